@@ -423,9 +423,9 @@ impl fmt::Display for TensorError {
             TensorError::Unsupported { scalar_type, operation } => {
                 write!(f, "{operation} is not defined for elements of type {scalar_type}")
             }
-            TensorError::NotContiguous => f.write_str(
-                "the tensor is not contiguous (row-major); call to_contiguous first",
-            ),
+            TensorError::NotContiguous => {
+                f.write_str("the tensor is not contiguous (row-major); call to_contiguous first")
+            }
             TensorError::DimOrder { dim_order } => {
                 write!(f, "{dim_order:?} is not a permutation of the tensor's dimensions")
             }

@@ -104,8 +104,8 @@ fn archive(bytes: &[u8]) -> Foreign {
 }
 
 const FROM_PT2: &str = "lower it with ExecuTorch: \
-    to_edge_transform_and_lower(torch.export.load(file)).to_executorch(), and write its buffer to a \
-    .pte file";
+    to_edge_transform_and_lower(torch.export.load(file)).to_executorch(), and write its buffer \
+    to a .pte file";
 
 fn is_html(bytes: &[u8]) -> bool {
     let text = bytes.trim_ascii_start();

@@ -50,7 +50,8 @@
 //! // A table that lists only the kernels in use keeps the others out of the image.
 //! let registry = Registry::new().with_kernels(&torchlet::portable::KERNELS)?;
 //! let tables = ArenaBlock::bytes(&mut tables);
-//! let prepared = program.method_meta("forward")?.prepare(tables, &registry, LoadOptions::default())?;
+//! let meta = program.method_meta("forward")?;
+//! let prepared = meta.prepare(tables, &registry, LoadOptions::default())?;
 //! // Exact sizes; nothing is reserved yet.
 //! println!("{:?}", prepared.needs());
 //! let mut method = prepared.finish(MethodMemory {

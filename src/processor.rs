@@ -1,13 +1,13 @@
 //! Device selection: runs programs as exported, or compiles them for a device.
 
 mod cache;
-mod goal;
+mod compile_target;
 
 use crate::error::Error;
 use crate::files::{FileAccess, FileBytes, OpenProgram};
 use crate::module::SharedParallel;
 use cache::CacheFile;
-use goal::{CPU_ENGINE, GPU, Goal, Packer, Processor};
+use compile_target::{CPU_ENGINE, CompileTarget, GPU, Packer, Processor};
 use self_cell::self_cell;
 use std::path::Path;
 use std::thread::ScopedJoinHandle;
@@ -52,11 +52,11 @@ pub enum Origin {
 /// The program's files, and other data that the compiled program borrows.
 struct Sources {
     open: OpenProgram,
-    from: Made,
+    from: CompiledSource,
 }
 
 /// Origin of a compiled program.
-enum Made {
+enum CompiledSource {
     /// The cache file.
     Cached(FileBytes),
     /// The compiler, with the packer that owns packed weights.
@@ -110,7 +110,11 @@ impl RunOn {
     /// Runs `work` while the GPU is opened on another thread, if a GPU was requested: opening it
     /// takes longer than reading and compiling most programs. Later users of the device report
     /// errors.
-    pub(crate) fn opening_device<T>(self, registry: &Registry<'_>, work: impl FnOnce() -> T) -> T {
+    pub(crate) fn with_device_opening<T>(
+        self,
+        registry: &Registry<'_>,
+        work: impl FnOnce() -> T,
+    ) -> T {
         let gpu = registry.backend(GPU).filter(|_| self == RunOn::Vulkan);
         std::thread::scope(|scope| {
             if let Some(gpu) = gpu {
@@ -134,26 +138,26 @@ impl RunOn {
     ) -> Result<ReadyProgram, Error> {
         let delegates = Delegates::of(&open.program());
         let delegates = delegates.map_err(|source| Error::Format { path: None, source })?;
-        let gpu = || goal::gpu(compiling.registry);
+        let gpu = || compile_target::gpu(compiling.registry);
         let processor = match (self, delegates) {
             (RunOn::AsExported, _) | (RunOn::Vulkan, Delegates::Compiled) => None,
             (RunOn::Auto | RunOn::Cpu, Delegates::CompiledForCpu) => None,
             (RunOn::Auto, Delegates::Compiled) if gpu().is_some() => None,
             (RunOn::Auto, Delegates::Exported) => Some(gpu().unwrap_or(Processor::Cpu)),
             (RunOn::Auto | RunOn::Cpu, _) => Some(Processor::Cpu),
-            (RunOn::Vulkan, _) => Some(goal::any_gpu(compiling.registry)),
+            (RunOn::Vulkan, _) => Some(compile_target::any_gpu(compiling.registry)),
         };
         let Some(processor) = processor else {
             return Ok(ReadyProgram::as_exported(open, Origin::Exported));
         };
         match compiling.compiled(open, processor) {
             Ok(ready) if self == RunOn::Auto && delegates == Delegates::None => {
-                compiling.or_faster(ready)
+                compiling.or_gpu_if_faster(ready)
             }
             Ok(ready) => Ok(ready),
             // Delegates can follow conventions that only the kernels implement. Retry on the CPU;
             // if that fails too, its error is the relevant one.
-            Err((open, _)) if processor != Processor::Cpu && compiling.is_needed(&open) => {
+            Err((open, _)) if processor != Processor::Cpu && compiling.needs_compiler(&open) => {
                 let ready = compiling.compiled(open, Processor::Cpu);
                 ready.map_err(|(_, source)| Error::Compile { source })
             }
@@ -162,7 +166,7 @@ impl RunOn {
             // then.
             Err((open, error))
                 if (self == RunOn::Auto || delegates == Delegates::None)
-                    && !compiling.is_needed(&open) =>
+                    && !compiling.needs_compiler(&open) =>
             {
                 Ok(ReadyProgram::as_exported(open, Origin::NotCompiled(error)))
             }
@@ -174,7 +178,7 @@ impl RunOn {
 /// Minimum estimated time of a method, in nanoseconds, for which a GPU is considered. Starting a
 /// GPU and waiting for it takes more than half of that, and detecting one takes longer than a
 /// hundred runs of a smaller method.
-const SMALL: u64 = 150_000;
+const MIN_GPU_NANOSECONDS: u64 = 150_000;
 
 /// Kinds of delegates in a program, as far as the compiler distinguishes them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -216,7 +220,7 @@ impl Delegates {
 
 impl Compiling<'_> {
     /// Whether the program has XNNPACK delegates, and no registered backend runs them.
-    fn is_needed(&self, open: &OpenProgram) -> bool {
+    fn needs_compiler(&self, open: &OpenProgram) -> bool {
         let program = open.program();
         let methods = program.method_names().into_iter().flatten().flatten();
         let mut methods = methods.filter_map(|name| program.method_meta(name).ok());
@@ -228,11 +232,14 @@ impl Compiling<'_> {
     }
 
     /// Recompiles a program for the CPU and a GPU, if a GPU may be worthwhile.
-    fn or_faster(&self, ready: ReadyProgram) -> Result<ReadyProgram, Error> {
+    fn or_gpu_if_faster(&self, ready: ReadyProgram) -> Result<ReadyProgram, Error> {
         let methods = ready.report.iter().flat_map(|report| &report.methods);
         let most = methods.filter_map(graph::MethodReport::nanoseconds).max().unwrap_or(0);
         let known = |gpu: &Processor| matches!(gpu, Processor::Fastest(Some(_)));
-        let Some(gpu) = (most >= SMALL).then(|| goal::gpu(self.registry)).flatten().filter(known)
+        let Some(gpu) = (most >= MIN_GPU_NANOSECONDS)
+            .then(|| compile_target::gpu(self.registry))
+            .flatten()
+            .filter(known)
         else {
             return Ok(ready);
         };
@@ -249,11 +256,11 @@ impl Compiling<'_> {
         open: OpenProgram,
         processor: Processor,
     ) -> Result<ReadyProgram, (OpenProgram, graph::Error)> {
-        let goal = Goal { processor, threads: self.threads };
+        let compile_target = CompileTarget { processor, threads: self.threads };
         let file = match (self.cache, open.bytes()) {
             (Some(folder), Some(files)) => {
                 let parallel = (self.parallel)();
-                CacheFile::new(folder, &files, &goal.key(), self.registry, &*parallel)
+                CacheFile::new(folder, &files, &compile_target.key(), self.registry, &*parallel)
             }
             _ => None,
         };
@@ -261,22 +268,25 @@ impl Compiling<'_> {
             |file: &CacheFile| file.read(self.access, self.limits.file_bytes, &*(self.parallel)());
         let open = match file.as_ref().and_then(read) {
             Some(cached) => {
-                match ReadyProgram::cached(Sources { open, from: Made::Cached(cached) }) {
+                match ReadyProgram::cached(Sources { open, from: CompiledSource::Cached(cached) }) {
                     Ok(ready) => return Ok(ready),
                     Err(open) => open,
                 }
             }
             None => open,
         };
-        let sources = Sources { open, from: Made::Compiled(goal.packer(self).map(Box::new)) };
+        let sources = Sources {
+            open,
+            from: CompiledSource::Compiled(compile_target.packer(self).map(Box::new)),
+        };
         let mut report = Report::default();
         let packaged = Packaged::try_new_or_recover(sources, |sources| {
             let open = &sources.open;
             let packer = match &sources.from {
-                Made::Compiled(packer) => packer.as_deref(),
-                Made::Cached(_) => None,
+                CompiledSource::Compiled(packer) => packer.as_deref(),
+                CompiledSource::Cached(_) => None,
             };
-            let compiled = goal.compile(open, packer, self.registry)?;
+            let compiled = compile_target.compile(open, packer, self.registry)?;
             report = compiled.report;
             let package = compiled.program.write()?;
             if let (Some(file), Some(files)) = (&file, open.bytes()) {
@@ -300,7 +310,7 @@ impl ReadyProgram {
     fn cached(sources: Sources) -> Result<Self, OpenProgram> {
         let mut report = Report::default();
         let packaged = Packaged::try_new_or_recover(sources, |sources| {
-            let Made::Cached(cached) = &sources.from else { return Err(()) };
+            let CompiledSource::Cached(cached) = &sources.from else { return Err(()) };
             let cached = cached.bytes();
             let files = sources.open.bytes().ok_or(())?;
             let (package, read) = cache::parse(cached, &files).ok_or(())?;

@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_belong_to_their_delegate_and_come_in_order() {
+    fn parts_are_grouped_by_delegate_and_ordered() {
         let profiler = Profiler::new();
         within(&profiler, EventKind::DelegateInit, 0, || {
             profiler.delegate_event(&part("compile", 0, 0, 5));

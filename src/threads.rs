@@ -120,7 +120,7 @@ mod tests {
     use torchlet_core::Serial;
 
     #[test]
-    fn every_part_is_worked_on_once() {
+    fn each_part_is_processed_once() {
         let threads = Threads::start(Some(3));
         for parallel in [&Serial as &dyn Parallel, &**threads.parallel()] {
             let mut memory = vec![0u8; 3 * PART + 5];
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_that_were_left_out_are_noticed() {
+    fn skipped_parts_are_detected() {
         assert_eq!(each_part::<()>(&Idle, &mut [1], &|_, _| Ok(())), None);
         assert_eq!(map_parts(&Idle, &[1], &|_| ()), None);
     }

@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn figures_are_those_of_the_textbook() {
+    fn metrics_match_their_definitions() {
         let found = of(&[1.0, 2.0, 3.5], &[1.0, 2.0, 3.0]);
         assert_eq!((found.count, found.max, found.mismatches), (3, 0.5, 1));
         assert!((found.mean - 0.5 / 3.0).abs() < 1e-12);
@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_number_is_expected_or_not() {
+    fn nan_only_matches_nan() {
         let nan = f64::NAN;
         assert!(of(&[nan, f64::INFINITY], &[nan, f64::INFINITY]).is_close());
         for (found, expected) in [(nan, 1.0), (1.0, nan), (f64::INFINITY, 1.0)] {

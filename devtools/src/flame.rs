@@ -84,9 +84,9 @@ struct Frame {
 /// Width of the image, height of a frame, and width of a character.
 const WIDTH: f64 = 1200.0;
 const HEIGHT: f64 = 20.0;
-const LETTER: f64 = 6.6;
+const CHAR_WIDTH: f64 = 6.6;
 /// Minimum width of a frame.
-const THINNEST: f64 = 0.3;
+const MIN_WIDTH: f64 = 0.3;
 
 /// Draws a flame graph of all runs as an SVG, in light or dark colours. Callers are above their
 /// callees, sorted by time.
@@ -122,7 +122,7 @@ fn draw(svg: &mut String, frame: &Frame, mut left: f64, depth: usize, whole: f64
     calls.sort_by_key(|(_, call)| std::cmp::Reverse(call.total));
     for (name, call) in calls {
         let width = WIDTH * call.total as f64 / whole;
-        if width >= THINNEST {
+        if width >= MIN_WIDTH {
             let top = HEIGHT * depth as f64;
             let share = 100.0 * call.total as f64 / whole;
             let (name, time) = (escaped(name), time(call.total));
@@ -130,7 +130,7 @@ fn draw(svg: &mut String, frame: &Frame, mut left: f64, depth: usize, whole: f64
             let hue =
                 name.bytes().fold(7u32, |hue, byte| hue.wrapping_mul(31).wrapping_add(byte.into()))
                     % 50;
-            let letters = (width / LETTER) as usize;
+            let letters = (width / CHAR_WIDTH) as usize;
             let shown: String = match name.chars().count() {
                 count if count <= letters.saturating_sub(1) => name.clone(),
                 _ if letters > 4 && !name.contains('&') => {

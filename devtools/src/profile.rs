@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 /// Maximum number of stored times: one per row and run.
-const MOST_TIMES: usize = 1 << 24;
+const MAX_TIMES: usize = 1 << 24;
 /// Part of a delegate's call during which the host waits for a device.
 const WAIT: &str = "submit and wait";
 
@@ -34,10 +34,10 @@ impl Statistics {
         let mut sorted = times.to_vec();
         sorted.sort_unstable();
         let at = |percent: f64| {
-            let place = percent / 100.0 * sorted.len().saturating_sub(1) as f64;
-            let (low, high) = (place.floor() as usize, place.ceil() as usize);
+            let position = percent / 100.0 * sorted.len().saturating_sub(1) as f64;
+            let (low, high) = (position.floor() as usize, position.ceil() as usize);
             let time = |at: usize| sorted.get(at).map_or(0.0, |time| *time as f64);
-            time(low) + (time(high) - time(low)) * (place - place.floor())
+            time(low) + (time(high) - time(low)) * (position - position.floor())
         };
         let sum: f64 = sorted.iter().map(|time| *time as f64).sum();
         Statistics {
@@ -108,11 +108,11 @@ impl Profile {
         let all: Vec<&Run> = recording.executions().collect();
         let runs = all.get(warmup..).filter(|runs| !runs.is_empty()).unwrap_or(&all);
         let mut profile = Profile::default();
-        let mut places: BTreeMap<Key, usize> = BTreeMap::new();
+        let mut indices: BTreeMap<Key, usize> = BTreeMap::new();
         for (number, run) in runs.iter().enumerate() {
             profile.runs.push(run.whole().map_or_else(|| span(run), Event::nanoseconds));
-            profile.add(run, number, &mut places);
-            if profile.rows.len().saturating_mul(number + 1) > MOST_TIMES {
+            profile.add(run, number, &mut indices);
+            if profile.rows.len().saturating_mul(number + 1) > MAX_TIMES {
                 break;
             }
         }
@@ -136,7 +136,7 @@ impl Profile {
         profile
     }
 
-    fn add(&mut self, run: &Run, number: usize, places: &mut BTreeMap<Key, usize>) {
+    fn add(&mut self, run: &Run, number: usize, indices: &mut BTreeMap<Key, usize>) {
         // Device time of each delegate call, during which the host waits.
         let mut device: BTreeMap<Option<u32>, u64> = BTreeMap::new();
         let mut with_parts = BTreeSet::new();
@@ -175,8 +175,8 @@ impl Profile {
                 name: event.name.clone(),
                 location: event.location == Location::Device,
             };
-            let place = *places.entry(key).or_insert(self.rows.len());
-            if place == self.rows.len() {
+            let position = *indices.entry(key).or_insert(self.rows.len());
+            if position == self.rows.len() {
                 self.rows.push(Row {
                     name: event.name.clone(),
                     detail: event.detail_text(),
@@ -187,7 +187,7 @@ impl Profile {
                     times: Vec::new(),
                 });
             }
-            if let Some(row) = self.rows.get_mut(place) {
+            if let Some(row) = self.rows.get_mut(position) {
                 if row.times.len() <= number {
                     row.times.resize(number + 1, 0);
                 }

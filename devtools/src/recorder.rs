@@ -14,11 +14,11 @@ use torchlet_core::{
 
 /// Maximum number of stored events. Later ones are only counted, so that a long-running program
 /// does not exhaust memory.
-const MOST_EVENTS: usize = 1 << 20;
+const MAX_EVENTS: usize = 1 << 20;
 /// Maximum number of stored allocations per run.
-const MOST_ALLOCATIONS: usize = 1 << 12;
+const MAX_ALLOCATIONS: usize = 1 << 12;
 /// Maximum number of stored values.
-const MOST_VALUES: usize = 1 << 20;
+const MAX_VALUES: usize = 1 << 20;
 
 /// Part of a call during which the host waits for the device.
 const WAIT: &str = "submit and wait";
@@ -31,7 +31,8 @@ const WAIT: &str = "submit and wait";
 /// use torchlet_devtools::{Recorder, etdump};
 ///
 /// let recorder = Arc::new(Recorder::new().with_values(1 << 20));
-/// // let mut module = torchlet::Module::builder().event_tracer(recorder.clone()).load("model.pte")?;
+/// // let builder = torchlet::Module::builder().event_tracer(recorder.clone());
+/// // let mut module = builder.load("model.pte")?;
 /// // ... run it ...
 /// let recording = recorder.recording();
 /// let dump = etdump::write(&recording, etdump::DelegateIds::Names);
@@ -41,7 +42,7 @@ const WAIT: &str = "submit and wait";
 pub struct Recorder {
     start: Instant,
     /// Maximum total size of recorded values in bytes. `None` disables values.
-    room: Option<usize>,
+    max_value_bytes: Option<usize>,
     /// Whether only events that span a load or run are recorded.
     only_methods: bool,
     /// Whether only outputs of programs are recorded as values.
@@ -62,9 +63,9 @@ struct State {
 struct Thread {
     number: u32,
     /// Current delegate: whether it is being initialised, its instruction, and the start time.
-    inside: Option<(bool, u32, u64)>,
+    delegate: Option<(bool, u32, u64)>,
     /// Start of the last wait for a device.
-    waited: Option<u64>,
+    wait_start: Option<u64>,
 }
 
 impl Default for Recorder {
@@ -74,7 +75,7 @@ impl Default for Recorder {
 }
 
 /// Saturates an instruction index to the 32 bits of the file format.
-fn number(instruction: usize) -> u32 {
+fn to_u32(instruction: usize) -> u32 {
     u32::try_from(instruction).unwrap_or(u32::MAX)
 }
 
@@ -83,7 +84,7 @@ impl Recorder {
     pub fn new() -> Self {
         Recorder {
             start: Instant::now(),
-            room: None,
+            max_value_bytes: None,
             only_methods: false,
             only_outputs: false,
             state: Mutex::default(),
@@ -93,7 +94,7 @@ impl Recorder {
     /// Also records values that instructions write, up to this total size in bytes.
     #[must_use]
     pub fn with_values(self, bytes: usize) -> Self {
-        Recorder { room: Some(bytes), ..self }
+        Recorder { max_value_bytes: Some(bytes), ..self }
     }
 
     /// Only records loads and runs as a whole, without their details.
@@ -143,22 +144,22 @@ impl Recorder {
 
 impl State {
     fn thread(&mut self) -> &mut Thread {
-        let next = number(self.threads.len());
+        let next = to_u32(self.threads.len());
         self.threads.entry(thread::current().id()).or_insert(Thread {
             number: next,
-            inside: None,
-            waited: None,
+            delegate: None,
+            wait_start: None,
         })
     }
 
     fn begin_run(&mut self, kind: RunKind, name: &str) {
-        if self.events < MOST_EVENTS {
+        if self.events < MAX_EVENTS {
             self.recording.runs.push(Run::new(kind, name));
         }
     }
 
     fn add(&mut self, event: Event) {
-        if self.events == MOST_EVENTS {
+        if self.events == MAX_EVENTS {
             self.recording.dropped_events += 1;
             return;
         }
@@ -177,7 +178,7 @@ impl State {
         name: &str,
         position: usize,
         value: &OutputValue<'_>,
-        room: usize,
+        max_value_bytes: usize,
     ) {
         let Some((kind, scalar_type, sizes, bytes)) = contents(value) else { return };
         let Recording { runs, buffer, dropped_values, .. } = &mut self.recording;
@@ -185,7 +186,7 @@ impl State {
         // Tensor data is aligned to 64 bytes for readers.
         let start = buffer.len().next_multiple_of(64);
         let end = start.saturating_add(bytes);
-        if end > room || self.values == MOST_VALUES {
+        if end > max_value_bytes || self.values == MAX_VALUES {
             *dropped_values += 1;
             return;
         }
@@ -290,7 +291,7 @@ impl EventTracer for Recorder {
             EventKind::Delegate | EventKind::DelegateInit => {
                 let is_init = event.kind == EventKind::DelegateInit;
                 let now = self.now();
-                state.thread().inside = Some((is_init, number(event.instruction), now));
+                state.thread().delegate = Some((is_init, to_u32(event.instruction), now));
                 return now;
             }
             _ => {}
@@ -312,7 +313,7 @@ impl EventTracer for Recorder {
         let mut state = self.state();
         let thread = state.thread();
         if matches!(kind, Kind::Delegate | Kind::DelegateInit) {
-            (thread.inside, thread.waited) = (None, None);
+            (thread.delegate, thread.wait_start) = (None, None);
         }
         let location = Location::Host(thread.number);
         if self.only_methods && !matches!(kind, Kind::Load | Kind::Execute) {
@@ -321,7 +322,7 @@ impl EventTracer for Recorder {
         state.add(Event {
             kind,
             name: event.name.into(),
-            instruction: has_instruction.then(|| number(event.instruction)),
+            instruction: has_instruction.then(|| to_u32(event.instruction)),
             part: None,
             detail: Vec::new(),
             location,
@@ -338,7 +339,7 @@ impl EventTracer for Recorder {
         let mut state = self.state();
         let thread = state.thread();
         let number = thread.number;
-        let (is_init, instruction, since) = thread.inside.unwrap_or((false, 0, now));
+        let (is_init, instruction, since) = thread.delegate.unwrap_or((false, 0, now));
         let (numerator, denominator) = event.nanoseconds_per_tick;
         let nanoseconds = |ticks: u64| {
             let time = u128::from(ticks) * u128::from(numerator) / u128::from(denominator.max(1));
@@ -346,14 +347,14 @@ impl EventTracer for Recorder {
         };
         let is_host = is_init || event.clock == DelegateClock::Host;
         // If the clocks are unrelated, the device starts when the host begins to wait for it.
-        let base = match (event.clock, thread.waited) {
-            (DelegateClock::DeviceAlone, Some(waited)) => waited,
+        let base = match (event.clock, thread.wait_start) {
+            (DelegateClock::DeviceAlone, Some(wait_start)) => wait_start,
             _ => since,
         };
         let (start, end) = (nanoseconds(event.start), nanoseconds(event.end));
         let (start, end) = (base.saturating_add(start), base.saturating_add(end));
         if is_host && event.name == WAIT {
-            thread.waited = Some(start);
+            thread.wait_start = Some(start);
         }
         state.add(Event {
             kind: if is_init { Kind::DelegateInitPart } else { Kind::DelegatePart },
@@ -372,24 +373,24 @@ impl EventTracer for Recorder {
         let mut state = self.state();
         let Some(run) = state.recording.runs.last_mut() else { return };
         // Bounded like events, so that repeated loading does not exhaust memory.
-        if run.allocations.len() < MOST_ALLOCATIONS {
+        if run.allocations.len() < MAX_ALLOCATIONS {
             let (allocator, bytes) = (allocation.allocator.to_owned(), allocation.bytes);
             run.allocations.push(AllocationRecord { allocator, bytes, time });
         }
     }
 
     fn wants_outputs(&self) -> bool {
-        self.room.is_some()
+        self.max_value_bytes.is_some()
     }
 
     fn output(&self, event: &core::Event<'_>, arg: usize, value: &OutputValue<'_>) {
-        if let Some(room) = self.room {
+        if let Some(max_value_bytes) = self.max_value_bytes {
             let is_output = event.kind == EventKind::Execute;
             if self.only_outputs && !is_output {
                 return;
             }
-            let instruction = (!is_output).then(|| number(event.instruction));
-            self.state().keep(instruction, event.name, arg, value, room);
+            let instruction = (!is_output).then(|| to_u32(event.instruction));
+            self.state().keep(instruction, event.name, arg, value, max_value_bytes);
         }
     }
 }

@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn time_lines_are_as_their_format_says() {
+    fn timelines_conform_to_the_format() {
         for clock in [DelegateClock::Device, DelegateClock::DeviceAlone] {
             let recording = recorded(clock);
             let object = object(&recording, "model.pte");

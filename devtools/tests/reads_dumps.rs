@@ -10,7 +10,7 @@ fn numbers(bytes: &[u8]) -> Vec<f32> {
 }
 
 #[test]
-fn events_and_values_are_those_of_the_model() {
+fn events_and_values_match_the_model() {
     let recording = etdump::read(DUMP, VALUES.to_vec()).unwrap();
     let runs: Vec<_> = recording.executions().collect();
     assert_eq!(runs.len(), 2);
@@ -40,7 +40,7 @@ fn events_and_values_are_those_of_the_model() {
 }
 
 #[test]
-fn damage_is_refused_and_nothing_worse() {
+fn damaged_dumps_do_not_panic() {
     let mut refused = 0;
     for place in 0..DUMP.len() {
         for change in [0x01, 0x40, 0xFF] {

@@ -23,7 +23,7 @@ use crate::error::Error;
 use crate::metadata::Interface;
 use crate::model::{Failure, Model};
 use inputs::{Elements, Position, Sequence, leading_ones};
-use logits::{likeliest_of, wanted_rows};
+use logits::{argmax_rows, requested_rows};
 use std::ops::Range;
 use torchlet_core::{
     Scalar, ScalarType, ShapeDynamism, TensorInfo, TensorRef, ValueMeta, ValueRef,
@@ -45,24 +45,24 @@ pub(crate) struct Decoder {
 
 /// Properties of the state that a program keeps between calls.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Memory {
+pub(crate) struct StateLimits {
     /// Whether tokens can be rolled back by setting the position. That requires a slot per position
     /// in every state tensor. Recurrent states and sliding windows have no such dim.
-    pub(crate) takes_back: bool,
+    pub(crate) can_roll_back: bool,
     /// Maximum number of tokens per call. A ring-buffer cache has twice as many slots as its
     /// window. More tokens per call than the window would overwrite entries that the first tokens
     /// attend to. An unknown number of slots are attention sinks, so the limit is half of the
     /// window.
-    pub(crate) most: usize,
+    pub(crate) max_tokens: usize,
 }
 
 /// Requested result for some of the tokens that are fed.
-pub(crate) enum Wanted<'w> {
+pub(crate) enum RequestedOutput<'w> {
     /// Logits, concatenated over the tokens.
     Logits(&'w mut Vec<f32>),
     /// Argmax of the logits of each token, `None` if no logit is greater than minus infinity. The
     /// device may compute it without transferring the logits.
-    Likeliest(&'w mut Vec<Option<u32>>),
+    Argmax(&'w mut Vec<Option<u32>>),
 }
 
 /// A method that accepts tokens or embeddings.
@@ -72,9 +72,9 @@ struct Stage {
     tokens: Sequence,
     position: Position,
     /// Dtype and width of an additional embeddings input. It is ignored for text tokens.
-    beside: Option<(ScalarType, usize)>,
+    extra_embeddings: Option<(ScalarType, usize)>,
     /// Whether the first output has a row for each token, instead of the last one only.
-    gives_each: bool,
+    logits_per_token: bool,
     /// Size of the last dim of that output.
     gives: usize,
 }
@@ -93,7 +93,9 @@ impl Stage {
         };
         let count = meta.input_count();
         if !(1..=3).contains(&count) {
-            return Err(fail(format!("expected 1 to 3 inputs (tokens, a position, embeddings), found {count}")));
+            return Err(fail(format!(
+                "expected 1 to 3 inputs (tokens, a position, embeddings), found {count}"
+            )));
         }
         let tokens = match input(0)? {
             Some(ValueMeta::Tensor(tensor)) => {
@@ -119,7 +121,7 @@ impl Stage {
                 return Err(fail(format!("input 1: expected a position, found {:?}", other?)));
             }
         };
-        let beside = match (count, takes_tokens) {
+        let extra_embeddings = match (count, takes_tokens) {
             (3, true) => match input(2)? {
                 Some(ValueMeta::Tensor(tensor)) => {
                     check_size(method, &tensor.info)?;
@@ -147,15 +149,22 @@ impl Stage {
         let rows = sizes
             .split_last()
             .map(|(_, rows)| rows.iter().try_fold(1usize, |a, b| a.checked_mul(*b)));
-        let gives_each =
+        let logits_per_token =
             tokens.is_dynamic && tokens.bound > 1 && rows.flatten() == Some(tokens.bound);
         let gives = sizes.last().copied().unwrap_or(0);
-        Ok(Stage { method: method.into(), tokens, position, beside, gives_each, gives })
+        Ok(Stage {
+            method: method.into(),
+            tokens,
+            position,
+            extra_embeddings,
+            logits_per_token,
+            gives,
+        })
     }
 
     /// Number of tokens for the next call, given `available` tokens. 0 if the method has a static
     /// shape and fewer tokens are available.
-    fn takes(&self, available: usize) -> usize {
+    fn chunk_len(&self, available: usize) -> usize {
         match self.tokens.is_dynamic {
             true => available.min(self.tokens.bound),
             false if available >= self.tokens.bound => self.tokens.bound,
@@ -172,22 +181,22 @@ impl Stage {
         run: impl FnOnce(&str, &[ValueRef<'_>]) -> Result<T, Failure>,
     ) -> Result<T, Error> {
         let too_large = || Error::interface(&self.method, "a position does not fit 32 bits");
-        let places = match &self.position {
+        let positions = match &self.position {
             Position::Each { .. } => position..position.saturating_add(count),
             _ => position..position + 1,
         };
-        let places: Result<Vec<i32>, _> = places.map(i32::try_from).collect();
-        let places = places.map_err(|_| too_large())?;
-        let wide: Vec<i64> = places.iter().map(|&place| place.into()).collect();
+        let positions: Result<Vec<i32>, _> = positions.map(i32::try_from).collect();
+        let positions = positions.map_err(|_| too_large())?;
+        let wide: Vec<i64> = positions.iter().map(|&place| place.into()).collect();
         let second = match &self.position {
             Position::Absent => None,
             Position::Number => {
                 Some(ValueRef::Scalar(Scalar::Int(wide.first().copied().unwrap_or(0))))
             }
             Position::First { scalar_type, rank } | Position::Each { scalar_type, rank } => {
-                let sizes = leading_ones(*rank, &[places.len()]);
+                let sizes = leading_ones(*rank, &[positions.len()]);
                 let tensor = match scalar_type {
-                    ScalarType::Int => TensorRef::from_slice(&sizes, &places),
+                    ScalarType::Int => TensorRef::from_slice(&sizes, &positions),
                     _ => TensorRef::from_slice(&sizes, &wide),
                 };
                 Some(ValueRef::Tensor(tensor.ok_or_else(too_large)?))
@@ -199,11 +208,14 @@ impl Stage {
         };
         let mismatch = || {
             let (method, count) = (&self.method, first.count());
-            Error::interface(method, format!("expected an input of shape {sizes:?}, found {count} elements"))
+            Error::interface(
+                method,
+                format!("expected an input of shape {sizes:?}, found {count} elements"),
+            )
         };
         let first = ValueRef::Tensor(first.tensor(&sizes).ok_or_else(mismatch)?);
         let nothing: Vec<u8>;
-        let third = match self.beside {
+        let third = match self.extra_embeddings {
             None => None,
             Some((scalar_type, width)) => {
                 let sizes = leading_ones(3, &[count, width]);
@@ -218,36 +230,36 @@ impl Stage {
     }
 
     /// Runs the method, and reads the requested results for some of its tokens.
-    fn give(
+    fn run_and_read(
         &self,
         model: &mut dyn Model,
         first: &Elements<'_>,
         count: usize,
         position: usize,
-        wanted: Option<(Range<usize>, Wanted<'_>)>,
+        requested: Option<(Range<usize>, RequestedOutput<'_>)>,
     ) -> Result<(), Error> {
         let mut found = Err("output 0: expected a tensor".into());
-        match wanted {
+        match requested {
             None => {
                 found = Ok(());
                 self.run(first, count, position, |method, inputs| {
                     model.run(method, inputs, &mut |_, _| ())
                 })?;
             }
-            Some((wanted, Wanted::Logits(logits))) => {
+            Some((requested, RequestedOutput::Logits(logits))) => {
                 let mut read = |index: usize, value: ValueRef<'_>| {
                     if let (0, ValueRef::Tensor(tensor)) = (index, value) {
-                        found = rows(&tensor, count, &wanted, logits);
+                        found = rows(&tensor, count, &requested, logits);
                     }
                 };
                 self.run(first, count, position, |method, inputs| {
                     model.run(method, inputs, &mut read)
                 })?;
             }
-            Some((wanted, Wanted::Likeliest(likeliest))) => {
+            Some((requested, RequestedOutput::Argmax(likeliest))) => {
                 let mut read = |index: usize, value: ValueRef<'_>| {
                     if let (0, ValueRef::Tensor(tensor)) = (index, value) {
-                        found = likeliest_of(&tensor, count, &wanted, likeliest);
+                        found = argmax_rows(&tensor, count, &requested, likeliest);
                     }
                 };
                 let known = self.run(first, count, position, |method, inputs| {
@@ -255,7 +267,7 @@ impl Stage {
                 })?;
                 if let Some(known) = known {
                     likeliest.clear();
-                    let range = wanted_rows(known.len(), count, &wanted);
+                    let range = requested_rows(known.len(), count, &requested);
                     found = match range.and_then(|range| known.get(range)) {
                         Some(known) => {
                             likeliest.extend_from_slice(known);
@@ -263,7 +275,9 @@ impl Stage {
                         }
                         None => {
                             let rows = known.len();
-                            Err(format!("output 0: expected logits of {count} tokens, found {rows} rows"))
+                            Err(format!(
+                                "output 0: expected logits of {count} tokens, found {rows} rows"
+                            ))
                         }
                     };
                 }
@@ -276,7 +290,7 @@ impl Stage {
 /// Whether a state tensor of this shape has a slot per position: a KV cache or its scales,
 /// `[batch, positions, heads, width]`, possibly with the second and third dim swapped, or a vector
 /// of positions.
-fn has_place_for_each(sizes: &[i32], positions: usize) -> bool {
+fn has_slot_per_position(sizes: &[i32], positions: usize) -> bool {
     let is_enough = |size: &i32| usize::try_from(*size).is_ok_and(|size| size >= positions);
     match sizes {
         [_, first, second, _] => is_enough(first) || is_enough(second),
@@ -331,26 +345,31 @@ impl Decoder {
     }
 
     /// Determines how the state behaves for this context length.
-    pub(crate) fn memory(&self, model: &mut dyn Model, context: usize) -> Result<Memory, Error> {
-        let mut memory = Memory { takes_back: self.has_position(), most: usize::MAX };
+    pub(crate) fn state_limits(
+        &self,
+        model: &mut dyn Model,
+        context: usize,
+    ) -> Result<StateLimits, Error> {
+        let mut state_limits =
+            StateLimits { can_roll_back: self.has_position(), max_tokens: usize::MAX };
         if !self.has_position() {
-            return Ok(memory);
+            return Ok(state_limits);
         }
         for stage in self.stages() {
             let action = format!("list the state of the method '{}'", stage.method);
             let state = model.state(&stage.method).map_err(Error::model(action))?;
             for info in state {
-                memory.takes_back &= has_place_for_each(&info.sizes, context);
+                state_limits.can_roll_back &= has_slot_per_position(&info.sizes, context);
                 // Vector that maps the slots of a ring-buffer cache to positions.
                 if let ([size], ScalarType::Long) = (&info.sizes[..], info.scalar_type)
                     && let Ok(size) = usize::try_from(*size)
                     && size < context
                 {
-                    memory.most = memory.most.min((size / 4).max(1));
+                    state_limits.max_tokens = state_limits.max_tokens.min((size / 4).max(1));
                 }
             }
         }
-        Ok(memory)
+        Ok(state_limits)
     }
 
     /// Whether tokens have positions in a cache.
@@ -381,51 +400,52 @@ impl Decoder {
 
     /// Number of tokens for the next call, at most `limit`.
     pub(crate) fn chunk(&self, available: usize, limit: usize) -> usize {
-        let most = self.embedding.as_ref().map_or(available, |stage| stage.takes(available));
-        let most = most.min(limit.max(1));
-        match self.prefill.takes(most) {
-            0 => self.decode.takes(most).max(1),
+        let max_tokens =
+            self.embedding.as_ref().map_or(available, |stage| stage.chunk_len(available));
+        let max_tokens = max_tokens.min(limit.max(1));
+        match self.prefill.chunk_len(max_tokens) {
+            0 => self.decode.chunk_len(max_tokens).max(1),
             count => count,
         }
     }
 
     /// Number of embedding rows for the next call.
     pub(crate) fn rows(&self, available: usize, limit: usize) -> usize {
-        self.decode.takes(available.min(limit.max(1))).max(1)
+        self.decode.chunk_len(available.min(limit.max(1))).max(1)
     }
 
-    /// Feeds tokens from a position on. `wanted` is the result for the last token.
+    /// Feeds tokens from a position on. `requested` is the result for the last token.
     pub(crate) fn step(
         &self,
         model: &mut dyn Model,
         tokens: &[u32],
         position: usize,
-        wanted: Option<Wanted<'_>>,
+        requested: Option<RequestedOutput<'_>>,
     ) -> Result<(), Error> {
-        let single = tokens.len() == 1 && self.decode.takes(1) == 1;
+        let single = tokens.len() == 1 && self.decode.chunk_len(1) == 1;
         let stage = if single { &self.decode } else { &self.prefill };
-        let wanted = wanted.map(|wanted| (tokens.len() - 1..tokens.len(), wanted));
-        self.feed(stage, model, tokens, position, wanted)
+        let requested = requested.map(|requested| (tokens.len() - 1..tokens.len(), requested));
+        self.feed(stage, model, tokens, position, requested)
     }
 
     /// Maximum number of tokens per call with logits for each token, or 0.
     pub(crate) fn lookahead(&self) -> usize {
-        let Stage { tokens, gives_each, .. } = &self.prefill;
+        let Stage { tokens, logits_per_token, .. } = &self.prefill;
         let embedded = self.embedding.as_ref().map_or(usize::MAX, |stage| {
             if stage.tokens.is_dynamic { stage.tokens.bound } else { 0 }
         });
-        if *gives_each && self.has_position() { tokens.bound.min(embedded) } else { 0 }
+        if *logits_per_token && self.has_position() { tokens.bound.min(embedded) } else { 0 }
     }
 
-    /// Feeds tokens from a position on. `wanted` is the result for each token, in order.
+    /// Feeds tokens from a position on. `requested` is the result for each token, in order.
     pub(crate) fn step_each(
         &self,
         model: &mut dyn Model,
         tokens: &[u32],
         position: usize,
-        wanted: Wanted<'_>,
+        requested: RequestedOutput<'_>,
     ) -> Result<(), Error> {
-        self.feed(&self.prefill, model, tokens, position, Some((0..tokens.len(), wanted)))
+        self.feed(&self.prefill, model, tokens, position, Some((0..tokens.len(), requested)))
     }
 
     /// Number of logits per token.
@@ -440,7 +460,7 @@ impl Decoder {
         model: &mut dyn Model,
         tokens: &[u32],
         position: usize,
-        wanted: Option<(Range<usize>, Wanted<'_>)>,
+        requested: Option<(Range<usize>, RequestedOutput<'_>)>,
     ) -> Result<(), Error> {
         let mut embeddings = Vec::new();
         let elements = match &self.embedding {
@@ -459,17 +479,19 @@ impl Decoder {
                 })?;
                 if found != Some(stage.tokens.scalar_type) {
                     let expected = stage.tokens.scalar_type;
-                    let message =
-                        format!("it returns {found:?}, but '{}' expects {expected:?}", stage.method);
+                    let message = format!(
+                        "it returns {found:?}, but '{}' expects {expected:?}",
+                        stage.method
+                    );
                     return Err(Error::interface(&embedding.method, message));
                 }
                 Elements::Bytes { scalar_type: stage.tokens.scalar_type, bytes: &embeddings }
             }
         };
-        stage.give(model, &elements, tokens.len(), position, wanted)
+        stage.run_and_read(model, &elements, tokens.len(), position, requested)
     }
 
-    /// Feeds rows of an encoder's output from a position on. `wanted` is the result for the last
+    /// Feeds rows of an encoder's output from a position on. `requested` is the result for the last
     /// row.
     pub(crate) fn step_encoded(
         &self,
@@ -477,31 +499,37 @@ impl Decoder {
         encoded: &Encoded,
         rows: Range<usize>,
         position: usize,
-        wanted: Option<Wanted<'_>>,
+        requested: Option<RequestedOutput<'_>>,
     ) -> Result<(), Error> {
         let stage = &self.decode;
         let Sequence { scalar_type, width, .. } = stage.tokens;
         if encoded.scalar_type != scalar_type || width != Some(encoded.width) {
             let Encoded { scalar_type: found, width: elements, .. } = encoded;
             let message = format!(
-                "expected {width:?} elements of {scalar_type:?} per token, found {elements} of {found:?} \
-                 from the encoder"
+                "expected {width:?} elements of {scalar_type:?} per token, found {elements} of \
+                 {found:?} from the encoder"
             );
             return Err(Error::interface(&stage.method, message));
         }
         let count = rows.len();
         let bytes = encoded.rows(rows).unwrap_or_default();
-        let wanted = wanted.map(|wanted| (count.saturating_sub(1)..count, wanted));
-        stage.give(model, &Elements::Bytes { scalar_type, bytes }, count, position, wanted)
+        let requested = requested.map(|requested| (count.saturating_sub(1)..count, requested));
+        stage.run_and_read(
+            model,
+            &Elements::Bytes { scalar_type, bytes },
+            count,
+            position,
+            requested,
+        )
     }
 
-    /// Feeds the whole context to a method without a cache. `wanted` is the result for the last
+    /// Feeds the whole context to a method without a cache. `requested` is the result for the last
     /// token.
-    pub(crate) fn whole(
+    pub(crate) fn step_uncached(
         &self,
         model: &mut dyn Model,
         tokens: &[u32],
-        wanted: Option<Wanted<'_>>,
+        requested: Option<RequestedOutput<'_>>,
     ) -> Result<(), Error> {
         let stage = &self.prefill;
         let Sequence { bound, is_dynamic, .. } = self.embedding.as_ref().unwrap_or(stage).tokens;
@@ -511,6 +539,6 @@ impl Decoder {
             // Attention is causal: padding does not affect earlier tokens.
             padded.resize(bound, 0);
         }
-        self.feed(stage, model, &padded, 0, wanted.map(|it| (last..last + 1, it)))
+        self.feed(stage, model, &padded, 0, requested.map(|it| (last..last + 1, it)))
     }
 }

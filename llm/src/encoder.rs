@@ -102,7 +102,10 @@ impl Encoders {
     ) -> Result<Encoded, Error> {
         let Some((_, name, _)) = self.find(kind) else {
             let name = if kind == Kind::Image { "vision_encoder" } else { "audio_encoder" };
-            return Err(Error::interface(name, "the program has no such encoder, and accepts only text"));
+            return Err(Error::interface(
+                name,
+                "the program has no such encoder, and accepts only text",
+            ));
         };
         encode(model, name, input)
     }
@@ -141,7 +144,9 @@ impl Encoded {
     /// Copies a tensor of shape `[1, n, width]` or `[n, width]`.
     fn of(tensor: &TensorRef<'_>) -> Result<Self, String> {
         let info = tensor.info();
-        let fail = || format!("output 0: expected rows, found {:?} {:?}", info.scalar_type, &info.sizes[..]);
+        let fail = || {
+            format!("output 0: expected rows, found {:?} {:?}", info.scalar_type, &info.sizes[..])
+        };
         let (batch, count, width) = match info.sizes[..] {
             [batch, count, width] => (batch, count, width),
             [count, width] => (1, count, width),
@@ -179,7 +184,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_takes_too_much_is_refused() {
+    fn oversized_inputs_are_rejected() {
         let check = |sizes: &[i32]| {
             check_size("audio_encoder", &TensorInfo::contiguous(ScalarType::Float, sizes).unwrap())
         };

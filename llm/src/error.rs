@@ -144,12 +144,12 @@ impl Error {
     }
 
     /// Extends an error with a hint, if the context had more tokens than the program declares.
-    pub(crate) fn beyond(self, tokens: usize, said: Option<usize>) -> Error {
-        match (self, said) {
-            (Error::Model { action, source }, Some(said)) if tokens > said => {
+    pub(crate) fn with_context_hint(self, tokens: usize, declared: Option<usize>) -> Error {
+        match (self, declared) {
+            (Error::Model { action, source }, Some(declared)) if tokens > declared => {
                 let action = format!(
                     "{action} with {tokens} tokens in the context: the program declares a limit of \
-                     {said}, and max_context_len overrides it with a larger one"
+                     {declared}, and max_context_len overrides it with a larger one"
                 );
                 Error::Model { action, source }
             }
@@ -185,9 +185,7 @@ impl fmt::Display for Error {
             Error::Metadata { method, message } => {
                 let advice = match crate::metadata::is_overridden(method) {
                     true => "override it to use the program anyway",
-                    false => {
-                        "export the program again without this method, or with a valid value"
-                    }
+                    false => "export the program again without this method, or with a valid value",
                 };
                 write!(f, "metadata method '{method}': {message}; {advice}")
             }
@@ -195,8 +193,9 @@ impl fmt::Display for Error {
                 let instead = if *position == 0 { "shorten the prompt" } else { "reset it" };
                 write!(
                     f,
-                    "the context is full: {position} tokens and {tokens} new ones exceed the limit of \
-                     {limit}; {instead}, or export the program with a larger max_context_length"
+                    "the context is full: {position} tokens and {tokens} new ones exceed the \
+                     limit of {limit}; {instead}, or export the program with a larger \
+                     max_context_length"
                 )
             }
             Error::NoPrompt => f.write_str("the prompt is empty, and so is the context"),
@@ -209,12 +208,13 @@ impl fmt::Display for Error {
             ),
             Error::ForeignToken { token, vocabulary } => write!(
                 f,
-                "the prompt contains the token {token}, but the vocabulary has {vocabulary} tokens; \
-                 use the tokenizer that the program was exported with"
+                "the prompt contains the token {token}, but the vocabulary has {vocabulary} \
+                 tokens; use the tokenizer that the program was exported with"
             ),
             Error::NoToken { logits } => write!(
                 f,
-                "no token can be sampled: none of the {logits} logits is greater than minus infinity"
+                "no token can be sampled: none of the {logits} logits is greater than minus \
+                 infinity"
             ),
         }
     }
@@ -235,14 +235,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_prompt_that_never_fits_is_to_be_shorter() {
+    fn full_context_advice_depends_on_position() {
         let text = |position| Error::ContextFull { position, tokens: 9, limit: 8 }.to_string();
         assert!(text(0).contains("shorten the prompt"), "{}", text(0));
         assert!(text(3).contains("reset it"), "{}", text(3));
     }
 
     #[test]
-    fn what_cannot_be_overridden_is_not_said_to_be() {
+    fn override_advice_only_if_possible() {
         let text = |method: &str| {
             Error::Metadata { method: method.into(), message: "expected a count".into() }
                 .to_string()

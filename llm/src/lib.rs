@@ -25,13 +25,13 @@ mod form;
 mod generation;
 #[cfg(feature = "grammar")]
 mod grammar;
+mod image;
 mod logprobs;
 mod lookahead;
 mod mark;
 mod metadata;
 mod model;
 mod output;
-mod picture;
 mod runner;
 mod sampler;
 mod shards;
@@ -46,11 +46,11 @@ pub use error::Error;
 pub use generation::{Finish, Generation, GenerationConfig, Stop};
 #[cfg(feature = "grammar")]
 pub use grammar::Grammar;
+pub use image::{Filter, Picture, Piece, Tiling};
 pub use logprobs::Logprobs;
 pub use mark::Mark;
 pub use metadata::{Metadata, Overrides};
 pub use model::{Failure, Model};
-pub use picture::{Filter, Picture, Piece, Tiling};
 pub use runner::Runner;
 pub use sampler::{Sampler, Sampling};
 pub use shards::Shards;

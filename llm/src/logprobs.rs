@@ -45,7 +45,7 @@ impl Distribution {
     }
 
     /// Log-probabilities of a token and of the `count` most likely tokens.
-    pub(crate) fn tell(&self, token: u32, count: usize, offset: usize) -> Logprobs {
+    pub(crate) fn logprobs_of(&self, token: u32, count: usize, offset: usize) -> Logprobs {
         let logit = self.logits.get(token as usize).copied().unwrap_or(f32::NEG_INFINITY);
         let likeliest = self.likeliest(count).into_iter();
         Logprobs {
@@ -96,8 +96,8 @@ fn order(number: f32) -> i32 {
 mod tests {
     use super::*;
 
-    fn tell(logits: &[f32], token: u32, count: usize) -> Logprobs {
-        Distribution::of(logits).tell(token, count, 0)
+    fn logprobs_of(logits: &[f32], token: u32, count: usize) -> Logprobs {
+        Distribution::of(logits).logprobs_of(token, count, 0)
     }
 
     fn is_near(found: f32, expected: f64) -> bool {
@@ -105,21 +105,21 @@ mod tests {
     }
 
     #[test]
-    fn logprobs_are_logarithms_of_probabilities() {
+    fn logprobs_match_log_softmax() {
         // Probabilities 0.5, 0.3, 0.2; softmax is invariant to the shift.
         for shift in [0.0, 80.0, -80.0] {
             let logits = [0.5f32, 0.3, 0.2].map(|part| part.ln() + shift);
             for (token, part) in [0.5f64, 0.3, 0.2].into_iter().enumerate() {
-                let found = tell(&logits, token as u32, 0).logprob;
+                let found = logprobs_of(&logits, token as u32, 0).logprob;
                 assert!((f64::from(found) - part.ln()).abs() < 1e-5, "{found} {part}");
             }
         }
         // Uniform over 10,000 tokens.
-        let found = tell(&[7.25; 10_000], 3, 0).logprob;
+        let found = logprobs_of(&[7.25; 10_000], 3, 0).logprob;
         assert!(is_near(found, -(10_000f64).ln()), "{found}");
         // PyTorch's log_softmax of 1, 2, 3, 4.
         let expected = [-3.440189838, -2.440189838, -1.440189838, -0.440189838];
-        let found = tell(&[1.0, 2.0, 3.0, 4.0], 1, 9);
+        let found = logprobs_of(&[1.0, 2.0, 3.0, 4.0], 1, 9);
         assert!(is_near(found.logprob, expected[1]));
         let tokens: Vec<u32> = found.likeliest.iter().map(|(token, _)| *token).collect();
         assert_eq!(tokens, [3, 2, 1, 0]);
@@ -129,10 +129,10 @@ mod tests {
     }
 
     #[test]
-    fn the_likeliest_come_first_and_of_equal_ones_the_first() {
+    fn likeliest_tokens_are_ordered() {
         let logits = [0.0, 2.0, -1.0, 2.0, -0.0, f32::NAN, f32::NEG_INFINITY];
         let likeliest = |count| -> Vec<u32> {
-            tell(&logits, 0, count).likeliest.iter().map(|(token, _)| *token).collect()
+            logprobs_of(&logits, 0, count).likeliest.iter().map(|(token, _)| *token).collect()
         };
         assert_eq!(likeliest(0), [0u32; 0]);
         assert_eq!(likeliest(1), [1]);
@@ -141,14 +141,14 @@ mod tests {
     }
 
     #[test]
-    fn any_logits_have_logprobs_that_are_numbers() {
+    fn logprobs_are_never_nan() {
         let odd = [f32::NAN, f32::NEG_INFINITY, f32::INFINITY, 0.0, f32::MAX, f32::MIN];
         for a in odd {
             for b in odd {
                 for c in odd {
                     let logits = [a, b, c];
                     for token in 0..4 {
-                        let found = tell(&logits, token, 3);
+                        let found = logprobs_of(&logits, token, 3);
                         let all = found.likeliest.iter().map(|(_, logprob)| *logprob);
                         assert!(
                             all.chain([found.logprob]).all(|number| number <= 0.0),
@@ -158,8 +158,8 @@ mod tests {
                 }
             }
         }
-        let infinite = tell(&[f32::INFINITY, 5.0, f32::INFINITY], 2, 3);
+        let infinite = logprobs_of(&[f32::INFINITY, 5.0, f32::INFINITY], 2, 3);
         assert!(is_near(infinite.logprob, -std::f64::consts::LN_2));
-        assert_eq!(tell(&[f32::INFINITY, 5.0], 1, 0).logprob, f32::NEG_INFINITY);
+        assert_eq!(logprobs_of(&[f32::INFINITY, 5.0], 1, 0).logprob, f32::NEG_INFINITY);
     }
 }

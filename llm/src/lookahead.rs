@@ -12,15 +12,15 @@ const MATCHES: [usize; 2] = [3, 2];
 
 /// Draft tokens that were fed, each with the result of the token.
 #[derive(Debug)]
-pub(crate) struct Ahead<B>(VecDeque<(u32, B)>);
+pub(crate) struct DraftResults<B>(VecDeque<(u32, B)>);
 
-impl<B> Ahead<B> {
+impl<B> DraftResults<B> {
     /// Splits the results of a token and its draft: returns the result of the token itself, and the
     /// draft with its results.
     pub(crate) fn new(draft: &[u32], found: impl IntoIterator<Item = B>) -> (Option<B>, Self) {
         let mut found = found.into_iter();
         let own = found.next();
-        (own, Ahead(draft.iter().copied().zip(found).collect()))
+        (own, DraftResults(draft.iter().copied().zip(found).collect()))
     }
 
     /// Result of a sampled token, if it matches the draft. Otherwise the rest of the draft is
@@ -68,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_followed_before_is_tried_again() {
+    fn drafts_continue_earlier_occurrences() {
         assert_eq!(draft(&[1, 2, 3, 4, 5, 1, 2], 3, 2), [4, 5]);
         assert_eq!(draft(&[1, 2, 3, 4, 5, 1, 2], 3, 9), [4, 5, 1, 2, 3, 4, 5, 1, 2]);
         // Two matching tokens suffice if three do not match; the last occurrence wins.
@@ -81,8 +81,8 @@ mod tests {
     }
 
     #[test]
-    fn logits_count_as_long_as_tokens_are_as_expected() {
-        let (own, mut ahead) = Ahead::new(&[7, 8], [[0.0, 0.1], [1.0, 1.1], [2.0, 2.1]]);
+    fn results_are_used_while_the_draft_matches() {
+        let (own, mut ahead) = DraftResults::new(&[7, 8], [[0.0, 0.1], [1.0, 1.1], [2.0, 2.1]]);
         assert_eq!(own, Some([0.0, 0.1]));
         assert_eq!(ahead.take(7), Some([1.0, 1.1]));
         assert_eq!(ahead.take(9), None);

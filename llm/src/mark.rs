@@ -54,7 +54,8 @@ impl Mark {
     ) -> Result<Vec<Input<'p>>, Error> {
         let (marks, found) = (prompt.matches(&self.0).count(), objects.len());
         if marks != found {
-            let message = format!("the prompt has {marks} placeholders for {found} images and sounds");
+            let message =
+                format!("the prompt has {marks} placeholders for {found} images and sounds");
             return Err(Error::Template { message });
         }
         let mut objects = objects.iter();
@@ -74,7 +75,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn objects_go_where_their_marks_are() {
+    fn objects_replace_their_marks() {
         let mark = Mark::unlike([]);
         let objects = [
             vec![Input::Tokens(&[1])],
@@ -95,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn no_text_is_a_mark() {
+    fn marks_occur_in_no_text() {
         let numbered = |number: u64| format!("{OBJECT}{number}\u{fffd}");
         let of = |texts: &[&str]| Mark::unlike(texts.iter().copied()).0;
         assert_eq!(of(&["a", ""]), OBJECT);

@@ -109,7 +109,7 @@ impl Metadata {
 impl Metadata {
     /// Context length that a program declares, if the override is larger. Runs beyond the declared
     /// length fail, unless the program evicts old tokens (attention sinks).
-    pub(crate) fn context_below(
+    pub(crate) fn declared_context_len(
         model: &mut dyn Model,
         overrides: &Overrides,
     ) -> Result<Option<usize>, Error> {

@@ -88,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn beginnings_of_a_stop_wait() {
+    fn partial_stop_strings_are_held_back() {
         assert_eq!(overlap("hello wor", "world"), 3);
         assert_eq!(overlap("aab", "abc"), 2);
         assert_eq!(overlap("world", "world"), 0);

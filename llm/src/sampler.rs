@@ -118,7 +118,7 @@ impl Sampler {
     }
 
     /// Whether the argmax of the logits suffices.
-    pub(crate) fn needs_likeliest_alone(&self) -> bool {
+    pub(crate) fn needs_only_argmax(&self) -> bool {
         let Sampling { repetition_penalty, ref logit_bias, top_k, .. } = self.sampling;
         let changes = repetition_penalty != 1.0 || self.counts() || !logit_bias.is_empty();
         (self.is_greedy() || top_k == 1) && !changes
@@ -291,7 +291,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_of_the_largest_is_the_likeliest() {
+    fn argmax_is_the_first_maximum() {
         let mut random = Random(7);
         for len in [0, 1, 15, 16, 17, 1023, 1024, 1025, 5000] {
             for round in 0..20 {
@@ -330,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn tokens_are_as_frequent_as_their_probabilities_say() {
+    fn token_frequencies_match_probabilities() {
         let logits = [0.5f32.ln(), 0.3f32.ln(), 0.2f32.ln(), f32::NEG_INFINITY];
         let counts = chosen(&warm(|_| ()), &logits, &[], 20_000);
         for (count, expected) in counts.iter().zip([10_000.0f64, 6_000.0, 4_000.0, 0.0]) {
@@ -353,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn unlikely_tokens_are_left_out() {
+    fn unlikely_tokens_are_excluded() {
         let logits = [0.5f32.ln(), 0.3f32.ln(), 0.15f32.ln(), 0.05f32.ln()];
         let kept = |sampling: Sampling| -> Vec<bool> {
             chosen(&sampling, &logits, &[], 2_000).iter().map(|count| *count > 0).collect()
@@ -367,7 +367,7 @@ mod tests {
     }
 
     #[test]
-    fn logits_are_adjusted_before_they_are_compared() {
+    fn logits_are_adjusted_first() {
         let greedy = Sampling::greedy();
         let logits = [2.0, 1.5, -1.0];
         assert_eq!(chosen(&greedy, &logits, &[], 1), [1, 0, 0]);
@@ -382,11 +382,11 @@ mod tests {
     /// OpenAI's definition: `logit -= count * frequency_penalty + (count > 0) * presence_penalty`,
     /// where `count` excludes the prompt.
     #[test]
-    fn tokens_that_were_chosen_are_penalised() {
+    fn sampled_tokens_are_penalized() {
         let run = |frequency_penalty, presence_penalty, logits: &[f32], count| -> Vec<u32> {
             let sampling = Sampling { frequency_penalty, presence_penalty, ..Sampling::greedy() };
             let mut sampler = Sampler::new(sampling).unwrap();
-            assert!(!sampler.needs_likeliest_alone());
+            assert!(!sampler.needs_only_argmax());
             let mut adjusted = logits.to_vec();
             let chosen = (0..count).map(|_| {
                 adjusted.copy_from_slice(logits);
@@ -413,7 +413,7 @@ mod tests {
     }
 
     #[test]
-    fn biases_of_tokens_that_are_not_there_are_refused() {
+    fn biases_of_unknown_tokens_are_rejected() {
         let biased =
             |token| Sampling { logit_bias: vec![(0, 1.0), (token, 1.0)], ..Sampling::greedy() };
         for token in [3, 77, u32::MAX] {
@@ -465,7 +465,7 @@ mod tests {
     }
 
     #[test]
-    fn settings_out_of_range_are_refused() {
+    fn settings_out_of_range_are_rejected() {
         for (sampling, name) in [
             (warm(|sampling| sampling.temperature = -1.0), "temperature"),
             (warm(|sampling| sampling.temperature = f32::NAN), "temperature"),

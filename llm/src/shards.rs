@@ -168,8 +168,9 @@ fn given<'a>(
     match meta.input(0)? {
         Some(ValueMeta::Tensor(tensor)) if tensor.info.scalar_type == *scalar_type => {}
         other => {
-            let message =
-                format!("input 0 of the next program: expected {other:?}, found {scalar_type:?} {sizes:?}");
+            let message = format!(
+                "input 0 of the next program: expected {other:?}, found {scalar_type:?} {sizes:?}"
+            );
             return Err(message.into());
         }
     }

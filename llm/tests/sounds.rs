@@ -18,7 +18,7 @@ fn bytes(case: &Value) -> Vec<u8> {
 }
 
 #[test]
-fn sounds_are_those_of_libsndfile() {
+fn sounds_match_libsndfile() {
     for case in cases() {
         let name = case["file"].as_str().unwrap();
         let sound = Sound::load(format!("{FOLDER}/{name}")).unwrap();
@@ -39,7 +39,7 @@ fn sounds_are_those_of_libsndfile() {
 
 /// Tags may precede and follow the sound.
 #[test]
-fn notes_are_no_sound() {
+fn tags_are_skipped() {
     let tag = b"ID3\x03\0\0\0\0\0\x05\0\0\0\0\0";
     for case in cases() {
         let plain = bytes(&case);
@@ -136,7 +136,7 @@ fn sounds_that_are_too_long_are_refused() {
 }
 
 #[test]
-fn other_files_are_named() {
+fn other_formats_are_named() {
     let refused = |bytes: &[u8]| Sound::from_bytes(bytes).unwrap_err().to_string();
     assert!(refused(b"OggS\0\0\0\0\0\0\0\0").contains("an Ogg file"));
     assert!(refused(b"\0\0\0\x18ftypM4A \0\0\0\0").contains("an MP4 file"));
@@ -147,7 +147,7 @@ fn other_files_are_named() {
 
 /// Truncated and modified files return promptly.
 #[test]
-fn damaged_files_are_answered() {
+fn damaged_files_return_promptly() {
     let mut state = 1u64;
     let mut next = move |below: usize| {
         state =

@@ -31,7 +31,7 @@ fn message(value: &Value) -> Message {
 }
 
 #[test]
-fn prompts_are_those_of_transformers() {
+fn prompts_match_transformers() {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/templates.json");
     let whole: Value = serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();
     let mut failures = Vec::new();

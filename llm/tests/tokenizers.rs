@@ -26,7 +26,7 @@ fn ids(case: &Value) -> Vec<u32> {
 }
 
 #[test]
-fn tokens_are_those_of_the_python_packages() {
+fn tokens_match_the_python_packages() {
     let mut count = 0;
     for form in expected() {
         let name = form["file"].as_str().unwrap();
@@ -48,7 +48,7 @@ fn tokens_are_those_of_the_python_packages() {
 
 /// As in Phi 3: behaviour of `tokenizers` for `lstrip` and `rstrip`.
 #[test]
-fn added_tokens_take_the_spaces_beside_them() {
+fn added_tokens_strip_adjacent_spaces() {
     let text = std::fs::read_to_string(path("tokenizer.json")).unwrap();
     let mut file: Value = serde_json::from_str(&text).unwrap();
     for token in file["added_tokens"].as_array_mut().unwrap() {
@@ -81,7 +81,7 @@ fn added_tokens_take_the_spaces_beside_them() {
 
 /// Tokens without text do not affect the spaces of later tokens.
 #[test]
-fn special_tokens_leave_spaces_as_they_are() {
+fn special_tokens_keep_spaces() {
     for name in ["bpe.model", "unigram.model", "tokenizer.json"] {
         let tokenizer = Tokenizer::load(path(name)).unwrap();
         let text = tokenizer.encode_plain("Hello world").unwrap();
@@ -98,7 +98,7 @@ fn special_tokens_leave_spaces_as_they_are() {
 }
 
 #[test]
-fn tokens_become_text_again_whole_and_one_by_one() {
+fn decoding_is_the_same_at_once_and_streamed() {
     for form in expected() {
         let name = form["file"].as_str().unwrap();
         let tokenizer = Tokenizer::load(path(name)).unwrap();
@@ -119,7 +119,7 @@ fn tokens_become_text_again_whole_and_one_by_one() {
 }
 
 #[test]
-fn formats_are_told_apart_and_special_tokens_known() {
+fn formats_and_special_tokens_are_detected() {
     let special = |name: &str| {
         let tokenizer = Tokenizer::load(path(name)).unwrap();
         (tokenizer.format(), tokenizer.bos(), tokenizer.eos())
@@ -198,7 +198,7 @@ fn changed(field: &str, value: Value) -> Result<Tokenizer, torchlet_llm::Error> 
 
 /// Lengthening steps would together exceed any memory.
 #[test]
-fn replacements_that_multiply_are_refused() {
+fn multiplying_replacements_are_rejected() {
     let step = |count| json!({"type": "Sequence", "normalizers": vec![json!({"type": "Replace", "pattern": {"String": "a"}, "content": "aa"}); count]});
     assert!(changed("normalizer", step(40)).unwrap_err().to_string().contains("lengthen texts"));
     let few = changed("normalizer", step(2)).unwrap();
@@ -214,7 +214,7 @@ fn replacements_that_multiply_are_refused() {
 
 /// Each step processes the whole text, and templates are sorted.
 #[test]
-fn steps_without_end_are_refused() {
+fn too_many_steps_are_rejected() {
     let strip = json!({"type": "Strip", "strip_left": true, "strip_right": true});
     let steps =
         |count: usize| json!({"type": "Sequence", "normalizers": vec![strip.clone(); count]});
@@ -232,7 +232,7 @@ fn steps_without_end_are_refused() {
 
 /// Padding and truncation are settings of training runs, not of prompts.
 #[test]
-fn prompts_are_neither_cut_nor_filled_up() {
+fn prompts_are_neither_truncated_nor_padded() {
     let usual =
         Tokenizer::load(path("tokenizer.json")).unwrap().encode("In the beginning").unwrap();
     let cut =
@@ -245,7 +245,7 @@ fn prompts_are_neither_cut_nor_filled_up() {
 
 /// A vocabulary may contain the word "model".
 #[test]
-fn words_are_not_taken_for_fields() {
+fn words_are_not_mistaken_for_fields() {
     let mut file: Value =
         serde_json::from_slice(&std::fs::read(path("tekken.json")).unwrap()).unwrap();
     let last = file["vocab"].as_array().unwrap().len() - 1;
@@ -258,7 +258,7 @@ fn words_are_not_taken_for_fields() {
 /// Texts with mapped characters, which grow by a factor of up to eighteen, and files with a damaged
 /// map or score.
 #[test]
-fn maps_of_characters_are_followed() {
+fn character_maps_are_applied() {
     let text = std::fs::read_to_string(folder().join("mapped.json")).unwrap();
     let cases: Vec<Value> = serde_json::from_str(&text).unwrap();
     let read = |name: &str| std::fs::read(folder().join(name)).unwrap();
@@ -282,7 +282,7 @@ fn maps_of_characters_are_followed() {
 }
 
 #[test]
-fn replacements_that_grow_are_refused() {
+fn growing_replacements_are_rejected() {
     let file = |normalizer: &str| {
         let vocabulary = r#"{"a": 0, "b": 1}"#;
         format!(
@@ -314,7 +314,7 @@ fn decoded(tokenizer: &Tokenizer, ids: &[u32]) -> String {
 
 /// Steps of real tokenizer files, compared with `tokenizers` (`export/tokenizer_steps.py`).
 #[test]
-fn steps_of_tokenizer_files_are_taken() {
+fn tokenizer_steps_match_tokenizers() {
     let mut count = 0;
     for form in read("steps.json") {
         let name = &form["name"];
@@ -341,7 +341,7 @@ fn steps_of_tokenizer_files_are_taken() {
 
 /// Old format: lines, of which `tokenizers` skips version lines.
 #[test]
-fn merges_may_be_lines_behind_a_version() {
+fn merges_may_be_lines_after_a_version() {
     let all = read("steps.json");
     let form = all.iter().find(|form| form["name"] == "unreached").unwrap();
     let mut file = form["tokenizer"].clone();
@@ -359,7 +359,7 @@ fn merges_may_be_lines_behind_a_version() {
 
 /// Only spaces, pieces across words, and mapped prefixes of combining sequences.
 #[test]
-fn texts_are_normalised_as_sentencepiece_does_it() {
+fn normalization_matches_sentencepiece() {
     for form in read("spaces.json") {
         let name = form["file"].as_str().unwrap();
         let tokenizer = Tokenizer::load(path(name)).unwrap();
@@ -373,7 +373,7 @@ fn texts_are_normalised_as_sentencepiece_does_it() {
 
 /// Byte tokens that duplicate a character decode to it; encoding uses the other token.
 #[test]
-fn bytes_that_have_another_token_have_their_text() {
+fn duplicate_byte_tokens_decode() {
     let all = read("steps.json");
     let form = all.iter().find(|form| form["name"] == "unigram_bytes").unwrap();
     let tokenizer = Tokenizer::from_bytes(form["tokenizer"].to_string().as_bytes()).unwrap();
@@ -389,7 +389,7 @@ fn bytes_that_have_another_token_have_their_text() {
 /// SentencePiece uses -1 for absent tokens, such as padding. Lists of all tokens are as long as the
 /// largest token.
 #[test]
-fn tokens_that_there_are_none_of_take_no_place() {
+fn absent_tokens_are_ignored() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/tokenizers");
     let mut count = 0;
     for entry in std::fs::read_dir(folder).unwrap() {
@@ -404,7 +404,7 @@ fn tokens_that_there_are_none_of_take_no_place() {
 }
 
 #[test]
-fn tokens_beyond_any_vocabulary_are_refused() {
+fn huge_token_ids_are_rejected() {
     let file = std::fs::read(path("tokenizer.json")).unwrap();
     let mut file: Value = serde_json::from_slice(&file).unwrap();
     let mut added = file["added_tokens"][0].clone();

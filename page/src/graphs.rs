@@ -49,21 +49,21 @@ pub(super) const EXPORTED: &str = "exported";
 pub(super) const COMPILED: &str = "compiled";
 
 /// Maximum number of constants with statistics and thumbnails.
-const MOST_PICTURES: usize = 400;
+const MAX_THUMBNAILS: usize = 400;
 /// Maximum number of displayed list items: many calls can read the same list.
-const MOST_ITEMS: usize = 64;
+const MAX_ITEMS: usize = 64;
 
 /// Formats the items of a list. `described` must not descend into lists, which can contain
 /// themselves.
 fn listed<T>(items: &[T], described: impl Fn(&T) -> String) -> String {
-    let mut texts: Vec<String> = items.iter().take(MOST_ITEMS).map(described).collect();
-    texts.extend((items.len() > MOST_ITEMS).then(|| format!("… of {}", items.len())));
+    let mut texts: Vec<String> = items.iter().take(MAX_ITEMS).map(described).collect();
+    texts.extend((items.len() > MAX_ITEMS).then(|| format!("… of {}", items.len())));
     format!("[{}]", texts.join(", "))
 }
 
 impl Constants {
     pub(super) fn new() -> Self {
-        Constants { left: MOST_PICTURES, ..Constants::default() }
+        Constants { left: MAX_THUMBNAILS, ..Constants::default() }
     }
 
     fn add(
@@ -74,21 +74,27 @@ impl Constants {
         (scalar_type, shape): (torchlet::ScalarType, &[usize]),
     ) -> usize {
         let key = (data.as_ptr() as usize, data.len());
-        if let Some(place) = self.known.get(&key) {
-            return *place;
+        if let Some(location) = self.known.get(&key) {
+            return *location;
         }
         let hash = self.hasher.hash_one((data, shape, scalar_type as i64));
-        if let Some(place) = self.contents.get(&hash).copied().filter(|_| self.side != EXPORTED) {
-            self.known.insert(key, place);
-            return place;
+        if let Some(location) = self.contents.get(&hash).copied().filter(|_| self.side != EXPORTED)
+        {
+            self.known.insert(key, location);
+            return location;
         }
         let figures = match self.left {
             0 => Value::Null,
             _ => super::weights::object(scalar_type, shape, data),
         };
         self.left = self.left.saturating_sub(1);
-        self.list
-            .push(json!({ "name": name, "what": what, "bytes": data.len(), "figures": figures, "side": self.side }));
+        self.list.push(json!({
+            "name": name,
+            "what": what,
+            "bytes": data.len(),
+            "figures": figures,
+            "side": self.side,
+        }));
         self.known.insert(key, self.list.len() - 1);
         self.contents.insert(hash, self.list.len() - 1);
         self.list.len() - 1
@@ -175,10 +181,10 @@ pub(super) fn of_method(
             _ => continue,
         };
         let own = calls.len();
-        for (place, arg) in args.iter().enumerate() {
+        for (location, arg) in args.iter().enumerate() {
             let items = method.values.get(*arg).into_iter().flat_map(MethodValue::items);
             for value in items.chain([*arg]) {
-                if place >= first {
+                if location >= first {
                     continue;
                 }
                 call.reads.extend(writers.of(method, value));
@@ -193,7 +199,7 @@ pub(super) fn of_method(
                     call.constants.push(constants.add(&name, tensor.info.to_string(), data, what));
                 }
             }
-            let what = if place >= first { "writes" } else { "reads" };
+            let what = if location >= first { "writes" } else { "reads" };
             call.details.push([what.into(), described(method, *arg)]);
         }
         for value in args.iter().skip(first) {
@@ -222,21 +228,22 @@ pub(super) fn of_method(
 #[derive(Default)]
 struct Writers {
     values: BTreeMap<usize, usize>,
-    places: BTreeMap<(usize, usize), usize>,
+    locations: BTreeMap<(usize, usize), usize>,
 }
 
 impl Writers {
     fn write(&mut self, method: &Method<'_>, value: usize, call: usize) {
         self.values.insert(value, call);
-        if let Some(place) = method.tensor(value).and_then(|tensor| tensor.place) {
-            self.places.insert(place, call);
+        if let Some(location) = method.tensor(value).and_then(|tensor| tensor.place) {
+            self.locations.insert(location, call);
         }
     }
 
     fn of(&self, method: &Method<'_>, value: usize) -> Option<usize> {
         let known = self.values.get(&value);
-        let place = || method.tensor(value).and_then(|tensor| self.places.get(&tensor.place?));
-        known.or_else(place).copied()
+        let location =
+            || method.tensor(value).and_then(|tensor| self.locations.get(&tensor.place?));
+        known.or_else(location).copied()
     }
 }
 
@@ -511,13 +518,13 @@ pub(super) fn object(title: &str, calls: &[Call]) -> Value {
     let nodes: Vec<layout::Node> = calls
         .iter()
         .map(|call| layout::Node {
-            letters: shown(call).chars().count(),
+            characters: shown(call).chars().count(),
             reads: call.reads.clone(),
         })
         .collect();
-    let Layout { nodes: places, edges, width, height } = layout::place(&nodes);
+    let Layout { nodes: locations, edges, width, height } = layout::compute(&nodes);
     let round = |number: f32| (f64::from(number) * 10.0).round() / 10.0;
-    let nodes = calls.iter().zip(places).map(|(call, (x, y, width))| {
+    let nodes = calls.iter().zip(locations).map(|(call, (x, y, width))| {
         let mut node = json!({
             "l": shown(call),
             "n": call.label,
@@ -546,9 +553,9 @@ pub(super) fn object(title: &str, calls: &[Call]) -> Value {
         }
         node
     });
-    let edges = edges.into_iter().map(|(from, to, way)| {
-        let way: Vec<f64> = way.into_iter().flat_map(|(x, y)| [round(x), round(y)]).collect();
-        json!([from, to, way])
+    let edges = edges.into_iter().map(|(from, to, route)| {
+        let route: Vec<f64> = route.into_iter().flat_map(|(x, y)| [round(x), round(y)]).collect();
+        json!([from, to, route])
     });
     json!({
         "title": title,
@@ -579,7 +586,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lists_that_are_their_own_items_end() {
+    fn self_referential_lists_terminate() {
         let values = vec![
             graph::Value::List(vec![0, 1]),
             graph::Value::IntList((0..1000).collect()),

@@ -8,9 +8,9 @@
 use std::collections::BTreeMap;
 
 /// Node width per character, its minimum and maximum, and node height.
-const LETTER: f32 = 7.2;
-const NARROWEST: f32 = 60.0;
-const WIDEST: f32 = 260.0;
+const CHAR_WIDTH: f32 = 7.2;
+const MIN_WIDTH: f32 = 60.0;
+const MAX_WIDTH: f32 = 260.0;
 pub(super) const HEIGHT: f32 = 34.0;
 /// Horizontal space between neighbours, and vertical space between layers.
 const BESIDE: f32 = 18.0;
@@ -18,13 +18,13 @@ const BETWEEN: f32 = 38.0;
 /// Number of sweeps over all layers.
 const SWEEPS: usize = 6;
 /// Maximum number of dummy slots in total. Further edges are straight lines.
-const MOST_BENDS: usize = 60_000;
+const MAX_DUMMY_SLOTS: usize = 60_000;
 /// Maximum number of dummy slots of an edge. Longer edges are straight lines.
-const LONGEST: usize = 400;
+const MAX_EDGE_SLOTS: usize = 400;
 
 /// Input node of the layout.
 pub(super) struct Node {
-    pub(super) letters: usize,
+    pub(super) characters: usize,
     /// Indices of its inputs, which precede it.
     pub(super) reads: Vec<usize>,
 }
@@ -49,11 +49,11 @@ struct Slot {
     x: f32,
 }
 
-pub(super) fn width_of(letters: usize) -> f32 {
-    (letters as f32 * LETTER + 20.0).clamp(NARROWEST, WIDEST)
+pub(super) fn width_of(characters: usize) -> f32 {
+    (characters as f32 * CHAR_WIDTH + 20.0).clamp(MIN_WIDTH, MAX_WIDTH)
 }
 
-pub(super) fn place(nodes: &[Node]) -> Layout {
+pub(super) fn compute(nodes: &[Node]) -> Layout {
     let mut layers_of: Vec<usize> = Vec::with_capacity(nodes.len());
     for node in nodes {
         let behind = node.reads.iter().filter_map(|read| layers_of.get(*read)).max();
@@ -64,28 +64,28 @@ pub(super) fn place(nodes: &[Node]) -> Layout {
     let mut slots: Vec<Slot> = nodes
         .iter()
         .zip(&layers_of)
-        .map(|(node, layer)| slot(*layer, width_of(node.letters)))
+        .map(|(node, layer)| slot(*layer, width_of(node.characters)))
         .collect();
-    let mut bends = 0;
+    let mut dummy_slots = 0;
     let mut edges: Vec<(usize, usize, Vec<usize>)> = Vec::new();
     for (index, node) in nodes.iter().enumerate() {
         for read in node.reads.iter().copied().filter(|read| *read < index) {
             let (from, to) = (layers_of[read], layers_of[index]);
             let span = to.saturating_sub(from + 1);
-            let mut way = Vec::new();
+            let mut route = Vec::new();
             let mut last = read;
-            if span <= LONGEST && bends + span <= MOST_BENDS {
-                bends += span;
+            if span <= MAX_EDGE_SLOTS && dummy_slots + span <= MAX_DUMMY_SLOTS {
+                dummy_slots += span;
                 for layer in from + 1..to {
                     slots.push(slot(layer, 0.0));
                     let own = slots.len() - 1;
                     connect(&mut slots, last, own);
-                    way.push(own);
+                    route.push(own);
                     last = own;
                 }
             }
             connect(&mut slots, last, index);
-            edges.push((read, index, way));
+            edges.push((read, index, route));
         }
     }
     let count = slots.iter().map(|slot| slot.layer + 1).max().unwrap_or(0);
@@ -182,7 +182,8 @@ fn finished(slots: &[Slot], edges: &[(usize, usize, Vec<usize>)], nodes: usize) 
     let y = |slot: &Slot| slot.layer as f32 * (HEIGHT + BETWEEN) + HEIGHT / 2.0;
     let point = |index: &usize| (slots[*index].x - left, y(&slots[*index]));
     let placed = slots.iter().take(nodes).map(|slot| (slot.x - left, y(slot), slot.width));
-    let edges = edges.iter().map(|(from, to, way)| (*from, *to, way.iter().map(point).collect()));
+    let edges =
+        edges.iter().map(|(from, to, route)| (*from, *to, route.iter().map(point).collect()));
     let bottom = slots.iter().map(y).fold(0.0, f32::max) + HEIGHT / 2.0;
     Layout {
         nodes: placed.collect(),
@@ -197,8 +198,8 @@ mod tests {
     use super::*;
 
     fn of(reads: &[&[usize]]) -> Layout {
-        let nodes = reads.iter().map(|reads| Node { letters: 10, reads: reads.to_vec() });
-        place(&nodes.collect::<Vec<_>>())
+        let nodes = reads.iter().map(|reads| Node { characters: 10, reads: reads.to_vec() });
+        compute(&nodes.collect::<Vec<_>>())
     }
 
     /// Whether two nodes overlap.
@@ -207,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_read_is_above() {
+    fn inputs_are_above_readers() {
         let layout = of(&[&[], &[0], &[0], &[1, 2], &[0, 3]]);
         for (from, to, _) in &layout.edges {
             assert!(layout.nodes[*from].1 < layout.nodes[*to].1);
@@ -218,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_lies_over_another() {
+    fn nodes_do_not_overlap() {
         // A wide layer, a long chain with skip connections, and a source in between.
         let mut reads: Vec<Vec<usize>> = vec![vec![]];
         reads.extend((0..30).map(|_| vec![0]));

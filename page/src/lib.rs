@@ -22,9 +22,9 @@ use torchlet_devtools::Profile;
 
 const TEMPLATE: &str = include_str!("page.html");
 /// Placeholder for the data in the template.
-const PLACE: &str = "\"DATA\"";
+const PLACEHOLDER: &str = "\"DATA\"";
 /// Maximum depth of modules that are collapsed.
-const DEEPEST: usize = 4;
+const MAX_DEPTH: usize = 4;
 
 /// A program cannot be displayed.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -198,7 +198,7 @@ pub fn memory_plan(module: &Module) -> Result<String, PageError> {
 fn filled(file: &str, data: &Value) -> String {
     // Escaped so that no text can end the script element.
     let data = data.to_string().replace('<', "\\u003c");
-    let (head, tail) = TEMPLATE.split_once(PLACE).unwrap_or((TEMPLATE, ""));
+    let (head, tail) = TEMPLATE.split_once(PLACEHOLDER).unwrap_or((TEMPLATE, ""));
     [&head.replace("TITLE", &escaped(file)), data.as_str(), tail].concat()
 }
 
@@ -209,8 +209,9 @@ fn escaped(text: &str) -> String {
 /// Adds a graph with different levels of detail.
 fn views(title: &str, side: &str, calls: &[Call], drawn: &mut Vec<Value>) {
     let mut views = vec![json!({ "name": "all calls", "graph": graphs::object(title, calls) })];
-    views.push(json!({ "name": "collapsed chains", "graph": graphs::object(title, &graphs::by_chain(calls)) }));
-    for depth in 1..=graphs::depth(calls).min(DEEPEST) {
+    let chains = graphs::by_chain(calls);
+    views.push(json!({ "name": "collapsed chains", "graph": graphs::object(title, &chains) }));
+    for depth in 1..=graphs::depth(calls).min(MAX_DEPTH) {
         if let Some(calls) = graphs::by_module(calls, depth) {
             let name = format!("modules, depth {depth}");
             views.push(json!({ "name": name, "graph": graphs::object(title, &calls) }));
@@ -242,7 +243,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn texts_of_files_stay_texts() {
+    fn file_texts_are_escaped() {
         let data = json!({ "name": "</script><b>TITLE \"DATA\"" });
         for file in ["a\"b.pte", "\"DATA\" <i>"] {
             let page = filled(file, &data);

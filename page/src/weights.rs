@@ -6,7 +6,7 @@ use torchlet::Tensor;
 
 /// Number of histogram bars, and maximum number of sampled elements.
 const BARS: usize = 40;
-const MOST: usize = 1 << 16;
+const MAX_SAMPLES: usize = 1 << 16;
 /// Side length of a thumbnail in pixels.
 const SIDE: usize = 32;
 
@@ -61,7 +61,7 @@ pub(super) fn object(scalar_type: ScalarType, shape: &[usize], bytes: &[u8]) -> 
 
 fn figures(scalar_type: ScalarType, shape: &[usize], bytes: &[u8]) -> Option<Value> {
     let elements = Elements::new(scalar_type, shape, bytes)?;
-    let step = elements.count.div_ceil(MOST).max(1);
+    let step = elements.count.div_ceil(MAX_SAMPLES).max(1);
     let seen = elements.at((0..elements.count).step_by(step))?;
     let seen: Vec<f64> = seen.into_iter().filter(|it| it.is_finite()).collect();
     if seen.is_empty() {
@@ -74,8 +74,8 @@ fn figures(scalar_type: ScalarType, shape: &[usize], bytes: &[u8]) -> Option<Val
     let variance = seen.iter().map(|it| (it - mean).powi(2)).sum::<f64>() / seen.len() as f64;
     let mut bars = vec![0u32; BARS];
     for value in &seen {
-        let place = if max > min { (value - min) / (max - min) * BARS as f64 } else { 0.0 };
-        if let Some(bar) = bars.get_mut((place as usize).min(BARS - 1)) {
+        let index = if max > min { (value - min) / (max - min) * BARS as f64 } else { 0.0 };
+        if let Some(bar) = bars.get_mut((index as usize).min(BARS - 1)) {
             *bar += 1;
         }
     }
@@ -102,10 +102,10 @@ fn thumbnail(shape: &[usize], elements: &Elements<'_>, min: f64, max: f64) -> Va
     let (height, width) = ((*rows).min(SIDE), columns.min(SIDE));
     let range = if max > min { max - min } else { 1.0 };
     // 128-bit arithmetic avoids overflow for huge shapes.
-    let bound = |place: usize, whole: usize, parts: usize| {
-        (place as u128 * whole as u128 / parts as u128) as usize
+    let bound = |index: usize, whole: usize, parts: usize| {
+        (index as u128 * whole as u128 / parts as u128) as usize
     };
-    let mut points = Vec::with_capacity(height * width);
+    let mut pixels = Vec::with_capacity(height * width);
     for row in 0..height {
         for column in 0..width {
             let (from, to) = (bound(row, *rows, height), bound(row + 1, *rows, height));
@@ -119,10 +119,10 @@ fn thumbnail(shape: &[usize], elements: &Elements<'_>, min: f64, max: f64) -> Va
             let finite = numbers.iter().filter(|value| value.is_finite());
             let count = finite.clone().count().max(1);
             let mean = finite.sum::<f64>() / count as f64;
-            points.push(((mean - min) / range * 99.0).clamp(0.0, 99.0) as u8);
+            pixels.push(((mean - min) / range * 99.0).clamp(0.0, 99.0) as u8);
         }
     }
-    json!({ "width": width, "height": height, "points": points })
+    json!({ "width": width, "height": height, "points": pixels })
 }
 
 #[cfg(test)]
@@ -130,7 +130,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn figures_and_pictures() {
+    fn statistics_and_thumbnails() {
         let bytes: Vec<u8> = [0f32, 1.0, 2.0, 3.0].iter().flat_map(|it| it.to_le_bytes()).collect();
         let found = object(ScalarType::Float, &[2, 2], &bytes);
         assert_eq!(
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn large_constants_are_looked_at_in_pieces() {
+    fn large_constants_are_read_in_blocks() {
         let count = 3 * BLOCK + 5;
         let mut bytes: Vec<u8> = (0..count).flat_map(|at| (at as f32).to_le_bytes()).collect();
         bytes[4 * (count - 1)..].copy_from_slice(&f32::INFINITY.to_le_bytes());

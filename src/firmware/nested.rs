@@ -59,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn arrays_are_their_elements_in_order() {
+    fn arrays_flatten_in_order() {
         let nested = [[[1i32, 2], [3, 4], [5, 6]], [[7, 8], [9, 10], [11, 12]]];
         let flat: Vec<i32> = (1..=12).collect();
         assert_eq!(Nested::flat(std::slice::from_ref(&nested)), flat);
@@ -68,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_are_as_many_as_the_array_has() {
+    fn from_bytes_checks_the_length() {
         let bytes = torchlet_core::AlignedBytes([1, 0, 2, 0, 3, 0, 4, 0, 5]);
         assert_eq!(<[[u16; 2]; 2]>::from_bytes(&bytes.0[..8]), Some(&[[1, 2], [3, 4]]));
         assert_eq!(<[[u16; 2]; 2]>::from_bytes(&bytes.0), None);
@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_over_makes_none() {
+    fn incomplete_values_are_dropped() {
         assert_eq!(<[u8; 4]>::nested(&[1, 2, 3]), [[0; 4]; 0]);
         assert_eq!(<[u8; 2]>::nested(&[1, 2, 3]), [[1, 2]]);
     }

@@ -285,7 +285,7 @@ impl ModuleBuilder {
             access: self.access,
             parallel: &|| threads.get_or_init(|| Threads::start(self.threads)).parallel().clone(),
         };
-        let program = self.run_on.opening_device(registry.borrow_dependent(), || {
+        let program = self.run_on.with_device_opening(registry.borrow_dependent(), || {
             let open = OpenProgram::open(source, &self.data, self.access, &self.limits)?;
             self.run_on.prepare(open, &compiling)
         })?;

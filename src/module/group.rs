@@ -1,7 +1,7 @@
 //! Groups of methods that are loaded together, with the memory that they borrow from.
 //!
 //! A loaded method borrows from its file, registry and buffers. [`Loaded`] is a self-referential
-//! cell: [`Ground`] owns these, and [`Methods`] are the borrowing methods.
+//! cell: [`GroupStorage`] owns these, and [`Methods`] are the borrowing methods.
 
 use super::environment::{Environment, SharedTracer};
 use super::method::{MemoryReport, MethodOptions, input_error, output_error};
@@ -36,7 +36,7 @@ pub(super) struct Request {
 }
 
 /// Owner of everything that loaded methods borrow from: shared resources and their own memory.
-struct Ground {
+struct GroupStorage {
     members: Vec<Member>,
     /// Allocated after the methods are prepared.
     memory: OnceCell<Memory>,
@@ -54,7 +54,7 @@ impl Member {
     }
 
     /// Reports allocations to the tracer, if one is set.
-    fn tell(&self, allocations: &[Allocation<'_>]) {
+    fn report_allocations(&self, allocations: &[Allocation<'_>]) {
         let Some(tracer) = self.environment().tracer(&self.request.options) else { return };
         for allocation in allocations.iter().filter(|allocation| allocation.bytes > 0) {
             tracer.allocated(allocation);
@@ -101,7 +101,7 @@ enum Methods<'g> {
 
 self_cell!(
     struct Loaded {
-        owner: Ground,
+        owner: GroupStorage,
         #[not_covariant]
         dependent: Methods,
     }
@@ -207,7 +207,7 @@ impl Drop for LoadEvent<'_> {
     }
 }
 
-impl Ground {
+impl GroupStorage {
     fn new(requests: Vec<Request>) -> Result<Self, Error> {
         let members = requests.into_iter().map(|request| {
             let environment = &request.setting.environment;
@@ -215,7 +215,7 @@ impl Ground {
             Ok(Member { request, tables: MutBorrow::new(tables) })
         });
         let members = members.collect::<Result<_, Error>>()?;
-        Ok(Ground { members, memory: OnceCell::new() })
+        Ok(GroupStorage { members, memory: OnceCell::new() })
     }
 
     /// Loads the methods into this memory.
@@ -230,12 +230,12 @@ impl Ground {
         }
         let memory = self.allocate(&prepared, entries)?;
         let memory = self.memory.get_or_init(|| memory);
-        self.tell_of_memory(memory);
+        self.report_memory(memory);
         let before: Vec<_> = self.members.iter().map(Member::device_memory).collect();
         let methods = Self::finish(prepared, memory, entries)?;
         for (member, before) in self.members.iter().zip(before) {
             let bytes = member.device_memory().saturating_sub(before);
-            member.tell(&[Allocation { allocator: "device memory", bytes }]);
+            member.report_allocations(&[Allocation { allocator: "device memory", bytes }]);
         }
         Ok(methods)
     }
@@ -274,12 +274,12 @@ impl Ground {
     }
 
     /// Reports host memory to the tracers. Shared memory is reported for the first method only.
-    fn tell_of_memory(&self, memory: &Memory) {
+    fn report_memory(&self, memory: &Memory) {
         for (number, (member, own)) in self.members.iter().zip(&memory.own).enumerate() {
             if number == 0 {
-                member.tell(&memory.allocations);
+                member.report_allocations(&memory.allocations);
             }
-            member.tell(&own.allocations);
+            member.report_allocations(&own.allocations);
         }
     }
 
@@ -335,8 +335,8 @@ impl Group {
             Ok(Entry { module: *module, name: name.clone(), signature, preset })
         });
         let entries = entries.collect::<Result<Vec<_>, Error>>()?;
-        let ground = Ground::new(requests)?;
-        let loaded = Loaded::try_new(ground, |ground| ground.build(&entries))?;
+        let storage = GroupStorage::new(requests)?;
+        let loaded = Loaded::try_new(storage, |storage| storage.build(&entries))?;
         Ok(Group { entries, loaded })
     }
 

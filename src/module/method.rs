@@ -436,7 +436,7 @@ impl<'a> Method<'a> {
         self.group
             .with_mut(self.index, |mut method| method.execute().map_err(Box::new))?
             .map_err(|source| Error::Execute { method: self.name().into(), source })?;
-        self.tell_outputs_if_wanted()
+        self.report_outputs_if_requested()
     }
 
     /// Runs the method with the current inputs, and returns the argmax over the last dim of one
@@ -471,7 +471,7 @@ impl<'a> Method<'a> {
                 method.execute_argmax(output, &mut indices).map_err(Box::new)
             })?
             .map_err(|source| Error::Execute { method: self.name().into(), source })?;
-        self.tell_outputs_if_wanted()?;
+        self.report_outputs_if_requested()?;
         Ok(found.map(|count| {
             indices.truncate(count);
             indices.into_iter().map(|index| u32::try_from(index).ok()).collect()
@@ -479,15 +479,15 @@ impl<'a> Method<'a> {
     }
 
     /// Reports the outputs to the tracer, if it asks for them.
-    fn tell_outputs_if_wanted(&self) -> Result<(), Error> {
+    fn report_outputs_if_requested(&self) -> Result<(), Error> {
         match self.group.tracer(self.index) {
-            Some(tracer) if tracer.wants_outputs() => self.tell_outputs(tracer.as_ref()),
+            Some(tracer) if tracer.wants_outputs() => self.report_outputs(tracer.as_ref()),
             _ => Ok(()),
         }
     }
 
     /// Reports the outputs to a tracer.
-    fn tell_outputs(&self, tracer: &dyn EventTracer) -> Result<(), Error> {
+    fn report_outputs(&self, tracer: &dyn EventTracer) -> Result<(), Error> {
         let event = Event { kind: EventKind::Execute, name: self.name(), instruction: 0 };
         for index in 0..self.output_count() {
             match self.output(index)? {

@@ -4,10 +4,10 @@ mod builder;
 mod environment;
 mod group;
 mod method;
+mod module_group;
 mod sharing;
 mod signature;
 pub(crate) mod state;
-mod together;
 
 pub use builder::{DEFAULT_MEMORY_LIMIT, ModuleBuilder};
 pub use environment::BackendOptionValue;
@@ -17,8 +17,8 @@ pub use method::{MemoryReport, Method, MethodOptions};
 use crate::error::Error;
 use crate::processor::Origin;
 use crate::value::{Inputs, Value};
+pub use module_group::ModuleGroup;
 pub use state::StateTensor;
-pub use together::ModuleGroup;
 use torchlet_graph::Report;
 
 use environment::Environment;
@@ -227,7 +227,8 @@ impl Module {
     /// ```
     /// use torchlet::{Machine, Module, PointerWidth, RunOn};
     ///
-    /// let digits = Module::builder().run_on(RunOn::AsExported).load("tests/fixtures/digits/digits.pte")?;
+    /// let builder = Module::builder().run_on(RunOn::AsExported);
+    /// let digits = builder.load("tests/fixtures/digits/digits.pte")?;
     /// let cortex_m = Machine::Scalar(PointerWidth::Bits32);
     /// println!("{} bytes", digits.memory_report_on("forward", cortex_m)?.total());
     /// # Ok::<(), torchlet::Error>(())

@@ -10,13 +10,13 @@ use torchlet_core::{MethodMeta, Program, ProgramError, ScalarType, ValueMeta};
 
 /// A tensor in a planned buffer: its size, dtype, and name if the exporter kept it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Resident<'p> {
+struct PlannedTensor<'p> {
     bytes: usize,
     scalar_type: ScalarType,
     name: Option<&'p str>,
 }
 
-impl Resident<'_> {
+impl PlannedTensor<'_> {
     /// Whether both describe the same tensor. A name may be missing in some methods.
     fn is(&self, other: &Self) -> bool {
         self.bytes == other.bytes
@@ -27,12 +27,12 @@ impl Resident<'_> {
 
 /// Tensors in one planned buffer, by offset.
 #[derive(Debug, Default)]
-struct Residents<'p>(BTreeMap<usize, Resident<'p>>);
+struct PlannedTensors<'p>(BTreeMap<usize, PlannedTensor<'p>>);
 
-impl<'p> Residents<'p> {
+impl<'p> PlannedTensors<'p> {
     /// Adds a tensor. Returns whether it equals one that is present, or is disjoint from all of
     /// them.
-    fn agrees(&mut self, offset: usize, tensor: Resident<'p>) -> bool {
+    fn agrees(&mut self, offset: usize, tensor: PlannedTensor<'p>) -> bool {
         if tensor.bytes == 0 {
             return true;
         }
@@ -52,10 +52,10 @@ impl<'p> Residents<'p> {
 
 /// Methods with tensors in one planned buffer.
 #[derive(Debug)]
-struct Tenants<'p> {
+struct BufferUsers<'p> {
     methods: Vec<&'p str>,
     bytes: usize,
-    residents: Residents<'p>,
+    tensors: PlannedTensors<'p>,
     agree: bool,
 }
 
@@ -73,7 +73,7 @@ pub(super) struct Sharing<'p> {
 
 impl<'p> Sharing<'p> {
     pub(super) fn of(program: &Program<'p>) -> Result<Self, ProgramError> {
-        let mut buffers: BTreeMap<usize, Tenants<'p>> = BTreeMap::new();
+        let mut buffers: BTreeMap<usize, BufferUsers<'p>> = BTreeMap::new();
         // Every value occupies at least four bytes in the file. Malicious files list the same
         // values in many methods; they must not cost more time than a valid file of the same size.
         let mut steps = program.flatbuffer_size() / 4;
@@ -83,13 +83,13 @@ impl<'p> Sharing<'p> {
                 Some(rest) => steps = rest,
                 None => return Ok(Sharing { together: Vec::new(), agree: false }),
             }
-            survey(&meta, &mut buffers)?;
+            collect_planned_tensors(&meta, &mut buffers)?;
         }
         let mut together: Vec<&'p str> = Vec::new();
         let mut agree = true;
-        for tenants in buffers.into_values().filter(|tenants| tenants.methods.len() > 1) {
-            agree &= tenants.agree;
-            together.extend(tenants.methods);
+        for users in buffers.into_values().filter(|users| users.methods.len() > 1) {
+            agree &= users.agree;
+            together.extend(users.methods);
         }
         if !agree {
             together.clear();
@@ -101,9 +101,9 @@ impl<'p> Sharing<'p> {
 }
 
 /// Records the tensors of a method in planned buffers after the first.
-fn survey<'p>(
+fn collect_planned_tensors<'p>(
     meta: &MethodMeta<'p>,
-    buffers: &mut BTreeMap<usize, Tenants<'p>>,
+    buffers: &mut BTreeMap<usize, BufferUsers<'p>>,
 ) -> Result<(), ProgramError> {
     if meta.planned_buffer_count() < 2 {
         return Ok(());
@@ -115,21 +115,21 @@ fn survey<'p>(
         };
         let Some(ValueMeta::Tensor(tensor)) = meta.value_meta(index)? else { continue };
         let bytes = meta.planned_buffer_size(buffer)?;
-        let tenants = buffers.entry(buffer).or_insert_with(|| Tenants {
+        let users = buffers.entry(buffer).or_insert_with(|| BufferUsers {
             methods: Vec::new(),
             bytes,
-            residents: Residents::default(),
+            tensors: PlannedTensors::default(),
             agree: true,
         });
-        if tenants.methods.last() != Some(&meta.name()) {
-            tenants.methods.push(meta.name());
+        if users.methods.last() != Some(&meta.name()) {
+            users.methods.push(meta.name());
         }
-        let resident = Resident {
+        let planned = PlannedTensor {
             bytes: tensor.info.nbytes(),
             scalar_type: tensor.info.scalar_type,
             name: tensor.name,
         };
-        tenants.agree &= tenants.bytes == bytes && tenants.residents.agrees(offset, resident);
+        users.agree &= users.bytes == bytes && users.tensors.agrees(offset, planned);
     }
     Ok(())
 }
@@ -138,18 +138,18 @@ fn survey<'p>(
 mod tests {
     use super::*;
 
-    fn resident(bytes: usize, name: Option<&str>) -> Resident<'_> {
-        Resident { bytes, scalar_type: ScalarType::Float, name }
+    fn planned(bytes: usize, name: Option<&str>) -> PlannedTensor<'_> {
+        PlannedTensor { bytes, scalar_type: ScalarType::Float, name }
     }
 
-    fn agree(tensors: &[(usize, Resident<'_>)]) -> bool {
-        let mut residents = Residents::default();
-        tensors.iter().fold(true, |all, (offset, tensor)| all & residents.agrees(*offset, *tensor))
+    fn agree(tensors: &[(usize, PlannedTensor<'_>)]) -> bool {
+        let mut found = PlannedTensors::default();
+        tensors.iter().fold(true, |all, (offset, tensor)| all & found.agrees(*offset, *tensor))
     }
 
     #[test]
-    fn tensors_agree_if_they_are_the_same_or_apart() {
-        let (small, large) = (resident(16, None), resident(32, None));
+    fn identical_or_disjoint_tensors_agree() {
+        let (small, large) = (planned(16, None), planned(32, None));
         assert!(agree(&[]));
         assert!(agree(&[(0, small), (16, large), (48, small), (0, small), (16, large)]));
         assert!(agree(&[(16, large), (0, small)]));
@@ -158,15 +158,15 @@ mod tests {
         assert!(!agree(&[(0, large), (16, small)]));
         assert!(!agree(&[(16, small), (0, large)]));
         assert!(!agree(&[(0, small), (0, large)]));
-        let other = Resident { scalar_type: ScalarType::Int, ..small };
+        let other = PlannedTensor { scalar_type: ScalarType::Int, ..small };
         assert!(!agree(&[(0, small), (0, other)]));
         // An empty tensor overlaps nothing.
-        assert!(agree(&[(0, large), (16, resident(0, None))]));
+        assert!(agree(&[(0, large), (16, planned(0, None))]));
     }
 
     #[test]
-    fn names_must_not_differ() {
-        let (a, b, none) = (resident(4, Some("a")), resident(4, Some("b")), resident(4, None));
+    fn different_names_disagree() {
+        let (a, b, none) = (planned(4, Some("a")), planned(4, Some("b")), planned(4, None));
         assert!(agree(&[(0, a), (0, none), (0, a)]));
         assert!(!agree(&[(0, a), (0, b)]));
         assert!(!agree(&[(0, none), (0, a), (0, b)]));
@@ -182,7 +182,7 @@ mod tests {
 
     #[test]
     #[cfg_attr(miri, ignore = "opens files")]
-    fn programs_that_share_state_are_told_from_others() {
+    fn detects_shared_state() {
         assert_eq!(shared_in("state_shared.bpte"), ["count", "read", "write"]);
         assert_eq!(shared_in("state_shared_unnamed.bpte"), ["count", "read", "write"]);
         assert_eq!(shared_in("state_shared_initialized.bpte"), ["count", "read", "write"]);

@@ -175,7 +175,7 @@ pub(crate) fn fits(state: &TensorInfo, tensor: &TensorInfo) -> Result<(), InputE
 
 /// A state tensor of a module: its key in saved files, and the method that accesses it.
 #[cfg(feature = "safetensors")]
-struct Kept {
+struct StateEntry {
     key: String,
     method: String,
     tensor: StateTensor,
@@ -185,14 +185,14 @@ struct Kept {
 impl Module {
     /// State tensors of a group. Tensors shared by several methods are listed once, under the first
     /// of them.
-    fn group_state(group: &Group) -> Result<Vec<Kept>, Error> {
+    fn group_state(group: &Group) -> Result<Vec<StateEntry>, Error> {
         let (mut kept, mut places) = (Vec::new(), BTreeSet::new());
         for (index, method) in group.names().enumerate() {
             for tensor in state_of(group, index)? {
                 let is_listed = tensor.place.is_some_and(|place| !places.insert(place));
                 if !is_listed {
                     let key = format!("{method}/{}", tensor.key());
-                    kept.push(Kept { key, method: method.into(), tensor });
+                    kept.push(StateEntry { key, method: method.into(), tensor });
                 }
             }
         }
@@ -229,7 +229,7 @@ impl Module {
         let mut tensors = Vec::new();
         let groups: Vec<_> =
             self.groups.iter().map(Module::group_state).collect::<Result<_, _>>()?;
-        for Kept { key, method, tensor } in groups.into_iter().flatten() {
+        for StateEntry { key, method, tensor } in groups.into_iter().flatten() {
             let state = self.method(&method)?.read_state(tensor.value)?.to_contiguous()?;
             tensors.push((key, state));
         }
@@ -257,7 +257,7 @@ impl Module {
             if !kept.iter().any(|kept| found.contains_key(&kept.key)) {
                 continue;
             }
-            for Kept { key, method, tensor } in kept {
+            for StateEntry { key, method, tensor } in kept {
                 let Some(new) = found.remove(&key) else {
                     missing.push(key);
                     continue;

@@ -103,7 +103,7 @@ impl CacheFile {
         let [build, checksum] = [build(), checksum].map(u128::to_le_bytes);
         let parts: [&[u8]; 5] = [MAGIC, self.key.as_bytes(), &build, &len.to_le_bytes(), &checksum];
         let bytes = parts.into_iter().flatten();
-        header.iter_mut().zip(bytes).for_each(|(place, byte)| *place = *byte);
+        header.iter_mut().zip(bytes).for_each(|(slot, byte)| *slot = *byte);
         header
     }
 }
@@ -242,12 +242,12 @@ pub(super) fn parse<'p>(cached: &'p [u8], files: &[&'p [u8]]) -> Option<(Package
     let len = index.number()?;
     let report = Report::from_bytes(index.take(len)?)?;
     let (size, count) = (index.number()?, index.number()?);
-    let mut places = Vec::new();
+    let mut locations = Vec::new();
     for _ in 0..count {
-        places.push([index.number()?, index.number()?, index.number()?]);
+        locations.push([index.number()?, index.number()?, index.number()?]);
     }
-    let mut pieces = Vec::with_capacity(places.len());
-    for [source, offset, len] in places {
+    let mut pieces = Vec::with_capacity(locations.len());
+    for [source, offset, len] in locations {
         let bytes = if source == OWN {
             index.at = index.at.checked_next_multiple_of(ALIGN)?;
             index.take(len)?
@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn files_that_collide_in_a_fast_hash_have_two_keys() {
+    fn xxh3_collisions_have_different_keys() {
         let [a, b] = colliding_files();
         assert_ne!(a, b);
         assert_eq!(Checksum::of(&a, &Serial), Checksum::of(&b, &Serial));
@@ -304,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_tell_everything_apart() {
+    fn keys_are_unique() {
         let long = vec![0; PART + 1];
         let keys = [
             key(&[], &[], &Serial),
@@ -329,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn checksums_of_streams_are_those_of_files() {
+    fn streamed_checksum_equals_file_checksum() {
         let file: Vec<u8> = (0..2 * PART + 77).map(|at| (at % 251) as u8).collect();
         for len in [0, 1, PART - 1, PART, PART + 1, file.len()] {
             let file = &file[..len];

@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn tolerance_is_around_the_expected() {
+    fn tolerance_is_relative_to_expected() {
         let (a, b) = (floats(&[1.0, 100.0]), floats(&[1.05, 101.0]));
         assert!(a.allclose(&b, 0.01, 0.05));
         assert!(!a.allclose(&b, 0.0, 0.05));
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_finite_equals_itself_only() {
+    fn non_finite_values_only_equal_themselves() {
         let special = floats(&[f32::NAN, f32::INFINITY, f32::NEG_INFINITY]);
         assert!(special.allclose(&special, 0.0, 0.0));
         for other in [[0.0, f32::INFINITY, f32::NEG_INFINITY], [f32::NAN, 1e30, f32::NEG_INFINITY]]

@@ -292,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn writing_leaves_clones_alone() {
+    fn writes_do_not_affect_clones() {
         let a = Tensor::full(&[3], 1i32).unwrap();
         let mut b = a.clone();
         b.as_mut_slice::<i32>().unwrap()[0] = 5;

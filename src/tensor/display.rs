@@ -102,13 +102,13 @@ impl Printer<'_> {
     }
 
     /// Appends the offsets of the printed elements, in order.
-    fn places(&self, dim: usize, offset: usize, places: &mut Vec<usize>) {
+    fn offsets(&self, dim: usize, offset: usize, offsets: &mut Vec<usize>) {
         let Some((&size, inner)) = self.shape[dim..].split_first() else {
-            return places.push(offset);
+            return offsets.push(offset);
         };
         let step: usize = inner.iter().product();
         let shown = self.shown(size).into_iter().flatten();
-        shown.for_each(|index| self.places(dim + 1, offset + index * step, places));
+        shown.for_each(|index| self.offsets(dim + 1, offset + index * step, offsets));
     }
 
     fn text(&self, place: usize) -> &str {
@@ -179,9 +179,9 @@ impl fmt::Display for Tensor {
             let shortened = self.numel() > f.precision().unwrap_or(THRESHOLD);
             let mut printer =
                 Printer { shape: self.shape(), texts: HashMap::new(), width: 0, shortened };
-            let mut places = Vec::new();
-            printer.places(0, 0, &mut places);
-            let mut shown = places.iter().copied().peekable();
+            let mut offsets = Vec::new();
+            printer.offsets(0, 0, &mut offsets);
+            let mut shown = offsets.iter().copied().peekable();
             let numbers = numbers.enumerate();
             let numbers: Vec<Number> = numbers
                 .filter(|(place, _)| shown.next_if_eq(place).is_some())
@@ -189,7 +189,7 @@ impl fmt::Display for Tensor {
                 .collect();
             let style = Style::for_numbers(&numbers);
             let texts = numbers.into_iter().map(|number| style.number(number));
-            printer.texts = places.into_iter().zip(texts).collect();
+            printer.texts = offsets.into_iter().zip(texts).collect();
             printer.width = printer.texts.values().map(String::len).max().unwrap_or(0);
             printer.write(f, 0, 0, 7)?;
         }
@@ -206,7 +206,7 @@ mod tests {
 
     /// Expected texts were printed by PyTorch.
     #[test]
-    fn as_pytorch_prints() {
+    fn matches_pytorch_output() {
         let floats = Tensor::from_slice(&[2, 2], &[0.2f32, -1.25, 3.0, 100.5]).unwrap();
         let text = "tensor([[  0.2000,  -1.2500],\n        [  3.0000, 100.5000]])";
         assert_eq!(floats.to_string(), text);
@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn large_tensors_are_shortened() {
+    fn large_tensors_are_summarized() {
         let large = Tensor::zeros(ScalarType::Float, &[2000]).unwrap();
         assert_eq!(large.to_string(), "tensor([0., 0., 0., ..., 0., 0., 0.])");
         let cube = Tensor::zeros(ScalarType::Byte, &[100, 100, 100]).unwrap();

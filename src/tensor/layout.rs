@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn permuting_moves_no_element() {
+    fn permute_shares_elements() {
         let tensor = counting(&[2, 3]);
         let turned = tensor.permute(&[1, 0]).unwrap();
         assert_eq!((turned.shape(), turned.strides()), (&[3, 2][..], [1, 3].to_vec()));
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn reshaping_takes_logical_order() {
+    fn reshape_uses_logical_order() {
         let turned = counting(&[2, 3]).permute(&[1, 0]).unwrap().reshape(&[6]).unwrap();
         assert_eq!(turned.as_slice::<i32>().unwrap(), [0, 3, 1, 4, 2, 5]);
         assert!(turned.reshape(&[5]).is_err());

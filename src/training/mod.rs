@@ -227,7 +227,9 @@ impl Layout {
                 Some(Value::Int(index)) => usize::try_from(*index).ok(),
                 _ => None,
             };
-            index.ok_or_else(|| untrainable(method, format!("{} did not return an index", beside(what))))
+            index.ok_or_else(|| {
+                untrainable(method, format!("{} did not return an index", beside(what)))
+            })
         };
         let (first_gradient, first_parameter) =
             (index("gradients_index")?, index("parameters_index")?);

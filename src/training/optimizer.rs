@@ -58,7 +58,7 @@ impl Memory {
 }
 
 /// State of [`Sgd`].
-const DIRECTION: &str = "momentum_buffer";
+const MOMENTUM_BUFFER: &str = "momentum_buffer";
 /// State of [`Adam`].
 const MOMENTS: [&str; 3] = ["exp_avg", "exp_avg_sq", "max_exp_avg_sq"];
 
@@ -90,13 +90,13 @@ pub struct Sgd {
     pub options: SgdOptions,
     /// Hyperparameters of individual parameters, by name.
     pub exceptions: BTreeMap<String, SgdOptions>,
-    directions: BTreeMap<String, Vec<f32>>,
+    momentum_buffers: BTreeMap<String, Vec<f32>>,
 }
 
 impl Sgd {
     /// Creates an optimiser with the same hyperparameters for all parameters.
     pub fn new(options: SgdOptions) -> Self {
-        Sgd { options, exceptions: BTreeMap::new(), directions: BTreeMap::new() }
+        Sgd { options, exceptions: BTreeMap::new(), momentum_buffers: BTreeMap::new() }
     }
 }
 
@@ -113,14 +113,16 @@ impl Optimizer for Sgd {
             }
             return;
         }
-        let known = self.directions.get(name).is_some_and(|known| known.len() == parameter.len());
+        let known =
+            self.momentum_buffers.get(name).is_some_and(|known| known.len() == parameter.len());
         if !known {
             // The first direction is the gradient, regardless of dampening.
             let first = parameter.iter().zip(gradient).map(|(p, g)| decayed(*p, *g)).collect();
-            self.directions.insert(name.into(), first);
+            self.momentum_buffers.insert(name.into(), first);
         }
-        let Some(directions) = self.directions.get_mut(name) else { return };
-        for ((parameter, gradient), direction) in parameter.iter_mut().zip(gradient).zip(directions)
+        let Some(momentum_buffers) = self.momentum_buffers.get_mut(name) else { return };
+        for ((parameter, gradient), direction) in
+            parameter.iter_mut().zip(gradient).zip(momentum_buffers)
         {
             let gradient = decayed(*parameter, *gradient);
             if known {
@@ -131,17 +133,18 @@ impl Optimizer for Sgd {
     }
 
     fn memory(&self, name: &str) -> Memory {
-        let directions = self.directions.get(name);
-        let elements = directions.map(|known| (DIRECTION.into(), known.clone())).into_iter();
+        let momentum_buffers = self.momentum_buffers.get(name);
+        let elements =
+            momentum_buffers.map(|known| (MOMENTUM_BUFFER.into(), known.clone())).into_iter();
         Memory { steps: None, elements: elements.collect() }
     }
 
     fn remember(&mut self, name: &str, elements: usize, mut memory: Memory) -> Result<(), String> {
-        let directions = memory.take(DIRECTION, elements)?;
+        let momentum_buffers = memory.take(MOMENTUM_BUFFER, elements)?;
         memory.finish()?;
-        match directions {
-            Some(directions) => self.directions.insert(name.into(), directions),
-            None => self.directions.remove(name),
+        match momentum_buffers {
+            Some(momentum_buffers) => self.momentum_buffers.insert(name.into(), momentum_buffers),
+            None => self.momentum_buffers.remove(name),
         };
         Ok(())
     }

@@ -96,10 +96,10 @@ pub enum ReadError {
 impl fmt::Display for ReadError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            ReadError::NotADump => {
-                f.write_str("not an ETDump (identifier ED00); expected a file written by `--etdump` or \
-                 ExecuTorch's event tracer")
-            }
+            ReadError::NotADump => f.write_str(
+                "not an ETDump (identifier ED00); expected a file written by `--etdump` or \
+                 ExecuTorch's event tracer",
+            ),
             ReadError::Truncated { claimed, found } => {
                 write!(f, "the ETDump is truncated: expected {claimed} bytes, found {found}")
             }
@@ -147,7 +147,7 @@ pub fn read(bytes: &[u8], buffer: Vec<u8>) -> Result<Recording, ReadError> {
         Reader { left, buffer: buffer_len, values: buffer_len, numbers: Vec::new(), last: None };
     let mut recording = Recording { buffer, ..Recording::default() };
     let runs = root.runs()?;
-    reader.spend(runs.len(), 4)?;
+    reader.charge(runs.len(), 4)?;
     for table in runs.iter() {
         recording.runs.push(reader.run(&table?)?);
     }
@@ -170,7 +170,7 @@ struct Reader {
 
 impl Reader {
     /// Accounts for items with a minimum size.
-    fn spend(&mut self, items: usize, each: usize) -> Result<(), ReadError> {
+    fn charge(&mut self, items: usize, each: usize) -> Result<(), ReadError> {
         let bytes = items.checked_mul(each).ok_or(ReadError::TooMuch)?;
         self.left = self.left.checked_sub(bytes).ok_or(ReadError::TooMuch)?;
         Ok(())
@@ -179,8 +179,8 @@ impl Reader {
     /// Reads a text. Short texts are not charged, because writers share equal names of events.
     fn text(&mut self, text: Option<&str>) -> Result<String, ReadError> {
         let text = text.unwrap_or_default();
-        if text.len() > LONGEST_SHARED {
-            self.spend(text.len(), 1)?;
+        if text.len() > MAX_SHARED_TEXT {
+            self.charge(text.len(), 1)?;
         }
         Ok(text.into())
     }
@@ -196,13 +196,13 @@ impl Reader {
         run.test_case = index(table.test_case()?);
         self.last = None;
         let names = table.allocators()?;
-        self.spend(names.len(), 4)?;
+        self.charge(names.len(), 4)?;
         let mut allocators = Vec::new();
         for allocator in names.iter() {
             allocators.push(self.text(allocator?.name()?)?);
         }
         let events = table.events()?;
-        self.spend(events.len(), 4)?;
+        self.charge(events.len(), 4)?;
         for event in events.iter() {
             let event = event?;
             if let Some(profile) = event.profile()? {
@@ -215,7 +215,7 @@ impl Reader {
                 let number = allocation.allocator()?.checked_sub(1);
                 let number = number.and_then(|number| usize::try_from(number).ok());
                 let allocator = number.and_then(|number| allocators.get(number));
-                self.spend(1, 16)?;
+                self.charge(1, 16)?;
                 run.allocations.push(AllocationRecord {
                     // Each record owns a copy of the name.
                     allocator: self.text(allocator.map(String::as_str))?,
@@ -232,7 +232,7 @@ impl Reader {
     }
 
     fn profile(&mut self, table: &ProfileTable<'_>) -> Result<Option<Event>, ReadError> {
-        self.spend(1, 16)?;
+        self.charge(1, 16)?;
         let mut name = self.text(table.name()?)?;
         let (number, text) = (index(table.delegate_number()?), self.text(table.delegate_name()?)?);
         let is_part = number.is_some() || !text.is_empty();
@@ -262,7 +262,7 @@ impl Reader {
             _ => {}
         }
         let detail = table.metadata()?.bytes();
-        self.spend(detail.len(), 1)?;
+        self.charge(detail.len(), 1)?;
         let is_device = is_part && instruction.is_some() && detail != b"host";
         Ok(Some(Event {
             kind,
@@ -277,7 +277,7 @@ impl Reader {
     }
 
     fn debug(&mut self, table: &DebugTable<'_>, run: &mut Run) -> Result<(), ReadError> {
-        self.spend(1, 16)?;
+        self.charge(1, 16)?;
         let Some(entry) = table.entry()? else { return Ok(()) };
         let is_output = match entry.output()? {
             Some(truth) => truth.value()?,
@@ -288,14 +288,14 @@ impl Reader {
         let part = index(table.delegate_number()?)
             .or_else(|| text.rsplit_once('_').and_then(|(_, number)| number.parse().ok()));
         let instruction = index(table.instruction()?).filter(|_| !is_output);
-        let place = |position| Place {
+        let value_owner = |position| ValueOwner {
             instruction,
             part,
             name: if name.is_empty() { text.clone() } else { name.clone() },
             position,
         };
         // Values of an instruction are consecutive, in the order of its arguments.
-        let owner = (is_output, place(0).number());
+        let owner = (is_output, value_owner(0).number());
         let position = match self.last {
             Some((last, count)) if last == owner => count,
             _ => 0,
@@ -305,23 +305,24 @@ impl Reader {
             kinds::TENSOR => {
                 if let Some(tensor) = entry.tensor()? {
                     let kind = ValueKind::Tensor;
-                    run.values.extend(self.tensor(&tensor, kind, place(position))?);
+                    run.values.extend(self.tensor(&tensor, kind, value_owner(position))?);
                 }
             }
             kinds::TENSOR_LIST => {
                 if let Some(list) = entry.list()? {
                     let tensors = list.tensors()?;
-                    self.spend(tensors.len(), 4)?;
+                    self.charge(tensors.len(), 4)?;
                     for (number, tensor) in tensors.iter().enumerate() {
-                        let (kind, place) = (ValueKind::Item(number), place(position + number));
-                        run.values.extend(self.tensor(&tensor?, kind, place)?);
+                        let (kind, value_owner) =
+                            (ValueKind::Item(number), value_owner(position + number));
+                        run.values.extend(self.tensor(&tensor?, kind, value_owner)?);
                     }
                     count = tensors.len();
                 }
             }
             _ => {
                 if let Some((scalar_type, bytes)) = number(&entry)? {
-                    run.values.push(self.number(scalar_type, &bytes, place(position)));
+                    run.values.push(self.number(scalar_type, &bytes, value_owner(position)));
                 }
             }
         }
@@ -330,11 +331,16 @@ impl Reader {
     }
 
     /// Adds a scalar after the debug buffer.
-    fn number(&mut self, scalar_type: ScalarType, bytes: &[u8], place: Place) -> ValueRecord {
+    fn number(
+        &mut self,
+        scalar_type: ScalarType,
+        bytes: &[u8],
+        value_owner: ValueOwner,
+    ) -> ValueRecord {
         let start = self.buffer + self.numbers.len();
         self.numbers.extend_from_slice(bytes);
         let data = start..self.buffer + self.numbers.len();
-        place.value(ValueKind::Scalar, scalar_type, Vec::new(), data)
+        value_owner.value(ValueKind::Scalar, scalar_type, Vec::new(), data)
     }
 
     /// Reads a tensor. `None` if it exceeds the buffer, or its dtype is unknown.
@@ -342,10 +348,10 @@ impl Reader {
         &mut self,
         table: &TensorTable<'_>,
         kind: ValueKind,
-        place: Place,
+        value_owner: ValueOwner,
     ) -> Result<Option<ValueRecord>, ReadError> {
         let sizes = table.sizes()?;
-        self.spend(sizes.len(), 8)?;
+        self.charge(sizes.len(), 8)?;
         let sizes: Vec<i64> = sizes.iter().collect::<Result<_, Malformed>>()?;
         let Some(scalar_type) = ScalarType::from_number(table.scalar_type()?.into()) else {
             return Ok(None);
@@ -359,7 +365,7 @@ impl Reader {
             return Ok(None);
         };
         self.values = self.values.checked_sub(end - start).ok_or(ReadError::TooMuch)?;
-        Ok(Some(place.value(kind, scalar_type, sizes, start..end)))
+        Ok(Some(value_owner.value(kind, scalar_type, sizes, start..end)))
     }
 }
 
@@ -381,17 +387,17 @@ fn number(entry: &EntryTable<'_>) -> Result<Option<(ScalarType, Vec<u8>)>, Malfo
 }
 
 /// Maximum length of texts that may be shared.
-const LONGEST_SHARED: usize = 256;
+const MAX_SHARED_TEXT: usize = 256;
 
 /// Owner of a value.
-struct Place {
+struct ValueOwner {
     instruction: Option<usize>,
     part: Option<usize>,
     name: String,
     position: usize,
 }
 
-impl Place {
+impl ValueOwner {
     fn number(&self) -> Option<u32> {
         self.instruction.and_then(|number| u32::try_from(number).ok())
     }

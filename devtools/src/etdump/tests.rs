@@ -63,7 +63,7 @@ fn names(events: &[Event]) -> Vec<(Kind, &str, Option<u32>, Option<u32>)> {
 }
 
 #[test]
-fn recordings_come_back() {
+fn recordings_round_trip() {
     let recording = recorded();
     assert_eq!(recording.runs.len(), 3);
     for ids in [DelegateIds::Names, DelegateIds::Numbers] {
@@ -104,7 +104,7 @@ fn recordings_come_back() {
 }
 
 #[test]
-fn devices_work_while_the_host_waits() {
+fn device_work_overlaps_the_wait() {
     let recording = recorded();
     for run in &recording.runs[1..] {
         let [wait, work] = [1, 2].map(|at| &run.events[at]);
@@ -117,7 +117,7 @@ fn devices_work_while_the_host_waits() {
 }
 
 #[test]
-fn values_have_a_limit() {
+fn value_memory_is_bounded() {
     let recorder = Recorder::new().with_values(70);
     let run = torchlet_core::Event { kind: EventKind::Execute, name: "forward", instruction: 0 };
     recorder.end(&run, recorder.begin(&run));
@@ -131,7 +131,7 @@ fn values_have_a_limit() {
 }
 
 #[test]
-fn numbers_and_lists_come_back() {
+fn scalars_and_lists_round_trip() {
     let recorder = Recorder::new().with_values(1 << 12);
     let run = torchlet_core::Event { kind: EventKind::Execute, name: "forward", instruction: 0 };
     let call = torchlet_core::Event { kind: EventKind::Operator, name: "a", instruction: 5 };
@@ -169,7 +169,7 @@ fn numbers_and_lists_come_back() {
 }
 
 #[test]
-fn values_are_in_the_order_of_their_dimensions() {
+fn values_are_row_major() {
     let mut info = TensorRef::from_slice(&[1, 2, 1, 2], &[0f32; 4]).unwrap().info().clone();
     info.dim_order = torchlet_core::layout::channels_last_order(4).unwrap();
     let elements = [1f32, 2.0, 3.0, 4.0].map(f32::to_le_bytes).concat();
@@ -183,7 +183,7 @@ fn values_are_in_the_order_of_their_dimensions() {
 }
 
 #[test]
-fn damaged_dumps_are_refused() {
+fn damaged_dumps_are_rejected() {
     let recording = recorded();
     let bytes = write(&recording, DelegateIds::Names);
     assert_eq!(read(b"", Vec::new()), Err(ReadError::NotADump));
@@ -205,7 +205,7 @@ fn damaged_dumps_are_refused() {
 }
 
 #[test]
-fn values_that_share_their_bytes_are_refused() {
+fn overlapping_values_are_rejected() {
     let value = |start| ValueRecord {
         instruction: Some(1),
         part: None,
@@ -259,7 +259,7 @@ fn dump_of_memory(name: &str, allocators: &[i32]) -> Vec<u8> {
 }
 
 #[test]
-fn memory_of_other_runtimes_is_read() {
+fn allocations_of_other_runtimes_are_read() {
     let back = read(&dump_of_memory("method allocator", &[1, 7]), Vec::new()).unwrap();
     let found: Vec<_> =
         back.runs[0].allocations.iter().map(|it| (it.allocator.as_str(), it.bytes)).collect();
@@ -267,14 +267,14 @@ fn memory_of_other_runtimes_is_read() {
 }
 
 #[test]
-fn long_names_of_allocators_are_counted_each_time() {
+fn long_allocator_names_are_charged_each_time() {
     let long = "a".repeat(1 << 16);
     assert!(read(&dump_of_memory(&long, &[7; 1000]), Vec::new()).is_ok());
     assert_eq!(read(&dump_of_memory(&long, &[1; 1000]), Vec::new()), Err(ReadError::TooMuch));
 }
 
 #[test]
-fn less_is_recorded_where_less_is_asked_for() {
+fn recording_can_be_reduced() {
     let all = recorded();
     let methods = recorded_by(Recorder::new().with_values(1 << 12).of_methods().of_outputs());
     for (less, all) in methods.runs.iter().zip(&all.runs) {

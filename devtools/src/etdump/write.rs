@@ -51,8 +51,8 @@ fn write_run(
     }
     let lists = run.values.chunk_by(follows);
     let calls = run.events.iter().filter(|it| matches!(it.kind, Kind::Operator | Kind::Delegate));
-    let told: HashSet<Option<u32>> = calls.map(|event| event.instruction).collect();
-    events.extend(lists.map(|values| write_values(builder, recording, &told, values, ids)));
+    let with_events: HashSet<Option<u32>> = calls.map(|event| event.instruction).collect();
+    events.extend(lists.map(|values| write_values(builder, recording, &with_events, values, ids)));
     // Allocations are omitted: ExecuTorch's Inspector rejects dumps that contain them.
     let allocators = builder.create_vector::<Table>(&[]);
     let events = builder.create_vector(&events);
@@ -148,10 +148,10 @@ fn write_profile(
 
 /// Whether two values are consecutive items of a list.
 fn follows(value: &ValueRecord, next: &ValueRecord) -> bool {
-    let place = |value: &ValueRecord| (value.instruction, value.part, value.position);
+    let slot = |value: &ValueRecord| (value.instruction, value.part, value.position);
     match (value.kind, next.kind) {
         (ValueKind::Item(at), ValueKind::Item(behind)) => {
-            place(value) == place(next) && at.checked_add(1) == Some(behind)
+            slot(value) == slot(next) && at.checked_add(1) == Some(behind)
         }
         _ => false,
     }
@@ -207,31 +207,31 @@ fn write_contents(
 
 /// Whether a value needs a name. The Inspector names events after their values, if these have
 /// names.
-fn is_named(told: &HashSet<Option<u32>>, value: &ValueRecord) -> bool {
-    !value.name.is_empty() && (value.part.is_some() || !told.contains(&value.instruction))
+fn is_named(with_events: &HashSet<Option<u32>>, value: &ValueRecord) -> bool {
+    !value.name.is_empty() && (value.part.is_some() || !with_events.contains(&value.instruction))
 }
 
-/// Writes a value, or the tensors of a list. `told` are the instructions that have events.
+/// Writes a value, or the tensors of a list. `with_events` are the instructions that have events.
 fn write_values(
     builder: &mut FlatBufferBuilder<'_>,
     recording: &Recording,
-    told: &HashSet<Option<u32>>,
+    with_events: &HashSet<Option<u32>>,
     values: &[ValueRecord],
     ids: DelegateIds,
 ) -> Table {
     // Groups are never empty.
     let value = &values[0];
-    let (kind, place, contents) = write_contents(builder, recording, values, value);
+    let (kind, slot, contents) = write_contents(builder, recording, values, value);
     let output = builder.start_table();
     builder.push_slot_always(field(0), value.instruction.is_none());
     let output = builder.end_table(output);
     let entry = builder.start_table();
     builder.push_slot_always(field(0), kind);
-    builder.push_slot_always(place, contents);
+    builder.push_slot_always(slot, contents);
     builder.push_slot_always(field(7), output);
     let entry = builder.end_table(entry);
     let (number, text) = delegate_id(builder, value.part, &value.name, ids);
-    let name = is_named(told, value).then(|| builder.create_shared_string(&value.name));
+    let name = is_named(with_events, value).then(|| builder.create_shared_string(&value.name));
     let debug = builder.start_table();
     builder.push_slot(field(0), 0u64, 0);
     builder.push_slot(field(1), value.instruction.map_or(-1, int), -1);

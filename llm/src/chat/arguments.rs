@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 /// Maximum total size in bytes. Documents for retrieval are the largest values in practice.
 const MAX_BYTES: usize = 1 << 20;
 /// Reserved names.
-const TAKEN: [&str; 3] = ["messages", "tools", "add_generation_prompt"];
+const RESERVED: [&str; 3] = ["messages", "tools", "add_generation_prompt"];
 
 /// Additional variables of a chat template, such as `enable_thinking`, `documents` or
 /// `custom_tools`. Unused variables have no effect.
@@ -57,15 +57,19 @@ impl TemplateArguments {
         let mut letters = name.chars();
         let begins = letters.next().is_some_and(|letter| letter == '_' || letter.is_alphabetic());
         if !begins || !letters.all(|letter| letter == '_' || letter.is_alphanumeric()) {
-            return fail(format!("'{name}' cannot be a template argument: it is not a variable name"));
+            return fail(format!(
+                "'{name}' cannot be a template argument: it is not a variable name"
+            ));
         }
-        if TAKEN.contains(&name.as_str()) {
+        if RESERVED.contains(&name.as_str()) {
             return fail(format!("'{name}' cannot be a template argument: the name is reserved"));
         }
         self.values.insert(name, json);
         let bytes: usize = self.values.iter().map(|(name, json)| name.len() + json.len()).sum();
         if bytes > MAX_BYTES {
-            return fail(format!("the template arguments have {bytes} bytes, more than {MAX_BYTES}"));
+            return fail(format!(
+                "the template arguments have {bytes} bytes, more than {MAX_BYTES}"
+            ));
         }
         Ok(())
     }
@@ -121,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_an_argument_is_refused() {
+    fn invalid_arguments_are_rejected() {
         for (arguments, expected) in [
             ("[]", "object"),
             ("{", "not JSON"),
@@ -143,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_of_two_arguments_counts() {
+    fn earlier_arguments_take_precedence() {
         let of = |text: &str| TemplateArguments::from_json(text).unwrap();
         let both = of(r#"{"a": 1, "b": 2}"#).or(&of(r#"{"b": 3, "c": 4}"#));
         assert_eq!(both, of(r#"{"a": 1, "b": 2, "c": 4}"#));
@@ -152,7 +156,7 @@ mod tests {
 
     /// Nested or long values consume fuel when they are accessed.
     #[test]
-    fn arguments_cannot_keep_a_template_busy() {
+    fn arguments_consume_fuel() {
         let nested = format!("{}{}", "[".repeat(100), "]".repeat(100));
         let json = format!(r#"{{"a": {nested}}}"#);
         assert_eq!(render("{{ a | tojson }}", &json).unwrap(), nested);

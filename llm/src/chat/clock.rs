@@ -119,7 +119,7 @@ mod tests {
 
     /// Expected results are those of Python's `strftime`.
     #[test]
-    fn times_are_written() {
+    fn times_are_formatted() {
         let at = |seconds| UNIX_EPOCH + Duration::from_secs(seconds);
         assert_eq!(format("%d %b %Y", at(1_721_952_000)), "26 Jul 2024");
         assert_eq!(

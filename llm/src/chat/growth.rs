@@ -158,14 +158,14 @@ fn names(shown: &str, list: &str) -> BTreeSet<String> {
 }
 
 #[test]
-fn nothing_in_templates_grows_without_fuel() {
+fn growth_consumes_fuel() {
     let template = ChatTemplate::chatml();
     let shown = format!("{:?}", template.environment);
     let known: BTreeSet<&str> = USES.iter().map(|(name, _)| *name).collect();
     for list in ["filters", "tests", "globals"] {
         let names = names(&shown, list);
         assert!(names.len() > 5, "{list}: {shown}");
-        for name in names.iter().filter(|name| *name != super::PAID) {
+        for name in names.iter().filter(|name| *name != super::CHARGE_FILTER) {
             assert!(known.contains(name.as_str()), "{list}: '{name}' is not tried");
         }
     }
@@ -184,7 +184,7 @@ fn nothing_in_templates_grows_without_fuel() {
 
 /// A list that refers to a long text many times costs more than the text.
 #[test]
-fn lists_are_paid_for_by_what_they_hold() {
+fn lists_are_charged_by_their_contents() {
     for make in [
         "[s] * 10000",
         "1 + [s] * 10000",

@@ -1,6 +1,6 @@
 //! The filter `tojson`.
 
-use super::limits::pay_for_bytes;
+use super::limits::charge_bytes;
 use super::python;
 use minijinja::value::{Kwargs, ValueKind};
 use minijinja::{ErrorKind, Value};
@@ -57,7 +57,7 @@ struct Json {
 impl Json {
     /// Charges for bytes before they are written: nested lists can be larger than memory.
     fn pay(&self, bytes: usize) -> Result<(), minijinja::Error> {
-        pay_for_bytes(bytes)
+        charge_bytes(bytes)
     }
 
     fn push(&mut self, piece: &str) -> Result<(), minijinja::Error> {

@@ -15,21 +15,21 @@ use std::time::Duration;
 const FUEL: u64 = 50_000;
 /// Additional instructions per input value. Real templates need a few hundred per message, which
 /// has four or more values.
-const FUEL_OF_VALUE: u64 = 200;
+const FUEL_PER_VALUE: u64 = 200;
 /// Bytes of input text per additional instruction. minijinja charges one instruction per 64 bytes
 /// that a filter or method reads or writes, and real templates pass a message through at most
 /// seven.
-const BYTES_OF_INSTRUCTION: u64 = 8;
+const BYTES_PER_INSTRUCTION: u64 = 8;
 /// Maximum number of additional instructions for input text, reached at about two million bytes.
-const MOST_FUEL_OF_TEXT: u64 = 200_000;
+const MAX_TEXT_FUEL: u64 = 200_000;
 /// Maximum number of instructions for any input.
-const MOST_FUEL: u64 = 2_000_000;
+const MAX_FUEL: u64 = 2_000_000;
 /// Bytes written per unit of fuel by this crate's filters and functions. A separate budget, with
 /// one unit per byte of input text, pays for these bytes, so that long texts can be written as
 /// JSON.
-const BYTES_OF_FUEL: usize = 4;
+const BYTES_PER_FUEL: usize = 4;
 /// Bytes of text in a list per unit of fuel. minijinja charges the same for text that it reads.
-const BYTES_OF_PART: u64 = 64;
+const BYTES_PER_PART: u64 = 64;
 /// Maximum source length in bytes. Real templates are shorter. Longer ones could take minutes to
 /// parse: constant folding visits the operands once per operator.
 pub(super) const MAX_TEMPLATE: usize = 64 << 10;
@@ -40,7 +40,7 @@ const STACK: usize = if cfg!(target_pointer_width = "64") { 1 << 30 } else { 64 
 
 thread_local! {
     /// Remaining byte budget. Each rendering has [its own thread](with_stack).
-    static PURSE: Cell<u64> = const { Cell::new(0) };
+    static BYTE_BUDGET: Cell<u64> = const { Cell::new(0) };
 }
 
 /// Resource budget of a rendering.
@@ -65,41 +65,44 @@ impl Fuel {
                 Ok(())
             });
         }
-        let fuel = FUEL.saturating_add(values.saturating_mul(FUEL_OF_VALUE));
-        let of_text = (text / BYTES_OF_INSTRUCTION).min(MOST_FUEL_OF_TEXT);
+        let fuel = FUEL.saturating_add(values.saturating_mul(FUEL_PER_VALUE));
+        let of_text = (text / BYTES_PER_INSTRUCTION).min(MAX_TEXT_FUEL);
         Fuel {
-            instructions: fuel.saturating_add(of_text).min(MOST_FUEL),
-            bytes: fuel.saturating_add(text).min(MOST_FUEL),
+            instructions: fuel.saturating_add(of_text).min(MAX_FUEL),
+            bytes: fuel.saturating_add(text).min(MAX_FUEL),
         }
     }
 
     /// Sets the byte budget of this thread.
-    pub(super) fn fill_purse(self) {
-        PURSE.set(self.bytes);
+    pub(super) fn set_byte_budget(self) {
+        BYTE_BUDGET.set(self.bytes);
     }
 }
 
 /// Charges for bytes to be written.
-pub(super) fn pay_for_bytes(bytes: usize) -> Result<(), minijinja::Error> {
-    let price = bytes.div_ceil(BYTES_OF_FUEL) as u64;
-    let left = PURSE.get().checked_sub(price);
+pub(super) fn charge_bytes(bytes: usize) -> Result<(), minijinja::Error> {
+    let price = bytes.div_ceil(BYTES_PER_FUEL) as u64;
+    let left = BYTE_BUDGET.get().checked_sub(price);
     // An empty budget stays empty.
-    PURSE.set(left.unwrap_or(0));
+    BYTE_BUDGET.set(left.unwrap_or(0));
     left.map(|_| ()).ok_or_else(|| minijinja::Error::from(ErrorKind::OutOfFuel))
 }
 
 /// Charges fuel for everything that a list or map contains, including text: it may contain another
 /// one several times, nested.
-pub(super) fn pay_for_parts(state: &State<'_, '_>, value: &Value) -> Result<(), minijinja::Error> {
+pub(super) fn charge_contents(
+    state: &State<'_, '_>,
+    value: &Value,
+) -> Result<(), minijinja::Error> {
     each_part(value, &mut |part| {
         let bytes = part.as_str().map_or(0, str::len) as u64;
-        state.consume_fuel(bytes / BYTES_OF_PART + 1)
+        state.consume_fuel(bytes / BYTES_PER_PART + 1)
     })
 }
 
-/// As [`pay_for_parts`], from the byte budget, before the contents are written.
-pub(super) fn pay_for_text(value: &Value) -> Result<(), minijinja::Error> {
-    each_part(value, &mut |part| pay_for_bytes(part.as_str().map_or(1, |text| text.len().max(1))))
+/// As [`charge_contents`], from the byte budget, before the contents are written.
+pub(super) fn charge_text(value: &Value) -> Result<(), minijinja::Error> {
+    each_part(value, &mut |part| charge_bytes(part.as_str().map_or(1, |text| text.len().max(1))))
 }
 
 /// Visits everything that a list or map contains, recursively.
@@ -140,9 +143,9 @@ pub(super) fn with_stack<T: Send>(
 
 /// Maximum number of abandoned renderings that run until their fuel is used up. Clients that
 /// disconnect must not accumulate running threads.
-const MAX_LEFT: usize = 8;
+const MAX_ABANDONED: usize = 8;
 /// Interval for checking whether the result is still wanted.
-const LOOK: Duration = Duration::from_millis(10);
+const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
 /// Counts an abandoned rendering until its thread drops this.
 struct Running {
@@ -153,7 +156,7 @@ struct Running {
 
 impl Running {
     /// Marks the rendering as abandoned, unless it has ended.
-    fn leave(state: &Mutex<Option<bool>>, left: &AtomicUsize) {
+    fn abandon(state: &Mutex<Option<bool>>, left: &AtomicUsize) {
         let mut state = state.lock().unwrap_or_else(PoisonError::into_inner);
         if state.is_none() {
             *state = Some(true);
@@ -171,17 +174,17 @@ impl Drop for Running {
     }
 }
 
-/// Runs `work` on a thread with a large stack. Stops waiting once `is_left` returns true; the work
+/// Runs `work` on a thread with a large stack. Stops waiting once `is_abandoned` returns true; the work
 /// itself ends when its fuel is used up. `left` counts abandoned renderings.
 pub(super) fn with_stack_until<T: Send + 'static>(
     left: &Arc<AtomicUsize>,
-    is_left: &dyn Fn() -> bool,
+    is_abandoned: &dyn Fn() -> bool,
     work: impl FnOnce() -> Result<T, Error> + Send + 'static,
 ) -> Result<Option<T>, Error> {
     let overloaded = |message| Error::Overloaded { message };
-    if left.load(Ordering::Relaxed) >= MAX_LEFT {
+    if left.load(Ordering::Relaxed) >= MAX_ABANDONED {
         return Err(overloaded(format!(
-            "chat template: {MAX_LEFT} abandoned renderings still run; try again"
+            "chat template: {MAX_ABANDONED} abandoned renderings still run; try again"
         )));
     }
     let (tell, told) = sync_channel(1);
@@ -197,15 +200,15 @@ pub(super) fn with_stack_until<T: Send + 'static>(
         overloaded(format!("chat template: cannot start a thread to render it: {error}"))
     })?;
     loop {
-        match told.recv_timeout(LOOK) {
+        match told.recv_timeout(POLL_INTERVAL) {
             Ok(result) => return result.map(Some),
             Err(RecvTimeoutError::Disconnected) => {
                 return Err(Error::Defect {
                     message: "the chat template's renderer failed".into(),
                 });
             }
-            Err(RecvTimeoutError::Timeout) if is_left() => {
-                Running::leave(&state, left);
+            Err(RecvTimeoutError::Timeout) if is_abandoned() => {
+                Running::abandon(&state, left);
                 return Ok(None);
             }
             Err(RecvTimeoutError::Timeout) => {}
@@ -219,9 +222,9 @@ mod tests {
     use super::*;
     use minijinja::context;
 
-    /// A caller can abandon a rendering; at most `MAX_LEFT` abandoned ones run.
+    /// A caller can abandon a rendering; at most `MAX_ABANDONED` abandoned ones run.
     #[test]
-    fn rendering_ends_for_who_leaves() {
+    fn renderings_can_be_abandoned() {
         let (release, left) = (Arc::new(Mutex::new(())), Arc::<AtomicUsize>::default());
         let held = release.lock().unwrap();
         let wait = || {
@@ -231,14 +234,14 @@ mod tests {
                 Ok(())
             }
         };
-        for _ in 0..MAX_LEFT {
+        for _ in 0..MAX_ABANDONED {
             assert!(with_stack_until(&left, &|| true, wait()).unwrap().is_none());
         }
         let refused = with_stack_until(&left, &|| false, || Ok(())).unwrap_err();
         assert!(matches!(refused, Error::Overloaded { .. }), "{refused}");
         drop(held);
         while left.load(Ordering::Relaxed) > 0 {
-            std::thread::sleep(LOOK);
+            std::thread::sleep(POLL_INTERVAL);
         }
         assert!(with_stack_until(&left, &|| false, || Ok(())).unwrap().is_some());
         let panics =
@@ -247,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn endless_templates_end() {
+    fn endless_templates_run_out_of_fuel() {
         let loops = "{% for a in range(9999) %}{% for b in range(9999) %}{% set c = b %}{% endfor %}{% endfor %}";
         assert!(ChatTemplate::new(loops, None, None).unwrap().render(&[], true).is_err());
     }
@@ -255,7 +258,7 @@ mod tests {
     /// Instructions on long texts: the number of instructions is bounded regardless of the text
     /// length.
     #[test]
-    fn templates_that_compare_long_texts_end_soon() {
+    fn comparisons_of_long_texts_are_bounded() {
         let long = "{% set x = 'a' * 700000 ~ 'x' %}{% set y = 'a' * 700000 ~ 'y' %}";
         let often = "{% for i in range(90000) %}{% for j in range(90000) %}";
         let end = "{% endfor %}{% endfor %}";
@@ -274,11 +277,11 @@ mod tests {
         }
         let fuel = |text: usize| Fuel::new([&context! { content => "a".repeat(text) }]);
         let (none, few, many) = (fuel(0), fuel(80_000), fuel(8_000_000));
-        let values = FUEL + 2 * FUEL_OF_VALUE;
+        let values = FUEL + 2 * FUEL_PER_VALUE;
         let name = "content".len() as u64;
         assert_eq!(none, Fuel { instructions: values, bytes: values + name });
         assert_eq!(few, Fuel { instructions: values + 10_000, bytes: values + name + 80_000 });
-        assert_eq!(many, Fuel { instructions: values + MOST_FUEL_OF_TEXT, bytes: MOST_FUEL });
+        assert_eq!(many, Fuel { instructions: values + MAX_TEXT_FUEL, bytes: MAX_FUEL });
     }
 
     /// Common idioms of real templates succeed for a message of two million bytes.
@@ -327,7 +330,7 @@ mod tests {
 
     /// Doubling a text consumes fuel for its length.
     #[test]
-    fn templates_have_no_memory_without_limit() {
+    fn memory_of_templates_is_bounded() {
         let double = "{% set ns = namespace(x='aaaaaaaa') %}{% for i in range(60) %}{% set ns.x = ns.x ~ ns.x %}{% endfor %}";
         for source in [
             double,
@@ -362,7 +365,7 @@ mod tests {
 
     /// Values that contain themselves twice, repeatedly, would be written exponentially long.
     #[test]
-    fn values_that_double_are_refused() {
+    fn exponential_values_are_rejected() {
         let double = "{% set ns = namespace(x=[]) %}{% for i in range(60) %}{% set ns.x = [ns.x, ns.x] %}{% endfor %}";
         for show in [
             "ns.x|tojson",
@@ -413,7 +416,7 @@ mod tests {
 
     /// Deeply nested templates succeed or fail, but never overflow the stack.
     #[test]
-    fn deep_templates_end() {
+    fn deep_templates_do_not_overflow_the_stack() {
         let room = MAX_TEMPLATE - 64;
         let (minus, or) = ("-".repeat(room), "1 ~ ".repeat(2000));
         let filters = "|abs".repeat(2000);

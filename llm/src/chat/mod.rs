@@ -17,7 +17,7 @@ use limits::{Fuel, MAX_TEMPLATE, with_stack, with_stack_until};
 use minijinja::syntax::SyntaxConfig;
 use minijinja::value::{Rest, merge_maps};
 use minijinja::{Environment, Value, context};
-use source::PAID;
+use source::CHARGE_FILTER;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
@@ -144,7 +144,7 @@ impl ChatTemplate {
         environment.add_filter("slice", python::slice);
         environment.add_filter("map", python::map);
         environment.add_filter("sum", python::sum);
-        environment.add_filter(PAID, python::paid);
+        environment.add_filter(CHARGE_FILTER, python::charged);
         environment.add_test("sequence", python::is_sequence);
         // Jinja does not have these, and they nest lists without charging fuel.
         environment.remove_filter("zip");
@@ -158,7 +158,7 @@ impl ChatTemplate {
         environment.add_function("raise_exception", python::raise_exception);
         environment.add_function("strftime_now", |format: &str| {
             // Three characters produce at most ten (`%-F` is a date).
-            limits::pay_for_bytes(format.len().saturating_mul(8))?;
+            limits::charge_bytes(format.len().saturating_mul(8))?;
             Ok::<_, minijinja::Error>(clock::format(format, std::time::SystemTime::now()))
         });
         environment.add_function("dict", python::dict);
@@ -280,14 +280,14 @@ impl ChatTemplate {
         rendered.ok_or_else(|| Error::Template { message: "rendering was aborted".into() })
     }
 
-    /// As [`render_with`](Self::render_with). Returns `None` if `is_left` abandons the rendering.
+    /// As [`render_with`](Self::render_with). Returns `None` if `is_abandoned` abandons the rendering.
     pub(crate) fn render_until(
         &self,
         messages: &[Message],
         tools: &[Tool],
         arguments: &TemplateArguments,
         add_generation_prompt: bool,
-        is_left: &dyn Fn() -> bool,
+        is_abandoned: &dyn Fn() -> bool,
     ) -> Result<Option<String>, Error> {
         let messages: Result<Vec<Value>, Error> = messages.iter().map(Message::to_value).collect();
         let messages = messages?;
@@ -307,8 +307,8 @@ impl ChatTemplate {
         let mut environment = self.environment.clone();
         let fuel = Fuel::new(given);
         environment.set_fuel(Some(fuel.instructions));
-        with_stack_until(&self.left, is_left, move || {
-            fuel.fill_purse();
+        with_stack_until(&self.left, is_abandoned, move || {
+            fuel.set_byte_budget();
             let template = environment.get_template("chat").map_err(fail)?;
             template
                 .render(context! { messages, tools, add_generation_prompt, ..others })
@@ -403,7 +403,7 @@ mod tests {
 
     /// Expected results are those of Hugging Face's `apply_chat_template`.
     #[test]
-    fn known_templates_write_what_python_writes() {
+    fn built_in_templates_match_transformers() {
         let chatml = ChatTemplate::chatml().render(&messages()[..2], true).unwrap();
         assert_eq!(
             chatml,
@@ -419,7 +419,7 @@ mod tests {
     }
 
     #[test]
-    fn a_template_in_a_file_of_its_own_has_the_tokens_of_the_configuration() {
+    fn template_files_use_tokens_of_the_config() {
         let folder = std::env::temp_dir().join(format!("torchlet-chat-{}", std::process::id()));
         std::fs::create_dir_all(&folder).unwrap();
         let template = folder.join("chat_template.jinja");
@@ -439,7 +439,7 @@ mod tests {
     }
 
     #[test]
-    fn templates_use_methods_of_python_and_refuse_messages() {
+    fn templates_use_python_methods_and_reject_messages() {
         let template = "{%- for message in messages %}\n  {%- if message.role == 'tool' %}{{ raise_exception('no tools') }}{% endif %}\n\
             {{- message.content.strip().split(' ')[0].upper() }}{{ eos_token }}\n{%- endfor %}";
         let template = ChatTemplate::new(template, None, Some("</s>")).unwrap();
@@ -450,7 +450,7 @@ mod tests {
 
     /// JSON and variables are as in Hugging Face's `apply_chat_template` (`json.dumps`).
     #[test]
-    fn templates_are_given_functions() {
+    fn templates_receive_functions() {
         let template = "{%- if tools %}{{ tools | tojson }} {{ tools[0] | tojson(indent=2) }}{% endif %}\
             {%- for m in messages %} {{ m.role }}{% if 'tool_calls' in m %}{{ m.tool_calls[0].function.arguments | tojson }}{% endif %}\
             {%- if 'tool_call_id' in m %}{{ m.tool_call_id }}{% endif %}{% endfor %}";
@@ -491,7 +491,7 @@ mod tests {
 
     /// As `json.dumps`, with the options that Hugging Face's `tojson` passes on.
     #[test]
-    fn json_has_the_separators_that_are_asked_for() {
+    fn tojson_supports_separators() {
         let write = |options: &str| {
             let source = format!("{{{{ {{'a': [1, 'b'], 'c': []}}|tojson({options}) }}}}");
             ChatTemplate::new(&source, None, None)?.render(&[], true)
@@ -504,7 +504,7 @@ mod tests {
     }
 
     #[test]
-    fn configurations_name_templates_in_several_ways() {
+    fn configs_have_one_or_several_templates() {
         let plain = r#"{"chat_template": "{{ bos_token }}a", "bos_token": {"content": "<s>"}}"#;
         let render = |config: &str| {
             ChatTemplate::from_config(config).unwrap().unwrap().render(&[], true).unwrap()
@@ -519,7 +519,7 @@ mod tests {
 
     /// Definitions nested up to the limit of the JSON parser.
     #[test]
-    fn deep_functions_are_told_of() {
+    fn nested_function_definitions_are_rendered() {
         let tool = |depth: usize| {
             let (open, close) = ("{\"items\":".repeat(depth), "}".repeat(depth));
             Tool::from_json(&format!(

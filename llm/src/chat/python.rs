@@ -1,7 +1,7 @@
 //! Python semantics of values, which Hugging Face's templates expect.
 
 use super::fields::{Fields, Style};
-use super::limits::{pay_for_bytes, pay_for_parts, pay_for_text};
+use super::limits::{charge_bytes, charge_contents, charge_text};
 use minijinja::value::{Kwargs, Rest, ValueKind, ValueOrKwargs};
 use minijinja::{Error, ErrorKind, State, Value};
 
@@ -10,7 +10,7 @@ pub(super) fn text(value: &Value) -> Result<Value, Error> {
     if value.kind() == ValueKind::String {
         return Ok(value.clone());
     }
-    pay_for_text(value)?;
+    charge_text(value)?;
     let mut text = String::new();
     if !value.is_undefined() {
         represent(value, &mut text)?;
@@ -126,7 +126,7 @@ fn join_by(value: &Value, joiner: &str, attribute: Option<&Value>) -> Result<Val
         let part = text(&part)?;
         let part = part.as_str().unwrap_or_default();
         let joiner = if number > 0 { joiner } else { "" };
-        pay_for_bytes(joiner.len().saturating_add(part.len()))?;
+        charge_bytes(joiner.len().saturating_add(part.len()))?;
         joined.push_str(joiner);
         joined.push_str(part);
     }
@@ -144,7 +144,7 @@ fn field(value: Value, path: &Value) -> Result<Value, Error> {
 
 /// Methods of strings whose result is at most a few times as long as the string, or a list of its
 /// parts. minijinja charges fuel for them.
-const OF_TEXTS: [&str; 21] = [
+const STRING_METHODS: [&str; 21] = [
     "capitalize",
     "count",
     "endswith",
@@ -168,8 +168,8 @@ const OF_TEXTS: [&str; 21] = [
     "title",
 ];
 /// Methods of maps and lists that copy nothing.
-const OF_MAPS: [&str; 4] = ["get", "items", "keys", "values"];
-const OF_LISTS: [&str; 1] = ["count"];
+const MAP_METHODS: [&str; 4] = ["get", "items", "keys", "values"];
+const LIST_METHODS: [&str; 1] = ["count"];
 
 /// Methods of Python's types: `join` as above, others from minijinja. Methods that are not listed
 /// here are rejected, so that no method of a newer minijinja allocates without charging fuel.
@@ -180,7 +180,7 @@ pub(super) fn method(
     args: &[Value],
 ) -> Result<Value, Error> {
     for argument in args {
-        pay_for_text(argument)?;
+        charge_text(argument)?;
     }
     match (name, value.as_str(), args) {
         ("join", Some(joiner), [parts]) => return join_by(parts, joiner, None),
@@ -192,17 +192,17 @@ pub(super) fn method(
             let suffix = suffix.as_str().unwrap_or_default();
             return Ok(text.strip_suffix(suffix).unwrap_or(text).into());
         }
-        ("format", Some(text), _) => pay_for_format(text, Style::Braces, args)?,
+        ("format", Some(text), _) => charge_format(text, Style::Braces, args)?,
         ("replace", Some(text), [old, new, count @ ..]) => {
             let count = count.first().and_then(|count| usize::try_from(count.clone()).ok());
-            pay_for_replacements(text, old, new, count)?;
+            charge_replacements(text, old, new, count)?;
         }
         ("upper", Some(_), _) => {}
         _ => {
             let known: &[&str] = match value.kind() {
-                ValueKind::String => &OF_TEXTS,
-                ValueKind::Map => &OF_MAPS,
-                ValueKind::Seq => &OF_LISTS,
+                ValueKind::String => &STRING_METHODS,
+                ValueKind::Map => &MAP_METHODS,
+                ValueKind::Seq => &LIST_METHODS,
                 _ => &[],
             };
             if !known.contains(&name) {
@@ -214,7 +214,7 @@ pub(super) fn method(
 }
 
 /// Charges fuel for the growth of a text by `replace`.
-fn pay_for_replacements(
+fn charge_replacements(
     text: &str,
     old: &Value,
     new: &Value,
@@ -226,34 +226,34 @@ fn pay_for_replacements(
         return Ok(());
     }
     let found = text.matches(old).take(count.unwrap_or(usize::MAX)).count();
-    pay_for_bytes(found.saturating_mul(growth))
+    charge_bytes(found.saturating_mul(growth))
 }
 
 /// Charges fuel for the maximum output of a format string before it is written: the longest
 /// argument for each field, plus all widths and precisions.
-fn pay_for_format(text: &str, style: Style, args: &[Value]) -> Result<(), Error> {
+fn charge_format(text: &str, style: Style, args: &[Value]) -> Result<(), Error> {
     /// Maximum length of a number: 1.8e308 with all digits and separators.
-    const NUMBER: usize = 420;
+    const MAX_NUMBER_LEN: usize = 420;
     /// Maximum bytes of a fill character.
-    const FILLING: usize = 4;
+    const MAX_FILL_LEN: usize = 4;
     /// Maximum width of a field: Rust's formatter accepts no larger precision.
-    const WIDEST: usize = 65_535;
+    const MAX_WIDTH: usize = 65_535;
     let fields = Fields::of(text, style);
-    if fields.largest > WIDEST {
+    if fields.largest > MAX_WIDTH {
         let message = format!(
-            "a field of '{}' is wider than {WIDEST}",
+            "a field of '{}' is wider than {MAX_WIDTH}",
             text.chars().take(40).collect::<String>()
         );
         return Err(Error::new(ErrorKind::InvalidOperation, message));
     }
-    let mut longest = NUMBER;
+    let mut longest = MAX_NUMBER_LEN;
     for argument in args {
-        pay_for_text(argument)?;
+        charge_text(argument)?;
         let written = argument.as_str().map_or_else(|| argument.to_string().len(), str::len);
         longest = longest.max(written);
     }
-    let filling = fields.sum.saturating_mul(FILLING);
-    pay_for_bytes(fields.count.saturating_mul(longest).saturating_add(filling))
+    let filling = fields.sum.saturating_mul(MAX_FILL_LEN);
+    charge_bytes(fields.count.saturating_mul(longest).saturating_add(filling))
 }
 
 /// The filter `batch`, which pads the last list with copies of a value.
@@ -263,7 +263,7 @@ pub(super) fn batch(
     count: usize,
     fill_with: Option<Value>,
 ) -> Result<Value, Error> {
-    paid(state, minijinja::filters::batch(state, value, count, fill_with)?)
+    charged(state, minijinja::filters::batch(state, value, count, fill_with)?)
 }
 
 /// The filter `slice`, which pads like `batch`.
@@ -273,7 +273,7 @@ pub(super) fn slice(
     count: usize,
     fill_with: Option<Value>,
 ) -> Result<Value, Error> {
-    paid(state, minijinja::filters::slice(state, value, count, fill_with)?)
+    charged(state, minijinja::filters::slice(state, value, count, fill_with)?)
 }
 
 /// The filter `map`, which may repeat one value for every item.
@@ -283,7 +283,7 @@ pub(super) fn map(
     args: Rest<ValueOrKwargs>,
 ) -> Result<Value, Error> {
     let mapped = minijinja::filters::map(state, value, args)?;
-    paid(state, mapped.into())
+    charged(state, mapped.into())
 }
 
 /// The filter `sum`, restricted to numbers. minijinja would also add strings, which Python rejects,
@@ -317,7 +317,7 @@ pub(super) fn dict(
     value: Option<Value>,
     fields: Kwargs,
 ) -> Result<Value, Error> {
-    paid(state, minijinja::functions::dict(value, fields)?)
+    charged(state, minijinja::functions::dict(value, fields)?)
 }
 
 /// Jinja's `namespace`.
@@ -326,14 +326,14 @@ pub(super) fn namespace(
     fields: Option<ValueOrKwargs>,
 ) -> Result<Value, Error> {
     if let Some(fields) = &fields {
-        pay_for_parts(state, fields)?;
+        charge_contents(state, fields)?;
     }
     minijinja::functions::namespace(fields)
 }
 
 /// Charges fuel for everything that a value contains, and returns it.
-pub(super) fn paid(state: &State<'_, '_>, value: Value) -> Result<Value, Error> {
-    pay_for_parts(state, &value).map(|()| value)
+pub(super) fn charged(state: &State<'_, '_>, value: Value) -> Result<Value, Error> {
+    charge_contents(state, &value).map(|()| value)
 }
 
 /// The test `sequence`: values with a length.
@@ -348,6 +348,6 @@ pub(super) fn format(
     args: Rest<ValueOrKwargs>,
 ) -> Result<Value, Error> {
     let values: Vec<Value> = args.iter().map(|argument| (**argument).clone()).collect();
-    pay_for_format(value.as_str().unwrap_or_default(), Style::Percent, &values)?;
+    charge_format(value.as_str().unwrap_or_default(), Style::Percent, &values)?;
     minijinja::filters::format(state, value, args)
 }

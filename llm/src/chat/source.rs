@@ -4,14 +4,14 @@
 //!   differently from Python. It also charges fuel for a list only after formatting it, and nested
 //!   lists that contain another list twice grow exponentially.
 //! - Lists, maps and tuples, and values assigned to namespace fields, pass through the filter
-//!   [`PAID`] when created, which bounds their size. So do operands with `*` and `+`, which repeat
-//!   and join lists without a copy, and left operands of `in`, which minijinja formats to search in
-//!   a string.
+//!   [`CHARGE_FILTER`] when created, which bounds their size. So do operands with `*` and `+`,
+//!   which repeat and join lists without a copy, and left operands of `in`, which minijinja formats
+//!   to search in a string.
 //! - `{% generation %}`, which marks the assistant's text for Hugging Face, becomes
 //!   `{% if true %}`.
 
 /// Filter that charges fuel for everything that a value contains, and returns it unchanged.
-pub(super) const PAID: &str = "__paid";
+pub(super) const CHARGE_FILTER: &str = "__paid";
 
 /// Rewrites a template. Malformed source stays malformed.
 pub(super) fn rewrite(source: &str) -> String {
@@ -220,7 +220,7 @@ impl<'s> Reader<'s> {
                     && (is_field || frame.has_comma)
                 {
                     self.insert(start, "(");
-                    self.insert(behind, format!(")|{PAID}"));
+                    self.insert(behind, format!(")|{CHARGE_FILTER}"));
                 }
                 self.at += rest.len() - marked.len() + end.len();
                 return true;
@@ -257,7 +257,7 @@ impl<'s> Reader<'s> {
                     if frame.is_literal && (character != ')' || frame.has_comma) {
                         let opened = frame.opened;
                         self.insert(opened, "(");
-                        self.insert(self.at, format!("|{PAID})"));
+                        self.insert(self.at, format!("|{CHARGE_FILTER})"));
                     }
                     frames.pop();
                 }
@@ -354,7 +354,7 @@ impl<'s> Reader<'s> {
         }
     }
 
-    /// Ends the current sum, and wraps it in the filter `PAID` if it may create a list.
+    /// Ends the current sum, and wraps it in the filter `CHARGE_FILTER` if it may create a list.
     fn end_sum(&mut self, frame: &mut Frame, at: usize) {
         self.end_operand(frame, at);
         if let Some(begin) = frame.sum.take()
@@ -362,7 +362,7 @@ impl<'s> Reader<'s> {
             && !frame.has_text
         {
             self.insert(begin, "(");
-            self.insert(at, format!(")|{PAID}"));
+            self.insert(at, format!(")|{CHARGE_FILTER}"));
         }
         (frame.has_sum, frame.has_text) = (false, false);
     }

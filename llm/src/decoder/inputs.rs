@@ -127,7 +127,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nobody_takes_tokens_by_the_billion() {
+    fn static_token_counts_are_bounded() {
         let of = |tokens: i32, is_dynamic| {
             let info = TensorInfo::contiguous(ScalarType::Long, &[1, tokens]).unwrap();
             Sequence::of(&info, is_dynamic, true).map(|sequence| sequence.bound)

@@ -49,8 +49,8 @@ impl Runner {
                 (true, _) => ChatTemplate::llama3(),
                 (_, true) => ChatTemplate::chatml(),
                 _ => {
-                    let message = "the tokenizer has neither <|start_header_id|> nor <|im_start|>; set a \
-                                   template, such as that of tokenizer_config.json";
+                    let message = "the tokenizer has neither <|start_header_id|> nor \
+                        <|im_start|>; set a template, such as that of tokenizer_config.json";
                     return Err(Error::Template { message: message.into() });
                 }
             };
@@ -130,9 +130,9 @@ impl Runner {
     /// # Errors
     /// The template rejects the messages.
     pub fn chat_prompt(&mut self, messages: &[Message], tools: &[Tool]) -> Result<String, Error> {
-        let (template, is_over) = (self.chat_template()?, &self.is_over);
+        let (template, should_stop) = (self.chat_template()?, &self.should_stop);
         let prompt =
-            template.render_until(messages, tools, &self.arguments, true, &|| is_over())?;
+            template.render_until(messages, tools, &self.arguments, true, &|| should_stop())?;
         prompt.ok_or_else(|| Error::Template { message: "the rendering was stopped".into() })
     }
 
@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn no_message_writes_a_control_token() {
+    fn messages_cannot_inject_control_tokens() {
         let null = serde_json::Value::Null;
         let shapes: [&[&str]; 5] = [
             &["|s|"],
@@ -282,7 +282,7 @@ mod tests {
 
     /// Names that are matched after normalization.
     #[test]
-    fn no_message_writes_a_name_before_it_is_normalized() {
+    fn messages_cannot_inject_normalized_names() {
         for (normalizer, name) in [("Lowercase", "|Su|"), ("NFKC", "|ＳＵ|"), ("NFKC", "|SU|")] {
             let specials = [if normalizer == "NFKC" { "|SU|" } else { "|su|" }];
             let tokenizer = tokenizer(&specials, &json!({"type": normalizer}), true);

@@ -1,10 +1,10 @@
 //! Feeds tokens, images and sounds into the KV cache of a program.
 
 use super::Runner;
-use crate::decoder::Wanted;
+use crate::decoder::RequestedOutput;
 use crate::encoder::{Input, Kind};
 use crate::error::Error;
-use crate::lookahead::{Ahead, draft};
+use crate::lookahead::{DraftResults, draft};
 use crate::stats::timed;
 use std::time::Duration;
 use torchlet_core::TensorRef;
@@ -22,7 +22,7 @@ pub(super) enum Next {
     Logits(Vec<f32>),
     /// Argmax of the logits after the last token that was fed, if the logits themselves are not
     /// needed. `None` if no logit is greater than minus infinity.
-    Likeliest(Option<u32>),
+    Argmax(Option<u32>),
     /// A sampled token that was not fed yet.
     Token(u32),
 }
@@ -46,14 +46,14 @@ impl Feeding {
         &mut self,
         is_end: bool,
         spare: Next,
-        feed: impl FnOnce(Option<Wanted<'_>>) -> Result<(), Error>,
+        feed: impl FnOnce(Option<RequestedOutput<'_>>) -> Result<(), Error>,
     ) -> Result<Next, Error> {
         if self.likeliest {
             // The argmax is a single value, so it is also requested for chunks before the last:
             // skipping the result would transfer unused logits.
             let mut found = Vec::new();
-            timed(&mut self.execution, || feed(Some(Wanted::Likeliest(&mut found))))?;
-            return Ok(Next::Likeliest(found.first().copied().flatten()));
+            timed(&mut self.execution, || feed(Some(RequestedOutput::Argmax(&mut found))))?;
+            return Ok(Next::Argmax(found.first().copied().flatten()));
         }
         if !is_end {
             timed(&mut self.execution, || feed(None))?;
@@ -63,7 +63,7 @@ impl Feeding {
             Next::Logits(logits) => logits,
             _ => Vec::new(),
         };
-        timed(&mut self.execution, || feed(Some(Wanted::Logits(&mut logits))))?;
+        timed(&mut self.execution, || feed(Some(RequestedOutput::Logits(&mut logits))))?;
         Ok(Next::Logits(logits))
     }
 }
@@ -78,7 +78,7 @@ impl Runner {
         let all: Vec<u32> = pending.into_iter().chain(tokens.iter().copied()).collect();
         if all.is_empty() {
             return match self.next {
-                Next::Logits(_) | Next::Likeliest(_) => Ok(true),
+                Next::Logits(_) | Next::Argmax(_) => Ok(true),
                 _ => Err(Error::NoPrompt),
             };
         }
@@ -97,8 +97,10 @@ impl Runner {
             let (model, context) = (self.model.as_mut(), &self.context);
             let decoder = &self.decoder;
             self.next = feeding
-                .step(true, next, |wanted| decoder.whole(model, context, wanted))
-                .map_err(|error| error.beyond(context.len(), self.context_below))?;
+                .step(true, next, |requested| decoder.step_uncached(model, context, requested))
+                .map_err(|error| {
+                    error.with_context_hint(context.len(), self.declared_context_len)
+                })?;
             return Ok(true);
         }
         let mut rest = all.as_slice();
@@ -115,8 +117,10 @@ impl Runner {
             let (model, at) = (self.model.as_mut(), self.context.len());
             let decoder = &self.decoder;
             next = feeding
-                .step(behind.is_empty(), next, |wanted| decoder.step(model, chunk, at, wanted))
-                .map_err(|error| error.beyond(at + count, self.context_below))?;
+                .step(behind.is_empty(), next, |requested| {
+                    decoder.step(model, chunk, at, requested)
+                })
+                .map_err(|error| error.with_context_hint(at + count, self.declared_context_len))?;
             self.context.extend_from_slice(chunk);
             rest = behind;
         }
@@ -151,7 +155,7 @@ impl Runner {
             }
         }
         match self.next {
-            Next::Logits(_) | Next::Likeliest(_) => Ok(true),
+            Next::Logits(_) | Next::Argmax(_) => Ok(true),
             _ => Err(Error::NoPrompt),
         }
     }
@@ -192,10 +196,12 @@ impl Runner {
             let count = decoder.rows(rest, self.metadata.max_seq_len).min(rest);
             let (model, position) = (self.model.as_mut(), self.context.len());
             next = feeding
-                .step(count == rest, next, |wanted| {
-                    decoder.step_encoded(model, &encoded, at..at + count, position, wanted)
+                .step(count == rest, next, |requested| {
+                    decoder.step_encoded(model, &encoded, at..at + count, position, requested)
                 })
-                .map_err(|error| error.beyond(position + count, self.context_below))?;
+                .map_err(|error| {
+                    error.with_context_hint(position + count, self.declared_context_len)
+                })?;
             self.context.extend(std::iter::repeat_n(NO_TOKEN, count));
             at += count;
         }
@@ -209,7 +215,7 @@ impl Runner {
         token: u32,
         most: usize,
         feeding: &mut Feeding,
-    ) -> Result<Option<Ahead<Next>>, Error> {
+    ) -> Result<Option<DraftResults<Next>>, Error> {
         let room = self.metadata.max_context_len.saturating_sub(self.context.len());
         let room = room.min(self.decoder.lookahead()).min(self.metadata.max_seq_len);
         let mut draft = draft(&self.context, token, most.min(room.saturating_sub(1)));
@@ -217,24 +223,28 @@ impl Runner {
         let tokens = draft.iter().take_while(|token| **token != NO_TOKEN).count();
         draft.truncate(tokens);
         if draft.is_empty() {
-            return Ok(self.feed(&[], feeding)?.then(|| Ahead::new(&[], []).1));
+            return Ok(self.feed(&[], feeding)?.then(|| DraftResults::new(&[], []).1));
         }
         let tokens = [&[token], draft.as_slice()].concat();
         let (model, at) = (self.model.as_mut(), self.context.len());
-        let beyond = |error: Error| error.beyond(at + tokens.len(), self.context_below);
+        let with_context_hint =
+            |error: Error| error.with_context_hint(at + tokens.len(), self.declared_context_len);
         let (own, ahead) = if feeding.likeliest {
             let mut found = Vec::new();
-            let wanted = Wanted::Likeliest(&mut found);
-            timed(&mut feeding.execution, || self.decoder.step_each(model, &tokens, at, wanted))
-                .map_err(beyond)?;
-            Ahead::new(&draft, found.into_iter().map(Next::Likeliest))
+            let requested = RequestedOutput::Argmax(&mut found);
+            timed(&mut feeding.execution, || self.decoder.step_each(model, &tokens, at, requested))
+                .map_err(with_context_hint)?;
+            DraftResults::new(&draft, found.into_iter().map(Next::Argmax))
         } else {
             let mut logits = Vec::new();
-            let wanted = Wanted::Logits(&mut logits);
-            timed(&mut feeding.execution, || self.decoder.step_each(model, &tokens, at, wanted))
-                .map_err(beyond)?;
+            let requested = RequestedOutput::Logits(&mut logits);
+            timed(&mut feeding.execution, || self.decoder.step_each(model, &tokens, at, requested))
+                .map_err(with_context_hint)?;
             let width = (logits.len() / tokens.len()).max(1);
-            Ahead::new(&draft, logits.chunks_exact(width).map(|row| Next::Logits(row.to_vec())))
+            DraftResults::new(
+                &draft,
+                logits.chunks_exact(width).map(|row| Next::Logits(row.to_vec())),
+            )
         };
         self.context.push(token);
         self.next = own.ok_or(Error::NoToken { logits: 0 })?;

@@ -5,7 +5,7 @@ mod feeding;
 mod running;
 
 use crate::chat::{ChatTemplate, TemplateArguments};
-use crate::decoder::{Decoder, Memory};
+use crate::decoder::{Decoder, StateLimits};
 use crate::encoder::{Input, Kind};
 use crate::error::Error;
 use crate::generation::{Generation, GenerationConfig, Stop};
@@ -22,7 +22,7 @@ use std::time::{Duration, Instant, SystemTime};
 use torchlet_core::TensorInfo;
 
 /// Callback that tells whether a generation should end.
-type IsOver = Box<dyn Fn() -> bool + Send>;
+type ShouldStop = Box<dyn Fn() -> bool + Send>;
 /// Callback for generated tokens.
 type OnToken = Box<dyn FnMut(u32, Option<&Logprobs>) + Send>;
 
@@ -36,8 +36,8 @@ pub struct Runner {
     decoder: Arc<Decoder>,
     metadata: Metadata,
     /// Context length that the program declares, if `metadata` overrides it with a larger one.
-    context_below: Option<usize>,
-    memory: Memory,
+    declared_context_len: Option<usize>,
+    state_limits: StateLimits,
     template: Option<Arc<ChatTemplate>>,
     arguments: TemplateArguments,
     /// Whether control-token names in messages are ordinary text.
@@ -50,7 +50,7 @@ pub struct Runner {
     context: Vec<u32>,
     next: Next,
     stop: Stop,
-    is_over: IsOver,
+    should_stop: ShouldStop,
     on_token: OnToken,
     load_started: SystemTime,
     load: Duration,
@@ -77,20 +77,20 @@ impl Runner {
         }
         if !metadata.use_kv_cache {
             // Without a cache, the whole context is fed at once.
-            let most = decoder.interface().tokens;
-            metadata.max_context_len = metadata.max_context_len.min(most);
+            let max_tokens = decoder.interface().tokens;
+            metadata.max_context_len = metadata.max_context_len.min(max_tokens);
         }
-        let context_below = Metadata::context_below(model.as_mut(), overrides)?;
+        let declared_context_len = Metadata::declared_context_len(model.as_mut(), overrides)?;
         decoder.load(model.as_mut())?;
-        let memory = decoder.memory(model.as_mut(), metadata.max_context_len)?;
-        metadata.max_seq_len = metadata.max_seq_len.min(memory.most);
+        let state_limits = decoder.state_limits(model.as_mut(), metadata.max_context_len)?;
+        metadata.max_seq_len = metadata.max_seq_len.min(state_limits.max_tokens);
         Ok(Runner {
             model,
             tokenizer,
             decoder: Arc::new(decoder),
             metadata,
-            context_below,
-            memory,
+            declared_context_len,
+            state_limits,
             template: None,
             arguments: TemplateArguments::default(),
             are_messages_text: false,
@@ -100,7 +100,7 @@ impl Runner {
             context: Vec::new(),
             next: Next::Nothing,
             stop: Stop::default(),
-            is_over: Box::new(|| false),
+            should_stop: Box::new(|| false),
             on_token: Box::new(|_, _| ()),
             load_started,
             load: start.elapsed(),
@@ -128,8 +128,8 @@ impl Runner {
             tokenizer: self.tokenizer.clone(),
             decoder: self.decoder.clone(),
             metadata: self.metadata.clone(),
-            context_below: self.context_below,
-            memory: self.memory,
+            declared_context_len: self.declared_context_len,
+            state_limits: self.state_limits,
             template: self.template.clone(),
             arguments: self.arguments.clone(),
             are_messages_text: self.are_messages_text,
@@ -139,7 +139,7 @@ impl Runner {
             context: Vec::new(),
             next: Next::Nothing,
             stop: Stop::default(),
-            is_over: Box::new(|| false),
+            should_stop: Box::new(|| false),
             on_token: Box::new(|_, _| ()),
             load_started,
             load: start.elapsed(),
@@ -178,8 +178,8 @@ impl Runner {
     /// connection. It is called before each token and each prompt chunk, from the beginning of a
     /// generation on, while [`Stop::stop`] has no effect before a generation starts. A new callback
     /// replaces the previous one.
-    pub fn stop_when(&mut self, is_over: impl Fn() -> bool + Send + 'static) {
-        self.is_over = Box::new(is_over);
+    pub fn stop_when(&mut self, should_stop: impl Fn() -> bool + Send + 'static) {
+        self.should_stop = Box::new(should_stop);
     }
 
     /// Sets a callback for each token. It is called when the token is sampled, before the text that
@@ -191,7 +191,7 @@ impl Runner {
 
     /// Whether the current prefill or generation should end.
     fn is_stopped(&self) -> bool {
-        self.stop.is_idle() || (self.is_over)()
+        self.stop.is_idle() || (self.should_stop)()
     }
 
     /// Clears the context and restores the initial KV cache.
@@ -307,9 +307,9 @@ impl Runner {
 
     /// BOS tokens before the prompt, and EOS tokens after it.
     fn ends(&self, config: &GenerationConfig) -> Result<(Vec<u32>, Vec<u32>), Error> {
-        let most = self.metadata.max_context_len;
+        let max_tokens = self.metadata.max_context_len;
         let several = |name, token: Option<u32>, count: usize| match token {
-            Some(token) => Ok(vec![token; count.min(most)]),
+            Some(token) => Ok(vec![token; count.min(max_tokens)]),
             None if count == 0 => Ok(Vec::new()),
             None => Err(Error::Setting {
                 name,
@@ -345,7 +345,7 @@ impl Runner {
     pub fn keep_common(&mut self, tokens: &[u32]) -> Result<usize, Error> {
         let common = self.context.iter().zip(tokens).take_while(|(a, b)| a == b).count();
         let common = common.min(tokens.len().saturating_sub(1));
-        if self.keeps_tokens() && !self.memory.takes_back && common < self.context.len() {
+        if self.keeps_tokens() && !self.state_limits.can_roll_back && common < self.context.len() {
             self.reset()?;
             return Ok(0);
         }

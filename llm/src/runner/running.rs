@@ -9,7 +9,7 @@ use crate::generation::{Finish, Generation, GenerationConfig};
 #[cfg(feature = "grammar")]
 use crate::grammar::Vocabulary;
 use crate::logprobs::Distribution;
-use crate::lookahead::Ahead;
+use crate::lookahead::DraftResults;
 use crate::output::Output;
 use crate::sampler::Sampler;
 use crate::stats::{Stats, timed};
@@ -89,14 +89,16 @@ impl Runner {
             Some(form) => (form, true),
             None => (Form::default(), false),
         };
-        let mut ahead = Ahead::new(&[], []).1;
-        if config.lookahead > 0 && (self.decoder.lookahead() < 2 || !self.memory.takes_back) {
-            let expected = "0, because the program returns logits for one token only, or cannot roll back";
+        let mut ahead = DraftResults::new(&[], []).1;
+        if config.lookahead > 0
+            && (self.decoder.lookahead() < 2 || !self.state_limits.can_roll_back)
+        {
+            let expected =
+                "0, because the program returns logits for one token only, or cannot roll back";
             let value = config.lookahead.to_string();
             return Err(Error::Setting { name: "lookahead", value, expected });
         }
-        let likeliest =
-            sampler.needs_likeliest_alone() && form.is_free() && config.logprobs.is_none();
+        let likeliest = sampler.needs_only_argmax() && form.is_free() && config.logprobs.is_none();
         // If no token is to be sampled, the next generation may use other sampling settings and
         // need logits.
         let chooses = config.max_new_tokens != Some(0) && config.seq_len.is_none();
@@ -112,7 +114,7 @@ impl Runner {
         let mut is_cut = false;
         loop {
             // A token that is already determined is still emitted.
-            let is_chosen = matches!(self.next, Next::Likeliest(Some(_)));
+            let is_chosen = matches!(self.next, Next::Argmax(Some(_)));
             if !is_fed || (!is_chosen && self.is_stopped()) {
                 break;
             }
@@ -134,13 +136,13 @@ impl Runner {
                 }
             }
             let (context, ends) = (&self.context, &self.metadata.eos_ids);
-            let (stop, is_over) = (&self.stop, &self.is_over);
+            let (stop, should_stop) = (&self.stop, &self.should_stop);
             let mut given = None;
             let token = match &mut self.next {
                 Next::Logits(logits) => {
                     let sampled = timed(&mut stats.sampling, || {
                         given = config.logprobs.map(|count| (Distribution::of(logits), count));
-                        match form.mask(logits, ends, &|| stop.is_idle() || is_over())? {
+                        match form.mask(logits, ends, &|| stop.is_idle() || should_stop())? {
                             true => sampler.sample(logits, context).map(Some),
                             false => Ok(None),
                         }
@@ -148,7 +150,7 @@ impl Runner {
                     let Some(token) = sampled? else { break };
                     token
                 }
-                Next::Likeliest(token) => {
+                Next::Argmax(token) => {
                     token.ok_or(Error::NoToken { logits: self.decoder.vocabulary() })?
                 }
                 Next::Nothing | Next::Token(_) => return Err(Error::NoPrompt),
@@ -158,7 +160,7 @@ impl Runner {
             if tokens.len() == 1 {
                 stats.first_token = start.elapsed();
             }
-            let told = given.map(|(given, count)| given.tell(token, count, output.len()));
+            let told = given.map(|(given, count)| given.logprobs_of(token, count, output.len()));
             (self.on_token)(token, told.as_ref());
             logprobs.extend(told);
             let ends = !config.ignore_eos && self.metadata.eos_ids.contains(&token);

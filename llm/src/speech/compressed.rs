@@ -144,7 +144,7 @@ mod tests {
 
     /// The capacity doubles up to the maximum.
     #[test]
-    fn samples_take_no_more_than_they_may() {
+    fn sample_memory_is_bounded() {
         let mut collected = Collected { most: 1000, ..Collected::new(8000, 1).unwrap() };
         for _ in 0..10 {
             collected.add([0.5, f32::NAN].repeat(50).into_iter()).unwrap();

@@ -144,7 +144,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_transform_is_that_of_its_definition() {
+    fn fft_matches_the_dft() {
         let mel = LogMel::new(80).unwrap();
         let input: Vec<[f64; 2]> =
             (0..WINDOW).map(|at| [(at as f64 * 0.37).sin(), (at * at) as f64 % 7.0]).collect();

@@ -26,9 +26,7 @@ impl Sound {
     pub fn new(rate: u32, samples: Vec<f32>) -> Result<Self, Error> {
         match RATES.contains(&rate) {
             true => Ok(Sound { rate, samples }),
-            false => {
-                Err(damaged(format!("unsupported sample rate: {rate} Hz")))
-            }
+            false => Err(damaged(format!("unsupported sample rate: {rate} Hz"))),
         }
     }
 
@@ -91,8 +89,8 @@ impl Sound {
                 b"fmt " => format = Some(Format::read(part)?),
                 b"ds64" => samples = part.get(8..16).map(size),
                 b"data" => {
-                    let format =
-                        format.ok_or_else(|| damaged("the data chunk precedes the format chunk"))?;
+                    let format = format
+                        .ok_or_else(|| damaged("the data chunk precedes the format chunk"))?;
                     return format.sound(part);
                 }
                 _ => {}
@@ -127,7 +125,8 @@ impl Sound {
         let reach = ZEROS * old / cutoff;
         let count = (self.samples.len() as f64 * new / old).ceil() as usize;
         let mut samples = Vec::new();
-        let no_room = |error| damaged(format!("cannot allocate memory for {count} samples: {error}"));
+        let no_room =
+            |error| damaged(format!("cannot allocate memory for {count} samples: {error}"));
         samples.try_reserve_exact(count).map_err(no_room)?;
         samples.extend((0..count).map(|at| {
             let place = at as f64 * old / new;
@@ -187,8 +186,8 @@ impl Format {
             (7, 8) => Kind::LawMu,
             _ => {
                 let message = format!(
-                    "unsupported sample format {kind} with {bits} bits; use integers, or floats of 32 \
-                     or 64 bits"
+                    "unsupported sample format {kind} with {bits} bits; use integers, or floats \
+                     of 32 or 64 bits"
                 );
                 return Err(damaged(message));
             }
@@ -281,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn samples_of_all_kinds_are_read() {
+    fn all_sample_formats_are_decoded() {
         let read = |kind, channels, bits, data: &[u8]| {
             Sound::from_wav(&wav(kind, channels, 16_000, bits, data)).unwrap().samples
         };
@@ -324,7 +323,7 @@ mod tests {
 
     /// Live recordings may declare a length of 0.
     #[test]
-    fn sounds_of_no_length_have_all_that_there_is() {
+    fn zero_length_data_chunks_extend_to_the_end() {
         let mut whole = wav(1, 1, 16_000, 16, &[0, 0x40, 0, 0x20]);
         let at = whole.len() - 8;
         whole[at..at + 4].fill(0);
@@ -370,7 +369,7 @@ mod tests {
 
     /// A sine wave keeps its frequency.
     #[test]
-    fn other_rates_have_the_same_tones() {
+    fn resampling_keeps_frequencies() {
         let tone = |rate: u32, hertz: f64| -> Vec<f32> {
             let at = |at: u32| (2.0 * PI * hertz * f64::from(at) / f64::from(rate)).sin() as f32;
             (0..rate / 10).map(at).collect()

@@ -133,7 +133,7 @@ impl SpeechTokens {
     /// Masks the logits of tokens that may not follow `made`: suppressed tokens, and tokens that
     /// violate the order of timestamps. `end` is the first special token of the vocabulary (end of
     /// text).
-    pub(super) fn rule(
+    pub(super) fn mask_logits(
         &self,
         logits: &mut [f32],
         made: &[u32],
@@ -142,37 +142,37 @@ impl SpeechTokens {
     ) {
         let first: &[u32] = if made.is_empty() { &self.suppress_first } else { &[] };
         for token in self.suppress.iter().chain(first) {
-            forbid(logits, *token, token.saturating_add(1));
+            mask_range(logits, *token, token.saturating_add(1));
         }
         if let Some(first) = timestamps {
-            self.rule_timestamps(logits, made, first, end.unwrap_or(first));
+            self.mask_timestamps(logits, made, first, end.unwrap_or(first));
         }
     }
 
     /// Timestamps come in pairs (end of a segment, start of the next), do not decrease, and one
     /// starts the text. A timestamp is sampled if all timestamps together are more likely than
     /// every text token.
-    fn rule_timestamps(&self, logits: &mut [f32], made: &[u32], first: u32, end: u32) {
+    fn mask_timestamps(&self, logits: &mut [f32], made: &[u32], first: u32, end: u32) {
         if let Some(token) = self.no_timestamps {
-            forbid(logits, token, first);
+            mask_range(logits, token, first);
         }
         let is_timestamp = |token: &u32| *token >= first;
         let last = made.last().is_some_and(is_timestamp);
         let before = made.len() < 2 || made.iter().rev().nth(1).is_some_and(is_timestamp);
         match (last, before) {
-            (true, true) => forbid(logits, first, u32::MAX),
-            (true, false) => forbid(logits, 0, end),
+            (true, true) => mask_range(logits, first, u32::MAX),
+            (true, false) => mask_range(logits, 0, end),
             _ => {}
         }
         if let Some(latest) = made.iter().rev().copied().find(is_timestamp) {
             // A segment may start where the last one ended.
             let same = u32::from(!last || before);
-            forbid(logits, first, latest.saturating_add(same));
+            mask_range(logits, first, latest.saturating_add(same));
         }
         if made.is_empty() {
-            forbid(logits, 0, first);
+            mask_range(logits, 0, first);
             if let Some(most) = self.max_initial_timestamp {
-                forbid(logits, first.saturating_add(most).saturating_add(1), u32::MAX);
+                mask_range(logits, first.saturating_add(most).saturating_add(1), u32::MAX);
             }
         }
         let (text, stamps) = logits.split_at(logits.len().min(first as usize));
@@ -180,7 +180,7 @@ impl SpeechTokens {
         let (likeliest, base) = (most(text), most(stamps));
         let sum: f32 = stamps.iter().map(|logit| (logit - base).exp()).sum();
         if base > f32::NEG_INFINITY && base + sum.ln() > likeliest {
-            forbid(logits, 0, first);
+            mask_range(logits, 0, first);
         }
     }
 
@@ -193,7 +193,7 @@ impl SpeechTokens {
         end: &[u32],
         length: f32,
         is_last: bool,
-    ) -> (Vec<Piece<'t>>, f32) {
+    ) -> (Vec<SegmentTokens<'t>>, f32) {
         let time = |token: u32| token.checked_sub(first).map(|steps| steps as f32 * STEP);
         let tokens = match tokens.split_last() {
             Some((last, rest)) if end.contains(last) => rest,
@@ -204,14 +204,14 @@ impl SpeechTokens {
         for (at, token) in tokens.iter().enumerate() {
             let Some(time) = time(*token) else { continue };
             if at > begun {
-                pieces.push(Piece { from, to: time, tokens: &tokens[begun..at] });
+                pieces.push(SegmentTokens { from, to: time, tokens: &tokens[begun..at] });
             }
             (from, begun) = (time, at + 1);
         }
         let is_open = begun < tokens.len();
         if is_open && (is_last || pieces.is_empty() || from == 0.0) {
             // An unterminated segment that is the whole chunk.
-            pieces.push(Piece { from, to: length.max(from), tokens: &tokens[begun..] });
+            pieces.push(SegmentTokens { from, to: length.max(from), tokens: &tokens[begun..] });
             return (pieces, length);
         }
         // An unterminated segment is repeated in the next chunk from its start, as is everything
@@ -224,14 +224,14 @@ impl SpeechTokens {
 
 /// Tokens of a segment with their time span in seconds.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Piece<'t> {
+pub(super) struct SegmentTokens<'t> {
     pub(super) from: f32,
     pub(super) to: f32,
     pub(super) tokens: &'t [u32],
 }
 
 /// Masks the logits of a range of tokens.
-fn forbid(logits: &mut [f32], from: u32, to: u32) {
+fn mask_range(logits: &mut [f32], from: u32, to: u32) {
     let to = logits.len().min(to as usize);
     if let Some(logits) = logits.get_mut(from as usize..to) {
         logits.fill(f32::NEG_INFINITY);
@@ -243,7 +243,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn text_between_timestamps_has_times() {
+    fn timestamps_split_segments() {
         let first = 50;
         let of = |tokens: &[u32]| {
             let (pieces, next) = SpeechTokens::segments(tokens, first, &[40], 10.0, false);
@@ -272,7 +272,7 @@ mod tests {
 
     /// Everything after two consecutive timestamps is repeated, even in the last chunk.
     #[test]
-    fn sound_behind_two_timestamps_is_heard_again() {
+    fn sound_after_two_timestamps_is_repeated() {
         let next = |tokens: &[u32]| SpeechTokens::segments(tokens, 50, &[40], 10.0, true).1;
         assert_eq!(next(&[50, 1, 100, 100, 40]), 50.0 * STEP);
         assert_eq!(next(&[50, 1, 100, 40]), 10.0);
@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn models_of_english_alone_have_no_languages() {
+    fn english_only_models_have_no_languages() {
         let of = |start: u32| {
             let added = |(id, name): (u32, &str)| serde_json::json!({"id": id, "content": name, "special": true, "single_word": false, "lstrip": false, "rstrip": false, "normalized": false});
             let names = [

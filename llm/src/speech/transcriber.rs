@@ -130,7 +130,10 @@ impl Transcriber {
             _ => (None, None),
         };
         let (Some(bins), Some(frames @ 1..)) = (bins, frames) else {
-            let message = format!("input 0: expected the shape [1, bins, frames], found {:?}", &features.sizes[..]);
+            let message = format!(
+                "input 0: expected the shape [1, bins, frames], found {:?}",
+                &features.sizes[..]
+            );
             return Err(Error::interface(ENCODER, message));
         };
         check_size(ENCODER, &features)?;
@@ -217,8 +220,8 @@ impl Transcriber {
         let mut rest = sound.samples();
         while !rest.is_empty() {
             let piece = &rest[..rest.len().min(most)];
-            let heard = self.hear(piece, &mut stats)?;
-            let first = self.start(config, &heard, &mut language, &mut stats)?;
+            let encoded = self.encode_chunk(piece, &mut stats)?;
+            let first = self.start(config, &encoded, &mut language, &mut stats)?;
             Error::check_known(&first, self.metadata.vocab_size, 0)?;
             if tokens.is_empty() {
                 stats.prefill = start.elapsed();
@@ -227,19 +230,20 @@ impl Transcriber {
             let mut first_token = stats.first_token;
             let mut output = Output::new(&tokenizer, &[], &[], on_text);
             let rules = Rules { config, timestamps };
-            finish = self.write(&heard, &first, &rules, &mut sampler, &mut stats, |token| {
-                if tokens.is_empty() {
-                    first_token = start.elapsed();
-                }
-                tokens.push(token);
-                if timestamps.is_none_or(|first| token < first) {
-                    output.push(token);
-                }
-            })?;
+            finish =
+                self.decode_chunk(&encoded, &first, &rules, &mut sampler, &mut stats, |token| {
+                    if tokens.is_empty() {
+                        first_token = start.elapsed();
+                    }
+                    tokens.push(token);
+                    if timestamps.is_none_or(|first| token < first) {
+                        output.push(token);
+                    }
+                })?;
             stats.first_token = first_token;
             text += &output.finish();
             let is_last = rest.len() <= most || finish == Finish::Stopped;
-            let mut heard_to = piece.len();
+            let mut processed = piece.len();
             if let (Some(stamp), Some(new)) = (timestamps, tokens.get(before..)) {
                 let length = piece.len() as f32 / rate;
                 let at = (sound.samples().len() - rest.len()) as f32 / rate;
@@ -253,13 +257,13 @@ impl Transcriber {
                 // Two timestamps at the end mean that the model did not process the rest of the
                 // chunk, even in the last one.
                 if finish != Finish::Stopped {
-                    heard_to = ((next * rate) as usize).clamp(1, piece.len());
+                    processed = ((next * rate) as usize).clamp(1, piece.len());
                 }
             }
             if finish == Finish::Stopped {
                 break;
             }
-            rest = rest.get(heard_to..).unwrap_or_default();
+            rest = rest.get(processed..).unwrap_or_default();
         }
         if timestamps.is_some() {
             text = segments.iter().map(|segment: &Segment| segment.text.as_str()).collect();
@@ -272,18 +276,21 @@ impl Transcriber {
     }
 
     /// Runs the encoder on a chunk.
-    fn hear(&mut self, samples: &[f32], stats: &mut Stats) -> Result<Encoded, Error> {
+    fn encode_chunk(&mut self, samples: &[f32], stats: &mut Stats) -> Result<Encoded, Error> {
         let features = self.mel.features(samples, self.frames);
         let bytes = elements(self.features.scalar_type, &features).ok_or_else(|| {
             let found = self.features.scalar_type;
-            Error::interface(ENCODER, format!("input 0: expected a floating-point dtype, found {found:?}"))
+            Error::interface(
+                ENCODER,
+                format!("input 0: expected a floating-point dtype, found {found:?}"),
+            )
         })?;
         let misfit = || Error::interface(ENCODER, "the features do not fit input 0");
         let input = TensorRef::new(self.features.clone(), &bytes).ok_or_else(misfit)?;
         let model = self.model.as_mut();
-        let heard = timed(&mut stats.execution, || encode(model, ENCODER, &input))?;
-        stats.prompt_tokens += heard.count;
-        Ok(heard)
+        let encoded = timed(&mut stats.execution, || encode(model, ENCODER, &input))?;
+        stats.prompt_tokens += encoded.count;
+        Ok(encoded)
     }
 
     /// First timestamp token, if timestamps are requested.
@@ -303,7 +310,7 @@ impl Transcriber {
     fn start(
         &mut self,
         config: &TranscriptionConfig,
-        heard: &Encoded,
+        encoded: &Encoded,
         language: &mut Option<String>,
         stats: &mut Stats,
     ) -> Result<Vec<u32>, Error> {
@@ -315,7 +322,8 @@ impl Transcriber {
                 _ => Err(Error::Setting {
                     name: "start",
                     value: format!("{start:?}"),
-                    expected: "unset if a language or a task is set, because they determine the first tokens",
+                    expected: "unset if a language or a task is set, because they determine the \
+                        first tokens",
                 }),
             };
         }
@@ -329,7 +337,7 @@ impl Transcriber {
         // Checked here because language detection feeds it.
         Error::check_known(&[first], self.metadata.vocab_size, 0)?;
         if language.is_none() && !self.tokens.languages.is_empty() {
-            *language = self.detect(first, heard, stats)?;
+            *language = self.detect(first, encoded, stats)?;
         }
         let mut start = vec![first];
         if let Some(language) = language {
@@ -355,12 +363,12 @@ impl Transcriber {
     fn detect(
         &mut self,
         first: u32,
-        heard: &Encoded,
+        encoded: &Encoded,
         stats: &mut Stats,
     ) -> Result<Option<String>, Error> {
-        self.forget()?;
+        self.reset_decoder()?;
         let (model, decoder, mut logits) = (self.model.as_mut(), self.decoder, Vec::new());
-        timed(&mut stats.execution, || step(model, decoder, first, heard, 0, &mut logits))?;
+        timed(&mut stats.execution, || step(model, decoder, first, encoded, 0, &mut logits))?;
         let of = |token: u32| logits.get(token as usize).copied().unwrap_or(f32::NEG_INFINITY);
         let languages = self.tokens.languages.iter();
         let likeliest = languages.max_by(|(_, a), (_, b)| of(*a).total_cmp(&of(*b)));
@@ -368,22 +376,22 @@ impl Transcriber {
     }
 
     /// Resets the decoder's KV cache.
-    fn forget(&mut self) -> Result<(), Error> {
+    fn reset_decoder(&mut self) -> Result<(), Error> {
         let reset = Error::model(format!("reset the method '{}'", self.decoder));
         self.model.reset(self.decoder).map_err(reset)
     }
 
     /// Decodes a chunk.
-    fn write(
+    fn decode_chunk(
         &mut self,
-        heard: &Encoded,
+        encoded: &Encoded,
         start: &[u32],
         rules: &Rules<'_>,
         sampler: &mut Sampler,
         stats: &mut Stats,
         mut on_token: impl FnMut(u32),
     ) -> Result<Finish, Error> {
-        self.forget()?;
+        self.reset_decoder()?;
         let limit = self.metadata.max_context_len;
         if start.len() > limit {
             return Err(Error::ContextFull { position: 0, tokens: start.len(), limit });
@@ -404,13 +412,13 @@ impl Transcriber {
             while let Some(&token) = context.get(position) {
                 let (model, decoder) = (self.model.as_mut(), self.decoder);
                 timed(&mut stats.execution, || {
-                    step(model, decoder, token, heard, position, &mut logits)
+                    step(model, decoder, token, encoded, position, &mut logits)
                 })?;
                 position += 1;
             }
             let behind = context.get(start.len()..).unwrap_or_default();
             let token = timed(&mut stats.sampling, || {
-                self.tokens.rule(&mut logits, behind, rules.timestamps, end);
+                self.tokens.mask_logits(&mut logits, behind, rules.timestamps, end);
                 sampler.sample(&mut logits, &context)
             })?;
             on_token(token);
@@ -447,9 +455,10 @@ fn features_of(model: &dyn Model) -> Result<TensorInfo, Error> {
         .map_err(Error::model(format!("read the inputs of the method '{ENCODER}'")))?;
     match (meta.input_count(), meta.input(0)) {
         (1, Ok(Some(ValueMeta::Tensor(tensor)))) => Ok(tensor.info),
-        (count, _) => {
-            Err(Error::interface(ENCODER, format!("expected one tensor input (features), found {count} inputs")))
-        }
+        (count, _) => Err(Error::interface(
+            ENCODER,
+            format!("expected one tensor input (features), found {count} inputs"),
+        )),
     }
 }
 
@@ -470,9 +479,8 @@ fn check_decoder(model: &dyn Model, decoder: &str) -> Result<(), Error> {
     match meta.input_count() == 3 && is_whole(0, 2..=2) && is_whole(2, 1..=1) {
         true => Ok(()),
         false => {
-            let message =
-                "expected three inputs: an int64 token [1, 1], the encoder output, and an int64 \
-                 position [1]";
+            let message = "expected three inputs: an int64 token [1, 1], the encoder output, and \
+                an int64 position [1]";
             Err(Error::interface(decoder, message))
         }
     }
@@ -483,7 +491,7 @@ fn step(
     model: &mut dyn Model,
     decoder: &str,
     token: u32,
-    heard: &Encoded,
+    encoded: &Encoded,
     position: usize,
     logits: &mut Vec<f32>,
 ) -> Result<(), Error> {
@@ -491,7 +499,7 @@ fn step(
     let (token, place) = ([i64::from(token)], [i64::try_from(position).unwrap_or(i64::MAX)]);
     let inputs = [
         ValueRef::Tensor(TensorRef::from_slice(&[1, 1], &token).ok_or_else(misfit)?),
-        ValueRef::Tensor(heard.tensor().ok_or_else(misfit)?),
+        ValueRef::Tensor(encoded.tensor().ok_or_else(misfit)?),
         ValueRef::Tensor(TensorRef::from_slice(&[1], &place).ok_or_else(misfit)?),
     ];
     let mut found = Err("output 0: expected a tensor".to_owned());

@@ -62,9 +62,9 @@ struct Added {
     token: u32,
     is_special: bool,
     is_normalized: bool,
-    is_word: bool,
-    takes_before: bool,
-    takes_behind: bool,
+    is_single_word: bool,
+    strips_left: bool,
+    strips_right: bool,
 }
 
 impl AddedTokens {
@@ -113,9 +113,9 @@ fn of_json(token: &Value, known: &BTreeMap<String, Added>) -> Option<Added> {
         name: name.into(),
         is_special: is("special"),
         is_normalized: is("normalized"),
-        is_word: is("single_word"),
-        takes_before: is("lstrip"),
-        takes_behind: is("rstrip"),
+        is_single_word: is("single_word"),
+        strips_left: is("lstrip"),
+        strips_right: is("rstrip"),
     })
 }
 
@@ -149,7 +149,7 @@ impl Finder {
                 Some(builder.build(specials).map_err(|error| fail(&error))?)
             }
         };
-        let words = match tokens.iter().any(|added| added.is_word) {
+        let words = match tokens.iter().any(|added| added.is_single_word) {
             false => None,
             true => {
                 let pattern = Regex::new(r"\w").map_err(|error| fail(&error))?.into();
@@ -173,21 +173,21 @@ impl Finder {
             else {
                 continue;
             };
-            let in_word = |next: Option<char>| next.is_some_and(|next| self.is_of_word(next));
+            let in_word = |next: Option<char>| next.is_some_and(|next| self.is_word_char(next));
             let is_marked = mark.is_some_and(|mark| before.ends_with(mark));
             if (added.is_special && (!specials || is_marked))
-                || added.is_word
+                || added.is_single_word
                     && (in_word(before.chars().next_back()) || in_word(behind.chars().next()))
             {
                 continue;
             }
-            let between = if added.takes_before { between.trim_end() } else { between };
+            let between = if added.strips_left { between.trim_end() } else { between };
             if !between.is_empty() {
                 parts.push(Part::Text(free..free + between.len()));
             }
             parts.push(Part::Token(added.token));
             free = found.end();
-            if added.takes_behind {
+            if added.strips_right {
                 free += behind.len() - behind.trim_start().len();
             }
         }
@@ -233,7 +233,7 @@ impl Finder {
         self.tokens.iter().map(|added| added.name.as_str())
     }
 
-    fn is_of_word(&self, character: char) -> bool {
+    fn is_word_char(&self, character: char) -> bool {
         let text = character.to_string();
         self.words.as_ref().is_some_and(|words| !words.split(&text).is_empty())
     }
@@ -250,12 +250,12 @@ mod tests {
 
     fn finder() -> Finder {
         Finder::new(vec![
-            Added { takes_before: true, is_special: true, ..added("<l>", 1) },
-            Added { takes_behind: true, is_special: true, ..added("<r>", 2) },
-            Added { takes_before: true, takes_behind: true, ..added("<b>", 3) },
+            Added { strips_left: true, is_special: true, ..added("<l>", 1) },
+            Added { strips_right: true, is_special: true, ..added("<r>", 2) },
+            Added { strips_left: true, strips_right: true, ..added("<b>", 3) },
             Added { is_special: true, ..added("<n>", 4) },
-            Added { takes_behind: true, is_special: true, ..added("<n>x", 5) },
-            Added { is_word: true, ..added("word", 6) },
+            Added { strips_right: true, is_special: true, ..added("<n>x", 5) },
+            Added { is_single_word: true, ..added("word", 6) },
             added("", 7),
         ])
         .unwrap()
@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn tokens_take_what_is_beside_them() {
+    fn tokens_strip_adjacent_whitespace() {
         for (text, expected) in [
             ("", ""),
             ("a  b ", "a  b "),
@@ -290,14 +290,14 @@ mod tests {
     }
 
     #[test]
-    fn special_ones_can_be_text() {
+    fn special_tokens_can_be_text() {
         assert_eq!(shown("a <l> <r> <b> c", false), "a <l> <r>[3]c");
         // The text is one part, without splits.
         assert_eq!(finder().parts("a <n> b", false, None), [Text(0..7)]);
     }
 
     #[test]
-    fn a_mark_divides_all_names_of_special_tokens() {
+    fn marks_split_all_special_token_names() {
         const MARK: char = '\u{fdd0}';
         let tokens_of = |names: &[&str], text: &str| {
             let special = |name: &&str| Added { is_special: true, ..added(name, 1) };
@@ -329,14 +329,14 @@ mod tests {
 
     /// A longer name of an ordinary added token does not hide a special one.
     #[test]
-    fn hidden_names_are_divided() {
+    fn hidden_names_are_split() {
         let special = Added { is_special: true, ..added("<s>", 1) };
         let finder = Finder::new(vec![special, added("a<s>b", 2)]).unwrap();
         assert_eq!(finder.divide("a<s>b", '|').unwrap(), "a<s|>b");
     }
 
     #[test]
-    fn words_are_found_by_themselves_alone() {
+    fn single_words_are_matched() {
         for (text, expected) in [
             ("word", "[6]"),
             ("a word, words sword word", "a [6], words sword [6]"),
@@ -349,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn how_many_bytes_names_have_is_bounded() {
+    fn name_lengths_are_bounded() {
         let definition = crate::tokenizer::rewrite::small(&Value::Null).unwrap();
         let new = |length: usize, count: usize, times: usize| {
             let name = "x".repeat(length);

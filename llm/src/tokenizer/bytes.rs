@@ -38,7 +38,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bytes_have_names() {
+    fn byte_alphabet_round_trips() {
         assert!((0..=255).all(|given| byte(name(given)) == Some(given)));
         let known = (0..0x1000).filter_map(char::from_u32).filter(|name| byte(*name).is_some());
         assert_eq!(known.count(), 256);

@@ -81,7 +81,7 @@ impl CharacterMap {
 
     /// Length and replacement of the longest match at the start of a text.
     fn longest(&self, text: &str) -> Option<(usize, &str)> {
-        let mut place = far(*self.units.first()?);
+        let mut place = child_offset(*self.units.first()?);
         let mut longest = None;
         for (at, byte) in text.bytes().enumerate() {
             let at_byte = place ^ usize::from(byte);
@@ -89,7 +89,7 @@ impl CharacterMap {
             if byte == 0 || unit & (1 << 31 | 0xff) != u32::from(byte) {
                 break;
             }
-            place = at_byte ^ far(unit);
+            place = at_byte ^ child_offset(unit);
             if unit >> 8 & 1 == 1 {
                 let begin = (self.units.get(place)? & !(1 << 31)) as usize;
                 let found = self.texts.get(begin..).unwrap_or_default();
@@ -112,7 +112,7 @@ fn units(trie: &[u8]) -> Vec<u32> {
 }
 
 /// Offset from a unit to its children.
-fn far(unit: u32) -> usize {
+fn child_offset(unit: u32) -> usize {
     ((unit >> 10) as usize) << ((unit & (1 << 9)) >> 6)
 }
 
@@ -140,7 +140,7 @@ pub(super) fn check(map: &[u8]) -> Result<usize, String> {
     let root = *units.first().ok_or_else(cut_off)?;
     // Breadth-first, so that each unit is visited with the shortest text that leads to it.
     let (mut waiting, mut was_seen) =
-        (VecDeque::from([(far(root), 1usize)]), vec![false; units.len()]);
+        (VecDeque::from([(child_offset(root), 1usize)]), vec![false; units.len()]);
     let mut growth = 1;
     while let Some((place, count)) = waiting.pop_front() {
         if std::mem::replace(was_seen.get_mut(place).ok_or_else(outside)?, true) {
@@ -152,7 +152,7 @@ pub(super) fn check(map: &[u8]) -> Result<usize, String> {
             if (unit & (1 << 31 | 0xff)) as usize != byte {
                 continue;
             }
-            let next = at ^ far(unit);
+            let next = at ^ child_offset(unit);
             if unit >> 8 & 1 == 1 {
                 let begin = (*units.get(next).ok_or_else(outside)? & !(1 << 31)) as usize;
                 if begin > texts.len() {
@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn the_usual_map_is_sound() {
+    fn real_maps_are_valid() {
         let map = map();
         // Fifteen Arabic letters and three spaces, from one character of three bytes.
         assert_eq!(check(&map), Ok("صلى الله عليه وسلم".len() / "ﷺ".len()));
@@ -314,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn maps_that_lead_elsewhere_are_refused() {
+    fn invalid_maps_are_rejected() {
         let map = map();
         assert!(check(&map[..3]).is_err());
         assert!(check(&map[..map.len() / 4]).is_err());
@@ -334,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn scores_have_to_be_numbers() {
+    fn scores_must_be_finite() {
         let piece = |score: f32| {
             let inner = [&[0x0a, 1, b'a', 0x15][..], &score.to_le_bytes()].concat();
             [&[0x0a, inner.len() as u8][..], &inner].concat()
@@ -345,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn how_long_pieces_are_is_bounded() {
+    fn piece_lengths_are_bounded() {
         let piece = "a".repeat(1023) + "b";
         assert!(CharacterMap::new(&map(), &["a", &(piece.clone() + "b")]).is_err());
         let map = CharacterMap::new(&map(), &["a", &piece]).unwrap();
@@ -354,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn base_64_is_read() {
+    fn base64_is_decoded() {
         for (text, bytes) in [
             ("", &b""[..]),
             ("YQ==", b"a"),

@@ -98,7 +98,7 @@ mod tests {
     use super::literal;
 
     #[test]
-    fn expressions_of_one_text_are_known() {
+    fn literal_patterns_are_detected() {
         assert_eq!(literal("``"), Some(2));
         assert_eq!(literal(r"Σ\.\-"), Some(4));
         assert_eq!(literal(""), Some(0));

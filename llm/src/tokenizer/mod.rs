@@ -9,7 +9,7 @@ mod bytes;
 mod charsmap;
 mod growth;
 mod llama2c;
-mod pairs;
+mod merges;
 mod pipeline;
 mod rewrite;
 mod scripts;
@@ -274,7 +274,8 @@ impl Tokenizer {
         let ids = ids.chain(definition.specials.iter().map(|token| token.id));
         let size = ids.max().map_or(0, |id| (id as usize).saturating_add(1));
         if size > rewrite::MAX_TOKENS {
-            let message = format!("it has the token {}, more than {}", size - 1, rewrite::MAX_TOKENS);
+            let message =
+                format!("it has the token {}, more than {}", size - 1, rewrite::MAX_TOKENS);
             return Err(Error::tokenizer(message));
         }
         let find = |names: &[&str]| names.iter().find_map(|name| special.get(*name).copied());
@@ -408,13 +409,15 @@ impl Tokenizer {
             Model::Empty if text.is_empty() => Ok(Vec::new()),
             Model::Empty => Err(Error::tokenizer("no tokenizer is set, but text requires one")),
             Model::Llama2c(model) => Ok(model.encode(text)),
-            Model::Kitoken(pipeline) => {
-                catch_unwind(AssertUnwindSafe(|| pipeline.encode(text, specials, mark)))
-                    .map_err(|_| {
-                        Error::tokenizer("it cannot encode: its file is damaged, or a pattern fails on such a long text")
-                    })?
-                    .map_err(|error| Error::tokenizer(error.to_string()))
-            }
+            Model::Kitoken(pipeline) => catch_unwind(AssertUnwindSafe(|| {
+                pipeline.encode(text, specials, mark)
+            }))
+            .map_err(|_| {
+                Error::tokenizer(
+                    "it cannot encode: its file is damaged, or a pattern fails on such a long text",
+                )
+            })?
+            .map_err(|error| Error::tokenizer(error.to_string())),
         }
     }
 

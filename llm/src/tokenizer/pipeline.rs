@@ -3,7 +3,7 @@
 use super::added::{AddedTokens, Part};
 use super::bytes;
 use super::charsmap::CharacterMap;
-use super::pairs::Pairs;
+use super::merges::MergeList;
 use super::rewrite::Bytes;
 use super::unigram::Unigrams;
 use kitoken::{
@@ -24,11 +24,11 @@ pub(super) struct Pipeline {
     /// Unigram model, if not `kitoken`'s.
     unigrams: Option<Unigrams>,
     /// BPE merge list, if not `kitoken`'s model.
-    pairs: Option<Pairs>,
+    pairs: Option<MergeList>,
     /// Names of tokens, for files without a decoder. Tokens then decode to their names.
     names: BTreeMap<u32, String>,
     /// Whether the names are in the byte-level alphabet.
-    are_of_bytes: bool,
+    is_byte_level: bool,
     /// Tokens that decode to no text.
     silent: BTreeSet<u32>,
     /// Byte tokens that duplicate a single-character token.
@@ -129,8 +129,8 @@ impl Pipeline {
         complete_scores(&mut definition.model, file);
         let model = Kitoken::from_definition(definition).map_err(|error| error.to_string())?;
         let mut names = names(file);
-        let are_of_bytes = of_bytes.are_names;
-        if are_of_bytes {
+        let is_byte_level = of_bytes.are_names;
+        if is_byte_level {
             // Added tokens that are matched in normalized text have normalized names.
             let list = file["added_tokens"].as_array().into_iter().flatten();
             let normalized = list.filter(|token| token["normalized"] == true);
@@ -139,8 +139,8 @@ impl Pipeline {
                 *name = changed(&steps, name, true, true).into_owned();
             }
         }
-        let (pairs, steps) = (Pairs::of_json(file)?, (steps, behind));
-        Ok(Pipeline { model, added, steps, unigrams, pairs, names, are_of_bytes, silent, bytes })
+        let (pairs, steps) = (MergeList::of_json(file)?, (steps, behind));
+        Ok(Pipeline { model, added, steps, unigrams, pairs, names, is_byte_level, silent, bytes })
     }
 
     /// Splits the names of special tokens with a mark. `None` if the text contains none.
@@ -219,7 +219,7 @@ impl Pipeline {
         if !self.names.is_empty() {
             let names: Option<Vec<&str>> =
                 tokens.map(|token| self.names.get(token).map(String::as_str)).collect();
-            return Some(match self.are_of_bytes {
+            return Some(match self.is_byte_level {
                 true => names?.into_iter().flat_map(bytes::of_name).collect(),
                 false => names?.join(" ").into_bytes(),
             });

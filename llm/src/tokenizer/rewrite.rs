@@ -55,7 +55,7 @@ fn check_counts(file: &Value) -> Result<(), String> {
     within("vocabulary", count(&model["vocab"]), MAX_TOKENS)?;
     within("list of merges", count(&model["merges"]), MAX_MERGES)?;
     for (name, list) in parts {
-        let steps = flat(&file[name], list);
+        let steps = flatten_steps(&file[name], list);
         within(name, steps.len(), MAX_STEPS)?;
         for step in steps {
             let tokens = step["special_tokens"].as_object().map_or(0, Map::len);
@@ -94,7 +94,7 @@ pub(super) fn of(file: &mut Value) -> Result<Rewritten, String> {
     check_counts(file)?;
     let mut normalizer = Vec::new();
     let mut bytes = Bytes::default();
-    for step in flat(&file["normalizer"], "normalizers") {
+    for step in flatten_steps(&file["normalizer"], "normalizers") {
         match is_byte_level(step) {
             true => {
                 let before = small(&sequence("normalizers", normalizer.clone()))?;
@@ -106,17 +106,17 @@ pub(super) fn of(file: &mut Value) -> Result<Rewritten, String> {
     let small = small(&sequence("normalizers", normalizer.clone()))?;
     let normalization = small.config.normalization.len();
     let mut splits = Vec::new();
-    for step in flat(&file["pre_tokenizer"], "pretokenizers") {
+    for step in flatten_steps(&file["pre_tokenizer"], "pretokenizers") {
         split(step, &mut splits, &mut normalizer)?;
     }
     let mut decoders: Vec<Value> =
-        flat(&file["decoder"], "decoders").into_iter().cloned().collect();
+        flatten_steps(&file["decoder"], "decoders").into_iter().cloned().collect();
     // With a text pattern, `kitoken` takes the content literally.
     let is_expression = |step: &&mut Value| step["pattern"]["Regex"].is_string();
-    decoders.iter_mut().filter(is_expression).for_each(take_as_it_is);
+    decoders.iter_mut().filter(is_expression).for_each(make_literal);
     let mut processors: Vec<Value> =
-        flat(&file["post_processor"], "processors").into_iter().cloned().collect();
-    if !names_bytes(&splits) {
+        flatten_steps(&file["post_processor"], "processors").into_iter().cloned().collect();
+    if !has_byte_level(&splits) {
         // `kitoken` supports the byte-level alphabet only with the `ByteLevel` pre-tokenizer. As a
         // post-processor, the step changes offsets, but no tokens.
         if decoders.iter().any(is_byte_level) && decoders.len() > 1 {
@@ -198,7 +198,7 @@ fn sequence(list: &str, steps: Vec<Value>) -> Value {
 }
 
 /// Flattens nested sequences of steps.
-fn flat<'f>(step: &'f Value, list: &str) -> Vec<&'f Value> {
+fn flatten_steps<'f>(step: &'f Value, list: &str) -> Vec<&'f Value> {
     let (mut steps, mut waiting) = (Vec::new(), vec![step]);
     while let Some(step) = waiting.pop() {
         match step[list].as_array().filter(|_| step["type"] == "Sequence") {
@@ -215,7 +215,7 @@ fn is_byte_level(step: &Value) -> bool {
 }
 
 /// Whether a pre-tokenization step maps bytes to the byte-level alphabet.
-fn names_bytes(splits: &[Value]) -> bool {
+fn has_byte_level(splits: &[Value]) -> bool {
     splits.iter().any(is_byte_level)
 }
 
@@ -240,23 +240,23 @@ fn normalize(step: &Value, steps: &mut Vec<Value>) {
     if step["type"] == "Strip" {
         set(&mut step, "type", "StripNormalizer");
     }
-    take_as_it_is(&mut step);
+    make_literal(&mut step);
     steps.push(step);
 }
 
 /// Makes the replacement literal, instead of referring to capture groups.
-fn take_as_it_is(step: &mut Value) {
+fn make_literal(step: &mut Value) {
     if step["type"] == "Replace" {
         let content = step["content"].as_str().unwrap_or_default();
         let content = content.replace('$', "$$");
         set(step, "content", content);
-        spell(step);
+        expand_word_classes(step);
     }
 }
 
 /// Replaces `\w` and `\W` in a pattern with their definition in `tokenizers`, which does not
 /// include join controls.
-fn spell(step: &mut Value) {
+fn expand_word_classes(step: &mut Value) {
     let Some(pattern) = step["pattern"]["Regex"].as_str() else { return };
     let (mut spelled, mut depth, mut rest) = (String::new(), 0usize, pattern.chars());
     while let Some(character) = rest.next() {
@@ -286,7 +286,7 @@ fn spell(step: &mut Value) {
 fn split(step: &Value, steps: &mut Vec<Value>, normalizer: &mut Vec<Value>) -> Result<(), String> {
     let pattern = |pattern: &str, behavior: &str| json!({"type": "Split", "pattern": {"Regex": pattern}, "behavior": behavior, "invert": false});
     let mut step = step.clone();
-    spell(&mut step);
+    expand_word_classes(&mut step);
     let is_first = steps.is_empty();
     let prefixes = |step: &Value| match step["type"].as_str() {
         Some("ByteLevel") => step["add_prefix_space"] == true,
@@ -302,7 +302,7 @@ fn split(step: &Value, steps: &mut Vec<Value>, normalizer: &mut Vec<Value>) -> R
             steps.push(pattern(BYTE_LEVEL, "Isolated"));
             return Ok(());
         }
-        name @ ("FixedLength" | "UnicodeScripts") if names_bytes(steps) => {
+        name @ ("FixedLength" | "UnicodeScripts") if has_byte_level(steps) => {
             return Err(format!("{name} after ByteLevel is not supported"));
         }
         "FixedLength" => {
@@ -338,7 +338,9 @@ fn split(step: &Value, steps: &mut Vec<Value>, normalizer: &mut Vec<Value>) -> R
         "Split" if step["invert"] == true => {
             let behavior = step["behavior"].as_str().unwrap_or_default();
             if !matches!(behavior, "Removed" | "Isolated") {
-                return Err(format!("an inverted Split with behavior {behavior:?} is not supported"));
+                return Err(format!(
+                    "an inverted Split with behavior {behavior:?} is not supported"
+                ));
             }
         }
         _ => refuse_prefix(prefixes(&step) && !is_first)?,
@@ -349,7 +351,10 @@ fn split(step: &Value, steps: &mut Vec<Value>, normalizer: &mut Vec<Value>) -> R
 
 fn refuse_prefix(is_inside: bool) -> Result<(), String> {
     match is_inside {
-        true => Err("adding a space before each part of a text that is already split is not supported".into()),
+        true => {
+            Err("adding a space before each part of a text that is already split is not supported"
+                .into())
+        }
         false => Ok(()),
     }
 }
@@ -406,7 +411,7 @@ mod tests {
 
     /// Wrong JSON types are errors, not panics.
     #[test]
-    fn parts_of_any_kind_are_read() {
+    fn wrong_json_types_do_not_panic() {
         let parts =
             ["model", "normalizer", "pre_tokenizer", "post_processor", "decoder", "added_tokens"];
         let kinds =
@@ -431,18 +436,18 @@ mod tests {
     }
 
     #[test]
-    fn steps_are_in_their_order_whatever_they_are_in() {
+    fn nested_sequences_are_flattened() {
         let named = |name: &str| json!({"type": name});
         let inner = sequence("normalizers", vec![named("b"), named("c")]);
         let all = sequence("normalizers", vec![named("a"), inner, named("d")]);
         let names: Vec<&Value> =
-            flat(&all, "normalizers").iter().map(|step| &step["type"]).collect();
+            flatten_steps(&all, "normalizers").iter().map(|step| &step["type"]).collect();
         assert_eq!(names, ["a", "b", "c", "d"]);
-        assert!(flat(&Value::Null, "normalizers").is_empty());
+        assert!(flatten_steps(&Value::Null, "normalizers").is_empty());
     }
 
     #[test]
-    fn what_would_give_other_tokens_is_refused() {
+    fn unsupported_steps_are_rejected() {
         let file = |cut: Value, model: Value| json!({"pre_tokenizer": cut, "model": model});
         let pairs = json!({"type": "BPE", "vocab": {"a": 0}, "merges": []});
         let of = |file: &Value| of(&mut file.clone());

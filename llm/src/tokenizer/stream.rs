@@ -88,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bytes_that_begin_a_character_are_incomplete() {
+    fn incomplete_characters_are_detected() {
         for text in ["", "a", "é", "€", "😀", "a😀"] {
             assert_eq!(incomplete(text.as_bytes()), 0, "{text}");
         }

@@ -33,7 +33,7 @@ pub(super) struct Unigrams {
     pieces: Vec<Piece>,
     is_words: bool,
     /// Whether sums are rounded to `f32`.
-    is_narrow: bool,
+    rounds_to_f32: bool,
     unknown: Option<u32>,
     unknown_score: f64,
     /// Byte tokens for unknown characters (byte fallback).
@@ -70,7 +70,9 @@ impl Kind {
                     (3, Field::Varint(3)) => Kind::Words,
                     (3, Field::Varint(4)) => Kind::Characters,
                     (3, _) => {
-                        return Err("unknown model type; expected unigram, BPE, word or char".into());
+                        return Err(
+                            "unknown model type; expected unigram, BPE, word or char".into()
+                        );
                     }
                     _ => kind,
                 };
@@ -119,7 +121,7 @@ impl Unigrams {
         Ok(Unigrams {
             pieces: sorted(known),
             is_words: kind == Kind::Words,
-            is_narrow: true,
+            rounds_to_f32: true,
             unknown,
             unknown_score: f64::from(least - UNKNOWN_PENALTY as f32),
             bytes,
@@ -148,7 +150,7 @@ impl Unigrams {
         Some(Unigrams {
             pieces: sorted(pieces),
             is_words: false,
-            is_narrow: false,
+            rounds_to_f32: false,
             unknown,
             unknown_score: least - UNKNOWN_PENALTY,
             bytes: if does_fall_back { all_bytes(&bytes) } else { None },
@@ -185,7 +187,7 @@ impl Unigrams {
             let rest = text.as_bytes().get(at..).unwrap_or_default();
             let mut reach = |length: usize, score: f64, token: Option<u32>| {
                 let score = score + before;
-                let score = if self.is_narrow { f64::from(score as f32) } else { score };
+                let score = if self.rounds_to_f32 { f64::from(score as f32) } else { score };
                 if let Some(node) = nodes.get_mut(at + length)
                     && (node.length == 0 || score > node.score)
                 {

@@ -335,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn calls_are_found_in_the_forms_of_models() {
+    fn all_call_formats_are_parsed() {
         let f = r#"{"name": "f", "arguments": {"x": 1}}"#;
         for (text, expected) in [
             ("Hello, <b>you</b>.\n", "Hello, <b>you</b>.\n"),
@@ -376,7 +376,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_call_stays_text() {
+    fn other_output_stays_text() {
         for text in [
             "",
             " ",
@@ -396,7 +396,7 @@ mod tests {
     }
 
     #[test]
-    fn arguments_come_as_they_are_said() {
+    fn arguments_are_streamed() {
         let mut calls = ToolCalls::of(&tools()).in_parts();
         let mut said = Vec::new();
         for piece in [

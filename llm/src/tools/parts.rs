@@ -91,7 +91,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn calls_are_known_by_how_they_begin() {
+    fn calls_are_detected_by_their_start() {
         let names = ["f".to_owned(), "g".to_owned()];
         let text = "[ {\"name\" : \"g\",\n\"parameters\": {\"x\": 1}}]";
         let call = Beginning::Call { name: "g".into(), arguments: 31 };
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn objects_end_where_they_do() {
+    fn nested_objects_are_scanned() {
         let text = r#"{"a": "} \" {", "b": [{ }, 1]} , {"#;
         let mut nesting = Nesting::within(0);
         let (passed, rest) = nesting.pass(text);

@@ -97,23 +97,23 @@ impl Picture {
         if between > MAX_BYTES {
             let Picture { width: from, height: rows, .. } = self;
             let message = format!(
-                "cannot resize {from}×{rows} to {width}×{height} pixels: this needs {between} bytes, \
-                 more than {MAX_BYTES}"
+                "cannot resize {from}×{rows} to {width}×{height} pixels: this needs {between} \
+                 bytes, more than {MAX_BYTES}"
             );
             return Err(Error::Picture { message });
         }
         let narrowed: Vec<u8> = match width == self.width {
-            true => self.points.clone(),
+            true => self.pixels.clone(),
             false => {
                 let windows = filter.windows(self.width, width);
                 let mut narrowed = Vec::with_capacity(between);
-                for row in self.points.chunks_exact(3 * self.width) {
-                    let points = row.as_chunks::<3>().0;
+                for row in self.pixels.chunks_exact(3 * self.width) {
+                    let pixels = row.as_chunks::<3>().0;
                     for (range, weights) in &windows {
-                        let points = points.get(range.clone()).unwrap_or_default();
+                        let pixels = pixels.get(range.clone()).unwrap_or_default();
                         let mut sums = [0i64; 3];
-                        for (point, weight) in points.iter().zip(weights) {
-                            for (sum, value) in sums.iter_mut().zip(point) {
+                        for (pixel, weight) in pixels.iter().zip(weights) {
+                            for (sum, value) in sums.iter_mut().zip(pixel) {
                                 *sum += i64::from(*value) * weight;
                             }
                         }
@@ -124,12 +124,12 @@ impl Picture {
             }
         };
         if height == self.height {
-            resized.points = narrowed;
+            resized.pixels = narrowed;
             return Ok(resized);
         }
         let windows = filter.windows(self.height, height);
         let mut sums = vec![0i64; 3 * width];
-        for (target, (range, weights)) in resized.points.chunks_exact_mut(3 * width).zip(&windows) {
+        for (target, (range, weights)) in resized.pixels.chunks_exact_mut(3 * width).zip(&windows) {
             sums.fill(0);
             let rows = narrowed.chunks_exact(3 * width).skip(range.start);
             for (row, weight) in rows.zip(weights) {

@@ -14,21 +14,21 @@ use std::collections::{BinaryHeap, HashMap, HashSet};
 
 /// Merge list of a vocabulary.
 #[derive(Debug)]
-pub(super) struct Pairs {
+pub(super) struct MergeList {
     pieces: HashMap<String, u32>,
     /// Rank and resulting token of each merge.
     merges: HashMap<(u32, u32), (u32, u32)>,
     /// Whether pieces are in the byte-level alphabet.
-    are_of_bytes: bool,
+    is_byte_level: bool,
     /// End-of-word marker.
     suffix: String,
     /// Whether a word that is a piece becomes one token regardless of merges (`ignore_merges`).
-    are_words_whole: bool,
+    ignore_merges: bool,
     /// Byte tokens for unknown characters (byte fallback).
     bytes: Option<Box<[u32; 256]>>,
     unknown: Option<u32>,
     /// Whether consecutive unknown characters become one token.
-    are_unknown_one: bool,
+    fuse_unknown: bool,
 }
 
 /// Stands for no token or index; texts are shorter.
@@ -43,7 +43,7 @@ struct Part {
     behind: u32,
 }
 
-impl Pairs {
+impl MergeList {
     /// Reads the merge list of a `tokenizer.json`, if it is not equivalent to its vocabulary.
     pub(super) fn of_json(file: &Value) -> Result<Option<Self>, String> {
         let model = &file["model"];
@@ -65,9 +65,10 @@ impl Pairs {
         let (mut merges, mut made) = (HashMap::with_capacity(list.len()), HashSet::new());
         let mut name = String::new();
         for (rank, pair) in (0u32..).zip(list) {
-            let (left, right) = halves(pair).ok_or("one of its merges is not a pair")?;
+            let (left, right) = merge_sides(pair).ok_or("one of its merges is not a pair")?;
             let token = |name: &str| {
-                let missing = || format!("its merges contain {name:?}, which is not in the vocabulary");
+                let missing =
+                    || format!("its merges contain {name:?}, which is not in the vocabulary");
                 pieces.get(name).copied().ok_or_else(missing)
             };
             name.clear();
@@ -85,14 +86,14 @@ impl Pairs {
             merges.insert(pair, (rank, joined));
         }
         let unknown = model["unk_token"].as_str().and_then(|name| pieces.get(name).copied());
-        let pairs = Pairs {
+        let pairs = MergeList {
             merges,
-            are_of_bytes: file["pre_tokenizer"].to_string().contains("\"ByteLevel\""),
+            is_byte_level: file["pre_tokenizer"].to_string().contains("\"ByteLevel\""),
             suffix: suffix.into(),
-            are_words_whole: model["ignore_merges"] == true,
+            ignore_merges: model["ignore_merges"] == true,
             bytes: all_bytes(&byte_tokens(&[], file)),
             unknown,
-            are_unknown_one: model["fuse_unk"] == true,
+            fuse_unknown: model["fuse_unk"] == true,
             pieces,
         };
         let is_told = suffix.is_empty() && is_ordered && pairs.reach_all(&made, file);
@@ -118,14 +119,14 @@ impl Pairs {
     /// Encodes a word.
     pub(super) fn encode(&self, word: &str, tokens: &mut Vec<u32>) {
         let named: String;
-        let word = match self.are_of_bytes {
+        let word = match self.is_byte_level {
             true => {
                 named = bytes::named(word);
                 &named
             }
             false => word,
         };
-        if let (true, Some(token)) = (self.are_words_whole, self.pieces.get(word)) {
+        if let (true, Some(token)) = (self.ignore_merges, self.pieces.get(word)) {
             tokens.push(*token);
             return;
         }
@@ -188,7 +189,7 @@ impl Pairs {
                 }
                 (None, None) => {
                     is_unknown = true;
-                    if !(was_unknown && self.are_unknown_one) {
+                    if !(was_unknown && self.fuse_unknown) {
                         self.unknown.into_iter().for_each(&mut add);
                     }
                 }
@@ -210,10 +211,10 @@ fn is_one(piece: &str) -> bool {
 }
 
 /// Both sides of a merge, which is an array of two or a text with a space in between.
-fn halves(pair: &Value) -> Option<(&str, &str)> {
+fn merge_sides(pair: &Value) -> Option<(&str, &str)> {
     match pair {
         Value::String(text) => text.split_once(' ').filter(|(_, right)| !right.contains(' ')),
-        Value::Array(halves) => match halves.as_slice() {
+        Value::Array(merge_sides) => match merge_sides.as_slice() {
             [left, right] => Some((left.as_str()?, right.as_str()?)),
             _ => None,
         },
@@ -232,41 +233,41 @@ mod tests {
     }
 
     #[test]
-    fn lists_that_say_no_more_than_the_vocabulary_are_left_alone() {
+    fn equivalent_merge_lists_are_ignored() {
         for merges in [
             json!(["a b", "b c", "ab c"]),
             json!([["a", "b"], ["b", "c"], ["ab", "c"], ["a", "bc"]]),
         ] {
-            assert!(Pairs::of_json(&file(merges)).unwrap().is_none());
+            assert!(MergeList::of_json(&file(merges)).unwrap().is_none());
         }
         // A missing merge, and a merge before those that it depends on.
         for (merges, expected) in [
             (json!(["a b", "b c"]), &[3, 2, 4, 3][..]),
             (json!(["ab c", "a b", "b c"]), &[5, 4, 3]),
         ] {
-            let pairs = Pairs::of_json(&file(merges)).unwrap().unwrap();
+            let pairs = MergeList::of_json(&file(merges)).unwrap().unwrap();
             let mut tokens = Vec::new();
             pairs.encode("abcbcabd", &mut tokens);
             assert_eq!(tokens, expected);
         }
         // A merge that is never applied, because "b c" has a lower rank.
-        let pairs = Pairs::of_json(&file(json!(["b c", "a b", "ab c"]))).unwrap().unwrap();
+        let pairs = MergeList::of_json(&file(json!(["b c", "a b", "ab c"]))).unwrap().unwrap();
         let mut tokens = Vec::new();
         pairs.encode("abc", &mut tokens);
         assert_eq!(tokens, [0, 4]);
         // Two merges with the same result, of which the lower rank is second in the word.
         let mut other = file(json!(["a b", "b a", "a ba", "ab a"]));
         other["model"]["vocab"] = json!({"a": 0, "b": 1, "ab": 2, "ba": 3, "aba": 4});
-        let pairs = Pairs::of_json(&other).unwrap().unwrap();
+        let pairs = MergeList::of_json(&other).unwrap().unwrap();
         let mut tokens = Vec::new();
         pairs.encode("abaaba", &mut tokens);
         assert_eq!(tokens, [4, 4]);
         other["model"]["merges"] = json!(["a b", "b a", "ab a", "a ba"]);
-        assert!(Pairs::of_json(&other).unwrap().is_none());
+        assert!(MergeList::of_json(&other).unwrap().is_none());
         // Two merges with the same result that are not adjacent.
         let apart = json!(["a b", "ab c", "b c", "a bc"]);
-        assert!(Pairs::of_json(&file(apart)).unwrap().is_some());
-        assert!(Pairs::of_json(&file(json!(["a d"]))).unwrap_err().contains("\"ad\""));
-        assert!(Pairs::of_json(&file(json!([["a"]]))).is_err());
+        assert!(MergeList::of_json(&file(apart)).unwrap().is_some());
+        assert!(MergeList::of_json(&file(json!(["a d"]))).unwrap_err().contains("\"ad\""));
+        assert!(MergeList::of_json(&file(json!([["a"]]))).is_err());
     }
 }

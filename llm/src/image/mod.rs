@@ -17,7 +17,7 @@ const MAX_BYTES: usize = 1 << 28;
 pub struct Picture {
     width: usize,
     height: usize,
-    points: Vec<u8>,
+    pixels: Vec<u8>,
 }
 
 impl Picture {
@@ -25,20 +25,20 @@ impl Picture {
     ///
     /// # Errors
     /// The size is 0 or too large, or does not match the number of bytes.
-    pub fn from_rgb(width: usize, height: usize, points: Vec<u8>) -> Result<Self, Error> {
+    pub fn from_rgb(width: usize, height: usize, pixels: Vec<u8>) -> Result<Self, Error> {
         let bytes = bytes_of(width, height)?;
-        if points.len() != bytes {
-            let found = points.len();
+        if pixels.len() != bytes {
+            let found = pixels.len();
             let message = format!("{width}×{height} pixels: expected {bytes} bytes, found {found}");
             return Err(Error::Picture { message });
         }
-        Ok(Picture { width, height, points })
+        Ok(Picture { width, height, pixels })
     }
 
     /// A black image.
     fn black(width: usize, height: usize) -> Result<Self, Error> {
         let bytes = bytes_of(width, height)?;
-        Ok(Picture { width, height, points: vec![0; bytes] })
+        Ok(Picture { width, height, pixels: vec![0; bytes] })
     }
 
     /// Width in pixels.
@@ -53,38 +53,38 @@ impl Picture {
 
     /// Interleaved RGB bytes in row-major order.
     pub fn as_rgb(&self) -> &[u8] {
-        &self.points
+        &self.pixels
     }
 
     /// Converts to planar floats (CHW), as most encoders expect: values are scaled to 0..1 and
     /// normalized as `(value - mean) / std`.
     pub fn planes(&self, mean: [f32; 3], std: [f32; 3]) -> Vec<f32> {
-        let points = self.points.as_chunks::<3>().0;
-        let mut planes = Vec::with_capacity(self.points.len());
+        let pixels = self.pixels.as_chunks::<3>().0;
+        let mut planes = Vec::with_capacity(self.pixels.len());
         for (channel, (mean, std)) in mean.into_iter().zip(std).enumerate() {
-            let values = points.iter().filter_map(|point| point.get(channel));
+            let values = pixels.iter().filter_map(|pixel| pixel.get(channel));
             planes.extend(values.map(|value| (f32::from(*value) / 255.0 - mean) / std));
         }
         planes
     }
 
     /// Crops a rectangle, which must be inside the image.
-    fn part(&self, [left, top]: [usize; 2], [width, height]: [usize; 2]) -> Result<Self, Error> {
-        let mut part = Picture::black(width, height)?;
-        let rows = self.points.chunks_exact(3 * self.width).skip(top);
-        for (target, row) in part.points.chunks_exact_mut(3 * width).zip(rows) {
+    fn crop(&self, [left, top]: [usize; 2], [width, height]: [usize; 2]) -> Result<Self, Error> {
+        let mut crop = Picture::black(width, height)?;
+        let rows = self.pixels.chunks_exact(3 * self.width).skip(top);
+        for (target, row) in crop.pixels.chunks_exact_mut(3 * width).zip(rows) {
             if let Some(source) = row.get(3 * left..3 * (left + width)) {
                 target.copy_from_slice(source);
             }
         }
-        Ok(part)
+        Ok(crop)
     }
 
     /// Pads with black on the right and at the bottom.
-    fn on_black(&self, [width, height]: [usize; 2]) -> Result<Self, Error> {
+    fn pad_black(&self, [width, height]: [usize; 2]) -> Result<Self, Error> {
         let mut canvas = Picture::black(width, height)?;
-        let rows = self.points.chunks_exact(3 * self.width);
-        for (target, row) in canvas.points.chunks_exact_mut(3 * width).zip(rows) {
+        let rows = self.pixels.chunks_exact(3 * self.width);
+        for (target, row) in canvas.pixels.chunks_exact_mut(3 * width).zip(rows) {
             if let Some(target) = target.get_mut(..row.len()) {
                 target.copy_from_slice(row);
             }
@@ -112,7 +112,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn planes_are_of_a_colour_each() {
+    fn planes_are_per_channel() {
         let picture = Picture::from_rgb(2, 1, vec![255, 0, 51, 0, 255, 102]).unwrap();
         let plain = [1.0, 0.0, 0.0, 1.0, 0.2, 0.4];
         assert_eq!(picture.planes([0.0; 3], [1.0; 3]), plain);

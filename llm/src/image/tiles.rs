@@ -88,7 +88,7 @@ impl Picture {
         let mut pieces = Vec::new();
         for top in (0..self.height).step_by(side) {
             for left in (0..self.width).step_by(side) {
-                pieces.push(Piece::Tile(self.part([left, top], [side, side])?));
+                pieces.push(Piece::Tile(self.crop([left, top], [side, side])?));
             }
         }
         Ok(pieces)
@@ -97,7 +97,7 @@ impl Picture {
     fn on_canvas(&self, side: usize, most: usize) -> Result<Vec<Piece>, Error> {
         let [width, height] = canvas([self.width, self.height], side, most);
         let [wide, high] = fitting([self.width, self.height], side, [width, height]);
-        self.resized(wide, high, Filter::Bilinear)?.on_black([width, height])?.cut(side)
+        self.resized(wide, high, Filter::Bilinear)?.pad_black([width, height])?.cut(side)
     }
 
     fn closest(&self, side: usize, most: usize) -> Result<Vec<Piece>, Error> {
@@ -111,7 +111,7 @@ impl Picture {
     }
 
     fn in_rows(&self, side: usize, across: usize) -> Result<Vec<Piece>, Error> {
-        let [wide, high] = longest([self.width, self.height], side * across);
+        let [wide, high] = size_with_longest_side([self.width, self.height], side * across);
         let first = self.resized(wide, high, Filter::Lanczos)?;
         let [wide, high] = whole_tiles([wide, high], side);
         let whole = first.resized(wide, high, Filter::Lanczos)?;
@@ -192,13 +192,13 @@ fn proportions(picture: [usize; 2], side: usize, most: usize) -> [usize; 2] {
     best
 }
 
-/// Image size with `points` pixels on the longer side. The other side is even.
-fn longest([width, height]: [usize; 2], points: usize) -> [usize; 2] {
+/// Image size with `pixels` pixels on the longer side. The other side is even.
+fn size_with_longest_side([width, height]: [usize; 2], pixels: usize) -> [usize; 2] {
     let ratio = width as f64 / height as f64;
-    let even = |points: f64| (points as usize).next_multiple_of(2).max(1);
+    let even = |pixels: f64| (pixels as usize).next_multiple_of(2).max(1);
     let [wide, high] = match width >= height {
-        true => [points, even(points as f64 / ratio)],
-        false => [even(points as f64 * ratio), points],
+        true => [pixels, even(pixels as f64 / ratio)],
+        false => [even(pixels as f64 * ratio), pixels],
     };
     [wide.max(1), high.max(1)]
 }
@@ -206,7 +206,7 @@ fn longest([width, height]: [usize; 2], points: usize) -> [usize; 2] {
 /// Rounds an image size up to whole tiles. The shorter side keeps the aspect ratio first.
 fn whole_tiles([width, height]: [usize; 2], side: usize) -> [usize; 2] {
     let ratio = width as f64 / height as f64;
-    let whole = |points: usize| points.max(1).next_multiple_of(side);
+    let whole = |pixels: usize| pixels.max(1).next_multiple_of(side);
     match width >= height {
         true => {
             let wide = whole(width);

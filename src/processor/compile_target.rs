@@ -19,7 +19,7 @@ pub(super) type Packer = core::convert::Infallible;
 
 /// Target of a compilation, with every setting that affects the result.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) struct Goal {
+pub(super) struct CompileTarget {
     pub(super) processor: Processor,
     /// Number of CPU threads.
     pub(super) threads: usize,
@@ -52,7 +52,7 @@ pub(super) fn any_gpu(registry: &Registry<'_>) -> Processor {
     Processor::Gpu(registry.backend(GPU).and_then(|backend| backend.rates()))
 }
 
-impl Goal {
+impl CompileTarget {
     /// Text form for the cache key.
     pub(super) fn key(&self) -> String {
         // Packed weights depend on the CPU.
@@ -147,7 +147,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn whatever_decides_is_in_the_key() {
+    fn key_contains_all_settings() {
         let rates = Rates {
             operations: 1e12,
             bytes: 1e11,
@@ -157,16 +157,17 @@ mod tests {
             fuses: true,
             emulated: false,
         };
-        let goal = |processor| Goal { processor, threads: 2 };
-        let goals = [
-            goal(Processor::Cpu),
-            Goal { threads: 3, ..goal(Processor::Cpu) },
-            goal(Processor::Gpu(None)),
-            goal(Processor::Gpu(Some(rates))),
-            goal(Processor::Fastest(Some(rates))),
-            goal(Processor::Fastest(Some(Rates { transfer: 1e9, ..rates }))),
+        let compile_target = |processor| CompileTarget { processor, threads: 2 };
+        let targets = [
+            compile_target(Processor::Cpu),
+            CompileTarget { threads: 3, ..compile_target(Processor::Cpu) },
+            compile_target(Processor::Gpu(None)),
+            compile_target(Processor::Gpu(Some(rates))),
+            compile_target(Processor::Fastest(Some(rates))),
+            compile_target(Processor::Fastest(Some(Rates { transfer: 1e9, ..rates }))),
         ];
-        let keys: std::collections::BTreeSet<String> = goals.iter().map(Goal::key).collect();
-        assert_eq!(keys.len(), goals.len());
+        let keys: std::collections::BTreeSet<String> =
+            targets.iter().map(CompileTarget::key).collect();
+        assert_eq!(keys.len(), targets.len());
     }
 }
