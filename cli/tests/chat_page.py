@@ -35,7 +35,10 @@ def wait_for_answer(page: Page) -> str:
 def converse(page: Page, address: str, pictures: Path | None) -> None:
     problems: list[str] = []
     page.on("pageerror", lambda error: problems.append(str(error)))
-    page.on("console", lambda message: problems.append(message.text) if message.type == "error" else None)
+    page.on(
+        "console",
+        lambda message: problems.append(message.text) if message.type == "error" else None,
+    )
     page.goto(address)
     assert page.title() == "torchlet"
     say(page, "Tell me about Moses.")
@@ -43,7 +46,10 @@ def converse(page: Page, address: str, pictures: Path | None) -> None:
     say(page, "What about <b>David</b>?")
     assert wait_for_answer(page).strip()
     # What was said is text, not part of the page.
-    assert page.locator(".user").last.inner_text() == "What about <b>David</b>?" and page.locator("b").count() == 0
+    assert (
+        page.locator(".user").last.inner_text() == "What about <b>David</b>?"
+        and page.locator("b").count() == 0
+    )
     if pictures:
         page.screenshot(path=pictures / "chat.png")
     # The same button stops an answer: one that never comes, since a small model's may be over before anybody looks.
@@ -66,7 +72,13 @@ ANSWERS = "**/v1/chat/completions"
 
 
 def event(text: str, reason: str | None = None) -> str:
-    return "data: " + json.dumps({"choices": [{"index": 0, "delta": {"content": text}, "finish_reason": reason}]}) + "\n\n"
+    return (
+        "data: "
+        + json.dumps(
+            {"choices": [{"index": 0, "delta": {"content": text}, "finish_reason": reason}]}
+        )
+        + "\n\n"
+    )
 
 
 def fulfil(page: Page, asked: list, **answer) -> None:
@@ -96,7 +108,13 @@ def go_wrong(page: Page, address: str) -> None:
     wait_for_answer(page)
     expect(errors.last).to_have_text("502 Bad Gateway")
     # One that ends in the middle: what came of it stays.
-    fulfil(page, asked, status=200, content_type="text/event-stream", body=event("Half an ") + event("answer"))
+    fulfil(
+        page,
+        asked,
+        status=200,
+        content_type="text/event-stream",
+        body=event("Half an ") + event("answer"),
+    )
     say(page, "third")
     assert wait_for_answer(page) == "Half an answer"
     expect(errors.last).to_have_text("the answer was cut off")
@@ -137,7 +155,13 @@ def forget_at_once(page: Page, address: str) -> None:
     page.click("#reset")
     expect(page.locator("#send")).to_have_text("Send")
     asked: list[list[str]] = []
-    fulfil(page, asked, status=200, content_type="text/event-stream", body=event("Hi", "stop") + "data: [DONE]\n\n")
+    fulfil(
+        page,
+        asked,
+        status=200,
+        content_type="text/event-stream",
+        body=event("Hi", "stop") + "data: [DONE]\n\n",
+    )
     say(page, "Hello")
     assert wait_for_answer(page) == "Hi"
     assert asked == [["Hello"]], asked
@@ -152,10 +176,18 @@ def read_long(page: Page, address: str) -> None:
     say(page, "y" * 20_000)
     assert wait_for_answer(page).count("line") == 2000
     box = page.locator("#messages")
-    left = box.evaluate("box => [box.scrollHeight - box.scrollTop - box.clientHeight, box.scrollWidth - box.clientWidth]")
+    left = box.evaluate(
+        "box => [box.scrollHeight - box.scrollTop - box.clientHeight, box.scrollWidth - box.clientWidth]"
+    )
     assert left[0] < 40 and left[1] <= 0, left
     box.evaluate("box => box.scrollTop = 0")
-    fulfil(page, [], status=200, content_type="text/event-stream", body=event("short") + "data: [DONE]\n\n")
+    fulfil(
+        page,
+        [],
+        status=200,
+        content_type="text/event-stream",
+        body=event("short") + "data: [DONE]\n\n",
+    )
     say(page, "again")
     wait_for_answer(page)
 
@@ -224,9 +256,13 @@ def main() -> None:
         options.pictures.mkdir(parents=True, exist_ok=True)
     with sync_playwright() as playwright:
         arguments = ["--no-sandbox"]
-        browser = playwright.chromium.launch(executable_path=options.browser, headless=True, args=arguments)
+        browser = playwright.chromium.launch(
+            executable_path=options.browser, headless=True, args=arguments
+        )
         for scheme, size in (("light", (1280, 800)), ("dark", (390, 844))):
-            context = browser.new_context(color_scheme=scheme, viewport={"width": size[0], "height": size[1]})
+            context = browser.new_context(
+                color_scheme=scheme, viewport={"width": size[0], "height": size[1]}
+            )
             pictures = options.pictures / scheme if options.pictures else None
             if pictures:
                 pictures.mkdir(exist_ok=True)
@@ -259,7 +295,9 @@ def main() -> None:
             process.terminate()
             process.wait()
         browser.close()
-    print("the page answers, stops, forgets, tells what went wrong, asks for a key, and lets models be chosen")
+    print(
+        "the page answers, stops, forgets, tells what went wrong, asks for a key, and lets models be chosen"
+    )
 
 
 if __name__ == "__main__":

@@ -73,7 +73,9 @@ def main() -> int:
     arguments = parser.parse_args()
     faults: list[str] = []
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=arguments.browser, args=["--no-sandbox"])
+        browser = playwright.chromium.launch(
+            executable_path=arguments.browser, args=["--no-sandbox"]
+        )
         for name, (width, height) in SIZES.items():
             for scheme in ("light", "dark"):
                 context = browser.new_context(

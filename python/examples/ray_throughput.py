@@ -48,9 +48,15 @@ def fleet(path: str, images: Any, batch: int, workers: int) -> float:
     """Images for each second of all workers together."""
     ray.init(num_cpus=workers + 2, include_dashboard=False, log_to_driver=False)
     ray.data.DataContext.get_current().enable_progress_bars = False
-    dataset = ray.data.from_numpy(numpy.array_split(images, 4 * workers)).rename_columns({"data": "image"})
+    dataset = ray.data.from_numpy(numpy.array_split(images, 4 * workers)).rename_columns(
+        {"data": "image"}
+    )
     classified = dataset.map_batches(
-        Timed, fn_constructor_args=[os.path.abspath(path)], concurrency=workers, num_cpus=1, batch_size=batch
+        Timed,
+        fn_constructor_args=[os.path.abspath(path)],
+        concurrency=workers,
+        num_cpus=1,
+        batch_size=batch,
     )
     spent: dict[int, float] = {}
     count = 0
@@ -63,7 +69,9 @@ def fleet(path: str, images: Any, batch: int, workers: int) -> float:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("model")
     parser.add_argument("--images", type=int, default=2000)
     parser.add_argument("--batch", type=int, default=32)
@@ -76,7 +84,9 @@ def main() -> None:
     rates.append(fleet(options.model, images, options.batch, options.workers))
     rates.append(alone(options.model, images, options.batch))
     one, many = max(rates[0], rates[2]), rates[1]
-    print(f"one process: {one:.1f} images for each second of a processor; Ray, {options.workers} workers: {many:.1f}, {many / one:.0%}")
+    print(
+        f"one process: {one:.1f} images for each second of a processor; Ray, {options.workers} workers: {many:.1f}, {many / one:.0%}"
+    )
 
 
 if __name__ == "__main__":

@@ -24,7 +24,8 @@ def entries(*folders: str) -> list[dict[str, Any]]:
     return [
         entry
         for entry in manifest
-        if entry["file"].split("/")[0] in folders and not set(entry["backends"]) - {"XnnpackBackend"}
+        if entry["file"].split("/")[0] in folders
+        and not set(entry["backends"]) - {"XnnpackBackend"}
     ]
 
 

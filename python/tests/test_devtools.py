@@ -55,7 +55,9 @@ def inspector(exported: dict[str, Any], runs: int) -> Any:
     from executorch.devtools import Inspector
 
     folder = exported["folder"]
-    program = Runtime.get().load_program(folder / "model.pte", enable_etdump=True, debug_buffer_size=1 << 20)
+    program = Runtime.get().load_program(
+        folder / "model.pte", enable_etdump=True, debug_buffer_size=1 << 20
+    )
     method = program.load_method("forward")
     for _ in range(runs):
         method.execute([exported["x"]])
@@ -78,7 +80,9 @@ def test_the_inspector_reads_events(exported: dict[str, Any]) -> None:
     table = io.StringIO()
     found.print_data_tabular(table)
     assert "native_call_relu.out" in table.getvalue()
-    assert {"Method::execute", "native_call__softmax.out"} <= set(found.to_dataframe()["event_name"])
+    assert {"Method::execute", "native_call__softmax.out"} <= set(
+        found.to_dataframe()["event_name"]
+    )
 
 
 def test_the_inspector_reads_values(exported: dict[str, Any]) -> None:
@@ -106,11 +110,17 @@ def test_the_inspector_reads_lists_and_numbers(tmp_path: Path) -> None:
 
     x, n = torch.arange(12.0).view(4, 3), torch.tensor([5])
     exported = torch.export.export(Several(), (x, n))
-    (tmp_path / "model.pte").write_bytes(to_edge_transform_and_lower(exported).to_executorch().buffer)
-    program = Runtime.get().load_program(tmp_path / "model.pte", enable_etdump=True, debug_buffer_size=1 << 20)
+    (tmp_path / "model.pte").write_bytes(
+        to_edge_transform_and_lower(exported).to_executorch().buffer
+    )
+    program = Runtime.get().load_program(
+        tmp_path / "model.pte", enable_etdump=True, debug_buffer_size=1 << 20
+    )
     program.load_method("forward").execute([x, n])
     program.write_etdump_result_to_file(str(tmp_path / "run.etdp"), str(tmp_path / "run.bin"))
-    found = Inspector(etdump_path=str(tmp_path / "run.etdp"), debug_buffer_path=str(tmp_path / "run.bin"))
+    found = Inspector(
+        etdump_path=str(tmp_path / "run.etdp"), debug_buffer_path=str(tmp_path / "run.bin")
+    )
     block = found.event_blocks[1]
     assert block.run_output[2] == 8
     values = {event.name: event.debug_data for event in block.events if event.debug_data}
@@ -127,7 +137,9 @@ def test_recorded_values_are_compared(exported: dict[str, Any], tmp_path: Path) 
     numpy.save(tmp_path / "x.npy", exported["x"].numpy())
     command = [sys.executable, "-m", "torchlet", "diff", str(folder / "model.pte")]
     command += ["--input", str(tmp_path / "x.npy"), "--against"]
-    same = subprocess.run([*command, str(tmp_path / "recorded.npz")], capture_output=True, text=True)
+    same = subprocess.run(
+        [*command, str(tmp_path / "recorded.npz")], capture_output=True, text=True
+    )
     assert same.returncode == 0 and "all in tolerance" in same.stdout, same.stdout + same.stderr
 
     # What the second call computes is changed, and named.

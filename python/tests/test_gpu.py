@@ -10,7 +10,8 @@ from torchlet import _torchlet
 from torchlet.runtime import Runtime
 
 pytestmark = pytest.mark.skipif(
-    not Runtime.get().backend_registry.is_available("VulkanBackend"), reason="there is no device for Vulkan"
+    not Runtime.get().backend_registry.is_available("VulkanBackend"),
+    reason="there is no device for Vulkan",
 )
 
 
@@ -24,7 +25,9 @@ def test_programs_for_cpus_run_on_a_gpu(name: str) -> None:
 
 def test_results_on_a_gpu_come_back(image: Any) -> None:
     path = fixture("digits/digits.pte")
-    results = [torchlet.Module(path, backend=backend).forward(image)[0] for backend in ("cpu", "vulkan")]
+    results = [
+        torchlet.Module(path, backend=backend).forward(image)[0] for backend in ("cpu", "vulkan")
+    ]
     assert abs(results[0] - results[1]).max() < 1e-4
     module = torchlet.Module(path, backend="vulkan", profile=True)
     module.forward(image)

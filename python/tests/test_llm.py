@@ -30,10 +30,19 @@ def test_text_is_that_of_pytorch(runner: llm.Runner) -> None:
         runner.reset()
         pieces: list[str] = []
         made = runner.generate(
-            case["prompt"], num_bos=1, max_new_tokens=64, temperature=0.0, ignore_eos=True, on_text=pieces.append
+            case["prompt"],
+            num_bos=1,
+            max_new_tokens=64,
+            temperature=0.0,
+            ignore_eos=True,
+            on_text=pieces.append,
         )
         assert made.tokens == case["chosen"][:64]
-        assert "".join(pieces) == made.text and case["text"].endswith(made.text) or made.text in case["text"]
+        assert (
+            "".join(pieces) == made.text
+            and case["text"].endswith(made.text)
+            or made.text in case["text"]
+        )
         assert made.finish == "length"
         assert made.stats.prompt_tokens == len(case["ids"]) and made.stats.generated_tokens == 64
         assert made.stats.total >= made.stats.prefill > 0 and made.stats.decode_rate > 0
@@ -50,7 +59,11 @@ def test_tokens_and_text_are_one(runner: llm.Runner) -> None:
     assert runner.tokenizer.vocab_size == 1024
     first = runner.generate(tokens, max_new_tokens=8, temperature=0.0)
     other = runner.session()
-    second = other.generate(["In the", tokens[len(runner.tokenizer.encode("In the")) :]], max_new_tokens=8, temperature=0)
+    second = other.generate(
+        ["In the", tokens[len(runner.tokenizer.encode("In the")) :]],
+        max_new_tokens=8,
+        temperature=0,
+    )
     assert first.tokens == second.tokens
     for prompt in ("In the beginning", tokens):
         runner.reset()
@@ -82,30 +95,48 @@ def test_conversations(runner: llm.Runner) -> None:
     answer = runner.chat(messages, max_new_tokens=48, temperature=0.0)
     assert answer.text and answer.finish in ("stop", "length")
     fed = len(runner.context)
-    messages += [{"role": "assistant", "content": answer.text}, {"role": "user", "content": "And of Aaron?"}]
+    messages += [
+        {"role": "assistant", "content": answer.text},
+        {"role": "user", "content": "And of Aaron?"},
+    ]
     again = runner.chat(messages, max_new_tokens=8, temperature=0.0)
     # What was fed is not fed again.
     assert again.stats.prompt_tokens < fed
-    assert "".join(runner.session().stream_chat(messages[:1], max_new_tokens=48, temperature=0.0)) == answer.text
-    other = llm.Runner(torchlet.Module(MODELS / "model/fp32.pte"), MODELS / "model/tokenizer.json", chat_template="{{ 'In' }}")
+    assert (
+        "".join(runner.session().stream_chat(messages[:1], max_new_tokens=48, temperature=0.0))
+        == answer.text
+    )
+    other = llm.Runner(
+        torchlet.Module(MODELS / "model/fp32.pte"),
+        MODELS / "model/tokenizer.json",
+        chat_template="{{ 'In' }}",
+    )
     other.chat(messages[:1], max_new_tokens=1, temperature=0.0)
     assert other.context == other.tokenizer.encode("In")
 
 
 def test_text_fits_a_schema_and_a_seed(runner: llm.Runner) -> None:
-    schema = {"type": "object", "properties": {"name": {"enum": ["Moses", "Aaron"]}}, "required": ["name"]}
+    schema = {
+        "type": "object",
+        "properties": {"name": {"enum": ["Moses", "Aaron"]}},
+        "required": ["name"],
+    }
     made = runner.generate("Who?", json_schema=schema, seed=5, max_new_tokens=60)
     assert json.loads(made.text)["name"] in ("Moses", "Aaron") and made.finish == "stop"
     texts = set()
     for _ in range(2):
         runner.reset()
-        texts.add(runner.generate("In the", seed=3, temperature=1.5, top_p=0.9, max_new_tokens=16).text)
+        texts.add(
+            runner.generate("In the", seed=3, temperature=1.5, top_p=0.9, max_new_tokens=16).text
+        )
     assert len(texts) == 1
     runner.reset()
     made = runner.generate("In the beginning", temperature=0.0, max_new_tokens=64, stop=",")
     assert made.finish == "stop" and "," not in made.text
     runner.reset()
-    config = llm.GenerationConfig(sampling=llm.Sampling(temperature=0.0), max_new_tokens=64, stop=",")
+    config = llm.GenerationConfig(
+        sampling=llm.Sampling(temperature=0.0), max_new_tokens=64, stop=","
+    )
     assert runner.generate("In the beginning", config).text == made.text
     runner.reset()
     forbidden = made.tokens[0]
@@ -121,12 +152,20 @@ def test_likelihoods_are_told(runner: llm.Runner) -> None:
     for told, behind in zip(made.logprobs, made.logprobs[1:]):
         assert told.likeliest[0] == (told.token, told.logprob) and len(told.likeliest) == 3
         assert sum(math.exp(logprob) for _, logprob in told.likeliest) <= 1.00001
-        assert runner.tokenizer.decode([told.token]).strip() in made.text[told.offset : behind.offset]
+        assert (
+            runner.tokenizer.decode([told.token]).strip() in made.text[told.offset : behind.offset]
+        )
     runner.reset()
     plain = runner.generate("In the beginning", temperature=0.0, max_new_tokens=30)
     assert plain.tokens == made.tokens and plain.logprobs == []
     runner.reset()
-    varied = runner.generate("In the beginning", temperature=0.0, max_new_tokens=30, presence_penalty=2.0, frequency_penalty=1.0)
+    varied = runner.generate(
+        "In the beginning",
+        temperature=0.0,
+        max_new_tokens=30,
+        presence_penalty=2.0,
+        frequency_penalty=1.0,
+    )
     # It may also end earlier: what it says, it says less often.
     most = [max(map(tokens.count, tokens)) for tokens in (varied.tokens, plain.tokens)]
     assert most[0] < most[1]
@@ -150,7 +189,9 @@ def test_what_listens_ends_a_generation(runner: llm.Runner) -> None:
     started = threading.Event()
     made: list[llm.Generation] = []
     thread = threading.Thread(
-        target=lambda: made.append(runner.generate("In the", ignore_eos=True, on_text=lambda _: started.set()))
+        target=lambda: made.append(
+            runner.generate("In the", ignore_eos=True, on_text=lambda _: started.set())
+        )
     )
     thread.start()
     assert started.wait(60)
@@ -206,7 +247,9 @@ def test_one_that_is_given_up_leaves_the_next_alone(runner: llm.Runner) -> None:
 
 
 def test_errors_are_sentences(runner: llm.Runner, tmp_path: Path) -> None:
-    with pytest.raises(torchlet.Error, match="the context is full: 0 tokens and 600 new ones") as caught:
+    with pytest.raises(
+        torchlet.Error, match="the context is full: 0 tokens and 600 new ones"
+    ) as caught:
         runner.generate([5] * 600)
     assert caught.value.name == "OutOfResources"
     with pytest.raises(torchlet.Error, match="temperature is -1"):
@@ -227,18 +270,31 @@ def test_errors_are_sentences(runner: llm.Runner, tmp_path: Path) -> None:
 def test_models_in_parts() -> None:
     forms, parts = MODELS / "forms", expected("forms/expected.json")["shards"][0]
     ends = llm.Overrides(eos_ids=[])
-    runner = llm.Runner([forms / "shards_0.pte", forms / "shards_1.pte"], llm.Tokenizer.empty(), overrides=ends)
-    made = runner.generate(parts["ids"], temperature=0.0, max_new_tokens=len(parts["chosen"]), ignore_eos=True)
+    runner = llm.Runner(
+        [forms / "shards_0.pte", forms / "shards_1.pte"], llm.Tokenizer.empty(), overrides=ends
+    )
+    made = runner.generate(
+        parts["ids"], temperature=0.0, max_new_tokens=len(parts["chosen"]), ignore_eos=True
+    )
     assert made.tokens == parts["chosen"]
 
 
 def test_pictures_and_sounds() -> None:
     first, last, case = expected("forms/expected.json")["multimodal"]
     runner = llm.Runner(MODELS / "forms/multimodal.pte", llm.Tokenizer.empty())
-    assert runner.image_input == ("float32", [1, 3, 16, 16]) and runner.audio_input == ("float32", [1, 8, 11])
+    assert runner.image_input == ("float32", [1, 3, 16, 16]) and runner.audio_input == (
+        "float32",
+        [1, 8, 11],
+    )
     pixels = numpy.array(case["picture"], "float32").reshape(16, 16, 3) / 255
     sound = numpy.array(case["sound"], "float32").reshape(1, 8, 11)
-    prompt = [first["ids"], llm.Image(pixels.transpose(2, 0, 1)[None]), [9], llm.Audio(sound), last["ids"]]
+    prompt = [
+        first["ids"],
+        llm.Image(pixels.transpose(2, 0, 1)[None]),
+        [9],
+        llm.Audio(sound),
+        last["ids"],
+    ]
     chosen = case["chosen"]
     made = runner.generate(prompt, temperature=0.0, max_new_tokens=len(chosen), ignore_eos=True)
     assert made.tokens == chosen
@@ -247,7 +303,11 @@ def test_pictures_and_sounds() -> None:
 
 def test_pictures_become_what_the_program_takes() -> None:
     case = expected("forms/expected.json")["multimodal"][2]
-    runner = llm.Runner(MODELS / "forms/multimodal.pte", llm.Tokenizer.empty(), chat_template="{{ messages[0].content }}")
+    runner = llm.Runner(
+        MODELS / "forms/multimodal.pte",
+        llm.Tokenizer.empty(),
+        chat_template="{{ messages[0].content }}",
+    )
     points = numpy.array(case["picture"], "uint8").reshape(16, 16, 3)
     tensor = (points.astype("float32") / 255 - 0.5) / 0.25
     options = {"temperature": 0.0, "max_new_tokens": 6, "ignore_eos": True}
@@ -303,7 +363,11 @@ def test_template_arguments() -> None:
     assert prompt(enable_thinking=False, documents=[{"n": 7}]) == encode("Moses7")
     # Nothing is left of them for the next one.
     assert prompt() == encode("In the")
-    "".join(runner.stream_chat(messages, template_arguments={"enable_thinking": False}, max_new_tokens=1))
+    "".join(
+        runner.stream_chat(
+            messages, template_arguments={"enable_thinking": False}, max_new_tokens=1
+        )
+    )
     assert runner.context == encode("Moses")
     with pytest.raises(torchlet.Error, match="'messages' cannot be an argument"):
         prompt(messages=[])
@@ -311,7 +375,10 @@ def test_template_arguments() -> None:
 
 def test_functions(runner: llm.Runner) -> None:
     tools = [{"type": "function", "function": {"name": "add", "parameters": {"type": "object"}}}]
-    call = {"type": "object", "properties": {"name": {"const": "add"}, "arguments": {"const": {"a": 1}}}}
+    call = {
+        "type": "object",
+        "properties": {"name": {"const": "add"}, "arguments": {"const": {"a": 1}}},
+    }
     schema = {**call, "required": ["name", "arguments"], "additionalProperties": False}
     template = "{% for t in tools %}{{ t.function.name }}{% endfor %}{% for m in messages %}{{ m.content }}{% endfor %}"
     other = llm.Runner(MODELS / "model/fp32.pte", chat_template=template)
@@ -319,7 +386,9 @@ def test_functions(runner: llm.Runner) -> None:
     made = other.chat(messages, tools=tools, json_schema=schema, max_new_tokens=100)
     assert made.text == "" and other.context[:1] != other.tokenizer.encode("In")[:1]
     (called,) = made.tool_calls
-    assert called["function"]["name"] == "add" and json.loads(called["function"]["arguments"]) == {"a": 1}
+    assert called["function"]["name"] == "add" and json.loads(called["function"]["arguments"]) == {
+        "a": 1
+    }
     messages += [
         {"role": "assistant", "content": None, "tool_calls": made.tool_calls},
         {"role": "tool", "tool_call_id": called["id"], "content": "7"},
@@ -330,9 +399,15 @@ def test_functions(runner: llm.Runner) -> None:
     pieces = other.stream_chat(messages[:1], tools=tools, json_schema=schema, max_new_tokens=100)
     assert json.loads("".join(pieces)) == {"name": "add", "arguments": {"a": 1}}
     parted = [{"role": "user", "content": [{"type": "text", "text": "I"}, "n"]}]
-    said = [runner.chat(spoken, max_new_tokens=4, temperature=0.0).text for spoken in (messages[:1], parted)]
+    said = [
+        runner.chat(spoken, max_new_tokens=4, temperature=0.0).text
+        for spoken in (messages[:1], parted)
+    ]
     assert said[0] == said[1]
-    for wrong, what in [({"content": "In"}, "lacks 'role'"), ({"role": "user", "content": [{"type": "image_url"}]}, "not a part")]:
+    for wrong, what in [
+        ({"content": "In"}, "lacks 'role'"),
+        ({"role": "user", "content": [{"type": "image_url"}]}, "not a part"),
+    ]:
         with pytest.raises(torchlet.Error, match=what):
             runner.chat([wrong])
 
@@ -348,7 +423,12 @@ def test_speech() -> None:
     wave = (forms / "speech.wav").read_bytes()
     assert transcriber.transcribe(wave, start=wanted["start"]).generation.tokens == wanted["chosen"]
     silence = numpy.zeros(1600, "float32")
-    assert transcriber.transcribe(silence, 16_000, start=wanted["start"], max_new_tokens=3).generation.finish == "length"
+    assert (
+        transcriber.transcribe(
+            silence, 16_000, start=wanted["start"], max_new_tokens=3
+        ).generation.finish
+        == "length"
+    )
     with pytest.raises(torchlet.Error, match="sound"):
         transcriber.transcribe(b"RIFF", start=wanted["start"])
 
@@ -359,7 +439,9 @@ def test_speech_is_stopped_from_another_thread() -> None:
     transcriber = llm.Transcriber(forms / "speech.pte", llm.Tokenizer.empty(), overrides=ends)
     hour = numpy.zeros(3600 * 16_000, "float32")
     said: list[llm.Transcription] = []
-    thread = threading.Thread(target=lambda: said.append(transcriber.transcribe(hour, 16_000, start=wanted["start"])))
+    thread = threading.Thread(
+        target=lambda: said.append(transcriber.transcribe(hour, 16_000, start=wanted["start"]))
+    )
     thread.start()
     while thread.is_alive():
         transcriber.stop()

@@ -28,7 +28,9 @@ def test_pieces_of_a_fixed_size_are_filled_up() -> None:
     path = fixture("programs/two_methods.pte")
     predict = torchlet.Predictor(path, inputs=["x"], outputs=["y"], keep=[])
     rows = numpy.random.default_rng(0).random((7, 4), "float32")
-    whole = numpy.concatenate([torchlet.Module(path)(rows[start : start + 3])[0] for start in (0, 3)])
+    whole = numpy.concatenate(
+        [torchlet.Module(path)(rows[start : start + 3])[0] for start in (0, 3)]
+    )
     found = predict({"x": rows, "other": rows})
     assert list(found) == ["y"] and found["y"].shape == (7, 2)
     assert numpy.allclose(found["y"][:6], whole)
@@ -51,7 +53,9 @@ def test_what_makes_no_sense() -> None:
         with pytest.raises(torchlet.Error, match="has 1"):
             torchlet.Predictor(digits, **options)
     with pytest.raises(torchlet.Error, match="tensors with a batch dim"):
-        torchlet.Predictor(fixture("programs/many_inputs.bpte"), inputs=list("abcde"), outputs=list("abcdefgh"))
+        torchlet.Predictor(
+            fixture("programs/many_inputs.bpte"), inputs=list("abcde"), outputs=list("abcdefgh")
+        )
     predict = torchlet.Predictor(digits)
     with pytest.raises(torchlet.Error, match="lacks the columns"):
         predict({"image": numpy.zeros((1, 1, 8, 8), "float32")})

@@ -32,7 +32,10 @@ def test_a_module_is_opened_from_paths_bytes_and_files(image: Any) -> None:
     assert results[0].argmax() == 2
     with pytest.raises(TypeError, match="a path to a .pte file"):
         torchlet.Module(7)
-    with open(path, encoding="latin-1") as text, pytest.raises(TypeError, match="open it with 'rb'"):
+    with (
+        open(path, encoding="latin-1") as text,
+        pytest.raises(TypeError, match="open it with 'rb'"),
+    ):
         torchlet.Module(text)
 
 
@@ -143,7 +146,9 @@ def test_profiles_and_descriptions(image: Any) -> None:
     module(image)
     module(image)
     operators = [entry for entry in module.profile if entry.kind == "Operator"]
-    assert operators and all(entry.count == 2 and entry.total >= entry.longest for entry in operators)
+    assert operators and all(
+        entry.count == 2 and entry.total >= entry.longest for entry in operators
+    )
     assert "aten::convolution.out" in repr(module.profile)
     assert module.profile._repr_html_().count("<tr>") == len(module.profile) + 1
     module.clear_profile()

@@ -51,7 +51,9 @@ def test_inputs_and_outputs_of_a_call_belong_together() -> None:
 
 def test_threads_can_be_fewer_later() -> None:
     module = torchlet.Module(fixture("models/mobilenet_v2.pte"), threads=2)
-    image = numpy.linspace(0, 1, 3 * 16 * 16, dtype="float32").reshape(module["forward"].inputs[0].shape)
+    image = numpy.linspace(0, 1, 3 * 16 * 16, dtype="float32").reshape(
+        module["forward"].inputs[0].shape
+    )
     together = module(image)[0]
     assert module.threads == 2
     assert module.set_threads(1) == module.threads == 1

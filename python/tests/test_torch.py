@@ -100,5 +100,7 @@ def test_the_same_as_executorch() -> None:
         meta = portable_lib._load_for_executorch(path).method_meta("forward")
         assert repr(meta) == repr(theirs._load_for_executorch(path).method_meta("forward"))
         inputs = [torch.rand(meta.input_tensor_meta(0).sizes())]
-        for ours, expected in zip(outputs(portable_lib, path, inputs), outputs(theirs, path, inputs)):
+        for ours, expected in zip(
+            outputs(portable_lib, path, inputs), outputs(theirs, path, inputs)
+        ):
             assert torch.allclose(ours, expected, rtol=1e-4, atol=1e-5)

@@ -27,7 +27,9 @@ def as_source(source: Source) -> Union[str, bytes]:
     if hasattr(source, "read"):
         read = source.read()
         if not isinstance(read, (bytes, bytearray)):
-            raise TypeError(f"expected bytes from the file, found {type(read).__name__}: open it with 'rb'")
+            raise TypeError(
+                f"expected bytes from the file, found {type(read).__name__}: open it with 'rb'"
+            )
         return bytes(read)
     raise TypeError(
         f"Expected data to be bytes, bytearray, a path to a .pte file, or a file-like object, "

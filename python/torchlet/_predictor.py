@@ -58,12 +58,18 @@ class Predictor:
             (self._outputs, taken.outputs, "outputs"),
         ):
             if len(names) != len(values):
-                raise invalid_argument(f"'{method}' has {len(values)} {what}, found {len(names)}: {names}")
+                raise invalid_argument(
+                    f"'{method}' has {len(values)} {what}, found {len(names)}: {names}"
+                )
             if not all(value.kind == "Tensor" and value.shape for value in values):
-                raise invalid_argument(f"not all {what} of '{method}' are tensors with a batch dim: {values}")
+                raise invalid_argument(
+                    f"not all {what} of '{method}' are tensors with a batch dim: {values}"
+                )
         rows = {value.shape[0] for value in taken.inputs}
         if len(rows) != 1 or rows == {0}:
-            raise invalid_argument(f"the inputs of '{method}' have different batch sizes: {taken.inputs}")
+            raise invalid_argument(
+                f"the inputs of '{method}' have different batch sizes: {taken.inputs}"
+            )
         (self._rows,) = rows
         self._dynamic = all(value.dynamic for value in taken.inputs)
         self.module.load(method)
@@ -78,7 +84,9 @@ class Predictor:
         columns = [numpy.asarray(batch[name]) for name in self._inputs]
         lengths = {len(column) for column in columns}
         if len(lengths) > 1:
-            raise invalid_argument(f"the columns {self._inputs} have different numbers of rows: {sorted(lengths)}")
+            raise invalid_argument(
+                f"the columns {self._inputs} have different numbers of rows: {sorted(lengths)}"
+            )
         (count,) = lengths
         pieces = [self._run(columns, start) for start in range(0, count, self._rows)]
         kept = list(batch) if self._keep is None else self._keep
@@ -121,7 +129,9 @@ class Predictor:
         outputs = self.module.execute(self._method, *pieces)
         for name, output in zip(self._outputs, outputs):
             if len(output) != count:
-                raise invalid_argument(f"output '{name}': expected {count} rows, found {len(output)}")
+                raise invalid_argument(
+                    f"output '{name}': expected {count} rows, found {len(output)}"
+                )
         return outputs
 
     def _empty(self, index: int) -> Any:

@@ -161,7 +161,11 @@ class Runner:
     def session(self) -> Runner: ...
     def set_chat_template(self, source: Any) -> bool: ...
     def generate(
-        self, prompt: str, config: Any, on_text: Optional[Callable[[str], Any]], turn: Optional[Turn] = None
+        self,
+        prompt: str,
+        config: Any,
+        on_text: Optional[Callable[[str], Any]],
+        turn: Optional[Turn] = None,
     ) -> Generated: ...
     def generate_from(
         self,
@@ -173,7 +177,13 @@ class Runner:
     def chat(
         self,
         messages: Sequence[
-            tuple[str, Sequence[tuple[str, Any]], Sequence[tuple[str, str, str]], Optional[str], Sequence[tuple[str, str]]]
+            tuple[
+                str,
+                Sequence[tuple[str, Any]],
+                Sequence[tuple[str, str, str]],
+                Optional[str],
+                Sequence[tuple[str, str]],
+            ]
         ],
         tools: Sequence[str],
         arguments: str,

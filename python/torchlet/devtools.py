@@ -15,7 +15,10 @@ __all__ = ["record"]
 
 
 def record(
-    etrecord: Any, inputs: Sequence[Any], path: Union[str, "os.PathLike[str]"], method: str = "forward"
+    etrecord: Any,
+    inputs: Sequence[Any],
+    path: Union[str, "os.PathLike[str]"],
+    method: str = "forward",
 ) -> list[str]:
     """Runs the exported graph of an ETRecord (object or file) in PyTorch, and saves all values.
 
@@ -76,7 +79,9 @@ def _run(module: Any, inputs: list[Any]) -> tuple[dict[int, list[Any]], Any]:
     return results, outputs
 
 
-def _nodes_of_instructions(handles: dict[Any, Any], results: dict[int, list[Any]]) -> dict[int, Any]:
+def _nodes_of_instructions(
+    handles: dict[Any, Any], results: dict[int, list[Any]]
+) -> dict[int, Any]:
     """Maps instructions to values.
 
     Instructions that share a handle match its nodes in order; if their numbers differ, only the

@@ -1,10 +1,10 @@
 """Language models: text generation with a `.pte` program and a tokenizer.
 
-    from torchlet.llm import Runner
+from torchlet.llm import Runner
 
-    runner = Runner("model.pte")            # with a tokenizer file beside it
-    for piece in runner.stream("In those days", max_new_tokens=64, temperature=0.0):
-        print(piece, end="", flush=True)
+runner = Runner("model.pte")            # with a tokenizer file beside it
+for piece in runner.stream("In those days", max_new_tokens=64, temperature=0.0):
+    print(piece, end="", flush=True)
 """
 
 from __future__ import annotations
@@ -43,7 +43,13 @@ __all__ = [
 ]
 
 #: Names of tokenizer and chat template files that are looked for beside models.
-_TOKENIZERS = ("tokenizer.json", "tokenizer.model", "tokenizer.bin", "tekken.json", "tokenizer.tiktoken")
+_TOKENIZERS = (
+    "tokenizer.json",
+    "tokenizer.model",
+    "tokenizer.bin",
+    "tekken.json",
+    "tokenizer.tiktoken",
+)
 _TEMPLATES = ("chat_template.jinja", "tokenizer_config.json")
 
 #: Called with each piece of text.
@@ -253,7 +259,9 @@ class Generation:
 def _generation(made: _torchlet.Generated, calls: Sequence[tuple[str, str]] = ()) -> Generation:
     text, tokens, logprobs, finish, stats = made
     called = [_call(name, arguments) for name, arguments in calls]
-    return Generation(text, tokens, finish, Stats(**stats), called, [Logprobs(*told) for told in logprobs])
+    return Generation(
+        text, tokens, finish, Stats(**stats), called, [Logprobs(*told) for told in logprobs]
+    )
 
 
 def _call(name: str, arguments: str) -> dict[str, Any]:
@@ -409,14 +417,20 @@ class Runner:
         return self._generate(prompt, _configured(config, options), on_text)
 
     def _generate(
-        self, prompt: Prompt, config: GenerationConfig, on_text: Optional[Listener], turn: Optional[_torchlet.Turn] = None
+        self,
+        prompt: Prompt,
+        config: GenerationConfig,
+        on_text: Optional[Listener],
+        turn: Optional[_torchlet.Turn] = None,
     ) -> Generation:
         if isinstance(prompt, str):
             return _generation(self._native.generate(prompt, config, on_text, turn))
         parts = list(prompt)
         if parts and all(isinstance(part, int) for part in parts):
             parts = [parts]
-        return _generation(self._native.generate_from([_part(part) for part in parts], config, on_text, turn))
+        return _generation(
+            self._native.generate_from([_part(part) for part in parts], config, on_text, turn)
+        )
 
     def chat(
         self,
@@ -437,7 +451,13 @@ class Runner:
         `on_text` receives their text as the model writes it. `template_arguments` are additional
         template variables, such as `{"enable_thinking": False}`.
         """
-        return self._chat(messages, _configured(config, options), on_text, tools=tools or (), arguments=template_arguments)
+        return self._chat(
+            messages,
+            _configured(config, options),
+            on_text,
+            tools=tools or (),
+            arguments=template_arguments,
+        )
 
     def _chat(
         self,
@@ -450,14 +470,18 @@ class Runner:
     ) -> Generation:
         spoken = [_message(message) for message in messages]
         functions = [json.dumps(tool) for tool in tools]
-        made, calls = self._native.chat(spoken, functions, json.dumps(dict(arguments or {})), config, on_text, turn)
+        made, calls = self._native.chat(
+            spoken, functions, json.dumps(dict(arguments or {})), config, on_text, turn
+        )
         return _generation(made, calls)
 
     def stream(
         self, prompt: Prompt = "", config: GenerationConfig = GenerationConfig(), **options: Any
     ) -> Iterator[str]:
         """Streams the text of `generate`. Closing the iterator ends the generation."""
-        return self._streamed(lambda hear, turn: self._generate(prompt, _configured(config, options), hear, turn))
+        return self._streamed(
+            lambda hear, turn: self._generate(prompt, _configured(config, options), hear, turn)
+        )
 
     def stream_chat(
         self,
@@ -470,9 +494,15 @@ class Runner:
     ) -> Iterator[str]:
         """Streams the text of `chat`, including function calls as the model writes them."""
         configured = _configured(config, options)
-        return self._streamed(lambda hear, turn: self._chat(messages, configured, hear, turn, tools or (), template_arguments))
+        return self._streamed(
+            lambda hear, turn: self._chat(
+                messages, configured, hear, turn, tools or (), template_arguments
+            )
+        )
 
-    def _streamed(self, generate: Callable[[Listener, _torchlet.Turn], Generation]) -> Iterator[str]:
+    def _streamed(
+        self, generate: Callable[[Listener, _torchlet.Turn], Generation]
+    ) -> Iterator[str]:
         pieces: queue.SimpleQueue[Union[str, BaseException, None]] = queue.SimpleQueue()
         # Unlike `stop`, it also cancels a waiting generation, and never another one.
         turn = _torchlet.Turn()
@@ -569,7 +599,13 @@ def _part(part: Any) -> tuple[str, Any]:
         return kind, _arrays.as_input(part.tensor, 0, f"{kind} encoder")
     if isinstance(part, Picture):
         points = _arrays.as_input(part.points, 0, "picture")
-        return "picture", (points, part.tiling, part.tiles, _channels(part.mean), _channels(part.std))
+        return "picture", (
+            points,
+            part.tiling,
+            part.tiles,
+            _channels(part.mean),
+            _channels(part.std),
+        )
     if isinstance(part, Mapping):
         if part.get("type") != "text" or not isinstance(part.get("text"), str):
             wanted = "a str, a Picture, an Image, an Audio, or a dictionary of type 'text'"
@@ -588,17 +624,24 @@ _FIELDS = ("role", "content", "tool_calls", "tool_call_id")
 
 def _message(
     message: ChatMessage,
-) -> tuple[str, list[tuple[str, Any]], list[tuple[str, str, str]], Optional[str], list[tuple[str, str]]]:
+) -> tuple[
+    str, list[tuple[str, Any]], list[tuple[str, str, str]], Optional[str], list[tuple[str, str]]
+]:
     content = message.get("content")
     parts = [content or ""] if content is None or isinstance(content, str) else content
     try:
         calls = [
-            (call["id"], call["function"]["name"], call["function"]["arguments"]) for call in message.get("tool_calls") or ()
+            (call["id"], call["function"]["name"], call["function"]["arguments"])
+            for call in message.get("tool_calls") or ()
         ]
         role = message["role"]
     except KeyError as missing:
         raise invalid_argument(f"a message lacks {missing}") from None
-    others = [(name, json.dumps(value)) for name, value in message.items() if name not in _FIELDS and value is not None]
+    others = [
+        (name, json.dumps(value))
+        for name, value in message.items()
+        if name not in _FIELDS and value is not None
+    ]
     return role, [_part(part) for part in parts], calls, message.get("tool_call_id"), others
 
 
@@ -658,7 +701,12 @@ class Transcriber:
         self._native = _torchlet.Transcriber.open(program, self.tokenizer._native, overrides, text)
 
     def transcribe(
-        self, sound: Any, rate: Optional[int] = None, *, on_text: Optional[Listener] = None, **options: Any
+        self,
+        sound: Any,
+        rate: Optional[int] = None,
+        *,
+        on_text: Optional[Listener] = None,
+        **options: Any,
     ) -> Transcription:
         """Transcribes speech.
 
@@ -671,7 +719,9 @@ class Transcriber:
         given = as_source(sound) if rate is None else _arrays.as_input(sound, 0, "transcribe")
         made, segments, language = self._native.transcribe(given, rate, config, on_text)
         generation = _generation(made)
-        return Transcription(generation.text, [Segment(*segment) for segment in segments], language, generation)
+        return Transcription(
+            generation.text, [Segment(*segment) for segment in segments], language, generation
+        )
 
     def stop(self) -> None:
         """Stops the current transcription from another thread; it returns the text so far."""

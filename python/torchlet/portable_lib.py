@@ -145,7 +145,9 @@ class _File:
         verification: Verification = Verification.InternalConsistency,
     ) -> None:
         if not isinstance(verification, Verification):
-            raise TypeError(f"program_verification: expected a Verification, found {verification!r}")
+            raise TypeError(
+                f"program_verification: expected a Verification, found {verification!r}"
+            )
         if debug_buffer_size < 0:
             raise TypeError(f"debug_buffer_size is {debug_buffer_size}; it must not be negative")
         self._source = source
@@ -259,7 +261,9 @@ class ExecuTorchModule:
         """Runs a method without inputs."""
         return self.run_method(method_name, (), clone_outputs)
 
-    def load_bundled_input(self, bundle: "BundledModule", method_name: str, testset_idx: int) -> None:
+    def load_bundled_input(
+        self, bundle: "BundledModule", method_name: str, testset_idx: int
+    ) -> None:
         """Sets the inputs of a test case."""
         inputs, _ = bundle._native.test_case(method_name, testset_idx)
         self._native.set_inputs(method_name, inputs)
@@ -410,7 +414,9 @@ class ExecuTorchProgram:
         """The name of a method by its index in the file."""
         names = self._native.method_names()
         if not 0 <= method_index < len(names):
-            raise invalid_argument(f"method index {method_index} is out of range; the program has {len(names)} methods")
+            raise invalid_argument(
+                f"method index {method_index} is out of range; the program has {len(names)} methods"
+            )
         return names[method_index]
 
     def load_method(self, method_name: str) -> ExecuTorchMethod:

@@ -1,9 +1,9 @@
 """Compatible replacement of `executorch.runtime`.
 
-    from torchlet.runtime import Runtime
+from torchlet.runtime import Runtime
 
-    program = Runtime.get().load_program("model.pte")
-    outputs = program.load_method("forward").execute([image])
+program = Runtime.get().load_program("model.pte")
+outputs = program.load_method("forward").execute([image])
 """
 
 from __future__ import annotations
