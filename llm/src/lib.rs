@@ -7,8 +7,8 @@
 //! [`ChatTemplate`] renders the messages of a conversation as a prompt; the prefix that is already
 //! in the KV cache is not fed again.
 //!
-//! This crate has no kernels, and reads no file formats except those of tokenizers, sounds and
-//! chat templates. It is not a server. Its only threads render templates, which need a large stack. Several
+//! This crate has no kernels, and reads no file formats except those of tokenizers, sounds and chat
+//! templates. It is not a server. Its only threads render templates and evaluate grammars. Several
 //! [sessions](Runner::session) over one program share its weights and have separate KV caches.
 //!
 //! Start reading at [`Runner::generate`], then `decoder.rs`, which describes the supported program
