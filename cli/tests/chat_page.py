@@ -1,8 +1,10 @@
-"""Drives the page that `torchlet serve` has at `/` in a browser: a conversation, a stop, a reset, errors, a wrong key, two pages at once, two models.
+"""Drives the chat page of `torchlet serve` in a browser: conversations, stop, reset, errors, a wrong
+key, two pages at once, two models.
 
     python chat_page.py TORCHLET MODEL --browser CHROMIUM [--pictures FOLDER]
 
-TORCHLET is the command, MODEL a language model with its tokenizer beside it. Needs `playwright` (without its browsers).
+TORCHLET is the command, MODEL a language model with its tokenizer next to it. Requires `playwright`
+(without its browsers).
 """
 
 from __future__ import annotations
@@ -45,14 +47,15 @@ def converse(page: Page, address: str, pictures: Path | None) -> None:
     assert wait_for_answer(page).strip(), "there is no answer"
     say(page, "What about <b>David</b>?")
     assert wait_for_answer(page).strip()
-    # What was said is text, not part of the page.
+    # Messages are shown as text, not HTML.
     assert (
         page.locator(".user").last.inner_text() == "What about <b>David</b>?"
         and page.locator("b").count() == 0
     )
     if pictures:
         page.screenshot(path=pictures / "chat.png")
-    # The same button stops an answer: one that never comes, since a small model's may be over before anybody looks.
+    # The same button stops an answer. This answer never arrives, because a small model might finish
+    # before the click.
     page.route("**/v1/chat/completions", lambda route: None)
     say(page, "Tell me more.")
     expect(page.locator("#send")).to_have_text("Stop")
@@ -82,7 +85,7 @@ def event(text: str, reason: str | None = None) -> str:
 
 
 def fulfil(page: Page, asked: list, **answer) -> None:
-    """Answers in place of the server, and keeps what was asked."""
+    """Replies instead of the server and records the requests."""
 
     def handle(route: Route) -> None:
         asked.append([message["content"] for message in route.request.post_data_json["messages"]])
@@ -93,7 +96,7 @@ def fulfil(page: Page, asked: list, **answer) -> None:
 
 
 def go_wrong(page: Page, address: str) -> None:
-    """What was not answered is not in the way of what is said next, and what was wrong is told."""
+    """Failed requests show an error and do not affect the next message."""
     page.goto(address)
     asked: list[list[str]] = []
     errors = page.locator(".error")
@@ -102,12 +105,12 @@ def go_wrong(page: Page, address: str) -> None:
     say(page, "first")
     wait_for_answer(page)
     expect(errors.last).to_have_text("the context is full: no <room>")
-    # A proxy that knows no JSON.
+    # A proxy that replies with HTML.
     fulfil(page, asked, status=502, content_type="text/html", body="<h1>Bad Gateway</h1>")
     say(page, "second")
     wait_for_answer(page)
     expect(errors.last).to_have_text("502 Bad Gateway")
-    # One that ends in the middle: what came of it stays.
+    # An answer that breaks off: the received part stays.
     fulfil(
         page,
         asked,
@@ -133,7 +136,7 @@ def go_wrong(page: Page, address: str) -> None:
     expect(page.locator(".note")).to_have_count(1)
     assert errors.count() == 4
     assert page.locator(".user").last.inner_text() == "fifth\nline"
-    # Nothing is sent while an answer comes, or where there is no text.
+    # Nothing is sent during an answer, or without text.
     say(page, "  ")
     assert asked == [
         ["first"],
@@ -145,7 +148,7 @@ def go_wrong(page: Page, address: str) -> None:
 
 
 def forget_at_once(page: Page, address: str) -> None:
-    """A reset during an answer leaves nothing of it in the next conversation."""
+    """A reset during an answer removes it from the next conversation."""
     page.goto(address)
     page.route(ANSWERS, lambda route: None)
     say(page, "Tell me about Moses.")
@@ -169,7 +172,7 @@ def forget_at_once(page: Page, address: str) -> None:
 
 
 def read_long(page: Page, address: str) -> None:
-    """A long answer is followed, unless somebody reads above; a long word stays in the page."""
+    """The page scrolls with a long answer unless the user scrolled up; a long word is wrapped."""
     page.goto(address)
     body = "".join(event(f"{'x' * 300} line {at}\n") for at in range(2000)) + "data: [DONE]\n\n"
     fulfil(page, [], status=200, content_type="text/event-stream", body=body)
@@ -193,7 +196,7 @@ def read_long(page: Page, address: str) -> None:
 
 
 def side_by_side(context: BrowserContext, address: str) -> None:
-    """Two pages have two conversations, also where there is one session."""
+    """Two pages have separate conversations, even with a single session."""
     pages = [context.new_page(), context.new_page()]
     for page in pages:
         page.goto(address)
@@ -209,7 +212,7 @@ def side_by_side(context: BrowserContext, address: str) -> None:
 
 
 def choose(page: Page, address: str) -> None:
-    """Of two models, that is asked which is chosen; the conversation goes on."""
+    """Requests go to the chosen model; the conversation continues after a change."""
     page.goto(address)
     model = page.locator("#model")
     expect(model).to_be_hidden()

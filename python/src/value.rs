@@ -37,7 +37,8 @@ impl Value {
         }
         Tensor::from_object(object)?.map(Value::Tensor).ok_or_else(|| {
             invalid(format!(
-                "Unsupported python type {}. Ensure that inputs are passed as a flat list of tensors",
+                "Unsupported python type {}. Ensure that inputs are passed as a flat list of \
+             tensors",
                 object.get_type()
             ))
         })

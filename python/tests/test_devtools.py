@@ -1,4 +1,4 @@
-"""ExecuTorch's own tools read what torchlet writes, and torchlet compares with what PyTorch computed."""
+"""ExecuTorch's tools read torchlet's recordings, and torchlet compares values with PyTorch's."""
 
 import io
 import subprocess
@@ -16,12 +16,12 @@ from torchlet import devtools  # noqa: E402
 from torchlet.runtime import Runtime  # noqa: E402
 
 
-# What these packages warn of is theirs.
+# Warnings of these packages do not concern torchlet.
 pytestmark = pytest.mark.filterwarnings("default")
 
 
 class Model(torch.nn.Module):
-    """A few calls of several kinds, one of which is a view."""
+    """A few operators, one of which is a view."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -35,7 +35,7 @@ class Model(torch.nn.Module):
 
 @pytest.fixture(scope="module")
 def exported(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """The model as a program, what its exporter knows of it, and an input."""
+    """The exported model, its ETRecord, and an input."""
     from executorch.exir import to_edge_transform_and_lower
 
     torch.manual_seed(0)
@@ -51,7 +51,7 @@ def exported(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 
 
 def inspector(exported: dict[str, Any], runs: int) -> Any:
-    """The Inspector, of runs of the program."""
+    """Returns an Inspector of runs of the program."""
     from executorch.devtools import Inspector
 
     folder = exported["folder"]
@@ -95,7 +95,7 @@ def test_the_inspector_reads_values(exported: dict[str, Any]) -> None:
 
 
 class Several(torch.nn.Module):
-    """A call that makes a list, and one that makes a number, which the program returns."""
+    """An operator that returns a list, and one that returns a number."""
 
     def forward(self, x: torch.Tensor, n: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, int]:
         first, second = x.split(2)
@@ -142,7 +142,7 @@ def test_recorded_values_are_compared(exported: dict[str, Any], tmp_path: Path) 
     )
     assert same.returncode == 0 and "all in tolerance" in same.stdout, same.stdout + same.stderr
 
-    # What the second call computes is changed, and named.
+    # Changes the value of the second call, which the comparison must name.
     arrays = dict(numpy.load(tmp_path / "recorded.npz"))
     arrays["instruction_1"] = arrays["instruction_1"] + 1
     numpy.savez(tmp_path / "other.npz", **arrays)

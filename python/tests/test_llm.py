@@ -1,4 +1,4 @@
-"""Language models, against what PyTorch chooses."""
+"""Language models generate the tokens that PyTorch generates."""
 
 import json
 import math
@@ -25,7 +25,7 @@ def runner() -> llm.Runner:
     return llm.Runner(MODELS / "model/fp32.pte", threads=1)
 
 
-def test_text_is_that_of_pytorch(runner: llm.Runner) -> None:
+def test_text_matches_pytorch(runner: llm.Runner) -> None:
     for case in expected("model/expected.json")[:2]:
         runner.reset()
         pieces: list[str] = []
@@ -47,13 +47,13 @@ def test_text_is_that_of_pytorch(runner: llm.Runner) -> None:
         assert made.stats.prompt_tokens == len(case["ids"]) and made.stats.generated_tokens == 64
         assert made.stats.total >= made.stats.prefill > 0 and made.stats.decode_rate > 0
         assert json.loads(made.stats.json)["generated_tokens"] == 64
-        # The last one that was chosen is not fed.
+        # The last generated token is not in the context.
         assert runner.context == case["ids"] + case["chosen"][:63]
     assert runner.metadata["vocab_size"] == 1024 and runner.metadata["max_context_len"] == 512
     assert repr(runner).startswith("Runner(") and "of 512 tokens" in repr(runner)
 
 
-def test_tokens_and_text_are_one(runner: llm.Runner) -> None:
+def test_prompts_of_tokens_and_text_are_equal(runner: llm.Runner) -> None:
     tokens = runner.tokenizer.encode("In the beginning")
     assert runner.tokenizer.decode(tokens) == "In the beginning"
     assert runner.tokenizer.vocab_size == 1024
@@ -76,7 +76,7 @@ def test_tokens_and_text_are_one(runner: llm.Runner) -> None:
     assert runner.context == [] and runner.logits is None
 
 
-def test_streams_end_where_nobody_listens(runner: llm.Runner) -> None:
+def test_dropped_streams_end_their_generation(runner: llm.Runner) -> None:
     whole = runner.generate("In the beginning", max_new_tokens=24, temperature=0.0).text
     runner.reset()
     assert "".join(runner.stream("In the beginning", max_new_tokens=24, temperature=0.0)) == whole
@@ -100,7 +100,7 @@ def test_conversations(runner: llm.Runner) -> None:
         {"role": "user", "content": "And of Aaron?"},
     ]
     again = runner.chat(messages, max_new_tokens=8, temperature=0.0)
-    # What was fed is not fed again.
+    # The context is reused, not prefilled again.
     assert again.stats.prompt_tokens < fed
     assert (
         "".join(runner.session().stream_chat(messages[:1], max_new_tokens=48, temperature=0.0))
@@ -115,7 +115,7 @@ def test_conversations(runner: llm.Runner) -> None:
     assert other.context == other.tokenizer.encode("In")
 
 
-def test_text_fits_a_schema_and_a_seed(runner: llm.Runner) -> None:
+def test_schemas_and_seeds(runner: llm.Runner) -> None:
     schema = {
         "type": "object",
         "properties": {"name": {"enum": ["Moses", "Aaron"]}},
@@ -146,7 +146,7 @@ def test_text_fits_a_schema_and_a_seed(runner: llm.Runner) -> None:
     assert made.tokens != [forbidden]
 
 
-def test_likelihoods_are_told(runner: llm.Runner) -> None:
+def test_logprobs_and_penalties(runner: llm.Runner) -> None:
     made = runner.generate("In the beginning", temperature=0.0, max_new_tokens=30, logprobs=3)
     assert [told.token for told in made.logprobs] == made.tokens
     for told, behind in zip(made.logprobs, made.logprobs[1:]):
@@ -166,12 +166,12 @@ def test_likelihoods_are_told(runner: llm.Runner) -> None:
         presence_penalty=2.0,
         frequency_penalty=1.0,
     )
-    # It may also end earlier: what it says, it says less often.
+    # Penalties may also end the text earlier; repeated tokens become rarer.
     most = [max(map(tokens.count, tokens)) for tokens in (varied.tokens, plain.tokens)]
     assert most[0] < most[1]
 
 
-def test_what_listens_ends_a_generation(runner: llm.Runner) -> None:
+def test_callbacks_can_end_a_generation(runner: llm.Runner) -> None:
     def refuse(piece: str) -> None:
         raise LookupError(piece)
 
@@ -200,7 +200,7 @@ def test_what_listens_ends_a_generation(runner: llm.Runner) -> None:
     assert made[0].finish in ("stopped", "context")
 
 
-def test_what_was_given_up_before_its_turn_feeds_nothing(runner: llm.Runner) -> None:
+def test_requests_cancelled_while_queued_feed_nothing(runner: llm.Runner) -> None:
     listens, goes_on = threading.Event(), threading.Event()
 
     def hear(piece: str) -> None:
@@ -224,29 +224,29 @@ def test_what_was_given_up_before_its_turn_feeds_nothing(runner: llm.Runner) -> 
     second.start()
     while not (waiting := set(llm._streams) - others):
         second.join(0.001)
-    # It waits for the first one's turn to end.
+    # Waits until the first request's turn ends.
     (thread,) = waiting
     llm._streams[thread].end()
     goes_on.set()
     first.join()
     second.join()
-    assert len(heard) == 1 and heard[0].startswith("it was given up before its turn came")
+    assert len(heard) == 1 and heard[0].startswith("the request was cancelled before its turn")
     assert len(runner.context) <= len(runner.tokenizer.encode("In the")) + 4
 
 
-def test_one_that_is_given_up_leaves_the_next_alone(runner: llm.Runner) -> None:
+def test_cancelling_a_request_does_not_affect_the_next(runner: llm.Runner) -> None:
     turn = _torchlet.Turn()
     config = llm.GenerationConfig(max_new_tokens=8, ignore_eos=True)
     made = runner._generate("In the", config, lambda _: turn.end(), turn)
     assert made.finish == "stopped" and turn.is_over
     over = _torchlet.Turn()
     runner._generate("In the", config, None, over)
-    # Its turn is over already.
+    # Its turn is already over.
     made = runner.generate("In the", config, on_text=lambda _: over.end())
     assert made.finish == "length"
 
 
-def test_errors_are_sentences(runner: llm.Runner, tmp_path: Path) -> None:
+def test_error_messages(runner: llm.Runner, tmp_path: Path) -> None:
     with pytest.raises(
         torchlet.Error, match="the context is full: 0 tokens and 600 new ones"
     ) as caught:
@@ -267,7 +267,7 @@ def test_errors_are_sentences(runner: llm.Runner, tmp_path: Path) -> None:
     assert caught.value.name == "InvalidProgram"
 
 
-def test_models_in_parts() -> None:
+def test_sharded_models() -> None:
     forms, parts = MODELS / "forms", expected("forms/expected.json")["shards"][0]
     ends = llm.Overrides(eos_ids=[])
     runner = llm.Runner(
@@ -279,7 +279,7 @@ def test_models_in_parts() -> None:
     assert made.tokens == parts["chosen"]
 
 
-def test_pictures_and_sounds() -> None:
+def test_images_and_audio() -> None:
     first, last, case = expected("forms/expected.json")["multimodal"]
     runner = llm.Runner(MODELS / "forms/multimodal.pte", llm.Tokenizer.empty())
     assert runner.image_input == ("float32", [1, 3, 16, 16]) and runner.audio_input == (
@@ -301,7 +301,7 @@ def test_pictures_and_sounds() -> None:
     assert runner.context.count(None) == 9
 
 
-def test_pictures_become_what_the_program_takes() -> None:
+def test_images_are_preprocessed_for_the_encoder() -> None:
     case = expected("forms/expected.json")["multimodal"][2]
     runner = llm.Runner(
         MODELS / "forms/multimodal.pte",
@@ -321,13 +321,13 @@ def test_pictures_become_what_the_program_takes() -> None:
     wanted, tokens = generated(whole)
     assert generated(llm.Picture(points, mean=0.5, std=[0.25] * 3)) == (wanted, tokens)
     assert generated(llm.Picture(points, "canvas", mean=0.5, std=0.25)) == (wanted, tokens)
-    # Twice as wide, it is two tiles, and with `closest` the whole one more.
+    # An image of twice the width becomes two tiles, and with `closest` a third one of the whole.
     wide = numpy.concatenate([points, points], 1)
     two = generated(whole, whole)
     assert generated(llm.Picture(wide, "canvas", mean=0.5, std=0.25)) == two
     each = two[1] - tokens
     assert generated(llm.Picture(wide, "closest", mean=0.5, std=0.25))[1] == tokens + 2 * each
-    # Messages have pictures among their texts, here none.
+    # Messages can contain images; this one has none.
     runner.reset()
     message = {"role": "user", "content": ["", llm.Picture(points, mean=0.5, std=0.25)]}
     made = runner.chat([message], llm.GenerationConfig(), **options)
@@ -361,7 +361,7 @@ def test_template_arguments() -> None:
     encode = runner.tokenizer.encode
     assert prompt() == encode("In the")
     assert prompt(enable_thinking=False, documents=[{"n": 7}]) == encode("Moses7")
-    # Nothing is left of them for the next one.
+    # Arguments do not affect the next call.
     assert prompt() == encode("In the")
     "".join(
         runner.stream_chat(
@@ -373,7 +373,7 @@ def test_template_arguments() -> None:
         prompt(messages=[])
 
 
-def test_functions(runner: llm.Runner) -> None:
+def test_tool_calls(runner: llm.Runner) -> None:
     tools = [{"type": "function", "function": {"name": "add", "parameters": {"type": "object"}}}]
     call = {
         "type": "object",
@@ -447,6 +447,6 @@ def test_speech_is_stopped_from_another_thread() -> None:
         transcriber.stop()
         thread.join(0.01)
     assert said[0].generation.finish == "stopped"
-    # The next is heard to its end.
+    # The next transcription runs to its end.
     again = transcriber.transcribe(forms / "speech.wav", start=wanted["start"])
     assert again.generation.tokens == wanted["chosen"]

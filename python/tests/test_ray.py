@@ -1,4 +1,4 @@
-"""Fleets, where Ray is installed: `pip install "ray[data,serve]"`, then `pytest test_ray.py`."""
+"""Tests with Ray, if it is installed: `pip install "ray[data,serve]"`, `pytest test_ray.py`."""
 
 import json
 import os
@@ -29,13 +29,13 @@ IMAGES = 10_000
 @pytest.fixture(scope="module", autouse=True)
 def cluster() -> Iterator[None]:
     """Ray on this machine."""
-    # Workers find the classes of this file by its name.
+    # Workers import the classes of this file by its module name.
     paths = os.pathsep.join(
         [str(Path(__file__).parent), *filter(None, [os.environ.get("PYTHONPATH")])]
     )
     environment = {"env_vars": {"PYTHONPATH": paths}}
-    # More processors than the workers take: what reads the images needs one, too. A GPU is what Ray is told: it hands out
-    # parts of a number.
+    # More processors than the workers use, because reading the images needs one. The GPU need not
+    # exist: Ray only hands out fractions of a number.
     ray.init(
         num_cpus=4,
         num_gpus=1,
@@ -48,7 +48,7 @@ def cluster() -> Iterator[None]:
 
 
 class Mortal(torchlet.Predictor):
-    """A worker that is killed on the way, once: the first one that sees a marked image."""
+    """A worker that kills itself once: the first that sees a marked image."""
 
     def __init__(self, marker: str, mark: int) -> None:
         super().__init__(DIGITS, inputs=["image"], outputs=["logits"])
@@ -86,11 +86,11 @@ def test_nothing_is_lost_when_a_worker_is_killed(tmp_path: Path) -> None:
 
 
 class Placed(torchlet.Predictor):
-    """A worker with a part of a GPU: it computes on the one that Ray gave it, or where there is none, on the CPU."""
+    """A worker with a fraction of a GPU. Runs on the GPU that Ray assigned, or on the CPU."""
 
     def __init__(self, **options: Any) -> None:
         (self.gpu,) = ray.get_gpu_ids()
-        # Ray hides GPUs from CUDA alone.
+        # Ray hides GPUs from CUDA only.
         os.environ["TORCHLET_VULKAN_DEVICE"] = str(self.gpu)
         has_device = Runtime.get().backend_registry.is_available("VulkanBackend")
         backend = "vulkan" if has_device else "cpu"
@@ -98,7 +98,7 @@ class Placed(torchlet.Predictor):
 
     def __call__(self, batch: Any) -> Any:
         found = super().__call__(batch)
-        # The other worker is to have its part.
+        # Leaves a share of the work to the other worker.
         time.sleep(0.1)
         rows = len(found["index"])
         ours = {"worker": numpy.full(rows, os.getpid()), "gpu": numpy.full(rows, int(self.gpu))}
@@ -130,7 +130,7 @@ def test_workers_share_a_gpu() -> None:
     assert ([row["class"] for row in rows] == numpy.resize(expected, len(images))).all()
 
 
-def test_more_of_a_gpu_than_there_is_waits() -> None:
+def test_workers_wait_for_a_free_gpu() -> None:
     first = ray.remote(Placed).options(num_gpus=0.75).remote()
     ray.get(
         first.__call__.remote(

@@ -126,7 +126,7 @@ def maker(library: str) -> Callable[[Tensor], Any]:
 
 
 def own_maker(library: str) -> Callable[[Tensor], Any]:
-    """Like `maker`, for a library chosen by default: tensors of unsupported types stay as they are."""
+    """Like `maker`, for the default library: keeps tensors of unsupported types unchanged."""
     make = maker(library)
     if library != "numpy" or has("ml_dtypes"):
         return make

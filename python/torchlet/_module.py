@@ -286,7 +286,8 @@ class StateTensor:
 class ProfileEntry:
     """The time of an instruction, or of a part of a delegate, over all runs."""
 
-    #: `Load`, `DelegateInit`, `Execute`, `Operator`, `Delegate`, `DelegatePart` or `DelegateInitPart`.
+    #: `Load`, `DelegateInit`, `Execute`, `Operator`, `Delegate`, `DelegatePart` or
+    #: `DelegateInitPart`.
     kind: str
     #: The operator, backend or method.
     name: str

@@ -329,7 +329,7 @@ def _tokenizer(tokenizer: Any, model: Any) -> tuple[Tokenizer, Optional[Path]]:
         if tokenizer is None:
             names = ", ".join(_TOKENIZERS)
             raise invalid_argument(
-                f"no tokenizer: pass one, or put a file beside the model with one of the names {names}"
+                f"no tokenizer: pass one, or put one next to the model, named one of {names}"
             )
     path = Path(tokenizer) if isinstance(tokenizer, (str, os.PathLike)) else None
     return Tokenizer(tokenizer), path
@@ -348,7 +348,7 @@ _streams: weakref.WeakKeyDictionary[threading.Thread, _torchlet.Turn] = weakref.
 
 
 def _end(thread: threading.Thread, turn: _torchlet.Turn) -> None:
-    """Ends a stream and waits for its thread, except on that thread, where garbage collection may run."""
+    """Ends a stream and joins its thread, unless called on it, by the garbage collector."""
     turn.end()
     if thread is not threading.current_thread():
         thread.join()

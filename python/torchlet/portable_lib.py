@@ -25,7 +25,7 @@ __all__ = [
 
 
 class Verification(enum.IntEnum):
-    """How thoroughly ExecuTorch verifies a file. This runtime always verifies everything it reads."""
+    """How thoroughly ExecuTorch verifies a file. This runtime always verifies all data it reads."""
 
     Minimal = 0
     InternalConsistency = 1

@@ -154,7 +154,8 @@ pub(crate) unsafe fn export(
     let refuse = |why: &str| Err(PyBufferError::new_err(why.to_owned()));
     let Some(format) = format_of(info.scalar_type) else {
         return Err(PyBufferError::new_err(format!(
-            "the buffer protocol has no {}; use DLPack (torch.from_dlpack), or `with_dtype` for the bits",
+            "the buffer protocol has no {}; use DLPack (torch.from_dlpack), or `with_dtype` for \
+             the bits",
             info.scalar_type
         )));
     };
