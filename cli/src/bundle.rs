@@ -69,7 +69,8 @@ fn read(
     if values.len() != outputs {
         let found = values.len();
         return Err(Failure::new(format!(
-            "the method has {outputs} outputs, but --expect has {found} files; give one per output, in order"
+            "the method has {outputs} outputs, but --expect has {found} files; pass one per \
+             output, in order"
         )));
     }
     Ok(values)

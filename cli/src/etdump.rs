@@ -50,7 +50,8 @@ pub(crate) fn open(
             let module = open(options)?;
             if matches!(module.origin(), Origin::Compiled | Origin::Cached) {
                 warn(
-                    "the program has delegates for XNNPACK, and was compiled: instructions have other numbers than in its ETRecord",
+                    "the program has XNNPACK delegates and was compiled, so instruction indices \
+                     differ from its ETRecord's",
                 );
             }
             return Ok(module);

@@ -77,7 +77,8 @@ pub(crate) fn check(
         if values.len() > 1 && values.len() != channels {
             let found = values.len();
             return Err(Failure::new(format!(
-                "{name} has {found} values, but the input has {channels} channels; give 1 or {channels} values"
+                "{name} has {found} values, but the input has {channels} channels; pass 1 or \
+                 {channels} values"
             )));
         }
         let is_wrong = |value: &&f32| !value.is_finite() || name == "--std" && **value == 0.0;

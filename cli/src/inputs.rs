@@ -33,7 +33,8 @@ pub(crate) fn gather(
         );
         let Some(position) = position else {
             return Err(Failure::new(format!(
-                "method '{method}' has no input that takes an image (shape [batch, 1 or 3 channels, height, width])"
+                "method '{method}' has no input that takes an image (shape [batch, 1 or 3 \
+                 channels, height, width])"
             )));
         };
         if let ValueMeta::Tensor(meta) = &slots[position] {
@@ -83,7 +84,8 @@ pub(crate) fn gather(
     if !missing.is_empty() {
         let plural = if missing.len() == 1 { "" } else { "s" };
         return Err(Failure::new(format!(
-            "no value for input{plural} {} of '{method}'; give files with --input, or --random or --ones",
+            "no value for input{plural} {} of '{method}'; pass files with --input, or use --random \
+             or --ones",
             missing.join(", ")
         )));
     }

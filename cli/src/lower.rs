@@ -104,7 +104,8 @@ fn refuse_what_firmware_lacks(
     let mut delegates = program.methods.iter().flat_map(|method| &method.delegates);
     match delegates.next() {
         Some(delegate) => Err(Failure::new(format!(
-            "the program has a delegate for {}, which cannot be lowered; export it without delegates",
+            "the program has a delegate for {}, which cannot be lowered; export it without \
+             delegates",
             delegate.backend
         ))),
         None => Ok(()),

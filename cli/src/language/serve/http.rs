@@ -197,7 +197,8 @@ fn head(status: u16, kind: &str) -> String {
     // Generations last seconds; clients back off by themselves.
     let again = if [429, 503].contains(&status) { "retry-after: 1\r\n" } else { "" };
     format!(
-        "HTTP/1.1 {status} {}\r\ncontent-type: {kind}\r\nconnection: close\r\ncache-control: no-store\r\nx-content-type-options: nosniff\r\n{again}",
+        "HTTP/1.1 {status} {}\r\ncontent-type: {kind}\r\nconnection: close\r\n\
+         cache-control: no-store\r\nx-content-type-options: nosniff\r\n{again}",
         reason(status)
     )
 }

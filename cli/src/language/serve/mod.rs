@@ -105,7 +105,8 @@ pub(crate) fn serve(arguments: &ServeArguments) -> Result<(), Failure> {
     println!("listening on http://{address}");
     if server.guard.is_open() {
         anstream::eprintln!(
-            "anyone who can connect to {address} can use it: require a key with --api-key or ${KEY_VARIABLE}"
+            "anyone who can connect to {address} can use it: require a key with --api-key or \
+             ${KEY_VARIABLE}"
         );
     }
     for stream in listener.incoming() {
