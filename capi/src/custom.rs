@@ -213,9 +213,9 @@ pub(crate) unsafe fn table(
                 pack: kernel.pack,
                 context: kernel.context,
             };
-            let place = start.add(next);
-            place.cast::<Custom>().write(custom);
-            let list = place.add(size_of::<Custom>()).cast::<Param>();
+            let address = start.add(next);
+            address.cast::<Custom>().write(custom);
+            let list = address.add(size_of::<Custom>()).cast::<Param>();
             for (position, number) in params.iter().enumerate() {
                 let param = param(*number);
                 let param =
@@ -235,10 +235,10 @@ pub(crate) unsafe fn table(
 impl Custom {
     /// Reads the description that precedes a parameter list.
     fn of(params: &[Param]) -> Self {
-        let place = params.as_ptr().addr().wrapping_sub(size_of::<Custom>());
+        let address = params.as_ptr().addr().wrapping_sub(size_of::<Custom>());
         // SAFETY: only kernels built by `table` use the functions below, and there the description
         // precedes the list. The provenance of that memory was exposed.
-        unsafe { core::ptr::with_exposed_provenance::<Custom>(place).read() }
+        unsafe { core::ptr::with_exposed_provenance::<Custom>(address).read() }
     }
 }
 

@@ -100,8 +100,8 @@ pub unsafe extern "C" fn torchlet_registry_add_kernels(
                 return Err(Fault::TooSmall { what: "memory", needed, available: size });
             }
             let table = pointer::items_mut(memory.cast::<MaybeUninit<Kernel>>(), count, "memory")?;
-            for (place, kernel) in table.iter_mut().zip(kernels) {
-                place.write(pointer::get(*kernel, "a kernel of the list")?.kernel());
+            for (slot, kernel) in table.iter_mut().zip(kernels) {
+                slot.write(pointer::get(*kernel, "a kernel of the list")?.kernel());
             }
             inner.add(sorted(table))
         }
@@ -120,13 +120,13 @@ pub(crate) unsafe fn sorted(table: &'static mut [MaybeUninit<Kernel>]) -> &'stat
     let table = unsafe { core::slice::from_raw_parts_mut(start, count) };
     // Insertion sort: tables are short, and the standard library's sort costs kilobytes of code.
     for end in 1..table.len() {
-        let mut place = end;
-        while place > 0
-            && let Some([before, after]) = table.get_mut(place - 1..=place)
+        let mut slot = end;
+        while slot > 0
+            && let Some([before, after]) = table.get_mut(slot - 1..=slot)
             && before.name > after.name
         {
             core::mem::swap(before, after);
-            place -= 1;
+            slot -= 1;
         }
     }
     table

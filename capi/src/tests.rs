@@ -147,7 +147,7 @@ impl Drop for Loaded {
 }
 
 #[test]
-fn handles_have_no_more_room_than_they_need() {
+fn handles_have_no_excess_words() {
     fn check<H: Handle>() {
         let (room, handle) = (size_of::<Room<H::Inner>>(), size_of::<H>());
         println!("{}: {room} of {handle} bytes", H::NAME);
@@ -162,7 +162,7 @@ fn handles_have_no_more_room_than_they_need() {
 }
 
 #[test]
-fn marks_tell_handles_apart() {
+fn handle_marks_are_distinct() {
     // SAFETY: zeros are valid handles.
     unsafe {
         let mut program: torchlet_program = zeroed();
@@ -209,7 +209,7 @@ fn state_is_listed_read_written_and_reset() {
 }
 
 #[test]
-fn inputs_and_outputs_without_a_place_are_bound() {
+fn unplanned_inputs_and_outputs_are_bound() {
     let mut loaded = Loaded::new("digits/digits_unplanned_io.bpte", c"forward");
     let (mut input, mut output) = (Memory::new(256), Memory::new(40));
     // SAFETY: the method is loaded; the buffers outlive it, because it is dropped below.
@@ -242,7 +242,7 @@ fn panics_become_errors() {
 }
 
 #[test]
-fn texts_are_cut_between_characters() {
+fn messages_are_truncated_at_character_boundaries() {
     let mut bytes = [b'x'; 8];
     let text = torchlet_text { data: bytes.as_mut_ptr().cast(), size: 4 };
     // SAFETY: the text has four bytes.

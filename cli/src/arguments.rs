@@ -416,12 +416,12 @@ pub(crate) struct InspectArguments {
     pub(crate) profile: Option<PathBuf>,
     /// Print a diagram as SVG
     #[arg(long, value_enum, value_name = "WHAT", conflicts_with_all = ["target", "plan", "json"])]
-    pub(crate) svg: Option<Picture>,
+    pub(crate) svg: Option<Diagram>,
 }
 
 /// A diagram of a program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Picture {
+pub(crate) enum Diagram {
     /// The memory plan of its first method: offset and lifetime of each tensor
     Memory,
 }
@@ -599,7 +599,7 @@ pub(crate) enum Roofline {
 
 /// A configuration to run a program in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Way {
+pub(crate) enum ExecutionPath {
     /// CPU kernels only, one call after the other
     #[value(alias = "portable")]
     Kernels,
@@ -615,10 +615,10 @@ pub(crate) struct DiffArguments {
     pub(crate) model: PathBuf,
     /// The reference configuration
     #[arg(long, value_enum, default_value = "kernels", conflicts_with_all = ["against", "etdump"])]
-    pub(crate) left: Way,
+    pub(crate) left: ExecutionPath,
     /// The configuration to compare with the reference
     #[arg(long, value_enum, default_value = "cpu")]
-    pub(crate) right: Way,
+    pub(crate) right: ExecutionPath,
     /// Use the values in this archive as the reference; torchlet.devtools.record writes it from
     /// PyTorch
     #[arg(long, value_name = "FILE.npz", conflicts_with = "etdump")]

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use torchlet::{Method, Module, Profiler, ScalarType, Value};
 
 /// Maximum inferences for device times, which vary little.
-const MOST_DEVICE_TIMES: u32 = 20;
+const MAX_DEVICE_ITERATIONS: u32 = 20;
 
 /// Measures a program.
 pub(crate) fn bench(arguments: &BenchArguments) -> Result<(), Failure> {
@@ -118,7 +118,7 @@ fn device_time(arguments: &BenchArguments) -> Result<Option<Duration>, Failure> 
         infer(&mut method, &values)?;
     }
     let before = summary::on_devices(&profiler);
-    let iterations = arguments.iterations.min(MOST_DEVICE_TIMES);
+    let iterations = arguments.iterations.min(MAX_DEVICE_ITERATIONS);
     for round in 0..iterations {
         count(&mut values, arguments.count, round)?;
         infer(&mut method, &values)?;
@@ -199,7 +199,7 @@ mod tests {
 
     #[cfg(target_os = "linux")]
     #[test]
-    fn memory_is_told() {
+    fn peak_memory_is_reported() {
         assert!(peak_memory().unwrap() > 100_000);
     }
 }

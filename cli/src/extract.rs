@@ -10,7 +10,7 @@ use torchlet::{FileAccess, Module, RunOn};
 
 /// Maximum total size of the written files, as a multiple of the program's size. Parts may overlap
 /// and methods may share delegates; a crafted file could refer to the same bytes without limit.
-const MOST_TIMES: u64 = 16;
+const MAX_GROWTH: u64 = 16;
 
 /// Number of bytes that may still be written.
 struct Room(u64);
@@ -23,7 +23,7 @@ pub(crate) fn extract(arguments: &ExtractArguments) -> Result<(), Failure> {
         builder = builder.data(path);
     }
     let module = builder.load(&arguments.model)?;
-    let mut room = Room(module.file_size().saturating_mul(MOST_TIMES));
+    let mut room = Room(module.file_size().saturating_mul(MAX_GROWTH));
     let mut count = 0;
     containers::each(&module, |method, delegate, backend, data| {
         count += 1;
@@ -90,7 +90,7 @@ impl Room {
         let left = self.0.checked_sub(contents.len() as u64).ok_or_else(|| {
             Failure::new(format!(
                 "the file refers to the same bytes too often: its parts would be more than \
-                 {MOST_TIMES} times as large"
+                 {MAX_GROWTH} times as large"
             ))
         })?;
         self.0 = left;
@@ -119,7 +119,7 @@ mod tests {
 
     /// A constants table whose entries all span the whole data.
     #[test]
-    fn the_same_bytes_fill_no_disk() {
+    fn repeated_bytes_are_limited() {
         const COUNT: u64 = 1000;
         const SIZE: u64 = 50_000;
         let mut table = b"CONST00\0".to_vec();

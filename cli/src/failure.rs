@@ -75,7 +75,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_other_backends_need_is_said() {
+    fn errors_name_the_required_hardware() {
         let missing = |backend: &str| Error::Missing {
             method: "forward".into(),
             operators: Vec::new(),

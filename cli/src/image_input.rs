@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn other_kinds_of_pictures_are_told_what_is_taken() {
+    fn unsupported_image_formats_list_supported_ones() {
         let header = |begin: &[u8]| [begin, &[0; 40]].concat();
         for begin in [&b"BM"[..], b"GIF89a", b"RIFF\x1a\0\0\0WEBPVP8L", b"II*\0", b"no picture"] {
             let refused = open(&header(begin)).unwrap_err().to_string();
@@ -217,7 +217,7 @@ mod tests {
 
     /// A JPEG whose EXIF data says how the camera was held.
     #[test]
-    fn pictures_are_the_way_up_that_they_say() {
+    fn exif_orientation_is_applied() {
         let mut image = image::RgbImage::new(32, 16);
         for (x, _, point) in image.enumerate_pixels_mut() {
             *point = if x < 16 { image::Rgb([255, 255, 255]) } else { image::Rgb([0, 0, 0]) };

@@ -235,7 +235,7 @@ mod tests {
 
     /// A program that has one tensor as thousands of inputs.
     #[test]
-    fn made_up_inputs_end_with_the_budget() {
+    fn generated_inputs_respect_the_budget() {
         let file = "/../tests/fixtures/digits/digits.pte";
         let file = format!("{}{file}", env!("CARGO_MANIFEST_DIR"));
         let open = || Module::builder().run_on(torchlet::RunOn::AsExported);

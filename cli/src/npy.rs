@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn tensors_go_there_and_back() {
+    fn tensors_round_trip() {
         for shape in [&[][..], &[3], &[0], &[2, 3], &[1, 2, 3, 4]] {
             for number in 0..30 {
                 let scalar_type = ScalarType::from_number(number).unwrap();
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn other_orders_are_turned() {
+    fn column_major_and_big_endian_arrays_are_converted() {
         let text = "{'descr': '>i2', 'fortran_order': True, 'shape': (2, 3), }\n";
         let data: Vec<u8> = [1i16, 4, 2, 5, 3, 6].iter().flat_map(|x| x.to_be_bytes()).collect();
         let tensor = parse(&header(text, &data)).unwrap();
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_is_an_error() {
+    fn malformed_headers_are_errors() {
         for text in [
             "",
             "{'descr': '<f4'}",

@@ -93,11 +93,11 @@ struct Sum<'e> {
 
 /// Sums by name, in order of first appearance.
 fn in_order<'e>(entries: impl Iterator<Item = &'e ProfileEntry>) -> Vec<Sum<'e>> {
-    let mut places: BTreeMap<&str, usize> = BTreeMap::new();
+    let mut indices: BTreeMap<&str, usize> = BTreeMap::new();
     let mut sums: Vec<Sum<'e>> = Vec::new();
     for entry in entries {
-        let place = *places.entry(&entry.name).or_insert(sums.len());
-        if place == sums.len() {
+        let index = *indices.entry(&entry.name).or_insert(sums.len());
+        if index == sums.len() {
             sums.push(Sum {
                 name: &entry.name,
                 detail: &entry.detail,
@@ -105,8 +105,8 @@ fn in_order<'e>(entries: impl Iterator<Item = &'e ProfileEntry>) -> Vec<Sum<'e>>
                 total: Duration::ZERO,
             });
         }
-        sums[place].count += entry.count;
-        sums[place].total += entry.total;
+        sums[index].count += entry.count;
+        sums[index].total += entry.total;
     }
     sums
 }

@@ -141,23 +141,23 @@ fn verify_file(file: &Path, options: &ModelOptions, tolerance: Asked) -> Result<
         let mut method = runner.method(suite.method)?;
         let memory_limit = options.memory_limit;
         for (number, case) in suite.cases.iter().enumerate() {
-            let place = |what: String| {
+            let located = |what: String| {
                 let method = suite.method;
                 format!("method '{method}', case {number}: {what}")
             };
             let mut budget = Budget::beside(&method, memory_limit);
             let outputs = method
                 .execute(&cases::inputs(case, &mut budget)?)
-                .map_err(|error| Failure::new(place(Failure::from(error).to_string())))?;
+                .map_err(|error| Failure::new(located(Failure::from(error).to_string())))?;
             let expected = cases::expected_outputs(case, &mut budget)?;
             distance.cases += 1;
             if outputs.len() != expected.len() {
                 let (expected, found) = (expected.len(), outputs.len());
-                distance.differ(place(format!("expected {expected} outputs, found {found}")));
+                distance.differ(located(format!("expected {expected} outputs, found {found}")));
             }
             for (index, (output, expected)) in outputs.iter().zip(&expected).enumerate() {
                 if let Some(what) = distance.compare(output, expected, tolerance) {
-                    distance.differ(place(format!("output {index}: {what}")));
+                    distance.differ(located(format!("output {index}: {what}")));
                 }
             }
         }

@@ -134,7 +134,7 @@ fn commands_run() {
 }
 
 #[test]
-fn developers_commands_are_there() {
+fn developer_commands_exist() {
     let known = std::fs::read_to_string(root().join("xtask/src/main.rs")).unwrap();
     for (name, text) in chapters() {
         for (_, behind) in
@@ -175,7 +175,7 @@ fn anchor(heading: &str) -> String {
 }
 
 #[test]
-fn links_lead_somewhere() {
+fn links_resolve() {
     let book = chapters().into_iter().map(|(name, text)| (format!("docs/{name}"), text));
     let others = PAGES
         .iter()

@@ -316,8 +316,8 @@ impl Builder<'_> {
 
     /// Statements of a branch or loop. Their results are not visible afterwards.
     fn scope(&mut self, inside: impl FnOnce(&mut Self) -> Vec<(Known, Known)>) {
-        let places = |all: &[Known]| all.iter().map(|known| known.value).collect::<Vec<usize>>();
-        let (floats, flags) = (places(&self.floats), places(&self.flags));
+        let values = |all: &[Known]| all.iter().map(|known| known.value).collect::<Vec<usize>>();
+        let (floats, flags) = (values(&self.floats), values(&self.flags));
         let numbers = self.numbers.len();
         let first = self.method.values.len();
         let taken = self.free.clone();

@@ -5,9 +5,9 @@
 //! by the test `tests/fuzz.rs`, which tries the same few thousand files each time. Nothing here
 //! depends on the fuzzer.
 
+mod fields;
 pub mod flow;
 pub mod mutate;
-mod places;
 pub mod targets;
 
 /// A custom mutator for libFuzzer: changes the first `size` bytes of `bytes`, and returns the new

@@ -1,7 +1,7 @@
 //! Structure-aware mutations: an integer gets another value, an offset refers to another object of
 //! the same kind, a vector gets longer. Random bytes rarely pass the first check.
 
-use super::places::{Kind, Place, places};
+use super::fields::{Field, Kind, fields};
 
 /// A random number generator (xorshift): the same seed yields the same file on every machine.
 pub struct Random(u64);
@@ -28,29 +28,29 @@ impl Random {
 
 /// Mutates one to four fields of a file. Returns false if the file has no known structure.
 pub fn mutate(bytes: &mut [u8], random: &mut Random) -> bool {
-    let places = places(bytes);
-    if places.is_empty() {
+    let fields = fields(bytes);
+    if fields.is_empty() {
         return false;
     }
     for _ in 0..=random.below(4) {
-        let place = places[random.below(places.len())];
+        let field = fields[random.below(fields.len())];
         // Sometimes a field gets the value of another of its kind: an existing index, a known type.
-        let same: Vec<&Place> = if random.below(3) == 0 {
-            places.iter().filter(|other| other.kind == place.kind).collect()
+        let same: Vec<&Field> = if random.below(3) == 0 {
+            fields.iter().filter(|other| other.kind == field.kind).collect()
         } else {
             Vec::new()
         };
-        let old = read(bytes, place.at, place.kind.size());
+        let old = read(bytes, field.at, field.kind.size());
         let new = match same.get(random.below(same.len())) {
-            Some(other) if place.kind == Kind::Offset => {
+            Some(other) if field.kind == Kind::Offset => {
                 // Refers to the other offset's target.
                 let target = other.at as u64 + read(bytes, other.at, 4);
-                target.wrapping_sub(place.at as u64)
+                target.wrapping_sub(field.at as u64)
             }
-            Some(other) => read(bytes, other.at, place.kind.size()),
-            None => another(place.kind, old, random),
+            Some(other) => read(bytes, other.at, field.kind.size()),
+            None => another(field.kind, old, random),
         };
-        write(bytes, place.at, place.kind.size(), new);
+        write(bytes, field.at, field.kind.size(), new);
     }
     true
 }

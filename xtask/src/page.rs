@@ -8,7 +8,7 @@ use std::ops::Range;
 pub(crate) const BOARDS: &str = "boards/README.md";
 
 /// Finds a section of a page: between `<!-- NAME -->` and `<!-- end of NAME -->`.
-fn place(text: &str, name: &str) -> Result<Range<usize>> {
+fn section_range(text: &str, name: &str) -> Result<Range<usize>> {
     let (start, end) = (format!("<!-- {name} -->\n"), format!("<!-- end of {name} -->"));
     let lost = |what: &str| format!("the page has no `{what}`");
     let from = text.find(&start).with_context(|| lost(start.trim()))? + start.len();
@@ -19,7 +19,7 @@ fn place(text: &str, name: &str) -> Result<Range<usize>> {
 /// Rows of the table in a section, without its header.
 pub(crate) fn rows(page: &str, name: &str) -> Result<Vec<String>> {
     let text = std::fs::read_to_string(root().join(page))?;
-    let section = &text[place(&text, name)?];
+    let section = &text[section_range(&text, name)?];
     Ok(section.lines().filter(|line| line.starts_with('|')).skip(2).map(str::to_owned).collect())
 }
 
@@ -27,8 +27,13 @@ pub(crate) fn rows(page: &str, name: &str) -> Result<Vec<String>> {
 pub(crate) fn replace(page: &str, name: &str, section: &str) -> Result<()> {
     let path = root().join(page);
     let text = std::fs::read_to_string(&path)?;
-    let place = place(&text, name)?;
-    let text = format!("{}\n{}\n{}", &text[..place.start], section.trim(), &text[place.end..]);
+    let section_range = section_range(&text, name)?;
+    let text = format!(
+        "{}\n{}\n{}",
+        &text[..section_range.start],
+        section.trim(),
+        &text[section_range.end..]
+    );
     Ok(std::fs::write(path, text)?)
 }
 
@@ -52,13 +57,13 @@ mod tests {
     #[test]
     fn sections_are_found_by_their_names() {
         let text = "<!-- a -->\none\n<!-- end of a -->\n<!-- b -->\n<!-- end of b -->\n";
-        assert_eq!(&text[place(text, "a").unwrap()], "one\n");
-        assert_eq!(&text[place(text, "b").unwrap()], "");
-        assert!(place(text, "c").is_err() && place("<!-- a -->\n", "a").is_err());
+        assert_eq!(&text[section_range(text, "a").unwrap()], "one\n");
+        assert_eq!(&text[section_range(text, "b").unwrap()], "");
+        assert!(section_range(text, "c").is_err() && section_range("<!-- a -->\n", "a").is_err());
     }
 
     #[test]
-    fn thousands_are_apart() {
+    fn thousands_are_separated() {
         assert_eq!([7, 1000, 1_234_567].map(grouped), ["7", "1,000", "1,234,567"]);
     }
 }

@@ -84,7 +84,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn crates_say_what_they_are() {
+    fn crates_have_metadata() {
         check().unwrap();
     }
 

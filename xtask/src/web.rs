@@ -12,7 +12,7 @@ const FEATURES: [&str; 2] = ["+simd128", "+simd128,+relaxed-simd"];
 /// Stack size as for native threads, because files can nest.
 const FLAGS: &str = "-C link-arg=-zstack-size=4194304";
 /// Maximum compressed size of the package.
-const MOST: u64 = 1_500_000;
+const MAX_PACKED_BYTES: u64 = 1_500_000;
 
 #[derive(clap::Args)]
 pub(crate) struct Options {
@@ -57,8 +57,8 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     let (bytes, packed) = (std::fs::metadata(&module)?.len(), std::fs::metadata(&archive)?.len());
     println!("{}: {bytes} bytes; {}: {packed} bytes", module.display(), archive.display());
     println!("{}", package.with_file_name("torchlet.html").display());
-    if packed > MOST {
-        bail!("the package has {packed} bytes, more than the limit of {MOST}");
+    if packed > MAX_PACKED_BYTES {
+        bail!("the package has {packed} bytes, more than the limit of {MAX_PACKED_BYTES}");
     }
     if let Some(model) = &options.speed {
         speed(&package, model)?;

@@ -35,7 +35,7 @@ pub(crate) struct Part {
 }
 
 /// Maximum number of parts that are listed per container.
-const MOST_PARTS: usize = 4096;
+const MAX_PARTS: usize = 4096;
 
 impl Container {
     pub(crate) fn object(&self) -> Value {
@@ -74,14 +74,14 @@ pub(crate) fn of(module: &Module) -> Result<Vec<Container>, Failure> {
 /// Calls `visit` with the method, index, backend and payload of each delegate.
 pub(crate) fn each(
     module: &Module,
-    mut take: impl FnMut(&str, usize, &str, &[u8]) -> Result<(), Failure>,
+    mut visit: impl FnMut(&str, usize, &str, &[u8]) -> Result<(), Failure>,
 ) -> Result<(), Failure> {
     let malformed = |error| Failure::new(format!("the file is malformed: {error}"));
     for method in module.method_names()? {
         let meta = module.method_meta(&method)?;
         for index in 0..meta.delegate_count() {
             let info = meta.delegate(index, module.data()).map_err(malformed)?;
-            take(&method, index, info.backend(), &bytes_of(&info)?)?;
+            visit(&method, index, info.backend(), &bytes_of(&info)?)?;
         }
     }
     Ok(())
@@ -97,16 +97,16 @@ fn bytes_of<'p>(info: &DelegateInfo<'p>) -> Result<Cow<'p, [u8]>, Failure> {
     Ok(Cow::Owned(bytes))
 }
 
-fn number<const N: usize>(bytes: &[u8], at: usize) -> Option<[u8; N]> {
+fn bytes_at<const N: usize>(bytes: &[u8], at: usize) -> Option<[u8; N]> {
     bytes.get(at..at.checked_add(N)?)?.try_into().ok()
 }
 
 fn u32_at(bytes: &[u8], at: usize) -> Option<usize> {
-    usize::try_from(u32::from_le_bytes(number(bytes, at)?)).ok()
+    usize::try_from(u32::from_le_bytes(bytes_at(bytes, at)?)).ok()
 }
 
 fn u64_at(bytes: &[u8], at: usize) -> Option<usize> {
-    usize::try_from(u64::from_le_bytes(number(bytes, at)?)).ok()
+    usize::try_from(u64::from_le_bytes(bytes_at(bytes, at)?)).ok()
 }
 
 fn part(name: impl Into<String>, start: usize, len: usize, whole: usize) -> Option<Part> {
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn containers_are_taken_apart() {
+    fn containers_are_split_into_parts() {
         let stream = [
             block("vela_bin_stream", b""),
             block("cmd_data", &[7; 20]),
@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn damaged_containers_have_parts_within_them() {
+    fn parts_of_damaged_containers_are_in_bounds() {
         let stream = [block("vela_bin_stream", b""), block("cmd_data", &[7; 20])].concat();
         let files = [
             ("EthosUBackend", stream),
@@ -302,11 +302,11 @@ mod tests {
             ("NeutronBackend", neutron_file()),
         ];
         for (backend, bytes) in files {
-            for place in 0..bytes.len() {
+            for at in 0..bytes.len() {
                 for value in [0, 0x7F, 0xFF] {
                     let mut damaged = bytes.clone();
-                    damaged[place] = value;
-                    for bytes in [&damaged[..], &damaged[..place]] {
+                    damaged[at] = value;
+                    for bytes in [&damaged[..], &damaged[..at]] {
                         let (_, found) = parts(backend, bytes);
                         assert!(found.iter().all(|part| part.range.end <= bytes.len()));
                     }
@@ -316,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn files_within_each_other_are_no_files() {
+    fn nested_files_are_rejected() {
         let children: Vec<String> = (0..9).map(|at| format!("\"{at}\":0")).collect();
         let endless = format!("{{\"nodes\":[{{\"children\":{{{}}}}}]}}", children.join(","));
         let many =

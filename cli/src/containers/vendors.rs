@@ -1,7 +1,7 @@
 //! Containers with a small index at their start, or, for Core ML, at their end. Formats are as
 //! ExecuTorch and OpenVINO publish them.
 
-use super::{MOST_PARTS, Part, part, u32_at, u64_at};
+use super::{MAX_PARTS, Part, part, u32_at, u64_at};
 use serde_json::Value;
 
 /// XNNPACK and Vulkan: a header with offset and size of the graph (32 bits each), and offset (32
@@ -31,10 +31,10 @@ pub(super) fn with_constants_behind(bytes: &[u8]) -> Option<Vec<Part>> {
 pub(super) fn vela(bytes: &[u8]) -> Option<Vec<Part>> {
     const HEADER: usize = 32;
     let (mut at, mut parts) = (0usize, Vec::new());
-    while let Some(name) = super::number::<16>(bytes, at) {
+    while let Some(name) = super::bytes_at::<16>(bytes, at) {
         let length = u32_at(bytes, at + 16)?;
         let name = String::from_utf8_lossy(&name).trim_end_matches('\0').to_owned();
-        if name == "vela_end_stream" || parts.len() == MOST_PARTS {
+        if name == "vela_end_stream" || parts.len() == MAX_PARTS {
             break;
         }
         let start = at.checked_add(HEADER)?;

@@ -2,7 +2,7 @@
 //! sections (modules, model sequence, resources, constants), each a flatbuffer. In newer files the
 //! constants section is a table of offsets instead.
 
-use super::{MOST_PARTS, Part, part, u32_at, u64_at};
+use super::{MAX_PARTS, Part, part, u32_at, u64_at};
 use std::ops::Range;
 use torchlet::core::format::Malformed;
 use torchlet::core::format::flatbuffer::{Table, Vector};
@@ -53,7 +53,7 @@ pub(super) fn parts(bytes: &[u8]) -> Option<Vec<Part>> {
     // Sections that cannot be parsed are still extracted as a whole.
     let modules = self::modules(bytes, modules).unwrap_or_default();
     let constants = self::constants(bytes, constants).unwrap_or_default();
-    parts.extend(modules.into_iter().chain(constants).take(MOST_PARTS));
+    parts.extend(modules.into_iter().chain(constants).take(MAX_PARTS));
     Some(parts)
 }
 
@@ -84,7 +84,7 @@ fn modules(bytes: &[u8], section: Range<usize>) -> Result<Vec<Part>, Malformed> 
         if let Some(range) = range_of(bytes, code).filter(|range| !range.is_empty()) {
             parts.push(Part { name, range });
         }
-        if parts.len() == MOST_PARTS {
+        if parts.len() == MAX_PARTS {
             break;
         }
     }
@@ -98,7 +98,7 @@ fn constants(bytes: &[u8], section: Range<usize>) -> Option<Vec<Part>> {
         let count = u64_at(table, TABLE_MARK.len())?;
         let data = count.checked_mul(TABLE_ENTRY)?.checked_add(TABLE_HEADER)?;
         let mut parts = Vec::new();
-        for number in 0..count.min(MOST_PARTS) {
+        for number in 0..count.min(MAX_PARTS) {
             let entry = TABLE_HEADER + number * TABLE_ENTRY;
             let (size, offset) = (u64_at(table, entry + 8)?, u64_at(table, entry + 16)?);
             let start = section.start.checked_add(data)?.checked_add(offset)?;
@@ -108,7 +108,7 @@ fn constants(bytes: &[u8], section: Range<usize>) -> Option<Vec<Part>> {
     }
     let table = OldConstants(Table::root(table).ok()?);
     let mut parts = Vec::new();
-    for (number, constant) in table.data().ok()?.iter().take(MOST_PARTS).enumerate() {
+    for (number, constant) in table.data().ok()?.iter().take(MAX_PARTS).enumerate() {
         let raw = constant.ok()?.raw().ok()?;
         parts.push(Part { name: name(number), range: range_of(bytes, raw.bytes())? });
     }
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn modules_and_constants_are_taken_out() {
+    fn modules_and_constants_are_extracted() {
         let bytes = file(&constants_table());
         let parts = parts(&bytes).unwrap();
         let names: Vec<&str> = parts.iter().map(|part| part.name.as_str()).collect();
@@ -197,13 +197,13 @@ mod tests {
     }
 
     #[test]
-    fn damaged_files_have_parts_within_them() {
+    fn parts_of_damaged_files_are_in_bounds() {
         let bytes = file(&constants_table());
-        for place in 0..bytes.len() {
+        for at in 0..bytes.len() {
             for value in [0, 1, 0x7F, 0xFF] {
                 let mut damaged = bytes.clone();
-                damaged[place] = value;
-                for bytes in [&damaged[..], &damaged[..place]] {
+                damaged[at] = value;
+                for bytes in [&damaged[..], &damaged[..at]] {
                     let found = parts(bytes).unwrap_or_default();
                     assert!(found.iter().all(|part| part.range.end <= bytes.len()));
                 }

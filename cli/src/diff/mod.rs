@@ -6,7 +6,7 @@ mod table;
 #[cfg(test)]
 mod tests;
 
-use crate::arguments::{Backend, DiffArguments, ModelOptions, Way};
+use crate::arguments::{Backend, DiffArguments, ExecutionPath, ModelOptions};
 use crate::budget::Budget;
 use crate::failure::Failure;
 use crate::{bench, model, report};
@@ -96,7 +96,7 @@ pub(crate) fn diff(arguments: &DiffArguments) -> u8 {
 }
 
 fn compare(arguments: &DiffArguments) -> Result<bool, Failure> {
-    let plain = builder(arguments, Way::Kernels)?.run_on(RunOn::AsExported);
+    let plain = builder(arguments, ExecutionPath::Kernels)?.run_on(RunOn::AsExported);
     let file = plain.load(&arguments.model)?;
     let method = model::choose_method(&file, arguments.method.as_deref())?;
     let mut budget = Budget::new(arguments.memory_limit);
@@ -108,16 +108,20 @@ fn compare(arguments: &DiffArguments) -> Result<bool, Failure> {
         (_, Some(dump), Some(buffer)) => Some(Recorded::dump(dump, buffer)?.check(&exposed, dump)?),
         _ => None,
     };
-    let run = |way: Way| {
-        let builder = builder(arguments, way)?;
+    let run = |execution: ExecutionPath| {
+        let builder = builder(arguments, execution)?;
         // Kernels run the exposed program unchanged; it is not compiled again.
-        let builder = if way == Way::Kernels { builder.run_on(RunOn::AsExported) } else { builder };
+        let builder = if execution == ExecutionPath::Kernels {
+            builder.run_on(RunOn::AsExported)
+        } else {
+            builder
+        };
         run(builder, &exposed.bytes, &method, &inputs)
     };
     let right = run(arguments.right)?;
     // The unmodified program: more of it is fused than in the exposed one.
-    let whole = |way: Way| {
-        let mut module = builder(arguments, way)?.load(&arguments.model)?;
+    let whole = |execution: ExecutionPath| {
+        let mut module = builder(arguments, execution)?.load(&arguments.model)?;
         Ok::<_, Failure>(module.method(&method)?.execute(&inputs)?)
     };
     let right_whole = whole(arguments.right)?;
@@ -130,31 +134,31 @@ fn compare(arguments: &DiffArguments) -> Result<bool, Failure> {
     };
     let left = match &recorded {
         Some(_) => "recorded".to_owned(),
-        None => table::way(arguments.left).to_owned(),
+        None => table::path_name(arguments.left).to_owned(),
     };
     if arguments.json {
         println!("{}", table::object(&compared));
     } else {
-        table::show(&compared, &left, table::way(arguments.right));
+        table::show(&compared, &left, table::path_name(arguments.right));
     }
     Ok(compared.iter().all(Compared::is_close))
 }
 
 /// Creates a builder for a configuration.
-fn builder(arguments: &DiffArguments, way: Way) -> Result<ModuleBuilder, Failure> {
+fn builder(arguments: &DiffArguments, execution: ExecutionPath) -> Result<ModuleBuilder, Failure> {
     let options = ModelOptions {
         data: arguments.data.clone(),
         threads: None,
         tier: None,
-        backend: if way == Way::Vulkan { Backend::Vulkan } else { Backend::Cpu },
-        device: arguments.device.clone().filter(|_| way == Way::Vulkan),
+        backend: if execution == ExecutionPath::Vulkan { Backend::Vulkan } else { Backend::Cpu },
+        device: arguments.device.clone().filter(|_| execution == ExecutionPath::Vulkan),
         pipeline_cache: None,
         tune: None,
         compile_cache: Some("off".into()),
         memory_limit: arguments.memory_limit,
         jump_limit: arguments.jump_limit,
     };
-    if way != Way::Kernels {
+    if execution != ExecutionPath::Kernels {
         return model::builder(&options);
     }
     let mut limits = Limits::HOST;

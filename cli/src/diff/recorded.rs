@@ -47,8 +47,8 @@ impl Recorded {
             let number = |text: &str| text.parse::<usize>().ok();
             if let Some(index) = name.strip_prefix("output_").and_then(number) {
                 recorded.outputs.insert(index, tensor);
-            } else if let Some(place) = name.strip_prefix("instruction_") {
-                let (instruction, result) = place.split_once('.').unwrap_or((place, "0"));
+            } else if let Some(index) = name.strip_prefix("instruction_") {
+                let (instruction, result) = index.split_once('.').unwrap_or((index, "0"));
                 if let (Some(instruction), Some(result)) = (number(instruction), number(result)) {
                     recorded.values.insert((instruction, result), tensor);
                 }

@@ -1,17 +1,17 @@
 //! Differences as a table and as JSON.
 
 use super::Compared;
-use crate::arguments::Way;
+use crate::arguments::ExecutionPath;
 use crate::terminal::{BAD, FAINT, GOOD, NAME, TITLE, count, paint};
 use anstream::println;
 use serde_json::{Value, json};
 use torchlet_devtools::Difference;
 
-pub(super) fn way(way: Way) -> &'static str {
-    match way {
-        Way::Kernels => "kernels",
-        Way::Cpu => "cpu",
-        Way::Vulkan => "vulkan",
+pub(super) fn path_name(path: ExecutionPath) -> &'static str {
+    match path {
+        ExecutionPath::Kernels => "kernels",
+        ExecutionPath::Cpu => "cpu",
+        ExecutionPath::Vulkan => "vulkan",
     }
 }
 

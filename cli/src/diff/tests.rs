@@ -47,7 +47,7 @@ fn a_planted_fault_is_named() {
 }
 
 #[test]
-fn what_is_exposed_computes_what_the_program_does() {
+fn exposed_programs_compute_the_same() {
     let mut file = Module::builder().run_on(torchlet::RunOn::AsExported).load(DIGITS).unwrap();
     let exposed = Exposed::of(&file, "forward").unwrap();
     let image = Tensor::rand(torchlet::ScalarType::Float, &[1, 1, 8, 8], 2).unwrap();
@@ -72,7 +72,7 @@ fn changed(values: &[Value], index: usize, change: impl Fn(f64) -> f64) -> Vec<V
 }
 
 #[test]
-fn quantized_values_may_be_a_step_off() {
+fn quantized_values_may_differ_by_one_step() {
     let file = Module::builder().run_on(torchlet::RunOn::AsExported).load(QUANTIZED).unwrap();
     let exposed = Exposed::of(&file, "forward").unwrap();
     let image = Tensor::rand(ScalarType::Float, &[1, 3, 16, 16], 1).unwrap();
@@ -87,10 +87,10 @@ fn quantized_values_may_be_a_step_off() {
         compared.iter().filter(|value| !value.is_close()).count()
     };
     // Towards zero, so that the value stays in range.
-    let (codes, floats) =
+    let (quantized, floats) =
         (find("quantized_decomposed::quantize"), find("quantized_decomposed::dequantize"));
     let toward = |by: f64| move |value: f64| if value > 0.0 { value - by } else { value + by };
-    assert_eq!([wrong(codes, &toward(1.0)), wrong(codes, &toward(2.0))], [0, 1]);
+    assert_eq!([wrong(quantized, &toward(1.0)), wrong(quantized, &toward(2.0))], [0, 1]);
     let Some(Step(step)) = exposed.values[floats].step else { panic!("no scale") };
     assert_eq!([wrong(floats, &toward(step)), wrong(floats, &toward(2.0 * step))], [0, 1]);
     // A convolution whose operands are exact has no such tolerance, even if its result is quantized

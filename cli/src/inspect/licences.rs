@@ -30,7 +30,7 @@ const TITLES: &[(&str, &str)] = &[
 
 /// Named data, its location, and its licence.
 struct Entry {
-    place: String,
+    location: String,
     name: String,
     bytes: usize,
     licence: Option<String>,
@@ -41,7 +41,7 @@ pub(crate) fn show(module: &Module, as_json: bool) -> Result<(), Failure> {
     let entries = entries(module)?;
     if as_json {
         let entries = entries.iter().map(|entry| {
-            json!({ "in": entry.place, "name": entry.name, "bytes": entry.bytes, "licence": entry.licence })
+            json!({ "in": entry.location, "name": entry.name, "bytes": entry.bytes, "licence": entry.licence })
         });
         std::println!("{}", entries.collect::<Value>());
         return Ok(());
@@ -52,18 +52,18 @@ pub(crate) fn show(module: &Module, as_json: bool) -> Result<(), Failure> {
     for entry in &entries {
         let licence = entry.licence.as_deref().unwrap_or("no licence found");
         let size = format!("{:>10}", bytes(entry.bytes as u64));
-        let (place, licence) = (paint(FAINT, &entry.place), paint(TITLE, licence));
-        println!("{size}  {place}  {}  {licence}", paint(NAME, &entry.name));
+        let (location, licence) = (paint(FAINT, &entry.location), paint(TITLE, licence));
+        println!("{size}  {location}  {}  {licence}", paint(NAME, &entry.name));
     }
     Ok(())
 }
 
 fn entries(module: &Module) -> Result<Vec<Entry>, Failure> {
     let mut entries = Vec::new();
-    let mut add = |place: String, name: &str, blob: Option<Blob<'_>>| {
+    let mut add = |location: String, name: &str, blob: Option<Blob<'_>>| {
         let bytes = blob.as_ref().map_or(0, Blob::size);
         let licence = blob.and_then(|blob| licence(name, &blob));
-        entries.push(Entry { place, name: name.into(), bytes, licence });
+        entries.push(Entry { location, name: name.into(), bytes, licence });
     };
     let program = module.program();
     for name in program.data_names().map_err(malformed)? {
@@ -117,7 +117,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn licences_are_read_where_they_stand() {
+    fn licences_are_found_in_data() {
         let found = |name, text| of_text(name, text);
         assert_eq!(
             found("a.py", "# SPDX-License-Identifier: MIT OR Apache-2.0\nx").as_deref(),

@@ -6,7 +6,7 @@ mod licences;
 mod plan;
 mod text;
 
-use crate::arguments::{Backend, InspectArguments, ModelOptions, Picture};
+use crate::arguments::{Backend, Diagram, InspectArguments, ModelOptions};
 use crate::containers::Container;
 use crate::etdump::write_file;
 use crate::failure::Failure;
@@ -21,7 +21,7 @@ pub(crate) fn inspect(arguments: &InspectArguments) -> Result<(), Failure> {
     // The file is shown as exported, independent of the backend.
     let as_exported = ModelOptions { backend: Backend::AsExported, ..options.clone() };
     let exported = model::open(&arguments.model, &as_exported)?;
-    if let Some(Picture::Memory) = arguments.svg {
+    if let Some(Diagram::Memory) = arguments.svg {
         print!("{}", memory_plan(&exported)?);
         return Ok(());
     }

@@ -9,7 +9,7 @@ use torchlet::core::TableUse;
 use torchlet::graph::front::xnnpack;
 
 /// Maximum number of names shown per list.
-const MOST_NAMES: usize = 8;
+const MAX_NAMES: usize = 8;
 
 /// Shows the description.
 pub(crate) fn show(path: &Path, description: &Description) {
@@ -40,12 +40,12 @@ fn show_names(title: &str, entries: &[Named]) {
     println!("\n{} {}", paint(TITLE, title), paint(FAINT, count(entries.len(), "blob")));
     let mut largest: Vec<&Named> = entries.iter().collect();
     largest.sort_by_key(|entry| std::cmp::Reverse(entry.bytes));
-    for entry in largest.into_iter().take(MOST_NAMES) {
+    for entry in largest.into_iter().take(MAX_NAMES) {
         let tensor = entry.tensor.as_deref().map_or(String::new(), |info| format!("  {info}"));
         println!("  {:>10}  {}{tensor}", bytes(entry.bytes), paint(NAME, &entry.name));
     }
-    if entries.len() > MOST_NAMES {
-        let more = format!("and {} smaller ones", entries.len() - MOST_NAMES);
+    if entries.len() > MAX_NAMES {
+        let more = format!("and {} smaller ones", entries.len() - MAX_NAMES);
         println!("  {}", paint(FAINT, more));
     }
 }
@@ -167,11 +167,11 @@ fn show_tensors(method: &Method) {
     if !method.state.is_empty() {
         println!("\n  {}", paint(TITLE, "state that persists between runs"));
     }
-    for (name, info) in method.state.iter().take(MOST_NAMES) {
+    for (name, info) in method.state.iter().take(MAX_NAMES) {
         println!("    {}  {info}", paint(NAME, name));
     }
-    if method.state.len() > MOST_NAMES {
-        println!("    {}", paint(FAINT, format!("and {} more", method.state.len() - MOST_NAMES)));
+    if method.state.len() > MAX_NAMES {
+        println!("    {}", paint(FAINT, format!("and {} more", method.state.len() - MAX_NAMES)));
     }
 }
 

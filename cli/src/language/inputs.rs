@@ -1,7 +1,7 @@
 //! Prompts of text, images and audio.
 
+use super::images::ImageOptions;
 use super::options::GenerateArguments;
-use super::pictures::PictureForm;
 use crate::failure::Failure;
 use std::path::Path;
 use torchlet::Tensor;
@@ -37,27 +37,27 @@ pub(super) fn parts(
     prompt: &str,
 ) -> Result<Vec<Part>, Failure> {
     let (mean, std) = (arguments.mean.clone(), arguments.std.clone());
-    let form = PictureForm { mean, std, tiling: arguments.tiling.tiling() };
+    let options = ImageOptions { mean, std, tiling: arguments.tiling.tiling() };
     let mut images = Vec::new();
     for path in &arguments.image {
         let none = || Failure::new("the program takes no images: it has no vision_encoder");
         let info = runner.image_input().ok_or_else(none)?;
-        form.check(info)?;
+        options.check(info)?;
         let in_file =
             |what: &dyn std::fmt::Display| Failure::new(format!("'{}': {what}", path.display()));
         let bytes = std::fs::read(path).map_err(|error| in_file(&error))?;
-        images.push(form.parts(&bytes, info).map_err(|error| in_file(&error))?);
+        images.push(options.parts(&bytes, info).map_err(|error| in_file(&error))?);
     }
     let mut sounds = Vec::new();
     for path in &arguments.audio {
         sounds.push(vec![Part::Audio(features(runner, path)?)]);
     }
-    place(prompt, images, sounds)
+    insert_media(prompt, images, sounds)
 }
 
 /// Replaces the placeholders of a prompt by images and audio, each of one or more parts. Without
 /// placeholders, they come before the prompt.
-fn place(
+fn insert_media(
     prompt: &str,
     images: Vec<Vec<Part>>,
     sounds: Vec<Vec<Part>>,
@@ -108,8 +108,8 @@ fn features(runner: &Runner, path: &Path) -> Result<Tensor, Failure> {
 /// Computes log-mel features in segments of fixed length, as Voxtral's processor does.
 fn pieces(sound: &Sound, info: &TensorInfo) -> Result<Tensor, Failure> {
     let sizes: Vec<usize> = (0..info.rank()).map(|dim| info.size(dim)).collect();
-    let (most, bins, frames) = match sizes[..] {
-        [most, bins, frames] if most > 0 && frames > 0 => (most, bins, frames),
+    let (max, bins, frames) = match sizes[..] {
+        [max, bins, frames] if max > 0 && frames > 0 => (max, bins, frames),
         _ => {
             return Err(Failure::new(format!(
                 "the audio encoder takes {info}, expected [pieces, bins, frames]"
@@ -118,12 +118,12 @@ fn pieces(sound: &Sound, info: &TensorInfo) -> Result<Tensor, Failure> {
     };
     let sound = sound.at_rate(LogMel::RATE)?;
     let count = sound.samples().len().div_ceil(LogMel::samples(frames)).max(1);
-    if count > most {
+    if count > max {
         let seconds = |samples: usize| samples as f64 / f64::from(LogMel::RATE);
         return Err(Failure::new(format!(
             "the audio has {:.1} seconds, but the program takes at most {:.1}",
             seconds(sound.samples().len()),
-            seconds(LogMel::samples(frames).saturating_mul(most))
+            seconds(LogMel::samples(frames).saturating_mul(max))
         )));
     }
     let whole = LogMel::new(bins)?.features(sound.samples(), frames * count);
@@ -145,7 +145,7 @@ mod tests {
     /// Audio may have fewer segments than the program supports; their features are those of the
     /// whole.
     #[test]
-    fn long_sounds_come_in_pieces() {
+    fn long_audio_is_split_into_segments() {
         let info = |sizes: &[i32]| TensorInfo::contiguous(ScalarType::Float, sizes).unwrap();
         let sound = |samples: usize| {
             let wave = (0..samples).map(|at| (at as f32 * 0.05).sin() * (at as f32 * 1e-4));
@@ -176,7 +176,7 @@ mod tests {
         let images = (0..images).map(|number| vec![Part::Image(tensor(number))]).collect();
         let sounds = (0..sounds).map(|number| vec![Part::Audio(tensor(number))]).collect();
         let number = |tensor: &Tensor| tensor.as_slice::<f32>().unwrap()[0];
-        let parts = place(prompt, images, sounds)?;
+        let parts = insert_media(prompt, images, sounds)?;
         let parts = parts.iter().map(|part| match part {
             Part::Text(text) => text.clone(),
             Part::Image(tensor) => format!("i{}", number(tensor)),
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn pictures_and_sounds_go_to_their_marks() {
+    fn images_and_audio_replace_their_placeholders() {
         assert_eq!(placed("What is it?", 2, 1).unwrap(), "i0|i1|a0|What is it?");
         assert_eq!(placed("a <image><audio> b <image>", 2, 1).unwrap(), "a |i0|a0| b |i1");
         assert_eq!(placed("a <audio> b", 1, 1).unwrap(), "i0|a |a0| b");

@@ -4,10 +4,10 @@ mod bandwidth;
 mod bench;
 mod chat;
 mod generate;
+mod images;
 mod inputs;
 mod options;
 mod parts;
-mod pictures;
 #[cfg(feature = "serve")]
 mod serve;
 mod transcribe;

@@ -1,6 +1,6 @@
 //! Command-line options of language models.
 
-use super::pictures::TilingOptions;
+use super::images::TilingOptions;
 use crate::arguments::ModelOptions;
 use crate::failure::Failure;
 use clap::Args;

@@ -30,19 +30,19 @@ pub(crate) fn transcribe(arguments: &TranscribeArguments) -> Result<(), Failure>
         sampling: Sampling { temperature: arguments.temperature, ..Sampling::default() },
     };
     let stop = transcriber.stop_handle();
-    let said = transcriber.transcribe(&sound, &config, |text| {
+    let transcription = transcriber.transcribe(&sound, &config, |text| {
         if !arguments.timestamps && show(text).is_err() {
             // The reader of standard output is gone.
             stop.stop();
         }
     })?;
-    for segment in &said.segments {
+    for segment in &transcription.segments {
         let _ = show(&line(segment));
     }
     if !arguments.timestamps {
         let _ = show("\n");
     }
-    show_stats(arguments.stats, &said.generation);
+    show_stats(arguments.stats, &transcription.generation);
     Ok(())
 }
 

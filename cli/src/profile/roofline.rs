@@ -103,14 +103,14 @@ fn measured(
     options: &ModelOptions,
 ) -> Result<Option<Roof>, Failure> {
     let operations = |side: i32| 2.0 * f64::from(side).powi(3);
-    let product = |side| Trial::product(processor, scalar_type, side, options);
+    let matmul = |side| Trial::matmul(processor, scalar_type, side, options);
     let bytes = |length: i32| 3.0 * 4.0 * f64::from(length);
     let sum = |length| Trial::sum(processor, length, options);
     let of_host = [uncached_length()];
     let lengths: &[i32] = if processor == Processor::Cpu { &of_host } else { &LENGTHS };
     // Small matrices underutilize the processor, so the best rate counts. Small tensors fit into
     // caches, so the rate of the largest counts.
-    let operations = rate(&SIDES, operations, product, f64::max)?;
+    let operations = rate(&SIDES, operations, matmul, f64::max)?;
     let rates = (operations, rate(lengths, bytes, sum, |_, last| last)?);
     let (Some(operations), Some(bytes)) = rates else { return Ok(None) };
     Ok(Some(Roof { operations, bytes, measured: Some(scalar_type) }))
@@ -162,16 +162,16 @@ const METHOD: &str = "forward";
 
 impl Trial {
     /// Multiplies a square matrix by a constant one, as weights are constant.
-    fn product(
+    fn matmul(
         processor: Processor,
         scalar_type: ScalarType,
         side: i32,
         options: &ModelOptions,
     ) -> Result<Self, Failure> {
         let mut builder = Builder::new(scalar_type, &[side, side])?;
-        let factor = builder.input();
+        let lhs = builder.input();
         let weights = builder.constant();
-        builder.load("aten::mm", &[factor, weights], processor, options)
+        builder.load("aten::mm", &[lhs, weights], processor, options)
     }
 
     /// Adds two tensors.
@@ -223,7 +223,7 @@ struct Builder {
 /// Alignment of tensors.
 const ALIGN: usize = 64;
 /// Memory limit of a trial, in MiB.
-const MOST_MEMORY: u64 = 1024;
+const MAX_MEMORY: u64 = 1024;
 
 impl Builder {
     fn new(scalar_type: ScalarType, sizes: &[i32]) -> Result<Self, Failure> {
@@ -286,7 +286,7 @@ impl Builder {
             backend,
             compile_cache,
             // The requested limit applies to the user's program.
-            memory_limit: MOST_MEMORY,
+            memory_limit: MAX_MEMORY,
             ..options.clone()
         };
         let mut builder = model::builder(&options)?;
@@ -399,17 +399,17 @@ mod tests {
     }
 
     #[test]
-    fn what_is_measured_is_what_was_asked_for() {
+    fn trials_run_the_requested_operator() {
         let options = options("1");
-        let mut product = Trial::product(Processor::Cpu, ScalarType::Float, 64, &options).unwrap();
-        assert!(product.fastest().unwrap().unwrap() > 0.0);
+        let mut matmul = Trial::matmul(Processor::Cpu, ScalarType::Float, 64, &options).unwrap();
+        assert!(matmul.fastest().unwrap().unwrap() > 0.0);
         // The engine runs it, as in user programs.
-        let parts = &product.module.plan().unwrap().methods[0].parts;
+        let parts = &matmul.module.plan().unwrap().methods[0].parts;
         assert!(parts.iter().all(|part| part.place == Place::Device(0)), "{parts:?}");
-        let mut method = product.module.method(METHOD).unwrap();
-        let factor: Vec<f32> = method.input_mut(0).unwrap().data_mut::<f32>().unwrap().to_vec();
+        let mut method = matmul.module.method(METHOD).unwrap();
+        let lhs: Vec<f32> = method.input_mut(0).unwrap().data_mut::<f32>().unwrap().to_vec();
         // Input and constant have equal values.
-        let expected: f32 = (0..64).map(|at| factor[at] * factor[64 * at]).sum();
+        let expected: f32 = (0..64).map(|at| lhs[at] * lhs[64 * at]).sum();
         let outputs = method.output_value(0).unwrap();
         let first = outputs.tensor().unwrap().as_slice::<f32>().unwrap()[0];
         assert!((first - expected).abs() < 1e-4, "{first} {expected}");

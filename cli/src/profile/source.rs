@@ -14,7 +14,7 @@ use torchlet_page::Modules;
 use zip::ZipArchive;
 
 /// Maximum uncompressed size of an archive entry.
-const MOST: u64 = 1 << 30;
+const MAX_BYTES: u64 = 1 << 30;
 
 /// Source modules of instructions.
 #[derive(Debug, Default)]
@@ -216,7 +216,7 @@ fn part(archive: &mut ZipArchive<Cursor<Vec<u8>>>, name: &str) -> Result<Value, 
     let fail = |error: &dyn std::fmt::Display| format!("{name}: {error}");
     let entry = archive.by_name(name).map_err(|error| fail(&error))?;
     let mut bytes = Vec::new();
-    entry.take(MOST).read_to_end(&mut bytes).map_err(|error| fail(&error))?;
+    entry.take(MAX_BYTES).read_to_end(&mut bytes).map_err(|error| fail(&error))?;
     without_odd_numbers(&mut bytes);
     serde_json::from_slice(&bytes).map_err(|error| fail(&error))
 }
@@ -267,7 +267,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn what_json_lacks_is_overwritten() {
+    fn non_json_numbers_are_replaced() {
         let mut text = br#"{"a NaN \" -Infinity": [NaN, -Infinity, Infinity, -1, "NaN"]}"#.to_vec();
         without_odd_numbers(&mut text);
         let value: Value = serde_json::from_slice(&text).unwrap();
@@ -315,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn maps_that_lead_nowhere_give_way_to_the_order() {
+    fn broken_maps_fall_back_to_order() {
         let source = source(json!({ "0": [2], "1": [9] }));
         assert_eq!(source.part(0, 0), None);
         let calls = [("et_vk.conv_with_clamp.default", 0), ("aten.relu.default", 1)];

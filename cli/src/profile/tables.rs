@@ -33,7 +33,7 @@ pub(super) fn show(report: &Report, all_calls: bool) {
         table.show("module of the source", &profile.by(module), &table.amounts(module), usize::MAX);
     }
     let mut calls = profile.rows.clone();
-    let most = if all_calls { usize::MAX } else { LONGEST };
+    let max = if all_calls { usize::MAX } else { LONGEST };
     if !all_calls {
         calls.sort_by(|a, b| b.statistics().p50.total_cmp(&a.statistics().p50));
     }
@@ -43,7 +43,7 @@ pub(super) fn show(report: &Report, all_calls: bool) {
     let amounts =
         profile.rows.iter().map(|row| (described(row), report.work.bounded(row))).collect();
     let title = if all_calls { "call, in order" } else { "call, the longest" };
-    table.show(title, &calls, &amounts, most);
+    table.show(title, &calls, &amounts, max);
     roofline(report);
     loading(report);
     memory(report);
@@ -78,13 +78,13 @@ impl Table<'_> {
         amounts
     }
 
-    fn show(&self, what: &str, rows: &[Row], amounts: &BTreeMap<String, Bounded>, most: usize) {
+    fn show(&self, what: &str, rows: &[Row], amounts: &BTreeMap<String, Bounded>, max: usize) {
         let header = format!(
             "{:>11} {:>11} {:>11}  {:>6}  {:>5}  {:>9} {:>9} {:>6}  {what}",
             "p50", "p10", "p90", "share", "calls", "GFLOP/s", "GB/s", "roof"
         );
         println!("\n{}", paint(TITLE, header));
-        for row in rows.iter().take(most) {
+        for row in rows.iter().take(max) {
             let Statistics { p10, p50, p90, .. } = row.statistics();
             let bounded = amounts.get(&row.name).copied().unwrap_or_default();
             let amount = bounded.amount;
@@ -103,10 +103,10 @@ impl Table<'_> {
                 paint(NAME, &row.name),
             );
         }
-        if rows.len() > most {
+        if rows.len() > max {
             println!(
                 "{}",
-                paint(FAINT, format!("and {} more: --calls shows them", rows.len() - most))
+                paint(FAINT, format!("and {} more: --calls shows them", rows.len() - max))
             );
         }
     }
@@ -136,7 +136,7 @@ fn rate(amount: f64, nanoseconds: f64) -> String {
 
 /// Shows the processors' peak rates, and the program's share of them.
 fn roofline(report: &Report) {
-    if report.work.is_of_less {
+    if report.work.has_smaller_inputs {
         println!(
             "\nNo roofline: the program's work is known only for its largest inputs, and these are \
              smaller."
@@ -300,7 +300,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_reaches_more_than_everything() {
+    fn shares_above_100_percent_are_marked() {
         assert_eq!([0.0, 0.254, 1.0, 14.53].map(percent), ["0%", "25%", "100%", ">100%"]);
     }
 

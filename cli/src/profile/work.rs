@@ -57,7 +57,7 @@ pub(super) struct Work {
     device_rows: BTreeMap<Number, (usize, String)>,
     pub(super) roofs: BTreeMap<Processor, Roof>,
     /// Whether inputs were smaller than the shapes in the program, so that the work is unknown.
-    pub(super) is_of_less: bool,
+    pub(super) has_smaller_inputs: bool,
 }
 
 /// Calls with the same index: more than one if a delegate without indices was decomposed, or if
@@ -68,14 +68,14 @@ struct Calls {
     amount: Amount,
     /// The part with fp16, bf16 or quantized results, which GPUs compute at another rate. The still
     /// higher rate for quantized values on some devices is not measured.
-    halves: Amount,
+    fp16: Amount,
 }
 
 impl Work {
     /// Computes the work of a run with these inputs.
     pub(super) fn of(module: &Module, method: &str, values: &[Value]) -> Self {
-        if !are_largest(module, method, values) {
-            return Work { is_of_less: true, ..Work::default() };
+        if !have_max_size(module, method, values) {
+            return Work { has_smaller_inputs: true, ..Work::default() };
         }
         let Ok(registry) = Registry::new().with_kernels(&torchlet::portable::KERNELS) else {
             return Work::default();
@@ -93,7 +93,7 @@ impl Work {
                 calls.amount.add(amount);
                 let narrow = [ScalarType::Half, ScalarType::BFloat16, ScalarType::Char];
                 if call.scalar_type.is_some_and(|it| narrow.contains(&it)) {
-                    calls.halves.add(amount);
+                    calls.fp16.add(amount);
                 }
             }
         }
@@ -110,16 +110,16 @@ impl Work {
     ) {
         self.find_device_rows(profile);
         for processor in [Processor::Cpu, Processor::Gpu] {
-            let (mut all, mut halves) = (Amount::default(), Amount::default());
+            let (mut all, mut fp16) = (Amount::default(), Amount::default());
             for (calls, times) in self.calls_of(profile, processor) {
                 all.add(calls.amount.times(times));
-                halves.add(calls.halves.times(times));
+                fp16.add(calls.fp16.times(times));
             }
             if all == Amount::default() {
                 continue;
             }
-            let is_half = processor == Processor::Gpu && halves.operations > all.operations / 2.0;
-            let scalar_type = if is_half { ScalarType::Half } else { ScalarType::Float };
+            let is_fp16 = processor == Processor::Gpu && fp16.operations > all.operations / 2.0;
+            let scalar_type = if is_fp16 { ScalarType::Half } else { ScalarType::Float };
             if let Some(found) = roof(how, processor, scalar_type, options, threads) {
                 self.roofs.insert(processor, found);
             }
@@ -199,7 +199,7 @@ impl Work {
 }
 
 /// Whether inputs are at least as large as the shapes in the program, which are upper bounds.
-fn are_largest(module: &Module, method: &str, values: &[Value]) -> bool {
+fn have_max_size(module: &Module, method: &str, values: &[Value]) -> bool {
     let Ok(meta) = module.method_meta(method) else { return true };
     values.iter().enumerate().all(|(position, value)| match (value, meta.input(position)) {
         (Value::Tensor(tensor), Ok(Some(ValueMeta::Tensor(largest)))) => {
@@ -228,7 +228,7 @@ mod tests {
         let profile = Profile::from_json(&saved).unwrap();
         let mut work = Work::default();
         let amount = Amount { operations: 10.0, bytes: 4.0 };
-        work.calls.insert((2, None), Calls { count: 1, amount, halves: Amount::default() });
+        work.calls.insert((2, None), Calls { count: 1, amount, fp16: Amount::default() });
         let all = Amount { operations: 30.0, bytes: 12.0 };
         assert_eq!(work.row(&profile.rows[0]), Some(all));
         assert_eq!(work.whole(&profile), Bounded { amount: all, bound: 0.0 });
@@ -250,12 +250,12 @@ mod tests {
     }
 
     #[test]
-    fn dispatches_of_one_call_count_once_and_calls_of_one_number_are_not_told_apart() {
+    fn dispatches_of_one_call_count_once() {
         let profile = rows(&[("aten.mm (sum)", 2), ("aten.mm (product)", 7), ("input (copy)", 9)]);
         let amount = Amount { operations: 10.0, bytes: 4.0 };
         let amounts = |count| {
             let mut work = Work::default();
-            work.calls.insert((0, Some(0)), Calls { count, amount, halves: amount });
+            work.calls.insert((0, Some(0)), Calls { count, amount, fp16: amount });
             work.find_device_rows(&profile);
             assert_eq!(work.whole(&profile).amount, amount);
             profile.rows.iter().map(|row| work.row(row)).collect::<Vec<_>>()

@@ -103,7 +103,7 @@ fn programs_are_written_anew() {
 }
 
 #[test]
-fn weights_go_out_of_programs_and_back() {
+fn weights_move_out_of_programs_and_back() {
     let folder = Folder::new("split");
     // Constants of kernels, of delegates by name and inline, and test cases.
     for model in ["digits/digits.bpte", "xnnpack/linear/linear.bpte", "models/autoencoder.bpte"] {

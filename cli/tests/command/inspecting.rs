@@ -49,7 +49,7 @@ fn inspect_explains() {
 }
 
 #[test]
-fn inspect_tells_the_memory_of_a_board() {
+fn inspect_shows_the_memory_for_a_target() {
     let folder = Folder::new("board");
     let file = folder.path("digits.pte");
     stdout(&["lower", "digits/digits.pte", "--for", "mcu", "-o", &file]);
@@ -76,7 +76,7 @@ fn inspect_tells_the_memory_of_a_board() {
 }
 
 #[test]
-fn size_tells_what_an_image_takes() {
+fn size_reports_flash_and_ram() {
     let size = ["size", "digits/digits.pte", "--lower"];
     let object = json(&stdout(&[&size[..], &["--json"]].concat()));
     assert_eq!(object["target"], "thumbv7em-none-eabihf");
@@ -118,7 +118,7 @@ fn size_tells_what_an_image_takes() {
 }
 
 #[test]
-fn pages_need_nothing_else() {
+fn pages_are_self_contained() {
     let folder = Folder::new("pages");
     let (page, saved) = (folder.path("digits.html"), folder.path("digits.json"));
     stdout(&["profile", "digits/digits.pte", "--backend", "as-exported", "--save", &saved]);

@@ -138,7 +138,7 @@ fn other_programs_are_no_language_models() {
 }
 
 #[test]
-fn a_file_in_the_place_of_a_command_is_told_of() {
+fn a_file_instead_of_a_command_is_explained() {
     let output = torchlet(&["digits/digits.pte"]);
     assert_eq!(output.status.code(), Some(2));
     let text = String::from_utf8(output.stderr).unwrap();
@@ -149,7 +149,7 @@ fn a_file_in_the_place_of_a_command_is_told_of() {
 
 /// The command ends silently if the reader of its output does.
 #[test]
-fn readers_may_leave() {
+fn closed_pipes_are_not_errors() {
     for arguments in [
         &["verify", "--json", ADD][..],
         &["completions", "bash"],
@@ -208,7 +208,7 @@ fn inputs_count_against_the_memory_limit() {
 /// Other write errors are reported.
 #[test]
 #[cfg(target_os = "linux")]
-fn a_full_disk_is_told() {
+fn a_full_disk_is_an_error() {
     let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
     let mut command = Command::new(env!("CARGO_BIN_EXE_torchlet"));
     command.current_dir(fixture("")).args(["verify", "--json", ADD]).stdout(full);

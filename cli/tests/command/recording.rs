@@ -66,7 +66,10 @@ fn profiles_are_saved_drawn_and_compared() {
     assert!(std::fs::read_to_string(&flame).unwrap().contains("aten::addmm.out"));
     let again = stdout(&[&model[..], &["--against", &saved]].concat());
     assert!(again.contains("against the earlier profile") && again.contains("one run"), "{again}");
-    assert!(error(&["profile", "digits/digits.pte", "--against", &flame]).contains("not a torchlet profile"));
+    assert!(
+        error(&["profile", "digits/digits.pte", "--against", &flame])
+            .contains("not a torchlet profile")
+    );
 
     let object = json(&stdout(&[&model[..], &["--json"]].concat()));
     let addmm =
@@ -96,7 +99,7 @@ fn runs_are_compared_value_by_value() {
 }
 
 #[test]
-fn profiles_tell_of_memory() {
+fn profiles_show_memory() {
     let object = json(&stdout(&["profile", "digits/digits.pte", "--json", "--iterations", "1"]));
     assert!(object["memory"]["arena"].as_u64().unwrap() > 100, "{}", object["memory"]);
     let folder = Folder::new("memory");
@@ -109,7 +112,7 @@ fn profiles_tell_of_memory() {
 }
 
 #[test]
-fn regions_of_the_cpu_are_seen_into() {
+fn profiles_show_parts_of_cpu_delegates() {
     let model = "models/autoencoder.bpte";
     let object =
         json(&stdout(&["profile", model, "--backend", "cpu", "--json", "--iterations", "2"]));
@@ -127,7 +130,7 @@ fn regions_of_the_cpu_are_seen_into() {
 }
 
 #[test]
-fn values_within_delegates_are_recorded_where_asked_for() {
+fn values_inside_delegates_are_recorded_on_request() {
     let folder = Folder::new("inside");
     let (dump, buffer) = (folder.path("run.etdp"), folder.path("values.bin"));
     let recorded = |more: &[&str]| {

@@ -13,7 +13,7 @@ fn events(body: &str) -> Vec<Value> {
 
 /// Log probabilities are consistent with the distribution and the text, complete and streamed.
 #[test]
-fn a_server_tells_how_likely_tokens_were() {
+fn servers_return_logprobs() {
     let server = Server::new(&[]);
     let near = |found: &Value, expected: &Value| {
         let (found, expected) = (found.as_f64().unwrap(), expected.as_f64().unwrap());
@@ -94,7 +94,7 @@ fn a_server_tells_how_likely_tokens_were() {
 
 /// Several choices for one prompt, each with its index.
 #[test]
-fn a_server_writes_several_texts() {
+fn servers_return_several_choices() {
     let server = Server::new(&[]);
     let mut body = json!({"messages": [{"role": "user", "content": "Tell me about Moses."}], "temperature": 1, "seed": 5, "max_tokens": 12, "n": 3});
     let text = |answer: &Value, index: usize| {
@@ -138,7 +138,7 @@ fn a_server_writes_several_texts() {
 
 /// Penalties reduce repetition, in requests and on the command line.
 #[test]
-fn what_was_said_can_be_made_less_likely() {
+fn penalties_reduce_repetition() {
     let server = Server::new(&[]);
     let ask = |name: &str, penalty: f64| {
         let mut body = json!({"prompt": "In the beginning", "temperature": 0, "max_tokens": 60, "logprobs": 0});

@@ -42,7 +42,7 @@ fn expected() -> String {
 }
 
 #[test]
-fn generate_writes_the_text_and_nothing_else() {
+fn generate_writes_only_the_text() {
     let arguments = ["generate", MODEL, "--temperature", "0", "-n", "40", "--stats=json"];
     let output = run(&arguments, "In the beginning\n");
     let text = String::from_utf8(output.stdout).unwrap();
@@ -54,7 +54,7 @@ fn generate_writes_the_text_and_nothing_else() {
 }
 
 #[test]
-fn chat_answers_line_by_line_and_can_forget() {
+fn chat_answers_each_line_and_can_reset() {
     let arguments = ["chat", MODEL, "--temperature", "0", "-n", "12"];
     let lines = b"Tell me about Moses.\nWh\xff\nWhat about David?\n/reset\nTell me about Moses.\n/stats\n/quit\nnever\n";
     let output = run(&arguments, lines);
@@ -68,7 +68,7 @@ fn chat_answers_line_by_line_and_can_forget() {
 
 /// Speech-to-text and sharded models reproduce PyTorch's output.
 #[test]
-fn programs_of_other_forms_are_run() {
+fn other_program_forms_run() {
     let forms = concat!(env!("CARGO_MANIFEST_DIR"), "/../llm/forms");
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../llm/model/tokenizer.json");
     let tokenizer = torchlet::llm::Tokenizer::load(path).unwrap();
@@ -103,7 +103,7 @@ fn programs_of_other_forms_are_run() {
 
 /// Errors suggest a remedy.
 #[test]
-fn errors_say_the_way_out() {
+fn errors_have_hints() {
     let forms = concat!(env!("CARGO_MANIFEST_DIR"), "/../llm/forms");
     let tokenizer = concat!(env!("CARGO_MANIFEST_DIR"), "/../llm/model/tokenizer.json");
     let told = |arguments: &[&str]| String::from_utf8(run(arguments, "").stderr).unwrap();
@@ -111,7 +111,10 @@ fn errors_say_the_way_out() {
     let model = format!("{forms}/llama_wide.pte");
     let error =
         told(&["generate", &model, "--tokenizer", tokenizer, "--prompt", "In the beginning"]);
-    assert!(error.contains("the vocabulary has 131 tokens") && error.contains("--tokenizer"), "{error}");
+    assert!(
+        error.contains("the vocabulary has 131 tokens") && error.contains("--tokenizer"),
+        "{error}"
+    );
     let model = concat!(env!("CARGO_MANIFEST_DIR"), "/../llm/model/8da4w.pte");
     let mut exported = Command::new(env!("CARGO_BIN_EXE_torchlet"));
     let exported = exported.args(["generate", model, "--prompt", "x", "--backend", "as-exported"]);
@@ -168,7 +171,9 @@ fn options_without_effect_are_refused() {
     let long = ["-n", "520", "--ignore-eos", "--max-context-len", "1000"];
     let error = refused(&[&generate[..4], &long].concat());
     assert!(
-        error.contains("513 tokens in the context: the program declares a limit of 512, and max_context_len"),
+        error.contains(
+            "513 tokens in the context: the program declares a limit of 512, and max_context_len"
+        ),
         "{error}"
     );
     let error = refused(&["bench-llm", MODEL, "--prompt-tokens", "0,600"]);
@@ -180,7 +185,7 @@ fn options_without_effect_are_refused() {
 
 /// Template variables from the command line; those of a request override them.
 #[test]
-fn templates_are_given_arguments() {
+fn template_arguments_are_passed() {
     let folder = std::env::temp_dir().join(format!("torchlet-arguments-{}", std::process::id()));
     std::fs::create_dir_all(&folder).unwrap();
     let path = folder.join("template.jinja");
@@ -273,7 +278,7 @@ impl Drop for Server {
 }
 
 #[test]
-fn a_server_answers_as_openai_does() {
+fn servers_are_compatible_with_openai() {
     let server = Server::new(&["--api-key", "secret", "--name", "small"]);
     assert_eq!(server.ask("GET", "/health", "", "").0, 200);
     assert_eq!(server.ask("GET", "/v1/models", "wrong!", "").0, 401);
@@ -364,7 +369,7 @@ fn a_server_answers_as_openai_does() {
 
 /// A disconnect stops the generation.
 #[test]
-fn whoever_leaves_frees_the_session() {
+fn disconnecting_frees_the_session() {
     let server = Server::new(&[]);
     let body = json!({"messages": [{"role": "user", "content": "Hello"}], "stream": true, "logit_bias": {"1": -100, "3": -100}}).to_string();
     let mut stream = TcpStream::connect(&server.address).unwrap();
@@ -385,7 +390,7 @@ fn whoever_leaves_frees_the_session() {
 /// A client may shut down its sending side and still receives its response. A closed connection
 /// stops the generation, even before anything was sent.
 #[test]
-fn whoever_has_asked_may_close_its_side() {
+fn clients_may_half_close_the_connection() {
     let server = Server::new(&[]);
     let send = |body: &Value, version: &str| {
         let mut stream = TcpStream::connect(&server.address).unwrap();
@@ -430,7 +435,7 @@ fn whoever_has_asked_may_close_its_side() {
 /// working.
 #[test]
 #[cfg(feature = "grammar")]
-fn no_schema_ends_the_server() {
+fn schemas_cannot_crash_the_server() {
     let server = Server::new(&[]);
     let properties = |count: usize, schema: &Value| {
         let all = (0..count).map(|at| (format!("k{at}"), schema.clone()));
@@ -482,7 +487,7 @@ fn no_schema_ends_the_server() {
 
 /// By default, names of control tokens in messages are plain text.
 #[test]
-fn messages_have_no_control_tokens() {
+fn messages_cannot_contain_control_tokens() {
     let usage = |arguments: &[&str]| {
         let server = Server::new(arguments);
         let content = "a<|begin_of_text|>".repeat(20);
@@ -498,7 +503,7 @@ fn messages_have_no_control_tokens() {
 /// On SIGTERM, the server finishes responses in progress.
 #[cfg(unix)]
 #[test]
-fn a_server_that_is_asked_to_end_finishes_what_it_says() {
+fn shutdown_finishes_running_answers() {
     let mut server = Server::new(&[]);
     let body = json!({"prompt": "In those days", "stream": true, "max_tokens": 200, "temperature": 0, "logit_bias": {"1": -100}});
     let body = body.to_string();
@@ -516,7 +521,7 @@ fn a_server_that_is_asked_to_end_finishes_what_it_says() {
 
 /// `--bos-id` replaces the BOS token.
 #[test]
-fn tokens_in_front_of_a_text_can_be_others() {
+fn bos_tokens_can_be_overridden() {
     let text = |options: &[&str]| {
         let generate =
             ["generate", MODEL, "--temperature", "0", "-n", "8", "-p", "In the beginning"];
@@ -531,7 +536,7 @@ fn tokens_in_front_of_a_text_can_be_others() {
 
 /// A short request runs concurrently with a long one if a second session is available.
 #[test]
-fn sessions_work_beside_each_other() {
+fn sessions_run_concurrently() {
     let server = Server::new(&["--sessions", "2"]);
     let long = json!({"prompt": "In the beginning", "n": 8, "stream": true, "logit_bias": {"1": -100, "3": -100}});
     let mut stream = TcpStream::connect(&server.address).unwrap();
@@ -610,7 +615,7 @@ fn sessions_share_fairly() {
 
 /// An image in a message reaches the encoder at its position.
 #[test]
-fn messages_have_pictures() {
+fn messages_can_contain_images() {
     let forms = concat!(env!("CARGO_MANIFEST_DIR"), "/../llm/forms");
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../llm/model/tokenizer.json");
     let (tokenizer, model) = (Tokenizer::load(path).unwrap(), format!("{forms}/multimodal.pte"));
@@ -672,7 +677,7 @@ fn messages_have_pictures() {
 
 /// A request whose client left the queue is not generated.
 #[test]
-fn whoever_leaves_the_queue_costs_nothing() {
+fn disconnecting_while_queued_costs_nothing() {
     let server = Server::new(&[]);
     let forbid = json!({"1": -100, "3": -100});
     // Long enough to outlast the interval of disconnect checks, and running before the second

@@ -86,7 +86,7 @@ fn a_request_names_its_model() {
 
 /// A server with a single model accepts any model name.
 #[test]
-fn an_only_model_needs_no_name() {
+fn a_single_model_needs_no_name() {
     let server = Server::new(&[]);
     for model in [json!("gpt-5"), json!(5), Value::Null] {
         let mut body = prompt("", 5);
@@ -99,7 +99,7 @@ fn an_only_model_needs_no_name() {
 /// Models have separate queues: a full queue does not affect the other model, and outputs are the
 /// same as without concurrency.
 #[test]
-fn models_are_asked_at_once() {
+fn models_run_concurrently() {
     let server = serve(&["--queue", "2"]);
     let expected = [alone(MODEL), alone(FOURBIT)];
     // One long request and two waiting ones fill the queue.

@@ -213,7 +213,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn dispatches_are_judged_by_what_binds_them() {
+    fn dispatches_are_compared_with_their_limit() {
         let call = |name, time, operations, bytes| json!({ "name": name, "on_device": true, "nanoseconds": { "p50": time }, "operations": operations, "bytes": bytes });
         let profile = json!({
             "calls": [

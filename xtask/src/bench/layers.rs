@@ -41,7 +41,7 @@ struct Chip {
     /// Clock period in picoseconds.
     tick: u64,
     /// Maximum instructions of all layers together, in percent of CMSIS-NN's.
-    most: u64,
+    max_percent: u64,
 }
 
 const CHIPS: &[Chip] = &[
@@ -52,7 +52,7 @@ const CHIPS: &[Chip] = &[
         rust: "-Ctarget-cpu=cortex-m4",
         c: &["-mcpu=cortex-m4", "-mfpu=fpv4-sp-d16"],
         tick: 40_000,
-        most: 80,
+        max_percent: 80,
     },
     Chip {
         name: "Cortex-M55",
@@ -61,12 +61,12 @@ const CHIPS: &[Chip] = &[
         rust: "-Ctarget-cpu=cortex-m55",
         c: &["-mcpu=cortex-m55"],
         tick: 31_250,
-        most: 85,
+        max_percent: 85,
     },
 ];
 
 /// Maximum instructions of the layers of a model, in percent of CMSIS-NN's.
-const MOST_OF_MODEL: u64 = 110;
+const MAX_PERCENT_OF_MODEL: u64 = 110;
 
 /// Tolerances above and below a layer's limit in percent, as for models on boards.
 const TOLERANCE: u64 = 5;
@@ -108,11 +108,11 @@ pub(crate) fn run(options: &LayerOptions) -> Result<()> {
         let all = layers.values().map(|counts| (1, *counts));
         let sum = sum(all).context("CMSIS-NN's instructions are missing for some layers")?;
         println!("  {:29}{}", "all of them", shown(&sum));
-        wrong.extend(exceeded(chip.name, &sum, chip.most));
+        wrong.extend(exceeded(chip.name, &sum, chip.max_percent));
         for (model, parts) in MODELS {
             let sum = of_model(parts, &layers)?;
             println!("  {:29}{}", format!("of {model}"), shown(&sum));
-            wrong.extend(exceeded(&format!("{} {model}", chip.name), &sum, MOST_OF_MODEL));
+            wrong.extend(exceeded(&format!("{} {model}", chip.name), &sum, MAX_PERCENT_OF_MODEL));
         }
         found.insert(chip.name, layers);
     }
@@ -203,9 +203,9 @@ fn of_model(parts: &[(u64, &str)], layers: &BTreeMap<String, Counts>) -> Result<
 }
 
 /// Reports a count that exceeds a percentage of CMSIS-NN's.
-fn exceeded(what: &str, (own, peers): &Counts, most: u64) -> Option<String> {
-    let is_more = peers[0].is_none_or(|peer| own * 100 > peer * most);
-    is_more.then(|| format!("{what}: more than {most} % of CMSIS-NN's"))
+fn exceeded(what: &str, (own, peers): &Counts, max_percent: u64) -> Option<String> {
+    let is_exceeded = peers[0].is_none_or(|peer| own * 100 > peer * max_percent);
+    is_exceeded.then(|| format!("{what}: more than {max_percent} % of CMSIS-NN's"))
 }
 
 fn ratio(own: u64, peer: u64) -> f64 {

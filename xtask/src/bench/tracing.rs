@@ -64,10 +64,10 @@ fn instructions(program: &Path, file: &str) -> Result<u64> {
         valgrind.args(["--tool=callgrind", "--callgrind-out-file=/dev/null"]);
         valgrind.arg(program).arg(root().join(file)).arg(inferences.to_string());
         let output = valgrind.output().context("valgrind")?;
-        let said = String::from_utf8_lossy(&output.stderr);
-        let counted = said.lines().find_map(|line| line.split_once("Collected :"));
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        let counted = stderr.lines().find_map(|line| line.split_once("Collected :"));
         let counted = counted.and_then(|(_, count)| count.trim().parse::<u64>().ok());
-        counted.with_context(|| format!("no instruction count in valgrind's output:\n{said}"))
+        counted.with_context(|| format!("no instruction count in valgrind's output:\n{stderr}"))
     };
     Ok((all(MANY)? - all(1)?) / (MANY - 1))
 }

@@ -138,8 +138,12 @@ impl Array {
         ensure!(board.is_float == self.is_float, "the type differs from the host");
         if exact || !self.is_float {
             let differs = self.bytes.iter().zip(&board.bytes).position(|(a, b)| a != b);
-            let Some(place) = differs else { return Ok(()) };
-            bail!("byte {place} is {}, but {} on the host", board.bytes[place], self.bytes[place]);
+            let Some(offset) = differs else { return Ok(()) };
+            bail!(
+                "byte {offset} is {}, but {} on the host",
+                board.bytes[offset],
+                self.bytes[offset]
+            );
         }
         for (index, (found, host)) in floats(&board.bytes).zip(floats(&self.bytes)).enumerate() {
             let allowed = TOLERANCE.0 + TOLERANCE.1 * host.abs();

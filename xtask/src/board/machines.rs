@@ -33,7 +33,7 @@ impl Machine {
 }
 
 /// Models for all but the smallest boards.
-const MOST: &[&str] = &[
+const COMMON_MODELS: &[&str] = &[
     "digits",
     "digits_int8",
     "keyword_spotting",
@@ -49,7 +49,7 @@ pub(crate) const BOARDS: &[Board] = &[
     Board {
         name: "qemu-cortex-m4f",
         target: "thumbv7em-none-eabihf",
-        models: MOST,
+        models: COMMON_MODELS,
         machine: Some(Machine {
             program: "qemu-system-arm",
             args: &["-machine", "mps2-an386"],
@@ -60,7 +60,7 @@ pub(crate) const BOARDS: &[Board] = &[
     Board {
         name: "qemu-cortex-m55",
         target: "thumbv8m.main-none-eabihf",
-        models: MOST,
+        models: COMMON_MODELS,
         machine: Some(Machine {
             program: "qemu-system-arm",
             args: &["-machine", "mps3-an547"],
@@ -93,7 +93,7 @@ pub(crate) const BOARDS: &[Board] = &[
     Board {
         name: "qemu-riscv32",
         target: "riscv32imac-unknown-none-elf",
-        models: MOST,
+        models: COMMON_MODELS,
         machine: Some(Machine {
             program: "qemu-system-riscv32",
             args: &["-machine", "virt", "-bios", "none"],
@@ -104,7 +104,7 @@ pub(crate) const BOARDS: &[Board] = &[
     Board {
         name: "qemu-aarch64",
         target: "aarch64-unknown-none",
-        models: MOST,
+        models: COMMON_MODELS,
         machine: Some(Machine {
             program: "qemu-system-aarch64",
             args: &["-machine", "virt", "-cpu", "cortex-a53", "-nic", "none"],

@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn blocks_hold_the_flash_by_pages() {
+    fn blocks_contain_pages_of_flash() {
         let bytes: Vec<u8> = (0..=255).cycle().take(300).collect();
         let file = of(&elf(0x1000_0080, &bytes)).unwrap();
         let blocks: Vec<&[u8]> = file.chunks(512).collect();

@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_withdrawn_does_not_count_and_what_is_malformed_does() {
+    fn withdrawn_advisories_are_ignored_and_malformed_ones_fail() {
         let withdrawn = ADVISORY.replace("date =", "withdrawn = \"2021-01-01\"\ndate =");
         assert!(advisory(&withdrawn).unwrap().is_none());
         for malformed in [

@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn who_needs_whom() {
+    fn reverse_dependencies() {
         let tree = "0 torchlet-cli v0.1.0 (/x)\n1 a v1.0.0\n2 b v2.0.0\n1 b v2.0.0 (*)\n";
         let package = |name: &str, version: &str| json!({ "name": name, "version": version, "license": "MIT/Apache-2.0", "manifest_path": "/none/Cargo.toml" });
         let metadata = json!({ "packages": [package("torchlet-cli", "0.1.0"), package("a", "1.0.0"), package("b", "2.0.0")] });

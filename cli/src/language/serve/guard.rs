@@ -80,16 +80,16 @@ impl Guard {
 /// Connections per address, so that one client cannot use them all.
 pub(super) struct Shares {
     /// Maximum connections in total.
-    pub(super) most: usize,
-    of_one: usize,
+    pub(super) max_connections: usize,
+    max_per_address: usize,
     counts: Mutex<HashMap<IpAddr, usize>>,
 }
 
 impl Shares {
     /// By default, an address may use a quarter of all connections.
-    pub(super) fn new(most: usize, of_one: Option<usize>) -> Self {
-        let of_one = of_one.unwrap_or(most.div_ceil(4));
-        Shares { most, of_one, counts: Mutex::default() }
+    pub(super) fn new(max_connections: usize, max_per_address: Option<usize>) -> Self {
+        let max_per_address = max_per_address.unwrap_or(max_connections.div_ceil(4));
+        Shares { max_connections, max_per_address, counts: Mutex::default() }
     }
 
     /// The unit of the limit: an IPv6 /64 network counts as one client. Loopback addresses are
@@ -112,7 +112,7 @@ impl Shares {
         let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
         let count = counts.entry(owner).or_default();
         *count += 1;
-        *count <= self.of_one
+        *count <= self.max_per_address
     }
 
     pub(super) fn leave(&self, address: Option<IpAddr>) {
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn servers_for_everyone_are_known() {
+    fn open_servers_are_detected() {
         let is_open = |key: Option<&str>, is_local| {
             Guard::new(key.map(Into::into), is_local, Vec::new()).is_open()
         };
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn pages_from_elsewhere_are_refused_on_this_machine() {
+    fn foreign_origins_are_rejected_on_loopback() {
         let guard = Guard::new(None, true, vec!["chat.example".into()]);
         for host in [
             "localhost",
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_have_to_be_right() {
+    fn wrong_keys_are_rejected() {
         let guard = Guard::new(Some("secret".into()), false, Vec::new());
         for (token, expected) in [
             (None, 401),
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_open_takes_no_bodies() {
+    fn open_paths_accept_no_bodies() {
         let guard = Guard::new(Some("secret".into()), false, Vec::new());
         let open =
             |token, length| Request { path: "/".into(), length, ..request(None, None, token) };
@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_have_a_share_of_the_connections() {
+    fn connections_per_address_are_limited() {
         let address = |text: &str| Some(text.parse::<IpAddr>().unwrap());
         let shares = Shares::new(8, None);
         let one = address("192.0.2.1");
@@ -265,11 +265,14 @@ mod tests {
         }
         let left = shares.counts.lock().unwrap().len();
         assert_eq!(left, 2, "one each of 192.0.2.2 and the other network");
-        assert!(Shares::new(8, Some(3)).of_one == 3 && Shares::new(1, None).of_one == 1);
+        assert!(
+            Shares::new(8, Some(3)).max_per_address == 3
+                && Shares::new(1, None).max_per_address == 1
+        );
     }
 
     #[test]
-    fn bodies_have_limited_room() {
+    fn total_size_of_bodies_is_limited() {
         let bodies = Bodies::default();
         let first = bodies.admit(MAX_BODIES - 1).unwrap();
         let second = bodies.admit(1).unwrap();

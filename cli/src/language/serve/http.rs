@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_queue_is_tried_again() {
+    fn full_queues_send_retry_after() {
         for status in [429, 503] {
             assert!(super::head(status, "text/plain").contains("\r\nretry-after: 1\r\n"));
         }
@@ -290,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn odd_heads_are_refused() {
+    fn malformed_heads_are_rejected() {
         assert_eq!(status("GET / HTTP/1.1"), 200);
         assert_eq!(status("GET /"), 400);
         assert_eq!(status("GET / HTTP/2"), 400);

@@ -1,10 +1,10 @@
 //! Request queue, and the session threads that serve it.
 
+use super::images::parts;
 use super::openai::{self, Completion};
-use super::pictures::parts;
 use crate::failure::Failure;
+use crate::language::images::ImageOptions;
 use crate::language::inputs::Part;
-use crate::language::pictures::PictureForm;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, SyncSender, TrySendError, channel, sync_channel};
@@ -53,7 +53,7 @@ impl From<Failure> for Refusal {
 
 /// Settings shared by all requests.
 struct Usual {
-    form: PictureForm,
+    image_options: ImageOptions,
     /// Default variables of the chat template.
     arguments: TemplateArguments,
 }
@@ -94,14 +94,16 @@ pub(super) struct Queue {
 
 impl Queue {
     /// Creates a queue of this capacity and starts a thread for each session.
-    pub(super) fn new(sessions: Vec<Runner>, length: usize, form: &PictureForm) -> Self {
+    pub(super) fn new(sessions: Vec<Runner>, length: usize, image_options: &ImageOptions) -> Self {
         let (sender, jobs) = sync_channel(length);
         let (jobs, counts) = (Arc::new(Mutex::new(jobs)), Arc::<Counts>::default());
         counts.sessions.store(sessions.len(), Ordering::Relaxed);
         for runner in sessions {
             let (jobs, counts) = (jobs.clone(), counts.clone());
-            let usual =
-                Usual { form: form.clone(), arguments: runner.template_arguments().clone() };
+            let usual = Usual {
+                image_options: image_options.clone(),
+                arguments: runner.template_arguments().clone(),
+            };
             std::thread::spawn(move || {
                 serve(runner, &jobs, &counts, &usual);
                 counts.sessions.fetch_sub(1, Ordering::Relaxed);
@@ -196,7 +198,7 @@ enum Prompt<'j> {
     Pictures {
         messages: &'j [Message],
         mark: &'j Mark,
-        pictures: Vec<Vec<Part>>,
+        images: Vec<Vec<Part>>,
     },
 }
 
@@ -243,9 +245,9 @@ fn answer(
 
 fn prompt<'j>(runner: &mut Runner, job: &'j Job, usual: &Usual) -> Result<Prompt<'j>, Refusal> {
     let tokens: Vec<u32> = match &job.request.prompt {
-        openai::Prompt::Messages { messages, pictures, mark } if !pictures.is_empty() => {
-            let pictures = parts(runner, pictures, &usual.form)?;
-            return Ok(Prompt::Pictures { messages, mark, pictures });
+        openai::Prompt::Messages { messages, images, mark } if !images.is_empty() => {
+            let images = parts(runner, images, &usual.image_options)?;
+            return Ok(Prompt::Pictures { messages, mark, images });
         }
         openai::Prompt::Messages { messages, .. } => {
             runner.chat_tokens_with_tools(messages, &job.request.tools)?
@@ -276,9 +278,9 @@ fn generate(
         let _ = job.reply.send(Event::Text(text.into(), told.try_iter().collect()));
     };
     match prompt {
-        Prompt::Pictures { messages, mark, pictures } => {
+        Prompt::Pictures { messages, mark, images } => {
             let inputs: Vec<Vec<Input<'_>>> =
-                pictures.iter().map(|parts| parts.iter().map(Part::input).collect()).collect();
+                images.iter().map(|parts| parts.iter().map(Part::input).collect()).collect();
             let tools = &job.request.tools;
             let generation = runner.chat_from(messages, tools, (mark, &inputs), config, on_text)?;
             let prompt = generation.stats.prompt_tokens;
@@ -353,7 +355,7 @@ mod tests {
         let load = || Tokenizer::load(format!("{MODEL}/tokenizer.json")).unwrap();
         let overrides = Overrides { max_seq_len: Some(most), ..Overrides::default() };
         let runner = Runner::new(Watched(module, Arc::new(before)), load(), &overrides).unwrap();
-        (Queue::new(vec![runner], 8, &PictureForm::default()), load())
+        (Queue::new(vec![runner], 8, &ImageOptions::default()), load())
     }
 
     fn push(queue: &Queue, prompt: &str) -> Waiting {
@@ -395,7 +397,7 @@ mod tests {
 
     /// The client of a prompt of many chunks leaves while the second chunk is fed.
     #[test]
-    fn prompts_of_who_left_are_not_fed_to_their_end() {
+    fn prefill_stops_when_the_client_disconnects() {
         let fed = Arc::<AtomicUsize>::default();
         let (begun, begins) = sync_channel(0);
         let (go, goes) = sync_channel::<()>(0);

@@ -8,12 +8,12 @@
 mod client;
 mod guard;
 mod http;
+mod images;
 mod jobs;
 mod metrics;
 mod models;
 mod openai;
 mod options;
-mod pictures;
 
 pub(crate) use options::ServeArguments;
 
@@ -154,7 +154,7 @@ fn accept(server: &Arc<Server>, mut stream: TcpStream) {
     let count = server.connections.fetch_add(1, Ordering::Relaxed);
     let has_share = server.shares.enter(address);
     let connection = Connection(server.clone(), address);
-    if !has_share || count >= server.shares.most {
+    if !has_share || count >= server.shares.max_connections {
         let message = match has_share {
             true => "too many connections",
             false => "too many connections from this address: see --connections-per-address",

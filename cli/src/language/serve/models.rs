@@ -3,8 +3,8 @@
 use super::jobs::Queue;
 use super::options::{Described, ServeArguments};
 use crate::failure::Failure;
+use crate::language::images::ImageOptions;
 use crate::language::open_with_template;
-use crate::language::pictures::PictureForm;
 use std::sync::Arc;
 use torchlet::llm::{Runner, Tokenizer};
 
@@ -31,7 +31,7 @@ const MAX_NAME: usize = 100;
 
 impl Models {
     pub(super) fn open(arguments: &ServeArguments) -> Result<Self, Failure> {
-        let form = PictureForm {
+        let image_options = ImageOptions {
             mean: arguments.mean.clone(),
             std: arguments.std.clone(),
             tiling: arguments.tiling.tiling(),
@@ -46,12 +46,14 @@ impl Models {
             };
             let runner = open_with_template(language, template).map_err(fail)?;
             if let Some(info) = runner.image_input() {
-                form.check(info).map_err(fail)?;
+                image_options.check(info).map_err(fail)?;
             }
             opened.push((name.clone(), runner));
         }
-        let has_form = !form.mean.is_empty() || !form.std.is_empty() || form.tiling.is_some();
-        if has_form && opened.iter().all(|(_, runner)| runner.image_input().is_none()) {
+        let has_image_options = !image_options.mean.is_empty()
+            || !image_options.std.is_empty()
+            || image_options.tiling.is_some();
+        if has_image_options && opened.iter().all(|(_, runner)| runner.image_input().is_none()) {
             return Err(Failure::new(
                 "--mean, --std and --tiling require a program with a vision_encoder",
             ));
@@ -62,7 +64,7 @@ impl Models {
                 sessions.push(runner.session()?);
             }
             sessions.push(runner);
-            let queue = Queue::new(sessions, arguments.queue as usize, &form);
+            let queue = Queue::new(sessions, arguments.queue as usize, &image_options);
             Ok(Served { name, queue, tokenizer })
         };
         Ok(Models(opened.into_iter().map(serve).collect::<Result<_, Failure>>()?))
@@ -125,7 +127,7 @@ mod tests {
 
     /// Restarting a degraded server would end the models that still work.
     #[test]
-    fn a_server_is_well_as_long_as_any_model_answers() {
+    fn health_requires_one_working_model() {
         assert_eq!(health(2, 2), (200, r#"{"status":"ok"}"#.into()));
         assert_eq!(health(1, 3), (200, r#"{"status":"degraded","models":3,"failed":2}"#.into()));
         for all in [1, 3] {

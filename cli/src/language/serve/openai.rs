@@ -6,7 +6,7 @@ mod likelihood;
 
 pub(super) use answer::{Answer, error, now};
 
-use super::pictures::data_uri;
+use super::images::data_uri;
 use serde_json::{Map, Value, json};
 #[cfg(feature = "grammar")]
 use torchlet::llm::Grammar;
@@ -18,7 +18,7 @@ pub(super) enum Prompt {
     /// Messages with a placeholder per image, and the image files.
     Messages {
         messages: Vec<Message>,
-        pictures: Vec<Vec<u8>>,
+        images: Vec<Vec<u8>>,
         mark: Mark,
     },
     Text(String),
@@ -182,7 +182,7 @@ impl Completion {
         let usual = Sampling::default();
         let choices = fields.choices()?;
         let config = GenerationConfig {
-            max_new_tokens: fields.most_tokens()?,
+            max_new_tokens: fields.max_tokens()?,
             stop: fields.stop()?,
             logprobs: fields.logprobs(is_chat)?,
             #[cfg(feature = "grammar")]
@@ -192,7 +192,7 @@ impl Completion {
                 top_p: fields.number("top_p")?.unwrap_or(1.0),
                 min_p: fields.number("min_p")?.unwrap_or(0.0),
                 top_k: fields
-                    .whole("top_k")?
+                    .non_negative("top_k")?
                     .map_or(0, |count| usize::try_from(count).unwrap_or(usize::MAX)),
                 repetition_penalty: fields.number("repetition_penalty")?.unwrap_or(1.0),
                 frequency_penalty: fields.penalty("frequency_penalty")?,
@@ -203,7 +203,7 @@ impl Completion {
             },
             ..GenerationConfig::default()
         };
-        let stream = fields.truth("stream")?;
+        let stream = fields.boolean("stream")?;
         let include_usage = fields.include_usage(stream)?;
         if let Some(name) = fields.0.keys().next() {
             return Err(format!("'{name}' is not a known field"));
@@ -246,11 +246,11 @@ impl Fields {
         self.take(name, "a number", |value| value.as_f64().map(|number| number as f32))
     }
 
-    fn whole(&mut self, name: &str) -> Result<Option<u64>, String> {
+    fn non_negative(&mut self, name: &str) -> Result<Option<u64>, String> {
         self.take(name, "a non-negative integer", Value::as_u64)
     }
 
-    fn truth(&mut self, name: &str) -> Result<bool, String> {
+    fn boolean(&mut self, name: &str) -> Result<bool, String> {
         Ok(self.take(name, "a boolean", Value::as_bool)?.unwrap_or(false))
     }
 
@@ -284,7 +284,7 @@ impl Fields {
             };
             return Ok(self.take("logprobs", &expected, count)?.flatten());
         }
-        let is_asked = self.truth("logprobs")?;
+        let is_asked = self.boolean("logprobs")?;
         match self.take("top_logprobs", &expected, count)? {
             Some(1..) if !is_asked => Err("'top_logprobs' requires 'logprobs' to be true".into()),
             count => Ok(is_asked.then_some(count.unwrap_or(0))),
@@ -300,8 +300,9 @@ impl Fields {
     }
 
     /// Maximum tokens to generate, under either of its two names.
-    fn most_tokens(&mut self) -> Result<Option<usize>, String> {
-        let (new, old) = (self.whole("max_completion_tokens")?, self.whole("max_tokens")?);
+    fn max_tokens(&mut self) -> Result<Option<usize>, String> {
+        let (new, old) =
+            (self.non_negative("max_completion_tokens")?, self.non_negative("max_tokens")?);
         match (new, old) {
             (Some(new), Some(old)) if new != old => {
                 Err("'max_completion_tokens' contradicts 'max_tokens'".into())
@@ -324,10 +325,11 @@ impl Fields {
         // Obfuscation pads events to hide token lengths from eavesdroppers; it does not affect the
         // text.
         options
-            .truth("include_obfuscation")
+            .boolean("include_obfuscation")
             .map_err(|error| format!("'stream_options': {error}"))?;
-        let include =
-            options.truth("include_usage").map_err(|error| format!("'stream_options': {error}"))?;
+        let include = options
+            .boolean("include_usage")
+            .map_err(|error| format!("'stream_options': {error}"))?;
         match options.0.keys().next() {
             Some(name) => Err(format!("'stream_options': '{name}' is not a known field")),
             None => Ok(include),
@@ -428,7 +430,7 @@ impl Fields {
     }
 
     fn messages(&mut self) -> Result<Prompt, String> {
-        let (mut messages, mut pictures) = (Vec::new(), Vec::new());
+        let (mut messages, mut images) = (Vec::new(), Vec::new());
         let list =
             self.take("messages", "a list of objects with 'role' and 'content'", |value| {
                 value.as_array().cloned()
@@ -439,12 +441,12 @@ impl Fields {
         list.iter().chain(others).for_each(|value| texts(value, &mut written));
         let mark = Mark::unlike(written);
         for (number, value) in list.iter().enumerate() {
-            let read = message(value, &mark, &mut pictures);
+            let read = message(value, &mark, &mut images);
             messages.push(read.map_err(|error| format!("'messages[{number}]': {error}"))?);
         }
         match messages.is_empty() {
             true => Err("'messages' is missing".into()),
-            false => Ok(Prompt::Messages { messages, pictures, mark }),
+            false => Ok(Prompt::Messages { messages, images, mark }),
         }
     }
 
@@ -508,8 +510,8 @@ const OF_MESSAGES: [&str; 4] = ["role", "content", "tool_calls", "tool_call_id"]
 /// Unsupported message fields: deprecated, or not text.
 const UNSUPPORTED_IN_MESSAGES: [&str; 3] = ["function_call", "audio", "refusal"];
 
-/// Parses a message and appends its images to `pictures`.
-fn message(value: &Value, mark: &Mark, pictures: &mut Vec<Vec<u8>>) -> Result<Message, String> {
+/// Parses a message and appends its images to `images`.
+fn message(value: &Value, mark: &Mark, images: &mut Vec<Vec<u8>>) -> Result<Message, String> {
     let role = value["role"].as_str().ok_or("'role' should be a string")?;
     let tool_calls = match &value["tool_calls"] {
         Value::Null => Vec::new(),
@@ -527,7 +529,7 @@ fn message(value: &Value, mark: &Mark, pictures: &mut Vec<Vec<u8>>) -> Result<Me
         Value::Array(parts) => {
             let mut content = String::new();
             for part in parts {
-                content += &content_part(part, mark, pictures)?;
+                content += &content_part(part, mark, images)?;
             }
             content
         }
@@ -565,11 +567,11 @@ fn tool_call(value: &Value) -> Result<ToolCall, String> {
 }
 
 /// Returns the text of a content part, or the placeholder of its image.
-fn content_part(part: &Value, mark: &Mark, pictures: &mut Vec<Vec<u8>>) -> Result<String, String> {
+fn content_part(part: &Value, mark: &Mark, images: &mut Vec<Vec<u8>>) -> Result<String, String> {
     match (part["type"].as_str(), &part["text"], &part["image_url"]["url"]) {
         (Some("text"), Value::String(text), _) => Ok(text.clone()),
         (Some("image_url"), _, Value::String(url)) => {
-            pictures.push(data_uri(url)?);
+            images.push(data_uri(url)?);
             Ok(mark.as_str().into())
         }
         _ => {

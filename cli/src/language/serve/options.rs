@@ -2,10 +2,10 @@
 
 use crate::arguments::ModelOptions;
 use crate::failure::Failure;
+use crate::language::images::TilingOptions;
 use crate::language::options::{
     LanguageOptions, PieceOptions, ProgramOptions, TemplateOptions, TokenOptions, template_argument,
 };
-use crate::language::pictures::TilingOptions;
 use clap::Args;
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
@@ -308,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn models_are_called_as_their_files_or_as_they_are_named() {
+    fn models_are_named_by_file_or_option() {
         let names = |line: &[&str]| -> Result<_, String> {
             let models = described(line)?.into_iter();
             Ok(models.map(|model| (model.name, model.language.program.model)).collect::<Vec<_>>())
@@ -332,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn options_are_for_one_model_or_for_all() {
+    fn options_apply_to_one_model_or_all() {
         let line = [
             "a.pte",
             "b=x/c.pte",
@@ -410,7 +410,7 @@ mod tests {
 
     /// Values of list options accumulate; other values of a model override the common ones.
     #[test]
-    fn lists_add_up_and_single_values_are_replaced() {
+    fn lists_are_joined_and_single_values_overridden() {
         let line = "a.pte b.pte --data a=own.ptd --data all.ptd --template-argument b=depth=1 --template-argument b=think=true \
             --template-argument think=false --eos-id 7 --eos-id a=8 --bos-id 1 --bos-id b=2";
         let line: Vec<&str> = line.split_whitespace().collect();

@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn faults_of_declarations() {
+    fn invalid_declarations_are_errors() {
         for bad in ["", "Upper", "../up", "a target=vulkan9"] {
             assert!(Module::parse(Path::new("a.comp"), bad).is_err(), "{bad:?}");
         }

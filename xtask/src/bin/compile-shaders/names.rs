@@ -51,7 +51,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_of_constants_and_parameters_stay() {
+    fn names_of_constants_and_parameters_are_kept() {
         let header = [0x0723_0203, 0x0001_0300, 0, 9, 0];
         let name = |of: u32| [3 << 16 | NAME, of, u32::from_le_bytes(*b"abc\0")];
         let member =

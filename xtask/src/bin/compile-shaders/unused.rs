@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn views_that_nothing_reads_go_with_their_types() {
+    fn unused_views_and_types_are_removed() {
         let header = vec![0x0723_0203, 0x0001_0600, 0, 99, 0];
         let main = u32::from_le_bytes(*b"abc\0");
         let entry =

@@ -10,8 +10,8 @@ fn chat(rest: &str) -> Result<Completion, String> {
     Completion::read(body.as_bytes(), true)
 }
 
-fn messages(messages: Vec<Message>, pictures: Vec<Vec<u8>>) -> Prompt {
-    Prompt::Messages { messages, pictures, mark: Mark::unlike([]) }
+fn messages(messages: Vec<Message>, images: Vec<Vec<u8>>) -> Prompt {
+    Prompt::Messages { messages, images, mark: Mark::unlike([]) }
 }
 
 const TOOLS: &str = r#""tools": [{"type": "function", "function": {"name": "f"}}, {"type": "function", "function": {"name": "g", "parameters": {"type": "object"}}}]"#;
@@ -49,7 +49,7 @@ fn functions_are_read() {
 }
 
 #[test]
-fn functions_that_nobody_has_are_refused_soon() {
+fn too_many_tools_are_rejected() {
     let function = |name: &str, parameters: &str| {
         format!(
             r#"{{"type": "function", "function": {{"name": "{name}", "parameters": {parameters}}}}}"#
@@ -97,7 +97,7 @@ fn requests_are_read() {
 }
 
 #[test]
-fn likelihoods_and_several_texts_are_asked_for() {
+fn logprobs_and_choices_are_read() {
     let asked = |rest: &str| {
         let read = chat(rest).unwrap();
         let Sampling { frequency_penalty, presence_penalty, .. } = read.config.sampling;
@@ -122,24 +122,24 @@ fn likelihoods_and_several_texts_are_asked_for() {
 }
 
 #[test]
-fn pictures_are_marked_in_their_messages() {
-    let picture = |text: &str, url: &str| {
+fn images_become_placeholders_in_messages() {
+    let image = |text: &str, url: &str| {
         let parts = json!([{"type": "text", "text": text}, {"type": "image_url", "image_url": {"url": url, "detail": "low"}}, {"type": "text", "text": "?"}]);
         let messages =
             json!([{"role": "system", "content": "s"}, {"role": "user", "content": parts}]);
         Completion::read(json!({"messages": messages}).to_string().as_bytes(), true)
     };
-    let read = picture("What is ", "data:image/png;base64,AAEC").unwrap();
+    let read = image("What is ", "data:image/png;base64,AAEC").unwrap();
     let marked =
         vec![Message::new("system", "s"), Message::new("user", format!("What is {MARK}?"))];
     assert_eq!(read.prompt, messages(marked, vec![vec![0, 1, 2]]));
     // The text itself may contain the placeholder character.
-    let read = picture(MARK, "data:image/png;base64,AAEC").unwrap();
+    let read = image(MARK, "data:image/png;base64,AAEC").unwrap();
     let other = format!("{MARK}0\u{fffd}");
     let marked = vec![Message::new("system", "s"), Message::new("user", format!("{MARK}{other}?"))];
     let expected = Prompt::Messages {
         messages: marked,
-        pictures: vec![vec![0, 1, 2]],
+        images: vec![vec![0, 1, 2]],
         mark: Mark::unlike([MARK]),
     };
     assert_eq!(read.prompt, expected);
@@ -147,7 +147,7 @@ fn pictures_are_marked_in_their_messages() {
         ("", "https://example.com/a.png", "does not fetch URLs"),
         ("", "data:image/png;base64,A", "base64"),
     ] {
-        let error = picture(text, url).unwrap_err();
+        let error = image(text, url).unwrap_err();
         assert!(error.contains("messages[1]") && error.contains(expected), "{error}");
     }
 }
@@ -163,7 +163,7 @@ fn arguments_of_templates_are_read() {
 }
 
 #[test]
-fn templates_are_given_what_else_messages_have() {
+fn other_message_fields_are_passed_to_templates() {
     let body = br#"{"messages": [{"role": "user", "name": "Ada", "content": "a"}, {"role": "assistant", "content": "b", "refusal": null, "audio": null,
             "reasoning_content": "c", "annotations": []}]}"#;
     let others = |others: &[(&str, &str)]| -> Vec<(String, String)> {
@@ -184,24 +184,23 @@ fn templates_are_given_what_else_messages_have() {
 
 /// The placeholder of images must not occur in any string that a template may print.
 #[test]
-fn marks_are_in_no_text_of_a_request() {
-    let picture =
-        json!([{"type": "image_url", "image_url": {"url": "data:image/png;base64,AAEC"}}]);
-    for (place, name) in [("tools", "description"), ("messages", "name")] {
-        let mut body = json!({"messages": [{"role": "user", "content": picture}], "tools": [
+fn placeholders_do_not_occur_in_the_request() {
+    let image = json!([{"type": "image_url", "image_url": {"url": "data:image/png;base64,AAEC"}}]);
+    for (field, name) in [("tools", "description"), ("messages", "name")] {
+        let mut body = json!({"messages": [{"role": "user", "content": image}], "tools": [
                 {"type": "function", "function": {"name": "f"}}]});
-        match place {
-            "tools" => body[place][0]["function"][name] = MARK.into(),
-            _ => body[place][0][name] = MARK.into(),
+        match field {
+            "tools" => body[field][0]["function"][name] = MARK.into(),
+            _ => body[field][0][name] = MARK.into(),
         }
         let read = Completion::read(body.to_string().as_bytes(), true).unwrap();
         let Prompt::Messages { mark, .. } = read.prompt else { panic!() };
-        assert_eq!(mark, Mark::unlike([MARK]), "{place}");
+        assert_eq!(mark, Mark::unlike([MARK]), "{field}");
     }
 }
 
 #[test]
-fn options_of_events_are_read() {
+fn stream_options_are_read() {
     let usage = |rest: &str| chat(rest).map(|read| read.include_usage);
     let options =
         |options: &str| usage(&format!(r#", "stream": true, "stream_options": {options}"#));
@@ -217,7 +216,7 @@ fn options_of_events_are_read() {
 }
 
 #[test]
-fn what_is_not_supported_is_refused_by_name() {
+fn unsupported_fields_are_named() {
     for (rest, name) in [
         (r#", "reasoning_effort": "low""#, "'reasoning_effort' is not supported"),
         (r#", "web_search_options": {}"#, "'web_search_options' is not supported"),
@@ -298,7 +297,7 @@ fn prompts_are_texts_or_tokens() {
 /// Two calls in one piece of text, each with index and arguments; the second is dropped if only one
 /// call is permitted.
 #[test]
-fn calls_come_in_parts() {
+fn tool_calls_are_streamed_in_parts() {
     let tokenizer = torchlet::llm::Tokenizer::empty();
     let tools = chat(&format!(", {TOOLS}")).unwrap().tools;
     let text = r#"So:<tool_call>{"name": "f", "arguments": {"x": 1}}</tool_call><tool_call>{"arguments": {}, "name": "g"}</tool_call>"#;

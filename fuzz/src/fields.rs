@@ -32,20 +32,20 @@ impl Kind {
 
 /// A field of a file.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Place {
+pub(crate) struct Field {
     pub(crate) at: usize,
     pub(crate) kind: Kind,
 }
 
 /// More than any fixture has; fuzzing needs small files.
-const MAX_PLACES: usize = 20_000;
+const MAX_FIELDS: usize = 20_000;
 
 /// Maximum number of inspected elements per vector.
 const MAX_ELEMENTS: usize = 64;
 
 /// Returns the fields of the flatbuffer at the start of a file, and of flatbuffers in its byte
 /// vectors; or those of the JSON header of a safetensors file. Empty for other files.
-pub(crate) fn places(bytes: &[u8]) -> Vec<Place> {
+pub(crate) fn fields(bytes: &[u8]) -> Vec<Field> {
     if bytes.get(8) == Some(&b'{') {
         return in_text(bytes);
     }
@@ -56,18 +56,18 @@ pub(crate) fn places(bytes: &[u8]) -> Vec<Place> {
 }
 
 /// The length of a JSON header, and the digits in it.
-fn in_text(bytes: &[u8]) -> Vec<Place> {
+fn in_text(bytes: &[u8]) -> Vec<Field> {
     let length = bytes.first_chunk().map_or(0, |length| u64::from_le_bytes(*length));
     let end = usize::try_from(length).map_or(bytes.len(), |length| length.saturating_add(8));
     let text = bytes.iter().enumerate().take(end).skip(8).filter(|(_, byte)| byte.is_ascii_digit());
-    let digits = text.map(|(at, _)| Place { at, kind: Kind::Digit });
-    let length = Place { at: 0, kind: Kind::Scalar(8) };
-    digits.take(MAX_PLACES).chain([length]).collect()
+    let digits = text.map(|(at, _)| Field { at, kind: Kind::Digit });
+    let length = Field { at: 0, kind: Kind::Scalar(8) };
+    digits.take(MAX_FIELDS).chain([length]).collect()
 }
 
 struct Finder<'b> {
     bytes: &'b [u8],
-    found: Vec<Place>,
+    found: Vec<Field>,
     /// Start offsets of visited tables, vectors and strings.
     seen: Vec<bool>,
 }
@@ -84,8 +84,8 @@ impl Finder<'_> {
     }
 
     fn add(&mut self, at: usize, kind: Kind) {
-        if self.found.len() < MAX_PLACES {
-            self.found.push(Place { at, kind });
+        if self.found.len() < MAX_FIELDS {
+            self.found.push(Field { at, kind });
         }
     }
 
@@ -120,7 +120,7 @@ impl Finder<'_> {
     }
 
     fn table(&mut self, table: usize, vtable: usize) {
-        if !self.first(table) || self.found.len() >= MAX_PLACES {
+        if !self.first(table) || self.found.len() >= MAX_FIELDS {
             return;
         }
         self.add(table, Kind::Vtable);

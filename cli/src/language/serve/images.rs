@@ -1,8 +1,8 @@
 //! Images in requests. They must be embedded; the server does not fetch URLs.
 
 use crate::failure::Failure;
+use crate::language::images::ImageOptions;
 use crate::language::inputs::Part;
-use crate::language::pictures::PictureForm;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use torchlet::llm::Runner;
@@ -23,25 +23,25 @@ const MAX_TENSORS: usize = 256 << 20;
 /// Preprocesses the images of a request.
 pub(super) fn parts(
     runner: &Runner,
-    pictures: &[Vec<u8>],
-    form: &PictureForm,
+    images: &[Vec<u8>],
+    options: &ImageOptions,
 ) -> Result<Vec<Vec<Part>>, Failure> {
     let none = || Failure::new("the program takes no images: it has no vision_encoder");
     let info = runner.image_input().ok_or_else(none)?;
     // Intermediate elements have four bytes.
     let each = info.nbytes().max(info.numel().saturating_mul(4)).max(1);
-    let each = each.saturating_mul(form.most());
-    let most = (MAX_TENSORS / each).min(runner.metadata().max_context_len).max(1);
-    if pictures.len() > most {
-        let found = pictures.len();
+    let each = each.saturating_mul(options.max_tensors());
+    let max = (MAX_TENSORS / each).min(runner.metadata().max_context_len).max(1);
+    if images.len() > max {
+        let found = images.len();
         return Err(Failure::new(format!(
-            "the request has {found} images, at most {most} are supported"
+            "the request has {found} images, at most {max} are supported"
         )));
     }
-    let read = |(number, picture): (usize, &Vec<u8>)| {
-        form.parts(picture, info).map_err(|error| Failure::new(format!("image {number}: {error}")))
+    let read = |(number, image): (usize, &Vec<u8>)| {
+        options.parts(image, info).map_err(|error| Failure::new(format!("image {number}: {error}")))
     };
-    pictures.iter().enumerate().map(read).collect()
+    images.iter().enumerate().map(read).collect()
 }
 
 #[cfg(test)]
@@ -49,7 +49,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bytes_of_pictures_are_read() {
+    fn data_uris_are_decoded() {
         assert_eq!(data_uri("data:image/png;base64,aGk=").unwrap(), b"hi");
         for wrong in ["", "hi", "data:image/png,hi", "data:;base64,a", "file:///etc/passwd"] {
             assert!(data_uri(wrong).is_err(), "{wrong}");

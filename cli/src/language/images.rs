@@ -42,13 +42,13 @@ impl TilingOptions {
 
 /// Image preprocessing options; see [`image_input::decode`].
 #[derive(Debug, Clone, Default)]
-pub(super) struct PictureForm {
+pub(super) struct ImageOptions {
     pub(super) mean: Vec<f32>,
     pub(super) std: Vec<f32>,
     pub(super) tiling: Option<Tiling>,
 }
 
-impl PictureForm {
+impl ImageOptions {
     /// Checks the options against the encoder's input.
     ///
     /// # Errors
@@ -70,7 +70,7 @@ impl PictureForm {
 
     /// Maximum number of tensors per image.
     #[cfg(feature = "serve")]
-    pub(super) fn most(&self) -> usize {
+    pub(super) fn max_tensors(&self) -> usize {
         self.tiling.map_or(1, Tiling::most)
     }
 
@@ -104,8 +104,8 @@ mod tests {
     use std::io::Cursor;
     use torchlet::ScalarType;
 
-    fn form(tiling: Tiling) -> PictureForm {
-        PictureForm { mean: vec![0.5], std: vec![0.5], tiling: Some(tiling) }
+    fn options(tiling: Tiling) -> ImageOptions {
+        ImageOptions { mean: vec![0.5], std: vec![0.5], tiling: Some(tiling) }
     }
 
     #[test]
@@ -116,7 +116,7 @@ mod tests {
         image.put_pixel(15, 7, image::Rgb([0, 0, 255]));
         let mut bytes = Cursor::new(Vec::new());
         image.write_to(&mut bytes, image::ImageFormat::Png).unwrap();
-        let parts = form(Tiling::Canvas(4)).parts(bytes.get_ref(), &info).unwrap();
+        let parts = options(Tiling::Canvas(4)).parts(bytes.get_ref(), &info).unwrap();
         let tensor = |part: &Part| match part {
             Part::Image(tensor) => {
                 assert_eq!(tensor.shape(), [1, 3, 8, 8]);
@@ -128,23 +128,23 @@ mod tests {
         let (left, right) = (tensor(&parts[0]), tensor(&parts[1]));
         assert_eq!((left[0], left[64], left[1]), (1.0, -1.0, -1.0));
         assert_eq!((right[63], right[191]), (-1.0, 1.0));
-        let parts = form(Tiling::Rows(2)).parts(bytes.get_ref(), &info).unwrap();
+        let parts = options(Tiling::Rows(2)).parts(bytes.get_ref(), &info).unwrap();
         let texts = parts.iter().filter(|part| matches!(part, Part::Text(_))).count();
         assert_eq!((texts, parts.len() - texts), (4, 3));
-        assert!(form(Tiling::Rows(2)).parts(b"no picture", &info).is_err());
+        assert!(options(Tiling::Rows(2)).parts(b"no picture", &info).is_err());
     }
 
     #[test]
-    fn what_does_not_fit_is_refused_before_there_are_pictures() {
+    fn invalid_options_are_rejected_without_images() {
         let info = |sizes: &[i32]| TensorInfo::contiguous(ScalarType::Float, sizes).unwrap();
-        assert!(form(Tiling::Canvas(4)).check(&info(&[1, 3, 8, 8])).is_ok());
+        assert!(options(Tiling::Canvas(4)).check(&info(&[1, 3, 8, 8])).is_ok());
         for (tiling, sizes) in [
             (Tiling::Canvas(0), [1, 3, 8, 8]),
             (Tiling::Rows(40), [1, 3, 8, 8]),
             (Tiling::Canvas(4), [1, 3, 8, 16]),
             (Tiling::Canvas(4), [1, 1, 8, 8]),
         ] {
-            assert!(form(tiling).check(&info(&sizes)).is_err(), "{tiling:?} {sizes:?}");
+            assert!(options(tiling).check(&info(&sizes)).is_err(), "{tiling:?} {sizes:?}");
         }
     }
 }
