@@ -26,6 +26,9 @@ const MAX_GRAMMAR: usize = 200_000;
 /// States of the lexer of a compiled grammar, which are 1 to 2 kB each. It adds states as text is
 /// generated.
 const MAX_STATES: usize = 100_000;
+/// Items of the Earley parser in one row, and in one mask. An object has about six in a row for
+/// each property that may follow: every schema whose compilation is affordable fits.
+const MAX_ITEMS: usize = 100_000;
 /// Characters of what the crate says that are told: it may have the whole schema in it.
 const MAX_MESSAGE: usize = 1000;
 /// How the crate marks what is not text.
@@ -111,6 +114,7 @@ impl Vocabulary {
         let limits = parsers.quiet().limits_mut();
         limits.verbose_errors = false;
         (limits.max_grammar_size, limits.max_lexer_states) = (MAX_GRAMMAR, MAX_STATES);
+        (limits.max_items_in_row, limits.step_max_items) = (MAX_ITEMS, MAX_ITEMS);
         Ok(Vocabulary { parsers: Arc::new(parsers), gate: Gate::default(), end })
     }
 
