@@ -1,12 +1,12 @@
-//! Says whether the target has the DSP extension of Cortex-M (`cfg(arm_dsp)`) and its vectors
-//! (`cfg(arm_mve)`: Helium), for which stable Rust has no `cfg`.
+//! Detects the DSP extension (`cfg(arm_dsp)`) and the Helium vector extension, MVE
+//! (`cfg(arm_mve)`), of Cortex-M targets. Stable Rust has no `cfg` for either.
 
 use std::env;
 
-/// Processors of ARMv8-M whose DSP extension the compiler takes for granted. Of ARMv7E-M, all have
-/// it.
+/// Armv8-M processors for which rustc enables the DSP extension by default. All Armv7E-M processors
+/// have it.
 const WITH_DSP: &[&str] = &["cortex-m33", "cortex-m35p", "cortex-m55", "cortex-m85", "star-mc1"];
-/// Those whose vectors of integers it takes for granted, too.
+/// Processors for which rustc also enables integer MVE by default.
 const WITH_MVE: &[&str] = &["cortex-m55", "cortex-m85"];
 
 fn main() {
@@ -23,7 +23,7 @@ fn main() {
                 || values("target-feature=").any(|feature| features.contains(&feature))
         })
     };
-    // Vectors come with the DSP extension, and can be declined by name.
+    // MVE implies the DSP extension, and `-mve` disables it explicitly.
     let declined = asked(&[], &["-mve", "-mve.fp"]);
     let mve = asked(WITH_MVE, &["+mve", "+mve.fp"]) && !declined;
     let dsp = mve || asked(WITH_DSP, &["+dsp"]);

@@ -1,5 +1,5 @@
-//! The build script of all boards: tells the linker where a board's memory map is, and whose
-//! start-up code lays it out.
+//! Build script of all boards: passes the board's memory map and the linker script of its start-up
+//! code to the linker.
 
 use std::env::var;
 

@@ -1,25 +1,25 @@
-//! Heap memory that is aligned for every element type and for vector instructions.
+//! Heap memory aligned for every element type and for SIMD instructions.
 
 use crate::error::Error;
 use std::mem::MaybeUninit;
 use std::ops::Range;
 use torchlet_core::{ARENA_ALIGN, ArenaBlock};
 
-/// Bytes of a cache line.
+/// Cache line size in bytes.
 const LINE: usize = 64;
 
-/// A fixed number of bytes, zero at first, that start at a multiple of 64.
+/// Zero-initialised bytes with a fixed length, aligned to 64 bytes.
 ///
-/// Memory that is asked for in alignments beyond those of all types is cleared by hand; this is as
-/// the system gives it.
+/// The vector is over-allocated and aligned by hand: it then comes zeroed from the operating
+/// system, whereas allocators clear over-aligned memory themselves.
 pub(crate) struct Buffer {
     memory: Vec<u8>,
-    /// The bytes, from the first line on.
+    /// The aligned part of `memory`.
     used: Range<usize>,
 }
 
 impl Buffer {
-    /// Allocates, or says how much could not be had.
+    /// Allocates `len` zero bytes, or returns [`Error::OutOfMemory`].
     pub(crate) fn zeroed(len: usize) -> Result<Self, Error> {
         let error = || Error::OutOfMemory { needed: len as u64 };
         let size = len.checked_add(LINE).ok_or_else(error)?;
@@ -27,13 +27,13 @@ impl Buffer {
         Ok(Self::of(memory, len))
     }
 
-    /// So many bytes of memory that has a line more.
+    /// Takes `len` aligned bytes of `memory`, which must be at least [`LINE`] bytes longer.
     fn of(memory: Vec<u8>, len: usize) -> Self {
         let start = memory.as_ptr().align_offset(LINE).min(LINE);
         Buffer { memory, used: start..start + len }
     }
 
-    /// A copy of the bytes, which are written once: the memory is not cleared before.
+    /// Copies `bytes` without zeroing the memory first.
     pub(crate) fn copy_of(bytes: &[u8]) -> Result<Self, Error> {
         let error = || Error::OutOfMemory { needed: bytes.len() as u64 };
         let mut memory: Vec<u8> = Vec::new();
@@ -62,14 +62,14 @@ impl Clone for Buffer {
     }
 }
 
-/// Memory for an arena, which has no value until something is put into it.
+/// Uninitialised memory for an arena.
 pub(crate) struct ArenaMemory {
     blocks: Vec<ArenaBlock>,
     len: usize,
 }
 
 impl ArenaMemory {
-    /// Allocates, or says how much could not be had.
+    /// Allocates `len` bytes, or returns [`Error::OutOfMemory`].
     pub(crate) fn new(len: usize) -> Result<Self, Error> {
         let count = len.div_ceil(ARENA_ALIGN);
         let mut blocks = Vec::new();

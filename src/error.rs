@@ -1,4 +1,4 @@
-//! What can go wrong, in sentences that say where and what to do about it.
+//! Error types. Messages say what failed, where, and what to do.
 
 use std::fmt;
 use std::io;
@@ -8,203 +8,203 @@ use torchlet_core::{
     DelegateError, ExecuteError, InitError, InputError, ProgramError, RegistryError, ScalarType,
 };
 
-/// Any failure of this crate.
+/// Error of this crate.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Error {
     /// A file cannot be opened or read.
     File {
-        /// Its path.
+        /// Path of the file.
         path: PathBuf,
-        /// Why.
+        /// Cause.
         source: io::Error,
     },
-    /// A file or its bytes are not what they should be.
+    /// A file or byte buffer is malformed or unsupported.
     Format {
-        /// Its path, if it came from one.
+        /// Path of the file, if the bytes came from one.
         path: Option<PathBuf>,
-        /// What is wrong.
+        /// Cause.
         source: ProgramError,
     },
-    /// A file is of another format than it should be.
+    /// A file has a different format than expected.
     OtherFormat {
-        /// Its path, if it came from one.
+        /// Path of the file, if the bytes came from one.
         path: Option<PathBuf>,
-        /// What it should be.
+        /// Expected format.
         expected: &'static str,
-        /// What it is.
+        /// Actual format.
         found: &'static str,
-        /// What to do.
+        /// What the user can do.
         remedy: &'static str,
     },
-    /// The program cannot be compiled for what it is to run on.
+    /// The program cannot be compiled for the chosen device.
     Compile {
-        /// Why not.
+        /// Cause.
         source: torchlet_graph::Error,
     },
     /// The program has no such method.
     NoSuchMethod {
-        /// The method that was asked for.
+        /// The requested method.
         method: String,
-        /// Those that there are.
+        /// Methods of the program.
         available: Vec<String>,
     },
-    /// The method uses operators or backends that are not registered. All of them are listed.
+    /// The method uses operators or backends that are not registered.
     Missing {
-        /// The method.
+        /// Name of the method.
         method: String,
-        /// Missing operators, such as `aten::add.out`.
+        /// All missing operators, such as `aten::add.out`.
         operators: Vec<String>,
-        /// Missing backends, such as `VulkanBackend`.
+        /// All missing backends, such as `VulkanBackend`.
         backends: Vec<String>,
     },
     /// The method needs more memory than [allowed](crate::ModuleBuilder::memory_limit).
     MemoryLimit {
-        /// The method.
+        /// Name of the method.
         method: String,
-        /// Bytes that it needs, weights in the file not counted.
+        /// Required bytes, without the weights in the file.
         needed: u64,
-        /// Bytes that are allowed.
+        /// Allowed bytes.
         limit: u64,
     },
-    /// The system has no memory of this size.
+    /// An allocation failed.
     OutOfMemory {
-        /// Bytes that were asked for.
+        /// Requested bytes.
         needed: u64,
     },
     /// A method cannot be loaded.
     Load {
-        /// The method.
+        /// Name of the method.
         method: String,
-        /// Why.
+        /// Cause.
         source: Box<InitError>,
     },
     /// A value does not fit an input.
     Input {
-        /// The method.
+        /// Name of the method.
         method: String,
-        /// The input.
+        /// Index of the input.
         index: usize,
-        /// What the method takes there.
+        /// Description of the expected input.
         expected: String,
-        /// Why the value does not fit.
+        /// Cause.
         source: InputError,
     },
-    /// The value of an input was fixed when the program was exported, and another was given.
+    /// An input that was fixed at export was given a different value.
     FixedInput {
-        /// The method.
+        /// Name of the method.
         method: String,
-        /// The input.
+        /// Index of the input.
         index: usize,
-        /// The value that it was exported with.
+        /// The value at export.
         expected: String,
     },
-    /// An input was given no value.
+    /// An input has no value.
     InputNotSet {
-        /// The method.
+        /// Name of the method.
         method: String,
-        /// The input.
+        /// Index of the input.
         index: usize,
-        /// What the method takes there.
+        /// Description of the expected input.
         expected: String,
     },
     /// More inputs were given than the method has.
     TooManyInputs {
-        /// The method.
+        /// Name of the method.
         method: String,
-        /// How many it has.
+        /// Number of inputs of the method.
         expected: usize,
-        /// How many were given.
+        /// Number of given inputs.
         found: usize,
     },
     /// A method failed while running.
     Execute {
-        /// The method.
+        /// Name of the method.
         method: String,
-        /// Where and why.
+        /// Failed instruction and cause.
         source: Box<ExecuteError>,
     },
     /// An output cannot be read.
     Output {
-        /// The method.
+        /// Name of the method.
         method: String,
-        /// The output.
+        /// Index of the output.
         index: usize,
-        /// Why.
+        /// Cause.
         source: InputError,
     },
     /// A tensor of a method's state cannot be read or written.
     State {
-        /// The method.
+        /// Name of the method.
         method: String,
-        /// The tensor's name, or the index of its value behind a `#`.
+        /// Name of the tensor, or `#` and its value index.
         tensor: String,
-        /// Why.
+        /// Cause.
         source: InputError,
     },
-    /// A tensor that a delegate of a method keeps cannot be read or written.
+    /// A state tensor held by a delegate of a method cannot be read or written.
     DelegateState {
-        /// The method.
+        /// Name of the method.
         method: String,
-        /// The index of its value, behind a `#`.
+        /// `#` and the value index of the tensor.
         tensor: String,
-        /// Why.
+        /// Cause.
         source: DelegateError,
     },
-    /// The tensors of the state are others.
+    /// The given state tensors do not match those of the methods.
     StateNames {
-        /// Tensors of the methods that were not given.
+        /// State tensors of the methods that were not given.
         missing: Vec<String>,
-        /// Tensors that were given or asked for and that the methods do not have.
+        /// Given or requested tensors that the methods do not have.
         unknown: Vec<String>,
     },
-    /// A method cannot be trained, or not yet.
+    /// The method cannot be trained, or not yet.
     Untrainable {
-        /// The method.
+        /// Name of the method.
         method: String,
-        /// Why not, and what to do.
+        /// Cause, and what to do.
         reason: String,
     },
     /// Saved state cannot be written or read.
     StateFile {
-        /// Why.
+        /// Cause.
         source: Box<dyn std::error::Error + Send + Sync>,
     },
-    /// A value is of another kind than it was taken for.
+    /// A value has a different kind than requested.
     Kind {
-        /// What it was taken for.
+        /// Requested kind.
         expected: &'static str,
-        /// What it is.
+        /// Actual kind.
         found: &'static str,
     },
-    /// A tensor cannot be made or viewed as asked.
+    /// A tensor cannot be created or viewed as requested.
     Tensor(TensorError),
-    /// Kernels or backends cannot be registered together.
+    /// Kernels or backends conflict in the registry.
     Registry(RegistryError),
 }
 
-/// A tensor cannot be made or viewed as asked.
+/// A tensor cannot be created or viewed as requested.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum TensorError {
-    /// The shape has another number of elements than there are.
+    /// The shape does not match the number of elements.
     Length {
         /// The shape.
         shape: Vec<usize>,
-        /// The number of elements that it has.
+        /// Number of elements of the shape.
         expected: usize,
-        /// The number that there are.
+        /// Number of given elements.
         found: usize,
     },
-    /// The bytes are no whole number of elements.
+    /// The number of bytes does not match the shape and element type.
     ByteLength {
-        /// The type of the elements.
+        /// The element type.
         scalar_type: ScalarType,
         /// The shape.
         shape: Vec<usize>,
-        /// Bytes that such a tensor has.
+        /// Number of bytes of the shape and type.
         expected: usize,
-        /// Bytes that were given.
+        /// Number of given bytes.
         found: usize,
     },
     /// The shape has too many dimensions, or more elements than memory can hold.
@@ -212,30 +212,30 @@ pub enum TensorError {
         /// The shape.
         shape: Vec<usize>,
     },
-    /// The shape is another one.
+    /// The tensor has a different shape than required.
     OtherShape {
-        /// The shape that is wanted.
+        /// The required shape.
         expected: Vec<usize>,
-        /// The shape that is there.
+        /// The actual shape.
         found: Vec<usize>,
     },
-    /// The elements are of another type.
+    /// The tensor has a different element type than requested.
     ScalarType {
-        /// The type that was asked for.
+        /// The requested element type.
         expected: ScalarType,
-        /// The type that they are of.
+        /// The actual element type.
         found: ScalarType,
     },
-    /// The operation is not defined for elements of this type.
+    /// The operation is not defined for this element type.
     Unsupported {
-        /// The type.
+        /// The element type.
         scalar_type: ScalarType,
         /// The operation.
         operation: &'static str,
     },
-    /// The elements do not lie in row-major order.
+    /// The elements are not in row-major order.
     NotContiguous,
-    /// The dim order is not a permutation of the tensor's dimensions.
+    /// The dim order is not a permutation of the dimensions.
     DimOrder {
         /// The dim order.
         dim_order: Vec<u8>,
@@ -275,7 +275,7 @@ impl Error {
         }
     }
 
-    /// The error of loading method `method`.
+    /// Error of loading `method`.
     pub(crate) fn of_load(method: &str, error: impl Into<InitError>) -> Self {
         Error::Load { method: method.into(), source: Box::new(error.into()) }
     }
@@ -292,7 +292,7 @@ impl TensorError {
     }
 }
 
-/// A number of bytes as people read it.
+/// Formats a number of bytes with a binary unit.
 pub(crate) struct Bytes(pub(crate) u64);
 
 impl fmt::Display for Bytes {
@@ -324,7 +324,7 @@ impl fmt::Display for Error {
             Error::OtherFormat { path, expected, found, remedy } => {
                 match path {
                     Some(path) => write!(f, "'{}' is {found}", path.display())?,
-                    None => write!(f, "the bytes are those of {found}")?,
+                    None => write!(f, "the bytes are {found}")?,
                 }
                 write!(f, "; expected {expected}: {remedy}")
             }
@@ -344,7 +344,8 @@ impl fmt::Display for Error {
             }
             Error::MemoryLimit { method, needed, limit } => write!(
                 f,
-                "method '{method}' needs {} of memory and may take {}; if you trust the file, raise the memory limit",
+                "method '{method}' needs {} of memory, but the limit is {}; if you trust the file, \
+                 raise the memory limit",
                 Bytes(*needed),
                 Bytes(*limit)
             ),
@@ -361,11 +362,11 @@ impl fmt::Display for Error {
                 write!(f, "input {index} of '{method}' was fixed to {expected} at export")
             }
             Error::InputNotSet { method, index, expected } => {
-                write!(f, "input {index} of '{method}' has no value; it takes {expected}")
+                write!(f, "input {index} of '{method}' has no value; expected {expected}")
             }
             Error::TooManyInputs { method, expected, found } => {
                 let plural = if *expected == 1 { "" } else { "s" };
-                write!(f, "'{method}' takes {expected} input{plural}, {found} were given")
+                write!(f, "'{method}' expects {expected} input{plural}, found {found}")
             }
             Error::Execute { method, source } => write!(f, "method '{method}' failed: {source}"),
             Error::Output { method, index, source } => {
@@ -379,11 +380,11 @@ impl fmt::Display for Error {
             }
             Error::StateNames { missing, unknown } => {
                 if !unknown.is_empty() {
-                    write!(f, "there is no state {}", unknown.join(", "))?;
+                    write!(f, "unknown state: {}", unknown.join(", "))?;
                 }
                 if !missing.is_empty() {
                     let and = if unknown.is_empty() { "" } else { "; " };
-                    write!(f, "{and}state is missing: {}", missing.join(", "))?;
+                    write!(f, "{and}missing state: {}", missing.join(", "))?;
                 }
                 Ok(())
             }
@@ -422,9 +423,9 @@ impl fmt::Display for TensorError {
             TensorError::Unsupported { scalar_type, operation } => {
                 write!(f, "{operation} is not defined for elements of type {scalar_type}")
             }
-            TensorError::NotContiguous => f.write_str(
-                "the tensor's elements do not lie in row-major order; convert it with to_contiguous first",
-            ),
+            TensorError::NotContiguous => {
+                f.write_str("the tensor is not contiguous (row-major); call to_contiguous first")
+            }
             TensorError::DimOrder { dim_order } => {
                 write!(f, "{dim_order:?} is not a permutation of the tensor's dimensions")
             }

@@ -1,4 +1,5 @@
-//! Program and data files, opened: the bytes, together with the core's views of them.
+//! Opened program and data files: their bytes, with the views that `torchlet-core` borrows from
+//! them.
 
 use crate::buffer::Buffer;
 use crate::error::Error;
@@ -16,35 +17,36 @@ use torchlet_core::{
     BundledProgram, DataLoader, DataMap, Limits, Parallel, Program, ProgramError, ReadError, Serial,
 };
 
-/// How the bytes of files get into memory.
+/// How files are brought into memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum FileAccess {
-    /// The file is read as a whole, and may change or vanish afterwards.
+    /// Reads the whole file. It may change or be deleted afterwards.
     #[default]
     Read,
-    /// The operating system maps the file: pages are read when they are used, and shared between
-    /// processes. It saves time and memory for large files.
+    /// Memory-maps the file: pages are read on first use and shared between processes. This saves
+    /// time and memory for large files.
     ///
-    /// Whoever chooses this promises that nobody writes to the file, or cuts it short, as long as
-    /// modules use it: its contents were checked once, and what changes under a running program is
-    /// undefined behaviour, usually a crash. Replacing a file by renaming another over it is fine.
-    /// The same is promised of files in the [cache of compiled
-    /// programs](crate::ModuleBuilder::compile_cache), which are mapped, too; torchlet itself
-    /// replaces them so.
+    /// The caller promises that nobody writes to or truncates the file while modules use it. Its
+    /// contents are validated only once; changing them under a running program is undefined
+    /// behaviour, usually a crash. Replacing the file by renaming another one over it is safe.
+    ///
+    /// The same promise covers files in the [cache of compiled
+    /// programs](crate::ModuleBuilder::compile_cache), which are also mapped. torchlet itself
+    /// replaces those by renaming.
     Map,
-    /// As [`Map`](FileAccess::Map), with the same promise, and the system is asked to read
-    /// everything ahead.
+    /// As [`Map`](FileAccess::Map), with the same promise, and asks the operating system to read
+    /// the whole file ahead.
     MapPrefetched,
-    /// As [`Map`](FileAccess::Map), with the same promise, and the pages stay in memory. An error
-    /// where the system does not allow it.
+    /// As [`Map`](FileAccess::Map), with the same promise, and locks the pages in memory. Opening
+    /// fails if the operating system does not allow it.
     MapLocked,
 }
 
-/// Storage of a file that the caller brings.
+/// Storage that the caller provides for a file.
 pub(crate) type SharedLoader = Arc<dyn DataLoader + Send + Sync>;
 
-/// Where a file's bytes come from.
+/// Source of a file's bytes.
 pub(crate) enum Source {
     Path(PathBuf),
     Bytes(Vec<u8>),
@@ -72,8 +74,8 @@ impl fmt::Debug for Source {
     }
 }
 
-/// Storage, and a copy of the front of its file: of all but the data of tensors, if the storage
-/// does not lend.
+/// Caller-provided storage, with a copy of the start of its file if the storage cannot lend bytes.
+/// The copy covers everything except tensor data.
 struct Stored {
     loader: SharedLoader,
     front: Buffer,
@@ -95,21 +97,21 @@ impl DataLoader for Stored {
     }
 }
 
-/// What a file is opened as.
+/// Expected kind of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Role {
     Program,
     Data,
 }
 
-/// The bytes of a file: mapped, or read.
+/// Bytes of a file, memory-mapped or read.
 pub(crate) enum FileBytes {
     Mapped(Mmap),
     Read(Buffer),
 }
 
 impl FileBytes {
-    /// The contents of the regular file at a path, of at most `limit` bytes.
+    /// Opens the regular file at `path` and reads or maps it; at most `limit` bytes.
     pub(crate) fn open(
         path: &Path,
         access: FileAccess,
@@ -121,7 +123,7 @@ impl FileBytes {
         Self::of(file, path, access, limit, parallel)
     }
 
-    /// The contents of an open file of at most `limit` bytes. `path` is for errors.
+    /// Reads or maps an open file of at most `limit` bytes. `path` is for error messages.
     pub(crate) fn of(
         mut file: File,
         path: &Path,
@@ -138,8 +140,8 @@ impl FileBytes {
             read_all(&mut file, buffer.bytes_mut(), parallel).map_err(fail)?;
             return Ok(FileBytes::Read(buffer));
         }
-        // SAFETY: the map is only read. That the file does not change under it is what whoever
-        // chooses `FileAccess::Map` promises, as every use of memory-mapped files must.
+        // SAFETY: the map is only read. The file must not change while it is mapped: callers
+        // promise that by choosing `FileAccess::Map`, as every use of memory-mapped files requires.
         let map = unsafe { Mmap::map(&file) }.map_err(fail)?;
         #[cfg(unix)]
         match access {
@@ -162,7 +164,7 @@ impl FileBytes {
     }
 }
 
-/// Fills memory from the front of a file.
+/// Fills `into` from the start of the file, on several threads if available.
 #[cfg(unix)]
 fn read_all(file: &mut File, into: &mut [u8], parallel: &dyn Parallel) -> io::Result<()> {
     use std::os::unix::fs::FileExt;
@@ -173,13 +175,13 @@ fn read_all(file: &mut File, into: &mut [u8], parallel: &dyn Parallel) -> io::Re
     each_part(parallel, into, &read).unwrap_or_else(|| Err(io::ErrorKind::Other.into()))
 }
 
-/// Fills memory from the front of a file.
+/// Fills `into` from the start of the file.
 #[cfg(not(unix))]
 fn read_all(file: &mut File, into: &mut [u8], _: &dyn Parallel) -> io::Result<()> {
     file.read_exact(into)
 }
 
-/// The bytes of a file, wherever it is.
+/// Contents of a file from any source.
 enum Contents {
     File(FileBytes),
     Heap(Buffer),
@@ -197,7 +199,7 @@ impl Contents {
         }
     }
 
-    /// The bytes of the whole file, or storage to read it from.
+    /// Returns the whole file, or the storage to read it from.
     fn bytes(&self) -> Result<&[u8], &Stored> {
         match self {
             Contents::File(file) => Ok(file.bytes()),
@@ -225,16 +227,15 @@ impl Contents {
         }
     }
 
-    /// The error of a file that cannot be opened as what it should be: says what it is, where that
-    /// is known.
+    /// Converts a parse error, and names the file's actual format if it is recognized.
     fn explain(&self, role: Role, source: &Source, error: ProgramError) -> Error {
         let path = source.path().map(Path::to_path_buf);
         let bytes = self.bytes().unwrap_or_else(|stored| stored.front.bytes());
         let is_malformed = matches!(error, ProgramError::Malformed(_));
         let found = is_malformed.then(|| foreign::recognize(bytes, role)).flatten();
         let expected = match role {
-            Role::Program => "a program of ExecuTorch (.pte, .bpte)",
-            Role::Data => "external weights of ExecuTorch (.ptd)",
+            Role::Program => "an ExecuTorch program (.pte, .bpte)",
+            Role::Data => "ExecuTorch external weights (.ptd)",
         };
         match found {
             Some(Foreign { found, remedy }) => Error::OtherFormat { path, expected, found, remedy },
@@ -271,7 +272,7 @@ impl Contents {
             Ok(buffer)
         };
         let head = read(usize::try_from(size).map_or(HEAD, |size| size.min(HEAD)))?;
-        // Test cases are spread over the file.
+        // The test cases of a bundled program are spread over the whole file.
         if matches!(role, Role::Program) && BundledProgram::is_bundled(head.bytes()) {
             return Ok(Contents::Heap(read(usize::try_from(size).unwrap_or(usize::MAX))?));
         }
@@ -280,7 +281,7 @@ impl Contents {
             Role::Program => Program::load(&stored).map(drop),
             Role::Data => DataMap::load(&stored, None).map(drop),
         };
-        // Other errors come again when the file is opened.
+        // Other errors recur when the file is opened for use.
         if let Err(ProgramError::BufferRequired { needed }) = opened {
             stored.front = read(needed)?;
         }
@@ -288,10 +289,10 @@ impl Contents {
     }
 }
 
-/// As many bytes tell what a file is.
+/// Number of leading bytes that identify the format.
 const HEAD: usize = 8;
 
-/// Refuses files that are too large, before they are read.
+/// Rejects files larger than `limit` before they are read.
 fn check_size(size: u64, path: Option<&Path>, limit: u64) -> Result<(), Error> {
     if size <= limit {
         return Ok(());
@@ -300,13 +301,13 @@ fn check_size(size: u64, path: Option<&Path>, limit: u64) -> Result<(), Error> {
     Err(Error::Format { path: path.map(Path::to_path_buf), source })
 }
 
-/// The files of one program.
+/// Files of one program.
 struct Files {
     program: Contents,
     data: Vec<Contents>,
 }
 
-/// What core sees of them.
+/// Views into the files, from `torchlet-core`.
 struct Views<'f> {
     program: Program<'f>,
     bundled: Option<BundledProgram<'f>>,
@@ -321,8 +322,7 @@ self_cell!(
     }
 );
 
-/// A program with its external data, opened. It never changes, and is shared between modules and
-/// methods.
+/// An opened program with its external data. Immutable; modules and methods share it.
 pub(crate) struct OpenProgram(OpenFiles);
 
 impl OpenProgram {
@@ -364,14 +364,14 @@ impl OpenProgram {
         &self.0.borrow_dependent().data
     }
 
-    /// The bytes of the program file, and of the files of external data. `None` if they are in
-    /// storage.
+    /// Bytes of the program file, then of the external data files. `None` if any is in
+    /// caller-provided storage.
     pub(crate) fn bytes(&self) -> Option<Vec<&[u8]>> {
         let Files { program, data } = self.0.borrow_owner();
         std::iter::once(program).chain(data).map(|file| file.bytes().ok()).collect()
     }
 
-    /// Bytes of the program file as it is on disk.
+    /// Size of the program file in bytes.
     pub(crate) fn file_size(&self) -> u64 {
         self.0.borrow_owner().program.size()
     }

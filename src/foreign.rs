@@ -1,16 +1,16 @@
-//! Files of other formats, recognized when they are opened as programs or as external weights.
+//! Recognizes files of other formats that are opened as programs or as external weights.
 //!
-//! People give `torchlet` checkpoints, exports for other runtimes, and what a download left in
-//! place of a file. The first bytes tell them apart, and each has another way out.
+//! Typical cases are checkpoints, exports for other runtimes and failed downloads. The first bytes
+//! identify the format, and each format has a different remedy.
 
 use crate::files::Role;
 
-/// What a file is in place of what was expected.
+/// Actual format of a file that was expected to be something else.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Foreign {
-    /// What it is, with an article.
+    /// Name of the format, with an article.
     pub(crate) found: &'static str,
-    /// What to do.
+    /// What the user can do.
     pub(crate) remedy: &'static str,
 }
 
@@ -19,7 +19,7 @@ const EXPORT: &str = "export the model with ExecuTorch: torch.export.export(mode
 const LOAD: &str = "load it into the model in Python, then export the model with ExecuTorch";
 const DOWNLOAD: &str = "download the file itself";
 
-/// Recognizes a file that is not of the format of its role by its bytes.
+/// Recognizes the format of a file that does not match `role`.
 pub(crate) fn recognize(bytes: &[u8], role: Role) -> Option<Foreign> {
     let is = |at: usize, magic: &[u8]| bytes.get(at..).is_some_and(|rest| rest.starts_with(magic));
     let of = |found, remedy| Some(Foreign { found, remedy });
@@ -41,35 +41,35 @@ pub(crate) fn recognize(bytes: &[u8], role: Role) -> Option<Foreign> {
     if is(0, b"GGUF") {
         return of(
             "a GGUF file",
-            "export the original PyTorch model with ExecuTorch; GGUF has weights and no program",
+            "export the original PyTorch model with ExecuTorch; GGUF contains only weights",
         );
     }
     if is(4, b"TFL3") {
         return of("a TensorFlow Lite model", EXPORT);
     }
     if role == Role::Data && (is(4, b"ET12") || is(4, b"BP08")) {
-        return of("a program", "give external weights, or leave the file out");
+        return of("a program", "pass external weights, or omit the file");
     }
     if role == Role::Program && is(4, b"FT01") {
         return of(
             "a .ptd file of external weights",
-            "give the program, and this file with it as data (`--data`)",
+            "open the program, and pass this file as data (`--data`)",
         );
     }
     if is(4, b"ED00") {
-        return of("an ETDump of a run", "give the program; `torchlet profile --from` shows dumps");
+        return of("an ETDump of a run", "open the program; `torchlet profile --from` shows dumps");
     }
     if is_safetensors(bytes) {
         return of("a safetensors file of weights", LOAD);
     }
     if is(0, b"\x80\x02\x8a\x0al\xfc\x9cF\xf9 j\xa8P\x19") {
-        return of("a PyTorch checkpoint of before version 1.6", LOAD);
+        return of("a PyTorch checkpoint from before version 1.6", LOAD);
     }
     if is_onnx(bytes) {
         return of("an ONNX model", EXPORT);
     }
     if is(0, b"\x93NUMPY") {
-        return of("a NumPy array", "give the program, and this file with --input");
+        return of("a NumPy array", "open the program, and pass this file with --input");
     }
     if is(0, b"\x1f\x8b") || is(0, b"\x28\xb5\x2f\xfd") || is(257, b"ustar") {
         return of("a compressed file or an archive", "unpack it");
@@ -77,8 +77,8 @@ pub(crate) fn recognize(bytes: &[u8], role: Role) -> Option<Foreign> {
     None
 }
 
-/// Files of PyTorch are ZIP archives, which the names of their entries tell apart. The list of
-/// names is at the end.
+/// PyTorch files are ZIP archives. Their entry names, listed at the end of the archive, identify
+/// the format.
 fn archive(bytes: &[u8]) -> Foreign {
     const LIST: usize = 1 << 16;
     let (front, _) = bytes.split_at(bytes.len().min(LIST));
@@ -88,7 +88,7 @@ fn archive(bytes: &[u8]) -> Foreign {
         [end, front].into_iter().any(|part| part.windows(name.len()).any(is_name))
     };
     let (found, remedy) = if has("ETRECORD_V0") {
-        ("an ETRecord", "give the program, and this file with --etrecord")
+        ("an ETRecord", "open the program, and pass this file with --etrecord")
     } else if has("/archive_format") || has("exported_program.json") {
         ("an exported program of torch.export.save (.pt2)", FROM_PT2)
     } else if has("/code/__torch__") {
@@ -96,7 +96,7 @@ fn archive(bytes: &[u8]) -> Foreign {
     } else if has("/data.pkl") {
         ("a PyTorch checkpoint of torch.save (.pt, .pth)", LOAD)
     } else if has(".npy") {
-        ("an archive of NumPy arrays", "give the program, and this file with --input")
+        ("an archive of NumPy arrays", "open the program, and pass this file with --input")
     } else {
         ("a ZIP archive", "unpack it, or export the model with ExecuTorch")
     };
@@ -104,7 +104,8 @@ fn archive(bytes: &[u8]) -> Foreign {
 }
 
 const FROM_PT2: &str = "lower it with ExecuTorch: \
-    to_edge_transform_and_lower(torch.export.load(file)).to_executorch(), and write its buffer to a .pte file";
+    to_edge_transform_and_lower(torch.export.load(file)).to_executorch(), and write its buffer \
+    to a .pte file";
 
 fn is_html(bytes: &[u8]) -> bool {
     let text = bytes.trim_ascii_start();
@@ -114,15 +115,15 @@ fn is_html(bytes: &[u8]) -> bool {
     starts(b"<!doctype html") || starts(b"<html")
 }
 
-/// The length of a header in JSON, then the header.
+/// A safetensors file starts with the length of its JSON header.
 fn is_safetensors(bytes: &[u8]) -> bool {
     let Some((len, rest)) = bytes.split_first_chunk::<8>() else { return false };
     let len = usize::try_from(u64::from_le_bytes(*len)).unwrap_or(usize::MAX);
     rest.starts_with(b"{") && rest.len() >= len
 }
 
-/// A protobuf message whose first field is the version of the format, a small number, and whose
-/// next field is a name, a graph or an operator set.
+/// An ONNX file is a protobuf message. Its first field is the format version, a small integer; the
+/// next is a name, a graph or an operator set.
 fn is_onnx(bytes: &[u8]) -> bool {
     matches!(bytes, [0x08, 1..=30, 0x12 | 0x1a | 0x22 | 0x32 | 0x3a | 0x42, ..])
 }
@@ -131,7 +132,7 @@ fn is_onnx(bytes: &[u8]) -> bool {
 mod tests {
     use super::*;
 
-    /// The front of a ZIP archive whose first entry has this name.
+    /// Start of a ZIP archive whose first entry is called `name`.
     fn zip(name: &str) -> Vec<u8> {
         let mut bytes = b"PK\x03\x04".to_vec();
         bytes.resize(26, 0);
@@ -147,7 +148,7 @@ mod tests {
         let [exported, older] =
             ["model/archive_format", "serialized_exported_program.json"].map(zip);
         let (record, arrays) = (zip("ETRECORD_V0"), zip("x.npy"));
-        // The list of names is behind all entries.
+        // The central directory follows all entries.
         let far = [zip("model/data/weights/weight_0"), vec![0; 1 << 18], exported.clone()].concat();
         for (bytes, expected) in [
             (&b""[..], "empty"),

@@ -1,4 +1,4 @@
-//! A [`Module`] as what runs a language model.
+//! Lets language models run on a [`Module`].
 
 use crate::module::Module;
 use torchlet_core::{MethodMeta, TensorInfo, ValueRef};

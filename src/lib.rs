@@ -1,7 +1,7 @@
 //! Runs PyTorch programs that were exported with ExecuTorch (`.pte` files), in pure Rust.
 //!
-//! This crate is the front door: [`Module`] opens a file, [`Tensor`] and [`Value`] go in and come
-//! out.
+//! This crate is the high-level API: [`Module`] opens a file, methods accept and return [`Tensor`]s
+//! and other [`Value`]s.
 //!
 //! ```
 //! use torchlet::{Module, Tensor};
@@ -26,18 +26,20 @@
 //! # Ok::<(), torchlet::Error>(())
 //! ```
 //!
-//! It holds no kernel, no file format and no executor itself. The runtime is [`core`], the kernels
-//! are in `portable`, and firmware uses these two without this crate's conveniences
-//! (`default-features = false`). There, nothing is allocated. [`program!`] makes a module of a
-//! program that is part of a [firmware] image; what it stands on is at hand, too, and the program
-//! says how much memory it needs:
+//! # Firmware
+//!
+//! The runtime is [`core`] and the CPU kernels are `portable`. Firmware uses these two with
+//! `default-features = false`, which disables the heap-based API of this crate. [`program!`] embeds
+//! a program in a [firmware] image and allocates all of its memory statically. The low-level API
+//! below it is public too; a prepared method reports the memory that it needs:
 //!
 //! ```
 //! use torchlet::core::{
 //!     AlignedBytes, ArenaBlock, LoadOptions, MethodMemory, Program, Registry, TensorRef, ValueRef,
 //! };
 //!
-//! // On a board, `include_bytes!` puts the file into flash, and what follows are statics of just the sizes that are needed.
+//! // On a board, `include_bytes!` puts the file into flash, and the buffers are statics of the
+//! // exact sizes.
 //! let file = std::fs::read("tests/fixtures/digits/digits.pte")?;
 //! let mut tables = [ArenaBlock::UNINIT; 1 << 10];
 //! let mut arena = [ArenaBlock::UNINIT; 4 << 10];
@@ -45,11 +47,12 @@
 //! let mut planned = AlignedBytes([0; 16 << 10]);
 //!
 //! let program = Program::from_bytes(&file)?;
-//! // A table that names only the kernels that are needed keeps the others out of the image.
+//! // A table that lists only the kernels in use keeps the others out of the image.
 //! let registry = Registry::new().with_kernels(&torchlet::portable::KERNELS)?;
 //! let tables = ArenaBlock::bytes(&mut tables);
-//! let prepared = program.method_meta("forward")?.prepare(tables, &registry, LoadOptions::default())?;
-//! // Exact, and nothing was reserved so far.
+//! let meta = program.method_meta("forward")?;
+//! let prepared = meta.prepare(tables, &registry, LoadOptions::default())?;
+//! // Exact sizes; nothing is reserved yet.
 //! println!("{:?}", prepared.needs());
 //! let mut method = prepared.finish(MethodMemory {
 //!     arena: ArenaBlock::bytes(&mut arena),
@@ -69,20 +72,20 @@
 //!
 //! | feature | default | |
 //! |---|---|---|
-//! | `std` | yes | [`Module`], [`Tensor`], files, memory maps, threads, SIMD chosen at run time |
+//! | `std` | yes | [`Module`], [`Tensor`], files, memory maps, threads, run-time SIMD detection |
 //! | `portable` | yes | the CPU kernels |
-//! | `vulkan` | | GPUs, through Vulkan, for any program |
+//! | `vulkan` | | any program on GPUs, through Vulkan |
 //! | `llm` | | language models: `llm::Runner` over a [`Module`] |
-//! | `grammar` | | text of language models that fits a JSON schema |
-//! | `sounds` | | sounds for language models from FLAC and MP3 files, beside WAV |
-//! | `ndarray` | | [`Tensor`] from arrays and back |
+//! | `grammar` | | language model output constrained to a JSON schema |
+//! | `sounds` | | decoders for FLAC and MP3, in addition to WAV, for speech models |
+//! | `ndarray` | | conversions between [`Tensor`] and `ndarray` arrays |
 //! | `safetensors` | | `Module::save_state` and `load_state`, and `save_training` |
-//! | `chosen-types` | | firmware links what the programs of [`program!`] make use of, for their element types alone |
-//! | `small-mem` | | firmware for Cortex-M3 and up gets `memcpy` and its like in 170 bytes |
+//! | `chosen-types` | | firmware links kernels only for the element types that its [`program!`]s use |
+//! | `small-mem` | | `memcpy` and related functions in 170 bytes, for Cortex-M3 and up |
 //! | `log`, `defmt` | | log lines of the runtime; errors and events through `defmt` |
 //!
-//! Start reading at [`Module`], then [`Tensor`]. How a loaded method owns the memory that it
-//! borrows from is in `module/method.rs`.
+//! Start reading at [`Module`], then [`Tensor`]. The source file `module/group.rs` explains how a
+//! loaded method owns the memory that it borrows from.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![cfg_attr(not(feature = "std"), no_std)]
@@ -152,9 +155,9 @@ pub use tensor::{Comparison, Tensor};
 #[cfg(feature = "std")]
 pub use value::{Inputs, Value};
 
-/// The backends of the enabled features. All modules share them, and so the devices that they open.
+/// Backends of the enabled features. All modules share them, including the devices that they open.
 #[cfg(feature = "std")]
-#[allow(unused_mut, reason = "depending on the features, there are none")]
+#[allow(unused_mut, reason = "no backend is enabled with some features")]
 fn default_backends() -> Vec<std::sync::Arc<dyn torchlet_core::Backend + Send + Sync>> {
     use std::sync::Arc;
     let mut backends: Vec<Arc<dyn torchlet_core::Backend + Send + Sync>> = Vec::new();
@@ -174,7 +177,7 @@ fn default_backends() -> Vec<std::sync::Arc<dyn torchlet_core::Backend + Send + 
     backends
 }
 
-/// The kernel tables of the enabled features.
+/// Kernel tables of the enabled features.
 #[cfg(feature = "std")]
 fn default_kernels() -> impl Iterator<Item = &'static [torchlet_core::Kernel]> {
     #[cfg(feature = "portable")]
@@ -184,7 +187,7 @@ fn default_kernels() -> impl Iterator<Item = &'static [torchlet_core::Kernel]> {
     tables.into_iter()
 }
 
-/// The chapters of the book, whose examples are tests.
+/// Compiles the examples of the book as doctests.
 #[cfg(all(doctest, feature = "std", feature = "portable"))]
 mod book {
     #[doc = include_str!("../docs/backend.md")]

@@ -1,13 +1,13 @@
-//! What programs run on: as their files have them, or compiled for a processor.
+//! Device selection: runs programs as exported, or compiles them for a device.
 
 mod cache;
-mod goal;
+mod compile_target;
 
 use crate::error::Error;
 use crate::files::{FileAccess, FileBytes, OpenProgram};
 use crate::module::SharedParallel;
 use cache::CacheFile;
-use goal::{CPU_ENGINE, GPU, Goal, Packer, Processor};
+use compile_target::{CPU_ENGINE, CompileTarget, GPU, Packer, Processor};
 use self_cell::self_cell;
 use std::path::Path;
 use std::thread::ScopedJoinHandle;
@@ -15,58 +15,56 @@ use torchlet_core::{BundledProgram, DataMap, Limits, Program, ProgramError, Regi
 use torchlet_graph::front::xnnpack;
 use torchlet_graph::{self as graph, Package, Report, blob};
 
-/// What a program runs on.
+/// Device that a program runs on.
 ///
-/// How a file was lowered is a hint, not a decision: what a processor takes of a program is
-/// compiled for it when the program is opened, whatever it was lowered for, and the CPU kernels run
-/// the rest.
+/// The backend that a file was lowered for is only a hint. When a program is opened, every operator
+/// that the device supports is compiled for it, and the CPU kernels run the rest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
 #[non_exhaustive]
 pub enum RunOn {
-    /// What takes the least time, as far as that can be estimated: a GPU if there is one, the CPU,
-    /// or each for a part. What was lowered for a GPU leaves it, and all else goes there, for half
-    /// the time only. Software that does as if it was a GPU does not count.
+    /// The fastest option according to the cost model: a GPU if available, the CPU, or both for
+    /// different parts. A program lowered for a GPU moves to the CPU, and any other program moves
+    /// to the GPU, only if that halves the estimated time. Software Vulkan drivers are ignored.
     #[default]
     Auto,
-    /// As the exporter decided: delegates by their backends, all else by CPU kernels.
+    /// As the exporter decided: delegates run on their backends, everything else on CPU kernels.
     AsExported,
-    /// The CPU alone, also what was lowered for a GPU.
+    /// The CPU only, even for programs lowered for a GPU.
     Cpu,
-    /// A GPU, through Vulkan: whatever it takes of the program. The CPU has the rest.
+    /// A GPU, through Vulkan, for every operator that it supports. The CPU runs the rest.
     Vulkan,
 }
 
-/// Where what methods are loaded from comes from.
+/// Origin of the loaded program.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Origin {
-    /// It is the program as it was exported, or lowered by torchlet before: there is nothing to
-    /// compile.
+    /// The program as exported, or as lowered by torchlet ahead of time.
     Exported,
-    /// It is the program as it was exported, since it cannot be compiled, and why.
+    /// The program as exported, because compiling it failed with this error.
     NotCompiled(graph::Error),
-    /// It was compiled when the program was opened.
+    /// Compiled when the program was opened.
     Compiled,
-    /// It was compiled before, and found in the [cache](crate::ModuleBuilder::compile_cache).
+    /// Compiled earlier, and read from the [cache](crate::ModuleBuilder::compile_cache).
     Cached,
 }
 
-/// Files, and what a program that was made of them borrows beside.
+/// The program's files, and other data that the compiled program borrows.
 struct Sources {
     open: OpenProgram,
-    from: Made,
+    from: CompiledSource,
 }
 
-/// Where a program comes from that was made of files.
-enum Made {
-    /// The cache.
+/// Origin of a compiled program.
+enum CompiledSource {
+    /// The cache file.
     Cached(FileBytes),
-    /// The compiler, with weights that lie here, if it packs them.
+    /// The compiler, with the packer that owns packed weights.
     Compiled(Option<Box<Packer>>),
 }
 
 self_cell!(
-    /// Files, and a program that was made of what they hold.
+    /// Files, with the compiled program that borrows from them.
     struct Packaged {
         owner: Sources,
         #[covariant]
@@ -75,7 +73,7 @@ self_cell!(
 );
 
 self_cell!(
-    /// That program, opened.
+    /// The compiled program, opened.
     struct Reopened {
         owner: Packaged,
         #[covariant]
@@ -83,7 +81,7 @@ self_cell!(
     }
 );
 
-/// A program as methods are loaded from it.
+/// The program that methods are loaded from.
 pub(crate) struct ReadyProgram {
     state: State,
     report: Option<Report>,
@@ -95,32 +93,36 @@ enum State {
     Compiled(Reopened),
 }
 
-/// What compiling takes, beside the program.
+/// Settings of the compiler.
 pub(crate) struct Compiling<'c> {
     pub(crate) registry: &'c Registry<'c>,
     pub(crate) limits: &'c Limits,
-    /// How many threads the CPU has for it.
+    /// Number of CPU threads.
     pub(crate) threads: usize,
-    /// The folder of compiled programs, and how its files are read.
+    /// Cache folder for compiled programs, and access mode of its files.
     pub(crate) cache: Option<&'c Path>,
     pub(crate) access: FileAccess,
-    /// Starts the threads.
+    /// Starts the threads, or returns them if they run.
     pub(crate) parallel: &'c dyn Fn() -> SharedParallel,
 }
 
 impl RunOn {
-    /// Does something while the GPU is opened that a program is wanted to run on: that takes longer
-    /// than to read and to compile most programs. Who needs the device is told if it cannot be
-    /// opened.
-    pub(crate) fn opening_device<T>(self, registry: &Registry<'_>, work: impl FnOnce() -> T) -> T {
+    /// Runs `work` while the GPU is opened on another thread, if a GPU was requested: opening it
+    /// takes longer than reading and compiling most programs. Later users of the device report
+    /// errors.
+    pub(crate) fn with_device_opening<T>(
+        self,
+        registry: &Registry<'_>,
+        work: impl FnOnce() -> T,
+    ) -> T {
         let gpu = registry.backend(GPU).filter(|_| self == RunOn::Vulkan);
         std::thread::scope(|scope| {
             if let Some(gpu) = gpu {
-                // Without a thread, it is opened when it is needed.
+                // If the thread cannot be started, the GPU is opened on first use.
                 let open = move || drop(gpu.is_available());
                 let opening = std::thread::Builder::new().spawn_scoped(scope, open);
                 let done = work();
-                // What went wrong goes wrong again where it can be told.
+                // An error occurs again on first use, where it is reported.
                 let _ = opening.map(ScopedJoinHandle::join);
                 return done;
             }
@@ -128,7 +130,7 @@ impl RunOn {
         })
     }
 
-    /// Makes of a program what methods are loaded from.
+    /// Compiles the program, or returns it as exported.
     pub(crate) fn prepare(
         self,
         open: OpenProgram,
@@ -136,35 +138,35 @@ impl RunOn {
     ) -> Result<ReadyProgram, Error> {
         let delegates = Delegates::of(&open.program());
         let delegates = delegates.map_err(|source| Error::Format { path: None, source })?;
-        let gpu = || goal::gpu(compiling.registry);
+        let gpu = || compile_target::gpu(compiling.registry);
         let processor = match (self, delegates) {
             (RunOn::AsExported, _) | (RunOn::Vulkan, Delegates::Compiled) => None,
             (RunOn::Auto | RunOn::Cpu, Delegates::CompiledForCpu) => None,
             (RunOn::Auto, Delegates::Compiled) if gpu().is_some() => None,
             (RunOn::Auto, Delegates::Exported) => Some(gpu().unwrap_or(Processor::Cpu)),
             (RunOn::Auto | RunOn::Cpu, _) => Some(Processor::Cpu),
-            (RunOn::Vulkan, _) => Some(goal::any_gpu(compiling.registry)),
+            (RunOn::Vulkan, _) => Some(compile_target::any_gpu(compiling.registry)),
         };
         let Some(processor) = processor else {
             return Ok(ReadyProgram::as_exported(open, Origin::Exported));
         };
         match compiling.compiled(open, processor) {
             Ok(ready) if self == RunOn::Auto && delegates == Delegates::None => {
-                compiling.or_faster(ready)
+                compiling.or_gpu_if_faster(ready)
             }
             Ok(ready) => Ok(ready),
-            // Kernels have a rule for delegates that a graph cannot say; where they have none
-            // either, that is what is wrong.
-            Err((open, _)) if processor != Processor::Cpu && compiling.is_needed(&open) => {
+            // Delegates can follow conventions that only the kernels implement. Retry on the CPU;
+            // if that fails too, its error is the relevant one.
+            Err((open, _)) if processor != Processor::Cpu && compiling.needs_compiler(&open) => {
                 let ready = compiling.compiled(open, Processor::Cpu);
                 ready.map_err(|(_, source)| Error::Compile { source })
             }
-            // What was not asked for by name is an attempt, and kernels run what needs no other.
-            // What needs the compiler cannot run as it is either: what is wrong says more than
-            // that.
+            // Unless the device was requested explicitly, kernels can run the program as exported.
+            // A program that needs the compiler cannot: the compiler's error is the most useful one
+            // then.
             Err((open, error))
                 if (self == RunOn::Auto || delegates == Delegates::None)
-                    && !compiling.is_needed(&open) =>
+                    && !compiling.needs_compiler(&open) =>
             {
                 Ok(ReadyProgram::as_exported(open, Origin::NotCompiled(error)))
             }
@@ -173,20 +175,20 @@ impl RunOn {
     }
 }
 
-/// What a method takes at least, in billionths of a second, that a GPU may be worth asking about:
-/// no GPU is started and waited for in half the time. Looking for one takes longer than running
-/// less than that a hundred times.
-const SMALL: u64 = 150_000;
+/// Minimum estimated time of a method, in nanoseconds, for which a GPU is considered. Starting a
+/// GPU and waiting for it takes more than half of that, and detecting one takes longer than a
+/// hundred runs of a smaller method.
+const MIN_GPU_NANOSECONDS: u64 = 150_000;
 
-/// What delegates a program has, of those that the compiler knows.
+/// Kinds of delegates in a program, as far as the compiler distinguishes them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Delegates {
     None,
-    /// Those of an exporter.
+    /// GPU delegates from the exporter.
     Exported,
-    /// Some that torchlet's compiler made for GPUs: what it left, it could not take.
+    /// GPU delegates from torchlet's compiler. It could not compile the remaining operators.
     Compiled,
-    /// The same for the CPU.
+    /// CPU delegates from torchlet's compiler.
     CompiledForCpu,
 }
 
@@ -217,8 +219,8 @@ impl Delegates {
 }
 
 impl Compiling<'_> {
-    /// Whether a program has delegates for XNNPACK, and nothing here runs them as they are.
-    fn is_needed(&self, open: &OpenProgram) -> bool {
+    /// Whether the program has XNNPACK delegates, and no registered backend runs them.
+    fn needs_compiler(&self, open: &OpenProgram) -> bool {
         let program = open.program();
         let methods = program.method_names().into_iter().flatten().flatten();
         let mut methods = methods.filter_map(|name| program.method_meta(name).ok());
@@ -229,12 +231,15 @@ impl Compiling<'_> {
             })
     }
 
-    /// A program that was compiled for the CPU, for a GPU where that takes less time.
-    fn or_faster(&self, ready: ReadyProgram) -> Result<ReadyProgram, Error> {
+    /// Recompiles a program for the CPU and a GPU, if a GPU may be worthwhile.
+    fn or_gpu_if_faster(&self, ready: ReadyProgram) -> Result<ReadyProgram, Error> {
         let methods = ready.report.iter().flat_map(|report| &report.methods);
         let most = methods.filter_map(graph::MethodReport::nanoseconds).max().unwrap_or(0);
         let known = |gpu: &Processor| matches!(gpu, Processor::Fastest(Some(_)));
-        let Some(gpu) = (most >= SMALL).then(|| goal::gpu(self.registry)).flatten().filter(known)
+        let Some(gpu) = (most >= MIN_GPU_NANOSECONDS)
+            .then(|| compile_target::gpu(self.registry))
+            .flatten()
+            .filter(known)
         else {
             return Ok(ready);
         };
@@ -245,17 +250,17 @@ impl Compiling<'_> {
         })
     }
 
-    /// The program, compiled now or before. Where that fails, the files come back.
+    /// Returns the compiled program, from the cache if possible. On errors, returns the files.
     fn compiled(
         &self,
         open: OpenProgram,
         processor: Processor,
     ) -> Result<ReadyProgram, (OpenProgram, graph::Error)> {
-        let goal = Goal { processor, threads: self.threads };
+        let compile_target = CompileTarget { processor, threads: self.threads };
         let file = match (self.cache, open.bytes()) {
             (Some(folder), Some(files)) => {
                 let parallel = (self.parallel)();
-                CacheFile::new(folder, &files, &goal.key(), self.registry, &*parallel)
+                CacheFile::new(folder, &files, &compile_target.key(), self.registry, &*parallel)
             }
             _ => None,
         };
@@ -263,26 +268,29 @@ impl Compiling<'_> {
             |file: &CacheFile| file.read(self.access, self.limits.file_bytes, &*(self.parallel)());
         let open = match file.as_ref().and_then(read) {
             Some(cached) => {
-                match ReadyProgram::cached(Sources { open, from: Made::Cached(cached) }) {
+                match ReadyProgram::cached(Sources { open, from: CompiledSource::Cached(cached) }) {
                     Ok(ready) => return Ok(ready),
                     Err(open) => open,
                 }
             }
             None => open,
         };
-        let sources = Sources { open, from: Made::Compiled(goal.packer(self).map(Box::new)) };
+        let sources = Sources {
+            open,
+            from: CompiledSource::Compiled(compile_target.packer(self).map(Box::new)),
+        };
         let mut report = Report::default();
         let packaged = Packaged::try_new_or_recover(sources, |sources| {
             let open = &sources.open;
             let packer = match &sources.from {
-                Made::Compiled(packer) => packer.as_deref(),
-                Made::Cached(_) => None,
+                CompiledSource::Compiled(packer) => packer.as_deref(),
+                CompiledSource::Cached(_) => None,
             };
-            let compiled = goal.compile(open, packer, self.registry)?;
+            let compiled = compile_target.compile(open, packer, self.registry)?;
             report = compiled.report;
             let package = compiled.program.write()?;
             if let (Some(file), Some(files)) = (&file, open.bytes()) {
-                // What cannot be kept is compiled again.
+                // A program that could not be cached is compiled again next time.
                 let _ = file.write(&package, &files, &report);
             }
             Ok(package)
@@ -293,16 +301,16 @@ impl Compiling<'_> {
 }
 
 impl ReadyProgram {
-    /// The program as its file has it.
+    /// The program as exported.
     fn as_exported(open: OpenProgram, origin: Origin) -> Self {
         ReadyProgram { state: State::AsExported(open), report: None, origin }
     }
 
-    /// What the cache has.
+    /// A program from the cache.
     fn cached(sources: Sources) -> Result<Self, OpenProgram> {
         let mut report = Report::default();
         let packaged = Packaged::try_new_or_recover(sources, |sources| {
-            let Made::Cached(cached) = &sources.from else { return Err(()) };
+            let CompiledSource::Cached(cached) = &sources.from else { return Err(()) };
             let cached = cached.bytes();
             let files = sources.open.bytes().ok_or(())?;
             let (package, read) = cache::parse(cached, &files).ok_or(())?;
@@ -354,12 +362,12 @@ impl ReadyProgram {
         self.open().data()
     }
 
-    /// Bytes of the program file as it is on disk.
+    /// Size of the program file in bytes.
     pub(crate) fn file_size(&self) -> u64 {
         self.open().file_size()
     }
 
-    /// What was compiled to what, if anything was.
+    /// Report of the compiler, if the program was compiled.
     pub(crate) fn report(&self) -> Option<&Report> {
         self.report.as_ref()
     }

@@ -1,4 +1,4 @@
-//! Measuring where the time of a method goes.
+//! [`Profiler`]: an event tracer that measures operators and delegates.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -6,8 +6,7 @@ use std::thread::{self, ThreadId};
 use std::time::{Duration, Instant};
 use torchlet_core::{DelegateEvent, Event, EventKind, EventTracer};
 
-/// An event tracer that adds up the time of every instruction, and of what delegates tell of their
-/// own.
+/// Event tracer that sums up the time of each instruction, and of the events that delegates report.
 ///
 /// ```no_run
 /// # use std::sync::Arc;
@@ -29,13 +28,14 @@ pub struct Profiler {
 #[derive(Debug, Default)]
 struct Record {
     entries: BTreeMap<Key, Sum>,
-    /// The delegate that each thread is in: what it is doing, and the instruction.
+    /// Current delegate event of each thread: its kind and instruction index.
     inside: HashMap<ThreadId, (EventKind, usize)>,
 }
 
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Key {
-    /// Order of kinds: load, delegate initialisation, execution, then what is inside it.
+    /// Sort order of kinds: load, delegate initialisation, execution, then its operators and
+    /// delegates.
     kind: u8,
     instruction: usize,
     part: u32,
@@ -52,7 +52,7 @@ struct Sum {
     detail: String,
 }
 
-/// What was measured.
+/// Kind of a measured event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ProfileKind {
@@ -66,34 +66,33 @@ pub enum ProfileKind {
     Operator,
     /// Running a delegate.
     Delegate,
-    /// A part of a delegate's run, measured by the delegate.
+    /// Part of a delegate's run, measured by the delegate.
     DelegatePart,
-    /// A part of a delegate's initialisation, measured by the delegate.
+    /// Part of a delegate's initialisation, measured by the delegate.
     DelegateInitPart,
 }
 
-/// The time that one instruction, or one part of a delegate, took over all runs.
+/// Total time of one instruction, or of one part of a delegate, over all runs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ProfileEntry {
-    /// What was measured.
+    /// Kind of the event.
     pub kind: ProfileKind,
-    /// The operator, backend or method.
+    /// Name of the operator, backend or method.
     pub name: String,
-    /// The instruction's index; a delegate's, for its initialisation. Of a part, that of the
-    /// delegate's call.
+    /// Instruction index. For the initialisation of a delegate, the delegate index; for a part of a
+    /// delegate, the index of the delegate's call.
     pub instruction: usize,
-    /// The delegate's own number of a part: for Vulkan, the number of the operator's call; 0 for
-    /// all else.
+    /// The delegate's identifier of a part (Vulkan: the index of the operator call). 0 for other
+    /// events.
     pub part: u32,
-    /// What a delegate adds to a part: for Vulkan, the shape that an operator writes, and the
-    /// variant of its shader.
+    /// Details of a part from its delegate (Vulkan: the output shape and the shader variant).
     pub detail: String,
-    /// How often it ran.
+    /// Number of runs.
     pub count: u64,
-    /// The time of all runs.
+    /// Total time of all runs.
     pub total: Duration,
-    /// The time of the longest run.
+    /// Time of the longest run.
     pub longest: Duration,
 }
 
@@ -104,7 +103,7 @@ impl Default for Profiler {
 }
 
 impl Profiler {
-    /// A profiler that has recorded nothing.
+    /// Creates a profiler without records.
     pub fn new() -> Self {
         Profiler { start: Instant::now(), record: Mutex::default() }
     }
@@ -113,8 +112,8 @@ impl Profiler {
         self.record.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What was recorded: methods first, then instructions in their order, then parts of delegates
-    /// in theirs.
+    /// Recorded entries: methods first, then instructions in program order, then parts of delegates
+    /// in their order.
     pub fn entries(&self) -> Vec<ProfileEntry> {
         let record = self.record();
         let mut sums: Vec<(&Key, &Sum)> = record.entries.iter().collect();
@@ -134,7 +133,7 @@ impl Profiler {
         entries.collect()
     }
 
-    /// Forgets what was recorded, for instance after warming up.
+    /// Discards all records, for instance after a warm-up.
     pub fn clear(&self) {
         self.record().entries.clear();
     }
@@ -223,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_belong_to_their_delegate_and_come_in_order() {
+    fn parts_are_grouped_by_delegate_and_ordered() {
         let profiler = Profiler::new();
         within(&profiler, EventKind::DelegateInit, 0, || {
             profiler.delegate_event(&part("compile", 0, 0, 5));

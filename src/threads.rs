@@ -1,25 +1,25 @@
-//! The threads that kernels use, and long data over several of them.
+//! Threads for kernels, and helpers that split long buffers over them.
 
 use crate::module::SharedParallel;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use torchlet_core::Parallel;
 
-/// So many threads, or one for each processor.
+/// `threads`, or the number of processors.
 pub(crate) fn count(threads: Option<usize>) -> usize {
     threads.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from))
 }
 
-/// The threads that the kernels of a module use.
+/// Threads that the kernels of a module use.
 #[derive(Clone)]
 pub(crate) struct Threads {
     parallel: SharedParallel,
-    /// The same, where it is ours.
+    /// The same pool, if torchlet created it.
     #[cfg(feature = "portable")]
     pool: Option<Arc<torchlet_portable::ThreadPool>>,
 }
 
 impl Threads {
-    /// So many, or one for each processor.
+    /// Starts `threads` threads, or one per processor.
     pub(crate) fn start(threads: Option<usize>) -> Self {
         match count(threads) {
             #[cfg(feature = "portable")]
@@ -35,7 +35,7 @@ impl Threads {
         &self.parallel
     }
 
-    /// How many are used now.
+    /// Number of threads in use.
     pub(crate) fn used(&self) -> usize {
         #[cfg(feature = "portable")]
         if let Some(pool) = &self.pool {
@@ -44,7 +44,8 @@ impl Threads {
         self.parallel.threads()
     }
 
-    /// Lets at most so many be used from now on, and gives how many these are.
+    /// Limits the threads in use, and returns the resulting number. Caller-provided threads are not
+    /// limited.
     pub(crate) fn limit(&self, threads: usize) -> usize {
         #[cfg(feature = "portable")]
         if let Some(pool) = &self.pool {
@@ -56,7 +57,7 @@ impl Threads {
 }
 
 impl From<SharedParallel> for Threads {
-    /// Threads of the caller's.
+    /// Wraps caller-provided threads.
     fn from(parallel: SharedParallel) -> Self {
         Threads {
             parallel,
@@ -66,12 +67,12 @@ impl From<SharedParallel> for Threads {
     }
 }
 
-/// Bytes that a thread takes at a time.
+/// Bytes per work item.
 pub(crate) const PART: usize = 1 << 20;
 
-/// Calls `work` with each part of memory, of [`PART`] bytes, and where it begins, on several
-/// threads. Gives the first error, and `None` if a part was left out.
-#[cfg_attr(not(unix), allow(dead_code, reason = "files are read in parts on Unix alone"))]
+/// Calls `work` with each [`PART`]-byte chunk of `memory` and its start offset, on several threads.
+/// Returns the first error, or `None` if a chunk was skipped.
+#[cfg_attr(not(unix), allow(dead_code, reason = "files are read in parts on Unix only"))]
 pub(crate) fn each_part<E: Send>(
     parallel: &dyn Parallel,
     memory: &mut [u8],
@@ -96,8 +97,8 @@ pub(crate) fn each_part<E: Send>(
     Some(Ok(()))
 }
 
-/// What `of` makes of each part of bytes, of [`PART`] of them, on several threads; `None` if a part
-/// was left out.
+/// Maps each [`PART`]-byte chunk of `bytes` through `of`, on several threads. Returns `None` if a
+/// chunk was skipped.
 pub(crate) fn map_parts<T: Send + Sync>(
     parallel: &dyn Parallel,
     bytes: &[u8],
@@ -119,7 +120,7 @@ mod tests {
     use torchlet_core::Serial;
 
     #[test]
-    fn every_part_is_worked_on_once() {
+    fn each_part_is_processed_once() {
         let threads = Threads::start(Some(3));
         for parallel in [&Serial as &dyn Parallel, &**threads.parallel()] {
             let mut memory = vec![0u8; 3 * PART + 5];
@@ -147,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_that_were_left_out_are_noticed() {
+    fn skipped_parts_are_detected() {
         assert_eq!(each_part::<()>(&Idle, &mut [1], &|_, _| Ok(())), None);
         assert_eq!(map_parts(&Idle, &[1], &|_| ()), None);
     }

@@ -1,31 +1,31 @@
-//! What goes into methods and comes out.
+//! Inputs and outputs of methods.
 
 use crate::error::Error;
 use crate::tensor::Tensor;
 use std::fmt;
 use torchlet_core::Scalar;
 
-/// An input or output of a method.
+/// Input or output of a method.
 #[derive(Debug, Clone, PartialEq, Default)]
 #[non_exhaustive]
 pub enum Value {
-    /// Nothing. As an input, it leaves an input as it was [set before](crate::Module::set_input).
+    /// No value. As an input, it keeps the value that was [set before](crate::Module::set_input).
     #[default]
     None,
     /// An integer.
     Int(i64),
-    /// A floating-point number.
+    /// A floating-point value.
     Float(f64),
-    /// A truth value.
+    /// A Boolean.
     Bool(bool),
-    /// A text.
+    /// A string.
     String(String),
     /// A tensor.
     Tensor(Tensor),
 }
 
 impl Value {
-    /// The name of its kind.
+    /// Name of the variant: `"None"`, `"int"`, `"float"`, `"bool"`, `"string"` or `"tensor"`.
     pub fn kind(&self) -> &'static str {
         match self {
             Value::None => "None",
@@ -41,15 +41,15 @@ impl Value {
         Error::Kind { expected, found: self.kind() }
     }
 
-    /// Whether it is nothing.
+    /// Whether this is [`Value::None`].
     pub fn is_none(&self) -> bool {
         matches!(self, Value::None)
     }
 
-    /// The tensor.
+    /// Returns the tensor.
     ///
     /// # Errors
-    /// It is of another kind.
+    /// The value is not a tensor.
     pub fn tensor(&self) -> Result<&Tensor, Error> {
         match self {
             Value::Tensor(tensor) => Ok(tensor),
@@ -57,10 +57,10 @@ impl Value {
         }
     }
 
-    /// The tensor.
+    /// Converts into the tensor.
     ///
     /// # Errors
-    /// It is of another kind.
+    /// The value is not a tensor.
     pub fn into_tensor(self) -> Result<Tensor, Error> {
         match self {
             Value::Tensor(tensor) => Ok(tensor),
@@ -68,10 +68,10 @@ impl Value {
         }
     }
 
-    /// The integer.
+    /// Returns the integer.
     ///
     /// # Errors
-    /// It is of another kind.
+    /// The value is not an integer.
     pub fn int(&self) -> Result<i64, Error> {
         match self {
             Value::Int(value) => Ok(*value),
@@ -79,10 +79,10 @@ impl Value {
         }
     }
 
-    /// The floating-point number.
+    /// Returns the floating-point value.
     ///
     /// # Errors
-    /// It is of another kind.
+    /// The value is not a float.
     pub fn float(&self) -> Result<f64, Error> {
         match self {
             Value::Float(value) => Ok(*value),
@@ -90,10 +90,10 @@ impl Value {
         }
     }
 
-    /// The truth value.
+    /// Returns the Boolean.
     ///
     /// # Errors
-    /// It is of another kind.
+    /// The value is not a Boolean.
     pub fn bool(&self) -> Result<bool, Error> {
         match self {
             Value::Bool(value) => Ok(*value),
@@ -101,10 +101,10 @@ impl Value {
         }
     }
 
-    /// The text.
+    /// Returns the string.
     ///
     /// # Errors
-    /// It is of another kind.
+    /// The value is not a string.
     pub fn string(&self) -> Result<&str, Error> {
         match self {
             Value::String(value) => Ok(value),
@@ -159,7 +159,7 @@ impl<V: Into<Value>> From<Option<V>> for Value {
     }
 }
 
-/// The inputs of a call: a tensor, a tuple, or an array, slice or vector of values.
+/// Inputs of a call: a tensor, a tuple, or an array, slice or vector of values.
 ///
 /// ```
 /// # use torchlet::{Inputs, Tensor, Value};
@@ -171,7 +171,7 @@ impl<V: Into<Value>> From<Option<V>> for Value {
 /// # Ok::<(), torchlet::Error>(())
 /// ```
 pub trait Inputs {
-    /// The values in order.
+    /// Converts into values, in input order.
     fn into_values(self) -> Vec<Value>;
 }
 

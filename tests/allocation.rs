@@ -1,8 +1,8 @@
-//! Memory that is refused, at each allocation whose size a file decides: loading and running give
-//! an error, and never abort.
+//! Allocation failures, at each allocation whose size a file determines: loading and running return
+//! an error and never abort.
 //!
-//! An allocation that fails where nobody expects it ends the process. So a child process tries them
-//! one after the other, and says which one it is at.
+//! An unhandled allocation failure ends the process, so a child process tries them in turn and
+//! prints the current one.
 
 #![cfg(all(feature = "std", feature = "portable"))]
 
@@ -16,35 +16,36 @@ mod single_call;
 use single_call::Arg::{self, Bool, Indices, Input, Int, Out};
 use single_call::{inputs, program};
 
-/// Smaller allocations succeed: lists as long as those in the file.
-const LEAST: usize = 64 << 10;
+/// Smaller allocations always succeed: they are proportional to lists in the file.
+const MIN_FAILING_SIZE: usize = 64 << 10;
 /// Set in the child process.
 const CHILD: &str = "TORCHLET_TEST_ALLOCATION";
 
-/// How many large allocations succeed until one fails; then all succeed.
-static LEFT: AtomicUsize = AtomicUsize::new(usize::MAX);
+/// Number of large allocations that succeed before one fails. Afterwards, all succeed.
+static REMAINING: AtomicUsize = AtomicUsize::new(usize::MAX);
 
 struct Failing;
 
 impl Failing {
-    /// Whether an allocation of this size is the one to fail.
+    /// Whether an allocation of this size must fail.
     fn refuses(size: usize) -> bool {
         let count = |left: usize| match left {
             usize::MAX => None,
             0 => Some(usize::MAX),
             left => Some(left - 1),
         };
-        size >= LEAST && LEFT.fetch_update(Ordering::SeqCst, Ordering::SeqCst, count) == Ok(0)
+        size >= MIN_FAILING_SIZE
+            && REMAINING.fetch_update(Ordering::SeqCst, Ordering::SeqCst, count) == Ok(0)
     }
 }
 
-// SAFETY: memory is that of `System`, or none, which the trait allows for.
+// SAFETY: the memory comes from `System`, or is null, which the trait permits.
 unsafe impl GlobalAlloc for Failing {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         if Failing::refuses(layout.size()) {
             return std::ptr::null_mut();
         }
-        // SAFETY: the caller's promises are those that `System` asks for.
+        // SAFETY: the caller upholds the same contract as that of `System`.
         unsafe { System.alloc(layout) }
     }
 
@@ -79,7 +80,7 @@ fn load_and_run(bytes: &[u8], inputs: &[Value], run_on: RunOn) -> Result<(), tor
     module.execute("forward", inputs).map(drop)
 }
 
-/// Calls with large tensors, weights that are packed, and scratch memory.
+/// Calls with large tensors, packed weights and scratch memory.
 fn calls() -> Vec<(&'static str, Vec<Arg>)> {
     let square = vec![256, 256];
     vec![
@@ -93,32 +94,32 @@ fn calls() -> Vec<(&'static str, Vec<Arg>)> {
 
 #[test]
 #[cfg_attr(miri, ignore = "starts processes")]
-fn an_allocation_that_fails_is_an_error() {
+fn failed_allocations_are_errors() {
     let targets = [("as exported", RunOn::AsExported), ("cpu", RunOn::Cpu)];
     if std::env::var_os(CHILD).is_none() {
         let mut child = Command::new(std::env::current_exe().unwrap());
         child.args(["--nocapture", "--test-threads=1"]).env(CHILD, "1");
         let output = child.output().unwrap();
-        let said = String::from_utf8_lossy(&output.stdout);
-        let errors = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success(), "{said}\n{errors}");
-        assert!(said.contains("tried "), "{said}");
+        let stdout = String::from_utf8_lossy(&output.stdout);
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{stdout}\n{stderr}");
+        assert!(stdout.contains("tried "), "{stdout}");
         return;
     }
     for (name, args) in calls() {
         let (bytes, inputs) = (program(name, &args), inputs(&args));
         for (label, target) in &targets {
-            // What is made once in a process is there.
+            // Initialises process-wide data first.
             load_and_run(&bytes, &inputs, *target).unwrap();
             let mut failed = 0;
             for at in 0.. {
                 println!("{name}, {label}: allocation {at} fails");
-                LEFT.store(at, Ordering::SeqCst);
+                REMAINING.store(at, Ordering::SeqCst);
                 let result = load_and_run(&bytes, &inputs, *target);
-                let was_reached = LEFT.swap(usize::MAX, Ordering::SeqCst) == usize::MAX;
+                let was_reached = REMAINING.swap(usize::MAX, Ordering::SeqCst) == usize::MAX;
                 if !was_reached {
                     result.unwrap();
-                    println!("tried {at} allocations of {name}, {label}: {failed} errors");
+                    println!("tried {at} allocations of {name}, {label}: {failed} stderr");
                     assert!(failed > 0, "{name}, {label}");
                     break;
                 }

@@ -1,4 +1,4 @@
-//! Every bundled program under `tests/fixtures` gives PyTorch's numbers.
+//! Every bundled program under `tests/fixtures` matches PyTorch's outputs.
 
 mod common;
 
@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use torchlet::core::{Bool, Registry};
 use torchlet::{Module, Tensor};
 
-/// Backends of the fixtures that the tests of core provide, the one whose tests are in `vulkan/`,
-/// and the one whose programs are compiled wherever they run, as in `processors.rs`.
+/// Backends of fixtures that are tested elsewhere: in core's tests, in `vulkan/`, and in
+/// `processors.rs` for programs that are compiled wherever they run.
 const OTHER_BACKENDS: &[&str] =
     &["BackendWithCompilerDemo", "BackendWithNamedDataMap", "VulkanBackend", "XnnpackBackend"];
 
@@ -19,7 +19,7 @@ fn verify(fixture: &Fixture, threads: usize) -> Result<usize, String> {
     check(&mut module.share(), &module, fixture)
 }
 
-/// Runs `check` over all fixtures.
+/// Runs `check` on all fixtures.
 fn over_all(check: impl Fn(&Fixture) -> Result<(), String> + Sync) -> Vec<String> {
     let fixtures = fixtures();
     assert!(fixtures.len() > 1000, "the manifest lists {} files", fixtures.len());
@@ -32,7 +32,7 @@ fn runs(fixture: &Fixture) -> bool {
 }
 
 #[test]
-fn outputs_are_pytorchs() {
+fn outputs_match_pytorch() {
     let cases = AtomicUsize::new(0);
     let failures = over_all(|fixture| {
         if !runs(fixture) {
@@ -51,7 +51,7 @@ fn outputs_are_pytorchs() {
 }
 
 #[test]
-fn threads_change_nothing() {
+fn results_are_independent_of_threads() {
     let failures = over_all(|fixture| {
         if !runs(fixture) || !matches!(fixture.kind.as_str(), "model" | "digits" | "tinyml") {
             return Ok(());
@@ -74,9 +74,9 @@ fn missing_operators_are_known() {
     assert!(backends.iter().all(|backend| OTHER_BACKENDS.contains(&backend.as_str())));
 }
 
-/// A comparison that cannot fail would prove nothing.
+/// Verifies that the comparison can fail.
 #[test]
-fn comparisons_notice_differences() {
+fn comparisons_detect_differences() {
     let a = Tensor::from_slice(&[2], &[1.0f32, f32::NAN]).unwrap();
     let b = Tensor::from_slice(&[2], &[1.001f32, f32::NAN]).unwrap();
     let t = Tensor::from_slice(&[1], &[Bool::new(true)]).unwrap();

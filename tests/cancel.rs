@@ -1,4 +1,4 @@
-//! Runs that are cancelled inside an operator: how often operators ask, and that the run ends soon.
+//! Cancellation inside operators: how often kernels check for it, and that the run ends soon.
 
 #![cfg(all(feature = "std", feature = "portable"))]
 
@@ -16,8 +16,7 @@ use single_call::{inputs, program};
 #[path = "common/vulkan.rs"]
 mod device;
 
-/// One thread, which counts how often it is asked whether the run was cancelled, and says so from
-/// a certain question on.
+/// A single thread that counts cancellation checks, and reports cancellation from a given check on.
 struct Counting {
     asked: AtomicUsize,
     cancel_at: AtomicUsize,
@@ -52,8 +51,8 @@ impl Parallel for Counting {
     }
 }
 
-/// Calls of all families that can take long, and how often each has to ask at least: before pieces
-/// of work of some milliseconds.
+/// Calls of all operator families that can be slow, and the minimum number of cancellation checks
+/// of each: one before each piece of work of a few milliseconds.
 fn calls() -> Vec<(&'static str, usize, Vec<Arg>)> {
     let square = |n: i32| vec![n, n];
     let (wide, image) = (vec![64, 8_192], vec![1, 16, 256, 256]);
@@ -101,7 +100,7 @@ fn calls() -> Vec<(&'static str, usize, Vec<Arg>)> {
 
 #[test]
 #[cfg_attr(miri, ignore = "takes too long")]
-fn operators_ask_often_and_end_when_they_are_told() {
+fn operators_check_for_cancellation() {
     for run_on in [RunOn::AsExported, RunOn::Cpu] {
         for (name, least, args) in calls() {
             let counting = Counting::new();
@@ -116,14 +115,14 @@ fn operators_ask_often_and_end_when_they_are_told() {
             let expected = module.execute("forward", &inputs).unwrap();
             let asked = counting.asked();
             assert!(asked >= least, "{name} {run_on:?}: asked {asked} times");
-            // Told so half-way, it leaves the rest out.
+            // Cancelled half-way, it skips the rest.
             counting.restart(asked / 2);
             let error = module.execute("forward", &inputs).unwrap_err();
             assert!(error.to_string().contains("the run was cancelled"), "{name}: {error}");
             counting.restart(usize::MAX);
             assert_eq!(module.execute("forward", &inputs).unwrap(), expected, "{name}");
             assert_eq!(counting.asked(), asked, "{name}");
-            // Loading does not ask: weights are packed whole.
+            // Loading does not check: weights are always packed completely.
             counting.restart(0);
             let mut other = builder().from_bytes(program(name, &args)).unwrap();
             other.load_method("forward").unwrap();
@@ -133,12 +132,12 @@ fn operators_ask_often_and_end_when_they_are_told() {
     }
 }
 
-/// A run on a device is not waited for once it is cancelled. What comes next waits, so that it
-/// neither reads, writes nor frees what the device is at work on.
+/// A cancelled run does not wait for the device. The next operation waits instead, so that it
+/// neither reads, writes nor frees memory that the device still uses.
 #[cfg(feature = "vulkan")]
 #[test]
 #[cfg_attr(miri, ignore = "uses a device")]
-fn runs_on_a_device_end_when_they_are_cancelled() {
+fn device_runs_can_be_cancelled() {
     if !device::device_is_there() {
         return;
     }
@@ -153,7 +152,7 @@ fn runs_on_a_device_end_when_they_are_cancelled() {
     let mut module = open();
     let expected = module.execute("forward", &inputs).unwrap();
     let mut cancelled = 0;
-    // The first question is before the submission, the others are while the device works.
+    // The first check precedes the submission; the others happen while the device works.
     for cancel_at in [0, 1, 2, 1, 2] {
         counting.restart(cancel_at);
         let result = module.execute("forward", &inputs);
@@ -162,13 +161,13 @@ fn runs_on_a_device_end_when_they_are_cancelled() {
             assert!(error.to_string().contains("the run was cancelled"), "{error}");
             cancelled += 1;
         } else {
-            // A fast device is done before anybody asks.
+            // A fast device finishes before the first check.
             assert_eq!(result.unwrap(), expected);
         }
         counting.restart(usize::MAX);
         match cancelled % 3 {
             0 => module.reset("forward").unwrap(),
-            // Memory is freed, and what is loaded then is given the same.
+            // Frees memory that the next load reuses.
             1 => module = open(),
             _ => {}
         }

@@ -1,5 +1,5 @@
-//! Compiled programs are kept from run to run: what is there is not compiled again, what is damaged
-//! or of something else is.
+//! Compile cache: cached programs are not compiled again; damaged entries and entries of other
+//! programs are.
 
 #[cfg(all(feature = "std", feature = "portable"))]
 mod common;
@@ -11,10 +11,10 @@ mod tests {
     use torchlet::core::BundledProgram;
     use torchlet::{Error, Module, Origin, RunOn};
 
-    /// Lowered for a GPU, so that there is something to compile for the CPU; with state.
+    /// Lowered for a GPU, so that it needs compilation for the CPU; has state.
     const PROGRAM: &str = "vulkan/program/running_sum.bpte";
 
-    /// A folder that is gone at the end of its test.
+    /// A temporary folder, removed on drop.
     struct Folder(PathBuf);
 
     impl Folder {
@@ -28,7 +28,7 @@ mod tests {
             entries.map(|entry| entry.unwrap().path()).collect()
         }
 
-        /// The only file.
+        /// Path of the only file.
         fn file(&self) -> PathBuf {
             let [file] = &self.files()[..] else { panic!("{:?}", self.files()) };
             file.clone()
@@ -41,7 +41,7 @@ mod tests {
         }
     }
 
-    /// Opens a fixture with a cache in this folder, and runs its cases.
+    /// Opens a fixture with a cache in this folder, and runs its test cases.
     fn run(file: &str, cache: &Path) -> Module {
         let fixture = fixture(file);
         let builder = Module::builder().threads(1).without_default_backends();
@@ -51,7 +51,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_compiled_twice() {
+    fn programs_are_compiled_once() {
         let folder = Folder::new("twice");
         let first = run(PROGRAM, &folder.0.join("deep"));
         assert_eq!(*first.origin(), Origin::Compiled);
@@ -63,7 +63,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_in_the_program_is_not_in_the_cache() {
+    fn program_data_is_not_duplicated_in_the_cache() {
         let folder = Folder::new("shared");
         let mut found = false;
         for fixture in crate::common::fixtures() {
@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn damaged_files_are_written_anew() {
+    fn damaged_entries_are_replaced() {
         let folder = Folder::new("damaged");
         run(PROGRAM, &folder.0);
         let path = folder.file();
@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn other_programs_have_other_files() {
+    fn each_program_has_its_own_entry() {
         let folder = Folder::new("other");
         let bytes = std::fs::read(crate::common::folder().join(PROGRAM)).unwrap();
         let bundle = BundledProgram::from_bytes(&bytes).unwrap();
@@ -124,15 +124,15 @@ mod tests {
         assert_eq!(open(&program, None), (Origin::Compiled, 3));
     }
 
-    /// The second file must not get what was compiled from the first: strangers can make such
+    /// The second file must not get the compiled program of the first: anyone can create such
     /// pairs, with any contents.
     #[test]
-    fn files_that_collide_in_a_fast_hash_have_entries_of_their_own() {
+    fn colliding_fast_hashes_have_separate_entries() {
         let folder = Folder::new("collision");
         let bytes = std::fs::read(crate::common::folder().join(PROGRAM)).unwrap();
         let mut program = BundledProgram::from_bytes(&bytes).unwrap().program().unwrap().to_vec();
-        // XXH3 sums up words of blocks of 1 KiB. Where the high half of a word equals that of its
-        // secret, a word adds only itself.
+        // XXH3 sums words in blocks of 1 KiB. If the high half of a word equals that of its secret,
+        // the word adds only itself.
         program.resize(program.len().next_multiple_of(1024), 0);
         for (index, words) in [[1, 0], [0, 1]].into_iter().enumerate() {
             let mut tail = [0; 2048];
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn an_entry_under_the_name_of_another_is_not_taken() {
+    fn renamed_entries_are_rejected() {
         let folder = Folder::new("renamed");
         let other = "vulkan/program/cache.bpte";
         let [first, second] = [PROGRAM, other].map(|file| {
@@ -161,7 +161,7 @@ mod tests {
 
     #[cfg(unix)]
     #[test]
-    fn entries_that_others_can_write_are_not_taken() {
+    fn entries_writable_by_others_are_rejected() {
         use std::os::unix::fs::PermissionsExt;
         let folder = Folder::new("permissions");
         run(PROGRAM, &folder.0);
@@ -169,13 +169,13 @@ mod tests {
         assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
         std::fs::set_permissions(&path, PermissionsExt::from_mode(0o666)).unwrap();
         assert_eq!(*run(PROGRAM, &folder.0).origin(), Origin::Compiled);
-        // Others cannot write the new one.
+        // The new file is not writable by others.
         assert_eq!(*run(PROGRAM, &folder.0).origin(), Origin::Cached);
     }
 
     #[cfg(unix)]
     #[test]
-    fn links_and_sockets_in_the_place_of_entries_are_replaced() {
+    fn links_and_sockets_are_replaced() {
         use std::os::unix::fs::symlink;
         use std::os::unix::net::UnixListener;
         let folder = Folder::new("links");
@@ -194,7 +194,7 @@ mod tests {
             },
             &|| {
                 std::fs::remove_file(&path).unwrap();
-                // Paths of sockets are short.
+                // Socket paths have a short maximum length.
                 drop(UnixListener::bind(&around).unwrap());
                 std::fs::rename(&around, &path).unwrap();
             },
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_in_the_place_of_an_entry_is_done_without() {
+    fn folder_instead_of_an_entry_is_ignored() {
         let folder = Folder::new("folders");
         run(PROGRAM, &folder.0);
         let path = folder.file();
@@ -221,10 +221,10 @@ mod tests {
         assert_eq!(folder.file(), path);
     }
 
-    /// Opening a pipe waits for somebody who writes to it.
+    /// Opening a pipe blocks until a writer opens it.
     #[cfg(unix)]
     #[test]
-    fn a_pipe_in_the_place_of_an_entry_or_a_program_does_not_hang() {
+    fn pipes_do_not_block() {
         let folder = Folder::new("pipe");
         run(PROGRAM, &folder.0);
         let path = folder.file();
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_that_cannot_be_written_is_done_without() {
+    fn unwritable_folder_is_ignored() {
         let folder = Folder::new("unwritable");
         std::fs::write(&folder.0, "a file").unwrap();
         assert_eq!(*run(PROGRAM, &folder.0).origin(), Origin::Compiled);
@@ -246,8 +246,8 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_compiled_runs_as_it_was_exported() {
-        // Which of its buffers an output updates cannot be told.
+    fn uncompilable_programs_run_as_exported() {
+        // It is ambiguous which buffer an output updates.
         let path = folder().join("vulkan/program/two_states.bpte");
         let open = |on| Module::builder().without_default_backends().run_on(on).load(&path);
         assert!(matches!(open(RunOn::Auto).unwrap().origin(), Origin::NotCompiled(_)));

@@ -1,5 +1,5 @@
-//! Programs that are compiled give what they gave as exported, from call to call: state, views of
-//! it, constants, copies.
+//! Compiled programs yield the same results as the exported ones over several calls: state, views
+//! of state, constants, copies.
 
 #![cfg(all(feature = "std", feature = "portable"))]
 
@@ -11,7 +11,7 @@ use torchlet::{Module, RunOn, Tensor};
 use torchlet_graph::method::{Instruction, Method, MethodTensor, MethodValue, Program, TensorData};
 use torchlet_graph::{Processors, cpu};
 
-/// A method of tensors of 32-bit floating point.
+/// Builder of a method with fp32 tensors.
 struct Builder<'p>(Method<'p>);
 
 impl<'p> Builder<'p> {
@@ -20,7 +20,7 @@ impl<'p> Builder<'p> {
         Builder(Method { name, planned: planned.to_vec(), ..Method::default() })
     }
 
-    /// A tensor at a place.
+    /// Adds a tensor at a planned buffer and offset.
     fn tensor(&mut self, sizes: &[i32], place: (usize, usize)) -> usize {
         self.add(sizes, Some(place), TensorData::None)
     }
@@ -69,8 +69,8 @@ fn compiled(bytes: &[u8], processors: Processors<'_>) -> Module {
     module(compiled.program.write().unwrap().to_bytes())
 }
 
-/// Runs a method three times: as exported, compiled for kernels, and compiled for the CPU engine.
-/// All have to give the same values. Returns those of the last run.
+/// Runs a method three times in each form: exported, compiled for kernels, and compiled for the CPU
+/// engine. All must yield the same values. Returns those of the last run.
 fn same(method: Builder<'_>, sizes: &[usize]) -> Vec<Vec<f32>> {
     let bytes = Program { methods: vec![method.0], named: Vec::new() }.write().unwrap().to_bytes();
     let greedy = CpuTarget::greedy();
@@ -89,7 +89,7 @@ fn same(method: Builder<'_>, sizes: &[usize]) -> Vec<Vec<f32>> {
 }
 
 #[test]
-fn what_is_computed_beforehand_is_read_as_a_constant() {
+fn folded_values_are_constants() {
     let mut method = Builder::new(&[64]);
     let w = method.constant(&[2, 2], &[1.0, 2.0, 3.0, 4.0]);
     let x = method.tensor(&[2, 2], (0, 0));
@@ -103,8 +103,8 @@ fn what_is_computed_beforehand_is_read_as_a_constant() {
 }
 
 #[test]
-fn state_is_kept_that_is_read_through_a_view_first() {
-    // The view has no instruction: it lies where the state does.
+fn state_read_through_a_view_first_is_kept() {
+    // The view has no instruction: it is planned over the state.
     let mut method = Builder::new(&[96]);
     let state = method.tensor(&[4], (0, 64));
     let x = method.tensor(&[2, 2], (0, 0));
@@ -120,7 +120,7 @@ fn state_is_kept_that_is_read_through_a_view_first() {
 }
 
 #[test]
-fn what_is_written_through_a_view_of_state_is_state() {
+fn writes_through_a_view_update_state() {
     let mut method = Builder::new(&[128]);
     let (state, view) = (method.tensor(&[4], (0, 64)), method.tensor(&[2, 2], (0, 64)));
     let x = method.tensor(&[4], (0, 0));
@@ -136,14 +136,14 @@ fn what_is_written_through_a_view_of_state_is_state() {
 }
 
 #[test]
-fn what_is_copied_stays_what_it_was() {
+fn copies_do_not_alias() {
     let mut method = Builder::new(&[128]);
     let (x, a) = (method.tensor(&[4], (0, 0)), method.tensor(&[4], (0, 16)));
     let (b, c) = (method.tensor(&[4], (0, 32)), method.tensor(&[4], (0, 48)));
     let out = method.tensor(&[4], (0, 64));
     method.add_up(x, x, a);
     method.add_up(a, x, b);
-    // Neither an input nor what another call made is the target from now on.
+    // Afterwards, the target aliases neither an input nor the result of another call.
     method.copy(a, b);
     method.add_up(a, b, c);
     method.copy(c, x);
@@ -210,7 +210,8 @@ fn state_that_is_an_output_stays_where_it_is() {
 
 #[test]
 fn methods_still_share_state() {
-    // One writes four numbers, the other takes two more, and looks at the first through a view.
+    // One method writes four values; the other updates the same state and reads it through a view
+    // first.
     let mut write = Builder::new(&[64, 32]);
     let (x, state) = (write.tensor(&[4], (0, 0)), write.tensor(&[4], (1, 0)));
     let sum = write.tensor(&[4], (0, 16));
@@ -240,7 +241,7 @@ fn methods_still_share_state() {
 }
 
 #[test]
-fn what_tensors_share_is_written_once() {
+fn shared_data_is_written_once() {
     let mut method = Builder::new(&[64]);
     let bytes: Vec<u8> = vec![0; 1 << 16];
     let program = {
@@ -264,7 +265,7 @@ fn what_tensors_share_is_written_once() {
     };
     let file = program.write().unwrap().to_bytes();
     assert!(file.len() < bytes.len() * 3 / 2, "{}", file.len());
-    // Nor is it more when the file is taken apart.
+    // Parsing and writing the file again does not enlarge it either.
     let again = Program::read(&File::from_bytes(&file).unwrap()).unwrap().write().unwrap();
     assert!(again.to_bytes().len() < bytes.len() * 3 / 2);
 }

@@ -1,5 +1,5 @@
-//! The fuzzer's targets and mutations, without the fuzzer: the same files each time.
-//! `cargo xtask fuzz` looks for others.
+//! The fuzzer's targets and mutations without the fuzzer, over a deterministic set of files.
+//! `cargo xtask fuzz` searches for others.
 
 #![cfg(all(feature = "std", feature = "portable"))]
 
@@ -14,18 +14,18 @@ mod device;
 use std::path::{Path, PathBuf};
 use torchlet_fuzz::targets::{TARGETS, Target, campaign};
 
-/// Files larger than this are left to the fuzzer.
+/// Larger files are left to the fuzzer.
 const MAX_SIZE: usize = 20_000;
 
-/// How many files of a kind are tried, and how many are made from each.
+/// Number of seed files of each kind, and of mutations per file.
 const FILES: usize = 40;
 const ROUNDS: usize = 160;
 
-/// How often a delegate for XNNPACK is damaged, and about how many bytes its graph has.
+/// Number of mutations of an XNNPACK delegate, and the approximate size of its graph in bytes.
 const DAMAGES: usize = 60;
 const BLOB: usize = 1200;
 
-/// Where fixtures are.
+/// Folders of the fixtures.
 const FOLDERS: [&str; 5] = [
     "tests/fixtures",
     "devtools/tests/dumps",
@@ -34,7 +34,7 @@ const FOLDERS: [&str; 5] = [
     "llm/tests/schemas",
 ];
 
-/// The fixtures of the target's kind that are small, from one end of the list to the other.
+/// Small fixtures of the target's kind, spread evenly over the list.
 fn seeds(target: &Target) -> Vec<PathBuf> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut folders = FOLDERS.map(|folder| root.join(folder)).to_vec();
@@ -70,7 +70,7 @@ fn try_target(name: &str) {
     }
 }
 
-/// Tokenizers and texts have no structure to keep: bytes are changed, left out and repeated.
+/// Unstructured mutations for tokenizers and texts: changed, removed and repeated bytes.
 #[cfg(feature = "llm")]
 fn try_without_structure(name: &str, least: usize) {
     let target = TARGETS.iter().find(|target| target.name == name).unwrap();
@@ -98,8 +98,7 @@ fn try_without_structure(name: &str, least: usize) {
     }
 }
 
-/// Parts of a text change their places, are there twice, or take the place of others: most of what
-/// comes of it can still be read.
+/// Moves, duplicates and replaces parts of a text; most results are still valid.
 #[cfg(feature = "llm")]
 fn try_parts_of_texts(name: &str) {
     let target = TARGETS.iter().find(|target| target.name == name).unwrap();
@@ -159,8 +158,8 @@ fn compile() {
     try_target("compile");
 }
 
-/// How many random programs are compared. `TORCHLET_TEST_PROGRAMS` says `FIRST..END` for a longer
-/// search.
+/// Number of random programs to compare. `TORCHLET_TEST_PROGRAMS` sets a range `FIRST..END` for a
+/// longer search.
 const PROGRAMS: u32 = 400;
 
 #[test]
@@ -177,7 +176,7 @@ fn control_flow() {
     }
 }
 
-/// Fewer, since their shaders are made for each program.
+/// Fewer programs, since each needs its shaders compiled.
 #[test]
 #[cfg(feature = "vulkan")]
 fn control_flow_on_a_device() {

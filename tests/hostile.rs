@@ -1,10 +1,11 @@
-//! Damaged files: an error or a result, never a panic, a hang, or memory without limit.
+//! Damaged files: an error or a result, never a panic, a hang or unbounded memory.
 
 use std::path::Path;
 use torchlet::core::{Scalar, ValueMeta};
 use torchlet::{Limits, Module, ScalarType, Tensor, Value};
 
-/// Programs of several kinds: state, branches, loops, delegates, several methods, odd values.
+/// Programs with various features: state, branches, loops, delegates, several methods, unusual
+/// values.
 const PROGRAMS: &[&str] = &[
     "ops/arithmetic/add_dynamic.bpte",
     "digits/digits.pte",
@@ -28,7 +29,7 @@ fn read(name: &str) -> Vec<u8> {
     std::fs::read(path).unwrap()
 }
 
-/// Loads and runs every method, as far as it goes.
+/// Loads and runs every method, as far as possible.
 fn use_all(bytes: Vec<u8>) {
     let mut limits = Limits::HOST;
     limits.backward_jumps = 100;
@@ -62,7 +63,7 @@ fn use_all(bytes: Vec<u8>) {
 fn truncated_files() {
     for name in PROGRAMS {
         let bytes = read(name);
-        // Every length of the head, then many.
+        // Every length of the header, then a sample.
         let step = (bytes.len() / 500).max(1);
         for len in (0..bytes.len().min(300)).chain((300..bytes.len()).step_by(step)) {
             use_all(bytes[..len].to_vec());

@@ -1,6 +1,6 @@
-//! Tensors as hostile as files: every index, repeat and offset of the operators that read or write
-//! where a tensor says is replaced by numbers out of all range. An error or a result, never a panic
-//! or a hang.
+//! Hostile tensors: every index, repeat count and offset of the operators that read or write at
+//! positions from a tensor is replaced by out-of-range values. The outcome is an error or a result,
+//! never a panic or a hang.
 
 use std::path::Path;
 use torchlet::core::ValueRef;
@@ -16,7 +16,7 @@ const FOLDERS: &[&str] = &[
     "gradient_table",
 ];
 
-/// The tensor with all its integers replaced.
+/// Replaces all integers of a tensor.
 fn poisoned(tensor: &Tensor, number: i64) -> Option<Tensor> {
     let numel = tensor.numel();
     match tensor.scalar_type() {
@@ -30,7 +30,7 @@ fn poisoned(tensor: &Tensor, number: i64) -> Option<Tensor> {
 }
 
 #[test]
-fn indices_out_of_all_range() {
+fn out_of_range_indices() {
     let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/ops");
     let (mut refused, mut runs) = (0, 0);
     for folder in FOLDERS {

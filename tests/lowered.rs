@@ -1,5 +1,5 @@
-//! Programs that were compiled and written as files are programs like others, and what exporters
-//! cut to pieces is whole in them.
+//! Programs that were compiled and written to files run like any others, including graphs that
+//! exporters split into several delegates.
 
 #![cfg(all(feature = "portable", feature = "vulkan"))]
 
@@ -29,7 +29,7 @@ fn compile<'p>(program: &Program<'p>, data: &'p [DataMap<'p>], on: RunOn) -> Com
     compiled.unwrap()
 }
 
-/// A fixture as a file that was compiled for this.
+/// A fixture, compiled for a target and written to a file.
 fn lowered(source: &Module, on: RunOn) -> Vec<u8> {
     let mut program = compile(&source.program(), source.data(), on).program;
     assert!(program.embed(source.data()).unwrap().is_empty());
@@ -40,7 +40,7 @@ fn cpu() -> ModuleBuilder {
     Module::builder().threads(1).without_default_backends()
 }
 
-/// Of external data, of state, of several methods, and with control flow.
+/// Programs with external data, state, several methods and control flow.
 const PROGRAMS: &[&str] = &[
     "digits/digits_external.bpte",
     "models/llama.bpte",
@@ -54,7 +54,7 @@ const PROGRAMS: &[&str] = &[
 ];
 
 #[test]
-fn files_for_cpus_need_nothing_else() {
+fn files_for_cpus_are_self_contained() {
     for file in PROGRAMS {
         let fixture = fixture(file);
         let source = source(&fixture);
@@ -63,12 +63,12 @@ fn files_for_cpus_need_nothing_else() {
             let mut module = cpu().run_on(on).from_bytes(first.clone()).unwrap();
             match on {
                 RunOn::AsExported => assert_eq!(*module.origin(), Origin::Exported, "{file}"),
-                // There may be something for the engine.
+                // Some calls may run in the engine.
                 _ => assert_eq!(*module.origin(), Origin::Compiled, "{file}"),
             }
             assert!(check(&mut module, &source, &fixture).unwrap() > 0, "{file}");
         }
-        // Compiled once more, it is still the same.
+        // Compiling again yields the same results.
         let again = cpu().run_on(RunOn::AsExported).from_bytes(first).unwrap();
         let mut module = cpu().from_bytes(lowered(&again, RunOn::Cpu)).unwrap();
         check(&mut module, &source, &fixture).unwrap();
@@ -93,7 +93,7 @@ fn files_for_the_engine_are_not_compiled_again() {
         assert_eq!(*module.origin(), Origin::Exported);
         assert!(check(&mut module, &source, &fixture).unwrap() > 0);
     }
-    // Where there is no engine, its regions are instructions again; firmware needs that, too.
+    // Without the engine, its regions must become instructions again, as firmware needs.
     let mut module = cpu().run_on(RunOn::AsExported).from_bytes(file.clone()).unwrap();
     assert!(check(&mut module, &source, &fixture).is_err());
     let again = Module::builder().run_on(RunOn::AsExported).from_bytes(file).unwrap();
@@ -102,7 +102,7 @@ fn files_for_the_engine_are_not_compiled_again() {
     assert!(check(&mut module, &source, &fixture).unwrap() > 0);
 }
 
-/// No GPU is needed to compile for one.
+/// Compiling for a GPU needs no GPU.
 #[test]
 fn files_for_gpus_run_on_cpus() {
     for file in PROGRAMS {
@@ -117,7 +117,7 @@ fn files_for_gpus_run_on_cpus() {
     }
 }
 
-/// A file that was compiled for GPUs can be compiled for them again.
+/// A file compiled for GPUs can be compiled for GPUs again.
 #[test]
 fn compiling_again_changes_nothing() {
     for file in ["models/mobilenet_v2.bpte", "models/llama.bpte", "vulkan/model/vision.bpte"] {
@@ -135,11 +135,11 @@ fn compiling_again_changes_nothing() {
     }
 }
 
-/// The partitioner leaves `any` and a product to the CPU in each attention; five delegates become
-/// one.
+/// The partitioner leaves `any` and a multiplication of each attention to the CPU; the compiler
+/// merges the five delegates into one.
 #[test]
 fn transformers_are_one_delegate() {
-    // Nothing stays on the CPU: tokens of 64 bits come in as the nearest integers of 32.
+    // No call stays on the CPU: int64 tokens are converted to the nearest int32 values.
     for file in ["language", "language_fp16", "vision", "vision_fp16"] {
         let source = source(&fixture(&format!("vulkan/model/{file}.bpte")));
         assert_eq!(source.method_meta("forward").unwrap().delegate_count(), 5);

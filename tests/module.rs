@@ -13,7 +13,7 @@ fn fixture(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures").join(name)
 }
 
-/// A builder that Miri can run: it knows no memory maps.
+/// A builder that works under Miri, which does not support memory maps.
 fn builder() -> ModuleBuilder {
     let access = if cfg!(miri) { FileAccess::Read } else { FileAccess::Map };
     Module::builder().file_access(access)
@@ -35,7 +35,7 @@ fn first(outputs: &[Value]) -> &[f32] {
 
 #[test]
 #[cfg_attr(miri, ignore = "maps files")]
-fn every_way_of_opening_gives_the_same() {
+fn all_ways_of_opening_are_equivalent() {
     let x = Tensor::rand(ScalarType::Float, &[3, 5], 3).unwrap();
     let expected: Vec<f32> = x.as_slice::<f32>().unwrap().iter().map(|x| x + x).collect();
     let bytes = std::fs::read(fixture(ADD)).unwrap();
@@ -61,7 +61,7 @@ fn every_way_of_opening_gives_the_same() {
     }
 }
 
-/// Storage that lends.
+/// Storage that lends its bytes.
 struct Lending(Vec<u8>);
 
 impl DataLoader for Lending {
@@ -108,8 +108,8 @@ fn programs_and_data_come_from_any_storage() {
         let mut module = builder.from_loader(loader(read(program))).unwrap();
         assert_eq!(module.forward(&x).unwrap(), expected);
         assert_eq!(module.file_size(), read(program).len() as u64);
-        // Storage that ends too soon, or holds something else. What is wrong inside shows when it
-        // is used.
+        // Storage that is truncated or contains something else. Errors inside the data appear when
+        // it is used.
         for len in (0..read(program).len()).step_by(61) {
             let data = Module::builder().data_loader(loader(read(data)));
             if let Ok(mut module) = data.from_loader(loader(read(program)[..len].to_vec())) {
@@ -141,7 +141,7 @@ fn files_beyond_the_limit_are_not_read() {
 
 #[test]
 #[cfg_attr(miri, ignore = "maps files")]
-fn files_that_are_no_programs_are_named() {
+fn files_of_other_formats_are_named() {
     let missing = Module::load(fixture("nothing.pte")).unwrap_err();
     assert!(missing.to_string().contains("nothing.pte"), "{missing}");
     assert_eq!(missing.code(), 0x22);
@@ -159,13 +159,13 @@ fn files_that_are_no_programs_are_named() {
 }
 
 #[test]
-fn inputs_that_do_not_fit_say_why() {
+fn mismatching_inputs_are_explained() {
     let mut module = open(ADD);
     let x = tensor(&[1.0; 15]);
     let messages = [
-        (module.forward(()), "input 0 of 'forward' has no value; it takes float32[3, 5]"),
+        (module.forward(()), "input 0 of 'forward' has no value; expected float32[3, 5]"),
         (module.forward([&x]), "input 1 of 'forward' has no value"),
-        (module.forward([&x, &x, &x]), "'forward' takes 2 inputs, 3 were given"),
+        (module.forward([&x, &x, &x]), "'forward' expects 2 inputs, found 3"),
         (
             module.forward([&x, &x.reshape(&[5, 3]).unwrap()]),
             "input 1 of 'forward' (float32[3, 5]): expected shape [3, 5], found [5, 3]",
@@ -173,7 +173,7 @@ fn inputs_that_do_not_fit_say_why() {
         (module.forward([&x, &x.reshape(&[15]).unwrap()]), "expected shape [3, 5], found [15]"),
         (
             module.forward([&x.to_type(ScalarType::Half).unwrap(), &x]),
-            "expected elements of type float32, found float16",
+            "expected dtype float32, found float16",
         ),
         (module.forward((&x, 1)), "expected tensor, found int"),
         (module.execute("backward", ()), "no method 'backward'; it has forward"),
@@ -193,10 +193,10 @@ fn preset_inputs_persist() {
     for _ in 0..2 {
         assert_eq!(first(&module.forward(&one).unwrap()), [3.0; 15]);
     }
-    // What a call gives wins, for this call.
+    // An input that is passed to a call overrides the preset, for this call only.
     assert_eq!(first(&module.forward([&one, &one]).unwrap()), [2.0; 15]);
     assert_eq!(first(&module.forward(&one).unwrap()), [3.0; 15]);
-    // None leaves an input to the preset.
+    // `None` selects the preset.
     module.set_input("forward", 0, &one).unwrap();
     assert_eq!(first(&module.forward([Value::None, Value::None]).unwrap()), [3.0; 15]);
     module.reset("forward").unwrap();
@@ -223,10 +223,10 @@ fn missing_operators_are_listed() {
     assert!(!backends.is_empty() && error.to_string().contains(&backends[0]), "{error}");
 }
 
-/// An operator that there is, in a type in which there is none: that is said when the program is
-/// loaded, whatever is to run it.
+/// A program that uses an existing operator with an unsupported dtype fails at load time, whatever
+/// processor it runs on.
 #[test]
-fn types_that_an_operator_does_not_have_are_named() {
+fn unsupported_dtypes_are_named() {
     let files = std::fs::read_dir(fixture("refused")).unwrap();
     let files: Vec<_> = files.map(|entry| entry.unwrap().path()).collect();
     assert!(files.len() >= 9, "{files:?}");
@@ -235,9 +235,9 @@ fn types_that_an_operator_does_not_have_are_named() {
         for run_on in [RunOn::AsExported, RunOn::Cpu, RunOn::Auto] {
             let mut module = builder().run_on(run_on).load(&file).unwrap();
             let error = module.load_method("forward").unwrap_err().to_string();
-            // Of eigenvalues alone, the exporter computes both.
+            // For eigenvalues only, the exporter emits the operator that computes both.
             let called = format!("aten::{}.", name.strip_suffix("vals").unwrap_or(name));
-            let named = error.contains(&called) && error.contains("argument 0 has type complex64");
+            let named = error.contains(&called) && error.contains("argument 0: dtype complex64");
             assert!(named, "{name}: {error}");
         }
     }
@@ -375,7 +375,7 @@ fn profiles_name_operators() {
 }
 
 #[test]
-fn a_program_without_instructions_passes_its_input_on() {
+fn program_without_instructions_returns_its_input() {
     let mut module = open("programs/identity.bpte");
     let suite = module.bundled().unwrap().suites().unwrap().next().unwrap().unwrap();
     let case = suite.cases().unwrap().next().unwrap().unwrap();
@@ -384,7 +384,7 @@ fn a_program_without_instructions_passes_its_input_on() {
     assert_eq!(module.forward(&input).unwrap()[0], Value::from(input));
 }
 
-/// Counts what it is told, and cancels at the third operator.
+/// Counts events, and cancels at the third operator.
 struct Canceling(std::sync::OnceLock<torchlet::Canceller>, std::sync::atomic::AtomicUsize);
 
 impl torchlet::core::EventTracer for Canceling {
@@ -411,12 +411,12 @@ fn runs_are_cancelled_from_another_thread() {
     module.set_method_options("forward", options).unwrap();
     let x = Tensor::full(&[4], 0.5f32).unwrap();
     let error = module.forward(&x).unwrap_err();
-    // The third operator itself asks, and leaves its work out.
+    // The third operator itself checks for cancellation and skips its work.
     let text = error.to_string();
     assert!(text.contains("instruction 2") && text.contains("the run was cancelled"), "{text}");
     assert_eq!(tracer.1.load(std::sync::atomic::Ordering::Relaxed), 3);
     assert!(canceller.is_cancelled() && module.forward(&x).is_err());
-    // Others over the same files run on, and so does this one when it is let.
+    // Other modules over the same files keep running, and so does this one after `resume`.
     let expected = module.share().forward(&x).unwrap();
     canceller.resume();
     assert_eq!(module.forward(&x).unwrap(), expected);
@@ -438,7 +438,7 @@ fn inputs_and_outputs_stay_in_memory_of_the_caller() {
     assert!(method.output_into(0, &mut sum[..14]).unwrap_err().to_string().contains("60"));
     assert!(method.output_into(0, &mut [0i32; 15]).is_err());
     assert!(method.output_into(1, &mut sum).is_err());
-    // What is not given is what was set before.
+    // Inputs that are not passed keep their earlier values.
     assert!(matches!(
         method.execute_ref(std::slice::from_ref(&a)),
         Err(Error::InputNotSet { index: 1, .. })

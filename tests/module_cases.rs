@@ -11,7 +11,7 @@ fn fixture(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures").join(name)
 }
 
-/// A builder that Miri can run: it knows no memory maps.
+/// A builder that works under Miri, which does not support memory maps.
 fn builder() -> ModuleBuilder {
     let access = if cfg!(miri) { FileAccess::Read } else { FileAccess::Map };
     Module::builder().file_access(access)
@@ -64,7 +64,7 @@ fn state_persists_until_it_is_reset() {
                 module.reset(&method).unwrap();
             }
         }
-        // A module of its own has state of its own.
+        // Each module has its own state.
         check(&mut module.share());
     }
 }
@@ -88,7 +88,7 @@ fn memory_is_bound_to_unplanned_inputs_and_outputs() {
     }
 }
 
-/// Runs a method on memory of the test's own, and compares with what it gives as new tensors.
+/// Runs a method on memory of the test, and compares with the results as new tensors.
 fn check_lent(module: &mut Module, inputs: &[Value]) {
     let expected = module.forward(inputs).unwrap();
     let tensors: Vec<&Tensor> = inputs.iter().map(|input| input.tensor().unwrap()).collect();
@@ -106,7 +106,7 @@ fn check_lent(module: &mut Module, inputs: &[Value]) {
 }
 
 #[test]
-fn methods_run_on_memory_that_is_lent() {
+fn methods_run_on_borrowed_memory() {
     let digits = ["digits", "digits_dynamic_batch", "digits_unplanned_io"];
     let digits = digits.map(|name| format!("digits/{name}.bpte"));
     let conditionals = ["", "_unplanned"].map(|name| format!("programs/conds_in_a_row{name}.bpte"));
@@ -123,7 +123,7 @@ fn methods_run_on_memory_that_is_lent() {
 }
 
 #[test]
-fn outputs_that_the_exporter_left_to_the_caller_are_not_copied() {
+fn unplanned_outputs_are_zero_copy() {
     let name = fixture("digits/digits_unplanned_io.bpte");
     let mut module = builder().run_on(RunOn::AsExported).load(name).unwrap();
     let (pixels, mut logits) = ([0.5f32; 64], [0f32; 10]);
@@ -144,7 +144,7 @@ fn outputs_that_the_exporter_left_to_the_caller_are_not_copied() {
 }
 
 #[test]
-fn modules_use_one_memory_in_turn() {
+fn modules_share_memory_in_turn() {
     let names = ["digits/digits.bpte", "digits/digits_half.bpte", "programs/two_methods.bpte"];
     let open = |name: &str| builder().run_on(RunOn::AsExported).load(fixture(name)).unwrap();
     let mut alone: Vec<Module> = names.iter().map(|name| open(name)).collect();
@@ -169,14 +169,14 @@ fn modules_use_one_memory_in_turn() {
             }
         }
     }
-    // As much as the largest needs, not as all together.
+    // As much as the largest module needs, not the sum.
     let planned = all.iter().map(|(planned, _)| planned).max().unwrap();
     let scratch = all.iter().map(|(_, scratch)| scratch).max().unwrap();
     assert_eq!(group.shared_bytes(), (planned + scratch) as u64);
     assert!(matches!(group.method(3, "forward"), Err(Error::NoSuchMethod { .. })));
     assert!(matches!(group.method(0, "encode"), Err(Error::NoSuchMethod { .. })));
     assert!(group.method(2, "encode").unwrap().reset().is_ok());
-    // What keeps state among its activations would find those of others there.
+    // A module with state among its activations cannot share memory.
     let modules = vec![open("programs/state_from_zero.bpte"), open(names[0])];
     let error = ModuleGroup::load(modules).unwrap_err().to_string();
     assert!(error.contains("state"), "{error}");
@@ -205,13 +205,13 @@ fn inputs_and_outputs_of_all_kinds() {
 }
 
 #[test]
-fn a_wrong_number_becomes_what_the_method_takes() {
+fn scalars_are_converted_to_the_expected_kind() {
     let mut module = builder().load(fixture("programs/zero_dim.bpte")).unwrap();
     let suite = module.bundled().unwrap().suites().unwrap().next().unwrap().unwrap();
     let case = suite.cases().unwrap().next().unwrap().unwrap();
     let tensors = inputs(&case);
     let expected = module.share().forward(&tensors).unwrap();
-    // The same numbers, not as tensors without dimensions.
+    // The same values as scalars instead of scalar tensors.
     let numbers: Vec<Value> = tensors
         .iter()
         .map(|value| match value {

@@ -1,5 +1,6 @@
-//! Every program gives PyTorch's numbers on every processor, whatever it was exported for: as
-//! exported, on the CPU, compiled for kernels alone. On GPUs, `vulkan/processors.rs` has the same.
+//! Every program matches PyTorch's outputs on every processor, whatever it was exported for: as
+//! exported, on the CPU, and compiled for kernels alone. `vulkan/processors.rs` does the same for
+//! GPUs.
 
 #[cfg(all(feature = "std", feature = "portable"))]
 mod common;
@@ -19,7 +20,7 @@ mod tests {
     use torchlet_graph::method::{self, Instruction, MethodValue};
     use torchlet_graph::{Place, Processors, compile, cpu};
 
-    /// For the CPU alone.
+    /// A builder for the CPU only.
     fn plain() -> ModuleBuilder {
         Module::builder().threads(1).without_default_backends().backend(Arc::new(CpuEngine::new()))
     }
@@ -29,11 +30,11 @@ mod tests {
     }
 
     #[test]
-    fn cpus_give_pytorchs_numbers() {
+    fn cpus_match_pytorch() {
         check_programs(&programs(), |fixture, _| opened(fixture, plain().run_on(RunOn::Cpu)));
     }
 
-    /// Compiles a program, and opens what was written.
+    /// Compiles a program, and opens the written file.
     fn compiled(source: &Module, processors: Processors<'_>) -> Result<Module, String> {
         let registry = Registry::new().with_kernels(&KERNELS).unwrap();
         let compiled = cpu::compile(&source.program(), source.data(), processors, &registry);
@@ -48,14 +49,14 @@ mod tests {
     }
 
     #[test]
-    fn kernels_alone_give_pytorchs_numbers() {
+    fn kernels_alone_match_pytorch() {
         let mut programs = programs();
         allow_steps_at_ties(&mut programs);
         check_programs(&programs, |_, source| compiled(source, Processors::KERNELS));
     }
 
     #[test]
-    fn the_engine_gives_pytorchs_numbers_of_all_that_it_can() {
+    fn the_greedy_engine_matches_pytorch() {
         check_programs(&programs(), |_, source| {
             compiled(source, Processors::preferring(&[&CpuTarget::greedy()]))
         });
@@ -74,7 +75,8 @@ mod tests {
             let program = source.program();
             let mut program = method::Program::read(&program).unwrap();
             for method in &mut program.methods {
-                // Others, such as views, tell of the order that the exporter gave their tensors.
+                // The memory order of other instructions, such as views, follows from the
+                // exporter's tensors.
                 let (mut own, mut others) = (BTreeSet::new(), BTreeSet::new());
                 for instruction in &method.instructions {
                     let Instruction::Kernel { name, args, .. } = instruction else { continue };
@@ -130,8 +132,7 @@ mod tests {
             let expected = [
                 "aten::cat",
                 "aten::constant_pad_nd",
-                // PyTorch's quantizer leaves this function, and the mean behind it, in floating
-                // point.
+                // PyTorch's quantizer leaves hardswish and the following mean in floating point.
                 "aten::hardswish",
                 "aten::mean",
                 "aten::permute_copy",
@@ -153,10 +154,10 @@ mod tests {
         }
     }
 
-    /// Delegates for XNNPACK run nowhere as they are: what keeps one from being compiled is said,
-    /// whatever it was to run on.
+    /// XNNPACK delegates run nowhere without compilation: the reason why one cannot be compiled is
+    /// reported, whatever processor it runs on.
     #[test]
-    fn what_a_delegate_for_xnnpack_lacks_is_named() {
+    fn uncompilable_xnnpack_delegates_are_explained() {
         let path = folder().join("xnnpack/parts/external.bpte");
         for processor in [RunOn::Auto, RunOn::Cpu, RunOn::Vulkan] {
             let opened = plain().run_on(processor).load(&path).err().unwrap();
@@ -171,9 +172,9 @@ mod tests {
         assert!(why.contains("a delegate for XNNPACK stays") && why.contains(".ptd"), "{why}");
     }
 
-    /// Networks of 16 bits run in the engine, and nothing in them is converted.
+    /// fp16 networks run in the engine, without conversions.
     #[test]
-    fn the_engine_runs_halves() {
+    fn the_engine_runs_fp16() {
         for file in [
             "models/mobilenet_v2_half.bpte",
             "models/mobilenet_v2_bf16.bpte",
@@ -192,9 +193,9 @@ mod tests {
         }
     }
 
-    /// Shapes that vary within bounds are no reason to leave the engine.
+    /// Bounded dynamic shapes run in the engine.
     #[test]
-    fn the_engine_runs_shapes_that_vary() {
+    fn the_engine_runs_dynamic_shapes() {
         for file in ["models/mobilenet_v2_dynamic_size.bpte", "models/llama_prefill.bpte"] {
             let fixture = fixture(file);
             let mut module = opened(&fixture, plain().run_on(RunOn::Cpu)).unwrap();
@@ -210,10 +211,10 @@ mod tests {
         }
     }
 
-    /// Rows that lie far from zero are normalised by what they differ in, closer than in PyTorch,
-    /// which rounds their means.
+    /// Rows with a mean far from zero are normalised by their differences, more accurately than in
+    /// PyTorch, which rounds the means.
     #[test]
-    fn layers_far_from_zero_are_normalised() {
+    fn norms_far_from_zero_are_accurate() {
         let file = folder().join("ops/normalization/layer_norm_not_affine.bpte");
         let x = [3.0, -1.0, 0.5, 2.0, -4.0].map(|x: f32| 1e6 + x);
         let mean = x.iter().map(|x| f64::from(*x)).sum::<f64>() / 5.0;

@@ -1,4 +1,4 @@
-//! State: what methods keep from call to call, alone or together.
+//! State that methods keep between calls, alone or together.
 
 use std::path::{Path, PathBuf};
 use torchlet::{Module, Tensor, Value};
@@ -19,12 +19,12 @@ fn floats(outputs: &[Value]) -> Vec<f32> {
     outputs[0].tensor().unwrap().to_vec().unwrap()
 }
 
-/// What `read` gives of zeros: the buffer `kept`.
+/// Buffer `kept`: the output of `read` for zeros.
 fn kept(module: &mut Module) -> Vec<f32> {
     floats(&module.execute("read", vector(&[0.0; 3])).unwrap())
 }
 
-/// The buffer `count`.
+/// Buffer `count`.
 fn count(module: &mut Module) -> i64 {
     module.execute("count", ()).unwrap()[0].tensor().unwrap().item::<i64>().unwrap() / 10
 }
@@ -35,8 +35,7 @@ fn write(module: &mut Module, elements: [f32; 3]) {
     assert_eq!(floats(&module.execute("write", vector(&elements)).unwrap()), expected);
 }
 
-/// Methods that were exported with `share_mutable_buffers`, and the first values of their two
-/// buffers.
+/// Programs exported with `share_mutable_buffers`, and the initial values of their two buffers.
 const SHARED: [(&str, f32, i64); 3] = [
     ("state_shared.bpte", 0.0, 0),
     ("state_shared_unnamed.bpte", 0.0, 0),
@@ -44,7 +43,7 @@ const SHARED: [(&str, f32, i64); 3] = [
 ];
 
 #[test]
-fn what_one_method_writes_another_reads() {
+fn methods_share_state() {
     for (name, first, calls) in SHARED {
         let mut module = open(name);
         write(&mut module, [1.0, -2.0, 3.0]);
@@ -54,7 +53,7 @@ fn what_one_method_writes_another_reads() {
         assert_eq!(kept(&mut module), [4.0, 5.0, 6.0], "{name}");
         assert_eq!(count(&mut module), calls + 2, "{name}");
 
-        // What is kept together is reset together, even what a method has no part in.
+        // Common state is reset as a whole, even parts that a method does not use.
         for method in ["read", "write"] {
             module.reset(method).unwrap();
             let state = (kept(&mut module), count(&mut module));
@@ -62,7 +61,7 @@ fn what_one_method_writes_another_reads() {
             write(&mut module, [1.0; 3]);
         }
 
-        // Another module over the same files has state of its own.
+        // Another module over the same files has its own state.
         assert_eq!(kept(&mut module.share()), [first; 3], "{name}");
         assert!(module.is_method_loaded("read") && module.unload("read"));
         assert!(!module.is_method_loaded("write"));
@@ -71,7 +70,7 @@ fn what_one_method_writes_another_reads() {
 }
 
 #[test]
-fn state_has_its_first_values_whichever_method_runs_first() {
+fn initial_state_is_independent_of_the_first_method() {
     for (name, first, calls) in SHARED {
         assert_eq!(kept(&mut open(name)), [first; 3], "{name}");
         assert_eq!(count(&mut open(name)), calls, "{name}");
@@ -79,14 +78,14 @@ fn state_has_its_first_values_whichever_method_runs_first() {
 }
 
 #[test]
-fn methods_can_be_kept_apart() {
+fn state_sharing_can_be_disabled() {
     let mut module = Module::builder().share_state(false).load(fixture(SHARED[0].0)).unwrap();
     write(&mut module, [1.0, 2.0, 3.0]);
     assert_eq!((kept(&mut module), count(&mut module)), (vec![0.0; 3], 0));
 }
 
 #[test]
-fn methods_without_state_stay_apart() {
+fn methods_without_state_do_not_share() {
     let mut module = open("state_shared.bpte");
     module.execute("nothing", vector(&[0.0; 3])).unwrap();
     assert!(module.is_method_loaded("nothing") && !module.is_method_loaded("write"));
@@ -96,11 +95,11 @@ fn methods_without_state_stay_apart() {
 }
 
 #[test]
-fn state_among_activations_stays_apart() {
+fn state_among_activations_is_not_shared() {
     let mut module = open("state_apart.bpte");
     write(&mut module, [1.0, 2.0, 3.0]);
     assert_eq!((kept(&mut module), count(&mut module)), (vec![0.0; 3], 0));
-    // Nobody may have that memory in turn with others.
+    // This memory cannot be shared in turn.
     let shared = || Module::builder().share_activations(true);
     let error = shared().load(fixture("state_apart.bpte")).unwrap().load_method("read");
     let error = error.unwrap_err().to_string();
@@ -108,7 +107,7 @@ fn state_among_activations_stays_apart() {
 }
 
 #[test]
-fn methods_use_one_memory_for_activations_in_turn() {
+fn methods_share_activation_memory() {
     let shared = |name| Module::builder().share_activations(true).load(fixture(name)).unwrap();
     let mut module = shared("two_methods.bpte");
     let [a, b] =
@@ -120,7 +119,7 @@ fn methods_use_one_memory_for_activations_in_turn() {
         assert!(module.is_method_loaded("encode"));
         assert_eq!(module.execute("encode", &b).unwrap(), encoded);
     }
-    // State behind the activations is kept.
+    // State outside the activations is preserved.
     let mut module = shared("state_shared.bpte");
     write(&mut module, [1.0, 2.0, 3.0]);
     module.execute("nothing", vector(&[9.0; 3])).unwrap();
@@ -171,7 +170,7 @@ fn state_is_saved_and_loaded() {
     }
     let mut named = open("state_named.bpte");
     let (before, x) = (named.save_state().unwrap(), Tensor::full(&[2, 3], 1.0f32).unwrap());
-    // Nothing was loaded yet.
+    // No method was loaded yet.
     named.load_state(&before).unwrap();
     named.forward(&x).unwrap();
     let (saved, next) = (named.save_state().unwrap(), named.forward(&x).unwrap());
@@ -179,7 +178,7 @@ fn state_is_saved_and_loaded() {
     named.load_state(&saved).unwrap();
     assert_eq!(named.forward(&x).unwrap(), next);
 
-    // What does not fit is refused, and nothing changes.
+    // Mismatching state is rejected without any change.
     let other = open("state_shared.bpte").load_state(&saved).unwrap_err();
     assert!(matches!(&other, Error::StateNames { unknown, .. } if unknown.len() == 2), "{other}");
     for len in 0..saved.len() {

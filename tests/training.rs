@@ -1,4 +1,4 @@
-//! Programs that compute gradients are trained as PyTorch trains them.
+//! Training of programs that compute gradients matches PyTorch.
 
 use serde_json::Value as Json;
 use torchlet::training::{Adam, AdamOptions, Optimizer, Sgd, SgdOptions, TrainingModule};
@@ -10,7 +10,7 @@ fn numbers(list: &Json) -> Vec<f32> {
     list.as_array().unwrap().iter().map(|number| number.as_f64().unwrap() as f32).collect()
 }
 
-/// The batches of `layers.json`, and what PyTorch's optimisers make of them.
+/// The batches in `layers.json`, and the results of PyTorch's optimizers.
 fn page() -> (Vec<[Tensor; 2]>, Json) {
     let text = std::fs::read_to_string(format!("{FOLDER}/layers.json")).unwrap();
     let page: Json = serde_json::from_str(&text).unwrap();
@@ -24,7 +24,7 @@ fn page() -> (Vec<[Tensor; 2]>, Json) {
     (batches, page["optimizers"].clone())
 }
 
-/// Trains a module on the batches, and compares each loss and all parameters in the end.
+/// Trains a module on the batches, and compares each loss and the final parameters.
 fn train_as(mut module: TrainingModule, expected: &Json, optimizer: &mut impl Optimizer) {
     let (batches, _) = page();
     let losses = numbers(&expected["losses"]);
@@ -36,11 +36,11 @@ fn train_as(mut module: TrainingModule, expected: &Json, optimizer: &mut impl Op
         assert!((loss - expected).abs() < 1e-5, "a loss of {loss}, not {expected}");
         module.step("forward", optimizer).unwrap();
     }
-    has_parameters(&mut module, expected);
+    check_parameters(&mut module, expected);
 }
 
-/// Compares all parameters with those of PyTorch in the end.
-fn has_parameters(module: &mut TrainingModule, expected: &Json) {
+/// Compares all parameters with PyTorch's final ones.
+fn check_parameters(module: &mut TrainingModule, expected: &Json) {
     let parameters = module.named_parameters("forward").unwrap();
     assert_eq!(parameters.len(), expected["parameters"].as_object().unwrap().len());
     for (name, tensor) in parameters {
@@ -51,7 +51,7 @@ fn has_parameters(module: &mut TrainingModule, expected: &Json) {
 }
 
 #[test]
-fn optimizers_step_as_those_of_pytorch() {
+fn optimizers_match_pytorch() {
     let load = || TrainingModule::load(format!("{FOLDER}/layers.pte")).unwrap();
     let (_, expected) = page();
     let plain = SgdOptions { lr: 0.1, ..SgdOptions::default() };
@@ -79,10 +79,9 @@ fn optimizers_step_as_those_of_pytorch() {
     }
 }
 
-/// Parameters in a file of their own, and programs that are run as they were exported, are trained
-/// alike.
+/// Parameters in a separate file, and programs that run as exported, are trained the same way.
 #[test]
-fn parameters_may_lie_outside() {
+fn parameters_in_external_data() {
     let (_, expected) = page();
     for run_on in [RunOn::Cpu, RunOn::AsExported] {
         let builder = Module::builder().run_on(run_on);
@@ -95,9 +94,9 @@ fn parameters_may_lie_outside() {
     }
 }
 
-/// Some parameters may have a rate of their own: none here, so that they stay.
+/// Some parameters may have their own learning rate: here zero, so that they stay constant.
 #[test]
-fn parameters_have_exceptions() {
+fn per_parameter_options() {
     let mut module = TrainingModule::load(format!("{FOLDER}/layers.pte")).unwrap();
     let (batches, _) = page();
     let [images, labels] = &batches[0];
@@ -111,7 +110,7 @@ fn parameters_have_exceptions() {
     for ((name, before), (_, after)) in before.iter().zip(&after) {
         assert_eq!(before == after, name == fixed, "{name}");
     }
-    // What was is written back.
+    // Restores the old values.
     for (name, tensor) in &before {
         module.set_parameter("forward", name, tensor).unwrap();
     }
@@ -119,7 +118,7 @@ fn parameters_have_exceptions() {
 }
 
 #[test]
-fn what_cannot_be_trained_is_told() {
+fn untrainable_programs_are_reported() {
     let mut module = TrainingModule::load("tests/fixtures/digits/digits.pte").unwrap();
     let image = Tensor::zeros(torchlet::ScalarType::Float, &[1, 1, 8, 8]).unwrap();
     let error = module.execute_forward_backward("forward", [&image]).unwrap_err();
@@ -132,16 +131,16 @@ fn what_cannot_be_trained_is_told() {
 
     let mut module = TrainingModule::load(format!("{FOLDER}/layers.pte")).unwrap();
     let error = module.step("forward", &mut Sgd::new(SgdOptions::default())).unwrap_err();
-    assert!(error.to_string().contains("no gradients before it ran"), "{error}");
+    assert!(error.to_string().contains("no gradients yet"), "{error}");
     let error = module.set_parameter("forward", "model.0.wait", &image).unwrap_err();
     assert!(error.to_string().contains("forward/model.0.wait"), "{error}");
     let error = module.set_parameter("forward", "model.0.weight", &image).unwrap_err();
     assert!(matches!(error, Error::State { .. }), "{error}");
 }
 
-/// A label out of range ends a run in its middle: what it left is no gradient.
+/// An out-of-range label ends a run half-way: the partial results are not used as gradients.
 #[test]
-fn a_run_that_fails_leaves_no_gradients() {
+fn failed_runs_leave_no_gradients() {
     let mut module = TrainingModule::load(format!("{FOLDER}/layers.pte")).unwrap();
     let (batches, _) = page();
     let [images, labels] = &batches[0];
@@ -150,7 +149,7 @@ fn a_run_that_fails_leaves_no_gradients() {
     let wrong = Tensor::from_vec(&[4], vec![7i64; 4]).unwrap();
     module.execute_forward_backward("forward", [images, &wrong]).unwrap_err();
     let error = module.named_gradients("forward").unwrap_err();
-    assert!(error.to_string().contains("no gradients before it ran"), "{error}");
+    assert!(error.to_string().contains("no gradients yet"), "{error}");
     module.execute_forward_backward("forward", [images, labels]).unwrap();
     module.step("forward", &mut Sgd::new(SgdOptions::default())).unwrap();
 }
@@ -192,17 +191,17 @@ fn digits_are_learned() {
             module.step("forward", &mut optimizer).unwrap();
         }
     }
-    // PyTorch, from the same weights in the same steps, is right in 91.5 %.
+    // PyTorch reaches 91.5 % with the same weights and steps.
     let accuracy = right(&mut module);
     assert!((accuracy - 0.915).abs() < 0.02, "{accuracy}");
 }
 
-/// What training has made and remembers, as a file.
+/// Saving parameters and optimizer state to a file.
 #[cfg(feature = "safetensors")]
 mod saved {
     use super::*;
 
-    /// Trains for some batches.
+    /// Trains on some batches.
     fn train(module: &mut TrainingModule, optimizer: &mut impl Optimizer, batches: &[[Tensor; 2]]) {
         for [images, labels] in batches {
             module.execute_forward_backward("forward", [images, labels]).unwrap();
@@ -210,8 +209,8 @@ mod saved {
         }
     }
 
-    /// To stop, and to go on from what was saved, changes nothing: not a bit of a parameter.
-    fn goes_on<O: Optimizer + Clone>(made: &O) {
+    /// Stopping and resuming from a saved state yields bit-identical parameters.
+    fn check_resume<O: Optimizer + Clone>(made: &O) {
         let load = || TrainingModule::load(format!("{FOLDER}/layers.pte")).unwrap();
         let (batches, _) = page();
         for stop in 0..batches.len() {
@@ -221,13 +220,13 @@ mod saved {
             let saved = through.save_training("forward", &optimizer).unwrap();
             train(&mut through, &mut optimizer, after);
 
-            // What another optimiser remembers is forgotten.
+            // The state of another optimizer is discarded.
             let (mut resumed, mut optimizer) = (load(), made.clone());
             train(&mut resumed, &mut optimizer, &batches);
             resumed.load_training("forward", &mut optimizer, &saved).unwrap();
             assert_eq!(resumed.save_training("forward", &optimizer).unwrap(), saved);
             let error = resumed.step("forward", &mut optimizer).unwrap_err();
-            assert!(error.to_string().contains("no gradients before it ran"), "{error}");
+            assert!(error.to_string().contains("no gradients yet"), "{error}");
             train(&mut resumed, &mut optimizer, after);
             let [expected, found] = [&mut through, &mut resumed]
                 .map(|module| module.named_parameters("forward").unwrap());
@@ -236,42 +235,41 @@ mod saved {
     }
 
     #[test]
-    fn training_goes_on_where_it_was_saved() {
-        goes_on(&Sgd::new(SgdOptions { lr: 0.1, ..SgdOptions::default() }));
+    fn training_resumes_from_a_saved_state() {
+        check_resume(&Sgd::new(SgdOptions { lr: 0.1, ..SgdOptions::default() }));
         let momentum =
             SgdOptions { lr: 0.05, momentum: 0.9, dampening: 0.3, ..SgdOptions::default() };
-        goes_on(&Sgd::new(SgdOptions { nesterov: true, dampening: 0.0, ..momentum }));
-        goes_on(&Sgd::new(momentum));
-        goes_on(&Adam::new(AdamOptions { lr: 0.02, amsgrad: true, ..AdamOptions::default() }));
-        goes_on(&Adam::new(AdamOptions::adamw()));
+        check_resume(&Sgd::new(SgdOptions { nesterov: true, dampening: 0.0, ..momentum }));
+        check_resume(&Sgd::new(momentum));
+        check_resume(&Adam::new(AdamOptions { lr: 0.02, amsgrad: true, ..AdamOptions::default() }));
+        check_resume(&Adam::new(AdamOptions::adamw()));
     }
 
-    /// Goes on from what PyTorch has made of the parameters, and remembers of them, after half of
-    /// the steps.
-    fn goes_on_from_pytorch<O: Optimizer + Clone>(name: &str, mut optimizer: O) {
+    /// Resumes from PyTorch's parameters and optimizer state after half of the steps.
+    fn check_resume_from_pytorch<O: Optimizer + Clone>(name: &str, mut optimizer: O) {
         let (batches, expected) = page();
         let mut module = TrainingModule::load(format!("{FOLDER}/layers.pte")).unwrap();
         let saved = std::fs::read(format!("{FOLDER}/saved_{name}.safetensors")).unwrap();
         module.load_training("forward", &mut optimizer, &saved).unwrap();
         train(&mut module, &mut optimizer, &batches[batches.len() / 2..]);
-        has_parameters(&mut module, &expected[name]);
+        check_parameters(&mut module, &expected[name]);
     }
 
     #[test]
-    fn training_goes_on_where_pytorch_stopped() {
+    fn training_resumes_from_pytorch() {
         let plain = SgdOptions { lr: 0.1, ..SgdOptions::default() };
-        goes_on_from_pytorch("sgd", Sgd::new(plain));
+        check_resume_from_pytorch("sgd", Sgd::new(plain));
         let momentum =
             SgdOptions { lr: 0.05, momentum: 0.9, dampening: 0.3, weight_decay: 0.01, ..plain };
-        goes_on_from_pytorch("sgd_momentum", Sgd::new(momentum));
+        check_resume_from_pytorch("sgd_momentum", Sgd::new(momentum));
         let adam =
             AdamOptions { lr: 0.02, betas: [0.5, 0.7], amsgrad: true, ..AdamOptions::default() };
-        goes_on_from_pytorch("adam_amsgrad", Adam::new(adam));
+        check_resume_from_pytorch("adam_amsgrad", Adam::new(adam));
     }
 
-    /// Files that are cut short, or of something else, are errors that change nothing.
+    /// Truncated files and files of other formats are errors that change nothing.
     #[test]
-    fn saved_training_that_does_not_fit_is_refused() {
+    fn mismatching_saved_training_is_rejected() {
         let load = || TrainingModule::load(format!("{FOLDER}/layers.pte")).unwrap();
         let (batches, _) = page();
         let (mut module, mut adam) = (load(), Adam::new(AdamOptions::adamw()));
@@ -301,9 +299,9 @@ mod saved {
         refuse(&replaced("model.0.weight/step", "model.9.weight/step"), "model.0.weight");
         refuse(&replaced("\"model.0.weight\"", "\"model.0.wait..\""), "model.0.wait..");
 
-        // What one kind remembers is nothing for the other, but nothing is for both.
+        // The state of one kind of optimizer does not fit another; an empty state fits both.
         let error = module.load_training("forward", &mut Sgd::new(SgdOptions::default()), &saved);
-        assert!(error.unwrap_err().to_string().contains("there is no place for"));
+        assert!(error.unwrap_err().to_string().contains("unexpected entry"));
         module.load_training("forward", &mut adam, &before).unwrap();
         assert_eq!(module.save_training("forward", &adam).unwrap(), before);
     }

@@ -1,5 +1,4 @@
-//! What happens to programs when memory ends or a device is lost, and how the device can be set up
-//! and watched.
+//! Out-of-memory errors, device loss, and configuration and tracing of the device.
 
 #![cfg(feature = "vulkan")]
 
@@ -21,14 +20,14 @@ fn on(backend: VulkanBackend) -> ModuleBuilder {
     on_device().backend(Arc::new(backend))
 }
 
-/// Runs the test cases of a file on a module of it.
+/// Runs the test cases of a file on its module.
 fn runs(file: &str, mut module: Module) -> Result<usize, String> {
     let source = open(&fixture(file), on_device()).unwrap();
     check(&mut module, &source, &fixture(file))
 }
 
 #[test]
-fn memory_beyond_the_limit_is_an_error_and_no_more() {
+fn exceeding_the_memory_limit_is_an_error() {
     if !device_is_there() {
         return;
     }
@@ -37,14 +36,14 @@ fn memory_beyond_the_limit_is_an_error_and_no_more() {
     let mut module = open(&fixture(MODEL), builder()).unwrap();
     let error = module.load_method("forward").unwrap_err().to_string();
     assert!(error.contains("out of memory") && error.contains("limit of 1000"), "{error}");
-    // Nothing of it stays; smaller programs run.
+    // All memory is released; smaller programs run.
     assert_eq!(module.device_memory().used, 0);
     let small = open(&fixture("vulkan/program/unused_input.bpte"), builder()).unwrap();
     assert_eq!(runs("vulkan/program/unused_input.bpte", small), Ok(1));
 }
 
 #[test]
-fn what_is_too_large_for_one_piece_of_memory_goes_to_several() {
+fn large_programs_use_several_allocations() {
     if !device_is_there() {
         return;
     }
@@ -85,7 +84,7 @@ fn memory_is_counted() {
 }
 
 #[test]
-fn after_the_loss_of_a_device_a_later_load_works() {
+fn loading_works_after_device_loss() {
     if !device_is_there() {
         return;
     }
@@ -98,7 +97,7 @@ fn after_the_loss_of_a_device_a_later_load_works() {
     let error = check(&mut lost, &source, &fixture(MODEL)).unwrap_err();
     assert!(error.contains("DEVICE_LOST"), "{error}");
     assert!(runs(MODEL, load()).is_ok());
-    // The module itself works again once it is loaded again.
+    // The module itself works again after reloading.
     lost.unload("forward");
     check(&mut lost, &source, &fixture(MODEL)).unwrap();
 }
@@ -122,7 +121,7 @@ fn programs_run_without_any_optional_feature() {
     }
 }
 
-/// What the first test case of a file gives on a backend, and the shaders that ran.
+/// Outputs of a file's first test case on a backend, and the names of the shaders that ran.
 fn outputs(file: &str, backend: VulkanBackend) -> (Vec<Value>, Vec<String>) {
     let profiler = Arc::new(Profiler::new());
     let builder = on(backend).event_tracer(profiler.clone());
@@ -137,7 +136,7 @@ fn outputs(file: &str, backend: VulkanBackend) -> (Vec<Value>, Vec<String>) {
 }
 
 #[test]
-fn codes_in_tiles_are_what_other_kernels_make_of_them() {
+fn tiled_quantized_kernels_match_others() {
     if !device_is_there() {
         return;
     }
@@ -155,7 +154,7 @@ fn codes_in_tiles_are_what_other_kernels_make_of_them() {
 }
 
 #[test]
-fn codes_are_the_same_in_either_order() {
+fn quantized_results_are_independent_of_layout() {
     if !device_is_there() {
         return;
     }
@@ -174,7 +173,7 @@ fn codes_are_the_same_in_either_order() {
             assert!(ran(&with, name) && !ran(&without, name), "{file}: {with:?}, {without:?}");
         }
     }
-    // Convolutions of more tiles than a device takes go by way of planes.
+    // Convolutions with more tiles than a device supports use planar layouts instead.
     let file = "xnnpack/places/blocks.bpte";
     let (tiles, _) = outputs(file, VulkanBackend::new());
     let small = VulkanBackend::builder().fold_workgroups_at(4).build();
@@ -184,7 +183,7 @@ fn codes_are_the_same_in_either_order() {
 }
 
 #[test]
-fn runs_may_take_a_bounded_time() {
+fn run_time_can_be_limited() {
     if !device_is_there() {
         return;
     }
@@ -193,7 +192,7 @@ fn runs_may_take_a_bounded_time() {
 }
 
 #[test]
-fn pipelines_are_remembered() {
+fn pipelines_are_cached() {
     if !device_is_there() {
         return;
     }
@@ -209,7 +208,7 @@ fn pipelines_are_remembered() {
     run();
     assert_eq!(files().len(), 1);
     run();
-    // What somebody spoiled is made anew.
+    // Damaged files are replaced.
     std::fs::write(&files()[0], b"nonsense").unwrap();
     run();
     assert_eq!(files().len(), 1);
@@ -218,7 +217,7 @@ fn pipelines_are_remembered() {
 }
 
 #[test]
-fn a_tracer_is_told_of_operators_and_transfers() {
+fn operators_and_transfers_are_traced() {
     if !device_is_there() {
         return;
     }
@@ -235,11 +234,11 @@ fn a_tracer_is_told_of_operators_and_transfers() {
         let named = entries.iter().filter(|entry| entry.kind == kind && entry.name.contains(name));
         named.count()
     };
-    // What has other elements on the device is copied wherever it lies.
+    // A tensor whose dtype differs on the device is always copied.
     let entries = told("vulkan/tiled/linear_fp16.bpte", RunOn::AsExported);
     assert_eq!(count(&entries, ProfileKind::DelegatePart, "input (copy)"), 1);
     assert_eq!(count(&entries, ProfileKind::DelegatePart, "output (copy)"), 1);
-    // Nothing else is, where memory of the host is the device's.
+    // No other tensor is copied if host and device share memory.
     let is_software = |it: &DeviceInfo| it.kind == DeviceKind::Cpu && it.unusable.is_none();
     if devices().unwrap().iter().all(is_software) {
         for name in ["vulkan/tiled/linear.bpte", "vulkan/tiled/bmm_dynamic.bpte"] {
@@ -247,15 +246,15 @@ fn a_tracer_is_told_of_operators_and_transfers() {
             assert_eq!(count(&entries, ProfileKind::DelegatePart, "(copy)"), 0, "{name}");
         }
     }
-    // Few bytes are not copied, but read and written where they are.
+    // Small tensors are not copied, but accessed in place.
     let entries = told(MODEL, RunOn::Vulkan);
     let count = |kind: ProfileKind, name: &str| count(&entries, kind, name);
     assert!(count(ProfileKind::DelegatePart, "convolution") > 0);
     assert_eq!(count(ProfileKind::DelegatePart, "(copy)"), 0);
     assert_eq!(count(ProfileKind::DelegatePart, "submit and wait"), 1);
-    // As part of this delegate's loading, or of what came before.
+    // While loading this delegate or an earlier one.
     let opened = |name| count(ProfileKind::DelegateInitPart, name);
-    assert_eq!(opened("make device") + opened("opened before"), 1);
+    assert_eq!(opened("create device") + opened("opened earlier"), 1);
     let convolution = entries.iter().find(|entry| entry.name.contains("aten.convolution")).unwrap();
     assert!(convolution.detail.starts_with('['), "{convolution:?}");
     assert!(convolution.total > Duration::ZERO);

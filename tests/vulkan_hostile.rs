@@ -1,9 +1,9 @@
-//! Damaged delegates: an error or a result, never a panic, a crash, a hang, memory without limit,
-//! or a message of the validation layers (which `cargo xtask test vulkan` looks for).
+//! Damaged delegates: an error or a result, never a panic, crash, hang, unbounded memory, or a
+//! message of the validation layers (which `cargo xtask test vulkan` checks).
 //!
-//! Every fixture's blob is damaged twice over: in bytes anywhere, and in fields that mean
-//! something, with values that are wrong there. `TORCHLET_HOSTILE_ROUNDS` sets how often for each
-//! file, `TORCHLET_HOSTILE_SEED` where it starts.
+//! Every fixture's blob is damaged in two ways: in arbitrary bytes, and in meaningful fields, with
+//! invalid values. `TORCHLET_HOSTILE_ROUNDS` sets the number of rounds for each file,
+//! `TORCHLET_HOSTILE_SEED` the random seed.
 
 #![cfg(feature = "vulkan")]
 
@@ -23,16 +23,15 @@ use torchlet::core::{Scalar, ValueMeta};
 use torchlet::vulkan::VulkanBackend;
 use torchlet::{Limits, Module, RunOn, Tensor, Value};
 
-/// How long one file may take at most: the largest that a patch makes of it is computed in
-/// software.
+/// Maximum time for one file: a patched file can be large, and software devices are slow.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 fn number(variable: &str, default: usize) -> usize {
     std::env::var(variable).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
 }
 
-/// Ends the process where one file takes too long, with its name: a hang could not be told
-/// otherwise.
+/// Ends the process and prints the file's name if one file takes too long. Hangs could not be
+/// reported otherwise.
 struct Watchdog(Arc<Mutex<HashMap<std::thread::ThreadId, (String, Instant)>>>);
 
 impl Watchdog {
@@ -61,10 +60,10 @@ impl Watchdog {
     }
 }
 
-/// Loads and runs every method, as far as it goes: whether it was loaded, and whether it ran.
+/// Loads and runs every method, as far as possible. Returns whether it was loaded, and whether it
+/// ran.
 fn use_all(bytes: Vec<u8>) -> (bool, bool) {
-    // Both memories are limited: a file that asks for a gigabyte and gets it harms nobody, but
-    // takes its time in software.
+    // Both memories are limited: a file that allocates a gigabyte is harmless but slow in software.
     static BACKEND: LazyLock<Arc<VulkanBackend>> = LazyLock::new(|| {
         let backend = VulkanBackend::builder().memory_limit(1 << 30);
         Arc::new(backend.timeout(PATIENCE / 2).build())
@@ -76,7 +75,7 @@ fn use_all(bytes: Vec<u8>) -> (bool, bool) {
         let builder = builder.without_default_backends().backend(BACKEND.clone());
         builder.run_on(on).from_bytes(bytes.clone())
     };
-    // What cannot be compiled may still be loaded as it is.
+    // A program that cannot be compiled may still load as exported.
     let module = open(RunOn::Vulkan).or_else(|_| open(RunOn::AsExported));
     let Ok(mut module) = module else { return (false, false) };
     let Ok(names) = module.method_names() else { return (false, false) };
@@ -115,7 +114,7 @@ fn delegated() -> Vec<Fixture> {
     fixtures().into_iter().filter(needs).collect()
 }
 
-/// Damages each fixture so often, and tells how much of it was loaded and ran all the same.
+/// Damages each fixture `rounds` times, and prints how many results were loaded and ran.
 fn damage(kind: &str, rounds: usize, harm: impl Fn(&Blob, &mut [u8], &mut Random) + Sync) {
     let watchdog = Watchdog::new();
     let seed = number("TORCHLET_HOSTILE_SEED", 1);
@@ -125,7 +124,7 @@ fn damage(kind: &str, rounds: usize, harm: impl Fn(&Blob, &mut [u8], &mut Random
         let blobs = Blob::find(&original);
         assert!(!blobs.is_empty(), "{} has no blob", fixture.file);
         for round in 0..number("TORCHLET_HOSTILE_ROUNDS", rounds) {
-            // From the file's name, so that one case can be had again.
+            // Seeded by the file's name, so that a single case can be reproduced.
             let name = format!("{} ({kind} {round})", fixture.file);
             let hash = name.bytes().fold(seed as u64, |hash, byte| {
                 (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
@@ -157,7 +156,7 @@ fn damage(kind: &str, rounds: usize, harm: impl Fn(&Blob, &mut [u8], &mut Random
 }
 
 #[test]
-fn bytes_anywhere() {
+fn damaged_bytes() {
     if !device_is_there() {
         return;
     }
@@ -170,7 +169,7 @@ fn bytes_anywhere() {
                 let end = (place + 4).min(blob.end);
                 bytes[place..end].fill(random.pick(&[0, 0xff, 0x7f]));
             }
-            // A part of the graph over another.
+            // Copies a part of the graph over another.
             _ => {
                 let count = 4 * (1 + random.below(4));
                 let from = blob.start + random.below(blob.graph_end - blob.start - count);
@@ -182,7 +181,7 @@ fn bytes_anywhere() {
 }
 
 #[test]
-fn fields_that_mean_something() {
+fn damaged_fields() {
     if !device_is_there() {
         return;
     }
@@ -199,7 +198,7 @@ fn fields_that_mean_something() {
                 let beyond = [-1i64 as u64, blob.values as u64, i32::MAX as u64, i32::MIN as u64];
                 let id = match random.below(4) {
                     0 => random.pick(&beyond),
-                    // Another value: of a wrong kind, or one that is not there yet.
+                    // Another value: of a wrong kind, or not yet defined.
                     _ => random.below(blob.values) as u64,
                 };
                 put(bytes, at, id, 4);
@@ -228,7 +227,7 @@ fn fields_that_mean_something() {
                     4,
                 );
             }
-            // Another operator over the same arguments.
+            // Another operator with the same arguments.
             Site::Name(at) => {
                 let room = u32::from_le_bytes(bytes[at..at + 4].try_into().unwrap()) as usize;
                 let fitting: Vec<&str> = declared().filter(|name| name.len() <= room).collect();
@@ -252,7 +251,7 @@ fn put(bytes: &mut [u8], at: usize, value: u64, width: usize) {
 }
 
 #[test]
-fn cut_off() {
+fn truncated_blobs() {
     if !device_is_there() {
         return;
     }
@@ -260,7 +259,7 @@ fn cut_off() {
         let original = std::fs::read(folder().join(file)).unwrap();
         let blob = &Blob::find(&original)[0];
         for cut in (blob.start..blob.end).step_by((blob.end - blob.start) / 150 + 1) {
-            // The file ends there, or nothing but zeros follows.
+            // The file ends there, or is filled with zeros.
             use_all(original[..cut].to_vec());
             let mut bytes = original.clone();
             bytes[cut..blob.end].fill(0);

@@ -1,5 +1,5 @@
-//! Loading and dropping a thousand modules leaves nothing behind. A process of its own: what other
-//! tests hold would count.
+//! Loading and dropping a thousand modules leaks no memory. A separate process, so that other tests
+//! do not affect the measurement.
 
 #![cfg(all(feature = "vulkan", target_os = "linux"))]
 
@@ -14,7 +14,7 @@ use torchlet::core::Backend;
 use torchlet::vulkan::VulkanBackend;
 use torchlet::{Module, RunOn};
 
-/// Small and large, with weights, with state, with memory of several sizes.
+/// Small and large programs, with weights, state, and dynamic shapes.
 const FILES: &[&str] = &[
     "vulkan/model/residual.bpte",
     "vulkan/program/running_sum.bpte",
@@ -22,8 +22,8 @@ const FILES: &[&str] = &[
     "vulkan/program/several_delegates.bpte",
 ];
 
-/// Bytes of the process that are in memory. On a software device, the device's memory is among
-/// them.
+/// Resident memory of the process in bytes. For a software device, this includes the device's
+/// memory.
 fn resident() -> usize {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let line = status.lines().find(|line| line.starts_with("VmRSS:")).unwrap();
@@ -39,11 +39,11 @@ fn load_run_and_drop(backend: &Arc<VulkanBackend>, fixtures: &[Fixture], times: 
 }
 
 #[test]
-fn a_thousand_modules_leave_nothing() {
+fn a_thousand_modules_do_not_leak() {
     if !device_is_there() {
         return;
     }
-    // Pipelines, pools of the allocator and what layers keep are there after this.
+    // Creates pipelines, allocator pools and data of layers, which are kept.
     let fixtures: Vec<Fixture> = FILES.iter().map(|file| fixture(file)).collect();
     let backend = Arc::new(VulkanBackend::new());
     load_run_and_drop(&backend, &fixtures, 200);
@@ -53,6 +53,6 @@ fn a_thousand_modules_leave_nothing() {
     assert_eq!(backend.device_memory().unwrap(), on_device);
     let grown = resident().saturating_sub(before);
     println!("{} KiB before, {} KiB more after", before >> 10, grown >> 10);
-    // One module of these has more than 4 KiB; a leak of any part of it would show.
+    // Each of these modules has more than 4 KiB; a leak of any part would show.
     assert!(grown < 4 << 20, "memory grew by {grown} bytes");
 }

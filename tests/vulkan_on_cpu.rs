@@ -1,4 +1,4 @@
-//! Programs that were lowered for Vulkan run on portable kernels, with PyTorch's numbers.
+//! Programs lowered for Vulkan run on portable kernels and match PyTorch's outputs.
 
 #[cfg(all(feature = "std", feature = "portable"))]
 mod common;
@@ -10,7 +10,7 @@ mod tests {
     use torchlet::Module;
     use torchlet::core::{BundledProgram, DataMap, Program, Registry};
 
-    /// The file of a fixture with portable instructions in the place of its delegates.
+    /// A fixture with its delegates replaced by portable instructions.
     fn portable(fixture: &Fixture) -> Result<Vec<u8>, String> {
         let read = |file: &str| std::fs::read(folder().join(file)).map_err(|e| e.to_string());
         let file = read(&fixture.file)?;
@@ -35,7 +35,7 @@ mod tests {
     }
 
     #[test]
-    fn outputs_are_pytorchs() {
+    fn outputs_match_pytorch() {
         let needs = |fixture: &Fixture| fixture.backends.iter().any(|name| name == "VulkanBackend");
         let mut fixtures: Vec<Fixture> = fixtures().into_iter().filter(needs).collect();
         allow_steps_at_ties(&mut fixtures);

@@ -1,13 +1,13 @@
-//! The layers of three networks, one after the other as in the network, with channels last and
-//! packed weights: time and multiply-adds of each distinct layer, on one thread and on two, and the
-//! sum of each network.
+//! Benchmarks the layers of three networks in network order, channels-last and with packed weights.
+//! Prints time and multiply-adds per distinct layer, with one and two threads, and the total per
+//! network.
 //!
 //! `cargo bench -p torchlet-portable --features std --bench layers
 //! -- [MODEL|LAYER ...] [--threads 1,2] [--passes 20] [--tier NAME]`
 //!
-//! Every layer has weights of its own, so that they come from where they come from in a network:
-//! not from the nearest cache. The times are the least of all passes, since other processes disturb
-//! in one direction only.
+//! Every layer instance owns its weights, so that weights are read from the same cache level or
+//! memory as in a real network. The reported time is the minimum over all passes, because
+//! interference from other processes only slows a run down.
 
 use std::time::{Duration, Instant};
 use torchlet_core::{Parallel, Serial};
@@ -20,7 +20,7 @@ use torchlet_portable::compute::gemm::{
 use torchlet_portable::compute::rows::{layer_norm_rows, softmax_rows};
 use torchlet_portable::compute::simd::Tier;
 
-/// A layer's shape: equal shapes share a line of the table.
+/// Shape of a layer. Layers of equal shape share a row of the table.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Layer {
     Conv {
@@ -31,13 +31,14 @@ enum Layer {
         stride: usize,
         pad: usize,
     },
-    /// `m x k` by `k x n`, weights packed.
+    /// `m x k` by `k x n`, with packed weights.
     Linear {
         m: usize,
         k: usize,
         n: usize,
     },
-    /// As many products, the right operand transposed or not, rows of both some distance apart.
+    /// `count` matrix multiplications with strided rows. `transposed` says whether the right
+    /// operand is transposed.
     Attention {
         count: usize,
         m: usize,
@@ -175,7 +176,7 @@ impl Layer {
         })
     }
 
-    /// Multiplications and additions; elements of what has none.
+    /// Floating-point operations; for layers without multiply-adds, the number of elements.
     fn flops(&self) -> f64 {
         (match *self {
             Layer::Conv { channels, groups, kernel, .. } => {
@@ -190,7 +191,7 @@ impl Layer {
     }
 }
 
-/// A layer with its weights, and room for what it needs.
+/// A layer with its weights and workspace.
 struct Prepared {
     layer: Layer,
     weights: Vec<f32>,
@@ -206,14 +207,14 @@ fn noise(len: usize, seed: &mut u64) -> Vec<f32> {
     (0..len).map(|_| next()).collect()
 }
 
-/// The part that begins with a cache line, as memory for activations and packed weights does.
+/// The slice from the first cache-line boundary on, as activations and packed weights are aligned.
 fn aligned(data: &mut [f32]) -> &mut [f32] {
     let skip = data.as_ptr().align_offset(64).min(data.len());
     &mut data[skip..]
 }
 
-/// Room for `len` elements behind the first border of a cache line.
-fn room(len: usize) -> Vec<f32> {
+/// A buffer that holds `len` elements after its first cache-line boundary.
+fn aligned_buffer(len: usize) -> Vec<f32> {
     vec![0.0; len + 15]
 }
 
@@ -230,14 +231,14 @@ fn prepare(layer: Layer, tier: Tier, threads: usize, seed: &mut u64) -> Prepared
             else {
                 unreachable!()
             };
-            weights = room(conv.packed_weights_len(tier).expect("fits memory"));
+            weights = aligned_buffer(conv.packed_weights_len(tier).expect("fits memory"));
             conv.pack_weights(context, &plain, strides, aligned(&mut weights)).expect("packs");
             bias = noise(channels[1], seed);
             workspace = conv.workspace_len(tier, threads, WeightForm::Packed).expect("fits memory");
         }
         Layer::Linear { m, k, n } => {
             let plain = noise(k * n, seed);
-            weights = room(PackedRhs::len(tier, k, n).expect("fits memory"));
+            weights = aligned_buffer(PackedRhs::len(tier, k, n).expect("fits memory"));
             let rows = Matrix::row_major(&plain, n, k).expect("a matrix");
             PackedRhs::pack(context, rows.transposed(), aligned(&mut weights)).expect("packs");
             bias = noise(n, seed);
@@ -249,7 +250,7 @@ fn prepare(layer: Layer, tier: Tier, threads: usize, seed: &mut u64) -> Prepared
         Layer::Norm { len, .. } => (weights, bias) = (noise(len, seed), noise(len, seed)),
         Layer::Softmax { .. } | Layer::Gelu { .. } => {}
     }
-    Prepared { layer, weights, bias, workspace: room(workspace) }
+    Prepared { layer, weights, bias, workspace: aligned_buffer(workspace) }
 }
 
 impl Prepared {
@@ -274,7 +275,8 @@ impl Prepared {
                 gemm_packed(context, a, b, c, &epilogue, aligned(&mut self.workspace))
             }
             Layer::Attention { count, m, k, n, transposed } => {
-                // Heads side by side, as a projection leaves them; scores one after the other.
+                // Q, K and V heads are interleaved in each row, as a projection writes them; the
+                // score matrices are contiguous.
                 let (a_row, b_row, c_row) = if transposed {
                     (3 * count * k, 3 * count * k, n)
                 } else {
@@ -323,7 +325,7 @@ impl Prepared {
     }
 }
 
-/// The least time of each distinct layer, all its repetitions together.
+/// Minimum time of each distinct layer, summed over its repetitions.
 fn time(
     layers: &[Layer],
     tier: Tier,
@@ -333,31 +335,31 @@ fn time(
     let mut seed = 1;
     let mut prepared: Vec<_> =
         layers.iter().map(|&layer| prepare(layer, tier, parallel.threads(), &mut seed)).collect();
-    // More than the largest image or matrix of the three networks.
-    let most = 1 << 21;
-    let (mut input, mut output) = (noise(most, &mut seed), noise(most, &mut seed));
+    // Larger than the largest activation of the three networks.
+    let max_len = 1 << 21;
+    let (mut input, mut output) = (noise(max_len, &mut seed), noise(max_len, &mut seed));
     let (mut input, mut output) = (aligned(&mut input), aligned(&mut output));
-    let mut least = vec![Duration::MAX; layers.len()];
+    let mut fastest = vec![Duration::MAX; layers.len()];
     let mut all = Duration::MAX;
     let context = Context { tier, parallel };
     for _ in 0..passes {
         let begin = Instant::now();
-        for (layer, least) in prepared.iter_mut().zip(&mut least) {
+        for (layer, fastest) in prepared.iter_mut().zip(&mut fastest) {
             let start = Instant::now();
             layer.run(context, input, output);
-            *least = start.elapsed().min(*least);
+            *fastest = start.elapsed().min(*fastest);
             std::mem::swap(&mut input, &mut output);
         }
         all = begin.elapsed().min(all);
-        // A new picture; no more, or it would push weights out of the caches that an application
-        // finds there.
+        // Writes one new image per pass. Writing more would evict weights from the caches, which an
+        // application would find there.
         input[..224 * 224 * 3].fill(0.25);
     }
     let mut table: Vec<(Layer, usize, Duration)> = Vec::new();
-    for (&layer, &least) in layers.iter().zip(&least) {
+    for (&layer, &fastest) in layers.iter().zip(&fastest) {
         match table.iter_mut().find(|(known, ..)| *known == layer) {
-            Some((_, count, total)) => (*count, *total) = (*count + 1, *total + least),
-            None => table.push((layer, 1, least)),
+            Some((_, count, total)) => (*count, *total) = (*count + 1, *total + fastest),
+            None => table.push((layer, 1, fastest)),
         }
     }
     (table, all)
@@ -370,7 +372,7 @@ fn main() {
     while let Some(arg) = args.next() {
         let mut value = || args.next().unwrap_or_default();
         match arg.as_str() {
-            // What cargo passes.
+            // Cargo passes this flag.
             "--bench" => {}
             "--passes" => passes = value().parse().expect("a number of passes"),
             "--threads" => {
@@ -385,7 +387,7 @@ fn main() {
             _ => wanted.push(arg),
         }
     }
-    println!("{}, least of {passes} passes; GFLOP/s in brackets", tier.name());
+    println!("{}, minimum of {passes} passes; GFLOP/s in parentheses", tier.name());
     let models: [(&str, Vec<Layer>); 3] =
         [("mobilenet_v2", mobilenet_v2()), ("resnet50", resnet50()), ("vit_b_16", vit_b_16())];
     for (model, mut layers) in models {
@@ -412,7 +414,7 @@ fn main() {
             }
             println!();
         }
-        for (name, pick) in [("sum of the layers", true), ("least pass", false)] {
+        for (name, pick) in [("sum of layers", true), ("fastest pass", false)] {
             print!("{name:>34}      ");
             for (table, all) in &columns {
                 let sum: Duration = table.iter().map(|&(.., time)| time).sum();

@@ -1,14 +1,13 @@
-//! Runs a program on kernels, so many times, for those who count what that takes:
-//! `inferences FILE.pte COUNT`.
+//! Runs a program on the CPU kernels COUNT times, for profilers: `inferences FILE.pte COUNT`.
 //!
-//! Inputs are zeros, and memory is just what the program says that it needs.
+//! Inputs are zeros. Memory is exactly what the program requires.
 
 use std::error::Error;
 use torchlet_core::{
     ArenaBlock, BundledProgram, LoadOptions, MethodMemory, Program, Registry, Scalar, ValueMeta,
 };
 
-/// Room for tables, far more than small programs need.
+/// Capacity of the method's tables, far more than small programs need.
 const TABLES: usize = 1 << 16;
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -16,8 +15,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let (file, count) = (arguments.next().ok_or("which file?")?, arguments.next());
     let count: u32 = count.ok_or("how many times?")?.parse()?;
     let bytes = std::fs::read(file)?;
-    // Of a bundle, the program. Vectors of bytes begin where the allocator likes, which is at a
-    // multiple of 16.
+    // Extracts the program of a bundle. `Vec<u8>` allocations are 16-byte aligned in practice.
     let bytes = match BundledProgram::from_bytes(&bytes) {
         Ok(bundle) => bundle.program()?.to_vec(),
         Err(_) => bytes,

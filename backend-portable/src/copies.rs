@@ -1,4 +1,4 @@
-//! Copies: of the same elements in another place, memory order or type.
+//! Copies of tensors with a change of shape, memory order or dtype.
 
 use crate::creation::prepare_sizes;
 use crate::elementwise::complex::{self, is_complex};
@@ -13,39 +13,39 @@ use torchlet_core::rules::broadcast;
 use torchlet_core::{Invoke, InvokeFn, Kernel, KernelError, Plan, Prepare, ScalarType};
 
 kernels! {
-    /// `aten::clone.out(self, memory_format, out)`: the same elements, in the memory order that
-    /// `out` has.
+    /// `aten::clone.out(self, memory_format, out)`: a copy in the memory order of `out`.
     CLONE_OUT = Kernel::new("aten::clone.out", &[Tensor, OptionalInt, Out], prepare_copy::<0, 2>);
-    /// `aten::alias_copy.out(self, out)`: the same elements.
+    /// `aten::alias_copy.out(self, out)`: a copy.
     ALIAS_COPY_OUT = Kernel::new("aten::alias_copy.out", &[Tensor, Out], prepare_copy::<0, 1>);
-    /// `aten::detach_copy.out(self, out)`: the same elements.
+    /// `aten::detach_copy.out(self, out)`: a copy.
     DETACH_COPY_OUT = renamed(ALIAS_COPY_OUT, "aten::detach_copy.out");
-    /// `aten::lift_fresh_copy.out(self, out)`: the same elements.
+    /// `aten::lift_fresh_copy.out(self, out)`: a copy.
     LIFT_FRESH_COPY_OUT = renamed(ALIAS_COPY_OUT, "aten::lift_fresh_copy.out");
-    /// `et_copy::_h2d_copy.out(self, out)`: from the host to a device, of which there is one here.
+    /// `et_copy::_h2d_copy.out(self, out)`: a copy; the host is the only device here.
     H2D_COPY_OUT = renamed(ALIAS_COPY_OUT, "et_copy::_h2d_copy.out");
-    /// `et_copy::_d2h_copy.out(self, out)`: from a device to the host.
+    /// `et_copy::_d2h_copy.out(self, out)`: a copy; the host is the only device here.
     D2H_COPY_OUT = renamed(ALIAS_COPY_OUT, "et_copy::_d2h_copy.out");
-    /// `llama::fallback.out(input, output)`: the same elements.
+    /// `llama::fallback.out(input, output)`: a copy.
     FALLBACK_OUT = renamed(ALIAS_COPY_OUT, "llama::fallback.out");
-    /// `aten::dequantize.self_out(self, out)`: numbers as `float32`. Tensors that PyTorch calls
-    /// quantized have scales, which programs cannot carry.
+    /// `aten::dequantize.self_out(self, out)`: conversion to `float32`. PyTorch's quantized
+    /// tensors, which carry scales, cannot occur in programs.
     DEQUANTIZE_SELF_OUT = renamed(ALIAS_COPY_OUT, "aten::dequantize.self_out");
-    /// `aten::_to_copy.out(self, non_blocking, memory_format, out)`: the elements as the type of
+    /// `aten::_to_copy.out(self, non_blocking, memory_format, out)`: conversion to the dtype of
     /// `out`.
-    TO_COPY_OUT = Kernel::new("aten::_to_copy.out", &[Tensor, Bool, OptionalInt, Out], prepare_copy::<0, 3>);
-    /// `dim_order_ops::_to_dim_order_copy.out(self, non_blocking, dim_order, out)`: the elements as
-    /// the type and in the memory order of `out`.
+    TO_COPY_OUT =
+        Kernel::new("aten::_to_copy.out", &[Tensor, Bool, OptionalInt, Out], prepare_copy::<0, 3>);
+    /// `dim_order_ops::_to_dim_order_copy.out(self, non_blocking, dim_order, out)`: conversion to
+    /// the dtype and memory order of `out`.
     TO_DIM_ORDER_COPY_OUT = Kernel::new(
         "dim_order_ops::_to_dim_order_copy.out",
         &[Tensor, Bool, OptionalIntList, Out],
         prepare_copy::<0, 3>,
     );
-    /// `dim_order_ops::_clone_dim_order.out(self, non_blocking, dim_order, out)`: the same elements
-    /// in the memory order of `out`.
+    /// `dim_order_ops::_clone_dim_order.out(self, non_blocking, dim_order, out)`: a copy in the
+    /// memory order of `out`.
     CLONE_DIM_ORDER_OUT = renamed(TO_DIM_ORDER_COPY_OUT, "dim_order_ops::_clone_dim_order.out");
-    /// `aten::copy.out(self, src, non_blocking, out)`: `src`, broadcast to the shape of `self`, as
-    /// the type of `out`.
+    /// `aten::copy.out(self, src, non_blocking, out)`: `src`, broadcast to the shape of `self` and
+    /// converted to the dtype of `out`.
     COPY_OUT = Kernel::new("aten::copy.out", &[Tensor, Tensor, Bool, Out], |ctx| {
         let sizes = ctx.info(0)?.sizes;
         ctx.resize(3, &sizes)?;
@@ -54,7 +54,8 @@ kernels! {
     /// `aten::copy_(self, src, non_blocking)`: overwrites `self` with `src`, broadcast to its
     /// shape.
     COPY_IN_PLACE = Kernel::new("aten::copy_", &[Out, Tensor, Bool], prepare_broadcast::<1, 0>);
-    /// `aten::complex.out(real, imag, out)`: complex numbers from their parts.
+    /// `aten::complex.out(real, imag, out)`: a complex tensor of the given real and imaginary
+    /// parts.
     COMPLEX_OUT = Kernel::new("aten::complex.out", &[Tensor, Tensor, Out], |ctx| {
         let (real, imaginary, out) = (ctx.info(0)?, ctx.info(1)?, ctx.info(2)?);
         let whole = match real.scalar_type {
@@ -69,7 +70,7 @@ kernels! {
         if out.scalar_type != whole {
             return Err(unsupported(2, out.scalar_type));
         }
-        let mismatch = KernelError::argument(1, "the parts' shapes cannot be broadcast");
+        let mismatch = KernelError::argument(1, "shape cannot be broadcast with the real part");
         ctx.resize(2, &broadcast(&real.sizes, &imaginary.sizes).ok_or(mismatch)?)?;
         Ok(Plan::new(join_parts))
     });
@@ -82,8 +83,8 @@ kernels! {
         let plan = prepare_copy::<0, 1>(ctx)?;
         Ok(if is_complex(from.scalar_type) { Plan::new(conjugate) } else { plan })
     });
-    /// `aten::resize.out(self, size, memory_format, out)`: as many elements as there are, in the
-    /// order of memory, and zeros behind them.
+    /// `aten::resize.out(self, size, memory_format, out)`: the elements in memory order, truncated
+    /// or padded with zeros to the new size.
     RESIZE_OUT = Kernel::new("aten::resize.out", &[Tensor, IntList, OptionalInt, Out], |ctx| {
         prepare_sizes(ctx, 1, 3)?;
         let found = ctx.info(3)?.scalar_type;
@@ -92,18 +93,18 @@ kernels! {
         }
         Ok(Plan::new(copy_bytes))
     });
-    /// `aten::_conj_copy.out(self, out)`: the same.
+    /// `aten::_conj_copy.out(self, out)`: the complex conjugate.
     CONJ_COPY_OUT = renamed(CONJ_PHYSICAL_OUT, "aten::_conj_copy.out");
 }
 
-/// A copy of all of `IN`, whose shape `OUT` gets.
+/// Copies argument `IN` to `OUT`, resized to its shape.
 fn prepare_copy<const IN: usize, const OUT: usize>(ctx: &mut Prepare) -> Result<Plan, KernelError> {
     let sizes = ctx.info(IN)?.sizes;
     ctx.resize(OUT, &sizes)?;
     prepare_broadcast::<IN, OUT>(ctx)
 }
 
-/// A copy of `IN`, broadcast, to `OUT`, which has its shape.
+/// Copies `IN`, broadcast to the shape of `OUT`.
 fn prepare_broadcast<const IN: usize, const OUT: usize>(
     ctx: &mut Prepare,
 ) -> Result<Plan, KernelError> {
@@ -114,7 +115,7 @@ fn prepare_broadcast<const IN: usize, const OUT: usize>(
     Ok(Plan::new(conversion::<IN, OUT>(from.scalar_type, to.scalar_type)?))
 }
 
-/// The function that converts from one type to the other, in the type that loses least.
+/// Selects the conversion loop, which computes in the type that loses the least precision.
 fn conversion<const IN: usize, const OUT: usize>(
     from: ScalarType,
     to: ScalarType,
@@ -129,7 +130,7 @@ fn conversion<const IN: usize, const OUT: usize>(
         }
         let doubles = matches!(from, ScalarType::Double | ScalarType::ComplexDouble)
             || to == ScalarType::ComplexDouble && from.is_integral(false);
-        // Of complex numbers that become real ones, PyTorch takes the real parts, too.
+        // Like PyTorch, complex to real conversion keeps the real part.
         return Ok(if doubles {
             complex_cast::<f64, IN, OUT>
         } else {
@@ -163,7 +164,7 @@ fn same_type<const IN: usize, const OUT: usize>(ctx: &mut Invoke) -> Result<(), 
     copy(ctx, IN, OUT).map(|_| ())
 }
 
-/// Copies elements of the same type; the bytes that were written.
+/// Copies elements of the same dtype and returns the written bytes.
 pub(crate) fn copy<'c>(
     ctx: &mut Invoke<'c, '_>,
     input: usize,
@@ -177,7 +178,7 @@ pub(crate) fn copy<'c>(
     Ok(bytes)
 }
 
-/// Copies bytes as far as there are some and there is place, and fills the rest of that with zeros.
+/// Copies as many bytes as fit and fills the rest of the output with zeros.
 fn copy_bytes(ctx: &mut Invoke) -> Result<(), KernelError> {
     let (input, mut out) = (ctx.tensor(0)?, ctx.out(3)?);
     let (from, to) = (input.bytes(), out.bytes_mut());
@@ -187,7 +188,7 @@ fn copy_bytes(ctx: &mut Invoke) -> Result<(), KernelError> {
     Ok(())
 }
 
-/// Puts real and imaginary parts side by side.
+/// Interleaves real and imaginary parts.
 fn join_parts(ctx: &mut Invoke) -> Result<(), KernelError> {
     let (parts, out) = ([ctx.tensor(0)?, ctx.tensor(1)?], ctx.out(2)?);
     let size = parts[0].scalar_type.size();
@@ -211,8 +212,7 @@ fn join_parts(ctx: &mut Invoke) -> Result<(), KernelError> {
     Ok(())
 }
 
-/// Copies complex numbers and turns the sign of the imaginary part, which is the top bit of each
-/// element's last byte.
+/// Copies complex values and negates the imaginary part by flipping the top bit of its last byte.
 fn conjugate(ctx: &mut Invoke) -> Result<(), KernelError> {
     let size = ctx.info(0)?.scalar_type.size();
     for number in copy(ctx, 0, 1)?.chunks_exact_mut(size) {

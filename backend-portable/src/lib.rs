@@ -3,11 +3,11 @@
 //!
 //! The same source runs on a microcontroller (`no_std`, no heap, one thread, scalar code) and, with
 //! feature `std`, on servers (threads through [`torchlet_core::Parallel`], SIMD chosen at run
-//! time). It knows nothing of files or methods.
+//! time). The crate is independent of files and methods.
 //!
 //! Every operator is a constant, such as [`elementwise::arithmetic::ADD_OUT`]; [`KERNELS`] is the
-//! sorted table of all. A firmware image names the few it uses in a table of its own, and the
-//! linker drops the rest. Start reading at `elementwise/mod.rs`; `RECIPE.md` says how to add an
+//! sorted table of all. A firmware image lists the operators that it uses in its own table, and the
+//! linker drops the rest. Start reading at `elementwise/mod.rs`; `RECIPE.md` explains how to add an
 //! operator.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
@@ -31,7 +31,7 @@ mod machine;
 mod map;
 pub mod normalize;
 mod number;
-/// How the engine in [`compute`] uses several threads.
+/// Threading interface of the engine in [`compute`].
 mod parallel {
     pub(crate) use torchlet_core::Parallel;
 }
@@ -64,7 +64,7 @@ pub use types::choose as choose_types;
 
 use torchlet_core::Kernel;
 
-/// The families and their kernels. A new operator goes into the list of its family.
+/// Kernels by operator family. A new operator goes into the list of its family.
 const FAMILIES: &[&[Kernel]] = &[
     attention::ATTENTION,
     attention::CACHES,
@@ -163,7 +163,8 @@ const FAMILIES: &[&[Kernel]] = &[
 /// [`Registry::with_kernels`](torchlet_core::Registry::with_kernels).
 pub static KERNELS: [Kernel; table::count(FAMILIES)] = table::sorted(FAMILIES);
 
-/// The kernel of this name, for tables of firmware images: in a constant, it links nothing else.
+/// Returns the kernel named `name`, for tables of firmware images. When evaluated in a constant, it
+/// links no other kernel.
 ///
 /// ```
 /// use torchlet_core::Kernel;
@@ -172,7 +173,7 @@ pub static KERNELS: [Kernel; table::count(FAMILIES)] = table::sorted(FAMILIES);
 /// ```
 ///
 /// # Panics
-/// There is none; in a constant, that is an error of the compiler.
+/// If no kernel has this name. In a constant, this is a compile-time error.
 pub const fn kernel(name: &str) -> Kernel {
     table::named(FAMILIES, name)
 }

@@ -1,7 +1,7 @@
-//! Going along one dimension of a tensor: what softmax and running sums have in common.
+//! Iteration over the lines of one dim, shared by softmax and the cumulative operators.
 //!
-//! A *line* is what one dimension goes through while the others stand still. Where the dimension is
-//! the innermost of the output, lines are computed one by one; else some that lie side by side are
+//! A *line* consists of the elements that differ only in their index of that dim. If the dim is the
+//! innermost of the output, lines are computed one at a time; otherwise several adjacent lines are
 //! computed together.
 
 use crate::compute::split::{Columns, for_each_chunk_mut, for_each_columns_mut};
@@ -10,64 +10,64 @@ use crate::walk::{Steps, Walk};
 use torchlet_core::layout::MAX_RANK;
 use torchlet_core::{KernelError, Parallel, Serial, TensorInfo, TensorRef};
 
-/// The most lines that are computed together.
+/// Maximum number of lines that are computed together.
 pub(crate) const LANES: usize = 64;
-/// Elements worth a thread of their own.
+/// Minimum number of elements per thread.
 const GRAIN: usize = 1 << 13;
 
-/// The lines of an output, and where those of an input of equal shape lie.
+/// The lines of an output, and their positions in an input of equal shape.
 pub(crate) struct Lines {
-    /// Over the lines, in the output's memory order.
+    /// Walk over the lines, in the output's memory order.
     walk: Walk<1>,
-    /// Elements of a line.
+    /// Elements per line.
     len: usize,
-    /// Lines that lie side by side in the output.
+    /// Number of lines that are adjacent in the output.
     inner: usize,
-    /// Distance between the elements of a line in the input.
+    /// Stride between the elements of a line in the input.
     step: isize,
 }
 
-/// One line, or some side by side, of the input.
+/// One line of the input, or several adjacent ones.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Line {
     at: isize,
-    /// Elements of a line.
+    /// Elements per line.
     pub(crate) len: usize,
     step: isize,
-    /// Lines side by side.
+    /// Number of adjacent lines.
     pub(crate) lanes: usize,
     lane_step: isize,
 }
 
 impl Line {
-    /// Reads elements from number `from` on, of a single line.
+    /// Loads the elements from index `from` on of a single line.
     pub(crate) fn load<C: Compute>(&self, input: &TensorRef, from: usize, out: &mut [C]) {
         let at = self.at.wrapping_add(self.step.wrapping_mul(from as isize));
         load(input.scalar_type, input.bytes(), at, self.step, out);
     }
 
-    /// Reads element `number` of lines side by side.
+    /// Loads element `number` of each of the adjacent lines.
     pub(crate) fn load_lanes<C: Compute>(&self, input: &TensorRef, number: usize, out: &mut [C]) {
         let at = self.at.wrapping_add(self.step.wrapping_mul(number as isize));
         load(input.scalar_type, input.bytes(), at, self.lane_step, out);
     }
 }
 
-/// Where lines go.
+/// Output of one call of a line function.
 pub(crate) enum Target<'t> {
     /// A single line.
     Row(&'t mut [u8]),
-    /// Lines side by side.
+    /// Adjacent lines.
     Lanes(&'t mut dyn Lanes),
 }
 
-/// Lines side by side, for writing.
+/// Mutable access to adjacent lines.
 pub(crate) trait Lanes {
-    /// The lines' elements of this number.
+    /// Element `number` of every line.
     fn row(&mut self, number: usize) -> &mut [u8];
 }
 
-/// A part of some columns.
+/// A column range of the output.
 struct Part<'t, 'd> {
     columns: &'t mut Columns<'d, u8>,
     start: usize,
@@ -82,14 +82,14 @@ impl Lanes for Part<'_, '_> {
 }
 
 impl Lines {
-    /// The lines along `dim`. Without dimensions there is one line of one element.
+    /// The lines over `dim`. A zero-dim tensor has one line of one element.
     pub(crate) fn new(
         out: &TensorInfo,
         input: &TensorInfo,
         dim: usize,
     ) -> Result<Self, KernelError> {
         if out.sizes != input.sizes {
-            return Err(KernelError::argument(0, "its shape is not the output's"));
+            return Err(KernelError::argument(0, "shape differs from that of the output"));
         }
         let mut info = out.clone();
         if let Some(size) = info.sizes.get_mut(dim) {
@@ -107,13 +107,13 @@ impl Lines {
         })
     }
 
-    /// Whether lines lie one after the other, in the input as in the output.
+    /// Whether the lines are contiguous and consecutive, in the input as in the output.
     pub(crate) fn are_rows(&self) -> bool {
         let rows = isize::try_from(self.len).is_ok_and(|len| self.walk.is_plain(len));
         self.inner == 1 && (self.step == 1 || self.len == 1) && rows
     }
 
-    /// Calls `task` for all lines; `bytes` are the output's, of elements of `size` bytes.
+    /// Calls `task` for all lines. `bytes` is the output, whose elements have `size` bytes.
     pub(crate) fn for_each(
         &self,
         parallel: &dyn Parallel,
@@ -158,7 +158,7 @@ impl Lines {
         );
     }
 
-    /// Lines `from..to` one by one.
+    /// Processes the lines `from..to` one at a time.
     fn rows<'a>(
         &self,
         from: usize,
@@ -176,7 +176,7 @@ impl Lines {
         });
     }
 
-    /// Lines from `from` on side by side, as many as `count`.
+    /// Processes `count` adjacent lines, starting at line `from`.
     fn lanes(
         &self,
         from: usize,

@@ -1,8 +1,8 @@
-//! Element-wise computation: the loop that all element-wise operators share.
+//! The loop that all element-wise operators share.
 //!
-//! An operator gives a function from values to a value. The loop walks over output and inputs,
-//! hands over whole runs where an input already has the computing type and lies side by side, and
-//! converts block by block where it has another type, is strided, or is broadcast.
+//! An operator supplies a function from values to a value. The loop walks over output and inputs.
+//! It passes whole runs of an input that is contiguous and already has the compute type. It
+//! converts block by block if an input has another dtype, is strided or is broadcast.
 
 use crate::compute::split::{chunk_len, for_each_chunk_mut};
 use crate::number::{Compute, ComputeType, elements, elements_mut, load, round_through, store};
@@ -10,17 +10,17 @@ use crate::walk::Walk;
 use torchlet_core::rules::{Operand, result_type};
 use torchlet_core::{Invoke, KernelError, ScalarType, TensorInfo, TensorRef};
 
-/// Values converted at a time, for each input. They live on the stack, which is small on
+/// Values per conversion block of each input. The blocks are on the stack, which is small on
 /// microcontrollers.
 const BLOCK: usize = if cfg!(feature = "std") { 256 } else { 64 };
 
-/// Elements that are worth a thread of their own, for cheap operations.
+/// Minimum number of elements per thread, for cheap operations.
 const GRAIN: usize = 16 * 1024;
 
 /// A function of `N` values, applied to slices of equal length.
 pub(crate) trait Function<const N: usize, C>: Sync {
-    /// Whether half and bfloat16 operands meet numbers of a tensor without dimensions as such
-    /// numbers: rounded first.
+    /// Whether a zero-dim tensor operand is rounded to the half or bfloat16 dtype of the other
+    /// operand first.
     fn rounds_operands(&self) -> bool {
         false
     }
@@ -36,7 +36,7 @@ impl<C: Compute, F: Fn(C) -> C + Sync> Function<1, C> for F {
     }
 }
 
-/// A function of one value that is at its best on slices.
+/// A function of one value that is most efficient on slices.
 pub(crate) struct Slices<F>(pub(crate) F);
 impl<C: Compute, F: Fn(&[C], &mut [C]) + Sync> Function<1, C> for Slices<F> {
     #[inline(always)]
@@ -81,7 +81,7 @@ impl<C: Compute, F: Fn(C, C, C) -> C + Sync> Function<3, C> for Three<F> {
     }
 }
 
-/// A function of four operands.
+/// A function of four values.
 pub(crate) struct Four<F>(pub(crate) F);
 impl<C: Compute, F: Fn(C, C, C, C) -> C + Sync> Function<4, C> for Four<F> {
     #[inline(always)]
@@ -94,8 +94,7 @@ impl<C: Compute, F: Fn(C, C, C, C) -> C + Sync> Function<4, C> for Four<F> {
 
 /// Computes output `out` from the tensors `inputs`, broadcast to its shape, in type `C`.
 ///
-/// The loop is shared by all functions: they are called once for each run or block, not for each
-/// element.
+/// All functions share this loop: they are called once per run or block, not per element.
 pub(crate) fn map<C: Compute, const N: usize>(
     ctx: &mut Invoke,
     inputs: [usize; N],
@@ -118,7 +117,7 @@ pub(crate) fn map<C: Compute, const N: usize>(
     Ok(())
 }
 
-/// As [`map`], over a walk and tensors that are at hand.
+/// Like [`map`], for a walk and tensors that the caller already has.
 pub(crate) fn map_tensors<C: Compute, const N: usize>(
     ctx: &Invoke,
     walk: &Walk<N>,
@@ -142,10 +141,10 @@ pub(crate) fn map_tensors<C: Compute, const N: usize>(
     });
 }
 
-/// The type that values have to be rounded through, where that makes a difference.
+/// Returns the dtype that values must be rounded through, if rounding affects the result.
 ///
-/// PyTorch converts its operands to their common type first. Integers then lose their high bits.
-/// Half and bfloat16 matter to predicates, whose answer depends on the last bit; otherwise the
+/// PyTorch converts its operands to their common dtype first, where integers lose their high bits.
+/// Half and bfloat16 matter only to predicates, whose result depends on the last bit. Otherwise the
 /// wider value is kept, which only adds precision.
 fn narrow<C: Compute>(tensors: &[TensorRef], out: &TensorInfo, rounds: bool) -> Option<ScalarType> {
     let first = tensors.first()?.scalar_type;
@@ -161,7 +160,7 @@ fn narrow<C: Compute>(tensors: &[TensorRef], out: &TensorInfo, rounds: bool) -> 
     (lossy && (predicate || integer || rounds)).then_some(common)
 }
 
-/// A number argument as an operand beside tensor `tensor`: rounded as [`map`] rounds tensors.
+/// A scalar argument as the operand next to tensor `tensor`, rounded as [`map`] rounds tensors.
 pub(crate) fn scalar_operand<C: Compute>(
     ctx: &Invoke,
     tensor: usize,
@@ -177,8 +176,8 @@ pub(crate) fn scalar_operand<C: Compute>(
     Ok(in_type(common, C::of_scalar(number)))
 }
 
-/// The same beside tensors of half and bfloat16, for functions that [round their
-/// operands](Function::rounds_operands).
+/// Like [`scalar_operand`], for functions that [round their operands](Function::rounds_operands) to
+/// half or bfloat16.
 pub(crate) fn rounded_operand<C: Compute>(
     ctx: &Invoke,
     tensor: usize,
@@ -189,7 +188,7 @@ pub(crate) fn rounded_operand<C: Compute>(
     Ok(in_type(common, C::of_scalar(number)))
 }
 
-/// A value, rounded to a type that is computed in `C`.
+/// Rounds a value to a dtype whose compute type is `C`.
 pub(crate) fn in_type<C: Compute>(scalar_type: Option<ScalarType>, value: C) -> C {
     let mut value = [value];
     if let Some(scalar_type) = scalar_type
@@ -200,7 +199,7 @@ pub(crate) fn in_type<C: Compute>(scalar_type: Option<ScalarType>, value: C) -> 
     value[0]
 }
 
-/// What all chunks of a map have in common.
+/// State that all chunks of a map share.
 struct Work<'w, 't, C, const N: usize> {
     walk: &'w Walk<N>,
     tensors: &'w [TensorRef<'t>; N],
@@ -210,12 +209,12 @@ struct Work<'w, 't, C, const N: usize> {
 }
 
 impl<C: Compute, const N: usize> Work<'_, '_, C, N> {
-    /// Computes the elements from position `from` on that `bytes` holds.
+    /// Computes the elements that `bytes` holds, starting at position `from`.
     fn range(&self, from: usize, bytes: &mut [u8]) {
         let (tensors, out) = (self.tensors, self.out);
         let size = out.scalar_type.size();
         let steps = self.walk.inner_steps();
-        // What needs no conversion is used where it lies.
+        // Inputs that need no conversion are read in place.
         let direct: [Option<&[C]>; N] = core::array::from_fn(|i| {
             let tensor = &tensors[i];
             let same = tensor.scalar_type == C::SCALAR_TYPE && self.narrow.is_none();

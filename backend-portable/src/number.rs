@@ -1,45 +1,44 @@
-//! Elements as numbers: conversion between all element types and the three types that kernels
-//! compute in.
+//! Conversion between all element types and the three compute types of kernels.
 //!
-//! Operators are written for `f32`, `f64` and `i64` (those that ask which of two is larger, for
-//! `u64` as well): half and bfloat16 compute in `f32` and round once, as PyTorch does; integers and
-//! bool compute in `i64` and keep the low bits. [`load`] and [`store`] convert blocks, so that an
-//! operator serves every mix of element types with three instances of its loop.
+//! Operators are written for `f32`, `f64` and `i64`; those that order values also for `u64`. Half
+//! and bfloat16 compute in `f32` and round once, as in PyTorch. Integers and bool compute in `i64`
+//! and keep the low bits. [`load`] and [`store`] convert blocks, so three instances of an
+//! operator's loop serve every mix of dtypes.
 
 use crate::types;
 use half::slice::HalfFloatSliceExt;
 use half::{bf16, f16};
 use torchlet_core::{Bool, Element, KernelError, Scalar, ScalarType};
 
-/// An element that converts to and from the computing types.
+/// An element that converts to and from the compute types.
 pub(crate) trait Number: Element {
-    /// As `f32`, rounded to nearest.
+    /// Converts to `f32`, rounding to nearest.
     fn to_f32(self) -> f32;
-    /// As `f64`.
+    /// Converts to `f64`.
     fn to_f64(self) -> f64;
-    /// As `i64`; fractions are cut, values out of range saturate. (What is written out of range is
-    /// [`whole`]'s.)
+    /// Converts to `i64`, truncating fractions and saturating. (Stores of out-of-range values
+    /// follow [`whole`] instead.)
     fn to_i64(self) -> i64;
-    /// From `f32`: integers cut the fraction ([`whole`] says what is out of range), bool is "not
-    /// zero".
+    /// Converts from `f32`: integers truncate the fraction ([`whole`] defines out-of-range values),
+    /// bool is "not zero".
     fn from_f32(value: f32) -> Self;
-    /// From `f64`, likewise.
+    /// Converts from `f64`, by the same rules.
     fn from_f64(value: f64) -> Self;
     /// From `i64`: integers keep the low bits, bool is "not zero".
     fn from_i64(value: i64) -> Self;
-    /// From `u64`, likewise.
+    /// From `u64`: integers keep the low bits, bool is "not zero".
     #[inline(always)]
     fn from_u64(value: u64) -> Self {
         Self::from_i64(value as i64)
     }
-    /// [`to_f32`](Self::to_f32) of a slice, as far as the shorter reaches.
+    /// [`to_f32`](Self::to_f32) of a slice, up to the shorter length.
     #[inline(always)]
     fn all_to_f32(values: &[Self], out: &mut [f32]) {
         for (out, value) in out.iter_mut().zip(values) {
             *out = value.to_f32();
         }
     }
-    /// [`from_f32`](Self::from_f32) of a slice, as far as the shorter reaches.
+    /// [`from_f32`](Self::from_f32) of a slice, up to the shorter length.
     #[inline(always)]
     fn all_from_f32(values: &[f32], out: &mut [Self]) {
         for (out, value) in out.iter_mut().zip(values) {
@@ -48,19 +47,22 @@ pub(crate) trait Number: Element {
     }
 }
 
-/// Floating-point numbers as integers: the fraction is cut. What is out of range follows PyTorch on
-/// x86, where the processor converts to 32 or 64 bits and has the smallest integer for what does
-/// not fit, NaN included; shorter integers are the low bits of 32, and `uint32` those of 64, as are
-/// those of `uint8` made of `float64`. `uint64` takes all that fits it, too, and is 0 beyond. (What
-/// a `uint32` is that is made of a number below -2^31, above 2^32 or NaN depends in PyTorch on
-/// whether it is one of the last of a row, which no vector takes. These, and all that are made of
-/// `float16`, are the low bits of 64; so are all here.)
+/// Floating-point to integer conversion, truncating the fraction.
+///
+/// Out-of-range values follow PyTorch on x86. There, the processor converts to 32 or 64 bits and
+/// returns the smallest integer for NaN and values that do not fit. Shorter integers are the low
+/// bits of 32; `uint32`, and `uint8` converted from `float64`, are the low bits of 64. `uint64`
+/// also represents every value in its range, and is 0 outside it.
+///
+/// For a `uint32` converted from NaN, a value below -2^31 or above 2^32, PyTorch's result depends
+/// on whether the element is in the vectorized part or in the tail of a row. The tail, and every
+/// conversion from `float16`, yields the low bits of 64; here all do.
 mod whole {
     macro_rules! whole {
         ($name:ident: $f:ty, $wide:ty) => {
             #[inline(always)]
             pub(super) fn $name(value: $f) -> $wide {
-                // Both bounds are powers of two, and so exact.
+                // Both bounds are powers of two, so they are exact.
                 const END: $f = -(<$wide>::MIN as $f);
                 if (-END..END).contains(&value) { value as $wide } else { <$wide>::MIN }
             }
@@ -154,14 +156,15 @@ macro_rules! narrow_floats {
             fn from_f32(value: f32) -> Self { <$t>::from_f32(value) }
             #[inline(always)]
             fn from_f64(value: f64) -> Self {
-                // By way of `f32`, as PyTorch does; `half` looks at some of the bits only.
+                // Converts through `f32`, as PyTorch does; `half`'s own conversion ignores some of
+                // the bits.
                 <$t>::from_f32(value as f32)
             }
             #[inline(always)]
             fn from_i64(value: i64) -> Self { <$t>::from_f32(value as f32) }
             #[inline(always)]
             fn from_u64(value: u64) -> Self { <$t>::from_f32(value as f32) }
-            // On slices `half` uses the instructions of the processor, if it has them.
+            // For slices, `half` uses conversion instructions of the processor where available.
             fn all_to_f32(values: &[Self], out: &mut [f32]) {
                 let len = values.len().min(out.len());
                 values[..len].convert_to_f32_slice(&mut out[..len]);
@@ -202,34 +205,34 @@ impl Number for Bool {
     }
 }
 
-/// A type that kernels compute in: `f32`, `f64` or `i64`; of some also `u64`.
+/// A compute type of kernels: `f32`, `f64` or `i64`; for operators that order values also `u64`.
 pub(crate) trait Compute: Number + Default + PartialOrd {
     /// Converts from any element type.
     fn of<T: Number>(value: T) -> Self;
     /// Converts to any element type.
     fn to<T: Number>(self) -> T;
-    /// From an argument.
+    /// Converts from a scalar argument.
     fn of_scalar(scalar: Scalar) -> Self;
-    /// [`of`](Self::of) a slice, as far as the shorter reaches.
+    /// [`of`](Self::of) a slice, up to the shorter length.
     #[inline(always)]
     fn all_of<T: Number>(values: &[T], out: &mut [Self]) {
         for (out, value) in out.iter_mut().zip(values) {
             *out = Self::of(*value);
         }
     }
-    /// [`to`](Self::to) of a slice, as far as the shorter reaches.
+    /// [`to`](Self::to) a slice, up to the shorter length.
     #[inline(always)]
     fn all_to<T: Number>(values: &[Self], out: &mut [T]) {
         for (out, value) in out.iter_mut().zip(values) {
             *out = value.to();
         }
     }
-    /// Whether the value is not zero. NaN is not.
+    /// Whether the value is not zero. True for NaN.
     #[inline(always)]
     fn truth(self) -> bool {
         self != Self::default()
     }
-    /// Whether the value is not a number. Integers always are.
+    /// Whether the value is NaN; always false for integers.
     #[inline(always)]
     fn is_nan(self) -> bool {
         self.partial_cmp(&self).is_none()
@@ -291,7 +294,7 @@ impl Compute for i64 {
     }
 }
 
-/// For what depends on which of two is larger, which `uint64` is not served by `i64` for.
+/// For operators that order values: `i64` does not order `uint64` values correctly.
 impl Compute for u64 {
     #[inline(always)]
     fn of<T: Number>(value: T) -> u64 {
@@ -306,7 +309,7 @@ impl Compute for u64 {
     }
 }
 
-/// The type that values of an element type are computed in.
+/// The compute type of an element type.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ComputeType {
     /// Half, bfloat16 and float.
@@ -318,8 +321,8 @@ pub(crate) enum ComputeType {
 }
 
 impl ComputeType {
-    /// `None` for element types that are data only (quantized, bits, complex, 8-bit floats), and
-    /// those that no kernel of this image [computes in](crate::types).
+    /// Returns `None` for element types without arithmetic (quantized, bits, complex, 8-bit
+    /// floats), and for those that no kernel of this image [computes in](crate::types).
     #[inline(always)]
     pub(crate) fn of(scalar_type: ScalarType) -> Option<Self> {
         match Self::of_any(scalar_type)? {
@@ -330,7 +333,7 @@ impl ComputeType {
         }
     }
 
-    /// The same, whatever the image computes in: to tell numbers from data.
+    /// Like [`of`](Self::of), regardless of the types that the image computes in.
     pub(crate) fn of_any(scalar_type: ScalarType) -> Option<Self> {
         match scalar_type {
             ScalarType::Half | ScalarType::BFloat16 | ScalarType::Float => Some(ComputeType::F32),
@@ -341,8 +344,8 @@ impl ComputeType {
     }
 }
 
-/// Runs `$body` with `$T` standing for the Rust type of an element type; `$otherwise` for types
-/// that are data only.
+/// Runs `$body` with `$T` bound to the Rust type of an element type, or `$otherwise` for types
+/// without arithmetic.
 macro_rules! with_number {
     ($scalar_type:expr, |$T:ident| $body:expr, else $otherwise:expr) => {
         match $scalar_type {
@@ -430,19 +433,19 @@ macro_rules! with_number {
 }
 pub(crate) use with_number;
 
-/// The bytes as elements. Tensors are checked for alignment when they get their memory; bytes that
-/// are not aligned all the same read as no elements.
+/// Casts bytes to elements. Tensors are checked for alignment when their memory is assigned; a
+/// misaligned slice yields no elements.
 pub(crate) fn elements<T: Element>(bytes: &[u8]) -> &[T] {
     bytemuck::try_cast_slice(bytes).unwrap_or(&[])
 }
 
-/// As [`elements`], for writing.
+/// Like [`elements`], mutable.
 pub(crate) fn elements_mut<T: Element>(bytes: &mut [u8]) -> &mut [T] {
     bytemuck::try_cast_slice_mut(bytes).unwrap_or(&mut [])
 }
 
-/// Reads `out.len()` elements from position `start` on, `stride` apart, as `C`. Positions outside
-/// `bytes` read as zero.
+/// Loads `out.len()` elements as `C`, from position `start` on with the given stride. Positions
+/// outside `bytes` read as zero.
 pub(crate) fn load<C: Compute>(
     scalar_type: ScalarType,
     bytes: &[u8],
@@ -469,12 +472,12 @@ fn load_as<T: Number, C: Compute>(data: &[T], start: isize, stride: isize, out: 
     }
 }
 
-/// Writes values as elements, from the first on.
+/// Stores values as elements, starting at the first.
 pub(crate) fn store<C: Compute>(scalar_type: ScalarType, bytes: &mut [u8], values: &[C]) {
     with_number!(scalar_type, |T| C::all_to(values, elements_mut::<T>(bytes)), else ());
 }
 
-/// Rounds values as if they had been stored as elements of this type: integers keep the low bits,
+/// Rounds values as if they had been stored as elements of this dtype: integers keep the low bits,
 /// half and bfloat16 round.
 pub(crate) fn round_through<C: Compute>(scalar_type: ScalarType, values: &mut [C]) {
     with_number!(scalar_type, |T| {
@@ -484,19 +487,19 @@ pub(crate) fn round_through<C: Compute>(scalar_type: ScalarType, values: &mut [C
     }, else ());
 }
 
-/// The same of one value.
+/// [`round_through`] for one value.
 pub(crate) fn rounded(scalar_type: ScalarType, value: f64) -> f64 {
     let mut values = [value];
     round_through(scalar_type, &mut values);
     values[0]
 }
 
-/// Checks that elements are numbers, not data only.
+/// Checks that an element type supports arithmetic.
 pub(crate) fn number_type(arg: usize, found: ScalarType) -> Result<(), KernelError> {
     ComputeType::of_any(found).map(|_| ()).ok_or(unsupported(arg, found))
 }
 
-/// The error for an argument whose element type is data only.
+/// Error for an argument whose element type does not support arithmetic.
 pub(crate) fn unsupported(arg: usize, found: ScalarType) -> KernelError {
     KernelError::scalar_type(arg, found)
 }
@@ -507,11 +510,11 @@ mod tests {
 
     /// Values of `torch.tensor(x, dtype=float32).to(dtype)`, PyTorch 2.15 on x86-64.
     #[test]
-    fn numbers_out_of_range_become_pytorchs_integers() {
+    fn out_of_range_floats_convert_like_pytorch() {
         fn all<T: Number + core::fmt::Debug + PartialEq>(expected: [T; 9]) {
             let values = [3e9, -3e9, 1e19, f32::NAN, f32::INFINITY, 300.7, -1.5, 70000.0, 5e9];
             assert_eq!(values.map(T::from_f32), expected);
-            // 1e19 is another number as `f32`, but none of those that fit.
+            // In `f32`, 1e19 rounds to another value, which is out of range as well.
             assert_eq!(values.map(|x| T::from_f64(f64::from(x))), expected);
         }
         all([0u8, 0, 0, 0, 0, 44, 255, 112, 0]);
@@ -535,15 +538,15 @@ mod tests {
             5_000_000_000,
         ]);
         assert_eq!(u64::from_f64(1.5 * 2f64.powi(63)), 13_835_058_055_282_163_712);
-        // Only `uint8` is made of 64 bits of a double.
+        // Only `uint8` uses the low bits of a 64-bit conversion from double.
         assert_eq!([9e9 + 77.0, -9e9 - 5.0, 3e18 + 1024.0].map(u8::from_f64), [77, 251, 0]);
         assert_eq!(i8::from_f64(9e9 + 77.0), 0);
     }
 
-    /// Values of `torch.tensor(x, dtype=float64).to(float16)`: rounded to `float32` first, so that
-    /// the second is a tie then.
+    /// Values of `torch.tensor(x, dtype=float64).to(float16)`. The double rounding through
+    /// `float32` makes the second value a tie.
     #[test]
-    fn doubles_become_halves_as_in_pytorch() {
+    fn doubles_convert_to_half_like_pytorch() {
         let tie = 1.0 + 2f64.powi(-11);
         assert_eq!(<f16 as Number>::from_f64(tie + 2f64.powi(-22)).to_f64(), 1.0009765625);
         assert_eq!(<f16 as Number>::from_f64(tie + 2f64.powi(-40)).to_f64(), 1.0);
@@ -551,10 +554,10 @@ mod tests {
         assert_eq!(<bf16 as Number>::from_f64(tie + 2f64.powi(-22)).to_f64(), 1.0078125);
     }
 
-    /// Values of `torch.tensor([2**63 + 2**40, 2**64 - 1, 2**63], dtype=uint64).to(dtype)`: none is
-    /// negative.
+    /// Values of `torch.tensor([2**63 + 2**40, 2**64 - 1, 2**63], dtype=uint64).to(dtype)`, all of
+    /// them positive.
     #[test]
-    fn large_unsigned_numbers_become_floats_as_in_pytorch() {
+    fn large_uint64_converts_to_float_like_pytorch() {
         let values = [(1u64 << 63) + (1 << 40), u64::MAX, 1 << 63];
         let expected = [9_223_373_136_366_403_584.0, 18_446_744_073_709_551_616.0, 2f64.powi(63)];
         assert_eq!(values.map(|value| value.to::<f32>()), expected.map(|value| value as f32));

@@ -1,10 +1,10 @@
-//! Ways to compute among which kernels choose by shapes and arguments: all of them, or, with the
-//! feature `chosen-types`, those that the programs of a firmware image take.
+//! Algorithm variants ("paths") among which kernels choose by shapes and arguments: all of them,
+//! or, with the feature `chosen-types`, only those that the programs of a firmware image use.
 //!
-//! A kernel's prepare function [takes](take) a path before it decides for it. On hosts that is
-//! noted, for `torchlet-build`, which prepares the programs of an image as the image will; in the
-//! image, a path that none of them took is an error there, and the code that asks whether [there
-//! is](has) such a path is left out, as with the [types](crate::types).
+//! A kernel's prepare function [requests](take) a path before it selects it. On hosts, requests are
+//! recorded for `torchlet-build`, which prepares the programs of an image as the image itself will.
+//! In the image, requesting a path that no program used is an error. Code guarded by [`has`] is
+//! left out for such a path, as for the [types](crate::types).
 
 use torchlet_core::KernelError;
 
@@ -14,43 +14,43 @@ use torchlet_core::KernelError;
 pub struct Paths(u32);
 
 impl Paths {
-    /// None.
+    /// The empty set.
     pub const NONE: Self = Paths(0);
-    /// All.
+    /// The set of all paths.
     pub const ALL: Self = Paths(u32::MAX);
-    /// Convolutions of any layout, element by element.
+    /// Convolution of any layout, element by element.
     pub(crate) const PLAIN_CONVOLUTION: Self = Paths(1);
-    /// Convolutions in plain loops, by groups of channels.
+    /// Direct convolution, in loops over groups of channels.
     pub(crate) const DIRECT_CONVOLUTION: Self = Paths(1 << 1);
-    /// Convolutions as products of matrices.
-    pub(crate) const PRODUCT_CONVOLUTION: Self = Paths(1 << 2);
-    /// Averages of windows.
-    pub(crate) const AVERAGES: Self = Paths(1 << 3);
-    /// The largest of windows.
-    pub(crate) const LARGEST: Self = Paths(1 << 4);
-    /// Windows that are spread over the input.
-    pub(crate) const ADAPTIVE: Self = Paths(1 << 5);
+    /// Convolution as matrix multiplication.
+    pub(crate) const GEMM_CONVOLUTION: Self = Paths(1 << 2);
+    /// Average pooling.
+    pub(crate) const AVERAGE_POOLING: Self = Paths(1 << 3);
+    /// Max pooling.
+    pub(crate) const MAX_POOLING: Self = Paths(1 << 4);
+    /// Adaptive pooling.
+    pub(crate) const ADAPTIVE_POOLING: Self = Paths(1 << 5);
 
     /// Copies of int8 tensors to the memory order of the kernels.
-    pub(crate) const REORDERED: Self = Paths(1 << 6);
+    pub(crate) const REORDERED_COPY: Self = Paths(1 << 6);
 
-    /// The set as a number, for [`from_bits`](Self::from_bits).
+    /// Converts the set to bits, for [`from_bits`](Self::from_bits).
     pub const fn bits(self) -> u32 {
         self.0
     }
 
-    /// The set that [`bits`](Self::bits) gave.
+    /// Restores a set from its [`bits`](Self::bits).
     pub const fn from_bits(bits: u32) -> Self {
         Paths(bits)
     }
 
-    /// What is in either set.
+    /// The union of both sets.
     #[must_use]
     pub const fn and(self, other: Self) -> Self {
         Paths(self.0 | other.0)
     }
 
-    /// Whether all of the other set is in this one.
+    /// Whether this set contains all of `other`.
     #[inline(always)]
     pub const fn has(self, other: Self) -> bool {
         self.0 & other.0 == other.0
@@ -61,13 +61,13 @@ impl Paths {
 #[allow(unsafe_code)]
 mod image {
     unsafe extern "C" {
-        // SAFETY: `torchlet-build` defines it, as a static of this type that nothing writes;
-        // without it nothing links.
+        // SAFETY: `torchlet-build` defines this symbol as a static of this type that is never
+        // written. Without the definition, the image does not link.
         pub(super) safe static torchlet_paths: super::Paths;
     }
 }
 
-/// Whether kernels may take this path.
+/// Whether kernels may use this path.
 #[inline(always)]
 pub(crate) fn has(path: Paths) -> bool {
     #[cfg(all(feature = "chosen-types", not(feature = "std")))]
@@ -78,10 +78,10 @@ pub(crate) fn has(path: Paths) -> bool {
     return Paths::ALL.has(path);
 }
 
-/// Decides for a path, when a call is prepared.
+/// Requests a path while a call is prepared.
 ///
 /// # Errors
-/// No program of the image takes it.
+/// If no program of the image uses the path.
 #[inline(always)]
 pub(crate) fn take(path: Paths) -> Result<(), KernelError> {
     #[cfg(feature = "std")]
@@ -90,7 +90,7 @@ pub(crate) fn take(path: Paths) -> Result<(), KernelError> {
         return Ok(());
     }
     Err(KernelError::unsupported(
-        "a way to compute that this image was built without; build it with this program (torchlet-build)",
+        "an algorithm that this image omits; rebuild it with this program (torchlet-build)",
     ))
 }
 
@@ -100,19 +100,19 @@ mod record {
     use core::cell::Cell;
 
     std::thread_local! {
-        static TAKEN: Cell<Paths> = const { Cell::new(Paths::NONE) };
+        static REQUESTED: Cell<Paths> = const { Cell::new(Paths::NONE) };
     }
 
     pub(super) fn note(path: Paths) {
-        TAKEN.set(TAKEN.get().and(path));
+        REQUESTED.set(REQUESTED.get().and(path));
     }
 
-    /// Prepares something, and gives the paths that kernels of this thread took meanwhile.
+    /// Runs `prepare` and returns the paths that kernels of this thread requested meanwhile.
     pub fn record_paths<T>(prepare: impl FnOnce() -> T) -> (T, Paths) {
-        let before = TAKEN.replace(Paths::NONE);
+        let before = REQUESTED.replace(Paths::NONE);
         let prepared = prepare();
-        let taken = TAKEN.replace(before);
-        (prepared, taken)
+        let requested = REQUESTED.replace(before);
+        (prepared, requested)
     }
 }
 #[cfg(feature = "std")]
@@ -131,8 +131,8 @@ mod trial {
         PATHS.get()
     }
 
-    /// Lets kernels that this thread prepares take these paths alone, as those of an image do: for
-    /// tests on hosts.
+    /// Restricts the kernels that this thread prepares to these paths, as in an image; for tests on
+    /// hosts.
     pub fn choose_paths(paths: Paths) {
         PATHS.set(paths);
     }

@@ -1,10 +1,10 @@
-//! Operators on numbers and shapes: what a program does between its tensors when sizes vary or it
-//! loops.
+//! Operators on scalars and shapes, which programs with dynamic shapes or loops run between tensor
+//! operators.
 //!
-//! Numbers are Python's: integers, floats and truth values, with Python's rounding. (ExecuTorch's
-//! runtime rounds some integer divisions towards zero, where Python and the exporter mean down.)
+//! Scalars are Python's integers, floats and bools, with Python's rounding. (ExecuTorch's runtime
+//! rounds some integer divisions towards zero, where Python and the exporter round down.)
 
-use crate::creation::number;
+use crate::creation::first_scalar;
 use crate::elementwise::division::Division;
 use crate::real::Real;
 use crate::table::{kernels, renamed};
@@ -57,13 +57,13 @@ kernels! {
     });
     /// `executorch_prim::floordiv.Scalar(a, b)`: Python's `a // b`.
     FLOORDIV = of_two!("executorch_prim::floordiv.Scalar", |a, b| {
-        division(a, b, Division::quotient_down, Division::quotient_down)
+        division(a, b, Division::floor_div, Division::floor_div)
     });
     /// `executorch_prim::floordiv.int(a, b)`: Python's `a // b`.
     FLOORDIV_INT = renamed(FLOORDIV, "executorch_prim::floordiv.int");
     /// `executorch_prim::mod.Scalar(a, b)`: Python's `a % b`.
     MOD = of_two!("executorch_prim::mod.Scalar", |a, b| {
-        division(a, b, Division::remainder_of_other, Division::remainder_of_other)
+        division(a, b, Division::remainder, Division::remainder)
     });
     /// `executorch_prim::mod.int(a, b)`: Python's `a % b`.
     MOD_INT = renamed(MOD, "executorch_prim::mod.int");
@@ -81,11 +81,11 @@ kernels! {
     LT = of_two!("executorch_prim::lt.Scalar", |a, b| comparison(a, b, Ordering::is_lt));
     /// `executorch_prim::le.Scalar(a, b)`: `a <= b`.
     LE = of_two!("executorch_prim::le.Scalar", |a, b| comparison(a, b, Ordering::is_le));
-    /// `executorch_prim::sym_max.Scalar(a, b)`: the larger.
+    /// `executorch_prim::sym_max.Scalar(a, b)`: the maximum.
     SYM_MAX = of_two!("executorch_prim::sym_max.Scalar", |a, b| {
         arithmetic(a, b, i64::max, |a, b| if a > b { a } else { b })
     });
-    /// `executorch_prim::sym_min.Scalar(a, b)`: the smaller.
+    /// `executorch_prim::sym_min.Scalar(a, b)`: the minimum.
     SYM_MIN = of_two!("executorch_prim::sym_min.Scalar", |a, b| {
         arithmetic(a, b, i64::min, |a, b| if a < b { a } else { b })
     });
@@ -94,17 +94,17 @@ kernels! {
         Scalar::Double(a) => Scalar::Double(-a),
         other => Scalar::Int(other.to_i64().wrapping_neg()),
     }));
-    /// `executorch_prim::ceil.Scalar(a)`: the next integer above.
+    /// `executorch_prim::ceil.Scalar(a)`: rounds up.
     CEIL = of_one!("executorch_prim::ceil.Scalar", |a| rounded(a, Real::ceil));
-    /// `executorch_prim::round.Scalar(a)`: the nearest integer, halves to even.
+    /// `executorch_prim::round.Scalar(a)`: rounds to the nearest integer, ties to even.
     ROUND = of_one!("executorch_prim::round.Scalar", |a| rounded(a, Real::round_even));
     /// `executorch_prim::trunc.Scalar(a)`: the integer part.
     TRUNC = of_one!("executorch_prim::trunc.Scalar", |a| rounded(a, Real::trunc));
     /// `executorch_prim::sym_int.Scalar(a)`: the integer part.
     SYM_INT = renamed(TRUNC, "executorch_prim::sym_int.Scalar");
-    /// `executorch_prim::sym_float.Scalar(a)`: as a float.
+    /// `executorch_prim::sym_float.Scalar(a)`: converts to float.
     SYM_FLOAT = of_one!("executorch_prim::sym_float.Scalar", |a| Some(Scalar::Double(a.to_f64())));
-    /// `executorch_prim::sym_not.Scalar(a)`: the other truth value.
+    /// `executorch_prim::sym_not.Scalar(a)`: logical negation.
     SYM_NOT = of_one!("executorch_prim::sym_not.Scalar", |a| Some(Scalar::Bool(!a.to_bool())));
     /// `executorch_prim::sym_ite.Scalar(condition, a, b)`: `a` if the condition holds, else `b`.
     SYM_ITE =
@@ -115,20 +115,25 @@ kernels! {
                 ctx.set_scalar(3, result)
             }))
         });
-    /// `executorch_prim::et_view.default(self, size, out)`: `out` becomes `self` in another shape,
-    /// sharing its memory; one size may be -1 and follows from the others.
+    /// `executorch_prim::et_view.default(self, size, out)`: `out` becomes a view of `self` in
+    /// another shape. One size may be -1 and is inferred from the others.
     ET_VIEW =
-        Kernel::new("executorch_prim::et_view.default", &[Tensor, IntList, Out], prepare_view).aliasing(2, 0);
-    /// `executorch_prim::et_copy_index.tensor(copy_to, copy_from, index)`: appends to the results
-    /// of a loop: `copy_to[index]` becomes `copy_from`, and `copy_to` ends there.
+        Kernel::new(
+            "executorch_prim::et_view.default", &[Tensor, IntList, Out], prepare_view).aliasing(2, 0
+        );
+    /// `executorch_prim::et_copy_index.tensor(copy_to, copy_from, index)`: appends the result of a
+    /// loop iteration. Sets `copy_to[index]` to `copy_from` and the length of `copy_to` to
+    /// `index + 1`.
     ET_COPY_INDEX =
-        Kernel::new("executorch_prim::et_copy_index.tensor", &[Out, Tensor, Int], prepare_copy_index);
+        Kernel::new(
+            "executorch_prim::et_copy_index.tensor", &[Out, Tensor, Int], prepare_copy_index
+        );
     /// `aten::sym_size.int(self, dim)`: the size of a dimension.
     SYM_SIZE_INT = Kernel::new("aten::sym_size.int", &[Tensor, Int, OutScalar], |_| {
         Ok(Plan::new(|ctx| {
             let info = ctx.info(0)?;
             let size = normalize_dim(ctx.int(1)?, info.rank()).and_then(|dim| info.sizes.get(dim));
-            let range = KernelError::argument(1, "no such dimension");
+            let range = KernelError::argument(1, "dim out of range");
             ctx.set_scalar(2, Scalar::Int(i64::from(*size.ok_or(range)?)))
         }))
     });
@@ -139,22 +144,22 @@ kernels! {
             ctx.set_scalar(1, Scalar::Int(count as i64))
         }))
     });
-    /// `aten::_local_scalar_dense(self)`: the first element of a tensor as a number.
+    /// `aten::_local_scalar_dense(self)`: the first element of a tensor as a scalar.
     LOCAL_SCALAR_DENSE = Kernel::new("aten::_local_scalar_dense", &[Tensor, OutScalar], |_| {
         Ok(Plan::new(|ctx| {
-            let value = number(ctx, 0)?;
+            let value = first_scalar(ctx, 0)?;
             ctx.set_scalar(1, value)
         }))
     });
-    /// `aten::_assert_scalar(self, message)`: an error if it is zero.
+    /// `aten::_assert_scalar(self, message)`: fails if the scalar is zero.
     ASSERT_SCALAR = Kernel::new("aten::_assert_scalar", &[Number, String], |_| {
         Ok(Plan::new(|ctx| check(ctx.scalar(0)?.to_bool())))
     });
-    /// `aten::_assert_async.msg(self, message)`: an error if the tensor's first element is zero.
+    /// `aten::_assert_async.msg(self, message)`: fails if the tensor's first element is zero.
     ASSERT_ASYNC_MSG = Kernel::new("aten::_assert_async.msg", &[Tensor, String], |_| {
-        Ok(Plan::new(|ctx| check(number(ctx, 0)?.to_bool())))
+        Ok(Plan::new(|ctx| check(first_scalar(ctx, 0)?.to_bool())))
     });
-    /// `aten::sym_constrain_range(size, min, max)`: an error if it is outside.
+    /// `aten::sym_constrain_range(size, min, max)`: fails if `size` is outside the range.
     SYM_CONSTRAIN_RANGE =
         Kernel::new("aten::sym_constrain_range", &[Number, OptionalInt, OptionalInt], |_| {
             Ok(Plan::new(|ctx| {
@@ -164,7 +169,8 @@ kernels! {
                 check(low && high)
             }))
         });
-    /// `aten::sym_constrain_range_for_size(size, min, max)`: an error if it is outside or negative.
+    /// `aten::sym_constrain_range_for_size(size, min, max)`: fails if `size` is negative or outside
+    /// the range.
     SYM_CONSTRAIN_RANGE_FOR_SIZE = Kernel::new(
         "aten::sym_constrain_range_for_size",
         &[Number, OptionalScalar, OptionalScalar],
@@ -180,16 +186,16 @@ kernels! {
 }
 
 fn finish(ctx: &mut Invoke, out: usize, result: Option<Scalar>) -> Result<(), KernelError> {
-    let what = "division by zero, or a result that is no integer";
+    let what = "division by zero, or a result that is not an integer";
     ctx.set_scalar(out, result.ok_or(KernelError::argument(out - 1, what))?)
 }
 
 fn check(holds: bool) -> Result<(), KernelError> {
-    let what = "the program asserts something that does not hold";
+    let what = "an assertion of the program failed";
     if holds { Ok(()) } else { Err(KernelError::argument(0, what)) }
 }
 
-/// Of integers and truth values with one function, of floats with the other.
+/// Applies `integers` to integers and bools, `floats` if either operand is a float.
 fn arithmetic(
     a: Scalar,
     b: Scalar,
@@ -204,7 +210,7 @@ fn arithmetic(
     })
 }
 
-/// As [`arithmetic`], for functions that divide; `None` where integers are divided by zero.
+/// Like [`arithmetic`], for functions that divide. Returns `None` for integer division by zero.
 fn division(
     a: Scalar,
     b: Scalar,
@@ -218,7 +224,7 @@ fn division(
     arithmetic(a, b, integers, floats)
 }
 
-/// Integers compare exactly; nothing holds of NaN.
+/// Compares integers exactly. Comparisons with NaN are false.
 fn comparison(a: Scalar, b: Scalar, holds: fn(Ordering) -> bool) -> Option<Scalar> {
     let order = match (a, b) {
         (Scalar::Double(_), _) | (_, Scalar::Double(_)) => a.to_f64().partial_cmp(&b.to_f64()),
@@ -227,10 +233,10 @@ fn comparison(a: Scalar, b: Scalar, holds: fn(Ordering) -> bool) -> Option<Scala
     Some(Scalar::Bool(order.is_some_and(holds)))
 }
 
-/// An integer; `None` where there is none.
+/// Rounds to an integer; `None` if the result does not fit.
 fn rounded(a: Scalar, round: fn(f64) -> f64) -> Option<Scalar> {
     let Scalar::Double(a) = a else { return Some(Scalar::Int(a.to_i64())) };
-    // 2^63 is the first float that is too large.
+    // 2^63 is the smallest float that is too large.
     let limit = 9_223_372_036_854_775_808.0;
     let a = round(a);
     (-limit..limit).contains(&a).then_some(Scalar::Int(a as i64))
@@ -242,13 +248,13 @@ fn prepare_view(ctx: &mut Prepare) -> Result<Plan, KernelError> {
         return Err(KernelError::scalar_type(2, to.scalar_type));
     }
     let sizes = ctx.ints(1)?;
-    let range = KernelError::argument(1, "not a shape for as many elements");
+    let range = KernelError::argument(1, "not a shape with this number of elements");
     let sizes = view_sizes(from.numel(), &sizes).ok_or(range)?;
     ctx.resize(2, &sizes)?;
     Ok(Plan::new(|ctx| ctx.alias(2, 0)))
 }
 
-/// The shape of a view of `numel` elements, in which one size may be -1.
+/// Resolves the shape of a view of `numel` elements, in which one size may be -1.
 fn view_sizes(numel: usize, sizes: &[i64]) -> Option<Sizes> {
     let known = sizes
         .iter()
@@ -275,15 +281,15 @@ fn prepare_copy_index(ctx: &mut Prepare) -> Result<Plan, KernelError> {
     if to.rank() != from.rank() + 1 {
         return Err(KernelError::rank(1, from.rank()));
     }
-    // Elements go where they lie in `copy_from`, so both have to be in the same order, the new
-    // dimension outermost.
+    // Elements are copied in memory order, so both tensors must have the same dim order, with the
+    // new dim outermost.
     let order = to.dim_order.iter().skip(1).copied().eq(from.dim_order.iter().map(|dim| dim + 1));
     if !(order || to.is_contiguous() && from.is_contiguous()) {
         return Err(KernelError::layout(1));
     }
     let index = ctx.int(2)?;
     let end = i32::try_from(index).ok().filter(|index| *index >= 0).and_then(|i| i.checked_add(1));
-    let end = end.ok_or(KernelError::argument(2, "an index out of range"))?;
+    let end = end.ok_or(KernelError::argument(2, "index out of range"))?;
     let mut sizes = Sizes::from_slice(&[end]).unwrap_or_default();
     let too_many = KernelError::rank(0, to.rank());
     sizes.extend_from_slice(&from.sizes).map_err(|_| too_many)?;
@@ -293,7 +299,7 @@ fn prepare_copy_index(ctx: &mut Prepare) -> Result<Plan, KernelError> {
 
 fn copy_index(ctx: &mut Invoke) -> Result<(), KernelError> {
     let source = ctx.tensor(1)?;
-    let range = KernelError::argument(2, "an index out of range");
+    let range = KernelError::argument(2, "index out of range");
     let index = usize::try_from(ctx.int(2)?).map_err(|_| range.clone())?;
     let target = ctx.out(0)?.into_bytes();
     let len = source.bytes().len();
@@ -309,10 +315,9 @@ mod tests {
     use Scalar::{Bool, Double, Int};
 
     #[test]
-    fn numbers_are_pythons() {
-        let floor = |a, b| division(a, b, Division::quotient_down, Division::quotient_down);
-        let modulo =
-            |a, b| division(a, b, Division::remainder_of_other, Division::remainder_of_other);
+    fn scalars_follow_python() {
+        let floor = |a, b| division(a, b, Division::floor_div, Division::floor_div);
+        let modulo = |a, b| division(a, b, Division::remainder, Division::remainder);
         assert_eq!(floor(Int(-7), Int(2)), Some(Int(-4)));
         assert_eq!(floor(Double(-7.0), Int(2)), Some(Double(-4.0)));
         assert_eq!(floor(Int(1), Int(0)), None);

@@ -1,12 +1,11 @@
-//! Elementary functions of floating-point numbers: from the standard library where there is one,
-//! from `libm` elsewhere.
+//! Elementary floating-point functions, from the standard library with feature `std` and from
+//! `libm` without it.
 
 use crate::number::{Compute, unsupported};
 use core::ops::{Add, Div, Mul, Neg, Sub};
 use torchlet_core::{Arguments, InvokeFn, KernelError, Plan, ScalarType};
 
-/// The function of the type that floating-point numbers like an argument's are computed in, `f32`
-/// or `f64`.
+/// Selects the function for the compute type, `f32` or `f64`, of a floating-point argument.
 pub(crate) fn by_type(
     args: &Arguments,
     arg: usize,
@@ -19,8 +18,8 @@ pub(crate) fn by_type(
     }
 }
 
-/// A floating-point type that kernels compute in: `f32` or `f64`.
-#[allow(missing_docs, reason = "the names say it")]
+/// A floating-point compute type: `f32` or `f64`.
+#[allow(missing_docs, reason = "self-explanatory names")]
 pub(crate) trait Real:
     Compute
     + Add<Output = Self>
@@ -29,7 +28,7 @@ pub(crate) trait Real:
     + Div<Output = Self>
     + Neg<Output = Self>
 {
-    /// A constant.
+    /// Converts a constant.
     fn real(value: f64) -> Self;
     fn exp(self) -> Self;
     fn exp2(self) -> Self;
@@ -56,15 +55,15 @@ pub(crate) trait Real:
     fn floor(self) -> Self;
     fn ceil(self) -> Self;
     fn trunc(self) -> Self;
-    /// To the nearest integer, halves to the even one; with additions only, which come many at a
-    /// time everywhere.
+    /// Rounds to the nearest integer, ties to even. Uses additions only, which vectorize on every
+    /// target.
     fn round_even(self) -> Self;
     fn pow(self, exponent: Self) -> Self;
     fn copysign(self, sign: Self) -> Self;
     fn abs(self) -> Self;
-    /// The number as a fraction, from a half to below one, and a power of two.
+    /// Splits the value into a mantissa in `0.5..1.0` and a power of two.
     fn frexp(self) -> (Self, i32);
-    /// The number of elements of something.
+    /// Converts an element count.
     fn count(count: usize) -> Self;
 
     /// `1 / (1 + e^-x)`
@@ -88,7 +87,7 @@ macro_rules! real {
             fn copysign(self, sign: Self) -> Self { <$t>::copysign(self, sign) }
             #[inline(always)]
             fn round_even(self) -> Self {
-                // Numbers of this size have no fraction; adding it leaves no room for one.
+                // Values of this magnitude have no fraction, so adding it rounds the fraction away.
                 const WHOLE: $t = 1.0 / <$t>::EPSILON;
                 let whole = WHOLE.copysign(self);
                 let rounded = ((self + whole) - whole).copysign(self);
@@ -107,7 +106,7 @@ macro_rules! real {
             fn erf(self) -> Self { real!(@erf $t, self) }
             #[inline(always)]
             fn frexp(self) -> (Self, i32) { real!(@frexp $t, self) }
-            // Not the standard library's, which overflows on the way.
+            // Not the standard library's functions, which overflow internally.
             #[inline(always)]
             fn asinh(self) -> Self { real!(@asinh $t, self) }
             #[inline(always)]

@@ -2,14 +2,15 @@
 
 use torchlet_core::{Invoke, KernelError};
 
-/// Bytes for `len` elements, for [`Plan::with_scratch`](torchlet_core::Plan::with_scratch).
+/// Number of bytes of `len` elements, for
+/// [`Plan::with_scratch`](torchlet_core::Plan::with_scratch).
 pub(crate) fn bytes_for(len: usize, element: usize) -> Result<usize, KernelError> {
     let bytes = len.checked_mul(element).filter(|bytes| *bytes <= isize::MAX as usize);
-    bytes.ok_or(KernelError::unsupported("more scratch memory than can be addressed"))
+    bytes.ok_or(KernelError::unsupported("scratch memory larger than the address space"))
 }
 
-/// The first `len` elements of the scratch memory, of which prepare asked for enough; can be taken
-/// once.
+/// Returns the first `len` elements of the scratch memory that prepare requested. Can be called
+/// once per invocation.
 pub(crate) fn take<'c, T: bytemuck::Pod>(
     ctx: &mut Invoke<'c, '_>,
     len: usize,
@@ -17,7 +18,7 @@ pub(crate) fn take<'c, T: bytemuck::Pod>(
     take_from(&mut ctx.scratch(), len)
 }
 
-/// The first `len` elements of what is left of the scratch memory.
+/// Splits `len` elements off the front of the remaining scratch memory.
 pub(crate) fn take_from<'c, T: bytemuck::Pod>(
     left: &mut &'c mut [u8],
     len: usize,
@@ -27,5 +28,5 @@ pub(crate) fn take_from<'c, T: bytemuck::Pod>(
     }
     let bytes = len.checked_mul(size_of::<T>()).and_then(|len| left.split_off_mut(..len));
     let elements = bytes.and_then(|bytes| bytemuck::try_cast_slice_mut(bytes).ok());
-    elements.ok_or(KernelError::unsupported("less scratch memory than was asked for"))
+    elements.ok_or(KernelError::unsupported("scratch memory is smaller than requested"))
 }

@@ -1,5 +1,5 @@
-//! Special functions of real numbers, in `f64`: few programs call them, and these want digits
-//! rather than speed.
+//! Special functions of real numbers in `f64`. They are rarely called, so accuracy matters more
+//! than speed.
 //!
 //! Formulas: NIST Digital Library of Mathematical Functions, by section.
 
@@ -10,10 +10,10 @@ pub(crate) fn log_gamma(x: f64) -> f64 {
     libm::lgamma(x)
 }
 
-/// Where asymptotic series in `1 / x` have the digits of `f64`.
+/// Arguments from which asymptotic series in `1 / x` reach `f64` precision.
 const FAR: f64 = 10.0;
 
-/// Bernoulli numbers of even index, from the second on.
+/// Bernoulli numbers of even index, starting at 2.
 const BERNOULLI: [f64; 10] = [
     1.0 / 6.0,
     -1.0 / 30.0,
@@ -27,8 +27,8 @@ const BERNOULLI: [f64; 10] = [
     -174611.0 / 330.0,
 ];
 
-/// The derivative of [`log_gamma`] (5.11.2; 5.5.4 left of zero). As in PyTorch, infinite at zero,
-/// with the other sign, and no number at negative integers.
+/// The derivative of [`log_gamma`] (5.11.2; 5.5.4 for negative arguments). As in PyTorch, infinite
+/// at zero, with the opposite sign, and NaN at negative integers.
 pub(crate) fn digamma(x: f64) -> f64 {
     if x == 0.0 {
         return f64::INFINITY.copysign(-x);
@@ -56,9 +56,8 @@ pub(crate) fn digamma(x: f64) -> f64 {
     sum + libm::log(x) - 0.5 / x - series
 }
 
-/// Hurwitz' zeta function, the sum of `(q + n)^-s` over `n` from 0 (25.11.5). As in PyTorch,
-/// infinite at `s = 1` and at poles, and no number for smaller `s`, nor for negative `q` where `s`
-/// is no integer.
+/// Hurwitz zeta function, the sum of `(q + n)^-s` for `n >= 0` (25.11.5). As in PyTorch, infinite
+/// at `s = 1` and at poles; NaN for `s < 1`, and for negative `q` if `s` is not an integer.
 pub(crate) fn zeta(s: f64, q: f64) -> f64 {
     if s == 1.0 {
         return f64::INFINITY;
@@ -73,8 +72,8 @@ pub(crate) fn zeta(s: f64, q: f64) -> f64 {
         if s != libm::floor(s) {
             return f64::NAN;
         }
-        // Terms below zero are those of two other sums, but for the sign: no number of them has to
-        // be added.
+        // The terms with a negative base are, up to the sign, a difference of two zeta values, so
+        // they need not be added one by one.
         let terms = libm::ceil(-q);
         let (first, behind) = (q + terms, -q + 1.0);
         let least = -(first - 1.0);
@@ -82,8 +81,8 @@ pub(crate) fn zeta(s: f64, q: f64) -> f64 {
         return sign * (zeta(s, least) - zeta(s, behind)) + zeta(s, first);
     }
     let (mut q, mut sum) = (q, 0.0);
-    // The series behind wants `q` to be as large as `s`; where that is large, terms soon add
-    // nothing.
+    // The asymptotic series requires `q` at least as large as `s`. If `s` is large, terms soon
+    // become negligible.
     while q < FAR + s {
         let term = libm::pow(q, -s);
         sum += term;
@@ -110,12 +109,12 @@ pub(crate) fn zeta(s: f64, q: f64) -> f64 {
     sum
 }
 
-/// Derivative number `n` of [`digamma`] (5.15.1 and 5.15.3).
+/// The `n`-th derivative of [`digamma`] (5.15.1 and 5.15.3).
 pub(crate) fn polygamma(n: u32, x: f64) -> f64 {
     if n == 0 {
         return digamma(x);
     }
-    // There is a pole at each whole number, and none that is the last.
+    // The limit does not exist: every negative integer is a pole.
     if n == 1 && x == f64::NEG_INFINITY {
         return f64::NAN;
     }
@@ -125,7 +124,7 @@ pub(crate) fn polygamma(n: u32, x: f64) -> f64 {
     sign * factorial * zeta(order + 1.0, x)
 }
 
-/// `e^(x²) * erfc(x)` (7.12.1 from where that is precise).
+/// `e^(x²) * erfc(x)` (7.12.1 where that is precise).
 pub(crate) fn scaled_erfc(x: f64) -> f64 {
     if x.is_nan() || x < 12.0 {
         return libm::exp(x * x) * libm::erfc(x);
@@ -152,8 +151,8 @@ pub(crate) fn inverse_erf(x: f64) -> f64 {
     y
 }
 
-/// The inverse of `erfc`, right of zero: `p` is from 0 to 1. By Halley's method, from a guess that
-/// is good to a few thousandths (Abramowitz and Stegun, 26.2.22).
+/// The inverse of `erfc` for `p` in 0..=1, by Halley's method. The initial guess is accurate to a
+/// few thousandths (Abramowitz and Stegun, 26.2.22).
 fn inverse_erfc(p: f64) -> f64 {
     if p == 0.0 {
         return f64::INFINITY;
@@ -176,8 +175,7 @@ fn inverse_erfc(p: f64) -> f64 {
     y
 }
 
-/// Below which value a normally distributed number of mean 0 and deviation 1 lies with this
-/// probability.
+/// Quantile function of the standard normal distribution.
 pub(crate) fn normal_quantile(p: f64) -> f64 {
     if (0.25..=0.75).contains(&p) {
         return SQRT_2 * inverse_erf(2.0 * p - 1.0);
@@ -185,8 +183,8 @@ pub(crate) fn normal_quantile(p: f64) -> f64 {
     if p <= 0.5 { -SQRT_2 * inverse_erfc(2.0 * p) } else { SQRT_2 * inverse_erfc(2.0 * (1.0 - p)) }
 }
 
-/// The modified Bessel function of the first kind of this order (0 or 1), times `e^-|x|` (10.25.2;
-/// 10.40.1 far from zero).
+/// Modified Bessel function of the first kind of order 0 or 1, times `e^-|x|` (10.25.2; 10.40.1 far
+/// from zero).
 pub(crate) fn scaled_bessel_i(order: u8, x: f64) -> f64 {
     let (size, nu) = (x.abs(), f64::from(order));
     let value = if size <= 20.0 {
@@ -210,7 +208,7 @@ pub(crate) fn scaled_bessel_i(order: u8, x: f64) -> f64 {
     if order == 1 { value.copysign(x) } else { value }
 }
 
-/// The modified Bessel function of the first kind of this order (0 or 1).
+/// Modified Bessel function of the first kind of order 0 or 1.
 pub(crate) fn bessel_i(order: u8, x: f64) -> f64 {
     scaled_bessel_i(order, x) * libm::exp(x.abs())
 }
@@ -218,9 +216,9 @@ pub(crate) fn bessel_i(order: u8, x: f64) -> f64 {
 /// Euler's constant.
 const EULER: f64 = 0.577_215_664_901_532_9;
 
-/// The modified Bessel function of the second kind of this order (0 or 1), times `e^x` (10.31.1 and
-/// 10.31.2 near zero; else the integral 10.32.9, whose trapezoidal sum has all digits). Infinite at
-/// zero, no number left of it.
+/// Modified Bessel function of the second kind of order 0 or 1, times `e^x` (10.31.1 and 10.31.2
+/// near zero; otherwise the integral 10.32.9, for which the trapezoidal rule reaches full
+/// precision). Infinite at zero, NaN for negative arguments.
 pub(crate) fn scaled_bessel_k(order: u8, x: f64) -> f64 {
     if x == 0.0 {
         return f64::INFINITY;
@@ -233,7 +231,7 @@ pub(crate) fn scaled_bessel_k(order: u8, x: f64) -> f64 {
     }
     if x <= 1.0 {
         let (quarter, log) = (x * x / 4.0, libm::log(x / 2.0));
-        // Terms of the series of I, times what depends on harmonic numbers.
+        // Terms of the series of I, times factors with harmonic numbers.
         let (mut term, mut harmonic, mut sum) = (1.0, 0.0, 0.0);
         for k in 0..12u8 {
             let k = f64::from(k);
@@ -251,10 +249,10 @@ pub(crate) fn scaled_bessel_k(order: u8, x: f64) -> f64 {
     bessel_k_by_integral(f64::from(order), x)
 }
 
-/// The integral of `e^(x (1 - cosh t)) cosh(nu t)` over all `t` above zero, which is the modified
-/// Bessel function of the second kind times `e^x`; for `x` from about 1.
+/// The integral of `e^(x (1 - cosh t)) cosh(nu t)` over `t > 0`: the modified Bessel function of
+/// the second kind times `e^x`, for `x` from about 1.
 fn bessel_k_by_integral(nu: f64, x: f64) -> f64 {
-    // Narrower for large arguments, around which the integrand is that narrow, too.
+    // Narrower steps for large arguments, whose integrand is narrower.
     let step = (0.5 / libm::sqrt(x)).min(0.125);
     let (mut sum, mut t) = (0.5, step);
     for _ in 0..256 {
@@ -270,18 +268,18 @@ fn bessel_k_by_integral(nu: f64, x: f64) -> f64 {
     sum * step
 }
 
-/// The modified Bessel function of the second kind of this order (0 or 1).
+/// Modified Bessel function of the second kind of order 0 or 1.
 pub(crate) fn bessel_k(order: u8, x: f64) -> f64 {
     scaled_bessel_k(order, x) * libm::exp(-x)
 }
 
-/// Airy's function (9.4.1 around zero, 9.6.2 right of it, 9.7.9 left of it). As in PyTorch, no
-/// number at infinity.
+/// Airy function Ai (9.4.1 around zero, 9.6.2 for positive, 9.7.9 for negative arguments). As in
+/// PyTorch, NaN at infinity.
 pub(crate) fn airy(x: f64) -> f64 {
     if !x.is_finite() {
         return f64::NAN;
     }
-    // Below the smallest number.
+    // Underflows.
     if x > 110.0 {
         return 0.0;
     }
@@ -291,7 +289,7 @@ pub(crate) fn airy(x: f64) -> f64 {
         return libm::sqrt(x / 3.0) / PI * scaled * libm::exp(-zeta);
     }
     if x < -7.0 {
-        // u_k alternate between cosine and sine, and each two terms in sign.
+        // Terms u_k alternate between cosine and sine, and change sign every second term.
         let (mut term, mut sums) = (1.0, [1.0, 0.0]);
         for k in 1..24u8 {
             let six = 6.0 * f64::from(k);
@@ -307,7 +305,7 @@ pub(crate) fn airy(x: f64) -> f64 {
         let value = libm::cos(angle) * sums[0] + libm::sin(angle) * sums[1];
         return value / (libm::sqrt(PI) * libm::sqrt(libm::sqrt(-x)));
     }
-    // Ai(0) and -Ai'(0), and the series that belong to them.
+    // Ai(0) and -Ai'(0), and their series.
     let (mut first, mut second) = (0.355_028_053_887_817_2, 0.258_819_403_792_806_8 * x);
     let mut sum = first - second;
     for k in 1..64u8 {
@@ -319,7 +317,7 @@ pub(crate) fn airy(x: f64) -> f64 {
     sum
 }
 
-/// The spherical Bessel function of the first kind, of order 0: `sin x / x`.
+/// Spherical Bessel function of the first kind of order 0: `sin x / x`.
 pub(crate) fn spherical_bessel_j0(x: f64) -> f64 {
     match x {
         _ if x.is_infinite() => 0.0,
@@ -328,9 +326,9 @@ pub(crate) fn spherical_bessel_j0(x: f64) -> f64 {
     }
 }
 
-/// `x * 2^exponent`, without a power on the way that is out of range.
+/// `x * 2^exponent`, without overflow or underflow of intermediate powers.
 pub(crate) fn scaled(x: f64, exponent: f64) -> f64 {
-    // Beyond these, results are zero or infinite.
+    // Beyond these bounds, results are zero or infinite.
     let whole = exponent.clamp(-3000.0, 3000.0);
     if exponent == libm::trunc(exponent) {
         libm::ldexp(x, whole as i32)
@@ -339,14 +337,14 @@ pub(crate) fn scaled(x: f64, exponent: f64) -> f64 {
     }
 }
 
-/// Where a uniform expansion has the digits that are wanted, and sums would have too many terms.
+/// Argument from which the uniform expansion is accurate enough, and sums would need too many
+/// terms.
 const UNIFORM: f64 = 1e5;
-/// Terms of a sum at most: those that [`UNIFORM`] leaves need some thousands.
+/// Maximum number of terms of a sum: arguments below [`UNIFORM`] need a few thousand.
 const TERMS: u32 = 10_000;
 
-/// The lower and the upper part of the gamma function of `a`, cut at `x`: they add up to one
-/// (8.2.4). As in PyTorch, no numbers where one of them is negative, nor where both are zero or
-/// infinite.
+/// Regularised lower and upper incomplete gamma functions of `a` at `x`; their sum is one (8.2.4).
+/// As in PyTorch, NaN if an argument is negative, or if both are zero or infinite.
 pub(crate) fn incomplete_gamma(a: f64, x: f64) -> [f64; 2] {
     let nothing = [f64::NAN; 2];
     if a.is_nan() || x.is_nan() || a < 0.0 || x < 0.0 {
@@ -369,7 +367,7 @@ pub(crate) fn incomplete_gamma(a: f64, x: f64) -> [f64; 2] {
     }
     let front = gamma_front(a, x);
     if x < a + 1.0 {
-        // 8.7.1, by its terms' ratios.
+        // 8.7.1, by the ratios of its terms.
         let (mut term, mut sum) = (1.0, 1.0);
         for n in 1..TERMS {
             term *= x / (a + f64::from(n));
@@ -381,7 +379,8 @@ pub(crate) fn incomplete_gamma(a: f64, x: f64) -> [f64; 2] {
         let lower = front * sum;
         return [lower, 1.0 - lower];
     }
-    // The continued fraction 8.9.2, from the front on: its tails are kept away from zero (Lentz).
+    // The continued fraction 8.9.2, evaluated forwards with Lentz's algorithm, which keeps
+    // denominators away from zero.
     const TINY: f64 = 1e-300;
     let mut b = x + 1.0 - a;
     let (mut c, mut d) = (1.0 / TINY, 1.0 / b);
@@ -407,8 +406,8 @@ fn gamma_front(a: f64, x: f64) -> f64 {
     if a < FAR {
         return libm::exp(a * libm::log(x) - x - log_gamma(a + 1.0));
     }
-    // What Stirling's series (5.11.1) leaves of the logarithms, which are large and nearly the
-    // same.
+    // The remainder of Stirling's series (5.11.1) after cancelling the logarithms, which are large
+    // and nearly equal.
     let square = 1.0 / (a * a);
     let (mut power, mut series) = (1.0 / a, 0.0);
     for (k, bernoulli) in (1u8..).zip(BERNOULLI) {
@@ -433,7 +432,7 @@ fn less_logarithm(mu: f64) -> f64 {
     sum
 }
 
-/// The uniform expansion 8.12.3 and 8.12.4, of which one term is enough here.
+/// The uniform expansion 8.12.3 and 8.12.4, of which one term suffices here.
 fn uniform_gamma(a: f64, x: f64) -> [f64; 2] {
     let mu = (x - a) / a;
     let half = less_logarithm(mu);

@@ -1,12 +1,11 @@
-//! Building the sorted kernel table at compile time.
+//! Builds the sorted kernel table at compile time.
 
 use torchlet_core::{Kernel, KernelError, Param, Plan, Prepare};
 
-/// Declares the operators of a file: a public constant for each, and `KERNELS`, the list of all.
-/// Where files are seen from outside as one module, the list has a name of its own:
-/// `kernels! { VIEWS: … }`.
+/// Declares the operators of a file: a public constant for each, and the list `KERNELS` of all.
+/// Files that are re-exported as one module name their list: `kernels! { VIEWS: … }`.
 ///
-/// `/// What it computes.`, then `NAME = kernel expression;`.
+/// Each item is `/// What it computes.`, then `NAME = kernel expression;`.
 macro_rules! kernels {
     ($list:ident: $($(#[$doc:meta])* $id:ident = $kernel:expr;)*) => {
         $($(#[$doc])* pub const $id: torchlet_core::Kernel = $kernel;)*
@@ -20,7 +19,7 @@ macro_rules! kernels {
 }
 pub(crate) use kernels;
 
-/// The same kernel under another name.
+/// Returns the same kernel with another name.
 pub(crate) const fn renamed(kernel: Kernel, name: &'static str) -> Kernel {
     kernel.renamed(name)
 }
@@ -56,9 +55,9 @@ const fn equal(a: &str, b: &str) -> bool {
     true
 }
 
-/// The kernel of this name.
+/// Returns the kernel named `name`.
 ///
-/// In constants: what could go wrong is an error of the compiler there.
+/// For constants, where a failure is a compile-time error.
 pub(crate) const fn named(lists: &[&[Kernel]], name: &str) -> Kernel {
     let mut i = 0;
     while i < lists.len() {
@@ -71,10 +70,10 @@ pub(crate) const fn named(lists: &[&[Kernel]], name: &str) -> Kernel {
         }
         i += 1;
     }
-    panic!("torchlet-portable has no kernel of this name")
+    panic!("torchlet-portable has no kernel with this name")
 }
 
-/// Number of kernels in several lists.
+/// Total number of kernels in the lists.
 pub(crate) const fn count(lists: &[&[Kernel]]) -> usize {
     let (mut total, mut i) = (0, 0);
     while i < lists.len() {
@@ -86,7 +85,7 @@ pub(crate) const fn count(lists: &[&[Kernel]]) -> usize {
 
 /// The kernels of several lists, sorted by name. `N` must be their [`count`].
 ///
-/// In constants only: what could go wrong is an error of the compiler there.
+/// For constants only, where a failure is a compile-time error.
 pub(crate) const fn sorted<const N: usize>(lists: &[&[Kernel]]) -> [Kernel; N] {
     const EMPTY: Kernel = Kernel::new("", &[] as &[Param], never);
     let mut table = [EMPTY; N];
@@ -100,8 +99,7 @@ pub(crate) const fn sorted<const N: usize>(lists: &[&[Kernel]]) -> [Kernel; N] {
         }
         i += 1;
     }
-    // Runs are merged with their neighbours until there is one: compilers give up on loops in
-    // constants that take many steps.
+    // Bottom-up merge sort: constant evaluation limits the number of loop steps.
     let mut run = 1;
     while run < N {
         table = merged(&table, run);
@@ -109,7 +107,7 @@ pub(crate) const fn sorted<const N: usize>(lists: &[&[Kernel]]) -> [Kernel; N] {
     }
     let mut i = 1;
     while i < N {
-        // A second kernel of a name has to be for types or layouts of its own.
+        // A second kernel of the same name must have a key of dtypes or layouts.
         let (a, b) = (&table[i - 1], &table[i]);
         if equal(a.name, b.name) && a.key.is_none() && b.key.is_none() {
             panic!("two kernels have the same name");
@@ -119,7 +117,7 @@ pub(crate) const fn sorted<const N: usize>(lists: &[&[Kernel]]) -> [Kernel; N] {
     table
 }
 
-/// Merges each second run of this length with the one before it.
+/// Merges pairs of adjacent sorted runs of length `run`.
 const fn merged<const N: usize>(table: &[Kernel; N], run: usize) -> [Kernel; N] {
     let (mut out, mut first) = (*table, 0);
     while first < N {
@@ -148,13 +146,13 @@ mod tests {
     use std::path::Path;
     use std::{fs, io};
 
-    /// How many files below a folder declare kernels.
-    fn declaring(folder: &Path) -> io::Result<usize> {
+    /// Number of files below a folder that declare kernels.
+    fn count_declaring_files(folder: &Path) -> io::Result<usize> {
         let mut count = 0;
         for entry in fs::read_dir(folder)? {
             let path = entry?.path();
             count += match path.is_dir() {
-                true => declaring(&path)?,
+                true => count_declaring_files(&path)?,
                 false => {
                     let text = fs::read_to_string(&path)?;
                     text.lines().filter(|line| line.starts_with("kernels! {")).count()
@@ -164,9 +162,9 @@ mod tests {
         Ok(count)
     }
 
-    /// A firmware's table names kernels, and each name is one kernel.
+    /// Firmware tables look kernels up by name, so each name must identify one kernel.
     #[test]
-    fn every_kernel_is_found_by_its_name() {
+    fn every_kernel_is_found_by_name() {
         for kernel in &crate::KERNELS {
             let found = crate::kernel(kernel.name);
             assert_eq!((found.name, found.key), (kernel.name, kernel.key));
@@ -176,14 +174,14 @@ mod tests {
     }
 
     #[test]
-    #[should_panic = "no kernel of this name"]
-    fn a_name_without_kernel_is_refused() {
+    #[should_panic = "no kernel with this name"]
+    fn unknown_names_panic() {
         crate::kernel("aten::nothing.out");
     }
 
     #[test]
-    fn no_list_of_kernels_is_forgotten() {
+    fn every_kernel_list_is_registered() {
         let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
-        assert_eq!(declaring(&sources).unwrap(), FAMILIES.len());
+        assert_eq!(count_declaring_files(&sources).unwrap(), FAMILIES.len());
     }
 }

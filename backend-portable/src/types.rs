@@ -1,50 +1,49 @@
-//! The element types that kernels serve: all of them, or, with the feature `chosen-types`, those of
-//! a firmware image.
+//! The element types that kernels support: all of them, or, with the feature `chosen-types`, those
+//! of a firmware image.
 //!
-//! Kernels find out at run time which types their tensors are of, so each comes with its loops for
-//! `f32`, `f64` and `i64` and with conversions from and to thirteen types. An image whose programs
-//! have two of them has no use for the others. There, the code that `torchlet-build` writes defines
-//! a symbol that says which there are; every place that goes by types asks for it first. The symbol
-//! is a constant, so that the optimiser, which sees the whole image (`lto = "fat"`), knows the
-//! answers, and leaves out what they rule out. Without that optimisation the answers are the same,
-//! and what they rule out is an error.
+//! Kernels dispatch on tensor dtypes at run time, so each contains loops for `f32`, `f64` and `i64`
+//! and conversions from and to thirteen types. An image whose programs use two of them does not
+//! need the others. For such an image, the code that `torchlet-build` generates defines a symbol
+//! with the set of used types, and every dtype dispatch checks it first. The symbol is a constant,
+//! so the optimiser, which sees the whole image (`lto = "fat"`), removes the code of unused types.
+//! Without LTO the results are the same, and an unused type is an error at run time.
 
 use crate::elementwise::complex;
 use crate::number::{Compute, ComputeType};
 use torchlet_core::{KernelError, ScalarType};
 
-/// A set of element types, and of the types that kernels compute in.
+/// A set of element types and of compute types.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(transparent)]
 pub struct Types(u64);
 
-/// What kernels compute in: three bits behind those of the element types.
+/// Bit offset of the three compute types, which follow the element types.
 const COMPUTED: u32 = 32;
 
 impl Types {
-    /// None.
+    /// The empty set.
     pub const NONE: Self = Types(0);
-    /// All.
+    /// The set of all types.
     pub const ALL: Self = Types(u64::MAX);
 
-    /// The set as a number, for [`from_bits`](Self::from_bits).
+    /// Converts the set to bits, for [`from_bits`](Self::from_bits).
     pub const fn bits(self) -> u64 {
         self.0
     }
 
-    /// The set that [`bits`](Self::bits) gave.
+    /// Restores a set from its [`bits`](Self::bits).
     pub const fn from_bits(bits: u64) -> Self {
         Types(bits)
     }
 
-    /// With tensors of this type, which are moved and converted.
+    /// Adds an element type, for tensors that are moved and converted.
     #[must_use]
     pub const fn with_element(self, scalar_type: ScalarType) -> Self {
         Types(self.0 | 1 << scalar_type as u32)
     }
 
-    /// With what values of this type are computed in, of which kernels may make tensors of their
-    /// own: complex numbers in that of their parts.
+    /// Adds the compute type of `scalar_type` (for complex types, that of their parts), and the
+    /// element type of that compute type, which kernels may use for temporary tensors.
     #[must_use]
     pub fn with_computed(self, scalar_type: ScalarType) -> Self {
         let parts = complex::part(scalar_type).unwrap_or(scalar_type);
@@ -57,31 +56,32 @@ impl Types {
         Types(self.0 | 1 << (COMPUTED + compute as u32)).with_element(own)
     }
 
-    /// The types of both.
+    /// The union of both sets.
     #[must_use]
     pub const fn and(self, other: Self) -> Self {
         Types(self.0 | other.0)
     }
 
-    /// Whether there are tensors of this type.
+    /// Whether the set contains this element type.
     #[inline(always)]
     pub const fn has_element(self, scalar_type: ScalarType) -> bool {
         self.0 >> scalar_type as u32 & 1 != 0
     }
 
-    /// The types of its tensors.
+    /// The element types of the set.
     pub fn elements(self) -> impl Iterator<Item = ScalarType> {
         (0..).map_while(ScalarType::from_number).filter(move |found| self.has_element(*found))
     }
 
-    /// Whether there are tensors whose elements are of this many bytes.
+    /// Whether the set contains an element type of `BYTES` bytes.
     #[inline(always)]
     pub const fn has_size<const BYTES: usize>(self) -> bool {
-        // Known when this is compiled: at run time it would be known too late.
+        // Must be evaluated at compile time, or the optimiser could not remove the code of unused
+        // sizes.
         self.0 & const { of_size(BYTES) } != 0
     }
 
-    /// Whether kernels compute in this one of their three types: `Float`, `Double` or `Long`.
+    /// Whether the set contains this compute type: `Float`, `Double` or `Long`.
     #[inline(always)]
     pub const fn computes(self, scalar_type: ScalarType) -> bool {
         let bit = match scalar_type {
@@ -93,7 +93,7 @@ impl Types {
     }
 }
 
-/// The bits of all types whose elements are of this many bytes.
+/// Bits of all types whose elements have this many bytes.
 const fn of_size(bytes: usize) -> u64 {
     use ScalarType as S;
     match bytes {
@@ -131,8 +131,8 @@ fn chosen() -> Types {
 #[allow(unsafe_code)]
 mod image {
     unsafe extern "C" {
-        // SAFETY: `torchlet-build` defines it, as a static of this type that nothing writes;
-        // without it nothing links.
+        // SAFETY: `torchlet-build` defines this symbol as a static of this type that is never
+        // written. Without the definition, the image does not link.
         pub(super) safe static torchlet_types: super::Types;
     }
 }
@@ -156,8 +156,8 @@ mod trial {
         TYPES.get()
     }
 
-    /// Lets kernels that this thread runs serve these types alone, as those of an image do: for
-    /// tests on hosts.
+    /// Restricts the kernels that this thread runs to these types, as in an image; for tests on
+    /// hosts.
     pub fn choose(types: Types) {
         TYPES.set(types);
     }
@@ -168,26 +168,26 @@ pub use trial::choose;
 #[cfg(all(feature = "chosen-types", feature = "std"))]
 use trial::chosen;
 
-/// Whether there are tensors of this type.
+/// Whether this element type is supported.
 #[inline(always)]
 pub(crate) fn has(scalar_type: ScalarType) -> bool {
     chosen().has_element(scalar_type)
 }
 
-/// Whether there are tensors whose elements are of this many bytes.
+/// Whether an element type of `BYTES` bytes is supported.
 #[inline(always)]
 pub(crate) fn has_size<const BYTES: usize>() -> bool {
     chosen().has_size::<BYTES>()
 }
 
-/// Whether kernels compute in this type.
+/// Whether kernels support the compute type `C`.
 #[inline(always)]
 pub(crate) fn computes<C: Compute>() -> bool {
     chosen().computes(C::SCALAR_TYPE)
 }
 
-/// Fails unless kernels compute in this type. What follows it in a function of `C` is not linked
-/// then.
+/// Fails unless kernels support the compute type `C`. If they do not, the optimiser removes the
+/// rest of a function of `C`.
 #[inline(always)]
 pub(crate) fn expect<C: Compute>() -> Result<(), KernelError> {
     if computes::<C>() {
@@ -201,7 +201,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sizes_are_those_of_the_types() {
+    fn size_bits_match_types() {
         for scalar_type in (0..).map_while(ScalarType::from_number) {
             let types = Types::NONE.with_element(scalar_type);
             let found = [
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_computed_is_one_of_three() {
+    fn values_compute_in_one_of_three_types() {
         let half = Types::NONE.with_computed(ScalarType::Half);
         assert!(half.computes(ScalarType::Float) && half.has_element(ScalarType::Float));
         assert!(!half.has_element(ScalarType::Half));

@@ -1,37 +1,38 @@
-//! Walking over the elements of tensors of different layouts together.
+//! Joint iteration over the elements of tensors of different layouts.
 //!
 //! An output is dense: position `i` of its memory is its `i`-th element in memory order. A [`Walk`]
-//! goes through the output in that order and tells, for runs along the innermost dimension, where
-//! the corresponding elements of each input lie. Dimensions that all tensors step through alike are
-//! merged, so that most walks are a single run.
+//! visits the output in that order and yields, for runs over the innermost dim, the positions of
+//! the corresponding elements of each input. Dims that are contiguous with each other in all
+//! tensors are merged, so that most walks are a single run.
 
 use torchlet_core::layout::MAX_RANK;
 use torchlet_core::{KernelError, TensorInfo};
 
-/// How to walk over an output and `N` inputs.
+/// Iteration plan over an output and `N` inputs.
 #[derive(Debug, Clone)]
 pub(crate) struct Walk<const N: usize> {
     rank: usize,
     /// Sizes from outermost to innermost in the output's memory order.
     sizes: [usize; MAX_RANK],
-    /// Steps of each input, in elements, by the same order.
+    /// Strides of each input, in elements, in the same order.
     strides: [[isize; N]; MAX_RANK],
-    /// Where each input starts.
+    /// Start position of each input.
     base: [isize; N],
     numel: usize,
 }
 
-/// Steps of one input for every dimension of the output, and its first element.
+/// Strides of one input for every dim of the output, and the position of its first element.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Steps {
-    /// By the output's dimensions, not its memory order.
+    /// Indexed by the output's dims, not by memory order.
     pub(crate) strides: [isize; MAX_RANK],
-    /// The position of the element that belongs to the output's first.
+    /// Position of the element that corresponds to the output's first.
     pub(crate) base: isize,
 }
 
 impl Steps {
-    /// An input that is broadcast to the output's shape; `None` if it cannot be.
+    /// Strides of an input that is broadcast to the output's shape; `None` if the shapes do not
+    /// match.
     pub(crate) fn broadcast(out: &TensorInfo, input: &TensorInfo) -> Option<Self> {
         let missing = out.rank().checked_sub(input.rank())?;
         let own = input.strides();
@@ -58,13 +59,13 @@ impl<const N: usize> Walk<N> {
         for (arg, (steps, input)) in steps.iter_mut().zip(inputs).enumerate() {
             *steps = Steps::broadcast(out, input).ok_or(KernelError::argument(
                 arg,
-                "its shape cannot be broadcast to the output's",
+                "shape cannot be broadcast to that of the output",
             ))?;
         }
         Ok(Self::new(out, &steps))
     }
 
-    /// A walk over an output and inputs that move by the given steps.
+    /// A walk over an output and inputs with the given strides.
     pub(crate) fn new(out: &TensorInfo, inputs: &[Steps; N]) -> Self {
         let mut walk = Walk {
             rank: 0,
@@ -86,7 +87,7 @@ impl<const N: usize> Walk<N> {
         walk
     }
 
-    /// Adds an inner dimension, merged with the one around it where every input allows.
+    /// Appends an inner dim, merged with its outer neighbour if the strides of all inputs permit.
     fn push(&mut self, size: usize, steps: [isize; N]) {
         if let Some(last) = self.rank.checked_sub(1)
             && let (Some(outer_size), Some(outer)) =
@@ -112,25 +113,24 @@ impl<const N: usize> Walk<N> {
         }
     }
 
-    /// Elements of the output.
+    /// Number of output elements.
     pub(crate) fn numel(&self) -> usize {
         self.numel
     }
 
-    /// Sizes and steps from outermost to innermost, and where the inputs start.
+    /// Sizes and strides from outermost to innermost, and the start positions of the inputs.
     pub(crate) fn levels(&self) -> (&[usize], &[[isize; N]], [isize; N]) {
         let sizes = self.sizes.get(..self.rank).unwrap_or(&[]);
         (sizes, self.strides.get(..self.rank).unwrap_or(&[]), self.base)
     }
 
-    /// Whether every input begins at its first element and goes `step` elements from each position
-    /// to the next.
+    /// Whether every input starts at position 0 and advances `step` elements per position.
     pub(crate) fn is_plain(&self, step: isize) -> bool {
         let steps = self.inner_steps().iter().all(|own| *own == step);
         self.base.iter().all(|base| *base == 0) && (self.rank == 0 || self.rank == 1 && steps)
     }
 
-    /// The steps of the inputs along runs.
+    /// Strides of the inputs within a run.
     pub(crate) fn inner_steps(&self) -> [isize; N] {
         match self.rank.checked_sub(1) {
             Some(last) => self.strides.get(last).copied().unwrap_or([0; N]),
@@ -138,8 +138,8 @@ impl<const N: usize> Walk<N> {
         }
     }
 
-    /// Calls `run(start, inputs, len)` for runs that cover output positions `from..to`: `start` is
-    /// the run's first output position, `inputs` the positions of the inputs' elements there.
+    /// Calls `run(start, inputs, len)` for runs that cover output positions `from..to`. `start` is
+    /// the run's first output position, `inputs` holds the input positions of that element.
     pub(crate) fn for_each_run(
         &self,
         from: usize,
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn every_element_is_met_once_from_anywhere() {
+    fn visits_every_element_once() {
         let out = TensorInfo::contiguous(ScalarType::Float, &[2, 3, 4]).unwrap();
         let a = TensorInfo::contiguous(ScalarType::Float, &[3, 1]).unwrap();
         let mut b = out.clone();
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn alike_layouts_are_one_run() {
+    fn equal_layouts_merge_to_one_run() {
         let out = TensorInfo::contiguous(ScalarType::Float, &[2, 3, 4]).unwrap();
         let walk = Walk::broadcast(&out, [&out, &out]).unwrap();
         let mut runs = 0;
@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_and_empty_tensors() {
+    fn zero_dim_and_empty_tensors() {
         let number = TensorInfo::contiguous(ScalarType::Float, &[]).unwrap();
         assert_eq!(visit(&Walk::broadcast(&number, [&number]).unwrap(), 0, 1), [(0, [0])]);
         let empty = TensorInfo::contiguous(ScalarType::Float, &[2, 0]).unwrap();

@@ -1,10 +1,10 @@
-//! What ExecuTorch's libraries have, by their lists of names, and what the README says is not here
-//! yet.
+//! Compares [`KERNELS`] with the operator lists of ExecuTorch's kernel libraries and with the
+//! missing operators that the README states.
 
 use std::collections::BTreeSet;
 use torchlet_portable::KERNELS;
 
-/// The names of each library: lines of a file, under `[library]`.
+/// Operator names of each library: the lines below `[library]` in the list file.
 fn libraries() -> Vec<(&'static str, Vec<&'static str>)> {
     let mut libraries = Vec::new();
     for line in include_str!("executorch_operators.txt").lines() {
@@ -17,42 +17,43 @@ fn libraries() -> Vec<(&'static str, Vec<&'static str>)> {
     libraries
 }
 
-/// Names in the lists that no exporter can write a call of: PyTorch 2.15 has no operators of two
-/// (`torch.ops.aten.conv1d` has two overloads, both without outputs, and `unsqueeze_copy` has no
-/// `dim_out`), and replaces the third by `_native_batch_norm_legit`, even where it is asked not to.
-const NOT_WRITTEN: [&str; 3] =
+/// Listed operators that no exporter can emit. PyTorch 2.15 lacks two of them
+/// (`torch.ops.aten.conv1d` has two overloads, both without out variants, and `unsqueeze_copy` has
+/// no `dim_out`). It always replaces the third by `_native_batch_norm_legit`.
+const NOT_EMITTED: [&str; 3] =
     ["aten::conv1d.out", "aten::native_batch_norm.out", "aten::unsqueeze_copy.dim_out"];
 
-/// Without namespace, operators of ATen are meant.
+/// A name without a namespace belongs to `aten`.
 fn has_kernel(name: &str) -> bool {
     let short = name.strip_prefix("aten::").unwrap_or(name);
     KERNELS.iter().any(|kernel| kernel.name == name || kernel.name == short)
 }
 
 #[test]
-fn the_readme_names_what_is_missing() {
+fn support_page_lists_missing_kernels() {
     let missing: BTreeSet<&str> = libraries()
         .into_iter()
         .flat_map(|(_, names)| names)
         .filter(|name| !has_kernel(name))
         .collect();
     let (void, missing): (Vec<&str>, Vec<&str>) =
-        missing.into_iter().partition(|name| NOT_WRITTEN.contains(name));
+        missing.into_iter().partition(|name| NOT_EMITTED.contains(name));
     let quoted = |names: &[&str]| {
         let names: Vec<String> = names.iter().map(|name| format!("`{name}`")).collect();
         if names.is_empty() { "none".into() } else { names.join(", ") }
     };
     let row = format!(
-        "| Operators of ExecuTorch's libraries that have no kernel | {}; its lists name {} besides, which no exporter writes |",
+        "| ExecuTorch library operators without a kernel | {}; no exporter writes {}, which the \
+         lists also name |",
         quoted(&missing),
         quoted(&void)
     );
-    let readme = include_str!("../../README.md");
-    assert!(readme.lines().any(|line| line == row), "README.md lacks this row:\n{row}");
+    let page = include_str!("../../docs/support.md");
+    assert!(page.lines().any(|line| line == row), "docs/support.md lacks this row:\n{row}");
 }
 
 #[test]
-fn the_lists_are_whole() {
+fn lists_are_complete() {
     let counts: Vec<_> = libraries().iter().map(|(name, names)| (*name, names.len())).collect();
     let expected = [
         ("portable", 211),

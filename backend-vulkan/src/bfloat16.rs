@@ -1,33 +1,34 @@
-//! Numbers of `bfloat16`: few devices compute with them, so they are kept as others.
+//! Storage of `bfloat16` tensors. Few devices compute in `bfloat16`, so another type stands in for
+//! it.
 //!
-//! What a program computes and what comes from outside has 32 bits on the device, and is rounded
-//! where the program asks for `bfloat16`, and where it leaves. Weights are `float16` where that
-//! loses nothing that counts: it has three bits more, and fewer exponents.
+//! Activations and inputs are 32-bit floats on the device. They are rounded to `bfloat16` where the
+//! program asks for it and when they are returned. Weights are stored as `float16` if that loses no
+//! significant precision: `float16` has three more fraction bits but a smaller exponent range.
 
 use torchlet_graph::graph::Graph;
 use torchlet_graph::operators::Operator;
 use torchlet_shaders::Element;
 
-/// Of fewer elements, it does not matter how large they are.
-const LEAST: usize = 1 << 6;
+/// Smaller tensors stay 32-bit: their size does not matter.
+const MIN_NUMEL: usize = 1 << 6;
 
-/// The exponents of 2^-11 and of 2^16, with their bias.
+/// Biased exponents of 2^-11 and 2^16.
 const SMALL: u16 = 127 - 11;
 const LARGE: u16 = 127 + 16;
 
-/// The bytes of a number.
+/// Bytes of a `bfloat16` value.
 pub(crate) const SIZE: usize = 2;
 
-/// The bytes of elements of this type.
+/// Returns the number of bytes after conversion to `element`.
 pub(crate) fn converted_bytes(bytes: &[u8], element: Element) -> usize {
     (bytes.len() / SIZE).saturating_mul(element.size())
 }
 
-/// Which values all calls take as weights of sums over rows, or as tables of rows, and nothing
-/// else.
+/// Returns, for each value, whether all calls use it only as a GEMM weight or as an embedding
+/// table.
 pub(crate) fn are_weights(graph: &Graph<'_>) -> Vec<bool> {
     let mut are_weights = vec![true; graph.values.len()];
-    // What a call of several is made of says what it does with its arguments.
+    // For a fused call, the parts tell how each argument is used.
     let calls = graph.nodes.iter().flat_map(|node| match &node.parts[..] {
         [] => std::slice::from_ref(node),
         parts => parts,
@@ -55,15 +56,16 @@ pub(crate) fn are_weights(graph: &Graph<'_>) -> Vec<bool> {
     are_weights
 }
 
-/// Whether weights may be `float16`: a matrix in which no number is too large, and the largest of
-/// each row, if it is not zero, is 2^-11 at least. The numbers of `float16` near zero are 2^-24
-/// apart: what is lost is 2^-14 of that, and less than the largest was rounded by.
+/// Returns whether weights may be stored as `float16`. They must be a matrix in which no value is
+/// too large, and in each row the largest magnitude must be zero or at least 2^-11. Subnormal
+/// `float16` values are 2^-24 apart, so the error is at most 2^-14 of the row's largest value: less
+/// than the `bfloat16` rounding error of that value.
 pub(crate) fn fit_float16(bytes: &[u8], sizes: &[usize]) -> bool {
     let (elements, columns) = (bytes.as_chunks::<2>().0, sizes.last().copied().unwrap_or(1));
-    // A sign, eight bits of the exponent, seven of the fraction.
+    // Layout: 1 sign bit, 8 exponent bits, 7 fraction bits.
     let exponent = |bits: &[u8; 2]| (u16::from_le_bytes(*bits) >> 7) & 0xff;
     sizes.len() > 1
-        && elements.len() >= LEAST
+        && elements.len() >= MIN_NUMEL
         && elements.chunks(columns.max(1)).all(|row| {
             let most = row.iter().map(exponent).max().unwrap_or(0);
             let is_zero = || row.iter().all(|bits| u16::from_le_bytes(*bits) << 1 == 0);
@@ -71,7 +73,7 @@ pub(crate) fn fit_float16(bytes: &[u8], sizes: &[usize]) -> bool {
         })
 }
 
-/// Writes the numbers as elements of this type.
+/// Converts `bfloat16` bytes to `element`, into `target`.
 pub(crate) fn convert(bytes: &[u8], element: Element, target: &mut [u8]) {
     let numbers = bytes.as_chunks::<2>().0.iter();
     if element == Element::F16 {
@@ -81,13 +83,13 @@ pub(crate) fn convert(bytes: &[u8], element: Element, target: &mut [u8]) {
         }
     } else {
         for (bits, target) in numbers.zip(target.as_chunks_mut::<4>().0) {
-            // They are the first halves of the same of 32 bits.
+            // A `bfloat16` is the upper half of a 32-bit float.
             *target = [0, 0, bits[0], bits[1]];
         }
     }
 }
 
-/// The numbers as elements of this type.
+/// Returns `bfloat16` bytes converted to `element`.
 pub(crate) fn converted(bytes: &[u8], element: Element) -> Vec<u8> {
     let mut converted = vec![0; converted_bytes(bytes, element)];
     convert(bytes, element, &mut converted);
@@ -105,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_stay_what_they_were() {
+    fn bfloat16_round_trips() {
         let numbers = [0.0, -1.5, 65280.0, 2f32.powi(-14), 3e-5, f32::INFINITY];
         let given = bytes(numbers);
         let wide = converted(&given, Element::F32);
@@ -120,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_divided_by_is_no_weight() {
+    fn divisors_are_not_weights() {
         let tensor = || {
             Value::Tensor(Tensor {
                 scalar_type: ScalarType::BFloat16,
@@ -137,7 +139,7 @@ mod tests {
         assert_eq!(are_weights(&graph), [false, true, false, true, false, true]);
         graph.nodes.push(Node::new(Operator::DIV_TENSOR, vec![4, 3, 5]));
         assert!(!are_weights(&graph)[3] && are_weights(&graph)[1]);
-        // Also where several calls are one.
+        // The same if several calls are fused into one.
         let parts = graph.nodes.drain(1..).collect();
         let args = vec![2, 3, 3, 5];
         graph.nodes.push(Node { parts, ..Node::new(Operator::EPILOGUE, args) });
@@ -145,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn what_float16_has_no_place_for_stays_wide() {
+    fn values_outside_float16_stay_wide() {
         let matrix = |row: &dyn Fn(usize) -> f32| {
             bytes((0..64 * 64).map(|at| row(at / 64) * if at % 64 == 7 { 1.0 } else { 1e-6 }))
         };
@@ -155,7 +157,7 @@ mod tests {
         assert!(!fit_float16(&matrix(&|row| if row == 3 { 1e-4 } else { 1.0 }), &sizes));
         assert!(!fit_float16(&matrix(&|row| if row == 3 { 65536.0 } else { 1.0 }), &sizes));
         assert!(!fit_float16(&matrix(&|row| if row == 3 { f32::NAN } else { 1.0 }), &sizes));
-        assert!(!fit_float16(&matrix(&|_| 0.02), &[4096]), "no matrix");
+        assert!(!fit_float16(&matrix(&|_| 0.02), &[4096]), "not a matrix");
         assert!(!fit_float16(&bytes([1.0; 32]), &[4, 8]), "few");
     }
 }

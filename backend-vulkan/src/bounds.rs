@@ -1,14 +1,14 @@
-//! What symbolic integers are when all shapes are at their bounds.
+//! Upper bounds of symbolic integers.
 //!
-//! A graph says of its tensors how large they can be, but nothing of the integers that it takes as
-//! inputs, or reads from elements of tensors. Those that are parts of shapes follow from the
-//! tensors of those shapes.
+//! A graph stores the largest shape of each tensor, but no bounds for integers that are inputs or
+//! are read from tensor elements. Bounds of integers that are used in shapes follow from the
+//! tensors with those shapes.
 
 use std::collections::{HashMap, HashSet};
 use torchlet_graph::graph::{Graph, Node, Value, ValueId};
 use torchlet_graph::operators::Operator;
 
-/// Bounds of the symbolic integers that come from outside, as far as the shapes of tensors tell.
+/// Returns upper bounds of the symbolic inputs, as far as tensor shapes imply them.
 pub(crate) fn of_integers(graph: &Graph<'_>) -> HashMap<ValueId, i64> {
     let mut bounds = HashMap::new();
     let elements =
@@ -24,7 +24,7 @@ pub(crate) fn of_integers(graph: &Graph<'_>) -> HashMap<ValueId, i64> {
     if unknown.is_empty() {
         return bounds;
     }
-    // From the end on: what an integer is computed from follows from what it is.
+    // In reverse order: the bound of an operand follows from the bound of the result.
     for node in graph.nodes.iter().rev() {
         from_shape(graph, node, &mut bounds);
         from_result(graph, node, &mut bounds);
@@ -48,7 +48,7 @@ fn int(graph: &Graph<'_>, id: ValueId) -> Option<i64> {
     }
 }
 
-/// Takes the integers of a call's shape from its output.
+/// Derives the integers in a call's shape argument from its output shape.
 fn from_shape(graph: &Graph<'_>, node: &Node, bounds: &mut HashMap<ValueId, i64>) {
     let args = &node.args;
     let Some(out) = args.last().and_then(|out| sizes(graph, *out)) else { return };
@@ -61,7 +61,7 @@ fn from_shape(graph: &Graph<'_>, node: &Node, bounds: &mut HashMap<ValueId, i64>
         Operator::VIEW_COPY | Operator::EXPAND_COPY => args.get(1),
         Operator::FULL | Operator::ZEROS | Operator::ONES => args.first(),
         Operator::SLICE_COPY_TENSOR | Operator::SLICE_TENSOR => {
-            // The end: the start, and all that lies between.
+            // The end of a slice is its start plus the length times the step.
             let [_, dim, start, end, step, ..] = args[..] else { return };
             let (Some(dim), Some(start), Some(step)) =
                 (int(graph, dim), int(graph, start), int(graph, step))
@@ -97,7 +97,7 @@ fn from_shape(graph: &Graph<'_>, node: &Node, bounds: &mut HashMap<ValueId, i64>
     }
 }
 
-/// Takes an operand of arithmetic from its result and the other operand.
+/// Derives one operand of integer arithmetic from the result and the other operand.
 fn from_result(graph: &Graph<'_>, node: &Node, bounds: &mut HashMap<ValueId, i64>) {
     let [a, b, out] = node.args[..] else { return };
     let Some(result) = bounds.get(&out).copied() else { return };
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn integers_follow_from_shapes_and_through_arithmetic() {
+    fn integer_bounds_follow_from_shapes_and_arithmetic() {
         let graph = Graph {
             values: vec![
                 tensor(&[24, 4]),
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn elements_of_tensors_have_bounds_too() {
+    fn tensor_elements_have_bounds() {
         let graph = Graph {
             values: vec![
                 tensor(&[1]),
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn ends_of_slices_lie_behind_their_starts() {
+    fn slice_ends_have_bounds() {
         let graph = Graph {
             values: vec![
                 tensor(&[9, 16]),

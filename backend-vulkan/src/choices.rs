@@ -1,8 +1,8 @@
-//! Which of several ways a call is computed.
+//! Selection among kernel variants of a call.
 //!
-//! An operator that has several asks with [`Encoder::choose`], the way first that it knows to be
-//! good by the shapes and by what kind of device there is. What was measured on the device decides
-//! ([`crate::tuning`]), where it was; else the first one.
+//! An operator with several variants calls [`Encoder::choose`], listing first the variant that its
+//! heuristics prefer for the shapes and the kind of device. An autotuning result
+//! ([`crate::tuning`]) overrides that preference.
 
 use crate::device::{Best, Question};
 use crate::encoder::Encoder;
@@ -10,67 +10,67 @@ use crate::tensors::Operand;
 use std::collections::HashMap;
 use std::fmt::Debug;
 
-/// A call, and how many choices it made before.
-type Place = (usize, usize);
+/// The index of a call, and how many choices it made before this one.
+type ChoiceKey = (usize, usize);
 
-/// The choices of a graph's calls.
+/// The kernel variants chosen for a graph's calls.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Choices {
-    /// What is known of the device.
+    /// Autotuning results for this device.
     known: HashMap<Question, Best>,
-    /// The number of the way that is tried wherever there is one; then all that is asked is noted,
-    /// known or not.
-    trying: Option<u8>,
-    made: HashMap<Place, Choice>,
+    /// The variant index to try wherever it exists. While it is set, all questions are recorded,
+    /// even those with a known answer.
+    forced: Option<u8>,
+    made: HashMap<ChoiceKey, Choice>,
 }
 
-/// A choice that a call made.
+/// One choice of a call.
 #[derive(Debug, Clone)]
 pub(crate) struct Choice {
     pub(crate) question: Question,
-    /// The number of the way that it goes.
-    pub(crate) way: u8,
-    /// How many there are.
-    pub(crate) ways: u8,
-    /// The way, for people.
+    /// The index of the chosen variant.
+    pub(crate) variant: u8,
+    /// The number of variants.
+    pub(crate) variants: u8,
+    /// The variant's name for traces and logs.
     pub(crate) name: String,
 }
 
 impl Choices {
-    /// By what is known.
+    /// Chooses by autotuning results.
     pub(crate) fn known(known: HashMap<Question, Best>) -> Self {
         Choices { known, ..Choices::default() }
     }
 
-    /// The first way everywhere, or the one of this number where there are so many.
-    pub(crate) fn trying(way: u8) -> Self {
-        Choices { trying: Some(way), ..Choices::default() }
+    /// Chooses the variant with this index wherever it exists, else the first.
+    pub(crate) fn forced(variant: u8) -> Self {
+        Choices { forced: Some(variant), ..Choices::default() }
     }
 
-    /// What was chosen, by call.
+    /// Returns the choices made, with the index of their call.
     pub(crate) fn made(&self) -> impl Iterator<Item = (usize, &Choice)> {
         self.made.iter().map(|((call, _), choice)| (*call, choice))
     }
 
-    /// The ways that a call goes because of what was measured, for people.
+    /// Returns the names of the variants that a call uses because of autotuning.
     pub(crate) fn names(&self, call: usize) -> impl Iterator<Item = &str> {
-        let of_call = move |(place, _): &(&Place, &Choice)| place.0 == call;
+        let of_call = move |(key, _): &(&ChoiceKey, &Choice)| key.0 == call;
         self.made.iter().filter(of_call).map(|(_, choice)| choice.name.as_str())
     }
 
-    /// The number of the way for a question about these.
-    fn way(&self, question: Question, ways: usize) -> usize {
-        let tried = self.trying.map(usize::from).filter(|way| *way < ways);
-        let known = || self.known.get(&question).map(|best| usize::from(best.way));
-        tried.or_else(known).filter(|way| *way < ways).unwrap_or(0)
+    /// Returns the variant index for a question.
+    fn variant(&self, question: Question, variants: usize) -> usize {
+        let forced_variant = self.forced.map(usize::from).filter(|variant| *variant < variants);
+        let known = || self.known.get(&question).map(|best| usize::from(best.variant));
+        forced_variant.or_else(known).filter(|variant| *variant < variants).unwrap_or(0)
     }
 }
 
 impl Encoder<'_, '_> {
-    /// One of several ways to compute `out`: `first`, or one of those behind it, where it was
-    /// measured to be faster. There are no others where its shape varies: what is right for the
-    /// largest may not be for others. Else ways and the question, what the time depends on besides,
-    /// have to be the same whenever the call is encoded.
+    /// Chooses a variant for computing `out`: `first`, or one of `others` that was measured to be
+    /// faster. With dynamic shapes, always returns `first`, because the best variant for the
+    /// largest shape may not be best for others. Otherwise, the variants and the question
+    /// (everything else that the time depends on) must be the same each time the call is encoded.
     pub(crate) fn choose<W: Debug>(
         &mut self,
         out: &Operand,
@@ -81,28 +81,28 @@ impl Encoder<'_, '_> {
         if self.is_dynamic(out) || self.is_settled() {
             return first;
         }
-        let (place, choices, planning) = self.next_choice();
+        let (key, choices, planning) = self.next_choice();
         if !planning {
-            // As when memory was planned.
-            let way = choices.made.get(&place).map_or(0, |choice| usize::from(choice.way));
-            return match way.checked_sub(1) {
+            // Repeats the choice that was made when memory was planned.
+            let variant = choices.made.get(&key).map_or(0, |choice| usize::from(choice.variant));
+            return match variant.checked_sub(1) {
                 Some(other) => others(&first).into_iter().nth(other).unwrap_or(first),
                 None => first,
             };
         }
-        if choices.known.is_empty() && choices.trying.is_none() {
+        if choices.known.is_empty() && choices.forced.is_none() {
             return first;
         }
-        let mut ways = others(&first);
-        ways.insert(0, first);
-        ways.truncate(usize::from(u8::MAX));
-        let question = Question::of(&format!("{question:?} {ways:?}"));
-        let way = choices.way(question, ways.len());
+        let mut variants = others(&first);
+        variants.insert(0, first);
+        variants.truncate(usize::from(u8::MAX));
+        let question = Question::of(&format!("{question:?} {variants:?}"));
+        let variant = choices.variant(question, variants.len());
         let is_known = choices.known.contains_key(&question);
-        let chosen = ways.swap_remove(way);
-        if choices.trying.is_some() || is_known {
-            let (name, ways) = (format!("{chosen:?}"), ways.len() as u8 + 1);
-            choices.made.insert(place, Choice { question, way: way as u8, ways, name });
+        let chosen = variants.swap_remove(variant);
+        if choices.forced.is_some() || is_known {
+            let (name, variants) = (format!("{chosen:?}"), variants.len() as u8 + 1);
+            choices.made.insert(key, Choice { question, variant: variant as u8, variants, name });
         }
         chosen
     }

@@ -1,4 +1,4 @@
-//! The commands of a compiled graph: its steps, between the transfers of inputs and outputs.
+//! Records the commands of a compiled graph: input transfers, steps, output transfers.
 
 use crate::compiled::{Compiled, Staging};
 use crate::device::{Binding, Command, Limits, PipelineKey};
@@ -15,36 +15,36 @@ use std::sync::Arc;
 use torchlet_graph::graph::{Graph, Node};
 use torchlet_shaders::{Element, Gather, GatherPush, MAX_DIMS, Pipeline, PushConstants};
 
-/// Bytes of an input that the device reads in memory of the host, at most, and of all workgroups
-/// together, as each fetches them anew.
-const MOST_READ: u64 = 4096;
-const MOST_FETCHED: u64 = 1 << 18;
+/// The largest input, in bytes, that the device reads directly from host memory, and the limit for
+/// the reads of all workgroups together, since each workgroup fetches the input again.
+const MAX_READ: u64 = 4096;
+const MAX_FETCHED: u64 = 1 << 18;
 
-/// Bytes of an output that it writes into memory of the host, at most.
-const MOST_WRITTEN: u64 = 16384;
+/// The largest output, in bytes, that the device writes directly to host memory.
+const MAX_WRITTEN: u64 = 16384;
 
-/// Of tensors that are used where the host has them, that memory.
+/// The host memory of tensors that are used in place instead of copied.
 type AtHost = IdMap<TensorId, Binding>;
 
-/// How often an input or output is used: by steps, by the host, and by what moves it elsewhere.
+/// Uses of an input or output by steps, by the host, and by copies.
 #[derive(Default)]
 struct Uses<'s> {
     count: usize,
-    /// The last step that binds it, and its position.
+    /// The index of the last step that binds it, and that step.
     last: Option<(usize, &'s Step)>,
-    /// Whether it is written to on the device.
+    /// Whether the device writes to it.
     written: bool,
 }
 
-/// What a command of the recording is for, by position.
+/// The purpose of each recorded command.
 pub(crate) enum Purpose<'s> {
     Parameters,
     Input(usize),
     Step(&'s Step),
-    /// Weights that are read beside the step before.
+    /// A weight prefetch that runs beside the preceding step.
     Prefetch(TensorId),
     Output(usize),
-    /// A search in an output.
+    /// A search (argmax) in an output.
     Search(usize),
     Update(usize),
 }
@@ -56,24 +56,22 @@ impl Compiled {
         let place = self.places.get(&root).ok_or_else(missing)?;
         let needed = self.state.tensor(id)?.bytes();
         let rest = place.bytes.checked_sub(start).filter(|rest| needed <= *rest);
-        let rest = rest.ok_or_else(|| {
-            Error::invalid("a tensor exceeds the bound that it was exported with")
-        })?;
+        let rest = rest.ok_or_else(|| Error::invalid("a tensor exceeds its exported bound"))?;
         let buffer = match place.memory {
             Memory::Tensors => self.tensors.get(place.buffer),
             Memory::Constants => self.constants.get(place.buffer),
             Memory::Weights => self.weights.get(place.buffer).map(Arc::as_ref),
         };
         let buffer = buffer.ok_or_else(missing)?.raw;
-        // Parts of one tensor do not wait for each other.
+        // Disjoint parts of one tensor need no barriers between each other.
         let in_one_piece = self.state.is_part(id) && !self.state.strided.contains_key(&id);
         let size = if in_one_piece { needed } else { rest };
         Ok(Binding { buffer, offset: place.offset + start, size, written })
     }
 
-    /// Records the steps, between the transfers of inputs and outputs.
+    /// Records the input transfers, the steps and the output transfers.
     pub(crate) fn record(&mut self, steps: &[Step], watch: &mut Stopwatch) -> Result<(), Error> {
-        // Beside the steps, there are few.
+        // Few commands are added to the steps.
         let most = steps.len() + self.graph.inputs.len() + self.graph.outputs.len() + 8;
         let (mut commands, mut purposes) = (Vec::with_capacity(most), Vec::with_capacity(most));
         self.replay.note_shapes(&self.graph, &self.state);
@@ -100,7 +98,7 @@ impl Compiled {
             purposes.push(Purpose::Input(position));
             commands.push(transfer(limits, (host, staging.element), device, tensor.numel())?);
         }
-        let ahead = match self.nothing {
+        let ahead = match self.dummy_output {
             Some(_) => prefetch::plan(&self.state, steps, self.context.prefetch),
             None => Vec::new(),
         };
@@ -130,7 +128,7 @@ impl Compiled {
         let outputs = self.graph.outputs.iter().zip(&self.outputs).enumerate();
         for (position, (id, staging)) in outputs.skip(self.new_values) {
             let is_searched = self.search.is_some_and(|it| it.position == position);
-            // An input that is given back is read where the host wrote it.
+            // An input that is returned as an output is read from the memory that the host wrote.
             let is_there = |host: &Binding| host.buffer == self.output_staging.raw;
             let is_copied = !is_searched && !at_host.get(id).is_some_and(is_there);
             let Some(staging) = staging.filter(|_| is_copied) else { continue };
@@ -157,21 +155,20 @@ impl Compiled {
         Ok(())
     }
 
-    /// A tensor's memory, which is that of its staging memory if it is used there.
+    /// Returns the memory of a tensor: its staging memory if it is used in place.
     fn bound(&self, at_host: &AtHost, id: TensorId, written: bool) -> Result<Binding, Error> {
         let (root, start) = self.state.location(id);
         let Some(host) = at_host.get(&root) else { return self.binding(id, written) };
         let needed = self.state.tensor(id)?.bytes();
         let size = host.size.checked_sub(start).filter(|rest| needed <= *rest);
-        let size = size.ok_or_else(|| Error::invalid("a tensor exceeds what it lies in"))?;
+        let size = size.ok_or_else(|| Error::invalid("a tensor exceeds its staging memory"))?;
         Ok(Binding { offset: host.offset + start, size, written, ..*host })
     }
 
-    /// The inputs and outputs that steps use where the host writes or reads them: a copy is a step
-    /// more that others wait for. Where that is memory of the device, all inputs that no step
-    /// changes, and outputs that one step alone writes; else inputs that one step alone reads, and
-    /// both where they are so small that the device reads or writes them there sooner than it
-    /// copies them.
+    /// Chooses the inputs and outputs that steps use directly in staging memory, which saves a copy
+    /// that other commands would wait for. If staging memory is on the device: all inputs that no
+    /// step changes, and outputs that exactly one step writes. Otherwise: inputs and outputs that
+    /// exactly one step uses, if they are so small that direct access is faster than a copy.
     fn at_host(&self, steps: &[Step]) -> AtHost {
         let ends = self.graph.inputs.iter().chain(&self.graph.outputs);
         let mut uses: IdMap<TensorId, Uses<'_>> =
@@ -193,7 +190,8 @@ impl Compiled {
                 uses.written |= written;
             }
         }
-        // As what it is. What exceeds its bound is for others to refuse.
+        // The tensor must have the staging type and layout. A tensor that exceeds its bound is
+        // rejected elsewhere.
         let is_same = |id: TensorId, staging: &Staging| {
             self.state.location(id) == (id, 0)
                 && !self.state.strided.contains_key(&id)
@@ -201,14 +199,14 @@ impl Compiled {
                     tensor.element == staging.element && tensor.bytes() <= staging.bytes
                 })
         };
-        // And by a step. What has elements of less than 32 bits may be written by atomic
-        // operations.
+        // Also used by exactly one step. Types below 32 bits are excluded, as they may be written
+        // with atomic operations.
         let is_alone = |id: TensorId, staging: &Staging, most: u64| {
             let is_plain = matches!(staging.element, Element::F32 | Element::I32);
             let has_one = uses.get(&id).is_some_and(|uses| uses.count == 2);
             is_same(id, staging) && is_plain && has_one && staging.bytes <= most
         };
-        // The step, if all that it does with the tensor is this.
+        // The last step, if it accesses the tensor only as a whole and only in this direction.
         let user = |id: TensorId, written: bool| {
             let (_, step) = uses.get(&id)?.last?;
             let is_own = |tensor: TensorId| self.state.root(tensor) == id;
@@ -224,7 +222,7 @@ impl Compiled {
                 }
                 continue;
             }
-            if !is_alone(*id, &staging, MOST_READ) {
+            if !is_alone(*id, &staging, MAX_READ) {
                 continue;
             }
             let workgroups = |step: &Step| {
@@ -232,11 +230,11 @@ impl Compiled {
             };
             let fetched =
                 user(*id, false).map(workgroups).map(|all: u64| all.saturating_mul(staging.bytes));
-            if fetched.is_some_and(|bytes| bytes <= MOST_FETCHED) {
+            if fetched.is_some_and(|bytes| bytes <= MAX_FETCHED) {
                 found.insert(*id, staging.binding(self.input_staging.raw, false));
             }
         }
-        let most = if self.output_staging.is_on_device() { u64::MAX } else { MOST_WRITTEN };
+        let most = if self.output_staging.is_on_device() { u64::MAX } else { MAX_WRITTEN };
         for (id, staging) in self.graph.outputs.iter().zip(&self.outputs).skip(self.new_values) {
             let Some(staging) = staging.filter(|it| is_alone(*id, it, most)) else {
                 continue;
@@ -248,7 +246,7 @@ impl Compiled {
         found
     }
 
-    /// What a command is called where its time is told.
+    /// Returns the label of a command in traces.
     fn label(&self, purpose: &Purpose<'_>) -> Label {
         let of_tensor = |name: &str, position: usize, id: Option<&TensorId>| {
             let tensor = id.and_then(|id| self.state.tensor(*id).ok());
@@ -277,16 +275,17 @@ impl Compiled {
                 let name = format!("{operator} ({})", step.key.module.name);
                 let id = node.map_or(0, |node| node.id);
                 let label = of_tensor(&name, 0, written.map(|access| &access.tensor));
-                let ways = self.state.choices.names(step.node);
+                let variants = self.state.choices.names(step.node);
                 let detail = format!("{}, {}", label.detail, variant(&step.key));
-                let detail = ways.fold(detail, |detail, way| format!("{detail}, {way}"));
+                let detail =
+                    variants.fold(detail, |detail, variant| format!("{detail}, {variant}"));
                 Label { id, detail, call: Some(step.node), ..label }
             }
         }
     }
 }
 
-/// A copy between a tensor and its staging memory, with conversion where the types differ.
+/// Builds a copy between a tensor and its staging memory; converts if the types differ.
 fn transfer(
     limits: &Limits,
     (from, from_element): (Binding, Element),
@@ -307,7 +306,7 @@ fn transfer(
         strides: [0; MAX_DIMS],
     };
     let groups = [u32_of(numel.div_ceil(4).div_ceil(64))?.max(1), 1, 1];
-    // What cannot be folded is refused where it is recorded.
+    // A size that cannot be folded is rejected when it is recorded.
     let groups = limits.folded(groups, 0).unwrap_or(groups);
     Ok(Command::Dispatch {
         key: Cow::Owned(key),
@@ -317,15 +316,14 @@ fn transfer(
     })
 }
 
-/// The pipeline that copies elements of one type as another.
+/// The pipeline that converts elements of one type to another.
 fn conversion(from: Element, to: Element) -> PipelineKey {
     let pipeline = Gather { input: from, output: to, contiguous: true, by_four: false };
     let constants = pipeline.constants();
     PipelineKey { module: Gather::MODULE, constants, workgroup: [64, 1, 1] }
 }
 
-/// The pipelines that inputs and outputs need because their types differ from those of their
-/// tensors.
+/// Returns the pipelines for inputs and outputs whose staging type differs from the tensor type.
 pub(crate) fn conversions(
     graph: &Graph<'_>,
     state: &State,

@@ -1,6 +1,7 @@
-//! A compiled graph: memory, a recording, and staging for inputs and outputs.
+//! A compiled graph: device memory, a command recording, and staging buffers for inputs and
+//! outputs.
 
-use crate::cells::Cell;
+use crate::argmax::{Search, SearchRequest};
 use crate::choices::Choices;
 use crate::commands::conversions;
 use crate::constants::{ConstantWrites, Task, forget};
@@ -9,14 +10,14 @@ use crate::device::{
 };
 use crate::encode::encode;
 use crate::error::Error;
-use crate::kept::{Kept, RecordingKey};
-use crate::largest::{Search, Wanted};
-use crate::matrices::{self, Contest};
-use crate::memory_plan::{Kind, Memory, Place, Places, plan_memory};
+use crate::matrix_units::{self, Benchmark};
+use crate::memory_plan::{Kind, Location, Locations, Memory, plan_memory};
 use crate::prefetch;
+use crate::recording_cache::{CachedRecording, RecordingKey};
 use crate::rehearsal;
 use crate::replay::Replay;
 use crate::state::{State, Storage};
+use crate::state_tensors::StateTensor;
 use crate::steps::Step;
 use crate::tensors::{TensorId, element_of, padded_bytes};
 use crate::trace::{Label, Stopwatch, report_commands};
@@ -31,7 +32,7 @@ use torchlet_graph::front::vulkan::{Argument, Buffers, CallLayout};
 use torchlet_graph::graph::{Graph, Value, ValueId};
 use torchlet_shaders::Element;
 
-/// The part of a staging buffer that an input or output has.
+/// The range of a staging buffer that holds one input or output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Staging {
     pub(crate) element: Element,
@@ -45,18 +46,18 @@ impl Staging {
     }
 }
 
-/// What graphs are compiled with.
+/// Parameters of graph compilation.
 #[derive(Clone, Copy)]
 pub(crate) struct Build<'b> {
     pub(crate) context: &'b Arc<Context>,
-    /// Whether somebody is told of runs from the first one on.
+    /// Whether a tracer listens from the first run on.
     pub(crate) traced: bool,
-    /// Whether it is run with the largest shapes alone, to be measured.
+    /// Whether the graph is only run at its largest shapes, to be measured.
     pub(crate) trial: bool,
     pub(crate) parallel: &'b dyn Parallel,
-    /// Whether what the graph borrows lasts as long as what is made of it.
+    /// Whether the borrowed data of the graph outlives the compiled graph.
     pub(crate) lasts: bool,
-    /// What to do without though the device has it.
+    /// Device features to leave unused.
     pub(crate) without: &'b [DeviceFeature],
 }
 
@@ -64,48 +65,48 @@ pub(crate) struct Build<'b> {
 pub(crate) struct Compiled {
     pub(crate) graph: Graph<'static>,
     pub(crate) state: State,
-    pub(crate) places: Places,
+    pub(crate) places: Locations,
     pub(crate) tensors: Vec<Buffer>,
     pub(crate) constants: Vec<Buffer>,
-    /// Those that never change, also of others.
+    /// Weights that never change; other graphs may share them.
     pub(crate) weights: Vec<Arc<Buffer>>,
     _holder: Holder,
-    /// Where the host writes inputs, and where it reads outputs.
+    /// Staging buffers: the host writes inputs to the first and reads outputs from the second.
     pub(crate) input_staging: Buffer,
     pub(crate) output_staging: Buffer,
     pub(crate) inputs: Vec<Option<Staging>>,
     pub(crate) outputs: Vec<Option<Staging>>,
-    /// Tensors whose values become the contents of constants after a run, and these.
+    /// Pairs (new value, constant): after a run, the new value is copied into the constant.
     pub(crate) updates: Vec<(TensorId, TensorId)>,
-    /// How many outputs, the first ones, are new values of buffers rather than the caller's.
+    /// How many leading outputs are new values of buffers rather than outputs of the caller.
     pub(crate) new_values: usize,
-    /// Where calls of so many arguments have inputs and outputs, once there was one.
+    /// The positions of inputs and outputs among the arguments of a call, cached with the argument
+    /// count after the first call.
     layout: Option<(usize, CallLayout)>,
-    /// The inputs whose values operators look at on the host.
+    /// Inputs whose values operators read on the host.
     pub(crate) watched: Vec<ValueId>,
-    /// The output that is searched where it can be, in the place of being given back.
+    /// The output that the caller wants searched (argmax) instead of returned.
     pub(crate) wanted: Option<usize>,
-    /// How it is searched, in the recording.
+    /// The recorded search of that output.
     pub(crate) search: Option<Search>,
-    /// Memory for what searching workgroups leave to each other, and its bytes.
+    /// Scratch memory for partial results of the search's workgroups, and its size in bytes.
     pub(crate) left: Option<(Buffer, u64)>,
-    /// Memory that nobody reads, where weights are read ahead.
-    pub(crate) nothing: Option<Buffer>,
+    /// Dummy output buffer of weight prefetches; nothing reads it.
+    pub(crate) dummy_output: Option<Buffer>,
     pub(crate) recording: Recording,
-    /// Whether the recording is that of the current shapes.
+    /// Whether the recording matches the current shapes.
     pub(crate) recorded: bool,
-    /// Those of other shapes, the latest one last.
-    pub(crate) kept: Vec<Kept>,
-    /// How it is run with other integers.
+    /// Recordings for other shapes, most recently used last.
+    pub(crate) kept: Vec<CachedRecording>,
+    /// Data for replaying the recording with other integers.
     pub(crate) replay: Replay,
-    /// What each command of the recording is for, where a tracer listens; nothing is known
-    /// otherwise.
+    /// The label of each recorded command; `None` without a tracer.
     pub(crate) labels: Option<Vec<Label>>,
-    /// The constants that change.
+    /// Constants that the graph changes.
     changing: HashSet<TensorId>,
     buffers: Buffers,
-    /// What callers can read and write of that.
-    pub(crate) cells: Vec<Cell>,
+    /// State tensors that callers can read and write.
+    pub(crate) state_tensors: Vec<StateTensor>,
     pub(crate) context: Arc<Context>,
 }
 
@@ -113,7 +114,7 @@ impl Compiled {
     pub(crate) fn new(
         build: Build<'_>,
         mut graph: Graph<'_>,
-        cells: Vec<Cell>,
+        state_tensors: Vec<StateTensor>,
         watch: &mut Stopwatch,
     ) -> Result<Self, Error> {
         let context = build.context;
@@ -123,24 +124,24 @@ impl Compiled {
         crate::passes::run(&mut graph);
         crate::tuning::tune(build, &graph)?;
         watch.lap("measure");
-        Self::choosing(build, graph, cells, Self::choices(context), watch)
+        Self::choosing(build, graph, state_tensors, Self::choices(context), watch)
     }
 
-    /// The ways that calls go on a device.
+    /// Returns the kernel variants to use on a device.
     fn choices(context: &Context) -> Choices {
         let known = || {
             let mut known = context.found.all();
-            known.remove(&matrices::question());
+            known.remove(&matrix_units::question());
             Choices::known(known)
         };
-        context.way.map_or_else(known, Choices::trying)
+        context.variant.map_or_else(known, Choices::forced)
     }
 
-    /// The graph, whose calls make these choices.
+    /// Compiles a graph with these kernel variants.
     pub(crate) fn choosing(
         build: Build<'_>,
         graph: Graph<'_>,
-        cells: Vec<Cell>,
+        state_tensors: Vec<StateTensor>,
         choices: Choices,
         watch: &mut Stopwatch,
     ) -> Result<Self, Error> {
@@ -157,7 +158,7 @@ impl Compiled {
         let shared = if lasts { weights::of(&graph, &state, &changing) } else { HashMap::new() };
         let found = context.weights.find(&shared);
         let kind = |id| match (found.get(&id), shared.contains_key(&id)) {
-            (Some(found), _) => Kind::There(found.bytes),
+            (Some(found), _) => Kind::Shared(found.bytes),
             (None, true) => Kind::Weight,
             (None, false) => Kind::Own,
         };
@@ -180,12 +181,12 @@ impl Compiled {
         let contents = ConstantWrites::of(&graph, &state, &places, Memory::Constants, |_| true)?;
         let of_weights = ConstantWrites::of(&graph, &state, &places, Memory::Weights, |_| true)?;
         let conversions = conversions(&graph, &state, &inputs, &outputs)?;
-        let nothing = match prefetch::plan(&state, &steps, context.prefetch).is_empty() {
+        let dummy_output = match prefetch::plan(&state, &steps, context.prefetch).is_empty() {
             true => None,
-            false => Some(prefetch::nothing(context)?),
+            false => Some(prefetch::dummy_output(context)?),
         };
-        let prefetch = nothing.is_some().then(prefetch::pipeline);
-        let contest = if trial { None } else { Contest::of(context, &steps) };
+        let prefetch = dummy_output.is_some().then(prefetch::pipeline);
+        let benchmark = if trial { None } else { Benchmark::of(context, &steps) };
         let keys = steps.iter().map(|step| &step.key).chain(&conversions).chain(&prefetch);
         let needed: HashSet<&PipelineKey> = keys.collect();
         let most = if trial { 0 } else { 4 * needed.len() + 64 };
@@ -193,20 +194,20 @@ impl Compiled {
         watch.lap("rehearse");
         let mut keys: Vec<&PipelineKey> = needed.iter().copied().collect();
         keys.extend(others.iter().filter(|key| !needed.contains(key)));
-        let compared = contest.iter().flat_map(Contest::pipelines);
+        let compared = benchmark.iter().flat_map(Benchmark::pipelines);
         keys.extend(compared.filter(|key| !needed.contains(key) && !others.contains(key)));
-        // The longest first, so that none is left alone at the end.
+        // The largest modules first, so that no long compilation is left running alone at the end.
         keys.sort_by_key(|key| std::cmp::Reverse(key.module.spirv.len()));
         let made = {
             let bytes = contents.bytes() + of_weights.bytes();
-            format!("{} pipelines, {bytes} bytes, {} weights there", keys.len(), plan.there.len())
+            format!("{} pipelines, {bytes} bytes, {} weights shared", keys.len(), plan.shared.len())
         };
         let longest = Mutex::new((Duration::ZERO, ""));
         let pipelines = keys.into_iter().map(|key| -> Task<'_> {
             Box::new(|| {
                 let start = Instant::now();
                 match context.pipelines.get(key) {
-                    // What other shapes would take may never be needed.
+                    // Pipelines of other shapes may never be needed: their errors are ignored.
                     Err(error) if needed.contains(key) || error.is_device_loss() => {
                         return Err(error);
                     }
@@ -223,25 +224,25 @@ impl Compiled {
         contents.run(context, &mut constants, parallel, Vec::new())?;
         let (took, name) = longest.into_inner().unwrap_or_else(PoisonError::into_inner);
         let took = took.as_secs_f64() * 1e3;
-        let made = format!("{made}, the longest took {took:.1} ms: {name}");
-        watch.lap_of("make pipelines and write constants", made);
-        if let Some(contest) = contest {
-            let (goes_on, why) = contest.settle(build)?;
+        let made = format!("{made}, slowest {took:.1} ms: {name}");
+        watch.lap_of("create pipelines and upload constants", made);
+        if let Some(benchmark) = benchmark {
+            let (uses_units, why) = benchmark.settle(build)?;
             watch.lap_of("compare matrix units", why);
-            if !goes_on {
-                // Once for a device: it is known from now on. Two would not fit beside each other
-                // on every device.
+            if !uses_units {
+                // This happens once per device, whose result is stored from then on. The memory is
+                // freed first, because two copies may not fit on the device.
                 drop((tensors, constants, own_weights, input_staging, output_staging));
-                return Self::choosing(build, graph, cells, Self::choices(context), watch);
+                return Self::choosing(build, graph, state_tensors, Self::choices(context), watch);
             }
         }
 
         let mut weights: Vec<Arc<Buffer>> = own_weights.into_iter().map(Arc::new).collect();
-        for id in plan.there {
+        for id in plan.shared {
             let Some(found) = found.get(&id) else { continue };
             let (offset, bytes) = (found.offset, found.bytes);
             let buffer = found.among(&mut weights);
-            places.insert(id, Place { memory: Memory::Weights, buffer, offset, bytes });
+            places.insert(id, Location { memory: Memory::Weights, buffer, offset, bytes });
         }
         let holder = context.weights.keep(&shared, &places, &weights);
         let graph = forget(graph, &mut state, |id| changing.contains(&id));
@@ -265,7 +266,7 @@ impl Compiled {
             wanted: None,
             search: None,
             left: None,
-            nothing,
+            dummy_output,
             recording: Recording::new(context)?,
             recorded: false,
             kept: Vec::new(),
@@ -273,18 +274,18 @@ impl Compiled {
             labels: traced.then(Vec::new),
             changing,
             buffers,
-            cells,
+            state_tensors,
             context: context.clone(),
         };
         compiled.find_updates()?;
-        compiled.record_in_room(steps, watch)?;
+        compiled.record_or_evict(steps, watch)?;
         context.pipelines.save();
         watch.lap("save pipelines");
         Ok(compiled)
     }
 
-    /// Finds which constants take new values when all steps are done: those that the graph says,
-    /// and those that outputs without a taker belong to.
+    /// Finds the constants that are updated after all steps: those that the graph lists, and those
+    /// whose new values are outputs that the caller does not receive.
     fn find_updates(&mut self) -> Result<(), Error> {
         let owners = self.buffers.owners(self.new_values)?;
         let owned = self.graph.outputs.iter().copied().zip(owners);
@@ -292,19 +293,19 @@ impl Compiled {
         for (new, old) in self.graph.updates.iter().copied().chain(owned) {
             let (source, target) = (self.state.root(new), self.state.root(old));
             let is_constant = matches!(self.state.tensor(target)?.storage, Storage::Constant(_));
-            // A buffer that nothing reads has no memory.
+            // A buffer that no step reads has no memory.
             if is_constant && source != target && self.places.contains_key(&target) {
-                // What is new may be a part of what it lies in.
+                // The new value may be a part of another tensor's memory.
                 copies.push((new, target));
             }
         }
         self.updates = in_safe_order(&copies, |id| self.state.root(id))
-            .ok_or_else(|| Error::unsupported("buffers that take each other's values"))?;
+            .ok_or_else(|| Error::unsupported("buffers that exchange their values"))?;
         Ok(())
     }
 
-    /// Where a call has the inputs and outputs: found at the first call, since only calls tell how
-    /// many arguments there are.
+    /// Returns the positions of inputs and outputs among the arguments. They are found at the first
+    /// call, because the number of arguments is unknown until then.
     fn layout(&mut self, call: &DelegateCall<'_, '_>) -> Result<CallLayout, Error> {
         let count = call.len();
         if let Some((_, layout)) = self.layout.as_ref().filter(|(known, _)| *known == count) {
@@ -322,12 +323,12 @@ impl Compiled {
         Ok(layout)
     }
 
-    /// Runs the graph over the arguments of a call. If one of the outputs was searched in the place
-    /// of being given back, the answer is its number of rows.
+    /// Runs the graph on the arguments of a call. If an output was searched instead of returned,
+    /// the result is its number of rows.
     pub(crate) fn run(
         &mut self,
         call: &mut DelegateCall<'_, '_>,
-        mut wanted: Option<Wanted<'_>>,
+        mut wanted: Option<SearchRequest<'_>>,
     ) -> Result<Option<usize>, Error> {
         let layout = self.layout(call)?;
         let searched = wanted.as_ref().and_then(|wanted| {
@@ -346,7 +347,7 @@ impl Compiled {
             Ok((0..tensor.rank()).map(|dim| tensor.size(dim)).collect())
         });
         let sizes = sizes.collect::<Result<_, Error>>()?;
-        self.turn_to(RecordingKey { sizes, wanted: searched })?;
+        self.switch_to(RecordingKey { sizes, wanted: searched })?;
         watch.lap("find recording");
         for (position, argument) in layout.inputs.into_iter().enumerate() {
             let id = self.graph.inputs[position];
@@ -394,7 +395,7 @@ impl Compiled {
         }
         watch.lap("write inputs");
         if self.replay.varied && self.recorded {
-            // An error leaves nothing recorded.
+            // Cleared first, so that an error leaves no valid recording.
             self.recorded = false;
             self.recorded = self.update()?;
             watch.lap("update");
@@ -403,8 +404,8 @@ impl Compiled {
             let (steps, reads) = encode(&self.graph, &mut self.state, false)?;
             self.replay.reads = Some(reads);
             watch.lap("encode");
-            self.record_in_room(steps, &mut watch)?;
-            // Other shapes may need other variants of a shader, each the first time.
+            self.record_or_evict(steps, &mut watch)?;
+            // Other shapes may have created new pipelines.
             self.context.pipelines.save();
         }
         let parallel = invoke.parallel();
@@ -414,7 +415,7 @@ impl Compiled {
         let varied = std::mem::take(&mut self.replay.varied);
         self.recording.submit()?;
         if varied {
-            self.look_ahead();
+            self.predict();
         }
         self.recording.wait_unless(&|| parallel.is_cancelled())?;
         watch.lap("submit and wait");
@@ -449,7 +450,7 @@ impl Compiled {
         Ok(found)
     }
 
-    /// Tells the tracer, if there is one, of the run's parts.
+    /// Reports the timing of the run's phases and commands to the tracer, if any.
     fn report(&self, call: &DelegateCall<'_, '_>, watch: &Stopwatch) -> Result<(), Error> {
         let Some(labels) = &self.labels else { return Ok(()) };
         watch.report(|event| call.trace(event));
@@ -460,8 +461,8 @@ impl Compiled {
         Ok(())
     }
 
-    /// How many ticks of the device there were from when the watch began to a time that the device
-    /// took; `None` where its clock cannot be compared with the host's.
+    /// Returns the device ticks between the start of `watch` and the device timestamp `taken`;
+    /// `None` if the device clock cannot be compared with the host's.
     fn since_call(&self, taken: u64, clock: &Clock, watch: &Stopwatch) -> Option<u64> {
         let (now, ticks) = self.context.now()?;
         let passed = clock.nanoseconds(clock.since_first(&[taken, ticks]).last().copied()?);
@@ -469,14 +470,14 @@ impl Compiled {
         Some(clock.ticks(began))
     }
 
-    /// Waits for what a cancelled run left to the device: until then, its memory belongs to the
-    /// device. Delegates have nothing in common but weights, which nobody writes.
+    /// Waits for a cancelled run to finish on the device, which owns the memory until then. Other
+    /// delegates are unaffected: they share only weights, which are read-only.
     pub(crate) fn finish_pending(&self) -> Result<(), Error> {
         let kept = self.kept.iter().map(|kept| &kept.recording);
         kept.chain([&self.recording]).try_for_each(Recording::wait)
     }
 
-    /// Gives buffers their initial contents again.
+    /// Restores the initial contents of all buffers.
     pub(crate) fn reset(&mut self) -> Result<(), Error> {
         let changing = |id| self.changing.contains(&id);
         let memory = Memory::Constants;
@@ -486,8 +487,8 @@ impl Compiled {
     }
 }
 
-/// Copies in an order in which none overwrites what a later one reads, which lies in the memory of
-/// `root`. `None` if there is no such order.
+/// Orders copies so that none overwrites memory that a later one reads; `root` maps a tensor to the
+/// tensor whose memory it lies in. Returns `None` if no such order exists.
 fn in_safe_order<T: Copy + PartialEq>(
     copies: &[(T, T)],
     root: impl Fn(T) -> T,
@@ -504,7 +505,7 @@ fn in_safe_order<T: Copy + PartialEq>(
     Some(ordered)
 }
 
-/// What is known of an argument of a call.
+/// Describes an argument of a call.
 fn argument(call: &DelegateCall<'_, '_>, at: usize) -> Argument {
     match call.arguments().info(at) {
         Ok(tensor) => Argument::Tensor {
@@ -517,7 +518,7 @@ fn argument(call: &DelegateCall<'_, '_>, at: usize) -> Argument {
     }
 }
 
-/// A place in staging memory for each tensor among values, and the bytes in all.
+/// Assigns each tensor among the values a range of staging memory; also returns the total bytes.
 fn stage(
     graph: &Graph<'_>,
     ids: &[ValueId],
@@ -543,12 +544,12 @@ fn stage(
     Ok((staging, end))
 }
 
-/// The constants that change when the graph runs, or may: those that steps write, those that the
-/// graph updates, and those that an output may be the new value of.
+/// Returns the constants that change when the graph runs, or may: those written by steps, those
+/// that the graph updates, and those whose new value may be an output.
 ///
 /// # Errors
-/// A step writes to a constant that counted as one that does not change when others were made of
-/// it.
+/// A step writes to a constant that was assumed to be immutable when other constants were derived
+/// from it.
 fn changing(graph: &Graph<'_>, state: &State, steps: &[Step]) -> Result<HashSet<TensorId>, Error> {
     let updated = graph.updates.iter().map(|(_, old)| state.root(*old));
     let mut changing = state.changing.clone();
@@ -563,7 +564,7 @@ fn changing(graph: &Graph<'_>, state: &State, steps: &[Step]) -> Result<HashSet<
     Ok(changing)
 }
 
-/// All operators of the graph that there are none of, in one error.
+/// Returns an error that lists all unsupported operators of the graph.
 fn report_missing(graph: &Graph<'_>) -> Result<(), Error> {
     let mut missing: Vec<&str> = Vec::new();
     for operator in graph.nodes.iter().map(|node| node.operator) {
@@ -582,13 +583,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn copies_read_before_they_are_overwritten() {
-        // b takes a's old value, a takes a new one.
+    fn copies_are_ordered_before_overwrites() {
+        // `b` receives the old value of `a`, and `a` a new one.
         let own = |id: u8| id;
         assert_eq!(in_safe_order(&[(9, 0), (0, 1)], own), Some(vec![(0, 1), (9, 0)]));
         assert_eq!(in_safe_order(&[(1, 0), (0, 1)], own), None);
         assert_eq!(in_safe_order(&[], own), Some(vec![]));
-        // 5 lies in the memory of 0.
+        // Tensor 5 lies in the memory of tensor 0.
         let root = |id: u8| if id == 5 { 0 } else { id };
         assert_eq!(in_safe_order(&[(9, 0), (5, 1)], root), Some(vec![(5, 1), (9, 0)]));
     }

@@ -1,10 +1,10 @@
-//! Constants: their bytes on the host, and their way to the device.
+//! Uploads constants from the host to the device.
 
 use crate::bfloat16;
 use crate::derived::{Derived, Source, Transposed};
 use crate::device::{Binding, Buffer, Command, Context, MemoryKind, Recording, hand_over_uploads};
 use crate::error::Error;
-use crate::memory_plan::{Memory, Place};
+use crate::memory_plan::{Location, Memory};
 use crate::state::{Contents, State, Storage};
 use crate::tensors::TensorId;
 use std::borrow::Cow;
@@ -14,43 +14,43 @@ use torchlet_core::Parallel;
 use torchlet_graph::graph::{Graph, Value};
 use torchlet_shaders::Element;
 
-/// Bytes of constants that go to the device at once, unless a single piece has more.
+/// Bytes of constants uploaded at a time, unless a single piece is larger.
 const CHUNK: u64 = 32 << 20;
-/// What larger constants are cut into, where they can be.
+/// The size of the pieces into which larger constants are divided, where possible.
 const PIECE: u64 = CHUNK / 4;
 
-/// A constant on its way to the device, or a piece of a large one.
+/// A constant, or a piece of a large one, to be uploaded.
 struct Constant<'c> {
-    /// The number of its buffer.
+    /// The index of the target buffer.
     buffer: usize,
     offset: u64,
     bytes: usize,
     origin: Origin<'c>,
 }
 
-/// Where the bytes of a constant come from.
+/// The source of a constant's bytes.
 #[derive(Clone, Copy)]
 enum Origin<'c> {
     Bytes(&'c [u8]),
-    /// These are of `bfloat16`.
+    /// `bfloat16` bytes, to be converted to this element type.
     Converted(&'c [u8], Element),
-    /// They are made, from this one on.
+    /// Bytes computed by a derivation, from this byte offset on.
     Derived(&'c Derived, &'c Graph<'c>, &'c State, usize),
-    /// They are zeros.
-    Nothing,
+    /// Zeros.
+    Zeros,
 }
 
 impl<'c> Origin<'c> {
-    /// What this is a multiple of, bytes can be cut at.
+    /// Pieces must be a multiple of this many bytes.
     fn grain(&self) -> usize {
         match self {
-            Origin::Bytes(_) | Origin::Nothing => 1,
+            Origin::Bytes(_) | Origin::Zeros => 1,
             Origin::Converted(_, element) => element.size(),
             Origin::Derived(derived, ..) => derived.grain(),
         }
     }
 
-    /// The same from a byte on, where it can be cut.
+    /// The same source from a byte offset on; the offset must be a multiple of the grain.
     fn from(&self, start: usize) -> Self {
         match *self {
             Origin::Bytes(bytes) => Origin::Bytes(bytes.get(start..).unwrap_or_default()),
@@ -61,7 +61,7 @@ impl<'c> Origin<'c> {
             Origin::Derived(derived, graph, state, from) => {
                 Origin::Derived(derived, graph, state, from.saturating_add(start))
             }
-            Origin::Nothing => Origin::Nothing,
+            Origin::Zeros => Origin::Zeros,
         }
     }
 }
@@ -75,10 +75,10 @@ impl Constant<'_> {
         match self.origin {
             Origin::Bytes(bytes) => match bytes.get(..target.len()) {
                 Some(bytes) => target.copy_from_slice(bytes),
-                None => return Err(Error::invalid("a constant has fewer bytes than its place")),
+                None => return Err(Error::invalid("a constant is smaller than its allocation")),
             },
             Origin::Converted(bytes, element) => bfloat16::convert(bytes, element, target),
-            Origin::Nothing => target.fill(0),
+            Origin::Zeros => target.fill(0),
             Origin::Derived(derived, graph, state, from) => {
                 make(derived, graph, state, from, target)?;
             }
@@ -87,7 +87,7 @@ impl Constant<'_> {
     }
 }
 
-/// Makes bytes of a constant, from this one on.
+/// Computes bytes of a derived constant, from the offset `from` on.
 fn make(
     derived: &Derived,
     graph: &Graph<'_>,
@@ -98,8 +98,8 @@ fn make(
     if let Derived::Transposed(Transposed { source, matrices }) = derived
         && let Storage::Constant(Contents::Converted(element)) = state.tensor(source.id)?.storage
     {
-        // Turned around before they become others, so that not all have to become others for each
-        // piece.
+        // Transposed before the conversion; otherwise, each piece would convert the whole constant
+        // again.
         let (here, there) = (bfloat16::SIZE, element.size());
         let source = Source { element: Element::F16, ..*source };
         let turned = Derived::Transposed(Transposed { source, matrices: *matrices });
@@ -115,29 +115,29 @@ fn make(
     derived.make(&|id| device_bytes(graph, state, id), from, target)
 }
 
-/// Constants in the order of their places in memory.
+/// Constants to upload, sorted by their offset in memory.
 pub(crate) struct ConstantWrites<'c> {
     constants: Vec<Constant<'c>>,
 }
 
-/// Where chunks pass, one at a time.
-struct Way {
-    // Dropped first, which waits: until then the device reads what was staged.
+/// An upload channel: staging memory for one chunk and the recording that copies it.
+struct UploadChannel {
+    // Dropped first, because dropping it waits until the device has read the staging memory.
     recording: Recording,
     staging: Buffer,
 }
 
-impl Way {
+impl UploadChannel {
     fn new(context: &Arc<Context>, bytes: u64) -> Result<Self, Error> {
         let staging = Buffer::new(context, bytes, MemoryKind::Upload)?;
-        Ok(Way { recording: Recording::of_uploads(context)?, staging })
+        Ok(UploadChannel { recording: Recording::of_uploads(context)?, staging })
     }
 }
 
-/// Work that can be done beside other work.
+/// A task that may run in parallel with others.
 pub(crate) type Task<'t> = Box<dyn FnOnce() -> Result<(), Error> + Send + 't>;
 
-/// Does all tasks, several at a time.
+/// Runs all tasks, several in parallel.
 pub(crate) fn run_tasks(parallel: &dyn Parallel, tasks: Vec<Task<'_>>) -> Result<(), Error> {
     let tasks: Vec<Mutex<Option<Task<'_>>>> =
         tasks.into_iter().map(|task| Mutex::new(Some(task))).collect();
@@ -153,11 +153,11 @@ pub(crate) fn run_tasks(parallel: &dyn Parallel, tasks: Vec<Task<'_>>) -> Result
 }
 
 impl<'c> ConstantWrites<'c> {
-    /// The constants that have a place in this memory and for which `wanted` says so.
+    /// Collects the constants in this memory that satisfy `wanted`.
     pub(crate) fn of(
         graph: &'c Graph<'_>,
         state: &'c State,
-        places: &HashMap<TensorId, Place>,
+        places: &HashMap<TensorId, Location>,
         memory: Memory,
         wanted: impl Fn(TensorId) -> bool,
     ) -> Result<Self, Error> {
@@ -171,10 +171,8 @@ impl<'c> ConstantWrites<'c> {
                     (Origin::Derived(derived, graph, state, 0), derived.bytes())
                 }
                 _ => match (bytes_of(graph, state, *id)?, contents) {
-                    // Zeros in all of the place.
-                    ([], _) => {
-                        (Origin::Nothing, usize::try_from(place.bytes).unwrap_or(usize::MAX))
-                    }
+                    // Zero-fills the whole allocation.
+                    ([], _) => (Origin::Zeros, usize::try_from(place.bytes).unwrap_or(usize::MAX)),
                     (bytes, Contents::Converted(element)) => (
                         Origin::Converted(bytes, *element),
                         bfloat16::converted_bytes(bytes, *element),
@@ -183,7 +181,7 @@ impl<'c> ConstantWrites<'c> {
                 },
             };
             if bytes as u64 > place.bytes {
-                return Err(Error::invalid("a constant is larger than its place"));
+                return Err(Error::invalid("a constant is larger than its allocation"));
             }
             constants.extend(pieces(place, bytes, origin));
         }
@@ -191,12 +189,12 @@ impl<'c> ConstantWrites<'c> {
         Ok(ConstantWrites { constants })
     }
 
-    /// All bytes.
+    /// Returns the total bytes.
     pub(crate) fn bytes(&self) -> u64 {
         self.constants.iter().map(|constant| constant.bytes as u64).sum()
     }
 
-    /// Writes the constants into their buffers, beside other tasks.
+    /// Writes the constants into their buffers, in parallel with other tasks.
     pub(crate) fn run(
         &self,
         context: &Arc<Context>,
@@ -205,7 +203,7 @@ impl<'c> ConstantWrites<'c> {
         others: Vec<Task<'_>>,
     ) -> Result<(), Error> {
         let mut tasks = others;
-        let missing = || Error::invalid("a constant lies outside all memory");
+        let missing = || Error::invalid("a constant lies outside of all buffers");
         if context.host_writes && buffers.iter_mut().all(|buffer| !buffer.mapped().is_empty()) {
             let mut buffers = buffers.iter_mut().enumerate();
             for constants in self.constants.chunk_by(|a, b| a.buffer == b.buffer) {
@@ -224,23 +222,25 @@ impl<'c> ConstantWrites<'c> {
         if largest(0, 1) == 0 {
             return run_tasks(parallel, tasks);
         }
-        // While the device copies one chunk, the next one is written beside it, where there is
-        // memory for both. A way is gone before what it copies from and to.
-        let mut ways = Vec::new();
+        // Double buffering, if memory suffices: the host writes one chunk while the device copies
+        // the other. Each channel is dropped before the buffers that it copies between.
+        let mut channels = Vec::new();
         if chunks.len() > 1 {
-            let both = [0, 1].map(|first| Way::new(context, largest(first, 2).max(4)));
-            ways.extend(both.into_iter().flatten());
+            let both = [0, 1].map(|first| UploadChannel::new(context, largest(first, 2).max(4)));
+            channels.extend(both.into_iter().flatten());
         }
-        if ways.len() != 2 {
-            ways.clear();
-            ways.push(Way::new(context, largest(0, 1))?);
+        if channels.len() != 2 {
+            channels.clear();
+            channels.push(UploadChannel::new(context, largest(0, 1))?);
         }
-        let count = ways.len();
+        let count = channels.len();
         for (turn, chunk) in chunks.into_iter().enumerate() {
             let (start, _) = extent(chunk);
             let number = chunk.first().map_or(0, |first| first.buffer);
             let target = buffers.get(number).ok_or_else(missing)?.raw;
-            let Some(Way { recording, staging }) = ways.get_mut(turn % count) else { break };
+            let Some(UploadChannel { recording, staging }) = channels.get_mut(turn % count) else {
+                break;
+            };
             recording.wait()?;
             let mut tasks = std::mem::take(&mut tasks);
             tasks.extend(writes(chunk, start, staging.mapped())?);
@@ -259,7 +259,7 @@ impl<'c> ConstantWrites<'c> {
             recording.record(&copies, false)?;
             recording.submit()?;
         }
-        ways.iter_mut().try_for_each(|way| way.recording.wait())?;
+        channels.iter_mut().try_for_each(|channel| channel.recording.wait())?;
         hand_over_uploads(context)
     }
 
@@ -280,15 +280,15 @@ impl<'c> ConstantWrites<'c> {
     }
 }
 
-/// A constant of so many bytes, cut into pieces if it is large.
+/// Divides a constant into pieces if it is large.
 fn pieces<'c>(
-    place: &Place,
+    place: &Location,
     bytes: usize,
     origin: Origin<'c>,
 ) -> impl Iterator<Item = Constant<'c>> + use<'c> {
     let grain = origin.grain().max(1);
     let piece = (PIECE as usize / grain * grain).max(grain);
-    let Place { buffer, offset, .. } = *place;
+    let Location { buffer, offset, .. } = *place;
     (0..bytes).step_by(piece).map(move |start| Constant {
         buffer,
         offset: offset.saturating_add(start as u64),
@@ -297,26 +297,26 @@ fn pieces<'c>(
     })
 }
 
-/// Where a chunk starts, and its bytes.
+/// Returns the offset and the bytes of a chunk.
 fn extent(chunk: &[Constant<'_>]) -> (u64, u64) {
     let start = chunk.first().map_or(0, |first| first.offset);
     (start, chunk.last().map_or(0, Constant::end) - start)
 }
 
-/// The constants of a chunk as ranges with nothing but padding between them.
+/// Merges the constants of a chunk into ranges, joining neighbours that only padding separates.
 fn runs<'r>(chunk: &'r [Constant<'_>]) -> impl Iterator<Item = (u64, u64)> + 'r {
     const PADDING: u64 = 256;
     let adjoin = |a: &Constant<'_>, b: &Constant<'_>| b.offset.saturating_sub(a.end()) <= PADDING;
     chunk.chunk_by(adjoin).map(extent)
 }
 
-/// A task for each constant of a chunk that starts at `start`: writes it to its place in memory.
+/// Returns one task per constant of a chunk starting at `start`, which writes it to its offset.
 fn writes<'t>(
     chunk: &'t [Constant<'_>],
     start: u64,
     memory: &'t mut [u8],
 ) -> Result<Vec<Task<'t>>, Error> {
-    let short = || Error::invalid("a constant lies outside its memory");
+    let short = || Error::invalid("a constant lies outside of its buffer");
     let mut tasks: Vec<Task<'t>> = Vec::new();
     let (mut rest, mut at) = (memory, start);
     for constant in chunk {
@@ -329,7 +329,7 @@ fn writes<'t>(
     Ok(tasks)
 }
 
-/// The bytes of a constant that is not derived, as they are on the device.
+/// Returns the bytes of a constant that is not derived, in the device's element type.
 fn device_bytes<'c>(
     graph: &'c Graph<'_>,
     state: &'c State,
@@ -344,7 +344,7 @@ fn device_bytes<'c>(
     })
 }
 
-/// The bytes of a constant that is not derived.
+/// Returns the bytes of a constant that is not derived.
 fn bytes_of<'c>(graph: &'c Graph<'_>, state: &'c State, id: TensorId) -> Result<&'c [u8], Error> {
     let bytes = match (&state.tensor(id)?.storage, graph.values.get(id)) {
         (Storage::Constant(Contents::Made(bytes)), _) => Some(bytes.as_slice()),
@@ -357,7 +357,7 @@ fn bytes_of<'c>(graph: &'c Graph<'_>, state: &'c State, id: TensorId) -> Result<
     bytes.ok_or_else(|| Error::Invalid(format!("constant {id} has no bytes")))
 }
 
-/// Frees the bytes of all constants but those that change, which are what a reset gives them again.
+/// Frees the host bytes of all constants except those that change, which a reset restores.
 pub(crate) fn forget(
     graph: Graph<'_>,
     state: &mut State,
@@ -401,7 +401,7 @@ mod tests {
     }
 
     #[test]
-    fn constants_are_written_to_their_places() {
+    fn constants_are_written_at_their_offsets() {
         let sources = [(64, vec![1; 16]), (80, vec![2; 8]), (128, vec![3; 4])];
         let chunk = constants(&sources);
         let mut memory = vec![0; 68];
@@ -413,7 +413,7 @@ mod tests {
     }
 
     #[test]
-    fn chunks_are_of_bounded_size_but_for_large_pieces() {
+    fn chunk_size_is_bounded_except_for_large_pieces() {
         let half = CHUNK as usize / 2;
         let sources = [
             (0, vec![0; half]),
@@ -427,11 +427,11 @@ mod tests {
         assert_eq!(all.bytes(), CHUNK * 2 + 8);
     }
 
-    fn place(bytes: u64) -> Place {
-        Place { memory: Memory::Constants, buffer: 0, offset: 64, bytes }
+    fn place(bytes: u64) -> Location {
+        Location { memory: Memory::Constants, buffer: 0, offset: 64, bytes }
     }
 
-    /// What comes of pieces, which go to the device in chunks of bounded size.
+    /// Writes all pieces, in chunks of bounded size, and returns the memory.
     fn written(constants: Vec<Constant<'_>>) -> Vec<u8> {
         let all = ConstantWrites { constants };
         let (start, bytes) = extent(&all.constants);
@@ -447,20 +447,20 @@ mod tests {
     }
 
     #[test]
-    fn large_constants_go_to_the_device_in_pieces() {
+    fn large_constants_are_uploaded_in_pieces() {
         let bytes: Vec<u8> = (0..CHUNK + 4).map(|at| (at % 251) as u8).collect();
         let place = place(2 * CHUNK + 16);
         let all = pieces(&place, bytes.len(), Origin::Bytes(&bytes));
         assert!(written(all.collect()) == bytes);
         let all = pieces(&place, 2 * bytes.len(), Origin::Converted(&bytes, Element::F32));
         assert!(written(all.collect()) == bfloat16::converted(&bytes, Element::F32));
-        // What starts as zeros has them everywhere.
-        let all = pieces(&place, place.bytes as usize, Origin::Nothing);
+        // A zero-initialised constant is zero everywhere.
+        let all = pieces(&place, place.bytes as usize, Origin::Zeros);
         assert!(written(all.collect()) == vec![0; place.bytes as usize]);
     }
 
     #[test]
-    fn large_constants_are_made_in_pieces() {
+    fn large_constants_are_derived_in_pieces() {
         let (rows, columns) = (3000, 3003);
         for scalar_type in [ScalarType::Float, ScalarType::BFloat16] {
             let bytes = rows * columns * scalar_type.size();
@@ -487,14 +487,14 @@ mod tests {
     }
 
     #[test]
-    fn ranges_far_apart_are_copied_apart() {
+    fn distant_ranges_are_copied_separately() {
         let sources = [(0, vec![0; 16]), (64, vec![0; 16]), (4096, vec![0; 16])];
         let chunk = constants(&sources);
         assert_eq!(runs(&chunk).collect::<Vec<_>>(), [(0, 80), (4096, 16)]);
     }
 
     #[test]
-    fn the_error_of_a_task_is_told() {
+    fn task_errors_are_returned() {
         let tasks: Vec<Task<'_>> =
             vec![Box::new(|| Ok(())), Box::new(|| Err(Error::invalid("no"))), Box::new(|| Ok(()))];
         assert!(run_tasks(&Serial, tasks).is_err());

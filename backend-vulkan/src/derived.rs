@@ -1,9 +1,8 @@
-//! Constants that are made when a graph is compiled: numbers, weights in the order in which shaders
-//! read them, factors of normalisations, memory that begins as zeros.
+//! Constants computed when a graph is compiled: scalars, weights in the layouts that shaders read,
+//! folded normalisation factors, and zero-initialised memory.
 //!
-//! [`Derived`] says how one is made, and nothing but it and the bytes of the constants that it
-//! names are there to make it. So it is also the whole key by which a constant is found again: what
-//! a derivation depends on cannot be missing from it.
+//! [`Derived`] describes the computation completely: only it and the bytes of the constants that it
+//! names are inputs. It therefore serves as the cache key of the result.
 
 mod normed;
 
@@ -14,73 +13,76 @@ use crate::tensors::{TensorId, padded_bytes};
 use std::borrow::Cow;
 use torchlet_shaders::Element;
 
-/// How a constant is made: everything that its bytes depend on.
+/// A computation of a constant: everything that its bytes depend on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Derived {
-    /// A number, as a tensor of one element.
+    /// A scalar, as a tensor of one element.
     Number(Number),
-    /// Matrices of a constant, transposed.
+    /// A transposed copy of a constant's matrices.
     Transposed(Transposed),
-    /// Codes of 4 bits, two in a byte.
+    /// Quantized 4-bit values, two per byte.
     Nibbles(Nibbles),
-    /// Rows of codes of 8 bits, in groups of 16, each with its sum behind it in a group of its own.
+    /// Rows of quantized 8-bit values in groups of 16, each row followed by its sum in a group of
+    /// its own.
     Packed(Packed),
-    /// What a batch normalisation multiplies with.
+    /// The scale of a batch norm, folded from its weight and variance.
     Scale(BatchNorm),
-    /// What a batch normalisation adds.
+    /// The shift of a batch norm.
     Shift(BatchNorm),
-    /// The weights of a linear layer, transposed and padded, times those of the norm before it.
+    /// Weights of a linear layer, transposed, padded, and multiplied by the weight of the preceding
+    /// norm.
     NormedWeights(Normed),
-    /// What a product has to know of them that normalises rows.
+    /// Column sums for a GEMM with a fused layer norm.
     NormedColumns(Normed),
-    /// The bias of such a layer, with what becomes of the norm's.
+    /// The bias of such a linear layer, including the bias of the norm.
     NormedShifts(Normed),
-    /// The codes of 8 bits that codes of another scale become.
+    /// A lookup table from quantized 8-bit values to their values at another scale.
     Recoding(Recoding),
-    /// Memory that keeps its contents between runs, for a tensor that has none of this kind.
+    /// Persistent memory for a tensor whose own memory does not persist between runs.
     Beside(Beside),
-    /// Memory that calls take turns to use.
+    /// Scratch memory that several calls use in turn.
     Shared(Shared),
 }
 
-/// A number in one of the types that shaders take numbers in.
+/// A scalar in one of the types that shaders accept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Number {
     Int(i32),
-    /// The bits of a 32-bit floating-point number.
+    /// The bits of a 32-bit float.
     Float(u32),
 }
 
-/// What makes codes of 8 bits of others: what these stand for, clamped, in another scale. Numbers
-/// are the bits of 32-bit floating-point numbers.
+/// Requantization of 8-bit values: dequantize, clamp, quantize at another scale. All fields are the
+/// bits of 32-bit floats.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct Recoding {
-    /// Scale and zero point of what they are made of, and of what becomes of it, whose scale is one
-    /// over this.
+    /// Scale and zero point of the input, and of the output; the output scale is stored as its
+    /// reciprocal.
     pub(crate) from: [u32; 2],
     pub(crate) to: [u32; 2],
     pub(crate) clamp: [u32; 2],
-    /// The codes that come of it at least and at most.
+    /// The lowest and highest quantized output value.
     pub(crate) bounds: [u32; 2],
 }
 
 impl Recoding {
-    /// From this scale and zero point to that, between these numbers and these codes.
+    /// Requantization from one scale and zero point to another, clamped to `clamp` before
+    /// quantization and to `bounds` after it.
     pub(crate) fn new(from: [f64; 2], to: [f64; 2], clamp: [f64; 2], bounds: [f64; 2]) -> Self {
         let bits = |numbers: [f64; 2]| numbers.map(|number| (number as f32).to_bits());
         let to = bits([1.0 / to[0], to[1]]);
         Recoding { from: bits(from), to, clamp: bits(clamp), bounds: bits(bounds) }
     }
 
-    /// The codes that all codes become, the one for -128 first: as shaders compute them that keep
-    /// what is not a number.
+    /// Returns the lookup table for inputs -128 to 127, computed like the shaders that preserve
+    /// NaN.
     fn codes(&self) -> impl Iterator<Item = u8> {
         let Recoding { from, to, clamp, bounds } = *self;
         let numbers = |bits: [u32; 2]| bits.map(f32::from_bits);
         let ([scale, zero], [inverse, to_zero]) = (numbers(from), numbers(to));
         let (clamp, bounds) = (numbers(clamp), numbers(bounds));
-        // What is not a number stays so, and becomes the least integer, as what does not fit into
-        // 32 bits; of integers the last byte counts.
+        // NaN passes through the clamps. NaN and values beyond 32 bits become the least integer;
+        // only the lowest byte of the integer is kept, which is 0.
         let within = |number: f32, [low, high]: [f32; 2]| match number.is_nan() {
             true => number,
             false => number.max(low).min(high),
@@ -94,14 +96,14 @@ impl Recoding {
     }
 }
 
-/// A constant that another is made from.
+/// The source constant of a derivation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct Source {
     pub(crate) id: TensorId,
     pub(crate) element: Element,
 }
 
-/// Matrices as they are in memory: so many, of so many rows and columns.
+/// The number of matrices, and the rows and columns of each, in source order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct Matrices {
     pub(crate) count: usize,
@@ -116,8 +118,8 @@ pub(crate) struct Transposed {
     pub(crate) matrices: Matrices,
 }
 
-/// Rows of codes from -8 to 7, an even number in each: each code is 8 more, the first of two in the
-/// low bits.
+/// Rows of 4-bit values from -8 to 7, an even number per row. Each is stored plus 8, the first of a
+/// pair in the low bits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct Nibbles {
     pub(crate) source: Source,
@@ -125,8 +127,8 @@ pub(crate) struct Nibbles {
     pub(crate) columns: usize,
 }
 
-/// Rows of codes of 8 bits from -128 to 127, `pitch` behind each other: of each row, so many parts
-/// of so many codes count.
+/// Rows of 8-bit values from -128 to 127, `pitch` bytes apart. Of each row, `parts` parts of
+/// `codes` values are used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct Rows {
     pub(crate) count: usize,
@@ -135,14 +137,14 @@ pub(crate) struct Rows {
     pub(crate) codes: usize,
 }
 
-/// Such rows, with each part padded to a multiple of [`GROUP`], and the sum of each row behind it.
+/// Such rows, with each part padded to a multiple of [`GROUP`] and each row followed by its sum.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct Packed {
     pub(crate) source: Source,
     pub(crate) rows: Rows,
 }
 
-/// What a batch normalisation over so many channels is computed from.
+/// The parameters of a batch norm.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct BatchNorm {
     pub(crate) weight: Option<Source>,
@@ -150,11 +152,11 @@ pub(crate) struct BatchNorm {
     pub(crate) mean: Source,
     pub(crate) variance: Source,
     pub(crate) channels: usize,
-    /// The bits of a 32-bit floating-point number.
+    /// The bits of a 32-bit float.
     pub(crate) epsilon: u32,
 }
 
-/// Zeros to begin with, as many as the tensor has elements at most.
+/// Zero-initialised memory for the largest size of a tensor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct Beside {
     pub(crate) tensor: TensorId,
@@ -162,26 +164,26 @@ pub(crate) struct Beside {
     pub(crate) numel: usize,
 }
 
-/// Zeros to begin with, in groups of four numbers: counts, which each call leaves as zeros, and
-/// whatever else. Calls with as many of both share them.
+/// Zero-initialised scratch memory in groups of four values: counters, which each call resets to
+/// zero, and partial results. Calls with the same sizes share it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct Shared {
     pub(crate) counts: usize,
     pub(crate) shares: usize,
 }
 
-/// What rows of transposed matrices are padded to, so that shaders can read so many elements from
-/// any multiple of them.
+/// Rows of transposed matrices are padded to a multiple of this many elements, so that shaders can
+/// read that many from any multiple of it.
 pub(crate) const PITCH: usize = 8;
 
-/// The codes of 8 bits that shaders take at a time, from a multiple of them on.
+/// The number of 8-bit values that shaders read at a time, at multiples of it.
 pub(crate) const GROUP: usize = 16;
 
-/// The bytes of a constant that is not derived.
+/// Returns the bytes of a constant that is not derived.
 pub(crate) type Bytes<'c> = dyn Fn(TensorId) -> Result<Cow<'c, [u8]>, Error> + 'c;
 
 impl Matrices {
-    /// The padded length of a row of the transposed matrices.
+    /// Returns the padded row length of the transposed matrices.
     pub(crate) fn pitch(&self) -> usize {
         self.rows.next_multiple_of(PITCH)
     }
@@ -226,8 +228,7 @@ impl Derived {
         }
     }
 
-    /// How many bytes [`make`](Self::make) writes; more than there can be if they cannot be
-    /// counted.
+    /// Returns the number of bytes that [`make`](Self::make) writes; `usize::MAX` on overflow.
     pub(crate) fn bytes(&self) -> usize {
         let numel = self.sizes().into_iter().try_fold(1usize, usize::checked_mul);
         match self {
@@ -240,7 +241,7 @@ impl Derived {
         }
     }
 
-    /// Its bytes can be made in pieces of a multiple of so many.
+    /// The constant can be computed in pieces of a multiple of this many bytes.
     pub(crate) fn grain(&self) -> usize {
         match self {
             Derived::Number(_) | Derived::Scale(_) | Derived::Shift(_) | Derived::Recoding(_) => {
@@ -256,8 +257,8 @@ impl Derived {
         }
     }
 
-    /// Writes its bytes from this one on, which is a multiple of [`grain`](Self::grain), as many as
-    /// the target has.
+    /// Writes bytes from the offset `from` on, a multiple of [`grain`](Self::grain), until `target`
+    /// is full.
     pub(crate) fn make(&self, of: &Bytes<'_>, from: usize, target: &mut [u8]) -> Result<(), Error> {
         match self {
             Derived::Number(Number::Int(number)) => fill(target, [number.to_le_bytes()]),
@@ -321,17 +322,17 @@ impl Derived {
 }
 
 impl Rows {
-    /// The codes of a part, padded to whole groups.
+    /// Returns the number of values of a part, padded to whole groups.
     pub(crate) fn padded(&self) -> usize {
         self.codes.next_multiple_of(GROUP)
     }
 
-    /// The bytes of a row that is packed, with its sum.
+    /// Returns the bytes of a packed row, including its sum.
     pub(crate) fn packed(&self) -> usize {
         self.parts.saturating_mul(self.padded()).saturating_add(GROUP)
     }
 
-    /// The codes that count of the rows from `first` on.
+    /// Returns the used values of the rows from `first` on.
     fn of<'b>(&self, bytes: &'b [u8], first: usize) -> impl Iterator<Item = &'b [u8]> {
         let count = self.parts.saturating_mul(self.codes);
         let rows = bytes.chunks(self.pitch.max(1)).take(self.count).skip(first);
@@ -349,7 +350,7 @@ impl BatchNorm {
     }
 }
 
-/// The numbers of a parameter, so many; the same ones where there is none.
+/// Reads a parameter of `count` values as floats; without a source, all are `default`.
 fn floats(
     source: Option<Source>,
     count: usize,
@@ -366,12 +367,12 @@ fn floats(
             let halves = bytes.as_chunks::<2>().0.iter();
             halves.map(|bytes| half::f16::from_le_bytes(*bytes).to_f32()).collect()
         }
-        _ => return Err(Error::invalid("parameters are not floating-point numbers")),
+        _ => return Err(Error::invalid("the parameters are not floating point")),
     };
     if floats.len() == count {
         Ok(floats)
     } else {
-        Err(Error::invalid("parameters do not match the channels"))
+        Err(Error::invalid("the number of parameters differs from the number of channels"))
     }
 }
 
@@ -382,8 +383,8 @@ fn fill(target: &mut [u8], elements: impl IntoIterator<Item = [u8; 4]>) {
     }
 }
 
-/// Transposes matrices of elements of `SIZE` bytes, tile by tile: as many rows of what comes of it
-/// as the target has, from the row `first` on, counted through all matrices.
+/// Transposes matrices of `SIZE`-byte elements, tile by tile. Fills `target` with rows of the
+/// result, from row `first` on, counted over all matrices.
 fn transpose<const SIZE: usize>(
     source: &[u8],
     target: &mut [u8],
@@ -426,7 +427,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rows_become_padded_columns() {
+    fn transpose_pads_rows() {
         let source: Vec<u8> = (0..2 * 3 * 2).flat_map(|value: u16| value.to_le_bytes()).collect();
         let derived = Derived::Transposed(Transposed {
             source: Source { id: 0, element: Element::F16 },
@@ -442,7 +443,7 @@ mod tests {
     }
 
     #[test]
-    fn codes_of_4_bits_share_bytes() {
+    fn int4_values_share_bytes() {
         let codes = [-8i8, 7, 0, -1, 3, -3, 1, 2].map(i8::cast_unsigned);
         let source = Source { id: 0, element: Element::I8 };
         let derived = Derived::Nibbles(Nibbles { source, rows: 2, columns: 4 });
@@ -453,8 +454,8 @@ mod tests {
     }
 
     #[test]
-    fn rows_of_codes_are_padded_and_have_their_sums() {
-        // Two rows of two parts of three codes, and one that does not count.
+    fn packed_rows_are_padded_and_have_sums() {
+        // Two rows of two parts of three values, and one unused value.
         let codes: Vec<u8> = (-7i8..7).map(i8::cast_unsigned).collect();
         let source = Source { id: 0, element: Element::I8 };
         let rows = Rows { count: 2, pitch: 7, parts: 2, codes: 3 };
@@ -469,7 +470,7 @@ mod tests {
     }
 
     #[test]
-    fn pieces_are_those_of_the_whole() {
+    fn pieces_equal_the_whole() {
         let bytes: Vec<u8> = (0..4 * 70 * 45).map(|at: u32| (at * 7 % 251) as u8).collect();
         let of = |_| Ok(bytes[..].into());
         let source = Source { id: 0, element: Element::F32 };
@@ -497,14 +498,14 @@ mod tests {
     }
 
     #[test]
-    fn codes_become_those_of_another_scale() {
+    fn recoding_changes_scale() {
         let recoding = Recoding::new([0.5, 3.0], [0.25, -10.0], [-1.0, 6.0], [-128.0, 12.0]);
         let derived = Derived::Recoding(recoding);
         assert_eq!((derived.bytes(), derived.grain()), (256, 256));
         let mut target = vec![99; 256];
-        derived.make(&|_| Err(Error::invalid("there is none")), 0, &mut target).unwrap();
+        derived.make(&|_| Err(Error::invalid("no source")), 0, &mut target).unwrap();
         let code = |code: i8| target[(i16::from(code) + 128) as usize].cast_signed();
-        // Bounds beyond a byte, and what is not a number.
+        // Bounds beyond a byte, and NaN.
         let odd = |to: [f64; 2]| {
             let unbounded = [f64::NEG_INFINITY, f64::INFINITY];
             let recoding = Recoding::new([1.0, 0.0], to, unbounded, [0.0, 255.0]);
@@ -512,13 +513,13 @@ mod tests {
         };
         assert_eq!(odd([0.5, 0.0])[128 + 100], 200);
         assert_eq!(odd([0.0, 0.0])[128], 0);
-        // Clamped to -1: code -14. One half: code -8. From 5.5 on codes are 12.
+        // Clamped to -1: quantized -14. One half: quantized -8. From input 5.5 on: quantized 12.
         assert_eq!([code(-128), code(2), code(3), code(4)], [-14, -12, -10, -8]);
         assert_eq!([code(13), code(14), code(127)], [10, 12, 12]);
     }
 
     #[test]
-    fn batch_norms_scale_and_shift() {
+    fn batch_norm_scale_and_shift() {
         let floats = |values: [f32; 2]| values.map(f32::to_le_bytes).concat();
         let constants = [floats([2.0, 3.0]), floats([0.5, -1.0]), floats([1.0, 4.0])];
         let source = |id| Source { id, element: Element::F32 };

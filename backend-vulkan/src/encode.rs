@@ -1,7 +1,8 @@
-//! Encoding a graph: each call's operator turns it into steps.
+//! Encodes a graph: the operator of each call emits steps.
 //!
-//! The same code runs when a graph is compiled, with the largest shapes, and again when shapes
-//! change: then memory and pipelines are there already, and only sizes and parameters differ.
+//! The same code runs when a graph is compiled, with its largest shapes, and again when shapes
+//! change. In the second case, memory and pipelines exist already, and only sizes and parameters
+//! differ.
 
 use crate::encoder::{Encoder, Reads};
 use crate::error::Error;
@@ -10,8 +11,8 @@ use crate::state::State;
 use crate::steps::Step;
 use torchlet_graph::graph::{Graph, Node};
 
-/// Encodes all calls. If `planning`, the shapes are those that memory is planned for. Also tells
-/// who reads what.
+/// Encodes all calls. `planning` means that memory will be planned for the current shapes. Also
+/// returns which calls read which values.
 pub(crate) fn encode(
     graph: &Graph<'_>,
     state: &mut State,
@@ -22,8 +23,8 @@ pub(crate) fn encode(
     Ok(encoder.finish())
 }
 
-/// Encodes some calls again, in order, whose shapes are as they were when all were encoded. Who
-/// reads what is told in any case.
+/// Encodes selected calls again, in order; their shapes must be unchanged. Returns the read
+/// analysis even on errors.
 pub(crate) fn encode_again(
     graph: &Graph<'_>,
     state: &mut State,

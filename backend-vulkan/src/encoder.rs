@@ -1,5 +1,5 @@
-//! What operators encode with: they look at their arguments, give their outputs shapes and emit
-//! [`Step`]s over tensors; where tensors lie is decided later.
+//! The interface that operators encode with: they read their arguments, set the shapes of their
+//! outputs, and emit [`Step`]s over tensors. Memory is assigned later.
 
 mod arguments;
 mod cells;
@@ -32,39 +32,39 @@ pub(crate) struct Encoder<'e, 'p> {
     graph: &'e Graph<'p>,
     state: &'e mut State,
     steps: Vec<Step>,
-    /// Whether steps bind a tensor already.
+    /// Whether a step binds each tensor already.
     bound: Vec<bool>,
     node: usize,
     added: usize,
-    chosen: usize,
+    choice_count: usize,
     noted: usize,
-    /// Whether the current call asks no more.
+    /// Whether variant selection is disabled for the rest of the current call.
     settled: bool,
-    /// What is to be done to the result of the current call, until it takes it.
+    /// The epilogue of the current call, until its operator fetches it.
     epilogue: Option<Epilogue>,
-    /// Whether the shapes are those that memory is planned for: then tensors and constants may be
-    /// added.
+    /// Whether memory will be planned for the current shapes. Only then may tensors and constants
+    /// be added.
     planning: bool,
-    /// Who reads what, and what is overwritten when all is done.
+    /// Which calls read which values, and what updates overwrite.
     reads: Reads,
-    /// The calls that read each value, and the values that calls write to, once somebody asks.
+    /// The calls that read each value, and the values that calls write to; computed on demand.
     readers: OnceCell<IdMap<ValueId, Vec<usize>>>,
     written: OnceCell<Vec<ValueId>>,
-    /// Whether there are tensors of varying shapes, once somebody asks.
+    /// Whether the graph has dynamic shapes; computed on demand.
     dynamic: OnceCell<bool>,
 }
 
-/// The invocations of a workgroup of a one-dimensional dispatch.
+/// Invocations per workgroup of a one-dimensional dispatch.
 const LINEAR_WORKGROUP: u32 = 64;
 
-/// The same where there are many times as many as keep the device busy: beginning workgroups takes
-/// time, too. On an NVIDIA H200, a sum of 2^24 halves takes 28 µs so, and 43 in workgroups of 64;
-/// smaller ones take the same in either.
+/// The same for dispatches with at least `MANY_TIMES` the invocations that saturate the device:
+/// fewer workgroups have less launch overhead. Tuned on an NVIDIA H200: adding 2^24 fp16 values
+/// lasts 28 µs, compared to 43 µs in workgroups of 64; smaller sums do not differ.
 const WIDE_WORKGROUP: u32 = 256;
 const MANY_TIMES: usize = 4;
 
 impl<'e, 'p> Encoder<'e, 'p> {
-    /// Nothing is encoded yet.
+    /// Creates an encoder with nothing encoded.
     pub(crate) fn new(graph: &'e Graph<'p>, state: &'e mut State, planning: bool) -> Self {
         let of_graph = || Arc::new(GraphReads::of(graph));
         let reads = Reads::new(state.reads.get_or_insert_with(of_graph).clone());
@@ -72,7 +72,7 @@ impl<'e, 'p> Encoder<'e, 'p> {
         Encoder { planning, steps, ..Encoder::again(graph, state, reads) }
     }
 
-    /// Calls of a graph that was encoded before are encoded again.
+    /// Creates an encoder for calls of a graph that was encoded before.
     pub(crate) fn again(graph: &'e Graph<'p>, state: &'e mut State, reads: Reads) -> Self {
         Encoder {
             graph,
@@ -81,7 +81,7 @@ impl<'e, 'p> Encoder<'e, 'p> {
             bound: Vec::new(),
             node: 0,
             added: 0,
-            chosen: 0,
+            choice_count: 0,
             noted: 0,
             settled: false,
             epilogue: None,
@@ -93,29 +93,29 @@ impl<'e, 'p> Encoder<'e, 'p> {
         }
     }
 
-    /// Goes on to the call at this position of the graph, which it tells.
+    /// Moves to the call at this index of the graph, and returns it.
     pub(crate) fn begin(&mut self, node: usize) -> Option<&'e Node> {
         self.node = node;
-        (self.added, self.chosen, self.noted, self.settled) = (0, 0, 0, false);
+        (self.added, self.choice_count, self.noted, self.settled) = (0, 0, 0, false);
         self.epilogue = None;
         self.graph.nodes.get(node)
     }
 
-    /// What was encoded, and who reads what.
+    /// Returns the encoded steps and the read analysis.
     pub(crate) fn finish(self) -> (Vec<Step>, Reads) {
         (self.steps, self.reads)
     }
 
-    /// The place of the current call's next choice, and the choices of all.
+    /// Returns the key of the current call's next choice, and the choices of all calls.
     pub(crate) fn next_choice(&mut self) -> ((usize, usize), &mut Choices, bool) {
-        let place = (self.node, self.chosen);
-        self.chosen += 1;
+        let place = (self.node, self.choice_count);
+        self.choice_count += 1;
         (place, &mut self.state.choices, self.planning)
     }
 
-    /// The size of a workgroup as it was when memory was planned, so that other shapes need no
-    /// other pipeline: `here` as long as it is being planned. The same call must ask for the same
-    /// ones, in order, whatever the shapes.
+    /// Returns the workgroup size that was used when memory was planned, so that other shapes need
+    /// no other pipeline. While planning, stores and returns `here`. A call must request its sizes
+    /// in the same order for all shapes.
     pub(crate) fn as_planned(&mut self, here: [u32; 2]) -> [u32; 2] {
         let place = (self.node, self.noted);
         self.noted += 1;
@@ -125,49 +125,49 @@ impl<'e, 'p> Encoder<'e, 'p> {
         self.state.workgroups.get(&place).copied().unwrap_or(here)
     }
 
-    /// Has the rest of the current call go the usual way, as a part of what was chosen for the
+    /// Disables variant selection for the rest of the current call, whose variant was chosen as a
     /// whole.
     pub(crate) fn settle(&mut self) {
         self.settled = true;
     }
 
-    /// Whether the rest of the current call goes the usual way.
+    /// Whether variant selection is disabled for the rest of the current call.
     pub(crate) fn is_settled(&self) -> bool {
         self.settled
     }
 
-    /// Whether the current call reads integers that can change from one run to the next: then its
-    /// dispatches should differ in parameters alone.
+    /// Whether the current call reads integers that can change from run to run. Its dispatches
+    /// should then differ in parameters only.
     pub(crate) fn varies(&self) -> bool {
         self.state.varying.binary_search(&self.node).is_ok()
     }
 
-    /// Whether memory is planned for the shapes that there are.
+    /// Whether memory will be planned for the current shapes.
     pub(crate) fn is_planning(&self) -> bool {
         self.planning
     }
 
-    /// Leaves to the operator of the current call what is to be done to its result.
+    /// Passes an epilogue to the operator of the current call.
     pub(crate) fn set_epilogue(&mut self, epilogue: Epilogue) {
         self.epilogue = Some(epilogue);
     }
 
-    /// What is to be done to the result of the current call.
+    /// Removes and returns the epilogue of the current call.
     pub(crate) fn take_epilogue(&mut self) -> Option<Epilogue> {
         self.epilogue.take()
     }
 
-    /// The calls that the current one was fused from.
+    /// Returns the calls that the current one was fused from.
     pub(crate) fn parts(&self) -> &'e [Node] {
         self.graph.nodes.get(self.node).map(|node| node.parts.as_slice()).unwrap_or_default()
     }
 
-    /// The current call.
+    /// Returns the current call.
     pub(crate) fn call(&self) -> Result<&'e Node, Error> {
-        self.graph.nodes.get(self.node).ok_or_else(|| Error::invalid("there is no call"))
+        self.graph.nodes.get(self.node).ok_or_else(|| Error::invalid("the call does not exist"))
     }
 
-    /// The current call's operator.
+    /// Returns the current call's operator.
     pub(crate) fn operator(&self) -> Result<Operator, Error> {
         self.call().map(|node| node.operator)
     }
@@ -179,7 +179,7 @@ impl<'e, 'p> Encoder<'e, 'p> {
             .ok_or_else(|| Error::Invalid(format!("value {id} is out of range")))
     }
 
-    /// The element type that a tensor has for the host.
+    /// Returns the scalar type of a tensor in the program.
     pub(crate) fn scalar_type(&self, tensor: &Operand) -> Option<ScalarType> {
         match self.value(tensor.value) {
             Ok(Value::Tensor(tensor)) => Some(tensor.scalar_type),
@@ -187,7 +187,7 @@ impl<'e, 'p> Encoder<'e, 'p> {
         }
     }
 
-    /// The bytes of a constant tensor, as they are on the device.
+    /// Returns the bytes of a constant tensor, in the device's element type.
     pub(crate) fn device_data(&self, id: TensorId) -> Option<&[u8]> {
         match &self.state.tensor(self.state.root(id)).ok()?.storage {
             Storage::Constant(Contents::Made(bytes)) => Some(bytes),
@@ -199,7 +199,7 @@ impl<'e, 'p> Encoder<'e, 'p> {
         }
     }
 
-    /// A tensor of the file whose bytes others can be made from: they are the same in every run.
+    /// Returns a constant of the file as a source for derived constants, if its bytes never change.
     pub(crate) fn constant(&self, id: TensorId) -> Option<Source> {
         let id = self.state.root(id);
         if self.state.changing.contains(&id) {
@@ -216,7 +216,7 @@ impl<'e, 'p> Encoder<'e, 'p> {
         }
     }
 
-    /// Whether the bytes of a tensor are the same in every run: of the file, or made of such.
+    /// Whether the bytes of a tensor never change: a constant of the file, or derived from one.
     pub(crate) fn is_constant(&self, id: TensorId) -> bool {
         let made = |tensor: &DeviceTensor| {
             matches!(
@@ -227,8 +227,8 @@ impl<'e, 'p> Encoder<'e, 'p> {
         self.constant(id).is_some() || self.state.tensor(self.state.root(id)).is_ok_and(made)
     }
 
-    /// The shape of a value's tensor when all shapes are at their bounds: what kernels are chosen
-    /// by, so that a change of shapes needs no other pipelines.
+    /// Returns the largest shape of a value's tensor. Kernels are chosen by it, so that a change of
+    /// shapes needs no other pipelines.
     pub(crate) fn bound_sizes(&self, tensor: &Operand) -> Vec<usize> {
         match self.value(tensor.value) {
             Ok(Value::Tensor(bound)) if bound.sizes.len() == tensor.rank() => bound.sizes.clone(),
@@ -241,32 +241,32 @@ impl<'e, 'p> Encoder<'e, 'p> {
         matches!(self.value(tensor.value), Ok(Value::Tensor(bound)) if bound.dynamic)
     }
 
-    /// Whether the graph is of 16 bits only because the exporter made them of 32.
+    /// Whether the graph is fp16 only because the exporter narrowed it from 32-bit floats.
     pub(crate) fn is_narrowed(&self) -> bool {
         self.state.narrowed
     }
 
-    /// Invocations that keep the device busy.
+    /// Returns the number of invocations that saturate the device.
     pub(crate) fn busy(&self) -> usize {
         self.state.busy
     }
 
-    /// The device's processors.
+    /// Returns the number of the device's processors (SMs or compute units).
     pub(crate) fn processors(&self) -> usize {
         self.state.processors()
     }
 
-    /// What the device takes at most.
+    /// Returns the device limits.
     pub(crate) fn limits(&self) -> &Limits {
         &self.state.limits
     }
 
-    /// Bytes of the memory that a workgroup shares.
+    /// Returns the bytes of shared memory per workgroup.
     pub(crate) fn shared_memory(&self) -> u32 {
         self.state.limits.shared
     }
 
-    /// What the device can do beyond Vulkan 1.1. A pipeline that needs more cannot be dispatched.
+    /// Returns the device's optional features. A pipeline that needs others cannot be dispatched.
     pub(crate) fn features(&self) -> &DeviceFeatures {
         &self.state.features
     }
@@ -276,24 +276,24 @@ impl<'e, 'p> Encoder<'e, 'p> {
         self.features().have(module.features) && self.state.limits.bind(module)
     }
 
-    /// The call that leaves a value to those who take it ([`leave`](Self::leave)), and which of its
-    /// outputs that is.
+    /// Returns the call that was fused into the readers of a value ([`leave`](Self::leave)), and
+    /// the index of the output.
     pub(crate) fn left(&self, id: ValueId) -> Option<(&'e Node, usize)> {
         let left = self.state.left.get(&id)?;
         Some((self.graph.nodes.get(left.call)?, left.which))
     }
 
-    /// The call that computes a value.
+    /// Returns the call that computes a value.
     pub(crate) fn producer(&self, id: ValueId) -> Option<&'e Node> {
         self.graph.producer(id)
     }
 
-    /// Element `at` of a tensor of integers that is known on the host: a constant or an input.
-    /// `None` for an input while memory is planned.
+    /// Returns element `at` of an integer tensor that is known on the host: a constant or an input.
+    /// Returns `None` for an input while memory is planned.
     pub(crate) fn host_int(&mut self, id: TensorId, at: usize) -> Result<Option<i64>, Error> {
-        // Of a part, the numbers of the whole are known.
+        // For a part of a tensor, the host has the values of the whole.
         let (root, start) = self.state.location(id);
-        let missing = || Error::invalid("the index is out of range");
+        let missing = || Error::invalid("an index is out of range");
         let element = self.state.tensor(root)?.element;
         let at =
             usize::try_from(start).ok().and_then(|start| at.checked_add(start / element.size()));
@@ -303,7 +303,7 @@ impl<'e, 'p> Encoder<'e, 'p> {
             && !self.state.changing.contains(&root)
             && let Some(bytes) = self.device_data(root)
         {
-            // Kept, since the bytes are not once they are on the device.
+            // Stored now, because the bytes are freed once they are on the device.
             let ints = bytes.as_chunks::<4>().0.iter().map(|bytes| i32::from_le_bytes(*bytes));
             let ints = ints.collect();
             self.state.host.insert(root, ints);
@@ -317,7 +317,7 @@ impl<'e, 'p> Encoder<'e, 'p> {
         Err(Error::unsupported("an integer that is computed on the device"))
     }
 
-    /// Whether a tensor has memory of its own, and so keeps its contents between runs.
+    /// Whether a tensor has memory of its own, which keeps its contents between runs.
     pub(crate) fn is_persistent(&self, id: TensorId) -> bool {
         let root = self.state.root(id);
         matches!(self.state.tensor(root), Ok(DeviceTensor { storage: Storage::Constant(_), .. }))
@@ -334,7 +334,7 @@ impl<'e, 'p> Encoder<'e, 'p> {
         }
     }
 
-    /// Gives a tensor its shape, and tells what it is then.
+    /// Sets the shape of a tensor and returns the tensor.
     pub(crate) fn resize(&mut self, id: ValueId, sizes: &[usize]) -> Result<Operand, Error> {
         let tensor = self
             .state
@@ -343,14 +343,14 @@ impl<'e, 'p> Encoder<'e, 'p> {
             .and_then(Option::as_mut)
             .ok_or_else(|| Error::Invalid(format!("value {id} is not a tensor")))?;
         let numel = numel_of(sizes)?;
-        // Memory is planned for the shape in which a tensor was used.
+        // Memory is planned for the shape at the first use.
         if tensor.sizes != sizes && self.bound.get(id) == Some(&true) {
-            return Err(Error::invalid("a tensor changes its shape after it was used"));
+            return Err(Error::invalid("a tensor changes its shape after its first use"));
         }
         if tensor.sizes.len() != sizes.len() && tensor.numel() != numel {
             let found = &tensor.sizes;
             return Err(Error::Invalid(format!(
-                "the output has shape {found:?}, the operator gives {sizes:?}"
+                "output: expected shape {sizes:?}, found {found:?}"
             )));
         }
         if tensor.sizes.len() == sizes.len() {
@@ -360,19 +360,19 @@ impl<'e, 'p> Encoder<'e, 'p> {
         self.tensor(id)
     }
 
-    /// Makes a tensor use the memory of another that has as many elements of the same type. Nothing
-    /// may write to either while the other is needed.
+    /// Makes a tensor an alias of another with the same element type and count. Neither may be
+    /// written while the other is needed.
     pub(crate) fn alias(&mut self, id: TensorId, target: TensorId) -> Result<(), Error> {
         let (a, b) = (self.state.tensor(id)?, self.state.tensor(target)?);
         if a.element != b.element || a.numel() != b.numel() {
-            return Err(Error::invalid("a view differs from what it views in type or size"));
+            return Err(Error::invalid("a view differs from its tensor in type or size"));
         }
         self.share(id, self.state.location(target));
         Ok(())
     }
 
-    /// A tensor for intermediate results. The same call must ask for the same ones, in order,
-    /// whatever the shapes.
+    /// Returns a tensor for intermediate results. A call must request the same tensors, in order,
+    /// for all shapes.
     pub(crate) fn temporary(
         &mut self,
         element: Element,
@@ -397,16 +397,16 @@ impl<'e, 'p> Encoder<'e, 'p> {
             }
             None => {
                 return Err(Error::unsupported(
-                    "a change of shapes that needs other intermediate tensors",
+                    "a change of shapes that requires other intermediate tensors",
                 ));
             }
         };
         Ok(Operand { id, value: id, element, sizes: sizes.to_vec() })
     }
 
-    /// A tensor for intermediate results that is needed for some shapes alone: whether for those
-    /// that there are, and whether others may come. Where it is not needed, its memory is kept for
-    /// others.
+    /// Returns a tensor for intermediate results that only some shapes need: `needed` for the
+    /// current shapes, `varies` if other shapes may occur. If it is not needed now, its memory is
+    /// reserved.
     pub(crate) fn temporary_for(
         &mut self,
         [needed, varies]: [bool; 2],
@@ -424,8 +424,7 @@ impl<'e, 'p> Encoder<'e, 'p> {
         Ok(Some(tensor))
     }
 
-    /// A constant that is made when the graph is compiled, once for all calls that need the same
-    /// one.
+    /// Returns a constant that is computed when the graph is compiled; calls share equal constants.
     pub(crate) fn derived(&mut self, derived: Derived) -> Result<Operand, Error> {
         let (element, sizes) = (derived.element(), derived.sizes());
         numel_of(&sizes)?;
@@ -442,13 +441,13 @@ impl<'e, 'p> Encoder<'e, 'p> {
                 id
             }
             None => {
-                return Err(Error::unsupported("a change of shapes that needs other constants"));
+                return Err(Error::unsupported("a change of shapes that requires other constants"));
             }
         };
         Ok(Operand { id, value: id, element, sizes })
     }
 
-    /// Emits a dispatch of so many invocations in each direction, in workgroups of the given size.
+    /// Emits a dispatch of `invocations` in workgroups of the given size.
     pub(crate) fn dispatch<P: Pipeline>(
         &mut self,
         pipeline: &P,
@@ -461,8 +460,7 @@ impl<'e, 'p> Encoder<'e, 'p> {
         self.dispatch_module(module, pipeline, accesses, push, invocations, workgroup)
     }
 
-    /// The same with one of the pipeline's modules, where the device's features do not decide
-    /// alone.
+    /// The same with an explicit module, if features alone do not select it.
     pub(crate) fn dispatch_module<P: Pipeline>(
         &mut self,
         module: Module,
@@ -476,7 +474,7 @@ impl<'e, 'p> Encoder<'e, 'p> {
         self.emit(module, pipeline, accesses, push, groups, workgroup)
     }
 
-    /// Emits a dispatch of a shader that works along x alone, and calls that `invocation_x`.
+    /// Emits a dispatch of a shader that uses only x, as `invocation_x`.
     pub(crate) fn dispatch_along_x<P: Pipeline>(
         &mut self,
         pipeline: &P,
@@ -488,8 +486,8 @@ impl<'e, 'p> Encoder<'e, 'p> {
         self.dispatch_along(0, pipeline, accesses, push, invocations, workgroup)
     }
 
-    /// Emits a dispatch of a shader that works along y, with a workgroup's worth of invocations
-    /// along x, and calls y `invocation_y`.
+    /// Emits a dispatch of a shader that iterates over y, as `invocation_y`, with one workgroup's
+    /// width of invocations in x.
     pub(crate) fn dispatch_along_y<P: Pipeline>(
         &mut self,
         pipeline: &P,
@@ -511,7 +509,7 @@ impl<'e, 'p> Encoder<'e, 'p> {
         workgroup: [u32; 3],
     ) -> Result<(), Error> {
         let groups = workgroups(invocations, workgroup)?;
-        // What cannot be folded is refused below.
+        // A size that cannot be folded is rejected below.
         let groups = self.state.limits.folded(groups, dimension).unwrap_or(groups);
         let module = self.module_of::<P>();
         self.emit(module, pipeline, accesses, push, groups, workgroup)
@@ -530,12 +528,14 @@ impl<'e, 'p> Encoder<'e, 'p> {
         let name = module.name;
         if !self.features().have(module.features) {
             let needed = module.features;
-            return Err(Error::unsupported(format!("{name} needs {needed:?} of the device")));
+            return Err(Error::unsupported(format!(
+                "{name} requires the device features {needed:?}"
+            )));
         }
         if !self.state.limits.bind(&module) {
             let (needed, most) = (module.bindings, self.state.limits.buffers);
             return Err(Error::unsupported(format!(
-                "{name} binds {needed} buffers; the device binds at most {most}"
+                "{name} binds {needed} buffers, the device limit is {most}"
             )));
         }
         if workgroup.iter().product::<u32>() > MOST_INVOCATIONS {
@@ -544,7 +544,7 @@ impl<'e, 'p> Encoder<'e, 'p> {
         if groups.contains(&0) {
             return Ok(());
         }
-        // Of batches that the device does not take at once, there are several dispatches.
+        // If the device limits the z dimension, batches are distributed over several dispatches.
         let at_once = match P::Push::BASE_Z {
             Some(_) => self.state.limits.fold_at[2],
             None => u32::MAX,
@@ -563,19 +563,19 @@ impl<'e, 'p> Encoder<'e, 'p> {
             }
         }
         let step = Step { node: self.node, key, accesses, parameters: push.bytes(), groups };
-        step.in_turns(P::Push::BASE_Z, at_once, &mut self.steps)
+        step.split_z(P::Push::BASE_Z, at_once, &mut self.steps)
     }
 
-    /// Keeps memory for a temporary tensor beside what the next dispatch needs: with other shapes,
-    /// the call takes it instead.
+    /// Reserves memory for a temporary tensor during the next dispatch: for other shapes, the call
+    /// uses the tensor at that point.
     pub(crate) fn reserve(&mut self, tensor: &Operand) {
         if self.planning {
             self.state.reserved.push((self.steps.len(), tensor.id));
         }
     }
 
-    /// The module that the current call takes instead: parameters that change are for shaders that
-    /// read them from memory, so that the recording stays.
+    /// Returns the module for the current call. Calls whose parameters change use a variant that
+    /// reads parameters from memory, so that the recording stays valid.
     fn replayed<P: Pipeline>(&self, module: Module) -> Module {
         match P::REPLAYED {
             Some(replayed) if self.varies() && module.name == P::MODULE.name => replayed,
@@ -583,7 +583,7 @@ impl<'e, 'p> Encoder<'e, 'p> {
         }
     }
 
-    /// The best module of a pipeline that the device can run.
+    /// Returns the best module of a pipeline that the device can run.
     fn module_of<P: Pipeline>(&self) -> Module {
         let fits = |module: &&Module| self.can_run(module);
         P::BETTER.iter().find(fits).copied().unwrap_or(P::MODULE)
@@ -598,20 +598,20 @@ impl<'e, 'p> Encoder<'e, 'p> {
         numel: usize,
     ) -> Result<(), Error> {
         let invocations = numel.div_ceil(4);
-        // Other shapes are to need no other pipeline.
+        // With dynamic shapes, always the same width, so that other shapes need no other pipeline.
         let is_wide = invocations / MANY_TIMES >= self.busy() && !self.is_of_varying_shapes();
         let width = if is_wide { WIDE_WORKGROUP } else { LINEAR_WORKGROUP };
         self.dispatch_along(0, pipeline, accesses, push, [invocations, 1, 1], [width, 1, 1])
     }
 
-    /// Whether shapes can change from run to run.
+    /// Whether any shape can change from run to run.
     pub(crate) fn is_of_varying_shapes(&self) -> bool {
         let dynamic = |value: &Value<'_>| matches!(value, Value::Tensor(tensor) if tensor.dynamic);
         *self.dynamic.get_or_init(|| self.graph.values.iter().any(dynamic))
     }
 }
 
-/// The workgroups that it takes for so many invocations in each dimension.
+/// Returns the number of workgroups in each dimension.
 fn workgroups(invocations: [usize; 3], workgroup: [u32; 3]) -> Result<[u32; 3], Error> {
     let mut groups = [0; 3];
     for ((groups, count), size) in groups.iter_mut().zip(invocations).zip(workgroup) {

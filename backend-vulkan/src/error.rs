@@ -1,4 +1,4 @@
-//! What can go wrong in the delegate.
+//! Errors of the delegate.
 
 use ash::vk;
 use std::time::Duration;
@@ -8,21 +8,21 @@ use torchlet_core::{DelegateError, KernelError, Message, ProgramError};
 /// An error of the Vulkan delegate.
 #[derive(Debug, Clone)]
 pub(crate) enum Error {
-    /// There is no driver or device that can be used.
+    /// No usable driver or device exists.
     Unavailable(String),
-    /// The delegate's data is not valid.
+    /// The delegate's data is invalid.
     Invalid(String),
-    /// The graph needs something that this delegate does not have.
+    /// The graph uses a feature that this delegate does not support.
     Unsupported(String),
     /// A Vulkan call failed.
     Vulkan(&'static str, vk::Result),
     /// Memory is exhausted.
     OutOfMemory(String),
-    /// The device did not finish in time; what it does is not known.
+    /// The device did not finish in time; its state is unknown.
     Hung(Duration),
-    /// The run was cancelled; the device may still be at work.
+    /// The run was cancelled; the device may still be busy.
     Cancelled,
-    /// An argument of the delegate's call does not fit.
+    /// An argument of the delegate's call is invalid.
     Argument(KernelError),
 }
 
@@ -35,12 +35,12 @@ impl Error {
         Error::Unsupported(what.into())
     }
 
-    /// Names the Vulkan call that failed.
+    /// Adds the name of the Vulkan call that failed.
     pub(crate) fn of(call: &'static str) -> impl FnOnce(vk::Result) -> Error {
         move |result| Error::Vulkan(call, result)
     }
 
-    /// Whether less in use may help.
+    /// Whether freeing memory may help.
     pub(crate) fn is_out_of_memory(&self) -> bool {
         type Code = vk::Result;
         matches!(
@@ -53,7 +53,7 @@ impl Error {
         )
     }
 
-    /// Whether the device is gone, so that a new context is needed.
+    /// Whether the device is lost, so that a new context is needed.
     pub(crate) fn is_device_loss(&self) -> bool {
         matches!(self, Error::Hung(_) | Error::Vulkan(_, vk::Result::ERROR_DEVICE_LOST))
     }

@@ -1,5 +1,5 @@
-//! Maps by small numbers, as values and calls of a graph have: they are asked for every call that
-//! is encoded.
+//! Hash maps keyed by the small indices of values and calls, which are looked up for every encoded
+//! call.
 
 use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasherDefault, Hasher};
@@ -7,18 +7,17 @@ use std::hash::{BuildHasherDefault, Hasher};
 pub(crate) type IdMap<K, V> = HashMap<K, V, BuildHasherDefault<IdHasher>>;
 pub(crate) type IdSet<K> = HashSet<K, BuildHasherDefault<IdHasher>>;
 
-/// Spreads numbers by a product. A file that chose them to collide could have as many of them as it
-/// has values, which is too few to matter: they differ in their lowest bits, and so do their
-/// products.
+/// Multiplicative hashing. Keys chosen to collide are harmless: a file has at most as many keys as
+/// values, and they differ in their low bits, as do their hashes.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct IdHasher(u64);
 
-/// 2^64 over the golden ratio.
+/// 2^64 divided by the golden ratio.
 const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
 
 impl Hasher for IdHasher {
     fn finish(&self) -> u64 {
-        // Tables go by the lowest bits and by the highest ones.
+        // Hash tables use both the lowest and the highest bits.
         self.0 ^ self.0 >> 32
     }
 
@@ -47,13 +46,13 @@ mod tests {
     }
 
     #[test]
-    fn small_numbers_fall_in_different_places() {
+    fn small_ids_hash_to_distinct_buckets() {
         let ids: Vec<u64> = (0usize..4096).map(hash).collect();
         let lowest: HashSet<u64> = ids.iter().map(|hash| hash % 4096).collect();
         let highest: HashSet<u64> = ids.iter().map(|hash| hash >> 57).collect();
         assert!(lowest.len() > 2000, "{}", lowest.len());
         assert_eq!(highest.len(), 128);
-        // Also calls and how many of their kind came before.
+        // The same for pairs of a call and a per-call counter.
         let pairs: HashSet<u64> =
             (0usize..1024).flat_map(|call| (0usize..4).map(move |at| hash((call, at)))).collect();
         assert_eq!(pairs.len(), 4096);

@@ -1,23 +1,23 @@
-//! The Vulkan delegate: runs what ExecuTorch's `VulkanPartitioner` lowers, and regions of any
-//! program that the compiler gives it, on any Vulkan 1.1 device.
+//! The Vulkan delegate. Runs graphs lowered by ExecuTorch's `VulkanPartitioner`, and graph regions
+//! that the torchlet compiler assigns to the GPU, on any Vulkan 1.1 device.
 //!
-//! A blob is read into a graph ([`torchlet_graph`]), which knows nothing of the blob; so is a graph
-//! of the compiler's own. Operators ([`ops`]) encode the graph into dispatches over tensors
-//! ([`mod@encode`]); tensors are placed in memory by their lifetimes ([`memory_plan`]); the
-//! dispatches are recorded once and replayed ([`compiled`]). Everything Vulkan is below [`device`].
+//! A delegate blob, from either source, is parsed into a graph ([`torchlet_graph`]) that is
+//! independent of the blob. Operators ([`ops`]) encode the graph into dispatches over tensors
+//! ([`mod@encode`]). Tensors are placed in memory by their lifetimes ([`memory_plan`]). The
+//! dispatches are recorded once and replayed ([`compiled`]). All Vulkan calls are in [`device`].
 //!
-//! Layouts in the blob are hints for phones: here, tensors are row-major in buffers. 64-bit types
-//! are narrowed as the exporter does. The Vulkan loader is opened at run time; where there is none,
-//! the backend says so.
+//! Memory layouts in the blob are hints for mobile GPUs and are ignored: tensors are row-major
+//! buffers. 64-bit types are narrowed as the exporter narrows them. The Vulkan loader is opened at
+//! run time; without a loader, the backend reports itself as unavailable.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![cfg_attr(not(test), warn(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 #![allow(rustdoc::private_intra_doc_links)]
 
 mod ahead;
+mod argmax;
 mod bfloat16;
 mod bounds;
-mod cells;
 mod choices;
 mod commands;
 mod compiled;
@@ -28,18 +28,18 @@ mod encode;
 mod encoder;
 mod error;
 mod ids;
-mod kept;
-mod largest;
-mod matrices;
+mod matrix_units;
 mod memory_plan;
 mod ops;
 mod passes;
 mod prefetch;
 mod rates;
+mod recording_cache;
 mod rehearsal;
 mod replay;
 mod stages;
 mod state;
+mod state_tensors;
 mod steps;
 mod summary;
 mod target;
@@ -59,10 +59,10 @@ pub use passes::run as fuse;
 pub use summary::{GraphSummary, OperatorSummary, summarize};
 pub use target::VulkanTarget;
 
+use argmax::SearchRequest;
 use compiled::{Build, Compiled};
 use device::{Context, Options};
 use error::Error;
-use largest::Wanted;
 use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
@@ -76,30 +76,30 @@ use torchlet_graph::graph::Graph;
 use torchlet_graph::{Named, blob, front};
 use trace::Stopwatch;
 
-/// What programs call this backend.
+/// The backend id that programs use for this backend.
 pub const BACKEND_NAME: &str = "VulkanBackend";
 
 /// The backend for programs lowered with `VulkanPartitioner`. All its delegates share one device
 /// context.
 ///
-/// The device is the most capable one, unless the [builder](Self::builder) or the environment
-/// variable `TORCHLET_VULKAN_DEVICE` names another, by index or by a part of its name; the runtime
-/// option `device` does for one module.
+/// It uses the most capable device, unless the [builder](Self::builder) or the environment variable
+/// `TORCHLET_VULKAN_DEVICE` selects another by index or by part of its name. The runtime option
+/// `device` selects the device of a single module.
 #[derive(Default)]
 pub struct VulkanBackend {
     options: Options,
     contexts: Contexts,
 }
 
-/// The devices that are open, by what they were asked for as.
+/// Open devices, by the requested device name.
 type Contexts = Arc<Mutex<HashMap<Option<String>, Arc<Context>>>>;
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // A panic elsewhere cannot have left what is locked half-changed.
+    // Poisoning can be ignored: a panic cannot leave the guarded data half-changed.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// How a [`VulkanBackend`] opens its device.
+/// Configures how a [`VulkanBackend`] opens its device.
 #[derive(Debug, Clone, Default)]
 #[must_use = "a builder does nothing until it builds"]
 pub struct VulkanBackendBuilder {
@@ -107,186 +107,186 @@ pub struct VulkanBackendBuilder {
 }
 
 impl VulkanBackendBuilder {
-    /// The device of this index, or this part of its name.
+    /// Selects the device by index or by part of its name.
     pub fn device(mut self, device: impl Into<String>) -> Self {
         self.options.device = Some(device.into());
         self
     }
 
-    /// Remembers compiled pipelines in this folder, in a file for each device and driver, so that
-    /// they load faster the next time; `off` for no folder. Unless it is set here or by the
-    /// environment variable `TORCHLET_VULKAN_PIPELINE_CACHE`, nothing is written.
-    /// [`user_cache_folder`] is a good place.
+    /// Caches compiled pipelines in this folder, in one file per device and driver, which makes
+    /// later loads faster. `off` means no folder. The default is the environment variable
+    /// `TORCHLET_VULKAN_PIPELINE_CACHE`; without it, nothing is written. [`user_cache_folder`]
+    /// returns a suitable folder.
     pub fn pipeline_cache(mut self, folder: impl Into<PathBuf>) -> Self {
         self.options.pipeline_cache = Some(folder.into());
         self
     }
 
-    /// Does without a feature even if the device has it; may be called several times. So does the
-    /// environment variable `TORCHLET_VULKAN_DISABLE`, which takes [names](DeviceFeature::name)
-    /// separated by commas, or `all`.
+    /// Disables a feature even if the device has it. May be called several times. The environment
+    /// variable `TORCHLET_VULKAN_DISABLE` does the same for a comma-separated list of
+    /// [names](DeviceFeature::name), or `all`.
     pub fn disable(mut self, feature: DeviceFeature) -> Self {
         self.options.disabled.push(feature);
         self
     }
 
-    /// The most bytes of memory to use for tensors and weights on the device; all that there is
-    /// unless it is set here or by the environment variable `TORCHLET_VULKAN_MEMORY_LIMIT`. What
-    /// exceeds it fails to load.
+    /// Limits the device memory for tensors and weights, in bytes. A program that exceeds the limit
+    /// fails to load. The default is the environment variable `TORCHLET_VULKAN_MEMORY_LIMIT`;
+    /// without it, there is no limit.
     pub fn memory_limit(mut self, bytes: u64) -> Self {
         self.options.memory_limit = Some(bytes);
         self
     }
 
-    /// The longest that the device may take for one call of a delegate, zero for any time; then the
-    /// call fails, and what the device holds of it is given up. Unless it is set here or, in
-    /// seconds, by the environment variable `TORCHLET_VULKAN_TIMEOUT`, a minute on GPUs, and any
-    /// time on software devices.
+    /// Sets the timeout of one delegate call; zero disables it. A call that exceeds it fails, and
+    /// the memory that the device still uses for the call is leaked. The default is the environment
+    /// variable `TORCHLET_VULKAN_TIMEOUT`, in seconds; without it, one minute on GPUs and no
+    /// timeout on software devices.
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.options.timeout = Some(timeout);
         self
     }
 
-    /// Measures programs when they are loaded, each for as long as this, roughly: calls that can be
-    /// computed in several ways run in each, and go the fastest from then on. What is found is kept
-    /// beside the [pipelines](Self::pipeline_cache) and serves whatever program asks the same, also
-    /// where nothing is measured. Unless it is set here or, in seconds, by the environment variable
-    /// `TORCHLET_VULKAN_TUNE`, nothing is measured. State and outputs are not touched; the device
-    /// needs memory for the program twice over, else kernels are chosen as without.
+    /// Autotunes each program when it is loaded, for roughly this long. Calls that have several
+    /// kernel variants run with each of them, and the fastest is used from then on. Results are
+    /// stored with the [pipelines](Self::pipeline_cache) and apply to all programs with the same
+    /// kernel shapes, even when tuning is off. The default is the environment variable
+    /// `TORCHLET_VULKAN_TUNE`, in seconds; without it, nothing is measured. Tuning does not change
+    /// state or outputs. It needs device memory for a second copy of the program; without it,
+    /// tuning is skipped.
     pub fn tune(mut self, longest: Duration) -> Self {
         self.options.tune = Some(longest);
         self
     }
 
-    /// Whether the first load whose program would use matrix units (`VK_KHR_cooperative_matrix`)
-    /// has one product computed with them and without, which takes a few milliseconds: on devices
-    /// that are not faster with them, as those whose drivers make do without any, all programs go
-    /// without from then on. What was found is kept beside the [pipelines](Self::pipeline_cache).
-    /// Unless it is set here or by the environment variable `TORCHLET_VULKAN_PROBE_MATRICES`, which
-    /// is `on` or `off`, so it is; else what a device lists is used.
+    /// Sets whether the first load of a program that would use matrix units
+    /// (`VK_KHR_cooperative_matrix`) measures one GEMM with and without them. The measurement lasts
+    /// a few milliseconds. If matrix units are not faster, for example because the driver emulates
+    /// them, all later programs avoid them on this device. The result is stored with the
+    /// [pipelines](Self::pipeline_cache). The default is the environment variable
+    /// `TORCHLET_VULKAN_PROBE_MATRICES` (`on` or `off`), then `on`. If off, every feature that the
+    /// device lists is used.
     pub fn probe_matrices(mut self, probe: bool) -> Self {
         self.options.probe_matrices = Some(probe);
         self
     }
 
-    /// Whether the weights of products are read into the device's cache beside the call before, if
-    /// that has none of its own. Unless it is set here or by the environment variable
-    /// `TORCHLET_VULKAN_PREFETCH`, which is `on` or `off`: on devices whose caches are large, of
-    /// programs on matrix units whose weights are larger.
+    /// Sets whether GEMM weights are prefetched into the device's cache during the preceding
+    /// dispatch, if that dispatch reads no weights itself. The default is the environment variable
+    /// `TORCHLET_VULKAN_PREFETCH` (`on` or `off`). Without it, prefetching is on for devices with
+    /// large caches, for programs that use matrix units and whose weights exceed the cache.
     pub fn prefetch(mut self, prefetch: bool) -> Self {
         self.options.prefetch = Some(prefetch);
         self
     }
 
-    /// How weights go to the device when a program is loaded. Unless it is set here or by the
-    /// environment variable `TORCHLET_VULKAN_UPLOAD`, which is `host`, `copy` or `transfer`:
-    /// [`Upload::Host`].
+    /// Sets how weights are uploaded when a program is loaded. The default is the environment
+    /// variable `TORCHLET_VULKAN_UPLOAD` (`host`, `copy` or `transfer`), then [`Upload::Host`].
     pub fn upload(mut self, upload: Upload) -> Self {
         self.options.upload = Some(upload);
         self
     }
 
-    /// Where the device has no queue for transfers alone, the one that computes stands in for it.
-    /// For tests.
+    /// Uses the compute queue for transfers if the device has no dedicated transfer queue. For
+    /// tests.
     #[doc(hidden)]
     pub fn transfers_where_it_computes(mut self) -> Self {
         self.options.stand_in = true;
         self
     }
 
-    /// Folds dispatches of more workgroups along a dimension than this, or has several of them, as
-    /// if the device took no more. For tests.
+    /// Simulates a device limit on workgroups per dimension: larger dispatches are folded or split.
+    /// For tests.
     #[doc(hidden)]
     pub fn fold_workgroups_at(mut self, most: u32) -> Self {
         self.options.fold_at = Some(most);
         self
     }
 
-    /// Binds no more buffers to a shader than this, as if the device took no more; programs may
-    /// need 7. For tests.
+    /// Simulates a device limit on storage buffers per shader. Programs may need 7. For tests.
     #[doc(hidden)]
     pub fn storage_buffers(mut self, most: u32) -> Self {
         self.options.buffers = Some(most);
         self
     }
 
-    /// Chooses kernels as for a device that so many invocations keep busy. For tests.
+    /// Chooses kernels as for a device that this many invocations saturate. For tests.
     #[doc(hidden)]
     pub fn busy_invocations(mut self, count: usize) -> Self {
         self.options.busy = Some(count);
         self
     }
 
-    /// Computes each call in the way of this number, where it has so many; 0 is the usual one. For
-    /// tests.
+    /// Computes each call with the kernel variant of this index, if it has that many; 0 is the
+    /// default variant. For tests.
     #[doc(hidden)]
     pub fn go_way(mut self, way: u8) -> Self {
-        self.options.way = Some(way);
+        self.options.variant = Some(way);
         self
     }
 
-    /// Allocates no more bytes than this in one piece, as if the device gave no more. For tests.
+    /// Simulates a device limit on the size of one memory allocation, in bytes. For tests.
     #[doc(hidden)]
     pub fn largest_allocation(mut self, bytes: u64) -> Self {
         self.options.largest_allocation = Some(bytes);
         self
     }
 
-    /// The devices that there are, as a backend would use them: with the features that are left of
-    /// what they have, and, if there is a folder for [pipelines](Self::pipeline_cache), with what
-    /// is remembered of them. None is opened.
+    /// Lists the devices, without opening any. Each entry has the features that remain after
+    /// [`disable`](Self::disable) and, if a [pipeline cache](Self::pipeline_cache) folder is set,
+    /// the measurements stored there.
     ///
     /// # Errors
-    /// Why there are none: no loader, no driver, a variable of the environment that makes no sense.
+    /// The loader or a driver is missing, or an environment variable is invalid.
     pub fn devices(&self) -> Result<Vec<DeviceInfo>, DelegateError> {
         device::listed(&self.options).map_err(DelegateError::from)
     }
 
-    /// The backend. It opens its device when it is first needed.
+    /// Builds the backend, which opens its device on first use.
     pub fn build(self) -> VulkanBackend {
         VulkanBackend { options: self.options, contexts: Contexts::default() }
     }
 }
 
 impl VulkanBackend {
-    /// A backend that opens its device when it is first needed.
+    /// Creates a backend that opens its device on first use.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// A backend on the device of this index or part of a name.
+    /// Creates a backend on the device with this index or part of a name.
     pub fn with_device(device: impl Into<String>) -> Self {
         Self::builder().device(device).build()
     }
 
-    /// Chooses how the device is opened.
+    /// Returns a builder.
     pub fn builder() -> VulkanBackendBuilder {
         VulkanBackendBuilder::default()
     }
 
-    /// Makes the open devices behave as if they were lost: calls fail, later loads open them anew.
+    /// Makes the open devices behave as if they were lost: calls fail, and later loads reopen them.
     /// For tests.
     #[doc(hidden)]
     pub fn lose_devices(&self) {
         lock(&self.contexts).values().for_each(|context| context.lose());
     }
 
-    /// How many pipelines the open devices have made. For tests.
+    /// Returns the number of pipelines that the open devices have created. For tests.
     #[doc(hidden)]
     pub fn pipelines(&self) -> usize {
         lock(&self.contexts).values().map(|context| context.pipelines.count()).sum()
     }
 
-    /// How many loads sent weights by a queue for transfers. For tests.
+    /// Returns the number of loads that uploaded weights on a transfer queue. For tests.
     #[doc(hidden)]
     pub fn transfers(&self) -> usize {
         let contexts = lock(&self.contexts);
         contexts.values().map(|context| context.transfers.load(Ordering::Relaxed)).sum()
     }
 
-    /// The context of the device that a module asks for by name; without one, that of the backend.
+    /// Returns the context of the device that a module names; without a name, the backend's device.
     fn context(&self, named: Option<&str>) -> Result<Arc<Context>, Error> {
-        // Locked while a device is opened, so that it is opened once.
+        // The lock is held while a device is opened, so that it is opened only once.
         let mut contexts = lock(&self.contexts);
         let key = named.map(str::to_owned);
         if let Some(context) = contexts.get(&key).filter(|context| context.works()) {
@@ -299,7 +299,7 @@ impl VulkanBackend {
     }
 }
 
-/// Forgets a context whose device was lost, so that the next load opens it anew.
+/// Drops the context of a lost device, so that the next load reopens the device.
 fn forget_lost<T>(
     contexts: &Contexts,
     lost: &Arc<Context>,
@@ -321,7 +321,7 @@ impl Backend for VulkanBackend {
     }
 
     fn rates(&self) -> Option<Rates> {
-        // A device that is being opened is not waited for: its kind is known before.
+        // Does not wait for a device that is being opened: its kind is known without opening it.
         let contexts = match self.contexts.try_lock() {
             Ok(contexts) => Some(contexts),
             Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
@@ -360,32 +360,32 @@ impl Backend for VulkanBackend {
         };
         let info = *context.info();
         let named = |key: &str| info.named_data(key);
-        let (graph, cells) =
+        let (graph, state_tensors) =
             read(context.processed().bytes(), &named).map_err(DelegateError::from)?;
         watch.lap("read graph");
         let parallel = context.parallel();
         let lasts = matches!(context.processed(), Processed::Lent(_));
         let build = Build { context: &device, traced, trial: false, parallel, lasts, without: &[] };
-        let compiled = Compiled::new(build, graph, cells, &mut watch);
+        let compiled = Compiled::new(build, graph, state_tensors, &mut watch);
         let compiled = Box::new(forget_lost(&self.contexts, &device, compiled)?);
         watch.report(|event| context.trace(event));
         context.place(VulkanDelegate { compiled, device, contexts: self.contexts.clone() })
     }
 }
 
-/// Reads the graph of a delegate, and what of it callers are shown: what the compiler of torchlet
-/// wrote, or the exporter, who does not say what is kept.
+/// Parses a delegate blob into a graph and its state tensors. State is listed only for blobs of the
+/// torchlet compiler, because the exporter does not say which tensors are state.
 fn read<'p>(
     bytes: &'p [u8],
     named: &Named<'_, 'p>,
-) -> Result<(Graph<'p>, Vec<cells::Cell>), Error> {
+) -> Result<(Graph<'p>, Vec<state_tensors::StateTensor>), Error> {
     if !blob::is_blob(bytes) {
         return Ok((front::vulkan::read(bytes, named)?, Vec::new()));
     }
     let mut graph = blob::read(bytes, named)?;
     graph.mark_changes();
-    let cells = cells::of(&graph)?;
-    Ok((graph, cells))
+    let state_tensors = state_tensors::of(&graph)?;
+    Ok((graph, state_tensors))
 }
 
 /// A compiled graph as a delegate.
@@ -396,7 +396,7 @@ struct VulkanDelegate {
 }
 
 impl VulkanDelegate {
-    /// Works with the graph once the device is done with a run that was cancelled.
+    /// Runs `work` once the device has finished any cancelled run.
     fn with_idle<T>(
         &mut self,
         work: impl FnOnce(&mut Compiled) -> Result<T, Error>,
@@ -408,8 +408,8 @@ impl VulkanDelegate {
 
 impl Drop for VulkanDelegate {
     fn drop(&mut self) {
-        // Memory is freed before recordings are. If waiting fails, the device is lost, or abandoned
-        // with its memory.
+        // Memory must not be freed while the device still uses it. If waiting fails, the device is
+        // lost, or abandoned together with its memory.
         let _ = self.compiled.finish_pending();
     }
 }
@@ -425,7 +425,7 @@ impl Delegate for VulkanDelegate {
         arg: usize,
         indices: &mut [i32],
     ) -> Result<Option<usize>, DelegateError> {
-        self.with_idle(|compiled| compiled.run(call, Some(Wanted { arg, indices })))
+        self.with_idle(|compiled| compiled.run(call, Some(SearchRequest { arg, indices })))
     }
 
     fn reset(&mut self) -> Result<(), DelegateError> {
@@ -433,17 +433,17 @@ impl Delegate for VulkanDelegate {
     }
 
     fn state(&self, number: usize) -> Option<DelegateState<'_>> {
-        let cell = self.compiled.cells.get(number)?;
-        Some(DelegateState { name: cell.name.as_deref(), info: cell.info.clone() })
+        let state = self.compiled.state_tensors.get(number)?;
+        Some(DelegateState { name: state.name.as_deref(), info: state.info.clone() })
     }
 
     fn read_state(&self, number: usize, target: &mut [u8]) -> Result<(), DelegateError> {
         let result = self.compiled.finish_pending();
-        let result = result.and_then(|()| self.compiled.read_cell(number, target));
+        let result = result.and_then(|()| self.compiled.read_state_tensor(number, target));
         forget_lost(&self.contexts, &self.device, result)
     }
 
     fn write_state(&mut self, number: usize, source: &[u8]) -> Result<(), DelegateError> {
-        self.with_idle(|compiled| compiled.write_cell(number, source))
+        self.with_idle(|compiled| compiled.write_state_tensor(number, source))
     }
 }

@@ -1,5 +1,5 @@
-//! Placing tensors in few buffers, so that those that are not needed at the same time share memory.
-//! There is more than one buffer only where the device gives no larger piece of memory.
+//! Lifetime-based memory planning: tensors that are not alive at the same time share memory. More
+//! than one buffer is used only if the device limits the size of an allocation.
 
 use crate::error::Error;
 use crate::state::{State, Storage};
@@ -16,20 +16,20 @@ pub(crate) struct Request {
     pub(crate) last: usize,
 }
 
-/// Where a request is: the number of a buffer, and an offset in it.
-type Spot = (usize, u64);
+/// The location of a request: the index of a buffer, and an offset in it.
+type Slot = (usize, u64);
 
-/// A spot for each request, and the bytes of each buffer. Largest first, each in the first buffer
-/// that has room for it below `most` bytes, at the lowest offset that is free for as long as it
-/// lives. What is larger than that gets a buffer of its own.
+/// Returns a location for each request, and the bytes of each buffer. Greedy: requests are placed
+/// largest first, each in the first buffer with room below `most` bytes, at the lowest offset that
+/// is free during its lifetime. A larger request gets a buffer of its own.
 ///
 /// # Errors
-/// There are more bytes than can be counted.
-fn place(requests: &[Request], align: u64, most: u64) -> Result<(Vec<Spot>, Vec<u64>), Error> {
+/// The total overflows.
+fn place(requests: &[Request], align: u64, most: u64) -> Result<(Vec<Slot>, Vec<u64>), Error> {
     let mut order: Vec<(usize, Request)> = requests.iter().copied().enumerate().collect();
     order.sort_by_key(|(_, request)| std::cmp::Reverse(request.bytes));
-    let mut spots = vec![(0, 0u64); requests.len()];
-    // What has a place in each buffer: the request, its start and its end.
+    let mut slots = vec![(0, 0u64); requests.len()];
+    // The requests placed in each buffer, with start and end.
     let mut buffers: Vec<Vec<(Request, u64, u64)>> = Vec::new();
     for (index, request) in order {
         let mut number = 0;
@@ -48,15 +48,15 @@ fn place(requests: &[Request], align: u64, most: u64) -> Result<(Vec<Spot>, Vec<
         if let Some(buffer) = buffers.get_mut(number) {
             buffer.push((request, offset, end));
         }
-        if let Some(slot) = spots.get_mut(index) {
+        if let Some(slot) = slots.get_mut(index) {
             *slot = (number, offset);
         }
     }
     let end = |buffer: &Vec<(Request, u64, u64)>| buffer.iter().map(|(.., end)| *end).max();
-    Ok((spots, buffers.iter().map(|buffer| end(buffer).unwrap_or(0)).collect()))
+    Ok((slots, buffers.iter().map(|buffer| end(buffer).unwrap_or(0)).collect()))
 }
 
-/// The lowest offset at which a request fits between those of a buffer that live at the same time.
+/// Returns the lowest offset at which a request fits between those with overlapping lifetimes.
 fn lowest(placed: &[(Request, u64, u64)], request: &Request, align: u64) -> Result<u64, Error> {
     let mut taken: Vec<(u64, u64)> = placed
         .iter()
@@ -83,56 +83,56 @@ fn aligned(offset: u64, align: u64) -> Result<u64, Error> {
 }
 
 fn uncountable() -> Error {
-    Error::OutOfMemory("the graph needs more bytes than there can be".to_owned())
+    Error::OutOfMemory("the graph's memory size overflows".to_owned())
 }
 
-/// The kinds of memory that tensors are in, each of which has buffers of its own.
+/// The kinds of memory, each with its own buffers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Memory {
-    /// What tensors take turns to use.
+    /// Intermediate tensors, which share memory.
     Tensors,
-    /// What keeps its contents.
+    /// Constants and state that belong to this graph.
     Constants,
-    /// Constants that never change, which other graphs may use, too.
+    /// Constants that never change, which other graphs may share.
     Weights,
 }
 
-/// Where a tensor's memory is.
+/// The memory location of a tensor.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Place {
+pub(crate) struct Location {
     pub(crate) memory: Memory,
-    /// The number of the buffer of that memory.
+    /// The index of the buffer within its kind of memory.
     pub(crate) buffer: usize,
     pub(crate) offset: u64,
     pub(crate) bytes: u64,
 }
 
-pub(crate) type Places = HashMap<TensorId, Place>;
+pub(crate) type Locations = HashMap<TensorId, Location>;
 
-/// Where all tensors are, and the bytes of the buffers that they are in.
+/// The locations of all tensors, and the sizes of the buffers in bytes.
 #[derive(Debug, Default)]
 pub(crate) struct MemoryPlan {
-    pub(crate) places: Places,
+    pub(crate) places: Locations,
     pub(crate) tensors: Vec<u64>,
     pub(crate) constants: Vec<u64>,
     pub(crate) weights: Vec<u64>,
-    /// Weights that are on the device already.
-    pub(crate) there: Vec<TensorId>,
+    /// Weights that are already on the device.
+    pub(crate) shared: Vec<TensorId>,
 }
 
-/// What is known of a constant before it is placed.
+/// How a constant is stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// It may change, or nobody else can have it.
+    /// It may change, or cannot be shared.
     Own,
     /// It never changes.
     Weight,
-    /// It is on the device already, in a place of so many bytes.
-    There(u64),
+    /// It is already on the device, in an allocation of this many bytes.
+    Shared(u64),
 }
 
-/// Places every tensor that is bound, entered or left: planned ones in shared memory, constants in
-/// memory of their own, in buffers of at most `most` bytes where tensors allow it.
+/// Places every tensor that steps bind, and all inputs and outputs. Planned tensors share memory;
+/// constants have their own. Buffers are at most `most` bytes unless a tensor is larger.
 pub(crate) fn plan_memory(
     graph: &Graph<'_>,
     state: &State,
@@ -150,7 +150,7 @@ pub(crate) fn plan_memory(
         *life = (life.0.min(at), life.1.max(at));
         let size = bytes.entry(root).or_insert(0);
         *size = (*size).max(state.tensor(id)?.bytes()).max(state.tensor(root)?.bytes());
-        // A shape that depends on numbers may be smaller now than the file says it can be.
+        // A shape that depends on integers may be smaller now than its bound in the file.
         if let Some(Value::Tensor(tensor)) = graph.values.get(id) {
             let bound = tensor.sizes.iter().product();
             *size = (*size).max(padded_bytes(element_of(tensor.scalar_type)?, bound));
@@ -175,10 +175,9 @@ pub(crate) fn plan_memory(
             touch(*id, end)?;
         }
     }
-    // What callers may ask for is there, even if no call reads it.
+    // State that callers can access is placed even if no call reads it.
     for (_, old) in &graph.updates {
-        if matches!(state.tensor(*old), Ok(tensor) if matches!(tensor.storage, Storage::Constant(_)))
-        {
+        if state.tensor(*old).is_ok_and(|it| matches!(it.storage, Storage::Constant(_))) {
             touch(*old, end)?;
         }
     }
@@ -191,31 +190,31 @@ pub(crate) fn plan_memory(
         if let Storage::Constant(contents) = &state.tensor(root)?.storage {
             let bytes = aligned(size.max(contents.len(graph, root) as u64), 16)?;
             let (memory, sizes) = match kind(root) {
-                Kind::There(found) if found >= bytes => {
-                    plan.there.push(root);
+                Kind::Shared(found) if found >= bytes => {
+                    plan.shared.push(root);
                     continue;
                 }
                 Kind::Own => (Memory::Constants, &mut plan.constants),
-                Kind::Weight | Kind::There(_) => (Memory::Weights, &mut plan.weights),
+                Kind::Weight | Kind::Shared(_) => (Memory::Weights, &mut plan.weights),
             };
             let (buffer, offset) = append(sizes, bytes, align, most)?;
-            plan.places.insert(root, Place { memory, buffer, offset, bytes });
+            plan.places.insert(root, Location { memory, buffer, offset, bytes });
         } else {
             requests.push(Request { bytes: size, first, last });
             planned.push(root);
         }
     }
-    let (spots, tensors) = place(&requests, align, most)?;
+    let (slots, tensors) = place(&requests, align, most)?;
     plan.tensors = tensors;
-    for ((root, request), (buffer, offset)) in planned.into_iter().zip(&requests).zip(spots) {
-        let place = Place { memory: Memory::Tensors, buffer, offset, bytes: request.bytes };
+    for ((root, request), (buffer, offset)) in planned.into_iter().zip(&requests).zip(slots) {
+        let place = Location { memory: Memory::Tensors, buffer, offset, bytes: request.bytes };
         plan.places.insert(root, place);
     }
     Ok(plan)
 }
 
-/// Room at the end of the last buffer, or in another one if that would have more than `most` bytes:
-/// which one it is, and where.
+/// Appends a range to the last buffer, or to a new one if that would exceed `most` bytes. Returns
+/// the buffer index and the offset.
 fn append(sizes: &mut Vec<u64>, bytes: u64, align: u64, most: u64) -> Result<(usize, u64), Error> {
     let begun = sizes.last().copied().unwrap_or(0);
     let (mut offset, mut end) = (begun, end_of(begun, bytes)?);
@@ -234,7 +233,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tensors_that_live_together_do_not_overlap() {
+    fn overlapping_lifetimes_get_disjoint_memory() {
         let requests: Vec<Request> = (0..40)
             .map(|i: usize| Request {
                 bytes: 16 + (i as u64 * 37) % 300,
@@ -243,16 +242,16 @@ mod tests {
             })
             .collect();
         for (most, count) in [(u64::MAX, 1), (700, 2), (100, 20)] {
-            let (spots, sizes) = place(&requests, 64, most).unwrap();
+            let (slots, sizes) = place(&requests, 64, most).unwrap();
             assert!(sizes.len() >= count && (most < u64::MAX || sizes.len() == 1), "{sizes:?}");
             for (i, a) in requests.iter().enumerate() {
-                let (buffer, offset) = spots[i];
+                let (buffer, offset) = slots[i];
                 assert!(offset % 64 == 0 && offset + a.bytes <= sizes[buffer]);
-                // What is larger than a buffer may be has one of its own.
+                // A request larger than the buffer limit has a buffer of its own.
                 assert!(offset + a.bytes <= most || offset == 0);
                 for (j, b) in requests.iter().enumerate().skip(i + 1) {
                     let together = a.first <= b.last && b.first <= a.last;
-                    let (other, start) = spots[j];
+                    let (other, start) = slots[j];
                     let apart = offset + a.bytes <= start || start + b.bytes <= offset;
                     assert!(!together || buffer != other || apart, "{i} {j}");
                 }
@@ -269,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn sums_that_overflow_are_refused() {
+    fn overflowing_sizes_are_rejected() {
         let half = Request { bytes: u64::MAX / 2 + 1, first: 0, last: 1 };
         assert!(place(&[half, half], 16, u64::MAX).is_err());
         let apart = Request { first: 2, last: 3, ..half };

@@ -1,4 +1,4 @@
-//! What is done to a graph before it is encoded: calls that can be one become one.
+//! Graph passes that run before encoding; most of them fuse calls.
 
 mod chain;
 mod channels_last;
@@ -23,8 +23,8 @@ use torchlet_core::ScalarType;
 use torchlet_graph::graph::{Graph, Node, Value, ValueId};
 use torchlet_graph::passes::pieces;
 
-/// Rewrites the graph of a delegate into one that computes the same with fewer calls, as is done
-/// when it is loaded: these are the calls that runs tell of.
+/// Rewrites a delegate's graph into an equivalent one with fewer calls. This runs at load time, so
+/// traces show the rewritten calls.
 pub fn run(graph: &mut Graph<'_>) {
     dynamic::split(graph);
     codes::keep(graph);
@@ -41,7 +41,8 @@ pub fn run(graph: &mut Graph<'_>) {
     chain::fuse(graph);
 }
 
-/// Cuts calls with weights of more bytes than the device binds, and says how many.
+/// Splits calls whose weights exceed the device's limit on bound bytes. Returns the number of
+/// splits.
 pub(crate) fn cut(graph: &mut Graph<'_>, limits: &Limits) -> usize {
     let most = usize::try_from(limits.tensor).unwrap_or(usize::MAX);
     pieces::run(graph, most, &mut |graph, node| {
@@ -59,14 +60,13 @@ pub(crate) fn cut(graph: &mut Graph<'_>, limits: &Limits) -> usize {
     })
 }
 
-/// Has convolutions of 8-bit codes take and give channels beside each other, on a device that
-/// computes with such.
+/// Converts quantized convolutions to channels-last layout, on devices that compute in it.
 pub(crate) fn by_place(graph: &mut Graph<'_>, features: &DeviceFeatures, limits: &Limits) {
     places::run(graph, limits.tensor, |graph, node| ops::suited(graph, node, features, limits));
 }
 
-/// How many calls take each value, also within lists; an output of the graph, or what updates a
-/// buffer, counts as one more.
+/// Returns the number of calls that read each value, also through lists. Graph outputs and new
+/// values of updates count as one more.
 fn uses(graph: &Graph<'_>) -> HashMap<ValueId, usize> {
     let mut uses = HashMap::new();
     for node in &graph.nodes {
@@ -90,47 +90,47 @@ fn uses(graph: &Graph<'_>) -> HashMap<ValueId, usize> {
     uses
 }
 
-/// Whether each value is made once at most. Where a file has several calls make one, the last one
-/// counts: passes that look back would have to know which.
-fn each_is_made_once(graph: &Graph<'_>) -> bool {
+/// Whether each value has at most one producer. In malformed files with several, the last one is
+/// used; passes that look backwards would have to track that.
+fn has_unique_producers(graph: &Graph<'_>) -> bool {
     let mut made: HashSet<ValueId> = graph.inputs.iter().copied().collect();
     let mut results =
         graph.nodes.iter().flat_map(|node| node.args.last()).flat_map(|out| graph.items(out));
     results.all(|out| made.insert(*out))
 }
 
-/// Takes calls out of the graph, by their places.
+/// Removes the calls at these indices.
 fn remove(graph: &mut Graph<'_>, gone: &HashSet<usize>) {
-    let mut places = 0..;
-    graph.nodes.retain(|_| places.next().is_none_or(|place| !gone.contains(&place)));
+    let mut indices = 0..;
+    graph.nodes.retain(|_| indices.next().is_none_or(|index| !gone.contains(&index)));
 }
 
-/// Which call makes each value.
-fn by_maker(graph: &Graph<'_>) -> HashMap<ValueId, usize> {
+/// Returns the index of each value's producer.
+fn producer_indices(graph: &Graph<'_>) -> HashMap<ValueId, usize> {
     let nodes = graph.nodes.iter().enumerate();
-    nodes.filter_map(|(place, node)| Some((*node.args.last()?, place))).collect()
+    nodes.filter_map(|(index, node)| Some((*node.args.last()?, index))).collect()
 }
 
-/// The calls that make values, and how many take these.
-struct Makers<'g, 'p> {
+/// The producers of values and the number of their readers.
+struct Producers<'g, 'p> {
     graph: &'g Graph<'p>,
-    makers: HashMap<ValueId, usize>,
+    producers: HashMap<ValueId, usize>,
     uses: HashMap<ValueId, usize>,
 }
 
-impl<'g, 'p> Makers<'g, 'p> {
+impl<'g, 'p> Producers<'g, 'p> {
     fn of(graph: &'g Graph<'p>) -> Self {
-        Makers { graph, makers: by_maker(graph), uses: uses(graph) }
+        Producers { graph, producers: producer_indices(graph), uses: uses(graph) }
     }
 
-    /// The call that makes a value which so many take, and where it is.
-    fn taken(&self, id: ValueId, times: usize) -> Option<(usize, &'g Node)> {
-        let place = *self.makers.get(&id).filter(|_| self.uses.get(&id) == Some(&times))?;
-        Some((place, self.graph.nodes.get(place)?))
+    /// Returns the producer of a value that has exactly `times` readers, and its index.
+    fn producer_with_uses(&self, id: ValueId, times: usize) -> Option<(usize, &'g Node)> {
+        let index = *self.producers.get(&id).filter(|_| self.uses.get(&id) == Some(&times))?;
+        Some((index, self.graph.nodes.get(index)?))
     }
 }
 
-/// Whether what a sum multiplies its second term with is nothing, or one.
+/// Whether the `alpha` of a sum is absent or one.
 fn adds_once(graph: &Graph<'_>, factor: ValueId) -> bool {
     match graph.values.get(factor) {
         Some(Value::None | Value::Int(1)) => true,
@@ -139,7 +139,7 @@ fn adds_once(graph: &Graph<'_>, factor: ValueId) -> bool {
     }
 }
 
-/// The tensor of a value, if shaders compute with it in floating point.
+/// Returns the tensor of a value, if shaders compute with it in floating point.
 fn floating(graph: &Graph<'_>, id: ValueId) -> Option<Operand> {
     let Some(Value::Tensor(tensor)) = graph.values.get(id) else { return None };
     let types = [
@@ -163,8 +163,8 @@ mod tests {
     use torchlet_graph::graph::{Graph, Node, Tensor, Value, ValueId};
     use torchlet_graph::operators::Operator;
 
-    /// A graph of calls `(operator, inputs, output)` over tensors of these shapes; the value behind
-    /// them is 1, the next nothing.
+    /// Builds a graph of calls `(operator, inputs, output)` over tensors of these shapes. The value
+    /// after them is 1, the next one `None`.
     fn graph(
         shapes: &[&[usize]],
         calls: &[(Operator, &[ValueId], ValueId)],
@@ -200,7 +200,7 @@ mod tests {
     const SHAPE: &[usize] = &[2, 3];
 
     #[test]
-    fn a_row_of_calls_becomes_one() {
+    fn consecutive_calls_become_a_chain() {
         let calls: &[(Operator, &[ValueId], ValueId)] = &[
             (Operator::SIGMOID, &[0], 2),
             (Operator::MUL_TENSOR, &[1, 2], 3),
@@ -217,18 +217,18 @@ mod tests {
     }
 
     #[test]
-    fn what_others_need_is_kept() {
+    fn shared_results_become_second_outputs() {
         let calls: &[(Operator, &[ValueId], ValueId)] = &[
             (Operator::SIGMOID, &[0], 1),
             (Operator::ABS, &[1], 2),
             (Operator::NEG, &[1], 3),
             (Operator::MUL_TENSOR, &[2, 3], 4),
         ];
-        // Both branches join, and what they share.
+        // Both branches are fused, including their shared input.
         let mut both = graph(&[SHAPE; 5], calls, &[4]);
         super::run(&mut both);
         assert_eq!(operators(&both), [Operator::CHAIN]);
-        // What is asked for, too, is written besides: one result for a chain.
+        // A result that is also an output is written by the chain: one such result per chain.
         let mut output = graph(&[SHAPE; 5], calls, &[2, 4]);
         super::run(&mut output);
         assert_eq!(operators(&output), [Operator::CHAIN; 2]);
@@ -236,9 +236,9 @@ mod tests {
         assert_eq!(outputs.collect::<Vec<_>>(), [&[1, 2][..], &[4]]);
     }
 
-    /// A cell of an LSTM: gates 0 to 3, state 4 that becomes 10, output 12.
+    /// A cell of an LSTM: gates 0 to 3, state 4, which becomes 10, and output 12.
     #[test]
-    fn a_cell_is_one_call() {
+    fn lstm_cell_becomes_one_chain() {
         let calls: &[(Operator, &[ValueId], ValueId)] = &[
             (Operator::SIGMOID, &[0], 5),
             (Operator::SIGMOID, &[1], 6),
@@ -254,7 +254,7 @@ mod tests {
         super::run(&mut cell);
         assert_eq!(operators(&cell), [Operator::CHAIN]);
         assert_eq!(cell.items(cell.nodes[0].args.last().unwrap()), [10, 12]);
-        // Not past a call that reads the state before.
+        // Not across a call that reads the state earlier.
         let mut calls = calls.to_vec();
         calls.insert(6, (Operator::MM, &[10, 10], 11));
         calls[7] = (Operator::SIGMOID, &[11], 11);
@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn a_chain_ends_where_the_shader_does() {
+    fn chain_length_is_limited() {
         let calls: Vec<(Operator, [ValueId; 1], ValueId)> =
             (0..8).map(|at| (Operator::ABS, [at], at + 1)).collect();
         let calls: Vec<(Operator, &[ValueId], ValueId)> =
@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_moves_behind_a_write() {
+    fn nothing_moves_across_a_write() {
         let calls: &[(Operator, &[ValueId], ValueId)] = &[
             (Operator::ABS, &[0], 1),
             (Operator::UPDATE_CACHE, &[2, 0], 3),
@@ -290,8 +290,8 @@ mod tests {
     }
 
     #[test]
-    fn products_take_sums_and_functions() {
-        // Through a view, in this order, and not a second sum.
+    fn gemm_fuses_residual_and_activation() {
+        // Through a view, in this order, and without a second sum.
         let flat: &[usize] = &[6];
         let calls: &[(Operator, &[ValueId], ValueId)] = &[
             (Operator::MM, &[0, 1], 2),
@@ -311,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn sums_that_scale_or_broadcast_stay() {
+    fn scaled_or_broadcast_sums_stay() {
         let calls: &[(Operator, &[ValueId], ValueId)] =
             &[(Operator::MM, &[0, 1], 2), (Operator::ADD_TENSOR, &[2, 3], 4)];
         let mut graph = graph(&[SHAPE, &[3, 3], SHAPE, &[1, 3], SHAPE], calls, &[4]);
@@ -319,7 +319,7 @@ mod tests {
         assert_eq!(operators(&graph), [Operator::MM, Operator::ADD_TENSOR]);
     }
 
-    /// `silu(x · a) * (x · b)` of values 0 to 2, with scales 3: the gate is made through a view.
+    /// `silu(x · a) * (x · b)` of values 0 to 2, with scales 3. The gate passes through a view.
     fn gated(products: [Operator; 2]) -> Graph<'static> {
         let (wide, weight) = (&[2, 8][..], &[8, 3][..]);
         let shapes = [SHAPE, weight, weight, &[8], wide, wide, wide, wide, wide, wide];
@@ -335,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn products_gate_one_another() {
+    fn gated_gemms_are_fused() {
         let mut graph = gated([Operator::ET_VK_LINEAR_QCS4W; 2]);
         super::run(&mut graph);
         assert_eq!(operators(&graph), [Operator::GATED]);
@@ -351,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn gates_that_others_read_or_that_have_no_kernel_stay() {
+    fn shared_or_unsupported_gates_stay() {
         let mut seen = gated([Operator::ET_VK_LINEAR_QCS4W; 2]);
         seen.outputs.push(7);
         super::run(&mut seen);
@@ -365,11 +365,11 @@ mod tests {
         assert!(!operators(&written).contains(&Operator::GATED));
     }
 
-    /// A convolution of each of four channels by itself, an activation, and one of all of them at
-    /// each place, with what is added to that. Values from 8 on are of six calls.
+    /// A depthwise convolution of four channels, an activation, and a pointwise convolution with a
+    /// residual. Values from 8 on are arguments.
     fn separable(groups: i64) -> Graph<'static> {
-        let picture: &[usize] = &[1, 4, 5, 5];
-        let shapes = [picture, &[4, 1, 3, 3], &[4, 4, 1, 1], picture, picture, picture, picture];
+        let image: &[usize] = &[1, 4, 5, 5];
+        let shapes = [image, &[4, 1, 3, 3], &[4, 4, 1, 1], image, image, image, image];
         let calls: &[(Operator, &[ValueId], ValueId)] = &[
             (Operator::CONVOLUTION, &[0, 1, 8, 9, 9, 9, 11, 10, 12], 3),
             (Operator::RELU, &[3], 4),
@@ -384,21 +384,21 @@ mod tests {
     }
 
     #[test]
-    fn convolutions_of_channels_and_of_places_become_one() {
+    fn separable_convolutions_are_fused() {
         let mut graph = separable(1);
         super::run(&mut graph);
         assert_eq!(operators(&graph), [Operator::SEPARABLE, Operator::ALIAS_COPY]);
         let expected =
             [Operator::CONVOLUTION, Operator::RELU, Operator::CONVOLUTION, Operator::ADD_TENSOR];
         assert_eq!(parts(&graph.nodes[0]), expected);
-        // What the second takes is what the first makes, without what was a view of it.
+        // The second convolution reads the output of the first, without the view between them.
         assert_eq!(graph.nodes[0].parts[2].args.first(), Some(&3));
         let args = [0, 1, 8, 9, 9, 9, 11, 10, 12, 2, 8, 9, 10, 9, 11, 10, 13, 0, 5];
         assert_eq!(graph.nodes[0].args, args);
     }
 
     #[test]
-    fn convolutions_that_others_read_or_that_are_grouped_stay() {
+    fn shared_or_grouped_convolutions_stay() {
         let mut grouped = separable(2);
         super::run(&mut grouped);
         assert!(!operators(&grouped).contains(&Operator::SEPARABLE));
@@ -410,7 +410,7 @@ mod tests {
         written.nodes.insert(2, Node::new(Operator::UPDATE_CACHE, vec![1, 0, 1]));
         super::run(&mut written);
         assert!(!operators(&written).contains(&Operator::SEPARABLE));
-        // What is added is what the second convolution takes.
+        // The residual is the input of the second convolution.
         let mut twice = separable(1);
         twice.nodes[3].args[1] = 4;
         super::run(&mut twice);
@@ -430,8 +430,8 @@ mod tests {
         assert_eq!(parts(&graph.nodes[0]), [Operator::MM, Operator::SILU]);
     }
 
-    /// A sum of values 0 and 1 to 2, and a norm of it to 4, with weight 3: values behind them are
-    /// what norms of layers take.
+    /// A sum of values 0 and 1 to 2, and its norm to 4, with weight 3. The values after them are
+    /// other arguments of the norm.
     fn normed(operator: Operator, shapes: [&[usize]; 3]) -> Graph<'static> {
         let [a, b, sum] = shapes;
         let norm: &[ValueId] = match operator {
@@ -448,7 +448,7 @@ mod tests {
     const ROWS: &[usize] = &[2, 3, 8];
 
     #[test]
-    fn norms_make_their_sums() {
+    fn norms_fuse_sums() {
         for operator in [Operator::NATIVE_LAYER_NORM, Operator::ET_VK_RMS_NORM] {
             let mut one = normed(operator, [ROWS; 3]);
             super::run(&mut one);
@@ -458,7 +458,7 @@ mod tests {
                 (&one.nodes[0].args[..2], one.nodes[0].args.last()),
                 (&[0, 1][..], Some(&4))
             );
-            // What others take is given, too, also where there is another norm of it.
+            // A sum with other readers is an output too, also if it has a second norm.
             let mut both = normed(operator, [ROWS, &[1, 8], ROWS]);
             let mut second = both.nodes[1].clone();
             both.values.push(both.values[4].clone());
@@ -472,17 +472,17 @@ mod tests {
     }
 
     #[test]
-    fn sums_that_are_no_whole_rows_stay() {
+    fn sums_of_partial_rows_stay() {
         let kept = |mut graph: Graph<'static>| {
             super::run(&mut graph);
             operators(&graph) == [Operator::ADD_TENSOR, Operator::NATIVE_LAYER_NORM]
         };
         let of = |shapes| normed(Operator::NATIVE_LAYER_NORM, shapes);
         assert!(!kept(of([&[3, 8], ROWS, ROWS])));
-        assert!(kept(of([ROWS, &[2, 1, 8], ROWS])), "rows between come again");
+        assert!(kept(of([ROWS, &[2, 1, 8], ROWS])), "rows in the middle broadcast");
         assert!(kept(of([ROWS, &[2, 3, 1], ROWS])), "less than a row");
-        assert!(kept(of([&[2, 1, 8], &[1, 3, 8], ROWS])), "both come again");
-        assert!(kept(of([&[3, 7]; 3])), "no whole groups of four");
+        assert!(kept(of([&[2, 1, 8], &[1, 3, 8], ROWS])), "both broadcast");
+        assert!(kept(of([&[3, 7]; 3])), "not a multiple of four");
         assert!(kept(of([&[2, 1 << 15]; 3])), "too long");
         let mut scaled = of([ROWS; 3]);
         scaled.values[5] = Value::Int(2);
@@ -493,11 +493,11 @@ mod tests {
         assert!(kept(halves), "two types");
         let mut weights = of([ROWS; 3]);
         weights.nodes[1].args[2] = 2;
-        assert!(kept(weights), "the sum is the weight, too");
+        assert!(kept(weights), "the sum is also the weight");
     }
 
     #[test]
-    fn norms_do_not_move_before_what_they_take() {
+    fn norms_do_not_move_before_their_inputs() {
         let mut made = normed(Operator::NATIVE_LAYER_NORM, [ROWS; 3]);
         made.values.push(made.values[3].clone());
         made.nodes[1].args[2] = 9;

@@ -1,10 +1,9 @@
-//! Weights that are read into the device's cache before the call that multiplies by them.
+//! Prefetches weights into the device's cache before the GEMM that reads them.
 //!
-//! Products on matrix units are over so soon that they wait for their weights, where these come
-//! from memory: in ViT-B/16, whose weights no cache holds, by a fifth of their time on an NVIDIA
-//! H200. Norms and attention read little, and have memory to themselves: a dispatch beside each of
-//! them reads the weights of the products behind it. It reads them for nothing but that, and no
-//! other dispatch depends on it.
+//! GEMMs on matrix units are so fast that they wait for weights from memory: in ViT-B/16, whose
+//! weights exceed the cache, this was a fifth of their time on an NVIDIA H200. Norms and attention
+//! read little and leave memory bandwidth unused. A prefetch dispatch beside each of them reads the
+//! weights of the following GEMMs. It has no other effect, and no dispatch depends on it.
 
 use crate::compiled::Compiled;
 use crate::device::{Binding, Buffer, Command, Context, MemoryKind, PipelineKey};
@@ -17,36 +16,37 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use torchlet_shaders::{Feature, Pipeline, Prefetch, PrefetchPush, PushConstants};
 
-/// Processors from which on a device's cache is known to hold what is read beside one step:
-/// NVIDIA's of 100 and more have at least 40 MB.
-const LEAST_PROCESSORS: usize = 100;
-/// Bytes of all weights from which on they do not stay in the cache by themselves.
-const LEAST_WEIGHTS: u64 = 48 << 20;
-/// Bytes of what is read beside one step at most, and of one tensor at least.
-const MOST_AT_ONCE: u64 = 16 << 20;
-const LEAST_AT_ONCE: u64 = 256 << 10;
-/// Bytes of a constant from which on a step has its own weights to wait for: those of norms are
-/// smaller.
-const LEAST_OF_OWN: u64 = 16 << 10;
-/// Both where it was said that weights are to be read ahead.
-const LEAST_ALWAYS: u64 = 1 << 10;
+/// The minimum number of processors: devices with as many are known to have a cache that is large
+/// enough (NVIDIA GPUs with 100 or more SMs have at least 40 MB).
+const MIN_PROCESSORS: usize = 100;
+/// The minimum total bytes of weights: smaller totals stay in the cache by themselves.
+const MIN_TOTAL_WEIGHTS: u64 = 48 << 20;
+/// The maximum bytes to prefetch beside one step, and the minimum bytes of a tensor to prefetch.
+const MAX_AT_ONCE: u64 = 16 << 20;
+const MIN_AT_ONCE: u64 = 256 << 10;
+/// The minimum bytes of a constant for which its step counts as reading weights itself; the weights
+/// of norms are smaller.
+const MIN_OWN_WEIGHTS: u64 = 16 << 10;
+/// Replaces both minimums if prefetching is explicitly enabled.
+const MIN_IF_ENABLED: u64 = 1 << 10;
 
-/// Elements of a result from which on a product takes so long that its weights come meanwhile: 20
-/// µs of 2048 terms, on an NVIDIA H200.
-const LONG: usize = 1_000_000;
+/// From this number of result elements on, a GEMM lasts long enough to hide the loading of its own
+/// weights. Tuned on an NVIDIA H200, where it is 20 µs for 2048 terms.
+const LONG_GEMM_NUMEL: usize = 1_000_000;
 
-/// The invocations of a workgroup, and the bytes that each reads.
+/// Invocations per workgroup, and the bytes that each reads.
 const WORKGROUP: u32 = 128;
 const BYTES_EACH: u64 = 8 * 16;
 
-/// Weights, each with the step that they are read beside, in the order of these: where they are
-/// read sooner then, unless it was said whether they are to be.
+/// Returns the weights to prefetch, each with the step beside which to read it, in step order.
+/// Without an explicit setting, only those for which prefetching is expected to be faster.
 pub(crate) fn plan(state: &State, steps: &[Step], wanted: Option<bool>) -> Vec<(usize, TensorId)> {
     let always = wanted == Some(true);
-    if wanted == Some(false) || !(always || state.processors() >= LEAST_PROCESSORS) {
+    if wanted == Some(false) || !(always || state.processors() >= MIN_PROCESSORS) {
         return Vec::new();
     }
-    let [least_own, least] = if always { [LEAST_ALWAYS; 2] } else { [LEAST_OF_OWN, LEAST_AT_ONCE] };
+    let [least_own, least] =
+        if always { [MIN_IF_ENABLED; 2] } else { [MIN_OWN_WEIGHTS, MIN_AT_ONCE] };
     let weights: Vec<Vec<(TensorId, u64)>> =
         steps.iter().map(|step| weights_of(state, step, least_own)).collect();
     let is_large = |(_, bytes): &&(TensorId, u64)| *bytes >= least;
@@ -54,10 +54,10 @@ pub(crate) fn plan(state: &State, steps: &[Step], wanted: Option<bool>) -> Vec<(
     let distinct = weights.iter().flatten().filter(is_large).filter(|(id, _)| seen.insert(*id));
     let all = distinct.map(|(_, bytes)| *bytes).fold(0, u64::saturating_add);
     let mut plan = Vec::new();
-    if all < LEAST_WEIGHTS && !always {
+    if all < MIN_TOTAL_WEIGHTS && !always {
         return plan;
     }
-    // The last step that reads no weights, and the bytes that are read beside it.
+    // The last step that reads no weights, and the bytes prefetched beside it.
     let mut beside: Option<(usize, u64)> = None;
     for (index, (step, own)) in steps.iter().zip(weights).enumerate() {
         if own.is_empty() {
@@ -66,12 +66,12 @@ pub(crate) fn plan(state: &State, steps: &[Step], wanted: Option<bool>) -> Vec<(
         }
         let made = step.accesses.iter().find(|access| access.written);
         let made = made.and_then(|access| state.tensor(access.tensor).ok());
-        let is_short = made.is_some_and(|tensor| tensor.numel() < LONG);
+        let is_short = made.is_some_and(|tensor| tensor.numel() < LONG_GEMM_NUMEL);
         let on_units = step.key.module.features.contains(&Feature::CooperativeMatrix);
         let waits = always || (on_units && is_short);
         for (id, bytes) in own.iter().filter(is_large).copied() {
             let Some((at, read)) = beside.as_mut().filter(|_| waits) else { continue };
-            if read.saturating_add(bytes) <= MOST_AT_ONCE {
+            if read.saturating_add(bytes) <= MAX_AT_ONCE {
                 *read += bytes;
                 plan.push((*at, id));
             }
@@ -80,7 +80,7 @@ pub(crate) fn plan(state: &State, steps: &[Step], wanted: Option<bool>) -> Vec<(
     plan
 }
 
-/// The constants of so many bytes at least that a step reads, with their bytes.
+/// Returns the constants of at least `least` bytes that a step reads, with their sizes.
 fn weights_of(state: &State, step: &Step, least: u64) -> Vec<(TensorId, u64)> {
     let read = step.accesses.iter().filter(|access| !access.written);
     read.filter_map(|access| {
@@ -92,33 +92,33 @@ fn weights_of(state: &State, step: &Step, least: u64) -> Vec<(TensorId, u64)> {
     .collect()
 }
 
-/// The pipeline that reads them.
+/// The prefetch pipeline.
 pub(crate) fn pipeline() -> PipelineKey {
     let constants = Prefetch {}.constants();
     PipelineKey { module: Prefetch::MODULE, constants, workgroup: [WORKGROUP, 1, 1] }
 }
 
-/// Memory that such dispatches could write to, and do not count on.
-pub(crate) fn nothing(context: &Arc<Context>) -> Result<Buffer, Error> {
+/// The dummy output buffer of prefetch dispatches.
+pub(crate) fn dummy_output(context: &Arc<Context>) -> Result<Buffer, Error> {
     Buffer::new(context, 16, MemoryKind::Device)
 }
 
 impl Compiled {
-    /// The dispatch that reads a tensor.
+    /// Returns the dispatch that prefetches a tensor.
     pub(crate) fn prefetch(&self, id: TensorId) -> Result<Command<'static>, Error> {
-        let missing = || Error::invalid("a prefetch has nothing to write to");
-        let nothing = self.nothing.as_ref().ok_or_else(missing)?.raw;
+        let missing = || Error::invalid("a prefetch has no dummy output");
+        let dummy_output = self.dummy_output.as_ref().ok_or_else(missing)?.raw;
         let weights = self.binding(id, false)?;
         let size = self.state.tensor(id)?.bytes().min(weights.size);
         let weights = Binding { size, ..weights };
         let quads = u32_of(usize::try_from(size / 16).unwrap_or(usize::MAX))?;
-        // That several may write there makes none of them wait.
-        let nothing = Binding { buffer: nothing, offset: 0, size: 16, written: false };
+        // Declared as not written, so that prefetches do not wait for each other.
+        let dummy_output = Binding { buffer: dummy_output, offset: 0, size: 16, written: false };
         let groups = size.div_ceil(u64::from(WORKGROUP) * BYTES_EACH);
         let groups = u32_of(usize::try_from(groups).unwrap_or(usize::MAX))?;
         Ok(Command::Dispatch {
             key: Cow::Owned(pipeline()),
-            bindings: vec![weights, nothing],
+            bindings: vec![weights, dummy_output],
             push: Cow::Owned(PrefetchPush { quads }.bytes()),
             groups: [groups, 1, 1],
         })
@@ -135,8 +135,8 @@ mod tests {
     use torchlet_graph::graph::{Graph, Node, Value};
     use torchlet_graph::operators::Operator;
 
-    /// So many products of weights of 8 MB, two behind each activation: which steps have weights
-    /// read beside them, by how many each.
+    /// Plans `layers` GEMMs with 8 MB of weights, two after each activation. Returns the steps with
+    /// prefetches, and how many each has.
     fn planned(
         layers: usize,
         rows: usize,
@@ -175,7 +175,7 @@ mod tests {
         let mut counts: Vec<(usize, usize)> = Vec::new();
         for (beside, id) in plan(&state, &steps, wanted) {
             assert!(matches!(state.tensor(state.root(id)).unwrap().storage, Storage::Constant(_)));
-            assert!(weights_of(&state, &steps[beside], LEAST_OF_OWN).is_empty());
+            assert!(weights_of(&state, &steps[beside], MIN_OWN_WEIGHTS).is_empty());
             match counts.last_mut() {
                 Some((last, count)) if *last == beside => *count += 1,
                 _ => counts.push((beside, 1)),
@@ -185,34 +185,34 @@ mod tests {
     }
 
     #[test]
-    fn weights_of_products_are_read_beside_what_reads_none() {
+    fn gemm_weights_are_prefetched_beside_other_steps() {
         assert_eq!(planned(8, 256, None, |_| ()), [(0, 2), (3, 2), (6, 2), (9, 2)]);
     }
 
     #[test]
-    fn what_the_cache_holds_is_left_alone() {
+    fn weights_that_fit_the_cache_are_not_prefetched() {
         assert_eq!(planned(4, 256, None, |_| ()), []);
     }
 
-    /// They take as long as their weights take to come.
+    /// Their time is that of loading the weights.
     #[test]
-    fn products_of_few_rows_wait_for_memory_in_any_case() {
+    fn memory_bound_gemms_have_no_prefetch() {
         assert_eq!(planned(8, 1, None, |_| ()), []);
     }
 
     #[test]
-    fn long_products_have_their_weights_come_meanwhile() {
+    fn long_gemms_have_no_prefetch() {
         assert_eq!(planned(8, 512, None, |_| ()), []);
     }
 
     #[test]
-    fn who_says_so_is_heard() {
+    fn explicit_prefetch_setting_applies() {
         assert_eq!(planned(8, 256, Some(false), |_| ()), []);
         assert_eq!(planned(2, 1, Some(true), |state| state.busy /= 2), [(0, 2)]);
     }
 
     #[test]
-    fn small_devices_and_those_without_matrix_units_read_nothing_ahead() {
+    fn no_prefetch_on_small_devices_or_without_matrix_units() {
         assert_eq!(planned(8, 256, None, |state| state.busy /= 2), []);
         assert_eq!(planned(8, 256, None, |state| state.features = DeviceFeatures::default()), []);
     }

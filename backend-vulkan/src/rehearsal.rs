@@ -1,6 +1,6 @@
-//! Pipelines that a graph takes with other shapes and integers than those that memory is planned
-//! for. The graph is encoded with some before it runs, so that they are made when it is loaded: a
-//! driver takes milliseconds for one.
+//! Pipeline warm-up for dynamic shapes. Other shapes and integers than those that memory is planned
+//! for may need other pipelines, and a driver needs milliseconds to create one. The graph is
+//! therefore encoded with sample shapes at load time, and the pipelines are created then.
 
 use crate::device::PipelineKey;
 use crate::encode::encode;
@@ -10,50 +10,50 @@ use std::collections::{BTreeMap, HashSet};
 use torchlet_graph::graph::{Graph, Value, ValueId};
 use torchlet_graph::operators::Operator;
 
-/// Encodings of calls at most: a graph of more calls is tried with fewer shapes.
-const MOST_CALLS: usize = 1 << 15;
+/// The maximum number of encoded calls in total: larger graphs are tried with fewer shapes.
+const MAX_CALLS: usize = 1 << 15;
 
-/// Shapes at most that a graph of few calls is tried with.
-const MOST_TRIALS: usize = 256;
+/// The maximum number of shapes tried for a graph.
+const MAX_TRIALS: usize = 256;
 
-/// What varies at most, for a graph to be tried: no exporter writes more, and each takes trials of
-/// its own.
-const MOST_PLACES: usize = 64;
+/// The maximum number of dynamic dims and integers that are varied. Exporters write fewer, and each
+/// needs trials of its own.
+const MAX_QUANTITIES: usize = 64;
 
-/// Integers of an input at most that are given values.
-const MOST_CONTENTS: usize = 4096;
+/// The maximum number of elements of a host-read input that are given values.
+const MAX_CONTENTS: usize = 4096;
 
-/// What can differ from run to run.
+/// A quantity that can differ from run to run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Place {
+enum Quantity {
     /// The size of an input in a dimension.
     Size(ValueId, usize),
-    /// An integer that is an input.
+    /// An integer input.
     Integer(ValueId),
-    /// The integers of an input that the host looks at, all of them the same.
+    /// The elements of an input that operators read on the host, all set to the same value.
     Contents(ValueId),
 }
 
-/// What can differ, and what it is at most.
+/// All varying quantities, with their upper bounds.
 #[derive(Debug)]
 struct Varying {
-    places: Vec<(Place, usize)>,
-    /// Places that are tried with the same number at once, by position: what has the same bound is
-    /// mostly one number of the program's.
+    quantities: Vec<(Quantity, usize)>,
+    /// Groups of indices that are tried with the same value: quantities with equal bounds are
+    /// usually one dimension of the program.
     together: Vec<Vec<usize>>,
 }
 
-/// The pipelines of a graph with other shapes than those that memory was planned for in this state:
-/// at most `most`, or as many as one shape more takes. What the graph does not take as a shape is
-/// left out.
+/// Returns the pipelines that a graph needs for other shapes than those that memory was planned for
+/// in `planned`. Stops at `most`, apart from the pipelines of the last shape tried. Shapes that the
+/// graph rejects are skipped.
 pub(crate) fn pipelines(graph: &Graph<'_>, planned: &State, most: usize) -> HashSet<PipelineKey> {
     let mut found = HashSet::new();
     let varying = Varying::of(graph, planned);
-    if varying.places.is_empty() || most == 0 {
+    if varying.quantities.is_empty() || most == 0 {
         return found;
     }
     let mut state = planned.clone();
-    let trials = (MOST_CALLS / graph.nodes.len().max(1)).min(MOST_TRIALS);
+    let trials = (MAX_CALLS / graph.nodes.len().max(1)).min(MAX_TRIALS);
     for trial in varying.trials(trials) {
         varying.set(&mut state, &trial);
         if let Ok((steps, _)) = encode(graph, &mut state, false) {
@@ -68,17 +68,18 @@ pub(crate) fn pipelines(graph: &Graph<'_>, planned: &State, most: usize) -> Hash
 
 impl Varying {
     fn of(graph: &Graph<'_>, state: &State) -> Self {
-        let mut places = Vec::new();
+        let mut quantities = Vec::new();
         for id in graph.inputs.iter().copied() {
             match graph.values.get(id) {
                 Some(Value::Tensor(tensor)) if tensor.dynamic => {
                     let sizes = tensor.sizes.iter().copied().enumerate();
                     let large = sizes.filter(|(_, size)| *size > 1);
-                    places.extend(large.map(|(dim, size)| (Place::Size(id, dim), size)));
+                    quantities.extend(large.map(|(dim, size)| (Quantity::Size(id, dim), size)));
                 }
                 Some(Value::SymInt(_)) => {
                     let bound = state.integers.get(id).copied().flatten().unwrap_or_default();
-                    places.push((Place::Integer(id), usize::try_from(bound).unwrap_or_default()));
+                    quantities
+                        .push((Quantity::Integer(id), usize::try_from(bound).unwrap_or_default()));
                 }
                 _ => {}
             }
@@ -89,16 +90,16 @@ impl Varying {
         let bound = bounds.filter_map(|bound| usize::try_from(bound).ok()).max();
         let numel = |id: ValueId| state.tensor(id).map_or(0, |tensor| tensor.numel());
         let watched = watched_inputs(graph, state).into_iter();
-        let watched = watched.filter(|id| numel(*id) <= MOST_CONTENTS);
-        places.extend(watched.map(|id| (Place::Contents(id), bound.unwrap_or_default())));
-        places.truncate(MOST_PLACES);
+        let watched = watched.filter(|id| numel(*id) <= MAX_CONTENTS);
+        quantities.extend(watched.map(|id| (Quantity::Contents(id), bound.unwrap_or_default())));
+        quantities.truncate(MAX_QUANTITIES);
 
-        // All of one bound, and of sizes those that are the same dimension.
+        // Groups: all with one bound, and the sizes with one bound in the same dimension.
         let mut alike: BTreeMap<(usize, Option<usize>), Vec<usize>> = BTreeMap::new();
-        for (at, (place, bound)) in places.iter().enumerate() {
-            let dims = match place {
-                Place::Size(_, dim) => vec![None, Some(*dim)],
-                Place::Integer(_) if *bound > 0 => vec![None],
+        for (at, (quantity, bound)) in quantities.iter().enumerate() {
+            let dims = match quantity {
+                Quantity::Size(_, dim) => vec![None, Some(*dim)],
+                Quantity::Integer(_) if *bound > 0 => vec![None],
                 _ => Vec::new(),
             };
             for dim in dims {
@@ -108,33 +109,33 @@ impl Varying {
         let several = alike.into_values().filter(|together| together.len() > 1);
         let mut together: Vec<Vec<usize>> = several.collect();
         together.dedup();
-        together.extend((0..places.len()).map(|at| vec![at]));
-        Varying { places, together }
+        together.extend((0..quantities.len()).map(|at| vec![at]));
+        Varying { quantities, together }
     }
 
-    /// Numbers for all places, by position, for each time that the graph is encoded, `most` times
-    /// at most: each number alone or with those that are tried together, where all else is at its
-    /// largest, where it is at its least, and where integers are half of what they may be; these in
-    /// turns, and first what is tried together.
+    /// Returns the assignments to try, at most `most`. Each varies one quantity or one group, with
+    /// all others at their maximum, at their minimum, or with integers at half their bound. The
+    /// three alternate, groups first.
     fn trials(&self, most: usize) -> Vec<Vec<usize>> {
         let rest = |size: fn(usize) -> usize, integer: fn(usize) -> usize| -> Vec<usize> {
-            let number = |(place, bound): &(Place, usize)| match place {
-                Place::Size(..) => size(*bound),
-                Place::Integer(_) | Place::Contents(_) => integer(*bound),
+            let number = |(quantity, bound): &(Quantity, usize)| match quantity {
+                Quantity::Size(..) => size(*bound),
+                Quantity::Integer(_) | Quantity::Contents(_) => integer(*bound),
             };
-            self.places.iter().map(number).collect()
+            self.quantities.iter().map(number).collect()
         };
         let rests =
             [rest(|bound| bound, |_| 0), rest(|_| 1, |_| 0), rest(|_| 1, |bound| bound / 2)];
-        let bound = |together: &[usize]| Some(self.places.get(*together.first()?)?.1);
-        let with_numbers = self.together.iter().map(|it| (it, numbers(bound(it).unwrap_or(0))));
-        let with_numbers: Vec<(&Vec<usize>, Vec<usize>)> = with_numbers.collect();
-        let longest = with_numbers.iter().map(|(_, numbers)| numbers.len()).max().unwrap_or(0);
+        let bound = |together: &[usize]| Some(self.quantities.get(*together.first()?)?.1);
+        let with_values =
+            self.together.iter().map(|it| (it, sample_values(bound(it).unwrap_or(0))));
+        let with_values: Vec<(&Vec<usize>, Vec<usize>)> = with_values.collect();
+        let longest = with_values.iter().map(|(_, values)| values.len()).max().unwrap_or(0);
         let mut seen = HashSet::new();
         let mut trials = Vec::new();
         for turn in 0..longest {
-            for (together, numbers) in &with_numbers {
-                let Some(number) = numbers.get(turn) else { continue };
+            for (together, values) in &with_values {
+                let Some(number) = values.get(turn) else { continue };
                 for rest in &rests {
                     if trials.len() >= most {
                         return trials;
@@ -155,21 +156,21 @@ impl Varying {
     }
 
     fn set(&self, state: &mut State, trial: &[usize]) {
-        for ((place, _), number) in self.places.iter().zip(trial) {
-            match *place {
-                Place::Size(id, dim) => {
+        for ((quantity, _), number) in self.quantities.iter().zip(trial) {
+            match *quantity {
+                Quantity::Size(id, dim) => {
                     let tensor = state.tensors.get_mut(id).and_then(Option::as_mut);
                     if let Some(size) = tensor.and_then(|tensor| tensor.sizes.get_mut(dim)) {
                         *size = *number;
                     }
                 }
-                Place::Integer(id) => {
+                Quantity::Integer(id) => {
                     if let Some(Some(slot)) = state.integers.get_mut(id) {
                         *slot = i64::try_from(*number).unwrap_or_default();
                     }
                 }
-                // Behind all sizes.
-                Place::Contents(id) => {
+                // Set after all sizes.
+                Quantity::Contents(id) => {
                     let numel = state.tensor(id).map_or(0, |tensor| tensor.numel());
                     let contents = state.host.entry(id).or_default();
                     contents.clear();
@@ -180,10 +181,10 @@ impl Varying {
     }
 }
 
-/// Numbers to try of those up to `bound`, what matters most first: small ones have kernels of their
-/// own, and larger ones differ in the power of two that they are multiples of, as far as eight, and
-/// in how many bits they have: there are enough of them for tiles, or for more invocations.
-fn numbers(bound: usize) -> Vec<usize> {
+/// Returns the values to try up to `bound`, most important first. Small values have kernels of
+/// their own. Larger ones differ in the power of two that divides them, up to eight, and in
+/// magnitude, which decides about tiling and the number of invocations.
+fn sample_values(bound: usize) -> Vec<usize> {
     let below = |most: usize, less: usize| (most / 8 * 8).saturating_sub(less);
     let first = [1, below(bound, 0), 2, below(bound, 1), 4, below(bound, 4), 3, 5, 8];
     let rest = [below(bound, 2), below(bound, 3)];
@@ -191,13 +192,13 @@ fn numbers(bound: usize) -> Vec<usize> {
     let between = std::iter::successors(Some(12usize), |number| number.checked_mul(2));
     let between = between.take_while(|number| *number < bound);
     let all = first.into_iter().chain(rest).chain(middle).chain(between);
-    let mut numbers: Vec<usize> = Vec::new();
+    let mut values: Vec<usize> = Vec::new();
     for number in all.filter(|number| (1..=bound).contains(number)) {
-        if !numbers.contains(&number) {
-            numbers.push(number);
+        if !values.contains(&number) {
+            values.push(number);
         }
     }
-    numbers
+    values
 }
 
 #[cfg(test)]
@@ -218,19 +219,18 @@ mod tests {
     }
 
     #[test]
-    fn numbers_are_small_and_of_every_multiple() {
-        assert_eq!(numbers(3), [1, 2, 3]);
-        assert_eq!(numbers(0), [0usize; 0]);
-        let many = numbers(1000);
-        // Odd, twice an odd number, four times one, and a multiple of eight: near the end and near
-        // the middle.
+    fn sample_values_cover_small_and_aligned() {
+        assert_eq!(sample_values(3), [1, 2, 3]);
+        assert_eq!(sample_values(0), [0usize; 0]);
+        let many = sample_values(1000);
+        // Odd, and divisible by 2, 4 and 8: near the bound and near its middle.
         let first = [1, 1000, 2, 999, 4, 996, 3, 5, 8, 998, 997, 496, 495, 494, 493, 492];
         let between = [12, 24, 48, 96, 192, 384, 768];
         assert_eq!(many, [first.as_slice(), &between].concat());
     }
 
     #[test]
-    fn trials_are_few_whatever_a_file_has() {
+    fn number_of_trials_is_bounded() {
         let varying = |inputs: usize| {
             let graph = Graph {
                 values: (0..inputs).map(|_| tensor(&[60, 50, 40, 30], true)).collect(),
@@ -240,19 +240,19 @@ mod tests {
             let state = State::new(&graph, HashSet::new()).unwrap();
             Varying::of(&graph, &state)
         };
-        assert_eq!(varying(1).places.len(), 4);
-        assert_eq!(varying(1000).places.len(), MOST_PLACES);
+        assert_eq!(varying(1).quantities.len(), 4);
+        assert_eq!(varying(1000).quantities.len(), MAX_QUANTITIES);
         let trials = varying(1000).trials(40);
         assert_eq!(trials.len(), 40);
-        // All rests come in turns.
+        // All settings of the other quantities occur.
         let least = |trial: &&Vec<usize>| trial.iter().filter(|size| **size == 1).count() > 2;
         assert!(varying(1).trials(40).iter().filter(least).count() > 10);
         assert!(varying(1).trials(0).is_empty());
     }
 
-    /// Scores of queries and keys, whose columns vary, and what they weigh.
+    /// Attention scores with a dynamic number of columns, and their GEMM with the values.
     #[test]
-    fn products_of_any_number_of_columns_are_rehearsed() {
+    fn dynamic_gemm_columns_are_warmed_up() {
         for most in [100, 256] {
             let graph = Graph {
                 values: vec![

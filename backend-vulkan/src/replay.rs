@@ -1,6 +1,6 @@
-//! Runs that differ from the one before in integers alone, as the position of a token does: the
-//! calls that read these integers are encoded again, and what changes in their dispatches is
-//! written to memory from which the shaders read it. The recording stays.
+//! Replays a recording with other integers, such as the position of a token. Only the calls that
+//! read changed integers are encoded again, and their new parameters are written to memory from
+//! which the shaders read them. The recording is unchanged.
 
 use crate::ahead::Ahead;
 use crate::device::{Binding, Buffer, Command, Context, MemoryKind, Recording};
@@ -15,8 +15,8 @@ use std::sync::Arc;
 use torchlet_graph::graph::{Graph, Node, Value, ValueId};
 use torchlet_graph::operators::Operator;
 
-/// The calls that read integers which are inputs of the graph, or follow from such, or from the
-/// contents of inputs: by position.
+/// Returns the indices of the calls that read integers which are inputs of the graph, are computed
+/// from inputs, or are read from the contents of inputs.
 pub(crate) fn varying_calls(graph: &Graph<'_>) -> Vec<usize> {
     let is_integer = |id: &ValueId| matches!(graph.values.get(*id), Some(Value::SymInt(_)));
     let mut integers: HashSet<ValueId> = graph.inputs.iter().copied().filter(is_integer).collect();
@@ -32,36 +32,37 @@ pub(crate) fn varying_calls(graph: &Graph<'_>) -> Vec<usize> {
     calls
 }
 
-/// All arguments of a call and of those that it was fused from, also within lists.
+/// Returns all arguments of a call and of the calls that it was fused from, including list items.
 fn arguments<'g>(graph: &'g Graph<'_>, node: &'g Node) -> impl Iterator<Item = ValueId> + 'g {
     let parts = node.parts.iter().flat_map(|part| &part.args);
     node.args.iter().chain(parts).flat_map(|id| graph.items(id)).copied()
 }
 
-/// What it takes to run again what was recorded, with other integers.
+/// Data for running a recording again with other integers.
 pub(crate) struct Replay {
     /// The calls that read integers, in order.
     pub(crate) calls: Vec<usize>,
-    /// Their steps as they were recorded, and where the parameters of each are, if the shader reads
+    /// Their steps as recorded, each with the memory offset of its parameters if the shader reads
     /// them from memory.
     steps: Vec<(Step, Option<usize>)>,
-    /// The same places of all steps that are being recorded.
+    /// The parameter offsets of all steps that are being recorded.
     places: Vec<Option<usize>>,
-    /// The shapes of what these calls make, as they were recorded: others are for more calls than
-    /// these.
+    /// The shapes that were recorded for the results of these calls. If one changes, further calls
+    /// are affected.
     shapes: Vec<(TensorId, Vec<usize>)>,
-    /// Who reads what, from when all was encoded.
+    /// The read analysis from the full encoding.
     pub(crate) reads: Option<Reads>,
-    /// Whether integers are others than those that were encoded: also behind a call that failed
-    /// once it had set some.
+    /// Whether integers differ from the encoded ones. Also set after a call that failed after
+    /// setting some.
     pub(crate) varied: bool,
-    /// The integers of the last run that had others than the one before, and what was made for the
-    /// next.
+    /// The integers of the last run that changed them, and the steps encoded for the predicted next
+    /// run.
     pub(crate) numbers: Vec<i64>,
     pub(crate) ahead: Option<Ahead>,
-    /// How many runs in a row were others than expected.
-    pub(crate) missed: u8,
-    /// Where the host writes parameters, and where shaders read them.
+    /// The number of wrong predictions in a row.
+    pub(crate) misses: u8,
+    /// Parameter memory: the staging buffer that the host writes, and the device buffer that
+    /// shaders read.
     memory: Option<[Buffer; 2]>,
     bytes: u64,
 }
@@ -77,13 +78,13 @@ impl Replay {
             varied: false,
             numbers: Vec::new(),
             ahead: None,
-            missed: 0,
+            misses: 0,
             memory: None,
             bytes: 0,
         }
     }
 
-    /// Notes the shapes of what the calls make.
+    /// Stores the shapes of the results of the calls.
     pub(crate) fn note_shapes(&mut self, graph: &Graph<'_>, state: &State) {
         let calls = self.calls.iter().filter_map(|place| graph.nodes.get(*place));
         let made = calls.flat_map(|node| arguments(graph, node));
@@ -91,7 +92,7 @@ impl Replay {
         self.shapes = made.filter_map(shape).collect();
     }
 
-    /// Whether these shapes are as they were.
+    /// Whether these shapes are unchanged.
     pub(crate) fn has_shapes_of(&self, state: &State) -> bool {
         let same = |(id, sizes): &(TensorId, Vec<usize>)| {
             state.tensor(*id).is_ok_and(|tensor| tensor.sizes == *sizes)
@@ -99,15 +100,16 @@ impl Replay {
         self.shapes.iter().all(same)
     }
 
-    /// Gives the parameters of steps places in memory: a binding for each step that reads them
-    /// there, and the copy that comes first. What was recorded names the memory that there is.
+    /// Assigns memory to the parameters of steps. Returns a binding for each step that reads
+    /// parameters from memory, and the copy command that must run first. The recording refers to
+    /// the current buffers.
     pub(crate) fn place(
         &mut self,
         steps: &[Step],
         context: &Arc<Context>,
         recording: &mut Recording,
     ) -> Result<(Vec<Option<Binding>>, Option<Command<'static>>), Error> {
-        (self.ahead, self.missed) = (None, 0);
+        (self.ahead, self.misses) = (None, 0);
         self.numbers.clear();
         let mut end = 0u64;
         let mut places = Vec::with_capacity(steps.len());
@@ -127,7 +129,7 @@ impl Replay {
             return Ok((vec![None; steps.len()], None));
         }
         if end > self.bytes {
-            // Whatever fails below: there is no memory then.
+            // Cleared first, since an allocation below may fail.
             recording.unbind();
             (self.memory, self.bytes) = (None, 0);
             let staging = Buffer::new(context, end, MemoryKind::Upload)?;
@@ -157,7 +159,7 @@ impl Replay {
         Ok((bound.collect(), Some(copy)))
     }
 
-    /// Holds on to what may be another in the next run, of the steps that were recorded.
+    /// Stores the recorded steps whose parameters may change in the next run.
     pub(crate) fn hold(&mut self, steps: Vec<Step>) {
         let calls = &self.calls;
         let placed = steps.into_iter().zip(self.places.drain(..));
@@ -165,7 +167,7 @@ impl Replay {
         self.steps.extend(placed.filter(|(step, _)| calls.binary_search(&step.node).is_ok()));
     }
 
-    /// Whether these are the same steps, but for their parameters.
+    /// Whether these steps equal the recorded ones except for the parameters in memory.
     pub(crate) fn has_steps(&self, steps: &[Step]) -> bool {
         steps.len() == self.steps.len()
             && steps.iter().zip(&self.steps).all(|(new, (old, _))| {
@@ -177,7 +179,7 @@ impl Replay {
             })
     }
 
-    /// Writes the parameters of the same steps.
+    /// Writes the parameters of these steps.
     pub(crate) fn write(&mut self, steps: &[Step]) -> Result<(), Error> {
         let Some([staging, _]) = &mut self.memory else { return Ok(()) };
         let mapped = staging.mapped();
@@ -191,7 +193,7 @@ impl Replay {
 fn write(mapped: &mut [u8], offset: Option<usize>, bytes: &[u8]) -> Result<(), Error> {
     let Some(offset) = offset else { return Ok(()) };
     let place = mapped.get_mut(offset..).and_then(|rest| rest.get_mut(..bytes.len()));
-    let place = place.ok_or_else(|| Error::invalid("parameters lie outside their memory"))?;
+    let place = place.ok_or_else(|| Error::invalid("parameters lie outside of their memory"))?;
     place.copy_from_slice(bytes);
     Ok(())
 }
@@ -203,7 +205,7 @@ mod tests {
     use torchlet_graph::graph::Tensor;
 
     #[test]
-    fn calls_vary_with_integers_that_are_inputs() {
+    fn varying_calls_depend_on_input_integers() {
         let node = |operator, args: &[ValueId]| Node::new(operator, args.to_vec());
         let graph = Graph {
             values: vec![
@@ -220,8 +222,7 @@ mod tests {
                 node(Operator::ABS, &[1, 4]),
                 node(Operator::VIEW_COPY, &[1, 5, 1]),
                 node(Operator::VIEW_COPY, &[1, 3, 1]),
-                // Takes another one beside the first: that is none the more an integer that
-                // changes.
+                // Also reads integer 6, which does not become a varying one by that.
                 node(Operator::UPDATE_CACHE, &[1, 1, 0, 6, 1]),
                 node(Operator::VIEW_COPY, &[1, 6, 1]),
             ],
@@ -232,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn other_shapes_are_noticed() {
+    fn changed_shapes_are_detected() {
         let tensor = |rows: usize| {
             Value::Tensor(Tensor {
                 scalar_type: ScalarType::Float,

@@ -1,5 +1,4 @@
-//! What is known of a graph while it is encoded, and from one time to the next: shapes, numbers,
-//! tensors that operators added.
+//! State of a graph between encodings: shapes, integers, and tensors that operators added.
 
 use crate::bfloat16;
 use crate::bounds;
@@ -19,22 +18,22 @@ use torchlet_graph::graph::{Graph, Value, ValueId};
 use torchlet_graph::lower::widen;
 use torchlet_shaders::Element;
 
-/// What a constant is to begin with.
+/// The initial contents of a constant.
 #[derive(Debug, Clone)]
 pub(crate) enum Contents {
     /// The bytes of the graph's value.
     Graph,
-    /// Those of the graph's value, of `bfloat16`, which become elements of the tensor's type when
-    /// they go to the device.
+    /// The `bfloat16` bytes of the graph's value, converted to the tensor's element type when they
+    /// are uploaded.
     Converted(Element),
-    /// Bytes that were made when the graph was encoded.
+    /// Bytes computed while the graph was encoded.
     Made(Vec<u8>),
-    /// Bytes that are made when they go to the device.
+    /// Bytes computed when they are uploaded.
     Derived(Derived),
 }
 
 impl Contents {
-    /// How many bytes there are, of the value `id` of the graph if need be.
+    /// Returns the number of bytes; `id` is the value in the graph.
     pub(crate) fn len(&self, graph: &Graph<'_>, id: TensorId) -> usize {
         match (self, graph.values.get(id)) {
             (Contents::Made(bytes), _) => bytes.len(),
@@ -50,18 +49,18 @@ impl Contents {
     }
 }
 
-/// Where the data of a tensor is.
+/// Where the data of a tensor is stored.
 #[derive(Debug, Clone)]
 pub(crate) enum Storage {
-    /// In memory that tensors take turns to use.
+    /// In memory shared by tensors with disjoint lifetimes.
     Planned,
-    /// In memory of its own that keeps its contents between runs, with these to begin with.
+    /// In memory of its own, which keeps its contents between runs, with these initial contents.
     Constant(Contents),
-    /// The memory of another tensor, from so many bytes on.
+    /// In the memory of another tensor, from a byte offset on.
     Alias(TensorId, u64),
 }
 
-/// A tensor on the device. Elements are in row-major order.
+/// A tensor on the device, in row-major order.
 #[derive(Debug, Clone)]
 pub(crate) struct DeviceTensor {
     pub(crate) element: Element,
@@ -74,70 +73,69 @@ impl DeviceTensor {
         self.sizes.iter().product()
     }
 
-    /// Bytes in memory: whole groups of four elements, so that shaders can read and write four at a
-    /// time.
+    /// Returns the bytes in memory, padded to whole groups of four elements, because shaders read
+    /// and write four at a time.
     pub(crate) fn bytes(&self) -> u64 {
         padded_bytes(self.element, self.numel())
     }
 }
 
-/// What a call leaves to others.
+/// An output that is fused into its readers.
 #[derive(Debug, Clone)]
-pub(crate) struct Left {
-    /// The call, by its position, and which of its outputs it is.
+pub(crate) struct FusedOutput {
+    /// The index of the call, and of the output among its outputs.
     pub(crate) call: usize,
     pub(crate) which: usize,
-    /// The views of it through which it is taken.
+    /// The views through which it is read.
     pub(crate) views: Vec<ValueId>,
 }
 
-/// What is known of a graph's tensors and numbers at the moment.
+/// The current shapes and integers of a graph, and the decisions made while planning memory.
 #[derive(Debug, Clone)]
 pub(crate) struct State {
-    /// Tensors by value, then those that operators added.
+    /// Tensors by value, followed by those that operators added.
     pub(crate) tensors: Vec<Option<DeviceTensor>>,
-    /// How far neighbours are from each other in memory, of tensors that do not lie in the order of
-    /// their dimensions.
+    /// Element strides of tensors that are not contiguous.
     pub(crate) strided: IdMap<TensorId, Vec<usize>>,
     /// Symbolic integers by value.
     pub(crate) integers: Vec<Option<i64>>,
-    /// Integers of inputs that operators look at on the host, by value.
+    /// Contents of integer inputs that operators read on the host, by value.
     pub(crate) host: IdMap<ValueId, Vec<i32>>,
     /// Tensors that operators added, by call and order.
     pub(crate) added: IdMap<(usize, usize), TensorId>,
-    /// The sizes of workgroups that calls took when memory was planned, by call and order.
+    /// The workgroup sizes that calls used when memory was planned, by call and order.
     pub(crate) workgroups: IdMap<(usize, usize), [u32; 2]>,
     /// Constants that operators derived.
     pub(crate) derived: HashMap<Derived, TensorId>,
-    /// Whether the graph is of 16 bits only because the exporter made them of 32.
+    /// Whether the graph is fp16 only because the exporter narrowed it from 32-bit floats.
     pub(crate) narrowed: bool,
-    /// Invocations that keep the device busy: dispatches of fewer are split further where they can
-    /// be.
+    /// The number of invocations that saturate the device; smaller dispatches are split further
+    /// where possible.
     pub(crate) busy: usize,
-    /// The device's processors, where they are known.
+    /// The number of the device's processors, if known.
     pub(crate) known_processors: Option<usize>,
-    /// What the device can do beyond Vulkan 1.1.
+    /// The device's optional features.
     pub(crate) features: DeviceFeatures,
-    /// What the device takes at most.
+    /// The device limits.
     pub(crate) limits: Limits,
-    /// Values whose contents may differ from one run to the next though they are constants: nothing
-    /// is made of them at load.
+    /// Constants whose contents may differ from run to run; nothing is derived from them at load
+    /// time.
     pub(crate) changing: HashSet<ValueId>,
     /// The calls that read integers which change from run to run, in order.
     pub(crate) varying: Vec<usize>,
-    /// Tensors that calls take with other shapes than those that memory is planned for, each in the
-    /// place of a step.
+    /// Temporary tensors that calls use only with other shapes, each with the step during which it
+    /// would be alive.
     pub(crate) reserved: Vec<(usize, TensorId)>,
-    /// What calls leave to those who take it. Decided when memory is planned.
-    pub(crate) left: IdMap<ValueId, Left>,
-    /// What the graph says of who reads what, once it was encoded.
+    /// Outputs that are fused into their readers. Decided when memory is planned.
+    pub(crate) left: IdMap<ValueId, FusedOutput>,
+    /// The read analysis of the graph, after it was encoded.
     pub(crate) reads: Option<Arc<GraphReads>>,
-    /// Which ways calls go.
+    /// The kernel variants of calls.
     pub(crate) choices: Choices,
 }
 
 impl State {
-    /// The state in which shapes are those of the graph.
+    /// Creates the initial state with the shapes of the graph.
     pub(crate) fn new(graph: &Graph<'_>, changing: HashSet<ValueId>) -> Result<Self, Error> {
         let mut tensors = Vec::with_capacity(graph.values.len());
         let mut integers = Vec::with_capacity(graph.values.len());
@@ -200,12 +198,12 @@ impl State {
         })
     }
 
-    /// The device's processors, or about as many as such a device has.
+    /// Returns the number of the device's processors, or an estimate.
     pub(crate) fn processors(&self) -> usize {
         self.known_processors.unwrap_or_else(|| processors(self.busy)).max(1)
     }
 
-    /// The same for this device, with the calls that integers of the graph make vary.
+    /// Creates the initial state for this device, including the calls that vary with integers.
     pub(crate) fn on(
         context: &Context,
         graph: &Graph<'_>,
@@ -228,15 +226,15 @@ impl State {
             .ok_or_else(|| Error::Invalid(format!("value {id} is not a tensor")))
     }
 
-    /// The tensor whose memory a tensor uses.
+    /// Returns the tensor whose memory a tensor uses.
     pub(crate) fn root(&self, id: TensorId) -> TensorId {
         self.location(id).0
     }
 
-    /// The tensor whose memory a tensor uses, and from which byte on.
+    /// Returns the tensor whose memory a tensor uses, and the byte offset in it.
     pub(crate) fn location(&self, id: TensorId) -> (TensorId, u64) {
         let (mut id, mut offset) = (id, 0);
-        // Aliases are made to roots that use no memory of theirs, so the chain ends.
+        // This terminates: aliases point to roots that do not lie in the alias's memory.
         while let Ok(DeviceTensor { storage: Storage::Alias(target, start), .. }) = self.tensor(id)
         {
             (id, offset) = (*target, offset + start);
@@ -244,7 +242,7 @@ impl State {
         (id, offset)
     }
 
-    /// Whether a tensor uses a part of another's memory, in one piece.
+    /// Whether a tensor is a contiguous part of another's memory.
     pub(crate) fn is_part(&self, id: TensorId) -> bool {
         let (root, offset) = self.location(id);
         let numel = |id| self.tensor(id).map_or(0, DeviceTensor::numel);

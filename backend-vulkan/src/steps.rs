@@ -1,4 +1,4 @@
-//! What a graph is encoded into: dispatches over tensors.
+//! The result of encoding a graph: dispatches over tensors.
 
 use crate::device::PipelineKey;
 use crate::error::Error;
@@ -24,29 +24,29 @@ pub(crate) fn write(tensor: TensorId) -> Access {
 /// A dispatch over tensors.
 #[derive(Debug, Clone)]
 pub(crate) struct Step {
-    /// The call that it is part of: its position in the graph.
+    /// The index of the call that it belongs to.
     pub(crate) node: usize,
     pub(crate) key: PipelineKey,
     pub(crate) accesses: Vec<Access>,
-    /// Push constants, and behind them what the shader reads from memory.
+    /// Push constants, followed by the parameters that the shader reads from memory.
     pub(crate) parameters: Vec<u8>,
     pub(crate) groups: [u32; 3],
 }
 
 impl Step {
-    /// Its push constants.
+    /// Returns the push constants.
     pub(crate) fn push(&self) -> &[u8] {
         self.split().0
     }
 
-    /// What the shader reads from memory.
+    /// Returns the parameters that the shader reads from memory.
     pub(crate) fn in_memory(&self) -> &[u8] {
         self.split().1
     }
 
-    /// Adds it to others: as several, if the number of the first workgroup along z is a parameter
-    /// that lies at `base_z` and there are more than so many `at_once`.
-    pub(crate) fn in_turns(
+    /// Appends the step to `steps`. If it has more than `at_once` workgroups in z, and its
+    /// parameter at byte `base_z` is the first z, it is split into several.
+    pub(crate) fn split_z(
         mut self,
         base_z: Option<usize>,
         at_once: u32,
@@ -59,7 +59,9 @@ impl Step {
         };
         for first in (0..z).step_by(at_once.max(1) as usize) {
             let bytes = self.parameters.get_mut(place..).and_then(<[u8]>::first_chunk_mut);
-            let bytes = bytes.ok_or_else(|| Error::invalid("a shader has no first workgroup"))?;
+            let bytes = bytes.ok_or_else(|| {
+                Error::invalid("a shader has no parameter for its first workgroup")
+            })?;
             *bytes = first.to_le_bytes();
             self.groups[2] = at_once.min(z - first);
             steps.push(self.clone());

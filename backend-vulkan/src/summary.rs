@@ -1,4 +1,4 @@
-//! What a delegate's data holds, without compiling it.
+//! Summarises a delegate blob without compiling it.
 
 use crate::error::Error;
 use crate::ops;
@@ -8,38 +8,38 @@ use torchlet_graph::blob;
 use torchlet_graph::front::vulkan::{Contents, contents};
 use torchlet_graph::operators::Operator;
 
-/// What the graph in a delegate's data consists of.
+/// The contents of the graph in a delegate blob.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GraphSummary {
-    /// The version that the exporter wrote; `torchlet` where it was compiled.
+    /// The version of the exporter, or `torchlet` for a blob of the torchlet compiler.
     pub version: String,
-    /// The operators, those that are called most first.
+    /// The operators, most frequently called first.
     pub operators: Vec<OperatorSummary>,
-    /// How many values it takes.
+    /// The number of inputs.
     pub inputs: usize,
-    /// How many values it gives.
+    /// The number of outputs.
     pub outputs: usize,
-    /// How many constants it has, and their bytes, wherever they are kept.
+    /// The number of constants, wherever they are stored.
     pub constants: usize,
-    /// Bytes of the constants.
+    /// The total bytes of the constants.
     pub constant_bytes: u64,
 }
 
 /// An operator of a graph.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OperatorSummary {
-    /// Its name, as the exporter wrote it.
+    /// The exporter's name of the operator.
     pub name: String,
-    /// How often it is called.
+    /// The number of calls.
     pub calls: usize,
-    /// Whether this backend has it.
+    /// Whether this backend supports it.
     pub available: bool,
 }
 
-/// Reads what a delegate's processed bytes consist of.
+/// Summarises the processed bytes of a delegate.
 ///
 /// # Errors
-/// The bytes are not what `VulkanPartitioner` or the compiler of torchlet writes.
+/// The bytes are neither from `VulkanPartitioner` nor from the torchlet compiler.
 pub fn summarize(processed: &[u8]) -> Result<GraphSummary, DelegateError> {
     let contents = if blob::is_blob(processed) {
         let blob::Contents { operators, inputs, outputs, constant_bytes, .. } =
@@ -76,7 +76,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn data_of_others_is_refused() {
+    fn foreign_data_is_rejected() {
         for bytes in [&b""[..], b"VK00", &[0; 64]] {
             assert!(matches!(summarize(bytes), Err(DelegateError::InvalidData(_))), "{bytes:?}");
         }

@@ -1,4 +1,5 @@
-//! What a Vulkan device can run, for the compiler: asked by encoding, without a device.
+//! The compiler's partitioning target for Vulkan. It decides what a device can run by encoding the
+//! graph, without a device.
 
 use crate::device::{DeviceFeatures, Limits};
 use crate::encode::encode;
@@ -22,12 +23,12 @@ pub struct VulkanTarget {
 }
 
 impl VulkanTarget {
-    /// Any device: one that has what Vulkan 1.1 asks of all, and no more.
+    /// A device with only the guarantees of Vulkan 1.1.
     pub fn any() -> Self {
         Self::default()
     }
 
-    /// The device that a backend uses; any, if it finds none.
+    /// The device that a backend uses, or [`any`](Self::any) if it finds no device.
     pub fn of(backend: &VulkanBackend) -> Self {
         let context = backend.context(None);
         let rates = backend.rates();
@@ -37,21 +38,21 @@ impl VulkanTarget {
         )
     }
 
-    /// The same, which is this fast.
+    /// Sets the performance estimates of the device.
     #[must_use]
     pub fn with_rates(self, rates: Option<Rates>) -> Self {
         VulkanTarget { rates, ..self }
     }
 
-    /// Whether the device runs a whole graph, as one delegate.
+    /// Checks whether the device can run a whole graph as one delegate.
     ///
     /// # Errors
-    /// Why not, in words for the user.
+    /// The reason why not, as text for the user.
     pub fn runs(&self, graph: &Graph<'_>) -> Result<(), String> {
         self.encoded(graph, &|_| true).map_err(|error| error.to_string())
     }
 
-    /// Encodes a graph as its delegate would. Its outputs have to be made if they are wanted.
+    /// Encodes a graph as its delegate would, and checks that the `wanted` outputs are computed.
     fn encoded(&self, graph: &Graph<'_>, wanted: &dyn Fn(ValueId) -> bool) -> Result<(), Error> {
         let constants = graph.values.iter().enumerate().filter_map(|(id, value)| match value {
             Value::Tensor(Tensor { data: Some(_), changes: Some(true), .. }) => Some(id),
@@ -72,10 +73,10 @@ impl VulkanTarget {
             let root = state.root(id);
             let is_there = root != id || tensor.data.is_some() || graph.inputs.contains(&id);
             if !is_there && !written.contains(&root) && state.tensor(id)?.numel() > 0 {
-                return Err(Error::unsupported("it does not compute one of its results"));
+                return Err(Error::unsupported("it does not compute one of its outputs"));
             }
         }
-        // What is made must be what others count on.
+        // The resulting shapes must match those that other calls expect.
         for id in graph.nodes.iter().filter_map(|node| node.args.last()) {
             for id in graph.items(id) {
                 if let Some(Value::Tensor(tensor)) = graph.values.get(*id)
@@ -84,7 +85,7 @@ impl VulkanTarget {
                 {
                     let (found, expected) = (&state.tensor(*id)?.sizes, &tensor.sizes);
                     return Err(Error::Invalid(format!(
-                        "it gives the shape {found:?}, the program has {expected:?}"
+                        "output: expected shape {expected:?}, the operator gives {found:?}"
                     )));
                 }
             }
@@ -94,13 +95,13 @@ impl VulkanTarget {
 
     fn check(&self, graph: &Graph<'_>, facts: &Facts, node: &Node) -> Result<(), String> {
         if ops::find(node.operator).is_none() {
-            return Err(format!("there is no {} for Vulkan", node.operator.name()));
+            return Err(format!("operator {} has no Vulkan implementation", node.operator.name()));
         }
         check_types(graph, &facts.bounds, node)?;
         let (mut single, ids) = alone(graph, node);
         let wanted = |id: ValueId| ids.get(id).is_some_and(|id| facts.used.contains(id));
         let Err(error) = self.encoded(&single, &wanted) else { return Ok(()) };
-        // As when it is loaded.
+        // Large weights are cut, as when the graph is loaded.
         match crate::passes::cut(&mut single, &self.limits) {
             0 => Err(error.to_string()),
             _ => self.encoded(&single, &wanted).map_err(|error| error.to_string()),
@@ -127,10 +128,10 @@ impl Target for VulkanTarget {
     }
 }
 
-/// What is known of a graph as a whole.
+/// Analysis results for a whole graph.
 struct Facts {
     bounds: Bounds,
-    /// The values that calls or the caller take.
+    /// The values that calls or the caller read.
     used: HashSet<ValueId>,
 }
 
@@ -149,7 +150,8 @@ impl Facts {
     }
 }
 
-/// Whether an operator computes in floating point whatever the type: integers are exact up to 2^24.
+/// Whether an operator computes in floating point for all types; integers are then exact up to
+/// 2^24.
 fn computes_in_floats(operator: Operator) -> bool {
     matches!(
         operator,
@@ -167,12 +169,12 @@ fn computes_in_floats(operator: Operator) -> bool {
     )
 }
 
-/// Whether an operator is less exact for larger angles.
+/// Whether an operator loses precision for large angles.
 fn is_periodic(operator: Operator) -> bool {
     matches!(operator, Operator::SIN | Operator::COS | Operator::TAN)
 }
 
-/// Refuses tensors whose elements would be other ones in the types that shaders compute in.
+/// Rejects tensors whose elements would lose precision in the types that shaders compute in.
 fn check_types(graph: &Graph<'_>, bounds: &Bounds, node: &Node) -> Result<(), String> {
     let Some(last) = node.args.len().checked_sub(1) else { return Ok(()) };
     for (position, arg) in node.args.iter().enumerate() {
@@ -182,21 +184,22 @@ fn check_types(graph: &Graph<'_>, bounds: &Bounds, node: &Node) -> Result<(), St
             if is_integer && computes_in_floats(node.operator) {
                 let exact = |(low, high): (i64, i64)| low >= -(1 << 24) && high <= 1 << 24;
                 if !bounds.interval(*id).is_some_and(exact) {
-                    return Err("reductions of integers beyond 2^24 are not exact".to_owned());
+                    return Err("reductions of integers beyond 2^24 would be inexact".to_owned());
                 }
             }
             if is_integer && is_periodic(node.operator) {
                 let near = |(low, high): (i64, i64)| low > -(1 << 16) && high < 1 << 16;
                 if !bounds.interval(*id).is_some_and(near) {
-                    return Err("angles beyond 2^16 are not exact".to_owned());
+                    return Err("functions of angles beyond 2^16 would be inexact".to_owned());
                 }
             }
             match tensor.scalar_type {
                 ScalarType::Double => {
-                    return Err("shaders do not compute with 64-bit floating point".to_owned());
+                    return Err("shaders do not support 64-bit floating point".to_owned());
                 }
                 ScalarType::Long => {
-                    // A result that is wanted as an index only comes from one that is, too.
+                    // A result that is used only as an index may saturate if it was derived from an
+                    // index.
                     let tolerates = match position == last {
                         true => {
                             bounds.tolerates_saturation(*id) && moves_indices(graph, bounds, node)
@@ -204,9 +207,9 @@ fn check_types(graph: &Graph<'_>, bounds: &Bounds, node: &Node) -> Result<(), St
                         false => bounds.argument_tolerates(graph, node, position),
                     };
                     if !bounds.fits_32_bits(*id) && !tolerates {
-                        let what = if position == last { "its result" } else { "an argument" };
+                        let what = if position == last { "the output" } else { "an argument" };
                         return Err(format!(
-                            "{what} may be integers beyond 32 bits, which shaders compute with"
+                            "{what} may contain unsupported integers beyond 32 bits"
                         ));
                     }
                 }
@@ -217,7 +220,7 @@ fn check_types(graph: &Graph<'_>, bounds: &Bounds, node: &Node) -> Result<(), St
     Ok(())
 }
 
-/// Whether a call passes on indices, which it may be given saturated.
+/// Whether a call passes on indices, which may be saturated.
 fn moves_indices(graph: &Graph<'_>, bounds: &Bounds, node: &Node) -> bool {
     bounds.argument_tolerates(graph, node, 0)
         && matches!(
@@ -226,8 +229,8 @@ fn moves_indices(graph: &Graph<'_>, bounds: &Bounds, node: &Node) -> bool {
         )
 }
 
-/// A graph of one call alone, and which value of the other each of its values is. Its constants are
-/// borrowed.
+/// Extracts a single call as a graph of its own. Also returns the original id of each value.
+/// Constants are borrowed.
 fn alone<'g>(graph: &'g Graph<'_>, node: &Node) -> (Graph<'g>, Vec<ValueId>) {
     let mut single = Graph::default();
     let mut known = HashMap::new();
@@ -253,7 +256,7 @@ fn alone<'g>(graph: &'g Graph<'_>, node: &Node) -> (Graph<'g>, Vec<ValueId>) {
     (single, ids)
 }
 
-/// A call over values of another graph, where they are copied to if they are not there yet.
+/// Copies a call, and those of its values that are not copied yet, into another graph.
 fn taken<'g>(
     graph: &'g Graph<'_>,
     node: &Node,
@@ -276,7 +279,7 @@ fn copied<'g>(
     }
     let value = match graph.values.get(id) {
         Some(Value::List(items)) => {
-            // Lists are not nested.
+            // Nested lists do not occur.
             let plain = |id: &&ValueId| !matches!(graph.values.get(**id), Some(Value::List(_)));
             let items = items.iter().filter(plain);
             Value::List(items.map(|id| copied(graph, *id, single, known)).collect())
@@ -305,7 +308,8 @@ mod tests {
         })
     }
 
-    /// What is said of the only call of a graph, whose output is its last value.
+    /// Returns the error for the only call of a graph, whose output is its last value; empty if
+    /// accepted.
     fn answer(operator: Operator, values: Vec<Value<'static>>, args: &[ValueId]) -> String {
         let mut graph = Graph { values, ..Graph::default() };
         let node = Node::new(operator, args.to_vec());
@@ -316,19 +320,22 @@ mod tests {
     }
 
     #[test]
-    fn what_there_is_is_taken() {
+    fn supported_operators_are_accepted() {
         let float = || tensor(ScalarType::Float, &[2, 3]);
         assert_eq!(answer(Operator::ABS, vec![float(), float()], &[0, 1]), "");
-        let said = answer(Operator::NONZERO, vec![float(), float()], &[0, 1]);
-        assert!(said.contains("there is no aten.nonzero.default"), "{said}");
-        // A program that says otherwise than the operator is not followed.
-        let said =
+        let message = answer(Operator::NONZERO, vec![float(), float()], &[0, 1]);
+        assert!(
+            message.contains("operator aten.nonzero.default has no Vulkan implementation"),
+            "{message}"
+        );
+        // A program whose shapes contradict the operator is rejected.
+        let message =
             answer(Operator::ABS, vec![float(), tensor(ScalarType::Float, &[3, 2])], &[0, 1]);
-        assert!(said.contains("[3, 2]"), "{said}");
+        assert!(message.contains("[3, 2]"), "{message}");
     }
 
     #[test]
-    fn weights_that_no_shader_can_bind_are_cut() {
+    fn weights_beyond_the_binding_limit_are_cut() {
         let (rows, width) = (40_000, 1024);
         let weights = vec![0; rows * width * 4];
         let constant = Value::Tensor(Tensor {
@@ -355,13 +362,13 @@ mod tests {
         let (inputs, outputs) = (vec![0], vec![6]);
         let mut graph = Graph { values, nodes, inputs, outputs, ..Graph::default() };
         let device = VulkanTarget::any();
-        let said = device.runs(&graph).unwrap_err();
-        assert!(said.contains("163840000 bytes"), "{said}");
+        let message = device.runs(&graph).unwrap_err();
+        assert!(message.contains("163840000 bytes"), "{message}");
         assert_eq!(device.accepts_each(&graph), [Ok(()), Ok(())], "in pieces");
         assert_eq!(crate::passes::cut(&mut graph, &device.limits), 2);
         assert_eq!(device.runs(&graph), Ok(()));
 
-        // Codes of 8 bits, with a scale for each row.
+        // Quantized 8-bit weights with one scale per row.
         let (rows, width) = (200_000, 1024);
         let constant = |scalar_type: ScalarType, sizes: &[usize]| {
             let mut value = tensor(scalar_type, sizes);
@@ -387,7 +394,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_computed_is_refused_where_it_is_wanted() {
+    fn uncomputed_outputs_are_rejected_if_used() {
         let values = || {
             let float = |sizes: &[usize]| tensor(ScalarType::Float, sizes);
             vec![
@@ -402,18 +409,18 @@ mod tests {
             ]
         };
         let args = [0, 1, 2, 2, 3, 7];
-        let said = answer(Operator::NATIVE_LAYER_NORM, values(), &args);
-        assert!(said.contains("does not compute one of its results"), "{said}");
+        let message = answer(Operator::NATIVE_LAYER_NORM, values(), &args);
+        assert!(message.contains("does not compute one of its outputs"), "{message}");
         let mut graph = Graph { values: values(), outputs: vec![4], ..Graph::default() };
         graph.nodes.push(Node::new(Operator::NATIVE_LAYER_NORM, args.to_vec()));
         assert_eq!(VulkanTarget::any().accepts_each(&graph), [Ok(())]);
     }
 
     #[test]
-    fn wide_types_are_taken_where_they_make_no_difference() {
+    fn wide_types_are_accepted_if_lossless() {
         let long = || tensor(ScalarType::Long, &[4]);
-        let said = answer(Operator::NEG, vec![long(), long()], &[0, 1]);
-        assert!(said.contains("beyond 32 bits"), "{said}");
+        let message = answer(Operator::NEG, vec![long(), long()], &[0, 1]);
+        assert!(message.contains("beyond 32 bits"), "{message}");
         let clamp = |high: i64| {
             let values = vec![long(), Value::Int(i32::MIN.into()), Value::Int(high), long()];
             answer(Operator::CLAMP, values, &[0, 1, 2, 3])
@@ -427,11 +434,11 @@ mod tests {
             vec![tensor(ScalarType::Float, &[4]), tensor(ScalarType::Long, &[]), Value::None];
         assert_eq!(answer(Operator::ARGMAX, values, &[0, 2, 1]), "");
         let double = || tensor(ScalarType::Double, &[4]);
-        let said = answer(Operator::NEG, vec![double(), double()], &[0, 1]);
-        assert!(said.contains("64-bit floating point"), "{said}");
+        let message = answer(Operator::NEG, vec![double(), double()], &[0, 1]);
+        assert!(message.contains("64-bit floating point"), "{message}");
     }
 
-    /// Numbers that look random.
+    /// A pseudo-random generator.
     struct Random(u64);
 
     impl Random {
@@ -466,7 +473,7 @@ mod tests {
                     let choices = [1, 2, 3, 4, 0, 1, 2, 3, 4, 1 << 16, i32::MAX as usize];
                     let mut sizes: Vec<usize> =
                         (0..self.below(6)).map(|_| self.of(&choices)).collect();
-                    // What front-ends read is no larger than memory can be.
+                    // Parsed sizes always fit into memory.
                     let counted = |size: &usize| (*size).max(1);
                     while sizes.iter().map(counted).fold(8, usize::saturating_mul) > 1 << 62 {
                         sizes.pop();
@@ -486,7 +493,7 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_is_an_error() {
+    fn random_graphs_do_not_panic() {
         let mut random = Random(0x9e37_79b9_7f4a_7c15);
         let mut taken = 0;
         for operator in Operator::all().filter(|operator| ops::find(*operator).is_some()) {

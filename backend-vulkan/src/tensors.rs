@@ -1,15 +1,15 @@
-//! Tensors as shaders see them: identity, element type, shape.
+//! Tensors as shaders see them: id, element type, shape.
 
 use crate::error::Error;
 use torchlet_core::ScalarType;
 use torchlet_graph::graph::ValueId;
 use torchlet_shaders::Element;
 
-/// The index of a tensor: that of its value, or beyond all values for what operators add.
+/// The index of a tensor: its value id, or a higher index for tensors that operators added.
 pub(crate) type TensorId = usize;
 
-/// How a host type is kept on the device: 64-bit types are narrowed, as the exporter does, and
-/// `bfloat16` is widened.
+/// Maps a scalar type to its element type on the device: 64-bit types are narrowed, as the exporter
+/// does, and `bfloat16` is widened.
 pub(crate) fn element_of(scalar_type: ScalarType) -> Result<Element, Error> {
     Ok(match scalar_type {
         ScalarType::Float | ScalarType::Double | ScalarType::BFloat16 => Element::F32,
@@ -22,12 +22,12 @@ pub(crate) fn element_of(scalar_type: ScalarType) -> Result<Element, Error> {
     })
 }
 
-/// Bytes of so many elements in device memory.
+/// Returns the bytes of `numel` elements in device memory, including padding.
 pub(crate) fn padded_bytes(element: Element, numel: usize) -> u64 {
     (numel.next_multiple_of(4) * element.size()).next_multiple_of(16).max(16) as u64
 }
 
-/// The element type, sizes and identity of a tensor argument.
+/// The element type, sizes and id of a tensor argument.
 #[derive(Debug, Clone)]
 pub(crate) struct Operand {
     pub(crate) id: TensorId,
@@ -45,25 +45,28 @@ impl Operand {
         self.sizes.len()
     }
 
-    /// Size of dimension `dim`, 1 where there is none.
+    /// Returns the size of dimension `dim`, or 1 beyond the rank.
     pub(crate) fn size(&self, dim: usize) -> usize {
         self.sizes.get(dim).copied().unwrap_or(1)
     }
 
-    /// A dimension that may count from the end.
+    /// Normalizes a dimension that may count from the end.
     pub(crate) fn dim(&self, dim: i64) -> Result<usize, Error> {
         torchlet_core::rules::normalize_dim(dim, self.rank()).ok_or_else(|| {
-            Error::Invalid(format!("dimension {dim} of a tensor of {} dimensions", self.rank()))
+            Error::Invalid(format!(
+                "dimension {dim} is out of range for a tensor of {} dimensions",
+                self.rank()
+            ))
         })
     }
 
-    /// Row-major strides.
+    /// Returns the row-major strides.
     pub(crate) fn strides(&self) -> Vec<usize> {
         strides(&self.sizes)
     }
 }
 
-/// Row-major strides.
+/// Returns row-major strides.
 pub(crate) fn strides(sizes: &[usize]) -> Vec<usize> {
     let mut strides = vec![1; sizes.len()];
     let mut step = 1;
@@ -74,12 +77,12 @@ pub(crate) fn strides(sizes: &[usize]) -> Vec<usize> {
     strides
 }
 
-/// A number as the 32 bits that shaders count in.
+/// Converts to 32 bits, the size type of shaders.
 pub(crate) fn u32_of(number: usize) -> Result<u32, Error> {
     u32::try_from(number).map_err(|_| Error::unsupported("a tensor of more than 2^32 elements"))
 }
 
-/// Number of elements of a shape that shaders can count through.
+/// Returns the number of elements of a shape, if it fits into 32 bits.
 pub(crate) fn numel_of(sizes: &[usize]) -> Result<usize, Error> {
     let product = sizes.iter().try_fold(1u32, |product, size| {
         u32::try_from((*size).max(1)).ok().and_then(|size| product.checked_mul(size))

@@ -1,26 +1,24 @@
-//! What a tracer is told of a run: the time of every command on the device, and of every transfer
-//! on the host.
+//! Trace events of a run: the time of every command on the device, and of every phase on the host.
 
 use crate::device::{Clock, PipelineKey};
 use std::time::Instant;
 use torchlet_core::{DelegateCall, DelegateClock, DelegateEvent};
 
-/// What a command of a recording is for.
+/// The label of a recorded command.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Label {
     /// The operator and the shader, or the transfer.
     pub(crate) name: String,
-    /// The number of the operator's call in the blob, or the position of the input or output.
+    /// The id of the operator's call in the blob, or the position of the input or output.
     pub(crate) id: u32,
-    /// The shape of what it makes, the variant of the shader, and the ways that it goes where
-    /// several were measured.
+    /// The output shape, the shader variant, and the choices made by autotuning.
     pub(crate) detail: String,
-    /// The call that it is part of: its position in the graph.
+    /// The index of the call that it belongs to.
     pub(crate) call: Option<usize>,
 }
 
-/// The constants of shaders that say how work is divided: with the name of the module and the
-/// workgroup, they are what variants differ in.
+/// The specialisation constants that define how work is divided. Together with the module name and
+/// the workgroup size, they distinguish variants.
 const DIVISION: &[&str] = &[
     "rows",
     "quads",
@@ -41,8 +39,7 @@ const DIVISION: &[&str] = &[
     "term_parts",
 ];
 
-/// The variant of a shader, for people: invocations of a workgroup, and how these divide their
-/// work.
+/// Describes the variant of a shader for users: the workgroup size and the division of work.
 pub(crate) fn variant(key: &PipelineKey) -> String {
     let [x, y, z] = key.workgroup;
     let mut text = format!("{x}×{y}×{z} invocations");
@@ -58,8 +55,8 @@ pub(crate) fn variant(key: &PipelineKey) -> String {
     text
 }
 
-/// Tells of the commands of a recording: `times` are those before the first command and after each,
-/// `first` is when the first was taken, in ticks since the delegate was called, where that is
+/// Reports the commands of a recording. `times` are the timestamps before the first command and
+/// after each command. `first` is the first timestamp in ticks since the delegate was called, if
 /// known.
 pub(crate) fn report_commands(
     call: &DelegateCall<'_, '_>,
@@ -85,7 +82,7 @@ pub(crate) fn report_commands(
     }
 }
 
-/// A part of a run on the host.
+/// A phase of a run on the host.
 struct Lap {
     name: &'static str,
     detail: String,
@@ -93,10 +90,10 @@ struct Lap {
     end: u64,
 }
 
-/// The times at which parts of a run end on the host; takes none where nobody listens.
+/// Measures the phases of a run on the host; does nothing without a listener.
 pub(crate) struct Stopwatch {
     begin: Option<Instant>,
-    /// What was measured before the clock began.
+    /// Time measured before `begin`, in nanoseconds.
     before: u64,
     laps: Vec<Lap>,
     last: u64,
@@ -107,8 +104,8 @@ impl Stopwatch {
         Stopwatch { begin: runs.then(Instant::now), before: 0, laps: Vec::new(), last: 0 }
     }
 
-    /// Goes on behind the parts of another one, if that began at `start` or later. Of what was over
-    /// before, it tells how long it took.
+    /// Continues an earlier stopwatch that began at `start` or later. For one that began before,
+    /// its phases are only summarised, as the time that they lasted.
     pub(crate) fn after(earlier: Stopwatch, start: Instant) -> Self {
         if earlier.begin.is_some_and(|begin| begin >= start) {
             return Stopwatch { begin: Some(Instant::now()), before: earlier.last, ..earlier };
@@ -118,16 +115,16 @@ impl Stopwatch {
             format!(", {} {:.3} ms", lap.name, lap.end.saturating_sub(lap.start) as f64 / 1e6)
         });
         let all = format!("{:.3} ms", earlier.last as f64 / 1e6);
-        watch.lap_of("opened before", all + &parts.collect::<String>());
+        watch.lap_of("opened earlier", all + &parts.collect::<String>());
         watch
     }
 
-    /// Ends a part and begins the next one.
+    /// Ends a phase and begins the next one.
     pub(crate) fn lap(&mut self, name: &'static str) {
         self.lap_of(name, String::from("host"));
     }
 
-    /// Ends a part that there is more to say of.
+    /// Ends a phase that has a detail text.
     pub(crate) fn lap_of(&mut self, name: &'static str, detail: String) {
         let Some(begin) = self.begin else { return };
         let elapsed = u64::try_from(begin.elapsed().as_nanos()).unwrap_or(u64::MAX);
@@ -136,14 +133,14 @@ impl Stopwatch {
         self.last = now;
     }
 
-    /// When something was, in nanoseconds since the clock began; `None` where it does not run, or
-    /// began later.
+    /// Returns the nanoseconds from the start of the stopwatch to `time`; `None` if it is not
+    /// running or started later.
     pub(crate) fn nanoseconds_until(&self, time: Instant) -> Option<u64> {
         let since = time.checked_duration_since(self.begin?)?;
         Some(self.before.saturating_add(u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)))
     }
 
-    /// Tells of all parts.
+    /// Reports all phases.
     pub(crate) fn report(&self, tell: impl Fn(&DelegateEvent<'_>)) {
         for (order, lap) in self.laps.iter().enumerate() {
             tell(&DelegateEvent {
@@ -166,7 +163,7 @@ mod tests {
     use torchlet_shaders::{AttentionCooperative, Element, Pipeline};
 
     #[test]
-    fn variants_are_told_by_what_they_differ_in() {
+    fn variant_lists_workgroup_and_division() {
         let pipeline = AttentionCooperative {
             mask: Element::F32,
             output: Element::F16,
@@ -182,7 +179,7 @@ mod tests {
         let module = AttentionCooperative::MODULE;
         let key = PipelineKey { module, constants: pipeline.constants(), workgroup: [64, 1, 1] };
         assert_eq!(variant(&key), "64×1×1 invocations, parts 2, key_parts 2, value_parts 1");
-        // Behind constants of which there are several under one name.
+        // After array constants, which have several values under one name.
         let fields = torchlet_shaders::Pointwise::MODULE.constants;
         let constants = (0..fields.iter().map(|field| field.count as u32).sum()).collect();
         let module = torchlet_shaders::Pointwise::MODULE;
@@ -191,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn all_that_divides_work_is_a_constant_of_some_shader() {
+    fn division_constants_exist_in_shaders() {
         let of = |name: &str| {
             let mut modules = torchlet_shaders::MODULES.iter();
             modules.any(|module| module.constants.iter().any(|field| field.name == name))
@@ -200,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_over_before_takes_no_time() {
+    fn earlier_phases_are_summarised() {
         let start = Instant::now();
         let mut opening = Stopwatch::new(true);
         opening.lap("one");
@@ -214,14 +211,14 @@ mod tests {
         opening.laps.push(Lap { name: "one", detail: String::new(), start: 0, end: 5_000_000 });
         let start = Instant::now() + std::time::Duration::from_secs(1);
         Stopwatch::after(opening, start).report(|event| {
-            assert_eq!(event.name, "opened before");
+            assert_eq!(event.name, "opened earlier");
             assert_eq!(event.metadata, b"5.000 ms, one 5.000 ms");
-            assert!(event.end < 5_000_000, "that was not now");
+            assert!(event.end < 5_000_000, "the earlier phases were counted");
         });
     }
 
     #[test]
-    fn laps_follow_one_another() {
+    fn laps_are_consecutive() {
         let mut watch = Stopwatch::new(true);
         watch.lap("one");
         watch.lap("two");
@@ -237,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn one_goes_on_behind_another() {
+    fn stopwatch_continues_earlier_one() {
         let start = Instant::now();
         let mut first = Stopwatch::new(true);
         first.lap("one");
@@ -251,9 +248,9 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_measured_where_nobody_listens() {
+    fn stopwatch_without_listener_is_silent() {
         let mut watch = Stopwatch::new(false);
         watch.lap("one");
-        watch.report(|_| panic!("nothing to tell"));
+        watch.report(|_| panic!("reported without a listener"));
     }
 }

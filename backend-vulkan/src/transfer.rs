@@ -1,4 +1,4 @@
-//! Between host tensors and device memory: type conversion and order of elements.
+//! Conversion between host tensors and device memory: element types and memory order.
 
 use crate::bfloat16;
 use crate::error::Error;
@@ -6,15 +6,15 @@ use std::sync::Mutex;
 use torchlet_core::{Parallel, ScalarType, Serial, TensorInfo};
 use torchlet_shaders::Element;
 
-/// The bytes of row-major host elements as the device keeps them: 64-bit types are narrowed,
-/// integers to the nearest, and `bfloat16` is widened.
+/// Converts row-major host elements to the device types. 64-bit types are narrowed, integers with
+/// saturation, and `bfloat16` is widened.
 pub(crate) fn to_device(scalar_type: ScalarType, bytes: &[u8]) -> Vec<u8> {
     let mut converted = vec![0; device_bytes(scalar_type, bytes.len())];
     convert(scalar_type, bytes, &mut converted, &Serial);
     converted
 }
 
-/// The bytes that the device has for so many of the host.
+/// Returns the device bytes for a number of host bytes.
 fn device_bytes(scalar_type: ScalarType, bytes: usize) -> usize {
     match scalar_type {
         ScalarType::Long | ScalarType::Double => bytes / 2,
@@ -23,7 +23,7 @@ fn device_bytes(scalar_type: ScalarType, bytes: usize) -> usize {
     }
 }
 
-/// Writes row-major host elements as the device keeps them.
+/// Converts row-major host elements to the device types.
 fn convert(scalar_type: ScalarType, bytes: &[u8], target: &mut [u8], parallel: &dyn Parallel) {
     match scalar_type {
         ScalarType::Long => {
@@ -37,7 +37,7 @@ fn convert(scalar_type: ScalarType, bytes: &[u8], target: &mut [u8], parallel: &
     }
 }
 
-/// Writes what the device has as row-major host elements.
+/// Converts device elements back to row-major host elements.
 fn restore(scalar_type: ScalarType, source: &[u8], bytes: &mut [u8], parallel: &dyn Parallel) {
     match scalar_type {
         ScalarType::Long => {
@@ -53,14 +53,14 @@ fn restore(scalar_type: ScalarType, source: &[u8], bytes: &mut [u8], parallel: &
     }
 }
 
-/// What a thread copies at a time, and the bytes from which on several share a copy: one thread
-/// moves some 12 GB/s, and begins within 20 µs.
+/// The bytes that a thread copies at a time, and the minimum bytes for a multi-threaded copy. One
+/// thread copies about 12 GB/s and starts within 20 µs.
 const PIECE: usize = 128 << 10;
 const SHARED: usize = 1 << 20;
-/// The threads that share a copy at most.
-const MOST_THREADS: usize = 8;
+/// The maximum number of threads per copy.
+const MAX_THREADS: usize = 8;
 
-/// Copies as many bytes as both have.
+/// Copies the common length of both slices.
 fn copy(source: &[u8], target: &mut [u8], parallel: &dyn Parallel) {
     let count = source.len().min(target.len());
     let (Some(source), Some(target)) = (source.get(..count), target.get_mut(..count)) else {
@@ -74,13 +74,13 @@ fn copy(source: &[u8], target: &mut [u8], parallel: &dyn Parallel) {
         }
     };
     if source.len() >= SHARED {
-        parallel.run(parallel.threads().min(MOST_THREADS), &|_| work());
+        parallel.run(parallel.threads().min(MAX_THREADS), &|_| work());
     }
-    // All of it, or what is left.
+    // Copies everything, or the rest if other threads helped.
     work();
 }
 
-/// Writes what a function makes of each element.
+/// Applies a function to each element.
 fn each<const FROM: usize, const TO: usize>(
     source: &[u8],
     target: &mut [u8],
@@ -91,7 +91,7 @@ fn each<const FROM: usize, const TO: usize>(
     }
 }
 
-/// The nearest number of 32 bits: an index that is out of range stays so.
+/// Saturates to 32 bits: an index that is out of range stays out of range.
 fn saturated(number: i64) -> i32 {
     number.clamp(i32::MIN.into(), i32::MAX.into()) as i32
 }
@@ -113,7 +113,7 @@ fn in_row_major_order(info: &TensorInfo, mut visit: impl FnMut(usize)) {
     }
 }
 
-/// Writes a host tensor into memory that the device reads.
+/// Writes a host tensor into staging memory.
 pub(crate) fn to_staging(
     info: &TensorInfo,
     bytes: &[u8],
@@ -137,7 +137,7 @@ pub(crate) fn to_staging(
     Ok(())
 }
 
-/// Reads memory that the device wrote into a host tensor.
+/// Reads a host tensor from staging memory.
 pub(crate) fn from_staging(
     source: &[u8],
     info: &TensorInfo,
@@ -167,7 +167,7 @@ pub(crate) fn from_staging(
 mod tests {
     use super::*;
 
-    /// Threads that do nothing.
+    /// A thread pool that never runs its tasks.
     struct Idle;
 
     impl Parallel for Idle {
@@ -178,7 +178,7 @@ mod tests {
         fn run(&self, _: usize, _: &(dyn Fn(usize) + Sync)) {}
     }
 
-    /// A thread for each piece of work.
+    /// A thread pool with one thread per task.
     struct Threads;
 
     impl Parallel for Threads {
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn all_bytes_are_copied_once_whoever_helps() {
+    fn copy_is_complete_for_any_thread_pool() {
         for size in [0, 1, PIECE + 1, SHARED, 3 * SHARED + 5] {
             let source: Vec<u8> = (0..size).map(|at| (at % 251) as u8).collect();
             for parallel in [&Serial as &dyn Parallel, &Idle, &Threads] {

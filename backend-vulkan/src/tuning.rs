@@ -1,8 +1,9 @@
-//! Measures on the device which ways its calls are the fastest.
+//! Autotuning: measures on the device which kernel variants of a program's calls are the fastest.
 //!
-//! A program is compiled with its first choices, and once for each other way, tried wherever a call
-//! has so many. Both are run in turns: the clock of a device wanders, and what is compared has to
-//! have met the same one. Calls that ask the same are one question, whose times add up.
+//! A program is compiled with its default variants, and once for each other variant index, which
+//! applies to all calls that have it. The two versions run alternately, so that drifts of the
+//! device clock affect both. Calls with the same question (kernel shape) are tuned together; their
+//! times are added.
 
 use crate::choices::Choices;
 use crate::compiled::{Build, Compiled};
@@ -16,26 +17,27 @@ use std::sync::Arc;
 use std::time::Instant;
 use torchlet_graph::graph::Graph;
 
-/// How often each of two is run, in turns: of each call, the shortest time counts.
+/// Runs of each version; the shortest time of each call counts.
 const RUNS: usize = 7;
-/// And at least: what the first run does once is not measured.
-const LEAST_RUNS: usize = 2;
+/// The minimum number of runs: a second run excludes one-time costs of the first.
+const MIN_RUNS: usize = 2;
 
-/// What a way takes of the time of the best one at most, to be better: less is in the noise.
+/// A variant is better if it lasts at most this share of the best time so far; smaller differences
+/// are noise.
 const MARGIN: f32 = 0.97;
 
-/// Finds the best ways for what the graph asks and the device does not know yet, within the time
+/// Finds the best variants for the questions of a graph that have no stored answer, within the time
 /// that the context allows.
 ///
 /// # Errors
-/// The device was lost. What else fails ends the search; calls go the first way then, and if that
-/// fails, too, loading tells.
+/// The device was lost. Other errors end the search: calls then use their default variants, and
+/// loading reports an error if those fail too.
 pub(crate) fn tune(build: Build<'_>, graph: &Graph<'_>) -> Result<(), Error> {
     let context = build.context;
     if context.tune.is_zero() || context.clock.is_none() {
         return Ok(());
     }
-    match crate::matrices::settle_for(build, graph).and_then(|()| search(build, graph)) {
+    match crate::matrix_units::settle_for(build, graph).and_then(|()| search(build, graph)) {
         Err(error) if error.is_device_loss() => Err(error),
         _ => Ok(()),
     }
@@ -45,30 +47,30 @@ fn search(build: Build<'_>, graph: &Graph<'_>) -> Result<(), Error> {
     let context = build.context;
     let began = Instant::now();
     let mut open = open_questions(context, graph)?;
-    let ways = open.values().flat_map(|(ways, best)| [*ways, best.tried]);
-    let Some((least, most)) = ways.clone().min().zip(ways.max()) else { return Ok(()) };
+    let variants = open.values().flat_map(|(variants, best)| [*variants, best.tried]);
+    let Some((least, most)) = variants.clone().min().zip(variants.max()) else { return Ok(()) };
     let is_over = || began.elapsed() >= context.tune;
     let mut first = Trial::new(build, graph, 0)?;
-    for way in least..most {
+    for variant in least..most {
         if is_over() {
             break;
         }
-        // What cannot be, for want of memory say, is no reason to leave out others.
-        let raced = Trial::new(build, graph, way)
+        // If a variant fails, for example for lack of memory, the others are still tried.
+        let raced = Trial::new(build, graph, variant)
             .and_then(|mut other| race(&mut first, &mut other, is_over));
         let [usual, tried] = match raced {
             Err(error) if error.is_device_loss() => return Err(error),
             raced => raced.unwrap_or_default(),
         };
-        for (question, (ways, best)) in &mut open {
-            if way != best.tried || way >= *ways {
+        for (question, (variants, best)) in &mut open {
+            if variant != best.tried || variant >= *variants {
                 continue;
             }
             best.tried += 1;
             let times = usual.get(question).zip(tried.get(question));
             let share = times.map_or(1.0, |(usual, tried)| *tried as f32 / (*usual).max(1) as f32);
             if share < best.share {
-                (best.way, best.share) = (way, share);
+                (best.variant, best.share) = (variant, share);
             }
         }
     }
@@ -76,25 +78,24 @@ fn search(build: Build<'_>, graph: &Graph<'_>) -> Result<(), Error> {
     Ok(())
 }
 
-/// What the graph asks of which not all ways were measured: how many there are, and the best so
-/// far.
+/// Returns the questions with unmeasured variants: the number of variants, and the best one so far.
 fn open_questions(
     context: &Arc<Context>,
     graph: &Graph<'_>,
 ) -> Result<HashMap<Question, (u8, Best)>, Error> {
     let known = context.found.all();
     let mut state = State::on(context, graph, HashSet::new())?;
-    state.choices = Choices::trying(0);
+    state.choices = Choices::forced(0);
     encode(graph, &mut state, true)?;
     let so_far = |question: &Question| {
-        known.get(question).copied().unwrap_or(Best { way: 0, share: MARGIN, tried: 1 })
+        known.get(question).copied().unwrap_or(Best { variant: 0, share: MARGIN, tried: 1 })
     };
-    let asked = state.choices.made().map(|(_, choice)| (choice.question, choice.ways));
-    let asked = asked.map(|(question, ways)| (question, (ways, so_far(&question))));
-    Ok(asked.filter(|(_, (ways, best))| best.tried < *ways).collect())
+    let asked = state.choices.made().map(|(_, choice)| (choice.question, choice.variants));
+    let asked = asked.map(|(question, variants)| (question, (variants, so_far(&question))));
+    Ok(asked.filter(|(_, (variants, best))| best.tried < *variants).collect())
 }
 
-/// The graph with one way tried, on the device.
+/// The compiled graph with one variant index.
 pub(crate) struct Trial {
     compiled: Compiled,
     /// The questions of the calls.
@@ -102,8 +103,8 @@ pub(crate) struct Trial {
 }
 
 impl Trial {
-    pub(crate) fn new(build: Build<'_>, graph: &Graph<'_>, way: u8) -> Result<Self, Error> {
-        let (graph, choices) = (graph.clone(), Choices::trying(way));
+    pub(crate) fn new(build: Build<'_>, graph: &Graph<'_>, variant: u8) -> Result<Self, Error> {
+        let (graph, choices) = (graph.clone(), Choices::forced(variant));
         let (build, mut watch) =
             (Build { traced: true, trial: true, ..build }, Stopwatch::new(false));
         let compiled = Compiled::choosing(build, graph, Vec::new(), choices, &mut watch)?;
@@ -112,8 +113,7 @@ impl Trial {
         Ok(Trial { compiled, questions })
     }
 
-    /// Runs once, over inputs of zeros, and adds up the times of the calls with a question, in
-    /// ticks.
+    /// Runs once with zeros as inputs, and returns the time of each call with a question, in ticks.
     pub(crate) fn run(&mut self) -> Result<HashMap<usize, u64>, Error> {
         self.compiled.input_staging.mapped().fill(0);
         self.compiled.recording.run()?;
@@ -133,7 +133,7 @@ impl Trial {
         Ok(ticks)
     }
 
-    /// Adds up the times of calls that ask the same.
+    /// Adds the times of calls with the same question.
     fn by_question(&self, calls: HashMap<usize, u64>) -> HashMap<Question, u64> {
         let mut sums = HashMap::new();
         for (call, ticks) in calls {
@@ -145,8 +145,8 @@ impl Trial {
     }
 }
 
-/// Runs two in turns, but not for long once time is over, and tells the time that each needs for
-/// each question.
+/// Runs two trials alternately, stopping early when time is over. Returns the time of each trial
+/// per question.
 fn race(
     first: &mut Trial,
     other: &mut Trial,
@@ -154,7 +154,7 @@ fn race(
 ) -> Result<[HashMap<Question, u64>; 2], Error> {
     let mut least = [HashMap::new(), HashMap::new()];
     for run in 0..RUNS {
-        if run >= LEAST_RUNS && is_over() {
+        if run >= MIN_RUNS && is_over() {
             break;
         }
         for (trial, least) in [&mut *first, &mut *other].into_iter().zip(&mut least) {

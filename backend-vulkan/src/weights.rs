@@ -1,14 +1,13 @@
-//! Weights that several graphs have in common: each is on the device once.
+//! Weights shared by several graphs: each is on the device only once.
 //!
-//! Methods of one program and delegates of one method refer to the same bytes of a file. Which
-//! bytes those are is told by where they lie in the host's memory: as long as anything is there
-//! that was made of a graph with these bytes, they lie there, too, and nothing else can. Where
-//! somebody forgot a method without ending it, that does not hold: so a sample of the contents has
-//! to agree as well.
+//! Methods of one program, and delegates of one method, refer to the same bytes of a file. Weights
+//! are identified by their host address: while a graph that borrows these bytes exists, no other
+//! data can be at that address. This does not hold if a method was leaked with `mem::forget`, so a
+//! hash of sampled contents must match as well.
 
 use crate::derived::{Derived, Matrices, Rows, Source, Transposed};
 use crate::device::Buffer;
-use crate::memory_plan::{Memory, Places};
+use crate::memory_plan::{Locations, Memory};
 use crate::state::{Contents, State, Storage};
 use crate::tensors::TensorId;
 use std::borrow::Cow;
@@ -18,48 +17,49 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use torchlet_graph::graph::{Graph, Value};
 use torchlet_shaders::Element;
 
-/// The bytes from which on it is worth looking whether they are there already.
-const LEAST: usize = 16 << 10;
+/// The minimum bytes of a weight to share.
+const MIN_BYTES: usize = 16 << 10;
 
-/// What a weight is on the device: bytes of the host, and how shaders read them.
+/// The identity of a weight on the device: its host bytes, and the layout that shaders read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct Weight {
     address: usize,
     bytes: usize,
     sample: u64,
-    /// If they become other elements, which.
+    /// The element type after conversion, if converted.
     converted: Option<Element>,
-    /// If it is made of them, how.
+    /// The derivation from the host bytes, if derived.
     made: Option<Made>,
 }
 
-/// How a weight is made of bytes of the host.
+/// How a weight is derived from host bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Made {
-    /// Matrices of elements of this size are transposed.
+    /// Transposed matrices with elements of this size.
     Transposed(usize, Matrices),
-    /// Codes of 4 bits share bytes.
+    /// 4-bit values, two per byte.
     Nibbles,
-    /// Rows of codes are packed.
+    /// Packed rows of quantized values.
     Packed(Rows),
 }
 
-/// Where a weight is.
+/// The location of a weight.
 #[derive(Debug, Clone)]
-pub(crate) struct Found<B> {
+pub(crate) struct SharedWeight<B> {
     buffer: B,
     pub(crate) offset: u64,
     pub(crate) bytes: u64,
 }
 
-/// What a graph has as long as its bytes are where they were when it was compiled.
+/// Owned by a compiled graph while the host bytes that it was compiled from are borrowed.
 #[derive(Default)]
 pub(crate) struct Holder(Arc<()>);
 
 /// A weight on the device.
 struct Entry {
-    place: Found<Weak<Buffer>>,
-    /// The graphs with these bytes. A buffer may outlive them, since others use what else is in it.
+    place: SharedWeight<Weak<Buffer>>,
+    /// The graphs that borrow these bytes. The buffer may outlive them if others use other weights
+    /// in it.
     holders: Vec<Weak<()>>,
 }
 
@@ -73,8 +73,8 @@ impl Entry {
 #[derive(Default)]
 pub(crate) struct Weights(Mutex<HashMap<Weight, Entry>>);
 
-/// The weights of a graph whose bytes last as long as what is made of it, by tensor: constants of
-/// the file that never change.
+/// Returns the shareable weights of a graph by tensor: large constants of the file that never
+/// change. The bytes of the graph must outlive the compiled graph.
 pub(crate) fn of(
     graph: &Graph<'_>,
     state: &State,
@@ -83,7 +83,9 @@ pub(crate) fn of(
     let lent = |id: TensorId| match (&state.tensor(id).ok()?.storage, graph.values.get(id)?) {
         (Storage::Constant(Contents::Graph | Contents::Converted(_)), Value::Tensor(tensor)) => {
             match &tensor.data {
-                Some(Cow::Borrowed(bytes)) if bytes.len() >= LEAST && !changing.contains(&id) => {
+                Some(Cow::Borrowed(bytes))
+                    if bytes.len() >= MIN_BYTES && !changing.contains(&id) =>
+                {
                     Some(*bytes)
                 }
                 _ => None,
@@ -120,7 +122,7 @@ pub(crate) fn of(
     (0..state.tensors.len()).filter_map(weight).collect()
 }
 
-/// A hash of parts of the bytes, from the first to the last.
+/// Hashes samples of the bytes, from the first to the last.
 fn sample(bytes: &[u8]) -> u64 {
     const PARTS: usize = 64;
     const PART: usize = 32;
@@ -133,27 +135,27 @@ fn sample(bytes: &[u8]) -> u64 {
 }
 
 impl Weights {
-    /// Those of these that are on the device already.
+    /// Returns the wanted weights that are already on the device.
     pub(crate) fn find(
         &self,
         wanted: &HashMap<TensorId, Weight>,
-    ) -> HashMap<TensorId, Found<Arc<Buffer>>> {
+    ) -> HashMap<TensorId, SharedWeight<Arc<Buffer>>> {
         let known = self.lock();
         let found = wanted.iter().filter_map(|(id, weight)| {
             let entry = known.get(weight).filter(|entry| entry.is_held())?;
-            let Found { buffer, offset, bytes } = &entry.place;
+            let SharedWeight { buffer, offset, bytes } = &entry.place;
             let buffer = buffer.upgrade()?;
-            Some((*id, Found { buffer, offset: *offset, bytes: *bytes }))
+            Some((*id, SharedWeight { buffer, offset: *offset, bytes: *bytes }))
         });
         found.collect()
     }
 
-    /// Lets others find the weights of a graph, which are in these buffers now, as long as it holds
-    /// them.
+    /// Registers the weights of a graph, located in these buffers. They can be found until the
+    /// returned holder is dropped.
     pub(crate) fn keep(
         &self,
         weights: &HashMap<TensorId, Weight>,
-        places: &Places,
+        places: &Locations,
         buffers: &[Arc<Buffer>],
     ) -> Holder {
         let holder = Holder::default();
@@ -167,7 +169,7 @@ impl Weights {
                 continue;
             };
             let Some(buffer) = buffers.get(place.buffer).map(Arc::downgrade) else { continue };
-            let found = Found { buffer, offset: place.offset, bytes: place.bytes };
+            let found = SharedWeight { buffer, offset: place.offset, bytes: place.bytes };
             let own = || Entry { place: found, holders: Vec::new() };
             let entry = known.entry(*weight).or_insert_with(own);
             entry.holders.push(Arc::downgrade(&holder.0));
@@ -176,13 +178,13 @@ impl Weights {
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<Weight, Entry>> {
-        // A panic elsewhere cannot have left what is locked half-changed.
+        // Poisoning can be ignored: a panic cannot leave the guarded data half-changed.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Found<Arc<Buffer>> {
-    /// The buffer's number among these, of which it becomes one.
+impl SharedWeight<Arc<Buffer>> {
+    /// Returns the buffer's index among `buffers`, adding it if necessary.
     pub(crate) fn among(&self, buffers: &mut Vec<Arc<Buffer>>) -> usize {
         match buffers.iter().position(|buffer| Arc::ptr_eq(buffer, &self.buffer)) {
             Some(number) => number,

@@ -1,4 +1,4 @@
-//! Makes a module of the program that `MODEL` names, and tells the linker where memory is.
+//! Generates the module of the program in `MODEL`, and passes the memory map to the linker.
 
 fn main() -> Result<(), torchlet_build::Error> {
     let processor = std::env::var("CARGO_CFG_TARGET_ARCH").unwrap_or_default();
@@ -6,7 +6,7 @@ fn main() -> Result<(), torchlet_build::Error> {
     println!("cargo::rustc-link-search={folder}");
     println!("cargo::rerun-if-changed={folder}");
     if processor.starts_with("riscv") {
-        // The start-up code of Cortex-M names it itself.
+        // Cortex-M start-up code includes it itself.
         println!("cargo::rustc-link-arg=-Tmemory.x");
     }
     println!("cargo::rustc-link-arg=-Tlink.x");

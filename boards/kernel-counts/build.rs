@@ -1,4 +1,4 @@
-//! Tells the linker where memory is, and where the peer's kernels are, if there are any.
+//! Passes the memory map to the linker, and the path of the peer's kernels if present.
 
 fn main() {
     let target = std::env::var("TARGET").unwrap_or_default();

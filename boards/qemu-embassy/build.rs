@@ -1,4 +1,4 @@
-//! Makes a module of the program, and tells the linker where memory is.
+//! Generates the program's module, and passes the memory map to the linker.
 
 #[path = "../link.rs"]
 mod link;

@@ -1,6 +1,6 @@
-//! Makes modules of programs that differ in what they ask of a module, and files of their test
-//! cases: the inputs, and what PyTorch gave for them. With `SHARE_ACTIVATIONS` in the environment,
-//! those that can compute in the same memory.
+//! Generates modules of programs with different module features, and files with the inputs and
+//! PyTorch outputs of their test cases. With `SHARE_ACTIVATIONS` in the environment, only programs
+//! that can share activation memory.
 
 #[path = "../link.rs"]
 mod link;
@@ -14,7 +14,7 @@ use torchlet_core::{BundledProgram, Scalar, ValueRef};
 
 const VARIABLE: &str = "SHARE_ACTIVATIONS";
 
-/// A program below `tests/fixtures`, its data beside it, and whether it is one of those that share.
+/// A program below `tests/fixtures`, its data files, and whether it can share activation memory.
 struct Case(&'static str, &'static [&'static str], bool);
 
 const CASES: &[Case] = &[
@@ -54,8 +54,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(image.write()?)
 }
 
-/// Writes each input and output of each test case: a tensor as its bytes, and a number as Rust has
-/// it.
+/// Writes each input and output of each test case: tensors as bytes, scalars as Rust literals.
 fn write_cases(bundle: &[u8], stem: &Path) -> Result<(), Box<dyn Error>> {
     for suite in BundledProgram::from_bytes(bundle)?.suites()? {
         let suite = suite?;

@@ -1,4 +1,4 @@
-//! What there is to know of a program before it is built in.
+//! Analysis of a program before it is embedded.
 
 use crate::{Target, types};
 use std::collections::BTreeSet;
@@ -10,52 +10,53 @@ use torchlet_core::{
 };
 use torchlet_portable::{Paths, Types, record_paths};
 
-/// What running a program takes on a machine.
+/// The requirements of a program on a machine.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct Analysis {
-    /// Each method that was asked for.
+    /// The requested methods.
     pub methods: Vec<MethodAnalysis>,
-    /// The operators that these call, sorted.
+    /// The operators that the methods call, sorted.
     pub operators: BTreeSet<String>,
-    /// The element types that their kernels have to do with.
+    /// The element types that their kernels require.
     pub types: Types,
-    /// What else of the runtime they make use of.
+    /// The optional runtime features that the methods use.
     pub uses: Uses,
-    /// The ways in which their kernels compute.
+    /// The algorithm variants that their kernels use.
     pub paths: Paths,
-    /// Bytes of the program, as it is embedded, without external data.
+    /// Size in bytes of the program as embedded, without external data.
     pub program: u64,
-    /// What of a quantized program computes in floating point since it was
-    /// [lowered](crate::Program::lowered), and what that costs: a sentence for each operator.
+    /// Operators of a quantized program that compute in floating point after it was
+    /// [lowered](crate::Program::lowered), each with a sentence about its cost.
     pub floating: Vec<String>,
 }
 
-/// What running a method takes.
+/// The requirements of a method.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct MethodAnalysis {
-    /// Its name.
+    /// Name of the method.
     pub name: String,
-    /// Bytes of its arena: tables, constants that were copied, packed weights.
+    /// Size of its arena in bytes: tables, copied constants, packed weights.
     pub arena: usize,
-    /// Where they go.
+    /// Breakdown of the arena.
     pub arena_use: ArenaUse,
-    /// Bytes of each planned buffer.
+    /// Sizes of its planned buffers in bytes.
     pub planned: Vec<usize>,
-    /// Bytes of scratch memory.
+    /// Size of its scratch memory in bytes.
     pub scratch: usize,
-    /// What of the runtime it makes use of.
+    /// The optional runtime features that it uses.
     pub uses: Uses,
-    /// The ways in which its kernels compute.
+    /// The algorithm variants that its kernels use.
     pub paths: Paths,
-    /// What it takes.
+    /// Its inputs.
     pub inputs: Vec<Slot>,
-    /// What it gives.
+    /// Its outputs.
     pub outputs: Vec<Slot>,
-    /// State that the exporter left to the caller: the index of its value, and its bytes.
+    /// State for which the exporter planned no memory: index of the value, and size in bytes.
     pub lent_state: Vec<(usize, usize)>,
-    /// Whether it keeps state among its activations, so that no other method can share these.
+    /// Whether it keeps state in activation memory, which it therefore cannot share with other
+    /// methods.
     pub keeps_state: bool,
 }
 
@@ -65,20 +66,20 @@ pub struct MethodAnalysis {
 pub enum Slot {
     /// A tensor.
     Tensor {
-        /// Its type, shape and layout.
+        /// Dtype, shape and layout.
         info: TensorInfo,
-        /// Whether its shape may be another in each run, within that one.
+        /// Whether its shape may differ in each run, up to that of `info`.
         is_dynamic: bool,
-        /// Whether the caller has to lend it memory.
+        /// Whether the caller must lend its memory.
         is_lent: bool,
     },
-    /// A number, as it was at export.
+    /// A scalar, with its value at export.
     Scalar(Scalar),
-    /// Nothing that changes: absent, a text, a list.
+    /// A constant value: absent, a string or a list.
     Other,
 }
 
-/// The operators and backends that a method calls and nobody has.
+/// The operators and backends that a method calls and that are not registered.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Missing {
     /// Names of operators.
@@ -88,7 +89,7 @@ pub struct Missing {
 }
 
 impl Missing {
-    /// What of a method is missing in a registry.
+    /// The operators and backends of a method that a registry lacks.
     pub fn of(meta: &MethodMeta<'_>, registry: &Registry<'_>) -> Self {
         let missing = meta.missing(registry);
         Missing {
@@ -97,7 +98,7 @@ impl Missing {
         }
     }
 
-    /// Whether nothing is.
+    /// Whether nothing is missing.
     pub fn is_empty(&self) -> bool {
         self.operators.is_empty() && self.backends.is_empty()
     }
@@ -107,7 +108,7 @@ impl fmt::Display for Missing {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if !self.operators.is_empty() {
             write!(f, "no kernel for {}", self.operators.join(", "))?;
-            write!(f, "; export without these operators, or build with kernels for them ")?;
+            write!(f, "; export without these operators, or add kernels for them ")?;
             write!(f, "(Program::kernel in a build script)")?;
         }
         if !self.backends.is_empty() {
@@ -115,19 +116,16 @@ impl fmt::Display for Missing {
             let names = self.backends.join(", ");
             write!(
                 f,
-                "{separator}no backend {names}; lower the program first (`torchlet size --lower`, in a "
+                "{separator}no backend {names}; lower the program (`torchlet size --lower`, or \
+                 Program::lowered in a build script), which converts Vulkan and XNNPACK delegates; \
+                 export without the backend; or add it (Program::backend)"
             )?;
-            write!(
-                f,
-                "build script Program::lowered), which reads Vulkan and XNNPACK, export without "
-            )?;
-            write!(f, "it, or build with it (Program::backend)")?;
         }
         Ok(())
     }
 }
 
-/// Why a method cannot be loaded.
+/// Reason why a method cannot be loaded.
 #[derive(Debug)]
 pub(crate) enum Obstacle {
     Program(ProgramError),
@@ -149,7 +147,7 @@ impl From<InitError> for Obstacle {
 }
 
 impl Analysis {
-    /// Looks at the named methods of a program, all if there are none. An obstacle comes with the
+    /// Analyses the named methods of a program, or all if no name is given. Errors include the
     /// method's name.
     pub(crate) fn of(
         program: &Program<'_>,
@@ -192,7 +190,7 @@ impl Analysis {
             analysis.methods.push(method);
             let read = whole_program.as_ref().ok();
             let read = read.and_then(|read| read.methods.iter().find(|method| method.name == name));
-            // Of what cannot be taken apart, any type is possible.
+            // If the method cannot be parsed, any type is possible.
             let types = read.map_or(Types::ALL, |method| types::of(method, &kernels));
             analysis.types = analysis.types.and(types);
         }
@@ -200,7 +198,7 @@ impl Analysis {
     }
 }
 
-/// The operators that a method calls. Its table may name others.
+/// The operators that a method calls. Its operator table may list others.
 fn called(meta: &MethodMeta<'_>) -> Result<BTreeSet<String>, ProgramError> {
     let mut names = BTreeSet::new();
     for instruction in meta.instruction_names()? {
@@ -230,7 +228,7 @@ impl MethodAnalysis {
         let (prepared, paths) = record_paths(|| meta.prepare(tables, registry, options));
         let prepared = prepared?;
         let uses = prepared.uses()?;
-        // With other shapes, kernels may decide for others.
+        // With other shapes, kernels may choose other variants.
         let paths = if uses.has(Uses::VARIABLE) { Paths::ALL } else { paths };
         let needs = prepared.needs();
         let planned = (0..meta.planned_buffer_count()).map(|at| meta.planned_buffer_size(at));
@@ -257,13 +255,13 @@ impl MethodAnalysis {
         })
     }
 
-    /// Bytes that the caller lends for what the exporter left to it.
+    /// Bytes that the caller lends for values for which the exporter planned no memory.
     pub fn lent(&self) -> usize {
         let slots = self.inputs.iter().chain(&self.outputs).filter_map(Slot::lent);
         slots.chain(self.lent_state.iter().map(|state| state.1)).sum()
     }
 
-    /// All of its memory.
+    /// Total memory in bytes.
     pub fn total(&self) -> usize {
         self.arena + self.planned.iter().sum::<usize>() + self.scratch + self.lent()
     }
@@ -282,7 +280,7 @@ impl Slot {
         }
     }
 
-    /// Bytes that the caller has to lend.
+    /// Bytes that the caller must lend.
     pub(crate) fn lent(&self) -> Option<usize> {
         match self {
             Slot::Tensor { info, is_lent: true, .. } if info.nbytes() > 0 => Some(info.nbytes()),

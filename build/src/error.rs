@@ -1,89 +1,90 @@
-//! Why a program cannot be part of an image.
+//! Errors of embedding a program.
 
 use crate::Missing;
 use std::path::PathBuf;
 use std::{fmt, io};
 use torchlet_core::{InitError, ProgramError};
 
-/// A program cannot be part of an image.
-// A build script shows what `main` returns by `Debug`, which is the text, therefore.
+/// The error of embedding a program in an image.
+// Cargo shows the error that `main` of a build script returns with `Debug`, so `Debug` prints the
+// same text as `Display`.
 #[non_exhaustive]
 pub enum Error {
     /// A file cannot be read or written.
     File {
-        /// Which one.
+        /// Path of the file.
         path: PathBuf,
-        /// Why.
+        /// Cause.
         source: io::Error,
     },
-    /// A variable that Cargo sets for build scripts is not there: this is no build script.
+    /// A variable that Cargo sets for build scripts is missing, so this is not a build script.
     Variable {
-        /// Its name.
+        /// Name of the variable.
         name: &'static str,
     },
-    /// The machine cannot be built for.
+    /// The target is not supported.
     Target {
-        /// Its name.
+        /// Name of the target.
         name: String,
-        /// Why.
+        /// Reason.
         reason: String,
     },
-    /// The name of a program or method cannot be that of a module, or is that of another.
+    /// The name of a program or method is not a valid module name, or is already used.
     Name {
         /// The name.
         name: String,
-        /// Why.
+        /// Reason.
         reason: &'static str,
     },
     /// A file is malformed.
     Format {
-        /// Which one.
+        /// Path of the file.
         path: PathBuf,
-        /// How.
+        /// Cause.
         source: ProgramError,
     },
     /// The program has no such method.
     NoSuchMethod {
-        /// The file.
+        /// Path of the program.
         path: PathBuf,
-        /// The method.
+        /// Name of the method.
         method: String,
-        /// Those that there are.
+        /// The available methods.
         methods: Vec<String>,
     },
-    /// Nobody has what a method calls.
+    /// A method calls operators or backends that are not registered.
     Missing {
-        /// The file.
+        /// Path of the program.
         path: PathBuf,
-        /// The method.
+        /// Name of the method.
         method: String,
-        /// What is missing.
+        /// The missing operators and backends.
         missing: Missing,
     },
     /// A method cannot be loaded.
     Init {
-        /// The file.
+        /// Path of the program.
         path: PathBuf,
-        /// The method.
+        /// Name of the method.
         method: String,
-        /// Why.
+        /// Cause.
         source: InitError,
     },
-    /// A method cannot share its activations with others, since it keeps state among them.
+    /// A method cannot share its activation memory because it keeps state there.
     State {
-        /// The program's module.
+        /// Module of the program.
         program: String,
-        /// The method.
+        /// Name of the method.
         method: String,
     },
     /// The program cannot be lowered.
     Lower {
-        /// The file.
+        /// Path of the program.
         path: PathBuf,
-        /// Why.
+        /// Cause.
         source: torchlet_graph::Error,
     },
-    /// Kernels or backends do not go together.
+    /// Kernels or backends conflict.
     Registry(torchlet_core::RegistryError),
 }
 
@@ -92,10 +93,7 @@ impl fmt::Display for Error {
         match self {
             Error::File { path, source } => write!(f, "{}: {source}", path.display()),
             Error::Variable { name } => {
-                write!(
-                    f,
-                    "{name} is not set: torchlet-build is for build scripts, which Cargo runs"
-                )
+                write!(f, "{name} is not set: torchlet-build must run in a build script")
             }
             Error::Target { name, reason } => write!(f, "target {name}: {reason}"),
             Error::Name { name, reason } => write!(f, "the name '{name}' {reason}"),
@@ -104,7 +102,7 @@ impl fmt::Display for Error {
             }
             Error::NoSuchMethod { path, method, methods } => {
                 let methods = methods.join(", ");
-                write!(f, "{} has no method '{method}', but {methods}", path.display())
+                write!(f, "{} has no method '{method}'; available: {methods}", path.display())
             }
             Error::Missing { path, method, missing } => {
                 write!(f, "{}, method '{method}': {missing}", path.display())
@@ -114,10 +112,10 @@ impl fmt::Display for Error {
             }
             Error::State { program, method } => write!(
                 f,
-                "method '{method}' of {program} reads activations that it has not written, as state is kept \
-                 (and as cortex_m operators ask for their scratch tensors): it needs them to itself. Leave \
-                 Image::share_activations out; state alone moves to memory of its own when it is exported \
-                 with share_mutable_buffers=True"
+                "method '{method}' of {program} reads activation memory before writing it, so it \
+                 may keep state there (or be a cortex_m operator's scratch tensor) and cannot \
+                 share it. Omit Image::share_activations, or export with \
+                 share_mutable_buffers=True, which moves state to its own memory"
             ),
             Error::Lower { path, source } => {
                 write!(f, "{} cannot be lowered: {source}", path.display())

@@ -1,4 +1,4 @@
-//! The programs of an image, written down.
+//! Code generation for the programs of an image.
 
 use crate::load::Loaded;
 use crate::{Analysis, Error, Program, Target, code};
@@ -26,42 +26,44 @@ pub struct Image {
     shares_activations: bool,
 }
 
-/// What was written for an image.
+/// Result of generating code for an image.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Written {
-    /// The files that it follows from.
+    /// The files from which the code was generated.
     pub sources: Vec<PathBuf>,
-    /// The name of each module, and what is known of its program.
+    /// Name and analysis of each program's module.
     pub programs: Vec<(String, Analysis)>,
 }
 
 impl Image {
-    /// An image without programs.
+    /// Creates an image without programs.
     pub fn new() -> Self {
         Image::default()
     }
 
-    /// With this program.
+    /// Adds a program.
     #[must_use]
     pub fn program(mut self, program: Program) -> Self {
         self.programs.push(program);
         self
     }
 
-    /// Methods of all programs compute in the same planned and scratch memory, one after the other:
-    /// `torchlet_image::activations()` gives it, and `load` and each run take it. State that
-    /// methods keep in it, and outputs, are read before another one runs.
+    /// Lets the methods of all programs share planned and scratch memory and run in turn.
+    /// `torchlet_image::activations()` returns that memory; `load` and every run require it.
+    /// Outputs, and state in activation memory, must be read before another method runs.
     #[must_use]
     pub fn share_activations(mut self) -> Self {
         self.shares_activations = true;
         self
     }
 
-    /// Writes what `torchlet::program!` includes, and tells Cargo which files it follows from.
+    /// Writes the files that `torchlet::program!` includes, and tells Cargo the files that they
+    /// depend on.
     ///
     /// # Errors
-    /// A program cannot be read or loaded, or calls what nobody has; or this is no build script.
+    /// If a program cannot be read or loaded, calls operators or backends that are not registered,
+    /// or this is not a build script.
     pub fn write(&self) -> Result<(), Error> {
         let variable = |name| env::var(name).map_err(|_| Error::Variable { name });
         let name = variable("TARGET")?;
@@ -81,17 +83,18 @@ impl Image {
         Ok(())
     }
 
-    /// Writes the same for a target into a folder, outside of a build script.
+    /// Writes the same files for a target to a folder, outside of a build script.
     ///
     /// # Errors
-    /// As [`write`](Self::write).
+    /// The same as for [`write`](Self::write).
     pub fn write_for(&self, target: &Target, folder: &Path) -> Result<Written, Error> {
         let mut written = Written { sources: Vec::new(), programs: Vec::new() };
         for program in &self.programs {
             let name = program.module();
             let taken = written.programs.iter().any(|(other, _)| *other == name);
             if taken || name == code::IMAGE {
-                let reason = "is that of another module; give it another with Program::name";
+                let reason =
+                    "is already used by another module; set a different one with Program::name";
                 return Err(Error::Name { name, reason });
             }
             let analysis = self.write_program(program, &name, target, folder)?;
@@ -137,7 +140,7 @@ impl Image {
         let modules = analysis.methods.iter().map(|method| code::method_identifier(&method.name));
         let modules: Vec<String> = modules.collect();
         if let Some(at) = (1..modules.len()).find(|at| modules[..*at].contains(&modules[*at])) {
-            let reason = "of a method is that of another method, as far as Rust tells names apart";
+            let reason = "of a method maps to the same Rust identifier as another method";
             return Err(Error::Name { name: analysis.methods[at].name.clone(), reason });
         }
         let text = code::program(&code::Source {
@@ -162,7 +165,7 @@ fn absolute(path: &Path) -> Result<PathBuf, Error> {
     std::path::absolute(path).map_err(|source| Error::File { path: path.into(), source })
 }
 
-/// Writes a file, unless it is there already: what follows from it need not be built again.
+/// Writes a file unless it is up to date, to avoid rebuilding its dependents.
 fn save(path: &Path, bytes: &[u8]) -> Result<(), Error> {
     if fs::read(path).is_ok_and(|present| present == bytes) {
         return Ok(());

@@ -1,6 +1,6 @@
-//! For build scripts of firmware that runs exported PyTorch programs: looks at a program (`.pte`)
-//! and writes down what running it takes, exactly, on the machine that is built for.
-//! `torchlet::program!` makes a module of that.
+//! Build-script support for firmware that runs exported PyTorch programs. Analyses a program
+//! (`.pte`) and generates code with its exact requirements on the target machine, which
+//! `torchlet::program!` includes as a module.
 //!
 //! ```no_run
 //! // build.rs
@@ -16,18 +16,23 @@
 //! let logits: &[[f32; 10]; 1] = model.forward(&image)?;
 //! ```
 //!
-//! What is written has the file, aligned for its weights; a table of the kernels that it calls, and
-//! no others; the element types that the image's programs have; for each method, how large its
-//! arena, planned buffers and scratch memory are, static memory of those sizes, and a function with
-//! its inputs and outputs as arrays. All follows from the file: another file, another build, and
-//! nothing else to edit. An operator or backend that nobody has fails the build, by name.
+//! The generated code contains:
 //!
-//! Several programs in one image are one [`Image`]. What is found can be looked at without a build
+//! - the file, aligned for its weights,
+//! - a table of exactly the kernels that it calls,
+//! - the element types of the image's programs,
+//! - for each method, the sizes of its arena, planned buffers and scratch memory, static memory of
+//!   those sizes, and a function with its inputs and outputs as arrays.
+//!
+//! All of it is derived from the file, so changing the file only requires a rebuild. A missing
+//! operator or backend fails the build with its name.
+//!
+//! Several programs in one image form an [`Image`]. The analysis is also available without a build
 //! ([`Analysis`]; `torchlet size`).
 //!
-//! The crate runs on the host. It knows core and the portable kernels, whose prepare functions say
-//! what they take on another machine; it computes nothing itself. Start reading at [`Image`], then
-//! at `analysis.rs` and `code.rs`.
+//! The crate runs on the host. It depends on `torchlet-core` and the portable kernels, whose
+//! prepare functions report requirements on another machine; it computes nothing itself. Start
+//! reading at [`Image`], then at `analysis.rs` and `code/mod.rs`.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 

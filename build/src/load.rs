@@ -1,4 +1,4 @@
-//! A program, read and looked at, as it is to be embedded.
+//! Loading and analysis of a program for embedding.
 
 use crate::analysis::Obstacle;
 use crate::{Analysis, Error, Program, Target};
@@ -7,12 +7,12 @@ use std::path::Path;
 use torchlet_core::{BundledProgram, DataMap, Kernel, Registry};
 use torchlet_graph::Processors;
 
-/// A program as it is to be embedded, and what is known of it.
+/// A program as it will be embedded, and its analysis.
 pub(crate) struct Loaded {
     pub(crate) bytes: Vec<u8>,
-    /// Whether these are other bytes than those of its file.
+    /// Whether the bytes differ from those of its file.
     pub(crate) is_changed: bool,
-    /// Whether the files of data go with it.
+    /// Whether external data files are embedded as well.
     pub(crate) has_data: bool,
     pub(crate) analysis: Analysis,
 }
@@ -20,8 +20,8 @@ pub(crate) struct Loaded {
 impl Loaded {
     pub(crate) fn of(program: &Program, target: &Target) -> Result<Self, Error> {
         if target.has_vectors() {
-            let reason = "how much memory its kernels take depends on the processor; load programs \
-                          with the sizes that they name at run time (torchlet::core::MethodMeta)";
+            let reason = "the memory that its kernels require depends on the processor; query the \
+                          sizes of programs at run time (torchlet::core::MethodMeta)";
             return Err(Error::Target { name: target.name().into(), reason: reason.into() });
         }
         let files = Files::read(program)?;
@@ -36,7 +36,7 @@ impl Loaded {
             true => Some(lower(&program.path, &files.program, &data, &registry)?),
             false => None,
         };
-        // What was lowered has its data in it.
+        // A lowered program contains its external data.
         let (bytes, data) = match &lowered {
             Some((bytes, _)) => (bytes, &[][..]),
             None => (&files.program, &data[..]),
@@ -94,14 +94,14 @@ fn format(path: &Path, source: torchlet_core::ProgramError) -> Error {
     Error::Format { path: path.into(), source }
 }
 
-/// The program's own kernels, sorted by name.
+/// The program's custom kernels, sorted by name.
 fn sorted(program: &Program) -> Vec<Kernel> {
     let mut kernels: Vec<Kernel> = program.kernels.iter().map(|(kernel, _)| *kernel).collect();
     kernels.sort_by_key(|kernel| kernel.name);
     kernels
 }
 
-/// All kernels: a program's own in the place of those of the same name.
+/// All kernels; a program's custom kernels replace those of the same name.
 fn kernels(own: &[Kernel]) -> Vec<Kernel> {
     let is_own = |name: &str| own.iter().any(|kernel| kernel.name == name);
     let others = torchlet_portable::KERNELS.iter().filter(|kernel| !is_own(kernel.name));
@@ -110,8 +110,8 @@ fn kernels(own: &[Kernel]) -> Vec<Kernel> {
     all
 }
 
-/// The program as the compiler makes it for kernels alone, and what of it computes in floating
-/// point though it is quantized.
+/// Lowers the program for kernels only. Also returns the quantized operators that compute in
+/// floating point.
 fn lower(
     path: &Path,
     bytes: &[u8],

@@ -1,11 +1,11 @@
-//! A program and what is to become of it.
+//! A program to embed, with its options.
 
 use crate::load::Loaded;
 use crate::{Analysis, Error, Image, Target};
 use std::path::{Path, PathBuf};
 use torchlet_core::{Backend, Kernel};
 
-/// A program that is to be part of an image.
+/// A program to embed in an image.
 ///
 /// ```no_run
 /// # fn main() -> Result<(), torchlet_build::Error> {
@@ -27,8 +27,8 @@ pub struct Program {
 }
 
 impl Program {
-    /// The program of a `.pte` file, or of a `.bpte` file, without its test cases. Paths are those
-    /// of the build script: relative to the folder of the package.
+    /// The program of a `.pte` file, or of a `.bpte` file without its test cases. Paths are
+    /// relative to the folder of the package, as in the build script.
     pub fn new(path: impl AsRef<Path>) -> Self {
         Program {
             path: path.as_ref().into(),
@@ -41,14 +41,14 @@ impl Program {
         }
     }
 
-    /// The name of the module, in place of the file's.
+    /// Sets the name of the module, by default that of the file.
     #[must_use]
     pub fn name(mut self, name: &str) -> Self {
         self.name = Some(name.into());
         self
     }
 
-    /// A file of data that the program leaves outside (`.ptd`). Names are looked up in the order in
+    /// Adds an external data file of the program (`.ptd`). Names are looked up in the order in
     /// which files were added.
     #[must_use]
     pub fn data(mut self, path: impl AsRef<Path>) -> Self {
@@ -56,7 +56,8 @@ impl Program {
         self
     }
 
-    /// A method to be loaded: once for each, or not at all for all that the program has.
+    /// Selects a method to load; may be called repeatedly. By default, all methods of the program
+    /// are loaded.
     #[must_use]
     pub fn method(mut self, name: &str) -> Self {
         if !self.methods.iter().any(|known| known == name) {
@@ -65,35 +66,36 @@ impl Program {
         self
     }
 
-    /// Embeds the program as the compiler makes it of the file, as `torchlet lower --for mcu` does:
-    /// constants are folded, calls are fused, memory is planned anew, external data is part of it.
-    /// Results may differ from the file's in the last bits.
+    /// Lowers the program before embedding it, like `torchlet lower --for mcu`: constants are
+    /// folded, calls are fused, memory is planned again, and external data is included. Results may
+    /// differ in the last bits.
     #[must_use]
     pub fn lowered(mut self) -> Self {
         self.is_lowered = true;
         self
     }
 
-    /// A kernel of your own, and the path of the same constant in the firmware. It stands before
-    /// one of the same name here. Put it into a crate that the build script and the firmware depend
-    /// on.
+    /// Adds a custom kernel, with the path of the same constant in the firmware. It overrides a
+    /// built-in kernel of the same name. Define it in a crate that both the build script and the
+    /// firmware depend on.
     #[must_use]
     pub fn kernel(mut self, kernel: Kernel, path: &str) -> Self {
         self.kernels.push((kernel, path.into()));
         self
     }
 
-    /// A backend of your own, and the path of the same static in the firmware.
+    /// Adds a custom backend, with the path of the same static in the firmware.
     #[must_use]
     pub fn backend(mut self, backend: impl Backend + 'static, path: &str) -> Self {
         self.backends.push((Box::new(backend), path.into()));
         self
     }
 
-    /// What running it takes on a machine.
+    /// Determines the requirements of the program on a machine.
     ///
     /// # Errors
-    /// It cannot be read or loaded, or calls what nobody has.
+    /// If the program cannot be read or loaded, or calls operators or backends that are not
+    /// registered.
     pub fn analyze(&self, target: &Target) -> Result<Analysis, Error> {
         Ok(Loaded::of(self, target)?.analysis)
     }
@@ -101,12 +103,12 @@ impl Program {
     /// Writes the program as the only one of its image: see [`Image::write`].
     ///
     /// # Errors
-    /// As there.
+    /// The same as for [`Image::write`].
     pub fn write(self) -> Result<(), Error> {
         Image::new().program(self).write()
     }
 
-    /// The name of its module.
+    /// Name of the program's module.
     pub(crate) fn module(&self) -> String {
         let stem = || self.path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
         crate::code::identifier(&self.name.clone().unwrap_or_else(stem))

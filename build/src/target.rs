@@ -1,8 +1,8 @@
-//! The machine that is built for.
+//! The machine for which the image is built.
 
 use torchlet_core::{Machine, PointerWidth};
 
-/// A machine, by the name of its target.
+/// A target machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Target {
     name: String,
@@ -11,11 +11,10 @@ pub struct Target {
 }
 
 impl Target {
-    /// The machine of a target triple, such as `thumbv7em-none-eabihf`, or of `32` or `64`, by the
-    /// bits of its pointers.
+    /// Parses a target triple, such as `thumbv7em-none-eabihf`, or a pointer width, `32` or `64`.
     ///
     /// # Errors
-    /// How wide its pointers are is not known.
+    /// If the pointer width of the target is unknown.
     pub fn parse(name: &str) -> Result<Self, String> {
         let starts = |with: &[&str]| with.iter().any(|start| name.starts_with(start));
         let is_32 = [
@@ -34,44 +33,43 @@ impl Target {
             "wasm64",
         ];
         let width = match name {
-            // First, as arm64 starts like the others.
+            // Checked first, because `arm64` also starts with `arm`.
             _ if starts(&is_64) => PointerWidth::Bits64,
             _ if starts(&is_32) => PointerWidth::Bits32,
-            _ => return Err("its pointers are not known; use 32 or 64, by their bits".into()),
+            _ => return Err("unknown pointer width; use 32 or 64 instead of the target".into()),
         };
         let has_vectors =
             starts(&["64", "x86_64", "aarch64", "arm64"]) && !name.ends_with("softfloat");
         Ok(Target { name: name.into(), width, has_vectors })
     }
 
-    /// The machine that a build script builds for, as Cargo describes it, whatever the name of its
-    /// target is.
+    /// The target of a build script, from Cargo's variables, whatever its name.
     pub(crate) fn described(name: &str, width: &str, arch: &str) -> Result<Self, String> {
         let width = match width {
             "32" => PointerWidth::Bits32,
             "64" => PointerWidth::Bits64,
-            _ => return Err(format!("its pointers have {width} bits; 32 and 64 are supported")),
+            _ => return Err(format!("unsupported pointer width {width}; expected 32 or 64")),
         };
         let has_vectors = matches!(arch, "x86_64" | "aarch64") && !name.ends_with("softfloat");
         Ok(Target { name: name.into(), width, has_vectors })
     }
 
-    /// As it was written.
+    /// The name from which it was created.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// What methods are prepared for.
+    /// The machine for which methods are prepared.
     pub fn machine(&self) -> Machine {
         Machine::Scalar(self.width)
     }
 
-    /// How wide its pointers are.
+    /// Pointer width of the machine.
     pub fn pointer_width(&self) -> PointerWidth {
         self.width
     }
 
-    /// Whether its kernels use vector instructions, so that what they take depends on the
+    /// Whether its kernels use vector instructions, so that their requirements depend on the
     /// processor.
     pub fn has_vectors(&self) -> bool {
         self.has_vectors
@@ -83,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn triples_tell_the_width_of_pointers() {
+    fn pointer_width_of_triples() {
         let width = |name| Target::parse(name).map(|target| target.pointer_width());
         assert_eq!(width("thumbv7em-none-eabihf"), Ok(PointerWidth::Bits32));
         assert_eq!(width("riscv32imac-unknown-none-elf"), Ok(PointerWidth::Bits32));
@@ -93,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn names_of_ones_own_are_described() {
+    fn custom_targets_use_cargo_variables() {
         let board = Target::described("our_board", "32", "arm").unwrap();
         assert_eq!((board.pointer_width(), board.has_vectors()), (PointerWidth::Bits32, false));
         let server = Target::described("our_server", "64", "x86_64").unwrap();
@@ -102,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn vectors_are_a_matter_of_the_processor() {
+    fn vector_support_by_target() {
         let has_vectors = |name| Target::parse(name).map(|target| target.has_vectors());
         assert_eq!(has_vectors("aarch64-unknown-none"), Ok(true));
         assert_eq!(has_vectors("aarch64-unknown-none-softfloat"), Ok(false));

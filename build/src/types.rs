@@ -1,4 +1,4 @@
-//! The element types that a program's kernels have to do with.
+//! The element types that a program's kernels require.
 
 use torchlet_core::{Elements, Kernel, Scalar, ScalarType};
 use torchlet_graph::method::{Instruction, Method, MethodValue};
@@ -6,9 +6,9 @@ use torchlet_portable::Types;
 
 /// The types of a method's calls.
 ///
-/// Kernels compute in the types of their inputs. In that of an output they do where values are
-/// converted to it; numbers of places, which is what integers are that come of floating-point
-/// values, are written as they are.
+/// Kernels compute in the types of their inputs. They compute in the type of an output only if
+/// values are converted to it. Integer outputs of floating-point inputs are indices, which are
+/// stored directly.
 pub(crate) fn of(method: &Method<'_>, kernels: &[Kernel]) -> Types {
     let mut types = Types::NONE;
     for instruction in &method.instructions {
@@ -42,13 +42,13 @@ pub(crate) fn of(method: &Method<'_>, kernels: &[Kernel]) -> Types {
     types
 }
 
-/// Whether a value is a number with a fraction, with which integers are computed as floating-point
-/// values.
+/// Whether a value is a floating-point scalar, which makes integer tensors compute in floating
+/// point.
 fn is_fraction(method: &Method<'_>, value: usize) -> bool {
     matches!(method.values.get(value), Some(MethodValue::Scalar(Scalar::Double(_))))
 }
 
-/// The element types of the tensors that a value is.
+/// Collects the element types of a tensor or tensor list.
 fn tensors(method: &Method<'_>, value: usize, into: &mut Vec<ScalarType>) {
     match method.values.get(value) {
         Some(MethodValue::Tensor(tensor)) => into.push(tensor.info.scalar_type),

@@ -1,4 +1,4 @@
-//! What is written for programs of the fixtures, against what loading them says.
+//! Compares the code generated for fixture programs with the properties of the loaded programs.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ fn fixture(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/fixtures").join(name)
 }
 
-/// A folder for what is written, which is gone when the test has passed.
+/// A folder for generated files, deleted when the test has passed.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -59,8 +59,7 @@ fn loads(bytes: &[u8], method: &str, kernels: &[Kernel]) -> bool {
     meta.prepare(ArenaBlock::bytes(&mut tables), &registry, LoadOptions::default()).is_ok()
 }
 
-/// Programs of several families: the kernels that are named are enough, and none of them is too
-/// many.
+/// For programs of several operator families: the listed kernels are sufficient and necessary.
 #[test]
 fn kernel_tables_are_exact() {
     let folder = Folder::new("exact");
@@ -75,7 +74,7 @@ fn kernel_tables_are_exact() {
     let mut count = 0;
     for path in families.map(fixture).into_iter().chain(ops) {
         let written = match write(&folder, Program::new(&path).name("it")) {
-            // Some fixtures are of operators that portable kernels lack.
+            // Some fixtures use operators without portable kernels.
             Err(Error::Missing { .. }) => continue,
             written => written.unwrap(),
         };
@@ -103,7 +102,7 @@ fn kernel_tables_are_exact() {
 }
 
 #[test]
-fn what_is_embedded_follows_from_the_file() {
+fn generated_code_matches_the_file() {
     let folder = Folder::new("embedded");
     let path = fixture("digits/digits.bpte");
     let written = write(&folder, Program::new(&path)).unwrap();
@@ -125,7 +124,7 @@ fn what_is_embedded_follows_from_the_file() {
 }
 
 #[test]
-fn data_outside_is_embedded_too() {
+fn external_data_is_embedded() {
     let folder = Folder::new("outside");
     let model = || Program::new(fixture("digits/digits_external.pte")).name("digits");
     let data = fixture("digits/digits_external._default_external_constant.ptd");
@@ -135,34 +134,35 @@ fn data_outside_is_embedded_too() {
     assert_eq!(written.sources.len(), 2);
     let text = folder.text("digits.rs");
     assert!(text.contains("DataMap::from_bytes(FILES[0])?"), "{text}");
-    // What was lowered has the data in it.
+    // A lowered program contains the data.
     write(&folder, model().data(&data).lowered()).unwrap();
     assert!(!folder.text("digits.rs").contains("FILES"));
 }
 
 #[test]
-fn what_the_exporter_left_to_the_caller_gets_memory() {
+fn unplanned_values_get_memory() {
     let folder = Folder::new("unplanned");
     write(&folder, Program::new(fixture("digits/digits_unplanned_io.bpte"))).unwrap();
     let text = folder.text("digits_unplanned_io.rs");
-    let lent = "pub const LENT: [firmware::Lent; 2] = [firmware::Lent::Input(0), firmware::Lent::Output(0)];";
+    let lent = "pub const LENT: [firmware::Lent; 2] = \
+                [firmware::Lent::Input(0), firmware::Lent::Output(0)];";
     assert!(text.contains(lent), "{text}");
     assert!(text.contains("static LENT_MEMORY_1: Once<core::AlignedBytes<[u8; 40]>>"), "{text}");
 }
 
 #[test]
-fn shapes_that_change_are_tensors() {
+fn dynamic_shapes_are_tensor_refs() {
     let folder = Folder::new("dynamic");
     write(&folder, Program::new(fixture("digits/digits_dynamic_batch.bpte"))).unwrap();
     let text = folder.text("digits_dynamic_batch.rs");
-    let run = "pub fn run(&mut self, input_0: &core::TensorRef<'_>) -> Result<core::TensorRef<'_>, Error>";
+    let run = "pub fn run(&mut self, input_0: &core::TensorRef<'_>) \
+               -> Result<core::TensorRef<'_>, Error>";
     assert!(text.contains(run), "{text}");
 }
 
-/// Arrays are in the order of the memory, which is that of the shape unless channels really lie
-/// innermost.
+/// Arrays are in memory order, which is that of the shape unless channels are really innermost.
 #[test]
-fn arrays_are_in_the_order_of_the_memory() {
+fn arrays_are_in_memory_order() {
     let folder = Folder::new("order");
     write(&folder, Program::new(fixture("tinyml/digits.pte")).name("one_channel")).unwrap();
     let text = folder.text("one_channel.rs");
@@ -174,7 +174,7 @@ fn arrays_are_in_the_order_of_the_memory() {
 }
 
 #[test]
-fn programs_share_their_activations() {
+fn programs_share_activations() {
     let folder = Folder::new("shared");
     let digits = || Program::new(fixture("digits/digits.pte"));
     let half = Program::new(fixture("digits/digits_half.bpte")).name("half");
@@ -188,12 +188,12 @@ fn programs_share_their_activations() {
     assert!(text.contains(&format!("pub const SCRATCH: usize = {scratch};")), "{text}");
     let twice = Image::new().program(digits()).program(digits());
     let error = twice.write_for(&cortex_m(), &folder.0).unwrap_err().to_string();
-    assert!(error.contains("'digits' is that of another module"), "{error}");
+    assert!(error.contains("'digits' is already used by another module"), "{error}");
 }
 
-/// What their exporter reserves for operators to compute in is no state.
+/// Scratch tensors that the exporter reserves for operators are not state.
 #[test]
-fn networks_of_8_bits_share_their_activations() {
+fn int8_networks_share_activations() {
     let folder = Folder::new("shared_int8");
     let models = ["digits", "keyword_spotting", "image_classification", "visual_wake_words"];
     let image = models.iter().fold(Image::new(), |image, model| {
@@ -210,7 +210,7 @@ fn networks_of_8_bits_share_their_activations() {
 }
 
 #[test]
-fn state_among_activations_is_not_shared() {
+fn state_in_activation_memory_is_not_shared() {
     let folder = Folder::new("state");
     let image = || {
         let lstm = Program::new(fixture("tinyml/lstm_step.pte"));
@@ -220,7 +220,7 @@ fn state_among_activations_is_not_shared() {
     let error = image().share_activations().write_for(&cortex_m(), &folder.0).unwrap_err();
     let error = error.to_string();
     assert!(
-        error.contains("method 'forward' of lstm_step reads activations that it has not written"),
+        error.contains("method 'forward' of lstm_step reads activation memory before writing it"),
         "{error}"
     );
 }
@@ -235,18 +235,18 @@ fn a_method_named_twice_is_written_once() {
 }
 
 #[test]
-fn what_nobody_has_fails_by_name() {
+fn missing_operators_and_backends_fail_by_name() {
     let folder = Folder::new("missing");
     let vulkan = fixture("vulkan/model/vision.bpte");
     let error = write(&folder, Program::new(&vulkan)).unwrap_err();
     assert!(error.to_string().contains("no backend VulkanBackend"), "{error}");
-    // Cargo shows what `main` of a build script returns by `Debug`.
+    // Cargo shows the error that `main` of a build script returns with `Debug`.
     assert_eq!(format!("{error:?}"), error.to_string());
     write(&folder, Program::new(&vulkan).lowered()).unwrap();
 
     let error = write(&folder, Program::new(fixture("digits/digits.pte")).method("backward"));
     let error = error.unwrap_err().to_string();
-    assert!(error.ends_with("has no method 'backward', but forward"), "{error}");
+    assert!(error.ends_with("has no method 'backward'; available: forward"), "{error}");
     let error = write(&folder, Program::new(fixture("digits/nothing.pte"))).unwrap_err();
     assert!(error.to_string().contains("nothing.pte"), "{error}");
     let server = Target::parse("x86_64-unknown-linux-gnu").unwrap();
@@ -255,12 +255,12 @@ fn what_nobody_has_fails_by_name() {
     assert!(error.contains("depends on the processor"), "{error}");
 }
 
-/// An operator that nobody has fails the build by its name, until it gets a kernel.
+/// An operator without a kernel fails the build with its name, until a kernel is added.
 #[test]
-fn kernels_of_ones_own_go_before_others() {
+fn custom_kernels_override_builtin() {
     let folder = Folder::new("own");
-    // The same program, but for the name of an operator: of the same length, so that all else stays
-    // where it is.
+    // The same program with another operator name of equal length, so that all offsets stay the
+    // same.
     let mut bytes = program_bytes(&fixture("digits/digits.bpte"));
     let name = b"aten::relu";
     let places: Vec<usize> =

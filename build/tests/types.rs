@@ -1,6 +1,6 @@
-//! Every fixture runs the same when kernels serve no types but those that its program was found to
-//! have, in no ways but those that they take, and core handles nothing but what it makes use of:
-//! what an image leaves out, none of its programs needs.
+//! Restricts the runtime to the element types, algorithm variants and features that the analysis of
+//! each fixture found, and checks that the results stay the same: an image leaves out nothing that
+//! its programs need.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -23,14 +23,14 @@ fn bundled(folder: &Path, found: &mut Vec<PathBuf>) {
     }
 }
 
-/// Memory that starts where methods want it.
+/// Memory aligned for methods.
 fn aligned(bytes: usize) -> &'static mut [u8] {
     let memory = vec![0u8; bytes + torchlet_core::ARENA_ALIGN].leak();
     let from = memory.as_ptr().align_offset(torchlet_core::ARENA_ALIGN);
     &mut memory[from..from + bytes]
 }
 
-/// Lets this thread link as an image of these would.
+/// Restricts this thread like an image with these types, features and variants.
 fn choose((types, uses, paths): (Types, Uses, Paths)) {
     choose_types(types);
     choose_uses(uses);
@@ -39,9 +39,8 @@ fn choose((types, uses, paths): (Types, Uses, Paths)) {
 
 const ALL: (Types, Uses, Paths) = (Types::ALL, Uses::ALL, Paths::ALL);
 
-/// What a method gives for the inputs of a test case, as text, and whether it could be run; what it
-/// made use of meanwhile. (Kernels of this machine may decide for other ways than those of a
-/// microcontroller.)
+/// Outputs of a method for a test case, as text, or the error; and the features and variants that
+/// it used. (Kernels of this machine may choose other variants than those of a microcontroller.)
 fn outputs(
     program: &torchlet_core::Program<'static>,
     name: &str,
@@ -94,7 +93,7 @@ fn outputs(
 }
 
 #[test]
-fn programs_run_with_what_is_their_own_alone() {
+fn programs_run_with_only_their_types_and_features() {
     let mut files = Vec::new();
     let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/fixtures");
     for folder in ["ops", "digits", "tinyml", "programs"] {
@@ -125,13 +124,13 @@ fn programs_run_with_what_is_their_own_alone() {
             let (own, ..) = outputs(&program, name, &case);
             lean += usize::from(!uses.has(Uses::CONTROL) && !uses.has(Uses::DELEGATES));
             count += 1;
-            // Without any one of the things that it makes use of, it is refused; some of the
-            // programs are enough.
+            // Without any single one of the features that it uses, it is refused. A subset of the
+            // programs suffices for this test.
             for bit in (0..32).map(|bit| 1u32 << bit).filter(|_| count % 4 == 0) {
                 let (use_bit, path_bit) = (Uses::from_bits(bit), Paths::from_bits(bit));
                 let mut less = Vec::new();
-                // These are there in case: numbers that kernels make can have fractions, views can
-                // come to lie over outputs.
+                // These features are conservative: scalars from kernels may have fractions, and
+                // views may come to overlap outputs.
                 let in_case = use_bit == Uses::FRACTIONS && uses.has(Uses::VARIABLE)
                     || use_bit == Uses::SHARING && uses.has(Uses::VIEWS);
                 if uses.has(use_bit) && !in_case {
@@ -162,9 +161,9 @@ fn programs_run_with_what_is_their_own_alone() {
     assert!(count > 1000 && fewer > count / 2, "{count} programs, {fewer} without doubles");
 }
 
-/// What an image lacks is an error that names the type, not a wrong number.
+/// A missing type is an error that names the type, not a wrong result.
 #[test]
-fn other_types_are_refused() {
+fn missing_types_are_refused() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/fixtures/digits/digits.bpte");
     let bytes = fs::read(path).unwrap();
     let bundle = BundledProgram::from_bytes(&bytes).unwrap();

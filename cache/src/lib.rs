@@ -1,15 +1,15 @@
-//! Files that torchlet keeps from run to run, such as compiled programs and GPU pipelines.
+//! Persistent cache files of torchlet, such as compiled programs and GPU pipelines.
 //!
-//! A cached file decides what a program computes, or is handed to a driver that trusts it. On Unix,
-//! a file is therefore read only if it belongs to this user or to the superuser, and if neither its
-//! group nor others may write to it. The folder may be writable by anybody: whoever can only rename
-//! or link files there cannot make one that passes these checks. On other systems, the permissions
-//! of the folder are the protection.
+//! The contents of a cached file determine what a program computes, or are passed to a driver that
+//! trusts them. On Unix, a file is therefore read only if it belongs to the current user or the
+//! superuser, and is not writable by its group or others. The folder may be world-writable: a user
+//! who can only create, rename or link files there cannot supply contents of their own, since their
+//! files fail these checks. On other systems, only the permissions of the folder protect the files.
 //!
-//! Opening never waits: a FIFO, a device, a socket or a folder in the place of a file is an error
-//! at once.
+//! Opening never blocks: if the path is a FIFO, device, socket or directory, opening fails
+//! immediately.
 //!
-//! What this crate does not do: name files, or check their contents. Start reading at [`open`] and
+//! This crate neither names files nor validates their contents. Start reading at [`open`] and
 //! [`replace`].
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
@@ -32,7 +32,7 @@ pub fn open(path: &Path) -> io::Result<File> {
     Ok(file)
 }
 
-/// Opens a regular file for reading, whoever it belongs to. Symbolic links are followed.
+/// Opens a regular file for reading, regardless of its owner. Follows symbolic links.
 ///
 /// # Errors
 /// The file cannot be opened, or is not a regular file.
@@ -40,11 +40,11 @@ pub fn open_regular(path: &Path) -> io::Result<File> {
     open_nonblocking(path, FollowLinks::Yes)
 }
 
-/// Replaces a cached file as a whole: readers see the old file or the new one. Missing folders are
-/// made. On Unix, folders and file are accessible to this user alone.
+/// Replaces a cached file atomically: readers see either the old file or the new one. Creates
+/// missing folders. On Unix, only this user can access the folders and the file.
 ///
 /// # Errors
-/// The file cannot be written, or `write` failed. The old file remains then.
+/// The file cannot be written, or `write` failed. The old file remains.
 pub fn replace(path: &Path, write: impl FnOnce(&mut File) -> io::Result<()>) -> io::Result<()> {
     if let Some(folder) = path.parent() {
         create_folders(folder)?;
@@ -52,17 +52,17 @@ pub fn replace(path: &Path, write: impl FnOnce(&mut File) -> io::Result<()>) -> 
     let (part, mut file) = create_part(path)?;
     let written = write(&mut file).and_then(|()| std::fs::rename(&part, path));
     if written.is_err() {
-        // The part is of no use; failing to remove it changes nothing.
+        // Best effort: the partial file is useless.
         let _ = std::fs::remove_file(&part);
     }
     written
 }
 
-/// How many names to try: one that is taken is an accident.
+/// Number of names to try: a collision is unlikely.
 const ATTEMPTS: usize = 16;
 
-/// Creates a file beside `path` that no other writer uses. A file that is there already may be of a
-/// process at work, so it is left alone: processes in other containers can have the same number.
+/// Creates a temporary file next to `path` that no other writer uses. Existing files may belong to
+/// running processes, so they are left alone: process ids are not unique across containers.
 fn create_part(path: &Path) -> io::Result<(PathBuf, File)> {
     let mut taken = io::ErrorKind::AlreadyExists.into();
     for _ in 0..ATTEMPTS {
@@ -76,7 +76,8 @@ fn create_part(path: &Path) -> io::Result<(PathBuf, File)> {
     Err(taken)
 }
 
-/// A name that differs from those of other writers and processes. The keys of a hasher are random.
+/// Generates a name that differs from those of other writers and processes. `RandomState` has
+/// random keys.
 fn random_name() -> String {
     static WRITERS: AtomicU64 = AtomicU64::new(0);
     let mut hasher = RandomState::new().build_hasher();
@@ -85,7 +86,7 @@ fn random_name() -> String {
     format!("{:016x}", hasher.finish())
 }
 
-/// Creates a file that did not exist. It never follows a link that somebody put in its place.
+/// Creates a file that did not exist, without following a symbolic link.
 fn create_new(path: &Path) -> io::Result<File> {
     let mut options = OpenOptions::new();
     options.write(true).create_new(true);
@@ -102,7 +103,7 @@ fn create_folders(folder: &Path) -> io::Result<()> {
     builder.create(folder)
 }
 
-/// Whether a symbolic link in the last part of a path is followed.
+/// Whether a symbolic link in the last component of a path is followed.
 #[derive(Clone, Copy, PartialEq)]
 enum FollowLinks {
     Yes,
@@ -112,12 +113,12 @@ enum FollowLinks {
 fn open_nonblocking(path: &Path, links: FollowLinks) -> io::Result<File> {
     let mut options = OpenOptions::new();
     options.read(true);
-    // Miri knows no such flags.
+    // Miri does not support these flags.
     #[cfg(all(unix, not(miri)))]
     {
         use rustix::fs::OFlags;
-        // Opening a FIFO waits for a writer otherwise, and opening a terminal can make it the
-        // process's own.
+        // Without these flags, opening a FIFO waits for a writer, and opening a terminal can make
+        // it the controlling terminal.
         let mut flags = OFlags::NONBLOCK | OFlags::NOCTTY;
         if links == FollowLinks::No {
             flags |= OFlags::NOFOLLOW;
@@ -130,13 +131,13 @@ fn open_nonblocking(path: &Path, links: FollowLinks) -> io::Result<File> {
         return Err(io::Error::other("it is a symbolic link"));
     }
     let file = options.open(path)?;
-    // The opened file is asked, not the path: that may name another file by now.
+    // Check the opened file instead of the path, which may refer to another file by now.
     let kind = file.metadata()?.file_type();
     if kind.is_dir() {
         return Err(io::ErrorKind::IsADirectory.into());
     }
     if !kind.is_file() {
-        let message = format!("it is {}; a regular file is needed", describe(kind));
+        let message = format!("expected a regular file, found {}", describe(kind));
         return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
     }
     Ok(file)
@@ -154,10 +155,10 @@ fn describe(kind: std::fs::FileType) -> &'static str {
 
 #[cfg(not(unix))]
 fn describe(_: std::fs::FileType) -> &'static str {
-    "no file on a disk"
+    "a special file"
 }
 
-/// The permissions to write of a file's group and of others.
+/// Write permissions of group and others.
 #[cfg(unix)]
 const WRITABLE_BY_OTHERS: u32 = 0o022;
 
@@ -168,11 +169,11 @@ fn check_owner(metadata: &std::fs::Metadata, user: u32) -> io::Result<()> {
     let refuse = |message| Err(io::Error::new(io::ErrorKind::PermissionDenied, message));
     // The superuser can change any file anyway.
     if owner != user && owner != 0 {
-        return refuse(format!("it belongs to user {owner}, and this is user {user}"));
+        return refuse(format!("it belongs to user {owner}, the current user is {user}"));
     }
     let mode = metadata.mode() & 0o777;
     if mode & WRITABLE_BY_OTHERS != 0 {
-        return refuse(format!("others than its owner may write to it (mode {mode:03o})"));
+        return refuse(format!("it is writable by its group or others (mode {mode:03o})"));
     }
     Ok(())
 }
@@ -182,7 +183,7 @@ mod tests {
     use super::*;
     use std::io::{Read, Write};
 
-    /// A folder that is gone at the end of its test.
+    /// A temporary folder, removed on drop.
     struct Folder(PathBuf);
 
     impl Folder {
@@ -221,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn folders_are_no_files() {
+    fn folders_are_rejected() {
         let folder = Folder::new("folders");
         assert!(open(&folder.0).is_err() && open_regular(&folder.0).is_err());
     }
@@ -233,7 +234,7 @@ mod tests {
         use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 
         #[test]
-        fn pipes_sockets_and_devices_are_refused_at_once() {
+        fn pipes_sockets_and_devices_are_rejected() {
             let folder = Folder::new("pipes");
             let pipe = folder.0.join("pipe");
             mknodat(CWD, &pipe, FileType::Fifo, Mode::from_raw_mode(0o600), 0).unwrap();
@@ -247,7 +248,7 @@ mod tests {
         }
 
         #[test]
-        fn links_are_refused_and_never_written_through() {
+        fn links_are_rejected_and_never_written_through() {
             let folder = Folder::new("links");
             let [target, link, around] = ["target", "link", "loop"].map(|it| folder.0.join(it));
             std::fs::write(&target, "precious").unwrap();
@@ -262,7 +263,7 @@ mod tests {
         }
 
         #[test]
-        fn files_that_others_may_write_are_refused() {
+        fn files_writable_by_others_are_rejected() {
             let folder = Folder::new("writable");
             let path = folder.0.join("file");
             replace(&path, |file| file.write_all(b"x")).unwrap();
@@ -274,14 +275,14 @@ mod tests {
         }
 
         #[test]
-        fn files_of_other_users_are_refused() {
+        fn files_of_other_users_are_rejected() {
             let folder = Folder::new("owner");
             let path = folder.0.join("file");
             replace(&path, |file| file.write_all(b"x")).unwrap();
             let metadata = std::fs::metadata(&path).unwrap();
             let owner = metadata.uid();
             assert!(check_owner(&metadata, owner).is_ok());
-            // The superuser's files are read by anybody.
+            // Files of the superuser are readable by any user.
             assert_eq!(check_owner(&metadata, owner.wrapping_add(1)).is_ok(), owner == 0);
         }
     }

@@ -1,6 +1,6 @@
-/* Runs a program as firmware does: all memory is the caller's, of the sizes that the program asks for.
+/* Runs a program like firmware does: in the caller's memory, of the sizes that the program reports.
  *
- *   caller_memory PROGRAM.pte PICTURE.npy
+ *   caller_memory PROGRAM.pte IMAGE.npy
  */
 
 #include <stdio.h>
@@ -18,7 +18,8 @@ static void check(torchlet_status status, const char *what)
     }
 }
 
-/* Memory for torchlet: at a multiple of TORCHLET_ALIGN, as malloc gives on 64-bit machines; aligned_alloc elsewhere. */
+/* Allocates memory aligned to TORCHLET_ALIGN. On 64-bit machines malloc does that; elsewhere, use
+ * aligned_alloc. */
 static torchlet_buffer reserve(size_t size)
 {
     size_t rounded = (size + TORCHLET_ALIGN - 1) / TORCHLET_ALIGN * TORCHLET_ALIGN;
@@ -48,13 +49,13 @@ static torchlet_buffer read_file(const char *path)
 int main(int argc, char **argv)
 {
     if (argc != 3) {
-        fprintf(stderr, "usage: %s PROGRAM.pte PICTURE.npy\n", argv[0]);
+        fprintf(stderr, "usage: %s PROGRAM.pte IMAGE.npy\n", argv[0]);
         return EXIT_FAILURE;
     }
     torchlet_buffer file = read_file(argv[1]);
     torchlet_buffer picture = read_file(argv[2]);
 
-    /* Handles lie in our memory, too. */
+    /* Handles also live in the caller's memory. */
     torchlet_program program;
     torchlet_method_meta meta;
     torchlet_registry registry;
@@ -64,23 +65,26 @@ int main(int argc, char **argv)
     check(torchlet_registry_init(&registry, &error), "the registry");
     check(torchlet_registry_add_all_kernels(&registry, &error), "the kernels");
 
-    /* What the method needs is known before anything but its tables is reserved. */
+    /* After prepare, which uses only the tables, all memory sizes are known. */
     check(torchlet_program_method_meta(&program, "forward", &meta, &error), "forward");
     size_t size;
     check(torchlet_method_meta_table_size(&meta, NULL, &size, &error), "forward");
     torchlet_buffer tables = reserve(size);
-    check(torchlet_method_prepare(&method, &meta, &registry, NULL, tables.data, tables.size, &error), "prepare");
+    check(
+        torchlet_method_prepare(&method, &meta, &registry, NULL, tables.data, tables.size, &error),
+        "prepare");
     torchlet_needs needs;
     check(torchlet_method_needs(&method, &needs, &error), "needs");
     check(torchlet_method_meta_planned_size(&meta, 0, &size, &error), "planned buffer");
-    printf("tables: %zu bytes\narena: %zu bytes\nscratch: %zu bytes\nplanned: %zu bytes in %zu\n", needs.tables,
-           needs.arena, needs.scratch, size, torchlet_method_meta_planned_count(&meta));
+    printf("tables: %zu bytes\narena: %zu bytes\nscratch: %zu bytes\nplanned: %zu bytes in %zu\n",
+           needs.tables, needs.arena, needs.scratch, size,
+           torchlet_method_meta_planned_count(&meta));
 
     torchlet_buffer planned = reserve(size);
     torchlet_memory memory = {reserve(needs.arena), reserve(needs.scratch), &planned, 1};
     check(torchlet_method_finish(&method, &memory, &error), "finish");
 
-    /* Inputs and outputs are where the method has them. */
+    /* Inputs and outputs are accessed in place. */
     torchlet_tensor_mut input;
     check(torchlet_method_input_tensor(&method, 0, &input, &error), "input 0");
     const unsigned char *pixels = (unsigned char *)picture.data + picture.size - input.size;

@@ -1,6 +1,6 @@
-/* Opens a program file and runs it on a picture: on the best processor that there is for it.
+/* Loads a program file and runs it on an image, on the fastest device available.
  *
- *   classify PROGRAM.pte PICTURE.npy
+ *   classify PROGRAM.pte IMAGE.npy
  */
 
 #include <stdio.h>
@@ -17,12 +17,13 @@ static int fail(const char *what)
     return EXIT_FAILURE;
 }
 
-/* Reads the numbers at the end of a .npy file of float32. */
+/* Reads the elements at the end of a float32 .npy file. */
 static int read_numbers(const char *path, float *numbers, size_t count)
 {
     long size = (long)(count * sizeof(float));
     FILE *file = fopen(path, "rb");
-    int ok = file && fseek(file, -size, SEEK_END) == 0 && fread(numbers, sizeof(float), count, file) == count;
+    int ok = file && fseek(file, -size, SEEK_END) == 0 &&
+             fread(numbers, sizeof(float), count, file) == count;
     if (file)
         fclose(file);
     return ok;
@@ -31,7 +32,7 @@ static int read_numbers(const char *path, float *numbers, size_t count)
 int main(int argc, char **argv)
 {
     if (argc != 3) {
-        fprintf(stderr, "usage: %s PROGRAM.pte PICTURE.npy\n", argv[0]);
+        fprintf(stderr, "usage: %s PROGRAM.pte IMAGE.npy\n", argv[0]);
         return EXIT_FAILURE;
     }
     torchlet_module *module = NULL;
@@ -45,7 +46,8 @@ int main(int argc, char **argv)
         return EXIT_FAILURE;
     }
     torchlet_value input = {.kind = TORCHLET_KIND_TENSOR};
-    if (torchlet_tensor_init(&input.data.tensor, TORCHLET_FLOAT, sizes, 4, pixels, sizeof pixels, &error))
+    if (torchlet_tensor_init(&input.data.tensor, TORCHLET_FLOAT, sizes, 4, pixels, sizeof pixels,
+                             &error))
         return fail("the picture");
 
     torchlet_values *outputs = NULL;

@@ -1,6 +1,6 @@
-// Opens a program file and runs it on a picture: as in C, with the names of ExecuTorch's C++ API.
+// Loads a program file and runs it on an image, with the names of ExecuTorch's C++ API.
 //
-//   classify_cpp PROGRAM.pte PICTURE.npy
+//   classify_cpp PROGRAM.pte IMAGE.npy
 
 #include <cstdio>
 #include <fstream>
@@ -11,7 +11,7 @@ using namespace torchlet::extension;
 int main(int argc, char **argv)
 {
     if (argc != 3) {
-        std::fprintf(stderr, "usage: %s PROGRAM.pte PICTURE.npy\n", argv[0]);
+        std::fprintf(stderr, "usage: %s PROGRAM.pte IMAGE.npy\n", argv[0]);
         return 1;
     }
     float pixels[64];

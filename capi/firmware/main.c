@@ -1,4 +1,4 @@
-/* The digits classifier on a Cortex-M4, in C: no operating system, no heap, every byte accounted for. */
+/* The digits classifier on a Cortex-M4, in C, without operating system and heap. */
 
 #include "semihosting.h"
 #include <stddef.h>
@@ -8,7 +8,7 @@
 
 extern const unsigned char program_start[], program_end[], picture_start[], picture_end[];
 
-/* The kernels that the program uses; the linker drops all others. */
+/* The kernels of the program; the linker drops all others. */
 static const torchlet_kernel *const KERNELS[] = {
     &torchlet_kernel_aten__native_batch_norm_legit_no_training_out,
     &torchlet_kernel_aten_addmm_out,
@@ -21,7 +21,7 @@ static const torchlet_kernel *const KERNELS[] = {
 
 static uintptr_t kernel_memory[TORCHLET_KERNELS_SIZE(KERNEL_COUNT) / sizeof(uintptr_t)];
 
-/* The memory that methods are loaded into, piece by piece. */
+/* A bump allocator for loading methods. */
 static _Alignas(TORCHLET_ALIGN) unsigned char pool[48 * 1024];
 static size_t pool_used;
 
@@ -52,7 +52,7 @@ static void print_line(const char *label, uint32_t number)
     print("\n");
 }
 
-/* With six decimals, as C's %f. */
+/* Prints six decimals, like C's %f. */
 static void print_float(float number)
 {
     if (number < 0)
@@ -89,8 +89,9 @@ static torchlet_buffer take(size_t size)
     return buffer;
 }
 
-/* What is wrong is told, and nothing else happens. */
-static void faults(const torchlet_needs *needs, const torchlet_memory *memory, torchlet_buffer tables)
+/* Prints an error and exits. */
+static void faults(const torchlet_needs *needs, const torchlet_memory *memory,
+                   torchlet_buffer tables)
 {
     torchlet_program cut;
     size_t size = (size_t)(program_end - program_start);
@@ -105,7 +106,9 @@ static void faults(const torchlet_needs *needs, const torchlet_memory *memory, t
     print(torchlet_status_name(status));
     print("\n");
     torchlet_method_close(&method);
-    check(torchlet_method_prepare(&method, &meta, &registry, NULL, tables.data, tables.size, &error), "prepare");
+    check(
+        torchlet_method_prepare(&method, &meta, &registry, NULL, tables.data, tables.size, &error),
+        "prepare");
 }
 
 int main(void)
@@ -113,12 +116,15 @@ int main(void)
     size_t size = (size_t)(program_end - program_start);
     check(torchlet_program_open(&program, program_start, size, &error), "program");
     check(torchlet_registry_init(&registry, &error), "registry");
-    check(torchlet_registry_add_kernels(&registry, KERNELS, KERNEL_COUNT, kernel_memory, sizeof kernel_memory, &error),
+    check(torchlet_registry_add_kernels(&registry, KERNELS, KERNEL_COUNT, kernel_memory,
+                                        sizeof kernel_memory, &error),
           "kernels");
     check(torchlet_program_method_meta(&program, "forward", &meta, &error), "forward");
     check(torchlet_method_meta_table_size(&meta, NULL, &size, &error), "tables");
     torchlet_buffer tables = take(size);
-    check(torchlet_method_prepare(&method, &meta, &registry, NULL, tables.data, tables.size, &error), "prepare");
+    check(
+        torchlet_method_prepare(&method, &meta, &registry, NULL, tables.data, tables.size, &error),
+        "prepare");
     torchlet_needs needs;
     check(torchlet_method_needs(&method, &needs, &error), "needs");
     check(torchlet_method_meta_planned_size(&meta, 0, &size, &error), "planned");

@@ -1,4 +1,4 @@
-/* What the debugger, or QEMU, does for the firmware. */
+/* Semihosting calls, which the debugger or QEMU handles. */
 
 #ifndef SEMIHOSTING_H
 #define SEMIHOSTING_H
@@ -19,12 +19,13 @@ static inline void print(const char *text)
     semihosting(0x04, text);
 }
 
-/* Ends the emulation, with success if the code is 0. */
+/* Ends the emulation. Code 0 means success. */
 static inline void stop(int code)
 {
     const uint32_t reason[] = {code == 0 ? 0x20026 : 0x20023, (uint32_t)code};
     for (;;)
-        semihosting(code == 0 ? 0x18 : 0x20, code == 0 ? (const void *)0x20026 : (const void *)reason);
+        semihosting(code == 0 ? 0x18 : 0x20,
+                    code == 0 ? (const void *)0x20026 : (const void *)reason);
 }
 
 #endif

@@ -1,4 +1,4 @@
-/* From reset to main, and what faults end in. */
+/* Reset and fault handlers. */
 
 #include "semihosting.h"
 #include <stdint.h>
@@ -9,7 +9,7 @@ int main(void);
 
 void reset(void)
 {
-    /* The FPU, before anything uses it. */
+    /* Enables the FPU. */
     *(volatile uint32_t *)0xE000ED88 |= 0xF << 20;
     __asm volatile("dsb\n isb");
     for (uint32_t *to = data_start, *from = data_load; to < data_end;)
@@ -26,5 +26,6 @@ static void fault(void)
 }
 
 __attribute__((section(".vectors"), used)) static void *const VECTORS[16] = {
-    stack_top, (void *)reset, (void *)fault, (void *)fault, (void *)fault, (void *)fault, (void *)fault,
+    stack_top,     (void *)reset, (void *)fault, (void *)fault,
+    (void *)fault, (void *)fault, (void *)fault,
 };

@@ -1,4 +1,4 @@
-//! Backends written in C.
+//! Backends implemented in C.
 
 use crate::call::torchlet_call;
 use crate::fault::Fault;
@@ -17,19 +17,20 @@ use torchlet_core::{
     DelegateState, InitContext, delegate_size,
 };
 
-/// A delegate as the program describes it. It is there as long as the function that gets it runs.
+/// The description of a delegate in the program. It is valid until the callback that receives it
+/// returns.
 pub struct torchlet_delegate_info(DelegateInfo<'static>);
 
-/// A delegate in the making. It is there as long as the function that gets it runs.
+/// Context for initializing a delegate. It is valid until the callback that receives it returns.
 pub struct torchlet_delegate_init {
     context: *mut InitContext<'static, 'static>,
     info: torchlet_delegate_info,
 }
 
-/// Whether the backend can work here: `TORCHLET_OK`, or why not.
+/// Returns `TORCHLET_OK` if the backend is available, else the reason.
 pub type torchlet_backend_available_fn = Option<unsafe extern "C" fn(context: *mut c_void) -> u32>;
-/// Bytes that `init` is going to allocate from the method's arena, each allocation rounded up to a
-/// multiple of 16.
+/// Writes the number of bytes that `init` will allocate from the method's arena, with each
+/// allocation rounded up to a multiple of 16.
 pub type torchlet_backend_arena_fn = Option<
     unsafe extern "C" fn(
         context: *mut c_void,
@@ -37,8 +38,8 @@ pub type torchlet_backend_arena_fn = Option<
         bytes: *mut usize,
     ) -> u32,
 >;
-/// Makes a delegate: looks at the processed bytes, allocates, and leaves a pointer of its own in
-/// `delegate`.
+/// Initializes a delegate: reads the processed bytes, allocates memory, and stores a pointer to its
+/// own data in `delegate`.
 pub type torchlet_backend_init_fn = Option<
     unsafe extern "C" fn(
         context: *mut c_void,
@@ -46,7 +47,8 @@ pub type torchlet_backend_init_fn = Option<
         delegate: *mut *mut c_void,
     ) -> u32,
 >;
-/// Runs a delegate: says what is input (`torchlet_call_split`), reads inputs, writes outputs.
+/// Executes a delegate: splits the arguments into inputs and outputs (`torchlet_call_split`), reads
+/// inputs, writes outputs.
 pub type torchlet_backend_execute_fn = Option<
     unsafe extern "C" fn(
         context: *mut c_void,
@@ -54,12 +56,12 @@ pub type torchlet_backend_execute_fn = Option<
         call: *mut torchlet_call,
     ) -> u32,
 >;
-/// Makes a delegate forget the state that it keeps between runs.
+/// Resets the state that a delegate keeps between runs.
 pub type torchlet_backend_reset_fn =
     Option<unsafe extern "C" fn(context: *mut c_void, delegate: *mut c_void) -> u32>;
-/// Says what a tensor is that a delegate keeps from run to run, counted from 0: type and shape, in
-/// row-major order, and its name in the model, which stays as long as the delegate, or null.
-/// `TORCHLET_NOT_FOUND` if there are no more.
+/// Describes a state tensor of a delegate by index, counted from 0: type and shape, in row-major
+/// order, and its name in the model, or null. The name must stay valid as long as the delegate.
+/// Returns `TORCHLET_NOT_FOUND` if `number` is out of range.
 pub type torchlet_backend_state_fn = Option<
     unsafe extern "C" fn(
         context: *mut c_void,
@@ -69,7 +71,7 @@ pub type torchlet_backend_state_fn = Option<
         info: *mut torchlet_tensor_info,
     ) -> u32,
 >;
-/// Copies such a tensor to memory of its size.
+/// Copies a state tensor to memory of its exact size.
 pub type torchlet_backend_read_state_fn = Option<
     unsafe extern "C" fn(
         context: *mut c_void,
@@ -79,7 +81,7 @@ pub type torchlet_backend_read_state_fn = Option<
         size: usize,
     ) -> u32,
 >;
-/// Gives such a tensor other contents, of its size.
+/// Overwrites a state tensor; `size` is its exact size.
 pub type torchlet_backend_write_state_fn = Option<
     unsafe extern "C" fn(
         context: *mut c_void,
@@ -89,53 +91,53 @@ pub type torchlet_backend_write_state_fn = Option<
         size: usize,
     ) -> u32,
 >;
-/// Frees what a delegate holds outside of the arena.
+/// Frees the resources that a delegate holds outside the arena.
 pub type torchlet_backend_destroy_fn =
     Option<unsafe extern "C" fn(context: *mut c_void, delegate: *mut c_void)>;
 
-/// A backend that is written in C: it runs parts of models that were lowered for it. Its functions
-/// can be called from every thread that uses methods with it; one delegate is used by one thread at
-/// a time.
+/// A backend implemented in C, which executes the delegates that were lowered for it. Its callbacks
+/// can be called from every thread that uses methods with it; each delegate is used by one thread
+/// at a time.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct torchlet_backend {
-    /// The name that programs call it by. It must stay.
+    /// The backend's id in programs. The string must stay valid.
     pub name: *const c_char,
-    /// What the functions get.
+    /// First argument of all callbacks.
     pub context: *mut c_void,
     /// May be null.
     pub available: torchlet_backend_available_fn,
-    /// May be null, for backends that allocate nothing from the arena.
+    /// May be null for backends that do not allocate from the arena.
     pub arena: torchlet_backend_arena_fn,
-    /// Makes delegates.
+    /// Initializes delegates. Required.
     pub init: torchlet_backend_init_fn,
-    /// Runs them.
+    /// Executes delegates. Required.
     pub execute: torchlet_backend_execute_fn,
     /// May be null.
     pub reset: torchlet_backend_reset_fn,
     /// May be null.
     pub destroy: torchlet_backend_destroy_fn,
-    /// May be null, for delegates without state, or whose state nobody saves.
+    /// May be null for delegates without state, or if the state need not be saved.
     pub state: torchlet_backend_state_fn,
-    /// May be null, if `state` is.
+    /// Required if `state` is not null.
     pub read_state: torchlet_backend_read_state_fn,
-    /// May be null, if `state` is.
+    /// Required if `state` is not null.
     pub write_state: torchlet_backend_write_state_fn,
 }
 
-// SAFETY: whoever adds a backend to a registry promises that its functions can be called from every
+// SAFETY: whoever registers a backend guarantees that its callbacks can be called from every
 // thread.
 unsafe impl Sync for torchlet_backend {}
 // SAFETY: as above.
 unsafe impl Send for torchlet_backend {}
 
 impl torchlet_backend {
-    /// Checks that it has what it must have.
+    /// Checks that all required members are set.
     ///
     /// # Safety
-    /// The name is null or text that stays.
+    /// The name is null or a string that stays valid.
     pub(crate) unsafe fn check(&self) -> Result<(), Fault> {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { pointer::text(self.name, "backend->name")? };
         self.init.ok_or(Fault::Null("backend->init"))?;
         self.execute.ok_or(Fault::Null("backend->execute"))?;
@@ -147,7 +149,7 @@ impl torchlet_backend {
     }
 }
 
-/// The error that a code of a C function stands for.
+/// Converts the status of a callback to an error.
 fn delegate_error(status: torchlet_status, what: &'static str) -> DelegateError {
     let message = Message::from(what);
     match status {
@@ -163,8 +165,8 @@ fn checked(status: torchlet_status, what: &'static str) -> Result<(), DelegateEr
 }
 
 fn info_of(info: &DelegateInfo<'_>) -> torchlet_delegate_info {
-    // SAFETY: the lifetime is not true, and nobody keeps the result for longer than a function of C
-    // runs.
+    // SAFETY: the extended lifetime is never used: the result is dropped after the callback, which
+    // may not keep it.
     torchlet_delegate_info(unsafe {
         core::mem::transmute::<DelegateInfo<'_>, DelegateInfo<'static>>(*info)
     })
@@ -172,14 +174,15 @@ fn info_of(info: &DelegateInfo<'_>) -> torchlet_delegate_info {
 
 impl Backend for torchlet_backend {
     fn name(&self) -> &'static str {
-        // SAFETY: `check` was promised that the name stays.
+        // SAFETY: the caller of `check` guaranteed that the name stays valid.
         unsafe { pointer::text(self.name, "name") }.unwrap_or("")
     }
 
     fn is_available(&self) -> Result<(), DelegateError> {
         let Some(available) = self.available else { return Ok(()) };
-        // SAFETY: whoever added the backend promised that its functions can be called; so below.
-        checked(unsafe { available(self.context) }, "the backend in C says so")
+        // SAFETY: whoever registered the backend guaranteed that its callbacks can be called; the
+        // same holds below.
+        checked(unsafe { available(self.context) }, "reported by the C backend")
     }
 
     fn arena_bytes(&self, info: &DelegateInfo<'_>) -> Result<usize, DelegateError> {
@@ -188,11 +191,11 @@ impl Backend for torchlet_backend {
             let info = info_of(info);
             // SAFETY: see `is_available`; both pointers outlive the call.
             let status = unsafe { arena(self.context, &info, &mut bytes) };
-            checked(status, "its bytes of the arena, says the backend in C")?;
+            checked(status, "the C backend reported no arena size")?;
         }
         let whole = bytes.checked_next_multiple_of(ARENA_ALIGN);
         let whole = whole.and_then(|bytes| bytes.checked_add(delegate_size::<CDelegate>()));
-        whole.ok_or(DelegateError::OutOfMemory(Message::from("more than can be addressed")))
+        whole.ok_or(DelegateError::OutOfMemory(Message::from("the arena size overflows")))
     }
 
     fn init<'m>(
@@ -209,19 +212,19 @@ impl Backend for torchlet_backend {
         };
         // SAFETY: see `is_available`; both pointers outlive the call.
         let status = unsafe { init(self.context, &mut making, &mut state) };
-        checked(status, "this delegate, says the backend in C")?;
+        checked(status, "the C backend rejected the delegate")?;
         context.place(CDelegate { backend: *self, state })
     }
 }
 
-/// A delegate that a backend in C made.
+/// A delegate of a backend implemented in C.
 struct CDelegate {
     backend: torchlet_backend,
     state: *mut c_void,
 }
 
-// SAFETY: the backend's functions can be called from every thread, by the promise of whoever added
-// it.
+// SAFETY: whoever registered the backend guaranteed that its callbacks can be called from every
+// thread.
 unsafe impl Send for CDelegate {}
 
 impl Delegate for CDelegate {
@@ -230,7 +233,7 @@ impl Delegate for CDelegate {
             return Err(DelegateError::Unavailable(Message::from("the backend has no execute")));
         };
         let (status, error) = torchlet_call::delegating(call, |call| {
-            // SAFETY: see `is_available`; the call outlives this one.
+            // SAFETY: see `is_available`; `call` outlives the callback.
             unsafe { execute(self.backend.context, self.state, call) }
         });
         match error {
@@ -249,13 +252,13 @@ impl Delegate for CDelegate {
         let state = self.backend.state?;
         let mut name = torchlet_string { data: ptr::null(), size: 0 };
         let mut info = torchlet_tensor_info::empty();
-        // SAFETY: see `is_available`; what is written outlives the call.
+        // SAFETY: see `is_available`; the results outlive the callback.
         let status =
             unsafe { state(self.backend.context, self.state, number, &mut name, &mut info) };
         if status != TORCHLET_OK {
             return None;
         }
-        // SAFETY: the backend promises that the name is null, or text that stays.
+        // SAFETY: the backend guarantees that the name is null or a string that stays valid.
         let name = unsafe { pointer::bytes(name.data.cast(), name.size, "name") };
         let name = name.ok().and_then(|name| core::str::from_utf8(name).ok());
         let name = name.filter(|name| !name.is_empty());
@@ -279,44 +282,46 @@ impl Delegate for CDelegate {
     }
 }
 
-const FAILED: &str = "the delegate in C failed";
+const FAILED: &str = "the C delegate failed";
 
 #[cold]
 fn stateless() -> DelegateError {
-    DelegateError::Unsupported(Message::from("a delegate in C without such state"))
+    DelegateError::Unsupported(Message::from("the C delegate has no such state"))
 }
 
 impl CDelegate {
-    /// Checks that memory has the size of a tensor of the state.
+    /// Checks that a buffer has the exact size of a state tensor.
     fn fits(&self, number: usize, size: usize) -> Result<(), DelegateError> {
         let info = self.state(number).ok_or_else(stateless)?.info;
         if info.nbytes() == size {
             return Ok(());
         }
-        Err(DelegateError::Unsupported(Message::from("memory of another size than the state's")))
+        Err(DelegateError::Unsupported(Message::from(
+            "the buffer size differs from the state's size",
+        )))
     }
 }
 
 impl Drop for CDelegate {
     fn drop(&mut self) {
         if let Some(destroy) = self.backend.destroy {
-            // SAFETY: see `is_available`; the delegate is not used any more.
+            // SAFETY: see `is_available`; the delegate is not used afterwards.
             unsafe { destroy(self.backend.context, self.state) }
         }
     }
 }
 
-/// Bytes that the exporter made of the delegate's part of the model.
+/// Size of the delegate's processed bytes, the payload that the exporter wrote.
 ///
 /// # Safety
 /// The rules at the head of `torchlet.h`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn torchlet_delegate_info_size(info: *const torchlet_delegate_info) -> usize {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     value(0, || Some(unsafe { info.as_ref()? }.0.processed().size()))
 }
 
-/// Copies some of those bytes.
+/// Copies a range of the processed bytes.
 ///
 /// # Safety
 /// The rules at the head of `torchlet.h`.
@@ -328,18 +333,17 @@ pub unsafe extern "C" fn torchlet_delegate_info_read(
     size: usize,
 ) -> torchlet_status {
     let body = || {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe {
             let info = pointer::get(info, "info")?;
             Ok(info.0.processed().read(offset, pointer::zeroed(into, size, "into")?)?)
         }
     };
-    // SAFETY: there is no text.
+    // SAFETY: no error text is passed.
     unsafe { run(ptr::null(), body) }
 }
 
-/// A value that the exporter added under a key (a compile spec). It is there as long as the
-/// program.
+/// The value of a compile spec by key. It is valid as long as the program.
 ///
 /// # Safety
 /// The rules at the head of `torchlet.h`.
@@ -352,13 +356,13 @@ pub unsafe extern "C" fn torchlet_delegate_info_compile_spec(
 ) -> torchlet_status {
     let mut found = false;
     let body = || {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let (info, key) = unsafe { (pointer::get(info, "info")?, pointer::text(key, "key")?) };
         for spec in info.0.compile_specs() {
             let (name, value) = spec?;
             if name == key {
                 found = true;
-                // SAFETY: the caller's promise.
+                // SAFETY: guaranteed by the caller.
                 unsafe {
                     pointer::put(size, value.len(), "size")?;
                     pointer::put(data, value.as_ptr().cast(), "data")?;
@@ -368,12 +372,12 @@ pub unsafe extern "C" fn torchlet_delegate_info_compile_spec(
         }
         Ok(())
     };
-    // SAFETY: there is no text.
+    // SAFETY: no error text is passed.
     let status = unsafe { run(ptr::null(), body) };
     if status == TORCHLET_OK && !found { TORCHLET_NOT_FOUND } else { status }
 }
 
-/// The name of the method that the delegate is part of.
+/// Name of the method that contains the delegate.
 ///
 /// # Safety
 /// The rules at the head of `torchlet.h`.
@@ -382,11 +386,11 @@ pub unsafe extern "C" fn torchlet_delegate_info_method(
     info: *const torchlet_delegate_info,
 ) -> torchlet_string {
     let none = torchlet_string { data: ptr::null(), size: 0 };
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     value(none, || Some(torchlet_string::of(unsafe { info.as_ref()? }.0.method())))
 }
 
-/// The delegate as the program describes it.
+/// The description of the delegate in the program.
 ///
 /// # Safety
 /// The rules at the head of `torchlet.h`.
@@ -397,12 +401,12 @@ pub unsafe extern "C" fn torchlet_delegate_init_info(
     if init.is_null() {
         return ptr::null();
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { &raw const (*init).info }
 }
 
-/// The processed bytes, and whether they stay as long as the method (`lent`), or until `init`
-/// returns.
+/// The processed bytes. `lent` tells whether they stay valid as long as the method, or only until
+/// `init` returns.
 ///
 /// # Safety
 /// The rules at the head of `torchlet.h`.
@@ -414,7 +418,7 @@ pub unsafe extern "C" fn torchlet_delegate_init_processed(
     lent: *mut bool,
 ) -> torchlet_status {
     let body = || {
-        // SAFETY: the caller's promise; the context is there as long as `init` is.
+        // SAFETY: guaranteed by the caller; the context is valid as long as `init`.
         unsafe {
             let context = pointer::get(init, "init")?.context;
             let processed = (*context).processed();
@@ -425,11 +429,11 @@ pub unsafe extern "C" fn torchlet_delegate_init_processed(
             pointer::put(data, bytes.as_ptr().cast(), "data")
         }
     };
-    // SAFETY: there is no text.
+    // SAFETY: no error text is passed.
     unsafe { run(ptr::null(), body) }
 }
 
-/// Takes memory from the method's arena, at a multiple of 16: zeroed, and there as long as the
+/// Allocates zeroed memory from the method's arena, aligned to 16 bytes. It is valid as long as the
 /// method.
 ///
 /// # Safety
@@ -441,13 +445,13 @@ pub unsafe extern "C" fn torchlet_delegate_init_allocate(
     memory: *mut *mut c_void,
 ) -> torchlet_status {
     let body = || {
-        // SAFETY: the caller's promise; the context is there as long as `init` is.
+        // SAFETY: guaranteed by the caller; the context is valid as long as `init`.
         unsafe {
             let context = pointer::get(init.cast_const(), "init")?.context;
             let taken = (*context).allocate(bytes)?;
             pointer::put(memory, taken.as_mut_ptr().cast(), "memory")
         }
     };
-    // SAFETY: there is no text.
+    // SAFETY: no error text is passed.
     unsafe { run(ptr::null(), body) }
 }

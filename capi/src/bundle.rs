@@ -1,4 +1,4 @@
-//! Bundled programs (`.bpte`): a program with inputs for tests, and the outputs that PyTorch gave.
+//! Bundled programs (`.bpte`): a program with test inputs and the outputs that PyTorch computed.
 
 use crate::fault::Fault;
 use crate::handle::{self, handle};
@@ -10,8 +10,8 @@ use core::mem::MaybeUninit;
 use torchlet_core::error::ProgramError;
 use torchlet_core::{BundledProgram, TestCase, TestSuite, ValueRef};
 
-/// A bundled program, in memory of the caller. It never changes, so that many threads can use it,
-/// and need not be closed.
+/// A bundled program, in memory of the caller. It is immutable, so many threads can use it at once;
+/// it need not be closed.
 #[repr(C)]
 pub struct torchlet_bundle {
     opaque: u64,
@@ -41,24 +41,24 @@ fn case(
     }
 }
 
-/// Whether bytes are those of a bundled program.
+/// Whether the bytes are a bundled program.
 ///
 /// # Safety
 /// The rules at the head of `torchlet.h`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn torchlet_is_bundle(data: *const c_void, size: usize) -> bool {
     value(false, || {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let bytes = unsafe { pointer::bytes(data, size, "data").ok()? };
         Some(BundledProgram::is_bundled(bytes))
     })
 }
 
-/// Opens a bundled program that is in memory, and gives the program in it, to be opened with
-/// `torchlet_program_open`; where the bundle starts at a multiple of 16, that does, too.
+/// Opens a bundled program in memory, and returns the inner program, to be opened with
+/// `torchlet_program_open`. The inner program is aligned to 16 bytes if the bundle is.
 ///
 /// # Safety
-/// The rules at the head of `torchlet.h`. The bytes must stay, and not change, as long as the
+/// The rules at the head of `torchlet.h`. The bytes must stay valid and unchanged as long as the
 /// bundle or its program is used.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn torchlet_bundle_open(
@@ -70,7 +70,7 @@ pub unsafe extern "C" fn torchlet_bundle_open(
     error: *const torchlet_text,
 ) -> torchlet_status {
     let body = || {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe {
             let opened = BundledProgram::from_bytes(pointer::bytes(data, size, "data")?)?;
             let inner = opened.program()?;
@@ -79,21 +79,21 @@ pub unsafe extern "C" fn torchlet_bundle_open(
             handle::open(bundle, opened)
         }
     };
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { run(error, body) }
 }
 
-/// Number of test suites: one for each method that is tested. 0 if the file is malformed.
+/// Number of test suites, one for each tested method; 0 if the file is malformed.
 ///
 /// # Safety
 /// The rules at the head of `torchlet.h`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn torchlet_bundle_suite_count(bundle: *const torchlet_bundle) -> usize {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     value(0, || Some(unsafe { handle::get(bundle).ok()? }.suites().ok()?.count()))
 }
 
-/// The method that a suite tests, and how many cases it has. Those of a program with state run in
+/// The method that a suite tests, and its number of cases. Cases of a method with state must run in
 /// order on one loaded method. The name belongs to the bundle.
 ///
 /// # Safety
@@ -107,20 +107,20 @@ pub unsafe extern "C" fn torchlet_bundle_suite(
     error: *const torchlet_text,
 ) -> torchlet_status {
     let body = || {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let suite = self::suite(unsafe { handle::get(bundle)? }, suite)?;
         let (name, cases) = (suite.method_name()?, suite.cases()?.count());
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe {
             pointer::put(method, torchlet_string::of(name), "method")?;
             pointer::put(case_count, cases, "case_count")
         }
     };
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { run(error, body) }
 }
 
-/// How many inputs a case has, and how many outputs are expected of it.
+/// Number of inputs and expected outputs of a case.
 ///
 /// # Safety
 /// The rules at the head of `torchlet.h`.
@@ -134,23 +134,23 @@ pub unsafe extern "C" fn torchlet_bundle_case(
     error: *const torchlet_text,
 ) -> torchlet_status {
     let body = || {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let case = self::case(unsafe { handle::get(bundle)? }, suite, case)?;
         let (inputs, outputs) = (case.inputs()?.count(), case.expected_outputs()?.count());
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe {
             pointer::put(input_count, inputs, "input_count")?;
             pointer::put(output_count, outputs, "output_count")
         }
     };
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { run(error, body) }
 }
 
-/// Writes value `index` of those that a case has.
+/// Writes a value of a case by index.
 ///
 /// # Safety
-/// A pointer that is not null points to memory for a value.
+/// `result` is null, or points to memory for a value.
 unsafe fn give(
     mut values: impl Iterator<Item = Result<ValueRef<'static>, ProgramError>>,
     (what, index): (&'static str, usize),
@@ -158,12 +158,11 @@ unsafe fn give(
     result: *mut torchlet_value,
 ) -> Result<(), Fault> {
     let found = values.nth(index).ok_or(Fault::Index { what, index, count })??;
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { pointer::put(result, torchlet_value::of(&found), "result") }
 }
 
-/// An input of a case, as `torchlet_method_set_input` takes it. What it points to belongs to the
-/// bundle.
+/// An input of a case, for `torchlet_method_set_input`. Its data belongs to the bundle.
 ///
 /// # Safety
 /// The rules at the head of `torchlet.h`.
@@ -177,17 +176,17 @@ pub unsafe extern "C" fn torchlet_bundle_input(
     error: *const torchlet_text,
 ) -> torchlet_status {
     let body = || {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe {
             let case = self::case(handle::get(bundle)?, suite, case)?;
             give(case.inputs()?, ("input", index), case.inputs()?.count(), result)
         }
     };
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { run(error, body) }
 }
 
-/// An output that is expected of a case. What it points to belongs to the bundle.
+/// An expected output of a case. Its data belongs to the bundle.
 ///
 /// # Safety
 /// The rules at the head of `torchlet.h`.
@@ -201,13 +200,13 @@ pub unsafe extern "C" fn torchlet_bundle_output(
     error: *const torchlet_text,
 ) -> torchlet_status {
     let body = || {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe {
             let case = self::case(handle::get(bundle)?, suite, case)?;
             let (values, count) = (case.expected_outputs()?, case.expected_outputs()?.count());
             give(values, ("output", index), count, result)
         }
     };
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { run(error, body) }
 }

@@ -1,4 +1,4 @@
-//! The arguments of a call, for kernels and backends written in C.
+//! Arguments of a call, for kernels and backends implemented in C.
 
 use crate::fault::Fault;
 use crate::pointer;
@@ -11,17 +11,17 @@ use core::ffi::{c_char, c_void};
 use core::ptr;
 use torchlet_core::{Arguments, DelegateCall, Invoke, KernelError, Prepare, Scalar, ValueRef};
 
-/// A call of a kernel or delegate. It is there as long as the function that gets it runs. Arguments
-/// count from 0, in the order of the operator's schema.
+/// A call of a kernel or delegate. It is valid until the callback that receives it returns.
+/// Arguments are numbered from 0, in the order of the operator's schema.
 pub struct torchlet_call {
     phase: Phase,
-    /// Why the last function that failed did so: the function of C passes its code on, and this
-    /// goes with it.
+    /// The error of the last function that failed: the callback returns its status, to which this
+    /// adds the details.
     error: Option<KernelError>,
 }
 
-/// What core calls: only as long as `preparing` and its like run, hence the lifetimes that are not
-/// true.
+/// The call of the core library. It is valid only while `preparing`, `invoking` or `delegating`
+/// runs, so the lifetimes are not the true ones.
 #[derive(Clone, Copy)]
 enum Phase {
     Prepare(*mut Prepare<'static, 'static>),
@@ -39,7 +39,7 @@ impl torchlet_call {
         match (status, call.error) {
             (TORCHLET_OK, _) => Ok(()),
             (status, Some(error)) if error.code() == status => Err(error),
-            _ => Err(KernelError::unsupported("a function in C refused the call")),
+            _ => Err(KernelError::unsupported("the C kernel rejected the call")),
         }
     }
 
@@ -57,7 +57,8 @@ impl torchlet_call {
         torchlet_call::with(Phase::Invoke(ptr::from_mut(call).cast()), body)
     }
 
-    /// The call of a delegate. Gives the code, and the error that goes with it.
+    /// Runs the callback of a delegate. Returns its status, and the details of an error with that
+    /// status.
     pub(crate) fn delegating(
         call: &mut DelegateCall<'_, '_>,
         body: impl FnOnce(*mut torchlet_call) -> torchlet_status,
@@ -69,7 +70,8 @@ impl torchlet_call {
     }
 
     fn arguments(&self) -> &Arguments<'static, 'static> {
-        // SAFETY: the call is only there while core's is, which nobody else uses meanwhile.
+        // SAFETY: `self` exists only while the core call does, which is not used otherwise
+        // meanwhile.
         unsafe {
             match self.phase {
                 Phase::Prepare(call) => &*call,
@@ -83,16 +85,18 @@ impl torchlet_call {
         match self.phase {
             // SAFETY: as in `arguments`.
             Phase::Invoke(call) => Ok(unsafe { &mut *call }),
-            Phase::Prepare(_) => Err(Fault::State("there is no data while a call is prepared")),
+            Phase::Prepare(_) => {
+                Err(Fault::State("the data of tensors is not available in prepare"))
+            }
             Phase::Delegate(_) => Err(Fault::State("call torchlet_call_split first")),
         }
     }
 }
 
-/// Runs the body of a function on a call, and keeps why it failed.
+/// Runs the body of a function on a call, and stores its error.
 ///
 /// # Safety
-/// `call` is null, or what a function of C got.
+/// `call` is null, or the pointer that a callback received.
 unsafe fn on(
     call: *mut torchlet_call,
     body: impl FnOnce(&mut torchlet_call) -> Result<(), Fault>,
@@ -101,7 +105,7 @@ unsafe fn on(
         if call.is_null() {
             return Err(Fault::Null("the call"));
         }
-        // SAFETY: the caller's promise; nobody else uses it meanwhile.
+        // SAFETY: guaranteed by the caller; the call is not used otherwise meanwhile.
         let call = unsafe { &mut *call };
         let result = body(call);
         if let Err(Fault::Kernel(error)) = &result {
@@ -109,30 +113,30 @@ unsafe fn on(
         }
         result
     };
-    // SAFETY: there is no text.
+    // SAFETY: no error text is passed.
     unsafe { run(ptr::null(), body) }
 }
 
-/// Text of C that stays: a literal.
+/// A C string that stays valid, such as a literal.
 ///
 /// # Safety
-/// `text` is null, or such text.
+/// `text` is null, or such a string.
 unsafe fn literal(text: *const c_char) -> &'static str {
-    // SAFETY: the caller's promise.
-    unsafe { pointer::text(text, "text") }.unwrap_or("refused by a function in C")
+    // SAFETY: guaranteed by the caller.
+    unsafe { pointer::text(text, "text") }.unwrap_or("rejected by the C kernel")
 }
 
-/// Says that an argument is wrong, and why; returns the code to be returned.
+/// Reports that an argument is invalid, and why; returns the status for the callback to return.
 ///
 /// # Safety
-/// The rules at the head of `torchlet.h`. The text must stay for good: a literal.
+/// The rules at the head of `torchlet.h`. The text must stay valid forever, like a literal.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn torchlet_call_fail(
     call: *mut torchlet_call,
     arg: usize,
     text: *const c_char,
 ) -> torchlet_status {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         let what = literal(text);
         on(call, |_| Err(KernelError::argument(arg, what).into()))
@@ -140,7 +144,7 @@ pub unsafe extern "C" fn torchlet_call_fail(
     TORCHLET_INVALID_ARGUMENT
 }
 
-/// Says that something is not supported, and what; returns the code to be returned.
+/// Reports that something is not supported; returns the status for the callback to return.
 ///
 /// # Safety
 /// As `torchlet_call_fail`.
@@ -149,7 +153,7 @@ pub unsafe extern "C" fn torchlet_call_unsupported(
     call: *mut torchlet_call,
     text: *const c_char,
 ) -> torchlet_status {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         let what = literal(text);
         on(call, |_| Err(KernelError::unsupported(what).into()))
@@ -157,15 +161,15 @@ pub unsafe extern "C" fn torchlet_call_unsupported(
     TORCHLET_NOT_SUPPORTED
 }
 
-/// Number of arguments of a delegate's call, inputs and outputs together; of a kernel's, as many as
-/// it declares.
+/// Number of arguments: inputs and outputs of a delegate call, or the declared parameters of a
+/// kernel.
 ///
 /// # Safety
 /// The rules at the head of `torchlet.h`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn torchlet_call_argument_count(call: *const torchlet_call) -> usize {
     value(0, || {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let call = unsafe { call.as_ref()? };
         Some(match call.phase {
             // SAFETY: as in `arguments`.
@@ -175,8 +179,8 @@ pub unsafe extern "C" fn torchlet_call_argument_count(call: *const torchlet_call
     })
 }
 
-/// Says how many of the arguments of a delegate's call are inputs; those behind are outputs. It
-/// comes before inputs and outputs are asked for, once.
+/// Declares the first `inputs` arguments of a delegate call to be inputs, the others outputs. Must
+/// be called once, before inputs and outputs are accessed.
 ///
 /// # Safety
 /// The rules at the head of `torchlet.h`.
@@ -187,14 +191,16 @@ pub unsafe extern "C" fn torchlet_call_split(
 ) -> torchlet_status {
     let body = |call: &mut torchlet_call| {
         let Phase::Delegate(delegate) = call.phase else {
-            return Err(Fault::State("only a delegate's call is split, and once"));
+            return Err(Fault::State(
+                "torchlet_call_split is for calls of delegates, once per call",
+            ));
         };
         // SAFETY: as in `arguments`.
         let invoke = unsafe { (*delegate).split(inputs)? };
         call.phase = Phase::Invoke(ptr::from_mut(invoke));
         Ok(())
     };
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { on(call, body) }
 }
 
@@ -204,21 +210,21 @@ pub unsafe extern "C" fn torchlet_call_split(
 /// The rules at the head of `torchlet.h`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn torchlet_call_is_none(call: *const torchlet_call, arg: usize) -> bool {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     value(false, || Some(unsafe { call.as_ref()? }.arguments().is_none(arg)))
 }
 
-/// Whether the data of a tensor never changes, so that it can be packed.
+/// Whether a tensor is constant, so that it can be packed.
 ///
 /// # Safety
 /// The rules at the head of `torchlet.h`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn torchlet_call_is_constant(call: *const torchlet_call, arg: usize) -> bool {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     value(false, || Some(unsafe { call.as_ref()? }.arguments().is_constant(arg)))
 }
 
-/// Type, shape and memory order of a tensor, input or output.
+/// Type, shape and dim order of a tensor, input or output.
 ///
 /// # Safety
 /// The rules at the head of `torchlet.h`.
@@ -228,7 +234,7 @@ pub unsafe extern "C" fn torchlet_call_info(
     arg: usize,
     info: *mut torchlet_tensor_info,
 ) -> torchlet_status {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         on(call, |call| {
             let found = torchlet_tensor_info::of(&call.arguments().info(arg)?);
@@ -237,7 +243,7 @@ pub unsafe extern "C" fn torchlet_call_info(
     }
 }
 
-/// Type, shape and memory order of a tensor in a list.
+/// Type, shape and dim order of a tensor in a list.
 ///
 /// # Safety
 /// The rules at the head of `torchlet.h`.
@@ -248,7 +254,7 @@ pub unsafe extern "C" fn torchlet_call_list_info(
     position: usize,
     info: *mut torchlet_tensor_info,
 ) -> torchlet_status {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         on(call, |call| {
             let found = call.arguments().list_info(arg, position)?;
@@ -258,17 +264,17 @@ pub unsafe extern "C" fn torchlet_call_list_info(
     }
 }
 
-/// A number, truth value, text or None, as it is.
+/// A scalar, string or None, without conversion.
 ///
 /// # Safety
-/// The rules at the head of `torchlet.h`. Text is there as long as the method.
+/// The rules at the head of `torchlet.h`. A string is valid as long as the method.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn torchlet_call_value(
     call: *mut torchlet_call,
     arg: usize,
     result: *mut torchlet_value,
 ) -> torchlet_status {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         on(call, |call| {
             let arguments = call.arguments();
@@ -282,7 +288,7 @@ pub unsafe extern "C" fn torchlet_call_value(
     }
 }
 
-/// An integer.
+/// An integer argument.
 ///
 /// # Safety
 /// The rules at the head of `torchlet.h`.
@@ -292,11 +298,11 @@ pub unsafe extern "C" fn torchlet_call_int(
     arg: usize,
     result: *mut i64,
 ) -> torchlet_status {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { on(call, |call| pointer::put(result, call.arguments().int(arg)?, "result")) }
 }
 
-/// A floating-point number; an integer becomes one.
+/// A floating-point argument; integers are converted.
 ///
 /// # Safety
 /// The rules at the head of `torchlet.h`.
@@ -306,11 +312,11 @@ pub unsafe extern "C" fn torchlet_call_float(
     arg: usize,
     result: *mut f64,
 ) -> torchlet_status {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { on(call, |call| pointer::put(result, call.arguments().float(arg)?, "result")) }
 }
 
-/// A truth value.
+/// A boolean argument.
 ///
 /// # Safety
 /// The rules at the head of `torchlet.h`.
@@ -320,11 +326,11 @@ pub unsafe extern "C" fn torchlet_call_bool(
     arg: usize,
     result: *mut bool,
 ) -> torchlet_status {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { on(call, |call| pointer::put(result, call.arguments().bool(arg)?, "result")) }
 }
 
-/// Text. It is there as long as the method.
+/// A string argument. It is valid as long as the method.
 ///
 /// # Safety
 /// The rules at the head of `torchlet.h`.
@@ -334,17 +340,17 @@ pub unsafe extern "C" fn torchlet_call_string(
     arg: usize,
     result: *mut torchlet_string,
 ) -> torchlet_status {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         on(call, |call| {
             let text = call.arguments().optional_string(arg)?;
-            let text = text.ok_or(KernelError::argument(arg, "it is None"))?;
+            let text = text.ok_or(KernelError::argument(arg, "expected a string, found None"))?;
             pointer::put(result, torchlet_string::of(text), "result")
         })
     }
 }
 
-/// The length of a list; a single integer is a list of one.
+/// The length of a list; a single integer counts as a list of one.
 ///
 /// # Safety
 /// The rules at the head of `torchlet.h`.
@@ -354,7 +360,7 @@ pub unsafe extern "C" fn torchlet_call_list_length(
     arg: usize,
     result: *mut usize,
 ) -> torchlet_status {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { on(call, |call| pointer::put(result, call.arguments().list_len(arg)?, "result")) }
 }
 
@@ -369,13 +375,13 @@ pub unsafe extern "C" fn torchlet_call_list_int(
     position: usize,
     result: *mut i64,
 ) -> torchlet_status {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         on(call, |call| pointer::put(result, call.arguments().list_int(arg, position)?, "result"))
     }
 }
 
-/// A floating-point number in a list.
+/// A floating-point value in a list.
 ///
 /// # Safety
 /// The rules at the head of `torchlet.h`.
@@ -386,13 +392,13 @@ pub unsafe extern "C" fn torchlet_call_list_float(
     position: usize,
     result: *mut f64,
 ) -> torchlet_status {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         on(call, |call| pointer::put(result, call.arguments().list_float(arg, position)?, "result"))
     }
 }
 
-/// A truth value in a list.
+/// A boolean in a list.
 ///
 /// # Safety
 /// The rules at the head of `torchlet.h`.
@@ -403,14 +409,14 @@ pub unsafe extern "C" fn torchlet_call_list_bool(
     position: usize,
     result: *mut bool,
 ) -> torchlet_status {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         on(call, |call| pointer::put(result, call.arguments().list_bool(arg, position)?, "result"))
     }
 }
 
-/// Gives an output its shape: while a call is prepared, or before the output is asked for where the
-/// shape follows from the data.
+/// Sets the shape of an output: while a call is prepared, or, if the shape depends on data, before
+/// the output is accessed.
 ///
 /// # Safety
 /// The rules at the head of `torchlet.h`.
@@ -421,7 +427,7 @@ pub unsafe extern "C" fn torchlet_call_resize(
     sizes: *const i32,
     rank: usize,
 ) -> torchlet_status {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         on(call, |call| {
             let sizes = pointer::items(sizes, rank, "sizes")?;
@@ -435,7 +441,7 @@ pub unsafe extern "C" fn torchlet_call_resize(
     }
 }
 
-/// Gives an output in a list its shape, while a call is prepared.
+/// Sets the shape of an output in a list, while a call is prepared.
 ///
 /// # Safety
 /// The rules at the head of `torchlet.h`.
@@ -447,12 +453,12 @@ pub unsafe extern "C" fn torchlet_call_list_resize(
     sizes: *const i32,
     rank: usize,
 ) -> torchlet_status {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         on(call, |call| {
             let sizes = pointer::items(sizes, rank, "sizes")?;
             let Phase::Prepare(prepare) = call.phase else {
-                return Err(Fault::State("outputs in lists get their shapes in prepare"));
+                return Err(Fault::State("outputs in a list can be resized in prepare only"));
             };
             // As in `arguments`.
             Ok((*prepare).resize_item(arg, position, sizes)?)
@@ -460,7 +466,7 @@ pub unsafe extern "C" fn torchlet_call_list_resize(
     }
 }
 
-/// An input tensor. Its data is there as long as the call.
+/// An input tensor. Its data is valid as long as the call.
 ///
 /// # Safety
 /// The rules at the head of `torchlet.h`.
@@ -470,7 +476,7 @@ pub unsafe extern "C" fn torchlet_call_input(
     arg: usize,
     tensor: *mut torchlet_tensor,
 ) -> torchlet_status {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         on(call, |call| {
             let found = call.invoke()?.tensor(arg)?;
@@ -490,7 +496,7 @@ pub unsafe extern "C" fn torchlet_call_list_input(
     position: usize,
     tensor: *mut torchlet_tensor,
 ) -> torchlet_status {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         on(call, |call| {
             let found = call.invoke()?.list_tensor(arg, position)?;
@@ -500,7 +506,7 @@ pub unsafe extern "C" fn torchlet_call_list_input(
     }
 }
 
-/// An output tensor, to be written. Each can be asked for once, in the order of the arguments.
+/// A mutable output tensor. Each can be accessed once, in the order of the arguments.
 ///
 /// # Safety
 /// The rules at the head of `torchlet.h`.
@@ -510,7 +516,7 @@ pub unsafe extern "C" fn torchlet_call_output(
     arg: usize,
     tensor: *mut torchlet_tensor_mut,
 ) -> torchlet_status {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         on(call, |call| {
             let found = call.invoke()?.out(arg)?;
@@ -519,7 +525,7 @@ pub unsafe extern "C" fn torchlet_call_output(
     }
 }
 
-/// An output tensor in a list, to be written. Each can be asked for once, in order.
+/// A mutable output tensor in a list. Each can be accessed once, in order.
 ///
 /// # Safety
 /// The rules at the head of `torchlet.h`.
@@ -530,7 +536,7 @@ pub unsafe extern "C" fn torchlet_call_list_output(
     position: usize,
     tensor: *mut torchlet_tensor_mut,
 ) -> torchlet_status {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         on(call, |call| {
             let found = call.invoke()?.list_out(arg, position)?;
@@ -539,7 +545,7 @@ pub unsafe extern "C" fn torchlet_call_list_output(
     }
 }
 
-/// Writes a number that is an output, by the kind of the value.
+/// Writes a scalar output; the value's kind selects its type.
 ///
 /// # Safety
 /// The rules at the head of `torchlet.h`.
@@ -549,20 +555,24 @@ pub unsafe extern "C" fn torchlet_call_set_value(
     arg: usize,
     result: *const torchlet_value,
 ) -> torchlet_status {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         on(call, |call| {
             let scalar: Scalar = match pointer::get(result, "result")?.checked()? {
                 ValueRef::Scalar(scalar) => scalar,
-                _ => return Err(Fault::Argument("only numbers and truth values can be written")),
+                _ => {
+                    return Err(Fault::Argument(
+                        "only integers, floats and booleans can be written",
+                    ));
+                }
             };
             Ok(call.invoke()?.set_scalar(arg, scalar)?)
         })
     }
 }
 
-/// The scratch memory: at least as many bytes as the plan asked for, at a multiple of 16. It can be
-/// asked for once.
+/// The scratch memory: at least as many bytes as planned, aligned to 16 bytes. Can be accessed
+/// once.
 ///
 /// # Safety
 /// The rules at the head of `torchlet.h`.
@@ -572,7 +582,7 @@ pub unsafe extern "C" fn torchlet_call_scratch(
     data: *mut *mut c_void,
     size: *mut usize,
 ) -> torchlet_status {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         on(call, |call| {
             let scratch = call.invoke()?.scratch();
@@ -582,7 +592,7 @@ pub unsafe extern "C" fn torchlet_call_scratch(
     }
 }
 
-/// What the kernel's pack function left.
+/// The memory that the kernel's pack callback filled.
 ///
 /// # Safety
 /// The rules at the head of `torchlet.h`.
@@ -592,7 +602,7 @@ pub unsafe extern "C" fn torchlet_call_packed(
     data: *mut *const c_void,
     size: *mut usize,
 ) -> torchlet_status {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         on(call, |call| {
             let packed = call.invoke()?.packed();

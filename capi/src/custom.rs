@@ -1,8 +1,8 @@
-//! Kernels written in C.
+//! Kernels implemented in C.
 //!
-//! Core calls plain functions, which get the call and nothing else. What they need to find the C
-//! functions is reached through the list of the kernel's arguments, which core shows them: it lies
-//! right behind the description of the kernel, in the caller's memory.
+//! The core library calls plain functions, which receive the call and nothing else. They find the C
+//! callbacks by the address of the kernel's parameter list, which the call exposes: in the caller's
+//! memory, that list directly follows the kernel's description.
 
 use crate::call::torchlet_call;
 use crate::fault::Fault;
@@ -12,7 +12,7 @@ use core::ffi::{c_char, c_void};
 use core::mem::MaybeUninit;
 use torchlet_core::{Invoke, Kernel, KernelError, Param, Plan, Prepare};
 
-/// The kind of an argument of an operator, as in its schema.
+/// The kind of an operator's parameter, as in its schema.
 pub type torchlet_param = u8;
 
 /// `Tensor`.
@@ -23,9 +23,9 @@ pub const TORCHLET_PARAM_OPTIONAL_TENSOR: torchlet_param = 1;
 pub const TORCHLET_PARAM_TENSOR_LIST: torchlet_param = 2;
 /// `Tensor?[]`.
 pub const TORCHLET_PARAM_OPTIONAL_TENSOR_LIST: torchlet_param = 3;
-/// `Tensor(a!)`: it is written.
+/// `Tensor(a!)`: an output.
 pub const TORCHLET_PARAM_OUT: torchlet_param = 4;
-/// `Tensor(a!)[]`: all are written.
+/// `Tensor(a!)[]`: a list of outputs.
 pub const TORCHLET_PARAM_OUT_LIST: torchlet_param = 5;
 /// `int`, `SymInt`, and enumerations.
 pub const TORCHLET_PARAM_INT: torchlet_param = 6;
@@ -55,10 +55,10 @@ pub const TORCHLET_PARAM_OPTIONAL_SCALAR: torchlet_param = 17;
 pub const TORCHLET_PARAM_STRING: torchlet_param = 18;
 /// `str?`.
 pub const TORCHLET_PARAM_OPTIONAL_STRING: torchlet_param = 19;
-/// A number that is written.
+/// A scalar output.
 pub const TORCHLET_PARAM_OUT_SCALAR: torchlet_param = 20;
-/// `Tensor(a!)` that exporters reserve for an operator to compute in, as those of `cortex_m`. Its
-/// contents mean nothing: kernels ask for scratch memory (`torchlet_plan`) instead.
+/// `Tensor(a!)` that exporters reserve as workspace of an operator, as for `cortex_m`. Its contents
+/// are meaningless: kernels request scratch memory (`torchlet_plan`) instead.
 pub const TORCHLET_PARAM_SCRATCH: torchlet_param = 21;
 
 fn param(number: torchlet_param) -> Option<Param> {
@@ -89,21 +89,21 @@ fn param(number: torchlet_param) -> Option<Param> {
     })
 }
 
-/// What a kernel in C decides when it is prepared.
+/// Memory requirements of a call, which a kernel decides when it is prepared.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub struct torchlet_plan {
-    /// Bytes of scratch memory that it needs while it runs.
+    /// Bytes of scratch memory during the call.
     pub scratch: usize,
-    /// Bytes that its `pack` fills once, when the method is loaded; they stay as long as the
-    /// method. Only what comes from constant arguments can be packed, and the same number must be
-    /// asked for each time.
+    /// Bytes that `pack` fills once, when the method is loaded; they are valid as long as the
+    /// method. Only data derived from constant arguments can be packed, and every preparation must
+    /// request the same size.
     pub packed: usize,
 }
 
-/// Checks the arguments of a call, gives outputs their shapes (`torchlet_call_resize`), and says
-/// what memory it needs. Called when a method is loaded, and again before a call whose shapes or
-/// numbers may have changed.
+/// Checks the arguments of a call, sets the shapes of outputs (`torchlet_call_resize`), and plans
+/// the memory. Called when a method is loaded, and again before a call whose shapes or scalars may
+/// have changed.
 pub type torchlet_prepare_fn = Option<
     unsafe extern "C" fn(
         context: *mut c_void,
@@ -111,7 +111,7 @@ pub type torchlet_prepare_fn = Option<
         plan: *mut torchlet_plan,
     ) -> u32,
 >;
-/// Computes.
+/// Computes the outputs.
 pub type torchlet_invoke_fn =
     Option<unsafe extern "C" fn(context: *mut c_void, call: *mut torchlet_call) -> u32>;
 /// Fills packed memory from constant arguments.
@@ -124,29 +124,29 @@ pub type torchlet_pack_fn = Option<
     ) -> u32,
 >;
 
-/// A kernel that is written in C. Its functions return `TORCHLET_OK`, what a function that they
-/// called returned, or `torchlet_call_fail(...)`; other codes are reported as
+/// A kernel implemented in C. Its callbacks return `TORCHLET_OK`, the status of a function that
+/// they called, or `torchlet_call_fail(...)`; other statuses are reported as
 /// `TORCHLET_NOT_SUPPORTED`.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct torchlet_custom_kernel {
     /// The operator with namespace and overload, such as `my_ops::scale.out`.
     pub name: *const c_char,
-    /// The kinds of its arguments.
+    /// The kinds of its parameters.
     pub params: *const torchlet_param,
-    /// How many it has.
+    /// Number of parameters.
     pub param_count: usize,
-    /// Prepares.
+    /// Required.
     pub prepare: torchlet_prepare_fn,
-    /// Computes.
+    /// Required.
     pub invoke: torchlet_invoke_fn,
-    /// Packs; may be null.
+    /// May be null.
     pub pack: torchlet_pack_fn,
-    /// What the functions get.
+    /// First argument of all callbacks.
     pub context: *mut c_void,
 }
 
-/// What lies before a kernel's list of arguments.
+/// Description that precedes a kernel's parameter list.
 #[derive(Clone, Copy)]
 struct Custom {
     prepare: unsafe extern "C" fn(*mut c_void, *mut torchlet_call, *mut torchlet_plan) -> u32,
@@ -155,16 +155,16 @@ struct Custom {
     context: *mut c_void,
 }
 
-/// Everything lies at multiples of this.
+/// Alignment of all parts.
 const ALIGN: usize = 8;
 
 const _: () = assert!(align_of::<Custom>() <= ALIGN && align_of::<Kernel>() <= ALIGN);
-// `TORCHLET_CUSTOM_KERNEL_SIZE` counts 20 pointers for a kernel, and a byte for each argument up to
-// a multiple of 8.
+// `TORCHLET_CUSTOM_KERNEL_SIZE` reserves 20 pointers per kernel, and one byte per parameter,
+// rounded up to a multiple of 8.
 const _: () = assert!(size_of::<Kernel>() + size_of::<Custom>() + 8 <= 20 * size_of::<usize>());
 const _: () = assert!(size_of::<Param>() == 1);
 
-/// Bytes of a description with its list of arguments.
+/// Bytes of a description with its parameter list.
 fn piece(params: usize) -> Option<usize> {
     size_of::<Custom>().checked_add(params)?.checked_next_multiple_of(ALIGN)
 }
@@ -179,10 +179,10 @@ pub(crate) fn needed(kernels: &[torchlet_custom_kernel]) -> Option<usize> {
     })
 }
 
-/// A table of these kernels in the memory.
+/// Builds a kernel table in the given memory.
 ///
 /// # Safety
-/// The kernels are as `torchlet_custom_kernel` says.
+/// The kernels are valid, as documented at `torchlet_custom_kernel`.
 pub(crate) unsafe fn table(
     kernels: &[torchlet_custom_kernel],
     memory: &'static mut [MaybeUninit<u8>],
@@ -196,14 +196,14 @@ pub(crate) unsafe fn table(
         return Err(Fault::Misaligned("memory"));
     }
     let start = memory.as_mut_ptr();
-    // Kernels are found by address from now on: see `Custom::of`.
+    // Descriptions are found by address from now on: see `Custom::of`.
     let _ = start.expose_provenance();
     let table = start.cast::<MaybeUninit<Kernel>>();
     let mut next = kernels_size(kernels.len()).ok_or(Fault::Huge("kernels"))?;
     for (index, kernel) in kernels.iter().enumerate() {
-        // SAFETY: the caller's promise for what comes from C. Of the memory, `needed` bytes were
-        // found to be there, and the places are those that it adds up, each aligned to 8 as the
-        // memory is.
+        // SAFETY: strings and lists from C are valid, as guaranteed by the caller. The memory has
+        // at least `needed` bytes, as checked above. The offsets are those that `needed` sums up,
+        // and multiples of 8, like the memory's address.
         unsafe {
             let name: &'static str = pointer::text(kernel.name, "kernel->name")?;
             let params = pointer::items(kernel.params, kernel.param_count, "kernel->params")?;
@@ -219,7 +219,7 @@ pub(crate) unsafe fn table(
             for (position, number) in params.iter().enumerate() {
                 let param = param(*number);
                 let param =
-                    param.ok_or(Fault::Argument("an argument's kind has no such number"))?;
+                    param.ok_or(Fault::Argument("unknown TORCHLET_KIND_... of a parameter"))?;
                 list.add(position).write(param);
             }
             let list: &'static [Param] = core::slice::from_raw_parts(list, params.len());
@@ -227,17 +227,17 @@ pub(crate) unsafe fn table(
             next += piece(params.len()).ok_or(Fault::Huge("kernel->params"))?;
         }
     }
-    // SAFETY: the places of all kernels were written above; they lie at the front of the memory,
-    // which is borrowed for good.
+    // SAFETY: all kernels were written above; they are at the start of the memory, which is
+    // borrowed for `'static`.
     Ok(unsafe { sorted(core::slice::from_raw_parts_mut(table, kernels.len())) })
 }
 
 impl Custom {
-    /// The description before a list of arguments.
+    /// Reads the description that precedes a parameter list.
     fn of(params: &[Param]) -> Self {
         let place = params.as_ptr().addr().wrapping_sub(size_of::<Custom>());
-        // SAFETY: only kernels that `table` made have the functions below, and there the
-        // description lies before the list. The provenance of that memory was exposed.
+        // SAFETY: only kernels built by `table` use the functions below, and there the description
+        // precedes the list. The provenance of that memory was exposed.
         unsafe { core::ptr::with_exposed_provenance::<Custom>(place).read() }
     }
 }
@@ -246,8 +246,8 @@ fn prepare(call: &mut Prepare<'_, '_>) -> Result<Plan, KernelError> {
     let custom = Custom::of(call.params());
     let mut plan = torchlet_plan { scratch: 0, packed: 0 };
     torchlet_call::preparing(call, |call| {
-        // SAFETY: whoever added the kernel promised that its functions do what they should; call
-        // and plan outlive the call.
+        // SAFETY: whoever registered the kernel guaranteed that its callbacks can be called; `call`
+        // and `plan` outlive the callback.
         unsafe { (custom.prepare)(custom.context, call, &mut plan) }
     })?;
     let result = Plan::new(invoke).with_scratch(plan.scratch);
@@ -255,7 +255,7 @@ fn prepare(call: &mut Prepare<'_, '_>) -> Result<Plan, KernelError> {
         return Ok(result);
     }
     if custom.pack.is_none() {
-        return Err(KernelError::unsupported("packing by a C kernel without pack"));
+        return Err(KernelError::unsupported("the C kernel has no pack function"));
     }
     Ok(result.with_packed(plan.packed, pack))
 }
@@ -272,7 +272,7 @@ fn pack(call: &mut Invoke<'_, '_>, memory: &mut [u8]) -> Result<(), KernelError>
     let custom = Custom::of(call.params());
     let Some(pack) = custom.pack else { return Ok(()) };
     torchlet_call::invoking(call, |call| {
-        // SAFETY: as in `prepare`; the memory is `memory`.
+        // SAFETY: as in `prepare`; pointer and size are those of `memory`.
         unsafe { pack(custom.context, call, memory.as_mut_ptr().cast(), memory.len()) }
     })
 }

@@ -1,4 +1,4 @@
-//! External data: `.ptd` files.
+//! External data (`.ptd` files).
 
 use crate::fault::Fault;
 use crate::handle::{self, handle};
@@ -9,19 +9,19 @@ use core::ffi::c_void;
 use core::mem::MaybeUninit;
 use torchlet_core::DataMap;
 
-/// The most files that external data consists of.
+/// Maximum number of files in external data.
 pub const TORCHLET_MAX_DATA_FILES: usize = 4;
 
 /// External data, in memory of the caller: opened `.ptd` files, searched in the order in which they
-/// were added. It never changes once methods use it, so that many threads can; it must stay where
-/// it is as long as they do.
+/// were added. It is immutable once methods use it, so many threads can use it at once; it must not
+/// be moved as long as they do.
 #[repr(C)]
 pub struct torchlet_data {
     opaque: u64,
     words: [MaybeUninit<usize>; 44],
 }
 
-/// Only grows before methods use it, so that what they borrow stays.
+/// Grows only before methods use it, so that their borrows stay valid.
 pub(crate) struct Inner(heapless::Vec<DataMap<'static>, TORCHLET_MAX_DATA_FILES>);
 
 handle!(torchlet_data, Inner, "the external data", 3);
@@ -32,12 +32,12 @@ impl Inner {
     }
 
     fn push(&mut self, map: DataMap<'static>) -> Result<(), Fault> {
-        let full = |_| Fault::Argument("external data consists of at most four files");
+        let full = |_| Fault::Argument("external data can have at most 4 files");
         self.0.push(map).map_err(full)
     }
 }
 
-/// Makes external data without files.
+/// Initializes external data without files.
 ///
 /// # Safety
 /// The rules at the head of `torchlet.h`.
@@ -47,18 +47,18 @@ pub unsafe extern "C" fn torchlet_data_init(
     error: *const torchlet_text,
 ) -> torchlet_status {
     let body = || {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { handle::open(data, Inner(heapless::Vec::new())) }
     };
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { run(error, body) }
 }
 
-/// Adds a `.ptd` file that is in memory.
+/// Adds a `.ptd` file in memory.
 ///
 /// # Safety
-/// The rules at the head of `torchlet.h`. The bytes must stay, and not change, as long as the data
-/// is used. No method uses the data yet.
+/// The rules at the head of `torchlet.h`. The bytes must stay valid and unchanged as long as the
+/// data is used. No method may use the data yet.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn torchlet_data_add(
     data: *mut torchlet_data,
@@ -67,22 +67,22 @@ pub unsafe extern "C" fn torchlet_data_add(
     error: *const torchlet_text,
 ) -> torchlet_status {
     let body = || {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe {
             let inner = handle::get_mut(data)?;
             inner.push(DataMap::from_bytes(pointer::bytes(bytes, size, "bytes")?)?)
         }
     };
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { run(error, body) }
 }
 
-/// Adds a `.ptd` file in storage. The buffer is for the file's directory, and can be null for
-/// storage that lends; if it is too small, the text of the error tells how large it must be.
+/// Adds a `.ptd` file in storage. The buffer holds the file's directory, and can be null if the
+/// loader lends memory; if it is too small, the error message contains the required size.
 ///
 /// # Safety
-/// The rules at the head of `torchlet.h`. Loader and buffer are the data's as long as that is used.
-/// No method uses the data yet.
+/// The rules at the head of `torchlet.h`. Loader and buffer must stay valid as long as the data is
+/// used. No method may use the data yet.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn torchlet_data_add_loader(
     data: *mut torchlet_data,
@@ -92,7 +92,7 @@ pub unsafe extern "C" fn torchlet_data_add_loader(
     error: *const torchlet_text,
 ) -> torchlet_status {
     let body = || {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe {
             let inner = handle::get_mut(data)?;
             let loader: &'static torchlet_loader = pointer::get(loader, "loader")?;
@@ -104,6 +104,6 @@ pub unsafe extern "C" fn torchlet_data_add_loader(
             inner.push(DataMap::load(loader, buffer)?)
         }
     };
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { run(error, body) }
 }

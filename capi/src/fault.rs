@@ -1,4 +1,4 @@
-//! Why a call of the interface failed.
+//! Errors of the C interface.
 
 use crate::status::{
     TORCHLET_END_OF_METHOD, TORCHLET_INTERNAL, TORCHLET_INVALID_ARGUMENT, TORCHLET_INVALID_STATE,
@@ -10,31 +10,31 @@ use torchlet_core::{
     DelegateError, ExecuteError, InputError, KernelError, LentError, ProgramError, RegistryError,
 };
 
-#[cfg_attr(not(feature = "messages"), allow(dead_code, reason = "texts are what they are for"))]
+#[cfg_attr(not(feature = "messages"), allow(dead_code, reason = "only read for messages"))]
 pub(crate) enum Fault {
     /// A pointer is null.
     Null(&'static str),
     /// A pointer is not aligned for what it points to.
     Misaligned(&'static str),
-    /// A size is larger than any object can be.
+    /// A size exceeds that of any object.
     Huge(&'static str),
-    /// A handle is not open, or was closed.
+    /// A handle was never opened, or is closed.
     Handle(&'static str),
-    /// Another task uses a handle.
+    /// A handle is in use by another task.
     InUse(&'static str),
-    /// A handle is open, and in another state than the call needs.
+    /// A handle is open, but in the wrong state for the call.
     State(&'static str),
     /// A string is not UTF-8.
     Utf8(&'static str),
-    /// An argument is wrong otherwise.
+    /// Another error of an argument.
     Argument(&'static str),
-    /// A memory is too small.
+    /// A buffer is too small.
     TooSmall {
         what: &'static str,
         needed: usize,
         available: usize,
     },
-    /// The data of a tensor has another size than its shape.
+    /// The size of a tensor's data does not match its shape.
     TensorSize {
         needed: usize,
         available: usize,
@@ -45,7 +45,7 @@ pub(crate) enum Fault {
         index: usize,
         count: usize,
     },
-    /// Nothing was left to execute.
+    /// No instruction is left to execute.
     End,
     #[cfg(feature = "std")]
     Panic,
@@ -91,42 +91,42 @@ impl Fault {
             #[cfg(feature = "std")]
             Fault::Module(error) => error.code(),
         }
-        // An error is never taken for success.
+        // Errors must never have the status of success.
         .max(TORCHLET_INTERNAL)
     }
 }
 
-/// Writes the fault as a sentence.
+/// Formats the error message.
 #[cfg(feature = "messages")]
 pub(crate) fn describe(fault: &Fault, f: &mut dyn fmt::Write) -> fmt::Result {
     match fault {
         Fault::Null(what) => write!(f, "{what} is null"),
-        Fault::Misaligned(what) => write!(f, "{what} is not aligned for what it points to"),
-        Fault::Huge(what) => write!(f, "the size of {what} is larger than any object"),
+        Fault::Misaligned(what) => write!(f, "{what} is not aligned for its type"),
+        Fault::Huge(what) => write!(f, "the size of {what} exceeds the largest object size"),
         Fault::Handle(what) => write!(
             f,
             "{what} is not open: it was never opened, opening it failed, or it was closed"
         ),
         Fault::InUse(what) => write!(
             f,
-            "{what} is in use: by another task, or by the call that this one is made from; \
-             hold a lock from the input to the output, or load a method for each task"
+            "{what} is in use by another task or by an outer call; hold a lock from setting the \
+             inputs to reading the outputs, or load one method per task"
         ),
         Fault::State(what) => f.write_str(what),
         Fault::Utf8(what) => write!(f, "{what} is not UTF-8"),
         Fault::Argument(what) => f.write_str(what),
         Fault::TooSmall { what, needed, available } => {
-            write!(f, "{what} holds {available} bytes and must hold {needed}")
+            write!(f, "{what} has {available} bytes, expected at least {needed}")
         }
         Fault::TensorSize { needed, available } => {
-            write!(f, "a tensor of {needed} bytes by its shape was given {available}")
+            write!(f, "the data of a tensor has {available} bytes, its shape requires {needed}")
         }
         Fault::Index { what, index, count } => {
-            write!(f, "{what} {index} is out of range: there are {count}")
+            write!(f, "{what} {index} is out of range: the count is {count}")
         }
-        Fault::End => f.write_str("the method is at its end"),
+        Fault::End => f.write_str("the method has no more instructions"),
         #[cfg(feature = "std")]
-        Fault::Panic => f.write_str("a panic in torchlet: this is a defect of it"),
+        Fault::Panic => f.write_str("torchlet panicked: this is a bug in torchlet"),
         Fault::Program(error) => write!(f, "{error}"),
         Fault::Init(error) => write!(f, "{error}"),
         Fault::Input(index, error) => write!(f, "input {index}: {error}"),
@@ -142,7 +142,7 @@ pub(crate) fn describe(fault: &Fault, f: &mut dyn fmt::Write) -> fmt::Result {
     }
 }
 
-/// Writes the name of the fault's code: without the feature `messages`, nothing is formatted.
+/// Writes only the status name: without the feature `messages`, no formatting code is linked.
 #[cfg(not(feature = "messages"))]
 pub(crate) fn describe(fault: &Fault, f: &mut dyn fmt::Write) -> fmt::Result {
     f.write_str(crate::status::name(fault.code()).to_str().unwrap_or(""))

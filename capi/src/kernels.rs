@@ -1,16 +1,14 @@
-//! The kernels of the CPU, each as a symbol of its own, so that the linker keeps those that a
-//! program names.
+//! CPU kernels as separate symbols, so that the linker keeps only those that a program names.
 //!
-//! `list.rs` and `torchlet_kernels.h` are made from the table of `torchlet-portable` by `cargo
-//! xtask capi --overwrite`; a test compares.
+//! `list.rs` and `torchlet_kernels.h` are generated from the kernel table of `torchlet-portable` by
+//! `cargo xtask capi --overwrite`; a test compares them.
 
 pub mod list;
 
 use torchlet_core::Kernel;
 use torchlet_portable::KERNELS;
 
-/// A kernel of torchlet's, for `torchlet_registry_add_kernels`. Programs take its address and
-/// nothing else.
+/// A kernel of torchlet, for `torchlet_registry_add_kernels`. Programs only take its address.
 #[repr(transparent)]
 pub struct torchlet_kernel(Kernel);
 
@@ -20,8 +18,8 @@ impl torchlet_kernel {
     }
 }
 
-/// The kernel of this name: of several, the one that serves all types. In constants only: what is
-/// not there does not compile.
+/// Finds a kernel by name at compile time: the variant for all types, if the name has several. A
+/// missing kernel is a compile error.
 const fn find(name: &str) -> torchlet_kernel {
     let mut index = 0;
     while index < KERNELS.len() {
@@ -59,7 +57,7 @@ macro_rules! symbols {
     ($($symbol:ident = $name:literal;)*) => {
         $(
             #[doc = concat!("`", $name, "`.")]
-            #[allow(non_upper_case_globals, reason = "a symbol of C")]
+            #[allow(non_upper_case_globals, reason = "named after its C symbol")]
             #[unsafe(no_mangle)]
             pub static $symbol: $crate::kernels::torchlet_kernel = $crate::kernels::find($name);
         )*
@@ -73,7 +71,7 @@ mod tests {
     use std::string::String;
     use std::{env, format, fs, path::Path};
 
-    /// The symbol that stands for an operator.
+    /// The symbol of an operator.
     fn symbol(name: &str) -> String {
         let word =
             |character: char| if character.is_ascii_alphanumeric() { character } else { '_' };
@@ -89,10 +87,12 @@ mod tests {
             assert!(former.is_none_or(|former| former == kernel.name), "{former:?}");
         }
         let mut list = String::from(
-            "//! The symbols. `cargo xtask capi --overwrite` writes this file.\n\nsuper::symbols! {\n",
+            "//! Symbols of the kernels. `cargo xtask capi --overwrite` writes this file.\n\n\
+             super::symbols! {\n",
         );
         let mut header = String::from(
-            "/* The kernels of torchlet, for torchlet_registry_add_kernels. `cargo xtask capi --overwrite` writes this file. */\n\n\
+            "/* The kernels of torchlet, for torchlet_registry_add_kernels.\n\
+             \x20* `cargo xtask capi --overwrite` writes this file. */\n\n\
              #ifndef TORCHLET_KERNELS_H\n#define TORCHLET_KERNELS_H\n\n#include \"torchlet.h\"\n\n\
              #ifdef __cplusplus\nextern \"C\" {\n#endif\n\n",
         );
@@ -110,7 +110,7 @@ mod tests {
                 fs::write(&path, &text).unwrap();
             }
             let found = fs::read_to_string(&path).unwrap_or_default();
-            let hint = "is not as the table of kernels: run `cargo xtask capi --overwrite`";
+            let hint = "does not match the table of kernels: run `cargo xtask capi --overwrite`";
             assert!(found == text, "{} {hint}", path.display());
         }
     }

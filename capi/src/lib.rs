@@ -1,29 +1,31 @@
 //! The C interface of torchlet: a library, and headers for C and C++ in `include/`.
 //!
-//! There are two parts. The first is the runtime as it is on microcontrollers: handles lie in
-//! memory of the caller, who is told to the byte what a method needs before anything is reserved,
-//! and nothing allocates. Start reading at [`program`], go on to [`method`], then to [`custom`] and
-//! [`backend`], what C programs bring themselves. The second is [`module`], with the feature `std`:
-//! the facade, which opens a file and runs it, compiled for the processor that it finds.
+//! It has two parts. The first is the runtime for microcontrollers: handles are in memory of the
+//! caller, exact memory requirements are known before anything is reserved, and nothing allocates.
+//! Start reading at [`program`], then [`method`], then [`custom`] and [`backend`] for kernels and
+//! backends in C. The second is [`module`], with the feature `std`: it loads a file, compiles it
+//! for the available processor, and runs it.
 //!
-//! `torchlet.h` is made from this crate's sources by cbindgen (`cargo xtask capi --overwrite`): the
-//! names here are those of C, and the comments are those of the header. What C owes is in the
-//! header's first comment (`cbindgen.toml`). Rust programs have no use for this crate.
+//! `torchlet.h` is generated from this crate's sources by cbindgen
+//! (`cargo xtask capi --overwrite`): the names here are those of C, and the doc comments are those
+//! of the header. The obligations of C code are in the header's first comment (`cbindgen.toml`).
+//! Rust programs do not need this crate.
 //!
 //! # Panics
 //!
-//! No panic crosses into C. With `std`, each function catches it and returns `TORCHLET_INTERNAL`.
-//! Without, `panic.rs` says what happens. None is known that outside data can cause.
+//! No panic crosses into C. With `std`, each function catches panics and returns
+//! `TORCHLET_INTERNAL`. Without `std`, see `panic.rs`. No panic is known that outside data can
+//! cause.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![no_std]
-#![allow(non_camel_case_types, reason = "the names are those of C")]
+#![allow(non_camel_case_types, reason = "C type names")]
 #![cfg_attr(
     not(test),
     warn(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)
 )]
 
-// On hosts its panic handler is used, whatever the features.
+// On hosts, `std` provides the panic handler, whatever the features.
 #[cfg(any(test, feature = "std", not(target_os = "none")))]
 extern crate std;
 

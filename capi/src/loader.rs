@@ -1,38 +1,38 @@
-//! Storage of the caller's.
+//! Storage implemented by the caller.
 
 use crate::fault::Fault;
 use core::ffi::c_void;
 use torchlet_core::DataLoader;
 use torchlet_core::error::ReadError;
 
-/// Copies `size` bytes from `offset` within the file; returns `TORCHLET_OK`, or anything else if it
-/// cannot.
+/// Copies `size` bytes at `offset` of the file to `into`. Returns `TORCHLET_OK`, or any other
+/// status on failure.
 pub type torchlet_read_fn = Option<
     unsafe extern "C" fn(context: *mut c_void, offset: u64, into: *mut c_void, size: usize) -> u32,
 >;
 
-/// Lends `size` bytes from `offset` within the file where they are in memory anyway, else returns
-/// null.
+/// Returns a pointer to `size` bytes at `offset` of the file if they are in addressable memory,
+/// else null.
 pub type torchlet_lend_fn =
     Option<unsafe extern "C" fn(context: *mut c_void, offset: u64, size: usize) -> *const c_void>;
 
-/// Storage that holds a file. It must stay where it is as long as the file is open; its functions
-/// can be called from every thread that uses the program, and what is lent stays as long.
+/// Storage that holds a file. It must not be moved as long as the file is open. Its callbacks can
+/// be called from every thread that uses the program; lent memory must stay valid as long.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct torchlet_loader {
-    /// What the functions get.
+    /// First argument of all callbacks.
     pub context: *mut c_void,
-    /// Bytes of the file.
+    /// Size of the file in bytes.
     pub size: u64,
-    /// Reads.
+    /// Required.
     pub read: torchlet_read_fn,
-    /// Lends; may be null. Without it, a buffer for the program is needed, and constants are copied
-    /// into the arena.
+    /// May be null. Then a buffer for the program is required, and constants are copied into the
+    /// arena.
     pub lend: torchlet_lend_fn,
 }
 
-// SAFETY: whoever opens a file with a loader promises that its functions can be called from every
+// SAFETY: whoever opens a file with a loader guarantees that its callbacks can be called from every
 // thread.
 unsafe impl Sync for torchlet_loader {}
 
@@ -55,8 +55,8 @@ impl DataLoader for torchlet_loader {
             return Err(error);
         }
         let Some(read) = self.read else { return Err(error) };
-        // SAFETY: the function does what it should, by the promise of whoever opened the file; the
-        // memory is `into`.
+        // SAFETY: whoever opened the file guaranteed that the callback works as documented; pointer
+        // and size are those of `into`.
         let status = unsafe { read(self.context, offset, into.as_mut_ptr().cast(), len) };
         if status == 0 { Ok(()) } else { Err(error) }
     }
@@ -67,13 +67,13 @@ impl DataLoader for torchlet_loader {
             return None;
         }
         let lend = self.lend?;
-        // SAFETY: the function does what it should, by the promise of whoever opened the file.
+        // SAFETY: whoever opened the file guaranteed that the callback works as documented.
         let data = unsafe { lend(self.context, offset, len) };
         if data.is_null() {
             return None;
         }
-        // SAFETY: by the same promise, `len` bytes are there as long as the file is open, which is
-        // for as long as this loader is borrowed.
+        // SAFETY: by the same guarantee, `len` bytes are valid as long as the file is open, which
+        // is at least as long as this loader is borrowed.
         Some(unsafe { core::slice::from_raw_parts(data.cast(), len) })
     }
 }

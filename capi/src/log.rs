@@ -1,11 +1,11 @@
-//! Log lines of the runtime, for a function of the caller's.
+//! Forwards log lines of the runtime to a callback.
 
 use core::ffi::c_void;
 use core::fmt::{self, Write};
 use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 
-/// Gets a line of a log, without null byte behind it, and its level: 1 error, 2 warning, 3
-/// information, 4 debugging, 5 trace.
+/// Receives a log line, not null-terminated, and its level: 1 error, 2 warning, 3 information, 4
+/// debugging, 5 trace.
 pub type torchlet_log_fn =
     Option<unsafe extern "C" fn(context: *mut c_void, level: u32, text: *const u8, size: usize)>;
 
@@ -14,10 +14,10 @@ static CONTEXT: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
 
 struct Callback;
 
-/// The bytes of a line; what is longer is cut.
+/// Maximum bytes of a line; longer lines are truncated.
 const LINE: usize = 240;
 
-/// A line in the making, cut at the end of a character.
+/// A line under construction, truncated at a character boundary.
 struct Line(heapless::String<LINE>);
 
 impl Write for Line {
@@ -38,33 +38,33 @@ impl log::Log for Callback {
         let function = unsafe { core::mem::transmute::<usize, torchlet_log_fn>(address) };
         let Some(function) = function else { return };
         let mut line = Line(heapless::String::new());
-        // An error only says that the line was cut.
+        // An error only means that the line was truncated.
         let _ = line.write_fmt(*record.args());
         let (context, level) = (CONTEXT.load(Ordering::Acquire), record.level() as u32);
-        // SAFETY: whoever set it promised that it can be called with its context, from every
-        // thread.
+        // SAFETY: whoever set the callback guaranteed that it can be called with its context from
+        // every thread.
         unsafe { function(context, level, line.0.as_ptr(), line.0.len()) }
     }
 
     fn flush(&self) {}
 }
 
-/// Sets the function that gets the runtime's log lines, in place of the one before; null for none.
-/// It is one for all of the process; set it before other threads use torchlet. In libraries that
-/// were built with the feature `log`.
+/// Sets the callback for log lines, replacing the previous one; null disables logging. It is global
+/// to the process; set it before other threads use torchlet. Requires a library built with the
+/// feature `log`.
 ///
 /// # Safety
-/// The rules at the head of `torchlet.h`. The function can be called with its context from every
+/// The rules at the head of `torchlet.h`. The callback can be called with its context from every
 /// thread that uses torchlet.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn torchlet_set_log(function: torchlet_log_fn, context: *mut c_void) {
     CONTEXT.store(context, Ordering::Release);
     let address = function.map_or(0, |function| function as usize);
     FUNCTION.store(address, Ordering::Release);
-    // Where a logger is set already, it stays: that of a Rust program that this is part of.
+    // An existing logger is kept: that of a Rust program that contains this library.
     #[cfg(target_has_atomic = "ptr")]
     let _ = log::set_logger(&Callback);
-    // SAFETY: other threads do not use torchlet yet, by the caller's promise.
+    // SAFETY: the caller guarantees that other threads do not use torchlet yet.
     #[cfg(not(target_has_atomic = "ptr"))]
     let _ = unsafe { log::set_logger_racy(&Callback) };
     #[cfg(target_has_atomic = "ptr")]

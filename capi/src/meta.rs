@@ -1,4 +1,4 @@
-//! What methods take, give and need.
+//! Metadata of methods: inputs, outputs, memory.
 
 use crate::fault::Fault;
 use crate::handle::{self, handle};
@@ -10,7 +10,7 @@ use core::mem::MaybeUninit;
 use core::ptr;
 use torchlet_core::{MethodMeta, ShapeDynamism, ValueMeta};
 
-/// The description of a method, in memory of the caller. It need not be closed.
+/// Metadata of a method, in memory of the caller. It need not be closed.
 #[repr(C)]
 pub struct torchlet_method_meta {
     opaque: u64,
@@ -19,22 +19,21 @@ pub struct torchlet_method_meta {
 
 handle!(torchlet_method_meta, MethodMeta<'static>, "the description of a method", 2);
 
-/// What an input or output is.
+/// Metadata of an input or output.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct torchlet_value_meta {
-    /// Its kind, and for numbers and text what they were at export. A tensor has type and shape, of
-    /// a dynamic shape the bound, and no data.
+    /// Its kind, and for scalars and strings the exported value. A tensor has type and shape (the
+    /// upper bound of a dynamic shape), and no data.
     pub value: torchlet_value,
     /// Whether the shape of a tensor can change between runs.
     pub dynamic: bool,
-    /// Whether a tensor has a place in planned memory. Else the caller binds memory to it, or it is
-    /// constant.
+    /// Whether a tensor is in planned memory. Otherwise it is constant, or the caller must bind
+    /// memory.
     pub planned: bool,
-    /// Whether the data of a tensor comes with the program.
+    /// Whether the data of a tensor is in the program.
     pub constant: bool,
-    /// The name of a tensor, where the exporter kept it: that of a parameter or buffer. Else its
-    /// data is null.
+    /// The name of a parameter or buffer, if the exporter kept it; otherwise its data is null.
     pub name: torchlet_string,
 }
 
@@ -78,7 +77,7 @@ impl torchlet_value_meta {
 pub unsafe extern "C" fn torchlet_method_meta_input_count(
     meta: *const torchlet_method_meta,
 ) -> usize {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     value(0, || Some(unsafe { handle::get(meta).ok()? }.input_count()))
 }
 
@@ -90,11 +89,11 @@ pub unsafe extern "C" fn torchlet_method_meta_input_count(
 pub unsafe extern "C" fn torchlet_method_meta_output_count(
     meta: *const torchlet_method_meta,
 ) -> usize {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     value(0, || Some(unsafe { handle::get(meta).ok()? }.output_count()))
 }
 
-/// What an input is.
+/// Metadata of an input.
 ///
 /// # Safety
 /// The rules at the head of `torchlet.h`.
@@ -106,18 +105,18 @@ pub unsafe extern "C" fn torchlet_method_meta_input(
     error: *const torchlet_text,
 ) -> torchlet_status {
     let body = || {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let meta = unsafe { handle::get(meta)? };
         let count = meta.input_count();
         let found = meta.input(index)?.ok_or(Fault::Index { what: "input", index, count })?;
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { pointer::put(result, torchlet_value_meta::of(&found), "result") }
     };
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { run(error, body) }
 }
 
-/// What an output is.
+/// Metadata of an output.
 ///
 /// # Safety
 /// The rules at the head of `torchlet.h`.
@@ -129,18 +128,18 @@ pub unsafe extern "C" fn torchlet_method_meta_output(
     error: *const torchlet_text,
 ) -> torchlet_status {
     let body = || {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let meta = unsafe { handle::get(meta)? };
         let count = meta.output_count();
         let found = meta.output(index)?.ok_or(Fault::Index { what: "output", index, count })?;
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { pointer::put(result, torchlet_value_meta::of(&found), "result") }
     };
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { run(error, body) }
 }
 
-/// Number of planned buffers that the method takes.
+/// Number of planned buffers that the method requires.
 ///
 /// # Safety
 /// The rules at the head of `torchlet.h`.
@@ -148,11 +147,11 @@ pub unsafe extern "C" fn torchlet_method_meta_output(
 pub unsafe extern "C" fn torchlet_method_meta_planned_count(
     meta: *const torchlet_method_meta,
 ) -> usize {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     value(0, || Some(unsafe { handle::get(meta).ok()? }.planned_buffer_count()))
 }
 
-/// Bytes of a planned buffer.
+/// Size of a planned buffer in bytes.
 ///
 /// # Safety
 /// The rules at the head of `torchlet.h`.
@@ -164,16 +163,16 @@ pub unsafe extern "C" fn torchlet_method_meta_planned_size(
     error: *const torchlet_text,
 ) -> torchlet_status {
     let body = || {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let meta = unsafe { handle::get(meta)? };
         let count = meta.planned_buffer_count();
         if index >= count {
             return Err(Fault::Index { what: "planned buffer", index, count });
         }
         let bytes = meta.planned_buffer_size(index)?;
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { pointer::put(size, bytes, "size") }
     };
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { run(error, body) }
 }

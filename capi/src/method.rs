@@ -1,4 +1,4 @@
-//! Methods: loaded into memory of the caller, run on inputs.
+//! Methods: loaded into memory of the caller, executed on inputs.
 
 use crate::fault::Fault;
 use crate::handle::{self, handle};
@@ -19,10 +19,10 @@ pub use io::*;
 pub use shared::*;
 pub use state::*;
 
-/// A method, in memory of the caller: prepared, so that it tells what it needs, or loaded, so that
-/// it runs. One thread uses it at a time, and while a function runs that changes it, other calls
-/// with it fail (`TORCHLET_INVALID_STATE`); several methods of a program can run at once. It must
-/// be closed before its memory and its program are used otherwise.
+/// A method, in memory of the caller: either prepared, with known memory requirements, or loaded
+/// and executable. One thread uses it at a time; while a function that changes it runs, other calls
+/// with it fail (`TORCHLET_INVALID_STATE`). Several methods of a program can run at once. It must
+/// be closed before its memory or its program is reused.
 #[repr(C)]
 pub struct torchlet_method {
     opaque: u64,
@@ -31,54 +31,54 @@ pub struct torchlet_method {
 
 #[allow(
     clippy::large_enum_variant,
-    reason = "there is no heap, and a handle has room for the larger"
+    reason = "boxing needs a heap, and the handle has room for the largest variant"
 )]
 pub(crate) enum Inner {
     Prepared(Prepared<'static>),
     Loaded(Method<'static>),
     Shared(Sharing),
-    /// Finishing failed: what was prepared is gone.
+    /// `finish` failed and consumed the prepared method.
     Failed,
 }
 
 handle!(torchlet_method, Inner, "the method", 5);
 
-const UNFINISHED: &str = "the method is not loaded: finish it first";
-const UNPREPARED: &str = "only a prepared method can be finished, and once";
+const UNFINISHED: &str = "the method is only prepared: call torchlet_method_finish first";
+const UNPREPARED: &str = "the method is not prepared, or it is already finished";
 
-/// Uses the loaded method in a handle: until `body` ends, everybody else is refused.
+/// Uses the loaded method in a handle exclusively while `body` runs.
 ///
 /// # Safety
-/// As `handle::enter`; where methods share memory, that is where it was when they were loaded.
+/// As `handle::enter`; shared memory must not have moved since the methods were loaded.
 unsafe fn with_method<R>(
     method: *mut torchlet_method,
     body: impl FnOnce(Attached<'_, 'static>) -> Result<R, Fault>,
 ) -> Result<R, Fault> {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     match unsafe { handle::enter(method)? }.inner() {
         Inner::Loaded(method) => body(method.attached()),
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         Inner::Shared(sharing) => unsafe { sharing.with_method(body) },
         Inner::Prepared(_) | Inner::Failed => Err(Fault::State(UNFINISHED)),
     }
 }
 
-/// The loaded method in a handle, to be looked at.
+/// The loaded method in a handle, read-only.
 ///
 /// # Safety
-/// As `handle::get`; where methods share memory, no other thread uses that, or one of them.
+/// As `handle::get`; no other thread uses the shared memory, if any, or its methods.
 unsafe fn view<'a>(method: *const torchlet_method) -> Result<&'a Method<'static>, Fault> {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     match unsafe { handle::get(method)? } {
         Inner::Loaded(method) => Ok(method),
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         Inner::Shared(sharing) => unsafe { sharing.view() },
         Inner::Prepared(_) | Inner::Failed => Err(Fault::State(UNFINISHED)),
     }
 }
 
-/// The exact memory that a method takes, beside its planned buffers
-/// (`torchlet_method_meta_planned_size`). All start at multiples of `TORCHLET_ALIGN`.
+/// Exact memory requirements of a method, in addition to its planned buffers
+/// (`torchlet_method_meta_planned_size`). All buffers must be aligned to `TORCHLET_ALIGN`.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub struct torchlet_needs {
@@ -90,50 +90,51 @@ pub struct torchlet_needs {
     pub scratch: usize,
 }
 
-/// Where memory that is lent to methods has to start: at a multiple of this.
+/// Required alignment of all memory that is lent to methods.
 pub const TORCHLET_ALIGN: usize = 16;
 
 const _: () = assert!(TORCHLET_ALIGN == torchlet_core::ARENA_ALIGN);
 
-/// Memory of the caller.
+/// A buffer of the caller.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub struct torchlet_buffer {
-    /// Where it starts.
+    /// Its address.
     pub data: *mut c_void,
-    /// Its bytes.
+    /// Its size in bytes.
     pub size: usize,
 }
 
-/// The memory of a method, the method's until it is closed.
+/// The memory of a method, which owns it until it is closed.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub struct torchlet_memory {
-    /// For `torchlet_method_finish`, `arena` bytes of `torchlet_needs`; for `torchlet_method_load`,
-    /// `tables` and `arena` together.
+    /// For `torchlet_method_finish`: `arena` bytes of `torchlet_needs`. For `torchlet_method_load`:
+    /// `tables` plus `arena`.
     pub arena: torchlet_buffer,
-    /// For kernels while they run.
+    /// Scratch memory of kernels.
     pub scratch: torchlet_buffer,
-    /// For tensors: a buffer for each planned buffer, at least as large. The list itself is not
-    /// used after loading.
+    /// Memory of tensors: one buffer for each planned buffer, at least as large. The array itself
+    /// is not used after loading.
     pub planned: *const torchlet_buffer,
-    /// How many there are.
+    /// Number of planned buffers.
     pub planned_count: usize,
 }
 
-/// The most planned buffers that a method can have here; exporters write one, or a few.
+/// Maximum number of planned buffers per method; exporters write one, or a few.
 const MAX_PLANNED: usize = 16;
 
-/// Runs `body` with the memory as core takes it.
+/// Runs `body` with the memory in the types of the core library.
 ///
 /// # Safety
-/// The memory is as `torchlet_memory` says.
+/// The memory is valid, as documented at `torchlet_memory`.
 unsafe fn with_memory<R>(
     memory: &torchlet_memory,
     body: impl FnOnce(MethodMemory<'static, '_>) -> Result<R, InitError>,
 ) -> Result<R, Fault> {
-    // SAFETY: the caller's promise, here and below. Core checks alignment and sizes, and zeroes
-    // planned memory; scratch memory is bytes, which C may not have written.
+    // SAFETY: guaranteed by the caller, here and below. The core library checks alignment and
+    // sizes, and zeroes planned memory. Scratch memory is passed as bytes, which C may not have
+    // initialized.
     unsafe {
         let arena = pointer::memory(memory.arena.data, memory.arena.size, "memory->arena")?;
         let scratch = pointer::zeroed(memory.scratch.data, memory.scratch.size, "memory->scratch")?;
@@ -141,14 +142,14 @@ unsafe fn with_memory<R>(
         let mut planned: heapless::Vec<&'static mut [u8], MAX_PLANNED> = heapless::Vec::new();
         for buffer in list {
             let bytes = pointer::zeroed(buffer.data, buffer.size, "a planned buffer")?;
-            let many = |_| Fault::Argument("a method can have at most 16 planned buffers here");
+            let many = |_| Fault::Argument("a method can have at most 16 planned buffers");
             planned.push(bytes).map_err(many)?;
         }
         Ok(body(MethodMemory { arena, planned: &mut planned, scratch })?)
     }
 }
 
-/// Bytes of the tables that `torchlet_method_prepare` takes.
+/// Size in bytes of the tables for `torchlet_method_prepare`.
 ///
 /// # Safety
 /// The rules at the head of `torchlet.h`.
@@ -160,24 +161,24 @@ pub unsafe extern "C" fn torchlet_method_meta_table_size(
     error: *const torchlet_text,
 ) -> torchlet_status {
     let body = || {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe {
             let limits = options::to_core(options)?.limits;
             let bytes = handle::get(meta)?.table_bytes(&limits)?;
             pointer::put(size, bytes, "size")
         }
     };
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { run(error, body) }
 }
 
-/// Prepares a method: decodes it into tables, and resolves and checks all of it, so that it tells
-/// what memory it needs (`torchlet_method_needs`). Nothing else is reserved so far. It can be
-/// finished, or closed.
+/// Prepares a method: decodes it into tables, resolves and checks everything, and determines its
+/// memory requirements (`torchlet_method_needs`). No other memory is used yet. It can then be
+/// finished or closed.
 ///
 /// # Safety
-/// The rules at the head of `torchlet.h`. The tables, and what options and registry name, are the
-/// method's until it is closed. The handle is not open.
+/// The rules at the head of `torchlet.h`. The tables, and everything that options and registry
+/// refer to, belong to the method until it is closed. The handle is not open.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn torchlet_method_prepare(
     method: *mut torchlet_method,
@@ -189,7 +190,7 @@ pub unsafe extern "C" fn torchlet_method_prepare(
     error: *const torchlet_text,
 ) -> torchlet_status {
     let body = || {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe {
             let meta: &MethodMeta<'static> = handle::get(meta)?;
             let registry = &handle::get(registry)?.registry;
@@ -199,11 +200,11 @@ pub unsafe extern "C" fn torchlet_method_prepare(
             handle::open(method, Inner::Prepared(prepared))
         }
     };
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { run(error, body) }
 }
 
-/// What memory a prepared method needs, to the byte.
+/// Exact memory requirements of a prepared method.
 ///
 /// # Safety
 /// The rules at the head of `torchlet.h`.
@@ -214,28 +215,28 @@ pub unsafe extern "C" fn torchlet_method_needs(
     error: *const torchlet_text,
 ) -> torchlet_status {
     let body = || {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let Inner::Prepared(prepared) = (unsafe { handle::get(method)? }) else {
             return Err(Fault::State(
-                "only a method that is prepared, and not finished, tells its needs",
+                "the memory needs are known only after prepare and before finish",
             ));
         };
         let found = prepared.needs();
         let found =
             torchlet_needs { tables: found.tables, arena: found.arena, scratch: found.scratch };
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { pointer::put(needs, found, "needs") }
     };
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { run(error, body) }
 }
 
-/// Gives a prepared method its memory: it can run then. If that fails, the method can only be
-/// closed.
+/// Loads a prepared method into its memory, so that it can be executed. On failure, the method can
+/// only be closed.
 ///
 /// # Safety
-/// The rules at the head of `torchlet.h`. The memory is the method's until it is closed, and its
-/// parts do not overlap.
+/// The rules at the head of `torchlet.h`. The memory belongs to the method until it is closed, and
+/// its buffers do not overlap.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn torchlet_method_finish(
     method: *mut torchlet_method,
@@ -243,7 +244,7 @@ pub unsafe extern "C" fn torchlet_method_finish(
     error: *const torchlet_text,
 ) -> torchlet_status {
     let body = || {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe {
             let memory = pointer::get(memory, "memory")?;
             let mut method = handle::enter(method)?;
@@ -258,16 +259,16 @@ pub unsafe extern "C" fn torchlet_method_finish(
             Ok(())
         }
     };
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { run(error, body) }
 }
 
-/// Loads a method in one step: prepares it at the front of the arena, and finishes it with the
+/// Loads a method in one step: prepares it at the start of the arena, and finishes it with the
 /// rest.
 ///
 /// # Safety
-/// The rules at the head of `torchlet.h`. The memory, and what options and registry name, are the
-/// method's until it is closed. The handle is not open.
+/// The rules at the head of `torchlet.h`. The memory, and everything that options and registry
+/// refer to, belong to the method until it is closed. The handle is not open.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn torchlet_method_load(
     method: *mut torchlet_method,
@@ -279,40 +280,40 @@ pub unsafe extern "C" fn torchlet_method_load(
     error: *const torchlet_text,
 ) -> torchlet_status {
     let body = || {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe {
             let program = handle::get(program)?;
             let name = pointer::text(name, "name")?;
             let registry = &handle::get(registry)?.registry;
             let options = options::to_core(options)?;
             let memory = pointer::get(memory, "memory")?;
-            // Its errors are of files, and those of loading of methods.
+            // Reports a missing method or malformed file before errors of loading.
             program.method_meta(name)?;
             let loaded =
                 with_memory(memory, |memory| program.load_method(name, registry, memory, options))?;
             handle::open(method, Inner::Loaded(loaded))
         }
     };
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { run(error, body) }
 }
 
-/// Closes a method: delegates free what they hold, and the memory is the caller's again. Null, and
-/// a method that is not open, or in use, are left alone.
+/// Closes a method: delegates free their resources, and the memory belongs to the caller again.
+/// Does nothing for null, and for a method that is not open, or in use.
 ///
 /// # Safety
 /// The rules at the head of `torchlet.h`. No thread uses the method.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn torchlet_method_close(method: *mut torchlet_method) {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     value((), || unsafe {
         handle::close(method);
         Some(())
     })
 }
 
-/// Runs a method from its first instruction to its end. All inputs must be set before each run:
-/// their memory is used for other tensors, too.
+/// Executes a method from its first instruction to its end. All inputs must be set before each run:
+/// their memory is reused for other tensors.
 ///
 /// # Safety
 /// The rules at the head of `torchlet.h`.
@@ -321,12 +322,12 @@ pub unsafe extern "C" fn torchlet_method_execute(
     method: *mut torchlet_method,
     error: *const torchlet_text,
 ) -> torchlet_status {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { run(error, || with_method(method, |mut method| Ok(method.execute()?))) }
 }
 
-/// Runs one instruction, for tasks that share a processor: `TORCHLET_OK` if there was one,
-/// `TORCHLET_END_OF_METHOD` if none was left; the step after that starts over.
+/// Executes one instruction, for cooperative tasks: `TORCHLET_OK` if one was executed,
+/// `TORCHLET_END_OF_METHOD` if none was left. The next step starts over.
 ///
 /// # Safety
 /// The rules at the head of `torchlet.h`.
@@ -336,7 +337,7 @@ pub unsafe extern "C" fn torchlet_method_step(
     error: *const torchlet_text,
 ) -> torchlet_status {
     let body = || {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe {
             with_method(method, |mut method| match method.step()? {
                 Progress::Stepped => Ok(()),
@@ -344,11 +345,11 @@ pub unsafe extern "C" fn torchlet_method_step(
             })
         }
     };
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { run(error, body) }
 }
 
-/// Gives the method's state its first values again, that of delegates included.
+/// Resets the state of a method and of its delegates to the initial values.
 ///
 /// # Safety
 /// The rules at the head of `torchlet.h`.
@@ -357,6 +358,6 @@ pub unsafe extern "C" fn torchlet_method_reset(
     method: *mut torchlet_method,
     error: *const torchlet_text,
 ) -> torchlet_status {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { run(error, || with_method(method, |mut method| Ok(method.reset()?))) }
 }

@@ -1,5 +1,5 @@
-//! Modules: files that are opened and run, compiled for the processor that there is. On hosts:
-//! modules allocate.
+//! Modules: load a file, compile it for the available processor, and run it. For hosts only,
+//! because modules allocate.
 
 use crate::fault::Fault;
 use crate::handle;
@@ -21,71 +21,71 @@ use torchlet_core::{
     MethodMeta, Rates, Scalar, ValueRef,
 };
 
-/// A program that is opened, and its loaded methods. One thread uses it at a time;
-/// `torchlet_module_share` gives another thread a module of its own.
+/// A program and its loaded methods. One thread uses it at a time; `torchlet_module_share` creates
+/// a module for another thread.
 pub struct torchlet_module {
     module: Module,
-    /// As core has them, for callers: names belong to the module.
+    /// Method names, which callers borrow.
     names: Vec<String>,
 }
 
-/// What a method gave.
+/// Results of a method.
 pub struct torchlet_values(Vec<Value>);
 
-/// What a program runs on.
+/// The processor that a program runs on.
 pub type torchlet_run_on = u32;
 
-/// What takes the least time, as far as that can be estimated.
+/// The processor with the shortest estimated time.
 pub const TORCHLET_RUN_ON_AUTO: torchlet_run_on = 0;
-/// What it was lowered for.
+/// The backends that the program was lowered for.
 pub const TORCHLET_RUN_ON_AS_EXPORTED: torchlet_run_on = 1;
 /// The CPU.
 pub const TORCHLET_RUN_ON_CPU: torchlet_run_on = 2;
-/// A GPU, through Vulkan, if the library was built with the feature `vulkan`.
+/// A GPU through Vulkan, if the library was built with the feature `vulkan`.
 pub const TORCHLET_RUN_ON_VULKAN: torchlet_run_on = 3;
 
-/// How files get into memory. Whoever has them mapped promises that nobody writes to them or cuts
-/// them short.
+/// How files are loaded into memory. Mapped files must not be written or truncated while they are
+/// in use.
 pub type torchlet_file_access = u32;
 
-/// They are read.
+/// Read into memory.
 pub const TORCHLET_FILE_READ: torchlet_file_access = 0;
-/// The system maps them.
+/// Memory-mapped.
 pub const TORCHLET_FILE_MAP: torchlet_file_access = 1;
-/// The system maps them, and is asked to read everything ahead.
+/// Memory-mapped and prefetched.
 pub const TORCHLET_FILE_MAP_PREFETCHED: torchlet_file_access = 2;
-/// The system maps them, and keeps them in memory.
+/// Memory-mapped and locked in memory.
 pub const TORCHLET_FILE_MAP_LOCKED: torchlet_file_access = 3;
 
-/// How a module is opened. `torchlet_module_options_init` fills it.
+/// Options for opening a module. `torchlet_module_options_init` sets the defaults.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct torchlet_module_options {
-    /// What it runs on.
+    /// The processor to run on.
     pub run_on: torchlet_run_on,
-    /// The number of threads that kernels use; 0 for as many as there are processors.
+    /// Number of kernel threads; 0 for one per processor.
     pub threads: usize,
-    /// How files get into memory.
+    /// How files are loaded into memory.
     pub file_access: torchlet_file_access,
-    /// The most bytes that a method may take; 0 for 4 GiB.
+    /// Memory limit per method in bytes; 0 for 4 GiB.
     pub memory_limit: u64,
     /// Paths of `.ptd` files with external data.
     pub data_paths: *const *const c_char,
-    /// How many there are.
+    /// Number of paths.
     pub data_count: usize,
-    /// A folder for compiled programs, or null.
+    /// Folder of the compiled-program cache, or null.
     pub compile_cache: *const c_char,
-    /// Kernels and backends of the caller's, besides those of the library, or null. They must stay
-    /// as long as the module, and those that share it.
+    /// Additional kernels and backends of the caller, or null. They must stay valid as long as the
+    /// module, and those that share it.
     pub registry: *const torchlet_registry,
-    /// Whether all methods use one memory for activations in turn, as large as the largest needs
-    /// it. What methods give is copied, so that it stays.
+    /// Whether all methods use one activation memory in turn, as large as the largest method
+    /// requires. Outputs are copied, so they stay valid.
     pub share_activations: bool,
-    /// Who records events, or null.
+    /// Recorder of events, or null.
     pub recorder: *const torchlet_recorder,
 }
 
-/// A backend that lies in memory of the caller.
+/// A backend in memory of the caller.
 struct Borrowed(&'static dyn Backend);
 
 impl Backend for Borrowed {
@@ -117,13 +117,13 @@ impl Backend for Borrowed {
     }
 }
 
-/// The options as the facade takes them.
+/// Creates a builder from the options.
 ///
 /// # Safety
-/// `options` is null, or as `torchlet_module_options` says.
+/// `options` is null, or valid, as documented at `torchlet_module_options`.
 unsafe fn builder(options: *const torchlet_module_options) -> Result<ModuleBuilder, Fault> {
     let mut builder = Module::builder();
-    // SAFETY: the caller's promise, here and below.
+    // SAFETY: guaranteed by the caller, here and below.
     let Some(options) = (unsafe { pointer::optional(options, "options")? }) else {
         return Ok(builder);
     };
@@ -133,9 +133,9 @@ unsafe fn builder(options: *const torchlet_module_options) -> Result<ModuleBuild
         TORCHLET_RUN_ON_CPU => RunOn::Cpu,
         TORCHLET_RUN_ON_VULKAN if cfg!(feature = "vulkan") => RunOn::Vulkan,
         TORCHLET_RUN_ON_VULKAN => {
-            return Err(Fault::Argument("this library was built without the feature vulkan"));
+            return Err(Fault::Argument("this library was built without the feature `vulkan`"));
         }
-        _ => return Err(Fault::Argument("options->run_on is none of TORCHLET_RUN_ON_...")),
+        _ => return Err(Fault::Argument("options->run_on: expected one of TORCHLET_RUN_ON_...")),
     });
     if options.threads > 0 {
         builder = builder.threads(options.threads);
@@ -145,7 +145,9 @@ unsafe fn builder(options: *const torchlet_module_options) -> Result<ModuleBuild
         TORCHLET_FILE_MAP => FileAccess::Map,
         TORCHLET_FILE_MAP_PREFETCHED => FileAccess::MapPrefetched,
         TORCHLET_FILE_MAP_LOCKED => FileAccess::MapLocked,
-        _ => return Err(Fault::Argument("options->file_access is none of TORCHLET_FILE_...")),
+        _ => {
+            return Err(Fault::Argument("options->file_access: expected one of TORCHLET_FILE_..."));
+        }
     });
     if options.memory_limit > 0 {
         builder = builder.memory_limit(options.memory_limit);
@@ -182,16 +184,16 @@ fn opened(module: Module) -> Result<Box<torchlet_module>, Fault> {
     Ok(Box::new(torchlet_module { module, names }))
 }
 
-/// The module that a pointer stands for.
+/// Dereferences a module pointer.
 ///
 /// # Safety
-/// It is null, or was given out and not closed, and nobody else uses it meanwhile.
+/// It is null, or was returned to C and not closed, and nothing else uses it meanwhile.
 unsafe fn module<'a>(module: *mut torchlet_module) -> Result<&'a mut torchlet_module, Fault> {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { module.as_mut() }.ok_or(Fault::Null("the module"))
 }
 
-/// The options that hold where none are given.
+/// Sets the default options.
 ///
 /// # Safety
 /// The rules at the head of `torchlet.h`.
@@ -209,11 +211,11 @@ pub unsafe extern "C" fn torchlet_module_options_init(options: *mut torchlet_mod
         share_activations: false,
         recorder: ptr::null(),
     };
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     value((), || unsafe { pointer::put(options, filled, "options").ok() })
 }
 
-/// Opens a program file, `.pte` or `.bpte`. Options can be null. The module is closed with
+/// Opens a program file, `.pte` or `.bpte`. `options` can be null. Close the module with
 /// `torchlet_module_close`.
 ///
 /// # Safety
@@ -226,17 +228,17 @@ pub unsafe extern "C" fn torchlet_module_open(
     error: *const torchlet_text,
 ) -> torchlet_status {
     let body = || {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe {
             let path = pointer::text(path, "path")?;
             give(module, opened(builder(options)?.load(path)?)?)
         }
     };
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { run(error, body) }
 }
 
-/// Opens a program that is in memory. The bytes are copied.
+/// Opens a program in memory. The bytes are copied.
 ///
 /// # Safety
 /// The rules at the head of `torchlet.h`.
@@ -249,17 +251,17 @@ pub unsafe extern "C" fn torchlet_module_open_bytes(
     error: *const torchlet_text,
 ) -> torchlet_status {
     let body = || {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe {
             let bytes = pointer::bytes(data, size, "data")?;
             give(module, opened(builder(options)?.from_bytes(bytes)?)?)
         }
     };
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { run(error, body) }
 }
 
-/// Another module over the same opened files, for another thread, with no method loaded.
+/// Creates a module for another thread over the same opened files, with no method loaded.
 ///
 /// # Safety
 /// The rules at the head of `torchlet.h`.
@@ -270,25 +272,25 @@ pub unsafe extern "C" fn torchlet_module_share(
     error: *const torchlet_text,
 ) -> torchlet_status {
     let body = || {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe {
             let module = module.as_ref().ok_or(Fault::Null("the module"))?;
             give(other, opened(module.module.share())?)
         }
     };
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { run(error, body) }
 }
 
-/// Closes a module. Null is left alone.
+/// Closes a module. Null is ignored.
 ///
 /// # Safety
-/// The rules at the head of `torchlet.h`. The module was opened or shared, and is not used any
-/// more.
+/// The rules at the head of `torchlet.h`. The module was opened or shared, and is not used
+/// afterwards.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn torchlet_module_close(module: *mut torchlet_module) {
     if !module.is_null() {
-        // SAFETY: the caller's promise; it was made by `Box`.
+        // SAFETY: guaranteed by the caller; the pointer came from `Box`.
         value((), || unsafe {
             drop(Box::from_raw(module));
             Some(())
@@ -296,19 +298,19 @@ pub unsafe extern "C" fn torchlet_module_close(module: *mut torchlet_module) {
     }
 }
 
-/// The number of threads that kernels use.
+/// Number of kernel threads.
 ///
 /// # Safety
 /// The rules at the head of `torchlet.h`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn torchlet_module_threads(module: *const torchlet_module) -> usize {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     value(0, || Some(unsafe { module.as_ref()? }.module.threads()))
 }
 
-/// Lets kernels of a module, and of those that share its files, use so many threads from the next
-/// run of a method on, and gives how many these are: one at least, and at most those that it was
-/// opened with. Results stay the same bit for bit.
+/// Limits the kernel threads of a module, and of those that share its files, from the next run of a
+/// method. Returns the resulting number: at least one, and at most the number at opening. Results
+/// stay bit-identical.
 ///
 /// # Safety
 /// The rules at the head of `torchlet.h`.
@@ -317,7 +319,7 @@ pub unsafe extern "C" fn torchlet_module_set_threads(
     module: *const torchlet_module,
     threads: usize,
 ) -> usize {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     value(0, || Some(unsafe { module.as_ref()? }.module.set_threads(threads)))
 }
 
@@ -327,11 +329,12 @@ pub unsafe extern "C" fn torchlet_module_set_threads(
 /// The rules at the head of `torchlet.h`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn torchlet_module_method_count(module: *const torchlet_module) -> usize {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     value(0, || Some(unsafe { module.as_ref()? }.names.len()))
 }
 
-/// The name of a method, counted from 0; null data if there is none. It belongs to the module.
+/// The name of a method, counted from 0; null data if the index is out of range. It belongs to the
+/// module.
 ///
 /// # Safety
 /// The rules at the head of `torchlet.h`.
@@ -341,11 +344,11 @@ pub unsafe extern "C" fn torchlet_module_method_name(
     index: usize,
 ) -> torchlet_string {
     let none = torchlet_string { data: ptr::null(), size: 0 };
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     value(none, || Some(torchlet_string::of(unsafe { module.as_ref()? }.names.get(index)?)))
 }
 
-/// What a method takes and gives. The description is valid as long as the module.
+/// Metadata of a method, valid as long as the module.
 ///
 /// # Safety
 /// The rules at the head of `torchlet.h`.
@@ -357,8 +360,8 @@ pub unsafe extern "C" fn torchlet_module_method_meta(
     error: *const torchlet_text,
 ) -> torchlet_status {
     let body = || {
-        // SAFETY: the caller's promise; what the description borrows is the module's, and does not
-        // move with it.
+        // SAFETY: guaranteed by the caller; the metadata borrows heap data of the module, which
+        // does not move with it.
         unsafe {
             let module: &'static torchlet_module =
                 module.as_ref().ok_or(Fault::Null("the module"))?;
@@ -367,11 +370,11 @@ pub unsafe extern "C" fn torchlet_module_method_meta(
             handle::open(meta, found)
         }
     };
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { run(error, body) }
 }
 
-/// Loads a method, unless it is loaded. The first call of a method loads it, too.
+/// Loads a method, unless it is loaded. The first execution of a method also loads it.
 ///
 /// # Safety
 /// The rules at the head of `torchlet.h`.
@@ -382,10 +385,10 @@ pub unsafe extern "C" fn torchlet_module_load_method(
     error: *const torchlet_text,
 ) -> torchlet_status {
     let body = || {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { Ok(self::module(module)?.module.load_method(pointer::text(method, "method")?)?) }
     };
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { run(error, body) }
 }
 
@@ -399,13 +402,13 @@ pub unsafe extern "C" fn torchlet_module_is_loaded(
     method: *const c_char,
 ) -> bool {
     value(false, || {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let (module, method) = unsafe { (module.as_ref()?, pointer::text(method, "").ok()?) };
         Some(module.module.is_method_loaded(method))
     })
 }
 
-/// Frees a loaded method, with its state. Returns whether it was loaded.
+/// Unloads a method and its state. Returns whether it was loaded.
 ///
 /// # Safety
 /// The rules at the head of `torchlet.h`.
@@ -415,13 +418,13 @@ pub unsafe extern "C" fn torchlet_module_unload(
     method: *const c_char,
 ) -> bool {
     value(false, || {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let (module, method) = unsafe { (module.as_mut()?, pointer::text(method, "").ok()?) };
         Some(module.module.unload(method))
     })
 }
 
-/// Gives the state of a method its first values again.
+/// Resets the state of a method to its initial values.
 ///
 /// # Safety
 /// The rules at the head of `torchlet.h`.
@@ -432,15 +435,15 @@ pub unsafe extern "C" fn torchlet_module_reset(
     error: *const torchlet_text,
 ) -> torchlet_status {
     let body = || {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { Ok(self::module(module)?.module.reset(pointer::text(method, "method")?)?) }
     };
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { run(error, body) }
 }
 
-/// Sets an input of a method for all calls to come that do not give it; a value of the kind none
-/// ends that. The data is copied.
+/// Sets a default for an input of a method, used by all later executions that do not pass it; a
+/// value of kind none removes the default. The data is copied.
 ///
 /// # Safety
 /// The rules at the head of `torchlet.h`.
@@ -453,18 +456,18 @@ pub unsafe extern "C" fn torchlet_module_set_input(
     error: *const torchlet_text,
 ) -> torchlet_status {
     let body = || {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe {
             let input = owned(&pointer::get(input, "input")?.checked()?)?;
             let method = pointer::text(method, "method")?;
             Ok(self::module(module)?.module.set_input(method, index, input)?)
         }
     };
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { run(error, body) }
 }
 
-/// A value of the facade's.
+/// Copies a value.
 fn owned(value: &ValueRef<'_>) -> Result<Value, Fault> {
     Ok(match value {
         ValueRef::Tensor(tensor) => Value::Tensor(Tensor::try_from(tensor)?),
@@ -475,9 +478,9 @@ fn owned(value: &ValueRef<'_>) -> Result<Value, Fault> {
     })
 }
 
-/// Runs a method on inputs; those that are not given, or are of the kind none, are those that were
-/// set before. Tensors must have the exported type, and the exported shape or one within its
-/// bounds; their memory order may be any. The results are freed with `torchlet_values_free`.
+/// Executes a method. Inputs that are missing, or of kind none, have the default of
+/// `torchlet_module_set_input`. Tensors must have the exported type, and the exported shape or one
+/// within its bounds; any dim order is accepted. Free the results with `torchlet_values_free`.
 ///
 /// # Safety
 /// The rules at the head of `torchlet.h`.
@@ -491,7 +494,7 @@ pub unsafe extern "C" fn torchlet_module_execute(
     error: *const torchlet_text,
 ) -> torchlet_status {
     let body = || {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe {
             let method = pointer::text(method, "method")?;
             let inputs = pointer::items(inputs, count, "inputs")?;
@@ -501,11 +504,11 @@ pub unsafe extern "C" fn torchlet_module_execute(
             give(outputs, Box::new(torchlet_values(execute(&mut method, &inputs)?)))
         }
     };
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { run(error, body) }
 }
 
-/// Runs a method on inputs where they lie; they are converted only if they have to be.
+/// Executes a method on borrowed inputs; they are converted only if necessary.
 fn execute(method: &mut Method<'_>, inputs: &[ValueRef<'_>]) -> Result<Vec<Value>, Fault> {
     let convertible =
         |error: &InputError| matches!(error, InputError::Layout | InputError::Kind { .. });
@@ -523,7 +526,7 @@ fn execute(method: &mut Method<'_>, inputs: &[ValueRef<'_>]) -> Result<Vec<Value
     }
 }
 
-/// Runs the method `forward`: see `torchlet_module_execute`.
+/// Executes the method `forward`: see `torchlet_module_execute`.
 ///
 /// # Safety
 /// The rules at the head of `torchlet.h`.
@@ -535,7 +538,7 @@ pub unsafe extern "C" fn torchlet_module_forward(
     outputs: *mut *mut torchlet_values,
     error: *const torchlet_text,
 ) -> torchlet_status {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { torchlet_module_execute(module, c"forward".as_ptr(), inputs, count, outputs, error) }
 }
 
@@ -545,12 +548,11 @@ pub unsafe extern "C" fn torchlet_module_forward(
 /// The rules at the head of `torchlet.h`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn torchlet_values_count(values: *const torchlet_values) -> usize {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     value(0, || Some(unsafe { values.as_ref()? }.0.len()))
 }
 
-/// A value, counted from 0. What it points to belongs to the values, and can be read by several
-/// threads.
+/// A value, counted from 0. Its data belongs to the values, and can be read by several threads.
 ///
 /// # Safety
 /// The rules at the head of `torchlet.h`.
@@ -562,7 +564,7 @@ pub unsafe extern "C" fn torchlet_values_get(
     error: *const torchlet_text,
 ) -> torchlet_status {
     let body = || {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let values = &unsafe { values.as_ref() }.ok_or(Fault::Null("values"))?.0;
         let count = values.len();
         let found = match values.get(index) {
@@ -576,22 +578,22 @@ pub unsafe extern "C" fn torchlet_values_get(
             Some(Value::String(text)) => torchlet_value::of_string(text),
             Some(_) => torchlet_value::none(),
         };
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { pointer::put(result, found, "result") }
     };
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { run(error, body) }
 }
 
-/// Frees values. Null is left alone.
+/// Frees values. Null is ignored.
 ///
 /// # Safety
-/// The rules at the head of `torchlet.h`. The values were given by a module and are not used any
-/// more.
+/// The rules at the head of `torchlet.h`. The values were returned by a module and are not used
+/// afterwards.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn torchlet_values_free(values: *mut torchlet_values) {
     if !values.is_null() {
-        // SAFETY: the caller's promise; they were made by `Box`.
+        // SAFETY: guaranteed by the caller; the pointer came from `Box`.
         value((), || unsafe {
             drop(Box::from_raw(values));
             Some(())

@@ -1,4 +1,4 @@
-//! What methods are loaded with besides their memory.
+//! Options for loading methods.
 
 use crate::data::torchlet_data;
 use crate::fault::Fault;
@@ -9,52 +9,52 @@ use crate::tracer::torchlet_tracer;
 use core::sync::atomic::{AtomicBool, Ordering};
 use torchlet_core::{Limits, LoadOptions};
 
-/// Ends runs from another thread, or from an interrupt. It must stay where it is as long as methods
+/// Cancels runs from another thread, or from an interrupt. It must not be moved as long as methods
 /// that were loaded with it are open.
 #[repr(C)]
 pub struct torchlet_canceller {
     cancelled: bool,
 }
 
-/// What a program may ask for: a malicious file can ask for any amount of work and memory.
-/// `torchlet_limits_init` fills it.
+/// Limits for untrusted programs: a malicious file can require any amount of work and memory.
+/// `torchlet_limits_init` sets the defaults.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub struct torchlet_limits {
-    /// Values of a method.
+    /// Maximum values of a method.
     pub values: u64,
-    /// Items of its lists.
+    /// Maximum items in its lists.
     pub list_items: u64,
-    /// Its instructions.
+    /// Maximum instructions.
     pub instructions: u64,
-    /// Its operators.
+    /// Maximum operators.
     pub operators: u64,
-    /// Its delegates.
+    /// Maximum delegates.
     pub delegates: u64,
-    /// Tensors among the arguments of one call.
+    /// Maximum tensors among the arguments of one call.
     pub call_tensors: u64,
-    /// Bytes of its planned buffers.
+    /// Maximum bytes of planned buffers.
     pub planned_bytes: u64,
-    /// Bytes of its constants.
+    /// Maximum bytes of constants.
     pub constant_bytes: u64,
-    /// Comparisons of names while looking for external data.
+    /// Maximum name comparisons in searches for external data.
     pub name_lookups: u64,
-    /// Backward jumps in one run.
+    /// Maximum backward jumps per run.
     pub backward_jumps: u64,
 }
 
-/// What a method is loaded with. Each can be null; so can be the whole, for methods that need
-/// nothing of it.
+/// Options for loading a method. Each member can be null; a null pointer in place of the options
+/// selects all defaults.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct torchlet_options {
     /// External data.
     pub data: *const torchlet_data,
-    /// Who is told of events.
+    /// Receives events.
     pub tracer: *const torchlet_tracer,
-    /// What ends runs.
+    /// Cancels runs.
     pub canceller: *const torchlet_canceller,
-    /// What the program may ask for.
+    /// Limits of the program.
     pub limits: *const torchlet_limits,
 }
 
@@ -90,16 +90,16 @@ impl torchlet_limits {
     }
 }
 
-/// As core has them.
+/// Converts the options to those of the core library.
 ///
 /// # Safety
-/// `options` is null or points to options; what they point to is as `torchlet_options` says, and
-/// outlives the method.
+/// `options` is null, or points to options; their members are valid, as documented at
+/// `torchlet_options`, and outlive the method.
 pub(crate) unsafe fn to_core(
     options: *const torchlet_options,
 ) -> Result<LoadOptions<'static>, Fault> {
     let mut result = LoadOptions::default();
-    // SAFETY: the caller's promise, here and below.
+    // SAFETY: guaranteed by the caller, here and below.
     let Some(options) = (unsafe { pointer::optional(options, "options")? }) else {
         return Ok(result);
     };
@@ -123,38 +123,37 @@ pub(crate) unsafe fn to_core(
 
 impl torchlet_canceller {
     fn flag(&self) -> &AtomicBool {
-        // SAFETY: the field is reached through this function alone, by all threads; it is of the
-        // same size and alignment, and is written before (`torchlet_canceller_init`).
+        // SAFETY: all threads access the field only through this function; it has the size and
+        // alignment of an `AtomicBool`, and `torchlet_canceller_init` initialized it.
         unsafe { AtomicBool::from_ptr((&raw const self.cancelled).cast_mut()) }
     }
 }
 
-/// The limits that hold where none are given: those of hosts, or of microcontrollers, as the
-/// library was built.
+/// Sets the default limits: those of hosts or of microcontrollers, depending on how the library was
+/// built.
 ///
 /// # Safety
 /// The rules at the head of `torchlet.h`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn torchlet_limits_init(limits: *mut torchlet_limits) {
     let filled = torchlet_limits::of(&Limits::default());
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     value((), || unsafe { pointer::put(limits, filled, "limits").ok() })
 }
 
-/// Makes a canceller that cancels nothing yet.
+/// Initializes a canceller in the state "not cancelled".
 ///
 /// # Safety
 /// The rules at the head of `torchlet.h`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn torchlet_canceller_init(canceller: *mut torchlet_canceller) {
     let fresh = torchlet_canceller { cancelled: false };
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     value((), || unsafe { pointer::put(canceller, fresh, "canceller").ok() })
 }
 
-/// Ends the run in progress before its next instruction, and all that follow, until
-/// `torchlet_canceller_set` is called with false. Can be called from every thread, and from
-/// interrupts.
+/// Cancels the current run before its next instruction, and all later runs, until called with
+/// false. Can be called from every thread, and from interrupts.
 ///
 /// # Safety
 /// The rules at the head of `torchlet.h`.
@@ -164,7 +163,7 @@ pub unsafe extern "C" fn torchlet_canceller_set(
     cancelled: bool,
 ) {
     value((), || {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let canceller = unsafe { pointer::get(canceller, "canceller").ok()? };
         canceller.flag().store(cancelled, Ordering::Relaxed);
         Some(())

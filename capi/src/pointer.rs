@@ -1,7 +1,7 @@
-//! Pointers of C as references, with the checks that can be made.
+//! Conversion of C pointers to references, with all checks that are possible.
 //!
-//! What cannot be checked is the promise that the header's first comment asks for: memory is there,
-//! is as large as said, and is not touched by anybody else in the wrong moment.
+//! The rest is guaranteed by the caller, as the header's first comment requires: memory is valid,
+//! as large as stated, and not accessed concurrently in conflicting ways.
 
 use crate::fault::Fault;
 use core::ffi::{CStr, c_char, c_void};
@@ -17,18 +17,17 @@ fn check<T>(data: *const T, what: &'static str) -> Result<(), Fault> {
     Ok(())
 }
 
-/// A value to be read.
+/// A value to read.
 ///
 /// # Safety
-/// A pointer that is not null points to a value that outlives the result and is not written
-/// meanwhile.
+/// `value` is null, or points to a value that outlives the result and is not written meanwhile.
 pub(crate) unsafe fn get<'a, T>(value: *const T, what: &'static str) -> Result<&'a T, Fault> {
     check(value, what)?;
-    // SAFETY: the caller's promise; null and misaligned pointers were refused.
+    // SAFETY: guaranteed by the caller; null and misaligned pointers were refused.
     Ok(unsafe { &*value })
 }
 
-/// A value to be read, if the pointer is not null.
+/// A value to read; `None` for a null pointer.
 ///
 /// # Safety
 /// As [`get`].
@@ -39,39 +38,39 @@ pub(crate) unsafe fn optional<'a, T>(
     if value.is_null() {
         return Ok(None);
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { get(value, what) }.map(Some)
 }
 
 /// Writes a result.
 ///
 /// # Safety
-/// A pointer that is not null points to memory for a `T`.
+/// `target` is null, or points to memory for a `T`.
 pub(crate) unsafe fn put<T>(target: *mut T, value: T, what: &'static str) -> Result<(), Fault> {
     check(target, what)?;
-    // SAFETY: the caller's promise; null and misaligned pointers were refused.
+    // SAFETY: guaranteed by the caller; null and misaligned pointers were refused.
     unsafe { target.write(value) };
     Ok(())
 }
 
-/// Hands an object to C, which gives it back to be freed.
+/// Transfers an object to C, which returns it to be freed.
 ///
 /// # Safety
-/// A pointer that is not null points to memory for a pointer.
+/// `target` is null, or points to memory for a pointer.
 #[cfg(feature = "std")]
 pub(crate) unsafe fn give<T>(target: *mut *mut T, object: std::boxed::Box<T>) -> Result<(), Fault> {
-    // SAFETY: the caller's promise; the object is made by `Box`, and freed as such.
+    // SAFETY: guaranteed by the caller; the object came from `Box`, and is freed as such.
     unsafe {
-        put(target, core::ptr::null_mut(), "the place for the result")?;
+        put(target, core::ptr::null_mut(), "the result pointer")?;
         target.write(std::boxed::Box::into_raw(object));
     }
     Ok(())
 }
 
-/// Items to be read; none if there are none, whatever the pointer.
+/// Items to read; a count of zero permits any pointer.
 ///
 /// # Safety
-/// The pointer points to as many items, which outlive the result and are not written meanwhile.
+/// `data` points to `count` items, which outlive the result and are not written meanwhile.
 pub(crate) unsafe fn items<'a, T>(
     data: *const T,
     count: usize,
@@ -84,15 +83,15 @@ pub(crate) unsafe fn items<'a, T>(
     if count > isize::MAX as usize / size_of::<T>().max(1) {
         return Err(Fault::Huge(what));
     }
-    // SAFETY: the caller's promise; null, misaligned and oversized ranges were refused.
+    // SAFETY: guaranteed by the caller; null, misaligned and oversized ranges were refused.
     Ok(unsafe { core::slice::from_raw_parts(data, count) })
 }
 
-/// Items to be written; none if there are none, whatever the pointer.
+/// Items to write; a count of zero permits any pointer.
 ///
 /// # Safety
-/// The pointer points to as many items, which outlive the result and which nobody else touches
-/// meanwhile.
+/// `data` points to memory for `count` items, which outlives the result and is not accessed
+/// otherwise meanwhile.
 pub(crate) unsafe fn items_mut<'a, T>(
     data: *mut T,
     count: usize,
@@ -105,11 +104,11 @@ pub(crate) unsafe fn items_mut<'a, T>(
     if count > isize::MAX as usize / size_of::<T>().max(1) {
         return Err(Fault::Huge(what));
     }
-    // SAFETY: the caller's promise; null, misaligned and oversized ranges were refused.
+    // SAFETY: guaranteed by the caller; null, misaligned and oversized ranges were refused.
     Ok(unsafe { core::slice::from_raw_parts_mut(data, count) })
 }
 
-/// Bytes to be read.
+/// Bytes to read.
 ///
 /// # Safety
 /// As [`items`].
@@ -118,11 +117,11 @@ pub(crate) unsafe fn bytes<'a>(
     size: usize,
     what: &'static str,
 ) -> Result<&'a [u8], Fault> {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { items(data.cast(), size, what) }
 }
 
-/// Bytes to be written, with values or without.
+/// Bytes to write, which may be uninitialized.
 ///
 /// # Safety
 /// As [`items_mut`].
@@ -131,11 +130,11 @@ pub(crate) unsafe fn memory<'a>(
     size: usize,
     what: &'static str,
 ) -> Result<&'a mut [MaybeUninit<u8>], Fault> {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { items_mut(data.cast(), size, what) }
 }
 
-/// Bytes to be written, zeroed: memory of C need not have had values.
+/// Bytes to write, zeroed first because memory of C may be uninitialized.
 ///
 /// # Safety
 /// As [`items_mut`].
@@ -144,21 +143,21 @@ pub(crate) unsafe fn zeroed<'a>(
     size: usize,
     what: &'static str,
 ) -> Result<&'a mut [u8], Fault> {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     let memory = unsafe { memory(data, size, what)? };
     memory.fill(MaybeUninit::new(0));
-    // SAFETY: every byte was given a value just now, and `memory` is the only reference.
+    // SAFETY: every byte was initialized above, and `memory` is the only reference.
     Ok(unsafe { core::slice::from_raw_parts_mut(memory.as_mut_ptr().cast(), memory.len()) })
 }
 
-/// Text with a null byte behind it.
+/// A null-terminated string.
 ///
 /// # Safety
-/// A pointer that is not null points to such text, which outlives the result and is not written
+/// `text` is null, or points to such a string, which outlives the result and is not written
 /// meanwhile.
 pub(crate) unsafe fn text<'a>(text: *const c_char, what: &'static str) -> Result<&'a str, Fault> {
     check(text, what)?;
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     let text = unsafe { CStr::from_ptr(text) };
     text.to_str().map_err(|_| Fault::Utf8(what))
 }

@@ -1,4 +1,4 @@
-//! Programs: files that are opened.
+//! Programs: opened files.
 
 use crate::fault::Fault;
 use crate::handle::{self, handle};
@@ -11,8 +11,8 @@ use core::ffi::{c_char, c_void};
 use core::mem::MaybeUninit;
 use torchlet_core::{Program, ProgramError};
 
-/// An opened program, in memory of the caller. It never changes, so that many threads can use it.
-/// It must be open as long as methods of it are. What is in it is not for callers.
+/// An opened program, in memory of the caller. It is immutable, so many threads can use it at once.
+/// It must stay open as long as methods of it are. Its members are private.
 #[repr(C)]
 pub struct torchlet_program {
     opaque: u64,
@@ -21,12 +21,11 @@ pub struct torchlet_program {
 
 handle!(torchlet_program, Program<'static>, "the program", 1);
 
-/// Opens a program that is in memory. Its constants are used where they lie, so that the bytes
-/// should start at a multiple of 16; where they are not aligned for their types, they are copied
-/// into the arena.
+/// Opens a program in memory. Its constants are used in place if they are aligned for their types,
+/// so the bytes should be aligned to 16 bytes; other constants are copied into the arena.
 ///
 /// # Safety
-/// The rules at the head of `torchlet.h`. The bytes must stay, and not change, as long as the
+/// The rules at the head of `torchlet.h`. The bytes must stay valid and unchanged as long as the
 /// program is open.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn torchlet_program_open(
@@ -36,18 +35,18 @@ pub unsafe extern "C" fn torchlet_program_open(
     error: *const torchlet_text,
 ) -> torchlet_status {
     let body = || {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe {
             let bytes = pointer::bytes(data, size, "data")?;
             let opened = Program::from_bytes(bytes)?;
             handle::open(program, opened)
         }
     };
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { run(error, body) }
 }
 
-/// Bytes of the buffer that `torchlet_program_open_loader` takes: 0 for storage that lends.
+/// Size in bytes of the buffer for `torchlet_program_open_loader`; 0 if the loader lends memory.
 ///
 /// # Safety
 /// The rules at the head of `torchlet.h`.
@@ -58,7 +57,7 @@ pub unsafe extern "C" fn torchlet_program_buffer_size(
     error: *const torchlet_text,
 ) -> torchlet_status {
     let body = || {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let loader = unsafe { pointer::get(loader, "loader")? };
         loader.check()?;
         let needed = match Program::load(loader) {
@@ -66,19 +65,19 @@ pub unsafe extern "C" fn torchlet_program_buffer_size(
             Err(ProgramError::BufferRequired { needed }) => needed,
             Err(error) => return Err(error.into()),
         };
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { pointer::put(size, needed, "size") }
     };
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { run(error, body) }
 }
 
-/// Opens a program in storage. The buffer takes all of it but the data of tensors and delegates; it
-/// starts at a multiple of 16, and can be null for storage that lends.
+/// Opens a program in storage. The buffer receives everything but the data of tensors and
+/// delegates; it is aligned to 16 bytes, and can be null if the loader lends memory.
 ///
 /// # Safety
-/// The rules at the head of `torchlet.h`. Loader and buffer are the program's as long as it is
-/// open.
+/// The rules at the head of `torchlet.h`. Loader and buffer must stay valid as long as the program
+/// is open.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn torchlet_program_open_loader(
     program: *mut torchlet_program,
@@ -88,7 +87,7 @@ pub unsafe extern "C" fn torchlet_program_open_loader(
     error: *const torchlet_text,
 ) -> torchlet_status {
     let body = || {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe {
             let loader: &'static torchlet_loader = pointer::get(loader, "loader")?;
             loader.check()?;
@@ -99,18 +98,18 @@ pub unsafe extern "C" fn torchlet_program_open_loader(
             handle::open(program, opened)
         }
     };
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { run(error, body) }
 }
 
-/// Closes a program. It frees nothing; the program's memory is the caller's again. Null, and a
-/// program that is not open, are left alone.
+/// Closes a program. Nothing is freed; the program's memory belongs to the caller again. Does
+/// nothing for null, and for a program that is not open.
 ///
 /// # Safety
 /// The rules at the head of `torchlet.h`. No method of the program is open, and no thread uses it.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn torchlet_program_close(program: *mut torchlet_program) {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { handle::close(program) }
 }
 
@@ -121,7 +120,7 @@ pub unsafe extern "C" fn torchlet_program_close(program: *mut torchlet_program) 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn torchlet_program_method_count(program: *const torchlet_program) -> usize {
     value(0, || {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let program = unsafe { handle::get(program).ok()? };
         Some(program.method_names().ok()?.count())
     })
@@ -139,20 +138,20 @@ pub unsafe extern "C" fn torchlet_program_method_name(
     error: *const torchlet_text,
 ) -> torchlet_status {
     let body = || {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let program = unsafe { handle::get(program)? };
         let mut names = program.method_names()?;
         let found = names.nth(index);
         let count = program.method_names()?.count();
         let found = found.ok_or(Fault::Index { what: "method", index, count })?;
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { pointer::put(name, torchlet_string::of(found?), "name") }
     };
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { run(error, body) }
 }
 
-/// What a method takes, gives and needs. The description is valid as long as the program is open.
+/// Metadata of a method: inputs, outputs, memory. It is valid as long as the program is open.
 ///
 /// # Safety
 /// The rules at the head of `torchlet.h`.
@@ -164,13 +163,13 @@ pub unsafe extern "C" fn torchlet_program_method_meta(
     error: *const torchlet_text,
 ) -> torchlet_status {
     let body = || {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe {
             let program = handle::get(program)?;
             let found = program.method_meta(pointer::text(method, "method")?)?;
             handle::open(meta, found)
         }
     };
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { run(error, body) }
 }

@@ -1,4 +1,4 @@
-//! What happened while modules loaded and ran, as ExecuTorch's tools read it.
+//! Records events of modules for ExecuTorch's developer tools.
 
 use crate::fault::Fault;
 use crate::pointer;
@@ -10,11 +10,11 @@ use torchlet_devtools::Recorder;
 use torchlet_devtools::etdump::{self, DelegateIds};
 
 /// Records events of the modules that are opened with it (`torchlet_module_options`), on all their
-/// threads. Modules keep what they record into: it can be freed before them.
+/// threads. Modules keep a reference to the recording, so the recorder can be freed before them.
 pub struct torchlet_recorder(pub(crate) Arc<Recorder>);
 
-/// Makes a recorder of events, and of up to `value_bytes` of what operators and delegates give. It
-/// is freed with `torchlet_recorder_free`.
+/// Creates a recorder of events, and of up to `value_bytes` bytes of results of operators and
+/// delegates. Free it with `torchlet_recorder_free`.
 ///
 /// # Safety
 /// The rules at the head of `torchlet.h`.
@@ -29,21 +29,21 @@ pub unsafe extern "C" fn torchlet_recorder_create(
             0 => Recorder::new(),
             bytes => Recorder::new().with_values(bytes),
         };
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { pointer::give(recorder, Box::new(torchlet_recorder(Arc::new(made)))) }
     };
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { run(error, body) }
 }
 
-/// Frees a recorder. Null is left alone.
+/// Frees a recorder. Null is ignored.
 ///
 /// # Safety
-/// The rules at the head of `torchlet.h`. The recorder is not used any more.
+/// The rules at the head of `torchlet.h`. The recorder is not used afterwards.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn torchlet_recorder_free(recorder: *mut torchlet_recorder) {
     if !recorder.is_null() {
-        // SAFETY: the caller's promise; it was made by `Box`.
+        // SAFETY: guaranteed by the caller; the pointer came from `Box`.
         value((), || unsafe {
             drop(Box::from_raw(recorder));
             Some(())
@@ -51,31 +51,31 @@ pub unsafe extern "C" fn torchlet_recorder_free(recorder: *mut torchlet_recorder
     }
 }
 
-/// Forgets what was recorded so far.
+/// Discards the recording so far.
 ///
 /// # Safety
 /// The rules at the head of `torchlet.h`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn torchlet_recorder_clear(recorder: *const torchlet_recorder) {
     value((), || {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         drop(unsafe { recorder.as_ref()? }.0.take());
         Some(())
     })
 }
 
-/// Writes bytes into memory of the caller, and how many there are; only that, if the memory is
+/// Copies bytes to a buffer of the caller, and stores their number; only the number if `into` is
 /// null.
 ///
 /// # Safety
-/// Pointers that are not null point to memory of the caller, as large as said.
+/// Pointers are null, or valid; `into` has `available` bytes.
 unsafe fn copy(
     bytes: &[u8],
     into: *mut c_void,
     available: usize,
     size: *mut usize,
 ) -> Result<(), Fault> {
-    // SAFETY: the caller's promise, here and below.
+    // SAFETY: guaranteed by the caller, here and below.
     unsafe { pointer::put(size, bytes.len(), "size")? };
     if into.is_null() {
         return Ok(());
@@ -88,8 +88,8 @@ unsafe fn copy(
     Ok(())
 }
 
-/// What was recorded so far, as an ETDump, which ExecuTorch's Inspector reads: its size, and where
-/// `into` is not null, its bytes. Between two calls, it grows if the modules run.
+/// The recording so far as an ETDump, for ExecuTorch's Inspector: its size, and its bytes if `into`
+/// is not null. It may grow between two calls while modules run.
 ///
 /// # Safety
 /// The rules at the head of `torchlet.h`.
@@ -102,19 +102,19 @@ pub unsafe extern "C" fn torchlet_recorder_etdump(
     error: *const torchlet_text,
 ) -> torchlet_status {
     let body = || {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe {
             let recorder = recorder.as_ref().ok_or(Fault::Null("the recorder"))?;
             let dump = etdump::write(&recorder.0.recording(), DelegateIds::Names);
             copy(&dump, into, available, size)
         }
     };
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { run(error, body) }
 }
 
-/// The values that were recorded so far, as the debug buffer that belongs to the ETDump: its size,
-/// and where `into` is not null, its bytes.
+/// The recorded values so far, as the debug buffer of the ETDump: its size, and its bytes if `into`
+/// is not null.
 ///
 /// # Safety
 /// The rules at the head of `torchlet.h`.
@@ -127,12 +127,12 @@ pub unsafe extern "C" fn torchlet_recorder_values(
     error: *const torchlet_text,
 ) -> torchlet_status {
     let body = || {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe {
             let recorder = recorder.as_ref().ok_or(Fault::Null("the recorder"))?;
             copy(&recorder.0.recording().buffer, into, available, size)
         }
     };
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { run(error, body) }
 }

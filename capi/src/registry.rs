@@ -1,4 +1,4 @@
-//! Which kernels and backends programs can use.
+//! Kernels and backends that programs can use.
 
 use crate::backend::torchlet_backend;
 use crate::custom::{self, torchlet_custom_kernel};
@@ -11,8 +11,9 @@ use core::ffi::c_void;
 use core::mem::MaybeUninit;
 use torchlet_core::{Backend, Kernel, MAX_TABLES, Registry, RegistryError};
 
-/// Kernels and backends, in memory of the caller. Methods copy it when they are loaded, so that it
-/// need not outlive that; what it names must stay as long as methods use it. It need not be closed.
+/// Kernels and backends, in memory of the caller. Methods copy it when they are loaded, so it can
+/// be discarded afterwards; the kernels and backends themselves must stay valid as long as methods
+/// use them. It need not be closed.
 #[repr(C)]
 pub struct torchlet_registry {
     opaque: u64,
@@ -21,7 +22,7 @@ pub struct torchlet_registry {
 
 pub(crate) struct Inner {
     pub(crate) registry: Registry<'static>,
-    /// The tables of the caller, for modules.
+    /// The kernel tables, for modules.
     pub(crate) tables: heapless::Vec<&'static [Kernel], MAX_TABLES>,
 }
 
@@ -40,12 +41,12 @@ impl Inner {
     }
 }
 
-/// Pointers that a kernel takes in memory of the caller: see `TORCHLET_KERNELS_SIZE`.
+/// Size of a kernel in pointers: see `TORCHLET_KERNELS_SIZE`.
 pub const TORCHLET_KERNEL_WORDS: usize = 10;
 
 const _: () = assert!(size_of::<Kernel>() <= TORCHLET_KERNEL_WORDS * size_of::<usize>());
 
-/// Makes a registry without kernels and backends.
+/// Initializes an empty registry.
 ///
 /// # Safety
 /// The rules at the head of `torchlet.h`.
@@ -55,12 +56,12 @@ pub unsafe extern "C" fn torchlet_registry_init(
     error: *const torchlet_text,
 ) -> torchlet_status {
     let inner = Inner { registry: Registry::new(), tables: heapless::Vec::new() };
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { run(error, || handle::open(registry, inner)) }
 }
 
-/// Adds all kernels of the CPU. On microcontrollers, that puts all of them into flash;
-/// `torchlet_registry_add_kernels` adds the named ones.
+/// Adds all CPU kernels. On microcontrollers, this links all of them into flash;
+/// `torchlet_registry_add_kernels` adds selected ones.
 ///
 /// # Safety
 /// The rules at the head of `torchlet.h`.
@@ -69,16 +70,17 @@ pub unsafe extern "C" fn torchlet_registry_add_all_kernels(
     registry: *mut torchlet_registry,
     error: *const torchlet_text,
 ) -> torchlet_status {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { run(error, || handle::get_mut(registry)?.add(&torchlet_portable::KERNELS)) }
 }
 
-/// Adds kernels by their names in `torchlet_kernels.h`, in any order; the linker drops those that
-/// nobody names (`--gc-sections`). They are copied into the memory, which has
-/// `TORCHLET_KERNELS_SIZE(count)` bytes and starts at a multiple of the size of a pointer.
+/// Adds kernels by their names in `torchlet_kernels.h`, in any order; the linker drops the others
+/// (`--gc-sections`). They are copied into the memory, which has `TORCHLET_KERNELS_SIZE(count)`
+/// bytes and the alignment of a pointer.
 ///
 /// # Safety
-/// The rules at the head of `torchlet.h`. The memory is the registry's as long as methods use it.
+/// The rules at the head of `torchlet.h`. The memory belongs to the registry as long as methods use
+/// it.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn torchlet_registry_add_kernels(
     registry: *mut torchlet_registry,
@@ -89,7 +91,7 @@ pub unsafe extern "C" fn torchlet_registry_add_kernels(
     error: *const torchlet_text,
 ) -> torchlet_status {
     let body = || {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe {
             let inner = handle::get_mut(registry)?;
             let kernels = pointer::items(kernels, count, "kernels")?;
@@ -104,19 +106,19 @@ pub unsafe extern "C" fn torchlet_registry_add_kernels(
             inner.add(sorted(table))
         }
     };
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { run(error, body) }
 }
 
-/// The kernels, sorted by name.
+/// Sorts kernels by name.
 ///
 /// # Safety
-/// Each was written.
+/// All items are initialized.
 pub(crate) unsafe fn sorted(table: &'static mut [MaybeUninit<Kernel>]) -> &'static [Kernel] {
     let (start, count) = (table.as_mut_ptr().cast::<Kernel>(), table.len());
-    // SAFETY: the caller's promise; the borrow is exclusive and consumed.
+    // SAFETY: guaranteed by the caller; the borrow is exclusive and consumed.
     let table = unsafe { core::slice::from_raw_parts_mut(start, count) };
-    // Tables are short, and the other way of sorting takes kilobytes.
+    // Insertion sort: tables are short, and the standard library's sort costs kilobytes of code.
     for end in 1..table.len() {
         let mut place = end;
         while place > 0
@@ -130,8 +132,8 @@ pub(crate) unsafe fn sorted(table: &'static mut [MaybeUninit<Kernel>]) -> &'stat
     table
 }
 
-/// Bytes of memory that `torchlet_registry_add_custom_kernels` takes for these; 0 if they cannot be
-/// added.
+/// Size in bytes of the memory for `torchlet_registry_add_custom_kernels`; 0 if the kernels cannot
+/// be added.
 ///
 /// # Safety
 /// The rules at the head of `torchlet.h`.
@@ -140,17 +142,18 @@ pub unsafe extern "C" fn torchlet_custom_kernels_size(
     kernels: *const torchlet_custom_kernel,
     count: usize,
 ) -> usize {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     value(0, || unsafe { custom::needed(pointer::items(kernels, count, "kernels").ok()?) })
 }
 
-/// Adds kernels of the caller's. Descriptions are copied into the memory, which has
-/// `torchlet_custom_kernels_size` bytes (`TORCHLET_CUSTOM_KERNEL_SIZE` for each are enough) and
-/// starts at a multiple of 8.
+/// Adds kernels of the caller. Their descriptions are copied into the memory, which has
+/// `torchlet_custom_kernels_size` bytes (`TORCHLET_CUSTOM_KERNEL_SIZE` per kernel suffices) and is
+/// aligned to 8 bytes.
 ///
 /// # Safety
-/// The rules at the head of `torchlet.h`. The memory is the registry's as long as methods use it;
-/// so long names must stay, and functions be callable, from every thread that uses such a method.
+/// The rules at the head of `torchlet.h`. The memory belongs to the registry as long as methods use
+/// it. As long, names must stay valid, and callbacks must be callable from every thread that uses
+/// such a method.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn torchlet_registry_add_custom_kernels(
     registry: *mut torchlet_registry,
@@ -161,7 +164,7 @@ pub unsafe extern "C" fn torchlet_registry_add_custom_kernels(
     error: *const torchlet_text,
 ) -> torchlet_status {
     let body = || {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe {
             let inner = handle::get_mut(registry)?;
             let kernels = pointer::items(kernels, count, "kernels")?;
@@ -169,15 +172,15 @@ pub unsafe extern "C" fn torchlet_registry_add_custom_kernels(
             inner.add(custom::table(kernels, memory)?)
         }
     };
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { run(error, body) }
 }
 
-/// Adds a backend of the caller's: see `torchlet_backend`.
+/// Adds a backend of the caller: see `torchlet_backend`.
 ///
 /// # Safety
-/// The rules at the head of `torchlet.h`. The backend must stay where it is as long as methods use
-/// the registry.
+/// The rules at the head of `torchlet.h`. The backend must not be moved as long as methods use the
+/// registry.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn torchlet_registry_add_backend(
     registry: *mut torchlet_registry,
@@ -185,18 +188,19 @@ pub unsafe extern "C" fn torchlet_registry_add_backend(
     error: *const torchlet_text,
 ) -> torchlet_status {
     let body = || {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe {
             let backend = pointer::get(backend, "backend")?;
             backend.check()?;
             handle::get_mut(registry)?.add_backend(backend)
         }
     };
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { run(error, body) }
 }
 
-/// Adds the CPU engine, which runs what `torchlet lower --for cpu` made. With the feature `std`.
+/// Adds the CPU engine, which executes programs from `torchlet lower --for cpu`. Requires the
+/// feature `std`.
 ///
 /// # Safety
 /// The rules at the head of `torchlet.h`.
@@ -209,11 +213,11 @@ pub unsafe extern "C" fn torchlet_registry_add_cpu_engine(
     use std::sync::LazyLock;
     use torchlet_portable::engine::CpuEngine;
     static ENGINE: LazyLock<CpuEngine> = LazyLock::new(CpuEngine::default);
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { run(error, || handle::get_mut(registry)?.add_backend(&*ENGINE)) }
 }
 
-/// Adds Vulkan, which runs delegates that were lowered for it on a GPU. With the feature `vulkan`.
+/// Adds the Vulkan backend, which executes delegates on a GPU. Requires the feature `vulkan`.
 ///
 /// # Safety
 /// The rules at the head of `torchlet.h`.
@@ -226,6 +230,6 @@ pub unsafe extern "C" fn torchlet_registry_add_vulkan(
     use std::sync::LazyLock;
     use torchlet::vulkan::VulkanBackend;
     static VULKAN: LazyLock<VulkanBackend> = LazyLock::new(VulkanBackend::default);
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { run(error, || handle::get_mut(registry)?.add_backend(&*VULKAN)) }
 }

@@ -1,66 +1,65 @@
-//! What functions return, and the texts of errors.
+//! Status codes and error messages.
 
 use crate::fault::{self, Fault};
 use core::ffi::{CStr, c_char};
 use core::fmt::{self, Write};
 
-/// How a call ended: `TORCHLET_OK`, or an error. The numbers are those of ExecuTorch's `Error`.
+/// The status of a call: `TORCHLET_OK`, or an error. Values are those of ExecuTorch's `Error`.
 pub type torchlet_status = u32;
 
-/// It succeeded.
+/// Success.
 pub const TORCHLET_OK: torchlet_status = 0x00;
-/// A fault of the library, of a kernel, or of a device.
+/// A bug in the library, or a failure of a kernel or device.
 pub const TORCHLET_INTERNAL: torchlet_status = 0x01;
-/// A handle is not in the state that the call needs: it was not opened, was closed, or has no
-/// memory yet.
+/// A handle is in the wrong state: never opened, closed, in use, or not loaded yet.
 pub const TORCHLET_INVALID_STATE: torchlet_status = 0x02;
-/// `torchlet_method_step` found the method at its end.
+/// `torchlet_method_step` reached the end of the method.
 pub const TORCHLET_END_OF_METHOD: torchlet_status = 0x03;
-/// The program asks for something that is not supported.
+/// The program uses an unsupported feature.
 pub const TORCHLET_NOT_SUPPORTED: torchlet_status = 0x10;
-/// It is not implemented.
+/// Not implemented.
 pub const TORCHLET_NOT_IMPLEMENTED: torchlet_status = 0x11;
-/// An argument of the call is wrong: null, misaligned, out of range, no such method.
+/// An argument is invalid: null, misaligned, out of range, or an unknown method.
 pub const TORCHLET_INVALID_ARGUMENT: torchlet_status = 0x12;
-/// A value is of another kind, or a tensor of another element type.
+/// A value has the wrong kind, or a tensor the wrong element type.
 pub const TORCHLET_INVALID_TYPE: torchlet_status = 0x13;
-/// Operators have no kernel in the registry.
+/// The registry lacks kernels for operators.
 pub const TORCHLET_OPERATOR_MISSING: torchlet_status = 0x14;
 /// A registry is full.
 pub const TORCHLET_TOO_MANY_KERNELS: torchlet_status = 0x15;
-/// A kernel or backend is registered already.
+/// A kernel or backend is already registered.
 pub const TORCHLET_ALREADY_REGISTERED: torchlet_status = 0x16;
-/// A backend or state is not there.
+/// A backend or state was not found.
 pub const TORCHLET_NOT_FOUND: torchlet_status = 0x20;
-/// A memory is too small.
+/// A buffer is too small.
 pub const TORCHLET_MEMORY_ALLOCATION_FAILED: torchlet_status = 0x21;
-/// A file, or storage, cannot be read.
+/// A file or storage cannot be read.
 pub const TORCHLET_ACCESS_FAILED: torchlet_status = 0x22;
 /// The program is malformed.
 pub const TORCHLET_INVALID_PROGRAM: torchlet_status = 0x23;
 /// External data is missing or malformed.
 pub const TORCHLET_INVALID_EXTERNAL_DATA: torchlet_status = 0x24;
-/// The program asks for more than the limits allow.
+/// The program exceeds the limits.
 pub const TORCHLET_OUT_OF_RESOURCES: torchlet_status = 0x25;
-/// A backend does not understand a delegate, or lacks something that it needs.
+/// A backend does not support a delegate, or lacks a resource that it needs.
 pub const TORCHLET_DELEGATE_INCOMPATIBLE: torchlet_status = 0x30;
 /// A backend has no memory for a delegate.
 pub const TORCHLET_DELEGATE_MEMORY_ALLOCATION_FAILED: torchlet_status = 0x31;
-/// A delegate is not valid any more.
+/// A delegate is no longer valid.
 pub const TORCHLET_DELEGATE_INVALID_HANDLE: torchlet_status = 0x32;
 
-/// Memory of the caller for the text of an error: one sentence, with a null byte behind it, cut
-/// where it does not fit. It is written when a call fails, and left alone else.
+/// A buffer for an error message: one null-terminated sentence, truncated if it does not fit. It is
+/// written only if a call fails.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub struct torchlet_text {
-    /// Where to write.
+    /// Address of the buffer.
     pub data: *mut c_char,
-    /// Bytes that fit there, the null byte included. 160 are enough for nearly all texts.
+    /// Size in bytes, including the null byte. 160 suffice for nearly all messages.
     pub size: usize,
 }
 
-/// The name of a code, without its prefix: never null.
+/// The name of a status without its prefix; never null.
 #[unsafe(no_mangle)]
 pub extern "C" fn torchlet_status_name(status: torchlet_status) -> *const c_char {
     name(status).as_ptr()
@@ -99,10 +98,10 @@ pub(crate) fn name(status: torchlet_status) -> &'static CStr {
     }
 }
 
-/// Writes text into memory of C, up to what fits.
+/// Writes text to a buffer of C, truncating it.
 struct Cut {
     next: *mut c_char,
-    /// Bytes that fit, without the null byte.
+    /// Bytes left, excluding the null byte.
     room: usize,
 }
 
@@ -116,8 +115,8 @@ impl Write for Cut {
                 return Err(fmt::Error);
             }
             for byte in bytes {
-                // SAFETY: `room` bytes at `next` belong to the text that the caller lent, and there
-                // is at least one.
+                // SAFETY: `room` bytes at `next` belong to the caller's buffer, and at least one is
+                // left.
                 unsafe {
                     self.next.cast::<u8>().write(*byte);
                     self.next = self.next.add(1);
@@ -130,29 +129,28 @@ impl Write for Cut {
 }
 
 impl torchlet_text {
-    /// Writes the text of an error.
+    /// Writes an error message.
     ///
     /// # Safety
-    /// `text` is null or points to a text whose memory can be written.
+    /// `text` is null, or points to a text whose buffer is writable.
     pub(crate) unsafe fn set(text: *const torchlet_text, fault: &Fault) {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let Some(text) = (unsafe { text.as_ref() }) else { return };
         if text.data.is_null() || text.size == 0 {
             return;
         }
         let mut cut = Cut { next: text.data, room: text.size - 1 };
-        // An error only says that the text was cut.
+        // An error only means that the message was truncated.
         let _ = fault::describe(fault, &mut cut);
-        // SAFETY: one byte was kept for this.
+        // SAFETY: one byte was reserved for this.
         unsafe { cut.next.write(0) };
     }
 }
 
-/// Runs the body of a function of the interface: its result as a code, and its text if there is
-/// one.
+/// Runs the body of an interface function; returns its status, and writes the error message.
 ///
 /// # Safety
-/// `error` is null or points to a text whose memory can be written.
+/// `error` is null, or points to a text whose buffer is writable.
 pub(crate) unsafe fn run(
     error: *const torchlet_text,
     body: impl FnOnce() -> Result<(), Fault>,
@@ -160,14 +158,14 @@ pub(crate) unsafe fn run(
     match guarded(body) {
         Ok(()) => TORCHLET_OK,
         Err(fault) => {
-            // SAFETY: the caller's promise.
+            // SAFETY: guaranteed by the caller.
             unsafe { torchlet_text::set(error, &fault) };
             fault.code()
         }
     }
 }
 
-/// Runs a body that cannot fail but by a panic; gives `otherwise` then.
+/// Runs a body that can only fail by a panic, or returns `otherwise`.
 pub(crate) fn value<T>(otherwise: T, body: impl FnOnce() -> Option<T>) -> T {
     let mut result = None;
     let _ = guarded(|| {
@@ -179,8 +177,8 @@ pub(crate) fn value<T>(otherwise: T, body: impl FnOnce() -> Option<T>) -> T {
 
 #[cfg(feature = "std")]
 fn guarded(body: impl FnOnce() -> Result<(), Fault>) -> Result<(), Fault> {
-    // What a panic leaves half-done are tensors, as an error does; core's structures are consistent
-    // at every call of code of others.
+    // A panic can leave partially written tensors behind, as errors do; structures of the core
+    // library are consistent whenever foreign code runs.
     let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(body));
     result.unwrap_or(Err(Fault::Panic))
 }

@@ -1,4 +1,4 @@
-//! Tensors as C sees them: type, shape, memory order, and a pointer.
+//! Tensors in C: type, shape, dim order, and a pointer.
 
 use crate::fault::Fault;
 use crate::pointer;
@@ -7,12 +7,12 @@ use core::ffi::c_void;
 use torchlet_core::layout::{DimOrder, MAX_RANK, Sizes, checked_nbytes, is_permutation};
 use torchlet_core::{ScalarType, TensorInfo, TensorMut, TensorRef};
 
-/// The most dimensions that a tensor can have.
+/// Maximum rank of a tensor.
 pub const TORCHLET_MAX_RANK: usize = 16;
 
 const _: () = assert!(TORCHLET_MAX_RANK == MAX_RANK);
 
-/// The type of a tensor's elements, with PyTorch's numbers.
+/// The element type of a tensor, with PyTorch's values.
 pub type torchlet_scalar_type = i8;
 
 /// `uint8_t`.
@@ -25,15 +25,15 @@ pub const TORCHLET_SHORT: torchlet_scalar_type = 2;
 pub const TORCHLET_INT: torchlet_scalar_type = 3;
 /// `int64_t`.
 pub const TORCHLET_LONG: torchlet_scalar_type = 4;
-/// 16 bits of IEEE 754.
+/// IEEE 754 half precision (fp16).
 pub const TORCHLET_HALF: torchlet_scalar_type = 5;
 /// `float`.
 pub const TORCHLET_FLOAT: torchlet_scalar_type = 6;
 /// `double`.
 pub const TORCHLET_DOUBLE: torchlet_scalar_type = 7;
-/// A byte that is 0 or 1.
+/// A byte, 0 or 1.
 pub const TORCHLET_BOOL: torchlet_scalar_type = 11;
-/// The upper 16 bits of a `float`.
+/// bfloat16, the upper 16 bits of a `float`.
 pub const TORCHLET_BFLOAT16: torchlet_scalar_type = 15;
 /// `uint16_t`.
 pub const TORCHLET_UINT16: torchlet_scalar_type = 27;
@@ -42,13 +42,14 @@ pub const TORCHLET_UINT32: torchlet_scalar_type = 28;
 /// `uint64_t`.
 pub const TORCHLET_UINT64: torchlet_scalar_type = 29;
 
-/// Type, shape and memory order of a tensor.
+/// Type, shape and dim order of a tensor.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub struct torchlet_tensor_info {
-    /// The type of the elements.
+    /// The element type.
     pub scalar_type: torchlet_scalar_type,
-    /// The dimensions from outermost to innermost in memory: 0, 1, 2 ... for row-major order.
+    /// Dim order: dimensions from outermost to innermost in memory; 0, 1, 2 ... for row-major
+    /// order.
     pub dim_order: [u8; TORCHLET_MAX_RANK],
     /// Number of dimensions.
     pub rank: usize,
@@ -56,32 +57,32 @@ pub struct torchlet_tensor_info {
     pub sizes: [i32; TORCHLET_MAX_RANK],
 }
 
-/// A tensor to be read.
+/// A read-only tensor.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub struct torchlet_tensor {
-    /// What it is.
+    /// Type, shape and dim order.
     pub info: torchlet_tensor_info,
-    /// Its elements in memory order.
+    /// The elements in memory order.
     pub data: *const c_void,
-    /// Bytes of the elements.
+    /// Size of the data in bytes.
     pub size: usize,
 }
 
-/// A tensor to be written.
+/// A mutable tensor.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub struct torchlet_tensor_mut {
-    /// What it is.
+    /// Type, shape and dim order.
     pub info: torchlet_tensor_info,
-    /// Its elements in memory order.
+    /// The elements in memory order.
     pub data: *mut c_void,
-    /// Bytes of the elements.
+    /// Size of the data in bytes.
     pub size: usize,
 }
 
 impl torchlet_tensor_info {
-    /// Of no dimensions, and no type.
+    /// Rank 0 and an invalid type.
     pub(crate) fn empty() -> Self {
         torchlet_tensor_info {
             scalar_type: torchlet_scalar_type::MAX,
@@ -111,20 +112,21 @@ impl torchlet_tensor_info {
         self.sizes.get(..self.rank).ok_or(Fault::Argument("a tensor has more than 16 dimensions"))
     }
 
-    /// As core has it, if it is consistent.
+    /// Converts to the type of the core library, if consistent.
     pub(crate) fn checked(&self) -> Result<TensorInfo, Fault> {
         let scalar_type = ScalarType::from_number(self.scalar_type.into())
-            .ok_or(Fault::Argument("the element type of a tensor has no such number"))?;
+            .ok_or(Fault::Argument("the tensor has an unknown element type"))?;
         let sizes = self.sizes()?;
         let dim_order = self.dim_order.get(..self.rank).unwrap_or_default();
         if !is_permutation(dim_order) {
             return Err(Fault::Argument(
-                "the dim order of a tensor does not name each dimension once; torchlet_tensor_info_init does",
+                "the dim order of a tensor is not a permutation; torchlet_tensor_info_init sets \
+                 a valid one",
             ));
         }
         checked_nbytes(scalar_type, sizes)
-            .ok_or(Fault::Argument("a size of a tensor is negative, or it fits no memory"))?;
-        // Both have at most MAX_RANK items.
+            .ok_or(Fault::Argument("a tensor has a negative size or too many elements"))?;
+        // Both have at most `MAX_RANK` items.
         let too_many = |_| Fault::Argument("a tensor has more than 16 dimensions");
         Ok(TensorInfo {
             scalar_type,
@@ -142,13 +144,13 @@ impl torchlet_tensor {
         torchlet_tensor { info, data: bytes.as_ptr().cast(), size: bytes.len() }
     }
 
-    /// As core has it, if it is consistent.
+    /// Converts to the type of the core library, if consistent.
     ///
     /// # Safety
     /// `data` points to `size` bytes that outlive the result and are not written meanwhile.
     pub(crate) unsafe fn checked<'a>(&self) -> Result<TensorRef<'a>, Fault> {
         let info = self.info.checked()?;
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let bytes = unsafe { pointer::bytes(self.data, self.size, "the data of a tensor")? };
         let (needed, available) = (info.nbytes(), bytes.len());
         TensorRef::new(info, bytes).ok_or(Fault::TensorSize { needed, available })
@@ -180,7 +182,7 @@ fn row_major(
     Ok(result)
 }
 
-/// Describes a tensor in row-major order.
+/// Initializes the description of a row-major tensor.
 ///
 /// # Safety
 /// The rules at the head of `torchlet.h`.
@@ -193,47 +195,46 @@ pub unsafe extern "C" fn torchlet_tensor_info_init(
     error: *const torchlet_text,
 ) -> torchlet_status {
     let body = || {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let sizes = unsafe { pointer::items(sizes, rank, "sizes")? };
         let result = row_major(scalar_type, sizes)?;
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { pointer::put(info, result, "info") }
     };
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { run(error, body) }
 }
 
-/// Bytes of the elements of such a tensor; 0 if the description is not consistent.
+/// Size of a tensor's data in bytes; 0 if the description is inconsistent.
 ///
 /// # Safety
 /// The rules at the head of `torchlet.h`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn torchlet_tensor_info_nbytes(info: *const torchlet_tensor_info) -> usize {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     value(0, || Some(unsafe { pointer::get(info, "info").ok()? }.checked().ok()?.nbytes()))
 }
 
-/// Number of elements of such a tensor; 0 if the description is not consistent.
+/// Number of elements of a tensor; 0 if the description is inconsistent.
 ///
 /// # Safety
 /// The rules at the head of `torchlet.h`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn torchlet_tensor_info_numel(info: *const torchlet_tensor_info) -> usize {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     value(0, || Some(unsafe { pointer::get(info, "info").ok()? }.checked().ok()?.numel()))
 }
 
-/// Bytes of an element of this type; 0 for a number that is no type.
+/// Size of an element in bytes; 0 for an unknown type.
 #[unsafe(no_mangle)]
 pub extern "C" fn torchlet_scalar_type_size(scalar_type: torchlet_scalar_type) -> usize {
     ScalarType::from_number(scalar_type.into()).map_or(0, ScalarType::size)
 }
 
-/// A tensor in row-major order over data of the caller, which has exactly as many bytes as the
-/// shape says.
+/// Initializes a row-major tensor over data of the caller. `size` must match the shape exactly.
 ///
 /// # Safety
-/// The rules at the head of `torchlet.h`. The data must live as long as the tensor is used.
+/// The rules at the head of `torchlet.h`. The data must stay valid as long as the tensor is used.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn torchlet_tensor_init(
     tensor: *mut torchlet_tensor,
@@ -245,16 +246,16 @@ pub unsafe extern "C" fn torchlet_tensor_init(
     error: *const torchlet_text,
 ) -> torchlet_status {
     let body = || {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let sizes = unsafe { pointer::items(sizes, rank, "sizes")? };
         let info = row_major(scalar_type, sizes)?;
         let result = torchlet_tensor { info, data, size };
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe {
             result.checked()?;
             pointer::put(tensor, result, "tensor")
         }
     };
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { run(error, body) }
 }

@@ -1,5 +1,5 @@
-//! Tests of the boundary from Rust: sizes of handles, state, and memory that the exporter left to
-//! the caller, of programs in bundles, which C does not open by itself.
+//! Tests of the interface from Rust: sizes of handles, state, and unplanned tensors of bundled
+//! programs.
 
 use crate::handle::{self, Handle, Room};
 use crate::meta::*;
@@ -21,7 +21,7 @@ fn fixture(name: &str) -> Vec<u8> {
     std::fs::read(root.join(name)).unwrap()
 }
 
-/// Memory of exactly so many bytes, aligned.
+/// Aligned memory of an exact size.
 struct Memory {
     blocks: Vec<ArenaBlock>,
     size: usize,
@@ -45,7 +45,7 @@ impl Memory {
     }
 }
 
-/// Calls a function with memory for its text; fails with that.
+/// Asserts that a call succeeds.
 fn ok(call: impl FnOnce(*const torchlet_text) -> torchlet_status) {
     let (status, text) = result(call);
     assert_eq!(status, TORCHLET_OK, "{text}");
@@ -62,7 +62,7 @@ fn result(call: impl FnOnce(*const torchlet_text) -> torchlet_status) -> (torchl
 /// A method of a bundled program, loaded into memory of exact sizes.
 struct Loaded {
     method: torchlet_method,
-    // What it borrows.
+    // Borrowed by the method.
     _program: torchlet_program,
     _memory: Vec<Memory>,
 }
@@ -72,8 +72,8 @@ impl Loaded {
         let file = fixture(file);
         let bundle = BundledProgram::from_bytes(&file).unwrap();
         let mut bytes = Memory::of(bundle.program().unwrap());
-        // SAFETY: all handles are plain data, for which zeros are a value; the memories live as
-        // long as the method, as do the names that the functions get.
+        // SAFETY: all handles are plain data, for which zeros are valid; buffers and names outlive
+        // the method.
         unsafe {
             let (mut program, mut registry, mut meta, mut method): (
                 torchlet_program,
@@ -123,9 +123,9 @@ impl Loaded {
         }
     }
 
-    /// Fills the first input with a number, runs, and gives the first element of the first output.
+    /// Fills the first input, runs, and returns the first element of the first output.
     fn run(&mut self, number: f32) -> f32 {
-        // SAFETY: the method is loaded, and what it gives is used before it is used again.
+        // SAFETY: the method is loaded, and its results are used before the next call.
         unsafe {
             let mut input: torchlet_tensor_mut = zeroed();
             ok(|text| torchlet_method_input_tensor(&mut self.method, 0, &mut input, text));
@@ -141,7 +141,7 @@ impl Loaded {
 
 impl Drop for Loaded {
     fn drop(&mut self) {
-        // SAFETY: nobody uses it any more.
+        // SAFETY: the method is not used afterwards.
         unsafe { torchlet_method_close(&mut self.method) }
     }
 }
@@ -151,7 +151,7 @@ fn handles_have_no_more_room_than_they_need() {
     fn check<H: Handle>() {
         let (room, handle) = (size_of::<Room<H::Inner>>(), size_of::<H>());
         println!("{}: {room} of {handle} bytes", H::NAME);
-        // Some to spare, so that a later version can have the sizes of this one.
+        // Some spare room, so that a later version can keep the sizes.
         assert!((handle - room) * 5 <= handle * 2, "{}: {room} of {handle} bytes", H::NAME);
     }
     check::<torchlet_program>();
@@ -163,7 +163,7 @@ fn handles_have_no_more_room_than_they_need() {
 
 #[test]
 fn marks_tell_handles_apart() {
-    // SAFETY: zeros are a value of handles.
+    // SAFETY: zeros are valid handles.
     unsafe {
         let mut program: torchlet_program = zeroed();
         assert!(handle::get(&program).is_err());
@@ -212,7 +212,7 @@ fn state_is_listed_read_written_and_reset() {
 fn inputs_and_outputs_without_a_place_are_bound() {
     let mut loaded = Loaded::new("digits/digits_unplanned_io.bpte", c"forward");
     let (mut input, mut output) = (Memory::new(256), Memory::new(40));
-    // SAFETY: the method is loaded; the memories outlive it, since it is dropped below.
+    // SAFETY: the method is loaded; the buffers outlive it, because it is dropped below.
     unsafe {
         assert!(torchlet_method_input_is_unbound(&loaded.method, 0));
         assert!(torchlet_method_output_is_unbound(&loaded.method, 0));
@@ -233,11 +233,11 @@ fn inputs_and_outputs_without_a_place_are_bound() {
 #[test]
 fn panics_become_errors() {
     let (status, text) = result(|text| {
-        // SAFETY: the text is the one above.
+        // SAFETY: the text is that of `result`.
         unsafe { run(text, || panic!("on purpose")) }
     });
     assert_eq!(status, TORCHLET_INTERNAL);
-    assert!(text.contains("defect"), "{text}");
+    assert!(text.contains("bug in torchlet"), "{text}");
     assert_eq!(value(7, || -> Option<i32> { panic!("on purpose") }), 7);
 }
 
@@ -250,7 +250,7 @@ fn texts_are_cut_between_characters() {
     assert_eq!(status, TORCHLET_INVALID_ARGUMENT);
     assert_eq!(&bytes, "aé\0xxxx".as_bytes());
     let none = torchlet_text { data: ptr::null_mut(), size: 10 };
-    // SAFETY: a text without memory is not written.
+    // SAFETY: a text without a buffer is not written.
     let status = unsafe { run(&none, || Err(crate::fault::Fault::Null("it"))) };
     assert_eq!(status, TORCHLET_INVALID_ARGUMENT);
 }
@@ -281,13 +281,13 @@ fn log_lines_reach_the_function() {
         LINES.fetch_add(1, Ordering::Relaxed);
     }
     let mut context = 1u8;
-    // SAFETY: the context is there as long as the function is set; it is not used.
+    // SAFETY: the context is valid as long as the callback is set; it is not used.
     unsafe { crate::log::torchlet_set_log(Some(count), (&raw mut context).cast()) };
-    // Loading in one step says which method it loads.
+    // `load_method` logs the name of the method.
     let mut module = ptr::null_mut();
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/fixtures/digits/digits.pte");
     let path = std::ffi::CString::new(path.to_str().unwrap()).unwrap();
-    // SAFETY: the path is text, the module is closed once.
+    // SAFETY: the path is a string, and the module is closed once.
     unsafe {
         ok(|text| {
             crate::module::torchlet_module_open(path.as_ptr(), ptr::null(), &mut module, text)

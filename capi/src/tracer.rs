@@ -1,68 +1,68 @@
-//! Watching methods, with a clock of the caller's.
+//! Event tracing, with a clock of the caller.
 
 use crate::values::torchlet_string;
 use core::ffi::c_void;
 use torchlet_core::{Event, EventKind, EventTracer};
 
-/// What an event is.
+/// The kind of an event.
 pub type torchlet_event_kind = u32;
 
-/// Something else: kinds may be added.
+/// Another kind; kinds may be added.
 pub const TORCHLET_EVENT_OTHER: torchlet_event_kind = 0;
 /// A method was loaded.
 pub const TORCHLET_EVENT_LOAD: torchlet_event_kind = 1;
-/// A delegate was made while its method was loaded.
+/// A delegate was initialized while its method was loaded.
 pub const TORCHLET_EVENT_DELEGATE_INIT: torchlet_event_kind = 2;
-/// A method ran.
+/// A method was executed.
 pub const TORCHLET_EVENT_EXECUTE: torchlet_event_kind = 3;
-/// An operator's kernel ran.
+/// A kernel was executed.
 pub const TORCHLET_EVENT_OPERATOR: torchlet_event_kind = 4;
-/// A delegate ran.
+/// A delegate was executed.
 pub const TORCHLET_EVENT_DELEGATE: torchlet_event_kind = 5;
 
-/// Something that happened.
+/// An event.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct torchlet_event {
-    /// What it was.
+    /// Its kind.
     pub kind: torchlet_event_kind,
-    /// The operator, backend or method. It is there as long as the call lasts.
+    /// The operator, backend or method. It is valid until the callback returns.
     pub name: torchlet_string,
-    /// The index of the instruction, or of the delegate; 0 for whole methods.
+    /// Index of the instruction or delegate; 0 for methods.
     pub instruction: usize,
-    /// When it began, by the clock.
+    /// Start time.
     pub start: u64,
-    /// When it ended, by the clock.
+    /// End time.
     pub end: u64,
 }
 
-/// The time, in any unit; a counter that wraps is the caller's to subtract.
+/// Returns the time in any unit; handling of wrap-around is up to the caller.
 pub type torchlet_clock_fn = Option<unsafe extern "C" fn(context: *mut c_void) -> u64>;
-/// Is told of an event when it ends.
+/// Receives an event when it ends.
 pub type torchlet_event_fn =
     Option<unsafe extern "C" fn(context: *mut c_void, event: *const torchlet_event)>;
 
-/// Who is told of what methods do. It must stay where it is, and not change, as long as methods
-/// that were loaded with it are open; its functions are called on the threads that load and run
-/// them.
+/// Receives events of methods. It must not be moved or changed as long as methods loaded with it
+/// are open; its callbacks are called on the threads that load and run them.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct torchlet_tracer {
-    /// What the functions get.
+    /// First argument of all callbacks.
     pub context: *mut c_void,
-    /// The clock. Without it, all times are 0.
+    /// The clock; if null, all times are 0.
     pub clock: torchlet_clock_fn,
-    /// The function that is told; may be null.
+    /// Receives events; may be null.
     pub event: torchlet_event_fn,
 }
 
-// SAFETY: whoever loads a method with a tracer promises that its functions can be called on the
+// SAFETY: whoever loads a method with a tracer guarantees that its callbacks can be called on the
 // threads that use the method.
 unsafe impl Sync for torchlet_tracer {}
 
 impl torchlet_tracer {
     fn now(&self) -> u64 {
-        // SAFETY: whoever filled the tracer promised that its functions can be called.
+        // SAFETY: whoever loaded a method with the tracer guaranteed that its callbacks can be
+        // called.
         self.clock.map_or(0, |clock| unsafe { clock(self.context) })
     }
 }

@@ -1,4 +1,4 @@
-//! Values that go into methods and come out, as C sees them.
+//! Inputs and outputs of methods in C.
 
 use crate::fault::Fault;
 use crate::pointer;
@@ -6,57 +6,57 @@ use crate::tensor::torchlet_tensor;
 use core::ffi::c_char;
 use torchlet_core::{Scalar, ValueRef};
 
-/// Text without a null byte behind it. It belongs to what it was asked of.
+/// A string, not null-terminated. It belongs to the object that returned it.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub struct torchlet_string {
     /// The text in UTF-8.
     pub data: *const c_char,
-    /// Its bytes.
+    /// Its size in bytes.
     pub size: usize,
 }
 
-/// What a value is.
+/// The kind of a value.
 pub type torchlet_kind = u32;
 
-/// Nothing. As an input, it leaves the input as it was.
+/// None. As an input, it leaves the input unchanged.
 pub const TORCHLET_KIND_NONE: torchlet_kind = 0;
 /// A tensor.
 pub const TORCHLET_KIND_TENSOR: torchlet_kind = 1;
 /// An integer.
 pub const TORCHLET_KIND_INTEGER: torchlet_kind = 2;
-/// A floating-point number.
+/// A floating-point value.
 pub const TORCHLET_KIND_NUMBER: torchlet_kind = 3;
-/// A truth value.
+/// A boolean.
 pub const TORCHLET_KIND_BOOLEAN: torchlet_kind = 4;
-/// Text.
+/// A string.
 pub const TORCHLET_KIND_STRING: torchlet_kind = 5;
-/// A list, by its length.
+/// A list, represented by its length.
 pub const TORCHLET_KIND_LIST: torchlet_kind = 6;
 
-/// A value, by its kind.
+/// The data of a value, selected by its kind.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub union torchlet_value_data {
-    /// Of a tensor.
+    /// A tensor.
     pub tensor: torchlet_tensor,
-    /// Of an integer.
+    /// An integer.
     pub integer: i64,
-    /// Of a floating-point number.
+    /// A floating-point value.
     pub number: f64,
-    /// Of a truth value: not 0 if it is true.
+    /// A boolean; nonzero is true.
     pub boolean: u8,
-    /// Of text.
+    /// A string.
     pub string: torchlet_string,
-    /// Of a list: its length.
+    /// The length of a list.
     pub length: usize,
 }
 
-/// A value that goes into a method or comes out.
+/// An input or output value.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct torchlet_value {
-    /// Which of the members counts.
+    /// Selects the member of `data`.
     pub kind: torchlet_kind,
     /// The value.
     pub data: torchlet_value_data,
@@ -107,13 +107,13 @@ impl torchlet_value {
         torchlet_value { kind: TORCHLET_KIND_LIST, data: torchlet_value_data { length } }
     }
 
-    /// As core has it, if it is consistent.
+    /// Converts to the type of the core library, if consistent.
     ///
     /// # Safety
-    /// The member that the kind names has a value, and what it points to outlives the result and is
-    /// not written meanwhile.
+    /// The member that `kind` selects is initialized, and its data outlives the result and is not
+    /// written meanwhile.
     pub(crate) unsafe fn checked<'a>(&self) -> Result<ValueRef<'a>, Fault> {
-        // SAFETY: the caller's promise; all members are plain data, of which any bytes are a value.
+        // SAFETY: guaranteed by the caller; all members are plain data, valid for any bytes.
         unsafe {
             Ok(match self.kind {
                 TORCHLET_KIND_NONE => ValueRef::None,
@@ -128,7 +128,7 @@ impl torchlet_value {
                     ValueRef::String(text.map_err(|_| Fault::Utf8("a string"))?)
                 }
                 TORCHLET_KIND_LIST => ValueRef::List(self.data.length),
-                _ => return Err(Fault::Argument("a value's kind has no such number")),
+                _ => return Err(Fault::Argument("a value has an unknown kind")),
             })
         }
     }

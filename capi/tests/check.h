@@ -1,4 +1,4 @@
-/* What the tests share: checks, files, memory of exact sizes, and the digits program. */
+/* Helpers of the tests: checks, files, memory of exact sizes, and the digits program. */
 
 #ifndef CHECK_H
 #define CHECK_H
@@ -15,14 +15,15 @@ static const torchlet_text error = {text, sizeof text};
 #define CHECK(condition)                                                                           \
     do {                                                                                           \
         if (!(condition)) {                                                                        \
-            fprintf(stderr, "%s:%d: %s is false; last error: %s\n", __FILE__, __LINE__, #condition, text); \
+            fprintf(stderr, "%s:%d: %s is false; last error: %s\n", __FILE__, __LINE__,            \
+                    #condition, text);                                                             \
             exit(EXIT_FAILURE);                                                                    \
         }                                                                                          \
     } while (0)
 
 #define OK(call) CHECK((call) == TORCHLET_OK)
 
-/* The call fails with this code, and says something. */
+/* Checks that the call fails with this code and a message. */
 #define FAILS(code, call)                                                                          \
     do {                                                                                           \
         text[0] = 0;                                                                               \
@@ -34,7 +35,7 @@ static const torchlet_text error = {text, sizeof text};
         }                                                                                          \
     } while (0)
 
-/* Memory of exactly so many bytes, so that sanitizers find what is beyond, filled with rubbish. */
+/* Memory of exactly `size` bytes, filled with garbage. Sanitizers detect accesses beyond it. */
 static inline torchlet_buffer reserve(size_t size)
 {
     void *data = NULL;
@@ -61,7 +62,7 @@ static inline torchlet_buffer read_file(const char *folder, const char *name)
     return buffer;
 }
 
-/* The picture of a handwritten 2. */
+/* The image of a handwritten 2. */
 static inline void read_picture(const char *folder, float *pixels)
 {
     torchlet_buffer file = read_file(folder, "digits/image_2.npy");
@@ -75,11 +76,12 @@ static inline torchlet_tensor tensor_of(const float *data, size_t rank, const in
     for (size_t i = 0; i < rank; i++)
         count *= (size_t)sizes[i];
     torchlet_tensor tensor;
-    OK(torchlet_tensor_init(&tensor, TORCHLET_FLOAT, sizes, rank, data, count * sizeof(float), &error));
+    OK(torchlet_tensor_init(&tensor, TORCHLET_FLOAT, sizes, rank, data, count * sizeof(float),
+                            &error));
     return tensor;
 }
 
-/* A method with its memory. */
+/* A method and its memory. */
 typedef struct loaded {
     torchlet_method method;
     torchlet_buffer tables;
@@ -87,9 +89,10 @@ typedef struct loaded {
     torchlet_buffer planned[4];
 } loaded;
 
-/* Loads a method into memory of exactly the sizes that it needs. */
+/* Loads a method into memory of exactly the required sizes. */
 static inline torchlet_status load(loaded *into, const torchlet_program *program, const char *name,
-                                   const torchlet_registry *registry, const torchlet_options *options)
+                                   const torchlet_registry *registry,
+                                   const torchlet_options *options)
 {
     torchlet_method_meta meta;
     size_t size;
@@ -98,8 +101,8 @@ static inline torchlet_status load(loaded *into, const torchlet_program *program
     OK(torchlet_program_method_meta(program, name, &meta, &error));
     OK(torchlet_method_meta_table_size(&meta, options, &size, &error));
     into->tables = reserve(size);
-    torchlet_status status = torchlet_method_prepare(&into->method, &meta, registry, options, into->tables.data,
-                                                     into->tables.size, &error);
+    torchlet_status status = torchlet_method_prepare(&into->method, &meta, registry, options,
+                                                     into->tables.data, into->tables.size, &error);
     if (status)
         return status;
     OK(torchlet_method_needs(&into->method, &needs, &error));
@@ -126,8 +129,9 @@ static inline void unload(loaded *from)
         free(from->planned[i].data);
 }
 
-/* Runs the digits program on a picture. */
-static inline torchlet_status run_digits(torchlet_method *method, const float *pixels, float *logits)
+/* Runs the digits program on an image. */
+static inline torchlet_status run_digits(torchlet_method *method, const float *pixels,
+                                         float *logits)
 {
     const int32_t sizes[] = {1, 1, 8, 8};
     torchlet_tensor image = tensor_of(pixels, 4, sizes), output;

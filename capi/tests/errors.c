@@ -1,10 +1,10 @@
-/* What is wrong is an error with its code and a sentence, never anything else. */
+/* Errors: each has a code and a message. */
 
 #include "check.h"
 
 typedef struct storage {
     torchlet_buffer file;
-    /* The read that fails, counted from 0, and how many there were. */
+    /* The index of the read that fails, and the number of reads. */
     size_t failing;
     size_t reads;
 } storage;
@@ -35,10 +35,12 @@ static void nulls(torchlet_buffer file)
     FAILS(TORCHLET_INVALID_ARGUMENT, torchlet_program_open(&program, NULL, file.size, &error));
     FAILS(TORCHLET_INVALID_ARGUMENT, torchlet_program_open(&program, file.data, SIZE_MAX, &error));
     FAILS(TORCHLET_INVALID_ARGUMENT,
-          torchlet_program_open((torchlet_program *)((char *)&program + 1), file.data, file.size, &error));
+          torchlet_program_open((torchlet_program *)((char *)&program + 1), file.data, file.size,
+                                &error));
     FAILS(TORCHLET_INVALID_ARGUMENT, torchlet_program_open_loader(&program, NULL, NULL, 0, &error));
     torchlet_loader loader = {NULL, 100, NULL, NULL};
-    FAILS(TORCHLET_INVALID_ARGUMENT, torchlet_program_open_loader(&program, &loader, NULL, 0, &error));
+    FAILS(TORCHLET_INVALID_ARGUMENT,
+          torchlet_program_open_loader(&program, &loader, NULL, 0, &error));
 
     /* Handles that are not open. */
     FAILS(TORCHLET_INVALID_STATE, torchlet_program_method_meta(&program, "forward", &meta, &error));
@@ -53,23 +55,29 @@ static void nulls(torchlet_buffer file)
 
     OK(torchlet_program_open(&program, file.data, file.size, &error));
     FAILS(TORCHLET_INVALID_ARGUMENT, torchlet_program_method_meta(&program, NULL, &meta, &error));
-    FAILS(TORCHLET_INVALID_ARGUMENT, torchlet_program_method_meta(&program, "backward", &meta, &error));
+    FAILS(TORCHLET_INVALID_ARGUMENT,
+          torchlet_program_method_meta(&program, "backward", &meta, &error));
     CHECK(strstr(text, "no method"));
     FAILS(TORCHLET_INVALID_ARGUMENT, torchlet_program_method_meta(&program, "\xff", &meta, &error));
     FAILS(TORCHLET_INVALID_ARGUMENT, torchlet_program_method_name(&program, 0, NULL, &error));
-    /* Without a text, there is the code. */
+    /* Without an error buffer, the code is returned. */
     CHECK(torchlet_program_method_name(&program, 7, &name, NULL) == TORCHLET_INVALID_ARGUMENT);
     torchlet_program_close(&program);
     FAILS(TORCHLET_INVALID_STATE, torchlet_program_method_meta(&program, "forward", &meta, &error));
 
-    FAILS(TORCHLET_INVALID_ARGUMENT, torchlet_tensor_init(&tensor, TORCHLET_FLOAT, sizes, 2, sizes, 8, &error));
-    FAILS(TORCHLET_INVALID_ARGUMENT, torchlet_tensor_init(&tensor, TORCHLET_FLOAT, sizes, 1, sizes, 8, &error));
+    FAILS(TORCHLET_INVALID_ARGUMENT,
+          torchlet_tensor_init(&tensor, TORCHLET_FLOAT, sizes, 2, sizes, 8, &error));
+    FAILS(TORCHLET_INVALID_ARGUMENT,
+          torchlet_tensor_init(&tensor, TORCHLET_FLOAT, sizes, 1, sizes, 8, &error));
     FAILS(TORCHLET_INVALID_ARGUMENT, torchlet_tensor_init(&tensor, 99, sizes, 1, sizes, 4, &error));
-    FAILS(TORCHLET_INVALID_ARGUMENT, torchlet_tensor_init(&tensor, TORCHLET_FLOAT, NULL, 1, sizes, 4, &error));
-    FAILS(TORCHLET_INVALID_ARGUMENT, torchlet_tensor_init(&tensor, TORCHLET_FLOAT, sizes, 17, sizes, 4, &error));
-    FAILS(TORCHLET_INVALID_ARGUMENT, torchlet_tensor_init(NULL, TORCHLET_FLOAT, sizes, 1, sizes, 4, &error));
+    FAILS(TORCHLET_INVALID_ARGUMENT,
+          torchlet_tensor_init(&tensor, TORCHLET_FLOAT, NULL, 1, sizes, 4, &error));
+    FAILS(TORCHLET_INVALID_ARGUMENT,
+          torchlet_tensor_init(&tensor, TORCHLET_FLOAT, sizes, 17, sizes, 4, &error));
+    FAILS(TORCHLET_INVALID_ARGUMENT,
+          torchlet_tensor_init(NULL, TORCHLET_FLOAT, sizes, 1, sizes, 4, &error));
 
-    /* Texts are cut, and end with a null byte. */
+    /* Messages are truncated to the buffer and null-terminated. */
     char small[8] = "xxxxxxx";
     const torchlet_text cut = {small, 5};
     CHECK(torchlet_program_open(&program, NULL, 1, &cut) == TORCHLET_INVALID_ARGUMENT);
@@ -80,7 +88,7 @@ static void nulls(torchlet_buffer file)
 
 static void damaged_files(torchlet_buffer file)
 {
-    /* A copy of each length, in memory of that length. */
+    /* Every prefix of the file, in memory of exactly its length. */
     for (size_t size = 0; size < file.size; size += size < 256 ? 1 : 997) {
         torchlet_buffer part = reserve(size);
         memcpy(part.data, file.data, size);
@@ -91,7 +99,8 @@ static void damaged_files(torchlet_buffer file)
     }
 }
 
-static void failing_storage(torchlet_buffer file, const torchlet_registry *registry, const float *pixels)
+static void failing_storage(torchlet_buffer file, const torchlet_registry *registry,
+                            const float *pixels)
 {
     size_t failures = 0;
     for (size_t failing = 0;; failing++) {
@@ -134,7 +143,7 @@ static void failing_storage(torchlet_buffer file, const torchlet_registry *regis
     free(buffer.data);
 }
 
-/* Each memory a byte short, misaligned, or missing. */
+/* Each kind of memory a byte too short, misaligned, or missing. */
 static void short_memory(const torchlet_program *program, const torchlet_registry *registry)
 {
     torchlet_method_meta meta;
@@ -142,13 +151,16 @@ static void short_memory(const torchlet_program *program, const torchlet_registr
     OK(torchlet_program_method_meta(program, "forward", &meta, &error));
     OK(torchlet_method_meta_table_size(&meta, NULL, &table_size, &error));
     OK(torchlet_method_meta_planned_size(&meta, 0, &planned_size, &error));
-    FAILS(TORCHLET_INVALID_ARGUMENT, torchlet_method_meta_planned_size(&meta, 1, &planned_size, &error));
+    FAILS(TORCHLET_INVALID_ARGUMENT,
+          torchlet_method_meta_planned_size(&meta, 1, &planned_size, &error));
     torchlet_buffer tables = reserve(table_size);
     torchlet_method method = {0};
     FAILS(TORCHLET_MEMORY_ALLOCATION_FAILED,
-          torchlet_method_prepare(&method, &meta, registry, NULL, tables.data, table_size - 1, &error));
+          torchlet_method_prepare(&method, &meta, registry, NULL, tables.data, table_size - 1,
+                                  &error));
     for (int fault = 0; fault < 6; fault++) {
-        OK(torchlet_method_prepare(&method, &meta, registry, NULL, tables.data, table_size, &error));
+        OK(torchlet_method_prepare(&method, &meta, registry, NULL, tables.data, table_size,
+                                   &error));
         torchlet_needs needs;
         OK(torchlet_method_needs(&method, &needs, &error));
         CHECK(needs.scratch > 0);
@@ -190,7 +202,7 @@ static void short_memory(const torchlet_program *program, const torchlet_registr
         free(fault == 3 ? (char *)planned.data - 1 : planned.data);
     }
 
-    /* In one step: the arena holds the tables, too. */
+    /* Loading in one call: the arena contains the tables. */
     OK(torchlet_method_prepare(&method, &meta, registry, NULL, tables.data, table_size, &error));
     torchlet_needs needs;
     OK(torchlet_method_needs(&method, &needs, &error));
@@ -199,7 +211,8 @@ static void short_memory(const torchlet_program *program, const torchlet_registr
     for (int missing = 0; missing < 2; missing++) {
         size_t whole = needs.tables + needs.arena - (size_t)missing;
         torchlet_memory memory = {reserve(whole), reserve(needs.scratch), &planned, 1};
-        torchlet_status status = torchlet_method_load(&method, program, "forward", registry, NULL, &memory, &error);
+        torchlet_status status =
+            torchlet_method_load(&method, program, "forward", registry, NULL, &memory, &error);
         CHECK(status == (missing ? TORCHLET_MEMORY_ALLOCATION_FAILED : TORCHLET_OK));
         torchlet_method_close(&method);
         free(memory.arena.data);
@@ -217,22 +230,30 @@ static void wrong_inputs(const torchlet_program *program, const torchlet_registr
     OK(load(&method, program, "forward", registry, NULL));
     torchlet_tensor tensor = tensor_of(numbers, 4, right);
     torchlet_tensor other = tensor_of(numbers, 4, wrong), line = tensor_of(numbers, 1, flat);
-    FAILS(TORCHLET_INVALID_ARGUMENT, torchlet_method_set_input_tensor(&method.method, 1, &tensor, &error));
-    FAILS(TORCHLET_NOT_SUPPORTED, torchlet_method_set_input_tensor(&method.method, 0, &other, &error));
-    FAILS(TORCHLET_NOT_SUPPORTED, torchlet_method_set_input_tensor(&method.method, 0, &line, &error));
-    FAILS(TORCHLET_INVALID_ARGUMENT, torchlet_method_set_input_tensor(&method.method, 0, NULL, &error));
+    FAILS(TORCHLET_INVALID_ARGUMENT,
+          torchlet_method_set_input_tensor(&method.method, 1, &tensor, &error));
+    FAILS(TORCHLET_NOT_SUPPORTED,
+          torchlet_method_set_input_tensor(&method.method, 0, &other, &error));
+    FAILS(TORCHLET_NOT_SUPPORTED,
+          torchlet_method_set_input_tensor(&method.method, 0, &line, &error));
+    FAILS(TORCHLET_INVALID_ARGUMENT,
+          torchlet_method_set_input_tensor(&method.method, 0, NULL, &error));
     other = tensor;
     other.info.scalar_type = TORCHLET_INT;
-    FAILS(TORCHLET_INVALID_ARGUMENT, torchlet_method_set_input_tensor(&method.method, 0, &other, &error));
+    FAILS(TORCHLET_INVALID_ARGUMENT,
+          torchlet_method_set_input_tensor(&method.method, 0, &other, &error));
     other = tensor;
     other.size--;
-    FAILS(TORCHLET_INVALID_ARGUMENT, torchlet_method_set_input_tensor(&method.method, 0, &other, &error));
+    FAILS(TORCHLET_INVALID_ARGUMENT,
+          torchlet_method_set_input_tensor(&method.method, 0, &other, &error));
     other = tensor;
     other.info.dim_order[0] = 3;
-    FAILS(TORCHLET_INVALID_ARGUMENT, torchlet_method_set_input_tensor(&method.method, 0, &other, &error));
+    FAILS(TORCHLET_INVALID_ARGUMENT,
+          torchlet_method_set_input_tensor(&method.method, 0, &other, &error));
     other = tensor;
     other.info.rank = 1000;
-    FAILS(TORCHLET_INVALID_ARGUMENT, torchlet_method_set_input_tensor(&method.method, 0, &other, &error));
+    FAILS(TORCHLET_INVALID_ARGUMENT,
+          torchlet_method_set_input_tensor(&method.method, 0, &other, &error));
     torchlet_value number = {.kind = TORCHLET_KIND_INTEGER, .data.integer = 1};
     FAILS(TORCHLET_INVALID_TYPE, torchlet_method_set_input(&method.method, 0, &number, &error));
     number.kind = 77;
@@ -240,10 +261,11 @@ static void wrong_inputs(const torchlet_program *program, const torchlet_registr
     torchlet_value output;
     FAILS(TORCHLET_INVALID_ARGUMENT, torchlet_method_output(&method.method, 1, &output, &error));
     char bytes[16];
-    FAILS(TORCHLET_INVALID_STATE, torchlet_method_bind_output(&method.method, 0, bytes, sizeof bytes, &error));
+    FAILS(TORCHLET_INVALID_STATE,
+          torchlet_method_bind_output(&method.method, 0, bytes, sizeof bytes, &error));
     unload(&method);
 
-    /* What is not registered is named. */
+    /* The message names the missing operator. */
     torchlet_registry none;
     OK(torchlet_registry_init(&none, &error));
     FAILS(TORCHLET_OPERATOR_MISSING, load(&method, program, "forward", &none, NULL));

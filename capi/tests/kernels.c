@@ -1,9 +1,9 @@
-/* Kernels by name, kernels and backends written in C. */
+/* Kernels by name; kernels and backends written in C. */
 
 #include "check.h"
 #include <torchlet_kernels.h>
 
-/* All that the digits program uses but its activation. */
+/* All operators of the digits program except its activation. */
 static const torchlet_kernel *const NAMED[] = {
     &torchlet_kernel_aten_convolution_out,
     &torchlet_kernel_aten_addmm_out,
@@ -18,7 +18,7 @@ typedef struct relu {
     size_t invoked;
     bool refuses;
     bool wrong_argument;
-    /* Uses the method that it is called by, as another task would. */
+    /* Uses the method that calls it, like another task. */
     torchlet_method *intrudes;
 } relu;
 
@@ -56,7 +56,7 @@ static torchlet_status prepare_relu(void *context, torchlet_call *call, torchlet
         return torchlet_call_fail(call, 0, "not float32");
     CHECK(torchlet_call_argument_count(call) == 2 && !torchlet_call_is_none(call, 0));
     CHECK(!torchlet_call_is_constant(call, 0));
-    /* There is no data yet. */
+    /* Data is not available in prepare. */
     torchlet_tensor tensor;
     CHECK(torchlet_call_input(call, 0, &tensor) == TORCHLET_INVALID_STATE);
     plan->scratch = torchlet_tensor_info_nbytes(&input);
@@ -73,11 +73,13 @@ static torchlet_status invoke_relu(void *context, torchlet_call *call)
     ((relu *)context)->invoked++;
     if (((relu *)context)->intrudes)
         intrude(((relu *)context)->intrudes);
-    if ((status = torchlet_call_input(call, 0, &input)) || (status = torchlet_call_output(call, 1, &output)) ||
+    if ((status = torchlet_call_input(call, 0, &input)) ||
+        (status = torchlet_call_output(call, 1, &output)) ||
         (status = torchlet_call_scratch(call, &scratch, &size)))
         return status;
-    CHECK(size >= input.size && (uintptr_t)scratch % TORCHLET_ALIGN == 0 && output.size == input.size);
-    /* Outputs can be asked for once. */
+    CHECK(size >= input.size && (uintptr_t)scratch % TORCHLET_ALIGN == 0 &&
+          output.size == input.size);
+    /* Each output can be obtained once. */
     CHECK(torchlet_call_output(call, 1, &output) != TORCHLET_OK);
     float *copy = scratch, *to = output.data;
     memcpy(copy, input.data, input.size);
@@ -103,37 +105,41 @@ static void kernels(const char *folder)
     OK(run_digits(&method.method, pixels, expected));
     unload(&method);
 
-    /* By name: what is not named is missing. */
+    /* Only the named kernels are registered. */
     size_t size = TORCHLET_KERNELS_SIZE(NAMED_COUNT);
     torchlet_buffer memory = reserve(size);
     OK(torchlet_registry_init(&registry, &error));
     FAILS(TORCHLET_MEMORY_ALLOCATION_FAILED,
           torchlet_registry_add_kernels(&registry, NAMED, NAMED_COUNT, memory.data, 16, &error));
-    FAILS(TORCHLET_INVALID_ARGUMENT, torchlet_registry_add_kernels(&registry, NULL, 1, memory.data, size, &error));
+    FAILS(TORCHLET_INVALID_ARGUMENT,
+          torchlet_registry_add_kernels(&registry, NULL, 1, memory.data, size, &error));
     OK(torchlet_registry_add_kernels(&registry, NAMED, NAMED_COUNT, memory.data, size, &error));
     FAILS(TORCHLET_OPERATOR_MISSING, load(&method, &program, "forward", &registry, NULL));
     CHECK(strstr(text, "aten::relu.out") && !strstr(text, "addmm"));
     unload(&method);
 
-    /* The one that is missing, in C. */
+    /* The missing kernel, in C. */
     relu state = {0};
-    torchlet_custom_kernel relu_kernel = {"aten::relu.out", RELU_PARAMS, 2, prepare_relu, invoke_relu, NULL, &state};
+    torchlet_custom_kernel relu_kernel = {"aten::relu.out", RELU_PARAMS, 2,     prepare_relu,
+                                          invoke_relu,      NULL,        &state};
     size_t custom_size = torchlet_custom_kernels_size(&relu_kernel, 1);
     CHECK(custom_size > 0 && custom_size <= TORCHLET_CUSTOM_KERNEL_SIZE(2));
     torchlet_buffer custom = reserve(custom_size);
     FAILS(TORCHLET_MEMORY_ALLOCATION_FAILED,
-          torchlet_registry_add_custom_kernels(&registry, &relu_kernel, 1, custom.data, custom_size - 1, &error));
+          torchlet_registry_add_custom_kernels(&registry, &relu_kernel, 1, custom.data,
+                                               custom_size - 1, &error));
     torchlet_custom_kernel broken = relu_kernel;
     broken.invoke = NULL;
-    FAILS(TORCHLET_INVALID_ARGUMENT,
-          torchlet_registry_add_custom_kernels(&registry, &broken, 1, custom.data, custom_size, &error));
-    OK(torchlet_registry_add_custom_kernels(&registry, &relu_kernel, 1, custom.data, custom_size, &error));
+    FAILS(TORCHLET_INVALID_ARGUMENT, torchlet_registry_add_custom_kernels(
+                                         &registry, &broken, 1, custom.data, custom_size, &error));
+    OK(torchlet_registry_add_custom_kernels(&registry, &relu_kernel, 1, custom.data, custom_size,
+                                            &error));
     OK(load(&method, &program, "forward", &registry, NULL));
     CHECK(state.prepared > 0 && state.invoked == 0);
     OK(run_digits(&method.method, pixels, logits));
     CHECK(state.invoked > 0 && memcmp(logits, expected, sizeof logits) == 0);
 
-    /* A method is refused to everybody else while it runs, and is as before afterwards. */
+    /* A running method cannot be used by others, and is usable afterwards. */
     memset(logits, 0, sizeof logits);
     state.intrudes = &method.method;
     OK(run_digits(&method.method, pixels, logits));
@@ -142,7 +148,7 @@ static void kernels(const char *folder)
     state.intrudes = NULL;
     unload(&method);
 
-    /* Errors of a kernel in C come with its words, or with what it asked for. */
+    /* The error of a C kernel has the kernel's message, or names the wrong argument. */
     state.refuses = true;
     FAILS(TORCHLET_NOT_SUPPORTED, load(&method, &program, "forward", &registry, NULL));
     CHECK(strstr(text, "on a Tuesday") && strstr(text, "aten::relu.out"));
@@ -158,13 +164,14 @@ static void kernels(const char *folder)
     free(file.data);
 }
 
-/* Weights that a kernel in C packs when the method is loaded: a product whose weights are doubled. */
+/* A C kernel that packs weights at load time: addmm with doubled weights. */
 static torchlet_status prepare_product(void *context, torchlet_call *call, torchlet_plan *plan)
 {
     (void)context;
     torchlet_tensor_info bias, left, right;
     torchlet_status status;
-    if ((status = torchlet_call_info(call, 0, &bias)) || (status = torchlet_call_info(call, 1, &left)) ||
+    if ((status = torchlet_call_info(call, 0, &bias)) ||
+        (status = torchlet_call_info(call, 1, &left)) ||
         (status = torchlet_call_info(call, 2, &right)))
         return status;
     if (torchlet_call_is_constant(call, 0))
@@ -195,9 +202,12 @@ static torchlet_status invoke_product(void *context, torchlet_call *call)
     size_t size;
     double beta, alpha;
     torchlet_status status;
-    if ((status = torchlet_call_input(call, 1, &left)) || (status = torchlet_call_input(call, 2, &right)) ||
-        (status = torchlet_call_float(call, 3, &beta)) || (status = torchlet_call_float(call, 4, &alpha)) ||
-        (status = torchlet_call_output(call, 5, &output)) || (status = torchlet_call_packed(call, &packed, &size)))
+    if ((status = torchlet_call_input(call, 1, &left)) ||
+        (status = torchlet_call_input(call, 2, &right)) ||
+        (status = torchlet_call_float(call, 3, &beta)) ||
+        (status = torchlet_call_float(call, 4, &alpha)) ||
+        (status = torchlet_call_output(call, 5, &output)) ||
+        (status = torchlet_call_packed(call, &packed, &size)))
         return status;
     CHECK(beta == 1 && alpha == 1 && size > 0);
     const float *a = left.data, *b = right.data, *bias = packed;
@@ -214,9 +224,11 @@ static torchlet_status invoke_product(void *context, torchlet_call *call)
 
 static void packing(const char *folder)
 {
-    static const torchlet_param params[] = {TORCHLET_PARAM_TENSOR, TORCHLET_PARAM_TENSOR, TORCHLET_PARAM_TENSOR,
-                                            TORCHLET_PARAM_SCALAR, TORCHLET_PARAM_SCALAR, TORCHLET_PARAM_OUT};
-    const torchlet_kernel *const others[] = {NAMED[0], NAMED[2], NAMED[3], NAMED[4], &torchlet_kernel_aten_relu_out};
+    static const torchlet_param params[] = {TORCHLET_PARAM_TENSOR, TORCHLET_PARAM_TENSOR,
+                                            TORCHLET_PARAM_TENSOR, TORCHLET_PARAM_SCALAR,
+                                            TORCHLET_PARAM_SCALAR, TORCHLET_PARAM_OUT};
+    const torchlet_kernel *const others[] = {NAMED[0], NAMED[2], NAMED[3], NAMED[4],
+                                             &torchlet_kernel_aten_relu_out};
     torchlet_buffer file = read_file(folder, "digits/digits.pte");
     float pixels[64], logits[10];
     read_picture(folder, pixels);
@@ -224,12 +236,15 @@ static void packing(const char *folder)
     torchlet_registry registry;
     loaded method;
     size_t packs = 0;
-    torchlet_custom_kernel product = {"aten::addmm.out", params, 6, prepare_product, invoke_product, pack_product, &packs};
-    torchlet_buffer memory = reserve(TORCHLET_KERNELS_SIZE(5)), custom = reserve(TORCHLET_CUSTOM_KERNEL_SIZE(6));
+    torchlet_custom_kernel product = {"aten::addmm.out", params,       6,     prepare_product,
+                                      invoke_product,    pack_product, &packs};
+    torchlet_buffer memory = reserve(TORCHLET_KERNELS_SIZE(5)),
+                    custom = reserve(TORCHLET_CUSTOM_KERNEL_SIZE(6));
     OK(torchlet_program_open(&program, file.data, file.size, &error));
     OK(torchlet_registry_init(&registry, &error));
     OK(torchlet_registry_add_kernels(&registry, others, 5, memory.data, memory.size, &error));
-    OK(torchlet_registry_add_custom_kernels(&registry, &product, 1, custom.data, custom.size, &error));
+    OK(torchlet_registry_add_custom_kernels(&registry, &product, 1, custom.data, custom.size,
+                                            &error));
     OK(load(&method, &program, "forward", &registry, NULL));
     CHECK(packs > 0 && method.memory.arena.size > 0);
     OK(run_digits(&method.method, pixels, logits));
@@ -241,7 +256,8 @@ static void packing(const char *folder)
     free(file.data);
 }
 
-/* An operator to which exporters give a tensor to compute in, and which asks for scratch memory instead: of 8-bit pictures. */
+/* An operator on int8 images whose exported call passes a scratch tensor; the kernel requests
+ * scratch memory instead. */
 typedef struct codes {
     size_t runs;
     size_t seen;
@@ -252,7 +268,8 @@ static torchlet_status prepare_codes(void *context, torchlet_call *call, torchle
     (void)context;
     torchlet_tensor_info input, output;
     torchlet_status status;
-    if ((status = torchlet_call_info(call, 0, &input)) || (status = torchlet_call_info(call, 13, &output)))
+    if ((status = torchlet_call_info(call, 0, &input)) ||
+        (status = torchlet_call_info(call, 13, &output)))
         return status;
     CHECK(input.scalar_type == TORCHLET_CHAR && input.rank == 4);
     plan->scratch = torchlet_tensor_info_nbytes(&output);
@@ -265,10 +282,11 @@ static torchlet_status invoke_codes(void *context, torchlet_call *call)
     void *scratch;
     size_t size;
     torchlet_status status;
-    if ((status = torchlet_call_output(call, 13, &output)) || (status = torchlet_call_scratch(call, &scratch, &size)))
+    if ((status = torchlet_call_output(call, 13, &output)) ||
+        (status = torchlet_call_scratch(call, &scratch, &size)))
         return status;
     CHECK(size >= output.size);
-    /* Nobody sees what is reserved. */
+    /* The scratch request has no visible effect. */
     torchlet_tensor reserved;
     ((codes *)context)->seen += torchlet_call_input(call, 12, &reserved) == TORCHLET_OK;
     for (size_t i = 0; i < output.size; i++)
@@ -281,14 +299,18 @@ static torchlet_status invoke_codes(void *context, torchlet_call *call)
 static void tensors_to_compute_in(const char *folder)
 {
     static torchlet_param params[] = {
-        TORCHLET_PARAM_TENSOR,   TORCHLET_PARAM_TENSOR,   TORCHLET_PARAM_OPTIONAL_TENSOR, TORCHLET_PARAM_INT_LIST,
-        TORCHLET_PARAM_INT_LIST, TORCHLET_PARAM_INT_LIST, TORCHLET_PARAM_INT,             TORCHLET_PARAM_INT,
-        TORCHLET_PARAM_TENSOR,   TORCHLET_PARAM_TENSOR,   TORCHLET_PARAM_INT,             TORCHLET_PARAM_INT,
+        TORCHLET_PARAM_TENSOR,   TORCHLET_PARAM_TENSOR,   TORCHLET_PARAM_OPTIONAL_TENSOR,
+        TORCHLET_PARAM_INT_LIST, TORCHLET_PARAM_INT_LIST, TORCHLET_PARAM_INT_LIST,
+        TORCHLET_PARAM_INT,      TORCHLET_PARAM_INT,      TORCHLET_PARAM_TENSOR,
+        TORCHLET_PARAM_TENSOR,   TORCHLET_PARAM_INT,      TORCHLET_PARAM_INT,
         TORCHLET_PARAM_SCRATCH,  TORCHLET_PARAM_OUT};
     static const torchlet_kernel *const others[] = {
-        &torchlet_kernel_cortex_m_quantize_per_tensor_out,    &torchlet_kernel_cortex_m_dequantize_per_tensor_out,
-        &torchlet_kernel_cortex_m_quantized_avg_pool2d_out,   &torchlet_kernel_cortex_m_quantized_depthwise_conv2d_out,
-        &torchlet_kernel_cortex_m_quantized_linear_out,       &torchlet_kernel_cortex_m_pad_out};
+        &torchlet_kernel_cortex_m_quantize_per_tensor_out,
+        &torchlet_kernel_cortex_m_dequantize_per_tensor_out,
+        &torchlet_kernel_cortex_m_quantized_avg_pool2d_out,
+        &torchlet_kernel_cortex_m_quantized_depthwise_conv2d_out,
+        &torchlet_kernel_cortex_m_quantized_linear_out,
+        &torchlet_kernel_cortex_m_pad_out};
     const size_t count = sizeof others / sizeof others[0];
     torchlet_buffer file = read_file(folder, "tinyml/keyword_spotting.bpte");
     torchlet_bundle bundle;
@@ -302,13 +324,22 @@ static void tensors_to_compute_in(const char *folder)
     for (int reserved = 0; reserved < 2; reserved++) {
         codes found = {0, 0};
         params[12] = reserved ? TORCHLET_PARAM_SCRATCH : TORCHLET_PARAM_TENSOR;
-        torchlet_custom_kernel kernel = {"cortex_m::quantized_conv2d.out", params, 14, prepare_codes, invoke_codes, NULL, &found};
-        torchlet_buffer memory = reserve(TORCHLET_KERNELS_SIZE(count)), custom = reserve(TORCHLET_CUSTOM_KERNEL_SIZE(14));
+        torchlet_custom_kernel kernel = {"cortex_m::quantized_conv2d.out",
+                                         params,
+                                         14,
+                                         prepare_codes,
+                                         invoke_codes,
+                                         NULL,
+                                         &found};
+        torchlet_buffer memory = reserve(TORCHLET_KERNELS_SIZE(count)),
+                        custom = reserve(TORCHLET_CUSTOM_KERNEL_SIZE(14));
         torchlet_registry registry;
         loaded method;
         OK(torchlet_registry_init(&registry, &error));
-        OK(torchlet_registry_add_kernels(&registry, others, count, memory.data, memory.size, &error));
-        OK(torchlet_registry_add_custom_kernels(&registry, &kernel, 1, custom.data, custom.size, &error));
+        OK(torchlet_registry_add_kernels(&registry, others, count, memory.data, memory.size,
+                                         &error));
+        OK(torchlet_registry_add_custom_kernels(&registry, &kernel, 1, custom.data, custom.size,
+                                                &error));
         OK(load(&method, &program, "forward", &registry, NULL));
         OK(torchlet_method_set_input(&method.method, 0, &input, &error));
         OK(torchlet_method_execute(&method.method, &error));
@@ -318,18 +349,19 @@ static void tensors_to_compute_in(const char *folder)
         free(memory.data);
     }
     params[12] = TORCHLET_PARAM_SCRATCH + 1;
-    torchlet_custom_kernel unknown = {"cortex_m::quantized_conv2d.out", params, 14, prepare_codes, invoke_codes, NULL, NULL};
+    torchlet_custom_kernel unknown = {
+        "cortex_m::quantized_conv2d.out", params, 14, prepare_codes, invoke_codes, NULL, NULL};
     torchlet_buffer custom = reserve(TORCHLET_CUSTOM_KERNEL_SIZE(14));
     torchlet_registry registry;
     OK(torchlet_registry_init(&registry, &error));
-    FAILS(TORCHLET_INVALID_ARGUMENT,
-          torchlet_registry_add_custom_kernels(&registry, &unknown, 1, custom.data, custom.size, &error));
+    FAILS(TORCHLET_INVALID_ARGUMENT, torchlet_registry_add_custom_kernels(
+                                         &registry, &unknown, 1, custom.data, custom.size, &error));
     free(custom.data);
     torchlet_program_close(&program);
     free(file.data);
 }
 
-/* A backend that takes what was lowered for XNNPACK, and gives zeros. */
+/* A backend that accepts XNNPACK delegates and outputs zeros. */
 typedef struct zeros {
     size_t made;
     size_t runs;
@@ -344,7 +376,8 @@ static torchlet_status zeros_arena(void *context, const torchlet_delegate_info *
     CHECK(torchlet_delegate_info_method(info).size == 7);
     const void *spec;
     size_t size;
-    CHECK(torchlet_delegate_info_compile_spec(info, "no such key", &spec, &size) == TORCHLET_NOT_FOUND);
+    CHECK(torchlet_delegate_info_compile_spec(info, "no such key", &spec, &size) ==
+          TORCHLET_NOT_FOUND);
     *bytes = 24;
     return TORCHLET_OK;
 }
@@ -360,7 +393,8 @@ static torchlet_status zeros_init(void *context, torchlet_delegate_init *init, v
         return status;
     char first[4];
     CHECK(torchlet_delegate_info_size(torchlet_delegate_init_info(init)) == size);
-    CHECK(torchlet_delegate_info_read(torchlet_delegate_init_info(init), 0, first, 4) == TORCHLET_OK);
+    CHECK(torchlet_delegate_info_read(torchlet_delegate_init_info(init), 0, first, 4) ==
+          TORCHLET_OK);
     CHECK(memcmp(first, data, 4) == 0);
     if ((status = torchlet_delegate_init_allocate(init, 24, delegate)))
         return status;
@@ -380,7 +414,8 @@ static torchlet_status zeros_execute(void *context, void *delegate, torchlet_cal
     size_t count = torchlet_call_argument_count(call);
     if ((status = torchlet_call_split(call, count - 1)))
         return status;
-    if ((status = torchlet_call_input(call, 0, &input)) || (status = torchlet_call_output(call, count - 1, &output)))
+    if ((status = torchlet_call_input(call, 0, &input)) ||
+        (status = torchlet_call_output(call, count - 1, &output)))
         return status;
     memset(output.data, 0, output.size);
     ((zeros *)context)->runs++;
@@ -418,7 +453,8 @@ static void backend(const char *folder)
     snprintf(path, sizeof path, "%s/xnnpack/binary/add.bpte", folder);
     torchlet_module *module;
     torchlet_values *values;
-    torchlet_value inputs[2] = {{.kind = TORCHLET_KIND_TENSOR}, {.kind = TORCHLET_KIND_TENSOR}}, output;
+    torchlet_value inputs[2] = {{.kind = TORCHLET_KIND_TENSOR}, {.kind = TORCHLET_KIND_TENSOR}},
+                   output;
     static const float numbers[4096] = {1};
     for (int fails = 0; fails < 2; fails++) {
         state.fails = fails;
@@ -435,7 +471,8 @@ static void backend(const char *folder)
             CHECK(inputs[i].data.tensor.size <= sizeof numbers);
         }
         if (fails) {
-            FAILS(TORCHLET_NOT_FOUND, torchlet_module_forward(module, inputs, count, &values, &error));
+            FAILS(TORCHLET_NOT_FOUND,
+                  torchlet_module_forward(module, inputs, count, &values, &error));
         } else {
             OK(torchlet_module_forward(module, inputs, count, &values, &error));
             OK(torchlet_values_get(values, 0, &output, &error));

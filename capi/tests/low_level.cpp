@@ -1,4 +1,4 @@
-// Programs as they are written for ExecuTorch's low-level API, with `executorch::` replaced by `torchlet::`.
+// Programs for ExecuTorch's low-level API, with `executorch::` replaced by `torchlet::`.
 
 #undef NDEBUG
 #include <cassert>
@@ -43,7 +43,7 @@ static void run(Method &method)
     assert(output.toTensor().const_data_ptr<float>()[2] > 6);
 }
 
-// With memory of the heap, of the sizes that the program asks for.
+// With heap memory of the required sizes.
 static void from_file(const char *path)
 {
     Result<FileDataLoader> loader = FileDataLoader::from(path);
@@ -77,8 +77,9 @@ static void from_file(const char *path)
     assert(moved.get_output(1).isNone());
 }
 
-// Storage that can only be read, and static memory: what is too small is told.
-class Flash final : public DataLoader {
+// With storage that is not memory-mapped, and static memory. Too little memory is an error.
+class Flash final : public DataLoader
+{
 public:
     explicit Flash(std::vector<char> bytes) : bytes_(std::move(bytes))
     {
@@ -122,7 +123,7 @@ static void from_storage(const char *path)
     MemoryManager enough(&exact, &planned_memory);
     assert(program->load_method("forward", &enough).ok());
 
-    // What the loader says is wrong, the program says.
+    // Errors of the loader become errors of the program.
     BufferDataLoader cut(bytes.data(), bytes.size() - 1);
     assert(!Program::load(&cut).ok());
 }

@@ -1,4 +1,4 @@
-/* Modules: files that are opened and run. */
+/* Modules: programs loaded from files. */
 
 #include "check.h"
 
@@ -19,12 +19,14 @@ static void digits(const char *folder)
     float pixels[64], first[10];
     read_picture(folder, pixels);
     input.data.tensor = tensor_of(pixels, 4, sizes);
-    for (torchlet_run_on processor = TORCHLET_RUN_ON_AUTO; processor <= TORCHLET_RUN_ON_CPU; processor++) {
+    for (torchlet_run_on processor = TORCHLET_RUN_ON_AUTO; processor <= TORCHLET_RUN_ON_CPU;
+         processor++) {
         torchlet_module_options options;
         torchlet_module_options_init(&options);
         options.run_on = processor;
         options.threads = 1 + processor;
-        options.file_access = processor == TORCHLET_RUN_ON_CPU ? TORCHLET_FILE_MAP : TORCHLET_FILE_READ;
+        options.file_access =
+            processor == TORCHLET_RUN_ON_CPU ? TORCHLET_FILE_MAP : TORCHLET_FILE_READ;
         OK(torchlet_module_open(in(folder, "digits/digits.pte"), &options, &module, &error));
         CHECK(torchlet_module_method_count(module) == 1);
         torchlet_string name = torchlet_module_method_name(module, 0);
@@ -44,7 +46,7 @@ static void digits(const char *folder)
             CHECK(fabsf(((const float *)output.data.tensor.data)[i] - first[i]) < 1e-3f);
         CHECK(largest(first, 10) == 2);
         FAILS(TORCHLET_INVALID_ARGUMENT, torchlet_values_get(values, 1, &output, &error));
-        /* Fewer threads, then no more than there were. */
+        /* Fewer threads, then more than the initial number. */
         torchlet_values *again;
         CHECK(torchlet_module_set_threads(module, 1) == 1 && torchlet_module_threads(module) == 1);
         OK(torchlet_module_forward(module, &input, 1, &again, &error));
@@ -55,13 +57,14 @@ static void digits(const char *folder)
         CHECK(torchlet_module_set_threads(module, 100) == options.threads);
         CHECK(torchlet_module_set_threads(NULL, 2) == 0 && torchlet_module_threads(NULL) == 0);
         /* Results outlive their module. */
-        CHECK(torchlet_module_unload(module, "forward") && !torchlet_module_unload(module, "forward"));
+        CHECK(torchlet_module_unload(module, "forward") &&
+              !torchlet_module_unload(module, "forward"));
         torchlet_module_close(module);
         CHECK(largest(output.data.tensor.data, 10) == 2);
         torchlet_values_free(values);
     }
 
-    /* Inputs that stay, and inputs that do not fit. */
+    /* Inputs that are kept between runs, and inputs with a wrong shape. */
     OK(torchlet_module_open(in(folder, "digits/digits.pte"), NULL, &module, &error));
     FAILS(TORCHLET_INVALID_ARGUMENT, torchlet_module_forward(module, NULL, 0, &values, &error));
     OK(torchlet_module_set_input(module, "forward", 0, &input, &error));
@@ -69,14 +72,15 @@ static void digits(const char *folder)
     torchlet_values_free(values);
     torchlet_value two[2] = {input, input};
     FAILS(TORCHLET_INVALID_ARGUMENT, torchlet_module_forward(module, two, 2, &values, &error));
-    FAILS(TORCHLET_INVALID_ARGUMENT, torchlet_module_execute(module, "backward", two, 1, &values, &error));
+    FAILS(TORCHLET_INVALID_ARGUMENT,
+          torchlet_module_execute(module, "backward", two, 1, &values, &error));
     CHECK(strstr(text, "forward"));
     two[0].data.tensor.info.sizes[3] = 4;
     FAILS(TORCHLET_INVALID_ARGUMENT, torchlet_module_forward(module, two, 1, &values, &error));
     two[0].data.tensor.size /= 2;
     FAILS(TORCHLET_NOT_SUPPORTED, torchlet_module_forward(module, two, 1, &values, &error));
 
-    /* Another memory order is converted: channels last of one channel is the same memory. */
+    /* A different dim order is converted. With one channel, channels-last has the same layout. */
     float turned[64];
     for (int y = 0; y < 8; y++)
         for (int x = 0; x < 8; x++)
@@ -95,15 +99,19 @@ static void digits(const char *folder)
 static void files(const char *folder)
 {
     torchlet_module *module = NULL;
-    FAILS(TORCHLET_ACCESS_FAILED, torchlet_module_open(in(folder, "no such file"), NULL, &module, &error));
+    FAILS(TORCHLET_ACCESS_FAILED,
+          torchlet_module_open(in(folder, "no such file"), NULL, &module, &error));
     CHECK(strstr(text, "no such file") && module == NULL);
     FAILS(TORCHLET_INVALID_ARGUMENT, torchlet_module_open(NULL, NULL, &module, &error));
-    FAILS(TORCHLET_INVALID_ARGUMENT, torchlet_module_open(in(folder, "digits/digits.pte"), NULL, NULL, &error));
-    FAILS(TORCHLET_INVALID_PROGRAM, torchlet_module_open(in(folder, "digits/labels.txt"), NULL, &module, &error));
+    FAILS(TORCHLET_INVALID_ARGUMENT,
+          torchlet_module_open(in(folder, "digits/digits.pte"), NULL, NULL, &error));
+    FAILS(TORCHLET_INVALID_PROGRAM,
+          torchlet_module_open(in(folder, "digits/labels.txt"), NULL, &module, &error));
     torchlet_module_options options;
     torchlet_module_options_init(&options);
     options.run_on = 17;
-    FAILS(TORCHLET_INVALID_ARGUMENT, torchlet_module_open(in(folder, "digits/digits.pte"), &options, &module, &error));
+    FAILS(TORCHLET_INVALID_ARGUMENT,
+          torchlet_module_open(in(folder, "digits/digits.pte"), &options, &module, &error));
     torchlet_module_close(NULL);
     torchlet_values_free(NULL);
 
@@ -121,7 +129,7 @@ static void files(const char *folder)
     torchlet_module_close(module);
 }
 
-/* A program that keeps state from call to call. */
+/* A program with state that persists between calls. */
 static void state(const char *folder)
 {
     torchlet_module *module;
@@ -134,7 +142,8 @@ static void state(const char *folder)
     OK(torchlet_method_meta_input(&meta, 0, &what, &error));
     static const float ones[256] = {1, 1, 1, 1, 1, 1, 1, 1};
     torchlet_value input = what.value, output;
-    CHECK(input.data.tensor.size <= sizeof ones && input.data.tensor.info.scalar_type == TORCHLET_FLOAT);
+    CHECK(input.data.tensor.size <= sizeof ones &&
+          input.data.tensor.info.scalar_type == TORCHLET_FLOAT);
     input.data.tensor.data = ones;
     float seen[3];
     for (int run = 0; run < 3; run++) {

@@ -1,4 +1,5 @@
-/* Programs in memory of the caller: what they say of themselves, running, tracing, cancelling, external data, storage. */
+/* Programs in the caller's memory: metadata, execution, tracing, cancellation, external data and
+ * storage. */
 
 #include "check.h"
 
@@ -47,18 +48,20 @@ static void description(const torchlet_program *program)
     torchlet_method_meta meta;
     torchlet_value_meta value;
     OK(torchlet_program_method_meta(program, "forward", &meta, &error));
-    CHECK(torchlet_method_meta_input_count(&meta) == 1 && torchlet_method_meta_output_count(&meta) == 1);
+    CHECK(torchlet_method_meta_input_count(&meta) == 1 &&
+          torchlet_method_meta_output_count(&meta) == 1);
     OK(torchlet_method_meta_input(&meta, 0, &value, &error));
     const torchlet_tensor_info *info = &value.value.data.tensor.info;
-    CHECK(value.value.kind == TORCHLET_KIND_TENSOR && info->scalar_type == TORCHLET_FLOAT && info->rank == 4);
+    CHECK(value.value.kind == TORCHLET_KIND_TENSOR && info->scalar_type == TORCHLET_FLOAT &&
+          info->rank == 4);
     CHECK(info->sizes[0] == 1 && info->sizes[3] == 8 && info->dim_order[3] == 3);
     CHECK(torchlet_tensor_info_nbytes(info) == 256 && torchlet_tensor_info_numel(info) == 64);
     CHECK(value.planned && !value.dynamic && !value.constant);
     FAILS(TORCHLET_INVALID_ARGUMENT, torchlet_method_meta_output(&meta, 1, &value, &error));
 }
 
-static void traced(const torchlet_program *program, const torchlet_registry *registry, const float *pixels,
-                   const float *expected)
+static void traced(const torchlet_program *program, const torchlet_registry *registry,
+                   const float *pixels, const float *expected)
 {
     counts counted = {0, 0, 0};
     torchlet_tracer tracer = {&counted, tick, tell};
@@ -78,7 +81,7 @@ static void traced(const torchlet_program *program, const torchlet_registry *reg
     CHECK(run_digits(&method.method, pixels, logits) != TORCHLET_OK && strstr(text, "cancel"));
     torchlet_canceller_set(&canceller, false);
 
-    /* Step by step, an instruction at a time. */
+    /* One instruction at a time. */
     const int32_t sizes[] = {1, 1, 8, 8};
     torchlet_tensor image = tensor_of(pixels, 4, sizes), output;
     OK(torchlet_method_set_input_tensor(&method.method, 0, &image, &error));
@@ -93,12 +96,13 @@ static void traced(const torchlet_program *program, const torchlet_registry *reg
     unload(&method);
 
     limits.instructions = 3;
-    FAILS(TORCHLET_OUT_OF_RESOURCES, torchlet_method_load(&method.method, program, "forward", registry, &options,
-                                                          &(torchlet_memory){{0}, {0}, NULL, 0}, &error));
+    FAILS(TORCHLET_OUT_OF_RESOURCES,
+          torchlet_method_load(&method.method, program, "forward", registry, &options,
+                               &(torchlet_memory){{0}, {0}, NULL, 0}, &error));
 }
 
-static void from_storage(torchlet_buffer file, const torchlet_registry *registry, const float *pixels,
-                         const float *expected)
+static void from_storage(torchlet_buffer file, const torchlet_registry *registry,
+                         const float *pixels, const float *expected)
 {
     for (int lends = 0; lends < 2; lends++) {
         torchlet_loader loader = {&file, file.size, read_from, lends ? lend_from : NULL};
@@ -107,7 +111,8 @@ static void from_storage(torchlet_buffer file, const torchlet_registry *registry
         OK(torchlet_program_buffer_size(&loader, &size, &error));
         CHECK((size == 0) == lends);
         torchlet_buffer buffer = reserve(size);
-        OK(torchlet_program_open_loader(&program, &loader, lends ? NULL : buffer.data, size, &error));
+        OK(torchlet_program_open_loader(&program, &loader, lends ? NULL : buffer.data, size,
+                                        &error));
         loaded method;
         float logits[10];
         OK(load(&method, &program, "forward", registry, NULL));
@@ -119,11 +124,12 @@ static void from_storage(torchlet_buffer file, const torchlet_registry *registry
     }
 }
 
-static void external_data(const char *folder, const torchlet_registry *registry, const float *pixels,
-                          const float *expected)
+static void external_data(const char *folder, const torchlet_registry *registry,
+                          const float *pixels, const float *expected)
 {
     torchlet_buffer file = read_file(folder, "digits/digits_external.pte");
-    torchlet_buffer weights = read_file(folder, "digits/digits_external._default_external_constant.ptd");
+    torchlet_buffer weights =
+        read_file(folder, "digits/digits_external._default_external_constant.ptd");
     torchlet_program program;
     torchlet_data data;
     loaded method;
@@ -143,9 +149,9 @@ static void external_data(const char *folder, const torchlet_registry *registry,
     free(file.data);
 }
 
-/* Inputs in place, values, and memory of the caller for one run. */
-static void other_ways(const torchlet_program *program, const torchlet_registry *registry, const float *pixels,
-                       const float *expected)
+/* Inputs written in place, values, and memory lent for one run. */
+static void other_ways(const torchlet_program *program, const torchlet_registry *registry,
+                       const float *pixels, const float *expected)
 {
     loaded method;
     OK(load(&method, program, "forward", registry, NULL));
@@ -156,7 +162,8 @@ static void other_ways(const torchlet_program *program, const torchlet_registry 
     memcpy(place.data, pixels, place.size);
     OK(torchlet_method_execute(&method.method, &error));
     OK(torchlet_method_output(&method.method, 0, &output, &error));
-    CHECK(output.kind == TORCHLET_KIND_TENSOR && memcmp(output.data.tensor.data, expected, 40) == 0);
+    CHECK(output.kind == TORCHLET_KIND_TENSOR &&
+          memcmp(output.data.tensor.data, expected, 40) == 0);
 
     const int32_t sizes[] = {1, 1, 8, 8};
     torchlet_tensor image = tensor_of(pixels, 4, sizes);
@@ -166,7 +173,8 @@ static void other_ways(const torchlet_program *program, const torchlet_registry 
     OK(torchlet_method_execute_into(&method.method, &image, 1, &target, 1, &info, &error));
     CHECK(memcmp(logits, expected, sizeof logits) == 0 && info.rank == 2 && info.sizes[1] == 10);
     target.size--;
-    CHECK(torchlet_method_execute_into(&method.method, &image, 1, &target, 1, NULL, &error) != TORCHLET_OK);
+    CHECK(torchlet_method_execute_into(&method.method, &image, 1, &target, 1, NULL, &error) !=
+          TORCHLET_OK);
     CHECK(torchlet_method_state_count(&method.method) == 0);
     CHECK(!torchlet_method_input_is_unbound(&method.method, 0));
     unload(&method);

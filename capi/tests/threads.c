@@ -1,7 +1,9 @@
-/* Several threads use several methods of one program, methods that share memory, and modules that share a file.
+/* Threads that use several methods of one program, methods with shared memory, and modules over one
+ * file.
  *
- *   threads FIXTURES          all of it
- *   threads FIXTURES runtime  without modules: what tools can follow that know the locks of pthreads alone (helgrind, DRD)
+ *   threads FIXTURES          all tests
+ *   threads FIXTURES runtime  without modules, for tools that only know the locks of pthreads
+ *                             (helgrind, DRD)
  */
 
 #include "check.h"
@@ -41,7 +43,8 @@ static void *run_methods(void *argument)
     return NULL;
 }
 
-/* Memory that the methods of all threads use in turn, which a lock sees to: from the input to where the output was read. */
+/* Memory shared by the methods of all threads. A lock is held from setting the input to reading the
+ * output. */
 static torchlet_shared_memory shared;
 static pthread_mutex_t turn = PTHREAD_MUTEX_INITIALIZER;
 
@@ -63,7 +66,7 @@ static void *run_shared(void *argument)
     return NULL;
 }
 
-/* One method for all threads, without a lock: whoever comes second is told so. */
+/* One method used by all threads without a lock: concurrent use is an error. */
 static void *run_the_same(void *argument)
 {
     job *own = argument;
@@ -105,7 +108,8 @@ static void share(const torchlet_program *program, const torchlet_registry *regi
     for (int i = 0; i < THREADS; i++) {
         OK(torchlet_method_meta_table_size(&meta, NULL, &size, &error));
         tables[i] = reserve(size);
-        OK(torchlet_method_prepare(&methods[i], &meta, registry, NULL, tables[i].data, size, &error));
+        OK(torchlet_method_prepare(&methods[i], &meta, registry, NULL, tables[i].data, size,
+                                   &error));
         OK(torchlet_method_needs(&methods[i], &needs, &error));
         if (i == 0) {
             CHECK(torchlet_method_meta_planned_count(&meta) == 1);
@@ -162,7 +166,7 @@ int main(int argc, char **argv)
         jobs[i].program = &program;
         jobs[i].registry = &registry;
         read_picture(argv[1], jobs[i].pixels);
-        /* Each has another picture. */
+        /* Each thread has a different image. */
         jobs[i].pixels[0] += (float)i;
         loaded method;
         OK(load(&method, &program, "forward", &registry, NULL));

@@ -1,8 +1,8 @@
-/* Methods that use memory in turn, what methods and delegates keep from run to run, and bundled programs. */
+/* Methods with shared memory, state of methods and delegates, and bundled programs. */
 
 #include "check.h"
 
-/* A bundled program, opened. */
+/* An open bundled program. */
 typedef struct bundled {
     torchlet_buffer file;
     torchlet_bundle bundle;
@@ -15,7 +15,8 @@ static void open(bundled *into, const char *folder, const char *name)
     size_t size;
     into->file = read_file(folder, name);
     CHECK(torchlet_is_bundle(into->file.data, into->file.size));
-    OK(torchlet_bundle_open(&into->bundle, into->file.data, into->file.size, &program, &size, &error));
+    OK(torchlet_bundle_open(&into->bundle, into->file.data, into->file.size, &program, &size,
+                            &error));
     CHECK((const char *)program > (char *)into->file.data && size < into->file.size);
     CHECK(!torchlet_is_bundle(program, size));
     OK(torchlet_program_open(&into->program, program, size, &error));
@@ -30,7 +31,8 @@ static void close(bundled *from)
 static bool holds(const torchlet_value *found, const torchlet_value *expected)
 {
     const torchlet_tensor *a = &found->data.tensor, *b = &expected->data.tensor;
-    CHECK(found->kind == TORCHLET_KIND_TENSOR && expected->kind == TORCHLET_KIND_TENSOR && a->size == b->size);
+    CHECK(found->kind == TORCHLET_KIND_TENSOR && expected->kind == TORCHLET_KIND_TENSOR &&
+          a->size == b->size);
     if (a->info.scalar_type != TORCHLET_FLOAT)
         return memcmp(a->data, b->data, a->size) == 0;
     for (size_t i = 0; i < a->size / sizeof(float); i++) {
@@ -41,7 +43,7 @@ static bool holds(const torchlet_value *found, const torchlet_value *expected)
     return true;
 }
 
-/* Sets the inputs of a case, runs, and compares. */
+/* Sets the inputs of a test case, runs the method, and compares its outputs. */
 static void run_case(const bundled *program, torchlet_method *method, size_t suite, size_t number)
 {
     size_t inputs, outputs;
@@ -77,22 +79,28 @@ static void bundles(const char *folder, const torchlet_registry *registry)
         run_case(&digits, &method.method, 0, number);
     unload(&method);
 
-    FAILS(TORCHLET_INVALID_ARGUMENT, torchlet_bundle_suite(&digits.bundle, 1, &name, &cases, &error));
-    FAILS(TORCHLET_INVALID_ARGUMENT, torchlet_bundle_case(&digits.bundle, 0, cases, &inputs, &outputs, &error));
-    FAILS(TORCHLET_INVALID_ARGUMENT, torchlet_bundle_input(&digits.bundle, 0, 0, 1, &value, &error));
-    FAILS(TORCHLET_INVALID_ARGUMENT, torchlet_bundle_output(&digits.bundle, 0, 0, 1, &value, &error));
+    FAILS(TORCHLET_INVALID_ARGUMENT,
+          torchlet_bundle_suite(&digits.bundle, 1, &name, &cases, &error));
+    FAILS(TORCHLET_INVALID_ARGUMENT,
+          torchlet_bundle_case(&digits.bundle, 0, cases, &inputs, &outputs, &error));
+    FAILS(TORCHLET_INVALID_ARGUMENT,
+          torchlet_bundle_input(&digits.bundle, 0, 0, 1, &value, &error));
+    FAILS(TORCHLET_INVALID_ARGUMENT,
+          torchlet_bundle_output(&digits.bundle, 0, 0, 1, &value, &error));
     const void *program;
     torchlet_bundle other;
-    FAILS(TORCHLET_INVALID_PROGRAM, torchlet_bundle_open(&other, digits.file.data, 12, &program, &inputs, &error));
+    FAILS(TORCHLET_INVALID_PROGRAM,
+          torchlet_bundle_open(&other, digits.file.data, 12, &program, &inputs, &error));
     close(&digits);
 
     torchlet_buffer plain = read_file(folder, "digits/digits.pte");
     CHECK(!torchlet_is_bundle(plain.data, plain.size));
-    FAILS(TORCHLET_INVALID_PROGRAM, torchlet_bundle_open(&other, plain.data, plain.size, &program, &inputs, &error));
+    FAILS(TORCHLET_INVALID_PROGRAM,
+          torchlet_bundle_open(&other, plain.data, plain.size, &program, &inputs, &error));
     free(plain.data);
 }
 
-/* A method that is prepared, to be finished in shared memory. */
+/* A prepared method, to be finished in shared memory. */
 typedef struct prepared {
     torchlet_method method;
     torchlet_needs needs;
@@ -111,7 +119,8 @@ static void prepare(prepared *into, const torchlet_program *program, const char 
     OK(torchlet_program_method_meta(program, name, &meta, &error));
     OK(torchlet_method_meta_table_size(&meta, NULL, &size, &error));
     into->tables = reserve(size);
-    OK(torchlet_method_prepare(&into->method, &meta, registry, NULL, into->tables.data, size, &error));
+    OK(torchlet_method_prepare(&into->method, &meta, registry, NULL, into->tables.data, size,
+                               &error));
     OK(torchlet_method_needs(&into->method, &into->needs, &error));
     into->arena = reserve(into->needs.arena);
     into->planned_count = torchlet_method_meta_planned_count(&meta);
@@ -132,7 +141,7 @@ static size_t larger(size_t a, size_t b)
     return a > b ? a : b;
 }
 
-/* Memory for two methods: each buffer as large as the larger need. */
+/* Memory for two methods: each buffer has the larger of both sizes. */
 typedef struct ground {
     torchlet_buffer planned[4];
     size_t planned_count;
@@ -155,7 +164,7 @@ static void free_ground(ground *from)
     free(from->scratch.data);
 }
 
-/* Two programs run in turn in one memory for activations. */
+/* Two programs that share memory for activations. */
 static void two_programs(const char *folder, const torchlet_registry *registry)
 {
     bundled digits, words;
@@ -168,35 +177,42 @@ static void two_programs(const char *folder, const torchlet_registry *registry)
     prepare(&two, &words.program, "forward", registry);
     ground own = reserve_both(&one, &two);
 
-    /* A byte less is refused, and what was loaded before stays as it was. */
+    /* A byte less is an error, and the method loaded before stays usable. */
     torchlet_buffer less = {own.planned[0].data, own.planned[0].size - 1};
     prepared third;
-    prepare(&third, own.planned[0].size == one.planned[0] ? &digits.program : &words.program, "forward", registry);
+    prepare(&third, own.planned[0].size == one.planned[0] ? &digits.program : &words.program,
+            "forward", registry);
     OK(torchlet_shared_memory_init(&memory, &less, 1, own.scratch, &error));
-    FAILS(TORCHLET_MEMORY_ALLOCATION_FAILED, torchlet_method_finish_shared(&third.method, &memory, third.arena, &error));
-    FAILS(TORCHLET_INVALID_STATE, torchlet_method_finish_shared(&third.method, &memory, third.arena, &error));
+    FAILS(TORCHLET_MEMORY_ALLOCATION_FAILED,
+          torchlet_method_finish_shared(&third.method, &memory, third.arena, &error));
+    FAILS(TORCHLET_INVALID_STATE,
+          torchlet_method_finish_shared(&third.method, &memory, third.arena, &error));
     drop(&third);
-    FAILS(TORCHLET_INVALID_ARGUMENT, torchlet_shared_memory_init(&memory, NULL, 1, own.scratch, &error));
+    FAILS(TORCHLET_INVALID_ARGUMENT,
+          torchlet_shared_memory_init(&memory, NULL, 1, own.scratch, &error));
     torchlet_buffer shifted = {(char *)own.planned[0].data + 1, own.planned[0].size - 1};
     CHECK(torchlet_shared_memory_init(&memory, &shifted, 1, own.scratch, &error) != TORCHLET_OK);
     torchlet_shared_memory closed = {0};
-    FAILS(TORCHLET_INVALID_STATE, torchlet_method_finish_shared(&one.method, &closed, one.arena, &error));
+    FAILS(TORCHLET_INVALID_STATE,
+          torchlet_method_finish_shared(&one.method, &closed, one.arena, &error));
 
     OK(torchlet_shared_memory_init(&memory, own.planned, own.planned_count, own.scratch, &error));
     FAILS(TORCHLET_INVALID_STATE, torchlet_method_execute(&one.method, &error));
     OK(torchlet_method_finish_shared(&one.method, &memory, one.arena, &error));
     OK(torchlet_method_finish_shared(&two.method, &memory, two.arena, &error));
-    CHECK(torchlet_method_input_count(&one.method) == 1 && torchlet_method_state_count(&two.method) == 0);
-    CHECK(torchlet_method_output(&one.method, 0, &value, &error) != TORCHLET_OK && strstr(text, "before another one runs"));
+    CHECK(torchlet_method_input_count(&one.method) == 1 &&
+          torchlet_method_state_count(&two.method) == 0);
+    CHECK(torchlet_method_output(&one.method, 0, &value, &error) != TORCHLET_OK &&
+          strstr(text, "before another one runs"));
     for (int turn = 0; turn < 3; turn++) {
         run_case(&digits, &one.method, 0, 0);
         OK(torchlet_method_output(&one.method, 0, &value, &error));
         run_case(&words, &two.method, 0, 0);
-        /* The other one ran over these: neither read, nor taken for inputs. */
+        /* The other method overwrote these values: outputs cannot be read, and inputs are unset. */
         CHECK(torchlet_method_output(&one.method, 0, &value, &error) != TORCHLET_OK);
         CHECK(torchlet_method_execute(&one.method, &error) != TORCHLET_OK);
     }
-    /* An input in its place. */
+    /* An input written in place. */
     torchlet_tensor_mut place;
     torchlet_value picture, found;
     OK(torchlet_bundle_input(&digits.bundle, 0, 0, 0, &picture, &error));
@@ -214,7 +230,7 @@ static void two_programs(const char *folder, const torchlet_registry *registry)
     close(&digits);
 }
 
-/* The tensor of a method's state that has this name. */
+/* The state tensor with this name. */
 static size_t state_named(const torchlet_method *method, const char *name)
 {
     torchlet_state state;
@@ -227,7 +243,7 @@ static size_t state_named(const torchlet_method *method, const char *name)
     return 0;
 }
 
-/* Methods of one program that keep state together: one reads what the other wrote. */
+/* Methods of one program that share state: one reads what the other wrote. */
 static void common_state(const char *folder, const torchlet_registry *registry)
 {
     bundled program;
@@ -243,7 +259,8 @@ static void common_state(const char *folder, const torchlet_registry *registry)
     OK(torchlet_method_finish_shared(&writes.method, &memory, writes.arena, &error));
     OK(torchlet_method_finish_shared(&reads.method, &memory, reads.arena, &error));
 
-    size_t in_one = state_named(&writes.method, "kept"), in_other = state_named(&reads.method, "kept");
+    size_t in_one = state_named(&writes.method, "kept"),
+           in_other = state_named(&reads.method, "kept");
     OK(torchlet_method_state_tensor(&reads.method, in_other, &place, &error));
     const float first = ((const float *)place.data)[0];
     const float numbers[] = {3, 1, 4};
@@ -255,7 +272,7 @@ static void common_state(const char *folder, const torchlet_registry *registry)
     OK(torchlet_method_state_tensor(&reads.method, in_other, &other, &error));
     CHECK(place.data == other.data && place.size == 12 && ((const float *)place.data)[0] != first);
 
-    /* What C writes there, runs read: the difference of two runs is that of the state. */
+    /* Runs read state that C wrote: the outputs of two runs differ by the change of the state. */
     float results[2];
     for (int run = 0; run < 2; run++) {
         OK(torchlet_method_state_tensor(&writes.method, in_one, &place, &error));
@@ -276,7 +293,7 @@ static void common_state(const char *folder, const torchlet_registry *registry)
     close(&program);
 }
 
-/* A backend for what was lowered for XNNPACK, whose delegates count their runs, in state that can be saved. */
+/* A backend for XNNPACK delegates that counts runs in state that can be saved. */
 static torchlet_status count_arena(void *context, const torchlet_delegate_info *info, size_t *bytes)
 {
     (void)context;
@@ -297,7 +314,8 @@ static torchlet_status count_execute(void *context, void *delegate, torchlet_cal
     torchlet_tensor_mut output;
     size_t count = torchlet_call_argument_count(call);
     torchlet_status status;
-    if ((status = torchlet_call_split(call, count - 1)) || (status = torchlet_call_output(call, count - 1, &output)))
+    if ((status = torchlet_call_split(call, count - 1)) ||
+        (status = torchlet_call_output(call, count - 1, &output)))
         return status;
     float runs = (float)++((int32_t *)delegate)[1];
     for (size_t i = 0; i < output.size / sizeof runs; i++)
@@ -312,8 +330,8 @@ static torchlet_status count_reset(void *context, void *delegate)
     return TORCHLET_OK;
 }
 
-static torchlet_status count_state(void *context, void *delegate, size_t number, torchlet_string *name,
-                                   torchlet_tensor_info *info)
+static torchlet_status count_state(void *context, void *delegate, size_t number,
+                                   torchlet_string *name, torchlet_tensor_info *info)
 {
     (void)context;
     (void)delegate;
@@ -324,7 +342,8 @@ static torchlet_status count_state(void *context, void *delegate, size_t number,
     return torchlet_tensor_info_init(info, TORCHLET_INT, sizes, 1, NULL);
 }
 
-static torchlet_status count_read(void *context, void *delegate, size_t number, void *into, size_t size)
+static torchlet_status count_read(void *context, void *delegate, size_t number, void *into,
+                                  size_t size)
 {
     (void)context;
     CHECK(number == 0);
@@ -332,7 +351,8 @@ static torchlet_status count_read(void *context, void *delegate, size_t number, 
     return TORCHLET_OK;
 }
 
-static torchlet_status count_write(void *context, void *delegate, size_t number, const void *data, size_t size)
+static torchlet_status count_write(void *context, void *delegate, size_t number, const void *data,
+                                   size_t size)
 {
     (void)context;
     CHECK(number == 0);
@@ -378,17 +398,24 @@ static void state_of_delegates(const char *folder)
 
     CHECK(torchlet_method_delegate_state_count(&method.method) == 1);
     OK(torchlet_method_delegate_state(&method.method, 0, &state, &error));
-    CHECK(state.info.scalar_type == TORCHLET_INT && state.info.rank == 1 && state.info.sizes[0] == 3);
+    CHECK(state.info.scalar_type == TORCHLET_INT && state.info.rank == 1 &&
+          state.info.sizes[0] == 3);
     CHECK(state.name.size == 4 && memcmp(state.name.data, "runs", 4) == 0);
-    FAILS(TORCHLET_INVALID_ARGUMENT, torchlet_method_delegate_state(&method.method, 1, &state, &error));
-    OK(torchlet_method_read_delegate_state(&method.method, state.delegate, state.number, saved, sizeof saved, &error));
+    FAILS(TORCHLET_INVALID_ARGUMENT,
+          torchlet_method_delegate_state(&method.method, 1, &state, &error));
+    OK(torchlet_method_read_delegate_state(&method.method, state.delegate, state.number, saved,
+                                           sizeof saved, &error));
     CHECK(saved[0] == 0 && saved[1] == 2 && saved[2] == 0);
     saved[1] = 40;
-    OK(torchlet_method_write_delegate_state(&method.method, state.delegate, state.number, saved, sizeof saved, &error));
+    OK(torchlet_method_write_delegate_state(&method.method, state.delegate, state.number, saved,
+                                            sizeof saved, &error));
     CHECK(count_run(&program, &method.method) == 41);
-    CHECK(torchlet_method_read_delegate_state(&method.method, state.delegate, 0, saved, 8, &error) != TORCHLET_OK);
-    CHECK(torchlet_method_write_delegate_state(&method.method, state.delegate, 1, saved, 12, &error) != TORCHLET_OK);
-    CHECK(torchlet_method_read_delegate_state(&method.method, 9, 0, saved, sizeof saved, &error) != TORCHLET_OK);
+    CHECK(torchlet_method_read_delegate_state(&method.method, state.delegate, 0, saved, 8,
+                                              &error) != TORCHLET_OK);
+    CHECK(torchlet_method_write_delegate_state(&method.method, state.delegate, 1, saved, 12,
+                                               &error) != TORCHLET_OK);
+    CHECK(torchlet_method_read_delegate_state(&method.method, 9, 0, saved, sizeof saved, &error) !=
+          TORCHLET_OK);
     CHECK(count_run(&program, &method.method) == 42);
     OK(torchlet_method_reset(&method.method, &error));
     CHECK(count_run(&program, &method.method) == 1);

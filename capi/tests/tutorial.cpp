@@ -1,4 +1,4 @@
-// Programs as they are written for ExecuTorch's Module and TensorPtr, with `executorch::` replaced by `torchlet::`.
+// Programs for ExecuTorch's Module and TensorPtr, with `executorch::` replaced by `torchlet::`.
 
 #undef NDEBUG
 #include <array>
@@ -48,14 +48,16 @@ static void load_and_ask()
     assert(method_meta->input_tag(0).get() == torchlet::runtime::Tag::Tensor);
     const auto input_meta = method_meta->input_tensor_meta(0);
     assert(input_meta.ok() && input_meta->scalar_type() == ScalarType::Float);
-    assert(input_meta->sizes().size() == 4 && input_meta->sizes()[2] == 8 && input_meta->nbytes() == 256);
+    assert(input_meta->sizes().size() == 4 && input_meta->sizes()[2] == 8 &&
+           input_meta->nbytes() == 256);
     const auto output_meta = method_meta->output_tensor_meta(0);
     assert(output_meta.ok() && output_meta->sizes().size() == 2);
     assert(!method_meta->output_tensor_meta(1).ok());
 
     assert(module.unload_forward() && !module.is_method_loaded("forward"));
     const auto missing = module.method_meta("backward");
-    assert(missing.error() == Error::InvalidArgument && std::strlen(torchlet::last_error_message()) > 10);
+    assert(missing.error() == Error::InvalidArgument &&
+           std::strlen(torchlet::last_error_message()) > 10);
 
     Module nowhere("/no/such/file.pte");
     assert(nowhere.load() == Error::AccessFailed && !nowhere.is_loaded());
@@ -79,7 +81,8 @@ static void set_inputs_and_outputs(float *input)
     assert(module.set_output(output) == Error::Ok);
     const auto result = module.execute("forward", tensor);
     assert(result.ok() && result->at(0).toTensor().const_data_ptr() == output->const_data_ptr());
-    assert(output->const_data_ptr<float>()[2] == preset->at(0).toTensor().const_data_ptr<float>()[2]);
+    assert(output->const_data_ptr<float>()[2] ==
+           preset->at(0).toTensor().const_data_ptr<float>()[2]);
     assert(module.set_output(zeros({1, 10}, ScalarType::Double)) == Error::InvalidType);
     assert(module.get("forward", tensor)->isTensor());
 }
@@ -110,7 +113,7 @@ static void external_data(float *input)
     assert(module.forward(from_blob(input, {1, 1, 8, 8})).ok());
 }
 
-// What a module did, for ExecuTorch's Inspector.
+// A recording for ExecuTorch's Inspector.
 static void recorded(float *input)
 {
     Module module(folder + "/digits/digits.pte", Module::LoadMode::MmapUseMlockIgnoreErrors,
@@ -123,12 +126,14 @@ static void recorded(float *input)
     const auto trace = etdump->get_etdump_data();
     std::unique_ptr<void, decltype(&free)> guard(trace.buf, free);
     assert(trace.buf && trace.size > 100);
-    // A size comes first, then flatbuffers' identifier.
+    // A size precedes the FlatBuffers file identifier.
     assert(std::memcmp(static_cast<const char *>(trace.buf) + 8, "ED00", 4) == 0);
     const auto contains = [&](const char *name) {
-        return std::string_view(static_cast<const char *>(trace.buf), trace.size).find(name) != std::string_view::npos;
+        return std::string_view(static_cast<const char *>(trace.buf), trace.size).find(name) !=
+               std::string_view::npos;
     };
-    assert(contains("Method::execute") && contains("OPERATOR_CALL") && contains("native_call_convolution.out"));
+    assert(contains("Method::execute") && contains("OPERATOR_CALL") &&
+           contains("native_call_convolution.out"));
     const auto values = etdump->get_debug_data();
     std::unique_ptr<void, decltype(&free)> bytes(values.buf, free);
     assert(values.size >= 40);
@@ -139,10 +144,11 @@ static void recorded(float *input)
     assert(Module(folder + "/digits/digits.pte").event_tracer() == nullptr);
 }
 
-// All methods in one memory: what they give stays.
+// All methods in shared memory: outputs stay valid.
 static void shared_activations()
 {
-    Module module(folder + "/programs/two_methods.pte"), plain(folder + "/programs/two_methods.pte");
+    Module module(folder + "/programs/two_methods.pte"),
+        plain(folder + "/programs/two_methods.pte");
     module.options().share_activations = true;
     std::vector<float> numbers(256, 0.5f);
     const auto names = module.method_names();
@@ -153,17 +159,20 @@ static void shared_activations()
             std::vector<EValue> inputs;
             const auto meta = module.method_meta(name);
             for (size_t i = 0; i < meta->num_inputs(); i++)
-                inputs.push_back(from_blob(numbers.data(), meta->input_tensor_meta(i)->sizes().vec()));
-            const auto result = module.execute(name, inputs), expected = plain.execute(name, inputs);
+                inputs.push_back(
+                    from_blob(numbers.data(), meta->input_tensor_meta(i)->sizes().vec()));
+            const auto result = module.execute(name, inputs),
+                       expected = plain.execute(name, inputs);
             assert(result.ok() && expected.ok());
             kept.push_back(result->at(0).toTensor());
             kept.push_back(expected->at(0).toTensor());
         }
     for (size_t i = 0; i < kept.size(); i += 2)
-        assert(std::memcmp(kept[i].const_data_ptr(), kept[i + 1].const_data_ptr(), kept[i].nbytes()) == 0);
+        assert(std::memcmp(kept[i].const_data_ptr(), kept[i + 1].const_data_ptr(),
+                           kept[i].nbytes()) == 0);
 }
 
-// A module for each thread, over one opened file.
+// One module per thread, over one open file.
 static void threads(float *input)
 {
     Module module(folder + "/digits/digits.pte");
@@ -190,7 +199,8 @@ static void make_tensors()
     assert(matrix->strides()[0] == 3 && matrix->dim_order()[1] == 1 && matrix->nbytes() == 24);
 
     auto pi = make_tensor_ptr(3.14);
-    assert(pi->dim() == 0 && pi->scalar_type() == ScalarType::Double && pi->const_data_ptr<double>()[0] == 3.14);
+    assert(pi->dim() == 0 && pi->scalar_type() == ScalarType::Double &&
+           pi->const_data_ptr<double>()[0] == 3.14);
     auto number = make_tensor_ptr(42, ScalarType::Float);
     assert(number->const_data_ptr<float>()[0] == 42);
     auto line = make_tensor_ptr({1, 2, 3, 4, 5, 6}, ScalarType::Double);
@@ -209,8 +219,8 @@ static void make_tensors()
     bool deleted = false;
     {
         auto *numbers = new double[6]{1.0, 2.0, 3.0, 4.0, 5.0, 6.0};
-        auto owned = make_tensor_ptr({2, 3}, numbers, ScalarType::Double, TensorShapeDynamism::DYNAMIC_BOUND,
-                                     [&](void *pointer) {
+        auto owned = make_tensor_ptr({2, 3}, numbers, ScalarType::Double,
+                                     TensorShapeDynamism::DYNAMIC_BOUND, [&](void *pointer) {
                                          delete[] static_cast<double *>(pointer);
                                          deleted = true;
                                      });
@@ -224,7 +234,8 @@ static void make_tensors()
     copy->mutable_data_ptr<float>()[0] = 1;
     assert(data[0] == 9 && copy->sizes() == view->sizes());
 
-    auto sized = make_tensor_ptr({2, 3}, {1, 2, 3, 4, 5, 6}, ScalarType::Int, TensorShapeDynamism::DYNAMIC_BOUND);
+    auto sized = make_tensor_ptr({2, 3}, {1, 2, 3, 4, 5, 6}, ScalarType::Int,
+                                 TensorShapeDynamism::DYNAMIC_BOUND);
     assert(resize_tensor_ptr(sized, {2, 2}) == Error::Ok && sized->numel() == 4);
     assert(resize_tensor_ptr(sized, {6, 1}) == Error::Ok && sized->strides()[0] == 1);
     assert(resize_tensor_ptr(sized, {4, 2}) != Error::Ok && sized->numel() == 6);
@@ -239,24 +250,29 @@ static void make_tensors()
     auto turned = for_blob(doubles, {2, 3}, ScalarType::Double).strides({1, 2}).make_tensor_ptr();
     assert(turned->dim_order()[0] == 1);
     int *three = new int[3]{1, 2, 3};
-    from_blob(three, {3}, ScalarType::Int, [](void *pointer) { delete[] static_cast<int *>(pointer); });
+    from_blob(three, {3}, ScalarType::Int,
+              [](void *pointer) { delete[] static_cast<int *>(pointer); });
 
     assert(empty({2, 3})->numel() == 6 && empty_like(matrix)->size(1) == 3);
     assert(empty_strided({2, 3}, {3, 1})->nbytes() == 24);
-    assert(full({2, 3}, 42.0f)->const_data_ptr<float>()[5] == 42 && zeros({2, 3})->const_data_ptr<float>()[5] == 0);
+    assert(full({2, 3}, 42.0f)->const_data_ptr<float>()[5] == 42 &&
+           zeros({2, 3})->const_data_ptr<float>()[5] == 0);
     assert(ones({3, 4}, ScalarType::Long)->const_data_ptr<int64_t>()[11] == 1);
-    assert(full_like(sized, 3)->const_data_ptr<int32_t>()[0] == 3 && ones_like(matrix)->numel() == 6);
+    assert(full_like(sized, 3)->const_data_ptr<int32_t>()[0] == 3 &&
+           ones_like(matrix)->numel() == 6);
     auto uniform = rand({2, 3});
     for (int i = 0; i < 6; i++)
         assert(uniform->const_data_ptr<float>()[i] >= 0 && uniform->const_data_ptr<float>()[i] < 1);
     assert(randn({2, 3})->numel() == 6);
     auto drawn = randint(0, 10, {2, 3});
     for (int i = 0; i < 6; i++)
-        assert(drawn->const_data_ptr<int32_t>()[i] >= 0 && drawn->const_data_ptr<int32_t>()[i] < 10);
+        assert(drawn->const_data_ptr<int32_t>()[i] >= 0 &&
+               drawn->const_data_ptr<int32_t>()[i] < 10);
     assert(scalar_tensor(3.14f)->dim() == 0);
 
     EValue value(7), text("abc"), truth(true), half(0.5);
-    assert(value.isInt() && value.toInt() == 7 && text.toString() == "abc" && truth.toBool() && half.toDouble() == 0.5);
+    assert(value.isInt() && value.toInt() == 7 && text.toString() == "abc" && truth.toBool() &&
+           half.toDouble() == 0.5);
     assert(EValue().isNone() && EValue(matrix).isTensor() && value.toScalar().to<double>() == 7);
 }
 

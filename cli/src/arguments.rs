@@ -1,4 +1,4 @@
-//! The command line.
+//! Command-line arguments.
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::path::PathBuf;
@@ -39,55 +39,55 @@ pub(crate) enum Command {
   torchlet inspect model.pte --html model.html --etrecord model.etrecord
   torchlet inspect model.pte --svg memory > memory.svg")]
     Inspect(InspectArguments),
-    /// Takes the data of delegates out of a program, with what it consists of, whatever backend it
-    /// is for.
+    /// Writes the payload of every delegate, and its parts, to files; supports payloads of any
+    /// backend.
     #[command(after_help = "Examples:
   torchlet extract model.pte --out delegates")]
     Extract(ExtractArguments),
-    /// Writes a program anew: with external weights within or all weights without, without debug
-    /// information, without test cases if asked for.
+    /// Rewrites a program: embeds or splits off its weights, and strips debug information and, with
+    /// --strip, test cases.
     #[command(after_help = "Examples:
   torchlet convert model.pte --data weights.ptd -o model_whole.pte
   torchlet convert model.pte --split weights.ptd -o model_small.pte
   torchlet convert model.bpte --strip -o model.pte")]
     Convert(ConvertArguments),
-    /// Adds a test case to a program: inputs, and the outputs that it should give.
-    #[command(after_help = "Without --expect, the outputs are what the program gives here.
+    /// Adds a test case to a program: inputs and their expected outputs.
+    #[command(after_help = "Without --expect, the program's outputs here are the expected ones.
 
 Examples:
   torchlet bundle model.pte --input x.npy --expect y.npy -o model.bpte
-  torchlet bundle model.bpte --random 7 --backend as-exported -o model.bpte   (one more)")]
+  torchlet bundle model.bpte --random 7 --backend as-exported -o model.bpte   (adds a case)")]
     Bundle(BundleArguments),
-    /// Runs the test cases of bundled programs and compares with the outputs that they expect.
-    #[command(after_help = "Exit status: 0 if all pass, 1 if some differ, 2 if some could not run.
+    /// Runs the test cases of bundled programs and compares the outputs with the expected ones.
+    #[command(after_help = "Exit status: 0 if all pass, 1 if some differ, 2 if some failed to run.
 
 Examples:
   torchlet verify model.bpte
   torchlet verify cases/*.bpte --rtol 1e-4 --atol 1e-5
   torchlet verify model.bpte --data weights.ptd --json")]
     Verify(VerifyArguments),
-    /// Writes a program as it is compiled for a processor: for those that cannot compile it
-    /// themselves, or to load it faster.
+    /// Compiles a program for a processor ahead of time: for targets without a compiler, or to load
+    /// faster.
     #[command(after_help = "Examples:
   torchlet lower model.pte --for vulkan -o model_vulkan.pte
   torchlet lower model_vulkan.pte --for mcu -o model_mcu.pte
   torchlet lower model.pte --data weights.ptd --for cpu -o model_cpu.pte
   torchlet lower model.bpte --for cpu -o model_cpu.bpte   (its test cases go with it)")]
     Lower(LowerArguments),
-    /// Tells what a program takes in a firmware image: memory, kernels, element types, without
-    /// building one.
+    /// Reports the memory, kernels and element types that a program needs in a firmware image,
+    /// without building one.
     #[command(after_help = "Examples:
   torchlet size model.pte
   torchlet size model.pte --lower --target riscv32imac-unknown-none-elf
   torchlet size model.pte --data weights.ptd --json")]
     Size(SizeArguments),
-    /// Measures a program: time of an inference, time to load, peak memory.
+    /// Measures a program: inference time, load time, peak memory.
     #[command(after_help = "Examples:
   torchlet bench model.pte
   torchlet bench model.pte --threads 1 --iterations 200 --json")]
     Bench(BenchArguments),
-    /// Shows where the time of a program goes: by operator, by call, by module of its source, and
-    /// how that compares with what the device can do.
+    /// Profiles a program by operator, by call and by source module, and compares it with the
+    /// device's limits (roofline).
     #[command(after_help = "Examples:
   torchlet profile model.pte
   torchlet profile model.pte --backend vulkan --trace trace.json      (for ui.perfetto.dev)
@@ -95,8 +95,8 @@ Examples:
   torchlet profile model.pte --save before.json; torchlet profile model.pte --against before.json
   torchlet profile --from run.etdp")]
     Profile(ProfileArguments),
-    /// Runs a program in two ways, and says value by value how far they are apart, and which call
-    /// is the first that differs.
+    /// Runs a program in two configurations, compares every intermediate value, and shows the first
+    /// call that differs.
     #[command(after_help = "Exit status: 0 if all values are in tolerance, 1 if some are not.
 
 Examples:
@@ -104,7 +104,7 @@ Examples:
   torchlet diff model.pte --right cpu --against recorded.npz --input x.npy   (torchlet.devtools.record wrote it)
   torchlet diff model.pte --right kernels --etdump run.etdp --debug-buffer values.bin --input x.npy")]
     Diff(DiffArguments),
-    /// Generates text with a language model, as it comes.
+    /// Generates text with a language model and prints it as it is generated.
     #[cfg(feature = "llm")]
     #[command(after_help = "Examples:
   torchlet generate model.pte --tokenizer tokenizer.json --prompt 'Once upon a time' --temperature 0
@@ -113,62 +113,61 @@ Examples:
   torchlet generate model.pte --prompt '<image> What is this?' --image picture.png
   torchlet generate first.pte --shard second.pte --prompt 'Once upon a time'")]
     Generate(crate::language::GenerateArguments),
-    /// Talks with a language model.
+    /// Chats with a language model.
     #[cfg(feature = "llm")]
     #[command(after_help = "Examples:
   torchlet chat model.pte
   torchlet chat model.pte --system 'Be brief.' --temperature 0.6 --top-p 0.9")]
     Chat(crate::language::ChatArguments),
-    /// Writes down what is said in a sound, with a program that hears (Whisper and its like:
-    /// encoder and text_decoder).
+    /// Transcribes speech with a model such as Whisper (methods encoder and text_decoder).
     #[cfg(feature = "llm")]
     #[command(after_help = "Examples:
   torchlet transcribe whisper.pte speech.wav
   torchlet transcribe whisper.pte speech.wav --language de --stats")]
     Transcribe(crate::language::TranscribeArguments),
-    /// Measures a language model: how fast it takes prompts and generates text.
+    /// Measures a language model: prompt processing and token generation speed.
     #[cfg(feature = "llm")]
     #[command(after_help = "Examples:
   torchlet bench-llm model.pte
   torchlet bench-llm model.pte --prompt-tokens 32,512 --tokens 128 --json")]
     BenchLlm(crate::language::BenchLlmArguments),
-    /// Serves a language model, as OpenAI's API, with a page to talk with it.
+    /// Serves language models over HTTP with OpenAI's API, and a chat page.
     #[cfg(feature = "serve")]
     #[command(after_help = "Examples:
   torchlet serve model.pte
   curl http://127.0.0.1:8080/v1/chat/completions -H 'content-type: application/json' \\
     -d '{\"messages\": [{\"role\": \"user\", \"content\": \"Hello\"}], \"stream\": true}'
 
-GET / is a page, /health says ok, /metrics has numbers for Prometheus.")]
+GET / is a chat page, /health replies ok, /metrics has metrics for Prometheus.")]
     Serve(crate::language::ServeArguments),
-    /// Shows what programs can run on here.
+    /// Lists the processors and GPUs that programs can run on.
     Devices {
-        /// As JSON, with all that is known of each device.
+        /// Print JSON with all properties of each device
         #[arg(long)]
         json: bool,
     },
-    /// Writes completions for a shell to standard output.
+    /// Prints a completion script for a shell.
     #[command(after_help = "Examples:
   torchlet completions bash > ~/.local/share/bash-completion/completions/torchlet
   torchlet completions zsh > ~/.zfunc/_torchlet")]
     Completions {
-        /// The shell.
+        /// The shell
         shell: clap_complete::Shell,
     },
 }
 
-/// What programs run on, however they were lowered.
+/// Where a program runs, however it was lowered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
 pub(crate) enum Backend {
-    /// The best that there is for the program
+    /// The best available processor for the program
     #[default]
     Auto,
-    /// The CPU alone
+    /// The CPU only
     #[value(alias = "portable")]
     Cpu,
-    /// A GPU, through Vulkan, for all that it takes
+    /// A GPU through Vulkan; the CPU runs what the GPU does not support
     Vulkan,
-    /// What the exporter chose
+    /// The backends that the exporter chose
     AsExported,
 }
 
@@ -182,7 +181,7 @@ impl Backend {
         }
     }
 
-    /// What that is to modules.
+    /// Converts to the library's option.
     pub(crate) fn run_on(self) -> torchlet::RunOn {
         match self {
             Backend::Auto => torchlet::RunOn::Auto,
@@ -193,53 +192,52 @@ impl Backend {
     }
 }
 
-/// How a program is opened.
+/// Options for loading a program.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct ModelOptions {
-    /// External weights that the program needs; may be given several times
+    /// External weights of the program (repeatable)
     #[arg(long, value_name = "FILE.ptd")]
     pub(crate) data: Vec<PathBuf>,
-    /// Threads that kernels use [default: one per processor]
+    /// Number of kernel threads [default: one per processor]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub(crate) threads: Option<u16>,
-    /// Use the CPU's instructions up to these alone, to compare, or to look for a fault:
-    /// `torchlet devices` shows the best, which are the default
+    /// Highest CPU instruction set tier to use, for comparisons and debugging; `torchlet devices`
+    /// shows the available tiers [default: the highest]
     #[arg(long, value_name = "TIER", value_parser = tier)]
     pub(crate) tier: Option<Tier>,
-    /// What to run on
+    /// Where to run the program
     #[arg(long, value_enum, default_value_t)]
     pub(crate) backend: Backend,
-    /// The GPU: its index or a part of its name, as `torchlet devices` shows them; not with
-    /// `--backend cpu` [default: the most capable]
+    /// GPU index or a part of its name, as in `torchlet devices`; not with `--backend cpu`
+    /// [default: the most capable GPU]
     #[arg(long, value_name = "NAME")]
     pub(crate) device: Option<String>,
-    /// Where compiled GPU pipelines are remembered, or `off` [default: the user's cache folder]
+    /// Folder of the GPU pipeline cache, or `off` [default: the user's cache folder]
     #[arg(long, value_name = "DIR")]
     pub(crate) pipeline_cache: Option<PathBuf>,
-    /// Measure for about so long which kernels the GPU runs fastest, when a program is loaded for
-    /// the first time; what is found is kept with the pipelines [default: 0, not at all, or
-    /// $TORCHLET_VULKAN_TUNE]
+    /// Autotune GPU kernels for about this long when a program is first loaded; the results are
+    /// stored in the pipeline cache [default: 0 (off), or $TORCHLET_VULKAN_TUNE]
     #[arg(long, value_name = "SECONDS", value_parser = whole_seconds)]
     pub(crate) tune: Option<u64>,
-    /// Where compiled programs are kept, or `off` [default: the user's cache folder, or
+    /// Folder of the compiled-program cache, or `off` [default: the user's cache folder, or
     /// $TORCHLET_COMPILE_CACHE]
     #[arg(long, value_name = "DIR")]
     pub(crate) compile_cache: Option<PathBuf>,
-    /// The most memory that a method may take, in MiB: with copies of its outputs, and with its
-    /// inputs, where files decide their size
+    /// Memory limit of a method in MiB, including copies of its outputs, and inputs whose size a
+    /// file decides
     #[arg(long, value_name = "MIB", default_value_t = 4096)]
     pub(crate) memory_limit: u64,
-    /// The most backward jumps of a run: a program with a loop that goes on for longer fails there.
-    /// Less is for programs that are not trusted
+    /// Maximum backward jumps per run: a loop that exceeds it fails. Use less for untrusted
+    /// programs
     #[arg(long, value_name = "N", default_value_t = Limits::HOST.backward_jumps)]
     pub(crate) jump_limit: u64,
 }
 
 fn whole_seconds(text: &str) -> Result<u64, String> {
-    text.trim().parse().map_err(|_| "a whole number of seconds is wanted, such as 60".to_owned())
+    text.trim().parse().map_err(|_| "expected a whole number of seconds, such as 60".to_owned())
 }
 
-/// A tier of this processor, by its name.
+/// Looks up an available tier by name.
 fn tier(name: &str) -> Result<Tier, String> {
     Tier::available().find(|tier| tier.name() == name).ok_or_else(|| {
         let all: Vec<&str> = Tier::available().map(Tier::name).collect();
@@ -247,24 +245,23 @@ fn tier(name: &str) -> Result<Tier, String> {
     })
 }
 
-/// Where inputs come from.
+/// Sources of a method's inputs.
 #[derive(Debug, Args)]
 pub(crate) struct InputOptions {
-    /// An input: .npy, .npz (several inputs) or .bin (bare elements); may be given several times,
-    /// in order
+    /// An input: .npy, .npz (several inputs) or .bin (raw elements); repeatable, in order
     #[arg(long, short, value_name = "FILE")]
     pub(crate) input: Vec<PathBuf>,
-    /// An image for the first input that takes one, scaled and cropped to its size
+    /// An image for the first image input, scaled and cropped to its size
     #[arg(long, value_name = "FILE")]
     pub(crate) image: Option<PathBuf>,
-    /// Subtracted from the image's values, which go from 0 to 1: one number, or one per channel
+    /// Mean to subtract from the image's values (0 to 1): one value, or one per channel
     #[arg(long, value_name = "M", value_delimiter = ',', requires = "image")]
     #[arg(allow_negative_numbers = true)]
     pub(crate) mean: Vec<f32>,
-    /// Divides the image's values after that: one number, or one per channel
+    /// Standard deviation to divide the image's values by after that: one value, or one per channel
     #[arg(long, value_name = "S", value_delimiter = ',', requires = "image")]
     pub(crate) std: Vec<f32>,
-    /// Fill all other inputs at random, from this seed
+    /// Fill all other inputs with random values from this seed
     #[arg(long, value_name = "SEED", num_args = 0..=1, default_missing_value = "0")]
     pub(crate) random: Option<u64>,
     /// Fill all other inputs with ones
@@ -273,7 +270,7 @@ pub(crate) struct InputOptions {
 }
 
 impl InputOptions {
-    /// All inputs at random, from this seed.
+    /// All inputs random, from this seed.
     pub(crate) fn random(seed: u64) -> Self {
         InputOptions {
             input: Vec::new(),
@@ -288,7 +285,7 @@ impl InputOptions {
 
 #[derive(Debug, Args)]
 pub(crate) struct RunArguments {
-    /// The program, .pte or .bpte
+    /// The program (.pte or .bpte)
     pub(crate) model: PathBuf,
     /// The method [default: forward, or the only one]
     #[arg(long, short, value_name = "NAME")]
@@ -297,20 +294,20 @@ pub(crate) struct RunArguments {
     pub(crate) inputs: InputOptions,
     #[command(flatten)]
     pub(crate) model_options: ModelOptions,
-    /// Names of classes, one a line, for the largest values of the first output
+    /// Class names, one per line, for the top values of the first output
     #[arg(long, value_name = "FILE")]
     pub(crate) labels: Option<PathBuf>,
     /// Show the K largest values of the first output [default: 5, with --labels or --image]
     #[arg(long, value_name = "K")]
     pub(crate) top: Option<usize>,
-    /// Write each output to DIR, as output_0.npy and so on
+    /// Write each output to DIR as output_0.npy, output_1.npy, ...
     #[arg(long, short, value_name = "DIR")]
     pub(crate) out: Option<PathBuf>,
-    /// Run so many times; the outputs of the last run are shown
+    /// Number of runs; the outputs of the last one are shown
     #[arg(long, value_name = "N", default_value_t = 1)]
     #[arg(value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) iterations: u32,
-    /// Show where the time goes: by operator, or also each call of a delegate
+    /// Show the time per operator, or also per call within delegates
     #[arg(long, value_enum, num_args = 0..=1, require_equals = true)]
     #[arg(default_missing_value = "operators")]
     pub(crate) profile: Option<Profile>,
@@ -318,141 +315,141 @@ pub(crate) struct RunArguments {
     pub(crate) recording: RecordingOptions,
 }
 
-/// What is recorded for ExecuTorch's tools.
+/// Options for recordings that ExecuTorch's tools read.
 #[derive(Debug, Args)]
 pub(crate) struct RecordingOptions {
-    /// Write all events as an ETDump, which ExecuTorch's Inspector reads. The program runs as it
-    /// was exported then, unless --backend says otherwise or it has delegates for XNNPACK, so that
-    /// instructions have the numbers that an ETRecord knows
+    /// Write all events as an ETDump for ExecuTorch's Inspector. The program then runs as exported,
+    /// so that instruction indices match its ETRecord, unless --backend is given or it has XNNPACK
+    /// delegates
     #[arg(long, value_name = "FILE.etdp", conflicts_with = "profile")]
     pub(crate) etdump: Option<PathBuf>,
-    /// Write the values to this file that instructions made, and the outputs of the program
+    /// Write intermediate values and outputs to this file
     #[arg(long, value_name = "FILE", requires = "etdump")]
     pub(crate) debug_buffer: Option<PathBuf>,
-    /// Which events: of methods as a whole, or of everything in them
+    /// Events to record: of methods as a whole, or all
     #[arg(long, value_enum, default_value_t, requires = "etdump")]
     pub(crate) events: Events,
-    /// Which values: what the program returns, or also what instructions make on the way
+    /// Values to record: the program's outputs only, or also intermediate values
     #[arg(long, value_enum, default_value_t, requires = "debug_buffer")]
     pub(crate) values: Values,
-    /// Write what calls within delegates and compiled regions make, too: the program is taken apart
-    /// for that and runs once more, and the dump has a block of its own, `Inside`, whose
-    /// instructions are those of the program taken apart
+    /// Also write values from within delegates and compiled regions. The program is decomposed into
+    /// single calls and runs once more; its values are in a separate block `Inside` of the ETDump,
+    /// with the instruction indices of the decomposed program
     #[arg(long, requires = "debug_buffer")]
     pub(crate) inside: bool,
-    /// The most bytes of values, in MiB
+    /// Maximum size of the recorded values, in MiB
     #[arg(long, value_name = "MIB", default_value_t = 256, requires = "debug_buffer")]
     pub(crate) debug_buffer_limit: usize,
-    /// What parts of delegates are called by: names to be read, or the exporter's numbers, which an
-    /// ETRecord resolves
+    /// How delegate parts are identified: by readable names, or by the exporter's debug handles,
+    /// which an ETRecord resolves
     #[arg(long, value_enum, default_value_t, requires = "etdump")]
     pub(crate) delegate_ids: DelegateIds,
 }
 
-/// Which events are recorded.
+/// Events to record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
 pub(crate) enum Events {
-    /// Loads and runs as a whole
+    /// Loads and runs of methods
     Methods,
-    /// Everything
+    /// All events
     #[default]
     All,
 }
 
-/// Which values are recorded.
+/// Values to record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
 pub(crate) enum Values {
-    /// What the program returns
+    /// The program's outputs
     Outputs,
-    /// What instructions make, too
+    /// Intermediate values as well
     #[default]
     All,
 }
 
-/// What parts of delegates are called by.
+/// How delegate parts are identified.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
 pub(crate) enum DelegateIds {
-    /// Names, with numbers behind
+    /// Names followed by debug handles
     #[default]
     Names,
-    /// The exporter's numbers
+    /// The exporter's debug handles
     Numbers,
 }
 
-/// How much a profile tells.
+/// Level of detail of a profile.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Profile {
     /// The time of each operator.
     Operators,
-    /// The time of each call in a delegate as well.
+    /// The time of each call within a delegate as well.
     Calls,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct InspectArguments {
-    /// The program, .pte or .bpte
+    /// The program (.pte or .bpte)
     pub(crate) model: PathBuf,
     #[command(flatten)]
     pub(crate) model_options: ModelOptions,
-    /// Tell memory on another machine: a target triple, such as thumbv7em-none-eabihf, or 32 or 64
-    /// (bits of a pointer)
+    /// Show the memory plan for another machine: a target triple, such as thumbv7em-none-eabihf, or
+    /// 32 or 64 (pointer width in bits)
     #[arg(long, value_name = "TRIPLE", value_parser = Target::parse)]
     pub(crate) target: Option<Target>,
-    /// Show where each call would run with --backend, and why, and what is fused
+    /// Show the processor of each call with --backend, the reason, and what is fused
     #[arg(long)]
     pub(crate) plan: bool,
-    /// List named data, of the program and of --data, and what it says of its licence
+    /// List named data, of the program and of --data, and the licence that it states
     #[arg(long, conflicts_with_all = ["target", "plan", "html", "svg"])]
     pub(crate) licences: bool,
     /// Print one JSON object
     #[arg(long)]
     pub(crate) json: bool,
-    /// Write a page to look at in a browser, which needs nothing else: graphs as exported and as
-    /// compiled with --backend, memory, weights, what the file consists of
+    /// Write a self-contained HTML page: graphs as exported and as compiled with --backend, memory
+    /// plan, weights, contents of the file
     #[arg(long, value_name = "FILE.html", conflicts_with_all = ["target", "plan", "json", "svg"])]
     pub(crate) html: Option<PathBuf>,
-    /// Show modules of the PyTorch source on the page, which the exporter's ETRecord tells
+    /// Show PyTorch source modules on the page, from the exporter's ETRecord
     #[arg(long, value_name = "FILE", requires = "html")]
     pub(crate) etrecord: Option<PathBuf>,
-    /// Show times on the page, which `torchlet profile --save` wrote
+    /// Show times on the page, from a profile written by `torchlet profile --save`
     #[arg(long, value_name = "FILE.json", requires = "html")]
     pub(crate) profile: Option<PathBuf>,
-    /// Print a picture
+    /// Print a diagram as SVG
     #[arg(long, value_enum, value_name = "WHAT", conflicts_with_all = ["target", "plan", "json"])]
     pub(crate) svg: Option<Picture>,
 }
 
-/// A picture of a program.
+/// A diagram of a program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Picture {
-    /// The memory plan of its first method: which tensor lies where, and from when to when
+    /// The memory plan of its first method: offset and lifetime of each tensor
     Memory,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct ExtractArguments {
-    /// The program, .pte or .bpte
+    /// The program (.pte or .bpte)
     pub(crate) model: PathBuf,
-    /// The folder to write to
+    /// The output folder
     #[arg(long, short, value_name = "DIR")]
     pub(crate) out: PathBuf,
-    /// External weights, which delegates may take their data from; may be given several times
+    /// External weights that delegates may refer to (repeatable)
     #[arg(long, value_name = "FILE.ptd")]
     pub(crate) data: Vec<PathBuf>,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct SizeArguments {
-    /// The program, .pte or .bpte
+    /// The program (.pte or .bpte)
     pub(crate) model: PathBuf,
-    /// The machine: a target triple, such as thumbv7em-none-eabihf, or 32 (bits of a pointer)
+    /// The machine: a target triple, such as thumbv7em-none-eabihf, or 32 (pointer width in bits)
     #[arg(long, value_name = "TRIPLE", value_parser = Target::parse)]
     #[arg(default_value = "thumbv7em-none-eabihf")]
     pub(crate) target: Target,
-    /// Look at what the compiler makes of it for kernels alone, as lower --for mcu
+    /// Lower the program to kernels first, as `lower --for mcu` does
     #[arg(long)]
     pub(crate) lower: bool,
-    /// External weights that the program needs; may be given several times
+    /// External weights of the program (repeatable)
     #[arg(long, value_name = "FILE.ptd")]
     pub(crate) data: Vec<PathBuf>,
     /// Print one JSON object
@@ -462,46 +459,46 @@ pub(crate) struct SizeArguments {
 
 #[derive(Debug, Args)]
 pub(crate) struct VerifyArguments {
-    /// Bundled programs
+    /// The bundled programs
     #[arg(required = true, value_name = "FILE.bpte")]
     pub(crate) files: Vec<PathBuf>,
-    /// Tolerance in relation to the expected value [default: 1e-5 for float32, 5e-3 for float16,
-    /// 3e-2 for bfloat16, 1e-7 for float64, and 0 for integers]
+    /// Relative tolerance [default: 1e-5 for float32, 5e-3 for float16, 3e-2 for bfloat16, 1e-7 for
+    /// float64, and 0 for integers]
     #[arg(long, value_name = "R")]
     pub(crate) rtol: Option<f64>,
-    /// Absolute tolerance [default: that of --rtol, times the largest value of the expected output]
+    /// Absolute tolerance [default: the relative tolerance times the largest expected value of the
+    /// output]
     #[arg(long, value_name = "A")]
     pub(crate) atol: Option<f64>,
     #[command(flatten)]
     pub(crate) model_options: ModelOptions,
-    /// Print one JSON object a line for each file
+    /// Print one JSON object per file, each on a line
     #[arg(long)]
     pub(crate) json: bool,
 }
 
-/// What programs are lowered for.
+/// Targets of `lower`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum LowerFor {
     /// The CPU of a host
     Cpu,
-    /// GPUs, through Vulkan; the CPU runs what they do not take
+    /// GPUs through Vulkan; the CPU runs what they do not support
     Vulkan,
-    /// A microcontroller: kernels alone, and no data outside of the file
+    /// A microcontroller: kernels only, and no data outside the file
     Mcu,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct LowerArguments {
-    /// The program, .pte or .bpte
+    /// The program (.pte or .bpte)
     pub(crate) model: PathBuf,
-    /// What to lower it for
+    /// The processor to lower for
     #[arg(long = "for", value_enum, value_name = "PROCESSOR")]
     pub(crate) processor: LowerFor,
-    /// The file to write
+    /// The output file
     #[arg(long, short, value_name = "FILE")]
     pub(crate) out: PathBuf,
-    /// External weights that the program needs; may be given several times. They become part of
-    /// what is written
+    /// External weights of the program (repeatable). They are embedded in the output
     #[arg(long, value_name = "FILE.ptd")]
     pub(crate) data: Vec<PathBuf>,
     /// Print one JSON object
@@ -511,7 +508,7 @@ pub(crate) struct LowerArguments {
 
 #[derive(Debug, Args)]
 pub(crate) struct BenchArguments {
-    /// The program, .pte or .bpte
+    /// The program (.pte or .bpte)
     pub(crate) model: PathBuf,
     /// The method [default: forward, or the only one]
     #[arg(long, short, value_name = "NAME")]
@@ -520,18 +517,18 @@ pub(crate) struct BenchArguments {
     pub(crate) inputs: InputOptions,
     #[command(flatten)]
     pub(crate) model_options: ModelOptions,
-    /// Inferences to measure: inputs are copied to where the method has them, outputs stay where
-    /// they can be read
+    /// Number of inferences to measure. Each includes copying the inputs; outputs are read in place
     #[arg(long, value_name = "N", default_value_t = 50)]
     #[arg(value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) iterations: u32,
-    /// Inferences before that
+    /// Number of warm-up inferences
     #[arg(long, value_name = "N", default_value_t = 5)]
     pub(crate) warmup: u32,
-    /// Count this input, an integer, up from 0, one each inference: as the position in a sequence
+    /// Increment this integer input by one per inference, starting at 0, such as a position in a
+    /// sequence
     #[arg(long, value_name = "INPUT")]
     pub(crate) count: Option<usize>,
-    /// Measure the time on the device, too, in a run of its own that asks for it
+    /// Also measure the time on the device, in a separate run
     #[arg(long)]
     pub(crate) device_time: bool,
     /// Print one JSON object
@@ -541,11 +538,10 @@ pub(crate) struct BenchArguments {
 
 #[derive(Debug, Args)]
 pub(crate) struct ProfileArguments {
-    /// The program, .pte or .bpte
+    /// The program (.pte or .bpte)
     #[arg(required_unless_present = "from")]
     pub(crate) model: Option<PathBuf>,
-    /// Show what an ETDump tells, of torchlet or of ExecuTorch's runtime, instead of running a
-    /// program
+    /// Show an ETDump, of torchlet or of ExecuTorch's runtime, instead of running a program
     #[arg(long, value_name = "FILE.etdp", conflicts_with_all = ["model", "InputOptions", "ModelOptions", "iterations", "warmup"])]
     pub(crate) from: Option<PathBuf>,
     /// The method [default: forward, or the only one]
@@ -555,34 +551,33 @@ pub(crate) struct ProfileArguments {
     pub(crate) inputs: InputOptions,
     #[command(flatten)]
     pub(crate) model_options: ModelOptions,
-    /// Inferences to measure
+    /// Number of inferences to measure
     #[arg(long, value_name = "N", default_value_t = 20)]
     #[arg(value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) iterations: u32,
-    /// Inferences before that
+    /// Number of warm-up inferences
     #[arg(long, value_name = "N", default_value_t = 3)]
     pub(crate) warmup: u32,
-    /// Show each call, not only the longest
+    /// Show all calls, not only the longest
     #[arg(long)]
     pub(crate) calls: bool,
-    /// Add up by module of the PyTorch source, which the exporter's ETRecord tells
+    /// Sum times by PyTorch source module, from the exporter's ETRecord
     #[arg(long, value_name = "FILE")]
     pub(crate) etrecord: Option<PathBuf>,
-    /// Write a time line for Perfetto or chrome://tracing
+    /// Write a trace for Perfetto or chrome://tracing
     #[arg(long, value_name = "FILE.json")]
     pub(crate) trace: Option<PathBuf>,
     /// Write a flame graph
     #[arg(long, value_name = "FILE.svg")]
     pub(crate) flame: Option<PathBuf>,
-    /// Write the profile, to be compared with later ones
+    /// Write the profile, for later comparisons with --against
     #[arg(long, value_name = "FILE.json")]
     pub(crate) save: Option<PathBuf>,
-    /// Compare with a profile that was written earlier: what became slower comes first
+    /// Compare with a profile written by --save; the largest slowdowns come first
     #[arg(long, value_name = "FILE.json")]
     pub(crate) against: Option<PathBuf>,
-    /// What the processors can do that the program runs on, which its calls are held against:
-    /// measured here, in half a second for each processor; the compiler's model of their kind; or
-    /// nothing
+    /// Peak rates to compare calls with: measured here (half a second per processor), from the
+    /// compiler's cost model, or none
     #[arg(long, value_enum, default_value_t, conflicts_with = "from")]
     pub(crate) roofline: Roofline,
     /// Print one JSON object
@@ -590,47 +585,48 @@ pub(crate) struct ProfileArguments {
     pub(crate) json: bool,
 }
 
-/// Where what processors can do is known from.
+/// Source of the processors' peak rates.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
 pub(crate) enum Roofline {
     /// Measured
     #[default]
     Measured,
-    /// The compiler's model
+    /// From the compiler's cost model
     Model,
-    /// Left out
+    /// Not shown
     None,
 }
 
-/// A way to run a program.
+/// A configuration to run a program in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Way {
-    /// CPU kernels alone, one call after the other
+    /// CPU kernels only, one call after the other
     #[value(alias = "portable")]
     Kernels,
-    /// The CPU, compiled
+    /// Compiled for the CPU
     Cpu,
-    /// A GPU, through Vulkan, for all that it takes
+    /// A GPU through Vulkan; the CPU runs what the GPU does not support
     Vulkan,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct DiffArguments {
-    /// The program, .pte or .bpte
+    /// The program (.pte or .bpte)
     pub(crate) model: PathBuf,
-    /// What is expected: how the program runs
+    /// The reference configuration
     #[arg(long, value_enum, default_value = "kernels", conflicts_with_all = ["against", "etdump"])]
     pub(crate) left: Way,
-    /// What is compared with it
+    /// The configuration to compare with the reference
     #[arg(long, value_enum, default_value = "cpu")]
     pub(crate) right: Way,
-    /// Expect the values in this archive, which were recorded in PyTorch
+    /// Use the values in this archive as the reference; torchlet.devtools.record writes it from
+    /// PyTorch
     #[arg(long, value_name = "FILE.npz", conflicts_with = "etdump")]
     pub(crate) against: Option<PathBuf>,
-    /// Expect the values of this ETDump
+    /// Use the values of this ETDump as the reference
     #[arg(long, value_name = "FILE.etdp", requires = "debug_buffer")]
     pub(crate) etdump: Option<PathBuf>,
-    /// The bytes of these values
+    /// The debug buffer of the ETDump, which holds its values
     #[arg(long, value_name = "FILE", requires = "etdump")]
     pub(crate) debug_buffer: Option<PathBuf>,
     /// The method [default: forward, or the only one]
@@ -638,26 +634,25 @@ pub(crate) struct DiffArguments {
     pub(crate) method: Option<String>,
     #[command(flatten)]
     pub(crate) inputs: InputOptions,
-    /// External weights that the program needs; may be given several times
+    /// External weights of the program (repeatable)
     #[arg(long, value_name = "FILE.ptd")]
     pub(crate) data: Vec<PathBuf>,
-    /// The GPU: its index or a part of its name
+    /// GPU index or a part of its name
     #[arg(long, value_name = "NAME")]
     pub(crate) device: Option<String>,
-    /// Tolerance in relation to the expected value [default: 1e-3 for float32, 1e-2 for float16,
-    /// 5e-2 for bfloat16, and 0 for integers; quantized values, and what is computed from some that
-    /// are a step off, may be off by one quantization step]
+    /// Relative tolerance [default: 1e-3 for float32, 1e-2 for float16, 5e-2 for bfloat16, and 0
+    /// for integers; quantized values, and values computed from quantized ones that are one step
+    /// off, may differ by one quantization step]
     #[arg(long, value_name = "R")]
     pub(crate) rtol: Option<f64>,
-    /// Tolerance in relation to the root of the mean square of the expected tensor, and at least in
-    /// relation to 1 [default: 1e-4 for float32, 5e-3 for float16, 2e-2 for bfloat16, and 0 for
-    /// integers]
+    /// Absolute tolerance as a multiple of the RMS of the expected tensor, or of 1 if that is
+    /// larger [default: 1e-4 for float32, 5e-3 for float16, 2e-2 for bfloat16, and 0 for integers]
     #[arg(long, value_name = "A")]
     pub(crate) atol: Option<f64>,
-    /// The most memory that the method may take, all of whose values are kept, in MiB
+    /// Memory limit of the method in MiB; all of its intermediate values are kept
     #[arg(long, value_name = "MIB", default_value_t = 8192)]
     pub(crate) memory_limit: u64,
-    /// The most backward jumps of a run: a program with a loop that goes on for longer fails there
+    /// Maximum backward jumps per run: a loop that exceeds it fails
     #[arg(long, value_name = "N", default_value_t = Limits::HOST.backward_jumps)]
     pub(crate) jump_limit: u64,
     /// Print one JSON object
@@ -667,27 +662,27 @@ pub(crate) struct DiffArguments {
 
 #[derive(Debug, Args)]
 pub(crate) struct ConvertArguments {
-    /// The program, .pte or .bpte
+    /// The program (.pte or .bpte)
     pub(crate) model: PathBuf,
-    /// The file to write
+    /// The output file
     #[arg(long, short, value_name = "FILE")]
     pub(crate) out: PathBuf,
-    /// External weights, which become part of what is written; may be given several times
+    /// External weights to embed in the output (repeatable)
     #[arg(long, value_name = "FILE.ptd")]
     pub(crate) data: Vec<PathBuf>,
-    /// Write constants and named data to this file, which the program takes them from then
+    /// Write constants and named data to this file, as external data of the output
     #[arg(long, value_name = "FILE.ptd")]
     pub(crate) split: Option<PathBuf>,
-    /// Leave test cases out
+    /// Omit test cases
     #[arg(long)]
     pub(crate) strip: bool,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct BundleArguments {
-    /// The program, .pte, or .bpte to add to its test cases
+    /// The program (.pte), or a bundled program (.bpte) to add a test case to
     pub(crate) model: PathBuf,
-    /// The file to write
+    /// The output file
     #[arg(long, short, value_name = "FILE.bpte")]
     pub(crate) out: PathBuf,
     /// The method [default: forward, or the only one]
@@ -695,8 +690,8 @@ pub(crate) struct BundleArguments {
     pub(crate) method: Option<String>,
     #[command(flatten)]
     pub(crate) inputs: InputOptions,
-    /// Expected outputs: .npy, or .npz (several outputs); may be given several times, in order
-    /// [default: what the program gives here]
+    /// Expected outputs: .npy, or .npz (several outputs); repeatable, in order [default: the
+    /// outputs of a run on this machine]
     #[arg(long, value_name = "FILE")]
     pub(crate) expect: Vec<PathBuf>,
     #[command(flatten)]

@@ -10,14 +10,15 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use torchlet::{Method, Module, Profiler, ScalarType, Value};
 
-/// Inferences whose time on the device is measured: it varies little.
+/// Maximum inferences for device times, which vary little.
 const MOST_DEVICE_TIMES: u32 = 20;
 
 /// Measures a program.
 pub(crate) fn bench(arguments: &BenchArguments) -> Result<(), Failure> {
     let start = Instant::now();
     let builder = model::builder(&arguments.model_options)?;
-    // By itself, so that loads can be compared: programs that are not measured are read meanwhile.
+    // Timed separately so that loads can be compared: otherwise the device opens while the program
+    // is read.
     model::open_device(&arguments.model_options)?;
     let device = start.elapsed();
     let start = Instant::now();
@@ -93,8 +94,7 @@ pub(crate) fn bench(arguments: &BenchArguments) -> Result<(), Failure> {
     Ok(())
 }
 
-/// An inference: copies the inputs to where the method has them, runs it, and leaves the outputs
-/// where the caller can read them.
+/// Runs one inference: copies the inputs into the method and reads the outputs in place.
 fn infer(method: &mut Method<'_>, values: &[Value]) -> Result<(), Failure> {
     method.execute_in_place(values)?;
     for index in 0..method.output_count() {
@@ -103,8 +103,8 @@ fn infer(method: &mut Method<'_>, values: &[Value]) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The mean time of an inference on the device, from a load that measures it: that slows all else
-/// down a little.
+/// Returns the mean time of an inference on the device. Uses a separate load with a profiler, which
+/// slows execution down a little.
 fn device_time(arguments: &BenchArguments) -> Result<Option<Duration>, Failure> {
     let profiler = Arc::new(Profiler::new());
     let builder = model::builder(&arguments.model_options)?.event_tracer(profiler.clone());
@@ -127,7 +127,7 @@ fn device_time(arguments: &BenchArguments) -> Result<Option<Duration>, Failure> 
     Ok((!time.is_zero()).then(|| time / iterations))
 }
 
-/// Sets the input that is to be counted up, if there is one.
+/// Sets the input that `--count` names to `number`.
 fn count(values: &mut [Value], input: Option<usize>, number: u32) -> Result<(), Failure> {
     let Some(input) = input else { return Ok(()) };
     match values.get_mut(input) {
@@ -135,15 +135,19 @@ fn count(values: &mut [Value], input: Option<usize>, number: u32) -> Result<(), 
         Some(Value::Tensor(tensor)) => match tensor.scalar_type() {
             ScalarType::Long => tensor.as_mut_slice::<i64>()?.fill(number.into()),
             ScalarType::Int => tensor.as_mut_slice::<i32>()?.fill(number as i32),
-            other => return Err(Failure::new(format!("input {input} is of type {other}"))),
+            other => {
+                return Err(Failure::new(format!(
+                    "input {input} has type {other}, expected a tensor or an integer"
+                )));
+            }
         },
-        Some(_) => return Err(Failure::new(format!("input {input} is no integer"))),
-        None => return Err(Failure::new(format!("there is no input {input}"))),
+        Some(_) => return Err(Failure::new(format!("input {input} is not an integer"))),
+        None => return Err(Failure::new(format!("no input {input}"))),
     }
     Ok(())
 }
 
-/// What the options say, else a bundled test case, else random inputs.
+/// Inputs from the options; without any, from a bundled test case; else random ones.
 pub(crate) fn inputs(
     module: &Module,
     method: &str,
@@ -161,18 +165,18 @@ pub(crate) fn inputs(
     crate::inputs::gather(module, method, options, budget)
 }
 
-/// The smallest time that so many percent of the times do not exceed.
+/// The smallest time that is not exceeded by `percent` percent of the times (nearest rank).
 fn percentile(sorted: &[Duration], percent: usize) -> Duration {
     let rank = (sorted.len() * percent).div_ceil(100).max(1);
     sorted[rank.min(sorted.len()) - 1]
 }
 
 fn millis(time: Duration) -> f64 {
-    // Nanoseconds are what clocks give; more digits would be noise.
+    // Clocks have nanosecond resolution; more digits would be noise.
     (time.as_secs_f64() * 1e9).round() / 1e6
 }
 
-/// The most memory that this process has had in use, mapped files included, where the system tells.
+/// Peak resident memory of this process, including mapped files (Linux only).
 fn peak_memory() -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find(|line| line.starts_with("VmHWM:"))?;

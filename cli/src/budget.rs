@@ -1,12 +1,12 @@
-//! Memory for values whose sizes a file decides: inputs that are made up or read from test cases,
-//! and images that are scaled.
+//! Memory budget for values whose sizes a file decides: generated inputs, test cases, scaled
+//! images.
 
 use crate::failure::Failure;
 use crate::terminal;
 use std::fmt::Display;
 use torchlet::Method;
 
-/// What is left of `--memory-limit`.
+/// The unused rest of `--memory-limit`.
 #[derive(Debug)]
 pub(crate) struct Budget {
     limit: u64,
@@ -14,27 +14,30 @@ pub(crate) struct Budget {
 }
 
 impl Budget {
-    /// All of a limit in MiB.
+    /// A budget of `limit` MiB.
     pub(crate) fn new(limit: u64) -> Self {
         let limit = limit.saturating_mul(1 << 20);
         Budget { limit, left: limit }
     }
 
-    /// What a loaded method leaves of a limit in MiB.
+    /// The part of `limit` MiB that a loaded method leaves.
     pub(crate) fn beside(method: &Method<'_>, limit: u64) -> Self {
         let mut budget = Budget::new(limit);
         budget.left = budget.left.saturating_sub(method.memory_bytes());
         budget
     }
 
-    /// Counts bytes before they are allocated. `what` is for the error.
+    /// Reserves bytes before they are allocated.
+    ///
+    /// # Errors
+    ///
+    /// If fewer bytes are left; `what` names their use in the message.
     pub(crate) fn take(&mut self, bytes: usize, what: impl Display) -> Result<(), Failure> {
         self.left = self.left.checked_sub(bytes as u64).ok_or_else(|| {
-            let [needed, left, limit] =
-                [bytes as u64, self.left, self.limit].map(terminal::bytes);
+            let [needed, left, limit] = [bytes as u64, self.left, self.limit].map(terminal::bytes);
             Failure::new(format!(
-                "{what} needs {needed} of memory, and {left} are left of {limit}; if you trust the file, \
-                 raise the limit with --memory-limit"
+                "{what} needs {needed} of memory, but only {left} of {limit} are left; if you \
+                 trust the file, raise the limit with --memory-limit"
             ))
         })?;
         Ok(())

@@ -12,9 +12,10 @@ use torchlet::core::{Scalar, ValueRef};
 use torchlet::graph::{self, Bundle};
 use torchlet::{Module, Value};
 
-/// Adds a test case to a program: inputs, and what the program makes of them, or should.
+/// Adds a test case to a program: inputs, and expected outputs from files or from a run.
 pub(crate) fn bundle(arguments: &BundleArguments) -> Result<(), Failure> {
-    let fail = |error: graph::Error| Failure::new(format!("no bundle can be made: {error}"));
+    let fail =
+        |error: graph::Error| Failure::new(format!("cannot create the bundled program: {error}"));
     let mut module = model::open(&arguments.model, &arguments.model_options)?;
     let name = model::choose_method(&module, arguments.method.as_deref())?;
     let mut budget = model::budget(&mut module, &name, &arguments.model_options)?;
@@ -42,7 +43,7 @@ pub(crate) fn bundle(arguments: &BundleArguments) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The bytes of the program, as they are in the file.
+/// Returns the bytes of the unbundled program, unchanged.
 fn program(module: &Module, path: &Path) -> Result<Vec<u8>, Failure> {
     if let Some(bundled) = module.bundled() {
         let program = bundled.program().map_err(|error| Failure::new(error.to_string()))?;
@@ -52,7 +53,7 @@ fn program(module: &Module, path: &Path) -> Result<Vec<u8>, Failure> {
         .map_err(|error| Failure::new(format!("cannot read '{}': {error}", path.display())))
 }
 
-/// The outputs that files say are expected.
+/// Reads the expected outputs of a method from files.
 fn read(
     files: &[std::path::PathBuf],
     outputs: usize,
@@ -68,7 +69,8 @@ fn read(
     if values.len() != outputs {
         let found = values.len();
         return Err(Failure::new(format!(
-            "the method has {outputs} outputs, --expect gives {found}; give all, in order"
+            "the method has {outputs} outputs, but --expect has {found} files; pass one per \
+             output, in order"
         )));
     }
     Ok(values)

@@ -1,4 +1,4 @@
-//! Test cases of bundled programs, as values.
+//! Test cases of bundled programs as values.
 
 use crate::budget::Budget;
 use crate::failure::Failure;
@@ -15,7 +15,7 @@ fn malformed(error: ProgramError) -> Failure {
     Failure::new(format!("the test cases are malformed: {error}"))
 }
 
-/// All test suites of a program; none if it is not a bundled one.
+/// Returns all test suites of a program; empty unless it is a bundled program.
 pub(crate) fn suites(module: &Module) -> Result<Vec<Suite<'_>>, Failure> {
     let Some(bundled) = module.bundled() else { return Ok(Vec::new()) };
     let mut suites = Vec::new();
@@ -33,7 +33,8 @@ pub(crate) fn suites(module: &Module) -> Result<Vec<Suite<'_>>, Failure> {
     Ok(suites)
 }
 
-/// Copies values of a test case. Many of them may have the same bytes of the file.
+/// Copies values of a test case. They count against the budget because many of them may share the
+/// same bytes of the file.
 fn copies<'c>(
     values: impl Iterator<Item = Result<ValueRef<'c>, ProgramError>>,
     budget: &mut Budget,

@@ -10,10 +10,9 @@ use torchlet::core::DataLoader;
 use torchlet::graph::{self, method::Program};
 use torchlet::{FileAccess, Module, RunOn};
 
-/// Writes a program anew. What exporters put into files for debuggers is not part of what is read,
-/// so that it is gone.
+/// Rewrites a program. Debug information is not read and is thereby stripped.
 pub(crate) fn convert(arguments: &ConvertArguments) -> Result<(), Failure> {
-    // The help says that files must not change meanwhile.
+    // Files may be mapped: the help requires that they do not change while the command runs.
     let mut builder = Module::builder().file_access(FileAccess::Map).run_on(RunOn::AsExported);
     for path in &arguments.data {
         builder = builder.data(path);
@@ -41,20 +40,20 @@ pub(crate) fn convert(arguments: &ConvertArguments) -> Result<(), Failure> {
     anstream::println!("{}  {}", arguments.out.display(), paint(FAINT, sizes));
     if let Some(name) = outside.first() {
         let tensors = count(outside.len(), "tensor");
-        let note = format!("the data of {tensors} stays outside, '{name}' among it");
+        let note = format!("the data of {tensors} (such as '{name}') remains in external files");
         anstream::println!("{}", paint(WARN, note));
     }
     Ok(())
 }
 
 fn fail(error: graph::Error) -> Failure {
-    Failure::new(format!("the program cannot be written: {error}"))
+    Failure::new(format!("cannot serialize the program: {error}"))
 }
 
-/// Takes the program's data out, into a file of its own.
+/// Moves the program's constants and named data to a file.
 fn split(program: &mut Program<'_>, path: &Path) -> Result<(), Failure> {
     let data = program.split().map_err(fail)?;
-    let nothing = || Failure::new("there are no constants to take out; leave --split out");
+    let nothing = || Failure::new("the program has no constants to move out; omit --split");
     let data = data.ok_or_else(nothing)?;
     write(path, |file| data.write_to(|bytes| file.write_all(bytes)))?;
     anstream::println!("{}  {}", path.display(), paint(FAINT, bytes(data.size())));

@@ -1,15 +1,15 @@
-//! Damaged inputs: parsers of images and archives give a result or an error, without a panic or
-//! memory beyond their limits.
+//! Mutation tests of the image and archive parsers: each mutated file is parsed or refused, without
+//! a panic and within the memory limits.
 
 use crate::budget::Budget;
 use crate::{image_input, npy};
 use image::{DynamicImage, ImageFormat};
 use std::io::{Cursor, Write};
 
-/// How many files are made from each.
+/// Mutants per file.
 const ROUNDS: usize = 400;
 
-/// Changes bytes: flips, extreme values, cuts, and parts that are copied elsewhere.
+/// Mutates bytes: bit flips, extreme values, truncation, copied ranges.
 fn damage(bytes: &mut Vec<u8>, random: &mut u64) {
     let mut below = |bound: usize| {
         *random ^= *random << 13;
@@ -31,7 +31,7 @@ fn damage(bytes: &mut Vec<u8>, random: &mut u64) {
     }
 }
 
-/// Tries a file, and files that are made from it.
+/// Parses a valid file, then its mutants.
 fn campaign(original: &[u8], mut parse: impl FnMut(&[u8]) -> bool) {
     assert!(parse(original), "the file itself is refused");
     let mut random = 0x9e37_79b9_7f4a_7c15;

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use std::thread::available_parallelism;
 use torchlet::portable::compute::simd::Tier;
 
-/// Shows what programs can run on here.
+/// Lists the processors and GPUs that programs can run on.
 pub(crate) fn devices(json: bool) {
     let threads = available_parallelism().map_or(1, usize::from);
     if json {
@@ -22,7 +22,7 @@ pub(crate) fn devices(json: bool) {
     vulkan();
 }
 
-/// The GPUs, and what earlier loads of this command found out about them.
+/// The GPUs, with cached findings of earlier loads of this command.
 #[cfg(feature = "vulkan")]
 fn listed() -> Result<Vec<torchlet::vulkan::DeviceInfo>, torchlet::core::DelegateError> {
     let builder = torchlet::vulkan::VulkanBackend::builder();
@@ -32,7 +32,7 @@ fn listed() -> Result<Vec<torchlet::vulkan::DeviceInfo>, torchlet::core::Delegat
     }
 }
 
-/// The GPUs, or why there are none.
+/// The GPUs, or the reason why Vulkan is unavailable.
 #[cfg(feature = "vulkan")]
 fn vulkan_as_json() -> Value {
     let found = match listed() {
@@ -117,20 +117,20 @@ fn vulkan() {
         let cores = device.cores.map(|it| {
             format!("{} of {} invocations; ", count(it.count as usize, "core"), it.invocations)
         });
-        let transfers = if device.transfer_queue { "; a queue for transfers" } else { "" };
+        let transfers = if device.transfer_queue { "; transfer queue" } else { "" };
         let units = match device.matrix_units {
-            Some(false) => "; matrix units are slower here, and not used",
+            Some(false) => "; matrix units are not used, because they are slower here",
             _ => "",
         };
         let line = format!(
-            "           {}tensors to {}, {} of shared memory{transfers}{units}",
+            "           {}tensors up to {}, {} of shared memory{transfers}{units}",
             cores.unwrap_or_default(),
             bytes(limits.tensor),
             bytes(limits.shared_memory.into()),
         );
         anstream::println!("{}", paint(FAINT, line));
         if !device.workarounds.is_empty() {
-            let line = format!("           does without {}", device.workarounds.join(", "));
+            let line = format!("           workarounds: without {}", device.workarounds.join(", "));
             anstream::println!("{}", paint(FAINT, line));
         }
     }

@@ -1,4 +1,4 @@
-//! Recordings for ExecuTorch's tools.
+//! Recordings for ExecuTorch's developer tools.
 
 use crate::arguments::{Backend, DelegateIds, Events, ModelOptions, RecordingOptions, Values};
 use crate::diff::expose::Exposed;
@@ -12,7 +12,7 @@ use torchlet::graph::front::xnnpack;
 use torchlet::{Module, Origin, Value};
 use torchlet_devtools::{Recorder, Recording, etdump};
 
-/// A recorder of what the options ask for, if they ask for anything.
+/// Creates the recorder for the options, if `--etdump` is given.
 pub(crate) fn recorder(options: &RecordingOptions) -> Option<Recorder> {
     options.etdump.as_ref()?;
     let recorder = match options.events {
@@ -29,8 +29,8 @@ pub(crate) fn recorder(options: &RecordingOptions) -> Option<Recorder> {
     })
 }
 
-/// Opens a program that a recorder listens to. Numbers of instructions are those of the file,
-/// unless a backend was asked for, or the program cannot run otherwise.
+/// Opens a program with a recorder attached. Instruction indices are those of the file, unless a
+/// backend was chosen or the program has XNNPACK delegates, which only run compiled.
 pub(crate) fn open(
     path: &Path,
     options: &ModelOptions,
@@ -50,7 +50,8 @@ pub(crate) fn open(
             let module = open(options)?;
             if matches!(module.origin(), Origin::Compiled | Origin::Cached) {
                 warn(
-                    "the program has delegates for XNNPACK, and was compiled: instructions have other numbers than in its ETRecord",
+                    "the program has XNNPACK delegates and was compiled, so instruction indices \
+                     differ from its ETRecord's",
                 );
             }
             return Ok(module);
@@ -59,8 +60,8 @@ pub(crate) fn open(
     Ok(module)
 }
 
-/// Records what all calls of a method make, those within delegates and compiled regions included:
-/// of the program taken apart, whose instructions are calls alone.
+/// Records the values of all calls of a method, including those within delegates and compiled
+/// regions: runs a decomposed program, which consists of single calls.
 pub(crate) fn record_inside(
     recorder: &Recorder,
     path: &Path,
@@ -82,7 +83,7 @@ pub(crate) fn record_inside(
     Ok(())
 }
 
-/// Writes the files that were asked for.
+/// Writes the requested files.
 pub(crate) fn write(options: &RecordingOptions, recording: &Recording) -> Result<(), Failure> {
     let ids = match options.delegate_ids {
         DelegateIds::Names => etdump::DelegateIds::Names,
@@ -96,13 +97,13 @@ pub(crate) fn write(options: &RecordingOptions, recording: &Recording) -> Result
     }
     if recording.dropped_events > 0 {
         warn(&format!(
-            "{} were left out, as there were too many",
+            "{} were omitted, because there were too many",
             count(recording.dropped_events as usize, "event")
         ));
     }
     if recording.dropped_values > 0 {
         let values = count(recording.dropped_values as usize, "value");
-        warn(&format!("{values} were left out; there is more room with --debug-buffer-limit"));
+        warn(&format!("{values} were omitted; raise --debug-buffer-limit to keep more"));
     }
     Ok(())
 }
@@ -111,7 +112,7 @@ fn warn(what: &str) {
     anstream::eprintln!("{} {what}", paint(WARN, "note:"));
 }
 
-/// Writes a file, and says so.
+/// Writes a file and reports it on standard error.
 pub(crate) fn write_file(path: &Path, contents: &[u8]) -> Result<(), Failure> {
     std::fs::write(path, contents)
         .map_err(|error| Failure::new(format!("cannot write '{}': {error}", path.display())))?;

@@ -8,17 +8,16 @@ use std::path::{Component, Path, PathBuf};
 use torchlet::core::ProgramError;
 use torchlet::{FileAccess, Module, RunOn};
 
-/// How many times the bytes of the file may be taken out of it. Parts lie within each other, and
-/// methods have delegates together; where the same bytes are told of again and again, there is no
-/// end to what they would fill.
+/// Maximum total size of the written files, as a multiple of the program's size. Parts may overlap
+/// and methods may share delegates; a crafted file could refer to the same bytes without limit.
 const MOST_TIMES: u64 = 16;
 
-/// The bytes that may still be written.
+/// Number of bytes that may still be written.
 struct Room(u64);
 
-/// Writes the data of delegates, and the parts that it consists of.
+/// Writes the payloads of all delegates, split into their parts, and the named data.
 pub(crate) fn extract(arguments: &ExtractArguments) -> Result<(), Failure> {
-    // The help says that files must not change meanwhile.
+    // Files may be mapped: the help requires that they do not change while the command runs.
     let mut builder = Module::builder().file_access(FileAccess::Map).run_on(RunOn::AsExported);
     for path in &arguments.data {
         builder = builder.data(path);
@@ -51,14 +50,13 @@ pub(crate) fn extract(arguments: &ExtractArguments) -> Result<(), Failure> {
     count += named_data(&module, &arguments.out, &mut room)?;
     if count == 0 {
         return Err(Failure::new(
-            "the program has neither delegates nor named data; all of it is calls of kernels",
+            "the program has neither delegates nor named data, only kernel calls",
         ));
     }
     Ok(())
 }
 
-/// Writes the named data of the program, which delegates refer to: libraries, weights, whole
-/// models.
+/// Writes the program's named data, which delegates refer to: libraries, weights, whole models.
 fn named_data(module: &Module, out: &Path, room: &mut Room) -> Result<usize, Failure> {
     let malformed = |error: ProgramError| Failure::new(format!("the file is malformed: {error}"));
     let program = module.program();
@@ -77,7 +75,7 @@ fn named_data(module: &Module, out: &Path, room: &mut Room) -> Result<usize, Fai
     Ok(count)
 }
 
-/// A path that stays within its folder, whatever a file says.
+/// Sanitizes a path from a file so that it stays within the output folder.
 fn safe(name: &str) -> PathBuf {
     let parts = Path::new(name).components().filter_map(|part| match part {
         Component::Normal(part) => Some(part),
@@ -91,7 +89,8 @@ impl Room {
     fn write(&mut self, path: &Path, contents: &[u8]) -> Result<(), Failure> {
         let left = self.0.checked_sub(contents.len() as u64).ok_or_else(|| {
             Failure::new(format!(
-                "the file tells of its bytes again and again: what is in it would be more than {MOST_TIMES} times as large"
+                "the file refers to the same bytes too often: its parts would be more than \
+                 {MOST_TIMES} times as large"
             ))
         })?;
         self.0 = left;
@@ -118,7 +117,7 @@ mod tests {
         assert_eq!(safe(".."), Path::new("data.bin"));
     }
 
-    /// A table of constants, each of which is all of its data.
+    /// A constants table whose entries all span the whole data.
     #[test]
     fn the_same_bytes_fill_no_disk() {
         const COUNT: u64 = 1000;
@@ -150,6 +149,6 @@ mod tests {
         let arguments = ExtractArguments { model, out, data: Vec::new() };
         let error = extract(&arguments).unwrap_err().to_string();
         std::fs::remove_dir_all(&folder).unwrap();
-        assert!(error.contains("again and again"), "{error}");
+        assert!(error.contains("too often"), "{error}");
     }
 }

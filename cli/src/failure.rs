@@ -1,4 +1,4 @@
-//! Errors as the command shows them: one sentence, and the way out.
+//! Errors as the command shows them: one sentence, with a hint how to proceed.
 
 use crate::containers::{instead, needs};
 use std::fmt;
@@ -7,7 +7,7 @@ use torchlet::core::InitError;
 use torchlet::core::error::InstructionError;
 use torchlet_page::PageError;
 
-/// Why the command failed.
+/// Message of a failed command.
 #[derive(Debug)]
 pub(crate) struct Failure(String);
 
@@ -29,14 +29,14 @@ impl From<Error> for Failure {
             Error::NoSuchMethod { .. } => "; choose one with --method",
             Error::Missing { backends, .. } if backends.iter().any(|b| b == "VulkanBackend") => {
                 if cfg!(feature = "vulkan") {
-                    "; leave --backend cpu out"
+                    "; omit --backend cpu"
                 } else {
                     "; this torchlet was built without Vulkan"
                 }
             }
-            // Compiled, such programs run on any processor; as they are, they need that runtime.
+            // Compiled, such programs run on any processor; as exported, they require that backend.
             Error::Missing { backends, .. } if backends.iter().any(|b| b == "XnnpackBackend") => {
-                "; --backend cpu runs what was lowered for it"
+                "; --backend cpu runs XNNPACK delegates"
             }
             Error::Missing { backends, .. } if backends.iter().any(|b| needs(b).is_some()) => {
                 let known = backends.iter().find_map(|backend| Some((backend, needs(backend)?)));
@@ -44,18 +44,19 @@ impl From<Error> for Failure {
                     known.map_or(("", ""), |(name, device)| (name.as_str(), device));
                 let instead = instead(name);
                 return Failure(format!(
-                    "{error}; that takes {device}. {instead}; `torchlet extract` takes out what the file has for others"
+                    "{error}; it requires {device}. {instead}; `torchlet extract` extracts the \
+                     data of the other delegates"
                 ));
             }
             Error::Missing { operators, .. } if operators.is_empty() => {
-                "; export the model for a backend that torchlet has, or for none"
+                "; export the model for a backend that torchlet supports, or without delegates"
             }
             Error::Load { source, .. } if matches!(**source, InitError::ExternalData { .. }) => {
-                "; files of external data are given with --data"
+                "; pass files of external data with --data"
             }
             Error::MemoryLimit { .. } => " with --memory-limit",
             Error::Execute { source, .. } if source.source == InstructionError::JumpLimit => {
-                "; --jump-limit allows others"
+                "; raise it with --jump-limit"
             }
             _ => "",
         };
@@ -87,6 +88,6 @@ mod tests {
         let text = Failure::from(missing("XnnpackBackend")).to_string();
         assert!(text.contains("--backend cpu"), "{text}");
         let text = Failure::from(missing("NoBackend")).to_string();
-        assert!(text.contains("export the model for a backend that torchlet has"), "{text}");
+        assert!(text.contains("export the model for a backend that torchlet supports"), "{text}");
     }
 }

@@ -9,8 +9,8 @@ use std::path::Path;
 use torchlet::core::TensorInfo;
 use torchlet::{ScalarType, Tensor};
 
-/// Whether an input takes an image: batch (of one), one or three channels, height, width; or the
-/// same without batch.
+/// Returns whether an input has the shape of an image, `[N, C, H, W]` or `[C, H, W]` with one or
+/// three channels, and a floating-point or byte type.
 pub(crate) fn takes_image(info: &TensorInfo) -> bool {
     let element = info.scalar_type;
     plane(info).is_some() && (element.is_floating() || element == ScalarType::Byte)
@@ -27,7 +27,7 @@ fn plane(info: &TensorInfo) -> Option<(usize, usize, usize)> {
     }
 }
 
-/// The number for a channel: the only one, or its own.
+/// Selects the value for a channel from one value or one per channel.
 fn of_channel(values: &[f32], channel: usize, default: f32) -> f32 {
     match values {
         [] => default,
@@ -36,12 +36,11 @@ fn of_channel(values: &[f32], channel: usize, default: f32) -> f32 {
     }
 }
 
-/// The most points a side, and bytes, that an image may have: a small file can say that it is of
-/// any size.
+/// Limits of images, per side in pixels and in bytes: a small file can claim any size.
 const MAX_SIDE: u32 = 16_384;
 const MAX_BYTES: u64 = 256 << 20;
 
-/// Reads an image as a tensor for the input; see [`decode`].
+/// Reads an image file as a tensor for an input; see [`decode`].
 pub(crate) fn read(
     path: &Path,
     info: &TensorInfo,
@@ -54,44 +53,48 @@ pub(crate) fn read(
     decode(&bytes, info, mean, std).map_err(|error| in_file(&error))
 }
 
-/// Bytes that an image for an input needs at most at one time: scaled, with elements of 16 bits,
-/// then as `f32`, interleaved and by channel, then as the input has it.
+/// Peak number of bytes while an image for this input is prepared: scaled with 16-bit channels,
+/// then as `f32`, interleaved and planar, then in the type of the input.
 pub(crate) fn needed(info: &TensorInfo) -> usize {
     const SCALED: usize = 4 * size_of::<u16>();
     let (floats, numel) = (2 * size_of::<f32>(), info.numel());
     numel.saturating_mul(SCALED + floats).saturating_add(info.nbytes())
 }
 
-/// The channels, height and width of an input. Refuses what is subtracted from values and what
-/// divides them, if it does not fit.
+/// Returns channels, height and width of an input.
+///
+/// # Errors
+///
+/// If the input is not an image, or if `mean` or `std` do not fit it.
 pub(crate) fn check(
     info: &TensorInfo,
     mean: &[f32],
     std: &[f32],
 ) -> Result<(usize, usize, usize), Failure> {
-    let (channels, height, width) = plane(info)
-        .ok_or_else(|| Failure::new(format!("an input {info} does not take an image")))?;
+    let (channels, height, width) =
+        plane(info).ok_or_else(|| Failure::new(format!("an input {info} cannot take an image")))?;
     for (name, values) in [("--mean", mean), ("--std", std)] {
         if values.len() > 1 && values.len() != channels {
             let found = values.len();
             return Err(Failure::new(format!(
-                "{name} has {found} values and the input {channels} channels; give one value or {channels}"
+                "{name} has {found} values, but the input has {channels} channels; pass 1 or \
+                 {channels} values"
             )));
         }
         let is_wrong = |value: &&f32| !value.is_finite() || name == "--std" && **value == 0.0;
         if let Some(value) = values.iter().find(is_wrong) {
-            let wanted = if name == "--std" { "not zero" } else { "finite" };
+            let wanted = if name == "--std" { "nonzero" } else { "finite" };
             return Err(Failure::new(format!(
-                "{name} has the value {value}; expected numbers that are {wanted}"
+                "{name} has the value {value}; expected {wanted} numbers"
             )));
         }
     }
     Ok((channels, height, width))
 }
 
-/// An image in a file's bytes as a tensor for the input: scaled so that it fills the input's height
-/// and width, cropped in the middle, values from 0 to 1, then `(value - mean) / std`. An input of
-/// bytes gets values from 0 to 255 instead.
+/// Decodes an image file to a tensor for an input. The image is cropped in the middle to the
+/// input's aspect ratio, scaled to its size, converted to values from 0 to 1, and normalized as
+/// `(value - mean) / std`. Byte inputs get values from 0 to 255 instead.
 pub(crate) fn decode(
     bytes: &[u8],
     info: &TensorInfo,
@@ -110,7 +113,7 @@ pub(crate) fn decode(
     tensor(image, info, mean, std)
 }
 
-/// An image in a file's bytes, the way up that it says: cameras store pictures as they were held.
+/// Decodes an image file and applies its EXIF orientation.
 pub(crate) fn open(bytes: &[u8]) -> Result<image::DynamicImage, Failure> {
     let mut reader = image::ImageReader::new(Cursor::new(bytes))
         .with_guessed_format()
@@ -123,22 +126,22 @@ pub(crate) fn open(bytes: &[u8]) -> Result<image::DynamicImage, Failure> {
     let fail = |error: image::ImageError| Failure::new(error.to_string());
     let in_kind = |error: image::ImageError| match error {
         image::ImageError::Unsupported(_) => {
-            Failure::new(format!("{error}; pictures are taken as PNG and JPEG"))
+            Failure::new(format!("{error}; supported formats are PNG and JPEG"))
         }
         error => fail(error),
     };
     let mut decoder = reader.into_decoder().map_err(in_kind)?;
-    // What the picture itself takes counts, too.
+    // The decoded image counts towards the limit.
     limits.reserve(decoder.total_bytes()).map_err(fail)?;
     decoder.set_limits(limits).map_err(fail)?;
-    // What is wrong with what is said about a picture does not keep it from being one.
+    // Invalid orientation metadata does not make the image unusable.
     let orientation = decoder.orientation().unwrap_or(Orientation::NoTransforms);
     let mut image = image::DynamicImage::from_decoder(decoder).map_err(fail)?;
     image.apply_orientation(orientation);
     Ok(image)
 }
 
-/// An image of the input's height and width as a tensor for it.
+/// Converts an image that already has the input's size to a tensor.
 pub(crate) fn tensor(
     image: image::DynamicImage,
     info: &TensorInfo,
@@ -165,8 +168,8 @@ pub(crate) fn tensor(
     Ok(Tensor::from_vec(&shape, planar)?.to_type(info.scalar_type)?)
 }
 
-/// The middle of an image, in the proportions that are wanted, scaled. It is cut out first: what is
-/// thin would become very long.
+/// Crops an image in the middle to an aspect ratio and scales it. Scaling first would make thin
+/// images very long.
 fn fill(image: &image::DynamicImage, wide: u32, high: u32) -> image::DynamicImage {
     let (from_wide, from_high) = (u64::from(image.width()), u64::from(image.height()));
     let (to_wide, to_high) = (u64::from(wide.max(1)), u64::from(high.max(1)));
@@ -208,11 +211,11 @@ mod tests {
         let header = |begin: &[u8]| [begin, &[0; 40]].concat();
         for begin in [&b"BM"[..], b"GIF89a", b"RIFF\x1a\0\0\0WEBPVP8L", b"II*\0", b"no picture"] {
             let refused = open(&header(begin)).unwrap_err().to_string();
-            assert!(refused.ends_with("pictures are taken as PNG and JPEG"), "{refused}");
+            assert!(refused.ends_with("supported formats are PNG and JPEG"), "{refused}");
         }
     }
 
-    /// A picture of two points above each other, as a camera stores it that was held sideways.
+    /// A JPEG whose EXIF data says how the camera was held.
     #[test]
     fn pictures_are_the_way_up_that_they_say() {
         let mut image = image::RgbImage::new(32, 16);

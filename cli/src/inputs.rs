@@ -1,4 +1,4 @@
-//! The inputs of a run: from files, images, a bundled test case, or made up.
+//! Inputs of a run: from files, images, bundled test cases, or generated.
 
 use crate::arguments::InputOptions;
 use crate::budget::Budget;
@@ -13,7 +13,7 @@ fn shape_of(meta: &TensorMeta<'_>) -> Vec<usize> {
     (0..meta.info.rank()).map(|dim| meta.info.size(dim)).collect()
 }
 
-/// All inputs of a method. What files decide the size of counts against the budget.
+/// Collects all inputs of a method. Values whose size a file decides count against the budget.
 pub(crate) fn gather(
     module: &Module,
     method: &str,
@@ -33,7 +33,8 @@ pub(crate) fn gather(
         );
         let Some(position) = position else {
             return Err(Failure::new(format!(
-                "method '{method}' has no input that takes an image (batch, 1 or 3 channels, height, width)"
+                "method '{method}' has no input that takes an image (shape [batch, 1 or 3 \
+                 channels, height, width])"
             )));
         };
         if let ValueMeta::Tensor(meta) = &slots[position] {
@@ -50,7 +51,7 @@ pub(crate) fn gather(
             let Some(index) = free.pop() else {
                 let count = slots.len();
                 return Err(Failure::new(format!(
-                    "'{}' is one input too many: method '{method}' takes {count}",
+                    "'{}' is one input too many: method '{method}' has {count}",
                     path.display()
                 )));
             };
@@ -83,14 +84,15 @@ pub(crate) fn gather(
     if !missing.is_empty() {
         let plural = if missing.len() == 1 { "" } else { "s" };
         return Err(Failure::new(format!(
-            "no value for input{plural} {} of '{method}'; give files with --input, or --random or --ones",
+            "no value for input{plural} {} of '{method}'; pass files with --input, or use --random \
+             or --ones",
             missing.join(", ")
         )));
     }
     Ok(values.into_iter().flatten().collect())
 }
 
-/// What an input takes or an output gives, in short.
+/// Describes the type and shape of an input or output.
 pub(crate) fn describe(slot: &ValueMeta<'_>) -> String {
     match slot {
         ValueMeta::None => "None".into(),
@@ -116,23 +118,23 @@ fn read_file(
         "npz" => npy::read_archive(path, budget),
         "bin" | "raw" => Ok(vec![read_bare(path, slot)?]),
         "png" | "jpg" | "jpeg" => Err(Failure::new(format!(
-            "'{}' is an image; give it with --image instead of --input",
+            "'{}' is an image; pass it with --image instead of --input",
             path.display()
         ))),
         _ => Err(Failure::new(format!(
-            "'{}' is not of a kind that is known as input: .npy, .npz or .bin",
+            "'{}' is not a supported input file: expected .npy, .npz or .bin",
             path.display()
         ))),
     }
 }
 
-/// Reads bare elements, of the type and shape that the input takes. Where the shape is dynamic, the
-/// first dimension is as long as the file.
+/// Reads raw elements with the type and shape of the input. The first dim of a dynamic shape is
+/// derived from the file's size.
 fn read_bare(path: &Path, slot: Option<&ValueMeta<'_>>) -> Result<Tensor, Failure> {
     let in_file = |what: String| Failure::new(format!("'{}': {what}", path.display()));
     let bytes = std::fs::read(path).map_err(|error| in_file(error.to_string()))?;
     let Some(ValueMeta::Tensor(meta)) = slot else {
-        return Err(in_file("bare elements can only be given to a tensor input".into()));
+        return Err(in_file("a .bin file can only be used for a tensor input".into()));
     };
     let mut shape = shape_of(meta);
     let row = shape.iter().skip(1).product::<usize>() * meta.info.scalar_type.size();
@@ -148,8 +150,8 @@ fn read_bare(path: &Path, slot: Option<&ValueMeta<'_>>) -> Result<Tensor, Failur
     })
 }
 
-/// The tensor as the input takes it: numbers for numbers, and another element type where nothing is
-/// lost in kind.
+/// Converts a tensor for an input: to a scalar for scalar inputs, and to the input's element type
+/// within the kinds integer and float.
 fn fit(tensor: Tensor, slot: &ValueMeta<'_>, index: usize) -> Result<Value, Failure> {
     let scalar_type = match slot {
         ValueMeta::Tensor(meta) => meta.info.scalar_type,
@@ -174,10 +176,10 @@ fn fit(tensor: Tensor, slot: &ValueMeta<'_>, index: usize) -> Result<Value, Fail
     let to_int = scalar_type.is_integral(false) && found.is_integral(true);
     if !(to_float || to_int) {
         return Err(Failure::new(format!(
-            "input {index} takes {scalar_type} and the file has {found}; convert it first"
+            "input {index}: expected {scalar_type}, but the file has {found}; convert it first"
         )));
     }
-    let note = format!("input {index} takes {scalar_type}: converted from {found}");
+    let note = format!("input {index}: converted from {found} to {scalar_type}");
     anstream::eprintln!("{} {note}", paint(WARN, "note:"));
     Ok(tensor.to_type(scalar_type)?.into())
 }
@@ -188,8 +190,7 @@ enum Fill {
     Ones,
 }
 
-/// A made-up value; `None` where there is no way to make one up. Numbers and strings keep their
-/// exported values.
+/// Generates a value; `None` without a fill. Scalars and strings keep their exported values.
 fn made_up(
     slot: &ValueMeta<'_>,
     index: usize,
@@ -216,7 +217,7 @@ fn made_up(
     })
 }
 
-/// Random elements. Wide integers are often indices, of which 0 and 1 are nearly always valid.
+/// Random elements. Wide integers are 0 or 1, because they are often indices.
 fn random(scalar_type: ScalarType, shape: &[usize], seed: u64) -> Result<Tensor, torchlet::Error> {
     let range = match scalar_type {
         _ if scalar_type.is_floating() => return Tensor::rand(scalar_type, shape, seed),
@@ -232,7 +233,7 @@ mod tests {
     use super::*;
     use torchlet::graph::method::Program;
 
-    /// A program that takes one tensor thousands of times.
+    /// A program that has one tensor as thousands of inputs.
     #[test]
     fn made_up_inputs_end_with_the_budget() {
         let file = "/../tests/fixtures/digits/digits.pte";
@@ -245,7 +246,7 @@ mod tests {
         program.methods[0].inputs = vec![input; 5000];
         let module = open().from_bytes(program.write().unwrap().to_bytes()).unwrap();
         let options = InputOptions::random(0);
-        // Each has 256 bytes.
+        // Each input has 256 bytes.
         let error = gather(&module, "forward", &options, &mut Budget::new(1)).unwrap_err();
         assert!(error.to_string().contains("input 4096"), "{error}");
         assert_eq!(gather(&module, "forward", &options, &mut Budget::new(2)).unwrap().len(), 5000);

@@ -1,11 +1,11 @@
-//! The `torchlet` command: runs, explains, checks and measures exported PyTorch programs.
+//! The `torchlet` command: runs, inspects, verifies and measures exported PyTorch programs.
 //!
-//! It is a library, too, so that others bring the command along: the Python package's is
-//! `python -m torchlet`.
+//! It is also a library, so that other packages can embed the command, as `python -m torchlet`
+//! does.
 //!
-//! It is a thin shell around the `torchlet` crate and knows no kernel or file format but those of
-//! its inputs (`.npy`, images). Start reading at [`arguments`], which is also what `--help` shows;
-//! each command has a module of its name.
+//! The crate is a thin layer over `torchlet`; it contains no kernels, and no file formats but those
+//! of inputs (`.npy`, images). Start reading at [`arguments`], the source of `--help`; each command
+//! has a module of its name.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
@@ -45,14 +45,13 @@ use failure::Failure;
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
 
-/// What the command ends with when its arguments make no sense.
+/// Exit status for invalid arguments.
 const USAGE: u8 = 2;
 
-/// What it ends with when it fails.
+/// Exit status for failures.
 const FAILED: u8 = 1;
 
-/// Runs the command with these arguments, the first of which is its name. Gives the status that the
-/// process should end with.
+/// Runs the command and returns its exit status. The first argument is the command's name.
 pub fn run_command(arguments: impl IntoIterator<Item = OsString>) -> u8 {
     let arguments = match Arguments::try_parse_from(arguments) {
         Ok(arguments) => arguments,
@@ -62,7 +61,7 @@ pub fn run_command(arguments: impl IntoIterator<Item = OsString>) -> u8 {
                 return USAGE;
             }
             let status = if error.use_stderr() { USAGE } else { 0 };
-            // Nobody is there to be told that nobody reads it.
+            // A failed write to standard error cannot be reported.
             let _ = error.print();
             return status;
         }
@@ -96,7 +95,7 @@ pub fn run_command(arguments: impl IntoIterator<Item = OsString>) -> u8 {
         Command::Completions { shell } => {
             let (mut command, mut script) = (Arguments::command(), Vec::new());
             clap_complete::generate(*shell, &mut command, "torchlet", &mut script);
-            // As others print: what becomes of errors is decided in one place.
+            // Printed as all other output, so that write errors are handled in one place.
             print!("{}", String::from_utf8_lossy(&script));
             Ok(())
         }
@@ -110,7 +109,7 @@ pub fn run_command(arguments: impl IntoIterator<Item = OsString>) -> u8 {
     }
 }
 
-/// The error of a program's file in the place of a command: `torchlet model.pte`.
+/// The error for a file name in place of a subcommand: `torchlet model.pte`.
 fn command_is_a_file(error: &clap::Error) -> Option<Failure> {
     if error.kind() != ErrorKind::InvalidSubcommand {
         return None;
@@ -123,13 +122,13 @@ fn command_is_a_file(error: &clap::Error) -> Option<Failure> {
         path.extension().is_some_and(|ending| ["pte", "bpte"].map(OsStr::new).contains(&ending));
     (is_program || path.is_file()).then(|| {
         Failure::new(format!(
-            "'{word}' is a file, and a command is needed first: `torchlet run {word}` runs a program, `torchlet inspect {word}` \
-             shows what it consists of"
+            "'{word}' is a file, but expected a command first: `torchlet run {word}` runs a \
+             program, `torchlet inspect {word}` describes it"
         ))
     })
 }
 
-/// Says what went wrong, and the way out.
+/// Prints a failure to standard error.
 pub(crate) fn report(failure: &Failure) {
     let (error, reset) = (terminal::BAD, terminal::BAD.render_reset());
     anstream::eprintln!("{error}error:{reset} {failure}");

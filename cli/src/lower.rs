@@ -1,4 +1,4 @@
-//! `torchlet lower`: programs as they are compiled for a processor, as files.
+//! `torchlet lower`: writes programs compiled for a processor.
 
 use crate::arguments::{LowerArguments, LowerFor};
 use crate::failure::Failure;
@@ -14,19 +14,19 @@ use torchlet::graph::method::{self, Instruction};
 use torchlet::graph::{self, Compiled, Processors};
 use torchlet::{FileAccess, Module, RunOn};
 
-/// What became of a method.
+/// Effect of lowering on a method.
 struct Change {
     name: String,
-    /// Calls of kernels and delegates.
+    /// Calls of kernels and delegates, before and after.
     calls: [usize; 2],
     delegates: [usize; 2],
-    /// What computes in floating point though it is quantized.
+    /// Quantized operators that are still computed in floating point.
     floating: Vec<String>,
 }
 
 /// Lowers a program and writes it.
 pub(crate) fn lower(arguments: &LowerArguments) -> Result<(), Failure> {
-    // The help says that files must not change meanwhile.
+    // Files may be mapped: the help requires that they do not change while the command runs.
     let mut builder = Module::builder().file_access(FileAccess::Map).run_on(RunOn::AsExported);
     for path in &arguments.data {
         builder = builder.data(path);
@@ -60,7 +60,7 @@ pub(crate) fn lower(arguments: &LowerArguments) -> Result<(), Failure> {
 }
 
 fn failure(error: graph::Error) -> Failure {
-    Failure::new(format!("the program cannot be lowered: {error}"))
+    Failure::new(format!("cannot lower the program: {error}"))
 }
 
 fn compile<'p>(
@@ -74,7 +74,7 @@ fn compile<'p>(
             let engine = torchlet::portable::engine::CpuTarget::new();
             graph::cpu::compile(program, data, Processors::preferring(&[&engine]), registry)
         }
-        // Firmware links kernels, and no engine.
+        // Firmware links kernels only, without the engine.
         LowerFor::Mcu => graph::cpu::compile(program, data, Processors::KERNELS, registry),
         #[cfg(feature = "vulkan")]
         LowerFor::Vulkan => {
@@ -89,7 +89,7 @@ fn compile<'p>(
     .map_err(failure)
 }
 
-/// Fails if a program needs what firmware does not have.
+/// Fails if a program requires features that firmware lacks.
 fn refuse_what_firmware_lacks(
     program: &method::Program<'_>,
     outside: &BTreeSet<String>,
@@ -97,14 +97,15 @@ fn refuse_what_firmware_lacks(
     if let Some(name) = outside.first() {
         let others = outside.len();
         return Err(Failure::new(format!(
-            "the data of {} is outside of the program, '{name}' among it; pass the files with --data",
+            "the data of {} (such as '{name}') is external; pass the files with --data",
             count(others, "tensor"),
         )));
     }
     let mut delegates = program.methods.iter().flat_map(|method| &method.delegates);
     match delegates.next() {
         Some(delegate) => Err(Failure::new(format!(
-            "the program has a delegate for {}, which cannot be lowered; export it without",
+            "the program has a delegate for {}, which cannot be lowered; export it without \
+             delegates",
             delegate.backend
         ))),
         None => Ok(()),
@@ -136,7 +137,7 @@ fn changes(
     methods.map(change).collect()
 }
 
-/// Writes a file as a whole, or not at all: what was there before may be what is read.
+/// Replaces a file atomically: the old file may be the input that is being read.
 pub(crate) fn write(
     path: &Path,
     contents: impl FnOnce(&mut BufWriter<File>) -> io::Result<()>,
@@ -151,7 +152,7 @@ pub(crate) fn write(
         std::fs::rename(&part, path)
     });
     if written.is_err() {
-        // What is left of it is of no use; that it cannot be removed changes nothing.
+        // Best effort: the write error is reported.
         let _ = std::fs::remove_file(&part);
     }
     written.map_err(|error| Failure::new(format!("{}: {error}", path.display())))
@@ -197,7 +198,7 @@ fn show(
     println!("{}  {}", arguments.out.display(), paint(FAINT, sizes));
     if let Some(name) = outside.first() {
         let tensors = count(outside.len(), "tensor");
-        let note = format!("the data of {tensors} stays outside, '{name}' among it");
+        let note = format!("the data of {tensors} (such as '{name}') remains in external files");
         println!("{}", paint(WARN, note));
     }
 }

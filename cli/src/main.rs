@@ -3,17 +3,15 @@
 use std::panic;
 use std::process::{ExitCode, exit};
 
-/// The status of a program that ended because nobody reads what it prints, as shells have it: 128
-/// and the number of `SIGPIPE`.
+/// Exit status after a closed pipe, as in shells: 128 plus the number of `SIGPIPE`.
 const NO_READER: i32 = 141;
 
-/// How the standard library ends its words for a pipe whose reader is gone: by the system's number,
-/// of Unix and of Windows.
+/// Endings of the standard library's messages for a closed pipe, on Unix and Windows.
 const CLOSED: &[&str] =
     if cfg!(windows) { &["(os error 109)", "(os error 232)"] } else { &["(os error 32)"] };
 
 fn main() -> ExitCode {
-    // `torchlet verify … | head` ends when its reader does, without a word.
+    // `torchlet verify … | head` ends silently when `head` does.
     let report = panic::take_hook();
     panic::set_hook(Box::new(move |what| {
         let text = what.payload().downcast_ref::<String>();

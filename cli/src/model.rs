@@ -1,4 +1,4 @@
-//! Opening programs with the options of the command line.
+//! Loads programs with the options of the command line.
 
 use crate::arguments::{Backend, ModelOptions};
 use crate::budget::Budget;
@@ -9,14 +9,14 @@ use torchlet::core::Backend as _;
 use torchlet::core::Rates;
 use torchlet::{FileAccess, Limits, Module, ModuleBuilder};
 
-/// A builder with the options of the command line.
+/// Creates a builder from the options.
 pub(crate) fn builder(options: &ModelOptions) -> Result<ModuleBuilder, Failure> {
     if let Some(tier) = options.tier {
-        tier.choose().map_err(|used| Failure::new(format!("{} is in use already", used.name())))?;
+        tier.choose().map_err(|used| Failure::new(format!("{} is already in use", used.name())))?;
     }
     let mut limits = Limits::HOST;
     limits.backward_jumps = options.jump_limit;
-    // The help says that files must not change meanwhile.
+    // Files may be mapped: the help requires that they do not change while the command runs.
     let mut builder = Module::builder()
         .file_access(FileAccess::Map)
         .memory_limit(options.memory_limit.saturating_mul(1 << 20))
@@ -25,7 +25,7 @@ pub(crate) fn builder(options: &ModelOptions) -> Result<ModuleBuilder, Failure> 
     if options.backend == Backend::Cpu {
         if let Some(device) = &options.device {
             return Err(Failure::new(format!(
-                "--device {device} is of no use with --backend cpu, which takes no GPU"
+                "--device {device} has no effect with --backend cpu, which uses no GPU"
             )));
         }
         let engine = std::sync::Arc::new(torchlet::portable::engine::CpuEngine::new());
@@ -45,10 +45,10 @@ pub(crate) fn builder(options: &ModelOptions) -> Result<ModuleBuilder, Failure> 
     Ok(builder)
 }
 
-/// The variable that says where compiled programs are kept, or `off`.
+/// Environment variable with the folder of the compiled-program cache, or `off`.
 const COMPILE_CACHE_VARIABLE: &str = "TORCHLET_COMPILE_CACHE";
 
-/// Where compiled programs are kept, if anywhere.
+/// The folder of the compiled-program cache, unless it is off.
 fn compile_cache(options: &ModelOptions) -> Option<PathBuf> {
     let variable = || std::env::var_os(COMPILE_CACHE_VARIABLE).map(PathBuf::from);
     let folder = options.compile_cache.clone().or_else(variable).or_else(user_cache_folder);
@@ -60,7 +60,7 @@ fn user_cache_folder() -> Option<PathBuf> {
     torchlet::vulkan::user_cache_folder()
 }
 
-/// Without a GPU, there is little to compile.
+/// Compiling for the CPU is fast; no cache is needed.
 #[cfg(not(feature = "vulkan"))]
 fn user_cache_folder() -> Option<PathBuf> {
     None
@@ -76,13 +76,12 @@ fn with_vulkan(builder: ModuleBuilder, options: &ModelOptions) -> Result<ModuleB
     Ok(builder)
 }
 
-/// All programs of one command run on one open device.
+/// All programs of one command share one open device.
 #[cfg(feature = "vulkan")]
 static BACKEND: std::sync::OnceLock<std::sync::Arc<torchlet::vulkan::VulkanBackend>> =
     std::sync::OnceLock::new();
 
-/// What the device that programs run on can do, by the compiler's model of its kind; `None` if none
-/// is open.
+/// Peak rates of the open device by the compiler's cost model; `None` if no device is open.
 #[cfg(feature = "vulkan")]
 pub(crate) fn gpu_rates() -> Option<Rates> {
     BACKEND.get()?.rates()
@@ -98,14 +97,14 @@ fn with_vulkan(builder: ModuleBuilder, options: &ModelOptions) -> Result<ModuleB
     use std::sync::Arc;
     let backend = BACKEND.get_or_init(|| Arc::new(vulkan_backend(options))).clone();
     let is_wanted = options.backend == Backend::Vulkan || options.device.is_some();
-    // A device that is there is opened while the program is read.
+    // A device that is present is opened while the program is read.
     if is_wanted && backend.rates().is_none() {
         backend.is_available().map_err(|error| Failure::new(error.to_string()))?;
     }
     Ok(builder.backend(backend))
 }
 
-/// Opens the device that is wanted, if one is, before anything needs it.
+/// Opens the device ahead of time if the options require one.
 #[cfg(feature = "vulkan")]
 pub(crate) fn open_device(options: &ModelOptions) -> Result<(), Failure> {
     match BACKEND.get().filter(|_| options.backend == Backend::Vulkan) {
@@ -119,7 +118,7 @@ pub(crate) fn open_device(_: &ModelOptions) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Does to a delegate's graph what its backend does before it runs it.
+/// Applies the fusions of a delegate's backend to its graph.
 pub(crate) fn prepare(backend: &str, graph: &mut torchlet::graph::graph::Graph<'_>) {
     #[cfg(feature = "vulkan")]
     if backend == "VulkanBackend" {
@@ -129,8 +128,8 @@ pub(crate) fn prepare(backend: &str, graph: &mut torchlet::graph::graph::Graph<'
     let _ = (backend, graph);
 }
 
-/// Where pipelines are kept: where the user says, where the environment does (then `None`), or as
-/// for other programs.
+/// The folder of the pipeline cache: that of the user, else `None` if the environment sets one,
+/// else the default.
 #[cfg(feature = "vulkan")]
 pub(crate) fn pipeline_folder(asked: Option<&Path>) -> Option<PathBuf> {
     use torchlet::vulkan::{PIPELINE_CACHE_VARIABLE, user_cache_folder};
@@ -138,7 +137,7 @@ pub(crate) fn pipeline_folder(asked: Option<&Path>) -> Option<PathBuf> {
     asked.map(Path::to_path_buf).or_else(|| unset.then(user_cache_folder).flatten())
 }
 
-/// The backend that a program lowered for Vulkan runs on.
+/// Creates the Vulkan backend from the options.
 #[cfg(feature = "vulkan")]
 fn vulkan_backend(options: &ModelOptions) -> torchlet::vulkan::VulkanBackend {
     let mut backend = torchlet::vulkan::VulkanBackend::builder();
@@ -159,7 +158,7 @@ pub(crate) fn open(path: &Path, options: &ModelOptions) -> Result<Module, Failur
     Ok(builder(options)?.load(path)?)
 }
 
-/// Loads a method, and gives what it leaves of the memory limit for inputs.
+/// Loads a method and returns the memory that it leaves for inputs.
 pub(crate) fn budget(
     module: &mut Module,
     method: &str,
@@ -168,7 +167,7 @@ pub(crate) fn budget(
     Ok(Budget::beside(&module.method(method)?, options.memory_limit))
 }
 
-/// The method to run: the one that was asked for, else `forward`, else the only one.
+/// Returns the method to run: the requested one, else the only one, else `forward`.
 pub(crate) fn choose_method(module: &Module, asked: Option<&str>) -> Result<String, Failure> {
     let names = module.method_names()?;
     let chosen = match (asked, names.as_slice()) {

@@ -1,4 +1,4 @@
-//! NumPy's files: `.npy` holds one array, `.npz` is an archive of several.
+//! NumPy files: `.npy` holds one array, `.npz` is an archive of several.
 
 use crate::budget::Budget;
 use crate::failure::Failure;
@@ -9,7 +9,7 @@ use torchlet::{ScalarType, Tensor};
 
 const MAGIC: &[u8] = b"\x93NUMPY";
 
-/// NumPy's names of element types. Types that it lacks are written as bare bytes (`V`).
+/// NumPy names of element types. Types that NumPy lacks are written as raw bytes (`V`).
 const TYPES: &[(&str, ScalarType)] = &[
     ("b1", ScalarType::Bool),
     ("u1", ScalarType::Byte),
@@ -25,18 +25,18 @@ const TYPES: &[(&str, ScalarType)] = &[
     ("f8", ScalarType::Double),
     ("c8", ScalarType::ComplexFloat),
     ("c16", ScalarType::ComplexDouble),
-    // What ml_dtypes writes.
+    // As `ml_dtypes` writes it.
     ("V2", ScalarType::BFloat16),
 ];
 
-/// The text between `start` and `end`, after the key.
+/// Returns the text between `start` and `end` after a key.
 fn field<'h>(header: &'h str, key: &str, start: char, end: char) -> Option<&'h str> {
     let after = header.split_once(&format!("'{key}'"))?.1;
     let after = after.trim_start().strip_prefix(':')?.trim_start().strip_prefix(start)?;
     Some(after.split_once(end)?.0)
 }
 
-/// The array in the bytes of a `.npy` file.
+/// Parses a `.npy` file.
 fn parse(bytes: &[u8]) -> Result<Tensor, String> {
     let bad = |what: &str| format!("not a valid .npy file ({what})");
     let rest = bytes.strip_prefix(MAGIC).ok_or_else(|| bad("no NumPy magic"))?;
@@ -57,7 +57,7 @@ fn parse(bytes: &[u8]) -> Result<Tensor, String> {
         .iter()
         .find(|(known, _)| *known == name)
         .map(|(_, scalar_type)| *scalar_type)
-        .ok_or_else(|| format!("elements of NumPy type '{descr}' are not supported"))?;
+        .ok_or_else(|| format!("NumPy type '{descr}' is not supported"))?;
     let swapped = order == if cfg!(target_endian = "big") { "<" } else { ">" };
     let fortran = match header.split_once("'fortran_order'") {
         Some((_, after)) => after.trim_start_matches([':', ' ']).starts_with("True"),
@@ -85,7 +85,7 @@ fn parse(bytes: &[u8]) -> Result<Tensor, String> {
     if !fortran {
         return tensor(&shape);
     }
-    // The memory of the transposed array.
+    // Fortran order is the memory layout of the transposed array.
     let reversed: Vec<usize> = shape.iter().rev().copied().collect();
     let dims: Vec<u8> = (0..shape.len() as u8).rev().collect();
     tensor(&reversed)?.permute(&dims).map_err(|error| error.to_string())
@@ -106,7 +106,8 @@ pub(crate) fn read_archive(path: &Path, budget: &mut Budget) -> Result<Vec<Tenso
     Ok(read_named(path, budget)?.into_iter().map(|(_, tensor)| tensor).collect())
 }
 
-/// The same, with their names. Archives can be compressed, so that a small file has large arrays.
+/// Reads all arrays of a `.npz` file with their names. Sizes count against the budget: a small
+/// compressed archive can hold large arrays.
 pub(crate) fn read_named(
     path: &Path,
     budget: &mut Budget,
@@ -121,7 +122,7 @@ pub(crate) fn read_named(
         let size = usize::try_from(entry.size()).unwrap_or(usize::MAX);
         budget.take(size, format!("'{}': array '{name}'", path.display()))?;
         let mut bytes = Vec::new();
-        // What the archive says of the size can be wrong.
+        // The size in the archive may be wrong.
         let read = entry.take(size as u64).read_to_end(&mut bytes);
         read.map_err(|error| in_file(path, error))?;
         tensors.push((name, parse(&bytes).map_err(|what| in_file(path, what))?));
@@ -129,8 +130,8 @@ pub(crate) fn read_named(
     Ok(tensors)
 }
 
-/// The bytes of a `.npy` file of the tensor, in row-major order. bfloat16, which NumPy lacks,
-/// becomes float32; what has no number type there becomes bare bytes.
+/// Encodes a tensor as a `.npy` file in row-major order. bfloat16, which NumPy lacks, is converted
+/// to float32; other types that NumPy lacks are stored as raw bytes.
 fn encode(tensor: &Tensor) -> Result<Vec<u8>, torchlet::Error> {
     let tensor = match tensor.scalar_type() {
         ScalarType::BFloat16 => tensor.to_type(ScalarType::Float)?,
@@ -153,7 +154,7 @@ fn encode(tensor: &Tensor) -> Result<Vec<u8>, torchlet::Error> {
     }
     let mut header =
         format!("{{'descr': '{name}', 'fortran_order': False, 'shape': ({}), }}", shape.trim_end());
-    // The data starts at a multiple of 64.
+    // The data is aligned to 64 bytes.
     let unpadded = MAGIC.len() + 4 + header.len() + 1;
     header.extend(std::iter::repeat_n(' ', unpadded.next_multiple_of(64) - unpadded));
     header.push('\n');

@@ -15,7 +15,7 @@ pub(crate) fn run(arguments: &RunArguments) -> Result<(), Failure> {
     let profiler = arguments.profile.is_some().then(|| Arc::new(Profiler::new()));
     if arguments.recording.inside && arguments.recording.values == Values::Outputs {
         return Err(Failure::new(
-            "--inside asks for values that --values outputs leaves out; leave out one of them",
+            "--inside records intermediate values, which --values outputs omits; omit one of them",
         ));
     }
     let recorder = etdump::recorder(&arguments.recording).map(Arc::new);
@@ -75,7 +75,7 @@ pub(crate) fn run(arguments: &RunArguments) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Tensors of more elements are shortened on a terminal; `--out` has all of them.
+/// Maximum number of elements shown on a terminal; `--out` writes all.
 const SHOWN: usize = 100;
 
 fn show_output(index: usize, output: &Value) {
@@ -93,7 +93,7 @@ fn read_labels(path: &Path) -> Result<Vec<String>, Failure> {
     Ok(text.lines().map(|line| line.trim().into()).collect())
 }
 
-/// Scores as probabilities: as they are if they are some already, else their softmax.
+/// Returns scores that already are probabilities unchanged, else their softmax.
 fn probabilities(scores: &[f64]) -> Vec<f64> {
     let sum: f64 = scores.iter().sum();
     if scores.iter().all(|score| (0.0..=1.0).contains(score)) && (sum - 1.0).abs() < 1e-2 {
@@ -105,7 +105,7 @@ fn probabilities(scores: &[f64]) -> Vec<f64> {
     powers.iter().map(|power| power / sum).collect()
 }
 
-/// A probability in percent, seven characters wide; small ones are not zero.
+/// Formats a probability as a percentage, seven characters wide; small ones do not become zero.
 fn percent(probability: f64) -> String {
     match 100.0 * probability {
         percent if percent > 0.0 && percent < 0.005 => " <0.01%".into(),
@@ -113,7 +113,7 @@ fn percent(probability: f64) -> String {
     }
 }
 
-/// A score with four decimals, or four digits behind the first where that says more.
+/// Formats a score with four decimals, or in scientific notation if that loses precision.
 fn digits(score: f64) -> String {
     let size = score.abs();
     if size != 0.0 && !size.is_nan() && !(1e-3..=1e8).contains(&size) {
@@ -122,7 +122,7 @@ fn digits(score: f64) -> String {
     format!("{score:.4}")
 }
 
-/// The largest scores of each row, best first, with their classes' names.
+/// Shows the largest scores of each row, best first, with their class names.
 fn show_top(scores: &Tensor, top: usize, labels: &[String]) -> Result<(), Failure> {
     let classes = scores.shape().last().copied().unwrap_or(0);
     if classes == 0 || scores.numel() == 0 {
@@ -149,7 +149,7 @@ fn show_top(scores: &Tensor, top: usize, labels: &[String]) -> Result<(), Failur
 
 fn write_outputs(directory: &Path, outputs: &[Value]) -> Result<(), Failure> {
     std::fs::create_dir_all(directory).map_err(|error| {
-        Failure::new(format!("cannot make the folder '{}': {error}", directory.display()))
+        Failure::new(format!("cannot create the folder '{}': {error}", directory.display()))
     })?;
     for (index, output) in outputs.iter().enumerate() {
         let tensor = match output {

@@ -1,4 +1,5 @@
-//! `torchlet size`: what a program takes in a firmware image, as its build script would find it.
+//! `torchlet size`: the size of a program in a firmware image, by the same analysis as a build
+//! script.
 
 use crate::arguments::SizeArguments;
 use crate::failure::Failure;
@@ -7,7 +8,7 @@ use anstream::println;
 use serde_json::{Value, json};
 use torchlet_build::{Analysis, MethodAnalysis, Program, Slot};
 
-/// Looks at a program and shows what it takes.
+/// Analyzes a program and shows its requirements.
 pub(crate) fn size(arguments: &SizeArguments) -> Result<(), Failure> {
     let mut program = Program::new(&arguments.model);
     for path in &arguments.data {
@@ -53,14 +54,14 @@ fn show(analysis: &Analysis, arguments: &SizeArguments) {
         }
         println!("  scratch {:>9}", grouped(*scratch as u64));
         if method.lent() > 0 {
-            let note = paint(FAINT, "inputs, outputs and state without a place in the plan");
+            let note = paint(FAINT, "inputs, outputs and state outside the memory plan");
             println!("  lent    {:>9}  {note}", grouped(method.lent() as u64));
         }
         println!("  RAM     {:>9}", grouped(method.total() as u64));
         let line =
             |slots: &[Slot]| slots.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
-        println!("  takes   {}", line(&method.inputs));
-        println!("  gives   {}", line(&method.outputs));
+        println!("  inputs  {}", line(&method.inputs));
+        println!("  outputs {}", line(&method.outputs));
     }
 }
 

@@ -1,4 +1,4 @@
-//! Where the time of a run goes, as tables.
+//! Profiles of runs as tables.
 
 use crate::arguments::Profile;
 use crate::terminal::{FAINT, NAME, TITLE, duration, paint};
@@ -6,10 +6,10 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 use torchlet::{ProfileEntry, ProfileKind, Profiler};
 
-/// What delegates say of the parts that they measured on the host.
+/// Detail that delegates give for parts measured on the host.
 const HOST: &str = "host";
 
-/// Shows the time of each operator and delegate, then that of the parts that delegates told of.
+/// Shows the time of each operator and delegate, then of the parts that delegates reported.
 pub(crate) fn show(profiler: &Profiler, detail: Profile) {
     let entries = profiler.entries();
     let of = |kind: ProfileKind| entries.iter().filter(move |entry| entry.kind == kind);
@@ -24,13 +24,13 @@ pub(crate) fn show(profiler: &Profiler, detail: Profile) {
         accounted += sum.total;
         table.row(sum.total, sum.count, &paint(NAME, sum.name));
     }
-    table.rest(whole.saturating_sub(accounted), "between them");
+    table.rest(whole.saturating_sub(accounted), "between calls");
     table.total("one run");
 
     let parts: Vec<_> = of(ProfileKind::DelegatePart).collect();
     let (host, device): (Vec<_>, Vec<_>) = parts.iter().partition(|entry| entry.detail == HOST);
     if !host.is_empty() {
-        table.header("in delegates, on the host");
+        table.header("delegates, on the host");
         for sum in in_order(host.into_iter().copied()) {
             table.row(sum.total, sum.count, &paint(NAME, sum.name));
         }
@@ -38,7 +38,7 @@ pub(crate) fn show(profiler: &Profiler, detail: Profile) {
     if !device.is_empty() {
         let whole = device.iter().map(|entry| entry.total).sum();
         let table = Table { runs, whole };
-        table.header("in delegates, on the device");
+        table.header("delegates, on the device");
         for sum in by_name(device.iter().copied().copied()) {
             table.row(sum.total, sum.count, &paint(NAME, sum.name));
         }
@@ -55,14 +55,14 @@ pub(crate) fn show(profiler: &Profiler, detail: Profile) {
     loading(&entries);
 }
 
-/// The time that delegates spent on their devices so far.
+/// Total time that delegates spent on their devices so far.
 pub(crate) fn on_devices(profiler: &Profiler) -> Duration {
     let entries = profiler.entries();
     let parts = entries.iter().filter(|entry| entry.kind == ProfileKind::DelegatePart);
     parts.filter(|entry| entry.detail != HOST).map(|entry| entry.total).sum()
 }
 
-/// Shows what delegates did while the program was loaded.
+/// Shows the steps of delegates' initialization.
 fn loading(entries: &[ProfileEntry]) {
     let of = |kind: ProfileKind| entries.iter().filter(move |entry| entry.kind == kind);
     if of(ProfileKind::DelegateInitPart).next().is_none() {
@@ -70,7 +70,7 @@ fn loading(entries: &[ProfileEntry]) {
     }
     let load: Duration = of(ProfileKind::Load).map(|entry| entry.total).sum();
     let delegates: Duration = of(ProfileKind::DelegateInitPart).map(|entry| entry.total).sum();
-    // The device may have been opened before.
+    // The device may have been opened before the load.
     let whole = load.max(delegates);
     let table = Table { runs: 1, whole };
     table.header("loading");
@@ -79,11 +79,11 @@ fn loading(entries: &[ProfileEntry]) {
         let what = format!("{} {}", paint(NAME, sum.name), paint(FAINT, detail));
         table.row(sum.total, sum.count, what.trim_end());
     }
-    table.rest(whole.saturating_sub(delegates), "all else");
+    table.rest(whole.saturating_sub(delegates), "other");
     table.total("the method");
 }
 
-/// The time of all entries of one name.
+/// Total time of the entries of one name.
 struct Sum<'e> {
     name: &'e str,
     detail: &'e str,
@@ -91,7 +91,7 @@ struct Sum<'e> {
     total: Duration,
 }
 
-/// Sums by name, in the order in which names come.
+/// Sums by name, in order of first appearance.
 fn in_order<'e>(entries: impl Iterator<Item = &'e ProfileEntry>) -> Vec<Sum<'e>> {
     let mut places: BTreeMap<&str, usize> = BTreeMap::new();
     let mut sums: Vec<Sum<'e>> = Vec::new();
@@ -111,14 +111,14 @@ fn in_order<'e>(entries: impl Iterator<Item = &'e ProfileEntry>) -> Vec<Sum<'e>>
     sums
 }
 
-/// Sums by name, most expensive first.
+/// Sums by name, in descending order of time.
 fn by_name<'e>(entries: impl Iterator<Item = &'e ProfileEntry>) -> Vec<Sum<'e>> {
     let mut sums = in_order(entries);
     sums.sort_by_key(|sum| std::cmp::Reverse(sum.total));
     sums
 }
 
-/// Times of one run, with their share of the whole.
+/// A table of times per run, and their shares of the total.
 struct Table {
     runs: u64,
     whole: Duration,

@@ -1,5 +1,5 @@
-//! Colours, units, and progress on a terminal. Colours and progress disappear where the output is
-//! not one.
+//! Colours, units and progress bars. Colours and progress bars are disabled if the output is not a
+//! terminal.
 
 use anstyle::{AnsiColor, Color, Style};
 use indicatif::{ProgressBar, ProgressStyle};
@@ -16,12 +16,12 @@ pub(crate) const NAME: Style = coloured(AnsiColor::Cyan);
 pub(crate) const TITLE: Style = Style::new().bold();
 pub(crate) const FAINT: Style = Style::new().dimmed();
 
-/// The text in a style.
+/// Applies a style to a text.
 pub(crate) fn paint(style: Style, text: impl std::fmt::Display) -> String {
     format!("{style}{text}{style:#}")
 }
 
-/// A number of bytes as people read it.
+/// Formats a number of bytes with a binary unit.
 pub(crate) fn bytes(count: u64) -> String {
     const UNITS: [&str; 4] = ["KiB", "MiB", "GiB", "TiB"];
     if count < 1024 {
@@ -35,7 +35,7 @@ pub(crate) fn bytes(count: u64) -> String {
     format!("{value:.1} {}", UNITS[unit])
 }
 
-/// A number with separators: `1,234,567`.
+/// Formats a number with separators: `1,234,567`.
 pub(crate) fn grouped(count: u64) -> String {
     let digits = count.to_string();
     let mut text = String::new();
@@ -48,13 +48,13 @@ pub(crate) fn grouped(count: u64) -> String {
     text
 }
 
-/// `one case`, `2 cases`.
+/// Formats a count with its noun: `one case`, `2 cases`.
 pub(crate) fn count(number: usize, noun: &str) -> String {
     let plural = if number == 1 { "" } else { "s" };
     format!("{} {noun}{plural}", grouped(number as u64))
 }
 
-/// A duration as people read it.
+/// Formats a duration with a unit.
 pub(crate) fn duration(time: Duration) -> String {
     let seconds = time.as_secs_f64();
     match seconds {
@@ -64,7 +64,7 @@ pub(crate) fn duration(time: Duration) -> String {
     }
 }
 
-/// A progress bar; invisible where standard error is not a terminal, and for what is done at once.
+/// Creates a progress bar; hidden if standard error is not a terminal or for a single step.
 pub(crate) fn progress(steps: u64, what: &'static str) -> ProgressBar {
     let bar = if steps > 1 { ProgressBar::new(steps) } else { ProgressBar::hidden() };
     let style = ProgressStyle::with_template("{msg} {wide_bar} {pos}/{len} ({eta})");

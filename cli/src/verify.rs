@@ -10,15 +10,15 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use torchlet::{ScalarType, Tensor, Value};
 
-/// How far all outputs of a file were from the expected ones.
+/// Largest differences between outputs and expected outputs of a file.
 #[derive(Debug, Default)]
 struct Distance {
     cases: usize,
     max_abs: f64,
     max_rel: f64,
-    /// The largest tolerances that outputs were compared with.
+    /// The largest tolerances that were used.
     tolerance: Tolerance,
-    /// The first difference out of tolerance.
+    /// The first value that is out of tolerance.
     difference: Option<String>,
 }
 
@@ -28,7 +28,7 @@ struct Tolerance {
     atol: f64,
 }
 
-/// Tolerances that were asked for; an output's own where they were not.
+/// Tolerances from the command line; `None` selects the defaults of an output.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 struct Asked {
     rtol: Option<f64>,
@@ -36,10 +36,10 @@ struct Asked {
 }
 
 impl Asked {
-    /// The tolerance of an output. Sums of many terms are off by a share of the terms, not of their
-    /// sum: elements near zero have the tolerance of the largest.
+    /// Returns the tolerance of an output. The rounding error of a sum is proportional to its
+    /// terms, not to the result, so the absolute tolerance is relative to the largest element.
     fn tolerance(self, expected: &Tensor) -> Tolerance {
-        /// What small elements of tensors of zeros may be off by.
+        /// Absolute tolerance of outputs that are all zero.
         const LEAST: f64 = 1e-8;
         let share = match expected.scalar_type() {
             ScalarType::Double | ScalarType::ComplexDouble => 1e-7,
@@ -67,14 +67,14 @@ impl std::fmt::Display for Tolerance {
     }
 }
 
-/// What became of a file.
+/// Result of verifying a file.
 enum Outcome {
     Pass(Distance),
     Fail(Distance),
     Error(String),
 }
 
-/// Runs the test cases of bundled programs. Gives the status that the process ends with.
+/// Runs the test cases of bundled programs. Returns the exit status.
 pub(crate) fn verify(arguments: &VerifyArguments) -> u8 {
     let tolerance = Asked { rtol: arguments.rtol, atol: arguments.atol };
     let bar = progress(arguments.files.len() as u64, "verifying");
@@ -102,7 +102,7 @@ pub(crate) fn verify(arguments: &VerifyArguments) -> u8 {
             parts.push(paint(BAD, format!("{failed} differ")));
         }
         if errors > 0 {
-            parts.push(paint(WARN, format!("{errors} could not run")));
+            parts.push(paint(WARN, format!("{errors} failed to run")));
         }
         anstream::println!("{}", parts.join(", "));
     }
@@ -114,7 +114,7 @@ pub(crate) fn verify(arguments: &VerifyArguments) -> u8 {
 }
 
 fn outcome(file: &Path, options: &ModelOptions, tolerance: Asked) -> Outcome {
-    // A bug that one file meets shall not keep the others from being verified.
+    // A panic in one file must not prevent the verification of others.
     let result = catch_unwind(AssertUnwindSafe(|| verify_file(file, options, tolerance)));
     match result {
         Ok(Ok(distance)) if distance.difference.is_none() => Outcome::Pass(distance),
@@ -129,14 +129,14 @@ fn verify_file(file: &Path, options: &ModelOptions, tolerance: Asked) -> Result<
     let suites = cases::suites(&module)?;
     if suites.iter().all(|suite| suite.cases.is_empty()) {
         return Err(Failure::new(
-            "there are no test cases in it; write it as a bundled program (.bpte) with some",
+            "the file has no test cases; export it as a bundled program (.bpte) with test cases",
         ));
     }
     let mut distance = Distance::default();
     for suite in &suites {
-        // Cases may be steps of one history: they run in order on one loaded method. What is
-        // expected of a method is what it gives alone, so that others must not have left state that
-        // it shares with them.
+        // Cases may be successive steps on mutable state, so they run in order on one loaded
+        // method. The expected outputs of a method assume that no other method has changed shared
+        // state, so each method gets its own module.
         let mut runner = module.share();
         let mut method = runner.method(suite.method)?;
         let memory_limit = options.memory_limit;
@@ -153,7 +153,7 @@ fn verify_file(file: &Path, options: &ModelOptions, tolerance: Asked) -> Result<
             distance.cases += 1;
             if outputs.len() != expected.len() {
                 let (expected, found) = (expected.len(), outputs.len());
-                distance.differ(place(format!("{expected} outputs expected, found {found}")));
+                distance.differ(place(format!("expected {expected} outputs, found {found}")));
             }
             for (index, (output, expected)) in outputs.iter().zip(&expected).enumerate() {
                 if let Some(what) = distance.compare(output, expected, tolerance) {
@@ -170,7 +170,7 @@ impl Distance {
         self.difference.get_or_insert(what);
     }
 
-    /// Takes note of the distance; says what differs, if something is out of tolerance.
+    /// Updates the maxima; returns a description if a value is out of tolerance.
     fn compare(&mut self, found: &Value, expected: &Value, asked: Asked) -> Option<String> {
         let number = |value: &Value| match value {
             Value::Int(value) => Tensor::scalar(*value).ok(),
@@ -180,10 +180,10 @@ impl Distance {
             _ => None,
         };
         if found.kind() != expected.kind() {
-            return Some(format!("a {} is expected, found a {}", expected.kind(), found.kind()));
+            return Some(format!("expected a {}, found a {}", expected.kind(), found.kind()));
         }
         let (Some(found_tensor), Some(expected_tensor)) = (number(found), number(expected)) else {
-            return (found != expected).then(|| format!("{expected} is expected, found {found}"));
+            return (found != expected).then(|| format!("expected {expected}, found {found}"));
         };
         let tolerance = asked.tolerance(&expected_tensor);
         self.tolerance.rtol = self.tolerance.rtol.max(tolerance.rtol);
@@ -193,7 +193,7 @@ impl Distance {
                 Ok(comparison) => comparison,
                 Err(_) => {
                     let (found, expected) = (found_tensor.info(), expected_tensor.info());
-                    return Some(format!("{expected} is expected, found {found}"));
+                    return Some(format!("expected {expected}, found {found}"));
                 }
             };
         self.max_abs = self.max_abs.max(comparison.max_abs);
@@ -204,8 +204,8 @@ impl Distance {
             elements.get(first).map_or("?".into(), f64::to_string)
         };
         Some(format!(
-            "{} of {} elements differ; element {first} is {}, expected {} ({tolerance}); \
-             --rtol and --atol set other tolerances",
+            "{} of {} elements differ; element {first} is {}, expected {} ({tolerance}; set \
+             others with --rtol and --atol)",
             comparison.mismatches,
             found_tensor.numel(),
             element(&found_tensor),
@@ -267,8 +267,8 @@ mod tests {
 
     const TOLERANCE: Asked = Asked { rtol: Some(0.0), atol: Some(0.1) };
 
-    /// What PyTorch itself is off by, from one processor to another: a sum that cancels is off by a
-    /// share of its terms.
+    /// Sizes of the differences that PyTorch has between processors: the error of a sum with
+    /// cancellation is proportional to its terms.
     #[test]
     fn elements_near_zero_have_the_tolerance_of_the_largest() {
         let tensor = |values: &[f32]| Value::from(Tensor::from_slice(&[2], values).unwrap());
@@ -293,7 +293,7 @@ mod tests {
         let types = [ScalarType::Double, ScalarType::Float, ScalarType::Half, ScalarType::BFloat16];
         let rtols = types.map(|scalar_type| of(scalar_type).rtol);
         assert!(rtols.is_sorted() && rtols[0] > 0.0, "{rtols:?}");
-        // Whatever the type, tensors of zeros have some tolerance.
+        // Outputs that are all zero have some tolerance.
         let zeros = Tensor::zeros(ScalarType::Float, &[2]).unwrap();
         assert_eq!(Asked::default().tolerance(&zeros).atol, 1e-8);
     }

@@ -1,4 +1,4 @@
-//! The book: its commands run, its links lead somewhere, and its contents have all chapters.
+//! Tests of the book: its commands run, its links resolve, and its table of contents is complete.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..").canonicalize().unwrap()
 }
 
-/// Chapters, by file name, with their texts.
+/// Chapters by file name, with their texts.
 fn chapters() -> Vec<(String, String)> {
     let mut found = Vec::new();
     for entry in std::fs::read_dir(root().join("docs")).unwrap() {
@@ -23,7 +23,7 @@ fn chapters() -> Vec<(String, String)> {
     found
 }
 
-/// Other pages that people follow links on.
+/// Other pages whose links are checked.
 const PAGES: &[&str] = &[
     "README.md",
     "CONTRIBUTING.md",
@@ -35,7 +35,7 @@ const PAGES: &[&str] = &[
     "python/README.md",
 ];
 
-/// The lines of blocks of code in a language.
+/// Lines of code blocks in a language.
 fn code(text: &str, language: &str) -> Vec<String> {
     let (mut inside, mut lines) = (false, Vec::new());
     for line in text.lines() {
@@ -51,11 +51,11 @@ fn code(text: &str, language: &str) -> Vec<String> {
 /// Pages beside the book whose commands run.
 const COMMANDS: &[&str] = &["README.md", "capi/README.md", "llm/README.md", "python/README.md"];
 
-/// How pages call the command.
+/// Prefixes of the command in examples.
 const CALLS: &[&str] =
     &["torchlet ", "cargo run --release -p torchlet-cli -- ", "python -m torchlet "];
 
-/// Lines of a shell, each with those that it goes on in.
+/// Commands of shell blocks; continuation lines are joined.
 fn commands(text: &str) -> Vec<String> {
     let mut found: Vec<String> = Vec::new();
     let mut goes_on = false;
@@ -71,7 +71,7 @@ fn commands(text: &str) -> Vec<String> {
     found
 }
 
-/// The words of a line, without quotes.
+/// Splits a line into words, without quotes.
 fn words(line: &str) -> Vec<String> {
     let (mut words, mut word, mut quote) = (Vec::new(), String::new(), None);
     for letter in line.chars() {
@@ -87,14 +87,14 @@ fn words(line: &str) -> Vec<String> {
     words
 }
 
-/// Files of which an example says that they are the reader's own.
+/// Placeholders for files of the reader in examples.
 const READERS_OWN: &[&str] = &["model.pte"];
 
 #[test]
 fn commands_run() {
     let folder = std::env::temp_dir().join(format!("torchlet-book-{}", std::process::id()));
     std::fs::create_dir_all(&folder).unwrap();
-    // Examples begin at the root of the repository, and write beside it.
+    // Example paths are relative to the root of the repository; output goes to a temporary folder.
     let paths = |line: &str| {
         let words = words(line).into_iter();
         let words = words.map(|word| match word.split_once('/') {
@@ -114,7 +114,7 @@ fn commands_run() {
             if READERS_OWN.iter().any(|file| arguments.split(' ').any(|word| word == *file)) {
                 continue;
             }
-            // It ends when it is told to.
+            // A server runs until it is stopped.
             if arguments.starts_with("serve ") {
                 continue;
             }
@@ -149,7 +149,7 @@ fn developers_commands_are_there() {
     }
 }
 
-/// What links of a page lead to, with those of blocks of code left out.
+/// Link targets of a page, except in code blocks.
 fn links(text: &str) -> Vec<String> {
     let mut inside = false;
     let lines = text.lines().filter(|line| {
@@ -167,7 +167,7 @@ fn links(text: &str) -> Vec<String> {
     found
 }
 
-/// What a heading is called in links to it.
+/// The anchor of a heading.
 fn anchor(heading: &str) -> String {
     let letters = heading.trim_start_matches('#').trim().to_lowercase();
     let kept = letters.chars().filter(|c| c.is_alphanumeric() || " -_".contains(*c));
@@ -208,7 +208,7 @@ fn contents_have_all_chapters() {
     let written: BTreeSet<String> =
         chapters().into_iter().map(|(name, _)| name).filter(|name| name != "SUMMARY.md").collect();
     assert_eq!(listed, written);
-    // Each example in Rust is compiled: the chapters that have some are named where they are tests.
+    // Examples in Rust are compiled as doc tests: each chapter with one must be included there.
     let tested = std::fs::read_to_string(root().join("src/lib.rs")).unwrap();
     for (name, text) in chapters() {
         assert!(

@@ -1,8 +1,10 @@
-"""Drives the page that `torchlet serve` has at `/` in a browser: a conversation, a stop, a reset, errors, a wrong key, two pages at once, two models.
+"""Drives the chat page of `torchlet serve` in a browser: conversations, stop, reset, errors, a wrong
+key, two pages at once, two models.
 
     python chat_page.py TORCHLET MODEL --browser CHROMIUM [--pictures FOLDER]
 
-TORCHLET is the command, MODEL a language model with its tokenizer beside it. Needs `playwright` (without its browsers).
+TORCHLET is the command, MODEL a language model with its tokenizer next to it. Requires `playwright`
+(without its browsers).
 """
 
 from __future__ import annotations
@@ -35,18 +37,25 @@ def wait_for_answer(page: Page) -> str:
 def converse(page: Page, address: str, pictures: Path | None) -> None:
     problems: list[str] = []
     page.on("pageerror", lambda error: problems.append(str(error)))
-    page.on("console", lambda message: problems.append(message.text) if message.type == "error" else None)
+    page.on(
+        "console",
+        lambda message: problems.append(message.text) if message.type == "error" else None,
+    )
     page.goto(address)
     assert page.title() == "torchlet"
     say(page, "Tell me about Moses.")
     assert wait_for_answer(page).strip(), "there is no answer"
     say(page, "What about <b>David</b>?")
     assert wait_for_answer(page).strip()
-    # What was said is text, not part of the page.
-    assert page.locator(".user").last.inner_text() == "What about <b>David</b>?" and page.locator("b").count() == 0
+    # Messages are shown as text, not HTML.
+    assert (
+        page.locator(".user").last.inner_text() == "What about <b>David</b>?"
+        and page.locator("b").count() == 0
+    )
     if pictures:
         page.screenshot(path=pictures / "chat.png")
-    # The same button stops an answer: one that never comes, since a small model's may be over before anybody looks.
+    # The same button stops an answer. This answer never arrives, because a small model might finish
+    # before the click.
     page.route("**/v1/chat/completions", lambda route: None)
     say(page, "Tell me more.")
     expect(page.locator("#send")).to_have_text("Stop")
@@ -66,11 +75,17 @@ ANSWERS = "**/v1/chat/completions"
 
 
 def event(text: str, reason: str | None = None) -> str:
-    return "data: " + json.dumps({"choices": [{"index": 0, "delta": {"content": text}, "finish_reason": reason}]}) + "\n\n"
+    return (
+        "data: "
+        + json.dumps(
+            {"choices": [{"index": 0, "delta": {"content": text}, "finish_reason": reason}]}
+        )
+        + "\n\n"
+    )
 
 
 def fulfil(page: Page, asked: list, **answer) -> None:
-    """Answers in place of the server, and keeps what was asked."""
+    """Replies instead of the server and records the requests."""
 
     def handle(route: Route) -> None:
         asked.append([message["content"] for message in route.request.post_data_json["messages"]])
@@ -81,7 +96,7 @@ def fulfil(page: Page, asked: list, **answer) -> None:
 
 
 def go_wrong(page: Page, address: str) -> None:
-    """What was not answered is not in the way of what is said next, and what was wrong is told."""
+    """Failed requests show an error and do not affect the next message."""
     page.goto(address)
     asked: list[list[str]] = []
     errors = page.locator(".error")
@@ -90,13 +105,19 @@ def go_wrong(page: Page, address: str) -> None:
     say(page, "first")
     wait_for_answer(page)
     expect(errors.last).to_have_text("the context is full: no <room>")
-    # A proxy that knows no JSON.
+    # A proxy that replies with HTML.
     fulfil(page, asked, status=502, content_type="text/html", body="<h1>Bad Gateway</h1>")
     say(page, "second")
     wait_for_answer(page)
     expect(errors.last).to_have_text("502 Bad Gateway")
-    # One that ends in the middle: what came of it stays.
-    fulfil(page, asked, status=200, content_type="text/event-stream", body=event("Half an ") + event("answer"))
+    # An answer that breaks off: the received part stays.
+    fulfil(
+        page,
+        asked,
+        status=200,
+        content_type="text/event-stream",
+        body=event("Half an ") + event("answer"),
+    )
     say(page, "third")
     assert wait_for_answer(page) == "Half an answer"
     expect(errors.last).to_have_text("the answer was cut off")
@@ -115,7 +136,7 @@ def go_wrong(page: Page, address: str) -> None:
     expect(page.locator(".note")).to_have_count(1)
     assert errors.count() == 4
     assert page.locator(".user").last.inner_text() == "fifth\nline"
-    # Nothing is sent while an answer comes, or where there is no text.
+    # Nothing is sent during an answer, or without text.
     say(page, "  ")
     assert asked == [
         ["first"],
@@ -127,7 +148,7 @@ def go_wrong(page: Page, address: str) -> None:
 
 
 def forget_at_once(page: Page, address: str) -> None:
-    """A reset during an answer leaves nothing of it in the next conversation."""
+    """A reset during an answer removes it from the next conversation."""
     page.goto(address)
     page.route(ANSWERS, lambda route: None)
     say(page, "Tell me about Moses.")
@@ -137,7 +158,13 @@ def forget_at_once(page: Page, address: str) -> None:
     page.click("#reset")
     expect(page.locator("#send")).to_have_text("Send")
     asked: list[list[str]] = []
-    fulfil(page, asked, status=200, content_type="text/event-stream", body=event("Hi", "stop") + "data: [DONE]\n\n")
+    fulfil(
+        page,
+        asked,
+        status=200,
+        content_type="text/event-stream",
+        body=event("Hi", "stop") + "data: [DONE]\n\n",
+    )
     say(page, "Hello")
     assert wait_for_answer(page) == "Hi"
     assert asked == [["Hello"]], asked
@@ -145,23 +172,31 @@ def forget_at_once(page: Page, address: str) -> None:
 
 
 def read_long(page: Page, address: str) -> None:
-    """A long answer is followed, unless somebody reads above; a long word stays in the page."""
+    """The page scrolls with a long answer unless the user scrolled up; a long word is wrapped."""
     page.goto(address)
     body = "".join(event(f"{'x' * 300} line {at}\n") for at in range(2000)) + "data: [DONE]\n\n"
     fulfil(page, [], status=200, content_type="text/event-stream", body=body)
     say(page, "y" * 20_000)
     assert wait_for_answer(page).count("line") == 2000
     box = page.locator("#messages")
-    left = box.evaluate("box => [box.scrollHeight - box.scrollTop - box.clientHeight, box.scrollWidth - box.clientWidth]")
+    left = box.evaluate(
+        "box => [box.scrollHeight - box.scrollTop - box.clientHeight, box.scrollWidth - box.clientWidth]"
+    )
     assert left[0] < 40 and left[1] <= 0, left
     box.evaluate("box => box.scrollTop = 0")
-    fulfil(page, [], status=200, content_type="text/event-stream", body=event("short") + "data: [DONE]\n\n")
+    fulfil(
+        page,
+        [],
+        status=200,
+        content_type="text/event-stream",
+        body=event("short") + "data: [DONE]\n\n",
+    )
     say(page, "again")
     wait_for_answer(page)
 
 
 def side_by_side(context: BrowserContext, address: str) -> None:
-    """Two pages have two conversations, also where there is one session."""
+    """Two pages have separate conversations, even with a single session."""
     pages = [context.new_page(), context.new_page()]
     for page in pages:
         page.goto(address)
@@ -177,7 +212,7 @@ def side_by_side(context: BrowserContext, address: str) -> None:
 
 
 def choose(page: Page, address: str) -> None:
-    """Of two models, that is asked which is chosen; the conversation goes on."""
+    """Requests go to the chosen model; the conversation continues after a change."""
     page.goto(address)
     model = page.locator("#model")
     expect(model).to_be_hidden()
@@ -224,9 +259,13 @@ def main() -> None:
         options.pictures.mkdir(parents=True, exist_ok=True)
     with sync_playwright() as playwright:
         arguments = ["--no-sandbox"]
-        browser = playwright.chromium.launch(executable_path=options.browser, headless=True, args=arguments)
+        browser = playwright.chromium.launch(
+            executable_path=options.browser, headless=True, args=arguments
+        )
         for scheme, size in (("light", (1280, 800)), ("dark", (390, 844))):
-            context = browser.new_context(color_scheme=scheme, viewport={"width": size[0], "height": size[1]})
+            context = browser.new_context(
+                color_scheme=scheme, viewport={"width": size[0], "height": size[1]}
+            )
             pictures = options.pictures / scheme if options.pictures else None
             if pictures:
                 pictures.mkdir(exist_ok=True)
@@ -259,7 +298,9 @@ def main() -> None:
             process.terminate()
             process.wait()
         browser.close()
-    print("the page answers, stops, forgets, tells what went wrong, asks for a key, and lets models be chosen")
+    print(
+        "the page answers, stops, forgets, tells what went wrong, asks for a key, and lets models be chosen"
+    )
 
 
 if __name__ == "__main__":

@@ -1,10 +1,12 @@
-"""Drives a page of `torchlet inspect --html` in a headless browser, as a person would: loads, moves, zooms, searches, clicks, opens.
+"""Drives a page of `torchlet inspect --html` in a headless browser: loads, moves, zooms, searches,
+clicks, opens.
 
     torchlet inspect model.pte --html model.html
     python cli/tests/page.py model.html --browser /usr/bin/chromium --pictures folder
 
-The package `playwright` is needed, and a Chromium. It says how long things take, writes pictures at three sizes in light and dark to be looked at,
-and fails where the page asks for anything, reports an error, or does not do what it should.
+Requires the package `playwright`, and Chromium. Prints times, and writes screenshots at three sizes
+in light and dark mode for inspection. Fails if the page makes a request, reports an error, or
+behaves unexpectedly.
 """
 
 import argparse
@@ -20,14 +22,14 @@ READY = "window.views && views.length && views[0].w"
 
 
 def drive(page: Page) -> dict[str, Any]:
-    """What a person does, with how long it takes."""
+    """Performs and times the actions of a user."""
     found: dict[str, Any] = {"nodes": page.evaluate("views[0].graph.nodes.length")}
     paint = "(() => { const start = performance.now(); for (let i = 0; i < 5; i++) views[0].paint(); return (performance.now() - start) / 5 })()"
     found["paint_ms"] = page.evaluate(paint)
     page.click("text=Fit")
     found["paint_all_ms"] = page.evaluate(paint)
 
-    # The last call is found by its name, and looked at.
+    # Searches the last call by its name and opens it.
     last = page.evaluate("views[0].graph.nodes.filter(n => n.k !== 'end').at(-1).n")
     start = time.monotonic()
     page.fill("#search", last)
@@ -40,7 +42,7 @@ def drive(page: Page) -> dict[str, Any]:
     box = page.locator(".view canvas").first.bounding_box()
     assert box is not None
     x, y = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
-    # What was found is in the middle: a click there is a click on it.
+    # The search result is centered, so a click in the middle hits it.
     page.evaluate("views[0].selected = null")
     page.wait_for_timeout(100)
     page.mouse.click(x, y)
@@ -57,15 +59,15 @@ def drive(page: Page) -> dict[str, Any]:
     for tab in ("Memory", "Weights", "File", "Graph"):
         page.click(f"nav button:has-text('{tab}')")
         assert page.locator("section.on").count() == 1
-    levels = page.locator("[aria-label='how much is shown as one'] option").count()
-    page.select_option("[aria-label='how much is shown as one']", str(levels - 1))
+    levels = page.locator("[aria-label='level of detail'] option").count()
+    page.select_option("[aria-label='level of detail']", str(levels - 1))
     found["nodes_as_one"] = page.evaluate("views[0].graph.nodes.length")
     assert found["nodes_as_one"] <= found["nodes"]
     return found
 
 
 def main() -> int:
-    """Drives the page at each size."""
+    """Tests the page at each size."""
     parser = argparse.ArgumentParser()
     parser.add_argument("page", type=Path)
     parser.add_argument("--browser")
@@ -73,7 +75,9 @@ def main() -> int:
     arguments = parser.parse_args()
     faults: list[str] = []
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=arguments.browser, args=["--no-sandbox"])
+        browser = playwright.chromium.launch(
+            executable_path=arguments.browser, args=["--no-sandbox"]
+        )
         for name, (width, height) in SIZES.items():
             for scheme in ("light", "dark"):
                 context = browser.new_context(
@@ -91,7 +95,7 @@ def main() -> int:
                     page.wait_for_timeout(300)
                     page.screenshot(path=arguments.pictures / f"{name}_{scheme}.png")
                 print(name, scheme, {"load_s": loaded, **drive(page)})
-                # Nothing is wider than the screen.
+                # Nothing overflows the width of the screen.
                 wide = page.evaluate("document.documentElement.scrollWidth")
                 if wide > width:
                     faults.append(f"{name}: {wide} points wide")

@@ -1,4 +1,4 @@
-//! Reading the arguments of a call.
+//! Access to the arguments of a call.
 
 use crate::bounded::Bounded;
 use crate::dtype::ScalarType;
@@ -9,18 +9,18 @@ use crate::uses::{Uses, has};
 use crate::value::{Scalar, Value, list_index};
 use crate::values::{Tensor, Values};
 
-/// The most integers in a list that [`Arguments::ints`] returns.
+/// Maximum number of integers in a list that [`Arguments::ints`] returns.
 pub const MAX_INTS: usize = 16;
 
 /// A short list of integers.
 pub type Ints = Bounded<i64, MAX_INTS>;
 
-/// The bytes of a vector, cut into elements of `N`.
+/// Splits bytes into elements of `N` bytes.
 pub(crate) fn elements<const N: usize>(bytes: &[u8]) -> &[[u8; N]] {
     bytes.as_chunks::<N>().0
 }
 
-/// The arguments of a call. Arguments count from 0, in the order of the operator's schema.
+/// Arguments of a call, indexed from 0 in the order of the operator's schema.
 #[derive(Debug)]
 pub struct Arguments<'c, 'm> {
     pub(crate) values: &'c mut Values<'m>,
@@ -37,8 +37,8 @@ impl<'c, 'm> Arguments<'c, 'm> {
         Arguments { values, args, params }
     }
 
-    /// What the kernel declares: its own list, so that a function that serves several kernels can
-    /// tell which one is called. Empty for delegates.
+    /// Declared parameters: the kernel's own slice, so that a function shared by several kernels
+    /// can identify the called one. Empty for delegates.
     pub fn params(&self) -> &'m [Param] {
         self.params
     }
@@ -48,7 +48,7 @@ impl<'c, 'm> Arguments<'c, 'm> {
         self.args.len()
     }
 
-    /// The value index of an argument.
+    /// Value index of an argument.
     pub(crate) fn index(&self, arg: usize) -> Option<usize> {
         Some(list_index(*self.args.get(arg)?))
     }
@@ -56,7 +56,7 @@ impl<'c, 'm> Arguments<'c, 'm> {
     #[cold]
     #[inline(never)]
     fn kind_error(&self, arg: usize, found: &Value<'_>) -> KernelError {
-        // Delegates declare nothing; what they ask for is a tensor, most of the time.
+        // Delegates declare no parameters; they mostly request tensors.
         let expected = self.params.get(arg).copied().unwrap_or(Param::Tensor);
         KernelError::argument_kind(arg, expected, found.type_name())
     }
@@ -73,7 +73,7 @@ impl<'c, 'm> Arguments<'c, 'm> {
             .ok_or_else(|| self.count_error(arg))
     }
 
-    /// Checks that every argument is of the kind that the operator's schema has there.
+    /// Checks that every argument has the kind that the operator's schema declares.
     pub(crate) fn check_kinds(&self) -> Result<(), KernelError> {
         if self.len() < self.params.len() {
             return Err(KernelError::argument_count(self.params.len(), self.len()));
@@ -87,19 +87,19 @@ impl<'c, 'm> Arguments<'c, 'm> {
         Ok(())
     }
 
-    /// A number.
+    /// Reads a scalar.
     ///
     /// # Errors
-    /// The argument is not a number.
+    /// The argument is not a scalar.
     pub fn scalar(&self, arg: usize) -> Result<Scalar, KernelError> {
         let value = self.value(arg)?;
         value.scalar().ok_or_else(|| self.kind_error(arg, &value))
     }
 
-    /// A number or nothing.
+    /// Reads an optional scalar.
     ///
     /// # Errors
-    /// The argument is something else.
+    /// The argument is of another kind.
     pub fn optional_scalar(&self, arg: usize) -> Result<Option<Scalar>, KernelError> {
         match self.value(arg)? {
             Value::None => Ok(None),
@@ -107,45 +107,45 @@ impl<'c, 'm> Arguments<'c, 'm> {
         }
     }
 
-    /// An integer.
+    /// Reads an integer; floats are truncated.
     ///
     /// # Errors
-    /// The argument is not a number.
+    /// The argument is not a scalar.
     pub fn int(&self, arg: usize) -> Result<i64, KernelError> {
         let value = self.value(arg)?;
         integer(&value).ok_or_else(|| self.kind_error(arg, &value))
     }
 
-    /// An integer or nothing.
+    /// Reads an optional integer.
     ///
     /// # Errors
-    /// The argument is something else.
+    /// The argument is of another kind.
     pub fn optional_int(&self, arg: usize) -> Result<Option<i64>, KernelError> {
         if self.is_none(arg) { Ok(None) } else { self.int(arg).map(Some) }
     }
 
-    /// A floating-point number.
+    /// Reads a float.
     ///
     /// # Errors
-    /// The argument is not a number.
+    /// The argument is not a scalar.
     #[inline]
     pub fn float(&self, arg: usize) -> Result<f64, KernelError> {
         Ok(self.scalar(arg)?.to_f64())
     }
 
-    /// A floating-point number or nothing.
+    /// Reads an optional float.
     ///
     /// # Errors
-    /// The argument is something else.
+    /// The argument is of another kind.
     #[inline]
     pub fn optional_float(&self, arg: usize) -> Result<Option<f64>, KernelError> {
         Ok(self.optional_scalar(arg)?.map(Scalar::to_f64))
     }
 
-    /// A truth value.
+    /// Reads a boolean.
     ///
     /// # Errors
-    /// The argument is not a truth value or integer.
+    /// The argument is not a boolean or integer.
     pub fn bool(&self, arg: usize) -> Result<bool, KernelError> {
         match self.value(arg)? {
             Value::Bool(value) => Ok(value),
@@ -154,20 +154,20 @@ impl<'c, 'm> Arguments<'c, 'm> {
         }
     }
 
-    /// An element type or nothing.
+    /// Reads an optional dtype.
     ///
     /// # Errors
-    /// The argument is something else, or not the number of a type.
+    /// The argument is of another kind, or not the number of a dtype.
     pub fn optional_scalar_type(&self, arg: usize) -> Result<Option<ScalarType>, KernelError> {
         let Some(number) = self.optional_int(arg)? else { return Ok(None) };
-        let unknown = KernelError::argument(arg, "not the number of an element type");
+        let unknown = KernelError::argument(arg, "not a dtype number");
         ScalarType::from_number(number).map(Some).ok_or(unknown)
     }
 
-    /// A string or nothing.
+    /// Reads an optional string.
     ///
     /// # Errors
-    /// The argument is something else.
+    /// The argument is of another kind.
     pub fn optional_string(&self, arg: usize) -> Result<Option<&'m str>, KernelError> {
         match self.value(arg)? {
             Value::None => Ok(None),
@@ -176,12 +176,12 @@ impl<'c, 'm> Arguments<'c, 'm> {
         }
     }
 
-    /// Whether the argument is nothing.
+    /// Whether the argument is an absent optional.
     pub fn is_none(&self, arg: usize) -> bool {
         matches!(self.value(arg), Ok(Value::None))
     }
 
-    /// Length of a list; a single integer is a list of one.
+    /// Length of a list; a single integer counts as a list of one.
     ///
     /// # Errors
     /// The argument is not a list.
@@ -196,10 +196,10 @@ impl<'c, 'm> Arguments<'c, 'm> {
         }
     }
 
-    /// An element of a list of integers.
+    /// Reads an item of an integer list.
     ///
     /// # Errors
-    /// The argument is not such a list, or shorter.
+    /// The argument is not an integer list, or `position` is out of range.
     pub fn list_int(&self, arg: usize, position: usize) -> Result<i64, KernelError> {
         let range = KernelError::argument(arg, "list is too short");
         match self.value(arg)? {
@@ -217,10 +217,10 @@ impl<'c, 'm> Arguments<'c, 'm> {
         }
     }
 
-    /// A list of at most [`MAX_INTS`] integers.
+    /// Reads a list of at most [`MAX_INTS`] integers.
     ///
     /// # Errors
-    /// The argument is not such a list, or longer.
+    /// The argument is not an integer list, or too long.
     pub fn ints(&self, arg: usize) -> Result<Ints, KernelError> {
         let mut ints = Ints::new();
         for position in 0..self.list_len(arg)? {
@@ -230,18 +230,18 @@ impl<'c, 'm> Arguments<'c, 'm> {
         Ok(ints)
     }
 
-    /// A list of at most [`MAX_INTS`] integers, or nothing.
+    /// Reads an optional list of at most [`MAX_INTS`] integers.
     ///
     /// # Errors
-    /// The argument is something else, or longer.
+    /// The argument is of another kind, or too long.
     pub fn optional_ints(&self, arg: usize) -> Result<Option<Ints>, KernelError> {
         if self.is_none(arg) { Ok(None) } else { self.ints(arg).map(Some) }
     }
 
-    /// An element of a list of floating-point numbers.
+    /// Reads an item of a float list.
     ///
     /// # Errors
-    /// The argument is not such a list, or shorter.
+    /// The argument is not a float list, or `position` is out of range.
     pub fn list_float(&self, arg: usize, position: usize) -> Result<f64, KernelError> {
         match self.value(arg)? {
             Value::DoubleList(items) if has(Uses::NUMBER_LISTS) => match items.get(position) {
@@ -252,10 +252,10 @@ impl<'c, 'm> Arguments<'c, 'm> {
         }
     }
 
-    /// An element of a list of truth values.
+    /// Reads an item of a boolean list.
     ///
     /// # Errors
-    /// The argument is not such a list, or shorter.
+    /// The argument is not a boolean list, or `position` is out of range.
     pub fn list_bool(&self, arg: usize, position: usize) -> Result<bool, KernelError> {
         match self.value(arg)? {
             Value::BoolList(items) if has(Uses::NUMBER_LISTS) => match items.get(position) {
@@ -266,7 +266,7 @@ impl<'c, 'm> Arguments<'c, 'm> {
         }
     }
 
-    /// The tensor slot of an argument; `None` for nothing.
+    /// Tensor slot of an argument; `None` for an absent optional.
     pub(crate) fn handle(&self, arg: usize) -> Result<Option<u32>, KernelError> {
         match self.value(arg)? {
             Value::None => Ok(None),
@@ -275,7 +275,7 @@ impl<'c, 'm> Arguments<'c, 'm> {
         }
     }
 
-    /// As [`handle`](Self::handle), for an element of a list of tensors.
+    /// Like [`handle`](Self::handle), for an item of a tensor list.
     pub(crate) fn list_handle(
         &self,
         arg: usize,
@@ -297,7 +297,7 @@ impl<'c, 'm> Arguments<'c, 'm> {
         }
     }
 
-    /// The tensor that an argument is.
+    /// Returns a tensor argument.
     #[inline(never)]
     pub(crate) fn tensor_argument(&self, arg: usize) -> Option<Tensor<'_, 'm>> {
         self.values.tensor(self.handle(arg).ok()??)
@@ -310,7 +310,7 @@ impl<'c, 'm> Arguments<'c, 'm> {
             .ok_or(KernelError::argument(arg, "not a valid tensor"))
     }
 
-    /// Type, shape and layout of a tensor argument, input or output.
+    /// Dtype, shape and layout of a tensor argument, input or output.
     ///
     /// # Errors
     /// The argument is not a tensor.
@@ -319,10 +319,10 @@ impl<'c, 'm> Arguments<'c, 'm> {
         self.info_of(arg, handle)
     }
 
-    /// Type, shape and layout of an optional tensor.
+    /// Dtype, shape and layout of an optional tensor.
     ///
     /// # Errors
-    /// The argument is something else.
+    /// The argument is of another kind.
     pub fn optional_info(&self, arg: usize) -> Result<Option<TensorInfo>, KernelError> {
         match self.handle(arg)? {
             None => Ok(None),
@@ -330,10 +330,10 @@ impl<'c, 'm> Arguments<'c, 'm> {
         }
     }
 
-    /// Type, shape and layout of an element of a list of tensors.
+    /// Dtype, shape and layout of an item of a tensor list.
     ///
     /// # Errors
-    /// The argument is not such a list, or shorter.
+    /// The argument is not a tensor list, or `position` is out of range.
     pub fn list_info(
         &self,
         arg: usize,
@@ -345,8 +345,8 @@ impl<'c, 'm> Arguments<'c, 'm> {
         }
     }
 
-    /// Whether a tensor argument has the same shape in each run. What is prepared before others are
-    /// known is for the largest.
+    /// Whether a tensor argument has the same shape in every run. Otherwise, preparation at load
+    /// time uses its upper bound.
     pub fn has_fixed_shape(&self, arg: usize) -> bool {
         self.tensor_argument(arg).is_none_or(|tensor| tensor.is_fixed())
     }
@@ -357,7 +357,7 @@ impl<'c, 'm> Arguments<'c, 'm> {
     }
 }
 
-/// A number as an integer, as [`Scalar::to_i64`].
+/// Converts a scalar to an integer, like [`Scalar::to_i64`].
 fn integer(value: &Value<'_>) -> Option<i64> {
     match *value {
         Value::Int(value) => Some(value.int()),

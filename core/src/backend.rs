@@ -1,8 +1,8 @@
-//! Backends: what runs the parts of a model that were lowered for them.
+//! Backends: executors for the parts of a model that were lowered to them.
 //!
-//! A [`Backend`] makes a [`Delegate`] from the bytes that its exporter wrote; the delegate then
-//! runs whenever the method calls it. Backends are named in the [`Registry`](crate::Registry) that
-//! a method is loaded with.
+//! A [`Backend`] creates a [`Delegate`] from the bytes that its exporter wrote; the delegate runs
+//! each time the method calls it. Backends are listed in the [`Registry`](crate::Registry) that a
+//! method is loaded with.
 
 use crate::call::DelegateCall;
 use crate::data_map::{Blob, DataMap};
@@ -17,84 +17,83 @@ use crate::tracer::{DelegateEvent, EventTracer};
 use core::marker::PhantomData;
 use core::ptr::NonNull;
 
-/// A way to run lowered parts of models.
+/// An executor for lowered parts of models.
 pub trait Backend: Sync {
-    /// The name that programs call it by, such as `VulkanBackend`.
+    /// Name that programs refer to, such as `VulkanBackend`.
     fn name(&self) -> &'static str;
 
-    /// Whether it can work here, or why not.
+    /// Checks whether the backend works on this machine.
     ///
     /// # Errors
-    /// The reason: no driver, no device.
+    /// The reason why not: no driver, no device.
     fn is_available(&self) -> Result<(), DelegateError> {
         Ok(())
     }
 
-    /// The memory of its own, on a device, that its delegates use; `None` if they use none, or it
-    /// does not count.
+    /// Usage of device memory by this backend's delegates; `None` if they use none or it is not
+    /// tracked.
     fn device_memory(&self) -> Option<DeviceMemory> {
         None
     }
 
-    /// How fast what it runs on is, where it can say; devices need not be opened for that. It is
-    /// asked by who chooses among processors.
+    /// Estimated speed of the processor, for the cost model that chooses among processors. Must not
+    /// require opening the device. `None` if unknown.
     fn rates(&self) -> Option<Rates> {
         None
     }
 
-    /// Bytes of the method arena that [`init`](Backend::init) will take for this delegate,
-    /// placement included. It is asked before anything is reserved. [`delegate_size`] gives the
-    /// bytes of a delegate placed alone.
+    /// Bytes of the method arena that [`init`](Backend::init) needs for this delegate, including
+    /// its placement ([`delegate_size`]). Called before anything is allocated.
     ///
     /// # Errors
-    /// The processed bytes are not what the backend understands.
+    /// The processed bytes are not valid for this backend.
     fn arena_bytes(&self, delegate: &DelegateInfo<'_>) -> Result<usize, DelegateError>;
 
-    /// Makes a delegate: reads the processed bytes, compiles, uploads. The delegate may borrow the
-    /// backend.
+    /// Creates a delegate: parses the processed bytes, compiles, uploads. The delegate may borrow
+    /// the backend.
     ///
     /// # Errors
-    /// The delegate cannot be run here; the method is not loaded then.
+    /// The delegate cannot run here; loading the method fails.
     fn init<'m>(
         &'m self,
         context: &mut InitContext<'_, 'm>,
     ) -> Result<DelegateBox<'m>, DelegateError>;
 }
 
-/// How fast a processor is, roughly: within a factor of two, which is enough to choose among those
-/// that differ by more.
+/// Estimated speed of a processor, for the cost model. Accurate within a factor of two, which
+/// suffices to choose among processors that differ by more.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Rates {
-    /// Arithmetic operations in a second, in products and convolutions of 32-bit floating point.
+    /// Throughput of fp32 matrix multiplications and convolutions, in operations per second.
     pub operations: f64,
-    /// Bytes that it reads and writes in a second, in its own memory.
+    /// Bandwidth of the processor's own memory (reads and writes), in bytes per second.
     pub bytes: f64,
-    /// Seconds that each call takes beyond that.
+    /// Overhead of each call, in seconds.
     pub call: f64,
-    /// Seconds from the start of a region to its end, however small it is.
+    /// Overhead of each region, in seconds, however small the region is.
     pub region: f64,
-    /// Bytes in a second from the memory of kernels to its own, and back; infinite where these are
-    /// one.
+    /// Transfer rate between host memory and the processor's memory, in bytes per second; infinite
+    /// if they are the same.
     pub transfer: f64,
-    /// Whether it sees regions as a whole: then views, and element-wise calls behind others, take
-    /// no time of their own.
+    /// Whether the processor compiles regions as a whole: views and element-wise epilogues are then
+    /// free.
     pub fuses: bool,
-    /// Whether it is a device by name, but software on the CPU.
+    /// Whether this is a software implementation of a device that runs on the CPU.
     pub emulated: bool,
 }
 
-/// Memory on a device.
+/// Usage of device memory.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct DeviceMemory {
     /// Bytes in use.
     pub used: u64,
-    /// The most bytes that were in use at a time.
+    /// Peak usage in bytes.
     pub peak: u64,
 }
 
 impl DeviceMemory {
-    /// So many bytes in use, and at most so many at a time.
+    /// Creates a usage record from current and peak bytes.
     pub const fn new(used: u64, peak: u64) -> Self {
         DeviceMemory { used, peak }
     }
@@ -102,19 +101,19 @@ impl DeviceMemory {
 
 /// A lowered part of a model, ready to run.
 pub trait Delegate: Send {
-    /// Runs it: reads its inputs, writes its outputs.
+    /// Runs the delegate: reads inputs, writes outputs.
     ///
     /// # Errors
     /// An argument does not fit, or the device failed.
     fn execute(&mut self, call: &mut DelegateCall<'_, '_>) -> Result<(), DelegateError>;
 
-    /// Runs it, but gives of one output, argument `arg` of the call, only where the largest number
-    /// of each row is, as [`Method::execute_argmax`](crate::Method::execute_argmax) says it. The
-    /// answer is how many rows there are; or `None`, which all delegates may give: then the output
-    /// was written, as by [`execute`](Self::execute).
+    /// Runs the delegate, but reduces one output (argument `arg` of the call) to the argmax of each
+    /// row, with the semantics of [`Method::execute_argmax`](crate::Method::execute_argmax).
+    /// Returns the number of rows. Any delegate may return `None` instead, after writing the output
+    /// like [`execute`](Self::execute).
     ///
     /// # Errors
-    /// As [`execute`](Self::execute), or there are more rows than `indices`.
+    /// As [`execute`](Self::execute), or the output has more rows than `indices`.
     fn execute_argmax(
         &mut self,
         call: &mut DelegateCall<'_, '_>,
@@ -125,7 +124,7 @@ pub trait Delegate: Send {
         self.execute(call).map(|()| None)
     }
 
-    /// Forgets the state that it keeps between runs, such as a KV cache.
+    /// Resets the state that is kept between runs, such as a KV cache.
     ///
     /// # Errors
     /// The device failed.
@@ -133,21 +132,21 @@ pub trait Delegate: Send {
         Ok(())
     }
 
-    /// A tensor that it keeps between runs and shows to callers, by number from 0 on; `None` behind
-    /// the last.
+    /// Describes a state tensor that is kept between runs and exposed to callers, numbered from 0;
+    /// `None` if out of range.
     fn state(&self, _number: usize) -> Option<DelegateState<'_>> {
         None
     }
 
-    /// Copies such a tensor to memory of its size, in the order of its dimensions.
+    /// Copies a state tensor to `target`, which has its size, in row-major order.
     ///
     /// # Errors
-    /// There is none of this number, the memory is of another size, or the device failed.
+    /// The state tensor does not exist, `target` has another size, or the device failed.
     fn read_state(&self, _number: usize, _target: &mut [u8]) -> Result<(), DelegateError> {
         no_state()
     }
 
-    /// Gives such a tensor other contents.
+    /// Overwrites a state tensor.
     ///
     /// # Errors
     /// As [`read_state`](Self::read_state).
@@ -159,25 +158,25 @@ pub trait Delegate: Send {
 #[cold]
 #[inline(never)]
 fn no_state() -> Result<(), DelegateError> {
-    Err(DelegateError::Unsupported(Message::from("no state")))
+    Err(DelegateError::Unsupported(Message::from("access to delegate state")))
 }
 
 /// A tensor that a delegate keeps between runs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DelegateState<'d> {
-    /// Its name in the model, where it is known.
+    /// Name in the model, if known.
     pub name: Option<&'d str>,
-    /// Type and shape; its elements are in the order of its dimensions.
+    /// Dtype and shape; elements are row-major.
     pub info: TensorInfo,
 }
 
-/// Bytes of the method arena that placing a delegate of type `D` takes.
+/// Bytes of the method arena that a delegate of type `D` occupies.
 pub const fn delegate_size<D: Delegate>() -> usize {
     // Delegates are placed at multiples of ARENA_ALIGN.
     size_of::<D>()
 }
 
-/// A delegate as the program describes it.
+/// Description of a delegate in its program.
 #[derive(Debug, Clone, Copy)]
 pub struct DelegateInfo<'p> {
     pub(crate) backend: &'p str,
@@ -195,23 +194,23 @@ impl<'p> DelegateInfo<'p> {
         self.backend
     }
 
-    /// The name of the method that it is part of.
+    /// Name of the method that contains the delegate.
     pub fn method(&self) -> &'p str {
         self.method
     }
 
-    /// Its number within the method.
+    /// Index within the method.
     pub fn index(&self) -> usize {
         self.index
     }
 
-    /// What the exporter made of the model's part, for the backend alone to understand. Bytes that
-    /// storage [lends](Blob::lend) stay valid as long as the program; others are read.
+    /// The delegate's serialised data, in the backend's own format. Bytes that storage
+    /// [lends](Blob::lend) stay valid for the lifetime of the program; otherwise they must be read.
     pub fn processed(&self) -> Blob<'p> {
         self.processed
     }
 
-    /// Keys and values that the exporter added.
+    /// Compile specs: key-value pairs from the exporter.
     ///
     /// # Errors
     /// The file is malformed.
@@ -224,8 +223,8 @@ impl<'p> DelegateInfo<'p> {
         })
     }
 
-    /// Data of this name: from the program, else from the external data that the method is loaded
-    /// with.
+    /// Looks up named data: in the program first, then in the external data that the method is
+    /// loaded with.
     ///
     /// # Errors
     /// A file is malformed.
@@ -242,7 +241,7 @@ impl<'p> DelegateInfo<'p> {
     }
 }
 
-/// What a backend gets to make a delegate.
+/// Context for creating a delegate.
 pub struct InitContext<'c, 'm> {
     pub(crate) info: DelegateInfo<'m>,
     pub(crate) processed: Processed<'c, 'm>,
@@ -252,17 +251,17 @@ pub struct InitContext<'c, 'm> {
     pub(crate) tracer: Option<&'c dyn EventTracer>,
 }
 
-/// The processed bytes of a delegate, and how long they stay.
+/// Processed bytes of a delegate, with their lifetime.
 #[derive(Debug, Clone, Copy)]
 pub enum Processed<'c, 'm> {
-    /// As long as the method: they lie in the program's storage.
+    /// Valid for the lifetime of the method: borrowed from the program's storage.
     Lent(&'m [u8]),
-    /// Until `init` returns: they were read into scratch memory. A delegate copies what it keeps.
+    /// Valid until `init` returns: read into scratch memory. A delegate must copy what it keeps.
     Temporary(&'c [u8]),
 }
 
 impl<'c, 'm: 'c> Processed<'c, 'm> {
-    /// The bytes, wherever they are.
+    /// Returns the bytes of either variant.
     pub fn bytes(self) -> &'c [u8] {
         match self {
             Processed::Lent(bytes) => bytes,
@@ -271,14 +270,14 @@ impl<'c, 'm: 'c> Processed<'c, 'm> {
     }
 }
 
-/// A setting for a backend that comes from the caller at load, not from the file.
+/// A load-time setting for a backend, from the caller instead of the file.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct RuntimeOption<'o> {
-    /// The backend that it is for.
+    /// Name of the backend.
     pub backend: &'o str,
-    /// Its name.
+    /// Name of the option.
     pub key: &'o str,
-    /// Its value.
+    /// Value of the option.
     pub value: OptionValue<'o>,
 }
 
@@ -286,11 +285,11 @@ pub struct RuntimeOption<'o> {
 #[derive(Debug, Clone, Copy, PartialEq)]
 #[non_exhaustive]
 pub enum OptionValue<'o> {
-    /// A switch.
+    /// A boolean.
     Bool(bool),
-    /// A number.
+    /// An integer.
     Int(i64),
-    /// A text.
+    /// A string.
     String(&'o str),
 }
 
@@ -299,13 +298,13 @@ fn exhausted(_: Exhausted) -> DelegateError {
 }
 
 impl<'c, 'm> InitContext<'c, 'm> {
-    /// The delegate as the program describes it.
+    /// Description of the delegate in its program.
     pub fn info(&self) -> &DelegateInfo<'m> {
         &self.info
     }
 
-    /// The processed bytes. A delegate that does not keep them frees them by doing nothing: core
-    /// holds no copy.
+    /// The processed bytes. Core keeps no copy, so a delegate that does not keep them needs no
+    /// cleanup.
     pub fn processed(&self) -> Processed<'c, 'm> {
         self.processed
     }
@@ -320,10 +319,10 @@ impl<'c, 'm> InitContext<'c, 'm> {
             .map(|option| (option.key, option.value))
     }
 
-    /// Memory that lives as long as the method, zeroed, at a multiple of 16 bytes.
+    /// Allocates zeroed memory with the lifetime of the method, at a multiple of 16 bytes.
     ///
     /// # Errors
-    /// The arena has no more: [`Backend::arena_bytes`] asked for too little.
+    /// The arena is exhausted: [`Backend::arena_bytes`] returned too little.
     pub fn allocate(&mut self, bytes: usize) -> Result<&'m mut [u8], DelegateError> {
         self.arena.zeroed(bytes, crate::memory::ARENA_ALIGN).map_err(exhausted)
     }
@@ -336,24 +335,24 @@ impl<'c, 'm> InitContext<'c, 'm> {
         &mut self,
         delegate: D,
     ) -> Result<DelegateBox<'m>, DelegateError> {
-        self.arena.take(0, crate::memory::ARENA_ALIGN).map_err(exhausted)?;
-        let place: &'m mut D = self.arena.place_value(delegate).map_err(exhausted)?;
-        Ok(DelegateBox::new(place))
+        self.arena.allocate(0, crate::memory::ARENA_ALIGN).map_err(exhausted)?;
+        let delegate: &'m mut D = self.arena.place_value(delegate).map_err(exhausted)?;
+        Ok(DelegateBox::new(delegate))
     }
 
-    /// How to use several threads, for as long as the method lives.
+    /// Threads for use during the lifetime of the method.
     pub fn parallel(&self) -> &'m dyn Parallel {
         self.parallel
     }
 
-    /// Tells the tracer, if there is one, of an event while compiling.
+    /// Reports an event during compilation to the tracer, if any.
     pub fn trace(&self, event: &DelegateEvent<'_>) {
         if let Some(tracer) = self.tracer {
             tracer.delegate_event(event);
         }
     }
 
-    /// Whether anybody listens to [`trace`](Self::trace).
+    /// Whether a tracer receives events from [`trace`](Self::trace).
     pub fn is_traced(&self) -> bool {
         self.tracer.is_some()
     }
@@ -365,31 +364,31 @@ pub struct DelegateBox<'m> {
     owner: PhantomData<&'m mut (dyn Delegate + 'm)>,
 }
 
-// SAFETY: it owns a delegate, which is `Send`, through an exclusive borrow of the arena.
+// SAFETY: the box owns a delegate, which is `Send`, through an exclusive borrow of the arena.
 unsafe impl Send for DelegateBox<'_> {}
 
 impl<'m> DelegateBox<'m> {
-    fn new<D: Delegate + 'm>(place: &'m mut D) -> Self {
-        let delegate: NonNull<dyn Delegate + 'm> = NonNull::from(place);
+    fn new<D: Delegate + 'm>(delegate: &'m mut D) -> Self {
+        let delegate: NonNull<dyn Delegate + 'm> = NonNull::from(delegate);
         DelegateBox { delegate, owner: PhantomData }
     }
 
     pub(crate) fn get(&self) -> &(dyn Delegate + 'm) {
-        // SAFETY: as in `get_mut`; while this borrow of the box lasts, there is no exclusive one.
+        // SAFETY: as in `get_mut`; while this borrow of the box lasts, no exclusive one exists.
         unsafe { self.delegate.as_ref() }
     }
 
     pub(crate) fn get_mut(&mut self) -> &mut (dyn Delegate + 'm) {
         // SAFETY: the pointer comes from a `&'m mut` that this box consumed, so nothing else refers
-        // to the delegate, and it is alive until the box drops it.
+        // to the delegate, and the delegate is alive until the box drops it.
         unsafe { self.delegate.as_mut() }
     }
 }
 
 impl Drop for DelegateBox<'_> {
     fn drop(&mut self) {
-        // SAFETY: the delegate was moved into the arena, which never drops its contents; this box
-        // is its only owner and is gone after this.
+        // SAFETY: the delegate was moved into the arena, which never drops its contents. This box
+        // is the only owner and cannot be used after this call.
         unsafe { self.delegate.drop_in_place() }
     }
 }

@@ -1,13 +1,13 @@
-//! Lists of at most `N` items, without heap: shapes, lists of integers.
+//! Inline lists of at most `N` items, without heap: shapes, lists of integers.
 
 use core::fmt;
 use core::ops::{Deref, DerefMut};
 
-/// A list of at most `N` items that lie in it. It is used as the slice that it dereferences to.
+/// A list of at most `N` items, stored inline. Dereferences to a slice.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Bounded<T, const N: usize>(heapless::Vec<T, N, u8>);
 
-/// The list has no room for another item.
+/// Error: the list is full.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 pub struct Full;
@@ -26,10 +26,10 @@ impl<T, const N: usize> Bounded<T, N> {
         Bounded(heapless::Vec::new())
     }
 
-    /// A list of these items.
+    /// Creates a list from a slice.
     ///
     /// # Errors
-    /// There are more than `N`.
+    /// The slice has more than `N` items.
     pub fn from_slice(items: &[T]) -> Result<Self, Full>
     where
         T: Clone,
@@ -40,7 +40,7 @@ impl<T, const N: usize> Bounded<T, N> {
     /// Appends an item.
     ///
     /// # Errors
-    /// There are `N` already.
+    /// The list is full.
     pub fn push(&mut self, item: T) -> Result<(), Full> {
         self.0.push(item).map_err(|_| Full)
     }
@@ -53,7 +53,7 @@ impl<T, const N: usize> Bounded<T, N> {
     /// Inserts an item before the one at `index`, or at the end.
     ///
     /// # Errors
-    /// There are `N` already, or `index` is past the end.
+    /// The list is full, or `index` is past the end.
     pub fn insert(&mut self, index: usize, item: T) -> Result<(), Full> {
         if index > self.0.len() {
             return Err(Full);
@@ -61,15 +61,15 @@ impl<T, const N: usize> Bounded<T, N> {
         self.0.insert(index, item).map_err(|_| Full)
     }
 
-    /// Removes the item at `index`, if there is one.
+    /// Removes the item at `index`; `None` if out of range.
     pub fn remove(&mut self, index: usize) -> Option<T> {
         (index < self.0.len()).then(|| self.0.remove(index))
     }
 
-    /// Makes the list this long, with copies of `item` where it was shorter.
+    /// Resizes the list to `len`, filling new entries with copies of `item`.
     ///
     /// # Errors
-    /// That is more than `N`.
+    /// `len` exceeds `N`.
     pub fn resize(&mut self, len: usize, item: T) -> Result<(), Full>
     where
         T: Clone,
@@ -77,10 +77,10 @@ impl<T, const N: usize> Bounded<T, N> {
         self.0.resize(len, item).map_err(|_| Full)
     }
 
-    /// Appends items.
+    /// Appends all items of a slice.
     ///
     /// # Errors
-    /// There is no room for all; none is appended.
+    /// They do not all fit; the list is unchanged.
     pub fn extend_from_slice(&mut self, items: &[T]) -> Result<(), Full>
     where
         T: Clone,
@@ -88,12 +88,12 @@ impl<T, const N: usize> Bounded<T, N> {
         self.0.extend_from_slice(items).map_err(|_| Full)
     }
 
-    /// Drops all items behind the first `len`.
+    /// Shortens the list to the first `len` items.
     pub fn truncate(&mut self, len: usize) {
         self.0.truncate(len);
     }
 
-    /// Drops all items.
+    /// Removes all items.
     pub fn clear(&mut self) {
         self.0.clear();
     }
@@ -129,12 +129,12 @@ impl<T: fmt::Debug, const N: usize> fmt::Debug for Bounded<T, N> {
     }
 }
 
-/// Items beyond the first `N` are left out.
+/// Ignores items beyond the first `N`.
 impl<T, const N: usize> FromIterator<T> for Bounded<T, N> {
     fn from_iter<I: IntoIterator<Item = T>>(items: I) -> Self {
         let mut list = Bounded::new();
         for item in items.into_iter().take(N) {
-            // There is room: no more than N are taken.
+            // Cannot fail: at most N items are pushed.
             let _ = list.push(item);
         }
         list
@@ -149,7 +149,7 @@ impl<T, const N: usize> IntoIterator for Bounded<T, N> {
     }
 }
 
-/// The items of a [`Bounded`] list, by value.
+/// By-value iterator over a [`Bounded`] list.
 pub struct IntoIter<T, const N: usize>(heapless::vec::IntoIter<T, N, u8>);
 
 impl<T, const N: usize> Iterator for IntoIter<T, N> {

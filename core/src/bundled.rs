@@ -1,5 +1,4 @@
-//! Bundled programs: a program with test inputs and the outputs that PyTorch gave for them
-//! (`.bpte`).
+//! Bundled programs (`.bpte`): a program with test inputs and PyTorch's reference outputs.
 
 use crate::arguments::elements;
 use crate::error::ProgramError;
@@ -23,12 +22,12 @@ pub struct BundledProgram<'p> {
 #[derive(Debug, Clone, Copy)]
 pub struct TestSuite<'p>(TestSuiteTable<'p>);
 
-/// Inputs and the outputs expected of them.
+/// Test inputs and the expected outputs.
 #[derive(Debug, Clone, Copy)]
 pub struct TestCase<'p>(TestCaseTable<'p>);
 
 impl<'p> BundledProgram<'p> {
-    /// Whether the bytes are those of a bundled program, by their identifier.
+    /// Checks for the file identifier of bundled programs.
     pub fn is_bundled(bytes: &[u8]) -> bool {
         bytes.get(4..8) == Some(b"BP08")
     }
@@ -36,7 +35,7 @@ impl<'p> BundledProgram<'p> {
     /// Opens a bundled program.
     ///
     /// # Errors
-    /// The bytes are not those of a bundled program.
+    /// The bytes are not a valid bundled program.
     pub fn from_bytes(bytes: &'p [u8]) -> Result<Self, ProgramError> {
         if !Self::is_bundled(bytes) {
             return Err(Part::BundleIdentifier.at(4).into());
@@ -44,8 +43,7 @@ impl<'p> BundledProgram<'p> {
         Ok(BundledProgram { root: BundledTable(Table::root(bytes)?) })
     }
 
-    /// The bytes of the program inside, to be opened with
-    /// [`Program::from_bytes`](crate::Program::from_bytes).
+    /// Bytes of the contained program, for [`Program::from_bytes`](crate::Program::from_bytes).
     ///
     /// # Errors
     /// The file is malformed.
@@ -66,7 +64,7 @@ impl<'p> BundledProgram<'p> {
 }
 
 impl<'p> TestSuite<'p> {
-    /// The method that is tested.
+    /// Name of the tested method.
     ///
     /// # Errors
     /// The file is malformed.
@@ -74,8 +72,7 @@ impl<'p> TestSuite<'p> {
         Ok(self.0.method_name()?.unwrap_or(""))
     }
 
-    /// The test cases, in order. Those of a program with state must run in order on one loaded
-    /// method.
+    /// The test cases, in order. A program with state must run them in order on one loaded method.
     ///
     /// # Errors
     /// The file is malformed.
@@ -99,7 +96,7 @@ impl<'p> TestCase<'p> {
         Ok(self.0.inputs()?.iter().map(|value| decode(&value?)))
     }
 
-    /// The outputs that PyTorch gave.
+    /// PyTorch's reference outputs.
     ///
     /// # Errors
     /// The file is malformed.

@@ -1,10 +1,13 @@
-//! What kernels and delegates see: their arguments, for preparing and for computing.
+//! Calls of kernels and delegates: access to the arguments, for preparing and for computing.
 //!
-//! This module turns [regions](crate::memory::region) into references. It may, because a call only
-//! gets references after [`Arguments::overlap`] showed that no tensor it writes shares memory with
-//! another of its arguments (those that do are read from copies, or not at all), because arguments
-//! beyond those that were compared do not exist for it, because each output is handed out once, and
-//! because the references live no longer than the call, which borrows the method's values mutably.
+//! This module turns [regions](crate::memory::region) into references. That is sound because:
+//!
+//! - A call gets references only after [`Arguments::overlap`] showed that no tensor it writes
+//!   shares memory with another of its arguments. Arguments that do share memory are read from
+//!   copies, or not at all.
+//! - Arguments beyond those that were compared are inaccessible.
+//! - Each output is handed out once.
+//! - The references do not outlive the call, which borrows the method's values mutably.
 
 use crate::arguments::Arguments;
 use crate::error::{KernelError, ShapeNote};
@@ -13,7 +16,7 @@ use crate::layout::Sizes;
 use crate::machine::Machine;
 use crate::memory::ARENA_ALIGN;
 use crate::memory::region::Region;
-use crate::memory::slot::Home;
+use crate::memory::slot::StorageKind;
 use crate::overlap::{Copies, MAX_COPIES};
 use crate::parallel::Parallel;
 use crate::tensor::{TensorMut, TensorRef};
@@ -23,17 +26,16 @@ use crate::value::{Scalar, Value};
 use crate::values::{ResizeError, Roles, Tensor, Values};
 use core::ops::Deref;
 
-/// A call that is being prepared: arguments can be looked at and outputs given shapes; there is no
-/// data.
+/// A call being prepared: arguments can be inspected and outputs resized; no data is accessible.
 #[derive(Debug)]
 pub struct Prepare<'c, 'm> {
     arguments: Arguments<'c, 'm>,
-    /// Whether shapes that fit are given to outputs; otherwise they are only checked, as far as
-    /// static.
+    /// Whether `resize` changes the shapes of outputs. If false, shapes are only checked, as far as
+    /// they are static.
     apply: bool,
     threads: usize,
     machine: Machine,
-    /// Bytes of scratch memory that the call can take, where the kernel said so.
+    /// Upper bound of the call's scratch memory in bytes, if the kernel stated one.
     scratch: usize,
 }
 
@@ -54,43 +56,44 @@ impl<'c, 'm> Prepare<'c, 'm> {
         Prepare { arguments, apply, threads, machine, scratch: 0 }
     }
 
-    /// Says how much scratch memory the call can take with shapes within their bounds, before it is
-    /// looked whether numbers and shapes fit together. When a method is loaded, numbers that it
-    /// computes are not known and shapes are bounds, which need not fit: what is
-    /// [refused](KernelError) for that is prepared again when it runs, and has this much memory
-    /// then.
+    /// States how much scratch memory the call needs at most, for shapes within their bounds. Call
+    /// this before checking whether scalars and shapes are consistent.
+    ///
+    /// When a method is loaded, scalars that it computes are unknown and shapes are at their
+    /// bounds, which may be inconsistent. A call that is [refused](KernelError) for that reason is
+    /// prepared again at run time, with this much scratch memory available.
     pub fn scratch_at_most(&mut self, bytes: usize) {
         if has(Uses::VARIABLE) {
             self.scratch = self.scratch.max(bytes);
         }
     }
 
-    /// What the kernel [said](Self::scratch_at_most).
+    /// The bound stated with [`scratch_at_most`](Self::scratch_at_most).
     pub(crate) fn scratch_bound(&self) -> usize {
         self.scratch
     }
 
-    /// The machine that the call is going to run on: another than this, if all that is asked is
-    /// what it needs there.
+    /// The machine that the call will run on. Differs from this one if only memory needs are
+    /// computed.
     pub fn machine(&self) -> Machine {
         self.machine
     }
 
-    /// The most threads that the kernel can use, to size scratch memory by.
+    /// Maximum number of threads of the kernel, for sizing scratch memory.
     pub fn threads(&self) -> usize {
         self.threads
     }
 
-    /// Gives an output its shape.
+    /// Sets the shape of an output.
     ///
     /// # Errors
-    /// The output has a static shape that differs, or not the memory for this one.
+    /// The output has a different static shape, or too little memory.
     pub fn resize(&mut self, arg: usize, sizes: &[i32]) -> Result<(), KernelError> {
         let handle = self.arguments.handle(arg)?;
         self.resize_handle(arg, handle, sizes)
     }
 
-    /// Gives an output in a list its shape.
+    /// Sets the shape of an output in a list.
     ///
     /// # Errors
     /// As [`resize`](Self::resize).
@@ -120,7 +123,7 @@ impl<'c, 'm> Prepare<'c, 'm> {
     }
 }
 
-/// Why the tensor in this slot, which argument `arg` is, cannot take a shape.
+/// The error for a tensor slot (argument `arg`) that cannot be resized.
 #[cold]
 fn resize_error(
     arg: usize,
@@ -129,7 +132,7 @@ fn resize_error(
     expected: &[i32],
     error: ResizeError,
 ) -> KernelError {
-    // Texts alone tell it.
+    // The shape is only used in error texts.
     let found = match cfg!(any(feature = "messages", feature = "defmt")) {
         true => values.tensor(slot).map_or(Sizes::new(), |tensor| tensor.sizes()),
         false => Sizes::new(),
@@ -142,37 +145,38 @@ fn resize_error(
     }
 }
 
-/// What is known of the memory of a call's arguments before it runs.
+/// Load-time knowledge about memory overlap of a call's arguments.
 ///
-/// It stays true because places change in two ways only. A kernel that aliases what it declares
-/// changes them: the views that it places are known when instructions are resolved, and of calls
-/// that take one that [floats](crate::values::flag::FLOATING), by itself or in a list, nothing is
-/// known. Or the caller binds or lends memory, which is lent exclusively, or is not written.
+/// It stays valid because data addresses change in only two ways:
+///
+/// - An aliasing kernel moves its declared view. Views are known when instructions are resolved; a
+///   call with a [dynamic view](crate::values::flag::DYNAMIC_VIEW) as an argument, directly or in a
+///   list, is always `Unknown`.
+/// - The caller binds or lends memory, which is borrowed exclusively, or is not written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Known {
-    /// Nothing: tensors change their places, or inputs must be copied.
-    Nothing,
-    /// What it writes shares no memory with what it reads, and never will.
+pub(crate) enum KnownOverlap {
+    /// Unknown: data addresses change, or inputs must be copied.
+    Unknown,
+    /// Written memory never overlaps read memory.
     Disjoint,
-    /// The same, but for the input that it updates in place, which lies exactly where the output
-    /// does.
+    /// As `Disjoint`, except for the input that is updated in place, which has exactly the output's
+    /// memory.
     InPlace,
 }
 
-/// A call that computes: arguments can be looked at, inputs read, outputs written.
+/// A call being computed: arguments can be inspected, inputs read, outputs written.
 pub struct Invoke<'c, 'm> {
     arguments: Arguments<'c, 'm>,
     roles: Roles<'m>,
-    /// The output that is made to alias an input, and that input: outputs may share memory with
+    /// The output that becomes a view, and the input that it views: outputs may share memory with
     /// inputs, and are not written.
     aliasing: Option<(usize, usize)>,
-    /// The input that cannot be read, since the output lies there.
+    /// The input that cannot be read, since the output has its memory.
     updated: Option<usize>,
-    /// The first argument, and position in a list, that has not been handed out for writing.
+    /// Argument and list position of the first output that was not yet handed out for writing.
     next_out: (usize, usize),
     scratch: Option<Region<'m>>,
-    /// Copies of the inputs that share memory with outputs: the arguments, and where the copies
-    /// are.
+    /// Copies of the inputs that share memory with outputs: argument and region of the copy.
     copies: heapless::Vec<(usize, Region<'m>), MAX_COPIES>,
     packed: Option<Region<'m>>,
     parallel: &'c dyn Parallel,
@@ -185,24 +189,24 @@ impl<'c, 'm> Deref for Invoke<'c, 'm> {
     }
 }
 
-/// What a call gets besides its arguments.
+/// Resources of a call besides its arguments.
 #[derive(Clone, Copy)]
 pub(crate) struct Resources<'c, 'm> {
     pub(crate) scratch: Region<'m>,
-    /// Bytes of scratch memory that must be left when inputs were copied.
+    /// Bytes of scratch memory that must remain after copying inputs.
     pub(crate) scratch_needed: usize,
     pub(crate) packed: Option<Region<'m>>,
     pub(crate) parallel: &'c dyn Parallel,
 }
 
 impl<'c, 'm> Invoke<'c, 'm> {
-    /// Starts a call. `args` are as many as the kernel declares; `known` was found when the method
-    /// was loaded.
+    /// Starts a call. `args` has as many entries as the kernel has parameters; `known` was
+    /// determined at load time.
     pub(crate) fn new(
         values: &'c mut Values<'m>,
         args: &'m [[u8; 4]],
         kernel: &'m Kernel,
-        known: Known,
+        known: KnownOverlap,
         resources: Resources<'c, 'm>,
     ) -> Result<Self, KernelError> {
         let roles = Roles::Params(kernel.params);
@@ -220,12 +224,11 @@ impl<'c, 'm> Invoke<'c, 'm> {
         };
         let is_in_place = match known {
             _ if invoke.aliasing.is_some() => false,
-            Known::Disjoint => false,
-            // Not found out when the method was loaded, which only views and outputs over inputs
-            // give reason to.
+            KnownOverlap::Disjoint => false,
+            // Overlap is unknown at load time only with views or outputs over inputs.
             _ if !may_share() => return Err(KernelError::access(0)),
-            Known::InPlace => true,
-            Known::Nothing => {
+            KnownOverlap::InPlace => true,
+            KnownOverlap::Unknown => {
                 let overlap = invoke.arguments.overlap(roles, in_place)?;
                 invoke.copy_inputs(&overlap.copies, resources)?;
                 overlap.in_place
@@ -237,7 +240,8 @@ impl<'c, 'm> Invoke<'c, 'm> {
         Ok(invoke)
     }
 
-    /// Copies inputs to the end of the scratch memory, which the kernel then gets without them.
+    /// Copies inputs to the end of the scratch memory. The kernel gets the remaining scratch
+    /// memory.
     #[cold]
     fn copy_inputs(
         &mut self,
@@ -257,15 +261,15 @@ impl<'c, 'm> Invoke<'c, 'm> {
                 source.len().saturating_add(ARENA_ALIGN).saturating_add(resources.scratch_needed);
             let (before, copy) = split.ok_or(KernelError::scratch(needed, available))?;
             // SAFETY: no reference to tensor data or scratch memory exists yet in this call, which
-            // borrows the method mutably; the two ranges are distinct memories, and the references
-            // end with this statement.
+            // borrows the method mutably. The two ranges belong to distinct allocations, and the
+            // references end with this statement.
             unsafe {
                 if let Some(target) = copy.bytes_mut() {
                     target.copy_from_slice(source.bytes());
                 }
             }
             rest = before;
-            // As many as `Copies` holds fit.
+            // Cannot fail: `Copies` has the same capacity.
             let _ = self.copies.push((arg, copy));
         }
         self.scratch = Some(rest);
@@ -286,18 +290,18 @@ impl<'c, 'm> Invoke<'c, 'm> {
         let copy = copy.map(|(_, copy)| *copy);
         let region = copy.or_else(|| self.arguments.values.region(handle));
         let region = region.ok_or(KernelError::unbound(arg))?;
-        // SAFETY: 'c is the mutable borrow of the values that this call holds, which 'm outlives.
-        // During it only this call touches tensor data, it writes through `write` alone, and `new`
-        // (or `split`, for delegates) made sure that it writes nothing (`aliasing`), or that no
-        // written tensor shares bytes with this one, which is not written (checked above), or that
-        // this is a copy, in scratch memory that is not handed out. The one input that an output
-        // may lie over, `updated`, was refused above.
+        // SAFETY: 'c is the mutable borrow of the values that this call holds, and 'm outlives it.
+        // During 'c, only this call accesses tensor data, and it writes only through `write`. `new`
+        // (or `split`, for delegates) ensured one of the following: the call writes nothing
+        // (`aliasing`); no written tensor shares bytes with this one, which is not itself written
+        // (checked above); or this is a copy in scratch memory that is not handed out. The one
+        // input that an output may overlap, `updated`, was refused above.
         let bytes = unsafe { region.bytes() };
         TensorRef::new(slot.info(), bytes).ok_or(KernelError::unbound(arg))
     }
 
-    /// Checks that an output is handed out for the first time: outputs are asked for in order.
-    fn take_out(&mut self, arg: usize, position: usize) -> Result<(), KernelError> {
+    /// Checks that an output is handed out for the first time: outputs must be requested in order.
+    fn claim_out(&mut self, arg: usize, position: usize) -> Result<(), KernelError> {
         if !self.roles.is_out(arg) || (arg, position) < self.next_out {
             return Err(KernelError::access(arg));
         }
@@ -306,8 +310,8 @@ impl<'c, 'm> Invoke<'c, 'm> {
     }
 
     /// Whether the output of a kernel that is [declared to work in place](crate::Kernel::updating)
-    /// lies where its input does: then the output holds the input's contents, and the input cannot
-    /// be read apart.
+    /// has the memory of its input. If so, the output holds the input's contents, and the input
+    /// cannot be read separately.
     pub fn is_in_place(&self) -> bool {
         self.updated.is_some()
     }
@@ -321,19 +325,19 @@ impl<'c, 'm> Invoke<'c, 'm> {
         if self.aliasing.is_some() {
             return Err(KernelError::access(arg));
         }
-        self.take_out(arg, position)?;
+        self.claim_out(arg, position)?;
         let slot = self.slot(arg, handle)?;
         let region = self.arguments.values.region(handle).ok_or(KernelError::unbound(arg))?;
-        // SAFETY: 'c is the mutable borrow of the values that this call holds, which 'm outlives.
-        // `new` (or `split`) made sure that these bytes belong to no other argument of the call,
-        // but for `updated`, which `read` refuses; calls that do not promise it (`aliasing`) were
-        // turned away above. `take_out` makes sure that no reference to this output was given
+        // SAFETY: 'c is the mutable borrow of the values that this call holds, and 'm outlives it.
+        // `new` (or `split`) ensured that these bytes belong to no other argument of the call
+        // except `updated`, which `read` refuses; calls without that guarantee (`aliasing`) were
+        // rejected above. `claim_out` ensures that no reference to this output was handed out
         // before: outputs are handed out in increasing order only.
         let bytes = unsafe { region.bytes_mut() };
         Ok(TensorMut::new(slot.info(), bytes.ok_or(KernelError::read_only(arg))?))
     }
 
-    /// An input tensor.
+    /// Returns an input tensor.
     ///
     /// # Errors
     /// The argument is not an input tensor, or has no memory.
@@ -342,18 +346,19 @@ impl<'c, 'm> Invoke<'c, 'm> {
         self.read(arg, handle)
     }
 
-    /// An optional input tensor.
+    /// Returns an optional input tensor.
     ///
     /// # Errors
-    /// The argument is something else, or has no memory.
+    /// The argument is of another kind, or has no memory.
     pub fn optional_tensor(&self, arg: usize) -> Result<Option<TensorRef<'c>>, KernelError> {
         self.arguments.handle(arg)?.map(|handle| self.read(arg, handle)).transpose()
     }
 
-    /// An input tensor in a list.
+    /// Returns an input tensor in a list.
     ///
     /// # Errors
-    /// The argument is not a list of inputs or shorter, or the tensor has no memory.
+    /// The argument is not a list of inputs, `position` is out of range, or the tensor has no
+    /// memory.
     pub fn list_tensor(
         &self,
         arg: usize,
@@ -362,17 +367,17 @@ impl<'c, 'm> Invoke<'c, 'm> {
         self.arguments.list_handle(arg, position)?.map(|handle| self.read(arg, handle)).transpose()
     }
 
-    /// An output tensor. Each output can be asked for once, in the order of the arguments.
+    /// Returns an output tensor. Each output can be requested once, in the order of the arguments.
     ///
     /// # Errors
-    /// The argument is not an output tensor, has no memory or read-only memory, or was asked for
+    /// The argument is not an output tensor, has no memory or read-only memory, or was requested
     /// before.
     pub fn out(&mut self, arg: usize) -> Result<TensorMut<'c>, KernelError> {
         let handle = self.arguments.handle(arg)?.ok_or(KernelError::access(arg))?;
         self.write(arg, 0, handle)
     }
 
-    /// An output tensor in a list. Each can be asked for once, in the order of the list.
+    /// Returns an output tensor in a list. Each can be requested once, in the order of the list.
     ///
     /// # Errors
     /// As [`out`](Self::out).
@@ -381,11 +386,11 @@ impl<'c, 'm> Invoke<'c, 'm> {
         self.write(arg, position, handle)
     }
 
-    /// Gives an output a shape that follows from the data; before the output is asked for.
+    /// Sets the shape of an output with a data-dependent shape. Call this before requesting the
+    /// output.
     ///
     /// # Errors
-    /// The output has a static shape that differs or not the memory for this one, or was asked for
-    /// before.
+    /// The output has a different static shape or too little memory, or was requested before.
     pub fn resize(&mut self, arg: usize, sizes: &[i32]) -> Result<(), KernelError> {
         if !self.roles.is_out(arg) || (arg, 0) < self.next_out {
             return Err(KernelError::access(arg));
@@ -397,10 +402,10 @@ impl<'c, 'm> Invoke<'c, 'm> {
             .map_err(|error| resize_error(arg, values, handle, sizes, error))
     }
 
-    /// Writes a number or truth value.
+    /// Writes a number or boolean.
     ///
     /// # Errors
-    /// The argument is not an output number.
+    /// The argument is not an output scalar.
     pub fn set_scalar(&mut self, arg: usize, scalar: Scalar) -> Result<(), KernelError> {
         if !self.roles.is_out(arg) {
             return Err(KernelError::access(arg));
@@ -412,47 +417,48 @@ impl<'c, 'm> Invoke<'c, 'm> {
         }
     }
 
-    /// Makes an output share the memory of an input of as many bytes; the output cannot be written
-    /// then.
+    /// Makes an output a view of an input with the same size in bytes. The output cannot be written
+    /// after that.
     ///
     /// # Errors
-    /// The kernel is not [declared to alias](crate::Kernel::aliasing) these two, they are not of
-    /// equal size, or the output was asked for before.
+    /// The kernel is not [declared to alias](crate::Kernel::aliasing) these two, their sizes
+    /// differ, or the output was requested before.
     pub fn alias(&mut self, out: usize, input: usize) -> Result<(), KernelError> {
-        // Calls were compared at load with the places of all tensors but those that are declared to
-        // become views.
+        // The overlap analysis at load time covers the addresses of all tensors but the declared
+        // views.
         if self.aliasing != Some((out, input)) {
             return Err(KernelError::access(out));
         }
         let source = self.arguments.handle(input)?.ok_or(KernelError::access(input))?;
         let target = self.arguments.handle(out)?.ok_or(KernelError::access(out))?;
-        self.take_out(out, 0)?;
+        self.claim_out(out, 0)?;
         let (data, found) =
             (self.arguments.values.region(source), self.slot(input, source)?.nbytes());
         if self.slot(out, target)?.nbytes() != found {
-            return Err(KernelError::argument(out, "differs in size from what it views"));
+            return Err(KernelError::argument(out, "differs in size from the viewed tensor"));
         }
         let slot = self.arguments.values.tensor_mut(target).ok_or(KernelError::access(out))?;
-        match slot.home() {
-            // It was placed when the method was loaded.
-            Home::View(_) => {}
-            Home::Constant => return Err(KernelError::read_only(out)),
-            _ => slot.put(data),
+        match slot.storage_kind() {
+            // Placed when the method was loaded.
+            StorageKind::View(_) => {}
+            StorageKind::Constant => return Err(KernelError::read_only(out)),
+            _ => slot.set_data(data),
         }
         Ok(())
     }
 
-    /// The scratch memory: at least what prepare asked for, aligned to
-    /// [`ARENA_ALIGN`](crate::ARENA_ALIGN) bytes. It can be asked for once; later it is empty.
+    /// Returns the scratch memory: at least what prepare requested, aligned to
+    /// [`ARENA_ALIGN`](crate::ARENA_ALIGN) bytes. It can be requested once; later calls return an
+    /// empty slice.
     pub fn scratch(&mut self) -> &'c mut [u8] {
         let region = self.scratch.take();
         // SAFETY: the scratch memory is not part of any tensor (it was lent separately and
         // exclusively for 'm), no other call runs while this one borrows the method, and `take`
-        // lets it go out once.
+        // hands it out only once.
         region.and_then(|region| unsafe { region.bytes_mut() }).unwrap_or_default()
     }
 
-    /// What the pack function left when the method was loaded.
+    /// Returns the packed weights, written by the pack function when the method was loaded.
     pub fn packed(&self) -> &'c [u8] {
         match self.packed {
             // SAFETY: packed memory is written only by the pack function at load, before any call
@@ -463,14 +469,14 @@ impl<'c, 'm> Invoke<'c, 'm> {
         }
     }
 
-    /// How to use several threads.
+    /// Threads for use in this call.
     pub fn parallel(&self) -> &'c dyn Parallel {
         self.parallel
     }
 }
 
-/// The call of a delegate: inputs first, then outputs. How many are inputs, the delegate knows and
-/// says.
+/// A delegate's call: inputs first, then outputs. The delegate states the number of inputs in
+/// [`split`](Self::split).
 pub struct DelegateCall<'c, 'm> {
     invoke: Invoke<'c, 'm>,
     tracer: Option<&'c dyn EventTracer>,
@@ -485,7 +491,7 @@ impl<'c, 'm> DelegateCall<'c, 'm> {
     ) -> Self {
         let invoke = Invoke {
             arguments: Arguments::new(values, args, &[]),
-            // Until `split`, everything counts as output and everything has been handed out.
+            // Until `split`, all arguments count as outputs that were already handed out.
             roles: Roles::From(0),
             aliasing: None,
             updated: None,
@@ -508,22 +514,22 @@ impl<'c, 'm> DelegateCall<'c, 'm> {
         self.len() == 0
     }
 
-    /// The arguments, to look at before [`split`](Self::split) says which are inputs.
+    /// The arguments, for inspection before [`split`](Self::split).
     pub fn arguments(&self) -> &Arguments<'c, 'm> {
         &self.invoke.arguments
     }
 
-    /// Says how many of the arguments are inputs, and gives access to all: through the methods of
-    /// [`Invoke`].
+    /// States the number of inputs, and gives access to all arguments through [`Invoke`].
     ///
     /// # Errors
-    /// There are fewer arguments, or an output shares memory with another argument.
+    /// The call has fewer arguments, an output shares memory with another argument, or the call was
+    /// already split.
     pub fn split(&mut self, inputs: usize) -> Result<&mut Invoke<'c, 'm>, KernelError> {
         let found = self.len();
         if inputs > found {
             return Err(KernelError::argument_count(inputs, found));
         }
-        // What was handed out under an earlier split stays out: a second split gives no more.
+        // A second split is refused: it would hand out the same references again.
         if self.invoke.next_out.0 != usize::MAX {
             return Err(KernelError::access(inputs));
         }
@@ -537,29 +543,29 @@ impl<'c, 'm> DelegateCall<'c, 'm> {
         Ok(&mut self.invoke)
     }
 
-    /// Tells the tracer, if there is one, of an event inside the delegate.
+    /// Reports an event inside the delegate to the tracer, if any.
     pub fn trace(&self, event: &DelegateEvent<'_>) {
         if let Some(tracer) = self.tracer {
             tracer.delegate_event(event);
         }
     }
 
-    /// Whether anybody listens to [`trace`](Self::trace).
+    /// Whether a tracer receives events from [`trace`](Self::trace).
     pub fn is_traced(&self) -> bool {
         self.tracer.is_some()
     }
 }
 
-/// A tensor of a method, for reading between calls.
+/// Read access to a method's tensor between calls.
 pub(crate) fn view<'v>(values: &'v Values<'_>, slot: u32) -> Option<TensorRef<'v>> {
     let tensor = values.tensor(slot)?;
-    // SAFETY: the values are borrowed for 'v, which 'm outlives; tensor data is written only by
-    // calls and by `view_mut`, all of which borrow the values mutably.
+    // SAFETY: the values are borrowed for 'v, and 'm outlives it. Tensor data is written only by
+    // calls and by `view_mut`, which all borrow the values mutably.
     let bytes = unsafe { values.region(slot)?.bytes() };
     TensorRef::new(tensor.info(), bytes)
 }
 
-/// A tensor of a method, for writing between calls.
+/// Write access to a method's tensor between calls.
 pub(crate) fn view_mut<'v>(values: &'v mut Values<'_>, slot: u32) -> Option<TensorMut<'v>> {
     let tensor = values.tensor(slot)?;
     // SAFETY: as in `view`, with a mutable borrow: no other reference to tensor data exists during
@@ -568,7 +574,7 @@ pub(crate) fn view_mut<'v>(values: &'v mut Values<'_>, slot: u32) -> Option<Tens
     Some(TensorMut::new(tensor.info(), bytes?))
 }
 
-/// Moves a value onto another. A tensor gets the shape and the contents of the other.
+/// Copies a value to another. A tensor gets the shape and the contents of the source.
 pub(crate) fn move_value(
     values: &mut Values<'_>,
     from: usize,
@@ -589,8 +595,8 @@ pub(crate) fn move_value(
         .resize(slot, &sizes, true)
         .map_err(|error| resize_error(1, values, slot, &sizes, error))?;
     let target = values.region(slot).ok_or(KernelError::unbound(1))?;
-    // SAFETY: no call is running, since the values are borrowed mutably: no reference to tensor
-    // data exists, on this thread or another.
+    // SAFETY: the values are borrowed mutably, so no call is running: no reference to tensor data
+    // exists, on any thread.
     match unsafe { target.copy_from(&bytes) } {
         true => Ok(()),
         false => Err(KernelError::read_only(1)),

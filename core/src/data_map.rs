@@ -16,7 +16,7 @@ pub struct DataMap<'p> {
     segments: (u64, u64),
 }
 
-/// Bytes in a program file or a `.ptd` file.
+/// A range of bytes in a program or `.ptd` file.
 #[derive(Debug, Clone, Copy)]
 pub struct Blob<'p> {
     source: Source<'p>,
@@ -25,7 +25,7 @@ pub struct Blob<'p> {
 }
 
 impl<'p> Blob<'p> {
-    /// `size` bytes at `offset`; `None` if the file does not hold them.
+    /// Creates a blob of `size` bytes at `offset`; `None` if the range exceeds the file.
     pub(crate) fn new(source: Source<'p>, offset: u64, size: u64) -> Option<Self> {
         if offset.checked_add(size)? > source.size() {
             return None;
@@ -33,17 +33,17 @@ impl<'p> Blob<'p> {
         Some(Blob { source, offset, size: usize::try_from(size).ok()? })
     }
 
-    /// Bytes in the flatbuffer part of a file, which is in memory whatever the storage.
+    /// Creates a blob from the flatbuffer part of a file, which is always in memory.
     pub(crate) fn inline(bytes: &'p [u8]) -> Self {
         Blob { source: Source::Bytes(bytes), offset: 0, size: bytes.len() }
     }
 
-    /// Bytes of the data.
+    /// Size of the data in bytes.
     pub fn size(&self) -> usize {
         self.size
     }
 
-    /// The bytes, where the storage can lend them.
+    /// Returns the bytes if the storage can lend them.
     pub fn lend(&self) -> Option<&'p [u8]> {
         if self.size == 0 {
             return Some(&[]);
@@ -51,7 +51,7 @@ impl<'p> Blob<'p> {
         self.source.lend(self.offset, self.size)
     }
 
-    /// `len` of the bytes from `offset`; `None` if they are not all inside.
+    /// Returns the sub-range of `len` bytes at `offset`; `None` if it is out of range.
     pub(crate) fn part(&self, offset: u64, len: usize) -> Option<Self> {
         let end = offset.checked_add(len as u64)?;
         if end > self.size as u64 {
@@ -63,7 +63,7 @@ impl<'p> Blob<'p> {
     /// Copies bytes from `offset` within the data.
     ///
     /// # Errors
-    /// The data ends before, or the storage failed.
+    /// The range exceeds the data, or the storage failed.
     pub fn read(&self, offset: usize, into: &mut [u8]) -> Result<(), ProgramError> {
         let part = self.part(offset as u64, into.len());
         let past = Part::NamedData.at(offset);
@@ -73,18 +73,19 @@ impl<'p> Blob<'p> {
 }
 
 impl<'p> DataMap<'p> {
-    /// Opens a `.ptd` file that is in memory.
+    /// Opens a `.ptd` file in memory.
     ///
     /// # Errors
-    /// The bytes are not those of a `.ptd` file.
+    /// The bytes are not a valid `.ptd` file.
     pub fn from_bytes(bytes: &'p [u8]) -> Result<Self, ProgramError> {
         Self::open(Source::Bytes(bytes), None)
     }
 
-    /// Opens a `.ptd` file in storage that lends, or reads its directory into `buffer`.
+    /// Opens a `.ptd` file from storage that lends, or reads its flatbuffer into `buffer`.
     ///
     /// # Errors
-    /// The file is not a `.ptd` file or cannot be read, or the buffer is missing or too small.
+    /// The file is not a valid `.ptd` file or cannot be read, or the buffer is missing or too
+    /// small.
     pub fn load(
         loader: &'p dyn DataLoader,
         buffer: Option<&'p mut [u8]>,
@@ -99,8 +100,8 @@ impl<'p> DataMap<'p> {
         source.read(0, head)?;
         let header = FlatTensorHeader::parse(head)?;
         let (offset, size) = header.flatbuffer;
-        // Offsets inside the flatbuffer count from its own start, which is the start of the file:
-        // the header lies between the root offset and the tables.
+        // Offsets inside the flatbuffer are relative to the start of the file: the header lies
+        // between the root offset and the tables.
         let end = offset
             .checked_add(size)
             .filter(|end| *end <= source.size())
@@ -111,7 +112,7 @@ impl<'p> DataMap<'p> {
         Ok(DataMap { root, source, segments: header.segments })
     }
 
-    /// The data of an entry.
+    /// Returns the data of an entry.
     pub(crate) fn segment(&self, entry: &NamedTensor<'p>) -> Result<Blob<'p>, Malformed> {
         let index = usize::try_from(entry.segment_index()?).unwrap_or(usize::MAX);
         let malformed = Part::Segment.at(index);
@@ -127,12 +128,12 @@ impl<'p> DataMap<'p> {
             .ok_or(malformed)
     }
 
-    /// The entry of this name.
+    /// Looks up an entry by name.
     pub(crate) fn entry(&self, key: &str) -> Result<Option<NamedTensor<'p>>, Malformed> {
         self.root.named_data()?.named(key)
     }
 
-    /// The data of this name.
+    /// Looks up data by name.
     ///
     /// # Errors
     /// The file is malformed.
@@ -141,8 +142,8 @@ impl<'p> DataMap<'p> {
         Ok(Some(self.segment(&entry)?))
     }
 
-    /// The type and shape of the tensor of this name, if it is there and is a tensor. Its data is
-    /// not read.
+    /// Returns the dtype and shape of a named tensor without reading its data; `None` if the name
+    /// is absent or not a tensor.
     ///
     /// # Errors
     /// The file is malformed.
@@ -158,12 +159,12 @@ impl<'p> DataMap<'p> {
         Ok(Some(info.ok_or(Part::TensorLayout.at(0))?))
     }
 
-    /// Number of names in the file.
+    /// Number of named entries in the file.
     pub(crate) fn name_count(&self) -> usize {
         self.root.named_data().map_or(0, |names| names.len())
     }
 
-    /// Names of all data in the file.
+    /// Names of all entries in the file.
     ///
     /// # Errors
     /// The file is malformed.
@@ -174,7 +175,7 @@ impl<'p> DataMap<'p> {
     }
 }
 
-/// The first `len` bytes of a file: lent, or read into the buffer.
+/// Returns the first `len` bytes of a file, lent or read into the buffer.
 pub(crate) fn read_or_lend<'p>(
     source: Source<'p>,
     len: usize,

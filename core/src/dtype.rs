@@ -1,6 +1,6 @@
-//! Element types: the numbering of the file format, sizes, and the Rust types that stand for them.
+//! Element types (dtypes): file format numbers, sizes, and the matching Rust types.
 
-/// The type of a tensor's elements, with PyTorch's numbering.
+/// Element type (dtype) of a tensor, numbered as in PyTorch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 #[non_exhaustive]
@@ -41,12 +41,13 @@ pub enum ScalarType {
 
 use ScalarType as S;
 
-/// Makes tables of rows: type, name, bytes per element.
+/// Generates the dtype tables from rows of dtype, name, bytes per element.
 macro_rules! types {
     ($($scalar_type:ident $name:literal $size:literal,)*) => {
-        /// Type and bytes per element, by number.
+        /// Dtype and bytes per element, indexed by the number in the file format.
         const TYPES: &[(ScalarType, u8)] = &[$((S::$scalar_type, $size),)*];
-        /// Names by number, apart: firmware that does not ask for them is without.
+        /// Names, indexed by number. A separate table, so that firmware that never reads names does
+        /// not link it.
         const NAMES: &[&str] = &[$($name,)*];
     };
 }
@@ -85,28 +86,28 @@ types! {
 }
 
 impl ScalarType {
-    /// The type with this number in the file format.
+    /// Returns the dtype with this number in the file format.
     pub fn from_number(number: i64) -> Option<Self> {
         let index = usize::try_from(number).ok()?;
         TYPES.get(index).map(|(scalar_type, _)| *scalar_type)
     }
 
-    /// PyTorch's name of the type, such as `float32`.
+    /// PyTorch's name of the dtype, such as `float32`.
     pub fn name(self) -> &'static str {
         NAMES.get(self as usize).copied().unwrap_or("unknown")
     }
 
-    /// Bytes of one element.
+    /// Size of an element in bytes.
     pub fn size(self) -> usize {
         TYPES.get(self as usize).map_or(1, |(_, size)| usize::from(*size))
     }
 
-    /// Half, bfloat16, float and double.
+    /// Whether this is half, bfloat16, float or double.
     pub fn is_floating(self) -> bool {
         matches!(self, S::Half | S::BFloat16 | S::Float | S::Double)
     }
 
-    /// Integers of any width, without `Bool`; `include_bool` adds it.
+    /// Whether this is an integer type of any width; `include_bool` includes `Bool`.
     pub fn is_integral(self, include_bool: bool) -> bool {
         match self {
             S::Bool => include_bool,
@@ -116,12 +117,11 @@ impl ScalarType {
         }
     }
 
-    /// The type that PyTorch gives to the result of mixing two tensors of these types (both with
-    /// dimensions): the wider of one kind, floating over integer over bool. `None` where PyTorch
-    /// has no rule.
+    /// Dtype promotion of two tensors with at least one dim each: the wider type of the higher
+    /// category (floating over integer over bool). `None` if PyTorch does not define the promotion.
     ///
-    /// Source: `c10::promoteTypes`; the unsigned types wider than 8 bits mix with floating types,
-    /// bool and themselves only.
+    /// Source: `c10::promoteTypes`. Unsigned types wider than 8 bits promote only with floating
+    /// types, bool and themselves.
     pub fn promote(self, other: Self) -> Option<Self> {
         let (a, b) = if self <= other { (self, other) } else { (other, self) };
         if a == b {
@@ -150,18 +150,18 @@ impl core::fmt::Display for ScalarType {
     }
 }
 
-/// A `Bool` element: one byte, 0 for false; any other byte reads as true.
+/// A `Bool` element: one byte, 0 is false, any other byte is true.
 #[derive(Debug, Clone, Copy, Default, bytemuck::Pod, bytemuck::Zeroable)]
 #[repr(transparent)]
 pub struct Bool(u8);
 
 impl Bool {
-    /// The byte of a truth value.
+    /// Encodes a boolean.
     pub const fn new(value: bool) -> Self {
         Bool(value as u8)
     }
 
-    /// The truth value of the byte.
+    /// Decodes the boolean.
     pub const fn get(self) -> bool {
         self.0 != 0
     }
@@ -186,10 +186,10 @@ impl From<Bool> for bool {
     }
 }
 
-/// A Rust type that is the element of a tensor. Every bit pattern is a value, so bytes of a file
-/// can be viewed as it.
+/// A Rust type of tensor elements. Every bit pattern is valid, so bytes of a file can be viewed as
+/// this type.
 pub trait Element: bytemuck::Pod + Send + Sync + PartialEq + core::fmt::Debug {
-    /// The element type it stands for.
+    /// The corresponding dtype.
     const SCALAR_TYPE: ScalarType;
 }
 
@@ -211,7 +211,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_match_positions() {
+    fn numbers_match_indices() {
         for number in 0..=29 {
             assert_eq!(ScalarType::from_number(number).unwrap() as i64, number);
         }
@@ -219,9 +219,9 @@ mod tests {
         assert_eq!(ScalarType::from_number(-1), None);
     }
 
-    /// Values of `torch.promote_types`.
+    /// Expected results of `torch.promote_types`.
     #[test]
-    fn promotion_is_pytorchs() {
+    fn promotion_matches_pytorch() {
         let cases = [
             (S::Byte, S::Char, Some(S::Short)),
             (S::Byte, S::Short, Some(S::Short)),

@@ -1,6 +1,6 @@
-//! A method as its file describes it, value by value and instruction by instruction, for compilers
-//! and tools that make another of it. Nothing here is checked beyond its own bytes: indices may
-//! lead nowhere, and places may overlap.
+//! A method as exported: its values and instructions, for compilers and tools that rewrite it. Only
+//! the encoding of each item is validated: indices may be out of range, and memory offsets may
+//! overlap.
 
 use crate::data_map::Blob;
 use crate::error::ProgramError;
@@ -8,30 +8,30 @@ use crate::format::flatbuffer::Vector;
 use crate::format::program_schema::{EValue, InstructionArgs, ListKind, TensorTable};
 use crate::format::{Malformed, Part};
 use crate::layout::{ShapeDynamism, TensorInfo};
+use crate::location::planned_offset;
 use crate::meta::{MethodMeta, tensor_name};
 use crate::method::tables::tensor_info;
-use crate::place::planned_place;
 use crate::value::Scalar;
 
 /// A value of a method.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub enum ExportedValue<'p> {
-    /// Nothing: an optional that is absent.
+    /// Absent optional.
     None,
-    /// A number or truth value, as it is at the start.
+    /// A number or boolean, with its initial value.
     Scalar(Scalar),
     /// A string.
     String(&'p str),
-    /// Indices of the values that are the integers.
+    /// Value indices of the integers.
     Ints(Vector<'p, i64>),
-    /// Numbers.
+    /// Floating-point numbers.
     Doubles(Vector<'p, f64>),
-    /// Truth values, a byte each.
+    /// Booleans, one byte each.
     Bools(&'p [u8]),
-    /// Indices of the values that are the tensors.
+    /// Value indices of the tensors.
     Tensors(Vector<'p, i32>),
-    /// The same, with -1 for none.
+    /// Value indices of the tensors; -1 marks an absent one.
     OptionalTensors(Vector<'p, i32>),
     /// A tensor.
     Tensor(ExportedTensor<'p>),
@@ -41,25 +41,25 @@ pub enum ExportedValue<'p> {
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct ExportedTensor<'p> {
-    /// Type, shape and layout; the bound of the shape where it is dynamic.
+    /// Dtype, shape and layout; for a dynamic shape, its upper bound.
     pub info: TensorInfo,
     /// Whether the shape can change.
     pub dynamism: ShapeDynamism,
-    /// Its planned buffer and the offset there, if memory was planned for it.
+    /// Planned buffer and byte offset, if the tensor is memory-planned.
     pub place: Option<(usize, usize)>,
-    /// Its data: all there is without a place, what it starts with otherwise.
+    /// Contents of a constant, or initial contents of a planned tensor.
     pub data: ExportedData<'p>,
-    /// Its name, where the exporter kept it.
+    /// Name, if the exporter kept it.
     pub name: Option<&'p str>,
 }
 
-/// Where the data of a tensor is.
+/// Location of a tensor's data.
 #[derive(Debug, Clone, Copy)]
 #[non_exhaustive]
 pub enum ExportedData<'p> {
-    /// It has none.
+    /// The tensor has no data.
     None,
-    /// In the program.
+    /// In the program file.
     Inside(Blob<'p>),
     /// In external data, under the tensor's name.
     Outside,
@@ -71,35 +71,35 @@ pub enum ExportedData<'p> {
 pub enum ExportedInstruction<'p> {
     /// Runs a kernel.
     Kernel {
-        /// The operator in the method's table.
+        /// Index in the method's operator table.
         operator: i32,
-        /// The arguments.
+        /// Value indices of the arguments.
         args: Vector<'p, i32>,
     },
     /// Runs a delegate.
     Delegate {
-        /// The delegate in the method's table.
+        /// Index in the method's delegate table.
         delegate: i32,
-        /// The arguments.
+        /// Value indices of the arguments.
         args: Vector<'p, i32>,
     },
     /// Copies a value to another.
     Move {
-        /// The value that is copied.
+        /// Value index of the source.
         from: i32,
-        /// The value that is overwritten.
+        /// Value index of the target.
         to: i32,
     },
-    /// Continues elsewhere if a value is false.
+    /// Jumps if a value is false.
     JumpFalse {
-        /// The value.
+        /// Value index of the condition.
         condition: i32,
-        /// The instruction to continue at.
+        /// Index of the target instruction, relative to the start of the chain.
         destination: i32,
     },
-    /// Gives up a tensor's memory.
+    /// Releases a tensor's memory.
     Free {
-        /// The tensor.
+        /// Value index of the tensor.
         value: i32,
     },
 }
@@ -147,7 +147,7 @@ impl<'p> MethodMeta<'p> {
             return Err(malformed);
         }
         let place = match tensor.allocation_info()? {
-            Some(allocation) => Some(planned_place(&allocation)?.ok_or(malformed)?),
+            Some(allocation) => Some(planned_offset(&allocation)?.ok_or(malformed)?),
             None => None,
         };
         let extra = tensor.extra_tensor_info()?;
@@ -169,7 +169,7 @@ impl<'p> MethodMeta<'p> {
         Ok(ExportedTensor { info, dynamism, place, data, name: tensor_name(tensor)? })
     }
 
-    /// The values that are the method's inputs, or its outputs.
+    /// Value indices of the method's inputs and outputs.
     ///
     /// # Errors
     /// The file is malformed.
@@ -177,8 +177,8 @@ impl<'p> MethodMeta<'p> {
         Ok((self.plan.inputs()?, self.plan.outputs()?))
     }
 
-    /// The method's instructions, in order, each with the index at which its chain starts:
-    /// destinations count from there.
+    /// The method's instructions, in order, each with the index at which its chain starts. Jump
+    /// targets are relative to that index.
     ///
     /// # Errors
     /// The file is malformed.

@@ -1,16 +1,16 @@
-//! What a kernel is: a name, a signature, and how to prepare it.
+//! Kernels: a name, a signature, and a prepare function.
 //!
-//! A kernel is two functions. *Prepare* runs when a method is loaded, and again before an
-//! instruction whose shapes or scalars may have changed: it checks types, ranks and layouts, gives
-//! outputs their shapes, says how much scratch memory is needed and chooses the *invoke* function.
-//! Invoke then computes.
+//! A kernel consists of two functions. *Prepare* runs when a method is loaded, and again before an
+//! instruction whose shapes or scalars may have changed. It checks dtypes, ranks and layouts, sets
+//! the shapes of outputs, requests scratch memory and selects the *invoke* function, which
+//! computes.
 
 use crate::call::{Invoke, Prepare};
 use crate::dtype::ScalarType;
 use crate::error::KernelError;
 use crate::value::kind;
 
-/// The kind of one argument of an operator, as in its schema.
+/// Kind of an operator's argument, as in its schema.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 #[non_exhaustive]
@@ -23,24 +23,23 @@ pub enum Param {
     TensorList,
     /// `Tensor?[]`.
     OptionalTensorList,
-    /// `Tensor(a!)`: written. An operator that works in place declares its `self` so.
+    /// `Tensor(a!)`: written. An in-place operator declares its `self` as `Out`.
     Out,
-    /// `Tensor(a!)` that exporters reserve for an operator to compute in: its contents mean nothing
-    /// before a call and after it, and no kernel sees it, as kernels ask for [scratch
-    /// memory](Plan::with_scratch).
+    /// `Tensor(a!)` that exporters reserve as workspace of an operator: its contents are
+    /// meaningless before and after the call. Kernels cannot access it, as they request [scratch
+    /// memory](Plan::with_scratch) instead.
     Scratch,
-    /// `Tensor(a!)[]`: all written.
+    /// `Tensor(a!)[]`: every tensor is written.
     OutList,
-    /// `int`, `SymInt`, and the enumerations that are stored as integers (`ScalarType`,
-    /// `MemoryFormat`).
+    /// `int`, `SymInt`, and enumerations stored as integers (`ScalarType`, `MemoryFormat`).
     Int,
     /// `int?`.
     OptionalInt,
-    /// `int[]`. Where a single integer stands in the file, it is a list of one.
+    /// `int[]`. A single integer in the file counts as a list of one.
     IntList,
     /// `int[]?`.
     OptionalIntList,
-    /// `float`; an integer is accepted.
+    /// `float`; also accepts an integer.
     Float,
     /// `float?`.
     OptionalFloat,
@@ -60,12 +59,12 @@ pub enum Param {
     String,
     /// `str?`.
     OptionalString,
-    /// A number or truth value that is written, as by the `executorch_prim` operators.
+    /// A scalar that is written, as by the `executorch_prim` operators.
     OutScalar,
 }
 
 impl Param {
-    /// The kind's name, for error messages.
+    /// Name of the kind, for error messages.
     pub fn name(self) -> &'static str {
         match self {
             Param::Tensor | Param::Out | Param::Scratch => "tensor",
@@ -82,14 +81,14 @@ impl Param {
             Param::Bool => "bool",
             Param::OptionalBool => "bool or None",
             Param::BoolList => "bool list",
-            Param::Scalar | Param::OutScalar => "number",
-            Param::OptionalScalar => "number or None",
+            Param::Scalar | Param::OutScalar => "scalar",
+            Param::OptionalScalar => "scalar or None",
             Param::String => "string",
             Param::OptionalString => "string or None",
         }
     }
 
-    /// The kinds of value that fit: several [kinds](kind) in one.
+    /// Accepted value kinds, as [bit flags](kind).
     pub(crate) const fn kinds(self) -> u16 {
         const NUMBER: u16 = kind::INT | kind::BOOL | kind::DOUBLE;
         match self {
@@ -106,7 +105,7 @@ impl Param {
             Param::OptionalFloatList => kind::DOUBLE_LIST | kind::NONE,
             Param::BoolList => kind::BOOL_LIST,
             Param::Scalar => NUMBER,
-            // A number that is written may not be there yet, if a jump skipped what writes it
+            // An output scalar may still be absent if a jump skipped the instruction that writes it
             // first.
             Param::OptionalScalar | Param::OutScalar => NUMBER | kind::NONE,
             Param::String => kind::STRING,
@@ -120,39 +119,39 @@ impl Param {
     }
 }
 
-/// Computes: all checks are done, what remains is to read inputs and write outputs.
+/// Computes outputs from inputs. All checks were done by prepare.
 pub type InvokeFn = fn(&mut Invoke<'_, '_>) -> Result<(), KernelError>;
-/// Fills memory that lives as long as the method, from constant arguments: packs weights.
+/// Packs weights: fills memory with the lifetime of the method from constant arguments.
 pub type PackFn = fn(&mut Invoke<'_, '_>, &mut [u8]) -> Result<(), KernelError>;
-/// Checks the arguments and decides how to compute.
+/// Checks the arguments and selects how to compute.
 pub type PrepareFn = fn(&mut Prepare<'_, '_>) -> Result<Plan, KernelError>;
 
-/// What prepare decided.
+/// Result of preparing a call.
 #[derive(Debug, Clone, Copy)]
 pub struct Plan {
     pub(crate) invoke: InvokeFn,
     pub(crate) scratch: usize,
-    /// Whether less scratch memory will do.
+    /// Whether the kernel also works with less scratch memory.
     pub(crate) scratch_optional: bool,
     pub(crate) packed: Option<(usize, PackFn)>,
 }
 
 impl Plan {
-    /// Compute with this function.
+    /// Creates a plan that computes with `invoke`.
     pub const fn new(invoke: InvokeFn) -> Self {
         Plan { invoke, scratch: 0, scratch_optional: false, packed: None }
     }
 
-    /// The function needs this many bytes of scratch memory.
+    /// Requests scratch memory, in bytes.
     #[must_use]
     pub const fn with_scratch(mut self, bytes: usize) -> Self {
         self.scratch = bytes;
         self
     }
 
-    /// The function is at its best with this many bytes of scratch memory, and right with fewer. A
-    /// method is loaded with as much; a plan made later, for shapes that happen to want more, is
-    /// content with what there is.
+    /// Requests up to this many bytes of scratch memory: the kernel is fastest with all of it, and
+    /// correct with less. Loading a method reserves the full amount; plans made later, for shapes
+    /// that would want more, get what is available.
     #[must_use]
     pub const fn with_scratch_up_to(mut self, bytes: usize) -> Self {
         self.scratch = bytes;
@@ -160,9 +159,9 @@ impl Plan {
         self
     }
 
-    /// The function needs this many bytes that `pack` fills once, when the method is loaded. Ask
-    /// for it only if what is packed [is constant](crate::Arguments::is_constant); plans made later
-    /// for the same instruction must ask for the same.
+    /// Requests memory that `pack` fills once, when the method is loaded. Only valid if the packed
+    /// argument [is constant](crate::Arguments::is_constant); later plans for the same instruction
+    /// must request the same size.
     #[must_use]
     pub const fn with_packed(mut self, bytes: usize, pack: PackFn) -> Self {
         self.packed = Some((bytes, pack));
@@ -170,86 +169,86 @@ impl Plan {
     }
 }
 
-/// Element type and dim order that a specialised kernel takes for each of its tensor arguments, in
-/// order.
+/// Dtype and dim order that a specialised kernel requires of each tensor argument, in order.
 ///
-/// An empty dim order means any.
+/// An empty dim order matches any.
 pub type KernelKey = &'static [(ScalarType, &'static [u8])];
 
-/// What a kernel does to the memory of an output beyond writing it.
+/// Memory sharing between an output and an input of a kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Sharing {
-    /// Nothing.
+    /// No sharing.
     None,
-    /// It makes the first argument, an output, share the memory of the second.
+    /// The first argument, an output, becomes a view of the second.
     Alias(u8, u8),
-    /// It can update the second argument where it lies, if the first, an output, lies there.
+    /// The kernel can update the second argument in place if the first, an output, has the same
+    /// memory.
     Update(u8, u8),
 }
 
-/// What a kernel does with elements, so that an image links no more than that for each of their
-/// types.
+/// How a kernel processes elements. Firmware images link only the code that each of their dtypes
+/// needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Elements {
-    /// It computes in the type that goes with those of its tensors, or converts them.
+    /// Computes in the compute type of its tensors' dtypes, or converts them.
     Computed,
-    /// It computes in floating-point numbers, to or from which it converts codes.
+    /// Computes in floating point, and converts from or to quantized values.
     Fractions,
-    /// It moves them, and looks at their size alone.
+    /// Copies elements, looking only at their size.
     Moved,
-    /// It is made for the types that it takes, and converts nothing.
+    /// Is written for specific dtypes and converts nothing.
     Typed,
 }
 
-/// An operator's implementation.
+/// Implementation of an operator.
 #[derive(Debug, Clone, Copy)]
 #[non_exhaustive]
 pub struct Kernel {
-    /// The operator's name with namespace and overload, such as `aten::add.out`.
+    /// Operator name with namespace and overload, such as `aten::add.out`.
     pub name: &'static str,
-    /// Its arguments.
+    /// Kinds of the arguments.
     pub params: &'static [Param],
-    /// Only for these types and layouts; `None` for a kernel that serves all that no other is keyed
-    /// for.
+    /// Dtypes and layouts that the kernel is specialised for; `None` for the fallback that handles
+    /// all others.
     pub key: Option<KernelKey>,
-    /// How to prepare it.
+    /// Prepare function.
     pub prepare: PrepareFn,
-    /// What it does with elements.
+    /// How the kernel processes elements.
     pub elements: Elements,
     pub(crate) sharing: Sharing,
 }
 
 impl Kernel {
-    /// A kernel for all types and layouts.
+    /// Creates a kernel for all dtypes and layouts.
     pub const fn new(name: &'static str, params: &'static [Param], prepare: PrepareFn) -> Self {
         let elements = Elements::Computed;
         Kernel { name, params, key: None, prepare, elements, sharing: Sharing::None }
     }
 
-    /// The same, for these types and layouts only.
+    /// Restricts the kernel to these dtypes and layouts.
     #[must_use]
     pub const fn keyed(mut self, key: KernelKey) -> Self {
         self.key = Some(key);
         self
     }
 
-    /// The same under another name.
+    /// Changes the operator name.
     #[must_use]
     pub const fn renamed(mut self, name: &'static str) -> Self {
         self.name = name;
         self
     }
 
-    /// The same, declared to do this with elements.
+    /// Declares how the kernel processes elements.
     #[must_use]
     pub const fn with_elements(mut self, elements: Elements) -> Self {
         self.elements = elements;
         self
     }
 
-    /// The same, declared to make output `out` share the memory of tensor `input`, as `et_view`
-    /// does. It cannot write its outputs, only [alias](crate::Invoke::alias) them.
+    /// Declares that output `out` shares the memory of tensor `input`, as in `et_view`. The kernel
+    /// cannot write its outputs, only [alias](crate::Invoke::alias) them.
     ///
     /// # Panics
     /// The arguments are not an output and an input of the operator.
@@ -260,10 +259,10 @@ impl Kernel {
         self
     }
 
-    /// The same, declared to work in place: where exporters put output `out` exactly over tensor
-    /// `input`, nothing is copied, [`Invoke::is_in_place`](crate::Invoke::is_in_place) holds, the
-    /// output has the input's contents already and the input cannot be read apart. Where not, the
-    /// kernel copies them itself.
+    /// Declares that the kernel can work in place. If the exporter planned output `out` exactly
+    /// over tensor `input`, nothing is copied: [`Invoke::is_in_place`](crate::Invoke::is_in_place)
+    /// returns true, the output already holds the input's contents, and the input cannot be read
+    /// separately. Otherwise the kernel copies the contents itself.
     ///
     /// # Panics
     /// As [`aliasing`](Self::aliasing).
@@ -274,16 +273,16 @@ impl Kernel {
         self
     }
 
-    /// Fails when the kernel is declared, since kernels are constants.
+    /// Panics at compile time, since kernels are constants.
     const fn check_pair(&self, out: u8, input: u8) {
         let (out, input) = (out as usize, input as usize);
         assert!(out < self.params.len() && input < self.params.len());
-        #[allow(clippy::indexing_slicing, reason = "asserted above, for a constant")]
+        #[allow(clippy::indexing_slicing, reason = "asserted above; evaluated at compile time")]
         let (out, input) = (self.params[out], self.params[input]);
         assert!(matches!(out, Param::Out) && matches!(input, Param::Tensor));
     }
 
-    /// The output that updates an input in place, and that input.
+    /// The output that is updated in place, and the input that it updates.
     pub(crate) fn in_place(&self) -> Option<(usize, usize)> {
         match self.sharing {
             Sharing::Update(out, input) => Some((out.into(), input.into())),
@@ -291,7 +290,7 @@ impl Kernel {
         }
     }
 
-    /// The output that becomes a view, and what it is a view of.
+    /// The output that becomes a view, and the input that it views.
     pub(crate) fn view(&self) -> Option<(usize, usize)> {
         match self.sharing {
             Sharing::Alias(out, input) => Some((out.into(), input.into())),

@@ -3,14 +3,14 @@
 use crate::bounded::Bounded;
 use crate::dtype::ScalarType;
 
-/// The most dimensions a tensor can have, as in ExecuTorch.
+/// Maximum number of dims of a tensor, as in ExecuTorch.
 pub const MAX_RANK: usize = 16;
 
-/// The size of each dimension.
+/// Size of each dim.
 pub type Sizes = Bounded<i32, MAX_RANK>;
-/// The dimensions from outermost to innermost in memory.
+/// Dims from outermost to innermost in memory.
 pub type DimOrder = Bounded<u8, MAX_RANK>;
-/// The distance in elements between neighbours of each dimension.
+/// Stride of each dim, in elements.
 pub type Strides = Bounded<usize, MAX_RANK>;
 
 /// Whether and how a tensor's shape can change between runs.
@@ -21,7 +21,7 @@ pub enum ShapeDynamism {
     Static,
     /// The shape in the file is an upper bound, by number of elements.
     DynamicBound,
-    /// As `DynamicBound`: like ExecuTorch's, this runtime never allocates for a tensor.
+    /// Handled like `DynamicBound`: as in ExecuTorch, the runtime never allocates tensor memory.
     DynamicUnbound,
 }
 
@@ -36,21 +36,21 @@ impl ShapeDynamism {
     }
 }
 
-/// Type, shape and layout of a tensor.
+/// Dtype, shape and layout of a tensor.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TensorInfo {
-    /// The type of the elements.
+    /// Dtype of the elements.
     pub scalar_type: ScalarType,
-    /// The size of each dimension, none negative.
+    /// Size of each dim, never negative.
     pub sizes: Sizes,
-    /// A permutation of the dimensions, outermost first.
+    /// Permutation of the dims, outermost first.
     pub dim_order: DimOrder,
 }
 
-/// Number of elements of a tensor of these sizes.
+/// Number of elements of a tensor with these sizes.
 ///
-/// `None` where a size is negative, or where the product, with sizes of 0 counted as 1, exceeds
-/// what a buffer can hold: strides of empty tensors stay in range too.
+/// `None` if a size is negative, or if the product of sizes, with 0 counted as 1, exceeds
+/// `isize::MAX`: strides of empty tensors stay in range too.
 pub fn checked_numel(sizes: &[i32]) -> Option<usize> {
     let mut product: usize = 1;
     let mut empty = false;
@@ -65,14 +65,14 @@ pub fn checked_numel(sizes: &[i32]) -> Option<usize> {
     Some(if empty { 0 } else { product })
 }
 
-/// Bytes of a tensor of these sizes; `None` where that exceeds what a buffer can hold.
+/// Size of a tensor in bytes; `None` if it exceeds `isize::MAX`.
 pub fn checked_nbytes(scalar_type: ScalarType, sizes: &[i32]) -> Option<usize> {
     checked_numel(sizes)?
         .checked_mul(scalar_type.size())
         .filter(|bytes| *bytes <= isize::MAX as usize)
 }
 
-/// Whether `dim_order` names each of its dimensions, of which there are at most [`MAX_RANK`], once.
+/// Whether `dim_order` is a permutation of at most [`MAX_RANK`] dims.
 pub fn is_permutation(dim_order: &[u8]) -> bool {
     let mut seen: u32 = 0;
     for &dim in dim_order {
@@ -84,8 +84,8 @@ pub fn is_permutation(dim_order: &[u8]) -> bool {
     true
 }
 
-/// Bytes of a tensor of this type, shape and dim order; `None` unless they are consistent, and the
-/// tensor one that a buffer can hold.
+/// Size in bytes of a tensor with this dtype, shape and dim order; `None` if they are inconsistent
+/// or the size exceeds `isize::MAX`.
 pub(crate) fn checked_layout(
     scalar_type: ScalarType,
     sizes: &[i32],
@@ -96,12 +96,12 @@ pub(crate) fn checked_layout(
     if consistent { checked_nbytes(scalar_type, sizes) } else { None }
 }
 
-/// Strides of a densely packed tensor; `dim_order` is a permutation as long as `sizes`, whose numel
-/// is checked.
+/// Strides of a densely packed tensor. `dim_order` must be a permutation of the dims of `sizes`,
+/// with a checked number of elements.
 pub fn strides_of(sizes: &[i32], dim_order: &[u8]) -> Strides {
     let mut strides = Strides::new();
-    // Both slices have at most MAX_RANK entries; shorter results only follow from broken
-    // invariants.
+    // Both slices have at most MAX_RANK entries; the result is shorter only if an invariant was
+    // violated.
     let _ = strides.resize(sizes.len(), 1);
     let mut step = 1usize;
     for &dim in dim_order.iter().rev() {
@@ -114,12 +114,12 @@ pub fn strides_of(sizes: &[i32], dim_order: &[u8]) -> Strides {
     strides
 }
 
-/// The dim order of a contiguous (row-major) tensor.
+/// Dim order of a contiguous (row-major) tensor.
 pub fn contiguous_order(rank: usize) -> DimOrder {
     (0..rank.min(MAX_RANK) as u8).collect()
 }
 
-/// The dim order of a channels-last tensor of 3 to 5 dimensions: batch, space, channels.
+/// Dim order of a channels-last tensor with 3 to 5 dims: batch, spatial dims, channels.
 pub fn channels_last_order(rank: usize) -> Option<DimOrder> {
     let orders: &[u8] = match rank {
         3 => &[0, 2, 1],
@@ -130,17 +130,17 @@ pub fn channels_last_order(rank: usize) -> Option<DimOrder> {
     DimOrder::from_slice(orders).ok()
 }
 
-/// Whether two tensors of equal sizes lie in memory alike: sizes of 1 make different dim orders
-/// equivalent.
+/// Whether two dim orders describe the same layout for tensors of these sizes. Dims of size 1 are
+/// ignored.
 pub fn same_layout(sizes: &[i32], a: &[u8], b: &[u8]) -> bool {
     let significant = |dim: &&u8| sizes.get(usize::from(**dim)).is_some_and(|&size| size > 1);
     a == b || a.iter().filter(significant).eq(b.iter().filter(significant))
 }
 
 impl TensorInfo {
-    /// A tensor as a file describes it: the number of its type, sizes (each `None` if it cannot be
-    /// read) and dim order; `None` unless they are consistent, and the tensor one that a buffer can
-    /// hold.
+    /// Creates the description of a tensor in a file, from its dtype number, sizes (`None` if
+    /// unreadable) and dim order. `None` if they are inconsistent or the tensor exceeds
+    /// `isize::MAX` bytes.
     pub(crate) fn checked(
         scalar_type: i64,
         sizes: impl Iterator<Item = Option<i32>>,
@@ -156,15 +156,15 @@ impl TensorInfo {
         Some(TensorInfo { scalar_type, sizes: list, dim_order })
     }
 
-    /// A contiguous tensor of this type and shape; `None` if it has more than [`MAX_RANK`]
-    /// dimensions or a shape that no buffer can hold.
+    /// Creates a contiguous layout; `None` if it has more than [`MAX_RANK`] dims or exceeds
+    /// `isize::MAX` bytes.
     pub fn contiguous(scalar_type: ScalarType, sizes: &[i32]) -> Option<Self> {
         checked_nbytes(scalar_type, sizes)?;
         let dim_order = contiguous_order(sizes.len());
         Some(TensorInfo { scalar_type, sizes: Sizes::from_slice(sizes).ok()?, dim_order })
     }
 
-    /// Number of dimensions.
+    /// Number of dims.
     pub fn rank(&self) -> usize {
         self.sizes.len()
     }
@@ -174,42 +174,42 @@ impl TensorInfo {
         checked_numel(&self.sizes).unwrap_or(0)
     }
 
-    /// Bytes of the elements.
+    /// Size of the elements in bytes.
     pub fn nbytes(&self) -> usize {
         checked_nbytes(self.scalar_type, &self.sizes).unwrap_or(0)
     }
 
-    /// Size of dimension `dim`, 1 beyond the rank.
+    /// Size of dim `dim`, 1 beyond the rank.
     pub fn size(&self, dim: usize) -> usize {
         self.sizes.get(dim).map_or(1, |&size| usize::try_from(size).unwrap_or(0))
     }
 
-    /// Distance in elements between neighbours of each dimension.
+    /// Stride of each dim, in elements.
     pub fn strides(&self) -> Strides {
         strides_of(&self.sizes, &self.dim_order)
     }
 
-    /// Whether memory order is row-major. Dimensions of size 1 do not matter.
+    /// Whether the layout is row-major. Dims of size 1 are ignored.
     pub fn is_contiguous(&self) -> bool {
         same_layout(&self.sizes, &self.dim_order, &contiguous_order(self.rank()))
     }
 
-    /// Whether memory order is batch, space, channels. Dimensions of size 1 do not matter, so a
-    /// tensor can be both this and contiguous.
+    /// Whether the layout is batch, spatial dims, channels. Dims of size 1 are ignored, so a tensor
+    /// can be both channels-last and contiguous.
     pub fn is_channels_last(&self) -> bool {
         channels_last_order(self.rank())
             .is_some_and(|order| same_layout(&self.sizes, &self.dim_order, &order))
     }
 
-    /// Whether the other tensor's elements of equal index lie at equal places: same sizes, same
-    /// memory order.
+    /// Whether elements of equal index have equal offsets in both tensors: same sizes, same memory
+    /// order.
     pub fn same_layout_as(&self, other: &TensorInfo) -> bool {
         self.sizes == other.sizes && same_layout(&self.sizes, &self.dim_order, &other.dim_order)
     }
 }
 
 impl core::fmt::Display for TensorInfo {
-    /// `float32[1, 3, 224, 224]`, with the dim order where it is not row-major.
+    /// Formats as `float32[1, 3, 224, 224]`, with the dim order unless row-major.
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         write!(f, "{}{:?}", self.scalar_type, self.sizes.as_slice())?;
         if !self.is_contiguous() {
@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn layouts_ignore_dimensions_of_one() {
+    fn layouts_ignore_dims_of_size_1() {
         let mut info = TensorInfo::contiguous(ScalarType::Float, &[1, 1, 4, 4]).unwrap();
         assert!(info.is_contiguous() && info.is_channels_last());
         info.sizes[1] = 2;

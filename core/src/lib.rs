@@ -1,20 +1,19 @@
-//! The torchlet runtime: it reads ExecuTorch programs (`.pte`), lays out their values in memory
-//! that the caller lends, and runs their instructions.
+//! The torchlet runtime: parses ExecuTorch programs (`.pte`), lays out their values in memory that
+//! the caller provides, and executes their instructions.
 //!
-//! It has no heap, no threads, no operating system and no operators of its own: kernels and
-//! backends are passed in through a [`Registry`]. It does no floating-point arithmetic. What it is
-//! given, files above all, is hostile until checked; nothing in a file can make it panic, read out
-//! of bounds or allocate.
+//! The crate uses no heap, threads or operating system, and contains no operators: kernels and
+//! backends are passed in through a [`Registry`]. It does no floating-point arithmetic. All input,
+//! files above all, is untrusted: nothing in a file can make the runtime panic, read out of bounds
+//! or allocate.
 //!
 //! ```text
 //! bytes ── Program ── method_meta ──► exact sizes ──► the caller's memory
 //!             └────── load_method(name, registry, memory) ──► Method ── execute
 //! ```
 //!
-//! Start reading at [`Program`], go on to [`Method`], then to [`Kernel`] and [`Backend`], the two
-//! things that others implement. The file formats are in [`format`]; memory safety rests on the
-//! modules `memory`, `call`, `overlap` and `method::finish`, and on the delegate's box in
-//! `backend`.
+//! Start reading at [`Program`], continue with [`Method`], then [`Kernel`] and [`Backend`], the two
+//! extension points. The file formats are in [`format`]. Memory safety rests on the modules
+//! `memory`, `call`, `overlap` and `method::finish`, and on `DelegateBox` in `backend`.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![no_std]
@@ -26,10 +25,11 @@
 #[cfg(any(test, feature = "std"))]
 extern crate std;
 
-// Tensors in a file are lent as they lie there.
+// Tensor data is borrowed from the file without byte swapping.
 #[cfg(target_endian = "big")]
 compile_error!(
-    "torchlet uses the data of programs where it lies, which is little-endian: big-endian processors are not supported"
+    "torchlet uses tensor data in place, which is little-endian: \
+     big-endian processors are not supported"
 );
 
 mod arguments;
@@ -46,6 +46,7 @@ mod kernel;
 pub mod layout;
 mod limits;
 mod loader;
+mod location;
 mod log;
 mod machine;
 mod memory;
@@ -53,7 +54,6 @@ mod meta;
 mod method;
 mod overlap;
 mod parallel;
-mod place;
 mod program;
 mod recorder;
 mod registry;

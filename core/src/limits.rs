@@ -1,50 +1,50 @@
-//! How much a file may ask for.
+//! Limits on the resources that a file may request.
 
 use crate::error::InitError;
 use core::fmt;
 
 /// Upper bounds on what a program may ask of the runtime. A malicious file can describe any amount
-/// of work and memory; what exceeds a limit is refused with an error that names it, before the work
-/// is done.
+/// of work and memory; exceeding a limit fails with an error that names it, before the work is
+/// done.
 ///
-/// [`HOST`](Limits::HOST) is far beyond what real programs take on machines with an operating
-/// system, [`FIRMWARE`](Limits::FIRMWARE) what fits microcontrollers; the default is the one for
-/// the build (`std` or not).
+/// [`HOST`](Limits::HOST) is far above the needs of real programs on machines with an operating
+/// system; [`FIRMWARE`](Limits::FIRMWARE) suits microcontrollers. The default depends on the
+/// feature `std`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 #[non_exhaustive]
 pub struct Limits {
-    /// Bytes of the program file.
+    /// Size of the program file in bytes.
     pub file_bytes: u64,
-    /// Values of a method.
+    /// Number of values of a method.
     pub values: u64,
-    /// Items of lists, each list counted once for each call that it is an argument of, each move
-    /// and each output. Sixteen bytes of a text count for one.
+    /// Number of list items. Each list counts once for every call that has it as an argument, every
+    /// move and every output. A string counts one item per 16 bytes.
     pub list_items: u64,
-    /// Instructions of a method.
+    /// Number of instructions of a method.
     pub instructions: u64,
-    /// Entries in a method's table of operators.
+    /// Number of entries in a method's operator table.
     pub operators: u64,
-    /// Delegates of a method.
+    /// Number of delegates of a method.
     pub delegates: u64,
-    /// Tensors among the arguments of one call, those in lists included.
+    /// Number of tensors among the arguments of one call, including those in lists.
     pub call_tensors: u64,
-    /// Bytes of all planned buffers of a method; the same for all tensors of its state there, which
-    /// may overlap.
+    /// Total size of a method's planned buffers in bytes. Also bounds the total size of its planned
+    /// state tensors, which may overlap.
     pub planned_bytes: u64,
-    /// Bytes of a method's constant tensors, those of delegates not counted.
+    /// Total size of a method's constant tensors in bytes, excluding those of delegates.
     pub constant_bytes: u64,
-    /// Comparisons of names while looking for external data: tensors to be found times names in the
-    /// data files. One of more than 64 bytes counts for several.
+    /// Number of name comparisons for external data: tensors to look up times names in the data
+    /// files. Names longer than 64 bytes count several times.
     pub name_lookups: u64,
-    /// Backward jumps in one run: a program without end fails there, on machines with an operating
-    /// system within seconds where its loop does nothing else. Loops of exporters have one for each
-    /// step of a sequence.
+    /// Number of backward jumps in one run. Stops programs that do not terminate: within seconds,
+    /// with an operating system and a loop that does nothing else. Exported loops jump once for
+    /// each step of a sequence.
     pub backward_jumps: u64,
 }
 
 impl Limits {
-    /// For machines with an operating system.
+    /// Limits for machines with an operating system.
     pub const HOST: Limits = Limits {
         file_bytes: 1 << 40,
         values: 1 << 22,
@@ -59,7 +59,7 @@ impl Limits {
         backward_jumps: 1_000_000,
     };
 
-    /// For microcontrollers.
+    /// Limits for microcontrollers.
     pub const FIRMWARE: Limits = Limits {
         file_bytes: 1 << 26,
         values: 1 << 14,
@@ -81,7 +81,7 @@ impl Default for Limits {
     }
 }
 
-/// One of the [`Limits`].
+/// Identifies one of the [`Limits`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 #[non_exhaustive]
@@ -109,7 +109,7 @@ pub enum Limit {
 }
 
 impl Limits {
-    /// The number that this limit allows.
+    /// Value of a limit.
     pub fn of(&self, limit: Limit) -> u64 {
         match limit {
             Limit::FileBytes => self.file_bytes,
@@ -127,30 +127,30 @@ impl Limits {
 }
 
 impl Limits {
-    /// Fails if a method asks for more than it may.
+    /// Fails if a method exceeds a limit.
     pub(crate) fn check(&self, limit: Limit, found: u64) -> Result<(), InitError> {
         Budget::new(self, limit).take(found)
     }
 }
 
-/// What a method may ask for of one kind, and what it asked for so far.
+/// Running total of a limited resource.
 pub(crate) struct Budget {
     limit: Limit,
-    taken: u64,
+    used: u64,
     allowed: u64,
 }
 
 impl Budget {
     pub(crate) fn new(limits: &Limits, limit: Limit) -> Self {
-        Budget { limit, taken: 0, allowed: limits.of(limit) }
+        Budget { limit, used: 0, allowed: limits.of(limit) }
     }
 
-    /// Fails if the method asks for more than it may, with so many more.
+    /// Adds to the total; fails if it exceeds the limit.
     #[inline(never)]
     pub(crate) fn take(&mut self, more: u64) -> Result<(), InitError> {
-        self.taken = self.taken.saturating_add(more);
-        if self.taken > self.allowed {
-            let Budget { limit, taken: found, allowed } = *self;
+        self.used = self.used.saturating_add(more);
+        if self.used > self.allowed {
+            let Budget { limit, used: found, allowed } = *self;
             return Err(InitError::Limit { limit, found, allowed });
         }
         Ok(())

@@ -1,30 +1,31 @@
-//! Where the bytes of files come from.
+//! Storage that program and data files are read from.
 
 use crate::error::ReadError;
 
 /// Storage that holds a file.
 ///
-/// Memory and memory maps implement [`lend`](DataLoader::lend) and cost no copy. A driver for
-/// storage that is not mapped, such as SPI flash, implements [`read`](DataLoader::read) alone; then
-/// the caller supplies a buffer for the program and the method arena holds the constants.
+/// Memory and memory maps implement [`lend`](DataLoader::lend), which avoids copies. A driver for
+/// storage that is not memory-mapped, such as SPI flash, implements only
+/// [`read`](DataLoader::read); then the caller supplies a buffer for the program, and the method
+/// arena holds the constants.
 pub trait DataLoader: Sync {
-    /// Bytes in the file.
+    /// Size of the file in bytes.
     fn size(&self) -> u64;
 
-    /// Copies bytes out of the file.
+    /// Copies bytes from the file, starting at `offset`.
     ///
     /// # Errors
-    /// The file ends before, or the storage failed.
+    /// The range exceeds the file, or the storage failed.
     fn read(&self, offset: u64, into: &mut [u8]) -> Result<(), ReadError>;
 
-    /// Lends bytes of the file, where they are in memory anyway.
+    /// Lends bytes of the file if they are memory-mapped.
     fn lend(&self, offset: u64, len: usize) -> Option<&[u8]> {
         let _ = (offset, len);
         None
     }
 }
 
-/// A file, or a part of one.
+/// A file, or a range of one.
 #[derive(Clone, Copy)]
 pub(crate) enum Source<'p> {
     Bytes(&'p [u8]),
@@ -45,7 +46,7 @@ impl<'p> Source<'p> {
                 let start = usize::try_from(offset).ok()?;
                 bytes.get(start..start.checked_add(len)?)
             }
-            // What a loader lends beyond what was asked for is not used, what falls short not
+            // Slices that are longer or shorter than requested are rejected: loaders are not
             // trusted.
             Source::Loader(loader) => loader.lend(offset, len).filter(|bytes| bytes.len() == len),
         }
@@ -73,7 +74,7 @@ impl core::fmt::Debug for Source<'_> {
 mod file {
     use super::{DataLoader, ReadError};
 
-    /// A file that is read piece by piece.
+    /// A file that is read in pieces.
     #[derive(Debug)]
     pub struct FileLoader {
         file: std::sync::Mutex<std::fs::File>,
@@ -84,7 +85,7 @@ mod file {
         /// Opens a file.
         ///
         /// # Errors
-        /// As the operating system says.
+        /// The error of the operating system.
         pub fn open(path: impl AsRef<std::path::Path>) -> std::io::Result<Self> {
             let file = std::fs::File::open(path)?;
             let size = file.metadata()?.len();

@@ -1,6 +1,6 @@
-//! Log lines, where a feature asks for them.
+//! Optional logging.
 
-/// Logs one line at debug level through `defmt` or `log`, or not at all.
+/// Logs a line at debug level through `log` or `defmt`; a no-op without these features.
 macro_rules! debug {
     ($($arg:tt)*) => {{
         #[cfg(feature = "log")]

@@ -1,6 +1,6 @@
-//! The machine that a method is prepared for.
+//! Target machine that a method is prepared for.
 
-/// The width of pointers on a machine, which decides how large a method's tables are there.
+/// Pointer width of a machine, which determines the size of a method's tables.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 #[non_exhaustive]
@@ -12,29 +12,29 @@ pub enum PointerWidth {
 }
 
 impl PointerWidth {
-    /// That of the machine that this is compiled for.
+    /// Pointer width of the compilation target.
     pub const HERE: Self =
         if cfg!(target_pointer_width = "64") { PointerWidth::Bits64 } else { PointerWidth::Bits32 };
 }
 
-/// The machine that a method is [prepared](crate::MethodMeta::prepare) for: what a kernel packs and
-/// how much scratch memory it asks for depends on it.
+/// Target machine that a method is [prepared](crate::MethodMeta::prepare) for. Packed weights and
+/// scratch memory of kernels depend on it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 #[non_exhaustive]
 pub enum Machine {
-    /// This one, with the instructions that it has.
+    /// This machine, with its instruction set.
     #[default]
     Here,
-    /// Another (with the feature `std`: hosts ask), with pointers of this width and kernels that
-    /// use no vector instructions: a microcontroller, say. A method that is prepared for it tells
-    /// what it needs there, and cannot be [finished](crate::Prepared::finish).
+    /// Another machine, with this pointer width and scalar kernels only (no SIMD), such as a
+    /// microcontroller. A method that is prepared for it reports the memory needs there and cannot
+    /// be [finished](crate::Prepared::finish). Only with the feature `std`, since hosts use it.
     #[cfg(feature = "std")]
     Scalar(PointerWidth),
 }
 
 impl Machine {
-    /// The width of its pointers.
+    /// Pointer width of the machine.
     pub fn pointer_width(self) -> PointerWidth {
         match self {
             Machine::Here => PointerWidth::HERE,

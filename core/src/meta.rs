@@ -1,4 +1,5 @@
-//! What a method takes and gives, known before anything is loaded or reserved.
+//! Description of a method's interface and values, available before anything is loaded or
+//! allocated.
 
 use crate::backend::DelegateInfo;
 use crate::data_map::{Blob, DataMap};
@@ -10,13 +11,13 @@ use crate::format::program_schema::{
 };
 use crate::format::{Malformed, Part};
 use crate::layout::{ShapeDynamism, Sizes, TensorInfo};
+use crate::location::planned_offset;
 use crate::method::tables::tensor_info;
-use crate::place::planned_place;
 use crate::program::Program;
 use crate::registry::{Missing, OperatorName, Registry};
 use crate::value::Scalar;
 
-/// A method's description in its program.
+/// Description of a method in its program.
 #[derive(Debug, Clone, Copy)]
 pub struct MethodMeta<'p> {
     pub(crate) program: Program<'p>,
@@ -27,16 +28,16 @@ pub struct MethodMeta<'p> {
 /// A tensor of a method's interface.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TensorMeta<'p> {
-    /// Type, shape and layout. Where the shape is dynamic, it is the bound.
+    /// Dtype, shape and layout. For a dynamic shape, its upper bound.
     pub info: TensorInfo,
     /// Whether the shape can change between runs.
     pub dynamism: ShapeDynamism,
-    /// Whether it has a place in planned memory; otherwise the caller binds memory to it, or it is
-    /// constant.
+    /// Whether the tensor has an offset in planned memory; otherwise the caller binds memory to it,
+    /// or it is constant.
     pub planned: bool,
-    /// Whether its data comes with the program.
+    /// Whether the data is constant and stored with the program.
     pub constant: bool,
-    /// Its name, where the exporter kept it: that of a parameter or buffer.
+    /// Fully qualified name of the parameter or buffer, if the exporter kept it.
     pub name: Option<&'p str>,
 }
 
@@ -44,19 +45,19 @@ pub struct TensorMeta<'p> {
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub enum ValueMeta<'p> {
-    /// Nothing: an optional that was absent at export.
+    /// Absent optional at export.
     None,
-    /// A number or truth value, as it was at export.
+    /// A number or boolean, with its value at export.
     Scalar(Scalar),
-    /// A string, as it was at export.
+    /// A string, with its value at export.
     String(&'p str),
     /// A tensor.
     Tensor(TensorMeta<'p>),
-    /// A list of this many elements.
+    /// A list, by length.
     List(usize),
 }
 
-/// The index of a value, operator or delegate, as the file has it.
+/// Converts the index of a value, operator or delegate in the file.
 pub(crate) fn to_index(index: i32, malformed: Malformed) -> Result<usize, Malformed> {
     usize::try_from(index).map_err(|_| malformed)
 }
@@ -109,7 +110,7 @@ impl<'p> MethodMeta<'p> {
         })
     }
 
-    /// The tensors among the method's values, in order.
+    /// Iterates over the tensors among the method's values, in order.
     pub(crate) fn tensors(&self) -> Result<Tensors<'p>, Malformed> {
         Ok(Tensors { values: self.plan.values()?, next: 0, count: 0, current: None })
     }
@@ -119,7 +120,7 @@ impl<'p> MethodMeta<'p> {
         self.plan.inputs().map_or(0, |inputs| inputs.len())
     }
 
-    /// What input `index` is; `None` beyond the last.
+    /// Describes input `index`; `None` if out of range.
     ///
     /// # Errors
     /// The file is malformed.
@@ -132,7 +133,7 @@ impl<'p> MethodMeta<'p> {
         self.plan.outputs().map_or(0, |outputs| outputs.len())
     }
 
-    /// What output `index` is; `None` beyond the last.
+    /// Describes output `index`; `None` if out of range.
     ///
     /// # Errors
     /// The file is malformed.
@@ -140,7 +141,7 @@ impl<'p> MethodMeta<'p> {
         self.interface(self.plan.outputs(), index)
     }
 
-    /// The index of the value that output `index` is; `None` beyond the last.
+    /// Value index of output `index`; `None` if out of range.
     ///
     /// # Errors
     /// The file is malformed.
@@ -154,7 +155,7 @@ impl<'p> MethodMeta<'p> {
         self.plan.values().map_or(0, |values| values.len())
     }
 
-    /// What the value of this index is, for tools that show a method; `None` beyond the last.
+    /// Describes the value at an index, for tools that display methods; `None` if out of range.
     ///
     /// # Errors
     /// The file is malformed.
@@ -162,53 +163,53 @@ impl<'p> MethodMeta<'p> {
         if index < self.value_count() { self.value(index).map(Some) } else { Ok(None) }
     }
 
-    /// The planned buffer that the tensor of this value has its place in, and the offset there.
-    /// `None` for values that are no tensors, and tensors without a place in planned memory.
+    /// Planned buffer and byte offset of the tensor at this value index. `None` if the value is not
+    /// a tensor, or not memory-planned.
     ///
     /// # Errors
-    /// The file is malformed, or there is no such value.
+    /// The file is malformed, or the value does not exist.
     pub fn planned_place(&self, index: usize) -> Result<Option<(usize, usize)>, ProgramError> {
         let malformed = Part::Value.at(index);
         let value = self.plan.values()?.get(index)?.ok_or(malformed)?.value()?;
         let EValue::Tensor(tensor) = value else { return Ok(None) };
         match tensor.allocation_info()? {
-            Some(allocation) => Ok(planned_place(&allocation)?),
+            Some(allocation) => Ok(planned_offset(&allocation)?),
             None => Ok(None),
         }
     }
 
-    /// Whether the value of this index is a tensor that has data and no place in planned memory.
+    /// Whether the value is a tensor with data that is not memory-planned.
     pub(crate) fn is_constant(&self, index: usize) -> Result<bool, Malformed> {
         let value = self.plan.values()?.get(index)?.ok_or(Part::Value.at(index))?;
         Ok(value.tensor()?.is_some_and(|tensor| is_constant(&tensor)))
     }
 
-    /// The name of the tensor that the value of this index is, where the exporter kept it.
+    /// Name of the tensor at this value index, if the exporter kept it.
     pub(crate) fn tensor_name(&self, index: usize) -> Option<&'p str> {
         tensor_name(&self.plan.values().ok()?.get(index).ok()??.tensor().ok()??).ok()?
     }
 
-    /// The sizes of the tensor that the value of this index is, as the file has them.
+    /// Exported sizes of the tensor at this value index.
     pub(crate) fn tensor_sizes(&self, index: usize) -> Option<Sizes> {
         let tensor = self.plan.values().ok()?.get(index).ok()??.tensor().ok()??;
         Some(tensor.sizes().ok()?.iter().flatten().collect())
     }
 
-    /// Number of planned buffers that the caller supplies. (Files list one more: their first is
-    /// reserved.)
+    /// Number of planned buffers that the caller supplies. (Files list one more: their first entry
+    /// is reserved.)
     pub fn planned_buffer_count(&self) -> usize {
         self.plan.non_const_buffer_sizes().map_or(0, |sizes| sizes.len().saturating_sub(1))
     }
 
-    /// Bytes of planned buffer `index`.
+    /// Size of planned buffer `index` in bytes.
     ///
     /// # Errors
-    /// The file is malformed, or there is no such buffer.
+    /// The file is malformed, or the buffer does not exist.
     pub fn planned_buffer_size(&self, index: usize) -> Result<usize, ProgramError> {
         Ok(self.planned_size(index)?)
     }
 
-    /// The same, with an error that fits a register.
+    /// Like [`planned_buffer_size`](Self::planned_buffer_size), with an error that fits a register.
     pub(crate) fn planned_size(&self, index: usize) -> Result<usize, Malformed> {
         let malformed = Part::PlannedBuffer.at(index);
         let position = index.checked_add(1).ok_or(malformed)?;
@@ -216,7 +217,7 @@ impl<'p> MethodMeta<'p> {
         usize::try_from(size).map_err(|_| malformed)
     }
 
-    /// Names of the operators that the method uses, each once.
+    /// Names of the operators that the method uses, without duplicates.
     pub fn operators(
         &self,
     ) -> impl Iterator<Item = Result<OperatorName<'p>, ProgramError>> + use<'p> {
@@ -225,7 +226,7 @@ impl<'p> MethodMeta<'p> {
         (0..count).map(move |index| Ok(meta.operator(index)?))
     }
 
-    /// The operator of this index in the method's table.
+    /// Operator at this index of the method's operator table.
     pub(crate) fn operator(&self, index: usize) -> Result<OperatorName<'p>, Malformed> {
         let operator = self.plan.operators()?.item(index, Part::Operator)?;
         Ok(OperatorName {
@@ -239,15 +240,15 @@ impl<'p> MethodMeta<'p> {
         self.plan.delegates().map_or(0, |delegates| delegates.len())
     }
 
-    /// The name of the backend of delegate `index`; `None` beyond the last.
+    /// Backend name of delegate `index`; `None` if out of range.
     pub fn delegate_backend(&self, index: usize) -> Option<&'p str> {
         self.plan.delegates().ok()?.get(index).ok()??.id().ok()?
     }
 
-    /// What the program says of delegate `index`.
+    /// Describes delegate `index`.
     ///
     /// # Errors
-    /// The file is malformed, or there is no such delegate.
+    /// The file is malformed, or the delegate does not exist.
     pub fn delegate(
         &self,
         index: usize,
@@ -256,7 +257,7 @@ impl<'p> MethodMeta<'p> {
         Ok(self.delegate_info(index, data)?)
     }
 
-    /// The same, with an error that fits a register.
+    /// Like [`delegate`](Self::delegate), with an error that fits a register.
     pub(crate) fn delegate_info(
         &self,
         index: usize,
@@ -288,13 +289,13 @@ impl<'p> MethodMeta<'p> {
             .fold(0, |count, instructions| count.saturating_add(instructions.len()))
     }
 
-    /// Every instruction with the index at which its chain starts.
+    /// Iterates over all instructions, each with the index at which its chain starts.
     pub(crate) fn instructions(&self) -> Result<Instructions<'p>, Malformed> {
         let chains = self.plan.chains()?;
         Ok(Instructions { chains, chain: 0, list: None, position: 0, start: 0 })
     }
 
-    /// The name of what each instruction runs, for tools that show a method.
+    /// Operator, backend or kind of each instruction, for tools that display methods.
     ///
     /// # Errors
     /// The file is malformed.
@@ -320,7 +321,7 @@ impl<'p> MethodMeta<'p> {
         }))
     }
 
-    /// The operators and backends that the method needs and the registry does not have.
+    /// Operators and backends that the method needs and the registry lacks.
     pub fn missing<'a>(&self, registry: &'a Registry<'a>) -> Missing<'a>
     where
         'p: 'a,
@@ -329,22 +330,21 @@ impl<'p> MethodMeta<'p> {
     }
 }
 
-/// Goes through the tensors among a method's values. It lends them: what an iterator returns would
-/// be copied.
+/// Lending iterator over the tensors among a method's values. An `Iterator` would copy each item.
 pub(crate) struct Tensors<'p> {
     values: Vector<'p, EValueTable<'p>>,
-    /// The next value.
+    /// Index of the next value.
     next: usize,
-    /// The number of tensors so far.
+    /// Number of tensors so far.
     count: u32,
     current: Option<TensorValue<'p>>,
 }
 
 /// A tensor among a method's values.
 pub(crate) struct TensorValue<'p> {
-    /// The index of the value.
+    /// Index of the value.
     pub(crate) index: usize,
-    /// The index among tensors.
+    /// Index among the tensors.
     pub(crate) slot: u32,
     pub(crate) tensor: TensorTable<'p>,
 }
@@ -364,15 +364,15 @@ impl<'p> Tensors<'p> {
     }
 }
 
-/// The instructions of all chains, one after the other.
+/// Iterator over the instructions of all chains, in order.
 pub(crate) struct Instructions<'p> {
     chains: Vector<'p, Chain<'p>>,
-    /// The next chain.
+    /// Index of the next chain.
     chain: usize,
-    /// The instructions of the present one, and the next of them.
+    /// Instructions of the current chain, and the index of the next one.
     list: Option<Vector<'p, InstructionTable<'p>>>,
     position: usize,
-    /// The index of the present chain's first instruction.
+    /// Index of the current chain's first instruction.
     start: usize,
 }
 
@@ -382,7 +382,7 @@ impl<'p> Iterator for Instructions<'p> {
     fn next(&mut self) -> Option<Self::Item> {
         let next = self.advance();
         if next.is_err() {
-            // What follows an error means nothing.
+            // Iteration ends at the first error.
             (self.chain, self.list) = (usize::MAX, None);
         }
         next.transpose()
@@ -390,7 +390,7 @@ impl<'p> Iterator for Instructions<'p> {
 }
 
 impl<'p> Instructions<'p> {
-    /// The next one, as an iterator's; for those who stop at an error.
+    /// Returns the next instruction, for callers that stop at an error.
     pub(crate) fn advance(&mut self) -> Result<Option<(usize, InstructionArgs<'p>)>, Malformed> {
         loop {
             if let Some(list) = &self.list
@@ -408,19 +408,19 @@ impl<'p> Instructions<'p> {
     }
 }
 
-/// What an instruction runs.
+/// What an instruction executes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum InstructionName<'p> {
-    /// A kernel of this operator.
+    /// A kernel for this operator.
     Kernel(OperatorName<'p>),
-    /// The delegate of this index.
+    /// The delegate with this index.
     Delegate(usize),
-    /// Copies a value to another.
+    /// A copy of a value to another.
     Move,
-    /// Continues elsewhere if a value is false.
+    /// A jump that is taken if a value is false.
     JumpFalse,
-    /// Gives up a tensor's memory.
+    /// A release of a tensor's memory.
     Free,
 }
 
@@ -431,7 +431,7 @@ pub(crate) fn tensor_name<'p>(tensor: &TensorTable<'p>) -> Result<Option<&'p str
     }
 }
 
-/// Whether a tensor's data comes with the program or from outside and never changes.
+/// Whether a tensor is constant, with data in the program or in external data.
 pub(crate) fn is_constant(tensor: &TensorTable<'_>) -> bool {
     let allocated = tensor.allocation_info().is_ok_and(|info| info.is_some());
     let external = tensor

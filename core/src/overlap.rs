@@ -1,36 +1,36 @@
-//! Which arguments of a call share memory.
+//! Overlap analysis of the arguments of a call.
 //!
-//! References to the data of all arguments of a call may exist together only if nothing that is
-//! written shares bytes with anything else. This module finds out, in time that grows with the
-//! number of tensors and hardly faster: written ranges are sorted, a chunk at a time, and all
-//! others looked up among them.
+//! References to the data of all arguments of a call may coexist only if no written range shares
+//! bytes with another argument. The analysis takes slightly more than linear time in the number of
+//! tensors: written ranges are sorted, in chunks, and all others are looked up among them.
 
 use crate::arguments::Arguments;
 use crate::error::KernelError;
 use crate::memory::ARENA_ALIGN;
 use crate::memory::slot::Data;
-use crate::uses::{OUTSIDE, Uses, has, may_share};
+use crate::uses::{UNSUPPORTED_BY_IMAGE, Uses, has, may_share};
 use crate::value::Value;
 use crate::values::{Roles, Values, flag};
 
-/// The most inputs of a call that are read from copies, since an output lies over them.
+/// Maximum number of inputs of a call that are read from copies because an output overlaps them.
 pub(crate) const MAX_COPIES: usize = 4;
 
-/// Inputs of a call that are read from copies.
+/// Argument indices of the inputs that are read from copies.
 pub(crate) type Copies = heapless::Vec<usize, MAX_COPIES>;
 
-/// How many written ranges are sorted at a time, on the stack: of firmware, that is small.
+/// Number of written ranges that are sorted at a time. The chunk is on the stack, which is small in
+/// firmware.
 const CHUNK: usize = if cfg!(any(target_pointer_width = "64", feature = "std")) { 512 } else { 24 };
 
-/// What the arguments of a call share.
+/// Result of the overlap analysis of a call.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Overlap {
-    /// Inputs that share memory with an output: exporters that work in place plan such. The call
-    /// can run if it reads copies.
+    /// Inputs that share memory with an output, as planned by exporters for in-place operation. The
+    /// call reads them from copies.
     pub(crate) copies: Copies,
-    /// The input that the kernel updates in place lies exactly where its output does.
+    /// Whether the input that the kernel can update in place has exactly the memory of its output.
     pub(crate) in_place: bool,
-    /// Steps that it took to find out.
+    /// Number of steps of the analysis.
     pub(crate) steps: u64,
 }
 
@@ -49,7 +49,7 @@ impl Extent {
         self.start.saturating_add(self.len)
     }
 
-    /// The order in which ranges lie.
+    /// Sort key.
     fn key(&self) -> (usize, usize) {
         (self.memory, self.start)
     }
@@ -59,18 +59,19 @@ impl Extent {
     }
 }
 
-/// Addresses, once data has them; before, planned buffers are memories of their own.
+/// Memory id of tensors with addresses. Before allocation, each planned buffer is a memory of its
+/// own.
 const ADDRESSES: usize = 0;
-/// Tensors that memory is bound to later: each gets some that nobody else has.
+/// Memory id of tensors that memory is bound to later: each has a distinct range there.
 const UNBOUND: usize = usize::MAX;
 
-/// The memory of a tensor in its largest shape; `None` if it is empty.
+/// Memory of a tensor at its upper-bound shape; `None` if empty.
 fn extent(values: &Values<'_>, slot: u32) -> Option<Extent> {
     let capacity = values.tensor(slot)?.capacity();
     if capacity == 0 {
         return None;
     }
-    let (place, data) = values.data(slot)?;
+    let (slot, data) = values.data(slot)?;
     let extent = match data {
         Data::At(region) => {
             Extent { memory: ADDRESSES, start: region.addr(), len: capacity.min(region.len()) }
@@ -78,12 +79,12 @@ fn extent(values: &Values<'_>, slot: u32) -> Option<Extent> {
         Data::Planned { buffer, offset } => {
             Extent { memory: 1 + usize::from(buffer), start: offset, len: capacity }
         }
-        Data::None | Data::View(_) => Extent { memory: UNBOUND, start: place as usize, len: 1 },
+        Data::None | Data::View(_) => Extent { memory: UNBOUND, start: slot as usize, len: 1 },
     };
     (extent.len > 0).then_some(extent)
 }
 
-/// Sorts by place: Shell's sort, since it is small.
+/// Sorts by memory and start. Shellsort, for its small code size.
 fn sort(extents: &mut [Extent]) {
     for gap in [301, 132, 57, 23, 10, 4, 1] {
         for end in gap..extents.len() {
@@ -92,11 +93,11 @@ fn sort(extents: &mut [Extent]) {
                 && let (Some(&a), Some(&b)) = (extents.get(before), extents.get(at))
                 && a.key() > b.key()
             {
-                // Not `swap`: for items that may be one it takes a large function that nothing else
-                // here does.
-                for (place, extent) in [(before, b), (at, a)] {
-                    if let Some(place) = extents.get_mut(place) {
-                        *place = extent;
+                // Not `swap`: its handling of aliased items would link a large function that
+                // nothing else here uses.
+                for (index, extent) in [(before, b), (at, a)] {
+                    if let Some(entry) = extents.get_mut(index) {
+                        *entry = extent;
                     }
                 }
                 at = before;
@@ -105,33 +106,33 @@ fn sort(extents: &mut [Extent]) {
     }
 }
 
-/// The range among sorted, disjoint ones that overlaps `extent`.
+/// Finds a range that overlaps `extent` among sorted, disjoint ones.
 fn find(sorted: &[Extent], extent: &Extent) -> Option<Extent> {
-    let behind = sorted.partition_point(|other| {
+    let end = sorted.partition_point(|other| {
         other.memory < extent.memory || other.memory == extent.memory && other.start < extent.end()
     });
-    let last = sorted.get(behind.checked_sub(1)?)?;
+    let last = sorted.get(end.checked_sub(1)?)?;
     last.overlaps(extent).then_some(*last)
 }
 
-/// A tensor of a call: in which argument, whether in a list, and its memory.
-struct Member {
+/// A tensor of a call: argument index, whether it is in a list, and its memory.
+struct CallTensor {
     arg: usize,
     in_list: bool,
     extent: Extent,
 }
 
-/// How far somebody is who goes through the tensors of a call.
+/// Position of an iteration over the tensors of a call.
 #[derive(Default)]
 struct Cursor {
     arg: usize,
-    /// In its list, if it is one.
+    /// Position in the argument's list, if it is one.
     position: usize,
 }
 
 impl<'m> Arguments<'_, 'm> {
-    /// The next tensor among the arguments that has memory, or will have.
-    fn next_member(&self, cursor: &mut Cursor) -> Option<Member> {
+    /// Returns the next tensor among the arguments that has, or will have, memory.
+    fn next_tensor(&self, cursor: &mut Cursor) -> Option<CallTensor> {
         while cursor.arg < self.len() {
             let Cursor { arg, position } = *cursor;
             cursor.position += 1;
@@ -148,18 +149,18 @@ impl<'m> Arguments<'_, 'm> {
                 }
             };
             if let Some(extent) = slot.and_then(|slot| extent(self.values, slot)) {
-                return Some(Member { arg, in_list, extent });
+                return Some(CallTensor { arg, in_list, extent });
             }
         }
         None
     }
 
-    /// What the arguments share, if arguments are written as `roles` says and `in_place` are an
-    /// output and the input that the kernel can update there.
+    /// Analyses which arguments share memory. `roles` defines which arguments are written;
+    /// `in_place` is an output and the input that the kernel can update in place.
     ///
     /// # Errors
-    /// Two outputs share memory, or an output and an input in a list, or more inputs than can be
-    /// copied.
+    /// Two outputs overlap, an output overlaps an input in a list, or more than [`MAX_COPIES`]
+    /// inputs overlap outputs.
     pub(crate) fn overlap(
         &self,
         roles: Roles<'_>,
@@ -168,34 +169,34 @@ impl<'m> Arguments<'_, 'm> {
         let mut overlap = Overlap::default();
         let mut first = 0usize;
         loop {
-            // The next chunk of what is written, in order of place.
+            // The next chunk of written ranges, sorted.
             let mut chunk = [Extent::NONE; CHUNK];
             let (mut outs, mut taken) = (0usize, 0usize);
             let mut cursor = Cursor::default();
-            while let Some(member) = self.next_member(&mut cursor) {
+            while let Some(tensor) = self.next_tensor(&mut cursor) {
                 overlap.steps += 1;
-                if !roles.is_out(member.arg) {
+                if !roles.is_out(tensor.arg) {
                     continue;
                 }
                 if outs >= first
                     && let Some(free) = chunk.get_mut(taken)
                 {
-                    *free = member.extent;
+                    *free = tensor.extent;
                     taken += 1;
                 }
                 outs += 1;
             }
             let sorted = chunk.get_mut(..taken).unwrap_or_default();
             sort(sorted);
-            let touch = |pair: &[Extent]| matches!(pair, [a, b] if a.overlaps(b));
-            if sorted.windows(2).any(touch) {
+            let overlapping = |pair: &[Extent]| matches!(pair, [a, b] if a.overlaps(b));
+            if sorted.windows(2).any(overlapping) {
                 let arg = self.first_out(roles);
                 return Err(KernelError::overlap(arg, arg));
             }
             let last = first + taken;
             let mut order = 0usize;
             let mut cursor = Cursor::default();
-            while let Some(Member { arg, in_list, extent }) = self.next_member(&mut cursor) {
+            while let Some(CallTensor { arg, in_list, extent }) = self.next_tensor(&mut cursor) {
                 overlap.steps += 1;
                 let is_out = roles.is_out(arg);
                 if roles.is_scratch(arg) {
@@ -209,7 +210,7 @@ impl<'m> Arguments<'_, 'm> {
                 }
                 let Some(written) = find(sorted, &extent) else { continue };
                 if !may_share() {
-                    return Err(KernelError::unsupported(OUTSIDE));
+                    return Err(KernelError::unsupported(UNSUPPORTED_BY_IMAGE));
                 }
                 if !is_out && !in_list {
                     if written == extent && self.is_in_place(in_place, arg, extent) {
@@ -229,9 +230,8 @@ impl<'m> Arguments<'_, 'm> {
         }
     }
 
-    /// Whether argument `arg`, which lies at `extent`, is the input that the kernel updates in
-    /// place, and its output lies there, with elements of the same type in the same order: then the
-    /// bytes of one are those of the other.
+    /// Whether argument `arg` at `at` is the input that the kernel can update in place, with its
+    /// output at the same range and with the same dtype and layout: both have the same bytes then.
     fn is_in_place(&self, pair: Option<(usize, usize)>, arg: usize, at: Extent) -> bool {
         let Some((out, input)) = pair else { return false };
         let Some(out) = self.handle(out).ok().flatten() else { return false };
@@ -251,28 +251,28 @@ impl<'m> Arguments<'_, 'm> {
         (0..self.len()).find(|arg| roles.is_out(*arg)).unwrap_or(0)
     }
 
-    /// Whether any argument is a view that is placed when calls run.
-    pub(crate) fn may_float(&self) -> bool {
-        let floating = |index: usize| self.values.has(index, flag::FLOATING);
+    /// Whether any argument is a view that is placed at run time.
+    pub(crate) fn has_dynamic_view(&self) -> bool {
+        let is_dynamic_view = |index: usize| self.values.has(index, flag::DYNAMIC_VIEW);
         (0..self.len()).any(|arg| {
-            self.index(arg).is_some_and(floating)
+            self.index(arg).is_some_and(is_dynamic_view)
                 || match self.value(arg) {
                     Ok(Value::TensorList(items, _)) if has(Uses::TENSOR_LISTS) => {
-                        items.iter().any(|item| floating(crate::value::list_index(*item)))
+                        items.iter().any(|item| is_dynamic_view(crate::value::list_index(*item)))
                     }
                     _ => false,
                 }
         })
     }
 
-    /// The inputs that may have to be copied when the call runs, wherever views lie by then. More
-    /// than can be copied at a time are not counted: a call with so many shared fails.
+    /// Inputs that may have to be copied at run time, wherever views are placed by then: the
+    /// largest ones, up to [`MAX_COPIES`]. A call with more overlapping inputs fails.
     pub(crate) fn possible_copies(&self, roles: Roles<'_>) -> Copies {
         let mut copies = Copies::new();
         for arg in 0..self.len() {
             let is_input = !roles.is_out(arg) && !roles.is_scratch(arg);
             if is_input && matches!(self.value(arg), Ok(Value::Tensor(_))) {
-                // The largest ones: as many as are copied at most.
+                // Keep the largest ones.
                 let bytes = |arg: &usize| self.capacity(*arg);
                 if copies.push(arg).is_err()
                     && let Some(least) = copies.iter_mut().min_by_key(|other| bytes(other))
@@ -285,13 +285,13 @@ impl<'m> Arguments<'_, 'm> {
         copies
     }
 
-    /// Bytes of a tensor argument in its largest shape.
+    /// Bytes of a tensor argument at its upper-bound shape.
     fn capacity(&self, arg: usize) -> usize {
         self.tensor_argument(arg).map_or(0, |tensor| tensor.capacity())
     }
 
-    /// Bytes of scratch memory that copies of these inputs take in their largest shapes, behind
-    /// `scratch` bytes.
+    /// Bytes of scratch memory for `scratch` bytes plus copies of these inputs at their upper-bound
+    /// shapes.
     pub(crate) fn scratch_with_copies(&self, scratch: usize, copies: &Copies) -> Option<usize> {
         copies.iter().try_fold(scratch, |total, arg| {
             let copy = self.capacity(*arg).checked_next_multiple_of(ARENA_ALIGN)?;
@@ -307,7 +307,7 @@ mod tests {
     #[test]
     fn sorts_by_memory_and_start() {
         let mut seed = 9u64;
-        // More than the largest gap; under Miri, no more than that takes.
+        // More than the largest gap; kept short under Miri.
         let mut extents: std::vec::Vec<Extent> = (0..if cfg!(miri) { 320 } else { 700 })
             .map(|_| {
                 seed = seed.wrapping_mul(6364136223846793005).wrapping_add(1);
@@ -323,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn finds_what_overlaps() {
+    fn finds_overlapping_ranges() {
         let range = |memory, start, len| Extent { memory, start, len };
         let sorted = [range(1, 0, 4), range(1, 8, 4), range(2, 0, 100)];
         let found = |memory, start, len| find(&sorted, &range(memory, start, len)).is_some();

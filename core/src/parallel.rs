@@ -1,26 +1,24 @@
-//! How kernels use several threads: through a value that the caller lends, since core knows no
-//! threads.
+//! Multithreading for kernels, through a value that the caller provides: core has no threads.
 
 use core::sync::atomic::{AtomicBool, Ordering};
 
-/// Runs independent pieces of work, on one thread or on several.
+/// Executor for independent tasks, on one or several threads.
 pub trait Parallel: Sync {
-    /// The most threads that [`run`](Parallel::run) uses; 1 for serial execution.
+    /// Maximum number of threads that [`run`](Parallel::run) uses; 1 for serial execution.
     fn threads(&self) -> usize;
 
-    /// Calls `task` once with every number below `count`, in any order and on any thread, and
-    /// returns when all calls have returned.
+    /// Calls `task` once for each index below `count`, in any order and on any thread. Returns
+    /// after all calls have returned.
     fn run(&self, count: usize, task: &(dyn Fn(usize) + Sync));
 
-    /// Whether the run was cancelled. With the standard library, kernels ask between pieces of
-    /// work, and skip the rest: the run ends with an error, whatever they wrote. Loading is not
-    /// cancelled.
+    /// Whether the run was cancelled. With the feature `std`, kernels check between tasks and skip
+    /// the rest; the run then fails, and its outputs are unspecified. Loading is not cancelled.
     fn is_cancelled(&self) -> bool {
         false
     }
 }
 
-/// The threads of one call, which ends early when the run is cancelled.
+/// Threads of one call that ends early when the run is cancelled.
 ///
 /// Once `is_cancelled` has returned true, the call counts as incomplete, even if the caller clears
 /// the flag before it returns.
@@ -35,7 +33,7 @@ impl<'c> Cancellable<'c> {
         Cancellable { parallel, cancel, is_incomplete: AtomicBool::new(false) }
     }
 
-    /// Whether a kernel was told to leave out work.
+    /// Whether a kernel was told to skip work.
     pub(crate) fn is_incomplete(&self) -> bool {
         self.is_incomplete.load(Ordering::Relaxed)
     }
@@ -61,9 +59,9 @@ impl Parallel for Cancellable<'_> {
     }
 }
 
-/// The same threads for work that must be complete, such as packing weights when a method is
-/// loaded.
-#[allow(missing_debug_implementations, reason = "the threads have none")]
+/// Wrapper that ignores cancellation, for work that must be complete, such as packing weights at
+/// load time.
+#[allow(missing_debug_implementations, reason = "`dyn Parallel` does not implement it")]
 pub struct Uncancelled<'c>(pub &'c dyn Parallel);
 
 impl Parallel for Uncancelled<'_> {
@@ -76,7 +74,7 @@ impl Parallel for Uncancelled<'_> {
     }
 }
 
-/// Runs everything on the calling thread.
+/// Serial execution on the calling thread.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Serial;
 

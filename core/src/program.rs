@@ -1,4 +1,4 @@
-//! A program: the immutable contents of a `.pte` file.
+//! Programs: the immutable contents of `.pte` files.
 
 use crate::data_map::{Blob, read_or_lend};
 use crate::error::{InitError, ProgramError};
@@ -13,8 +13,7 @@ use crate::meta::MethodMeta;
 use crate::method::{LoadOptions, Method, MethodMemory};
 use crate::registry::Registry;
 
-/// An opened program. It borrows the file's bytes, never changes, and can be shared between
-/// threads.
+/// An opened program. It borrows the file's bytes, is immutable, and can be shared between threads.
 #[derive(Debug, Clone, Copy)]
 pub struct Program<'p> {
     root: ProgramTable<'p>,
@@ -23,32 +22,32 @@ pub struct Program<'p> {
 }
 
 impl<'p> Program<'p> {
-    /// Opens a program that is in memory.
+    /// Opens a program in memory.
     ///
-    /// Constants will be used where they lie, so the bytes must start at an address that is aligned
-    /// for them: 16 suffices for every element type ([`AlignedBytes`](crate::AlignedBytes) aligns a
-    /// static).
+    /// Constants are used in place, so the bytes must be aligned for them: 16 bytes suffice for
+    /// every element type ([`AlignedBytes`](crate::AlignedBytes) aligns a static).
     ///
     /// # Errors
-    /// The bytes are not those of a program.
+    /// The bytes are not a valid program.
     pub fn from_bytes(bytes: &'p [u8]) -> Result<Self, ProgramError> {
         Self::open(Source::Bytes(bytes), None)
     }
 
-    /// Opens a program in storage that lends its bytes.
+    /// Opens a program from storage that lends its bytes (zero-copy).
     ///
     /// # Errors
-    /// The file is not a program or cannot be read; [`ProgramError::BufferRequired`] if the storage
-    /// does not lend.
+    /// The file is not a valid program or cannot be read; [`ProgramError::BufferRequired`] if the
+    /// storage cannot lend.
     pub fn load(loader: &'p dyn DataLoader) -> Result<Self, ProgramError> {
         Self::open(Source::Loader(loader), None)
     }
 
-    /// Opens a program in storage that can only be read, with a buffer for all but its segments.
+    /// Opens a program from read-only storage that cannot lend, with a buffer for everything but
+    /// the segments.
     ///
     /// # Errors
-    /// The file is not a program or cannot be read, or the buffer is too small: the error tells the
-    /// need.
+    /// The file is not a valid program or cannot be read, or the buffer is too small: the error
+    /// states the required size.
     pub fn load_into(
         loader: &'p dyn DataLoader,
         buffer: &'p mut [u8],
@@ -71,7 +70,7 @@ impl<'p> Program<'p> {
             read_or_lend(source, usize::try_from(size).map_err(|_| past_end)?, buffer)?;
         let root = ProgramTable(Table::root(flatbuffer)?);
         let program = Program { root, source, segment_base: header.segment_base };
-        // The file must hold all of its segments, so that a truncated file is noticed here.
+        // All segments must lie inside the file, so that a truncated file is rejected here.
         if let (Some(base), Some(size)) = (header.segment_base, header.segment_data_size)
             && base.checked_add(size).is_none_or(|end| end > source.size())
         {
@@ -83,13 +82,13 @@ impl<'p> Program<'p> {
         Ok(program)
     }
 
-    /// What tells this program from others that are open: where its flatbuffer is, and how long.
+    /// Identifies this program among open ones: address and length of its flatbuffer.
     pub(crate) fn identity(&self) -> (usize, usize) {
         let buffer = self.root.0.buffer();
         (buffer.as_ptr().addr(), buffer.len())
     }
 
-    /// Version of the schema that the file was written with.
+    /// Schema version that the file was written with.
     ///
     /// # Errors
     /// The file is malformed.
@@ -97,12 +96,12 @@ impl<'p> Program<'p> {
         Ok(self.root.version()?)
     }
 
-    /// Bytes of the whole file.
+    /// Size of the whole file in bytes.
     pub fn file_size(&self) -> u64 {
         self.source.size()
     }
 
-    /// Bytes of the file's flatbuffer, which stay in use as long as the program.
+    /// Size of the file's flatbuffer in bytes. It stays in use for the program's lifetime.
     pub fn flatbuffer_size(&self) -> usize {
         self.root.0.buffer().len()
     }
@@ -112,10 +111,10 @@ impl<'p> Program<'p> {
         self.root.segments().map_or(0, |segments| segments.len())
     }
 
-    /// Bytes of a segment.
+    /// Size of a segment in bytes.
     ///
     /// # Errors
-    /// The file is malformed, or there is no such segment.
+    /// The file is malformed, or the segment does not exist.
     pub fn segment_size(&self, index: usize) -> Result<usize, ProgramError> {
         Ok(self.segment(index)?.size())
     }
@@ -131,7 +130,7 @@ impl<'p> Program<'p> {
         start.and_then(|start| Blob::new(self.source, start, size)).ok_or(malformed)
     }
 
-    /// The first `len` bytes of an entry in a table of offsets into a segment.
+    /// Returns the first `len` bytes of an entry in a table of segment offsets.
     fn subsegment(
         &self,
         table: &SubsegmentOffsets<'p>,
@@ -147,7 +146,7 @@ impl<'p> Program<'p> {
         self.segment(index)?.part(offset, len).ok_or(malformed)
     }
 
-    /// The first `len` bytes of entry `index` of the program's constants.
+    /// Returns the first `len` bytes of constant `index`.
     pub(crate) fn constant(&self, index: usize, len: usize) -> Result<Blob<'p>, Malformed> {
         let segment = self.root.constant_segment()?;
         if let Some(segment) =
@@ -161,7 +160,7 @@ impl<'p> Program<'p> {
         Ok(Blob::inline(bytes))
     }
 
-    /// The first `len` bytes of the initial data of a mutable tensor: entry `index` of table
+    /// Returns the first `len` bytes of a mutable tensor's initial data: entry `index` of table
     /// `table`.
     pub(crate) fn initial_data(
         &self,
@@ -179,7 +178,7 @@ impl<'p> Program<'p> {
         self.subsegment(&table, index, len)
     }
 
-    /// A delegate's processed bytes.
+    /// Returns the processed bytes of a delegate.
     pub(crate) fn delegate_data(
         &self,
         reference: &DelegateDataReference<'p>,
@@ -197,7 +196,7 @@ impl<'p> Program<'p> {
         }
     }
 
-    /// The data of this name in the file.
+    /// Looks up named data in the file.
     ///
     /// # Errors
     /// The file is malformed.
@@ -232,7 +231,7 @@ impl<'p> Program<'p> {
         Ok(self.plans()?.iter().map(|plan| Ok(plan?.name()?.unwrap_or(""))))
     }
 
-    /// What a method takes, gives and needs.
+    /// Describes a method: inputs, outputs and memory requirements.
     ///
     /// # Errors
     /// The file is malformed, or has no such method.
@@ -241,7 +240,7 @@ impl<'p> Program<'p> {
         MethodMeta::new(*self, plan)
     }
 
-    /// Loads a method into the caller's memory: [prepares](MethodMeta::prepare) it at the front of
+    /// Loads a method into the caller's memory: [prepares](MethodMeta::prepare) it at the start of
     /// the arena, and [finishes](crate::Prepared::finish) it with the rest.
     ///
     /// # Errors

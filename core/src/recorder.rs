@@ -1,43 +1,44 @@
-//! A tracer for machines without anything: it writes times into memory of the caller, with the
-//! caller's clock.
+//! A tracer for bare-metal targets: records durations in caller-provided memory, with the caller's
+//! clock.
 
 use crate::tracer::{Event, EventKind, EventTracer};
 use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 /// A clock, such as a processor's cycle counter.
 pub trait Clock: Sync {
-    /// Ticks since some moment. The counter may wrap; what takes less than its whole range is
-    /// measured right.
+    /// Returns a tick count with arbitrary origin. The counter may wrap: durations shorter than its
+    /// range are measured correctly.
     fn ticks(&self) -> u32;
 }
 
-/// Memory for one [`Record`], to be put into statics.
+/// Storage for one [`Record`], suitable for statics.
 #[derive(Debug)]
 pub struct RecordSlot([AtomicU32; 4]);
 
 impl RecordSlot {
-    /// A slot with nothing in it.
-    #[allow(clippy::declare_interior_mutable_const, reason = "arrays of slots are made of it")]
+    /// An empty slot.
+    #[allow(clippy::declare_interior_mutable_const, reason = "initialises arrays of slots")]
     pub const EMPTY: Self = RecordSlot([const { AtomicU32::new(0) }; 4]);
 }
 
-/// How long something took.
+/// Duration of an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 #[non_exhaustive]
 pub struct Record {
-    /// What it was.
+    /// Kind of the event.
     pub kind: EventKind,
-    /// The index of the instruction or, for [`EventKind::DelegateInit`], of the delegate.
-    /// [`MethodMeta::instruction_names`](crate::MethodMeta::instruction_names) tells what it runs.
+    /// Index of the instruction or, for [`EventKind::DelegateInit`], of the delegate.
+    /// [`MethodMeta::instruction_names`](crate::MethodMeta::instruction_names) returns the names of
+    /// instructions.
     pub instruction: u32,
-    /// When it began, in ticks.
+    /// Start of the event, in ticks.
     pub start: u32,
-    /// How many ticks it took, what it contains included.
+    /// Duration in ticks, including nested events.
     pub ticks: u32,
 }
 
-/// Records events in the order in which they begin, until its memory is full.
+/// Records events in the order in which they begin, until its slots are full.
 ///
 /// ```
 /// use torchlet_core::{Clock, LoadOptions, RecordSlot, Recorder};
@@ -55,15 +56,14 @@ pub struct Record {
 /// assert_eq!(RECORDER.records().count(), 0);
 /// ```
 ///
-/// It is meant for one thread. If several trace with it at once, records may be lost, nothing
-/// worse.
+/// Intended for one thread: concurrent use may lose records, but is otherwise safe.
 pub struct Recorder<'r> {
     clock: &'r dyn Clock,
     slots: &'r [RecordSlot],
     begun: AtomicU32,
 }
 
-/// The kinds of events, by their number in a slot.
+/// Event kinds, indexed by their number in a slot.
 const KINDS: [EventKind; 5] = [
     EventKind::Load,
     EventKind::DelegateInit,
@@ -73,12 +73,12 @@ const KINDS: [EventKind; 5] = [
 ];
 
 impl<'r> Recorder<'r> {
-    /// Records with this clock into these slots.
+    /// Creates a recorder from a clock and slots.
     pub const fn new(clock: &'r dyn Clock, slots: &'r [RecordSlot]) -> Self {
         Recorder { clock, slots, begun: AtomicU32::new(0) }
     }
 
-    /// The records so far. What has not ended yet has taken no time.
+    /// The records so far. Unfinished events have a duration of 0.
     pub fn records(&self) -> impl Iterator<Item = Record> + '_ {
         let begun = self.begun.load(Relaxed) as usize;
         self.slots.iter().take(begun).filter_map(|RecordSlot([kind, instruction, start, ticks])| {
@@ -91,12 +91,12 @@ impl<'r> Recorder<'r> {
         })
     }
 
-    /// How many events found no slot any more.
+    /// Number of events that were dropped because all slots were full.
     pub fn missed(&self) -> usize {
         (self.begun.load(Relaxed) as usize).saturating_sub(self.slots.len())
     }
 
-    /// Forgets all records.
+    /// Removes all records.
     pub fn clear(&self) {
         self.begun.store(0, Relaxed);
     }
@@ -104,7 +104,7 @@ impl<'r> Recorder<'r> {
 
 impl EventTracer for Recorder<'_> {
     fn begin(&self, event: &Event<'_>) -> u64 {
-        // Not one step, since the smallest processors have none that reads and writes.
+        // Not an atomic read-modify-write: the smallest processors have no such instruction.
         let number = self.begun.load(Relaxed);
         self.begun.store(number.saturating_add(1), Relaxed);
         if let Some(RecordSlot([kind, instruction, start, ticks])) = self.slots.get(number as usize)
@@ -132,7 +132,7 @@ mod tests {
     use super::*;
     use std::vec::Vec;
 
-    /// Each look at it takes a tick; it wraps soon.
+    /// A counter that advances by one tick per read and wraps early.
     struct Counter(AtomicU32);
 
     impl Clock for Counter {
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn times_are_kept_until_the_slots_are_full() {
+    fn events_are_recorded_until_slots_are_full() {
         let clock = Counter(AtomicU32::new(u32::MAX - 1));
         let slots = [const { RecordSlot::EMPTY }; 2];
         let recorder = Recorder::new(&clock, &slots);
@@ -156,7 +156,7 @@ mod tests {
         }
         recorder.end(&outer, outer_token);
         let found: Vec<_> = recorder.records().map(|r| (r.kind, r.instruction, r.ticks)).collect();
-        // The third event looked at the clock at its end alone.
+        // The third event, which was dropped, reads the clock only at its end.
         assert_eq!(found, [(EventKind::Execute, 0, 4), (EventKind::Operator, 7, 1)]);
         assert_eq!(recorder.missed(), 1);
         recorder.clear();

@@ -1,4 +1,4 @@
-//! Which kernels and backends there are: values that the caller builds and passes in.
+//! Registry of the available kernels and backends, built and passed in by the caller.
 
 use crate::backend::Backend;
 use crate::dtype::ScalarType;
@@ -10,31 +10,31 @@ use crate::values::Tensor;
 use core::cmp::Ordering;
 use core::fmt;
 
-/// The most kernel tables that a registry can hold.
+/// Maximum number of kernel tables in a registry.
 pub const MAX_TABLES: usize = 8;
-/// The most backends that a registry can hold.
+/// Maximum number of backends in a registry.
 pub const MAX_BACKENDS: usize = 8;
 
-/// A registry cannot be built.
+/// Errors of building a registry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 #[non_exhaustive]
 pub enum RegistryError {
-    /// Two kernels of this name serve the same types and layouts.
+    /// Two kernels with this name are registered for the same dtypes and layouts.
     DuplicateKernel {
-        /// The operator.
+        /// Name of the operator.
         name: &'static str,
     },
     /// A table is not sorted by name.
     Unsorted {
-        /// The first name that is out of order.
+        /// First name that is out of order.
         name: &'static str,
     },
     /// More than [`MAX_TABLES`] tables.
     TooManyTables,
-    /// Two backends have this name.
+    /// Two backends have the same name.
     DuplicateBackend {
-        /// The backend.
+        /// Name of the backend.
         name: &'static str,
     },
     /// More than [`MAX_BACKENDS`] backends.
@@ -42,7 +42,7 @@ pub enum RegistryError {
 }
 
 impl RegistryError {
-    /// ExecuTorch's code for the condition.
+    /// Corresponding ExecuTorch error code.
     pub fn code(&self) -> u32 {
         match self {
             RegistryError::DuplicateKernel { .. } | RegistryError::DuplicateBackend { .. } => {
@@ -60,7 +60,7 @@ impl fmt::Display for RegistryError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             RegistryError::DuplicateKernel { name } => {
-                write!(f, "two kernels are registered for {name} with the same types and layouts")
+                write!(f, "two kernels are registered for {name} with the same dtypes and layouts")
             }
             RegistryError::Unsorted { name } => {
                 write!(f, "a kernel table is not sorted by name: {name} is out of order")
@@ -76,12 +76,12 @@ impl core::error::Error for RegistryError {}
 
 /// The kernels and backends that programs can use.
 ///
-/// Kernels come in tables sorted by name, usually `static`; what no table names is not linked.
-/// Tables added first win over later ones only through more specialised keys: equal keys are an
-/// error.
+/// Kernels come in tables sorted by name, usually `static`; unlisted kernels are not linked. A
+/// kernel with a matching key takes precedence over the one without a key; if several keys match,
+/// the first in table order wins. Registering the same key twice is an error.
 #[derive(Clone, Copy, Default)]
 pub struct Registry<'r> {
-    /// The tables, and empty ones behind them.
+    /// The tables, followed by empty ones.
     tables: [&'r [Kernel]; MAX_TABLES],
     backends: [Option<&'r dyn Backend>; MAX_BACKENDS],
 }
@@ -93,8 +93,8 @@ impl fmt::Debug for Registry<'_> {
     }
 }
 
-/// The kernels of this name in a sorted table.
-fn named<'r>(table: &'r [Kernel], name: &OperatorName<'_>) -> &'r [Kernel] {
+/// Finds the kernels with this name in a sorted table.
+fn kernels_named<'r>(table: &'r [Kernel], name: &OperatorName<'_>) -> &'r [Kernel] {
     let first = table.partition_point(|kernel| name.compare(kernel.name).is_gt());
     let tail = table.get(first..).unwrap_or(&[]);
     let count = tail.iter().take_while(|kernel| name.compare(kernel.name).is_eq()).count();
@@ -102,7 +102,7 @@ fn named<'r>(table: &'r [Kernel], name: &OperatorName<'_>) -> &'r [Kernel] {
 }
 
 impl<'r> Registry<'r> {
-    /// A registry without kernels and backends.
+    /// Creates an empty registry.
     pub const fn new() -> Self {
         Registry { tables: [&[]; MAX_TABLES], backends: [None; MAX_BACKENDS] }
     }
@@ -110,24 +110,27 @@ impl<'r> Registry<'r> {
     /// Adds a table of kernels, sorted by name.
     ///
     /// # Errors
-    /// The table is not sorted, has a kernel that is there already, or is one too many.
+    /// The table is not sorted or contains a registered kernel, or the registry has [`MAX_TABLES`]
+    /// tables.
     pub fn with_kernels(mut self, table: &'r [Kernel]) -> Result<Self, RegistryError> {
         let mut rest = table;
-        while let Some((kernel, behind)) = rest.split_first() {
-            if let Some(next) = behind.first()
+        while let Some((kernel, tail)) = rest.split_first() {
+            if let Some(next) = tail.first()
                 && next.name < kernel.name
             {
                 return Err(RegistryError::Unsorted { name: next.name });
             }
             let name = OperatorName { name: kernel.name, overload: "" };
-            let is_twin = |other: &Kernel| other.key == kernel.key;
-            // Those of one name lie together in this table.
-            let mut same = behind.iter().take_while(|other| other.name == kernel.name);
+            let is_duplicate = |other: &Kernel| other.key == kernel.key;
+            // Kernels of the same name are adjacent in this table.
+            let mut same = tail.iter().take_while(|other| other.name == kernel.name);
             let mut tables = self.tables.iter();
-            if same.any(is_twin) || tables.any(|table| named(table, &name).iter().any(is_twin)) {
+            if same.any(is_duplicate)
+                || tables.any(|table| kernels_named(table, &name).iter().any(is_duplicate))
+            {
                 return Err(RegistryError::DuplicateKernel { name: kernel.name });
             }
-            rest = behind;
+            rest = tail;
         }
         let free = self.tables.iter_mut().find(|table| table.is_empty());
         *free.ok_or(RegistryError::TooManyTables)? = table;
@@ -137,18 +140,18 @@ impl<'r> Registry<'r> {
     /// Adds a backend.
     ///
     /// # Errors
-    /// A backend of that name is there already, or it is one too many.
+    /// A backend of that name is registered, or the registry has [`MAX_BACKENDS`] backends.
     pub fn with_backend(mut self, backend: &'r dyn Backend) -> Result<Self, RegistryError> {
         let name = backend.name();
         if self.backend(name).is_some() {
             return Err(RegistryError::DuplicateBackend { name });
         }
-        let free = self.backends.iter_mut().find(|place| place.is_none());
+        let free = self.backends.iter_mut().find(|slot| slot.is_none());
         *free.ok_or(RegistryError::TooManyBackends)? = Some(backend);
         Ok(self)
     }
 
-    /// The backend of this name.
+    /// Looks up a backend by name.
     pub fn backend(&self, name: &str) -> Option<&'r dyn Backend> {
         self.backends().find(|backend| backend.name() == name)
     }
@@ -163,17 +166,17 @@ impl<'r> Registry<'r> {
         self.backends.iter().copied().flatten()
     }
 
-    /// Whether any kernel has this name.
+    /// Whether a kernel is registered for this operator.
     pub fn has_operator(&self, name: &str) -> bool {
         self.has(&OperatorName { name, overload: "" })
     }
 
     fn has(&self, name: &OperatorName<'_>) -> bool {
-        self.tables.iter().any(|table| !named(table, name).is_empty())
+        self.tables.iter().any(|table| !kernels_named(table, name).is_empty())
     }
 
-    /// The kernel of this name whose key fits the tensor arguments, else the one without key.
-    /// `tensor` gives the n-th tensor argument.
+    /// Finds the kernel with this name whose key matches the tensor arguments, or else the one
+    /// without a key. `tensor` returns the n-th tensor argument.
     pub(crate) fn find<'t, 'm: 't>(
         &self,
         name: &OperatorName<'_>,
@@ -189,7 +192,7 @@ impl<'r> Registry<'r> {
         };
         let mut fallback = None;
         for table in &self.tables {
-            for kernel in named(table, name) {
+            for kernel in kernels_named(table, name) {
                 match kernel.key {
                     Some(key) if fits(key) => return Some(kernel),
                     Some(_) => {}
@@ -201,7 +204,7 @@ impl<'r> Registry<'r> {
     }
 }
 
-/// The operators and backends that a method needs and a registry does not have.
+/// Operators and backends that a method needs and a registry lacks.
 #[derive(Debug, Clone)]
 pub struct Missing<'p> {
     pub(crate) meta: MethodMeta<'p>,
@@ -215,7 +218,7 @@ impl<'p> Missing<'p> {
         self.meta.operators().flatten().filter(move |name| !registry.has(name))
     }
 
-    /// Names of the missing backends, once for each delegate in a row that needs one.
+    /// Names of the missing backends. Consecutive delegates of the same backend yield one name.
     pub fn backends(&self) -> impl Iterator<Item = &'p str> + use<'p> {
         let Missing { meta, registry } = *self;
         let mut last = None;
@@ -231,7 +234,7 @@ impl<'p> Missing<'p> {
         self.operators().next().is_none() && self.backends().next().is_none()
     }
 
-    /// ExecuTorch's code for the condition.
+    /// Corresponding ExecuTorch error code.
     pub fn code(&self) -> u32 {
         if self.operators().next().is_some() { code::OPERATOR_MISSING } else { code::NOT_FOUND }
     }
@@ -257,7 +260,7 @@ impl fmt::Display for Missing<'_> {
     }
 }
 
-/// An operator's name as the file has it, in two parts.
+/// Operator name in a file, as name and overload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct OperatorName<'p> {
     pub(crate) name: &'p str,
@@ -270,12 +273,12 @@ impl<'p> OperatorName<'p> {
         self.name
     }
 
-    /// The overload, empty for operators that have but one.
+    /// The overload name, empty for the default overload.
     pub fn overload(&self) -> &'p str {
         self.overload
     }
 
-    /// How it stands to a name in one, such as `aten::add.out`.
+    /// Compares with a full name, such as `aten::add.out`.
     fn compare(&self, other: &str) -> Ordering {
         let dot = if self.overload.is_empty() { "" } else { "." };
         let mut rest = other.as_bytes();
@@ -315,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn kernels_are_sorted_and_differ() {
+    fn tables_must_be_sorted_without_duplicates() {
         let table = [
             kernel("a::a"),
             kernel("a::b"),
@@ -327,7 +330,7 @@ mod tests {
         assert!(registry.has_operator("a::b") && !registry.has_operator("a::d"));
         let twice = |name| Some(RegistryError::DuplicateKernel { name });
         let refused = |registry: Registry<'_>, table: &[Kernel]| registry.with_kernels(table).err();
-        // In a table of its own, a kernel may serve what others there do not.
+        // A separate table may add keys that other tables lack.
         assert_eq!(refused(registry, &[kernel("a::b").keyed(BYTES)]), twice("a::b"));
         assert_eq!(refused(registry, &[kernel("a::c")]), None);
         let apart = [

@@ -1,18 +1,18 @@
-//! Views of tensors, for kernels, delegates and callers.
+//! Tensor views for kernels, delegates and callers.
 
 use crate::dtype::{Element, ScalarType};
 use crate::error::KernelError;
 use crate::layout::TensorInfo;
 use core::ops::Deref;
 
-/// A tensor for reading: type, shape, layout, and the bytes of its elements in memory order.
+/// A read-only tensor: dtype, shape, layout, and the bytes of its elements in memory order.
 #[derive(Debug, Clone)]
 pub struct TensorRef<'c> {
     info: TensorInfo,
     bytes: &'c [u8],
 }
 
-/// A tensor for writing.
+/// A writable tensor.
 #[derive(Debug)]
 pub struct TensorMut<'c> {
     info: TensorInfo,
@@ -20,32 +20,32 @@ pub struct TensorMut<'c> {
 }
 
 impl<'c> TensorRef<'c> {
-    /// A view of caller-supplied bytes; `None` unless there are exactly as many bytes as the tensor
-    /// has.
+    /// Creates a view of caller-supplied bytes; `None` unless their number matches the tensor's
+    /// size exactly.
     pub fn new(info: TensorInfo, bytes: &'c [u8]) -> Option<Self> {
         (info.nbytes() == bytes.len()).then_some(TensorRef { info, bytes })
     }
 
-    /// A contiguous tensor over a slice of its elements; `None` unless the lengths agree.
+    /// Creates a contiguous tensor over a slice of elements; `None` unless the lengths match.
     pub fn from_slice<T: Element>(sizes: &[i32], elements: &'c [T]) -> Option<Self> {
         let info = TensorInfo::contiguous(T::SCALAR_TYPE, sizes)?;
         TensorRef::new(info, bytemuck::cast_slice(elements))
     }
 
-    /// Type, shape and layout.
+    /// Dtype, shape and layout.
     pub fn info(&self) -> &TensorInfo {
         &self.info
     }
 
-    /// The elements in memory order, as bytes.
+    /// Bytes of the elements, in memory order.
     pub fn bytes(&self) -> &'c [u8] {
         self.bytes
     }
 
-    /// The elements in memory order.
+    /// Elements in memory order.
     ///
     /// # Errors
-    /// The tensor is of another type than `T`, or its bytes are not aligned for `T`.
+    /// The tensor's dtype is not `T`, or its bytes are not aligned for `T`.
     pub fn data<T: Element>(&self) -> Result<&'c [T], KernelError> {
         if self.info.scalar_type != T::SCALAR_TYPE {
             return Err(mismatch::<T>(self.info.scalar_type));
@@ -62,22 +62,22 @@ impl<'c> TensorMut<'c> {
         TensorMut { info, bytes }
     }
 
-    /// Type, shape and layout.
+    /// Dtype, shape and layout.
     pub fn info(&self) -> &TensorInfo {
         &self.info
     }
 
-    /// The elements in memory order, as bytes.
+    /// Bytes of the elements, in memory order.
     pub fn bytes_mut(&mut self) -> &mut [u8] {
         self.bytes
     }
 
-    /// The elements in memory order, as bytes, for as long as the call lasts.
+    /// Bytes of the elements, in memory order, for the duration of the call.
     pub fn into_bytes(self) -> &'c mut [u8] {
         self.bytes
     }
 
-    /// The elements in memory order.
+    /// Elements in memory order.
     ///
     /// # Errors
     /// As [`TensorRef::data`].
@@ -85,7 +85,7 @@ impl<'c> TensorMut<'c> {
         typed_mut(self.info.scalar_type, self.bytes)
     }
 
-    /// The elements in memory order, for as long as the call lasts.
+    /// Elements in memory order, for the duration of the call.
     ///
     /// # Errors
     /// As [`TensorRef::data`].
@@ -122,19 +122,19 @@ impl Deref for TensorMut<'_> {
     }
 }
 
-/// A value that a caller gives to or gets from a method.
+/// A value that is passed to or returned by a method.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub enum ValueRef<'c> {
-    /// Nothing: an absent optional.
+    /// Absent optional.
     None,
-    /// A number or truth value.
+    /// A number or boolean.
     Scalar(crate::value::Scalar),
     /// A string.
     String(&'c str),
     /// A tensor.
     Tensor(TensorRef<'c>),
-    /// A list, by its length; its elements are read one by one.
+    /// A list, by length; its items are read one by one.
     List(usize),
 }
 

@@ -1,70 +1,71 @@
-//! Watching a method load and run.
+//! Event tracing of method loading and execution.
 //!
-//! A tracer is passed to [`Program::load_method`](crate::Program::load_method); without one,
-//! tracing costs a branch.
+//! A tracer is passed to [`Program::load_method`](crate::Program::load_method). Without one,
+//! tracing costs one branch per event.
 
 use crate::tensor::TensorRef;
 use crate::value::Scalar;
 
-/// What happens.
+/// Kind of an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 #[non_exhaustive]
 pub enum EventKind {
-    /// A method is loaded.
+    /// A method is being loaded.
     Load,
-    /// A delegate is initialised while its method is loaded.
+    /// A delegate is being initialised while its method is loaded.
     DelegateInit,
-    /// A method runs.
+    /// A method is running.
     Execute,
-    /// An operator's kernel runs.
+    /// An operator's kernel is running.
     Operator,
-    /// A delegate runs.
+    /// A delegate is running.
     Delegate,
 }
 
-/// One event.
+/// A traced event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 pub struct Event<'e> {
-    /// What happens.
+    /// Kind of the event.
     pub kind: EventKind,
-    /// The operator, backend or method.
+    /// Name of the operator, backend or method.
     pub name: &'e str,
-    /// The instruction's index, or the delegate's for [`EventKind::DelegateInit`]; 0 for whole
+    /// Index of the instruction, or of the delegate for [`EventKind::DelegateInit`]; 0 for whole
     /// methods.
     pub instruction: usize,
 }
 
-/// Where an event inside a delegate happened, and what its ticks are counted from.
+/// Where a delegate's event ran, and the origin of its timestamps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 #[non_exhaustive]
 pub enum DelegateClock {
-    /// On the host; counted from when the delegate was called.
+    /// On the host; timestamps count from the call of the delegate.
     Host,
-    /// On a device whose clock was compared with the host's; counted from when the delegate was
-    /// called.
+    /// On a device whose clock is calibrated against the host's; timestamps count from the call of
+    /// the delegate.
     Device,
-    /// On a device; counted from its first command. When that began is not known.
+    /// On a device; timestamps count from its first command, whose start on the host's clock is
+    /// unknown.
     DeviceAlone,
 }
 
-/// Memory that was set aside.
+/// A memory allocation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Allocation<'e> {
-    /// What it is for.
+    /// Purpose of the memory.
     pub allocator: &'e str,
-    /// How much.
+    /// Size in bytes.
     pub bytes: u64,
 }
 
-/// An event inside a delegate, told after the fact and measured by the delegate's own clock.
+/// An event inside a delegate, reported after the fact and timed by the delegate's own clock.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct DelegateEvent<'e> {
-    /// What the delegate calls it: a shader, a layer.
+    /// The delegate's name for it: a shader, a layer.
     pub name: &'e str,
-    /// The delegate's own number of the event, for a debug handle map.
+    /// The delegate's own id of the event, for a debug handle map.
     pub id: u32,
     /// Start, in ticks of the delegate's clock.
     pub start: u64,
@@ -72,9 +73,9 @@ pub struct DelegateEvent<'e> {
     pub end: u64,
     /// Nanoseconds per tick, as a fraction.
     pub nanoseconds_per_tick: (u64, u64),
-    /// Where it happened, and what ticks are counted from.
+    /// Where the event ran, and the origin of its timestamps.
     pub clock: DelegateClock,
-    /// What the delegate has to add, in its own format.
+    /// Additional data in the delegate's own format.
     pub metadata: &'e [u8],
 }
 
@@ -84,46 +85,50 @@ pub struct DelegateEvent<'e> {
 pub enum OutputValue<'v> {
     /// A tensor.
     Tensor(&'v TensorRef<'v>),
-    /// A tensor in a list, and its position there.
+    /// A tensor in a list, with its position.
     Item(usize, &'v TensorRef<'v>),
-    /// A number or truth value.
+    /// A number or boolean.
     Scalar(Scalar),
 }
 
-/// Receives events. Methods take `&self`: a method may move between threads, so a tracer that
-/// records synchronises itself.
+/// Receiver of events. All methods borrow `&self`, and a method may move between threads, so a
+/// tracer that records needs interior synchronisation.
 pub trait EventTracer: Sync {
-    /// Something begins. The result comes back with the end: a time, an index, whatever serves.
+    /// An event begins. The returned token is passed to [`end`](EventTracer::end): a time, an
+    /// index, or anything else.
     fn begin(&self, event: &Event<'_>) -> u64;
 
-    /// What began ends, with success or not.
+    /// An event ends, successfully or not.
     fn end(&self, event: &Event<'_>, token: u64);
 
-    /// A delegate tells of an event of its own.
+    /// A delegate reports an event of its own.
     fn delegate_event(&self, event: &DelegateEvent<'_>) {
         let _ = event;
     }
 
-    /// Memory was set aside. Whoever sets it aside tells of it: core allocates nothing.
+    /// Memory was allocated. The owner of the allocation reports it; core allocates nothing.
     fn allocated(&self, allocation: &Allocation<'_>) {
         let _ = allocation;
     }
 
-    /// Whether [`output`](EventTracer::output) should be called: it costs a view of every output.
+    /// Whether [`output`](EventTracer::output) should be called, which costs a view of every
+    /// output.
     fn wants_outputs(&self) -> bool {
         false
     }
 
-    /// An operator wrote a value, which is argument `arg` of its call; or a delegate ran, and this
-    /// is a tensor among its arguments, inputs as well as outputs. With the event of a whole run,
-    /// one of its outputs, whose position `arg` is: hosts tell of these.
+    /// A value was written.
+    ///
+    /// - For an operator, the value is argument `arg` of its call.
+    /// - For a delegate, the value is any tensor among its arguments, inputs as well as outputs.
+    /// - For a whole run, the value is output `arg` of the method; hosts report these.
     fn output(&self, event: &Event<'_>, arg: usize, value: &OutputValue<'_>) {
         let _ = (event, arg, value);
     }
 }
 
-/// Runs `body` between begin and end. There is one place that calls it, so that firmware has it
-/// once.
+/// Runs `body` between `begin` and `end`. All events share this one function, which keeps firmware
+/// small.
 pub(crate) fn traced<R>(
     tracer: Option<&dyn EventTracer>,
     event: &Event<'_>,

@@ -1,77 +1,76 @@
-//! What programs make use of: anything, or, with the feature `chosen-uses`, what the programs of a
-//! firmware image do.
+//! Selection of runtime features that are linked: all of them or, with the feature `chosen-uses`,
+//! those that the programs of a firmware image use.
 //!
-//! A program file can hold more than most programs do: delegates, jumps, external data, lists,
-//! shapes that change. An image links what handles that, and its programs, which are known when it
-//! is built, have no use for it. There, the code that `torchlet-build` writes defines a constant
-//! symbol that says what there is, as it does for the element types of kernels; what handles the
-//! rest asks first, and the optimiser, which sees the whole image (`lto = "fat"`), leaves it out. A
-//! program that needs what was left out is refused when it is loaded.
+//! Delegates, jumps, external data, lists, dynamic shapes: most programs use few of these features,
+//! and an image knows its programs at build time. The code that `torchlet-build` generates defines
+//! a constant symbol with the set of used features, as it does for the dtypes of kernels. The
+//! runtime checks the set before each feature, and whole-program optimisation (`lto = "fat"`)
+//! removes the unused code. Loading a program that needs a removed feature fails.
 
 use core::fmt;
 
-/// A set of things that programs make use of.
+/// A set of runtime features that programs use.
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[repr(transparent)]
 pub struct Uses(u32);
 
 impl Uses {
-    /// Nothing but what all programs do.
+    /// Only the features that all programs use.
     pub const NONE: Self = Uses(0);
-    /// Everything.
+    /// All features.
     pub const ALL: Self = Uses(u32::MAX);
-    /// Calls of delegates.
+    /// Delegate calls.
     pub const DELEGATES: Self = Uses(1);
-    /// Moves, and jumps.
+    /// Moves and jumps.
     pub const CONTROL: Self = Uses(1 << 1);
-    /// Data outside of the program's file.
+    /// External data (`.ptd` files).
     pub const EXTERNAL_DATA: Self = Uses(1 << 2);
     /// Lists of tensors.
     pub const TENSOR_LISTS: Self = Uses(1 << 3);
-    /// Lists of numbers and of truth values.
+    /// Lists of numbers and booleans.
     pub const NUMBER_LISTS: Self = Uses(1 << 4);
-    /// Texts.
+    /// Strings.
     pub const TEXTS: Self = Uses(1 << 5);
-    /// Shapes and numbers that can differ from run to run.
+    /// Dynamic shapes, and scalars that change between runs.
     pub const VARIABLE: Self = Uses(1 << 6);
-    /// Outputs that lie over inputs, which are copied for it or updated in place.
+    /// Outputs that overlap inputs, which are copied or updated in place.
     pub const SHARING: Self = Uses(1 << 7);
-    /// Views that have no place of their own.
+    /// Views without planned memory of their own.
     pub const VIEWS: Self = Uses(1 << 8);
-    /// Weights that kernels pack.
+    /// Weight packing by kernels.
     pub const PACKING: Self = Uses(1 << 9);
-    /// Numbers with fractions.
+    /// Floating-point scalars.
     pub const FRACTIONS: Self = Uses(1 << 10);
-    /// Methods that use memory in turn ([`SharedMemory`](crate::SharedMemory)). No file says so: it
-    /// takes several methods.
+    /// Methods that share memory in turn ([`SharedMemory`](crate::SharedMemory)). Not derivable
+    /// from a file, since it involves several methods.
     pub const TURNS: Self = Uses(1 << 11);
 
-    /// State that has initial data and no place in the memory plan.
+    /// Unplanned state: mutable tensors with initial data that are not memory-planned.
     pub const UNPLANNED_STATE: Self = Uses(1 << 12);
 
-    /// The set as a number, for [`from_bits`](Self::from_bits).
+    /// Bits of the set, for [`from_bits`](Self::from_bits).
     pub const fn bits(self) -> u32 {
         self.0
     }
 
-    /// The set that [`bits`](Self::bits) gave.
+    /// Creates a set from [`bits`](Self::bits).
     pub const fn from_bits(bits: u32) -> Self {
         Uses(bits)
     }
 
-    /// What is in both sets, or in one of them.
+    /// Union of two sets.
     #[must_use]
     pub const fn and(self, other: Self) -> Self {
         Uses(self.0 | other.0)
     }
 
-    /// What is in this set and not in the other.
+    /// Set difference.
     #[must_use]
     pub const fn without(self, other: Self) -> Self {
         Uses(self.0 & !other.0)
     }
 
-    /// Whether all of the other set is in this one.
+    /// Whether `other` is a subset of this set.
     #[inline(always)]
     pub const fn has(self, other: Self) -> bool {
         self.0 & other.0 == other.0
@@ -94,8 +93,8 @@ fn chosen() -> Uses {
 #[allow(unsafe_code)]
 mod image {
     unsafe extern "C" {
-        // SAFETY: `torchlet-build` defines it, as a static of this type that nothing writes;
-        // without it nothing links.
+        // SAFETY: `torchlet-build` defines this symbol, as a static of this type that is never
+        // written. Without it, linking fails.
         pub(super) safe static torchlet_uses: super::Uses;
     }
 }
@@ -119,7 +118,7 @@ mod trial {
         USES.get()
     }
 
-    /// Lets this thread load and run programs that make use of this alone, as an image does: for
+    /// Restricts this thread to programs that use only these features, as in a firmware image. For
     /// tests on hosts.
     pub fn choose_uses(uses: Uses) {
         USES.set(uses);
@@ -131,17 +130,17 @@ pub use trial::choose_uses;
 #[cfg(all(feature = "chosen-uses", feature = "std"))]
 use trial::chosen;
 
-/// Why a program is refused.
-pub(crate) const OUTSIDE: &str =
-    "not among what this image was built for; build it with this program (torchlet-build)";
+/// Error text for programs that need an unlinked feature.
+pub(crate) const UNSUPPORTED_BY_IMAGE: &str =
+    "not supported by this image; build it for this program (torchlet-build)";
 
-/// Whether programs make use of this.
+/// Whether the image supports these features.
 #[inline(always)]
 pub(crate) fn has(uses: Uses) -> bool {
     chosen().has(uses)
 }
 
-/// Whether outputs of calls may lie over inputs.
+/// Whether outputs of calls may overlap inputs.
 #[inline(always)]
 pub(crate) fn may_share() -> bool {
     has(Uses::SHARING) || has(Uses::VIEWS)

@@ -1,21 +1,21 @@
-//! Values: what instructions read and write.
+//! Values that instructions read and write.
 
 use crate::dtype::ScalarType;
 
-/// A number of a program: PyTorch's `Scalar`.
+/// A scalar of a program: PyTorch's `Scalar`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 pub enum Scalar {
     /// An integer.
     Int(i64),
-    /// A truth value.
+    /// A boolean.
     Bool(bool),
     /// A floating-point number.
     Double(f64),
 }
 
 impl Scalar {
-    /// As a floating-point number.
+    /// Converts to a float.
     #[inline]
     pub fn to_f64(self) -> f64 {
         match self {
@@ -25,7 +25,7 @@ impl Scalar {
         }
     }
 
-    /// As an integer; floating-point numbers lose their fraction and saturate.
+    /// Converts to an integer; floats are truncated and saturate.
     #[inline]
     pub fn to_i64(self) -> i64 {
         match self {
@@ -35,7 +35,7 @@ impl Scalar {
         }
     }
 
-    /// As a truth value: whether it is not zero.
+    /// Converts to a boolean: whether the value is not zero.
     #[inline]
     pub fn to_bool(self) -> bool {
         match self {
@@ -45,7 +45,8 @@ impl Scalar {
         }
     }
 
-    /// The type that PyTorch gives to a tensor of this number alone, with float32 as default type.
+    /// The dtype that PyTorch infers for a tensor of this scalar, with float32 as the default
+    /// dtype.
     pub fn scalar_type(self) -> ScalarType {
         match self {
             Scalar::Int(_) => ScalarType::Long,
@@ -55,8 +56,8 @@ impl Scalar {
     }
 }
 
-/// A number of 64 bits at multiples of four bytes: so that a value takes 12 bytes, not 16, where
-/// pointers have 32 bits.
+/// A 64-bit value with an alignment of four bytes: a [`Value`] then has 12 bytes instead of 16 on
+/// 32-bit targets.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Word64([u32; 2]);
 
@@ -87,29 +88,29 @@ impl Word64 {
     }
 }
 
-/// A value of a loaded method. Lists of integers and tensors hold indices of other values,
-/// undecoded.
+/// A value of a loaded method. Lists of integers and tensors hold undecoded indices of other
+/// values.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Value<'m> {
     None,
     Int(Word64),
     Bool(bool),
     Double(Word64),
-    /// A text's bytes, which were checked when the method was loaded: what asks for a value's kind
-    /// alone does not look at them.
+    /// UTF-8 bytes, validated when the method was loaded, so that reading the kind alone skips the
+    /// check.
     String(&'m [u8]),
-    /// An index into the tensors.
+    /// Tensor slot.
     Tensor(u32),
     /// Little-endian i64 value indices.
     IntList(&'m [[u8; 8]]),
     /// Little-endian doubles.
     DoubleList(&'m [[u8; 8]]),
     BoolList(&'m [u8]),
-    /// Little-endian i32 value indices; -1 for none where `optional`.
+    /// Little-endian i32 value indices; if `optional`, -1 marks an absent tensor.
     TensorList(&'m [[u8; 4]], bool),
 }
 
-/// The kinds of values, as bits, so that several can be told in one number.
+/// Value kinds as bit flags.
 pub(crate) mod kind {
     pub(crate) const NONE: u16 = 1 << 0;
     pub(crate) const INT: u16 = 1 << 1;
@@ -125,7 +126,7 @@ pub(crate) mod kind {
 }
 
 impl Value<'_> {
-    /// The value's [kind].
+    /// Bit flag of the value's [kind].
     pub(crate) fn kind(&self) -> u16 {
         match self {
             Value::None => kind::NONE,
@@ -142,8 +143,8 @@ impl Value<'_> {
         }
     }
 
-    /// Number of items of a list. Sixteen bytes of a text count for one: to look at these is as
-    /// much work.
+    /// Number of list items, for [`Limits`](crate::Limits). A string counts one item per 16 bytes,
+    /// which are about as expensive to validate.
     #[inline(never)]
     pub(crate) fn items(&self) -> usize {
         match self {
@@ -162,7 +163,7 @@ impl Value<'_> {
         )
     }
 
-    /// The name of the value's type, for error messages.
+    /// Name of the value's type, for error messages.
     pub(crate) fn type_name(&self) -> &'static str {
         match self {
             Value::None => "None",
@@ -199,8 +200,8 @@ impl From<Scalar> for Value<'_> {
     }
 }
 
-/// The value index in an entry of a list of arguments or tensors. Negative ones become indices
-/// beyond the last value, since there is no memory for so many.
+/// Decodes the value index in an entry of an argument or tensor list. Negative entries map to
+/// indices that exceed any number of values that fits in memory.
 pub(crate) fn list_index(entry: [u8; 4]) -> usize {
     i32::from_le_bytes(entry) as usize
 }

@@ -1,7 +1,7 @@
 //! The values and tensors of a method.
 //!
-//! Most of what a method's values are never changes and is in the file, so a value takes one word:
-//! what it is, if that fits, or where the file says it. What may change has a cell.
+//! Most values never change and are stored in the file, so a value occupies one word: either its
+//! contents, if they fit, or its offset in the file. Values that may change have a cell.
 
 use crate::arguments::elements;
 use crate::dtype::ScalarType;
@@ -13,128 +13,126 @@ use crate::layout::{
     DimOrder, ShapeDynamism, Sizes, TensorInfo, checked_layout, checked_nbytes, same_layout,
 };
 use crate::memory::region::Region;
-use crate::memory::slot::{Data, ShapeAt, TensorSlot};
+use crate::memory::slot::{Data, ShapeLocation, TensorSlot};
 use crate::uses::{Uses, has};
 use crate::value::{Scalar, Value};
 use core::ops::Deref;
 
-/// What is known of a value beside its contents.
+/// Properties of a value besides its contents.
 pub(crate) mod flag {
-    /// Instructions or the caller change it or its shape, so calls that take it are prepared anew
-    /// before they run.
+    /// The value or its shape can change, by instructions or by the caller. Calls that use it are
+    /// prepared again before they run.
     pub(crate) const VARIABLE: u8 = 1;
-    /// A view that calls place when they run: of this tensor here and of that one there.
-    pub(crate) const FLOATING: u8 = 2;
+    /// A view that is placed at run time, since it views different tensors at different times.
+    pub(crate) const DYNAMIC_VIEW: u8 = 2;
     /// An input or output of the method.
     pub(crate) const INTERFACE: u8 = 4;
-    /// An instruction wrote it, or it is an input: what is read from then on is no state.
+    /// Written by an instruction, or an input: later reads do not make it state.
     pub(crate) const WRITTEN: u8 = 8;
-    /// A planned tensor that keeps its contents from run to run.
+    /// A state tensor: keeps its contents between runs.
     pub(crate) const STATE: u8 = 16;
     /// Another tensor is a view of it.
     pub(crate) const VIEWED: u8 = 32;
-    /// A delegate was the first to be given it.
-    pub(crate) const GIVEN: u8 = 64;
+    /// A delegate was the first to access it.
+    pub(crate) const DELEGATE_FIRST: u8 = 64;
 }
 
-/// How a value is kept.
-mod kept {
+/// Storage of a value.
+mod encoding {
     pub(super) const NONE: usize = 0;
-    /// The number itself.
+    /// The integer itself.
     pub(super) const INT: usize = 1;
     /// 0 or 1.
     pub(super) const BOOL: usize = 2;
-    /// In the file, where it is looked up among the values each time: texts, and numbers that do
-    /// not fit.
+    /// In the file, looked up by value index each time: strings, floats, and integers that do not
+    /// fit.
     pub(super) const FILE: usize = 3;
-    /// In the cell of this index.
+    /// In the cell with this index.
     pub(super) const CELL: usize = 4;
-    /// Its slot.
+    /// Tensor slot.
     pub(super) const TENSOR: usize = 5;
-    /// In the file, as [`FILE`], but a list, whose place does not fit: these never change.
+    /// A list in the file whose offset does not fit. As `FILE`, but such lists never change.
     pub(super) const FILE_LIST: usize = 6;
-    // Lists: where they start in the file, in units of four bytes. The numbers are those of
-    // `ListKind`.
+    // Lists: offset in the file, in units of four bytes. These numbers are those of `ListKind`.
 }
 
-/// A value in one word: from the lowest bit on, how it is kept, its [flags](flag), and what is
-/// kept.
+/// A value in one word. From the lowest bit: storage, [flags](flag), payload.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Entry(usize);
 
-const KEPT_BITS: u32 = 4;
-const PAYLOAD: u32 = KEPT_BITS + 7;
+const ENCODING_BITS: u32 = 4;
+const PAYLOAD_SHIFT: u32 = ENCODING_BITS + 7;
 
 impl Entry {
-    pub(crate) const NONE: Self = Entry(kept::NONE);
+    pub(crate) const NONE: Self = Entry(encoding::NONE);
 
-    /// Without flags; `None` if there is no room for as much.
-    fn new(kept: usize, payload: usize) -> Option<Self> {
-        let shifted = payload << PAYLOAD;
-        (shifted >> PAYLOAD == payload).then_some(Entry(shifted | kept))
+    /// Creates an entry without flags; `None` if the payload does not fit.
+    fn new(encoding: usize, payload: usize) -> Option<Self> {
+        let shifted = payload << PAYLOAD_SHIFT;
+        (shifted >> PAYLOAD_SHIFT == payload).then_some(Entry(shifted | encoding))
     }
 
     fn of_int(value: i64) -> Option<Self> {
-        let entry = Entry((value as usize) << PAYLOAD | kept::INT);
+        let entry = Entry((value as usize) << PAYLOAD_SHIFT | encoding::INT);
         (entry.int() == value).then_some(entry)
     }
 
-    /// What [`of_int`](Self::of_int) keeps.
+    /// Inverse of [`of_int`](Self::of_int).
     fn int(self) -> i64 {
-        (self.0 as isize >> PAYLOAD) as i64
+        (self.0 as isize >> PAYLOAD_SHIFT) as i64
     }
 
     fn of_list(list: &List<'_>) -> Self {
         let start = list.items.start().filter(|start| start.is_multiple_of(4));
         start
             .and_then(|start| Entry::new(list.kind as usize, start / 4))
-            .unwrap_or(Entry(kept::FILE_LIST))
+            .unwrap_or(Entry(encoding::FILE_LIST))
     }
 
-    fn kept(self) -> usize {
-        self.0 & ((1 << KEPT_BITS) - 1)
+    fn encoding(self) -> usize {
+        self.0 & ((1 << ENCODING_BITS) - 1)
     }
 
     fn payload(self) -> usize {
-        self.0 >> PAYLOAD
+        self.0 >> PAYLOAD_SHIFT
     }
 
     fn flags(self) -> u8 {
-        (self.0 >> KEPT_BITS) as u8 & 0x7f
+        (self.0 >> ENCODING_BITS) as u8 & 0x7f
     }
 
-    /// Whether the value may change, and is to be kept apart for that: numbers, texts and nothings
-    /// are.
-    fn changes(self) -> bool {
-        self.flags() & flag::VARIABLE != 0 && self.kept() <= kept::FILE
+    /// Whether the value may change and therefore needs a cell. Applies to scalars, strings and
+    /// absent values.
+    fn needs_cell(self) -> bool {
+        self.flags() & flag::VARIABLE != 0 && self.encoding() <= encoding::FILE
     }
 
     fn mark(&mut self, flags: u8) {
-        self.0 |= usize::from(flags & 0x7f) << KEPT_BITS;
+        self.0 |= usize::from(flags & 0x7f) << ENCODING_BITS;
     }
 }
 
 /// The values of a method, and the tensors that they refer to.
 #[derive(Debug)]
 pub(crate) struct Values<'m> {
-    /// The values in the file.
+    /// Values in the file.
     file: Vector<'m, EValueTable<'m>>,
     entries: &'m mut [Entry],
-    /// The values that may change, as they are now, once there is memory for them.
+    /// Current contents of the values that may change. Empty until memory is allocated.
     cells: &'m mut [Value<'m>],
     pub(crate) tensors: &'m mut [TensorSlot<'m>],
-    /// Of each tensor whose shape may change, the largest and the present shape: little-endian.
+    /// Upper-bound and current shape of each tensor with a dynamic shape, little-endian.
     shapes: &'m mut [[u8; 4]],
 }
 
-/// A value as the file has it; `None` for tensors, which have slots.
+/// Reads a value from the file; `None` for tensors, which have slots.
 #[inline(never)]
-fn in_file<'m>(file: &Vector<'m, EValueTable<'m>>, index: usize) -> Option<Value<'m>> {
+fn read_from_file<'m>(file: &Vector<'m, EValueTable<'m>>, index: usize) -> Option<Value<'m>> {
     Some(match file.get(index).ok()??.value().ok()? {
         EValue::Int(value) => Scalar::Int(value).into(),
         EValue::Double(value) => Scalar::Double(value).into(),
         EValue::String(value) => Value::String(value.bytes(1)),
-        // They are looked up here if they have cells alone.
+        // Only looked up here for values with cells.
         EValue::None if has(Uses::VARIABLE) => Value::None,
         EValue::Bool(value) if has(Uses::VARIABLE) => Value::Bool(value),
         EValue::None | EValue::Bool(_) | EValue::Tensor(_) => return None,
@@ -142,7 +140,7 @@ fn in_file<'m>(file: &Vector<'m, EValueTable<'m>>, index: usize) -> Option<Value
     })
 }
 
-/// A list of these bytes.
+/// Creates a list value from its bytes.
 #[inline(never)]
 fn list(kind: ListKind, bytes: &[u8]) -> Value<'_> {
     match kind {
@@ -154,7 +152,7 @@ fn list(kind: ListKind, bytes: &[u8]) -> Value<'_> {
     }
 }
 
-/// Appends sizes to an empty list. No tensor has more dimensions than fit.
+/// Appends sizes to an empty list. Tensors never have more dims than fit.
 #[inline(never)]
 fn read_sizes(file: &[[u8; 4]], sizes: &mut Sizes) {
     for size in file {
@@ -162,15 +160,14 @@ fn read_sizes(file: &[[u8; 4]], sizes: &mut Sizes) {
     }
 }
 
-/// The bytes of a list in the file, of items of this size. A list never lies at its start: what
-/// leads to it is there.
+/// Bytes of a list in the file. Offset 0 means no list: the root offset is stored there.
 #[inline(never)]
 fn list_at(file: &[u8], start: usize, item: usize) -> &[u8] {
     let list = if start == 0 { None } else { vector_bytes(file, start, item) };
     list.unwrap_or(&[])
 }
 
-/// What the file says of a tensor, without data yet. So many of `shapes` are used.
+/// Decodes a tensor, without data. `used` is the number of entries of `shapes` in use.
 #[inline(never)]
 fn read_tensor(
     table: &TensorTable<'_>,
@@ -184,19 +181,19 @@ fn read_tensor(
     let dynamism = ShapeDynamism::from_number(table.shape_dynamism()?).ok_or(invalid)?;
     let mut sizes = Sizes::new();
     read_sizes(elements(file.bytes()), &mut sizes);
-    // The list of sizes ends where no tensor has more: lengths are compared as the file has them.
+    // `sizes` is truncated at the maximum rank; compare the lengths in the file.
     let bytes = match file.len() == dim_order.len() {
         true => checked_layout(scalar_type, &sizes, dim_order.bytes()).ok_or(invalid)?,
         false => return Err(invalid),
     };
-    let mut shape = ShapeAt::File(file.start().unwrap_or(0));
+    let mut shape = ShapeLocation::File(file.start().unwrap_or(0));
     if dynamism != ShapeDynamism::Static {
-        shape = ShapeAt::Changing(*used);
+        shape = ShapeLocation::Dynamic(*used);
     }
     if has(Uses::VARIABLE) && dynamism != ShapeDynamism::Static {
         let end = used.saturating_add(2 * sizes.len());
         let both = shapes.get_mut(*used..end).ok_or(invalid)?;
-        // The second half, the present shape, becomes the same when all is reset.
+        // The second half, the current shape, is initialised by `reset`.
         for (own, size) in both.iter_mut().zip(elements(file.bytes())) {
             *own = *size;
         }
@@ -208,8 +205,8 @@ fn read_tensor(
 }
 
 impl<'m> Values<'m> {
-    /// The values that the file has, in these tables, which are as long as
-    /// [`Counts`](crate::method::tables::Counts) says.
+    /// Decodes the values of a file into tables, whose lengths come from
+    /// [`Counts`](crate::method::tables::Counts).
     #[inline(never)]
     pub(crate) fn read(
         file: Vector<'m, EValueTable<'m>>,
@@ -218,28 +215,28 @@ impl<'m> Values<'m> {
         shapes: &'m mut [[u8; 4]],
     ) -> Result<Self, Malformed> {
         let (mut slots, mut shapes_used) = (0usize, 0usize);
-        for (index, place) in entries.iter_mut().enumerate() {
+        for (index, target) in entries.iter_mut().enumerate() {
             let table = file.item(index, Part::Value)?;
-            let mut varies = false;
+            let mut is_dynamic = false;
             let entry = match table.value()? {
                 EValue::None => Some(Entry::NONE),
                 EValue::Int(value) => Entry::of_int(value),
-                EValue::Bool(value) => Entry::new(kept::BOOL, value.into()),
+                EValue::Bool(value) => Entry::new(encoding::BOOL, value.into()),
                 EValue::Tensor(tensor) => {
                     let invalid = Part::Tensor.at(index);
                     let slot = tensors.get_mut(slots).ok_or(invalid)?;
                     read_tensor(&tensor, slot, shapes, &mut shapes_used, invalid)?;
-                    varies = slot.varies();
+                    is_dynamic = slot.is_dynamic();
                     slots += 1;
-                    // Where there are too many, they are no values.
-                    Entry::new(kept::TENSOR, slots - 1)
+                    // An index that does not fit yields no value.
+                    Entry::new(encoding::TENSOR, slots - 1)
                 }
                 EValue::Double(_) | EValue::String(_) => None,
                 EValue::List(list) => Some(Entry::of_list(&list)),
             };
-            *place = entry.unwrap_or(Entry(kept::FILE));
-            if varies {
-                place.mark(flag::VARIABLE);
+            *target = entry.unwrap_or(Entry(encoding::FILE));
+            if is_dynamic {
+                target.mark(flag::VARIABLE);
             }
         }
         let mut values = Values { file, entries, cells: &mut [], tensors, shapes };
@@ -252,7 +249,7 @@ impl<'m> Values<'m> {
         self.entries.len()
     }
 
-    /// What tells the values of this method from those of others: where they are.
+    /// Identifies the values of this method: the address of its entries.
     pub(crate) fn identity(&self) -> usize {
         self.entries.as_ptr().addr()
     }
@@ -260,15 +257,15 @@ impl<'m> Values<'m> {
     #[inline(never)]
     pub(crate) fn value(&self, index: usize) -> Option<Value<'m>> {
         let entry = *self.entries.get(index)?;
-        Some(match entry.kept() {
-            kept::NONE => Value::None,
-            kept::INT => Scalar::Int(entry.int()).into(),
-            kept::BOOL => Value::Bool(entry.payload() != 0),
-            kept::TENSOR => Value::Tensor(entry.payload() as u32),
-            kept::CELL if has(Uses::VARIABLE) => *self.cells.get(entry.payload())?,
-            kept => {
-                let Some(kind) = ListKind::from_number(kept) else {
-                    return in_file(&self.file, index);
+        Some(match entry.encoding() {
+            encoding::NONE => Value::None,
+            encoding::INT => Scalar::Int(entry.int()).into(),
+            encoding::BOOL => Value::Bool(entry.payload() != 0),
+            encoding::TENSOR => Value::Tensor(entry.payload() as u32),
+            encoding::CELL if has(Uses::VARIABLE) => *self.cells.get(entry.payload())?,
+            encoding => {
+                let Some(kind) = ListKind::from_number(encoding) else {
+                    return read_from_file(&self.file, index);
                 };
                 let start = entry.payload().wrapping_mul(4);
                 return Some(list(kind, list_at(self.file.buffer(), start, kind.item())));
@@ -284,37 +281,39 @@ impl<'m> Values<'m> {
             .filter_map(|(index, entry)| Some((self.value(index)?, entry.flags())))
     }
 
-    /// The first value that may change, be it a number or the shape of a tensor.
+    /// Index of the first value that may change, a scalar or a tensor with a dynamic shape.
     pub(crate) fn first_variable(&self) -> Option<usize> {
         self.entries.iter().position(|entry| entry.flags() & flag::VARIABLE != 0)
     }
 
-    /// How many numbers and the like may change: each takes a cell.
-    pub(crate) fn changing(&self) -> usize {
+    /// Number of cells: values other than tensors that may change.
+    pub(crate) fn cell_count(&self) -> usize {
         if !has(Uses::VARIABLE) {
             return 0;
         }
-        self.entries.iter().filter(|entry| entry.changes()).count()
+        self.entries.iter().filter(|entry| entry.needs_cell()).count()
     }
 
-    /// Keeps the values that may change in cells, of which there are enough.
-    pub(crate) fn keep_in(&mut self, cells: &'m mut [Value<'m>]) {
+    /// Moves the values that may change into cells, of which there must be enough.
+    pub(crate) fn move_to_cells(&mut self, cells: &'m mut [Value<'m>]) {
         self.cells = cells;
-        for (used, entry) in self.entries.iter_mut().filter(|entry| entry.changes()).enumerate() {
+        for (used, entry) in self.entries.iter_mut().filter(|entry| entry.needs_cell()).enumerate()
+        {
             let flags = entry.flags();
-            // There are no more of them than values, whose indices fit.
-            *entry = Entry::new(kept::CELL, used).unwrap_or(Entry::NONE);
+            // Cannot fail: the number of cells is bounded by the number of values, whose indices
+            // fit.
+            *entry = Entry::new(encoding::CELL, used).unwrap_or(Entry::NONE);
             entry.mark(flags);
         }
         self.reset();
     }
 
-    /// Changes a number; false if it may not.
+    /// Changes the contents of a cell; false if the value has none.
     pub(crate) fn set(&mut self, index: usize, value: Value<'m>) -> bool {
         if !has(Uses::VARIABLE) {
             return false;
         }
-        let entry = self.entries.get(index).filter(|entry| entry.kept() == kept::CELL);
+        let entry = self.entries.get(index).filter(|entry| entry.encoding() == encoding::CELL);
         match entry.and_then(|entry| self.cells.get_mut(entry.payload())) {
             Some(cell) => {
                 *cell = value;
@@ -324,20 +323,20 @@ impl<'m> Values<'m> {
         }
     }
 
-    /// Makes numbers and shapes those of the file again.
+    /// Resets scalars and shapes to those in the file.
     pub(crate) fn reset(&mut self) {
         if !has(Uses::VARIABLE) {
             return;
         }
         for index in 0..self.len() {
-            if self.entries.get(index).is_some_and(|entry| entry.kept() == kept::CELL)
-                && let Some(value) = in_file(&self.file, index)
+            if self.entries.get(index).is_some_and(|entry| entry.encoding() == encoding::CELL)
+                && let Some(value) = read_from_file(&self.file, index)
             {
                 self.set(index, value);
             }
         }
         for slot in self.tensors.iter() {
-            if let ShapeAt::Changing(at) = slot.shape_at() {
+            if let ShapeLocation::Dynamic(at) = slot.shape_location() {
                 let rank = list_at(self.file.buffer(), slot.dim_order as usize, 1).len();
                 let both = self.shapes.get_mut(at..).and_then(|rest| rest.get_mut(..2 * rank));
                 if let Some((bound, shape)) = both.map(|both| both.split_at_mut(rank)) {
@@ -358,7 +357,7 @@ impl<'m> Values<'m> {
         self.tensors.get_mut(usize::try_from(slot).ok()?)
     }
 
-    /// Gives a tensor a shape, if it can take it; or only looks whether it can.
+    /// Resizes a tensor, or checks whether it could be resized if `apply` is false.
     #[inline(never)]
     pub(crate) fn resize(
         &mut self,
@@ -388,8 +387,8 @@ impl<'m> Values<'m> {
         Ok(())
     }
 
-    /// Where the data of a tensor is, and in which slot that is said: a view's is that of what it
-    /// is a view of.
+    /// Location of a tensor's data, and the slot that it is recorded in. For a view, that is the
+    /// slot of the viewed tensor.
     pub(crate) fn data(&self, slot: u32) -> Option<(u32, Data<'m>)> {
         let tensor = self.tensor(slot)?;
         match tensor.data() {
@@ -398,7 +397,7 @@ impl<'m> Values<'m> {
         }
     }
 
-    /// The bytes of a tensor's current shape; `None` if it has no memory or too little.
+    /// Memory of a tensor's current shape; `None` if it has no memory or too little.
     pub(crate) fn region(&self, slot: u32) -> Option<Region<'m>> {
         let bytes = self.tensor(slot)?.nbytes();
         match self.data(slot)?.1 {
@@ -408,15 +407,14 @@ impl<'m> Values<'m> {
         }
     }
 
-    /// The slot of the tensor that value `index` is.
+    /// Tensor slot of value `index`.
     pub(crate) fn slot(&self, index: usize) -> Option<u32> {
         let entry = self.entries.get(index)?;
-        (entry.kept() == kept::TENSOR).then_some(entry.payload() as u32)
+        (entry.encoding() == encoding::TENSOR).then_some(entry.payload() as u32)
     }
 
-    /// The items of value `index`, if it is a list of tensors. It is not inlined, since compilers
-    /// then look at where the items are before they look at what the value is, which Valgrind takes
-    /// for the use of memory without contents.
+    /// Items of value `index`, if it is a tensor list. Not inlined: otherwise, the compiler loads
+    /// the items before checking the kind, which Valgrind reports as a use of uninitialised memory.
     #[inline(never)]
     pub(crate) fn tensor_list(&self, index: usize) -> Option<&'m [[u8; 4]]> {
         if !has(Uses::TENSOR_LISTS) {
@@ -439,7 +437,7 @@ impl<'m> Values<'m> {
     }
 }
 
-/// Why a tensor cannot take a shape.
+/// Why a tensor cannot be resized.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ResizeError {
     Static,
@@ -447,7 +445,7 @@ pub(crate) enum ResizeError {
     Capacity,
 }
 
-/// A tensor with its shape.
+/// A tensor with access to its shape.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Tensor<'v, 'm> {
     slot: &'v TensorSlot<'m>,
@@ -466,41 +464,41 @@ impl<'m> Tensor<'_, 'm> {
         list_at(self.values.file.buffer(), self.slot.dim_order as usize, 1)
     }
 
-    /// Where its present or largest shape is among those that change.
-    fn shape(&self, present: bool) -> Option<core::ops::Range<usize>> {
-        let ShapeAt::Changing(start) = self.shape_at() else { return None };
+    /// Range of the current or upper-bound shape in the table of dynamic shapes.
+    fn shape(&self, current: bool) -> Option<core::ops::Range<usize>> {
+        let ShapeLocation::Dynamic(start) = self.shape_location() else { return None };
         let rank = self.dim_order().len();
-        let start = if present { start.saturating_add(rank) } else { start };
+        let start = if current { start.saturating_add(rank) } else { start };
         Some(start..start.saturating_add(rank))
     }
 
-    /// Appends the present shape, or the largest, to an empty list: it is made where it is wanted,
-    /// as stacks are small.
+    /// Appends the current or upper-bound shape to an empty list. Writes in place, which saves
+    /// stack.
     #[inline(never)]
-    fn list(&self, present: bool, sizes: &mut Sizes) {
-        let list = match self.shape_at() {
-            ShapeAt::File(start) => elements(list_at(self.values.file.buffer(), start, 4)),
-            ShapeAt::Changing(_) => self
-                .shape(present)
+    fn list(&self, current: bool, sizes: &mut Sizes) {
+        let list = match self.shape_location() {
+            ShapeLocation::File(start) => elements(list_at(self.values.file.buffer(), start, 4)),
+            ShapeLocation::Dynamic(_) => self
+                .shape(current)
                 .and_then(|shape| self.values.shapes.get(shape))
                 .unwrap_or_default(),
         };
         read_sizes(list, sizes);
     }
 
-    fn sizes_of(&self, present: bool) -> Sizes {
+    fn sizes_of(&self, current: bool) -> Sizes {
         let mut sizes = Sizes::new();
-        self.list(present, &mut sizes);
+        self.list(current, &mut sizes);
         sizes
     }
 
-    /// The largest shape.
+    /// Upper-bound shape.
     #[inline(always)]
     pub(crate) fn bound(&self) -> Sizes {
         self.sizes_of(false)
     }
 
-    /// The present shape.
+    /// Current shape.
     #[inline(always)]
     pub(crate) fn sizes(&self) -> Sizes {
         self.sizes_of(true)
@@ -510,38 +508,38 @@ impl<'m> Tensor<'_, 'm> {
         let (sizes, dim_order) = (Sizes::new(), DimOrder::new());
         let mut info = TensorInfo { scalar_type: self.scalar_type, sizes, dim_order };
         self.list(true, &mut info.sizes);
-        // As many as there are sizes.
+        // As many entries as sizes.
         let _ = info.dim_order.extend_from_slice(self.dim_order());
         info
     }
 
     #[inline(never)]
-    fn bytes_of(&self, present: bool) -> usize {
+    fn bytes_of(&self, current: bool) -> usize {
         match self.fixed_bytes() {
             Some(bytes) => bytes,
-            None => checked_nbytes(self.scalar_type, &self.sizes_of(present)).unwrap_or(0),
+            None => checked_nbytes(self.scalar_type, &self.sizes_of(current)).unwrap_or(0),
         }
     }
 
-    /// Bytes of the present shape.
+    /// Bytes of the current shape.
     #[inline(always)]
     pub(crate) fn nbytes(&self) -> usize {
         self.bytes_of(true)
     }
 
-    /// Bytes of the largest shape.
+    /// Bytes of the upper-bound shape.
     #[inline(always)]
     pub(crate) fn capacity(&self) -> usize {
         self.bytes_of(false)
     }
 
-    /// Whether its elements lie as in this dim order.
+    /// Whether the memory layout matches this dim order.
     #[inline(never)]
     pub(crate) fn has_order(&self, dim_order: &[u8]) -> bool {
         same_layout(&self.sizes(), self.dim_order(), dim_order)
     }
 
-    /// Whether another tensor has this shape.
+    /// Whether the other tensor has the same shape.
     #[inline(never)]
     pub(crate) fn has_sizes_of(&self, other: &Tensor<'_, '_>) -> bool {
         self.sizes() == other.sizes()
@@ -551,9 +549,9 @@ impl<'m> Tensor<'_, 'm> {
 /// Which arguments of a call are written.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Roles<'m> {
-    /// As the operator's schema says.
+    /// According to the operator's schema.
     Params(&'m [Param]),
-    /// All from this one on: a delegate's outputs follow its inputs.
+    /// All arguments from this index on: a delegate's outputs follow its inputs.
     From(usize),
 }
 
@@ -565,7 +563,7 @@ impl Roles<'_> {
         }
     }
 
-    /// Whether the argument is memory that nobody looks at.
+    /// Whether the argument is exporter-reserved workspace, which no kernel accesses.
     pub(crate) fn is_scratch(&self, arg: usize) -> bool {
         matches!(self, Roles::Params(params) if params.get(arg) == Some(&Param::Scratch))
     }

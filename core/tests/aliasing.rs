@@ -1,6 +1,5 @@
-//! No two references to the same bytes, whatever a file, a kernel, a delegate or a loader does:
-//! under Miri, each of these programs was undefined behaviour, or would be if one check were
-//! missing.
+//! No aliasing references, whatever a file, kernel, delegate or loader does. Under Miri, each of
+//! these programs was undefined behaviour, or would be if a check were missing.
 
 mod common;
 
@@ -15,7 +14,7 @@ use torchlet_core::{
     delegate_size,
 };
 
-/// The same for a list of outputs, all of which are held together.
+/// Writes a list of outputs, all borrowed at the same time.
 fn add_to_all(call: &mut Invoke<'_, '_>) -> Result<(), KernelError> {
     let input = call.tensor(0)?;
     let mut outs = Vec::new();
@@ -30,10 +29,10 @@ fn add_to_all(call: &mut Invoke<'_, '_>) -> Result<(), KernelError> {
     Ok(())
 }
 
-/// Adds one where the output lies over the input, and elsewhere.
+/// Adds one, in place if the output overlaps the input exactly.
 fn update(call: &mut Invoke<'_, '_>) -> Result<(), KernelError> {
     if call.is_in_place() {
-        // The input is there, but not to be read beside the output.
+        // The input cannot be read separately.
         assert_eq!(call.tensor(0).err(), Some(KernelError::access(0)));
         let mut out = call.out(1)?;
         out.data_mut::<f32>()?.iter_mut().for_each(|item| *item += 1.0);
@@ -52,14 +51,14 @@ fn view(call: &mut Invoke<'_, '_>) -> Result<(), KernelError> {
     call.alias(1, 0)
 }
 
-/// Not declared to alias; then the output and the input would be the same bytes.
+/// Tries to alias without a declaration, which would make output and input the same bytes.
 fn alias_unasked(call: &mut Invoke<'_, '_>) -> Result<(), KernelError> {
     let error = call.alias(1, 0).unwrap_err();
     assert_eq!(error, KernelError::access(1));
     add_one(call)
 }
 
-/// Asks for arguments behind those that it declares: files repeat the outputs there.
+/// Accesses arguments beyond the declared ones, where files repeat the outputs.
 fn beyond(call: &mut Invoke<'_, '_>) -> Result<(), KernelError> {
     let mut out = call.out(1)?;
     for arg in [2, 3, 1000, usize::MAX] {
@@ -71,7 +70,7 @@ fn beyond(call: &mut Invoke<'_, '_>) -> Result<(), KernelError> {
     Ok(())
 }
 
-/// Declared to alias; such a kernel cannot write.
+/// Tries to write although it is declared to alias.
 fn write_view(call: &mut Invoke<'_, '_>) -> Result<(), KernelError> {
     assert!(call.out(1).is_err());
     call.alias(1, 0)?;
@@ -79,7 +78,7 @@ fn write_view(call: &mut Invoke<'_, '_>) -> Result<(), KernelError> {
     call.tensor(0).map(drop)
 }
 
-/// Asks for its output, scratch memory and input in every order, twice.
+/// Requests output, scratch memory and input in every order, twice.
 fn twice(call: &mut Invoke<'_, '_>) -> Result<(), KernelError> {
     let scratch = call.scratch();
     let mut out = call.out(1)?;
@@ -110,12 +109,12 @@ fn small() -> common::builder::Tensor {
     tensor(&[4])
 }
 
-/// Loads and runs a file's method with input 0 set to 1, 2, 3, 4, as often as said; gives output 0.
+/// Loads a program and runs it `times` times with input 0 set to 1, 2, 3, 4. Returns output 0.
 fn run_times(file: &[u8], registry: &Registry<'_>, times: usize) -> Result<Vec<f32>, String> {
     run_in_place(Aligned::from(file).bytes(), registry, times)
 }
 
-/// The same, for a file at a multiple of 16, whose constants are lent.
+/// Like [`run_times`], for a file aligned to 16 bytes, whose constants are borrowed.
 fn run_in_place(file: &[u8], registry: &Registry<'_>, times: usize) -> Result<Vec<f32>, String> {
     let program = core::Program::from_bytes(file).unwrap();
     let mut memory = Memory::of(&program, "forward", registry, &[])?;
@@ -137,9 +136,9 @@ fn run(method: Method) -> Result<Vec<f32>, String> {
     run_times(&Program::of(method), &registry(), 1)
 }
 
-/// A list that is moved onto another would make a kernel's output its input: refused.
+/// Moving a list would allow an output to overlap an input; it is rejected.
 #[test]
-fn lists_of_tensors_are_not_moved() {
+fn moves_of_tensor_lists_are_rejected() {
     let mut method = Method::new("forward", &[64]);
     let x = method.input(small().at(0, 0));
     let y = method.tensor(small().at(0, 16));
@@ -149,7 +148,7 @@ fn lists_of_tensors_are_not_moved() {
     method.call("t::add_to_all", &[x, ys]);
     method.outputs = vec![x];
     let error = run(method).unwrap_err();
-    assert!(error.contains("cannot take it"), "{error}");
+    assert!(error.contains("cannot move between values"), "{error}");
 }
 
 #[test]
@@ -173,7 +172,7 @@ fn aliasing_kernels_cannot_write() {
 }
 
 #[test]
-fn arguments_beyond_the_declared_do_not_exist() {
+fn undeclared_arguments_are_inaccessible() {
     let mut method = Method::new("forward", &[64]);
     let x = method.input(small().at(0, 0));
     let y = method.tensor(small().at(0, 16));
@@ -183,7 +182,7 @@ fn arguments_beyond_the_declared_do_not_exist() {
 }
 
 #[test]
-fn outputs_and_scratch_are_given_once() {
+fn outputs_and_scratch_are_handed_out_once() {
     let mut method = Method::new("forward", &[64]);
     let x = method.input(small().at(0, 0));
     let y = method.tensor(small().at(0, 16));
@@ -192,9 +191,9 @@ fn outputs_and_scratch_are_given_once() {
     assert_eq!(run(method).unwrap(), [1.0; 4]);
 }
 
-/// Outputs over inputs in every way: just the same range, partly, through views, by the same value.
+/// Outputs that overlap inputs exactly, partially, or through views.
 #[test]
-fn outputs_over_inputs_are_computed_from_copies() {
+fn overlapping_inputs_are_copied() {
     for (offset, through_view) in [(0, false), (8, false), (0, true), (12, true)] {
         let mut method = Method::new("forward", &[64]);
         let x = method.input(small().at(0, 0));
@@ -208,16 +207,16 @@ fn outputs_over_inputs_are_computed_from_copies() {
         method.outputs = vec![y];
         let file = Program::of(method);
         assert_eq!(run_times(&file, &registry(), 2).unwrap(), [2.0, 3.0, 4.0, 5.0], "{offset}");
-        // The copy was counted beforehand.
+        // The memory needs include the copy.
         let file = Aligned::from(&file[..]);
         let program = core::Program::from_bytes(file.bytes()).unwrap();
         assert_eq!(needs(&program, "forward", &registry(), &[]).unwrap().scratch, 16);
     }
 }
 
-/// A kernel that works in place gets no copy where output and input are the same range.
+/// An in-place kernel needs no copy if output and input are the same range.
 #[test]
-fn in_place_takes_no_copy() {
+fn in_place_needs_no_copy() {
     for (offset, scratch) in [(0, 0), (16, 0), (4, 16)] {
         let mut method = Method::new("forward", &[64]);
         let x = method.input(small().at(0, 0));
@@ -231,10 +230,9 @@ fn in_place_takes_no_copy() {
     }
 }
 
-/// In place through a view, and where the output is another tensor of the same range but of another
-/// type.
+/// In-place through a view; not in-place if output and input differ in dtype.
 #[test]
-fn in_place_knows_views_and_types() {
+fn in_place_through_views_and_with_other_dtypes() {
     let mut method = Method::new("forward", &[64]);
     let x = method.input(small().at(0, 0));
     let seen = method.tensor(small());
@@ -248,14 +246,14 @@ fn in_place_knows_views_and_types() {
     let y = method.tensor(small().of(core::ScalarType::Int).at(0, 0));
     method.call("t::update", &[x, y]);
     method.outputs = vec![y];
-    // Not in place, so it gets a copy; the kernel of this test takes no integers.
+    // The input is read from a copy; the kernel then rejects the integer output.
     let error = run(method).unwrap_err();
     assert!(error.contains("viewed as"), "{error}");
 }
 
-/// A view of what is computed into: the output is the view, the input what it is a view of.
+/// The input of a call is the tensor that its output views.
 #[test]
-fn views_are_seen_through() {
+fn overlap_is_found_through_views() {
     let mut method = Method::new("forward", &[64]);
     let x = method.input(small().at(0, 0));
     let (a, b) = (method.tensor(small()), method.tensor(small()));
@@ -266,10 +264,9 @@ fn views_are_seen_through() {
     assert_eq!(run(method).unwrap(), [2.0, 3.0, 4.0, 5.0]);
 }
 
-/// Views have the memory of what they are views of: what is bound to it later, and bound to it
-/// again, is theirs.
+/// Views follow their tensor when memory is bound to it, and bound again.
 #[test]
-fn views_follow_what_is_bound() {
+fn views_follow_bound_memory() {
     let mut method = Method::new("forward", &[64]);
     let x = method.input(small());
     let y = method.tensor(small().at(0, 0));
@@ -295,15 +292,16 @@ fn views_follow_what_is_bound() {
         assert_eq!(output(&method, 1), [4.0; 4]);
         method.execute().unwrap();
         assert_eq!(output(&method, 0), [5.0; 4]);
-        // A name makes a tensor state, but the input that it is a view of is not forgotten with it.
+        // The name makes the view state, but a reset does not clear the input that it views.
         method.reset().unwrap();
         assert_eq!(output(&method, 1), [4.0; 4]);
     }
 }
 
-/// What a view is of changes while the program runs, so that nothing is known beforehand.
+/// A tensor that is a view of different tensors at different times, so that overlap is unknown at
+/// load time.
 #[test]
-fn views_that_change_are_followed() {
+fn dynamic_views() {
     let mut method = Method::new("forward", &[64]);
     let x = method.input(small().at(0, 0));
     let y = method.tensor(small().at(0, 16));
@@ -318,9 +316,9 @@ fn views_that_change_are_followed() {
     assert_eq!(run_times(&file, &registry(), 2).unwrap(), [4.0, 5.0, 6.0, 7.0]);
 }
 
-/// The same through a view of the view, which was taken for one of what is there first.
+/// The same through a view of a view.
 #[test]
-fn views_of_views_that_change_are_followed() {
+fn dynamic_views_of_views() {
     let mut method = Method::new("forward", &[64]);
     let x = method.input(small().at(0, 0));
     let y = method.tensor(small().at(0, 16));
@@ -335,7 +333,7 @@ fn views_of_views_that_change_are_followed() {
     method.outputs = vec![z];
     assert_eq!(run_times(&Program::of(method), &registry(), 2).unwrap(), [3.0, 4.0, 5.0, 6.0]);
 
-    // What it is a view of has other contents in the second run.
+    // The viewed tensor has other contents in the second run.
     let mut method = Method::new("forward", &[64]);
     let x = method.input(small().at(0, 0));
     let y = method.tensor(small().at(0, 16));
@@ -351,7 +349,7 @@ fn views_of_views_that_change_are_followed() {
     assert_eq!(run_times(&file, &registry(), 2).unwrap(), [3.0, 4.0, 5.0, 6.0]);
 }
 
-/// A planned tensor is one whatever it becomes a view of: what cannot be written, and what is gone.
+/// A planned tensor stays planned when it becomes a view of a constant or of memory that is gone.
 #[test]
 fn planned_views_stay_planned() {
     let mut program = Program::default();
@@ -382,10 +380,9 @@ fn planned_views_stay_planned() {
     method.execute().unwrap();
 }
 
-/// Views of views of each other, of themselves, of lists of themselves: refused or followed, never
-/// for ever.
+/// Cyclic views are rejected or resolved, without infinite loops.
 #[test]
-fn circles_of_views_end() {
+fn cyclic_views_terminate() {
     let mut method = Method::new("forward", &[64]);
     let x = method.input(small().at(0, 0));
     let (a, b) = (method.tensor(small()), method.tensor(small()));
@@ -398,7 +395,7 @@ fn circles_of_views_end() {
 }
 
 #[test]
-fn outputs_that_share_are_refused() {
+fn overlapping_outputs_are_rejected() {
     for (a, b) in [(16, 16), (16, 20), (16, 28)] {
         let mut method = Method::new("forward", &[64]);
         let x = method.input(small().at(0, 0));
@@ -409,7 +406,7 @@ fn outputs_that_share_are_refused() {
         let error = run(method).unwrap_err();
         assert!(error.contains("shares memory"), "{error}");
     }
-    // The same tensor twice, whose memory is bound only after loading.
+    // The same tensor twice, with memory that is bound after loading.
     let mut method = Method::new("forward", &[64]);
     let x = method.input(small().at(0, 0));
     let y = method.tensor(small());
@@ -422,7 +419,7 @@ fn outputs_that_share_are_refused() {
 
 /// An input that is its own output, with memory that is bound after loading.
 #[test]
-fn unplanned_tensors_are_compared_too() {
+fn unplanned_tensors_are_checked_for_overlap() {
     let mut method = Method::new("forward", &[0]);
     let x = method.input(small());
     method.call("t::add_one", &[x, x]);
@@ -430,10 +427,11 @@ fn unplanned_tensors_are_compared_too() {
     assert_eq!(run(method).unwrap(), [2.0, 3.0, 4.0, 5.0]);
 }
 
-/// The bytes of a file stay. What an instruction writes and the file has data for, but no place, is
-/// state with memory of its own; what is written through a view only is a constant, and refused.
+/// The bytes of the file never change. A written tensor with data that is not memory-planned
+/// becomes state with its own memory. A tensor that is only written through a view is a constant,
+/// and the call is rejected.
 #[test]
-fn constants_stay() {
+fn constants_are_never_modified() {
     let with_constant = |build: &dyn Fn(&mut Method, i32, i32)| {
         let mut program = Program::default();
         let data = program.constant(&[5.0, 6.0, 7.0, 8.0]);
@@ -445,7 +443,8 @@ fn constants_stay() {
         program.methods.push(method);
         let file = Aligned::from(&program.file()[..]);
         let before = file.bytes().to_vec();
-        // The file is read where it lies: a second method over it starts with the same constants.
+        // Constants are used in place: a second method over the same bytes must see the same
+        // constants.
         let results = [1, 2].map(|times| run_in_place(file.bytes(), &registry(), times));
         assert_eq!(file.bytes(), before);
         assert_eq!(results[0], results[1]);
@@ -465,7 +464,7 @@ fn constants_stay() {
     assert!(error.unwrap_err().contains("read-only"));
 }
 
-/// A delegate that tries what kernels may, and hands out everything twice.
+/// A delegate that tries everything that kernels may do, and requests everything twice.
 struct Grabby;
 
 impl Backend for Grabby {
@@ -483,7 +482,7 @@ impl Backend for Grabby {
     }
 }
 
-/// Borrows its backend.
+/// A delegate that borrows its backend.
 struct GrabbyDelegate<'m> {
     backend: &'m Grabby,
 }
@@ -524,7 +523,7 @@ fn delegates_cannot_alias_or_split_twice() {
     }
 }
 
-/// A delegate that writes numbers onto all of its arguments.
+/// A delegate that writes scalars to all of its arguments.
 struct Overwriting;
 
 impl Backend for Overwriting {
@@ -554,10 +553,10 @@ impl Delegate for OverwritingDelegate {
     }
 }
 
-/// Numbers and nothings become other numbers; texts, tensors and lists do not, wherever these are
-/// in the file.
+/// Scalars and absent values can be overwritten; strings, tensors and lists cannot, wherever they
+/// are in the file.
 #[test]
-fn delegates_overwrite_numbers_alone() {
+fn delegates_can_only_overwrite_scalars() {
     let mut method = Method::new("forward", &[64]);
     let y = method.input(small().at(0, 0));
     let args = vec![
@@ -577,11 +576,10 @@ fn delegates_overwrite_numbers_alone() {
     run_times(&Program::of(method), &registry, 2).unwrap();
 }
 
-/// A loader that looks at the memory it is to fill before it fills it: what it is given was
-/// initialised.
-struct Peeking<'a>(&'a [u8], Mutex<u64>);
+/// A loader that reads the buffer before filling it: the buffer must be initialised.
+struct ReadingLoader<'a>(&'a [u8], Mutex<u64>);
 
-impl DataLoader for Peeking<'_> {
+impl DataLoader for ReadingLoader<'_> {
     fn size(&self) -> u64 {
         self.0.len() as u64
     }
@@ -604,15 +602,16 @@ fn loaders_see_no_uninitialised_memory() {
     let _ = x;
     program.methods.push(method);
     let file = program.file();
-    // One byte off, so that the constant inside the flatbuffer is not aligned and has to be copied.
+    // Offset by one byte, so that the constant inside the flatbuffer is misaligned and must be
+    // copied.
     let mut odd = Aligned::new(file.len() + 1);
     odd.bytes_mut()[1..].copy_from_slice(&file);
-    let loader = Peeking(&odd.bytes()[1..], Mutex::new(0));
+    let loader = ReadingLoader(&odd.bytes()[1..], Mutex::new(0));
     let mut buffer = Aligned::new(file.len());
     let program = core::Program::load_into(&loader, buffer.bytes_mut()).unwrap();
     let registry = registry();
     let mut memory = Memory::of(&program, "forward", &registry, &[]).unwrap();
-    // Twice, over an arena that holds what the first left, padding included.
+    // Twice, the second time in an arena with the contents of the first, including padding.
     for _ in 0..2 {
         let options = LoadOptions::default();
         let mut method = memory.load(&program, "forward", &registry, options).unwrap();
@@ -622,7 +621,7 @@ fn loaders_see_no_uninitialised_memory() {
     }
 }
 
-/// A reset that fails half-way leaves a method that refuses to run, until one succeeds.
+/// After a failed reset, the method refuses to run until a reset succeeds.
 #[test]
 fn a_failed_reset_makes_a_method_unusable() {
     struct Failing<'a>(&'a [u8], Mutex<bool>);
@@ -658,9 +657,9 @@ fn a_failed_reset_makes_a_method_unusable() {
     method.execute().unwrap();
 }
 
-/// Values of every kind where a tensor is expected, in kernels and lists.
+/// Values of every kind in place of tensors, in calls and lists.
 #[test]
-fn other_values_are_no_tensors() {
+fn wrong_kinds_of_values_are_rejected() {
     for value in [Value::None, Value::Int(3), Value::Bool(true), Value::IntList(vec![0, 1])] {
         let mut method = Method::new("forward", &[64]);
         let x = method.input(small().at(0, 0));

@@ -1,5 +1,4 @@
-//! The contract with backends, proved with a demonstration backend over delegates that ExecuTorch's
-//! exporter really wrote.
+//! The backend contract, tested with a demo backend and delegates written by ExecuTorch's exporter.
 
 mod common;
 
@@ -71,7 +70,8 @@ fn delegates_of_every_layout_run() {
     }
 }
 
-/// Storage that cannot lend: processed bytes are read into scratch memory for the time of init.
+/// Storage that cannot lend: processed bytes are read into scratch memory for the duration of
+/// `init`.
 #[test]
 fn processed_bytes_may_be_temporary() {
     for file in
@@ -124,7 +124,7 @@ fn compile_specs_options_and_named_data_arrive() {
 }
 
 #[test]
-fn failures_are_reported_and_leave_nothing_behind() {
+fn failures_are_reported_and_leak_nothing() {
     let bytes = program_of("formats/delegates_two.pte");
     let program = Program::from_bytes(bytes.bytes()).unwrap();
     let load = |demo: &Demo| {
@@ -164,7 +164,7 @@ fn missing_backends_and_operators_are_named_together() {
 }
 
 #[test]
-fn backends_have_one_name_each() {
+fn backend_names_are_unique() {
     let (one, two) = (Demo::default(), Demo::default());
     let registry = torchlet_core::Registry::new().with_backend(&one).unwrap();
     assert!(matches!(registry.with_backend(&two), Err(RegistryError::DuplicateBackend { .. })));
@@ -187,7 +187,7 @@ fn reset_reaches_delegates() {
     assert_eq!(demo.alive.load(Relaxed), 0);
 }
 
-/// Writes down what it is told.
+/// Tracer that records all events.
 #[derive(Default)]
 struct Log(Mutex<Vec<String>>, bool);
 
@@ -219,7 +219,7 @@ impl EventTracer for Log {
 }
 
 #[test]
-fn events_are_told_in_order() {
+fn events_are_traced_in_order() {
     let bytes = program_of("formats/delegates_two.pte");
     let program = Program::from_bytes(bytes.bytes()).unwrap();
     let demo = Demo::default();
@@ -247,7 +247,7 @@ fn events_are_told_in_order() {
         "begin Delegate BackendWithCompilerDemo 1",
         "sine 2 (1000, 1)",
         "end Delegate BackendWithCompilerDemo 1",
-        // All arguments: which of them are results, only the delegate knows.
+        // All arguments are traced: only the delegate knows which are outputs.
         "output BackendWithCompilerDemo 0 float32[2, 3]",
         "output BackendWithCompilerDemo 1 float32[2, 3]",
         "begin Operator aten::relu.out 2",
@@ -259,7 +259,7 @@ fn events_are_told_in_order() {
         "begin Delegate BackendWithCompilerDemo 4",
         "sine 2 (1000, 1)",
         "end Delegate BackendWithCompilerDemo 4",
-        // All arguments: which of them are results, only the delegate knows.
+        // All arguments are traced: only the delegate knows which are outputs.
         "output BackendWithCompilerDemo 0 float32[2, 3]",
         "output BackendWithCompilerDemo 1 float32[2, 3]",
         "end Execute forward 0",

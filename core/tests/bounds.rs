@@ -1,5 +1,5 @@
-//! Bounded work: whatever a file says, loading takes steps in proportion to its size, and what it
-//! asks for is limited.
+//! Bounded work: loading takes time proportional to the file size, and requests of a file are
+//! limited.
 
 mod common;
 
@@ -28,7 +28,7 @@ static KERNELS: &[Kernel] = &[
     Kernel::new("t::to", &[Param::Tensor, Param::Out], prepare),
 ];
 
-/// Prepares the first method of a file; gives what it needs and how many steps it took.
+/// Prepares the first method of a file. Returns its memory needs and the number of steps.
 fn prepare_file(file: &[u8], limits: Limits) -> Result<(MemoryNeeds, u64), InitError> {
     let file = Aligned::from(file);
     let backend = Demo::default();
@@ -41,7 +41,7 @@ fn prepare_file(file: &[u8], limits: Limits) -> Result<(MemoryNeeds, u64), InitE
     Ok((prepared.needs(), prepared.steps()))
 }
 
-/// One instruction with as many outputs, laid out backwards.
+/// One instruction with `outputs` outputs, in descending memory order.
 fn split(outputs: usize) -> Vec<u8> {
     let mut method = Method::new("forward", &[16 * (outputs as i64 + 1)]);
     let x = method.input(tensor(&[4]).at(0, 0));
@@ -55,21 +55,21 @@ fn split(outputs: usize) -> Vec<u8> {
 }
 
 #[test]
-fn many_outputs_are_compared_in_proportion() {
+fn overlap_analysis_is_near_linear() {
     let steps = |outputs: usize| {
         let file = split(outputs);
         let (_, steps) = prepare_file(&file, Limits::HOST).unwrap();
         assert!(steps < file.len() as u64, "{steps} steps for {} bytes", file.len());
         steps
     };
-    // 4,000 outputs took eight million comparisons.
+    // Comparing all pairs of 4,000 outputs took eight million steps.
     let (few, many) = if cfg!(miri) { (10, 20) } else { (500, 4000) };
     assert!(steps(many) < steps(few) * (many / few) as u64 * 9, "{} {}", steps(few), steps(many));
 }
 
-/// A list is an argument of many calls: its items count for each.
+/// The items of a list that is an argument of many calls count for each call.
 #[test]
-fn shared_lists_do_not_multiply() {
+fn shared_list_items_are_bounded() {
     let (items, calls) = if cfg!(miri) { (120, 60) } else { (2000, 2000) };
     let mut method = Method::new("forward", &[64]);
     let x = method.input(tensor(&[4]).at(0, 0));
@@ -101,14 +101,10 @@ fn shared_lists_do_not_multiply() {
     assert!(error.to_string().contains("shared more often"), "{error}");
 }
 
-/// Each instruction reads what nothing wrote: whether another lies there is not looked for in all
-/// that came before.
+/// Each instruction reads a tensor that nothing wrote: the search for a covering tensor is bounded.
 #[test]
-#[cfg_attr(
-    miri,
-    ignore = "a few hundred are compared with each other: only thousands tell, which take Miri too long"
-)]
-fn state_is_found_in_proportion() {
+#[cfg_attr(miri, ignore = "needs thousands of tensors, which take too long under Miri")]
+fn state_detection_is_linear() {
     let steps = |reads: usize| {
         let mut method = Method::new("forward", &[16 * (reads as i64 + 2)]);
         let y = method.tensor(tensor(&[4]).at(0, 0));
@@ -123,10 +119,10 @@ fn state_is_found_in_proportion() {
     assert!(steps(many) <= (ratio + 1) * steps(few), "{} and {}", steps(few), steps(many));
 }
 
-/// What a delegate is the first to be given, and a kernel replaces behind it, is state: here two
-/// tensors, for which there is not the room.
+/// A tensor that a delegate accesses first and a kernel writes later is state: here, two of them
+/// exceed the limit.
 #[test]
-fn what_delegates_read_and_kernels_replace_is_state() {
+fn tensors_read_by_delegates_and_written_by_kernels_are_state() {
     let is_state = |before: bool, behind: bool| {
         let bytes = (1 << 20) + 64;
         let mut method = Method::new("forward", &[bytes]);
@@ -151,11 +147,11 @@ fn what_delegates_read_and_kernels_replace_is_state() {
     assert!(!is_state(false, false) && !is_state(true, true) && !is_state(true, false));
 }
 
-/// A delegate with many arguments behind many instructions that have none: what is no argument is
-/// looked at, too.
+/// A delegate with many arguments after many instructions without any: values that are no arguments
+/// are examined, too.
 #[test]
-#[cfg_attr(miri, ignore = "only thousands tell, which take Miri too long")]
-fn state_of_delegates_is_found_in_proportion() {
+#[cfg_attr(miri, ignore = "needs thousands of tensors, which take too long under Miri")]
+fn state_detection_of_delegates_is_linear() {
     let count = 1 << 16;
     let mut method = Method::new("forward", &[16 * count]);
     let number = method.value(Value::Int(0));
@@ -169,9 +165,9 @@ fn state_of_delegates_is_found_in_proportion() {
     assert!(start.elapsed() < Duration::from_secs(10), "{:?}", start.elapsed());
 }
 
-/// A long text of many values, once in the file: whoever reads it reads it for each.
+/// A long string, stored once and shared by many values, counts for each reader.
 #[test]
-fn shared_texts_do_not_multiply() {
+fn shared_strings_are_bounded() {
     static LETTERS: [u8; 4000] = [b'x'; 4000];
     let (letters, times) = if cfg!(miri) { (200, 20) } else { (4000, 100) };
     let name: &'static str = std::str::from_utf8(&LETTERS[..letters]).unwrap();
@@ -190,16 +186,16 @@ fn shared_texts_do_not_multiply() {
     }
     assert!(error(method).to_string().contains("shared more often"));
 
-    // What is missing is looked for after this was found.
+    // Checked before the lookup of missing backends.
     let mut method = Method::new("forward", &[64]);
     method.delegates = vec![(name, Vec::new()); times];
     assert!(error(method).to_string().contains("shared more often"));
 }
 
-/// A text is an argument of calls many times: it is not read to tell what it is, and counts where
-/// calls may read it.
+/// A string that is an argument of many calls is not read to determine its kind, and counts for
+/// each call that may read it.
 #[test]
-fn texts_that_are_arguments_do_not_multiply() {
+fn strings_as_arguments_are_bounded() {
     let prepare = |letters: usize, times: usize, delegate: bool| {
         let mut method = Method::new("forward", &[64]);
         let text = method.value(Value::String("x".repeat(letters)));
@@ -217,18 +213,17 @@ fn texts_that_are_arguments_do_not_multiply() {
         let start = Instant::now();
         let error = prepare(letters, times, delegate).0.unwrap_err();
         assert!(error.to_string().contains("shared more often"), "{error}");
-        // To read them is 256 GiB of work, to look at what they are none.
+        // Reading the strings would be 256 GiB of work; determining their kind is almost none.
         assert!(start.elapsed() < Duration::from_secs(10) || cfg!(miri), "{:?}", start.elapsed());
     }
-    // As short as they are in programs, they may be shared by all calls.
+    // Short strings, as in real programs, may be shared by all calls.
     let (prepared, bytes) = prepare(8, if cfg!(miri) { 10 } else { 1000 }, false);
     assert!(prepared.unwrap().1 < bytes);
 }
 
-/// State is initialised one tensor after the other: many that lie in one place are as much work as
-/// if each had its own.
+/// State tensors are initialised one by one: many at the same offset cost as much as separate ones.
 #[test]
-fn state_does_not_multiply() {
+fn state_initialisation_is_bounded() {
     let times = if cfg!(miri) { 10 } else { 100 };
     let mut method = Method::new("forward", &[1 << 20]);
     let first = method.tensor(tensor(&[1 << 18]).at(0, 0).named("b.state"));
@@ -245,7 +240,7 @@ fn state_does_not_multiply() {
     assert_eq!((limit, found), (Limit::PlannedBytes, times << 20));
 }
 
-/// A program with some of everything.
+/// A program with every kind of item.
 fn everything() -> Vec<u8> {
     let mut program = Program::default();
     let data = program.constant(&[1.0; 4]);
@@ -262,7 +257,7 @@ fn everything() -> Vec<u8> {
     program.file()
 }
 
-/// Each limit, passed by one, is an error that names it; the exact number is enough.
+/// Exceeding a limit by one is an error that names the limit; the exact value is accepted.
 #[test]
 fn every_limit_is_named() {
     let file = everything();
@@ -323,7 +318,7 @@ fn delegates_and_lookups_are_limited() {
     assert!(matches!(error, InitError::Limit { limit: Limit::NameLookups, .. }), "{error}");
 }
 
-/// A loop without end fails at the limit, and not before.
+/// A non-terminating loop fails exactly at the limit.
 #[test]
 fn backward_jumps_are_limited() {
     let mut method = Method::new("forward", &[64]);
@@ -368,9 +363,9 @@ fn runs_can_be_cancelled() {
     method.execute().unwrap();
 }
 
-/// Sizes, places and counts that no machine has.
+/// Sizes, offsets and counts that no machine has.
 #[test]
-fn absurd_sizes_are_refused() {
+fn absurd_sizes_are_rejected() {
     let one = |planned: &[i64], place: u64, sizes: &[i32]| {
         let mut method = Method::new("forward", planned);
         let x = method.input(tensor(sizes).at(0, place));
@@ -396,14 +391,14 @@ fn absurd_sizes_are_refused() {
     ] {
         assert!(one(&planned, place, &sizes).is_err(), "{planned:?} {place} {sizes:?}");
     }
-    // Nothing at all, in as many dimensions as can be.
+    // An empty tensor of maximum rank.
     let (needs, _) = one(&[0], 0, &[0; 16]).unwrap();
     assert_eq!((needs.arena, needs.scratch), (0, 0));
     let (needs, _) = prepare_file(&Program::of(Method::new("forward", &[])), Limits::HOST).unwrap();
     assert_eq!(needs.whole_arena(), 0);
 }
 
-/// What tables take on a microcontroller is known on other machines.
+/// The table sizes of a microcontroller can be computed on other machines.
 #[test]
 fn tables_are_smaller_on_small_machines() {
     let file = Aligned::from(&everything()[..]);
@@ -411,8 +406,7 @@ fn tables_are_smaller_on_small_machines() {
     let meta = program.method_meta("forward").unwrap();
     let bytes = |width| meta.table_use(&Limits::HOST, width).unwrap().total();
     assert_eq!(bytes(PointerWidth::HERE), meta.table_bytes(&Limits::HOST).unwrap());
-    // By hand: 2 regions, 5 values, none of which changes, 4 tensors of fixed shapes, 2
-    // instructions.
+    // Computed by hand: 2 regions, 5 immutable values, 4 tensors with fixed shapes, 2 instructions.
     assert_eq!(
         bytes(PointerWidth::Bits32),
         (24 + 5 * 4 + 4 * 20 + 2 * 36usize).next_multiple_of(16)
@@ -420,7 +414,7 @@ fn tables_are_smaller_on_small_machines() {
 }
 
 #[test]
-fn a_file_over_the_limit_is_told_so() {
+fn file_size_limit_is_reported() {
     let error = ProgramError::TooLarge { size: 10, limit: 9 };
     assert!(error.to_string().contains("Limits::file_bytes"));
     assert_eq!(error.code(), core::error::code::OUT_OF_RESOURCES);

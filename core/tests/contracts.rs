@@ -1,5 +1,5 @@
-//! Kernels, backends, loaders and callers that break their contracts in every way that safe code
-//! allows, and files that help them.
+//! Kernels, backends, loaders and callers that violate their contracts in every way that safe code
+//! permits, in combination with matching files.
 
 mod common;
 
@@ -14,7 +14,7 @@ use torchlet_core::{
     Prepare, ReadError, Registry, ValueRef,
 };
 
-/// Declared to make argument 1 a view of argument 0; makes others views, too.
+/// A kernel declared to alias argument 1 to argument 0 that also tries to alias others.
 fn alias_others(call: &mut Invoke<'_, '_>) -> Result<(), KernelError> {
     for (out, input) in [(3, 0), (3, 2), (1, 2), (0, 1), (2, 0), (1, 1), (9, 0), (1, 9)] {
         assert_eq!(call.alias(out, input), Err(KernelError::access(out)), "{out} {input}");
@@ -22,8 +22,7 @@ fn alias_others(call: &mut Invoke<'_, '_>) -> Result<(), KernelError> {
     call.alias(1, 0)
 }
 
-/// Copies whole tensors of two dimensions, of the layout and size that prepare saw, wherever they
-/// are.
+/// Copies `[2, 2]` tensors of the layout that prepare saw, wherever they are.
 fn copy_square(call: &mut Invoke<'_, '_>) -> Result<(), KernelError> {
     assert_eq!(call.info(0)?.sizes, [2, 2], "prepare saw another shape");
     assert!(call.info(0)?.is_contiguous(), "prepare saw another layout");
@@ -63,7 +62,7 @@ fn small() -> common::builder::Tensor {
     tensor(&[4])
 }
 
-/// Loads and runs a method twice with input 0 set to 1, 2, 3, 4; gives output 0.
+/// Loads a method and runs it twice with input 0 set to 1, 2, 3, 4. Returns output 0.
 fn run(method: Method) -> Result<Vec<f32>, String> {
     let file = Aligned::from(&Program::of(method)[..]);
     let program = core::Program::from_bytes(file.bytes()).unwrap();
@@ -83,8 +82,8 @@ fn run(method: Method) -> Result<Vec<f32>, String> {
     }
 }
 
-/// Calls were compared at load with the places of all tensors but those that are declared to become
-/// views: no others may.
+/// The overlap analysis at load time covers the addresses of all tensors but the declared views, so
+/// no other tensor may become a view.
 #[test]
 fn kernels_alias_only_what_they_declare() {
     let mut method = Method::new("forward", &[64]);
@@ -97,14 +96,14 @@ fn kernels_alias_only_what_they_declare() {
     assert_eq!(run(method).unwrap(), [2.0, 3.0, 4.0, 5.0]);
 }
 
-/// A tensor is moved on and on: what takes it last has the shape and layout that it was prepared
-/// for, or the move fails.
+/// After a chain of moves, the last target still has the shape and layout that it was prepared for,
+/// or the move fails.
 #[test]
-fn what_is_moved_keeps_shape_and_layout() {
+fn moves_preserve_prepared_shape_and_layout() {
     let square = || tensor(&[2, 2]);
     let first =
         [square().dynamic().at(0, 16), tensor(&[4, 1]).at(0, 16), tensor(&[1, 4]).at(0, 16)];
-    // Under Miri, one that is refused shows as much as two.
+    // One rejected case suffices under Miri.
     for (index, from) in first.into_iter().enumerate().take(if cfg!(miri) { 2 } else { 3 }) {
         for backwards in [false, true] {
             let mut method = Method::new("forward", &[128]);
@@ -127,7 +126,7 @@ fn what_is_moved_keeps_shape_and_layout() {
     }
 }
 
-/// Refuses all shapes but one, after it said what memory it can take.
+/// Rejects all shapes but one, after stating its maximum scratch memory.
 fn prepare_pair(call: &mut Prepare<'_, '_>) -> Result<Plan, KernelError> {
     let bytes = call.info(0)?.numel() * 4;
     call.scratch_at_most(bytes);
@@ -146,9 +145,10 @@ fn copy_by_scratch(call: &mut Invoke<'_, '_>) -> Result<(), KernelError> {
     Ok(())
 }
 
-/// Bounds that do not fit are no reason to have no memory when shapes do.
+/// A call that is rejected for the upper-bound shape still has scratch memory for shapes that it
+/// accepts.
 #[test]
-fn what_is_refused_for_bounds_has_memory_when_it_runs() {
+fn scratch_bound_applies_to_refused_calls() {
     let mut method = Method::new("forward", &[64]);
     let x = method.input(small().dynamic().at(0, 0));
     let y = method.tensor(small().dynamic().at(0, 16));
@@ -169,37 +169,36 @@ fn what_is_refused_for_bounds_has_memory_when_it_runs() {
     assert_eq!(output.data::<f32>().unwrap(), [1.0, 2.0]);
 }
 
-/// Storage whose answers change: its size, whether it lends, how much, what, and whether reading
-/// works.
-struct Fickle<'a> {
+/// Storage that randomly returns wrong sizes, slices, contents or errors.
+struct InconsistentLoader<'a> {
     bytes: &'a [u8],
     other: &'a [u8],
     answers: std::sync::Mutex<common::MutationRng>,
-    /// One answer of so many is wrong.
+    /// On average, one of `every` answers is wrong.
     every: usize,
 }
 
-impl Fickle<'_> {
-    fn lies(&self) -> Option<usize> {
+impl InconsistentLoader<'_> {
+    fn fault(&self) -> Option<usize> {
         let mut answers = self.answers.lock().unwrap();
         (answers.below(self.every) == 0).then(|| answers.below(6))
     }
 }
 
-impl DataLoader for Fickle<'_> {
+impl DataLoader for InconsistentLoader<'_> {
     fn size(&self) -> u64 {
         let size = self.bytes.len() as u64;
-        match self.lies() {
+        match self.fault() {
             None => size,
             Some(kind) => [0, 7, size - 1, size + 1, u64::MAX, size / 2][kind],
         }
     }
 
     fn read(&self, offset: u64, into: &mut [u8]) -> Result<(), ReadError> {
-        match self.lies() {
+        match self.fault() {
             None => common::ReadOnly(self.bytes).read(offset, into),
             Some(0 | 1) => Err(ReadError { offset, len: into.len() }),
-            // It says that it read, and did not.
+            // Reports success without reading.
             Some(2) => Ok(()),
             Some(_) => common::ReadOnly(self.other).read(offset, into),
         }
@@ -207,11 +206,11 @@ impl DataLoader for Fickle<'_> {
 
     fn lend(&self, offset: u64, len: usize) -> Option<&[u8]> {
         let start = usize::try_from(offset).ok()?;
-        match self.lies() {
+        match self.fault() {
             None => self.bytes.get(start..start.checked_add(len)?),
             Some(0) => Some(&[]),
             Some(1) => self.bytes.get(start..),
-            // Elsewhere, and not aligned.
+            // A misaligned slice of other data.
             Some(2) => self.other.get(start + 1..start.checked_add(len)? + 1),
             Some(3) => self.other.get(start..start.checked_add(len)?),
             Some(_) => None,
@@ -220,7 +219,7 @@ impl DataLoader for Fickle<'_> {
 }
 
 #[test]
-fn storage_may_change_its_mind() {
+fn inconsistent_storage() {
     let mut loaded = 0;
     for file in ["programs/state_initialized.bpte", "formats/weights_align_16.pte"] {
         let bytes = common::program_of(file);
@@ -231,13 +230,14 @@ fn storage_may_change_its_mind() {
             answers.damage(other.bytes_mut());
             let every = 2 + seed as usize % 60;
             let answers = std::sync::Mutex::new(answers);
-            let loader = Fickle { bytes: bytes.bytes(), other: other.bytes(), answers, every };
+            let loader =
+                InconsistentLoader { bytes: bytes.bytes(), other: other.bytes(), answers, every };
             let mut buffer = Aligned::new(bytes.bytes().len());
             let Ok(program) = core::Program::load_into(&loader, buffer.bytes_mut()) else {
                 continue;
             };
-            // An error is a result, and so are other numbers: what it says is another file each
-            // time.
+            // Errors and different results are acceptable: the loader presents a different file
+            // each time.
             let Ok(mut memory) = Memory::of(&program, "forward", &registry, &[]) else { continue };
             let options = LoadOptions::default().with_limits(limits());
             let Ok(mut method) = memory.load(&program, "forward", &registry, options) else {
@@ -254,37 +254,37 @@ fn storage_may_change_its_mind() {
     assert!(loaded > 20 || cfg!(miri), "only {loaded}");
 }
 
-/// A backend that says one thing and does another.
+/// A backend that behaves inconsistently.
 #[derive(Default)]
-struct Fraud {
-    asked: AtomicUsize,
+struct InconsistentBackend {
+    calls: AtomicUsize,
     dropped: AtomicUsize,
-    /// Which lie it tells.
-    lie: usize,
+    /// Kind of inconsistency; 0 is none.
+    fault: usize,
 }
 
-/// Aligned as far as delegates can be, and of no size.
+/// A zero-sized delegate with the maximum supported alignment.
 #[repr(align(16))]
-struct Nothing;
+struct ZeroSized;
 
-struct Noticed<'m>(&'m Fraud, [u64; 3]);
+struct DropCounter<'m>(&'m InconsistentBackend, [u64; 3]);
 
-impl Backend for Fraud {
+impl Backend for InconsistentBackend {
     fn name(&self) -> &'static str {
-        // Another name each time that it is asked, but the first few.
-        if self.lie == 1 && self.asked.fetch_add(1, Ordering::Relaxed) > 8 {
+        // Changes its name after the first calls.
+        if self.fault == 1 && self.calls.fetch_add(1, Ordering::Relaxed) > 8 {
             "Other"
         } else {
-            "Fraud"
+            "InconsistentBackend"
         }
     }
 
     fn arena_bytes(&self, _: &DelegateInfo<'_>) -> Result<usize, DelegateError> {
-        let asked = self.asked.fetch_add(1, Ordering::Relaxed);
-        Ok(match self.lie {
-            2 => [64, 4096][asked % 2],
-            3 => [4096, 64][asked % 2],
-            4 => [64, usize::MAX][asked % 2],
+        let calls = self.calls.fetch_add(1, Ordering::Relaxed);
+        Ok(match self.fault {
+            2 => [64, 4096][calls % 2],
+            3 => [4096, 64][calls % 2],
+            4 => [64, usize::MAX][calls % 2],
             5 => usize::MAX - 15,
             6 => 1,
             _ => 256,
@@ -300,23 +300,22 @@ impl Backend for Fraud {
         assert!(
             context.allocate(usize::MAX).is_err() && context.allocate(isize::MAX as usize).is_err()
         );
-        let first = context.place(Noticed(self, [7; 3]))?;
-        match self.lie {
-            // Two are made, and one is thrown away; one of no size is given, behind the end of the
-            // arena.
-            7 => drop((first, context.place(Noticed(self, [8; 3]))?)),
+        let first = context.place(DropCounter(self, [7; 3]))?;
+        match self.fault {
+            // Creates and drops delegates, then returns a zero-sized one at the end of the arena.
+            7 => drop((first, context.place(DropCounter(self, [8; 3]))?)),
             8 => drop(first),
             _ => return Ok(first),
         }
         while context.allocate(1).is_ok() {}
-        context.place(Nothing)
+        context.place(ZeroSized)
     }
 }
 
-impl Delegate for Nothing {
+impl Delegate for ZeroSized {
     fn execute(&mut self, call: &mut DelegateCall<'_, '_>) -> Result<(), DelegateError> {
         assert!(::core::ptr::from_mut(self).is_aligned());
-        // Every way to split, until one is right; nothing is given before.
+        // Tries several splits until one is valid; before that, no data is accessible.
         for inputs in [usize::MAX, 3, 1, 0] {
             let Ok(invoke) = call.split(inputs) else { continue };
             assert_eq!(inputs, 1);
@@ -334,34 +333,34 @@ impl Delegate for Nothing {
     }
 }
 
-impl Delegate for Noticed<'_> {
+impl Delegate for DropCounter<'_> {
     fn execute(&mut self, _: &mut DelegateCall<'_, '_>) -> Result<(), DelegateError> {
         assert_eq!(self.1, [7; 3]);
         Ok(())
     }
 }
 
-impl Drop for Noticed<'_> {
+impl Drop for DropCounter<'_> {
     fn drop(&mut self) {
         self.0.dropped.fetch_add(1, Ordering::Relaxed);
     }
 }
 
 #[test]
-fn backends_may_say_one_thing_and_do_another() {
-    for lie in 0..9 {
+fn inconsistent_backends() {
+    for fault in 0..9 {
         let mut method = Method::new("forward", &[64]);
         let x = method.input(small().at(0, 0));
         let y = method.tensor(small().at(0, 16));
-        method.delegates = vec![("Fraud", vec![1, 2, 3]); 2];
-        // An argument over itself is refused; the right ones are not.
+        method.delegates = vec![("InconsistentBackend", vec![1, 2, 3]); 2];
+        // A delegate whose output overlaps its input; its split is refused.
         let over = method.tensor(small().at(0, 4));
         method.then(Instruction::Delegate(0, vec![x, y]));
         method.then(Instruction::Delegate(1, vec![x, over]));
         method.outputs = vec![y];
         let file = Aligned::from(&Program::of(method)[..]);
         let program = core::Program::from_bytes(file.bytes()).unwrap();
-        let backend = Fraud { lie, ..Fraud::default() };
+        let backend = InconsistentBackend { fault, ..InconsistentBackend::default() };
         let registry = Registry::new().with_backend(&backend).unwrap();
         let result = Memory::of(&program, "forward", &registry, &[]).and_then(|mut memory| {
             let options = LoadOptions::default().with_limits(limits());
@@ -369,18 +368,19 @@ fn backends_may_say_one_thing_and_do_another() {
             method.execute().map_err(|error| error.to_string())?;
             method.reset().map_err(|error| error.to_string())
         });
-        // Some lies may go unnoticed; these do not, and who does not lie is not refused.
-        assert!(result.is_ok() || ![0, 7, 8].contains(&lie), "{lie}: {result:?}");
-        assert!(result.is_err() || ![5, 6].contains(&lie), "{lie}");
+        // Some inconsistencies may go unnoticed. Consistent backends (0) and unused delegates
+        // (7, 8) must be accepted; impossible sizes (5, 6) must be rejected.
+        assert!(result.is_ok() || ![0, 7, 8].contains(&fault), "{fault}: {result:?}");
+        assert!(result.is_err() || ![5, 6].contains(&fault), "{fault}");
         if result.is_ok() {
-            assert_eq!(backend.dropped.load(Ordering::Relaxed), if lie == 7 { 4 } else { 2 });
+            assert_eq!(backend.dropped.load(Ordering::Relaxed), if fault == 7 { 4 } else { 2 });
         }
     }
 }
 
-/// Memory is bound, inputs are set and the method is reset between two steps.
+/// Binds memory, sets inputs and resets the method between steps.
 #[test]
-fn anything_may_happen_between_steps() {
+fn bind_and_reset_between_steps() {
     let mut method = Method::new("forward", &[64]);
     let x = method.input(small());
     let (y, z) = (method.tensor(small()), method.tensor(small().at(0, 0)));
@@ -394,21 +394,20 @@ fn anything_may_happen_between_steps() {
     let program = core::Program::from_bytes(file.bytes()).unwrap();
     let registry = registry();
     let mut memory = Memory::of(&program, "forward", &registry, &[]).unwrap();
-    let mut grounds: Vec<Aligned> = (0..40).map(|_| Aligned::new(16)).collect();
-    let mut grounds = grounds.iter_mut();
+    let mut buffers: Vec<Aligned> = (0..40).map(|_| Aligned::new(16)).collect();
+    let mut buffers = buffers.iter_mut();
     let mut method = memory.load(&program, "forward", &registry, LoadOptions::default()).unwrap();
     for round in 0..4 {
         for step in 0..4 {
             let input = core::TensorRef::from_slice(&[4], &[1.0f32; 4]).unwrap();
             method.set_input_tensor(0, &input).unwrap();
             if round > 0 {
-                // After the move, input and output are one tensor.
-                let result = method.bind_input(0, grounds.next().unwrap().bytes_mut());
+                // Input and output are bound to different memory each time.
+                let result = method.bind_input(0, buffers.next().unwrap().bytes_mut());
                 assert!(result.is_ok());
-                let result = method.bind_output(0, grounds.next().unwrap().bytes_mut());
+                let result = method.bind_output(0, buffers.next().unwrap().bytes_mut());
                 assert!(result.is_ok());
             }
-            // The last call reads what it writes, from a copy.
             method.step().unwrap();
             if step == round {
                 method.reset().unwrap();
@@ -418,9 +417,9 @@ fn anything_may_happen_between_steps() {
     }
 }
 
-/// Numbers that no file and no backend has, but callers may.
+/// Values that no file or backend contains, but that callers may pass.
 #[test]
-fn helpers_take_any_numbers() {
+fn helpers_accept_any_values() {
     let many: Vec<u8> = (0..=255).collect();
     for len in [31, 32, 33, 200, 256] {
         let _ = core::layout::is_permutation(&many[..len]);

@@ -1,5 +1,5 @@
-//! Files that are wrong in every way: an error comes back, or a result, but never a panic, an
-//! overflow, a hang, or a demand for memory without end.
+//! Robustness against malformed files: loading and running either fail or succeed, without panics,
+//! overflows, hangs or unbounded memory requests.
 
 mod common;
 
@@ -9,7 +9,7 @@ use common::{
 };
 use torchlet_core::{BundledProgram, DataMap, Program, ValueRef};
 
-/// Programs that between them have every kind of value, instruction and data.
+/// Programs that together cover every kind of value, instruction and data.
 const SMALL: &[&str] = &[
     "formats/delegate_segment.pte",
     "formats/delegate_named_data.pte",
@@ -26,7 +26,7 @@ const SMALL: &[&str] = &[
     "programs/zero_dim.bpte",
 ];
 
-/// Opens, loads and runs; what comes back does not matter, that it comes back does.
+/// Opens, loads and runs a program. Any result is acceptable, as long as the call returns.
 fn try_program(bytes: &[u8]) -> Result<Vec<u8>, String> {
     let demo = common::backend::Demo::default();
     let named = common::backend::Demo::named("BackendWithNamedDataMap");
@@ -35,10 +35,10 @@ fn try_program(bytes: &[u8]) -> Result<Vec<u8>, String> {
     exercise(&program, &registry, &[])
 }
 
-/// All programs of all fixtures that need nothing from outside run with the operators of these
-/// tests, so that the tests below reach every part of a program.
+/// All self-contained programs of the fixtures run with the operators of these tests, so the tests
+/// below reach every part of a program.
 #[test]
-fn the_originals_run() {
+fn original_files_run() {
     let mut count = 0;
     for folder in ["programs", "formats"] {
         for file in files(folder, ".bpte").into_iter().take(FILES) {
@@ -48,10 +48,10 @@ fn the_originals_run() {
             let program = program_of(&file);
             match try_program(program.bytes()) {
                 Ok(_) => count += 1,
-                // Operators that do not compute what the real ones do.
+                // The test operators do not compute the real results.
                 Err(error) => {
                     let reasons =
-                        ["shape", "dimensions", "backward jumps", "differs in size", "no memory"];
+                        ["shape", "rank", "backward jumps", "differs in size", "no memory"];
                     let known = reasons.iter().any(|reason| error.contains(reason));
                     assert!(known, "{file}: {error}");
                 }
@@ -98,7 +98,7 @@ fn every_byte_changed() {
     }
 }
 
-/// Words of the file become other words: offsets, lengths and indices that lead anywhere.
+/// Replaces words of the file: arbitrary offsets, lengths and indices.
 #[test]
 fn every_word_changed() {
     for file in SMALL.iter().take(FILES) {
@@ -127,7 +127,7 @@ fn every_word_changed() {
     }
 }
 
-/// Many changes at once, on every fixture.
+/// Many random changes to every fixture.
 #[test]
 fn random_damage() {
     let mut random = MutationRng::new(0x5eed);
@@ -147,7 +147,7 @@ fn random_damage() {
 }
 
 #[test]
-fn header_fields_run_wild() {
+fn arbitrary_header_fields() {
     for file in ["formats/weights_align_16.pte", "formats/delegate_segment.pte"] {
         let mut program = program_of(file);
         let original = program.clone();
@@ -165,7 +165,7 @@ fn header_fields_run_wild() {
 }
 
 #[test]
-fn foreign_files() {
+fn files_of_other_formats() {
     for len in 0..100 {
         assert!(Program::from_bytes(&vec![0; len]).is_err());
         assert!(Program::from_bytes(&vec![0xff; len]).is_err());
@@ -180,7 +180,7 @@ fn foreign_files() {
     }
 }
 
-/// Constants at odd addresses are copied; the program means the same.
+/// Constants at misaligned addresses are copied, with the same results.
 #[test]
 fn misaligned_bytes_give_the_same_results() {
     for file in ["formats/weights_align_16.pte", "programs/many_dtypes.bpte", "digits/digits.pte"]
@@ -285,7 +285,7 @@ fn damaged_bundles() {
     }
 }
 
-/// Storage that fails now and then.
+/// Storage with intermittent failures.
 #[test]
 fn storage_that_fails() {
     use torchlet_core::{DataLoader, ReadError};

@@ -1,5 +1,5 @@
-//! Memory that callers lend for one run: tensors are read and written there, and nothing of it
-//! stays behind.
+//! Memory that callers lend for one run: tensors are read and written there, and no reference to it
+//! remains.
 
 mod common;
 
@@ -12,14 +12,14 @@ use torchlet_core::{
     Param, Plan, Prepare, Registry, Scalar, TensorRef, ValueRef,
 };
 
-/// Where the last call of `t::locate` found its input and its output.
-static PLACES: [AtomicUsize; 2] = [AtomicUsize::new(0), AtomicUsize::new(0)];
+/// Input and output address of the last call of `t::locate`.
+static ADDRESSES: [AtomicUsize; 2] = [AtomicUsize::new(0), AtomicUsize::new(0)];
 
 fn locate(call: &mut Invoke<'_, '_>) -> Result<(), KernelError> {
-    PLACES[0].store(call.tensor(0)?.bytes().as_ptr().addr(), Ordering::Relaxed);
+    ADDRESSES[0].store(call.tensor(0)?.bytes().as_ptr().addr(), Ordering::Relaxed);
     let mut out = call.out(1)?;
     out.data_mut::<f32>()?.copy_from_slice(call.tensor(0)?.data::<f32>()?);
-    PLACES[1].store(out.bytes_mut().as_ptr().addr(), Ordering::Relaxed);
+    ADDRESSES[1].store(out.bytes_mut().as_ptr().addr(), Ordering::Relaxed);
     Ok(())
 }
 
@@ -49,7 +49,7 @@ fn small() -> Tensor {
     tensor(&[4]).dynamic()
 }
 
-/// Loads a method and does something with it.
+/// Loads a method and passes it to `work`.
 fn with(method: Method, work: impl FnOnce(&mut core::Method<'_>)) {
     let file = Aligned::from(&Program::of(method)[..]);
     let program = core::Program::from_bytes(file.bytes()).unwrap();
@@ -85,10 +85,9 @@ fn run(method: &mut core::Method<'_>, inputs: &[&[f32]]) -> Result<Vec<Vec<f32>>
     Ok(outputs.iter().map(|output| numbers(&output.tensor().unwrap())).collect())
 }
 
-/// Tensors that the exporter left to the caller are where the caller has them, in this run and no
-/// other.
+/// Tensors that the exporter left to the caller use the caller's memory, in this run only.
 #[test]
-fn unplanned_tensors_are_not_copied() {
+fn unplanned_tensors_are_zero_copy() {
     let mut method = Method::new("forward", &[0]);
     let (x, y) = (method.input(small()), method.tensor(small()));
     method.call("t::locate", &[x, y]);
@@ -96,7 +95,7 @@ fn unplanned_tensors_are_not_copied() {
     with(method, |method| {
         method.set_input_tensor(0, &vector(&[9.0; 4])).unwrap();
         method.execute().unwrap();
-        let own = PLACES.each_ref().map(|place| place.load(Ordering::Relaxed));
+        let own = ADDRESSES.each_ref().map(|place| place.load(Ordering::Relaxed));
 
         let (input, mut memory) = ([1.0, 2.0, 3.0f32], Aligned::new(16));
         let place = memory.bytes().as_ptr().addr();
@@ -104,19 +103,19 @@ fn unplanned_tensors_are_not_copied() {
         assert!(outputs[0].tensor().is_none());
         method.execute_into(&[(0, vector(&input))], &mut outputs).unwrap();
         assert_eq!(numbers(&outputs[0].tensor().unwrap()), input);
-        let lent = PLACES.each_ref().map(|place| place.load(Ordering::Relaxed));
+        let lent = ADDRESSES.each_ref().map(|place| place.load(Ordering::Relaxed));
         assert_eq!(lent, [input.as_ptr().addr(), place]);
 
-        // What was bound before is there again, and was not written.
+        // The previously bound memory is restored, and was not written.
         assert_eq!(output(method, 0).unwrap(), [9.0; 3]);
         method.execute().unwrap();
-        let after = PLACES.each_ref().map(|place| place.load(Ordering::Relaxed));
+        let after = ADDRESSES.each_ref().map(|place| place.load(Ordering::Relaxed));
         assert_eq!(after, own);
     });
 }
 
-/// The others are copied, also those in memory that does not do: misaligned, or too small for what
-/// the output may be.
+/// Planned tensors are copied, and so are those whose memory is misaligned or too small for the
+/// upper-bound shape.
 #[test]
 fn other_tensors_are_copied() {
     for (planned, offset, len) in [(true, 0, 16), (false, 1, 16), (true, 1, 16), (false, 0, 8)] {
@@ -142,7 +141,7 @@ fn other_tensors_are_copied() {
     }
 }
 
-/// An input that is an output, and an output that is two.
+/// An input that is also an output, and a tensor that is two outputs.
 #[test]
 fn tensors_in_several_roles() {
     let mut method = Method::new("forward", &[64]);
@@ -153,7 +152,7 @@ fn tensors_in_several_roles() {
     with(method, |method| assert_eq!(run(method, &[&[1.0, 2.0]]).unwrap(), two));
 }
 
-/// Views of lent memory that are found while the method runs do not outlive it.
+/// Views of borrowed memory that are created at run time end with the run.
 #[test]
 fn views_of_lent_memory_end_with_the_run() {
     let mut method = Method::new("forward", &[64]);
@@ -161,7 +160,7 @@ fn views_of_lent_memory_end_with_the_run() {
     let condition = method.value(Value::Bool(true));
     method.inputs.push(condition);
     let (seen, z) = (method.tensor(small()), method.tensor(small().at(0, 16)));
-    // A view of this and of that: so it is found when the calls run.
+    // A view of different tensors at different times, so it is placed at run time.
     method.then(Instruction::JumpFalse(condition, 3));
     method.call("t::view", &[y, seen]);
     method.call("t::view", &[x, seen]);
@@ -179,7 +178,7 @@ fn views_of_lent_memory_end_with_the_run() {
     });
 }
 
-/// An output that becomes a view of a lent input is copied from there.
+/// An output that becomes a view of a borrowed input is copied from there.
 #[test]
 fn outputs_that_are_views() {
     let mut method = Method::new("forward", &[64]);
@@ -197,9 +196,9 @@ fn outputs_that_are_views() {
     });
 }
 
-/// Whatever fails, memory is given back.
+/// Memory is returned after every kind of failure.
 #[test]
-fn failures_give_memory_back() {
+fn failures_return_memory() {
     let mut method = Method::new("forward", &[64]);
     let (x, y) = (method.input(small()), method.tensor(small()));
     method.call("t::add_one", &[x, y]);
@@ -225,7 +224,7 @@ fn failures_give_memory_back() {
     });
 }
 
-/// Lent inputs are read-only, whatever the program does with its input.
+/// Borrowed inputs are read-only, even if the program writes its input.
 #[test]
 fn lent_inputs_are_not_written() {
     let mut method = Method::new("forward", &[64]);
@@ -239,9 +238,9 @@ fn lent_inputs_are_not_written() {
     });
 }
 
-/// More tensors than can be lent memory: the others are copied.
+/// More tensors than can borrow memory: the others are copied.
 #[test]
-fn many_tensors() {
+fn tensors_beyond_the_maximum_are_copied() {
     let mut method = Method::new("forward", &[0]);
     for _ in 0..12 {
         let (x, y) = (method.input(small()), method.tensor(small()));

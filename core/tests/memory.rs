@@ -1,4 +1,4 @@
-//! The memory that a method says it needs is exactly what it needs, whatever the storage.
+//! A method needs exactly the memory that it reports, with every kind of storage.
 
 mod common;
 
@@ -19,7 +19,7 @@ fn programs() -> Vec<String> {
     list
 }
 
-/// Loads with memory that is `short` bytes short of the need in one place; gives the error.
+/// Loads with one memory `short` bytes too short. Returns the error.
 fn load_short<'m>(
     program: &Program<'m>,
     name: &str,
@@ -46,7 +46,7 @@ fn load_short<'m>(
 }
 
 #[test]
-fn one_byte_less_is_an_error_that_names_the_need() {
+fn one_byte_less_is_an_error_with_the_required_size() {
     let demo = common::backend::Demo::default();
     let named = common::backend::Demo::named("BackendWithNamedDataMap");
     let registry = kernels::registry().with_backend(&demo).unwrap().with_backend(&named).unwrap();
@@ -74,7 +74,7 @@ fn one_byte_less_is_an_error_that_names_the_need() {
                     let mut memory = sizes.again();
                     let result = load_short(&program, name, &mut memory, &registry, place, short);
                     match result.unwrap_err() {
-                        // What is too short for the tables alone is told so.
+                        // Memory that is too short for the tables is reported as such.
                         InitError::MemoryTooSmall {
                             memory: MemoryKind::Tables, needed, ..
                         } => {
@@ -84,7 +84,7 @@ fn one_byte_less_is_an_error_that_names_the_need() {
                         InitError::MemoryTooSmall { memory, needed, available } => {
                             assert_eq!((memory, needed, available), (place, size, size - short));
                         }
-                        // Delegates are made before kernels ask for scratch memory.
+                        // Delegates are created before kernels request scratch memory.
                         other => panic!("{file} {name} {place}: {other}"),
                     }
                     checked += 1;
@@ -96,7 +96,7 @@ fn one_byte_less_is_an_error_that_names_the_need() {
 }
 
 #[test]
-fn misaligned_memory_is_refused() {
+fn misaligned_memory_is_rejected() {
     let bytes = program_of("formats/weights_align_16.pte");
     let program = Program::from_bytes(bytes.bytes()).unwrap();
     let registry = kernels::registry();
@@ -128,12 +128,13 @@ fn the_number_of_planned_buffers_is_checked() {
     let mut memory = Memory::of(&program, "forward", &registry, &[]).unwrap();
     memory.planned.push(Aligned::new(16));
     let error = memory.load(&program, "forward", &registry, LoadOptions::default()).unwrap_err();
-    assert!(error.contains("2 planned buffers"), "{error}");
+    assert!(error.contains("expected 1 planned buffers, found 2"), "{error}");
 }
 
-/// Storage that only reads gives what storage that lends gives: constants are copied to the arena.
+/// Read-only storage, whose constants are copied to the arena, yields the same results as storage
+/// that lends.
 #[test]
-fn storage_makes_no_difference() {
+fn results_are_independent_of_storage() {
     let demo = common::backend::Demo::default();
     let named = common::backend::Demo::named("BackendWithNamedDataMap");
     let registry = kernels::registry().with_backend(&demo).unwrap().with_backend(&named).unwrap();
@@ -153,15 +154,15 @@ fn storage_makes_no_difference() {
         assert_eq!(exercise(&read, &registry, &[]), expected, "{file}");
         let mut short = Aligned::new(direct.flatbuffer_size() - 1);
         let error = Program::load_into(&reading, short.bytes_mut()).unwrap_err().to_string();
-        assert!(error.contains("must hold"), "{file}: {error}");
+        assert!(error.contains("too small"), "{file}: {error}");
         compared += usize::from(expected.is_ok());
     }
     assert!(compared > 30 || cfg!(miri), "only {compared}");
 }
 
-/// A loop that never ends is ended by the limit on backward jumps, wherever it jumps to.
+/// The limit on backward jumps ends non-terminating loops, whatever their target.
 #[test]
-fn endless_loops_end() {
+fn jump_limit_ends_endless_loops() {
     let mut ended = 0;
     for file in ["programs/cond.bpte", "programs/map.bpte", "programs/scan.bpte"].iter().take(FILES)
     {
@@ -169,7 +170,7 @@ fn endless_loops_end() {
         let registry = kernels::registry();
         for position in (0..bytes.bytes().len() - 3).step_by(4 * EVERY) {
             let original: [u8; 4] = bytes.bytes()[position..position + 4].try_into().unwrap();
-            // Small numbers: among them, destinations of jumps.
+            // Only change small integers, which include jump targets.
             if u32::from_le_bytes(original) > 40 {
                 continue;
             }

@@ -1,4 +1,4 @@
-//! Moves: a tensor takes shape and contents of another, and keeps its place.
+//! Move instructions: a tensor gets the shape and contents of another, but keeps its memory.
 
 mod common;
 
@@ -10,7 +10,7 @@ use torchlet_core::{
     ValueRef,
 };
 
-/// The output gets the input's shape.
+/// Resizes the output to the input's shape.
 fn prepare(call: &mut Prepare<'_, '_>) -> Result<Plan, KernelError> {
     let sizes = call.info(0)?.sizes;
     call.resize(1, &sizes)?;
@@ -27,8 +27,8 @@ fn small() -> Tensor {
     tensor(&[4])
 }
 
-/// Runs a file's method with input 0 set to 1, 2, 3, ..., in each of these lengths; gives all
-/// outputs of the last run.
+/// Runs a program with input 0 set to 1, 2, 3, ..., once for each length. Returns all outputs of
+/// the last run.
 fn run(file: &[u8], lengths: &[i32]) -> Result<Vec<Vec<f32>>, String> {
     let file = Aligned::from(file);
     let program = core::Program::from_bytes(file.bytes()).unwrap();
@@ -48,8 +48,8 @@ fn run(file: &[u8], lengths: &[i32]) -> Result<Vec<Vec<f32>>, String> {
     outputs.collect()
 }
 
-/// Two conditionals in a row, as exporters plan them: each branch computes at 0, and its result is
-/// moved to a place outside.
+/// Two consecutive conditionals with the memory plan of exporters: each branch computes at offset
+/// 0, and its result is moved to another offset.
 fn conditionals(result: &dyn Fn(u64) -> Tensor, conditions: [bool; 2]) -> Vec<u8> {
     let mut method = Method::new("forward", &[64]);
     let x = method.input(small().at(0, 48));
@@ -72,10 +72,10 @@ fn conditionals(result: &dyn Fn(u64) -> Tensor, conditions: [bool; 2]) -> Vec<u8
     Program::of(method)
 }
 
-/// What one branch computed is not overwritten by a branch of the next conditional, which computes
-/// in the same place.
+/// The result of a branch survives a branch of the next conditional that computes in the same
+/// memory.
 #[test]
-fn results_outlive_the_place_where_they_were_computed() {
+fn branch_results_survive_the_next_conditional() {
     let planned = |place| small().at(0, place);
     let unplanned = |_| small();
     for (conditions, expected) in [
@@ -88,10 +88,10 @@ fn results_outlive_the_place_where_they_were_computed() {
     }
 }
 
-/// A copy is not another name: what is written to one afterwards leaves the other as it is, in a
-/// second run, too.
+/// A move copies instead of aliasing: writing to one tensor does not change the other, not even in
+/// a second run.
 #[test]
-fn copies_are_apart() {
+fn moves_copy_instead_of_aliasing() {
     let mut method = Method::new("forward", &[64]);
     let x = method.input(small().at(0, 0));
     let (y, z) = (method.tensor(small().at(0, 16)), method.tensor(small().at(0, 32)));
@@ -107,10 +107,9 @@ fn copies_are_apart() {
     }
 }
 
-/// Copies take the shape of this run, and lie as they may: apart, in one place, or half over each
-/// other.
+/// Moves copy the current shape, between separate, identical or partially overlapping memory.
 #[test]
-fn shapes_and_overlaps() {
+fn moves_with_dynamic_shapes_and_overlap() {
     for place in [16, 32, 24, 8] {
         let mut method = Method::new("forward", &[64]);
         let x = method.input(small().dynamic().at(0, 48));
@@ -120,8 +119,7 @@ fn shapes_and_overlaps() {
         method.then(Instruction::Move(from, to));
         method.outputs = vec![to];
         let file = Program::of(method);
-        // Miri loads a program in seconds: nothing, what ends where the other begins, and all are
-        // enough there.
+        // Sample for Miri, where loading a program takes seconds: empty, adjacent and full length.
         for len in (0..=4).step_by(if cfg!(miri) { 2 } else { 1 }) {
             let expected: Vec<f32> = (0..len).map(|number| number as f32 + 2.0).collect();
             assert_eq!(run(&file, &[4, len]).unwrap(), [expected], "{len} at {place}");
@@ -129,9 +127,10 @@ fn shapes_and_overlaps() {
     }
 }
 
-/// A tensor larger than the target: an error when it is, and nothing beyond is written.
+/// A source that is larger than the target is an error at run time, and nothing is written out of
+/// bounds.
 #[test]
-fn copies_that_do_not_fit_are_refused() {
+fn oversized_moves_are_rejected() {
     let mut method = Method::new("forward", &[64]);
     let x = method.input(tensor(&[8]).dynamic().at(0, 0));
     let (y, behind) =
@@ -146,9 +145,9 @@ fn copies_that_do_not_fit_are_refused() {
     assert!(error.starts_with("instruction 0, move"), "{error}");
 }
 
-/// A move onto a tensor without memory, or onto an input that is lent and not to be written.
+/// The target has no memory, or is a read-only borrowed input.
 #[test]
-fn moves_need_memory_to_write_to() {
+fn moves_need_writable_memory() {
     let mut method = Method::new("forward", &[64]);
     let (x, y) = (method.input(small().at(0, 0)), method.tensor(small()));
     method.then(Instruction::Move(x, y));
@@ -172,9 +171,9 @@ fn moves_need_memory_to_write_to() {
     method.execute().unwrap();
 }
 
-/// What a move cannot make of a value is refused when the method is loaded.
+/// Moves between incompatible values are rejected at load time.
 #[test]
-fn moves_of_other_kinds_are_refused() {
+fn moves_between_kinds_are_rejected() {
     let refused = |build: &dyn Fn(&mut Method, i32) -> (i32, i32)| {
         let mut program = Program::default();
         let data = program.constant(&[5.0, 6.0, 7.0, 8.0]);
@@ -187,21 +186,21 @@ fn moves_of_other_kinds_are_refused() {
         program.methods.push(method);
         run(&program.file(), &[4]).unwrap_err()
     };
-    // A list could become longer than those that were counted when the method was loaded.
+    // A moved list could be longer than the one counted at load time.
     let error = refused(&|method, constant| {
         let lists = [0, 1].map(|_| method.list(&[constant]));
         (lists[0], lists[1])
     });
-    assert!(error.contains("cannot take it"), "{error}");
+    assert!(error.contains("cannot move between values"), "{error}");
     let error = refused(&|method, _| {
         let lists = [0, 1].map(|_| method.value(Value::IntList(Vec::new())));
         (lists[0], lists[1])
     });
-    assert!(error.contains("cannot take it"), "{error}");
+    assert!(error.contains("cannot move between values"), "{error}");
     for other in [tensor(&[2, 2]), small().of(core::ScalarType::Int)] {
         let error = refused(&|method, constant| (constant, method.tensor(other.clone().at(0, 16))));
-        assert!(error.contains("cannot take it"), "{error}");
+        assert!(error.contains("cannot move between values"), "{error}");
     }
     let error = refused(&|method, constant| (constant, method.value(Value::Int(1))));
-    assert!(error.contains("cannot take it"), "{error}");
+    assert!(error.contains("cannot move between values"), "{error}");
 }

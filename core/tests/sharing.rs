@@ -1,4 +1,4 @@
-//! Methods that use memory in turn, the state that they keep in it, and whom it is refused to.
+//! Methods that share memory in turn: common state, and the combinations that are rejected.
 
 mod common;
 
@@ -39,8 +39,8 @@ fn registry<'r>() -> Registry<'r> {
     Registry::new().with_kernels(KERNELS).unwrap()
 }
 
-/// `write(x)` puts x into the state, `read()` gives it; as ExecuTorch exports methods that share
-/// mutable buffers: activations in the first planned buffer, state in the second.
+/// `write(x)` stores x in the state, `read()` returns it. Laid out like ExecuTorch exports with
+/// shared mutable buffers: activations in the first planned buffer, state in the second.
 fn write_and_read(initial: Option<&[f32]>) -> Vec<u8> {
     let mut program = Program::default();
     let data = initial.map(|numbers| program.constant(numbers));
@@ -81,15 +81,15 @@ fn mixed(operator: &'static str) -> Vec<u8> {
     Program::of(method)
 }
 
-/// The planned and scratch memory of a test.
-struct Ground {
+/// Planned and scratch memory of a test.
+struct TestMemory {
     planned: [Aligned; 2],
     scratch: Aligned,
 }
 
-impl Ground {
+impl TestMemory {
     fn new() -> Self {
-        Ground { planned: [Aligned::new(64), Aligned::new(16)], scratch: Aligned::new(64) }
+        TestMemory { planned: [Aligned::new(64), Aligned::new(16)], scratch: Aligned::new(64) }
     }
 
     fn share(&mut self) -> SharedMemory<'_> {
@@ -121,8 +121,8 @@ fn floats(value: ValueRef<'_>) -> Vec<f32> {
     }
 }
 
-/// An input with a place in the plan must be set again after another method ran, also if it became
-/// a view of a constant meanwhile.
+/// A memory-planned input must be set again after another method ran, even if it became a view of a
+/// constant.
 #[test]
 fn inputs_that_become_views_are_still_stale() {
     let mut program = Program::default();
@@ -136,10 +136,10 @@ fn inputs_that_become_views_are_still_stale() {
     method.outputs = vec![y];
     program.methods.push(method);
     let (file, other) = (Aligned::from(&program.file()[..]), Aligned::from(&stateless()[..]));
-    let mut ground = Ground::new();
+    let mut test_memory = TestMemory::new();
     let mut tables = [Arena::new(1 << 12), Arena::new(1 << 12)];
     let [first, second] = &mut tables;
-    let mut memory = ground.share();
+    let mut memory = test_memory.share();
     let mut method = load(&file, "forward", first, &mut memory).unwrap();
     let mut other = load(&other, "forward", second, &mut memory).unwrap();
     let input = TensorRef::from_slice(&[4], &[1.0f32; 4]).unwrap();
@@ -153,12 +153,12 @@ fn inputs_that_become_views_are_still_stale() {
 }
 
 #[test]
-fn one_method_reads_what_another_wrote() {
+fn methods_share_state() {
     for initial in [None, Some([9.0, 8.0, 7.0, 6.0])] {
         let file = Aligned::from(&write_and_read(initial.as_ref().map(|numbers| &numbers[..]))[..]);
         let mut tables = [Arena::new(2048), Arena::new(2048)];
-        let mut ground = Ground::new();
-        let mut memory = ground.share();
+        let mut test_memory = TestMemory::new();
+        let mut memory = test_memory.share();
         let [one, two] = &mut tables;
         let mut write = load(&file, "write", one, &mut memory).unwrap();
         let mut read = load(&file, "read", two, &mut memory).unwrap();
@@ -177,7 +177,7 @@ fn one_method_reads_what_another_wrote() {
             assert_eq!(floats(active.output(0).unwrap()), numbers);
             assert_eq!(floats(read.view(&memory).unwrap().output(0).unwrap()), numbers);
         }
-        // State is listed, read and written.
+        // State can be listed, read and written.
         let mut active = read.attach(&mut memory).unwrap();
         let state: Vec<_> = active.state().collect();
         assert_eq!(state.len(), 1);
@@ -192,14 +192,14 @@ fn one_method_reads_what_another_wrote() {
     }
 }
 
-/// Nor is it taken for outputs. What does not lie in the memory, and state, can be read at any
-/// time.
+/// Outputs overwritten by another method cannot be read. State, and tensors outside the shared
+/// memory, can be read at any time.
 #[test]
-fn outputs_are_read_before_another_method_runs() {
+fn overwritten_outputs_are_stale() {
     let file = Aligned::from(&write_and_read(None)[..]);
     let mut tables = [Arena::new(2048), Arena::new(2048)];
-    let mut ground = Ground::new();
-    let mut memory = ground.share();
+    let mut test_memory = TestMemory::new();
+    let mut memory = test_memory.share();
     let [one, two] = &mut tables;
     let mut write = load(&file, "write", one, &mut memory).unwrap();
     let mut read = load(&file, "read", two, &mut memory).unwrap();
@@ -208,7 +208,7 @@ fn outputs_are_read_before_another_method_runs() {
         assert_eq!(error, InputError::Stale);
         assert!(error.to_string().contains("before another one runs"), "{error}");
     };
-    // Nothing ran so far: what lies there is nobody's.
+    // No method has run: the contents belong to none.
     stale(read.view(&memory).unwrap().output(0));
     stale(read.attach(&mut memory).unwrap().output(0));
 
@@ -217,7 +217,7 @@ fn outputs_are_read_before_another_method_runs() {
     assert_eq!(floats(active.output(0).unwrap()), [0.0; 4]);
     assert_eq!(floats(read.view(&memory).unwrap().output(0).unwrap()), [0.0; 4]);
 
-    // An input of the other one is enough.
+    // Setting an input of the other method suffices.
     let numbers = [1.0f32, 2.0, 3.0, 4.0];
     let x = TensorRef::from_slice(&[4], &numbers).unwrap();
     let mut active = write.attach(&mut memory).unwrap();
@@ -231,7 +231,7 @@ fn outputs_are_read_before_another_method_runs() {
     let view = read.view(&memory).unwrap();
     assert_eq!(view.state_ref(kept).unwrap().data::<f32>().unwrap(), numbers);
 
-    // Until it has run again.
+    // Stale until the method runs again.
     let mut active = read.attach(&mut memory).unwrap();
     stale(active.output(0));
     active.execute().unwrap();
@@ -239,14 +239,13 @@ fn outputs_are_read_before_another_method_runs() {
     stale(write.view(&memory).unwrap().input(0));
 }
 
-/// What another method left in the memory is not taken for inputs, nor for what a run computed so
-/// far.
+/// Inputs and partial results overwritten by another method are not used.
 #[test]
-fn inputs_are_set_since_another_method_ran() {
+fn overwritten_inputs_are_stale() {
     let file = Aligned::from(&stateless()[..]);
     let mut tables = [Arena::new(2048), Arena::new(2048)];
-    let mut ground = Ground::new();
-    let mut memory = ground.share();
+    let mut test_memory = TestMemory::new();
+    let mut memory = test_memory.share();
     let [one, two] = &mut tables;
     let mut a = load(&file, "forward", one, &mut memory).unwrap();
     let mut b = load(&file, "forward", two, &mut memory).unwrap();
@@ -268,7 +267,7 @@ fn inputs_are_set_since_another_method_ran() {
     let mut other = b.attach(&mut memory).unwrap();
     other.input_mut(0).unwrap().data_mut::<f32>().unwrap().fill(9.0);
     stale(a.attach(&mut memory).unwrap().execute());
-    // Nor can the other go on: this one could have changed what it computed.
+    // The other method cannot continue either: its input may have been overwritten.
     stale(b.attach(&mut memory).unwrap().execute());
 
     let mut active = a.attach(&mut memory).unwrap();
@@ -281,17 +280,17 @@ fn inputs_are_set_since_another_method_ran() {
 }
 
 #[test]
-fn methods_run_in_their_own_memory_only() {
+fn methods_reject_other_memory() {
     let file = Aligned::from(&write_and_read(None)[..]);
     let mut tables = [Arena::new(2048), Arena::new(2048)];
-    let (mut ground, mut elsewhere) = (Ground::new(), Ground::new());
-    let (mut memory, mut other) = (ground.share(), elsewhere.share());
+    let (mut test_memory, mut other_test_memory) = (TestMemory::new(), TestMemory::new());
+    let (mut memory, mut other) = (test_memory.share(), other_test_memory.share());
     let [one, two] = &mut tables;
     let mut write = load(&file, "write", one, &mut memory).unwrap();
     let mut read = load(&file, "read", two, &mut other).unwrap();
     assert!(matches!(write.attach(&mut other), Err(InitError::Shared { .. })));
     assert!(matches!(read.view(&memory), Err(InitError::Shared { .. })));
-    // Methods that changed places are held to their memory, too.
+    // Swapped methods are still bound to their memory.
     std::mem::swap(&mut write, &mut read);
     assert!(write.attach(&mut memory).is_err() && read.attach(&mut other).is_err());
     let (mut a, mut b) = (write.attach(&mut other).unwrap(), read.attach(&mut memory).unwrap());
@@ -307,7 +306,7 @@ fn methods_run_in_their_own_memory_only() {
 }
 
 #[test]
-fn state_is_not_lost_without_a_word() {
+fn sharing_that_loses_state_is_rejected() {
     let (shared, plain, mixed) = (
         Aligned::from(&write_and_read(None)[..]),
         Aligned::from(&stateless()[..]),
@@ -316,8 +315,8 @@ fn state_is_not_lost_without_a_word() {
     let again = shared.clone();
     let admit = |files: &[(&Aligned, &str)]| -> Result<(), InitError> {
         let mut tables: Vec<Arena> = files.iter().map(|_| Arena::new(2048)).collect();
-        let mut ground = Ground::new();
-        let mut memory = ground.share();
+        let mut test_memory = TestMemory::new();
+        let mut memory = test_memory.share();
         for ((file, method), tables) in files.iter().zip(&mut tables) {
             load(file, method, tables, &mut memory)?;
         }
@@ -332,7 +331,7 @@ fn state_is_not_lost_without_a_word() {
         [(&mixed, "forward"), (&mixed, "forward")],
         [(&shared, "read"), (&plain, "forward")],
         [(&plain, "forward"), (&shared, "read")],
-        // The same file, opened twice, is two programs.
+        // The same file, opened twice, counts as two programs.
         [(&shared, "read"), (&again, "read")],
     ] {
         let error = admit(&files).unwrap_err();
@@ -341,11 +340,11 @@ fn state_is_not_lost_without_a_word() {
 }
 
 #[test]
-fn state_is_initialised_before_anything_runs() {
+fn state_is_loaded_before_the_first_run() {
     let file = Aligned::from(&write_and_read(Some(&[1.0; 4]))[..]);
     let mut tables = [Arena::new(2048), Arena::new(2048)];
-    let mut ground = Ground::new();
-    let mut memory = ground.share();
+    let mut test_memory = TestMemory::new();
+    let mut memory = test_memory.share();
     let [one, two] = &mut tables;
     let mut write = load(&file, "write", one, &mut memory).unwrap();
     let mut active = write.attach(&mut memory).unwrap();
@@ -355,15 +354,15 @@ fn state_is_initialised_before_anything_runs() {
     assert!(error.to_string().contains("before the first one runs"), "{error}");
 }
 
-/// A method that could not be loaded is none of those that share the memory: it can be tried again,
-/// or another one be loaded.
+/// A method that failed to load does not count as a user of the memory: it can be loaded again, or
+/// another method instead.
 #[test]
 fn failed_loads_do_not_count() {
     let (file, plain) = (Aligned::from(&mixed("t::pack")[..]), Aligned::from(&stateless()[..]));
     let mut tables = [Arena::new(2048), Arena::new(2048), Arena::new(2048)];
     let mut arena = Arena::new(16);
-    let mut ground = Ground::new();
-    let mut memory = ground.share();
+    let mut test_memory = TestMemory::new();
+    let mut memory = test_memory.share();
     let [one, two, three] = &mut tables;
     let error = load(&file, "forward", one, &mut memory).map(drop).unwrap_err();
     assert!(matches!(error, InitError::MemoryTooSmall { .. }), "{error}");
@@ -372,20 +371,20 @@ fn failed_loads_do_not_count() {
     assert!(matches!(error, InitError::Shared { .. }), "{error}");
 
     let mut tables = [Arena::new(2048), Arena::new(2048)];
-    let mut ground = Ground::new();
-    let mut memory = ground.share();
+    let mut test_memory = TestMemory::new();
+    let mut memory = test_memory.share();
     let [one, two] = &mut tables;
     load(&file, "forward", one, &mut memory).map(drop).unwrap_err();
     load(&plain, "forward", two, &mut memory).unwrap();
 }
 
-/// State that the caller writes is not initialised again by methods that are loaded later.
+/// State written by the caller is not overwritten by loading further methods.
 #[test]
-fn state_that_was_written_is_kept() {
+fn loading_keeps_written_state() {
     let file = Aligned::from(&write_and_read(Some(&[1.0; 4]))[..]);
     let mut tables = [Arena::new(2048), Arena::new(2048)];
-    let mut ground = Ground::new();
-    let mut memory = ground.share();
+    let mut test_memory = TestMemory::new();
+    let mut memory = test_memory.share();
     let [one, two] = &mut tables;
     let mut write = load(&file, "write", one, &mut memory).unwrap();
     let mut active = write.attach(&mut memory).unwrap();
@@ -397,10 +396,10 @@ fn state_that_was_written_is_kept() {
     assert_eq!(view.state_ref(kept).unwrap().bytes(), [7; 16]);
 }
 
-/// Exporters leave views out: what lies where an input or a result does is no state, whatever it is
-/// called.
+/// Exporters elide views: a tensor that lies inside an input or a result is not state, whatever its
+/// name.
 #[test]
-fn what_lies_over_a_result_is_no_state() {
+fn elided_views_are_not_state() {
     let place = |from: u64, to: u64| {
         let mut method = Method::new("forward", &[64]);
         let x = method.input(tensor(&[4]).at(0, 0));
@@ -418,14 +417,14 @@ fn what_lies_over_a_result_is_no_state() {
         let method = memory.load(&program, "forward", &registry, options).unwrap();
         method.state().count()
     };
-    // Over the input, over the result as a whole and as a part, and half beside it.
+    // Inside the input, equal to the result, inside the result, and partially outside.
     assert_eq!([place(16, 0), place(16, 16), place(16, 24), place(16, 28)], [0, 0, 0, 1]);
 }
 
-/// What is never written holds what others left, however it gets out: so it is state, and does not
-/// share.
+/// A tensor that is read but never written would expose the data of other methods: it counts as
+/// state, and the method cannot share the memory.
 #[test]
-fn nothing_of_others_is_seen() {
+fn reads_of_unwritten_memory_are_state() {
     let condition = || tensor(&[4]).of(core::ScalarType::Bool).at(0, 0);
     let build: [fn(&mut Method, i32, i32); 3] = [
         |method, kept, y| {
@@ -455,8 +454,8 @@ fn nothing_of_others_is_seen() {
     for (index, file) in files.iter().enumerate() {
         let file = Aligned::from(&file[..]);
         let mut tables = [Arena::new(2048), Arena::new(2048)];
-        let mut ground = Ground::new();
-        let mut memory = ground.share();
+        let mut test_memory = TestMemory::new();
+        let mut memory = test_memory.share();
         let [one, two] = &mut tables;
         load(&plain, "forward", one, &mut memory).unwrap();
         let result = load(&file, "forward", two, &mut memory);
@@ -465,7 +464,7 @@ fn nothing_of_others_is_seen() {
 }
 
 #[test]
-fn shared_memory_is_as_large_as_the_largest() {
+fn shared_memory_has_the_maximum_size() {
     let file = Aligned::from(&write_and_read(None)[..]);
     let small = |first: usize, second: usize| {
         let mut tables = Arena::new(2048);

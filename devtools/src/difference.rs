@@ -1,33 +1,32 @@
-//! How far two values are from each other.
+//! [`Difference`]: numerical comparison of two values.
 
-/// How far a value is from the one that it should be, element by element.
+/// Elementwise difference of a value from its expected value.
 #[derive(Debug, Clone, Default, PartialEq)]
 #[non_exhaustive]
 pub struct Difference {
-    /// Elements that were compared.
+    /// Number of compared elements.
     pub count: usize,
-    /// The largest distance; infinite where one is infinite and the other is not.
+    /// Maximum absolute difference. Infinite if only one of two elements is finite.
     pub max: f64,
-    /// The mean distance, of elements where both are numbers.
+    /// Mean absolute difference over elements that are finite in both.
     pub mean: f64,
-    /// The ratio of signal to noise, in decibels; infinite where nothing differs.
+    /// Signal-to-noise ratio in decibels. Infinite without any difference.
     pub snr: f64,
-    /// The cosine of the angle between the two; 1 where both are zero.
+    /// Cosine similarity. 1 if both are zero.
     pub cosine: f64,
-    /// The root of the mean square of what is expected.
+    /// Root mean square of the expected elements.
     pub scale: f64,
-    /// Elements that are not a number, of what is found and of what is expected.
+    /// Numbers of NaN elements, found and expected.
     pub nans: [usize; 2],
-    /// Elements that are out of tolerance.
+    /// Number of elements out of tolerance.
     pub mismatches: usize,
-    /// The first of them: its index, what is found, and what is expected.
+    /// First element out of tolerance: index, found value, expected value.
     pub first: Option<(usize, f64, f64)>,
 }
 
 impl Difference {
-    /// Compares values of the same shape: an element is in tolerance if its distance is at most
-    /// `atol` and `rtol` of what is expected. What is not a number, or infinite, has to be so on
-    /// both sides.
+    /// Compares values of the same shape. An element is in tolerance if the absolute difference is
+    /// at most `atol + rtol * |expected|`. NaN only matches NaN, and an infinity only itself.
     pub fn of(
         found: impl IntoIterator<Item = f64>,
         expected: impl IntoIterator<Item = f64>,
@@ -44,7 +43,7 @@ impl Difference {
             let same = found == expected || (found.is_nan() && expected.is_nan());
             let distance = if same { 0.0 } else { (found - expected).abs() };
             let is_close = same || distance <= atol + rtol * expected.abs();
-            // What is no number, or infinite on one side, is out of any tolerance.
+            // NaN or infinity on one side exceeds any tolerance.
             let is_close = is_close && distance.is_finite();
             if !is_close {
                 difference.mismatches += 1;
@@ -90,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn figures_are_those_of_the_textbook() {
+    fn metrics_match_their_definitions() {
         let found = of(&[1.0, 2.0, 3.5], &[1.0, 2.0, 3.0]);
         assert_eq!((found.count, found.max, found.mismatches), (3, 0.5, 1));
         assert!((found.mean - 0.5 / 3.0).abs() < 1e-12);
@@ -102,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_number_is_expected_or_not() {
+    fn nan_only_matches_nan() {
         let nan = f64::NAN;
         assert!(of(&[nan, f64::INFINITY], &[nan, f64::INFINITY]).is_close());
         for (found, expected) in [(nan, 1.0), (1.0, nan), (f64::INFINITY, 1.0)] {

@@ -1,11 +1,11 @@
-//! Flame graphs, and the folded stacks that they are drawn from: a line for each stack, its frames
-//! apart by `;`, and its nanoseconds.
+//! Flame graphs, and folded stacks: one line per stack, with frames separated by `;`, and its time
+//! in nanoseconds.
 
 use crate::recording::{Event, Kind, Recording, Run, RunKind};
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-/// The time of all runs as folded stacks, in order of their names.
+/// Time of all runs as folded stacks, sorted by name.
 pub fn folded(recording: &Recording) -> Vec<String> {
     let mut stacks: BTreeMap<String, u64> = BTreeMap::new();
     let mut add = |stack: String, time: u64| {
@@ -42,7 +42,7 @@ pub fn folded(recording: &Recording) -> Vec<String> {
     lines.map(|(stack, time)| format!("{stack} {time}")).collect()
 }
 
-/// The parts of calls of a run, by what they are parts of, in the order of their starts.
+/// Parts of a run's calls, grouped by call and sorted by start.
 type Parts<'r> = BTreeMap<(Kind, Option<u32>), Vec<&'r Event>>;
 
 fn parts_of(run: &Run) -> Parts<'_> {
@@ -56,8 +56,8 @@ fn parts_of(run: &Run) -> Parts<'_> {
     parts
 }
 
-/// What a call consists of, on the host: a device works while the host waits, and would count
-/// twice.
+/// Parts of a call on the host. Device work is excluded: it overlaps with the wait of the host, and
+/// would count twice.
 fn parts<'r>(parts: &Parts<'r>, call: &'r Event) -> impl Iterator<Item = &'r Event> {
     let kind = match call.kind {
         Kind::DelegateInit => Kind::DelegateInitPart,
@@ -69,27 +69,27 @@ fn parts<'r>(parts: &Parts<'r>, call: &'r Event) -> impl Iterator<Item = &'r Eve
     within.copied().filter(|part| part.location == call.location && part.end <= call.end)
 }
 
-/// A name without what has a meaning in stacks.
+/// A name without the separators of folded stacks.
 fn frame(name: &str) -> String {
     name.replace([';', '\n'], ",")
 }
 
-/// A frame of the graph, with what it calls.
+/// A frame of the graph with its children.
 #[derive(Default)]
 struct Frame {
     total: u64,
     calls: BTreeMap<String, Frame>,
 }
 
-/// The width of the picture, the height of a frame, and the width of a letter.
+/// Width of the image, height of a frame, and width of a character.
 const WIDTH: f64 = 1200.0;
 const HEIGHT: f64 = 20.0;
-const LETTER: f64 = 6.6;
-/// Frames that are thinner are left out.
-const THINNEST: f64 = 0.3;
+const CHAR_WIDTH: f64 = 6.6;
+/// Minimum width of a frame.
+const MIN_WIDTH: f64 = 0.3;
 
-/// A flame graph of all runs: what calls is above, what takes longest comes first. It is a picture
-/// of its own, in light and dark.
+/// Draws a flame graph of all runs as an SVG, in light or dark colours. Callers are above their
+/// callees, sorted by time.
 pub fn svg(recording: &Recording, title: &str) -> String {
     let mut root = Frame::default();
     for line in folded(recording) {
@@ -122,15 +122,15 @@ fn draw(svg: &mut String, frame: &Frame, mut left: f64, depth: usize, whole: f64
     calls.sort_by_key(|(_, call)| std::cmp::Reverse(call.total));
     for (name, call) in calls {
         let width = WIDTH * call.total as f64 / whole;
-        if width >= THINNEST {
+        if width >= MIN_WIDTH {
             let top = HEIGHT * depth as f64;
             let share = 100.0 * call.total as f64 / whole;
             let (name, time) = (escaped(name), time(call.total));
-            // The colour is the name's, so that pictures can be compared.
+            // The colour depends on the name, so that graphs can be compared.
             let hue =
                 name.bytes().fold(7u32, |hue, byte| hue.wrapping_mul(31).wrapping_add(byte.into()))
                     % 50;
-            let letters = (width / LETTER) as usize;
+            let letters = (width / CHAR_WIDTH) as usize;
             let shown: String = match name.chars().count() {
                 count if count <= letters.saturating_sub(1) => name.clone(),
                 _ if letters > 4 && !name.contains('&') => {
@@ -138,7 +138,7 @@ fn draw(svg: &mut String, frame: &Frame, mut left: f64, depth: usize, whole: f64
                 }
                 _ => String::new(),
             };
-            // What is written to a string is written.
+            // Writing to a string cannot fail.
             let _ = writeln!(
                 svg,
                 "<g><title>{name}: {time}, {share:.1} %</title><rect x=\"{left:.1}\" y=\"{top}\" width=\"{width:.1}\" height=\"{HEIGHT}\" rx=\"2\" fill=\"hsl({} 80% 65%)\"/><text x=\"{:.1}\" y=\"{:.1}\">{shown}</text></g>",

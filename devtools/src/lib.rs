@@ -1,15 +1,15 @@
-//! What happens while programs load and run, recorded, written down, and added up.
+//! Developer tools: records the events of loading and running programs, and evaluates them.
 //!
-//! [`Recorder`] is an event tracer that keeps everything in order; what it has seen is a
-//! [`Recording`]. All else takes recordings, wherever they come from:
+//! [`Recorder`] is an event tracer that stores all events in order, as a [`Recording`]. The rest of
+//! the crate evaluates recordings from any source:
 //!
-//! - [`etdump`] writes them as ExecuTorch's tools read them, and reads what the C++ runtime wrote;
-//! - [`Profile`] adds them up, by operator and by call, over all runs;
-//! - [`trace`] puts them on a time line for Perfetto and `chrome://tracing`, [`flame`] in folded
-//!   stacks for flame graphs;
-//! - [`Difference`] says how far two values are from each other.
+//! - [`etdump`] reads and writes the format of ExecuTorch's tools and of its C++ runtime;
+//! - [`Profile`] sums up times by operator and by call, over all runs;
+//! - [`trace`] exports timelines for Perfetto and `chrome://tracing`, [`flame`] folded stacks for
+//!   flame graphs;
+//! - [`Difference`] compares two values numerically.
 //!
-//! It knows events alone: no file format of programs, no kernel, no backend.
+//! The crate only depends on events, not on program file formats, kernels or backends.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 

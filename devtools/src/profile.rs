@@ -1,43 +1,43 @@
-//! Where the time goes, over all runs.
+//! [`Profile`]: times of operators over all runs.
 
 use crate::recording::{Event, Kind, Location, Recording, Run};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-/// Times that are kept at most: one for each row and run.
-const MOST_TIMES: usize = 1 << 24;
-/// The part of a delegate's call during which the host waits for a device.
+/// Maximum number of stored times: one per row and run.
+const MAX_TIMES: usize = 1 << 24;
+/// Part of a delegate's call during which the host waits for a device.
 const WAIT: &str = "submit and wait";
 
-/// Times of several runs, in nanoseconds.
+/// Statistics of the times of several runs, in nanoseconds.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 #[non_exhaustive]
 pub struct Statistics {
-    /// One in ten was at most so long.
+    /// 10th percentile.
     pub p10: f64,
-    /// One in two was.
+    /// Median.
     pub p50: f64,
-    /// Nine in ten were.
+    /// 90th percentile.
     pub p90: f64,
-    /// The mean.
+    /// Mean.
     pub mean: f64,
-    /// The shortest.
+    /// Minimum.
     pub min: f64,
-    /// The longest.
+    /// Maximum.
     pub max: f64,
 }
 
 impl Statistics {
-    /// Those of these times; percentiles lie between two times where there is none at their place.
+    /// Computes the statistics of times. Percentiles are interpolated linearly.
     pub fn of(times: &[u64]) -> Self {
         let mut sorted = times.to_vec();
         sorted.sort_unstable();
         let at = |percent: f64| {
-            let place = percent / 100.0 * sorted.len().saturating_sub(1) as f64;
-            let (low, high) = (place.floor() as usize, place.ceil() as usize);
+            let position = percent / 100.0 * sorted.len().saturating_sub(1) as f64;
+            let (low, high) = (position.floor() as usize, position.ceil() as usize);
             let time = |at: usize| sorted.get(at).map_or(0.0, |time| *time as f64);
-            time(low) + (time(high) - time(low)) * (place - place.floor())
+            time(low) + (time(high) - time(low)) * (position - position.floor())
         };
         let sum: f64 = sorted.iter().map(|time| *time as f64).sum();
         Statistics {
@@ -51,47 +51,47 @@ impl Statistics {
     }
 }
 
-/// A call, or all calls of something.
+/// A call, or the sum of several calls.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct Row {
-    /// The operator, the delegate's part, or what else rows were added up by.
+    /// Name of the operator, of the delegate's part, or of the group.
     pub name: String,
-    /// What a delegate says of a part, such as a shape.
+    /// Details of a delegate's part, such as a shape.
     pub detail: String,
-    /// The instruction; of a part, that of the delegate's call. `None` for sums of several.
+    /// Instruction index; for a part, that of the delegate's call. `None` for a sum of several.
     pub instruction: Option<u32>,
-    /// The delegate's own number of a part.
+    /// The delegate's identifier of a part.
     pub part: Option<u32>,
-    /// Whether a device did it.
+    /// Whether it ran on a device.
     pub on_device: bool,
-    /// Calls in one run.
+    /// Calls per run.
     pub calls: u64,
-    /// The time that it took in each run.
+    /// Time in each run, in nanoseconds.
     pub times: Vec<u64>,
 }
 
 impl Row {
-    /// How long it takes in a run.
+    /// Statistics of the time per run.
     pub fn statistics(&self) -> Statistics {
         Statistics::of(&self.times)
     }
 }
 
-/// Where the time of a program goes.
+/// Profile of a program.
 #[derive(Debug, Clone, Default, PartialEq)]
 #[non_exhaustive]
 pub struct Profile {
-    /// The time of each run.
+    /// Time of each run, in nanoseconds.
     pub runs: Vec<u64>,
-    /// Kernels, and parts of delegates, in the order in which they ran first. Delegates that tell
-    /// of no parts are rows themselves.
+    /// Kernels and parts of delegates, in the order of their first run. Delegates that report no
+    /// parts have rows of their own.
     pub rows: Vec<Row>,
-    /// What loading consisted of, and how long it took: the whole comes last.
+    /// Stages of loading with their times in nanoseconds. The total comes last.
     pub load: Vec<(String, u64)>,
 }
 
-/// What tells calls apart.
+/// Identity of a call.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 struct Key {
     instruction: Option<u32>,
@@ -101,18 +101,18 @@ struct Key {
 }
 
 impl Profile {
-    /// Adds up the executions of a recording. The first `warmup` are left out, if there are more;
-    /// so are the last ones of a recording whose runs consist of ever other calls, behind some
-    /// millions of times.
+    /// Sums up the executions of a recording. The first `warmup` runs are skipped, if there are
+    /// more. If every run consists of different calls, the last runs are dropped once some millions
+    /// of times are stored.
     pub fn of(recording: &Recording, warmup: usize) -> Self {
         let all: Vec<&Run> = recording.executions().collect();
         let runs = all.get(warmup..).filter(|runs| !runs.is_empty()).unwrap_or(&all);
         let mut profile = Profile::default();
-        let mut places: BTreeMap<Key, usize> = BTreeMap::new();
+        let mut indices: BTreeMap<Key, usize> = BTreeMap::new();
         for (number, run) in runs.iter().enumerate() {
             profile.runs.push(run.whole().map_or_else(|| span(run), Event::nanoseconds));
-            profile.add(run, number, &mut places);
-            if profile.rows.len().saturating_mul(number + 1) > MOST_TIMES {
+            profile.add(run, number, &mut indices);
+            if profile.rows.len().saturating_mul(number + 1) > MAX_TIMES {
                 break;
             }
         }
@@ -127,7 +127,7 @@ impl Profile {
                     Kind::DelegateInitPart => {
                         profile.load.push((event.name.clone(), event.nanoseconds()));
                     }
-                    // Of the C++ runtime, there are several.
+                    // A recording of the C++ runtime has several.
                     Kind::Load => profile.load.push((event.name.clone(), event.nanoseconds())),
                     _ => {}
                 }
@@ -136,8 +136,8 @@ impl Profile {
         profile
     }
 
-    fn add(&mut self, run: &Run, number: usize, places: &mut BTreeMap<Key, usize>) {
-        // The device's work of each call of a delegate, while which the host waits.
+    fn add(&mut self, run: &Run, number: usize, indices: &mut BTreeMap<Key, usize>) {
+        // Device time of each delegate call, during which the host waits.
         let mut device: BTreeMap<Option<u32>, u64> = BTreeMap::new();
         let mut with_parts = BTreeSet::new();
         for event in run.events.iter().filter(|event| event.kind == Kind::DelegatePart) {
@@ -156,7 +156,8 @@ impl Profile {
                 Kind::Delegate if with_parts.contains(&event.instruction) => continue,
                 Kind::Delegate => {}
                 Kind::DelegatePart if event.name == WAIT => {
-                    // A delegate that is called again in a loop has waited for all of it.
+                    // A delegate called several times in a loop waits for its device work only
+                    // once.
                     let work = device.get_mut(&event.instruction);
                     let work = work.map_or(0, |left| {
                         let own = (*left).min(time);
@@ -174,8 +175,8 @@ impl Profile {
                 name: event.name.clone(),
                 location: event.location == Location::Device,
             };
-            let place = *places.entry(key).or_insert(self.rows.len());
-            if place == self.rows.len() {
+            let position = *indices.entry(key).or_insert(self.rows.len());
+            if position == self.rows.len() {
                 self.rows.push(Row {
                     name: event.name.clone(),
                     detail: event.detail_text(),
@@ -186,7 +187,7 @@ impl Profile {
                     times: Vec::new(),
                 });
             }
-            if let Some(row) = self.rows.get_mut(place) {
+            if let Some(row) = self.rows.get_mut(position) {
                 if row.times.len() <= number {
                     row.times.resize(number + 1, 0);
                 }
@@ -198,12 +199,12 @@ impl Profile {
         }
     }
 
-    /// The time of a run.
+    /// Statistics of the total time per run.
     pub fn whole(&self) -> Statistics {
         Statistics::of(&self.runs)
     }
 
-    /// The time of all that is no row, in each run.
+    /// Time of each run that no row accounts for.
     pub fn rest(&self) -> Vec<u64> {
         let rest = self.runs.iter().enumerate().map(|(run, whole)| {
             let rows = self.rows.iter().filter_map(|row| row.times.get(run));
@@ -213,7 +214,7 @@ impl Profile {
         rest.collect()
     }
 
-    /// Rows added up by what they are called here, those that take longest first.
+    /// Sums of rows grouped by `name`, longest median first. Rows without a name are dropped.
     pub fn by(&self, name: impl Fn(&Row) -> Option<String>) -> Vec<Row> {
         let mut sums: BTreeMap<String, Row> = BTreeMap::new();
         for row in &self.rows {
@@ -237,12 +238,12 @@ impl Profile {
         rows
     }
 
-    /// Rows added up by operator.
+    /// Sums of rows by operator.
     pub fn by_operator(&self) -> Vec<Row> {
         self.by(|row| Some(row.name.clone()))
     }
 
-    /// The profile for [`from_json`](Self::from_json).
+    /// Serializes the profile for [`from_json`](Self::from_json).
     pub fn to_json(&self) -> Value {
         let rows = self.rows.iter().map(|row| {
             json!({
@@ -264,10 +265,10 @@ impl Profile {
         })
     }
 
-    /// Reads what [`to_json`](Self::to_json) made.
+    /// Parses the result of [`to_json`](Self::to_json).
     ///
     /// # Errors
-    /// It is no profile, or not of this format.
+    /// The value is not a profile, or has another format version.
     pub fn from_json(value: &Value) -> Result<Self, ProfileError> {
         if value["format"] != FORMAT {
             return Err(ProfileError("format"));
@@ -303,8 +304,8 @@ impl Profile {
         Ok(Profile { runs, rows, load })
     }
 
-    /// What became slower or faster than in an earlier profile, by operator, in nanoseconds of a
-    /// run: what became slower first.
+    /// Compares with an earlier profile: operators with their earlier and current median time in
+    /// nanoseconds per run, in the order of decreasing slowdown.
     pub fn against(&self, earlier: &Profile) -> Vec<(String, f64, f64)> {
         let mut changes: BTreeMap<String, (f64, f64)> = BTreeMap::new();
         for row in earlier.by_operator() {
@@ -320,23 +321,23 @@ impl Profile {
     }
 }
 
-/// What files of profiles say they are.
+/// Format identifier of profile files.
 const FORMAT: &str = "torchlet profile 1";
 
-/// The time between the first event and the last, of runs that no event spans.
+/// Time between the first and the last event, for runs without an event that spans them.
 fn span(run: &Run) -> u64 {
     let host = || run.events.iter().filter(|event| event.location != Location::Device);
     let start = host().map(|event| event.start).min().unwrap_or(0);
     host().map(|event| event.end).max().unwrap_or(0).saturating_sub(start)
 }
 
-/// Why something is no profile: the part that is not as it should be.
+/// A malformed profile. Names the invalid field.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ProfileError(&'static str);
 
 impl fmt::Display for ProfileError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "this is no profile that torchlet wrote: its \"{}\" is not as expected", self.0)
+        write!(f, "not a torchlet profile: the field \"{}\" is missing or invalid", self.0)
     }
 }
 

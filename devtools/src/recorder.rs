@@ -1,4 +1,4 @@
-//! The tracer that keeps everything.
+//! [`Recorder`]: an event tracer that stores everything.
 
 use crate::recording::{
     AllocationRecord, Event, Kind, Location, Recording, Run, RunKind, ValueKind, ValueRecord,
@@ -12,26 +12,27 @@ use torchlet_core::{
     Scalar, ScalarType, TensorRef,
 };
 
-/// Events that are kept; what comes behind them is counted, so that a program that runs for days
-/// does not fill memory.
-const MOST_EVENTS: usize = 1 << 20;
-/// Allocations that are kept of one run.
-const MOST_ALLOCATIONS: usize = 1 << 12;
-/// Values that are kept without regard to their size.
-const MOST_VALUES: usize = 1 << 20;
+/// Maximum number of stored events. Later ones are only counted, so that a long-running program
+/// does not exhaust memory.
+const MAX_EVENTS: usize = 1 << 20;
+/// Maximum number of stored allocations per run.
+const MAX_ALLOCATIONS: usize = 1 << 12;
+/// Maximum number of stored values.
+const MAX_VALUES: usize = 1 << 20;
 
-/// The part of a call during which the host waits for the device.
+/// Part of a call during which the host waits for the device.
 const WAIT: &str = "submit and wait";
 
-/// An event tracer that records every event in order and, where asked to, the values that
-/// instructions write.
+/// Event tracer that records every event in order and, optionally, the values that instructions
+/// write.
 ///
 /// ```
 /// use std::sync::Arc;
 /// use torchlet_devtools::{Recorder, etdump};
 ///
 /// let recorder = Arc::new(Recorder::new().with_values(1 << 20));
-/// // let mut module = torchlet::Module::builder().event_tracer(recorder.clone()).load("model.pte")?;
+/// // let builder = torchlet::Module::builder().event_tracer(recorder.clone());
+/// // let mut module = builder.load("model.pte")?;
 /// // ... run it ...
 /// let recording = recorder.recording();
 /// let dump = etdump::write(&recording, etdump::DelegateIds::Names);
@@ -40,11 +41,11 @@ const WAIT: &str = "submit and wait";
 #[derive(Debug)]
 pub struct Recorder {
     start: Instant,
-    /// How many bytes of values are kept; `None` for no values.
-    room: Option<usize>,
-    /// Whether only loads and runs as a whole are kept.
+    /// Maximum total size of recorded values in bytes. `None` disables values.
+    max_value_bytes: Option<usize>,
+    /// Whether only events that span a load or run are recorded.
     only_methods: bool,
-    /// Whether of values, only what programs return is kept.
+    /// Whether only outputs of programs are recorded as values.
     only_outputs: bool,
     state: Mutex<State>,
 }
@@ -57,14 +58,14 @@ struct State {
     threads: HashMap<ThreadId, Thread>,
 }
 
-/// What is known of a thread.
+/// State of a thread.
 #[derive(Debug)]
 struct Thread {
     number: u32,
-    /// The delegate that it is in: whether it is initialised, the instruction, and since when.
-    inside: Option<(bool, u32, u64)>,
-    /// When it waited for a device last: until when.
-    waited: Option<u64>,
+    /// Current delegate: whether it is being initialised, its instruction, and the start time.
+    delegate: Option<(bool, u32, u64)>,
+    /// Start of the last wait for a device.
+    wait_start: Option<u64>,
 }
 
 impl Default for Recorder {
@@ -73,36 +74,36 @@ impl Default for Recorder {
     }
 }
 
-/// The number of an instruction, which fits as files have 32 bits for it.
-fn number(instruction: usize) -> u32 {
+/// Saturates an instruction index to the 32 bits of the file format.
+fn to_u32(instruction: usize) -> u32 {
     u32::try_from(instruction).unwrap_or(u32::MAX)
 }
 
 impl Recorder {
-    /// A recorder of events alone.
+    /// Creates a recorder of events without values.
     pub fn new() -> Self {
         Recorder {
             start: Instant::now(),
-            room: None,
+            max_value_bytes: None,
             only_methods: false,
             only_outputs: false,
             state: Mutex::default(),
         }
     }
 
-    /// The same, that also keeps what instructions write, up to so many bytes.
+    /// Also records values that instructions write, up to this total size in bytes.
     #[must_use]
     pub fn with_values(self, bytes: usize) -> Self {
-        Recorder { room: Some(bytes), ..self }
+        Recorder { max_value_bytes: Some(bytes), ..self }
     }
 
-    /// The same, that keeps loads and runs as a whole, and nothing of what happens in them.
+    /// Only records loads and runs as a whole, without their details.
     #[must_use]
     pub fn of_methods(self) -> Self {
         Recorder { only_methods: true, ..self }
     }
 
-    /// The same, that keeps what programs return, and not what instructions write on the way.
+    /// Only records outputs of programs as values, without intermediate ones.
     #[must_use]
     pub fn of_outputs(self) -> Self {
         Recorder { only_outputs: true, ..self }
@@ -116,24 +117,24 @@ impl Recorder {
         u64::try_from(self.start.elapsed().as_nanos()).unwrap_or(u64::MAX)
     }
 
-    /// A copy of what was recorded so far.
+    /// Returns a copy of the recording so far.
     pub fn recording(&self) -> Recording {
         self.state().recording.clone()
     }
 
-    /// What was recorded so far; the recorder begins anew.
+    /// Returns the recording so far, and starts a new one.
     pub fn take(&self) -> Recording {
         let mut state = self.state();
         (state.events, state.values) = (0, 0);
         std::mem::take(&mut state.recording)
     }
 
-    /// Begins a block of values that no run of the program made by itself, under a name of its own.
+    /// Starts a named block for values that do not come from a run.
     pub fn begin_block(&self, name: &str) {
         self.state().begin_run(RunKind::Other, name);
     }
 
-    /// Says which test case the last run was.
+    /// Assigns a test case to the last run.
     pub fn set_test_case(&self, index: usize) {
         if let Some(run) = self.state().recording.runs.last_mut() {
             run.test_case = Some(index);
@@ -143,22 +144,22 @@ impl Recorder {
 
 impl State {
     fn thread(&mut self) -> &mut Thread {
-        let next = number(self.threads.len());
+        let next = to_u32(self.threads.len());
         self.threads.entry(thread::current().id()).or_insert(Thread {
             number: next,
-            inside: None,
-            waited: None,
+            delegate: None,
+            wait_start: None,
         })
     }
 
     fn begin_run(&mut self, kind: RunKind, name: &str) {
-        if self.events < MOST_EVENTS {
+        if self.events < MAX_EVENTS {
             self.recording.runs.push(Run::new(kind, name));
         }
     }
 
     fn add(&mut self, event: Event) {
-        if self.events == MOST_EVENTS {
+        if self.events == MAX_EVENTS {
             self.recording.dropped_events += 1;
             return;
         }
@@ -177,15 +178,15 @@ impl State {
         name: &str,
         position: usize,
         value: &OutputValue<'_>,
-        room: usize,
+        max_value_bytes: usize,
     ) {
         let Some((kind, scalar_type, sizes, bytes)) = contents(value) else { return };
         let Recording { runs, buffer, dropped_values, .. } = &mut self.recording;
         let Some(run) = runs.last_mut() else { return };
-        // Readers want tensors at multiples of 64.
+        // Tensor data is aligned to 64 bytes for readers.
         let start = buffer.len().next_multiple_of(64);
         let end = start.saturating_add(bytes);
-        if end > room || self.values == MOST_VALUES {
+        if end > max_value_bytes || self.values == MAX_VALUES {
             *dropped_values += 1;
             return;
         }
@@ -196,7 +197,7 @@ impl State {
             OutputValue::Scalar(scalar) => element(*scalar, buffer),
             _ => {}
         }
-        // What is missing, which nothing should be, is zero.
+        // Missing bytes, which should not occur, are zero.
         buffer.resize(end, 0);
         run.values.push(ValueRecord {
             instruction,
@@ -211,13 +212,13 @@ impl State {
     }
 }
 
-/// The type that values are kept in: readers of ETDumps do not know `bfloat16`, all of whose
-/// numbers are `float32`.
+/// Dtype in which values are stored. Readers of ETDumps do not support `bfloat16`, which `float32`
+/// represents exactly.
 fn kept_type(scalar_type: ScalarType) -> ScalarType {
     if scalar_type == ScalarType::BFloat16 { ScalarType::Float } else { scalar_type }
 }
 
-/// How a value is kept: what it is, its type, its shape, and how many bytes it takes.
+/// Kind, dtype, shape and size of a stored value.
 fn contents(value: &OutputValue<'_>) -> Option<(ValueKind, ScalarType, Vec<i64>, usize)> {
     let (kind, tensor) = match value {
         OutputValue::Tensor(tensor) => (ValueKind::Tensor, tensor),
@@ -238,7 +239,7 @@ fn contents(value: &OutputValue<'_>) -> Option<(ValueKind, ScalarType, Vec<i64>,
     Some((kind, scalar_type, sizes, info.numel().saturating_mul(scalar_type.size())))
 }
 
-/// Appends a number as an element.
+/// Appends a scalar as an element.
 fn element(scalar: Scalar, out: &mut Vec<u8>) {
     match scalar {
         Scalar::Int(value) => out.extend(value.to_le_bytes()),
@@ -247,12 +248,12 @@ fn element(scalar: Scalar, out: &mut Vec<u8>) {
     }
 }
 
-/// Appends the elements in the order of the dimensions: readers of ETDumps do not look at strides.
+/// Appends the elements in row-major order: readers of ETDumps ignore strides.
 fn row_major(tensor: &TensorRef<'_>, out: &mut Vec<u8>) {
     let (info, bytes) = (tensor.info(), tensor.bytes());
     let size = info.scalar_type.size();
     let mut append = |element: &[u8]| match (info.scalar_type, element) {
-        // The upper half of a float32.
+        // bfloat16 is the upper half of a float32.
         (ScalarType::BFloat16, element) => {
             out.extend([0, 0]);
             out.extend_from_slice(element);
@@ -290,7 +291,7 @@ impl EventTracer for Recorder {
             EventKind::Delegate | EventKind::DelegateInit => {
                 let is_init = event.kind == EventKind::DelegateInit;
                 let now = self.now();
-                state.thread().inside = Some((is_init, number(event.instruction), now));
+                state.thread().delegate = Some((is_init, to_u32(event.instruction), now));
                 return now;
             }
             _ => {}
@@ -312,7 +313,7 @@ impl EventTracer for Recorder {
         let mut state = self.state();
         let thread = state.thread();
         if matches!(kind, Kind::Delegate | Kind::DelegateInit) {
-            (thread.inside, thread.waited) = (None, None);
+            (thread.delegate, thread.wait_start) = (None, None);
         }
         let location = Location::Host(thread.number);
         if self.only_methods && !matches!(kind, Kind::Load | Kind::Execute) {
@@ -321,7 +322,7 @@ impl EventTracer for Recorder {
         state.add(Event {
             kind,
             name: event.name.into(),
-            instruction: has_instruction.then(|| number(event.instruction)),
+            instruction: has_instruction.then(|| to_u32(event.instruction)),
             part: None,
             detail: Vec::new(),
             location,
@@ -338,22 +339,22 @@ impl EventTracer for Recorder {
         let mut state = self.state();
         let thread = state.thread();
         let number = thread.number;
-        let (is_init, instruction, since) = thread.inside.unwrap_or((false, 0, now));
+        let (is_init, instruction, since) = thread.delegate.unwrap_or((false, 0, now));
         let (numerator, denominator) = event.nanoseconds_per_tick;
         let nanoseconds = |ticks: u64| {
             let time = u128::from(ticks) * u128::from(numerator) / u128::from(denominator.max(1));
             u64::try_from(time).unwrap_or(u64::MAX)
         };
         let is_host = is_init || event.clock == DelegateClock::Host;
-        // A device whose clock nobody compared begins when the host begins to wait for it.
-        let base = match (event.clock, thread.waited) {
-            (DelegateClock::DeviceAlone, Some(waited)) => waited,
+        // If the clocks are unrelated, the device starts when the host begins to wait for it.
+        let base = match (event.clock, thread.wait_start) {
+            (DelegateClock::DeviceAlone, Some(wait_start)) => wait_start,
             _ => since,
         };
         let (start, end) = (nanoseconds(event.start), nanoseconds(event.end));
         let (start, end) = (base.saturating_add(start), base.saturating_add(end));
         if is_host && event.name == WAIT {
-            thread.waited = Some(start);
+            thread.wait_start = Some(start);
         }
         state.add(Event {
             kind: if is_init { Kind::DelegateInitPart } else { Kind::DelegatePart },
@@ -371,25 +372,25 @@ impl EventTracer for Recorder {
         let time = Some(self.now());
         let mut state = self.state();
         let Some(run) = state.recording.runs.last_mut() else { return };
-        // As many as events: a program that loads methods for days does not fill memory.
-        if run.allocations.len() < MOST_ALLOCATIONS {
+        // Bounded like events, so that repeated loading does not exhaust memory.
+        if run.allocations.len() < MAX_ALLOCATIONS {
             let (allocator, bytes) = (allocation.allocator.to_owned(), allocation.bytes);
             run.allocations.push(AllocationRecord { allocator, bytes, time });
         }
     }
 
     fn wants_outputs(&self) -> bool {
-        self.room.is_some()
+        self.max_value_bytes.is_some()
     }
 
     fn output(&self, event: &core::Event<'_>, arg: usize, value: &OutputValue<'_>) {
-        if let Some(room) = self.room {
+        if let Some(max_value_bytes) = self.max_value_bytes {
             let is_output = event.kind == EventKind::Execute;
             if self.only_outputs && !is_output {
                 return;
             }
-            let instruction = (!is_output).then(|| number(event.instruction));
-            self.state().keep(instruction, event.name, arg, value, room);
+            let instruction = (!is_output).then(|| to_u32(event.instruction));
+            self.state().keep(instruction, event.name, arg, value, max_value_bytes);
         }
     }
 }

@@ -1,65 +1,65 @@
-//! What was recorded: runs, their events, and the values that they made.
+//! [`Recording`]: runs with their events and values.
 
 use std::ops::Range;
 use torchlet_core::ScalarType;
 
-/// What happened, in order.
+/// Everything that was recorded, in order.
 #[derive(Debug, Clone, Default, PartialEq)]
 #[non_exhaustive]
 pub struct Recording {
     /// Loads and executions, in order.
     pub runs: Vec<Run>,
-    /// The bytes of recorded values, which refer to them: a debug buffer.
+    /// Bytes of recorded values, which refer to ranges of this debug buffer.
     pub buffer: Vec<u8>,
-    /// Events that there was no room for.
+    /// Number of events dropped for lack of space.
     pub dropped_events: u64,
-    /// Values that there was no room for.
+    /// Number of values dropped for lack of space.
     pub dropped_values: u64,
 }
 
-/// What a run is.
+/// Kind of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum RunKind {
-    /// A method is loaded.
+    /// Loading a method.
     Load,
-    /// A method is executed.
+    /// Executing a method.
     Execute,
-    /// Something else, that another runtime wrote.
+    /// Anything else, from another runtime.
     Other,
 }
 
-/// What happened while a method was loaded, or ran once.
+/// Events of loading a method, or of one execution.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct Run {
-    /// What it is.
+    /// Kind of the run.
     pub kind: RunKind,
-    /// What it is called: `Load`, `Execute`, or what another runtime calls it.
+    /// Name: `Load`, `Execute`, or that from another runtime.
     pub name: String,
-    /// The test case that it ran, where that is known.
+    /// Index of the test case, if known.
     pub test_case: Option<usize>,
-    /// Its events, in the order in which they ended.
+    /// Events, in the order in which they ended.
     pub events: Vec<Event>,
-    /// The values that it made, in order.
+    /// Recorded values, in order.
     pub values: Vec<ValueRecord>,
-    /// Memory that was set aside meanwhile, in order.
+    /// Allocations during the run, in order.
     pub allocations: Vec<AllocationRecord>,
 }
 
-/// Memory that was set aside.
+/// An allocation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct AllocationRecord {
-    /// What it is for.
+    /// Purpose of the memory.
     pub allocator: String,
-    /// How much.
+    /// Size in bytes.
     pub bytes: u64,
-    /// When, in nanoseconds of the recording's clock, where that is known.
+    /// Time in nanoseconds of the recording's clock, if known.
     pub time: Option<u64>,
 }
 
-/// What an event is.
+/// Kind of an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum Kind {
@@ -69,93 +69,93 @@ pub enum Kind {
     DelegateInit,
     /// Running a method.
     Execute,
-    /// An operator's kernel.
+    /// Kernel of an operator.
     Operator,
-    /// A call of a delegate.
+    /// Call of a delegate.
     Delegate,
-    /// A part of a delegate's initialisation.
+    /// Part of a delegate's initialisation.
     DelegateInitPart,
-    /// A part of a delegate's call.
+    /// Part of a delegate's call.
     DelegatePart,
-    /// Something else, that another runtime wrote.
+    /// Anything else, from another runtime.
     Other,
 }
 
-/// Whose clock an event was measured by.
+/// Location of an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum Location {
-    /// A thread of the host, by a number of its own.
+    /// A host thread, by its number in the recording.
     Host(u32),
-    /// A device.
+    /// A device, measured with its clock.
     Device,
 }
 
-/// Something that took time.
+/// An event with a duration.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Event {
-    /// What it is.
+    /// Kind of the event.
     pub kind: Kind,
-    /// The operator, backend, method or, of a part, what the delegate calls it.
+    /// Name of the operator, backend or method, or the delegate's name of a part.
     pub name: String,
-    /// The instruction; a delegate's, for its initialisation. Of a part, that of the delegate's
-    /// call.
+    /// Instruction index. For the initialisation of a delegate, the delegate index; for a part,
+    /// that of the delegate's call.
     pub instruction: Option<u32>,
-    /// A delegate's own number of a part.
+    /// The delegate's identifier of a part.
     pub part: Option<u32>,
-    /// What there is to add, as bytes: for parts of delegates for Vulkan, a shape.
+    /// Additional details as bytes; for parts of Vulkan delegates, a shape.
     pub detail: Vec<u8>,
-    /// Where it happened.
+    /// Where it ran.
     pub location: Location,
-    /// When it began, in nanoseconds of the recording's clock.
+    /// Start in nanoseconds of the recording's clock.
     pub start: u64,
-    /// When it ended.
+    /// End in nanoseconds of the recording's clock.
     pub end: u64,
 }
 
-/// What a value is in the program.
+/// Kind of a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ValueKind {
     /// A tensor.
     Tensor,
-    /// A tensor in a list, and its position there.
+    /// A tensor in a list, with its index.
     Item(usize),
-    /// A number or truth value, kept as an element of type `int64`, `float64` or `bool`.
+    /// A scalar, stored as an element of dtype `int64`, `float64` or `bool`.
     Scalar,
 }
 
-/// What an instruction wrote, or a program returned.
+/// A value that an instruction wrote or a program returned.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ValueRecord {
-    /// The instruction; `None` for outputs of the program.
+    /// Instruction index. `None` for outputs of the program.
     pub instruction: Option<u32>,
-    /// The delegate's own number of the part that made it, if one did.
+    /// The delegate's identifier of the part that computed it.
     pub part: Option<u32>,
-    /// The operator or backend, where that is known.
+    /// Name of the operator or backend, if known.
     pub name: String,
-    /// The argument of the instruction, or the position among the program's outputs; of what was
-    /// read from a dump, the position among the values of its instruction.
+    /// Argument index of the instruction, or output index of the program. For values from a dump,
+    /// the index among the values of the instruction.
     pub position: usize,
-    /// Whether it is a tensor by itself.
+    /// Tensor, list item or scalar.
     pub kind: ValueKind,
     /// The element type.
     pub scalar_type: ScalarType,
     /// The shape.
     pub sizes: Vec<i64>,
-    /// Where its bytes are in the recording's buffer, in the order of the dimensions.
+    /// Range of its bytes in the recording's buffer, in row-major order.
     pub data: Range<usize>,
 }
 
 impl Event {
-    /// How long it took, in nanoseconds.
+    /// Duration in nanoseconds.
     pub fn nanoseconds(&self) -> u64 {
         self.end.saturating_sub(self.start)
     }
 
-    /// What a person is told of it besides its name.
+    /// Details as text.
     pub fn detail_text(&self) -> String {
         String::from_utf8_lossy(&self.detail).into_owned()
     }
@@ -181,12 +181,12 @@ impl Run {
 }
 
 impl Recording {
-    /// The bytes of a value; `None` if they are not there.
+    /// Bytes of a value. `None` if they were not recorded.
     pub fn bytes(&self, value: &ValueRecord) -> Option<&[u8]> {
         self.buffer.get(value.data.clone())
     }
 
-    /// The runs that are executions.
+    /// Runs that are executions.
     pub fn executions(&self) -> impl Iterator<Item = &Run> {
         self.runs.iter().filter(|run| run.kind == RunKind::Execute)
     }

@@ -1,4 +1,4 @@
-//! Time lines for Perfetto and `chrome://tracing`, in the format of Chrome's trace events.
+//! Timelines in Chrome's Trace Event Format, for Perfetto and `chrome://tracing`.
 
 use crate::recording::{Event, Kind, Location, Recording, Run, RunKind};
 use serde_json::{Value, json};
@@ -7,9 +7,9 @@ use std::collections::{BTreeMap, BTreeSet};
 const HOST: u32 = 1;
 const DEVICE: u32 = 2;
 
-/// The recording as one JSON object. Threads of the host and devices lie on one base of time, as
-/// far as clocks of devices can be compared with the host's; the first command of others begins
-/// when the host began to wait for it. Memory that was set aside is a counter.
+/// Converts a recording to a JSON object. Host threads and devices share a time base, if the device
+/// clock can be related to the host clock. Otherwise, the first command of a device starts when the
+/// host began to wait for it. Allocations become a counter.
 pub fn object(recording: &Recording, program: &str) -> Value {
     let mut events = Vec::new();
     let mut tracks = BTreeSet::new();
@@ -52,7 +52,7 @@ pub fn object(recording: &Recording, program: &str) -> Value {
     json!({ "traceEvents": events, "displayTimeUnit": "ns" })
 }
 
-/// Chrome's unit of time.
+/// Converts to microseconds, the unit of the format.
 fn micros(nanoseconds: u64) -> f64 {
     nanoseconds as f64 / 1e3
 }
@@ -115,8 +115,8 @@ mod tests {
         self as core, Allocation, DelegateClock, DelegateEvent, EventKind, EventTracer,
     };
 
-    /// A load and two runs with an operator, and a delegate with parts on the host and on a device
-    /// of its own clock.
+    /// A load and two runs with an operator and a delegate, with parts on the host and on a device
+    /// with its own clock.
     fn recorded(clock: DelegateClock) -> Recording {
         let recorder = Recorder::new();
         let begin = |kind, name, instruction| {
@@ -146,8 +146,7 @@ mod tests {
         recorder.recording()
     }
 
-    /// What the description of the Trace Event Format asks of each event, and Perfetto's reader of
-    /// it.
+    /// Checks the requirements of the Trace Event Format and of Perfetto's importer.
     fn check(object: &Value) {
         assert_eq!(object["displayTimeUnit"], "ns");
         let events = object["traceEvents"].as_array().unwrap();
@@ -176,7 +175,7 @@ mod tests {
                 other => panic!("events of kind {other} are not written: {event}"),
             }
         }
-        // Each track has a name; slices of one track lie within each other, or apart.
+        // Each track has a name; slices of a track are nested or disjoint.
         let mut slices: BTreeMap<_, Vec<(u64, u64)>> = BTreeMap::new();
         for event in events.iter().filter(|event| event["ph"] == "X") {
             let track = (event["pid"].as_u64(), event["tid"].as_u64());
@@ -197,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn time_lines_are_as_their_format_says() {
+    fn timelines_conform_to_the_format() {
         for clock in [DelegateClock::Device, DelegateClock::DeviceAlone] {
             let recording = recorded(clock);
             let object = object(&recording, "model.pte");
@@ -205,8 +204,7 @@ mod tests {
             let events = object["traceEvents"].as_array().unwrap();
             let of = |name: &'static str| events.iter().filter(move |event| event["name"] == name);
             assert_eq!(of("memory").next().unwrap()["args"]["arena"], 512);
-            // On one base of time: compared clocks count from the call, others from when the host
-            // waits.
+            // Related clocks are relative to the call, others to the wait of the host.
             let later = if clock == DelegateClock::Device { 1.7 } else { 2.7 };
             for (part, call) in of("matmul").zip(of("Gpu")) {
                 let after = part["ts"].as_f64().unwrap() - call["ts"].as_f64().unwrap();

@@ -1,4 +1,4 @@
-//! A dump of ExecuTorch's own runtime is read; `dumps/make.py` wrote it.
+//! Reads a dump of ExecuTorch's runtime, written by `dumps/make.py`.
 
 use torchlet_devtools::{Kind, Profile, etdump};
 
@@ -10,7 +10,7 @@ fn numbers(bytes: &[u8]) -> Vec<f32> {
 }
 
 #[test]
-fn events_and_values_are_those_of_the_model() {
+fn events_and_values_match_the_model() {
     let recording = etdump::read(DUMP, VALUES.to_vec()).unwrap();
     let runs: Vec<_> = recording.executions().collect();
     assert_eq!(runs.len(), 2);
@@ -25,7 +25,7 @@ fn events_and_values_are_those_of_the_model() {
             kernels.map(|event| event.instruction).collect::<Vec<_>>(),
             [Some(0), Some(1), Some(2)]
         );
-        // [[1, -4], [2, 3]] plus one, what is positive of it, and the sums of rows.
+        // [[1, -4], [2, 3]] plus one, its ReLU, and the sums of rows.
         let of = |instruction| {
             let value = run.values.iter().find(|value| value.instruction == instruction);
             numbers(recording.bytes(value.unwrap()).unwrap())
@@ -40,7 +40,7 @@ fn events_and_values_are_those_of_the_model() {
 }
 
 #[test]
-fn damage_is_refused_and_nothing_worse() {
+fn damaged_dumps_do_not_panic() {
     let mut refused = 0;
     for place in 0..DUMP.len() {
         for change in [0x01, 0x40, 0xFF] {

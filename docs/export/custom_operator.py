@@ -1,8 +1,8 @@
-"""Exports the program of the chapter "Writing a kernel": a linear layer behind an operator that no library has.
+"""Exports the program of the chapter "Writing a kernel": a linear layer and a custom operator.
 
     python docs/export/custom_operator.py
 
-writes docs/models/custom_operator.bpte, with a test case whose outputs are PyTorch's.
+writes docs/models/custom_operator.bpte, with a test case whose expected outputs are PyTorch's.
 """
 
 from pathlib import Path
@@ -20,18 +20,18 @@ library.define("soft_clip.out(Tensor x, float limit, *, Tensor(a!) out) -> Tenso
 
 @torch.library.impl(library, "soft_clip", "CompositeExplicitAutograd")
 def soft_clip(x: torch.Tensor, limit: float) -> torch.Tensor:
-    """The number itself near zero, and never more than the limit."""
+    """Clips smoothly to the limit; close to the identity near zero."""
     return limit * torch.tanh(x / limit)
 
 
 @torch.library.impl(library, "soft_clip.out", "CompositeExplicitAutograd")
 def soft_clip_out(x: torch.Tensor, limit: float, *, out: torch.Tensor) -> torch.Tensor:
-    """What exporters ask for: the same, into memory that there is."""
+    """Out variant, which exporters require."""
     return out.copy_(soft_clip(x, limit))
 
 
 class Model(torch.nn.Module):
-    """A linear layer, and the operator."""
+    """A linear layer, followed by the operator."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Draws what commands write to a terminal, as the pictures of the README are drawn:
+"""Renders terminal output as SVG, for the screenshots of the book:
 
     CLICOLOR_FORCE=1 sh -c 'torchlet diff model.pte' | python docs/pictures/terminal.py 'torchlet diff model.pte' > docs/pictures/diff.svg
 """
@@ -14,7 +14,7 @@ ESCAPE = re.compile(r"\x1b\[([\d;]*)m")
 
 
 def pieces(line):
-    """The parts of a line with the codes that hold for each, up to the last column."""
+    """Splits a line into parts with their SGR codes, up to the last column."""
     codes, at, column = [], 0, 0
     for match in [*ESCAPE.finditer(line), None]:
         end = match.start() if match else len(line)

@@ -1,4 +1,4 @@
-"""Draws a time line of `torchlet profile --trace`, as viewers of such files do: loading, and the last run.
+"""Renders a trace of `torchlet profile --trace` as an SVG timeline: loading, and the last run.
 
     torchlet profile model.pte --trace trace.json; python docs/pictures/timeline.py trace.json > docs/pictures/timeline.svg
 """
@@ -12,7 +12,7 @@ WIDTH, LEFT, ROW, HEAD, MARGIN = 1100, 130, 18, 26, 12
 
 
 def tracks(events):
-    """The events of each thread with how deep they lie within others, and its name."""
+    """Returns the name of each thread, and its events with their nesting depth."""
     names = {(e["pid"], e["tid"]): e["args"]["name"] for e in events if e["ph"] == "M" and e["name"] == "thread_name"}
     found = {}
     for event in sorted((e for e in events if e["ph"] == "X"), key=lambda e: (e["ts"], -e["dur"])):
@@ -28,7 +28,7 @@ def tracks(events):
 
 
 def strip(title, found, start, end, top):
-    """The events between two times, from `top` down; and where it ends."""
+    """Draws the events between two times from `top` down; returns the bottom."""
     scale = (WIDTH - LEFT - MARGIN) / (end - start)
     print(f'<text x="{MARGIN}" y="{top + 16}" class="title">{html.escape(title)}</text>')
     top += HEAD

@@ -1,10 +1,9 @@
-//! Random programs with control flow and state. What is compiled has to give what the kernels give
-//! one by one.
+//! Random programs with control flow and state. Compiled programs must compute the same as kernels
+//! called one by one.
 //!
-//! Programs are those that an exporter could write: nested conditions and loops, views without
-//! instructions, results that are moved out of branches, buffers that are updated anywhere, places
-//! that later tensors use again. All numbers are small integers, so that every processor gives
-//! exactly the same.
+//! Programs have the structure of exported ones: nested conditions and loops, views without
+//! instructions, results moved out of branches, buffers updated anywhere, planned memory that later
+//! tensors reuse. All values are small integers, so that every processor computes exactly the same.
 
 use super::mutate::Random;
 use std::borrow::Cow;
@@ -17,51 +16,50 @@ use torchlet::graph::{Processors, Target, cpu};
 use torchlet::portable::engine::CpuTarget;
 use torchlet::{Module, ModuleBuilder, RunOn, Tensor, Value};
 
-/// The shapes of floats: all have as many elements.
+/// Shapes of float tensors, all with the same number of elements.
 const SHAPES: [&[i32]; 5] = [&[4], &[2, 2], &[1, 4], &[4, 1], &[2, 1, 2]];
-/// The shapes of conditions.
+/// Shapes of conditions.
 const FLAGS: [&[i32]; 3] = [&[], &[1], &[1, 1]];
-/// Bytes of a place.
+/// Bytes per tensor in planned memory.
 const SLOT: usize = 16;
-/// What state with initial data holds at first: one entry of the file, as exporters write equal
-/// buffers.
+/// Initial data of state: one entry of the file, as exporters deduplicate equal buffers.
 static INITIAL: [u8; SLOT] = {
     let [a, b, c, d] =
         [1.0f32.to_le_bytes(), 2.0f32.to_le_bytes(), (-1.0f32).to_le_bytes(), [0; 4]];
     [a[0], a[1], a[2], a[3], b[0], b[1], b[2], b[3], c[0], c[1], c[2], c[3], d[0], d[1], d[2], d[3]]
 };
 
-/// Where a tensor's memory is.
+/// Location of a tensor's memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Home {
-    /// A planned buffer, and the offset there.
+    /// Buffer and offset.
     Planned(usize, usize),
-    /// State without a place: its number.
+    /// Unplanned state, by index.
     Unplanned(usize),
-    /// A constant, or a view that an instruction places.
+    /// A constant, or a view that an instruction creates.
     Elsewhere,
 }
 
-/// A tensor that may be read.
+/// A readable tensor.
 #[derive(Debug, Clone, Copy)]
 struct Known {
     value: usize,
     sizes: &'static [i32],
     home: Home,
-    /// The home of the tensor that it is a view of by an instruction: it may change when that does.
+    /// Home of the base tensor, if an instruction created this view: it changes with its base.
     follows: Option<Home>,
     is_constant: bool,
 }
 
-/// A program on its way.
+/// A program under construction.
 struct Builder<'r> {
     random: &'r mut Random,
     method: Method<'static>,
     floats: Vec<Known>,
     flags: Vec<Known>,
-    /// Numbers that instructions set, once they are set.
+    /// Scalars that instructions have set.
     numbers: Vec<usize>,
-    /// Places that are free again.
+    /// Free offsets in the planned buffer.
     free: Vec<usize>,
     /// Statements that may still be added.
     left: usize,
@@ -102,7 +100,7 @@ impl Builder<'_> {
         Known { value, sizes, home, follows: None, is_constant }
     }
 
-    /// A place in the first buffer, that nothing else uses now.
+    /// Allocates an unused offset in the first buffer.
     fn place(&mut self) -> Home {
         let again = self.below(3) > 0 && !self.free.is_empty();
         let offset = if again {
@@ -127,13 +125,13 @@ impl Builder<'_> {
     }
 
     fn any_float(&mut self) -> Known {
-        // The latest are the likeliest.
+        // Recent tensors are more likely.
         let count = self.floats.len();
         let back = self.below(count).min(self.below(count));
         self.floats[count - 1 - back]
     }
 
-    /// A view of a tensor in another shape: none says so, or an instruction places or copies it.
+    /// A view of a tensor in another shape: elided, created by an instruction, or copied.
     fn view(&mut self, of: Known, scalar_type: ScalarType, sizes: &'static [i32]) -> Known {
         let named = match of.home {
             Home::Unplanned(number) => {
@@ -144,7 +142,7 @@ impl Builder<'_> {
         };
         match (self.below(4), of.home) {
             (0 | 1, Home::Planned(..)) => {
-                // Exporters give views of state its data and its name.
+                // Exporters give views of state the data and name of their base.
                 let (data, name) = match self.method.tensor(of.value) {
                     Some(tensor) => (tensor.data.clone(), tensor.name.clone()),
                     None => (TensorData::None, None),
@@ -182,7 +180,7 @@ impl Builder<'_> {
         }
     }
 
-    /// Numbers as they were, but small.
+    /// Clamps values to a small range.
     fn clamped(&mut self, of: Known) -> Known {
         let (low, high) = (self.int(-9), self.int(9));
         let out = self.float(of.sizes);
@@ -235,7 +233,7 @@ impl Builder<'_> {
         out
     }
 
-    /// A value that a jump may read.
+    /// Returns a value that a jump can read.
     fn condition(&mut self) -> usize {
         if self.below(5) == 0 && !self.numbers.is_empty() {
             let at = self.below(self.numbers.len());
@@ -277,7 +275,7 @@ impl Builder<'_> {
         self.method.instructions.len() - 1
     }
 
-    /// A jump that is always taken.
+    /// An unconditional jump.
     fn always(&mut self) -> usize {
         let never = self.method.add(MethodValue::Scalar(Scalar::Bool(false)));
         self.jump(never)
@@ -289,9 +287,9 @@ impl Builder<'_> {
         }
     }
 
-    /// Overwrites a tensor: by a move, or in place.
+    /// Overwrites a tensor by a move, or in place.
     fn overwrite(&mut self, target: Known, source: Known) {
-        // Exporters write no such thing, and the engine refuses to overwrite what it reads.
+        // Exporters never do so, and the engine refuses to overwrite what it reads.
         if target.home == source.home {
             return;
         }
@@ -309,14 +307,14 @@ impl Builder<'_> {
         self.changed(target.home);
     }
 
-    /// What an instruction made a view of this memory is read no more: a graph has its old
+    /// Stops reading views that instructions created of this memory, because a graph has their old
     /// contents.
     fn changed(&mut self, home: Home) {
         self.floats.retain(|known| known.follows != Some(home));
         self.flags.retain(|known| known.follows != Some(home));
     }
 
-    /// Statements of a branch or loop. What they make is gone behind it.
+    /// Statements of a branch or loop. Their results are not visible afterwards.
     fn scope(&mut self, inside: impl FnOnce(&mut Self) -> Vec<(Known, Known)>) {
         let places = |all: &[Known]| all.iter().map(|known| known.value).collect::<Vec<usize>>();
         let (floats, flags) = (places(&self.floats), places(&self.flags));
@@ -331,7 +329,7 @@ impl Builder<'_> {
         self.floats.retain(|known| floats.contains(&known.value));
         self.flags.retain(|known| flags.contains(&known.value));
         self.numbers.truncate(numbers);
-        // Places of what was made inside are free, but for those of views of what was there before.
+        // Frees memory allocated inside, except that of views of outer tensors.
         let is_new = |offset: &usize| *offset >= end || taken.contains(offset);
         let made = self.method.values[first..].iter().filter_map(|value| match value {
             MethodValue::Tensor(tensor) => tensor.place,
@@ -377,7 +375,7 @@ impl Builder<'_> {
         self.floats.extend(results);
     }
 
-    /// Carried values, each with what it starts with.
+    /// Loop-carried values, with their initial values.
     fn carried(&mut self) -> Vec<Known> {
         let carried: Vec<Known> = (0..1 + self.below(2))
             .map(|_| {
@@ -387,7 +385,8 @@ impl Builder<'_> {
                 carry
             })
             .collect();
-        // Views by instructions of what a loop changes would be other values each time.
+        // Views that instructions created of tensors changed in the loop would differ in each
+        // iteration.
         self.floats.retain(|known| known.follows.is_none());
         self.flags.retain(|known| known.follows.is_none());
         self.floats.extend(&carried);
@@ -435,7 +434,7 @@ impl Builder<'_> {
             }
             exit = inside.jump(any.value);
             let statements = 1 + inside.below(2);
-            // Not the carry: it would not surely grow.
+            // Do not change the carry elsewhere, so that it is certain to grow.
             inside.statements(statements, depth + 1);
             let (one, alpha) = (inside.int(1), inside.int(1));
             let next = inside.float(carry.sizes);
@@ -517,7 +516,7 @@ impl Builder<'_> {
     }
 }
 
-/// A random program.
+/// Generates a random program.
 pub fn program(random: &mut Random) -> Vec<u8> {
     let method = Method { name: "forward".to_owned(), planned: vec![0, 0], ..Method::default() };
     let (floats, flags, numbers) = (Vec::new(), Vec::new(), Vec::new());
@@ -558,8 +557,8 @@ pub fn program(random: &mut Random) -> Vec<u8> {
     program.write().expect("a small program").to_bytes()
 }
 
-/// The CPU engine, for a random half of the calls that it accepts: delegates then lie between
-/// kernels.
+/// The CPU engine for a random half of the supported calls, so that delegates and kernels
+/// alternate.
 struct Sometimes {
     inner: CpuTarget,
     seed: u32,
@@ -595,7 +594,7 @@ fn module(bytes: Vec<u8>, on: RunOn) -> Module {
     builder.from_bytes(bytes).expect("a program that loads")
 }
 
-/// Compiles a program, which has to work.
+/// Compiles a program, which must succeed.
 fn compiled(bytes: &[u8], processors: Processors<'_>) -> Vec<u8> {
     let registry = Registry::new().with_kernels(&torchlet_portable::KERNELS).expect("kernels");
     let file = File::from_bytes(bytes).expect("a program");
@@ -606,7 +605,7 @@ fn compiled(bytes: &[u8], processors: Processors<'_>) -> Vec<u8> {
     compiled.program.write().expect("a small program").to_bytes()
 }
 
-/// What three runs give, one after the other.
+/// Outputs of three successive runs.
 fn outputs(module: &mut Module, seed: u32) -> Vec<Vec<f64>> {
     let mut random = Random::new(seed);
     let mut all = Vec::new();
@@ -649,8 +648,7 @@ fn outputs(module: &mut Module, seed: u32) -> Vec<Vec<f64>> {
     all
 }
 
-/// Compares a random program as exported, on kernels, with the same program compiled in several
-/// ways.
+/// Compares a random program as exported, on kernels, with several compiled variants.
 pub fn check(seed: u32, others: &[RunOn]) {
     let bytes = program(&mut Random::new(seed));
     let expected = outputs(&mut module(bytes.clone(), RunOn::AsExported), seed);

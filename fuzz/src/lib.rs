@@ -1,18 +1,18 @@
-//! Fuzzing of what reads files: [`targets`] says what is tried with a file, [`mutate`] changes
-//! files so that most of them still make sense.
+//! Fuzzing of parsers: [`targets`] defines what is tested with a file, [`mutate`] changes files so
+//! that most of them stay plausible.
 //!
-//! Used by the programs in `fuzz_targets`, which search for as long as one lets them
-//! (`cargo xtask fuzz`), and by the test `tests/fuzz.rs`, which tries the same few thousand files
-//! each time. Nothing in here depends on the fuzzer.
+//! Used by the programs in `fuzz_targets`, which run as long as desired (`cargo xtask fuzz`), and
+//! by the test `tests/fuzz.rs`, which tries the same few thousand files each time. Nothing here
+//! depends on the fuzzer.
 
 pub mod flow;
 pub mod mutate;
 mod places;
 pub mod targets;
 
-/// What the fuzzer asks for instead of its own mutations: a file of `size` bytes in `bytes` is
-/// changed; gives its new size. Every eighth time, and where there is no structure to keep, `plain`
-/// changes bytes as it likes.
+/// A custom mutator for libFuzzer: changes the first `size` bytes of `bytes`, and returns the new
+/// size. Every eighth time, and for files without structure, it uses the fuzzer's own mutations
+/// (`plain`).
 pub fn mutation(
     bytes: &mut [u8],
     size: usize,

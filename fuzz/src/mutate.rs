@@ -1,15 +1,14 @@
-//! Changes to files that leave most of a file's structure as it is: a number becomes another one,
-//! an offset leads to another place of the same kind, a vector becomes longer. Bytes changed at
-//! random rarely get beyond the first check.
+//! Structure-aware mutations: an integer gets another value, an offset refers to another object of
+//! the same kind, a vector gets longer. Random bytes rarely pass the first check.
 
 use super::places::{Kind, Place, places};
 
-/// A generator of random numbers (xorshift): the same seed makes the same file on every machine.
+/// A random number generator (xorshift): the same seed yields the same file on every machine.
 pub struct Random(u64);
 
 impl Random {
     pub fn new(seed: u32) -> Self {
-        // Neighbouring seeds start far apart, and none at the zero that xorshift cannot leave.
+        // Spreads neighbouring seeds, and avoids zero, which xorshift cannot leave.
         Random(u64::from(seed).wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
     }
 
@@ -20,14 +19,14 @@ impl Random {
         self.0
     }
 
-    /// A number below `bound`, 0 if that is 0.
+    /// Returns a number below `bound`; 0 if `bound` is 0.
     pub fn below(&mut self, bound: usize) -> usize {
         let bound = u64::try_from(bound).unwrap_or(u64::MAX).max(1);
         usize::try_from((self.next() >> 16) % bound).unwrap_or(0)
     }
 }
 
-/// Changes a file in one to four places. Gives false where the file has no structure to keep.
+/// Mutates one to four fields of a file. Returns false if the file has no known structure.
 pub fn mutate(bytes: &mut [u8], random: &mut Random) -> bool {
     let places = places(bytes);
     if places.is_empty() {
@@ -35,8 +34,7 @@ pub fn mutate(bytes: &mut [u8], random: &mut Random) -> bool {
     }
     for _ in 0..=random.below(4) {
         let place = places[random.below(places.len())];
-        // Now and then a number takes the value of another of its kind: an index that exists, a
-        // type that is known.
+        // Sometimes a field gets the value of another of its kind: an existing index, a known type.
         let same: Vec<&Place> = if random.below(3) == 0 {
             places.iter().filter(|other| other.kind == place.kind).collect()
         } else {
@@ -45,7 +43,7 @@ pub fn mutate(bytes: &mut [u8], random: &mut Random) -> bool {
         let old = read(bytes, place.at, place.kind.size());
         let new = match same.get(random.below(same.len())) {
             Some(other) if place.kind == Kind::Offset => {
-                // To where the other one leads.
+                // Refers to the other offset's target.
                 let target = other.at as u64 + read(bytes, other.at, 4);
                 target.wrapping_sub(place.at as u64)
             }
@@ -57,7 +55,7 @@ pub fn mutate(bytes: &mut [u8], random: &mut Random) -> bool {
     true
 }
 
-/// Another value for a number of this kind.
+/// Returns another value for a field of this kind.
 fn another(kind: Kind, old: u64, random: &mut Random) -> u64 {
     let step = match kind {
         Kind::Digit => return u64::from(b'0') + random.below(10) as u64,
@@ -72,7 +70,7 @@ fn another(kind: Kind, old: u64, random: &mut Random) -> u64 {
         2 => old.wrapping_add(step),
         3 => old.wrapping_sub(step),
         4 => u64::MAX,
-        // The largest and the smallest signed number.
+        // The largest and the smallest signed integer.
         5 => (1 << (bits - 1)) - 1,
         6 => 1 << (bits - 1),
         _ => random.next() >> random.below(64),

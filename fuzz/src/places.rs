@@ -1,21 +1,21 @@
-//! Where the numbers of a file are. Those of a flatbuffer are found without its schema: a table
-//! shows itself by its vtable, and what looks like an offset to a table, a vector or a text is
-//! taken for one. A wrong guess only makes a mutation a wilder one.
+//! Finds the fields of a file. Flatbuffers are parsed without their schema: a table is recognized
+//! by its vtable, and whatever looks like an offset to a table, vector or string is treated as one.
+//! A wrong guess only makes a mutation less plausible.
 
-/// What a mutation can change.
+/// The kind of a field.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// A number of this many bytes, of a table or in a vector.
+    /// An integer of this many bytes, in a table or vector.
     Scalar(usize),
-    /// Four bytes that count from where they are to a table, a vector or a text.
+    /// Four bytes: relative offset to a table, vector or string.
     Offset,
-    /// Four bytes: the number of elements of a vector, or of bytes of a text.
+    /// Four bytes: length of a vector or string.
     Length,
-    /// Two bytes: where a field is in its table, 0 if the table has none.
+    /// Two bytes: offset of a field in its table; 0 if absent.
     Field,
-    /// Four bytes: from a table back to its vtable.
+    /// Four bytes: offset from a table back to its vtable.
     Vtable,
-    /// A digit of a number in a text.
+    /// A digit of a number in text.
     Digit,
 }
 
@@ -30,33 +30,32 @@ impl Kind {
     }
 }
 
-/// A number in a file.
+/// A field of a file.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Place {
     pub(crate) at: usize,
     pub(crate) kind: Kind,
 }
 
-/// More than any fixture has: files are small where fuzzing is to be fast.
+/// More than any fixture has; fuzzing needs small files.
 const MAX_PLACES: usize = 20_000;
 
-/// How many elements of a vector of numbers are looked at.
+/// Maximum number of inspected elements per vector.
 const MAX_ELEMENTS: usize = 64;
 
-/// The numbers of the flatbuffer that a file starts with, and of those that lie in its vectors of
-/// bytes, or those of the JSON in front of a file's tensors (safetensors). None where the file
-/// starts with neither.
+/// Returns the fields of the flatbuffer at the start of a file, and of flatbuffers in its byte
+/// vectors; or those of the JSON header of a safetensors file. Empty for other files.
 pub(crate) fn places(bytes: &[u8]) -> Vec<Place> {
     if bytes.get(8) == Some(&b'{') {
         return in_text(bytes);
     }
     let mut finder = Finder { bytes, found: Vec::new(), seen: vec![false; bytes.len()] };
-    // ETDumps have their size in front.
+    // ETDumps start with their size.
     finder.file(if bytes.get(8..12) == Some(b"ED00") { 4 } else { 0 });
     finder.found
 }
 
-/// The length in front of a text, and the digits in it.
+/// The length of a JSON header, and the digits in it.
 fn in_text(bytes: &[u8]) -> Vec<Place> {
     let length = bytes.first_chunk().map_or(0, |length| u64::from_le_bytes(*length));
     let end = usize::try_from(length).map_or(bytes.len(), |length| length.saturating_add(8));
@@ -69,7 +68,7 @@ fn in_text(bytes: &[u8]) -> Vec<Place> {
 struct Finder<'b> {
     bytes: &'b [u8],
     found: Vec<Place>,
-    /// Where a table, a vector or a text begins that was looked at.
+    /// Start offsets of visited tables, vectors and strings.
     seen: Vec<bool>,
 }
 
@@ -90,7 +89,7 @@ impl Finder<'_> {
         }
     }
 
-    /// A flatbuffer from its first byte on.
+    /// Visits a flatbuffer.
     fn file(&mut self, start: usize) -> Option<()> {
         let root = start.checked_add(self.u32(start)?)?;
         let vtable = self.vtable(root)?;
@@ -99,7 +98,7 @@ impl Finder<'_> {
         Some(())
     }
 
-    /// Where the vtable of a table is, if that is a table.
+    /// Returns the offset of a table's vtable, if the table is plausible.
     fn vtable(&self, table: usize) -> Option<usize> {
         let back = u32::try_from(self.u32(table)?).ok()?.cast_signed();
         let vtable = usize::try_from(i64::try_from(table).ok()? - i64::from(back)).ok()?;
@@ -115,7 +114,7 @@ impl Finder<'_> {
         sound.then_some(vtable)
     }
 
-    /// Whether this is the first look at what begins here.
+    /// Marks an offset as visited; returns whether it was new.
     fn first(&mut self, at: usize) -> bool {
         self.seen.get_mut(at).is_some_and(|seen| !std::mem::replace(seen, true))
     }
@@ -148,7 +147,7 @@ impl Finder<'_> {
         }
     }
 
-    /// Follows an offset, if the bytes here are one.
+    /// Follows an offset, if it is plausible.
     fn target(&mut self, at: usize) -> bool {
         let Some(offset) = self.u32(at).filter(|offset| *offset >= 4) else { return false };
         let Some(target) = at.checked_add(offset).filter(|to| to.is_multiple_of(4)) else {
@@ -171,9 +170,9 @@ impl Finder<'_> {
         true
     }
 
-    /// The elements of a vector, of a size that only the schema tells.
+    /// Visits the elements of a vector, whose size only the schema defines.
     fn elements(&mut self, start: usize, len: usize) {
-        // A bundle holds its program so.
+        // A bundle contains its program as bytes.
         if len > 8 && self.bytes.get(start + 4..start + 6) == Some(b"ET") {
             self.file(start);
             return;

@@ -1,5 +1,5 @@
-//! What is tried with a file. Nothing is expected of the answers: what is tested is that there is
-//! one, without a panic, an overflow, a hang, or memory without limit.
+//! Fuzz targets. Results are ignored: the tests only require that parsing ends without a panic,
+//! overflow, hang, or unlimited memory.
 
 use super::mutate::{Random, mutate};
 use torchlet::core::{
@@ -9,8 +9,7 @@ use torchlet::core::{
 use torchlet::{Module, Tensor, Value};
 use torchlet_devtools::{Profile, etdump, flame, trace};
 
-/// A name, the function that is given the file, and the endings of fixtures that are files of its
-/// kind.
+/// A name, the function to test, and the extensions of suitable fixtures.
 pub struct Target {
     pub name: &'static str,
     pub run: fn(&[u8]),
@@ -37,18 +36,17 @@ pub const TARGETS: &[Target] = &[
     Target { name: "schema", run: schema, endings: &["schema"] },
 ];
 
-/// How much of anything that a file can hold many of is looked at.
+/// Maximum number of items to inspect per collection.
 const MANY: usize = 100;
 
-/// What a method may take in all: fixtures take less, and a file that asks for more is not given
-/// it.
+/// Memory limit of a method: fixtures need less, other files are refused.
 const MEMORY: u64 = 1 << 20;
 
-/// How often a program may jump back.
+/// Maximum backward jumps.
 const JUMPS: u64 = 20;
 
-/// Opens a program, out of its bundle if it is in one, and asks what each method needs, with the
-/// operators of the portable library.
+/// Opens a program, out of its bundle if it is in one, and determines the memory requirements of
+/// each method.
 pub fn load(bytes: &[u8]) {
     let bundle = BundledProgram::is_bundled(bytes).then(|| BundledProgram::from_bytes(bytes));
     let program = bundle.and_then(|bundle| bundle.ok()?.program().ok());
@@ -86,7 +84,7 @@ fn load_aligned(bytes: &[u8]) -> Result<(), ProgramError> {
     Ok(())
 }
 
-/// Loads and runs each method in little memory, with inputs of zeroes and of ones.
+/// Loads and runs each method in little memory, with inputs of zeros and of ones.
 pub fn load_and_run(bytes: &[u8]) {
     let mut limits = Limits::default();
     limits.backward_jumps = JUMPS;
@@ -113,7 +111,7 @@ pub fn load_and_run(bytes: &[u8]) {
     }
 }
 
-/// Compiles a program for kernels alone, and opens what comes of it.
+/// Compiles a program for kernels, and opens the result.
 pub fn compile(bytes: &[u8]) {
     let bundle = BundledProgram::is_bundled(bytes).then(|| BundledProgram::from_bytes(bytes));
     let program = bundle.and_then(|bundle| bundle.ok()?.program().ok());
@@ -125,8 +123,8 @@ pub fn compile(bytes: &[u8]) {
     load(&package.to_bytes());
 }
 
-/// Makes a random program with control flow and state, and compares what it is compiled to with its
-/// kernels one by one. The bytes only say which program.
+/// Generates a random program with control flow and state, and compares its compiled variants with
+/// its kernels. The bytes only select the program.
 pub fn control_flow(bytes: &[u8]) {
     let seed = bytes
         .iter()
@@ -154,7 +152,7 @@ fn ptd_aligned(bytes: &[u8]) -> Result<(), ProgramError> {
     Ok(())
 }
 
-/// Opens a program with test cases and reads all of them.
+/// Opens a bundled program and reads all test cases.
 pub fn bpte(bytes: &[u8]) {
     let aligned = Aligned::from(bytes);
     let _ = bpte_aligned(aligned.bytes());
@@ -178,8 +176,7 @@ fn bpte_aligned(bytes: &[u8]) -> Result<(), ProgramError> {
     Ok(())
 }
 
-/// Reads an ETDump with a debug buffer that is as long as the file, and does with it what the tools
-/// do.
+/// Reads an ETDump with a debug buffer as long as the file, and applies the profiling tools to it.
 pub fn etdump(bytes: &[u8]) {
     if let Ok(recording) = etdump::read(bytes, bytes.to_vec()) {
         let written = etdump::write(&recording, etdump::DelegateIds::Names);
@@ -191,8 +188,8 @@ pub fn etdump(bytes: &[u8]) {
     }
 }
 
-/// Goes on with training from what a file says was trained and is remembered. What is refused
-/// changes nothing, what is taken is what is saved then, and the next step has somewhere to go.
+/// Resumes training from a checkpoint. A refused file must change nothing, an accepted one must be
+/// saved unchanged, and the next step must succeed.
 #[cfg(feature = "safetensors")]
 pub fn training(bytes: &[u8]) {
     use torchlet::training::{Adam, AdamOptions, Sgd, SgdOptions};
@@ -226,13 +223,13 @@ fn go_on(mut optimizer: impl torchlet::training::Optimizer + Clone, bytes: &[u8]
     }
 }
 
-/// Reads a sound.
+/// Decodes an audio file.
 #[cfg(feature = "llm")]
 pub fn sound(bytes: &[u8]) {
     let _ = torchlet::llm::Sound::from_bytes(bytes);
 }
 
-/// Opens a tokenizer, encodes texts and decodes what comes of them.
+/// Opens a tokenizer, encodes texts and decodes the results.
 #[cfg(feature = "llm")]
 pub fn tokenizer(bytes: &[u8]) {
     let Ok(tokenizer) = torchlet::llm::Tokenizer::from_bytes(bytes) else { return };
@@ -246,7 +243,7 @@ pub fn tokenizer(bytes: &[u8]) {
     let _ = tokenizer.decode(&[0, 1, 2, 3, 1000, u32::MAX]);
 }
 
-/// Reads a chat template and renders a conversation with it.
+/// Parses a chat template and renders a conversation.
 #[cfg(feature = "llm")]
 pub fn template(bytes: &[u8]) {
     use torchlet::llm::{ChatTemplate, Message, Tool, ToolCall};
@@ -265,7 +262,7 @@ pub fn template(bytes: &[u8]) {
     let _ = template.render_with_tools(&messages, &[tool], false);
 }
 
-/// Reads a JSON schema and generates some tokens of a text that fits it.
+/// Parses a JSON schema and generates some tokens of matching text.
 #[cfg(feature = "grammar")]
 pub fn schema(bytes: &[u8]) {
     use std::cell::RefCell;
@@ -295,8 +292,8 @@ pub fn schema(bytes: &[u8]) {
     });
 }
 
-/// Tries a file, and files that are made from it by ever more mutations, with a return to the file
-/// after every eighth.
+/// Runs a target on a file, and on accumulating mutations of it, which are reset after every
+/// eighth.
 pub fn campaign(run: fn(&[u8]), original: &[u8], seed: u32, rounds: usize) {
     run(original);
     let mut random = Random::new(seed);
@@ -311,7 +308,7 @@ pub fn campaign(run: fn(&[u8]), original: &[u8], seed: u32, rounds: usize) {
     }
 }
 
-/// A copy at a multiple of 16, from where constants can be lent.
+/// A copy aligned to 16 bytes, so that constants can be borrowed.
 struct Aligned {
     blocks: Vec<u128>,
     len: usize,

@@ -1,17 +1,17 @@
-//! The forms in which programs come, and how tokens are fed to each.
+//! Supported program interfaces, and how tokens are fed to each.
 //!
-//! | methods | | |
+//! | methods | signature | use |
 //! |---|---|---|
-//! | `forward` | tokens, position → logits | for all |
-//! | `forward` | tokens → logits | without a cache: all tokens, each time |
-//! | `prefill`, `decode` | as `forward` | for prompts, and for one token after the other |
-//! | `token_embedding`, `text_decoder` | tokens → embeddings; embeddings, position → logits | for all; also `token_embeddings`, `decoder` |
-//! | `text_decoder` | tokens, position, embeddings → logits | for all: Gemma 4, whose embeddings count where a token stands for a picture or a sound |
+//! | `forward` | tokens, position → logits | prefill and decode |
+//! | `forward` | tokens → logits | no cache: the whole context on each call |
+//! | `prefill`, `decode` | as `forward` | separate methods for prefill and decode |
+//! | `token_embedding`, `text_decoder` | tokens → embeddings; embeddings, position → logits | prefill and decode; also named `token_embeddings`, `decoder` |
+//! | `text_decoder` | tokens, position, embeddings → logits | prefill and decode; Gemma 4, which uses the embeddings at image and sound positions |
 //!
-//! Tokens are 64- or 32-bit integers, `[1, n]` or `[n]`, where n is fixed or has a bound. A
-//! position is that of the first token, or one for each. Logits are those of the last token, or of
-//! each. Beside `text_decoder` there may be encoders, which make embeddings of pictures and sounds
-//! (`encoder.rs`).
+//! Tokens are 64- or 32-bit integers of shape `[1, n]` or `[n]`, where n is static or has a bound.
+//! The position input holds the position of the first token, or of every token. Logits are returned
+//! for the last token, or for every token. Programs with a `text_decoder` may have encoders for
+//! images and sounds (`encoder.rs`).
 
 mod inputs;
 mod logits;
@@ -23,60 +23,59 @@ use crate::error::Error;
 use crate::metadata::Interface;
 use crate::model::{Failure, Model};
 use inputs::{Elements, Position, Sequence, leading_ones};
-use logits::{likeliest_of, wanted_rows};
+use logits::{argmax_rows, requested_rows};
 use std::ops::Range;
 use torchlet_core::{
     Scalar, ScalarType, ShapeDynamism, TensorInfo, TensorRef, ValueMeta, ValueRef,
 };
 
-/// Names of the method that makes embeddings of tokens, and of the one that takes these.
+/// Names of the embedding method and of the decoder that accepts embeddings.
 const EMBEDDINGS: [(&str, &str); 2] =
     [("token_embedding", "text_decoder"), ("token_embeddings", "decoder")];
 
-/// How a program is fed.
+/// Detected interface of a program.
 #[derive(Debug)]
 pub(crate) struct Decoder {
     embedding: Option<Stage>,
-    /// Encoders of what is no text, if the decoder takes embeddings.
+    /// Encoders for images and sounds, if the decoder accepts embeddings.
     pub(crate) encoders: Encoders,
     prefill: Stage,
     decode: Stage,
 }
 
-/// What can be done with what a program keeps from call to call.
+/// Properties of the state that a program keeps between calls.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Memory {
-    /// Whether tokens that are in the caches can be taken back, by setting the position: whether
-    /// all that is kept has a place for each position. What keeps something else (of a recurrence,
-    /// or of a window that moves on) has shapes without such a dimension.
-    pub(crate) takes_back: bool,
-    /// The most tokens at once. A cache that is written round and round has twice the places of its
-    /// window: more tokens than the window would overwrite what the first of them look at. How many
-    /// of its places are not of the window is not known, so that it is half of that.
-    pub(crate) most: usize,
+pub(crate) struct StateLimits {
+    /// Whether tokens can be rolled back by setting the position. That requires a slot per position
+    /// in every state tensor. Recurrent states and sliding windows have no such dim.
+    pub(crate) can_roll_back: bool,
+    /// Maximum number of tokens per call. A ring-buffer cache has twice as many slots as its
+    /// window. More tokens per call than the window would overwrite entries that the first tokens
+    /// attend to. An unknown number of slots are attention sinks, so the limit is half of the
+    /// window.
+    pub(crate) max_tokens: usize,
 }
 
-/// What is wanted of some of the tokens that are fed.
-pub(crate) enum Wanted<'w> {
-    /// Their logits, those of one token behind those of the other.
+/// Requested result for some of the tokens that are fed.
+pub(crate) enum RequestedOutput<'w> {
+    /// Logits, concatenated over the tokens.
     Logits(&'w mut Vec<f32>),
-    /// The likeliest token behind each, if there is one: what the program runs on may know it
-    /// without giving the logits.
-    Likeliest(&'w mut Vec<Option<u32>>),
+    /// Argmax of the logits of each token, `None` if no logit is greater than minus infinity. The
+    /// device may compute it without transferring the logits.
+    Argmax(&'w mut Vec<Option<u32>>),
 }
 
-/// A method that takes tokens, or embeddings of them.
+/// A method that accepts tokens or embeddings.
 #[derive(Debug, Clone, PartialEq)]
 struct Stage {
     method: String,
     tokens: Sequence,
     position: Position,
-    /// Embeddings beside the tokens, which count for none of those that are fed here: their type,
-    /// and elements of each.
-    beside: Option<(ScalarType, usize)>,
-    /// Whether the first output has something for each token, not for the last alone.
-    gives_each: bool,
-    /// Elements of the last dimension of that output.
+    /// Dtype and width of an additional embeddings input. It is ignored for text tokens.
+    extra_embeddings: Option<(ScalarType, usize)>,
+    /// Whether the first output has a row for each token, instead of the last one only.
+    logits_per_token: bool,
+    /// Size of the last dim of that output.
     gives: usize,
 }
 
@@ -84,7 +83,7 @@ impl Stage {
     fn of(model: &dyn Model, method: &str, takes_tokens: bool) -> Result<Self, Error> {
         let meta = model
             .method_meta(method)
-            .map_err(Error::model(format!("read what the method '{method}' takes")))?;
+            .map_err(Error::model(format!("read the inputs of the method '{method}'")))?;
         let fail = |message: String| Error::interface(method, message);
         let input = |index| {
             meta.input(index).map_err(|source| Error::Model {
@@ -94,17 +93,19 @@ impl Stage {
         };
         let count = meta.input_count();
         if !(1..=3).contains(&count) {
-            return Err(fail(format!("it takes {count} inputs, not tokens and a position")));
+            return Err(fail(format!(
+                "expected 1 to 3 inputs (tokens, a position, embeddings), found {count}"
+            )));
         }
         let tokens = match input(0)? {
             Some(ValueMeta::Tensor(tensor)) => {
                 let is_dynamic = tensor.dynamism != ShapeDynamism::Static;
                 Sequence::of(&tensor.info, is_dynamic, takes_tokens).ok_or_else(|| {
                     let expected = if takes_tokens { "tokens" } else { "embeddings of tokens" };
-                    fail(format!("input 0 should be {expected}, but is {}", describe(&tensor.info)))
+                    fail(format!("input 0: expected {expected}, found {}", describe(&tensor.info)))
                 })?
             }
-            other => return Err(fail(format!("input 0 should be a tensor, but is {other:?}"))),
+            other => return Err(fail(format!("input 0: expected a tensor, found {other:?}"))),
         };
         let position = match (count, input(1)) {
             (1, _) => Position::Absent,
@@ -113,14 +114,14 @@ impl Stage {
                 let (info, bound) = (&tensor.info, tokens.bound);
                 let is_dynamic = tensor.dynamism != ShapeDynamism::Static;
                 Position::of(info, is_dynamic, bound).ok_or_else(|| {
-                    fail(format!("input 1 should be a position, but is {}", describe(info)))
+                    fail(format!("input 1: expected a position, found {}", describe(info)))
                 })?
             }
             (_, other) => {
-                return Err(fail(format!("input 1 should be a position, but is {:?}", other?)));
+                return Err(fail(format!("input 1: expected a position, found {:?}", other?)));
             }
         };
-        let beside = match (count, takes_tokens) {
+        let extra_embeddings = match (count, takes_tokens) {
             (3, true) => match input(2)? {
                 Some(ValueMeta::Tensor(tensor)) => {
                     check_size(method, &tensor.info)?;
@@ -129,17 +130,17 @@ impl Stage {
                         .filter(|found| tensor.info.sizes.len() == 3 && found.bound == tokens.bound)
                         .and_then(|found| Some((found.scalar_type, found.width?)));
                     let info = &tensor.info;
-                    let expected = "input 2 should be embeddings beside the tokens, but is";
+                    let expected = "input 2: expected embeddings with a row per token, found";
                     Some(found.ok_or_else(|| fail(format!("{expected} {}", describe(info))))?)
                 }
-                other => return Err(fail(format!("input 2 should be a tensor, but is {other:?}"))),
+                other => return Err(fail(format!("input 2: expected a tensor, found {other:?}"))),
             },
             (3, false) => {
-                return Err(fail("it takes 3 inputs, not embeddings and a position".into()));
+                return Err(fail("expected 2 inputs (embeddings, a position), found 3".into()));
             }
             _ => None,
         };
-        let action = format!("read what the method '{method}' gives");
+        let action = format!("read the outputs of the method '{method}'");
         let gives = model.gives(method).map_err(Error::model(action))?;
         let sizes: Vec<usize> = gives
             .iter()
@@ -148,15 +149,22 @@ impl Stage {
         let rows = sizes
             .split_last()
             .map(|(_, rows)| rows.iter().try_fold(1usize, |a, b| a.checked_mul(*b)));
-        let gives_each =
+        let logits_per_token =
             tokens.is_dynamic && tokens.bound > 1 && rows.flatten() == Some(tokens.bound);
         let gives = sizes.last().copied().unwrap_or(0);
-        Ok(Stage { method: method.into(), tokens, position, beside, gives_each, gives })
+        Ok(Stage {
+            method: method.into(),
+            tokens,
+            position,
+            extra_embeddings,
+            logits_per_token,
+            gives,
+        })
     }
 
-    /// The most tokens that it takes at once: none, if it takes a certain number of them and there
-    /// are fewer.
-    fn takes(&self, available: usize) -> usize {
+    /// Number of tokens for the next call, given `available` tokens. 0 if the method has a static
+    /// shape and fewer tokens are available.
+    fn chunk_len(&self, available: usize) -> usize {
         match self.tokens.is_dynamic {
             true => available.min(self.tokens.bound),
             false if available >= self.tokens.bound => self.tokens.bound,
@@ -164,8 +172,7 @@ impl Stage {
         }
     }
 
-    /// Runs the method, as `run` does. `first` is what `width` elements for each of `count` tokens
-    /// lie in.
+    /// Runs the method through `run`, on `count` tokens whose elements are in `first`.
     fn run<T>(
         &self,
         first: &Elements<'_>,
@@ -174,22 +181,22 @@ impl Stage {
         run: impl FnOnce(&str, &[ValueRef<'_>]) -> Result<T, Failure>,
     ) -> Result<T, Error> {
         let too_large = || Error::interface(&self.method, "a position does not fit 32 bits");
-        let places = match &self.position {
+        let positions = match &self.position {
             Position::Each { .. } => position..position.saturating_add(count),
             _ => position..position + 1,
         };
-        let places: Result<Vec<i32>, _> = places.map(i32::try_from).collect();
-        let places = places.map_err(|_| too_large())?;
-        let wide: Vec<i64> = places.iter().map(|&place| place.into()).collect();
+        let positions: Result<Vec<i32>, _> = positions.map(i32::try_from).collect();
+        let positions = positions.map_err(|_| too_large())?;
+        let wide: Vec<i64> = positions.iter().map(|&place| place.into()).collect();
         let second = match &self.position {
             Position::Absent => None,
             Position::Number => {
                 Some(ValueRef::Scalar(Scalar::Int(wide.first().copied().unwrap_or(0))))
             }
             Position::First { scalar_type, rank } | Position::Each { scalar_type, rank } => {
-                let sizes = leading_ones(*rank, &[places.len()]);
+                let sizes = leading_ones(*rank, &[positions.len()]);
                 let tensor = match scalar_type {
-                    ScalarType::Int => TensorRef::from_slice(&sizes, &places),
+                    ScalarType::Int => TensorRef::from_slice(&sizes, &positions),
                     _ => TensorRef::from_slice(&sizes, &wide),
                 };
                 Some(ValueRef::Tensor(tensor.ok_or_else(too_large)?))
@@ -201,11 +208,14 @@ impl Stage {
         };
         let mismatch = || {
             let (method, count) = (&self.method, first.count());
-            Error::interface(method, format!("{count} elements cannot be an input of {sizes:?}"))
+            Error::interface(
+                method,
+                format!("expected an input of shape {sizes:?}, found {count} elements"),
+            )
         };
         let first = ValueRef::Tensor(first.tensor(&sizes).ok_or_else(mismatch)?);
         let nothing: Vec<u8>;
-        let third = match self.beside {
+        let third = match self.extra_embeddings {
             None => None,
             Some((scalar_type, width)) => {
                 let sizes = leading_ones(3, &[count, width]);
@@ -215,41 +225,41 @@ impl Stage {
             }
         };
         let inputs: Vec<_> = [Some(first), second, third].into_iter().flatten().collect();
-        let action = format!("run '{}' on {count} tokens from position {position} on", self.method);
+        let action = format!("run '{}' on {count} tokens at position {position}", self.method);
         run(&self.method, &inputs).map_err(Error::model(action))
     }
 
-    /// Runs the method, and reads what is wanted of some of its tokens.
-    fn give(
+    /// Runs the method, and reads the requested results for some of its tokens.
+    fn run_and_read(
         &self,
         model: &mut dyn Model,
         first: &Elements<'_>,
         count: usize,
         position: usize,
-        wanted: Option<(Range<usize>, Wanted<'_>)>,
+        requested: Option<(Range<usize>, RequestedOutput<'_>)>,
     ) -> Result<(), Error> {
-        let mut found = Err("it gives no tensor".into());
-        match wanted {
+        let mut found = Err("output 0: expected a tensor".into());
+        match requested {
             None => {
                 found = Ok(());
                 self.run(first, count, position, |method, inputs| {
                     model.run(method, inputs, &mut |_, _| ())
                 })?;
             }
-            Some((wanted, Wanted::Logits(logits))) => {
+            Some((requested, RequestedOutput::Logits(logits))) => {
                 let mut read = |index: usize, value: ValueRef<'_>| {
                     if let (0, ValueRef::Tensor(tensor)) = (index, value) {
-                        found = rows(&tensor, count, &wanted, logits);
+                        found = rows(&tensor, count, &requested, logits);
                     }
                 };
                 self.run(first, count, position, |method, inputs| {
                     model.run(method, inputs, &mut read)
                 })?;
             }
-            Some((wanted, Wanted::Likeliest(likeliest))) => {
+            Some((requested, RequestedOutput::Argmax(likeliest))) => {
                 let mut read = |index: usize, value: ValueRef<'_>| {
                     if let (0, ValueRef::Tensor(tensor)) = (index, value) {
-                        found = likeliest_of(&tensor, count, &wanted, likeliest);
+                        found = argmax_rows(&tensor, count, &requested, likeliest);
                     }
                 };
                 let known = self.run(first, count, position, |method, inputs| {
@@ -257,7 +267,7 @@ impl Stage {
                 })?;
                 if let Some(known) = known {
                     likeliest.clear();
-                    let range = wanted_rows(known.len(), count, &wanted);
+                    let range = requested_rows(known.len(), count, &requested);
                     found = match range.and_then(|range| known.get(range)) {
                         Some(known) => {
                             likeliest.extend_from_slice(known);
@@ -265,7 +275,9 @@ impl Stage {
                         }
                         None => {
                             let rows = known.len();
-                            Err(format!("its output has {rows} rows, not logits of {count} tokens"))
+                            Err(format!(
+                                "output 0: expected logits of {count} tokens, found {rows} rows"
+                            ))
                         }
                     };
                 }
@@ -275,10 +287,10 @@ impl Stage {
     }
 }
 
-/// Whether a tensor of this shape can have keys, values, or what scales these, for each position:
-/// `[batch, positions, heads, width]`, the second and third perhaps the other way round; or a
-/// number for each.
-fn has_place_for_each(sizes: &[i32], positions: usize) -> bool {
+/// Whether a state tensor of this shape has a slot per position: a KV cache or its scales,
+/// `[batch, positions, heads, width]`, possibly with the second and third dim swapped, or a vector
+/// of positions.
+fn has_slot_per_position(sizes: &[i32], positions: usize) -> bool {
     let is_enough = |size: &i32| usize::try_from(*size).is_ok_and(|size| size >= positions);
     match sizes {
         [_, first, second, _] => is_enough(first) || is_enough(second),
@@ -292,7 +304,7 @@ fn describe(info: &TensorInfo) -> String {
 }
 
 impl Decoder {
-    /// Finds out how the program is fed.
+    /// Detects the interface of a program.
     pub(crate) fn of(model: &dyn Model) -> Result<Self, Error> {
         let names = model.method_names().map_err(Error::model("list the program's methods"))?;
         let has = |name: &str| names.iter().any(|other| other == name);
@@ -312,7 +324,8 @@ impl Decoder {
                 return Err(Error::interface(
                     "forward",
                     format!(
-                        "there is none, nor 'prefill' and 'decode'; the methods are {}",
+                        "the program has neither this method nor 'prefill' and 'decode'; \
+                         its methods are {}",
                         names.join(", ")
                     ),
                 ));
@@ -331,30 +344,35 @@ impl Decoder {
         }
     }
 
-    /// What can be done with what the methods keep from call to call, in a context of this length.
-    pub(crate) fn memory(&self, model: &mut dyn Model, context: usize) -> Result<Memory, Error> {
-        let mut memory = Memory { takes_back: self.has_position(), most: usize::MAX };
+    /// Determines how the state behaves for this context length.
+    pub(crate) fn state_limits(
+        &self,
+        model: &mut dyn Model,
+        context: usize,
+    ) -> Result<StateLimits, Error> {
+        let mut state_limits =
+            StateLimits { can_roll_back: self.has_position(), max_tokens: usize::MAX };
         if !self.has_position() {
-            return Ok(memory);
+            return Ok(state_limits);
         }
         for stage in self.stages() {
-            let action = format!("list what the method '{}' keeps", stage.method);
+            let action = format!("list the state of the method '{}'", stage.method);
             let state = model.state(&stage.method).map_err(Error::model(action))?;
             for info in state {
-                memory.takes_back &= has_place_for_each(&info.sizes, context);
-                // Which position is where in a cache that is written round and round.
+                state_limits.can_roll_back &= has_slot_per_position(&info.sizes, context);
+                // Vector that maps the slots of a ring-buffer cache to positions.
                 if let ([size], ScalarType::Long) = (&info.sizes[..], info.scalar_type)
                     && let Ok(size) = usize::try_from(*size)
                     && size < context
                 {
-                    memory.most = memory.most.min((size / 4).max(1));
+                    state_limits.max_tokens = state_limits.max_tokens.min((size / 4).max(1));
                 }
             }
         }
-        Ok(memory)
+        Ok(state_limits)
     }
 
-    /// Whether tokens have places in a cache.
+    /// Whether tokens have positions in a cache.
     pub(crate) fn has_position(&self) -> bool {
         self.decode.position != Position::Absent
     }
@@ -380,68 +398,69 @@ impl Decoder {
         Ok(())
     }
 
-    /// How many of these tokens go in at once, at most `limit`.
+    /// Number of tokens for the next call, at most `limit`.
     pub(crate) fn chunk(&self, available: usize, limit: usize) -> usize {
-        let most = self.embedding.as_ref().map_or(available, |stage| stage.takes(available));
-        let most = most.min(limit.max(1));
-        match self.prefill.takes(most) {
-            0 => self.decode.takes(most).max(1),
+        let max_tokens =
+            self.embedding.as_ref().map_or(available, |stage| stage.chunk_len(available));
+        let max_tokens = max_tokens.min(limit.max(1));
+        match self.prefill.chunk_len(max_tokens) {
+            0 => self.decode.chunk_len(max_tokens).max(1),
             count => count,
         }
     }
 
-    /// How many rows of embeddings go in at once.
+    /// Number of embedding rows for the next call.
     pub(crate) fn rows(&self, available: usize, limit: usize) -> usize {
-        self.decode.takes(available.min(limit.max(1))).max(1)
+        self.decode.chunk_len(available.min(limit.max(1))).max(1)
     }
 
-    /// Feeds tokens from a position on. What is wanted is of the last.
+    /// Feeds tokens from a position on. `requested` is the result for the last token.
     pub(crate) fn step(
         &self,
         model: &mut dyn Model,
         tokens: &[u32],
         position: usize,
-        wanted: Option<Wanted<'_>>,
+        requested: Option<RequestedOutput<'_>>,
     ) -> Result<(), Error> {
-        let single = tokens.len() == 1 && self.decode.takes(1) == 1;
+        let single = tokens.len() == 1 && self.decode.chunk_len(1) == 1;
         let stage = if single { &self.decode } else { &self.prefill };
-        let wanted = wanted.map(|wanted| (tokens.len() - 1..tokens.len(), wanted));
-        self.feed(stage, model, tokens, position, wanted)
+        let requested = requested.map(|requested| (tokens.len() - 1..tokens.len(), requested));
+        self.feed(stage, model, tokens, position, requested)
     }
 
-    /// How many tokens a method takes whose logits it gives for each.
+    /// Maximum number of tokens per call with logits for each token, or 0.
     pub(crate) fn lookahead(&self) -> usize {
-        let Stage { tokens, gives_each, .. } = &self.prefill;
+        let Stage { tokens, logits_per_token, .. } = &self.prefill;
         let embedded = self.embedding.as_ref().map_or(usize::MAX, |stage| {
             if stage.tokens.is_dynamic { stage.tokens.bound } else { 0 }
         });
-        if *gives_each && self.has_position() { tokens.bound.min(embedded) } else { 0 }
+        if *logits_per_token && self.has_position() { tokens.bound.min(embedded) } else { 0 }
     }
 
-    /// Feeds tokens from a position on. What is wanted is of each, one after the other.
+    /// Feeds tokens from a position on. `requested` is the result for each token, in order.
     pub(crate) fn step_each(
         &self,
         model: &mut dyn Model,
         tokens: &[u32],
         position: usize,
-        wanted: Wanted<'_>,
+        requested: RequestedOutput<'_>,
     ) -> Result<(), Error> {
-        self.feed(&self.prefill, model, tokens, position, Some((0..tokens.len(), wanted)))
+        self.feed(&self.prefill, model, tokens, position, Some((0..tokens.len(), requested)))
     }
 
-    /// How many tokens there are logits of.
+    /// Number of logits per token.
     pub(crate) fn vocabulary(&self) -> usize {
         self.decode.gives
     }
 
-    /// Runs a stage on tokens, or on what stands for them.
+    /// Runs a stage on tokens, or on their embeddings.
     fn feed(
         &self,
         stage: &Stage,
         model: &mut dyn Model,
         tokens: &[u32],
         position: usize,
-        wanted: Option<(Range<usize>, Wanted<'_>)>,
+        requested: Option<(Range<usize>, RequestedOutput<'_>)>,
     ) -> Result<(), Error> {
         let mut embeddings = Vec::new();
         let elements = match &self.embedding {
@@ -460,55 +479,66 @@ impl Decoder {
                 })?;
                 if found != Some(stage.tokens.scalar_type) {
                     let expected = stage.tokens.scalar_type;
-                    let message =
-                        format!("it gives {found:?}, and '{}' takes {expected:?}", stage.method);
+                    let message = format!(
+                        "it returns {found:?}, but '{}' expects {expected:?}",
+                        stage.method
+                    );
                     return Err(Error::interface(&embedding.method, message));
                 }
                 Elements::Bytes { scalar_type: stage.tokens.scalar_type, bytes: &embeddings }
             }
         };
-        stage.give(model, &elements, tokens.len(), position, wanted)
+        stage.run_and_read(model, &elements, tokens.len(), position, requested)
     }
 
-    /// Feeds some of what an encoder made, from a position on. What is wanted is of the last.
+    /// Feeds rows of an encoder's output from a position on. `requested` is the result for the last
+    /// row.
     pub(crate) fn step_encoded(
         &self,
         model: &mut dyn Model,
         encoded: &Encoded,
         rows: Range<usize>,
         position: usize,
-        wanted: Option<Wanted<'_>>,
+        requested: Option<RequestedOutput<'_>>,
     ) -> Result<(), Error> {
         let stage = &self.decode;
         let Sequence { scalar_type, width, .. } = stage.tokens;
         if encoded.scalar_type != scalar_type || width != Some(encoded.width) {
             let Encoded { scalar_type: found, width: elements, .. } = encoded;
             let message = format!(
-                "it takes {width:?} elements of {scalar_type:?} for each token, and an encoder gives {elements} of {found:?}"
+                "expected {width:?} elements of {scalar_type:?} per token, found {elements} of \
+                 {found:?} from the encoder"
             );
             return Err(Error::interface(&stage.method, message));
         }
         let count = rows.len();
         let bytes = encoded.rows(rows).unwrap_or_default();
-        let wanted = wanted.map(|wanted| (count.saturating_sub(1)..count, wanted));
-        stage.give(model, &Elements::Bytes { scalar_type, bytes }, count, position, wanted)
+        let requested = requested.map(|requested| (count.saturating_sub(1)..count, requested));
+        stage.run_and_read(
+            model,
+            &Elements::Bytes { scalar_type, bytes },
+            count,
+            position,
+            requested,
+        )
     }
 
-    /// Feeds all tokens to a method that keeps none of them. What is wanted is of the last.
-    pub(crate) fn whole(
+    /// Feeds the whole context to a method without a cache. `requested` is the result for the last
+    /// token.
+    pub(crate) fn step_uncached(
         &self,
         model: &mut dyn Model,
         tokens: &[u32],
-        wanted: Option<Wanted<'_>>,
+        requested: Option<RequestedOutput<'_>>,
     ) -> Result<(), Error> {
         let stage = &self.prefill;
         let Sequence { bound, is_dynamic, .. } = self.embedding.as_ref().unwrap_or(stage).tokens;
         let last = tokens.len().saturating_sub(1);
         let mut padded = tokens.to_vec();
         if !is_dynamic && padded.len() < bound {
-            // What comes behind a token changes nothing about it.
+            // Attention is causal: padding does not affect earlier tokens.
             padded.resize(bound, 0);
         }
-        self.feed(stage, model, &padded, 0, wanted.map(|it| (last..last + 1, it)))
+        self.feed(stage, model, &padded, 0, requested.map(|it| (last..last + 1, it)))
     }
 }

@@ -1,50 +1,50 @@
-//! What is no text, as embeddings among those of tokens.
+//! Encoders: embeddings of images and sounds, mixed with those of tokens.
 
 use crate::error::Error;
 use crate::model::Model;
 use std::ops::Range;
 use torchlet_core::{ScalarType, TensorInfo, TensorRef, ValueMeta, ValueRef};
 
-/// The most bytes that an encoder may take: hours of a sound, or a picture of thousands of points a
-/// side.
+/// Maximum input size of an encoder in bytes: hours of sound, or an image of thousands of pixels
+/// per side.
 const MAX_INPUT: usize = 256 << 20;
 
-/// A part of a prompt.
+/// Part of a prompt.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub enum Input<'i> {
-    /// Text, in which names of special tokens are these.
+    /// Text. Names of special tokens become these tokens.
     Text(&'i str),
     /// Tokens.
     Tokens(&'i [u32]),
-    /// What the program's `vision_encoder` takes
-    /// ([`Runner::image_input`](crate::Runner::image_input)): a picture of that size, normalised as
-    /// the model wants it.
+    /// Input of the program's `vision_encoder`
+    /// ([`Runner::image_input`](crate::Runner::image_input)): an image of that size, normalized for
+    /// the model.
     Image(TensorRef<'i>),
-    /// What the program's `audio_encoder` takes
-    /// ([`Runner::audio_input`](crate::Runner::audio_input)): features of a sound.
+    /// Input of the program's `audio_encoder`
+    /// ([`Runner::audio_input`](crate::Runner::audio_input)): audio features.
     Audio(TensorRef<'i>),
 }
 
-/// What makes embeddings of something else than text.
+/// Kind of an encoder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     Image,
     Audio,
 }
 
-/// Names of encoders: those of ExecuTorch 1.5, and of earlier versions.
+/// Names of encoder methods, in ExecuTorch 1.5 and in earlier versions.
 const NAMES: [(Kind, &str); 3] = [
     (Kind::Image, "vision_encoder"),
     (Kind::Image, "image_encoder"),
     (Kind::Audio, "audio_encoder"),
 ];
 
-/// The encoders of a program, with what each takes.
+/// Encoders of a program: kind, method name and input.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Encoders(Vec<(Kind, String, TensorInfo)>);
 
-/// What an encoder made: a row for each place among the tokens.
+/// Output of an encoder: one embedding row per position in the context.
 #[derive(Debug)]
 pub(crate) struct Encoded {
     pub(crate) scalar_type: ScalarType,
@@ -61,7 +61,7 @@ impl Encoders {
             if is_known || !names.iter().any(|other| other == name) {
                 continue;
             }
-            let action = format!("read what the method '{name}' takes");
+            let action = format!("read the inputs of the method '{name}'");
             let meta = model.method_meta(name).map_err(Error::model(action))?;
             match (meta.input_count(), meta.input(0)) {
                 (1, Ok(Some(ValueMeta::Tensor(tensor)))) => {
@@ -69,7 +69,7 @@ impl Encoders {
                     found.push((kind, name.into(), tensor.info));
                 }
                 (count, _) => {
-                    let message = format!("it takes {count} inputs, not one tensor");
+                    let message = format!("expected one tensor input, found {count} inputs");
                     return Err(Error::interface(name, message));
                 }
             }
@@ -81,7 +81,7 @@ impl Encoders {
         self.0.iter().find(|(other, ..)| *other == kind)
     }
 
-    /// What an encoder takes.
+    /// Input tensor of an encoder.
     pub(crate) fn input(&self, kind: Kind) -> Option<&TensorInfo> {
         self.find(kind).map(|(_, _, info)| info)
     }
@@ -93,7 +93,7 @@ impl Encoders {
         Ok(())
     }
 
-    /// Embeddings of a picture or a sound.
+    /// Computes the embeddings of an image or a sound.
     pub(crate) fn encode(
         &self,
         model: &mut dyn Model,
@@ -102,30 +102,33 @@ impl Encoders {
     ) -> Result<Encoded, Error> {
         let Some((_, name, _)) = self.find(kind) else {
             let name = if kind == Kind::Image { "vision_encoder" } else { "audio_encoder" };
-            return Err(Error::interface(name, "the program has none, and takes text alone"));
+            return Err(Error::interface(
+                name,
+                "the program has no such encoder, and accepts only text",
+            ));
         };
         encode(model, name, input)
     }
 }
 
-/// Refuses what takes more than a picture or a sound can have: that much would be made of any file.
+/// Rejects input sizes beyond any real image or sound: inputs of this size are allocated.
 pub(crate) fn check_size(method: &str, info: &TensorInfo) -> Result<(), Error> {
     match info.nbytes() {
         ..=MAX_INPUT => Ok(()),
         bytes => {
-            let message = format!("it takes {info}, {bytes} bytes, more than {MAX_INPUT}");
+            let message = format!("input 0: {info} has {bytes} bytes, more than {MAX_INPUT}");
             Err(Error::interface(method, message))
         }
     }
 }
 
-/// Runs a method that makes rows of something.
+/// Runs an encoder method.
 pub(crate) fn encode(
     model: &mut dyn Model,
     name: &str,
     input: &TensorRef<'_>,
 ) -> Result<Encoded, Error> {
-    let mut made = Err("it gives no tensor in the order of its dimensions".to_owned());
+    let mut made = Err("output 0: expected a contiguous tensor".to_owned());
     let read = &mut |index, value: ValueRef<'_>| {
         if let (0, ValueRef::Tensor(tensor)) = (index, value) {
             made = Encoded::of(&tensor);
@@ -138,10 +141,12 @@ pub(crate) fn encode(
 }
 
 impl Encoded {
-    /// `[1, n, width]`, or `[n, width]`.
+    /// Copies a tensor of shape `[1, n, width]` or `[n, width]`.
     fn of(tensor: &TensorRef<'_>) -> Result<Self, String> {
         let info = tensor.info();
-        let fail = || format!("it gives {:?} {:?}, not rows", info.scalar_type, &info.sizes[..]);
+        let fail = || {
+            format!("output 0: expected rows, found {:?} {:?}", info.scalar_type, &info.sizes[..])
+        };
         let (batch, count, width) = match info.sizes[..] {
             [batch, count, width] => (batch, count, width),
             [count, width] => (1, count, width),
@@ -161,13 +166,13 @@ impl Encoded {
         }
     }
 
-    /// The bytes of some of the rows.
+    /// Bytes of a range of rows.
     pub(crate) fn rows(&self, rows: Range<usize>) -> Option<&[u8]> {
         let size = self.width.checked_mul(self.scalar_type.size())?;
         self.bytes.get(rows.start.checked_mul(size)?..rows.end.checked_mul(size)?)
     }
 
-    /// All of it.
+    /// All rows, as a tensor of shape `[1, n, width]`.
     pub(crate) fn tensor(&self) -> Option<TensorRef<'_>> {
         let sizes = [1, i32::try_from(self.count).ok()?, i32::try_from(self.width).ok()?];
         TensorRef::new(TensorInfo::contiguous(self.scalar_type, &sizes)?, &self.bytes)
@@ -179,7 +184,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_takes_too_much_is_refused() {
+    fn oversized_inputs_are_rejected() {
         let check = |sizes: &[i32]| {
             check_size("audio_encoder", &TensorInfo::contiguous(ScalarType::Float, sizes).unwrap())
         };

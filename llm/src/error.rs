@@ -1,133 +1,134 @@
-//! What can go wrong.
+//! Error type.
 
 use crate::model::Failure;
 use std::fmt;
 use std::path::PathBuf;
 
-/// Why a language model could not be opened or run.
+/// Error of opening or running a language model.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Error {
     /// A file could not be read.
     Read {
-        /// Which.
+        /// Path of the file.
         path: PathBuf,
-        /// Why.
+        /// Cause.
         source: std::io::Error,
     },
-    /// A tokenizer's data is damaged or of a kind that is not supported.
+    /// The tokenizer file is malformed or not supported.
     Tokenizer {
-        /// What is wrong.
+        /// Cause.
         message: String,
     },
-    /// A chat template is damaged, or refuses the messages.
+    /// A chat template is malformed, or rejects the messages.
     Template {
-        /// What is wrong.
+        /// Cause.
         message: String,
     },
-    /// A grammar is damaged or too large, or asks for what is not supported.
+    /// A grammar is malformed, too large or not supported.
     Grammar {
-        /// What is wrong.
+        /// Cause.
         message: String,
     },
-    /// Too much else is at work: the same may succeed later.
+    /// The system is overloaded; a retry may succeed.
     Overloaded {
-        /// What could not be done.
+        /// What failed.
         message: String,
     },
-    /// A defect of this crate, or of one that it uses, which was contained.
+    /// A bug in this crate or in a dependency, which was caught.
     Defect {
         /// What failed.
         message: String,
     },
-    /// A sound is damaged or of a kind that is not supported.
+    /// A sound is malformed or not supported.
     Sound {
-        /// What is wrong.
+        /// Cause.
         message: String,
     },
-    /// A function that a model may call, or a call of one, is malformed.
+    /// A function definition or a function call is malformed.
     Tool {
-        /// What is wrong.
+        /// Cause.
         message: String,
     },
-    /// A picture is of a size that it cannot have.
+    /// An image has an invalid size.
     Picture {
-        /// What is wrong.
+        /// Cause.
         message: String,
     },
     /// The program failed.
     Model {
-        /// What it was to do.
+        /// The failed action.
         action: String,
-        /// Why it could not.
+        /// Cause.
         source: Failure,
     },
-    /// The program's methods, inputs or outputs are not those of a language model.
+    /// The program's methods, inputs or outputs do not match any supported interface.
     Interface {
-        /// The method.
+        /// Name of the method.
         method: String,
-        /// What was expected and found.
+        /// The mismatch.
         message: String,
     },
-    /// A method that tells of the program gives what cannot be.
+    /// A metadata method returns an invalid value.
     Metadata {
-        /// The method.
+        /// Name of the method.
         method: String,
-        /// What was expected and found.
+        /// The mismatch.
         message: String,
     },
-    /// The context has no room for these tokens.
+    /// The context is too small for more tokens.
     ContextFull {
-        /// Tokens that are in it.
+        /// Tokens in the context.
         position: usize,
-        /// Tokens that should be added.
+        /// Tokens to be added.
         tokens: usize,
-        /// The most tokens that it takes.
+        /// Maximum number of tokens in the context.
         limit: usize,
     },
-    /// There is nothing to continue: no prompt was given, now or before.
+    /// The context is empty, and no prompt was given.
     NoPrompt,
-    /// A setting is out of its range.
+    /// A setting is out of range.
     Setting {
-        /// Which.
+        /// Name of the setting.
         name: &'static str,
-        /// What it was.
+        /// The invalid value.
         value: String,
-        /// What it may be.
+        /// Accepted values.
         expected: &'static str,
     },
-    /// A setting is about a token that the program does not know.
+    /// A setting refers to a token outside the vocabulary.
     UnknownToken {
-        /// Which setting.
+        /// Name of the setting.
         name: &'static str,
         /// The token.
         token: u32,
-        /// How many tokens the program has logits of, from 0 on.
+        /// Size of the program's vocabulary.
         vocabulary: usize,
     },
-    /// What is to be fed has a token that the program does not know: its tokenizer is that of
-    /// another model, most likely.
+    /// The prompt contains a token outside the vocabulary. The tokenizer probably belongs to
+    /// another model.
     ForeignToken {
         /// The token.
         token: u32,
-        /// How many tokens the program knows, from 0 on.
+        /// Size of the program's vocabulary.
         vocabulary: usize,
     },
-    /// No token can be chosen: the model gave no number that is larger than minus infinity.
+    /// No token can be sampled: no logit is greater than minus infinity.
     NoToken {
-        /// How many logits there were.
+        /// Number of logits.
         logits: usize,
     },
 }
 
 impl Error {
-    /// Whether a program knows tokens: as many as it says, or has logits of.
+    /// Checks that tokens are in the vocabulary, whose size is the maximum of the program's
+    /// metadata and its number of logits.
     pub(crate) fn check_known(
         tokens: &[u32],
         vocabulary: Option<usize>,
         logits: usize,
     ) -> Result<(), Error> {
-        // What neither says is not known.
+        // If neither is known, every token is accepted.
         let vocabulary = vocabulary.unwrap_or(0).max(logits);
         let is_foreign =
             |token: &&u32| usize::try_from(**token).map_or(true, |at| at >= vocabulary);
@@ -142,13 +143,13 @@ impl Error {
         move |source| Error::Model { action, source }
     }
 
-    /// Of a run with so many tokens: says that they are more than the program says that it takes,
-    /// where they are.
-    pub(crate) fn beyond(self, tokens: usize, said: Option<usize>) -> Error {
-        match (self, said) {
-            (Error::Model { action, source }, Some(said)) if tokens > said => {
+    /// Extends an error with a hint, if the context had more tokens than the program declares.
+    pub(crate) fn with_context_hint(self, tokens: usize, declared: Option<usize>) -> Error {
+        match (self, declared) {
+            (Error::Model { action, source }, Some(declared)) if tokens > declared => {
                 let action = format!(
-                    "{action} with {tokens} tokens in its context: it says that it takes {said}, and max_context_len was set to more"
+                    "{action} with {tokens} tokens in the context: the program declares a limit of \
+                     {declared}, and max_context_len overrides it with a larger one"
                 );
                 Error::Model { action, source }
             }
@@ -172,21 +173,19 @@ impl fmt::Display for Error {
             Error::Tokenizer { message } => write!(f, "tokenizer: {message}"),
             Error::Template { message } => write!(f, "chat template: {message}"),
             Error::Overloaded { message } => f.write_str(message),
-            Error::Defect { message } => write!(f, "{message}; this is a defect"),
+            Error::Defect { message } => write!(f, "{message}; this is a bug in torchlet"),
             Error::Sound { message } => write!(f, "sound: {message}"),
             Error::Tool { message } => write!(f, "function: {message}"),
-            Error::Picture { message } => write!(f, "picture: {message}"),
+            Error::Picture { message } => write!(f, "image: {message}"),
             Error::Grammar { message } => write!(f, "grammar: {message}"),
             Error::Model { action, .. } => write!(f, "cannot {action}"),
             Error::Interface { method, message } => {
-                write!(f, "method '{method}' is not one of a language model: {message}")
+                write!(f, "method '{method}' does not match a language model: {message}")
             }
             Error::Metadata { method, message } => {
                 let advice = match crate::metadata::is_overridden(method) {
-                    true => "override it to use the program all the same",
-                    false => {
-                        "export the program again without that method, or with what is expected of it"
-                    }
+                    true => "override it to use the program anyway",
+                    false => "export the program again without this method, or with a valid value",
                 };
                 write!(f, "metadata method '{method}': {message}; {advice}")
             }
@@ -194,26 +193,28 @@ impl fmt::Display for Error {
                 let instead = if *position == 0 { "shorten the prompt" } else { "reset it" };
                 write!(
                     f,
-                    "the context is full: {position} tokens are in it and {tokens} more should be, but it takes {limit}; {instead}, or export \
-                     the program with a larger max_context_length"
+                    "the context is full: {position} tokens and {tokens} new ones exceed the \
+                     limit of {limit}; {instead}, or export the program with a larger \
+                     max_context_length"
                 )
             }
-            Error::NoPrompt => f.write_str("there is no prompt, and none was given before"),
+            Error::NoPrompt => f.write_str("the prompt is empty, and so is the context"),
             Error::Setting { name, value, expected } => {
-                write!(f, "{name} is {value}, but should be {expected}")
+                write!(f, "{name} is {value}, expected {expected}")
             }
             Error::UnknownToken { name, token, vocabulary } => write!(
                 f,
-                "{name} is about the token {token}, but the program has logits of {vocabulary} tokens: it should be below {vocabulary}"
+                "{name} contains the token {token}, but the vocabulary has {vocabulary} tokens"
             ),
             Error::ForeignToken { token, vocabulary } => write!(
                 f,
-                "the prompt has the token {token}, but the program knows {vocabulary} tokens, from 0 on: give it the tokenizer that it was \
-                 exported with"
+                "the prompt contains the token {token}, but the vocabulary has {vocabulary} \
+                 tokens; use the tokenizer that the program was exported with"
             ),
             Error::NoToken { logits } => write!(
                 f,
-                "no token can be chosen: none of the {logits} logits is larger than minus infinity"
+                "no token can be sampled: none of the {logits} logits is greater than minus \
+                 infinity"
             ),
         }
     }
@@ -234,14 +235,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_prompt_that_never_fits_is_to_be_shorter() {
+    fn full_context_advice_depends_on_position() {
         let text = |position| Error::ContextFull { position, tokens: 9, limit: 8 }.to_string();
         assert!(text(0).contains("shorten the prompt"), "{}", text(0));
         assert!(text(3).contains("reset it"), "{}", text(3));
     }
 
     #[test]
-    fn what_cannot_be_overridden_is_not_said_to_be() {
+    fn override_advice_only_if_possible() {
         let text = |method: &str| {
             Error::Metadata { method: method.into(), message: "expected a count".into() }
                 .to_string()

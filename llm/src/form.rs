@@ -1,10 +1,10 @@
-//! What a text has to be, if anything, whether or not this is built to know of grammars.
+//! Grammar constraint of a generation. Without the feature `grammar`, everything is allowed.
 
 use crate::error::Error;
 #[cfg(feature = "grammar")]
 use crate::grammar::Constraint;
 
-/// What a text has to be, and has been so far.
+/// Grammar constraint and its state.
 #[derive(Default)]
 pub(crate) struct Form {
     #[cfg(feature = "grammar")]
@@ -13,7 +13,7 @@ pub(crate) struct Form {
 
 #[cfg(feature = "grammar")]
 impl Form {
-    /// Whether it may be anything.
+    /// Whether any text is allowed.
     pub(crate) fn is_free(&self) -> bool {
         self.constraint.is_none()
     }
@@ -22,8 +22,8 @@ impl Form {
         Form { constraint: Some(constraint) }
     }
 
-    /// Masks the logits of tokens that the grammar forbids; `ends` end the text. Returns false if
-    /// `is_left` ended it first.
+    /// Masks the logits of tokens that the grammar forbids. `ends` are the end-of-text tokens.
+    /// Returns false if `is_left` aborted it.
     pub(crate) fn mask(
         &mut self,
         logits: &mut [f32],
@@ -34,13 +34,13 @@ impl Form {
         constraint.map_or(Ok(true), |constraint| constraint.mask(logits, ends, is_left))
     }
 
-    /// Goes on behind a token; whether anything may follow it.
+    /// Advances by a token. Returns whether more tokens may follow.
     pub(crate) fn accept(&mut self, token: u32) -> Result<bool, Error> {
         self.constraint.as_mut().map_or(Ok(true), |constraint| constraint.accept(token))
     }
 
-    /// Whether the text is all that it has to be. One that was cut is given: not all of its tokens
-    /// count.
+    /// Whether the text is complete. A text truncated at a stop string is passed as `cut`, because
+    /// its tokens do not match it.
     pub(crate) fn fits(&mut self, cut: Option<&str>) -> bool {
         let Some(constraint) = &mut self.constraint else { return true };
         cut.is_none_or(|text| constraint.follow(text).is_ok()) && constraint.fits()

@@ -1,4 +1,4 @@
-//! What is to be generated, and what was.
+//! Configuration and result of a generation.
 
 #[cfg(feature = "grammar")]
 use crate::grammar::Grammar;
@@ -8,45 +8,47 @@ use crate::stats::Stats;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// How much is generated, and how.
+/// Configuration of a generation.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct GenerationConfig {
-    /// Whether the prompt is given before what follows it.
+    /// Whether to emit the prompt before the generated text.
     pub echo: bool,
-    /// The most tokens to generate. Without this, as many as there is room for.
+    /// Maximum number of generated tokens. Default: limited by the context only.
     pub max_new_tokens: Option<usize>,
-    /// The most tokens in the context, those of the prompt and of earlier turns included.
+    /// Maximum number of tokens in the context, including the prompt and earlier turns.
     pub seq_len: Option<usize>,
-    /// How tokens are chosen.
+    /// Sampling settings.
     pub sampling: Sampling,
-    /// Whether tokens that end a text are as any other.
+    /// Whether to continue after end-of-text tokens.
     pub ignore_eos: bool,
-    /// How many of the token that is in front of a text go in front of the prompt.
+    /// Number of BOS tokens before the prompt.
     pub num_bos: usize,
-    /// How many of the token that ends a text go behind the prompt.
+    /// Number of EOS tokens after the prompt.
     pub num_eos: usize,
-    /// Texts that end the generation. They are not part of it.
+    /// Stop strings: they end the generation, and are not part of the result.
     pub stop: Vec<String>,
-    /// The most tokens that are fed before they are chosen, where the text had them behind the same
-    /// ones before: 0 is none. The text is the same (but for what a program rounds otherwise when
-    /// it takes several tokens), and takes less time where it repeats itself.
+    /// Lookahead decoding: maximum number of draft tokens fed at once, taken from an earlier
+    /// occurrence of the last tokens. 0 disables it.
+    ///
+    /// The text is the same, except for rounding differences in programs that round differently for
+    /// several tokens. It saves time for repetitive text.
     pub lookahead: usize,
-    /// Whether it is told how likely each token was, and how many of the likeliest there were in
-    /// its place. Logits then come back from devices.
+    /// Report log-probabilities of each generated token and of this many of the most likely
+    /// alternatives. Requires transferring the logits from the device.
     pub logprobs: Option<usize>,
-    /// What the text has to be. It ends where nothing may follow, or where it may end and the model
-    /// ends it.
+    /// Grammar that the text must match. The generation ends if nothing may follow, or if the text
+    /// may end and the model chooses to.
     #[cfg(feature = "grammar")]
     pub grammar: Option<Grammar>,
 }
 
-/// Why a generation ended.
+/// Reason for the end of a generation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Finish {
-    /// A token that ends a text was chosen, or a text came that should end it.
+    /// An end-of-text token or a stop string.
     Stop,
-    /// As many tokens were generated as should be.
+    /// The requested number of tokens was generated.
     Length,
     /// The context is full.
     Context,
@@ -54,27 +56,26 @@ pub enum Finish {
     Stopped,
 }
 
-/// What was generated.
+/// Result of a generation.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct Generation {
-    /// The text, as it was given piece by piece, without the prompt.
+    /// The generated text, as streamed, without the prompt.
     pub text: String,
-    /// All tokens that were chosen, that which ended the text included.
+    /// All generated tokens, including an end-of-text token.
     pub tokens: Vec<u32>,
-    /// How likely each of them was, where [that was asked for](GenerationConfig::logprobs).
+    /// Log-probabilities of the tokens, if [requested](GenerationConfig::logprobs).
     pub logprobs: Vec<Logprobs>,
-    /// Why it ended.
+    /// Reason for the end.
     pub finish: Finish,
-    /// Whether the text is whole as the grammar has it, where there is one: what was cut off need
-    /// not be.
+    /// Whether the text is a complete match of the grammar. A truncated text may not be. True
+    /// without a grammar.
     pub fits: bool,
-    /// What it took.
+    /// Statistics.
     pub stats: Stats,
 }
 
-/// Ends the generation of a [`Runner`](crate::Runner), or what a
-/// [`Transcriber`](crate::Transcriber) writes down, from another thread.
+/// Stops a [`Runner`](crate::Runner) or a [`Transcriber`](crate::Transcriber) from another thread.
 #[derive(Debug, Clone)]
 pub struct Stop(Arc<AtomicBool>);
 
@@ -85,13 +86,12 @@ impl Default for Stop {
 }
 
 impl Stop {
-    /// Ends the generation in progress, if there is one, before its next token, or the next part of
-    /// its prompt.
+    /// Stops the current generation, if any, before its next token or prompt chunk.
     pub fn stop(&self) {
         self.0.store(true, Ordering::Relaxed);
     }
 
-    /// Does what can be stopped.
+    /// Runs `work` as a stoppable activity.
     pub(crate) fn during<T>(&self, work: impl FnOnce() -> T) -> T {
         self.0.store(false, Ordering::Relaxed);
         let done = work();
@@ -99,7 +99,7 @@ impl Stop {
         done
     }
 
-    /// Whether there is nothing to stop: nothing is generated, or what is will end.
+    /// Whether nothing is running, or the current generation is about to end.
     pub fn is_idle(&self) -> bool {
         self.0.load(Ordering::Relaxed)
     }

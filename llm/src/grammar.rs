@@ -1,4 +1,5 @@
-//! Text that has to be of a form: which tokens may come next, by the crate `llguidance`.
+//! Constrained decoding: grammars that generated text must match, implemented by the crate
+//! `llguidance`.
 
 mod alternatives;
 mod cost;
@@ -14,47 +15,50 @@ use serde_json::Value;
 use std::sync::Arc;
 use worker::{Gate, Worker};
 
-/// Longer schemas are refused: what is made of one is some tens of times as long.
+/// Maximum schema size in bytes. Compiling needs tens of times as much memory.
 const MAX_SCHEMA: usize = 1 << 20;
-/// Between parts of JSON: nothing, a space, or a new line with spaces. Without a bound, a model
-/// that has nothing to say could say that for ever.
+/// Allowed whitespace between JSON tokens: none, a space, or a line break with indentation.
+/// Unbounded whitespace would let a model repeat it forever.
 const SPACE: &str = r"\x20|\n\x20{0,32}";
-/// Where a schema has settings for the crate.
+/// Key of llguidance's settings in a schema.
 const OPTIONS: &str = "x-guidance";
-/// Symbols in the rules of a compiled grammar, which are up to a kilobyte each.
+/// Maximum number of grammar symbols, of up to a kilobyte each.
 const MAX_GRAMMAR: usize = 200_000;
-/// States of the lexer of a compiled grammar, which are 1 to 2 kB each. It adds states as text is
-/// generated.
+/// Maximum number of lexer states, of 1 to 2 kB each. The lexer adds states during generation.
 const MAX_STATES: usize = 100_000;
-/// Items of the Earley parser in one row, and in one mask. An object has about six in a row for
-/// each property that may follow: every schema whose compilation is affordable fits.
+/// Maximum number of items of the Earley parser in one row, and in one mask. An object has about
+/// six in a row for each property that may follow. Every schema within the compile budget fits.
 const MAX_ITEMS: usize = 100_000;
-/// Characters of what the crate says that are told: it may have the whole schema in it.
+/// Maximum number of characters of llguidance's messages, which may contain the whole schema.
 const MAX_MESSAGE: usize = 1000;
-/// How the crate marks what is not text.
+/// Prefix with which llguidance marks special tokens.
 const NO_TEXT: u8 = 0xff;
 
-/// What a text has to be.
+/// A grammar that generated text must match.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Grammar {
-    /// As text: values take a hundred times as much, and many of these may wait.
+    /// JSON text. Parsed values would need a hundred times the memory, and many requests may be
+    /// queued.
     schema: String,
 }
 
 impl Grammar {
-    /// JSON that a schema allows. What a schema asks for and this cannot promise is refused when a
-    /// text is generated: references to other files, and `oneOf` where two alternatives could hold
-    /// at once (they should be of different types, or differ in a property that they require, by
-    /// `const` or `enum`). As long as a schema leaves open how long a text is, so does this: a
-    /// generation may end before the text does.
+    /// JSON that matches a schema.
+    ///
+    /// Unsupported features are rejected when a generation starts: references to other files, and
+    /// `oneOf` if two alternatives could match at once. Alternatives should have different types,
+    /// or differ in a required property by `const` or `enum`.
+    ///
+    /// The length of the text is unlimited unless the schema limits it; a generation may end before
+    /// the text is complete.
     ///
     /// # Errors
-    /// It is malformed, has more than 1 MiB, more than 4,000 levels (those of the schema and of
-    /// each that is referred to, together), settings of the crate that reads it (`x-guidance`), or
-    /// a `oneOf` of too many alternatives; or compiling it would take too long: objects with
+    /// The schema is malformed, has more than 1 MiB, or more than 4,000 levels (the sum over the
+    /// schema and each referenced one). It contains llguidance settings (`x-guidance`), or a
+    /// `oneOf` with too many alternatives. Or compiling it would take too long: objects with
     /// thousands of properties, or hundreds with `minProperties` or `maxProperties`; alternatives
-    /// and values within `allOf`, `$ref` beside others, patterns of one text, `multipleOf`,
-    /// `patternProperties`.
+    /// and values within `allOf`, `$ref` with siblings, several patterns for one string,
+    /// `multipleOf`, `patternProperties`.
     pub fn json_schema(schema: &str) -> Result<Self, Error> {
         fn fail<T>(message: String) -> Result<T, Error> {
             Err(Error::Grammar { message })
@@ -63,7 +67,7 @@ impl Grammar {
             return fail(format!("it has {} bytes, more than {MAX_SCHEMA}", schema.len()));
         }
         match serde_json::from_str::<Value>(schema) {
-            // What the crate is told there would be how it reads the rest: leniently, say.
+            // The settings could make llguidance lenient, for example.
             Ok(Value::Object(fields)) if fields.contains_key(OPTIONS) => {
                 fail(format!("'{OPTIONS}' is not supported"))
             }
@@ -83,17 +87,17 @@ impl Grammar {
         }
     }
 
-    /// Any object in JSON.
+    /// Any JSON object.
     pub fn json_object() -> Self {
         Grammar { schema: r#"{"type": "object"}"#.into() }
     }
 }
 
-/// A tokenizer's tokens, as grammars look at them.
+/// A tokenizer's vocabulary for llguidance.
 pub(crate) struct Vocabulary {
     parsers: Arc<ParserFactory>,
     gate: Gate,
-    /// What stands for all tokens that end a text: none of the tokenizer's.
+    /// Virtual token that stands for all end-of-text tokens.
     end: u32,
 }
 
@@ -118,8 +122,7 @@ impl Vocabulary {
         Ok(Vocabulary { parsers: Arc::new(parsers), gate: Gate::default(), end })
     }
 
-    /// What follows a grammar from its beginning; nothing if `is_left` says that it is not wanted
-    /// any more.
+    /// Compiles a grammar. `None` if `is_left` aborted it.
     pub(crate) fn constraint(
         &self,
         grammar: &Grammar,
@@ -149,15 +152,15 @@ fn compile(parsers: &ParserFactory, schema: &str) -> Result<Matcher, Error> {
     }
 }
 
-/// A grammar, and how much of a text it has seen.
+/// A compiled grammar, with its state after the text so far.
 pub(crate) struct Constraint {
     worker: Worker,
     end: u32,
 }
 
 impl Constraint {
-    /// Masks the logits of tokens that the grammar forbids; `ends` end the text. Returns false if
-    /// `is_left` ended it first.
+    /// Masks the logits of forbidden tokens. `ends` are the end-of-text tokens. Returns false if
+    /// `is_left` aborted it.
     pub(crate) fn mask(
         &mut self,
         logits: &mut [f32],
@@ -180,7 +183,7 @@ impl Constraint {
         Ok(true)
     }
 
-    /// Goes on behind a token that was chosen; whether anything may follow it.
+    /// Advances by a sampled token. Returns whether more tokens may follow.
     pub(crate) fn accept(&mut self, token: u32) -> Result<bool, Error> {
         self.ask(move |matcher| {
             matcher.consume_token(token).map_err(|error| refuse(&error))?;
@@ -188,12 +191,12 @@ impl Constraint {
         })
     }
 
-    /// Whether what was accepted may end there.
+    /// Whether the text so far is a complete match.
     pub(crate) fn fits(&mut self) -> bool {
         self.ask(|matcher| Ok(matcher.is_accepting().unwrap_or(false))).unwrap_or(false)
     }
 
-    /// Begins again, and goes through a text, which need not end where one of its tokens did.
+    /// Restarts with a text, which need not end at a token boundary.
     pub(crate) fn follow(&mut self, text: &str) -> Result<(), Error> {
         let text = text.to_owned();
         self.ask(move |matcher| {
@@ -204,7 +207,7 @@ impl Constraint {
         })
     }
 
-    /// Does what takes little time: a token is a few bytes, a text not more than was generated.
+    /// Runs short work: a token is a few bytes, and the text is at most the generated one.
     fn ask<T: Send + 'static>(
         &self,
         work: impl FnOnce(&mut Matcher) -> Result<T, Error> + Send + 'static,
@@ -218,8 +221,8 @@ fn refuse(error: &dyn std::fmt::Display) -> Error {
     Error::Grammar { message: readable(&format!("{error:#}")) }
 }
 
-/// What the crate says, without the place in its code, nor the name of a setting that is not
-/// offered: it would make `anyOf` of any `oneOf`.
+/// Message of llguidance without the source location. Replaces a message that recommends a setting
+/// which this crate does not offer (it would treat any `oneOf` as `anyOf`).
 fn readable(message: &str) -> String {
     if message.contains("coerce_one_of") {
         return "two alternatives of 'oneOf' could hold at once: they should be of different types, or differ by 'const' or 'enum' in a property that \

@@ -1,19 +1,18 @@
-//! Language models: from a prompt to text, with whatever runs the program.
+//! Language models: text generation from a prompt, over any program runtime.
 //!
-//! A [`Runner`] has a loaded program, which it sees through the trait [`Model`] (the crate
-//! `torchlet` implements it for its `Module`), and a [`Tokenizer`]. It asks the program for its
-//! [`Metadata`], finds out how its methods take tokens and positions, feeds the prompt in the
-//! largest pieces that these take, and then one token after the other, each chosen by a [`Sampler`]
-//! from the logits of the one before. [`ChatTemplate`] makes a prompt of the messages of a
-//! conversation; what the runner has already seen of it is not fed again.
+//! A [`Runner`] owns a loaded program, accessed through the trait [`Model`] (the crate `torchlet`
+//! implements it for its `Module`), and a [`Tokenizer`]. It reads the program's [`Metadata`] and
+//! detects how its methods accept tokens and positions. Then it prefills the prompt in the largest
+//! possible chunks and decodes token by token; a [`Sampler`] chooses each token from the logits. A
+//! [`ChatTemplate`] renders the messages of a conversation as a prompt; the prefix that is already
+//! in the KV cache is not fed again.
 //!
-//! This crate computes nothing itself and knows no file format but those of tokenizers. It is no
-//! server and runs nothing in threads of its own, but for templates, which need their stack;
-//! several [sessions](Runner::session) over one program have caches of their own, and the program's
-//! weights in common.
+//! This crate has no kernels, and reads no file formats except those of tokenizers, sounds and chat
+//! templates. It is not a server. Its only threads render templates and evaluate grammars. Several
+//! [sessions](Runner::session) over one program share its weights and have separate KV caches.
 //!
-//! Start reading at [`Runner::generate`], then `decoder.rs`, which knows the forms in which
-//! programs come.
+//! Start reading at [`Runner::generate`], then `decoder.rs`, which describes the supported program
+//! interfaces.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![forbid(unsafe_code)]
@@ -26,13 +25,13 @@ mod form;
 mod generation;
 #[cfg(feature = "grammar")]
 mod grammar;
+mod image;
 mod logprobs;
 mod lookahead;
 mod mark;
 mod metadata;
 mod model;
 mod output;
-mod picture;
 mod runner;
 mod sampler;
 mod shards;
@@ -47,11 +46,11 @@ pub use error::Error;
 pub use generation::{Finish, Generation, GenerationConfig, Stop};
 #[cfg(feature = "grammar")]
 pub use grammar::Grammar;
+pub use image::{Filter, Picture, Piece, Tiling};
 pub use logprobs::Logprobs;
 pub use mark::Mark;
 pub use metadata::{Metadata, Overrides};
 pub use model::{Failure, Model};
-pub use picture::{Filter, Picture, Piece, Tiling};
 pub use runner::Runner;
 pub use sampler::{Sampler, Sampling};
 pub use shards::Shards;

@@ -1,30 +1,29 @@
-//! How likely tokens were.
+//! Log-probabilities of tokens.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-/// How likely a token was that was chosen, and which were the likeliest: by the logits that the
-/// program gave, before anything of [`Sampling`](crate::Sampling) or a grammar changed them.
+/// Log-probability of a generated token, and the most likely tokens at its position. Computed from
+/// the program's logits, before [`Sampling`](crate::Sampling) or a grammar changes them.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct Logprobs {
     /// The token.
     pub token: u32,
-    /// The natural logarithm of its probability.
+    /// Natural logarithm of its probability.
     pub logprob: f32,
-    /// As many of the likeliest tokens as were asked for, with the logarithms of their
-    /// probabilities: the likeliest first, and of several that are as likely the one with the
-    /// smallest number. Tokens that cannot be are not among them.
+    /// The requested number of most likely tokens with their log-probabilities, in descending
+    /// order. Ties are ordered by token. Tokens with probability 0 are omitted.
     pub likeliest: Vec<(u32, f32)>,
-    /// Where in the text that is generated the token's begins, in bytes. It is where the text ends
-    /// for a token that ends it, or has no text.
+    /// Byte offset of the token's text in the generated text. For tokens without text, such as the
+    /// end-of-text token, the current end of the text.
     pub offset: usize,
 }
 
-/// Probabilities of tokens. A logit that is no number counts as minus infinity.
+/// Softmax distribution over tokens. NaN counts as minus infinity.
 pub(crate) struct Distribution {
     logits: Vec<f32>,
-    /// The largest logit, and the logarithm of how many times as likely all are together.
+    /// Maximum logit, and the log-sum-exp relative to it.
     most: f32,
     total: f64,
 }
@@ -39,14 +38,14 @@ impl Distribution {
 
     fn logprob(&self, logit: f32) -> f32 {
         match from(logit, self.most) {
-            // Also where no token can be.
+            // Also if every logit is minus infinity.
             f64::NEG_INFINITY => f32::NEG_INFINITY,
             distance => (distance - self.total) as f32,
         }
     }
 
-    /// What is told of a token, and of so many of the likeliest.
-    pub(crate) fn tell(&self, token: u32, count: usize, offset: usize) -> Logprobs {
+    /// Log-probabilities of a token and of the `count` most likely tokens.
+    pub(crate) fn logprobs_of(&self, token: u32, count: usize, offset: usize) -> Logprobs {
         let logit = self.logits.get(token as usize).copied().unwrap_or(f32::NEG_INFINITY);
         let likeliest = self.likeliest(count).into_iter();
         Logprobs {
@@ -75,20 +74,20 @@ impl Distribution {
     }
 }
 
-/// How far a logit is from the largest one.
+/// Difference of a logit from the maximum.
 fn from(logit: f32, most: f32) -> f64 {
     match logit {
         logit if logit == most && most > f32::NEG_INFINITY => 0.0,
         logit if logit.is_nan() => f64::NEG_INFINITY,
-        // Also where both are infinite.
+        // Also if both are infinite.
         logit if logit == f32::NEG_INFINITY => f64::NEG_INFINITY,
         logit => f64::from(logit) - f64::from(most),
     }
 }
 
-/// A whole number in the order of numbers.
+/// Maps a float to an integer with the same order.
 fn order(number: f32) -> i32 {
-    // Both zeros are one.
+    // Adding 0 maps -0 to +0.
     let bits = (number + 0.0).to_bits().cast_signed();
     if bits < 0 { bits ^ i32::MAX } else { bits }
 }
@@ -97,8 +96,8 @@ fn order(number: f32) -> i32 {
 mod tests {
     use super::*;
 
-    fn tell(logits: &[f32], token: u32, count: usize) -> Logprobs {
-        Distribution::of(logits).tell(token, count, 0)
+    fn logprobs_of(logits: &[f32], token: u32, count: usize) -> Logprobs {
+        Distribution::of(logits).logprobs_of(token, count, 0)
     }
 
     fn is_near(found: f32, expected: f64) -> bool {
@@ -106,21 +105,21 @@ mod tests {
     }
 
     #[test]
-    fn logprobs_are_logarithms_of_probabilities() {
-        // Shifted, however far: 0.5, 0.3, 0.2.
+    fn logprobs_match_log_softmax() {
+        // Probabilities 0.5, 0.3, 0.2; softmax is invariant to the shift.
         for shift in [0.0, 80.0, -80.0] {
             let logits = [0.5f32, 0.3, 0.2].map(|part| part.ln() + shift);
             for (token, part) in [0.5f64, 0.3, 0.2].into_iter().enumerate() {
-                let found = tell(&logits, token as u32, 0).logprob;
+                let found = logprobs_of(&logits, token as u32, 0).logprob;
                 assert!((f64::from(found) - part.ln()).abs() < 1e-5, "{found} {part}");
             }
         }
-        // 10,000 equal ones are each as likely as one of them.
-        let found = tell(&[7.25; 10_000], 3, 0).logprob;
+        // Uniform over 10,000 tokens.
+        let found = logprobs_of(&[7.25; 10_000], 3, 0).logprob;
         assert!(is_near(found, -(10_000f64).ln()), "{found}");
-        // The log-softmax of PyTorch for 1, 2, 3, 4.
+        // PyTorch's log_softmax of 1, 2, 3, 4.
         let expected = [-3.440189838, -2.440189838, -1.440189838, -0.440189838];
-        let found = tell(&[1.0, 2.0, 3.0, 4.0], 1, 9);
+        let found = logprobs_of(&[1.0, 2.0, 3.0, 4.0], 1, 9);
         assert!(is_near(found.logprob, expected[1]));
         let tokens: Vec<u32> = found.likeliest.iter().map(|(token, _)| *token).collect();
         assert_eq!(tokens, [3, 2, 1, 0]);
@@ -130,10 +129,10 @@ mod tests {
     }
 
     #[test]
-    fn the_likeliest_come_first_and_of_equal_ones_the_first() {
+    fn likeliest_tokens_are_ordered() {
         let logits = [0.0, 2.0, -1.0, 2.0, -0.0, f32::NAN, f32::NEG_INFINITY];
         let likeliest = |count| -> Vec<u32> {
-            tell(&logits, 0, count).likeliest.iter().map(|(token, _)| *token).collect()
+            logprobs_of(&logits, 0, count).likeliest.iter().map(|(token, _)| *token).collect()
         };
         assert_eq!(likeliest(0), [0u32; 0]);
         assert_eq!(likeliest(1), [1]);
@@ -142,14 +141,14 @@ mod tests {
     }
 
     #[test]
-    fn any_logits_have_logprobs_that_are_numbers() {
+    fn logprobs_are_never_nan() {
         let odd = [f32::NAN, f32::NEG_INFINITY, f32::INFINITY, 0.0, f32::MAX, f32::MIN];
         for a in odd {
             for b in odd {
                 for c in odd {
                     let logits = [a, b, c];
                     for token in 0..4 {
-                        let found = tell(&logits, token, 3);
+                        let found = logprobs_of(&logits, token, 3);
                         let all = found.likeliest.iter().map(|(_, logprob)| *logprob);
                         assert!(
                             all.chain([found.logprob]).all(|number| number <= 0.0),
@@ -159,8 +158,8 @@ mod tests {
                 }
             }
         }
-        let infinite = tell(&[f32::INFINITY, 5.0, f32::INFINITY], 2, 3);
+        let infinite = logprobs_of(&[f32::INFINITY, 5.0, f32::INFINITY], 2, 3);
         assert!(is_near(infinite.logprob, -std::f64::consts::LN_2));
-        assert_eq!(tell(&[f32::INFINITY, 5.0], 1, 0).logprob, f32::NEG_INFINITY);
+        assert_eq!(logprobs_of(&[f32::INFINITY, 5.0], 1, 0).logprob, f32::NEG_INFINITY);
     }
 }

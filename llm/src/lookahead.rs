@@ -1,30 +1,30 @@
-//! Tokens that are fed before they are chosen, since the text had them behind the same ones before.
+//! Lookahead decoding (prompt lookup): speculative decoding with draft tokens from the text itself.
 //!
-//! A program that takes several tokens at once and gives logits for each computes them in little
-//! more time than one. What follows the last occurrence of the last few tokens is fed behind the
-//! token that was chosen; as long as the same tokens are chosen then, their logits are there
-//! already. Nothing else changes: each token is chosen by logits of the tokens before it.
+//! A program that accepts several tokens and returns logits for each computes them in little more
+//! time than one. The tokens that followed the last occurrence of the last few tokens are fed as a
+//! draft behind the sampled token. While sampling chooses the same tokens, their logits are already
+//! available. Each token is still sampled from the logits of the tokens before it.
 
 use std::collections::VecDeque;
 
-/// How many tokens have to be as before, at best and at least.
+/// Numbers of tokens that must match, in order of preference.
 const MATCHES: [usize; 2] = [3, 2];
 
-/// Tokens that were fed in advance, each with what the one behind it follows from.
+/// Draft tokens that were fed, each with the result of the token.
 #[derive(Debug)]
-pub(crate) struct Ahead<B>(VecDeque<(u32, B)>);
+pub(crate) struct DraftResults<B>(VecDeque<(u32, B)>);
 
-impl<B> Ahead<B> {
-    /// What was fed behind a token, with what comes of each: the first is that token's own, which
-    /// is given back.
+impl<B> DraftResults<B> {
+    /// Splits the results of a token and its draft: returns the result of the token itself, and the
+    /// draft with its results.
     pub(crate) fn new(draft: &[u32], found: impl IntoIterator<Item = B>) -> (Option<B>, Self) {
         let mut found = found.into_iter();
         let own = found.next();
-        (own, Ahead(draft.iter().copied().zip(found).collect()))
+        (own, DraftResults(draft.iter().copied().zip(found).collect()))
     }
 
-    /// What comes of a token that was chosen, if it was fed already; if not, nothing that was fed
-    /// counts.
+    /// Result of a sampled token, if it matches the draft. Otherwise the rest of the draft is
+    /// discarded.
     pub(crate) fn take(&mut self, token: u32) -> Option<B> {
         match self.0.pop_front() {
             Some((fed, found)) if fed == token => Some(found),
@@ -36,18 +36,18 @@ impl<B> Ahead<B> {
     }
 }
 
-/// At most `most` tokens that may follow `context` and `last`.
+/// Draft of at most `most` tokens behind `context` and `last`.
 pub(crate) fn draft(context: &[u32], last: u32, most: usize) -> Vec<u32> {
     for length in MATCHES {
         let Some(from) = (context.len() + 1).checked_sub(length) else { continue };
         let tail = &context[from..];
-        // The last occurrence with something behind it: texts repeat what they said lately.
+        // The last occurrence that has a continuation: text repeats what is recent.
         let found = (0..from).rev().find(|&at| {
             let (before, next) = (&context[at..at + length - 1], context[at + length - 1]);
             before == tail && next == last
         });
         if let Some(at) = found {
-            // What repeats itself goes on doing so: behind the text comes what was drafted.
+            // Repetitions go on: past the end of the text, the draft continues with itself.
             let mut draft = Vec::new();
             for place in (at + length..).take(most) {
                 let next = match place.checked_sub(context.len()) {
@@ -68,10 +68,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_followed_before_is_tried_again() {
+    fn drafts_continue_earlier_occurrences() {
         assert_eq!(draft(&[1, 2, 3, 4, 5, 1, 2], 3, 2), [4, 5]);
         assert_eq!(draft(&[1, 2, 3, 4, 5, 1, 2], 3, 9), [4, 5, 1, 2, 3, 4, 5, 1, 2]);
-        // Two are enough where three are not as before; the last time counts.
+        // Two matching tokens suffice if three do not match; the last occurrence wins.
         assert_eq!(draft(&[2, 3, 7, 2, 3, 8, 9, 2], 3, 1), [8]);
         assert_eq!(draft(&[1, 2, 3, 4], 5, 4), [0u32; 0]);
         assert_eq!(draft(&[], 5, 4), [0u32; 0]);
@@ -81,8 +81,8 @@ mod tests {
     }
 
     #[test]
-    fn logits_count_as_long_as_tokens_are_as_expected() {
-        let (own, mut ahead) = Ahead::new(&[7, 8], [[0.0, 0.1], [1.0, 1.1], [2.0, 2.1]]);
+    fn results_are_used_while_the_draft_matches() {
+        let (own, mut ahead) = DraftResults::new(&[7, 8], [[0.0, 0.1], [1.0, 1.1], [2.0, 2.1]]);
         assert_eq!(own, Some([0.0, 0.1]));
         assert_eq!(ahead.take(7), Some([1.0, 1.1]));
         assert_eq!(ahead.take(9), None);

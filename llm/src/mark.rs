@@ -1,23 +1,24 @@
-//! Places in the texts of messages for what is no text.
+//! Placeholders for images and sounds in message texts.
 
 use crate::encoder::Input;
 use crate::error::Error;
 use std::collections::HashSet;
 
-/// What stands in the texts of messages in the place of a picture or a sound, until a template has
-/// made a prompt of them.
+/// Placeholder for an image or a sound in message texts, until a template has rendered them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Mark(String);
 
-/// Unicode's character for objects.
+/// Unicode's object replacement character.
 const OBJECT: &str = "\u{fffc}";
-/// What closes a mark that has a number.
+/// Ends a placeholder with a number.
 const END: char = '\u{fffd}';
 
 impl Mark {
-    /// Something that is in none of these texts: the character for objects, or that with a number
-    /// and another character. What is joined before it is looked for, such as the parts of a
-    /// message, is one text; so are names and functions, which templates write, too.
+    /// Creates a placeholder that occurs in none of `texts`: the object replacement character, with
+    /// a number and a terminator if needed.
+    ///
+    /// Pass every text that a template may render, including names and functions. Texts that are
+    /// joined later, such as the parts of a message, must be passed as one.
     pub fn unlike<'t>(texts: impl IntoIterator<Item = &'t str>) -> Self {
         let (mut is_there, mut taken) = (false, HashSet::new());
         for text in texts {
@@ -35,15 +36,17 @@ impl Mark {
         Mark(if is_there { format!("{OBJECT}{free}{END}") } else { OBJECT.to_owned() })
     }
 
-    /// The text to write.
+    /// Text of the placeholder.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// A prompt with pictures and sounds, of one or several parts each, where their marks are.
+    /// Splits a prompt at its placeholders, and inserts images and sounds, each of one or several
+    /// parts.
     ///
     /// # Errors
-    /// There are not as many marks: a template may have left some out.
+    /// The number of placeholders differs from the number of objects; the template may have dropped
+    /// some.
     pub fn place<'p>(
         &self,
         prompt: &'p str,
@@ -51,7 +54,8 @@ impl Mark {
     ) -> Result<Vec<Input<'p>>, Error> {
         let (marks, found) = (prompt.matches(&self.0).count(), objects.len());
         if marks != found {
-            let message = format!("it has {marks} places for {found} pictures and sounds");
+            let message =
+                format!("the prompt has {marks} placeholders for {found} images and sounds");
             return Err(Error::Template { message });
         }
         let mut objects = objects.iter();
@@ -71,7 +75,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn objects_go_where_their_marks_are() {
+    fn objects_replace_their_marks() {
         let mark = Mark::unlike([]);
         let objects = [
             vec![Input::Tokens(&[1])],
@@ -88,11 +92,11 @@ mod tests {
         };
         assert_eq!(described(&format!("a{OBJECT}b{OBJECT}")).unwrap(), "a|1|b|(|2|3|)");
         assert_eq!(described(&format!("{OBJECT}{OBJECT}c")).unwrap(), "1|(|2|3|)|c");
-        assert!(described(OBJECT).unwrap_err().contains("1 places for 2 pictures"));
+        assert!(described(OBJECT).unwrap_err().contains("1 placeholders for 2 images"));
     }
 
     #[test]
-    fn no_text_is_a_mark() {
+    fn marks_occur_in_no_text() {
         let numbered = |number: u64| format!("{OBJECT}{number}\u{fffd}");
         let of = |texts: &[&str]| Mark::unlike(texts.iter().copied()).0;
         assert_eq!(of(&["a", ""]), OBJECT);

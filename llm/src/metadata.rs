@@ -1,35 +1,35 @@
-//! What a program says of itself: methods without inputs, whose outputs are constants.
+//! Metadata of a program: methods without inputs that return constants.
 
 use crate::error::Error;
 use crate::model::Model;
 use torchlet_core::{ScalarType, ValueRef};
 
-/// What a program says of itself, with what it leaves out filled in.
+/// Metadata of a program, with defaults for missing values.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Metadata {
-    /// The most tokens that a method takes at once (`get_max_seq_len`).
+    /// Maximum number of tokens per call of a method (`get_max_seq_len`).
     pub max_seq_len: usize,
-    /// The most tokens that there can be, those that are generated included
-    /// (`get_max_context_len`); else `max_seq_len`.
+    /// Maximum context length, including generated tokens (`get_max_context_len`). Default:
+    /// `max_seq_len`.
     pub max_context_len: usize,
-    /// The size of the vocabulary (`get_vocab_size`).
+    /// Vocabulary size (`get_vocab_size`).
     pub vocab_size: Option<usize>,
-    /// Whether keys and values are kept from call to call (`use_kv_cache`); else whether a position
-    /// is an input.
+    /// Whether the program has a KV cache (`use_kv_cache`). Default: whether it has a position
+    /// input.
     pub use_kv_cache: bool,
-    /// Whether the number of tokens may vary (`enable_dynamic_shape`); else whether the input's
-    /// shape may.
+    /// Whether the number of tokens is dynamic (`enable_dynamic_shape`). Default: whether the input
+    /// shape is.
     pub enable_dynamic_shape: bool,
-    /// The token in front of a text (`get_bos_id`).
+    /// BOS token (`get_bos_id`).
     pub bos_id: Option<u32>,
-    /// The tokens that end a text (`get_eos_ids`).
+    /// EOS tokens (`get_eos_ids`).
     pub eos_ids: Vec<u32>,
-    /// Whether a token that ends a text goes behind the prompt (`append_eos_to_prompt`).
+    /// Whether an EOS token follows the prompt (`append_eos_to_prompt`).
     pub append_eos_to_prompt: bool,
 }
 
-/// What is to be believed in place of what a program says.
+/// Values that override a program's metadata.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Overrides {
     /// See [`Metadata::max_seq_len`].
@@ -42,20 +42,20 @@ pub struct Overrides {
     pub eos_ids: Option<Vec<u32>>,
 }
 
-/// Names of the methods that [`Overrides`] can replace.
+/// Metadata methods that [`Overrides`] can replace.
 const MAX_SEQ_LEN: [&str; 2] = ["get_max_seq_len", "max_seq_len"];
 const MAX_CONTEXT_LEN: [&str; 2] = ["get_max_context_len", "max_context_len"];
 const EOS_IDS: [&str; 3] = ["get_eos_ids", "eos_ids", "get_eos_id"];
 const BOS_ID: [&str; 2] = ["get_bos_id", "bos_id"];
 
-/// Whether there is something in [`Overrides`] for what a method says.
+/// Whether [`Overrides`] can replace the value of a metadata method.
 pub(crate) fn is_overridden(method: &str) -> bool {
     [&MAX_SEQ_LEN[..], &MAX_CONTEXT_LEN, &EOS_IDS, &BOS_ID].concat().contains(&method)
 }
 
-/// What the interface of the methods says where metadata does not.
+/// Properties of the method interface, as defaults for missing metadata.
 pub(crate) struct Interface {
-    /// The most tokens that an input takes.
+    /// Maximum number of tokens of the input.
     pub(crate) tokens: usize,
     pub(crate) is_dynamic: bool,
     pub(crate) has_position: bool,
@@ -81,7 +81,7 @@ impl Metadata {
             .max_seq_len
             .map_or_else(|| reader.count(&MAX_SEQ_LEN), |length| Ok(Some(length)))?;
         let max_seq_len = length.unwrap_or(match interface.tokens {
-            // Programs that take one token at a time: what ExecuTorch assumes.
+            // ExecuTorch's default, for programs that accept one token per call.
             0 | 1 => 128,
             tokens => tokens,
         });
@@ -107,24 +107,24 @@ impl Metadata {
 }
 
 impl Metadata {
-    /// What a program says of its context, where something else is to be believed that is more: a
-    /// run beyond it fails, unless it forgets (attention sinks).
-    pub(crate) fn context_below(
+    /// Context length that a program declares, if the override is larger. Runs beyond the declared
+    /// length fail, unless the program evicts old tokens (attention sinks).
+    pub(crate) fn declared_context_len(
         model: &mut dyn Model,
         overrides: &Overrides,
     ) -> Result<Option<usize>, Error> {
         let Some(limit) = overrides.max_context_len else { return Ok(None) };
         let names = model.method_names().map_err(Error::model("list the program's methods"))?;
         let mut reader = Reader { model, names };
-        // It may say what is wrong: that is why there are overrides.
+        // The declared value may be invalid, which is one reason to override it.
         let said = [&MAX_CONTEXT_LEN, &MAX_SEQ_LEN]
             .into_iter()
             .find_map(|names| reader.count(names).ok().flatten());
         Ok(said.filter(|said| *said < limit))
     }
 
-    /// The token that a decoder behind an encoder is fed first (`decoder_start_token_id`, as
-    /// Optimum writes it).
+    /// First token of the decoder in an encoder-decoder program (`decoder_start_token_id`, as
+    /// exported by Optimum).
     pub(crate) fn decoder_start(model: &mut dyn Model) -> Result<Option<u32>, Error> {
         let names = model.method_names().map_err(Error::model("list the program's methods"))?;
         let tokens = Reader { model, names }.tokens(&["decoder_start_token_id"], None)?;
@@ -138,7 +138,8 @@ struct Reader<'m> {
 }
 
 impl Reader<'_> {
-    /// What the first of these methods that there is gives: all of its integers.
+    /// Runs the first existing method of `spellings`, and returns its name and all returned
+    /// integers.
     fn read<'n>(&mut self, spellings: &[&'n str]) -> Result<Option<(&'n str, Vec<i64>)>, Error> {
         let found = spellings.iter().find(|name| self.names.iter().any(|other| other == *name));
         let Some(&method) = found else { return Ok(None) };
@@ -151,7 +152,7 @@ impl Reader<'_> {
             .run(method, &[], &mut read)
             .map_err(Error::model(format!("run the metadata method '{method}'")))?;
         if odd || values.is_empty() {
-            let message = "expected integers, found something else".into();
+            let message = "expected integers, found another value".into();
             return Err(Error::Metadata { method: method.into(), message });
         }
         Ok(Some((method, values)))
@@ -163,7 +164,7 @@ impl Reader<'_> {
         match i32::try_from(value) {
             Ok(count) if count > 0 => Ok(Some(count as usize)),
             _ => {
-                let message = format!("expected a count from 1 to {}, found {value}", i32::MAX);
+                let message = format!("expected an integer from 1 to {}, found {value}", i32::MAX);
                 Err(Error::Metadata { method: method.into(), message })
             }
         }
@@ -183,7 +184,7 @@ impl Reader<'_> {
             return Ok(tokens.clone());
         }
         let Some((method, values)) = self.read(spellings)? else { return Ok(Vec::new()) };
-        // Exporters write -1 for "none".
+        // Exporters write -1 for absent tokens.
         let tokens = values.iter().filter(|value| **value != -1).map(|value| {
             u32::try_from(*value).map_err(|_| {
                 let message = format!("expected a token, found {value}");

@@ -1,29 +1,29 @@
-//! What a runner asks of a loaded program.
+//! [`Model`]: the program interface that a runner requires.
 
 use torchlet_core::{MethodMeta, TensorInfo, ValueMeta, ValueRef};
 
-/// Why a [`Model`] failed.
+/// Error of a [`Model`].
 pub type Failure = Box<dyn std::error::Error + Send + Sync>;
 
-/// A loaded program, as a [`Runner`](crate::Runner) sees it.
+/// A loaded program, as used by a [`Runner`](crate::Runner).
 pub trait Model: Send {
-    /// Names of the methods.
+    /// Returns the names of the methods.
     ///
     /// # Errors
     /// The program is malformed.
     fn method_names(&self) -> Result<Vec<String>, Failure>;
 
-    /// What a method takes and gives.
+    /// Returns the inputs and outputs of a method.
     ///
     /// # Errors
-    /// There is no such method, or the program is malformed.
+    /// The method does not exist, or the program is malformed.
     fn method_meta(&self, method: &str) -> Result<MethodMeta<'_>, Failure>;
 
-    /// Type and shape of a method's first output, if that is a tensor; where the shape may vary,
-    /// the largest.
+    /// Returns the dtype and shape of a method's first output, if it is a tensor. Dynamic shapes
+    /// are reported at their maximum.
     ///
     /// # Errors
-    /// There is no such method, or the program is malformed.
+    /// The method does not exist, or the program is malformed.
     fn gives(&self, method: &str) -> Result<Option<TensorInfo>, Failure> {
         match self.method_meta(method)?.output(0)? {
             Some(ValueMeta::Tensor(tensor)) => Ok(Some(tensor.info)),
@@ -31,13 +31,13 @@ pub trait Model: Send {
         }
     }
 
-    /// Gets a method ready to run.
+    /// Loads a method.
     ///
     /// # Errors
-    /// What is missing or wrong.
+    /// The method does not exist, or cannot be loaded.
     fn load(&mut self, method: &str) -> Result<(), Failure>;
 
-    /// Runs a method, and shows its outputs, in order, with their numbers.
+    /// Runs a method, and calls `read` with the index and value of each output, in order.
     ///
     /// # Errors
     /// An input does not fit, or the method failed.
@@ -48,10 +48,12 @@ pub trait Model: Send {
         read: &mut dyn FnMut(usize, ValueRef<'_>),
     ) -> Result<(), Failure>;
 
-    /// Runs a method, and shows its outputs as [`run`](Self::run) does, but for the first one where
-    /// it is known without its numbers, as on a GPU, where the largest in each of its rows, of the
-    /// last dimension, is. Then that is the answer: the first of equals, and `None` for a row that
-    /// has none larger than minus infinity. What is not a number is none.
+    /// Runs a method as [`run`](Self::run). If the device can compute the argmax of the first
+    /// output without transferring it, such as a GPU, returns that instead of passing the output to
+    /// `read`.
+    ///
+    /// The argmax is over the last dim, one index per row. The first of equal maxima wins. An index
+    /// is `None` if no element of the row is greater than minus infinity; NaN elements are ignored.
     ///
     /// # Errors
     /// As [`run`](Self::run).
@@ -64,18 +66,18 @@ pub trait Model: Send {
         self.run(method, inputs, read).map(|()| None)
     }
 
-    /// Gives a method's state, such as its caches, its first values again.
+    /// Restores the initial values of a method's state, such as its KV cache.
     ///
     /// # Errors
     /// A delegate failed.
     fn reset(&mut self, method: &str) -> Result<(), Failure>;
 
-    /// Types and shapes of the tensors that a method keeps from run to run, such as its caches.
+    /// Returns the dtypes and shapes of a method's state tensors, such as its KV cache.
     ///
     /// # Errors
-    /// There is no such method, or the program is malformed.
+    /// The method does not exist, or the program is malformed.
     fn state(&mut self, method: &str) -> Result<Vec<TensorInfo>, Failure>;
 
-    /// The same program with state of its own.
+    /// Returns the same program with separate state.
     fn another(&self) -> Box<dyn Model>;
 }

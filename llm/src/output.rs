@@ -1,12 +1,12 @@
-//! Text on its way out of a generation.
+//! Streaming text output of a generation.
 
 use crate::tokenizer::{TextStream, Tokenizer};
 
-/// Text on its way out: what may become one of the texts that end it waits.
+/// Text output of a generation. Text that may be the start of a stop string is held back.
 pub(crate) struct Output<'t> {
     stream: Option<TextStream<'t>>,
     stop: &'t [String],
-    /// All text so far, and how much of it was given.
+    /// All text so far, and the number of bytes that were emitted.
     text: String,
     given: usize,
     on_text: &'t mut dyn FnMut(&str),
@@ -23,12 +23,12 @@ impl<'t> Output<'t> {
         Output { stream, stop, text: String::new(), given: 0, on_text }
     }
 
-    /// How many bytes of text there are, given or not.
+    /// Bytes of text so far, including text that is held back.
     pub(crate) fn len(&self) -> usize {
         self.text.len()
     }
 
-    /// Whether the text goes on behind this token.
+    /// Appends a token. Returns whether the generation continues.
     pub(crate) fn push(&mut self, token: u32) -> bool {
         let Some(stream) = &mut self.stream else { return false };
         let new = stream.push(token);
@@ -39,7 +39,7 @@ impl<'t> Output<'t> {
         let old = self.text.len();
         self.text.push_str(new);
         let stops = self.stop.iter();
-        // A text that ends it may have begun in what waits.
+        // A stop string may begin in text that was held back.
         let found = stops.clone().filter_map(|stop| {
             let from = (0..=old.saturating_sub(stop.len()))
                 .rev()
@@ -74,7 +74,7 @@ impl<'t> Output<'t> {
     }
 }
 
-/// How many bytes at the end of a text begin another.
+/// Bytes at the end of `text` that are a proper prefix of `stop`.
 pub(crate) fn overlap(text: &str, stop: &str) -> usize {
     let most = text.len().min(stop.len().saturating_sub(1));
     (1..=most)
@@ -88,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn beginnings_of_a_stop_wait() {
+    fn partial_stop_strings_are_held_back() {
         assert_eq!(overlap("hello wor", "world"), 3);
         assert_eq!(overlap("aab", "abc"), 2);
         assert_eq!(overlap("world", "world"), 0);

@@ -1,39 +1,39 @@
-//! Choosing a token by its logits.
+//! Sampling of tokens from logits.
 
 use crate::error::Error;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// How tokens are chosen. The steps come in the order of the fields, which is that of Hugging
-/// Face's `transformers` but for the bias, which comes first there, and the penalties of OpenAI's
-/// API, which it does not have.
+/// Sampling settings, applied in the order of the fields. It matches Hugging Face `transformers`,
+/// except that the bias comes first there. The penalties of OpenAI's API are an addition.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Sampling {
-    /// Logits of tokens that are in the context already are divided by this where positive, and
-    /// multiplied where negative: 1 is none.
+    /// Repetition penalty: logits of tokens in the context are divided by it if positive, and
+    /// multiplied if negative. 1 disables it.
     pub repetition_penalty: f32,
-    /// How many of the last tokens the penalty looks at: 0 is all.
+    /// Number of last tokens that the repetition penalty considers. 0 means all.
     pub repetition_window: usize,
-    /// What logits lose for each time that their token was chosen before, by the same [`Sampler`]:
-    /// in this generation, not in its prompt. Below 0, they gain it.
+    /// Frequency penalty: subtracted from a logit for each time that this [`Sampler`] chose the
+    /// token before. Tokens of the prompt do not count. Negative values encourage repetition.
     pub frequency_penalty: f32,
-    /// What logits lose once their token was chosen before, as often as that may be.
+    /// Presence penalty: subtracted from a logit once if the token was chosen before.
     pub presence_penalty: f32,
-    /// What is added to the logits of these tokens. Minus infinity forbids one.
+    /// Added to the logits of these tokens. Minus infinity forbids a token.
     pub logit_bias: Vec<(u32, f32)>,
-    /// What logits are divided by. 0 takes the likeliest token, always.
+    /// Divisor of the logits. 0 means greedy decoding.
     pub temperature: f32,
-    /// Only this many of the likeliest tokens are considered: 0 is all.
+    /// Number of most likely tokens to sample from. 0 disables the limit.
     pub top_k: usize,
-    /// Only the likeliest tokens that together have this probability are considered: 1 is all.
+    /// Nucleus sampling: sample from the smallest set of most likely tokens with this total
+    /// probability. 1 disables it.
     pub top_p: f32,
-    /// Only tokens are considered that are at least this part as likely as the likeliest: 0 is all.
+    /// Minimum probability relative to the most likely token. 0 disables it.
     pub min_p: f32,
-    /// Where random numbers start. The same seed gives the same text; none gives another each time.
+    /// Seed of the random number generator. Without a seed, each run gives a different text.
     pub seed: Option<u64>,
 }
 
 impl Default for Sampling {
-    /// Temperature 0.8, as ExecuTorch's runner, and nothing else.
+    /// Temperature 0.8, as in ExecuTorch's runner; everything else disabled.
     fn default() -> Self {
         Sampling {
             repetition_penalty: 1.0,
@@ -51,7 +51,7 @@ impl Default for Sampling {
 }
 
 impl Sampling {
-    /// The likeliest token, always.
+    /// Greedy decoding: always the most likely token.
     pub fn greedy() -> Self {
         Sampling { temperature: 0.0, ..Sampling::default() }
     }
@@ -63,11 +63,11 @@ impl Sampling {
         };
         let Sampling { temperature, top_p, min_p, repetition_penalty, .. } = *self;
         let is_usual = |value: f32| value.is_finite() && value >= 0.0;
-        in_range("temperature", temperature, is_usual(temperature), "a number from 0")?;
+        in_range("temperature", temperature, is_usual(temperature), "a finite number, at least 0")?;
         in_range("top_p", top_p, top_p > 0.0 && top_p <= 1.0, "above 0 and at most 1")?;
         in_range("min_p", min_p, (0.0..=1.0).contains(&min_p), "from 0 to 1")?;
         let fits = is_usual(repetition_penalty) && repetition_penalty > 0.0;
-        in_range("repetition_penalty", repetition_penalty, fits, "a number above 0")?;
+        in_range("repetition_penalty", repetition_penalty, fits, "a finite number above 0")?;
         for (name, penalty) in [
             ("frequency_penalty", self.frequency_penalty),
             ("presence_penalty", self.presence_penalty),
@@ -80,7 +80,7 @@ impl Sampling {
         }
     }
 
-    /// Refuses what is about tokens that a program with so many logits does not have.
+    /// Rejects biases of tokens outside a vocabulary of this size.
     pub(crate) fn check_tokens(&self, vocabulary: usize) -> Result<(), Error> {
         let is_unknown = |token: &u32| usize::try_from(*token).map_or(true, |at| at >= vocabulary);
         let unknown = self.logit_bias.iter().map(|(token, _)| *token).find(is_unknown);
@@ -90,50 +90,49 @@ impl Sampling {
     }
 }
 
-/// Chooses tokens, one after the other, by [`Sampling`].
+/// Samples tokens one after the other, according to [`Sampling`].
 #[derive(Debug, Clone)]
 pub struct Sampler {
     sampling: Sampling,
     random: Random,
-    /// Tokens that may still be chosen, with their logits or probabilities.
+    /// Remaining candidates with their weights.
     candidates: Vec<(u32, f32)>,
-    /// How often tokens were chosen, where that is asked.
+    /// How often each token was chosen, for the penalties.
     chosen: BTreeMap<u32, u32>,
 }
 
 impl Sampler {
-    /// A sampler at the start of its random numbers.
+    /// Creates a sampler.
     ///
     /// # Errors
-    /// A setting is out of its range.
+    /// A setting is out of range.
     pub fn new(sampling: Sampling) -> Result<Self, Error> {
         sampling.check()?;
         let random = Random(sampling.seed.unwrap_or_else(Random::any));
         Ok(Sampler { sampling, random, candidates: Vec::new(), chosen: BTreeMap::new() })
     }
 
-    /// Whether the likeliest token is always taken.
+    /// Whether decoding is greedy.
     pub fn is_greedy(&self) -> bool {
         self.sampling.temperature == 0.0
     }
 
-    /// Whether nothing but the likeliest token needs to be known of the logits.
-    pub(crate) fn needs_likeliest_alone(&self) -> bool {
+    /// Whether the argmax of the logits suffices.
+    pub(crate) fn needs_only_argmax(&self) -> bool {
         let Sampling { repetition_penalty, ref logit_bias, top_k, .. } = self.sampling;
         let changes = repetition_penalty != 1.0 || self.counts() || !logit_bias.is_empty();
         (self.is_greedy() || top_k == 1) && !changes
     }
 
-    /// Whether it matters how often tokens were chosen.
+    /// Whether the number of times that a token was chosen matters.
     fn counts(&self) -> bool {
         self.sampling.frequency_penalty != 0.0 || self.sampling.presence_penalty != 0.0
     }
 
-    /// Chooses a token: the index of one of the logits, given the tokens before it. What is not a
-    /// number counts as minus infinity.
+    /// Samples a token from logits, given the tokens before it. NaN counts as minus infinity.
     ///
     /// # Errors
-    /// All logits are minus infinity, or there are none, or a bias is of a token that has none.
+    /// No logit is greater than minus infinity, or a bias is for a token without a logit.
     pub fn sample(&mut self, logits: &mut [f32], context: &[u32]) -> Result<u32, Error> {
         self.sampling.check_tokens(logits.len())?;
         self.adjust(logits, context);
@@ -145,7 +144,7 @@ impl Sampler {
         Ok(token)
     }
 
-    /// One of the tokens whose logits are adjusted.
+    /// Samples from adjusted logits.
     fn choose(&mut self, logits: &[f32]) -> Result<u32, Error> {
         let nothing = Error::NoToken { logits: logits.len() };
         let likeliest = argmax(logits).ok_or(nothing)?;
@@ -165,7 +164,7 @@ impl Sampler {
         Ok(self.candidates.last().map_or(likeliest, |(token, _)| *token))
     }
 
-    /// The penalties and the biases.
+    /// Applies penalties and biases.
     fn adjust(&self, logits: &mut [f32], context: &[u32]) {
         let Sampling { repetition_penalty: penalty, repetition_window: window, .. } = self.sampling;
         if penalty != 1.0 {
@@ -191,8 +190,8 @@ impl Sampler {
         }
     }
 
-    /// Candidates with weights relative to the likeliest, which has 1. It is finite, or infinite as
-    /// all others that count.
+    /// Computes candidate weights relative to the most likely token, which has weight 1. If its
+    /// logit is infinite, only infinite logits count.
     fn weigh(&mut self, logits: &[f32], most: f32) {
         let temperature = self.sampling.temperature;
         let weight = |logit: f32| match most == f32::INFINITY {
@@ -205,21 +204,21 @@ impl Sampler {
         self.candidates.extend(possible.map(|(token, logit)| (token, weight(logit))));
     }
 
-    /// Leaves out candidates by rank and by probability.
+    /// Applies top-k, top-p and min-p.
     fn narrow(&mut self) {
         let Sampling { top_k, top_p, min_p, .. } = self.sampling;
         let likelier = |a: &(u32, f32), b: &(u32, f32)| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0));
         if top_k > 0 && top_k < self.candidates.len() {
             self.candidates.select_nth_unstable_by(top_k - 1, likelier);
             self.candidates.truncate(top_k);
-            // In a certain order, so that the same seed gives the same text whatever the selection
-            // did.
+            // Makes the order independent of the selection algorithm, so that results with a seed
+            // are reproducible.
             self.candidates.sort_unstable_by_key(|(token, _)| *token);
         }
         if top_p < 1.0 {
             let total: f64 = self.candidates.iter().map(|(_, weight)| f64::from(*weight)).sum();
-            // Were one less likely than this among those that are needed, all behind it would not
-            // make up what is left.
+            // Prefilter: if a token below this weight were in the nucleus, it and all less likely
+            // tokens together would be too light to complete it.
             let least = (1.0 - f64::from(top_p)) * total / self.candidates.len().max(1) as f64;
             self.candidates.retain(|(_, weight)| f64::from(*weight) >= least);
             self.candidates.sort_unstable_by(likelier);
@@ -236,11 +235,11 @@ impl Sampler {
     }
 }
 
-/// The first of the largest numbers; what is not a number is none.
+/// Index of the first maximum. NaN and minus infinity never win; `None` if nothing else exists.
 pub(crate) fn argmax(logits: &[f32]) -> Option<u32> {
-    /// Numbers that are compared before it is looked at which of them it is.
+    /// Elements compared before the position of the maximum is looked up.
     const BLOCK: usize = 1024;
-    /// Numbers that are compared side by side.
+    /// Elements compared in parallel (SIMD lanes).
     const SIDE: usize = 16;
     let larger = |a: f32, b: f32| if b > a { b } else { a };
     let (mut most, mut block) = (f32::NEG_INFINITY, None);
@@ -262,12 +261,12 @@ pub(crate) fn argmax(logits: &[f32]) -> Option<u32> {
     u32::try_from(first + at).ok()
 }
 
-/// SplitMix64: a few instructions, and the same numbers on every machine.
+/// SplitMix64: cheap, and reproducible on every machine.
 #[derive(Debug, Clone)]
 struct Random(u64);
 
 impl Random {
-    /// A start that differs from run to run.
+    /// A random seed.
     fn any() -> u64 {
         use std::hash::{BuildHasher, RandomState};
         RandomState::new().hash_one(std::time::SystemTime::now())
@@ -281,7 +280,7 @@ impl Random {
         mixed ^ (mixed >> 31)
     }
 
-    /// A number from 0 to below 1.
+    /// Uniform over [0, 1).
     fn unit(&mut self) -> f64 {
         (self.next() >> 11) as f64 / (1u64 << 53) as f64
     }
@@ -292,11 +291,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_of_the_largest_is_the_likeliest() {
+    fn argmax_is_the_first_maximum() {
         let mut random = Random(7);
         for len in [0, 1, 15, 16, 17, 1023, 1024, 1025, 5000] {
             for round in 0..20 {
-                // Few values, so that many are equal; some are no numbers.
+                // Few distinct values give many ties; some values are NaN.
                 let value = |number: u64| match number {
                     0 => f32::NAN,
                     1 => f32::NEG_INFINITY,
@@ -331,13 +330,13 @@ mod tests {
     }
 
     #[test]
-    fn tokens_are_as_frequent_as_their_probabilities_say() {
+    fn token_frequencies_match_probabilities() {
         let logits = [0.5f32.ln(), 0.3f32.ln(), 0.2f32.ln(), f32::NEG_INFINITY];
         let counts = chosen(&warm(|_| ()), &logits, &[], 20_000);
         for (count, expected) in counts.iter().zip([10_000.0f64, 6_000.0, 4_000.0, 0.0]) {
             assert!((*count as f64 - expected).abs() < 300.0, "{counts:?}");
         }
-        // Half the temperature squares them: 25, 9 and 4 of 38.
+        // Halving the temperature squares the probabilities: 25, 9 and 4 of 38.
         let counts = chosen(&warm(|sampling| sampling.temperature = 0.5), &logits, &[], 20_000);
         assert!((counts[0] as f64 - 13_158.0).abs() < 300.0, "{counts:?}");
     }
@@ -354,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn unlikely_tokens_are_left_out() {
+    fn unlikely_tokens_are_excluded() {
         let logits = [0.5f32.ln(), 0.3f32.ln(), 0.15f32.ln(), 0.05f32.ln()];
         let kept = |sampling: Sampling| -> Vec<bool> {
             chosen(&sampling, &logits, &[], 2_000).iter().map(|count| *count > 0).collect()
@@ -368,7 +367,7 @@ mod tests {
     }
 
     #[test]
-    fn logits_are_adjusted_before_they_are_compared() {
+    fn logits_are_adjusted_first() {
         let greedy = Sampling::greedy();
         let logits = [2.0, 1.5, -1.0];
         assert_eq!(chosen(&greedy, &logits, &[], 1), [1, 0, 0]);
@@ -380,14 +379,14 @@ mod tests {
         assert_eq!(chosen(&biased, &logits, &[], 1), [0, 0, 1]);
     }
 
-    /// As OpenAI tells it: `logit -= count * frequency_penalty + (count > 0) * presence_penalty`,
-    /// of what was chosen, not of the prompt.
+    /// OpenAI's definition: `logit -= count * frequency_penalty + (count > 0) * presence_penalty`,
+    /// where `count` excludes the prompt.
     #[test]
-    fn tokens_that_were_chosen_are_penalised() {
+    fn sampled_tokens_are_penalized() {
         let run = |frequency_penalty, presence_penalty, logits: &[f32], count| -> Vec<u32> {
             let sampling = Sampling { frequency_penalty, presence_penalty, ..Sampling::greedy() };
             let mut sampler = Sampler::new(sampling).unwrap();
-            assert!(!sampler.needs_likeliest_alone());
+            assert!(!sampler.needs_only_argmax());
             let mut adjusted = logits.to_vec();
             let chosen = (0..count).map(|_| {
                 adjusted.copy_from_slice(logits);
@@ -395,13 +394,13 @@ mod tests {
             });
             chosen.collect()
         };
-        // 3, 2.25, 1.5, 0.75 for the first; 1.75 for the second.
+        // Token 0: 3, 2.25, 1.5, 0.75; token 1: 1.75.
         assert_eq!(run(0.75, 0.0, &[3.0, 1.75], 5), [0, 0, 1, 0, 1]);
-        // Once, however often.
+        // Applied once, regardless of the count.
         assert_eq!(run(0.0, 1.0, &[3.0, 2.5], 4), [0, 1, 0, 0]);
-        // 3, 1.5, 1.25, 1 for the first; 2.5, 1 for the second; 1.2 for the third.
+        // Token 0: 3, 1.5, 1.25, 1; token 1: 2.5, 1; token 2: 1.2.
         assert_eq!(run(0.25, 1.25, &[3.0, 2.5, 1.2], 5), [0, 1, 0, 0, 2]);
-        // Below 0, what was said is said again.
+        // Negative penalties encourage repetition.
         assert_eq!(run(-1.0, 0.0, &[1.0, 1.0], 3), [0, 0, 0]);
         let sampling =
             Sampling { presence_penalty: 0.5, frequency_penalty: 0.25, ..Sampling::greedy() };
@@ -414,7 +413,7 @@ mod tests {
     }
 
     #[test]
-    fn biases_of_tokens_that_are_not_there_are_refused() {
+    fn biases_of_unknown_tokens_are_rejected() {
         let biased =
             |token| Sampling { logit_bias: vec![(0, 1.0), (token, 1.0)], ..Sampling::greedy() };
         for token in [3, 77, u32::MAX] {
@@ -428,8 +427,8 @@ mod tests {
         assert_eq!(Sampler::new(biased(2)).unwrap().sample(&mut [2.0, 1.5, -1.0], &[]).unwrap(), 0);
     }
 
-    /// Whatever a model gives, the answer is an index of a number that is larger than minus
-    /// infinity, or an error.
+    /// For arbitrary logits, the result is the index of a logit greater than minus infinity, or an
+    /// error.
     #[test]
     fn any_logits_give_a_token_or_an_error() {
         let mut random = Random(3);
@@ -450,7 +449,7 @@ mod tests {
                 ..Sampling::default()
             })
             .unwrap();
-            // What was chosen before counts.
+            // Changes the counts for the penalties.
             let _ = sampler.sample(&mut logits.clone(), &[]);
             let mut adjusted = logits.clone();
             match sampler.sample(&mut adjusted, &[0, 1, 70_000]) {
@@ -466,7 +465,7 @@ mod tests {
     }
 
     #[test]
-    fn settings_out_of_range_are_refused() {
+    fn settings_out_of_range_are_rejected() {
         for (sampling, name) in [
             (warm(|sampling| sampling.temperature = -1.0), "temperature"),
             (warm(|sampling| sampling.temperature = f32::NAN), "temperature"),

@@ -1,16 +1,17 @@
-//! A language model that was cut into several programs.
+//! A language model split into several programs.
 
 use crate::model::{Failure, Model};
 use std::fmt;
 use torchlet_core::{MethodMeta, ScalarType, TensorInfo, TensorRef, ValueMeta, ValueRef};
 
-/// Programs in a row, which together are a language model: each method of the first is run in all
-/// of them that have it. The first output of one is the first input of the next, and what else the
-/// method was given, such as the position, is given to all that take it. Methods without inputs,
-/// which tell of the model, may be in any of them.
+/// A pipeline of programs that together are a language model.
+///
+/// Each method of the first program runs in all programs that have it. The first output of one
+/// program is the first input of the next. The other inputs, such as the position, are passed to
+/// every program that accepts them. Metadata methods may be in any program.
 pub struct Shards(Vec<Box<dyn Model>>);
 
-/// The first output of a program, on its way into the next.
+/// First output of a program, to be passed to the next one.
 struct Passed {
     scalar_type: ScalarType,
     sizes: Vec<i32>,
@@ -18,12 +19,12 @@ struct Passed {
 }
 
 impl Shards {
-    /// The programs, in their order.
+    /// Creates a pipeline of programs, in order.
     pub fn new(programs: Vec<Box<dyn Model>>) -> Self {
         Shards(programs)
     }
 
-    /// Which programs have a method.
+    /// Indices of the programs with a method.
     fn having(&self, method: &str) -> Result<Vec<usize>, Failure> {
         let mut found = Vec::new();
         for (at, program) in self.0.iter().enumerate() {
@@ -32,12 +33,12 @@ impl Shards {
             }
         }
         match found.is_empty() {
-            true => Err(format!("none of the programs has a method '{method}'").into()),
+            true => Err(format!("no program has a method '{method}'").into()),
             false => Ok(found),
         }
     }
 
-    /// Runs a method of all programs that have it, that of the last one by `run`.
+    /// Runs a method in all programs that have it; `run` runs the last one.
     fn run_to_last<T>(
         &mut self,
         method: &str,
@@ -46,10 +47,10 @@ impl Shards {
     ) -> Result<T, Failure> {
         let mut having = self.having(method)?;
         if self.method_meta(method)?.input_count() == 0 {
-            // What tells of the model may be in each.
+            // Several programs may have the same metadata method.
             having.truncate(1);
         }
-        let (last, before) = having.split_last().ok_or("there are no programs")?;
+        let (last, before) = having.split_last().ok_or("the list of programs is empty")?;
         let mut passed: Option<Passed> = None;
         for &at in before {
             let given = given(self.0[at].as_ref(), method, inputs, passed.as_ref())?;
@@ -60,7 +61,7 @@ impl Shards {
                 }
             })?;
             let of_program = || {
-                format!("program {at} gives no tensor in the order of its dimensions to the next")
+                format!("program {at}: output 0: expected a contiguous tensor for the next program")
             };
             passed = Some(next.ok_or_else(of_program)?);
         }
@@ -69,12 +70,12 @@ impl Shards {
     }
 }
 
-/// The numbers of a tensor in the order of its dimensions.
+/// Copies a contiguous tensor.
 fn pass(value: ValueRef<'_>) -> Option<Passed> {
     let ValueRef::Tensor(tensor) = value else { return None };
     let info = tensor.info();
     let sizes: Vec<i32> = info.sizes.iter().copied().collect();
-    // What lies in another order would be read as something else.
+    // Another dim order would be misread.
     let contiguous = TensorInfo::contiguous(info.scalar_type, &sizes)?;
     (contiguous == *info).then(|| Passed {
         scalar_type: info.scalar_type,
@@ -98,12 +99,12 @@ impl Model for Shards {
 
     fn method_meta(&self, method: &str) -> Result<MethodMeta<'_>, Failure> {
         let first = self.having(method)?.first().copied().unwrap_or(0);
-        self.0.get(first).ok_or("there are no programs")?.method_meta(method)
+        self.0.get(first).ok_or("the list of programs is empty")?.method_meta(method)
     }
 
     fn gives(&self, method: &str) -> Result<Option<TensorInfo>, Failure> {
         let last = self.having(method)?.last().copied().unwrap_or(0);
-        self.0.get(last).ok_or("there are no programs")?.gives(method)
+        self.0.get(last).ok_or("the list of programs is empty")?.gives(method)
     }
 
     fn load(&mut self, method: &str) -> Result<(), Failure> {
@@ -151,8 +152,8 @@ impl Model for Shards {
     }
 }
 
-/// What a program is given: what the one before it passed, in place of the first input, and as many
-/// of the others as it takes.
+/// Inputs of a program: the output of the previous one in place of the first input, and as many of
+/// the other inputs as it accepts.
 fn given<'a>(
     program: &dyn Model,
     method: &str,
@@ -167,8 +168,9 @@ fn given<'a>(
     match meta.input(0)? {
         Some(ValueMeta::Tensor(tensor)) if tensor.info.scalar_type == *scalar_type => {}
         other => {
-            let message =
-                format!("a program is passed {scalar_type:?} {sizes:?}, and takes {other:?}");
+            let message = format!(
+                "input 0 of the next program: expected {other:?}, found {scalar_type:?} {sizes:?}"
+            );
             return Err(message.into());
         }
     }

@@ -1,32 +1,32 @@
-//! How long things took.
+//! Timing statistics of a generation.
 
 use std::fmt;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-/// What one generation took, with the names of ExecuTorch's `PyTorchObserver` line in
-/// [`json`](Self::json).
+/// Token counts and times of one generation. [`json`](Self::json) uses the names of ExecuTorch's
+/// `PyTorchObserver` line.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct Stats {
-    /// Tokens of the prompt that were fed.
+    /// Prompt tokens that were fed.
     pub prompt_tokens: usize,
-    /// Tokens that were generated.
+    /// Generated tokens.
     pub generated_tokens: usize,
-    /// Those of them that had been fed before they were chosen.
+    /// Generated tokens that lookahead decoding had fed ahead of time.
     pub foreseen_tokens: usize,
-    /// Opening the program and getting it ready.
+    /// Time to open and load the program.
     pub load: Duration,
-    /// From the start to the end of the prompt: encoding it, and feeding it.
+    /// Time from the start to the end of the prefill, including tokenization.
     pub prefill: Duration,
-    /// From the start to the first token.
+    /// Time from the start to the first token.
     pub first_token: Duration,
-    /// From the start to the end.
+    /// Total time.
     pub total: Duration,
-    /// Choosing tokens.
+    /// Time spent sampling.
     pub sampling: Duration,
-    /// Running the program.
+    /// Time spent running the program.
     pub execution: Duration,
-    /// When it started.
+    /// Start time.
     pub started: SystemTime,
     pub(crate) load_started: SystemTime,
 }
@@ -49,18 +49,18 @@ impl Stats {
         }
     }
 
-    /// Tokens of the prompt in a second.
+    /// Prefill throughput in tokens per second.
     pub fn prefill_rate(&self) -> f64 {
         rate(self.prompt_tokens, self.prefill)
     }
 
-    /// Tokens in a second that were generated, once the prompt had been fed.
+    /// Decode throughput in tokens per second, after the prefill.
     pub fn decode_rate(&self) -> f64 {
         rate(self.generated_tokens, self.total.saturating_sub(self.prefill))
     }
 
-    /// The object of ExecuTorch's `PyTorchObserver` line: milliseconds, the points in time
-    /// since 1970.
+    /// JSON object of ExecuTorch's `PyTorchObserver` line. Durations are in milliseconds, and times
+    /// in milliseconds since 1970.
     pub fn json(&self) -> String {
         let at = |start: SystemTime, later: Duration| {
             start.duration_since(UNIX_EPOCH).unwrap_or_default().saturating_add(later).as_millis()
@@ -78,7 +78,7 @@ impl Stats {
             ("model_load_end_ms", at(self.load_started, self.load)),
             ("inference_start_ms", after(Duration::ZERO)),
             ("inference_end_ms", after(self.total)),
-            // Encoding a prompt before takes less than a millisecond.
+            // Tokenization is part of the execution here; it lasts less than a millisecond.
             ("model_execution_start_ms", after(Duration::ZERO)),
             ("model_execution_end_ms", after(self.total)),
             ("prompt_eval_end_ms", after(self.prefill)),
@@ -112,7 +112,7 @@ impl fmt::Display for Stats {
         let rest = self.total.saturating_sub(self.prefill);
         let foreseen = match self.foreseen_tokens {
             0 => String::new(),
-            count => format!(", {count} of them foreseen"),
+            count => format!(", {count} of them drafted"),
         };
         writeln!(
             f,
@@ -121,14 +121,14 @@ impl fmt::Display for Stats {
         )?;
         write!(
             f,
-            "  of both, sampling {:.1} ms, the program {:.1} ms",
+            "  of this, sampling {:.1} ms, the program {:.1} ms",
             ms(self.sampling),
             ms(self.execution)
         )
     }
 }
 
-/// Adds the time of a closure to a sum.
+/// Runs a closure, and adds its time to `sum`.
 pub(crate) fn timed<T>(sum: &mut Duration, run: impl FnOnce() -> T) -> T {
     let start = Instant::now();
     let result = run();

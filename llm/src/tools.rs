@@ -1,4 +1,4 @@
-//! Functions that a model may call, and its calls in what it says.
+//! Functions that a model may call, and a parser for calls in its output.
 
 mod calls;
 mod parts;
@@ -12,31 +12,32 @@ use serde_json::{Map, Value, json};
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Tool {
     name: String,
-    /// As text: values take tens of times as much, and many of these may wait.
+    /// JSON text. Parsed values would need tens of times the memory, and many requests may be
+    /// queued.
     definition: String,
 }
 
-/// A call of a function by a model.
+/// A function call in a model's output.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ToolCall {
-    /// What tells it from others, so that a result can say what it is of.
+    /// Identifier, which a result refers to.
     pub id: String,
-    /// The function's name.
+    /// Name of the function.
     pub name: String,
-    /// Its arguments: a JSON object.
+    /// Arguments: a JSON object.
     pub arguments: String,
 }
 
-/// A part of what a model says.
+/// A parsed part of a model's output.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Said {
     /// Text.
     Text(String),
-    /// A call: its `id` is empty, for the caller to make one up.
+    /// A complete call. Its `id` is empty; the caller assigns one.
     Call(ToolCall),
-    /// A call of which the arguments are still to come ([`ToolCalls::in_parts`]).
+    /// Start of a call whose arguments follow ([`ToolCalls::in_parts`]).
     Begun(ToolCall),
-    /// More of the arguments of the call that began last.
+    /// More of the arguments of the last started call.
     Arguments(String),
 }
 
@@ -45,12 +46,12 @@ fn fail<T>(message: impl Into<String>) -> Result<T, Error> {
 }
 
 impl Tool {
-    /// A function as OpenAI's API and chat templates have it:
+    /// Parses a function definition in the format of OpenAI's API and chat templates:
     /// `{"type": "function", "function": {"name": ..., "description": ..., "parameters": ...}}`,
     /// where `parameters` is a JSON schema of an object.
     ///
     /// # Errors
-    /// It is none.
+    /// The text is not a function definition.
     pub fn from_json(text: &str) -> Result<Self, Error> {
         let definition: Value = match serde_json::from_str(text) {
             Ok(definition) => definition,
@@ -62,7 +63,7 @@ impl Tool {
         let function = &definition["function"];
         let name = match function["name"].as_str() {
             Some(name) if !name.is_empty() => name.to_owned(),
-            _ => return fail("'function.name' should be a text"),
+            _ => return fail("'function.name' should be a non-empty string"),
         };
         match &function["parameters"] {
             Value::Null | Value::Object(_) => Ok(Tool { name, definition: definition.to_string() }),
@@ -70,17 +71,17 @@ impl Tool {
         }
     }
 
-    /// The function's name.
+    /// Name of the function.
     pub fn name(&self) -> &str {
         &self.name
     }
 
     pub(crate) fn definition(&self) -> Value {
-        // It was read before.
+        // Validated by `from_json`.
         serde_json::from_str(&self.definition).unwrap_or_default()
     }
 
-    /// A schema of a call, which lies at `place` in another one.
+    /// JSON schema of a call, to be embedded in another schema at the JSON pointer `place`.
     fn schema(&self, place: &str) -> Value {
         let mut definition = self.definition();
         let parameters = definition.pointer_mut("/function/parameters").map(Value::take);
@@ -99,8 +100,9 @@ impl Tool {
         })
     }
 
-    /// A schema, for [`Grammar::json_schema`](crate::Grammar::json_schema), of a call of one of
-    /// these functions: text that it allows is a call to [`ToolCalls`].
+    /// JSON schema of a call of any of `tools`, for
+    /// [`Grammar::json_schema`](crate::Grammar::json_schema). [`ToolCalls`] parses every text that
+    /// it allows as a call.
     pub fn call_schema(tools: &[Tool]) -> String {
         match tools {
             [tool] => tool.schema("").to_string(),
@@ -114,8 +116,7 @@ impl Tool {
     }
 }
 
-/// Lets references within a schema, which count from its top, count from the top of another that it
-/// is at `place` of.
+/// Rebases local `$ref`s of a schema that is embedded in another one at the JSON pointer `place`.
 fn move_references(schema: &mut Value, place: &str) {
     match schema {
         Value::Object(fields) => {
@@ -136,13 +137,13 @@ fn move_references(schema: &mut Value, place: &str) {
 }
 
 impl ToolCall {
-    /// As chat templates have it: its arguments are an object there.
+    /// Converts to a template value, in which the arguments are an object.
     pub(crate) fn to_value(&self) -> Result<Value, Error> {
         let arguments: Value = match serde_json::from_str(&self.arguments) {
             Ok(arguments @ Value::Object(_)) => arguments,
             _ => {
                 return fail(format!(
-                    "the arguments of a call of '{}' are no JSON object",
+                    "the arguments of a call of '{}' are not a JSON object",
                     self.name
                 ));
             }

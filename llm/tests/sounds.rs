@@ -1,4 +1,4 @@
-//! Compressed sounds, beside what libsndfile reads from them (`export/sounds.py`), and damaged.
+//! Compressed sounds, compared with libsndfile (`export/sounds.py`), and damaged files.
 
 #![cfg(feature = "sounds")]
 
@@ -18,14 +18,14 @@ fn bytes(case: &Value) -> Vec<u8> {
 }
 
 #[test]
-fn sounds_are_those_of_libsndfile() {
+fn sounds_match_libsndfile() {
     for case in cases() {
         let name = case["file"].as_str().unwrap();
         let sound = Sound::load(format!("{FOLDER}/{name}")).unwrap();
         assert_eq!(u64::from(sound.rate()), case["rate"].as_u64().unwrap(), "{name}");
         assert_eq!(sound.samples().len() as u64, case["count"].as_u64().unwrap(), "{name}");
         let step = case["step"].as_u64().unwrap() as usize;
-        // Nothing is lost in FLAC; what MP3 says is computed in another order.
+        // FLAC is lossless; MP3 decoders differ in the order of operations.
         let tolerance = if name.ends_with("flac") { 1e-7 } else { 1e-5 };
         let expected = case["samples"].as_array().unwrap().iter().map(|x| x.as_f64().unwrap());
         for (at, (found, expected)) in
@@ -37,9 +37,9 @@ fn sounds_are_those_of_libsndfile() {
     }
 }
 
-/// Notes of players may stand in front, and behind.
+/// Tags may precede and follow the sound.
 #[test]
-fn notes_are_no_sound() {
+fn tags_are_skipped() {
     let tag = b"ID3\x03\0\0\0\0\0\x05\0\0\0\0\0";
     for case in cases() {
         let plain = bytes(&case);
@@ -49,14 +49,14 @@ fn notes_are_no_sound() {
         let noted = [&plain[..], b"TAG", &[0; 125]].concat();
         assert_eq!(Sound::from_bytes(&noted).unwrap(), expected, "{}", case["file"]);
     }
-    // A file that was written as it came does not say how many samples it has.
+    // A streamed file does not declare its number of samples.
     let open = [&Flac::new(0, 1, 16).file(&[5, 6])[..], b"TAG", &[0; 125]].concat();
     assert_eq!(Sound::from_bytes(&open).unwrap().samples().len(), 2 * Flac::BLOCK);
 }
 
-/// FLAC files of blocks that are one number throughout.
+/// Writer for FLAC files with constant blocks.
 struct Flac {
-    /// What the file says of itself.
+    /// Declared number of samples.
     samples: u64,
     bits: u8,
     channels: u8,
@@ -70,7 +70,7 @@ impl Flac {
         Flac { samples, bits, channels, rate: 48_000 }
     }
 
-    /// A block of 16 bits for each value, up to the 128th.
+    /// A 16-bit block per value, for up to 128 values.
     fn file(&self, values: &[i16]) -> Vec<u8> {
         let mut file = b"fLaC\x80\0\0\x22".to_vec();
         file.extend([0xff; 4]);
@@ -97,7 +97,7 @@ impl Flac {
     }
 }
 
-/// What FLAC has behind heads (8 bits) and blocks (16).
+/// CRC of FLAC headers (8 bits) and frames (16 bits).
 fn checksum(bytes: &[u8], bits: u32, polynomial: u16) -> u16 {
     let shift = 16 - bits;
     let of_byte = |sum: u16, byte: &u8| {
@@ -109,26 +109,26 @@ fn checksum(bytes: &[u8], bits: u32, polynomial: u16) -> u16 {
     bytes.iter().fold(0, of_byte) >> shift
 }
 
-/// A few bytes stand for as many samples as a block can have.
+/// A few bytes encode a block of maximum size.
 #[test]
 fn sounds_that_are_too_long_are_refused() {
     let sound = Sound::from_bytes(&Flac::new(70_000, 2, 16).file(&[i16::MIN, 0x4000])).unwrap();
     assert_eq!((sound.rate(), sound.samples().len()), (48_000, 70_000));
     assert_eq!(sound.samples()[..Flac::BLOCK], [-1.0; Flac::BLOCK]);
     assert_eq!(sound.samples()[Flac::BLOCK..], [0.5; 70_000 - Flac::BLOCK]);
-    // 16 bits, where the file says that there are 8.
+    // 16-bit samples in a file that declares 8 bits.
     let loud = Sound::from_bytes(&Flac::new(0, 1, 8).file(&[i16::MAX, 0x40])).unwrap();
     assert_eq!((loud.samples()[0], loud.samples()[Flac::BLOCK]), (1.0, 0.5));
-    // 12 hours of 1000 samples a second.
+    // 12 hours at 1000 Hz.
     let slow = Flac { rate: 1000, ..Flac::new(0, 1, 16) }.file(&[1; 660]);
     assert!(slow.len() < 10_000);
     let error = Sound::from_bytes(&slow).unwrap_err().to_string();
     assert!(error.contains("more than 43200000 samples"), "{error}");
     if cfg!(debug_assertions) {
-        // As many as there may be at any rate take minutes.
+        // The limit for any rate takes minutes to reach.
         return;
     }
-    // 2^27 samples of eight channels are as many as there may be: no more than 2048 blocks.
+    // 2^27 samples of eight channels are the limit: 2048 blocks.
     let long = Flac::new(0, 8, 16).file(&vec![1; 2049]);
     assert!(long.len() < 80_000);
     let error = Sound::from_bytes(&long).unwrap_err().to_string();
@@ -136,7 +136,7 @@ fn sounds_that_are_too_long_are_refused() {
 }
 
 #[test]
-fn other_files_are_named() {
+fn other_formats_are_named() {
     let refused = |bytes: &[u8]| Sound::from_bytes(bytes).unwrap_err().to_string();
     assert!(refused(b"OggS\0\0\0\0\0\0\0\0").contains("an Ogg file"));
     assert!(refused(b"\0\0\0\x18ftypM4A \0\0\0\0").contains("an MP4 file"));
@@ -145,9 +145,9 @@ fn other_files_are_named() {
     assert!(refused(b"ID3\x03\0\0\0\0\0\x05\0\0\0\0\0").contains("no samples"));
 }
 
-/// Cut off anywhere, and with bytes that are others: there is an answer, soon.
+/// Truncated and modified files return promptly.
 #[test]
-fn damaged_files_are_answered() {
+fn damaged_files_return_promptly() {
     let mut state = 1u64;
     let mut next = move |below: usize| {
         state =
@@ -159,7 +159,7 @@ fn damaged_files_are_answered() {
         let rounds = if cfg!(debug_assertions) { 150 } else { 4000 };
         for _ in 0..rounds {
             let mut damaged = whole.clone();
-            // Most of what decides is at the front.
+            // Most of the relevant bytes are at the start.
             let room = if next(2) == 0 { whole.len() } else { whole.len().min(80) };
             for _ in 0..=next(6) {
                 damaged[next(room)] = next(256) as u8;

@@ -1,5 +1,5 @@
-//! Assignment to an index of parsed JSON panics where the value is of another kind than expected.
-//! It cannot be told from other indices by a lint, but by its look: a name in quotes.
+//! Source check: assigning to an index of parsed JSON panics if the value has an unexpected type.
+//! No lint detects it, so this searches for string literals as indices.
 
 use std::path::{Path, PathBuf};
 
@@ -14,7 +14,7 @@ fn sources(folder: &Path, found: &mut Vec<PathBuf>) {
     }
 }
 
-/// Whether a line changes what an index with a name leads to, or lends it for that.
+/// Whether a line assigns through a string index, or borrows it mutably.
 fn changes_by_name(line: &str) -> bool {
     let Some((before, behind)) = line.split_once("[\"") else { return false };
     let Some((_, behind)) = behind.rsplit_once(']') else { return false };
@@ -43,7 +43,7 @@ fn parsed_json_is_not_changed_by_index() {
     assert!(found.len() > 40);
     for path in found {
         let text = std::fs::read_to_string(&path).unwrap();
-        // Tests, which are at the end, know their values.
+        // Test modules, at the end of files, may do so.
         let text = text.split("#[cfg(test)]\nmod tests").next().unwrap_or_default();
         for (number, line) in (1..).zip(text.lines()) {
             assert!(!changes_by_name(line), "{}:{number}: {line}", path.display());

@@ -1,10 +1,10 @@
-//! Chat templates with the idioms of public models against what `transformers` makes of them
+//! Chat templates with the idioms of public models, compared with `transformers`
 //! (`export/templates.py`).
 
 use serde_json::{Value, json};
 use torchlet_llm::{ChatTemplate, Message, TemplateArguments, Tool, ToolCall};
 
-/// Fields of messages that a [`Message`] has as its own.
+/// Message fields that [`Message`] has as its own.
 const OWN: [&str; 4] = ["role", "content", "tool_calls", "tool_call_id"];
 
 fn message(value: &Value) -> Message {
@@ -31,7 +31,7 @@ fn message(value: &Value) -> Message {
 }
 
 #[test]
-fn prompts_are_those_of_transformers() {
+fn prompts_match_transformers() {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/templates.json");
     let whole: Value = serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();
     let mut failures = Vec::new();

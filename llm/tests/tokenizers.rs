@@ -1,5 +1,4 @@
-//! Tokenizers of all formats against what their own Python packages make of the same texts
-//! (`export/tokenizer_forms.py`).
+//! Tokenizers of all formats, compared with their Python packages (`export/tokenizer_forms.py`).
 
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
@@ -9,7 +8,7 @@ fn folder() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/tokenizers")
 }
 
-/// The file of the model's tokenizer lies with the model.
+/// The model's tokenizer is stored with the model.
 fn path(name: &str) -> PathBuf {
     match name {
         "tokenizer.json" => folder().join("../../model/tokenizer.json"),
@@ -27,14 +26,15 @@ fn ids(case: &Value) -> Vec<u32> {
 }
 
 #[test]
-fn tokens_are_those_of_the_python_packages() {
+fn tokens_match_the_python_packages() {
     let mut count = 0;
     for form in expected() {
         let name = form["file"].as_str().unwrap();
         let tokenizer = Tokenizer::load(path(name)).unwrap();
         for case in form["cases"].as_array().unwrap() {
             let text = case["text"].as_str().unwrap();
-            // tiktoken was told to take special tokens as text; SentencePiece knows no others.
+            // tiktoken was configured to treat special tokens as text; SentencePiece only supports
+            // that.
             let found = match tokenizer.format() {
                 TokenizerFormat::HuggingFace => tokenizer.encode(text),
                 _ => tokenizer.encode_plain(text),
@@ -46,9 +46,9 @@ fn tokens_are_those_of_the_python_packages() {
     assert!(count >= 70, "{count}");
 }
 
-/// As those of Phi 3: what `tokenizers` does where a token has `lstrip` or `rstrip`.
+/// As in Phi 3: behaviour of `tokenizers` for `lstrip` and `rstrip`.
 #[test]
-fn added_tokens_take_the_spaces_beside_them() {
+fn added_tokens_strip_adjacent_spaces() {
     let text = std::fs::read_to_string(path("tokenizer.json")).unwrap();
     let mut file: Value = serde_json::from_str(&text).unwrap();
     for token in file["added_tokens"].as_array_mut().unwrap() {
@@ -74,14 +74,14 @@ fn added_tokens_take_the_spaces_beside_them() {
         plain("d"),
     ];
     assert_eq!(found.unwrap(), expected.concat());
-    // Where they are text, they take nothing.
+    // As ordinary text, they strip nothing.
     let text = "a <|im_start|> b";
     assert_eq!(tokenizer.decode(&plain(text)), text);
 }
 
-/// Tokens without a text change nothing about the spaces of what comes behind.
+/// Tokens without text do not affect the spaces of later tokens.
 #[test]
-fn special_tokens_leave_spaces_as_they_are() {
+fn special_tokens_keep_spaces() {
     for name in ["bpe.model", "unigram.model", "tokenizer.json"] {
         let tokenizer = Tokenizer::load(path(name)).unwrap();
         let text = tokenizer.encode_plain("Hello world").unwrap();
@@ -98,7 +98,7 @@ fn special_tokens_leave_spaces_as_they_are() {
 }
 
 #[test]
-fn tokens_become_text_again_whole_and_one_by_one() {
+fn decoding_is_the_same_at_once_and_streamed() {
     for form in expected() {
         let name = form["file"].as_str().unwrap();
         let tokenizer = Tokenizer::load(path(name)).unwrap();
@@ -119,7 +119,7 @@ fn tokens_become_text_again_whole_and_one_by_one() {
 }
 
 #[test]
-fn formats_are_told_apart_and_special_tokens_known() {
+fn formats_and_special_tokens_are_detected() {
     let special = |name: &str| {
         let tokenizer = Tokenizer::load(path(name)).unwrap();
         (tokenizer.format(), tokenizer.bos(), tokenizer.eos())
@@ -143,8 +143,7 @@ fn formats_are_told_apart_and_special_tokens_known() {
     assert_eq!(special("llama2c_executorch.bin"), (TokenizerFormat::Llama2c, Some(1), Some(2)));
 }
 
-/// Cut off, with a byte changed, or repeated: an error, or a tokenizer that does its work on any
-/// text.
+/// Truncated, modified or repeated files: an error, or a tokenizer that works for any text.
 #[test]
 fn damaged_files_are_refused_or_work() {
     let mut state = 1u64;
@@ -160,7 +159,7 @@ fn damaged_files_are_refused_or_work() {
         "llama2c.bin",
         "llama2c_executorch.bin",
     ];
-    // What panics inside is caught and refused; its message would only hide those of tests.
+    // Panics are caught and become errors; their messages would hide those of tests.
     std::panic::set_hook(Box::new(|_| ()));
     let (mut refused, mut works) = (0, 0);
     for name in names {
@@ -189,7 +188,7 @@ fn damaged_files_are_refused_or_work() {
     }
 }
 
-/// The model's tokenizer with another value of a field.
+/// The model's tokenizer with a field replaced.
 fn changed(field: &str, value: Value) -> Result<Tokenizer, torchlet_llm::Error> {
     let mut file: Value =
         serde_json::from_slice(&std::fs::read(path("tokenizer.json")).unwrap()).unwrap();
@@ -197,11 +196,11 @@ fn changed(field: &str, value: Value) -> Result<Tokenizer, torchlet_llm::Error> 
     Tokenizer::from_bytes(file.to_string().as_bytes())
 }
 
-/// Steps of which each makes a text longer would make it longer than any memory.
+/// Lengthening steps would together exceed any memory.
 #[test]
-fn replacements_that_multiply_are_refused() {
+fn multiplying_replacements_are_rejected() {
     let step = |count| json!({"type": "Sequence", "normalizers": vec![json!({"type": "Replace", "pattern": {"String": "a"}, "content": "aa"}); count]});
-    assert!(changed("normalizer", step(40)).unwrap_err().to_string().contains("as long"));
+    assert!(changed("normalizer", step(40)).unwrap_err().to_string().contains("lengthen texts"));
     let few = changed("normalizer", step(2)).unwrap();
     assert_eq!(few.decode(&few.encode("ba").unwrap()), "baaaa");
     let step = json!({"type": "Replace", "pattern": {"Regex": ""}, "content": "a".repeat(4000)});
@@ -213,9 +212,9 @@ fn replacements_that_multiply_are_refused() {
     assert!(changed("decoder", step).is_err());
 }
 
-/// Each step goes through all of a text, and templates are put into order.
+/// Each step processes the whole text, and templates are sorted.
 #[test]
-fn steps_without_end_are_refused() {
+fn too_many_steps_are_rejected() {
     let strip = json!({"type": "Strip", "strip_left": true, "strip_right": true});
     let steps =
         |count: usize| json!({"type": "Sequence", "normalizers": vec![strip.clone(); count]});
@@ -231,9 +230,9 @@ fn steps_without_end_are_refused() {
     assert!(refused.contains("its template has 5000 parts"), "{refused}");
 }
 
-/// What a training run was cut or filled up to is no property of a prompt.
+/// Padding and truncation are settings of training runs, not of prompts.
 #[test]
-fn prompts_are_neither_cut_nor_filled_up() {
+fn prompts_are_neither_truncated_nor_padded() {
     let usual =
         Tokenizer::load(path("tokenizer.json")).unwrap().encode("In the beginning").unwrap();
     let cut =
@@ -244,9 +243,9 @@ fn prompts_are_neither_cut_nor_filled_up() {
     assert_eq!(changed("padding", fill).unwrap().encode("In the beginning").unwrap(), usual);
 }
 
-/// A vocabulary may have the word "model".
+/// A vocabulary may contain the word "model".
 #[test]
-fn words_are_not_taken_for_fields() {
+fn words_are_not_mistaken_for_fields() {
     let mut file: Value =
         serde_json::from_slice(&std::fs::read(path("tekken.json")).unwrap()).unwrap();
     let last = file["vocab"].as_array().unwrap().len() - 1;
@@ -256,10 +255,10 @@ fn words_are_not_taken_for_fields() {
     assert_eq!(tekken.format(), TokenizerFormat::Tekken);
 }
 
-/// Texts whose characters a map replaces, the longest by eighteen; and files whose map or scores
-/// are damaged.
+/// Texts with mapped characters, which grow by a factor of up to eighteen, and files with a damaged
+/// map or score.
 #[test]
-fn maps_of_characters_are_followed() {
+fn character_maps_are_applied() {
     let text = std::fs::read_to_string(folder().join("mapped.json")).unwrap();
     let cases: Vec<Value> = serde_json::from_str(&text).unwrap();
     let read = |name: &str| std::fs::read(folder().join(name)).unwrap();
@@ -271,8 +270,7 @@ fn maps_of_characters_are_followed() {
         }
     }
     let file = read("mapped.model");
-    // Whatever byte is changed, the answer is a tokenizer or an error, and texts are encoded or
-    // refused.
+    // For any modified byte: a tokenizer or an error, and texts are encoded or rejected.
     for at in 0..file.len() {
         let mut damaged = file.clone();
         damaged[at] ^= 0x41;
@@ -284,7 +282,7 @@ fn maps_of_characters_are_followed() {
 }
 
 #[test]
-fn replacements_that_grow_are_refused() {
+fn growing_replacements_are_rejected() {
     let file = |normalizer: &str| {
         let vocabulary = r#"{"a": 0, "b": 1}"#;
         format!(
@@ -297,7 +295,7 @@ fn replacements_that_grow_are_refused() {
     };
     assert!(Tokenizer::from_bytes(prepend(3).as_bytes()).is_ok());
     let refused = Tokenizer::from_bytes(prepend(5000).as_bytes()).unwrap_err();
-    assert!(refused.to_string().contains("5001 times as long"), "{refused}");
+    assert!(refused.to_string().contains("up to 5001 times"), "{refused}");
     let map = file(r#"{"type": "Precompiled", "precompiled_charsmap": "CAAAAAEAAAABAQAA"}"#);
     assert!(Tokenizer::from_bytes(map.as_bytes()).is_err());
 }
@@ -306,7 +304,7 @@ fn read(name: &str) -> Vec<Value> {
     serde_json::from_str(&std::fs::read_to_string(folder().join(name)).unwrap()).unwrap()
 }
 
-/// The text of tokens at once, which is that of one after the other.
+/// Decodes tokens at once, and checks the incremental result.
 fn decoded(tokenizer: &Tokenizer, ids: &[u32]) -> String {
     let mut stream = TextStream::new(tokenizer, &[]);
     let text: String = ids.iter().map(|id| stream.push(*id)).collect();
@@ -314,10 +312,9 @@ fn decoded(tokenizer: &Tokenizer, ids: &[u32]) -> String {
     tokenizer.decode(ids)
 }
 
-/// Steps that files of models in use have, as `tokenizers` takes them
-/// (`export/tokenizer_steps.py`).
+/// Steps of real tokenizer files, compared with `tokenizers` (`export/tokenizer_steps.py`).
 #[test]
-fn steps_of_tokenizer_files_are_taken() {
+fn tokenizer_steps_match_tokenizers() {
     let mut count = 0;
     for form in read("steps.json") {
         let name = &form["name"];
@@ -329,7 +326,7 @@ fn steps_of_tokenizer_files_are_taken() {
             if let Some(expected) = case["decoded"].as_str() {
                 assert_eq!(decoded(&tokenizer, &ids(case)), expected, "{name}: {text:?}");
             }
-            // Names of special tokens in a vocabulary of unigrams are text here all the same.
+            // Names of special tokens in a unigram vocabulary are ordinary text here.
             let is_unigram = form["tokenizer"]["model"]["type"] == "Unigram";
             if !(is_unigram && text.contains("s>")) {
                 let plain: Vec<u64> =
@@ -342,10 +339,9 @@ fn steps_of_tokenizer_files_are_taken() {
     assert!(count >= 90, "{count}");
 }
 
-/// As files had them once: lines, of which `tokenizers` passes over those that begin with a
-/// version.
+/// Old format: lines, of which `tokenizers` skips version lines.
 #[test]
-fn merges_may_be_lines_behind_a_version() {
+fn merges_may_be_lines_after_a_version() {
     let all = read("steps.json");
     let form = all.iter().find(|form| form["name"] == "unreached").unwrap();
     let mut file = form["tokenizer"].clone();
@@ -361,10 +357,9 @@ fn merges_may_be_lines_behind_a_version() {
     }
 }
 
-/// Spaces alone, pieces across words, and characters that a map has in front of others that belong
-/// to them.
+/// Only spaces, pieces across words, and mapped prefixes of combining sequences.
 #[test]
-fn texts_are_normalised_as_sentencepiece_does_it() {
+fn normalization_matches_sentencepiece() {
     for form in read("spaces.json") {
         let name = form["file"].as_str().unwrap();
         let tokenizer = Tokenizer::load(path(name)).unwrap();
@@ -376,9 +371,9 @@ fn texts_are_normalised_as_sentencepiece_does_it() {
     }
 }
 
-/// Bytes that are characters as well have another token in texts, and the same text.
+/// Byte tokens that duplicate a character decode to it; encoding uses the other token.
 #[test]
-fn bytes_that_have_another_token_have_their_text() {
+fn duplicate_byte_tokens_decode() {
     let all = read("steps.json");
     let form = all.iter().find(|form| form["name"] == "unigram_bytes").unwrap();
     let tokenizer = Tokenizer::from_bytes(form["tokenizer"].to_string().as_bytes()).unwrap();
@@ -391,10 +386,10 @@ fn bytes_that_have_another_token_have_their_text() {
     }
 }
 
-/// SentencePiece gives what there is none of, as padding of most, the number -1. Lists of all
-/// tokens take memory up to the largest.
+/// SentencePiece uses -1 for absent tokens, such as padding. Lists of all tokens are as long as the
+/// largest token.
 #[test]
-fn tokens_that_there_are_none_of_take_no_place() {
+fn absent_tokens_are_ignored() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/tokenizers");
     let mut count = 0;
     for entry in std::fs::read_dir(folder).unwrap() {
@@ -409,7 +404,7 @@ fn tokens_that_there_are_none_of_take_no_place() {
 }
 
 #[test]
-fn tokens_beyond_any_vocabulary_are_refused() {
+fn huge_token_ids_are_rejected() {
     let file = std::fs::read(path("tokenizer.json")).unwrap();
     let mut file: Value = serde_json::from_slice(&file).unwrap();
     let mut added = file["added_tokens"][0].clone();

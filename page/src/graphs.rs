@@ -1,5 +1,4 @@
-//! Graphs as a page draws them: calls of a method, what is in its delegates, and the same with
-//! several calls as one.
+//! Graphs for display: calls of a method and its delegates, and collapsed versions of them.
 
 use super::layout::{self, Layout};
 use crate::Modules;
@@ -12,59 +11,59 @@ use torchlet::graph::method::{Instruction, Method, MethodValue, TensorData};
 use torchlet::portable::KERNELS;
 use torchlet_devtools::Profile;
 
-/// A node of a drawn graph.
+/// Node of a displayed graph.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Call {
     label: String,
-    /// The calls that make what it reads.
+    /// Indices of the calls whose results it reads.
     reads: Vec<usize>,
     instruction: Option<u32>,
     part: Option<u32>,
     module: Option<String>,
     details: Vec<[String; 2]>,
-    /// Places in the page's list of constants.
+    /// Indices in the page's list of constants.
     constants: Vec<usize>,
-    /// Nanoseconds.
+    /// Time in nanoseconds.
     time: Option<f64>,
-    /// How many calls it stands for.
+    /// Number of calls that it represents.
     count: usize,
 }
 
-/// Constants that calls refer to, each once.
+/// Deduplicated constants of calls.
 #[derive(Default)]
 pub(super) struct Constants {
     known: BTreeMap<(usize, usize), usize>,
-    /// The same by a hash of their contents, with random keys: what is compiled maps the file once
-    /// more.
+    /// Index by a keyed hash of the contents: the compiled program maps the file a second time, at
+    /// other addresses.
     contents: HashMap<u64, usize>,
     hasher: RandomState,
-    /// What they are added for.
+    /// Program that constants are added for.
     pub(super) side: &'static str,
     pub(super) list: Vec<Value>,
-    /// Pictures that there is still room for.
+    /// Remaining number of thumbnails.
     left: usize,
 }
 
-/// The program as its file has it, and as it is compiled.
+/// Names of the program as exported and as compiled.
 pub(super) const EXPORTED: &str = "exported";
 pub(super) const COMPILED: &str = "compiled";
 
-/// Constants whose values are shown.
-const MOST_PICTURES: usize = 400;
-/// Items of a list that are shown: lists can be read by many calls.
-const MOST_ITEMS: usize = 64;
+/// Maximum number of constants with statistics and thumbnails.
+const MAX_THUMBNAILS: usize = 400;
+/// Maximum number of displayed list items: many calls can read the same list.
+const MAX_ITEMS: usize = 64;
 
-/// The items of a list, in words. They are described by what does not look into lists, which can be
-/// their own items.
+/// Formats the items of a list. `described` must not descend into lists, which can contain
+/// themselves.
 fn listed<T>(items: &[T], described: impl Fn(&T) -> String) -> String {
-    let mut texts: Vec<String> = items.iter().take(MOST_ITEMS).map(described).collect();
-    texts.extend((items.len() > MOST_ITEMS).then(|| format!("… of {}", items.len())));
+    let mut texts: Vec<String> = items.iter().take(MAX_ITEMS).map(described).collect();
+    texts.extend((items.len() > MAX_ITEMS).then(|| format!("… of {}", items.len())));
     format!("[{}]", texts.join(", "))
 }
 
 impl Constants {
     pub(super) fn new() -> Self {
-        Constants { left: MOST_PICTURES, ..Constants::default() }
+        Constants { left: MAX_THUMBNAILS, ..Constants::default() }
     }
 
     fn add(
@@ -75,32 +74,38 @@ impl Constants {
         (scalar_type, shape): (torchlet::ScalarType, &[usize]),
     ) -> usize {
         let key = (data.as_ptr() as usize, data.len());
-        if let Some(place) = self.known.get(&key) {
-            return *place;
+        if let Some(location) = self.known.get(&key) {
+            return *location;
         }
         let hash = self.hasher.hash_one((data, shape, scalar_type as i64));
-        if let Some(place) = self.contents.get(&hash).copied().filter(|_| self.side != EXPORTED) {
-            self.known.insert(key, place);
-            return place;
+        if let Some(location) = self.contents.get(&hash).copied().filter(|_| self.side != EXPORTED)
+        {
+            self.known.insert(key, location);
+            return location;
         }
         let figures = match self.left {
             0 => Value::Null,
             _ => super::weights::object(scalar_type, shape, data),
         };
         self.left = self.left.saturating_sub(1);
-        self.list
-            .push(json!({ "name": name, "what": what, "bytes": data.len(), "figures": figures, "side": self.side }));
+        self.list.push(json!({
+            "name": name,
+            "what": what,
+            "bytes": data.len(),
+            "figures": figures,
+            "side": self.side,
+        }));
         self.known.insert(key, self.list.len() - 1);
         self.contents.insert(hash, self.list.len() - 1);
         self.list.len() - 1
     }
 }
 
-/// What there is to say of calls besides the file.
+/// Information about calls from outside of the file.
 pub(super) struct Known<'k> {
     pub(super) source: Option<&'k dyn Modules>,
     pub(super) profile: Option<&'k Profile>,
-    /// Whether instructions have the numbers of the exported file.
+    /// Whether instructions have the indices of the exported file.
     pub(super) is_as_exported: bool,
 }
 
@@ -125,8 +130,8 @@ impl Known<'_> {
     }
 }
 
-/// The calls of a method, with its inputs and outputs. Of `delegates`, it is known how many inputs
-/// they have.
+/// Calls of a method, with its inputs and outputs. `delegates` are the input counts of delegates,
+/// if known.
 pub(super) fn of_method(
     method: &Method<'_>,
     delegates: &[Option<usize>],
@@ -142,7 +147,7 @@ pub(super) fn of_method(
     for (index, instruction) in method.instructions.iter().enumerate() {
         let number = u32::try_from(index).unwrap_or(u32::MAX);
         let mut call = Call { instruction: Some(number), count: 1, ..Call::default() };
-        // The first argument that is written.
+        // Index of the first argument that is written.
         let (args, first): (Vec<usize>, usize) = match instruction {
             Instruction::Kernel { name, overload, args } => {
                 let full =
@@ -150,7 +155,7 @@ pub(super) fn of_method(
                 let kernel = KERNELS.iter().find(|kernel| kernel.name == full);
                 let first = kernel.and_then(|it| it.params.iter().position(|param| param.is_out()));
                 call.label = full;
-                // What comes behind the arguments of the schema are results once more.
+                // Arguments after those of the schema repeat results.
                 let count = kernel.map_or(args.len(), |kernel| kernel.params.len());
                 let args: Vec<usize> = args.iter().copied().take(count).collect();
                 let first = first.unwrap_or(args.len().saturating_sub(1));
@@ -170,16 +175,16 @@ pub(super) fn of_method(
                 (vec![*from, *to], 1)
             }
             Instruction::JumpFalse { condition, destination } => {
-                call.label = format!("if not, to #{destination}");
+                call.label = format!("jump if false, to #{destination}");
                 (vec![*condition], 1)
             }
             _ => continue,
         };
         let own = calls.len();
-        for (place, arg) in args.iter().enumerate() {
+        for (location, arg) in args.iter().enumerate() {
             let items = method.values.get(*arg).into_iter().flat_map(MethodValue::items);
             for value in items.chain([*arg]) {
-                if place >= first {
+                if location >= first {
                     continue;
                 }
                 call.reads.extend(writers.of(method, value));
@@ -194,7 +199,7 @@ pub(super) fn of_method(
                     call.constants.push(constants.add(&name, tensor.info.to_string(), data, what));
                 }
             }
-            let what = if place >= first { "writes" } else { "reads" };
+            let what = if location >= first { "writes" } else { "reads" };
             call.details.push([what.into(), described(method, *arg)]);
         }
         for value in args.iter().skip(first) {
@@ -218,30 +223,31 @@ pub(super) fn of_method(
     calls
 }
 
-/// The calls that wrote values, and what lies where: exporters leave out views, which others see
-/// where something was written.
+/// Writers of values and of memory: exporters omit views, which read memory that another value
+/// wrote.
 #[derive(Default)]
 struct Writers {
     values: BTreeMap<usize, usize>,
-    places: BTreeMap<(usize, usize), usize>,
+    locations: BTreeMap<(usize, usize), usize>,
 }
 
 impl Writers {
     fn write(&mut self, method: &Method<'_>, value: usize, call: usize) {
         self.values.insert(value, call);
-        if let Some(place) = method.tensor(value).and_then(|tensor| tensor.place) {
-            self.places.insert(place, call);
+        if let Some(location) = method.tensor(value).and_then(|tensor| tensor.place) {
+            self.locations.insert(location, call);
         }
     }
 
     fn of(&self, method: &Method<'_>, value: usize) -> Option<usize> {
         let known = self.values.get(&value);
-        let place = || method.tensor(value).and_then(|tensor| self.places.get(&tensor.place?));
-        known.or_else(place).copied()
+        let location =
+            || method.tensor(value).and_then(|tensor| self.locations.get(&tensor.place?));
+        known.or_else(location).copied()
     }
 }
 
-/// Whether a value is a tensor that a call may make.
+/// Whether a value is a tensor that a call may produce.
 fn is_made(method: &Method<'_>, value: usize) -> bool {
     method.tensor(value).is_some_and(|tensor| matches!(tensor.data, TensorData::None))
 }
@@ -271,7 +277,7 @@ fn contents(method: &Method<'_>, value: usize) -> String {
     }
 }
 
-/// What is no list.
+/// Formats a value that is not a list.
 fn single(method: &Method<'_>, value: usize) -> String {
     match method.values.get(value) {
         Some(MethodValue::Tensor(tensor)) => {
@@ -291,7 +297,7 @@ fn single(method: &Method<'_>, value: usize) -> String {
     }
 }
 
-/// The calls of a delegate's graph.
+/// Calls of a delegate's graph.
 pub(super) fn of_delegate(
     graph: &Graph<'_>,
     instruction: Option<u32>,
@@ -358,7 +364,7 @@ fn of_value(graph: &Graph<'_>, id: usize) -> String {
     }
 }
 
-/// What is no list.
+/// Formats a value that is not a list.
 fn of_single(graph: &Graph<'_>, id: usize) -> String {
     match graph.values.get(id) {
         Some(graph::Value::Tensor(tensor)) => {
@@ -374,14 +380,13 @@ fn of_single(graph: &Graph<'_>, id: usize) -> String {
         Some(graph::Value::Double(value)) => format!("{value:?}"),
         Some(graph::Value::Bool(value)) => value.to_string(),
         Some(graph::Value::String(text)) => format!("{text:?}"),
-        Some(graph::Value::SymInt(value)) => format!("an integer, {value} when exported"),
+        Some(graph::Value::SymInt(value)) => format!("symbolic integer, {value} at export"),
         Some(graph::Value::None) | None => "none".into(),
         _ => "[…]".into(),
     }
 }
 
-/// The same calls with several as one: those of which the key is the same, where they come one
-/// after the other.
+/// Collapses consecutive calls of the same module.
 pub(super) fn by_module(calls: &[Call], depth: usize) -> Option<Vec<Call>> {
     let key = |call: &Call| {
         let module = call.module.as_ref()?;
@@ -403,7 +408,7 @@ pub(super) fn by_module(calls: &[Call], depth: usize) -> Option<Vec<Call>> {
     })
 }
 
-/// The same calls with chains as one: what is read once, by a call that reads nothing else.
+/// Collapses chains: calls whose only reader reads nothing else.
 pub(super) fn by_chain(calls: &[Call]) -> Vec<Call> {
     let mut readers = vec![0; calls.len()];
     calls.iter().flat_map(|call| &call.reads).for_each(|read| readers[*read] += 1);
@@ -426,7 +431,7 @@ pub(super) fn by_chain(calls: &[Call]) -> Vec<Call> {
     merged(calls, &groups, |_| None)
 }
 
-/// Calls by the number of their group; what a group reads comes before it.
+/// Merges calls by group. The groups that a group reads precede it.
 fn merged(
     calls: &[Call],
     groups: &[usize],
@@ -471,14 +476,14 @@ fn merged(
     members.iter().enumerate().map(one).collect()
 }
 
-/// A label without its namespace and the form of its operator.
+/// Label without namespace and overload.
 fn short(label: &str) -> &str {
     let name = label.rsplit("::").next().unwrap_or(label);
     let name = name.strip_prefix("aten.").unwrap_or(name);
     name.split('.').next().unwrap_or(name)
 }
 
-/// What kind of call it is, which decides about its colour.
+/// Category of a call, which determines its colour.
 fn kind(call: &Call) -> &'static str {
     let name = short(&call.label);
     let has = |words: &[&str]| words.iter().any(|word| name.contains(word));
@@ -508,18 +513,18 @@ fn kind(call: &Call) -> &'static str {
     }
 }
 
-/// A graph with the places of its nodes.
+/// JSON description of a graph with its layout.
 pub(super) fn object(title: &str, calls: &[Call]) -> Value {
     let nodes: Vec<layout::Node> = calls
         .iter()
         .map(|call| layout::Node {
-            letters: shown(call).chars().count(),
+            characters: shown(call).chars().count(),
             reads: call.reads.clone(),
         })
         .collect();
-    let Layout { nodes: places, edges, width, height } = layout::place(&nodes);
+    let Layout { nodes: locations, edges, width, height } = layout::compute(&nodes);
     let round = |number: f32| (f64::from(number) * 10.0).round() / 10.0;
-    let nodes = calls.iter().zip(places).map(|(call, (x, y, width))| {
+    let nodes = calls.iter().zip(locations).map(|(call, (x, y, width))| {
         let mut node = json!({
             "l": shown(call),
             "n": call.label,
@@ -548,9 +553,9 @@ pub(super) fn object(title: &str, calls: &[Call]) -> Value {
         }
         node
     });
-    let edges = edges.into_iter().map(|(from, to, way)| {
-        let way: Vec<f64> = way.into_iter().flat_map(|(x, y)| [round(x), round(y)]).collect();
-        json!([from, to, way])
+    let edges = edges.into_iter().map(|(from, to, route)| {
+        let route: Vec<f64> = route.into_iter().flat_map(|(x, y)| [round(x), round(y)]).collect();
+        json!([from, to, route])
     });
     json!({
         "title": title,
@@ -570,7 +575,7 @@ fn shown(call: &Call) -> String {
     }
 }
 
-/// How deep modules lie within one another, at most.
+/// Maximum nesting depth of modules.
 pub(super) fn depth(calls: &[Call]) -> usize {
     let modules = calls.iter().filter_map(|call| call.module.as_ref());
     modules.map(|module| module.split('.').count()).max().unwrap_or(0)
@@ -581,7 +586,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lists_that_are_their_own_items_end() {
+    fn self_referential_lists_terminate() {
         let values = vec![
             graph::Value::List(vec![0, 1]),
             graph::Value::IntList((0..1000).collect()),

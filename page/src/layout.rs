@@ -1,46 +1,46 @@
-//! Places for the nodes of a graph: calls in layers, from what they read to what reads them.
+//! Layered graph layout.
 //!
-//! A node's layer is behind those of all that it reads. Edges over several layers get a place in
-//! each of them, so that they lead around what is between. Within layers, nodes are ordered by
-//! their neighbours' places, in a few sweeps; then each is moved as near to its neighbours as the
-//! others let it.
+//! A node's layer follows those of all its inputs. Edges over several layers get a dummy slot in
+//! each of them, so that they are routed around nodes. Within layers, slots are ordered by the mean
+//! position of their neighbours, in a few sweeps; then each is moved as close to its neighbours as
+//! possible.
 
 use std::collections::BTreeMap;
 
-/// How wide a node is, for how many letters, and how high.
-const LETTER: f32 = 7.2;
-const NARROWEST: f32 = 60.0;
-const WIDEST: f32 = 260.0;
+/// Node width per character, its minimum and maximum, and node height.
+const CHAR_WIDTH: f32 = 7.2;
+const MIN_WIDTH: f32 = 60.0;
+const MAX_WIDTH: f32 = 260.0;
 pub(super) const HEIGHT: f32 = 34.0;
-/// The space between neighbours, and between layers.
+/// Horizontal space between neighbours, and vertical space between layers.
 const BESIDE: f32 = 18.0;
 const BETWEEN: f32 = 38.0;
-/// Sweeps over all layers.
+/// Number of sweeps over all layers.
 const SWEEPS: usize = 6;
-/// Places that edges have on the way, in all; edges that come later lead straight to where they go.
-const MOST_BENDS: usize = 60_000;
-/// Layers that an edge has places in; one over more leads straight.
-const LONGEST: usize = 400;
+/// Maximum number of dummy slots in total. Further edges are straight lines.
+const MAX_DUMMY_SLOTS: usize = 60_000;
+/// Maximum number of dummy slots of an edge. Longer edges are straight lines.
+const MAX_EDGE_SLOTS: usize = 400;
 
-/// A node that wants a place.
+/// Input node of the layout.
 pub(super) struct Node {
-    pub(super) letters: usize,
-    /// What it reads, by index; each comes before it.
+    pub(super) characters: usize,
+    /// Indices of its inputs, which precede it.
     pub(super) reads: Vec<usize>,
 }
 
-/// Where everything is.
+/// Result of the layout.
 #[derive(Debug, Default)]
 pub(super) struct Layout {
-    /// The middle of each node, and its width.
+    /// Centre and width of each node.
     pub(super) nodes: Vec<(f32, f32, f32)>,
-    /// Which node, which one reads it, and the points between.
+    /// Source node, target node, and the points in between.
     pub(super) edges: Vec<(usize, usize, Vec<(f32, f32)>)>,
     pub(super) width: f32,
     pub(super) height: f32,
 }
 
-/// A node, or a place of an edge on its way.
+/// A node, or a dummy slot of an edge.
 struct Slot {
     layer: usize,
     width: f32,
@@ -49,11 +49,11 @@ struct Slot {
     x: f32,
 }
 
-pub(super) fn width_of(letters: usize) -> f32 {
-    (letters as f32 * LETTER + 20.0).clamp(NARROWEST, WIDEST)
+pub(super) fn width_of(characters: usize) -> f32 {
+    (characters as f32 * CHAR_WIDTH + 20.0).clamp(MIN_WIDTH, MAX_WIDTH)
 }
 
-pub(super) fn place(nodes: &[Node]) -> Layout {
+pub(super) fn compute(nodes: &[Node]) -> Layout {
     let mut layers_of: Vec<usize> = Vec::with_capacity(nodes.len());
     for node in nodes {
         let behind = node.reads.iter().filter_map(|read| layers_of.get(*read)).max();
@@ -64,28 +64,28 @@ pub(super) fn place(nodes: &[Node]) -> Layout {
     let mut slots: Vec<Slot> = nodes
         .iter()
         .zip(&layers_of)
-        .map(|(node, layer)| slot(*layer, width_of(node.letters)))
+        .map(|(node, layer)| slot(*layer, width_of(node.characters)))
         .collect();
-    let mut bends = 0;
+    let mut dummy_slots = 0;
     let mut edges: Vec<(usize, usize, Vec<usize>)> = Vec::new();
     for (index, node) in nodes.iter().enumerate() {
         for read in node.reads.iter().copied().filter(|read| *read < index) {
             let (from, to) = (layers_of[read], layers_of[index]);
             let span = to.saturating_sub(from + 1);
-            let mut way = Vec::new();
+            let mut route = Vec::new();
             let mut last = read;
-            if span <= LONGEST && bends + span <= MOST_BENDS {
-                bends += span;
+            if span <= MAX_EDGE_SLOTS && dummy_slots + span <= MAX_DUMMY_SLOTS {
+                dummy_slots += span;
                 for layer in from + 1..to {
                     slots.push(slot(layer, 0.0));
                     let own = slots.len() - 1;
                     connect(&mut slots, last, own);
-                    way.push(own);
+                    route.push(own);
                     last = own;
                 }
             }
             connect(&mut slots, last, index);
-            edges.push((read, index, way));
+            edges.push((read, index, route));
         }
     }
     let count = slots.iter().map(|slot| slot.layer + 1).max().unwrap_or(0);
@@ -110,7 +110,7 @@ pub(super) fn place(nodes: &[Node]) -> Layout {
     finished(&slots, &edges, nodes.len())
 }
 
-/// Moves what reads nothing next to the first that reads it.
+/// Moves nodes without inputs next to their first reader.
 fn lower_sources(nodes: &[Node], layers: &mut [usize]) {
     let mut first: BTreeMap<usize, usize> = BTreeMap::new();
     for (index, node) in nodes.iter().enumerate() {
@@ -131,8 +131,7 @@ fn connect(slots: &mut [Slot], from: usize, to: usize) {
     slots[to].before.push(from);
 }
 
-/// Orders a layer by where the neighbours are, and moves each slot as near to them as there is
-/// room.
+/// Orders a layer by the positions of neighbours, and moves each slot as close to them as possible.
 fn order(slots: &mut [Slot], layer: &mut [usize], forward: bool) {
     let wanted: BTreeMap<usize, f32> = layer
         .iter()
@@ -146,7 +145,7 @@ fn order(slots: &mut [Slot], layer: &mut [usize], forward: bool) {
         })
         .collect();
     layer.sort_by(|a, b| wanted[a].total_cmp(&wanted[b]));
-    // Neighbours that would overlap move as one, to the mean of where they want to be.
+    // Slots that would overlap form a block, which moves to the mean of their desired positions.
     let mut blocks: Vec<(f32, f32, usize)> = Vec::new();
     let mut offset = 0.0;
     let mut offsets = Vec::with_capacity(layer.len());
@@ -155,7 +154,7 @@ fn order(slots: &mut [Slot], layer: &mut [usize], forward: bool) {
             offset += (slots[layer[place - 1]].width + slots[*index].width) / 2.0 + BESIDE;
         }
         offsets.push(offset);
-        // Where a run of others goes straight, it stays straight: it counts for more.
+        // Dummy slots have a larger weight, which keeps edges straight.
         let weight = if slots[*index].width == 0.0 { 4.0 } else { 1.0 };
         blocks.push(((wanted[index] - offset) * weight, weight, 1));
         while let [.., (before, before_weight, _), (sum, weight, _)] = blocks[..]
@@ -183,7 +182,8 @@ fn finished(slots: &[Slot], edges: &[(usize, usize, Vec<usize>)], nodes: usize) 
     let y = |slot: &Slot| slot.layer as f32 * (HEIGHT + BETWEEN) + HEIGHT / 2.0;
     let point = |index: &usize| (slots[*index].x - left, y(&slots[*index]));
     let placed = slots.iter().take(nodes).map(|slot| (slot.x - left, y(slot), slot.width));
-    let edges = edges.iter().map(|(from, to, way)| (*from, *to, way.iter().map(point).collect()));
+    let edges =
+        edges.iter().map(|(from, to, route)| (*from, *to, route.iter().map(point).collect()));
     let bottom = slots.iter().map(y).fold(0.0, f32::max) + HEIGHT / 2.0;
     Layout {
         nodes: placed.collect(),
@@ -198,29 +198,29 @@ mod tests {
     use super::*;
 
     fn of(reads: &[&[usize]]) -> Layout {
-        let nodes = reads.iter().map(|reads| Node { letters: 10, reads: reads.to_vec() });
-        place(&nodes.collect::<Vec<_>>())
+        let nodes = reads.iter().map(|reads| Node { characters: 10, reads: reads.to_vec() });
+        compute(&nodes.collect::<Vec<_>>())
     }
 
-    /// Whether two nodes lie over one another.
+    /// Whether two nodes overlap.
     fn overlap(a: (f32, f32, f32), b: (f32, f32, f32)) -> bool {
         (a.1 - b.1).abs() < HEIGHT && (a.0 - b.0).abs() < (a.2 + b.2) / 2.0 - 0.1
     }
 
     #[test]
-    fn what_is_read_is_above() {
+    fn inputs_are_above_readers() {
         let layout = of(&[&[], &[0], &[0], &[1, 2], &[0, 3]]);
         for (from, to, _) in &layout.edges {
             assert!(layout.nodes[*from].1 < layout.nodes[*to].1);
         }
         assert_eq!(layout.edges.len(), 6);
-        // The edge from the first to the last passes the layers between.
+        // The edge from the first to the last node passes the layers in between.
         assert_eq!(layout.edges.iter().find(|edge| (edge.0, edge.1) == (0, 4)).unwrap().2.len(), 2);
     }
 
     #[test]
-    fn nothing_lies_over_another() {
-        // A wide layer, a long chain with skips, and what reads nothing in between.
+    fn nodes_do_not_overlap() {
+        // A wide layer, a long chain with skip connections, and a source in between.
         let mut reads: Vec<Vec<usize>> = vec![vec![]];
         reads.extend((0..30).map(|_| vec![0]));
         reads.push((1..31).collect());

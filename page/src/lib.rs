@@ -1,9 +1,9 @@
-//! A program as a page: one file that needs nothing else, with graphs, memory plans, weights and
-//! what the file consists of.
+//! HTML view of a program in a single self-contained file: graphs, memory plans, weights and file
+//! segments.
 //!
-//! [`Page`] is what there is to show; [`memory_plan`] draws one picture of it. All is laid out
-//! here, so that the page has only to draw what is in sight. Start reading at [`Page::html`]; the
-//! page itself is `page.html`, in which the data has a place.
+//! [`Page`] collects the content; [`memory_plan`] draws a single diagram. The layout is computed
+//! here, so that the page only draws what is visible. Start reading at [`Page::html`]; the template
+//! is `page.html`.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
@@ -21,12 +21,12 @@ use torchlet::{Error, Module, Origin};
 use torchlet_devtools::Profile;
 
 const TEMPLATE: &str = include_str!("page.html");
-/// Where the data goes.
-const PLACE: &str = "\"DATA\"";
-/// How deep modules are shown as one, at most.
-const DEEPEST: usize = 4;
+/// Placeholder for the data in the template.
+const PLACEHOLDER: &str = "\"DATA\"";
+/// Maximum depth of modules that are collapsed.
+const MAX_DEPTH: usize = 4;
 
-/// Why a program cannot be shown.
+/// A program cannot be displayed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PageError(String);
 
@@ -46,21 +46,21 @@ impl From<Error> for PageError {
 
 impl From<graph::Error> for PageError {
     fn from(error: graph::Error) -> Self {
-        PageError(format!("the graph of the program cannot be drawn: {error}"))
+        PageError(format!("the program's graph cannot be drawn: {error}"))
     }
 }
 
-/// The modules of the PyTorch source that calls come from, where something tells them.
+/// Source modules of a PyTorch program that calls originate from.
 pub trait Modules {
-    /// That of an instruction of the exported program.
+    /// Module of an instruction of the exported program.
     fn module(&self, instruction: u32) -> Option<&str>;
-    /// That of a call in a delegate of the exported program, by the exporter's number.
+    /// Module of a call in a delegate of the exported program, by the exporter's number.
     fn part(&self, instruction: u32, part: u32) -> Option<&str>;
-    /// That of a call of the compiled program.
+    /// Module of a call of the compiled program.
     fn compiled(&self, part: u32) -> Option<&str>;
 }
 
-/// The page of a program.
+/// Builder of a program's page.
 #[derive(Clone)]
 pub struct Page<'p> {
     file: &'p str,
@@ -78,13 +78,13 @@ impl fmt::Debug for Page<'_> {
 }
 
 impl<'p> Page<'p> {
-    /// Of a program as it was exported, under the name of its file.
+    /// Creates a page of a program as exported. `file` is its file name.
     pub fn new(file: &'p str, exported: &'p Module) -> Self {
         let (compiled, modules, profile, containers) = (None, None, None, Vec::new());
         Page { file, exported, compiled, modules, profile, containers }
     }
 
-    /// With what the compiler makes of it, if that is something else.
+    /// Adds the compiled program, if the compiler changed it.
     #[must_use]
     pub fn compiled(mut self, module: &'p Module) -> Self {
         let is_other = matches!(module.origin(), Origin::Compiled | Origin::Cached);
@@ -92,28 +92,28 @@ impl<'p> Page<'p> {
         self
     }
 
-    /// With the modules that calls come from.
+    /// Adds the source modules of calls.
     #[must_use]
     pub fn modules(mut self, modules: &'p dyn Modules) -> Self {
         self.modules = Some(modules);
         self
     }
 
-    /// With times, and whether they are of the program as it was exported.
+    /// Adds a profile, either of the program as exported or of the compiled one.
     #[must_use]
     pub fn profile(mut self, profile: &'p Profile, is_as_exported: bool) -> Self {
         self.profile = Some((profile, is_as_exported));
         self
     }
 
-    /// With what the data of delegates consists of.
+    /// Adds descriptions of delegate data.
     #[must_use]
     pub fn containers(mut self, containers: Vec<Value>) -> Self {
         self.containers = containers;
         self
     }
 
-    /// The page.
+    /// Renders the page.
     ///
     /// # Errors
     /// The program is malformed.
@@ -141,7 +141,7 @@ impl<'p> Page<'p> {
         Ok(filled(self.file, &data))
     }
 
-    /// Adds the graphs of a method, with those of its delegates, and gives the plan of its memory.
+    /// Adds the graphs of a method and its delegates to `drawn`. Returns the memory plan.
     fn draw(
         &self,
         module: &Module,
@@ -182,7 +182,7 @@ impl<'p> Page<'p> {
     }
 }
 
-/// The memory plan of a program's first method, as an SVG.
+/// Draws the memory plan of a program's first method as an SVG.
 ///
 /// # Errors
 /// The program is malformed, or has no method.
@@ -194,11 +194,11 @@ pub fn memory_plan(module: &Module) -> Result<String, PageError> {
     Ok(memory::svg(method))
 }
 
-/// The template with the name of the file and the data.
+/// Fills in the template.
 fn filled(file: &str, data: &Value) -> String {
-    // Nothing in a text may end the script.
+    // Escaped so that no text can end the script element.
     let data = data.to_string().replace('<', "\\u003c");
-    let (head, tail) = TEMPLATE.split_once(PLACE).unwrap_or((TEMPLATE, ""));
+    let (head, tail) = TEMPLATE.split_once(PLACEHOLDER).unwrap_or((TEMPLATE, ""));
     [&head.replace("TITLE", &escaped(file)), data.as_str(), tail].concat()
 }
 
@@ -206,11 +206,12 @@ fn escaped(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }
 
-/// A graph with all its calls, and with several as one.
+/// Adds a graph with different levels of detail.
 fn views(title: &str, side: &str, calls: &[Call], drawn: &mut Vec<Value>) {
     let mut views = vec![json!({ "name": "all calls", "graph": graphs::object(title, calls) })];
-    views.push(json!({ "name": "chains as one", "graph": graphs::object(title, &graphs::by_chain(calls)) }));
-    for depth in 1..=graphs::depth(calls).min(DEEPEST) {
+    let chains = graphs::by_chain(calls);
+    views.push(json!({ "name": "collapsed chains", "graph": graphs::object(title, &chains) }));
+    for depth in 1..=graphs::depth(calls).min(MAX_DEPTH) {
         if let Some(calls) = graphs::by_module(calls, depth) {
             let name = format!("modules, depth {depth}");
             views.push(json!({ "name": name, "graph": graphs::object(title, &calls) }));
@@ -219,7 +220,7 @@ fn views(title: &str, side: &str, calls: &[Call], drawn: &mut Vec<Value>) {
     drawn.push(json!({ "title": title, "side": side, "views": views }));
 }
 
-/// What the file consists of: names and bytes.
+/// Segments of the file: names and sizes in bytes.
 fn segments(module: &Module) -> Result<Vec<Value>, PageError> {
     let program = module.program();
     let malformed = |error| PageError(format!("the file is malformed: {error}"));
@@ -242,7 +243,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn texts_of_files_stay_texts() {
+    fn file_texts_are_escaped() {
         let data = json!({ "name": "</script><b>TITLE \"DATA\"" });
         for file in ["a\"b.pte", "\"DATA\" <i>"] {
             let page = filled(file, &data);

@@ -1,4 +1,4 @@
-//! The memory plan of a method: which tensors lie where, from when to when.
+//! Memory plan of a method: offsets and lifetimes of tensors.
 
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -11,7 +11,7 @@ pub(super) struct Block {
     pub(super) value: usize,
     pub(super) offset: usize,
     pub(super) bytes: usize,
-    /// The first instruction that uses it, and the last.
+    /// First and last instruction that use it.
     pub(super) first: usize,
     pub(super) last: usize,
     pub(super) what: String,
@@ -22,12 +22,12 @@ pub(super) struct Block {
 pub(super) struct Buffer {
     pub(super) bytes: usize,
     pub(super) blocks: Vec<Block>,
-    /// The most bytes that are in use at a time, and at which instruction.
+    /// Maximum bytes in use at a time, and the instruction.
     pub(super) peak: usize,
     pub(super) peak_at: usize,
 }
 
-/// The buffers of a method, and how many instructions it has.
+/// Planned buffers of a method, and its number of instructions.
 pub(super) fn plan(method: &Method<'_>) -> (Vec<Buffer>, usize) {
     let end = method.instructions.len();
     let mut uses: BTreeMap<usize, (usize, usize)> = BTreeMap::new();
@@ -63,7 +63,7 @@ pub(super) fn plan(method: &Method<'_>) -> (Vec<Buffer>, usize) {
     (buffers, end)
 }
 
-/// Finds when most bytes are in use, which is where a block begins to be.
+/// Finds the peak, which is always at the start of a block's lifetime.
 fn find_peak(buffer: &mut Buffer) {
     let mut starts: BTreeMap<usize, Vec<&Block>> = BTreeMap::new();
     for block in &buffer.blocks {
@@ -74,7 +74,7 @@ fn find_peak(buffer: &mut Buffer) {
         live.retain(|block: &&Block| at <= block.last);
         live.extend(blocks);
         live.sort_by_key(|block| block.offset);
-        // What shares memory, as views do, counts once.
+        // Shared memory, for example of views, counts once.
         let (mut bytes, mut covered) = (0usize, 0usize);
         for block in &live {
             let end = block.offset.saturating_add(block.bytes);
@@ -106,7 +106,7 @@ pub(super) fn object((buffers, instructions): &(Vec<Buffer>, usize)) -> Value {
 const WIDTH: f64 = 900.0;
 const HEIGHT: f64 = 320.0;
 
-/// The plan as a picture: instructions from left to right, offsets from below.
+/// Draws the plan: instructions on the x axis, offsets on the y axis.
 pub(super) fn svg(method: &Method<'_>) -> String {
     let (buffers, instructions) = plan(method);
     let buffers: Vec<&Buffer> = buffers.iter().filter(|buffer| buffer.bytes > 0).collect();
@@ -119,7 +119,7 @@ pub(super) fn svg(method: &Method<'_>) -> String {
     );
     let mut top = 30.0;
     for (number, buffer) in buffers.iter().enumerate() {
-        // What is written to a string is written.
+        // Writing to a string cannot fail.
         let _ = draw(&mut svg, buffer, number, instructions.max(1), top);
         top += HEIGHT + 60.0;
     }

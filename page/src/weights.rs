@@ -1,22 +1,21 @@
-//! Constants: their figures, how their values are distributed, and what they look like.
+//! Statistics, histograms and thumbnails of constants.
 
 use serde_json::{Value, json};
 use torchlet::ScalarType;
 use torchlet::Tensor;
 
-/// Bars of a histogram, and elements that are looked at for it.
+/// Number of histogram bars, and maximum number of sampled elements.
 const BARS: usize = 40;
-const MOST: usize = 1 << 16;
-/// The side of a thumbnail.
+const MAX_SAMPLES: usize = 1 << 16;
+/// Side length of a thumbnail in pixels.
 const SIDE: usize = 32;
 
-/// Elements that are looked at at a time.
+/// Number of elements converted at a time.
 const BLOCK: usize = 1 << 12;
-/// Elements that a point of a thumbnail stands for are looked at up to this many a side.
+/// Maximum samples per thumbnail pixel along each axis.
 const EACH: usize = 4;
 
-/// The elements of a constant. They become numbers a few at a time, since constants can be as large
-/// as files are.
+/// Elements of a constant, which are converted in blocks: a constant can be as large as its file.
 struct Elements<'b> {
     scalar_type: ScalarType,
     bytes: &'b [u8],
@@ -24,7 +23,7 @@ struct Elements<'b> {
 }
 
 impl<'b> Elements<'b> {
-    /// `None` if the bytes are too few.
+    /// Returns `None` if the bytes are too short.
     fn new(scalar_type: ScalarType, shape: &[usize], bytes: &'b [u8]) -> Option<Self> {
         let count = shape.iter().try_fold(1usize, |count, size| count.checked_mul(*size))?;
         let bytes = bytes.get(..count.checked_mul(scalar_type.size())?)?;
@@ -36,8 +35,7 @@ impl<'b> Elements<'b> {
         Tensor::from_bytes(self.scalar_type, &[count], bytes).ok()?.to_f64_vec().ok()
     }
 
-    /// The elements at these positions, which are a bounded number; what is beyond the last is left
-    /// out.
+    /// Elements at a bounded number of indices. Indices out of range are skipped.
     fn at(&self, positions: impl Iterator<Item = usize>) -> Option<Vec<f64>> {
         let size = self.scalar_type.size();
         let mut picked = Vec::new();
@@ -47,7 +45,7 @@ impl<'b> Elements<'b> {
         self.numbers(&picked)
     }
 
-    /// How many are no numbers, or infinite.
+    /// Number of elements that are NaN or infinite.
     fn odd(&self) -> Option<usize> {
         let blocks = self.bytes.chunks(BLOCK * self.scalar_type.size().max(1));
         blocks
@@ -56,14 +54,14 @@ impl<'b> Elements<'b> {
     }
 }
 
-/// What a page tells of a constant; its bytes are in the order of its dimensions.
+/// JSON description of a constant, whose bytes are in row-major order.
 pub(super) fn object(scalar_type: ScalarType, shape: &[usize], bytes: &[u8]) -> Value {
     figures(scalar_type, shape, bytes).unwrap_or(Value::Null)
 }
 
 fn figures(scalar_type: ScalarType, shape: &[usize], bytes: &[u8]) -> Option<Value> {
     let elements = Elements::new(scalar_type, shape, bytes)?;
-    let step = elements.count.div_ceil(MOST).max(1);
+    let step = elements.count.div_ceil(MAX_SAMPLES).max(1);
     let seen = elements.at((0..elements.count).step_by(step))?;
     let seen: Vec<f64> = seen.into_iter().filter(|it| it.is_finite()).collect();
     if seen.is_empty() {
@@ -76,8 +74,8 @@ fn figures(scalar_type: ScalarType, shape: &[usize], bytes: &[u8]) -> Option<Val
     let variance = seen.iter().map(|it| (it - mean).powi(2)).sum::<f64>() / seen.len() as f64;
     let mut bars = vec![0u32; BARS];
     for value in &seen {
-        let place = if max > min { (value - min) / (max - min) * BARS as f64 } else { 0.0 };
-        if let Some(bar) = bars.get_mut((place as usize).min(BARS - 1)) {
+        let index = if max > min { (value - min) / (max - min) * BARS as f64 } else { 0.0 };
+        if let Some(bar) = bars.get_mut((index as usize).min(BARS - 1)) {
             *bar += 1;
         }
     }
@@ -93,8 +91,8 @@ fn figures(scalar_type: ScalarType, shape: &[usize], bytes: &[u8]) -> Option<Val
     }))
 }
 
-/// The tensor as a picture of few points, each the mean of what it stands for, from 0 to 99: rows
-/// are the first dimension. Nothing of what has less than two dimensions.
+/// Thumbnail: each pixel is the mean of its elements, scaled to 0..99. Rows are the first dim.
+/// `Null` for tensors with less than two dims.
 fn thumbnail(shape: &[usize], elements: &Elements<'_>, min: f64, max: f64) -> Value {
     let [rows, rest @ ..] = shape else { return Value::Null };
     let columns: usize = rest.iter().product();
@@ -103,16 +101,16 @@ fn thumbnail(shape: &[usize], elements: &Elements<'_>, min: f64, max: f64) -> Va
     }
     let (height, width) = ((*rows).min(SIDE), columns.min(SIDE));
     let range = if max > min { max - min } else { 1.0 };
-    // Multiplied in more bits: sides can be as long as the address space.
-    let bound = |place: usize, whole: usize, parts: usize| {
-        (place as u128 * whole as u128 / parts as u128) as usize
+    // 128-bit arithmetic avoids overflow for huge shapes.
+    let bound = |index: usize, whole: usize, parts: usize| {
+        (index as u128 * whole as u128 / parts as u128) as usize
     };
-    let mut points = Vec::with_capacity(height * width);
+    let mut pixels = Vec::with_capacity(height * width);
     for row in 0..height {
         for column in 0..width {
             let (from, to) = (bound(row, *rows, height), bound(row + 1, *rows, height));
             let (left, right) = (bound(column, columns, width), bound(column + 1, columns, width));
-            // A few of what a point stands for are enough.
+            // A few samples per pixel suffice.
             let each =
                 |from: usize, to: usize| (from..to).step_by((to - from).div_ceil(EACH).max(1));
             let positions =
@@ -121,10 +119,10 @@ fn thumbnail(shape: &[usize], elements: &Elements<'_>, min: f64, max: f64) -> Va
             let finite = numbers.iter().filter(|value| value.is_finite());
             let count = finite.clone().count().max(1);
             let mean = finite.sum::<f64>() / count as f64;
-            points.push(((mean - min) / range * 99.0).clamp(0.0, 99.0) as u8);
+            pixels.push(((mean - min) / range * 99.0).clamp(0.0, 99.0) as u8);
         }
     }
-    json!({ "width": width, "height": height, "points": points })
+    json!({ "width": width, "height": height, "points": pixels })
 }
 
 #[cfg(test)]
@@ -132,7 +130,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn figures_and_pictures() {
+    fn statistics_and_thumbnails() {
         let bytes: Vec<u8> = [0f32, 1.0, 2.0, 3.0].iter().flat_map(|it| it.to_le_bytes()).collect();
         let found = object(ScalarType::Float, &[2, 2], &bytes);
         assert_eq!(
@@ -151,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn large_constants_are_looked_at_in_pieces() {
+    fn large_constants_are_read_in_blocks() {
         let count = 3 * BLOCK + 5;
         let mut bytes: Vec<u8> = (0..count).flat_map(|at| (at as f32).to_le_bytes()).collect();
         bytes[4 * (count - 1)..].copy_from_slice(&f32::INFINITY.to_le_bytes());

@@ -1,9 +1,10 @@
-"""Serves a program with Ray Serve: requests in batches, replicas by load, health.
+"""Serves a program with Ray Serve: batched requests, autoscaling, health checks.
 
     serve run examples.ray_serve:application path=model.pte
     serve run examples.ray_serve:application path=model.pte backend=vulkan num_gpus=0.5
 
-A request is one row of the input in JSON, such as `{"row": [[[0.0, ...]]]}`; the answer is one row of the output.
+A request is one row of the input in JSON, such as `{"row": [[[0.0, ...]]]}`. The response is one row
+of the output.
 """
 
 import os
@@ -23,10 +24,10 @@ import torchlet
     ray_actor_options={"num_cpus": 1},
 )
 class Classifier:
-    """A replica: it opens the program once."""
+    """A replica, which opens the program once."""
 
     def __init__(self, path: str, backend: str = "auto") -> None:
-        # Ray hides from CUDA the GPUs that others have, and Vulkan sees all.
+        # Ray hides other workers' GPUs from CUDA, but not from Vulkan.
         if gpus := ray.get_gpu_ids():
             os.environ["TORCHLET_VULKAN_DEVICE"] = str(gpus[0])
         self.predict = torchlet.Predictor(path, backend=backend, inputs=["row"], outputs=["output"])
@@ -34,12 +35,12 @@ class Classifier:
         self.shape, self.dtype = taken.shape[1:], taken.dtype
 
     def check_health(self) -> None:
-        """Ray starts another replica where this fails."""
+        """Runs the program once. If this raises, Ray replaces the replica."""
         self.predict({"row": numpy.zeros((1, *self.shape), self.dtype)})
 
     @serve.batch(max_batch_size=32, batch_wait_timeout_s=0.002)
     async def classify(self, rows: list[Any]) -> list[list[float]]:
-        """All requests that came meanwhile, in one batch."""
+        """Runs all pending requests as one batch."""
         return self.predict({"row": numpy.stack(rows)})["output"].tolist()
 
     async def __call__(self, request: Request) -> list[float]:
@@ -50,7 +51,7 @@ class Classifier:
 
 
 def application(options: dict[str, str]) -> Any:
-    """The application of a path, a backend, and how much of a GPU each replica takes."""
+    """Builds the application from a path, a backend, and the GPU fraction per replica."""
     resources = {"num_cpus": 1, "num_gpus": float(options.get("num_gpus", 0))}
     replica = Classifier.options(ray_actor_options=resources)
     return replica.bind(options["path"], options.get("backend", "auto"))

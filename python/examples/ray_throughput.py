@@ -1,9 +1,9 @@
-"""Measures what Ray costs: images for each second of processor time, by one process and by workers of Ray Data.
+"""Measures the overhead of Ray: images per second of CPU time, in one process and with Ray Data.
 
     python ray_throughput.py model.pte --images 2000 --workers 2
 
-Processor time is that of the processes that run the program, with what Ray does in them to bring batches and take results; opening the
-program is left out. So a machine that does other things meanwhile changes little.
+CPU time is that of the processes that run the program. It includes Ray's work in them to receive
+batches and send results, but not loading the program. Other load on the machine has little effect.
 """
 
 import argparse
@@ -18,7 +18,7 @@ import torchlet
 
 
 class Timed(torchlet.Predictor):
-    """A worker that says how much processor time it took since it opened the program."""
+    """A worker that reports its CPU time since it loaded the program."""
 
     def __init__(self, path: str) -> None:
         super().__init__(path, inputs=["image"], outputs=["output"], backend="cpu")
@@ -36,7 +36,7 @@ class Timed(torchlet.Predictor):
 
 
 def alone(path: str, images: Any, batch: int) -> float:
-    """Images for each second of one process."""
+    """Returns images per CPU second of one process."""
     predict = torchlet.Predictor(path, inputs=["image"], outputs=["output"], backend="cpu")
     start = time.process_time()
     for at in range(0, len(images), batch):
@@ -45,12 +45,18 @@ def alone(path: str, images: Any, batch: int) -> float:
 
 
 def fleet(path: str, images: Any, batch: int, workers: int) -> float:
-    """Images for each second of all workers together."""
+    """Returns images per CPU second of all workers together."""
     ray.init(num_cpus=workers + 2, include_dashboard=False, log_to_driver=False)
     ray.data.DataContext.get_current().enable_progress_bars = False
-    dataset = ray.data.from_numpy(numpy.array_split(images, 4 * workers)).rename_columns({"data": "image"})
+    dataset = ray.data.from_numpy(numpy.array_split(images, 4 * workers)).rename_columns(
+        {"data": "image"}
+    )
     classified = dataset.map_batches(
-        Timed, fn_constructor_args=[os.path.abspath(path)], concurrency=workers, num_cpus=1, batch_size=batch
+        Timed,
+        fn_constructor_args=[os.path.abspath(path)],
+        concurrency=workers,
+        num_cpus=1,
+        batch_size=batch,
     )
     spent: dict[int, float] = {}
     count = 0
@@ -63,7 +69,9 @@ def fleet(path: str, images: Any, batch: int, workers: int) -> float:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("model")
     parser.add_argument("--images", type=int, default=2000)
     parser.add_argument("--batch", type=int, default=32)
@@ -71,12 +79,14 @@ def main() -> None:
     options = parser.parse_args()
     (taken,) = torchlet.Module(options.model)["forward"].inputs
     images = numpy.random.default_rng(0).random((options.images, *taken.shape[1:]), numpy.float32)
-    # In turns, since a machine's clock changes.
+    # Alternates, because clock rates change over time.
     rates = [alone(options.model, images, options.batch)]
     rates.append(fleet(options.model, images, options.batch, options.workers))
     rates.append(alone(options.model, images, options.batch))
     one, many = max(rates[0], rates[2]), rates[1]
-    print(f"one process: {one:.1f} images for each second of a processor; Ray, {options.workers} workers: {many:.1f}, {many / one:.0%}")
+    print(
+        f"one process: {one:.1f} images for each second of a processor; Ray, {options.workers} workers: {many:.1f}, {many / one:.0%}"
+    )
 
 
 if __name__ == "__main__":

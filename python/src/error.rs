@@ -1,4 +1,4 @@
-//! Errors as Python sees them: the same sentence, and ExecuTorch's code.
+//! Python exceptions with the runtime's message and ExecuTorch's error code.
 
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
@@ -6,7 +6,7 @@ use pyo3::types::PyType;
 use torchlet::core::error::code;
 use torchlet::llm;
 
-/// `torchlet.Error` of a sentence and a code.
+/// Creates a `torchlet.Error` with a message and a code.
 pub(crate) fn raise(sentence: String, code: u32) -> PyErr {
     static CLASS: PyOnceLock<Py<PyType>> = PyOnceLock::new();
     Python::attach(|py| {
@@ -18,37 +18,37 @@ pub(crate) fn raise(sentence: String, code: u32) -> PyErr {
     })
 }
 
-/// What was given makes no sense.
+/// An invalid argument.
 pub(crate) fn invalid(sentence: String) -> PyErr {
     raise(sentence, code::INVALID_ARGUMENT)
 }
 
-/// What is asked for cannot be done now.
+/// An operation that is impossible in the current state.
 pub(crate) fn invalid_state(sentence: &str) -> PyErr {
     raise(sentence.into(), code::INVALID_STATE)
 }
 
-/// What was given makes sense, but not here: the sentence names it.
+/// An unsupported feature, which `what` names.
 pub(crate) fn unsupported(what: String) -> PyErr {
     raise(format!("not supported: {what}"), code::NOT_SUPPORTED)
 }
 
-/// What went wrong while a module was locked: Python's objects are made when it no longer is, since
-/// that may run Python code.
+/// An error while a module is locked. Python objects are created after unlocking, because that may
+/// run Python code.
 pub(crate) enum Failure {
     /// An error of the runtime.
     Runtime(torchlet::Error),
-    /// An error of this package: a sentence and a code.
+    /// An error of this package: message and code.
     Here(String, u32),
 }
 
 impl Failure {
-    /// There is no memory.
+    /// An allocation failure.
     pub(crate) fn out_of_memory(needed: usize) -> Self {
         Failure::Runtime(torchlet::Error::OutOfMemory { needed: needed as u64 })
     }
 
-    /// What was given makes no sense.
+    /// An invalid argument.
     pub(crate) fn invalid(sentence: String) -> Self {
         Failure::Here(sentence, code::INVALID_ARGUMENT)
     }

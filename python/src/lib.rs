@@ -1,8 +1,7 @@
 //! The native part of the Python package `torchlet`: programs, tensors, and the command.
 //!
-//! It is small and typed; what makes it pleasant, and what has the names of ExecuTorch's Python
-//! API, is written in Python (`python/torchlet`). Start reading at [`module`]; `unsafe` code is in
-//! `memory/` alone.
+//! It is small and typed; the convenient interface, and ExecuTorch's Python API, are written in
+//! Python (`python/torchlet`). Start reading at [`module`]. All `unsafe` code is in `memory/`.
 
 mod error;
 mod language;
@@ -19,14 +18,13 @@ use std::io::Write;
 #[cfg(feature = "vulkan")]
 use torchlet::core::Backend;
 
-/// The names of all kernels, once for each specialisation.
+/// The names of all kernels, once per specialization.
 #[pyfunction]
 fn operator_names() -> Vec<&'static str> {
     torchlet::portable::KERNELS.iter().map(|kernel| kernel.name).collect()
 }
 
-/// The backends whose delegates run. The compiler makes XNNPACK's programs of the CPU engine's, or
-/// of a GPU's.
+/// Supported delegate backends. XNNPACK programs are compiled for the CPU engine or a GPU.
 #[pyfunction]
 fn backend_names() -> Vec<&'static str> {
     vec![
@@ -37,7 +35,7 @@ fn backend_names() -> Vec<&'static str> {
     ]
 }
 
-/// Whether there is a GPU, or software that does as if it was one.
+/// Whether a Vulkan device is available, including software drivers.
 #[pyfunction]
 fn has_gpu(py: Python<'_>) -> bool {
     #[cfg(feature = "vulkan")]
@@ -47,20 +45,19 @@ fn has_gpu(py: Python<'_>) -> bool {
     py.detach(available)
 }
 
-/// Runs the command `torchlet` with these arguments, the first of which is its name. Gives its exit
-/// status.
+/// Runs the command `torchlet`; the first argument is its name. Returns the exit status.
 #[pyfunction]
 fn run_command(py: Python<'_>, arguments: Vec<OsString>) -> u8 {
     py.detach(|| {
         let status = torchlet_cli::run_command(arguments);
-        // Nobody does that when the interpreter ends.
+        // The interpreter does not flush Rust's standard output at exit.
         let _ = std::io::stdout().flush();
         status
     })
 }
 
-/// Objects are immutable or behind a mutex, and tensors are copied as [`memory`] says, so a
-/// free-threaded interpreter may stay without its GIL.
+/// Objects are immutable or behind a mutex, and tensors are copied as [`memory`] describes, so a
+/// free-threaded interpreter need not enable its GIL.
 #[pymodule(gil_used = false)]
 fn _torchlet(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;

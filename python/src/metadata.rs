@@ -1,21 +1,21 @@
-//! What methods take and give, as Python has it.
+//! Metadata of methods for Python.
 
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 use torchlet::core::{MethodMeta, ProgramError, Scalar, ShapeDynamism, TensorInfo, ValueMeta};
 
-/// What an input takes or an output gives.
+/// Metadata of an input or output.
 #[pyclass(frozen, module = "torchlet", name = "ValueInfo")]
 pub(crate) struct ValueInfo {
     kind: &'static str,
     tensor: Option<TensorInfo>,
-    /// Its name in the model, where the exporter kept it.
+    /// Its name in the model, if the exporter kept it.
     #[pyo3(get)]
     name: Option<String>,
-    /// Whether its shape may change, up to the one that is told.
+    /// Whether its shape is dynamic, with `shape` as upper bound.
     #[pyo3(get)]
     dynamic: bool,
-    /// Whether it has a place in planned memory, or comes with the program.
+    /// Whether it is in planned memory or a constant of the program.
     #[pyo3(get)]
     planned: bool,
 }
@@ -44,20 +44,20 @@ impl ValueInfo {
 
 #[pymethods]
 impl ValueInfo {
-    /// `Tensor`, `Int`, `Double`, `Bool`, `String`, `List` or `None`, as ExecuTorch calls its tags.
+    /// `Tensor`, `Int`, `Double`, `Bool`, `String`, `List` or `None`, as in ExecuTorch's tags.
     #[getter]
     fn kind(&self) -> &'static str {
         self.kind
     }
 
-    /// The shape of a tensor; its bound, if it may change. Empty for others.
+    /// The shape of a tensor; the upper bound of a dynamic shape. Empty for other kinds.
     #[getter]
     fn shape<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
         let sizes = self.tensor.as_ref().map_or(&[][..], |info| info.sizes.as_slice());
         PyTuple::new(py, sizes)
     }
 
-    /// The dimensions of a tensor from outermost to innermost in memory. Empty for others.
+    /// The dim order of a tensor, from outermost to innermost. Empty for other kinds.
     #[getter]
     fn dim_order<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
         let dims = self.tensor.as_ref().map_or(&[][..], |info| info.dim_order.as_slice());
@@ -70,14 +70,14 @@ impl ValueInfo {
         self.tensor.as_ref().map(|info| info.scalar_type.name())
     }
 
-    /// Name and number of a tensor's element type in ExecuTorch's `ScalarType`.
+    /// Name and value of a tensor's element type in ExecuTorch's `ScalarType`.
     #[getter]
     fn scalar_type(&self) -> Option<(String, i8)> {
         let info = self.tensor.as_ref()?;
         Some((format!("{:?}", info.scalar_type), info.scalar_type as i8))
     }
 
-    /// Bytes of a tensor's elements.
+    /// Size of a tensor's data in bytes.
     #[getter]
     fn nbytes(&self) -> usize {
         self.tensor.as_ref().map_or(0, TensorInfo::nbytes)
@@ -92,7 +92,7 @@ impl ValueInfo {
     }
 }
 
-/// What a method takes and gives.
+/// Metadata of a method.
 #[pyclass(frozen, module = "torchlet", name = "MethodInfo")]
 pub(crate) struct MethodInfo {
     #[pyo3(get)]
@@ -108,7 +108,7 @@ pub(crate) struct MethodInfo {
     instructions: usize,
 }
 
-/// The parts of a method's description, read while the module is locked.
+/// Metadata of a method, read while the module is locked.
 pub(crate) struct Description {
     name: String,
     inputs: Vec<ValueInfo>,
@@ -163,19 +163,19 @@ impl Description {
 
 #[pymethods]
 impl MethodInfo {
-    /// What the inputs take.
+    /// The inputs.
     #[getter]
     fn inputs<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
         PyTuple::new(py, &self.inputs)
     }
 
-    /// What the outputs give.
+    /// The outputs.
     #[getter]
     fn outputs<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
         PyTuple::new(py, &self.outputs)
     }
 
-    /// The tensors whose names the exporter kept.
+    /// Tensors whose names the exporter kept.
     #[getter]
     fn attributes<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
         PyTuple::new(py, &self.attributes)

@@ -16,10 +16,10 @@ use torchlet::{Canceller, Method, Profiler, RunOn};
 use torchlet_devtools::Recorder;
 use torchlet_devtools::etdump::{self, DelegateIds};
 
-/// A program, opened, and its methods.
+/// A program and its methods.
 ///
-/// Any thread may use it; calls come one after the other, and other Python threads run meanwhile.
-/// `share` gives another module over the same file, which runs at the same time.
+/// Any thread may use it; calls are serialized, and other Python threads run meanwhile. `share`
+/// creates another module over the same file, which runs concurrently.
 #[pyclass(frozen, module = "torchlet._torchlet", name = "Module")]
 pub(crate) struct Module {
     shared: Shared<State>,
@@ -27,7 +27,7 @@ pub(crate) struct Module {
     canceller: Canceller,
 }
 
-/// What listens to the module's events.
+/// Event tracers of the module.
 #[derive(Clone, Default)]
 struct Recorders {
     profiler: Option<Arc<Profiler>>,
@@ -36,13 +36,13 @@ struct Recorders {
 
 struct State {
     module: torchlet::Module,
-    /// The tensors that inputs take, by method.
+    /// Tensor inputs by method.
     inputs: HashMap<String, Vec<Option<TensorInfo>>>,
-    /// Outputs whose memory is used again, by method.
+    /// Outputs whose memory is reused, by method.
     kept: HashMap<String, Vec<Value>>,
 }
 
-/// A file by its path, or its bytes.
+/// A file by path, or its bytes.
 #[derive(FromPyObject)]
 pub(crate) enum Source {
     Bytes(Vec<u8>),
@@ -54,7 +54,7 @@ impl State {
         State { module, inputs: HashMap::new(), kept: HashMap::new() }
     }
 
-    /// Loads a method and looks at its inputs, if that was not done.
+    /// Loads a method and records its inputs, unless that was done.
     fn load(&mut self, method: &str) -> Result<(), Failure> {
         self.module.load_method(method)?;
         if self.inputs.contains_key(method) {
@@ -81,11 +81,11 @@ impl State {
                 torchlet::Error::TooManyInputs { method: method.into(), expected, found }.into()
             );
         }
-        // What is no tensor may be left out, where it is as it was exported.
+        // Trailing non-tensor inputs may be omitted; they keep their exported values.
         if taken.iter().skip(found).any(Option::is_some) {
             let plural = if expected == 1 { "" } else { "s" };
             return Err(Failure::invalid(format!(
-                "'{method}' takes {expected} input{plural}, {found} were given"
+                "'{method}' expects {expected} input{plural}, found {found}"
             )));
         }
         let mut loaded = self.module.method(method)?;
@@ -95,7 +95,7 @@ impl State {
         Ok(())
     }
 
-    /// Copies of the outputs, in memory of their own or in that of the last copies.
+    /// Copies the outputs, into new memory or that of the previous copies.
     fn outputs(
         &mut self,
         py: Python<'_>,
@@ -129,7 +129,7 @@ impl State {
     }
 }
 
-/// Copies a value into an input, of a tensor of this type and layout, if it takes one.
+/// Copies a value into an input; `taken` is the type and layout of a tensor input.
 fn set_input(
     method: &mut Method<'_>,
     index: usize,
@@ -151,7 +151,7 @@ fn set_input(
                     return Ok(());
                 }
             }
-            // Its layout is converted; another type or shape is refused.
+            // The layout is converted; another type or shape is refused.
             tensor.facade()?.into()
         }
         Value::None => torchlet::Value::None,
@@ -161,7 +161,7 @@ fn set_input(
     Ok(method.set_input(index, &value)?)
 }
 
-/// The processor of a name.
+/// Parses the name of a backend.
 fn run_on(backend: &str) -> PyResult<RunOn> {
     Ok(match backend {
         "auto" => RunOn::Auto,
@@ -170,7 +170,7 @@ fn run_on(backend: &str) -> PyResult<RunOn> {
         "as-exported" => RunOn::AsExported,
         _ => {
             let known = "'auto', 'cpu', 'vulkan' or 'as-exported'";
-            return Err(invalid(format!("there is no backend {backend:?}; it may be {known}")));
+            return Err(invalid(format!("no backend {backend:?}; expected {known}")));
         }
     })
 }
@@ -190,12 +190,12 @@ impl Module {
         Module { shared: Shared::new(State::new(module)), recorders, canceller }
     }
 
-    /// Waits for its turn. Whoever has it runs no Python code, so that no thread waits for itself.
+    /// Waits for the lock. Its holder runs no Python code, so a thread cannot deadlock with itself.
     fn lock(&self, py: Python<'_>) -> PyResult<MutexGuard<'_, State>> {
         self.shared.lock(py)
     }
 
-    /// Does something that may take long with the module.
+    /// Runs a lengthy operation on the module.
     fn with<R: Send>(
         &self,
         py: Python<'_>,
@@ -204,7 +204,7 @@ impl Module {
         self.shared.with(py, body)
     }
 
-    /// The program with no method loaded, for what loads them itself.
+    /// The program with no method loaded, for users that load methods themselves.
     pub(crate) fn program(&self, py: Python<'_>) -> PyResult<torchlet::Module> {
         self.with(py, |state| Ok(state.module.share()))
     }
@@ -212,10 +212,10 @@ impl Module {
 
 #[pymethods]
 impl Module {
-    /// Opens a program by its path, or from its bytes, with files of external data.
+    /// Opens a program by path, or from its bytes, with files of external data.
     #[staticmethod]
     #[pyo3(signature = (source, *, data = Vec::new(), backend = "auto", threads = None, memory_limit = None, compile_cache = None, map = false, record = None, record_values = 0))]
-    #[allow(clippy::too_many_arguments, reason = "they have names")]
+    #[allow(clippy::too_many_arguments, reason = "they are keyword arguments")]
     fn open(
         py: Python<'_>,
         source: Source,
@@ -246,7 +246,11 @@ impl Module {
                 builder = builder.event_tracer(recorder.clone());
                 recorders.recorder = Some(recorder);
             }
-            Some(other) => return Err(invalid(format!("nothing records {other:?}"))),
+            Some(other) => {
+                return Err(invalid(format!(
+                    "cannot record {other:?}; expected 'profile' or 'events'"
+                )));
+            }
         }
         if let Some(threads) = threads {
             builder = builder.threads(threads);
@@ -273,8 +277,7 @@ impl Module {
         Ok(Module::new(opened.map_err(Failure::from)?, recorders))
     }
 
-    /// Another module over the same opened files, with no method loaded, which runs at the same
-    /// time.
+    /// Another module over the same opened files, with no method loaded, which runs concurrently.
     fn share(&self, py: Python<'_>) -> PyResult<Self> {
         Ok(Module::new(self.program(py)?, self.recorders.clone()))
     }
@@ -284,7 +287,7 @@ impl Module {
         self.with(py, |state| Ok(state.module.method_names()?))
     }
 
-    /// What a method takes and gives.
+    /// Metadata of a method.
     fn method_info(&self, py: Python<'_>, method: &str) -> PyResult<MethodInfo> {
         let description =
             self.with(py, |state| Ok(Description::of(&state.module.method_meta(method)?)?))?;
@@ -301,17 +304,17 @@ impl Module {
         self.with(py, |state| Ok(state.module.is_method_loaded(method)))
     }
 
-    /// Frees a loaded method; whether it was loaded.
+    /// Unloads a method; returns whether it was loaded.
     fn unload(&self, py: Python<'_>, method: &str) -> PyResult<bool> {
         self.with(py, |state| Ok(state.module.unload(method)))
     }
 
-    /// Gives a method's state its initial values again.
+    /// Resets a method's state to its initial values.
     fn reset(&self, py: Python<'_>, method: &str) -> PyResult<()> {
         self.with(py, |state| Ok(state.module.reset(method)?))
     }
 
-    /// Copies values into the inputs of a method, which is loaded if it was not.
+    /// Copies values into the inputs of a method, loading it if necessary.
     fn set_inputs(
         &self,
         py: Python<'_>,
@@ -332,8 +335,8 @@ impl Module {
         self.with(py, |state| Ok(state.module.method(method)?.run()?))
     }
 
-    /// The outputs of a method, as its last run left them: copies, or, if memory is to be reused,
-    /// in that of the last ones that this gave.
+    /// The outputs of a method's last run: copies, or with `reuse`, in the memory of the previous
+    /// call's outputs.
     #[pyo3(signature = (method, reuse = false))]
     fn outputs<'py>(
         &self,
@@ -347,7 +350,7 @@ impl Module {
         objects(py, outputs?)
     }
 
-    /// Sets the inputs, runs, and gives the outputs; no other thread's call comes between.
+    /// Sets the inputs, runs, and returns the outputs, as one atomic operation.
     #[pyo3(signature = (method, inputs, reuse = false))]
     fn execute<'py>(
         &self,
@@ -356,8 +359,8 @@ impl Module {
         inputs: Vec<Bound<'py, PyAny>>,
         reuse: bool,
     ) -> PyResult<Bound<'py, PyList>> {
-        // Declared before the lock, and so dropped behind it: what lent the tensors may run Python
-        // code then.
+        // Declared before the lock and so dropped after it: lenders of tensors may run Python code
+        // then.
         let values = values(&inputs)?;
         let mut guard = self.lock(py)?;
         let state: &mut State = &mut guard;
@@ -372,8 +375,7 @@ impl Module {
         objects(py, outputs?)
     }
 
-    /// The tensors that a method keeps from run to run: the indices of their values, and names
-    /// where the exporter kept them.
+    /// State tensors of a method: indices of their values, and names if the exporter kept them.
     fn state(&self, py: Python<'_>, method: &str) -> PyResult<Vec<(usize, Option<String>)>> {
         self.with(py, |state| {
             let tensors = state.module.method(method)?.state()?;
@@ -381,7 +383,7 @@ impl Module {
         })
     }
 
-    /// A copy of a tensor of a method's state.
+    /// A copy of a state tensor.
     fn read_state(&self, py: Python<'_>, method: &str, value: usize) -> PyResult<Tensor> {
         self.with(py, |state| {
             let tensor = state.module.method(method)?.read_state(value)?;
@@ -389,7 +391,7 @@ impl Module {
         })
     }
 
-    /// Writes a tensor of a method's state.
+    /// Writes a state tensor.
     fn write_state(
         &self,
         py: Python<'_>,
@@ -398,10 +400,7 @@ impl Module {
         tensor: &Bound<'_, PyAny>,
     ) -> PyResult<()> {
         let Value::Tensor(tensor) = Value::from_object(tensor)? else {
-            return Err(invalid(format!(
-                "state is written with tensors, not {}",
-                tensor.get_type()
-            )));
+            return Err(invalid(format!("state: expected a tensor, found {}", tensor.get_type())));
         };
         let tensor = tensor.facade()?;
         self.with(py, |state| Ok(state.module.method(method)?.write_state(value, &tensor)?))
@@ -413,12 +412,12 @@ impl Module {
         Ok(PyBytes::new(py, &bytes))
     }
 
-    /// Loads what `save_state` gave.
+    /// Loads the bytes that `save_state` returned.
     fn load_state(&self, py: Python<'_>, bytes: Vec<u8>) -> PyResult<()> {
         self.with(py, |state| Ok(state.module.load_state(&bytes)?))
     }
 
-    /// Number of test cases of a method, in a bundled program.
+    /// Number of test cases of a method in a bundled program.
     fn test_case_count(&self, py: Python<'_>, method: &str) -> PyResult<usize> {
         self.with(py, |state| {
             state.module.method_meta(method)?;
@@ -438,7 +437,7 @@ impl Module {
             let cases = cases(&state.module, method)?;
             let case = cases.get(index).ok_or_else(|| {
                 Failure::invalid(format!(
-                    "test case {index} of '{method}'; there are {} of it",
+                    "test case {index} of '{method}' does not exist; the method has {}",
                     cases.len()
                 ))
             })?;
@@ -451,7 +450,7 @@ impl Module {
         Ok((objects(py, inputs)?, objects(py, expected)?))
     }
 
-    /// Where the program that runs comes from.
+    /// How the running program was obtained.
     fn origin(&self, py: Python<'_>) -> PyResult<String> {
         self.with(py, |state| {
             Ok(match state.module.origin() {
@@ -464,13 +463,12 @@ impl Module {
         })
     }
 
-    /// Bytes of the file.
+    /// Size of the file in bytes.
     fn file_size(&self, py: Python<'_>) -> PyResult<u64> {
         self.with(py, |state| Ok(state.module.file_size()))
     }
 
-    /// The bytes that a method takes in memory: arena, planned, scratch, and those of unplanned
-    /// inputs and outputs.
+    /// Memory of a method in bytes: arena, planned, scratch, and unplanned inputs and outputs.
     fn memory_report(
         &self,
         py: Python<'_>,
@@ -482,29 +480,29 @@ impl Module {
         })
     }
 
-    /// The number of threads that kernels use.
+    /// Number of kernel threads.
     #[getter]
     fn threads(&self, py: Python<'_>) -> PyResult<usize> {
         self.with(py, |state| Ok(state.module.threads()))
     }
 
-    /// Lets kernels use so many threads from now on, and gives how many these are.
+    /// Sets the number of kernel threads, and returns the resulting number.
     fn set_threads(&self, py: Python<'_>, threads: usize) -> PyResult<usize> {
         self.with(py, |state| Ok(state.module.set_threads(threads)))
     }
 
-    /// Ends the run in progress, if there is one, and all that follow, with an error.
+    /// Cancels the current run, if any, and all later ones, which fail.
     fn cancel(&self) {
         self.canceller.cancel();
     }
 
-    /// Lets methods run again.
+    /// Permits runs again.
     fn resume(&self) {
         self.canceller.resume();
     }
 
-    /// What was measured: kind, name, instruction, detail, count, and the nanoseconds of all runs
-    /// and of the longest. `None` if nothing measures.
+    /// Profile entries: kind, name, instruction, detail, count, and nanoseconds of all runs and of
+    /// the longest. `None` if profiling is off.
     fn profile(&self) -> Option<Vec<(String, String, usize, String, u64, u64, u64)>> {
         let entries = self.recorders.profiler.as_ref()?.entries().into_iter();
         let nanoseconds =
@@ -517,16 +515,16 @@ impl Module {
         Some(entries.collect())
     }
 
-    /// Forgets what was measured.
+    /// Clears the profile.
     fn clear_profile(&self) {
         if let Some(profiler) = &self.recorders.profiler {
             profiler.clear();
         }
     }
 
-    /// The recorded events as an ETDump, which ExecuTorch's tools read, and the bytes of recorded
-    /// values; `None` if nothing records. Parts of delegates are called by the exporter's numbers
-    /// if asked for, else by names.
+    /// The recorded events as an ETDump for ExecuTorch's tools, and the bytes of recorded values;
+    /// `None` if recording is off. With `numbers`, delegate parts are identified by debug handles,
+    /// otherwise by names.
     #[pyo3(signature = (numbers = false))]
     fn etdump<'py>(
         &self,

@@ -1,15 +1,15 @@
-//! What threads use one after the other, and forks do not.
+//! State that threads use in turn, and that forked processes must not use.
 
 use crate::error::{Failure, invalid_state};
 use pyo3::prelude::*;
 use pyo3::sync::MutexExt;
 use std::sync::{Mutex, MutexGuard};
 
-/// Something of the runtime's, behind a lock.
+/// An object of the runtime behind a lock.
 pub(crate) struct Shared<T> {
-    /// There until it is dropped.
+    /// Always present until dropped.
     state: Option<Mutex<T>>,
-    /// The process that made it.
+    /// The process that created it.
     process: u32,
 }
 
@@ -18,10 +18,10 @@ impl<T> Shared<T> {
         Shared { state: Some(Mutex::new(state)), process: std::process::id() }
     }
 
-    /// Waits for its turn, while others may run Python code.
+    /// Waits for the lock, while other threads may run Python code.
     pub(crate) fn lock(&self, py: Python<'_>) -> PyResult<MutexGuard<'_, T>> {
         if std::process::id() != self.process {
-            // A fork has none of the threads that would do the work, and would wait for them.
+            // A fork has no worker threads, and would wait for them forever.
             let sentence =
                 "the module was opened before this process was forked; open it again here";
             return Err(invalid_state(sentence));
@@ -33,7 +33,7 @@ impl<T> Shared<T> {
 }
 
 impl<T: Send> Shared<T> {
-    /// Does something that may take long, and runs no Python code.
+    /// Runs a lengthy operation that runs no Python code.
     pub(crate) fn with<R: Send>(
         &self,
         py: Python<'_>,
@@ -47,8 +47,8 @@ impl<T: Send> Shared<T> {
 }
 
 impl<T> Drop for Shared<T> {
-    /// A fork has none of the threads that would be waited for, neither those of kernels nor a
-    /// GPU's driver's: there, nothing is freed.
+    /// Dropping would wait for threads of kernels or of a GPU driver, which a fork does not have.
+    /// There, the state is leaked.
     fn drop(&mut self) {
         if std::process::id() != self.process {
             std::mem::forget(self.state.take());

@@ -11,10 +11,10 @@ use std::sync::Arc;
 use torchlet::core::layout::same_layout;
 use torchlet::core::{ScalarType, TensorInfo, TensorRef};
 
-/// A tensor in memory of the host.
+/// A tensor in host memory.
 ///
-/// What has the buffer protocol or DLPack's (NumPy, PyTorch, JAX, ...) becomes one without a copy,
-/// unless its elements lie with gaps, and it becomes theirs without a copy:
+/// Objects with the buffer protocol or DLPack (NumPy, PyTorch, JAX, ...) are converted without a
+/// copy, unless their elements have gaps. Conversion to their types needs no copy either:
 /// `torch.from_dlpack(tensor)`, `numpy.asarray(tensor)`.
 #[pyclass(frozen, module = "torchlet", name = "Tensor")]
 pub(crate) struct Tensor {
@@ -22,24 +22,26 @@ pub(crate) struct Tensor {
     memory: Arc<Memory>,
 }
 
-/// The element type of a name, such as `float32` or `torch.float32`.
+/// Parses an element type, such as `float32` or `torch.float32`.
 fn scalar_type_of(name: &str) -> PyResult<ScalarType> {
     let short = name.strip_prefix("torch.").unwrap_or(name);
     (0..)
         .map_while(ScalarType::from_number)
         .find(|scalar_type| scalar_type.name() == short)
-        .ok_or_else(|| invalid(format!("there is no element type {name:?}; one is 'float32'")))
+        .ok_or_else(|| {
+            invalid(format!("no element type {name:?}; expected a name such as 'float32'"))
+        })
 }
 
 impl Tensor {
-    /// A copy of a tensor of the runtime.
+    /// Copies a tensor of the runtime.
     pub(crate) fn copy_of(tensor: &TensorRef<'_>) -> Result<Self, Failure> {
         let bytes = tensor.bytes();
         let memory = Memory::copy_of(bytes).ok_or_else(|| Failure::out_of_memory(bytes.len()))?;
         Ok(Tensor { info: tensor.info().clone(), memory })
     }
 
-    /// A tensor of what has one: another of these, a buffer, or DLPack. `None` if it has none.
+    /// Converts another `Tensor`, a buffer, or a DLPack object; `None` for other objects.
     pub(crate) fn from_object(object: &Bound<'_, PyAny>) -> PyResult<Option<Self>> {
         let py = object.py();
         if let Ok(tensor) = object.cast::<Tensor>() {
@@ -49,7 +51,7 @@ impl Tensor {
         let give = object.getattr_opt("__dlpack__")?;
         if memory::is_buffer(object) {
             match (memory::import_buffer(object), &give) {
-                // Formats of buffers lack types that DLPack has.
+                // Buffer formats lack types that DLPack has.
                 (Err(_), Some(_)) => {}
                 (buffer, _) => {
                     let (info, memory) = buffer?.adopt()?;
@@ -61,19 +63,19 @@ impl Tensor {
         let keywords = PyDict::new(py);
         keywords.set_item("max_version", (1, 0))?;
         let capsule = match give.call((), Some(&keywords)) {
-            // It is of the time before versions.
+            // Objects before DLPack 1.0 lack the argument.
             Err(error) if error.is_instance_of::<PyTypeError>(py) => give.call0(),
             result => result,
         }?;
         let capsule = capsule.cast::<PyCapsule>().map_err(|_| {
-            invalid(format!("`__dlpack__` of {} gave no capsule", object.get_type()))
+            invalid(format!("`__dlpack__` of {} returned no capsule", object.get_type()))
         })?;
         let (info, memory) = memory::import_capsule(capsule)?.adopt()?;
         Ok(Some(Tensor { info, memory }))
     }
 
-    /// Copies the elements to memory of the same layout; `false`, and nothing is copied, if it has
-    /// another size.
+    /// Copies the elements to memory of the same layout; returns `false`, and copies nothing, if
+    /// the size differs.
     pub(crate) fn read(&self, target: &mut [u8]) -> bool {
         self.memory.read(target)
     }
@@ -82,8 +84,8 @@ impl Tensor {
         &self.info
     }
 
-    /// Takes over the elements of another tensor of the same layout; `false` if it is another, or
-    /// the memory is not ours.
+    /// Copies the elements of a tensor with the same layout; returns `false` if the layout differs,
+    /// or the memory is foreign.
     pub(crate) fn overwrite(&self, tensor: &TensorRef<'_>) -> bool {
         self.info == *tensor.info() && self.memory.write(tensor.bytes())
     }
@@ -95,13 +97,15 @@ impl Tensor {
 
 #[pymethods]
 impl Tensor {
-    /// A tensor of an object that has the buffer protocol or DLPack's, without a copy if its
-    /// elements lie without gaps.
+    /// A tensor from an object with the buffer protocol or DLPack, without a copy if its elements
+    /// are dense.
     #[new]
     fn of(object: &Bound<'_, PyAny>) -> PyResult<Self> {
         Tensor::from_object(object)?.ok_or_else(|| {
             let kind = object.get_type();
-            PyTypeError::new_err(format!("{kind} has neither a buffer nor `__dlpack__`"))
+            PyTypeError::new_err(format!(
+                "{kind} supports neither the buffer protocol nor `__dlpack__`"
+            ))
         })
     }
 
@@ -110,19 +114,19 @@ impl Tensor {
     #[pyo3(signature = (shape, dtype = "float32"))]
     fn zeros(shape: Vec<i32>, dtype: &str) -> PyResult<Self> {
         let info = TensorInfo::contiguous(scalar_type_of(dtype)?, &shape)
-            .ok_or_else(|| invalid(format!("a tensor of shape {shape:?} cannot be")))?;
+            .ok_or_else(|| invalid(format!("{shape:?} is not a valid shape")))?;
         let memory = Memory::zeroed(info.nbytes());
         let memory = memory.ok_or_else(|| Failure::out_of_memory(info.nbytes()))?;
         Ok(Tensor { info, memory: Arc::new(memory) })
     }
 
-    /// The same bits as elements of another type of the same size: `bfloat16` from `uint16`, say.
+    /// Reinterprets the bits as another type of the same size, such as `uint16` as `bfloat16`.
     /// Nothing is copied.
     fn with_dtype(&self, dtype: &str) -> PyResult<Self> {
         let scalar_type = scalar_type_of(dtype)?;
         if scalar_type.size() != self.info.scalar_type.size() {
             return Err(invalid(format!(
-                "elements of {} have other sizes than those of {scalar_type}",
+                "elements of {} and {scalar_type} have different sizes",
                 self.info.scalar_type
             )));
         }
@@ -136,19 +140,19 @@ impl Tensor {
         PyTuple::new(py, self.info.sizes.iter())
     }
 
-    /// The name of the element type, as PyTorch has it.
+    /// PyTorch's name of the element type.
     #[getter]
     fn dtype(&self) -> &'static str {
         self.info.scalar_type.name()
     }
 
-    /// The dimensions from outermost to innermost in memory.
+    /// The dim order: dimensions from outermost to innermost in memory.
     #[getter]
     fn dim_order<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
         PyTuple::new(py, self.info.dim_order.iter())
     }
 
-    /// The distance of neighbours in each dimension, in elements.
+    /// Strides in elements.
     #[getter]
     fn strides<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
         PyTuple::new(py, self.info.strides().iter())
@@ -166,26 +170,26 @@ impl Tensor {
         self.info.numel()
     }
 
-    /// Bytes of the elements.
+    /// Size of the data in bytes.
     #[getter]
     fn nbytes(&self) -> usize {
         self.info.nbytes()
     }
 
-    /// Whether it may be written to.
+    /// Whether the memory is writable.
     #[getter]
     fn writable(&self) -> bool {
         self.memory.is_writable()
     }
 
-    /// Whether both are one in memory order, so that copies need no rearranging.
+    /// Whether both tensors have the same shape and memory layout, so that copies need no
+    /// rearranging.
     fn has_layout_of(&self, other: &Tensor) -> bool {
         self.info.sizes == other.info.sizes
             && same_layout(&self.info.sizes, &self.info.dim_order, &other.info.dim_order)
     }
 
-    /// How far the elements are from expected ones:
-    /// `(largest distance, elements out of tolerance)`.
+    /// Compares with expected elements: `(largest difference, elements out of tolerance)`.
     #[pyo3(signature = (expected, rtol = 1e-5, atol = 1e-8))]
     fn compare(&self, expected: &Tensor, rtol: f64, atol: f64) -> PyResult<(f64, usize)> {
         let compared = self.facade()?.compare(&expected.facade()?, rtol, atol);
@@ -218,7 +222,7 @@ impl Tensor {
         }
         if !versioned && !self.memory.is_writable() {
             return Err(PyBufferError::new_err(
-                "the tensor is read-only, which only DLPack 1.0 and later can say",
+                "the tensor is read-only, which only DLPack 1.0 and later can express",
             ));
         }
         memory::export_capsule(py, &self.info, &self.memory, versioned)
@@ -229,22 +233,22 @@ impl Tensor {
     }
 
     /// # Safety
-    /// Python calls it, with a view to fill.
+    /// Called by Python, with a view to fill.
     unsafe fn __getbuffer__(
         slf: Bound<'_, Self>,
         view: *mut ffi::Py_buffer,
         flags: c_int,
     ) -> PyResult<()> {
         let tensor = slf.get();
-        // SAFETY: the view is what Python gave, and the object keeps its memory, which it never
-        // changes.
+        // SAFETY: the view comes from Python, and the object owns its memory, which it never
+        // replaces.
         unsafe {
             memory::export_buffer(slf.clone().into_any(), &tensor.info, &tensor.memory, view, flags)
         }
     }
 
     /// # Safety
-    /// Python calls it, once for each view that was filled.
+    /// Called by Python, once for each filled view.
     unsafe fn __releasebuffer__(&self, view: *mut ffi::Py_buffer) {
         // SAFETY: as above.
         unsafe { memory::release(view) }
@@ -253,20 +257,20 @@ impl Tensor {
     fn __len__(&self) -> PyResult<usize> {
         let first = self.info.sizes.first();
         let first =
-            first.ok_or_else(|| PyTypeError::new_err("len() of a tensor without dimensions"))?;
+            first.ok_or_else(|| PyTypeError::new_err("len() of a zero-dimensional tensor"))?;
         Ok(usize::try_from(*first).unwrap_or(0))
     }
 
-    /// The elements as numbers, in nested lists.
+    /// The elements as nested lists.
     fn tolist<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         let arrays = PyModule::import(py, "torchlet._arrays")?;
         arrays.call_method1("nested", (self.numbers(py)?, self.shape(py)?))
     }
 
-    /// The only element as a number.
+    /// The only element as a Python number.
     fn item<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         if self.info.numel() != 1 {
-            return Err(invalid(format!("item() of a tensor of {} elements", self.info.numel())));
+            return Err(invalid(format!("item() of a tensor with {} elements", self.info.numel())));
         }
         self.numbers(py)?.get_item(0)
     }
@@ -286,11 +290,11 @@ impl Tensor {
     }
 }
 
-/// What DLPack calls the CPU.
+/// DLPack's CPU device.
 const CPU: (i32, i32) = (1, 0);
 
 impl Tensor {
-    /// The tensor as the facade has it, a copy.
+    /// Copies to a tensor of the facade crate.
     pub(crate) fn facade(&self) -> Result<torchlet::Tensor, Failure> {
         let mut bytes = Vec::new();
         let len = self.memory.len();
@@ -298,12 +302,13 @@ impl Tensor {
         bytes.resize(len, 0);
         self.memory.read(&mut bytes);
         let tensor = TensorRef::new(self.info.clone(), &bytes);
-        let tensor = tensor
-            .ok_or_else(|| Failure::invalid("a tensor has other bytes than its shape".into()))?;
+        let tensor = tensor.ok_or_else(|| {
+            Failure::invalid("the size of a tensor does not match its shape".into())
+        })?;
         Ok(torchlet::Tensor::try_from(&tensor)?)
     }
 
-    /// The elements in row-major order as Python's numbers.
+    /// The elements in row-major order as Python numbers.
     fn numbers<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         let tensor = self.facade()?;
         let fail = |error| PyErr::from(Failure::Runtime(error));

@@ -1,4 +1,4 @@
-//! What goes into methods and comes out, as Python has it.
+//! Inputs and outputs of methods as Python objects.
 
 use crate::error::{Failure, invalid};
 use crate::tensor::Tensor;
@@ -6,7 +6,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyFloat, PyInt, PyString};
 use torchlet::core::{Scalar, ValueRef};
 
-/// An input or output, which holds no reference into the runtime.
+/// An input or output, without references into the runtime.
 pub(crate) enum Value {
     None,
     Scalar(Scalar),
@@ -15,12 +15,12 @@ pub(crate) enum Value {
 }
 
 impl Value {
-    /// What a Python object is.
+    /// Converts a Python object.
     pub(crate) fn from_object(object: &Bound<'_, PyAny>) -> PyResult<Self> {
         if object.is_none() {
             return Ok(Value::None);
         }
-        // Truth values are integers, too.
+        // `bool` is a subclass of `int`.
         if let Ok(value) = object.cast::<PyBool>() {
             return Ok(Value::Scalar(Scalar::Bool(value.is_true())));
         }
@@ -37,24 +37,25 @@ impl Value {
         }
         Tensor::from_object(object)?.map(Value::Tensor).ok_or_else(|| {
             invalid(format!(
-                "Unsupported python type {}. Ensure that inputs are passed as a flat list of tensors",
+                "Unsupported python type {}. Ensure that inputs are passed as a flat list of \
+             tensors",
                 object.get_type()
             ))
         })
     }
 
-    /// A copy of what the runtime gives; lists are refused there.
+    /// Copies a value of the runtime; lists are refused.
     pub(crate) fn copy_of(value: &ValueRef<'_>) -> Result<Self, Failure> {
         Ok(match value {
             ValueRef::None => Value::None,
             ValueRef::Scalar(scalar) => Value::Scalar(*scalar),
             ValueRef::String(text) => Value::String((*text).into()),
             ValueRef::Tensor(tensor) => Value::Tensor(Tensor::copy_of(tensor)?),
-            _ => return Err(Failure::invalid("a value is a list, which cannot be read".into())),
+            _ => return Err(Failure::invalid("list outputs are not supported".into())),
         })
     }
 
-    /// The same for one more owner of its memory.
+    /// Clones the value; a tensor shares its memory.
     pub(crate) fn again(&self) -> Self {
         match self {
             Value::None => Value::None,
@@ -64,7 +65,7 @@ impl Value {
         }
     }
 
-    /// As a Python object.
+    /// Converts to a Python object.
     pub(crate) fn into_object(self, py: Python<'_>) -> PyResult<Py<PyAny>> {
         Ok(match self {
             Value::None => py.None(),

@@ -2,7 +2,8 @@
 
     python run_executorch_tests.py CHECKOUT [arguments of pytest]
 
-CHECKOUT is a clone of pytorch/executorch. The packages `executorch` and `torch` are needed, which export the programs.
+CHECKOUT is a clone of pytorch/executorch. Requires the packages `executorch` and `torch`, which
+export the programs.
 """
 
 import re
@@ -33,7 +34,7 @@ PREPARE = "import executorch.kernels.quantized\n"
 
 
 def main() -> int:
-    """Swaps the imports in copies of the tests, and runs these."""
+    """Copies the tests, replaces their imports, and runs the copies."""
     checkout = Path(sys.argv[1])
     with tempfile.TemporaryDirectory() as folder:
         for name in TESTS:

@@ -1,4 +1,4 @@
-"""`python -m torchlet` is the command, and errors survive processes."""
+"""Tests of `python -m torchlet`, and of pickled errors."""
 
 import pickle
 import subprocess
@@ -33,14 +33,14 @@ def test_the_command_runs_programs() -> None:
         (["run", "none.pte", "--random"], 1, "stderr", "none.pte"),
     ],
 )
-def test_the_command_ends_with_its_status(
+def test_the_command_exits_with_its_status(
     arguments: list[str], status: int, where: str, what: str
 ) -> None:
     result = run(*arguments)
     assert result.returncode == status and what in getattr(result, where)
 
 
-def test_nothing_is_imported_that_is_not_used() -> None:
+def test_imports_are_lazy() -> None:
     code = (
         "import sys, torchlet, torchlet.runtime, torchlet.portable_lib\n"
         f"torchlet.Module({str(fixture('digits/digits.pte'))!r})(torchlet.Tensor.zeros([1, 1, 8, 8]))\n"

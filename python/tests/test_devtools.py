@@ -1,4 +1,4 @@
-"""ExecuTorch's own tools read what torchlet writes, and torchlet compares with what PyTorch computed."""
+"""ExecuTorch's tools read torchlet's recordings, and torchlet compares values with PyTorch's."""
 
 import io
 import subprocess
@@ -16,12 +16,12 @@ from torchlet import devtools  # noqa: E402
 from torchlet.runtime import Runtime  # noqa: E402
 
 
-# What these packages warn of is theirs.
+# Warnings of these packages do not concern torchlet.
 pytestmark = pytest.mark.filterwarnings("default")
 
 
 class Model(torch.nn.Module):
-    """A few calls of several kinds, one of which is a view."""
+    """A few operators, one of which is a view."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -35,7 +35,7 @@ class Model(torch.nn.Module):
 
 @pytest.fixture(scope="module")
 def exported(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """The model as a program, what its exporter knows of it, and an input."""
+    """The exported model, its ETRecord, and an input."""
     from executorch.exir import to_edge_transform_and_lower
 
     torch.manual_seed(0)
@@ -51,11 +51,13 @@ def exported(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 
 
 def inspector(exported: dict[str, Any], runs: int) -> Any:
-    """The Inspector, of runs of the program."""
+    """Returns an Inspector of runs of the program."""
     from executorch.devtools import Inspector
 
     folder = exported["folder"]
-    program = Runtime.get().load_program(folder / "model.pte", enable_etdump=True, debug_buffer_size=1 << 20)
+    program = Runtime.get().load_program(
+        folder / "model.pte", enable_etdump=True, debug_buffer_size=1 << 20
+    )
     method = program.load_method("forward")
     for _ in range(runs):
         method.execute([exported["x"]])
@@ -78,7 +80,9 @@ def test_the_inspector_reads_events(exported: dict[str, Any]) -> None:
     table = io.StringIO()
     found.print_data_tabular(table)
     assert "native_call_relu.out" in table.getvalue()
-    assert {"Method::execute", "native_call__softmax.out"} <= set(found.to_dataframe()["event_name"])
+    assert {"Method::execute", "native_call__softmax.out"} <= set(
+        found.to_dataframe()["event_name"]
+    )
 
 
 def test_the_inspector_reads_values(exported: dict[str, Any]) -> None:
@@ -91,7 +95,7 @@ def test_the_inspector_reads_values(exported: dict[str, Any]) -> None:
 
 
 class Several(torch.nn.Module):
-    """A call that makes a list, and one that makes a number, which the program returns."""
+    """An operator that returns a list, and one that returns a number."""
 
     def forward(self, x: torch.Tensor, n: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, int]:
         first, second = x.split(2)
@@ -106,11 +110,17 @@ def test_the_inspector_reads_lists_and_numbers(tmp_path: Path) -> None:
 
     x, n = torch.arange(12.0).view(4, 3), torch.tensor([5])
     exported = torch.export.export(Several(), (x, n))
-    (tmp_path / "model.pte").write_bytes(to_edge_transform_and_lower(exported).to_executorch().buffer)
-    program = Runtime.get().load_program(tmp_path / "model.pte", enable_etdump=True, debug_buffer_size=1 << 20)
+    (tmp_path / "model.pte").write_bytes(
+        to_edge_transform_and_lower(exported).to_executorch().buffer
+    )
+    program = Runtime.get().load_program(
+        tmp_path / "model.pte", enable_etdump=True, debug_buffer_size=1 << 20
+    )
     program.load_method("forward").execute([x, n])
     program.write_etdump_result_to_file(str(tmp_path / "run.etdp"), str(tmp_path / "run.bin"))
-    found = Inspector(etdump_path=str(tmp_path / "run.etdp"), debug_buffer_path=str(tmp_path / "run.bin"))
+    found = Inspector(
+        etdump_path=str(tmp_path / "run.etdp"), debug_buffer_path=str(tmp_path / "run.bin")
+    )
     block = found.event_blocks[1]
     assert block.run_output[2] == 8
     values = {event.name: event.debug_data for event in block.events if event.debug_data}
@@ -127,10 +137,12 @@ def test_recorded_values_are_compared(exported: dict[str, Any], tmp_path: Path) 
     numpy.save(tmp_path / "x.npy", exported["x"].numpy())
     command = [sys.executable, "-m", "torchlet", "diff", str(folder / "model.pte")]
     command += ["--input", str(tmp_path / "x.npy"), "--against"]
-    same = subprocess.run([*command, str(tmp_path / "recorded.npz")], capture_output=True, text=True)
+    same = subprocess.run(
+        [*command, str(tmp_path / "recorded.npz")], capture_output=True, text=True
+    )
     assert same.returncode == 0 and "all in tolerance" in same.stdout, same.stdout + same.stderr
 
-    # What the second call computes is changed, and named.
+    # Changes the value of the second call, which the comparison must name.
     arrays = dict(numpy.load(tmp_path / "recorded.npz"))
     arrays["instruction_1"] = arrays["instruction_1"] + 1
     numpy.savez(tmp_path / "other.npz", **arrays)

@@ -1,4 +1,4 @@
-"""The names of ExecuTorch's Python API, without PyTorch where it is not installed."""
+"""Tests of ExecuTorch's Python API, with and without PyTorch."""
 
 import io
 import struct
@@ -38,10 +38,10 @@ def test_programs_are_loaded_from_paths_bytes_and_files(image: Any) -> None:
         program.load_method("backward")
 
 
-def test_another_number_of_inputs_is_an_invalid_argument(image: Any) -> None:
+def test_wrong_number_of_inputs_is_an_invalid_argument(image: Any) -> None:
     method = Runtime.get().load_program(DIGITS).load_method("forward")
     for inputs in ([], [image, image]):
-        with pytest.raises(torchlet.Error, match="takes 1 input, . were given") as caught:
+        with pytest.raises(torchlet.Error, match="expects 1 input, found .") as caught:
             method.execute(inputs)
         assert caught.value.code == 0x12
 
@@ -105,7 +105,7 @@ def test_modules_run_by_every_name(image: Any) -> None:
         module.plan_execute("forward")
 
 
-def test_outputs_that_are_no_clones_stay_valid(image: Any) -> None:
+def test_outputs_without_clone_stay_valid(image: Any) -> None:
     module = portable_lib._load_for_executorch(str(DIGITS))
     (first,) = module.forward([image], clone_outputs=False)
     kept = first.tolist()
@@ -172,12 +172,12 @@ def test_bundled_programs_are_verified(entry: dict[str, Any]) -> None:
         bundle.verify_result_with_bundled_expected_output("forward", 1000)
 
 
-def test_wrong_results_of_bundled_programs_are_told() -> None:
+def test_wrong_results_of_bundled_programs_are_errors() -> None:
     data = bytearray(fixture("programs/identity.bpte").read_bytes())
     bundle = portable_lib._load_bundled_program_from_buffer(bytes(data))
     _, expected = bundle._native.test_case("forward", 0)
     elements = struct.pack("<6f", *numpy.ravel(expected[0].tolist()))
-    # The last of the copies in the file is the expected output.
+    # The last copy in the file is the expected output.
     place = data.rindex(elements)
     data[place : place + 4] = struct.pack("<f", 1e9)
     wrong = portable_lib._load_bundled_program_from_buffer(bytes(data))
@@ -196,13 +196,13 @@ def test_damaged_files_are_errors(image: Any, tmp_path: Path) -> None:
         with pytest.raises(RuntimeError) as caught:
             portable_lib._load_program_from_buffer(damaged).load_method("forward")
         assert isinstance(caught.value, torchlet.Error) and caught.value.code in range(1, 0x40)
-        # As ExecuTorch's, modules are opened when they are used.
+        # Like in ExecuTorch, modules are opened at their first use.
         module = portable_lib._load_for_executorch_from_buffer(damaged)
         with pytest.raises(RuntimeError):
             module.forward([image])
 
 
-def test_every_byte_may_be_wrong(image: Any) -> None:
+def test_any_byte_can_be_damaged(image: Any) -> None:
     data = DIGITS.read_bytes()
     refused = 0
     for place in range(0, len(data), 97):
@@ -215,7 +215,7 @@ def test_every_byte_may_be_wrong(image: Any) -> None:
     assert refused
 
 
-def test_storage_of_the_caller(image: Any) -> None:
+def test_custom_data_loaders(image: Any) -> None:
     class Loader(portable_lib.PyDataLoader):
         def size(self) -> int:
             return DIGITS.stat().st_size
@@ -233,14 +233,14 @@ def test_events_are_written(image: Any, tmp_path: Path) -> None:
     dump, buffer = tmp_path / "events.etdp", tmp_path / "values.bin"
     program.write_etdump_result_to_file(str(dump), str(buffer))
     written = dump.read_bytes()
-    # The size in front, and the identifier of the format.
+    # The size prefix and the file identifier.
     assert struct.unpack("<I", written[:4])[0] == len(written) - 4 and written[8:12] == b"ED00"
     assert b"Execute\0" in written and b"Method::execute\0" in written
-    # The logits are what was recorded last.
+    # The last recorded value is the logits.
     (logits,) = program.load_method("forward").execute([image])
     logits = numpy.asarray(logits)
     assert buffer.read_bytes().endswith(logits.tobytes())
-    # Instructions are those of the file.
+    # Instruction indices are those of the file.
     assert b"native_call_convolution.out\0" in written
     with pytest.raises(RuntimeError, match="enable_etdump"):
         Runtime.get().load_program(DIGITS).write_etdump_result_to_file(str(dump), str(buffer))

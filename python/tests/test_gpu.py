@@ -1,4 +1,4 @@
-"""A GPU, or software that does as if it was one, computes what PyTorch computed."""
+"""Programs on a GPU, or on a software Vulkan driver, match PyTorch."""
 
 from typing import Any
 
@@ -10,7 +10,8 @@ from torchlet import _torchlet
 from torchlet.runtime import Runtime
 
 pytestmark = pytest.mark.skipif(
-    not Runtime.get().backend_registry.is_available("VulkanBackend"), reason="there is no device for Vulkan"
+    not Runtime.get().backend_registry.is_available("VulkanBackend"),
+    reason="no Vulkan device",
 )
 
 
@@ -22,9 +23,11 @@ def test_programs_for_cpus_run_on_a_gpu(name: str) -> None:
         assert_close(native.execute(method, inputs), expected, 1e-4, 1e-5)
 
 
-def test_results_on_a_gpu_come_back(image: Any) -> None:
+def test_gpu_results_are_copied_to_the_host(image: Any) -> None:
     path = fixture("digits/digits.pte")
-    results = [torchlet.Module(path, backend=backend).forward(image)[0] for backend in ("cpu", "vulkan")]
+    results = [
+        torchlet.Module(path, backend=backend).forward(image)[0] for backend in ("cpu", "vulkan")
+    ]
     assert abs(results[0] - results[1]).max() < 1e-4
     module = torchlet.Module(path, backend="vulkan", profile=True)
     module.forward(image)

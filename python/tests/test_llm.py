@@ -1,4 +1,4 @@
-"""Language models, against what PyTorch chooses."""
+"""Language models generate the tokens that PyTorch generates."""
 
 import json
 import math
@@ -25,32 +25,45 @@ def runner() -> llm.Runner:
     return llm.Runner(MODELS / "model/fp32.pte", threads=1)
 
 
-def test_text_is_that_of_pytorch(runner: llm.Runner) -> None:
+def test_text_matches_pytorch(runner: llm.Runner) -> None:
     for case in expected("model/expected.json")[:2]:
         runner.reset()
         pieces: list[str] = []
         made = runner.generate(
-            case["prompt"], num_bos=1, max_new_tokens=64, temperature=0.0, ignore_eos=True, on_text=pieces.append
+            case["prompt"],
+            num_bos=1,
+            max_new_tokens=64,
+            temperature=0.0,
+            ignore_eos=True,
+            on_text=pieces.append,
         )
         assert made.tokens == case["chosen"][:64]
-        assert "".join(pieces) == made.text and case["text"].endswith(made.text) or made.text in case["text"]
+        assert (
+            "".join(pieces) == made.text
+            and case["text"].endswith(made.text)
+            or made.text in case["text"]
+        )
         assert made.finish == "length"
         assert made.stats.prompt_tokens == len(case["ids"]) and made.stats.generated_tokens == 64
         assert made.stats.total >= made.stats.prefill > 0 and made.stats.decode_rate > 0
         assert json.loads(made.stats.json)["generated_tokens"] == 64
-        # The last one that was chosen is not fed.
+        # The last generated token is not in the context.
         assert runner.context == case["ids"] + case["chosen"][:63]
     assert runner.metadata["vocab_size"] == 1024 and runner.metadata["max_context_len"] == 512
     assert repr(runner).startswith("Runner(") and "of 512 tokens" in repr(runner)
 
 
-def test_tokens_and_text_are_one(runner: llm.Runner) -> None:
+def test_prompts_of_tokens_and_text_are_equal(runner: llm.Runner) -> None:
     tokens = runner.tokenizer.encode("In the beginning")
     assert runner.tokenizer.decode(tokens) == "In the beginning"
     assert runner.tokenizer.vocab_size == 1024
     first = runner.generate(tokens, max_new_tokens=8, temperature=0.0)
     other = runner.session()
-    second = other.generate(["In the", tokens[len(runner.tokenizer.encode("In the")) :]], max_new_tokens=8, temperature=0)
+    second = other.generate(
+        ["In the", tokens[len(runner.tokenizer.encode("In the")) :]],
+        max_new_tokens=8,
+        temperature=0,
+    )
     assert first.tokens == second.tokens
     for prompt in ("In the beginning", tokens):
         runner.reset()
@@ -63,7 +76,7 @@ def test_tokens_and_text_are_one(runner: llm.Runner) -> None:
     assert runner.context == [] and runner.logits is None
 
 
-def test_streams_end_where_nobody_listens(runner: llm.Runner) -> None:
+def test_dropped_streams_end_their_generation(runner: llm.Runner) -> None:
     whole = runner.generate("In the beginning", max_new_tokens=24, temperature=0.0).text
     runner.reset()
     assert "".join(runner.stream("In the beginning", max_new_tokens=24, temperature=0.0)) == whole
@@ -72,7 +85,7 @@ def test_streams_end_where_nobody_listens(runner: llm.Runner) -> None:
     assert next(stream)
     stream.close()
     assert len(runner.context) < 400
-    with pytest.raises(torchlet.Error, match="no prompt"):
+    with pytest.raises(torchlet.Error, match="the prompt is empty"):
         runner.reset()
         list(runner.stream(""))
 
@@ -82,30 +95,48 @@ def test_conversations(runner: llm.Runner) -> None:
     answer = runner.chat(messages, max_new_tokens=48, temperature=0.0)
     assert answer.text and answer.finish in ("stop", "length")
     fed = len(runner.context)
-    messages += [{"role": "assistant", "content": answer.text}, {"role": "user", "content": "And of Aaron?"}]
+    messages += [
+        {"role": "assistant", "content": answer.text},
+        {"role": "user", "content": "And of Aaron?"},
+    ]
     again = runner.chat(messages, max_new_tokens=8, temperature=0.0)
-    # What was fed is not fed again.
+    # The context is reused, not prefilled again.
     assert again.stats.prompt_tokens < fed
-    assert "".join(runner.session().stream_chat(messages[:1], max_new_tokens=48, temperature=0.0)) == answer.text
-    other = llm.Runner(torchlet.Module(MODELS / "model/fp32.pte"), MODELS / "model/tokenizer.json", chat_template="{{ 'In' }}")
+    assert (
+        "".join(runner.session().stream_chat(messages[:1], max_new_tokens=48, temperature=0.0))
+        == answer.text
+    )
+    other = llm.Runner(
+        torchlet.Module(MODELS / "model/fp32.pte"),
+        MODELS / "model/tokenizer.json",
+        chat_template="{{ 'In' }}",
+    )
     other.chat(messages[:1], max_new_tokens=1, temperature=0.0)
     assert other.context == other.tokenizer.encode("In")
 
 
-def test_text_fits_a_schema_and_a_seed(runner: llm.Runner) -> None:
-    schema = {"type": "object", "properties": {"name": {"enum": ["Moses", "Aaron"]}}, "required": ["name"]}
+def test_schemas_and_seeds(runner: llm.Runner) -> None:
+    schema = {
+        "type": "object",
+        "properties": {"name": {"enum": ["Moses", "Aaron"]}},
+        "required": ["name"],
+    }
     made = runner.generate("Who?", json_schema=schema, seed=5, max_new_tokens=60)
     assert json.loads(made.text)["name"] in ("Moses", "Aaron") and made.finish == "stop"
     texts = set()
     for _ in range(2):
         runner.reset()
-        texts.add(runner.generate("In the", seed=3, temperature=1.5, top_p=0.9, max_new_tokens=16).text)
+        texts.add(
+            runner.generate("In the", seed=3, temperature=1.5, top_p=0.9, max_new_tokens=16).text
+        )
     assert len(texts) == 1
     runner.reset()
     made = runner.generate("In the beginning", temperature=0.0, max_new_tokens=64, stop=",")
     assert made.finish == "stop" and "," not in made.text
     runner.reset()
-    config = llm.GenerationConfig(sampling=llm.Sampling(temperature=0.0), max_new_tokens=64, stop=",")
+    config = llm.GenerationConfig(
+        sampling=llm.Sampling(temperature=0.0), max_new_tokens=64, stop=","
+    )
     assert runner.generate("In the beginning", config).text == made.text
     runner.reset()
     forbidden = made.tokens[0]
@@ -115,24 +146,32 @@ def test_text_fits_a_schema_and_a_seed(runner: llm.Runner) -> None:
     assert made.tokens != [forbidden]
 
 
-def test_likelihoods_are_told(runner: llm.Runner) -> None:
+def test_logprobs_and_penalties(runner: llm.Runner) -> None:
     made = runner.generate("In the beginning", temperature=0.0, max_new_tokens=30, logprobs=3)
     assert [told.token for told in made.logprobs] == made.tokens
     for told, behind in zip(made.logprobs, made.logprobs[1:]):
         assert told.likeliest[0] == (told.token, told.logprob) and len(told.likeliest) == 3
         assert sum(math.exp(logprob) for _, logprob in told.likeliest) <= 1.00001
-        assert runner.tokenizer.decode([told.token]).strip() in made.text[told.offset : behind.offset]
+        assert (
+            runner.tokenizer.decode([told.token]).strip() in made.text[told.offset : behind.offset]
+        )
     runner.reset()
     plain = runner.generate("In the beginning", temperature=0.0, max_new_tokens=30)
     assert plain.tokens == made.tokens and plain.logprobs == []
     runner.reset()
-    varied = runner.generate("In the beginning", temperature=0.0, max_new_tokens=30, presence_penalty=2.0, frequency_penalty=1.0)
-    # It may also end earlier: what it says, it says less often.
+    varied = runner.generate(
+        "In the beginning",
+        temperature=0.0,
+        max_new_tokens=30,
+        presence_penalty=2.0,
+        frequency_penalty=1.0,
+    )
+    # Penalties may also end the text earlier; repeated tokens become rarer.
     most = [max(map(tokens.count, tokens)) for tokens in (varied.tokens, plain.tokens)]
     assert most[0] < most[1]
 
 
-def test_what_listens_ends_a_generation(runner: llm.Runner) -> None:
+def test_callbacks_can_end_a_generation(runner: llm.Runner) -> None:
     def refuse(piece: str) -> None:
         raise LookupError(piece)
 
@@ -150,7 +189,9 @@ def test_what_listens_ends_a_generation(runner: llm.Runner) -> None:
     started = threading.Event()
     made: list[llm.Generation] = []
     thread = threading.Thread(
-        target=lambda: made.append(runner.generate("In the", ignore_eos=True, on_text=lambda _: started.set()))
+        target=lambda: made.append(
+            runner.generate("In the", ignore_eos=True, on_text=lambda _: started.set())
+        )
     )
     thread.start()
     assert started.wait(60)
@@ -159,7 +200,7 @@ def test_what_listens_ends_a_generation(runner: llm.Runner) -> None:
     assert made[0].finish in ("stopped", "context")
 
 
-def test_what_was_given_up_before_its_turn_feeds_nothing(runner: llm.Runner) -> None:
+def test_requests_cancelled_while_queued_feed_nothing(runner: llm.Runner) -> None:
     listens, goes_on = threading.Event(), threading.Event()
 
     def hear(piece: str) -> None:
@@ -183,30 +224,32 @@ def test_what_was_given_up_before_its_turn_feeds_nothing(runner: llm.Runner) -> 
     second.start()
     while not (waiting := set(llm._streams) - others):
         second.join(0.001)
-    # It waits for the first one's turn to end.
+    # Waits until the first request's turn ends.
     (thread,) = waiting
     llm._streams[thread].end()
     goes_on.set()
     first.join()
     second.join()
-    assert len(heard) == 1 and heard[0].startswith("it was given up before its turn came")
+    assert len(heard) == 1 and heard[0].startswith("the request was cancelled before its turn")
     assert len(runner.context) <= len(runner.tokenizer.encode("In the")) + 4
 
 
-def test_one_that_is_given_up_leaves_the_next_alone(runner: llm.Runner) -> None:
+def test_cancelling_a_request_does_not_affect_the_next(runner: llm.Runner) -> None:
     turn = _torchlet.Turn()
     config = llm.GenerationConfig(max_new_tokens=8, ignore_eos=True)
     made = runner._generate("In the", config, lambda _: turn.end(), turn)
     assert made.finish == "stopped" and turn.is_over
     over = _torchlet.Turn()
     runner._generate("In the", config, None, over)
-    # Its turn is over already.
+    # Its turn is already over.
     made = runner.generate("In the", config, on_text=lambda _: over.end())
     assert made.finish == "length"
 
 
-def test_errors_are_sentences(runner: llm.Runner, tmp_path: Path) -> None:
-    with pytest.raises(torchlet.Error, match="the context is full: 0 tokens are in it and 600") as caught:
+def test_error_messages(runner: llm.Runner, tmp_path: Path) -> None:
+    with pytest.raises(
+        torchlet.Error, match="the context is full: 0 tokens and 600 new ones"
+    ) as caught:
         runner.generate([5] * 600)
     assert caught.value.name == "OutOfResources"
     with pytest.raises(torchlet.Error, match="temperature is -1"):
@@ -219,35 +262,52 @@ def test_errors_are_sentences(runner: llm.Runner, tmp_path: Path) -> None:
     with pytest.raises(torchlet.Error, match="tokenizer"):
         llm.Tokenizer(b"{}")
     digits = MODELS.parent / "tests/fixtures/digits/digits.pte"
-    with pytest.raises(torchlet.Error, match="not one of a language model") as caught:
+    with pytest.raises(torchlet.Error, match="does not match a language model") as caught:
         llm.Runner(digits, MODELS / "model/tokenizer.json")
     assert caught.value.name == "InvalidProgram"
 
 
-def test_models_in_parts() -> None:
+def test_sharded_models() -> None:
     forms, parts = MODELS / "forms", expected("forms/expected.json")["shards"][0]
     ends = llm.Overrides(eos_ids=[])
-    runner = llm.Runner([forms / "shards_0.pte", forms / "shards_1.pte"], llm.Tokenizer.empty(), overrides=ends)
-    made = runner.generate(parts["ids"], temperature=0.0, max_new_tokens=len(parts["chosen"]), ignore_eos=True)
+    runner = llm.Runner(
+        [forms / "shards_0.pte", forms / "shards_1.pte"], llm.Tokenizer.empty(), overrides=ends
+    )
+    made = runner.generate(
+        parts["ids"], temperature=0.0, max_new_tokens=len(parts["chosen"]), ignore_eos=True
+    )
     assert made.tokens == parts["chosen"]
 
 
-def test_pictures_and_sounds() -> None:
+def test_images_and_audio() -> None:
     first, last, case = expected("forms/expected.json")["multimodal"]
     runner = llm.Runner(MODELS / "forms/multimodal.pte", llm.Tokenizer.empty())
-    assert runner.image_input == ("float32", [1, 3, 16, 16]) and runner.audio_input == ("float32", [1, 8, 11])
+    assert runner.image_input == ("float32", [1, 3, 16, 16]) and runner.audio_input == (
+        "float32",
+        [1, 8, 11],
+    )
     pixels = numpy.array(case["picture"], "float32").reshape(16, 16, 3) / 255
     sound = numpy.array(case["sound"], "float32").reshape(1, 8, 11)
-    prompt = [first["ids"], llm.Image(pixels.transpose(2, 0, 1)[None]), [9], llm.Audio(sound), last["ids"]]
+    prompt = [
+        first["ids"],
+        llm.Image(pixels.transpose(2, 0, 1)[None]),
+        [9],
+        llm.Audio(sound),
+        last["ids"],
+    ]
     chosen = case["chosen"]
     made = runner.generate(prompt, temperature=0.0, max_new_tokens=len(chosen), ignore_eos=True)
     assert made.tokens == chosen
     assert runner.context.count(None) == 9
 
 
-def test_pictures_become_what_the_program_takes() -> None:
+def test_images_are_preprocessed_for_the_encoder() -> None:
     case = expected("forms/expected.json")["multimodal"][2]
-    runner = llm.Runner(MODELS / "forms/multimodal.pte", llm.Tokenizer.empty(), chat_template="{{ messages[0].content }}")
+    runner = llm.Runner(
+        MODELS / "forms/multimodal.pte",
+        llm.Tokenizer.empty(),
+        chat_template="{{ messages[0].content }}",
+    )
     points = numpy.array(case["picture"], "uint8").reshape(16, 16, 3)
     tensor = (points.astype("float32") / 255 - 0.5) / 0.25
     options = {"temperature": 0.0, "max_new_tokens": 6, "ignore_eos": True}
@@ -261,13 +321,13 @@ def test_pictures_become_what_the_program_takes() -> None:
     wanted, tokens = generated(whole)
     assert generated(llm.Picture(points, mean=0.5, std=[0.25] * 3)) == (wanted, tokens)
     assert generated(llm.Picture(points, "canvas", mean=0.5, std=0.25)) == (wanted, tokens)
-    # Twice as wide, it is two tiles, and with `closest` the whole one more.
+    # An image of twice the width becomes two tiles, and with `closest` a third one of the whole.
     wide = numpy.concatenate([points, points], 1)
     two = generated(whole, whole)
     assert generated(llm.Picture(wide, "canvas", mean=0.5, std=0.25)) == two
     each = two[1] - tokens
     assert generated(llm.Picture(wide, "closest", mean=0.5, std=0.25))[1] == tokens + 2 * each
-    # Messages have pictures among their texts, here none.
+    # Messages can contain images; this one has none.
     runner.reset()
     message = {"role": "user", "content": ["", llm.Picture(points, mean=0.5, std=0.25)]}
     made = runner.chat([message], llm.GenerationConfig(), **options)
@@ -277,15 +337,15 @@ def test_pictures_become_what_the_program_takes() -> None:
     for picture, wrong in [
         (llm.Picture(points, "diagonal"), "no tiling"),
         (llm.Picture(points, "canvas", tiles=0), "tiles is 0"),
-        (llm.Picture(points, std=0.0), "std is not 0"),
+        (llm.Picture(points, std=0.0), "std must not be 0"),
         (llm.Picture(points, mean=[0.0, 1.0]), "mean has 2 values"),
         (llm.Picture(tensor), "uint8"),
-        (llm.Picture(points[:0]), "points"),
+        (llm.Picture(points[:0]), "pixels"),
     ]:
         with pytest.raises(torchlet.Error, match=wrong):
             runner.generate([picture], **options)
     text = llm.Runner(MODELS / "model/fp32.pte", chat_template="{{ messages[0].role }}")
-    with pytest.raises(torchlet.Error, match="0 places for 1 pictures"):
+    with pytest.raises(torchlet.Error, match="0 placeholders for 1 images"):
         text.chat([{"role": "user", "content": [whole]}])
 
 
@@ -301,17 +361,24 @@ def test_template_arguments() -> None:
     encode = runner.tokenizer.encode
     assert prompt() == encode("In the")
     assert prompt(enable_thinking=False, documents=[{"n": 7}]) == encode("Moses7")
-    # Nothing is left of them for the next one.
+    # Arguments do not affect the next call.
     assert prompt() == encode("In the")
-    "".join(runner.stream_chat(messages, template_arguments={"enable_thinking": False}, max_new_tokens=1))
+    "".join(
+        runner.stream_chat(
+            messages, template_arguments={"enable_thinking": False}, max_new_tokens=1
+        )
+    )
     assert runner.context == encode("Moses")
     with pytest.raises(torchlet.Error, match="'messages' cannot be an argument"):
         prompt(messages=[])
 
 
-def test_functions(runner: llm.Runner) -> None:
+def test_tool_calls(runner: llm.Runner) -> None:
     tools = [{"type": "function", "function": {"name": "add", "parameters": {"type": "object"}}}]
-    call = {"type": "object", "properties": {"name": {"const": "add"}, "arguments": {"const": {"a": 1}}}}
+    call = {
+        "type": "object",
+        "properties": {"name": {"const": "add"}, "arguments": {"const": {"a": 1}}},
+    }
     schema = {**call, "required": ["name", "arguments"], "additionalProperties": False}
     template = "{% for t in tools %}{{ t.function.name }}{% endfor %}{% for m in messages %}{{ m.content }}{% endfor %}"
     other = llm.Runner(MODELS / "model/fp32.pte", chat_template=template)
@@ -319,7 +386,9 @@ def test_functions(runner: llm.Runner) -> None:
     made = other.chat(messages, tools=tools, json_schema=schema, max_new_tokens=100)
     assert made.text == "" and other.context[:1] != other.tokenizer.encode("In")[:1]
     (called,) = made.tool_calls
-    assert called["function"]["name"] == "add" and json.loads(called["function"]["arguments"]) == {"a": 1}
+    assert called["function"]["name"] == "add" and json.loads(called["function"]["arguments"]) == {
+        "a": 1
+    }
     messages += [
         {"role": "assistant", "content": None, "tool_calls": made.tool_calls},
         {"role": "tool", "tool_call_id": called["id"], "content": "7"},
@@ -330,9 +399,15 @@ def test_functions(runner: llm.Runner) -> None:
     pieces = other.stream_chat(messages[:1], tools=tools, json_schema=schema, max_new_tokens=100)
     assert json.loads("".join(pieces)) == {"name": "add", "arguments": {"a": 1}}
     parted = [{"role": "user", "content": [{"type": "text", "text": "I"}, "n"]}]
-    said = [runner.chat(spoken, max_new_tokens=4, temperature=0.0).text for spoken in (messages[:1], parted)]
+    said = [
+        runner.chat(spoken, max_new_tokens=4, temperature=0.0).text
+        for spoken in (messages[:1], parted)
+    ]
     assert said[0] == said[1]
-    for wrong, what in [({"content": "In"}, "lacks 'role'"), ({"role": "user", "content": [{"type": "image_url"}]}, "no part")]:
+    for wrong, what in [
+        ({"content": "In"}, "lacks 'role'"),
+        ({"role": "user", "content": [{"type": "image_url"}]}, "not a part"),
+    ]:
         with pytest.raises(torchlet.Error, match=what):
             runner.chat([wrong])
 
@@ -348,7 +423,12 @@ def test_speech() -> None:
     wave = (forms / "speech.wav").read_bytes()
     assert transcriber.transcribe(wave, start=wanted["start"]).generation.tokens == wanted["chosen"]
     silence = numpy.zeros(1600, "float32")
-    assert transcriber.transcribe(silence, 16_000, start=wanted["start"], max_new_tokens=3).generation.finish == "length"
+    assert (
+        transcriber.transcribe(
+            silence, 16_000, start=wanted["start"], max_new_tokens=3
+        ).generation.finish
+        == "length"
+    )
     with pytest.raises(torchlet.Error, match="sound"):
         transcriber.transcribe(b"RIFF", start=wanted["start"])
 
@@ -359,12 +439,14 @@ def test_speech_is_stopped_from_another_thread() -> None:
     transcriber = llm.Transcriber(forms / "speech.pte", llm.Tokenizer.empty(), overrides=ends)
     hour = numpy.zeros(3600 * 16_000, "float32")
     said: list[llm.Transcription] = []
-    thread = threading.Thread(target=lambda: said.append(transcriber.transcribe(hour, 16_000, start=wanted["start"])))
+    thread = threading.Thread(
+        target=lambda: said.append(transcriber.transcribe(hour, 16_000, start=wanted["start"]))
+    )
     thread.start()
     while thread.is_alive():
         transcriber.stop()
         thread.join(0.01)
     assert said[0].generation.finish == "stopped"
-    # The next is heard to its end.
+    # The next transcription runs to its end.
     again = transcriber.transcribe(forms / "speech.wav", start=wanted["start"])
     assert again.generation.tokens == wanted["chosen"]

@@ -1,4 +1,4 @@
-"""Real programs give what PyTorch gave, without any other package."""
+"""Real programs match PyTorch, without any other package."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ ENTRIES = entries("digits", "programs", "cells", "models", "xnnpack", "tinyml")
 
 
 @pytest.mark.parametrize("entry", ENTRIES, ids=[entry["file"] for entry in ENTRIES])
-def test_outputs_are_those_of_pytorch(entry: dict[str, Any]) -> None:
+def test_outputs_match_pytorch(entry: dict[str, Any]) -> None:
     data = [str(fixture(name)) for name in entry["data"]]
     native = _torchlet.Module.open(str(fixture(entry["file"])), data=data)
     found = 0
@@ -32,7 +32,10 @@ def test_a_module_is_opened_from_paths_bytes_and_files(image: Any) -> None:
     assert results[0].argmax() == 2
     with pytest.raises(TypeError, match="a path to a .pte file"):
         torchlet.Module(7)
-    with open(path, encoding="latin-1") as text, pytest.raises(TypeError, match="open it with 'rb'"):
+    with (
+        open(path, encoding="latin-1") as text,
+        pytest.raises(TypeError, match="open it with 'rb'"),
+    ):
         torchlet.Module(text)
 
 
@@ -72,7 +75,7 @@ def test_several_methods() -> None:
         module["decode"]
 
 
-def test_containers_are_taken_one_by_one() -> None:
+def test_nested_inputs_are_flattened() -> None:
     native = _torchlet.Module.open(str(fixture("programs/nested_containers.bpte")))
     _, (a, b, c, d), expected = next(cases(native))
     module = torchlet.Module(fixture("programs/nested_containers.bpte"))
@@ -80,7 +83,7 @@ def test_containers_are_taken_one_by_one() -> None:
         assert_close(module.forward(*nested), expected, 0, 0)
 
 
-def test_values_that_are_no_tensors() -> None:
+def test_scalar_values() -> None:
     module = torchlet.Module(fixture("programs/many_inputs.bpte"))
     native = _torchlet.Module.open(str(fixture("programs/many_inputs.bpte")))
     for _, inputs, expected in cases(native):
@@ -88,13 +91,13 @@ def test_values_that_are_no_tensors() -> None:
         assert [type(value) for value in inputs[1:]] == [int, bool, float, type(None)]
 
 
-def test_strings_come_out() -> None:
+def test_string_outputs() -> None:
     module = torchlet.Module(fixture("programs/training.pte"))
     names = module.execute("__et_training_fqn_forward")
     assert len(names) == 4 and all(isinstance(name, str) for name in names)
 
 
-def test_state_is_kept_read_written_and_saved() -> None:
+def test_state_persists_and_can_be_read_written_and_saved() -> None:
     path = fixture("programs/state_named.bpte")
     native = _torchlet.Module.open(str(path))
     steps = list(cases(native))
@@ -143,7 +146,9 @@ def test_profiles_and_descriptions(image: Any) -> None:
     module(image)
     module(image)
     operators = [entry for entry in module.profile if entry.kind == "Operator"]
-    assert operators and all(entry.count == 2 and entry.total >= entry.longest for entry in operators)
+    assert operators and all(
+        entry.count == 2 and entry.total >= entry.longest for entry in operators
+    )
     assert "aten::convolution.out" in repr(module.profile)
     assert module.profile._repr_html_().count("<tr>") == len(module.profile) + 1
     module.clear_profile()
@@ -154,14 +159,14 @@ def test_profiles_and_descriptions(image: Any) -> None:
     assert "float32[1, 1, 8, 8]" in module._repr_html_()
 
 
-def test_html_shows_names_as_text(tmp_path: Any) -> None:
+def test_html_escapes_names(tmp_path: Any) -> None:
     path = tmp_path / "<img src=x onerror=alert(1)>.pte"
     path.write_bytes(fixture("digits/digits.pte").read_bytes())
     html = torchlet.Module(path)._repr_html_()
     assert "<img" not in html and "&lt;img" in html
 
 
-def test_a_cache_keeps_what_was_compiled(tmp_path: Any, image: Any) -> None:
+def test_compile_cache_stores_programs(tmp_path: Any, image: Any) -> None:
     origins = []
     for _ in range(2):
         module = torchlet.Module(fixture("digits/digits.pte"), "cpu", compile_cache=tmp_path)

@@ -1,4 +1,4 @@
-"""Fleets, where Ray is installed: `pip install "ray[data,serve]"`, then `pytest test_ray.py`."""
+"""Tests with Ray, if it is installed: `pip install "ray[data,serve]"`, `pytest test_ray.py`."""
 
 import json
 import os
@@ -29,18 +29,26 @@ IMAGES = 10_000
 @pytest.fixture(scope="module", autouse=True)
 def cluster() -> Iterator[None]:
     """Ray on this machine."""
-    # Workers find the classes of this file by its name.
-    paths = os.pathsep.join([str(Path(__file__).parent), *filter(None, [os.environ.get("PYTHONPATH")])])
+    # Workers import the classes of this file by its module name.
+    paths = os.pathsep.join(
+        [str(Path(__file__).parent), *filter(None, [os.environ.get("PYTHONPATH")])]
+    )
     environment = {"env_vars": {"PYTHONPATH": paths}}
-    # More processors than the workers take: what reads the images needs one, too. A GPU is what Ray is told: it hands out
-    # parts of a number.
-    ray.init(num_cpus=4, num_gpus=1, include_dashboard=False, runtime_env=environment, log_to_driver=False)
+    # More processors than the workers use, because reading the images needs one. The GPU need not
+    # exist: Ray only hands out fractions of a number.
+    ray.init(
+        num_cpus=4,
+        num_gpus=1,
+        include_dashboard=False,
+        runtime_env=environment,
+        log_to_driver=False,
+    )
     yield
     ray.shutdown()
 
 
 class Mortal(torchlet.Predictor):
-    """A worker that is killed on the way, once: the first one that sees a marked image."""
+    """A worker that kills itself once: the first that sees a marked image."""
 
     def __init__(self, marker: str, mark: int) -> None:
         super().__init__(DIGITS, inputs=["image"], outputs=["logits"])
@@ -61,7 +69,11 @@ def test_nothing_is_lost_when_a_worker_is_killed(tmp_path: Path) -> None:
     dataset = dataset.zip(ray.data.range(IMAGES)).rename_columns({"data": "image", "id": "index"})
     marker = tmp_path / "killed"
     classified = dataset.map_batches(
-        Mortal, fn_constructor_args=[str(marker), IMAGES // 2], concurrency=2, num_cpus=1, batch_size=250
+        Mortal,
+        fn_constructor_args=[str(marker), IMAGES // 2],
+        concurrency=2,
+        num_cpus=1,
+        batch_size=250,
     )
     classes = numpy.full(IMAGES, -1)
     for row in classified.iter_rows():
@@ -74,11 +86,11 @@ def test_nothing_is_lost_when_a_worker_is_killed(tmp_path: Path) -> None:
 
 
 class Placed(torchlet.Predictor):
-    """A worker with a part of a GPU: it computes on the one that Ray gave it, or where there is none, on the CPU."""
+    """A worker with a fraction of a GPU. Runs on the GPU that Ray assigned, or on the CPU."""
 
     def __init__(self, **options: Any) -> None:
         (self.gpu,) = ray.get_gpu_ids()
-        # Ray hides GPUs from CUDA alone.
+        # Ray hides GPUs from CUDA only.
         os.environ["TORCHLET_VULKAN_DEVICE"] = str(self.gpu)
         has_device = Runtime.get().backend_registry.is_available("VulkanBackend")
         backend = "vulkan" if has_device else "cpu"
@@ -86,7 +98,7 @@ class Placed(torchlet.Predictor):
 
     def __call__(self, batch: Any) -> Any:
         found = super().__call__(batch)
-        # The other worker is to have its part.
+        # Leaves a share of the work to the other worker.
         time.sleep(0.1)
         rows = len(found["index"])
         ours = {"worker": numpy.full(rows, os.getpid()), "gpu": numpy.full(rows, int(self.gpu))}
@@ -97,23 +109,38 @@ def test_workers_share_a_gpu() -> None:
     held_out = numpy.load(fixture("digits/held_out.npy"))
     images = numpy.resize(held_out, (2000, *held_out.shape[1:]))
     dataset = ray.data.from_numpy(numpy.array_split(images, 20))
-    dataset = dataset.zip(ray.data.range(len(images))).rename_columns({"data": "image", "id": "index"})
+    dataset = dataset.zip(ray.data.range(len(images))).rename_columns(
+        {"data": "image", "id": "index"}
+    )
     classified = dataset.map_batches(
-        Placed, fn_constructor_kwargs={"keep": ["index"]}, concurrency=2, num_cpus=1, num_gpus=0.5, batch_size=100
+        Placed,
+        fn_constructor_kwargs={"keep": ["index"]},
+        concurrency=2,
+        num_cpus=1,
+        num_gpus=0.5,
+        batch_size=100,
     )
     rows = sorted(classified.iter_rows(), key=lambda row: row["index"])
     assert [row["index"] for row in rows] == list(range(len(images)))
     assert {row["gpu"] for row in rows} == {0}
     assert len({row["worker"] for row in rows}) == 2, "one worker did all"
-    expected = torchlet.Predictor(DIGITS, inputs=["image"], outputs=["logits"])({"image": held_out})["logits"].argmax(1)
+    expected = torchlet.Predictor(DIGITS, inputs=["image"], outputs=["logits"])(
+        {"image": held_out}
+    )["logits"].argmax(1)
     assert ([row["class"] for row in rows] == numpy.resize(expected, len(images))).all()
 
 
-def test_more_of_a_gpu_than_there_is_waits() -> None:
+def test_workers_wait_for_a_free_gpu() -> None:
     first = ray.remote(Placed).options(num_gpus=0.75).remote()
-    ray.get(first.__call__.remote({"image": numpy.load(fixture("digits/held_out.npy")), "index": numpy.arange(20)}))
+    ray.get(
+        first.__call__.remote(
+            {"image": numpy.load(fixture("digits/held_out.npy")), "index": numpy.arange(20)}
+        )
+    )
     second = ray.remote(Placed).options(num_gpus=0.5).remote()
-    call = second.__call__.remote({"image": numpy.load(fixture("digits/held_out.npy")), "index": numpy.arange(20)})
+    call = second.__call__.remote(
+        {"image": numpy.load(fixture("digits/held_out.npy")), "index": numpy.arange(20)}
+    )
     assert ray.wait([call], timeout=2)[0] == []
     ray.kill(first)
     assert len(ray.get(call, timeout=60)["class"]) == 20

@@ -1,4 +1,4 @@
-"""Tensors cross over without copies, in any layout; what makes no sense is an error."""
+"""Tensors are exchanged without copies, in any layout; invalid ones are errors."""
 
 import array
 import ctypes
@@ -46,7 +46,7 @@ def test_arrays_and_tensors_share_memory(dtype: str) -> None:
     assert back[1, 2] == 0
 
 
-def test_layouts_without_gaps_are_kept() -> None:
+def test_dense_layouts_are_kept() -> None:
     given = numpy.arange(120, dtype="float32").reshape(2, 3, 4, 5)
     for order in [(0, 1, 2, 3), (0, 2, 3, 1), (3, 2, 1, 0), (1, 0, 3, 2)]:
         turned = given.transpose(numpy.argsort(order))
@@ -56,7 +56,7 @@ def test_layouts_without_gaps_are_kept() -> None:
         assert (tensor.numpy() == turned).all() and tensor.tolist() == turned.tolist()
 
 
-def test_layouts_with_gaps_are_copied() -> None:
+def test_strided_layouts_with_gaps_are_copied() -> None:
     given = numpy.arange(120, dtype="int32").reshape(2, 3, 4, 5)
     for view in [
         given[:, ::2],
@@ -70,7 +70,7 @@ def test_layouts_with_gaps_are_copied() -> None:
         assert not numpy.shares_memory(tensor.numpy(), given)
 
 
-def test_odd_shapes() -> None:
+def test_unusual_shapes() -> None:
     for shape in [(), (0,), (3, 0, 2), (1, 1, 1), (2, 1, 3, 1, 1)]:
         given = numpy.ones(shape, "float32")
         tensor = Tensor(given)
@@ -114,7 +114,7 @@ def test_memory_lives_as_long_as_it_is_used() -> None:
     del capsule
 
 
-def test_nobody_writes_to_what_is_read_only() -> None:
+def test_read_only_tensors_cannot_be_written() -> None:
     given = numpy.arange(3, dtype="float32")
     given.flags.writeable = False
     tensor = Tensor(given)
@@ -126,7 +126,7 @@ def test_nobody_writes_to_what_is_read_only() -> None:
     assert not Tensor(b"abc").writable
 
 
-def test_dlpack_is_asked_for_what_it_cannot_do() -> None:
+def test_unsupported_dlpack_requests() -> None:
     tensor = Tensor.zeros([2])
     assert tensor.__dlpack_device__() == (1, 0)
     with pytest.raises(BufferError, match="CPU"):
@@ -166,7 +166,7 @@ def test_dlpack_is_asked_for_what_it_cannot_do() -> None:
     assert Tensor(Old()).shape == (2,)
 
 
-def test_what_is_no_tensor() -> None:
+def test_invalid_tensors() -> None:
     for nothing in (object(), 7, "text", None, [1.0]):
         with pytest.raises(TypeError, match="__dlpack__"):
             Tensor(nothing)
@@ -179,11 +179,11 @@ def test_what_is_no_tensor() -> None:
         Tensor.zeros([2**31 - 1] * 3)
     with pytest.raises(torchlet.Error):
         Tensor.zeros([-1])
-    with pytest.raises(torchlet.Error, match="other sizes"):
+    with pytest.raises(torchlet.Error, match="different sizes"):
         Tensor.zeros([1]).with_dtype("int8")
 
 
-def test_sixteen_bits() -> None:
+def test_16_bit_floats() -> None:
     ones = Tensor(numpy.full((2, 2), 0x3F80, "uint16")).with_dtype("bfloat16")
     assert ones.dtype == "bfloat16" and ones.tolist() == [[1, 1], [1, 1]]
     with pytest.raises(BufferError, match="bfloat16"):
@@ -216,7 +216,7 @@ def test_repr_shows_the_elements() -> None:
     assert "7" in repr(Tensor(numpy.full((2, 2), 7, "int32")))
 
 
-def test_inputs_of_any_layout_are_the_same(digits: torchlet.Module, image: Any) -> None:
+def test_inputs_of_any_layout_are_equivalent(digits: torchlet.Module, image: Any) -> None:
     (expected,) = digits(image)
     wide = numpy.zeros((1, 1, 8, 16), "float32")
     wide[..., ::2] = image
@@ -237,7 +237,7 @@ def test_outputs_are_copies(digits: torchlet.Module, image: Any) -> None:
     assert (second == kept).all()
 
 
-def test_outputs_are_of_the_library_that_is_asked_for(image: Any) -> None:
+def test_outputs_are_converted_to_the_requested_library(image: Any) -> None:
     path = fixture("digits/digits.pte")
     assert isinstance(torchlet.Module(path)(image)[0], numpy.ndarray)
     assert isinstance(torchlet.Module(path)(Tensor(image))[0], Tensor)
@@ -253,8 +253,8 @@ def test_outputs_are_of_the_library_that_is_asked_for(image: Any) -> None:
         (lambda x: x[..., :4], "expected shape"),
         (lambda x: x[0], "expected shape"),
         (lambda x: x.astype("float64"), "float64"),
-        (lambda x: [x, x], "takes 1 input"),
-        (lambda x: [], "takes 1 input, 0 were given"),
+        (lambda x: [x, x], "expects 1 input"),
+        (lambda x: [], "expects 1 input, found 0"),
         (lambda x: None, "expected tensor"),
         (lambda x: 1.0, "expected tensor"),
         (lambda x: "text", "expected tensor"),
@@ -263,9 +263,7 @@ def test_outputs_are_of_the_library_that_is_asked_for(image: Any) -> None:
         (lambda x: numpy.lib.stride_tricks.as_strided(x, (1, 1, 8, 8), (0, 0, 0, 0)), None),
     ],
 )
-def test_inputs_that_do_not_fit(
-    digits: torchlet.Module, image: Any, given: Any, sentence: Any
-) -> None:
+def test_mismatched_inputs(digits: torchlet.Module, image: Any, given: Any, sentence: Any) -> None:
     if sentence is None:
         assert digits(given(image))[0].shape == (1, 10)
         return

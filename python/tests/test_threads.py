@@ -1,4 +1,4 @@
-"""Threads share modules, and others run meanwhile."""
+"""Threads share modules, and other threads run during calls."""
 
 import gc
 import os
@@ -32,7 +32,7 @@ def test_threads_share_a_module(digits: torchlet.Module) -> None:
     assert sum(alone) >= 19
 
 
-def test_inputs_and_outputs_of_a_call_belong_together() -> None:
+def test_concurrent_calls_do_not_mix_inputs_and_outputs() -> None:
     module = torchlet.Module(fixture("programs/identity.bpte"))
 
     def call(number: int) -> bool:
@@ -49,14 +49,16 @@ def test_inputs_and_outputs_of_a_call_belong_together() -> None:
         assert all(pool.map(call, range(64))) and all(pool.map(same, range(640)))
 
 
-def test_threads_can_be_fewer_later() -> None:
+def test_number_of_threads_can_be_reduced() -> None:
     module = torchlet.Module(fixture("models/mobilenet_v2.pte"), threads=2)
-    image = numpy.linspace(0, 1, 3 * 16 * 16, dtype="float32").reshape(module["forward"].inputs[0].shape)
+    image = numpy.linspace(0, 1, 3 * 16 * 16, dtype="float32").reshape(
+        module["forward"].inputs[0].shape
+    )
     together = module(image)[0]
     assert module.threads == 2
     assert module.set_threads(1) == module.threads == 1
     assert (module(image)[0] == together).all()
-    # What shares the file has the same threads; there are no more than the module was opened with, and one at least.
+    # Modules over the same file share threads: at least one, at most the number it was opened with.
     assert module.share().threads == 1
     assert module.set_threads(8) == 2 and module.set_threads(0) == 1
 
@@ -77,7 +79,7 @@ def test_other_threads_run_while_a_method_runs() -> None:
     ticker.start()
     try:
         within = 0
-        # How long a run takes, and when others have a turn, is the machine's: some run is enough.
+        # Scheduling depends on the machine, so one run during which another thread ran is enough.
         for _ in range(500):
             start = time.perf_counter()
             module._native.run("forward")
@@ -91,8 +93,8 @@ def test_other_threads_run_while_a_method_runs() -> None:
     assert within, "no other thread had a turn while a method ran"
 
 
-def test_finalisers_may_use_the_module(digits: torchlet.Module, image: Any) -> None:
-    # Collected at any allocation, and so perhaps while a call is on its way: it must not wait for itself.
+def test_finalizers_can_use_the_module(digits: torchlet.Module, image: Any) -> None:
+    # The garbage collector may run during a call, which must not deadlock.
     class Finaliser:
         def __init__(self) -> None:
             self.cycle = self
@@ -112,9 +114,9 @@ def test_finalisers_may_use_the_module(digits: torchlet.Module, image: Any) -> N
     assert digits(image)[0].argmax() == 2
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork")
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="os.fork is not available")
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
-def test_forks_open_modules_again(digits: torchlet.Module, image: Any) -> None:
+def test_forked_processes_must_reopen_modules(digits: torchlet.Module, image: Any) -> None:
     digits(image)
     child = os.fork()
     if child == 0:
@@ -129,16 +131,16 @@ def test_forks_open_modules_again(digits: torchlet.Module, image: Any) -> None:
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork")
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="os.fork is not available")
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
-def test_forks_let_go_of_modules(image: Any) -> None:
+def test_forked_processes_can_drop_modules(image: Any) -> None:
     module = torchlet.Module(fixture("digits/digits.pte"), threads=2)
     module(image)
     read, write = os.pipe()
     child = os.fork()
     if child == 0:
         os.dup2(write, 2)
-        # The threads of its kernels are not here, and not waited for.
+        # The kernel threads do not exist in the fork and must not be joined.
         module = None
         os._exit(0)
     os.close(write)
@@ -148,8 +150,8 @@ def test_forks_let_go_of_modules(image: Any) -> None:
     assert module(image)[0].argmax() == 2
 
 
-def test_memory_that_others_write_to_is_copied() -> None:
-    """NumPy adds without the GIL: a copy meanwhile has values from before and after, and no others."""
+def test_concurrently_written_memory_is_copied() -> None:
+    """NumPy adds without the GIL: a concurrent copy has only values from before or after."""
     array = numpy.zeros(1 << 20, "float32")
     tensor = torchlet.Tensor(array)
     done = threading.Event()
@@ -175,5 +177,5 @@ def test_memory_that_others_write_to_is_copied() -> None:
     not sysconfig.get_config_var("Py_GIL_DISABLED"),
     reason="the interpreter is not free-threaded",
 )
-def test_a_free_threaded_interpreter_stays_so() -> None:
+def test_free_threaded_interpreters_keep_the_gil_disabled() -> None:
     assert not sys._is_gil_enabled()

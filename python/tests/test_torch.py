@@ -1,4 +1,4 @@
-"""Tensors of PyTorch, where it is installed."""
+"""PyTorch tensors, if PyTorch is installed."""
 
 from typing import Any
 
@@ -36,7 +36,7 @@ def test_tensors_share_memory(dtype: str) -> None:
         assert tensor.torch().equal(given) and tensor.torch().stride() == laid.stride()
 
 
-def test_what_dlpack_refuses_to_show() -> None:
+def test_tensors_that_dlpack_cannot_export() -> None:
     module = torchlet.Module(fixture("digits/digits.pte"))
     image = torch.rand(1, 1, 8, 8)
     (expected,) = module(image)
@@ -54,7 +54,7 @@ def test_what_dlpack_refuses_to_show() -> None:
         module(image.to("meta"))
 
 
-def test_channels_last_programs_take_any_layout() -> None:
+def test_channels_last_programs_accept_any_layout() -> None:
     module = torchlet.Module(fixture("models/mobilenet_v2_channels_last.bpte"))
     image = torch.rand(module["forward"].inputs[0].shape)
     (expected,) = module(image)
@@ -81,8 +81,8 @@ def test_a_single_tensor_is_the_only_input() -> None:
     assert isinstance(module(image)[0], torch.Tensor)
 
 
-def test_the_same_as_executorch() -> None:
-    # It warns of itself when it is imported.
+def test_outputs_match_executorch() -> None:
+    # ExecuTorch's import prints warnings.
     try:
         import warnings
 
@@ -100,5 +100,7 @@ def test_the_same_as_executorch() -> None:
         meta = portable_lib._load_for_executorch(path).method_meta("forward")
         assert repr(meta) == repr(theirs._load_for_executorch(path).method_meta("forward"))
         inputs = [torch.rand(meta.input_tensor_meta(0).sizes())]
-        for ours, expected in zip(outputs(portable_lib, path, inputs), outputs(theirs, path, inputs)):
+        for ours, expected in zip(
+            outputs(portable_lib, path, inputs), outputs(theirs, path, inputs)
+        ):
             assert torch.allclose(ours, expected, rtol=1e-4, atol=1e-5)

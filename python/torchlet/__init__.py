@@ -5,7 +5,7 @@
     module = torchlet.Module("model.pte")
     logits, = module.forward(image)
 
-Code that was written for ExecuTorch's Python API finds its names in `torchlet.runtime` and `torchlet.portable_lib`.
+`torchlet.runtime` and `torchlet.portable_lib` are compatible with ExecuTorch's Python API.
 """
 
 from torchlet._errors import Error

@@ -8,7 +8,7 @@ from torchlet._torchlet import run_command
 
 def main() -> int:
     """Runs the command with the arguments of the process."""
-    # The command is one long call of native code, where Python does not look at signals.
+    # The command is one long native call, during which Python handles no signals.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     return run_command(["torchlet", *sys.argv[1:]])
 

@@ -1,4 +1,4 @@
-"""Tensors of other libraries, without importing any that the program does not use."""
+"""Conversion of other libraries' tensors, without importing libraries that are not in use."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import Any, Callable, Iterable, Sequence
 from torchlet._errors import Error, invalid_argument
 from torchlet._torchlet import Tensor
 
-#: Libraries whose tensors can be had as outputs, and how.
+#: Conversions of outputs, by library.
 _MAKERS: dict[str, Callable[[Tensor], Any]] = {}
 
 
 def _imported(name: str) -> Any:
-    """A module, if the program has imported it: what it has not, none of its values is of."""
+    """A module, if it is imported; otherwise no value can be of its types."""
     return sys.modules.get(name)
 
 
@@ -34,7 +34,10 @@ def _is_jax(value: Any) -> bool:
 
 
 def as_input(value: Any, index: int, method: str) -> Any:
-    """What the native module takes: a tensor of PyTorch in memory of the host, without what its DLPack refuses to show."""
+    """Converts an input for the native module.
+
+    A PyTorch tensor is moved to the host, and to a form that its DLPack export supports.
+    """
     if is_torch(value):
         return _torch_input(value, index, method)
     if _is_numpy(value) and value.dtype.name in _WITHOUT_BUFFER:
@@ -77,14 +80,14 @@ def _torch_input(value: Any, index: int, method: str) -> Any:
 
 
 def to_torch(tensor: Tensor) -> Any:
-    """A tensor of PyTorch over the same memory."""
+    """A PyTorch tensor over the same memory."""
     import torch
 
     return torch.from_dlpack(tensor)
 
 
 def to_numpy(tensor: Tensor) -> Any:
-    """An array of NumPy over the same memory."""
+    """A NumPy array over the same memory."""
     import numpy
 
     if tensor.dtype in _WITHOUT_BUFFER:
@@ -92,7 +95,7 @@ def to_numpy(tensor: Tensor) -> Any:
             import ml_dtypes
         except ImportError:
             raise Error(
-                f"NumPy has no {tensor.dtype}: install ml_dtypes, or take `torch()`", 0x10
+                f"NumPy has no {tensor.dtype}: install ml_dtypes, or use `torch()`", 0x10
             ) from None
         bits = tensor.with_dtype("uint16" if tensor.dtype == "bfloat16" else "uint8")
         return numpy.asarray(bits).view(getattr(ml_dtypes, tensor.dtype))
@@ -109,21 +112,21 @@ _MAKERS.update(torch=to_torch, numpy=to_numpy, jax=_to_jax, torchlet=lambda tens
 
 
 def has(library: str) -> bool:
-    """Whether a library is there, without importing it."""
+    """Whether a library is installed, without importing it."""
     return library in sys.modules or importlib.util.find_spec(library) is not None
 
 
 def maker(library: str) -> Callable[[Tensor], Any]:
-    """What makes tensors of a library."""
+    """The conversion to tensors of a library."""
     found = _MAKERS.get(library)
     if found is None:
         known = ", ".join(repr(name) for name in _MAKERS)
-        raise invalid_argument(f"outputs cannot be those of {library!r}; they may be of {known}")
+        raise invalid_argument(f"unknown output library {library!r}; expected one of {known}")
     return found
 
 
 def own_maker(library: str) -> Callable[[Tensor], Any]:
-    """The same for a library that nobody asked for: what it lacks the type for stays as it is."""
+    """Like `maker`, for the default library: keeps tensors of unsupported types unchanged."""
     make = maker(library)
     if library != "numpy" or has("ml_dtypes"):
         return make
@@ -131,7 +134,7 @@ def own_maker(library: str) -> Callable[[Tensor], Any]:
 
 
 def library_of(values: Iterable[Any]) -> str:
-    """The library that the first tensor among values is of."""
+    """The library of the first tensor among the values."""
     for value in values:
         if is_torch(value):
             return "torch"
@@ -143,12 +146,12 @@ def library_of(values: Iterable[Any]) -> str:
 
 
 def outputs(values: Sequence[Any], make: Callable[[Tensor], Any]) -> list[Any]:
-    """Outputs, with their tensors as those of a library."""
+    """Converts the tensors among the outputs."""
     return [make(value) if isinstance(value, Tensor) else value for value in values]
 
 
 def nested(numbers: list[Any], shape: Sequence[int]) -> Any:
-    """Numbers in row-major order as nested lists."""
+    """Converts elements in row-major order to nested lists."""
     if not shape:
         return numbers[0]
     for size in reversed(shape[1:]):
@@ -165,7 +168,7 @@ def _empty(shape: Sequence[int]) -> list[Any]:
 
 
 def default_library() -> str:
-    """The library of outputs where nothing says which: PyTorch if it is installed, else NumPy, else none."""
+    """The default library of outputs: PyTorch if installed, else NumPy, else torchlet."""
     for library in ("torch", "numpy"):
         if has(library):
             return library

@@ -1,6 +1,6 @@
 """Errors of the runtime."""
 
-# Names of ExecuTorch's codes (`runtime/core/error.h`).
+# Names of ExecuTorch's error codes (`runtime/core/error.h`).
 _NAMES = {
     0x01: "Internal",
     0x02: "InvalidState",
@@ -25,9 +25,9 @@ _NAMES = {
 
 
 class Error(RuntimeError):
-    """What went wrong, in one sentence, with ExecuTorch's code for it.
+    """An error of the runtime: a message, and ExecuTorch's error code.
 
-    It is a `RuntimeError`, as the errors of ExecuTorch's Python API are.
+    It is a `RuntimeError`, like the errors of ExecuTorch's Python API.
     """
 
     def __init__(self, sentence: str, code: int = 0x01) -> None:
@@ -45,5 +45,5 @@ class Error(RuntimeError):
 
 
 def invalid_argument(sentence: str) -> Error:
-    """The error of an argument that makes no sense."""
+    """An error for an invalid argument."""
     return Error(sentence, 0x12)

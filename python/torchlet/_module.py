@@ -1,4 +1,4 @@
-"""`Module`: a program file, ready to call."""
+"""`Module`: a loaded program."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from torchlet import _arrays, _torchlet
 from torchlet._errors import invalid_argument
 from torchlet._torchlet import MethodInfo
 
-#: A file by its path, its bytes, or a file that is open.
+#: A file: path, bytes, or an open file.
 Source = Union[str, "os.PathLike[str]", bytes, bytearray, memoryview, Any]
 
 
 def as_source(source: Source) -> Union[str, bytes]:
-    """A path or bytes, as the native module takes files."""
+    """Converts a file to a path or bytes, for the native module."""
     if isinstance(source, (str, bytes)):
         return source
     if isinstance(source, os.PathLike):
@@ -27,7 +27,9 @@ def as_source(source: Source) -> Union[str, bytes]:
     if hasattr(source, "read"):
         read = source.read()
         if not isinstance(read, (bytes, bytearray)):
-            raise TypeError(f"a program is bytes, and the file gave {type(read).__name__}: open it with 'rb'")
+            raise TypeError(
+                f"expected bytes from the file, found {type(read).__name__}: open it with 'rb'"
+            )
         return bytes(read)
     raise TypeError(
         f"Expected data to be bytes, bytearray, a path to a .pte file, or a file-like object, "
@@ -36,7 +38,7 @@ def as_source(source: Source) -> Union[str, bytes]:
 
 
 def _flat(value: Any) -> Iterator[Any]:
-    """The inputs in a value: exported programs take what is in lists, tuples and dictionaries one by one, in order."""
+    """Flattens lists, tuples and dictionaries into inputs, in order, as `torch.export` does."""
     if isinstance(value, (list, tuple)):
         for item in value:
             yield from _flat(item)
@@ -50,22 +52,25 @@ def _flat(value: Any) -> Iterator[Any]:
 class Module:
     """A program and its loaded methods.
 
-    Methods are loaded when they are first called. Any thread may call them; calls of one module come one after the other, and the
-    interpreter's lock is released meanwhile. `share()` gives another module over the same opened file, which runs at the same time.
+    Methods are loaded when they are first called. Any thread may call them; calls of one module are
+    serialized, and release the GIL. `share()` returns another module over the same opened file,
+    which runs concurrently.
 
-    Tensors of PyTorch, NumPy and JAX and whatever else has DLPack or the buffer protocol go in; outputs are of the library of the
-    first tensor that went in, or of the one named by `outputs`: `"torch"`, `"numpy"`, `"jax"` or `"torchlet"`.
+    Inputs can be tensors of PyTorch, NumPy and JAX, and all objects with DLPack or the buffer
+    protocol. Outputs are tensors of the first input tensor's library, or of `outputs`: `"torch"`,
+    `"numpy"`, `"jax"` or `"torchlet"`.
 
     Arguments:
-        source: A `.pte` or `.bpte` file: a path, bytes, or a file that is open.
-        backend: What it runs on: `"auto"`, `"cpu"`, `"vulkan"`, or `"as-exported"`.
+        source: A `.pte` or `.bpte` file: a path, bytes, or an open file.
+        backend: Where it runs: `"auto"`, `"cpu"`, `"vulkan"`, or `"as-exported"`.
         data: Files of external data (`.ptd`).
-        threads: Threads that kernels use; as many as there are processors, unless set.
+        threads: Number of kernel threads; one per processor by default.
         outputs: The library of the output tensors.
-        profile: Whether to measure where the time goes; see `profile`.
-        memory_limit: The most bytes that a method may take, 4 GiB unless set.
-        compile_cache: A folder for compiled programs, which nobody else can write to.
-        map: Whether files are mapped instead of read: they must not change then as long as the module is used.
+        profile: Whether to measure the time of operators; see `profile`.
+        memory_limit: Memory limit of a method in bytes, 4 GiB by default.
+        compile_cache: A folder for compiled programs. Others must not be able to write to it.
+        map: Whether to map files instead of reading them. Mapped files must not change while the
+            module is in use.
     """
 
     def __init__(
@@ -105,9 +110,10 @@ class Module:
         return self.execute("forward", *inputs)
 
     def execute(self, method: str, *inputs: Any) -> list[Any]:
-        """Runs a method. What is in lists, tuples and dictionaries is taken one by one, as `torch.export` does. The outputs are copies.
+        """Runs a method, and returns copies of its outputs.
 
-        Shapes may be any within those that the program was exported with, and memory layouts any at all.
+        Lists, tuples and dictionaries are flattened, as `torch.export` does. Shapes may vary within
+        the exported bounds; any memory layout is accepted.
         """
         flat = list(_flat(inputs))
         given = [_arrays.as_input(value, index, method) for index, value in enumerate(flat)]
@@ -125,11 +131,11 @@ class Module:
         return {name: Method(self, name) for name in self.method_names}
 
     def __getitem__(self, method: str) -> "Method":
-        """The method of a name."""
+        """The method of this name."""
         return Method(self, method)
 
     def load(self, method: str = "forward") -> None:
-        """Loads a method before it is first called."""
+        """Loads a method ahead of its first call."""
         self._native.load_method(method)
 
     def is_loaded(self, method: str = "forward") -> bool:
@@ -137,39 +143,40 @@ class Module:
         return self._native.is_method_loaded(method)
 
     def unload(self, method: str = "forward") -> bool:
-        """Frees a loaded method with its state; whether it was loaded."""
+        """Unloads a method and its state; returns whether it was loaded."""
         return self._native.unload(method)
 
     def share(self) -> "Module":
-        """Another module over the same opened file, with methods and state of its own, for another thread."""
+        """Another module over the same opened file, with its own methods and state."""
         other = object.__new__(Module)
         other._make, other._name, other._backend = self._make, self._name, self._backend
         other._native = self._native.share()
         return other
 
     def cancel(self) -> None:
-        """Ends the run in progress, if there is one, and all that follow, with an error, until `resume`."""
+        """Cancels the current run and all later ones, which fail, until `resume`."""
         self._native.cancel()
 
     def resume(self) -> None:
-        """Lets methods run again after `cancel`."""
+        """Permits runs again after `cancel`."""
         self._native.resume()
 
     @property
     def threads(self) -> int:
-        """The number of threads that kernels use."""
+        """Number of kernel threads."""
         return self._native.threads
 
     def set_threads(self, threads: int) -> int:
-        """Lets kernels of this module, and of those that share its file, use so many threads, and gives how many these are.
+        """Limits the kernel threads of this module, and of those that share its file.
 
-        It is one at least, and as many as the module was opened with at most. Results stay the same bit for bit.
+        Returns the resulting number: at least one, and at most the number at opening. Results stay
+        bit-identical.
         """
         return self._native.set_threads(threads)
 
     @property
     def origin(self) -> str:
-        """Where what runs comes from: `compiled`, `cached`, or `exported`, with the reason if it could not be compiled."""
+        """How the program was obtained: `compiled`, `cached`, or `exported`, with a reason."""
         return self._native.origin()
 
     def save_state(self) -> bytes:
@@ -177,19 +184,19 @@ class Module:
         return self._native.save_state()
 
     def load_state(self, state: bytes) -> None:
-        """Loads what `save_state` gave: all of it or, if something does not fit, none."""
+        """Loads the result of `save_state`: all of it or, if something does not match, nothing."""
         self._native.load_state(bytes(state))
 
     @property
     def profile(self) -> "Profile":
-        """Where the time went, in modules that were opened with `profile=True`."""
+        """The profile, for modules opened with `profile=True`."""
         entries = self._native.profile()
         if entries is None:
-            raise invalid_argument("nothing was measured: open the module with profile=True")
+            raise invalid_argument("profiling is off: open the module with profile=True")
         return Profile([ProfileEntry(*entry) for entry in entries])
 
     def clear_profile(self) -> None:
-        """Forgets what was measured, for instance after warming up."""
+        """Clears the profile, for instance after warm-up."""
         self._native.clear_profile()
 
     def _info(self, method: str) -> MethodInfo:
@@ -225,26 +232,26 @@ class Method:
 
     @property
     def inputs(self) -> tuple[_torchlet.ValueInfo, ...]:
-        """What the inputs take."""
+        """Metadata of the inputs."""
         return self._info.inputs
 
     @property
     def outputs(self) -> tuple[_torchlet.ValueInfo, ...]:
-        """What the outputs give."""
+        """Metadata of the outputs."""
         return self._info.outputs
 
     @property
     def state(self) -> list["StateTensor"]:
-        """The tensors that the method keeps from run to run; it is loaded for that."""
+        """The state tensors of the method, which is loaded if necessary."""
         native = self._module._native
         return [StateTensor(self, value, name) for value, name in native.state(self.name)]
 
     def reset(self) -> None:
-        """Gives the state its initial values again."""
+        """Resets the state to its initial values."""
         self._module._native.reset(self.name)
 
     def memory(self) -> dict[str, int]:
-        """The bytes that the method takes, known before it is loaded."""
+        """Memory of the method in bytes, known before it is loaded."""
         names = ("arena", "planned", "scratch", "unplanned")
         return dict(zip(names, self._module._native.memory_report(self.name)))
 
@@ -254,20 +261,20 @@ class Method:
 
 @dataclass(frozen=True)
 class StateTensor:
-    """A tensor that a method keeps from run to run."""
+    """A state tensor of a method."""
 
     method: Method
     #: The index of its value in the method.
     value: int
-    #: Its name in the model, where the exporter kept it.
+    #: Its name in the model, if the exporter kept it.
     name: Optional[str]
 
     def read(self) -> _torchlet.Tensor:
-        """A copy of it."""
+        """Returns a copy."""
         return self.method._module._native.read_state(self.method.name, self.value)
 
     def write(self, tensor: Any) -> None:
-        """Writes it."""
+        """Overwrites its elements."""
         tensor = _arrays.as_input(tensor, 0, self.method.name)
         self.method._module._native.write_state(self.method.name, self.value, tensor)
 
@@ -277,26 +284,27 @@ class StateTensor:
 
 @dataclass(frozen=True)
 class ProfileEntry:
-    """The time that one instruction, or one part of a delegate, took over all runs."""
+    """The time of an instruction, or of a part of a delegate, over all runs."""
 
-    #: `Load`, `DelegateInit`, `Execute`, `Operator`, `Delegate`, `DelegatePart` or `DelegateInitPart`.
+    #: `Load`, `DelegateInit`, `Execute`, `Operator`, `Delegate`, `DelegatePart` or
+    #: `DelegateInitPart`.
     kind: str
     #: The operator, backend or method.
     name: str
     #: The instruction's index.
     instruction: int
-    #: What a delegate adds.
+    #: Details from a delegate.
     detail: str
-    #: How often it ran.
+    #: Number of runs.
     count: int
-    #: Nanoseconds of all runs.
+    #: Total time in nanoseconds.
     total: int
-    #: Nanoseconds of the longest run.
+    #: Longest run in nanoseconds.
     longest: int
 
 
 class Profile(Sequence[ProfileEntry]):
-    """Where the time of a module went."""
+    """The profile of a module."""
 
     def __init__(self, entries: list[ProfileEntry]) -> None:
         self._entries = entries
@@ -345,7 +353,7 @@ def _lines(values: Sequence[Any]) -> str:
 
 
 def _table(title: str, head: list[str], rows: list[list[str]]) -> str:
-    """A table as HTML. Whatever a file says is text in it."""
+    """Formats an HTML table; all text is escaped."""
 
     def cells(tag: str, texts: list[str]) -> str:
         def cell(text: str) -> str:

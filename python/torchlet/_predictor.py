@@ -1,4 +1,4 @@
-"""`Predictor`: a program as a function of batches, for fleets of workers."""
+"""`Predictor`: batch inference in worker pools."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ from torchlet._torchlet import Tensor
 
 
 class Predictor:
-    """Runs a method over batches of rows: dictionaries of NumPy arrays, one row for each index of the first dimension.
+    """Runs a method over batches: dictionaries of NumPy arrays with the batch as first dim.
 
-    It is made for `ray.data.Dataset.map_batches`, which makes one in each worker, so that a program is opened once there:
+    It is designed for `ray.data.Dataset.map_batches`, which creates one per worker, so that each
+    worker opens the program once:
 
         dataset.map_batches(
             torchlet.Predictor,
@@ -23,16 +24,17 @@ class Predictor:
             num_cpus=1,
         )
 
-    Batches may be of any size. They are cut as the method takes them: into pieces of the exported batch size, the last of them filled up
-    with zeros, which are cut off again; or, where that is dynamic, into the largest pieces that it takes.
+    Batches may have any size. They are split into pieces of the exported batch size; the last one
+    is padded with zeros, whose outputs are dropped. A dynamic batch size needs no padding.
 
     Arguments:
-        source: The program, as `Module` takes it. Paths are those of the worker.
-        inputs: The columns that the method's inputs are, in order.
-        outputs: The names of the columns that its outputs become.
+        source: The program, as for `Module`. Paths are those of the worker.
+        inputs: The columns for the method's inputs, in order.
+        outputs: The columns for its outputs.
         method: The method.
-        keep: Columns of the batch that come along; all if `None`.
-        options: What else `Module` takes: `backend`, `threads`, `data`, ... One thread, unless set: workers are the threads of a fleet.
+        keep: Columns of the batch to keep; all if `None`.
+        options: Other options of `Module`: `backend`, `threads`, `data`, ... The default is one
+            thread, because workers run in parallel.
     """
 
     def __init__(
@@ -56,12 +58,18 @@ class Predictor:
             (self._outputs, taken.outputs, "outputs"),
         ):
             if len(names) != len(values):
-                raise invalid_argument(f"{names} are {len(names)} {what}, '{method}' has {len(values)}")
+                raise invalid_argument(
+                    f"'{method}' has {len(values)} {what}, found {len(names)}: {names}"
+                )
             if not all(value.kind == "Tensor" and value.shape for value in values):
-                raise invalid_argument(f"not all {what} of '{method}' are tensors with rows: {values}")
+                raise invalid_argument(
+                    f"not all {what} of '{method}' are tensors with a batch dim: {values}"
+                )
         rows = {value.shape[0] for value in taken.inputs}
         if len(rows) != 1 or rows == {0}:
-            raise invalid_argument(f"the inputs of '{method}' have no common number of rows: {taken.inputs}")
+            raise invalid_argument(
+                f"the inputs of '{method}' have different batch sizes: {taken.inputs}"
+            )
         (self._rows,) = rows
         self._dynamic = all(value.dynamic for value in taken.inputs)
         self.module.load(method)
@@ -72,11 +80,13 @@ class Predictor:
 
         missing = [name for name in self._inputs if name not in batch]
         if missing:
-            raise invalid_argument(f"the batch has no columns {missing}; it has {list(batch)}")
+            raise invalid_argument(f"the batch lacks the columns {missing}; it has {list(batch)}")
         columns = [numpy.asarray(batch[name]) for name in self._inputs]
         lengths = {len(column) for column in columns}
         if len(lengths) > 1:
-            raise invalid_argument(f"the columns {self._inputs} have {sorted(lengths)} rows")
+            raise invalid_argument(
+                f"the columns {self._inputs} have different numbers of rows: {sorted(lengths)}"
+            )
         (count,) = lengths
         pieces = [self._run(columns, start) for start in range(0, count, self._rows)]
         kept = list(batch) if self._keep is None else self._keep
@@ -87,7 +97,7 @@ class Predictor:
         return result
 
     def _run(self, columns: list[Any], start: int) -> list[Any]:
-        """The outputs of the rows from `start` on, as many as go into one call."""
+        """Returns the outputs of one call, for the rows from `start` on."""
         pieces = [column[start : start + self._rows] for column in columns]
         lacking = self._rows - len(pieces[0])
         if not lacking:
@@ -96,14 +106,14 @@ class Predictor:
             try:
                 return self._execute(pieces)
             except Error:
-                # Perhaps other dimensions than that of rows are dynamic: files do not tell.
+                # Perhaps another dim is dynamic: the file does not tell which.
                 outputs = self._filled_up(pieces, lacking)
                 self._dynamic = False
                 return outputs
         return self._filled_up(pieces, lacking)
 
     def _filled_up(self, pieces: list[Any], lacking: int) -> list[Any]:
-        """The outputs of pieces, with rows of zeros behind them meanwhile."""
+        """Returns the outputs of pieces that are padded with zeros during the call."""
         import numpy
 
         count = len(pieces[0])
@@ -114,15 +124,17 @@ class Predictor:
         return [output[:count] for output in self._execute(filled)]
 
     def _execute(self, pieces: list[Any]) -> list[Any]:
-        """The outputs of a call, which have as many rows as it takes."""
+        """Returns the outputs of a call, checking their number of rows."""
         count = len(pieces[0])
         outputs = self.module.execute(self._method, *pieces)
         for name, output in zip(self._outputs, outputs):
             if len(output) != count:
-                raise invalid_argument(f"output '{name}' has {len(output)} rows for {count}")
+                raise invalid_argument(
+                    f"output '{name}': expected {count} rows, found {len(output)}"
+                )
         return outputs
 
     def _empty(self, index: int) -> Any:
-        """No rows of an output."""
+        """An output with zero rows."""
         output = self.module[self._method].outputs[index]
         return Tensor.zeros([0, *output.shape[1:]], output.dtype or "float32").numpy()

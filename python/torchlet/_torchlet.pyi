@@ -6,7 +6,7 @@ from typing import Any, Optional, Union
 __version__: str
 
 class Tensor:
-    """A tensor in memory of the host, which PyTorch, NumPy and JAX share without a copy."""
+    """A tensor in host memory, which PyTorch, NumPy and JAX share without a copy."""
 
     def __init__(self, object: Any) -> None: ...
     @staticmethod
@@ -49,7 +49,7 @@ class Tensor:
     def __len__(self) -> int: ...
 
 class ValueInfo:
-    """What an input takes or an output gives."""
+    """Metadata of an input or output."""
 
     @property
     def kind(self) -> str: ...
@@ -71,7 +71,7 @@ class ValueInfo:
     def nbytes(self) -> int: ...
 
 class MethodInfo:
-    """What a method takes and gives."""
+    """Metadata of a method."""
 
     @property
     def name(self) -> str: ...
@@ -87,7 +87,7 @@ class MethodInfo:
     def instructions(self) -> int: ...
 
 class Module:
-    """A program, opened, and its methods; see `torchlet.Module`."""
+    """A program and its methods; see `torchlet.Module`."""
 
     @staticmethod
     def open(
@@ -133,7 +133,7 @@ class Module:
     def etdump(self, numbers: bool = False) -> Optional[tuple[bytes, bytes]]: ...
 
 class Tokenizer:
-    """Text to tokens and back; see `torchlet.llm.Tokenizer`."""
+    """A tokenizer; see `torchlet.llm.Tokenizer`."""
 
     @staticmethod
     def open(source: Union[str, bytes]) -> Tokenizer: ...
@@ -148,8 +148,9 @@ class Tokenizer:
     @property
     def eos(self) -> Optional[int]: ...
 
-#: Text, tokens, why it ended, and statistics.
+#: Token, log probability, most likely tokens with theirs, character offset.
 Logprobs = tuple[int, float, list[tuple[int, float]], int]
+#: Text, tokens, log probabilities, finish reason, statistics.
 Generated = tuple[str, list[int], list[Logprobs], str, dict[str, Any]]
 
 class Runner:
@@ -160,7 +161,11 @@ class Runner:
     def session(self) -> Runner: ...
     def set_chat_template(self, source: Any) -> bool: ...
     def generate(
-        self, prompt: str, config: Any, on_text: Optional[Callable[[str], Any]], turn: Optional[Turn] = None
+        self,
+        prompt: str,
+        config: Any,
+        on_text: Optional[Callable[[str], Any]],
+        turn: Optional[Turn] = None,
     ) -> Generated: ...
     def generate_from(
         self,
@@ -172,7 +177,13 @@ class Runner:
     def chat(
         self,
         messages: Sequence[
-            tuple[str, Sequence[tuple[str, Any]], Sequence[tuple[str, str, str]], Optional[str], Sequence[tuple[str, str]]]
+            tuple[
+                str,
+                Sequence[tuple[str, Any]],
+                Sequence[tuple[str, str, str]],
+                Optional[str],
+                Sequence[tuple[str, str]],
+            ]
         ],
         tools: Sequence[str],
         arguments: str,
@@ -191,7 +202,7 @@ class Runner:
     def takes(self) -> tuple[Optional[tuple[str, list[int]]], Optional[tuple[str, list[int]]]]: ...
 
 class Turn:
-    """A generation's turn to use its model, which may be given up before it comes and while it lasts."""
+    """A generation's turn to use its model, which can be cancelled before and while it runs."""
 
     def __init__(self) -> None: ...
     def end(self) -> None: ...
@@ -199,7 +210,7 @@ class Turn:
     def is_over(self) -> bool: ...
 
 class Transcriber:
-    """A program that hears and writes; see `torchlet.llm.Transcriber`."""
+    """A speech recognition model; see `torchlet.llm.Transcriber`."""
 
     @staticmethod
     def open(

@@ -1,10 +1,10 @@
-"""What PyTorch computes on the way, recorded for `torchlet diff`: for those who export programs.
+"""Records PyTorch's intermediate values for `torchlet diff`.
 
     program = to_edge_transform_and_lower(exported, generate_etrecord=True)
     executorch = program.to_executorch()
     torchlet.devtools.record(executorch.get_etrecord(), [image], "recorded.npz")
 
-It needs the packages `executorch`, `torch` and `numpy`, which nothing else of this package does.
+This module requires `executorch`, `torch` and `numpy`; the rest of the package does not.
 """
 
 import os
@@ -15,12 +15,17 @@ __all__ = ["record"]
 
 
 def record(
-    etrecord: Any, inputs: Sequence[Any], path: Union[str, "os.PathLike[str]"], method: str = "forward"
+    etrecord: Any,
+    inputs: Sequence[Any],
+    path: Union[str, "os.PathLike[str]"],
+    method: str = "forward",
 ) -> list[str]:
-    """Runs the exported graph of an ETRecord (an object, or a file) in PyTorch, and writes what its nodes compute as an archive of arrays.
+    """Runs the exported graph of an ETRecord (object or file) in PyTorch, and saves all values.
 
-    An array is called `instruction_4`, or `instruction_4.1` for the second result, after the instruction of the program that computes
-    it: debug handles tell which node that is. What the program returns is called `output_0` and so on. Gives the names.
+    The values are written to a `.npz` archive. An array is named `instruction_4`, or
+    `instruction_4.1` for the second result, after the program's instruction that computes it, which
+    debug handles map to graph nodes. Outputs are named `output_0`, `output_1`, ... Returns the
+    names.
     """
     import numpy
     from torch.utils import _pytree
@@ -35,7 +40,7 @@ def record(
     results, outputs = _run(program.module(), list(inputs))
     handles = (etrecord._debug_handle_map or {}).get(method)
     if not handles:
-        raise ValueError(f"the ETRecord does not know which instructions of {method!r} its nodes became")
+        raise ValueError(f"the ETRecord has no debug handles for the instructions of {method!r}")
     arrays: dict[str, Any] = {}
     for instruction, nodes in _nodes_of_instructions(handles, results).items():
         for index, value in enumerate(_pytree.tree_leaves(nodes)):
@@ -52,7 +57,7 @@ def record(
 
 
 def _run(module: Any, inputs: list[Any]) -> tuple[dict[int, list[Any]], Any]:
-    """What nodes compute, by debug handle and in order, and what the graph returns."""
+    """Returns the values of nodes by debug handle, in order, and the outputs of the graph."""
     import operator
 
     import torch
@@ -74,11 +79,17 @@ def _run(module: Any, inputs: list[Any]) -> tuple[dict[int, list[Any]], Any]:
     return results, outputs
 
 
-def _nodes_of_instructions(handles: dict[Any, Any], results: dict[int, list[Any]]) -> dict[int, Any]:
-    """What each instruction computes. Several that share a handle are its nodes in order; where their numbers differ, the last is the last."""
+def _nodes_of_instructions(
+    handles: dict[Any, Any], results: dict[int, list[Any]]
+) -> dict[int, Any]:
+    """Maps instructions to values.
+
+    Instructions that share a handle match its nodes in order; if their numbers differ, only the
+    last ones match.
+    """
     shared: dict[int, list[int]] = {}
     for instruction, found in handles.items():
-        # A delegate has the handles of all of its nodes: what it computes is not told by them.
+        # A delegate has the handles of all its nodes, so its results are unknown.
         if isinstance(found, (list, tuple)):
             if len(found) != 1:
                 continue
@@ -95,7 +106,7 @@ def _nodes_of_instructions(handles: dict[Any, Any], results: dict[int, list[Any]
 
 
 def _array(value: Any) -> Any:
-    """A tensor or number as an array; none for what is neither."""
+    """Converts a tensor or number to an array; `None` for other values."""
     import numpy
     import torch
 

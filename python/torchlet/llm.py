@@ -1,10 +1,10 @@
-"""Language models: from a `.pte` and a tokenizer to text.
+"""Language models: text generation with a `.pte` program and a tokenizer.
 
-    from torchlet.llm import Runner
+from torchlet.llm import Runner
 
-    runner = Runner("model.pte")            # the tokenizer lies beside it
-    for piece in runner.stream("In those days", max_new_tokens=64, temperature=0.0):
-        print(piece, end="", flush=True)
+runner = Runner("model.pte")            # with a tokenizer file beside it
+for piece in runner.stream("In those days", max_new_tokens=64, temperature=0.0):
+    print(piece, end="", flush=True)
 """
 
 from __future__ import annotations
@@ -42,17 +42,23 @@ __all__ = [
     "Transcription",
 ]
 
-#: What tokenizers and chat templates are called, where they lie beside their models.
-_TOKENIZERS = ("tokenizer.json", "tokenizer.model", "tokenizer.bin", "tekken.json", "tokenizer.tiktoken")
+#: Names of tokenizer and chat template files that are looked for beside models.
+_TOKENIZERS = (
+    "tokenizer.json",
+    "tokenizer.model",
+    "tokenizer.bin",
+    "tekken.json",
+    "tokenizer.tiktoken",
+)
 _TEMPLATES = ("chat_template.jinja", "tokenizer_config.json")
 
-#: What is called with each piece of text.
+#: Called with each piece of text.
 Listener = Callable[[str], Any]
 
 
 @dataclass(frozen=True)
 class Overrides:
-    """What is to be believed in place of what a program says of itself."""
+    """Overrides of the program's metadata."""
 
     max_seq_len: Optional[int] = None
     max_context_len: Optional[int] = None
@@ -62,19 +68,20 @@ class Overrides:
 
 @dataclass(frozen=True)
 class Sampling:
-    """How tokens are chosen.
+    """Sampling options.
 
     Attributes:
-        temperature: What logits are divided by; 0 takes the likeliest token, always.
-        top_k: Only so many of the likeliest tokens are considered; 0 is all.
-        top_p: Only the likeliest tokens that together have this probability are considered.
-        min_p: Only tokens are considered that are at least this part as likely as the likeliest.
-        repetition_penalty: Makes tokens less likely that are in the context already; 1 is none.
-        repetition_window: How many of the last tokens that looks at; 0 is all.
-        frequency_penalty: What logits lose for each time that their token was generated before; 0 is none.
-        presence_penalty: What logits lose once their token was generated before.
-        logit_bias: What is added to the logits of tokens: a dictionary, or pairs; minus infinity forbids a token.
-        seed: Where random numbers start: the same seed gives the same text.
+        temperature: Divisor of the logits; 0 is greedy sampling.
+        top_k: Sample from this many most likely tokens; 0 disables the limit.
+        top_p: Sample from the most likely tokens with this total probability (nucleus sampling).
+        min_p: Sample from tokens with at least this fraction of the highest probability.
+        repetition_penalty: Penalty for tokens that are in the context; 1 disables it.
+        repetition_window: Number of last tokens that the repetition penalty considers; 0 is all.
+        frequency_penalty: Subtracted from a logit per previous occurrence in the generated text.
+        presence_penalty: Subtracted from a logit once if the token was generated before.
+        logit_bias: Added to the logits of tokens: a dictionary or pairs; minus infinity forbids a
+            token.
+        seed: Random seed, for reproducible text.
     """
 
     temperature: float = 0.8
@@ -95,20 +102,22 @@ class Sampling:
 
 @dataclass(frozen=True)
 class GenerationConfig:
-    """How much is generated, and how.
+    """Generation options.
 
     Attributes:
-        sampling: How tokens are chosen.
-        max_new_tokens: The most tokens to generate; as many as there is room for, unless set.
-        seq_len: The most tokens in the context, those of the prompt and of earlier turns included.
-        echo: Whether the prompt is given before what follows it.
-        ignore_eos: Whether tokens that end a text are as any other.
-        num_bos: How many of the token that is in front of a text go in front of a prompt that is text alone.
-        num_eos: How many of the token that ends a text go behind it.
-        stop: Texts that end the generation, and are no part of it; one, or several.
-        lookahead: The most tokens that are fed before they are chosen, where the text had them before; 0 is none.
-        logprobs: Of how many of the likeliest tokens it is told how likely they were, beside each that was chosen; of none at all, unless set.
-        json_schema: The JSON schema that the text has to fit: a dictionary, or its JSON.
+        sampling: Sampling options.
+        max_new_tokens: Maximum tokens to generate; limited by the context only by default.
+        seq_len: Maximum tokens in the context, including the prompt and earlier turns.
+        echo: Whether the text starts with the prompt.
+        ignore_eos: Whether to continue after EOS tokens.
+        num_bos: Number of BOS tokens before a prompt that is plain text.
+        num_eos: Number of EOS tokens after it.
+        stop: One or several stop strings, which are excluded from the text.
+        lookahead: Maximum tokens per step of lookahead decoding, which guesses repetitions of
+            earlier text; 0 disables it.
+        logprobs: Number of most likely tokens to report with log probabilities, in addition to the
+            chosen one; `None` reports no log probabilities.
+        json_schema: JSON schema that the text must match: a dictionary, or JSON text.
     """
 
     sampling: Sampling = field(default_factory=Sampling)
@@ -131,7 +140,7 @@ class GenerationConfig:
 
 
 def _configured(config: Any, options: Mapping[str, Any]) -> Any:
-    """The config with what is given by name; what is sampling's goes there."""
+    """Applies keyword options to a config; sampling options go to its `sampling`."""
     given = dict(options)
     names = Sampling.__dataclass_fields__
     sampling = {name: given.pop(name) for name in list(given) if name in names}
@@ -142,28 +151,31 @@ def _configured(config: Any, options: Mapping[str, Any]) -> Any:
 
 @dataclass(frozen=True)
 class Image:
-    """A picture in a prompt: a tensor as the program's encoder takes it (`Runner.image_input`), normalised as the model wants it."""
+    """An image in a prompt: a preprocessed tensor for the vision encoder (`Runner.image_input`)."""
 
     tensor: Any
 
 
 @dataclass(frozen=True)
 class Audio:
-    """A sound in a prompt: features as the program's encoder takes them (`Runner.audio_input`)."""
+    """Audio in a prompt: features for the audio encoder (`Runner.audio_input`)."""
 
     tensor: Any
 
 
 @dataclass(frozen=True)
 class Picture:
-    """A picture in a prompt, which becomes what the program's encoder takes: stretched to that size, or in tiles of it.
+    """An image in a prompt, to be resized or tiled for the vision encoder.
 
     Attributes:
-        points: Red, green and blue from 0 to 255: a `uint8` tensor `[height, width, 3]`, such as `numpy.asarray(image)` of Pillow's.
-        tiling: How it is cut: `"canvas"`, as Llama 3.2 Vision has it; `"closest"`, as InternVL; `"rows"`, as Idefics 3 and SmolVLM.
-        tiles: How many tiles, at most; of rows, how many along the longer side.
-        mean: What is subtracted from values from 0 to 1: one number, or one for each colour. Encoders of `uint8` take points as they are.
-        std: What then divides them.
+        points: RGB pixels from 0 to 255: a `uint8` tensor `[height, width, 3]`, such as
+            `numpy.asarray(image)` of a Pillow image.
+        tiling: The tiling: `"canvas"` as in Llama 3.2 Vision, `"closest"` as in InternVL, or
+            `"rows"` as in Idefics 3 and SmolVLM.
+        tiles: Maximum number of tiles; for `"rows"`, the number along the longer side.
+        mean: Mean to subtract from values from 0 to 1: one value, or one per channel. Not applied
+            for `uint8` encoders.
+        std: Standard deviation to divide by after that.
     """
 
     points: Any
@@ -173,20 +185,21 @@ class Picture:
     std: Union[float, Sequence[float]] = 1.0
 
 
-#: Text; tokens; or parts of a prompt in their order.
+#: Text, tokens, or parts of a prompt in order.
 Prompt = Union[str, Sequence[Union[str, Sequence[int], Image, Audio, Picture]], Sequence[int]]
-#: A message as OpenAI's API has it: `role`, `content`, `tool_calls` and `tool_call_id`. A list of content has texts, pictures and sounds. Other fields,
-#: such as `name` and `reasoning_content`, are for templates that look at them.
+#: A message in OpenAI's format: `role`, `content`, `tool_calls` and `tool_call_id`. A content list
+#: has texts, images and audio. Other fields, such as `name` and `reasoning_content`, are passed to
+#: the template.
 ChatMessage = Mapping[str, Any]
-#: A function as OpenAI's API has it.
+#: A function in OpenAI's format.
 Tool = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
 class Stats:
-    """What a generation took: times are in seconds, rates in tokens a second.
+    """Statistics of a generation: times in seconds, rates in tokens per second.
 
-    `json` is the object of ExecuTorch's `PyTorchObserver` line.
+    `json` is the content of ExecuTorch's `PyTorchObserver` line.
     """
 
     prompt_tokens: int
@@ -205,13 +218,13 @@ class Stats:
 
 @dataclass(frozen=True)
 class Logprobs:
-    """How likely a token was, by the logits that the program gave, before anything of `Sampling` changed them.
+    """Log probability of a token, from the raw logits, before `Sampling` options apply.
 
     Attributes:
         token: The token.
-        logprob: The natural logarithm of its probability.
-        likeliest: As many of the likeliest tokens as were asked for, with the logarithms of theirs.
-        offset: Where in the text the token's begins.
+        logprob: Its log probability (natural logarithm).
+        likeliest: The requested number of most likely tokens, with their log probabilities.
+        offset: Character offset of the token in the text.
     """
 
     token: int
@@ -222,15 +235,17 @@ class Logprobs:
 
 @dataclass(frozen=True)
 class Generation:
-    """What was generated.
+    """Result of a generation.
 
     Attributes:
-        text: The text without the prompt, and without calls of functions.
-        tokens: All tokens that were chosen, that which ended the text included.
-        finish: Why it ended: `"stop"`, `"length"`, `"context"` (which is full), or `"stopped"`.
-        stats: What it took.
-        tool_calls: The functions that the model calls, as OpenAI's API has it: the next messages have these, and what they gave.
-        logprobs: How likely each of the tokens was, where that was asked for.
+        text: The text without the prompt and without function calls.
+        tokens: All generated tokens, including the one that ended the text.
+        finish: Finish reason: `"stop"`, `"length"`, `"context"` (the context is full), or
+            `"stopped"`.
+        stats: Statistics.
+        tool_calls: The model's function calls in OpenAI's format; append them, and their results,
+            to the next messages.
+        logprobs: Log probabilities of the tokens, if requested.
     """
 
     text: str
@@ -244,7 +259,9 @@ class Generation:
 def _generation(made: _torchlet.Generated, calls: Sequence[tuple[str, str]] = ()) -> Generation:
     text, tokens, logprobs, finish, stats = made
     called = [_call(name, arguments) for name, arguments in calls]
-    return Generation(text, tokens, finish, Stats(**stats), called, [Logprobs(*told) for told in logprobs])
+    return Generation(
+        text, tokens, finish, Stats(**stats), called, [Logprobs(*told) for told in logprobs]
+    )
 
 
 def _call(name: str, arguments: str) -> dict[str, Any]:
@@ -253,10 +270,10 @@ def _call(name: str, arguments: str) -> dict[str, Any]:
 
 
 class Tokenizer:
-    """Text to tokens and back: files of Hugging Face, SentencePiece, tiktoken, Tekken and llama2.c.
+    """A tokenizer of Hugging Face, SentencePiece, tiktoken, Tekken or llama2.c.
 
     Arguments:
-        source: The file: a path, bytes, or a file that is open.
+        source: The file: a path, bytes, or an open file.
     """
 
     def __init__(self, source: Source) -> None:
@@ -264,32 +281,32 @@ class Tokenizer:
 
     @staticmethod
     def empty() -> "Tokenizer":
-        """A tokenizer without tokens, for models that are fed tokens and asked for these."""
+        """A tokenizer without tokens, for models that are used with token ids only."""
         made = object.__new__(Tokenizer)
         made._native = _torchlet.Tokenizer.empty()
         return made
 
     def encode(self, text: str, special: bool = True) -> list[int]:
-        """The tokens of a text. Names of special tokens are these, unless `special` is false."""
+        """Encodes a text. Names of special tokens are parsed as such, unless `special` is false."""
         return self._native.encode(text, special)
 
     def decode(self, tokens: Sequence[int]) -> str:
-        """The text of tokens."""
+        """Decodes tokens to text."""
         return self._native.decode(tokens)
 
     @property
     def vocab_size(self) -> int:
-        """How many tokens there are."""
+        """Size of the vocabulary."""
         return self._native.vocab_size
 
     @property
     def bos(self) -> Optional[int]:
-        """The token in front of a text, if there is one."""
+        """The BOS token, if any."""
         return self._native.bos
 
     @property
     def eos(self) -> Optional[int]:
-        """The token that ends a text, if there is one."""
+        """The EOS token, if any."""
         return self._native.eos
 
     def __repr__(self) -> str:
@@ -297,21 +314,23 @@ class Tokenizer:
 
 
 def _beside(source: Any, names: Sequence[str]) -> Optional[Path]:
-    """The first file of these names in the folder of a file."""
+    """The first existing file of these names in the folder of `source`."""
     if not isinstance(source, (str, os.PathLike)):
         return None
     return next((path for name in names if (path := Path(source).with_name(name)).is_file()), None)
 
 
 def _tokenizer(tokenizer: Any, model: Any) -> tuple[Tokenizer, Optional[Path]]:
-    """The tokenizer, given or beside the model, and its file."""
+    """The given tokenizer, or one beside the model, and its file."""
     if isinstance(tokenizer, Tokenizer):
         return tokenizer, None
     if tokenizer is None:
         tokenizer = _beside(model, _TOKENIZERS)
         if tokenizer is None:
             names = ", ".join(_TOKENIZERS)
-            raise invalid_argument(f"no tokenizer: name one, or put one beside the model, as {names}")
+            raise invalid_argument(
+                f"no tokenizer: pass one, or put one next to the model, named one of {names}"
+            )
     path = Path(tokenizer) if isinstance(tokenizer, (str, os.PathLike)) else None
     return Tokenizer(tokenizer), path
 
@@ -319,17 +338,17 @@ def _tokenizer(tokenizer: Any, model: Any) -> tuple[Tokenizer, Optional[Path]]:
 def _opened(model: Any, options: Mapping[str, Any]) -> _torchlet.Module:
     if isinstance(model, Module):
         if options:
-            raise invalid_argument(f"{', '.join(options)}: the module is open already")
+            raise invalid_argument(f"{', '.join(options)}: not allowed with an opened Module")
         return model._native
     return Module(model, **options)._native
 
 
-# The threads of streams, and what ends each.
+# Threads of streams, and the turns that cancel them.
 _streams: weakref.WeakKeyDictionary[threading.Thread, _torchlet.Turn] = weakref.WeakKeyDictionary()
 
 
 def _end(thread: threading.Thread, turn: _torchlet.Turn) -> None:
-    """Ends a stream, and waits for that; but not on its own thread, where a collection of garbage may come by."""
+    """Ends a stream and joins its thread, unless called on it, by the garbage collector."""
     turn.end()
     if thread is not threading.current_thread():
         thread.join()
@@ -337,24 +356,25 @@ def _end(thread: threading.Thread, turn: _torchlet.Turn) -> None:
 
 @atexit.register
 def _end_all() -> None:
-    """Before the interpreter goes, which a thread that computes must not meet."""
+    """Ends all streams before the interpreter finalizes, which running threads would crash."""
     for thread, turn in list(_streams.items()):
         _end(thread, turn)
 
 
 class Runner:
-    """A language model with its tokenizer, and the tokens that it has seen.
+    """A language model with its tokenizer and context.
 
-    Each generation goes on behind what the one before left in the caches; `reset` starts anew. Any thread may call it; calls come one after
-    the other, and the interpreter's lock is released meanwhile. `session` gives another over the same weights.
+    Each generation continues the context of the previous one; `reset` clears it. Any thread may
+    call it; calls are serialized, and release the GIL. `session` creates another runner over the
+    same weights.
 
     Arguments:
-        model: A `.pte` file, or a `Module`; several are the parts of one model, in their order.
-        tokenizer: The tokenizer or its file; else one that lies beside the model.
-        chat_template: How `chat` makes a prompt of messages: a file, or Jinja text; else what lies beside the tokenizer, or what its special
-            tokens say.
-        overrides: What is to be believed in place of what the program says of itself.
-        options: What else `Module` takes: `backend`, `threads`, `map`, ...
+        model: A `.pte` file or a `Module`; a list contains the shards of one model, in order.
+        tokenizer: The tokenizer or its file; by default, a file beside the model.
+        chat_template: The chat template: a file or Jinja text; by default, a file beside the
+            tokenizer, or a template that matches its special tokens.
+        overrides: Overrides of the program's metadata.
+        options: Other options of `Module`: `backend`, `threads`, `map`, ...
     """
 
     def __init__(
@@ -368,7 +388,7 @@ class Runner:
     ) -> None:
         parts = list(model) if isinstance(model, (list, tuple)) else [model]
         if not parts:
-            raise invalid_argument("a model has one program at least")
+            raise invalid_argument("model: expected at least one program, found an empty list")
         self.tokenizer, path = _tokenizer(tokenizer, parts[0])
         programs = [_opened(part, options) for part in parts]
         self._native = _torchlet.Runner.open(programs, self.tokenizer._native, overrides)
@@ -388,22 +408,29 @@ class Runner:
         on_text: Optional[Listener] = None,
         **options: Any,
     ) -> Generation:
-        """Generates text behind a prompt, which goes behind what was fed before; an empty one goes on where the last generation ended.
+        """Appends a prompt to the context and generates text.
 
-        `on_text` is called with each piece, of whole characters; what it raises ends the generation. `options` are attributes of
+        An empty prompt continues the last generation. `on_text` is called with each piece of text,
+        in whole characters; an exception in it ends the generation. `options` are attributes of
         `GenerationConfig` and `Sampling`: `max_new_tokens=64, temperature=0.0`.
         """
         return self._generate(prompt, _configured(config, options), on_text)
 
     def _generate(
-        self, prompt: Prompt, config: GenerationConfig, on_text: Optional[Listener], turn: Optional[_torchlet.Turn] = None
+        self,
+        prompt: Prompt,
+        config: GenerationConfig,
+        on_text: Optional[Listener],
+        turn: Optional[_torchlet.Turn] = None,
     ) -> Generation:
         if isinstance(prompt, str):
             return _generation(self._native.generate(prompt, config, on_text, turn))
         parts = list(prompt)
         if parts and all(isinstance(part, int) for part in parts):
             parts = [parts]
-        return _generation(self._native.generate_from([_part(part) for part in parts], config, on_text, turn))
+        return _generation(
+            self._native.generate_from([_part(part) for part in parts], config, on_text, turn)
+        )
 
     def chat(
         self,
@@ -415,13 +442,22 @@ class Runner:
         on_text: Optional[Listener] = None,
         **options: Any,
     ) -> Generation:
-        """Generates the next message of a conversation, whose messages have a `role` and a `content`. What of it was fed before is not fed again,
-        unless there are pictures or sounds in it: a list of content has these among its texts.
+        """Generates the next message of a conversation.
 
-        `tools` are functions that may be called: `Generation.tool_calls` has the calls, which `on_text` hears as the model writes them.
-        `template_arguments` are what else the chat template is given: `{"enable_thinking": False}`, say.
+        Messages have a `role` and a `content`. Their common prefix with the context is reused,
+        unless the messages contain images or audio, as parts of a content list.
+
+        `tools` are functions that the model may call. `Generation.tool_calls` has the calls;
+        `on_text` receives their text as the model writes it. `template_arguments` are additional
+        template variables, such as `{"enable_thinking": False}`.
         """
-        return self._chat(messages, _configured(config, options), on_text, tools=tools or (), arguments=template_arguments)
+        return self._chat(
+            messages,
+            _configured(config, options),
+            on_text,
+            tools=tools or (),
+            arguments=template_arguments,
+        )
 
     def _chat(
         self,
@@ -434,14 +470,18 @@ class Runner:
     ) -> Generation:
         spoken = [_message(message) for message in messages]
         functions = [json.dumps(tool) for tool in tools]
-        made, calls = self._native.chat(spoken, functions, json.dumps(dict(arguments or {})), config, on_text, turn)
+        made, calls = self._native.chat(
+            spoken, functions, json.dumps(dict(arguments or {})), config, on_text, turn
+        )
         return _generation(made, calls)
 
     def stream(
         self, prompt: Prompt = "", config: GenerationConfig = GenerationConfig(), **options: Any
     ) -> Iterator[str]:
-        """The text of `generate`, piece by piece. Whoever stops listening ends the generation."""
-        return self._streamed(lambda hear, turn: self._generate(prompt, _configured(config, options), hear, turn))
+        """Streams the text of `generate`. Closing the iterator ends the generation."""
+        return self._streamed(
+            lambda hear, turn: self._generate(prompt, _configured(config, options), hear, turn)
+        )
 
     def stream_chat(
         self,
@@ -452,13 +492,19 @@ class Runner:
         template_arguments: Optional[Mapping[str, Any]] = None,
         **options: Any,
     ) -> Iterator[str]:
-        """The text of `chat`, piece by piece, calls of functions as the model writes them."""
+        """Streams the text of `chat`, including function calls as the model writes them."""
         configured = _configured(config, options)
-        return self._streamed(lambda hear, turn: self._chat(messages, configured, hear, turn, tools or (), template_arguments))
+        return self._streamed(
+            lambda hear, turn: self._chat(
+                messages, configured, hear, turn, tools or (), template_arguments
+            )
+        )
 
-    def _streamed(self, generate: Callable[[Listener, _torchlet.Turn], Generation]) -> Iterator[str]:
+    def _streamed(
+        self, generate: Callable[[Listener, _torchlet.Turn], Generation]
+    ) -> Iterator[str]:
         pieces: queue.SimpleQueue[Union[str, BaseException, None]] = queue.SimpleQueue()
-        # Unlike `stop`, it also ends a generation that waits for its turn, and no other.
+        # Unlike `stop`, it also cancels a waiting generation, and never another one.
         turn = _torchlet.Turn()
 
         def hear(piece: str) -> None:
@@ -470,7 +516,7 @@ class Runner:
             try:
                 generate(hear, turn)
                 pieces.put(None)
-            except BaseException as error:  # It is raised where somebody listens.
+            except BaseException as error:  # Raised again in the consumer's thread.
                 pieces.put(error)
 
         thread = threading.Thread(target=work, name="torchlet.llm", daemon=True)
@@ -485,26 +531,26 @@ class Runner:
             _end(thread, turn)
 
     def prefill(self, prompt: Union[str, Sequence[int]]) -> None:
-        """Feeds a text, or tokens, and generates nothing."""
+        """Feeds text or tokens without generating."""
         if isinstance(prompt, str):
             self._native.prefill(prompt)
         else:
             self._native.prefill_tokens(list(prompt))
 
     def warmup(self, prompt: str, tokens: int = 4) -> None:
-        """Generates a few tokens behind a prompt and forgets them, so that what is made when it is first needed has been made."""
+        """Generates and discards a few tokens, so that caches and pipelines are initialized."""
         self._native.warmup(prompt, tokens)
 
     def reset(self) -> None:
-        """Forgets everything: the caches have their first values again."""
+        """Clears the context and resets the caches."""
         self._native.reset()
 
     def stop(self) -> None:
-        """Ends the generation in progress, from another thread."""
+        """Stops the current generation, from another thread."""
         self._native.stop()
 
     def session(self) -> "Runner":
-        """Another runner over the same program, with caches of its own."""
+        """Another runner over the same program, with separate caches."""
         other = object.__new__(Runner)
         other.tokenizer = self.tokenizer
         other._native = self._native.session()
@@ -512,28 +558,28 @@ class Runner:
 
     @property
     def context(self) -> list[Optional[int]]:
-        """The tokens that were fed; `None` stands for each place of a picture or a sound."""
+        """The tokens in the context; `None` for each position of an image or audio."""
         return self._native.context()
 
     @property
     def logits(self) -> Optional[Any]:
-        """The logits of the token that was fed last, unless another was chosen by them."""
+        """The logits after the last token, unless a token was sampled from them."""
         logits = self._native.logits()
         return None if logits is None else _arrays.maker(_arrays.default_library())(logits)
 
     @property
     def metadata(self) -> dict[str, Any]:
-        """What the program says of itself, such as `max_context_len` and `eos_ids`."""
+        """The program's metadata, such as `max_context_len` and `eos_ids`."""
         return self._native.metadata()
 
     @property
     def image_input(self) -> Optional[tuple[str, list[int]]]:
-        """Element type and shape of what the program takes as a picture, if it takes any."""
+        """Element type and shape of image inputs, if supported."""
         return self._native.takes()[0]
 
     @property
     def audio_input(self) -> Optional[tuple[str, list[int]]]:
-        """Element type and shape of what the program takes as a sound, if it takes any."""
+        """Element type and shape of audio inputs, if supported."""
         return self._native.takes()[1]
 
     def __repr__(self) -> str:
@@ -542,7 +588,7 @@ class Runner:
 
 
 class _Over(Exception):
-    """Nobody listens to a generation any more."""
+    """Ends a generation whose stream was closed."""
 
 
 def _part(part: Any) -> tuple[str, Any]:
@@ -553,11 +599,17 @@ def _part(part: Any) -> tuple[str, Any]:
         return kind, _arrays.as_input(part.tensor, 0, f"{kind} encoder")
     if isinstance(part, Picture):
         points = _arrays.as_input(part.points, 0, "picture")
-        return "picture", (points, part.tiling, part.tiles, _channels(part.mean), _channels(part.std))
+        return "picture", (
+            points,
+            part.tiling,
+            part.tiles,
+            _channels(part.mean),
+            _channels(part.std),
+        )
     if isinstance(part, Mapping):
         if part.get("type") != "text" or not isinstance(part.get("text"), str):
-            wanted = "these are texts, a Picture, an Image, an Audio, or a 'text' of that type"
-            raise invalid_argument(f"{part!r} is no part of a message: {wanted}")
+            wanted = "a str, a Picture, an Image, an Audio, or a dictionary of type 'text'"
+            raise invalid_argument(f"{part!r} is not a part of a message: expected {wanted}")
         return "text", part["text"]
     return "tokens", list(part)
 
@@ -566,29 +618,36 @@ def _channels(values: Union[float, Sequence[float]]) -> list[float]:
     return [float(value) for value in values] if isinstance(values, Iterable) else [float(values)]
 
 
-#: Fields of a message that are told by themselves.
+#: Message fields with special treatment.
 _FIELDS = ("role", "content", "tool_calls", "tool_call_id")
 
 
 def _message(
     message: ChatMessage,
-) -> tuple[str, list[tuple[str, Any]], list[tuple[str, str, str]], Optional[str], list[tuple[str, str]]]:
+) -> tuple[
+    str, list[tuple[str, Any]], list[tuple[str, str, str]], Optional[str], list[tuple[str, str]]
+]:
     content = message.get("content")
     parts = [content or ""] if content is None or isinstance(content, str) else content
     try:
         calls = [
-            (call["id"], call["function"]["name"], call["function"]["arguments"]) for call in message.get("tool_calls") or ()
+            (call["id"], call["function"]["name"], call["function"]["arguments"])
+            for call in message.get("tool_calls") or ()
         ]
         role = message["role"]
     except KeyError as missing:
         raise invalid_argument(f"a message lacks {missing}") from None
-    others = [(name, json.dumps(value)) for name, value in message.items() if name not in _FIELDS and value is not None]
+    others = [
+        (name, json.dumps(value))
+        for name, value in message.items()
+        if name not in _FIELDS and value is not None
+    ]
     return role, [_part(part) for part in parts], calls, message.get("tool_call_id"), others
 
 
 @dataclass(frozen=True)
 class Segment:
-    """Text, and when it was said, in seconds."""
+    """A segment of a transcription, with start and end in seconds."""
 
     start: float
     end: float
@@ -597,7 +656,7 @@ class Segment:
 
 @dataclass(frozen=True)
 class Transcription:
-    """What was said in a sound: the text, the segments where timestamps were asked for, and the language that was found or given."""
+    """A transcription: text, segments if timestamps were requested, and the language."""
 
     text: str
     segments: list[Segment]
@@ -616,14 +675,14 @@ class _TranscriptionConfig:
 
 
 class Transcriber:
-    """A program that hears and writes, as Optimum exports Whisper.
+    """A speech recognition model, such as Whisper exported by Optimum.
 
     Arguments:
         model: The program, or a `Module`.
-        tokenizer: The tokenizer or its file; else one that lies beside the model.
-        generation_config: Hugging Face's file of that name; else one that lies beside the tokenizer.
-        overrides: What is to be believed in place of what the program says of itself.
-        options: What else `Module` takes.
+        tokenizer: The tokenizer or its file; by default, a file beside the model.
+        generation_config: Hugging Face's file of that name; by default, one beside the tokenizer.
+        overrides: Overrides of the program's metadata.
+        options: Other options of `Module`.
     """
 
     def __init__(
@@ -642,19 +701,28 @@ class Transcriber:
         self._native = _torchlet.Transcriber.open(program, self.tokenizer._native, overrides, text)
 
     def transcribe(
-        self, sound: Any, rate: Optional[int] = None, *, on_text: Optional[Listener] = None, **options: Any
+        self,
+        sound: Any,
+        rate: Optional[int] = None,
+        *,
+        on_text: Optional[Listener] = None,
+        **options: Any,
     ) -> Transcription:
-        """Writes down what is said in a WAV, FLAC or MP3 file (a path, bytes, or a file that is open), or in an array of samples from -1 to 1 at a rate.
+        """Transcribes speech.
 
-        `options` are `language` (as Whisper calls it: `"en"`), `translate`, `timestamps`, `max_new_tokens`, `start` (the tokens that the decoder
-        is fed first), and attributes of `Sampling`. Without them, the likeliest tokens are taken.
+        `sound` is a WAV, FLAC or MP3 file (path, bytes, or open file), or an array of samples from
+        -1 to 1 at `rate`. `options` are `language` (such as `"en"`), `translate`, `timestamps`,
+        `max_new_tokens`, `start` (the initial decoder tokens), and attributes of `Sampling`. The
+        default is greedy sampling.
         """
         config = _configured(_TranscriptionConfig(), options)
         given = as_source(sound) if rate is None else _arrays.as_input(sound, 0, "transcribe")
         made, segments, language = self._native.transcribe(given, rate, config, on_text)
         generation = _generation(made)
-        return Transcription(generation.text, [Segment(*segment) for segment in segments], language, generation)
+        return Transcription(
+            generation.text, [Segment(*segment) for segment in segments], language, generation
+        )
 
     def stop(self) -> None:
-        """Ends the transcription in progress, from another thread: it gives what was written down until then."""
+        """Stops the current transcription from another thread; it returns the text so far."""
         self._native.stop()

@@ -1,6 +1,6 @@
-"""The names of `executorch.extension.pybindings.portable_lib`.
+"""Compatible replacement of `executorch.extension.pybindings.portable_lib`.
 
-Code for ExecuTorch runs after one changed import. What differs is in a table of this package's README.
+Code for ExecuTorch runs after changing one import. This package's README lists the differences.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ __all__ = [
 
 
 class Verification(enum.IntEnum):
-    """How much of a file ExecuTorch checks when it loads it. This runtime checks all of what it reads, whatever is said here."""
+    """How thoroughly ExecuTorch verifies a file. This runtime always verifies all data it reads."""
 
     Minimal = 0
     InternalConsistency = 1
@@ -38,11 +38,11 @@ class TensorInfo:
         self._info = info
 
     def sizes(self) -> Tuple[int, ...]:
-        """The shape; its bound, if it may change."""
+        """The shape; the upper bound of a dynamic shape."""
         return self._info.shape
 
     def dtype(self) -> int:
-        """The number of the element type in ExecuTorch's `ScalarType`."""
+        """The element type's value in ExecuTorch's `ScalarType`."""
         return self._scalar_type()[1]
 
     def _scalar_type(self) -> Tuple[str, int]:
@@ -51,11 +51,11 @@ class TensorInfo:
         return found
 
     def is_memory_planned(self) -> bool:
-        """Whether it has a place in planned memory, or comes with the program."""
+        """Whether it is in planned memory or a constant of the program."""
         return self._info.planned
 
     def nbytes(self) -> int:
-        """Bytes of the elements."""
+        """Size of the data in bytes."""
         return self._info.nbytes
 
     def __repr__(self) -> str:
@@ -66,7 +66,7 @@ class TensorInfo:
 
 
 class MethodMeta:
-    """What a method takes and gives."""
+    """Metadata of a method."""
 
     def __init__(self, info: _torchlet.MethodInfo) -> None:
         self._info = info
@@ -88,15 +88,15 @@ class MethodMeta:
         return len(self._info.attributes)
 
     def input_tensor_meta(self, index: int) -> TensorInfo:
-        """What an input takes; `IndexError` if there is none, or it takes no tensor."""
+        """Metadata of an input; `IndexError` if it does not exist or is not a tensor."""
         return _tensor_info(self._info.inputs, index, "input")
 
     def output_tensor_meta(self, index: int) -> TensorInfo:
-        """What an output gives; `IndexError` if there is none, or it gives no tensor."""
+        """Metadata of an output; `IndexError` if it does not exist or is not a tensor."""
         return _tensor_info(self._info.outputs, index, "output")
 
     def attribute_tensor_meta(self, index: int) -> TensorInfo:
-        """What a named tensor is; `IndexError` if there is none."""
+        """Metadata of a named tensor; `IndexError` if it does not exist."""
         return _tensor_info(self._info.attributes, index, "attribute")
 
     def __repr__(self) -> str:
@@ -122,19 +122,19 @@ def _tensor_info(values: Sequence[_torchlet.ValueInfo], index: int, what: str) -
 
 
 class PyDataLoader:
-    """Storage of a program: derive from it and give `size` and `load`."""
+    """Storage of a program: subclasses implement `size` and `load`."""
 
     def size(self) -> int:
-        """Bytes that there are."""
+        """Size of the file in bytes."""
         raise NotImplementedError
 
     def load(self, offset: int, size: int) -> bytes:
-        """`size` bytes from `offset` on."""
+        """Reads `size` bytes at `offset`."""
         raise NotImplementedError
 
 
 class _File:
-    """A program file and how it is to be opened: with external data in files or as bytes, where there is some."""
+    """A program file with its options, and external data as files or bytes."""
 
     def __init__(
         self,
@@ -145,13 +145,15 @@ class _File:
         verification: Verification = Verification.InternalConsistency,
     ) -> None:
         if not isinstance(verification, Verification):
-            raise TypeError(f"program_verification is {verification!r}, and takes a Verification")
+            raise TypeError(
+                f"program_verification: expected a Verification, found {verification!r}"
+            )
         if debug_buffer_size < 0:
-            raise TypeError(f"debug_buffer_size is {debug_buffer_size}, and takes no negative number")
+            raise TypeError(f"debug_buffer_size is {debug_buffer_size}; it must not be negative")
         self._source = source
         self._data = [item for item in data if item is not None]
         for path in (source, *self._data):
-            # What cannot be read is told now, all else when the program is used.
+            # Unreadable files are reported now, other errors when the program is used.
             if isinstance(path, str):
                 _check_readable(path)
         self.enable_etdump = enable_etdump
@@ -159,7 +161,7 @@ class _File:
 
     def open(self) -> _torchlet.Module:
         if self.enable_etdump:
-            # Instructions have the numbers that an ETRecord knows, unless there is no way to run them as they are.
+            # Instruction indices must match the ETRecord. XNNPACK delegates only run compiled.
             opened = self._open("as-exported")
             infos = map(opened.method_info, opened.method_names())
             if not any("XnnpackBackend" in info.backends for info in infos):
@@ -190,13 +192,13 @@ def _check_readable(path: str) -> None:
 
 
 class _Threads:
-    """The number of threads that modules are opened with."""
+    """Number of threads for opening modules."""
 
     count: Optional[int] = None
 
 
 class _Library:
-    """The library that outputs are tensors of: PyTorch, as ExecuTorch's are, if it is installed, else NumPy."""
+    """The library of outputs: PyTorch, as in ExecuTorch, if installed, else NumPy."""
 
     make: Any = None
 
@@ -208,7 +210,7 @@ def _outputs(values: Sequence[Any]) -> List[Any]:
 
 
 def _inputs(inputs: Any, method: str) -> List[Any]:
-    """The inputs of a call: a sequence of them, or a single tensor."""
+    """Converts the inputs of a call: a sequence, or a single tensor."""
     if _arrays.is_torch(inputs) or hasattr(inputs, "__dlpack__"):
         inputs = [inputs]
     return [_arrays.as_input(value, index, method) for index, value in enumerate(inputs)]
@@ -228,7 +230,7 @@ def _write_etdump(
 
 
 class ExecuTorchModule:
-    """A program and its methods, which are loaded when they are first called. The file is opened then, too."""
+    """A program and its methods. File and methods are loaded on first use."""
 
     def __init__(self, file: _File) -> None:
         self._file = file
@@ -251,7 +253,7 @@ class ExecuTorchModule:
     def run_method(
         self, method_name: str, inputs: Any = (), clone_outputs: bool = True
     ) -> List[Any]:
-        """Runs a method. Outputs that are not clones have their memory used again by the next run."""
+        """Runs a method. Without `clone_outputs`, the next run reuses the outputs' memory."""
         given = _inputs(inputs, method_name)
         return _outputs(self._native.execute(method_name, given, not clone_outputs))
 
@@ -259,7 +261,9 @@ class ExecuTorchModule:
         """Runs a method without inputs."""
         return self.run_method(method_name, (), clone_outputs)
 
-    def load_bundled_input(self, bundle: "BundledModule", method_name: str, testset_idx: int) -> None:
+    def load_bundled_input(
+        self, bundle: "BundledModule", method_name: str, testset_idx: int
+    ) -> None:
         """Sets the inputs of a test case."""
         inputs, _ = bundle._native.test_case(method_name, testset_idx)
         self._native.set_inputs(method_name, inputs)
@@ -286,7 +290,7 @@ class ExecuTorchModule:
         _write_etdump(self._opened, path, debug_buffer_path)
 
     def method_meta(self, method_name: str) -> MethodMeta:
-        """What a method takes and gives."""
+        """Metadata of a method."""
         return MethodMeta(self._native.method_info(method_name))
 
     def method_names(self) -> List[str]:
@@ -330,8 +334,8 @@ def _verify(
         raise invalid_argument(
             f"test case {index} of '{method}' expects {len(expected)} outputs, not {len(found)}"
         )
-    for place, (value, wanted) in enumerate(zip(found, expected)):
-        _compare(f"output {place} of test case {index} of '{method}'", value, wanted, rtol, atol)
+    for output, (value, wanted) in enumerate(zip(found, expected)):
+        _compare(f"output {output} of test case {index} of '{method}'", value, wanted, rtol, atol)
     return _outputs(found)
 
 
@@ -341,11 +345,11 @@ def _compare(what: str, found: Any, expected: Any, rtol: float, atol: float) -> 
         if mismatches:
             raise Error(
                 f"{what}: {mismatches} of {found.numel} elements are out of tolerance, "
-                f"by {distance:g} at most",
+                f"with a maximum difference of {distance:g}",
                 0x23,
             )
     elif found != expected:
-        raise Error(f"{what} is {found!r}, not {expected!r}", 0x23)
+        raise Error(f"{what}: expected {expected!r}, found {found!r}", 0x23)
 
 
 class ExecuTorchMethod:
@@ -364,30 +368,30 @@ class ExecuTorchMethod:
     def execute(self) -> None:
         """Runs the method with the inputs that were set."""
         if not self._has_inputs:
-            raise Error(f"'{self._name}' has inputs that were never set: call set_inputs first", 0x02)
+            raise Error(f"the inputs of '{self._name}' are not set: call set_inputs first", 0x02)
         self._native.run(self._name)
 
     def get_outputs(self, clone_outputs: bool = True) -> List[Any]:
-        """The outputs as the last run left them."""
+        """The outputs of the last run."""
         return _outputs(self._native.outputs(self._name, not clone_outputs))
 
     def call(self, inputs: Any = (), clone_outputs: bool = True) -> List[Any]:
-        """Sets the inputs, runs, and gives the outputs."""
+        """Sets the inputs, runs, and returns the outputs."""
         given = _inputs(inputs, self._name)
         values = self._native.execute(self._name, given, not clone_outputs)
         self._has_inputs = True
         return _outputs(values)
 
     def __call__(self, inputs: Any = (), clone_outputs: bool = True) -> List[Any]:
-        """Sets the inputs, runs, and gives the outputs."""
+        """Sets the inputs, runs, and returns the outputs."""
         return self.call(inputs, clone_outputs)
 
     def method_meta(self) -> MethodMeta:
-        """What the method takes and gives."""
+        """Metadata of the method."""
         return MethodMeta(self._native.method_info(self._name))
 
     def get_attribute(self, name: str) -> Any:
-        """A copy of a tensor of the method's state, by its name."""
+        """A copy of a state tensor by name."""
         for value, found in self._native.state(self._name):
             if found == name:
                 return _outputs([self._native.read_state(self._name, value)])[0]
@@ -395,7 +399,7 @@ class ExecuTorchMethod:
 
 
 class ExecuTorchProgram:
-    """A program, opened."""
+    """An opened program."""
 
     def __init__(self, file: _File) -> None:
         self._file = file
@@ -410,13 +414,15 @@ class ExecuTorchProgram:
         """The name of a method by its index in the file."""
         names = self._native.method_names()
         if not 0 <= method_index < len(names):
-            raise invalid_argument(f"there is no method {method_index}; there are {len(names)}")
+            raise invalid_argument(
+                f"method index {method_index} is out of range; the program has {len(names)} methods"
+            )
         return names[method_index]
 
     def load_method(self, method_name: str) -> ExecuTorchMethod:
-        """Loads a method, with state of its own if it was loaded before."""
+        """Loads a method; each further load of the same method has separate state."""
         native = self._native
-        # Methods that share state with another are loaded with it, but not given to anyone.
+        # Methods that share state are loaded together, but not returned.
         if method_name in self._given:
             native = native.share()
         native.load_method(method_name)
@@ -424,7 +430,7 @@ class ExecuTorchProgram:
         return ExecuTorchMethod(native, method_name)
 
     def method_meta(self, method_name: str) -> MethodMeta:
-        """What a method takes and gives."""
+        """Metadata of a method."""
         return MethodMeta(self._native.method_info(method_name))
 
     def has_etdump(self) -> bool:
@@ -445,7 +451,7 @@ def _load_for_executorch(
     debug_buffer_size: int = 0,
     program_verification: Verification = Verification.InternalConsistency,
 ) -> ExecuTorchModule:
-    """A module of a file."""
+    """Creates a module from a file."""
     source = os.fspath(program_path)
     return ExecuTorchModule(
         _File(source, [_path(data_path)], enable_etdump, debug_buffer_size, program_verification)
@@ -459,7 +465,7 @@ def _load_for_executorch_from_buffer(
     debug_buffer_size: int = 0,
     program_verification: Verification = Verification.InternalConsistency,
 ) -> ExecuTorchModule:
-    """A module of the bytes of a file."""
+    """Creates a module from the bytes of a file."""
     data = None if data_map_buffer is None else bytes(data_map_buffer)
     return ExecuTorchModule(
         _File(bytes(buffer), [data], enable_etdump, debug_buffer_size, program_verification)
@@ -474,7 +480,7 @@ def _load_for_executorch_from_bundled_program(
     *,
     data_path: Optional[str] = None,
 ) -> ExecuTorchModule:
-    """A module of the program in a bundled one, with external data as bytes or in a file."""
+    """Creates a module from a bundled program, with external data as bytes or in a file."""
     data = [data_map_buffer, data_path]
     return ExecuTorchModule(_File(ptr._bytes, data, enable_etdump, debug_buffer_size))
 
@@ -485,7 +491,7 @@ def _load_for_executorch_from_data_loader(
     enable_etdump: bool = False,
     debug_buffer_size: int = 0,
 ) -> ExecuTorchModule:
-    """A module of a file in storage of the caller, which is read as a whole."""
+    """Creates a module from a data loader, whose file is read as a whole."""
     source = bytes(loader.load(0, loader.size()))
     return ExecuTorchModule(_File(source, [_path(data_path)], enable_etdump, debug_buffer_size))
 
@@ -493,7 +499,7 @@ def _load_for_executorch_from_data_loader(
 def _load_bundled_program_from_buffer(
     buffer: bytes, non_const_pool_size: int = 16 * 1024
 ) -> BundledModule:
-    """A program with test cases, which need no pool of memory here."""
+    """Opens a bundled program; the memory pool size is not needed here."""
     if non_const_pool_size < 0:
         raise TypeError(f"non_const_pool_size is {non_const_pool_size}")
     return BundledModule(bytes(buffer))
@@ -506,7 +512,7 @@ def _load_program(
     program_verification: Verification = Verification.Minimal,
     data_path: Optional[str] = None,
 ) -> ExecuTorchProgram:
-    """A program of a file."""
+    """Opens a program from a file."""
     source = os.fspath(path)
     return ExecuTorchProgram(
         _File(source, [_path(data_path)], enable_etdump, debug_buffer_size, program_verification)
@@ -520,7 +526,7 @@ def _load_program_from_buffer(
     program_verification: Verification = Verification.Minimal,
     data_path: Optional[str] = None,
 ) -> ExecuTorchProgram:
-    """A program of the bytes of a file."""
+    """Opens a program from the bytes of a file."""
     source = bytes(buffer)
     return ExecuTorchProgram(
         _File(source, [_path(data_path)], enable_etdump, debug_buffer_size, program_verification)
@@ -528,46 +534,46 @@ def _load_program_from_buffer(
 
 
 def _get_operator_names() -> List[str]:
-    """The names of all operators, once for each kernel."""
+    """The names of all operators, once per kernel."""
     return _torchlet.operator_names()
 
 
 def _get_registered_backend_names() -> List[str]:
-    """The backends whose delegates run."""
+    """The supported delegate backends."""
     return _torchlet.backend_names()
 
 
 def _is_available(backend_name: str) -> bool:
-    """Whether a backend is there on this machine."""
+    """Whether a backend is available on this machine."""
     if backend_name == "VulkanBackend":
         return _torchlet.has_gpu()
     return backend_name in _torchlet.backend_names()
 
 
 def _create_profile_block(name: str) -> None:
-    """Begins a block of ExecuTorch's old profiler, which its own wheels are built without, too."""
+    """Does nothing: ExecuTorch's old profiler, which its own wheels also lack."""
     if not isinstance(name, str):
-        raise TypeError(f"a block's name is a str, not {type(name).__name__}")
+        raise TypeError(f"name: expected a str, found {type(name).__name__}")
 
 
 def _dump_profile_results() -> bytes:
-    """What ExecuTorch's old profiler recorded: nothing, as in its own wheels."""
+    """Returns nothing: ExecuTorch's old profiler, which its own wheels also lack."""
     return b""
 
 
 def _reset_profile_results() -> None:
-    """Forgets what ExecuTorch's old profiler recorded."""
+    """Does nothing: ExecuTorch's old profiler."""
 
 
 def _unsafe_reset_threadpool(num_threads: int) -> None:
-    """Sets the number of threads for all that is loaded from now on."""
+    """Sets the number of threads for programs that are loaded later."""
     if num_threads < 1:
-        raise invalid_argument(f"{num_threads} threads; there must be one at least")
+        raise invalid_argument(f"num_threads is {num_threads}; it must be at least 1")
     _Threads.count = int(num_threads)
 
 
 def _threadpool_get_thread_count() -> int:
-    """The number of threads for what is loaded next."""
+    """Number of threads for programs that are loaded later."""
     if _Threads.count is not None:
         return _Threads.count
     if hasattr(os, "sched_getaffinity"):

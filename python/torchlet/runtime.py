@@ -1,9 +1,9 @@
-"""The names of `executorch.runtime`.
+"""Compatible replacement of `executorch.runtime`.
 
-    from torchlet.runtime import Runtime
+from torchlet.runtime import Runtime
 
-    program = Runtime.get().load_program("model.pte")
-    outputs = program.load_method("forward").execute([image])
+program = Runtime.get().load_program("model.pte")
+outputs = program.load_method("forward").execute([image])
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from torchlet.portable_lib import (
     Verification,
 )
 
-#: What newer documentation calls the metadata of methods.
+#: Its name in newer documentation.
 MethodMetadata = MethodMeta
 
 __all__ = [
@@ -51,7 +51,7 @@ class Method:
 
     @property
     def metadata(self) -> MethodMeta:
-        """What the method takes and gives."""
+        """Metadata of the method."""
         return self._method.method_meta()
 
     def __repr__(self) -> str:
@@ -59,10 +59,10 @@ class Method:
 
 
 class Program:
-    """A program, opened."""
+    """An opened program."""
 
     def __init__(self, program: ExecuTorchProgram, data: Optional[bytes]) -> None:
-        # ExecuTorch's programs need the bytes alive; these have a copy.
+        # ExecuTorch's programs borrow the bytes; these have a copy.
         del data
         self._program = program
         names = (program.get_method_name(index) for index in range(program.num_methods()))
@@ -74,7 +74,7 @@ class Program:
         return set(self._methods)
 
     def load_method(self, name: str) -> Optional[Method]:
-        """A method, loaded if it was not. `KeyError` if there is none of this name."""
+        """Returns a method, loading it if necessary. `KeyError` if it does not exist."""
         method = self._methods[name]
         if method is None:
             method = Method(self._program.load_method(name))
@@ -82,11 +82,11 @@ class Program:
         return method
 
     def metadata(self, method_name: str) -> MethodMeta:
-        """What a method takes and gives, without loading it."""
+        """Metadata of a method, without loading it."""
         return self._program.method_meta(method_name)
 
     def write_etdump_result_to_file(self, etdump_path: str, debug_buffer_path: str) -> None:
-        """Writes the recorded events, in programs that were loaded with `enable_etdump=True`."""
+        """Writes the recorded events; requires `enable_etdump=True` at loading."""
         self._program.write_etdump_result_to_file(etdump_path, debug_buffer_path)
 
     def __repr__(self) -> str:
@@ -94,7 +94,7 @@ class Program:
 
 
 class BackendRegistry:
-    """The backends whose delegates run."""
+    """The supported delegate backends."""
 
     def __init__(self, legacy_module: ModuleType) -> None:
         self._legacy_module = legacy_module
@@ -106,12 +106,12 @@ class BackendRegistry:
         return names
 
     def is_available(self, backend_name: str) -> bool:
-        """Whether a backend is there on this machine."""
+        """Whether a backend is available on this machine."""
         return bool(self._legacy_module._is_available(backend_name))
 
 
 class OperatorRegistry:
-    """The operators that the CPU has kernels for."""
+    """The operators with CPU kernels."""
 
     def __init__(self, legacy_module: ModuleType) -> None:
         self._legacy_module = legacy_module
@@ -123,7 +123,7 @@ class OperatorRegistry:
 
 
 class Runtime:
-    """The runtime, of which there is one."""
+    """The runtime, a singleton."""
 
     @staticmethod
     @functools.lru_cache(maxsize=1)
@@ -145,7 +145,7 @@ class Runtime:
         debug_buffer_size: int = 0,
         data_path: Optional[Union["os.PathLike[str]", str]] = None,
     ) -> Program:
-        """Opens a program: a path, bytes, or a file that is open; with external data in a file."""
+        """Opens a program from a path, bytes, or an open file, with external data in a file."""
         source = as_source(data)
         options = {
             "enable_etdump": enable_etdump,

@@ -1,5 +1,5 @@
-//! Writes the modules that are made of others when programs are loaded, as a device is given them:
-//! for `spirv-val`, which `cargo xtask shaders --check` runs over them.
+//! Writes the modules that are derived at load time, as passed to a device, so that
+//! `cargo xtask shaders --check` can run `spirv-val` on them.
 
 use std::path::PathBuf;
 use torchlet_shaders::REPLAYED_MODULES;

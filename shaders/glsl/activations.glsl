@@ -1,9 +1,9 @@
-// Functions that follow products and convolutions, four numbers at a time.
+// Activations in epilogues of GEMMs and convolutions, on four values at a time.
 //
-// ACTIVATIONS(name, function) declares one for a specialisation constant, by its number, of which
-// functions.glsl has more. They are few, so that the shaders which have them are made quickly. A
-// shader that follows several things defines ACTIVATIONS_OF as the name of what has them all, and
-// takes the number first: then its code has them once.
+// ACTIVATIONS(name, function) declares one for a specialisation constant with its code;
+// functions.glsl has further functions. Their number is kept small so that shaders compile quickly.
+// A shader with several activations defines ACTIVATIONS_OF as the name of a function that selects
+// among all of them by a first argument, so that their code is included only once.
 
 const uint TANH = 11;
 const uint SIGMOID = 12;
@@ -15,8 +15,8 @@ const uint HARDSWISH = 20;
 const uint HARDSIGMOID = 21;
 const uint SILU = 25;
 
-// exp(-x * x) times a fit in 1 / (1 + |x| / 2) for large numbers, and a fit in x * x for small
-// ones: to 1e-7 of the result.
+// exp(-x * x) times a fit in 1 / (1 + |x| / 2) for large values, and a fit in x * x for small ones.
+// The relative error is 1e-7.
 vec4 erf_f(const vec4 x) {
     vec4 t = abs(x);
     vec4 u = 1.0 / (1.0 + 0.5 * t);
@@ -28,7 +28,7 @@ vec4 erf_f(const vec4 x) {
     return mix(sign(x) * (1.0 - exp(-t * t) * far), x * near, lessThan(t, vec4(1.0)));
 }
 
-// tanh that neither overflows nor depends on how the driver's tanh does.
+// tanh that does not overflow and does not depend on the driver's tanh.
 vec4 tanh_f(const vec4 x) {
     vec4 t = mix(clamp(x, -15.0, 15.0), x, isnan(x));
     vec4 e = exp(-2.0 * abs(t));
@@ -37,8 +37,8 @@ vec4 tanh_f(const vec4 x) {
     return mix(sign(t) * (1.0 - e) / (1.0 + e), near, lessThan(abs(t), vec4(0.05)));
 }
 
-// NaN stays: it is asked for, since compilers make the least and the greatest of comparisons, and
-// those of devices may take the other number.
+// NaN is preserved explicitly: compilers turn comparisons into min and max, which may return the
+// other operand.
 vec4 clamp_f(const vec4 x, const float low, const float high) {
     return mix(min(max(x, low), high), x, isnan(x));
 }

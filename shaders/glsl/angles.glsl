@@ -1,8 +1,8 @@
-// Angles of tangents, sines and cosines.
+// Inverse trigonometric functions.
 
 const float HALF_TURN = 3.14159265358979;
 
-// Of tangents between 0 and 1, to 2e-8: Abramowitz and Stegun, 4.4.49.
+// atan for arguments between 0 and 1, with an error of 2e-8: Abramowitz and Stegun, 4.4.49.
 vec4 atan_of_fraction(const vec4 t) {
     vec4 s = t * t;
     vec4 r = -0.0161657367 + s * 0.0028662257;
@@ -15,7 +15,7 @@ vec4 atan_of_fraction(const vec4 t) {
     return t * (1.0 + s * r);
 }
 
-// Of a point: its sign is that of y, also of zeros.
+// The angle of a point. The result has the sign of y, also for zeros.
 vec4 atan2_f(const vec4 y, const vec4 x) {
     vec4 a = abs(y);
     vec4 b = abs(x);
@@ -33,7 +33,7 @@ vec4 atan2_f(const vec4 y, const vec4 x) {
 
 vec4 atan_f(const vec4 x) { return atan2_f(x, vec4(1.0)); }
 
-// sqrt(1 - x²); what is beyond is not a number.
+// sqrt(1 - x²); NaN outside of [-1, 1].
 vec4 other_side(const vec4 x) {
     vec4 square = (1.0 - x) * (1.0 + x);
     return mix(sqrt(max(square, vec4(0.0))), vec4(uintBitsToFloat(0x7fc00000u)), lessThan(square, vec4(0.0)));

@@ -3,12 +3,12 @@
 #include "tensor.glsl"
 #include "run.glsl"
 
-// Scaled dot product attention: out = softmax(q * k^T * scale + mask) * v, one workgroup for each
+// Scaled dot-product attention: out = softmax(q * k^T * scale + mask) * v, with one workgroup per
 // row of q.
 //
-// Keys are taken in chunks of one for each invocation; sums so far are rescaled whenever a chunk
-// raises the maximum. Then each invocation works on four neighbours of the output, several of them
-// on the same with different keys.
+// Keys are processed in chunks with one key per invocation (online softmax): partial sums are
+// rescaled whenever a chunk raises the maximum. Then each invocation computes four neighbouring
+// outputs; several invocations compute the same outputs with different keys.
 
 layout(constant_id = 3) const uint Q = 0;
 layout(constant_id = 4) const uint K = 0;
@@ -16,10 +16,10 @@ layout(constant_id = 5) const uint V = 0;
 layout(constant_id = 6) const uint MASK = 0;
 layout(constant_id = 7) const uint OUT = 0;
 layout(constant_id = 8) const uint HAS_MASK = 0;
-layout(constant_id = 9) const uint CAUSAL = 0; // row i sees keys up to offset + i
+layout(constant_id = 9) const uint CAUSAL = 0; // row i attends to keys up to offset + i
 layout(constant_id = 10) const uint ALIGNED = 0; // all strides and depths are multiples of four
 layout(constant_id = 11) const uint ROW = 512;
-layout(constant_id = 12) const uint HIDDEN_ZEROS = 0; // rows of which every key is hidden are zeros, not NaN
+layout(constant_id = 12) const uint HIDDEN_ZEROS = 0; // rows with all keys masked are zero, not NaN
 
 layout(push_constant) uniform Push {
     uint heads;
@@ -116,7 +116,7 @@ void main() {
             score = s;
         }
         float next = max(highest, reduced_max(lane, score));
-        // Nothing is visible so far: all weights are zero, whatever they are relative to.
+        // No key is visible so far: all weights are zero, for any reference.
         float reference = next == -infinity ? 0.0 : next;
         float correction = highest == -infinity ? 0.0 : exp(highest - reference);
         highest = next;

@@ -9,31 +9,32 @@
 #include "tensor.glsl"
 #include "run.glsl"
 
-// Scaled dot product attention, as attention_tiled.comp, of halves, by matrices of 16 times 16. A
-// workgroup has some sixteens of rows of q, and brings some times 32 keys to shared memory at a
-// time; the next ones are on their way meanwhile. Each of its units, a subgroup of 32 where
-// subgroups have so many, is for 16 rows and 32 of the keys: units that have the same rows add up
-// what they found at the end.
+// Scaled dot-product attention as in attention_tiled.comp, in fp16 with 16×16 cooperative matrices.
+// A workgroup has PARTS * 16 rows of q, and stages a multiple of 32 keys in shared memory at a
+// time, while the next ones are being loaded. Each of its units, a subgroup of 32 if the subgroup
+// size allows, is responsible for 16 rows and 32 of the keys. Units with the same rows combine
+// their results at the end.
 //
-// Long heads have sums that no subgroup has the registers for: then units share the elements of
-// values, and each finds all weights of its rows.
+// With long heads, the sums exceed the registers of a subgroup. Units then divide the elements of
+// values, and each computes all weights of its rows.
 //
-// What the weights of a row are relative to stays as long as no score lies far above it: then
-// scores are never looked at as rows, which would take them through shared memory. Sums of weights
-// are products with ones, so that they lie where the sums of values do.
+// The reference of a row's exponentials stays the same unless a score is far above it. In the usual
+// case, scores are therefore never needed as rows, which would require shared memory. Sums of
+// weights are computed as matrix multiplications by ones, so that they have the same layout as the
+// sums of values.
 
 layout(constant_id = 3) const uint MASK = 0;
 layout(constant_id = 4) const uint OUT = 0;
 layout(constant_id = 5) const uint HAS_MASK = 0;
-layout(constant_id = 6) const uint CAUSAL = 0; // row i sees keys up to offset + i
-layout(constant_id = 7) const uint HIDDEN_ZEROS = 0; // rows of which every key is hidden are zeros, not NaN
-// Sixteens of elements of a head, of q and k and of v: at most 16, and 8 for each of VALUE_PARTS.
+layout(constant_id = 6) const uint CAUSAL = 0; // row i attends to keys up to offset + i
+layout(constant_id = 7) const uint HIDDEN_ZEROS = 0; // rows with all keys masked are zero, not NaN
+// Groups of 16 elements of a head, of q and k and of v: at most 16, and 8 for each of VALUE_PARTS.
 // All strides of q, k and v are multiples of eight.
 layout(constant_id = 8) const uint SIDES = 4;
 layout(constant_id = 9) const uint VALUE_SIDES = 4;
-// Sixteens of rows, and units that share the keys of each and that share the elements of values: 1,
-// 2 or 4. The workgroup has 32 invocations for each unit. More than one for the same rows:
-// subgroups have 32.
+// Groups of 16 rows; units that share the keys of each group, and units that share the elements of
+// values: 1, 2 or 4. The workgroup has 32 invocations per unit. Several units for the same rows
+// require subgroups of 32.
 layout(constant_id = 10) const uint PARTS = 4;
 layout(constant_id = 11) const uint KEY_PARTS = 1;
 layout(constant_id = 12) const uint VALUE_PARTS = 1;
@@ -65,33 +66,33 @@ const uint KEYS = KEY_PARTS * OWN_KEYS;
 const uint UNITS = PARTS * KEY_PARTS * VALUE_PARTS;
 const uint LANES = UNITS * 32;
 const uint ROWS = PARTS * SIDE;
-// Units that have the same keys.
+// Units with the same keys.
 const uint ABREAST = PARTS * VALUE_PARTS;
 const uint OWN_SIDES = VALUE_SIDES / VALUE_PARTS;
 const float INFINITY = uintBitsToFloat(0x7f800000);
-// Scores are powers of two.
+// Scores are exponents of two.
 const float LOG2_E = 1.44269504;
-// So far may they lie above what their rows are relative to: weights are 4096 then, of the 65504
-// that halves reach.
+// The maximum of scores relative to the reference of their row: weights are then 4096, below the
+// fp16 maximum of 65504.
 const float MOST_ABOVE = 12.0;
 
-// Groups of eight elements of a row. Rows in shared memory have one more, so that eight of them lie
-// in different banks.
+// Groups of eight elements of a row. Rows in shared memory have one more, so that eight rows lie in
+// different banks.
 const uint OCTETS = SIDES * 2;
 const uint VALUE_OCTETS = VALUE_SIDES * 2;
 const uint PITCH = OCTETS + 1;
 const uint VALUE_PITCH = VALUE_OCTETS + 1;
-// What an invocation brings of keys and values.
+// Groups of keys and values that an invocation loads.
 const uint BROUGHT = KEYS * OCTETS / LANES;
 const uint VALUES_BROUGHT = KEYS * VALUE_OCTETS / LANES;
 const uint MOST_BROUGHT = 16;
 
-// Queries first, until they lie in registers, and keys in their place. Four sixteens of rows are
-// more than the keys of one unit.
+// Queries until they are in registers, then keys. Four groups of 16 rows exceed the keys of one
+// unit.
 shared uvec4 key_tile[(KEYS + PARTS / (4 * KEY_PARTS) * OWN_KEYS) * PITCH];
 shared uvec4 value_tile[KEYS * VALUE_PITCH];
-// Of each unit, in turns: its scores, 32 to a row; the weights, halves, and behind them what rows
-// are relative to; sums.
+// For each unit, successively: its scores, 32 per row; its weights in fp16, followed by the
+// references of its rows; its sums.
 const uint OWN_PITCH = OWN_KEYS / 4 + 1;
 const uint BEHIND = OWN_KEYS / 8;
 shared uvec4 own_rows[UNITS * SIDE * OWN_PITCH];
@@ -99,7 +100,7 @@ shared float halves_of_rows[UNITS * SIDE * 2];
 
 #define MATRIX(type, use) coopmat<type, gl_ScopeSubgroup, SIDE, SIDE, use>
 
-// A lane's share of keys or values from `first` on; zeros behind the last.
+// Loads an invocation's share of keys or values from `first` on; zeros beyond the last.
 #define BRING(source, target, base, stride, first, octets_of_row, count) \
     [[unroll]] for (uint i = 0; i < (count); ++i) { \
         uint at = i * LANES + lane; \
@@ -107,14 +108,14 @@ shared float halves_of_rows[UNITS * SIDE * 2];
         target[i] = key < keys ? source.octets[((base) + key * (stride)) / 8 + at % (octets_of_row)] : uvec4(0); \
     }
 
-// Puts it into shared memory.
+// Stores it in shared memory.
 #define STORE(target, tile, pitch, octets_of_row, count) \
     [[unroll]] for (uint i = 0; i < (count); ++i) { \
         uint at = i * LANES + lane; \
         tile[at / (octets_of_row) * (pitch) + at % (octets_of_row)] = target[i]; \
     }
 
-// The products of a unit's rows with its keys.
+// Multiplies a unit's rows by its keys.
 #define SCORES \
     [[unroll]] for (uint c = 0; c < OWN_KEYS / SIDE; ++c) { \
         found[c] = MATRIX(float, gl_MatrixUseAccumulator)(0.0); \
@@ -125,7 +126,7 @@ shared float halves_of_rows[UNITS * SIDE * 2];
         } \
     }
 
-// What a subgroup wrote to shared memory is there for all of it.
+// Makes writes of a subgroup to shared memory visible to the subgroup.
 void exchange() {
     subgroupMemoryBarrierShared();
     subgroupBarrier();
@@ -133,13 +134,12 @@ void exchange() {
 
 vec4 own_score(const uint row, const uint quad) { return uintBitsToFloat(own_rows[row * OWN_PITCH + quad]); }
 
-// What is relative to one number becomes relative to another. Nothing was seen before: there is
-// nothing.
+// The factor that changes the reference of a weight. Zero if no key was visible before.
 float changed(const float before, const float after) { return before == -INFINITY ? 0.0 : exp2(before - after); }
 
 void main() {
     uint lane = gl_LocalInvocationID.x;
-    // Read once, also where they are in memory.
+    // Read only once, since they may be in memory.
     uint keys = push.keys;
     uint offset = push.offset;
     uint row_count = push.rows;
@@ -157,18 +157,18 @@ void main() {
     uint limit = CAUSAL != 0 ? min(keys, offset + first_row + ROWS) : keys;
     MATRIX(float16_t, gl_MatrixUseB) ones = MATRIX(float16_t, gl_MatrixUseB)(1.0);
 
-    // Where subgroups are so large that there are fewer than PARTS, they do the parts in turns.
+    // If the workgroup has fewer than UNITS subgroups, each processes several units in turn.
     for (uint turn = 0; turn < UNITS; turn += gl_NumSubgroups) {
         uint unit = turn + gl_SubgroupID;
         bool works = unit < UNITS;
         uint group = unit / ABREAST;
-        // The first of its rows in the workgroup, among those of units with the same keys, and in
-        // shared memory; of its elements of values.
+        // The first row of the unit: in the workgroup, among units with the same keys, and in
+        // shared memory; its first group of value elements.
         uint own = unit % PARTS * SIDE;
         uint abreast = unit % ABREAST * SIDE;
         uint area = unit * SIDE;
         uint first_side = unit % ABREAST / PARTS * OWN_SIDES;
-        // Rows behind the last are others, and not written.
+        // Rows beyond the last repeat the last one, and are not written.
         for (uint at = lane; at < ROWS * OCTETS; at += LANES) {
             uint row = min(first_row + at / OCTETS, row_count - 1);
             key_tile[at / OCTETS * PITCH + at % OCTETS] = q.octets[(q_base + row * push.q_strides[2]) / 8 + at % OCTETS];
@@ -186,12 +186,12 @@ void main() {
             }
             [[unroll]] for (uint d = 0; d < OWN_SIDES; ++d) sums[d] = MATRIX(float, gl_MatrixUseAccumulator)(0.0);
         }
-        // Of each row, in all columns: the sum of its weights, and what they are relative to.
+        // For each row, in all columns: the sum of its weights, and their reference.
         MATRIX(float, gl_MatrixUseAccumulator) totals = MATRIX(float, gl_MatrixUseAccumulator)(0.0);
         MATRIX(float, gl_MatrixUseAccumulator) references = MATRIX(float, gl_MatrixUseAccumulator)(-INFINITY);
-        // Whether all rows are relative to something.
+        // Whether all rows have a reference.
         bool started = false;
-        // The latter again, for each half of a row, of every 32 of a subgroup's invocations.
+        // The reference again, for each half of a row, in every 32 invocations of a subgroup.
         float reference = -INFINITY;
         uint half_row = gl_SubgroupInvocationID;
         bool looks = works && half_row < 2 * SIDE;
@@ -207,7 +207,7 @@ void main() {
                 BRING(k, next_keys, k_base, k_stride, base + KEYS, OCTETS, BROUGHT)
                 BRING(v, next_values, v_base, v_stride, base + KEYS, VALUE_OCTETS, VALUES_BROUGHT)
             }
-            // Nothing of the tile is seen by the unit's rows, or by all of them.
+            // No row of the unit attends to keys of the tile, or all rows attend to all of them.
             uint first = base + group * OWN_KEYS;
             uint first_own = first_row + own;
             if (!works || first >= limit || CAUSAL != 0 && first > offset + first_own + SIDE - 1) continue;
@@ -224,14 +224,14 @@ void main() {
                     }
                 }
                 stays = subgroupAll(above <= MOST_ABOVE);
-                // Relative to nothing they are lost.
+                // The loop above overwrote the scores.
                 if (!stays) SCORES
             }
             if (stays) {
                 [[unroll]] for (uint c = 0; c < OWN_KEYS / SIDE; ++c) {
                     [[unroll]] for (uint i = 0; i < found[c].length(); ++i) found[c][i] = exp2(found[c][i]);
-                    // As a whole: elements of matrices of other types may lie with other
-                    // invocations.
+                    // Converted as a whole: matrices of other types may distribute elements
+                    // differently over invocations.
                     MATRIX(float16_t, gl_MatrixUseAccumulator) weight = MATRIX(float16_t, gl_MatrixUseAccumulator)(found[c]);
                     coopMatStore(weight, own_rows, area * OWN_PITCH + c * 2, OWN_PITCH, gl_CooperativeMatrixLayoutRowMajor);
                 }
@@ -269,8 +269,7 @@ void main() {
                 if (looks) {
                     uint pair = (area + row) * 2;
                     reference = max(reference, max(halves_of_rows[pair], halves_of_rows[pair + 1]));
-                    // Nothing is visible so far: all weights are zero, whatever they are relative
-                    // to.
+                    // No key is visible so far: all weights are zero, for any reference.
                     float finite = reference == -INFINITY ? 0.0 : reference;
                     uvec2 words[OWN_KEYS / 8];
                     [[unroll]] for (uint i = 0; i < OWN_KEYS / 8; ++i) {
@@ -305,7 +304,7 @@ void main() {
 
         MATRIX(float, gl_MatrixUseAccumulator) factors = MATRIX(float, gl_MatrixUseAccumulator)(1.0);
         if (KEY_PARTS > 1) {
-            // Relative to the same, and divided by what is the sum of all.
+            // Converts all parts to a common reference, and divides by the total sum.
             barrier();
             coopMatStore(references, own_rows, area * OWN_PITCH, OWN_PITCH, gl_CooperativeMatrixLayoutRowMajor);
             barrier();
@@ -336,7 +335,8 @@ void main() {
                 coopMatStore(sums[d], own_rows, area * OWN_PITCH, OWN_PITCH, gl_CooperativeMatrixLayoutRowMajor);
             }
             barrier();
-            // Of the parts of this turn, quads of their rows, in each part of the elements.
+            // Writes the rows of this turn's units in groups of four, for each part of the
+            // elements.
             uint parts = min(UNITS - turn, gl_NumSubgroups) / KEY_PARTS;
             for (uint at = lane; at < parts * SIDE * SIDE / 4; at += LANES) {
                 uint own_row = turn * SIDE + at / (SIDE / 4);

@@ -2,8 +2,7 @@
 #extension GL_GOOGLE_include_directive : require
 #include "tensor.glsl"
 
-// The scores of attention alone: out = q * k^T * scale, with minus infinity for keys that a row
-// does not see.
+// Only the scores of attention: out = q * k^T * scale, with minus infinity for masked keys.
 
 layout(constant_id = 3) const uint Q = 0;
 layout(constant_id = 4) const uint K = 0;

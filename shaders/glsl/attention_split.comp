@@ -3,27 +3,28 @@
 #include "tensor.glsl"
 #include "run.glsl"
 
-// Scaled dot product attention for few rows and many keys: each workgroup has a share of the keys,
-// and GROUP of the heads of queries that have these keys in common. The last workgroup of a row to
-// be done adds its shares up.
+// Scaled dot-product attention for few rows and many keys: each workgroup processes a share of the
+// keys, for GROUP query heads that have these keys in common. The last workgroup of a row to finish
+// combines the partial results.
 //
-// Keys and then values come to shared memory in tiles, all of a tile on their way together; sums so
-// far are rescaled whenever a tile raises the maximum. In turns, invocations are for a key of a
-// head (scores, weights) and for four columns of a head (sums). A share is VALUE_QUADS groups of
-// four sums, and one with the maximum and the sum of the weights.
+// Tiles of keys, then of values, are staged in shared memory, with all loads of a tile in flight
+// together. Partial sums are rescaled whenever a tile raises the maximum. Invocations alternate
+// between one key of a head (scores, weights) and four columns of a head (sums). A partial result
+// consists of VALUE_QUADS groups of four sums, and one group with the maximum and the sum of the
+// weights.
 
 layout(constant_id = 3) const uint Q = 0;
 layout(constant_id = 4) const uint K = 0;
 layout(constant_id = 5) const uint V = 0;
 layout(constant_id = 6) const uint MASK = 0;
 layout(constant_id = 7) const uint HAS_MASK = 0;
-layout(constant_id = 8) const uint CAUSAL = 0; // row i sees keys up to offset + i
+layout(constant_id = 8) const uint CAUSAL = 0; // row i attends to keys up to offset + i
 layout(constant_id = 9) const uint QUADS = 1; // of q and k
 layout(constant_id = 10) const uint VALUE_QUADS = 1;
 layout(constant_id = 11) const uint GROUP = 1; // heads of q
 layout(constant_id = 12) const uint TILE = 16; // keys
 layout(constant_id = 13) const uint OUT = 0;
-layout(constant_id = 14) const uint HIDDEN_ZEROS = 0; // rows of which every key is hidden are zeros, not NaN
+layout(constant_id = 14) const uint HIDDEN_ZEROS = 0; // rows with all keys masked are zero, not NaN
 layout(constant_id = 15) const uint GROUPS = 1; // of heads that share one of k and v
 
 layout(push_constant) uniform Push {
@@ -36,7 +37,7 @@ layout(push_constant) uniform Push {
     uint v_strides[3];
     uint mask_strides[4]; // batch, head, row, key
     uint out_strides[3];
-    uint first_share; // in groups of four: behind the counts
+    uint first_share; // in groups of four: after the counters
     uint base_z;
 } push;
 
@@ -44,9 +45,9 @@ RUN_IN(0, q, Q)
 RUN_IN(1, k, K)
 RUN_IN(2, v, V)
 TENSOR_IN(3, mask, MASK)
-// Others of the same dispatch read what is written here. For each row, how many of its workgroups
-// are done, which is zero before and after; then [batch, head, row, share], heads of all keys side
-// by side.
+// Coherent, since other workgroups of the dispatch read it. First a counter of finished workgroups
+// for each row, which is zero before and after the dispatch; then [batch, head, row, share], with
+// the heads of all keys side by side.
 layout(set = 0, binding = 5) coherent buffer counts_block { uint done[]; } counts;
 layout(set = 0, binding = 5) coherent buffer shares_block { vec4 quads[]; } shares;
 RUN_OUT(4, y, OUT)
@@ -63,31 +64,31 @@ shared float highest[GROUP];
 shared float corrections[GROUP];
 shared bool is_last;
 
-// The sums of four elements that an invocation has.
+// Groups of four sums per invocation.
 const uint OUTPUTS = GROUP * VALUE_QUADS;
 const uint SUMS = (OUTPUTS + LANES - 1) / LANES;
-// The scores, and groups of four elements of keys and values, that it has of a tile.
+// Scores, and groups of four elements of keys and values, per invocation and tile.
 const uint SCORES = (GROUP * TILE + LANES - 1) / LANES;
 const uint BROUGHT = (TILE * QUADS + LANES - 1) / LANES;
 const uint VALUES_BROUGHT = (TILE * VALUE_QUADS + LANES - 1) / LANES;
 const uint STEP = VALUE_QUADS + 1;
-// Shares that are on their way together when they are added up.
+// Partial results loaded together when they are combined.
 const uint AT_ONCE = 8;
 
-// Where the shares of a head's row begin.
+// The position of the partial results of a head's row.
 uint shares_of(const uint head, const uint row) {
     return push.first_share + (head * gl_NumWorkGroups.y + row) * gl_NumWorkGroups.x * STEP;
 }
 
-// A lane's share of keys or values of a tile; those behind the last are the last, whose weight is
-// zero.
+// Loads an invocation's share of the keys or values of a tile. Beyond the end, the last one is
+// repeated, with a weight of zero.
 #define BRING(name, target, base, stride, quads, count) \
     [[unroll]] for (uint i = 0; i < (count); ++i) { \
         uint at = min(i * LANES + lane, TILE * (quads) - 1); \
         target[i] = name##_f4((base) + min(first_key + at / (quads), last - 1) * (stride) + at % (quads) * 4); \
     }
 
-// Puts it into shared memory.
+// Stores it in shared memory.
 #define STORE(target, quads, count) \
     [[unroll]] for (uint i = 0; i < (count); ++i) { \
         uint at = i * LANES + lane; \
@@ -157,7 +158,7 @@ void main() {
             uint head = min(i / TILE, GROUP - 1);
             next[s] = highest[head];
             [[unroll]] for (uint key = 0; key < TILE; ++key) next[s] = max(next[s], weights[head * TILE + key]);
-            // Nothing is visible so far: all weights are zero, whatever they are relative to.
+            // No key is visible so far: all weights are zero, for any reference.
             float reference = next[s] == -infinity ? 0.0 : next[s];
             correction[s] = highest[head] == -infinity ? 0.0 : exp(highest[head] - reference);
             own[s] = exp(weights[head * TILE + i % TILE] - reference);
@@ -197,7 +198,7 @@ void main() {
         shares.quads[at + i % VALUE_QUADS] = sums[s];
         if (i % VALUE_QUADS == 0) shares.quads[at + VALUE_QUADS] = vec4(highest[i / VALUE_QUADS], totals[s], 0.0, 0.0);
     }
-    // What this workgroup wrote is there before it counts as done.
+    // Makes this workgroup's writes visible before it counts as finished.
     memoryBarrierBuffer();
     barrier();
     uint place = WORKGROUP_Z * gl_NumWorkGroups.y + row;
@@ -210,7 +211,7 @@ void main() {
     barrier();
     if (!is_last) return;
     memoryBarrierBuffer();
-    // The shares that have keys; the others are as if they were not.
+    // Partial results with at least one key; the others are ignored.
     uint used = each == 0 ? 1 : (limit + each - 1) / each;
     [[unroll]] for (uint s = 0; s < SUMS; ++s) {
         uint i = lane + s * LANES;

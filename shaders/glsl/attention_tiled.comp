@@ -3,12 +3,12 @@
 #include "tensor.glsl"
 #include "run.glsl"
 
-// Scaled dot product attention, as attention.comp, for many rows: a workgroup of 128 computes ROWS
-// rows of q, and brings keys and values to shared memory, 32 at a time, and of those at most 64
-// elements at a time. Sums so far are rescaled whenever keys raise a row's maximum.
+// Scaled dot-product attention as in attention.comp, for many rows: a workgroup of 128 invocations
+// computes ROWS rows of q. Keys and values are staged in shared memory, 32 at a time, and at most
+// 64 of their elements at a time. Partial sums are rescaled whenever keys raise a row's maximum.
 //
-// In turns, invocations are for a key and a quarter of the rows (scores), for four keys of a row
-// (weights), for four columns of some rows (sums).
+// Invocations alternate between one key and a quarter of the rows (scores), four keys of a row
+// (weights), and four columns of some rows (sums).
 
 layout(constant_id = 3) const uint Q = 0;
 layout(constant_id = 4) const uint K = 0;
@@ -16,8 +16,8 @@ layout(constant_id = 5) const uint V = 0;
 layout(constant_id = 6) const uint MASK = 0;
 layout(constant_id = 7) const uint OUT = 0;
 layout(constant_id = 8) const uint HAS_MASK = 0;
-layout(constant_id = 9) const uint CAUSAL = 0; // row i sees keys up to offset + i
-layout(constant_id = 10) const uint HIDDEN_ZEROS = 0; // rows of which every key is hidden are zeros, not NaN
+layout(constant_id = 9) const uint CAUSAL = 0; // row i attends to keys up to offset + i
+layout(constant_id = 10) const uint HIDDEN_ZEROS = 0; // rows with all keys masked are zero, not NaN
 // Groups of four elements of a head. All strides are multiples of four.
 layout(constant_id = 11) const uint QUADS = 16;
 layout(constant_id = 12) const uint VALUE_QUADS = 16;
@@ -46,19 +46,20 @@ RUN_OUT(4, y, OUT)
 
 const uint LANES = 128;
 const uint KEYS = 32;
-// Groups of four columns that invocations are for.
+// Groups of four columns, each with its own invocations.
 const uint COLUMNS = 16;
-// Keys and values are brought in as many parts, of as many groups each; the last may have fewer.
+// Keys and values are loaded in this many parts, with this many groups each; the last part may have
+// fewer.
 const uint TIMES = (QUADS + COLUMNS - 1) / COLUMNS;
 const uint WIDTH = (QUADS + TIMES - 1) / TIMES;
 const uint VALUE_TIMES = (VALUE_QUADS + COLUMNS - 1) / COLUMNS;
 const uint VALUE_WIDTH = (VALUE_QUADS + VALUE_TIMES - 1) / VALUE_TIMES;
-// Rows in shared memory: odd numbers of groups, so that eight of them lie in different banks.
+// Row lengths in shared memory: odd numbers of groups, so that eight rows lie in different banks.
 const uint QUERY_PITCH = TIMES * WIDTH + 1;
 const uint PITCH = (WIDTH > VALUE_WIDTH ? WIDTH : VALUE_WIDTH) | 1;
 const uint WEIGHTS = KEYS / 4 + 1;
 const uint PARTS = KEYS / 4;
-// The rows of an invocation, in its three turns.
+// Rows per invocation, in the three phases.
 const uint SCORE_ROWS = ROWS * KEYS / LANES;
 const uint WEIGHT_ROWS = (ROWS * PARTS + LANES - 1) / LANES;
 const uint SUM_ROWS = (ROWS * COLUMNS + LANES - 1) / LANES;
@@ -71,10 +72,10 @@ shared vec4 weights[ROWS * WEIGHTS];
 shared float parts[ROWS * PARTS];
 shared float corrections[ROWS];
 
-// A lane's share of keys or values, on its way to shared memory.
+// An invocation's share of keys or values, to be stored in shared memory.
 vec4 next[KEYS * COLUMNS / LANES];
 
-// Brings it: from key `first` on, and of these the groups from `start` on; zeros behind the last.
+// Loads it: from key `first` on, the groups from `start` on; zeros beyond the last.
 void bring(const bool values, const uint lane, const uint base, const uint stride, const uint first, const uint keys, const uint start) {
     uint width = values ? VALUE_WIDTH : WIDTH;
     uint quads = values ? VALUE_QUADS : QUADS;
@@ -98,7 +99,7 @@ void store(const uint width, const uint lane) {
 
 void main() {
     uint lane = gl_LocalInvocationID.x;
-    // Read once, also where they are in memory.
+    // Read only once, since they may be in memory.
     uint keys = push.keys;
     uint offset = push.offset;
     uint rows = push.rows;
@@ -112,7 +113,7 @@ void main() {
     uint k_base = batch * push.k_strides[0] + key_head * push.k_strides[1];
     uint v_base = batch * push.v_strides[0] + key_head * push.v_strides[1];
     uint mask_base = batch * push.mask_strides[0] + head * push.mask_strides[1];
-    // Rows behind the last are others, and not written.
+    // Rows beyond the last repeat the last one, and are not written.
     for (uint at = lane; at < ROWS * TIMES * WIDTH; at += LANES) {
         uint row = min(first_row + at / (TIMES * WIDTH), rows - 1);
         uint quad = at % (TIMES * WIDTH);
@@ -182,7 +183,7 @@ void main() {
             if (ROWS < LANES / PARTS && row >= ROWS) continue;
             float most = highest[r];
             [[unroll]] for (uint i = 0; i < PARTS; ++i) most = max(most, parts[row * PARTS + i]);
-            // Nothing is visible so far: all weights are zero, whatever they are relative to.
+            // No key is visible so far: all weights are zero, for any reference.
             float reference = most == -INFINITY ? 0.0 : most;
             float correction = highest[r] == -INFINITY ? 0.0 : exp(highest[r] - reference);
             highest[r] = most;

@@ -4,7 +4,7 @@
 #include "functions.glsl"
 #include "angles.glsl"
 
-// out = function(a, b), with a and b broadcast to the output's shape, four elements an invocation.
+// out = function(a, b), with a and b broadcast to the output's shape; four elements per invocation.
 
 layout(constant_id = 3) const uint FUNCTION = 0;
 layout(constant_id = 4) const uint A = 0;
@@ -25,7 +25,7 @@ TENSOR_IN(0, a, A)
 TENSOR_IN(1, b, B)
 TENSOR_OUT(2, y, OUT)
 
-// Functions that are not among those of functions.glsl, which are in chains, too.
+// Functions that chains do not support; functions.glsl has the others.
 const uint FMOD = 21;
 const uint REMAINDER = 22;
 const uint ATAN2 = 23;
@@ -39,16 +39,16 @@ const uint LOGICAL_XOR = 30;
 
 BINARY(common_f, FUNCTION)
 
-// What is left of a, with its sign, when b is taken from it as often as it can be: exactly. A turn
-// takes what 23 bits of a quotient say, so that twelve take all between the largest number and the
-// least that is not subnormal. Quotients that have no place are taken in steps, by multiples of b;
-// and of large b, products with halves of it have none: then all is less by a power of two.
+// The remainder of a / b with the sign of a, exactly. An iteration subtracts a quotient of 23 bits,
+// so that twelve suffice for the whole range from the largest to the least normal value. Quotients
+// that would overflow are reduced in steps, by multiples of b. For large b, the exact product would
+// overflow, so both operands are scaled by a power of two.
 vec4 fmod_f(const vec4 a, const vec4 b) {
     const float STEP = 1.2676506002282294e30; // 2^100
     vec4 less = mix(vec4(1.0), vec4(1.0 / 1073741824.0), greaterThan(abs(b), vec4(STEP)));
     vec4 r = a * less;
     vec4 d = b * less;
-    // One after the other: there is no square of a step.
+    // Successively, because the square of STEP overflows.
     precise vec4 once = d * STEP;
     precise vec4 twice = once * STEP;
     for (int turn = 0; turn < 12; ++turn) {
@@ -58,7 +58,7 @@ vec4 fmod_f(const vec4 a, const vec4 b) {
         by = mix(by, twice, greaterThan(abs(r), abs(twice)));
         r = mix(r, rest_f(r, by, trunc(r / by)), more);
     }
-    // A quotient may have been rounded up to a whole number.
+    // A quotient may have been rounded up to an integer.
     r += mix(vec4(0.0), sign(a) * abs(d), lessThan(r * sign(a), vec4(0.0)));
     r = mix(r / less, a * 0.0, equal(r, vec4(0.0)));
     r = mix(r, a, isinf(b));
@@ -66,7 +66,7 @@ vec4 fmod_f(const vec4 a, const vec4 b) {
     return mix(r, vec4(0.0 / 0.0), notEqual(none, vec4(0.0)));
 }
 
-// The root of the sum of squares, by a power of two where these have no place.
+// sqrt(a² + b²), scaled by a power of two if the squares would overflow or underflow.
 vec4 hypot_f(const vec4 a, const vec4 b) {
     const float SMALL = 8.673617379884035e-19; // 2^-60
     const float UP = 1.2089258196146292e24;    // 2^80
@@ -90,7 +90,7 @@ vec4 with_sign_of(const vec4 a, const vec4 b) {
 vec4 apply_f(const vec4 a, const vec4 b, const float alpha) {
     switch (FUNCTION) {
         case ATAN2: return atan2_f(a, b);
-        // A number, if one of the two is.
+        // NaN only if both operands are NaN.
         case FMAX: return mix(mix(max(a, b), b, isnan(a)), a, isnan(b));
         case FMIN: return mix(mix(min(a, b), b, isnan(a)), a, isnan(b));
         case HYPOT: return hypot_f(a, b);
@@ -104,7 +104,7 @@ vec4 apply_f(const vec4 a, const vec4 b, const float alpha) {
     return mix(r, r + b, greaterThan(other_side, vec4(0.5)));
 }
 
-// Powers of integers; those of negative exponents are fractions, rounded towards zero.
+// Integer powers. Those with negative exponents are fractions, rounded towards zero.
 int power_of(int a, int b) {
     if (b < 0) return a == 1 ? 1 : a == -1 ? 1 - 2 * (b & 1) : 0;
     int result = 1;
@@ -144,7 +144,7 @@ int apply_i(const int a, const int b) {
         case BITWISE_OR: return a | b;
         case BITWISE_XOR: return a ^ b;
         case LOGICAL_XOR: return int((a != 0) != (b != 0));
-        // By fewer bits than none, or more than there are: all are gone.
+        // Negative or too large shift counts shift out all bits.
         case SHIFT_LEFT: return b < 0 || b > 31 ? 0 : a << b;
         case SHIFT_RIGHT: return a >> (b < 0 || b > 31 ? 31 : b);
         case FMOD: return b == 0 ? 0 : a - a / b * b;

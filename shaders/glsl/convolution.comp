@@ -4,10 +4,9 @@
 #include "run.glsl"
 #include "activations.glsl"
 
-// A convolution over two dimensions, or over planes behind each other. An invocation computes four
-// neighbours of an output row in ROWS channels. The invocations of a workgroup that differ in z
-// share the sum over the input channels among themselves. Weights are [group][input
-// channel][kz][ky][kx][output channel], the last padded to a multiple of 8.
+// A 2D or 3D convolution. An invocation computes four neighbours of an output row in ROWS channels.
+// Invocations of a workgroup that differ in z share the sum over the input channels. Weights are
+// [group][input channel][kz][ky][kx][output channel], the last padded to a multiple of 8.
 
 layout(constant_id = 3) const uint IN = 0;
 layout(constant_id = 4) const uint WEIGHT = 0;
@@ -18,7 +17,8 @@ layout(constant_id = 7) const uint ROWS = 4;
 layout(constant_id = 8) const uint KERNEL_X = 1;
 layout(constant_id = 9) const uint STRIDE_X = 1;
 layout(constant_id = 10) const uint DILATION_X = 1;
-// Whether four neighbours need at most 16 neighbours of the input, which are then read once.
+// Whether four neighbouring outputs need at most 16 neighbouring inputs, which are then read only
+// once.
 layout(constant_id = 11) const uint BY_ROW = 0;
 layout(constant_id = 12) const uint HAS_BIAS = 0;
 layout(constant_id = 13) const uint SHARES = 1;
@@ -29,14 +29,14 @@ layout(constant_id = 15) const uint ACTIVATION = 0;
 layout(constant_id = 16) const uint RESIDUAL = 0;
 layout(constant_id = 17) const uint HAS_RESIDUAL = 0;
 
-// Whether channels are of planes behind each other.
+// Whether the convolution is 3D.
 layout(constant_id = 18) const uint DEEP = 0;
 
 #include "epilogue.glsl"
 
 layout(push_constant) uniform Push {
     uint groups;
-    // Channels of a group, and output channels with padding.
+    // Channels per group, and the padded number of output channels.
     uint in_channels;
     uint out_channels;
     uint pitch;
@@ -49,10 +49,10 @@ layout(push_constant) uniform Push {
     int padding_y;
     int padding_x;
     int dilation_y;
-    // Of the activation.
+    // Parameters of the activation.
     float a;
     float b;
-    // Of channels of several planes.
+    // For 3D convolutions.
     int in_z;
     uint out_z;
     uint kernel_z;
@@ -80,16 +80,16 @@ shared vec4 partials[PARTIALS];
         sums[r + 3] += f.w * v; \
     }
 
-// Elements of an input row; zero where there are none.
+// Reads an element of an input row; zero outside.
 float tap(const uint row, const int ix) {
     float v = x_f(row + uint(clamp(ix, 0, push.in_x - 1)));
     return ix >= 0 && ix < push.in_x ? v : 0.0;
 }
 
-// Rows of a channel of the output.
+// The rows per output channel.
 uint out_rows() { return DEEP != 0 ? push.out_z * push.out_y : push.out_y; }
 
-// Writes four neighbours of a row of a channel, if there is such a channel.
+// Writes four neighbours of a row of a channel, if the channel exists.
 void finish(const uint image_group, const uint channel, const uint row, const uint ox, vec4 sum) {
     if (channel >= push.out_channels) return;
     if (HAS_BIAS != 0) sum += bias_f(image_group % push.groups * push.out_channels + channel);
@@ -166,7 +166,7 @@ void main() {
     [[unroll]] for (uint r = 0; r < ROWS; ++r) partials[(share * ROWS + r) * tile + place] = sums[r];
     barrier();
     if (!inside) return;
-    // As the sums were shared, so are the channels.
+    // Each share finishes some of the channels.
     for (uint r = share; r < ROWS; r += SHARES) {
         vec4 sum = vec4(0);
         for (uint s = 0; s < SHARES; ++s) sum += partials[(s * ROWS + r) * tile + place];

@@ -14,22 +14,21 @@
 #include "run.glsl"
 #include "table.glsl"
 
-// Products of codes of 8 bits with weights of 8 bits, whose sums are whole numbers: a workgroup
-// computes TILE_M rows of TILE_N columns, of factors that it brings to shared memory, TILE_K units
-// of 16 terms at a time. Rows of both factors are of whole units.
+// Int8 GEMMs with integer sums: a workgroup computes TILE_M rows of TILE_N columns. Both operands
+// are staged in shared memory, TILE_K units of 16 terms at a time. Rows of both operands consist of
+// whole units.
 //
-// One factor are rows of weights; behind each of them, the first word of one more unit has its sum.
-// The other factor are rows of the input, or windows of a picture whose channels lie beside each
-// other, in whole units: the terms of a window are the channels of each of its taps. FORM says
-// which of them are the rows and which the columns:
-// - PLANES: output channels times windows, so that the output's channels lie behind each other;
+// One operand consists of rows of weights. Each row is followed by one more unit, whose first word
+// is the sum of the row. The other operand consists of rows of the input, or of windows of a
+// channels-last image with whole units of channels: the terms of a window are the channels of each
+// of its taps. FORM determines which operand provides rows and which columns:
+// - PLANES: output channels times windows, for an output with separate channel planes;
 // - ROWS: rows of the input times rows of weights;
-// - PLACES: windows times output channels, which lie beside each other in the output, too, in whole
-//   units.
+// - PLACES: windows times output channels, for a channels-last output in whole units.
 //
-// Plain: an invocation keeps a block of rows of four columns. COOPERATIVE: each subgroup of 32
-// invocations keeps a part of the tile in matrices of 16 times 16, multiplied MATRIX_K terms at a
-// time.
+// Without COOPERATIVE, an invocation keeps a block of rows of four columns. With it, each subgroup
+// of 32 invocations keeps a part of the tile in 16×16 cooperative matrices, which multiply MATRIX_K
+// terms at a time.
 
 layout(constant_id = 3) const uint SCALE = 0;
 layout(constant_id = 4) const uint BIAS = 0;
@@ -44,11 +43,11 @@ layout(constant_id = 10) const uint TILE_N = 64;
 layout(constant_id = 11) const uint TILE_K = 4;
 // Whether several workgroups share the sums of a tile.
 layout(constant_id = 12) const uint SHARED = 0;
-// The invocations of a workgroup: 128 or 256, but so that each has at most 32 groups of four sums,
-// and brings at most MOST_UNITS of each factor.
+// Invocations per workgroup: 128 or 256. Each may have at most 32 groups of four sums, and may load
+// at most MOST_UNITS of each operand.
 layout(constant_id = 13) const uint LANES = 128;
 layout(constant_id = 14) const uint MATRIX_K = 32;
-// Whether codes of the output become others, by a table.
+// Whether outputs are mapped by a lookup table.
 layout(constant_id = 15) const uint RECODED = 0;
 
 const uint PLANES = 0;
@@ -59,16 +58,16 @@ const bool OF_WINDOWS = FORM != ROWS;
 layout(push_constant) uniform Push {
     uint m;
     uint n;
-    // Elements from row to row of the output.
+    // The row stride of the output.
     uint pitch;
-    // The units of a row.
+    // Units per row.
     uint units;
     uint splits;
-    // The units of a split: a multiple of TILE_K.
+    // Units per split: a multiple of TILE_K.
     uint split_units;
-    // The batches with weights of their own.
+    // Batches with different weights.
     uint groups;
-    // Of a picture: units of a place, and how windows lie.
+    // Of an image: units per pixel, and the window parameters.
     uint place_units;
     int in_y;
     int in_x;
@@ -80,7 +79,7 @@ layout(push_constant) uniform Push {
     int dilation_x;
     int padding_y;
     int padding_x;
-    // What codes of the input stand for, and those of the output if it is of codes.
+    // Quantization parameters of the input, and of the output if it is quantized.
     int zero;
     float scale;
     float out_inverse;
@@ -103,8 +102,8 @@ int sum_of(const uint row) {
     return int(FORM == PLANES ? a.words[at] : b.words[at]);
 }
 
-// Writes the first `count` of four codes from element `at` on. Others may write the other codes of
-// a word at the same time.
+// Writes the first `count` of four quantized values from element `at` on. Other invocations may
+// write the other bytes of a word at the same time.
 void write_codes(const uint at, const uint word, const uint count) {
     if (OUT_ALIGNED != 0) {
         y.words[at >> 2] = word;
@@ -120,10 +119,10 @@ void write_codes(const uint at, const uint word, const uint count) {
     }
 }
 
-// Writes four columns of a row, if there are such a row and such columns.
+// Writes four columns of a row, as far as they exist.
 void finish(const uint batch, const uint m, const uint n, const ivec4 sum) {
     if (m >= push.m || n >= push.n) return;
-    // The rows of weights that the columns have.
+    // The rows of weights for the columns.
     uvec4 rows = uvec4(batch % push.groups * push.m + m);
     if (FORM != PLANES) rows = min(n + uvec4(0, 1, 2, 3), uvec4(push.n - 1));
     ivec4 sums;
@@ -148,20 +147,21 @@ void finish(const uint batch, const uint m, const uint n, const ivec4 sum) {
 #define SUM ivec4
 #include "splits.glsl"
 
-// Units that an invocation brings of each factor.
+// Units of each operand that an invocation loads.
 const uint A_UNITS = TILE_M * TILE_K / LANES;
 const uint B_UNITS = TILE_N * TILE_K / LANES;
 const uint MOST_UNITS = 8;
-// Rows are padded by a unit, so that eight of them lie in different banks.
+// Rows are padded by one unit, so that eight rows lie in different banks.
 const uint ROW = TILE_K + 1;
 
 shared uvec4 a_tile[TILE_M * ROW];
 shared uvec4 b_tile[TILE_N * ROW];
 
-// Where windows begin that this invocation brings terms of.
+// The positions of the windows that this invocation loads.
 ivec2 windows[MOST_UNITS];
 
-// A unit of a window, this invocation's number `own`. There are such elements in any unit.
+// Returns a unit of window number `own` of this invocation. Outside the image, all elements are the
+// zero point.
 uvec4 window_unit(uint words, const uint unit, const uint own) {
     int tap = int(unit / push.place_units);
     ivec2 at = windows[own] + ivec2(tap / push.kernel_x * push.dilation_y, tap % push.kernel_x * push.dilation_x);
@@ -171,8 +171,8 @@ uvec4 window_unit(uint words, const uint unit, const uint own) {
     return FORM == PLANES ? b_by_4.words[words] : a_by_4.words[words];
 }
 
-// Unit `i` of the tile of `a` whose first row is `m` and whose first unit is `k`, this invocation's
-// number `own`: zeros from unit `end` on.
+// Returns unit `i` of the tile of `a` with first row `m` and first unit `k`, number `own` of this
+// invocation. Units from `end` on are zero.
 uvec4 a_unit(const uint base, const uint m, const uint k, const uint end, const uint i, const uint own) {
     uint unit = k + i % TILE_K;
     if (unit >= end) return uvec4(0);
@@ -182,7 +182,7 @@ uvec4 a_unit(const uint base, const uint m, const uint k, const uint end, const 
     return a_by_4.words[base + row * pitch + unit];
 }
 
-// The same of `b`, whose first column is `n`: anything from unit `end` on.
+// The same for `b` with first column `n`; units from `end` on are arbitrary.
 uvec4 b_unit(const uint base, const uint n, const uint k, const uint i, const uint own) {
     uint unit = k + i % TILE_K;
     if (FORM == PLANES) return window_unit(base, unit, own);
@@ -192,7 +192,7 @@ uvec4 b_unit(const uint base, const uint n, const uint k, const uint i, const ui
 
 #ifdef COOPERATIVE
 const uint SIDE = 16;
-// Parts of the tile for subgroups: two down, the others across. The matrices of each, down and
+// The parts of the tile for subgroups: two rows of parts. Then the matrices of each part, down and
 // across.
 const uint PARTS = LANES / 32;
 const uint PARTS_ACROSS = PARTS / 2;
@@ -200,7 +200,7 @@ const uint DOWN = TILE_M / 2 / SIDE;
 const uint ACROSS = TILE_N / PARTS_ACROSS / SIDE;
 #define SUMS coopmat<int, gl_ScopeSubgroup, SIDE, SIDE, gl_MatrixUseAccumulator>
 
-// Where subgroups put a matrix to read its rows.
+// Subgroups store a matrix here to read its rows.
 shared ivec4 results[PARTS * SIDE * SIDE / 4];
 #else
 const uint ACROSS = TILE_N / 4;
@@ -239,7 +239,7 @@ void main() {
 
 #ifdef COOPERATIVE
     SUMS sums[16];
-    // Where subgroups are so large that there are fewer than parts, they do these in turns.
+    // If the workgroup has fewer than PARTS subgroups, each processes several parts in turn.
     for (uint turn = 0; turn < PARTS; turn += gl_NumSubgroups) {
     uint part = turn + gl_SubgroupID;
     uint part_m = part / PARTS_ACROSS * (TILE_M / 2);

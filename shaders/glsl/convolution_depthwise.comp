@@ -6,9 +6,9 @@
 #include "run.glsl"
 #include "activations.glsl"
 
-// A convolution in which every input channel has `multiplier` output channels of its own, over two
-// dimensions or over planes behind each other. An invocation computes four neighbours of ROWS
-// consecutive output rows, in one plane. Weights are [channel][kz][ky][kx].
+// A 2D or 3D depthwise convolution with `multiplier` output channels per input channel. An
+// invocation computes four neighbours of ROWS consecutive output rows in one plane. Weights are
+// [channel][kz][ky][kx].
 
 layout(constant_id = 3) const uint IN = 0;
 layout(constant_id = 4) const uint WEIGHT = 0;
@@ -22,7 +22,8 @@ layout(constant_id = 10) const uint STRIDE_X = 1;
 layout(constant_id = 11) const uint STRIDE_Y = 1;
 layout(constant_id = 12) const uint DILATION_X = 1;
 layout(constant_id = 13) const uint DILATION_Y = 1;
-// Whether four neighbours need at most 16 neighbours of the input, which are then read once.
+// Whether four neighbouring outputs need at most 16 neighbouring inputs, which are then read only
+// once.
 layout(constant_id = 14) const uint BY_ROW = 0;
 layout(constant_id = 15) const uint HAS_BIAS = 0;
 
@@ -31,13 +32,13 @@ layout(constant_id = 16) const uint ACTIVATION = 0;
 layout(constant_id = 17) const uint RESIDUAL = 0;
 layout(constant_id = 18) const uint HAS_RESIDUAL = 0;
 
-// Whether channels are of planes behind each other.
+// Whether the convolution is 3D.
 layout(constant_id = 19) const uint DEEP = 0;
 
 #include "epilogue.glsl"
 
 layout(push_constant) uniform Push {
-    // Output planes, channels and channels for each input channel.
+    // Output planes, output channels, and output channels per input channel.
     uint planes;
     uint channels;
     uint multiplier;
@@ -47,10 +48,10 @@ layout(push_constant) uniform Push {
     uint out_x;
     int padding_y;
     int padding_x;
-    // Of the activation.
+    // Parameters of the activation.
     float a;
     float b;
-    // Of channels of several planes.
+    // For 3D convolutions.
     int in_z;
     uint out_z;
     uint kernel_z;
@@ -100,10 +101,10 @@ void main() {
         if (BY_ROW != 0) {
             float f[49];
             [[unroll]] for (uint i = 0; i < min(KERNEL_X * KERNEL_Y, 49); ++i) f[i] = w_f(weights + i);
-            // Each input row serves all output rows that it meets.
+            // Each input row contributes to several output rows.
             [[unroll]] for (uint ry = 0; ry < (ROWS - 1) * STRIDE_Y + (KERNEL_Y - 1) * DILATION_Y + 1; ++ry) {
-                // Rows beyond the picture are read as its nearest, without a branch, so that all
-                // rows are on their way together.
+                // Rows outside the image are clamped rather than skipped by a branch, so that all
+                // loads are in flight together.
                 int iy = first_y + int(ry);
                 bool there = iy >= 0 && iy < push.in_y;
                 uint row = (in_plane + uint(clamp(iy, 0, push.in_y - 1))) * uint(push.in_x);

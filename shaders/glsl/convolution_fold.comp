@@ -4,9 +4,9 @@
 #include "run.glsl"
 #include "activations.glsl"
 
-// The last part of a transposed convolution over two dimensions, whose products of weights and
-// input elements are there: every output element adds up those that reach it. An invocation
-// computes four neighbours in memory. The products are [output plane][ky][kx][iy][ix].
+// The fold (col2im) of a 2D transposed convolution: every output element adds up the products of
+// weights and input elements that reach it. An invocation computes four elements that are
+// contiguous in memory. The products are [output plane][ky][kx][iy][ix].
 
 layout(constant_id = 3) const uint PRODUCTS = 0;
 layout(constant_id = 4) const uint BIAS = 0;
@@ -16,8 +16,8 @@ layout(constant_id = 7) const uint STRIDE_Y = 1;
 layout(constant_id = 8) const uint STRIDE_X = 1;
 layout(constant_id = 9) const uint DILATION_Y = 1;
 layout(constant_id = 10) const uint DILATION_X = 1;
-// From one tap that reaches an element to the next: a stride without what it has in common with the
-// dilation.
+// The distance between taps that reach the same element: the stride divided by its greatest common
+// divisor with the dilation.
 layout(constant_id = 11) const uint STEP_Y = 1;
 layout(constant_id = 12) const uint STEP_X = 1;
 
@@ -39,7 +39,7 @@ layout(push_constant) uniform Push {
     uint kernel_x;
     uint padding_y;
     uint padding_x;
-    // Of the activation.
+    // Parameters of the activation.
     float a;
     float b;
 } push;
@@ -49,11 +49,11 @@ RUN_IN(1, bias, BIAS)
 RUN_IN(2, residual, RESIDUAL)
 RUN_OUT(3, y, OUT)
 
-// More than any kernel has, and too few to overflow with a kernel more.
+// Larger than any kernel, and small enough not to overflow when a kernel size is added.
 const uint NONE = 1u << 30;
 
-// The first of so many taps that reaches places so far behind the first element's first tap, of
-// each; or none.
+// Returns, for each element, the first of `taps` taps that reaches `place`, relative to the first
+// element's first tap; NONE if no tap does.
 uvec4 first_tap(const uvec4 place, const uint stride, const uint dilation, const uint taps) {
     uvec4 phase = place % stride;
     if (dilation == 1) return phase;
@@ -62,7 +62,7 @@ uvec4 first_tap(const uvec4 place, const uint stride, const uint dilation, const
     return first;
 }
 
-// The input elements that taps take to places, and which of them there are.
+// Returns the input elements that taps map to `place`, and which of them exist.
 uvec4 source(const uvec4 place, const uvec4 tap, const uint kernel, const uint count, const uint stride, const uint dilation, inout bvec4 there) {
     uvec4 far = min(tap, uvec4(kernel)) * dilation;
     uvec4 from = (place - min(far, place)) / stride;

@@ -2,12 +2,11 @@
 #extension GL_GOOGLE_include_directive : require
 #include "tensor.glsl"
 
-// Two-dimensional convolution (or transposed convolution) with weights of 8 bits and a scale for
-// each output channel.
+// A 2D convolution, possibly transposed, with 8-bit weights and one scale per output channel.
 //
-// x is floating-point, or quantized with one scale and zero point. Weights are
-// [channel][ky][kx][channel of the group], or [ky][kx][channel] if each channel has a kernel of its
-// own. An invocation works on four neighbours of the output plane, of TILE output channels.
+// x is floating point, or quantized with one scale and zero point. Weights are
+// [channel][ky][kx][channel of the group], or [ky][kx][channel] for depthwise convolutions. An
+// invocation computes four neighbours of the output plane in TILE output channels.
 
 layout(constant_id = 3) const uint IN = 0;
 layout(constant_id = 4) const uint SCALE = 0;
@@ -17,7 +16,7 @@ layout(constant_id = 7) const uint HAS_BIAS = 0;
 layout(constant_id = 8) const uint DEPTHWISE = 0;
 layout(constant_id = 9) const uint TRANSPOSED = 0;
 layout(constant_id = 10) const uint TILE = 1; // 1 or 4; 4 needs planes and groups of multiples of four
-layout(constant_id = 11) const uint BY_FOUR = 0; // four weights of neighbouring channels are a word
+layout(constant_id = 11) const uint BY_FOUR = 0; // four weights of neighbouring channels form a word
 layout(constant_id = 12) const uint RELU = 0;
 
 layout(push_constant) uniform Push {
@@ -39,10 +38,10 @@ layout(push_constant) uniform Push {
     uint group_in; // channels
     uint group_out;
     uint weight_row; // elements
-    uint scales; // how many there are
+    uint scales; // the number of scales
     float input_scale;
     int input_zero;
-    float out_inverse; // one over the output's scale, if that is quantized
+    float out_inverse; // reciprocal of the output's scale, if it is quantized
     float out_zero;
 } push;
 
@@ -54,7 +53,7 @@ TENSOR_OUT(4, y, OUT)
 
 const bool FLOATING = IN == F32 || IN == F16;
 
-// Where output row or column `to` reads for kernel row or column `k`; -1 outside.
+// Returns the input row or column for output `to` and kernel position `k`; -1 outside.
 int source(const uint to, const uint k, const uint stride, const int pad, const int dilation, const uint size) {
     int at;
     if (TRANSPOSED != 0) {

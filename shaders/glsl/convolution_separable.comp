@@ -6,15 +6,14 @@
 #include "run.glsl"
 #include "activations.glsl"
 
-// A convolution of each channel by itself, and behind it one of all channels at each place: a
-// product of matrices, weights `a` times what comes of the first, and what product.glsl makes of
-// it.
+// A depthwise convolution followed by a pointwise one. The latter is a GEMM of weights `a` and the
+// result of the former, with the epilogue in product.glsl.
 //
-// A workgroup computes TILE_M channels of TILE_Y rows of TILE_X places. In turns of CHANNELS
-// channels, it brings what the windows read to shared memory, makes the elements of the first
-// convolution of it there, and multiplies these: an invocation computes SUMS channels of four
-// neighbours, and SHARES invocations share the sums over the channels among themselves. What a turn
-// reads is on its way during the one before.
+// A workgroup computes TILE_M channels of TILE_Y rows of TILE_X outputs. In each iteration over
+// CHANNELS channels, it stages the inputs of the windows in shared memory, computes the depthwise
+// results there, and multiplies them. An invocation computes SUMS channels of four neighbours;
+// SHARES invocations share the sums over channels. The inputs of an iteration are loaded during the
+// previous one.
 
 #define FIELDS \
     uint k; \
@@ -27,23 +26,22 @@
     int padding_y; \
     /* The last four elements of the input. */ \
     int last; \
-    /* Of the activation in between. */ \
+    /* Parameters of the activation of the depthwise convolution. */ \
     float c; \
     float d; \
     uint base_z;
-// Neighbours are in one row of the picture.
+// Neighbours are in one row of the image.
 #define RUN_LEFT(n) (push.out_x - n % push.out_x)
 #include "product.glsl"
 
-// Weights of the second convolution: [channel][output channel], with rows that are padded to a
-// multiple of 8.
+// Pointwise weights: [channel][output channel], with rows padded to a multiple of 8.
 layout(constant_id = 10) const uint A = 0;
 layout(constant_id = 11) const uint X = 0;
-// Weights of the first one: [tap][channel].
+// Depthwise weights: [tap][channel].
 layout(constant_id = 12) const uint W = 0;
 layout(constant_id = 13) const uint SHIFT = 0;
 layout(constant_id = 14) const uint HAS_SHIFT = 0;
-// What is done to the elements in between, and whether these are of 16 bits.
+// The activation of the depthwise convolution, and whether its results are rounded to fp16.
 layout(constant_id = 15) const uint BETWEEN = 0;
 layout(constant_id = 16) const uint ROUNDED = 0;
 layout(constant_id = 17) const uint KERNEL_X = 1;
@@ -63,8 +61,7 @@ layout(constant_id = 28) const uint SUMS = 4;
 // A multiple of SHARES.
 layout(constant_id = 29) const uint CHANNELS = 1;
 layout(constant_id = 30) const uint SHARES = 1;
-// The groups of four elements that are staged, and the vectors of what is made of them or of sums
-// that are shared.
+// Staged groups of four elements in 32 and 16 bits; vectors for depthwise results or shared sums.
 layout(constant_id = 31) const uint STAGED_32 = 1;
 layout(constant_id = 32) const uint STAGED_16 = 1;
 layout(constant_id = 33) const uint PARTIALS = 1;
@@ -80,36 +77,36 @@ const uint MOST_SUMS = 8;
 shared uvec4 staged_32[STAGED_32];
 shared uvec2 staged_16[STAGED_16];
 
-// Groups of four neighbours side by side, and in all.
+// Groups of four neighbouring outputs per row, and in total.
 const uint RUNS_X = TILE_X / 4;
 const uint RUNS = RUNS_X * TILE_Y;
-// The invocations that share nothing, and all.
+// Invocations per share, and in total.
 const uint PLACES = TILE_M / SUMS * RUNS;
 const uint LANES = PLACES * SHARES;
 
-// Windows begin so far behind a multiple of four elements, at most; exactly so where rows are
+// The maximum offset of a window from a multiple of four elements; the exact one if rows are
 // aligned.
 const uint OFFSET = X_ALIGNED != 0 ? (4 - PADDING_X % 4) % 4 : 3;
-// The elements along a row that four neighbours take, and all of the workgroup.
+// Input elements in a row: for four neighbouring outputs, and for the whole workgroup.
 const uint TAPS = 3 * STRIDE_X + (KERNEL_X - 1) * DILATION_X + 1;
 const uint REACH = (TILE_X - 1) * STRIDE_X + (KERNEL_X - 1) * DILATION_X + 1;
-// The same as groups of four elements that are multiples of four.
+// The same as aligned groups of four elements.
 const uint RUN_QUADS = (OFFSET + TAPS + 3) / 4;
 const uint ROW_QUADS = (OFFSET + REACH + 3) / 4;
 const uint STAGE_ROWS = (TILE_Y - 1) * STRIDE_Y + (KERNEL_Y - 1) * DILATION_Y + 1;
 const uint QUADS = STAGE_ROWS * ROW_QUADS;
-// Odd, so that invocations for channels beside one another read from different banks.
+// Odd, so that invocations for neighbouring channels read from different banks.
 const uint PITCH = QUADS | 1;
 
-// The channels that are brought at a time, and how often that is done in a turn.
+// Channels loaded at a time, and how often per iteration.
 const uint BROUGHT = LANES < QUADS ? 1 : LANES / QUADS;
 const uint TIMES = (CHANNELS + BROUGHT - 1) / BROUGHT;
-// The groups of four elements that an invocation makes in a turn, and their taps.
+// Groups of four depthwise results per invocation and iteration, and their taps.
 const uint ITEMS = (CHANNELS * RUNS + LANES - 1) / LANES;
 const uint AREA = KERNEL_X * KERNEL_Y;
-// The channels that an invocation multiplies in a turn.
+// Channels that an invocation multiplies per iteration.
 const uint TERMS = CHANNELS / SHARES;
-// What is read before it is needed, where it is not too much to be kept.
+// How many depthwise weights and shifts are loaded early, if they fit into registers.
 const uint MADE_EARLY = ITEMS * AREA <= 36 ? ITEMS : 0;
 
 uvec4 a_raw(const uint at) {
@@ -122,8 +119,8 @@ vec4 a_of(const uvec4 raw) {
     return vec4(unpackHalf2x16(raw.x), unpackHalf2x16(raw.y));
 }
 
-// The taps of four neighbours in a row that is staged from `at` on, whose first element is the one
-// of this number.
+// Returns the taps of four neighbours from a row staged at `at`, whose first tap is the element
+// with index `offset`.
 void taps_of(const uint at, const uint offset, out float taps[16]) {
     uint words[22];
     if (X == F32) {
@@ -158,10 +155,10 @@ void main() {
     int ix = int(first_x * STRIDE_X) - int(PADDING_X);
     int iy = int(first_y * STRIDE_Y) - push.padding_y;
     int plane = push.in_y * push.in_x;
-    // Where the windows of the first channel begin, which may be before the picture.
+    // The position of the first channel's windows, which may be before the image.
     int origin = (int(batch * push.k) * push.in_y + iy) * push.in_x + ix;
 
-    // What an invocation brings is the same of each channel.
+    // An invocation loads the same elements of each channel.
     uint bringer = lane / QUADS;
     uint quad = lane % QUADS;
     int row = iy + int(quad / ROW_QUADS);
@@ -181,8 +178,8 @@ void main() {
     float shifts[MADE_EARLY + 1];
     uvec4 read[TERMS * SUMS / 4];
 
-    // Channels beyond the last are read as the last, and not multiplied. Before the first turn,
-    // there is nothing but what it reads.
+    // Channels beyond the last are clamped when read, and not multiplied. The first iteration only
+    // loads.
     for (uint next = 0;; next += CHANNELS) {
         uint first = next - CHANNELS;
         bool begun = next != 0;
@@ -271,7 +268,7 @@ void main() {
         [[unroll]] for (uint i = 0; i < SUMS; ++i) finish(batch, m + i, n, sums[i]);
         return;
     }
-    // The last elements are multiplied before sums take their memory.
+    // The last elements must be multiplied before sums reuse their memory.
     barrier();
     leave_sums(share, place, PLACES, sums);
     if (!inside) return;

@@ -9,20 +9,20 @@
 #include "run.glsl"
 #include "activations.glsl"
 
-// Convolutions of halves whose windows overlap. A workgroup brings a part of the picture to shared
-// memory once for all taps of the window, CHANNELS channels at a time, those of a place beside each
-// other. Then each tap is a product of matrices: TILE_M output channels times CHANNELS channels of
-// TILE_N places, which lie beside each other there, a tap further for each tap.
+// fp16 convolutions with overlapping windows. A workgroup stages a part of the image in shared
+// memory once for all taps, CHANNELS channels at a time, channels last. Each tap is then a GEMM of
+// TILE_M output channels times CHANNELS channels of TILE_N pixels, which are contiguous there and
+// shifted for each tap.
 //
-// For that, places are numbered along the rows of a strip of the plane, with what windows reach
-// beyond it: rows are `pitch` places, of which the first `strip` count. So the next tap of all
-// places is so many numbers further, and what the places in between add up to is not written.
+// For that, pixels are numbered over the rows of a strip of the plane, including a margin for the
+// windows. Rows have `pitch` pixels, of which the first `strip` produce outputs. The same tap of
+// all pixels is therefore a constant distance away; the results for the margin are not written.
 //
-// Subgroups keep parts of the tile as in matmul_tiled.comp, and workgroups that differ in z share
-// the sums over channels.
+// Subgroups keep parts of the tile as in matmul_tiled.comp. Workgroups that differ in z share the
+// sums over channels.
 //
-// Pictures may be of planes behind each other: each plane of the output is then computed as a
-// picture is, and has the planes that its windows reach, of all channels, for channels.
+// In 3D convolutions, each output plane is computed like an image. Its channels are the input
+// planes that its windows reach, of all input channels.
 
 uint run_left;
 #define RUN_LEFT(n) run_left
@@ -32,7 +32,7 @@ uint run_left;
     uint a_batch; \
     uint b_batch; \
     uint splits; \
-    /* The input channels of a split: a multiple of CHANNELS. */ \
+    /* Input channels per split: a multiple of CHANNELS. */ \
     uint channels; \
     int in_y; \
     int in_x; \
@@ -42,9 +42,9 @@ uint run_left;
     int padding_x; \
     uint pitch; \
     uint strip; \
-    /* Tiles of a strip. */ \
+    /* Tiles per strip. */ \
     uint tiles; \
-    /* Of pictures of several planes: planes of a channel. */ \
+    /* 3D: planes per channel. */ \
     int in_z; \
     uint out_z; \
     int padding_z; \
@@ -54,16 +54,16 @@ uint run_left;
 // Multiples of 32 and of 16 * PARTS_ACROSS.
 layout(constant_id = 10) const uint TILE_M = 64;
 layout(constant_id = 11) const uint TILE_N = 128;
-// 2: the sums of each split are written by themselves, as tiles, and added up here.
+// 2: the sums of each split are written separately as tiles, and added up by this shader.
 layout(constant_id = 12) const uint PARTIAL = 0;
 layout(constant_id = 13) const uint LANES = 128;
 layout(constant_id = 14) const uint KERNEL_Y = 1;
 layout(constant_id = 15) const uint KERNEL_X = 1;
 layout(constant_id = 16) const uint DILATION_Y = 1;
 layout(constant_id = 17) const uint DILATION_X = 1;
-// The places that an invocation stages.
+// Pixels that an invocation stages.
 layout(constant_id = 18) const uint PLACES = 2;
-// 0: pictures are of one plane. Else as many planes of each channel count as channels of their own.
+// 0: 2D. Otherwise, this many planes of each channel count as separate channels.
 layout(constant_id = 19) const uint KERNEL_Z = 0;
 layout(constant_id = 20) const uint STRIDE_Z = 1;
 layout(constant_id = 21) const uint DILATION_Z = 1;
@@ -82,12 +82,13 @@ const uint TAPS = KERNEL_Y * KERNEL_X;
 const bool DEEP = KERNEL_Z != 0;
 const uint DEPTH = DEEP ? KERNEL_Z : 1;
 
-// Groups of eight halves. Rows of both are padded so that eight of them lie in different banks.
+// Groups of eight fp16 values. Rows of both operands are padded so that eight rows lie in different
+// banks.
 const uint A_ROW = (TILE_M + 8) / 8;
 const uint A_UNITS = CHANNELS * TAPS * (TILE_M / 8);
 const uint A_TIMES = (A_UNITS + LANES - 1) / LANES;
 const uint B_ROW = 3;
-// What an invocation brings at most.
+// The maximum loads per invocation.
 const uint MOST_WEIGHTS = 12;
 const uint MOST_PLACES = 4;
 
@@ -101,13 +102,13 @@ const uint DOWN = TILE_M / 2 / SIDE;
 const uint ACROSS = TILE_N / PARTS_ACROSS / SIDE;
 #define MATRIX(type, use) coopmat<type, gl_ScopeSubgroup, SIDE, SIDE, use>
 
-// Where subgroups put a matrix to read its rows.
+// Subgroups store a matrix here to read its rows.
 shared vec4 results[PARTS * SIDE * SIDE / 4];
 
 // The first column of the strip.
 uint strip_x;
 
-// Writes what four places of a strip add up to, of which the first is a multiple of four.
+// Writes the sums of four pixels of a strip, of which the first is a multiple of four.
 void place(const uint batch, const uint m, const uint p, const vec4 sum) {
     uint y = p / push.pitch;
     uint x = p - y * push.pitch;
@@ -122,15 +123,15 @@ void write(const uint batch, const uint split, const uint m, const uint p, const
     else leave(batch, split, m, p, sum);
 }
 
-// Unit `i` of the weights of the channels from `channel` on: eight neighbours of the row of a
-// channel's tap. Channels from `end` on are the last one.
+// Returns unit `i` of the weights of the channels from `channel` on: eight neighbours in the row of
+// a channel's tap. Channels from `end` on are clamped.
 uvec4 a_unit(const uint base, const uint channel, const uint end, const uint i) {
     uint row = min(channel * TAPS + i / (TILE_M / 8), end * TAPS - 1);
     uint column = min(gl_WorkGroupID.y * TILE_M + i % (TILE_M / 8) * 8, push.a_pitch - 8);
     return a_by_4.words[(base + row * push.a_pitch + column) >> 3];
 }
 
-// The plane of a channel, or of one that counts as such; if there is none, another.
+// Returns the plane of a channel, or of a plane that counts as one; clamped if it does not exist.
 uint plane_of(const uint channel, const int first_z) {
     if (!DEEP) return channel;
     int z = clamp(first_z + int(channel % DEPTH * DILATION_Z), 0, push.in_z - 1);
@@ -151,13 +152,13 @@ void main() {
     uint picture = DEEP ? batch / push.out_z : batch;
     uint a_base = picture % push.period * push.a_batch;
     uint b_base = picture * push.b_batch;
-    // The plane that the first of those of a window lies in.
+    // The first plane of a window.
     int first_z = DEEP ? int(batch % push.out_z * STRIDE_Z) - push.padding_z : 0;
     uint start = split * push.channels;
     uint end = min(start + push.channels, push.k);
 
-    // Where the places lie in a plane that this invocation stages: those beyond it are zeros. All
-    // are read, as loads behind conditions would wait for each other.
+    // The positions in a plane of the pixels that this invocation stages; pixels outside are zero.
+    // All are read, because conditional loads would wait for each other.
     uint plane = uint(push.in_y * push.in_x);
     uint own[MOST_PLACES];
     bool within[MOST_PLACES];
@@ -171,7 +172,7 @@ void main() {
         within[j] = inside;
     }
 
-    // As they come: whatever is done with them here would wait for them, before what is there is
+    // Kept as loaded: any conversion here would wait for the loads before the current tile is
     // multiplied.
     uvec4 a_next[MOST_WEIGHTS];
     uint b_next[MOST_PLACES * CHANNELS];
@@ -184,7 +185,7 @@ void main() {
     }
 
     MATRIX(float, gl_MatrixUseAccumulator) sums[16];
-    // Where subgroups are so large that there are fewer than parts, they do these in turns.
+    // If the workgroup has fewer than PARTS subgroups, each processes several parts in turn.
     for (uint turn = 0; turn < PARTS; turn += gl_NumSubgroups) {
     uint part = turn + gl_SubgroupID;
     uint part_m = part / PARTS_ACROSS * (TILE_M / 2);

@@ -4,10 +4,9 @@
 #include "run.glsl"
 #include "activations.glsl"
 
-// A transposed convolution over two or three dimensions: every output element gathers the input
-// elements that reach it. An invocation computes four neighbours of an output row in ROWS channels.
-// Weights are [group][input channel][kz][ky][kx][output channel], the last padded to a multiple
-// of 8.
+// A 2D or 3D transposed convolution: every output element gathers the input elements that reach it.
+// An invocation computes four neighbours of an output row in ROWS channels. Weights are
+// [group][input channel][kz][ky][kx][output channel], the last padded to a multiple of 8.
 
 layout(constant_id = 3) const uint IN = 0;
 layout(constant_id = 4) const uint WEIGHT = 0;
@@ -41,14 +40,14 @@ layout(push_constant) uniform Push {
     int padding_x;
     int dilation_y;
     int dilation_x;
-    // Over two, one of everything.
+    // All one in 2D.
     int in_z;
     uint out_z;
     int kernel_z;
     int stride_z;
     int padding_z;
     int dilation_z;
-    // Of the activation.
+    // Parameters of the activation.
     float a;
     float b;
     uint base_z;

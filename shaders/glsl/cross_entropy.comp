@@ -2,8 +2,8 @@
 #extension GL_GOOGLE_include_directive : require
 #include "tensor.glsl"
 
-// Given the maximum and the sum of exponentials of each row of logits: the loss of each row (LOSS),
-// or the gradient of the logits (1). Rows whose label is negative count nothing.
+// From the maximum and the sum of exponentials of each row of logits, computes the loss of each row
+// (LOSS) or the gradient of the logits (GRADIENT). Rows with a negative label contribute nothing.
 
 layout(constant_id = 3) const uint FUNCTION = 0;
 layout(constant_id = 4) const uint IN = 0;
@@ -15,7 +15,7 @@ const uint GRADIENT = 1;
 layout(push_constant) uniform Push {
     uint numel;
     uint classes;
-    float inverse; // one over the number of rows that count
+    float inverse; // reciprocal of the number of rows with a label
 } push;
 
 TENSOR_IN(0, x, IN)

@@ -4,27 +4,26 @@
 #include "run.glsl"
 #include "table.glsl"
 
-// A convolution of each channel by itself, of codes of 8 bits with weights of 8 bits, whose sums
-// are whole numbers. The channels of a place lie beside each other, in whole units of 16, and those
-// of a tap of the weights, of which each has `weight_row` codes. An invocation computes four
-// channels of ACROSS neighbours in a row of the output.
+// An int8 depthwise convolution with integer sums, in channels-last layout. The channels of a pixel
+// are padded to whole units of 16; each tap of the weights has `weight_row` values. An invocation
+// computes four channels of ACROSS neighbours in a row of the output.
 
 layout(constant_id = 3) const uint SCALE = 0;
 layout(constant_id = 4) const uint BIAS = 0;
 layout(constant_id = 5) const uint HAS_BIAS = 0;
 // 1, 2 or 4.
 layout(constant_id = 6) const uint ACROSS = 1;
-// Whether codes of the output become others, by a table.
+// Whether outputs are mapped by a lookup table.
 layout(constant_id = 7) const uint RECODED = 0;
 layout(constant_id = 8) const uint RELU = 0;
 
 layout(push_constant) uniform Push {
-    // The invocations.
+    // The number of invocations.
     uint count;
     uint channels;
-    // Groups of four channels of a place.
+    // Groups of four channels per pixel.
     uint quads;
-    // Codes of a tap of the weights.
+    // Weights per tap.
     uint weight_row;
     int in_y;
     int in_x;
@@ -38,7 +37,7 @@ layout(push_constant) uniform Push {
     int dilation_x;
     int padding_y;
     int padding_x;
-    // What codes of the input stand for, and those of the output.
+    // Quantization parameters of the input and of the output.
     int zero;
     float scale;
     float out_inverse;
@@ -66,7 +65,7 @@ void main() {
     uint to_x = run * ACROSS;
     uint to_y = row % push.out_y;
     uint batch = row / push.out_y;
-    // Channels beyond the last are there for whole units: others take their place.
+    // Padding channels repeat the last channel.
     uvec4 channels = min(quad * 4 + uvec4(0, 1, 2, 3), uvec4(push.channels - 1));
     int first_y = int(to_y) * push.stride_y - push.padding_y;
     int first_x = int(to_x) * push.stride_x - push.padding_x;

@@ -5,9 +5,8 @@
 #include "tensor.glsl"
 #include "run.glsl"
 
-// A convolution of each channel by itself, where the channels of a place lie beside each other: x
-// is [batch][y][x][channel]. An invocation computes four channels of COLUMNS neighbours in a row.
-// Weights are [ky][kx][channel].
+// A depthwise convolution in channels-last layout: x is [batch][y][x][channel]. An invocation
+// computes four channels of COLUMNS neighbours in a row. Weights are [ky][kx][channel].
 
 layout(constant_id = 3) const uint IN = 0;
 layout(constant_id = 4) const uint WEIGHT = 0;
@@ -18,14 +17,15 @@ layout(constant_id = 7) const uint COLUMNS = 1;
 layout(constant_id = 8) const uint KERNEL_X = 1;
 layout(constant_id = 9) const uint STRIDE_X = 1;
 layout(constant_id = 10) const uint DILATION_X = 1;
-// The neighbours that COLUMNS outputs need, if they are at most 16: then each is read once. Else 1.
+// The number of neighbouring inputs of COLUMNS outputs, if at most 16: each is then read only once.
+// Otherwise 1.
 layout(constant_id = 11) const uint NEIGHBOURS = 1;
 layout(constant_id = 12) const uint HAS_BIAS = 0;
 
 layout(push_constant) uniform Push {
     uint batch;
     uint channels; // a multiple of four
-    uint pitch;    // from a tap's weights to the next
+    uint pitch;    // distance between the weights of taps
     int in_y;
     int in_x;
     uint out_y;
@@ -42,7 +42,7 @@ RUN_IN(1, w, WEIGHT)
 RUN_IN(2, bias, BIAS)
 RUN_OUT(3, y, OUT)
 
-// Four channels of a place in a row; zeros where there is none.
+// Returns four channels of a pixel in a row; zeros outside.
 vec4 place(const uint row, const int ix, const bool there, const uint channel) {
     vec4 v = x_f4((row + uint(clamp(ix, 0, push.in_x - 1))) * push.channels + channel);
     return there && ix >= 0 && ix < push.in_x ? v : vec4(0.0);
@@ -65,8 +65,8 @@ void main() {
     vec4 sums[COLUMNS];
     [[unroll]] for (uint c = 0; c < COLUMNS; ++c) sums[c] = HAS_BIAS != 0 ? bias_f4(channel) : vec4(0.0);
     for (uint ky = 0; ky < push.kernel_y; ++ky) {
-        // Rows beyond the picture are read as its nearest, without a branch, so that all rows are
-        // on their way together.
+        // Rows outside the image are clamped rather than skipped by a branch, so that all loads are
+        // in flight together.
         int iy = first_y + int(ky * push.dilation_y);
         bool there = iy >= 0 && iy < push.in_y;
         uint row = (picture * uint(push.in_y) + uint(clamp(iy, 0, push.in_y - 1))) * uint(push.in_x);

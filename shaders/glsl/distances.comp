@@ -2,8 +2,8 @@
 #extension GL_GOOGLE_include_directive : require
 #include "tensor.glsl"
 
-// How far the rows of one matrix are from those of another: out[o, r, c] = |a[o, r, …] - b[o, c,
-// …]|, by one of several norms. All numbers have 32 bits, as PyTorch has no distances of halves.
+// Distances between the rows of two matrices: out[o, r, c] = |a[o, r, …] - b[o, c, …]|, by one of
+// several norms. All values are 32-bit floats, as PyTorch does not support fp16 distances.
 
 layout(constant_id = 3) const uint FUNCTION = 0;
 layout(constant_id = 4) const uint ALIGNED = 0; // whether rows are multiples of four elements
@@ -26,7 +26,7 @@ WORDS_IN(0, a)
 WORDS_IN(1, b)
 WORDS_OUT(2, y)
 
-// Nothing beyond the end of a row.
+// Zeros beyond the end of a row.
 vec4 differences(const uint a_at, const uint b_at, const uint k) {
     if (ALIGNED != 0) {
         return abs(uintBitsToFloat(a_by_4.words[(a_at + k) / 4]) - uintBitsToFloat(b_by_4.words[(b_at + k) / 4]));
@@ -38,13 +38,13 @@ vec4 differences(const uint a_at, const uint b_at, const uint k) {
     return result;
 }
 
-// The driver's power need not be right at the ends.
+// The driver's pow may be inexact at the ends of its range.
 float power(const float v, const float exponent) {
     return v == 0.0 || isinf(v) || isnan(v) ? v : pow(v, exponent);
 }
 
-// The norm so far, and four numbers more. What is not a number stays, but is never the largest, as
-// PyTorch has it.
+// Accumulates four more values in a norm. NaN propagates, except that it is never the largest, as
+// in PyTorch.
 float joined(const float norm, const vec4 v) {
     float result = norm;
     [[unroll]] for (uint j = 0; j < 4; ++j) {

@@ -2,7 +2,7 @@
 #extension GL_GOOGLE_include_directive : require
 #include "tensor.glsl"
 
-// Rows of a table of 4-bit numbers, with a scale for each group of a row.
+// Rows of a 4-bit embedding table, with one scale per group of a row.
 
 layout(constant_id = 3) const uint SCALE = 0;
 layout(constant_id = 4) const uint OUT = 0;

@@ -1,11 +1,11 @@
-// Functions of floating-point numbers, four at a time.
+// Functions on floats, four at a time.
 //
-// UNARY(name, function) and BINARY(name, function) declare one for a specialisation constant: the
-// choice is then made before anything else is compiled, which saves drivers most of their work.
+// UNARY(name, function) and BINARY(name, function) declare one for a specialisation constant. The
+// choice is made before anything else is compiled, which saves drivers most of their work.
 
 #include "activations.glsl"
 
-// Of one number.
+// Unary functions.
 const uint COPY = 0;
 const uint ABS = 1;
 const uint NEG = 2;
@@ -29,7 +29,7 @@ const uint ELU = 28;
 const uint BITWISE_NOT = 30;
 const uint CELU = 33;
 
-// Of two.
+// Binary functions.
 const uint ADD = 0;
 const uint SUB = 1;
 const uint MUL = 2;
@@ -52,9 +52,9 @@ const uint BITWISE_OR = 18;
 const uint BITWISE_XOR = 19;
 const uint LINEAR_INDEX = 20;
 
-// The sine after so many quarter turns. Drivers may err by 2^-11 in sines, and by more for large
-// angles. Here, what is left of an angle after whole quarter turns is found by subtracting a
-// quarter turn in four parts, whose multiples are exact.
+// The sine, shifted by `quarters` quarter turns. Drivers may have errors of 2^-11, and larger ones
+// for large angles. Here, the argument is reduced by subtracting multiples of a quarter turn in
+// four parts, whose products are exact.
 vec4 sine_f(const vec4 x, const int quarters) {
     vec4 turns = roundEven(x * 0.6366197723675814);
     precise vec4 r = x - turns * 1.5703125;
@@ -64,7 +64,7 @@ vec4 sine_f(const vec4 x, const int quarters) {
     vec4 s = r * r;
     vec4 sine = r * (1.0 + s * (-1.0 / 6.0 + s * (1.0 / 120.0 + s * (-1.0 / 5040.0 + s * (1.0 / 362880.0)))));
     vec4 cosine = 1.0 + s * (-0.5 + s * (1.0 / 24.0 + s * (-1.0 / 720.0 + s * (1.0 / 40320.0 - s * (1.0 / 3628800.0)))));
-    // Beyond, multiples are not exact.
+    // For larger angles, the products are not exact.
     bvec4 near = lessThan(abs(turns), vec4(65536.0));
     ivec4 quadrant = ivec4(mix(vec4(0.0), turns, near)) + quarters;
     vec4 y = mix(sine, cosine, notEqual(quadrant & 1, ivec4(0)));
@@ -101,7 +101,7 @@ vec4 sine_f(const vec4 x, const int quarters) {
         return x; \
     }
 
-// a - b * q without rounding the product: its low half comes from halves of the factors.
+// a - b * q without rounding the product, whose low part is computed from split operands (Dekker).
 vec4 rest_f(const vec4 a, const vec4 b, const vec4 q) {
     precise vec4 product = b * q;
     precise vec4 b_far = b * 4097.0;
@@ -115,8 +115,8 @@ vec4 rest_f(const vec4 a, const vec4 b, const vec4 q) {
     return r - low;
 }
 
-// floor(a / b) as PyTorch has it: from the remainder, so that a quotient that was rounded up to a
-// whole number is seen.
+// floor(a / b) as in PyTorch, based on the remainder, which reveals quotients that were rounded up
+// to an integer.
 vec4 floor_div_f(const vec4 a, const vec4 b) {
     vec4 quotient = a / b;
     vec4 q = trunc(quotient);
@@ -124,27 +124,28 @@ vec4 floor_div_f(const vec4 a, const vec4 b) {
     vec4 zero = vec4(0.0);
     vec4 negative = vec4(notEqual(lessThan(a, zero), lessThan(b, zero)));
     vec4 over = vec4(notEqual(r, zero)) * vec4(notEqual(lessThan(r, zero), lessThan(a, zero)));
-    // What was rounded up goes back to the number before, towards zero; then, fractions go down.
+    // Rounded-up quotients are corrected towards zero; then fractions are rounded down.
     vec4 exact = vec4(equal(r, zero));
     vec4 down = (1.0 - exact) * negative * (1.0 - over);
     vec4 result = q - over * (1.0 - negative) - down;
-    // Where there is no remainder to find.
+    // If the remainder cannot be computed.
     vec4 special = vec4(isnan(r)) + vec4(isinf(b)) + vec4(greaterThanEqual(abs(q), vec4(16777216.0)));
     vec4 rounded = floor(quotient);
-    // An infinite divisor of the other sign leaves a fraction below zero.
+    // An infinite divisor of the opposite sign leaves a negative fraction.
     rounded -= vec4(isinf(b)) * vec4(equal(quotient, zero)) * vec4(notEqual(a, zero)) * negative;
     result = mix(result, rounded, notEqual(special, zero));
     return mix(result, vec4(0.0 / 0.0), notEqual(vec4(isinf(a)) * vec4(notEqual(b, zero)), zero));
 }
 
-// pow for all numbers; the driver's is undefined below zero, and need not be right at the ends.
+// pow for all arguments. The driver's pow is undefined for negative bases, and may be inexact at
+// the ends of its range.
 vec4 pow_f(const vec4 a, const vec4 b) {
     const float infinity = uintBitsToFloat(0x7f800000u);
     vec4 m = abs(a);
     vec4 p = pow(m, b);
     vec4 whole = trunc(b);
     vec4 raised = vec4(greaterThan(b, vec4(0.0)));
-    // Where the exponent is infinite; then where the base is one of the ends.
+    // Infinite exponents, then bases of one, zero and infinity.
     p = mix(p, mix(vec4(0.0), vec4(infinity), equal(vec4(greaterThan(m, vec4(1.0))), raised)), isinf(b));
     p = mix(p, vec4(1.0), equal(m, vec4(1.0)));
     p = mix(p, mix(vec4(infinity), vec4(0.0), greaterThan(raised, vec4(0.5))), equal(m, vec4(0.0)));
@@ -162,7 +163,7 @@ vec4 pow_f(const vec4 a, const vec4 b) {
 
 bvec4 either_is_nan(const vec4 a, const vec4 b) { return notEqual(vec4(isnan(a)) + vec4(isnan(b)), vec4(0.0)); }
 
-// What a function of two operands, by its number, makes of `a` and `b`; nothing, if there is none.
+// A binary function, selected by its code; returns nothing for unknown codes.
 #define BINARY_CASES(function) \
     switch (function) { \
         case ADD: return a + alpha * b; \
@@ -172,7 +173,7 @@ bvec4 either_is_nan(const vec4 a, const vec4 b) { return notEqual(vec4(isnan(a))
         case DIV_FLOOR: return floor_div_f(a, b); \
         case DIV_TRUNC: return trunc(a / b); \
         case POW: return pow_f(a, b); \
-     /* NaN is contagious. */ \
+     /* NaN propagates. */ \
         case MINIMUM: return mix(min(a, b), a + b, either_is_nan(a, b)); \
         case MAXIMUM: return mix(max(a, b), a + b, either_is_nan(a, b)); \
         case EQ: return vec4(equal(a, b)); \

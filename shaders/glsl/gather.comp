@@ -7,13 +7,13 @@
 layout(constant_id = 3) const uint IN = 0;
 layout(constant_id = 4) const uint OUT = 0;
 layout(constant_id = 5) const uint CONTIGUOUS = 0;
-// Whether four neighbours from a multiple of four on are neighbours of the input, likewise.
+// Whether aligned groups of four outputs map to aligned groups of four inputs.
 layout(constant_id = 6) const uint BY_FOUR = 0;
 
 layout(push_constant) uniform Push {
     uint numel;
     int base;
-    uint rank; // of the dimensions below, the last count
+    uint rank; // number of dimensions, the last of those below
     uint sizes[8];
     int strides[8];
 } push;
@@ -45,7 +45,7 @@ void main() {
         else y_write_i4(i, x_i4(first));
         return;
     }
-    // Divisions take longer than all else: neighbours in a row need none.
+    // Divisions dominate the cost, and neighbours in a row need none.
     uint across = i % push.sizes[7];
     uvec4 from;
     [[unroll]] for (uint k = 0; k < 4; ++k) {

@@ -22,47 +22,47 @@
 #include "activations.glsl"
 #endif
 
-// A few rows of floating-point numbers times rows of weights, which are quantized, as
-// linear_quantized.comp knows them, or numbers of 16 or 32 bits. Memory decides how long it takes:
-// a workgroup for one or more quads, four neighbours of the output each. Its invocations share the
-// sums, eight elements of k each in turn, so that they read neighbouring words of the weights, and
-// each takes its eight numbers of x for all rows of the weights. WIDE: 16 bytes of each row in
-// turn, so that all that an invocation needs is on its way at once.
+// GEMV: a few rows of floats times rows of weights, which are quantized in the forms of
+// linear_quantized.comp, or 16-bit or 32-bit floats. The time is bound by memory. A workgroup
+// computes one or more quads of four neighbouring outputs. Its invocations share the sums, eight
+// elements of k each per iteration, so that neighbouring invocations read neighbouring words of the
+// weights. Each uses its eight elements of x for all rows of the weights. WIDE: 16 bytes of each
+// row per iteration, so that all loads of an invocation are in flight at once.
 //
-// HAS_NORM: of x divided by the root of the mean of its squares, times the weights of that norm.
-// The root is common to all terms, so that it divides the sum.
+// HAS_NORM: x is divided by its root mean square and multiplied by the weights of an RMS norm. The
+// root is common to all terms, so that the sum is divided instead.
 //
-// GATED: the activation of the product with one matrix times that with another.
+// GATED: the activation of the product with one matrix times the product with another.
 //
-// PLACED: rows of the product are of heads, which are rotated by angles of the row's position, as
-// rotary.comp does. What comes of it lies within another tensor, from a place on that changes from
-// run to run.
+// PLACED: rows of the result consist of heads, which are rotated by angles of the row's position,
+// as in rotary.comp. The result is written into another tensor, at an offset that changes from run
+// to run.
 //
-// HALVES: where x is of halves, and WIDE, four products at a time are added up in halves, two sums
-// in an instruction; 32-bit numbers take the rest. Weights are exact in halves, products are
-// rounded as a half weight times its scale would be.
+// HALVES: if x is fp16 and WIDE is set, four products at a time are added up in fp16, with two sums
+// per instruction; these are accumulated in 32 bits. Weights are exact in fp16; products are
+// rounded like those of dequantized fp16 weights.
 //
-// STAGED: then a workgroup is of several teams, each for other quads, which take x from shared
-// memory, where they have put it together as its products need it. Read from memory by each, x
-// would take many times the instructions that weights do: an invocation's numbers of x are next to
-// each other, so that those of its neighbours are not.
+// STAGED: a workgroup then consists of several teams with different quads. They read x from shared
+// memory, in the order that their products need. If each read x from memory, that would cost many
+// times the instructions for the weights: an invocation's elements of x are contiguous, so those of
+// neighbouring invocations are not.
 
 layout(constant_id = 3) const uint IN = 0;
 layout(constant_id = 4) const uint SCALE = 0;
 layout(constant_id = 5) const uint NORM = 0;
 layout(constant_id = 6) const uint OUT = 0;
-layout(constant_id = 7) const uint WEIGHT = 0; // as linear_quantized.comp numbers the forms; HALF_WEIGHTS and FLOAT_WEIGHTS: WIDE, and without scales
-layout(constant_id = 8) const uint GROUPED = 0; // scales change along k
+layout(constant_id = 7) const uint WEIGHT = 0; // form as in linear_quantized.comp; HALF_WEIGHTS and FLOAT_WEIGHTS: WIDE, without scales
+layout(constant_id = 8) const uint GROUPED = 0; // scales per group of k
 layout(constant_id = 9) const uint WIDE = 0;
 layout(constant_id = 10) const uint HAS_NORM = 0;
 #ifdef PLACED
-layout(constant_id = 11) const uint ROTATION = 0; // as rotary.comp numbers the forms; or NONE
+layout(constant_id = 11) const uint ROTATION = 0; // form as in rotary.comp, or NONE
 #else
 layout(constant_id = 11) const uint ACTIVATION = 0;
 #endif
 layout(constant_id = 12) const uint QUADS = 1; // of a team; at most MOST_SUMS, of all matrices
 layout(constant_id = 13) const uint TEAMS = 1; // more than one: STAGED is not zero
-layout(constant_id = 14) const uint STAGED = 0; // groups of eight numbers of x in shared memory, with what lies between them; or none
+layout(constant_id = 14) const uint STAGED = 0; // groups of eight elements of x in shared memory, including gaps; or 0
 #ifndef GATED
 layout(constant_id = 15) const uint BIAS = 0;
 layout(constant_id = 16) const uint HAS_BIAS = 0;
@@ -79,8 +79,8 @@ layout(push_constant) uniform Push {
     uint n;           // a multiple of the elements of all quads
     uint k;           // a multiple of eight; WIDE: of the elements in 16 bytes of a row
     uint weight_row;  // bytes, a multiple of the bytes of eight elements; WIDE: of 16
-    uint group_shift; // elements that share a scale, as a power of two: at least eight; WIDE: those in 16 bytes
-    uint scale_row;   // scales of a row of the weights
+    uint group_shift; // log2 of the elements that share a scale: at least eight elements; WIDE: those in 16 bytes
+    uint scale_row;   // scales per row of the weights
 #ifndef PLACED
     float a;          // of the activation
     float b;
@@ -89,10 +89,10 @@ layout(push_constant) uniform Push {
 #ifdef PLACED
     uint depth;       // of a head: a multiple of four
     uint positions;   // rows of a batch
-    uint rotated;     // elements of a head that take part: a multiple of four; HALVES_OF_HEADS: all of them, and a multiple of eight
-    uint angle_row;   // angles of a position
-    uint angle_head;  // from one head's angles to the next
-    uint out_batch;   // from one batch of the output to the next: a multiple of four
+    uint rotated;     // rotated elements of a head: a multiple of four; HALVES_OF_HEADS: all of them, a multiple of eight
+    uint angle_row;   // angles per position
+    uint angle_head;  // distance between the angles of heads
+    uint out_batch;   // batch stride of the output: a multiple of four
 #endif
 } push;
 
@@ -109,9 +109,9 @@ RUN_IN(0, x, IN)
 RUN_IN(5, norm, NORM)
 RUN_OUT(6, y, OUT)
 
-// The invocations of a team.
+// Invocations per team.
 #define LANES (gl_WorkGroupSize.x / TEAMS)
-// As many subgroups as a workgroup may be of.
+// The maximum number of subgroups per workgroup.
 const uint MOST_PARTS = 128;
 const uint MOST_SUMS = 4;
 #ifdef GATED
@@ -122,12 +122,11 @@ const uint MOST_SUMS = 4;
 shared vec4 partials[SUMS * MOST_PARTS];
 shared float partials_of_squares[MOST_PARTS];
 
-// A whole number below 2^20, in bits of the fraction of 2^23, is that number once 2^23 is taken
-// from it: faster than a conversion.
+// A float of 2^23 whose fraction bits contain an integer below 2^20 becomes that integer when 2^23
+// is subtracted: faster than a conversion.
 const uint MAGIC = 0x4b000000u;
 
-// Four numbers of 4 bits less 8 each, the second times 16, the third times 256, the fourth
-// times 4096.
+// Four 4-bit values minus 8 each; the second is scaled by 16, the third by 256, the fourth by 4096.
 vec4 staggered(const uint word) {
     uvec4 bits = (uvec4(word) & uvec4(0xf, 0xf0, 0xf00, 0xf000)) | MAGIC;
     return uintBitsToFloat(bits) - vec4(8388616.0, 8388736.0, 8390656.0, 8421376.0);
@@ -138,17 +137,17 @@ vec4 bytes(const uint word) {
     return vec4(bitfieldExtract(w, 0, 8), bitfieldExtract(w, 8, 8), bitfieldExtract(w, 16, 8), bitfieldExtract(w, 24, 8));
 }
 
-// Numbers of x as the weights of a word, which are `staggered`, take them.
+// Elements of x in the order and scale of a word of weights that are `staggered`.
 vec4 turned(vec4 v) {
     if (WEIGHT == 2) v = v.yxwz;
     return v * vec4(1.0, 1.0 / 16.0, 1.0 / 256.0, 1.0 / 4096.0);
 }
 
-// Of the numbers of x that the invocation has had so far.
+// The sum of squares of this invocation's elements of x.
 float squares = 0.0;
 
-// The place of an invocation in its workgroup. Where there are teams, those of a subgroup follow
-// each other: subgroups are full then.
+// The index of an invocation in its workgroup. With teams, which require full subgroups, the
+// invocations of a subgroup are consecutive.
 uint place() {
 #ifdef SUBGROUPS
     if (TEAMS > 1) return gl_SubgroupID * gl_SubgroupSize + gl_SubgroupInvocationID;
@@ -156,7 +155,7 @@ uint place() {
     return gl_LocalInvocationID.x;
 }
 
-// Numbers of x from element k on, as the weights take them.
+// Elements of x from k on, in the order of the weights.
 vec4 factors(const uint m, const uint k) {
     vec4 v = x_f4(m * push.k + k);
     if (HAS_NORM != 0) {
@@ -166,8 +165,8 @@ vec4 factors(const uint m, const uint k) {
     return WEIGHT == 1 || WEIGHT == 2 ? turned(v) : v;
 }
 
-// The factors of a turn: WIDE, and of 8 bits, all of them are low; of 16 bits, the first four, and
-// of 32, these alone.
+// The elements of x of an iteration. WIDE 8-bit weights: all are in low; 16-bit weights: the first
+// four in low, the others in high; 32-bit weights: only four.
 vec4 low[4];
 vec4 high[4];
 
@@ -188,21 +187,22 @@ void take(const uint m, const uint k) {
 }
 
 #ifdef HALVES
-// Halves end at 65504. No four products of a half with a weight reach that once weights are divided
-// by this, which changes none of their bits.
+// The fp16 maximum is 65504. With weights divided by this number, which loses no bits, the sum of
+// four products of an fp16 value and a weight stays below it.
 #define WEIGHTS_OVER (WEIGHT == 0 ? 512.0 : 32.0)
-// As far as weights of norms may raise what the root has yet to lower.
+// The factor by which weights of norms may increase x before the division by the root.
 const float NORM_OVER = 4.0;
 const float MOST = 65504.0;
 
-// The factors of a turn: 4 bits: in a word, each with the fourth from it; 8 bits: with the second.
+// The elements of x of an iteration. 4-bit weights: in a word, each is paired with the fourth one
+// after it; 8-bit weights: with the second.
 f16vec2 pairs[4][4];
 
 uvec2 words_of(const vec4 v) {
     return uvec2(packHalf2x16(v.xy), packHalf2x16(v.zw));
 }
 
-// Four numbers of x from element k on.
+// Four elements of x from k on, in fp16.
 uvec2 halves(const uint m, const uint k) {
     if (HAS_NORM == 0) return x_by_2.words[(m * push.k + k) >> 2];
     vec4 v = x_f4(m * push.k + k);
@@ -218,11 +218,11 @@ f16vec2 low_halves(uint a, uint b) { return unpackFloat2x16(low_words(a, b)); }
 
 f16vec2 high_halves(uint a, uint b) { return unpackFloat2x16(high_words(a, b)); }
 
-// One more, as arrays are not of nothing.
+// One more, because arrays cannot be empty.
 shared uvec4 staged[STAGED + 1];
 
-// Eight numbers of x are a group, as `pairs` has them; behind those of a turn is nothing, so that
-// neighbours lie in different banks.
+// A group is eight elements of x, in the order of `pairs`. The groups of an iteration are followed
+// by a gap, so that neighbours lie in different banks.
 const uint GROUPS = WEIGHT == 0 ? 2 : 4;
 
 void stage(const uint m) {
@@ -270,7 +270,7 @@ void take_halves(const uint m, const uint k) {
         } else {
             uvec2 first = halves(m, k + j * 8);
             uvec2 second = halves(m, k + j * 8 + 4);
-            uint even = WEIGHT == 2 ? 1 : 0; // as `turned`
+            uint even = WEIGHT == 2 ? 1 : 0; // in the order of `turned`
             pairs[j][even] = low_halves(first.x, second.x);
             pairs[j][1 - even] = high_halves(first.x, second.x);
             pairs[j][2 + even] = low_halves(first.y, second.y);
@@ -279,7 +279,8 @@ void take_halves(const uint m, const uint k) {
     }
 }
 
-// A whole number in the fraction of 1024 is that number more; sixteen times it in that of 64, too.
+// An integer in the lowest fraction bits of 1024 increases it by that integer; 16 times the integer
+// in the fraction bits of 64 does, too.
 f16vec2 low_bits(uint word, uint mask, float less) {
     f16vec2 bits = unpackFloat2x16((word & mask) | 0x64006400u);
     return fma(bits, f16vec2(1.0 / WEIGHTS_OVER), f16vec2(-(1024.0 + less) / WEIGHTS_OVER));
@@ -290,7 +291,7 @@ f16vec2 high_bits(uint word) {
     return fma(bits, f16vec2(1.0 / WEIGHTS_OVER), f16vec2(-(64.0 + 8.0) / WEIGHTS_OVER));
 }
 
-// Of the words of a row at a turn.
+// The product of an iteration's words of a row.
 float product_of_halves(const uvec4 row) {
     float product = 0.0;
     if (WEIGHT == 0) {
@@ -323,8 +324,8 @@ const float NORM_OVER = 1.0;
 #define product_of_halves(words) 0.0
 #endif
 
-// What an invocation has read of four rows of a matrix: WIDE, 16 bytes of each; else one word of
-// 4-bit weights, or two.
+// The data read of four rows of a matrix. WIDE: 16 bytes of each; otherwise one word of 4-bit
+// weights, or two words of 8-bit weights.
 struct Rows {
     uvec4 words[4];
     vec4 scales;
@@ -332,7 +333,7 @@ struct Rows {
 
 vec4 four_halves(const uvec2 words) { return vec4(unpackHalf2x16(words.x), unpackHalf2x16(words.y)); }
 
-// The sum over a turn's products, by row.
+// The sums of an iteration's products, by row.
 vec4 products(Rows rows) {
     vec4 products = vec4(0);
     [[unroll]] for (uint c = 0; c < 4; ++c) {
@@ -358,15 +359,14 @@ vec4 products(Rows rows) {
     return GROUPED == 0 ? products : products * rows.scales;
 }
 
-// The bytes of so many weights.
+// The bytes of `count` weights.
 uint bytes_of(const uint count) {
     if (WEIGHT == FLOAT_WEIGHTS) return count * 4;
     if (WEIGHT == HALF_WEIGHTS) return count * 2;
     return WEIGHT == 0 ? count : count / 2;
 }
 
-// A matrix with its scales: NAME_bring reads what is to be multiplied at element k with four of its
-// rows.
+// A matrix with its scales. NAME_bring reads four of its rows at element k.
 #define MATRIX(SLOT, NAME) \
     WORDS_IN(SLOT, NAME) \
     RUN_IN(SLOT + 1, NAME##_scale, SCALE) \
@@ -399,8 +399,7 @@ RUN_IN(4, residual, RESIDUAL)
 #endif
 #endif
 
-// Of an invocation, later of several: the sums of the products, by matrix and quad, and of the
-// squares.
+// Sums of an invocation, or of several: of products by matrix and quad, and of squares.
 struct Sums {
     vec4 of[MOST_SUMS];
     float squares; // HAS_NORM
@@ -419,9 +418,9 @@ void add(inout Sums sums, const uint at) {
 #ifdef HALVES
 const uint COUNT = 4 * SUMS;
 
-// The invocations of a subgroup share out the sums: partners give each other one half of theirs,
-// then other partners half of those, until each has one to add up over those that have the same: a
-// fifth of what it takes to add up each over all.
+// A transposing reduction over the invocations of a subgroup: partners exchange halves of their
+// sums, then other partners exchange halves of those, until each invocation has one sum to add over
+// the invocations with the same sum. This needs a fifth of the instructions of separate reductions.
 void put_shared_out(Sums sums) {
     float own[4 * MOST_SUMS];
     [[unroll]] for (uint i = 0; i < COUNT; ++i) own[i] = sums.of[i / 4][i % 4];
@@ -445,8 +444,8 @@ void put_shared_out(Sums sums) {
 }
 #endif
 
-// Puts the sums into shared memory: of each team still in so many parts, the squares in as many as
-// there are subgroups.
+// Stores the sums in shared memory: for each team in `parts` parts, and the squares in one part per
+// subgroup.
 uint put_all(Sums sums) {
     uint parts = 1;
 #ifdef SUBGROUPS
@@ -477,7 +476,7 @@ uint put_all(Sums sums) {
     return parts;
 }
 
-// Of a team's parts.
+// The total of a team's parts.
 vec4 sum_of(const uint matrix, const uint quad, const uint team, const uint parts) {
     uint first = (matrix * QUADS + quad) * MOST_PARTS + team * parts;
     vec4 sum = partials[first];
@@ -496,7 +495,7 @@ float sum_of_squares() {
 const uint PER_TURN = WEIGHT == FLOAT_WEIGHTS ? 4 : WIDE == 0 || WEIGHT == HALF_WEIGHTS ? 8 : WEIGHT == 0 ? 16 : 32;
 #define HAS_SCALES (GROUPED == 0 && WEIGHT < HALF_WEIGHTS)
 
-// A workgroup has so many quads.
+// Quads per workgroup.
 #define SLOTS (TEAMS * QUADS)
 
 #ifdef PLACED
@@ -505,8 +504,8 @@ const uint HALVES_OF_HEADS = 1;
 const uint COMBINED = 2;
 const uint NONE = 3;
 
-// The first column of a workgroup's quad. HALVES_OF_HEADS: the quad behind one of even number has
-// what that is rotated with.
+// The first column of a workgroup's quad. HALVES_OF_HEADS: a quad with an even number is followed
+// by the quad that it is rotated with.
 uint column(const uint tile, const uint slot) {
     if (ROTATION != HALVES_OF_HEADS) return 4 * (tile * SLOTS + slot);
     uint pair = tile * (SLOTS / 2) + slot / 2;
@@ -532,7 +531,7 @@ uint column(const uint tile, const uint slot) { return 4 * (tile * SLOTS + slot)
 }
 
 #ifdef PLACED
-// What a quad's sums come to.
+// The finished sums of a quad.
 vec4 product_of(const uint tile, const uint slot, const float root, const uint parts) {
     uvec4 columns = column(tile, slot) + uvec4(0, 1, 2, 3);
     vec4 product = sum_of(0, slot % QUADS, slot / QUADS, parts) * root;
@@ -541,13 +540,13 @@ vec4 product_of(const uint tile, const uint slot, const float root, const uint p
     return product;
 }
 
-// Two pairs of neighbours, each by an angle.
+// Rotates two pairs of neighbours, each by its angle.
 vec4 turn(const vec4 v, const vec2 cosines, const vec2 sines) {
     vec4 c = cosines.xxyy;
     return v * c + v.yxwz * vec4(-sines.x, sines.x, -sines.y, sines.y);
 }
 
-// The quad of a row, by the angles of its position.
+// A quad of a row, rotated by the angles of its position.
 vec4 rotated(const uint tile, const uint slot, const uint row, const float root, const uint parts) {
     vec4 v = product_of(tile, slot, root, parts);
     if (ROTATION == NONE) return v;
@@ -573,7 +572,7 @@ void main() {
     uint lane = place() % LANES;
     uint team = place() / LANES;
     uint across = push.n / (4 * QUADS * TEAMS);
-    // Workgroups beside one another read the same weights for different rows.
+    // Neighbouring workgroups read the same weights for different rows.
     uint tile = invocation_y();
     uint m = tile % push.m;
     tile /= push.m;
@@ -585,7 +584,7 @@ void main() {
 #endif
     Sums sums;
     [[unroll]] for (uint i = 0; i < SUMS; ++i) sums.of[i] = vec4(0);
-    // The weights of a turn are on their way before x is there.
+    // The weights of an iteration are being loaded before x is available.
     Rows rows[MOST_SUMS];
     uint k = lane * PER_TURN;
     if (k < push.k) BRING(k)
@@ -600,7 +599,7 @@ void main() {
     }
     sums.squares = squares;
     uint parts = put_all(sums);
-    // The first invocations of a team have a quad each.
+    // Each of the first invocations of a team finishes one quad.
     if (lane >= QUADS) return;
     uint slot = team * QUADS + lane;
     n = column(tile, slot);

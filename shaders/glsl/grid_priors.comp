@@ -2,7 +2,7 @@
 #extension GL_GOOGLE_include_directive : require
 #include "tensor.glsl"
 
-// The places of the elements of a plane: out[y * width + x] = ((x + offset) * stride, (y +
+// The coordinates of the elements of a plane: out[y * width + x] = ((x + offset) * stride, (y +
 // offset) * stride).
 
 layout(constant_id = 3) const uint OUT = 0;

@@ -2,7 +2,7 @@
 #extension GL_GOOGLE_include_directive : require
 #include "tensor.glsl"
 
-// Samples planes at the places that a grid gives, from -1 to 1 in each direction.
+// Samples planes at the coordinates in a grid, from -1 to 1 in each dimension.
 
 layout(constant_id = 3) const uint IN = 0;
 layout(constant_id = 4) const uint GRID = 0;
@@ -23,13 +23,13 @@ TENSOR_IN(0, x, IN)
 TENSOR_IN(1, grid, GRID)
 TENSOR_OUT(2, y, OUT)
 
-// Where the grid points to, in elements of a dimension.
+// Converts a grid coordinate to elements of a dimension.
 float source(const float at, const uint size) {
     float n = float(size);
     return ALIGN_CORNERS != 0 ? (at + 1.0) / 2.0 * (n - 1.0) : ((at + 1.0) * n - 1.0) / 2.0;
 }
 
-// The place that stands for one outside.
+// Maps a coordinate outside the plane according to the padding mode.
 float padded(float p, const uint size) {
     float n = float(size);
     if (PADDING == 2) {
@@ -42,7 +42,7 @@ float padded(float p, const uint size) {
         p = (mod(turns, 2.0) == 0.0 ? rest : span - rest) + low;
     }
     if (PADDING != 0) p = clamp(p, 0.0, n - 1.0);
-    // Far outside is outside, whatever fits into an integer.
+    // Clamped so that it fits into an integer.
     return isnan(p) ? -1.0 : clamp(p, -2.0, n + 1.0);
 }
 
@@ -51,7 +51,7 @@ float at(const uint plane, const int iy, const int ix) {
     return x_f((plane * push.height + uint(iy)) * push.width + uint(ix));
 }
 
-// How much the four elements around a place count, which lies by t behind the second.
+// The weights of the four elements around a position at distance t after the second one.
 vec4 cubic(const float t) {
     const float a = -0.75;
     vec4 d = vec4(1.0 + t, t, 1.0 - t, 2.0 - t);

@@ -2,8 +2,8 @@
 #extension GL_GOOGLE_include_directive : require
 #include "tensor.glsl"
 
-// Writes the input into a part of the output along one dimension: out[o, start + step * k, r] =
-// in[o, k, r]; the rest of the output stays.
+// Writes the input into a part of the output over one dimension: out[o, start + step * k, r] =
+// in[o, k, r]; the rest of the output is unchanged.
 
 layout(constant_id = 3) const uint IN = 0;
 layout(constant_id = 4) const uint OUT = 0;
@@ -12,19 +12,19 @@ layout(push_constant) uniform Push {
     uint numel;
     uint out_size; // of the dimension, in the output
     uint in_size;
-    uint inner;    // elements behind the dimension
+    uint inner;    // elements of the inner dimensions
     uint start;
     uint step;
-    // Fours that the input's elements of each row lie in, at most, if those of no two rows share
-    // one; else none.
+    // The maximum number of groups of four output elements per input row, if no group contains
+    // elements of two rows; otherwise 0.
     uint quads;
 } push;
 
 TENSOR_IN(0, x, IN)
 TENSOR_OUT(1, y, OUT)
 
-// Four neighbours of the output, some of a row's, whose first element is `begin`, of so many in the
-// input.
+// Writes four neighbouring outputs, some of which belong to a row that starts at `begin` and has
+// `length` input elements.
 void put(const uint i, const uint row, const uint begin, const uint length) {
     bool is_whole = i >= begin && i + 3 < begin + length;
     vec4 f = vec4(0);

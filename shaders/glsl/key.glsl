@@ -1,11 +1,11 @@
 const uint NOT_A_NUMBER = 0xffffffffu;
 
-// A number whose order is that of the elements.
+// An integer that sorts like the elements.
 uint key(const uint i) {
     uint bits;
     if (is_float(IN)) {
         float v = x_f(i);
-        // Both zeros are the same.
+        // Positive and negative zero are equal.
         bits = v == 0.0 ? 0 : floatBitsToUint(v);
         bits = (bits & 0x80000000u) != 0 ? ~bits : bits | 0x80000000u;
         if (isnan(v)) bits = NOT_A_NUMBER;

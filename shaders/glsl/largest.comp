@@ -2,20 +2,20 @@
 #extension GL_GOOGLE_include_directive : require
 #include "tensor.glsl"
 
-// Where the largest number of each row is: the first of equals, and -1 in a row that has none
-// larger than minus infinity. What is not a number is none.
+// Argmax of each row: the first of equal elements, and -1 if no element is larger than minus
+// infinity. NaN is ignored.
 //
-// The workgroups along x share a row. Where there are several, each leaves what it found, a key and
-// a place; another dispatch, in which there is one for each row, combines these. Numbers are
-// compared as keys, integers in the same order: no rule for floating point of any device has a say.
+// Workgroups in x share a row. If there are several, each writes its key and index, and another
+// dispatch with one workgroup per row combines them. Values are compared as integer keys with the
+// same order, which does not depend on the device's floating-point behaviour.
 
 layout(constant_id = 3) const uint IN = 0;
-layout(constant_id = 4) const uint COMBINES = 0; // whether x has keys and places
+layout(constant_id = 4) const uint COMBINES = 0; // whether x contains keys and indices
 
 layout(push_constant) uniform Push {
     uint rows;
-    uint count; // elements of a row, or keys and places
-    uint share; // of those, for each workgroup
+    uint count; // elements of a row, or keys with indices
+    uint share; // the same per workgroup
 } push;
 
 WORDS_IN(0, x)
@@ -27,13 +27,13 @@ shared uint places[MAX_LANES];
 
 const uint NOWHERE = 0xffffffffu;
 
-// Numbers of 16 bits stand in the upper half of a word, so that sign, order and zero are where they
-// are in 32 bits.
+// 16-bit values are in the upper half of a word, so that sign, order and zero match those of 32
+// bits.
 uint key_of(const uint bits) {
     uint infinity = IN == F16 ? 0x7c000000u : 0x7f800000u;
     uint magnitude = bits & 0x7fffffffu;
     if (magnitude > infinity || bits == (infinity | 0x80000000u)) return 0;
-    // One zero is as large as the other.
+    // Positive and negative zero are equal.
     if (magnitude == 0) return 0x80000000u;
     return (bits & 0x80000000u) != 0 ? ~bits : bits | 0x80000000u;
 }
@@ -66,7 +66,7 @@ void main() {
                 }
             }
         } else {
-            // Rows need not begin at multiples of four.
+            // Rows may be unaligned.
             for (uint i = (base + from) / 4 + lane; i * 4 < base + end; i += lanes) {
                 uvec4 bits = four(i);
                 [[unroll]] for (uint k = 0; k < 4; ++k) {

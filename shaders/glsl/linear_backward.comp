@@ -2,9 +2,9 @@
 #extension GL_GOOGLE_include_directive : require
 #include "tensor.glsl"
 
-// Gradients of a product with a matrix: OF_MATRIX: out[n, k] = sum over m of d[m, n] * x[m, k], of
-// the matrix. OF_INPUT: out[m, k] = sum over n of d[m, n] * w[n, k] * scale[k / group, n], of the
-// input; nibbles, low one first.
+// Gradients of a linear layer. OF_MATRIX: the gradient of the weight, out[n, k] = sum over m of
+// d[m, n] * x[m, k]. OF_INPUT: the gradient of the input, out[m, k] = sum over n of d[m, n] * w[n,
+// k] * scale[k / group, n], with 4-bit weights, low nibble first.
 
 layout(constant_id = 3) const uint FUNCTION = 0;
 layout(constant_id = 4) const uint GRADIENT = 0;

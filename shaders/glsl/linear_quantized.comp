@@ -9,12 +9,12 @@
 #include "run.glsl"
 #include "activations.glsl"
 
-// out[m, n] = bias[n] + sum over k of x[m, k] * weight[n, k] * scale[k / group, n], with weights of
-// 8 or 4 bits.
+// out[m, n] = bias[n] + sum over k of x[m, k] * weight[n, k] * scale[k / group, n], with 8-bit or
+// 4-bit weights.
 //
-// x is floating-point, or quantized with one scale and zero point for all or for each row. An
-// invocation of row y of the workgroup works on four neighbours of the output (of ROWS rows); the
-// invocations along x share the sum.
+// x is floating point, or quantized with one scale and zero point in total or per row. An
+// invocation of row y of the workgroup computes four neighbouring outputs (of ROWS rows); the
+// invocations in x share the sum.
 
 layout(constant_id = 3) const uint IN = 0;
 layout(constant_id = 4) const uint SCALE = 0;
@@ -24,9 +24,9 @@ layout(constant_id = 7) const uint IN_ZERO = 0;
 layout(constant_id = 8) const uint OUT = 0;
 layout(constant_id = 9) const uint WEIGHT = 0; // 0: bytes; 1: nibbles, low one first; 2: nibbles, high one first
 layout(constant_id = 10) const uint HAS_BIAS = 0;
-layout(constant_id = 11) const uint BY_ROW = 0; // x_scale and x_zero have an entry for each row
+layout(constant_id = 11) const uint BY_ROW = 0; // x_scale and x_zero have one element per row
 layout(constant_id = 12) const uint ALIGNED = 0; // rows of x and of the weights can be read four elements at a time
-layout(constant_id = 13) const uint GROUPED = 0; // scales change along k
+layout(constant_id = 13) const uint GROUPED = 0; // scales per group of k
 layout(constant_id = 14) const uint ROWS = 1; // 0: n is not a multiple of four
 layout(constant_id = 15) const uint ACTIVATION = 0; // see epilogue.glsl
 layout(constant_id = 16) const uint RESIDUAL = 0;
@@ -41,7 +41,7 @@ layout(push_constant) uniform Push {
     uint scale_row;
     float input_scale;
     int input_zero;
-    float out_inverse; // one over the output's scale, if that is quantized
+    float out_inverse; // reciprocal of the output's scale, if it is quantized
     float out_zero;
     float a; // of the activation
     float b;
@@ -53,7 +53,7 @@ TENSOR_IN(2, scale, SCALE)
 TENSOR_IN(3, bias, BIAS)
 TENSOR_IN(4, x_scale, IN_SCALE)
 TENSOR_IN(5, x_zero, IN_ZERO)
-// In the place of x_scale, where there is none.
+// Shares the binding of x_scale, if that is unused.
 RUN_IN(4, residual, RESIDUAL)
 TENSOR_OUT(6, y, OUT)
 
@@ -93,8 +93,8 @@ ivec4 inputs_i(const uint m, const uint k, const int zero) {
 int zero_of(const uint m) { return BY_ROW != 0 ? x_zero_i(m) : push.input_zero; }
 
 #ifdef DOT
-// Four signed bytes of inputs and weights each make one word: their products are one instruction.
-// (x - zero) w is x w - zero w.
+// Four signed bytes of inputs and of weights form one word each, whose dot product is one
+// instruction. (x - zero) w is x w - zero w.
 const bool PACKED = IN == I8 && WEIGHT == 0 && ALIGNED != 0;
 
 int weights_word(const uint n, const uint k) { return int(weight.words[(n * push.weight_row + k) >> 2]); }
@@ -104,7 +104,7 @@ int inputs_word(const uint m, const uint k) { return int(x.words[(m * push.k + k
 int sum_of(const int word) { return dotPacked4x8EXT(word, 0x01010101); }
 #endif
 
-// The products of four elements from k on.
+// The product of four elements from k on.
 float product(const uint m, const uint k, const int zero, const ivec4 w) {
     if (FLOATING) return dot(inputs_f(m, k), vec4(w));
     ivec4 p = inputs_i(m, k, zero) * w;
@@ -129,7 +129,7 @@ void main() {
     uint tile = invocation_y();
     uint step = ALIGNED != 0 ? 4 : 1;
     if (ROWS > 1) {
-        // One lane; four rows.
+        // One invocation per sum; four rows.
         uint quads = push.n / 4;
         uint n = tile % quads * 4;
         uint m = tile / quads * ROWS;

@@ -3,7 +3,7 @@
 #include "tensor.glsl"
 #include "table.glsl"
 
-// Codes of 8 bits that a table has for other codes. An invocation looks up four.
+// Maps int8 values by a lookup table, four per invocation.
 
 layout(push_constant) uniform Push {
     uint numel;

@@ -6,15 +6,15 @@
 #include "run.glsl"
 #include "activations.glsl"
 
-// Products of matrices: the sum over k of a[m][k] * b[k][n], and what product.glsl makes of it. An
-// invocation computes ROWS rows of QUADS times four columns. The invocations of a workgroup that
-// differ in z share the sum over k among themselves.
+// Matrix multiplication: the sum over k of a[m][k] * b[k][n], with the epilogue in product.glsl. An
+// invocation computes ROWS rows of QUADS times four columns. Invocations of a workgroup that differ
+// in z share the sum over k.
 
 #define FIELDS \
     uint k; \
     uint a_pitch; \
     uint b_pitch; \
-    /* Elements from batch to batch; `a` starts again after `period` batches. */ \
+    /* Batch strides; `a` repeats after `period` batches. */ \
     uint a_batch; \
     uint b_batch; \
     uint base_z;
@@ -22,26 +22,26 @@
 
 layout(constant_id = 10) const uint A = 0;
 layout(constant_id = 11) const uint B = 0;
-// 0: a[m][k]; 1: a[k][m], with rows that are padded to a multiple of 8.
+// 0: a[m][k]; 1: a[k][m], with rows padded to a multiple of 8.
 layout(constant_id = 12) const uint A_TRANSPOSED = 0;
 // Whether all rows start at multiples of four elements.
 layout(constant_id = 13) const uint A_ALIGNED = 0;
 layout(constant_id = 14) const uint B_ALIGNED = 0;
 // 1, 2, 4 or 8.
 layout(constant_id = 15) const uint ROWS = 4;
-// The invocations that share a sum, and the vectors that they leave each other: ROWS times QUADS
-// times the workgroup's size, or 1.
+// Invocations that share a sum, and the number of vectors through which they exchange it: ROWS
+// times QUADS times the workgroup size, or 1.
 layout(constant_id = 16) const uint SHARES = 1;
 layout(constant_id = 17) const uint PARTIALS = 1;
-// The groups of four columns that an invocation computes, which also reads so many times four terms
-// before it multiplies them: 1, or 2 where `a` is not transposed and rows of `b` start at multiples
-// of eight elements.
+// Groups of four columns per invocation, which also loads QUADS times four terms before it
+// multiplies them: 1; or 2, if `a` is not transposed and rows of `b` start at multiples of eight
+// elements.
 layout(constant_id = 18) const uint QUADS = 1;
 
 RUN_IN(3, a, A)
 RUN_IN(4, b, B)
 
-// The groups of four sums that an invocation makes.
+// Groups of four sums per invocation.
 const uint SUMS = ROWS * QUADS;
 const uint MOST_SUMS = 8;
 
@@ -51,7 +51,7 @@ vec4 b_row(const uint at, const uvec4 columns) {
     return B_ALIGNED != 0 ? b_f4(at + columns.x) : b_each(at + columns);
 }
 
-// The columns of an invocation in the row of `b` that begins at `at`.
+// Reads the columns of an invocation in the row of `b` that starts at `at`.
 void b_quads(const uint at, const uvec4 columns, out vec4 v[QUADS]) {
     if (QUADS == 1) {
         v[0] = b_row(at, columns);
@@ -79,7 +79,7 @@ void main() {
     [[unroll]] for (uint i = 0; i < SUMS; ++i) sums[i] = vec4(0);
 
     if (inside) {
-        // Columns beyond the last are read as the last, and not written.
+        // Columns beyond the last are clamped when read, and not written.
         uvec4 columns = min(n + uvec4(0, 1, 2, 3), uvec4(push.n - 1));
         uint whole = push.k & ~3u;
         uint b_at = batch * push.b_batch + share * 4 * push.b_pitch;
@@ -119,7 +119,7 @@ void main() {
                 a_at[r] = part * push.a_batch + min(m + r, push.m - 1) * push.a_pitch;
             }
             uint k = share * 4;
-            // All of these are on their way before the first is multiplied.
+            // All loads are in flight before the first multiplication.
             for (; k + (QUADS - 1) * 4 * SHARES < whole; k += QUADS * 4 * SHARES) {
                 vec4 v[QUADS * 4][QUADS];
                 vec4 w[QUADS * ROWS];

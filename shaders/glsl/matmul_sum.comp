@@ -6,8 +6,8 @@
 #include "run.glsl"
 #include "activations.glsl"
 
-// Adds up the parts of products of matrices that matmul_tiled.comp writes, and does what
-// product.glsl does to the sums: four columns an invocation.
+// Adds up the partial sums that matmul_tiled.comp writes, and applies the epilogue in product.glsl;
+// four columns per invocation.
 
 #define FIELDS \
     uint batches; \
@@ -22,11 +22,11 @@ void main() {
     uint row = i / pitch;
     uint batch = row / push.m;
     if (batch >= push.batches) return;
-    // The parts of a batch are behind each other.
+    // The partial sums of a batch are consecutive.
     uint count = push.m * pitch;
     uint first = i + batch * (push.splits - 1) * count;
     vec4 sum = vec4(0);
-    // Four are on their way together.
+    // Four loads are in flight together.
     uint split = 0;
     for (; split + 3 < push.splits; split += 4) {
         vec4 parts[4];

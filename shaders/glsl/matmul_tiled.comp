@@ -21,26 +21,26 @@
 #include "run.glsl"
 #include "activations.glsl"
 
-// Products of large matrices: a workgroup computes TILE_M rows of TILE_N columns, of factors that
-// it brings to shared memory, TILE_K terms of the sums at a time; the next ones are on their way
-// meanwhile. The workgroups that differ in z share the sums over k among themselves, if there are
-// several splits: then the last of a tile to be done adds up what they wrote, or matmul_sum.comp
-// does.
+// Multiplication of large matrices: a workgroup computes TILE_M rows of TILE_N columns. Operands
+// are staged in shared memory, TILE_K terms at a time, while the next ones are being loaded. With
+// several splits, workgroups that differ in z share the sums over k (split-K). The last workgroup
+// of a tile to finish adds up the partial sums, or matmul_sum.comp does.
 //
-// Plain: an invocation keeps a block of rows of four columns, in 32-bit arithmetic. COOPERATIVE:
-// the factors have 16 bits, or become so on their way to shared memory (BFLOAT16: they are kept as
-// other numbers, and rounded to that); each subgroup of 32 invocations keeps a part of the tile in
-// matrices of 16 times 16, whose sums have 32 bits. A step takes as long as memory takes to answer,
-// unless there are many workgroups or much to multiply: so small tiles have more terms.
+// Without COOPERATIVE, an invocation keeps a block of rows of four columns, in 32-bit arithmetic.
+// With it, operands are 16-bit floats, or are converted when they are stored in shared memory
+// (BFLOAT16: they are stored in another type, and rounded to bfloat16). Each subgroup of 32
+// invocations keeps a part of the tile in 16×16 matrices with 32-bit sums. A step lasts as long as
+// the memory latency, unless there are many workgroups or much to multiply; small tiles therefore
+// have more terms per step.
 //
-// NORMED: of rows of `a` less their means, each divided by its deviation. That is the product of
-// `a` less the mean times the sum of each column of `b`, divided by the deviation; so both are
-// found on the way, of what invocations bring, and the norm takes no dispatch of its own.
+// NORMED: layer norm of the rows of `a`, which subtracts the mean and divides by the deviation.
+// That equals the product with `a`, minus the mean times the sum of each column of `b`, divided by
+// the deviation. Mean and deviation are computed from the loaded data, so the norm needs no
+// dispatch of its own.
 //
-// WINDOWS: a convolution. The columns of `b` are windows of a picture, one for each element of a
-// plane of the output; its terms are the channels of the picture, and the taps of each. They are
-// read where they lie. A picture may be of planes behind each other, as each channel of the output
-// is then.
+// WINDOWS: a convolution (implicit GEMM). The columns of `b` are windows of an image, one for each
+// element of an output plane. The terms are the channels of the image and the taps of each. They
+// are read directly from the image. Images may be 3D, with 3D outputs.
 
 #ifdef WINDOWS
 #define WINDOW_FIELDS \
@@ -49,7 +49,7 @@
     int out_x; \
     int padding_y; \
     int padding_x; \
-    /* Of pictures of several planes. */ \
+    /* For 3D images. */ \
     int in_z; \
     int out_y; \
     int padding_z;
@@ -60,11 +60,11 @@
     uint k; \
     uint a_pitch; \
     uint b_pitch; \
-    /* Elements from batch to batch; `a` starts again after `period` batches. */ \
+    /* Batch strides; `a` repeats after `period` batches. */ \
     uint a_batch; \
     uint b_batch; \
     uint splits; \
-    /* The terms of a split: a multiple of TILE_K. */ \
+    /* Terms per split: a multiple of TILE_K. */ \
     uint terms; \
     uint base_z; \
     WINDOW_FIELDS
@@ -72,20 +72,20 @@
 
 layout(constant_id = 10) const uint A = 0;
 layout(constant_id = 11) const uint B = 0;
-// 0: a[m][k]; 1: a[k][m], with rows that are padded to a multiple of 8.
+// 0: a[m][k]; 1: a[k][m], with rows padded to a multiple of 8.
 layout(constant_id = 12) const uint A_TRANSPOSED = 0;
-// All rows start at multiples of so many elements: 1, 4 or 8.
+// All rows start at multiples of this many elements: 1, 4 or 8.
 layout(constant_id = 13) const uint A_ALIGNED = 1;
 layout(constant_id = 14) const uint B_ALIGNED = 1;
-// Multiples of 32; powers of two where invocations multiply by themselves: each has a multiple of
+// Multiples of 32. Without COOPERATIVE, powers of two, so that each invocation has a multiple of
 // four rows, at most 32.
 layout(constant_id = 15) const uint TILE_M = 64;
 layout(constant_id = 16) const uint TILE_N = 64;
-// 1: the sums of each split are written by themselves, in rows that are padded to a multiple of 4;
-// 2: they are, as tiles, and added up here.
+// 1: the sums of each split are written separately, in rows padded to a multiple of 4; 2: they are
+// written as tiles, and added up by this shader.
 layout(constant_id = 17) const uint PARTIAL = 0;
-// Terms that are brought at a time: 16, or for COOPERATIVE 32, 64 or 128, but so that an invocation
-// brings at most MOST_UNITS of each factor.
+// Terms loaded at a time: 16; with COOPERATIVE 32, 64 or 128. An invocation may load at most
+// MOST_UNITS of each operand.
 layout(constant_id = 18) const uint TILE_K = 16;
 #ifdef WINDOWS
 layout(constant_id = 19) const uint KERNEL_Y = 1;
@@ -96,7 +96,7 @@ layout(constant_id = 23) const uint DILATION_Y = 1;
 layout(constant_id = 24) const uint DILATION_X = 1;
 layout(constant_id = 25) const uint LANES = 128;
 layout(constant_id = 26) const uint TERM_PARTS = 1;
-// 0: pictures are of one plane.
+// 0: images are 2D.
 layout(constant_id = 27) const uint KERNEL_Z = 0;
 layout(constant_id = 28) const uint STRIDE_Z = 1;
 layout(constant_id = 29) const uint DILATION_Z = 1;
@@ -109,25 +109,24 @@ const uint TAPS = DEEP ? KERNEL_Z * PLANE_TAPS : PLANE_TAPS;
 #else
 // 0: b[k][n]; 1: b[n][k].
 layout(constant_id = 19) const uint B_TRANSPOSED = 0;
-// The invocations of a workgroup: 128, or 256 for large tiles.
+// Invocations per workgroup: 128, or 256 for large tiles.
 layout(constant_id = 20) const uint LANES = 128;
-// COOPERATIVE: so many subgroups share the terms of each part of the tile; more than one where
-// subgroups are of 32, with as many more invocations.
+// COOPERATIVE: the number of subgroups that share the terms of each part of the tile. More than one
+// requires subgroups of 32, and correspondingly more invocations.
 layout(constant_id = 21) const uint TERM_PARTS = 1;
-// `a` is a[m][k] then, of which all units are aligned, there is one split, and PARTS_SLOT has the
-// sums of the columns.
+// Requires a[m][k], aligned units and a single split. PARTS_SLOT contains the sums of the columns.
 layout(constant_id = 22) const uint NORMED = 0;
-// COOPERATIVE: there are as many subgroups as parts of the tile that they are for, for each share
-// of the terms.
+// COOPERATIVE: the number of subgroups equals the number of parts of the tile times the shares of
+// the terms.
 layout(constant_id = 23) const uint EXACT = 0;
-// Units of a factor lie as far behind those of the step before for all invocations, so that where
-// they begin is found once: the terms of all splits are multiples of TILE_K, and rows start at
-// multiples of eight elements. (That is said rather than found here, as NVIDIA's compiler crashed
-// on truth values made of several constants, driver 580.159.)
+// The distance of an operand's units from one step to the next is the same for all invocations, so
+// that their position is computed once: the terms of all splits are multiples of TILE_K, and rows
+// start at multiples of eight elements. (A separate constant, because NVIDIA's compiler, driver
+// 580.159, crashed on boolean expressions of several constants.)
 layout(constant_id = 24) const uint A_DIRECT = 0;
 layout(constant_id = 25) const uint B_DIRECT = 0;
-// Both are so, and behind the last step its terms are brought again: of some tiles, compilers make
-// better loops so.
+// Both are direct, and after the last step its terms are loaded again: for some tiles, compilers
+// generate better loops without the guard.
 layout(constant_id = 26) const uint UNGUARDED = 0;
 #ifndef BFLOAT16
 #define NORMS
@@ -140,21 +139,20 @@ layout(constant_id = 26) const uint UNGUARDED = 0;
 RUN_IN(3, a, A)
 RUN_IN(4, b, B)
 #if defined(WINDOWS) && defined(COOPERATIVE)
-// Pictures are of halves then.
+// Images are fp16 in this case.
 layout(set = 0, binding = 4) readonly buffer b_block16 { uint16_t elements[]; } b_by_half;
 #endif
 #define PARTS_SLOT 5
 #define SUM vec4
 #include "splits.glsl"
 #ifdef NORMS
-// First what is added to the variance, and what deviations are multiplied with; then the sums of
-// all columns.
+// First the epsilon of the variance and the factor of deviations, then the sums of all columns.
 layout(set = 0, binding = PARTS_SLOT) readonly buffer columns_block { vec4 quads[]; } columns;
 #endif
 
-// The elements of a factor that are brought at once, as they lie in shared memory: eight halves, or
-// four where they are gathered one by one; or four numbers of 32 bits. Rows are padded so that
-// eight of them lie in different banks.
+// The unit of an operand that is loaded at once, as stored in shared memory: eight fp16 values;
+// four, if they are gathered one by one; or four 32-bit floats. Rows are padded so that eight rows
+// lie in different banks.
 #ifdef COOPERATIVE
 #define A_UNIT uvec4
 const uint A_WIDTH = 8;
@@ -182,16 +180,16 @@ const uint B_ROW = (TILE_N + PAD) / B_WIDTH;
 const uint B_SIZE = TILE_K * B_ROW;
 #endif
 
-// Units that an invocation brings.
+// Units that an invocation loads.
 const uint A_UNITS = TILE_M * TILE_K / A_WIDTH / LANES;
 const uint B_UNITS = TILE_N * TILE_K / B_WIDTH / LANES;
 const uint MOST_UNITS = 8;
 
 #ifdef COOPERATIVE
 const uint SIDE = 16;
-// Of a matrix of results.
+// Groups of four elements in a matrix of results.
 const uint MATRIX_QUADS = SIDE * SIDE / 4;
-// Behind the last step, each subgroup puts a matrix here to read its rows.
+// After the last step, each subgroup stores a matrix here to read its rows.
 const uint RESULTS_SIZE = LANES / 32 * MATRIX_QUADS;
 shared A_UNIT a_tile[A_SIZE > RESULTS_SIZE ? A_SIZE : RESULTS_SIZE];
 #else
@@ -199,9 +197,9 @@ shared A_UNIT a_tile[A_SIZE];
 #endif
 shared B_UNIT b_tile[B_SIZE];
 
-// Unit `i` of those that this invocation brings, of lines of so many units: which line it is in,
-// and where. If the invocations fill whole lines, these are as many lines on from unit to unit, of
-// which compilers need no more than the first.
+// Maps unit `i` of this invocation to a line and a position in the line, for lines of `units`
+// units. If the invocations cover whole lines, the lines of consecutive units have a constant
+// distance, and compilers compute only the first.
 uint line_of(const uint i, const uint units) {
     uint lane = gl_LocalInvocationID.x;
     return LANES % units == 0 ? i * (LANES / units) + lane / units : (i * LANES + lane) / units;
@@ -211,7 +209,7 @@ uint place_of(const uint i, const uint units) {
     return LANES % units == 0 ? lane % units : (i * LANES + lane) % units;
 }
 
-// Four neighbours in k of a row of a factor, from term `first` on: zeros from term `end` on.
+// Four neighbours in k of a row of an operand, from term `first` on; zeros from term `end` on.
 #define TERMS_OF(NAME, ALIGNED) \
     vec4 NAME##_terms(const uint at, const uint first, const uint end) { \
         if (first >= end) return vec4(0); \
@@ -225,7 +223,7 @@ TERMS_OF(a, A_ALIGNED)
 TERMS_OF(b, B_ALIGNED)
 #endif
 
-// Four neighbours in a row of `b`, of columns from `n` on.
+// Four neighbours in a row of `b`, from column `n` on.
 vec4 b_quad(const uint row, const uint n) {
     if (B_ALIGNED >= 4) return b_f4(row + min(n, push.b_pitch - 4));
     return b_each(row + min(n + uvec4(0, 1, 2, 3), uvec4(push.n - 1)));
@@ -233,7 +231,7 @@ vec4 b_quad(const uint row, const uint n) {
 
 #ifdef COOPERATIVE
 #ifdef BFLOAT16
-// The first halves of numbers of 32 bits, to the nearest, of two as near the even one.
+// Rounds 32-bit floats to the upper 16 bits, to nearest even.
 uvec2 halves(const vec4 v) {
     uvec4 bits = floatBitsToUint(v);
     bits = mix(bits + 0x7fff + ((bits >> 16) & 1), bits | 0x400000, isnan(v));
@@ -244,10 +242,10 @@ uvec2 halves(const vec4 v) { return uvec2(packHalf2x16(v.xy), packHalf2x16(v.zw)
 #endif
 #endif
 
-// What invocations bring of a unit, as it comes: whatever is done with it before what is there was
-// multiplied would wait for it, and loads behind conditions may wait for each other. LATE: so units
-// beyond the last term are others, and become zeros on their way to shared memory. Halves are not:
-// on an NVIDIA H200, products of these take 3 to 8 % longer so.
+// Units are kept as loaded: any operation on them before the current tile is multiplied would wait
+// for the loads, and conditional loads may wait for each other. LATE: units beyond the last term
+// are therefore clamped, and replaced by zeros when they are stored. Not for fp16: tuned on an
+// NVIDIA H200, where GEMMs last 3 to 8 % longer with it.
 #if defined(COOPERATIVE) && !defined(BFLOAT16)
 const bool LATE = false;
 #define UNLESS_LATE(term) if (term >= end) return uvec4(0);
@@ -264,8 +262,8 @@ struct Octet { vec4 low; vec4 high; };
 #define AS_UNIT(v) v
 #endif
 
-// Unit `i` of the tile of `a` whose first row is `m` and whose first term is `k`, up to term `end`.
-// Rows beyond the last are others, and not written.
+// Unit `i` of the tile of `a` with first row `m` and first term `k`, up to term `end`. Rows beyond
+// the last are clamped, and not written.
 A_BROUGHT a_unit(const uint base, const uint m, const uint k, const uint end, const uint i) {
     if (A_TRANSPOSED != 0) {
         uint term = k + line_of(i, TILE_M / A_WIDTH);
@@ -296,22 +294,22 @@ A_BROUGHT a_unit(const uint base, const uint m, const uint k, const uint end, co
 }
 
 #ifdef DIRECT
-// Where such a unit lies, of whole steps.
+// The position of such a unit, if steps are whole.
 uint a_place(const uint base, const uint m, const uint k, const uint i) {
     if (A_TRANSPOSED != 0) return (base + (k + line_of(i, TILE_M / A_WIDTH)) * push.a_pitch + min(m + place_of(i, TILE_M / A_WIDTH) * A_WIDTH, push.a_pitch - A_WIDTH)) >> 3;
     return (base + min(m + line_of(i, TILE_K / A_WIDTH), push.m - 1) * push.a_pitch + k + place_of(i, TILE_K / A_WIDTH) * A_WIDTH) >> 3;
 }
 #endif
 
-// What it is in shared memory.
+// The value of a unit in shared memory.
 A_UNIT a_value(const A_BROUGHT v, const uint k, const uint end, const uint i) {
     uint term = A_TRANSPOSED != 0 ? line_of(i, TILE_M / A_WIDTH) : place_of(i, TILE_K / A_WIDTH) * A_WIDTH;
     return !LATE || k + term < end ? AS_UNIT(v) : A_UNIT(0);
 }
 
 #ifdef WINDOWS
-// Where the windows of the four columns begin that this invocation brings: they are the same for
-// all terms, as there are at most LANES quads in a row of the tile.
+// The origins of the windows of the four columns that this invocation loads. They are the same for
+// all terms, since a row of the tile has at most LANES quads.
 ivec4 windows_z;
 ivec4 windows_y;
 ivec4 windows_x;
@@ -336,8 +334,9 @@ void find_windows(const uint n) {
 #define B_ELEMENT(at) b_f(at)
 #endif
 
-// The same of the windows of a picture: a word for each element, also if it has 16 bits. The bits
-// of `inside` from 4 * `unit` on say which are of the picture, and of terms before `end`.
+// The same for the windows of an image: one word per element, also for 16-bit elements. The bits of
+// `inside` from 4 * `unit` on tell which elements are inside the image, and belong to terms before
+// `end`.
 B_BROUGHT b_unit(const uint base, const uint n, const uint k, const uint end, const uint i, const uint unit, inout uint inside) {
     uint row = k + line_of(i, TILE_N / 4);
     uint tap = row % PLANE_TAPS;
@@ -371,7 +370,7 @@ B_UNIT b_value(const B_BROUGHT v, const uint unit, const uint inside) {
 #else
 #define B_BROUGHT A_BROUGHT
 
-// The same of `b`, whose first column is `n`.
+// The same for `b`, with first column `n`.
 B_BROUGHT b_unit(const uint base, const uint n, const uint k, const uint end, const uint i) {
     if (B_TRANSPOSED != 0) {
         uint first = k + place_of(i, TILE_K / B_WIDTH) * B_WIDTH;
@@ -416,7 +415,7 @@ B_UNIT b_value(const B_BROUGHT v, const uint k, const uint end, const uint i) {
 }
 #endif
 
-// Puts a unit into its place in shared memory.
+// Stores a unit in shared memory.
 void store_a(const uint i, const A_UNIT v) {
     if (A_TRANSPOSED != 0) {
         a_tile[line_of(i, TILE_M / A_WIDTH) * A_ROW + place_of(i, TILE_M / A_WIDTH)] = v;
@@ -446,12 +445,12 @@ void store_b(const uint i, const B_UNIT v) {
 }
 
 #ifdef NORMS
-// The units of a row that are brought at a time.
+// Units of a row that are loaded at a time.
 const uint ROW_UNITS = TILE_K / A_WIDTH;
-// Of the numbers of a row less its first one: what each invocation adds up of them and their
-// squares.
+// For the elements of a row minus its first one: each invocation's sum, and sum of squares.
 shared vec2 row_sums[NORMED != 0 ? TILE_M * ROW_UNITS : 1];
-// The mean of a row, and one over its deviation; before they are known, the row's first number.
+// The mean of a row, and the reciprocal of its deviation; before they are known, the row's first
+// element.
 shared vec2 row_norms[NORMED != 0 ? TILE_M : 1];
 shared vec4 column_sums[NORMED != 0 ? TILE_N / 4 : 1];
 
@@ -469,7 +468,7 @@ vec2 with_unit(const vec2 sums, const float pivot, const A_BROUGHT v) {
 #endif
 }
 
-// Of each row, of what invocations put into shared memory.
+// Computes the norm of each row from the sums in shared memory.
 void find_norms(const vec2 head) {
     barrier();
     for (uint row = gl_LocalInvocationID.x; row < TILE_M; row += LANES) {
@@ -477,9 +476,9 @@ void find_norms(const vec2 head) {
         [[unroll]] for (uint i = 0; i < ROW_UNITS; ++i) all += row_sums[row * ROW_UNITS + i];
         all /= float(push.k);
         float variance = all.y - all.x * all.x;
-        // NaN stays, which max would make a zero of.
+        // Written so that NaN is preserved, which max would turn into zero.
         if (variance < 0.0) variance = 0.0;
-        // What rounding leaves of a row of one number, large as it may be, is no deviation.
+        // In a row of equal elements, however large, rounding errors do not count as deviation.
         float factor = all.y == 0.0 ? 0.0 : head.y * inversesqrt(variance + head.x);
         row_norms[row] = vec2(row_norms[row].x + all.x, factor);
     }
@@ -505,17 +504,17 @@ void write(const uint batch, const uint split, const uint m, const uint n, vec4 
 }
 
 #ifdef COOPERATIVE
-// Parts of the tile for subgroups: two down, the others across. The matrices of each, down and
+// The parts of the tile for subgroups: two rows of parts. Then the matrices of each part, down and
 // across.
 const uint PARTS = LANES / 32 / TERM_PARTS;
 const uint PARTS_ACROSS = PARTS / 2;
-// Of the terms of a step.
+// Terms of a step per subgroup.
 const uint OWN_TERMS = TILE_K / TERM_PARTS;
 const uint DOWN = TILE_M / 2 / SIDE;
 const uint ACROSS = TILE_N / PARTS_ACROSS / SIDE;
 #define MATRIX(type, use) coopmat<type, gl_ScopeSubgroup, SIDE, SIDE, use>
 
-// Waits for those that have the same part of the tile.
+// Waits for the subgroups with the same part of the tile.
 void together() {
     if (TERM_PARTS > 1) barrier();
     else subgroupBarrier();
@@ -591,7 +590,7 @@ void main() {
 
 #ifdef COOPERATIVE
     MATRIX(float, gl_MatrixUseAccumulator) sums[16];
-    // Where subgroups are so large that there are fewer than parts, they do these in turns.
+    // If the workgroup has fewer than PARTS subgroups, each processes several parts in turn.
     for (uint turn = 0; turn < (EXACT != 0 ? 1 : PARTS); turn += EXACT != 0 ? 1 : gl_NumSubgroups) {
     uint part = EXACT != 0 ? gl_SubgroupID % PARTS : turn + gl_SubgroupID;
     uint first_term = TERM_PARTS > 1 ? gl_SubgroupID / PARTS * OWN_TERMS : 0;
@@ -608,7 +607,7 @@ void main() {
     BRING_A(start)
     BRING_B(start)
 #ifdef NORMS
-    // Relative to the first number of a row, others have sums and squares that are not large.
+    // Relative to the first element of a row, sums and squares are not large.
     vec2 stats[MOST_UNITS];
     float pivots[MOST_UNITS];
     vec2 head;

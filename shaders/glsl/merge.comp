@@ -2,11 +2,11 @@
 #extension GL_GOOGLE_include_directive : require
 #include "tensor.glsl"
 
-// A step of putting the middle of three dimensions in order, of which order.comp compares each
-// element with each other one: runs of it are in order, and here two each become one. What is in
-// order are the places of elements, at[o, n, r] = k; those of a run come after as many of the other
-// one as are before them there, which is a search. Equal ones keep their order. FIRST_STEP: nothing
-// is in order yet, and elements of a run are compared with each other.
+// A step of merge sort over the middle of three dimensions; order.comp sorts short dimensions by
+// comparing all pairs. Sorted runs are merged in pairs. The runs consist of element indices, at[o,
+// n, r] = k. The position of an index in the merged run is its position in its own run plus the
+// number of smaller elements in the other run, found by binary search. The sort is stable.
+// FIRST_STEP: creates the initial runs by comparing the elements of a run with each other.
 
 layout(constant_id = 3) const uint IN = 0;
 layout(constant_id = 4) const uint DESCENDING = 0;
@@ -15,8 +15,8 @@ layout(constant_id = 5) const uint FIRST_STEP = 0;
 layout(push_constant) uniform Push {
     uint numel;
     uint count; // of the dimension
-    uint inner; // elements behind it
-    uint run;   // elements of a run: those there are, FIRST_STEP: those there will be
+    uint inner; // elements of the inner dimensions
+    uint run;   // elements of an input run; FIRST_STEP: of an output run
 } push;
 
 TENSOR_IN(0, x, IN)
@@ -48,7 +48,7 @@ void main() {
     uint end = min(middle + push.run, push.count);
     uint place = from.words[i];
     uint own = key(start + place * push.inner);
-    // How many of the other run come before: between what is known to and what is known not to.
+    // Binary search for the number of elements of the other run that come first.
     uint low = first ? middle : pair;
     uint high = first ? end : middle;
     uint before = low;
@@ -58,7 +58,7 @@ void main() {
         if (first ? other < own : other <= own) before = between + 1;
         else high = between;
     }
-    // Those of its own run before it, and those of the other one.
+    // The position in its own run plus the position in the other one.
     uint at = first ? n + (before - low) : n - push.run + (before - low);
     places.words[start + at * push.inner] = place;
 }

@@ -2,8 +2,8 @@
 #extension GL_GOOGLE_include_directive : require
 #include "tensor.glsl"
 
-// The second half of softmax and of the normalisations: out = function(in, statistics of its row,
-// weight, bias).
+// The second step of softmax and normalisations: out = function(in, statistics of its row, weight,
+// bias).
 
 layout(constant_id = 3) const uint FUNCTION = 0;
 layout(constant_id = 4) const uint IN = 0;
@@ -14,9 +14,9 @@ layout(constant_id = 8) const uint HAS_BIAS = 0;
 
 layout(push_constant) uniform Push {
     uint numel;
-    uint row_size;   // elements that share statistics, with those between them
-    uint row_inner;  // elements side by side that have statistics of their own
-    uint weight_step; // elements side by side that share a weight
+    uint row_size;   // elements of a group of interleaved rows
+    uint row_inner;  // the number of interleaved rows
+    uint weight_step; // consecutive elements that share a weight
     uint weight_count;
     float epsilon;
 } push;

@@ -2,13 +2,13 @@
 #extension GL_GOOGLE_include_directive : require
 #include "tensor.glsl"
 
-// Where the first elements of the middle of three dimensions are, in order: out[o, n, r] = k of the
-// element in[o, k, r] that n others come before. Equal ones keep their order; what is not a number
-// is larger than all others, as PyTorch has it. Or where the median is, the lower of two: the first
-// that is not a number, if there is one, unless it is the median of numbers alone.
+// Sorts the middle of three dimensions: out[o, n, r] = k of the n-th element in[o, k, r] in order.
+// The sort is stable; NaN is larger than all other values, as in PyTorch. Or finds the index of the
+// median, the lower of two; that is the first NaN, if any, unless NaN is ignored
+// (MEDIAN_OF_NUMBERS).
 //
-// An invocation counts the elements before one of the input, so that each word of the output has
-// one writer.
+// An invocation counts the elements that precede one input element, so that each word of the output
+// has one writer.
 
 layout(constant_id = 3) const uint IN = 0;
 layout(constant_id = 4) const uint DESCENDING = 0;
@@ -17,7 +17,7 @@ layout(constant_id = 5) const uint FUNCTION = 0;
 layout(push_constant) uniform Push {
     uint numel; // of the input
     uint count; // of the dimension
-    uint inner; // elements behind it
+    uint inner; // elements of the inner dimensions
     uint first; // of the dimension in the output
 } push;
 

@@ -2,7 +2,7 @@
 #extension GL_GOOGLE_include_directive : require
 #include "tensor.glsl"
 
-// Writes a tensor over a run of elements in each batch of another, in place.
+// Overwrites a range of elements in each batch of another tensor, in place.
 
 layout(constant_id = 3) const uint IN = 0;
 layout(constant_id = 4) const uint OUT = 0;
@@ -11,8 +11,8 @@ layout(push_constant) uniform Push {
     uint numel; // of a batch of the input
     uint start; // in the output
     uint from; // in the input
-    uint batch; // from one batch of the input to the next
-    uint out_batch; // and of the output: a multiple of 4, if there are several
+    uint batch; // batch stride of the input
+    uint out_batch; // and of the output: a multiple of 4 with several batches
 } push;
 
 TENSOR_IN(0, x, IN)

@@ -2,12 +2,11 @@
 #extension GL_GOOGLE_include_directive : require
 #include "tensor.glsl"
 
-// Codes of 8 bits with channels beside each other: from [batch][channel][place] to
-// [batch][place][channel], where channels are padded with zeros to a multiple of 16. An invocation
-// packs 16 channels of a place.
+// Converts int8 images from [batch][channel][pixel] to channels-last [batch][pixel][channel], with
+// channels padded with zeros to a multiple of 16. An invocation packs 16 channels of a pixel.
 
 layout(push_constant) uniform Push {
-    uint numel; // groups of 16 codes
+    uint numel; // groups of 16 channels
     uint channels;
     uint plane;
 } push;

@@ -2,7 +2,7 @@
 #extension GL_GOOGLE_include_directive : require
 #include "tensor.glsl"
 
-// Weights as 4-bit numbers of given scales, two in a byte, the low half first.
+// Quantizes weights to 4 bits with given scales, two per byte, low nibble first.
 
 layout(constant_id = 3) const uint IN = 0;
 layout(constant_id = 4) const uint SCALE = 0;

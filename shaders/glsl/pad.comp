@@ -2,8 +2,8 @@
 #extension GL_GOOGLE_include_directive : require
 #include "tensor.glsl"
 
-// out[index] = in[index - before] where that is inside; else a number, or what is as far on the
-// other side of the edge, or at it.
+// out[index] = in[index - before] inside the input; outside, a constant, a reflection at the edge,
+// or a repetition of the edge.
 
 layout(constant_id = 3) const uint IN = 0;
 layout(constant_id = 4) const uint OUT = 0;
@@ -13,7 +13,7 @@ layout(push_constant) uniform Push {
     uint numel;
     float value;
     int value_int;
-    // Dimensions before this are of one element.
+    // Dimensions before this one have size one.
     uint first;
     uint out_sizes[8];
     uint in_sizes[8];
@@ -27,15 +27,15 @@ const uint REPEATED = 2;
 TENSOR_IN(0, x, IN)
 TENSOR_OUT(1, y, OUT)
 
-// Where an element of the output lies in the input: the place of its row, whether the input has
-// that, and its number there.
+// The position of an output element in the input: the offset of its row, whether that row exists,
+// and the index in the row.
 struct Place {
     uint row;
     bool has_row;
     int x;
 };
 
-// Where an element of a dimension comes from.
+// Maps an index outside a dimension according to the padding mode.
 int within(const int index, const uint size) {
     int last = int(size) - 1;
     if (AROUND == REFLECTED) return index < 0 ? -index : index > last ? 2 * last - index : index;
@@ -59,7 +59,7 @@ Place place(uint i) {
 void main() {
     uint i = invocation_x() * 4;
     if (i >= push.numel) return;
-    // Four neighbours are mostly of one row. All are read, as loads behind conditions would wait
+    // Four neighbours usually belong to one row. All are read, because conditional loads would wait
     // for each other.
     Place p = place(i);
     uvec4 from;

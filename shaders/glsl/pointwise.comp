@@ -3,26 +3,26 @@
 #include "tensor.glsl"
 #include "functions.glsl"
 
-// A chain of element-wise functions over up to five inputs, four elements an invocation. Stage s
-// computes register 5 + s from the registers that its operands name; registers 0 to 4 are the
-// inputs. The last stage's result is written, and that of one other stage if others need it, too.
+// A chain of element-wise functions over up to five inputs; four elements per invocation. Stage s
+// computes register 5 + s from the registers named by its operands; registers 0 to 4 are the
+// inputs. The last stage's result is written, and optionally that of one other stage.
 
 layout(constant_id = 3) const uint OUT = 0;
 layout(constant_id = 4) const uint KEPT = 0;
-// The stage whose result is written besides.
+// The stage whose result is also written.
 layout(constant_id = 5) const uint KEPT_STAGE = 0;
 layout(constant_id = 6) const uint TYPE_0 = 0;
 layout(constant_id = 7) const uint TYPE_1 = 0;
 layout(constant_id = 8) const uint TYPE_2 = 0;
 layout(constant_id = 9) const uint TYPE_3 = 0;
 layout(constant_id = 10) const uint TYPE_4 = 0;
-// How each input is read.
+// The layout of each input.
 layout(constant_id = 11) const uint LAYOUT_0 = 0;
 layout(constant_id = 12) const uint LAYOUT_1 = 0;
 layout(constant_id = 13) const uint LAYOUT_2 = 0;
 layout(constant_id = 14) const uint LAYOUT_3 = 0;
 layout(constant_id = 15) const uint LAYOUT_4 = 0;
-// Functions as in functions.glsl; those of two operands from 100 on.
+// Function codes as in functions.glsl; those of binary functions are offset by 100.
 layout(constant_id = 16) const uint FUNCTION_0 = 0;
 layout(constant_id = 17) const uint FUNCTION_1 = 0;
 layout(constant_id = 18) const uint FUNCTION_2 = 0;
@@ -45,11 +45,10 @@ layout(constant_id = 33) const uint OPERANDS_8 = 0;
 
 layout(push_constant) uniform Push {
     uint numel;
-    // Two numbers for each stage: parameters of its function, or in place of an operand b and its
-    // factor.
+    // Two values per stage: parameters of its function, or a scalar operand b and its factor.
     float parameters[18];
-    // What inputs are walked by that are read along strides: all dimensions but the first, whose
-    // size nobody asks for.
+    // Sizes and strides for strided inputs, for all dimensions except the first, whose size is not
+    // needed.
     uint sizes[2];
     int strides[9];
 } push;
@@ -57,13 +56,13 @@ layout(push_constant) uniform Push {
 const uint UNUSED = 0;
 const uint ALIKE = 1;
 const uint ONE_ELEMENT = 2;
-// From here on: with the first strides, the second, the third.
+// From here on: strided, with the first, second or third set of strides.
 const uint STRIDED = 3;
 
 const uint NO_STAGE = 0xffffffffu;
 const uint BINARY_FROM = 100;
 const uint WHERE = 200;
-// In place of a register: the first parameter of the stage.
+// Instead of a register: the first parameter of the stage.
 const uint NUMBER = 255;
 
 TENSOR_IN(0, in0, TYPE_0)
@@ -103,7 +102,7 @@ UNARY(unary_6, FUNCTION_6)
 UNARY(unary_7, FUNCTION_7)
 UNARY(unary_8, FUNCTION_8)
 
-// The functions of two operands are short: one has them all.
+// Binary functions are short, so a single function contains them all.
 vec4 binary_of(const uint function, const vec4 a, const vec4 b, const float alpha) {
     BINARY_CASES(function)
     return a;

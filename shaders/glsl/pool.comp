@@ -2,16 +2,16 @@
 #extension GL_GOOGLE_include_directive : require
 #include "tensor.glsl"
 
-// The largest element, or the mean, of a window over two dimensions. Adaptive windows are as many
-// as outputs, of whatever sizes, and may overlap by an element: from floor(o * in / out) to
-// ceil((o + 1) * in / out). Four consecutive outputs an invocation.
+// Max or average pooling over two dimensions. In adaptive pooling, windows extend from floor(o * in
+// / out) to ceil((o + 1) * in / out), and may overlap by one element. Four consecutive outputs per
+// invocation.
 
 layout(constant_id = 3) const uint IN = 0;
 layout(constant_id = 4) const uint OUT = 0;
 layout(constant_id = 5) const uint INDICES = 0;
-// 0: the largest; 1: and its index in the plane; 2: the mean.
+// 0: maximum; 1: maximum and its index in the plane; 2: mean.
 layout(constant_id = 6) const uint KIND = 0;
-// Whether padding counts as elements of a mean.
+// Whether padding counts in the mean.
 layout(constant_id = 7) const uint COUNT_PADDING = 0;
 layout(constant_id = 8) const uint ADAPTIVE = 0;
 
@@ -29,7 +29,7 @@ layout(push_constant) uniform Push {
     int padding_x;
     int dilation_y;
     int dilation_x;
-    // What a mean divides by; 0 for the number of elements.
+    // The divisor of the mean; 0 for the number of elements.
     int divisor;
 } push;
 
@@ -50,7 +50,7 @@ void main() {
         uint plane = i / push.out_x / push.out_y * uint(push.in_y * push.in_x);
         int start_y = oy * push.stride_y - push.padding_y;
         int start_x = ox * push.stride_x - push.padding_x;
-        // The part of the window that is inside the input.
+        // The part of the window inside the input.
         int ky_first = start_y < 0 ? (push.dilation_y - 1 - start_y) / push.dilation_y : 0;
         int kx_first = start_x < 0 ? (push.dilation_x - 1 - start_x) / push.dilation_x : 0;
         int ky_end = min(push.kernel_y, (push.in_y - start_y + push.dilation_y - 1) / push.dilation_y);
@@ -86,7 +86,8 @@ void main() {
             int count = push.divisor;
             if (count == 0) {
                 if (COUNT_PADDING != 0) {
-                    // A window that starts in the padding behind the input ends with that padding.
+                    // A window that extends into the padding after the input ends with that
+                    // padding.
                     int height = min(start_y + push.kernel_y, push.in_y + push.padding_y) - start_y;
                     int width = min(start_x + push.kernel_x, push.in_x + push.padding_x) - start_x;
                     count = height * width;

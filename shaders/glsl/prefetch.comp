@@ -2,17 +2,17 @@
 #extension GL_GOOGLE_include_directive : require
 #include "tensor.glsl"
 
-// Reads a tensor, so that it is in the device's cache when another dispatch reads it. An invocation
-// reads TIMES times 128 bits.
+// Reads a tensor to load it into the device's cache for another dispatch. An invocation reads TIMES
+// times 128 bits.
 
 layout(push_constant) uniform Push {
-    // How many times 128 bits there are.
+    // The size of the tensor in units of 128 bits.
     uint quads;
 } push;
 
 WORDS_IN(0, x)
-// What nobody reads: loads that nothing comes of are not made, not even those of what is `volatile`
-// (on an NVIDIA H200, driver 580.159).
+// A dummy output: compilers remove loads without effect, even if they are `volatile` (NVIDIA driver
+// 580.159).
 WORDS_OUT(1, nothing)
 
 const uint TIMES = 8;

@@ -1,8 +1,8 @@
-// What becomes of products of matrices: out[m][n] = activation(alpha * product[m][n] + beta *
-// bias + residual), for each batch. Include after tensor.glsl, run.glsl and activations.glsl. FIELDS are
-// the push constants of the shader itself; its own buffers have numbers from 3 on, its own
-// constants from 10 on. RUN_LEFT(n) says how many columns from `n` on are in one piece: those of
-// the row, unless the shader says otherwise.
+// The epilogue of GEMM shaders: out[m][n] = activation(alpha * product[m][n] + beta * bias +
+// residual), for each batch. Include after tensor.glsl, run.glsl and activations.glsl. FIELDS are
+// the push constants of the shader itself; its own buffers start at binding 3, its own
+// specialisation constants at 10. RUN_LEFT(n) is the number of contiguous columns from `n` on: the
+// rest of the row, unless the shader defines it differently.
 #ifndef RUN_LEFT
 #define RUN_LEFT(n) (push.n - n)
 #endif
@@ -23,14 +23,14 @@ layout(constant_id = 9) const uint HAS_RESIDUAL = 0;
 layout(push_constant) uniform Push {
     uint m;
     uint n;
-    // Elements of the bias from batch to batch; it starts again after so many batches.
+    // The batch stride of the bias, which repeats after `period` batches.
     uint bias_batch;
     uint period;
     uint bias_row;
     uint bias_column;
     float alpha;
     float beta;
-    // Of the activation.
+    // Parameters of the activation.
     float a;
     float b;
     FIELDS
@@ -40,7 +40,7 @@ RUN_IN(0, bias, BIAS)
 RUN_IN(1, residual, RESIDUAL)
 RUN_OUT(2, y, OUT)
 
-// Writes four columns of a row, if there are such a row and such columns.
+// Writes four columns of a row, as far as they exist.
 void finish(const uint batch, const uint m, const uint n, vec4 sum) {
     if (m >= push.m || n >= push.n) return;
     sum *= push.alpha;

@@ -2,27 +2,27 @@
 #extension GL_GOOGLE_include_directive : require
 #include "tensor.glsl"
 
-// out[o, index[k], r] = in[o, k, r], in place; the rest of the output stays. Negative indices count
-// from the end; what is out of range is not written (the host cannot see it).
+// out[o, index[k], r] = in[o, k, r], in place; the rest of the output is unchanged. Negative
+// indices count from the end. Indices out of range are not written (the host cannot see them).
 
 layout(constant_id = 3) const uint IN = 0;
 layout(constant_id = 4) const uint OUT = 0;
-// Rows are whole groups of four elements, so that an invocation writes a group of the input
-// wherever it belongs. Otherwise, each looks for what a group of the output is to be.
+// Rows consist of whole groups of four elements, so that an invocation can write a group of the
+// input to its target. Otherwise, each searches for the inputs of a group of the output.
 layout(constant_id = 5) const uint BY_ROWS = 0;
 
 layout(push_constant) uniform Push {
     uint numel;    // of the input, by rows, or else of the output
     uint out_size; // of the dimension, in the output
     uint count;    // of indices
-    uint inner;    // elements behind the dimension
+    uint inner;    // elements of the inner dimensions
 } push;
 
 TENSOR_IN(0, x, IN)
 TENSOR_IN(1, index, I32)
 TENSOR_OUT(2, y, OUT)
 
-// The row of the output that an index says, or its size if it is out of range.
+// Returns the output row for an index, or the dimension's size if the index is out of range.
 uint row_of(const uint k) {
     int at = index_i(k);
     if (at < 0) at += int(push.out_size);

@@ -2,7 +2,7 @@
 #extension GL_GOOGLE_include_directive : require
 #include "tensor.glsl"
 
-// The scale and zero point that quantize values between a minimum and a maximum.
+// The scale and zero point for quantizing values between a minimum and a maximum.
 
 layout(constant_id = 3) const uint MAPPING = 0; // 0 asymmetric, 1 symmetric, 2 symmetric without clipping, 3 asymmetric by the nearer end
 layout(constant_id = 4) const uint SCALE = 0;
@@ -12,7 +12,7 @@ layout(push_constant) uniform Push {
     uint numel;
     float low; // bounds of quantized values
     float high;
-    float epsilon; // the least scale
+    float epsilon; // the minimum scale
 } push;
 
 TENSOR_IN(0, least, F32)
@@ -33,7 +33,7 @@ void main() {
     } else if (MAPPING == 1) {
         s = max(max(-negative, positive) / ((push.high - push.low) / 2.0), push.epsilon);
     } else if (MAPPING == 3) {
-        // The zero point follows from the end of the range that it moves less.
+        // The zero point is computed from the end of the range with the smaller error.
         s = max((positive - negative) / (push.high - push.low), push.epsilon);
         vec4 low = negative / s;
         vec4 high = positive / s;

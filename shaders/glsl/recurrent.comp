@@ -6,10 +6,10 @@
 #include "run.glsl"
 #include "activations.glsl"
 
-// The steps of a recurrent layer over a sequence, whose products with the inputs are there already.
-// A workgroup takes all steps of one row of the batch, one after the other: what a step passes on
-// to the next stays in shared memory, and the cell's state with the invocation that computes it.
-// Weights are [hidden][gate][hidden], so that neighbours read neighbours.
+// All steps of a recurrent layer over a sequence, given the input projections. A workgroup computes
+// all steps of one batch row in sequence: the hidden state stays in shared memory, and each element
+// of the cell state in the invocation that computes it. Weights are [hidden][gate][hidden], so that
+// neighbouring invocations read neighbouring elements.
 
 layout(constant_id = 3) const uint CELL = 0;
 layout(constant_id = 4) const uint IN = 0;
@@ -18,16 +18,17 @@ layout(constant_id = 6) const uint WEIGHT = 0;
 layout(constant_id = 7) const uint BIAS = 0;
 layout(constant_id = 8) const uint OUT = 0;
 layout(constant_id = 9) const uint HAS_BIAS = 0;
-// Elements of the state, at most as many as there are invocations.
+// Elements of the state, at most the number of invocations.
 layout(constant_id = 10) const uint HIDDEN = 1;
-// The products that an invocation sums, if it keeps its weights.
+// Dot products per invocation, if it keeps its weights in registers.
 layout(constant_id = 11) const uint SUMS = 1;
-// The weights of an invocation, if it keeps them: HIDDEN * SUMS, or 1.
+// Weights per invocation, if it keeps them in registers: HIDDEN * SUMS; otherwise 1.
 layout(constant_id = 12) const uint KEPT = 1;
-// Whether the cell's last state is asked for.
+// Whether the last cell state is an output.
 layout(constant_id = 13) const uint KEEPS_CELL = 0;
 
-// Else it reads those of four products at a time. So many invocations share the four.
+// If weights are not kept, they are read for four dot products at a time, which this many
+// invocations share.
 layout(constant_id = 14) const uint PARTS = 1;
 
 #include "cell.glsl"
@@ -35,9 +36,10 @@ layout(constant_id = 14) const uint PARTS = 1;
 layout(push_constant) uniform Push {
     uint batch;
     uint steps;
-    // From a row of weights to the next.
+    // The row stride of the weights.
     uint pitch;
-    // The step's place among the inputs and the results: of the first, and from one to the next.
+    // The positions of the steps in the inputs and the results: of the first step, and the distance
+    // to the next.
     int first_in;
     int next_in;
     int first_out;
@@ -52,17 +54,16 @@ RUN_IN(4, bias, BIAS)
 RUN_OUT(5, y, OUT)
 RUN_OUT(6, last, OUT)
 
-// Four elements of padding: they are read by fours in the end.
+// Four elements of padding, since the end is read in fours.
 shared float state[HIDDEN + 4];
 shared float sums[PARTS * GATES * HIDDEN];
 
-// How many loads are on their way at once, of as many elements of the state; a part has a multiple
-// of them.
+// Loads in flight at once, for as many elements of the state; a part has a multiple of them.
 const uint AHEAD = 8;
 const uint PART = (HIDDEN + PARTS * AHEAD - 1) / (PARTS * AHEAD) * AHEAD;
 const uint QUADS = (GATES * HIDDEN + 3) / 4;
 
-// The numbers of all invocations' `state`, written by as many as there are fours.
+// Writes all elements of `state`, four per invocation.
 #define WRITE_STATE(name, row) { \
         uint first = lane * 4; \
         if (first < HIDDEN) { \
@@ -71,7 +72,7 @@ const uint QUADS = (GATES * HIDDEN + 3) / 4;
         } \
     }
 
-// Four products from one on, over a part of the state.
+// Four consecutive dot products, over a part of the state.
 void put_products(const uint part, const uint at) {
     uint k = part * PART;
     uint end = min(k + PART, HIDDEN);
@@ -103,7 +104,7 @@ void main() {
     float kept[KEPT];
     if (KEPT > 1) {
         [[unroll]] for (uint s = 0; s < SUMS; ++s) {
-            // What is beyond the last is read as the last, and not used.
+            // Indices beyond the last are clamped; the results are not used.
             uint at = min(s * lanes + lane, GATES * HIDDEN - 1);
             [[unroll]] for (uint k = 0; k < HIDDEN; ++k) kept[min(s * HIDDEN + k, KEPT - 1)] = w_f(k * push.pitch + at);
         }

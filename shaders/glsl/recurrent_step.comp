@@ -6,11 +6,11 @@
 #include "run.glsl"
 #include "activations.glsl"
 
-// One step of a recurrent layer, whose products with the inputs are there already: for states of so
-// many elements that one workgroup would read the weights too slowly. A workgroup takes some
-// elements of the state of one row of the batch: a team of invocations shares the products of one
-// element, and reads the state before, which others made in the step before, from memory. Weights
-// are as they come, [gate][hidden][hidden], so that a team reads neighbours.
+// One step of a recurrent layer, given the input projections, for states so large that one
+// workgroup would read the weights too slowly. A workgroup computes some elements of the state of
+// one batch row. A team of invocations shares the dot products of one element. It reads the
+// previous state, which other workgroups computed in the previous step, from memory. Weights are in
+// the original layout, [gate][hidden][hidden], so that a team reads neighbouring elements.
 
 layout(constant_id = 3) const uint CELL = 0;
 layout(constant_id = 4) const uint IN = 0;
@@ -28,7 +28,7 @@ layout(constant_id = 12) const uint HIDDEN = 4;
 
 layout(push_constant) uniform Push {
     uint batch;
-    // Places of the step's inputs, of the state before, and of the step's result, in rows of a
+    // The positions of the input projections, the previous state, and the result, in rows of a
     // batch.
     uint place_in;
     uint place_before;
@@ -43,14 +43,14 @@ RUN_IN(4, bias, BIAS)
 RUN_OUT(5, y, OUT)
 RUN_OUT(6, next_cell, CELL_OUT)
 
-// Invocations of a team.
+// Invocations per team.
 const uint TEAM = 32;
-// Elements of the state that a workgroup takes: it is of as many teams, 256 invocations in all, as
-// the catalogue says.
+// State elements per workgroup. It has this many teams, 256 invocations in total, as in the
+// catalogue.
 const uint ELEMENTS = 8;
-// Invocations that add up the parts of a sum, before one adds up what they make.
+// Invocations that add up the parts of a sum; one of them adds up their results.
 const uint ADDERS = 8;
-// One more than a team has: neighbours in a column are in different banks.
+// One more than the size of a team, so that neighbours in a column lie in different banks.
 const uint PITCH = TEAM + 1;
 
 shared float parts[GATES * ELEMENTS * PITCH];
@@ -64,7 +64,7 @@ void main() {
     if (row >= push.batch) return;
     uint first = gl_WorkGroupID.x * ELEMENTS;
     uint member = lane % TEAM;
-    // Teams beyond the end compute the last element, and nobody takes it.
+    // Teams beyond the end compute the last element again; their results are not used.
     uint element = min(first + lane / TEAM, HIDDEN - 1);
     uint before = (push.place_before * push.batch + row) * HIDDEN;
 
@@ -78,7 +78,7 @@ void main() {
     }
     [[unroll]] for (uint g = 0; g < GATES; ++g) parts[(lane / TEAM * GATES + g) * PITCH + member] = sum[g];
 
-    // What the cell takes is on its way meanwhile.
+    // The other inputs of the cell are being loaded meanwhile.
     uint own = min(first + lane % ELEMENTS, HIDDEN - 1);
     uint in_row = (push.place_in * push.batch + row) * GATES * HIDDEN;
     vec4 given = vec4(0.0);
@@ -95,7 +95,7 @@ void main() {
     }
     barrier();
 
-    // Four gates are as many sums as there are invocations for.
+    // With four gates, this uses all invocations.
     if (lane < GATES * ELEMENTS * ADDERS) {
         float part = 0.0;
         uint from = lane / ADDERS * PITCH + lane % ADDERS;

@@ -4,7 +4,7 @@
 
 // Reduces the middle of three dimensions: out[o, r] = reduce over k of in[o, k, r].
 //
-// An invocation of row y of the workgroup works on four outputs; the invocations along x share the
+// An invocation of row y of the workgroup computes four outputs; the invocations in x share the
 // reduction.
 
 layout(constant_id = 3) const uint FUNCTION = 0;
@@ -15,13 +15,13 @@ layout(constant_id = 6) const uint OUT = 0;
 layout(push_constant) uniform Push {
     uint numel;  // of the output
     uint count;  // of the reduced dimension
-    uint inner;  // elements behind it
-    uint parts;  // outputs that follow each other, an inner dimension apart, and share a number of `other`
+    uint inner;  // elements of the inner dimensions
+    uint parts;  // consecutive outputs, `inner` apart, that share an element of `other`
     float scale;
 } push;
 
 TENSOR_IN(0, x, IN)
-TENSOR_IN(1, other, OTHER) // by output; what some functions subtract
+TENSOR_IN(1, other, OTHER) // per output; subtracted by some functions
 TENSOR_OUT(2, y, OUT)
 
 shared vec4 partial[256];
@@ -63,7 +63,8 @@ float combine(const float a, const float b) {
     return a + b;
 }
 
-// Whether candidate (b, j) replaces (a, i): NaN counts as the extreme, the first of equals wins.
+// Whether candidate (b, j) replaces (a, i). NaN counts as the extreme; the first of equal elements
+// wins.
 bool replaces(const float a, const uint i, const float b, const uint j) {
     if (isnan(a)) return isnan(b) && j < i;
     if (isnan(b)) return true;
@@ -79,7 +80,7 @@ void main() {
     vec4 sum = vec4(start());
     uvec4 best = uvec4(0xffffffffu);
     if (i < push.numel) {
-        // Outputs beyond the last are others, and of no account: so all four are read together.
+        // Outputs beyond the last are clamped and not used, so that all four are read together.
         uvec4 at = min(i + uvec4(0, 1, 2, 3), uvec4(push.numel - 1));
         uvec4 base = at / push.inner * push.count * push.inner + at % push.inner;
         vec4 o = vec4(0);

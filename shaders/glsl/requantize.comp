@@ -2,7 +2,7 @@
 #extension GL_GOOGLE_include_directive : require
 #include "tensor.glsl"
 
-// From one scale and zero point to another, or the sum or the product of two such tensors.
+// Requantizes to another scale and zero point; or the sum or product of two quantized tensors.
 
 layout(constant_id = 3) const uint FUNCTION = 0;
 layout(constant_id = 4) const uint A = 0;
@@ -20,7 +20,7 @@ layout(push_constant) uniform Push {
     float a_zero;
     float b_scale; // with the factor of b
     float b_zero;
-    float out_inverse; // one over the output's scale
+    float out_inverse; // reciprocal of the output's scale
     float out_zero;
     float low;
     float high;

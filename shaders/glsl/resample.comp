@@ -2,9 +2,9 @@
 #extension GL_GOOGLE_include_directive : require
 #include "tensor.glsl"
 
-// The middle of three dimensions to another size, with antialiasing: out[o, k, r] is a mean of
-// in[o, j, r] around the place that k has there, whose weights reach as much further as the input
-// has more elements.
+// Resizes the middle of three dimensions with antialiasing: out[o, k, r] is a weighted mean of
+// in[o, j, r] around the position of k. When the size shrinks, the support of the filter grows by
+// the same factor.
 
 layout(constant_id = 3) const uint IN = 0;
 layout(constant_id = 4) const uint OUT = 0;
@@ -14,8 +14,8 @@ layout(push_constant) uniform Push {
     uint numel;
     uint in_size;
     uint out_size;
-    uint inner;  // elements behind the dimension
-    float scale; // elements of the input for one of the output
+    uint inner;  // elements of the inner dimensions
+    float scale; // input elements per output element
 } push;
 
 const uint LINEAR = 0;
@@ -31,7 +31,7 @@ float weight(const float t) {
 }
 
 float mean(const uint i) {
-    // As many elements stay as they are, whatever is said of the scale.
+    // With equal sizes, elements are copied, for any scale.
     if (push.in_size == push.out_size) return x_f(i);
     uint r = i % push.inner;
     uint k = i / push.inner % push.out_size;

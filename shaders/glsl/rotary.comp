@@ -2,8 +2,8 @@
 #extension GL_GOOGLE_include_directive : require
 #include "tensor.glsl"
 
-// Rotates pairs of elements of each row by angles of its position. What comes of it may lie within
-// another tensor: where batches are no multiples of four, it does not.
+// Rotary embedding (RoPE): rotates pairs of elements of each row by angles of its position. The
+// result may be written into another tensor, unless batches are not multiples of four.
 
 layout(constant_id = 3) const uint FORM = 0;
 layout(constant_id = 4) const uint IN = 0;
@@ -13,14 +13,14 @@ layout(constant_id = 6) const uint OUT = 0;
 layout(push_constant) uniform Push {
     uint numel;
     uint depth; // of a row
-    uint heads; // rows that have the same position
+    uint heads; // rows with the same position
     uint positions;
     uint start; // the first position
-    uint rotated; // elements of a row that take part
-    uint angle_row; // angles of a position
-    uint angle_head; // from one head's angles to the next
+    uint rotated; // rotated elements of a row
+    uint angle_row; // angles per position
+    uint angle_head; // distance between the angles of heads
     uint out_start; // in the output: a multiple of four, and so is the next
-    uint out_batch; // from one batch of the output to the next
+    uint out_batch; // batch stride of the output
 } push;
 
 TENSOR_IN(0, x, IN)
@@ -28,9 +28,9 @@ TENSOR_IN(1, cosine, ANGLE)
 TENSOR_IN(2, sine, ANGLE)
 TENSOR_OUT(3, y, OUT)
 
-const uint NEIGHBOURS = 0; // pairs are neighbours, with an angle each
-const uint HALVES = 1; // element i of the first half with element i of the second, with an angle for each element
-const uint COMBINED = 2; // pairs are neighbours; cosine and sine are too
+const uint NEIGHBOURS = 0; // pairs are neighbours, with one angle per pair
+const uint HALVES = 1; // pairs are element i of the first half and element i of the second, with one angle per element
+const uint COMBINED = 2; // pairs are neighbours; cosines and sines are interleaved
 
 void main() {
     uint i = invocation_x() * 4;

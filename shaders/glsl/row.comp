@@ -9,9 +9,9 @@
 #include "tensor.glsl"
 #include "run.glsl"
 
-// Softmax and normalisations of rows of consecutive elements, a workgroup for each row: its
-// statistics and its results in one go. ROUND: what is left of elements that become codes of 8
-// bits, by the row's range (as qparams.comp chooses it, of asymmetric codes by the nearer end).
+// Softmax and normalisations of contiguous rows, with one workgroup per row, which computes both
+// statistics and results. ROUND: int8 quantization followed by dequantization, with the range of
+// the row (as in qparams.comp, asymmetric by the nearer end).
 
 layout(constant_id = 3) const uint FUNCTION = 0;
 layout(constant_id = 4) const uint IN = 0;
@@ -24,21 +24,21 @@ layout(constant_id = 8) const uint HAS_BIAS = 0;
 layout(constant_id = 9) const uint KEPT = 0;
 // Whether element i of a row has weight i, and rows are whole groups of four.
 layout(constant_id = 10) const uint WEIGHTS_ALIGNED = 0;
-// Whether rows start at multiples of four elements whatever the shapes: then none of an
-// invocation's loads is behind a condition, where it would wait for the one before.
+// Whether rows start at multiples of four elements for all shapes. Loads are then unconditional,
+// and do not wait for each other.
 layout(constant_id = 11) const uint ALIGNED = 0;
-// Whether the rows are those of a sum, of `x` and `added`, rounded to the type of both: ADDED, and
-// WRITTEN where others read it, too. Then they start at multiples of four elements.
+// Whether the rows are the sum of `x` and `added`, rounded to the type of both: ADDED, or WRITTEN
+// if the sum is also an output. They then start at multiples of four elements.
 layout(constant_id = 12) const uint SUM = 0;
 
 layout(push_constant) uniform Push {
     uint rows;
     uint count;       // elements of a row
     uint aligned;     // whether rows start at multiples of four elements
-    uint weight_step; // elements side by side that share a weight
+    uint weight_step; // consecutive elements that share a weight
     uint weight_count;
     float epsilon;
-    uint added_rows; // rows of `added`, which come again
+    uint added_rows; // rows of `added`, which repeat
 } push;
 
 RUN_IN(0, x, IN)
@@ -48,7 +48,7 @@ RUN_OUT(3, y, OUT)
 RUN_IN(4, added, IN)
 RUN_OUT(5, made, IN)
 
-// As normalize.comp numbers them.
+// The same codes as in normalize.comp.
 const uint SOFTMAX = 0;
 const uint LOG_SOFTMAX = 1;
 const uint LAYER = 2;
@@ -61,8 +61,8 @@ const uint WRITTEN = 2;
 const uint MAX_LANES = 256;
 shared float partials[MAX_LANES];
 
-// The values of all invocations as one, through shared memory: each subgroup's first where devices
-// have such sums, else those of the invocations, half of them at a time.
+// Reduces the values of all invocations through shared memory: by subgroups first, if supported;
+// otherwise by a tree over invocations.
 #ifdef SUBGROUPS
 #define COMBINE(NAME, FUNCTION, SUBGROUP_FUNCTION) \
     float NAME(float value) { \
@@ -97,10 +97,10 @@ float plus(const float a, const float b) {
 COMBINE(summed, plus, subgroupAdd)
 COMBINE(highest, max, subgroupMax)
 
-// Where the row of `added` begins.
+// The position of the row of `added`.
 uint added_base;
 
-// Four elements of the row from `base` on; what is beyond its end repeats the last.
+// Four elements of the row at `base`; beyond its end, the last one is repeated.
 vec4 elements(const uint base, const uint i) {
     if (SUM != 0) {
         vec4 v = x_f4(base + i) + added_f4(added_base + i);
@@ -110,7 +110,7 @@ vec4 elements(const uint base, const uint i) {
     return x_each(base + min(i + uvec4(0, 1, 2, 3), uvec4(push.count - 1)));
 }
 
-// The sum of the first elements of v that are in the row.
+// The sum of the elements of v that are in the row.
 float sum_of(const vec4 v, const uint i) {
     return dot(v, vec4(lessThan(i + uvec4(0, 1, 2, 3), uvec4(push.count))));
 }
@@ -119,12 +119,12 @@ vec4 kept[4];
 vec4 kept_weights[4];
 vec4 kept_biases[4];
 
-// The group of four elements from `i` on, which is the invocation's number `turn`.
+// The group of four elements from `i` on, number `turn` of the invocation.
 vec4 group(const uint base, const uint i, const uint turn) {
     return KEPT != 0 ? kept[turn] : elements(base, i);
 }
 
-// What element `at` of the tensor, of row element `i`, and those behind it are multiplied with.
+// The weights of four elements from `at` on; `i` is the index in the row.
 vec4 weights(const uint at, const uint i) {
     if (WEIGHTS_ALIGNED != 0) return weight_f4(i);
     return weight_each((at + uvec4(0, 1, 2, 3)) / push.weight_step % push.weight_count);
@@ -135,7 +135,8 @@ vec4 biases(const uint at, const uint i) {
     return bias_each((at + uvec4(0, 1, 2, 3)) / push.weight_step % push.weight_count);
 }
 
-// An invocation's groups: `i` is the first element of each in the row, `turn` their number.
+// Iterates over an invocation's groups: `i` is the index of the first element in the row, `turn`
+// the number of the group.
 #define EACH_GROUP \
     [[unroll]] for (uint turn = 0, i = first; turn < (KEPT != 0 ? KEPT : turns); ++turn, i += step) \
         if (i < push.count)
@@ -148,8 +149,8 @@ void main() {
     uint first = gl_LocalInvocationID.x * 4;
     uint step = gl_WorkGroupSize.x * 4;
     uint turns = (push.count + step - 1) / step;
-    // Groups beyond the end are the last one, and not looked at: loads behind conditions would wait
-    // for each other.
+    // Groups beyond the end are clamped and not used, because conditional loads would wait for each
+    // other.
     [[unroll]] for (uint turn = 0; turn < KEPT; ++turn) {
         uint i = min(first + turn * step, (push.count - 1) & ~3u);
         kept[turn] = elements(base, i);

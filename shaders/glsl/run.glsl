@@ -1,12 +1,16 @@
-// Tensors that are read and written four elements at a time, at any place. Include after
+// Tensors that are read and written four elements at a time, at any position. Include after
 // tensor.glsl.
 //
-// RUN_IN(binding, name, type) declares a floating-point tensor to read: float name_f(uint i):
-// element i vec4 name_f4(uint i): elements i to i + 3 in one load; i is a multiple of 4 vec4
-// name_each(uvec4 i): four elements RUN_OUT(binding, name, type) declares one to write: void
-// name_write_run(uint i, vec4 v, uint count): the first elements of v from element i on. Other
-// invocations may write the other half of a word at the same time: with STORAGE16, for devices that
-// have elements of 16 bits in buffers, that is a store like another; else two atomic operations.
+// RUN_IN(binding, name, type) declares a floating-point tensor to read:
+//     float name_f(uint i): element i
+//     vec4 name_f4(uint i): elements i to i + 3 in one load; i is a multiple of 4
+//     vec4 name_each(uvec4 i): four elements
+// RUN_OUT(binding, name, type) declares one to write:
+//     void name_write_run(uint i, vec4 v, uint count): the first elements of v from element i on
+//
+// Other invocations may write the other half of a word at the same time. With STORAGE16, for
+// devices with 16-bit elements in storage buffers, this is a normal store; otherwise, two atomic
+// operations.
 
 #define RUN_IN(slot, name, type) \
     WORDS_IN(slot, name) \

@@ -2,18 +2,18 @@
 #extension GL_GOOGLE_include_directive : require
 #include "tensor.glsl"
 
-// Sums or products of all elements up to each one, along the middle of three dimensions: out[o, k,
-// r] = in[o, 0, r] + … + in[o, k, r]. Or logarithms of sums of their powers of e; or where the
-// largest or the smallest is, the last of equal ones, where what is not a number is beyond all
-// others. EACH of four consecutive outputs of an invocation goes on where the one before it ended,
-// if that is of the same line. LINES: an invocation goes along four, from their first elements to
-// the last. ROW: a workgroup goes along a line of neighbours, whose invocations have a share each:
-// once for what all of it comes to, and, when that is known of those before, once more. Outputs are
-// of 32 bits there.
+// Prefix scan over the middle of three dimensions: cumulative sums or products, out[o, k, r] =
+// in[o, 0, r] + … + in[o, k, r]; cumulative log-sum-exp; or the index of the cumulative maximum or
+// minimum, the last of equal elements, where NaN exceeds all others.
 //
-// PyTorch has 64 bits in between, where sums and products of finite numbers may be larger than
-// those of 32 bits: so they are counted twice, the second time by a fraction of them, or with their
-// exponents apart, and that is the result where the first is none.
+// EACH: an invocation computes four consecutive outputs; each continues the previous one if it is
+// in the same line. LINES: an invocation scans four lines from start to end. ROW: a workgroup scans
+// a contiguous line, of which each invocation has a segment. It is scanned once for the total of
+// each segment, and again when the totals before it are known. Outputs are 32-bit in this case.
+//
+// PyTorch uses 64-bit intermediate values, whose sums and products of finite values may exceed the
+// 32-bit range. They are therefore computed twice: the second time scaled down, or with separate
+// exponents. That result is used if the first one is not finite.
 
 layout(constant_id = 3) const uint FUNCTION = 0;
 layout(constant_id = 4) const uint IN = 0;
@@ -23,7 +23,7 @@ layout(constant_id = 6) const uint FORM = 0;
 layout(push_constant) uniform Push {
     uint numel;
     uint count; // of the dimension
-    uint inner; // elements behind it
+    uint inner; // elements of the inner dimensions
 } push;
 
 const uint SUM = 0;
@@ -33,7 +33,7 @@ const uint LARGEST = 3;
 const uint SMALLEST = 4;
 
 const uint EACH = 0;
-const uint LINES = 1; // beside each other, of a multiple of four
+const uint LINES = 1; // adjacent lines, in multiples of four
 const uint ROW = 2;
 
 const bool FINDS_PLACES = FUNCTION == LARGEST || FUNCTION == SMALLEST;
@@ -43,23 +43,22 @@ TENSOR_OUT(1, y, OUT)
 
 const float LESS = 1.0 / 65536.0;
 
-// In two steps, as a power of two may have no place where a product with it has.
+// In two steps, because a power of two may overflow although its product does not.
 float scaled(const float f, const int exponent) {
     int half_exponent = clamp(exponent / 2, -126, 126);
     return f * exp2(float(half_exponent)) * exp2(float(clamp(exponent - half_exponent, -126, 126)));
 }
 
-// Of a line, so far.
+// The state of a line so far.
 struct Line {
     float f;
     float apart;
     int exponent;
     bool finite;
-    // The sum of what is not finite, or the product of that, of zeros, and of the signs of all
-    // else: which a part of a line whose numbers alone are too large or too small for 32 bits
-    // leaves as it is.
+    // The sum of non-finite values; or the product of these, of zeros, and of the signs of all
+    // others. A segment whose finite values alone overflow or underflow 32 bits does not change it.
     float beyond;
-    int n; // of a place: less than zero before the first
+    int n; // of an index: negative before the first
     int best;
 };
 
@@ -71,11 +70,11 @@ Line none() {
     return FUNCTION == PROD ? Line(1.0, 1.0, 0, true, 1.0, 1, 0) : Line(0.0, 0.0, 0, true, 0.0, 0, 0);
 }
 
-// As a sum of powers relative to the largest, which is between 1 and the number of these.
-// Infinities are what the sum is then.
+// Adds to a sum of exponentials relative to the maximum, which is between 1 and the number of
+// terms. An infinite maximum is the result itself.
 void take_power(inout Line line, const float v) {
     float largest = max(line.f, v);
-    // Further down, there is nothing left of a power.
+    // Smaller exponentials are zero.
     vec2 powers = exp(max(vec2(line.f, v) - largest, vec2(-128.0)));
     line.apart = isinf(largest) ? 1.0 : line.apart * powers.x + powers.y;
     line.f = largest;
@@ -132,10 +131,10 @@ float result(const Line line) {
     return FUNCTION == SUM ? line.apart / LESS : scaled(line.apart, line.exponent);
 }
 
-// Elements of a line that are on their way at once.
+// Elements of a line whose loads are in flight at once.
 const uint AHEAD = 8;
 
-// Four lines beside each other, from their first elements on.
+// Scans four adjacent lines.
 void four_lines(const uint start) {
     Line lines[4] = Line[4](none(), none(), none(), none());
     for (uint k = 0; k < push.count; k += AHEAD) {
@@ -166,7 +165,7 @@ void four_lines(const uint start) {
     }
 }
 
-// Of a part of a line and what comes behind it.
+// Combines a segment of a line with the following one.
 Line join(const Line a, const Line b) {
     Line both = a;
     if (FINDS_PLACES) {

@@ -2,23 +2,23 @@
 #extension GL_GOOGLE_include_directive : require
 #include "tensor.glsl"
 
-// Elements of a source go to where an index tensor says along the middle of three dimensions:
-// out[o, index[o, j, r], r] = source[o, j, r], or what FUNCTION makes of that and what was there.
-// Four consecutive outputs an invocation, each of which looks for what goes to it, in order: so the
-// last one stays, and sums are the same each time.
+// Scatters elements of a source over the middle of three dimensions: out[o, index[o, j, r], r] =
+// source[o, j, r], or FUNCTION of that and the old element. Four consecutive outputs per
+// invocation, each of which searches all indices in order: the last source wins, and sums are
+// deterministic.
 
 layout(constant_id = 3) const uint FUNCTION = 0;
 layout(constant_id = 4) const uint IN = 0;
 layout(constant_id = 5) const uint SOURCE = 0;
 layout(constant_id = 6) const uint OUT = 0;
-// Whether the source is one element for all.
+// Whether the source is a single element.
 layout(constant_id = 7) const uint ONE_SOURCE = 0;
 
 layout(push_constant) uniform Push {
     uint numel;
     uint size;  // of the dimension, in the output
     uint count; // in the source
-    uint inner; // elements behind it
+    uint inner; // elements of the inner dimensions
 } push;
 
 const uint REPLACE = 0;

@@ -2,9 +2,9 @@
 #extension GL_GOOGLE_include_directive : require
 #include "tensor.glsl"
 
-// How many elements of a row in ascending order are less than each value; or (RIGHT) not larger.
-// Values are in rows that each have a row to look in, or all have the same. What is not a number
-// comes behind all others, as PyTorch has it.
+// Counts the elements of a sorted row that are less than each value (RIGHT: not greater):
+// `searchsorted`. Rows of values either have a row of their own, or share one. NaN is larger than
+// all other values, as in PyTorch.
 
 layout(constant_id = 3) const uint SEQUENCE = 0;
 layout(constant_id = 4) const uint VALUES = 0;
@@ -12,8 +12,8 @@ layout(constant_id = 5) const uint RIGHT = 0;
 
 layout(push_constant) uniform Push {
     uint numel;
-    uint count; // of a row to look in
-    uint row;   // values that have the same
+    uint count; // of a row to search
+    uint row;   // values that share a row
 } push;
 
 TENSOR_IN(0, sequence, SEQUENCE)

@@ -1,20 +1,19 @@
-// Sums that invocations of a workgroup share: each leaves what it has in shared memory. Include
-// behind the constants PARTIALS (the size of that, at least SHARES times SUMS times the sums side
-// by side), SHARES (the invocations that share a sum), SUMS (the groups of four sums of each) and
-// MOST_SUMS.
+// Reduction of sums that invocations of a workgroup share, through shared memory. Include after the
+// constants PARTIALS (its size, at least SHARES times SUMS times the sums side by side), SHARES
+// (invocations per sum), SUMS (groups of four sums per invocation) and MOST_SUMS.
 
 shared vec4 partials[PARTIALS];
 
-// Into so many parts a sum is made first.
+// The number of parts into which the addition of a sum is divided.
 const uint SEGMENTS = SHARES < 2 * SUMS ? 1 : SHARES / SUMS > 8 ? 8 : SHARES / SUMS;
 
-// Leaves the sums of a share, at `place` of `plane` side by side. All invocations of the workgroup
-// come here together.
+// Stores the sums of a share, at index `place` of `plane` side by side. Must be called by all
+// invocations of the workgroup.
 void leave_sums(const uint share, const uint place, const uint plane, vec4 sums[MOST_SUMS]) {
     [[unroll]] for (uint i = 0; i < SUMS; ++i) partials[(share * SUMS + i) * plane + place] = sums[i];
     barrier();
-    // As the sums were shared, so is adding them up, and where there are more invocations than
-    // these, the parts of each.
+    // The shares divide the sums among themselves; if there are more shares than sums, also the
+    // parts of each sum.
     if (SEGMENTS > 1) {
         uint i = share % SUMS;
         uint segment = share / SUMS;
@@ -29,7 +28,7 @@ void leave_sums(const uint share, const uint place, const uint plane, vec4 sums[
     }
 }
 
-// Sum `i` of all shares.
+// Sum `i` over all shares.
 vec4 whole_sum(const uint i, const uint place, const uint plane) {
     vec4 sum = vec4(0);
     [[unroll]] for (uint s = 0; s < (SEGMENTS > 1 ? SEGMENTS : SHARES); ++s) sum += partials[(s * SUMS + i) * plane + place];

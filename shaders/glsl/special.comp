@@ -2,10 +2,10 @@
 #extension GL_GOOGLE_include_directive : require
 #include "tensor.glsl"
 
-// out = function(in), four elements an invocation: functions of floating-point numbers that few
-// programs have, apart from those that many have, whose modules stay small so. Drivers may err by
-// 2^-11 in inverse functions of angles, and by 2^-21 in logarithms near 1: these are made here of
-// sums and products.
+// out = function(in), four elements per invocation: rare functions of floats, separate from the
+// common ones to keep their modules small. Drivers may have errors of 2^-11 in inverse
+// trigonometric functions, and of 2^-21 in logarithms near 1; here, these functions are computed
+// from sums and products.
 
 layout(constant_id = 3) const uint FUNCTION = 0;
 layout(constant_id = 4) const uint IN = 0;
@@ -47,7 +47,7 @@ const float NOT_A_NUMBER = uintBitsToFloat(0x7fc00000u);
 const float LN_2 = 0.6931471805599453;
 const float INFINITY = uintBitsToFloat(0x7f800000u);
 
-// Near zero by its series, to x^8 / 8!.
+// Near zero by its series, up to x^8 / 8!.
 vec4 expm1_f(const vec4 x) {
     vec4 series = 1.0 + x * 0.125;
     series = 1.0 + x * (1.0 / 7.0) * series;
@@ -59,7 +59,7 @@ vec4 expm1_f(const vec4 x) {
     return mix(exp(x) - 1.0, x * series, lessThan(abs(x), vec4(0.5)));
 }
 
-// log(1 + x) = 2 atanh(x / (2 + x)), by the series of which while that is below a fifth.
+// log(1 + x) = 2 atanh(x / (2 + x)), by its series if that argument is below 0.2.
 vec4 log1p_f(const vec4 x) {
     vec4 s = x / (2.0 + x);
     vec4 s2 = s * s;
@@ -68,12 +68,12 @@ vec4 log1p_f(const vec4 x) {
     return mix(result, vec4(NOT_A_NUMBER), lessThan(x, vec4(-1.0)));
 }
 
-// Of large numbers, whose squares have no place.
+// log(2 x) for large arguments, whose squares would overflow.
 vec4 log_twice(const vec4 x) { return log(x) + LN_2; }
 
 const float LARGE = 1e9;
 
-// The number with the sign of another one, also of a zero.
+// The value of a with the sign of x, also for zeros.
 vec4 with_sign(const vec4 a, const vec4 x) { return mix(a, -a, lessThan(floatBitsToInt(x), ivec4(0))); }
 
 vec4 log2_f(const vec4 x) {
@@ -101,7 +101,7 @@ vec4 atanh_f(const vec4 x) {
     return with_sign(mix(r, vec4(NOT_A_NUMBER), greaterThan(a, vec4(1.0))), x);
 }
 
-// Half of e^|x|, which is finite where e^|x| is not.
+// e^|x| / 2, which is finite even if e^|x| overflows.
 vec4 half_exp(const vec4 x) {
     vec4 root = exp(abs(x) * 0.5);
     return root * 0.5 * root;
@@ -114,15 +114,15 @@ vec4 sinh_f(const vec4 x) {
     return with_sign(mix(half_exp(x) - 0.5 * exp(-a), near, lessThan(a, vec4(1.0))), x);
 }
 
-// The nearest number of which the last 16 bits are zero, and of two of them the even one.
+// Rounds to the nearest value with 16 zero bits at the end, ties to even.
 vec4 to_bfloat16(const vec4 x) {
     uvec4 bits = floatBitsToUint(x);
     bits += 0x7fff + ((bits >> 16) & 1);
     return uintBitsToFloat(bits & 0xffff0000u);
 }
 
-// What the error function lacks of 1: exp(-x * x) times a fit in 1 / (1 + |x| / 2), to 1e-8. The
-// square is taken apart, since the exponential of what is lost of it would be another.
+// The complementary error function: exp(-x * x) times a fit in 1 / (1 + |x| / 2), with an error of
+// 1e-8. The square is split, because its rounding error would change the exponential.
 vec4 erfc_f(const vec4 x) {
     vec4 t = min(abs(x), vec4(12.0));
     vec4 u = 1.0 / (1.0 + 0.5 * t);
@@ -141,8 +141,8 @@ vec4 erfc_f(const vec4 x) {
     return mix(r, 2.0 - r, lessThan(x, vec4(0.0)));
 }
 
-// The number times a fit in w = -log(1 - x * x) below 5, to 1e-8, and in its root up to the last
-// number before 1, to 1e-7.
+// x times a fit in w = -log(1 - x * x) below 5, with an error of 1e-8; above, in sqrt(w), up to the
+// largest float below 1, with an error of 1e-7.
 vec4 erfinv_f(const vec4 x) {
     vec4 a = abs(x);
     vec4 w = mix(-log((1.0 - a) * (1.0 + a)), -log1p_f(-x * x), lessThan(a, vec4(0.5)));
@@ -172,7 +172,7 @@ vec4 erfinv_f(const vec4 x) {
 
 const float HALF_CIRCLE = 3.14159265358979;
 
-// The sine and the cosine of so many half turns, at most half of one.
+// The sine and the cosine of r half turns, for at most half of one.
 vec4 sine_of_turns(const vec4 r) {
     vec4 t = r * HALF_CIRCLE;
     vec4 s = t * t;
@@ -181,17 +181,17 @@ vec4 sine_of_turns(const vec4 r) {
 }
 
 vec4 cosine_of_turns(const vec4 r) {
-    // From the end of the quarter, where it goes to zero.
+    // Computed from the zero of the cosine.
     return sine_of_turns(0.5 - abs(r));
 }
 
-// What is over whole numbers, from -1/2 to 1/2.
+// The difference from the nearest integer, from -1/2 to 1/2.
 vec4 over_whole(const vec4 x) { return x - roundEven(x); }
 
 bvec4 is_pole(const vec4 x) { return notEqual(vec4(lessThanEqual(x, vec4(0.0))) * vec4(equal(x, floor(x))), vec4(0.0)); }
 
-// log of the gamma function for 1/2 and more: near its zeros, at 1 and 2, by what it is over their
-// product; above by Stirling's series, from 8 on.
+// The log-gamma function for arguments of at least 1/2: near its zeros 1 and 2, by a fit of its
+// quotient by (x - 1)(x - 2); above, by Stirling's series, from 8 on.
 vec4 lgamma_above(const vec4 x) {
     bvec4 low = lessThan(x, vec4(1.25));
     vec4 z = mix(x - 1.5, x - 0.5, low);
@@ -205,7 +205,7 @@ vec4 lgamma_above(const vec4 x) {
     fit = 0.0629130757 + z * fit;
     fit = -0.145959874 + z * fit;
     fit = 0.483128933 + z * fit;
-    // That of the number above, less the logarithm of this one.
+    // lgamma(x + 1) - log(x).
     vec4 near = mix((x - 1.0) * (x - 2.0), x * (x - 1.0), low) * fit;
     near -= mix(vec4(0.0), log1p_f(min(x, vec4(1.25)) - 1.0), low);
     bvec4 moves = lessThan(x, vec4(8.0));
@@ -225,7 +225,7 @@ vec4 lgamma_f(const vec4 x) {
     return mix(r, vec4(INFINITY), notEqual(vec4(is_pole(x)) + vec4(isinf(x)), vec4(0.0)));
 }
 
-// The derivative of that: by steps up to 10, and a series there.
+// The derivative of log-gamma: by recurrence up to 10, then by a series.
 vec4 digamma_f(const vec4 x) {
     bvec4 turned = lessThan(x, vec4(0.0));
     vec4 y = mix(x, 1.0 - x, turned);
@@ -275,7 +275,7 @@ void main() {
     uint i = invocation_x() * 4;
     if (i >= push.numel) return;
     vec4 v = x_f4(i);
-    // What is not a number stays so, whatever a driver makes of it.
+    // NaN is preserved, whatever the driver's functions return.
     bvec4 is_nan = isnan(v);
     vec4 r = FUNCTION == ISNAN ? vec4(is_nan) : FUNCTION == SIGN || FUNCTION == ISINF || FUNCTION == SIGNBIT ? apply(v) : mix(apply(v), v, is_nan);
     y_write_f4(i, r);

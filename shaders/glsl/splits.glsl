@@ -1,20 +1,20 @@
-// Tiles of a product whose terms several workgroups share, those of a dispatch that differ in z:
-// each leaves its sums, and the last of a tile to be done adds up what all left. Include behind
-// TILE_M, TILE_N and LANES; four sums are a SUM. The buffers are PARTS_SLOT and the one after it;
-// `push.splits` are the workgroups of a tile. Sums are handed to FINISH(batch, m, n, sum): to
-// finish(), unless the shader says otherwise.
+// Split-K: tiles whose terms are shared by several workgroups, which differ in z. Each writes its
+// partial sums, and the last workgroup of a tile to finish adds them up. Include after TILE_M,
+// TILE_N and LANES; SUM is the type of four sums. The buffers are PARTS_SLOT and the next one;
+// `push.splits` is the number of workgroups per tile. Sums are passed to FINISH(batch, m, n, sum),
+// which is finish() unless the shader defines it differently.
 #ifndef FINISH
 #define FINISH finish
 #endif
 
-// The tiles of each split, as [batch, tile, split], and how many of a tile are there, which is zero
-// before and after.
+// The partial sums as [batch, tile, split], and a counter of finished workgroups per tile, which is
+// zero before and after the dispatch.
 layout(set = 0, binding = PARTS_SLOT) coherent buffer parts_block { SUM quads[]; } parts;
 layout(set = 0, binding = PARTS_SLOT + 1) coherent buffer counts_block { uint done[]; } counts;
 
 shared bool is_last;
 
-// The number of this workgroup's tile, and where a split of it lies among the parts.
+// The index of this workgroup's tile, and the position of a split of it among the partial sums.
 uint own_tile(const uint batch) {
     return (batch * gl_NumWorkGroups.y + gl_WorkGroupID.y) * gl_NumWorkGroups.x + gl_WorkGroupID.x;
 }
@@ -23,15 +23,15 @@ uint part_of(const uint batch, const uint split) {
     return (own_tile(batch) * push.splits + split) * (TILE_M * TILE_N / 4);
 }
 
-// Leaves four columns of a row of the tile.
+// Writes four columns of a row of the tile.
 void leave(const uint batch, const uint split, const uint m, const uint n, const SUM sum) {
     parts.quads[part_of(batch, split) + m % TILE_M * (TILE_N / 4) + n % TILE_N / 4] = sum;
 }
 
-// Whether this workgroup is the last of its tile, so that all parts are there. All invocations come
-// here together.
+// Whether this workgroup is the last of its tile, so that all partial sums are available. Must be
+// called by all invocations.
 bool all_are_left(const uint batch) {
-    // What this workgroup wrote is there before it counts as done.
+    // Makes this workgroup's writes visible before it counts as finished.
     memoryBarrierBuffer();
     barrier();
     if (gl_LocalInvocationID.x == 0) {
@@ -47,13 +47,13 @@ bool all_are_left(const uint batch) {
     return true;
 }
 
-// Groups of four columns that an invocation adds up, and how many of them at once: a divisor of
-// these, as what lies beyond the tile is another's.
+// Groups of four columns that an invocation adds up, and how many of them at once: a divisor of the
+// former, since memory beyond the tile belongs to another tile.
 const uint OWN_QUADS = TILE_M * TILE_N / 4 / LANES;
 const uint AT_ONCE = OWN_QUADS % 4 == 0 ? 4 : OWN_QUADS % 3 == 0 ? 3 : OWN_QUADS % 2 == 0 ? 2 : 1;
 
-// Adds up the parts of a tile that are all there, and hands them on. Four parts of so many groups
-// are on their way together.
+// Adds up the partial sums of a tile, and passes them on. Four splits of AT_ONCE groups are in
+// flight together.
 void add_up(const uint batch, const uint tile_m, const uint tile_n) {
     for (uint first = gl_LocalInvocationID.x; first < TILE_M * TILE_N / 4; first += AT_ONCE * LANES) {
         SUM total[4];

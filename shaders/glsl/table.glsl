@@ -1,7 +1,7 @@
-// Codes of 8 bits that a table has for other codes. Include after tensor.glsl.
+// A lookup table for int8 values. Include after tensor.glsl.
 //
-// TABLE(binding) declares the table, the code for -128 first:
-//   uint recoded(ivec4 codes): the word of the codes for four codes
+// TABLE(binding) declares the table, with the entry for -128 first:
+//     uint recoded(ivec4 codes): the entries for four values, as a word
 
 #define TABLE(slot) \
     WORDS_IN(slot, table) \

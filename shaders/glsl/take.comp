@@ -3,7 +3,7 @@
 #include "tensor.glsl"
 
 // out[o, k, r] = in[o, index[k], r]; or, element by element, in[o, index[o, k, r], r]. Negative
-// indices count from the end; indices out of range read the nearest element (the host cannot see
+// indices count from the end. Indices out of range read the nearest element (the host cannot see
 // them).
 
 layout(constant_id = 3) const uint IN = 0;
@@ -14,18 +14,18 @@ layout(push_constant) uniform Push {
     uint numel;
     uint in_size;  // of the dimension, in the input
     uint out_size; // in the output
-    uint inner;    // elements behind it in the output
-    uint in_outer_step; // elements from one o to the next in the input
-    uint in_inner; // elements behind it in the input
+    uint inner;    // elements of the inner dimensions of the output
+    uint in_outer_step; // distance between values of o in the input
+    uint in_inner; // elements of the inner dimensions of the input
 } push;
 
 TENSOR_IN(0, x, IN)
 TENSOR_IN(1, index, I32)
 TENSOR_OUT(2, y, OUT)
 
-// Where four elements come from: all indices are on their way together, and so are all elements
-// then, as loads behind conditions would wait for each other. What is beyond the last element is
-// that one again.
+// The positions of four elements. All indices are loaded together, and so are all elements
+// afterwards, because conditional loads would wait for each other. Beyond the last element, it is
+// repeated.
 uvec4 places(const uint first) {
     uvec4 i = min(first + uvec4(0, 1, 2, 3), uvec4(push.numel - 1));
     uvec4 rows = i / push.inner;

@@ -1,20 +1,23 @@
 // Tensors in buffers of 32-bit words. The element type is a specialisation constant, so that the
-// branches below are folded away when the pipeline is made.
+// branches below are folded when the pipeline is created.
 //
-// TENSOR_IN(binding, name, type) declares a tensor to read: float name_f(uint i), int name_i(uint
-// i): element i vec4 name_f4(uint i), ivec4 name_i4(uint i): elements i to i + 3; i is a multiple
-// of 4 TENSOR_OUT(binding, name, type) declares a tensor to write, four elements at a time, so that
-// each word has one writer: void name_write_f4(uint i, vec4 v), void name_write_i4(uint i, ivec4
-// v); i is a multiple of 4 Memory of a tensor is a multiple of 16 bytes: four elements can always
-// be read and written.
+// TENSOR_IN(binding, name, type) declares a tensor to read:
+//     float name_f(uint i), int name_i(uint i): element i
+//     vec4 name_f4(uint i), ivec4 name_i4(uint i): elements i to i + 3; i is a multiple of 4
+// TENSOR_OUT(binding, name, type) declares a tensor to write, four elements at a time, so that each
+// word has one writer:
+//     void name_write_f4(uint i, vec4 v), void name_write_i4(uint i, ivec4 v); i is a multiple of 4
 //
-// invocation_x(), invocation_y(): the number of an invocation of work along one dimension. Devices
-// take a limited number of workgroups in each: what is beyond goes on in the next dimension, where
-// workgroups are of one invocation. The last workgroups may be beyond the end.
+// The memory of a tensor is a multiple of 16 bytes, so that four elements can always be read and
+// written.
 //
-// WORKGROUP_Z: the number of a workgroup along z where those are batches, or batches and what
-// shares the sums of one. Of more than devices take there are several dispatches, each with the
-// number of its first one as `push.base_z`.
+// invocation_x(), invocation_y(): the index of an invocation of one-dimensional work. Devices limit
+// the number of workgroups per dimension; work beyond the limit is folded into the next dimension,
+// in which workgroups have one invocation. The last workgroups may be beyond the end.
+//
+// WORKGROUP_Z: the z index of a workgroup, if z counts batches, or batches times the shares of a
+// sum. Dispatches beyond the device limit are split; each has the index of its first workgroup in
+// `push.base_z`.
 
 #extension GL_EXT_control_flow_attributes : enable
 
@@ -62,8 +65,8 @@ uint pack_bytes(ivec4 v) {
     return uint(v.x) | uint(v.y) << 8 | uint(v.z) << 16 | uint(v.w) << 24;
 }
 
-// The integer that a number becomes, towards zero. What is beyond all of 32 bits, and NaN, becomes
-// the least one, as x86 does it and PyTorch there; devices differ.
+// Converts to an integer, towards zero. Values beyond 32 bits and NaN become the least integer, as
+// on x86 and therefore in PyTorch; devices differ.
 ivec4 integers(const vec4 v) {
     bvec4 fits = lessThan(abs(v), vec4(2147483648.0));
     return mix(ivec4(-2147483647 - 1), ivec4(v), fits);
@@ -112,8 +115,8 @@ ivec4 integers(const vec4 v) {
         } \
     }
 
-// The same memory by one, two and four words: four elements at any other place than a multiple of
-// four would be those of the multiple before it.
+// Views of the same memory as one, two and four words. Reading four elements at an index that is
+// not a multiple of four would read those at the multiple before it.
 #define WORDS_IN(slot, name) \
     layout(set = 0, binding = slot) readonly buffer name##_block { uint words[]; } name; \
     layout(set = 0, binding = slot) readonly buffer name##_block2 { uvec2 words[]; } name##_by_2; \

@@ -3,7 +3,7 @@
 #include "tensor.glsl"
 #include "functions.glsl"
 
-// out = function(in), four elements an invocation.
+// out = function(in), four elements per invocation.
 
 layout(constant_id = 3) const uint FUNCTION = 0;
 layout(constant_id = 4) const uint IN = 0;
@@ -19,11 +19,11 @@ layout(push_constant) uniform Push {
     float d;
 } push;
 
-// Functions that take more parameters than those of functions.glsl.
+// Functions with more parameters than those of functions.glsl.
 const uint QUANTIZE = 31;
 const uint DEQUANTIZE = 32;
-const uint ROUND_PARTS = 34; // to a whole number of parts, of which so many are one
-const uint ROUND_MULTIPLES = 35; // to a multiple of a number
+const uint ROUND_PARTS = 34; // to a multiple of 1 / a
+const uint ROUND_MULTIPLES = 35; // to a multiple of a
 
 TENSOR_IN(0, x, IN)
 TENSOR_OUT(1, y, OUT)

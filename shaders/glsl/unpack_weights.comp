@@ -3,20 +3,21 @@
 #include "tensor.glsl"
 #include "run.glsl"
 
-// Weights of 8 or 4 bits as floating-point numbers, transposed: y[k][n] = weight[n][k] * scale. An
-// invocation has eight elements of k of four neighbours n, whose four numbers it writes at once.
+// Dequantizes 8-bit or 4-bit weights to floats, transposed: y[k][n] = weight[n][k] * scale. An
+// invocation processes eight elements of k for four neighbours n, whose four values it writes at
+// once.
 
 layout(constant_id = 3) const uint SCALE = 0;
 layout(constant_id = 4) const uint OUT = 0;
-layout(constant_id = 5) const uint WEIGHT = 0; // as linear_quantized.comp numbers the forms
-layout(constant_id = 6) const uint GROUPED = 0; // scales change along k
+layout(constant_id = 5) const uint WEIGHT = 0; // form as in linear_quantized.comp
+layout(constant_id = 6) const uint GROUPED = 0; // scales per group of k
 
 layout(push_constant) uniform Push {
     uint n;           // a multiple of four
     uint k;           // a multiple of eight
     uint weight_row;  // bytes, a multiple of the bytes of eight elements
-    uint group_shift; // elements that share a scale, as a power of two: at least eight
-    uint scale_row;   // scales of a row of the weights
+    uint group_shift; // log2 of the elements that share a scale: at least eight elements
+    uint scale_row;   // scales per row of the weights
 } push;
 
 layout(set = 0, binding = 0) readonly buffer weight_block { uint words[]; } weight;

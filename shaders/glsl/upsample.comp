@@ -2,7 +2,7 @@
 #extension GL_GOOGLE_include_directive : require
 #include "tensor.glsl"
 
-// Enlarges planes: nearest neighbour, or bilinear between the four around.
+// Upsamples planes: nearest neighbour, or bilinear.
 
 layout(constant_id = 3) const uint BILINEAR = 0;
 layout(constant_id = 4) const uint ALIGN_CORNERS = 0;

@@ -1,38 +1,42 @@
-//! The list of shaders. Adding one is: a GLSL file, and an entry here.
+//! The list of shaders. To add one, write a GLSL file and an entry here.
 
 use crate::{Constant, ConstantField, Element, Field, Module, Pipeline, PushConstants, PushField};
 
-/// The most dimensions that shaders walk over; dimensions that are walked alike count as one.
+/// The maximum number of dimensions of a shader's strided access, after merging of dimensions with
+/// compatible strides.
 pub const MAX_DIMS: usize = 8;
 
-/// What some names count as: macros count what they repeat with it.
+/// Counts repetitions in macros: each list of names counts as one.
 const fn one(_: &[&str]) -> usize {
     1
 }
 
-/// Declares pipelines: a module's name, its number of buffers, its specialisation constants in the
-/// order of their numbers from 3 on, its push constants in the order of the shader's block, and
-/// what features of the device it needs. Parameters that are in one more buffer, since they change
-/// from run to run, come after `and`. Modules that do the same better may come after `or`, the best
-/// first, with what they need; the name of the module that is made of this one to read all
-/// parameters from memory, after `replayed`. The SPIR-V is compared with all that.
+/// Declares pipelines. An entry has the module's name, its number of buffers, its specialisation
+/// constants in order of their ids from 3 on, its push constants in the order of the shader's
+/// block, and the device features that it needs. After `and` follow parameters in an additional
+/// buffer, because they change from run to run. After `or` follow faster modules with the same
+/// function, best first, with the features they need. After `replayed` follows the name of the
+/// module that is derived from this one to read all parameters from memory. All of this is compared
+/// with the SPIR-V.
 macro_rules! pipelines {
     ($($(#[$doc:meta])* $name:ident, $push:ident = $file:literal, $bindings:literal buffers, {
         $($constant:ident: $constant_type:ty),* $(,)?
     }, {
         $($field:ident: $field_type:ty),* $(,)?
-    } $(, and {$($memory:ident: $memory_type:ty),* $(,)?})? $(, needs $($feature:ident)&+)? $(, or $other:literal needs $($other_feature:ident)&+)* $(, replayed $replayed:literal)?;)*) => {
+    } $(, and {$($memory:ident: $memory_type:ty),* $(,)?})? $(, needs $($feature:ident)&+)?
+    $(, or $other:literal needs $($other_feature:ident)&+)*
+    $(, replayed $replayed:literal)?;)*) => {
         $(
             $(#[$doc])*
             #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-            #[allow(missing_docs, reason = "the fields are the shader's")]
+            #[allow(missing_docs, reason = "the fields are those of the shader")]
             pub struct $name {
                 $(pub $constant: $constant_type,)*
             }
 
             #[doc = concat!("The parameters of [`", stringify!($name), "`].")]
             #[derive(Debug, Clone, Copy, PartialEq)]
-            #[allow(missing_docs, reason = "the fields are the shader's")]
+            #[allow(missing_docs, reason = "the fields are those of the shader")]
             pub struct $push {
                 $(pub $field: $field_type,)*
                 $($(pub $memory: $memory_type,)*)?
@@ -101,7 +105,7 @@ macro_rules! pipelines {
             const _: () = $name::AGREES_WITH_ITS_SHADER;
         )*
 
-        /// Every module that was compiled.
+        /// Every compiled module.
         pub const MODULES: &[Module] = &[$(
             $name::MODULE,
             $($name::MODULE.instead(
@@ -111,93 +115,94 @@ macro_rules! pipelines {
             ),)*
         )*];
 
-        /// Those that are made of others.
+        /// The modules derived from others at load time.
         pub const REPLAYED_MODULES: &[Module] = &[$($($name::MODULE.replayed($replayed),)?)*];
     };
 }
 
 pipelines! {
-    /// A function of one tensor, four elements an invocation.
+    /// A function of one tensor; four elements per invocation.
     Unary, UnaryPush = "unary", 2 buffers, {
         function: u32, input: Element, output: Element,
     }, {
         numel: u32, a: f32, a_int: i32, b: f32, b_int: i32, c: f32, d: f32,
     };
 
-    /// A function of one tensor that few programs have, four elements an invocation.
+    /// A rare function of one tensor; four elements per invocation.
     Special, SpecialPush = "special", 2 buffers, {
         function: u32, input: Element, output: Element,
     }, {
         numel: u32,
     };
 
-    /// A function of two tensors that are broadcast to the output's shape, four elements an
-    /// invocation.
+    /// A function of two tensors, broadcast to the output's shape; four elements per invocation.
     Binary, BinaryPush = "binary", 3 buffers, {
         function: u32, a: Element, b: Element, output: Element, same_layout: bool,
     }, {
-        numel: u32, alpha: f32, alpha_int: i32, sizes: [u32; MAX_DIMS], a_strides: [u32; MAX_DIMS], b_strides: [u32; MAX_DIMS],
+        numel: u32, alpha: f32, alpha_int: i32, sizes: [u32; MAX_DIMS], a_strides: [u32; MAX_DIMS],
+        b_strides: [u32; MAX_DIMS],
     };
 
-    /// A chain of element-wise functions of up to five tensors, four elements an invocation.
-    /// Buffers: inputs, output, and what one stage computes besides.
+    /// A chain of element-wise functions of up to five tensors; four elements per invocation.
+    /// Buffers: inputs, output, additional output of one stage.
     Pointwise, PointwisePush = "pointwise", 7 buffers, {
-        output: Element, kept: Element, kept_stage: u32, types: [Element; 5], layouts: [u32; 5], functions: [u32; 9], operands: [u32; 9],
+        output: Element, kept: Element, kept_stage: u32, types: [Element; 5], layouts: [u32; 5],
+        functions: [u32; 9], operands: [u32; 9],
     }, {
         numel: u32, parameters: [f32; 18], sizes: [u32; 2], strides: [i32; 9],
     };
 
-    /// Gathers elements of a strided view of the input: permutes, slices, expands, converts.
+    /// Gathers the elements of a strided view of the input: permutes, slices, expands, converts.
     Gather, GatherPush = "gather", 2 buffers, {
         input: Element, output: Element, contiguous: bool, by_four: bool,
     }, {
         numel: u32, base: i32, rank: u32, sizes: [u32; MAX_DIMS], strides: [i32; MAX_DIMS],
     }, replayed "gather_replayed";
 
-    /// Reads the input, so that it is in the device's cache. The output is not for anyone to read.
+    /// Reads the input to load it into the device's cache. The output is a dummy.
     Prefetch, PrefetchPush = "prefetch", 2 buffers, {}, {
         quads: u32,
     };
 
-    /// Writes a number to all elements.
+    /// Fills a tensor with a scalar.
     Fill, FillPush = "fill", 1 buffers, {
         output: Element,
     }, {
         numel: u32, value: f32, value_int: i32, step: f32, step_int: i32,
     };
 
-    /// Writes the input into a part of the output along one dimension.
+    /// Writes the input into a part of the output over one dimension.
     Insert, InsertPush = "insert", 2 buffers, {
         input: Element, output: Element,
     }, {
         numel: u32, out_size: u32, in_size: u32, inner: u32, start: u32, step: u32, quads: u32,
     };
 
-    /// Surrounds the input with a number.
+    /// Pads the input.
     Pad, PadPush = "pad", 2 buffers, {
         input: Element, output: Element, around: u32,
     }, {
-        numel: u32, value: f32, value_int: i32, first: u32, out_sizes: [u32; MAX_DIMS], in_sizes: [u32; MAX_DIMS], before: [i32; MAX_DIMS],
+        numel: u32, value: f32, value_int: i32, first: u32, out_sizes: [u32; MAX_DIMS],
+        in_sizes: [u32; MAX_DIMS], before: [i32; MAX_DIMS],
     };
 
-    /// The middle of three dimensions to another size, with antialiasing.
+    /// Resizes the middle of three dimensions, with antialiasing.
     Resample, ResamplePush = "resample", 2 buffers, {
         input: Element, output: Element, filter: u32,
     }, {
         numel: u32, in_size: u32, out_size: u32, inner: u32, scale: f32,
     };
 
-    /// Reduces the middle of three dimensions. The second buffer is what some functions subtract,
-    /// by output.
+    /// Reduces the middle of three dimensions. Some functions subtract elements of the second
+    /// buffer, one per output.
     Reduce, ReducePush = "reduce", 3 buffers, {
         function: u32, input: Element, other: Element, output: Element,
     }, {
         numel: u32, count: u32, inner: u32, parts: u32, scale: f32,
     };
 
-    /// Where the largest number of each row is: -1 where there is none. Workgroups along x share a
-    /// row, `share` elements for each; if there are several, they leave keys and places, which
-    /// another dispatch combines.
+    /// Argmax of each row; -1 for an empty row. Workgroups in x share a row, `share` elements each.
+    /// If there are several, they write keys and indices, which another dispatch combines.
     Largest, LargestPush = "largest", 2 buffers, {
         input: Element, combines: bool,
     }, {
@@ -206,84 +211,89 @@ pipelines! {
 
     /// Softmax and normalisations, given the statistics of each row (two buffers of `F32`).
     Normalize, NormalizePush = "normalize", 6 buffers, {
-        function: u32, input: Element, weight: Element, output: Element, has_weight: bool, has_bias: bool,
+        function: u32, input: Element, weight: Element, output: Element, has_weight: bool,
+        has_bias: bool,
     }, {
-        numel: u32, row_size: u32, row_inner: u32, weight_step: u32, weight_count: u32, epsilon: f32,
+        numel: u32, row_size: u32, row_inner: u32, weight_step: u32, weight_count: u32,
+        epsilon: f32,
     };
 
-    /// Softmax and normalisations of rows of consecutive elements, a workgroup of up to 256 for
-    /// each row. An invocation keeps `kept` groups of four elements, at most 4; 0 stands for any
-    /// number, which it reads each time. The rows may be those of a sum
-    /// ([`functions::row`](crate::functions::row)). Buffers: input, weight, bias, output, what is
-    /// added to the input, the sum.
+    /// Softmax and normalisations of contiguous rows, with one workgroup of up to 256 invocations
+    /// per row. An invocation keeps `kept` groups of four elements, at most 4; with 0, it reads
+    /// them again each time. The rows may be sums ([`functions::row`](crate::functions::row)).
+    /// Buffers: input, weight, bias, output, tensor added to the input, the sum.
     Row, RowPush = "row", 6 buffers, {
-        function: u32, input: Element, weight: Element, output: Element, has_weight: bool, has_bias: bool, kept: u32,
+        function: u32, input: Element, weight: Element, output: Element, has_weight: bool,
+        has_bias: bool, kept: u32,
         weights_aligned: bool, aligned: bool, sum: u32,
     }, {
-        rows: u32, count: u32, aligned: u32, weight_step: u32, weight_count: u32, epsilon: f32, added_rows: u32,
+        rows: u32, count: u32, aligned: u32, weight_step: u32, weight_count: u32, epsilon: f32,
+        added_rows: u32,
     }, or "row_subgroups" needs SubgroupArithmetic;
 
-    /// Enlarges planes.
+    /// Upsamples planes.
     Upsample, UpsamplePush = "upsample", 2 buffers, {
         bilinear: bool, align_corners: bool, element: Element,
     }, {
-        numel: u32, in_height: u32, in_width: u32, out_height: u32, out_width: u32, scale_y: f32, scale_x: f32,
+        numel: u32, in_height: u32, in_width: u32, out_height: u32, out_width: u32, scale_y: f32,
+        scale_x: f32,
     };
 
-    /// Picks by an index tensor (the second buffer) along one dimension.
+    /// Selects by an index tensor (the second buffer) over one dimension.
     Take, TakePush = "take", 3 buffers, {
         input: Element, output: Element, by_element: bool,
     }, {
         numel: u32, in_size: u32, out_size: u32, inner: u32, in_outer_step: u32, in_inner: u32,
     };
 
-    /// Where the first elements of the middle of three dimensions are, in order, or where the
-    /// median is; an invocation for each element of the input.
+    /// Indices that sort the middle of three dimensions, or the index of its median; one invocation
+    /// per input element.
     Order, OrderPush = "order", 2 buffers, {
         input: Element, descending: bool, function: u32,
     }, {
         numel: u32, count: u32, inner: u32, first: u32,
     };
 
-    /// A step of the same for many elements: runs of places become runs of twice as many, or are
-    /// made. Buffers: elements, places, places.
+    /// A step of merge sort: merges sorted runs of indices in pairs, or creates the first runs.
+    /// Buffers: elements, input indices, output indices.
     Merge, MergePush = "merge", 3 buffers, {
         input: Element, descending: bool, first_step: bool,
     }, {
         numel: u32, count: u32, inner: u32, run: u32,
     };
 
-    /// How many elements of rows in order (the first buffer) come before each value (the second).
+    /// Counts the elements of sorted rows (the first buffer) before each value (the second):
+    /// `searchsorted`.
     Search, SearchPush = "search", 3 buffers, {
         sequence: Element, values: Element, right: bool,
     }, {
         numel: u32, count: u32, row: u32,
     };
 
-    /// Distances of the rows of one matrix from those of another, all of `F32`.
+    /// Distances between the rows of two matrices, all `F32`.
     Distances, DistancesPush = "distances", 3 buffers, {
         function: u32, aligned: bool,
     }, {
         numel: u32, rows: u32, columns: u32, width: u32, p: f32,
     };
 
-    /// Sums, products or the like of all elements up to each one, along the middle of three
-    /// dimensions; four outputs an invocation.
+    /// Prefix scans (cumulative sums, products and similar) over the middle of three dimensions;
+    /// four outputs per invocation.
     Scan, ScanPush = "scan", 2 buffers, {
         function: u32, input: Element, output: Element, form: u32,
     }, {
         numel: u32, count: u32, inner: u32,
     };
 
-    /// Elements of the third buffer where an index tensor (the second) says along the middle of
-    /// three dimensions, the others as in the first.
+    /// Scatters elements of the third buffer by an index tensor (the second) over the middle of
+    /// three dimensions; other elements come from the first buffer.
     Scatter, ScatterPush = "scatter", 4 buffers, {
         function: u32, input: Element, source: Element, output: Element, one_source: bool,
     }, {
         numel: u32, size: u32, count: u32, inner: u32,
     };
 
-    /// Puts rows where an index tensor (the second buffer) says along one dimension of the output,
+    /// Writes rows at the indices of a tensor (the second buffer) over one dimension of the output,
     /// in place.
     Put, PutPush = "put", 3 buffers, {
         input: Element, output: Element, by_rows: bool,
@@ -291,241 +301,277 @@ pipelines! {
         numel: u32, out_size: u32, count: u32, inner: u32,
     };
 
-    /// Quantizes or dequantizes with scales (the second buffer) and zero points (the third) for
-    /// blocks of elements.
+    /// Quantizes or dequantizes blocks of elements with scales (the second buffer) and zero points
+    /// (the third).
     Affine, AffinePush = "affine", 4 buffers, {
-        function: u32, input: Element, scale: Element, zero: Element, output: Element, has_zero: bool,
+        function: u32, input: Element, scale: Element, zero: Element, output: Element,
+        has_zero: bool,
     }, {
         numel: u32, low: f32, high: f32, sizes: [u32; MAX_DIMS], strides: [u32; MAX_DIMS],
     };
 
-    /// Scales and zero points (the last two buffers) from minima and maxima.
+    /// Computes scales and zero points (the last two buffers) from minima and maxima.
     Qparams, QparamsPush = "qparams", 4 buffers, {
         mapping: u32, scale: Element, zero: Element,
     }, {
         numel: u32, low: f32, high: f32, epsilon: f32,
     };
 
-    /// From one scale and zero point to another, or the sum of two quantized tensors.
+    /// Requantizes to another scale and zero point, or adds or multiplies two quantized tensors.
     Requantize, RequantizePush = "requantize", 3 buffers, {
         function: u32, a: Element, b: Element, output: Element,
     }, {
-        numel: u32, a_scale: f32, a_zero: f32, b_scale: f32, b_zero: f32, out_inverse: f32, out_zero: f32,
+        numel: u32, a_scale: f32, a_zero: f32, b_scale: f32, b_zero: f32, out_inverse: f32,
+        out_zero: f32,
         low: f32, high: f32,
     };
 
-    /// A product with a matrix of weights of 8 or 4 bits. Buffers: input, weights, scales, bias,
-    /// the input's scales by row (or else what is added to the output) and zero points, output.
+    /// A GEMM with 8-bit or 4-bit weights. Buffers: input, weights, scales, bias, the input's
+    /// scales by row (or the residual) and zero points, output.
     LinearQuantized, LinearQuantizedPush = "linear_quantized", 7 buffers, {
-        input: Element, scale: Element, bias: Element, input_scale: Element, input_zero: Element, output: Element,
-        weight: u32, has_bias: bool, by_row: bool, aligned: bool, grouped: bool, rows: u32, activation: u32, residual: Element,
+        input: Element, scale: Element, bias: Element, input_scale: Element, input_zero: Element,
+        output: Element,
+        weight: u32, has_bias: bool, by_row: bool, aligned: bool, grouped: bool, rows: u32,
+        activation: u32, residual: Element,
         has_residual: bool,
     }, {
-        m: u32, n: u32, k: u32, weight_row: u32, group: u32, scale_row: u32, input_scale: f32, input_zero: i32,
+        m: u32, n: u32, k: u32, weight_row: u32, group: u32, scale_row: u32, input_scale: f32,
+        input_zero: i32,
         out_inverse: f32, out_zero: f32, a: f32, b: f32,
     }, or "linear_quantized_dot" needs IntegerDotProduct;
 
-    /// The same for few rows of floating-point numbers, a workgroup of up to 128 for `quads` times
-    /// four neighbours of the output. The weights may also be numbers, without scales. Buffers:
-    /// input, weights, scales by row of the weights, bias, residual, weights of a norm of the
-    /// input, output.
+    /// The same for few rows of floats (GEMV), with one workgroup of up to 128 invocations for
+    /// `quads` times four neighbouring outputs. The weights may also be floats, without scales.
+    /// Buffers: input, weights, scales by row of the weights, bias, residual, weights of a norm of
+    /// the input, output.
     Gemv, GemvPush = "gemv", 7 buffers, {
-        input: Element, scale: Element, norm: Element, output: Element, weight: u32, grouped: bool, wide: bool, has_norm: bool,
-        activation: u32, quads: u32, teams: u32, staged: u32, bias: Element, has_bias: bool, residual: Element, has_residual: bool,
+        input: Element, scale: Element, norm: Element, output: Element, weight: u32, grouped: bool,
+        wide: bool, has_norm: bool,
+        activation: u32, quads: u32, teams: u32, staged: u32, bias: Element, has_bias: bool,
+        residual: Element, has_residual: bool,
     }, {
-        m: u32, n: u32, k: u32, weight_row: u32, group_shift: u32, scale_row: u32, a: f32, b: f32, epsilon: f32,
+        m: u32, n: u32, k: u32, weight_row: u32, group_shift: u32, scale_row: u32, a: f32, b: f32,
+        epsilon: f32,
     }, or "gemv_halves" needs HalfArithmetic & SubgroupArithmetic & SubgroupShuffle,
         or "gemv_subgroups" needs SubgroupArithmetic;
 
-    /// The activation of such a product times another one of the same input. Buffers: input,
-    /// weights and scales of the first, those of the second, weights of a norm of the input,
-    /// output.
+    /// The activation of such a GEMV times another GEMV of the same input. Buffers: input, weights
+    /// and scales of the first, those of the second, weights of a norm of the input, output.
     GemvGated, GemvGatedPush = "gemv_gated", 7 buffers, {
-        input: Element, scale: Element, norm: Element, output: Element, weight: u32, grouped: bool, wide: bool, has_norm: bool,
+        input: Element, scale: Element, norm: Element, output: Element, weight: u32, grouped: bool,
+        wide: bool, has_norm: bool,
         activation: u32, quads: u32, teams: u32, staged: u32,
     }, {
-        m: u32, n: u32, k: u32, weight_row: u32, group_shift: u32, scale_row: u32, a: f32, b: f32, epsilon: f32,
+        m: u32, n: u32, k: u32, weight_row: u32, group_shift: u32, scale_row: u32, a: f32, b: f32,
+        epsilon: f32,
     }, or "gemv_gated_halves" needs HalfArithmetic & SubgroupArithmetic & SubgroupShuffle,
         or "gemv_gated_subgroups" needs SubgroupArithmetic;
 
-    /// Such a product, of which each row of `depth` elements is rotated as `rotation` says, and
-    /// that is written from an element of the output on. Buffers: input, weights, scales, bias,
-    /// cosines, weights of a norm of the input, output, sines.
+    /// Such a GEMV, of which each row of `depth` elements is rotated according to `rotation`, and
+    /// which is written to an offset of the output. Buffers: input, weights, scales, bias, cosines,
+    /// weights of a norm of the input, output, sines.
     GemvPlaced, GemvPlacedPush = "gemv_placed", 8 buffers, {
-        input: Element, scale: Element, norm: Element, output: Element, weight: u32, grouped: bool, wide: bool, has_norm: bool,
-        rotation: u32, quads: u32, teams: u32, staged: u32, bias: Element, has_bias: bool, angle: Element,
+        input: Element, scale: Element, norm: Element, output: Element, weight: u32, grouped: bool,
+        wide: bool, has_norm: bool,
+        rotation: u32, quads: u32, teams: u32, staged: u32, bias: Element, has_bias: bool,
+        angle: Element,
     }, {
-        m: u32, n: u32, k: u32, weight_row: u32, group_shift: u32, scale_row: u32, epsilon: f32, depth: u32, positions: u32,
+        m: u32, n: u32, k: u32, weight_row: u32, group_shift: u32, scale_row: u32, epsilon: f32,
+        depth: u32, positions: u32,
         rotated: u32, angle_row: u32, angle_head: u32, out_batch: u32,
     }, and {
         start: u32, out_start: u32,
-    }, needs SubgroupArithmetic, or "gemv_placed_halves" needs HalfArithmetic & SubgroupArithmetic & SubgroupShuffle;
+    }, needs SubgroupArithmetic,
+    or "gemv_placed_halves" needs HalfArithmetic & SubgroupArithmetic & SubgroupShuffle;
 
-    /// Weights of 8 or 4 bits as floating-point numbers, transposed. Buffers: weights, scales by
-    /// row of the weights, output.
+    /// Dequantizes 8-bit or 4-bit weights to floats, transposed. Buffers: weights, scales by row of
+    /// the weights, output.
     UnpackWeights, UnpackWeightsPush = "unpack_weights", 3 buffers, {
         scale: Element, output: Element, weight: u32, grouped: bool,
     }, {
         n: u32, k: u32, weight_row: u32, group_shift: u32, scale_row: u32,
     };
 
-    /// A convolution with weights of 8 bits. Buffers: input, weights, scales, bias, output.
+    /// A convolution with 8-bit weights. Buffers: input, weights, scales, bias, output.
     ConvolutionQuantized, ConvolutionQuantizedPush = "convolution_quantized", 5 buffers, {
-        input: Element, scale: Element, bias: Element, output: Element, has_bias: bool, depthwise: bool,
+        input: Element, scale: Element, bias: Element, output: Element, has_bias: bool,
+        depthwise: bool,
         transposed: bool, tile: u32, by_four: bool, relu: bool,
     }, {
-        numel: u32, in_channels: u32, in_height: u32, in_width: u32, out_channels: u32, out_height: u32, out_width: u32,
+        numel: u32, in_channels: u32, in_height: u32, in_width: u32, out_channels: u32,
+        out_height: u32, out_width: u32,
         kernel_height: u32, kernel_width: u32, stride_y: u32, stride_x: u32, pad_y: i32, pad_x: i32,
-        dilation_y: i32, dilation_x: i32, group_in: u32, group_out: u32, weight_row: u32, scales: u32,
+        dilation_y: i32, dilation_x: i32, group_in: u32, group_out: u32, weight_row: u32,
+        scales: u32,
         input_scale: f32, input_zero: i32, out_inverse: f32, out_zero: f32,
     };
 
-    /// Codes of 8 bits with channels beside each other, in groups of 16 that are padded with zeros:
-    /// an invocation writes such a group.
+    /// Converts int8 images to channels-last layout, padded with zeros to groups of 16 channels;
+    /// one group per invocation.
     PackCodes, PackCodesPush = "pack_codes", 2 buffers, {
     }, {
         numel: u32, channels: u32, plane: u32,
     };
 
-    /// Convolutions of 8-bit codes with 8-bit weights, or products of rows of both, in whole
-    /// numbers: a workgroup of `lanes` computes `tile_m` rows of `tile_n` columns, `tile_k` units
-    /// of 16 terms at a time. What these are says `form`. If tiles are `shared` by several, their
-    /// sums are in the sixth buffer, and how many are there in the seventh. Buffers: the rows'
-    /// factor, the columns', scales, bias, output, and last a table that `recoded` codes become
-    /// those of. Behind each row of weights is one more unit, of which the first word is its sum.
+    /// int8 convolutions, or GEMMs of int8 rows, with integer sums: a workgroup of `lanes`
+    /// invocations computes `tile_m` rows of `tile_n` columns, `tile_k` units of 16 terms at a
+    /// time. `form` determines what rows and columns are. If several workgroups share a tile
+    /// (`shared`), their sums are in the sixth buffer, and counters in the seventh. Buffers: row
+    /// operand, column operand, scales, bias, output, sums, counters, and a lookup table for
+    /// `recoded` outputs. Each row of weights is followed by one more unit, whose first word is the
+    /// sum of the row.
     ConvolutionCodes, ConvolutionCodesPush = "convolution_codes", 8 buffers, {
-        scale: Element, bias: Element, output: Element, out_aligned: bool, has_bias: bool, form: u32, tile_m: u32, tile_n: u32,
+        scale: Element, bias: Element, output: Element, out_aligned: bool, has_bias: bool,
+        form: u32, tile_m: u32, tile_n: u32,
         tile_k: u32, shared: bool, lanes: u32, matrix_k: u32, recoded: bool,
     }, {
-        m: u32, n: u32, pitch: u32, units: u32, splits: u32, split_units: u32, groups: u32, place_units: u32, in_y: i32, in_x: i32,
-        out_x: i32, kernel_x: i32, stride_y: i32, stride_x: i32, dilation_y: i32, dilation_x: i32, padding_y: i32, padding_x: i32,
+        m: u32, n: u32, pitch: u32, units: u32, splits: u32, split_units: u32, groups: u32,
+        place_units: u32, in_y: i32, in_x: i32,
+        out_x: i32, kernel_x: i32, stride_y: i32, stride_x: i32, dilation_y: i32, dilation_x: i32,
+        padding_y: i32, padding_x: i32,
         zero: i32, scale: f32, out_inverse: f32, out_zero: f32, low: f32, high: f32, base_z: u32,
-    }, needs IntegerDotProduct, or "convolution_codes_cooperative" needs CooperativeMatrix & ByteArithmetic;
+    }, needs IntegerDotProduct,
+    or "convolution_codes_cooperative" needs CooperativeMatrix & ByteArithmetic;
 
-    /// Codes of 8 bits that a table of 256 has for others. Buffers: codes, table, output.
+    /// Maps int8 values by a lookup table of 256 entries. Buffers: input, table, output.
     Lookup, LookupPush = "lookup", 3 buffers, {
     }, {
         numel: u32,
     };
 
-    /// Convolutions of each channel by itself, of 8-bit codes whose channels lie beside each other:
-    /// an invocation computes four channels of `across` neighbours. Buffers: input, weights,
-    /// scales, bias, output, a table of codes.
+    /// Depthwise int8 convolutions in channels-last layout: an invocation computes four channels of
+    /// `across` neighbours. Buffers: input, weights, scales, bias, output, lookup table.
     DepthwiseCodes, DepthwiseCodesPush = "depthwise_codes", 6 buffers, {
         scale: Element, bias: Element, has_bias: bool, across: u32, recoded: bool, relu: bool,
     }, {
-        count: u32, channels: u32, quads: u32, weight_row: u32, in_y: i32, in_x: i32, out_y: u32, out_x: u32, kernel_y: i32, kernel_x: i32,
-        stride_y: i32, stride_x: i32, dilation_y: i32, dilation_x: i32, padding_y: i32, padding_x: i32,
+        count: u32, channels: u32, quads: u32, weight_row: u32, in_y: i32, in_x: i32, out_y: u32,
+        out_x: u32, kernel_y: i32, kernel_x: i32,
+        stride_y: i32, stride_x: i32, dilation_y: i32, dilation_x: i32, padding_y: i32,
+        padding_x: i32,
         zero: i32, scale: f32, out_inverse: f32, out_zero: f32,
     };
 
-    /// Picks rows of a table of 4-bit numbers. Buffers: weights, scales, indices, output.
+    /// Selects rows of a 4-bit embedding table. Buffers: weights, scales, indices, output.
     EmbeddingQ4, EmbeddingQ4Push = "embedding_q4", 4 buffers, {
         scale: Element, output: Element, low_first: bool,
     }, {
         numel: u32, rows: u32, depth: u32, group: u32, scale_row: u32,
     };
 
-    /// Scaled dot product attention, a workgroup of 128 for each row of queries. Buffers: queries,
-    /// keys, values, mask, output.
+    /// Scaled dot-product attention, with one workgroup of 128 invocations per query row. Buffers:
+    /// queries, keys, values, mask, output.
     Attention, AttentionPush = "attention", 5 buffers, {
-        query: Element, key: Element, value: Element, mask: Element, output: Element, has_mask: bool, causal: bool,
+        query: Element, key: Element, value: Element, mask: Element, output: Element,
+        has_mask: bool, causal: bool,
         aligned: bool, row: u32, hidden_zeros: bool,
     }, {
-        heads: u32, heads_per_key: u32, keys: u32, depth: u32, value_start: u32, value_end: u32, offset: u32, scale: f32,
-        q_strides: [u32; 3], k_strides: [u32; 3], v_strides: [u32; 3], mask_strides: [u32; 4], out_strides: [u32; 3],
+        heads: u32, heads_per_key: u32, keys: u32, depth: u32, value_start: u32, value_end: u32,
+        offset: u32, scale: f32,
+        q_strides: [u32; 3], k_strides: [u32; 3], v_strides: [u32; 3], mask_strides: [u32; 4],
+        out_strides: [u32; 3],
         base_z: u32,
     }, replayed "attention_replayed";
 
-    /// The same for few rows and many keys, a workgroup of 128 for a share of the keys and a
-    /// `group` of the heads of queries that have them in common, of which there are `groups`.
-    /// Buffers: queries, keys, values, mask, output, counts (zeros) and shares. `quads` count
-    /// groups of four elements of a head.
+    /// The same for few rows and many keys, with one workgroup of 128 invocations per share of the
+    /// keys and per `group` of the query heads that share them; the number of groups is `groups`.
+    /// Buffers: queries, keys, values, mask, output, counters (zeros) and partial results. `quads`
+    /// is the number of groups of four elements of a head.
     AttentionSplit, AttentionSplitPush = "attention_split", 6 buffers, {
-        query: Element, key: Element, value: Element, mask: Element, has_mask: bool, causal: bool, quads: u32, value_quads: u32,
+        query: Element, key: Element, value: Element, mask: Element, has_mask: bool, causal: bool,
+        quads: u32, value_quads: u32,
         group: u32, tile: u32, output: Element, hidden_zeros: bool, groups: u32,
     }, {
-        groups: u32, keys: u32, offset: u32, scale: f32, q_strides: [u32; 3], k_strides: [u32; 3], v_strides: [u32; 3],
+        groups: u32, keys: u32, offset: u32, scale: f32, q_strides: [u32; 3], k_strides: [u32; 3],
+        v_strides: [u32; 3],
         mask_strides: [u32; 4], out_strides: [u32; 3], first_share: u32, base_z: u32,
     }, replayed "attention_split_replayed";
 
-    /// The same for many rows, a workgroup of 128 for `rows`: 4, 8, 16 or 32. `quads` count groups
-    /// of four elements of a head.
+    /// The same for many rows, with one workgroup of 128 invocations per `rows` rows: 4, 8, 16
+    /// or 32. `quads` is the number of groups of four elements of a head.
     AttentionTiled, AttentionTiledPush = "attention_tiled", 5 buffers, {
-        query: Element, key: Element, value: Element, mask: Element, output: Element, has_mask: bool, causal: bool,
+        query: Element, key: Element, value: Element, mask: Element, output: Element,
+        has_mask: bool, causal: bool,
         hidden_zeros: bool, quads: u32, value_quads: u32, rows: u32,
     }, {
         heads: u32, heads_per_key: u32, rows: u32, keys: u32, offset: u32, scale: f32,
-        q_strides: [u32; 3], k_strides: [u32; 3], v_strides: [u32; 3], mask_strides: [u32; 4], out_strides: [u32; 3],
+        q_strides: [u32; 3], k_strides: [u32; 3], v_strides: [u32; 3], mask_strides: [u32; 4],
+        out_strides: [u32; 3],
         base_z: u32,
     }, replayed "attention_tiled_replayed";
 
-    /// The same of halves, by matrices: a workgroup has 16 rows for each of its `parts`, and 32
-    /// invocations for each of these, of the `key_parts` that share the keys, and of the
-    /// `value_parts` that share the elements of values; heads have `sides` and `value_sides`
-    /// sixteens of elements.
+    /// The same for fp16 with cooperative matrices. A workgroup has 16 rows for each of its
+    /// `parts`, and 32 invocations for each combination of a part, one of `key_parts` that share
+    /// the keys, and one of `value_parts` that share the elements of values. Heads have `sides` and
+    /// `value_sides` groups of 16 elements.
     AttentionCooperative, AttentionCooperativePush = "attention_cooperative", 5 buffers, {
-        mask: Element, output: Element, has_mask: bool, causal: bool, hidden_zeros: bool, sides: u32, value_sides: u32, parts: u32,
+        mask: Element, output: Element, has_mask: bool, causal: bool, hidden_zeros: bool,
+        sides: u32, value_sides: u32, parts: u32,
         key_parts: u32, value_parts: u32,
     }, {
         heads: u32, heads_per_key: u32, rows: u32, keys: u32, offset: u32, scale: f32,
-        q_strides: [u32; 3], k_strides: [u32; 3], v_strides: [u32; 3], mask_strides: [u32; 4], out_strides: [u32; 3],
+        q_strides: [u32; 3], k_strides: [u32; 3], v_strides: [u32; 3], mask_strides: [u32; 4],
+        out_strides: [u32; 3],
         base_z: u32,
-    }, needs CooperativeMatrix & HalfArithmetic & SubgroupVote, replayed "attention_cooperative_replayed";
+    }, needs CooperativeMatrix & HalfArithmetic & SubgroupVote,
+    replayed "attention_cooperative_replayed";
 
-    /// The scores of causal attention alone.
+    /// Only the scores of causal attention.
     AttentionScores, AttentionScoresPush = "attention_scores", 3 buffers, {
         query: Element, key: Element, output: Element,
     }, {
-        numel: u32, heads: u32, heads_per_key: u32, rows: u32, columns: u32, q_rows: u32, keys: u32, depth: u32,
+        numel: u32, heads: u32, heads_per_key: u32, rows: u32, columns: u32, q_rows: u32, keys: u32,
+        depth: u32,
         offset: u32, scale: f32, q_strides: [u32; 3], k_strides: [u32; 3],
     };
 
-    /// Writes a tensor over a run of elements in each batch of another.
+    /// Overwrites a range of elements in each batch of another tensor.
     Overwrite, OverwritePush = "overwrite", 2 buffers, {
         input: Element, output: Element,
     }, {
         numel: u32, start: u32, from: u32, batch: u32, out_batch: u32,
     }, replayed "overwrite_replayed";
 
-    /// Rotates pairs of elements. Buffers: input, cosines, sines, output.
+    /// Rotates pairs of elements (RoPE). Buffers: input, cosines, sines, output.
     Rotary, RotaryPush = "rotary", 4 buffers, {
         form: u32, input: Element, angle: Element, output: Element,
     }, {
-        numel: u32, depth: u32, heads: u32, positions: u32, start: u32, rotated: u32, angle_row: u32, angle_head: u32, out_start: u32,
+        numel: u32, depth: u32, heads: u32, positions: u32, start: u32, rotated: u32,
+        angle_row: u32, angle_head: u32, out_start: u32,
         out_batch: u32,
     }, replayed "rotary_replayed";
 
-    /// The steps of a recurrent layer ([`functions::recurrent`](crate::functions::recurrent)), a
-    /// workgroup for each row of the batch. Buffers: inputs times weights, state, state of the
-    /// cell, weights of the state, bias, states, last state of the cell.
+    /// All steps of a recurrent layer ([`functions::recurrent`](crate::functions::recurrent)), with
+    /// one workgroup per batch row. Buffers: input projection, hidden state, cell state, recurrent
+    /// weights, bias, output states, last cell state.
     Recurrent, RecurrentPush = "recurrent", 7 buffers, {
-        cell: u32, input: Element, state: Element, weight: Element, bias: Element, output: Element, has_bias: bool,
+        cell: u32, input: Element, state: Element, weight: Element, bias: Element, output: Element,
+        has_bias: bool,
         hidden: u32, sums: u32, kept: u32, keeps_cell: bool, parts: u32,
     }, {
-        batch: u32, steps: u32, pitch: u32, first_in: i32, next_in: i32, first_out: i32, next_out: i32,
+        batch: u32, steps: u32, pitch: u32, first_in: i32, next_in: i32, first_out: i32,
+        next_out: i32,
     }, or "recurrent_storage16" needs HalfStorage;
 
-    /// One step of a recurrent layer ([`functions::recurrent`](crate::functions::recurrent)), a
-    /// workgroup of 256 for each eight elements of the state of each row of the batch. Buffers:
-    /// inputs times weights, the state before, the cell's state before, the state's weights, bias,
-    /// the states, the cell's next.
+    /// One step of a recurrent layer ([`functions::recurrent`](crate::functions::recurrent)), with
+    /// one workgroup of 256 invocations per eight state elements of each batch row. Buffers: input
+    /// projection, previous hidden state, previous cell state, recurrent weights, bias, output
+    /// states, next cell state.
     RecurrentStep, RecurrentStepPush = "recurrent_step", 7 buffers, {
-        cell: u32, input: Element, state: Element, cell_input: Element, weight: Element, bias: Element, output: Element, cell_output: Element,
+        cell: u32, input: Element, state: Element, cell_input: Element, weight: Element,
+        bias: Element, output: Element, cell_output: Element,
         has_bias: bool, hidden: u32,
     }, {
         batch: u32, place_in: u32, place_before: u32, place_out: u32,
     }, or "recurrent_step_storage16" needs HalfStorage;
 
-    /// Gradients of a product with a matrix. Buffers: the output's gradient, the other factor,
-    /// scales, gradient.
+    /// Gradients of a GEMM. Buffers: gradient of the output, the other operand, scales, gradient.
     LinearBackward, LinearBackwardPush = "linear_backward", 4 buffers, {
         function: u32, gradient: Element, factor: Element, scale: Element, output: Element,
     }, {
         numel: u32, m: u32, n: u32, k: u32, row: u32, group: u32, scale_row: u32,
     };
 
-    /// Packs weights as 4-bit numbers. Buffers: weights, scales, packed.
+    /// Packs weights to 4 bits. Buffers: weights, scales, packed weights.
     PackQ4, PackQ4Push = "pack_q4", 3 buffers, {
         input: Element, scale: Element,
     }, {
@@ -535,7 +581,8 @@ pipelines! {
     /// A step of AdamW, in place. Buffers: parameters, first and second moments, gradients.
     Adamw, AdamwPush = "adamw", 4 buffers, {
     }, {
-        numel: u32, rate: f32, beta1: f32, beta2: f32, epsilon: f32, decay: f32, correction1: f32, correction2: f32,
+        numel: u32, rate: f32, beta1: f32, beta2: f32, epsilon: f32, decay: f32, correction1: f32,
+        correction2: f32,
     };
 
     /// Cross entropy and its gradient. Buffers: logits, maxima, sums of exponentials, labels,
@@ -546,113 +593,138 @@ pipelines! {
         numel: u32, classes: u32, inverse: f32,
     };
 
-    /// Samples planes where a grid (the second buffer) points to.
+    /// Samples planes at the coordinates in a grid (the second buffer).
     GridSample, GridSamplePush = "grid_sample", 3 buffers, {
-        input: Element, grid: Element, output: Element, mode: u32, padding: u32, align_corners: bool,
+        input: Element, grid: Element, output: Element, mode: u32, padding: u32,
+        align_corners: bool,
     }, {
         numel: u32, channels: u32, height: u32, width: u32, out_plane: u32,
     };
 
-    /// The places of the elements of a plane.
+    /// The coordinates of the elements of a plane.
     GridPriors, GridPriorsPush = "grid_priors", 1 buffers, {
         output: Element,
     }, {
         numel: u32, width: u32, stride: f32, offset: f32,
     };
 
-    /// Chooses between two tensors by a third.
+    /// Selects between two tensors by a condition.
     Where, WherePush = "where", 4 buffers, {
         condition: Element, a: Element, b: Element, output: Element,
     }, {
         numel: u32, sizes: [u32; 6], c_strides: [u32; 6], a_strides: [u32; 6], b_strides: [u32; 6],
     };
 
-    /// Products of matrices, with a bias, a tensor to add and a function. An invocation computes
-    /// `rows` rows of `quads` times four columns; `shares` invocations of a workgroup, along z,
-    /// share a sum, by way of `partials` vectors of shared memory. Buffers of products: bias,
-    /// tensor to add, output, then the factors.
+    /// GEMM with bias, residual and activation. An invocation computes `rows` rows of `quads` times
+    /// four columns. `shares` invocations of a workgroup, in z, share a sum through `partials`
+    /// vectors of shared memory. Buffers of GEMM shaders: bias, residual, output, then the
+    /// operands.
     Matmul, MatmulPush = "matmul", 5 buffers, {
-        bias: Element, output: Element, out_aligned: bool, has_bias: bool, activation: u32, residual: Element,
-        has_residual: bool, a: Element, b: Element, a_transposed: bool, a_aligned: bool, b_aligned: bool,
+        bias: Element, output: Element, out_aligned: bool, has_bias: bool, activation: u32,
+        residual: Element,
+        has_residual: bool, a: Element, b: Element, a_transposed: bool, a_aligned: bool,
+        b_aligned: bool,
         rows: u32, shares: u32, partials: u32, quads: u32,
     }, {
-        m: u32, n: u32, bias_batch: u32, period: u32, bias_row: u32, bias_column: u32, alpha: f32, beta: f32, a: f32, b: f32,
+        m: u32, n: u32, bias_batch: u32, period: u32, bias_row: u32, bias_column: u32, alpha: f32,
+        beta: f32, a: f32, b: f32,
         k: u32, a_pitch: u32, b_pitch: u32, a_batch: u32, b_batch: u32, base_z: u32,
     }, or "matmul_storage16" needs HalfStorage;
 
-    /// The same of large matrices: a workgroup of `lanes` computes `tile_m` rows of `tile_n`
-    /// columns of `terms` terms of the sums, `tile_k` at a time. If `partial` is 1, they are
-    /// written as they are, one after the other, for [`MatmulSum`]; if it is 2, to the sixth
-    /// buffer, and the last workgroup of a tile adds them up, as counts in the seventh tell. The
-    /// other modules are for factors of 16 bits, and for such as are rounded to `bfloat16`.
-    /// `normed`: the rows of the first factor are normalised on the way; the sixth buffer has what
-    /// that takes. `exact`: workgroups have as many subgroups as they count on. Factors of halves
-    /// are `direct` whose units lie as far behind those of the step before for all invocations.
+    /// The same for large matrices: a workgroup of `lanes` invocations computes `tile_m` rows of
+    /// `tile_n` columns over `terms` terms, `tile_k` at a time. If `partial` is 1, partial sums are
+    /// written for [`MatmulSum`]. If it is 2, they are written to the sixth buffer, and the last
+    /// workgroup of a tile adds them up, according to counters in the seventh. The other modules
+    /// are for fp16 operands, and for operands rounded to `bfloat16`. `normed`: the rows of the
+    /// first operand are normalised on the fly, with constants in the sixth buffer. `exact`:
+    /// workgroups consist of the expected number of subgroups. fp16 operands are `direct` if the
+    /// distance from one step to the next is the same for all invocations.
     MatmulTiled, MatmulTiledPush = "matmul_tiled", 7 buffers, {
-        bias: Element, output: Element, out_aligned: bool, has_bias: bool, activation: u32, residual: Element,
-        has_residual: bool, a: Element, b: Element, a_transposed: bool, a_aligned: u32, b_aligned: u32,
-        tile_m: u32, tile_n: u32, partial: u32, tile_k: u32, b_transposed: bool, lanes: u32, term_parts: u32, normed: bool,
+        bias: Element, output: Element, out_aligned: bool, has_bias: bool, activation: u32,
+        residual: Element,
+        has_residual: bool, a: Element, b: Element, a_transposed: bool, a_aligned: u32,
+        b_aligned: u32,
+        tile_m: u32, tile_n: u32, partial: u32, tile_k: u32, b_transposed: bool, lanes: u32,
+        term_parts: u32, normed: bool,
         exact: bool, a_direct: bool, b_direct: bool, unguarded: bool,
     }, {
-        m: u32, n: u32, bias_batch: u32, period: u32, bias_row: u32, bias_column: u32, alpha: f32, beta: f32, a: f32, b: f32,
-        k: u32, a_pitch: u32, b_pitch: u32, a_batch: u32, b_batch: u32, splits: u32, terms: u32, base_z: u32,
-    }, or "matmul_cooperative" needs CooperativeMatrix & HalfArithmetic & HalfStorage, or "matmul_bfloat16" needs CooperativeMatrix & Bfloat16Matrix & HalfStorage;
+        m: u32, n: u32, bias_batch: u32, period: u32, bias_row: u32, bias_column: u32, alpha: f32,
+        beta: f32, a: f32, b: f32,
+        k: u32, a_pitch: u32, b_pitch: u32, a_batch: u32, b_batch: u32, splits: u32, terms: u32,
+        base_z: u32,
+    }, or "matmul_cooperative" needs CooperativeMatrix & HalfArithmetic & HalfStorage,
+    or "matmul_bfloat16" needs CooperativeMatrix & Bfloat16Matrix & HalfStorage;
 
-    /// The same of a convolution: the second factor are the windows of a picture, which are read
-    /// where they lie. Pictures are of one plane where `kernel_z` is 0.
+    /// The same as a convolution (implicit GEMM): the second operand consists of the windows of an
+    /// image, which are read directly. Images are 2D if `kernel_z` is 0.
     ConvolutionTiled, ConvolutionTiledPush = "convolution_tiled", 7 buffers, {
-        bias: Element, output: Element, out_aligned: bool, has_bias: bool, activation: u32, residual: Element,
-        has_residual: bool, a: Element, b: Element, a_transposed: bool, a_aligned: u32, b_aligned: u32,
+        bias: Element, output: Element, out_aligned: bool, has_bias: bool, activation: u32,
+        residual: Element,
+        has_residual: bool, a: Element, b: Element, a_transposed: bool, a_aligned: u32,
+        b_aligned: u32,
         tile_m: u32, tile_n: u32, partial: u32, tile_k: u32,
-        kernel_y: u32, kernel_x: u32, stride_y: u32, stride_x: u32, dilation_y: u32, dilation_x: u32, lanes: u32,
+        kernel_y: u32, kernel_x: u32, stride_y: u32, stride_x: u32, dilation_y: u32,
+        dilation_x: u32, lanes: u32,
         term_parts: u32, kernel_z: u32, stride_z: u32, dilation_z: u32, exact: bool, a_direct: bool,
     }, {
-        m: u32, n: u32, bias_batch: u32, period: u32, bias_row: u32, bias_column: u32, alpha: f32, beta: f32, a: f32, b: f32,
-        k: u32, a_pitch: u32, b_pitch: u32, a_batch: u32, b_batch: u32, splits: u32, terms: u32, base_z: u32,
-        in_y: i32, in_x: i32, out_x: i32, padding_y: i32, padding_x: i32, in_z: i32, out_y: i32, padding_z: i32,
+        m: u32, n: u32, bias_batch: u32, period: u32, bias_row: u32, bias_column: u32, alpha: f32,
+        beta: f32, a: f32, b: f32,
+        k: u32, a_pitch: u32, b_pitch: u32, a_batch: u32, b_batch: u32, splits: u32, terms: u32,
+        base_z: u32,
+        in_y: i32, in_x: i32, out_x: i32, padding_y: i32, padding_x: i32, in_z: i32, out_y: i32,
+        padding_z: i32,
     }, or "convolution_cooperative" needs CooperativeMatrix & HalfArithmetic & HalfStorage;
 
-    /// A convolution of halves whose windows are next to each other, and overlap: `places` times
-    /// `lanes` places of the picture are brought to shared memory for all taps together. The
-    /// weights are transposed. Pictures are of one plane where `kernel_z` is 0.
+    /// An fp16 convolution with stride one and overlapping windows: `places` times `lanes` pixels
+    /// of the image are staged in shared memory for all taps together. The weights are transposed.
+    /// Images are 2D if `kernel_z` is 0.
     ConvolutionStaged, ConvolutionStagedPush = "convolution_staged", 7 buffers, {
-        bias: Element, output: Element, out_aligned: bool, has_bias: bool, activation: u32, residual: Element,
+        bias: Element, output: Element, out_aligned: bool, has_bias: bool, activation: u32,
+        residual: Element,
         has_residual: bool, tile_m: u32, tile_n: u32, partial: u32, lanes: u32,
         kernel_y: u32, kernel_x: u32, dilation_y: u32, dilation_x: u32, places: u32,
         kernel_z: u32, stride_z: u32, dilation_z: u32,
     }, {
-        m: u32, n: u32, bias_batch: u32, period: u32, bias_row: u32, bias_column: u32, alpha: f32, beta: f32, a: f32, b: f32,
+        m: u32, n: u32, bias_batch: u32, period: u32, bias_row: u32, bias_column: u32, alpha: f32,
+        beta: f32, a: f32, b: f32,
         k: u32, a_pitch: u32, a_batch: u32, b_batch: u32, splits: u32, channels: u32,
-        in_y: i32, in_x: i32, out_y: u32, out_x: u32, padding_y: i32, padding_x: i32, pitch: u32, strip: u32, tiles: u32,
+        in_y: i32, in_x: i32, out_y: u32, out_x: u32, padding_y: i32, padding_x: i32, pitch: u32,
+        strip: u32, tiles: u32,
         in_z: i32, out_z: u32, padding_z: i32, base_z: u32,
     }, needs CooperativeMatrix & HalfArithmetic & HalfStorage;
 
-    /// Adds up what [`MatmulTiled`] writes of each split: the last buffer.
+    /// Adds up the partial sums of [`MatmulTiled`], in the last buffer.
     MatmulSum, MatmulSumPush = "matmul_sum", 4 buffers, {
-        bias: Element, output: Element, out_aligned: bool, has_bias: bool, activation: u32, residual: Element,
+        bias: Element, output: Element, out_aligned: bool, has_bias: bool, activation: u32,
+        residual: Element,
         has_residual: bool,
     }, {
-        m: u32, n: u32, bias_batch: u32, period: u32, bias_row: u32, bias_column: u32, alpha: f32, beta: f32, a: f32, b: f32,
+        m: u32, n: u32, bias_batch: u32, period: u32, bias_row: u32, bias_column: u32, alpha: f32,
+        beta: f32, a: f32, b: f32,
         batches: u32, splits: u32,
     }, or "matmul_sum_storage16" needs HalfStorage;
 
-    /// A convolution over two dimensions, or over planes behind each other (`deep`). An invocation
-    /// computes four neighbours in `rows` channels; sums are shared as in [`Matmul`].
+    /// A 2D or 3D (`deep`) convolution. An invocation computes four neighbouring outputs in `rows`
+    /// channels; sums are shared as in [`Matmul`].
     Convolution, ConvolutionPush = "convolution", 5 buffers, {
         input: Element, weight: Element, bias: Element, output: Element, rows: u32,
-        kernel_x: u32, stride_x: u32, dilation_x: u32, by_row: bool, has_bias: bool, shares: u32, partials: u32,
+        kernel_x: u32, stride_x: u32, dilation_x: u32, by_row: bool, has_bias: bool, shares: u32,
+        partials: u32,
         activation: u32, residual: Element, has_residual: bool, deep: bool,
     }, {
-        groups: u32, in_channels: u32, out_channels: u32, pitch: u32, in_y: i32, in_x: i32, out_y: u32, out_x: u32,
-        kernel_y: u32, stride_y: i32, padding_y: i32, padding_x: i32, dilation_y: i32, a: f32, b: f32,
-        in_z: i32, out_z: u32, kernel_z: u32, stride_z: i32, padding_z: i32, dilation_z: i32, base_z: u32,
+        groups: u32, in_channels: u32, out_channels: u32, pitch: u32, in_y: i32, in_x: i32,
+        out_y: u32, out_x: u32,
+        kernel_y: u32, stride_y: i32, padding_y: i32, padding_x: i32, dilation_y: i32, a: f32,
+        b: f32,
+        in_z: i32, out_z: u32, kernel_z: u32, stride_z: i32, padding_z: i32, dilation_z: i32,
+        base_z: u32,
     };
 
-    /// A convolution of each channel by itself. An invocation computes four neighbours in `rows`
-    /// rows.
+    /// A depthwise convolution. An invocation computes four neighbouring outputs in `rows` rows.
     ConvolutionDepthwise, ConvolutionDepthwisePush = "convolution_depthwise", 5 buffers, {
         input: Element, weight: Element, bias: Element, output: Element, rows: u32,
-        kernel_x: u32, kernel_y: u32, stride_x: u32, stride_y: u32, dilation_x: u32, dilation_y: u32,
+        kernel_x: u32, kernel_y: u32, stride_x: u32, stride_y: u32, dilation_x: u32,
+        dilation_y: u32,
         by_row: bool, has_bias: bool,
         activation: u32, residual: Element, has_residual: bool, deep: bool,
     }, {
@@ -661,9 +733,8 @@ pipelines! {
         in_z: i32, out_z: u32, kernel_z: u32, stride_z: i32, padding_z: i32, dilation_z: i32,
     }, or "convolution_depthwise_storage16" needs HalfStorage;
 
-    /// A convolution of each channel by itself, of tensors whose channels lie beside each other. An
-    /// invocation computes four channels of `columns` neighbours. Buffers: input, weights, bias,
-    /// output.
+    /// A depthwise convolution in channels-last layout. An invocation computes four channels of
+    /// `columns` neighbours. Buffers: input, weights, bias, output.
     DepthwiseLast, DepthwiseLastPush = "depthwise_last", 4 buffers, {
         input: Element, weight: Element, bias: Element, output: Element, columns: u32,
         kernel_x: u32, stride_x: u32, dilation_x: u32, neighbours: u32, has_bias: bool,
@@ -672,52 +743,65 @@ pipelines! {
         padding_y: i32, padding_x: i32, kernel_y: u32, stride_y: u32, dilation_y: u32,
     }, or "depthwise_last_storage16" needs HalfStorage;
 
-    /// A convolution of each channel by itself, and one of all channels at each place behind it. A
-    /// workgroup of `tile_m / sums * (tile_x * tile_y / 4) * shares` computes `tile_m` channels of
-    /// `tile_y` rows of `tile_x` places, `channels` terms at a time; `shares` invocations share a
-    /// sum. `staged_32`, `staged_16` and `partials` count groups of four in shared memory. Buffers:
-    /// bias and tensor to add of the second one, output, its weights (transposed), input, weights
-    /// of the first one (transposed), bias of that. Bias and activation of the first one are
-    /// `shift` and `between`, with parameters `c` and `d`.
+    /// A depthwise convolution and the following pointwise convolution. A workgroup of
+    /// `tile_m / sums * (tile_x * tile_y / 4) * shares` invocations computes `tile_m` channels of
+    /// `tile_y` rows of `tile_x` outputs, `channels` terms at a time; `shares` invocations share a
+    /// sum. `staged_32`, `staged_16` and `partials` are sizes in shared memory, in groups of four.
+    /// Buffers: bias and residual of the pointwise convolution, output, its weights (transposed),
+    /// input, weights of the depthwise convolution (transposed), its bias. The depthwise
+    /// convolution has bias `shift` and activation `between`, with parameters `c` and `d`.
     ConvolutionSeparable, ConvolutionSeparablePush = "convolution_separable", 7 buffers, {
-        bias: Element, output: Element, out_aligned: bool, has_bias: bool, activation: u32, residual: Element,
-        has_residual: bool, a: Element, x: Element, w: Element, shift: Element, has_shift: bool, between: u32, rounded: bool,
-        kernel_x: u32, kernel_y: u32, stride_x: u32, stride_y: u32, dilation_x: u32, dilation_y: u32, padding_x: u32,
-        x_aligned: bool, tile_x: u32, tile_y: u32, tile_m: u32, sums: u32, channels: u32, shares: u32,
+        bias: Element, output: Element, out_aligned: bool, has_bias: bool, activation: u32,
+        residual: Element,
+        has_residual: bool, a: Element, x: Element, w: Element, shift: Element, has_shift: bool,
+        between: u32, rounded: bool,
+        kernel_x: u32, kernel_y: u32, stride_x: u32, stride_y: u32, dilation_x: u32,
+        dilation_y: u32, padding_x: u32,
+        x_aligned: bool, tile_x: u32, tile_y: u32, tile_m: u32, sums: u32, channels: u32,
+        shares: u32,
         staged_32: u32, staged_16: u32, partials: u32,
     }, {
-        m: u32, n: u32, bias_batch: u32, period: u32, bias_row: u32, bias_column: u32, alpha: f32, beta: f32, a: f32, b: f32,
-        k: u32, a_pitch: u32, w_pitch: u32, in_y: i32, in_x: i32, out_y: u32, out_x: u32, padding_y: i32, last: i32, c: f32, d: f32,
+        m: u32, n: u32, bias_batch: u32, period: u32, bias_row: u32, bias_column: u32, alpha: f32,
+        beta: f32, a: f32, b: f32,
+        k: u32, a_pitch: u32, w_pitch: u32, in_y: i32, in_x: i32, out_y: u32, out_x: u32,
+        padding_y: i32, last: i32, c: f32, d: f32,
         base_z: u32,
     }, needs HalfStorage;
 
-    /// A transposed convolution over two or three dimensions. An invocation computes four
-    /// neighbours in `rows` channels.
+    /// A transposed 2D or 3D convolution. An invocation computes four neighbouring outputs in
+    /// `rows` channels.
     ConvolutionTransposed, ConvolutionTransposedPush = "convolution_transposed", 5 buffers, {
         input: Element, weight: Element, bias: Element, output: Element, rows: u32, has_bias: bool,
         activation: u32, residual: Element, has_residual: bool,
     }, {
-        groups: u32, in_channels: u32, out_channels: u32, pitch: u32, in_y: i32, in_x: i32, out_y: u32, out_x: u32,
+        groups: u32, in_channels: u32, out_channels: u32, pitch: u32, in_y: i32, in_x: i32,
+        out_y: u32, out_x: u32,
         kernel_y: i32, kernel_x: i32, stride_y: i32, stride_x: i32, padding_y: i32, padding_x: i32,
-        dilation_y: i32, dilation_x: i32, in_z: i32, out_z: u32, kernel_z: i32, stride_z: i32, padding_z: i32, dilation_z: i32, a: f32, b: f32,
+        dilation_y: i32, dilation_x: i32, in_z: i32, out_z: u32, kernel_z: i32, stride_z: i32,
+        padding_z: i32, dilation_z: i32, a: f32, b: f32,
         base_z: u32,
     };
 
-    /// What adds up the products of a transposed convolution's weights and input elements, four
-    /// outputs an invocation.
+    /// The fold (col2im) of a transposed convolution: adds up the products of weights and input
+    /// elements; four outputs per invocation.
     ConvolutionFold, ConvolutionFoldPush = "convolution_fold", 4 buffers, {
-        products: Element, bias: Element, output: Element, has_bias: bool, stride_y: u32, stride_x: u32,
-        dilation_y: u32, dilation_x: u32, step_y: u32, step_x: u32, activation: u32, residual: Element, has_residual: bool,
+        products: Element, bias: Element, output: Element, has_bias: bool, stride_y: u32,
+        stride_x: u32,
+        dilation_y: u32, dilation_x: u32, step_y: u32, step_x: u32, activation: u32,
+        residual: Element, has_residual: bool,
     }, {
-        numel: u32, channels: u32, in_y: u32, in_x: u32, out_y: u32, out_x: u32, kernel_y: u32, kernel_x: u32,
+        numel: u32, channels: u32, in_y: u32, in_x: u32, out_y: u32, out_x: u32, kernel_y: u32,
+        kernel_x: u32,
         padding_y: u32, padding_x: u32, a: f32, b: f32,
     };
 
-    /// The largest element or the mean of windows over two dimensions, four outputs an invocation.
+    /// Max or average pooling over two dimensions; four outputs per invocation.
     Pool, PoolPush = "pool", 3 buffers, {
-        input: Element, output: Element, indices: Element, kind: u32, count_padding: bool, adaptive: bool,
+        input: Element, output: Element, indices: Element, kind: u32, count_padding: bool,
+        adaptive: bool,
     }, {
         numel: u32, in_y: i32, in_x: i32, out_y: u32, out_x: u32, kernel_y: i32, kernel_x: i32,
-        stride_y: i32, stride_x: i32, padding_y: i32, padding_x: i32, dilation_y: i32, dilation_x: i32, divisor: i32,
+        stride_y: i32, stride_x: i32, padding_y: i32, padding_x: i32, dilation_y: i32,
+        dilation_x: i32, divisor: i32,
     };
 }

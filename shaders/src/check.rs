@@ -1,14 +1,14 @@
-//! Compares a module's declaration in the catalogue with its SPIR-V, when this crate is compiled.
+//! Compares a module's declaration in the catalogue with its SPIR-V at compile time of this crate.
 
 use crate::spirv::{Declarations, Instruction, decoration, op};
 use crate::{ConstantField, Feature, Field, Module, Scalar};
 
-/// Constants 0 to 2 are the workgroup's size.
+/// Constants 0 to 2 are the workgroup size.
 const WORKGROUP_CONSTANTS: u32 = 3;
-/// More than any shader has.
-const MOST_CONSTANTS: usize = 64;
-/// What every Vulkan device has for push constants.
-const MOST_PUSH_BYTES: usize = 128;
+/// More constants than any shader has.
+const MAX_CONSTANTS: usize = 64;
+/// The push constant bytes that every Vulkan device supports.
+const MAX_PUSH_BYTES: usize = 128;
 const COMPUTE: u32 = 5;
 const BUILT_IN_WORKGROUP_SIZE: u32 = 25;
 const MODE_LOCAL_SIZE_ID: u32 = 38;
@@ -19,7 +19,7 @@ const UNIFORM: u32 = 2;
 const PUSH_CONSTANT: u32 = 9;
 const STORAGE_BUFFER: u32 = 12;
 
-/// The first point in which a declaration is not what the SPIR-V says.
+/// Returns the first difference between a declaration and its SPIR-V.
 pub(crate) const fn mismatch(module: &Module) -> Option<&'static str> {
     let Some(spirv) = &Declarations::new(module.spirv) else {
         return Some("the file is not SPIR-V");
@@ -42,7 +42,7 @@ pub(crate) const fn mismatch(module: &Module) -> Option<&'static str> {
     None
 }
 
-/// That of the first module that has one.
+/// Returns the first mismatch of several modules.
 pub(crate) const fn first_mismatch(modules: &[Module]) -> Option<&'static str> {
     let mut module = 0;
     while module < modules.len() {
@@ -56,10 +56,10 @@ pub(crate) const fn first_mismatch(modules: &[Module]) -> Option<&'static str> {
 
 const fn entry_point(spirv: &Declarations) -> Option<&'static str> {
     let Some(entry) = spirv.first(op::ENTRY_POINT) else {
-        return Some("there is no entry point");
+        return Some("the module has no entry point");
     };
     if spirv.next(entry, op::ENTRY_POINT).is_some() {
-        return Some("there are several entry points");
+        return Some("the module has several entry points");
     }
     if spirv.operand(entry, 0) != COMPUTE || !is_text(spirv, entry, 2, "main") {
         return Some("the entry point is not a compute shader's `main`");
@@ -67,7 +67,7 @@ const fn entry_point(spirv: &Declarations) -> Option<&'static str> {
     None
 }
 
-/// Every capability is one that Vulkan 1.1 has, or that a feature gives which the module needs.
+/// Every capability must be part of Vulkan 1.1 or enabled by a declared feature.
 const fn capabilities(spirv: &Declarations, module: &Module) -> Option<&'static str> {
     let mut found = spirv.first(op::CAPABILITY);
     while let Some(instruction) = found {
@@ -79,17 +79,18 @@ const fn capabilities(spirv: &Declarations, module: &Module) -> Option<&'static 
             feature += 1;
         }
         if !allowed {
-            return Some("the shader uses a capability that no feature of the declaration gives");
+            return Some("the shader uses a capability that no declared feature enables");
         }
         found = spirv.next(instruction, op::CAPABILITY);
     }
     None
 }
 
-/// Storage buffers in set 0, with all numbers from 0 on; several blocks may be views of one.
+/// Storage buffers must be in set 0, numbered from 0 without gaps; several blocks may share a
+/// binding.
 const fn bindings(spirv: &Declarations, module: &Module) -> Option<&'static str> {
     if module.bindings > u32::BITS as usize {
-        return Some("there are too many buffers to check");
+        return Some("the declaration has too many buffers to check");
     }
     let mut seen = 0_u32;
     let mut found = spirv.first(op::VARIABLE);
@@ -102,11 +103,11 @@ const fn bindings(spirv: &Declarations, module: &Module) -> Option<&'static str>
                 }
                 match spirv.decoration(variable, decoration::BINDING) {
                     Some(binding) if (binding as usize) < module.bindings => seen |= 1 << binding,
-                    _ => return Some("the shader binds a buffer that the declaration lacks"),
+                    _ => return Some("the shader binds an undeclared buffer"),
                 }
             }
             UNIFORM | UNIFORM_CONSTANT => {
-                return Some("the shader binds something else than buffers");
+                return Some("the shader binds a resource other than a buffer");
             }
             _ => {}
         }
@@ -118,8 +119,8 @@ const fn bindings(spirv: &Declarations, module: &Module) -> Option<&'static str>
     None
 }
 
-/// The workgroup's size is constants 0 to 2: by a built-in vector, or by an execution mode in newer
-/// versions.
+/// The workgroup size must be constants 0 to 2: by a built-in vector, or by an execution mode in
+/// newer versions.
 const fn workgroup_size(spirv: &Declarations) -> Option<&'static str> {
     let mode = spirv.first_with(op::EXECUTION_MODE_ID, &[(1, MODE_LOCAL_SIZE_ID)]);
     let vector = match spirv.decorated(decoration::BUILT_IN, BUILT_IN_WORKGROUP_SIZE) {
@@ -127,13 +128,13 @@ const fn workgroup_size(spirv: &Declarations) -> Option<&'static str> {
         None => None,
     };
     let Some(size) = (if mode.is_some() { mode } else { vector }) else {
-        return Some("the workgroup's size is fixed");
+        return Some("the workgroup size is fixed");
     };
     let mut dimension = 0;
     while dimension < WORKGROUP_CONSTANTS {
         let constant = spirv.operand(size, 2 + dimension as usize);
         if !is(spirv.decoration(constant, decoration::SPEC_ID), dimension) {
-            return Some("the workgroup's size is not specialisation constants 0 to 2");
+            return Some("the workgroup size is not given by specialisation constants 0 to 2");
         }
         dimension += 1;
     }
@@ -141,8 +142,8 @@ const fn workgroup_size(spirv: &Declarations) -> Option<&'static str> {
 }
 
 const fn constants(spirv: &Declarations, module: &Module) -> Option<&'static str> {
-    // The objects by number, 0 for none, and the range in which they lie.
-    let mut objects = [0; MOST_CONSTANTS];
+    // Objects by constant number, 0 if absent, and the range of their ids.
+    let mut objects = [0; MAX_CONSTANTS];
     let (mut count, mut least, mut most) = (0, u32::MAX, 0);
     let decorations = [(1, decoration::SPEC_ID)];
     let mut found = spirv.first_with(op::DECORATE, &decorations);
@@ -150,12 +151,12 @@ const fn constants(spirv: &Declarations, module: &Module) -> Option<&'static str
         let id = spirv.operand(instruction, 2);
         if id >= WORKGROUP_CONSTANTS {
             let number = (id - WORKGROUP_CONSTANTS) as usize;
-            if number >= MOST_CONSTANTS || constant_at(module, number).is_none() {
-                return Some("the shader has a specialisation constant that the declaration lacks");
+            if number >= MAX_CONSTANTS || constant_at(module, number).is_none() {
+                return Some("the shader has an undeclared specialisation constant");
             }
             let object = spirv.operand(instruction, 0);
             if !is_word(spirv, object) {
-                return Some("a specialisation constant is not a 32-bit integer or truth value");
+                return Some("a specialisation constant is neither a 32-bit integer nor a boolean");
             }
             objects[number] = object;
             least = if object < least { object } else { least };
@@ -164,7 +165,7 @@ const fn constants(spirv: &Declarations, module: &Module) -> Option<&'static str
         }
         found = spirv.next_with(instruction, op::DECORATE, &decorations);
     }
-    // No two have the same number, as `spirv-val` checks.
+    // `spirv-val` checks that ids are unique.
     if constant_at(module, count).is_some() {
         return Some("the declaration has a specialisation constant that the shader lacks");
     }
@@ -177,15 +178,14 @@ const fn constants(spirv: &Declarations, module: &Module) -> Option<&'static str
             && let Some((field, index)) = constant_at(module, number)
             && !abbreviates(spirv, name, 1, field.name, index)
         {
-            return Some("specialisation constants are in another order or have other names");
+            return Some("the order or names of specialisation constants differ");
         }
         found = spirv.next(name, op::NAME);
     }
     None
 }
 
-/// What the constant with this number, from 0 on, belongs to, and its place in an array if that is
-/// one.
+/// Returns the field of the constant with this number, and the index if the field is an array.
 const fn constant_at(
     module: &Module,
     number: usize,
@@ -212,10 +212,10 @@ const fn is_word(spirv: &Declarations, constant: u32) -> bool {
         || spirv.object(op::SPEC_CONSTANT_FALSE, constant).is_some()
 }
 
-/// The block of push constants, and that of the parameters in memory.
+/// The block of push constants, and the block of parameters in memory.
 const fn parameters(spirv: &Declarations, module: &Module) -> Option<&'static str> {
     if module.in_memory > module.push.len() {
-        return Some("more parameters are in memory than there are");
+        return Some("more parameters are in memory than declared");
     }
     let pushed = module.push.len() - module.in_memory;
     let (first, rest) = module.push.split_at(pushed);
@@ -223,7 +223,7 @@ const fn parameters(spirv: &Declarations, module: &Module) -> Option<&'static st
         (None, true) => {}
         (None, false) => return Some("the shader has no push constants"),
         (Some(_), true) if module.in_memory > 0 => {
-            return Some("the shader has push constants beside the buffer for them");
+            return Some("the shader has both push constants and a buffer for them");
         }
         (Some(block), _) => {
             let point = members(spirv, block, first);
@@ -241,7 +241,7 @@ const fn parameters(spirv: &Declarations, module: &Module) -> Option<&'static st
     }
 }
 
-/// A block whose members are these fields: types, offsets, names.
+/// Compares the members of a block with these fields: types, offsets, names.
 const fn members(
     spirv: &Declarations,
     variable: Instruction,
@@ -252,7 +252,7 @@ const fn members(
     };
     let structure = spirv.operand(pointer, 2);
     let Some(block) = spirv.object(op::TYPE_STRUCT, structure) else {
-        return Some("the parameters are no structure");
+        return Some("the parameters are not a structure");
     };
     if spirv.operands(block) - 1 != fields.len() {
         return Some("the number of parameters differs");
@@ -265,13 +265,13 @@ const fn members(
         }
         let place = spirv.member_decoration(structure, member as u32, decoration::OFFSET);
         if !is(place, offset as u32) {
-            return Some("parameters lie at other offsets");
+            return Some("the offsets of parameters differ");
         }
         offset += 4 * field.count;
         member += 1;
     }
-    if offset > MOST_PUSH_BYTES {
-        return Some("parameters take more bytes than every device has for push constants");
+    if offset > MAX_PUSH_BYTES {
+        return Some("the parameters exceed the guaranteed size of push constants");
     }
     let mut found = spirv.first(op::MEMBER_NAME);
     while let Some(name) = found {
@@ -280,14 +280,14 @@ const fn members(
             && member < fields.len()
             && !is_text(spirv, name, 2, fields[member].name)
         {
-            return Some("parameters are in another order or have other names");
+            return Some("the order or names of parameters differ");
         }
         found = spirv.next(name, op::MEMBER_NAME);
     }
     None
 }
 
-/// The last of the buffers.
+/// Returns the last buffer.
 const fn last_buffer(spirv: &Declarations, module: &Module) -> Option<Instruction> {
     let mut found = spirv.first(op::VARIABLE);
     while let Some(instruction) = found {
@@ -333,7 +333,7 @@ const fn is(value: Option<u32>, expected: u32) -> bool {
     matches!(value, Some(value) if value == expected)
 }
 
-/// Where a value stands in a list.
+/// Returns the index of a value in a list.
 const fn position(list: &[u32], value: u32) -> Option<usize> {
     let mut index = 0;
     while index < list.len() {
@@ -345,7 +345,7 @@ const fn position(list: &[u32], value: u32) -> Option<usize> {
     None
 }
 
-/// Whether two names are one.
+/// Whether two strings are equal.
 pub(crate) const fn is_same(a: &str, b: &str) -> bool {
     let (a, b) = (a.as_bytes(), b.as_bytes());
     let mut index = 0;
@@ -367,8 +367,8 @@ const fn is_text(spirv: &Declarations, at: Instruction, operand: usize, text: &s
     spirv.text_byte(at, operand, index) == 0
 }
 
-/// Whether a name in the shader, in capitals, is this one or shortens words of it: `OUT_ALIGNED` is
-/// `output_aligned`. With an index, that follows: `TYPE_2` is `types[2]`.
+/// Whether a name in the shader, in capitals, equals this one or abbreviates its words:
+/// `OUT_ALIGNED` matches `output_aligned`. An index is appended: `TYPE_2` matches `types[2]`.
 const fn abbreviates(
     spirv: &Declarations,
     at: Instruction,
@@ -398,7 +398,7 @@ const fn abbreviates(
     }
 }
 
-/// Whether the rest of a text, from a byte on, is this number.
+/// Whether the rest of a string, from a byte on, is this number.
 const fn is_number(
     spirv: &Declarations,
     at: Instruction,
@@ -446,7 +446,7 @@ mod tests {
         assert_eq!(declared, files);
     }
 
-    /// What programs carry with them stays small.
+    /// The modules are embedded in programs and must stay small.
     #[test]
     fn modules_are_few_and_small() {
         let bytes: usize = MODULES.iter().map(|module| module.spirv.len()).sum();
@@ -454,10 +454,10 @@ mod tests {
         assert!(bytes < 2_000_000, "{bytes} bytes");
     }
 
-    /// A dispatch along z may be one of several, so that shaders look at neither the number of a
-    /// workgroup there nor at how many there are: but where what lies along y goes on.
+    /// A dispatch may be split in z, so shaders must not use the z workgroup index or count
+    /// directly, except where y is folded into z.
     #[test]
-    fn workgroups_along_z_are_counted_from_the_first() {
+    fn shaders_use_base_z() {
         let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/glsl");
         for file in std::fs::read_dir(folder).unwrap() {
             let path = file.unwrap().path();
@@ -474,13 +474,13 @@ mod tests {
     #[test]
     fn bindings_are_counted() {
         let fewer = Module { bindings: MATMUL.bindings - 1, ..MATMUL };
-        assert_eq!(mismatch(&fewer), Some("the shader binds a buffer that the declaration lacks"));
+        assert_eq!(mismatch(&fewer), Some("the shader binds an undeclared buffer"));
         let more = Module { bindings: MATMUL.bindings + 1, ..MATMUL };
         let expected = "the declaration has a buffer that the shader does not bind";
         assert_eq!(mismatch(&more), Some(expected));
     }
 
-    /// The constants with one of them changed.
+    /// Returns the module with one constant changed.
     fn with_constant(module: Module, at: usize, changed: ConstantField) -> Module {
         let mut constants = module.constants.to_vec();
         constants[at] = changed;
@@ -490,14 +490,14 @@ mod tests {
     #[test]
     fn constants_have_an_order_and_names() {
         let fewer = Module { constants: &MATMUL.constants[1..], ..MATMUL };
-        let expected = "the shader has a specialisation constant that the declaration lacks";
+        let expected = "the shader has an undeclared specialisation constant";
         assert_eq!(mismatch(&fewer), Some(expected));
         let two = ConstantField { count: 2, ..MATMUL.constants[0] };
         let more = with_constant(MATMUL, 0, two);
         let expected = "the declaration has a specialisation constant that the shader lacks";
         assert_eq!(mismatch(&more), Some(expected));
         let swapped = with_constant(MATMUL, 0, MATMUL.constants[1]);
-        let expected = "specialisation constants are in another order or have other names";
+        let expected = "the order or names of specialisation constants differ";
         assert_eq!(mismatch(&swapped), Some(expected));
         let array = Pointwise::MODULE.constants[3];
         assert!(array.count > 1);
@@ -505,7 +505,7 @@ mod tests {
         assert_eq!(mismatch(&with_constant(Pointwise::MODULE, 3, renamed)), Some(expected));
     }
 
-    /// The push constants with one of them changed.
+    /// Returns the module with one push constant changed.
     fn with_push(at: usize, changed: Field) -> Module {
         let mut push = MATMUL.push.to_vec();
         push[at] = changed;
@@ -523,49 +523,48 @@ mod tests {
         let longer = with_push(0, Field { count: 2, ..MATMUL.push[0] });
         assert_eq!(mismatch(&longer), Some("the types of parameters differ"));
         let swapped = with_push(0, MATMUL.push[1]);
-        let expected = "parameters are in another order or have other names";
+        let expected = "the order or names of parameters differ";
         assert_eq!(mismatch(&swapped), Some(expected));
     }
 
-    /// The module with one word changed: the first that is this one, if an instruction begins with
-    /// it.
+    /// Returns the module with one word changed: the first one equal to `old`.
     fn with_word(old: u32, new: u32) -> Module {
         let mut spirv = MATMUL.spirv.to_vec();
         let at = spirv.chunks_exact(4).position(|word| word == old.to_le_bytes());
-        let at = 4 * at.expect("a module with this word");
+        let at = 4 * at.expect("the word occurs in the module");
         spirv[at..at + 4].copy_from_slice(&new.to_le_bytes());
         Module { spirv: spirv.leak(), ..MATMUL }
     }
 
     #[test]
     fn capabilities_need_features() {
-        // `OpCapability Shader` has the number 1; another in its place.
+        // Replaces the operand of `OpCapability Shader`, which is 1.
         let mut spirv = MATMUL.spirv.to_vec();
         assert_eq!(spirv[20..28], [17, 0, 2, 0, 1, 0, 0, 0]);
         spirv[24] = 9;
         let half = Module { spirv: spirv.leak(), ..MATMUL };
-        let expected = "the shader uses a capability that no feature of the declaration gives";
+        let expected = "the shader uses a capability that no declared feature enables";
         assert_eq!(mismatch(&half), Some(expected));
         let declared = Module { features: &[Feature::HalfArithmetic], ..half };
         assert_eq!(mismatch(&declared), None);
     }
 
     #[test]
-    fn files_that_are_no_such_shaders() {
+    fn invalid_files_are_rejected() {
         let empty = Module { spirv: &[], ..MATMUL };
         assert_eq!(mismatch(&empty), Some("the file is not SPIR-V"));
         let cut = Module { spirv: &MATMUL.spirv[..MATMUL.spirv.len() - 1], ..MATMUL };
         assert_eq!(mismatch(&cut), Some("the file is not SPIR-V"));
         let header = Module { spirv: &MATMUL.spirv[..20], ..MATMUL };
-        assert_eq!(mismatch(&header), Some("there is no entry point"));
+        assert_eq!(mismatch(&header), Some("the module has no entry point"));
         let other = with_word(0x6e69_616d, 0x7465_7267);
         let expected = "the entry point is not a compute shader's `main`";
         assert_eq!(mismatch(&other), Some(expected));
     }
 
-    /// Modules that end anywhere before their variables are read without fault.
+    /// Truncated modules are handled without panics.
     #[test]
-    fn modules_that_end_early() {
+    fn truncated_modules_are_rejected() {
         for end in (0..MATMUL.spirv.len()).step_by(4).take(200) {
             assert!(mismatch(&Module { spirv: &MATMUL.spirv[..end], ..MATMUL }).is_some());
         }

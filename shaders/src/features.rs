@@ -1,39 +1,39 @@
-//! What shaders need of a device beyond what every device with Vulkan 1.1 has.
+//! Device features that shaders need beyond Vulkan 1.1.
 
-/// An optional feature of devices.
+/// An optional device feature.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Feature {
-    /// Arithmetic with 16-bit floating-point numbers (`shaderFloat16`).
+    /// Arithmetic with 16-bit floats (`shaderFloat16`).
     HalfArithmetic,
     /// Arithmetic with 8-bit integers (`shaderInt8`).
     ByteArithmetic,
     /// Arithmetic with 16-bit integers (`shaderInt16`).
     ShortArithmetic,
-    /// Elements of 16 bits in storage buffers (`storageBuffer16BitAccess`).
+    /// 16-bit elements in storage buffers (`storageBuffer16BitAccess`).
     HalfStorage,
-    /// Elements of 8 bits in storage buffers (`storageBuffer8BitAccess`).
+    /// 8-bit elements in storage buffers (`storageBuffer8BitAccess`).
     ByteStorage,
-    /// Sums over a subgroup (`VK_SUBGROUP_FEATURE_ARITHMETIC_BIT`).
+    /// Subgroup reductions (`VK_SUBGROUP_FEATURE_ARITHMETIC_BIT`).
     SubgroupArithmetic,
-    /// Whether something holds for all of a subgroup (`VK_SUBGROUP_FEATURE_VOTE_BIT`).
+    /// Subgroup votes (`VK_SUBGROUP_FEATURE_VOTE_BIT`).
     SubgroupVote,
-    /// Values from other invocations of a subgroup (`VK_SUBGROUP_FEATURE_SHUFFLE_BIT`).
+    /// Subgroup shuffles (`VK_SUBGROUP_FEATURE_SHUFFLE_BIT`).
     SubgroupShuffle,
     /// Dot products of 8-bit integers (`shaderIntegerDotProduct`).
     IntegerDotProduct,
-    /// Products of matrices by a subgroup (`VK_KHR_cooperative_matrix`), which need Vulkan's memory
-    /// model.
+    /// Matrix multiplication by a subgroup (`VK_KHR_cooperative_matrix`), which requires the Vulkan
+    /// memory model.
     CooperativeMatrix,
-    /// The same of numbers of `bfloat16` (`VK_KHR_shader_bfloat16`).
+    /// The same with `bfloat16` operands (`VK_KHR_shader_bfloat16`).
     Bfloat16Matrix,
 }
 
 impl Feature {
-    /// The SPIR-V capabilities that every device has: `Shader`, and `GroupNonUniform` for the place
-    /// in a subgroup.
+    /// SPIR-V capabilities that every device has: `Shader`, and `GroupNonUniform` for the
+    /// invocation index in a subgroup.
     pub(crate) const BASE_CAPABILITIES: &'static [u32] = &[1, 61];
 
-    /// The SPIR-V capabilities that the feature gives.
+    /// Returns the SPIR-V capabilities that the feature enables.
     pub(crate) const fn capabilities(self) -> &'static [u32] {
         match self {
             Feature::HalfArithmetic => &[9],

@@ -1,11 +1,11 @@
-//! The numbers of the functions of shaders: read from the sources that the shaders are compiled
-//! from, when this crate is compiled. A function that the source lacks does not compile.
+//! Function codes of shaders, parsed from the GLSL sources at compile time. A code that the source
+//! does not define is a compile error.
 
-/// Declares a module with the numbers that the sources give some names.
+/// Declares a module with the values of constants in the sources.
 macro_rules! numbers {
     ($(#[$doc:meta])* $module:ident, [$($source:literal),*]: $($name:ident),*;) => {
         $(#[$doc])*
-        #[allow(missing_docs, reason = "the names say it")]
+        #[allow(missing_docs, reason = "the names are self-explanatory")]
         pub mod $module {
             const SOURCES: &[&str] = &[$(include_str!(concat!("../glsl/", $source))),*];
             const NAMES: super::Names = super::Names::of(SOURCES);
@@ -15,43 +15,48 @@ macro_rules! numbers {
 }
 
 numbers! {
-    /// Functions of one number: of [`Unary`](crate::Unary), [`Pointwise`](crate::Pointwise), and
-    /// the activations behind products.
+    /// Unary functions of [`Unary`](crate::Unary) and [`Pointwise`](crate::Pointwise), and the
+    /// activations of GEMM epilogues.
     unary, ["activations.glsl", "functions.glsl", "unary.comp"]:
     TANH, SIGMOID, GELU, GELU_TANH, CLAMP, LEAKY_RELU, HARDSWISH, HARDSIGMOID, SILU,
-    COPY, ABS, NEG, SQRT, RSQRT, EXP, LOG, LOG10, SIN, COS, TAN, ROUND, FLOOR, CEIL, HARDSHRINK, LOGICAL_NOT, LINE, RECIPROCAL, ERF, ELU, CELU, BITWISE_NOT, QUANTIZE, DEQUANTIZE, ROUND_PARTS, ROUND_MULTIPLES;
+    COPY, ABS, NEG, SQRT, RSQRT, EXP, LOG, LOG10, SIN, COS, TAN, ROUND, FLOOR, CEIL, HARDSHRINK,
+    LOGICAL_NOT, LINE, RECIPROCAL, ERF, ELU, CELU, BITWISE_NOT, QUANTIZE, DEQUANTIZE, ROUND_PARTS,
+    ROUND_MULTIPLES;
 }
 
 numbers! {
-    /// Functions of two numbers: of [`Binary`](crate::Binary), and but for those from
-    /// `LINEAR_INDEX` on of [`Pointwise`](crate::Pointwise).
+    /// Binary functions of [`Binary`](crate::Binary); those before `LINEAR_INDEX` also of
+    /// [`Pointwise`](crate::Pointwise).
     binary, ["functions.glsl", "binary.comp"]:
-    ADD, SUB, MUL, DIV, DIV_FLOOR, DIV_TRUNC, POW, MINIMUM, MAXIMUM, EQ, NE, LT, LE, GT, GE, LOGICAL_AND, LOGICAL_OR, BITWISE_AND, BITWISE_OR, BITWISE_XOR, LINEAR_INDEX, FMOD, REMAINDER, ATAN2, FMAX, FMIN, HYPOT, COPYSIGN, SHIFT_LEFT, SHIFT_RIGHT, LOGICAL_XOR;
+    ADD, SUB, MUL, DIV, DIV_FLOOR, DIV_TRUNC, POW, MINIMUM, MAXIMUM, EQ, NE, LT, LE, GT, GE,
+    LOGICAL_AND, LOGICAL_OR, BITWISE_AND, BITWISE_OR, BITWISE_XOR, LINEAR_INDEX, FMOD, REMAINDER,
+    ATAN2, FMAX, FMIN, HYPOT, COPYSIGN, SHIFT_LEFT, SHIFT_RIGHT, LOGICAL_XOR;
 }
 
 numbers! {
-    /// Functions of one number that few programs have: of [`Special`](crate::Special).
+    /// Rare unary functions, of [`Special`](crate::Special).
     special, ["special.comp"]:
-    SIGN, TRUNC, EXPM1, LOG1P, EXP2, LOG2, ASIN, ACOS, ATAN, SINH, COSH, ASINH, ACOSH, ATANH, ISNAN, ISINF, TO_BFLOAT16, ERFC, ERFINV, LGAMMA, DIGAMMA, SIGNBIT;
+    SIGN, TRUNC, EXPM1, LOG1P, EXP2, LOG2, ASIN, ACOS, ATAN, SINH, COSH, ASINH, ACOSH, ATANH, ISNAN,
+    ISINF, TO_BFLOAT16, ERFC, ERFINV, LGAMMA, DIGAMMA, SIGNBIT;
 }
 
 numbers! {
-    /// How [`Resample`](crate::Resample) weighs elements.
+    /// The interpolation filter of [`Resample`](crate::Resample).
     resample, ["resample.comp"]: LINEAR, CUBIC;
 }
 
 numbers! {
-    /// What is around a tensor that [`Pad`](crate::Pad) makes larger.
+    /// The padding mode of [`Pad`](crate::Pad).
     pad, ["pad.comp"]: NUMBER, REFLECTED, REPEATED;
 }
 
 numbers! {
-    /// What [`Scan`](crate::Scan) computes, and in which form.
+    /// The function and the algorithm of [`Scan`](crate::Scan).
     scan, ["scan.comp"]: SUM, PROD, LOG_SUM, LARGEST, SMALLEST, EACH, LINES, ROW;
 }
 
 numbers! {
-    /// What [`Order`](crate::Order) finds.
+    /// The result of [`Order`](crate::Order).
     order, ["order.comp"]: FIRST, MEDIAN, MEDIAN_OF_NUMBERS;
 }
 
@@ -61,31 +66,30 @@ numbers! {
 }
 
 numbers! {
-    /// What [`Scatter`](crate::Scatter) makes of an element and one that goes there.
+    /// How [`Scatter`](crate::Scatter) combines an old and a scattered element.
     scatter, ["scatter.comp"]: REPLACE, ADD, MULTIPLY, LARGEST, SMALLEST;
 }
 
 numbers! {
-    /// How [`Pointwise`](crate::Pointwise) reads its inputs, and what its stages are.
+    /// The input layouts and the stage codes of [`Pointwise`](crate::Pointwise).
     pointwise, ["pointwise.comp"]:
     UNUSED, ALIKE, ONE_ELEMENT, STRIDED, BINARY_FROM, WHERE, NUMBER;
 }
 
 numbers! {
-    /// What [`Reduce`](crate::Reduce) computes.
+    /// The reduction of [`Reduce`](crate::Reduce).
     reduce, ["reduce.comp"]:
     SUM, MAX, MIN, ARGMAX, ARGMIN, SUM_EXP, SUM_SQUARED_DIFFERENCE, SUM_SQUARES, ANY, ALL, PROD;
 }
 
 numbers! {
-    /// What [`Normalize`](crate::Normalize) computes; the first four also [`Row`](crate::Row), and
-    /// that alone the last.
+    /// The function of [`Normalize`](crate::Normalize); the first four also of [`Row`](crate::Row),
+    /// the last one only of that.
     normalize, ["normalize.comp", "row.comp"]: SOFTMAX, LOG_SOFTMAX, LAYER, RMS, AFFINE, ROUND;
 }
 
 numbers! {
-    /// What the rows of [`Row`](crate::Row) are if they are not its input's: those of a sum, which
-    /// may be written besides.
+    /// The rows of [`Row`](crate::Row), if they are sums, which may also be written.
     row, ["row.comp"]: ADDED, WRITTEN;
 }
 
@@ -95,22 +99,22 @@ numbers! {
 }
 
 numbers! {
-    /// What [`Affine`](crate::Affine) does.
+    /// The function of [`Affine`](crate::Affine).
     affine, ["affine.comp"]: QUANTIZE, DEQUANTIZE;
 }
 
 numbers! {
-    /// What [`Requantize`](crate::Requantize) computes.
+    /// The function of [`Requantize`](crate::Requantize).
     requantize, ["requantize.comp"]: COPY, RELU, ADD, MUL;
 }
 
 numbers! {
-    /// What the rows and columns of [`ConvolutionCodes`](crate::ConvolutionCodes) are.
+    /// The form of rows and columns of [`ConvolutionCodes`](crate::ConvolutionCodes).
     codes, ["convolution_codes.comp"]: PLANES, ROWS, PLACES;
 }
 
 numbers! {
-    /// What [`CrossEntropy`](crate::CrossEntropy) computes.
+    /// The result of [`CrossEntropy`](crate::CrossEntropy).
     cross_entropy, ["cross_entropy.comp"]: LOSS, GRADIENT;
 }
 
@@ -120,29 +124,30 @@ numbers! {
 }
 
 /// More names than the sources of any module declare.
-const MOST_NAMES: usize = 128;
+const MAX_NAMES: usize = 128;
 
-/// Where the names begin that sources declare, by source and byte: looked for once and not for each
-/// name, since this runs in the compiler, which takes longer for a text of some kilobytes than for
+/// The positions of declared names, by source and byte. They are found once rather than for each
+/// name, because this runs in the compiler, where scanning a few kilobytes is slower than compiling
 /// the rest of this crate.
 struct Names {
-    places: [(usize, usize); MOST_NAMES],
+    positions: [(usize, usize); MAX_NAMES],
     count: usize,
 }
 
 impl Names {
     const fn of(sources: &[&str]) -> Self {
-        let mut names = Names { places: [(0, 0); MOST_NAMES], count: 0 };
+        let mut names = Names { positions: [(0, 0); MAX_NAMES], count: 0 };
         let mut index = 0;
         while index < sources.len() {
             let source = sources[index].as_bytes();
             let mut at = 0;
             while at < source.len() {
-                // Asked first, as a call takes much longer, and few bytes end a line.
+                // Checked first, as a call is much slower in the compiler, and few bytes end a
+                // line.
                 if source[at] == b'\n' {
                     let name = after(source, at, b"\nconst uint ");
                     if name < source.len() {
-                        names.places[names.count] = (index, name);
+                        names.positions[names.count] = (index, name);
                         names.count += 1;
                     }
                 }
@@ -154,18 +159,18 @@ impl Names {
     }
 }
 
-/// The number that the first of the sources which has it gives a name: `const uint NAME = 7;`.
+/// Returns the value of a name from the first source that declares it: `const uint NAME = 7;`.
 const fn number(sources: &[&str], names: &Names, name: &str) -> u32 {
     match declared(sources, names, name) {
         Some(number) => number,
-        None => panic!("no source of the shader declares this function"),
+        None => panic!("no source of the shader declares this constant"),
     }
 }
 
 const fn declared(sources: &[&str], names: &Names, name: &str) -> Option<u32> {
     let mut index = 0;
     while index < names.count {
-        let (source, at) = names.places[index];
+        let (source, at) = names.positions[index];
         let source = sources[source].as_bytes();
         let digits = after(source, after(source, at, name.as_bytes()), b" = ");
         if digits < source.len() {
@@ -176,7 +181,7 @@ const fn declared(sources: &[&str], names: &Names, name: &str) -> Option<u32> {
     None
 }
 
-/// Where the text behind `text` begins, if that is what stands at `at`; else the end.
+/// Returns the position after `text` if it occurs at `at`; otherwise the end.
 const fn after(source: &[u8], at: usize, text: &[u8]) -> usize {
     if source.len() - at < text.len() {
         return source.len();
@@ -191,7 +196,7 @@ const fn after(source: &[u8], at: usize, text: &[u8]) -> usize {
     at + text.len()
 }
 
-/// The decimal number at a place.
+/// Parses a decimal number at a position.
 const fn leading(source: &[u8], mut at: usize) -> Option<u32> {
     let (mut number, mut digits) = (0, 0);
     while at < source.len() && source[at].is_ascii_digit() {
@@ -206,7 +211,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_are_those_of_the_sources() {
+    fn codes_are_parsed_from_sources() {
         let sources: &[&str] = &[
             "//\nconst uint A = 7;\nconst uint AB = 12;\nlayout(x) const uint C = 3;\n",
             "\nconst uint A = 8;\nconst uint D = 9;",
@@ -215,15 +220,15 @@ mod tests {
         assert_eq!(declared("A"), Some(7));
         assert_eq!(declared("AB"), Some(12));
         assert_eq!(declared("D"), Some(9));
-        // A specialisation constant is none.
+        // A specialisation constant does not count.
         assert_eq!(declared("C"), None);
         assert_eq!(declared("B"), None);
         assert_eq!([unary::TANH, binary::POW, pointwise::NUMBER, reduce::PROD], [11, 6, 255, 10]);
     }
 
-    /// The two shaders take turns for the same operators.
+    /// Both shaders implement the same operators.
     #[test]
-    fn rows_are_numbered_alike() {
+    fn row_and_normalize_codes_agree() {
         let row: &[&str] = &[include_str!("../glsl/row.comp")];
         let names = Names::of(row);
         let of_row =

@@ -1,17 +1,17 @@
 //! The instructions of a SPIR-V module.
 //!
-//! The program that compiles shaders has this file, too. It cannot depend on this crate, which
-//! holds what it compiles.
+//! The shader compiler includes this file too. It cannot depend on this crate, which contains the
+//! compiled modules.
 
 /// Words before the first instruction.
 pub(crate) const HEADER: usize = 5;
 
-/// The number of an instruction, by its first word.
+/// Returns the opcode of an instruction from its first word.
 pub(crate) fn opcode(word: u32) -> u32 {
     word & 0xffff
 }
 
-/// The instructions: the upper half of the first word of each says how many words it has.
+/// Iterates over the instructions: the upper half of the first word is the length in words.
 pub(crate) fn instructions(module: &[u32]) -> impl Iterator<Item = &[u32]> {
     let mut rest = module.get(HEADER..).unwrap_or_default();
     std::iter::from_fn(move || {

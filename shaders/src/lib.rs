@@ -1,12 +1,11 @@
-//! The compute shaders of the Vulkan delegate: GLSL sources in `glsl/`, the SPIR-V that was
-//! compiled from them in `spv/`, and a typed catalogue.
+//! The compute shaders of the Vulkan delegate: GLSL sources in `glsl/`, compiled SPIR-V in `spv/`,
+//! and a typed catalogue.
 //!
-//! Each [`Pipeline`] is a shader with values for its specialisation constants; its associated types
-//! say how many buffers it binds and what push constants it takes, so that a dispatch with others
-//! does not compile. Nor does a declaration that differs from what the SPIR-V says: the modules are
-//! read, in `const` functions, when this crate is compiled. Tensors are arrays of 32-bit words
-//! whatever their element type: the element type is a specialisation constant, which the driver
-//! folds away, so that one module serves all types and needs no optional device feature.
+//! Each [`Pipeline`] is a shader with values for its specialisation constants. Its associated types
+//! define its buffers and push constants, so that a mismatching dispatch does not compile. The
+//! declarations are compared with the SPIR-V at compile time, by `const` functions. Tensors are
+//! arrays of 32-bit words for all element types. The element type is a specialisation constant,
+//! which the driver folds, so one module supports all types and needs no optional device features.
 //!
 //! `cargo xtask shaders` compiles the sources; `cargo xtask shaders --check` compares the modules
 //! with them.
@@ -29,22 +28,22 @@ pub use features::Feature;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u32)]
 pub enum Element {
-    /// 32-bit floating point.
+    /// 32-bit float.
     F32 = 0,
-    /// 16-bit floating point, two in a word.
+    /// 16-bit float, two per word.
     F16 = 1,
     /// 32-bit integer.
     I32 = 2,
-    /// Unsigned byte, four in a word.
+    /// Unsigned byte, four per word.
     U8 = 3,
-    /// Signed byte, four in a word.
+    /// Signed byte, four per word.
     I8 = 4,
-    /// Truth value: a byte that is 0 or 1.
+    /// Boolean: a byte that is 0 or 1.
     Bool = 5,
 }
 
 impl Element {
-    /// Bytes of one element.
+    /// Returns the bytes of one element.
     pub const fn size(self) -> usize {
         match self {
             Element::F32 | Element::I32 => 4,
@@ -53,17 +52,17 @@ impl Element {
         }
     }
 
-    /// Whether elements are floating-point numbers.
+    /// Whether elements are floating point.
     pub const fn is_floating(self) -> bool {
         matches!(self, Element::F32 | Element::F16)
     }
 }
 
-/// A value of a specialisation constant, or an array of them with consecutive numbers.
+/// The value of a specialisation constant, or of an array of them with consecutive ids.
 pub trait Constant {
-    /// How many constants it is.
+    /// The number of constants.
     const COUNT: usize = 1;
-    /// Appends the 32 bits that the shader sees of each.
+    /// Appends the 32 bits of each constant.
     fn append_to(&self, bits: &mut Vec<u32>);
 }
 
@@ -91,30 +90,29 @@ impl<T: Constant, const N: usize> Constant for [T; N] {
     }
 }
 
-/// The identity of a shader module, and what it declares.
+/// The identity of a shader module, and its declarations.
 #[derive(Debug, Clone, Copy)]
 pub struct Module {
     /// The name of its file, without extension.
     pub name: &'static str,
-    /// The file.
+    /// The contents of the file.
     pub spirv: &'static [u8],
-    /// How many storage buffers it binds, from binding 0 on.
+    /// The number of storage buffers, from binding 0 on.
     pub bindings: usize,
-    /// Its parameters: push constants, but for the last ones.
+    /// Its parameters: push constants, except for the last ones.
     pub push: &'static [Field],
-    /// How many of them, the last ones, are in the last buffer.
+    /// The number of trailing parameters that are in the last buffer.
     pub in_memory: usize,
-    /// Whether the SPIR-V has these as push constants nevertheless, and [`words`](Self::words)
-    /// moves them.
+    /// Whether the SPIR-V still has these as push constants, and [`words`](Self::words) moves them.
     pub moves: bool,
-    /// Its specialisation constants from constant 3 on; constants 0 to 2 are the workgroup size.
+    /// Its specialisation constants from id 3 on; ids 0 to 2 are the workgroup size.
     pub constants: &'static [ConstantField],
-    /// What it needs of a device beyond Vulkan 1.1.
+    /// The device features that it needs beyond Vulkan 1.1.
     pub features: &'static [Feature],
 }
 
 impl Module {
-    /// Another one that does the same.
+    /// Another module with the same function.
     const fn instead(
         self,
         name: &'static str,
@@ -124,7 +122,7 @@ impl Module {
         Module { name, spirv, features, ..self }
     }
 
-    /// The same with all parameters in one more buffer.
+    /// The same with all parameters in an additional buffer.
     const fn replayed(self, name: &'static str) -> Self {
         assert!(self.in_memory == 0, "parameters are in a buffer already");
         Module {
@@ -136,7 +134,7 @@ impl Module {
         }
     }
 
-    /// The SPIR-V that a device is given.
+    /// Returns the SPIR-V to pass to a device.
     pub fn words(&self) -> Vec<u32> {
         let words = self.spirv.as_chunks::<4>().0.iter().map(|word| u32::from_le_bytes(*word));
         if !self.moves {
@@ -145,7 +143,7 @@ impl Module {
         replayed::in_buffer(&words.collect::<Vec<u32>>(), self.bindings.saturating_sub(1) as u32)
     }
 
-    /// Bytes of its push constants; the other parameters are in the last buffer.
+    /// Returns the bytes of its push constants; other parameters are in the last buffer.
     pub const fn push_bytes(&self) -> usize {
         let (mut bytes, mut field) = (0, 0);
         while field + self.in_memory < self.push.len() {
@@ -156,24 +154,24 @@ impl Module {
     }
 }
 
-/// A specialisation constant, or several with consecutive numbers.
+/// A specialisation constant, or several with consecutive ids.
 #[derive(Debug, Clone, Copy)]
 pub struct ConstantField {
-    /// Its name; in the shader it is in capitals and may be abbreviated, and numbers follow where
-    /// there are several.
+    /// Its name. In the shader, it is in capitals, may be abbreviated, and has an index if there
+    /// are several.
     pub name: &'static str,
-    /// How many there are.
+    /// The number of constants.
     pub count: usize,
 }
 
-/// A push constant: one number or an array of them.
+/// A push constant: a scalar or an array.
 #[derive(Debug, Clone, Copy)]
 pub struct Field {
-    /// Its name, in the shader and here.
+    /// Its name, in the shader and in Rust.
     pub name: &'static str,
-    /// What each number is.
+    /// The type of each element.
     pub scalar: Scalar,
-    /// How many there are.
+    /// The number of elements.
     pub count: usize,
 }
 
@@ -184,7 +182,7 @@ pub enum Scalar {
     U32,
     /// Signed integer.
     I32,
-    /// Floating-point number.
+    /// Float.
     F32,
 }
 
@@ -192,19 +190,18 @@ pub enum Scalar {
 pub trait Pipeline {
     /// The shader.
     const MODULE: Module;
-    /// Shaders that do the same better, on devices that have the features they need: the best
-    /// first.
+    /// Faster shaders with the same function, for devices with the features they need; best first.
     const BETTER: &'static [Module];
-    /// A shader that does the same as [`MODULE`](Self::MODULE), and reads from one more buffer what
-    /// others take as push constants: for dispatches that are recorded once and run with other
-    /// parameters.
+    /// A shader with the same function as [`MODULE`](Self::MODULE) that reads its parameters from
+    /// an additional buffer instead of push constants. It is for dispatches that are recorded once
+    /// and run with changing parameters.
     const REPLAYED: Option<Module>;
-    /// An array with one entry for each buffer.
+    /// An array with one entry per buffer.
     type Bindings<B>: AsRef<[B]>;
     /// The push constants.
     type Push: PushConstants;
 
-    /// The specialisation constants, from constant 3 on.
+    /// Returns the specialisation constants, from id 3 on.
     fn constants(&self) -> Vec<u32>;
 }
 
@@ -212,21 +209,20 @@ pub trait Pipeline {
 pub trait PushConstants {
     /// The fields.
     const FIELDS: &'static [Field];
-    /// Where among the bytes `base_z` lies, if the shader has it: the number of its first workgroup
-    /// along z.
-    const BASE_Z: Option<usize> = place_of(Self::FIELDS, "base_z");
-    /// The bytes.
+    /// The byte offset of `base_z`, the index of the first workgroup in z, if the shader has it.
+    const BASE_Z: Option<usize> = offset_of(Self::FIELDS, "base_z");
+    /// Returns the bytes.
     fn bytes(&self) -> Vec<u8>;
 }
 
-/// The first byte of the field of a name.
-const fn place_of(fields: &[Field], name: &str) -> Option<usize> {
-    let (mut place, mut index) = (0, 0);
+/// Returns the byte offset of a field.
+const fn offset_of(fields: &[Field], name: &str) -> Option<usize> {
+    let (mut offset, mut index) = (0, 0);
     while index < fields.len() {
         if check::is_same(fields[index].name, name) {
-            return Some(place);
+            return Some(offset);
         }
-        place += 4 * fields[index].count;
+        offset += 4 * fields[index].count;
         index += 1;
     }
     None
@@ -234,9 +230,9 @@ const fn place_of(fields: &[Field], name: &str) -> Option<usize> {
 
 /// A field of push constants.
 pub trait PushField {
-    /// What its numbers are.
+    /// The type of its elements.
     const SCALAR: Scalar;
-    /// How many there are.
+    /// The number of elements.
     const COUNT: usize;
     /// Appends the field's bytes.
     fn append(&self, bytes: &mut Vec<u8>);

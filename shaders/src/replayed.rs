@@ -1,8 +1,8 @@
-//! Moves a module's push constants into a buffer: for dispatches that are recorded once and run
-//! with other parameters.
+//! Moves a module's push constants into a buffer, for dispatches that are recorded once and run
+//! with changing parameters.
 //!
-//! What the shader does stays what it is. The block lies the same way in both, and only the storage
-//! class of its variable, and of pointers into it, is another.
+//! The function of the shader does not change. The block has the same layout in both; only the
+//! storage class of its variable, and of pointers into it, differs.
 
 use crate::instructions::{HEADER, instructions, opcode};
 use crate::spirv::{decoration, op};
@@ -10,7 +10,7 @@ use crate::spirv::{decoration, op};
 const PUSH_CONSTANT: u32 = 9;
 const STORAGE_BUFFER: u32 = 12;
 
-/// The module, whose block of push constants is the buffer of this number.
+/// Returns the module with its push constants moved to the buffer with this binding.
 pub(crate) fn in_buffer(module: &[u32], binding: u32) -> Vec<u32> {
     let header = module.iter().take(HEADER);
     let mut moved: Vec<u32> = header.copied().collect();
@@ -48,10 +48,10 @@ pub(crate) fn in_buffer(module: &[u32], binding: u32) -> Vec<u32> {
 mod tests {
     use crate::{MODULES, Module, REPLAYED_MODULES, check};
 
-    /// As what was compiled so is compared: the last buffer has the parameters, and no push
-    /// constants are left.
+    /// Derived modules are checked like compiled ones: the last buffer has the parameters, and no
+    /// push constants are left.
     #[test]
-    fn moved_parameters_are_those_of_the_declaration() {
+    fn moved_parameters_match_the_declaration() {
         assert!(!REPLAYED_MODULES.is_empty());
         for module in REPLAYED_MODULES {
             assert!(module.moves && module.push_bytes() == 0, "{}", module.name);
@@ -63,11 +63,11 @@ mod tests {
     }
 
     #[test]
-    fn all_else_stays() {
+    fn only_storage_classes_change() {
         for module in REPLAYED_MODULES {
             let own = MODULES.iter().find(|own| module.name == format!("{}_replayed", own.name));
             let (words, moved) = (own.unwrap().words(), module.words());
-            // Behind what says where the buffer is bound.
+            // After the decoration with the binding.
             let new = words.iter().zip(&moved).position(|(old, new)| old != new).unwrap();
             let rest = words[new..].iter().zip(&moved[new + 11..]);
             let other = rest.filter(|(old, new)| old != new);
@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn modules_that_end_anywhere() {
+    fn truncated_modules_do_not_panic() {
         let words = REPLAYED_MODULES[0].words();
         for end in 0..words.len().min(400) {
             super::in_buffer(&words[..end], 2);

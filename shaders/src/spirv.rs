@@ -1,20 +1,20 @@
-//! Reads what a SPIR-V module declares, in `const` functions: the catalogue is compared with it
-//! when this crate is compiled.
+//! Reads the declarations of a SPIR-V module in `const` functions, for comparison with the
+//! catalogue at compile time.
 //!
-//! Everything of interest stands before the first function: names, decorations, types, constants,
+//! All relevant instructions precede the first function: names, decorations, types, constants,
 //! variables.
 
 use crate::instructions::HEADER;
 
 const MAGIC: u32 = 0x0723_0203;
 
-/// Numbers of instructions.
+/// Opcodes.
 pub(crate) mod op {
     pub(crate) const NAME: u32 = 5;
     pub(crate) const MEMBER_NAME: u32 = 6;
     pub(crate) const ENTRY_POINT: u32 = 15;
     pub(crate) const CAPABILITY: u32 = 17;
-    /// The types.
+    /// The range of type instructions.
     pub(crate) const FIRST_TYPE: u32 = 19;
     pub(crate) const LAST_TYPE: u32 = 39;
     pub(crate) const TYPE_INT: u32 = 21;
@@ -35,7 +35,7 @@ pub(crate) mod op {
     pub(crate) const EXECUTION_MODE_ID: u32 = 331;
 }
 
-/// Numbers of decorations.
+/// Decorations.
 pub(crate) mod decoration {
     pub(crate) const SPEC_ID: u32 = 1;
     pub(crate) const ARRAY_STRIDE: u32 = 6;
@@ -46,11 +46,11 @@ pub(crate) mod decoration {
     pub(crate) const OFFSET: u32 = 35;
 }
 
-/// More objects than any module declares.
-const MOST_OBJECTS: usize = 8192;
+/// More ids than any module uses.
+const MAX_OBJECTS: usize = 8192;
 
-/// A word of a module. Not a function, as little is here that is used for each declaration: a call
-/// takes the compiler many times as long as what it does.
+/// Reads a word of a module. This is a macro because it is used for each declaration, and in the
+/// compiler a call costs many times as much as its body.
 macro_rules! number {
     ($word:expr) => {{
         let word: [u8; 4] = $word;
@@ -58,7 +58,8 @@ macro_rules! number {
     }};
 }
 
-/// The words of an instruction, itself included, in the upper half of its first word: at least one.
+/// Returns the length of an instruction in words, from the upper half of its first word: at least
+/// one.
 macro_rules! length {
     ($word:expr) => {{
         let word: [u8; 4] = $word;
@@ -67,7 +68,7 @@ macro_rules! length {
     }};
 }
 
-/// The number of an instruction, in the lower half of its first word.
+/// Returns the opcode of an instruction, from the lower half of its first word.
 macro_rules! opcode {
     ($word:expr) => {{
         let word: [u8; 4] = $word;
@@ -75,18 +76,18 @@ macro_rules! opcode {
     }};
 }
 
-/// The declarations of a module. They come in sections, so that few have to be looked at: this runs
+/// The declarations of a module. Their sections limit the search, which matters because this runs
 /// in the compiler.
 pub(crate) struct Declarations {
     words: &'static [[u8; 4]],
-    /// Where names, decorations, and types with constants and variables begin, and where the last
-    /// end.
+    /// The positions where names, decorations, and types with constants and variables begin, and
+    /// where the last end.
     names: usize,
     decorations: usize,
     types: usize,
     end: usize,
-    /// Where the types, constants and variables are declared that have these numbers; 0 for others.
-    objects: [u32; MOST_OBJECTS],
+    /// The position of the declaration of each type, constant and variable, by id; 0 for other ids.
+    objects: [u32; MAX_OBJECTS],
 }
 
 /// An instruction, by the index of its first word.
@@ -94,14 +95,14 @@ pub(crate) struct Declarations {
 pub(crate) struct Instruction(usize);
 
 impl Declarations {
-    /// None where the bytes are no module.
+    /// Returns `None` if the bytes are not a SPIR-V module.
     pub(crate) const fn new(spirv: &'static [u8]) -> Option<Self> {
         let (words, rest) = spirv.as_chunks::<4>();
         if !rest.is_empty() || words.len() < HEADER || number!(words[0]) != MAGIC {
             return None;
         }
         let (mut names, mut decorations, mut types) = (0, 0, 0);
-        let mut objects = [0; MOST_OBJECTS];
+        let mut objects = [0; MAX_OBJECTS];
         let mut at = HEADER;
         while at < words.len() {
             let opcode = opcode!(words[at]);
@@ -112,8 +113,7 @@ impl Declarations {
                 op::FUNCTION => break,
                 _ => {}
             }
-            // The number of what is declared: types have it first, and what has a type has it
-            // behind that.
+            // The result id comes first in types, and after the type in all others.
             let place = match opcode {
                 op::FIRST_TYPE..=op::LAST_TYPE => at + 1,
                 op::FIRST_CONSTANT..=op::VARIABLE => at + 2,
@@ -121,7 +121,7 @@ impl Declarations {
             };
             if place < words.len() {
                 let object = number!(words[place]) as usize;
-                assert!(object < MOST_OBJECTS, "a module declares more objects than MOST_OBJECTS");
+                assert!(object < MAX_OBJECTS, "a module declares more objects than MAX_OBJECTS");
                 objects[object] = at as u32;
             }
             at += length!(words[at]);
@@ -133,7 +133,7 @@ impl Declarations {
         Some(Declarations { words, names, decorations, types, end, objects })
     }
 
-    /// An operand, from 0 on; 0, which nothing of interest is, where there are fewer.
+    /// Returns an operand by index; 0, which no relevant operand is, beyond the end.
     pub(crate) const fn operand(&self, instruction: Instruction, index: usize) -> u32 {
         let at = instruction.0 + 1 + index;
         if 1 + index < length!(self.words[instruction.0]) && at < self.words.len() {
@@ -143,22 +143,23 @@ impl Declarations {
         }
     }
 
-    /// How many operands there are.
+    /// Returns the number of operands.
     pub(crate) const fn operands(&self, instruction: Instruction) -> usize {
         length!(self.words[instruction.0]) - 1
     }
 
-    /// The first declaration with this number.
+    /// Returns the first declaration with this opcode.
     pub(crate) const fn first(&self, opcode: u32) -> Option<Instruction> {
         self.from(self.section(opcode), opcode, &[])
     }
 
-    /// The next declaration with this number.
+    /// Returns the next declaration with this opcode.
     pub(crate) const fn next(&self, after: Instruction, opcode: u32) -> Option<Instruction> {
         self.next_with(after, opcode, &[])
     }
 
-    /// The first declaration with this number that has these operands at these places.
+    /// Returns the first declaration with this opcode and these operands, given as pairs of index
+    /// and value.
     pub(crate) const fn first_with(
         &self,
         opcode: u32,
@@ -167,7 +168,7 @@ impl Declarations {
         self.from(self.section(opcode), opcode, operands)
     }
 
-    /// The next of them.
+    /// Returns the next such declaration.
     pub(crate) const fn next_with(
         &self,
         after: Instruction,
@@ -177,7 +178,7 @@ impl Declarations {
         self.from(after.0 + length!(self.words[after.0]), opcode, operands)
     }
 
-    /// Where declarations with this number can begin.
+    /// Returns where declarations with this opcode can begin.
     const fn section(&self, opcode: u32) -> usize {
         match opcode {
             op::NAME | op::MEMBER_NAME => self.names,
@@ -222,16 +223,16 @@ impl Declarations {
         None
     }
 
-    /// The declaration of a type, a constant or a variable, if it is of this kind.
+    /// Returns the declaration of a type, constant or variable, if it has this opcode.
     pub(crate) const fn object(&self, opcode: u32, object: u32) -> Option<Instruction> {
-        if object as usize >= MOST_OBJECTS {
+        if object as usize >= MAX_OBJECTS {
             return None;
         }
         let at = self.objects[object as usize] as usize;
         if at > 0 && opcode!(self.words[at]) == opcode { Some(Instruction(at)) } else { None }
     }
 
-    /// What a decoration says of an object.
+    /// Returns the value of a decoration of an object.
     pub(crate) const fn decoration(&self, object: u32, decoration: u32) -> Option<u32> {
         match self.first_with(op::DECORATE, &[(1, decoration), (0, object)]) {
             Some(instruction) => Some(self.operand(instruction, 2)),
@@ -239,7 +240,7 @@ impl Declarations {
         }
     }
 
-    /// The object of which a decoration says this.
+    /// Returns the object with this value of a decoration.
     pub(crate) const fn decorated(&self, decoration: u32, value: u32) -> Option<u32> {
         match self.first_with(op::DECORATE, &[(1, decoration), (2, value)]) {
             Some(instruction) => Some(self.operand(instruction, 0)),
@@ -247,7 +248,7 @@ impl Declarations {
         }
     }
 
-    /// What a decoration says of a member of a structure.
+    /// Returns the value of a decoration of a structure member.
     pub(crate) const fn member_decoration(
         &self,
         structure: u32,
@@ -261,7 +262,7 @@ impl Declarations {
         }
     }
 
-    /// A byte of the text that begins with an operand; 0 at its end.
+    /// Returns a byte of the string that begins at an operand; 0 at its end.
     pub(crate) const fn text_byte(
         &self,
         instruction: Instruction,

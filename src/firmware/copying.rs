@@ -1,16 +1,15 @@
-//! `memcpy`, `memmove` and `memset`, small: 170 bytes for Cortex-M3 and up (feature `small-mem`),
-//! where the compiler's own take 3.4 kB.
+//! Small `memcpy`, `memmove` and `memset` for Cortex-M3 and up (feature `small-mem`): 170 bytes,
+//! where the compiler's versions occupy 3.4 kB.
 //!
-//! The compiler's are weak symbols, so these stand in their place wherever the image copies. Blocks
-//! go by four words, which may lie at any address: where the processor is set to trap unaligned
-//! accesses, leave the feature off. What is moved over itself to higher addresses goes word by
-//! word.
+//! The compiler's versions are weak symbols, so these replace them in the whole image. Blocks are
+//! copied four words at a time, at any alignment: disable the feature if the processor traps
+//! unaligned accesses. Overlapping moves to higher addresses go word by word.
 
 #![allow(unsafe_code)]
 
-// SAFETY: each symbol does what its name promises in C, or in the run-time ABI of Arm (whose
-// `__aeabi_memset` has length before value): it reads and writes the ranges that the caller gives,
-// in registers that calls may change.
+// SAFETY: each symbol implements the function of its name in C, or in the Arm run-time ABI (where
+// `__aeabi_memset` has the length before the value). It accesses only the ranges passed by the
+// caller, and modifies only registers that calls may clobber.
 core::arch::global_asm!(
     ".pushsection .text.torchlet_copying, \"ax\", %progbits
      .syntax unified

@@ -1,4 +1,4 @@
-//! What can go wrong with a program in firmware.
+//! Errors of programs in firmware.
 
 use core::fmt;
 use torchlet_core::{
@@ -10,30 +10,30 @@ use torchlet_core::{
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 #[non_exhaustive]
 pub enum Error {
-    /// The static memory was taken before: a program is loaded once.
+    /// The static memory was taken before. A program can be loaded once.
     Taken,
-    /// The arena has no room for the method's tables.
+    /// The arena is too small for the method's tables.
     TooSmall {
-        /// Bytes that it must hold.
+        /// Required bytes.
         needed: usize,
-        /// Bytes that it holds.
+        /// Available bytes.
         available: usize,
     },
     /// The file is malformed.
     Program(ProgramError),
-    /// The kernels do not go together.
+    /// Kernels conflict in the registry.
     Registry(RegistryError),
     /// A method cannot be loaded.
     Init(InitError),
-    /// An input or output is not what the program has there.
+    /// A value does not fit the method's input or output.
     Input(InputError),
-    /// An input or output has elements of another type.
+    /// An input or output has another element type.
     Element(KernelError),
-    /// An input or output has another number of elements.
+    /// An input or output has a different number of elements.
     Length {
-        /// How many there should be.
+        /// Expected number of elements.
         expected: usize,
-        /// How many there are.
+        /// Actual number of elements.
         found: usize,
     },
     /// The method failed while running.
@@ -43,9 +43,9 @@ pub enum Error {
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Error::Taken => f.write_str("the program's memory was taken before; load it once"),
+            Error::Taken => f.write_str("the program's memory is already taken; load it only once"),
             Error::TooSmall { needed, available } => {
-                write!(f, "the arena needs {needed} bytes or more, and has {available}")
+                write!(f, "the arena needs at least {needed} bytes, but has {available}")
             }
             Error::Program(error) => error.fmt(f),
             Error::Registry(error) => error.fmt(f),
@@ -53,7 +53,7 @@ impl fmt::Display for Error {
             Error::Input(error) => error.fmt(f),
             Error::Element(error) => error.fmt(f),
             Error::Length { expected, found } => {
-                write!(f, "{found} elements instead of {expected}")
+                write!(f, "expected {expected} elements, found {found}")
             }
             Error::Execute(error) => error.fmt(f),
         }

@@ -1,4 +1,4 @@
-//! Inputs and outputs as arrays and numbers.
+//! Inputs and outputs as arrays and scalars.
 
 use super::{Error, Nested};
 use torchlet_core::{Attached, InputError, Method, Scalar, TensorRef, ValueRef};
@@ -6,7 +6,7 @@ use torchlet_core::{Attached, InputError, Method, Scalar, TensorRef, ValueRef};
 /// Copies an array into a tensor input.
 ///
 /// # Errors
-/// The method's input is of another type or size.
+/// The input has another dtype or size.
 pub fn set_input<T: Nested>(
     method: &mut Attached<'_, 'static>,
     index: usize,
@@ -22,10 +22,10 @@ pub fn set_input<T: Nested>(
     Ok(())
 }
 
-/// Copies a tensor into an input, which takes its shape.
+/// Copies a tensor into an input, and sets the input's shape to the tensor's.
 ///
 /// # Errors
-/// It does not fit, and how.
+/// The tensor does not fit the input.
 pub fn set_tensor(
     method: &mut Attached<'_, 'static>,
     index: usize,
@@ -34,10 +34,10 @@ pub fn set_tensor(
     Ok(method.set_input_tensor(index, value)?)
 }
 
-/// Sets a number.
+/// Sets a scalar input.
 ///
 /// # Errors
-/// The input is not a number of this kind.
+/// The input is not a scalar of this kind.
 pub fn set_scalar(
     method: &mut Attached<'_, 'static>,
     index: usize,
@@ -46,10 +46,10 @@ pub fn set_scalar(
     Ok(method.set_input(index, &ValueRef::Scalar(value))?)
 }
 
-/// A tensor output, as the last run left it.
+/// Borrows a tensor output of the last run as an array.
 ///
 /// # Errors
-/// The method's output is of another type or size.
+/// The output has another dtype or size.
 pub fn output<'a, T: Nested>(method: &'a Method<'static>, index: usize) -> Result<&'a T, Error> {
     let tensor = tensor(method, index)?;
     let elements = tensor.data::<T::Element>()?;
@@ -62,10 +62,10 @@ pub fn output<'a, T: Nested>(method: &'a Method<'static>, index: usize) -> Resul
     }
 }
 
-/// A tensor output whose shape is known when the method has run.
+/// Borrows a tensor output of dynamic shape.
 ///
 /// # Errors
-/// The method's output is none.
+/// The output is not a tensor.
 pub fn tensor<'a>(method: &'a Method<'static>, index: usize) -> Result<TensorRef<'a>, Error> {
     match method.output(index)? {
         ValueRef::Tensor(tensor) => Ok(tensor),
@@ -73,10 +73,10 @@ pub fn tensor<'a>(method: &'a Method<'static>, index: usize) -> Result<TensorRef
     }
 }
 
-/// An output that is a number.
+/// Returns a scalar output.
 ///
 /// # Errors
-/// The method's output is none.
+/// The output is not a scalar.
 pub fn scalar(method: &Method<'static>, index: usize) -> Result<Scalar, Error> {
     match method.output(index)? {
         ValueRef::Scalar(scalar) => Ok(scalar),

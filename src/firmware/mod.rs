@@ -1,10 +1,10 @@
-//! Programs that are part of a firmware image: what [`program!`](crate::program) and the code that
-//! `torchlet-build` writes stand on.
+//! Programs embedded in a firmware image: run-time support for [`program!`](crate::program) and the
+//! code that `torchlet-build` generates.
 //!
-//! A build script looks at the program and writes down what it finds: the file, the kernels that it
-//! calls, how much memory each method takes on the machine that is built for, the types of inputs
-//! and outputs. [`program!`](crate::program) makes a module of that, whose `load` takes the memory,
-//! which is static, and gives a model; its methods take and give nested arrays.
+//! The build script analyses the program: its kernels, the memory that each method needs on the
+//! target machine, and the types of inputs and outputs. [`program!`](crate::program) turns the
+//! result into a module. Its `load` function returns a model in static memory, whose methods accept
+//! and return nested arrays.
 //!
 //! ```ignore
 //! // build.rs
@@ -43,16 +43,18 @@ use torchlet_core::{
     Attached, LoadOptions, Method, MethodMemory, Program, Registry, SharedMemory, SharedMethod,
 };
 
-/// Makes a module of each program that the build script wrote down: `torchlet::program!(digits);`,
-/// with attributes and a visibility before the name. It takes the feature `portable`. An image has
-/// one `program!`, which names all its programs: they share what
-/// [types](https://docs.rs/torchlet-build) kernels are compiled for.
+/// Declares a module for each program that the build script prepared:
+/// `torchlet::program!(digits);`, with optional attributes and visibility before the name. Requires
+/// the feature `portable`.
+///
+/// An image has a single `program!`, which lists all its programs: they share the [element
+/// types](https://docs.rs/torchlet-build) that kernels are compiled for.
 #[macro_export]
 macro_rules! program {
     ($($(#[$attribute:meta])* $visibility:vis $name:ident),+ $(,)?) => {
         $(
             $(#[$attribute])*
-            #[allow(dead_code, reason = "not every image uses all there is to know of its programs")]
+            #[allow(dead_code, reason = "not every image uses every generated item")]
             $visibility mod $name {
                 ::core::include!(::core::concat!(
                     ::core::env!("OUT_DIR"), "/", ::core::stringify!($name), ".rs"
@@ -60,48 +62,48 @@ macro_rules! program {
             }
         )+
 
-        /// What the programs of this image have in common.
-        #[allow(dead_code, reason = "as above")]
+        /// Items shared by all programs of this image.
+        #[allow(dead_code, reason = "not every image uses every generated item")]
         pub(crate) mod torchlet_image {
             ::core::include!(::core::concat!(::core::env!("OUT_DIR"), "/torchlet_image.rs"));
         }
     };
 }
 
-/// The memory of a method: static, and lent for good.
+/// Static memory of a method, borrowed forever.
 ///
-/// What `memory()` of a method's module gives is the statics that go with it. Firmware that wants
-/// some of it elsewhere, such as a planned buffer in another RAM, replaces that. Memory that a
-/// failed load was given stays taken: firmware that would try again lends it to
-/// [`Program::load_method`] instead.
+/// The generated `memory()` function of a method returns its statics. Firmware that wants some of
+/// them elsewhere, such as a planned buffer in another RAM, provides its own. Memory passed to a
+/// failed load is lost; to retry, call [`Program::load_method`] with borrowed memory instead.
 #[derive(Debug)]
 pub struct Memory<const PLANNED: usize, const LENT: usize> {
-    /// For tables, constants that cannot be used where they lie, and packed weights.
+    /// For tables, constants that cannot be used in place, and packed weights.
     pub arena: &'static mut [MaybeUninit<u8>],
-    /// For tensors: a buffer for each that the exporter planned. None, where programs share them.
+    /// For tensors: one buffer per buffer of the exporter's memory plan. Empty if programs share
+    /// them.
     pub planned: [&'static mut [u8]; PLANNED],
-    /// For kernels while they run. None, where programs share it.
+    /// Scratch memory of kernels. Empty if programs share it.
     pub scratch: &'static mut [u8],
     /// For inputs, outputs and state that the exporter left to the caller.
     pub lent: [&'static mut [u8]; LENT],
 }
 
-/// What the exporter left to the caller.
+/// Tensor whose memory the exporter left to the caller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 pub enum Lent {
-    /// The input of this index.
+    /// Input with this index.
     Input(usize),
-    /// The output of this index.
+    /// Output with this index.
     Output(usize),
-    /// The state that is the value of this index.
+    /// State tensor with this value index.
     State(usize),
 }
 
-/// Loads a method into memory of its own.
+/// Loads a method into its own memory.
 ///
 /// # Errors
-/// What is wrong or missing, and where.
+/// A kernel is missing, the memory is too small, or the program is malformed.
 pub fn load<const PLANNED: usize, const LENT: usize>(
     program: &Program<'static>,
     name: &str,
@@ -119,7 +121,7 @@ pub fn load<const PLANNED: usize, const LENT: usize>(
     Ok(method)
 }
 
-/// Loads a method into planned and scratch memory that it uses in turn with others.
+/// Loads a method into planned and scratch memory shared with other methods.
 ///
 /// # Errors
 /// As [`load`], or the method cannot share this memory.

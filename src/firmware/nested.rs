@@ -1,25 +1,24 @@
-//! Arrays of arrays as tensors.
+//! Nested arrays as tensors.
 
 use super::{bf16, f16};
 use torchlet_core::{Bool, Element};
 
-/// A number, or arrays of arrays of numbers as deep as a tensor has dimensions: `[[f32; 10]; 1]`
-/// for a shape of (1, 10).
+/// A scalar, or nested arrays of scalars with one level per dim: `[[f32; 10]; 1]` for shape (1,
+/// 10).
 ///
-/// Where a tensor's elements lie in another order than its shape says (channels last), arrays are
-/// in the order of the memory.
+/// If a tensor is not in row-major order (channels last), the arrays are in memory order.
 pub trait Nested: Sized {
-    /// The numbers.
+    /// Element type.
     type Element: Element;
 
-    /// The elements of several of them, in order.
+    /// Elements of several values, in order.
     fn flat(values: &[Self]) -> &[Self::Element];
 
-    /// As many of them as these elements make.
+    /// Splits elements into values; an incomplete value at the end is dropped.
     fn nested(elements: &[Self::Element]) -> &[Self];
 
-    /// One of them in the bytes of a file, little-endian and aligned; `None` unless there are
-    /// exactly as many bytes.
+    /// Casts the little-endian, aligned bytes of a file to a value. `None` if the length or the
+    /// alignment does not match.
     fn from_bytes(bytes: &[u8]) -> Option<&Self> {
         let elements = bytemuck::try_cast_slice(bytes).ok()?;
         match Self::nested(elements) {
@@ -50,7 +49,7 @@ impl<T: Nested, const N: usize> Nested for [T; N] {
         T::flat(values.as_flattened())
     }
     fn nested(elements: &[T::Element]) -> &[Self] {
-        const { assert!(N > 0, "a dimension of size 0 has no place in an array") };
+        const { assert!(N > 0, "arrays cannot have a dimension of size 0") };
         T::nested(elements).as_chunks().0
     }
 }
@@ -60,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn arrays_are_their_elements_in_order() {
+    fn arrays_flatten_in_order() {
         let nested = [[[1i32, 2], [3, 4], [5, 6]], [[7, 8], [9, 10], [11, 12]]];
         let flat: Vec<i32> = (1..=12).collect();
         assert_eq!(Nested::flat(std::slice::from_ref(&nested)), flat);
@@ -69,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_are_as_many_as_the_array_has() {
+    fn from_bytes_checks_the_length() {
         let bytes = torchlet_core::AlignedBytes([1, 0, 2, 0, 3, 0, 4, 0, 5]);
         assert_eq!(<[[u16; 2]; 2]>::from_bytes(&bytes.0[..8]), Some(&[[1, 2], [3, 4]]));
         assert_eq!(<[[u16; 2]; 2]>::from_bytes(&bytes.0), None);
@@ -78,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_over_makes_none() {
+    fn incomplete_values_are_dropped() {
         assert_eq!(<[u8; 4]>::nested(&[1, 2, 3]), [[0; 4]; 0]);
         assert_eq!(<[u8; 2]>::nested(&[1, 2, 3]), [[1, 2]]);
     }

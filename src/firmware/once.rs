@@ -1,9 +1,9 @@
-//! Static memory that is taken once. The only unsafe code of firmware modules is here.
+//! Static memory that can be taken once. Contains the only unsafe code of firmware modules.
 
 use super::Error;
 use core::cell::UnsafeCell;
 
-/// Memory that is taken once, for as long as the firmware runs.
+/// Static memory that can be taken once, for the lifetime of the firmware.
 ///
 /// ```
 /// use torchlet::firmware::Once;
@@ -16,28 +16,28 @@ pub struct Once<M> {
     taken: Flag,
 }
 
-// SAFETY: the memory is reached through `take` alone, which gives it to one caller, who may be
-// another thread: hence `Send`.
+// SAFETY: the memory is only accessible through `take`, which gives it to a single caller. That
+// caller may be on another thread, so `M` must be `Send`.
 unsafe impl<M: Send> Sync for Once<M> {}
 
 impl<M> Once<M> {
-    /// Memory with this in it.
+    /// Wraps initialised memory.
     pub const fn new(memory: M) -> Self {
         Once { memory: UnsafeCell::new(memory), taken: Flag::new() }
     }
 
-    /// The memory.
+    /// Takes the memory.
     ///
     /// # Errors
-    /// It was taken before.
-    #[allow(clippy::mut_from_ref, reason = "once for each cell, which the flag sees to")]
+    /// The memory was taken before.
+    #[allow(clippy::mut_from_ref, reason = "at most once per cell, ensured by the flag")]
     pub fn take(&'static self) -> Result<&'static mut M, Error> {
         if self.taken.set() {
             return Err(Error::Taken);
         }
-        // SAFETY: the flag was not set before and is never cleared, and setting it is one step for
-        // all threads and interrupts. So this is passed once for each cell, and no other reference
-        // to its memory exists or will.
+        // SAFETY: the flag was clear before and is never cleared again, and it is set atomically
+        // with respect to all threads and interrupts. This line is therefore reached once per cell,
+        // and no other reference to its memory exists or will exist.
         Ok(unsafe { &mut *self.memory.get() })
     }
 }
@@ -64,14 +64,14 @@ mod atomic {
             Flag(AtomicBool::new(false))
         }
 
-        /// Sets the flag, and gives what it was.
+        /// Sets the flag, and returns its previous value.
         pub(super) fn set(&self) -> bool {
             self.0.swap(true, Ordering::AcqRel)
         }
     }
 }
 
-/// For processors that cannot exchange a value in one step, such as Cortex-M0.
+/// For processors without atomic exchange, such as Cortex-M0.
 #[cfg(not(target_has_atomic = "8"))]
 mod section {
     use core::cell::Cell;
@@ -84,7 +84,7 @@ mod section {
             Flag(Mutex::new(Cell::new(false)))
         }
 
-        /// Sets the flag, and gives what it was.
+        /// Sets the flag, and returns its previous value.
         pub(super) fn set(&self) -> bool {
             critical_section::with(|section| self.0.borrow(section).replace(true))
         }

@@ -1,4 +1,4 @@
-//! Choosing how a module is opened.
+//! [`ModuleBuilder`]: settings for opening a module.
 
 use super::Module;
 use super::environment::{
@@ -12,10 +12,10 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 use torchlet_core::{Backend, DataLoader, EventTracer, Kernel, Limits, Parallel};
 
-/// The memory that a method may take unless [set otherwise](ModuleBuilder::memory_limit): 4 GiB.
+/// Default [memory limit](ModuleBuilder::memory_limit) of a method: 4 GiB.
 pub const DEFAULT_MEMORY_LIMIT: u64 = 4 << 30;
 
-/// How a [`Module`] is opened; made by [`Module::builder`].
+/// Settings for opening a [`Module`]. See [`Module::builder`].
 ///
 /// ```no_run
 /// # use torchlet::Module;
@@ -82,27 +82,26 @@ impl ModuleBuilder {
         self
     }
 
-    /// Adds a `.ptd` file in storage of your own.
+    /// Adds a `.ptd` file in caller-provided storage.
     pub fn data_loader(mut self, loader: Arc<dyn DataLoader + Send + Sync>) -> Self {
         self.data.push(Source::Loader(loader));
         self
     }
 
-    /// How files get into memory: read, unless set otherwise. [Mapping](FileAccess::Map) them takes
-    /// a promise.
+    /// Sets how files are brought into memory. Default: [`FileAccess::Read`].
+    /// [Mapping](FileAccess::Map) requires a promise from the caller.
     pub fn file_access(mut self, access: FileAccess) -> Self {
         self.access = access;
         self
     }
 
-    /// The number of threads that kernels use: as many as there are processors, unless set
-    /// otherwise.
+    /// Sets the number of threads that kernels use. Default: the number of processors.
     pub fn threads(mut self, threads: usize) -> Self {
         self.threads = Some(threads.max(1));
         self
     }
 
-    /// Threads of your own for kernels to use.
+    /// Provides the threads that kernels use.
     pub fn parallel(mut self, parallel: Arc<dyn Parallel + Send + Sync>) -> Self {
         self.parallel = Some(parallel);
         self
@@ -114,20 +113,20 @@ impl ModuleBuilder {
         self
     }
 
-    /// Whether the kernels of the enabled features are used. They are, unless set otherwise.
+    /// Enables or disables the kernels of the enabled features. Default: enabled.
     pub fn default_kernels(mut self, enabled: bool) -> Self {
         self.default_kernels = enabled;
         self
     }
 
-    /// Leaves out the backends of the enabled features: only those added with
+    /// Removes the backends of the enabled features. Only those added with
     /// [`backend`](Self::backend) remain.
     pub fn without_default_backends(mut self) -> Self {
         self.default_backends = false;
         self
     }
 
-    /// Adds a backend for delegates; it replaces a default one of the same name.
+    /// Adds a backend for delegates. It replaces a default backend of the same name.
     pub fn backend(mut self, backend: Arc<dyn Backend + Send + Sync>) -> Self {
         self.backends.push(backend);
         self
@@ -145,17 +144,18 @@ impl ModuleBuilder {
         self
     }
 
-    /// The most bytes that a method may take in memory, [4 GiB](DEFAULT_MEMORY_LIMIT) unless set
-    /// otherwise. A malicious file can ask for any amount; one that asks for more than this is
-    /// refused before anything is reserved. Weights are used where they lie in the file and do not
-    /// count, packed ones do. Copies of outputs count as well, when they are made.
+    /// Limits the memory of a method in bytes. Default: [4 GiB](DEFAULT_MEMORY_LIMIT).
+    ///
+    /// A malicious file can request any amount; a method over the limit is rejected before anything
+    /// is allocated. Weights used in place in the file do not count, packed weights do. Copies of
+    /// outputs count when they are made.
     pub fn memory_limit(mut self, bytes: u64) -> Self {
         self.memory_limit = bytes;
         self
     }
 
-    /// What a program may ask for: sizes, counts, and how many backward jumps one call may take, so
-    /// that loops of a malicious program end. [`Limits::HOST`], unless set otherwise.
+    /// Limits what a program may request: sizes, counts, and the number of backward jumps in one
+    /// call, so that loops of a malicious program terminate. Default: [`Limits::HOST`].
     ///
     /// ```no_run
     /// # use torchlet::{Limits, Module};
@@ -169,45 +169,53 @@ impl ModuleBuilder {
         self
     }
 
-    /// Whether methods that were exported to keep [state](Module#state) together do so. They do,
-    /// unless set otherwise; else each has state of its own.
+    /// Enables or disables [state](Module#state) sharing between methods that were exported for it.
+    /// If disabled, each method has its own state. Default: enabled.
     pub fn share_state(mut self, enabled: bool) -> Self {
         self.share_state = enabled;
         self
     }
 
-    /// Whether all methods of the module use one memory for activations in turn, as large as the
-    /// largest needs it. They do not, unless set otherwise. Methods are loaded and unloaded
-    /// together then, and what [`Method::output`](crate::Method::output) shows in place lasts until
-    /// another method runs. A program one of whose methods keeps state among its activations is
-    /// refused when it is loaded; export it with `share_mutable_buffers`, whose state methods keep
-    /// together then, whatever [`share_state`](Self::share_state) says.
+    /// Lets all methods of the module share one allocation for activations, as large as the largest
+    /// method needs. Default: disabled.
+    ///
+    /// Methods are then loaded and unloaded together. An output that
+    /// [`Method::output`](crate::Method::output) borrows in place is valid until another method
+    /// runs.
+    ///
+    /// Loading fails if a method keeps state among its activations. Export such a program with
+    /// `share_mutable_buffers`; its methods then share state regardless of
+    /// [`share_state`](Self::share_state).
     pub fn share_activations(mut self, enabled: bool) -> Self {
         self.share_activations = enabled;
         self
     }
 
-    /// What the program runs on: the best that there is for it, unless set otherwise.
+    /// Sets the device that the program runs on. Default: the fastest one available for the
+    /// program.
     pub fn run_on(mut self, processor: RunOn) -> Self {
         self.run_on = processor;
         self
     }
 
-    /// A folder in which compiled programs are kept, so that opening the same one again takes less
-    /// time. There is none, unless set.
+    /// Sets a folder that caches compiled programs, so that they open faster the next time.
+    /// Default: no cache.
     ///
-    /// A file there stands for the bytes of the program and its external data, what it was compiled
-    /// for, and this build of the application, and for the CPU the kind of machine, for which
-    /// weights are packed in it; one that is damaged or out of date is written anew, one that
-    /// cannot be written is done without. Files are read as those of the program are
-    /// ([`FileAccess`]). Its name is made by a fast hash that is not made to resist forgery: use a
-    /// folder that nobody else can write to. Programs in [storage](Self::from_loader) are not kept.
+    /// A cache file is keyed by the bytes of the program and its external data, the target device
+    /// and this build of the application. Files for the CPU are also keyed by the CPU type, because
+    /// weights are packed for it. Damaged or outdated files are rewritten; write errors are
+    /// ignored.
+    ///
+    /// Cache files are read like program files ([`FileAccess`]). Their names come from a fast hash
+    /// that does not resist forgery: use a folder that nobody else can write to. Programs in
+    /// caller-provided [storage](Self::from_loader) are not cached.
     pub fn compile_cache(mut self, folder: impl Into<PathBuf>) -> Self {
         self.compile_cache = Some(folder.into());
         self
     }
 
-    /// Who is told of events while methods load and run. Keep a clone to read what it recorded.
+    /// Sets a tracer that receives events while methods load and run. Keep a clone to read what it
+    /// recorded.
     pub fn event_tracer(mut self, tracer: Arc<dyn EventTracer + Send + Sync>) -> Self {
         self.tracer = Some(tracer);
         self
@@ -216,12 +224,12 @@ impl ModuleBuilder {
     /// Opens a program file, `.pte` or `.bpte`.
     ///
     /// # Errors
-    /// A file cannot be read or is not what it should be, or kernels or backends clash.
+    /// A file cannot be read or is malformed, or kernels or backends conflict.
     pub fn load(self, path: impl AsRef<Path>) -> Result<Module, Error> {
         self.open(&Source::Path(path.as_ref().into()))
     }
 
-    /// Opens a program that is in memory. The bytes are copied.
+    /// Opens a program from bytes in memory, which are copied.
     ///
     /// # Errors
     /// As [`load`](Self::load).
@@ -229,9 +237,8 @@ impl ModuleBuilder {
         self.open(&Source::Bytes(bytes.into()))
     }
 
-    /// Opens a program that is part of the binary, without a copy. Constants are used where they
-    /// lie if the bytes start at a multiple of 16, as those of an
-    /// [`AlignedBytes`](torchlet_core::AlignedBytes) do.
+    /// Opens a program embedded in the binary, without a copy. Constants are used in place if the
+    /// bytes are aligned to 16, as in [`AlignedBytes`](torchlet_core::AlignedBytes).
     ///
     /// # Errors
     /// As [`load`](Self::load).
@@ -239,9 +246,9 @@ impl ModuleBuilder {
         self.open(&Source::Static(bytes))
     }
 
-    /// Opens a program in storage of your own. Storage that [lends](DataLoader::lend) is used where
-    /// it is; of other storage all but the data of tensors is copied now, and constants when a
-    /// method is loaded.
+    /// Opens a program in caller-provided storage. Storage that can [lend](DataLoader::lend) its
+    /// bytes is used in place. From other storage, everything except tensor data is copied now, and
+    /// constants are copied when a method is loaded.
     ///
     /// # Errors
     /// As [`load`](Self::load).
@@ -256,7 +263,7 @@ impl ModuleBuilder {
         }
         let mut backends = self.backends;
         if self.default_backends {
-            // A backend that was added replaces that of the same name.
+            // An added backend replaces the default one of the same name.
             let others = crate::default_backends().into_iter();
             let others =
                 others.filter(|other| backends.iter().all(|own| own.name() != other.name()));
@@ -278,7 +285,7 @@ impl ModuleBuilder {
             access: self.access,
             parallel: &|| threads.get_or_init(|| Threads::start(self.threads)).parallel().clone(),
         };
-        let program = self.run_on.opening_device(registry.borrow_dependent(), || {
+        let program = self.run_on.with_device_opening(registry.borrow_dependent(), || {
             let open = OpenProgram::open(source, &self.data, self.access, &self.limits)?;
             self.run_on.prepare(open, &compiling)
         })?;

@@ -1,4 +1,4 @@
-//! What the methods of a module share: the files, the registry's contents, threads, limits.
+//! Resources that the methods of a module share: files, kernels, backends, threads and limits.
 
 use super::method::{MemoryReport, MethodOptions};
 use super::sharing::Sharing;
@@ -14,7 +14,7 @@ use torchlet_core::{
     MethodMeta, OptionValue, Parallel, Prepared, ProgramError, Registry, RuntimeOption, Serial,
 };
 
-/// A setting for a backend.
+/// Option passed to a backend.
 #[derive(Debug, Clone)]
 pub(crate) struct BackendOption {
     pub(crate) backend: String,
@@ -22,16 +22,16 @@ pub(crate) struct BackendOption {
     pub(crate) value: BackendOptionValue,
 }
 
-/// The value of a [backend option](crate::ModuleBuilder::backend_option), made from a `bool`, an
-/// `i64` or a text.
+/// Value of a [backend option](crate::ModuleBuilder::backend_option), converted from a `bool`, an
+/// `i64` or a string.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum BackendOptionValue {
-    /// A switch.
+    /// A Boolean.
     Bool(bool),
-    /// A number.
+    /// An integer.
     Int(i64),
-    /// A text.
+    /// A string.
     String(String),
 }
 
@@ -59,7 +59,7 @@ impl From<String> for BackendOptionValue {
 type OptionViews<'o> = Vec<RuntimeOption<'o>>;
 
 self_cell!(
-    /// Settings for backends, as core takes them.
+    /// Backend options, with their view for `torchlet-core`.
     pub(crate) struct BackendOptions {
         owner: Vec<BackendOption>,
         #[covariant]
@@ -91,7 +91,7 @@ pub(crate) struct Capabilities {
 }
 
 self_cell!(
-    /// Kernels and backends, with core's registry of them.
+    /// Kernels and backends, with the `torchlet-core` registry of them.
     pub(crate) struct OwnedRegistry {
         owner: Capabilities,
         #[covariant]
@@ -117,20 +117,20 @@ impl OwnedRegistry {
 pub(crate) type SharedTracer = Arc<dyn EventTracer + Send + Sync>;
 pub(crate) type SharedParallel = Arc<dyn Parallel + Send + Sync>;
 
-/// What the methods of a module share.
+/// Resources that the methods of a module share.
 pub(crate) struct Environment {
     pub(crate) program: ReadyProgram,
     pub(crate) registry: OwnedRegistry,
     pub(crate) backend_options: BackendOptions,
     pub(crate) tracer: Option<SharedTracer>,
-    /// Whether methods keep state together where the exporter meant them to.
+    /// Whether methods share state if the exporter intended it.
     pub(crate) share_state: bool,
-    /// Whether all methods use the same planned memory in turn.
+    /// Whether all methods share one allocation of planned memory.
     pub(crate) share_activations: bool,
     pub(crate) memory_limit: u64,
     pub(crate) limits: Limits,
-    /// Threads start when the program is compiled or the first method is loaded, not when a file is
-    /// looked at.
+    /// Started lazily, when the program is compiled or the first method is loaded. Inspecting a
+    /// file starts no threads.
     pub(crate) threads: OnceLock<Threads>,
     pub(crate) wanted_threads: Option<usize>,
 }
@@ -163,7 +163,7 @@ impl Environment {
         })
     }
 
-    /// The memory on devices that all delegates of the backends use.
+    /// Device memory in use by all delegates of the backends.
     pub(crate) fn device_memory(&self) -> DeviceMemory {
         let backends = self.registry.borrow_owner().backends.iter();
         backends.filter_map(|backend| backend.device_memory()).fold(
@@ -175,12 +175,12 @@ impl Environment {
         )
     }
 
-    /// Who is told of a method's events.
+    /// Tracer for events of a method.
     pub(crate) fn tracer<'e>(&'e self, method: &'e MethodOptions) -> Option<&'e SharedTracer> {
         method.tracer().or(self.tracer.as_ref())
     }
 
-    /// How a method is loaded.
+    /// Load options of a method.
     pub(crate) fn options<'e>(
         &'e self,
         method: &'e MethodOptions,
@@ -198,8 +198,8 @@ impl Environment {
         }
     }
 
-    /// Names of the methods that are loaded together with this one, as they share memory; itself
-    /// among them.
+    /// Names of the methods that are loaded together with `method` because they share memory,
+    /// including itself.
     pub(crate) fn companions(&self, method: &str) -> Result<Vec<String>, Error> {
         self.method_meta(method)?;
         if !self.share_state && !self.share_activations {
@@ -209,7 +209,7 @@ impl Environment {
         let sharing = Sharing::of(&self.program.program()).map_err(wrap)?;
         if self.share_activations {
             if !sharing.agree {
-                let what = "its methods plan tensors of their own in the same buffers";
+                let what = "its methods use the same planned buffers for different tensors";
                 return Err(Error::of_load(method, InitError::Shared { what }));
             }
             return self.method_names();
@@ -220,7 +220,7 @@ impl Environment {
         Ok(vec![method.into()])
     }
 
-    /// Memory for the tables of a method.
+    /// Allocates memory for the tables of a method.
     pub(crate) fn tables(&self, meta: &MethodMeta<'_>) -> Result<ArenaMemory, Error> {
         let bytes = meta.table_bytes(&self.limits);
         let needed = bytes.map_err(|error| Error::of_load(meta.name(), error))?;
@@ -228,7 +228,7 @@ impl Environment {
         ArenaMemory::new(needed)
     }
 
-    /// Fails if a method needs more memory than it may take.
+    /// Returns an error if a method needs more memory than the limit.
     pub(crate) fn check_memory(&self, method: &str, needed: u64) -> Result<(), Error> {
         let limit = self.memory_limit;
         if needed <= limit {
@@ -237,7 +237,7 @@ impl Environment {
         Err(Error::MemoryLimit { method: method.into(), needed, limit })
     }
 
-    /// Resolves and checks a method, with memory for its tables.
+    /// Resolves and validates a method in the memory for its tables.
     pub(crate) fn prepare<'e>(
         &'e self,
         method: &str,

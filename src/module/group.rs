@@ -1,4 +1,7 @@
-//! Methods that are loaded together, with the memory that they live in.
+//! Groups of methods that are loaded together, with the memory that they borrow from.
+//!
+//! A loaded method borrows from its file, registry and buffers. [`Loaded`] is a self-referential
+//! cell: [`GroupStorage`] owns these, and [`Methods`] are the borrowing methods.
 
 use super::environment::{Environment, SharedTracer};
 use super::method::{MemoryReport, MethodOptions, input_error, output_error};
@@ -15,27 +18,27 @@ use torchlet_core::{
     SharedMemory, SharedMethod,
 };
 
-/// What methods are loaded for.
+/// Environment of a module's methods, with its cancel flag.
 #[derive(Clone)]
 pub(super) struct Setting {
     pub(super) environment: Arc<Environment>,
-    /// Runs end while it is true.
+    /// Cancels runs while true.
     pub(super) cancel: Arc<AtomicBool>,
 }
 
-/// A method to be loaded, of one of several modules.
+/// Request to load a method of one of several modules.
 pub(super) struct Request {
-    /// Which of them.
+    /// Index of the module.
     pub(super) module: usize,
     pub(super) setting: Setting,
     pub(super) name: String,
     pub(super) options: MethodOptions,
 }
 
-/// All that loaded methods borrow from: what they share with others, and memory of their own.
-struct Ground {
+/// Owner of everything that loaded methods borrow from: shared resources and their own memory.
+struct GroupStorage {
     members: Vec<Member>,
-    /// Allocated when the methods are prepared.
+    /// Allocated after the methods are prepared.
     memory: OnceCell<Memory>,
 }
 
@@ -50,15 +53,15 @@ impl Member {
         &self.request.setting.environment
     }
 
-    /// Tells the tracer, if there is one, of memory that was set aside.
-    fn tell(&self, allocations: &[Allocation<'_>]) {
+    /// Reports allocations to the tracer, if one is set.
+    fn report_allocations(&self, allocations: &[Allocation<'_>]) {
         let Some(tracer) = self.environment().tracer(&self.request.options) else { return };
         for allocation in allocations.iter().filter(|allocation| allocation.bytes > 0) {
             tracer.allocated(allocation);
         }
     }
 
-    /// Bytes that backends use on devices; looked at where somebody listens.
+    /// Device memory in use by the backends, in bytes. Queried only if a tracer is set.
     fn device_memory(&self) -> u64 {
         match self.environment().tracer(&self.request.options) {
             Some(_) => self.environment().device_memory().used,
@@ -67,9 +70,9 @@ impl Member {
     }
 }
 
-/// The memory that methods say they need when they are prepared.
+/// Memory of prepared methods, in the sizes that they report.
 struct Memory {
-    /// Bytes that count against the limit.
+    /// Bytes that count towards the memory limit.
     total: u64,
     /// Bytes of planned and scratch memory.
     shared: u64,
@@ -79,18 +82,18 @@ struct Memory {
     own: Vec<OwnMemory>,
 }
 
-/// The memory of one method alone.
+/// Memory of a single method.
 struct OwnMemory {
     arena: MutBorrow<ArenaMemory>,
-    /// For inputs and outputs without a place in the plan.
+    /// For inputs and outputs outside planned memory.
     inputs: MutBorrow<Vec<Option<Buffer>>>,
     outputs: MutBorrow<Vec<Option<Buffer>>>,
-    /// For state without a place in the plan, by value index.
+    /// For state outside planned memory, with its value index.
     state: MutBorrow<Vec<(usize, Buffer)>>,
     allocations: [Allocation<'static>; 3],
 }
 
-/// Loaded methods: one with planned memory of its own, or several that use the same in turn.
+/// Loaded methods: a single one with its own planned memory, or several that share it.
 enum Methods<'g> {
     One(Method<'g>),
     Several { methods: Vec<SharedMethod<'g>>, memory: SharedMemory<'g> },
@@ -98,26 +101,26 @@ enum Methods<'g> {
 
 self_cell!(
     struct Loaded {
-        owner: Ground,
+        owner: GroupStorage,
         #[not_covariant]
         dependent: Methods,
     }
 );
 
-/// One or several loaded methods. Those that share planned memory are loaded together, since
-/// loading gives state its first values.
+/// One or several loaded methods. Methods that share planned memory are loaded together, because
+/// loading initialises their state.
 pub(super) struct Group {
     entries: Vec<Entry>,
     loaded: Loaded,
 }
 
-/// What the facade keeps of a loaded method.
+/// Metadata of a loaded method.
 pub(super) struct Entry {
-    /// Which module it is of.
+    /// Index of its module.
     module: usize,
     pub(super) name: String,
     pub(super) signature: Signature,
-    /// Inputs that stay set from call to call.
+    /// Inputs that stay set between calls.
     pub(super) preset: Vec<Value>,
 }
 
@@ -148,7 +151,7 @@ impl OwnMemory {
         })
     }
 
-    /// Gives a method the memory that the exporter left to the caller.
+    /// Binds the memory that the exporter left to the caller.
     fn bind<'g>(&'g self, name: &str, method: &mut Attached<'_, 'g>) -> Result<(), Error> {
         for (index, buffer) in self.inputs.borrow_mut().iter_mut().enumerate() {
             if let Some(buffer) = buffer.as_mut().filter(|_| method.input_is_unbound(index)) {
@@ -173,7 +176,7 @@ impl OwnMemory {
     }
 }
 
-/// Tells a tracer of loading, which takes several steps.
+/// Tracer event that spans all steps of loading a method.
 struct LoadEvent<'t> {
     options: &'t MethodOptions,
     environment: &'t Environment,
@@ -204,7 +207,7 @@ impl Drop for LoadEvent<'_> {
     }
 }
 
-impl Ground {
+impl GroupStorage {
     fn new(requests: Vec<Request>) -> Result<Self, Error> {
         let members = requests.into_iter().map(|request| {
             let environment = &request.setting.environment;
@@ -212,7 +215,7 @@ impl Ground {
             Ok(Member { request, tables: MutBorrow::new(tables) })
         });
         let members = members.collect::<Result<_, Error>>()?;
-        Ok(Ground { members, memory: OnceCell::new() })
+        Ok(GroupStorage { members, memory: OnceCell::new() })
     }
 
     /// Loads the methods into this memory.
@@ -227,17 +230,17 @@ impl Ground {
         }
         let memory = self.allocate(&prepared, entries)?;
         let memory = self.memory.get_or_init(|| memory);
-        self.tell_of_memory(memory);
+        self.report_memory(memory);
         let before: Vec<_> = self.members.iter().map(Member::device_memory).collect();
         let methods = Self::finish(prepared, memory, entries)?;
         for (member, before) in self.members.iter().zip(before) {
             let bytes = member.device_memory().saturating_sub(before);
-            member.tell(&[Allocation { allocator: "device memory", bytes }]);
+            member.report_allocations(&[Allocation { allocator: "device memory", bytes }]);
         }
         Ok(methods)
     }
 
-    /// Loads what was prepared into its memory.
+    /// Completes loading of prepared methods in their memory.
     fn finish<'g>(
         mut prepared: Vec<Prepared<'g>>,
         memory: &'g Memory,
@@ -270,17 +273,18 @@ impl Ground {
         Ok(Methods::Several { methods, memory: shared })
     }
 
-    /// Tells tracers of memory on the host. What methods share is told to the first.
-    fn tell_of_memory(&self, memory: &Memory) {
+    /// Reports host memory to the tracers. Shared memory is reported for the first method only.
+    fn report_memory(&self, memory: &Memory) {
         for (number, (member, own)) in self.members.iter().zip(&memory.own).enumerate() {
             if number == 0 {
-                member.tell(&memory.allocations);
+                member.report_allocations(&memory.allocations);
             }
-            member.tell(&own.allocations);
+            member.report_allocations(&own.allocations);
         }
     }
 
-    /// The memory that the methods need: planned and scratch memory once, large enough for each.
+    /// Allocates the memory of the methods. They share planned and scratch memory in the maximum
+    /// size.
     fn allocate(&self, prepared: &[Prepared<'_>], entries: &[Entry]) -> Result<Memory, Error> {
         let mut planned: Vec<usize> = Vec::new();
         let (mut scratch, mut total) = (0, 0u64);
@@ -316,13 +320,13 @@ impl Ground {
 }
 
 impl Group {
-    /// Who listens to a method.
+    /// Tracer of a method.
     pub(super) fn tracer(&self, index: usize) -> Option<&SharedTracer> {
         let member = self.loaded.borrow_owner().members.get(index)?;
         member.environment().tracer(&member.request.options)
     }
 
-    /// Loads methods; several share planned memory.
+    /// Loads methods. Several methods share planned memory.
     pub(super) fn load(requests: Vec<Request>) -> Result<Self, Error> {
         let entries = requests.iter().map(|Request { module, setting, name, .. }| {
             let meta = setting.environment.method_meta(name)?;
@@ -331,25 +335,25 @@ impl Group {
             Ok(Entry { module: *module, name: name.clone(), signature, preset })
         });
         let entries = entries.collect::<Result<Vec<_>, Error>>()?;
-        let ground = Ground::new(requests)?;
-        let loaded = Loaded::try_new(ground, |ground| ground.build(&entries))?;
+        let storage = GroupStorage::new(requests)?;
+        let loaded = Loaded::try_new(storage, |storage| storage.build(&entries))?;
         Ok(Group { entries, loaded })
     }
 
-    /// Bytes of all memory of the methods.
+    /// Total memory of the methods in bytes.
     pub(super) fn memory_bytes(&self) -> u64 {
         self.loaded.borrow_owner().memory.get().map_or(0, |memory| memory.total)
     }
 
-    /// Fails if copies of so many bytes, beside the memory of the methods, exceed the limit of a
-    /// method.
+    /// Returns an error if copies of `bytes` bytes, in addition to the memory of the methods,
+    /// exceed the memory limit.
     pub(super) fn check_copies(&self, index: usize, bytes: u64) -> Result<(), Error> {
         let Some(member) = self.loaded.borrow_owner().members.get(index) else { return Ok(()) };
         let needed = self.memory_bytes().saturating_add(bytes);
         member.environment().check_memory(&member.request.name, needed)
     }
 
-    /// Bytes of planned and scratch memory, which the methods use in turn.
+    /// Bytes of planned and scratch memory, which the methods share.
     pub(super) fn shared_bytes(&self) -> u64 {
         self.loaded.borrow_owner().memory.get().map_or(0, |memory| memory.shared)
     }
@@ -358,12 +362,12 @@ impl Group {
         self.entries.iter().map(|entry| entry.name.as_str())
     }
 
-    /// The method of this name of a module, if it is one of these.
+    /// Index of a module's method in this group.
     pub(super) fn position(&self, module: usize, name: &str) -> Option<usize> {
         self.entries.iter().position(|entry| entry.module == module && entry.name == name)
     }
 
-    /// The methods that are of the same module as one of them.
+    /// Indices of all methods of the same module as the one at `index`, itself included.
     pub(super) fn siblings(&self, index: usize) -> Vec<usize> {
         let module = self.entry(index).module;
         let entries = self.entries.iter().enumerate();
@@ -383,7 +387,7 @@ impl Group {
         move |error| Error::of_load(&name, error)
     }
 
-    /// Looks at a method.
+    /// Accesses a method.
     pub(super) fn with<'s, R>(
         &'s self,
         index: usize,
@@ -400,7 +404,7 @@ impl Group {
             .map_err(self.of_load(index))
     }
 
-    /// Uses a method.
+    /// Accesses a method mutably.
     pub(super) fn with_mut<'s, R>(
         &'s mut self,
         index: usize,
@@ -419,5 +423,5 @@ impl Group {
     }
 }
 
-/// Cannot happen: a group has as many methods as entries.
+/// Unreachable: a group has as many methods as entries.
 const NOT_LOADED: InitError = InitError::Shared { what: "it is not loaded" };

@@ -1,4 +1,4 @@
-//! A loaded method: inputs, running, outputs.
+//! [`Method`]: set inputs of a loaded method, run it, read its outputs.
 
 use super::environment::SharedTracer;
 use super::group::Group;
@@ -13,20 +13,19 @@ use torchlet_core::{
     OutputValue, Prepared, Scalar, TensorInfo, TensorMut, ValueRef,
 };
 
-/// The memory that a loaded method takes, to the byte. Weights are used where they lie in the file
-/// and do not count.
+/// Exact memory of a loaded method, in bytes. Weights used in place in the file do not count.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct MemoryReport {
-    /// The method arena: values, instructions, delegates, packed weights.
+    /// Method arena: values, instructions, delegates, packed weights.
     pub arena: usize,
-    /// Where the bytes of the arena go.
+    /// Breakdown of the arena.
     pub arena_use: ArenaUse,
-    /// What kernels use while they run.
+    /// Scratch memory of kernels.
     pub scratch: usize,
-    /// The buffers that the exporter planned for tensors.
+    /// Buffers that the exporter planned for tensors.
     pub planned: Vec<usize>,
-    /// Inputs, outputs and state that the exporter left to the caller, in their largest shapes.
+    /// Inputs, outputs and state that the exporter left to the caller, in their maximum shapes.
     pub unplanned: usize,
 }
 
@@ -48,32 +47,32 @@ impl MemoryReport {
         })
     }
 
-    /// All of it.
+    /// Sum of all memory.
     pub fn total(&self) -> u64 {
         let planned = self.planned.iter().map(|size| *size as u64);
         planned.chain([self.scratch as u64]).fold(self.own(), u64::saturating_add)
     }
 
-    /// What methods cannot share: all but planned and scratch memory.
+    /// Memory that methods cannot share: everything except planned and scratch memory.
     pub(super) fn own(&self) -> u64 {
         (self.arena as u64).saturating_add(self.unplanned as u64)
     }
 }
 
-/// What one method of a module is loaded with, in place of what the module was
-/// [built](crate::ModuleBuilder) with.
+/// Overrides, for one method, of the settings that its module was [built](crate::ModuleBuilder)
+/// with.
 #[derive(Clone, Default)]
 pub struct MethodOptions {
     tracer: Option<SharedTracer>,
 }
 
 impl MethodOptions {
-    /// The options of the module.
+    /// Creates options without overrides.
     pub fn new() -> Self {
         MethodOptions::default()
     }
 
-    /// Who is told of events while the method loads and runs.
+    /// Sets the tracer for events of this method.
     #[must_use]
     pub fn event_tracer(mut self, tracer: Arc<dyn EventTracer + Send + Sync>) -> Self {
         self.tracer = Some(tracer);
@@ -91,23 +90,23 @@ impl std::fmt::Debug for MethodOptions {
     }
 }
 
-/// A loaded method of a [`Module`](crate::Module), which it borrows.
+/// A loaded method, borrowed from its [`Module`](crate::Module).
 ///
 /// [`execute`](Method::execute) does everything in one step: it copies tensors in, runs, and copies
-/// the outputs into new tensors. The other functions need fewer copies:
+/// the outputs into new tensors. The other functions copy less:
 ///
 /// | | copies |
 /// |---|---|
-/// | [`set_input`](Method::set_input), [`set_input_ref`](Method::set_input_ref) | the elements, once, to their place in the method's memory |
-/// | [`input_mut`](Method::input_mut) | nothing: elements are written where the method reads them |
+/// | [`set_input`](Method::set_input), [`set_input_ref`](Method::set_input_ref) | the elements, once, into the method's memory |
+/// | [`input_mut`](Method::input_mut) | nothing: the caller writes where the method reads |
 /// | [`run`](Method::run) | nothing |
-/// | [`execute_into`](Method::execute_into) | nothing, for tensors that the exporter left to the caller; else as above |
-/// | [`output`](Method::output) | nothing: elements are read where the method wrote them |
+/// | [`execute_into`](Method::execute_into) | nothing for tensors that the exporter left to the caller; else as above |
+/// | [`output`](Method::output) | nothing: the caller reads where the method wrote |
 /// | [`output_into`](Method::output_into) | the elements, once, into memory of the caller |
 /// | [`output_value`](Method::output_value) | the elements, once, into a new tensor |
 ///
-/// All inputs must be written before each run: their memory is used for other tensors too. Outputs
-/// must be read before another method runs that shares [state](crate::Module#state) with this one.
+/// Write all inputs before each run, because their memory is reused for other tensors. Read outputs
+/// before another method runs that shares [state](crate::Module#state) with this one.
 pub struct Method<'a> {
     pub(super) group: &'a mut Group,
     pub(super) index: usize,
@@ -130,13 +129,13 @@ impl<'a> Method<'a> {
         &self.group.entry(self.index).signature
     }
 
-    /// The method's name.
+    /// Name of the method.
     pub fn name(&self) -> &str {
         &self.group.entry(self.index).name
     }
 
-    /// Bytes of memory that the method takes, with the methods that share it: what the
-    /// [limit](crate::ModuleBuilder::memory_limit) counts.
+    /// Bytes of memory of the method and of the methods that share it. The [memory
+    /// limit](crate::ModuleBuilder::memory_limit) applies to this number.
     pub fn memory_bytes(&self) -> u64 {
         self.group.memory_bytes()
     }
@@ -158,15 +157,15 @@ impl<'a> Method<'a> {
         })
     }
 
-    /// Sets an input for all [`execute`](Self::execute) calls to come, until it is set to
+    /// Sets an input for all later [`execute`](Self::execute) calls, until it is set to
     /// [`Value::None`].
     ///
     /// # Errors
-    /// There is no such input, or the value does not fit it.
+    /// The input does not exist, or the value does not fit it.
     pub fn preset_input(&mut self, index: usize, value: Value) -> Result<(), Error> {
         self.slot(index)?;
         if !value.is_none() {
-            // What does not fit is told now, not at the next call.
+            // Reports a value that does not fit now instead of at the next call.
             self.set_input(index, &value)?;
         }
         if let Some(preset) = self.group.entry_mut(self.index).preset.get_mut(index) {
@@ -175,20 +174,20 @@ impl<'a> Method<'a> {
         Ok(())
     }
 
-    /// Runs the method: sets the inputs, those of them that are not given from
-    /// [presets](Self::preset_input), runs, and copies the outputs.
+    /// Sets the inputs, runs the method, and copies the outputs. Missing inputs are taken from
+    /// [presets](Self::preset_input).
     ///
     /// # Errors
-    /// An input is missing or does not fit, the method failed while running, or the copies and the
-    /// memory of the method exceed the [limit](crate::ModuleBuilder::memory_limit).
+    /// An input is missing or does not fit, the method failed while running, or its memory plus the
+    /// copies exceeds the [limit](crate::ModuleBuilder::memory_limit).
     pub fn execute(&mut self, inputs: &[Value]) -> Result<Vec<Value>, Error> {
         self.execute_in_place(inputs)?;
         self.check_output_copies()?;
         (0..self.output_count()).map(|index| self.output_value(index)).collect()
     }
 
-    /// As [`execute`](Self::execute), and leaves the outputs in their places, where
-    /// [`output`](Self::output) finds them.
+    /// As [`execute`](Self::execute), but leaves the outputs in place, to be read with
+    /// [`output`](Self::output).
     ///
     /// # Errors
     /// As [`execute`](Self::execute).
@@ -203,10 +202,10 @@ impl<'a> Method<'a> {
         self.run()
     }
 
-    /// Fails if copies of all outputs, as the last run left them, and the memory of the method
-    /// exceed the [limit](crate::ModuleBuilder::memory_limit): a program may return one tensor many
-    /// times. [`execute`](Self::execute) asks this itself; callers that copy outputs one by one ask
-    /// before.
+    /// Checks that copies of all current outputs, plus the memory of the method, stay within the
+    /// [limit](crate::ModuleBuilder::memory_limit). A program may return one tensor many times.
+    ///
+    /// [`execute`](Self::execute) calls this itself. Call it before copying outputs one by one.
     ///
     /// # Errors
     /// The limit is exceeded, or an output has no memory.
@@ -220,23 +219,23 @@ impl<'a> Method<'a> {
         self.group.check_copies(self.index, bytes)
     }
 
-    /// The index of the value that an output is, among the method's values.
+    /// Value index of an output.
     pub(crate) fn output_value_index(&self, index: usize) -> Result<Option<usize>, Error> {
         let value =
             self.group.with(self.index, |method| method.meta().output_value_index(index))?;
         value.map_err(|error| Error::of_load(self.name(), error))
     }
 
-    /// Runs the method on inputs in memory of the caller, and leaves the outputs in their places,
-    /// to be read with [`output`](Self::output) or [`output_into`](Self::output_into).
-    /// [`ValueRef::None`] leaves an input to its [preset](Self::preset_input).
+    /// Runs the method on inputs in the caller's memory, and leaves the outputs in place, to be
+    /// read with [`output`](Self::output) or [`output_into`](Self::output_into). For
+    /// [`ValueRef::None`], the input's [preset](Self::preset_input) is used.
     ///
     /// ```
     /// use torchlet::{Module, TensorRef};
     ///
     /// let mut module = Module::load("tests/fixtures/digits/digits.pte")?;
     /// let mut method = module.method("forward")?;
-    /// // The frame of a camera, say, and where the results are wanted.
+    /// // For example, a camera frame and the caller's result buffer.
     /// let (pixels, mut logits) = ([0.5f32; 64], [0f32; 10]);
     /// let image = TensorRef::from_slice(&[1, 1, 8, 8], &pixels).ok_or("not 64 elements")?;
     /// method.execute_ref(&[image.into()])?;
@@ -245,13 +244,13 @@ impl<'a> Method<'a> {
     /// ```
     ///
     /// # Errors
-    /// As [`execute`](Self::execute); tensors must be in the exported memory layout.
+    /// As [`execute`](Self::execute). Tensors must have the exported memory layout.
     pub fn execute_ref(&mut self, inputs: &[ValueRef<'_>]) -> Result<(), Error> {
         self.set_inputs_ref(inputs)?;
         self.run()
     }
 
-    /// Sets all inputs, as [`execute_ref`](Self::execute_ref) does.
+    /// Sets all inputs, as [`execute_ref`](Self::execute_ref).
     pub(crate) fn set_inputs_ref(&mut self, inputs: &[ValueRef<'_>]) -> Result<(), Error> {
         self.check_input_count(inputs.len())?;
         for index in 0..self.input_count() {
@@ -263,10 +262,12 @@ impl<'a> Method<'a> {
         Ok(())
     }
 
-    /// Runs the method on inputs in memory of the caller, as [`execute_ref`](Self::execute_ref),
-    /// and writes outputs to memory of the caller. Tensors that were exported without a place in
-    /// the plan (`MemoryPlanningPass(alloc_graph_input=False, alloc_graph_output=False)`) are read
-    /// and written there, with no copy; others are copied, once.
+    /// Runs the method on inputs in the caller's memory, as [`execute_ref`](Self::execute_ref), and
+    /// writes outputs to the caller's memory.
+    ///
+    /// Tensors that were exported without planned memory
+    /// (`MemoryPlanningPass(alloc_graph_input=False, alloc_graph_output=False)`) are read and
+    /// written there directly. Other tensors are copied once.
     ///
     /// ```
     /// use torchlet::{Module, OutputMemory, TensorRef};
@@ -281,11 +282,12 @@ impl<'a> Method<'a> {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     ///
-    /// [`output`](Self::output) shows what is in the method's own memory: outputs that are not
-    /// named here. An input that the program writes to is an error.
+    /// [`output`](Self::output) reads the method's own memory, for outputs that are not in
+    /// `outputs`.
     ///
     /// # Errors
-    /// As [`execute_ref`](Self::execute_ref), or an output does not fit its memory.
+    /// As [`execute_ref`](Self::execute_ref), the program writes to an input, or an output does not
+    /// fit its memory.
     pub fn execute_into(
         &mut self,
         inputs: &[ValueRef<'_>],
@@ -333,11 +335,11 @@ impl<'a> Method<'a> {
         }
     }
 
-    /// Copies a value into an input. Tensors are converted to the exported memory layout; numbers
-    /// become floating-point numbers, or tensors without dimensions, where the method takes those.
+    /// Copies a value into an input. Tensors are converted to the exported memory layout. Scalars
+    /// are converted to floats or to zero-dimensional tensors if the method expects those.
     ///
     /// # Errors
-    /// The value does not fit, and how.
+    /// The value does not fit the input.
     pub fn set_input(&mut self, index: usize, value: &Value) -> Result<(), Error> {
         let slot = self.slot(index)?;
         let scalar = match value {
@@ -375,11 +377,11 @@ impl<'a> Method<'a> {
         }
     }
 
-    /// Copies a value out of the caller's memory into an input, with no conversion: a tensor is of
-    /// the exported type and memory layout.
+    /// Copies a value from the caller's memory into an input, without conversion: a tensor must
+    /// have the exported dtype and memory layout.
     ///
     /// # Errors
-    /// The value does not fit, and how.
+    /// The value does not fit the input.
     pub fn set_input_ref(&mut self, index: usize, value: &ValueRef<'_>) -> Result<(), Error> {
         if let (Slot::String(fixed), ValueRef::String(text)) = (self.slot(index)?, value) {
             if fixed == text {
@@ -401,7 +403,8 @@ impl<'a> Method<'a> {
         self.signature().refused(self.name(), index, source)
     }
 
-    /// Gives an input of dynamic shape the shape of the next run, before it is written in place.
+    /// Sets the shape of a dynamically shaped input for the next run, before it is written in
+    /// place.
     ///
     /// # Errors
     /// The shape differs from a static one, or exceeds the bound.
@@ -413,10 +416,10 @@ impl<'a> Method<'a> {
             .map_err(|source| self.refused(index, source))
     }
 
-    /// An input tensor in its place, to be written without a copy.
+    /// Borrows an input tensor in place, to be written without a copy.
     ///
     /// # Errors
-    /// There is no such input, or it is not a tensor.
+    /// The input does not exist, or is not a tensor.
     pub fn input_mut(&mut self, index: usize) -> Result<TensorMut<'_>, Error> {
         let entry = self.group.entry(self.index);
         let (name, expected) = (entry.name.clone(), entry.signature.describe_input(index));
@@ -425,34 +428,33 @@ impl<'a> Method<'a> {
             .map_err(|source| input_error(&name, index, &expected, source))
     }
 
-    /// Runs the method with the inputs as they were written.
+    /// Runs the method with the current inputs.
     ///
     /// # Errors
-    /// The instruction that failed, and why.
+    /// An instruction failed.
     pub fn run(&mut self) -> Result<(), Error> {
         self.group
             .with_mut(self.index, |mut method| method.execute().map_err(Box::new))?
             .map_err(|source| Error::Execute { method: self.name().into(), source })?;
-        self.tell_outputs_if_wanted()
+        self.report_outputs_if_requested()
     }
 
-    /// Runs the method with the inputs as they were written, and says of one output where the
-    /// largest number in each of its rows, of the last dimension, is: the first of equals; `None`
-    /// in a row that has none larger than minus infinity. What is not a number is none.
+    /// Runs the method with the current inputs, and returns the argmax over the last dim of one
+    /// output, one index per row. The first of equal maxima wins. An index is `None` if no element
+    /// of the row is greater than minus infinity; NaN elements are ignored.
     ///
-    /// A GPU looks for them itself then, and gives nothing else of that output back: what
-    /// [`output`](Self::output) shows of it is of an earlier run. Where there is nobody to do so,
-    /// such as for what the CPU computes, there is no list, and the output was written as by
-    /// [`run`](Self::run).
+    /// A GPU computes the argmax itself and transfers only the indices. [`output`](Self::output)
+    /// then returns stale elements for that output. Returns `Ok(None)` if no delegate computes the
+    /// argmax, for example on the CPU; the output is then written as by [`run`](Self::run).
     ///
     /// # Errors
-    /// There is no such output, or as [`run`](Self::run).
+    /// The output does not exist, or as [`run`](Self::run).
     pub fn run_argmax(&mut self, output: usize) -> Result<Option<Vec<Option<u32>>>, Error> {
         let count = self.output_count();
         let missing = InputError::Index { index: output, count };
         let slot = self.signature().outputs.get(output);
         let slot = slot.ok_or_else(|| output_error(self.name(), output, missing))?;
-        // At most, the method's memory has as many numbers.
+        // Upper bound: the number of rows in the method's memory.
         let rows = match slot {
             Slot::Tensor { info, .. } if info.rank() > 0 => {
                 info.numel().checked_div(info.size(info.rank() - 1)).unwrap_or(0)
@@ -469,23 +471,23 @@ impl<'a> Method<'a> {
                 method.execute_argmax(output, &mut indices).map_err(Box::new)
             })?
             .map_err(|source| Error::Execute { method: self.name().into(), source })?;
-        self.tell_outputs_if_wanted()?;
+        self.report_outputs_if_requested()?;
         Ok(found.map(|count| {
             indices.truncate(count);
             indices.into_iter().map(|index| u32::try_from(index).ok()).collect()
         }))
     }
 
-    /// Tells a tracer what the program returned, if it wants to know.
-    fn tell_outputs_if_wanted(&self) -> Result<(), Error> {
+    /// Reports the outputs to the tracer, if it asks for them.
+    fn report_outputs_if_requested(&self) -> Result<(), Error> {
         match self.group.tracer(self.index) {
-            Some(tracer) if tracer.wants_outputs() => self.tell_outputs(tracer.as_ref()),
+            Some(tracer) if tracer.wants_outputs() => self.report_outputs(tracer.as_ref()),
             _ => Ok(()),
         }
     }
 
-    /// Tells a tracer what the program returned.
-    fn tell_outputs(&self, tracer: &dyn EventTracer) -> Result<(), Error> {
+    /// Reports the outputs to a tracer.
+    fn report_outputs(&self, tracer: &dyn EventTracer) -> Result<(), Error> {
         let event = Event { kind: EventKind::Execute, name: self.name(), instruction: 0 };
         for index in 0..self.output_count() {
             match self.output(index)? {
@@ -501,20 +503,20 @@ impl<'a> Method<'a> {
         Ok(())
     }
 
-    /// An output in its place, as the last run left it.
+    /// Borrows an output of the last run in place.
     ///
     /// # Errors
-    /// There is no such output, or it has no memory.
+    /// The output does not exist, or has no memory.
     pub fn output(&self, index: usize) -> Result<ValueRef<'_>, Error> {
         self.group
             .with(self.index, |method| method.output(index))?
             .map_err(|source| output_error(self.name(), index, source))
     }
 
-    /// A copy of an output, as the last run left it.
+    /// Copies an output of the last run.
     ///
     /// # Errors
-    /// As [`output`](Self::output), or there is no memory.
+    /// As [`output`](Self::output), or the copy cannot be allocated.
     pub fn output_value(&self, index: usize) -> Result<Value, Error> {
         Ok(match self.output(index)? {
             ValueRef::Scalar(scalar) => scalar.into(),
@@ -528,12 +530,12 @@ impl<'a> Method<'a> {
         })
     }
 
-    /// Copies the elements of an output tensor, as the last run left them, to the front of memory
-    /// of the caller, in memory order. Gives type, shape and layout.
+    /// Copies the elements of an output tensor of the last run to the start of `memory`, in memory
+    /// order. Returns its dtype, shape and layout.
     ///
     /// # Errors
-    /// As [`output`](Self::output), or it is no tensor, of another type, or has more elements than
-    /// there is room for.
+    /// As [`output`](Self::output), or the output is not a tensor, has another dtype, or has more
+    /// elements than `memory`.
     pub fn output_into<T: Element>(
         &self,
         index: usize,
@@ -557,8 +559,8 @@ impl<'a> Method<'a> {
         Ok(tensor.info().clone())
     }
 
-    /// Gives the method's state its initial values again, and all state of the methods that keep it
-    /// together with this one. Presets stay.
+    /// Restores the initial values of the method's state, and of all state shared with it. Presets
+    /// are kept.
     ///
     /// # Errors
     /// A delegate failed.

@@ -1,13 +1,13 @@
-//! `Module`: a program file, ready to call.
+//! [`Module`]: an opened program and its loaded methods.
 
 mod builder;
 mod environment;
 mod group;
 mod method;
+mod module_group;
 mod sharing;
 mod signature;
 pub(crate) mod state;
-mod together;
 
 pub use builder::{DEFAULT_MEMORY_LIMIT, ModuleBuilder};
 pub use environment::BackendOptionValue;
@@ -17,8 +17,8 @@ pub use method::{MemoryReport, Method, MethodOptions};
 use crate::error::Error;
 use crate::processor::Origin;
 use crate::value::{Inputs, Value};
+pub use module_group::ModuleGroup;
 pub use state::StateTensor;
-pub use together::ModuleGroup;
 use torchlet_graph::Report;
 
 use environment::Environment;
@@ -31,16 +31,16 @@ use torchlet_core::{
     BundledProgram, DataMap, DeviceMemory, EventTracer, Machine, MethodMeta, Program,
 };
 
-/// The method that [`Module::forward`] runs.
+/// Method that [`Module::forward`] runs.
 const FORWARD: &str = "forward";
 
 /// A program and its loaded methods.
 ///
-/// [`load`](Module::load) opens and checks the file. A method is loaded (its operators resolved,
-/// its memory allocated) when it is first called, or by [`load_method`](Module::load_method).
+/// [`load`](Module::load) opens and validates the file. A method is loaded (operators resolved,
+/// memory allocated) on its first call, or by [`load_method`](Module::load_method).
 ///
-/// A module runs one call at a time. To run a program on several threads at once, give each a
-/// module of its own with [`share`](Module::share): the file is opened once, while methods and
+/// A module runs one call at a time. To run a program on several threads at once, give each thread
+/// its own module with [`share`](Module::share): they share the opened file, while methods and
 /// their state are separate.
 ///
 /// ```no_run
@@ -55,37 +55,38 @@ const FORWARD: &str = "forward";
 ///
 /// # State
 ///
-/// A method may keep tensors from call to call, such as caches of keys and values, and
-/// [`reset`](Module::reset) gives them their first values again. Each method has state of its own,
-/// with one exception: methods that were exported with ExecuTorch's `share_mutable_buffers` keep it
-/// together, so that one reads what another wrote. Such methods are loaded and
-/// [unloaded](Module::unload) together, and share the memory of all their tensors: what
-/// [`Method::output`] shows in place lasts until another of them runs.
-/// [`ModuleBuilder::share_state`] switches that off.
+/// A method may keep tensors between calls, such as a KV cache. [`reset`](Module::reset) restores
+/// their initial values. Each method has its own state, with one exception: methods that were
+/// exported with ExecuTorch's `share_mutable_buffers` share it, so that one reads what another
+/// wrote.
+///
+/// Such methods are loaded and [unloaded](Module::unload) together, and share the memory of all
+/// their tensors. An output that [`Method::output`] borrows in place is valid until another of them
+/// runs. [`ModuleBuilder::share_state`] disables the sharing.
 pub struct Module {
     setting: Setting,
     groups: Vec<Group>,
     options: BTreeMap<String, MethodOptions>,
 }
 
-/// Ends runs of a [`Module`] from another thread; made by [`Module::canceller`].
+/// Cancels runs of a [`Module`] from another thread. See [`Module::canceller`].
 #[derive(Debug, Clone)]
 pub struct Canceller(Arc<AtomicBool>);
 
 impl Canceller {
-    /// Ends the run in progress, if there is one, and all that follow, with an
-    /// [error](torchlet_core::error::InstructionError::Cancelled), until [`resume`](Self::resume).
-    /// State may be partly written then: [reset](Module::reset) the method if that matters.
+    /// Cancels the current run and all later runs, until [`resume`](Self::resume) is called. They
+    /// fail with an [error](torchlet_core::error::InstructionError::Cancelled). State may then be
+    /// partly written: [reset](Module::reset) the method if that matters.
     ///
-    /// It usually ends within tens of milliseconds: most kernels and the CPU engine skip work that
-    /// they have not begun, and a run on a GPU is not waited for. The GPU finishes what was
-    /// submitted; the next run of the method waits for that. Operators that compute in one piece,
-    /// such as sorting a single row, `unique` or the gradients of pooling, are finished first.
+    /// A run usually ends within tens of milliseconds. Most kernels and the CPU engine skip work
+    /// that they have not begun. The GPU finishes submitted work in the background; the next run of
+    /// the method waits for it. Operators that run in one piece, such as sorting a single row,
+    /// `unique` or the gradients of pooling, finish first.
     pub fn cancel(&self) {
         self.0.store(true, Ordering::Relaxed);
     }
 
-    /// Lets methods run again.
+    /// Allows methods to run again.
     pub fn resume(&self) {
         self.0.store(false, Ordering::Relaxed);
     }
@@ -102,8 +103,8 @@ const _: () = {
 };
 
 impl Module {
-    /// Opens a program: a `.pte`, or a `.bpte` with test cases around one. The file is read into
-    /// memory; large ones are better [mapped](ModuleBuilder::file_access).
+    /// Opens a program: a `.pte`, or a `.bpte` that bundles test cases with it. The whole file is
+    /// read into memory; [map](ModuleBuilder::file_access) large files instead.
     ///
     /// # Errors
     /// The file cannot be read, or is not a program.
@@ -111,16 +112,16 @@ impl Module {
         Module::builder().load(path)
     }
 
-    /// Opens a program that is in memory. The bytes are copied; see
-    /// [`from_static`](ModuleBuilder::from_static) for bytes that need not be.
+    /// Opens a program from bytes in memory. The bytes are copied; see
+    /// [`from_static`](ModuleBuilder::from_static) to borrow them instead.
     ///
     /// # Errors
-    /// The bytes are not those of a program.
+    /// The bytes are not a program.
     pub fn from_bytes(bytes: impl Into<Vec<u8>>) -> Result<Self, Error> {
         Module::builder().from_bytes(bytes)
     }
 
-    /// For all that can be chosen: external data, threads, kernels, backends, limits, tracing.
+    /// Returns a builder for external data, threads, kernels, backends, limits and tracing.
     pub fn builder() -> ModuleBuilder {
         ModuleBuilder::default()
     }
@@ -138,23 +139,22 @@ impl Module {
         &self.setting.environment
     }
 
-    /// Another module over the same opened files, built with the same settings, with no method
-    /// loaded and a [canceller](Self::canceller) of its own.
+    /// Returns another module with the same opened files and settings. It has no loaded methods,
+    /// and its own [canceller](Self::canceller).
     #[must_use]
     pub fn share(&self) -> Module {
         Module::over(self.environment().clone())
     }
 
-    /// A handle that ends runs of this module from another thread.
+    /// Returns a handle that cancels runs of this module from another thread.
     pub fn canceller(&self) -> Canceller {
         Canceller(self.setting.cancel.clone())
     }
 
-    /// Sets what a method is loaded with in place of what the module was built with, from its next
-    /// loading on.
+    /// Overrides the module's settings for one method, from the next time that it is loaded.
     ///
     /// # Errors
-    /// There is no such method, or the file is malformed.
+    /// The method does not exist, or the file is malformed.
     pub fn set_method_options(
         &mut self,
         method: &str,
@@ -165,38 +165,38 @@ impl Module {
         Ok(())
     }
 
-    /// The program, for all that core tells of it.
+    /// The program, for inspection through the API of `torchlet-core`.
     pub fn program(&self) -> Program<'_> {
         self.environment().program.program()
     }
 
-    /// The test cases, if the file is a `.bpte`.
+    /// Bundled test cases, if the file is a `.bpte`.
     pub fn bundled(&self) -> Option<BundledProgram<'_>> {
         self.environment().program.bundled()
     }
 
-    /// The external data.
+    /// External data files.
     pub fn data(&self) -> &[DataMap<'_>] {
         self.environment().program.data()
     }
 
-    /// What became of the program's calls when it was compiled for what it [runs
-    /// on](ModuleBuilder::run_on); `None` if it runs as it was exported.
+    /// Report of the compiler: how each operator call was compiled for the [chosen
+    /// device](ModuleBuilder::run_on). `None` if the program runs as exported.
     pub fn plan(&self) -> Option<&Report> {
         self.environment().program.report()
     }
 
-    /// Where what methods are loaded from comes from: the file, the compiler, or its cache.
+    /// Origin of the loaded program: the file, the compiler, or its cache.
     pub fn origin(&self) -> &Origin {
         self.environment().program.origin()
     }
 
-    /// Bytes of the file that the program came from, the test cases of a `.bpte` included.
+    /// Size of the program file in bytes, including the test cases of a `.bpte`.
     pub fn file_size(&self) -> u64 {
         self.environment().program.file_size()
     }
 
-    /// Names of the methods, in the order of the file.
+    /// Names of the methods, in file order.
     ///
     /// # Errors
     /// The file is malformed.
@@ -204,29 +204,31 @@ impl Module {
         self.environment().method_names()
     }
 
-    /// What a method takes, gives and uses.
+    /// Inputs, outputs, memory and operators of a method.
     ///
     /// # Errors
-    /// There is no such method, or the file is malformed.
+    /// The method does not exist, or the file is malformed.
     pub fn method_meta(&self, method: &str) -> Result<MethodMeta<'_>, Error> {
         self.environment().method_meta(method)
     }
 
-    /// The memory that loading a method takes, to the byte. The method is not loaded for it.
+    /// Returns the exact memory that loading a method needs, without loading it.
     ///
     /// # Errors
-    /// It could not be loaded: something is missing or malformed.
+    /// The method cannot be loaded: an operator or backend is missing, or the file is malformed.
     pub fn memory_report(&self, method: &str) -> Result<MemoryReport, Error> {
         self.environment().memory_report(method, Machine::Here)
     }
 
-    /// The same on another machine, on one thread: for a program that is [run as it was
-    /// exported](crate::RunOn::AsExported), and has no delegates, what firmware there will say.
+    /// As [`memory_report`](Self::memory_report), for another machine with one thread. For a
+    /// program that [runs as exported](crate::RunOn::AsExported), without delegates, the firmware
+    /// on that machine reports the same sizes.
     ///
     /// ```
     /// use torchlet::{Machine, Module, PointerWidth, RunOn};
     ///
-    /// let digits = Module::builder().run_on(RunOn::AsExported).load("tests/fixtures/digits/digits.pte")?;
+    /// let builder = Module::builder().run_on(RunOn::AsExported);
+    /// let digits = builder.load("tests/fixtures/digits/digits.pte")?;
     /// let cortex_m = Machine::Scalar(PointerWidth::Bits32);
     /// println!("{} bytes", digits.memory_report_on("forward", cortex_m)?.total());
     /// # Ok::<(), torchlet::Error>(())
@@ -238,10 +240,11 @@ impl Module {
         self.environment().memory_report(method, machine)
     }
 
-    /// Loads a method, unless it is loaded.
+    /// Loads a method if it is not loaded yet.
     ///
     /// # Errors
-    /// What is wrong or missing.
+    /// The method does not exist, an operator or backend is missing, a limit is exceeded, or the
+    /// file is malformed.
     pub fn load_method(&mut self, method: &str) -> Result<(), Error> {
         self.method(method).map(|_| ())
     }
@@ -251,14 +254,14 @@ impl Module {
         self.find(method).is_some()
     }
 
-    /// The group that a method is in, and its place there.
+    /// Index of the method's group, and its index in that group.
     fn find(&self, method: &str) -> Option<(usize, usize)> {
         let groups = self.groups.iter().enumerate();
         groups.filter_map(|(group, methods)| Some((group, methods.position(0, method)?))).next()
     }
 
-    /// A method, loaded if it was not: to set inputs in place, run, and read outputs without
-    /// copies.
+    /// Returns a method to set inputs in place, run it, and read outputs without copies. Loads it
+    /// first if needed.
     ///
     /// # Errors
     /// As [`load_method`](Self::load_method).
@@ -275,13 +278,13 @@ impl Module {
         Ok(Method::new(&mut self.groups[group], index))
     }
 
-    /// Loads a method, and those that keep state together with it.
+    /// Loads a method, and the methods that share state with it.
     fn load_group(&self, method: &str) -> Result<Group, Error> {
         let names = self.environment().companions(method)?;
         Group::load(self.requests(0, names))
     }
 
-    /// What methods of this module, which is one of several, are to be loaded with.
+    /// Load requests for methods of this module, which has index `module` in its group.
     fn requests(&self, module: usize, names: Vec<String>) -> Vec<Request> {
         let request = |name: String| Request {
             module,
@@ -292,7 +295,7 @@ impl Module {
         names.into_iter().map(request).collect()
     }
 
-    /// Runs the method `forward`.
+    /// Runs the method named `forward`.
     ///
     /// # Errors
     /// As [`execute`](Self::execute).
@@ -300,11 +303,11 @@ impl Module {
         self.execute(FORWARD, inputs)
     }
 
-    /// Runs a method. Inputs that are not given, or are [`Value::None`], are those that were
+    /// Runs a method. Inputs that are missing or [`Value::None`] keep the value that was
     /// [set](Self::set_input) before.
     ///
-    /// Tensors must have the exported type and shape (or one within the exported bounds); their
-    /// memory layout may be any.
+    /// Tensors must have the exported dtype, and the exported shape or one within the exported
+    /// bounds. Any memory layout is accepted.
     ///
     /// # Errors
     /// The method cannot be loaded, an input does not fit, or the method failed while running.
@@ -313,7 +316,7 @@ impl Module {
         self.method(method)?.execute(&values)
     }
 
-    /// Sets an input of a method for all calls to come, until it is set to [`Value::None`].
+    /// Sets an input of a method for all later calls, until it is set to [`Value::None`].
     ///
     /// # Errors
     /// The method cannot be loaded, or has no such input.
@@ -326,9 +329,9 @@ impl Module {
         self.method(method)?.preset_input(index, value.into())
     }
 
-    /// Gives a method's [state](Self#state) its initial values again, such as buffers that it
-    /// writes and caches. Inputs stay [set](Self::set_input). State that methods keep together is
-    /// reset for all of them.
+    /// Restores the initial values of a method's [state](Self#state), such as caches and other
+    /// mutable buffers. Inputs that were [set](Self::set_input) stay set. State shared between
+    /// methods is reset for all of them.
     ///
     /// # Errors
     /// A delegate failed.
@@ -339,8 +342,8 @@ impl Module {
         }
     }
 
-    /// Frees a loaded method, with its state, and the methods that keep it together with this one.
-    /// Returns whether it was loaded.
+    /// Unloads a method with its state, and the methods that share its state. Returns whether it
+    /// was loaded.
     pub fn unload(&mut self, method: &str) -> bool {
         let found = self.find(method);
         if let Some((group, _)) = found {
@@ -349,22 +352,23 @@ impl Module {
         found.is_some()
     }
 
-    /// The number of threads that kernels use.
+    /// Number of threads that kernels use.
     pub fn threads(&self) -> usize {
         self.environment().threads().used()
     }
 
-    /// Lets kernels of this module, and of those that [share](Self::share) its files, use so many
-    /// threads from the next call of an operator on, and gives how many these are: at least one,
-    /// and at most those that it was [built with](ModuleBuilder::threads). Results stay the same
-    /// bit for bit. Threads that were [given](ModuleBuilder::parallel) are their owner's to limit,
-    /// and stay as they are.
+    /// Limits the threads that kernels of this module, and of modules that [share](Self::share) its
+    /// files, use from the next operator call on. Returns the resulting number: at least one, and
+    /// at most the number that the module was [built with](ModuleBuilder::threads).
+    ///
+    /// Results stay bit-identical. [Caller-provided](ModuleBuilder::parallel) threads are not
+    /// limited.
     pub fn set_threads(&self, threads: usize) -> usize {
         self.environment().threads().limit(threads)
     }
 
-    /// The memory on devices that all delegates of this module's backends use, those of other
-    /// modules on the same devices included.
+    /// Memory in use on devices by all delegates of this module's backends, including those of
+    /// other modules on the same devices.
     pub fn device_memory(&self) -> DeviceMemory {
         self.environment().device_memory()
     }

@@ -1,23 +1,23 @@
-//! Which methods of a program keep state together.
+//! Detects which methods of a program share state.
 //!
-//! ExecuTorch's `share_mutable_buffers` gives each mutable buffer of a model the same place in
-//! every method, in a planned buffer of its own that every method lists in the same size. Nothing
-//! in the file says so, but it shows: what lies in such a buffer is the same in all methods, or
-//! elsewhere. Where an exporter plans activations, their ranges overlap as it comes.
+//! ExecuTorch's `share_mutable_buffers` assigns each mutable buffer of a model the same offset in
+//! every method, in a separate planned buffer with the same size in all methods. The file does not
+//! record this, but it is visible in the memory plan: tensors of different methods in that buffer
+//! are either identical or disjoint. The ranges of planned activations overlap arbitrarily instead.
 
 use std::collections::BTreeMap;
 use torchlet_core::{MethodMeta, Program, ProgramError, ScalarType, ValueMeta};
 
-/// A tensor in a planned buffer: its bytes, its type, and its name where the exporter kept it.
+/// A tensor in a planned buffer: its size, dtype, and name if the exporter kept it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Resident<'p> {
+struct PlannedTensor<'p> {
     bytes: usize,
     scalar_type: ScalarType,
     name: Option<&'p str>,
 }
 
-impl Resident<'_> {
-    /// Whether both are one tensor. Methods may differ in whether they name it.
+impl PlannedTensor<'_> {
+    /// Whether both describe the same tensor. A name may be missing in some methods.
     fn is(&self, other: &Self) -> bool {
         self.bytes == other.bytes
             && self.scalar_type == other.scalar_type
@@ -25,13 +25,14 @@ impl Resident<'_> {
     }
 }
 
-/// What lies in one planned buffer, by offset.
+/// Tensors in one planned buffer, by offset.
 #[derive(Debug, Default)]
-struct Residents<'p>(BTreeMap<usize, Resident<'p>>);
+struct PlannedTensors<'p>(BTreeMap<usize, PlannedTensor<'p>>);
 
-impl<'p> Residents<'p> {
-    /// Adds a tensor; whether it is one that is there already, or apart from all of them.
-    fn agrees(&mut self, offset: usize, tensor: Resident<'p>) -> bool {
+impl<'p> PlannedTensors<'p> {
+    /// Adds a tensor. Returns whether it equals one that is present, or is disjoint from all of
+    /// them.
+    fn agrees(&mut self, offset: usize, tensor: PlannedTensor<'p>) -> bool {
         if tensor.bytes == 0 {
             return true;
         }
@@ -49,32 +50,32 @@ impl<'p> Residents<'p> {
     }
 }
 
-/// The methods that have tensors in one planned buffer.
+/// Methods with tensors in one planned buffer.
 #[derive(Debug)]
-struct Tenants<'p> {
+struct BufferUsers<'p> {
     methods: Vec<&'p str>,
     bytes: usize,
-    residents: Residents<'p>,
+    tensors: PlannedTensors<'p>,
     agree: bool,
 }
 
-/// Which methods of a program use planned buffers behind the first, and how.
+/// How the methods of a program use planned buffers after the first one.
 #[derive(Debug)]
 pub(super) struct Sharing<'p> {
-    /// The methods that keep state together: those with tensors in such a buffer, if its size is
-    /// the same in all of them, and any two tensors there, of one method or of two, are the same or
-    /// apart. None, if that does not hold of every such buffer that several methods use: methods
-    /// share all of their buffers or none.
+    /// Methods that share state: those with tensors in a planned buffer after the first. The buffer
+    /// must have the same size in all of them, and any two tensors in it must be identical or
+    /// disjoint. Empty if this fails for any such buffer used by several methods: methods share all
+    /// of these buffers or none.
     pub(super) together: Vec<&'p str>,
-    /// Whether methods can share such buffers: no two want one for something else.
+    /// Whether the buffers can be shared: no two methods use one for different tensors.
     pub(super) agree: bool,
 }
 
 impl<'p> Sharing<'p> {
     pub(super) fn of(program: &Program<'p>) -> Result<Self, ProgramError> {
-        let mut buffers: BTreeMap<usize, Tenants<'p>> = BTreeMap::new();
-        // Every value takes four bytes at least. A file whose methods list the same ones again and
-        // again is up to no good, and must not take more time than an honest one of its size.
+        let mut buffers: BTreeMap<usize, BufferUsers<'p>> = BTreeMap::new();
+        // Every value occupies at least four bytes in the file. Malicious files list the same
+        // values in many methods; they must not cost more time than a valid file of the same size.
         let mut steps = program.flatbuffer_size() / 4;
         for (position, name) in program.method_names()?.enumerate() {
             let meta = program.method_meta(name?)?;
@@ -82,13 +83,13 @@ impl<'p> Sharing<'p> {
                 Some(rest) => steps = rest,
                 None => return Ok(Sharing { together: Vec::new(), agree: false }),
             }
-            survey(&meta, &mut buffers)?;
+            collect_planned_tensors(&meta, &mut buffers)?;
         }
         let mut together: Vec<&'p str> = Vec::new();
         let mut agree = true;
-        for tenants in buffers.into_values().filter(|tenants| tenants.methods.len() > 1) {
-            agree &= tenants.agree;
-            together.extend(tenants.methods);
+        for users in buffers.into_values().filter(|users| users.methods.len() > 1) {
+            agree &= users.agree;
+            together.extend(users.methods);
         }
         if !agree {
             together.clear();
@@ -99,10 +100,10 @@ impl<'p> Sharing<'p> {
     }
 }
 
-/// Notes what a method has in its planned buffers behind the first.
-fn survey<'p>(
+/// Records the tensors of a method in planned buffers after the first.
+fn collect_planned_tensors<'p>(
     meta: &MethodMeta<'p>,
-    buffers: &mut BTreeMap<usize, Tenants<'p>>,
+    buffers: &mut BTreeMap<usize, BufferUsers<'p>>,
 ) -> Result<(), ProgramError> {
     if meta.planned_buffer_count() < 2 {
         return Ok(());
@@ -114,21 +115,21 @@ fn survey<'p>(
         };
         let Some(ValueMeta::Tensor(tensor)) = meta.value_meta(index)? else { continue };
         let bytes = meta.planned_buffer_size(buffer)?;
-        let tenants = buffers.entry(buffer).or_insert_with(|| Tenants {
+        let users = buffers.entry(buffer).or_insert_with(|| BufferUsers {
             methods: Vec::new(),
             bytes,
-            residents: Residents::default(),
+            tensors: PlannedTensors::default(),
             agree: true,
         });
-        if tenants.methods.last() != Some(&meta.name()) {
-            tenants.methods.push(meta.name());
+        if users.methods.last() != Some(&meta.name()) {
+            users.methods.push(meta.name());
         }
-        let resident = Resident {
+        let planned = PlannedTensor {
             bytes: tensor.info.nbytes(),
             scalar_type: tensor.info.scalar_type,
             name: tensor.name,
         };
-        tenants.agree &= tenants.bytes == bytes && tenants.residents.agrees(offset, resident);
+        users.agree &= users.bytes == bytes && users.tensors.agrees(offset, planned);
     }
     Ok(())
 }
@@ -137,34 +138,35 @@ fn survey<'p>(
 mod tests {
     use super::*;
 
-    fn resident(bytes: usize, name: Option<&str>) -> Resident<'_> {
-        Resident { bytes, scalar_type: ScalarType::Float, name }
+    fn planned(bytes: usize, name: Option<&str>) -> PlannedTensor<'_> {
+        PlannedTensor { bytes, scalar_type: ScalarType::Float, name }
     }
 
-    fn agree(tensors: &[(usize, Resident<'_>)]) -> bool {
-        let mut residents = Residents::default();
-        tensors.iter().fold(true, |all, (offset, tensor)| all & residents.agrees(*offset, *tensor))
+    fn agree(tensors: &[(usize, PlannedTensor<'_>)]) -> bool {
+        let mut found = PlannedTensors::default();
+        tensors.iter().fold(true, |all, (offset, tensor)| all & found.agrees(*offset, *tensor))
     }
 
     #[test]
-    fn tensors_agree_if_they_are_the_same_or_apart() {
-        let (small, large) = (resident(16, None), resident(32, None));
+    fn identical_or_disjoint_tensors_agree() {
+        let (small, large) = (planned(16, None), planned(32, None));
         assert!(agree(&[]));
         assert!(agree(&[(0, small), (16, large), (48, small), (0, small), (16, large)]));
         assert!(agree(&[(16, large), (0, small)]));
-        // Neighbours in the way, before and behind, and another tensor at the same place.
+        // Overlaps with the preceding and the following tensor, and different tensors at one
+        // offset.
         assert!(!agree(&[(0, large), (16, small)]));
         assert!(!agree(&[(16, small), (0, large)]));
         assert!(!agree(&[(0, small), (0, large)]));
-        let other = Resident { scalar_type: ScalarType::Int, ..small };
+        let other = PlannedTensor { scalar_type: ScalarType::Int, ..small };
         assert!(!agree(&[(0, small), (0, other)]));
-        // Without elements, a tensor is in nobody's way.
-        assert!(agree(&[(0, large), (16, resident(0, None))]));
+        // An empty tensor overlaps nothing.
+        assert!(agree(&[(0, large), (16, planned(0, None))]));
     }
 
     #[test]
-    fn names_must_not_differ() {
-        let (a, b, none) = (resident(4, Some("a")), resident(4, Some("b")), resident(4, None));
+    fn different_names_disagree() {
+        let (a, b, none) = (planned(4, Some("a")), planned(4, Some("b")), planned(4, None));
         assert!(agree(&[(0, a), (0, none), (0, a)]));
         assert!(!agree(&[(0, a), (0, b)]));
         assert!(!agree(&[(0, none), (0, a), (0, b)]));
@@ -180,7 +182,7 @@ mod tests {
 
     #[test]
     #[cfg_attr(miri, ignore = "opens files")]
-    fn programs_that_share_state_are_told_from_others() {
+    fn detects_shared_state() {
         assert_eq!(shared_in("state_shared.bpte"), ["count", "read", "write"]);
         assert_eq!(shared_in("state_shared_unnamed.bpte"), ["count", "read", "write"]);
         assert_eq!(shared_in("state_shared_initialized.bpte"), ["count", "read", "write"]);

@@ -1,11 +1,11 @@
-//! A method's inputs and outputs, decoded once when it is loaded.
+//! Inputs and outputs of a method, decoded once when it is loaded.
 
 use crate::error::Error;
 use torchlet_core::{
     InputError, MethodMeta, ProgramError, Scalar, ShapeDynamism, TensorInfo, TensorMeta, ValueMeta,
 };
 
-/// What an input takes or an output gives.
+/// An input or output.
 #[derive(Debug, Clone)]
 pub(crate) enum Slot {
     None,
@@ -32,7 +32,7 @@ impl Slot {
         }
     }
 
-    /// What fits, for error messages.
+    /// Description of accepted values, for error messages.
     pub(crate) fn describe(&self) -> String {
         match self {
             Slot::None => "nothing".into(),
@@ -46,7 +46,7 @@ impl Slot {
         }
     }
 
-    /// Bytes of memory that must be bound to it.
+    /// Bytes of memory that the caller must bind to it.
     pub(crate) fn unplanned_bytes(&self) -> Option<usize> {
         match self {
             Slot::Tensor { info, unplanned: true, .. } => Some(info.nbytes()),
@@ -55,7 +55,7 @@ impl Slot {
     }
 }
 
-/// A method's inputs and outputs.
+/// Inputs and outputs of a method.
 #[derive(Debug, Clone)]
 pub(crate) struct Signature {
     pub(crate) inputs: Vec<Slot>,
@@ -73,17 +73,18 @@ impl Signature {
         })
     }
 
-    /// What fits an input, for error messages; nothing, if there is no such input.
+    /// Description of values that an input accepts, for error messages. Empty if the input does not
+    /// exist.
     pub(crate) fn describe_input(&self, index: usize) -> String {
         self.inputs.get(index).map_or_else(String::new, Slot::describe)
     }
 
-    /// The error of an input that does not fit.
+    /// Error for an input that does not fit.
     pub(crate) fn refused(&self, method: &str, index: usize, source: InputError) -> Error {
         super::method::input_error(method, index, &self.describe_input(index), source)
     }
 
-    /// Bytes of all memory that must be bound.
+    /// Bytes of all memory that the caller must bind.
     pub(crate) fn unplanned_bytes(&self) -> usize {
         let slots = self.inputs.iter().chain(&self.outputs);
         slots.filter_map(Slot::unplanned_bytes).fold(0, usize::saturating_add)

@@ -1,4 +1,4 @@
-//! State by name: listed, read, written, saved and loaded.
+//! State tensors of methods: list, read, write, save and load them by name.
 
 #[cfg(feature = "safetensors")]
 use super::Module;
@@ -14,29 +14,29 @@ use torchlet_core::{DelegateError, InputError, ProgramError, TensorInfo};
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct StateTensor {
-    /// The index of its value in the method, by which it is read and written; what delegates keep
-    /// is counted on behind the values.
+    /// Index of its value in the method, which identifies it for reads and writes. State tensors
+    /// held by delegates have indices after those of the method's values.
     pub value: usize,
-    /// Its name in the model, where the exporter kept it (ExecuTorch: `emit_mutable_buffer_names`).
+    /// Name in the model, if the exporter kept it (ExecuTorch: `emit_mutable_buffer_names`).
     pub name: Option<String>,
-    /// Type, shape and layout.
+    /// Dtype, shape and layout.
     pub info: TensorInfo,
-    /// Planned buffer and offset, where it has a place there.
+    /// Planned buffer and offset, if it is in planned memory.
     place: Option<(usize, usize)>,
-    /// The delegate that keeps it, and its number there, where it is kept by one.
+    /// Delegate that holds the tensor and index in that delegate, if a delegate holds it.
     delegate: Option<[usize; 2]>,
 }
 
 impl StateTensor {
-    /// The name, or the value's index where there is none.
+    /// The name, or `#` and the value index if it has none.
     #[cfg(feature = "safetensors")]
     fn key(&self) -> String {
         self.name.clone().unwrap_or_else(|| format!("#{}", self.value))
     }
 }
 
-/// The state of one method of a group: each place in memory once, with a name if any of its tensors
-/// has one.
+/// State tensors of one method of a group. Values that share memory are listed once, with a name if
+/// any of them has one.
 fn state_of(group: &Group, index: usize) -> Result<Vec<StateTensor>, Error> {
     let state = group.with(index, |method| {
         let state = method.state();
@@ -68,8 +68,8 @@ fn state_of(group: &Group, index: usize) -> Result<Vec<StateTensor>, Error> {
 }
 
 impl Method<'_> {
-    /// The tensors that the method keeps from run to run. Of what delegates keep, it is what the
-    /// compiler put there.
+    /// State tensors of the method. Of the state in delegates, it lists what the torchlet compiler
+    /// put there.
     ///
     /// # Errors
     /// The file is malformed.
@@ -77,10 +77,10 @@ impl Method<'_> {
         state_of(self.group, self.index)
     }
 
-    /// The tensor of the method's state that has this name.
+    /// State tensor of the method with this name.
     ///
     /// # Errors
-    /// There is none.
+    /// The method has no such state tensor.
     pub fn state_named(&self, name: &str) -> Result<StateTensor, Error> {
         let state = self.state()?;
         let found = state.iter().find(|tensor| tensor.name.as_deref() == Some(name)).cloned();
@@ -99,7 +99,8 @@ impl Method<'_> {
         Error::DelegateState { method, tensor, source }
     }
 
-    /// The delegate that keeps a tensor of the state, if one does, and what is kept.
+    /// The delegate that holds a state tensor, with the tensor's description. `None` if no delegate
+    /// does.
     fn in_delegate(&self, value: usize) -> Result<Option<([usize; 2], TensorInfo)>, Error> {
         self.group.with(self.index, |method| {
             let number = value.checked_sub(method.meta().value_count())?;
@@ -108,10 +109,10 @@ impl Method<'_> {
         })
     }
 
-    /// A copy of a tensor of the method's state, by the [index](StateTensor::value) of its value.
+    /// Copies a state tensor of the method, identified by its [value index](StateTensor::value).
     ///
     /// # Errors
-    /// It is no state, or there is no memory for the copy.
+    /// The value is not a state tensor, or the copy cannot be allocated.
     pub fn read_state(&self, value: usize) -> Result<Tensor, Error> {
         if let Some((delegate, info)) = self.in_delegate(value)? {
             let mut tensor = Tensor::zeros(info.scalar_type, &shape_of(&info))?;
@@ -128,11 +129,11 @@ impl Method<'_> {
         Tensor::try_from(&state.map_err(|source| self.state_error(&format!("#{value}"), source))?)
     }
 
-    /// Writes a tensor of the method's state, by the [index](StateTensor::value) of its value. Its
-    /// memory layout may be any.
+    /// Overwrites a state tensor of the method, identified by its [value
+    /// index](StateTensor::value). The new tensor may have any memory layout.
     ///
     /// # Errors
-    /// It is no state, or the tensor is of another type or shape.
+    /// The value is not a state tensor, or `tensor` has another dtype or shape.
     pub fn write_state(&mut self, value: usize, tensor: &Tensor) -> Result<(), Error> {
         if let Some((delegate, info)) = self.in_delegate(value)? {
             let fitting = fits(&info, tensor.info());
@@ -146,7 +147,7 @@ impl Method<'_> {
         let written = self.group.with_mut(self.index, |method| {
             let mut state = method.into_state_mut(value)?;
             fits(state.info(), tensor.info())?;
-            // The type and shape are the same, so that this fails only for want of memory.
+            // The dtype and shape match, so only the allocation can fail.
             let converted = tensor.to_dim_order(&state.info().dim_order);
             Ok(converted.map(|tensor| state.bytes_mut().copy_from_slice(tensor.bytes())))
         })?;
@@ -158,7 +159,7 @@ fn shape_of(info: &TensorInfo) -> Vec<usize> {
     (0..info.rank()).map(|dim| info.size(dim)).collect()
 }
 
-/// Whether a tensor is of the type and shape of a tensor of the state.
+/// Checks that a tensor has the dtype and shape of a state tensor.
 pub(crate) fn fits(state: &TensorInfo, tensor: &TensorInfo) -> Result<(), InputError> {
     if state.scalar_type != tensor.scalar_type {
         let (expected, found) = (state.scalar_type, tensor.scalar_type);
@@ -172,10 +173,9 @@ pub(crate) fn fits(state: &TensorInfo, tensor: &TensorInfo) -> Result<(), InputE
     Ok(())
 }
 
-/// A tensor of a module's state: its name there, the method that it is read and written through,
-/// and where.
+/// A state tensor of a module: its key in saved files, and the method that accesses it.
 #[cfg(feature = "safetensors")]
-struct Kept {
+struct StateEntry {
     key: String,
     method: String,
     tensor: StateTensor,
@@ -183,26 +183,29 @@ struct Kept {
 
 #[cfg(feature = "safetensors")]
 impl Module {
-    /// The state of a group. What methods keep together is listed once, under the first of them.
-    fn group_state(group: &Group) -> Result<Vec<Kept>, Error> {
+    /// State tensors of a group. Tensors shared by several methods are listed once, under the first
+    /// of them.
+    fn group_state(group: &Group) -> Result<Vec<StateEntry>, Error> {
         let (mut kept, mut places) = (Vec::new(), BTreeSet::new());
         for (index, method) in group.names().enumerate() {
             for tensor in state_of(group, index)? {
                 let is_listed = tensor.place.is_some_and(|place| !places.insert(place));
                 if !is_listed {
                     let key = format!("{method}/{}", tensor.key());
-                    kept.push(Kept { key, method: method.into(), tensor });
+                    kept.push(StateEntry { key, method: method.into(), tensor });
                 }
             }
         }
         Ok(kept)
     }
 
-    /// The [state](Self#state) of all loaded methods, without what delegates of the file keep for
-    /// themselves: the contents of a [safetensors](https://huggingface.co/docs/safetensors) file,
-    /// in which a tensor is named `METHOD/NAME`, as in `decode/cache.keys`, or `METHOD/#INDEX`
-    /// where the exporter kept no name. State that methods keep together is in it once, under the
-    /// first of them in alphabetical order.
+    /// Saves the [state](Self#state) of all loaded methods, without state that delegates in the
+    /// file keep privately.
+    ///
+    /// Returns the bytes of a [safetensors](https://huggingface.co/docs/safetensors) file. A tensor
+    /// is named `METHOD/NAME`, as in `decode/cache.keys`, or `METHOD/#INDEX` if the exporter kept
+    /// no name. State shared between methods is saved once, under the first of them in alphabetical
+    /// order.
     ///
     /// ```
     /// # use torchlet::{Module, Tensor};
@@ -221,25 +224,25 @@ impl Module {
     /// ```
     ///
     /// # Errors
-    /// A tensor is of a type that such files do not have, or there is no memory.
+    /// The file format does not support the dtype of a tensor, or memory is exhausted.
     pub fn save_state(&mut self) -> Result<Vec<u8>, Error> {
         let mut tensors = Vec::new();
         let groups: Vec<_> =
             self.groups.iter().map(Module::group_state).collect::<Result<_, _>>()?;
-        for Kept { key, method, tensor } in groups.into_iter().flatten() {
+        for StateEntry { key, method, tensor } in groups.into_iter().flatten() {
             let state = self.method(&method)?.read_state(tensor.value)?.to_contiguous()?;
             tensors.push((key, state));
         }
         file::write(&tensors)
     }
 
-    /// Loads what [`save_state`](Self::save_state) gave: methods that it names are loaded if they
-    /// were not, and get that state, all of it or, if something does not fit, none. Other methods
-    /// keep theirs.
+    /// Restores state that [`save_state`](Self::save_state) returned. Methods named in the file are
+    /// loaded if needed, and their state is replaced. Other methods keep their state. If any tensor
+    /// does not fit, nothing is changed.
     ///
     /// # Errors
-    /// The bytes are no such file, name other tensors than the methods have, or some of another
-    /// type or shape.
+    /// The bytes are not a safetensors file, or its tensors differ from those of the methods in
+    /// name, dtype or shape.
     pub fn load_state(&mut self, bytes: &[u8]) -> Result<(), Error> {
         let mut found = file::read(bytes)?;
         for method in self.method_names()? {
@@ -250,11 +253,11 @@ impl Module {
         let (mut missing, mut fitting) = (Vec::new(), Vec::new());
         for group in &self.groups {
             let kept = Module::group_state(group)?;
-            // Methods that the file says nothing of keep their state.
+            // Methods that the file does not mention keep their state.
             if !kept.iter().any(|kept| found.contains_key(&kept.key)) {
                 continue;
             }
-            for Kept { key, method, tensor } in kept {
+            for StateEntry { key, method, tensor } in kept {
                 let Some(new) = found.remove(&key) else {
                     missing.push(key);
                     continue;
@@ -277,7 +280,7 @@ impl Module {
     }
 }
 
-/// Files of named tensors.
+/// Reads and writes safetensors files.
 #[cfg(feature = "safetensors")]
 pub(crate) mod file {
     use crate::error::{Error, TensorError};
@@ -307,7 +310,7 @@ pub(crate) mod file {
         Error::StateFile { source: Box::new(error) }
     }
 
-    /// The bytes of a file of these tensors, whose elements are in row-major order.
+    /// Serializes tensors, whose elements must be in row-major order.
     pub(crate) fn write(tensors: &[(String, Tensor)]) -> Result<Vec<u8>, Error> {
         let views = tensors.iter().map(|(name, tensor)| {
             let scalar_type = tensor.scalar_type();
@@ -320,7 +323,7 @@ pub(crate) mod file {
         safetensors::serialize(views, None).map_err(fail)
     }
 
-    /// The tensors of a file.
+    /// Parses a file.
     pub(crate) fn read(bytes: &[u8]) -> Result<BTreeMap<String, Tensor>, Error> {
         let file = SafeTensors::deserialize(bytes).map_err(fail)?;
         let tensors = file.iter().map(|(name, view)| {

@@ -1,15 +1,15 @@
 //! Cache of compiled programs.
 //!
-//! The key of an entry is a BLAKE3 hash of everything that its contents follow from: the program
-//! and its external data, the target, the registered kernels, and torchlet's version. The hash must
-//! be cryptographic: programs come from strangers, and whoever can make two files with one key
-//! decides with the first what the second computes.
+//! The key of an entry is a BLAKE3 hash of all inputs of the compilation: the program and its
+//! external data, the target, the registered kernels, and torchlet's version. The hash must be
+//! cryptographic: with two programs of one key, the author of the first could decide what the
+//! second computes.
 //!
-//! An entry holds what is new, such as packed weights, and refers to data in the program's own
-//! files by offset and length. Its header has the key, so that an entry under another name is not
-//! taken; which build of the application wrote it; and the length and a checksum of the rest. The
-//! checksum is against damage alone. An entry with any mistake counts as missing. `torchlet-cache`
-//! decides which files may be read at all, and replaces them as a whole.
+//! An entry contains new data, such as packed weights, and refers to data in the program's own
+//! files by offset and length. Its header contains the key, so that a renamed entry is rejected; an
+//! identifier of the application build that wrote it; and the length and checksum of the rest. The
+//! checksum only detects damage. An entry with any error counts as missing. `torchlet-cache`
+//! decides which files may be read, and replaces files atomically.
 
 use crate::files::{FileAccess, FileBytes};
 use crate::threads::{PART, map_parts};
@@ -23,30 +23,30 @@ use torchlet_graph::{Package, Report};
 use twox_hash::XxHash3_128;
 
 const MAGIC: &[u8; 8] = b"TORCHLCC";
-/// Magic, key, build, bytes behind the header, their checksum.
+/// Header size: magic, key, build identifier, length of the contents, checksum of the contents.
 const HEADER: usize = 8 + blake3::OUT_LEN + 16 + 8 + 16;
-/// At what multiples data starts in the file.
+/// Alignment of data in the file.
 const ALIGN: usize = 64;
-/// Says of a piece that it is in the file itself.
+/// Source index of pieces stored in the cache file itself.
 const OWN: u64 = u64::MAX;
 
-/// The entry of a compiled program in the folder of a cache.
+/// Cache entry of a compiled program.
 pub(super) struct CacheFile {
     path: PathBuf,
     key: blake3::Hash,
 }
 
-/// The parts of a cached program, on their way to its file.
+/// Contents of a cache file to be written.
 struct Layout<'p> {
-    /// The report, and where each piece is.
+    /// The report, and the location of each piece.
     index: Vec<u8>,
-    /// The pieces that are not in files of the program.
+    /// Pieces that are not in the program's files.
     own: Vec<&'p [u8]>,
 }
 
 impl CacheFile {
-    /// The entry of a program that is compiled from these files for a target. `None` if threads
-    /// leave work undone.
+    /// Entry of a program compiled from `files` for a target. `None` if a thread failed to hash its
+    /// part.
     pub(super) fn new(
         folder: &Path,
         files: &[&[u8]],
@@ -61,7 +61,7 @@ impl CacheFile {
         Some(CacheFile { path: folder.join(format!("{}.compiled", key.to_hex())), key })
     }
 
-    /// What is in the file, if it is there and all of it is right.
+    /// Reads and validates the entry. `None` if it is missing or invalid.
     pub(super) fn read(
         &self,
         access: FileAccess,
@@ -75,7 +75,7 @@ impl CacheFile {
         (header == expected).then_some(file)
     }
 
-    /// Replaces the file.
+    /// Replaces the entry.
     pub(super) fn write(
         &self,
         package: &Package<'_>,
@@ -103,15 +103,16 @@ impl CacheFile {
         let [build, checksum] = [build(), checksum].map(u128::to_le_bytes);
         let parts: [&[u8]; 5] = [MAGIC, self.key.as_bytes(), &build, &len.to_le_bytes(), &checksum];
         let bytes = parts.into_iter().flatten();
-        header.iter_mut().zip(bytes).for_each(|(place, byte)| *place = *byte);
+        header.iter_mut().zip(bytes).for_each(|(slot, byte)| *slot = *byte);
         header
     }
 }
 
-/// The key of a program that is compiled from `files` in a situation that `texts` describe. Two
-/// situations or sets of files have one key only if BLAKE3 has a collision: every text and file has
-/// its length in front, so that none runs into the next, and the length of a file tells how many
-/// hashes of parts follow. `None` if threads leave work undone.
+/// Cache key of a program compiled from `files` in an environment described by `texts`.
+///
+/// Every text and file is prefixed with its length, so that different inputs have equal keys only
+/// under a BLAKE3 collision. Files are hashed in parts; the file length implies the number of
+/// parts. `None` if a thread failed to hash its part.
 fn key(texts: &[&str], files: &[&[u8]], parallel: &dyn Parallel) -> Option<blake3::Hash> {
     let mut hash = blake3::Hasher::new();
     let number = |hash: &mut blake3::Hasher, number: usize| {
@@ -131,11 +132,11 @@ fn key(texts: &[&str], files: &[&[u8]], parallel: &dyn Parallel) -> Option<blake
     Some(hash.finalize())
 }
 
-/// The checksum of a file: a hash of those of its parts, so that threads can share them.
+/// Checksum of a file: a hash of the hashes of its parts, so that threads can share the work.
 #[derive(Default)]
 struct Checksum {
     parts: XxHash3_128,
-    /// The part that is not complete, and what it has so far.
+    /// Hash of the incomplete part, and the number of its bytes so far.
     part: XxHash3_128,
     filled: usize,
 }
@@ -173,8 +174,8 @@ impl Checksum {
     }
 }
 
-/// What tells builds of one version apart: when this program was linked, and how large it is.
-/// Developers change the compiler without a new version.
+/// Identifies the build: modification time and size of the executable. During development the
+/// compiler changes without a new version.
 fn build() -> u128 {
     static BUILD: OnceLock<u128> = OnceLock::new();
     *BUILD.get_or_init(|| {
@@ -209,7 +210,7 @@ impl<'p> Layout<'p> {
         self.index.extend(numbers.iter().flat_map(|number| number.to_le_bytes()));
     }
 
-    /// Hands all of it over in order.
+    /// Writes all contents in order.
     fn write(&self, mut write: impl FnMut(&[u8]) -> io::Result<()>) -> io::Result<()> {
         let mut end = HEADER + self.index.len();
         write(&self.index)?;
@@ -223,7 +224,7 @@ impl<'p> Layout<'p> {
     }
 }
 
-/// The file that lent these bytes, and where they are in it.
+/// The file that `bytes` borrow from, and their offset in it.
 fn find(bytes: &[u8], files: &[&[u8]]) -> Option<(u64, u64)> {
     let range = bytes.as_ptr_range();
     let holds = |file: &&[u8]| {
@@ -235,19 +236,18 @@ fn find(bytes: &[u8], files: &[&[u8]]) -> Option<(u64, u64)> {
     Some((source as u64, offset as u64))
 }
 
-/// The program and the report that are in the contents of a cache file. `None` if they are not as
-/// this crate writes them.
+/// Parses the contents of a cache file. `None` if they are malformed.
 pub(super) fn parse<'p>(cached: &'p [u8], files: &[&'p [u8]]) -> Option<(Package<'p>, Report)> {
     let mut index = Index { bytes: cached, at: HEADER };
     let len = index.number()?;
     let report = Report::from_bytes(index.take(len)?)?;
     let (size, count) = (index.number()?, index.number()?);
-    let mut places = Vec::new();
+    let mut locations = Vec::new();
     for _ in 0..count {
-        places.push([index.number()?, index.number()?, index.number()?]);
+        locations.push([index.number()?, index.number()?, index.number()?]);
     }
-    let mut pieces = Vec::with_capacity(places.len());
-    for [source, offset, len] in places {
+    let mut pieces = Vec::with_capacity(locations.len());
+    for [source, offset, len] in locations {
         let bytes = if source == OWN {
             index.at = index.at.checked_next_multiple_of(ALIGN)?;
             index.take(len)?
@@ -260,7 +260,7 @@ pub(super) fn parse<'p>(cached: &'p [u8], files: &[&'p [u8]]) -> Option<(Package
     Some((Package::of_pieces(pieces, size)?, report))
 }
 
-/// Bytes, read from the front to the end.
+/// Reader over bytes.
 struct Index<'p> {
     bytes: &'p [u8],
     at: usize,
@@ -284,9 +284,8 @@ mod tests {
     use super::*;
     use torchlet_core::Serial;
 
-    /// Two files with one XXH3 hash: where the high half of a word equals that of the secret, a
-    /// word adds only itself to the sum, so that two such words can move a number from one to the
-    /// other.
+    /// Two files with equal XXH3 hashes. If the high half of a word equals that of the secret, the
+    /// word contributes only itself to the sum; two such words can then exchange a value.
     fn colliding_files() -> [Vec<u8>; 2] {
         [[1, 0], [0, 1]].map(|[first, second]| {
             let mut file = vec![0; 1024];
@@ -297,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn files_that_collide_in_a_fast_hash_have_two_keys() {
+    fn xxh3_collisions_have_different_keys() {
         let [a, b] = colliding_files();
         assert_ne!(a, b);
         assert_eq!(Checksum::of(&a, &Serial), Checksum::of(&b, &Serial));
@@ -305,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_tell_everything_apart() {
+    fn keys_are_unique() {
         let long = vec![0; PART + 1];
         let keys = [
             key(&[], &[], &Serial),
@@ -330,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn checksums_of_streams_are_those_of_files() {
+    fn streamed_checksum_equals_file_checksum() {
         let file: Vec<u8> = (0..2 * PART + 77).map(|at| (at % 251) as u8).collect();
         for len in [0, 1, PART - 1, PART, PART + 1, file.len()] {
             let file = &file[..len];

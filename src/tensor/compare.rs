@@ -1,20 +1,20 @@
-//! How far two tensors are from each other.
+//! Comparison of tensors with a tolerance.
 
 use super::number::Number;
 use super::{Tensor, number};
 use crate::error::{Error, TensorError};
 
-/// What [`Tensor::compare`] found.
+/// Result of [`Tensor::compare`].
 #[derive(Debug, Clone, Copy, PartialEq)]
 #[non_exhaustive]
 pub struct Comparison {
-    /// The largest distance of two elements; infinite where one is a number and the other is not.
+    /// Maximum absolute difference. Infinite if exactly one of two elements is NaN.
     pub max_abs: f64,
-    /// The largest distance in relation to an expected element that is finite and not zero.
+    /// Maximum difference relative to an expected element that is finite and not zero.
     pub max_rel: f64,
-    /// How many elements are out of tolerance.
+    /// Number of elements out of tolerance.
     pub mismatches: usize,
-    /// The first of them, in row-major order.
+    /// Index of the first one, in row-major order.
     pub first_mismatch: Option<usize>,
 }
 
@@ -25,7 +25,7 @@ impl Comparison {
     }
 }
 
-/// Distance of two numbers, and the size of the expected one.
+/// Distance of two elements, and the magnitude of the expected one.
 fn distance(found: Number, expected: Number) -> (f64, f64) {
     let floats = |a: f64, b: f64| {
         if a == b || (a.is_nan() && b.is_nan()) {
@@ -37,7 +37,7 @@ fn distance(found: Number, expected: Number) -> (f64, f64) {
         }
     };
     match (found, expected) {
-        // Exact, where floating-point numbers would not tell neighbours apart.
+        // Integer subtraction is exact; floats could not distinguish neighbours.
         (Number::Int(a), Number::Int(b)) => ((a - b).unsigned_abs() as f64, (b as f64).abs()),
         (Number::Complex(a_re, a_im), Number::Complex(b_re, b_im)) => {
             (floats(a_re, b_re).hypot(floats(a_im, b_im)), b_re.hypot(b_im))
@@ -50,12 +50,12 @@ fn distance(found: Number, expected: Number) -> (f64, f64) {
 }
 
 impl Tensor {
-    /// Compares with the expected tensor, element by element: they are close where
-    /// `|found - expected| <= atol + rtol * |expected|`. What is not a number (NaN) equals itself,
-    /// and so do infinities of one sign.
+    /// Compares with an expected tensor. Elements are close if
+    /// `|found - expected| <= atol + rtol * |expected|`. NaN equals NaN, and infinities of the same
+    /// sign are equal. Elements of dtypes without arithmetic must be bitwise equal.
     ///
     /// # Errors
-    /// Types or shapes differ. Elements of types without arithmetic must be equal.
+    /// The dtypes or shapes differ.
     pub fn compare(&self, expected: &Tensor, rtol: f64, atol: f64) -> Result<Comparison, Error> {
         if self.scalar_type() != expected.scalar_type() {
             let (expected, found) = (expected.scalar_type(), self.scalar_type());
@@ -86,7 +86,7 @@ impl Tensor {
             if size.is_finite() && size > 0.0 {
                 max_rel = max_rel.max(abs / size);
             }
-            // Infinite tolerance around an infinite expectation would accept everything.
+            // An infinite tolerance around an infinite expected element would accept everything.
             let tolerance = if size.is_finite() { atol + rtol * size } else { 0.0 };
             if abs.is_infinite() || abs > tolerance {
                 mismatch(index);
@@ -96,8 +96,8 @@ impl Tensor {
         Ok(result)
     }
 
-    /// Whether the tensor has the expected one's type and shape, and elements that are close to its
-    /// elements as [`compare`](Self::compare) has it.
+    /// Whether the tensor has the dtype and shape of `expected`, and all elements are close as in
+    /// [`compare`](Self::compare).
     pub fn allclose(&self, expected: &Tensor, rtol: f64, atol: f64) -> bool {
         self.compare(expected, rtol, atol).is_ok_and(|comparison| comparison.is_close())
     }
@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn tolerance_is_around_the_expected() {
+    fn tolerance_is_relative_to_expected() {
         let (a, b) = (floats(&[1.0, 100.0]), floats(&[1.05, 101.0]));
         assert!(a.allclose(&b, 0.01, 0.05));
         assert!(!a.allclose(&b, 0.0, 0.05));
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_finite_equals_itself_only() {
+    fn non_finite_values_only_equal_themselves() {
         let special = floats(&[f32::NAN, f32::INFINITY, f32::NEG_INFINITY]);
         assert!(special.allclose(&special, 0.0, 0.0));
         for other in [[0.0, f32::INFINITY, f32::NEG_INFINITY], [f32::NAN, 1e30, f32::NEG_INFINITY]]

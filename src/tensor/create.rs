@@ -1,11 +1,11 @@
-//! Making tensors.
+//! Constructors and dtype conversion of tensors.
 
 use super::Tensor;
 use crate::buffer::Buffer;
 use crate::error::{Error, TensorError};
 use torchlet_core::{Bool, Element, ScalarType, TensorInfo};
 
-/// Type and shape of a contiguous tensor.
+/// Dtype and shape of a contiguous tensor.
 pub(super) fn info_of(scalar_type: ScalarType, shape: &[usize]) -> Result<TensorInfo, TensorError> {
     let error = || TensorError::Shape { shape: shape.to_vec() };
     let mut sizes = torchlet_core::layout::Sizes::new();
@@ -17,10 +17,10 @@ pub(super) fn info_of(scalar_type: ScalarType, shape: &[usize]) -> Result<Tensor
 }
 
 impl Tensor {
-    /// A tensor of these elements in row-major order.
+    /// Creates a tensor from elements in row-major order.
     ///
     /// # Errors
-    /// The shape has another number of elements, or there is no memory.
+    /// The shape does not match the number of elements, or memory is exhausted.
     pub fn from_slice<T: Element>(shape: &[usize], elements: &[T]) -> Result<Self, Error> {
         let info = info_of(T::SCALAR_TYPE, shape)?;
         if info.numel() != elements.len() {
@@ -30,7 +30,7 @@ impl Tensor {
         Ok(Tensor::with_info(info, Buffer::copy_of(bytemuck::cast_slice(elements))?))
     }
 
-    /// A tensor of these elements in row-major order.
+    /// Creates a tensor from elements in row-major order.
     ///
     /// # Errors
     /// As [`from_slice`](Self::from_slice).
@@ -38,7 +38,7 @@ impl Tensor {
         Tensor::from_slice(shape, &elements)
     }
 
-    /// A bool tensor.
+    /// Creates a bool tensor.
     ///
     /// # Errors
     /// As [`from_slice`](Self::from_slice).
@@ -47,11 +47,11 @@ impl Tensor {
         Tensor::from_slice(shape, &elements)
     }
 
-    /// A tensor of any type from the bytes of its elements, in row-major order and this machine's
+    /// Creates a tensor of any dtype from the bytes of its elements, in row-major order and native
     /// byte order.
     ///
     /// # Errors
-    /// The shape has another number of bytes, or there is no memory.
+    /// The shape does not match the number of bytes, or memory is exhausted.
     pub fn from_bytes(
         scalar_type: ScalarType,
         shape: &[usize],
@@ -74,33 +74,33 @@ impl Tensor {
         Ok(Tensor::with_info(info, Buffer::copy_of(bytes)?))
     }
 
-    /// A tensor without dimensions: one element.
+    /// Creates a zero-dimensional tensor with one element.
     ///
     /// # Errors
-    /// There is no memory.
+    /// Memory is exhausted.
     pub fn scalar<T: Element>(value: T) -> Result<Self, Error> {
         Tensor::from_slice(&[], &[value])
     }
 
-    /// A tensor of zeros.
+    /// Creates a tensor of zeros.
     ///
     /// # Errors
-    /// The shape is too large, or there is no memory.
+    /// The shape is too large, or memory is exhausted.
     pub fn zeros(scalar_type: ScalarType, shape: &[usize]) -> Result<Self, Error> {
         let info = info_of(scalar_type, shape)?;
         let data = Buffer::zeroed(info.nbytes())?;
         Ok(Tensor::with_info(info, data))
     }
 
-    /// A tensor of ones.
+    /// Creates a tensor of ones.
     ///
     /// # Errors
-    /// As [`zeros`](Self::zeros), or the type has no arithmetic.
+    /// As [`zeros`](Self::zeros), or the dtype has no arithmetic.
     pub fn ones(scalar_type: ScalarType, shape: &[usize]) -> Result<Self, Error> {
         Tensor::from_numbers(scalar_type, shape, |_| 1.0)
     }
 
-    /// A tensor of equal elements.
+    /// Creates a tensor with every element equal to `value`.
     ///
     /// # Errors
     /// As [`zeros`](Self::zeros).
@@ -110,25 +110,26 @@ impl Tensor {
         Ok(tensor)
     }
 
-    /// Elements drawn evenly from 0 to 1 (1 excluded): floating-point types only. Equal seeds give
-    /// equal tensors.
+    /// Creates a floating-point tensor with elements from the uniform distribution over [0, 1).
+    /// Equal seeds give equal tensors.
     ///
     /// # Errors
-    /// As [`ones`](Self::ones).
+    /// As [`ones`](Self::ones), or the dtype is not a floating-point type.
     pub fn rand(scalar_type: ScalarType, shape: &[usize], seed: u64) -> Result<Self, Error> {
         Tensor::random(scalar_type, shape, seed, Random::uniform)
     }
 
-    /// Elements drawn from the normal distribution of mean 0 and deviation 1: floating-point types
-    /// only. Equal seeds give equal tensors.
+    /// Creates a floating-point tensor with elements from the standard normal distribution. Equal
+    /// seeds give equal tensors.
     ///
     /// # Errors
-    /// As [`ones`](Self::ones).
+    /// As [`ones`](Self::ones), or the dtype is not a floating-point type.
     pub fn randn(scalar_type: ScalarType, shape: &[usize], seed: u64) -> Result<Self, Error> {
         Tensor::random(scalar_type, shape, seed, Random::normal)
     }
 
-    /// Integers drawn evenly from `low` to `high`, `high` excluded. Equal seeds give equal tensors.
+    /// Creates a tensor with integers from the uniform distribution over `range`. Equal seeds give
+    /// equal tensors.
     ///
     /// # Errors
     /// As [`ones`](Self::ones).
@@ -157,7 +158,8 @@ impl Tensor {
         Tensor::from_numbers(scalar_type, shape, |_| draw(&mut random))
     }
 
-    /// A tensor of computed elements, converted to the type as Rust's `as` does.
+    /// Creates a tensor from a function of the index. Values are converted to the dtype as by
+    /// Rust's `as`.
     fn from_numbers(
         scalar_type: ScalarType,
         shape: &[usize],
@@ -197,12 +199,11 @@ impl Tensor {
         Ok(())
     }
 
-    /// The tensor with its elements converted to another type as Rust's `as` does: towards zero,
-    /// saturating. Shares them if they are of that type already.
+    /// Converts the elements to another dtype as Rust's `as` does: truncating towards zero,
+    /// saturating. Shares the elements if the dtype is the same.
     ///
     /// # Errors
-    /// One of the types is not of integers, floating-point numbers or truth values, or there is no
-    /// memory.
+    /// One of the dtypes is not integer, floating-point or bool, or memory is exhausted.
     pub fn to_type(&self, scalar_type: ScalarType) -> Result<Tensor, Error> {
         if scalar_type == self.scalar_type() {
             return Ok(self.clone());
@@ -212,7 +213,7 @@ impl Tensor {
     }
 }
 
-/// SplitMix64: small, and good enough for test inputs.
+/// SplitMix64 generator: small, and good enough for test inputs.
 struct Random(u64);
 
 impl Random {
@@ -228,12 +229,12 @@ impl Random {
         bits ^ (bits >> 31)
     }
 
-    /// From 0 to 1, with the 24 bits that float32 keeps, so that rounding never gives 1.
+    /// Uniform over [0, 1), with the 24 bits of a float32 mantissa, so that rounding never gives 1.
     fn uniform(&mut self) -> f64 {
         (self.next() >> 40) as f64 / (1u64 << 24) as f64
     }
 
-    /// Box and Muller's transform.
+    /// Box-Muller transform.
     fn normal(&mut self) -> f64 {
         let radius = (-2.0 * (1.0 - self.uniform()).ln()).sqrt();
         radius * (core::f64::consts::TAU * self.uniform()).cos()
@@ -248,7 +249,7 @@ mod tests {
     fn wrong_lengths_and_shapes_are_errors() {
         let error = Tensor::from_slice(&[2, 2], &[1.0f32; 3]).unwrap_err();
         assert_eq!(error.to_string(), "shape [2, 2] has 4 elements, 3 were given");
-        // In elements, where it is a whole number of them.
+        // Reported in elements if the length is a whole number of elements.
         let of_bytes = |len| Tensor::from_bytes(ScalarType::Float, &[2, 2], &vec![0; len]);
         let error = of_bytes(12).unwrap_err();
         assert_eq!(error.to_string(), "shape [2, 2] has 4 elements, 3 were given");
@@ -291,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn writing_leaves_clones_alone() {
+    fn writes_do_not_affect_clones() {
         let a = Tensor::full(&[3], 1i32).unwrap();
         let mut b = a.clone();
         b.as_mut_slice::<i32>().unwrap()[0] = 5;

@@ -1,4 +1,4 @@
-//! Tensors as text, in PyTorch's manner.
+//! Prints tensors in PyTorch's format.
 
 use super::Tensor;
 use super::number::Number;
@@ -6,16 +6,16 @@ use std::collections::HashMap;
 use std::fmt::{self, Write};
 use torchlet_core::ScalarType;
 
-/// Tensors of more elements are shortened.
+/// Tensors with more elements are summarized.
 const THRESHOLD: usize = 1000;
-/// How many elements of each dimension a shortened tensor shows at either end.
+/// Number of elements at each end of a dim in a summary.
 const EDGE: usize = 3;
 const LINE_WIDTH: usize = 80;
 
-/// How to write the elements of one tensor.
+/// Number format for the elements of one tensor.
 enum Style {
     Plain,
-    /// All are whole numbers: `3.`
+    /// All elements are integral: `3.`
     Whole,
     Fixed,
     Scientific,
@@ -81,18 +81,18 @@ impl Style {
     }
 }
 
-/// What is shown of one tensor.
+/// Formatted elements of one tensor.
 struct Printer<'t> {
     shape: &'t [usize],
-    /// Of the elements that are shown, by their places.
+    /// Text of each printed element, by memory offset.
     texts: HashMap<usize, String>,
-    /// Width of the widest text.
+    /// Maximum width of the texts.
     width: usize,
     shortened: bool,
 }
 
 impl Printer<'_> {
-    /// The indices of a dimension that are shown, `None` where some are left out.
+    /// Printed indices of a dim, with `None` for the elided middle.
     fn shown(&self, size: usize) -> Vec<Option<usize>> {
         if !self.shortened || size <= 2 * EDGE {
             return (0..size).map(Some).collect();
@@ -101,14 +101,14 @@ impl Printer<'_> {
         (0..EDGE).map(Some).chain([None]).chain(tail).collect()
     }
 
-    /// Adds the places of the elements that are shown from this one on, in their order.
-    fn places(&self, dim: usize, offset: usize, places: &mut Vec<usize>) {
+    /// Appends the offsets of the printed elements, in order.
+    fn offsets(&self, dim: usize, offset: usize, offsets: &mut Vec<usize>) {
         let Some((&size, inner)) = self.shape[dim..].split_first() else {
-            return places.push(offset);
+            return offsets.push(offset);
         };
         let step: usize = inner.iter().product();
         let shown = self.shown(size).into_iter().flatten();
-        shown.for_each(|index| self.places(dim + 1, offset + index * step, places));
+        shown.for_each(|index| self.offsets(dim + 1, offset + index * step, offsets));
     }
 
     fn text(&self, place: usize) -> &str {
@@ -156,9 +156,9 @@ impl Printer<'_> {
 }
 
 impl fmt::Display for Tensor {
-    /// As PyTorch prints it: `tensor([[1., 2.], [3., 4.]])`, with the type where it is not the
-    /// usual one of such values, and shortened if it has more than 1,000 elements, or more than the
-    /// precision that was asked for: `{:.100}`.
+    /// Prints as PyTorch does: `tensor([[1., 2.], [3., 4.]])`, with the dtype unless it is the
+    /// default for such values. Tensors with more than 1,000 elements are summarized; a precision
+    /// such as `{:.100}` changes this threshold.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Ok(numbers) = self.numbers("printing") else {
             return write!(
@@ -175,13 +175,13 @@ impl fmt::Display for Tensor {
                 write!(f, ", shape={:?}", self.shape())?;
             }
         } else {
-            // As PyTorch does it, by what is shown alone: the others could be any number.
+            // As PyTorch: only printed elements determine the format.
             let shortened = self.numel() > f.precision().unwrap_or(THRESHOLD);
             let mut printer =
                 Printer { shape: self.shape(), texts: HashMap::new(), width: 0, shortened };
-            let mut places = Vec::new();
-            printer.places(0, 0, &mut places);
-            let mut shown = places.iter().copied().peekable();
+            let mut offsets = Vec::new();
+            printer.offsets(0, 0, &mut offsets);
+            let mut shown = offsets.iter().copied().peekable();
             let numbers = numbers.enumerate();
             let numbers: Vec<Number> = numbers
                 .filter(|(place, _)| shown.next_if_eq(place).is_some())
@@ -189,7 +189,7 @@ impl fmt::Display for Tensor {
                 .collect();
             let style = Style::for_numbers(&numbers);
             let texts = numbers.into_iter().map(|number| style.number(number));
-            printer.texts = places.into_iter().zip(texts).collect();
+            printer.texts = offsets.into_iter().zip(texts).collect();
             printer.width = printer.texts.values().map(String::len).max().unwrap_or(0);
             printer.write(f, 0, 0, 7)?;
         }
@@ -204,9 +204,9 @@ impl fmt::Display for Tensor {
 mod tests {
     use super::*;
 
-    /// The texts are what PyTorch prints.
+    /// Expected texts were printed by PyTorch.
     #[test]
-    fn as_pytorch_prints() {
+    fn matches_pytorch_output() {
         let floats = Tensor::from_slice(&[2, 2], &[0.2f32, -1.25, 3.0, 100.5]).unwrap();
         let text = "tensor([[  0.2000,  -1.2500],\n        [  3.0000, 100.5000]])";
         assert_eq!(floats.to_string(), text);
@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn large_tensors_are_shortened() {
+    fn large_tensors_are_summarized() {
         let large = Tensor::zeros(ScalarType::Float, &[2000]).unwrap();
         assert_eq!(large.to_string(), "tensor([0., 0., 0., ..., 0., 0., 0.])");
         let cube = Tensor::zeros(ScalarType::Byte, &[100, 100, 100]).unwrap();
@@ -236,7 +236,7 @@ mod tests {
         let ten = Tensor::zeros(ScalarType::Float, &[10]).unwrap();
         assert_eq!(format!("{ten:.9}"), "tensor([0., 0., 0., ..., 0., 0., 0.])");
         assert!(!format!("{ten:.10}").contains("..."));
-        // What is left out does not count.
+        // Elided elements do not affect the format.
         let mut numbers = vec![0.5f32; 2000];
         numbers[1000] = -1e9;
         let large = Tensor::from_slice(&[1000, 2], &numbers).unwrap();

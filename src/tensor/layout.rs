@@ -1,4 +1,4 @@
-//! The same elements in another order or shape.
+//! Changes of memory layout and shape.
 
 use super::{Layout, Tensor, dim_order_of};
 use crate::buffer::Buffer;
@@ -9,7 +9,7 @@ use torchlet_core::layout::{
     DimOrder, Sizes, Strides, channels_last_order, contiguous_order, same_layout, strides_of,
 };
 
-/// The places of a tensor's elements in its memory, in row-major order of their indices.
+/// Memory offsets of a tensor's elements, in row-major order.
 pub(super) struct Positions {
     shape: Strides,
     strides: Strides,
@@ -50,29 +50,30 @@ impl Tensor {
         Positions::new(&self.layout.shape, strides, self.numel())
     }
 
-    /// The tensor with its elements in row-major order. Shares them if they are so already.
+    /// Returns the tensor with its elements in row-major order. Shares the elements if they already
+    /// are.
     ///
     /// # Errors
-    /// There is no memory.
+    /// The copy cannot be allocated.
     pub fn to_contiguous(&self) -> Result<Tensor, Error> {
         self.to_dim_order(&contiguous_order(self.rank()))
     }
 
-    /// The tensor with its elements in the order batch, space, channels.
+    /// Returns the tensor in channels-last layout: batch, spatial dims, channels.
     ///
     /// # Errors
-    /// It does not have 3 to 5 dimensions, or there is no memory.
+    /// The tensor does not have 3 to 5 dims, or the copy cannot be allocated.
     pub fn to_channels_last(&self) -> Result<Tensor, Error> {
         let order = channels_last_order(self.rank())
             .ok_or_else(|| TensorError::Shape { shape: self.layout.shape.to_vec() })?;
         self.to_dim_order(&order)
     }
 
-    /// The tensor with its elements in this order: the dimensions from outermost to innermost.
-    /// Shares them if they are so already.
+    /// Returns the tensor with its elements in the given dim order, from outermost to innermost.
+    /// Shares the elements if they already are.
     ///
     /// # Errors
-    /// `dim_order` is not a permutation of the dimensions, or there is no memory.
+    /// `dim_order` is not a permutation of the dims, or the copy cannot be allocated.
     pub fn to_dim_order(&self, dim_order: &[u8]) -> Result<Tensor, Error> {
         let dim_order = dim_order_of(dim_order, self.rank())?;
         if same_layout(&self.layout.info.sizes, &self.layout.info.dim_order, &dim_order) {
@@ -85,7 +86,7 @@ impl Tensor {
         Ok(Tensor::with_info(TensorInfo { dim_order, ..self.layout.info.clone() }, data))
     }
 
-    /// Writes the elements in another order. The target is walked from start to end.
+    /// Writes the elements in another dim order. Writes to the target are sequential.
     fn copy_to(&self, dim_order: &DimOrder, target: &mut [u8]) {
         let own = strides_of(&self.layout.info.sizes, &self.layout.info.dim_order);
         let pick = |values: &Strides| -> Strides {
@@ -99,10 +100,10 @@ impl Tensor {
         }
     }
 
-    /// The same elements, taken in row-major order, in another shape.
+    /// Returns the same elements, in row-major order, with another shape.
     ///
     /// # Errors
-    /// The shape has another number of elements, or there is no memory.
+    /// The shape has a different number of elements, or the copy cannot be allocated.
     pub fn reshape(&self, shape: &[usize]) -> Result<Tensor, Error> {
         let info = super::create::info_of(self.layout.info.scalar_type, shape)?;
         if info.numel() != self.numel() {
@@ -113,11 +114,11 @@ impl Tensor {
         Ok(Tensor { layout: Layout::new(info), data })
     }
 
-    /// The same elements with dimensions in another order: dimension `n` of the result is dimension
-    /// `dims[n]` of this tensor. The elements do not move.
+    /// Returns the tensor with permuted dims: dim `n` of the result is dim `dims[n]` of this
+    /// tensor. Elements are shared.
     ///
     /// # Errors
-    /// `dims` is not a permutation of the dimensions.
+    /// `dims` is not a permutation of the dims.
     pub fn permute(&self, dims: &[u8]) -> Result<Tensor, Error> {
         let dims = dim_order_of(dims, self.rank())?;
         let place = |dim: u8| dims.iter().position(|&other| other == dim).unwrap_or(0) as u8;
@@ -151,7 +152,7 @@ mod tests {
             assert_eq!(back.as_slice::<i32>().unwrap(), tensor.as_slice::<i32>().unwrap());
         }
         let last = tensor.to_channels_last().unwrap();
-        // Neighbours in memory are channels: 20 apart in row-major order.
+        // Neighbours in memory are channels: their distance in row-major order is 20.
         assert_eq!(last.memory::<i32>().unwrap()[..4], [0, 20, 40, 1]);
         assert!(last.as_slice::<i32>().is_err());
     }
@@ -163,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn permuting_moves_no_element() {
+    fn permute_shares_elements() {
         let tensor = counting(&[2, 3]);
         let turned = tensor.permute(&[1, 0]).unwrap();
         assert_eq!((turned.shape(), turned.strides()), (&[3, 2][..], [1, 3].to_vec()));
@@ -176,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn reshaping_takes_logical_order() {
+    fn reshape_uses_logical_order() {
         let turned = counting(&[2, 3]).permute(&[1, 0]).unwrap().reshape(&[6]).unwrap();
         assert_eq!(turned.as_slice::<i32>().unwrap(), [0, 3, 1, 4, 2, 5]);
         assert!(turned.reshape(&[5]).is_err());

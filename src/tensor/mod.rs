@@ -1,4 +1,4 @@
-//! Tensors that own their elements.
+//! [`Tensor`]: a tensor that owns its elements.
 
 mod compare;
 mod create;
@@ -17,9 +17,9 @@ use std::sync::Arc;
 use torchlet_core::layout::{DimOrder, Strides, strides_of};
 use torchlet_core::{Bool, Element, ScalarType, TensorInfo, TensorRef};
 
-/// A tensor: an element type, a shape, a memory layout, and elements.
+/// A tensor with dtype, shape, memory layout and elements.
 ///
-/// Elements are shared between clones until one of them is written, so that cloning is cheap.
+/// Clones share their elements until one of them is written (copy on write).
 ///
 /// ```
 /// # use torchlet::Tensor;
@@ -34,11 +34,11 @@ pub struct Tensor {
     data: Arc<Buffer>,
 }
 
-/// Type, shape and memory layout.
+/// Dtype, shape and memory layout.
 #[derive(Clone)]
 struct Layout {
     info: TensorInfo,
-    /// The sizes of `info`, none of which is negative, as Rust counts.
+    /// The sizes of `info` as `usize`. None is negative.
     shape: Strides,
 }
 
@@ -54,17 +54,17 @@ impl Tensor {
         Tensor { layout: Layout::new(info), data: Arc::new(data) }
     }
 
-    /// The type of the elements.
+    /// Element type.
     pub fn scalar_type(&self) -> ScalarType {
         self.layout.info.scalar_type
     }
 
-    /// The size of each dimension.
+    /// Size of each dim.
     pub fn shape(&self) -> &[usize] {
         &self.layout.shape
     }
 
-    /// Number of dimensions.
+    /// Number of dims.
     pub fn rank(&self) -> usize {
         self.layout.shape.len()
     }
@@ -74,32 +74,32 @@ impl Tensor {
         self.layout.info.numel()
     }
 
-    /// The dimensions from outermost to innermost in memory.
+    /// Dims from outermost to innermost in memory.
     pub fn dim_order(&self) -> &[u8] {
         &self.layout.info.dim_order
     }
 
-    /// The distance in elements between neighbours of each dimension.
+    /// Stride of each dim, in elements.
     pub fn strides(&self) -> Vec<usize> {
         strides_of(&self.layout.info.sizes, &self.layout.info.dim_order).iter().copied().collect()
     }
 
-    /// Type, shape and layout in one.
+    /// Dtype, shape and memory layout.
     pub fn info(&self) -> &TensorInfo {
         &self.layout.info
     }
 
-    /// Whether the elements lie in row-major order.
+    /// Whether the elements are in row-major order.
     pub fn is_contiguous(&self) -> bool {
         self.layout.info.is_contiguous()
     }
 
-    /// The elements in memory order, as bytes.
+    /// Bytes of the elements, in memory order.
     pub fn bytes(&self) -> &[u8] {
         self.data.bytes()
     }
 
-    /// The elements in memory order, as bytes.
+    /// Bytes of the elements, in memory order. Copies them first if they are shared.
     pub fn bytes_mut(&mut self) -> &mut [u8] {
         Arc::make_mut(&mut self.data).bytes_mut()
     }
@@ -109,28 +109,29 @@ impl Tensor {
         if expected == found { Ok(()) } else { Err(TensorError::ScalarType { expected, found }) }
     }
 
-    /// The elements in memory order, whatever the layout.
+    /// Elements in memory order, for any layout.
     ///
     /// # Errors
-    /// They are of another type.
+    /// The tensor has another element type.
     pub fn memory<T: Element>(&self) -> Result<&[T], Error> {
         self.check_type::<T>()?;
         Ok(bytemuck::cast_slice(self.bytes()))
     }
 
-    /// The elements in memory order, whatever the layout, for writing.
+    /// Elements in memory order, for any layout. Copies them first if they are shared.
     ///
     /// # Errors
-    /// They are of another type.
+    /// The tensor has another element type.
     pub fn memory_mut<T: Element>(&mut self) -> Result<&mut [T], Error> {
         self.check_type::<T>()?;
         Ok(bytemuck::cast_slice_mut(self.bytes_mut()))
     }
 
-    /// The elements in row-major order.
+    /// Elements in row-major order.
     ///
     /// # Errors
-    /// They are of another type, or lie in another order; then see [`to_vec`](Self::to_vec).
+    /// The tensor has another element type, or is not contiguous; use [`to_vec`](Self::to_vec)
+    /// then.
     pub fn as_slice<T: Element>(&self) -> Result<&[T], Error> {
         if !self.is_contiguous() {
             return Err(TensorError::NotContiguous.into());
@@ -138,7 +139,7 @@ impl Tensor {
         self.memory()
     }
 
-    /// The elements in row-major order, for writing.
+    /// Elements in row-major order. Copies them first if they are shared.
     ///
     /// # Errors
     /// As [`as_slice`](Self::as_slice).
@@ -149,37 +150,37 @@ impl Tensor {
         self.memory_mut()
     }
 
-    /// A copy of the elements in row-major order, whatever the layout.
+    /// Copies the elements in row-major order, for any layout.
     ///
     /// # Errors
-    /// They are of another type.
+    /// The tensor has another element type.
     pub fn to_vec<T: Element>(&self) -> Result<Vec<T>, Error> {
         self.check_type::<T>()?;
         Ok(self.to_contiguous()?.memory::<T>()?.to_vec())
     }
 
-    /// The elements of a bool tensor in row-major order.
+    /// Copies the elements of a bool tensor in row-major order.
     ///
     /// # Errors
-    /// They are of another type.
+    /// The tensor has another element type.
     pub fn to_bools(&self) -> Result<Vec<bool>, Error> {
         Ok(self.to_vec::<Bool>()?.into_iter().map(Bool::get).collect())
     }
 
-    /// The elements of any real type as numbers, in row-major order.
+    /// Converts the elements of any real dtype to `f64`, in row-major order.
     ///
     /// # Errors
-    /// The type is not one of integers, floating-point numbers or truth values.
+    /// The dtype is not integer, floating-point or bool.
     pub fn to_f64_vec(&self) -> Result<Vec<f64>, Error> {
         self.numbers("conversion to f64")?
             .map(|number| number.real().ok_or_else(|| self.unsupported("conversion to f64").into()))
             .collect()
     }
 
-    /// The only element.
+    /// Returns the only element.
     ///
     /// # Errors
-    /// It is of another type, or there is not exactly one.
+    /// The tensor has another element type, or not exactly one element.
     pub fn item<T: Element>(&self) -> Result<T, Error> {
         match self.memory::<T>()? {
             [item] => Ok(*item),
@@ -190,11 +191,11 @@ impl Tensor {
         }
     }
 
-    /// The index of the largest element in row-major order; of the first, if there are several.
-    /// Elements that are not numbers (NaN) are passed over. `None` for a tensor without elements.
+    /// Row-major index of the first maximum. NaN elements are ignored. `None` if the tensor has no
+    /// other elements.
     ///
     /// # Errors
-    /// The type is not one of integers, floating-point numbers or truth values.
+    /// The dtype is not integer, floating-point or bool.
     pub fn argmax(&self) -> Result<Option<usize>, Error> {
         let mut best: Option<(usize, f64)> = None;
         for (index, value) in self.to_f64_vec()?.into_iter().enumerate() {
@@ -205,7 +206,7 @@ impl Tensor {
         Ok(best.map(|(index, _)| index))
     }
 
-    /// A view, as kernels and the core runtime take it.
+    /// Borrows the tensor as a [`TensorRef`], which kernels and the core runtime use.
     pub fn as_tensor_ref(&self) -> TensorRef<'_> {
         match TensorRef::new(self.layout.info.clone(), self.bytes()) {
             Some(tensor) => tensor,
@@ -228,8 +229,7 @@ impl TryFrom<&TensorRef<'_>> for Tensor {
 }
 
 impl PartialEq for Tensor {
-    /// Whether type, shape and elements are equal; layouts may differ. Elements that are not
-    /// numbers (NaN) differ from themselves.
+    /// Compares dtype, shape and elements; layouts may differ. NaN is not equal to NaN.
     fn eq(&self, other: &Self) -> bool {
         if self.layout.info.scalar_type != other.layout.info.scalar_type
             || self.shape() != other.shape()
@@ -244,7 +244,7 @@ impl PartialEq for Tensor {
                     _ => return false,
                 }
             },
-            // Types without arithmetic are equal where their bytes are.
+            // Dtypes without arithmetic are compared bytewise.
             _ => match (self.to_contiguous(), other.to_contiguous()) {
                 (Ok(a), Ok(b)) => a.bytes() == b.bytes(),
                 _ => false,
@@ -259,7 +259,7 @@ impl fmt::Debug for Tensor {
     }
 }
 
-/// As a dim order, where it is one.
+/// Converts to a dim order, after checking that `dims` is a permutation.
 fn dim_order_of(dims: &[u8], rank: usize) -> Result<DimOrder, TensorError> {
     let valid = dims.len() == rank && torchlet_core::layout::is_permutation(dims);
     let error = || TensorError::DimOrder { dim_order: dims.to_vec() };

@@ -1,4 +1,4 @@
-//! Arrays of the `ndarray` crate as tensors and back.
+//! Conversions between tensors and arrays of the `ndarray` crate.
 
 use super::Tensor;
 use crate::error::Error;
@@ -47,7 +47,7 @@ mod tests {
     use ndarray::array;
 
     #[test]
-    fn arrays_go_there_and_back() {
+    fn ndarray_round_trip() {
         let array = array![[1.0f32, 2.0, 3.0], [4.0, 5.0, 6.0]];
         let tensor = Tensor::try_from(&array).unwrap();
         assert_eq!(tensor.shape(), [2, 3]);

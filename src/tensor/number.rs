@@ -1,4 +1,4 @@
-//! Elements of any type as numbers, one by one: for showing and comparing.
+//! Elements of any dtype as numbers, for printing and comparison.
 
 use super::Tensor;
 use crate::error::{Error, TensorError};
@@ -8,14 +8,14 @@ use torchlet_core::ScalarType;
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Number {
     Bool(bool),
-    /// Any integer type fits.
+    /// Wide enough for every integer dtype.
     Int(i128),
     Float(f64),
     Complex(f64, f64),
 }
 
 impl Number {
-    /// As a floating-point number, unless it is complex.
+    /// Converts to a float, unless the number is complex.
     pub(super) fn real(self) -> Option<f64> {
         match self {
             Number::Bool(value) => Some(f64::from(u8::from(value))),
@@ -26,8 +26,8 @@ impl Number {
     }
 }
 
-/// How to read an element from its bytes; `None` for types that have no arithmetic here (bits,
-/// float8, quantized).
+/// Decoder of an element from its bytes. `None` for dtypes without arithmetic (bits, float8,
+/// quantized).
 pub(super) fn reader(scalar_type: ScalarType) -> Option<fn(&[u8]) -> Number> {
     macro_rules! read {
         ($bytes:expr, $type:ty) => {
@@ -66,7 +66,7 @@ pub(super) fn reader(scalar_type: ScalarType) -> Option<fn(&[u8]) -> Number> {
 }
 
 impl Tensor {
-    /// The elements in row-major order.
+    /// Iterates over the elements in row-major order.
     pub(super) fn numbers(
         &self,
         operation: &'static str,

@@ -1,5 +1,4 @@
-//! Training that goes on another time: parameters, and what an optimiser remembers of them, as a
-//! file.
+//! Training checkpoints: parameters and optimiser state in one file.
 
 use super::{Layout, Memory, Optimizer, TrainingModule, untrainable};
 use crate::error::{Error, TensorError};
@@ -8,21 +7,22 @@ use crate::tensor::Tensor;
 use std::collections::BTreeMap;
 use torchlet_core::ScalarType;
 
-/// How many steps an optimiser took.
+/// Entry for the step count of an optimiser.
 const STEP: &str = "step";
 
 impl TrainingModule {
-    /// What training has made so far of a method's parameters, and what the optimiser remembers of
-    /// them: the contents of a [safetensors](https://huggingface.co/docs/safetensors) file, in
-    /// which a parameter has its name in the model, as `model.0.weight`, and what is remembered of
-    /// it the name that PyTorch has for that behind it, as `model.0.weight/exp_avg`.
-    /// Hyperparameters are not in it.
+    /// Saves a method's parameters and the optimiser state as a
+    /// [safetensors](https://huggingface.co/docs/safetensors) file.
+    ///
+    /// A parameter has its name in the model, as `model.0.weight`. Its optimiser state has
+    /// PyTorch's name appended, as `model.0.weight/exp_avg`. Hyperparameters are not saved.
     ///
     /// ```
     /// # use torchlet::training::{Adam, AdamOptions, TrainingModule};
     /// # use torchlet::Tensor;
     /// # let model = "tests/fixtures/training/layers.pte";
-    /// # let (images, labels) = (Tensor::randn(torchlet::ScalarType::Float, &[4, 5], 1)?, Tensor::from_slice(&[4], &[0i64, 1, 2, 1])?);
+    /// # let images = Tensor::randn(torchlet::ScalarType::Float, &[4, 5], 1)?;
+    /// # let labels = Tensor::from_slice(&[4], &[0i64, 1, 2, 1])?;
     /// let mut module = TrainingModule::load(model)?;
     /// let mut optimizer = Adam::new(AdamOptions::adamw());
     /// module.execute_forward_backward("forward", [&images, &labels])?;
@@ -38,7 +38,7 @@ impl TrainingModule {
     /// ```
     ///
     /// # Errors
-    /// The method computes no gradients, or there is no memory.
+    /// The method computes no gradients, or memory is exhausted.
     pub fn save_training(
         &mut self,
         method: &str,
@@ -58,13 +58,13 @@ impl TrainingModule {
         file::write(&tensors)
     }
 
-    /// Goes on from what [`save_training`](Self::save_training) gave: the parameters become those
-    /// of the file, and the optimiser remembers what it did then, all of it or, if something does
-    /// not fit, nothing. A file without anything to remember leaves nothing remembered.
+    /// Resumes from the result of [`save_training`](Self::save_training): replaces the parameters
+    /// and the optimiser state. If any tensor does not fit, nothing is changed. Optimiser state
+    /// that is not in the file is cleared.
     ///
     /// # Errors
-    /// The bytes are no such file, name other tensors than the method and the optimiser have, or
-    /// some of another type or shape.
+    /// The bytes are not a safetensors file, or its tensors differ from those of the method and the
+    /// optimiser in name, dtype or shape.
     pub fn load_training<O: Optimizer + Clone>(
         &mut self,
         method: &str,
@@ -73,7 +73,7 @@ impl TrainingModule {
     ) -> Result<(), Error> {
         let mut found = file::read(bytes)?;
         let known = self.named_parameters(method)?;
-        // Names may be the beginning of others.
+        // A parameter's name may be a prefix of another.
         let new: Vec<_> = known.iter().map(|(name, _)| found.remove(name)).collect();
         let mut missing = Vec::new();
         let mut remembering = optimizer.clone();
@@ -94,7 +94,7 @@ impl TrainingModule {
             let memory = memory_of(name, parameter, own.collect())
                 .and_then(|memory| remembering.remember(name, parameter.numel(), memory));
             memory.map_err(|what| {
-                untrainable(method, format!("what is remembered of {name}: {what}"))
+                untrainable(method, format!("optimiser state of {name}: {what}"))
             })?;
             fitting.push(new);
         }
@@ -107,17 +107,18 @@ impl TrainingModule {
             loaded.write_state(value, &new)?;
         }
         *optimizer = remembering;
-        // What was computed from other parameters is no gradient.
+        // Gradients of the previous parameters are stale.
         self.layout(method).map(|layout: &mut Layout| layout.has_run = false)
     }
 }
 
-/// What a key says behind a parameter's name.
+/// The part of a key after the parameter's name and a slash.
 fn part<'k>(key: &'k str, name: &str) -> Option<&'k str> {
     key.strip_prefix(name)?.strip_prefix('/').filter(|what| !what.contains('/'))
 }
 
-/// Numbers that lie as a parameter's elements, as a tensor of its shape, in row-major order.
+/// Tensor with the shape of a parameter, in row-major order, from values in the parameter's memory
+/// order.
 fn like(parameter: &Tensor, numbers: &[f32]) -> Result<Tensor, Error> {
     let mut tensor = parameter.clone();
     let memory = tensor.memory_mut::<f32>()?;
@@ -129,8 +130,7 @@ fn like(parameter: &Tensor, numbers: &[f32]) -> Result<Tensor, Error> {
     tensor.to_contiguous()
 }
 
-/// What is to be remembered of a parameter, of the tensors of a file that have its name and another
-/// behind it.
+/// Optimiser state of a parameter, from the tensors of a file that belong to it.
 fn memory_of(
     name: &str,
     parameter: &Tensor,
@@ -139,7 +139,7 @@ fn memory_of(
     let mut memory = Memory::default();
     for (key, tensor) in tensors {
         let what = part(&key, name).unwrap_or(&key);
-        let wrong = || format!("{what} has another type or shape");
+        let wrong = || format!("{what} has another dtype or shape");
         if what == STEP {
             memory.steps = Some(tensor.item::<i64>().map_err(|_| wrong())?);
             continue;

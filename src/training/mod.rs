@@ -1,20 +1,21 @@
-//! Training on the device: programs that compute gradients, and [optimisers](Optimizer) that move
+//! On-device training: programs that compute gradients, and [optimisers](Optimizer) that update
 //! their parameters.
 //!
-//! A model whose `forward` gives a loss first is exported with its gradients by
+//! A model whose `forward` returns a loss first is exported with
 //! `torch.export.experimental._export_forward_backward`, as for ExecuTorch's training module. Its
 //! outputs are those of the model, then the gradients, then the parameters, which are state of the
-//! method; three methods beside it (`__et_training_gradients_index_forward`, `…parameters_index_…`,
-//! `…fqn_…`) say where which begins and what the parameters are called (ExecuTorch:
-//! `extension/training/module/training_module.cpp`).
+//! method. Three more methods (`__et_training_gradients_index_forward`, `…parameters_index_…`,
+//! `…fqn_…`) return the indices of the first gradient and the first parameter, and the parameter
+//! names (ExecuTorch: `extension/training/module/training_module.cpp`).
 //!
 //! ```
 //! use torchlet::training::{Sgd, SgdOptions, TrainingModule};
-//! use torchlet::{Tensor, Value};
+//! use torchlet::{ScalarType, Tensor, Value};
 //!
 //! let mut module = TrainingModule::load("tests/fixtures/training/layers.pte")?;
 //! let mut optimizer = Sgd::new(SgdOptions { lr: 0.1, momentum: 0.9, ..SgdOptions::default() });
-//! let (images, labels) = (Tensor::randn(torchlet::ScalarType::Float, &[4, 5], 1)?, Tensor::from_slice(&[4], &[0i64, 1, 2, 1])?);
+//! let images = Tensor::randn(ScalarType::Float, &[4, 5], 1)?;
+//! let labels = Tensor::from_slice(&[4], &[0i64, 1, 2, 1])?;
 //! let mut losses = Vec::new();
 //! for _ in 0..20 {
 //!     let outputs = module.execute_forward_backward("forward", [&images, &labels])?;
@@ -25,10 +26,9 @@
 //! # Ok::<(), torchlet::Error>(())
 //! ```
 //!
-//! Parameters are of type `float32`. They stay in the module from step to step;
-//! [`TrainingModule::named_parameters`] copies them out, and `TrainingModule::save_training` writes
-//! them down together with what the optimiser remembers, so that training goes on from there
-//! another time.
+//! Parameters must be `float32`. They stay in the module between steps;
+//! [`TrainingModule::named_parameters`] copies them. `TrainingModule::save_training` saves them
+//! with the optimiser state, so that training can resume later.
 
 #[cfg(feature = "safetensors")]
 mod checkpoint;
@@ -52,20 +52,20 @@ pub struct TrainingModule {
     methods: BTreeMap<String, Layout>,
 }
 
-/// What the outputs of a method are.
+/// Roles of a method's outputs.
 #[derive(Debug)]
 struct Layout {
-    /// The names of the parameters, in the order of their gradients.
+    /// Parameter names, in the order of the gradients.
     names: Vec<String>,
     first_gradient: usize,
-    /// The value of each parameter, as the method's state has it.
+    /// Value index of each parameter in the method's state.
     parameters: Vec<usize>,
-    /// Whether the last run succeeded, so that there are gradients.
+    /// Whether the last run succeeded, so that the gradients are valid.
     has_run: bool,
 }
 
 impl TrainingModule {
-    /// Opens a file, to run on the CPU.
+    /// Opens a program to run on the CPU.
     ///
     /// # Errors
     /// As [`Module::load`].
@@ -73,12 +73,12 @@ impl TrainingModule {
         Ok(Self::new(Module::builder().run_on(RunOn::Cpu).load(path)?))
     }
 
-    /// Trains a module: one that runs on the CPU, since what a GPU keeps has no names.
+    /// Wraps a module, which must run on the CPU: state on a GPU has no names.
     pub fn new(module: Module) -> Self {
         TrainingModule { module, methods: BTreeMap::new() }
     }
 
-    /// The module, whose parameters are as they were trained.
+    /// Returns the module with the trained parameters.
     pub fn into_module(self) -> Module {
         self.module
     }
@@ -88,8 +88,8 @@ impl TrainingModule {
         &self.module
     }
 
-    /// Runs a method. Gives what the model returns, of which the first is the loss; gradients and
-    /// parameters stay.
+    /// Runs a method, and returns the outputs of the model. The first one is the loss. Gradients
+    /// and parameters stay in the module.
     ///
     /// # Errors
     /// As [`Module::execute`], or the method computes no gradients.
@@ -100,7 +100,7 @@ impl TrainingModule {
     ) -> Result<Vec<Value>, Error> {
         let layout = self.layout(method)?;
         let own = layout.first_gradient;
-        // What a run that fails leaves is no gradient.
+        // A failed run leaves no valid gradients.
         layout.has_run = false;
         let mut loaded = self.module.method(method)?;
         loaded.execute_in_place(&inputs.into_values())?;
@@ -109,7 +109,7 @@ impl TrainingModule {
         outputs
     }
 
-    /// Copies of a method's parameters, by their names in the model.
+    /// Copies the parameters of a method, with their names in the model.
     ///
     /// # Errors
     /// The method cannot be loaded, or computes no gradients.
@@ -121,10 +121,10 @@ impl TrainingModule {
         names.into_iter().zip(tensors).map(|(name, tensor)| Ok((name, tensor?))).collect()
     }
 
-    /// Gives a parameter other values.
+    /// Overwrites a parameter.
     ///
     /// # Errors
-    /// There is no parameter of this name, or it has another type or shape.
+    /// No parameter has this name, or it has another dtype or shape.
     pub fn set_parameter(
         &mut self,
         method: &str,
@@ -143,7 +143,7 @@ impl TrainingModule {
         self.module.method(method)?.write_state(value, tensor)
     }
 
-    /// Copies of the gradients of the last run, by the names of their parameters.
+    /// Copies the gradients of the last run, with the names of their parameters.
     ///
     /// # Errors
     /// The method did not run yet, or computes no gradients.
@@ -152,16 +152,16 @@ impl TrainingModule {
         let method = self.module.method(method)?;
         let tensor = |(index, name): (usize, String)| match method.output(first + index)? {
             ValueRef::Tensor(tensor) => Ok((name, Tensor::try_from(&tensor)?)),
-            _ => Err(untrainable(method.name(), format!("the gradient of {name} is no tensor"))),
+            _ => Err(untrainable(method.name(), format!("the gradient of {name} is not a tensor"))),
         };
         names.into_iter().enumerate().map(tensor).collect()
     }
 
-    /// Moves each parameter of a method by its gradient of the last run.
+    /// Updates each parameter of a method from its gradient of the last run.
     ///
     /// # Errors
-    /// The method did not run yet, or has parameters of another type than `float32`. Parameters
-    /// before that one are moved.
+    /// The method did not run yet, or a parameter is not `float32`. Preceding parameters are
+    /// already updated then.
     pub fn step(&mut self, method: &str, optimizer: &mut impl Optimizer) -> Result<(), Error> {
         let gradients = self.named_gradients(method)?;
         let values = self.layout(method)?.parameters.clone();
@@ -185,12 +185,12 @@ impl TrainingModule {
         Ok(())
     }
 
-    /// The names of the parameters, and the first of the outputs that are their gradients.
+    /// Names of the parameters, and the output index of the first gradient.
     fn gradients(&mut self, method: &str) -> Result<(Vec<String>, usize), Error> {
         let layout = self.layout(method)?;
         match layout.has_run {
             true => Ok((layout.names.clone(), layout.first_gradient)),
-            false => Err(untrainable(method, "there are no gradients before it ran".into())),
+            false => Err(untrainable(method, "no gradients yet; run the method first".into())),
         }
     }
 
@@ -209,7 +209,7 @@ fn untrainable(method: &str, reason: String) -> Error {
 
 impl Layout {
     fn of(module: &mut Module, method: &str) -> Result<Self, Error> {
-        // Loading it says so if there is no such method, rather than that there is none beside it.
+        // Loading reports a missing method by its name, before the helper methods are looked up.
         module.method(method)?;
         let known = module.method_names()?;
         let beside = |what: &str| format!("__et_training_{what}_{method}");
@@ -219,7 +219,7 @@ impl Layout {
             .find(|name| !known.contains(name))
         {
             let how = "export it with torch.export.experimental._export_forward_backward";
-            return Err(untrainable(method, format!("there is no method {missing}: {how}")));
+            return Err(untrainable(method, format!("the program has no method {missing}; {how}")));
         }
         let mut index = |what: &str| {
             let outputs = module.execute(&beside(what), ())?;
@@ -227,13 +227,15 @@ impl Layout {
                 Some(Value::Int(index)) => usize::try_from(*index).ok(),
                 _ => None,
             };
-            index.ok_or_else(|| untrainable(method, format!("{} is no index", beside(what))))
+            index.ok_or_else(|| {
+                untrainable(method, format!("{} did not return an index", beside(what)))
+            })
         };
         let (first_gradient, first_parameter) =
             (index("gradients_index")?, index("parameters_index")?);
         let names = module.execute(&beside("fqn"), ())?.into_iter().map(|name| match name {
             Value::String(name) => Ok(name),
-            _ => Err(untrainable(method, format!("{} has other than names", beside("fqn")))),
+            _ => Err(untrainable(method, format!("{} did not return names", beside("fqn")))),
         });
         let names = names.collect::<Result<Vec<String>, Error>>()?;
         let loaded = module.method(method)?;
@@ -242,7 +244,8 @@ impl Layout {
             && first_parameter.checked_add(names.len()) == Some(count);
         if !fits {
             let found = format!(
-                "{count} outputs, gradients from {first_gradient} and parameters from {first_parameter} on, of {} names",
+                "the outputs do not match: {count} outputs, first gradient {first_gradient}, first \
+                 parameter {first_parameter}, {} names",
                 names.len()
             );
             return Err(untrainable(method, found));
@@ -252,7 +255,7 @@ impl Layout {
             let value = loaded.output_value_index(first_parameter + number)?;
             let kept = value.filter(|value| state.iter().any(|state| state.value == *value));
             kept.ok_or_else(|| {
-                let what = "is not kept where it can be written: load the module to run on the CPU, or as it was exported";
+                let what = "is not accessible; run the module on the CPU, or as exported";
                 untrainable(method, format!("the parameter {name} {what}"))
             })
         };

@@ -1,81 +1,79 @@
-//! Optimisers, with the arithmetic and the defaults of PyTorch's.
+//! Optimisers, with the arithmetic and defaults of PyTorch.
 
 use std::collections::BTreeMap;
 
-/// What moves parameters by their gradients.
+/// Updates parameters from their gradients.
 pub trait Optimizer {
-    /// Moves a parameter, whose elements lie as those of the gradient. What the optimiser remembers
-    /// of it goes by the name.
+    /// Updates a parameter. Its elements have the same order as those of the gradient. Optimiser
+    /// state is stored under `name`.
     fn update(&mut self, name: &str, parameter: &mut [f32], gradient: &[f32]);
 
-    /// What is remembered of a parameter: what
-    /// [`TrainingModule::save_training`](super::TrainingModule::save_training) writes. Nothing, if
-    /// an optimiser does not say.
+    /// Optimiser state of a parameter, which
+    /// [`TrainingModule::save_training`](super::TrainingModule::save_training) writes. The default
+    /// implementation returns empty state.
     fn memory(&self, name: &str) -> Memory {
         let _ = name;
         Memory::default()
     }
 
-    /// Remembers this of a parameter of so many elements, in place of all that was remembered of
-    /// it.
+    /// Replaces the optimiser state of a parameter with `elements` elements.
     ///
     /// # Errors
-    /// It is not what this kind of optimiser remembers: says what is wrong with it. Then nothing
-    /// has changed.
+    /// The state does not belong to this kind of optimiser. The message explains the mismatch;
+    /// nothing is changed.
     fn remember(&mut self, name: &str, elements: usize, memory: Memory) -> Result<(), String> {
         let _ = (name, elements);
-        if memory == Memory::default() { Ok(()) } else { Err("it remembers nothing".into()) }
+        if memory == Memory::default() { Ok(()) } else { Err("this optimiser has no state".into()) }
     }
 }
 
-/// What an optimiser remembers of a parameter, by the names that PyTorch's optimisers have for it.
+/// Optimiser state of a parameter, with the names of PyTorch's optimisers.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Memory {
-    /// `step`: how many steps there were, where that matters.
+    /// `step`: number of steps, if the optimiser counts them.
     pub steps: Option<i64>,
-    /// A number for each element of the parameter, in the same order: `momentum_buffer`, `exp_avg`
-    /// and so on.
+    /// One value per element of the parameter, in the same order: `momentum_buffer`, `exp_avg` and
+    /// so on.
     pub elements: BTreeMap<String, Vec<f32>>,
 }
 
 impl Memory {
-    /// Takes what has a name, if it is there: as many numbers as the parameter has elements.
+    /// Removes the entry `name`, if present, and checks its length.
     fn take(&mut self, name: &str, elements: usize) -> Result<Option<Vec<f32>>, String> {
         let Some(found) = self.elements.remove(name) else { return Ok(None) };
         match found.len() == elements {
             true => Ok(Some(found)),
-            false => Err(format!("{name} has {} numbers, not {elements}", found.len())),
+            false => Err(format!("{name} has {} elements, expected {elements}", found.len())),
         }
     }
 
-    /// Checks that everything was taken.
+    /// Checks that no entries are left.
     fn finish(self) -> Result<(), String> {
         match (self.elements.into_keys().next(), self.steps) {
-            (Some(name), _) => Err(format!("there is no place for {name}")),
-            (None, Some(_)) => Err("there is no place for step".into()),
+            (Some(name), _) => Err(format!("unexpected entry {name}")),
+            (None, Some(_)) => Err("unexpected entry step".into()),
             (None, None) => Ok(()),
         }
     }
 }
 
-/// How [`Sgd`] calls the direction that it keeps.
-const DIRECTION: &str = "momentum_buffer";
-/// How [`Adam`] calls what it keeps of each element.
+/// State of [`Sgd`].
+const MOMENTUM_BUFFER: &str = "momentum_buffer";
+/// State of [`Adam`].
 const MOMENTS: [&str; 3] = ["exp_avg", "exp_avg_sq", "max_exp_avg_sq"];
 
-/// The hyperparameters of [`Sgd`], as of `torch.optim.SGD`.
+/// Hyperparameters of [`Sgd`], as in `torch.optim.SGD`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct SgdOptions {
-    /// The learning rate.
+    /// Learning rate.
     pub lr: f64,
-    /// How much of the last step's direction is kept.
+    /// Momentum factor: the weight of the previous direction.
     pub momentum: f64,
-    /// How much less than all of the gradient joins the direction that is kept.
+    /// Dampening of the gradient in the momentum update.
     pub dampening: f64,
-    /// How much of the parameter is added to its gradient.
+    /// Weight decay (L2 penalty): the factor of the parameter added to its gradient.
     pub weight_decay: f64,
-    /// Whether to look ahead along the direction that is kept. Without momentum there is none, and
-    /// this changes nothing.
+    /// Nesterov momentum. No effect if `momentum` is 0.
     pub nesterov: bool,
 }
 
@@ -88,17 +86,17 @@ impl Default for SgdOptions {
 /// Stochastic gradient descent.
 #[derive(Debug, Clone)]
 pub struct Sgd {
-    /// The hyperparameters from the next step on.
+    /// Hyperparameters from the next step on.
     pub options: SgdOptions,
-    /// Those of parameters, by name, that have their own.
+    /// Hyperparameters of individual parameters, by name.
     pub exceptions: BTreeMap<String, SgdOptions>,
-    directions: BTreeMap<String, Vec<f32>>,
+    momentum_buffers: BTreeMap<String, Vec<f32>>,
 }
 
 impl Sgd {
-    /// With the same hyperparameters for all parameters.
+    /// Creates an optimiser with the same hyperparameters for all parameters.
     pub fn new(options: SgdOptions) -> Self {
-        Sgd { options, exceptions: BTreeMap::new(), directions: BTreeMap::new() }
+        Sgd { options, exceptions: BTreeMap::new(), momentum_buffers: BTreeMap::new() }
     }
 }
 
@@ -115,14 +113,16 @@ impl Optimizer for Sgd {
             }
             return;
         }
-        let known = self.directions.get(name).is_some_and(|known| known.len() == parameter.len());
+        let known =
+            self.momentum_buffers.get(name).is_some_and(|known| known.len() == parameter.len());
         if !known {
-            // The first direction is the gradient, whatever the dampening.
+            // The first direction is the gradient, regardless of dampening.
             let first = parameter.iter().zip(gradient).map(|(p, g)| decayed(*p, *g)).collect();
-            self.directions.insert(name.into(), first);
+            self.momentum_buffers.insert(name.into(), first);
         }
-        let Some(directions) = self.directions.get_mut(name) else { return };
-        for ((parameter, gradient), direction) in parameter.iter_mut().zip(gradient).zip(directions)
+        let Some(momentum_buffers) = self.momentum_buffers.get_mut(name) else { return };
+        for ((parameter, gradient), direction) in
+            parameter.iter_mut().zip(gradient).zip(momentum_buffers)
         {
             let gradient = decayed(*parameter, *gradient);
             if known {
@@ -133,49 +133,50 @@ impl Optimizer for Sgd {
     }
 
     fn memory(&self, name: &str) -> Memory {
-        let directions = self.directions.get(name);
-        let elements = directions.map(|known| (DIRECTION.into(), known.clone())).into_iter();
+        let momentum_buffers = self.momentum_buffers.get(name);
+        let elements =
+            momentum_buffers.map(|known| (MOMENTUM_BUFFER.into(), known.clone())).into_iter();
         Memory { steps: None, elements: elements.collect() }
     }
 
     fn remember(&mut self, name: &str, elements: usize, mut memory: Memory) -> Result<(), String> {
-        let directions = memory.take(DIRECTION, elements)?;
+        let momentum_buffers = memory.take(MOMENTUM_BUFFER, elements)?;
         memory.finish()?;
-        match directions {
-            Some(directions) => self.directions.insert(name.into(), directions),
-            None => self.directions.remove(name),
+        match momentum_buffers {
+            Some(momentum_buffers) => self.momentum_buffers.insert(name.into(), momentum_buffers),
+            None => self.momentum_buffers.remove(name),
         };
         Ok(())
     }
 }
 
-/// The hyperparameters of [`Adam`], as of `torch.optim.Adam` and `AdamW`.
+/// Hyperparameters of [`Adam`], as in `torch.optim.Adam` and `AdamW`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct AdamOptions {
-    /// The learning rate.
+    /// Learning rate.
     pub lr: f64,
-    /// How much of the means of gradients and of their squares is kept.
+    /// Decay rates of the running means of the gradient and of its square.
     pub betas: [f64; 2],
-    /// Added to what gradients are divided by.
+    /// Added to the denominator for numerical stability.
     pub eps: f64,
-    /// How much of the parameter is added to its gradient or, if it is decoupled, taken off the
-    /// parameter for each unit of `lr`.
+    /// Weight decay: added to the gradient, or, if decoupled, subtracted from the parameter per
+    /// unit of `lr`.
     pub weight_decay: f64,
-    /// Whether the decay is apart from the gradient, as in AdamW.
+    /// Whether weight decay is decoupled from the gradient, as in AdamW.
     pub decoupled: bool,
-    /// Whether to divide by the largest mean of squares so far.
+    /// Whether to divide by the maximum of the second moments so far (AMSGrad).
     pub amsgrad: bool,
 }
 
 impl AdamOptions {
-    /// The defaults of `torch.optim.AdamW`.
+    /// Defaults of `torch.optim.AdamW`.
     pub fn adamw() -> Self {
         AdamOptions { weight_decay: 1e-2, decoupled: true, ..Self::default() }
     }
 }
 
 impl Default for AdamOptions {
-    /// The defaults of `torch.optim.Adam`.
+    /// Defaults of `torch.optim.Adam`.
     fn default() -> Self {
         AdamOptions {
             lr: 1e-3,
@@ -191,15 +192,15 @@ impl Default for AdamOptions {
 /// Adam and AdamW.
 #[derive(Debug, Clone)]
 pub struct Adam {
-    /// The hyperparameters from the next step on.
+    /// Hyperparameters from the next step on.
     pub options: AdamOptions,
-    /// Those of parameters, by name, that have their own.
+    /// Hyperparameters of individual parameters, by name.
     pub exceptions: BTreeMap<String, AdamOptions>,
     moments: BTreeMap<String, Moments>,
 }
 
-/// What is remembered of a parameter: its steps, and for each element the means of gradients and of
-/// their squares, and the largest of these.
+/// State of a parameter: the step count, and for each element the first and second moments and the
+/// maximum second moment.
 #[derive(Debug, Clone, Default)]
 struct Moments {
     steps: i32,
@@ -207,7 +208,7 @@ struct Moments {
 }
 
 impl Adam {
-    /// With the same hyperparameters for all parameters.
+    /// Creates an optimiser with the same hyperparameters for all parameters.
     pub fn new(options: AdamOptions) -> Self {
         Adam { options, exceptions: BTreeMap::new(), moments: BTreeMap::new() }
     }
@@ -250,7 +251,7 @@ impl Optimizer for Adam {
         Memory { steps: Some(moments.steps.into()), elements: elements.collect() }
     }
 
-    /// The largest squares are zeros where they are missing: PyTorch has them with `amsgrad` alone.
+    /// Missing maxima are set to zero: PyTorch saves them only with `amsgrad`.
     fn remember(&mut self, name: &str, elements: usize, mut memory: Memory) -> Result<(), String> {
         if memory == Memory::default() {
             self.moments.remove(name);

@@ -1,7 +1,7 @@
-//! What tests over fixtures share: the manifest, running a file's test cases, comparing with
-//! PyTorch's numbers.
+//! Shared helpers of tests over fixtures: the manifest, running a file's test cases, comparing with
+//! PyTorch's outputs.
 
-// No test target uses all of it.
+// Each test target uses only a part.
 #![allow(dead_code)]
 
 use std::path::{Path, PathBuf};
@@ -17,7 +17,7 @@ pub(crate) struct Fixture {
     pub(crate) kind: String,
     pub(crate) operators: Vec<String>,
     pub(crate) backends: Vec<String>,
-    /// The operators inside Vulkan delegates.
+    /// Operators inside Vulkan delegates.
     pub(crate) delegated: Vec<String>,
     pub(crate) data: Vec<String>,
     pub(crate) rtol: f64,
@@ -55,11 +55,11 @@ pub(crate) fn fixtures() -> Vec<Fixture> {
         .collect()
 }
 
-/// Operators that fixtures use and that there is no kernel for yet: the README's table names them
-/// too. A kernel that is added comes off this list, or `bundled.rs` fails.
+/// Operators of fixtures without a kernel; the README's table also lists them. `bundled.rs` fails
+/// if a kernel for one of them exists.
 pub(crate) const MISSING: &[&str] = &[];
 
-/// The programs that there are kernels and backends for, or that are compiled for such.
+/// Programs that have kernels and backends, or that can be compiled for them.
 pub(crate) fn programs() -> Vec<Fixture> {
     let known = |fixture: &Fixture| {
         fixture
@@ -73,8 +73,8 @@ pub(crate) fn programs() -> Vec<Fixture> {
     programs
 }
 
-/// Programs whose sums lie half between two quantization steps, and the step. PyTorch and GPUs
-/// round to the even one; integer kernels, as CMSIS-NN, away from zero.
+/// Programs with sums exactly half-way between two quantization steps, and the step. PyTorch and
+/// GPUs round ties to even; integer kernels, like CMSIS-NN, round away from zero.
 const TIES: [(&str, f64); 4] = [
     ("vulkan/quantized_halves/convolutions.bpte", 0.5),
     ("vulkan/quantized_halves/product.bpte", 0.03125),
@@ -82,7 +82,7 @@ const TIES: [(&str, f64); 4] = [
     ("vulkan/quantized_places/separable.bpte", 0.01154),
 ];
 
-/// Lets integer kernels be one step off where sums are ties.
+/// Allows integer kernels to be off by one step at ties.
 pub(crate) fn allow_steps_at_ties(fixtures: &mut [Fixture]) {
     for (file, step) in TIES {
         let found = fixtures.iter_mut().find(|fixture| fixture.file == file);
@@ -90,7 +90,7 @@ pub(crate) fn allow_steps_at_ties(fixtures: &mut [Fixture]) {
     }
 }
 
-/// Runs all test cases of programs on what `runner` makes of each.
+/// Runs all test cases of the programs with the module that `runner` creates for each.
 pub(crate) fn check_programs(
     programs: &[Fixture],
     runner: impl Fn(&Fixture, &Module) -> Result<Module, String> + Sync,
@@ -107,13 +107,13 @@ pub(crate) fn check_programs(
     assert!(failures.is_empty(), "{} programs differ:\n{}", failures.len(), failures.join("\n"));
 }
 
-/// The entry of one file.
+/// Manifest entry of a file.
 pub(crate) fn fixture(file: &str) -> Fixture {
     let found = fixtures().into_iter().find(|fixture| fixture.file == file);
     found.unwrap_or_else(|| panic!("{file} is not in the manifest"))
 }
 
-/// Opens a fixture with the data files that it needs.
+/// Opens a fixture with its data files.
 pub(crate) fn open(fixture: &Fixture, mut builder: ModuleBuilder) -> Result<Module, Error> {
     for data in &fixture.data {
         builder = builder.data(folder().join(data));
@@ -138,11 +138,10 @@ pub(crate) fn inputs(case: &TestCase<'_>) -> Result<Vec<Value>, String> {
     case.inputs().map_err(|error| error.to_string())?.map(value).collect()
 }
 
-/// Runs all test cases in order on `runner`, a module over the bundled program `source`. Gives
-/// their number, or what differs.
+/// Runs all test cases in order on `runner`, a module over the bundled program `source`. Returns
+/// the number of cases, or a description of the difference.
 ///
-/// What is expected of a method is what it gives alone: state that it shares with those before it
-/// is reset.
+/// Expected outputs assume that each method runs alone: state shared with earlier methods is reset.
 pub(crate) fn check(
     runner: &mut Module,
     source: &Module,
@@ -200,7 +199,7 @@ fn compare(found: &Value, expected: &Value, fixture: &Fixture) -> Result<(), Str
     }
 }
 
-/// Runs `check` over fixtures on all processors, and gives what failed.
+/// Runs `check` on fixtures in parallel on all CPU cores, and returns the failures.
 pub(crate) fn check_all(
     fixtures: &[Fixture],
     check: impl Fn(&Fixture) -> Result<(), String> + Sync,

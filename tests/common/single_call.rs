@@ -1,13 +1,13 @@
-//! Programs of one call.
+//! Programs with a single call.
 
 use self::Arg::{Bool, Indices, Input, Int, Ints, Null, Out};
 use torchlet::core::{Scalar, ScalarType, ShapeDynamism, TensorInfo};
 use torchlet::{Tensor, Value};
 use torchlet_graph::method::{Instruction, Method, MethodTensor, MethodValue, Program, TensorData};
 
-/// An argument of the call that a program consists of.
+/// An argument of the call.
 #[derive(Clone)]
-// No test target uses all of it.
+// Each test target uses only a part.
 #[allow(dead_code)]
 pub(crate) enum Arg {
     Input(Vec<i32>),
@@ -18,7 +18,7 @@ pub(crate) enum Arg {
     Bool(bool),
     Null,
 }
-/// A program of one call, as exported.
+/// Creates an exported program with a single call.
 pub(crate) fn program(name: &str, args: &[Arg]) -> Vec<u8> {
     let mut method = Method { name: "forward".into(), planned: vec![0], ..Method::default() };
     let mut indices = Vec::new();
@@ -53,7 +53,7 @@ pub(crate) fn program(name: &str, args: &[Arg]) -> Vec<u8> {
         indices.push(index);
     }
     let (name, overload) = name.split_once('.').unwrap_or((name, ""));
-    // Kernels return their last output, once more.
+    // Exported kernel calls repeat their last output as the return value.
     indices.push(*indices.last().unwrap());
     let (name, overload) = (name.to_owned(), overload.to_owned());
     method.instructions = vec![Instruction::Kernel { name, overload, args: indices }];

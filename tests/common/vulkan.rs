@@ -1,17 +1,16 @@
-//! Whether the Vulkan tests can run here, and chance for them.
+//! Device detection and random values for the Vulkan tests.
 
-// No test target uses all of it.
+// Each test target uses only a part.
 #![allow(dead_code)]
 
 use torchlet::vulkan::devices;
 use torchlet::{Module, ModuleBuilder, RunOn};
 
 /// `required`: a missing device is a failure, as in the step `vulkan` of `cargo xtask test`. `off`:
-/// they run elsewhere.
+/// skip the tests.
 const VARIABLE: &str = "TORCHLET_TEST_VULKAN";
 
-/// Whether there is a device to test on. Says so where there is none, and fails where there has to
-/// be one.
+/// Whether a device is available for tests. Prints a message if not, and fails if one is required.
 pub(crate) fn device_is_there() -> bool {
     let wanted = std::env::var(VARIABLE).unwrap_or_default();
     if wanted == "off" {
@@ -28,12 +27,13 @@ pub(crate) fn device_is_there() -> bool {
     false
 }
 
-/// For the device, also where it is software, which only who asks for it by name gets.
+/// A builder for the device, including software devices, which are only used if requested
+/// explicitly.
 pub(crate) fn on_device() -> ModuleBuilder {
     Module::builder().run_on(RunOn::Vulkan)
 }
 
-/// Numbers that are the same on every run.
+/// Deterministic random numbers.
 pub(crate) struct Random(u64);
 
 impl Random {
@@ -41,7 +41,7 @@ impl Random {
         Random(seed | 1)
     }
 
-    /// A number below `bound`.
+    /// A random number below `bound`.
     pub(crate) fn below(&mut self, bound: usize) -> usize {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
@@ -49,12 +49,12 @@ impl Random {
         (self.0 % bound.max(1) as u64) as usize
     }
 
-    /// One of the items, which must be some.
+    /// A random item of a non-empty slice.
     pub(crate) fn pick<T: Copy>(&mut self, items: &[T]) -> T {
         items[self.below(items.len())]
     }
 
-    /// One of the items, if there are any.
+    /// A random item; `None` if the slice is empty.
     pub(crate) fn maybe<T: Copy>(&mut self, items: &[T]) -> Option<T> {
         items.get(self.below(items.len())).copied()
     }

@@ -55,32 +55,32 @@ TOGETHER = 20
 UNTRIED = "…"
 LEGEND = {
     "pass": "passes",
-    "open": "differs where PyTorch promises nothing: see below",
-    "WRONG": "other numbers than PyTorch's",
-    "no kernel": "calls an operator that has no kernel",
-    "refused": "is refused with an error",
-    UNTRIED: "was not tried",
-    "–": "the exporter refuses it, its results are random, or there is no sample that fits",
-    "": "PyTorch has no such operator for this type, on CPUs",
+    "open": "differs where PyTorch or the exporter defines no exact result; see below the table",
+    "WRONG": "differs from PyTorch",
+    "no kernel": "calls an operator without a kernel",
+    "refused": "refused with an error",
+    UNTRIED: "not tried",
+    "–": "not tested: the exporter refuses it, results are random, or no sample fits",
+    "": "PyTorch does not support this dtype on CPUs",
 }
-EQUALS = "which of several equal elements is named is left open"
+EQUALS = "PyTorch does not define which of several equal elements is returned"
 RANDOM = "results are random"
-SIGNS = "the signs of vectors are left open"
-ORDERS = "the order of eigenvalues, and the directions of vectors, are left open"
-HALVES = "PyTorch rounds to the type after each batch, torchlet once"
-NARROW = "the exporter writes a factor as `float32`, whatever the type: so are ExecuTorch's results"
-TAPS = "PyTorch's own are off by several roundings to the type, compared with `float64`; torchlet rounds once"
-STEPS = "PyTorch rounds coordinates and weights to the type at each step, torchlet computes in `float32`"
-WIDENED = "the exporter writes a result in `float32`"
-POLES = "at its poles, PyTorch's sine of multiples of pi is not zero: its result is large, ours is infinite"
-WIDE = "the exporter computes it in `float32`; PyTorch does so in halves, whose exponential overflows"
-FAR = "PyTorch's own are off by up to 4e-7, compared with many digits; torchlet's by 5e-14 at most"
+SIGNS = "the signs of vectors are not defined"
+ORDERS = "the order of eigenvalues and the directions of eigenvectors are not defined"
+HALVES = "PyTorch rounds to the dtype after each batch, torchlet once"
+NARROW = "the exporter writes a factor as `float32` for every dtype, so ExecuTorch's results differ as well"
+TAPS = "PyTorch rounds to the dtype several times, torchlet once, which is closer to `float64`"
+STEPS = "PyTorch rounds coordinates and weights to the dtype at each step, torchlet computes in `float32`"
+WIDENED = "the exporter declares the result as `float32`"
+POLES = "at poles, PyTorch's sine of multiples of pi is not zero: its result is large, torchlet's infinite"
+WIDE = "the exporter computes in `float32`, PyTorch in fp16, where the exponential overflows"
+FAR = "PyTorch's error is up to 4e-7, torchlet's at most 5e-14, compared with a high-precision reference"
 EXPLAINED = {
     "topk": ("output 1", EQUALS, ()),
     "kthvalue": ("output 1", EQUALS, ()),
-    "empty_like": ("output 0", "elements are what memory happens to hold", ()),
+    "empty_like": ("output 0", "elements are uninitialized", ()),
     "bernoulli": ("output 0", RANDOM, ()),
-    "new_empty_strided": ("output 0", "elements are what memory happens to hold", ()),
+    "new_empty_strided": ("output 0", "elements are uninitialized", ()),
     "normal": ("output 0", RANDOM, ()),
     "normal.number_mean": ("output 0", RANDOM, ()),
     "multinomial": ("output 0", RANDOM, ()),
@@ -114,11 +114,11 @@ EXPLAINED = {
     ),
 }
 """Operators of which an output may differ: the first that does, as an expression, why, and in which types, if not in all."""
-BYTES = "of bytes, PyTorch interpolates with weights of 16 bits"
+BYTES = "for bytes, PyTorch interpolates with 16-bit weights"
 HOLES = {
     "nn.functional.interpolate.bilinear": BYTES,
     "nn.functional.upsample_bilinear": BYTES,
-    "matrix_exp": "PyTorch's own are far off in halves, such as infinite for small matrices",
+    "matrix_exp": "PyTorch's fp16 results are far off, such as infinite for small matrices",
 }
 """Why operators have no kernel, or one that refuses some types."""
 ORDER = ["WRONG", "open", "refused", "no kernel", "pass", "–"]
@@ -347,6 +347,14 @@ def rows_of(path: Path, dtypes: list[str]) -> list[Row]:
     return list(rows.values())
 
 
+def grouped(reasons: dict[str, str]) -> list[str]:
+    """Returns one list item per reason, with the operators that have it."""
+    names: dict[str, list[str]] = {}
+    for name in sorted(reasons):
+        names.setdefault(reasons[name], []).append(f"`{name}`")
+    return [f"- {', '.join(names[reason])}: {reason}." for reason in names]
+
+
 def table(rows: list[Row], dtypes: list[str], samples: int) -> str:
     count = Counter(state for row in rows for state in row.cells.values())
     command = "cargo xtask sweep"
@@ -355,8 +363,8 @@ def table(rows: list[Row], dtypes: list[str], samples: int) -> str:
     lines = [
         "# Operators and types",
         "",
-        f"PyTorch {torch.__version__.split('+')[0]}'s samples of its operators, exported, run on CPU kernels and compared with eager: written by `{command}`.",
-        f"At most {samples} of each are tried; tolerances are those of the fixtures (`tests/export/common.py`). {sum(count.values())} cells:",
+        f"PyTorch {torch.__version__.split('+')[0]}'s samples of its operators, exported, run on CPU kernels and compared with eager mode. Generated by `{command}`.",
+        f"Samples per operator and dtype: at most {samples}. Tolerances are those of the fixtures (`tests/export/common.py`). {sum(count.values())} cells:",
         "",
         *(f"- {f'`{state}`' if state else 'empty'}: {says}{f' ({count[state]})' if state in count else ''}" for state, says in LEGEND.items()),
         "",
@@ -367,11 +375,11 @@ def table(rows: list[Row], dtypes: list[str], samples: int) -> str:
         if any(state != "–" for state in row.cells.values()):
             lines.append(f"| `{row.name}` | " + " | ".join(row.cells.get(name, "") for name in dtypes) + " |")
     names = {row.name for row in rows if "open" in row.cells.values()}
-    lines += ["", *(f"- `{name}`: {EXPLAINED[name][1]}." for name in sorted(names))]
+    lines += ["", "Reasons for `open`:", "", *grouped({name: EXPLAINED[name][1] for name in names})]
     names = {row.name for row in rows if {"no kernel", "refused"} & set(row.cells.values())}
-    known = [f"- `{name}`: {HOLES[name]}." for name in sorted(names) if name in HOLES]
+    known = grouped({name: HOLES[name] for name in names if name in HOLES})
     if known:
-        lines += ["", "What has no kernel, or one that refuses some types:", "", *known]
+        lines += ["", "Reasons for `refused` and `no kernel`:", "", *known]
     return "\n".join(lines) + "\n"
 
 

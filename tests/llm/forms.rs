@@ -218,13 +218,13 @@ fn shards_in_the_wrong_order_are_refused() {
     let parts = ["shards_1", "shards_0"].map(|part| Box::new(module(part, RunOn::Cpu)));
     let parts = parts.into_iter().map(|part| part as Box<dyn Model>).collect();
     let refused = Runner::new(Shards::new(parts), Tokenizer::empty(), &Overrides::default());
-    assert!(refused.unwrap_err().to_string().contains("input 0 should be tokens"));
+    assert!(refused.unwrap_err().to_string().contains("input 0: expected tokens"));
     let parts = ["shards_0", "shards_0"].map(|part| Box::new(module(part, RunOn::Cpu)));
     let parts = parts.into_iter().map(|part| part as Box<dyn Model>).collect();
     let made = Runner::new(Shards::new(parts), Tokenizer::empty(), &Overrides::default());
     let refused = made.unwrap().prefill_tokens(&[1, 2]).unwrap_err();
     let source = std::error::Error::source(&refused).unwrap().to_string();
-    assert!(source.contains("passed"), "{source}");
+    assert!(source.contains("the next program"), "{source}");
     let none = Runner::new(Shards::new(Vec::new()), Tokenizer::empty(), &Overrides::default());
     assert!(none.is_err());
 }

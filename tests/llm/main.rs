@@ -405,7 +405,8 @@ fn other_programs_are_refused() {
     let refused = Runner::new(Module::load(path).unwrap(), tokenizer(), &Overrides::default());
     assert_eq!(
         refused.unwrap_err().to_string(),
-        "method 'forward' is not one of a language model: input 0 should be tokens, but is a tensor of Float [1, 1, 8, 8]"
+        "method 'forward' does not match a language model: input 0: expected tokens, \
+         found a tensor of Float [1, 1, 8, 8]"
     );
 }
 

@@ -111,8 +111,8 @@ fn what_cannot_be_is_refused() {
     for tiling in [Tiling::Canvas(0), Tiling::Closest(65), Tiling::Rows(9), Tiling::Rows(1 << 40)] {
         assert!(is_refused(small.tiles([8, 8], tiling)).contains("tiles"), "{tiling:?}");
     }
-    assert!(is_refused(small.tiles([1 << 14, 1 << 14], Tiling::Rows(8))).contains("points"));
-    assert!(is_refused(small.tiles([0, 0], Tiling::Canvas(4))).contains("points"));
+    assert!(is_refused(small.tiles([1 << 14, 1 << 14], Tiling::Rows(8))).contains("pixels"));
+    assert!(is_refused(small.tiles([0, 0], Tiling::Canvas(4))).contains("pixels"));
     // What is thin becomes a tile, too.
     let line = Picture::from_rgb(9000, 1, vec![200; 27_000]).unwrap();
     for tiling in [Tiling::Canvas(64), Tiling::Closest(64), Tiling::Rows(8)] {

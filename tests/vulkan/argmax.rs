@@ -1,4 +1,4 @@
-//! Where the largest numbers of an output are, found on the device.
+//! Argmax of outputs on the device.
 
 use crate::device::{Random, device_is_there, on_device};
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use torchlet::vulkan::VulkanBackend;
 use torchlet::{Error, Module, ModuleBuilder, RunOn, Tensor};
 use torchlet_graph::method::{Instruction, Method, MethodTensor, MethodValue, Program, TensorData};
 
-/// `-x`, and `x + x`, of a matrix of at most this shape.
+/// A program with outputs `-x` and `x + x` for a matrix with this upper-bound shape.
 fn program(scalar_type: ScalarType, sizes: [usize; 2]) -> Vec<u8> {
     let bytes = sizes[0] * sizes[1] * scalar_type.size();
     let planned = vec![0, bytes, bytes, bytes];
@@ -35,22 +35,23 @@ fn program(scalar_type: ScalarType, sizes: [usize; 2]) -> Vec<u8> {
     program.write().unwrap().to_bytes()
 }
 
-/// Numbers of which many are equal, and some are none.
+/// A matrix with many equal values and some NaNs.
 fn matrix(random: &mut Random, scalar_type: ScalarType, sizes: [usize; 2]) -> Tensor {
-    let odd = [f32::NAN, f32::NEG_INFINITY, f32::INFINITY, 0.0, -0.0, 1.0, -1.0, 3.0, -3.0, 1e-7];
+    let special =
+        [f32::NAN, f32::NEG_INFINITY, f32::INFINITY, 0.0, -0.0, 1.0, -1.0, 3.0, -3.0, 1e-7];
     let mut numbers = Vec::new();
     for _ in 0..sizes[0] {
-        // Rows of few kinds of numbers: in some, there is nothing to find.
-        let kinds = 1 + random.below(odd.len());
-        let first = random.below(odd.len());
-        let pick = |at: usize| odd[(first + at) % odd.len()];
-        numbers.extend((0..sizes[1]).map(|_| pick(random.below(kinds))));
+        // Few distinct values per row; some rows have no maximum.
+        let distinct = 1 + random.below(special.len());
+        let first = random.below(special.len());
+        let pick = |at: usize| special[(first + at) % special.len()];
+        numbers.extend((0..sizes[1]).map(|_| pick(random.below(distinct))));
     }
     Tensor::from_slice(&sizes, &numbers).unwrap().to_type(scalar_type).unwrap()
 }
 
-/// The first of the largest of each row.
-fn largest(tensor: &Tensor) -> Vec<Option<u32>> {
+/// Index of the first maximum of each row.
+fn argmax(tensor: &Tensor) -> Vec<Option<u32>> {
     let numbers = tensor.to_type(ScalarType::Float).unwrap();
     let rows = numbers.as_slice::<f32>().unwrap().chunks_exact(tensor.shape()[1]);
     let first = |row: &[f32]| {
@@ -69,7 +70,7 @@ fn check(builder: ModuleBuilder, scalar_type: ScalarType, bound: [usize; 2]) {
     let mut random = Random::new(11);
     let mut module = builder.from_bytes(program(scalar_type, bound)).unwrap();
     for turn in 0..6 {
-        // The whole, then others, twice each: what was recorded is run again.
+        // The upper-bound shape, then smaller ones, twice each to replay recorded command buffers.
         let sizes = if turn < 2 { bound } else { bound.map(|most| 1 + random.below(most)) };
         for _ in 0..2 {
             let x = matrix(&mut random, scalar_type, sizes);
@@ -78,9 +79,9 @@ fn check(builder: ModuleBuilder, scalar_type: ScalarType, bound: [usize; 2]) {
             for (output, expected) in expected.iter().enumerate() {
                 method.set_input(0, &x.clone().into()).unwrap();
                 let found = method.run_argmax(output).unwrap().expect("the device looks for them");
-                assert_eq!(found, largest(expected.tensor().unwrap()), "{sizes:?} {output}");
+                assert_eq!(found, argmax(expected.tensor().unwrap()), "{sizes:?} {output}");
             }
-            // What was not searched was given back.
+            // Outputs without argmax are returned.
             let first = method.output_value(0).unwrap();
             let bytes = |value: &torchlet::Value| value.tensor().unwrap().bytes().to_vec();
             assert_eq!(bytes(&first), bytes(&expected[0]));
@@ -88,10 +89,10 @@ fn check(builder: ModuleBuilder, scalar_type: ScalarType, bound: [usize; 2]) {
     }
 }
 
-/// Rows that one workgroup looks at, and rows that several share; many, and one; of outputs that
-/// the device writes to the host's memory, too.
+/// Rows that fit one workgroup and rows split among several; many rows and a single one; also
+/// outputs that the device writes to host memory.
 #[test]
-fn the_first_of_the_largest_is_found() {
+fn first_maximum_of_each_row() {
     if !device_is_there() {
         return;
     }
@@ -104,9 +105,9 @@ fn the_first_of_the_largest_is_found() {
     }
 }
 
-/// Work along rows goes on in another dimension where a device takes no more workgroups in one.
+/// Rows beyond the maximum number of workgroups in one dimension continue in the next.
 #[test]
-fn rows_go_on_in_the_next_dimension() {
+fn rows_fold_into_the_next_dimension() {
     if !device_is_there() {
         return;
     }
@@ -114,9 +115,9 @@ fn rows_go_on_in_the_next_dimension() {
     check(on_device().backend(Arc::new(folded.build())), ScalarType::Float, [200, 4500]);
 }
 
-/// The CPU writes the output as ever; an output that there is none of is an error.
+/// The CPU writes the output instead; an output index out of range is an error.
 #[test]
-fn others_write_the_output() {
+fn cpus_write_the_output() {
     let builder = Module::builder().run_on(RunOn::Cpu);
     let mut module = builder.from_bytes(program(ScalarType::Float, [2, 3])).unwrap();
     let x = Tensor::from_slice(&[2, 3], &[1.0f32, -2.0, 3.0, 4.0, 5.0, -6.0]).unwrap();

@@ -1,49 +1,49 @@
-//! Where things are in a delegate's blob: a header (`VH00`), a flatbuffer (`VK00`), constants.
+//! Layout of a delegate's blob: header (`VH00`), flatbuffer (`VK00`), constants.
 
-// No test target uses all of it.
+// Each test target uses only a part.
 #![allow(dead_code)]
 
-/// A place in a file that means something, by what is there.
+/// A meaningful field in a file, with its offset.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Site {
-    /// The kind of a value, one byte.
+    /// Kind of a value, one byte.
     Kind(usize),
-    /// An element type, one byte.
+    /// Dtype, one byte.
     ElementType(usize),
-    /// A dimension of a tensor, 32 bits.
+    /// Size of a tensor's dim, 32 bits.
     Size(usize),
-    /// The length of a vector, 32 bits.
+    /// Length of a vector, 32 bits.
     Count(usize),
-    /// The number of a value, 32 bits.
+    /// Id of a value, 32 bits.
     Id(usize),
-    /// The number of a constant, 32 bits.
+    /// Index of a constant, 32 bits.
     Constant(usize),
-    /// Where a constant is, or how long, 64 bits.
+    /// Offset or size of a constant, 64 bits.
     Offset(usize),
     /// An integer, 64 bits.
     Int(usize),
     /// A floating-point number, 64 bits.
     Double(usize),
-    /// A symbolic integer, 32 bits.
+    /// Symbolic integer, 32 bits.
     Short(usize),
-    /// The name of an operator: 32 bits of length, then bytes.
+    /// Name of an operator: 32-bit length, followed by the bytes.
     Name(usize),
 }
 
-/// A blob in a file, by positions in the file.
+/// A blob in a file, by file offsets.
 #[derive(Debug)]
 pub(crate) struct Blob {
     pub(crate) start: usize,
-    /// The end of the graph.
+    /// End of the graph.
     pub(crate) graph_end: usize,
-    /// The end of the constants.
+    /// End of the constants.
     pub(crate) end: usize,
     pub(crate) sites: Vec<Site>,
-    /// How many values there are.
+    /// Number of values.
     pub(crate) values: usize,
 }
 
-/// The bytes of a well-formed file: whatever is asked for is there.
+/// Reader of a well-formed file: all accesses succeed.
 struct Reader<'b>(&'b [u8]);
 
 impl Reader<'_> {
@@ -51,12 +51,12 @@ impl Reader<'_> {
         self.0[at..at + width].iter().rev().fold(0, |value, byte| value << 8 | usize::from(*byte))
     }
 
-    /// Where the 32-bit offset at this position leads.
+    /// Resolves the 32-bit offset at this position.
     fn follow(&self, at: usize) -> usize {
         at + self.number(at, 4)
     }
 
-    /// The position of a table's field.
+    /// Position of a table's field.
     fn field(&self, table: usize, field: usize) -> Option<usize> {
         let offset = self.number(table, 4) as u32 as i32;
         let vtable = (table as i64 - i64::from(offset)) as usize;
@@ -66,7 +66,7 @@ impl Reader<'_> {
         (offset != 0).then_some(table + offset)
     }
 
-    /// The positions of a vector's length and elements.
+    /// Positions of a vector's length and elements.
     fn vector(&self, table: usize, field: usize, width: usize) -> (Option<usize>, Vec<usize>) {
         let Some(field) = self.field(table, field) else { return (None, Vec::new()) };
         let vector = self.follow(field);
@@ -76,7 +76,7 @@ impl Reader<'_> {
 }
 
 impl Blob {
-    /// All blobs of a file.
+    /// Finds all blobs of a file.
     pub(crate) fn find(file: &[u8]) -> Vec<Blob> {
         let marks = file.windows(4).enumerate().filter(|(_, bytes)| *bytes == b"VH00");
         let starts: Vec<usize> = marks.filter_map(|(at, _)| at.checked_sub(4)).collect();

@@ -1,13 +1,13 @@
-//! State that one region alone touches lives in that region, on the device. It is still the
-//! method's: listed, read, written, saved, reset.
+//! State that only one region accesses is stored in that region, on the device. It remains part of
+//! the method's state: listed, read, written, saved, reset.
 
 use crate::common::{check, fixture, open};
 use crate::device::device_is_there;
 use torchlet::{Module, ModuleBuilder, RunOn, Tensor, Value};
 
-/// Files, and how many tensors of state each has when it is compiled for GPUs, in delegates or
-/// among the method's own.
-const KEPT: &[(&str, usize)] = &[
+/// Files, and the number of their state tensors when compiled for GPUs, in delegates or in the
+/// method itself.
+const FILES: &[(&str, usize)] = &[
     ("vulkan/program/running_sum.bpte", 1),
     ("vulkan/program/cache.bpte", 2),
     ("vulkan/program/noted.bpte", 1),
@@ -35,14 +35,14 @@ fn for_gpus() -> ModuleBuilder {
     Module::builder().threads(1).run_on(RunOn::Vulkan)
 }
 
-/// The state of a module's method, each tensor.
+/// Contents of all state tensors of a module's method.
 fn state(module: &mut Module) -> Vec<Tensor> {
     let method = module.method("forward").unwrap();
     let state = method.state().unwrap();
     state.iter().map(|state| method.read_state(state.value).unwrap()).collect()
 }
 
-/// The inputs of a file's first case.
+/// Inputs of a file's first test case.
 fn first_inputs(module: &Module) -> Vec<Value> {
     let bundle = module.bundled().unwrap();
     let suite = bundle.suites().unwrap().next().unwrap().unwrap();
@@ -51,11 +51,11 @@ fn first_inputs(module: &Module) -> Vec<Value> {
 }
 
 #[test]
-fn it_stays_where_it_is_used() {
+fn state_stays_in_its_region() {
     if !device_is_there() {
         return;
     }
-    for (file, count) in KEPT {
+    for (file, count) in FILES {
         let fixture = fixture(file);
         let source = open(&fixture, for_gpus()).unwrap();
         let mut module = source.share();
@@ -71,11 +71,11 @@ fn it_stays_where_it_is_used() {
 }
 
 #[test]
-fn it_is_read_and_written_saved_and_loaded() {
+fn state_is_read_written_saved_and_loaded() {
     if !device_is_there() {
         return;
     }
-    for (file, _) in KEPT {
+    for (file, _) in FILES {
         let fixture = fixture(file);
         let mut module = open(&fixture, for_gpus()).unwrap();
         let inputs = first_inputs(&module);
@@ -92,10 +92,10 @@ fn it_is_read_and_written_saved_and_loaded() {
             assert_eq!(other.forward(&inputs[..]).unwrap(), next, "{file}");
         }
         let mut method = module.method("forward").unwrap();
-        for (tensor, place) in kept.iter().zip(method.state().unwrap()) {
-            method.write_state(place.value, tensor).unwrap();
+        for (tensor, info) in kept.iter().zip(method.state().unwrap()) {
+            method.write_state(info.value, tensor).unwrap();
             let larger = Tensor::zeros(tensor.scalar_type(), &[1000]).unwrap();
-            assert!(method.write_state(place.value, &larger).is_err(), "{file}");
+            assert!(method.write_state(info.value, &larger).is_err(), "{file}");
         }
         assert!(method.read_state(100_000).is_err());
         assert_eq!(module.forward(&inputs[..]).unwrap(), next, "{file}");

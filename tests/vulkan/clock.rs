@@ -1,22 +1,21 @@
-//! Times of the device on the clock of the host.
+//! Device timestamps on the clock of the host.
 
 use crate::common::{fixture, open};
 use crate::device::{device_is_there, on_device};
 use std::sync::Arc;
 use torchlet_devtools::{Event, Kind, Location, Recorder};
 
-/// How far two clocks may be apart that were compared: looking at both takes a while on a busy
-/// machine.
+/// Tolerance of calibrated clocks: reading both takes a while on a busy machine.
 const NANOSECONDS: u64 = 200_000;
 
-/// Runs of a delegate lie within the call of it, in order; where clocks cannot be compared, they
-/// begin when the host waits, which is within it, too.
+/// Device events of a delegate lie within its call, in order. Without calibrated clocks, they start
+/// when the host begins to wait, which is also within the call.
 #[test]
 fn commands_lie_within_their_call() {
     if !device_is_there() {
         return;
     }
-    // Of several calls, as inputs and outputs may not be copied.
+    // Several calls, as inputs and outputs are not always copied.
     let fixture = fixture("vulkan/model/residual.bpte");
     let recorder = Arc::new(Recorder::new());
     let source = open(&fixture, on_device().event_tracer(recorder.clone())).unwrap();

@@ -1,4 +1,4 @@
-//! All fixtures give PyTorch's numbers, and they cover the operators.
+//! All Vulkan fixtures match PyTorch's outputs, and cover the operators.
 
 use crate::common::{Fixture, check, check_all, fixtures, open};
 use crate::device::{device_is_there, on_device};
@@ -7,13 +7,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use torchlet::vulkan::{DeviceFeature, VulkanBackend, devices};
 
-/// The fixtures with Vulkan delegates.
+/// Fixtures with Vulkan delegates.
 pub(crate) fn delegated() -> Vec<Fixture> {
     let needs = |fixture: &Fixture| fixture.backends.iter().any(|name| name == "VulkanBackend");
     fixtures().into_iter().filter(needs).collect()
 }
 
-/// How many cases of the fixtures give PyTorch's numbers; all have to.
+/// Checks the fixtures that match `wanted` against PyTorch's outputs. Returns the number of test
+/// cases.
 pub(crate) fn check_delegated(backend: VulkanBackend, wanted: fn(&Fixture) -> bool) -> usize {
     let mut fixtures = delegated();
     assert!(fixtures.len() > 400, "the manifest lists {} files for Vulkan", fixtures.len());
@@ -32,26 +33,26 @@ pub(crate) fn check_delegated(backend: VulkanBackend, wanted: fn(&Fixture) -> bo
 }
 
 #[test]
-fn outputs_are_pytorchs() {
+fn outputs_match_pytorch() {
     if device_is_there() {
         println!("{} cases", check_delegated(VulkanBackend::new(), |_| true));
     }
 }
 
-/// Devices take a limited number of workgroups in each dimension: here, two. What lies along one
-/// goes on in the next, and batches in another dispatch.
+/// Devices limit the number of workgroups in each dimension, here to two. Further workgroups
+/// continue in the next dimension, and further batches in another dispatch.
 #[test]
-fn work_goes_on_in_the_next_dimension() {
+fn workgroups_fold_into_the_next_dimension() {
     if device_is_there() {
         let backend = VulkanBackend::builder().fold_workgroups_at(2).build();
         println!("{} cases", check_delegated(backend, |_| true));
     }
 }
 
-/// A software device has few invocations at a time, and so would never be given what is made for
-/// many.
+/// Simulates more parallel invocations: a software device has few, and would never select tiled
+/// kernels.
 #[test]
-fn wide_convolutions_and_large_products_have_tiles() {
+fn wide_convolutions_and_large_gemms_are_tiled() {
     if device_is_there() {
         let backend = VulkanBackend::builder().busy_invocations(160).build();
         let wanted = |fixture: &Fixture| {
@@ -62,10 +63,10 @@ fn wide_convolutions_and_large_products_have_tiles() {
     }
 }
 
-/// Large GPUs take other kernels for small shapes than software does, and others again when shapes
-/// change.
+/// Large GPUs use other kernels for small shapes than software devices, and others again when
+/// shapes change.
 #[test]
-fn what_large_devices_take_is_right() {
+fn kernels_of_large_devices_are_correct() {
     if device_is_there() {
         let backend = VulkanBackend::builder().busy_invocations(1 << 16).build();
         let cases = check_delegated(backend, |fixture| fixture.kind != "model");
@@ -73,8 +74,8 @@ fn what_large_devices_take_is_right() {
     }
 }
 
-/// One of each kind of kernel that has variants for what devices can do: products, convolutions,
-/// attention, rows, recurrent layers, codes.
+/// One fixture for each kind of kernel with variants for device features: matrix multiplication,
+/// convolution, attention, row reductions, recurrent layers, quantized values.
 const VARIED: &[&str] = &[
     "attention/causal_long_fp16",
     "attention/rows",
@@ -106,14 +107,14 @@ const VARIED: &[&str] = &[
     "transposed/transposed_fp16",
 ];
 
-/// Whatever single feature a device lacks, other kernels give PyTorch's numbers: those that it has
-/// here are taken away one at a time, where kernels are chosen as for a GPU.
+/// Disables each available feature in turn, with kernels chosen as for a GPU: other kernels yield
+/// PyTorch's outputs.
 #[test]
 fn each_feature_can_be_missing() {
     if !device_is_there() {
         return;
     }
-    // What no shader needs changes none of them.
+    // Features that no shader uses affect no kernel.
     let of_host = [
         DeviceFeature::TimelineSemaphore,
         DeviceFeature::MemoryBudget,
@@ -134,19 +135,19 @@ fn each_feature_can_be_missing() {
     }
 }
 
-/// Whether this is the file of a family and a name.
+/// Whether this is the fixture with a family and name.
 fn is_named(fixture: &Fixture, name: &str) -> bool {
     fixture.file.strip_suffix(".bpte").is_some_and(|file| file.ends_with(&format!("vulkan/{name}")))
 }
 
-/// The names of the operators that the public sources declare for delegated graphs.
+/// Names of the operators that the public sources declare for delegated graphs.
 fn declared() -> BTreeSet<&'static str> {
     let list = include_str!("../../backend-vulkan/src/ops/names.txt");
     list.lines().filter(|line| !line.is_empty() && !line.starts_with('#')).collect()
 }
 
-/// Operators that no fixture calls, since the exporter of today writes none of them from what it
-/// takes: old names of others, names of its own tests, and what its rewriting always replaces.
+/// Operators without a fixture, since the current exporter never emits them: old names, names of
+/// its own tests, and operators that its passes always replace.
 const NOT_EXPORTED: &[&str] = &[
     "aten.hardshrink.default",
     "aten.hardsigmoid.default",

@@ -1,12 +1,12 @@
-//! What becomes of layers on the device: sequences, whose steps exporters write one after the
-//! other, blocks, and what joins what they make.
+//! Fusion of layers on the device: recurrent layers, which exporters unroll into steps, blocks, and
+//! concatenations of their results.
 
 use crate::common::{check, fixture, open};
 use crate::device::{device_is_there, on_device};
 use std::sync::Arc;
 use torchlet_devtools::{Location, Recorder};
 
-/// What a fixture's run does on the device, whose results are checked.
+/// Names of the device calls of a fixture's run, whose results are checked.
 fn calls(name: &str) -> Vec<String> {
     let fixture = fixture(name);
     let recorder = Arc::new(Recorder::new());
@@ -19,8 +19,7 @@ fn calls(name: &str) -> Vec<String> {
     on_device.map(|event| event.name.to_string()).collect()
 }
 
-/// How many dispatches of a fixture's run are those of whole layers, and how many others there are
-/// but copies.
+/// Number of dispatches of recurrent layers, and of others except copies, in a fixture's run.
 fn dispatches(name: &str) -> [usize; 2] {
     let mut counts = [0; 2];
     for name in calls(name) {
@@ -33,10 +32,10 @@ fn dispatches(name: &str) -> [usize; 2] {
     counts
 }
 
-/// Nothing is left of the steps: there are the inputs' product, the layer, and a function of what
-/// it makes.
+/// The unrolled steps are gone: only a matrix multiplication of the inputs, the layer, and a
+/// function of its result remain.
 #[test]
-fn steps_of_a_layer_are_one_dispatch() {
+fn recurrent_layers_are_one_dispatch() {
     if !device_is_there() {
         return;
     }
@@ -45,15 +44,15 @@ fn steps_of_a_layer_are_one_dispatch() {
         assert_eq!(layers, 1, "{name}");
         assert!(others <= 4, "{name}: {others} others");
     }
-    // Two layers, in two directions.
+    // Two bidirectional layers.
     for name in ["both_ways", "gates_both_ways"] {
         assert_eq!(dispatches(&format!("vulkan/recurrent/{name}.bpte"))[0], 4, "{name}");
     }
 }
 
-/// Where one workgroup would read weights too slowly, many share each of the six steps.
+/// If a single workgroup would read the weights too slowly, many share each of the six steps.
 #[test]
-fn wide_states_take_a_dispatch_for_each_step() {
+fn wide_recurrent_layers_dispatch_each_step() {
     if !device_is_there() {
         return;
     }
@@ -64,9 +63,9 @@ fn wide_states_take_a_dispatch_for_each_step() {
     }
 }
 
-/// Blocks pass on what they make with channels last: one permutation leads there, and one back.
+/// Consecutive blocks pass channels-last tensors: one permutation at the start, and one at the end.
 #[test]
-fn channels_stay_last_from_block_to_block() {
+fn blocks_stay_channels_last() {
     if !device_is_there() {
         return;
     }
@@ -75,9 +74,9 @@ fn channels_stay_last_from_block_to_block() {
     assert_eq!((count("torchlet.depthwise_last"), count("permute")), (3, 2), "{calls:#?}");
 }
 
-/// What layers make is written where all of it is joined in the end.
+/// Layers write their results directly into the concatenated tensor.
 #[test]
-fn joined_again_and_again_nothing_is_copied() {
+fn concatenations_need_no_copies() {
     if !device_is_there() {
         return;
     }

@@ -1,11 +1,11 @@
-//! Devices that take less than this one.
+//! Devices with lower limits than this one.
 
 use crate::device::{device_is_there, on_device};
 use std::sync::Arc;
 use torchlet::vulkan::{VulkanBackend, VulkanBackendBuilder};
 use torchlet::{ProfileKind, Profiler, Tensor};
 
-/// Logits of some tokens, one at a time and several, and the names of all that ran for them.
+/// Logits for some tokens, one at a time and several at once, and the names of all dispatches.
 fn language_model(backend: VulkanBackendBuilder) -> (Vec<Vec<f32>>, Vec<String>) {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/llm/model/vulkan_4bit.pte");
     let profiler = Arc::new(Profiler::new());
@@ -23,10 +23,10 @@ fn language_model(backend: VulkanBackendBuilder) -> (Vec<Vec<f32>>, Vec<String>)
     (logits.to_vec(), commands.map(|entry| entry.name.clone()).collect())
 }
 
-/// Products that rotate their rows and put them into caches bind nine buffers. Where there are
-/// eight, others do that.
+/// Matrix multiplications with fused RoPE and cache writes bind nine buffers. With a limit of
+/// eight, separate dispatches do that.
 #[test]
-fn products_are_rotated_by_others_where_few_buffers_are_bound() {
+fn rotary_fusion_respects_the_buffer_limit() {
     if !device_is_there() {
         return;
     }

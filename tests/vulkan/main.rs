@@ -1,5 +1,5 @@
-//! Programs lowered with `VulkanPartitioner`, on the Vulkan device of this machine. Where there is
-//! none, the tests say that they were not run.
+//! Programs lowered with `VulkanPartitioner`, on the Vulkan device of this machine. Without a
+//! device, the tests report that they were skipped.
 
 #![cfg(feature = "vulkan")]
 

@@ -1,11 +1,11 @@
-//! Names that exporters wrote for the same operators at other times.
+//! Operator names of other exporter versions.
 
 use crate::blob::{Blob, Site};
 use crate::common::{check, fixture, folder};
 use crate::device::device_is_there;
 use torchlet::Module;
 
-/// A fixture, a name in it, and a name of no more letters that means the same.
+/// A fixture, an operator name in it, and an equivalent name that is not longer.
 const SAME: &[(&str, &str, &str)] = &[
     ("vulkan/reading/select.bpte", "aten.select_copy.int", "aten.select.int"),
     ("vulkan/reading/slice.bpte", "aten.slice_copy.Tensor", "aten.slice.Tensor"),
@@ -33,7 +33,7 @@ const SAME: &[(&str, &str, &str)] = &[
 ];
 
 #[test]
-fn old_names_mean_the_same() {
+fn old_operator_names_are_equivalent() {
     if !device_is_there() {
         return;
     }

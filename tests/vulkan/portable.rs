@@ -1,4 +1,4 @@
-//! Programs for CPUs, run on the device as far as it takes them whole.
+//! Programs for CPUs on the device, if it supports them completely.
 
 use crate::common::{Fixture, check, check_all, fixtures, folder, open};
 use crate::device::device_is_there;
@@ -15,7 +15,8 @@ use torchlet_graph::front::{FrontEnd, Vocabulary};
 use torchlet_graph::method::{Delegate, Instruction, Method, MethodValue};
 use torchlet_graph::{Constants, Target, blob, method};
 
-/// Makes a method whose instructions are one graph that a target takes a call of a delegate.
+/// Replaces a method's instructions by one delegate call, if they are a single graph that the
+/// target supports.
 ///
 /// # Errors
 /// Why not.
@@ -45,14 +46,14 @@ fn lower<'p>(
     if !run.graph.updates.is_empty() {
         return Err(only("it has state".to_owned()));
     }
-    // The exporter leaves out views: what they give has the memory of what they take.
+    // The exporter elides views: their results share the memory of their inputs.
     let given = |id: &usize| method.inputs.contains(&run.origins[id]);
     if !run.graph.inputs.iter().all(given) {
         return Err(only("it reads what no instruction sets".to_owned()));
     }
     let ids = run.graph.inputs.iter().chain(&run.graph.outputs);
     let args: Vec<usize> = ids.map(|id| run.origins[id]).collect();
-    // The exporter let values share memory that are now there at the same time.
+    // Values that shared memory in the exporter's plan are now alive at the same time.
     for value in &args {
         if let MethodValue::Tensor(tensor) = &mut method.values[*value]
             && let Some((buffer, offset)) = &mut tensor.place
@@ -69,7 +70,7 @@ fn lower<'p>(
     Ok(())
 }
 
-/// The program with all of its methods on the device.
+/// Lowers all methods of a program to the device.
 fn lowered(bytes: &[u8], target: &VulkanTarget) -> Result<Vec<u8>, BTreeSet<String>> {
     let only = |reason: String| BTreeSet::from([reason]);
     let program = Program::from_bytes(bytes).map_err(|error| only(error.to_string()))?;
@@ -87,7 +88,7 @@ fn lowered(bytes: &[u8], target: &VulkanTarget) -> Result<Vec<u8>, BTreeSet<Stri
     Ok(program.write().map_err(|error| only(error.to_string()))?.to_bytes())
 }
 
-/// Programs in the folder that `TORCHLET_TEST_PROGRAMS` names, at the tolerance of GPUs.
+/// Programs in the folder `TORCHLET_TEST_PROGRAMS`, with the tolerance of GPUs.
 fn more() -> Vec<Fixture> {
     let Ok(folder) = std::env::var("TORCHLET_TEST_PROGRAMS") else { return Vec::new() };
     let files = std::fs::read_dir(folder).expect("a folder");
@@ -106,12 +107,12 @@ fn more() -> Vec<Fixture> {
     programs.map(fixture).collect()
 }
 
-/// What becomes of a program on the device.
+/// Result of lowering a program.
 enum Lowered {
     Bytes(Vec<u8>),
-    /// For these reasons.
+    /// Refused, with the reasons.
     Refused(BTreeSet<String>),
-    /// It is no bundled program.
+    /// Not a bundled program.
     Not,
 }
 
@@ -123,17 +124,17 @@ fn on_target(fixture: &Fixture, target: &VulkanTarget) -> Result<Lowered, String
     Ok(lowered(program, target).map_or_else(Lowered::Refused, Lowered::Bytes))
 }
 
-/// Runs the test cases of a fixture on what was made of its program.
+/// Runs the test cases of a fixture on its lowered program.
 fn checked(fixture: &Fixture, bytes: Vec<u8>, builder: ModuleBuilder) -> Result<(), String> {
     let source = open(fixture, Module::builder()).map_err(|error| error.to_string())?;
     let mut module = builder.threads(1).run_on(RunOn::AsExported).from_bytes(bytes);
     check(module.as_mut().map_err(|error| error.to_string())?, &source, fixture).map(|_| ())
 }
 
-/// Of devices that one workgroup does not keep busy: reductions in parts, and what else is computed
-/// in several dispatches, with what each of the calls has to be made of at least.
+/// Simulates devices that a single workgroup does not saturate: split reductions, and other
+/// operators in several dispatches, each with a minimum number of dispatches.
 #[test]
-fn what_large_devices_take_of_programs_for_cpus_is_right() {
+fn cpu_programs_are_correct_on_large_devices() {
     if !device_is_there() {
         return;
     }
@@ -166,7 +167,7 @@ fn what_large_devices_take_of_programs_for_cpus_is_right() {
             let is_of =
                 |event: &&Event| event.location == Location::Device && event.name.contains(shader);
             let dispatches = run.events.iter().filter(is_of).count();
-            // A prime number of elements has no parts.
+            // A prime number of elements cannot be split.
             let least = if fixture.file.contains("prime") { 1 } else { least };
             assert!(dispatches >= least, "{}: {dispatches} dispatches", fixture.file);
             count += 1;
@@ -176,7 +177,7 @@ fn what_large_devices_take_of_programs_for_cpus_is_right() {
 }
 
 #[test]
-fn programs_for_cpus_give_the_same() {
+fn cpu_programs_match_pytorch() {
     if !device_is_there() {
         return;
     }

@@ -1,4 +1,4 @@
-//! Weights that are read ahead change nothing but the time that it takes.
+//! Prefetching weights does not change results.
 
 use crate::common::{Fixture, check, check_all, open, programs};
 use crate::device::device_is_there;
@@ -7,7 +7,7 @@ use torchlet::vulkan::VulkanBackend;
 use torchlet::{Module, Profiler, RunOn};
 
 #[test]
-fn weights_are_read_ahead() {
+fn weights_are_prefetched() {
     if !device_is_there() {
         return;
     }

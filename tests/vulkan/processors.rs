@@ -1,5 +1,5 @@
-//! Every program gives PyTorch's numbers on GPUs, whatever it was exported for. For other
-//! processors, `../processors.rs` has the same.
+//! Every program matches PyTorch's outputs on GPUs, whatever it was exported for.
+//! `../processors.rs` does the same for other processors.
 
 use crate::common::{Fixture, check, check_programs, fixture, open, programs};
 use crate::device::device_is_there;
@@ -9,17 +9,16 @@ use torchlet::vulkan::{BACKEND_NAME, VulkanBackend};
 use torchlet::{Module, RunOn, Tensor};
 use torchlet_devtools::{Event, Location, Recorder};
 
-/// What a GPU may be off by where a program was exported for CPUs: its elementary functions are not
-/// as exact.
+/// Tolerance for programs exported for CPUs: elementary functions of GPUs are less accurate.
 const TOLERANCE: f64 = 1e-3;
 
-/// What GPUs do not have as PyTorch on CPUs: the root of minus infinity of half, which is infinite
-/// there, and zero for what is not a number and is quantised.
+/// Programs whose outputs differ on GPUs: the fp16 square root of minus infinity is infinite there,
+/// and quantized NaN is zero.
 pub(crate) const OTHERS_ON_GPUS: &[&str] =
     &["ops/library/pow_half_root.bpte", "ops/library/quantize_nan.bpte"];
 
 #[test]
-fn gpus_give_pytorchs_numbers() {
+fn gpus_match_pytorch() {
     if !device_is_there() {
         return;
     }
@@ -36,9 +35,9 @@ fn gpus_give_pytorchs_numbers() {
     });
 }
 
-/// The families whose operators have batches along a dimension in which a device takes no more
-/// workgroups than here: three.
-const OF_BATCHES: &[&str] = &[
+/// Operator families with batches in a dimension whose number of workgroups is limited, here to
+/// three.
+const BATCHED: &[&str] = &[
     "attention",
     "batches",
     "convolution",
@@ -51,24 +50,24 @@ const OF_BATCHES: &[&str] = &[
 ];
 
 #[test]
-fn batches_take_several_dispatches() {
+fn batches_are_split_into_dispatches() {
     if !device_is_there() {
         return;
     }
     let mut programs = programs();
-    let is_of_batches = |fixture: &Fixture| {
+    let is_batched = |fixture: &Fixture| {
         fixture.file.strip_prefix("ops/").is_some_and(|file| {
-            OF_BATCHES.iter().any(|family| file.split('/').next() == Some(*family))
+            BATCHED.iter().any(|family| file.split('/').next() == Some(*family))
         })
     };
-    programs.retain(is_of_batches);
+    programs.retain(is_batched);
     assert!(programs.len() > 200, "{} files", programs.len());
     for fixture in &mut programs {
         fixture.rtol = fixture.rtol.max(TOLERANCE);
         fixture.atol = fixture.atol.max(TOLERANCE);
     }
-    // As a small GPU, and as a large one, where sums are shared by workgroups that lie along this
-    // dimension, too.
+    // As on a small GPU, and on a large one, where the workgroups that share a sum also lie in this
+    // dimension.
     for busy in [1 << 9, 1 << 16] {
         let folded = VulkanBackend::builder().fold_workgroups_at(3).busy_invocations(busy);
         let backend = Arc::new(folded.build());
@@ -79,10 +78,10 @@ fn batches_take_several_dispatches() {
     }
 }
 
-/// More batches than any device has to take: all of a program stays on the GPU, in as many
-/// dispatches as it takes.
+/// With more batches than any device must support, the whole program stays on the GPU, in several
+/// dispatches.
 #[test]
-fn more_batches_than_devices_take_stay_there() {
+fn many_batches_stay_on_the_device() {
     if !device_is_there() {
         return;
     }
@@ -102,25 +101,25 @@ fn more_batches_than_devices_take_stay_there() {
         check(&mut module, &source, &fixture).unwrap();
         let recording = recorder.recording();
         let run = recording.executions().next().expect("a run");
-        let is_of_batches = |event: &&Event| {
+        let is_batched = |event: &&Event| {
             let shaders = ["(matmul", "(attention", "(convolution"];
             event.location == Location::Device
                 && shaders.iter().any(|shader| event.name.contains(shader))
         };
-        let dispatches = run.events.iter().filter(is_of_batches).count();
-        // Channels by themselves lie along one dimension with pictures.
-        let by_themselves = ["depthwise", "/in_groups"].map(|name| fixture.file.contains(name));
-        let least = if by_themselves.contains(&true) { 1 } else { 2 };
+        let dispatches = run.events.iter().filter(is_batched).count();
+        // Channels of depthwise and grouped convolutions share a dimension with the batch.
+        let grouped = ["depthwise", "/in_groups"].map(|name| fixture.file.contains(name));
+        let least = if grouped.contains(&true) { 1 } else { 2 };
         assert!(dispatches >= least, "{}: {dispatches} dispatches", fixture.file);
         count += 1;
     }
     assert!(count > 25, "{count} programs");
 }
 
-/// GPUs compute with 32 bits what was exported for them with 64: what does not fit is the nearest
-/// that does when it comes in, wherever the program runs then.
+/// GPUs compute int64 programs with 32 bits: out-of-range inputs are clamped, on whichever
+/// processor the program then runs.
 #[test]
-fn integers_that_do_not_fit_are_the_nearest_wherever_a_program_runs() {
+fn out_of_range_integers_are_clamped() {
     if !device_is_there() {
         return;
     }
@@ -139,9 +138,9 @@ fn integers_that_do_not_fit_are_the_nearest_wherever_a_program_runs() {
     }
 }
 
-/// Only who asks for software that does as if it was a GPU gets it.
+/// Software devices are only used if requested by name.
 #[test]
-fn software_is_no_gpu() {
+fn software_devices_are_not_gpus() {
     if !device_is_there() || VulkanBackend::new().rates().is_none_or(|rates| !rates.emulated) {
         return;
     }
@@ -157,9 +156,10 @@ fn software_is_no_gpu() {
     }
 }
 
-/// What PT2E quantises with 8 bits computes with codes, wherever there is an operator for it.
+/// Programs quantized to 8 bits with PT2E compute with quantized values if the operators support
+/// it.
 #[test]
-fn quantised_programs_compute_with_codes() {
+fn quantized_programs_compute_with_quantized_values() {
     if !device_is_there() {
         return;
     }

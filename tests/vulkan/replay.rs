@@ -1,4 +1,4 @@
-//! Runs that differ in a position alone: what was recorded is run again.
+//! Replay of recorded command buffers for runs that differ only in a position.
 
 use crate::common::{check_case, fixture, open};
 use crate::device::{Random, device_is_there, on_device};
@@ -7,10 +7,10 @@ use torchlet::core::TestCase;
 use torchlet::vulkan::VulkanBackend;
 use torchlet::{Module, ProfileKind, Profiler, Tensor};
 
-/// A step of a language model with a cache, whose cases are positions.
+/// A step of a language model with a KV cache; its test cases are positions.
 pub(crate) const DECODER: &str = "vulkan/program/decoder.bpte";
 
-/// What a model of `llm/model` makes of so many tokens at a place: its logits, of the last token or
+/// Logits of a model in `llm/model` for `count` tokens from position `first`: of the last token, or
 /// of all.
 fn logits(module: &mut Module, first: usize, count: usize) -> Vec<f32> {
     let tokens = (first..first + count).map(|at| (at * at % 61) as i64).collect();
@@ -20,7 +20,7 @@ fn logits(module: &mut Module, first: usize, count: usize) -> Vec<f32> {
     outputs[0].tensor().unwrap().as_slice::<f32>().unwrap().to_vec()
 }
 
-/// How often delegates did what has this name.
+/// How often delegates reported an event with this name.
 fn calls(profiler: &Profiler, name: &str) -> u64 {
     let entries = profiler.entries();
     let parts = entries.iter().filter(|entry| entry.kind == ProfileKind::DelegatePart);
@@ -28,7 +28,7 @@ fn calls(profiler: &Profiler, name: &str) -> u64 {
 }
 
 #[test]
-fn another_position_records_nothing() {
+fn new_positions_record_nothing() {
     if !device_is_there() {
         return;
     }
@@ -40,7 +40,7 @@ fn another_position_records_nothing() {
     let cases: Vec<TestCase<'_>> = suite.cases().unwrap().map(Result::unwrap).collect();
     assert!(cases.len() > 5, "{} cases", cases.len());
     // The first run has the shapes that memory is planned for, and integers that the exporter left
-    // open.
+    // unspecified.
     check_case(&mut module, "forward", &cases[0], &fixture).unwrap();
     profiler.clear();
     for case in &cases[1..] {
@@ -50,10 +50,10 @@ fn another_position_records_nothing() {
     assert_eq!(calls(&profiler, "record"), 0);
 }
 
-/// A prompt, tokens, another prompt: what was recorded for each number of tokens serves again, also
-/// behind others than these.
+/// Prompts and single tokens in turn: the recording for each number of tokens is reused, also after
+/// other lengths.
 #[test]
-fn shapes_that_were_run_before_record_nothing() {
+fn known_shapes_record_nothing() {
     if !device_is_there() {
         return;
     }
@@ -69,19 +69,18 @@ fn shapes_that_were_run_before_record_nothing() {
         let found = logits(&mut module, first, count);
         first += count;
         let expected = &expected[first - 1];
-        let most = expected.iter().fold(0.0f32, |most, it| most.max(it.abs()));
+        let max = expected.iter().fold(0.0f32, |max, it| max.max(it.abs()));
         for (found, expected) in found.iter().zip(expected) {
-            let near = (found - expected).abs() <= 0.01 * most;
+            let near = (found - expected).abs() <= 0.01 * max;
             assert!(near, "{count} tokens before {first}: {found}, {expected}");
         }
     }
-    // Four are there with the one in use: 2, 1, 3 and 4 in the place of that for the most tokens,
-    // then 8, which takes the place of one of these, and those of three, in turns.
+    // Four recordings exist, including the current one: 2, 1, 3, and 4, which replaces that for the
+    // maximum length. Then 8 replaces one of these, and three lengths replace each other in turn.
     assert_eq!(calls(&profiler, "record"), 4 + 1 + 3);
 }
 
-/// A long prompt comes in chunks as long as one another: only the first one is recorded, wherever
-/// the others are.
+/// A long prompt in chunks of equal length: only the first one is recorded, at any position.
 #[test]
 fn chunks_of_a_prompt_record_once() {
     if !device_is_there() {
@@ -89,24 +88,25 @@ fn chunks_of_a_prompt_record_once() {
     }
     for (file, count) in [("vulkan_4bit", 24), ("vulkan_4bit", 5), ("fp32", 24), ("8da4w", 24)] {
         let path = format!("{}/llm/model/{file}.pte", env!("CARGO_MANIFEST_DIR"));
-        // Of the last token.
+        // Logits of the last token.
         let last = |module: &mut Module, first: usize, count: usize| {
             let mut all = logits(module, first, count);
             all.split_off(all.len().saturating_sub(64))
         };
         let profiler = Arc::new(Profiler::new());
         let mut module = on_device().event_tracer(profiler.clone()).load(&path).unwrap();
-        // Other positions than those that memory was planned for, and not in equal steps.
-        let places = [0, 1, 3, 2, 4].map(|chunk| chunk * count);
-        let mut found = vec![last(&mut module, places[0], count)];
+        // Positions other than those that memory was planned for, and not in equal steps.
+        let positions = [0, 1, 3, 2, 4].map(|chunk| chunk * count);
+        let mut found = vec![last(&mut module, positions[0], count)];
         profiler.clear();
-        found.extend(places[1..].iter().map(|first| last(&mut module, *first, count)));
+        found.extend(positions[1..].iter().map(|first| last(&mut module, *first, count)));
         assert_eq!(calls(&profiler, "record"), 0, "{file}, chunks of {count}");
-        // As if each chunk were recorded anew: behind another length at each place.
+        // Reference: each chunk is recorded anew, after other lengths at each position.
         let mut fresh = on_device().load(&path).unwrap();
-        for (first, found) in places.into_iter().zip(found) {
+        for (first, found) in positions.into_iter().zip(found) {
             for other in 1..=4 {
-                // Gives up what is kept. What is written at these places is written again.
+                // Evicts the kept recordings. The cache entries at these positions are overwritten
+                // again.
                 logits(&mut fresh, first, other);
             }
             assert_eq!(last(&mut fresh, first, count), found, "{file} from {first} on");
@@ -114,16 +114,16 @@ fn chunks_of_a_prompt_record_once() {
     }
 }
 
-/// What is kept for one length serves another one in part: it must be as if there were nothing.
+/// Partial reuse of a recording for another length must not affect results.
 #[test]
-fn lengths_in_any_order_are_as_in_a_new_program() {
+fn recordings_do_not_affect_results() {
     if !device_is_there() {
         return;
     }
     let lengths = [1, 2, 3, 5, 8, 13, 37, 41, 64];
     for file in ["vulkan_4bit", "fp32"] {
         let path = format!("{}/llm/model/{file}.pte", env!("CARGO_MANIFEST_DIR"));
-        // Each alone, and behind a prompt.
+        // Each length at position 0, and after a prompt.
         let expected: Vec<[Vec<f32>; 2]> = lengths
             .iter()
             .map(|count| {
@@ -142,8 +142,7 @@ fn lengths_in_any_order_are_as_in_a_new_program() {
             let at = random.below(lengths.len());
             let behind = random.below(2);
             if turn % 4 == 0 {
-                // It fails when some is encoded: what was kept was given up for it, and nothing of
-                // it may stay.
+                // Fails during encoding, after evicting a recording: nothing of it may remain.
                 let count = lengths[random.below(lengths.len())];
                 let tokens = Tensor::from_vec(&[1, count], vec![0i64; count]).unwrap();
                 let position = Tensor::from_vec(&[1], vec![-3i64]).unwrap();
@@ -160,10 +159,10 @@ fn lengths_in_any_order_are_as_in_a_new_program() {
     }
 }
 
-/// While the device works, the next run is prepared as if positions went on as they did: here they
-/// do not always.
+/// While the device works, the next run is prepared with extrapolated positions: here, the guess is
+/// sometimes wrong.
 #[test]
-fn positions_that_do_not_go_on_are_those_that_were_given() {
+fn wrong_position_guesses_are_corrected() {
     if !device_is_there() {
         return;
     }
@@ -172,14 +171,15 @@ fn positions_that_do_not_go_on_are_those_that_were_given() {
     let mut module = source.share();
     let suite = source.bundled().unwrap().suites().unwrap().next().unwrap().unwrap();
     let cases: Vec<TestCase<'_>> = suite.cases().unwrap().map(Result::unwrap).collect();
-    // Positions 0, 1, 2, 70, 71, 3 and 159. What the cache has at each stays what it was, since
-    // later runs write the same there; 70 and 71 were asked for before there was a 3.
+    // Positions 0, 1, 2, 70, 71, 3 and 159. The cache contents at each position stay the same,
+    // since later runs write the same values there; the expected outputs of 70 and 71 were computed
+    // before 3 was written.
     for place in [0, 1, 2, 1, 2, 0, 2, 3, 4, 3, 4, 1, 5, 2, 1, 0, 5, 6, 0] {
         check_case(&mut module, "forward", &cases[place], &fixture).unwrap();
     }
 }
 
-/// A software device is given one share of the keys; here it has several, as others would.
+/// Several workgroups share the keys, as on GPUs; a software device would use only one.
 #[test]
 fn keys_are_shared_by_workgroups() {
     if !device_is_there() {

@@ -1,5 +1,5 @@
-//! Delegates whose graphs are written again, with what the program around them tells, give the same
-//! numbers.
+//! Delegates whose graphs are serialised again, with information from the surrounding program,
+//! yield the same results.
 
 use crate::common::{Fixture, check, check_all, folder, open};
 use crate::device::device_is_there;
@@ -11,7 +11,7 @@ use torchlet_graph::front::vulkan::{self, Argument, Bound};
 use torchlet_graph::method::{Instruction, Method};
 use torchlet_graph::{Constants, blob, method};
 
-/// What a method says of an argument of a delegate's call.
+/// Description of an argument of a delegate's call.
 fn argument(method: &Method<'_>, value: usize) -> Argument {
     match method.tensor(value) {
         Some(tensor) => Argument::Tensor {
@@ -24,7 +24,7 @@ fn argument(method: &Method<'_>, value: usize) -> Argument {
     }
 }
 
-/// The program with its Vulkan delegates written anew, and how many there are.
+/// The program with its Vulkan delegates rewritten, and their number.
 fn rewritten(bytes: &[u8]) -> Result<(Vec<u8>, usize), String> {
     let program = Program::from_bytes(bytes).map_err(|error| error.to_string())?;
     let mut written = method::Program::read(&program).map_err(|error| error.to_string())?;
@@ -42,7 +42,7 @@ fn rewritten(bytes: &[u8]) -> Result<(Vec<u8>, usize), String> {
             if delegate.backend != "VulkanBackend" {
                 continue;
             }
-            // Of programs that are borrowed, delegates are, too.
+            // Delegates of borrowed programs are borrowed, too.
             let std::borrow::Cow::Borrowed(processed) = delegate.processed else {
                 return Err("a delegate was copied".to_owned());
             };
@@ -60,7 +60,7 @@ fn rewritten(bytes: &[u8]) -> Result<(Vec<u8>, usize), String> {
 }
 
 #[test]
-fn rewritten_delegates_give_the_same() {
+fn rewritten_delegates_match() {
     if !device_is_there() {
         return;
     }
@@ -74,7 +74,7 @@ fn rewritten_delegates_give_the_same() {
         let bundle = BundledProgram::from_bytes(&file).map_err(|error| error.to_string())?;
         let program = bundle.program().map_err(|error| error.to_string())?;
         let (bytes, count) = match rewritten(program) {
-            // A limit of the exporter's, which is known: the call tells too little.
+            // A known limitation of the exporter: the call is ambiguous.
             Err(error) if error.contains("in several ways") => {
                 refused.fetch_add(1, Ordering::Relaxed);
                 return Ok(());

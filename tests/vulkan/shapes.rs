@@ -1,4 +1,4 @@
-//! Shapes that change from call to call.
+//! Shapes that change between calls.
 
 use crate::common::{check_case, fixture, inputs, open};
 use crate::device::{Random, device_is_there, on_device};
@@ -26,7 +26,7 @@ const DYNAMIC: &[&str] = &[
 ];
 
 #[test]
-fn they_shrink_and_grow_again() {
+fn dynamic_shapes_shrink_and_grow() {
     if !device_is_there() {
         return;
     }
@@ -39,7 +39,7 @@ fn they_shrink_and_grow_again() {
         let cases: Vec<TestCase<'_>> = suite.cases().unwrap().map(Result::unwrap).collect();
         assert!(cases.len() > 2, "{file}: {} cases", cases.len());
         for turn in 0..40 {
-            // Often the same size twice in a row: then nothing is recorded anew.
+            // Often the same size twice in a row, which needs no new recording.
             let case = &cases[random.below(cases.len())];
             for _ in 0..1 + random.below(2) {
                 check_case(&mut module, "forward", case, &fixture)
@@ -49,7 +49,7 @@ fn they_shrink_and_grow_again() {
     }
 }
 
-/// Programs for other processors whose shapes change, which are lowered when they are loaded.
+/// Programs for other processors with dynamic shapes, which are lowered at load time.
 const LOWERED: &[&str] = &[
     "digits/digits_dynamic_batch.bpte",
     "models/mobilenet_v2_dynamic_size.bpte",
@@ -60,13 +60,13 @@ const LOWERED: &[&str] = &[
     "xnnpack/tiles/sizes.bpte",
 ];
 
-/// A driver takes milliseconds for a pipeline: none is left to be made when a program runs.
+/// Drivers take milliseconds to create a pipeline: none may be created at run time.
 #[test]
-fn no_pipeline_is_made_after_load() {
+fn no_pipeline_is_created_after_load() {
     if !device_is_there() {
         return;
     }
-    // As software devices, as small ones, and as GPUs: these divide what they compute.
+    // As software devices, small GPUs and large GPUs, which split their work.
     for busy in [None, Some(160), Some(1 << 16)] {
         for file in DYNAMIC.iter().chain(LOWERED).chain([&DECODER]) {
             let fixture = fixture(file);
@@ -82,7 +82,7 @@ fn no_pipeline_is_made_after_load() {
             let suite = source.bundled().unwrap().suites().unwrap().next().unwrap().unwrap();
             let cases = suite.cases().unwrap().map(|case| inputs(&case.unwrap()).unwrap());
             let cases: Vec<Vec<Value>> = cases.collect();
-            // What differs between cases are sizes of the program's; of one case, nothing is known.
+            // Sizes that differ between test cases are dynamic; with a single case, all may be.
             let mut varying = BTreeSet::new();
             for pair in cases.windows(2) {
                 let values = pair[0].iter().zip(&pair[1]);
@@ -94,7 +94,7 @@ fn no_pipeline_is_made_after_load() {
                 let sizes = case.iter().flat_map(|value| shape(value).iter().copied());
                 let sizes = sizes.filter(|size| varying.is_empty() || varying.contains(size));
                 let sizes: BTreeSet<usize> = sizes.collect();
-                // Small ones, those near the bound, and some between.
+                // Small sizes, sizes near the bound, and some in between.
                 let some = |size: usize| {
                     let near = move |count: &usize| *count <= 16 || size - count <= 8;
                     (1..=size).filter(move |count| near(count) || count.is_multiple_of(7))
@@ -102,13 +102,13 @@ fn no_pipeline_is_made_after_load() {
                 let pairs = sizes.into_iter().flat_map(|size| some(size).map(move |it| (size, it)));
                 for (size, count) in pairs {
                     let smaller: Vec<Value> =
-                        case.iter().map(|value| cut(value, size, count)).collect();
-                    // What is no shape of the program's is refused.
+                        case.iter().map(|value| with_size(value, size, count)).collect();
+                    // Invalid shapes of the program are rejected.
                     match module.execute("forward", smaller) {
                         Ok(_) => ran += 1,
                         Err(error) => {
                             let error = error.to_string();
-                            assert!(!error.contains("has no memory"), "{file}: {error}");
+                            assert!(!error.contains("no memory"), "{file}: {error}");
                             assert!(!error.contains("a change of shapes"), "{file}: {error}");
                         }
                     }
@@ -121,9 +121,9 @@ fn no_pipeline_is_made_after_load() {
     }
 }
 
-/// The same of language models: neither by prompts, nor by positions.
+/// The same for language models, with any prompt length and position.
 #[test]
-fn no_pipeline_is_made_after_load_of_a_language_model() {
+fn no_pipeline_is_created_after_load_of_a_language_model() {
     if !device_is_there() {
         return;
     }
@@ -165,8 +165,8 @@ fn shape(value: &Value) -> &[usize] {
     }
 }
 
-/// A tensor with `count` in place of every size that is `size`.
-fn cut(value: &Value, size: usize, count: usize) -> Value {
+/// Replaces every size of a tensor that equals `size` by `count`.
+fn with_size(value: &Value, size: usize, count: usize) -> Value {
     let Value::Tensor(tensor) = value else { return value.clone() };
     if count == size {
         return value.clone();
@@ -188,24 +188,24 @@ fn beyond_the_bound_is_an_error() {
         let suite = source.bundled().unwrap().suites().unwrap().next().unwrap().unwrap();
         let cases: Vec<TestCase<'_>> = suite.cases().unwrap().map(Result::unwrap).collect();
         for case in &cases {
-            let larger: Vec<Value> = inputs(case).unwrap().iter().map(doubled).collect();
+            let larger: Vec<Value> = inputs(case).unwrap().iter().map(enlarged).collect();
             let error = module.execute("forward", larger).unwrap_err();
             assert!(matches!(error, Error::Input { .. }), "{file}: {error}");
-            // And the module is as good as before.
+            // The module still works.
             check_case(&mut module, "forward", case, &fixture).unwrap();
         }
     }
 }
 
-/// A tensor with each of its sizes far beyond any bound of the fixtures.
-fn doubled(value: &Value) -> Value {
+/// Enlarges each size of a tensor beyond any bound of the fixtures.
+fn enlarged(value: &Value) -> Value {
     let Value::Tensor(tensor) = value else { return value.clone() };
     let shape: Vec<usize> = tensor.shape().iter().map(|size| size + 40).collect();
     Tensor::zeros(tensor.scalar_type(), &shape).unwrap().into()
 }
 
 #[test]
-fn other_ranks_and_types_are_errors() {
+fn other_ranks_and_dtypes_are_errors() {
     if !device_is_there() {
         return;
     }
@@ -221,7 +221,7 @@ fn other_ranks_and_types_are_errors() {
         assert!(module.forward([&good, &bad]).is_err());
         assert!(module.forward([&bad, &good]).is_err());
     }
-    // Sizes that are allowed alone, but not together.
+    // Sizes that are valid individually, but not together.
     let other = Tensor::ones(ScalarType::Float, &[3, 5]).unwrap();
     assert!(module.forward([&good, &other]).is_err());
     let outputs = module.forward([&good, &good]).unwrap();

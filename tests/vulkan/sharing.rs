@@ -17,7 +17,7 @@ const FILES: &[&str] = &[
 ];
 
 #[test]
-fn modules_take_turns() {
+fn modules_run_in_turn() {
     if !device_is_there() {
         return;
     }
@@ -80,7 +80,7 @@ fn a_module_moves_between_threads() {
 }
 
 #[test]
-fn backends_of_their_own_stand_side_by_side() {
+fn separate_backends_coexist() {
     if !device_is_there() {
         return;
     }
@@ -94,7 +94,7 @@ fn backends_of_their_own_stand_side_by_side() {
     for (module, source) in &mut modules {
         check(module, source, &fixture).unwrap();
     }
-    // The first device goes while the others work on.
+    // Drops the first device while the others work.
     modules.remove(0);
     for (module, source) in &mut modules {
         check(module, source, &fixture).unwrap();
@@ -118,14 +118,14 @@ fn methods_are_loaded_and_dropped_one_by_one() {
     }
 }
 
-/// Weights are on the device once, however many use them, and stay there as long as anyone does: as
-/// they are in the file, and codes that are packed.
+/// Weights exist once on the device for all users, until the last user is dropped: both weights as
+/// in the file and packed quantized weights.
 #[test]
-fn weights_are_there_once() {
+fn weights_are_shared() {
     if !device_is_there() {
         return;
     }
-    // Of the weights of each file, all but the smallest.
+    // Total size of each file's weights, except the smallest.
     for (file, weights) in
         [("vulkan/recurrent/hidden_100.bpte", 160_000), ("xnnpack/tiles/shared.bpte", 27_000)]
     {
@@ -147,7 +147,7 @@ fn are_there_once(file: &str, weights: u64) {
     let two = used();
     assert!(one > weights, "{file}: {one} bytes");
     assert!(two - one < one - weights + 1, "{file}: {one} bytes, then {two}");
-    // The first one goes; what the second one has of it stays.
+    // Drops the first module; the weights that the second one shares remain.
     drop(first);
     check(&mut second, &source, &fixture).unwrap();
     let mut third = source.share();

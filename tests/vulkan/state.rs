@@ -1,4 +1,4 @@
-//! What delegates keep from call to call.
+//! State that delegates keep between calls.
 
 use crate::common::{check, fixture, folder, open};
 use crate::device::{device_is_there, on_device};
@@ -20,20 +20,20 @@ const STATEFUL: &[&str] = &[
     "vulkan/state/batch_norm.bpte",
 ];
 
-/// Files that do not say which new value belongs to which buffer or which argument is which input,
-/// how many inputs they have, and a part of the reason that is given.
+/// Files that do not specify which new value belongs to which buffer, or which argument is which
+/// input; with the number of inputs, and a part of the error message.
 const REFUSED: &[(&str, usize, &str)] = &[
     ("vulkan/state/overwritten_input.bpte", 2, "in several ways"),
     ("vulkan/program/two_states.bpte", 1, "alias_buffer_mutations"),
     ("vulkan/state/delay.bpte", 1, "alias_buffer_mutations"),
     // The new value of one buffer, the old value of the other, is not written.
     ("vulkan/state/fibonacci.bpte", 1, "Constants 0, 2"),
-    // And the contents of the other are not.
+    // Nor are the contents of the other.
     ("vulkan/state/fibonacci_aliased.bpte", 1, "lost a buffer"),
 ];
 
 #[test]
-fn it_persists_until_it_is_reset() {
+fn state_persists_until_reset() {
     if !device_is_there() {
         return;
     }
@@ -42,7 +42,7 @@ fn it_persists_until_it_is_reset() {
         let source = open(&fixture, on_device()).unwrap();
         let mut module = source.share();
         check(&mut module, &source, &fixture).unwrap_or_else(|what| panic!("{file}: {what}"));
-        // The state has changed by now, or this test would prove nothing.
+        // The state has changed; otherwise, this test would prove nothing.
         if !file.contains("cache") {
             assert!(check(&mut module, &source, &fixture).is_err(), "{file} has no state");
         }
@@ -53,7 +53,7 @@ fn it_persists_until_it_is_reset() {
 }
 
 #[test]
-fn what_is_not_told_is_not_guessed() {
+fn ambiguous_state_is_rejected() {
     if !device_is_there() {
         return;
     }
@@ -67,7 +67,7 @@ fn what_is_not_told_is_not_guessed() {
 }
 
 #[test]
-fn every_module_has_its_own() {
+fn every_module_has_its_own_state() {
     if !device_is_there() {
         return;
     }
@@ -77,7 +77,7 @@ fn every_module_has_its_own() {
         let mut modules: Vec<Module> = (0..3).map(|_| source.share()).collect();
         let bundle = source.bundled().unwrap();
         let suite = bundle.suites().unwrap().next().unwrap().unwrap();
-        // In turns: each step on every module before the next step.
+        // Interleaved: each step on every module before the next step.
         for case in suite.cases().unwrap() {
             let case = case.unwrap();
             for module in &mut modules {

@@ -1,4 +1,4 @@
-//! Calls that can be computed in several ways, and which of these are found to be the fastest.
+//! Autotuning: calls with several kernel variants, and the selection of the fastest.
 
 use crate::common::{Fixture, check, fixture, open};
 use crate::device::device_is_there;
@@ -9,32 +9,31 @@ use std::time::Duration;
 use torchlet::vulkan::{VulkanBackend, VulkanBackendBuilder};
 use torchlet::{Module, RunOn};
 
-/// The most ways that a call has, here: where subgroups multiply matrices, there are more.
-const WAYS: u8 = 11;
+/// Maximum number of variants of a call here; with cooperative matrices, there are more.
+const VARIANTS: u8 = 11;
 
-/// Products in tiles and without, wide and direct convolutions, depthwise ones and what is behind
-/// these, attention. Halves go the same ways.
-fn has_ways(fixture: &Fixture) -> bool {
+/// Matrix multiplications with and without tiles, wide and direct convolutions, depthwise
+/// convolutions and their epilogues, attention. fp16 uses the same variants.
+fn has_variants(fixture: &Fixture) -> bool {
     let folders = ["/product/", "/tiled/", "/convolution/", "/separable/", "/attention/"];
     folders.iter().any(|folder| fixture.file.contains(folder)) && !fixture.file.contains("fp16")
 }
 
-/// Whatever way is the fastest somewhere, it is right: on devices that few invocations keep busy,
-/// and on large ones.
+/// Every variant is correct, on small devices and on large ones.
 #[test]
-fn all_ways_are_right() {
+fn all_variants_are_correct() {
     if !device_is_there() {
         return;
     }
-    for way in 1..WAYS {
-        let busy = if way % 2 == 0 { 160 } else { 1 << 16 };
-        let backend = VulkanBackend::builder().busy_invocations(busy).go_way(way).build();
-        let cases = check_delegated(backend, has_ways);
+    for variant in 1..VARIANTS {
+        let busy = if variant % 2 == 0 { 160 } else { 1 << 16 };
+        let backend = VulkanBackend::builder().busy_invocations(busy).go_way(variant).build();
+        let cases = check_delegated(backend, has_variants);
         assert!(cases > 40, "{cases} cases");
     }
 }
 
-/// A folder that is gone at the end of its test.
+/// A temporary folder, removed on drop.
 struct Folder(PathBuf);
 
 impl Drop for Folder {
@@ -44,7 +43,7 @@ impl Drop for Folder {
 }
 
 impl Folder {
-    /// What is in the file of what was found.
+    /// Contents of the file with the tuning results.
     fn found(&self) -> Option<Vec<u8>> {
         let files = std::fs::read_dir(&self.0).ok()?.flatten();
         let mut files =
@@ -59,10 +58,10 @@ fn run(backend: VulkanBackendBuilder, fixture: &Fixture) {
     check(&mut source.share(), &source, fixture).unwrap();
 }
 
-/// Programs are measured once: what was found serves later loads, in other processes too, and
-/// results stay what they are.
+/// Programs are measured once: later loads, also in other processes, reuse the results, and outputs
+/// stay the same.
 #[test]
-fn what_was_found_is_right_and_remembered() {
+fn tuning_results_are_kept_and_correct() {
     if !device_is_there() {
         return;
     }
@@ -70,7 +69,7 @@ fn what_was_found_is_right_and_remembered() {
     let folder = Folder(folder);
     let backend = || VulkanBackend::builder().pipeline_cache(&folder.0).busy_invocations(160);
     let measured = || backend().tune(Duration::from_secs(600));
-    // With state, which measuring must not change; with weights; with shapes that vary, for which
+    // With state, which measuring must not change; with weights; and with dynamic shapes, for which
     // nothing is measured.
     let files = ["product/mm_dynamic", "program/running_sum", "model/residual"];
     let fixtures = files.map(|file| fixture(&format!("vulkan/{file}.bpte")));

@@ -1,4 +1,4 @@
-//! The ways on which weights go to the device.
+//! Upload paths of weights to the device.
 
 use crate::common::{Fixture, check, fixture, open};
 use crate::device::{device_is_there, on_device};
@@ -7,20 +7,20 @@ use std::sync::Arc;
 use torchlet::Tensor;
 use torchlet::vulkan::{Upload, VulkanBackend, VulkanBackendBuilder};
 
-/// Each way, and whether it has a queue for transfers, for which the one that computes stands in
-/// where there is none.
-fn ways() -> [(VulkanBackendBuilder, Option<bool>); 4] {
+/// The upload paths, and whether each uses a transfer queue. Without a dedicated one, the compute
+/// queue can take its role.
+fn upload_paths() -> [(VulkanBackendBuilder, Option<bool>); 4] {
     let builder = VulkanBackend::builder;
     [
         (builder().upload(Upload::Host).transfers_where_it_computes(), None),
         (builder().upload(Upload::Copy).transfers_where_it_computes(), Some(false)),
-        // As the device has a queue or not.
+        // Depends on whether the device has a transfer queue.
         (builder().upload(Upload::Transfer), None),
         (builder().upload(Upload::Transfer).transfers_where_it_computes(), Some(true)),
     ]
 }
 
-/// The last logits of a prompt and of what follows.
+/// Concatenated logits of a prompt and the following tokens.
 fn logits(backend: Arc<VulkanBackend>) -> Vec<f32> {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/llm/model/vulkan_4bit.pte");
     let mut module = on_device().backend(backend).load(path).unwrap();
@@ -36,12 +36,12 @@ fn logits(backend: Arc<VulkanBackend>) -> Vec<f32> {
 }
 
 #[test]
-fn weights_are_the_same_on_each_way() {
+fn all_upload_paths_are_equivalent() {
     if !device_is_there() {
         return;
     }
     let expected = logits(Arc::new(VulkanBackend::new()));
-    for (builder, by_queue) in ways() {
+    for (builder, by_queue) in upload_paths() {
         let what = format!("{builder:?}");
         let backend = Arc::new(builder.build());
         assert!(logits(backend.clone()) == expected, "{what}");
@@ -51,14 +51,14 @@ fn weights_are_the_same_on_each_way() {
     }
 }
 
-/// Also where what was uploaded is written later, and given its first contents again.
+/// Also for buffers that are written later and reset to their initial contents.
 #[test]
-fn state_and_constants_are_uploaded_by_a_queue_for_transfers() {
+fn transfer_queue_uploads_state_and_constants() {
     if !device_is_there() {
         return;
     }
     let backend = || {
-        let [.., (builder, _)] = ways();
+        let [.., (builder, _)] = upload_paths();
         builder.build()
     };
     let wanted = |file: &Fixture| file.kind == "model" || file.file.contains("/program/");

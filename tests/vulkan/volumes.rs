@@ -1,5 +1,4 @@
-//! Convolutions over three dimensions are computed where their planes lie, in whichever way suits
-//! the device.
+//! 3-d convolutions run without copying planes, with every kernel variant.
 
 use crate::common::{Fixture, check, check_all, open, programs};
 use crate::device::device_is_there;
@@ -8,18 +7,18 @@ use torchlet::graph::Place;
 use torchlet::vulkan::VulkanBackend;
 use torchlet::{Module, RunOn};
 
-/// What planes would be brought behind each other with, and back.
+/// Operators that would copy or rearrange planes.
 const COPIES: &[&str] = &["pad", "as_strided", "permute"];
 
 #[test]
-fn volumes_are_convolved_where_they_lie() {
+fn convolutions_over_volumes_copy_no_planes() {
     if !device_is_there() {
         return;
     }
     let mut fixtures = programs();
     fixtures.retain(|fixture| fixture.file.starts_with("ops/volumes/"));
     assert!(fixtures.len() > 10, "{} files", fixtures.len());
-    // As devices do it that few invocations keep busy, and large ones; and as software does it.
+    // As small devices, large devices and software devices.
     let some = |busy: usize| VulkanBackend::builder().busy_invocations(busy).build();
     for backend in [VulkanBackend::new(), some(160), some(1 << 16)].map(Arc::new) {
         let failures = check_all(&fixtures, |fixture: &Fixture| {

@@ -1,5 +1,7 @@
-/** What the module exports (`web/src`), with the glue that `wasm-bindgen` makes in a function, so that each call has an instance for itself: see
- * `xtask/src/web.rs`. */
+/**
+ * The exports of the WebAssembly module (`web/src`). `xtask/src/web.rs` wraps the glue of
+ * `wasm-bindgen` in a function, so that each call creates an instance of its own.
+ */
 
 export function instantiate(module: WebAssembly.Module): Engine;
 

@@ -5,18 +5,23 @@
  *     const program = await load(await (await fetch("digits.pte")).arrayBuffer());
  *     const [logits] = program.forward(new Float32Array(64));
  *
- * Each program has an instance of the module for itself: its memory is freed with it, and where a file or an input makes it fail in a way that
- * nobody thought of, that ends this program and no other. Start reading at {@link load}.
+ * Each program has a WebAssembly instance of its own: its memory is freed with it, and a trap
+ * caused by a file or an input ends this program only. Start reading at {@link load}.
  */
 
-import { instantiate, type Engine, type EngineInputs, type EngineOutputs, type EngineProgram } from "./engine.js";
+import {
+  instantiate, type Engine, type EngineInputs, type EngineOutputs, type EngineProgram,
+} from "./engine.js";
 
-/** The element types of tensors, as PyTorch calls them. */
+/** The element types of tensors, by their PyTorch names. */
 export type DType =
   | "float32" | "float64" | "float16" | "bfloat16"
   | "uint8" | "int8" | "int16" | "int32" | "int64" | "bool" | "uint16" | "uint32" | "uint64";
 
-/** Elements of a tensor. Those of `float16` and `bfloat16` are bits in a `Uint16Array`, those of `bool` zeros and ones. */
+/**
+ * Elements of a tensor. `float16` and `bfloat16` are stored as their bits in a `Uint16Array`,
+ * `bool` as 0 and 1 in a `Uint8Array`.
+ */
 export type Elements =
   | Float32Array | Float64Array | Uint8Array | Int8Array | Int16Array | Int32Array
   | BigInt64Array | Uint16Array | Uint32Array | BigUint64Array;
@@ -28,15 +33,24 @@ export interface Tensor {
   readonly data: Elements;
 }
 
-/** What goes in: elements alone have the type and shape that the input has. `undefined` leaves an input as it was, where that may be. */
+/**
+ * An input value. A typed array takes the element type and shape that the method declares.
+ * `undefined` keeps the previous value of the input, where the method allows that.
+ */
 export type Input = Tensor | Elements | number | bigint | boolean | string | undefined;
 
-/** What comes out. Integers are `bigint`, floating-point numbers `number`. */
+/** An output value. Integers are `bigint`, floating-point numbers `number`. */
 export type Output = Tensor | number | bigint | boolean | string | undefined;
 
-/** What an input takes or an output gives; of a tensor whose shape may change, the largest. */
+/** The declared type of an input or output. The shape of a dynamic tensor is its upper bound. */
 export type ValueInfo =
-  | { readonly kind: "tensor"; readonly dtype: string; readonly shape: readonly number[]; readonly dynamic: boolean; readonly name: string | null }
+  | {
+      readonly kind: "tensor";
+      readonly dtype: string;
+      readonly shape: readonly number[];
+      readonly dynamic: boolean;
+      readonly name: string | null;
+    }
   | { readonly kind: "int"; readonly value: string }
   | { readonly kind: "float"; readonly value: number }
   | { readonly kind: "bool"; readonly value: boolean }
@@ -50,46 +64,49 @@ export interface MethodInfo {
   readonly name: string;
   readonly inputs: readonly ValueInfo[];
   readonly outputs: readonly ValueInfo[];
-  /** The backends of its delegates, as the program runs. */
+  /** The backends that its delegates run on. */
   readonly backends: readonly string[];
-  /** How many test cases the file has for it. */
+  /** The number of test cases in the file. */
   readonly cases: number;
 }
 
-/** What a program consists of. */
+/** A description of a program. */
 export interface ProgramInfo {
   readonly fileBytes: number;
   readonly methods: readonly MethodInfo[];
-  /** Whether it was compiled for this machine, and else why not, if something kept it from that. */
+  /** Whether torchlet compiled the program for this machine; if compilation failed, the reason. */
   readonly origin: { readonly compiled: boolean; readonly why?: string };
 }
 
-/** How a program is loaded. */
+/** Options for loading a program. */
 export interface LoadOptions {
   /** Files of external data (`.ptd`). */
   readonly data?: readonly BufferSource[];
-  /** Runs it as it was exported, without compiling it for this machine. */
+  /** Runs the program as exported, without compiling it for this machine. */
   readonly asExported?: boolean;
-  /** The most bytes that a method may take for itself. */
+  /** Maximum memory of a method in bytes. */
   readonly memoryLimit?: number;
-  /** The module: bytes, compiled, or where to fetch it from. Without it, it comes with the package. */
+  /** The WebAssembly module: bytes, compiled, or a location. By default, the package's module. */
   readonly module?: ModuleSource;
-  /** Beside a `module` of bytes or from elsewhere: the package's `torchlet.relaxed`, with which it uses relaxed SIMD where the engine has it. */
+  /**
+   * The package's `torchlet.relaxed`, for a `module` given as bytes or a location. Adds relaxed
+   * SIMD where the engine supports it.
+   */
   readonly relaxed?: FileSource;
 }
 
-/** Where the module comes from. */
+/** The source of the WebAssembly module. */
 export type ModuleSource = FileSource | WebAssembly.Module;
 
-/** Bytes, or where to fetch them from. */
+/** Bytes, or the location to fetch them from. */
 export type FileSource = BufferSource | Response | URL | string;
 
-/** What went wrong, in one sentence. */
+/** An error whose message is one sentence. */
 export class TorchletError extends Error {
   override readonly name: string = "TorchletError";
 }
 
-/** The program ended in a trap: it is gone, and may be loaded again. Other programs are as they were. */
+/** The program trapped and must be loaded again. Other programs are unaffected. */
 export class TrapError extends TorchletError {
   override readonly name: string = "TrapError";
 }
@@ -100,7 +117,7 @@ const ARRAYS = {
   bool: Uint8Array, uint16: Uint16Array, uint32: Uint32Array, uint64: BigUint64Array,
 } as const;
 
-/** The typed array that has a type's elements. */
+/** The typed-array constructor for an element type. */
 function arrayOf(dtype: string) {
   return Object.hasOwn(ARRAYS, dtype) ? ARRAYS[dtype as DType] : undefined;
 }
@@ -111,23 +128,33 @@ function isElements(value: unknown): value is Elements {
 
 /** @internal */
 export function bytesOf(source: BufferSource | Elements): Uint8Array {
-  return ArrayBuffer.isView(source) ? new Uint8Array(source.buffer, source.byteOffset, source.byteLength) : new Uint8Array(source);
+  if (!ArrayBuffer.isView(source)) return new Uint8Array(source);
+  return new Uint8Array(source.buffer, source.byteOffset, source.byteLength);
 }
 
-/* A function that adds a product in one rounding, if the processor can: only an engine with relaxed SIMD takes it. */
-const PROBE = [0, 97, 115, 109, 1, 0, 0, 0, 1, 5, 1, 96, 0, 1, 123, 3, 2, 1, 0, 10, 19, 1, 17, 0, 65, 0, 253, 15, 65, 0, 253, 15, 65, 0, 253, 15, 253, 133, 2, 11];
+/* A module with a relaxed fused multiply-add, which only engines with relaxed SIMD accept. */
+const PROBE = [
+  0, 97, 115, 109, 1, 0, 0, 0, 1, 5, 1, 96, 0, 1, 123, 3, 2, 1, 0, 10, 19, 1, 17, 0,
+  65, 0, 253, 15, 65, 0, 253, 15, 65, 0, 253, 15, 253, 133, 2, 11,
+];
 
-/** Whether the engine has relaxed SIMD, with which products are computed faster, and results differ in the last bits from one processor to another. */
+/**
+ * Whether the engine has relaxed SIMD. It makes matrix multiplication faster, but the last bits of
+ * results differ between processors.
+ */
 export function hasRelaxedSimd(): boolean {
   return WebAssembly.validate(Uint8Array.from(PROBE));
 }
 
 let packaged: Promise<WebAssembly.Module> | undefined;
 
-/** The module that a program is loaded with. @internal */
+/** Compiles the WebAssembly module of the given options. @internal */
 export async function compile({ module, relaxed }: LoadOptions): Promise<WebAssembly.Module> {
   if (module === undefined) {
-    const own = { module: new URL("./torchlet.wasm", import.meta.url), relaxed: new URL("./torchlet.relaxed", import.meta.url) };
+    const own = {
+      module: new URL("./torchlet.wasm", import.meta.url),
+      relaxed: new URL("./torchlet.relaxed", import.meta.url),
+    };
     packaged ??= compile(own).catch((error: unknown) => {
       // The next call tries again.
       packaged = undefined;
@@ -136,7 +163,9 @@ export async function compile({ module, relaxed }: LoadOptions): Promise<WebAsse
     return packaged;
   }
   if (module instanceof WebAssembly.Module) return module;
-  if (relaxed === undefined || !hasRelaxedSimd()) return WebAssembly.compile(await bytesFrom(module));
+  if (relaxed === undefined || !hasRelaxedSimd()) {
+    return WebAssembly.compile(await bytesFrom(module));
+  }
   const [plain, patch] = await Promise.all([bytesFrom(module), bytesFrom(relaxed)]);
   return WebAssembly.compile(patched(bytesOf(plain), bytesOf(patch)));
 }
@@ -145,24 +174,30 @@ async function bytesFrom(source: FileSource): Promise<BufferSource> {
   if (typeof source === "string" || source instanceof URL) {
     const url = new URL(source, import.meta.url);
     if (url.protocol === "file:" && "process" in globalThis) {
-      // Node fetches no files. The name is no constant, so that what packs for browsers leaves it alone.
+      // Node cannot fetch files. A variable keeps bundlers for browsers from resolving the import.
       const files = "node:fs/promises";
-      const { readFile } = (await import(/* @vite-ignore */ /* webpackIgnore: true */ files)) as { readFile(url: URL): Promise<BufferSource> };
+      const { readFile } = (await import(/* @vite-ignore */ /* webpackIgnore: true */ files)) as {
+        readFile(url: URL): Promise<BufferSource>;
+      };
       return readFile(url);
     }
     return bytesFrom(await fetch(url));
   }
   if (!(source instanceof Response)) return source;
-  if (!source.ok) throw new TorchletError(`the module cannot be fetched from ${source.url}: ${source.status} ${source.statusText}`);
+  if (!source.ok) {
+    throw new TorchletError(`cannot fetch ${source.url}: ${source.status} ${source.statusText}`);
+  }
   return source.arrayBuffer();
 }
 
 /**
- * The module that a patch makes of another one: the two differ in a few functions (`web/bind/src/patch.rs` has the format, and the sum).
+ * Applies a patch to a module. `web/bind/src/patch.rs` describes the format and the checksum.
  * @internal
  */
 export function patched(module: Uint8Array, patch: Uint8Array): Uint8Array<ArrayBuffer> {
-  const malformed = new TorchletError("torchlet.relaxed and torchlet.wasm are not of the same build, or damaged");
+  const malformed = new TorchletError(
+    "torchlet.relaxed and torchlet.wasm are damaged or not of the same build",
+  );
   let at = 0, from = 0, to = 0;
   const number = (): number => {
     let value = 0;
@@ -174,7 +209,7 @@ export function patched(module: Uint8Array, patch: Uint8Array): Uint8Array<Array
     }
   };
   const length = number(), sum = number();
-  // A damaged number asks for no more memory than such a module may have.
+  // Bounds the memory that a damaged length can request.
   if (length > 2 * module.length + patch.length) throw malformed;
   const made = new Uint8Array(length);
   while (to < length) {
@@ -185,7 +220,8 @@ export function patched(module: Uint8Array, patch: Uint8Array): Uint8Array<Array
     to += own;
     const step = number(), same = number();
     from += step % 2 ? -(step + 1) / 2 : step / 2;
-    if (from < 0 || from + same > module.length || to + same > length || own + same === 0) throw malformed;
+    if (from < 0 || from + same > module.length) throw malformed;
+    if (to + same > length || own + same === 0) throw malformed;
     made.set(module.subarray(from, from + same), to);
     from += same;
     to += same;
@@ -196,26 +232,34 @@ export function patched(module: Uint8Array, patch: Uint8Array): Uint8Array<Array
   return made;
 }
 
-/** Opens a program. */
+/** Loads a program. */
 export async function load(bytes: BufferSource, options: LoadOptions = {}): Promise<Program> {
   return open(await compile(options), bytes, options);
 }
 
-/** As {@link load}, at once, with a module that is compiled already. */
-export function open(module: WebAssembly.Module, bytes: BufferSource, options: Omit<LoadOptions, "module" | "relaxed"> = {}): Program {
+/** Loads a program synchronously with a compiled module. */
+export function open(
+  module: WebAssembly.Module,
+  bytes: BufferSource,
+  options: Omit<LoadOptions, "module" | "relaxed"> = {},
+): Program {
   return new Program(instantiate(module), bytes, options);
 }
 
-/** A program, ready to be called. */
+/** A loaded program. */
 export class Program {
   #engine: Engine | undefined;
   #program: EngineProgram | undefined;
   #trap: string | undefined;
-  /** What it consists of. */
+  /** The description of the program. */
   readonly info: ProgramInfo;
 
   /** @internal Use {@link load}. */
-  constructor(engine: Engine, bytes: BufferSource, options: Omit<LoadOptions, "module" | "relaxed">) {
+  constructor(
+    engine: Engine,
+    bytes: BufferSource,
+    options: Omit<LoadOptions, "module" | "relaxed">,
+  ) {
     this.#engine = engine;
     this.#program = this.#guard(() => {
       const opening = new engine.Opening();
@@ -227,15 +271,18 @@ export class Program {
     this.info = this.#guard(() => JSON.parse(this.#live().describe()) as ProgramInfo);
   }
 
-  /** The names of its methods. */
+  /** The names of the methods. */
   get methods(): readonly string[] {
     return this.info.methods.map((method) => method.name);
   }
 
-  /** What a method takes and gives. */
+  /** The description of a method. */
   method(name = "forward"): MethodInfo {
     const found = this.info.methods.find((method) => method.name === name);
-    if (!found) throw new TorchletError(`there is no method '${name}'; the program has ${this.methods.join(", ") || "none"}`);
+    if (!found) {
+      const names = this.methods.join(", ") || "no methods";
+      throw new TorchletError(`the program has no method '${name}'; it has ${names}`);
+    }
     return found;
   }
 
@@ -247,7 +294,11 @@ export class Program {
   /** Calls a method. */
   execute(method: string, inputs: readonly Input[] = []): Output[] {
     const slots = this.method(method).inputs;
-    if (inputs.length > slots.length) throw new TorchletError(`method '${method}' takes ${slots.length} inputs and got ${inputs.length}`);
+    if (inputs.length > slots.length) {
+      throw new TorchletError(
+        `method '${method}': expected at most ${slots.length} inputs, found ${inputs.length}`,
+      );
+    }
     return this.#guard(() => {
       const values = new (this.#engineLive().InputValues)();
       inputs.forEach((input, index) => push(values, input, slots[index], index));
@@ -255,17 +306,17 @@ export class Program {
     });
   }
 
-  /** Loads a method, which its first call would do: packs weights, takes memory. */
+  /** Loads a method ahead of its first call: packs weights and allocates memory. */
   prepare(method = "forward"): void {
     this.#guard(() => this.#live().load(method));
   }
 
-  /** Sets a method's state back to what it was at first. */
+  /** Resets the state of a method to its initial values. */
   reset(method = "forward"): void {
     this.#guard(() => this.#live().reset(method));
   }
 
-  /** A test case of the file: what goes in, and what PyTorch had. */
+  /** A test case of the file: inputs, and the outputs that PyTorch computed. */
   testCase(method: string, index: number): { inputs: Output[]; expected: Output[] } | undefined {
     return this.#guard(() => {
       const inputs = this.#live().caseInputs(method, index);
@@ -274,24 +325,29 @@ export class Program {
     });
   }
 
-  /** A page that shows its graphs, memory plans and weights; the bytes are those that it was loaded from. */
+  /**
+   * An HTML page with the program's graphs, memory plans and weights. `bytes` are those that it was
+   * loaded from.
+   */
   page(name: string, bytes: BufferSource): string {
     return this.#guard(() => this.#live().page(name, bytesOf(bytes)));
   }
 
-  /** Bytes of memory that it has taken. */
+  /** Memory of the program's WebAssembly instance in bytes. */
   get memoryBytes(): number {
     return this.#guard(() => this.#engineLive().memoryBytes());
   }
 
-  /** Lets go of it, and of its memory. Without this, it goes when nothing refers to it. */
+  /** Releases the program and its memory. Otherwise, the garbage collector does. */
   dispose(): void {
     this.#engine = undefined;
     this.#program = undefined;
   }
 
   #engineLive(): Engine {
-    if (this.#trap !== undefined) throw new TrapError(`the program is gone, since a call of it ended in a trap (${this.#trap}); load it again`);
+    if (this.#trap !== undefined) {
+      throw new TrapError(`the program trapped in an earlier call (${this.#trap}); load it again`);
+    }
     if (!this.#engine) throw new TorchletError("the program was disposed of");
     return this.#engine;
   }
@@ -301,56 +357,92 @@ export class Program {
     return this.#program as EngineProgram;
   }
 
-  /** Makes errors of ours of those of the engine, and gives up the instance where it ended in a trap. */
+  /** Wraps errors of the engine in {@link TorchletError}, and drops the instance after a trap. */
   #guard<T>(call: () => T): T {
     try {
       return call();
     } catch (error) {
       if (error instanceof TorchletError) throw error;
-      // Engines report a stack that is full as a RangeError, or as an InternalError.
-      const isTrap = error instanceof WebAssembly.RuntimeError || error instanceof RangeError || (error as Error)?.name === "InternalError";
+      // Engines report a stack overflow as a RangeError or InternalError.
+      const isTrap =
+        error instanceof WebAssembly.RuntimeError ||
+        error instanceof RangeError ||
+        (error as Error)?.name === "InternalError";
       if (!isTrap) throw new TorchletError(error instanceof Error ? error.message : String(error));
       let why = (error as Error).message;
       try {
         why = this.#engine?.lastPanic() || why;
       } catch {
-        // What the engine says itself is enough.
+        // The engine's own message suffices.
       }
       this.dispose();
       this.#trap = why;
-      throw new TrapError(`the program ended in a trap: ${why}; load it again`);
+      throw new TrapError(`the program trapped: ${why}; load it again`);
     }
   }
 }
 
-function push(values: EngineInputs, input: Input, slot: ValueInfo | undefined, index: number): void {
+function push(
+  values: EngineInputs,
+  input: Input,
+  slot: ValueInfo | undefined,
+  index: number,
+): void {
   switch (typeof input) {
     case "undefined": return values.none();
     case "boolean": return values.bool(input);
     case "string": return values.text(input);
     case "bigint":
-      if (BigInt.asIntN(64, input) !== input) throw new TorchletError(`input ${index} does not fit 64 bits: ${input}`);
+      if (BigInt.asIntN(64, input) !== input) {
+        throw new TorchletError(`input ${index}: ${input} does not fit 64 bits`);
+      }
       return values.int(input);
     case "number":
       if (slot?.kind !== "int") return values.float(input);
-      if (!Number.isSafeInteger(input)) throw new TorchletError(`input ${index} takes an integer and got ${input}`);
+      if (!Number.isSafeInteger(input)) {
+        throw new TorchletError(`input ${index}: expected an integer, found ${input}`);
+      }
       return values.int(BigInt(input));
   }
   if (isElements(input)) {
-    if (slot?.kind !== "tensor") throw new TorchletError(`input ${index} takes ${slot?.kind ?? "nothing"} and got elements of a tensor`);
-    if (slot.dynamic) throw new TorchletError(`the shape of input ${index} may change: give a tensor { dtype, shape, data } of at most [${slot.shape.join(", ")}]`);
-    return pushTensor(values, { dtype: slot.dtype as DType, shape: slot.shape, data: input }, index);
+    if (slot?.kind !== "tensor") {
+      throw new TorchletError(
+        `input ${index}: expected ${slot?.kind ?? "no value"}, found a ${input.constructor.name}`,
+      );
+    }
+    const { dtype, shape } = slot;
+    if (slot.dynamic) {
+      throw new TorchletError(
+        `input ${index} has a dynamic shape: pass a tensor { dtype, shape, data } of at most ` +
+          `[${shape.join(", ")}]`,
+      );
+    }
+    return pushTensor(values, { dtype: dtype as DType, shape, data: input }, index);
   }
-  if (input === null || typeof input !== "object" || !isElements(input.data) || !Array.isArray(input.shape)) {
-    throw new TorchletError(`input ${index} is neither a tensor { dtype, shape, data } nor elements, a number, a truth value or a text`);
+  const isTensor =
+    input !== null &&
+    typeof input === "object" &&
+    isElements(input.data) &&
+    Array.isArray(input.shape);
+  if (!isTensor) {
+    throw new TorchletError(
+      `input ${index}: expected a tensor { dtype, shape, data }, a typed array, a number, ` +
+        "a boolean or a string",
+    );
   }
   pushTensor(values, input, index);
 }
 
 function pushTensor(values: EngineInputs, { dtype, shape, data }: Tensor, index: number): void {
   const array = arrayOf(dtype);
-  if (array && !(data instanceof array)) throw new TorchletError(`input ${index} is ${dtype}, whose elements come in a ${array.name}, and got a ${data.constructor.name}`);
-  if (shape.some((size) => !Number.isInteger(size) || size < 0 || size > 0xffff_ffff)) throw new TorchletError(`input ${index} has the shape [${shape.join(", ")}], which is none`);
+  if (array && !(data instanceof array)) {
+    throw new TorchletError(
+      `input ${index}: expected a ${array.name} for ${dtype}, found a ${data.constructor.name}`,
+    );
+  }
+  if (shape.some((size) => !Number.isInteger(size) || size < 0 || size > 0xffff_ffff)) {
+    throw new TorchletError(`input ${index}: [${shape.join(", ")}] is not a valid shape`);
+  }
   values.tensor(dtype, Uint32Array.from(shape), bytesOf(data));
 }
 
@@ -364,10 +456,13 @@ function readOne(values: EngineOutputs, index: number): Output {
   switch (values.kind(index)) {
     case "tensor": {
       const dtype = values.dtype(index) as DType, bytes = values.bytes(index);
-      // Types that no array of JavaScript has are bytes.
+      // Types without a typed array are returned as bytes.
       const array = arrayOf(dtype) ?? Uint8Array;
-      // The bytes are a copy, in a buffer of their own.
-      return { dtype, shape: Array.from(values.shape(index)), data: new array(bytes.buffer as ArrayBuffer, bytes.byteOffset, bytes.byteLength / array.BYTES_PER_ELEMENT) };
+      // The bytes are a copy in a separate buffer.
+      const { buffer, byteOffset, byteLength } = bytes;
+      const length = byteLength / array.BYTES_PER_ELEMENT;
+      const data = new array(buffer as ArrayBuffer, byteOffset, length);
+      return { dtype, shape: Array.from(values.shape(index)), data };
     }
     case "int": return values.int(index);
     case "float": return values.float(index);

@@ -1,4 +1,4 @@
-/* What runs in each worker of `workers.ts`: one program, one request after the other. */
+/* The worker script of `workers.ts`: one program, which handles requests in order. */
 
 import { open, TrapError, type Output, type Program } from "./index.js";
 import type { Answer, Request } from "./workers.js";
@@ -19,16 +19,21 @@ function answer(request: Request, post: Post): void {
       post({ id, value }, value.flatMap(memoryOf));
     }
   } catch (error) {
-    post({ id, error: error instanceof Error ? error.message : String(error), trap: error instanceof TrapError }, []);
+    const message = error instanceof Error ? error.message : String(error);
+    post({ id, error: message, trap: error instanceof TrapError }, []);
   }
 }
 
-/** The memory of an output, which nobody else has: it changes hands. */
+/** The buffer of an output, to be transferred: no one else refers to it. */
 function memoryOf(output: Output): ArrayBuffer[] {
-  return typeof output === "object" && output.data.buffer instanceof ArrayBuffer ? [output.data.buffer] : [];
+  const buffer = typeof output === "object" ? output.data.buffer : undefined;
+  return buffer instanceof ArrayBuffer ? [buffer] : [];
 }
 
-const scope = globalThis as unknown as { postMessage?: Post; onmessage?: (event: { data: Request }) => void };
+const scope = globalThis as unknown as {
+  postMessage?: Post;
+  onmessage?: (event: { data: Request }) => void;
+};
 if (typeof scope.postMessage === "function") {
   const post: Post = (value, transfer) => scope.postMessage?.(value, transfer);
   scope.onmessage = ({ data }) => answer(data, post);
@@ -37,5 +42,6 @@ if (typeof scope.postMessage === "function") {
   const { parentPort } = (await import(/* @vite-ignore */ /* webpackIgnore: true */ threads)) as {
     parentPort: { postMessage: Post; on(event: "message", call: (request: Request) => void): void };
   };
-  parentPort.on("message", (request) => answer(request, (value, transfer) => parentPort.postMessage(value, transfer)));
+  const post: Post = (value, transfer) => parentPort.postMessage(value, transfer);
+  parentPort.on("message", (request) => answer(request, post));
 }

@@ -1,30 +1,35 @@
 /**
- * Programs in workers: calls do not hold up the page, and as many run at once as there are workers.
+ * Programs in workers: calls do not block the page, and each worker runs one call at a time.
  *
  *     import { loadInWorkers } from "torchlet/workers";
- *     const pool = await loadInWorkers(await (await fetch("digits.pte")).arrayBuffer(), { workers: 4 });
+ *     const bytes = await (await fetch("digits.pte")).arrayBuffer();
+ *     const pool = await loadInWorkers(bytes, { workers: 4 });
  *     const results = await Promise.all(images.map((image) => pool.forward(image)));
  *     pool.dispose();
  *
- * Each worker has the program for itself, with memory of its own, so this makes many calls faster, and not one call. It needs no isolated page.
- * Calls go to whichever worker is free: what a program keeps from call to call is kept in one of them. In Node, workers keep the process going
- * until they are disposed of.
+ * Each worker loads its own copy of the program, so this makes many calls faster, but not a single
+ * call. The page need not be cross-origin isolated. A call goes to any free worker, and the state
+ * that a program keeps between calls is per worker. In Node, workers keep the process alive until
+ * they are disposed of.
  */
 
-import { bytesOf, compile, TorchletError, TrapError, type Input, type LoadOptions, type Output, type ProgramInfo } from "./index.js";
+import {
+  bytesOf, compile, TorchletError, TrapError,
+  type Input, type LoadOptions, type Output, type ProgramInfo,
+} from "./index.js";
 
-/** How programs are loaded in workers. */
+/** Options for loading a program in workers. */
 export interface WorkersOptions extends LoadOptions {
-  /** How many. If not given: as many as the machine has processors, or 2 where the engine does not say that. */
+  /** Number of workers. Default: the number of processors, or 2 if the engine hides it. */
   readonly workers?: number;
 }
 
-/** What a worker is asked; it answers with an {@link Answer} of the same number. @internal */
+/** A request to a worker, which replies with an {@link Answer} with the same `id`. @internal */
 export type Request =
   | { readonly id: number; readonly load: Opening }
   | { readonly id: number; readonly method: string; readonly inputs: readonly Input[] };
 
-/** A program as a worker gets it. @internal */
+/** A program as sent to a worker. @internal */
 export interface Opening {
   readonly module: WebAssembly.Module;
   readonly bytes: BufferSource;
@@ -36,7 +41,7 @@ export type Answer =
   | { readonly id: number; readonly value: ProgramInfo | Output[] }
   | { readonly id: number; readonly error: string; readonly trap: boolean };
 
-/** What workers of browsers and of Node have in common. */
+/** The common interface of workers in browsers and in Node. */
 interface Port {
   post(request: Request): void;
   end(): void;
@@ -48,19 +53,26 @@ interface Job {
   readonly failed: (error: TorchletError) => void;
 }
 
-/** A worker, and what it computes now. */
+/** A worker and its current job. */
 interface Member {
   port: Port;
   job: Job | undefined;
-  /** Whether its program ended in a trap, and has to be loaded again. */
+  /** Whether its program trapped and must be loaded again. */
   gone: boolean;
 }
 
 /** Loads a program in workers. */
-export async function loadInWorkers(bytes: BufferSource, options: WorkersOptions = {}): Promise<Workers> {
-  const { workers = (globalThis.navigator as Navigator | undefined)?.hardwareConcurrency ?? 2, module: _, relaxed: __, ...rest } = options;
-  if (!Number.isInteger(workers) || workers < 1) throw new TorchletError(`there cannot be ${workers} workers`);
-  // A copy: a worker whose program ended in a trap loads it again later, whatever the caller has done with the buffer by then.
+export async function loadInWorkers(
+  bytes: BufferSource,
+  options: WorkersOptions = {},
+): Promise<Workers> {
+  const processors = (globalThis.navigator as Navigator | undefined)?.hardwareConcurrency;
+  const { workers = processors ?? 2, module: _, relaxed: __, ...rest } = options;
+  if (!Number.isInteger(workers) || workers < 1) {
+    throw new TorchletError(`workers: expected a positive integer, found ${workers}`);
+  }
+  // A copy, because after a trap a worker reloads the program, and the caller may have changed the
+  // buffer by then.
   const own = bytesOf(bytes).slice();
   const pool = new Workers({ module: await compile(options), bytes: own, options: rest });
   try {
@@ -72,7 +84,7 @@ export async function loadInWorkers(bytes: BufferSource, options: WorkersOptions
   return pool;
 }
 
-/** A program in several workers. */
+/** A program loaded in several workers. */
 export class Workers {
   #opening: Opening;
   #members: Member[] = [];
@@ -90,7 +102,10 @@ export class Workers {
   async start(count: number): Promise<void> {
     const infos = Array.from({ length: count }, async () => {
       const member: Member = { port: undefined as unknown as Port, job: undefined, gone: false };
-      member.port = await begin((answer) => this.#answered(member, answer), (why) => this.#lost(why));
+      member.port = await begin(
+        (answer) => this.#answered(member, answer),
+        (why) => this.#lost(why),
+      );
       if (this.#ended !== undefined) {
         member.port.end();
         throw new TorchletError(this.#ended);
@@ -101,32 +116,33 @@ export class Workers {
     for (const info of await Promise.all(infos)) this.#info = info as ProgramInfo;
   }
 
-  /** What the program consists of. */
+  /** The description of the program. */
   get info(): ProgramInfo {
     if (!this.#info) throw new TorchletError(this.#ended ?? "the program is not loaded");
     return this.#info;
   }
 
-  /** How many workers there are. */
+  /** The number of workers. */
   get size(): number {
     return this.#members.length;
   }
 
-  /** Calls the method `forward`, in the worker that is free first. */
+  /** Calls the method `forward` in the first free worker. */
   forward(...inputs: readonly Input[]): Promise<Output[]> {
     return this.execute("forward", inputs);
   }
 
-  /** Calls a method, in the worker that is free first. Inputs are copied to it. */
+  /** Calls a method in the first free worker. Inputs are copied. */
   execute(method: string, inputs: readonly Input[] = []): Promise<Output[]> {
     return new Promise((done, failed) => {
       if (this.#ended !== undefined) return failed(new TorchletError(this.#ended));
-      this.#waiting.push({ request: { id: this.#next++, method, inputs }, done: done as Job["done"], failed });
+      const request = { id: this.#next++, method, inputs };
+      this.#waiting.push({ request, done: done as Job["done"], failed });
       this.#deal();
     });
   }
 
-  /** Ends the workers. Calls that are not done fail. */
+  /** Ends the workers. Pending calls fail. */
   dispose(): void {
     this.#lost("the program was disposed of");
   }
@@ -144,7 +160,8 @@ export class Workers {
         if (member.gone) {
           if (!this.#waiting.length) break;
           member.gone = false;
-          this.#give(member, { id: this.#next++, load: this.#opening }).catch((error: TorchletError) => this.#lost(error.message));
+          const loaded = this.#give(member, { id: this.#next++, load: this.#opening });
+          loaded.catch((error: TorchletError) => this.#lost(error.message));
           break;
         }
         const job = this.#waiting.shift();
@@ -153,7 +170,7 @@ export class Workers {
           member.port.post(job.request);
           member.job = job;
         } catch (error) {
-          // What cannot be copied, as a function.
+          // The inputs cannot be cloned, for example functions.
           job.failed(new TorchletError(error instanceof Error ? error.message : String(error)));
         }
       }
@@ -172,7 +189,7 @@ export class Workers {
     this.#deal();
   }
 
-  /** Nothing can be computed from now on. */
+  /** Ends all workers and fails all jobs. */
   #lost(why: string): void {
     if (this.#ended !== undefined) return;
     this.#ended = why;
@@ -185,17 +202,21 @@ export class Workers {
 }
 
 /** Starts a worker. */
-async function begin(answered: (answer: Answer) => void, lost: (why: string) => void): Promise<Port> {
+async function begin(
+  answered: (answer: Answer) => void,
+  lost: (why: string) => void,
+): Promise<Port> {
   const died = (why: string) => lost(`a worker ended: ${why}`);
   if (typeof Worker === "function") {
     const worker = new Worker(new URL("./worker.js", import.meta.url), { type: "module" });
     worker.onmessage = ({ data }: MessageEvent<Answer>) => answered(data);
     worker.onerror = ({ message }) => died(message || "it could not be started");
-    worker.onmessageerror = () => died("what it wrote cannot be read");
+    worker.onmessageerror = () => died("its message cannot be deserialized");
     return { post: (request) => worker.postMessage(request), end: () => worker.terminate() };
   }
   const threads = "node:worker_threads";
-  const { Worker: Thread } = (await import(/* @vite-ignore */ /* webpackIgnore: true */ threads)) as {
+  const node: unknown = await import(/* @vite-ignore */ /* webpackIgnore: true */ threads);
+  const { Worker: Thread } = node as {
     Worker: new (url: URL) => {
       on(event: string, call: (value: never) => void): void;
       postMessage(request: Request): void;

@@ -1,4 +1,4 @@
-// Writes the page, one file that needs nothing else: node build.mjs PACKAGE PAGE
+// Writes the page, a self-contained file: node build.mjs PACKAGE PAGE
 import { readFile, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { gzipSync } from "node:zlib";
@@ -7,11 +7,12 @@ const [packageFolder, page] = process.argv.slice(2);
 const here = (name) => readFile(new URL(name, import.meta.url), "utf8");
 const dist = (name) => readFile(join(packageFolder, "dist", name));
 
-// Modules of their own could not be imported from a file: they become one script.
+// A page opened from a file cannot import modules, so they are concatenated to one script.
 const engine = (await dist("engine.js")).toString().replace(/^export /gm, "");
-const api = (await dist("index.js")).toString().replace(/^import .*$/gm, "").replace(/^export /gm, "");
+const index = (await dist("index.js")).toString();
+const api = index.replace(/^import .*$/gm, "").replace(/^export /gm, "");
 const script = [engine, api, await here("page.js")].join("\n");
-if (/<\/script/i.test(script)) throw new Error("the script has what would end it");
+if (/<\/script/i.test(script)) throw new Error("the script contains </script");
 
 const packed = (bytes) => gzipSync(bytes, { level: 9 }).toString("base64");
 const parts = {

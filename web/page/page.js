@@ -1,4 +1,4 @@
-// The page: what is opened, what goes in, what comes out. `load` and the others are those of the package, which stands above.
+// The page: opens programs, edits inputs, shows outputs. The code of the package stands above this.
 
 const $ = (id) => document.getElementById(id);
 const element = (tag, parent, text, className) => {
@@ -8,11 +8,17 @@ const element = (tag, parent, text, className) => {
   parent?.append(made);
   return made;
 };
-const bytesText = (count) => (count < 1e3 ? `${count} bytes` : count < 1e6 ? `${(count / 1e3).toFixed(1)} kB` : `${(count / 1e6).toFixed(1)} MB`);
+const bytesText = (count) => {
+  if (count < 1e3) return `${count} bytes`;
+  return count < 1e6 ? `${(count / 1e3).toFixed(1)} kB` : `${(count / 1e6).toFixed(1)} MB`;
+};
 const milliseconds = (time) => `${time < 10 ? time.toFixed(2) : time.toFixed(1)} ms`;
-const described = (value) => (value.kind === "tensor" ? `${value.dynamic ? "at most " : ""}${value.dtype}[${value.shape.join(", ")}]` : value.kind);
+const described = (value) => {
+  if (value.kind !== "tensor") return value.kind;
+  return `${value.dynamic ? "at most " : ""}${value.dtype}[${value.shape.join(", ")}]`;
+};
 
-/** The bytes of a part of the page. */
+/** Decodes a file that is embedded in the page: base64 of gzip. */
 async function part(id) {
   const text = $(id).textContent.trim();
   const bytes = Uint8Array.from(atob(text), (character) => character.charCodeAt(0));
@@ -20,9 +26,11 @@ async function part(id) {
   return new Response(plain).arrayBuffer();
 }
 
-const compiled = Promise.all([part("module"), part("relaxed")]).then(([module, relaxed]) => compile({ module, relaxed }));
+const compiled = Promise.all([part("module"), part("relaxed")]).then(([module, relaxed]) =>
+  compile({ module, relaxed }),
+);
 
-/** What is open: the program, its file, and what its inputs are given. */
+/** The open program, its file, and functions that create its inputs. */
 let current;
 let labels;
 
@@ -35,7 +43,10 @@ async function openFiles(files) {
   const named = (end) => files.filter((file) => file.name.toLowerCase().endsWith(end));
   const [program] = files.filter((file) => /\.(pte|bpte)$/i.test(file.name));
   const texts = named(".txt");
-  if (!program && !texts.length) return fail(`${files.map((file) => file.name).join(", ") || "Nothing"}: expected a program, which ends in .pte or .bpte.`);
+  if (!program && !texts.length) {
+    const names = files.map((file) => file.name).join(", ") || "no file";
+    return fail(`${names}: expected a program, whose name ends in .pte or .bpte.`);
+  }
   if (texts.length) labels = (await texts[0].text()).split(/\r?\n/).filter(Boolean);
   if (!program) return current && run();
   if (!texts.length) labels = undefined;
@@ -79,14 +90,14 @@ function showMethod() {
   const facts = [
     ["File", bytesText(bytes.byteLength)],
     ["Methods", program.methods.join(", ")],
-    ["Takes", info.inputs.map(described).join("; ") || "nothing"],
-    ["Gives", info.outputs.map(described).join("; ") || "nothing"],
-    ["Runs in", [...new Set(info.backends)].join(", ") || "kernels"],
-    ["Vectors", hasRelaxedSimd() ? "128 bits, relaxed" : "128 bits"],
-    ["Opened in", milliseconds(opened)],
+    ["Inputs", info.inputs.map(described).join("; ") || "none"],
+    ["Outputs", info.outputs.map(described).join("; ") || "none"],
+    ["Backends", [...new Set(info.backends)].join(", ") || "kernels"],
+    ["SIMD", hasRelaxedSimd() ? "128 bits, relaxed" : "128 bits"],
+    ["Loaded in", milliseconds(opened)],
     ["Memory", bytesText(program.memoryBytes)],
   ];
-  if (program.info.origin.why) facts.push(["As exported, since", program.info.origin.why]);
+  if (program.info.origin.why) facts.push(["Not compiled", program.info.origin.why]);
   $("facts").replaceChildren(...facts.map(([what, value]) => {
     const row = element("tr");
     element("th", row, what).scope = "row";
@@ -98,7 +109,7 @@ function showMethod() {
   if (info.cases > 0) addCase();
 }
 
-/** Gives a place for an input, and what it gives when the program runs. */
+/** Adds the controls of an input, and returns a function that creates the input. */
 function inputOf(slot, index) {
   const place = element("div", $("inputs"), undefined, "input");
   element("div", place, `Input ${index}: ${described(slot)}`, "faint");
@@ -107,17 +118,22 @@ function inputOf(slot, index) {
   const { dtype } = slot;
   const shape = [...slot.shape];
   const size = shape.reduce((all, one) => all * one, 1);
-  const sides = picture(shape, dtype);
+  const sides = imageSize(shape, dtype);
   const row = element("div", place, undefined, "row");
   const how = element("select", row);
-  how.setAttribute("aria-label", `what input ${index} is`);
-  const choices = sides ? ["drawing", "image", "random numbers", "ones"] : ["random numbers", "ones"];
+  how.setAttribute("aria-label", `source of input ${index}`);
+  const choices = [...(sides ? ["drawing", "image"] : []), "random numbers", "ones"];
   how.append(...choices.map((choice) => element("option", undefined, choice)));
   const body = element("div", place);
   let source;
   const choose = () => {
     body.replaceChildren();
-    source = { drawing: () => drawing(body, sides), image: () => image(body, sides), "random numbers": () => filled(Math.random), ones: () => filled(() => 1) }[how.value]();
+    source = {
+      drawing: () => drawing(body, sides),
+      image: () => image(body, sides),
+      "random numbers": () => filled(Math.random),
+      ones: () => filled(() => 1),
+    }[how.value]();
   };
   const filled = (number) => () => elements(dtype, size, number);
   how.onchange = choose;
@@ -125,14 +141,17 @@ function inputOf(slot, index) {
   return () => ({ dtype, shape, data: source.length ? source(dtype) : source() });
 }
 
-/** Elements of a type from numbers from 0 to 1. Wide integers are often indices, of which 0 and 1 are nearly always valid. */
+/**
+ * Converts values from 0 to 1 to elements of a type. Wide integers are rounded to 0 or 1: they are
+ * often indices, and these two are nearly always valid.
+ */
 function elements(dtype, count, number) {
   const from = (array, of) => array.from({ length: count }, (_, at) => of(number(at)));
   switch (dtype) {
     case "float32": return from(Float32Array, (value) => value);
     case "float64": return from(Float64Array, (value) => value);
     case "float16": return from(Uint16Array, half);
-    case "bfloat16": return from(Uint16Array, (value) => new Uint32Array(Float32Array.of(value).buffer)[0] >>> 16);
+    case "bfloat16": return from(Uint16Array, (value) => bitsOf(value) >>> 16);
     case "uint8": return from(Uint8Array, (value) => Math.round(value * 255));
     case "int8": return from(Int8Array, (value) => Math.round(value * 127));
     case "int16": return from(Int16Array, Math.round);
@@ -142,31 +161,38 @@ function elements(dtype, count, number) {
     case "uint16": return from(Uint16Array, Math.round);
     case "uint32": return from(Uint32Array, Math.round);
     case "uint64": return from(BigUint64Array, (value) => BigInt(Math.round(value)));
-    default: throw new TorchletError(`this page makes no numbers of the type ${dtype}`);
+    default: throw new TorchletError(`this page cannot create elements of type ${dtype}`);
   }
 }
 
-/** The bits of a number from 0 to 1 in 16 bits. */
+/** The bits of a float32. */
+const bitsOf = (value) => new Uint32Array(Float32Array.of(value).buffer)[0];
+
+/** The float16 bits of a value from 0 to 1. */
 function half(value) {
   if (value < 2 ** -14) return Math.round(value * 2 ** 24);
-  const bits = new Uint32Array(Float32Array.of(value).buffer)[0];
+  const bits = bitsOf(value);
   return (bits - 0x38000000 + 0xfff + ((bits >>> 13) & 1)) >>> 13;
 }
 
-/** Channels, height and width of an input that takes a picture. */
-function picture(shape, dtype) {
+/** Channels, height and width of an image input; undefined for any other input. */
+function imageSize(shape, dtype) {
   const [channels, height, width] = shape.slice(-3);
   const isOne = shape.length === 3 || (shape.length === 4 && shape[0] === 1);
-  const fits = isOne && (channels === 1 || channels === 3) && height > 1 && width > 1 && height * width < 1 << 24;
-  return fits && /^(float|uint8|bfloat)/.test(dtype) ? { channels, height, width } : undefined;
+  const fits = height > 1 && width > 1 && height * width < 1 << 24;
+  if (!isOne || !(channels === 1 || channels === 3) || !fits) return undefined;
+  return /^(float|uint8|bfloat)/.test(dtype) ? { channels, height, width } : undefined;
 }
 
-/** Planes of numbers from 0 to 1 of what is on a canvas. */
+/** The pixels of a canvas as a function from an index in CHW order to a value from 0 to 1. */
 function planes(canvas, { channels, height, width }) {
-  const { data } = canvas.getContext("2d", { willReadFrequently: true }).getImageData(0, 0, width, height);
-  const red = (at) => data[at * 4] / 255;
-  if (channels === 1) return (at) => (0.299 * data[at * 4] + 0.587 * data[at * 4 + 1] + 0.114 * data[at * 4 + 2]) / 255 || red(at);
-  return (at) => data[(at % (width * height)) * 4 + Math.floor(at / (width * height))] / 255;
+  const context = canvas.getContext("2d", { willReadFrequently: true });
+  const { data } = context.getImageData(0, 0, width, height);
+  const size = width * height;
+  const channel = (at, index) => data[at * 4 + index];
+  const luma = (at) => 0.299 * channel(at, 0) + 0.587 * channel(at, 1) + 0.114 * channel(at, 2);
+  if (channels === 1) return (at) => luma(at) / 255;
+  return (at) => channel(at % size, Math.floor(at / size)) / 255;
 }
 
 /** A canvas to draw on with a finger, a pen or a mouse. */
@@ -189,7 +215,8 @@ function drawing(body, sides) {
   };
   const at = (event) => {
     const box = canvas.getBoundingClientRect();
-    return [((event.clientX - box.left) * 256) / box.width, ((event.clientY - box.top) * 256) / box.height];
+    const [x, y] = [event.clientX - box.left, event.clientY - box.top];
+    return [(x * 256) / box.width, (y * 256) / box.height];
   };
   const line = (to) => {
     context.strokeStyle = "#fff";
@@ -206,7 +233,8 @@ function drawing(body, sides) {
     last = at(event);
     line(last);
   };
-  canvas.onpointermove = (event) => last && event.getCoalescedEvents().concat(event).forEach((it) => line(at(it)));
+  canvas.onpointermove = (event) =>
+    last && event.getCoalescedEvents().concat(event).forEach((it) => line(at(it)));
   canvas.onpointerup = canvas.onpointercancel = () => {
     if (last) run();
     last = undefined;
@@ -219,35 +247,43 @@ function drawing(body, sides) {
   };
 }
 
-/** Draws what is on one canvas on a smaller one: what is drawn fills it, since programs learn from pictures that do. */
+/**
+ * Scales a drawing to a smaller canvas. Crops it to the drawn part, because programs are trained on
+ * images that the subject fills.
+ */
 function see(from, to) {
-  const { data } = from.getContext("2d", { willReadFrequently: true }).getImageData(0, 0, 256, 256);
+  const source = from.getContext("2d", { willReadFrequently: true });
+  const { data } = source.getImageData(0, 0, 256, 256);
   let [left, top, right, bottom] = [256, 256, -1, -1];
   for (let at = 0; at < 256 * 256; at++) {
     if (data[at * 4] < 64) continue;
     const [x, y] = [at % 256, at >> 8];
-    [left, top, right, bottom] = [Math.min(left, x), Math.min(top, y), Math.max(right, x), Math.max(bottom, y)];
+    [left, top] = [Math.min(left, x), Math.min(top, y)];
+    [right, bottom] = [Math.max(right, x), Math.max(bottom, y)];
   }
   const context = to.getContext("2d", { willReadFrequently: true });
   context.fillStyle = "#000";
   context.fillRect(0, 0, to.width, to.height);
   if (right < 0) return;
   const side = Math.max(right - left, bottom - top) + 1;
-  // By steps of a half, so that no pixel is left out on the way.
-  let canvas = Object.assign(document.createElement("canvas"), { width: 256, height: 256 });
+  const square = (size) =>
+    Object.assign(document.createElement("canvas"), { width: size, height: size });
+  // Halves the size in each step, so that every pixel contributes to the result.
+  let canvas = square(256);
   let size = 256;
   const center = [(left + right + 1 - side) / 2, (top + bottom + 1 - side) / 2];
   canvas.getContext("2d").drawImage(from, ...center, side, side, 0, 0, 256, 256);
   const target = Math.min(to.width, to.height);
   while (size >= target * 2) {
-    const smaller = Object.assign(document.createElement("canvas"), { width: size / 2, height: size / 2 });
+    const smaller = square(size / 2);
     smaller.getContext("2d").drawImage(canvas, 0, 0, size / 2, size / 2);
     [canvas, size] = [smaller, size / 2];
   }
-  context.drawImage(canvas, (to.width - target) / 2, (to.height - target) / 2, target, target);
+  const [x, y] = [(to.width - target) / 2, (to.height - target) / 2];
+  context.drawImage(canvas, x, y, target, target);
 }
 
-/** A picture from a file: it fills the input, cut in the middle. */
+/** An image from a file, center-cropped to fill the input. */
 function image(body, sides) {
   const row = element("div", body, undefined, "row");
   const label = element("label", row, "Choose an image", "file");
@@ -258,8 +294,9 @@ function image(body, sides) {
   seen.width = sides.width;
   seen.height = sides.height;
   const norm = element("select", row);
-  norm.setAttribute("aria-label", "numbers");
-  norm.append(...["0 to 1", "-1 to 1", "as ImageNet"].map((text) => element("option", undefined, text)));
+  norm.setAttribute("aria-label", "normalization");
+  const norms = ["0 to 1", "-1 to 1", "as ImageNet"];
+  norm.append(...norms.map((text) => element("option", undefined, text)));
   let given = false;
   file.onchange = async () => {
     try {
@@ -268,11 +305,12 @@ function image(body, sides) {
       const [width, height] = [bitmap.width * scale, bitmap.height * scale];
       const context = seen.getContext("2d", { willReadFrequently: true });
       context.imageSmoothingQuality = "high";
-      context.drawImage(bitmap, (sides.width - width) / 2, (sides.height - height) / 2, width, height);
+      const [x, y] = [(sides.width - width) / 2, (sides.height - height) / 2];
+      context.drawImage(bitmap, x, y, width, height);
       given = true;
       run();
     } catch {
-      fail(`${file.files[0]?.name}: not an image that this browser reads`);
+      fail(`${file.files[0]?.name}: not an image that this browser can decode`);
     }
   };
   const [means, deviations] = [[0.485, 0.456, 0.406], [0.229, 0.224, 0.225]];
@@ -280,17 +318,20 @@ function image(body, sides) {
     if (!given) throw new TorchletError("choose an image first");
     const plane = sides.width * sides.height;
     const plain = planes(seen, sides);
-    const numbers = dtype === "uint8" ? plain : {
+    const channel = (at) => Math.floor(at / plane);
+    const pixels = dtype === "uint8" ? plain : {
       "0 to 1": plain,
       "-1 to 1": (at) => plain(at) * 2 - 1,
-      "as ImageNet": (at) => (plain(at) - means[Math.floor(at / plane)]) / deviations[Math.floor(at / plane)],
+      "as ImageNet": (at) => (plain(at) - means[channel(at)]) / deviations[channel(at)],
     }[norm.value];
-    if (numbers !== plain && !/^float(32|64)$/.test(dtype)) throw new TorchletError(`an input of ${dtype} takes numbers from 0 to 1 here`);
-    return elements(dtype, sides.channels * plane, numbers);
+    if (pixels !== plain && !/^float(32|64)$/.test(dtype)) {
+      throw new TorchletError(`this page supports only "0 to 1" for an input of type ${dtype}`);
+    }
+    return elements(dtype, sides.channels * plane, pixels);
   };
 }
 
-/** A button for the test case that the file brings. */
+/** Adds a button that runs the file's first test case. */
 function addCase() {
   const row = element("div", $("inputs"), undefined, "row");
   const button = element("button", row, "Run the file's test case");
@@ -302,14 +343,14 @@ function addCase() {
   });
 }
 
-/** Runs something, and shows what went wrong. */
+/** Calls a function and shows its error, if any. */
 function guarded(work) {
   fail("");
   try {
     work();
   } catch (error) {
     fail(error.message);
-    // What ended in a trap is opened again.
+    // A program that trapped must be loaded again.
     if (error instanceof TrapError) {
       const { name, bytes, data } = current;
       openProgram(name, bytes, data).then(() => fail(error.message));
@@ -337,11 +378,12 @@ function time() {
       times.push(performance.now() - start);
     }
     times.sort((one, other) => one - other);
-    $("took").textContent = `${times.length} runs: fastest ${milliseconds(times[0])}, median ${milliseconds(times[times.length >> 1])}`;
+    const [fastest, median] = [times[0], times[times.length >> 1]].map(milliseconds);
+    $("took").textContent = `${times.length} runs: fastest ${fastest}, median ${median}`;
   });
 }
 
-/** Shows outputs, and how far they are from what was expected. */
+/** Shows outputs and their largest difference from the expected ones. */
 function show(outputs, took, expected) {
   $("took").textContent = `Took ${milliseconds(took)}.`;
   const place = $("outputs");
@@ -349,28 +391,36 @@ function show(outputs, took, expected) {
   place.replaceChildren();
   outputs.forEach((output, index) => {
     const isTensor = typeof output === "object";
-    element("div", place, `Output ${index}: ${isTensor ? `${output.dtype}[${output.shape.join(", ")}]` : String(output)}`, "faint");
+    const text = isTensor ? `${output.dtype}[${output.shape.join(", ")}]` : String(output);
+    element("div", place, `Output ${index}: ${text}`, "faint");
     if (!isTensor) return;
     const numbers = Array.from(output.data, Number);
     const last = output.shape.at(-1) ?? 1;
-    if (/^float(32|64)$/.test(output.dtype) && last > 1 && last === output.data.length) showBest(place, numbers);
-    else element("div", place, numbers.slice(0, 48).map((value) => (Number.isInteger(value) ? value : value.toPrecision(4))).join(", ") + (output.data.length > 48 ? ", …" : ""));
+    const isFloat = /^float(32|64)$/.test(output.dtype);
+    const short = (value) => (Number.isInteger(value) ? value : value.toPrecision(4));
+    if (isFloat && last > 1 && last === output.data.length) showBest(place, numbers);
+    else {
+      const more = output.data.length > 48 ? ", …" : "";
+      element("div", place, numbers.slice(0, 48).map(short).join(", ") + more);
+    }
     const wanted = expected?.[index];
-    if (wanted && /^float(32|64)$/.test(output.dtype)) {
-      const apart = numbers.reduce((most, value, at) => Math.max(most, Math.abs(value - wanted.data[at])), 0);
-      element("p", place, `At most ${apart.toExponential(1)} from what PyTorch had.`, "faint");
+    if (wanted && isFloat) {
+      const differences = numbers.map((value, at) => Math.abs(value - wanted.data[at]));
+      const largest = differences.reduce((one, other) => Math.max(one, other), 0);
+      element("p", place, `Largest difference from PyTorch: ${largest.toExponential(1)}`, "faint");
     }
   });
-  if (!outputs.length) place.textContent = "It gives nothing.";
+  if (!outputs.length) place.textContent = "The method has no outputs.";
 }
 
-/** The largest of some numbers, as parts of a whole. */
+/** Shows the five largest values with their softmax. */
 function showBest(place, numbers) {
-  // As arguments, there could be too many of them.
-  const most = numbers.reduce((one, other) => Math.max(one, other), -Infinity);
-  const powers = numbers.map((value) => Math.exp(value - most));
+  // Math.max(...numbers) would exceed the number of arguments that engines support.
+  const max = numbers.reduce((one, other) => Math.max(one, other), -Infinity);
+  const powers = numbers.map((value) => Math.exp(value - max));
   const sum = powers.reduce((all, one) => all + one, 0);
-  const order = numbers.map((_, at) => at).sort((one, other) => numbers[other] - numbers[one]).slice(0, 5);
+  const indices = numbers.map((_, at) => at);
+  const order = indices.sort((one, other) => numbers[other] - numbers[one]).slice(0, 5);
   const table = element("div", place, undefined, "best");
   order.forEach((at, rank) => {
     const share = powers[at] / sum;
@@ -384,7 +434,7 @@ function lookInside() {
   guarded(() => {
     const { program, name, bytes } = current;
     const frame = document.createElement("iframe");
-    // Names come from the file: the frame can reach neither this page nor anything else.
+    // Names in it come from the file, so the frame is isolated from this page and the network.
     frame.sandbox = "allow-scripts";
     frame.title = `inside ${name}`;
     frame.srcdoc = program.page(name, bytes);
@@ -406,7 +456,9 @@ addEventListener("dragover", (event) => {
   event.preventDefault();
   document.body.classList.add("over");
 });
-addEventListener("dragleave", (event) => event.relatedTarget || document.body.classList.remove("over"));
+addEventListener("dragleave", (event) => {
+  if (!event.relatedTarget) document.body.classList.remove("over");
+});
 addEventListener("drop", (event) => {
   event.preventDefault();
   document.body.classList.remove("over");

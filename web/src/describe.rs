@@ -1,10 +1,10 @@
-//! What a program consists of, as JSON.
+//! Program metadata as JSON.
 
 use serde_json::{Value, json};
 use torchlet::core::{ProgramError, Scalar, ShapeDynamism, ValueMeta};
 use torchlet::{Error, Module, Origin};
 
-/// Methods with what they take and give, and what became of the program.
+/// Describes the methods, and whether the program was compiled.
 pub(crate) fn program(module: &Module) -> Result<Value, Error> {
     let mut methods = Vec::new();
     for name in module.method_names()? {
@@ -27,7 +27,7 @@ pub(crate) fn program(module: &Module) -> Result<Value, Error> {
     Ok(json!({ "fileBytes": module.file_size(), "methods": methods, "origin": compiled }))
 }
 
-/// How many test cases the file has for a method.
+/// Number of test cases of a method.
 fn cases(module: &Module, method: &str) -> Result<usize, Error> {
     let malformed = |source: ProgramError| Error::Format { path: None, source };
     let Some(bundled) = module.bundled() else { return Ok(0) };
@@ -49,7 +49,7 @@ fn value(meta: Result<Option<ValueMeta<'_>>, ProgramError>) -> Value {
             json!({ "kind": "tensor", "dtype": tensor.info.scalar_type.name(), "shape": shape, "dynamic": dynamic, "name": tensor.name })
         }
         Ok(Some(ValueMeta::Scalar(Scalar::Int(value)))) => {
-            // Beyond 53 bits, a number of JavaScript is another.
+            // A JavaScript number is exact up to 53 bits only.
             json!({ "kind": "int", "value": value.to_string() })
         }
         Ok(Some(ValueMeta::Scalar(Scalar::Double(value)))) => {

@@ -1,10 +1,9 @@
-//! The native part of the package for JavaScript: a program, what it says of itself, and runs of
-//! it.
+//! The native part of the JavaScript package: loads, describes and runs a program.
 //!
-//! It is small and passes plain things: names, numbers, bytes. What makes it pleasant, and what
-//! happens where it ends in a trap, is written in TypeScript (`web/api`). An instance of the module
-//! holds one program: all its memory goes when that goes, and a trap ends nothing else. Start
-//! reading at [`LoadedProgram`].
+//! It is small and passes simple types only: strings, numbers, bytes. The convenient interface, and
+//! the handling of traps, are written in TypeScript (`web/api`). An instance of the module holds
+//! one program: its memory is freed with it, and a trap affects no other program. Start reading at
+//! [`LoadedProgram`].
 
 mod describe;
 mod values;
@@ -15,10 +14,10 @@ use torchlet_page::Page;
 use values::{InputValues, OutputValues, Side};
 use wasm_bindgen::prelude::*;
 
-/// What a panic said last: it ends in a trap, which says nothing.
+/// Message of the last panic, because the resulting trap has none.
 static PANIC: Mutex<String> = Mutex::new(String::new());
 
-/// Notes what a panic says. To be called first.
+/// Installs the panic hook. Called once at instantiation.
 #[wasm_bindgen(start)]
 pub fn start() {
     std::panic::set_hook(Box::new(|info| {
@@ -28,13 +27,13 @@ pub fn start() {
     }));
 }
 
-/// What a panic said, for those who caught its trap.
+/// Returns the message of the last panic.
 #[wasm_bindgen(js_name = lastPanic)]
 pub fn last_panic() -> String {
     PANIC.try_lock().map(|text| text.clone()).unwrap_or_default()
 }
 
-/// The bytes of memory that this instance has taken from the system; it gives none back.
+/// Bytes of memory that this instance has allocated from the engine; it never shrinks.
 #[wasm_bindgen(js_name = memoryBytes)]
 pub fn memory_bytes() -> f64 {
     const PAGE: f64 = 65536.0;
@@ -45,12 +44,12 @@ pub fn memory_bytes() -> f64 {
     pages * PAGE
 }
 
-/// An error as JavaScript gets it.
+/// Converts an error for JavaScript.
 fn failure(error: impl std::fmt::Display) -> JsError {
     JsError::new(&error.to_string())
 }
 
-/// How a program is opened.
+/// Options for opening a program.
 #[wasm_bindgen]
 #[derive(Default)]
 pub struct Opening {
@@ -61,24 +60,24 @@ pub struct Opening {
 
 #[wasm_bindgen]
 impl Opening {
-    /// With nothing but the program.
+    /// Creates default options.
     #[wasm_bindgen(constructor)]
     pub fn new() -> Opening {
         Opening::default()
     }
 
-    /// A file of external data that belongs to it.
+    /// Adds a file of external data.
     pub fn data(&mut self, bytes: Vec<u8>) {
         self.data.push(bytes);
     }
 
-    /// Leaves the program as it was exported, instead of compiling it.
+    /// Runs the program as exported, instead of compiling it.
     #[wasm_bindgen(js_name = asExported)]
     pub fn as_exported(&mut self) {
         self.as_exported = true;
     }
 
-    /// The most memory that a method may take for itself.
+    /// Sets the memory limit of a method in bytes.
     #[wasm_bindgen(js_name = memoryLimit)]
     pub fn memory_limit(&mut self, bytes: f64) {
         self.memory_limit = Some(bytes.max(0.0) as u64);
@@ -87,7 +86,7 @@ impl Opening {
     /// Opens a program.
     ///
     /// # Errors
-    /// It is malformed, or needs what is not here.
+    /// If the file is malformed, or requires unsupported operators or backends.
     pub fn open(self, bytes: Vec<u8>) -> Result<LoadedProgram, JsError> {
         let run_on = if self.as_exported { RunOn::AsExported } else { RunOn::Cpu };
         let builder = || {
@@ -104,7 +103,7 @@ impl Opening {
     }
 }
 
-/// A program, ready to be called.
+/// A loaded program.
 #[wasm_bindgen]
 pub struct LoadedProgram {
     module: Module,
@@ -112,62 +111,62 @@ pub struct LoadedProgram {
 
 #[wasm_bindgen]
 impl LoadedProgram {
-    /// What it consists of, as JSON.
+    /// Describes the program as JSON.
     ///
     /// # Errors
-    /// It is malformed.
+    /// If the file is malformed.
     pub fn describe(&self) -> Result<String, JsError> {
         describe::program(&self.module).map(|value| value.to_string()).map_err(failure)
     }
 
-    /// Loads a method, which its first call would do.
+    /// Loads a method; the first call would do so too.
     ///
     /// # Errors
-    /// There is none of the name, or it needs what is not here.
+    /// If the method does not exist, or requires unsupported operators or backends.
     pub fn load(&mut self, method: &str) -> Result<(), JsError> {
         self.module.load_method(method).map_err(failure)
     }
 
-    /// Calls a method.
+    /// Executes a method.
     ///
     /// # Errors
-    /// The inputs do not fit, or the program fails with them.
+    /// If the inputs do not match, or the program fails.
     pub fn execute(&mut self, method: &str, inputs: InputValues) -> Result<OutputValues, JsError> {
         let values = inputs.into_values();
         self.module.execute(method, values).map(OutputValues::new).map_err(failure)
     }
 
-    /// Sets a method's state back to what it was at first.
+    /// Resets a method's state to its initial values.
     ///
     /// # Errors
-    /// There is no method of the name.
+    /// If the method does not exist.
     pub fn reset(&mut self, method: &str) -> Result<(), JsError> {
         self.module.reset(method).map_err(failure)
     }
 
-    /// What a test case of the file gives to a method; nothing where there is no such case.
+    /// The inputs of a test case; `None` if it does not exist.
     ///
     /// # Errors
-    /// It is malformed.
+    /// If the test case is malformed.
     #[wasm_bindgen(js_name = caseInputs)]
     pub fn case_inputs(&self, method: &str, case: usize) -> Result<Option<OutputValues>, JsError> {
         values::case(&self.module, method, case, Side::Inputs).map_err(failure)
     }
 
-    /// What a test case of the file expects of a method: PyTorch's numbers.
+    /// The expected outputs of a test case, as computed by PyTorch; `None` if it does not exist.
     ///
     /// # Errors
-    /// It is malformed.
+    /// If the test case is malformed.
     #[wasm_bindgen(js_name = caseOutputs)]
     pub fn case_outputs(&self, method: &str, case: usize) -> Result<Option<OutputValues>, JsError> {
         values::case(&self.module, method, case, Side::Outputs).map_err(failure)
     }
 
-    /// A page that shows graphs, memory plans and weights. The bytes are those that the program was
-    /// opened from.
+    /// Renders an HTML page with graphs, memory plans and weights. `bytes` is the file that the
+    /// program was opened from.
     ///
     /// # Errors
-    /// It cannot be drawn.
+    /// If the page cannot be rendered.
     pub fn page(&self, file: &str, bytes: Vec<u8>) -> Result<String, JsError> {
         let exported = Module::builder().threads(1).run_on(RunOn::AsExported).from_bytes(bytes);
         let exported = exported.map_err(failure)?;

@@ -1,10 +1,10 @@
-//! Inputs and outputs, piece by piece: JavaScript's typed arrays are bytes here.
+//! Inputs and outputs of calls, passed element by element; typed arrays are passed as bytes.
 
 use torchlet::core::{ProgramError, TestCase, ValueRef};
 use torchlet::{Error, Module, ScalarType, Tensor, Value};
 use wasm_bindgen::prelude::*;
 
-/// Types that a typed array can have the elements of, or the bits.
+/// Element types that a typed array can hold, as values or bits.
 const TYPES: &[ScalarType] = &[
     ScalarType::Float,
     ScalarType::Double,
@@ -28,21 +28,21 @@ pub struct InputValues(Vec<Value>);
 
 #[wasm_bindgen]
 impl InputValues {
-    /// None so far.
+    /// Creates an empty list.
     #[wasm_bindgen(constructor)]
     pub fn new() -> InputValues {
         InputValues::default()
     }
 
-    /// A tensor of a type that PyTorch calls so, from its elements in row-major order.
+    /// Adds a tensor with PyTorch's name of the element type, from its elements in row-major order.
     ///
     /// # Errors
-    /// There is no such type, or the shape has another number of elements.
+    /// If the type is unknown, or the number of elements does not match the shape.
     pub fn tensor(&mut self, dtype: &str, shape: &[u32], bytes: &[u8]) -> Result<(), JsError> {
         let scalar_type = TYPES.iter().find(|it| it.name() == dtype).ok_or_else(|| {
             let names: Vec<&str> = TYPES.iter().map(|it| it.name()).collect();
             JsError::new(&format!(
-                "there is no element type {dtype:?}; expected one of {}",
+                "no element type {dtype:?}; expected one of {}",
                 names.join(", ")
             ))
         })?;
@@ -55,27 +55,27 @@ impl InputValues {
         Ok(())
     }
 
-    /// An integer.
+    /// Adds an integer.
     pub fn int(&mut self, value: i64) {
         self.0.push(value.into());
     }
 
-    /// A floating-point number.
+    /// Adds a floating-point value.
     pub fn float(&mut self, value: f64) {
         self.0.push(value.into());
     }
 
-    /// A truth value.
+    /// Adds a boolean.
     pub fn bool(&mut self, value: bool) {
         self.0.push(value.into());
     }
 
-    /// A text.
+    /// Adds a string.
     pub fn text(&mut self, value: String) {
         self.0.push(value.into());
     }
 
-    /// Nothing: the input stays as it was.
+    /// Adds None, which leaves an input unchanged.
     pub fn none(&mut self) {
         self.0.push(Value::None);
     }
@@ -87,18 +87,18 @@ impl InputValues {
     }
 }
 
-/// Values that come out, by number. One beyond the last is nothing.
+/// Outputs of a call, accessed by index. An index out of range yields None.
 #[wasm_bindgen]
 pub struct OutputValues(Vec<Value>);
 
 #[wasm_bindgen]
 impl OutputValues {
-    /// How many there are.
+    /// Number of values.
     pub fn count(&self) -> usize {
         self.0.len()
     }
 
-    /// `tensor`, `int`, `float`, `bool`, `string` or `None`.
+    /// The kind: `tensor`, `int`, `float`, `bool`, `string` or `None`.
     pub fn kind(&self, index: usize) -> String {
         self.0.get(index).map_or("None", Value::kind).into()
     }
@@ -117,29 +117,29 @@ impl OutputValues {
     /// A copy of a tensor's elements in row-major order.
     ///
     /// # Errors
-    /// There is no memory.
+    /// If the allocation fails.
     pub fn bytes(&self, index: usize) -> Result<Vec<u8>, JsError> {
         let Some(tensor) = self.at(index) else { return Ok(Vec::new()) };
         let tensor = tensor.to_contiguous().map_err(super::failure)?;
         Ok(tensor.bytes().to_vec())
     }
 
-    /// An integer.
+    /// The value of an integer.
     pub fn int(&self, index: usize) -> Option<i64> {
         self.0.get(index).and_then(|value| value.int().ok())
     }
 
-    /// A floating-point number.
+    /// The value of a float.
     pub fn float(&self, index: usize) -> Option<f64> {
         self.0.get(index).and_then(|value| value.float().ok())
     }
 
-    /// A truth value.
+    /// The value of a boolean.
     pub fn bool(&self, index: usize) -> Option<bool> {
         self.0.get(index).and_then(|value| value.bool().ok())
     }
 
-    /// A text.
+    /// The value of a string.
     pub fn text(&self, index: usize) -> Option<String> {
         self.0.get(index).and_then(|value| value.string().ok()).map(str::to_owned)
     }
@@ -155,14 +155,14 @@ impl OutputValues {
     }
 }
 
-/// What a test case gives to a method, or expects of it.
+/// Selects inputs or expected outputs of a test case.
 #[derive(Clone, Copy)]
 pub(crate) enum Side {
     Inputs,
     Outputs,
 }
 
-/// One side of a test case of the file; `None` where it has no such case.
+/// Reads inputs or expected outputs of a test case; `None` if it does not exist.
 pub(crate) fn case(
     module: &Module,
     method: &str,

@@ -1,4 +1,4 @@
-// What tests that need a browser share.
+// Helpers of the tests that need a browser.
 import { readFile } from "node:fs/promises";
 import { join } from "node:path";
 import { chromium } from "playwright-core";

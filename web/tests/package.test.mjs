@@ -1,4 +1,5 @@
-// What the package for JavaScript does, over real programs with PyTorch's numbers. TORCHLET_PACKAGE is the folder of the package.
+// Tests of the JavaScript package against outputs of PyTorch. TORCHLET_PACKAGE is the folder of the
+// package.
 import assert from "node:assert/strict";
 import { readFile, readdir } from "node:fs/promises";
 import { describe, test as one } from "node:test";
@@ -32,7 +33,7 @@ function assertClose(found, expected, what) {
   });
 }
 
-// Node 20 has relaxed SIMD behind a flag.
+// Node 20 needs a flag for relaxed SIMD.
 if (!hasRelaxedSimd()) setFlagsFromString("--experimental-wasm-relaxed-simd");
 
 /** What the tests below load programs with: each runs with both modules. */
@@ -46,10 +47,10 @@ one("the package takes the module that the engine can run", async () => {
   assert.ok(hasRelaxedSimd());
   const compile = WebAssembly.compile, validate = WebAssembly.validate;
   const sizes = [];
-  // Node itself has modules, too: small ones.
+  // Node compiles small modules of its own, too.
   WebAssembly.compile = (bytes) => (bytes.byteLength > 1e6 && sizes.push(bytes.byteLength), compile(bytes));
   try {
-    // From the package, and where its files lie elsewhere. A module alone is taken as it is.
+    // Without options, the package's files; otherwise, the given ones. A module alone is not patched.
     const digits = await file("digits/digits.pte");
     await loadPackaged(digits);
     await loadPackaged(digits, { module: plain, relaxed: patch });
@@ -106,7 +107,7 @@ test("whole networks compute PyTorch's numbers, compiled and as exported", async
       for (let index = 0; index < cases; index++) {
         const { inputs, expected } = program.testCase("forward", index);
         const outputs = program.forward(...inputs);
-        // Results of 16 bits come as bits, which are no numbers to compare.
+        // 16-bit floats are returned as bits, which cannot be compared with a tolerance.
         if (expected.some((it) => it.data instanceof Uint16Array)) {
           assert.deepEqual(outputs.map((it) => it.shape), expected.map((it) => it.shape));
           continue;
@@ -127,7 +128,7 @@ test("shapes that may change are given", async () => {
     assert.deepEqual(logits.shape, [batch, 10]);
     assert.equal(argmax([...logits.data.slice(-10)]), 2);
   }
-  assert.throws(() => program.forward(image), /the shape of input 0 may change: give a tensor/);
+  assert.throws(() => program.forward(image), /input 0 has a dynamic shape: pass a tensor/);
 });
 
 test("data in files of their own", async () => {
@@ -138,26 +139,26 @@ test("data in files of their own", async () => {
   await assert.rejects(async () => (await load(program)).forward(new Float32Array(64)), TorchletError);
 });
 
-test("what makes no sense is an error in words, and the program goes on", async () => {
+test("invalid inputs are errors, and the program stays usable", async () => {
   const program = await load(await file("digits/digits.pte"));
   const wrong = [
     [[], /input/],
     [[new Float32Array(63)], /256|64|bytes/],
-    [[new Float64Array(64)], /input 0 is float32, whose elements come in a Float32Array, and got a Float64Array/],
-    [[new Float32Array(64), 1], /takes 1 inputs and got 2/],
+    [[new Float64Array(64)], /input 0: expected a Float32Array for float32, found a Float64Array/],
+    [[new Float32Array(64), 1], /expected at most 1 inputs, found 2/],
     [[{ dtype: "float31", shape: [1], data: new Float32Array(1) }], /no element type "float31"; expected one of float32/],
-    [[{ dtype: "float32", shape: [-1], data: new Float32Array(1) }], /has the shape \[-1\]/],
+    [[{ dtype: "float32", shape: [-1], data: new Float32Array(1) }], /\[-1\] is not a valid shape/],
     [[{ dtype: "float32", shape: [4294967295, 4294967295, 4294967295], data: new Float32Array(1) }], /./],
     [[{ dtype: "float32", shape: [1, 1, 4, 4], data: new Float32Array(16) }], /./],
     [[{ dtype: "bool", shape: [1], data: new Uint8Array([2]) }], /other than 0 and 1/],
-    [[null], /input 0 is neither/],
+    [[null], /input 0: expected a tensor/],
     [["text"], /./],
     [[1n << 64n], /does not fit 64 bits/],
   ];
   for (const [inputs, says] of wrong) {
     assert.throws(() => program.forward(...inputs), (error) => error instanceof TorchletError && !(error instanceof TrapError) && says.test(error.message), String(says));
   }
-  assert.throws(() => program.execute("backward"), /there is no method 'backward'; the program has forward/);
+  assert.throws(() => program.execute("backward"), /the program has no method 'backward'; it has forward/);
   assert.throws(() => program.prepare("backward"), TorchletError);
   assert.equal(program.forward(new Float32Array(64)).length, 1);
   program.dispose();
@@ -193,18 +194,18 @@ test("damaged files are errors, and never traps", async () => {
 test("a trap ends one program, with a reason", async () => {
   const bytes = await file("digits/digits.pte");
   const [first, second] = [await load(bytes), await load(bytes)];
-  // What an engine throws where its stack is full.
+  // The errors of engines for a stack overflow.
   const typed = Uint32Array.from;
   Uint32Array.from = () => {
     throw new WebAssembly.RuntimeError("unreachable");
   };
   const input = { dtype: "float32", shape: [1, 1, 8, 8], data: new Float32Array(64) };
   try {
-    assert.throws(() => first.forward(input), (error) => error instanceof TrapError && /ended in a trap: unreachable; load it again/.test(error.message));
+    assert.throws(() => first.forward(input), (error) => error instanceof TrapError && /trapped: unreachable; load it again/.test(error.message));
   } finally {
     Uint32Array.from = typed;
   }
-  assert.throws(() => first.forward(input), /the program is gone, since a call of it ended in a trap/);
+  assert.throws(() => first.forward(input), /the program trapped in an earlier call/);
   assert.equal(second.forward(input).length, 1);
 });
 

@@ -1,4 +1,5 @@
-// Drives the page as a person would, from the file and offline: node page.mjs --package FOLDER --page FILE --browser PROGRAM [--model FILE] [--pictures FOLDER]
+// Drives the page in a browser, from the file and offline:
+// node page.mjs --package FOLDER --page FILE --browser PROGRAM [--model FILE] [--pictures FOLDER]
 import assert from "node:assert/strict";
 import { mkdir, readFile } from "node:fs/promises";
 import { join } from "node:path";
@@ -71,7 +72,7 @@ async function until(condition) {
 async function drive(name, viewport, colorScheme) {
   const isPhone = name === "phone";
   const context = await browser.newContext({ viewport, colorScheme, offline: true, hasTouch: isPhone, isMobile: isPhone });
-  // One of them as in an engine without relaxed SIMD.
+  // Once as in an engine without relaxed SIMD.
   const relaxed = !(isPhone && colorScheme === "dark");
   if (!relaxed) await context.addInitScript("WebAssembly.validate = () => false");
   const page = await context.newPage();
@@ -90,14 +91,14 @@ async function drive(name, viewport, colorScheme) {
     assert.ok(wide <= viewport.width, `${what}: ${wide} points are wider than the screen: ${widest}`);
     if (options.pictures) {
       await mkdir(options.pictures, { recursive: true });
-      // A frame that is not on the screen is not painted.
+      // Browsers do not paint frames that are off screen.
       for (const frame of await page.locator("iframe:visible").all()) await frame.scrollIntoViewIfNeeded();
       await page.waitForTimeout(500);
       await page.screenshot({ path: join(options.pictures, `${name}_${colorScheme}_${what}.png`), fullPage: true });
     }
   };
 
-  // The digits are there to draw on.
+  // The digits model opens first, with a canvas.
   assert.equal(await text("#name"), "digits.pte");
   assert.match(await text("#facts"), relaxed ? /128 bits, relaxed/ : /128 bits\s/);
   for (const [digit, strokes] of Object.entries(STROKES)) {
@@ -116,11 +117,11 @@ async function drive(name, viewport, colorScheme) {
   await page.click("text=Time it");
   await until(() => page.evaluate("/fastest/.test(document.querySelector('#took').textContent)"));
 
-  // An image, and what its labels call it.
+  // An image and labels.
   const labels = { name: "labels.txt", mimeType: "text/plain", buffer: Buffer.from([..."abcdefghij"].join("\n")) };
   await open([{ name: "d.pte", mimeType: "", buffer: digits }, labels]);
   await until(() => page.evaluate("document.querySelector('#name').textContent === 'd.pte'"));
-  await page.selectOption("[aria-label='what input 0 is']", "image");
+  await page.selectOption("[aria-label='source of input 0']", "image");
   await page.click("#go");
   assert.match(await text("#error"), /choose an image first/);
   await page.setInputFiles("#inputs input[type=file]", fixture("digits/image_2.png"));
@@ -128,7 +129,7 @@ async function drive(name, viewport, colorScheme) {
   assert.equal(await text(".best b"), "c");
   assert.equal(await page.isHidden("#error"), true);
 
-  // What it holds.
+  // The page of the program's contents.
   await page.click("text=Look inside");
   const inside = page.frameLocator("iframe");
   await inside.locator("nav button").first().waitFor();
@@ -137,17 +138,18 @@ async function drive(name, viewport, colorScheme) {
   await inside.locator("nav button:has-text('Graph')").click();
   await picture("inside");
 
-  // PyTorch's numbers come with some files.
+  // A file with a test case.
   await open([fixture("models/bert.bpte")]);
   await until(() => page.evaluate("document.querySelector('#name').textContent === 'bert.bpte'"));
   await page.click("text=Run the file's test case");
-  assert.match(await text("#outputs"), /from what PyTorch had/);
-  const apart = Number((await text("#outputs")).match(/At most (\S+) from/)[1]);
+  assert.match(await text("#outputs"), /difference from PyTorch/);
+  const apart = Number((await text("#outputs")).match(/difference from PyTorch: (\S+)/)[1]);
   assert.ok(apart < 1e-4, `${apart} from PyTorch`);
   await page.click("#go");
   assert.match(await text("#took"), /Took/);
 
-  // A damaged file, something else, and a large one: words, and the page goes on.
+  // A damaged file, a file of another type, and a large program: the page
+  // reports errors and stays usable.
   await open([{ name: "damaged.pte", mimeType: "", buffer: digits.subarray(0, 3000) }]);
   await page.waitForSelector("#error:not([hidden])");
   assert.match(await text("#error"), /^damaged\.pte: ./);
@@ -163,7 +165,7 @@ async function drive(name, viewport, colorScheme) {
     await open([model]);
     await until(() => page.evaluate("!['large.pte', ''].includes(document.querySelector('#name').textContent)"));
     const took = performance.now() - begin;
-    await page.selectOption("[aria-label='what input 0 is']", "random numbers");
+    await page.selectOption("[aria-label='source of input 0']", "random numbers");
     await page.click("text=Time it");
     await until(() => page.evaluate("/fastest/.test(document.querySelector('#took').textContent)"));
     console.log(`${model}: opened in ${took.toFixed(0)} ms; ${await text("#took")}`);

@@ -1,4 +1,5 @@
-// Prints the time of a program's fastest run, in milliseconds: node speed.mjs PACKAGE MODEL plain|relaxed node|BROWSER
+// Prints the time of a program's fastest run in milliseconds:
+// node speed.mjs PACKAGE MODEL plain|relaxed node|BROWSER
 import { readFile } from "node:fs/promises";
 import { pathToFileURL } from "node:url";
 import { setFlagsFromString } from "node:v8";
@@ -15,7 +16,7 @@ async function fastest({ load, hasRelaxedSimd }, bytes, module, kind) {
     return { dtype, shape, data: Float32Array.from({ length: shape.reduce((a, b) => a * b, 1) }, Math.random) };
   });
   let least = Infinity;
-  // The first runs are of code that the engine has not optimised.
+  // The engine has not optimized the code in the first runs.
   for (let run = 0; run < 40; run++) {
     const start = performance.now();
     program.forward(...inputs);
@@ -25,7 +26,7 @@ async function fastest({ load, hasRelaxedSimd }, bytes, module, kind) {
 }
 
 if (host === "node") {
-  // Node 20 has it behind a flag.
+  // Node 20 needs a flag for it.
   if (kind === "relaxed") setFlagsFromString("--experimental-wasm-relaxed-simd");
   const dist = new URL("dist/", pathToFileURL(packageFolder + "/"));
   console.log(await fastest(await import(new URL("index.js", dist)), await readFile(model), new URL("torchlet.wasm", dist), kind));

@@ -1,4 +1,4 @@
-// Programs in workers of Node. TORCHLET_PACKAGE is the folder of the package.
+// Tests of programs in workers of Node. TORCHLET_PACKAGE is the folder of the package.
 import assert from "node:assert/strict";
 import { readFile } from "node:fs/promises";
 import { test } from "node:test";
@@ -29,7 +29,7 @@ test("what fails is an error of that call alone", async () => {
   const results = await Promise.allSettled(calls);
   assert.deepEqual(results.map(({ status }) => status), ["rejected", "rejected", "rejected", "fulfilled"]);
   for (const { reason } of results.slice(0, 3)) assert.ok(reason instanceof TorchletError && !(reason instanceof TrapError), String(reason));
-  assert.match(results[2].reason.message, /there is no method 'backward'; the program has forward/);
+  assert.match(results[2].reason.message, /the program has no method 'backward'; it has forward/);
   pool.dispose();
 });
 
@@ -56,7 +56,7 @@ test("a program that ended in a trap is loaded again, for the next call", async 
   const answer = (worker, { id, load, inputs }) => {
     asked.push(load ? "load" : inputs[0]);
     const traps = inputs?.[0] === 1;
-    worker.onmessage({ data: traps ? { id, error: "the program ended in a trap", trap: true } : { id, value: load ? { methods: [] } : inputs } });
+    worker.onmessage({ data: traps ? { id, error: "the program trapped", trap: true } : { id, value: load ? { methods: [] } : inputs } });
   };
   await standIn(answer, async () => {
     const pool = await loadInWorkers(await file("digits/digits.pte"), { workers: 1 });
@@ -81,7 +81,7 @@ test("a worker that ends fails all calls, with a reason", async () => {
 test("what cannot be loaded, and what is disposed of, says so", async () => {
   const bytes = await file("digits/digits.pte");
   await assert.rejects(() => loadInWorkers(bytes.subarray(0, 3000), { workers: 2 }), TorchletError);
-  await assert.rejects(() => loadInWorkers(bytes, { workers: 0 }), /there cannot be 0 workers/);
+  await assert.rejects(() => loadInWorkers(bytes, { workers: 0 }), /workers: expected a positive integer, found 0/);
   const pool = await loadInWorkers(bytes, { workers: 1 });
   const calls = [pool.forward(picture(1)), pool.forward(picture(2))];
   pool.dispose();

@@ -1,5 +1,5 @@
-//! The public API of the library crates: a listing of each is checked in, in `api/`, so that a
-//! change of it shows in review.
+//! Public API listings of the library crates, checked in at `api/`, so that API changes show in
+//! review.
 
 use crate::process::{self, cargo_of, command, root, target_dir};
 use crate::tools;
@@ -8,16 +8,15 @@ use public_api::PublicApi;
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 
-/// What makes the description that the listing is made from. Its format changes from release to
-/// release, and the crate `public-api` reads the format of a few: this toolchain and that crate's
-/// version change together. It need not be the toolchain that builds everything else.
+/// The toolchain for rustdoc's JSON output. Its format changes between releases, and each version
+/// of the crate `public-api` reads only a few formats, so both are updated together. It need not be
+/// the toolchain of the build.
 const TOOLCHAIN: &str = "1.95.0";
 
-/// Some items exist only on some targets: the listing is that of one target, whatever machine makes
-/// it.
+/// The target of the listings: some items are target-specific.
 const TARGET: &str = "x86_64-unknown-linux-gnu";
 
-/// The crates that others can depend on, with all features.
+/// Libraries for other crates to depend on; listed with all features.
 pub(crate) const LIBRARIES: &[&str] = &[
     "torchlet",
     "torchlet-build",
@@ -34,7 +33,7 @@ pub(crate) const LIBRARIES: &[&str] = &[
 
 #[derive(clap::Args, Default)]
 pub(crate) struct Options {
-    /// Takes the listings as they are now; look at the difference before you commit it
+    /// Write the current listings; review the difference before you commit it
     #[arg(long)]
     overwrite: bool,
 }
@@ -50,7 +49,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         let json = descriptions.join(format!("{}.json", library.replace('-', "_")));
         let found = listing(json).with_context(|| format!("the API of {library}"))?;
         let file = root().join("api").join(format!("{library}.txt"));
-        // A crate that is new has none yet.
+        // A new crate has no listing yet.
         let expected = std::fs::read_to_string(&file).unwrap_or_default();
         if found == expected {
             continue;
@@ -66,31 +65,30 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         return Ok(());
     }
     bail!(
-        "the public API of {} is not as in api/; if that is meant, `cargo xtask api --overwrite`",
+        "the public API of {} differs from api/; if intended, run `cargo xtask api --overwrite`",
         changed.join(", ")
     )
 }
 
-/// Lets rustdoc describe the libraries as JSON, and gives the folder with the files.
+/// Runs rustdoc with JSON output and returns the folder of the files.
 fn describe() -> Result<PathBuf> {
-    // The folder is its own since build scripts look at the variable below: what they decide would
-    // change back and forth.
+    // A separate folder, because build scripts depend on the variable below, and would rerun on
+    // every change of it.
     let folder = target_dir().join("api");
     let mut doc = cargo_of(TOOLCHAIN, &["doc", "--quiet", "--no-deps", "--lib", "--all-features"]);
     doc.args(["--target", TARGET]).arg("--target-dir").arg(&folder);
     for library in LIBRARIES {
         doc.args(["--package", library]);
     }
-    // JSON is not a stable output of rustdoc; this lets a stable rustdoc write it. Unlike
-    // nightlies, it does not change.
+    // JSON output is unstable; this permits it on a stable rustdoc, whose format is fixed, unlike a
+    // nightly's.
     doc.env("RUSTC_BOOTSTRAP", "1");
     doc.env("RUSTDOCFLAGS", "-Zunstable-options --output-format json --cap-lints allow");
     process::run(doc)?;
     Ok(folder.join(TARGET).join("doc"))
 }
 
-/// A line for each public item. What every type implements, and what follows from its fields, is
-/// left out.
+/// One line per public item. Blanket implementations and auto traits are omitted.
 fn listing(json: PathBuf) -> Result<String> {
     let api: PublicApi = public_api::Builder::from_rustdoc_json(json)
         .omit_blanket_impls(true)
@@ -99,7 +97,7 @@ fn listing(json: PathBuf) -> Result<String> {
     Ok(api.items().map(|item| format!("{item}\n")).collect())
 }
 
-/// The lines that are gone and those that are new, ordered so that a changed item's stand together.
+/// Removed and added lines, sorted so that those of a changed item are adjacent.
 fn difference(old: &str, new: &str) -> String {
     let (old, new): (BTreeSet<&str>, BTreeSet<&str>) =
         (old.lines().collect(), new.lines().collect());

@@ -1,5 +1,5 @@
-//! The book as pages: built by mdBook, with links that lead somewhere from there, too; and the
-//! spelling of all that is text.
+//! Builds the book with mdBook, rewrites and checks its links, and checks the spelling of all
+//! texts.
 
 use crate::process::{self, command, output, root, succeeds, target_dir};
 use crate::tools;
@@ -7,20 +7,20 @@ use anyhow::{Context, Result, bail};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-/// What is installed where there is none; others will do.
+/// The version to install; an installed one is used as it is.
 const MDBOOK: &str = "^0.5";
 
-/// What follows the repository's address for a file.
+/// Path of files in the repository's web interface.
 const FILES: &str = "/blob/main/";
 
 #[derive(clap::Args)]
 pub(crate) struct Options {
-    /// Writes pictures of the pages to this folder: light, dark, and as wide as a phone
+    /// Write screenshots of the pages to this folder: light, dark, and phone width
     #[arg(long, value_name = "FOLDER")]
     pictures: Option<PathBuf>,
 }
 
-/// Builds the pages. Installs mdBook to the folder of what is built if there is none.
+/// Builds the pages. Installs mdBook under the target folder if it is missing.
 pub(crate) fn run(options: &Options) -> Result<()> {
     spelling()?;
     let mdbook = installed().map_or_else(install, Ok)?;
@@ -32,22 +32,21 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     Ok(())
 }
 
-/// What is checked with every change: the spelling, and the pages where there is mdBook.
+/// The check for every change: spelling, and the pages if mdBook is installed.
 pub(crate) fn check() -> Result<()> {
     spelling()?;
     match installed() {
         Some(mdbook) => build(&mdbook),
         None => {
             println!(
-                "mdBook is not installed: pages are not built; `cargo xtask book` installs it"
+                "skipping the pages, because mdBook is not installed; `cargo xtask book` installs it"
             );
             Ok(())
         }
     }
 }
 
-/// Looks for words that are known to be misspelled, in all that is text. `.codespellrc` names what
-/// is none of them.
+/// Checks all texts for known misspellings. `.codespellrc` lists exceptions.
 fn spelling() -> Result<()> {
     tools::codespell()?;
     let endings = ["md", "rs", "toml", "py", "ts", "js", "mjs", "html", "h", "hpp", "c", "cpp"];
@@ -57,7 +56,7 @@ fn spelling() -> Result<()> {
     let files = String::from_utf8(output(files)?)?;
     let files: Vec<&str> = files.split_terminator('\0').collect();
     if files.is_empty() {
-        bail!("git lists no text");
+        bail!("git lists no text files");
     }
     process::run_quietly(command("codespell", &files), &format!("codespell, {} files", files.len()))
 }
@@ -70,7 +69,7 @@ fn pages_folder() -> PathBuf {
     target_dir().join("book")
 }
 
-/// mdBook, the machine's or our own.
+/// Finds mdBook on the machine or under the target folder.
 fn installed() -> Option<String> {
     let own = tools_folder().join("bin/mdbook").to_string_lossy().into_owned();
     ["mdbook".to_owned(), own].into_iter().find(|name| succeeds(name, &["--version"]))
@@ -80,10 +79,10 @@ fn install() -> Result<String> {
     let mut install = command("cargo", &["install", "--quiet", "--locked", "mdbook"]);
     install.args(["--no-default-features", "--version", MDBOOK, "--root"]).arg(tools_folder());
     process::run(install)?;
-    installed().context("mdBook was installed, and does not start")
+    installed().context("mdBook was installed but cannot be started")
 }
 
-/// Builds the pages without a warning, and mends and follows their links.
+/// Builds the pages, refuses warnings, and rewrites and checks links.
 fn build(mdbook: &str) -> Result<()> {
     let folder = pages_folder();
     let mut build = command(mdbook, &["build", "docs", "--dest-dir"]);
@@ -91,7 +90,7 @@ fn build(mdbook: &str) -> Result<()> {
     let result = build.output().with_context(|| format!("cannot start {mdbook}"))?;
     let text = String::from_utf8_lossy(&result.stderr);
     if !result.status.success() || text.contains("WARN") || text.contains("ERROR") {
-        bail!("mdBook complains:\n{text}");
+        bail!("mdBook printed warnings:\n{text}");
     }
     let repository = repository()?;
     let mut pages = BTreeMap::new();
@@ -113,29 +112,29 @@ fn build(mdbook: &str) -> Result<()> {
     Ok(())
 }
 
-/// The repository's address, as the manifest has it.
+/// The repository's address from the manifest.
 fn repository() -> Result<String> {
     let manifest = std::fs::read_to_string(root().join("Cargo.toml"))?;
     let line = manifest.lines().find_map(|line| line.strip_prefix("repository = \""));
     let address = line.and_then(|rest| rest.strip_suffix('"'));
-    Ok(address.context("Cargo.toml names no repository")?.to_owned())
+    Ok(address.context("Cargo.toml has no repository")?.to_owned())
 }
 
-/// A page whose links to files outside the book lead to the repository: there is nothing beside
-/// pages. mdBook makes pages of all names that end as chapters do.
+/// Redirects links to files outside the book to the repository, because pages are published alone.
+/// mdBook rewrites all `.md` links to `.html`.
 fn outside(page: &str, root: &Path, repository: &str) -> Result<String> {
     const LINK: &str = "href=\"../";
     let mut mended = String::with_capacity(page.len());
     let mut rest = page;
     while let Some((before, behind)) = rest.split_once(LINK) {
-        let (target, behind) = behind.split_once('"').context("a link without an end")?;
+        let (target, behind) = behind.split_once('"').context("an unterminated link")?;
         let (file, heading) = target.split_once('#').map_or((target, None), |(a, b)| (a, Some(b)));
         let file = match file.strip_suffix(".html") {
             Some(name) if !root.join(file).exists() => format!("{name}.md"),
             _ => file.to_owned(),
         };
         if !root.join(&file).exists() {
-            bail!("a link leads to {file}, which is not there");
+            bail!("a link leads to {file}, which does not exist");
         }
         let heading = heading.map(|heading| format!("#{heading}")).unwrap_or_default();
         mended.push_str(&format!("{before}href=\"{repository}{FILES}{file}{heading}\""));
@@ -152,10 +151,10 @@ fn values<'a>(page: &'a str, attribute: &str) -> Vec<&'a str> {
     found.filter_map(|rest| rest.split_once('"')).map(|(value, _)| value).collect()
 }
 
-/// Links of a page to files and headings that are not there.
+/// Links of a page to missing files and headings.
 fn dead_links(path: &Path, page: &str, pages: &BTreeMap<PathBuf, String>) -> Vec<String> {
-    // The page for addresses that are not there has its own idea of where it lies; that of all
-    // chapters has the headings of all.
+    // The 404 page has links relative to the site root; the print page has the headings of all
+    // chapters.
     if path.file_name().is_some_and(|name| name == "404.html" || name == "print.html") {
         return Vec::new();
     }
@@ -175,10 +174,10 @@ fn dead_links(path: &Path, page: &str, pages: &BTreeMap<PathBuf, String>) -> Vec
         !(target.exists() && has_heading)
     };
     let dead = links.into_iter().filter(is_dead);
-    dead.map(|link| format!("{}: {link} leads nowhere", path.display())).collect()
+    dead.map(|link| format!("{}: broken link {link}", path.display())).collect()
 }
 
-/// Takes pictures of some pages in a browser.
+/// Takes screenshots of some pages in a browser.
 fn pictures(folder: &Path) -> Result<()> {
     let browser = tools::chromium()?;
     std::fs::create_dir_all(folder)?;

@@ -1,4 +1,4 @@
-//! The C interface: its headers, programs in C and C++ that use it, firmware in C.
+//! The C interface: headers, programs in C and C++, and firmware in C.
 
 pub(crate) mod firmware;
 mod header;
@@ -8,13 +8,13 @@ use anyhow::Result;
 
 #[derive(clap::Args, Default)]
 pub(crate) struct Options {
-    /// Writes the headers and the list of kernels anew, in place of comparing and testing
+    /// Regenerate the headers and the list of kernels instead of testing
     #[arg(long)]
     overwrite: bool,
-    /// Runs the firmware in QEMU, in place of the rest
+    /// Only run the firmware in QEMU
     #[arg(long)]
     firmware: bool,
-    /// Takes what the firmware prints as the new expectation
+    /// Record the firmware's output as the new expectation
     #[arg(long)]
     overwrite_firmware: bool,
 }

@@ -1,7 +1,7 @@
 //! Checks of the dependencies: licences, sources, duplicates.
 //!
-//! `deny.toml` says the same for `cargo deny`, which is run as well. `--advisories` looks through a
-//! copy of their database, for all lock files of the repository.
+//! `deny.toml` has the same rules for `cargo deny`, which is run as well. `--advisories` searches a
+//! copy of the RustSec database, for all lock files of the repository.
 
 mod advisories;
 
@@ -14,12 +14,12 @@ use std::path::PathBuf;
 
 #[derive(clap::Args, Default)]
 pub(crate) struct Options {
-    /// Looks for advisories in a copy of RustSec's database (a clone of rustsec/advisory-db), too
+    /// Also search for advisories in a copy of RustSec's database (a clone of rustsec/advisory-db)
     #[arg(long, value_name = "FOLDER")]
     advisories: Option<PathBuf>,
 }
 
-/// Licences that any dependency may have, as in `deny.toml`.
+/// Licences allowed for all dependencies, as in `deny.toml`.
 const LICENCES: &[&str] = &[
     "0BSD",
     "Apache-2.0",
@@ -36,15 +36,15 @@ const LICENCES: &[&str] = &[
     "Zlib",
 ];
 
-/// Packages with another licence: developers' tools, which nobody gets from us.
+/// Packages with another licence: developer tools that are not distributed.
 const EXCEPTIONS: &[(&str, &str)] =
     &[("alterable_logger", "MPL-2.0"), ("cbindgen", "MPL-2.0"), ("colored", "MPL-2.0")];
 
-/// Packages that users get: no dependency of theirs may occur in two versions.
+/// Distributed packages; their dependencies must not occur in two versions.
 const SHIPPED: &[&str] = &["torchlet", "torchlet-core", "torchlet-portable"];
 
-/// Packages that may: `defmt`, which firmware has, needs one `bitflags`, and `flatbuffers`, which
-/// hosts have, another; so do `gpu-allocator` and `kitoken`, of `hashbrown`.
+/// Exceptions: `defmt` for firmware and `flatbuffers` for hosts need different versions of
+/// `bitflags`, as do `gpu-allocator` and `kitoken` of `hashbrown`.
 const TWICE: &[&str] = &["bitflags", "hashbrown"];
 
 pub(crate) fn run(options: &Options) -> Result<()> {
@@ -64,8 +64,9 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         match package["license"].as_str() {
             Some(licence) if allowed(licence) => {}
             Some(licence) if EXCEPTIONS.contains(&(text("name"), licence)) => {}
-            Some(licence) => faults.push(format!("{label}: licence {licence} is not on the list")),
-            None => faults.push(format!("{label}: names no licence")),
+            Some(licence) => faults
+                .push(format!("{label}: licence {licence} is not in the list of allowed licences")),
+            None => faults.push(format!("{label}: no licence")),
         }
         match package["source"].as_str() {
             None => {}
@@ -73,7 +74,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
                 registries.insert(source.to_owned());
             }
             Some(source) => {
-                faults.push(format!("{label}: comes from {source}, not from a registry"))
+                faults.push(format!("{label}: its source is {source}, expected a registry"))
             }
         }
     }
@@ -86,21 +87,21 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         bail!("{}", faults.join("\n"));
     }
     if options.advisories.is_none() {
-        println!("advisories are not checked here: `cargo deny --workspace check` fetches them");
+        println!("advisories were not checked: `cargo deny --workspace check` fetches them");
     }
     cargo_deny()
 }
 
-/// Packages outside the workspace that users build, beside it.
+/// Packages outside the workspace that users build.
 const OTHERS: &[&str] = &["python/Cargo.toml", "web/Cargo.toml"];
 
-/// Runs `cargo deny`, which is installed if it is missing, over all that users build.
+/// Runs `cargo deny`, installing it if necessary, over everything that users build.
 fn cargo_deny() -> Result<()> {
     let installed = succeeds("cargo", &["deny", "--version"]);
     let program = if installed { PathBuf::from("cargo-deny") } else { install_cargo_deny()? };
     let program = program.to_string_lossy();
     let checks = ["check", "licenses", "sources", "bans"];
-    // The root is a package: without `--workspace`, the dependencies of the others do not count.
+    // The root is a package: without `--workspace`, dependencies of other members would be ignored.
     process::run(command(&program, &[&["--workspace"][..], &checks].concat()))?;
     for manifest in OTHERS {
         let given = ["--manifest-path", manifest, "--config", "deny.toml"];
@@ -109,7 +110,7 @@ fn cargo_deny() -> Result<()> {
     Ok(())
 }
 
-/// Installs `cargo deny` as a program under the target folder, and gives its path.
+/// Installs `cargo deny` under the target folder, and returns its path.
 fn install_cargo_deny() -> Result<PathBuf> {
     let requirements = process::root().join("xtask/src/deps/requirements.txt");
     let python = fixtures::python(None, "deps", &requirements)
@@ -117,7 +118,7 @@ fn install_cargo_deny() -> Result<PathBuf> {
     Ok(PathBuf::from(python).with_file_name("cargo-deny"))
 }
 
-/// Versions of one name among what the shipped packages link.
+/// Dependencies that the distributed packages link in several versions.
 fn duplicates(metadata: &Value, names: &BTreeMap<&str, String>) -> Vec<String> {
     let empty = Vec::new();
     let nodes = metadata["resolve"]["nodes"].as_array().unwrap_or(&empty);
@@ -134,7 +135,7 @@ fn duplicates(metadata: &Value, names: &BTreeMap<&str, String>) -> Vec<String> {
         for dep in node(id).and_then(|node| node["deps"].as_array()).unwrap_or(&empty) {
             let kinds = dep["dep_kinds"].as_array().unwrap_or(&empty);
             let normal = kinds.iter().any(|kind| kind["kind"].is_null());
-            // A procedural macro runs on the host: it links nothing.
+            // A procedural macro runs on the host and is not linked.
             if normal
                 && let Some(id) = dep["pkg"].as_str()
                 && !is_macro(metadata, id)
@@ -169,7 +170,7 @@ fn is_macro(metadata: &Value, id: &str) -> bool {
     })
 }
 
-/// Whether a licence expression can be satisfied with the list.
+/// Whether the allowed licences satisfy a licence expression.
 fn allowed(expression: &str) -> bool {
     let spaced = expression.replace('/', " OR ").replace('(', " ( ").replace(')', " ) ");
     let tokens: Vec<&str> = spaced.split_whitespace().collect();

@@ -1,9 +1,8 @@
-//! Archives of the command as users get them.
+//! Release archives of the command.
 //!
-//! An archive has the command, the licences of all that is in it, and a bill of materials;
-//! `SHA256SUMS` has the checksums. So that it can be built again, files have the time of the
-//! commit, and paths of the machine that builds are replaced; `--check` compares. It takes GNU tar
-//! and gzip.
+//! An archive contains the command, the licences of its components, and a bill of materials;
+//! `SHA256SUMS` has the checksums. Builds are reproducible: files have the time of the commit, and
+//! machine-specific paths are replaced; `--check` compares two builds. Requires GNU tar and gzip.
 
 mod bill;
 
@@ -13,15 +12,15 @@ use anyhow::{Context, Result, bail};
 use bill::Bill;
 use std::path::{Path, PathBuf};
 
-/// What is linked without any library of the system; so there is no Vulkan, which is one.
+/// A target that needs no system libraries; so it lacks Vulkan.
 const STATIC: &str = "x86_64-unknown-linux-musl";
 
 #[derive(clap::Args)]
 pub(crate) struct Options {
-    /// The system that the command is for; its linker is cargo's affair
+    /// The target triple; cargo must be configured with its linker
     #[arg(long, default_value = STATIC)]
     target: String,
-    /// Builds it again from a copy of the sources in another folder, and compares
+    /// Build again from a copy of the sources in another folder, and compare
     #[arg(long)]
     check: bool,
 }
@@ -43,7 +42,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         let result = again(target, &elsewhere, &archive);
         std::fs::remove_dir_all(&elsewhere)?;
         result?;
-        println!("the same, built from {}", elsewhere.display());
+        println!("identical when built from {}", elsewhere.display());
     }
     Ok(())
 }
@@ -52,7 +51,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
 fn again(target: &str, folder: &Path, with: &Path) -> Result<()> {
     let sources = folder.join("sources");
     std::fs::create_dir_all(&sources)?;
-    // What git knows of, as it is now.
+    // Files known to git, in their current state.
     let copy = "git ls-files -z | tar --null -T - -cf - | tar -xf - -C \"$0\"";
     process::run(command("sh", &["-c", copy, &sources.to_string_lossy()]))?;
     let other = archive(target, &sources, &folder.join("build"), &folder.join("dist"))?;
@@ -68,7 +67,7 @@ fn file_name(path: &Path) -> String {
     path.file_name().unwrap_or_default().to_string_lossy().into_owned()
 }
 
-/// Builds the command from these sources, and packs it.
+/// Builds the command from the sources, and packs it.
 fn archive(target: &str, sources: &Path, build: &Path, out: &Path) -> Result<PathBuf> {
     let is_static = target.contains("musl");
     let features = if is_static { "llm,serve" } else { "llm,serve,vulkan" };
@@ -105,7 +104,7 @@ fn archive(target: &str, sources: &Path, build: &Path, out: &Path) -> Result<Pat
     let built = build.join(target).join("release").join(program);
     let bytes = std::fs::read(&built).with_context(|| built.display().to_string())?;
     if !bytes.windows(DEPENDENCIES.len()).any(|part| part == DEPENDENCIES) {
-        bail!("{} does not list its dependencies: cargo auditable added none", built.display());
+        bail!("{} has no dependency list: cargo auditable did not add one", built.display());
     }
     std::fs::copy(&built, folder.join(program)).with_context(|| built.display().to_string())?;
     for file in ["README.md", "CHANGELOG.md", "LICENSE-MIT", "LICENSE-APACHE"] {
@@ -117,7 +116,7 @@ fn archive(target: &str, sources: &Path, build: &Path, out: &Path) -> Result<Pat
 
     std::fs::create_dir_all(out)?;
     let archive = out.join(format!("{name}.tar.gz"));
-    // Modes are those of the umask otherwise.
+    // Without `--mode`, modes depend on the umask.
     let pack = "tar --sort=name --format=ustar --mtime=\"@$2\" --owner=0 --group=0 --numeric-owner \
                 --mode=u=rwX,go=rX -cf - \"$0\" | gzip -9n > \"$1\"";
     let mut tar = command("sh", &["-c", pack, &name, &archive.to_string_lossy(), &time]);
@@ -126,11 +125,11 @@ fn archive(target: &str, sources: &Path, build: &Path, out: &Path) -> Result<Pat
     Ok(archive)
 }
 
-/// The section of a program that lists its dependencies, for scanners such as `cargo audit bin`.
-/// Object files for Macs and Windows have the name in a shorter form, or padded.
+/// Section of an executable that lists its dependencies, for scanners such as `cargo audit bin`. On
+/// macOS and Windows, the name is shortened or padded.
 const DEPENDENCIES: &[u8] = b"dep-v0";
 
-/// Makes sure that there is `cargo auditable`, which adds the list of dependencies to programs.
+/// Installs `cargo auditable`, which embeds the list of dependencies, if it is missing.
 fn auditable() -> Result<()> {
     if !process::succeeds("cargo", &["auditable", "--version"]) {
         process::run(cargo(&["install", "--quiet", "--locked", "cargo-auditable@0.7.7"]))?;
@@ -138,12 +137,12 @@ fn auditable() -> Result<()> {
     Ok(())
 }
 
-/// Flags that replace what is only here in paths: of these sources, of those of dependencies, and
-/// of the standard library.
+/// Flags that remap machine-specific paths: of the sources, of dependencies, and of the standard
+/// library.
 fn remapped(sources: &Path) -> Result<String> {
     let home = match std::env::var_os("CARGO_HOME") {
         Some(home) => PathBuf::from(home),
-        None => std::env::home_dir().context("there is no home folder")?.join(".cargo"),
+        None => std::env::home_dir().context("no home folder")?.join(".cargo"),
     };
     let sysroot = String::from_utf8(output(command("rustc", &["--print", "sysroot"]))?)?;
     let paths = [(sources, "/torchlet"), (&home, "/cargo"), (Path::new(sysroot.trim()), "/rust")];

@@ -1,4 +1,4 @@
-//! Exports the programs in `tests/fixtures` anew.
+//! Exports the programs in `tests/fixtures`.
 
 use crate::process::{self, command, root};
 use anyhow::Result;
@@ -6,11 +6,11 @@ use std::path::PathBuf;
 
 #[derive(clap::Args)]
 pub(crate) struct Options {
-    /// A Python that has the packages of tests/export/requirements.txt; else one is set up under
-    /// target/
+    /// Python with the packages of tests/export/requirements.txt [default: a virtual environment
+    /// under target/]
     #[arg(long, env = "TORCHLET_PYTHON")]
     python: Option<PathBuf>,
-    /// Scripts of tests/export to run; all.py if none is named
+    /// Scripts of tests/export to run [default: all.py]
     scripts: Vec<String>,
 }
 
@@ -27,8 +27,8 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     Ok(())
 }
 
-/// The Python to use: the given one, or one in a virtual environment with these requirements, made
-/// on first use.
+/// Returns the given Python, or that of a virtual environment with these requirements, created on
+/// first use.
 pub(crate) fn python(
     given: Option<&PathBuf>,
     name: &str,

@@ -1,11 +1,11 @@
-//! Searches for files that break what reads them: runs the programs of `fuzz/fuzz_targets`.
+//! Fuzzes the parsers with the programs of `fuzz/fuzz_targets`.
 
 use crate::process::{self, cargo_of, root, succeeds, target_dir};
 use crate::tools;
 use anyhow::{Context, Result, bail};
 use std::path::{Path, PathBuf};
 
-/// The targets, and the endings of fixtures to start from.
+/// Fuzz targets, and the extensions of their seed files.
 const TARGETS: &[(&str, &[&str])] = &[
     ("load", &["pte", "bpte"]),
     ("load_and_run", &["pte", "bpte"]),
@@ -20,18 +20,18 @@ const TARGETS: &[(&str, &[&str])] = &[
     ("schema", &["schema"]),
 ];
 
-/// Where these are.
+/// Folders with seed files.
 const FOLDERS: [&str; 3] = ["tests/fixtures", "devtools/tests", "llm/tests"];
 
-/// Larger fixtures would only slow the search down.
+/// Maximum size of a seed file; larger ones slow the search down.
 const MAX_SIZE: u64 = 20_000;
 
 #[derive(clap::Args)]
 pub(crate) struct Options {
     /// The target: load, load_and_run, compile, ptd, bpte, etdump, training, sound, tokenizer,
-    /// template or schema; each in turn if none is named
+    /// template or schema [default: all in turn]
     target: Option<String>,
-    /// How long to search, for each target
+    /// Seconds per target
     #[arg(long, default_value_t = 60)]
     seconds: u64,
 }
@@ -40,7 +40,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     let chosen = |name: &str| options.target.as_ref().is_none_or(|target| target == name);
     if !TARGETS.iter().any(|(name, _)| chosen(name)) {
         let names: Vec<&str> = TARGETS.iter().map(|(name, _)| *name).collect();
-        bail!("there is no such target; there are {}", names.join(", "));
+        bail!("no such target; expected one of {}", names.join(", "));
     }
     tools::cpp_compiler()?;
     tools::toolchain("nightly")?;
@@ -53,7 +53,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     Ok(())
 }
 
-/// Searches with one target. What is found is kept and tried again the next time.
+/// Runs one fuzz target. The corpus is kept for the next run.
 fn search(name: &str, endings: &[&str], seconds: u64) -> Result<()> {
     let folder = target_dir().join("fuzz");
     let (corpus, seeds) = (folder.join("corpus").join(name), folder.join("seeds").join(name));
@@ -65,7 +65,7 @@ fn search(name: &str, endings: &[&str], seconds: u64) -> Result<()> {
     process::run(fuzz)
 }
 
-/// Copies the fixtures with these endings to one folder, as the fuzzer wants them.
+/// Copies the seed files to one folder, as the fuzzer requires.
 fn copy_seeds(endings: &[&str], seeds: &Path) -> Result<()> {
     std::fs::create_dir_all(seeds).with_context(|| seeds.display().to_string())?;
     let root = root();

@@ -1,7 +1,6 @@
-//! What developers of torchlet run. `cargo xtask --help` lists the commands; each is a module here.
+//! Developer commands of torchlet. `cargo xtask --help` lists them; each is a module here.
 //!
-//! It uses stable cargo and the tools that each command names, nothing else. What it builds goes to
-//! `target/`.
+//! They need stable cargo, and the tools that each command names. Build results go to `target/`.
 
 mod api;
 mod bench;
@@ -32,7 +31,7 @@ use clap::{Parser, Subcommand};
 use std::process::ExitCode;
 
 #[derive(Parser)]
-#[command(name = "cargo xtask", about = "What developers of torchlet run")]
+#[command(name = "cargo xtask", about = "Development tasks of torchlet")]
 struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -40,40 +39,39 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Runs every check that a change must pass, or only the named ones
+    /// Run all checks that a change must pass, or only the named ones
     Test(test::Options),
-    /// Links the core for a microcontroller and prints what it takes in flash
+    /// Link the core for a microcontroller and print its size in flash
     Size(size::Options),
-    /// Runs the firmware images of boards/ in QEMU and compares what they print
+    /// Run the firmware images of boards/ in QEMU and compare their output
     Board(board::Options),
-    /// Builds the book as pages, follows their links, and looks for misspelled words
+    /// Build the book, check its links, and check the spelling
     Book(book::Options),
-    /// Compares the public API of the libraries with the listings in api/
+    /// Compare the public API of the libraries with the listings in api/
     Api(api::Options),
-    /// Compares the header of the C interface with its sources, and runs programs in C and C++ that
-    /// use it
+    /// Compare the C header with its sources, and run programs in C and C++ that use it
     Capi(capi::Options),
-    /// Measures models with torchlet and with ExecuTorch's own runtime, side by side
+    /// Benchmark models with torchlet and with ExecuTorch's runtime
     Bench(bench::Options),
-    /// Exports the programs in tests/fixtures anew
+    /// Export the programs in tests/fixtures
     Fixtures(fixtures::Options),
-    /// Runs PyTorch's samples of its operators, for each type, and writes a table of what passes
+    /// Run PyTorch's operator samples for each type, and write a table of the results
     Sweep(sweep::Options),
-    /// Searches for files that break what reads them, with cargo-fuzz
+    /// Fuzz the parsers with cargo-fuzz
     Fuzz(fuzz::Options),
-    /// Compiles the compute shaders
+    /// Compile the compute shaders
     Shaders(shaders::Options),
-    /// Packs the command as users get it, with licences, checksums and a bill of materials
+    /// Pack a release archive of the command, with licences, checksums and a bill of materials
     Dist(dist::Options),
-    /// Tests what runs elsewhere in emulators, and compiles what does not
+    /// Test other systems in emulators, or at least compile for them
     Systems(systems::Options),
-    /// Builds the package for JavaScript and the page that runs programs in a browser
+    /// Build the package for JavaScript, and the page that runs programs in a browser
     Web(web::Options),
-    /// Generates the flatbuffers code that tests compare our readers with
+    /// Generate the flatbuffers readers that tests compare torchlet's with
     Schema(schema::Options),
-    /// Packs the crates as a registry gets them, in order, and sends nothing
+    /// Pack the crates for publication in dependency order, without uploading
     Publish(publish::Options),
-    /// Checks licences, sources and duplicates of the dependencies
+    /// Check licences, sources and duplicates of the dependencies
     Deps(deps::Options),
 }
 

@@ -1,29 +1,29 @@
-//! Tables that commands write into pages of the repository, between comments that name them.
+//! Generated tables in pages of the repository, between comments that name them.
 
 use crate::process::root;
 use anyhow::{Context, Result};
 use std::ops::Range;
 
-/// The page of the boards.
+/// The boards' page.
 pub(crate) const BOARDS: &str = "boards/README.md";
 
-/// Where a section is in the text of a page: between `<!-- NAME -->` and `<!-- end of NAME -->`.
+/// Finds a section of a page: between `<!-- NAME -->` and `<!-- end of NAME -->`.
 fn place(text: &str, name: &str) -> Result<Range<usize>> {
     let (start, end) = (format!("<!-- {name} -->\n"), format!("<!-- end of {name} -->"));
-    let lost = |what: &str| format!("the page has lost `{what}`");
+    let lost = |what: &str| format!("the page has no `{what}`");
     let from = text.find(&start).with_context(|| lost(start.trim()))? + start.len();
     let to = from + text[from..].find(&end).with_context(|| lost(&end))?;
     Ok(from..to)
 }
 
-/// The rows of the table in a section, without its head.
+/// Rows of the table in a section, without its header.
 pub(crate) fn rows(page: &str, name: &str) -> Result<Vec<String>> {
     let text = std::fs::read_to_string(root().join(page))?;
     let section = &text[place(&text, name)?];
     Ok(section.lines().filter(|line| line.starts_with('|')).skip(2).map(str::to_owned).collect())
 }
 
-/// Writes a section anew.
+/// Replaces a section.
 pub(crate) fn replace(page: &str, name: &str, section: &str) -> Result<()> {
     let path = root().join(page);
     let text = std::fs::read_to_string(&path)?;
@@ -32,7 +32,7 @@ pub(crate) fn replace(page: &str, name: &str, section: &str) -> Result<()> {
     Ok(std::fs::write(path, text)?)
 }
 
-/// A number with its thousands apart.
+/// Formats a number with thousands separators.
 pub(crate) fn grouped(number: u64) -> String {
     let digits = number.to_string();
     let mut text = String::new();

@@ -1,29 +1,28 @@
-//! Running other programs.
+//! Runs other programs.
 
 use anyhow::{Context, Result, bail};
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// What cargo chooses packages and features by wherever the results run on this machine.
-/// Dependencies are built once for each set of features that packages want of them together: with
-/// one choice for all, everything is built once.
+/// Package and feature selection for everything that runs on this machine. Cargo builds
+/// dependencies once per combination of features; one selection for all builds avoids rebuilds.
 pub(crate) const EVERYTHING: &[&str] = &["--workspace", "--all-features"];
 
-/// Builds a program of ours, with everything that it can do, and gives where it is.
+/// Builds a program with all features, and returns its path.
 pub(crate) fn built(program: &str) -> Result<PathBuf> {
     run(cargo(&[&["build", "--quiet", "--bin", program][..], EVERYTHING].concat()))?;
     Ok(target_dir().join("debug").join(format!("{program}{}", std::env::consts::EXE_SUFFIX)))
 }
 
-/// Builds the command as it is released, and gives where it is.
+/// Builds the command in release mode, and returns its path.
 pub(crate) fn torchlet() -> Result<PathBuf> {
     run(cargo(&["build", "--quiet", "--release", "--package", "torchlet-cli"]))?;
     Ok(target_dir().join("release/torchlet"))
 }
 
-/// The root of the repository: the one that we are in, which need not be the one that this was
-/// built in.
+/// Root of the repository that contains the current folder; it may differ from the one that built
+/// this program.
 pub(crate) fn root() -> PathBuf {
     let built = Path::new(env!("CARGO_MANIFEST_DIR"));
     let here = std::env::current_dir().unwrap_or_default();
@@ -32,7 +31,7 @@ pub(crate) fn root() -> PathBuf {
     root.to_path_buf()
 }
 
-/// Where cargo puts what it builds.
+/// Cargo's target folder.
 pub(crate) fn target_dir() -> PathBuf {
     match std::env::var_os("CARGO_TARGET_DIR") {
         Some(dir) => root().join(dir),
@@ -40,26 +39,25 @@ pub(crate) fn target_dir() -> PathBuf {
     }
 }
 
-/// Cargo, in the root of the repository.
+/// A cargo command in the root of the repository.
 pub(crate) fn cargo(args: &[&str]) -> Command {
     command("cargo", args)
 }
 
-/// The cargo of a toolchain of rustup's, in the root of the repository.
+/// A cargo command of a rustup toolchain, in the root of the repository.
 pub(crate) fn cargo_of(toolchain: &str, args: &[&str]) -> Command {
     let mut command = command("rustup", &[&["run", toolchain, "cargo"], args].concat());
-    // These name the toolchain that runs us.
+    // These variables select the toolchain that runs xtask.
     command.env_remove("RUSTUP_TOOLCHAIN").env_remove("CARGO").env_remove("RUSTC");
     command.env_remove("RUSTDOC");
     command
 }
 
-/// A program, in the root of the repository.
+/// A command in the root of the repository.
 pub(crate) fn command(program: &str, args: &[&str]) -> Command {
     let mut command = Command::new(program);
     command.args(args).current_dir(root());
-    // What the cargo that runs us says of xtask would make the cargo that we run build everything
-    // again.
+    // Package variables of xtask would make the inner cargo rebuild everything.
     for (name, _) in std::env::vars_os() {
         let text = name.to_string_lossy();
         if text.starts_with("CARGO_PKG_") || text.starts_with("CARGO_MANIFEST_") {
@@ -69,7 +67,7 @@ pub(crate) fn command(program: &str, args: &[&str]) -> Command {
     command
 }
 
-/// The command line, for people.
+/// Formats the command line.
 pub(crate) fn show(command: &Command) -> String {
     let mut line = command.get_program().to_string_lossy().into_owned();
     for arg in command.get_args() {
@@ -79,7 +77,7 @@ pub(crate) fn show(command: &Command) -> String {
     line
 }
 
-/// Runs to the end, with its output on ours.
+/// Runs a command to its end, with its output on the terminal.
 pub(crate) fn run(mut command: Command) -> Result<()> {
     println!("$ {}", show(&command));
     let status = command.status().with_context(|| format!("cannot start {}", show(&command)))?;
@@ -89,8 +87,8 @@ pub(crate) fn run(mut command: Command) -> Result<()> {
     Ok(())
 }
 
-/// Runs to the end, and shows its output only if it fails; people read `line` in the place of a
-/// long command.
+/// Runs a command, and shows its output only if it fails. `line` is printed instead of a long
+/// command line.
 pub(crate) fn run_quietly(mut command: Command, line: &str) -> Result<()> {
     println!("$ {line}");
     let output = command.output().with_context(|| format!("cannot start {line}"))?;
@@ -101,13 +99,13 @@ pub(crate) fn run_quietly(mut command: Command, line: &str) -> Result<()> {
     Ok(())
 }
 
-/// Runs to the end, with its output on ours, and shows `look` each line of its standard output.
+/// Runs a command, prints its output, and passes each line of its standard output to `look`.
 pub(crate) fn watch(mut command: Command, mut look: impl FnMut(&str)) -> Result<()> {
     println!("$ {}", show(&command));
     command.stdout(Stdio::piped());
     let mut child = command.spawn().with_context(|| format!("cannot start {}", show(&command)))?;
     if let Some(stdout) = child.stdout.take() {
-        // What programs print need not be text.
+        // The output may not be UTF-8.
         for line in BufReader::new(stdout).split(b'\n') {
             let line = line?;
             let line = String::from_utf8_lossy(&line);
@@ -122,7 +120,7 @@ pub(crate) fn watch(mut command: Command, mut look: impl FnMut(&str)) -> Result<
     Ok(())
 }
 
-/// Runs to the end and gives what it wrote to standard output.
+/// Runs a command and returns its standard output.
 pub(crate) fn output(mut command: Command) -> Result<Vec<u8>> {
     command.stderr(Stdio::inherit());
     let output = command.output().with_context(|| format!("cannot start {}", show(&command)))?;
@@ -132,7 +130,7 @@ pub(crate) fn output(mut command: Command) -> Result<Vec<u8>> {
     Ok(output.stdout)
 }
 
-/// Whether a program can be started and succeeds, with its output hidden.
+/// Whether a program starts and succeeds; its output is hidden.
 pub(crate) fn succeeds(program: &str, args: &[&str]) -> bool {
     let mut command = command(program, args);
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());

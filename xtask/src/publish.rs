@@ -1,5 +1,5 @@
-//! Whether the crates could be published: what they say of themselves, and whether they can be
-//! packed in the order of what depends on what. Nothing is sent.
+//! Checks that the crates can be published: metadata, and packing in dependency order. Nothing is
+//! uploaded.
 
 use crate::api::LIBRARIES;
 use crate::process::{self, cargo, output, root};
@@ -8,10 +8,10 @@ use serde_json::Value;
 
 #[derive(clap::Args)]
 pub(crate) struct Options {
-    /// Builds each crate from what was packed, too: minutes
+    /// Also build each crate from its package, which needs minutes
     #[arg(long)]
     verify: bool,
-    /// Packs what is not committed
+    /// Pack uncommitted changes
     #[arg(long)]
     allow_dirty: bool,
 }
@@ -22,11 +22,11 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     arguments.extend((!options.verify).then_some("--no-verify"));
     arguments.extend(options.allow_dirty.then_some("--allow-dirty"));
     process::run(cargo(&arguments))?;
-    // What a version may change is asked from the first one that there is.
+    // API compatibility is checked against the last tagged version.
     let newest_first = ["tag", "--list", "--sort=-version:refname", "v*"];
     let tags = String::from_utf8(output(process::command("git", &newest_first))?)?;
     let Some(last) = tags.lines().next() else {
-        println!("no version is tagged yet: nothing to compare the API with");
+        println!("skipping the comparison of the API: no version is tagged yet");
         return Ok(());
     };
     if !process::succeeds("cargo", &["semver-checks", "--version"]) {
@@ -39,7 +39,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     process::run(compare)
 }
 
-/// What registries want to know of each crate, and what their pages are made of.
+/// Checks the metadata that registries require.
 fn check() -> Result<()> {
     let metadata = output(cargo(&["metadata", "--no-deps", "--format-version", "1"]))?;
     let metadata: Value = serde_json::from_slice(&metadata)?;
@@ -71,8 +71,8 @@ fn problems(package: &Value) -> Vec<&'static str> {
         (package["license"].is_string(), "no licence"),
         (package["repository"].is_string(), "no repository"),
         (package["rust_version"].is_string(), "no rust-version"),
-        (are_keywords(&keywords), "one to five keywords of at most 20 letters are wanted"),
-        ((1..=5).contains(&texts("categories").len()), "one to five categories are wanted"),
+        (are_keywords(&keywords), "expected one to five keywords of at most 20 letters"),
+        ((1..=5).contains(&texts("categories").len()), "expected one to five categories"),
         (has_readme, "no README.md"),
         (docs["all-features"] == true, "no [package.metadata.docs.rs] with all features"),
     ];

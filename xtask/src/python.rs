@@ -1,11 +1,11 @@
-//! The Python package: built, installed where nothing else is, and tested there.
+//! Builds the Python package, installs it into a separate environment, and tests it there.
 
 use crate::process::{self, command, root, target_dir};
 use crate::{fixtures, tools};
 use anyhow::{Context, Result, bail};
 use std::path::PathBuf;
 
-/// What keeps the package from being tested here, if anything does.
+/// Checks that the package can be tested on this machine.
 pub(crate) fn check() -> Result<()> {
     tools::python()
 }
@@ -21,13 +21,13 @@ pub(crate) fn run() -> Result<()> {
     let install = ["-m", "pip", "install", "--quiet", "--no-index", "--no-deps"];
     process::run(command(&python, &[&install[..], &["--force-reinstall", &wheel]].concat()))?;
     let mut test = command(&python, &["-m", "pytest", "-q", "-p", "no:cacheprovider"]);
-    // Python looks for packages where it is started: here is none that could be taken for the
+    // Python searches the working folder for packages; this one has none to confuse with the
     // installed one.
     test.current_dir(package.join("tests")).env("PYTHONDONTWRITEBYTECODE", "1");
     process::run(test)
 }
 
-/// Builds the wheel, quickly, for tests.
+/// Builds a development wheel for tests.
 fn wheel(python: &str) -> Result<PathBuf> {
     let wheels = target_dir().join("python/wheels");
     if wheels.exists() {
@@ -44,6 +44,6 @@ fn wheel(python: &str) -> Result<PathBuf> {
         built.map(|file| Ok(file?.path())).collect::<Result<_, std::io::Error>>()?;
     match &built[..] {
         [wheel] => Ok(wheel.clone()),
-        _ => bail!("maturin built {} wheels, not one", built.len()),
+        _ => bail!("maturin built {} wheels, expected 1", built.len()),
     }
 }

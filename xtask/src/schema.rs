@@ -1,4 +1,5 @@
-//! Generates, from the schemas in `core/schema`, the readers that tests compare ours with.
+//! Generates flatbuffers readers from the schemas in `core/schema`, which tests compare torchlet's
+//! with.
 
 use crate::process::{self, command, root, succeeds};
 use anyhow::{Result, bail};
@@ -6,7 +7,7 @@ use std::path::PathBuf;
 
 #[derive(clap::Args)]
 pub(crate) struct Options {
-    /// The compiler of flatbuffers, of version 24 or 25; the Python package executorch has one in
+    /// The flatbuffers compiler, version 24 or 25; the Python package executorch has one in
     /// data/bin
     #[arg(long, env = "FLATC", default_value = "flatc")]
     flatc: PathBuf,
@@ -15,7 +16,7 @@ pub(crate) struct Options {
 pub(crate) fn run(options: &Options) -> Result<()> {
     let flatc = options.flatc.to_string_lossy();
     if !succeeds(&flatc, &["--version"]) {
-        bail!("{flatc} is missing: name it with --flatc, or install the flatbuffers compiler");
+        bail!("{flatc} is missing: set its path with --flatc, or install the FlatBuffers compiler");
     }
     let mut schemas: Vec<PathBuf> = std::fs::read_dir(root().join("core/schema"))?
         .map(|entry| entry.map(|entry| entry.path()))

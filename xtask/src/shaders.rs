@@ -1,4 +1,4 @@
-//! Compiles the compute shaders, and checks what is checked in.
+//! Compiles the compute shaders, and checks the compiled modules in the repository.
 
 use crate::process::{self, EVERYTHING, cargo, command, root, target_dir};
 use crate::tools;
@@ -7,11 +7,11 @@ use std::path::{Path, PathBuf};
 
 #[derive(clap::Args, Default)]
 pub(crate) struct Options {
-    /// Compare with what is checked in instead of writing, and validate all modules, made ones too,
-    /// with spirv-val
+    /// Compare with the modules in the repository instead of writing them, and validate all
+    /// modules, including derived ones, with spirv-val
     #[arg(long)]
     check: bool,
-    /// Sources in shaders/glsl or modules of theirs, without extension; all if none is named
+    /// Sources in shaders/glsl or their modules, without extension [default: all]
     names: Vec<String>,
 }
 
@@ -26,7 +26,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     Ok(())
 }
 
-/// Checks all that is checked in. The answer says what could not be validated and why, if anything.
+/// Checks all modules in the repository. Returns the reason if validation was skipped.
 pub(crate) fn check() -> Result<Option<String>> {
     if let Err(error) = tools::cpp_compiler() {
         return Ok(Some(error.to_string()));
@@ -35,7 +35,7 @@ pub(crate) fn check() -> Result<Option<String>> {
     validate()
 }
 
-/// Runs the compiler, which is built on first use: that takes minutes.
+/// Runs the shader compiler, which is built on first use in minutes.
 fn compile(options: &Options) -> Result<()> {
     let program = process::built("compile-shaders")?;
     let mut compile = command(&program.to_string_lossy(), &[]);
@@ -46,13 +46,13 @@ fn compile(options: &Options) -> Result<()> {
     process::run(compile)
 }
 
-/// What `spirv-val` says of a capability that is newer than it.
+/// Message of `spirv-val` for a capability newer than itself.
 const UNKNOWN: &str = "Invalid capability operand";
 
-/// Validates the modules with `spirv-val`, those too that are made of others when programs are
-/// loaded: each for the oldest Vulkan that takes its version of SPIR-V. The answer says why nothing
-/// was validated, if so. A module whose capabilities are newer than the validator, as those of
-/// Linux distributions can be, is named; if it is checked in, it is compared with its source alone.
+/// Validates the modules with `spirv-val`, including those derived from others at load time, each
+/// for the oldest Vulkan that supports its SPIR-V version. Returns the reason if validation was
+/// skipped. Modules with capabilities newer than the validator, as Linux distributions may have it,
+/// are listed; those in the repository are then only compared with their source.
 fn validate() -> Result<Option<String>> {
     if let Err(error) = tools::spirv_val() {
         return Ok(Some(error.to_string()));
@@ -75,17 +75,17 @@ fn validate() -> Result<Option<String>> {
     }
     println!("{} shader modules, valid", modules.len() - newer.len());
     if !newer.is_empty() {
-        println!("not validated, as this spirv-val is too old for them: {}", newer.join(", "));
+        println!("not validated, because this spirv-val is too old for them: {}", newer.join(", "));
     }
     Ok(None)
 }
 
-/// Writes the modules that are made of others when programs are loaded, and gives their folder. An
-/// example does so, and not the compiler of shaders: `torchlet-shaders` does not compile where its
-/// declarations and the modules differ.
+/// Writes the modules that are derived from others at load time, and returns their folder. An
+/// example does so, not the shader compiler, because `torchlet-shaders` does not compile while its
+/// declarations and modules differ.
 fn replayed() -> Result<PathBuf> {
     let folder = target_dir().join("shaders/replayed");
-    // What another run left there would be validated, too.
+    // Stale modules would be validated.
     if folder.exists() {
         std::fs::remove_dir_all(&folder)?;
     }
@@ -100,7 +100,7 @@ fn replayed() -> Result<PathBuf> {
     Ok(folder)
 }
 
-/// The modules in a folder: there are some.
+/// The modules in a folder, at least one.
 fn modules(folder: &Path) -> Result<Vec<PathBuf>> {
     let files = std::fs::read_dir(folder)
         .with_context(|| format!("cannot read {}", folder.display()))?
@@ -111,14 +111,14 @@ fn modules(folder: &Path) -> Result<Vec<PathBuf>> {
     Ok(files)
 }
 
-/// What `spirv-val` calls the Vulkan version that a module is for, from the version of SPIR-V in
-/// the module's second word.
+/// The `spirv-val` name of the Vulkan version for a module, from the SPIR-V version in its second
+/// word.
 fn vulkan_of(module: &Path) -> Result<&'static str> {
     let bytes = std::fs::read(module)?;
     Ok(match bytes.get(4..8) {
         Some([0, 3, 1, 0]) => "vulkan1.1",
         Some([0, 5, 1, 0]) => "vulkan1.2",
         Some([0, 6, 1, 0]) => "vulkan1.3",
-        version => bail!("{}: no known version of SPIR-V: {version:?}", module.display()),
+        version => bail!("{}: unknown SPIR-V version {version:?}", module.display()),
     })
 }

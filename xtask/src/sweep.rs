@@ -1,4 +1,4 @@
-//! Operators times types, with PyTorch's own samples of each: a table.
+//! Table of operators and types, tested with PyTorch's own samples.
 
 use crate::process::{self, command, root, target_dir};
 use anyhow::Result;
@@ -6,33 +6,33 @@ use std::path::PathBuf;
 
 #[derive(clap::Args)]
 pub(crate) struct Options {
-    /// A Python that has the packages of tests/export/requirements.txt; else one is set up under
-    /// target/
+    /// Python with the packages of tests/export/requirements.txt [default: a virtual environment
+    /// under target/]
     #[arg(long, env = "TORCHLET_PYTHON")]
     python: Option<PathBuf>,
-    /// Operators whose names match this alone: the other rows stay as they are
+    /// Only operators whose names match; the other rows are kept
     #[arg(long, value_name = "REGEX")]
     only: Option<String>,
-    /// Go on from the table: what it says was not tried, alone
+    /// Continue the table: only cells that were not tried yet
     #[arg(long)]
     resume: bool,
-    /// The types, as f32 and i64; all ten of real numbers if none is named
+    /// Types, such as f32 and i64 [default: all ten real types]
     #[arg(long, num_args = 1.., value_name = "TYPE")]
     types: Vec<String>,
-    /// Most samples of an operator in a type
+    /// Maximum samples per operator and type
     #[arg(long, default_value_t = 3)]
     samples: u32,
-    /// Operators that are exported at a time
+    /// Operators to export concurrently
     #[arg(long, default_value_t = 2)]
     jobs: u32,
-    /// Most seconds of an operator
+    /// Time limit per operator in seconds
     #[arg(long, default_value_t = 600)]
     seconds: u32,
 }
 
 /// Exports the samples (an hour or two on two processors), runs them, and writes
-/// `docs/operators.md`, as far as it came, again and again. Fails if a cell is left that nobody has
-/// explained.
+/// `docs/operators.md` repeatedly with the results so far. Fails if a cell without explanation is
+/// left.
 pub(crate) fn run(options: &Options) -> Result<()> {
     let exports = root().join("tests/export");
     let python = crate::fixtures::python(

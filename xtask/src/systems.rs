@@ -1,4 +1,4 @@
-//! Other systems than this one: what is run where an emulator exists, and what is compiled.
+//! Other systems: tested in an emulator if one exists, otherwise compiled.
 
 use crate::process::{self, cargo, command, root, target_dir};
 use crate::tools;
@@ -7,20 +7,19 @@ use std::process::Command;
 
 #[derive(clap::Args)]
 pub(crate) struct Options {
-    /// Targets to try; all if none is named
+    /// Targets to try [default: all]
     targets: Vec<String>,
 }
 
-/// What is done for a system.
+/// How a system is tested.
 enum How {
-    /// Tests of core and kernels, and the command over real programs, in an emulator.
+    /// Tests of core and kernels, and the command on real programs, in an emulator.
     Run { linker: &'static str, package: &'static str, runner: &'static [&'static str] },
-    /// The libraries and the command are compiled, but not linked: that takes the system's own
-    /// tools.
+    /// Libraries and command are compiled but not linked, which would need the system's own tools.
     Compile,
-    /// The command is linked, and runs here without any library.
+    /// The command is linked statically and runs here.
     Static,
-    /// Core says why it is not for this processor.
+    /// The core refuses to compile for this processor.
     Refuse,
 }
 
@@ -53,7 +52,7 @@ const SYSTEMS: &[System] = &[
         ["riscv64-linux-gnu-gcc", "gcc-riscv64-linux-gnu"],
         &["qemu-riscv64", "-L", "/usr/riscv64-linux-gnu"],
     ),
-    // No emulator: processors of x86-64 run what is of 32 bits.
+    // No emulator is needed: x86-64 processors run 32-bit code.
     run(
         "i686-unknown-linux-gnu",
         ["i686-linux-gnu-gcc", "gcc-i686-linux-gnu"],
@@ -71,16 +70,15 @@ const SYSTEMS: &[System] = &[
     System { target: "s390x-unknown-linux-gnu", how: How::Refuse },
 ];
 
-/// Systems that are compiled for with every change: one without Unix's interfaces, another Unix,
-/// and a host of 32 bits.
+/// Systems to compile for with every change: one without Unix interfaces, another Unix, and a
+/// 32-bit host.
 const EACH_TIME: &[&str] =
     &["aarch64-apple-darwin", "x86_64-pc-windows-gnu", "i686-unknown-linux-gnu"];
 
-/// Programs that the command verifies as they were exported: compiled, they round less often than
-/// PyTorch.
+/// Programs to verify as exported: compiled, they round less often than PyTorch.
 const AS_EXPORTED: &[&str] = &["digits/digits_bf16.bpte", "digits/digits_half.bpte"];
 
-/// Programs that it verifies compiled: with the engine and without, with codes, with state.
+/// Programs to verify compiled: with and without the engine, quantized, and with state.
 const PROGRAMS: &[&str] = &[
     "digits/digits.bpte",
     "digits/digits_int8.bpte",
@@ -95,7 +93,7 @@ pub(crate) fn run_all(options: &Options) -> Result<()> {
     let is_known = |name: &String| SYSTEMS.iter().any(|system| system.target == name);
     if let Some(name) = options.targets.iter().find(|name| !is_known(name)) {
         let known: Vec<&str> = SYSTEMS.iter().map(|system| system.target).collect();
-        bail!("there is nothing to do for {name}; expected one of {}", known.join(", "));
+        bail!("no check for {name}; expected one of {}", known.join(", "));
     }
     let mut rows = Vec::new();
     let mut failed = Vec::new();
@@ -117,8 +115,7 @@ pub(crate) fn run_all(options: &Options) -> Result<()> {
     if failed.is_empty() { Ok(()) } else { bail!("failed: {}", failed.join(", ")) }
 }
 
-/// Compiles for the systems that are compiled for with every change, and has core refuse the one
-/// that it is not for.
+/// Compiles for the systems of every change, and checks that the core refuses the unsupported one.
 pub(crate) fn compile() -> Result<()> {
     tools::targets(EACH_TIME)?;
     EACH_TIME.iter().try_for_each(|target| check(target, LIBRARY))?;
@@ -127,13 +124,13 @@ pub(crate) fn compile() -> Result<()> {
 }
 
 impl How {
-    /// What it is in the table.
+    /// Result in the table.
     fn result(&self) -> &'static str {
         match self {
             How::Run { .. } => "run",
             How::Compile => "compiled",
             How::Static => "run, without any library",
-            How::Refuse => "refused when compiled",
+            How::Refuse => "compilation fails as expected",
         }
     }
 }
@@ -154,7 +151,7 @@ fn try_one(system: &System) -> Result<()> {
                 let name = system.target.to_uppercase().replace('-', "_");
                 cargo.env(format!("CARGO_TARGET_{name}_LINKER"), linker);
                 cargo.env(format!("CARGO_TARGET_{name}_RUNNER"), runner.join(" "));
-                // Wine says much of itself.
+                // Wine logs verbosely.
                 cargo.env("WINEDEBUG", "-all");
                 cargo
             };
@@ -166,8 +163,7 @@ fn try_one(system: &System) -> Result<()> {
         }
         How::Compile => check(system.target, COMMAND),
         How::Static => {
-            // Rust brings the library along; what the linker of this machine adds is none of its
-            // own.
+            // Rust ships musl; nothing of this machine's C library may be linked.
             verify(system.target, &|cargo| cargo)?;
             let built = target_dir().join(system.target).join("debug/torchlet");
             let kind = process::output(command("readelf", &["-l", &built.to_string_lossy()]))?;
@@ -180,7 +176,7 @@ fn try_one(system: &System) -> Result<()> {
     }
 }
 
-/// Runs the command over programs with PyTorch's numbers.
+/// Verifies programs with PyTorch's outputs.
 fn verify(target: &str, with: &dyn Fn(Command) -> Command) -> Result<()> {
     let run = ["run", "--quiet", "--package", "torchlet-cli", "--no-default-features"];
     for (backend, programs) in [("auto", PROGRAMS), ("as-exported", AS_EXPORTED)] {
@@ -192,25 +188,25 @@ fn verify(target: &str, with: &dyn Fn(Command) -> Command) -> Result<()> {
     Ok(())
 }
 
-/// The library and the command, by what cargo calls them: with Vulkan.
+/// Package and features of the library and the command, with Vulkan.
 const LIBRARY: [&str; 2] = ["torchlet", "portable,vulkan"];
 const COMMAND: [&str; 2] = ["torchlet-cli", "vulkan"];
 
-/// Whether a package compiles with some features.
+/// Checks that a package compiles with some features.
 fn check(target: &str, [package, features]: [&str; 2]) -> Result<()> {
     let check = ["check", "--quiet", "--target", target, "--no-default-features"];
     process::run(cargo(&[&check[..], &["--package", package, "--features", features]].concat()))
 }
 
-/// That core does not compile for a processor, and why.
+/// Checks that the core refuses to compile for a processor, with the right message.
 fn refuse(target: &str) -> Result<()> {
     tools::targets(&[target])?;
     let mut check = cargo(&["check", "--quiet", "--package", "torchlet-core", "--target", target]);
     let output = check.current_dir(root()).output()?;
     let text = String::from_utf8_lossy(&output.stderr);
     if output.status.success() || !text.contains("big-endian processors are not supported") {
-        bail!("core is not refused for {target}: {text}");
+        bail!("core compiles for {target}, or fails with another error: {text}");
     }
-    println!("{target}: refused, since core is for little-endian processors");
+    println!("{target}: compilation fails, because core requires little-endian processors");
     Ok(())
 }

@@ -1,19 +1,19 @@
-//! What the commands need beside cargo: how to find out that it is there, and how to get it.
+//! Tools besides cargo: detection and installation.
 
 use crate::process::{self, command, output, succeeds};
 use anyhow::{Result, bail};
 use std::path::{Path, PathBuf};
 
-/// The targets that core and kernels are built for without an operating system.
+/// Bare-metal targets of core and kernels.
 pub(crate) const EMBEDDED_TARGETS: &[&str] =
     &["thumbv7em-none-eabihf", "thumbv6m-none-eabi", "riscv32imc-unknown-none-elf"];
 
-/// Makes sure that the standard library of the embedded targets is there.
+/// Ensures that the standard library of the bare-metal targets is installed.
 pub(crate) fn embedded_targets() -> Result<()> {
     targets(EMBEDDED_TARGETS)
 }
 
-/// Makes sure that the standard library of these targets is there.
+/// Ensures that the standard library of these targets is installed.
 pub(crate) fn targets(targets: &[&str]) -> Result<()> {
     let sysroot = output(command("rustc", &["--print", "sysroot"]))?;
     let libraries =
@@ -37,16 +37,16 @@ pub(crate) fn targets(targets: &[&str]) -> Result<()> {
     process::run(command("rustup", &args))
 }
 
-/// Makes sure that a toolchain is there, with no more than cargo and the compiler.
+/// Ensures that a toolchain is installed, with at least cargo and the compiler.
 pub(crate) fn toolchain(name: &str) -> Result<()> {
-    // To ask for one that is there would update it.
+    // Installing an existing toolchain would update it.
     if succeeds("rustup", &["run", name, "cargo", "--version"]) {
         return Ok(());
     }
     install_toolchain(name, &[])
 }
 
-/// Installs a toolchain with what `extras` ask rustup for.
+/// Installs a toolchain; `extras` are additional arguments for rustup.
 fn install_toolchain(name: &str, extras: &[&str]) -> Result<()> {
     if !succeeds("rustup", &["--version"]) {
         bail!("Rust {name} needs rustup, which is not installed");
@@ -55,7 +55,7 @@ fn install_toolchain(name: &str, extras: &[&str]) -> Result<()> {
     process::run(command("rustup", &[&install, extras].concat()))
 }
 
-/// Makes sure that there is a nightly toolchain with Miri. The error says why there is none.
+/// Ensures that a nightly toolchain with Miri is installed.
 pub(crate) fn miri() -> Result<()> {
     let present = || succeeds("rustup", &["run", "nightly", "cargo", "miri", "--version"]);
     if present() {
@@ -68,7 +68,7 @@ pub(crate) fn miri() -> Result<()> {
     Ok(())
 }
 
-/// Makes sure that QEMU for Arm and RISC-V is there.
+/// Ensures that QEMU for Arm and RISC-V is installed.
 pub(crate) fn qemu() -> Result<()> {
     for (name, package) in [
         ("qemu-system-arm", "qemu-system-arm"),
@@ -78,14 +78,14 @@ pub(crate) fn qemu() -> Result<()> {
         let fedora = name.replace("riscv32", "riscv");
         let elsewhere = format!(
             "Fedora: `dnf install {fedora}`; macOS: `brew install qemu`; \
-             or leave the boards out: `cargo xtask test --skip board`"
+             or skip the boards: `cargo xtask test --skip board`"
         );
         program(name, package, &elsewhere)?;
     }
     Ok(())
 }
 
-/// Makes sure that the validator of SPIR-V is there.
+/// Ensures that the SPIR-V validator is installed.
 pub(crate) fn spirv_val() -> Result<()> {
     program(
         "spirv-val",
@@ -94,14 +94,14 @@ pub(crate) fn spirv_val() -> Result<()> {
     )
 }
 
-/// Makes sure that there is a C++ compiler, for the compiler of shaders.
+/// Ensures that a C++ compiler is installed, for the shader compiler.
 pub(crate) fn cpp_compiler() -> Result<()> {
     program("c++", "g++", "Fedora: `dnf install gcc-c++`; macOS: `xcode-select --install`")
 }
 
-/// Makes sure that there is what programs in C and C++ are built and tested with.
+/// Ensures that the tools for programs in C and C++ are installed.
 pub(crate) fn c_toolchain() -> Result<()> {
-    let elsewhere = "or leave C out: `cargo xtask test --skip capi`";
+    let elsewhere = "or skip C: `cargo xtask test --skip capi`";
     for (name, package) in [
         ("cc", "gcc"),
         ("c++", "g++"),
@@ -115,9 +115,9 @@ pub(crate) fn c_toolchain() -> Result<()> {
     Ok(())
 }
 
-/// Makes sure that there is a Python that the package can be built for and tested with.
+/// Ensures that a Python with venv is installed.
 pub(crate) fn python() -> Result<()> {
-    // Debian has virtual environments, and what installs into them, in a package of their own.
+    // Debian has venv and pip in separate packages.
     let present = || {
         let wanted = "import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))";
         command("python3", &["-c", wanted]).output().is_ok_and(|output| output.status.success())
@@ -129,19 +129,19 @@ pub(crate) fn python() -> Result<()> {
     if !present() {
         bail!(
             "Python 3.11 or later with venv is missing. Debian, Ubuntu: `apt-get install python3 python3-venv`; \
-             Fedora: `dnf install python3`; or leave Python out: `cargo xtask test --skip python`"
+             Fedora: `dnf install python3`; or skip Python: `cargo xtask test --skip python`"
         );
     }
     Ok(())
 }
 
-/// Makes sure that there is a C compiler for another system, whose linker is what is wanted, and
-/// the system's C library.
+/// Ensures that a C cross compiler, used as linker, and the C library of another system are
+/// installed.
 pub(crate) fn cross_compiler(name: &str, package: &str) -> Result<()> {
     if succeeds(name, &["--version"]) {
         return Ok(());
     }
-    // Its library is what it recommends.
+    // Its C library is only a recommended package.
     let library = match package {
         "gcc-aarch64-linux-gnu" => "libc6-dev-arm64-cross",
         "gcc-arm-linux-gnueabihf" => "libc6-dev-armhf-cross",
@@ -150,13 +150,13 @@ pub(crate) fn cross_compiler(name: &str, package: &str) -> Result<()> {
         _ => package,
     };
     apt_install(&[package, library]);
-    program(name, package, "other systems have packages of similar names")
+    program(name, package, "package names on other systems are similar")
 }
 
-/// What runs programs for Windows.
+/// Emulator for Windows programs.
 pub(crate) const WINE: &str = "wine";
 
-/// Makes sure that there is an emulator of another system.
+/// Ensures that an emulator of another system is installed.
 pub(crate) fn emulator(name: &str) -> Result<()> {
     let package = if name == WINE { "wine" } else { "qemu-user" };
     if name == WINE && !succeeds(name, &["--version"]) {
@@ -165,8 +165,8 @@ pub(crate) fn emulator(name: &str) -> Result<()> {
     program(name, package, &format!("Fedora: `dnf install {package}`"))
 }
 
-/// Rust's library takes its random numbers from a library of Windows that Wine has since version 9
-/// only. For older ones, makes one that asks what they have, and gives its folder.
+/// Rust's standard library gets random numbers from a Windows DLL that Wine has since version 9.
+/// For older versions, builds a substitute and returns its folder.
 pub(crate) fn wine_library(compiler: &str) -> Result<Option<PathBuf>> {
     let version = String::from_utf8(output(command(WINE, &["--version"]))?)?;
     let number = version.trim().trim_start_matches("wine-").split('.').next();
@@ -182,19 +182,19 @@ pub(crate) fn wine_library(compiler: &str) -> Result<Option<PathBuf>> {
     Ok(Some(folder))
 }
 
-/// Makes sure that there is what JavaScript is built and tested with.
+/// Ensures that Node.js and npm are installed.
 pub(crate) fn node() -> Result<()> {
-    let elsewhere = "or leave the browser out: `cargo xtask test --skip web`";
+    let elsewhere = "or skip the browser: `cargo xtask test --skip web`";
     program("node", "nodejs", elsewhere)?;
     program("npm", "npm", elsewhere)
 }
 
-/// Makes sure that there is what knows misspelled words.
+/// Ensures that codespell is installed.
 pub(crate) fn codespell() -> Result<()> {
     program("codespell", "codespell", "elsewhere: `pip install codespell`")
 }
 
-/// Makes sure that there is a browser of Chromium's family, and gives its name.
+/// Ensures that Chromium or a relative is installed, and returns its name.
 pub(crate) fn chromium() -> Result<&'static str> {
     let names = ["chromium", "chromium-browser", "google-chrome"];
     let found = || names.into_iter().find(|name| succeeds(name, &["--version"]));
@@ -205,15 +205,15 @@ pub(crate) fn chromium() -> Result<&'static str> {
     match found() {
         Some(name) => Ok(name),
         None => bail!(
-            "Chromium is missing. Debian: `apt-get install chromium`; or leave the browser out: `cargo xtask test --skip web`"
+            "Chromium is missing. Debian: `apt-get install chromium`; or skip the browser: `cargo xtask test --skip web`"
         ),
     }
 }
 
-/// Makes sure that there is what firmware in C is built and run with.
+/// Ensures that the tools for firmware in C are installed.
 pub(crate) fn arm_toolchain() -> Result<()> {
     embedded_targets()?;
-    let elsewhere = "or leave firmware in C out: `cargo xtask test --skip c-board`";
+    let elsewhere = "or skip firmware in C: `cargo xtask test --skip c-board`";
     program("cmake", "cmake", elsewhere)?;
     program("make", "make", elsewhere)?;
     program("qemu-system-arm", "qemu-system-arm", elsewhere)?;
@@ -234,8 +234,7 @@ pub(crate) fn arm_toolchain() -> Result<()> {
     Ok(())
 }
 
-/// Makes sure that a program is there that answers to `--version`, by installing Debian's package
-/// if need be.
+/// Ensures that a program that responds to `--version` is installed; tries Debian's package if not.
 fn program(name: &str, package: &str, elsewhere: &str) -> Result<()> {
     let present = || succeeds(name, &["--version"]);
     if present() {
@@ -248,14 +247,13 @@ fn program(name: &str, package: &str, elsewhere: &str) -> Result<()> {
     bail!("{name} is missing. Debian, Ubuntu: `apt-get install {package}`; {elsewhere}")
 }
 
-/// What it takes to test Vulkan without a GPU.
+/// Requirements of Vulkan tests without a GPU.
 pub(crate) struct SoftwareVulkan {
-    /// The description of the software driver, for the Vulkan loader.
+    /// Manifest of the software driver, for the Vulkan loader.
     pub(crate) driver: PathBuf,
 }
 
-/// Makes sure that there are a software driver (lavapipe) and the validation layers. The error says
-/// what is missing.
+/// Ensures that a software driver (lavapipe) and the validation layers are installed.
 pub(crate) fn software_vulkan() -> Result<SoftwareVulkan> {
     if find_vulkan("icd.d", "lvp_icd").is_none() || find_vulkan(LAYERS, VALIDATION).is_none() {
         apt_install(&["mesa-vulkan-drivers", "vulkan-validationlayers"]);
@@ -278,7 +276,7 @@ pub(crate) fn software_vulkan() -> Result<SoftwareVulkan> {
 const LAYERS: &str = "explicit_layer.d";
 const VALIDATION: &str = "VkLayer_khronos_validation";
 
-/// The first file of this kind that the Vulkan loader looks at and whose name starts so.
+/// The first manifest of this kind in the Vulkan loader's folders whose name starts so.
 fn find_vulkan(kind: &str, start: &str) -> Option<PathBuf> {
     let folders = ["/usr/share/vulkan", "/usr/local/share/vulkan", "/etc/vulkan"];
     let files = folders.iter().filter_map(|folder| Path::new(folder).join(kind).read_dir().ok());
@@ -288,7 +286,7 @@ fn find_vulkan(kind: &str, start: &str) -> Option<PathBuf> {
         .find(|path| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(start)))
 }
 
-/// Installs Debian's packages where that is possible; the caller looks whether it was.
+/// Tries to install Debian packages; the caller checks the result.
 pub(crate) fn apt_install(packages: &[&str]) {
     if !succeeds("apt-get", &["--version"]) {
         return;
@@ -303,7 +301,7 @@ pub(crate) fn apt_install(packages: &[&str]) {
     };
     let install = [&["install", "--yes", "--no-install-recommends"], packages].concat();
     if apt(&install).is_err() {
-        // A fresh machine has no list of packages yet.
+        // A fresh machine has no package lists yet.
         let _ = apt(&["update"]);
         let _ = apt(&install);
     }

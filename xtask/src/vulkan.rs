@@ -75,7 +75,7 @@ pub(crate) fn run(software: &SoftwareVulkan) -> Result<()> {
 
     println!("Nor here, with every optional feature of the device disabled:");
     // The folding of workgroups does not depend on features.
-    let folded = "fixtures::work_goes_on_in_the_next_dimension";
+    let folded = "fixtures::workgroups_fold_into_the_next_dimension";
     tests.retain(|(program, test)| program.name == "vulkan" && test != folded);
     each_alone(&tests, &|command| {
         let mut command = watched(command);

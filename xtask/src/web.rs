@@ -1,4 +1,4 @@
-//! The package for JavaScript and the page: built, packed, and tested in Node and in a browser.
+//! Builds, packs and tests the JavaScript package and the page, in Node and in a browser.
 
 use crate::process::{self, command, output, root, target_dir};
 use crate::tools;
@@ -6,37 +6,37 @@ use anyhow::{Context, Result, bail};
 use std::path::{Path, PathBuf};
 
 const TARGET: &str = "wasm32-unknown-unknown";
-/// What all browsers have since 2023, and what some have beyond it. A module is valid as a whole or
-/// not at all.
+/// Target features of the two modules: those of all browsers since 2023, and additional ones of
+/// some. A module is valid as a whole or not at all.
 const FEATURES: [&str; 2] = ["+simd128", "+simd128,+relaxed-simd"];
-/// The stack is as large as that of a thread elsewhere: a file can nest.
+/// Stack size as for native threads, because files can nest.
 const FLAGS: &str = "-C link-arg=-zstack-size=4194304";
-/// What a package may take, compressed.
+/// Maximum compressed size of the package.
 const MOST: u64 = 1_500_000;
 
 #[derive(clap::Args)]
 pub(crate) struct Options {
-    /// Measures a program in Node, in Chromium and natively on one thread, in turns
+    /// Measure a program in Node, in Chromium and natively on one thread, in turns
     #[arg(long, value_name = "FILE")]
     speed: Option<PathBuf>,
-    /// Drives the page in a browser with this program, too
+    /// Also test the page in a browser with this program
     #[arg(long, value_name = "FILE")]
     model: Option<PathBuf>,
-    /// Writes pictures of the page to this folder
+    /// Write screenshots of the page to this folder
     #[arg(long, value_name = "FOLDER")]
     pictures: Option<PathBuf>,
 }
 
-/// How the module is built.
+/// Build profile of the module.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Build {
-    /// Quickly, for tests.
+    /// Fast to build, for tests.
     Light,
     /// Small and fast, for users.
     Release,
 }
 
-/// What keeps the package from being built and tested here, if anything does.
+/// Checks that the package can be built and tested on this machine.
 pub(crate) fn check() -> Result<()> {
     tools::targets(&[TARGET])?;
     tools::node()?;
@@ -44,21 +44,21 @@ pub(crate) fn check() -> Result<()> {
     Ok(())
 }
 
-/// Builds the package as users get it, and the page, and packs them.
+/// Builds and packs the release package and the page.
 pub(crate) fn run(options: &Options) -> Result<()> {
     tools::targets(&[TARGET])?;
     tools::node()?;
     let package = build(Build::Release)?;
     let module = package.join("dist/torchlet.wasm");
     let pack = command("npm", &["pack", "--silent", "--pack-destination", ".."]);
-    // It says what it wrote.
+    // `npm pack` prints the name of the archive.
     let packed = String::from_utf8(output(in_folder(pack, &package))?)?;
     let archive = package.with_file_name(packed.trim());
     let (bytes, packed) = (std::fs::metadata(&module)?.len(), std::fs::metadata(&archive)?.len());
     println!("{}: {bytes} bytes; {}: {packed} bytes", module.display(), archive.display());
     println!("{}", package.with_file_name("torchlet.html").display());
     if packed > MOST {
-        bail!("the package has {packed} bytes, and may have {MOST}");
+        bail!("the package has {packed} bytes, more than the limit of {MOST}");
     }
     if let Some(model) = &options.speed {
         speed(&package, model)?;
@@ -89,8 +89,8 @@ fn in_folder(mut command: std::process::Command, folder: &Path) -> std::process:
     command
 }
 
-/// Builds the module, its glue, the interface and the page. Gives the folder of the package; the
-/// page lies beside it.
+/// Builds module, glue, interface and page. Returns the folder of the package; the page is beside
+/// it.
 fn build(build: Build) -> Result<PathBuf> {
     let profile = match build {
         Build::Light => "dev",
@@ -104,8 +104,7 @@ fn build(build: Build) -> Result<PathBuf> {
     for (features, module) in FEATURES.iter().zip(&modules) {
         let cargo = ["build", "--quiet", "--locked", "--target", TARGET, "--profile", profile];
         let mut cargo = command("cargo", &cargo);
-        // Clippy sees neither this target's code nor this package; warnings of the compiler are
-        // those of every crate in it.
+        // Clippy covers neither this target nor this package, so compiler warnings are errors here.
         let deny = if build == Build::Light { " -D warnings" } else { "" };
         let flags = format!("-C target-feature={features} {FLAGS}{deny}");
         cargo.env("CARGO_TARGET_DIR", target_dir()).env("RUSTFLAGS", flags);
@@ -143,7 +142,7 @@ fn build(build: Build) -> Result<PathBuf> {
     Ok(package)
 }
 
-/// Installs what the lock file names, unless it is there.
+/// Installs the packages of the lock file, unless they are up to date.
 fn npm_packages() -> Result<()> {
     let (lock, stamp) =
         (sources().join("package-lock.json"), sources().join("node_modules/.torchlet-lock"));
@@ -157,7 +156,7 @@ fn npm_packages() -> Result<()> {
     Ok(std::fs::write(stamp, wanted)?)
 }
 
-/// Drives the page in a browser.
+/// Tests the page in a browser.
 fn drive(package: &Path, model: Option<&Path>, pictures: Option<&Path>) -> Result<()> {
     let mut test = command("node", &["tests/page.mjs", "--browser"]);
     test.arg(tools::chromium()?).arg("--package").arg(package);
@@ -170,7 +169,7 @@ fn drive(package: &Path, model: Option<&Path>, pictures: Option<&Path>) -> Resul
     process::run(in_folder(test, &sources()))
 }
 
-/// Measures a program here and there, in turns, and prints the ratios of the fastest runs.
+/// Measures a program in all engines in turns, and prints the ratios of the fastest runs.
 fn speed(package: &Path, model: &Path) -> Result<()> {
     let build = ["build", "--quiet", "--release", "--package", "torchlet-cli"];
     process::run(process::cargo(&[&build[..], &["--no-default-features"]].concat()))?;
@@ -185,18 +184,22 @@ fn speed(package: &Path, model: &Path) -> Result<()> {
         let mut native = command(&torchlet.to_string_lossy(), &["bench", "--json", "--random"]);
         native.args(["--backend", "cpu", "--threads", "1", "--iterations", "20"]).arg(&model);
         let native = serde_json::from_slice::<serde_json::Value>(&output(native)?)?;
-        let native = native["min_ms"].as_f64().context("torchlet bench gives no min_ms")?;
+        let native =
+            native["min_ms"].as_f64().context("the output of torchlet bench has no min_ms")?;
         fastest = fastest.min(native);
         for ((kind, engine), fastest) in &mut engines {
             let mut web = command("node", &["tests/speed.mjs"]);
             web.args([package, &model]).args([kind, engine]);
             let web = String::from_utf8(output(in_folder(web, &sources()))?)?;
-            *fastest = web.trim().parse::<f64>().context("the time is no number")?.min(*fastest);
+            *fastest = web.trim().parse::<f64>().context("the time is not a number")?.min(*fastest);
         }
     }
     println!("native, 1 thread: {fastest:.2} ms");
     for ((kind, engine), time) in engines {
-        println!("{engine}, {kind} SIMD: {time:.2} ms, {:.2} times that", time / fastest);
+        println!(
+            "{engine}, {kind} SIMD: {time:.2} ms, {:.2} times the native time",
+            time / fastest
+        );
     }
     Ok(())
 }

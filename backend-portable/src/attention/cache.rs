@@ -1,4 +1,4 @@
-//! Writing keys and values to their cache: `[batch, position, head, depth]`.
+//! Writes to a KV cache of shape `[batch, position, head, depth]`.
 
 use super::four;
 use crate::index::Indices;
@@ -8,8 +8,8 @@ use torchlet_core::Param::{Int, Out, Tensor};
 use torchlet_core::{Arguments, Invoke, Kernel, KernelError, Plan, ScalarType, TensorInfo};
 
 kernels! { CACHES:
-    /// `llama::update_cache.out(value, cache, start_pos, out)`: writes `value` to `cache`, from
-    /// position `start_pos` on. What it returns means nothing.
+    /// `llama::update_cache.out(value, cache, start_pos, out)`: writes `value` to `cache`, starting
+    /// at position `start_pos`. The output is unused.
     UPDATE_CACHE_OUT =
         Kernel::new("llama::update_cache.out", &[Tensor, Out, Int, Out], |ctx| {
             check(ctx, 0, 1)?;
@@ -23,8 +23,8 @@ kernels! { CACHES:
             }))
         });
     /// `llama::update_cache_with_indices.out(value, cache, start_pos, indices, out)`: writes each
-    /// position of `value` to the position of `cache` that `indices` (`[batch, position]`) says.
-    /// `start_pos` means nothing, and so does what it returns.
+    /// position of `value` to the position of `cache` given by `indices` (`[batch, position]`).
+    /// `start_pos` and the output are unused.
     UPDATE_CACHE_WITH_INDICES_OUT = Kernel::new(
         "llama::update_cache_with_indices.out",
         &[Tensor, Out, Int, Tensor, Out],
@@ -47,15 +47,14 @@ fn indexed(ctx: &mut Invoke) -> Result<(), KernelError> {
     let indices = Indices::checked(&indices, 3, 0, info.size(1))?;
     let length = value.size(1);
     let cache = ctx.out(1)?.into_bytes();
-    // What is out of range was refused before anything is written.
+    // Indices out of range were rejected before anything is written.
     write(value.info(), value.bytes(), &info, cache, &|sample, position| {
         usize::try_from(indices.at((sample * length + position) as isize)).unwrap_or(usize::MAX)
     });
     Ok(())
 }
 
-/// Checks that `value` can be written to `cache`: that they differ in the number of positions
-/// alone.
+/// Checks that `value` fits `cache`: they may differ only in the number of positions.
 pub(super) fn check(
     args: &Arguments,
     value: usize,
@@ -65,13 +64,16 @@ pub(super) fn check(
     same_type(args, value, cache)?;
     for dim in [0, 2, 3] {
         if info.size(dim) != cache_info.size(dim) {
-            return Err(bad(cache, "differs in batch, heads or depth from what is written to it"));
+            return Err(bad(
+                cache,
+                "batch, heads or head size differ from those of the new values",
+            ));
         }
     }
     Ok(info)
 }
 
-/// The position that argument `arg` says, if there is room from there on for all of `value`.
+/// The start position in argument `arg`, if the cache has room for all of `value` from there on.
 pub(super) fn first_position(
     value: &TensorInfo,
     cache: &TensorInfo,
@@ -80,10 +82,10 @@ pub(super) fn first_position(
 ) -> Result<usize, KernelError> {
     let room = cache.size(1).checked_sub(value.size(1));
     let start = usize::try_from(start).ok().filter(|start| room.is_some_and(|room| *start <= room));
-    start.ok_or(bad(arg, "the cache has no room for all positions from this one on"))
+    start.ok_or(bad(arg, "the cache has too few positions from this one on"))
 }
 
-/// Copies each position of each sample to the position of the cache that `place` says.
+/// Copies each position of each sample to the position of the cache that `place` returns.
 pub(super) fn write(
     value: &TensorInfo,
     source: &[u8],
@@ -99,7 +101,7 @@ pub(super) fn write(
     for (number, source) in source.chunks_exact(row).enumerate() {
         let (sample, position) = (number / length.max(1), number % length.max(1));
         let place = place(sample, position);
-        // Both are within their tensors, as was checked, so that nothing overflows.
+        // No overflow: both indices were checked against their tensors.
         let at = sample.saturating_mul(room).saturating_add(place).saturating_mul(row);
         if let Some(target) = target.get_mut(at..at.saturating_add(row))
             && place < room

@@ -1,5 +1,4 @@
-//! The gated delta rule: attention as a recurrence, whose state is one matrix for each head of
-//! keys.
+//! The gated delta rule: linear attention as a recurrence, with a state matrix for each key head.
 
 use super::four;
 use crate::compute::split::for_each_chunks_mut;
@@ -10,16 +9,17 @@ use torchlet_core::{Invoke, Kernel, KernelError, Plan, Prepare, ScalarType};
 
 kernels! { RECURRENCES:
     /// `llama::gated_delta_rule.out(query, key, value, decay, beta,
-    /// initial_state, out, final_state_out)`: for each position, the state fades by `decay` (one
-    /// factor, or one for each element of a key), takes in by `beta` what `value` differs from what
-    /// the state has for `key`, and answers the query. Heads of queries are a multiple of those of
-    /// keys, and neighbours share a state.
+    /// initial_state, out, final_state_out)`. At each position, the state decays by `decay` (one
+    /// factor, or one for each element of a key). The difference of `value` and the state's
+    /// prediction for `key`, times `beta`, is added, and the query is applied to the state. The
+    /// number of query heads is a multiple of the number of key heads; neighbouring query heads
+    /// share a state.
     GATED_DELTA_RULE_OUT = Kernel::new(
         "llama::gated_delta_rule.out",
         &[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Out, Out],
         prepare,
     );
-    /// `llama::channelwise_gated_delta_rule.out`: the same by its former name.
+    /// `llama::channelwise_gated_delta_rule.out`: the former name of the same operator.
     CHANNELWISE_GATED_DELTA_RULE_OUT =
         renamed(GATED_DELTA_RULE_OUT, "llama::channelwise_gated_delta_rule.out");
 }
@@ -37,19 +37,22 @@ fn prepare(ctx: &mut Prepare) -> Result<Plan, KernelError> {
         return Err(KernelError::rank(0, query.rank()));
     };
     if [qb, qt, qk] != [kb, kt, kk] || kh < 1 || qh % kh != 0 {
-        return Err(bad(1, "must fit the queries, whose heads are a multiple of its own"));
+        return Err(bad(
+            1,
+            "shape must match the queries, whose number of heads is a multiple of its own",
+        ));
     }
     if [vb, vh, vt] != [kb, kh, kt] {
-        return Err(bad(2, "must have the samples, heads and positions of the keys"));
+        return Err(bad(2, "batch, heads and positions must be those of the keys"));
     }
     if decay.sizes != key.sizes && decay.sizes[..] != [kb, kh, kt] {
-        return Err(bad(3, "must have a factor for each position, or for each element of a key"));
+        return Err(bad(3, "must have an element for each position, or for each element of a key"));
     }
     if beta.sizes[..] != [kb, kh, kt] {
-        return Err(bad(4, "must have a factor for each position of each head"));
+        return Err(bad(4, "must have an element for each position of each head"));
     }
     if state.sizes[..] != [kb, kh, kk, depth] {
-        return Err(bad(5, "must be a matrix of a key by a value for each head"));
+        return Err(bad(5, "must have a matrix of key size by value size for each head"));
     }
     ctx.resize(6, &[qb, qh, qt, depth])?;
     ctx.resize(7, &state.sizes)?;
@@ -92,7 +95,7 @@ fn invoke(ctx: &mut Invoke) -> Result<(), KernelError> {
     let gates = if shape.by_element { length * width } else { length };
     let lens = [width * depth, shared * length * depth];
     if lens[0] == 0 {
-        // A state without elements answers nothing.
+        // An empty state gives zeros.
         out.fill(0.0);
         return Ok(());
     }
@@ -118,19 +121,19 @@ fn invoke(ctx: &mut Invoke) -> Result<(), KernelError> {
 
 #[derive(Debug, Clone, Copy)]
 struct Shape {
-    /// Heads of queries for each of keys.
+    /// Query heads for each key head.
     shared: usize,
-    /// Positions.
+    /// Number of positions.
     length: usize,
     /// Elements of a key.
     width: usize,
     /// Elements of a value.
     depth: usize,
-    /// Whether there is a decay for each element of a key.
+    /// Whether each element of a key has its own decay.
     by_element: bool,
 }
 
-/// What there is for one head of keys.
+/// Inputs of one key head.
 struct Head<'a> {
     query: &'a [f32],
     key: &'a [f32],
@@ -156,7 +159,8 @@ impl Shape {
                 let at = if by_element { position * width + row } else { position };
                 head.decay.get(at).copied().unwrap_or(0.0)
             };
-            // The difference stands where the first head's answer comes later.
+            // The difference is stored in the place of the first head's output, which is computed
+            // later.
             let Some(difference) = out.get_mut(position * depth..(position + 1) * depth) else {
                 return;
             };

@@ -1,5 +1,5 @@
-//! Attention that never has all scores at once: a tile of queries meets the keys tile by tile, and
-//! what it has of the softmax so far is corrected when a larger score comes.
+//! Flash attention: processes the keys tile by tile for a tile of queries, without materialising
+//! all scores. Online softmax rescales the accumulated sums when a larger score occurs.
 
 use crate::compute::apart::{Largest, Lines, Mix, Scores, Weigh};
 use crate::compute::gemm::{
@@ -12,15 +12,16 @@ use crate::number::{elements, load, store};
 use half::{bf16, f16};
 use torchlet_core::{KernelError, Parallel, ScalarType, Serial};
 
-/// Rows of a tile at most: queries, of all heads that share one of keys.
+/// Maximum number of rows of a tile: queries of all heads that share a key head.
 const ROWS: usize = 64;
 /// Keys of a tile.
 const KEYS: usize = 128;
-/// Rows for which keys and values are read one by one, as they are for a token: tiles of products
-/// would be mostly empty.
+/// Maximum number of rows for which keys and values are read one by one, as for a single token:
+/// GEMM tiles would be mostly empty.
 const FEW: usize = 4;
 
-/// Positions of heads, in `[batch, position, head, depth]` or `[batch, head, position, depth]`.
+/// Layout of heads and positions: `[batch, position, head, depth]` or
+/// `[batch, head, position, depth]`.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Order {
     pub(super) heads: usize,
@@ -29,7 +30,7 @@ pub(super) struct Order {
 }
 
 impl Order {
-    /// Which vector of the tensor belongs to a position of a head of a sample.
+    /// Index of the vector of a position of a head of a sample.
     fn vector(&self, sample: usize, head: usize, position: usize) -> usize {
         let Order { heads, positions, heads_first } = *self;
         match heads_first {
@@ -38,14 +39,13 @@ impl Order {
         }
     }
 
-    /// How many vectors lie between those of neighbouring positions.
+    /// Stride between neighbouring positions, in vectors.
     fn step(&self) -> usize {
         if self.heads_first { 1 } else { self.heads }
     }
 }
 
-/// A scale and a zero point for each vector of a tensor of 8-bit codes; each stands `step` elements
-/// behind the one before it.
+/// Scale and zero point of each vector of an int8 tensor, with their strides in elements.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Codes<'a> {
     pub(super) scales: &'a [f32],
@@ -64,7 +64,7 @@ pub(super) struct Vectors<'a> {
 }
 
 impl Vectors<'_> {
-    /// Writes a vector as numbers.
+    /// Reads a vector, dequantized if necessary.
     fn read(&self, vector: usize, out: &mut [f32]) {
         load(self.scalar_type, self.bytes, (vector * out.len()) as isize, 1, out);
         if let Some(codes) = &self.codes {
@@ -76,22 +76,22 @@ impl Vectors<'_> {
     }
 }
 
-/// One call of attention.
+/// Operands of one attention call.
 pub(super) struct Attention<'a> {
     pub(super) q: Vectors<'a>,
     pub(super) k: Vectors<'a>,
     pub(super) v: Vectors<'a>,
     pub(super) depth: usize,
-    /// Keys that count: those before this position.
+    /// Number of keys; later ones are ignored.
     pub(super) keys: usize,
-    /// The position of the first query, if those behind it are hidden from each.
+    /// Position of the first query if attention is causal.
     pub(super) causal: Option<usize>,
-    /// Added to the scores, `[query, key]`.
+    /// Additive mask, `[query, key]`.
     pub(super) mask: Option<(ScalarType, &'a [u8])>,
     pub(super) scale: f32,
 }
 
-/// Memory that each thread needs, in elements.
+/// Workspace of each thread, in elements.
 pub(super) fn slot_len(tier: Tier, depth: usize) -> Result<usize, KernelError> {
     let len = || {
         let rows = ROWS.checked_mul(depth)?.checked_mul(2)?;
@@ -101,20 +101,20 @@ pub(super) fn slot_len(tier: Tier, depth: usize) -> Result<usize, KernelError> {
         let tile = KEYS.checked_mul(depth)?;
         rows.checked_add(others)?.checked_add(tile)?.checked_add(scores.max(values))
     };
-    len().ok_or(KernelError::unsupported("attention over vectors of this length"))
+    len().ok_or(KernelError::unsupported("attention with this head size"))
 }
 
-/// The parts of a thread's memory.
+/// Sections of a thread's workspace.
 struct Workspace<'w> {
     queries: &'w mut [f32],
     sums: &'w mut [f32],
     scores: &'w mut [f32],
-    /// The largest score of each row, and the sum of what was made of the others.
+    /// Running maximum and sum of exponentials of each row.
     max: &'w mut [f32],
     total: &'w mut [f32],
     /// A row of the mask.
     mask: &'w mut [f32],
-    /// Keys or values that are not numbers where they lie.
+    /// Keys or values that are converted to `f32`.
     tile: &'w mut [f32],
     rest: &'w mut [f32],
 }
@@ -133,13 +133,12 @@ impl<'w> Workspace<'w> {
 }
 
 impl Attention<'_> {
-    /// Heads of queries that share one of keys.
+    /// Query heads that share a key head.
     fn shared(&self) -> usize {
         self.q.order.heads / self.k.order.heads.max(1)
     }
 
-    /// Computes all of `out`, in the order of the queries, whose elements are of type
-    /// `scalar_type`.
+    /// Computes `out`, in the layout of the queries, with elements of type `scalar_type`.
     pub(super) fn run(
         &self,
         parallel: &dyn Parallel,
@@ -148,7 +147,7 @@ impl Attention<'_> {
     ) {
         let Order { heads, positions, heads_first } = self.q.order;
         let bytes = self.depth * scalar_type.size();
-        // In a row of the output are the heads of a position, or a position of a head.
+        // An output row holds the heads of a position, or a position of a head.
         let (across, together) =
             if heads_first { (1, 1) } else { (heads, together(self.shared())) };
         let share = positions.div_ceil(parallel.threads().max(1));
@@ -159,7 +158,7 @@ impl Attention<'_> {
             let rows = tile.rows();
             let mut row = rows.start;
             while row < rows.end {
-                // Tiles may reach into the next sample or head.
+                // A tile may extend into the next sample or head.
                 let position = row % positions.max(1);
                 let count = (rows.end - row).min(positions - position);
                 let outer = row / positions.max(1);
@@ -169,7 +168,7 @@ impl Attention<'_> {
                 };
                 let wide = if heads_first { 1 } else { together };
                 let group = Group { sample, head, wide, position, count };
-                // Sizes were checked, so that nothing fails.
+                // Cannot fail: sizes were checked.
                 if self.group(&group, &mut workspace).is_ok() {
                     for (number, sums) in
                         workspace.sums.chunks_exact(self.depth).take(count * wide).enumerate()
@@ -187,7 +186,7 @@ impl Attention<'_> {
         for_each_tile_mut(parallel, out, width, shape, (workspace, slot), &task);
     }
 
-    /// The attention of some queries, into `sums`.
+    /// Computes attention of a group of queries, into `sums`.
     fn group(&self, group: &Group, workspace: &mut Workspace<'_>) -> Result<(), ShapeMismatch> {
         let depth = self.depth;
         let rows = group.count * group.wide;
@@ -199,7 +198,7 @@ impl Attention<'_> {
         workspace.sums.get_mut(..rows * depth).ok_or(ShapeMismatch)?.fill(0.0);
         workspace.max.get_mut(..rows).ok_or(ShapeMismatch)?.fill(f32::NEG_INFINITY);
         workspace.total.get_mut(..rows).ok_or(ShapeMismatch)?.fill(0.0);
-        // Behind the last query of the group, no key counts.
+        // Keys after the last query of the group are masked.
         let last = group.position + group.count;
         let keys = self.causal.map_or(self.keys, |start| self.keys.min(start + last));
         for first in (0..keys).step_by(KEYS) {
@@ -207,13 +206,13 @@ impl Attention<'_> {
         }
         let sums = workspace.sums.chunks_exact_mut(depth).take(rows);
         for (sums, total) in sums.zip(&*workspace.total) {
-            // Where every key is hidden, that is not a number, as in ExecuTorch.
+            // If all keys are masked the result is NaN, as in ExecuTorch.
             sums.iter_mut().for_each(|sum| *sum /= total);
         }
         Ok(())
     }
 
-    /// Adds what some keys bring.
+    /// Accumulates a tile of keys.
     fn tile(
         &self,
         group: &Group,
@@ -253,7 +252,7 @@ impl Attention<'_> {
             let (Some(max), Some(total)) = (max.get_mut(number), total.get_mut(number)) else {
                 return Err(ShapeMismatch);
             };
-            // What is not a number is not larger, and makes the sum not a number.
+            // NaN is not larger, and makes the sum NaN.
             let largest = context.tier.dispatch(Largest { row, least: *max });
             if largest == f32::NEG_INFINITY && !row.iter().any(|score| score.is_nan()) {
                 row.fill(0.0);
@@ -280,22 +279,22 @@ impl Attention<'_> {
     }
 }
 
-/// How many heads a tile has, of as many as share one of keys: none of another.
+/// Number of heads in a tile: a divisor of the heads that share a key head.
 fn together(shared: usize) -> usize {
     (1..=ROWS.min(shared)).rev().find(|count| shared.is_multiple_of(*count)).unwrap_or(1)
 }
 
-/// Queries of heads that share one of keys, at some positions.
+/// Queries at some positions, of heads that share a key head.
 #[derive(Debug, Clone, Copy)]
 struct Group {
     sample: usize,
-    /// The first head.
+    /// First head.
     head: usize,
-    /// How many heads.
+    /// Number of heads.
     wide: usize,
-    /// The first position.
+    /// First position.
     position: usize,
-    /// How many positions.
+    /// Number of positions.
     count: usize,
 }
 
@@ -306,7 +305,7 @@ impl Group {
     }
 }
 
-/// Some keys or values of a head.
+/// A range of keys or values of a head.
 #[derive(Clone, Copy)]
 struct Place<'p> {
     vectors: &'p Vectors<'p>,
@@ -317,7 +316,7 @@ struct Place<'p> {
 }
 
 impl<'p> Place<'p> {
-    /// The vectors where they lie, if they are numbers there.
+    /// The vectors in place, if they are `f32`.
     fn lines(&self, depth: usize) -> Option<Lines<'p>> {
         if self.vectors.scalar_type != ScalarType::Float || self.vectors.codes.is_some() {
             return None;
@@ -328,7 +327,7 @@ impl<'p> Place<'p> {
         Lines::new(data, step, depth, self.keys)
     }
 
-    /// `c = a · matrix`, where the matrix has these vectors as its columns, or rows.
+    /// `c = a · matrix`, where the vectors are the columns of the matrix, or its rows.
     fn product(
         &self,
         depth: usize,
@@ -367,7 +366,7 @@ struct Product<'a, 'c> {
 }
 
 impl Product<'_, '_> {
-    /// With vectors of `data` from number `start` on, `step` apart.
+    /// Runs the GEMM with vectors of `data`, starting at number `start`, `step` apart.
     fn with<E: Stored>(self, data: &[E], start: usize, step: usize) -> Result<(), ShapeMismatch> {
         let (keys, depth) = self.shape;
         let data = data.get(start * depth..).ok_or(ShapeMismatch)?;

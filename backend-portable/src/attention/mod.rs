@@ -1,8 +1,8 @@
-//! What language models add to PyTorch's operators: attention over caches of keys and values, and
+//! ExecuTorch's operators for language models (`llama::`): attention over KV caches, and
 //! recurrences with a state.
 //!
-//! These are ExecuTorch's own (`llama::`). Where an operator writes to a cache among its arguments,
-//! that is declared as an output, and written where it lies; nothing is copied but what is new.
+//! A cache that an operator updates is declared as an output and written in place; only new
+//! positions are copied.
 
 mod cache;
 mod delta;
@@ -16,7 +16,7 @@ pub use operators::*;
 use crate::shape::contiguous;
 use torchlet_core::{Arguments, KernelError, TensorInfo};
 
-/// A contiguous argument of four dimensions.
+/// A contiguous argument of rank 4.
 fn four(args: &Arguments, arg: usize) -> Result<TensorInfo, KernelError> {
     let info = args.info(arg)?;
     if info.rank() != 4 {

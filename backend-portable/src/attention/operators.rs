@@ -1,4 +1,4 @@
-//! `custom_sdpa` and its relatives.
+//! `custom_sdpa` and related operators.
 
 use super::cache::{check as check_cache, first_position, write};
 use super::flash::{Attention, Codes, Order, Vectors, slot_len};
@@ -16,9 +16,9 @@ use torchlet_core::{
 
 kernels! { ATTENTION:
     /// `llama::custom_sdpa.out(query, key, value, start_pos, attn_mask,
-    /// drpout_p, is_causal, scale, out)`: attention of queries from position `start_pos` on over
-    /// caches of keys and values, all `[batch, position, head, depth]`. Without a mask, keys behind
-    /// the last query do not count.
+    /// drpout_p, is_causal, scale, out)`: attention of queries, starting at position `start_pos`,
+    /// over KV caches; all are `[batch, position, head, depth]`. Without a mask, keys after the
+    /// last query are ignored.
     CUSTOM_SDPA_OUT = Kernel::new(
         "llama::custom_sdpa.out",
         &[Tensor, Tensor, Tensor, Int, OptionalTensor, Float, Bool, OptionalFloat, Out],
@@ -33,7 +33,7 @@ kernels! { ATTENTION:
     );
     /// `llama::sdpa_with_kv_cache.out(query, key, value, key_cache,
     /// value_cache, start_pos, seq_len, attn_mask, drpout_p, is_causal, scale, out)`: writes keys
-    /// and values to their caches, from position `start_pos` on, and attends over these.
+    /// and values to their caches, starting at position `start_pos`, and attends over the caches.
     SDPA_WITH_KV_CACHE_OUT = Kernel::new(
         "llama::sdpa_with_kv_cache.out",
         &[Tensor, Tensor, Tensor, Out, Out, Int, Int, OptionalTensor, Float, Bool, OptionalFloat, Out],
@@ -46,7 +46,7 @@ kernels! { ATTENTION:
     /// `llama::custom_quantized_sdpa.out(query, key, value, start_pos,
     /// attn_mask, drpout_p, is_causal, scale, q_zero_points, q_scales,
     /// k_zero_points, k_scales, v_zero_points, v_scales, is_seq_at_dim_2, out)`: attention over
-    /// vectors of 8-bit codes, each with a zero point and a scale; also
+    /// int8 vectors, each with a zero point and a scale. Also supports the layout
     /// `[batch, head, position, depth]`.
     CUSTOM_QUANTIZED_SDPA_OUT = Kernel::new(
         "llama::custom_quantized_sdpa.out",
@@ -61,7 +61,7 @@ kernels! { ATTENTION:
                 for (arg, wanted) in [(zero, ScalarType::Char), (scale, ScalarType::Float)] {
                     let Some(found) = ctx.optional_info(arg)? else {
                         if codes {
-                            return Err(bad(arg, "codes need a scale and a zero point for each vector"));
+                            return Err(bad(arg, "quantized vectors need scales and zero points"));
                         }
                         continue;
                     };
@@ -81,7 +81,7 @@ kernels! { ATTENTION:
     );
 }
 
-/// Where the arguments are. The mask, dropout, causality and scale follow each other.
+/// Argument indices. Mask, dropout, causality and scale are consecutive.
 #[derive(Debug, Clone, Copy)]
 struct Places {
     q: usize,
@@ -93,17 +93,17 @@ struct Places {
 
 const WITH_CACHE: Places = Places { q: 0, k: 3, v: 4, start: 5, out: 11 };
 const QUANTIZED: Places = Places { q: 0, k: 1, v: 2, start: 3, out: 15 };
-/// The zero points of the queries; behind them are their scales, then the others.
+/// Zero points of the queries; their scales follow, then those of keys and values.
 const QUANTIZED_FROM: usize = 8;
 
 impl Places {
-    /// The mask, behind which dropout, causality and scale are.
+    /// The mask; dropout, causality and scale follow.
     fn mask(self) -> usize {
-        // With caches, the number of positions is between.
+        // With caches, the number of positions precedes the mask.
         self.start + if self.out == WITH_CACHE.out { 2 } else { 1 }
     }
 
-    /// Whether heads come before positions.
+    /// Whether heads precede positions.
     fn heads_first(self, args: &Arguments) -> Result<bool, KernelError> {
         if self.out == QUANTIZED.out { args.bool(14) } else { Ok(false) }
     }
@@ -128,22 +128,25 @@ fn prepare(
     }
     let threads = ctx.threads().max(1);
     let slot = slot_len(machine::tier(ctx), q.size(3))?;
-    let len = slot.checked_mul(threads).ok_or(bad(places.q, "vectors of this length"))?;
+    let len = slot.checked_mul(threads).ok_or(bad(places.q, "head size is too large"))?;
     let scratch = scratch::bytes_for(len, size_of::<f32>())?;
     ctx.scratch_at_most(scratch);
     for (arg, info) in [(places.k, &k), (places.v, &v)] {
         of_type(arg, info, q.scalar_type)?;
         if info.size(3) != q.size(3) || info.size(0) != q.size(0) {
-            return Err(bad(arg, "differs from the queries in batch or depth"));
+            return Err(bad(arg, "batch or head size differs from that of the queries"));
         }
     }
     let (queries, keys, values) =
         (order(&q, heads_first), order(&k, heads_first), order(&v, heads_first));
     if values.heads != keys.heads || values.positions != keys.positions {
-        return Err(bad(places.v, "must have the heads and positions of the keys"));
+        return Err(bad(places.v, "number of heads or positions differs from that of the keys"));
     }
     if keys.heads == 0 || !queries.heads.is_multiple_of(keys.heads) {
-        return Err(bad(places.k, "heads of queries must be a multiple of heads of keys"));
+        return Err(bad(
+            places.k,
+            "the number of query heads must be a multiple of that of key heads",
+        ));
     }
     let mask = places.mask();
     if let Some(info) = ctx.optional_info(mask)? {
@@ -155,17 +158,14 @@ fn prepare(
         }
         contiguous(mask, &info)?;
         if ctx.bool(mask + 2)? {
-            return Err(bad(mask, "a mask cannot be combined with causal attention"));
+            return Err(bad(mask, "must be absent for causal attention"));
         }
         if info.size(0) != queries.positions || info.size(1) != keys.positions {
-            return Err(bad(
-                mask,
-                "must have a row for each query, and in it a number for each key",
-            ));
+            return Err(bad(mask, "shape must be [queries, keys]"));
         }
     }
     if ctx.float(mask + 1)? != 0.0 {
-        return Err(bad(mask + 1, "dropout is for training: must be 0"));
+        return Err(bad(mask + 1, "dropout must be 0 at inference"));
     }
     ctx.resize(places.out, &q.sizes)?;
     let out = ctx.info(places.out)?;
@@ -183,7 +183,7 @@ fn update_and_attend(ctx: &mut Invoke) -> Result<(), KernelError> {
     let mut caches: [Option<TensorRef>; 2] = [None, None];
     let length = ctx.info(1)?.size(1);
     if usize::try_from(ctx.int(6)?) != Ok(length) || ctx.info(2)?.size(1) != length {
-        return Err(bad(6, "must be the number of positions of keys and of values"));
+        return Err(bad(6, "must equal the number of positions of keys and values"));
     }
     for (number, slot) in caches.iter_mut().enumerate() {
         let (value, at) = (ctx.tensor(1 + number)?, 3 + number);
@@ -197,7 +197,8 @@ fn update_and_attend(ctx: &mut Invoke) -> Result<(), KernelError> {
     attend(ctx, WITH_CACHE, [k, v], false)
 }
 
-/// The vectors of an argument; `at` is where their zero points are, if they are codes.
+/// The vectors of an argument; `at` is the argument index of their zero points, for quantized
+/// vectors.
 fn vectors<'a>(
     ctx: &Invoke<'a, '_>,
     tensor: &TensorRef<'a>,
@@ -239,8 +240,10 @@ fn attend<'c>(
     let start = usize::try_from(ctx.int(places.start)?).ok();
     let fits = |start: &usize| mask.is_some() || room.is_some_and(|room| *start <= room);
     let start = start.filter(fits);
-    let start = start
-        .ok_or(bad(places.start, "there are no keys for all queries from this position on"))?;
+    let start = start.ok_or(bad(
+        places.start,
+        "the cache has too few positions for the queries from this position on",
+    ))?;
     let depth = q.size(3);
     let scale = ctx.optional_float(places.mask() + 3)?;
     let attention = Attention {
@@ -259,7 +262,7 @@ fn attend<'c>(
     let bytes = ctx.scratch();
     let workspace = bytemuck::try_cast_slice_mut(bytes);
     let workspace: &mut [f32] = workspace.unwrap_or_default();
-    // No more threads take part than prepare counted.
+    // At most as many threads as `prepare` counted.
     let len = slot.saturating_mul(threads).min(workspace.len());
     let workspace = workspace.get_mut(..len).unwrap_or_default();
     let out = ctx.out(places.out)?;

@@ -1,18 +1,18 @@
-//! Attention of few queries to vectors that lie apart, as those of a head lie in a cache: scores,
-//! what becomes of them, and mixtures of the vectors.
+//! Attention of few queries over strided vectors, as in a KV cache: scores, softmax weights, and
+//! weighted sums of the values.
 
 use super::math;
 use super::simd::{LINE, Simd, Vectorized};
 
-/// Numbers that are computed with side by side, whatever a vector of the processor has: sums are
-/// the same for all.
+/// Partial sums of a dot product. The number is independent of the processor's vector length, so
+/// that results are the same on all processors.
 const SIDE: usize = 16;
-/// Vectors ahead of the one in use that are brought near: processors do not guess where they are.
+/// Prefetch distance in vectors: hardware prefetchers do not follow their stride.
 const AHEAD: usize = 12;
-/// Vectors of the processor that a mixture has at once.
+/// SIMD vectors that a weighted sum computes at once.
 const TOGETHER: usize = 4;
 
-/// Vectors, each some elements behind the one before it.
+/// Strided vectors: `count` vectors of `depth` elements, `step` apart.
 #[derive(Clone, Copy)]
 pub(crate) struct Lines<'p> {
     data: &'p [f32],
@@ -22,8 +22,7 @@ pub(crate) struct Lines<'p> {
 }
 
 impl<'p> Lines<'p> {
-    /// So many vectors of `depth` elements, the first of which is where the data begin. `None` if
-    /// there are fewer.
+    /// Returns `None` if the data is too short.
     pub(crate) fn new(data: &'p [f32], step: usize, depth: usize, count: usize) -> Option<Self> {
         let last = count.saturating_sub(1).checked_mul(step)?.checked_add(depth)?;
         (count == 0 || last <= data.len()).then_some(Lines { data, step, depth, count })
@@ -35,7 +34,7 @@ impl<'p> Lines<'p> {
         (0..count).map_while(move |at| data.get(at * step..)?.get(..depth))
     }
 
-    /// Where the cache lines of a vector are, or would be if there were so many.
+    /// Addresses of the cache lines of a vector, which may lie outside the data.
     #[inline(always)]
     fn cache_lines(self, number: usize) -> impl Iterator<Item = *const f32> {
         let first = self.data.as_ptr().wrapping_add(number.wrapping_mul(self.step));
@@ -43,7 +42,7 @@ impl<'p> Lines<'p> {
     }
 }
 
-/// The sum of numbers, by halves: one after the other, each would wait for the one before it.
+/// Sum by pairwise reduction; a sequential sum would wait for each addition.
 #[inline(always)]
 fn sum_of(mut numbers: [f32; SIDE]) -> f32 {
     let mut half = SIDE / 2;
@@ -56,7 +55,7 @@ fn sum_of(mut numbers: [f32; SIDE]) -> f32 {
     numbers[0]
 }
 
-/// Sums of products, of every [`SIDE`]th element each.
+/// Partial sums of a dot product: element `i` sums every [`SIDE`]th product starting at `i`.
 #[inline(always)]
 fn products<S: Simd>(s: S, a: &[[f32; SIDE]], b: &[[f32; SIDE]]) -> [f32; SIDE] {
     const { assert!(SIDE.is_multiple_of(S::LANES)) };
@@ -64,25 +63,25 @@ fn products<S: Simd>(s: S, a: &[[f32; SIDE]], b: &[[f32; SIDE]]) -> [f32; SIDE] 
     for (a, b) in a.iter().zip(b) {
         for (part, sum) in sums.iter_mut().enumerate().take(SIDE / S::LANES) {
             let from = part * S::LANES;
-            // SAFETY: a part of both arrays.
+            // SAFETY: `part` covers `LANES` elements of both arrays.
             let (a, b) = unsafe { (s.load(a.as_ptr().add(from)), s.load(b.as_ptr().add(from))) };
             *sum = s.add(*sum, s.mul(a, b));
         }
     }
     let mut side = [0f32; SIDE];
     for (part, sum) in sums.iter().enumerate().take(SIDE / S::LANES) {
-        // SAFETY: a part of the array.
+        // SAFETY: `part` covers `LANES` elements of the array.
         unsafe { s.store(side.as_mut_ptr().add(part * S::LANES), *sum) };
     }
     side
 }
 
-/// Scores of few queries, key by key.
+/// Attention scores of few queries, key by key.
 pub(crate) struct Scores<'a> {
     /// `[query, depth]`
     pub(crate) a: &'a [f32],
     pub(crate) vectors: Lines<'a>,
-    /// What is read after this, as many: it is brought into the second-level cache meanwhile.
+    /// Vectors that are read next, prefetched into the L2 cache.
     pub(crate) next: Option<Lines<'a>>,
     pub(crate) scale: f32,
     /// `[query, key]`
@@ -108,13 +107,13 @@ impl Vectorized for Scores<'_> {
                 let rest: f32 = rest.iter().zip(key_rest).map(|(a, b)| a * b).sum();
                 *score = (sum_of(side) + rest) * scale;
             }
-            // Once is enough.
+            // Prefetch once, for the first query.
             next = None;
         }
     }
 }
 
-/// Adds values to sums of few queries, each with its weight.
+/// Adds the weighted sum of values for few queries.
 pub(crate) struct Mix<'a> {
     /// `[query, key]`
     pub(crate) a: &'a [f32],
@@ -156,8 +155,8 @@ impl Vectorized for Mix<'_> {
     }
 }
 
-/// Adds to so many vectors of the processor, which are those of each of the vectors from an element
-/// on; gives how many elements these are.
+/// Adds `N` SIMD vectors of the weighted sum, for the elements of each vector from `at` on. Returns
+/// the number of elements.
 #[inline(always)]
 fn mixed<S: Simd, const N: usize>(
     s: S,
@@ -169,12 +168,13 @@ fn mixed<S: Simd, const N: usize>(
     let elements = N * S::LANES;
     let Lines { data, step, depth, count } = vectors;
     assert!(at + elements <= depth && sums.len() >= elements && weights.len() <= count);
-    // Two sums, of which none waits for the other.
+    // Two independent accumulators.
     let mut sides = [[s.splat(0.0); N]; 2];
     let add = |side: &mut [S::F; N], weight: f32, number: usize| {
         let (weight, from) = (s.splat(weight), data.as_ptr().wrapping_add(number * step + at));
         for (v, side) in side.iter_mut().enumerate() {
-            // SAFETY: there are `count` vectors of `depth` elements.
+            // SAFETY: `count` vectors of `depth` elements exist, and `at + elements <= depth`, as
+            // asserted.
             let value = unsafe { s.load(from.wrapping_add(v * S::LANES)) };
             *side = s.add(*side, s.mul(weight, value));
         }
@@ -190,13 +190,13 @@ fn mixed<S: Simd, const N: usize>(
     let [first, second] = sides;
     for (v, (first, second)) in first.into_iter().zip(second).enumerate() {
         let to = sums.as_mut_ptr().wrapping_add(v * S::LANES);
-        // SAFETY: there are as many sums.
+        // SAFETY: `sums` has at least `elements` elements, as asserted.
         unsafe { s.store(to, s.add(s.load(to), s.add(first, second))) };
     }
     elements
 }
 
-/// The largest number of a row, or `least`. What is not a number is not larger.
+/// Maximum of a row, or `least` if that is larger. NaN is ignored.
 pub(crate) struct Largest<'a> {
     pub(crate) row: &'a [f32],
     pub(crate) least: f32,
@@ -219,7 +219,7 @@ impl Vectorized for Largest<'_> {
     }
 }
 
-/// Makes scores `exp(score - largest)`; gives their sum.
+/// Replaces scores by `exp(score - largest)`, and returns their sum.
 pub(crate) struct Weigh<'a> {
     pub(crate) row: &'a mut [f32],
     pub(crate) largest: f32,
@@ -234,7 +234,7 @@ impl Vectorized for Weigh<'_> {
         let largest = s.splat(largest);
         for part in row.chunks_mut(S::LANES) {
             let (at, len) = (part.as_mut_ptr(), part.len());
-            // SAFETY: the part has so many numbers.
+            // SAFETY: the part has `len` elements.
             unsafe {
                 s.store_upto(at, len, math::exp(s, s.sub(s.load_upto(at, len), largest)));
             }
@@ -258,7 +258,7 @@ mod tests {
     use std::vec;
     use std::vec::Vec;
 
-    /// Sums in the order that all tiers have, one after the other.
+    /// Sums in the order that all tiers use, sequentially.
     fn in_order(terms: impl Iterator<Item = f32> + Clone, sums: usize) -> Vec<f32> {
         (0..sums).map(|at| terms.clone().skip(at).step_by(sums).fold(0.0, |a, b| a + b)).collect()
     }

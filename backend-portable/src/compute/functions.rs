@@ -1,24 +1,25 @@
-//! Element by element: one or two inputs, one output, vectorised, on threads when long.
+//! Element-wise operations with one or two inputs and one output: vectorised, and parallel if long.
 //!
-//! A function is a type, not a value of an enum: so an image that needs `tanh` links `tanh`.
+//! Each function is a type of its own instead of an enum value, so that an application links only
+//! the functions that it uses.
 
 use super::gemm::Context;
 use super::math;
 use super::simd::{Simd, Vectorized};
 use super::split::{chunk_len, for_each_chunk_mut};
 
-/// Elements below which another thread is not worth waking.
+/// Minimum number of elements for each thread: less work does not pay for waking it.
 const GRAIN: usize = 1 << 14;
 
-/// A function of one element.
+/// An element-wise function with one input.
 pub trait Map1: Copy + Send + Sync {
-    /// The function on each lane. Implementations are `#[inline(always)]`.
+    /// Applies the function to each lane. Implementations are `#[inline(always)]`.
     fn apply<S: Simd>(self, s: S, x: S::F) -> S::F;
 }
 
-/// A function of two elements.
+/// An element-wise function with two inputs.
 pub trait Map2: Copy + Send + Sync {
-    /// The function on each pair of lanes. Implementations are `#[inline(always)]`.
+    /// Applies the function to each pair of lanes. Implementations are `#[inline(always)]`.
     fn apply<S: Simd>(self, s: S, a: S::F, b: S::F) -> S::F;
 }
 
@@ -47,7 +48,7 @@ maps! { Map1:
     Erf = |s, x| math::erf(s, x);
     /// `x * (1 + erf(x / sqrt 2)) / 2`
     Gelu = |s, x| math::gelu(s, x);
-    /// The approximation of [`Gelu`] with a hyperbolic tangent.
+    /// The tanh approximation of [`Gelu`].
     GeluTanh = |s, x| math::gelu_tanh(s, x);
     /// `x / (1 + e^-x)`
     Silu = |s, x| math::silu(s, x);
@@ -76,9 +77,9 @@ maps! { Map2:
     Mul = |s, a, b| s.mul(a, b);
     /// `a / b`
     Div = |s, a, b| s.div(a, b);
-    /// The smaller; NaN if either is.
+    /// The smaller value; NaN if either is NaN.
     Minimum = |s, a, b| s.select(s.is_nan(a), a, s.min(a, b));
-    /// The larger; NaN if either is.
+    /// The larger value; NaN if either is NaN.
     Maximum = |s, a, b| s.select(s.is_nan(a), a, s.max(a, b));
 }
 
@@ -104,7 +105,7 @@ impl Map1 for Clamp {
     }
 }
 
-/// A function of two elements with a fixed second one: `With(Sub, 2.0)` is `x - 2`.
+/// Binds the second input of a function: `With(Sub, 2.0)` is `x - 2`.
 #[derive(Clone, Copy, Debug)]
 pub struct With<M>(pub M, pub f32);
 
@@ -115,7 +116,7 @@ impl<M: Map2> Map1 for With<M> {
     }
 }
 
-/// A function of two elements with a fixed first one: `From(1.0, Sub)` is `1 - x`.
+/// Binds the first input of a function: `From(1.0, Sub)` is `1 - x`.
 #[derive(Clone, Copy, Debug)]
 pub struct From<M>(pub f32, pub M);
 
@@ -138,8 +139,8 @@ impl<M: Map1> Vectorized for One<'_, M> {
         let from = src.map_or(to.cast_const(), <[f32]>::as_ptr);
         let mut i = 0;
         while i < len {
-            // SAFETY: at most `len - i` elements behind i are touched, and both have `len`; each is
-            // read before it is written, so that `from` may be `to`.
+            // SAFETY: at most `len - i` elements from index `i` on are accessed, and both slices
+            // have `len`. Each element is read before it is written, so `from` may equal `to`.
             unsafe {
                 s.store_upto(to.add(i), len - i, m.apply(s, s.load_upto(from.add(i), len - i)))
             };
@@ -160,7 +161,7 @@ impl<M: Map2> Vectorized for Two<'_, M> {
         let (a, b) = (a.map_or(to.cast_const(), <[f32]>::as_ptr), b.as_ptr());
         let mut i = 0;
         while i < len {
-            // SAFETY: as for one operand.
+            // SAFETY: as in `One`.
             unsafe {
                 let (x, y) = (s.load_upto(a.add(i), len - i), s.load_upto(b.add(i), len - i));
                 s.store_upto(to.add(i), len - i, m.apply(s, x, y));
@@ -174,7 +175,7 @@ fn part(x: &[f32], start: usize, len: usize) -> &[f32] {
     x.get(start..).map_or(&[], |x| &x[..len.min(x.len())])
 }
 
-/// `dst[i] = m(src[i])`, as far as the shorter reaches.
+/// `dst[i] = m(src[i])`, up to the shorter length.
 pub fn map1<M: Map1>(context: Context<'_>, m: M, src: &[f32], dst: &mut [f32]) {
     let chunk = chunk_len(context.parallel, dst.len(), GRAIN);
     for_each_chunk_mut(context.parallel, dst, chunk, &|i, dst| {
@@ -190,7 +191,7 @@ pub fn map1_in_place<M: Map1>(context: Context<'_>, m: M, data: &mut [f32]) {
     });
 }
 
-/// `dst[i] = m(a[i], b[i])`, as far as the shortest reaches.
+/// `dst[i] = m(a[i], b[i])`, up to the shortest length.
 pub fn map2<M: Map2>(context: Context<'_>, m: M, a: &[f32], b: &[f32], dst: &mut [f32]) {
     let chunk = chunk_len(context.parallel, dst.len(), GRAIN);
     for_each_chunk_mut(context.parallel, dst, chunk, &|i, dst| {
@@ -199,7 +200,7 @@ pub fn map2<M: Map2>(context: Context<'_>, m: M, a: &[f32], b: &[f32], dst: &mut
     });
 }
 
-/// `a[i] = m(a[i], b[i])`, as far as the shorter reaches.
+/// `a[i] = m(a[i], b[i])`, up to the shorter length.
 pub fn map2_in_place<M: Map2>(context: Context<'_>, m: M, a: &mut [f32], b: &[f32]) {
     let chunk = chunk_len(context.parallel, a.len(), GRAIN);
     for_each_chunk_mut(context.parallel, a, chunk, &|i, a| {

@@ -1,10 +1,10 @@
 //! Elementary functions on vectors, written once for all instruction sets.
 //!
-//! The polynomials were fitted for this file (weighted least squares on Chebyshev nodes, reweighted
-//! towards the smallest largest relative error); each is good to better than 2^-27, so that what
-//! remains is rounding. Results are within two units in the last place of the exact value over the
-//! whole range, denormal results included; NaN gives NaN. The scalar tier calls `libm`, which is as
-//! good and needs no fused multiply-add.
+//! The polynomials were fitted for this file: weighted least squares on Chebyshev nodes, reweighted
+//! to minimise the maximum relative error. Their approximation error is below 2^-27, so rounding
+//! dominates. Results are within 2 ulp of the exact value over the whole range, including denormal
+//! results; NaN gives NaN. The scalar tier calls `libm`, which is as accurate and needs no fused
+//! multiply-add.
 
 use super::simd::Simd;
 
@@ -14,10 +14,10 @@ pub fn exp<S: Simd>(s: S, x: S::F) -> S::F {
     if S::LANES == 1 {
         return s.each(x, libm::expf);
     }
-    // Beyond these the result is infinity, or zero even among the denormal numbers.
+    // Beyond these bounds the result is infinity, or zero even with denormals.
     let x = s.clamp(x, s.splat(-104.0), s.splat(89.0));
     let n = s.round(s.mul(x, s.splat(core::f32::consts::LOG2_E)));
-    // ln 2 in two parts, of which the first times n is exact.
+    // ln 2 as the sum of two constants; the first times `n` is exact.
     let r = s.mul_add(n, s.splat(-0.693_359_4), x);
     let r = s.mul_add(n, s.splat(2.121_944_4e-4), r);
     let mut p = s.splat(0.001_381_314_3);
@@ -50,8 +50,7 @@ pub fn tanh<S: Simd>(s: S, x: S::F) -> S::F {
 /// `1 / (1 + e^-x)`
 #[inline(always)]
 pub fn sigmoid<S: Simd>(s: S, x: S::F) -> S::F {
-    // With the exponential of minus the magnitude nothing overflows, and small results keep their
-    // precision.
+    // The exponential of `-|x|` cannot overflow, and small results keep their precision.
     let e = exp(s, s.neg(s.abs(x)));
     let one = s.splat(1.0);
     let numerator = s.select(s.lt(x, s.splat(0.0)), e, one);
@@ -76,9 +75,10 @@ pub fn erf<S: Simd>(s: S, x: S::F) -> S::F {
     ] {
         p = s.mul_add(p, z, s.splat(c));
     }
-    // The leading coefficient without its one, so that the rounding of the polynomial weighs less.
+    // `p` is the leading coefficient minus one, which reduces the effect of the polynomial's
+    // rounding.
     let small = s.mul_add(p, x, x);
-    // 1 - e^(ln erfc): at 3.95 the result has become one.
+    // `1 - e^(ln erfc)`. From 3.95 on the result rounds to one.
     let t = s.min(s.splat(3.95), s.abs(x));
     let mut q = s.splat(2.169_791_9e-5);
     for c in [
@@ -124,8 +124,8 @@ mod tests {
     use crate::compute::simd::Tier;
     use crate::compute::split::Serial;
 
-    /// A double-precision error function: its series, and the continued fraction where that
-    /// converges faster.
+    /// Error function in double precision: the series, or the continued fraction where it converges
+    /// faster.
     fn erf64(x: f64) -> f64 {
         let a = x.abs();
         if a < 2.5 {
@@ -143,7 +143,7 @@ mod tests {
         (1.0 - (-a * a).exp() / (tail * std::f64::consts::PI.sqrt())).copysign(x)
     }
 
-    /// Distance in units in the last place of the exact result.
+    /// Error in ulp of the exact result.
     fn ulps(got: f32, want: f64) -> f64 {
         let nearest = want as f32;
         if got == nearest || (got.is_nan() && nearest.is_nan()) {
@@ -157,7 +157,7 @@ mod tests {
     }
 
     fn worst<M: Map1>(m: M, want: impl Fn(f64) -> f64, limit: f64) {
-        // Every 20011th bit pattern, and the places where something changes.
+        // Every 20011th bit pattern, and the neighbourhoods of the branch points.
         let mut xs: Vec<f32> = (0..u32::MAX).step_by(20_011).map(f32::from_bits).collect();
         for edge in [
             0.0f32,
@@ -233,7 +233,7 @@ mod tests {
                     let w = want(f64::from(x));
                     assert!(
                         (f64::from(g) - w).abs() <= 3e-7 * w.abs().max(1.0),
-                        "{name} {x}: {g} not {w}"
+                        "{name} {x}: {g}, expected {w}"
                     );
                 }
             };

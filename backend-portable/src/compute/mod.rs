@@ -1,22 +1,22 @@
-//! The numeric engine beneath the kernels: functions over slices that know nothing of tensors,
-//! programs or operators.
+//! Numeric primitives of the kernels: functions over slices, independent of tensors, programs and
+//! operators.
 //!
 //! - [`simd`]: the vector abstraction, and [`simd::Tier`], the instruction set to use.
-//! - [`gemm`]: products of matrices.
+//! - [`gemm`]: matrix multiplication.
 //! - [`conv`]: convolutions, one to three dimensions.
-//! - [`split`]: dealing work out to threads; [`threads`]: a pool of them (with `std`).
-//! - [`functions`]: element by element; [`rows`]: reductions and normalisations; [`math`]: their
-//!   functions.
-//! - `apart`: products with vectors that lie apart, and mixtures of them.
-//! - [`pool`]: windows of pooling, channels last.
-//! - `int8`: products and convolutions of 8-bit codes with scales in `f32`, as PyTorch and XNNPACK
-//!   have them.
-//! - [`q8`]: networks of 8-bit codes, in integers, as CMSIS-NN has them.
-//! - [`storage`]: half and bfloat16.
+//! - [`split`]: parallel loops; [`threads`]: a thread pool for them (with `std`).
+//! - [`functions`]: element-wise operations; [`rows`]: reductions and normalisations; [`math`]:
+//!   elementary functions on vectors.
+//! - `apart`: dot products with strided vectors, and weighted sums of them.
+//! - [`pool`]: pooling windows, channels last.
+//! - `int8`: matrix multiplication and convolution of int8 values with `f32` scales, as in PyTorch
+//!   and XNNPACK.
+//! - [`q8`]: int8 networks in pure integer arithmetic, as in CMSIS-NN.
+//! - [`storage`]: `f16` and `bf16` storage.
 //!
-//! The instruction set and the threads are arguments ([`gemm::Context`]), and so is all memory:
-//! each computation that wants workspace has a function that says how much, and does with less what
-//! can be done with less.
+//! The caller passes the instruction set and the threads ([`gemm::Context`]), and all memory. A
+//! computation that needs workspace has a function that returns its size; most also run with a
+//! smaller workspace.
 
 pub(crate) mod apart;
 pub mod conv;

@@ -1,40 +1,39 @@
-//! Pooling with channels inside: what becomes of the elements of a window, for all channels of a
-//! pixel.
+//! Pooling with channels last: reduces a window for all channels of a pixel.
 
 use super::simd::{Simd, Vectorized};
 
-/// What the elements of a window become.
+/// Reduction over the elements of a window.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Fold {
-    /// The largest; NaN counts as larger than all, and an empty window gives minus infinity.
+    /// Maximum. NaN propagates; an empty window gives minus infinity.
     Largest,
-    /// Their sum divided by this; an empty window gives zero.
+    /// Sum divided by this value; an empty window gives zero.
     Average(f32),
 }
 
-/// The window of one pixel: places in up to three dimensions, of each of which a run of channels is
-/// looked at.
+/// Pooling window of one output pixel: positions in up to three dimensions, each with a contiguous
+/// run of channels.
 #[derive(Debug)]
 pub struct PoolWindow<'a> {
-    /// The image.
+    /// Input image.
     pub input: &'a [f32],
-    /// The first channel of the first place.
+    /// Offset of the first channel of the first position.
     pub at: usize,
-    /// Places along each dimension, and how far apart.
+    /// Positions in each dimension.
     pub counts: [usize; 3],
-    /// Distances, in elements.
+    /// Strides in elements.
     pub steps: [usize; 3],
-    /// What becomes of them.
+    /// The reduction.
     pub fold: Fold,
-    /// The channels of the result.
+    /// Channels of the output pixel.
     pub out: &'a mut [f32],
 }
 
-/// Vectors of channels that are handled together.
+/// Vectors of channels that one iteration handles.
 const WIDE: usize = 4;
 
 impl PoolWindow<'_> {
-    /// Whether all places lie inside the image.
+    /// Whether all positions lie inside the image.
     fn fits(&self) -> bool {
         let far = self.counts.iter().zip(self.steps).try_fold(self.at, |far, (&count, step)| {
             far.checked_add(count.checked_sub(1)?.checked_mul(step)?)
@@ -43,10 +42,12 @@ impl PoolWindow<'_> {
         self.counts.contains(&0) || end.is_some_and(|end| end <= self.input.len())
     }
 
-    /// V vectors of channels from `c` on; with `TAIL` it is one of `lanes` channels.
+    /// Reduces `V` vectors of channels starting at channel `c`; with `TAIL`, one vector of the
+    /// remaining channels.
     ///
     /// # Safety
-    /// All places lie inside the image, and so many channels follow `c`.
+    /// All positions lie inside the image. `V * LANES` channels follow `c`; with `TAIL`, at least
+    /// one and fewer than `LANES`.
     #[inline(always)]
     unsafe fn vectors<S: Simd, const V: usize, const TAIL: bool>(&mut self, s: S, c: usize) {
         let lanes = self.out.len() - c;
@@ -61,7 +62,7 @@ impl PoolWindow<'_> {
                     let place = row.wrapping_add(w * self.steps[2]);
                     for v in 0..V {
                         let p = place.wrapping_add(v * S::LANES);
-                        // SAFETY: the caller's promise.
+                        // SAFETY: guaranteed by the caller.
                         let x = unsafe { if TAIL { s.load_first(p, lanes) } else { s.load(p) } };
                         acc[v] = if largest {
                             s.select(s.is_nan(x), x, s.max(x, acc[v]))
@@ -79,13 +80,13 @@ impl PoolWindow<'_> {
                 acc[v] = s.div(acc[v], s.splat(by));
             }
             let p = self.out.as_mut_ptr().wrapping_add(c + v * S::LANES);
-            // SAFETY: the caller's promise.
+            // SAFETY: guaranteed by the caller.
             unsafe { if TAIL { s.store_first(p, lanes, acc[v]) } else { s.store(p, acc[v]) } };
         }
     }
 }
 
-/// Computes one pixel. A window that does not lie inside the image leaves the output alone.
+/// Computes one pixel. Leaves the output unchanged if the window does not lie inside the image.
 impl Vectorized for PoolWindow<'_> {
     type Output = ();
 
@@ -95,7 +96,7 @@ impl Vectorized for PoolWindow<'_> {
             return;
         }
         let (len, mut c) = (self.out.len(), 0);
-        // SAFETY: the window fits, and each call touches channels that are there.
+        // SAFETY: the window fits, and each call accesses channels below `len`.
         unsafe {
             while c + WIDE * S::LANES <= len {
                 self.vectors::<S, WIDE, false>(s, c);

@@ -1,22 +1,21 @@
-//! Reductions along rows, and the normalisations that are built of them. A row is `len` elements;
-//! rows follow each other.
+//! Row-wise reductions, softmax and normalisations. A row is `len` elements; rows are contiguous.
 
 use super::gemm::Context;
 use super::math;
 use super::simd::{Simd, Vectorized};
 use super::split::for_each_chunk_mut;
 
-/// Elements that one job should at least have.
+/// Minimum number of elements for each job.
 const GRAIN: usize = 1 << 13;
 
-/// `dst = e^(x - max) / sum of e^(x - max)`
+/// Softmax: `dst = e^(x - max) / sum of e^(x - max)`.
 pub fn softmax_rows(context: Context<'_>, src: &[f32], len: usize, dst: &mut [f32]) {
     each_row(context, src, len, dst, len, &|_, row, dst| {
         context.tier.dispatch(Softmax(row, dst));
     });
 }
 
-/// `dst = x - max - ln(sum of e^(x - max))`
+/// Log-softmax: `dst = x - max - ln(sum of e^(x - max))`.
 pub fn log_softmax_rows(context: Context<'_>, src: &[f32], len: usize, dst: &mut [f32]) {
     each_row(context, src, len, dst, len, &|_, row, dst| {
         let (max, sum) = context.tier.dispatch(Softmax(row, dst));
@@ -32,9 +31,9 @@ pub fn log_softmax_rows(context: Context<'_>, src: &[f32], len: usize, dst: &mut
     });
 }
 
-/// Layer normalisation: `dst = (x - mean) / sqrt(variance + epsilon) * gamma + beta`, the variance
-/// being that of the row itself (not the estimate for a population). `gamma` and `beta` have an
-/// element for each of a row's; shorter ones are ignored.
+/// Layer normalisation: `dst = (x - mean) / sqrt(variance + epsilon) * gamma + beta`, with the
+/// biased variance (divided by `len`). `gamma` and `beta` have `len` elements; shorter ones are
+/// ignored.
 pub fn layer_norm_rows(
     context: Context<'_>,
     src: &[f32],
@@ -46,11 +45,11 @@ pub fn layer_norm_rows(
     let (gamma, beta) = (gamma.filter(|g| g.len() >= len), beta.filter(|b| b.len() >= len));
     each_row(context, src, len, dst, len, &|_, row, dst| {
         let mean = context.tier.dispatch(Sum(row)) / len as f32;
-        // What the mean lacks, as it is rounded: far from zero, that can be as much as the values
-        // differ by.
+        // Compensates the rounding of the mean: far from zero, its rounding error can be as large
+        // as the differences of the values.
         let [low, square] = context.tier.dispatch(Spread(row, mean)).map(|sum| sum / len as f32);
         let variance = square - low * low;
-        // What is not a number stays one.
+        // NaN stays NaN.
         let variance = if variance < 0.0 { 0.0 } else { variance };
         let scale = 1.0 / libm::sqrtf(variance + epsilon);
         context.tier.dispatch(Rescale {
@@ -65,7 +64,7 @@ pub fn layer_norm_rows(
     });
 }
 
-/// Normalisation by the root of the mean square: `dst = x / sqrt(mean of x^2 + epsilon) * gamma`.
+/// RMS normalisation: `dst = x / sqrt(mean of x^2 + epsilon) * gamma`.
 pub fn rms_norm_rows(
     context: Context<'_>,
     src: &[f32],
@@ -89,11 +88,11 @@ pub fn rms_norm_rows(
     });
 }
 
-/// What is done with a row: its index, the row, and its part of the result.
+/// Function of a row index, the row, and its part of the result.
 type RowTask<'a> = dyn Fn(usize, &[f32], &mut [f32]) + Sync + 'a;
 
-/// Calls `f(row index, row, its part of dst)` for the rows that both have completely, several in
-/// one job.
+/// Calls `f(row index, row, its part of dst)` for the rows that both slices contain completely,
+/// several in a job.
 fn each_row(
     context: Context<'_>,
     src: &[f32],
@@ -119,7 +118,7 @@ fn each_row(
     });
 }
 
-/// Accumulators that run side by side, to hide the latency of an addition.
+/// Independent accumulators, to hide the latency of an addition.
 const WIDE: usize = 4;
 
 struct Max<'a>(&'a [f32]);
@@ -130,7 +129,7 @@ impl Vectorized for Max<'_> {
     fn run<S: Simd>(self, s: S) -> f32 {
         let x = self.0;
         let mut acc = s.splat(f32::NEG_INFINITY);
-        // Sums of what is NaN: the comparison forgets a NaN, the sum does not.
+        // NaN accumulator: the comparison drops a NaN.
         let mut nan = s.splat(0.0);
         let full = x.len() - x.len() % S::LANES;
         let mut i = 0;
@@ -142,7 +141,7 @@ impl Vectorized for Max<'_> {
             i += S::LANES;
         }
         if full > 0 && full < x.len() {
-            // The last vector begins before the rest, which does not change what is largest.
+            // The last vector overlaps the preceding one, which does not change the maximum.
             // SAFETY: `LANES <= full < len`.
             let v = unsafe { s.load(x.as_ptr().add(x.len() - S::LANES)) };
             acc = s.max(v, acc);
@@ -178,7 +177,7 @@ impl Vectorized for Squares<'_> {
     }
 }
 
-/// The sums of `x - .1`, and of its squares.
+/// The sums of `x - .1` and of `(x - .1)^2`.
 struct Spread<'a>(&'a [f32], f32);
 
 impl Vectorized for Spread<'_> {
@@ -189,7 +188,7 @@ impl Vectorized for Spread<'_> {
     }
 }
 
-/// What is summed up, in `N` sums.
+/// A term of a reduction with `N` sums.
 trait Term<const N: usize>: Copy {
     fn of<S: Simd>(self, s: S, x: S::F, acc: [S::F; N]) -> [S::F; N];
 }
@@ -237,7 +236,7 @@ fn fold<S: Simd, T: Term<N>, const N: usize>(s: S, x: &[f32], term: T) -> [f32; 
     }
     let mut vectors = blocks.remainder().chunks_exact(S::LANES);
     for vector in &mut vectors {
-        // SAFETY: one vector.
+        // SAFETY: the chunk holds one vector.
         acc[0] = term.of(s, unsafe { s.load(vector.as_ptr()) }, acc[0]);
     }
     let sum =
@@ -274,8 +273,8 @@ impl Vectorized for Softmax<'_> {
         }
         let rest = x.len() - full;
         if rest > 0 {
-            // SAFETY: the remaining `rest < LANES` elements of both slices; what was stored is
-            // loaded without the lanes behind it.
+            // SAFETY: `rest < LANES` elements of both slices follow `full`; the stored values are
+            // loaded without the lanes after them.
             unsafe {
                 let to = dst.as_mut_ptr().add(full);
                 let e = math::exp(s, s.sub(s.load_first(x.as_ptr().add(full), rest), shift));
@@ -287,7 +286,7 @@ impl Vectorized for Softmax<'_> {
         let (scale, ptr, len) = (s.splat(1.0 / sum), dst.as_mut_ptr(), dst.len());
         let mut i = 0;
         while i < len {
-            // SAFETY: at most `len - i` elements behind i.
+            // SAFETY: at most `len - i` elements from index `i` on are accessed.
             unsafe {
                 s.store_upto(ptr.add(i), len - i, s.mul(s.load_upto(ptr.add(i), len - i), scale))
             };
@@ -297,10 +296,10 @@ impl Vectorized for Softmax<'_> {
     }
 }
 
-/// What is added last.
+/// The last summand of [`Rescale`].
 trait Summand: Copy {
     /// # Safety
-    /// Element i exists, and as many behind it as a vector or the rest of the row has.
+    /// `min(left, LANES)` elements follow index `i`.
     unsafe fn at<S: Simd>(self, s: S, i: usize, left: usize) -> S::F;
 }
 
@@ -310,7 +309,7 @@ struct Each<'a>(&'a [f32]);
 impl Summand for Each<'_> {
     #[inline(always)]
     unsafe fn at<S: Simd>(self, s: S, i: usize, left: usize) -> S::F {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { s.load_upto(self.0.as_ptr().add(i), left) }
     }
 }
@@ -325,7 +324,8 @@ impl Summand for Plus {
     }
 }
 
-/// `dst = (src - shift - low) * scale * gamma + beta`, where `low` is little beside `shift`
+/// `dst = (src - shift - low) * scale * gamma + beta`, where `low` is a small correction of
+/// `shift`.
 struct Rescale<'a, B = Each<'a>> {
     src: &'a [f32],
     dst: &'a mut [f32],
@@ -341,13 +341,14 @@ impl<B: Summand> Vectorized for Rescale<'_, B> {
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
         let (shift, scale) = (s.splat(self.shift), s.splat(self.scale));
-        // Nothing, where nothing is lacking, whatever the scale is.
+        // -0.0 is the neutral element of addition; it avoids NaN from an infinite scale.
         let rest = s.splat(if self.low == 0.0 { -0.0 } else { -self.low * self.scale });
         let len = self.src.len().min(self.dst.len());
         let mut i = 0;
         while i < len {
             let left = len - i;
-            // SAFETY: at most `left` elements behind i; gamma and beta have as many as a row.
+            // SAFETY: at most `left` elements from index `i` on are accessed; gamma and beta have
+            // the length of a row.
             unsafe {
                 let x = s.sub(s.load_upto(self.src.as_ptr().add(i), left), shift);
                 let mut x = s.mul_add(x, scale, rest);
@@ -427,7 +428,7 @@ mod tests {
                     };
                     (0..len).map(at).collect()
                 });
-                // A row of one element has no variance: what is left is rounding, magnified.
+                // A row of one element has no variance: the result is magnified rounding error.
                 assert_close(&dst, &want, if len < 3 { 1e-2 } else { 1e-5 }, "layer norm");
                 rms_norm_rows(context, &x, len, Some(&gamma), 1e-5, &mut dst);
                 let want = expect(&|row| {
@@ -439,7 +440,7 @@ mod tests {
         }
     }
 
-    /// Numbers that are near one another and far from zero keep the digits that they differ in.
+    /// Values close to each other and far from zero keep the precision of their differences.
     #[test]
     fn means_far_from_zero_cost_no_digits() {
         let mut noise = Noise::new(22);

@@ -1,9 +1,8 @@
-//! Sharing work and memory among tasks: the only place that hands out parts of a `&mut` slice to
-//! several threads.
+//! Parallel loops. This is the only module that gives parts of a `&mut` slice to several threads.
 //!
-//! [`for_each_job`] deals jobs out one by one, so that threads that finish early take more, but
-//! lets each begin with the part of them that it had before. Each job index, and each workspace
-//! part, is claimed from an atomic counter: that no two threads ever get the same one does not
+//! [`for_each_job`] distributes jobs dynamically, so that threads that finish early run more jobs.
+//! Each thread starts with the range of jobs that it had in earlier loops. Job indices and
+//! workspace slots are claimed with atomic counters: that no two threads get the same one does not
 //! depend on the [`Parallel`] implementation calling each task exactly once.
 
 #[cfg(feature = "engine")]
@@ -12,15 +11,16 @@ use crate::parallel::Parallel;
 use core::marker::PhantomData;
 pub use torchlet_core::Serial;
 
-/// A mutable slice of which disjoint parts are handed to several threads.
+/// A mutable slice whose disjoint parts go to several threads.
 pub(crate) struct Parts<'a, T> {
     data: *mut T,
     len: usize,
     lifetime: PhantomData<&'a mut [T]>,
 }
 
-// SAFETY: the only access is `part`, whose caller promises that no two live parts overlap; so
-// sharing it among threads is like sending them disjoint `&mut [T]`, for which `T: Send` suffices.
+// SAFETY: the only safe access is `address`, which returns a raw pointer; the caller of `part`
+// guarantees that no two live parts overlap. Sharing it is therefore like sending disjoint
+// `&mut [T]` to threads, for which `T: Send` suffices.
 unsafe impl<T: Send> Sync for Parts<'_, T> {}
 
 impl<'a, T> Parts<'a, T> {
@@ -28,33 +28,33 @@ impl<'a, T> Parts<'a, T> {
         Parts { data: data.as_mut_ptr(), len: data.len(), lifetime: PhantomData }
     }
 
-    /// The address of element `start`, of which `len` elements follow: for parts that are no
-    /// slices, since others have what lies between. What is done with it is up to the caller.
+    /// The address of element `start`, followed by at least `len` elements, for parts that are not
+    /// contiguous. The caller is responsible for all accesses.
     pub(crate) fn address(&self, start: usize, len: usize) -> *mut T {
         assert!(start <= self.len && len <= self.len - start);
         self.data.wrapping_add(start)
     }
 
-    /// The part `start..start + len`, shortened where it would pass the end.
+    /// The part `start..start + len`, clipped to the slice.
     ///
     /// # Safety
-    /// While the result lives, no other part that overlaps it exists.
+    /// No other part that overlaps the result exists during its lifetime.
     #[allow(clippy::mut_from_ref)]
     pub(crate) unsafe fn part(&self, start: usize, len: usize) -> &'a mut [T] {
         let start = start.min(self.len);
         let len = len.min(self.len - start);
-        // SAFETY: the range lies in the slice borrowed for 'a, and the caller promises that it is
-        // not aliased.
+        // SAFETY: the range is inside the slice borrowed for 'a, and the caller guarantees that it
+        // is not aliased.
         unsafe { core::slice::from_raw_parts_mut(self.data.add(start), len) }
     }
 }
 
-/// Most threads of which each has jobs of its own to begin with; others take what these leave.
-/// Firmware has one thread.
+/// Maximum number of threads that start with a range of jobs of their own; further threads take
+/// jobs of other ranges. Firmware has one thread.
 #[cfg(target_has_atomic = "ptr")]
 const RANGES: usize = if cfg!(feature = "std") { 32 } else { 1 };
 
-/// The jobs that are left: a range for each thread, and how many of it were taken.
+/// Unclaimed jobs: a range for each thread, and how many jobs of each range were claimed.
 #[cfg(target_has_atomic = "ptr")]
 struct Left {
     taken: [core::sync::atomic::AtomicUsize; RANGES],
@@ -62,14 +62,14 @@ struct Left {
     jobs: usize,
 }
 
-/// The jobs that thread number `own` takes: those of its own range, then what the others have left.
-/// So computations that cut their work alike find what the one before left in the caches of the
-/// same processor; another one's cost as much as memory.
+/// Iterator over the jobs that thread number `own` claims: those of its own range, then the rest of
+/// the other ranges. Consecutive loops with the same split find their data in the caches of the
+/// same processor; data in the cache of another processor costs as much as memory.
 #[cfg(target_has_atomic = "ptr")]
 struct Indices<'a> {
     left: &'a Left,
     own: usize,
-    /// Ranges that were seen to the end.
+    /// Number of exhausted ranges.
     done: usize,
 }
 
@@ -97,12 +97,12 @@ impl Iterator for Indices<'_> {
     }
 }
 
-/// Calls `job(index, workspace)` once for each index in `0..jobs`, with a workspace of its own of
-/// `slot_len` elements.
+/// Calls `job(index, workspace)` once for each index in `0..jobs`, with a workspace of `slot_len`
+/// elements that no other thread has.
 ///
-/// As many threads take part as there are threads, jobs, and workspaces in `workspace`. With less
-/// than one slot of workspace everything runs on this thread and gets what there is. Jobs that have
-/// not begun when the run is [cancelled](Parallel::is_cancelled) are left out.
+/// The number of threads is the minimum of available threads, jobs, and slots in `workspace`. If
+/// the workspace is smaller than one slot, all jobs run on the calling thread with all of it. Jobs
+/// that have not started when the run is [cancelled](Parallel::is_cancelled) are skipped.
 pub fn for_each_job<W: Send>(
     parallel: &dyn Parallel,
     jobs: usize,
@@ -125,9 +125,9 @@ pub fn for_each_job<W: Send>(
                 if slot >= slots {
                     return;
                 }
-                // SAFETY: the counter gives each slot number out once, and slots are `slot_len`
-                // apart; `slots * slot_len` is at most the length of the workspace, so the product
-                // does not overflow.
+                // SAFETY: the counter returns each slot number once, and slots are `slot_len`
+                // apart. `slots * slot_len` is at most the length of the workspace, so the
+                // multiplication does not overflow.
                 let workspace = unsafe { parts.part(slot * slot_len, slot_len) };
                 for index in (Indices { left: &left, own, done: 0 }) {
                     if is_cancelled(parallel) {
@@ -139,7 +139,7 @@ pub fn for_each_job<W: Send>(
             return;
         }
     }
-    // Also where the processor has no atomic addition: there is one thread then.
+    // Also the only path on processors without atomic addition, which have one thread.
     let _ = slot_len;
     for index in 0..jobs {
         if is_cancelled(parallel) {
@@ -149,8 +149,8 @@ pub fn for_each_job<W: Send>(
     }
 }
 
-/// Whether the run was [cancelled](Parallel::is_cancelled). Firmware cancels between instructions:
-/// asking more often would take flash.
+/// Whether the run was [cancelled](Parallel::is_cancelled). Firmware checks for cancellation only
+/// between instructions, to save flash.
 #[inline]
 pub(crate) fn is_cancelled(parallel: &dyn Parallel) -> bool {
     cfg!(feature = "std") && parallel.is_cancelled()
@@ -168,7 +168,7 @@ pub fn for_each_chunk_mut<T: Send>(
     });
 }
 
-/// As [`for_each_chunk_mut`], with a workspace of `slot_len` elements for each call (see
+/// Like [`for_each_chunk_mut`], with a workspace of `slot_len` elements for each call (see
 /// [`for_each_job`]).
 pub fn for_each_chunk_with<T: Send, W: Send>(
     parallel: &dyn Parallel,
@@ -183,14 +183,14 @@ pub fn for_each_chunk_with<T: Send, W: Send>(
     let parts = Parts::new(data);
     for_each_job(parallel, chunks, workspace, slot_len, &|index, workspace| {
         // SAFETY: `for_each_job` calls with each index once, and chunks of different indices do not
-        // overlap; the start is less than the length, so the product does not overflow.
+        // overlap. The start is less than the length, so the multiplication does not overflow.
         task(index, unsafe { parts.part(index * chunk_len, chunk_len) }, workspace);
     });
 }
 
-/// Calls `task(index, chunks)` once for each index: `chunks` are the parts of the slices that begin
-/// at `index` times their chunk length; the last may be shorter. There are as many indices as the
-/// first slice has chunks.
+/// Splits several slices into the same number of chunks and calls `task(index, chunks)` once for
+/// each index. `chunks` starts at `index` times the chunk length of each slice; the last may be
+/// shorter. The first slice determines the number of indices.
 pub fn for_each_chunks_mut<T: Send, const M: usize>(
     parallel: &dyn Parallel,
     data: [&mut [T]; M],
@@ -202,14 +202,14 @@ pub fn for_each_chunks_mut<T: Send, const M: usize>(
     let parts = data.map(Parts::new);
     for_each_job::<()>(parallel, chunks, &mut [], 0, &|index, _| {
         // SAFETY: `for_each_job` calls with each index once, and chunks of different indices do not
-        // overlap (where the product saturates, `part` is empty).
+        // overlap. If the multiplication saturates, `part` is empty.
         let chunk =
             |i: usize| unsafe { parts[i].part(index.saturating_mul(chunk_lens[i]), chunk_lens[i]) };
         task(index, core::array::from_fn(chunk));
     });
 }
 
-/// Some columns of a matrix, for writing: a part of each of its rows.
+/// A mutable range of columns of a matrix.
 pub struct Columns<'a, T> {
     parts: &'a Parts<'a, T>,
     start: usize,
@@ -218,17 +218,17 @@ pub struct Columns<'a, T> {
 }
 
 impl<T> Columns<'_, T> {
-    /// The columns' part of a row, empty behind the last.
+    /// The columns of a row; empty after the last row.
     pub fn row(&mut self, row: usize) -> &mut [T] {
         let at = row.saturating_mul(self.width).saturating_add(self.start);
-        // SAFETY: parts of the same columns do not overlap between rows, nor within a row with
-        // those of other columns, which `for_each_columns_mut` made; the borrow of `self` keeps two
-        // parts of these from living together.
+        // SAFETY: rows of one `Columns` do not overlap, and neither do different `Columns` of a
+        // row, since `for_each_columns_mut` or `for_each_tile_of_parts` made them disjoint. The
+        // borrow of `self` prevents two live rows of the same `Columns`.
         unsafe { self.parts.part(at, self.len) }
     }
 }
 
-/// Cuts a matrix of rows of `width` elements into groups of `columns` columns, of which the last
+/// Splits a matrix of rows of `width` elements into groups of `columns` columns, the last of which
 /// may be narrower, and calls `task(first column, columns)` once for each group.
 pub fn for_each_columns_mut<T: Send>(
     parallel: &dyn Parallel,
@@ -245,21 +245,22 @@ pub fn for_each_columns_mut<T: Send>(
     });
 }
 
-/// A rectangle of a matrix, for writing.
+/// A mutable rectangle of a matrix.
 pub struct Tile<'a, T> {
     columns: Columns<'a, T>,
     rows: core::ops::Range<usize>,
 }
 
 impl<T> Tile<'_, T> {
-    /// The tile's part of a row of the matrix, empty if the tile lacks the row.
+    /// The tile's part of a row of the matrix; empty if the row is outside the tile.
     pub fn row(&mut self, row: usize) -> &mut [T] {
         if self.rows.contains(&row) { self.columns.row(row) } else { &mut [] }
     }
 
-    /// The address of the first element of some rows and some of the tile's columns, all of which
-    /// the tile has, and how far apart rows are: for vectors, which are written there while the
-    /// tile is borrowed. What is done with it is up to the caller.
+    /// The address of the first element of a sub-rectangle, and the row stride of the matrix, for
+    /// vector stores while the tile is borrowed. `rows` are rows of the matrix, `cols` are relative
+    /// to the tile. `None` if the sub-rectangle is empty or not inside the tile. The caller is
+    /// responsible for all accesses.
     #[cfg(all(feature = "engine", target_arch = "x86_64"))]
     pub(crate) fn corner(
         &mut self,
@@ -284,15 +285,15 @@ impl<T> Tile<'_, T> {
         self.columns.start
     }
 
-    /// The rows of the matrix that the tile has a part of.
+    /// Rows of the matrix that the tile covers.
     pub fn rows(&self) -> core::ops::Range<usize> {
         self.rows.clone()
     }
 }
 
-/// Cuts a matrix of rows of `width` elements into tiles of `rows` by `columns`, of which the last
-/// may be smaller, and calls `task(first column, tile, workspace)` once for each, with a workspace
-/// of `slot_len` elements (see [`for_each_job`]).
+/// Splits a matrix of rows of `width` elements into tiles of `rows` by `columns`, the last of which
+/// may be smaller. Calls `task(first column, tile, workspace)` once for each, with a workspace of
+/// `slot_len` elements (see [`for_each_job`]).
 pub fn for_each_tile_mut<T: Send, W: Send>(
     parallel: &dyn Parallel,
     data: &mut [T],
@@ -311,8 +312,8 @@ pub fn for_each_tile_mut<T: Send, W: Send>(
     );
 }
 
-/// As [`for_each_tile_mut`], where columns come in parts that are so wide: tiles of some of the
-/// parts, none of which has columns of two. Calls
+/// Like [`for_each_tile_mut`], for columns grouped into parts of `wide` columns. Covers only the
+/// parts in `some`, and no tile spans two parts. Calls
 /// `task([part, first column in the part], tile, workspace)`.
 pub(crate) fn for_each_tile_of_parts<T: Send, W: Send>(
     parallel: &dyn Parallel,
@@ -328,13 +329,12 @@ pub(crate) fn for_each_tile_of_parts<T: Send, W: Send>(
     let (down, across) = (count.div_ceil(rows), wide.div_ceil(columns));
     let some = some.start..some.end.min(width.div_ceil(wide));
     let parts = Parts::new(data);
-    // There are fewer than twice the elements, of which a slice has at most `isize::MAX` bytes.
+    // No overflow: fewer tiles than twice the elements, and a slice has at most `isize::MAX` bytes.
     let jobs = down * across * some.len();
     for_each_job(parallel, jobs, workspace, slot_len, &|index, workspace| {
         let (index, start) = (index / across, index % across * columns);
         let (part, first) = (some.start + index / down, index % down * rows);
-        // Tiles of different indices have no element in common: their rows differ, or their columns
-        // do.
+        // Tiles of different indices are disjoint: they differ in rows or in columns.
         let from = part * wide + start;
         let len = columns.min(wide - start).min(width.saturating_sub(from));
         let columns = Columns { parts: &parts, start: from, len, width };
@@ -343,7 +343,7 @@ pub(crate) fn for_each_tile_of_parts<T: Send, W: Send>(
     });
 }
 
-/// Whether all of the tasks that threads share went well.
+/// Whether all tasks of a parallel loop succeeded.
 #[cfg(feature = "engine")]
 #[derive(Debug, Default)]
 pub(crate) struct Outcome {
@@ -359,38 +359,38 @@ impl Outcome {
     }
 
     /// # Errors
-    /// One of the tasks failed.
+    /// If one of the tasks failed.
     pub(crate) fn result(self) -> Result<(), ShapeMismatch> {
         if self.failed.into_inner() { Err(ShapeMismatch) } else { Ok(()) }
     }
 }
 
-/// How many of some tiles a part has, at most `most` and at least two for each thread, so that
-/// threads have as many of them as they can.
+/// Number of tiles in each part that balances the load of the threads: at most `most` tiles, and at
+/// least two parts for each thread.
 #[cfg(feature = "engine")]
 pub(crate) fn even_part(threads: usize, tiles: usize, most: usize) -> usize {
     if threads <= 1 {
         return most.clamp(1, tiles.max(1));
     }
     let fewest = tiles.div_ceil(most.max(1)).max(threads * 2).next_multiple_of(threads);
-    // What the thread with most of it has.
+    // Tiles of the busiest thread.
     let load = |parts: &usize| tiles.div_ceil(*parts) * (parts / threads);
     let counts = (fewest..=fewest * 2).step_by(threads);
     tiles.div_ceil(counts.min_by_key(load).unwrap_or(fewest)).max(1)
 }
 
-/// The most grains of a chunk: some milliseconds of work, after which a kernel looks whether the
-/// run was cancelled.
+/// Maximum grains of a chunk: a few milliseconds of work, after which a kernel checks for
+/// cancellation.
 const MAX_GRAINS: usize = 128;
 
-/// A chunk length for `len` elements of which one thread should get at least `grain`: about four
-/// chunks for each thread, so that dealing them out evens the load, and at most [`MAX_GRAINS`].
+/// Chunk length for `len` elements, with at least `grain` elements for each thread. Yields about
+/// four chunks for each thread, which balances the load, and at most [`MAX_GRAINS`] grains.
 pub(crate) fn chunk_len(parallel: &dyn Parallel, len: usize, grain: usize) -> usize {
     chunk_of_work(parallel, len, 1, grain)
 }
 
-/// As [`chunk_len`], for elements (such as rows) that cost `work` each; `grain` is the least work
-/// worth another thread.
+/// Like [`chunk_len`], for elements (such as rows) that cost `work` each; `grain` is the minimum
+/// work for each thread.
 pub(crate) fn chunk_of_work(
     parallel: &dyn Parallel,
     len: usize,
@@ -420,7 +420,7 @@ mod tests {
         {
             let part = even_part(threads, tiles, most);
             assert!((1..=most).contains(&part), "{threads} {tiles} {most}");
-            // Whole parts are dealt out by turns.
+            // Parts are distributed round-robin.
             let load = tiles.div_ceil(part).div_ceil(threads) * part;
             assert!(load <= tiles.div_ceil(threads) + 1, "{threads} {tiles} {most}: {part}");
         }
@@ -443,7 +443,7 @@ mod tests {
         }
     }
 
-    /// Calls every task twice, from two threads: wrong, but it must not be unsound.
+    /// Calls every task twice, from two threads: incorrect, but must not be unsound.
     struct Twice;
     impl Parallel for Twice {
         fn threads(&self) -> usize {
@@ -465,7 +465,7 @@ mod tests {
         assert!(data.iter().all(|&x| x == 1));
     }
 
-    /// Calls the last task first, all from one thread.
+    /// Runs the last task first, all on one thread.
     struct Backwards;
     impl Parallel for Backwards {
         fn threads(&self) -> usize {

@@ -1,35 +1,35 @@
-//! Storage types that are computed with in `f32`.
+//! Storage types of tensors that are computed in `f32`.
 
 use super::simd::Simd;
 #[cfg(feature = "std")]
 use half::slice::HalfFloatSliceExt;
 
-/// A storage type that widens to `f32` without loss, and narrows by rounding to nearest.
+/// A storage type that widens to `f32` without loss and narrows by rounding to nearest.
 pub trait Stored: Copy + Send + Sync + 'static {
     /// The value in single precision.
     fn to_f32(self) -> f32;
     /// The nearest value of this type.
     fn from_f32(x: f32) -> Self;
-    /// The slice itself where this type is `f32`: then it can be read in place.
+    /// Returns the slice itself if this type is `f32`, so that it can be read in place.
     #[inline(always)]
     fn as_f32(data: &[Self]) -> Option<&[f32]> {
         let _ = data;
         None
     }
-    /// Widens elements, as far as the shorter slice reaches.
+    /// Widens elements, up to the shorter length.
     #[inline(always)]
     fn widen(src: &[Self], dst: &mut [f32]) {
         for (d, s) in dst.iter_mut().zip(src) {
             *d = s.to_f32();
         }
     }
-    /// As [`widen`](Stored::widen), with the vectors of a processor.
+    /// Like [`widen`](Stored::widen), with the vector instructions `s`.
     #[inline(always)]
     fn widen_with<S: Simd>(s: S, src: &[Self], dst: &mut [f32]) {
         let _ = s;
         Self::widen(src, dst);
     }
-    /// Narrows elements, as far as the shorter slice reaches.
+    /// Narrows elements, up to the shorter length.
     #[inline(always)]
     fn narrow(src: &[f32], dst: &mut [Self]) {
         for (d, s) in dst.iter_mut().zip(src) {
@@ -62,8 +62,8 @@ impl Stored for half::f16 {
     fn from_f32(x: f32) -> half::f16 {
         half::f16::from_f32(x)
     }
-    // Several at a time, where the processor has instructions for it: which ones is asked once for
-    // all.
+    // The slice conversions of `half` use vector instructions if the processor has them, and detect
+    // them once per call.
     #[cfg(feature = "std")]
     #[inline(always)]
     fn widen(src: &[Self], dst: &mut [f32]) {
@@ -79,7 +79,7 @@ impl Stored for half::f16 {
         let (src, dst) = (&src[..len], &mut dst[..len]);
         let full = len - len % S::LANES;
         for at in (0..full).step_by(S::LANES) {
-            // SAFETY: `LANES` elements follow in either slice, since `at + LANES <= full <= len`.
+            // SAFETY: `LANES` elements follow in both slices, since `at + LANES <= full <= len`.
             unsafe { s.store(dst.as_mut_ptr().add(at), s.load_halves(src.as_ptr().add(at))) };
         }
         Self::widen(&src[full..], &mut dst[full..]);

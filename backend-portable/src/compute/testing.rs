@@ -1,6 +1,6 @@
-//! What the tests of this module share.
+//! Helpers of this module's tests.
 
-/// A small generator of repeatable noise.
+/// Deterministic pseudorandom generator (xorshift).
 pub(crate) struct Noise(u64);
 
 impl Noise {
@@ -16,19 +16,19 @@ impl Noise {
     pub(crate) fn below(&mut self, n: usize) -> usize {
         (self.bits() >> 33) as usize % n
     }
-    /// Uniform in -1..1.
+    /// Uniform values in `-1..1`.
     pub(crate) fn floats(&mut self, len: usize) -> Vec<f32> {
         (0..len).map(|_| (self.bits() >> 40) as f32 / (1u64 << 23) as f32 - 1.0).collect()
     }
 }
 
-/// Absolute for values up to one, relative above; NaN equals NaN.
+/// Asserts a tolerance that is absolute for values up to one and relative above; NaN equals NaN.
 #[track_caller]
 pub(crate) fn assert_close(got: &[f32], want: &[f32], tolerance: f32, what: &str) {
     assert_eq!(got.len(), want.len(), "{what}");
     for (i, (&g, &w)) in got.iter().zip(want).enumerate() {
         let ok =
             g == w || (g.is_nan() && w.is_nan()) || (g - w).abs() <= tolerance * w.abs().max(1.0);
-        assert!(ok, "{what}: element {i} is {g}, not {w}");
+        assert!(ok, "{what}: element {i} is {g}, expected {w}");
     }
 }

@@ -1,14 +1,13 @@
-//! A fork-join pool of threads with the latency of a few cache misses.
+//! A fork-join thread pool with the latency of a few cache misses.
 //!
-//! A run is announced by one atomic word. Workers spin on it for some tens of microseconds after
-//! their last work, then sleep; so the calls of one inference, which follow each other closely,
-//! find them awake. Joining is voluntary: the caller takes tasks itself, and when none is left it
-//! closes the run and waits only for workers that did join, never for one that is still waking up.
-//! A thread pool of work-stealing deques does more than is needed here (nested parallelism,
-//! stealing) and pays for it on each run.
+//! One atomic word announces a run. Workers spin on it for some tens of microseconds after their
+//! last work, then sleep; the calls of one inference follow each other closely and find them awake.
+//! Joining is voluntary: the caller runs tasks too, and when all are claimed it closes the run and
+//! waits only for workers that have joined, never for one that is still waking up. A pool of
+//! work-stealing deques supports more (nested parallelism, stealing) and pays for it in each run.
 //!
-//! The state word: bit 0 says that a run is open, bits 1..16 count the workers in it, the rest
-//! numbers the runs.
+//! The state word: bit 0 is set while a run is open, bits 1..16 count the workers in it, the other
+//! bits number the runs.
 
 use crate::parallel::Parallel;
 use core::cell::UnsafeCell;
@@ -25,9 +24,9 @@ const JOINED: u32 = 2;
 const JOINED_MASK: u32 = 0xfffe;
 const RUN: u32 = 0x1_0000;
 
-/// Turns of the spin loop before a worker sleeps: some tens of microseconds.
+/// Iterations of the spin loop before a worker sleeps: some tens of microseconds.
 const IDLE_SPINS: u32 = 2_000;
-/// Turns before a thread that waits for others gives up its time slice.
+/// Iterations before a thread that waits for others yields its time slice.
 const WAIT_SPINS: u32 = 10_000;
 
 #[derive(Clone, Copy)]
@@ -41,29 +40,29 @@ struct Shared {
     next: AtomicUsize,
     quit: AtomicBool,
     busy: AtomicBool,
-    /// How many threads runs may use: the caller and workers from the first on.
+    /// Number of threads that runs may use: the caller and the first workers.
     limit: AtomicUsize,
     job: UnsafeCell<Option<Job>>,
     panic: Mutex<Option<Box<dyn Any + Send>>>,
-    /// Which tasks of a run of few were taken.
+    /// Which tasks are claimed, for a run of few tasks.
     taken: Vec<AtomicBool>,
     asleep: Vec<AtomicBool>,
 }
 
 // SAFETY: `job` is written only by the thread that holds `busy`, while no run is open and no worker
-// has joined (the previous run ends by waiting for that), and read only by workers that joined an
-// open run, which they do with an acquiring operation on `state` after the writer released it. The
-// task that it points to is `Sync`.
+// has joined (the previous run ends by waiting for that). It is read only by workers that joined an
+// open run, which they do with an acquire operation on `state` after the writer's release. The task
+// that it points to is `Sync`.
 unsafe impl Sync for Shared {}
-// SAFETY: as above; nothing in it belongs to a particular thread.
+// SAFETY: as for `Sync`; nothing in it belongs to a particular thread.
 unsafe impl Send for Shared {}
 
 impl Shared {
-    /// Takes tasks of the open run until none is left, as thread number `own`: where there is at
-    /// most one for each thread, its own comes first. Keeps the first panic and drops the rest of
-    /// the tasks then.
+    /// Claims and runs tasks of the open run until none is left, as thread number `own`. If the run
+    /// has at most one task for each thread, a thread's own task comes first. On a panic, keeps the
+    /// first payload and drops the remaining tasks.
     fn work(&self, job: Job, own: usize) {
-        // SAFETY: the caller is the thread inside `run`, or has joined its run; `run` returns, and
+        // SAFETY: the caller is the thread inside `run`, or has joined its run. `run` returns, and
         // so ends the borrow of the task, only after all who joined have left.
         let task = unsafe { &*job.task };
         let result = catch_unwind(AssertUnwindSafe(|| {
@@ -122,7 +121,7 @@ impl Shared {
                 core::hint::spin_loop();
                 continue;
             }
-            // Announce the sleep, then look again: either the next run sees the announcement and
+            // Announce the sleep, then check again: either the next run sees the announcement and
             // wakes this thread, or this thread sees the run.
             self.asleep[index].store(true, Ordering::SeqCst);
             let now = self.state.load(Ordering::SeqCst);
@@ -136,19 +135,19 @@ impl Shared {
     }
 }
 
-/// Threads that run tasks together with the one that asks.
+/// Threads that run tasks together with the calling thread.
 ///
-/// A `run` inside a task, or from a second thread while one is under way, does its tasks on the
+/// A `run` inside a task, or from a second thread during another run, executes its tasks on the
 /// calling thread: it never waits for the pool and so cannot deadlock. A panic in a task ends the
-/// run and continues on the caller.
+/// run and propagates to the caller.
 pub struct ThreadPool {
     shared: Arc<Shared>,
     workers: Vec<(JoinHandle<()>, Thread)>,
 }
 
 impl ThreadPool {
-    /// A pool that runs on `threads` threads: the caller and `threads - 1` workers (at most 1024,
-    /// and as many as the system lets it start).
+    /// Creates a pool of `threads` threads: the caller and `threads - 1` workers (at most 1023, and
+    /// as many as the system can start).
     pub fn new(threads: usize) -> Self {
         let wanted = threads.clamp(1, 1024) - 1;
         let shared = Arc::new(Shared {
@@ -179,21 +178,21 @@ impl ThreadPool {
         ThreadPool { shared, workers }
     }
 
-    /// Lets runs from the next one on use so many threads, at least one and at most those that the
-    /// pool was made with; gives how many these are. The others sleep. Work is cut as for all of
-    /// them still, and results are the same bit for bit.
+    /// Sets the number of threads that later runs use, clamped to at least one and at most the size
+    /// of the pool, and returns it. The others sleep. Work is still split for all threads, so
+    /// results are the same bit for bit.
     pub fn set_threads(&self, threads: usize) -> usize {
         let threads = threads.clamp(1, self.workers.len() + 1);
         self.shared.limit.store(threads, Ordering::SeqCst);
         threads
     }
 
-    /// How many threads runs use now.
+    /// Number of threads that runs use now.
     pub fn used_threads(&self) -> usize {
         self.shared.limit.load(Ordering::Relaxed).min(self.workers.len() + 1)
     }
 
-    /// A pool with one thread for each processor that this process may use.
+    /// Creates a pool with one thread for each processor that this process may use.
     pub fn with_available_threads() -> Self {
         Self::new(thread::available_parallelism().map_or(1, |n| n.get()))
     }
@@ -266,7 +265,7 @@ impl Drop for ThreadPool {
         self.shared.quit.store(true, Ordering::SeqCst);
         for (handle, thread) in self.workers.drain(..) {
             thread.unpark();
-            // A worker catches the panics of tasks, so there is none to report here.
+            // Workers catch the panics of tasks, so this join cannot report one.
             let _ = handle.join();
         }
     }
@@ -319,8 +318,8 @@ mod tests {
             assert_eq!((pool.used_threads(), pool.threads()), (used, 3));
             let ran_on = Mutex::new(std::collections::HashSet::new());
             let all = std::sync::Barrier::new(used);
-            // Ends only if as many threads take part; a worker that rests would be one more in the
-            // second run.
+            // Ends only if all of these threads take part; in the second loop, a sleeping worker
+            // that joins would be an additional thread ID.
             pool.run(used, &|_| {
                 all.wait();
             });
@@ -341,7 +340,7 @@ mod tests {
         for _ in 0..20 {
             let all = std::sync::Barrier::new(3);
             pool.run(3, &|i| {
-                // Nobody takes a second one.
+                // Prevents a thread from claiming a second task.
                 all.wait();
                 let own = thread::current().id();
                 let before = ran_on.lock().unwrap()[i].replace(own);

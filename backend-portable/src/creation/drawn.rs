@@ -1,4 +1,4 @@
-//! Random numbers in the shape of a tensor, from distributions that calls give.
+//! Random values in the shape of a tensor, from distributions with given parameters.
 
 use super::random::{hash, next_key, normal};
 use crate::number::{load, store, unsupported};
@@ -8,15 +8,15 @@ use crate::walk::Walk;
 use torchlet_core::Param::{Float, OptionalInt, Out, Tensor};
 use torchlet_core::{Invoke, InvokeFn, Kernel, KernelError, Plan, Prepare};
 
-/// A kernel `(self, parameters…, generator, out)` whose numbers do not depend on those of `self`;
-/// `$allowed` says whether the parameters have a distribution, of which `$draw` draws a number.
+/// A kernel `(self, parameters…, generator, out)` whose values do not depend on those of `self`.
+/// `$allowed` checks the parameters of the distribution; `$draw` draws a value.
 macro_rules! drawn {
     ($name:literal, [$($param:ident),*], $count:literal, $allowed:expr, $draw:expr) => {
         Kernel::new($name, &[Tensor, $($param,)* OptionalInt, Out], |ctx| {
             let given: [f64; $count] = parameters(ctx)?;
             let allowed: fn([f64; $count]) -> bool = $allowed;
             if !allowed(given) {
-                return Err(KernelError::argument(1, "is not a parameter of the distribution"));
+                return Err(KernelError::argument(1, "outside the parameter domain"));
             }
             prepare(ctx, $count + 2, |ctx| {
                 let given: [f64; $count] = parameters(ctx)?;
@@ -28,26 +28,31 @@ macro_rules! drawn {
 }
 
 kernels! { DRAWN:
-    /// `aten::uniform.out(self, from, to, generator, out)`: numbers from `from` to below `to`, all
-    /// alike probable.
-    UNIFORM_OUT = drawn!("aten::uniform.out", [Float, Float], 2, |[from, to]| from <= to && (to - from).is_finite(),
-        |[from, to], key| from + (to - from) * fraction(key));
-    /// `aten::exponential.out(self, lambd, generator, out)`: waiting times of which so many end in
-    /// a unit, on average.
-    EXPONENTIAL_OUT = drawn!("aten::exponential.out", [Float], 1, |[rate]| rate > 0.0, |[rate], key| waiting(key) / rate);
-    /// `aten::geometric.out(self, p, generator, out)`: how many tries it takes until what has this
-    /// probability happens.
+    /// `aten::uniform.out(self, from, to, generator, out)`: uniform values in `from..to`.
+    UNIFORM_OUT = drawn!("aten::uniform.out", [Float, Float], 2,
+        |[from, to]| from <= to && (to - from).is_finite(),
+        |[from, to], key| from + (to - from) * open_uniform(key));
+    /// `aten::exponential.out(self, lambd, generator, out)`: exponentially distributed values with
+    /// rate `lambd`.
+    EXPONENTIAL_OUT = drawn!(
+        "aten::exponential.out", [Float], 1, |[rate]| rate > 0.0,
+        |[rate], key| exponential(key) / rate
+    );
+    /// `aten::geometric.out(self, p, generator, out)`: the number of trials up to the first
+    /// success, each with success probability `p`.
     GEOMETRIC_OUT = drawn!("aten::geometric.out", [Float], 1, |[p]| p > 0.0 && p < 1.0,
-        |[p], key| libm::ceil(waiting(key) / -libm::log1p(-p)));
-    /// `aten::cauchy.out(self, median, sigma, generator, out)`: Cauchy's distribution.
+        |[p], key| libm::ceil(exponential(key) / -libm::log1p(-p)));
+    /// `aten::cauchy.out(self, median, sigma, generator, out)`: Cauchy-distributed values.
     CAUCHY_OUT = drawn!("aten::cauchy.out", [Float, Float], 2, |[_, sigma]| sigma > 0.0,
-        |[median, sigma], key| median + sigma * libm::tan(core::f64::consts::PI * (fraction(key) - 0.5)));
-    /// `aten::log_normal.out(self, mean, std, generator, out)`: numbers whose logarithms are
+        |[median, sigma], key| {
+            median + sigma * libm::tan(core::f64::consts::PI * (open_uniform(key) - 0.5))
+        });
+    /// `aten::log_normal.out(self, mean, std, generator, out)`: values whose logarithms are
     /// normally distributed.
-    LOG_NORMAL_OUT = drawn!("aten::log_normal.out", [Float, Float], 2, |[_, deviation]| deviation > 0.0,
+    LOG_NORMAL_OUT = drawn!("aten::log_normal.out", [Float, Float], 2,
+        |[_, deviation]| deviation > 0.0,
         |[mean, deviation], key| libm::exp(mean + deviation * normal(key)));
-    /// `aten::poisson.out(self, generator, out)`: how often what happens so often on average, as
-    /// `self` says, does happen.
+    /// `aten::poisson.out(self, generator, out)`: Poisson-distributed counts with the means `self`.
     POISSON_OUT = Kernel::new("aten::poisson.out", &[Tensor, OptionalInt, Out], |ctx| {
         prepare(ctx, 2, |ctx| fill(ctx, 2, &poisson))
     });
@@ -61,14 +66,14 @@ fn parameters<const N: usize>(ctx: &torchlet_core::Arguments) -> Result<[f64; N]
     Ok(parameters)
 }
 
-/// From above 0 to below 1.
-fn fraction(key: u64) -> f64 {
+/// Uniform in the open interval (0, 1).
+fn open_uniform(key: u64) -> f64 {
     ((hash(key) >> 11) as f64 + 0.5) / (1u64 << 53) as f64
 }
 
-/// A number above zero that is exponentially distributed, with mean 1.
-fn waiting(key: u64) -> f64 {
-    -libm::log(fraction(key))
+/// Exponentially distributed with mean 1.
+fn exponential(key: u64) -> f64 {
+    -libm::log(open_uniform(key))
 }
 
 fn prepare(ctx: &mut Prepare, out: usize, invoke: InvokeFn) -> Result<Plan, KernelError> {
@@ -82,11 +87,11 @@ fn prepare(ctx: &mut Prepare, out: usize, invoke: InvokeFn) -> Result<Plan, Kern
     Ok(Plan::new(invoke))
 }
 
-/// Numbers drawn at a time.
+/// Values per block.
 const BLOCK: usize = 64;
 
-/// Draws a number for each of `self`, which the function gets, with a key of its own; not-a-number
-/// is none that can be drawn.
+/// Draws a value for each element of `self`. `draw` gets the element and a key of its own, and
+/// returns NaN for an invalid element.
 fn fill(ctx: &mut Invoke, out: usize, draw: &dyn Fn(f64, u64) -> f64) -> Result<(), KernelError> {
     let (input, out) = (ctx.tensor(0)?, ctx.out(out)?);
     let scalar_type = out.scalar_type;
@@ -109,12 +114,12 @@ fn fill(ctx: &mut Invoke, out: usize, draw: &dyn Fn(f64, u64) -> f64) -> Result<
             }
         }
     });
-    if all { Ok(()) } else { Err(KernelError::argument(0, "has a number without distribution")) }
+    if all { Ok(()) } else { Err(KernelError::argument(0, "has a negative or NaN mean")) }
 }
 
-/// Draws from Poisson's distribution; not-a-number where there is none of this mean.
+/// Draws from a Poisson distribution; NaN if no distribution has this mean.
 fn poisson(mean: f64, key: u64) -> f64 {
-    // Beyond, the deviation is less than the numbers are apart.
+    // Above this mean, the standard deviation is smaller than the spacing of floats.
     const LARGE: f64 = 1e32;
     if !(0.0..LARGE).contains(&mean) {
         return if mean >= LARGE { mean } else { f64::NAN };
@@ -122,10 +127,11 @@ fn poisson(mean: f64, key: u64) -> f64 {
     let mut key = hash(key);
     let mut next = || {
         key = hash(key);
-        fraction(key)
+        open_uniform(key)
     };
     if mean < 10.0 {
-        // So many waiting times fit: their product falls below this.
+        // Counts the exponential waiting times that fit into one unit: their sum exceeds the mean
+        // once the product of the uniforms falls below `e^-mean`.
         let (end, mut product, mut count) = (libm::exp(-mean), next(), 0.0);
         while product > end {
             product *= next();
@@ -140,7 +146,7 @@ fn poisson(mean: f64, key: u64) -> f64 {
     let a = -0.059 + 0.02483 * b;
     let inverse = 1.1239 + 1.1328 / (b - 3.4);
     let within = 0.9277 - 3.6224 / (b - 2.0);
-    // Of two, more than one is taken.
+    // The acceptance rate is above one half, so the limit is never reached in practice.
     for _ in 0..1000 {
         let (u, v) = (next() - 0.5, next());
         let distance = 0.5 - libm::fabs(u);
@@ -178,13 +184,13 @@ mod tests {
             assert!((found / mean - 1.0).abs() < 0.02, "{mean}: {found}");
             assert!((variance / mean - 1.0).abs() < 0.03, "{mean}: {variance}");
         }
-        let [mean, variance] = moments(&waiting);
+        let [mean, variance] = moments(&exponential);
         assert!((mean - 1.0).abs() < 0.01 && (variance - 1.0).abs() < 0.03, "{mean} {variance}");
-        assert!((0..100_000).all(|key| waiting(key) > 0.0));
+        assert!((0..100_000).all(|key| exponential(key) > 0.0));
     }
 
     #[test]
-    fn what_has_no_distribution_is_no_number() {
+    fn poisson_of_invalid_mean_is_nan() {
         assert_eq!(poisson(0.0, 7), 0.0);
         assert_eq!(poisson(f64::INFINITY, 7), f64::INFINITY);
         assert!(poisson(-1.0, 7).is_nan() && poisson(f64::NAN, 7).is_nan());

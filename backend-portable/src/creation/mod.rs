@@ -1,4 +1,4 @@
-//! Tensors made of numbers.
+//! Creation of tensors.
 
 pub mod drawn;
 pub mod multinomial;
@@ -15,32 +15,32 @@ use torchlet_core::{
 };
 
 kernels! {
-    /// `aten::full.out(size, fill_value, out)`: a tensor of one number.
+    /// `aten::full.out(size, fill_value, out)`: a tensor filled with one value.
     FULL_OUT = Kernel::new("aten::full.out", &[IntList, Scalar, Out], |ctx| {
         prepare_sizes(ctx, 0, 2)?;
         prepare_fill(ctx, 2, |ctx| { let value = ctx.scalar(1)?; fill(ctx, 2, value) })
     });
-    /// `aten::full_like.out(self, fill_value, memory_format, out)`: one number in the shape of
+    /// `aten::full_like.out(self, fill_value, memory_format, out)`: one value in the shape of
     /// `self`.
     FULL_LIKE_OUT = Kernel::new("aten::full_like.out", &[Tensor, Scalar, OptionalInt, Out], |ctx| {
         prepare_like(ctx, 0, 3)?;
         prepare_fill(ctx, 3, |ctx| { let value = ctx.scalar(1)?; fill(ctx, 3, value) })
     });
-    /// `aten::fill.Scalar_out(self, value, out)`: one number in the shape of `self`.
+    /// `aten::fill.Scalar_out(self, value, out)`: one value in the shape of `self`.
     FILL_SCALAR_OUT = Kernel::new("aten::fill.Scalar_out", &[Tensor, Scalar, Out], |ctx| {
         prepare_like(ctx, 0, 2)?;
         prepare_fill(ctx, 2, |ctx| { let value = ctx.scalar(1)?; fill(ctx, 2, value) })
     });
-    /// `aten::fill.Tensor_out(self, value, out)`: the number that tensor `value` holds, in the
-    /// shape of `self`.
+    /// `aten::fill.Tensor_out(self, value, out)`: the only element of tensor `value`, in the shape
+    /// of `self`.
     FILL_TENSOR_OUT = Kernel::new("aten::fill.Tensor_out", &[Tensor, Tensor, Out], |ctx| {
         let info = ctx.info(1)?;
         if info.numel() != 1 {
-            return Err(KernelError::argument(1, "must hold one number"));
+            return Err(KernelError::argument(1, "must have exactly one element"));
         }
         number_type(1, info.scalar_type)?;
         prepare_like(ctx, 0, 2)?;
-        prepare_fill(ctx, 2, |ctx| { let value = number(ctx, 1)?; fill(ctx, 2, value) })
+        prepare_fill(ctx, 2, |ctx| { let value = first_scalar(ctx, 1)?; fill(ctx, 2, value) })
     });
     /// `aten::ones.out(size, out)`
     ONES_OUT = Kernel::new("aten::ones.out", &[IntList, Out], |ctx| {
@@ -62,70 +62,71 @@ kernels! {
         prepare_like(ctx, 0, 2)?;
         prepare_fill(ctx, 2, |ctx| fill(ctx, 2, Value::Int(0)))
     });
-    /// `aten::eye.out(n, out)`: ones on the diagonal of a square of zeros.
+    /// `aten::eye.out(n, out)`: the `n x n` identity matrix.
     EYE_OUT = Kernel::new("aten::eye.out", &[Int, Out], |ctx| {
         prepare_diagonal(ctx, [0, 0], 1)?;
         prepare_fill(ctx, 1, |ctx| diagonal(ctx, 1))
     });
-    /// `aten::eye.m_out(n, m, out)`: the same in `n` rows of `m`.
+    /// `aten::eye.m_out(n, m, out)`: the same as an `n x m` matrix.
     EYE_M_OUT = Kernel::new("aten::eye.m_out", &[Int, Int, Out], |ctx| {
         prepare_diagonal(ctx, [0, 1], 2)?;
         prepare_fill(ctx, 2, |ctx| diagonal(ctx, 2))
     });
-    /// `aten::tril_indices.out(row, col, offset, out)`: where a matrix has elements up to a
-    /// diagonal: their rows, and their columns.
+    /// `aten::tril_indices.out(row, col, offset, out)`: row and column indices of the elements up
+    /// to and including a diagonal.
     TRIL_INDICES_OUT = Kernel::new("aten::tril_indices.out", &[Int, Int, Int, Out], |ctx| {
         prepare_triangle(ctx, false)?;
         prepare_fill(ctx, 3, |ctx| triangle(ctx, false))
     });
-    /// `aten::triu_indices.out(row, col, offset, out)`: where it has elements from a diagonal on.
+    /// `aten::triu_indices.out(row, col, offset, out)`: row and column indices of the elements from
+    /// a diagonal on.
     TRIU_INDICES_OUT = Kernel::new("aten::triu_indices.out", &[Int, Int, Int, Out], |ctx| {
         prepare_triangle(ctx, true)?;
         prepare_fill(ctx, 3, |ctx| triangle(ctx, true))
     });
-    /// `aten::scalar_tensor.out(s, out)`: a tensor without dimensions of one number.
+    /// `aten::scalar_tensor.out(s, out)`: a zero-dim tensor of one value.
     SCALAR_TENSOR_OUT = Kernel::new("aten::scalar_tensor.out", &[Scalar, Out], |ctx| {
         ctx.resize(1, &[])?;
         prepare_fill(ctx, 1, |ctx| { let value = ctx.scalar(0)?; fill(ctx, 1, value) })
     });
-    /// `aten::empty.out(size, memory_format, out)`: a shape; the elements are whatever is there.
+    /// `aten::empty.out(size, memory_format, out)`: sets the shape; the elements are unspecified.
     EMPTY_OUT = Kernel::new("aten::empty.out", &[IntList, OptionalInt, Out], |ctx| {
         prepare_sizes(ctx, 0, 2)?;
         Ok(Plan::new(|_| Ok(())))
     });
-    /// `aten::empty_like.out(self, memory_format, out)`: the shape of `self`; the elements are
-    /// whatever is there.
+    /// `aten::empty_like.out(self, memory_format, out)`: sets the shape of `self`; the elements are
+    /// unspecified.
     EMPTY_LIKE_OUT = Kernel::new("aten::empty_like.out", &[Tensor, OptionalInt, Out], |ctx| {
         prepare_like(ctx, 0, 2)?;
         Ok(Plan::new(|_| Ok(())))
     });
-    /// `aten::empty_permuted.out(size, physical_layout, out)`: the same, in a memory order that
-    /// `out` has.
+    /// `aten::empty_permuted.out(size, physical_layout, out)`: like `empty`; `out` already has the
+    /// memory order.
     EMPTY_PERMUTED_OUT =
         Kernel::new("aten::empty_permuted.out", &[IntList, IntList, Out], EMPTY_OUT.prepare);
-    /// `aten::empty_strided.out(size, stride, out)`: the same; the strides are those that `out`
-    /// has.
+    /// `aten::empty_strided.out(size, stride, out)`: like `empty`; `out` already has the strides.
     EMPTY_STRIDED_OUT =
         Kernel::new("aten::empty_strided.out", &[IntList, IntList, Out], EMPTY_OUT.prepare);
-    /// `aten::new_empty_strided.out(self, size, stride, out)`: likewise.
+    /// `aten::new_empty_strided.out(self, size, stride, out)`: like `empty_strided`.
     NEW_EMPTY_STRIDED_OUT =
         Kernel::new("aten::new_empty_strided.out", &[Tensor, IntList, IntList, Out], |ctx| {
             prepare_sizes(ctx, 1, 3)?;
             Ok(Plan::new(|_| Ok(())))
         });
-    /// `dim_order_ops::_empty_dim_order.out(size, dim_order, out)`: likewise.
+    /// `dim_order_ops::_empty_dim_order.out(size, dim_order, out)`: like `empty`; `out` already has
+    /// the dim order.
     EMPTY_DIM_ORDER_OUT = Kernel::new(
         "dim_order_ops::_empty_dim_order.out",
         &[IntList, OptionalIntList, Out],
         EMPTY_OUT.prepare,
     );
-    /// `aten::arange.out(end, out)`: the numbers from 0 to below `end`.
+    /// `aten::arange.out(end, out)`: the integers from 0 to below `end`.
     ARANGE_OUT = Kernel::new("aten::arange.out", &[Scalar, Out], |ctx| {
         prepare_range(ctx, 1, |ctx| Ok((Value::Int(0), ctx.scalar(0)?, Value::Int(1))))?;
         Ok(Plan::new(|ctx| range(ctx, 1, Value::Int(0), Value::Int(1))))
     });
-    /// `aten::arange.start_out(start, end, step, out)`: the numbers from `start` to before `end`,
-    /// `step` apart.
+    /// `aten::arange.start_out(start, end, step, out)`: the values from `start` to before `end` in
+    /// steps of `step`.
     ARANGE_START_OUT =
         Kernel::new("aten::arange.start_out", &[Scalar, Scalar, Scalar, Out], |ctx| {
             prepare_range(ctx, 3, |ctx| Ok((ctx.scalar(0)?, ctx.scalar(1)?, ctx.scalar(2)?)))?;
@@ -136,29 +137,29 @@ kernels! {
         });
 }
 
-/// Gives `out` the shape in a list of integers.
+/// Resizes `out` to the shape in list argument `arg`.
 pub(crate) fn prepare_sizes(ctx: &mut Prepare, arg: usize, out: usize) -> Result<(), KernelError> {
     let mut sizes = Sizes::new();
     for size in ctx.ints(arg)? {
         let size = i32::try_from(size).ok().filter(|size| *size >= 0);
-        let range = KernelError::argument(arg, "a size is out of range");
+        let range = KernelError::argument(arg, "size is negative or too large");
         let pushed = size.map(|size| sizes.push(size));
         pushed.and_then(Result::ok).ok_or(range)?;
     }
     ctx.resize(out, &sizes)
 }
 
-/// Gives `out` the shape that two arguments say.
+/// Resizes `out` to the matrix shape in two arguments.
 fn prepare_diagonal(ctx: &mut Prepare, args: [usize; 2], out: usize) -> Result<(), KernelError> {
     let mut sizes = [0; 2];
     for (size, arg) in sizes.iter_mut().zip(args) {
         let found = i32::try_from(ctx.int(arg)?).ok().filter(|size| *size >= 0);
-        *size = found.ok_or(KernelError::argument(arg, "a size is out of range"))?;
+        *size = found.ok_or(KernelError::argument(arg, "size is negative or too large"))?;
     }
     ctx.resize(out, &sizes)
 }
 
-/// Zeros, and ones where both indices are equal.
+/// Writes the identity matrix.
 fn diagonal(ctx: &mut Invoke, out: usize) -> Result<(), KernelError> {
     let mut out = ctx.out(out)?;
     let info = out.info().clone();
@@ -174,7 +175,7 @@ fn diagonal(ctx: &mut Invoke, out: usize) -> Result<(), KernelError> {
     Ok(())
 }
 
-/// A matrix's sizes, and its diagonal.
+/// Shape of a matrix and offset of its diagonal.
 struct Triangle {
     rows: i64,
     columns: i64,
@@ -186,17 +187,17 @@ impl Triangle {
         let size = |arg: usize| {
             let size = args.int(arg)?;
             let fits = (0..=i64::from(i32::MAX)).contains(&size);
-            fits.then_some(size).ok_or(KernelError::argument(arg, "a size is out of range"))
+            fits.then_some(size).ok_or(KernelError::argument(arg, "size is negative or too large"))
         };
         let (rows, columns) = (size(0)?, size(1)?);
-        // Farther away, a diagonal has all on one side.
+        // Diagonals farther away have all elements on one side.
         Ok(Triangle { rows, columns, diagonal: args.int(2)?.clamp(-rows, columns) })
     }
 
-    /// How many elements there are up to the diagonal.
-    fn lower(&self) -> i64 {
-        // Row `i` has `i + diagonal + 1` of them, but no fewer than none and no more than all: the
-        // sum over all rows up to one.
+    /// Number of elements up to and including the diagonal.
+    fn count_lower(&self) -> i64 {
+        // Row `i` has `clamp(i + diagonal + 1, 0, columns)` of them; this is the sum over rows
+        // before `end`.
         let upto = |end: i64| {
             let rising = end.clamp(0, self.columns);
             rising * (rising + 1) / 2 + (end - self.columns).max(0) * self.columns
@@ -205,24 +206,24 @@ impl Triangle {
     }
 }
 
-/// Gives `out` a row for the rows and one for the columns of the elements of a triangle.
+/// Resizes `out` to `2 x count`: the row indices and the column indices of a triangle.
 fn prepare_triangle(ctx: &mut Prepare, upper: bool) -> Result<(), KernelError> {
     let mut triangle = Triangle::of(ctx)?;
     let all = triangle.rows * triangle.columns;
     let count = if upper {
-        // What is before the diagonal, without it.
+        // The elements before the diagonal, without it.
         triangle.diagonal -= 1;
-        all - triangle.lower()
+        all - triangle.count_lower()
     } else {
-        triangle.lower()
+        triangle.count_lower()
     };
-    let large = KernelError::argument(0, "there are more elements than fit");
+    let large = KernelError::argument(0, "too many elements");
     ctx.resize(3, &[2, i32::try_from(count).map_err(|_| large)?])
 }
 
 fn triangle(ctx: &mut Invoke, upper: bool) -> Result<(), KernelError> {
     let Triangle { rows, columns, diagonal } = Triangle::of(ctx)?;
-    // The rows that have any, if columns are not what lacks.
+    // The rows with at least one element in the triangle, if columns remain.
     let some = if upper { 0..rows.min(columns - diagonal) } else { (-diagonal).max(0)..rows };
     let mut out = ctx.out(3)?;
     let info = out.info().clone();
@@ -253,20 +254,20 @@ fn triangle(ctx: &mut Invoke, upper: bool) -> Result<(), KernelError> {
     Ok(())
 }
 
-/// Gives `out` the shape of a tensor.
+/// Resizes `out` to the shape of a tensor.
 fn prepare_like(ctx: &mut Prepare, arg: usize, out: usize) -> Result<(), KernelError> {
     let sizes = ctx.info(arg)?.sizes;
     ctx.resize(out, &sizes)
 }
 
-/// Checks that `out` can be filled.
+/// Checks that `out` has an element type that can be filled.
 fn prepare_fill(ctx: &Prepare, out: usize, invoke: InvokeFn) -> Result<Plan, KernelError> {
     let found = ctx.info(out)?.scalar_type;
     number_type(out, found)?;
     Ok(Plan::new(invoke))
 }
 
-/// A number as an element.
+/// Converts a scalar to an element.
 fn element<T: Number>(value: Value) -> T {
     match value {
         Value::Double(value) => T::from_f64(value),
@@ -274,10 +275,10 @@ fn element<T: Number>(value: Value) -> T {
     }
 }
 
-/// The first element of a tensor, as a number.
-pub(crate) fn number(ctx: &Invoke, arg: usize) -> Result<Value, KernelError> {
+/// The first element of a tensor as a scalar.
+pub(crate) fn first_scalar(ctx: &Invoke, arg: usize) -> Result<Value, KernelError> {
     let tensor = ctx.tensor(arg)?;
-    let empty = KernelError::argument(arg, "must hold a number");
+    let empty = KernelError::argument(arg, "must not be empty");
     with_number!(tensor.scalar_type, |T| {
         let value = *tensor.data::<T>()?.first().ok_or(empty)?;
         Ok(match tensor.scalar_type {
@@ -288,10 +289,10 @@ pub(crate) fn number(ctx: &Invoke, arg: usize) -> Result<Value, KernelError> {
     }, else Err(unsupported(arg, tensor.scalar_type)))
 }
 
-/// Elements that are worth a thread of their own.
+/// Minimum number of elements per thread.
 const GRAIN: usize = 64 * 1024;
 
-/// Fills an output with a number.
+/// Fills an output with a value.
 fn fill(ctx: &mut Invoke, out: usize, value: Value) -> Result<(), KernelError> {
     let out = ctx.out(out)?;
     let scalar_type = out.scalar_type;
@@ -304,7 +305,7 @@ fn fill(ctx: &mut Invoke, out: usize, value: Value) -> Result<(), KernelError> {
     Ok(())
 }
 
-/// The number of steps from `start` to before `end`; `None` where there is none, or too many.
+/// The number of steps from `start` to before `end`; `None` if it is undefined or too large.
 fn steps(start: Value, end: Value, step: Value) -> Option<i32> {
     if let (Value::Int(start), Value::Int(end), Value::Int(step)) = (start, end, step) {
         let distance = i128::from(end) - i128::from(start);
@@ -315,7 +316,7 @@ fn steps(start: Value, end: Value, step: Value) -> Option<i32> {
         return i32::try_from((distance.abs() + step.abs() - 1) / step.abs()).ok();
     }
     let steps = (end.to_f64() - start.to_f64()) / step.to_f64();
-    // What does not divide is not a number here, or infinite.
+    // A zero step yields NaN or infinity, which the range check rejects.
     if !(0.0..=f64::from(i32::MAX)).contains(&steps) {
         return None;
     }
@@ -329,14 +330,14 @@ fn prepare_range(
     bounds: impl Fn(&Prepare) -> Result<(Value, Value, Value), KernelError>,
 ) -> Result<(), KernelError> {
     let (start, end, step) = bounds(ctx)?;
-    let what = "no range of numbers goes from start to end by that step";
+    let what = "step must be nonzero and lead from start to end";
     let count = steps(start, end, step).ok_or(KernelError::argument(out - 1, what))?;
     ctx.resize(out, &[count])?;
     number_type(out, ctx.info(out)?.scalar_type)
 }
 
-/// Fills `out` with `start`, `start + step`, and so on. Integers start at the whole part and step
-/// by it, as in PyTorch.
+/// Fills `out` with `start`, `start + step`, and so on. For integer outputs, start and step are
+/// truncated, as in PyTorch.
 fn range(ctx: &mut Invoke, out: usize, start: Value, step: Value) -> Result<(), KernelError> {
     let out = ctx.out(out)?;
     let scalar_type = out.scalar_type;
@@ -364,7 +365,7 @@ mod tests {
 
     /// Lengths of `torch.arange(start, end, step)`.
     #[test]
-    fn ranges_have_pytorchs_lengths() {
+    fn range_lengths_match_pytorch() {
         use Value::{Double, Int};
         for (start, end, step, expected) in [
             (Int(0), Int(5), Int(1), Some(5)),

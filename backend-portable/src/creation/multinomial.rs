@@ -1,4 +1,4 @@
-//! Drawing by weights: `multinomial`.
+//! Weighted random sampling: `multinomial`.
 
 use super::random::{hash, next_key};
 use crate::number::{elements_mut, load, unsupported};
@@ -8,8 +8,8 @@ use torchlet_core::Param::{Bool, Int, OptionalInt, Out, Tensor};
 use torchlet_core::{Invoke, Kernel, KernelError, Plan, ScalarType};
 
 kernels! { MULTINOMIAL:
-    /// `aten::multinomial.out(self, num_samples, replacement, generator, out)`: indices, each as
-    /// probable as its weight in the row says; without `replacement` none twice.
+    /// `aten::multinomial.out(self, num_samples, replacement, generator, out)`: indices, drawn with
+    /// probabilities proportional to the weights in each row; without `replacement`, all distinct.
     MULTINOMIAL_OUT =
         Kernel::new("aten::multinomial.out", &[Tensor, Int, Bool, OptionalInt, Out], |ctx| {
             let weights = ctx.info(0)?;
@@ -23,12 +23,12 @@ kernels! { MULTINOMIAL:
             let scratch = scratch::bytes_for(count, size_of::<f64>())?;
             ctx.scratch_at_most(scratch);
             let samples = usize::try_from(ctx.int(1)?).ok().filter(|samples| *samples > 0);
-            let samples = samples.ok_or(KernelError::argument(1, "is not above zero"))?;
+            let samples = samples.ok_or(KernelError::argument(1, "must be positive"))?;
             if samples > count && !ctx.bool(2)? {
-                return Err(KernelError::argument(1, "is more than there are, without replacement"));
+                return Err(KernelError::argument(1, "exceeds the number of weights"));
             }
             let mut sizes = weights.sizes.clone();
-            let too_many = KernelError::argument(1, "is too large");
+            let too_many = KernelError::argument(1, "too large");
             if let Some(last) = sizes.last_mut() {
                 *last = i32::try_from(samples).map_err(|_| too_many)?;
             }
@@ -51,46 +51,46 @@ fn multinomial(ctx: &mut Invoke) -> Result<(), KernelError> {
     let (count, strides) = (weights.size(last), weights.strides());
     let step = |dim: usize| strides.get(dim).map_or(0, |&step| step as isize);
     let row_step = if last > 0 { step(0) } else { 0 };
-    let left = scratch::take::<f64>(ctx, count)?;
+    let remaining = scratch::take::<f64>(ctx, count)?;
     let key = next_key();
     let mut out = ctx.out(4)?;
     let drawn = elements_mut::<i64>(out.bytes_mut());
     for (row, drawn) in drawn.chunks_exact_mut(samples.max(1)).enumerate() {
-        load(weights.scalar_type, weights.bytes(), row as isize * row_step, step(last), left);
-        if left.iter().any(|weight| !weight.is_finite() || *weight < 0.0) {
-            return Err(KernelError::argument(0, "has a weight that is negative or no number"));
+        load(weights.scalar_type, weights.bytes(), row as isize * row_step, step(last), remaining);
+        if remaining.iter().any(|weight| !weight.is_finite() || *weight < 0.0) {
+            return Err(KernelError::argument(0, "weights must be finite and nonnegative"));
         }
-        let positive = left.iter().filter(|weight| **weight > 0.0).count();
+        let positive = remaining.iter().filter(|weight| **weight > 0.0).count();
         if positive == 0 {
-            return Err(KernelError::argument(0, "has a row without a weight above zero"));
+            return Err(KernelError::argument(0, "every row needs a positive weight"));
         }
         for (i, slot) in drawn.iter_mut().enumerate() {
             let number = key ^ hash((row as u64) << 32 ^ i as u64);
-            let choice = draw(left, hash(number));
+            let choice = draw(remaining, hash(number));
             *slot = choice as i64;
             if !again {
-                // No weight at all is less than none that is left: those of weight zero come when
-                // nothing else is there.
-                left[choice] = -1.0;
+                // A negative weight marks a used index. Zero-weight indices are drawn only after
+                // all others are used.
+                remaining[choice] = -1.0;
             }
         }
     }
     Ok(())
 }
 
-/// An index, by weights of which negative ones are out of the question.
+/// Draws an index by weight, skipping negative weights.
 fn draw(weights: &[f64], bits: u64) -> usize {
     let total: f64 = weights.iter().filter(|weight| **weight > 0.0).sum();
-    // From 0 to below 1, in 53 bits.
-    let mut place = (bits >> 11) as f64 / (1u64 << 53) as f64 * total;
+    // A 53-bit fraction in 0..1.
+    let mut target = (bits >> 11) as f64 / (1u64 << 53) as f64 * total;
     let wanted = |weight: f64| if total > 0.0 { weight > 0.0 } else { weight == 0.0 };
     let mut choice = 0;
     for (i, &weight) in weights.iter().enumerate().filter(|(_, weight)| wanted(**weight)) {
         choice = i;
-        if place < weight {
+        if target < weight {
             break;
         }
-        place -= weight;
+        target -= weight;
     }
     choice
 }
@@ -100,7 +100,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn weights_say_how_often() {
+    fn frequencies_match_weights() {
         let weights = [0.0, 1.0, 3.0, 0.0, 4.0];
         let mut counts = [0usize; 5];
         for key in 0..80_000 {

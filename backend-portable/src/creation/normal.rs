@@ -1,4 +1,4 @@
-//! Normally distributed numbers with means and deviations that calls give: `normal`.
+//! Normally distributed values with given means and standard deviations: `normal`.
 
 use super::random::{next_key, normal};
 use crate::number::{load, number_type, store, unsupported};
@@ -12,8 +12,8 @@ use torchlet_core::{
 };
 
 kernels! { NORMAL:
-    /// `aten::normal.float_float_out(mean, std, size, generator, out)`: numbers of one mean and
-    /// deviation, of a shape.
+    /// `aten::normal.float_float_out(mean, std, size, generator, out)`: one mean and standard
+    /// deviation for a tensor of shape `size`.
     NORMAL_FLOAT_FLOAT_OUT = Kernel::new(
         "aten::normal.float_float_out",
         &[Float, Float, IntList, OptionalInt, Out],
@@ -21,10 +21,12 @@ kernels! { NORMAL:
             super::prepare_sizes(ctx, 2, 4)?;
             let sizes = ctx.info(4)?.sizes;
             check_deviation(ctx, 1)?;
-            prepare(ctx, 4, &sizes, |ctx| draw(ctx, [Of::Number(0), Of::Number(1)], 4))
+            prepare(ctx, 4, &sizes, |ctx| {
+                draw(ctx, [ParamSource::Scalar(0), ParamSource::Scalar(1)], 4)
+            })
         },
     );
-    /// `aten::normal.Tensor_float_out(mean, std, generator, out)`: a mean for each number.
+    /// `aten::normal.Tensor_float_out(mean, std, generator, out)`: a mean per element.
     NORMAL_TENSOR_FLOAT_OUT = Kernel::new(
         "aten::normal.Tensor_float_out",
         &[Tensor, Float, OptionalInt, Out],
@@ -32,20 +34,25 @@ kernels! { NORMAL:
             let sizes = ctx.info(0)?.sizes;
             check_deviation(ctx, 1)?;
             number_type(0, ctx.info(0)?.scalar_type)?;
-            prepare(ctx, 3, &sizes, |ctx| draw(ctx, [Of::Tensor(0), Of::Number(1)], 3))
+            prepare(ctx, 3, &sizes, |ctx| {
+                draw(ctx, [ParamSource::Tensor(0), ParamSource::Scalar(1)], 3)
+            })
         },
     );
-    /// `aten::normal.float_Tensor_out(mean, std, generator, out)`: a deviation for each number.
+    /// `aten::normal.float_Tensor_out(mean, std, generator, out)`: a standard deviation per
+    /// element.
     NORMAL_FLOAT_TENSOR_OUT = Kernel::new(
         "aten::normal.float_Tensor_out",
         &[Float, Tensor, OptionalInt, Out],
         |ctx| {
             let sizes = ctx.info(1)?.sizes;
             number_type(1, ctx.info(1)?.scalar_type)?;
-            prepare(ctx, 3, &sizes, |ctx| draw(ctx, [Of::Number(0), Of::Tensor(1)], 3))
+            prepare(ctx, 3, &sizes, |ctx| {
+                draw(ctx, [ParamSource::Scalar(0), ParamSource::Tensor(1)], 3)
+            })
         },
     );
-    /// `aten::normal.Tensor_Tensor_out(mean, std, generator, out)`: both, which broadcast.
+    /// `aten::normal.Tensor_Tensor_out(mean, std, generator, out)`: both per element, broadcast.
     NORMAL_TENSOR_TENSOR_OUT = Kernel::new(
         "aten::normal.Tensor_Tensor_out",
         &[Tensor, Tensor, OptionalInt, Out],
@@ -54,28 +61,30 @@ kernels! { NORMAL:
                 number_type(arg, ctx.info(arg)?.scalar_type)?;
             }
             let sizes = broadcast(&ctx.info(0)?.sizes, &ctx.info(1)?.sizes);
-            let sizes = sizes.ok_or(KernelError::argument(1, "does not broadcast with the means"))?;
-            prepare(ctx, 3, &sizes, |ctx| draw(ctx, [Of::Tensor(0), Of::Tensor(1)], 3))
+            let sizes = sizes.ok_or(KernelError::argument(1, "cannot be broadcast with the mean"))?;
+            prepare(ctx, 3, &sizes, |ctx| {
+                draw(ctx, [ParamSource::Tensor(0), ParamSource::Tensor(1)], 3)
+            })
         },
     );
 }
 
-/// Where means or deviations come from: an argument.
+/// Argument index of the means or standard deviations, a scalar or a tensor.
 #[derive(Clone, Copy)]
-enum Of {
-    Number(usize),
+enum ParamSource {
+    Scalar(usize),
     Tensor(usize),
 }
 
-/// Numbers drawn at a time.
+/// Values per block.
 const BLOCK: usize = 64;
 
-fn negative(arg: usize) -> KernelError {
-    KernelError::argument(arg, "is a deviation below zero")
+fn negative_deviation(arg: usize) -> KernelError {
+    KernelError::argument(arg, "standard deviation must not be negative")
 }
 
 fn check_deviation(args: &Arguments, arg: usize) -> Result<(), KernelError> {
-    if args.float(arg)? >= 0.0 { Ok(()) } else { Err(negative(arg)) }
+    if args.float(arg)? >= 0.0 { Ok(()) } else { Err(negative_deviation(arg)) }
 }
 
 fn prepare(
@@ -89,13 +98,13 @@ fn prepare(
     if found.is_floating() { Ok(Plan::new(invoke)) } else { Err(unsupported(out, found)) }
 }
 
-fn draw(ctx: &mut Invoke, of: [Of; 2], out: usize) -> Result<(), KernelError> {
+fn draw(ctx: &mut Invoke, sources: [ParamSource; 2], out: usize) -> Result<(), KernelError> {
     let one = TensorInfo::contiguous(ScalarType::Double, &[]).ok_or(KernelError::access(out))?;
     let (mut tensors, mut infos, mut fixed) = ([None, None], [one.clone(), one], [0.0; 2]);
-    for (side, of) in of.into_iter().enumerate() {
-        match of {
-            Of::Number(arg) => fixed[side] = ctx.float(arg)?,
-            Of::Tensor(arg) => {
+    for (side, source) in sources.into_iter().enumerate() {
+        match source {
+            ParamSource::Scalar(arg) => fixed[side] = ctx.float(arg)?,
+            ParamSource::Tensor(arg) => {
                 let tensor = ctx.tensor(arg)?;
                 infos[side] = tensor.info().clone();
                 tensors[side] = Some(tensor);
@@ -129,8 +138,8 @@ fn draw(ctx: &mut Invoke, of: [Of; 2], out: usize) -> Result<(), KernelError> {
             }
         }
     });
-    match (is_negative, of[1]) {
-        (true, Of::Tensor(arg) | Of::Number(arg)) => Err(negative(arg)),
+    match (is_negative, sources[1]) {
+        (true, ParamSource::Tensor(arg) | ParamSource::Scalar(arg)) => Err(negative_deviation(arg)),
         _ => Ok(()),
     }
 }

@@ -1,8 +1,8 @@
-//! Random numbers, and dropout.
+//! Random tensors, and dropout.
 //!
-//! The generator is a hash of a seed, a counter of calls and the position of the element, so that
-//! elements can be made in any order, on any number of threads. It is not PyTorch's: the
-//! distributions are the same, the streams are not. Every image starts with the same seed;
+//! The generator hashes a seed, a call counter and the element index. Elements can therefore be
+//! generated in any order, on any number of threads. It differs from PyTorch's generator: the
+//! distributions are the same, the streams are not. Every process starts with the same seed;
 //! [`set_seed`] changes it.
 
 use crate::map::{Two, map, map_tensors};
@@ -15,60 +15,60 @@ use torchlet_core::Param::{Float, Int, IntList, OptionalBool, OptionalInt, Out, 
 use torchlet_core::{Bool, Invoke, InvokeFn, Kernel, KernelError, Plan, Prepare, TensorRef};
 
 kernels! {
-    /// `aten::rand.out(size, out)`: numbers from 0 to below 1, all alike probable.
+    /// `aten::rand.out(size, out)`: uniform values from 0 to below 1.
     RAND_OUT = Kernel::new("aten::rand.out", &[IntList, Out], |ctx| {
         prepare_random(ctx, |ctx| fill(ctx, 1, |key| uniform(hash(key))))
     });
-    /// `aten::randn.out(size, out)`: normally distributed numbers of mean 0 and deviation 1.
+    /// `aten::randn.out(size, out)`: normally distributed values with mean 0 and standard
+    /// deviation 1.
     RANDN_OUT = Kernel::new("aten::randn.out", &[IntList, Out], |ctx| {
         prepare_random(ctx, |ctx| fill(ctx, 1, normal))
     });
-    /// `aten::rand_like.out(self, memory_format, out)`: as `rand`, of the shape of a tensor.
+    /// `aten::rand_like.out(self, memory_format, out)`: like `rand`, in the shape of `self`.
     RAND_LIKE_OUT = Kernel::new("aten::rand_like.out", &[Tensor, OptionalInt, Out], |ctx| {
         prepare_like(ctx, |ctx| fill(ctx, 2, |key| uniform(hash(key))))
     });
-    /// `aten::randn_like.out(self, memory_format, out)`: as `randn`, of the shape of a tensor.
+    /// `aten::randn_like.out(self, memory_format, out)`: like `randn`, in the shape of `self`.
     RANDN_LIKE_OUT = Kernel::new("aten::randn_like.out", &[Tensor, OptionalInt, Out], |ctx| {
         prepare_like(ctx, |ctx| fill(ctx, 2, normal))
     });
-    /// `aten::randint.out(high, size, out)`: integers from 0 to below `high`, all alike probable.
+    /// `aten::randint.out(high, size, out)`: uniform integers from 0 to below `high`.
     RANDINT_OUT = Kernel::new("aten::randint.out", &[Int, IntList, Out], |ctx| {
         super::prepare_sizes(ctx, 1, 2)?;
         prepare_below(ctx, 0, 2, |ctx| integers_below(ctx, 0, 2))
     });
-    /// `aten::randint.low_out(low, high, size, out)`: integers from `low` to below `high`, all
-    /// alike probable.
+    /// `aten::randint.low_out(low, high, size, out)`: uniform integers from `low` to below `high`.
     RANDINT_LOW_OUT = Kernel::new("aten::randint.low_out", &[Int, Int, IntList, Out], |ctx| {
         super::prepare_sizes(ctx, 2, 3)?;
         number_type(3, ctx.info(3)?.scalar_type)?;
         if ctx.int(0)? >= ctx.int(1)? {
-            return Err(KernelError::argument(1, "is not above the lowest"));
+            return Err(KernelError::argument(1, "must be greater than low"));
         }
         Ok(Plan::new(|ctx| {
             let (low, high) = (ctx.int(0)?, ctx.int(1)?);
             integers(ctx, 3, low, high)
         }))
     });
-    /// `aten::randint_like.out(self, high, memory_format, out)`: integers from 0 to below `high`,
-    /// of the shape of a tensor.
+    /// `aten::randint_like.out(self, high, memory_format, out)`: uniform integers from 0 to below
+    /// `high`, in the shape of `self`.
     RANDINT_LIKE_OUT =
         Kernel::new("aten::randint_like.out", &[Tensor, Int, OptionalInt, Out], |ctx| {
             let sizes = ctx.info(0)?.sizes;
             ctx.resize(3, &sizes)?;
             prepare_below(ctx, 1, 3, |ctx| integers_below(ctx, 1, 3))
         });
-    /// `aten::randperm.out(n, out)`: the integers from 0 to below `n`, in any order.
+    /// `aten::randperm.out(n, out)`: a random permutation of the integers from 0 to below `n`.
     RANDPERM_OUT = Kernel::new("aten::randperm.out", &[Int, Out], |ctx| {
         let size = i32::try_from(ctx.int(0)?).ok().filter(|size| *size >= 0);
-        let what = "a size is out of range";
+        let what = "size is negative or too large";
         ctx.resize(1, &[size.ok_or(KernelError::argument(0, what))?])?;
         let found = ctx.info(1)?.scalar_type;
         number_type(1, found)?;
         Ok(Plan::new(permutation))
     });
-    /// `aten::native_dropout.out(input, p, train, out0, out1)`: in training each element with
-    /// probability `p` as zero, and the others divided by `1 - p`; otherwise all as they are.
-    /// `out1` says which were kept.
+    /// `aten::native_dropout.out(input, p, train, out0, out1)`: in training, zeroes each element
+    /// with probability `p` and scales the others by `1 / (1 - p)`; otherwise copies the input.
+    /// `out1` is the mask of kept elements.
     NATIVE_DROPOUT_OUT =
         Kernel::new("aten::native_dropout.out", &[Tensor, Float, OptionalBool, Out, Out], |ctx| {
             let input = ctx.info(0)?;
@@ -95,7 +95,7 @@ kernels! {
 static SEED: AtomicUsize = AtomicUsize::new(0);
 static CALLS: AtomicUsize = AtomicUsize::new(0);
 
-/// Starts the random numbers of this image over, from another seed.
+/// Resets the random number generator of this process to a seed.
 pub fn set_seed(seed: usize) {
     SEED.store(seed, Ordering::Relaxed);
     CALLS.store(0, Ordering::Relaxed);
@@ -109,7 +109,7 @@ fn permutation(ctx: &mut Invoke) -> Result<(), KernelError> {
         for (number, element) in elements.iter_mut().enumerate() {
             *element = T::from_i64(number as i64);
         }
-        // Each place in turn, from the last, takes one of those up to it.
+        // Fisher–Yates shuffle.
         for last in (1..elements.len()).rev() {
             let choice = below(hash(key ^ last as u64), last as u64 + 1);
             elements.swap(last, choice as usize);
@@ -118,16 +118,15 @@ fn permutation(ctx: &mut Invoke) -> Result<(), KernelError> {
     Ok(())
 }
 
-/// A key for all elements of a call.
+/// Returns a key for all elements of a call.
 pub(super) fn next_key() -> u64 {
-    // Without an atomic addition, which small processors lack, two threads at once may draw the
-    // same numbers.
+    // Not an atomic addition, which small processors lack: two threads may draw the same values.
     let call = CALLS.load(Ordering::Relaxed);
     CALLS.store(call.wrapping_add(1), Ordering::Relaxed);
     hash(hash(SEED.load(Ordering::Relaxed) as u64) ^ call as u64)
 }
 
-/// Scatters the bits of a number: the finalizer of SplitMix64.
+/// Mixes the bits of a key: the finalizer of SplitMix64.
 pub(super) fn hash(key: u64) -> u64 {
     let mut x = key.wrapping_add(0x9e37_79b9_7f4a_7c15);
     x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -135,21 +134,22 @@ pub(super) fn hash(key: u64) -> u64 {
     x ^ (x >> 31)
 }
 
-/// From 0 to below 1, in steps that half-precision types may round up and `f32` does not: 24 bits.
+/// A 24-bit fraction in 0..1. `f32` represents it exactly; half-precision types may round it up
+/// to 1.
 fn uniform(bits: u64) -> f64 {
     (bits >> 40) as f64 / (1u64 << 24) as f64
 }
 
-/// The Box–Muller transform of two uniform numbers.
+/// The Box–Muller transform of two uniform values.
 pub(super) fn normal(key: u64) -> f64 {
     let bits = hash(key);
-    // From above 0 to 1, so that the logarithm is finite.
+    // In (0, 1], so that the logarithm is finite.
     let radius = Real::sqrt(-2.0 * Real::ln(1.0 - uniform(bits)));
     let angle = 2.0 * core::f64::consts::PI * uniform(hash(bits));
     radius * Real::cos(angle)
 }
 
-/// An integer from 0 to below `count`.
+/// A uniform integer from 0 to below `count`.
 fn below(bits: u64, count: u64) -> u64 {
     ((u128::from(bits) * u128::from(count)) >> 64) as u64
 }
@@ -166,7 +166,7 @@ fn integers(ctx: &mut Invoke, out: usize, low: i64, high: i64) -> Result<(), Ker
     Ok(())
 }
 
-/// Prepares integers from 0 to below argument `high`.
+/// Prepares uniform integers from 0 to below argument `high`.
 fn prepare_below(
     ctx: &Prepare,
     high: usize,
@@ -175,7 +175,7 @@ fn prepare_below(
 ) -> Result<Plan, KernelError> {
     number_type(out, ctx.info(out)?.scalar_type)?;
     if ctx.int(high)? <= 0 {
-        return Err(KernelError::argument(high, "is not above zero"));
+        return Err(KernelError::argument(high, "must be positive"));
     }
     Ok(Plan::new(invoke))
 }
@@ -218,7 +218,7 @@ fn fill(ctx: &mut Invoke, out: usize, draw: impl Fn(u64) -> f64) -> Result<(), K
 fn dropout<C: Real>(ctx: &mut Invoke) -> Result<(), KernelError> {
     crate::types::expect::<C>()?;
     let p = ctx.float(1)?;
-    // As in PyTorch, not to say is to train.
+    // As in PyTorch, `train` defaults to true.
     let train = ctx.is_none(2) || ctx.bool(2)?;
     if !train {
         map(ctx, [0], 3, &move |a: C| a)?;
@@ -226,7 +226,7 @@ fn dropout<C: Real>(ctx: &mut Invoke) -> Result<(), KernelError> {
         return Ok(());
     }
     if !(0.0..=1.0).contains(&p) {
-        return Err(KernelError::argument(1, "a probability is from 0 to 1"));
+        return Err(KernelError::argument(1, "probability must be in 0..=1"));
     }
     let key = next_key();
     let scale = if p < 1.0 { C::real(1.0 / (1.0 - p)) } else { C::default() };

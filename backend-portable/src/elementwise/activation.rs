@@ -1,4 +1,4 @@
-//! The activation functions of neural networks.
+//! Activation functions.
 
 use super::{ByCompute, Real, TypeRule, binary, by_compute, prepare, unary, vector};
 use crate::compute::functions::{Gelu, GeluTanh, Sigmoid, Silu};
@@ -19,7 +19,7 @@ kernels! {
     SILU_OUT = unary!("aten::silu.out", Float, float Real, |a: C| a * a.sigmoid(),
         vector Silu);
     /// `aten::silu_backward.grad_input(grad_output, self, grad_input)`: the gradient times the
-    /// slope of `silu` at `self`.
+    /// derivative of `silu` at `self`.
     SILU_BACKWARD_GRAD_INPUT =
         binary!("aten::silu_backward.grad_input", Float, float Real, |grad: C, a: C| {
             let (one, part) = (C::real(1.0), a.sigmoid());
@@ -33,46 +33,48 @@ kernels! {
     HARDSWISH_OUT = unary!("aten::hardswish.out", Common, float Real, |a: C| {
         a * limit(a + C::real(3.0), C::real(0.0), C::real(6.0)) / C::real(6.0)
     });
-    /// `aten::leaky_relu.out(self, negative_slope, out)`: `self`, times the slope where negative.
+    /// `aten::leaky_relu.out(self, negative_slope, out)`: `self`, times the slope if negative.
     LEAKY_RELU_OUT = Kernel::new("aten::leaky_relu.out", &[Tensor, Scalar, Out], |ctx| {
         prepare(ctx, &[0], &[], 2, TypeRule::Common, by_compute!(float leaky_relu))
     });
-    /// `aten::elu.out(self, alpha, scale, input_scale, out)`: `scale * self`, and
-    /// `scale * alpha * (e^(input_scale * self) - 1)` where negative.
+    /// `aten::elu.out(self, alpha, scale, input_scale, out)`: `scale * self`, or
+    /// `scale * alpha * (e^(input_scale * self) - 1)` if `self` is negative.
     ELU_OUT = Kernel::new("aten::elu.out", &[Tensor, Scalar, Scalar, Scalar, Out], |ctx| {
         prepare(ctx, &[0], &[], 4, TypeRule::Common, by_compute!(float elu))
     });
-    /// `aten::gelu.out(self, approximate, out)`: `self` times the normal distribution at `self`;
-    /// exact, or with `approximate` "tanh" by a hyperbolic tangent.
+    /// `aten::gelu.out(self, approximate, out)`: `self` times the cumulative normal distribution at
+    /// `self`; exact, or for `approximate = "tanh"` with the tanh approximation.
     GELU_OUT = Kernel::new("aten::gelu.out", &[Tensor, OptionalString, Out], |ctx| {
         let functions = match ctx.optional_string(1)? {
-            None | Some("none") => ByCompute { f32: |ctx| vector(ctx, 2, Gelu), ..by_compute!(float gelu) },
+            None | Some("none") => {
+                ByCompute { f32: |ctx| vector(ctx, 2, Gelu), ..by_compute!(float gelu) }
+            }
             Some("tanh") => {
  ByCompute { f32: |ctx| vector(ctx, 2, GeluTanh), ..by_compute!(float gelu_tanh) }
  }
             Some(_) => {
-                return Err(KernelError::argument(1, "must be none or tanh"));
+                return Err(KernelError::argument(1, "expected 'none' or 'tanh'"));
             }
         };
         prepare(ctx, &[0], &[], 2, TypeRule::Common, functions)
     });
-    /// `aten::hardtanh.out(self, min_val, max_val, out)`: limited to that range; NaN stays.
+    /// `aten::hardtanh.out(self, min_val, max_val, out)`: clamps to the range; NaN stays.
     HARDTANH_OUT = Kernel::new("aten::hardtanh.out", &[Tensor, Scalar, Scalar, Out], |ctx| {
         prepare(ctx, &[0], &[], 3, TypeRule::Common, by_compute!(hardtanh))
     });
-    /// `aten::softplus.out(self, beta, threshold, out)`: `log(1 + e^(beta * self)) / beta`, and
-    /// `self` where `beta * self` exceeds the threshold.
+    /// `aten::softplus.out(self, beta, threshold, out)`: `log(1 + e^(beta * self)) / beta`, or
+    /// `self` if `beta * self` exceeds the threshold.
     SOFTPLUS_OUT = Kernel::new("aten::softplus.out", &[Tensor, Scalar, Scalar, Out], |ctx| {
         prepare(ctx, &[0], &[], 3, TypeRule::Common, by_compute!(float softplus))
     });
-    /// `aten::logit.out(self, eps, out)`: `log(self / (1 - self))`, of `self` limited to
-    /// `eps ..= 1 - eps` if given.
+    /// `aten::logit.out(self, eps, out)`: `log(self / (1 - self))`, with `self` clamped to
+    /// `eps ..= 1 - eps` if `eps` is given.
     LOGIT_OUT = Kernel::new("aten::logit.out", &[Tensor, OptionalFloat, Out], |ctx| {
         prepare(ctx, &[0], &[], 2, TypeRule::Float, by_compute!(float logit))
     });
 }
 
-/// Limits a value to a range; NaN stays.
+/// Clamps a value to a range; NaN stays.
 #[inline(always)]
 pub(crate) fn limit<C: Compute>(a: C, low: C, high: C) -> C {
     let a = if a < low { low } else { a };
@@ -135,7 +137,7 @@ fn logit<C: Real>(ctx: &mut Invoke) -> Result<(), KernelError> {
     map(ctx, [0], 2, &Logit { bounds, narrow })
 }
 
-/// The logarithm of the odds. Of half and bfloat16, each step is rounded, as in PyTorch.
+/// The logit function. For half and bfloat16, each step is rounded, as in PyTorch.
 struct Logit<C> {
     bounds: Option<(C, C)>,
     narrow: Option<ScalarType>,

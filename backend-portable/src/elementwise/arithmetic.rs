@@ -1,4 +1,4 @@
-//! Sums, products, signs and magnitudes. Integers wrap where they overflow.
+//! Addition, subtraction, multiplication, sign and absolute value. Integer overflow wraps.
 
 use super::complex::with_complex;
 use super::{TypeRule, binary, by_compute, prepare, unary, with_other};
@@ -15,37 +15,52 @@ kernels! {
         prepare(ctx, &[0, 1], &[], 3, TypeRule::Common, by_compute!(add_tensor))
     }), &[0, 1], 3, Complex, add::<false>);
     /// `aten::add.Scalar_out(self, other, alpha, out)`: `self + alpha * other`.
-    ADD_SCALAR_OUT = with_complex!(Kernel::new("aten::add.Scalar_out", &[Tensor, Scalar, Scalar, Out], |ctx| {
-        prepare(ctx, &[0], &[1], 3, TypeRule::Common, by_compute!(add_scalar))
-    }), &[0], 3, Complex, add::<true>);
+    ADD_SCALAR_OUT = with_complex!(
+        Kernel::new("aten::add.Scalar_out", &[Tensor, Scalar, Scalar, Out], |ctx| {
+            prepare(ctx, &[0], &[1], 3, TypeRule::Common, by_compute!(add_scalar))
+        }),
+        &[0], 3, Complex, add::<true>
+    );
     /// `aten::sub.out(self, other, alpha, out)`: `self - alpha * other`.
     SUB_OUT = with_complex!(Kernel::new("aten::sub.out", &[Tensor, Tensor, Scalar, Out], |ctx| {
         prepare(ctx, &[0, 1], &[], 3, TypeRule::Common, by_compute!(sub_tensor))
     }), &[0, 1], 3, Complex, sub::<false>);
     /// `aten::sub.Scalar_out(self, other, alpha, out)`: `self - alpha * other`.
-    SUB_SCALAR_OUT = with_complex!(Kernel::new("aten::sub.Scalar_out", &[Tensor, Scalar, Scalar, Out], |ctx| {
-        prepare(ctx, &[0], &[1], 3, TypeRule::Common, by_compute!(sub_scalar))
-    }), &[0], 3, Complex, sub::<true>);
+    SUB_SCALAR_OUT = with_complex!(
+        Kernel::new("aten::sub.Scalar_out", &[Tensor, Scalar, Scalar, Out], |ctx| {
+            prepare(ctx, &[0], &[1], 3, TypeRule::Common, by_compute!(sub_scalar))
+        }),
+        &[0], 3, Complex, sub::<true>
+    );
     /// `aten::rsub.Scalar_out(self, other, alpha, out)`: `other - alpha * self`.
     RSUB_SCALAR_OUT = Kernel::new("aten::rsub.Scalar_out", &[Tensor, Scalar, Scalar, Out], |ctx| {
         prepare(ctx, &[0], &[1], 3, TypeRule::Common, by_compute!(rsub_scalar))
     });
     /// `aten::mul.out(self, other, out)`: `self * other`.
-    MUL_OUT = with_complex!(binary!("aten::mul.out", Common, Arithmetic, C::mul), &[0, 1], 2, Complex, mul::<false>);
+    MUL_OUT = with_complex!(
+        binary!("aten::mul.out", Common, Arithmetic, C::mul), &[0, 1], 2, Complex, mul::<false>
+    );
     /// `aten::mul.Scalar_out(self, other, out)`: `self * other`.
-    MUL_SCALAR_OUT = with_complex!(binary!("aten::mul.Scalar_out" Scalar, Common, Arithmetic, C::mul), &[0], 2, Complex, mul::<true>);
-    /// `aten::abs.out(self, out)`: the magnitude.
-    ABS_OUT = with_complex!(unary!("aten::abs.out", Common, Arithmetic, C::magnitude), &[0], 1, Real, abs);
+    MUL_SCALAR_OUT = with_complex!(
+        binary!("aten::mul.Scalar_out" Scalar, Common, Arithmetic, C::mul), &[0], 2, Complex,
+        mul::<true>
+    );
+    /// `aten::abs.out(self, out)`: the absolute value.
+    ABS_OUT = with_complex!(
+        unary!("aten::abs.out", Common, Arithmetic, C::magnitude), &[0], 1, Real, abs
+    );
     /// `aten::neg.out(self, out)`: `-self`.
-    NEG_OUT = with_complex!(unary!("aten::neg.out", Common, Arithmetic, C::negated), &[0], 1, Complex, neg);
-    /// `aten::sign.out(self, out)`: -1, 0 or 1; 0 of NaN.
+    NEG_OUT = with_complex!(
+        unary!("aten::neg.out", Common, Arithmetic, C::negated), &[0], 1, Complex, neg
+    );
+    /// `aten::sign.out(self, out)`: -1, 0 or 1; 0 for NaN.
     SIGN_OUT = unary!("aten::sign.out", Common, Arithmetic, |a: C| {
         let zero = C::default();
         C::of_bool(a > zero).sub(C::of_bool(a < zero))
     });
 }
 
-/// Arithmetic that cannot fail.
+/// Infallible arithmetic: integers wrap.
 pub(crate) trait Arithmetic: Compute {
     fn add(self, other: Self) -> Self;
     fn sub(self, other: Self) -> Self;
@@ -93,8 +108,8 @@ impl Arithmetic for i64 {
     }
 }
 
-/// `function(self, other, alpha)`; `alpha` is argument 2. Beside half and bfloat16, numbers are
-/// rounded first, as in PyTorch.
+/// Computes `function(self, other, alpha)`; `alpha` is argument 2. For half and bfloat16 tensors,
+/// scalars are rounded first, as in PyTorch.
 fn with_alpha<C: Arithmetic, const SCALAR: bool>(
     ctx: &mut Invoke,
     function: impl Fn(C, C, C) -> C + Sync,
@@ -109,7 +124,7 @@ fn with_alpha<C: Arithmetic, const SCALAR: bool>(
         return map(ctx, [0], 3, &move |a| function(a, other, alpha));
     }
     if alpha == C::of_bool(true) {
-        // The usual case, without the product.
+        // The common case `alpha == 1`, without the multiplication.
         return with_other::<C, false>(ctx, 3, move |a, b| function(a, b, C::of_bool(true)));
     }
     with_other::<C, false>(ctx, 3, move |a, b| function(a, b, alpha))

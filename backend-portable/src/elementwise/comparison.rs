@@ -1,5 +1,5 @@
-//! Comparisons, and the larger and smaller of two. Integers compare as integers, everything else in
-//! the common type.
+//! Comparisons, maximum and minimum. Integers compare as integers, all other types in the common
+//! type.
 
 use super::binary;
 use super::complex::with_complex;
@@ -11,40 +11,50 @@ use torchlet_core::{Invoke, Kernel, KernelError, Plan, ScalarType};
 
 kernels! {
     /// `aten::eq.Tensor_out(self, other, out)`: `self == other`.
-    EQ_TENSOR_OUT = with_complex!(binary!("aten::eq.Tensor_out", Truth, Compute, eq), &[0, 1], 2, Truth, equal::<false, false>);
+    EQ_TENSOR_OUT = with_complex!(
+        binary!("aten::eq.Tensor_out", Bool, Compute, eq), &[0, 1], 2, Bool, equal::<false, false>
+    );
     /// `aten::eq.Scalar_out(self, other, out)`: `self == other`.
-    EQ_SCALAR_OUT = with_complex!(binary!("aten::eq.Scalar_out" Scalar, Truth, Compute, eq), &[0], 2, Truth, equal::<true, false>);
+    EQ_SCALAR_OUT = with_complex!(
+        binary!("aten::eq.Scalar_out" Scalar, Bool, Compute, eq), &[0], 2, Bool,
+        equal::<true, false>
+    );
     /// `aten::ne.Tensor_out(self, other, out)`: `self != other`.
-    NE_TENSOR_OUT = with_complex!(binary!("aten::ne.Tensor_out", Truth, Compute, ne), &[0, 1], 2, Truth, equal::<false, true>);
+    NE_TENSOR_OUT = with_complex!(
+        binary!("aten::ne.Tensor_out", Bool, Compute, ne), &[0, 1], 2, Bool, equal::<false, true>
+    );
     /// `aten::ne.Scalar_out(self, other, out)`: `self != other`.
-    NE_SCALAR_OUT = with_complex!(binary!("aten::ne.Scalar_out" Scalar, Truth, Compute, ne), &[0], 2, Truth, equal::<true, true>);
+    NE_SCALAR_OUT = with_complex!(
+        binary!("aten::ne.Scalar_out" Scalar, Bool, Compute, ne), &[0], 2, Bool,
+        equal::<true, true>
+    );
     /// `aten::lt.Tensor_out(self, other, out)`: `self < other`.
-    LT_TENSOR_OUT = binary!("aten::lt.Tensor_out", Truth, ordered Compute, lt);
+    LT_TENSOR_OUT = binary!("aten::lt.Tensor_out", Bool, ordered Compute, lt);
     /// `aten::lt.Scalar_out(self, other, out)`: `self < other`.
-    LT_SCALAR_OUT = binary!("aten::lt.Scalar_out" Scalar, Truth, ordered Compute, lt);
+    LT_SCALAR_OUT = binary!("aten::lt.Scalar_out" Scalar, Bool, ordered Compute, lt);
     /// `aten::le.Tensor_out(self, other, out)`: `self <= other`.
-    LE_TENSOR_OUT = binary!("aten::le.Tensor_out", Truth, ordered Compute, le);
+    LE_TENSOR_OUT = binary!("aten::le.Tensor_out", Bool, ordered Compute, le);
     /// `aten::le.Scalar_out(self, other, out)`: `self <= other`.
-    LE_SCALAR_OUT = binary!("aten::le.Scalar_out" Scalar, Truth, ordered Compute, le);
+    LE_SCALAR_OUT = binary!("aten::le.Scalar_out" Scalar, Bool, ordered Compute, le);
     /// `aten::gt.Tensor_out(self, other, out)`: `self > other`.
-    GT_TENSOR_OUT = binary!("aten::gt.Tensor_out", Truth, ordered Compute, |a, b| lt(b, a));
+    GT_TENSOR_OUT = binary!("aten::gt.Tensor_out", Bool, ordered Compute, |a, b| lt(b, a));
     /// `aten::gt.Scalar_out(self, other, out)`: `self > other`.
-    GT_SCALAR_OUT = binary!("aten::gt.Scalar_out" Scalar, Truth, ordered Compute, |a, b| lt(b, a));
+    GT_SCALAR_OUT = binary!("aten::gt.Scalar_out" Scalar, Bool, ordered Compute, |a, b| lt(b, a));
     /// `aten::ge.Tensor_out(self, other, out)`: `self >= other`.
-    GE_TENSOR_OUT = binary!("aten::ge.Tensor_out", Truth, ordered Compute, |a, b| le(b, a));
+    GE_TENSOR_OUT = binary!("aten::ge.Tensor_out", Bool, ordered Compute, |a, b| le(b, a));
     /// `aten::ge.Scalar_out(self, other, out)`: `self >= other`.
-    GE_SCALAR_OUT = binary!("aten::ge.Scalar_out" Scalar, Truth, ordered Compute, |a, b| le(b, a));
-    /// `aten::maximum.out(self, other, out)`: the larger; NaN if either is.
-    MAXIMUM_OUT = binary!("aten::maximum.out", Common, ordered Compute, larger);
-    /// `aten::minimum.out(self, other, out)`: the smaller; NaN if either is.
-    MINIMUM_OUT = binary!("aten::minimum.out", Common, ordered Compute, smaller);
-    /// `aten::fmax.out(self, other, out)`: the larger; NaN if both are.
-    FMAX_OUT = binary!("aten::fmax.out", Common, ordered Compute, larger_number);
-    /// `aten::fmin.out(self, other, out)`: the smaller; NaN if both are.
-    FMIN_OUT = binary!("aten::fmin.out", Common, ordered Compute, smaller_number);
+    GE_SCALAR_OUT = binary!("aten::ge.Scalar_out" Scalar, Bool, ordered Compute, |a, b| le(b, a));
+    /// `aten::maximum.out(self, other, out)`: the maximum; NaN if either is NaN.
+    MAXIMUM_OUT = binary!("aten::maximum.out", Common, ordered Compute, maximum);
+    /// `aten::minimum.out(self, other, out)`: the minimum; NaN if either is NaN.
+    MINIMUM_OUT = binary!("aten::minimum.out", Common, ordered Compute, minimum);
+    /// `aten::fmax.out(self, other, out)`: the maximum; NaN only if both are NaN.
+    FMAX_OUT = binary!("aten::fmax.out", Common, ordered Compute, fmax);
+    /// `aten::fmin.out(self, other, out)`: the minimum; NaN only if both are NaN.
+    FMIN_OUT = binary!("aten::fmin.out", Common, ordered Compute, fmin);
     /// `aten::allclose.out(self, other, rtol, atol, equal_nan, dummy_param, out)`: whether all
-    /// elements satisfy `|self - other| <= atol + |rtol * other|`, NaN counting as equal to NaN if
-    /// asked for (`torch.isclose`).
+    /// elements satisfy `|self - other| <= atol + |rtol * other|` (`torch.allclose`). With
+    /// `equal_nan`, NaN equals NaN.
     ALLCLOSE_OUT = Kernel::new(
         "aten::allclose.out",
         &[Tensor, Tensor, Float, Float, Bool, Bool, Out],
@@ -52,22 +62,22 @@ kernels! {
             let (a, b, out) = (ctx.info(0)?, ctx.info(1)?, ctx.info(6)?);
             number_type(0, a.scalar_type)?;
             if a.scalar_type != b.scalar_type {
-                return Err(KernelError::argument(1, "differs from the first in type"));
+                return Err(KernelError::argument(1, "dtype differs from that of the first input"));
             }
             if out.scalar_type != ScalarType::Bool || out.numel() != 1 {
-                return Err(KernelError::argument(6, "not a single truth value"));
+                return Err(KernelError::argument(6, "expected a single bool"));
             }
             Walk::broadcast(&a, [&b])?;
             Ok(Plan::new(all_close))
         },
     );
-    /// `allclose.out`: the same, by its name without a namespace.
+    /// `allclose.out`: alias of [`ALLCLOSE_OUT`] without a namespace.
     ALLCLOSE_PLAIN_OUT = renamed(ALLCLOSE_OUT, "allclose.out");
-    /// `allclose.Tensor`: the same, with the result as its last argument.
+    /// `allclose.Tensor`: alias of [`ALLCLOSE_OUT`].
     ALLCLOSE_TENSOR = renamed(ALLCLOSE_OUT, "allclose.Tensor");
 }
 
-/// Elements that are compared at a time.
+/// Elements per block.
 const BLOCK: usize = 32;
 
 fn all_close(ctx: &mut Invoke) -> Result<(), KernelError> {
@@ -117,26 +127,26 @@ fn le<C: Compute>(a: C, b: C) -> C {
     C::of_bool(a <= b)
 }
 
-/// The larger; NaN if either is.
+/// The maximum; NaN if either is NaN.
 #[inline(always)]
-pub(crate) fn larger<C: Compute>(a: C, b: C) -> C {
+pub(crate) fn maximum<C: Compute>(a: C, b: C) -> C {
     if a > b || a.is_nan() { a } else { b }
 }
 
-/// The larger; NaN if both are.
+/// The maximum; NaN only if both are NaN.
 #[inline(always)]
-fn larger_number<C: Compute>(a: C, b: C) -> C {
+fn fmax<C: Compute>(a: C, b: C) -> C {
     if a >= b || b.is_nan() { a } else { b }
 }
 
-/// The smaller; NaN if both are.
+/// The minimum; NaN only if both are NaN.
 #[inline(always)]
-fn smaller_number<C: Compute>(a: C, b: C) -> C {
+fn fmin<C: Compute>(a: C, b: C) -> C {
     if a <= b || b.is_nan() { a } else { b }
 }
 
-/// The smaller; NaN if either is.
+/// The minimum; NaN if either is NaN.
 #[inline(always)]
-pub(crate) fn smaller<C: Compute>(a: C, b: C) -> C {
+pub(crate) fn minimum<C: Compute>(a: C, b: C) -> C {
     if a < b || a.is_nan() { a } else { b }
 }

@@ -1,4 +1,4 @@
-//! Elementary functions of one tensor. Integers give `float32`, as in PyTorch.
+//! Elementary functions of one tensor. Integers yield `float32`, as in PyTorch.
 
 use super::complex::with_complex;
 use super::{Real, TypeRule, by_compute, prepare, unary};
@@ -12,19 +12,32 @@ use torchlet_core::{Invoke, Kernel, KernelError};
 
 kernels! {
     /// `aten::sqrt.out(self, out)`: square root.
-    SQRT_OUT = with_complex!(unary!("aten::sqrt.out", Float, float Real, C::sqrt, vector functions::Sqrt), &[0], 1, Complex, sqrt);
+    SQRT_OUT = with_complex!(
+        unary!("aten::sqrt.out", Float, float Real, C::sqrt, vector functions::Sqrt), &[0], 1,
+        Complex, sqrt
+    );
     /// `aten::rsqrt.out(self, out)`: `1 / sqrt(self)`.
-    RSQRT_OUT = unary!("aten::rsqrt.out", Float, float Real, |a: C| C::real(1.0) / a.sqrt(), vector functions::Rsqrt);
+    RSQRT_OUT = unary!(
+        "aten::rsqrt.out", Float, float Real, |a: C| C::real(1.0) / a.sqrt(),
+        vector functions::Rsqrt
+    );
     /// `aten::reciprocal.out(self, out)`: `1 / self`.
-    RECIPROCAL_OUT = with_complex!(unary!("aten::reciprocal.out", Float, float Real, |a: C| C::real(1.0) / a), &[0], 1, Complex, reciprocal);
+    RECIPROCAL_OUT = with_complex!(
+        unary!("aten::reciprocal.out", Float, float Real, |a: C| C::real(1.0) / a), &[0], 1,
+        Complex, reciprocal
+    );
     /// `aten::exp.out(self, out)`: `e^self`.
-    EXP_OUT = with_complex!(unary!("aten::exp.out", Float, float Real, C::exp, vector functions::Exp), &[0], 1, Complex, exp);
+    EXP_OUT = with_complex!(
+        unary!("aten::exp.out", Float, float Real, C::exp, vector functions::Exp), &[0], 1, Complex,
+        exp
+    );
     /// `aten::exp2.out(self, out)`: `2^self`.
     EXP2_OUT = unary!("aten::exp2.out", Float, float Real, C::exp2);
     /// `aten::expm1.out(self, out)`: `e^self - 1`, precise near zero.
     EXPM1_OUT = unary!("aten::expm1.out", Float, float Real, C::exp_m1);
     /// `aten::log.out(self, out)`: natural logarithm.
-    LOG_OUT = with_complex!(unary!("aten::log.out", Float, float Real, C::ln), &[0], 1, Complex, ln);
+    LOG_OUT =
+        with_complex!(unary!("aten::log.out", Float, float Real, C::ln), &[0], 1, Complex, ln);
     /// `aten::log1p.out(self, out)`: `log(1 + self)`, precise near zero.
     LOG1P_OUT = unary!("aten::log1p.out", Float, float Real, C::ln_1p);
     /// `aten::log2.out(self, out)`: logarithm to base 2.
@@ -57,19 +70,19 @@ kernels! {
     ATANH_OUT = unary!("aten::atanh.out", Float, float Real, C::atanh);
     /// `aten::erf.out(self, out)`: the error function.
     ERF_OUT = unary!("aten::erf.out", Float, float Real, C::erf, vector functions::Erf);
-    /// `aten::ldexp.out(self, other, out)`: `self * 2^other`, where the power is of the type of
-    /// `other`, unless that is an integer.
+    /// `aten::ldexp.out(self, other, out)`: `self * 2^other`, with the power in the dtype of
+    /// `other` unless that is an integer.
     LDEXP_OUT = Kernel::new("aten::ldexp.out", &[Tensor, Tensor, Out], |ctx| {
         prepare(ctx, &[0, 1], &[], 2, TypeRule::Float, by_compute!(float ldexp))
     });
-    /// `aten::signbit.out(self, out)`: whether it is negative, or a negative zero.
-    SIGNBIT_OUT = unary!("aten::signbit.out", Truth, Compute, |a: C| C::of_bool(
+    /// `aten::signbit.out(self, out)`: whether the value is negative, including negative zero.
+    SIGNBIT_OUT = unary!("aten::signbit.out", Bool, Compute, |a: C| C::of_bool(
         a.to_f64().is_sign_negative()
     ));
-    /// `aten::isnan.out(self, out)`: whether it is not a number.
-    ISNAN_OUT = unary!("aten::isnan.out", Truth, Compute, |a: C| C::of_bool(a.is_nan()));
-    /// `aten::isinf.out(self, out)`: whether it is infinite, of either sign.
-    ISINF_OUT = unary!("aten::isinf.out", Truth, Compute, |a: C| C::of_bool(
+    /// `aten::isnan.out(self, out)`: whether the value is NaN.
+    ISNAN_OUT = unary!("aten::isnan.out", Bool, Compute, |a: C| C::of_bool(a.is_nan()));
+    /// `aten::isinf.out(self, out)`: whether the value is positive or negative infinity.
+    ISINF_OUT = unary!("aten::isinf.out", Bool, Compute, |a: C| C::of_bool(
         a.to_f64().is_infinite()
     ));
 }

@@ -1,4 +1,4 @@
-//! Numbers taken apart: `frexp`.
+//! Decomposition into mantissa and exponent: `frexp`.
 
 use crate::number::{ComputeType, elements_mut, load, store, unsupported};
 use crate::real::Real;
@@ -7,8 +7,8 @@ use torchlet_core::Param::{Out, Tensor};
 use torchlet_core::{Invoke, InvokeFn, Kernel, KernelError, Plan, ScalarType};
 
 kernels! {
-    /// `aten::frexp.Tensor_out(self, mantissa, exponent)`: `self` is `mantissa * 2^exponent`, and
-    /// the mantissa from a half to below one. Zero, infinities and what is no number are their own
+    /// `aten::frexp.Tensor_out(self, mantissa, exponent)`: decomposes `self` into
+    /// `mantissa * 2^exponent` with a mantissa in `0.5..1`. Zero, infinities and NaN are their own
     /// mantissas.
     FREXP_TENSOR_OUT = Kernel::new("aten::frexp.Tensor_out", &[Tensor, Out, Out], |ctx| {
         let input = ctx.info(0)?;
@@ -25,7 +25,7 @@ kernels! {
             if found.scalar_type != wanted {
                 return Err(unsupported(arg, found.scalar_type));
             }
-            // All in the order in which they lie.
+            // Elements are processed in memory order.
             if !found.same_layout_as(&input) {
                 return Err(KernelError::layout(arg));
             }
@@ -34,7 +34,7 @@ kernels! {
     });
 }
 
-/// Elements that are handled together.
+/// Elements per block.
 const BLOCK: usize = 64;
 
 fn frexp<C: Real>(ctx: &mut Invoke) -> Result<(), KernelError> {

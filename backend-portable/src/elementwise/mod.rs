@@ -1,8 +1,8 @@
-//! Element-wise operators: the result at an index depends on the inputs at that index alone.
+//! Element-wise operators: each result depends only on the inputs at the same index.
 //!
-//! [`prepare`] is what they have in common: broadcasting, type rules and the choice of computing
-//! type. Each operator adds a function of values, in the file of its family; most are one line of
-//! [`unary!`] or [`binary!`].
+//! [`prepare`] implements their common part: broadcasting, dtype promotion and the choice of
+//! compute type. Each operator adds a function of values in the file of its family; most are one
+//! line of [`unary!`] or [`binary!`].
 
 pub mod activation;
 pub mod arithmetic;
@@ -33,19 +33,19 @@ use crate::types;
 use torchlet_core::rules::{Operand, broadcast_all, result_type};
 use torchlet_core::{Invoke, InvokeFn, KernelError, Plan, Prepare, ScalarType, TensorInfo};
 
-/// An invoke function for each computing type.
+/// Invoke functions by compute type.
 #[derive(Clone, Copy)]
 pub(crate) struct ByCompute {
     pub(crate) f32: InvokeFn,
     pub(crate) f64: InvokeFn,
-    /// `None` for functions of floating-point values only; integers then compute in `f32`.
+    /// `None` for floating-point functions; integers then compute in `f32`.
     pub(crate) i64: Option<InvokeFn>,
-    /// For `uint64`, if the result depends on which of two values is larger.
+    /// For `uint64`, if the result depends on the order of values.
     pub(crate) u64: Option<InvokeFn>,
 }
 
-/// The instances of a generic invoke function: `by_compute!(f)`, or `by_compute!(float f)` without
-/// integers; `by_compute!(ordered f)` of one that compares values.
+/// Instances of a generic invoke function: `by_compute!(f)`, `by_compute!(float f)` without integer
+/// instances, or `by_compute!(ordered f)` for functions that compare values.
 macro_rules! by_compute {
     (ordered $function:ident) => {
         $crate::elementwise::ByCompute {
@@ -72,11 +72,12 @@ macro_rules! by_compute {
 }
 pub(crate) use by_compute;
 
-/// A kernel `(Tensor self, *, Tensor(a!) out)`: `unary!(name, type rule, bound, |a| …)`. The bound
-/// is a trait of computing types, `C` in the function; with `float` before it, integers are
-/// computed as floating-point numbers; with `ordered`, `uint64` is compared as such. `vector` and a
-/// [`Map1`] at the end is what to use for `f32`; `recompiled` and the function for `f32` compiles
-/// that for each instruction set.
+/// A kernel `(Tensor self, *, Tensor(a!) out)`: `unary!(name, type rule, bound, |a| …)`.
+///
+/// The bound is a trait of the compute type, which is named `C` in the function. `float` before the
+/// bound computes integers in floating point; `ordered` compares `uint64` values as such. A
+/// trailing `vector` supplies a [`Map1`] for `f32`. A trailing `recompiled` supplies an `f32`
+/// function that is compiled once per instruction set.
 macro_rules! unary {
     ($name:literal, $rule:ident, float $bound:ident, $function:expr) => {
         $crate::elementwise::unary!(@ $name, $rule, $bound, $function,
@@ -93,7 +94,12 @@ macro_rules! unary {
     ($name:literal, $rule:ident, $bound:ident, $function:expr, recompiled $f32:expr) => {
         $crate::elementwise::unary!(@ $name, $rule, $bound, $function, {
             let f32: torchlet_core::InvokeFn = |ctx| $crate::elementwise::recompiled(ctx, 1, $f32);
-            $crate::elementwise::ByCompute { f32, f64: invoke::<f64>, i64: Some(invoke::<i64>), u64: None }
+            $crate::elementwise::ByCompute {
+                f32,
+                f64: invoke::<f64>,
+                i64: Some(invoke::<i64>),
+                u64: None,
+            }
         })
     };
     ($name:literal, $rule:ident, float $bound:ident, $function:expr, vector $vector:expr) => {
@@ -103,7 +109,9 @@ macro_rules! unary {
         })
     };
     (@ $name:literal, $rule:ident, $bound:ident, $function:expr, $by_compute:expr) => {{
-        fn invoke<C: $bound>(ctx: &mut torchlet_core::Invoke) -> Result<(), torchlet_core::KernelError> {
+        fn invoke<C: $bound>(
+            ctx: &mut torchlet_core::Invoke,
+        ) -> Result<(), torchlet_core::KernelError> {
             $crate::types::expect::<C>()?;
             let function: &dyn $crate::map::Function<1, C> = &$function;
             $crate::map::map(ctx, [0], 1, function)
@@ -118,10 +126,11 @@ macro_rules! unary {
 }
 pub(crate) use unary;
 
-/// A kernel `(Tensor self, Tensor other, *, Tensor(a!) out)`, or with `Scalar` behind the name
-/// `(Tensor self, Scalar other, *, Tensor(a!) out)`: `binary!(name, type rule, bound, |a, b| …)`,
-/// with `float` and `ordered` as in [`unary!`]. `rounded` before the function of two tensors makes
-/// it one that [rounds its operands](crate::map::Function::rounds_operands).
+/// A kernel `(Tensor self, Tensor other, *, Tensor(a!) out)`:
+/// `binary!(name, type rule, bound, |a, b| …)`. With `Scalar` after the name, `other` is a scalar.
+///
+/// `float` and `ordered` work as in [`unary!`]. `rounded` before a function of two tensors makes it
+/// [round its operands](crate::map::Function::rounds_operands).
 macro_rules! binary {
     ($name:literal Scalar, $rule:ident, ordered $bound:ident, $function:expr) => {
         $crate::elementwise::binary!(@ $name, Scalar, true, &[0], &[1], $rule, $bound, $function,
@@ -156,27 +165,37 @@ macro_rules! binary {
             $crate::elementwise::by_compute!(invoke))
     };
     (@rounded $name:literal, $rule:ident, $bound:ident, $function:expr, $by_compute:expr) => {{
-        fn invoke<C: $bound>(ctx: &mut torchlet_core::Invoke) -> Result<(), torchlet_core::KernelError> {
+        fn invoke<C: $bound>(
+            ctx: &mut torchlet_core::Invoke,
+        ) -> Result<(), torchlet_core::KernelError> {
             $crate::types::expect::<C>()?;
             let function: &dyn $crate::map::Function<2, C> = &$crate::map::Rounded($function);
             $crate::map::map(ctx, [0, 1], 2, function)
         }
         torchlet_core::Kernel::new(
             $name,
-            &[torchlet_core::Param::Tensor, torchlet_core::Param::Tensor, torchlet_core::Param::Out],
+            &[
+                torchlet_core::Param::Tensor, torchlet_core::Param::Tensor,
+                torchlet_core::Param::Out
+            ],
             |ctx| $crate::elementwise::prepare(
                 ctx, &[0, 1], &[], 2, $crate::elementwise::TypeRule::$rule, $by_compute),
         )
     }};
     (@ $name:literal, $other:ident, $scalar:literal, $inputs:expr, $scalars:expr,
         $rule:ident, $bound:ident, $function:expr, $by_compute:expr) => {{
-        fn invoke<C: $bound>(ctx: &mut torchlet_core::Invoke) -> Result<(), torchlet_core::KernelError> {
+        fn invoke<C: $bound>(
+            ctx: &mut torchlet_core::Invoke,
+        ) -> Result<(), torchlet_core::KernelError> {
             $crate::types::expect::<C>()?;
             $crate::elementwise::with_other::<C, $scalar>(ctx, 2, $function)
         }
         torchlet_core::Kernel::new(
             $name,
-            &[torchlet_core::Param::Tensor, torchlet_core::Param::$other, torchlet_core::Param::Out],
+            &[
+                torchlet_core::Param::Tensor, torchlet_core::Param::$other,
+                torchlet_core::Param::Out
+            ],
             |ctx| $crate::elementwise::prepare(
                 ctx, $inputs, $scalars, 2, $crate::elementwise::TypeRule::$rule, $by_compute),
         )
@@ -184,15 +203,15 @@ macro_rules! binary {
 }
 pub(crate) use binary;
 
-/// Computes `out` from tensor 0 with a vectorised function.
+/// Computes `out` from tensor 0 with a vectorized function.
 pub(crate) fn vector(ctx: &mut Invoke, out: usize, function: impl Map1) -> Result<(), KernelError> {
     let context = Context { tier: Tier::detect(), parallel: &Serial };
     map(ctx, [0], out, &Slices(|a: &[f32], out: &mut [f32]| map1(context, function, a, out)))
 }
 
-/// Computes `out` from tensor 0 with a function that the compiler vectorises itself, once for each
-/// instruction set: for functions that are one instruction in the larger sets and a call in the
-/// smallest. The function is `#[inline(always)]`.
+/// Computes `out` from tensor 0 with a function that is auto-vectorized once per instruction set.
+/// For functions that are one instruction in the larger sets and a call in the smallest. The
+/// function must be `#[inline(always)]`.
 pub(crate) fn recompiled(
     ctx: &mut Invoke,
     out: usize,
@@ -215,7 +234,7 @@ impl<F: Fn(f32) -> f32> simd::Vectorized for Recompiled<'_, F> {
     }
 }
 
-/// Computes `out` from tensor 0 and argument 1, which is a tensor or, if `SCALAR`, a number.
+/// Computes `out` from tensor 0 and argument 1, which is a tensor or, if `SCALAR`, a scalar.
 pub(crate) fn with_other<C: Compute, const SCALAR: bool>(
     ctx: &mut Invoke,
     out: usize,
@@ -229,7 +248,7 @@ pub(crate) fn with_other<C: Compute, const SCALAR: bool>(
     map(ctx, [0, 1], out, &Two(function))
 }
 
-/// Computes `out` from argument 0, which is a number, and tensor 1.
+/// Computes `out` from scalar argument 0 and tensor 1.
 pub(crate) fn of_number<C: Compute>(
     ctx: &mut Invoke,
     out: usize,
@@ -240,19 +259,19 @@ pub(crate) fn of_number<C: Compute>(
     map(ctx, [1], out, &move |a| function(number, a))
 }
 
-/// How the output's type follows from the inputs'.
+/// Rule that determines the output's dtype.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum TypeRule {
-    /// The common type of the inputs.
+    /// The promoted dtype of the inputs.
     Common,
-    /// The common type, and `float32` if that is an integer or bool.
+    /// The promoted dtype, or `float32` if that is an integer or bool.
     Float,
-    /// Bool, of a comparison in the common type.
-    Truth,
+    /// Bool, for a comparison in the promoted dtype.
+    Bool,
 }
 
 impl ByCompute {
-    /// The function for values of this type.
+    /// The function for this compute type.
     pub(crate) fn choose(&self, compute: ComputeType) -> InvokeFn {
         match compute {
             ComputeType::F32 => self.f32,
@@ -263,8 +282,8 @@ impl ByCompute {
     }
 }
 
-/// Prepares an operator over the tensors `inputs` and the numbers `scalars` that writes `out`:
-/// gives `out` the broadcast shape, checks its type, and chooses the computing type.
+/// Prepares an operator over the tensors `inputs` and the scalars `scalars` that writes `out`.
+/// Resizes `out` to the broadcast shape, checks its dtype and selects the compute type.
 pub(crate) fn prepare(
     ctx: &mut Prepare,
     inputs: &[usize],
@@ -276,8 +295,8 @@ pub(crate) fn prepare(
     prepare_with(ctx, &[], inputs, scalars, out, rule, functions)
 }
 
-/// As [`prepare`], with tensors `others` that take part in the shape, but not in the type:
-/// conditions and masks.
+/// Like [`prepare`], with tensors `others`, such as masks, that take part in broadcasting but not
+/// in dtype promotion.
 pub(crate) fn prepare_with(
     ctx: &mut Prepare,
     others: &[usize],
@@ -304,24 +323,25 @@ pub(crate) fn prepare_with(
         }
     }
     let sizes = broadcast_all(infos.iter().map(|info| info.sizes.as_slice()));
-    let mismatch = KernelError::argument(out, "the inputs' shapes cannot be broadcast");
+    let mismatch = KernelError::argument(out, "input shapes cannot be broadcast");
     ctx.resize(out, &sizes.ok_or(mismatch)?)?;
 
     let first = inputs.first().copied().unwrap_or(out);
-    let mixed = KernelError::argument(first, "its type cannot be mixed with the others");
+    let mixed =
+        KernelError::argument(first, "dtype cannot be promoted with those of the other inputs");
     let common = result_type(operands).ok_or(mixed)?;
     let found = ctx.info(out)?.scalar_type;
     let result = match rule {
         TypeRule::Common => common,
         TypeRule::Float if common.is_floating() => common,
         TypeRule::Float => ScalarType::Float,
-        TypeRule::Truth => ScalarType::Bool,
+        TypeRule::Bool => ScalarType::Bool,
     };
     if !can_cast(result, found) {
         return Err(unsupported(out, found));
     }
     let compute = match (rule, ComputeType::of(common)) {
-        // An integer input whose result is written as double is computed as double.
+        // Integer inputs with a double output compute in double.
         (TypeRule::Float, Some(ComputeType::I64)) if found == ScalarType::Double => {
             ComputeType::F64
         }
@@ -335,8 +355,8 @@ pub(crate) fn prepare_with(
     }))
 }
 
-/// Whether results of one type may be written as another: never floating to integer, nor anything
-/// to bool.
+/// Whether results of one dtype may be stored as another: never floating point as integer, nor any
+/// other dtype as bool.
 ///
 /// Source: `torch.can_cast`.
 pub(crate) fn can_cast(from: ScalarType, to: ScalarType) -> bool {

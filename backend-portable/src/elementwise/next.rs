@@ -1,4 +1,4 @@
-//! The number next to another.
+//! Next representable value: `nextafter`.
 
 use super::{ByCompute, TypeRule, prepare};
 use crate::map::{Rounded, map};
@@ -10,8 +10,8 @@ use torchlet_core::rules::{Operand, result_type};
 use torchlet_core::{Invoke, Kernel, KernelError, ScalarType};
 
 kernels! {
-    /// `aten::nextafter.out(self, other, out)`: the number of the type that is next to `self`,
-    /// towards `other`.
+    /// `aten::nextafter.out(self, other, out)`: the next representable value after `self` towards
+    /// `other`.
     NEXTAFTER_OUT = Kernel::new("aten::nextafter.out", &[Tensor, Tensor, Out], |ctx| {
         let (a, b) = (ctx.info(0)?, ctx.info(1)?);
         let common = result_type([Operand::from(&a), Operand::from(&b)]);
@@ -24,13 +24,14 @@ kernels! {
         };
         let functions = ByCompute { f32, f64: of_doubles, i64: None, u64: None };
         let plan = prepare(ctx, &[0, 1], &[], 2, TypeRule::Common, functions)?;
-        // In another type, it would not be the next one.
+        // In another dtype, the result would not be the next representable value.
         let found = ctx.info(2)?.scalar_type;
         if found == common { Ok(plan) } else { Err(unsupported(2, found)) }
     });
 }
 
-/// The function of a type whose bits are an integer, of numbers of the type that it is computed in.
+/// Defines `nextafter` for a type with an integer bit representation, on values in its compute
+/// type.
 macro_rules! next_of {
     ($name:ident, $compute:ty, $from:expr, $to:expr, $of_bits:expr) => {
         fn $name(ctx: &mut Invoke) -> Result<(), KernelError> {
@@ -43,10 +44,10 @@ macro_rules! next_of {
                     return to;
                 }
                 if from == 0.0 {
-                    // The smallest one, with the sign of where it goes.
+                    // The smallest subnormal, with the sign of the direction.
                     return $to($of_bits(1)).copysign(to);
                 }
-                // Of either sign, larger bits are farther from zero.
+                // For either sign, larger bits are farther from zero.
                 let bits = $from(from).to_bits();
                 let is_farther = (from < to) == (from > 0.0);
                 $to($of_bits(if is_farther { bits + 1 } else { bits - 1 }))

@@ -1,8 +1,9 @@
-//! Orthogonal polynomials: `x` and an order `n`, which is cut to an integer. Orders below zero give
-//! zero, as in PyTorch.
+//! Orthogonal polynomials of `x` and an order `n`, which is truncated to an integer. As in PyTorch,
+//! negative orders yield zero.
 //!
-//! By their recurrences (Digital Library of Mathematical Functions, 18.9), which PyTorch follows in
-//! the type of the values, too; Chebyshev's, between -1 and 1, by angles (18.5.1 to 18.5.4).
+//! Evaluated by their recurrences (Digital Library of Mathematical Functions, 18.9) in the dtype of
+//! the values, as in PyTorch. Between -1 and 1, Chebyshev polynomials are evaluated by their
+//! trigonometric forms (18.5.1 to 18.5.4).
 
 use super::{Real, TypeRule, by_compute, prepare};
 use crate::map::{Two, map};
@@ -11,23 +12,24 @@ use crate::table::kernels;
 use torchlet_core::Param::{Out, Scalar, Tensor};
 use torchlet_core::{Invoke, Kernel, KernelError, Sizes};
 
-/// The most steps of a call, which are some ten seconds.
-const MOST_STEPS: f64 = (1u64 << 32) as f64;
+/// Maximum number of recurrence steps per call, about ten seconds.
+const MAX_STEPS: f64 = (1u64 << 32) as f64;
 
-/// Which orders take a step each, for every element.
+/// The elements whose evaluation costs one recurrence step per order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Steps {
-    /// All.
+    /// All elements.
     All,
-    /// Those of `x` beyond -1 and 1: within, angles say it.
-    Beyond,
-    /// Those of `x` below 0 or beyond 1.
-    ShiftedBeyond,
-    /// None that is high: those are no numbers.
-    Few,
+    /// Those with `x` outside -1..1; inside, the trigonometric form applies.
+    Outside,
+    /// Those with `x` outside 0..1.
+    ShiftedOutside,
+    /// None: high orders yield NaN.
+    Limited,
 }
 
-/// The kernel of a polynomial, with a tensor or a number for `x` and `n`.
+/// The kernel of a polynomial; `x` and `n` are tensors. With `of number`, `x` is a scalar; with
+/// `of order`, `n` is.
 macro_rules! polynomial {
     ($name:literal, $steps:ident, $function:expr) => {
         polynomial!(@ $name, Tensor, Tensor, &[0, 1], &[], $steps, $function)
@@ -38,7 +40,10 @@ macro_rules! polynomial {
     ($name:literal of order, $steps:ident, $function:expr) => {
         polynomial!(@ $name, Tensor, Scalar, &[0], &[1], $steps, $function)
     };
-    (@ $name:literal, $x:ident, $n:ident, $tensors:expr, $scalars:expr, $steps:ident, $function:expr) => {
+    (
+        @ $name:literal, $x:ident, $n:ident, $tensors:expr, $scalars:expr, $steps:ident,
+        $function:expr
+    ) => {
         Kernel::new($name, &[$x, $n, Out], |ctx| {
             fn invoke<C: Real>(ctx: &mut Invoke) -> Result<(), KernelError> {
                 run::<C>(ctx, Steps::$steps, $function)
@@ -49,81 +54,159 @@ macro_rules! polynomial {
 }
 
 kernels! {
-    /// `aten::special_chebyshev_polynomial_t.out(x, n, out)`: of the first kind.
-    SPECIAL_CHEBYSHEV_T_OUT = polynomial!("aten::special_chebyshev_polynomial_t.out", Beyond, chebyshev_t);
-    /// The same of a number.
-    SPECIAL_CHEBYSHEV_T_X_SCALAR_OUT = polynomial!("aten::special_chebyshev_polynomial_t.x_scalar_out" of number, Beyond, chebyshev_t);
-    /// The same of one order.
-    SPECIAL_CHEBYSHEV_T_N_SCALAR_OUT = polynomial!("aten::special_chebyshev_polynomial_t.n_scalar_out" of order, Beyond, chebyshev_t);
-    /// `aten::special_chebyshev_polynomial_u.out(x, n, out)`: of the second kind.
-    SPECIAL_CHEBYSHEV_U_OUT = polynomial!("aten::special_chebyshev_polynomial_u.out", Beyond, chebyshev_u);
-    /// The same of a number.
-    SPECIAL_CHEBYSHEV_U_X_SCALAR_OUT = polynomial!("aten::special_chebyshev_polynomial_u.x_scalar_out" of number, Beyond, chebyshev_u);
-    /// The same of one order.
-    SPECIAL_CHEBYSHEV_U_N_SCALAR_OUT = polynomial!("aten::special_chebyshev_polynomial_u.n_scalar_out" of order, Beyond, chebyshev_u);
-    /// `aten::special_chebyshev_polynomial_v.out(x, n, out)`: of the third kind.
-    SPECIAL_CHEBYSHEV_V_OUT = polynomial!("aten::special_chebyshev_polynomial_v.out", Beyond, chebyshev_v);
-    /// The same of a number.
-    SPECIAL_CHEBYSHEV_V_X_SCALAR_OUT = polynomial!("aten::special_chebyshev_polynomial_v.x_scalar_out" of number, Beyond, chebyshev_v);
-    /// The same of one order.
-    SPECIAL_CHEBYSHEV_V_N_SCALAR_OUT = polynomial!("aten::special_chebyshev_polynomial_v.n_scalar_out" of order, Beyond, chebyshev_v);
-    /// `aten::special_chebyshev_polynomial_w.out(x, n, out)`: of the fourth kind.
-    SPECIAL_CHEBYSHEV_W_OUT = polynomial!("aten::special_chebyshev_polynomial_w.out", Beyond, chebyshev_w);
-    /// The same of a number.
-    SPECIAL_CHEBYSHEV_W_X_SCALAR_OUT = polynomial!("aten::special_chebyshev_polynomial_w.x_scalar_out" of number, Beyond, chebyshev_w);
-    /// The same of one order.
-    SPECIAL_CHEBYSHEV_W_N_SCALAR_OUT = polynomial!("aten::special_chebyshev_polynomial_w.n_scalar_out" of order, Beyond, chebyshev_w);
-    /// `aten::special_shifted_chebyshev_polynomial_t.out(x, n, out)`: the first kind, of `2x - 1`.
-    SPECIAL_SHIFTED_CHEBYSHEV_T_OUT = polynomial!("aten::special_shifted_chebyshev_polynomial_t.out", ShiftedBeyond, |x, n| chebyshev_t(shifted(x), n));
-    /// The same of a number.
-    SPECIAL_SHIFTED_CHEBYSHEV_T_X_SCALAR_OUT = polynomial!("aten::special_shifted_chebyshev_polynomial_t.x_scalar_out" of number, ShiftedBeyond, |x, n| chebyshev_t(shifted(x), n));
-    /// The same of one order.
-    SPECIAL_SHIFTED_CHEBYSHEV_T_N_SCALAR_OUT = polynomial!("aten::special_shifted_chebyshev_polynomial_t.n_scalar_out" of order, ShiftedBeyond, |x, n| chebyshev_t(shifted(x), n));
-    /// `aten::special_shifted_chebyshev_polynomial_u.out(x, n, out)`: the second kind, of `2x - 1`.
-    SPECIAL_SHIFTED_CHEBYSHEV_U_OUT = polynomial!("aten::special_shifted_chebyshev_polynomial_u.out", ShiftedBeyond, |x, n| chebyshev_u(shifted(x), n));
-    /// The same of a number.
-    SPECIAL_SHIFTED_CHEBYSHEV_U_X_SCALAR_OUT = polynomial!("aten::special_shifted_chebyshev_polynomial_u.x_scalar_out" of number, ShiftedBeyond, |x, n| chebyshev_u(shifted(x), n));
-    /// The same of one order.
-    SPECIAL_SHIFTED_CHEBYSHEV_U_N_SCALAR_OUT = polynomial!("aten::special_shifted_chebyshev_polynomial_u.n_scalar_out" of order, ShiftedBeyond, |x, n| chebyshev_u(shifted(x), n));
-    /// `aten::special_shifted_chebyshev_polynomial_v.out(x, n, out)`: the third kind, of `2x - 1`.
-    SPECIAL_SHIFTED_CHEBYSHEV_V_OUT = polynomial!("aten::special_shifted_chebyshev_polynomial_v.out", ShiftedBeyond, |x, n| chebyshev_v(shifted(x), n));
-    /// The same of a number.
-    SPECIAL_SHIFTED_CHEBYSHEV_V_X_SCALAR_OUT = polynomial!("aten::special_shifted_chebyshev_polynomial_v.x_scalar_out" of number, ShiftedBeyond, |x, n| chebyshev_v(shifted(x), n));
-    /// The same of one order.
-    SPECIAL_SHIFTED_CHEBYSHEV_V_N_SCALAR_OUT = polynomial!("aten::special_shifted_chebyshev_polynomial_v.n_scalar_out" of order, ShiftedBeyond, |x, n| chebyshev_v(shifted(x), n));
-    /// `aten::special_shifted_chebyshev_polynomial_w.out(x, n, out)`: the fourth kind, of `2x - 1`.
-    SPECIAL_SHIFTED_CHEBYSHEV_W_OUT = polynomial!("aten::special_shifted_chebyshev_polynomial_w.out", ShiftedBeyond, |x, n| chebyshev_w(shifted(x), n));
-    /// The same of a number.
-    SPECIAL_SHIFTED_CHEBYSHEV_W_X_SCALAR_OUT = polynomial!("aten::special_shifted_chebyshev_polynomial_w.x_scalar_out" of number, ShiftedBeyond, |x, n| chebyshev_w(shifted(x), n));
-    /// The same of one order.
-    SPECIAL_SHIFTED_CHEBYSHEV_W_N_SCALAR_OUT = polynomial!("aten::special_shifted_chebyshev_polynomial_w.n_scalar_out" of order, ShiftedBeyond, |x, n| chebyshev_w(shifted(x), n));
-    /// `aten::special_hermite_polynomial_h.out(x, n, out)`: the physicists'.
-    SPECIAL_HERMITE_H_OUT = polynomial!("aten::special_hermite_polynomial_h.out", Few, hermite_h);
-    /// The same of a number.
-    SPECIAL_HERMITE_H_X_SCALAR_OUT = polynomial!("aten::special_hermite_polynomial_h.x_scalar_out" of number, Few, hermite_h);
-    /// The same of one order.
-    SPECIAL_HERMITE_H_N_SCALAR_OUT = polynomial!("aten::special_hermite_polynomial_h.n_scalar_out" of order, Few, hermite_h);
+    /// `aten::special_chebyshev_polynomial_t.out(x, n, out)`: the Chebyshev polynomial of the first
+    /// kind.
+    SPECIAL_CHEBYSHEV_T_OUT =
+        polynomial!("aten::special_chebyshev_polynomial_t.out", Outside, chebyshev_t);
+    /// `aten::special_chebyshev_polynomial_t.x_scalar_out`: the same with a scalar `x`.
+    SPECIAL_CHEBYSHEV_T_X_SCALAR_OUT = polynomial!(
+        "aten::special_chebyshev_polynomial_t.x_scalar_out" of number, Outside, chebyshev_t
+    );
+    /// `aten::special_chebyshev_polynomial_t.n_scalar_out`: the same with a scalar `n`.
+    SPECIAL_CHEBYSHEV_T_N_SCALAR_OUT = polynomial!(
+        "aten::special_chebyshev_polynomial_t.n_scalar_out" of order, Outside, chebyshev_t
+    );
+    /// `aten::special_chebyshev_polynomial_u.out(x, n, out)`: the Chebyshev polynomial of the
+    /// second kind.
+    SPECIAL_CHEBYSHEV_U_OUT =
+        polynomial!("aten::special_chebyshev_polynomial_u.out", Outside, chebyshev_u);
+    /// `aten::special_chebyshev_polynomial_u.x_scalar_out`: the same with a scalar `x`.
+    SPECIAL_CHEBYSHEV_U_X_SCALAR_OUT = polynomial!(
+        "aten::special_chebyshev_polynomial_u.x_scalar_out" of number, Outside, chebyshev_u
+    );
+    /// `aten::special_chebyshev_polynomial_u.n_scalar_out`: the same with a scalar `n`.
+    SPECIAL_CHEBYSHEV_U_N_SCALAR_OUT = polynomial!(
+        "aten::special_chebyshev_polynomial_u.n_scalar_out" of order, Outside, chebyshev_u
+    );
+    /// `aten::special_chebyshev_polynomial_v.out(x, n, out)`: the Chebyshev polynomial of the third
+    /// kind.
+    SPECIAL_CHEBYSHEV_V_OUT =
+        polynomial!("aten::special_chebyshev_polynomial_v.out", Outside, chebyshev_v);
+    /// `aten::special_chebyshev_polynomial_v.x_scalar_out`: the same with a scalar `x`.
+    SPECIAL_CHEBYSHEV_V_X_SCALAR_OUT = polynomial!(
+        "aten::special_chebyshev_polynomial_v.x_scalar_out" of number, Outside, chebyshev_v
+    );
+    /// `aten::special_chebyshev_polynomial_v.n_scalar_out`: the same with a scalar `n`.
+    SPECIAL_CHEBYSHEV_V_N_SCALAR_OUT = polynomial!(
+        "aten::special_chebyshev_polynomial_v.n_scalar_out" of order, Outside, chebyshev_v
+    );
+    /// `aten::special_chebyshev_polynomial_w.out(x, n, out)`: the Chebyshev polynomial of the
+    /// fourth kind.
+    SPECIAL_CHEBYSHEV_W_OUT =
+        polynomial!("aten::special_chebyshev_polynomial_w.out", Outside, chebyshev_w);
+    /// `aten::special_chebyshev_polynomial_w.x_scalar_out`: the same with a scalar `x`.
+    SPECIAL_CHEBYSHEV_W_X_SCALAR_OUT = polynomial!(
+        "aten::special_chebyshev_polynomial_w.x_scalar_out" of number, Outside, chebyshev_w
+    );
+    /// `aten::special_chebyshev_polynomial_w.n_scalar_out`: the same with a scalar `n`.
+    SPECIAL_CHEBYSHEV_W_N_SCALAR_OUT = polynomial!(
+        "aten::special_chebyshev_polynomial_w.n_scalar_out" of order, Outside, chebyshev_w
+    );
+    /// `aten::special_shifted_chebyshev_polynomial_t.out(x, n, out)`: the first kind at `2x - 1`.
+    SPECIAL_SHIFTED_CHEBYSHEV_T_OUT = polynomial!(
+        "aten::special_shifted_chebyshev_polynomial_t.out", ShiftedOutside,
+        |x, n| chebyshev_t(shifted(x), n)
+    );
+    /// `aten::special_shifted_chebyshev_polynomial_t.x_scalar_out`: the same with a scalar `x`.
+    SPECIAL_SHIFTED_CHEBYSHEV_T_X_SCALAR_OUT = polynomial!(
+        "aten::special_shifted_chebyshev_polynomial_t.x_scalar_out" of number, ShiftedOutside,
+        |x, n| chebyshev_t(shifted(x), n)
+    );
+    /// `aten::special_shifted_chebyshev_polynomial_t.n_scalar_out`: the same with a scalar `n`.
+    SPECIAL_SHIFTED_CHEBYSHEV_T_N_SCALAR_OUT = polynomial!(
+        "aten::special_shifted_chebyshev_polynomial_t.n_scalar_out" of order, ShiftedOutside,
+        |x, n| chebyshev_t(shifted(x), n)
+    );
+    /// `aten::special_shifted_chebyshev_polynomial_u.out(x, n, out)`: the second kind at `2x - 1`.
+    SPECIAL_SHIFTED_CHEBYSHEV_U_OUT = polynomial!(
+        "aten::special_shifted_chebyshev_polynomial_u.out", ShiftedOutside,
+        |x, n| chebyshev_u(shifted(x), n)
+    );
+    /// `aten::special_shifted_chebyshev_polynomial_u.x_scalar_out`: the same with a scalar `x`.
+    SPECIAL_SHIFTED_CHEBYSHEV_U_X_SCALAR_OUT = polynomial!(
+        "aten::special_shifted_chebyshev_polynomial_u.x_scalar_out" of number, ShiftedOutside,
+        |x, n| chebyshev_u(shifted(x), n)
+    );
+    /// `aten::special_shifted_chebyshev_polynomial_u.n_scalar_out`: the same with a scalar `n`.
+    SPECIAL_SHIFTED_CHEBYSHEV_U_N_SCALAR_OUT = polynomial!(
+        "aten::special_shifted_chebyshev_polynomial_u.n_scalar_out" of order, ShiftedOutside,
+        |x, n| chebyshev_u(shifted(x), n)
+    );
+    /// `aten::special_shifted_chebyshev_polynomial_v.out(x, n, out)`: the third kind at `2x - 1`.
+    SPECIAL_SHIFTED_CHEBYSHEV_V_OUT = polynomial!(
+        "aten::special_shifted_chebyshev_polynomial_v.out", ShiftedOutside,
+        |x, n| chebyshev_v(shifted(x), n)
+    );
+    /// `aten::special_shifted_chebyshev_polynomial_v.x_scalar_out`: the same with a scalar `x`.
+    SPECIAL_SHIFTED_CHEBYSHEV_V_X_SCALAR_OUT = polynomial!(
+        "aten::special_shifted_chebyshev_polynomial_v.x_scalar_out" of number, ShiftedOutside,
+        |x, n| chebyshev_v(shifted(x), n)
+    );
+    /// `aten::special_shifted_chebyshev_polynomial_v.n_scalar_out`: the same with a scalar `n`.
+    SPECIAL_SHIFTED_CHEBYSHEV_V_N_SCALAR_OUT = polynomial!(
+        "aten::special_shifted_chebyshev_polynomial_v.n_scalar_out" of order, ShiftedOutside,
+        |x, n| chebyshev_v(shifted(x), n)
+    );
+    /// `aten::special_shifted_chebyshev_polynomial_w.out(x, n, out)`: the fourth kind at `2x - 1`.
+    SPECIAL_SHIFTED_CHEBYSHEV_W_OUT = polynomial!(
+        "aten::special_shifted_chebyshev_polynomial_w.out", ShiftedOutside,
+        |x, n| chebyshev_w(shifted(x), n)
+    );
+    /// `aten::special_shifted_chebyshev_polynomial_w.x_scalar_out`: the same with a scalar `x`.
+    SPECIAL_SHIFTED_CHEBYSHEV_W_X_SCALAR_OUT = polynomial!(
+        "aten::special_shifted_chebyshev_polynomial_w.x_scalar_out" of number, ShiftedOutside,
+        |x, n| chebyshev_w(shifted(x), n)
+    );
+    /// `aten::special_shifted_chebyshev_polynomial_w.n_scalar_out`: the same with a scalar `n`.
+    SPECIAL_SHIFTED_CHEBYSHEV_W_N_SCALAR_OUT = polynomial!(
+        "aten::special_shifted_chebyshev_polynomial_w.n_scalar_out" of order, ShiftedOutside,
+        |x, n| chebyshev_w(shifted(x), n)
+    );
+    /// `aten::special_hermite_polynomial_h.out(x, n, out)`: the physicists' Hermite polynomial.
+    SPECIAL_HERMITE_H_OUT =
+        polynomial!("aten::special_hermite_polynomial_h.out", Limited, hermite_h);
+    /// `aten::special_hermite_polynomial_h.x_scalar_out`: the same with a scalar `x`.
+    SPECIAL_HERMITE_H_X_SCALAR_OUT = polynomial!(
+        "aten::special_hermite_polynomial_h.x_scalar_out" of number, Limited,
+        hermite_h
+    );
+    /// `aten::special_hermite_polynomial_h.n_scalar_out`: the same with a scalar `n`.
+    SPECIAL_HERMITE_H_N_SCALAR_OUT = polynomial!(
+        "aten::special_hermite_polynomial_h.n_scalar_out" of order, Limited,
+        hermite_h
+    );
     /// `aten::special_hermite_polynomial_he.out(x, n, out)`: the probabilists'.
-    SPECIAL_HERMITE_HE_OUT = polynomial!("aten::special_hermite_polynomial_he.out", Few, hermite_he);
-    /// The same of a number.
-    SPECIAL_HERMITE_HE_X_SCALAR_OUT = polynomial!("aten::special_hermite_polynomial_he.x_scalar_out" of number, Few, hermite_he);
-    /// The same of one order.
-    SPECIAL_HERMITE_HE_N_SCALAR_OUT = polynomial!("aten::special_hermite_polynomial_he.n_scalar_out" of order, Few, hermite_he);
+    SPECIAL_HERMITE_HE_OUT =
+        polynomial!("aten::special_hermite_polynomial_he.out", Limited, hermite_he);
+    /// `aten::special_hermite_polynomial_he.x_scalar_out`: the same with a scalar `x`.
+    SPECIAL_HERMITE_HE_X_SCALAR_OUT = polynomial!(
+        "aten::special_hermite_polynomial_he.x_scalar_out" of number, Limited,
+        hermite_he
+    );
+    /// `aten::special_hermite_polynomial_he.n_scalar_out`: the same with a scalar `n`.
+    SPECIAL_HERMITE_HE_N_SCALAR_OUT = polynomial!(
+        "aten::special_hermite_polynomial_he.n_scalar_out" of order, Limited,
+        hermite_he
+    );
     /// `aten::special_laguerre_polynomial_l.out(x, n, out)`
     SPECIAL_LAGUERRE_OUT = polynomial!("aten::special_laguerre_polynomial_l.out", All, laguerre);
-    /// The same of a number.
-    SPECIAL_LAGUERRE_X_SCALAR_OUT = polynomial!("aten::special_laguerre_polynomial_l.x_scalar_out" of number, All, laguerre);
-    /// The same of one order.
-    SPECIAL_LAGUERRE_N_SCALAR_OUT = polynomial!("aten::special_laguerre_polynomial_l.n_scalar_out" of order, All, laguerre);
+    /// `aten::special_laguerre_polynomial_l.x_scalar_out`: the same with a scalar `x`.
+    SPECIAL_LAGUERRE_X_SCALAR_OUT =
+        polynomial!("aten::special_laguerre_polynomial_l.x_scalar_out" of number, All, laguerre);
+    /// `aten::special_laguerre_polynomial_l.n_scalar_out`: the same with a scalar `n`.
+    SPECIAL_LAGUERRE_N_SCALAR_OUT =
+        polynomial!("aten::special_laguerre_polynomial_l.n_scalar_out" of order, All, laguerre);
     /// `aten::special_legendre_polynomial_p.out(x, n, out)`
     SPECIAL_LEGENDRE_OUT = polynomial!("aten::special_legendre_polynomial_p.out", All, legendre);
-    /// The same of a number.
-    SPECIAL_LEGENDRE_X_SCALAR_OUT = polynomial!("aten::special_legendre_polynomial_p.x_scalar_out" of number, All, legendre);
-    /// The same of one order.
-    SPECIAL_LEGENDRE_N_SCALAR_OUT = polynomial!("aten::special_legendre_polynomial_p.n_scalar_out" of order, All, legendre);
+    /// `aten::special_legendre_polynomial_p.x_scalar_out`: the same with a scalar `x`.
+    SPECIAL_LEGENDRE_X_SCALAR_OUT =
+        polynomial!("aten::special_legendre_polynomial_p.x_scalar_out" of number, All, legendre);
+    /// `aten::special_legendre_polynomial_p.n_scalar_out`: the same with a scalar `n`.
+    SPECIAL_LEGENDRE_N_SCALAR_OUT =
+        polynomial!("aten::special_legendre_polynomial_p.n_scalar_out" of order, All, legendre);
 }
 
-/// Computes argument 2 from arguments 0 and 1, of which one may be a number.
+/// Computes argument 2 from arguments 0 and 1, one of which may be a scalar.
 fn run<C: Real>(
     ctx: &mut Invoke,
     steps: Steps,
@@ -143,28 +226,29 @@ fn run<C: Real>(
     map(ctx, [0, 1], 2, &Two(of))
 }
 
-/// Refuses orders that would take minutes: they come from files, too.
+/// Rejects orders that would run for minutes, because programs from untrusted files may contain
+/// them.
 fn check_steps(ctx: &Invoke, steps: Steps) -> Result<(), KernelError> {
-    // What is no integer of 64 bits becomes the lowest of them, as for PyTorch on x86.
+    // Orders that do not fit in `i64` become `i64::MIN`, as in PyTorch on x86.
     let counts = |n: f64| n < -(i64::MIN as f64);
     let higher = |highest: f64, n: f64| if n > highest && counts(n) { n } else { highest };
-    if fold(ctx, 1, 0.0, higher)? * outputs(ctx)? <= MOST_STEPS {
+    if fold(ctx, 1, 0.0, higher)? * outputs(ctx)? <= MAX_STEPS {
         return Ok(());
     }
     let lowest = match steps {
-        Steps::Few => return Ok(()),
+        Steps::Limited => return Ok(()),
         Steps::All => f64::INFINITY,
-        Steps::Beyond => -1.0,
-        Steps::ShiftedBeyond => 0.0,
+        Steps::Outside => -1.0,
+        Steps::ShiftedOutside => 0.0,
     };
     let is_quick = |x: f64| x.is_nan() || (lowest..=1.0).contains(&x);
     if fold(ctx, 0, true, |quick, x| quick && is_quick(x))? {
         return Ok(());
     }
-    Err(KernelError::argument(1, "has orders that take more than 2^32 steps in all"))
+    Err(KernelError::argument(1, "orders require more than 2^32 recurrence steps"))
 }
 
-/// How many elements `x` and `n` make together.
+/// Number of elements that `x` and `n` broadcast to.
 fn outputs(ctx: &Invoke) -> Result<f64, KernelError> {
     let (mut longest, mut all) = (0, 1.0);
     let mut sizes: [Sizes; 2] = Default::default();
@@ -181,7 +265,7 @@ fn outputs(ctx: &Invoke) -> Result<f64, KernelError> {
     Ok(all)
 }
 
-/// Goes through the elements of an argument, or its number.
+/// Folds over the elements of a tensor argument, or over a scalar argument.
 fn fold<A>(
     ctx: &Invoke,
     arg: usize,
@@ -201,8 +285,8 @@ fn fold<A>(
     Ok(folded)
 }
 
-/// Where the recurrence of a polynomial has led to: the polynomial of order `n`, of those of the
-/// orders 0 and 1. `next` makes that of order `k + 1` of those of `k` and `k - 1`.
+/// Evaluates a polynomial of order `n` by recurrence, from the polynomials of order 0 and 1. `next`
+/// computes order `k + 1` from `k`, order `k` and order `k - 1`.
 fn recurrence<C: Real>(n: i64, first: C, second: C, next: impl Fn(C, C, C) -> C) -> C {
     if n < 0 {
         return C::default();
@@ -219,7 +303,7 @@ fn recurrence<C: Real>(n: i64, first: C, second: C, next: impl Fn(C, C, C) -> C)
     at
 }
 
-/// `1`, or `-1` for odd orders.
+/// `(-1)^n`
 fn sign<C: Real>(n: i64) -> C {
     C::real(if n % 2 == 0 { 1.0 } else { -1.0 })
 }
@@ -229,8 +313,8 @@ fn shifted<C: Real>(x: C) -> C {
     x + x - C::real(1.0)
 }
 
-/// The value at 1, or at -1, or by the angle, or else by Chebyshev's recurrence, of which the
-/// polynomial of order 1 is `second`.
+/// Evaluates a Chebyshev polynomial: by its values at 1 and -1, by its trigonometric form, or else
+/// by recurrence, starting with `second` for order 1.
 fn chebyshev<C: Real>(
     (x, n): (C, i64),
     [right, left]: [C; 2],
@@ -244,7 +328,7 @@ fn chebyshev<C: Real>(
     if x.abs() == one {
         return if x > C::default() { right } else { left };
     }
-    // Beyond these orders, the angle is the faster and the better way.
+    // For higher orders, the trigonometric form is faster and more accurate.
     if n > 8 && x.abs() < one {
         return by_angle(x.acos(), C::from_i64(n));
     }
@@ -280,21 +364,21 @@ fn chebyshev_w<C: Real>(x: C, n: i64) -> C {
     })
 }
 
-/// Hermite's polynomials of higher orders are no numbers, as in PyTorch: their coefficients are
-/// beyond the type's range.
-fn highest_hermite<C: Real>() -> i64 {
+/// Maximum order of Hermite polynomials. Higher orders yield NaN, as in PyTorch, since their
+/// coefficients overflow the type.
+fn max_hermite_order<C: Real>() -> i64 {
     if C::SCALAR_TYPE == torchlet_core::ScalarType::Double { 512 } else { 128 }
 }
 
 fn hermite_h<C: Real>(x: C, n: i64) -> C {
-    if n > highest_hermite::<C>() {
+    if n > max_hermite_order::<C>() {
         return C::real(f64::NAN);
     }
     recurrence(n, C::real(1.0), x + x, |k, at, before| (x + x) * at - (k + k) * before)
 }
 
 fn hermite_he<C: Real>(x: C, n: i64) -> C {
-    if n > highest_hermite::<C>() {
+    if n > max_hermite_order::<C>() {
         return C::real(f64::NAN);
     }
     recurrence(n, C::real(1.0), x, |k, at, before| x * at - k * before)
@@ -314,9 +398,9 @@ fn legendre<C: Real>(x: C, n: i64) -> C {
 mod tests {
     use super::*;
 
-    /// Sums of explicit forms.
+    /// Compares with the explicit forms.
     #[test]
-    fn orders_of_three() {
+    fn low_orders_match_explicit_forms() {
         let x = 0.3f64;
         let close = |found: f64, want: f64| assert!((found - want).abs() < 1e-12, "{found} {want}");
         close(chebyshev_t(x, 3), 4.0 * x.powi(3) - 3.0 * x);
@@ -332,7 +416,7 @@ mod tests {
     }
 
     #[test]
-    fn angles_and_recurrences_agree() {
+    fn trigonometric_forms_match_recurrences() {
         for x in [-0.95f64, -0.4, 0.1, 0.77] {
             for n in 9..30 {
                 let two = x + x;

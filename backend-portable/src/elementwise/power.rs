@@ -1,4 +1,4 @@
-//! Powers, and the angle of two coordinates.
+//! Powers, `hypot`, `atan2` and `copysign`.
 
 use super::{Real, TypeRule, binary, by_compute, prepare};
 use crate::map::{map, rounded_operand};
@@ -8,38 +8,38 @@ use torchlet_core::Param::{Out, Scalar, Tensor};
 use torchlet_core::{Invoke, Kernel, KernelError, ScalarType};
 
 kernels! {
-    /// `aten::pow.Tensor_Tensor_out(self, exponent, out)`: `self` to the power of `exponent`. Of
-    /// integers, negative powers are cut to integers.
+    /// `aten::pow.Tensor_Tensor_out(self, exponent, out)`: `self` to the power of `exponent`.
+    /// Negative powers of integers are truncated to integers.
     POW_TENSOR_TENSOR_OUT = binary!("aten::pow.Tensor_Tensor_out", Common, Power, rounded C::power);
-    /// `aten::pow.Tensor_Scalar_out(self, exponent, out)`: the same with a number; of integers, not
-    /// a negative one.
+    /// `aten::pow.Tensor_Scalar_out(self, exponent, out)`: the same with a scalar exponent, which
+    /// must not be negative for integers.
     POW_TENSOR_SCALAR_OUT =
         Kernel::new("aten::pow.Tensor_Scalar_out", &[Tensor, Scalar, Out], |ctx| {
             prepare(ctx, &[0], &[1], 2, TypeRule::Common, by_compute!(to_scalar))
         });
-    /// `aten::pow.Scalar_out(self, exponent, out)`: a number to the powers of a tensor.
+    /// `aten::pow.Scalar_out(self, exponent, out)`: the same with a scalar base.
     POW_SCALAR_OUT = Kernel::new("aten::pow.Scalar_out", &[Scalar, Tensor, Out], |ctx| {
         prepare(ctx, &[1], &[0], 2, TypeRule::Common, by_compute!(of_scalar))
     });
-    /// `aten::hypot.out(self, other, out)`: the distance of the point at `other` across and `self`
-    /// up.
-    HYPOT_OUT = binary!("aten::hypot.out", Common, float Real, rounded super::complex::length);
-    /// `aten::atan2.out(self, other, out)`: the angle of the point at `other` across and `self` up.
+    /// `aten::hypot.out(self, other, out)`: `sqrt(self^2 + other^2)`.
+    HYPOT_OUT = binary!("aten::hypot.out", Common, float Real, rounded super::complex::hypot);
+    /// `aten::atan2.out(self, other, out)`: the angle of the point (x = `other`, y = `self`).
     ATAN2_OUT = binary!("aten::atan2.out", Float, float Real, rounded C::atan2);
     /// `aten::copysign.out(self, other, out)`: the magnitude of `self` with the sign of `other`.
     COPYSIGN_OUT = binary!("aten::copysign.out", Float, float Real, C::copysign);
-    /// `aten::copysign.Scalar_out(self, other, out)`: the same with the sign of a number.
-    COPYSIGN_SCALAR_OUT = binary!("aten::copysign.Scalar_out" Scalar, Float, float Real, C::copysign);
+    /// `aten::copysign.Scalar_out(self, other, out)`: the same with the sign of a scalar.
+    COPYSIGN_SCALAR_OUT =
+        binary!("aten::copysign.Scalar_out" Scalar, Float, float Real, C::copysign);
 }
 
-/// Powers.
+/// Exponentiation.
 pub(crate) trait Power: Compute {
     fn power(self, exponent: Self) -> Self;
-    fn product(self, other: Self) -> Self;
-    /// For exponents that have a shorter way, the function to use instead.
-    fn root_or_inverse(exponent: Self) -> Option<fn(Self) -> Self>;
+    fn multiply(self, other: Self) -> Self;
+    /// Cheaper function for special exponents: square root, inverse and the like.
+    fn special_exponent(exponent: Self) -> Option<fn(Self) -> Self>;
     /// Whether powers with this exponent are defined.
-    fn is_exponent(exponent: Self) -> bool;
+    fn is_valid_exponent(exponent: Self) -> bool;
 }
 
 macro_rules! float_power {
@@ -47,8 +47,8 @@ macro_rules! float_power {
         #[inline(always)]
         fn power(self, exponent: Self) -> Self { Real::pow(self, exponent) }
         #[inline(always)]
-        fn product(self, other: Self) -> Self { self * other }
-        fn root_or_inverse(exponent: Self) -> Option<fn(Self) -> Self> {
+        fn multiply(self, other: Self) -> Self { self * other }
+        fn special_exponent(exponent: Self) -> Option<fn(Self) -> Self> {
             if exponent == 0.5 {
                 Some(|a| Real::sqrt(a))
             } else if exponent == -0.5 {
@@ -61,7 +61,7 @@ macro_rules! float_power {
                 None
             }
         }
-        fn is_exponent(_: Self) -> bool { true }
+        fn is_valid_exponent(_: Self) -> bool { true }
     })*};
 }
 float_power!(f32, f64);
@@ -75,7 +75,7 @@ impl Power for i64 {
             (-1, _) => 1,
             (_, ..0) => 0,
             _ => {
-                // At most 63 rounds: the exponent is halved each time.
+                // At most 63 iterations: each halves the exponent.
                 let (mut result, mut factor, mut rest) = (1i64, self, exponent);
                 while rest > 0 {
                     if rest & 1 != 0 {
@@ -89,13 +89,13 @@ impl Power for i64 {
         }
     }
     #[inline(always)]
-    fn product(self, other: Self) -> Self {
+    fn multiply(self, other: Self) -> Self {
         self.wrapping_mul(other)
     }
-    fn root_or_inverse(_: Self) -> Option<fn(Self) -> Self> {
+    fn special_exponent(_: Self) -> Option<fn(Self) -> Self> {
         None
     }
-    fn is_exponent(exponent: Self) -> bool {
+    fn is_valid_exponent(exponent: Self) -> bool {
         exponent >= 0
     }
 }
@@ -103,19 +103,20 @@ impl Power for i64 {
 fn to_scalar<C: Power>(ctx: &mut Invoke) -> Result<(), KernelError> {
     crate::types::expect::<C>()?;
     let exponent = rounded_operand::<C>(ctx, 0, 1)?;
-    if !C::is_exponent(exponent) {
-        return Err(KernelError::argument(1, "integers to negative powers"));
+    if !C::is_valid_exponent(exponent) {
+        return Err(KernelError::argument(1, "negative powers of integers"));
     }
-    // Of half, PyTorch has no shorter ways: the root of minus infinity is infinite there.
+    // PyTorch has no special cases for half, where `(-inf)^0.5` is therefore infinite instead of
+    // NaN.
     let is_half = ctx.info(0)?.scalar_type == ScalarType::Half;
-    if let Some(function) = C::root_or_inverse(exponent).filter(|_| !is_half) {
+    if let Some(function) = C::special_exponent(exponent).filter(|_| !is_half) {
         return map(ctx, [0], 2, &function);
     }
     if exponent == C::from_i64(2) {
-        return map(ctx, [0], 2, &move |a: C| a.product(a));
+        return map(ctx, [0], 2, &move |a: C| a.multiply(a));
     }
     if exponent == C::from_i64(3) {
-        return map(ctx, [0], 2, &move |a: C| a.product(a).product(a));
+        return map(ctx, [0], 2, &move |a: C| a.multiply(a).multiply(a));
     }
     map(ctx, [0], 2, &move |a: C| a.power(exponent))
 }
@@ -132,7 +133,7 @@ mod tests {
 
     /// Values of `torch.pow` on int64 tensors.
     #[test]
-    fn powers_of_integers() {
+    fn integer_powers_match_pytorch() {
         for (base, exponent, expected) in [
             (1, -1, 1),
             (-1, -1, -1),

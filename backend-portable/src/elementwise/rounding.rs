@@ -1,4 +1,4 @@
-//! Rounding to integers. Integers stay as they are.
+//! Rounding to integers. Integers are unchanged.
 
 use super::{Real, TypeRule, by_compute, prepare, unary};
 use crate::map::map;
@@ -8,22 +8,23 @@ use torchlet_core::Param::{Int, Out, Tensor};
 use torchlet_core::{Invoke, Kernel, KernelError};
 
 kernels! {
-    /// `aten::ceil.out(self, out)`: up.
+    /// `aten::ceil.out(self, out)`: rounds up.
     CEIL_OUT = unary!("aten::ceil.out", Common, Rounding, C::up, recompiled Rounding::up);
-    /// `aten::floor.out(self, out)`: down.
+    /// `aten::floor.out(self, out)`: rounds down.
     FLOOR_OUT = unary!("aten::floor.out", Common, Rounding, C::down, recompiled Rounding::down);
-    /// `aten::trunc.out(self, out)`: towards zero.
+    /// `aten::trunc.out(self, out)`: rounds towards zero.
     TRUNC_OUT = unary!("aten::trunc.out", Common, Rounding, C::inward, recompiled Rounding::inward);
-    /// `aten::round.out(self, out)`: to the nearest, halves to even.
-    ROUND_OUT = unary!("aten::round.out", Common, Rounding, C::nearest, recompiled Rounding::nearest);
-    /// `aten::round.decimals_out(self, decimals, out)`: to so many decimals, before the point if
-    /// negative.
+    /// `aten::round.out(self, out)`: rounds to the nearest integer, ties to even.
+    ROUND_OUT =
+        unary!("aten::round.out", Common, Rounding, C::nearest, recompiled Rounding::nearest);
+    /// `aten::round.decimals_out(self, decimals, out)`: rounds to a number of decimal digits;
+    /// negative `decimals` round digits before the decimal point.
     ROUND_DECIMALS_OUT = Kernel::new("aten::round.decimals_out", &[Tensor, Int, Out], |ctx| {
         prepare(ctx, &[0], &[], 2, TypeRule::Common, by_compute!(float round_decimals))
     });
 }
 
-/// Rounding that leaves integers alone.
+/// Rounding; the identity for integers.
 pub(crate) trait Rounding: Compute {
     fn up(self) -> Self;
     fn down(self) -> Self;

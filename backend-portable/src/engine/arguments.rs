@@ -1,4 +1,4 @@
-//! What calls say beside tensors: numbers, lists of them, truth values.
+//! Decoding of the non-tensor arguments of calls: scalars, lists and bools.
 
 use super::builder::{Builder, Refusal};
 use std::borrow::ToOwned;
@@ -7,18 +7,18 @@ use std::vec::Vec;
 use torchlet_graph::graph::{Value, ValueId};
 
 impl Builder<'_, '_> {
-    /// A number.
+    /// A number: integer, float or bool.
     pub(super) fn number(&self, id: ValueId) -> Result<f64, Refusal> {
         match self.value(id) {
             Value::Int(value) => Ok(*value as f64),
             Value::Double(value) => Ok(*value),
             Value::Bool(value) => Ok(f64::from(u8::from(*value))),
             Value::SymInt(_) => Ok(self.integer(id)? as f64),
-            _ => Err("an argument is no number".to_owned()),
+            _ => Err("an argument is not a number".to_owned()),
         }
     }
 
-    /// A number, or none.
+    /// A number, or `None` if absent.
     pub(super) fn optional_number(&self, id: ValueId) -> Result<Option<f64>, Refusal> {
         match self.value(id) {
             Value::None => Ok(None),
@@ -26,41 +26,41 @@ impl Builder<'_, '_> {
         }
     }
 
-    /// An integer, or none.
+    /// An integer, or `None` if absent.
     pub(super) fn optional_integer(&self, id: ValueId) -> Result<Option<i64>, Refusal> {
         match self.value(id) {
             Value::None => Ok(None),
             Value::Int(value) => Ok(Some(*value)),
             Value::SymInt(_) => match self.given_integer(id) {
                 Some(value) => Ok(Some(value)),
-                None => Err("a number is not known beforehand".to_owned()),
+                None => Err("an integer is not known ahead of time".to_owned()),
             },
-            _ => Err("an argument is no integer".to_owned()),
+            _ => Err("an argument is not an integer".to_owned()),
         }
     }
 
     /// An integer.
     pub(super) fn integer(&self, id: ValueId) -> Result<i64, Refusal> {
-        self.optional_integer(id)?.ok_or_else(|| "an integer is absent".to_owned())
+        self.optional_integer(id)?.ok_or_else(|| "a required integer is absent".to_owned())
     }
 
-    /// A truth value.
+    /// A bool; absent means false.
     pub(super) fn truth(&self, id: ValueId) -> Result<bool, Refusal> {
         match self.value(id) {
             Value::Bool(value) => Ok(*value),
             Value::None => Ok(false),
-            _ => Err("an argument is no truth value".to_owned()),
+            _ => Err("an argument is not a bool".to_owned()),
         }
     }
 
-    /// Integers.
+    /// A list of integers; a single integer is a list of one.
     pub(super) fn integers(&self, id: ValueId) -> Result<Vec<i64>, Refusal> {
         match self.value(id) {
             Value::IntList(items) => Ok(items.clone()),
             Value::Int(_) | Value::SymInt(_) => Ok(vec![self.integer(id)?]),
             Value::None => Ok(Vec::new()),
             Value::List(ids) => ids.iter().map(|id| self.integer(*id)).collect(),
-            _ => Err("an argument is no list of integers".to_owned()),
+            _ => Err("an argument is not a list of integers".to_owned()),
         }
     }
 }

@@ -1,19 +1,19 @@
-//! What a region is called with: plans are made for it.
+//! Inputs that a region is called with, for which plans are built.
 
 use std::vec::Vec;
 use torchlet_graph::graph::{Graph, Value};
 
-/// What an input is: of a tensor, what plans depend on.
+/// The properties of an input that plans depend on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Given {
     /// A tensor of this shape.
     Sizes(Vec<usize>),
-    /// A number.
+    /// An integer.
     Number(i64),
 }
 
 impl Given {
-    /// What the graph says of its inputs: shapes, or the bounds of them.
+    /// Inputs as the graph declares them: shapes, or their upper bounds.
     pub(super) fn of(graph: &Graph<'_>) -> Vec<Given> {
         let inputs = graph.inputs.iter().map(|id| match graph.values.get(*id) {
             Some(Value::Tensor(tensor)) => Given::Sizes(tensor.sizes.clone()),
@@ -23,8 +23,8 @@ impl Given {
         inputs.collect()
     }
 
-    /// Whether inputs can be others than the graph says: shapes within bounds, numbers that are not
-    /// known beforehand.
+    /// Whether inputs can differ from the declared ones: dynamic shapes, or integers that are
+    /// unknown ahead of time.
     pub(super) fn varies(graph: &Graph<'_>) -> bool {
         graph.inputs.iter().any(|id| match graph.values.get(*id) {
             Some(Value::Tensor(tensor)) => tensor.dynamic,

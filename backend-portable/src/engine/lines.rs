@@ -1,27 +1,27 @@
-//! Memory for vectors: whole cache lines, and whole pages where there are many.
+//! Buffers aligned to cache lines, and to huge pages if they are large.
 
 use crate::compute::simd::LINE;
 use std::vec::Vec;
 
-/// A fixed number of elements, zero at first, that start with a cache line.
+/// A fixed number of elements, initially zero, aligned to a cache line.
 ///
-/// Memory that is asked for in alignments beyond those of all types is cleared by hand; this is as
-/// the system gives it.
+/// Over-allocates instead of requesting the alignment: allocators zero over-aligned memory
+/// explicitly, whereas normally aligned memory comes zeroed from the system.
 #[derive(Debug, Default)]
 pub(super) struct Lines {
     memory: Memory,
-    /// Where the first line begins.
+    /// Offset of the first aligned element.
     start: usize,
     len: usize,
 }
 
-/// Who gave the memory.
+/// Source of the memory.
 #[derive(Debug)]
 enum Memory {
     Heap(Vec<f32>),
-    /// The system, in pages so large that it gives them only to those who ask: weights that are
-    /// read once each run come from memory some percent faster, since fewer addresses have to be
-    /// looked up. Where addresses are few, none are left between blocks.
+    /// Anonymous mapping in huge pages, which the system provides only on request. They reduce TLB
+    /// misses, so weights that are read once per run load some percent faster. 32-bit systems do
+    /// not use them, because gaps between the blocks would waste address space.
     #[cfg(all(target_os = "linux", target_pointer_width = "64", not(miri)))]
     Pages(memmap2::MmapMut),
 }
@@ -33,18 +33,18 @@ impl Default for Memory {
 }
 
 impl Memory {
-    /// Elements of a large page.
+    /// Elements per huge page.
     #[cfg(all(target_os = "linux", target_pointer_width = "64", not(miri)))]
     const PAGE: usize = (2 << 20) / size_of::<f32>();
 
-    /// At least so many zeros, and the multiple of elements at which they should start. `None` if
-    /// there is not so much memory.
+    /// Allocates at least `len` zeros; also returns the alignment in elements. `None` if out of
+    /// memory.
     fn zeroed(len: usize) -> Option<(Self, usize)> {
         #[cfg(all(target_os = "linux", target_pointer_width = "64", not(miri)))]
         if len >= Self::PAGE {
             let bytes = len.checked_add(Self::PAGE)?.checked_mul(size_of::<f32>())?;
             let pages = memmap2::MmapMut::map_anon(bytes).ok()?;
-            // A wish: systems without such pages give small ones.
+            // Only a hint: systems without huge pages use small ones.
             let _ = pages.advise(memmap2::Advice::HugePage);
             return Some((Memory::Pages(pages), Self::PAGE));
         }
@@ -70,14 +70,14 @@ impl Memory {
 }
 
 impl Lines {
-    /// `None` if there is not so much memory.
+    /// Allocates `len` zeros; `None` if out of memory.
     pub(super) fn zeroed(len: usize) -> Option<Self> {
         let (memory, unit) = Memory::zeroed(len)?;
         let start = memory.as_slice().as_ptr().align_offset(unit * size_of::<f32>()).min(unit);
         Some(Lines { memory, start, len })
     }
 
-    /// A copy of elements.
+    /// Copies elements; `None` if out of memory.
     pub(super) fn of(elements: &[f32]) -> Option<Self> {
         let mut lines = Self::zeroed(elements.len())?;
         lines.as_mut_slice().copy_from_slice(elements);

@@ -1,15 +1,20 @@
-//! The CPU engine: regions of a program's graph, prepared once and then run without decisions.
+//! The CPU engine: runs regions of a program's graph by plans that are built once.
 //!
-//! Portable kernels run one operator after the other, in the order of elements that the file has.
-//! The compiler ([`torchlet_graph`]) gives this engine whole regions instead. When a method is
-//! loaded, each call becomes steps of a plan ([`plan`]): geometry and instruction set are settled,
-//! weights are packed, limits go into the products before them, convolutions have channels
-//! innermost, what only rearranges a tensor becomes strides ([`mod@view`]), and all memory in
-//! between has its place.
+//! Portable kernels run one operator at a time, in the memory order of the file. The compiler
+//! ([`torchlet_graph`]) delegates whole regions to this engine instead. When a method is loaded,
+//! each call is lowered to steps of a plan ([`plan`]):
 //!
-//! It computes in `f32`, and what has 16 bits outside is rounded where it leaves a region
-//! ([`numbers`]). Where shapes vary, there is a plan for each that it is called with; the last few
-//! are kept. What it does not take ([`CpuTarget`] says why) stays with the kernels.
+//! - Geometry and instruction set are fixed.
+//! - Weights are packed.
+//! - Clamps are fused into the preceding matrix multiplication or convolution.
+//! - Convolutions run channels-last.
+//! - Operators that only rearrange a tensor become strides ([`mod@view`]).
+//! - Intermediate buffers get offsets in shared memory.
+//!
+//! The engine computes in `f32`; 16-bit tensors are rounded where they leave a region
+//! ([`numbers`]). With dynamic shapes, the engine builds a plan per shape and caches the most
+//! recent ones. Calls that it does not support ([`CpuTarget`] gives the reason) fall back to the
+//! kernels.
 
 mod arguments;
 mod builder;
@@ -38,18 +43,18 @@ use torchlet_core::{
 };
 use torchlet_graph::blob;
 
-/// What programs call this backend.
+/// Backend name in programs.
 pub const BACKEND_NAME: &str = "TorchletCpu";
 
-/// The backend for regions that the compiler makes for the CPU. Methods of one engine share the
-/// weights that they packed.
+/// Backend for regions that the compiler delegates to the CPU. Methods of one engine share packed
+/// weights.
 #[derive(Debug, Default)]
 pub struct CpuEngine {
     packs: Packs,
 }
 
 impl CpuEngine {
-    /// An engine that has packed nothing yet.
+    /// Creates an engine without packed weights.
     pub fn new() -> Self {
         Self::default()
     }

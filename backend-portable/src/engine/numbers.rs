@@ -1,9 +1,8 @@
-//! Numbers as files and callers have them: the engine computes in `f32`, which all others become
-//! where they come in.
+//! Conversion between the dtypes of programs and `f32`, in which the engine computes.
 //!
-//! Those of 16 bits are exact in 32. They are rounded, to nearest, where they leave a region, and
-//! where a program converts to them; in between, nothing is lost that their arithmetic would lose,
-//! and what is beyond the largest of them is not infinite yet.
+//! 16-bit floats convert to `f32` exactly. They are rounded to nearest where they leave a region
+//! and where the program converts to them. Intermediate values keep the precision and range of
+//! `f32`, so they do not overflow where 16-bit values would.
 
 use crate::compute::storage::Stored;
 use half::{bf16, f16};
@@ -11,7 +10,7 @@ use std::borrow::Cow;
 use std::vec::Vec;
 use torchlet_core::ScalarType;
 
-/// How numbers lie outside.
+/// Storage format of floats outside the engine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum Precision {
     Single,
@@ -19,7 +18,7 @@ pub(super) enum Precision {
     BFloat,
 }
 
-/// Numbers that are rounded together.
+/// Values per rounding block.
 const BLOCK: usize = 256;
 
 impl Precision {
@@ -32,7 +31,7 @@ impl Precision {
         }
     }
 
-    /// Words of 32 bits that so many take.
+    /// Number of 32-bit words that `count` values occupy.
     pub(super) fn words(self, count: usize) -> usize {
         match self {
             Precision::Single => count,
@@ -40,7 +39,7 @@ impl Precision {
         }
     }
 
-    /// Data of a file in 32 bits: where it lies, if that is where such numbers can.
+    /// Widens data of a program to `f32`; borrowed if it is `f32` and aligned.
     pub(super) fn elements(self, data: &[u8]) -> Cow<'_, [f32]> {
         match self {
             Precision::Single => typed(data, f32::from_le_bytes),
@@ -49,7 +48,7 @@ impl Precision {
         }
     }
 
-    /// Rounds numbers to what this has.
+    /// Rounds values to this precision.
     pub(super) fn round(self, numbers: &mut [f32]) {
         match self {
             Precision::Single => {}
@@ -59,7 +58,7 @@ impl Precision {
     }
 }
 
-/// Data of a file as numbers: where it lies, if that is where numbers can.
+/// Casts data of a program to values; borrowed if it is aligned and the target is little-endian.
 pub(super) fn typed<const N: usize, T: bytemuck::Pod>(
     data: &[u8],
     read: impl Fn([u8; N]) -> T,
@@ -78,7 +77,7 @@ fn round<T: Stored>(numbers: &mut [f32], zero: T) {
     }
 }
 
-/// Numbers in 32 bits.
+/// Converts values to `f32`.
 pub(super) fn widened<T: Stored>(numbers: &[T]) -> Vec<f32> {
     let mut wide = std::vec![0.0; numbers.len()];
     T::widen(numbers, &mut wide);

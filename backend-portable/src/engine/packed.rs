@@ -1,4 +1,4 @@
-//! Packed weights, which all methods share that use the same ones.
+//! Packed weights, shared between all methods that use the same weights.
 
 use super::lines::Lines;
 use super::numbers::Precision;
@@ -9,10 +9,10 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::vec::Vec;
 
-/// What packed weights depend on: where the plain ones are, and for what they were packed.
+/// Cache key of packed weights: address of the original weights and packed form.
 ///
-/// Plain weights lie in the program's storage, which is lent as long as a method lives; so as long
-/// as somebody holds the packed ones, nothing else is at that address.
+/// The original weights are in the program's storage, which is borrowed for as long as a method
+/// lives. As long as packed weights are referenced, no other data can be at that address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct Key {
     pub(super) address: usize,
@@ -22,10 +22,10 @@ pub(super) struct Key {
     pub(super) form: Form,
 }
 
-/// What weights are packed for.
+/// Operation that weights are packed for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum Form {
-    /// Convolutions over images of any size.
+    /// Convolutions of any image size.
     Convolution {
         channels: [usize; 2],
         groups: usize,
@@ -33,31 +33,31 @@ pub(super) enum Form {
         transposed: bool,
         channels_last: bool,
     },
-    /// Numbers of 16 bits as the engine computes with them.
+    /// 16-bit values, widened to `f32`.
     Widened { len: usize },
-    /// The right operand of a product: numbers of 16 bits stay so.
+    /// The right operand of a matrix multiplication; 16-bit values stay 16-bit.
     Product { k: usize, n: usize, transposed: bool },
-    /// Codes of 8 bits, the right operand of a product.
+    /// int8 values, the right operand of a matrix multiplication.
     Codes { k: usize, n: usize },
-    /// Codes of 8 bits of a part of a convolution: blocks of as many groups, groups of a block, and
-    /// outputs and inputs of a group.
+    /// int8 values of a part of a convolution. `channels` holds blocks, groups per block, and
+    /// outputs and inputs per group.
     CodesOfPart { channels: [usize; 4], taps: [Taps; 2] },
-    /// Some of the taps of a convolution over images of any size.
+    /// A subset of the taps of a convolution of any image size.
     Phase { channels: [usize; 2], groups: usize, channels_last: bool, taps: [Taps; 2] },
-    /// Codes of 8 bits of a convolution of each channel for itself.
+    /// int8 values of a depthwise convolution.
     Depthwise { taps: usize, channels: usize },
-    /// Codes of 8 bits of a convolution of groups so narrow that several share a vector: taps,
-    /// channels, and those of a group.
+    /// int8 values of a grouped convolution whose groups are narrow enough to share a vector.
+    /// `group` is the number of channels per group.
     #[cfg(target_arch = "x86_64")]
     Narrow { taps: usize, channels: usize, group: usize },
-    /// Codes of 4 bits in groups, the right operand of a product.
+    /// Group-quantized int4 values, the right operand of a matrix multiplication.
     Nibbles { k: usize, n: usize, groups: usize },
-    /// The scales of these, or the upper halves of them.
+    /// The scales of [`Nibbles`](Form::Nibbles), or their upper half.
     Scales { n: usize, groups: usize, are_upper: bool },
 }
 
 impl Form {
-    /// What the weights of a convolution are packed for.
+    /// The form for the weights of a convolution.
     pub(super) fn of_convolution(p: &ConvParams) -> Self {
         Form::Convolution {
             channels: [p.in_channels, p.out_channels],
@@ -68,7 +68,7 @@ impl Form {
         }
     }
 
-    /// The form in numbers, together with what it was packed for.
+    /// Serializes the form and the machine properties that packing depends on.
     pub(super) fn numbers(&self, tier: Tier) -> Vec<i64> {
         let (rows, lanes) = tier.tile();
         let machine = [rows, lanes, tier.lanes()];
@@ -103,12 +103,12 @@ impl Form {
     }
 }
 
-/// Elements that do not change.
+/// Constant elements.
 #[derive(Debug, Clone)]
 pub(super) enum Constant<'p> {
-    /// They are where the program is.
+    /// Borrowed from the program.
     Lent(&'p [f32]),
-    /// They are the engine's, and perhaps several methods'.
+    /// Owned by the engine, possibly shared between methods.
     Shared(Arc<Lines>),
 }
 
@@ -121,21 +121,22 @@ impl Constant<'_> {
     }
 }
 
-/// The packed weights that are in use.
+/// The packed weights in use.
 #[derive(Debug, Default)]
 pub(super) struct Packs {
     packs: Mutex<HashMap<Key, Weak<Lines>>>,
 }
 
 impl Packs {
-    /// What was packed before, or what `pack` makes. Weights without a key are the caller's alone.
+    /// Returns cached packed weights, or packs them with `pack`. Weights without a key are not
+    /// cached.
     pub(super) fn get<E>(
         &self,
         key: Option<Key>,
         pack: impl FnOnce() -> Result<Lines, E>,
     ) -> Result<Arc<Lines>, E> {
         let Some(key) = key else { return pack().map(Arc::new) };
-        // A panic elsewhere leaves the table whole.
+        // A panic elsewhere leaves the table consistent.
         let mut packs = self.packs.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(shared) = packs.get(&key).and_then(Weak::upgrade) {
             return Ok(shared);
@@ -162,11 +163,14 @@ mod tests {
         let same = packs.get(Some(key), || Err(())).unwrap();
         assert!(Arc::ptr_eq(&first, &same));
         let other = Key { precision: Some(Precision::BFloat), ..key };
-        assert!(packs.get(Some(other), || Err(())).is_err(), "the same bytes are other numbers");
+        assert!(
+            packs.get(Some(other), || Err(())).is_err(),
+            "the same bytes with another precision"
+        );
         let turned = Key { form: Form::Product { k: 2, n: 3, transposed: true }, ..key };
         assert!(packs.get(Some(turned), || Err(())).is_err());
         assert!(packs.get(None, || Err(())).is_err());
         drop((first, same));
-        assert!(packs.get(Some(key), || Err(())).is_err(), "nobody used them any more");
+        assert!(packs.get(Some(key), || Err(())).is_err(), "no longer referenced");
     }
 }

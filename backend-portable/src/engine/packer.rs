@@ -1,4 +1,4 @@
-//! Weights that are packed while a program is compiled, for the machine that it runs on.
+//! Ahead-of-time packing of weights for the machine that the program will run on.
 
 use super::BACKEND_NAME;
 use super::builder::Builder;
@@ -15,8 +15,8 @@ use torchlet_graph::Packer;
 use torchlet_graph::graph::{Graph, Node, Tensor, Value, ValueId};
 use torchlet_graph::operators::Operator;
 
-/// Packs weights for the engine on this machine. They lie here, for programs to borrow; constants
-/// that several regions or methods use are packed once.
+/// Packs weights for the engine on this machine. Programs borrow the packed weights from the
+/// packer; constants that several regions or methods use are packed once.
 pub struct WeightPacker {
     parallel: Arc<dyn Parallel + Send + Sync>,
     packs: Packs,
@@ -29,17 +29,17 @@ impl core::fmt::Debug for WeightPacker {
     }
 }
 
-/// What was packed of a value: for what, and the elements.
+/// A packed value: id, form and elements.
 pub(super) type Made = (ValueId, Form, Arc<Lines>);
 
 impl WeightPacker {
-    /// A packer that uses these threads.
+    /// Creates a packer that uses these threads.
     pub fn new(parallel: Arc<dyn Parallel + Send + Sync>) -> Self {
         WeightPacker { parallel, packs: Packs::default(), kept: Kept::default() }
     }
 
-    /// The kind of machine that weights are packed for here. Programs with weights for another kind
-    /// do not load.
+    /// Name of the instruction set that weights are packed for here. Programs packed for another
+    /// one do not load.
     pub fn machine() -> &'static str {
         Tier::detect().name()
     }
@@ -93,10 +93,10 @@ fn constant(sizes: Vec<usize>, data: Cow<'_, [u8]>) -> Value<'_> {
     })
 }
 
-/// How many packed weights lie together.
+/// Packed weights per node of the list.
 const TOGETHER: usize = 32;
 
-/// Packed weights that stay where they are as long as this: a list that only grows.
+/// Append-only list that keeps packed weights at stable addresses for as long as it lives.
 #[derive(Debug, Default)]
 struct Kept {
     places: [OnceLock<Arc<Lines>>; TOGETHER],
@@ -120,7 +120,7 @@ impl Kept {
 }
 
 impl Drop for Kept {
-    /// One by one: a program can have more constants than the stack has room.
+    /// Iterative, because recursion over many constants would overflow the stack.
     fn drop(&mut self) {
         let mut next = self.more.take();
         while let Some(mut kept) = next {

@@ -1,4 +1,4 @@
-//! What is left to do when a region runs: calls of steps over memory that has its places.
+//! Execution plans: sequences of step calls over buffers with assigned memory.
 
 use super::lines::Lines;
 use super::numbers::Precision;
@@ -15,71 +15,75 @@ use std::vec::Vec;
 use torchlet_core::{Parallel, ScalarType};
 use torchlet_graph::plan::{Lifetime, Room};
 
-/// How many buffers a step reads at most.
+/// Maximum number of buffers that a step reads.
 pub(super) const READS: usize = 4;
-/// Most elements of a tensor, and of all that a region keeps between its calls: 4 GiB.
+/// Maximum number of elements of a tensor, and of all state that a region keeps between calls (4
+/// GiB of `f32`).
 pub(super) const MOST: usize = 1 << 30;
 
-/// A computation whose shapes, strides, weights and choices are settled.
+/// A computation with fixed shapes, strides, weights and algorithm.
 pub(super) trait Step: Send + Sync {
-    /// Elements of workspace that it takes at its best with so many threads.
+    /// Optimal workspace size in elements for a number of threads.
     fn workspace(&self, _tier: Tier, _threads: usize) -> usize {
         0
     }
 
-    /// Keeps all that it writes within limits from now on, if it can: those that it has are none.
+    /// Fuses a clamp into the step: all written values are clamped from now on. Returns false if
+    /// the step does not support it or already clamps.
     fn limit(&mut self, _min: f32, _max: f32) -> bool {
         false
     }
 
-    /// Adds to what is there from now on, if it can, before limits.
+    /// Fuses an addition into the step: it adds to the output before clamping from now on. Returns
+    /// false if the step does not support it.
     fn accumulate(&mut self) -> bool {
         false
     }
 
-    /// Writes its results to other places from now on, if it can: what is copied from theirs.
+    /// Fuses a copy into the step: it writes to the destination of the copy from now on. Returns
+    /// false if the step does not support it.
     fn move_results(&mut self, _copy: &Copy) -> bool {
         false
     }
 
-    /// Computes.
+    /// Runs the step.
     ///
     /// # Errors
-    /// A buffer is shorter than the plan says.
+    /// If a buffer is shorter than planned.
     fn run(&self, io: Io<'_>) -> Result<(), ShapeMismatch>;
 }
 
-/// What a step works on: whole buffers.
+/// Buffers and context of a step, each buffer in full.
 pub(super) struct Io<'a> {
-    /// What it reads, in its order. A buffer that it also writes is empty here.
+    /// Input buffers in the order of the step. A buffer that the step also writes is empty here.
     pub(super) inputs: [&'a [f32]; READS],
-    /// What it writes.
+    /// Output buffer.
     pub(super) out: &'a mut [f32],
-    /// Memory that holds nothing from call to call.
+    /// Workspace, not preserved between calls.
     pub(super) workspace: &'a mut [f32],
     /// Instruction set and threads.
     pub(super) context: Context<'a>,
 }
 
-/// Where the elements of a buffer are.
+/// Storage of a buffer.
 #[derive(Debug, Clone)]
 pub(super) enum Home<'p> {
-    /// In an argument of the region.
+    /// Input of the region.
     Input(usize),
-    /// In a result of it.
+    /// Output of the region.
     Output(usize),
-    /// In memory of its own; none where it only matters that it is constant.
+    /// A constant; `None` if only its being constant matters.
     Constant(Option<Constant<'p>>),
-    /// In memory that buffers share.
+    /// Memory that buffers share by lifetime.
     Shared,
 }
 
-/// What elements are.
+/// Element type of a buffer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum Element {
-    /// Numbers of 32 bits, whatever they have outside.
+    /// `f32` values, whatever their dtype outside.
     Float,
-    /// Codes of 8 bits.
+    /// int8 quantized values.
     Code,
 }
 
@@ -91,7 +95,7 @@ impl Element {
         }
     }
 
-    /// Words that so many take: buffers are of words.
+    /// Number of words that `count` elements occupy. Buffers consist of 32-bit words.
     pub(super) fn words(self, count: usize) -> usize {
         match self {
             Element::Float => count,
@@ -100,32 +104,32 @@ impl Element {
     }
 }
 
-/// A buffer.
+/// A buffer of a plan.
 #[derive(Debug, Clone)]
 pub(super) struct Buffer<'p> {
     pub(super) home: Home<'p>,
-    /// Its elements.
+    /// Number of elements.
     pub(super) len: usize,
     pub(super) element: Element,
 }
 
-/// A call of a step.
+/// A scheduled step.
 pub(super) struct Call<'p> {
     pub(super) step: Box<dyn Step + 'p>,
     pub(super) reads: Vec<BufferId>,
     pub(super) writes: BufferId,
-    /// The call of the graph that it is part of.
+    /// Index of the graph's call that the step belongs to.
     pub(super) node: usize,
 }
 
 impl Call<'_> {
-    /// Whether it reads or writes a buffer.
+    /// Whether the call reads or writes a buffer.
     pub(super) fn touches(&self, buffer: BufferId) -> bool {
         self.writes == buffer || self.reads.contains(&buffer)
     }
 }
 
-/// A buffer's place while the region runs.
+/// Memory assigned to a buffer at run time.
 #[derive(Debug, Clone, PartialEq)]
 enum Place {
     Input(usize),
@@ -142,21 +146,21 @@ struct Placed<'p> {
     node: usize,
 }
 
-/// When a step had run, and the call of the graph that it is part of.
+/// End time of a step, with the index of the graph's call that it belongs to.
 pub(super) type Lap = (usize, Instant);
 
-/// A region that is ready to run.
+/// An executable region.
 pub(super) struct Plan<'p> {
     calls: Vec<Placed<'p>>,
     constants: Vec<Constant<'p>>,
-    /// The shapes of its results.
+    /// Shapes of the outputs.
     outputs: Vec<Vec<usize>>,
-    /// Elements of memory, and of workspace.
+    /// Elements of shared memory and of workspace.
     needs: [usize; 2],
     tier: Tier,
 }
 
-/// What plans compute in, by turns.
+/// Memory that the plans of a region use in turn.
 #[derive(Debug, Default)]
 pub(super) struct Memory {
     shared: Lines,
@@ -164,7 +168,7 @@ pub(super) struct Memory {
 }
 
 impl Memory {
-    /// Becomes large enough for a plan; `None` if there is not so much.
+    /// Grows the memory to the size that a plan needs; `None` if out of memory.
     pub(super) fn fit(&mut self, plan: &Plan<'_>) -> Option<()> {
         for (lines, needed) in [&mut self.shared, &mut self.workspace].into_iter().zip(plan.needs) {
             if lines.as_slice().len() < needed {
@@ -177,7 +181,7 @@ impl Memory {
 }
 
 impl<'p> Plan<'p> {
-    /// Gives buffers their places. `None` if there is not so much memory.
+    /// Assigns memory to the buffers; `None` if out of memory.
     pub(super) fn new(
         calls: Vec<Call<'p>>,
         buffers: &[Buffer<'p>],
@@ -232,22 +236,22 @@ impl<'p> Plan<'p> {
         Some(Plan { calls, constants, outputs, needs, tier })
     }
 
-    /// The shapes of its results.
+    /// Shapes of the outputs.
     pub(super) fn outputs(&self) -> &[Vec<usize>] {
         &self.outputs
     }
 
-    /// How many calls it makes.
+    /// Number of step calls.
     #[cfg(test)]
     pub(super) fn calls(&self) -> usize {
         self.calls.len()
     }
 
-    /// Runs all calls, in memory that [fits](Memory::fit), until the run is
-    /// [cancelled](Parallel::is_cancelled). Takes the time of each where that is asked for.
+    /// Runs all calls in memory that [fits](Memory::fit), unless the run is
+    /// [cancelled](Parallel::is_cancelled). If `laps` is given, records the end time of each call.
     ///
     /// # Errors
-    /// An argument is shorter than the region was planned for, or memory.
+    /// If an argument or the memory is shorter than planned.
     pub(super) fn run(
         &self,
         memory: &mut Memory,
@@ -307,14 +311,13 @@ impl<'p> Plan<'p> {
     }
 }
 
-/// What there is beside what is written.
+/// The readable memory around the output of a step.
 struct Others<'a, 'o> {
     before: &'a [f32],
     after: &'a [f32],
-    /// Where `after` begins.
+    /// Offset at which `after` begins.
     after_at: usize,
-    /// The results before the one that is written, and those behind it; all, where it is none of
-    /// them.
+    /// The region's outputs before and after the one being written; all of them if none is.
     outputs: [&'a [&'o mut [f32]]; 2],
 }
 
@@ -330,7 +333,7 @@ impl<'a> Others<'a, '_> {
         let [before, after] = self.outputs;
         let found = match index.checked_sub(before.len()) {
             None => before.get(index),
-            // The one that is written comes between.
+            // Skips the output being written.
             Some(behind) => after.get(behind.checked_sub(1)?),
         };
         found.map(|slice| &**slice)

@@ -1,14 +1,14 @@
-//! How fast the engine and the kernels are on this processor, roughly.
+//! Approximate throughput of the engine and the kernels on this processor, for the cost model.
 //!
-//! The figures are fitted to MobileNetV2, ResNet-18 and ResNet-50 in 32-bit floating point, batch
-//! 1, on two threads of an Intel Xeon with AVX-512: 10.0, 33.5 and 75.5 ms in the engine, 24.8, 64
-//! and 118 ms by kernels. Other instruction sets are taken to be as fast as their registers are
-//! wide, and threads to add up: nobody has measured them.
+//! The rates are fitted to MobileNetV2, ResNet-18 and ResNet-50 in `f32`, batch 1, on two threads
+//! of an Intel Xeon with AVX-512: 10.0, 33.5 and 75.5 ms in the engine, 24.8, 64 and 118 ms with
+//! kernels. Other instruction sets are assumed to scale with register width, and throughput with
+//! threads; neither is measured.
 
 use crate::compute::simd::Tier;
 use torchlet_core::Rates;
 
-/// Operations in a second on a thread.
+/// Operations per second and thread.
 fn operations() -> f64 {
     match Tier::detect().name() {
         "avx512" | "avx512+amx" => 55e9,
@@ -18,9 +18,9 @@ fn operations() -> f64 {
     }
 }
 
-/// Bytes in a second on a thread.
+/// Bytes per second and thread.
 const BYTES: f64 = 8e9;
-/// How many threads use up the memory's bandwidth.
+/// Number of threads that saturate the memory bandwidth.
 const MOST_THREADS: usize = 6;
 
 fn rates(threads: usize, share: f64, fuses: bool) -> Rates {
@@ -36,12 +36,12 @@ fn rates(threads: usize, share: f64, fuses: bool) -> Rates {
     }
 }
 
-/// The engine, with so many threads.
+/// Rates of the engine with `threads` threads.
 pub(super) fn engine(threads: usize) -> Rates {
     rates(threads, 1.0, true)
 }
 
-/// Kernels, with so many threads.
+/// Rates of the kernels with `threads` threads.
 pub fn kernel_rates(threads: usize) -> Rates {
     rates(threads, 0.5, false)
 }

@@ -1,5 +1,4 @@
-//! A region as a delegate: it has plans for what it was called with, and makes others when it is
-//! called with something else.
+//! A delegated region: caches plans by input shapes and builds new plans on demand.
 
 use super::builder::{Builder, Refusal};
 use super::given::Given;
@@ -25,40 +24,40 @@ use torchlet_core::{
 };
 use torchlet_graph::graph::{Graph, Value, ValueId};
 
-/// How many plans are kept, those that were used last.
+/// Number of cached plans, least recently used first out.
 const PLANS: usize = 4;
 
 /// A region, with the memory that its plans use in turn.
 pub(super) struct Region<'m> {
-    /// The last one was used last.
+    /// Cached plans; the last was used most recently.
     plans: Vec<(Vec<Given>, Plan<'m>)>,
     memory: Memory,
-    /// Inputs as the graph has them.
+    /// Inputs as the graph declares them.
     inputs: Vec<Given>,
-    /// The types of inputs and outputs.
+    /// Dtypes of inputs and outputs.
     types: [Vec<ScalarType>; 2],
     outputs: usize,
-    /// The calls of the graph, for those who watch: what they are called, and their numbers.
+    /// Operator name and call number of each call of the graph, for tracing.
     names: Vec<(String, u32)>,
-    /// What other plans are made of, where inputs vary.
+    /// Present if inputs are dynamic.
     varying: Option<Varying<'m>>,
 }
 
-/// What plans are made of.
+/// Sources from which plans for new input shapes are built.
 struct Varying<'m> {
     graph: Graph<'m>,
     packs: &'m Packs,
     parallel: &'m dyn Parallel,
-    /// Keeps packed weights while no plan has them.
+    /// Keeps packed weights alive while no plan references them.
     _packed: Vec<Made>,
 }
 
 impl<'m> Region<'m> {
-    /// A region of this graph. Where its inputs vary, weights are packed, and plans are made when
-    /// it is called.
+    /// Creates the region of a graph. If its inputs are dynamic, weights are packed now and plans
+    /// are built when it is called.
     ///
     /// # Errors
-    /// A call cannot be part of a plan, or there is not the memory for it.
+    /// If a call is not supported or memory is insufficient.
     pub(super) fn new(
         graph: Graph<'m>,
         packs: &'m Packs,
@@ -83,12 +82,12 @@ impl<'m> Region<'m> {
             return Ok(region);
         }
         let plan = Builder::new(&graph, machine, packs).build(&region.inputs)?;
-        region.memory.fit(&plan).ok_or("more memory than there is")?;
+        region.memory.fit(&plan).ok_or("out of memory")?;
         region.plans.push((region.inputs.clone(), plan));
         Ok(region)
     }
 
-    /// The plan for what it is called with, and memory for it.
+    /// Returns the plan for the given inputs, and memory for it.
     fn plan(&mut self, given: Vec<Given>) -> Result<(&Plan<'m>, &mut Memory), DelegateError> {
         let known = self.plans.iter().rposition(|(other, _)| *other == given);
         match (known, &self.varying) {
@@ -101,8 +100,7 @@ impl<'m> Region<'m> {
                 let machine = Context { tier: Tier::detect(), parallel: &whole };
                 let plan = Builder::new(graph, machine, packs).build(&given);
                 let plan = plan.map_err(|why| DelegateError::InvalidData(message(&why)))?;
-                let no_memory =
-                    || DelegateError::OutOfMemory(Message::from("what a region computes with"));
+                let no_memory = || DelegateError::OutOfMemory(Message::from("memory of a region"));
                 self.memory.fit(&plan).ok_or_else(no_memory)?;
                 if self.plans.len() >= PLANS {
                     self.plans.remove(0);
@@ -119,12 +117,12 @@ impl<'m> Region<'m> {
         Ok((plan, &mut self.memory))
     }
 
-    /// The type of an input.
+    /// Dtype of an input.
     fn scalar_type(&self, arg: usize) -> ScalarType {
         self.types[0].get(arg).copied().unwrap_or(ScalarType::Float)
     }
 
-    /// What an input is.
+    /// The properties of an input that plans depend on.
     fn given(&self, invoke: &Invoke<'_, '_>, arg: usize) -> Result<Given, DelegateError> {
         Ok(match self.inputs.get(arg) {
             Some(Given::Number(_)) => Given::Number(invoke.int(arg)?),
@@ -137,7 +135,7 @@ impl<'m> Region<'m> {
     }
 }
 
-const OTHER_SHAPE: &str = "has another shape than the region was prepared for";
+const OTHER_SHAPE: &str = "differs from the shape for which the region was prepared";
 
 pub(super) fn message(text: &dyn core::fmt::Display) -> Message {
     Message::new(format_args!("{text}"))
@@ -146,17 +144,17 @@ pub(super) fn message(text: &dyn core::fmt::Display) -> Message {
 fn check_type(arg: usize, info: &TensorInfo, expected: ScalarType) -> Result<(), KernelError> {
     let what = match expected {
         _ if info.scalar_type == expected => return Ok(()),
-        ScalarType::Char => "is not int8, as the region was prepared for",
-        ScalarType::Half => "is not float16, as the region was prepared for",
-        ScalarType::BFloat16 => "is not bfloat16, as the region was prepared for",
-        _ => "is not float32, as the region was prepared for",
+        ScalarType::Char => "expected dtype int8",
+        ScalarType::Half => "expected dtype float16",
+        ScalarType::BFloat16 => "expected dtype bfloat16",
+        _ => "expected dtype float32",
     };
     Err(KernelError::argument(arg, what))
 }
 
 fn cut_short(_: ShapeMismatch) -> DelegateError {
     DelegateError::InvalidData(Message::new(format_args!(
-        "an argument is shorter than its shape says"
+        "an argument has less data than its shape requires"
     )))
 }
 
@@ -173,7 +171,7 @@ impl Delegate for Region<'_> {
 }
 
 impl Region<'_> {
-    /// Tells a tracer of the calls of the graph; of several steps of one as one.
+    /// Reports the graph's calls to a tracer. Steps of the same call are reported as one event.
     fn tell(&self, call: &DelegateCall<'_, '_>, begin: Instant, laps: &[Lap]) {
         let since = |time: &Instant| {
             u64::try_from(time.saturating_duration_since(begin).as_nanos()).unwrap_or(u64::MAX)
@@ -242,7 +240,7 @@ impl Region<'_> {
             if varies {
                 let sizes: Result<Vec<i32>, _> =
                     sizes.iter().map(|it| i32::try_from(*it)).collect();
-                let too_large = |_| KernelError::argument(arg, "is too large");
+                let too_large = |_| KernelError::argument(arg, "too large");
                 invoke.resize(arg, &sizes.map_err(too_large)?)?;
             }
             let tensor = invoke.out(arg)?;
@@ -273,15 +271,15 @@ impl Region<'_> {
     }
 }
 
-/// Where an output is computed.
+/// Destination of an output.
 enum Taken<'a> {
-    /// In the caller's memory.
+    /// Computed directly in the caller's memory.
     AsItIs(&'a mut [f32]),
-    /// Aside, since the caller has another order.
+    /// Computed in a temporary, since the caller's memory order differs.
     Ordered(TensorInfo, &'a mut [f32], Vec<f32>),
-    /// Aside, in words.
+    /// Computed as words in a temporary.
     Codes(TensorInfo, &'a mut [i8], Vec<f32>),
-    /// Aside, in 32 bits.
+    /// Computed in `f32` in a temporary.
     Halves(TensorInfo, &'a mut [f16], Vec<f32>),
     BFloats(TensorInfo, &'a mut [bf16], Vec<f32>),
 }
@@ -295,7 +293,7 @@ impl Taken<'_> {
         }
     }
 
-    /// Gives the caller what was computed aside.
+    /// Copies the temporary to the caller's memory.
     fn finish(self) -> Option<()> {
         match self {
             Taken::AsItIs(_) => Some(()),
@@ -309,7 +307,7 @@ impl Taken<'_> {
     }
 }
 
-/// Codes in words, of which the last is filled up.
+/// Packs int8 values into words; the last word is zero-padded.
 fn in_words(codes: &[i8]) -> Vec<f32> {
     let mut words = vec![0.0; Element::Code.words(codes.len())];
     let places: &mut [i8] = bytemuck::cast_slice_mut(&mut words);
@@ -317,13 +315,13 @@ fn in_words(codes: &[i8]) -> Vec<f32> {
     words
 }
 
-/// A tensor's numbers of 16 bits, as [`ordered`] has them, in 32.
+/// Like [`ordered`], for a 16-bit tensor, widened to `f32`.
 fn widened<'a, T: Stored + Pod>(info: &TensorInfo, data: &[T]) -> Option<Cow<'a, [f32]>> {
     let data = ordered(info, data)?;
     Some(Cow::Owned(numbers::widened(&data)))
 }
 
-/// Rounds numbers of 32 bits, which are in the order of a tensor's dimensions, to those of it.
+/// Rounds `f32` values in dim order into a 16-bit tensor.
 fn narrowed<T: Stored + Pod>(info: &TensorInfo, words: &[f32], out: &mut [T]) -> Option<()> {
     if info.is_contiguous() {
         T::narrow(words, out.get_mut(..words.len())?);
@@ -339,7 +337,7 @@ fn has_sizes(info: &TensorInfo, sizes: &[usize]) -> bool {
         && sizes.iter().enumerate().all(|(dim, size)| info.size(dim) == *size)
 }
 
-/// A tensor's elements in the order of its dimensions.
+/// A tensor's elements in dim order.
 fn ordered<'a, T: Pod>(info: &TensorInfo, data: &'a [T]) -> Option<Cow<'a, [T]>> {
     if info.is_contiguous() {
         return Some(Cow::Borrowed(data));
@@ -355,7 +353,7 @@ enum Order {
     ToTensor,
 }
 
-/// Copies between the order of a tensor's memory and that of its dimensions.
+/// Copies between a tensor's memory order and its dim order.
 fn rearrange<T: Pod>(
     info: &TensorInfo,
     order: Order,

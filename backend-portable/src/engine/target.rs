@@ -1,4 +1,4 @@
-//! What the engine can run, for the compiler: asked by making the steps, without data.
+//! Capabilities of the engine, for the compiler. Queries build the steps without data.
 
 use super::BACKEND_NAME;
 use super::builder::Builder;
@@ -21,18 +21,19 @@ pub struct CpuTarget {
 }
 
 impl CpuTarget {
-    /// Takes what gains from the engine: regions with products or convolutions.
+    /// Accepts regions that benefit from the engine: those with matrix multiplications or
+    /// convolutions.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Takes whatever the engine can run, also where kernels are as fast. For tests.
+    /// Accepts every region that the engine can run, even if kernels are equally fast. For tests.
     #[doc(hidden)]
     pub fn greedy() -> Self {
         CpuTarget { takes_all: true, threads: None }
     }
 
-    /// The same with so many threads, of which its speed is known.
+    /// Sets the number of threads for the cost model.
     #[must_use]
     pub fn with_threads(self, threads: usize) -> Self {
         CpuTarget { threads: Some(threads), ..self }
@@ -51,7 +52,7 @@ impl Target for CpuTarget {
     fn accepts(&self, graph: &Graph<'_>, node: &Node) -> Result<(), String> {
         let nodes = core::slice::from_ref(node);
         let answer = Builder::ask(graph, nodes, Self::machine()).pop();
-        answer.unwrap_or_else(|| Err("there is no call".to_owned()))
+        answer.unwrap_or_else(|| Err("the region has no calls".to_owned()))
     }
 
     fn accepts_each(&self, graph: &Graph<'_>) -> Vec<Result<(), String>> {
@@ -63,7 +64,7 @@ impl Target for CpuTarget {
         if self.takes_all || nodes.any(|node| is_heavy(node.operator)) {
             return Ok(());
         }
-        Err("kernels are as fast, where there are no products or convolutions".to_owned())
+        Err("kernels are equally fast without matrix multiplications or convolutions".to_owned())
     }
 
     fn shares_memory(&self) -> bool {

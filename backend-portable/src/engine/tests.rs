@@ -1,5 +1,5 @@
-//! Whole plans against their calls one by one: what steps share, overwrite and take over must not
-//! show.
+//! Compares whole plans with their calls run one at a time: buffer sharing, in-place updates and
+//! fusion must not change results.
 
 mod halves;
 
@@ -21,7 +21,7 @@ use torchlet_graph::Packer;
 use torchlet_graph::graph::{Graph, Node, Tensor, Value, ValueId};
 use torchlet_graph::operators::Operator;
 
-/// Numbers without a pattern.
+/// Pseudorandom number generator (xorshift).
 struct Random(u64);
 
 impl Random {
@@ -53,13 +53,13 @@ fn tensor(sizes: &[usize], data: Option<Vec<f32>>) -> Value<'static> {
     })
 }
 
-/// A graph on its way.
+/// A graph under construction.
 struct Maker {
     graph: Graph<'static>,
     random: Random,
     /// The tensors so far.
     tensors: Vec<ValueId>,
-    /// The last one whose dimensions changed places.
+    /// The most recently permuted tensor.
     turned: Option<ValueId>,
 }
 
@@ -109,7 +109,7 @@ impl Maker {
         out
     }
 
-    /// A tensor of those that there are, rather a late one, or what was turned last.
+    /// A random earlier tensor, preferring recent and permuted ones.
     fn any(&mut self) -> ValueId {
         if let Some(turned) = self.turned.filter(|_| self.random.below(4) == 0) {
             return turned;
@@ -132,7 +132,7 @@ impl Maker {
         Some(self.call(Operator::CONVOLUTION, &args, &[n, c, h, w]))
     }
 
-    /// A transposed convolution of stride two, in two groups where channels come apart.
+    /// A transposed convolution of stride two, in two groups if the number of channels is even.
     fn transposed(&mut self, input: ValueId) -> Option<ValueId> {
         let [n, c, h, w] = self.sizes(input)[..] else { return None };
         if h * w > 64 {
@@ -158,7 +158,7 @@ impl Maker {
         Some(self.call(Operator::UPSAMPLE_BILINEAR2D_VEC, &args, &[n, c, h + 1, w + 2]))
     }
 
-    /// Adds some call, if one fits.
+    /// Adds a random call if it fits.
     fn step(&mut self) -> Option<()> {
         let input = self.any();
         let sizes = self.sizes(input);
@@ -245,7 +245,7 @@ fn sizes<'g>(graph: &'g Graph<'_>, id: ValueId) -> &'g [usize] {
     }
 }
 
-/// The outputs of a graph, as one plan.
+/// Runs a graph as one plan and returns its outputs.
 fn outputs(graph: &Graph<'_>, inputs: &[&[f32]], parallel: &dyn Parallel) -> Vec<Vec<f32>> {
     let machine = Context { tier: Tier::detect(), parallel };
     let packs = Packs::default();
@@ -254,7 +254,7 @@ fn outputs(graph: &Graph<'_>, inputs: &[&[f32]], parallel: &dyn Parallel) -> Vec
     memory.fit(&plan).unwrap();
     let mut results: Vec<Vec<f32>> =
         graph.outputs.iter().map(|id| vec![f32::NAN; sizes(graph, *id).iter().product()]).collect();
-    // Twice: nothing is left from the first time.
+    // Twice, to check that no state is left from the first run.
     for _ in 0..2 {
         let mut write: Vec<&mut [f32]> = results.iter_mut().map(Vec::as_mut_slice).collect();
         plan.run(&mut memory, inputs, &mut write, parallel, None).unwrap();
@@ -262,7 +262,7 @@ fn outputs(graph: &Graph<'_>, inputs: &[&[f32]], parallel: &dyn Parallel) -> Vec
     results
 }
 
-/// The same, each call as a plan of its own.
+/// Runs each call as a plan of its own.
 fn one_by_one(graph: &Graph<'_>, inputs: &[&[f32]]) -> Vec<Vec<f32>> {
     let mut known: Vec<Option<Vec<f32>>> = vec![None; graph.values.len()];
     for (id, data) in graph.inputs.iter().zip(inputs) {
@@ -297,7 +297,7 @@ fn plans_compute_what_their_calls_do() {
         for _ in 0..12 {
             let _ = maker.step();
         }
-        // Some of all, and what was made last.
+        // A random subset of the results, and the last one.
         let made = maker.tensors.split_off(2);
         let Some(last) = made.last() else { continue };
         let mut outputs_of: Vec<ValueId> =
@@ -325,8 +325,7 @@ fn plans_compute_what_their_calls_do() {
     assert!(calls > 2000, "{calls}");
 }
 
-/// A copy in another order is made once for all who want it, and not handed out again when one of
-/// them has written over it.
+/// A reordered copy is shared between all readers, but not after one of them has overwritten it.
 #[test]
 fn copies_that_were_overwritten_are_made_anew() {
     for second in [Operator::RELU, Operator::ADD_TENSOR] {
@@ -384,7 +383,8 @@ fn what_follows_a_convolution_becomes_part_of_it() {
     let plan = Builder::new(&maker.graph, machine, &Packs::default())
         .build(&Given::of(&maker.graph))
         .unwrap();
-    // To channels last, three convolutions, and back: the sum needs no call, nor does the limit.
+    // Conversion to channels last, three convolutions, and back: the addition and the clamp are
+    // fused.
     assert_eq!(plan.calls(), 5);
 }
 
@@ -399,7 +399,7 @@ fn weights_are_not_read_for_a_question() {
     assert_eq!(Builder::ask(&graph, &graph.nodes, machine), [Ok(())]);
     let Err(why) = Builder::new(&graph, machine, &Packs::default()).build(&Given::of(&graph))
     else {
-        panic!("there is no data")
+        panic!("must not read data")
     };
     assert!(why.contains("cut short"), "{why}");
 }
@@ -428,18 +428,14 @@ fn weights_that_were_packed_beforehand_are_taken_from_where_they_are() {
     }
     assert_eq!(calls, 3);
     assert!(!has_data(&graph, weights) && has_data(&graph, bias));
-    // Nothing is packed a second time.
+    // Packing again does not change anything.
     let again = packer.pack(maker.graph.clone());
     let address = |graph: &Graph<'_>| match &graph.values[graph.nodes[0].args[0]] {
         Value::Tensor(tensor) => tensor.data.as_ref().unwrap().as_ptr(),
         other => panic!("{other:?}"),
     };
     assert_eq!(again.nodes.len(), graph.nodes.len());
-    assert_ne!(
-        address(&again),
-        address(&graph),
-        "what is owned may be gone, and is not looked for"
-    );
+    assert_ne!(address(&again), address(&graph), "owned data may be gone and is not cached");
 }
 
 #[test]
@@ -485,8 +481,8 @@ fn packed_weights_that_do_not_fit_are_refused() {
     assert!(Builder::ask(&graph, &graph.nodes[..1], machine)[0].is_err(), "{weights}");
 }
 
-/// Rows of few elements are brought together, more than fit at a time; those of many are not; also
-/// where the result is over an operand.
+/// Short broadcast rows are gathered, more than fit at a time; long ones are not. The result may
+/// also overwrite an operand.
 #[test]
 fn rows_of_any_length_broadcast() {
     for columns in [1, 2, 7, 63, 64, 300] {
@@ -510,8 +506,8 @@ fn rows_of_any_length_broadcast() {
     }
 }
 
-/// A shape that varies can have no elements: sums of none are zero, and means of none are no
-/// numbers, as in PyTorch.
+/// A dynamic shape can have no elements: empty sums are zero and empty means are NaN, as in
+/// PyTorch.
 #[test]
 fn sums_of_nothing_are_zeros() {
     let mut maker = Maker::new(3, &[&[5, 8]]);
@@ -541,8 +537,7 @@ fn sums_of_nothing_are_zeros() {
     assert!(both[..8] == sum && both[8..].iter().all(|x| x.is_nan()), "{both:?}");
 }
 
-/// A graph over rows of which there are so many, or at most so many: their number is the second
-/// input.
+/// A graph over `rows` rows, fixed or at most that many. The number of rows is the second input.
 fn over_rows(rows: usize, varies: bool) -> (Graph<'static>, Vec<f32>) {
     let mut maker = Maker::new(13, &[&[rows, 8]]);
     let input = maker.graph.inputs[0];
@@ -600,11 +595,11 @@ fn plans_are_made_for_the_shapes_that_there_are() {
         plan.run(&mut memory, &[&data, &[]], &mut write, &Serial, None).unwrap();
         assert_eq!(found, expected, "{rows} rows");
     }
-    // Weights that were packed beforehand need no number of rows either.
+    // Weights packed ahead of time do not depend on the number of rows either.
     let packer = WeightPacker::new(Arc::new(Serial));
     let again = packer.pack(graph.clone());
     assert!(Builder::pack(&again, machine, &packs).unwrap().0.is_empty());
-    // Weights do not depend on how many rows there are.
+    // Packed weights do not depend on the number of rows.
     if let [(_, _, lines)] = &packed[..] {
         assert!(Arc::strong_count(lines) == 1 && machine.tier != Tier::SCALAR);
     }

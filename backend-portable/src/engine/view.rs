@@ -1,12 +1,12 @@
-//! Tensors as strides over buffers: what only rearranges a tensor costs nothing.
+//! Strided views of buffers: operators that only rearrange a tensor cost nothing.
 
 use std::vec::Vec;
 
-/// The number of a buffer of a plan.
+/// Index of a buffer of a plan.
 pub(super) type BufferId = usize;
 
-/// The elements of a tensor within a buffer: element `(i, j, …)` is at
-/// `offset + i · strides[0] + j · strides[1] + …`, and all that can be said so is in the buffer.
+/// A strided tensor within a buffer. Element `(i, j, …)` is at
+/// `offset + i · strides[0] + j · strides[1] + …`; every element is inside the buffer.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct View {
     pub(super) buffer: BufferId,
@@ -15,16 +15,16 @@ pub(super) struct View {
     pub(super) strides: Vec<usize>,
 }
 
-/// Most elements of a tensor: no offset overflows.
+/// Maximum number of elements of a tensor, so that offsets cannot overflow.
 const MOST: usize = isize::MAX as usize / size_of::<f32>();
 
-/// The product of sizes; `None` if there are more elements than memory has.
+/// Number of elements of a shape; `None` if it exceeds the address space.
 pub(super) fn numel(sizes: &[usize]) -> Option<usize> {
     let all = sizes.iter().try_fold(1usize, |all, size| all.checked_mul(*size))?;
     (all <= MOST).then_some(all)
 }
 
-/// Strides with which the dimensions of `order`, outermost first, lie without gaps.
+/// Contiguous strides for dims in `order`, outermost first.
 pub(super) fn dense_strides(sizes: &[usize], order: &[usize]) -> Vec<usize> {
     let mut strides = std::vec![0; sizes.len()];
     let mut stride = 1usize;
@@ -38,7 +38,7 @@ pub(super) fn dense_strides(sizes: &[usize], order: &[usize]) -> Vec<usize> {
 }
 
 impl View {
-    /// A whole buffer in the order of the dimensions.
+    /// A whole buffer in dim order.
     pub(super) fn whole(buffer: BufferId, sizes: &[usize]) -> Self {
         let order: Vec<usize> = (0..sizes.len()).collect();
         View { buffer, offset: 0, sizes: sizes.to_vec(), strides: dense_strides(sizes, &order) }
@@ -48,19 +48,19 @@ impl View {
         self.sizes.iter().product()
     }
 
-    /// Sizes and strides of the dimensions that have more than one element.
+    /// Sizes and strides of the dims with more than one element.
     fn dims(&self) -> impl DoubleEndedIterator<Item = (usize, usize)> + '_ {
         let dims = self.sizes.iter().copied().zip(self.strides.iter().copied());
         dims.filter(|(size, _)| *size > 1)
     }
 
-    /// Whether elements lie in these strides, as far as that makes a difference.
+    /// Whether the view has these strides, ignoring dims of one element.
     pub(super) fn has_strides(&self, strides: &[usize]) -> bool {
         let dims = self.sizes.iter().zip(&self.strides).zip(strides);
         dims.filter(|((size, _), _)| **size > 1).all(|((_, mine), other)| mine == other)
     }
 
-    /// Whether elements lie in the order of the dimensions, without gaps.
+    /// Whether the elements are contiguous in dim order.
     pub(super) fn is_contiguous(&self) -> bool {
         let mut expected = 1;
         self.dims().rev().all(|(size, stride)| {
@@ -70,8 +70,7 @@ impl View {
         })
     }
 
-    /// The dimensions from the outermost to the innermost one; those of one element stay beside
-    /// their neighbours.
+    /// The dims from outermost to innermost; dims of one element stay next to their neighbours.
     pub(super) fn order(&self) -> Vec<usize> {
         let mut order: Vec<usize> = (0..self.sizes.len()).collect();
         let key = |dim: &usize| {
@@ -82,12 +81,12 @@ impl View {
         order
     }
 
-    /// Whether elements lie without gaps in some order of the dimensions, each once.
+    /// Whether the elements are contiguous in some order of the dims, without repetition.
     pub(super) fn is_dense(&self) -> bool {
         self.has_strides(&dense_strides(&self.sizes, &self.order()))
     }
 
-    /// The dimensions in another order; `None` if it is none.
+    /// Permutes the dims; `None` if `dims` is not a permutation.
     pub(super) fn permuted(&self, dims: &[usize]) -> Option<Self> {
         let mut seen = std::vec![false; self.sizes.len()];
         for dim in dims {
@@ -103,7 +102,7 @@ impl View {
         Some(View { sizes: pick(&self.sizes), strides: pick(&self.strides), ..self.clone() })
     }
 
-    /// Every `step`th of the elements `start..end` of a dimension, which has them.
+    /// Every `step`th of the elements `start..end` of a dim; `None` if out of range.
     pub(super) fn sliced(&self, dim: usize, start: usize, end: usize, step: usize) -> Option<Self> {
         let mut view = self.clone();
         let (size, stride) = (view.sizes.get_mut(dim)?, view.strides.get_mut(dim)?);
@@ -118,7 +117,7 @@ impl View {
         Some(view)
     }
 
-    /// One element of a dimension, which is no more.
+    /// Selects one index of a dim and removes the dim.
     pub(super) fn selected(&self, dim: usize, index: usize) -> Option<Self> {
         let mut view = self.sliced(dim, index, index.checked_add(1)?, 1)?;
         view.sizes.remove(dim);
@@ -126,7 +125,7 @@ impl View {
         Some(view)
     }
 
-    /// Broadcast to a shape: dimensions of one element are repeated, and so is the whole.
+    /// Broadcasts to a shape: expands dims of one element and prepends dims.
     pub(super) fn expanded(&self, sizes: &[usize]) -> Option<Self> {
         let lead = sizes.len().checked_sub(self.sizes.len())?;
         let mut strides = std::vec![0; sizes.len()];
@@ -141,8 +140,8 @@ impl View {
         Some(View { sizes: sizes.to_vec(), strides, ..self.clone() })
     }
 
-    /// The same elements, in the same order, in another shape; `None` where strides cannot say
-    /// that, or it has another number of elements.
+    /// Reshapes without copying; `None` if strides cannot express the shape or the number of
+    /// elements differs.
     pub(super) fn reshaped(&self, sizes: &[usize]) -> Option<Self> {
         if numel(sizes)? != self.numel() {
             return None;
@@ -152,7 +151,7 @@ impl View {
             let strides = dense_strides(sizes, &order);
             return Some(View { sizes: sizes.to_vec(), strides, ..self.clone() });
         }
-        // Runs of dimensions that lie like one.
+        // Merges dims that are contiguous with each other.
         let mut runs: Vec<(usize, usize)> = Vec::new();
         for (size, stride) in self.dims() {
             match runs.last_mut() {

@@ -1,10 +1,9 @@
-//! Eigenvalues and eigenvectors of matrices that need not be symmetric: of real ones, which may be
-//! complex.
+//! Eigenvalues and eigenvectors of general real matrices; they may be complex.
 //!
-//! As LAPACK's `geev`: a matrix is balanced, brought to Hessenberg's form by rotations, and to
-//! Schur's by steps with two shifts (Francis); what solves triangular equations gives vectors. They
-//! have length 1, and their largest element is real; values whose imaginary parts are zero come
-//! from real arithmetic, the others in pairs.
+//! The algorithm is that of LAPACK's `geev`: balancing, reduction to Hessenberg form by Givens
+//! rotations, and to real Schur form by Francis double-shift QR steps. Back substitution gives the
+//! eigenvectors. They are normalised to length 1 with a real largest element. Real eigenvalues come
+//! from real arithmetic, complex ones in conjugate pairs.
 
 use super::{Matrix, Shape, numbers, read, resize, start, steps};
 use crate::elementwise::complex::{Complex, part};
@@ -15,22 +14,22 @@ use torchlet_core::Param::{Out, Tensor};
 use torchlet_core::{Invoke, InvokeFn, Kernel, KernelError, Plan, Prepare, TensorMut};
 
 kernels! { EIGEN:
-    /// `aten::linalg_eig.out(self, eigenvalues, eigenvectors)`: of real matrices; the vectors are
-    /// columns.
+    /// `aten::linalg_eig.out(self, eigenvalues, eigenvectors)`: for real matrices; the eigenvectors
+    /// are columns.
     LINALG_EIG_OUT = Kernel::new("aten::linalg_eig.out", &[Tensor, Out, Out], |ctx| {
         let shape = Shape::square(ctx, 0)?;
         let of = complex_type(ctx, 2)?;
         resize(ctx, 2, &[shape.rows, shape.cols], of)?;
         prepare(ctx, &shape, |ctx| eig(ctx, true))
     });
-    /// `aten::linalg_eigvals.out(self, out)`: the eigenvalues alone.
+    /// `aten::linalg_eigvals.out(self, out)`: eigenvalues only.
     LINALG_EIGVALS_OUT = Kernel::new("aten::linalg_eigvals.out", &[Tensor, Out], |ctx| {
         let shape = Shape::square(ctx, 0)?;
         prepare(ctx, &shape, |ctx| eig(ctx, false))
     });
 }
 
-/// The type of an output, whose parts are of the matrices' type.
+/// The complex type of an output; its parts must have the type of the matrices.
 fn complex_type(ctx: &Prepare, out: usize) -> Result<torchlet_core::ScalarType, KernelError> {
     let (of, found) = (ctx.info(0)?.scalar_type, ctx.info(out)?.scalar_type);
     if part(found) == Some(of) { Ok(found) } else { Err(unsupported(out, found)) }
@@ -43,7 +42,7 @@ fn prepare(ctx: &mut Prepare, shape: &Shape, invoke: InvokeFn) -> Result<Plan, K
     Ok(Plan::new(invoke).with_scratch(bytes))
 }
 
-/// Steps for one eigenvalue, at most. Every tenth has other shifts.
+/// Maximum number of QR steps for one eigenvalue. Every tenth step uses exceptional shifts.
 const STEPS: usize = 300;
 
 /// Writes a complex number.
@@ -75,13 +74,13 @@ fn eig(ctx: &mut Invoke, wants_vectors: bool) -> Result<(), KernelError> {
     for index in 0..shape.filled() {
         read(&input, index, n, matrix.data);
         if matrix.data.iter().any(|value| !value.is_finite()) {
-            return Err(KernelError::argument(0, "has elements that are not finite"));
+            return Err(KernelError::argument(0, "elements must be finite"));
         }
         balance(&mut matrix, scales);
         basis.identity();
         to_hessenberg(&mut matrix, &mut basis);
         to_schur(&mut matrix, &mut basis, values)
-            .ok_or(KernelError::argument(0, "has a matrix whose eigenvalues are not found"))?;
+            .ok_or(KernelError::argument(0, "the eigenvalues of a matrix did not converge"))?;
         let (first, info) = (start(values_out.info(), index, 1), values_out.info());
         let step = info.strides().last().map_or(1, |stride| *stride as isize);
         for (k, value) in values.iter().enumerate() {
@@ -93,7 +92,7 @@ fn eig(ctx: &mut Invoke, wants_vectors: bool) -> Result<(), KernelError> {
             if matrix.is_cancelled() {
                 break;
             }
-            // The second of a pair is the first with other signs.
+            // The second vector of a conjugate pair is the conjugate of the first.
             let is_second = value[1] < 0.0;
             if !is_second {
                 solve(&matrix, k, *value, solved);
@@ -112,11 +111,11 @@ fn eig(ctx: &mut Invoke, wants_vectors: bool) -> Result<(), KernelError> {
     Ok(())
 }
 
-/// Scales rows and columns by powers of two until both are alike large, and says by which.
+/// Scales rows and columns by powers of two until their norms are similar, and stores the scales.
 fn balance(matrix: &mut Matrix, scales: &mut [f64]) {
     let n = matrix.cols;
     scales.fill(1.0);
-    // Few rounds are ever needed: each makes the matrix smaller by a twentieth at least.
+    // Few rounds are ever needed: each reduces the norm by at least 5 %.
     for _ in 0..1000 {
         if matrix.is_cancelled() {
             break;
@@ -155,13 +154,13 @@ fn balance(matrix: &mut Matrix, scales: &mut [f64]) {
     }
 }
 
-/// A reflection of some rows: `1 - 2 v v'`, where `v` has length 1.
+/// Householder reflection `1 - 2 v v'` of some rows, where `v` has length 1.
 #[derive(Clone, Copy)]
 struct Reflection<const N: usize>([f64; N]);
 
 impl<const N: usize> Reflection<N> {
-    /// That which leaves the first of these elements alone. `None` where the others are zero
-    /// already.
+    /// The reflection that maps these elements to a multiple of the first unit vector. `None` if
+    /// the others are already zero.
     fn of(mut elements: [f64; N]) -> Option<Self> {
         let size = elements.iter().fold(0.0, |size: f64, value| size.max(value.abs()));
         if size == 0.0 || elements.iter().skip(1).all(|value| *value == 0.0) {
@@ -175,7 +174,7 @@ impl<const N: usize> Reflection<N> {
         Some(Reflection(elements))
     }
 
-    /// Of rows from `first` on, the columns from `from` on.
+    /// Applies the reflection to the rows from `first` on, in columns from `from` on.
     fn rows(self, matrix: &mut Matrix, first: usize, from: usize) {
         for col in from..matrix.cols {
             let dot: f64 =
@@ -186,7 +185,7 @@ impl<const N: usize> Reflection<N> {
         }
     }
 
-    /// Of columns from `first` on, the rows before `end`.
+    /// Applies the reflection to the columns from `first` on, in rows before `end`.
     fn columns(self, matrix: &mut Matrix, first: usize, end: usize) {
         for row in 0..end {
             let dot: f64 =
@@ -198,15 +197,15 @@ impl<const N: usize> Reflection<N> {
     }
 }
 
-/// Makes what is below the first subdiagonal zero, and `basis` what takes the new coordinates to
-/// the old.
+/// Reduces a matrix to Hessenberg form, and accumulates the transformation from the new to the old
+/// coordinates in `basis`.
 fn to_hessenberg(matrix: &mut Matrix, basis: &mut Matrix) {
     let n = matrix.cols;
     for k in 0..n.saturating_sub(2) {
         if matrix.is_cancelled() {
             break;
         }
-        // One row after the other joins that of the subdiagonal.
+        // Rotates each lower row into the subdiagonal row.
         for row in k + 2..n {
             if matrix.at(row, k) == 0.0 {
                 continue;
@@ -222,7 +221,7 @@ fn to_hessenberg(matrix: &mut Matrix, basis: &mut Matrix) {
     }
 }
 
-/// Turns two rows, from a column on, so that the vector `by` comes to lie along the first.
+/// Givens rotation of two rows, from column `from` on, that maps the vector `by` to the first axis.
 fn turn_rows(matrix: &mut Matrix, [a, b]: [usize; 2], from: usize, [cosine, sine]: [f64; 2]) {
     for col in from..matrix.cols {
         let (upper, lower) = (matrix.at(a, col), matrix.at(b, col));
@@ -231,7 +230,7 @@ fn turn_rows(matrix: &mut Matrix, [a, b]: [usize; 2], from: usize, [cosine, sine
     }
 }
 
-/// Turns two columns, up to a row, as [`turn_rows`].
+/// Givens rotation of two columns, in rows before `end`, as in [`turn_rows`].
 fn turn_columns(matrix: &mut Matrix, [a, b]: [usize; 2], end: usize, [cosine, sine]: [f64; 2]) {
     for row in 0..end {
         let (left, right) = (matrix.at(row, a), matrix.at(row, b));
@@ -240,8 +239,8 @@ fn turn_columns(matrix: &mut Matrix, [a, b]: [usize; 2], end: usize, [cosine, si
     }
 }
 
-/// Makes a matrix of Hessenberg's form triangular, but for blocks of two rows whose eigenvalues are
-/// complex. `None` if that does not end.
+/// Reduces a Hessenberg matrix to real Schur form: triangular, except for 2×2 blocks with complex
+/// eigenvalues. Returns `None` if the iteration does not converge.
 fn to_schur(matrix: &mut Matrix, basis: &mut Matrix, values: &mut [Complex<f64>]) -> Option<()> {
     let mut end = matrix.cols;
     let mut count = 0;
@@ -269,8 +268,8 @@ fn to_schur(matrix: &mut Matrix, basis: &mut Matrix, values: &mut [Complex<f64>]
     Some(())
 }
 
-/// Where the block begins that ends with row `last`: the element before it is as good as zero, and
-/// becomes that.
+/// First row of the unreduced block that ends with row `last`. The subdiagonal element before it is
+/// negligible and is set to zero.
 fn block(matrix: &mut Matrix, last: usize) -> usize {
     for row in (1..=last).rev() {
         let beside = matrix.at(row - 1, row - 1).abs() + matrix.at(row, row).abs();
@@ -283,7 +282,7 @@ fn block(matrix: &mut Matrix, last: usize) -> usize {
     0
 }
 
-/// One step with two shifts, of a block of three rows at least.
+/// One double-shift QR step on a block of at least three rows.
 fn step(matrix: &mut Matrix, basis: &mut Matrix, [first, last]: [usize; 2], count: usize) {
     let n = matrix.cols;
     let at = |row: usize, col: usize| matrix.at(row, col);
@@ -323,7 +322,7 @@ fn step(matrix: &mut Matrix, basis: &mut Matrix, [first, last]: [usize; 2], coun
     matrix.set(last, last - 2, 0.0);
 }
 
-/// The eigenvalues of a block of two rows, which becomes triangular if they are real.
+/// The eigenvalues of a 2×2 block, which is made triangular if they are real.
 fn split(matrix: &mut Matrix, basis: &mut Matrix, first: usize) -> [Complex<f64>; 2] {
     let last = first + 1;
     let (a, b) = (matrix.at(first, first), matrix.at(first, last));
@@ -350,7 +349,7 @@ fn times(a: Complex<f64>, b: Complex<f64>) -> Complex<f64> {
     [a[0] * b[0] - a[1] * b[1], a[0] * b[1] + a[1] * b[0]]
 }
 
-/// Of real numbers, the quotient is real.
+/// Complex division; real operands give a real quotient.
 fn over(a: Complex<f64>, b: Complex<f64>) -> Complex<f64> {
     if b[1] == 0.0 {
         return [a[0] / b[0], a[1] / b[0]];
@@ -365,7 +364,7 @@ fn minus(a: Complex<f64>, b: Complex<f64>) -> Complex<f64> {
     [a[0] - b[0], a[1] - b[1]]
 }
 
-/// The product of a row, from a column on, and a vector.
+/// Dot product of a row, from column `from` on, with a vector.
 fn product(matrix: &Matrix, row: usize, from: usize, vector: &[Complex<f64>]) -> Complex<f64> {
     vector.iter().enumerate().skip(from).fold([0.0; 2], |sum, (col, element)| {
         let factor = matrix.at(row, col);
@@ -373,8 +372,8 @@ fn product(matrix: &Matrix, row: usize, from: usize, vector: &[Complex<f64>]) ->
     })
 }
 
-/// The vector of eigenvalue `k` of a matrix in Schur's form: of the first of a pair, where there is
-/// one.
+/// The eigenvector of eigenvalue `k` of a matrix in real Schur form; for a conjugate pair, that of
+/// the first.
 fn solve(matrix: &Matrix, k: usize, value: Complex<f64>, vector: &mut [Complex<f64>]) {
     let size = matrix.data.iter().fold(0.0, |size: f64, value| size.max(value.abs()));
     let least = (size * f64::EPSILON).max(f64::MIN_POSITIVE);
@@ -383,7 +382,7 @@ fn solve(matrix: &Matrix, k: usize, value: Complex<f64>, vector: &mut [Complex<f
         if let Some(place) = vector.get_mut(at) {
             *place = element;
         }
-        // What is nearly no number yet comes back to where it is one.
+        // Rescales the vector to avoid overflow.
         if element[0].abs().max(element[1].abs()) > 1e100 {
             vector.iter_mut().flatten().for_each(|part| *part *= 1e-100);
         }
@@ -413,7 +412,7 @@ fn solve(matrix: &Matrix, k: usize, value: Complex<f64>, vector: &mut [Complex<f
             end = row;
             continue;
         };
-        // Two rows of which neither is solved without the other.
+        // A 2×2 block: both rows are solved together.
         let (first, second) = (known(before, row + 1, vector), known(row, row + 1, vector));
         let (a, d) = (shifted(before), shifted(row));
         let (b, c) = ([matrix.at(before, row), 0.0], [matrix.at(row, before), 0.0]);
@@ -430,7 +429,7 @@ fn solve(matrix: &Matrix, k: usize, value: Complex<f64>, vector: &mut [Complex<f
     }
 }
 
-/// Gives a vector of the balanced matrix the scale of the other, length 1 and, if it is not real, a
+/// Undoes the balancing of an eigenvector, and normalises it: length 1 and, if it is complex, a
 /// real largest element.
 fn normalize(vector: &mut [Complex<f64>], scales: &[f64], is_real: bool) {
     for (element, scale) in vector.iter_mut().zip(scales) {

@@ -1,4 +1,4 @@
-//! The exponential function of matrices.
+//! Matrix exponential.
 
 use super::{Shape, numbers, read, resize, write};
 use crate::compute::split::is_cancelled;
@@ -17,10 +17,10 @@ kernels! { EXPONENTIAL:
     });
 }
 
-/// Terms of Taylor's series that leave no digit out where the norm is a half at most.
+/// Terms of the Taylor series for full precision, if the norm is at most 1/2.
 const TERMS: u8 = 18;
 
-/// By scaling and squaring.
+/// Scaling and squaring.
 fn exponential(ctx: &mut Invoke) -> Result<(), KernelError> {
     let input = ctx.tensor(0)?;
     let shape = Shape::square(ctx, 0)?;
@@ -51,7 +51,7 @@ fn exponential(ctx: &mut Invoke) -> Result<(), KernelError> {
             write(&mut out, index, n, sum);
             continue;
         }
-        // Numbers of `f64` are below 2^1024.
+        // `f64` values are below 2^1024.
         let mut halvings = 0;
         while libm::ldexp(norm, -halvings) > 0.5 && halvings < 1100 {
             halvings += 1;
@@ -73,7 +73,7 @@ fn exponential(ctx: &mut Invoke) -> Result<(), KernelError> {
         for _ in 0..halvings {
             multiply(parallel, sum, sum, product, n);
             sum.copy_from_slice(product);
-            // Neither changes any more.
+            // The result no longer changes.
             if sum.iter().all(|value| *value == 0.0) || sum.iter().any(|value| value.is_nan()) {
                 break;
             }

@@ -1,6 +1,6 @@
-//! Symmetric matrices that need not be positive, as products of a lower triangular one, blocks of
-//! one or two rows along the diagonal, and the transposed one, with the pivots of Bunch and
-//! Kaufman: LAPACK's `sytf2` and `sytrs`.
+//! LDL factorisation of symmetric indefinite matrices with Bunch–Kaufman pivoting: a unit lower
+//! triangular matrix, a block diagonal matrix of 1×1 and 2×2 blocks, and the transposed triangular
+//! matrix. As in LAPACK's `sytf2` and `sytrs`.
 
 use super::known::check_pivots;
 use super::{
@@ -14,9 +14,9 @@ use torchlet_core::Param::{Bool, Out, Tensor};
 use torchlet_core::{Invoke, Kernel, KernelError, Plan, ScalarType};
 
 kernels! { INDEFINITE:
-    /// `aten::linalg_ldl_factor_ex.out(self, hermitian, check_errors, LD, pivots, info)`: the lower
-    /// triangle counts. `info` is the number of the first column that is zero, or 0. A pivot below
-    /// zero is that of two rows, which both have it.
+    /// `aten::linalg_ldl_factor_ex.out(self, hermitian, check_errors, LD, pivots, info)`: reads the
+    /// lower triangle. `info` is the number of the first zero column (1-based), or 0. Negative
+    /// pivots belong to 2×2 blocks; both rows of a block have the same pivot.
     LDL_FACTOR_EX = Kernel::new(
         "aten::linalg_ldl_factor_ex.out",
         &[Tensor, Bool, Bool, Out, Out, Out],
@@ -29,7 +29,7 @@ kernels! { INDEFINITE:
             Ok(Plan::new(factor_all).with_scratch(bytes))
         },
     );
-    /// `aten::linalg_ldl_solve.out(LD, pivots, B, hermitian, out)`: `X` of `A * X = B`, for the
+    /// `aten::linalg_ldl_solve.out(LD, pivots, B, hermitian, out)`: solves `A * X = B`, given the
     /// factors of `A`.
     LDL_SOLVE = Kernel::new(
         "aten::linalg_ldl_solve.out",
@@ -43,7 +43,7 @@ kernels! { INDEFINITE:
             let Some(sizes) =
                 sizes.filter(|_| a.scalar_type == b.scalar_type && right.rows == shape.rows)
             else {
-                return Err(KernelError::argument(2, "does not fit the matrices"));
+                return Err(KernelError::argument(2, "shape does not match the matrices"));
             };
             resize_to(ctx, 4, &sizes, a.scalar_type)?;
             let bytes = numbers(&[[1, shape.numel], [1, right.numel], [1, shape.rows]])?;
@@ -52,12 +52,12 @@ kernels! { INDEFINITE:
     );
 }
 
-/// The share of an element beside the diagonal that one on it must have for a pivot of one row:
-/// Bunch and Kaufman's `(1 + sqrt(17)) / 8`.
+/// Bunch and Kaufman's threshold `(1 + sqrt(17)) / 8`: the minimum ratio of a diagonal element to
+/// the largest off-diagonal one for a 1×1 pivot.
 const SHARE: f64 = 0.640_388_203_202_207_6;
 
-/// The row from `first` to before `end` that is largest in a column, and its size; the first of
-/// several.
+/// The row in `first..end` with the largest magnitude, and the magnitude; the first of several
+/// equal ones.
 fn largest(first: usize, end: usize, at: impl Fn(usize) -> f64) -> (usize, f64) {
     let mut best = (first, if first < end { at(first).abs() } else { 0.0 });
     for row in first..end {
@@ -69,13 +69,13 @@ fn largest(first: usize, end: usize, at: impl Fn(usize) -> f64) -> (usize, f64) 
     best
 }
 
-/// Which row is exchanged with that of the pivot, the last of `rows` rows from `k` on.
+/// A pivot of `rows` rows starting at `k`, and the row to exchange with its last row.
 struct Choice {
     with: usize,
     rows: usize,
 }
 
-/// The pivot at `k`; `None` if its column is zero.
+/// Selects the pivot at `k`; `None` if its column is zero.
 fn choose(matrix: &Matrix, k: usize) -> Option<Choice> {
     let n = matrix.cols;
     let own = matrix.at(k, k).abs();
@@ -86,7 +86,7 @@ fn choose(matrix: &Matrix, k: usize) -> Option<Choice> {
     if own >= SHARE * size {
         return Some(Choice { with: k, rows: 1 });
     }
-    // The largest beside the diagonal in the row that would come here.
+    // Largest off-diagonal magnitude of the candidate row.
     let (_, left) = largest(k, below, |col| matrix.at(below, col));
     let (_, under) = largest(below + 1, n, |row| matrix.at(row, below));
     let beside = left.max(under);
@@ -97,8 +97,8 @@ fn choose(matrix: &Matrix, k: usize) -> Option<Choice> {
     Some(Choice { with: below, rows })
 }
 
-/// Exchanges row and column `a` with `b`, which is not above, of a symmetric matrix whose lower
-/// triangle counts; columns before `a` stay.
+/// Exchanges rows and columns `a` and `b >= a` of a symmetric matrix stored in its lower triangle.
+/// Columns before `a` are unchanged.
 fn exchange(matrix: &mut Matrix, a: usize, b: usize) {
     let n = matrix.cols;
     let mut swap = |one: [usize; 2], other: [usize; 2]| {
@@ -115,8 +115,8 @@ fn exchange(matrix: &mut Matrix, a: usize, b: usize) {
     swap([a, a], [b, b]);
 }
 
-/// Makes the lower triangle of a symmetric matrix its factors, and says with which row each was
-/// exchanged, from 1 on. Gives the number of the first column that is zero, or 0.
+/// Factors a symmetric matrix in place, in its lower triangle. `pivots` receives the row that each
+/// row was exchanged with (1-based). Returns the number of the first zero column (1-based), or 0.
 fn factor(matrix: &mut Matrix, pivots: &mut [f64]) -> usize {
     let (n, mut singular, mut k) = (matrix.cols, 0, 0);
     while k < n {
@@ -159,7 +159,7 @@ fn note(pivots: &mut [f64], at: usize, pivot: f64) {
     }
 }
 
-/// Takes a pivot of one row off what is behind it.
+/// Eliminates with a 1×1 pivot.
 fn eliminate(matrix: &mut Matrix, k: usize) {
     let (n, inverse) = (matrix.cols, 1.0 / matrix.at(k, k));
     for col in k + 1..n {
@@ -173,7 +173,7 @@ fn eliminate(matrix: &mut Matrix, k: usize) {
     }
 }
 
-/// Takes a pivot of two rows off what is behind it.
+/// Eliminates with a 2×2 pivot.
 fn eliminate_two(matrix: &mut Matrix, k: usize) {
     let n = matrix.cols;
     let beside = matrix.at(k + 1, k);
@@ -216,13 +216,13 @@ fn factor_all(ctx: &mut Invoke) -> Result<(), KernelError> {
         write_vector(&mut pivots_out, index, pivots);
         write_number(&mut info, index, singular as f64);
         if ctx.bool(2)? && singular != 0 {
-            return Err(KernelError::argument(0, "has a matrix whose factors are singular"));
+            return Err(KernelError::argument(0, "a matrix is singular"));
         }
     }
     Ok(())
 }
 
-/// Takes `factor(row)` times row `of` of what is sought off the rows from `first` on.
+/// Subtracts `factor(row)` times row `of` of the solution from the rows from `first` on.
 fn take_off(sought: &mut Matrix, of: usize, first: usize, factor: impl Fn(usize) -> f64) {
     for row in first..sought.rows() {
         let factor = factor(row);
@@ -232,7 +232,7 @@ fn take_off(sought: &mut Matrix, of: usize, first: usize, factor: impl Fn(usize)
     }
 }
 
-/// Takes the rows from `first` on of what is sought, each `factor(row)` times, off row `of`.
+/// Subtracts the rows of the solution from `first` on, each times `factor(row)`, from row `of`.
 fn gather(sought: &mut Matrix, of: usize, first: usize, factor: impl Fn(usize) -> f64) {
     for col in 0..sought.cols {
         let sum: f64 = (first..sought.rows()).map(|row| factor(row) * sought.at(row, col)).sum();
@@ -261,7 +261,7 @@ fn solve(ctx: &mut Invoke) -> Result<(), KernelError> {
         let first = start_in(pivots.info(), batch, index, 1);
         load(pivots.scalar_type, pivots.bytes(), first, step, places);
         if places.iter().any(|place| !(1.0..=n as f64).contains(&place.abs())) {
-            return Err(KernelError::argument(1, "has a row that there is not"));
+            return Err(KernelError::argument(1, "a pivot is out of range"));
         }
         forward(&matrix, places, &mut sought)?;
         backward(&matrix, places, &mut sought);
@@ -270,13 +270,13 @@ fn solve(ctx: &mut Invoke) -> Result<(), KernelError> {
     Ok(())
 }
 
-/// The row that pivot `k` was exchanged with, and whether it is one of two rows.
+/// The row that pivot `k` was exchanged with, and whether it belongs to a 2×2 block.
 fn pivot(places: &[f64], k: usize) -> (usize, bool) {
     let place = places.get(k).copied().unwrap_or(1.0);
     (place.abs() as usize - 1, place < 0.0)
 }
 
-/// Solves by the lower triangle and the blocks.
+/// Forward substitution with the lower triangle and the diagonal blocks.
 fn forward(matrix: &Matrix, places: &[f64], sought: &mut Matrix) -> Result<(), KernelError> {
     let (n, mut k) = (matrix.cols, 0);
     while k < n {
@@ -294,7 +294,7 @@ fn forward(matrix: &Matrix, places: &[f64], sought: &mut Matrix) -> Result<(), K
             continue;
         }
         if k + 1 == n {
-            return Err(KernelError::argument(1, "has one row of two"));
+            return Err(KernelError::argument(1, "a pivot of a 2x2 block lacks its second row"));
         }
         sought.swap_rows(k + 1, with);
         take_off(sought, k, k + 2, |row| matrix.at(row, k));
@@ -312,7 +312,7 @@ fn forward(matrix: &Matrix, places: &[f64], sought: &mut Matrix) -> Result<(), K
     Ok(())
 }
 
-/// Solves by the transposed triangle.
+/// Back substitution with the transposed triangle.
 fn backward(matrix: &Matrix, places: &[f64], sought: &mut Matrix) {
     let mut left = matrix.cols;
     while let Some(k) = left.checked_sub(1) {

@@ -1,5 +1,5 @@
-//! What follows from factors that are known: solutions, inverses, products of reflections, and
-//! factors apart.
+//! Operators on given factors: solutions, inverses, products of Householder reflections, and
+//! separation of factors.
 
 use super::lu::{factor, solve_factored};
 use super::{
@@ -15,21 +15,21 @@ use torchlet_core::{
 };
 
 kernels! { KNOWN:
-    /// `aten::cholesky_solve.out(self, input2, upper, out)`: `X` of `A * X = self`, where `input2`
-    /// is Cholesky's factor of `A`.
+    /// `aten::cholesky_solve.out(self, input2, upper, out)`: solves `A * X = self`, given the
+    /// Cholesky factor `input2` of `A`.
     CHOLESKY_SOLVE_OUT = Kernel::new("aten::cholesky_solve.out", &[Tensor, Tensor, Bool, Out], |ctx| {
         prepare_solution(ctx, 1, 0, &[3])?;
         plan_of_two(ctx, cholesky_solve)
     });
-    /// `aten::cholesky_inverse.out(self, upper, out)`: the inverse of the matrix of which `self` is
-    /// Cholesky's factor.
+    /// `aten::cholesky_inverse.out(self, upper, out)`: the inverse of the matrix whose Cholesky
+    /// factor is `self`.
     CHOLESKY_INVERSE_OUT = Kernel::new("aten::cholesky_inverse.out", &[Tensor, Bool, Out], |ctx| {
         let (shape, of) = (Shape::square(ctx, 0)?, ctx.info(0)?.scalar_type);
         resize(ctx, 2, &[shape.rows, shape.cols], of)?;
         Ok(Plan::new(cholesky_inverse).with_scratch(numbers(&[[2, shape.numel]])?))
     });
-    /// `aten::triangular_solve.X(self, A, upper, transpose, unitriangular, X, M)`: `X` of
-    /// `A * X = self`, or of the transposed `A`, of which one triangle counts; `M` is `A`.
+    /// `aten::triangular_solve.X(self, A, upper, transpose, unitriangular, X, M)`: solves
+    /// `A * X = self`, or the transposed equation, with one triangle of `A`. `M` is a copy of `A`.
     TRIANGULAR_SOLVE_X = Kernel::new(
         "aten::triangular_solve.X",
         &[Tensor, Tensor, Bool, Bool, Bool, Out, Out],
@@ -41,21 +41,21 @@ kernels! { KNOWN:
             plan_of_two(ctx, triangular_solve)
         },
     );
-    /// `aten::linalg_lu_solve.out(LU, pivots, B, left, adjoint, out)`: `X` of `A * X = B`, or of
-    /// `X * A = B`, for the factors of `A`; or for the transposed `A`.
+    /// `aten::linalg_lu_solve.out(LU, pivots, B, left, adjoint, out)`: solves `A * X = B` or
+    /// `X * A = B`, or the transposed equation, given the LU factors of `A`.
     LINALG_LU_SOLVE_OUT = Kernel::new(
         "aten::linalg_lu_solve.out",
         &[Tensor, Tensor, Tensor, Bool, Bool, Out],
         |ctx| {
             let shape = Shape::square(ctx, 0)?;
             check_pivots(ctx, &shape, 1)?;
-            let right = prepare_sided(ctx, &shape, "does not fit the matrices")?;
+            let right = prepare_sided(ctx, &shape, "shape does not match the matrices")?;
             let bytes = numbers(&[[1, shape.numel], [1, right.numel], [1, shape.rows]])?;
             Ok(Plan::new(lu_solve).with_scratch(bytes))
         },
     );
     /// `aten::lu_unpack.out(LU_data, LU_pivots, unpack_data, unpack_pivots, P, L, U)`: both
-    /// factors, and what exchanges rows as a matrix.
+    /// factors, and the permutation matrix.
     LU_UNPACK_OUT = Kernel::new(
         "aten::lu_unpack.out",
         &[Tensor, Tensor, Bool, Bool, Out, Out, Out],
@@ -67,19 +67,19 @@ kernels! { KNOWN:
             plan_of_parts(&shape, wanted, lu_unpack)
         },
     );
-    /// `aten::linalg_lu.out(A, pivot, P, L, U)`: matrices as products of what exchanges rows, a
-    /// lower and an upper triangular one.
+    /// `aten::linalg_lu.out(A, pivot, P, L, U)`: LU factorisation into a permutation, a lower and
+    /// an upper triangular matrix.
     LINALG_LU_OUT = Kernel::new("aten::linalg_lu.out", &[Tensor, Bool, Out, Out, Out], |ctx| {
         if !ctx.bool(1)? {
-            return Err(KernelError::unsupported("factors without pivots"));
+            return Err(KernelError::unsupported("LU factorization without pivoting"));
         }
         let shape = Shape::of(&ctx.info(0)?, 0)?;
         prepare_parts(ctx, &shape, 2, [true, true])?;
         plan_of_parts(&shape, [true, true], lu)
     });
-    /// `aten::geqrf.a(self, a, tau)`: the upper triangular factor and, below it, the directions of
-    /// the reflections that make it, whose first elements are ones, and their lengths, as LAPACK
-    /// has them.
+    /// `aten::geqrf.a(self, a, tau)`: Householder QR factorisation in LAPACK's format. `a` has R in
+    /// its upper triangle and, below it, the reflection vectors, whose first elements are an
+    /// implicit 1; `tau` has the scales of the reflections.
     GEQRF_A = Kernel::new("aten::geqrf.a", &[Tensor, Out, Out], |ctx| {
         let (shape, of) = (Shape::of(&ctx.info(0)?, 0)?, ctx.info(0)?.scalar_type);
         let least = shape.rows.min(shape.cols);
@@ -88,7 +88,7 @@ kernels! { KNOWN:
         Ok(Plan::new(geqrf).with_scratch(numbers(&[[1, shape.numel], [1, least]])?))
     });
     /// `aten::linalg_householder_product.out(input, tau, out)`: the first columns of the product of
-    /// such reflections.
+    /// Householder reflections.
     LINALG_HOUSEHOLDER_PRODUCT_OUT = Kernel::new(
         "aten::linalg_householder_product.out",
         &[Tensor, Tensor, Out],
@@ -100,18 +100,18 @@ kernels! { KNOWN:
             Ok(Plan::new(householder_product).with_scratch(bytes))
         },
     );
-    /// `aten::ormqr.out(self, input2, input3, left, transpose, out)`: `input3` times the product of
-    /// all such reflections, of directions `self` and lengths `input2`, or times that transposed;
-    /// or, on the left, these times `input3`. Batches are alike.
+    /// `aten::ormqr.out(self, input2, input3, left, transpose, out)`: multiplies `input3` with the
+    /// product of all Householder reflections, given by vectors `self` and scales `input2`, or with
+    /// its transpose, on the left or on the right. The batch sizes must be equal.
     ORMQR_OUT = Kernel::new(
         "aten::ormqr.out",
         &[Tensor, Tensor, Tensor, Bool, Bool, Out],
         |ctx| {
             let shape = Shape::of(&ctx.info(0)?, 0)?;
             let count = reflections(ctx, &shape)?;
-            let other = prepare_sided(ctx, &shape, "does not fit the reflections")?;
+            let other = prepare_sided(ctx, &shape, "shape does not match the reflections")?;
             if batch_of(&ctx.info(0)?) != batch_of(&ctx.info(2)?) {
-                return Err(KernelError::argument(2, "is not of the reflections' batch"));
+                return Err(KernelError::argument(2, "batch sizes must equal those of the reflections"));
             }
             let bytes = numbers(&[[1, shape.numel], [2, other.numel], [1, count]])?;
             Ok(Plan::new(ormqr).with_scratch(bytes))
@@ -119,8 +119,8 @@ kernels! { KNOWN:
     );
 }
 
-/// Checks that `b` has as many rows as a square matrix has, and gives outputs its shape, in the
-/// batch that both have.
+/// Checks that the right-hand side has as many rows as a square matrix, and resizes outputs to its
+/// shape with the common broadcast batch.
 fn prepare_solution(
     ctx: &mut Prepare,
     matrix: usize,
@@ -132,13 +132,13 @@ fn prepare_solution(
     let other = Shape::of(&b, right)?;
     let fits = other.rows == shape.rows && a.scalar_type == b.scalar_type;
     let Some(sizes) = in_common(&a, &b, other.rows, other.cols)?.filter(|_| fits) else {
-        return Err(KernelError::argument(right, "does not fit the matrices"));
+        return Err(KernelError::argument(right, "shape does not match the matrices"));
     };
     outs.iter().try_for_each(|out| resize_to(ctx, *out, &sizes, b.scalar_type))
 }
 
-/// Checks that argument 2, which argument 3 puts on the left or the right, fits as many rows as
-/// argument 0 has, and gives output 5 its shape, in the batch that both have.
+/// Checks that argument 2 has as many rows (or columns, as argument 3 selects the side) as argument
+/// 0 has rows, and resizes output 5 to its shape with the common broadcast batch.
 fn prepare_sided(
     ctx: &mut Prepare,
     shape: &Shape,
@@ -155,7 +155,7 @@ fn prepare_sided(
     Ok(other)
 }
 
-/// With memory for a matrix of arguments 0 and 1 each.
+/// A plan with scratch memory for a matrix of arguments 0 and 1 each.
 fn plan_of_two(ctx: &Prepare, invoke: torchlet_core::InvokeFn) -> Result<Plan, KernelError> {
     let (a, b) = (Shape::of(&ctx.info(0)?, 0)?, Shape::of(&ctx.info(1)?, 1)?);
     Ok(Plan::new(invoke).with_scratch(numbers(&[[1, a.numel], [1, b.numel]])?))
@@ -167,12 +167,15 @@ pub(super) fn check_pivots(args: &Arguments, shape: &Shape, arg: usize) -> Resul
         return Err(unsupported(arg, pivots.scalar_type));
     }
     if pivots.sizes != with_batch(&args.info(0)?, &[shape.rows.min(shape.cols)])? {
-        return Err(KernelError::argument(arg, "are not as many as the factors'"));
+        return Err(KernelError::argument(
+            arg,
+            "must have a pivot for each row or column of the factors",
+        ));
     }
     Ok(())
 }
 
-/// Gives `P`, `L` and `U` their shapes; what is not wanted has no elements.
+/// Resizes `P`, `L` and `U`; unwanted outputs become empty.
 fn prepare_parts(
     ctx: &mut Prepare,
     shape: &Shape,
@@ -202,15 +205,14 @@ fn plan_of_parts(
     Ok(Plan::new(invoke).with_scratch(numbers(&all)?))
 }
 
-/// The sides of what exchanges the rows of a matrix, and of the larger of its factors: those that
-/// are wanted.
+/// Sizes of the permutation matrix and of the larger factor; 0 if unwanted.
 fn parts(shape: &Shape, [rows, factors]: [bool; 2]) -> [[usize; 2]; 2] {
     let least = shape.rows.min(shape.cols);
     let sides = [[shape.rows, shape.rows], [least, shape.rows.max(shape.cols)]];
     [if rows { sides[0] } else { [0; 2] }, if factors { sides[1] } else { [0; 2] }]
 }
 
-/// How many reflections there are.
+/// Number of Householder reflections.
 fn reflections(args: &Arguments, shape: &Shape) -> Result<usize, KernelError> {
     let (info, tau) = (args.info(0)?, args.info(1)?);
     let count = tau.rank().checked_sub(1).map_or(0, |last| tau.size(last));
@@ -218,7 +220,7 @@ fn reflections(args: &Arguments, shape: &Shape) -> Result<usize, KernelError> {
         && count <= shape.cols
         && shape.cols <= shape.rows;
     if !fits || tau.scalar_type != info.scalar_type {
-        return Err(KernelError::argument(1, "does not fit the reflections"));
+        return Err(KernelError::argument(1, "shape does not match the reflections"));
     }
     Ok(count)
 }
@@ -230,24 +232,24 @@ fn read_vector(tensor: &TensorRef, index: usize, out: &mut [f64]) {
     read_vector_in(tensor, batch, index, out);
 }
 
-/// The same of place `index` of a batch that the tensor's own is broadcast to.
+/// Like [`read_vector`], for index `index` of a batch that the tensor is broadcast to.
 fn read_vector_in(tensor: &TensorRef, batch: &[i32], index: usize, out: &mut [f64]) {
     let info: &TensorInfo = tensor.info();
     let step = info.strides().last().map_or(1, |&stride| stride as isize);
     load(info.scalar_type, tensor.bytes(), start_in(info, batch, index, 1), step, out);
 }
 
-/// A triangle of a matrix, and how it is looked at.
+/// A triangle of a matrix, possibly transposed.
 #[derive(Clone, Copy)]
 struct Triangle {
     upper: bool,
     transposed: bool,
-    /// Its diagonal counts as ones.
+    /// Whether the diagonal is implicitly one.
     unit: bool,
 }
 
 impl Triangle {
-    /// Solves equations with this triangle; `right` becomes what is sought.
+    /// Solves with this triangle; `right` becomes the solution.
     fn solve(self, matrix: &Matrix, right: &mut Matrix) {
         let n = matrix.cols;
         let at = |i: usize, j: usize| {
@@ -269,7 +271,7 @@ impl Triangle {
     }
 }
 
-/// Solves equations with the matrix of which this is Cholesky's factor.
+/// Solves with the matrix whose Cholesky factor is `matrix`.
 fn solve_cholesky(matrix: &Matrix, upper: bool, right: &mut Matrix) {
     Triangle { upper, transposed: upper, unit: false }.solve(matrix, right);
     Triangle { upper, transposed: !upper, unit: false }.solve(matrix, right);
@@ -285,8 +287,9 @@ fn triangular_solve(ctx: &mut Invoke) -> Result<(), KernelError> {
     each_solution(ctx, 5, Some(6), |matrix, right| triangle.solve(matrix, right))
 }
 
-/// Solves equations whose right sides are argument 0 and whose matrices are argument 1. Argument
-/// `solution` takes what solves them, and argument `copies` the matrices, if there is one.
+/// Solves for all right-hand sides in argument 0, with the matrices in argument 1. Argument
+/// `solution` receives the solutions; argument `copies`, if present, receives copies of the
+/// matrices.
 fn each_solution(
     ctx: &mut Invoke,
     solution: usize,
@@ -340,7 +343,7 @@ fn cholesky_inverse(ctx: &mut Invoke) -> Result<(), KernelError> {
     Ok(())
 }
 
-/// Reads pivots, and checks that they name rows that are there.
+/// Reads pivots, and checks that they are valid row numbers.
 fn read_pivots(
     tensor: &TensorRef,
     batch: &[i32],
@@ -353,7 +356,7 @@ fn read_pivots(
     if out.iter().all(is_row) {
         Ok(())
     } else {
-        Err(KernelError::argument(1, "names a row that is not there"))
+        Err(KernelError::argument(1, "a pivot is out of range"))
     }
 }
 
@@ -371,7 +374,7 @@ fn lu_solve(ctx: &mut Invoke) -> Result<(), KernelError> {
     let count = Shape::of(out.info(), 5)?.filled();
     let n = shape.rows;
     let matrix = Matrix { cols: n, data, parallel };
-    // From the right, it is the transposed equation.
+    // A right-hand multiplication is the transposed equation.
     let columns = if left { right.cols } else { right.rows };
     let mut sought = Matrix { cols: columns, data: sought, parallel };
     for index in 0..count {
@@ -420,10 +423,10 @@ fn lu(ctx: &mut Invoke) -> Result<(), KernelError> {
     })
 }
 
-/// Makes factors and pivots of a matrix by its number.
+/// Function that factors a matrix, given its batch index, and stores its pivots.
 type Factors<'f> = &'f dyn Fn(usize, &mut Matrix, &mut [f64]) -> Result<(), KernelError>;
 
-/// Writes what exchanges rows and both factors of each matrix, those that are wanted.
+/// Writes the permutation and both factors of each matrix, as far as they are wanted.
 fn each_parts(
     ctx: &mut Invoke,
     first: usize,
@@ -438,7 +441,7 @@ fn each_parts(
     let part_len = parts(&shape, [rows_wanted, factors_wanted]).map(|[a, b]| a * b).iter().sum();
     let memory = scratch::take::<f64>(ctx, numel + part_len + 2 * rows + cols)?;
     let (data, rest) = memory.split_at_mut_checked(numel).unwrap_or_default();
-    // Of matrices without elements there can be more than anyone counts.
+    // The batch of empty matrices can be arbitrarily large.
     let has_results = (rows_wanted && rows > 0) || (factors_wanted && least > 0);
     let (part, rest) = rest.split_at_mut_checked(part_len).unwrap_or_default();
     let (order, pivots) = rest.split_at_mut_checked(rows).unwrap_or_default();
@@ -527,7 +530,7 @@ fn geqrf(ctx: &mut Invoke) -> Result<(), KernelError> {
     Ok(())
 }
 
-/// The product of reflection `k`'s direction and a column.
+/// Dot product of reflection vector `k` with a column.
 fn along(directions: &Matrix, k: usize, column: impl Fn(usize) -> f64) -> f64 {
     let rest = k + 1..directions.rows();
     column(k) + rest.map(|row| directions.at(row, k) * column(row)).sum::<f64>()
@@ -577,7 +580,8 @@ fn ormqr(ctx: &mut Invoke) -> Result<(), KernelError> {
     let (made, lengths) = rest.split_at_mut_checked(right.numel).unwrap_or_default();
     let (on_left, transposed) = (ctx.bool(3)?, ctx.bool(4)?);
     let mut out = ctx.out(5)?;
-    // What comes from the right is the transposed from the left: columns are reflected in any case.
+    // Multiplication from the right is computed as the transposed one from the left: columns are
+    // reflected in both cases.
     let cols = if on_left { right.cols } else { right.rows };
     let matrix = Matrix { cols: shape.cols, data, parallel };
     let (given, mut made) =
@@ -597,7 +601,7 @@ fn ormqr(ctx: &mut Invoke) -> Result<(), KernelError> {
             if matrix.is_cancelled() {
                 break;
             }
-            // The last one comes first, but for what is transposed.
+            // Starts with the last reflection, unless transposed.
             let k = if on_left == transposed { step } else { count - 1 - step };
             let length = lengths.get(k).copied().unwrap_or(0.0);
             for col in 0..cols {

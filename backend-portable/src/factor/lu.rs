@@ -1,5 +1,4 @@
-//! Triangular factors with the largest pivots: determinants, inverses, solutions of linear
-//! equations.
+//! LU factorisation with partial pivoting: determinants, inverses, linear equations.
 
 use super::{Matrix, Shape, numbers, read, resize, with_batch, write, write_number, write_vector};
 use crate::scratch;
@@ -9,7 +8,7 @@ use torchlet_core::{Invoke, Kernel, KernelError, Plan, Prepare, ScalarType};
 
 kernels! { LU:
     /// `aten::_linalg_det.result(A, result, LU, pivots)`: determinants, and the factors of the
-    /// transposed matrices, as PyTorch has them.
+    /// transposed matrices, as in PyTorch.
     DET = Kernel::new("aten::_linalg_det.result", &[Tensor, Out, Out, Out], |ctx| {
         let shape = Shape::square(ctx, 0)?;
         prepare_factors(ctx, &shape, 2)?;
@@ -17,8 +16,8 @@ kernels! { LU:
         resize(ctx, 1, &[], of)?;
         plan(ctx, det)
     });
-    /// `aten::_linalg_slogdet.sign(A, sign, logabsdet, LU, pivots)`: signs of determinants,
-    /// logarithms of their sizes, and the factors as above.
+    /// `aten::_linalg_slogdet.sign(A, sign, logabsdet, LU, pivots)`: signs and logarithms of the
+    /// magnitudes of determinants, and the factors as above.
     SLOGDET = Kernel::new("aten::_linalg_slogdet.sign", &[Tensor, Out, Out, Out, Out], |ctx| {
         let shape = Shape::square(ctx, 0)?;
         prepare_factors(ctx, &shape, 3)?;
@@ -28,13 +27,13 @@ kernels! { LU:
         plan(ctx, slogdet)
     });
     /// `aten::linalg_lu_factor_ex.out(A, pivot, check_errors, LU, pivots, info)`: `info` is the
-    /// number of the first zero pivot.
+    /// number of the first zero pivot (1-based), or 0.
     LU_FACTOR_EX = Kernel::new(
         "aten::linalg_lu_factor_ex.out",
         &[Tensor, Bool, Bool, Out, Out, Out],
         |ctx| {
             if !ctx.bool(1)? {
-                return Err(KernelError::unsupported("factors without pivots"));
+                return Err(KernelError::unsupported("LU factorization without pivoting"));
             }
             let shape = Shape::of(&ctx.info(0)?, 0)?;
             prepare_factors(ctx, &shape, 3)?;
@@ -51,8 +50,8 @@ kernels! { LU:
         let bytes = numbers(&[[2, shape.numel], [1, shape.rows]])?;
         Ok(Plan::new(inverse).with_scratch(bytes))
     });
-    /// `aten::_linalg_solve_ex.result(A, B, left, check_errors, result, LU, pivots, info)`: `X` of
-    /// `A * X = B`. Batches are alike.
+    /// `aten::_linalg_solve_ex.result(A, B, left, check_errors, result, LU, pivots, info)`: solves
+    /// `A * X = B`. The batch sizes must be equal.
     SOLVE_EX = Kernel::new(
         "aten::_linalg_solve_ex.result",
         &[Tensor, Tensor, Bool, Bool, Out, Out, Out, Out],
@@ -61,7 +60,7 @@ kernels! { LU:
             prepare_factors(ctx, &shape, 5)?;
             let (a, b) = (ctx.info(0)?, ctx.info(1)?);
             if !ctx.bool(2)? {
-                return Err(KernelError::unsupported("matrices on the right of what is sought"));
+                return Err(KernelError::unsupported("solving `X * A = B` (`left` = false)"));
             }
             let columns = columns(&a, &b, &shape)?;
             ctx.resize(4, &b.sizes)?;
@@ -72,7 +71,7 @@ kernels! { LU:
     );
 }
 
-/// How many right sides there are for each matrix: `b` is a batch of vectors or of matrices.
+/// Number of right-hand sides for each matrix: `b` is a batch of vectors or of matrices.
 fn columns(
     a: &torchlet_core::TensorInfo,
     b: &torchlet_core::TensorInfo,
@@ -86,12 +85,12 @@ fn columns(
     }
     let columns = b.rank().checked_sub(1).map_or(0, |last| b.size(last));
     if b.sizes != with_batch(a, &[shape.rows, columns])? {
-        return Err(KernelError::argument(1, "its shape does not fit the matrices'"));
+        return Err(KernelError::argument(1, "shape does not match the matrices"));
     }
     Ok(columns)
 }
 
-/// Gives the factors and the pivots, which follow, their shapes.
+/// Resizes the factors, output `out`, and the pivots, output `out + 1`.
 fn prepare_factors(ctx: &mut Prepare, shape: &Shape, out: usize) -> Result<(), KernelError> {
     let of = ctx.info(0)?.scalar_type;
     resize(ctx, out, &[shape.rows, shape.cols], of)?;
@@ -104,8 +103,9 @@ fn plan(ctx: &Prepare, invoke: torchlet_core::InvokeFn) -> Result<Plan, KernelEr
     Ok(Plan::new(invoke).with_scratch(bytes))
 }
 
-/// Makes a matrix its factors, the lower one with ones that are not written, and says with which
-/// row each was exchanged, from 1 on, and the number of the first pivot that is zero, or 0.
+/// Factors a matrix in place; the ones of the lower factor's diagonal are implicit. `pivots`
+/// receives the row that each row was exchanged with (1-based). Returns the number of the first
+/// zero pivot (1-based), or 0.
 pub(super) fn factor(matrix: &mut Matrix, pivots: &mut [f64]) -> usize {
     let (rows, cols, mut singular) = (matrix.rows(), matrix.cols, 0);
     for (k, pivot) in pivots.iter_mut().enumerate() {
@@ -121,7 +121,7 @@ pub(super) fn factor(matrix: &mut Matrix, pivots: &mut [f64]) -> usize {
             }
         }
         *pivot = (best + 1) as f64;
-        // Of zeros alone nothing follows; what is no number among them goes on.
+        // A zero column needs no elimination; NaN propagates.
         let is_zero = matrix.at(best, k) == 0.0;
         if is_zero && singular == 0 {
             singular = k + 1;
@@ -141,7 +141,7 @@ pub(super) fn factor(matrix: &mut Matrix, pivots: &mut [f64]) -> usize {
     singular
 }
 
-/// Solves `A * X = B` for the factors of `A`; `right` is `B`, and becomes `X`.
+/// Solves `A * X = B`, given the factors of `A`; `right` is `B`, and becomes `X`.
 pub(super) fn solve_factored(factors: &Matrix, pivots: &[f64], right: &mut Matrix) {
     let n = factors.cols;
     if n == 0 {
@@ -168,11 +168,11 @@ pub(super) fn solve_factored(factors: &Matrix, pivots: &[f64], right: &mut Matri
     }
 }
 
-/// What is done with each matrix's number, factors and pivots.
+/// Callback for each matrix, with its batch index, factors and pivots.
 type Each<'e> = &'e mut dyn FnMut(usize, &Matrix, &[f64]);
 
-/// Factors all matrices, and writes the factors, and the pivots behind; `info` is where numbers of
-/// zero pivots go, and the argument that says whether they are errors.
+/// Factors all matrices, and writes factors (output `out`) and pivots (output `out + 1`). `info` is
+/// the output for the numbers of zero pivots, and the argument that makes them errors.
 fn factor_all(
     ctx: &mut Invoke,
     out: usize,
@@ -201,7 +201,7 @@ fn factor_all(
         }
         let singular = factor(&mut matrix, pivots);
         if checks && singular > 0 {
-            return Err(KernelError::argument(0, "has a matrix that is singular"));
+            return Err(KernelError::argument(0, "a matrix is singular"));
         }
         write(&mut factors, index, shape.cols, matrix.data);
         write_vector(&mut places, index, pivots);
@@ -213,7 +213,7 @@ fn factor_all(
     Ok(())
 }
 
-/// The signs of a determinant's factors that follow from exchanged rows.
+/// Sign of the row permutation.
 fn sign(pivots: &[f64]) -> f64 {
     let exchanged =
         pivots.iter().enumerate().filter(|(row, pivot)| **pivot != (row + 1) as f64).count();
@@ -272,7 +272,7 @@ fn inverse(ctx: &mut Invoke) -> Result<(), KernelError> {
         read(&input, index, shape.cols, matrix.data);
         let singular = factor(&mut matrix, pivots);
         if checks && singular > 0 {
-            return Err(KernelError::argument(0, "has a matrix that is singular"));
+            return Err(KernelError::argument(0, "a matrix is singular"));
         }
         right.identity();
         solve_factored(&matrix, pivots, &mut right);

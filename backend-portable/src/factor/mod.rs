@@ -1,11 +1,11 @@
-//! Factorisations of matrices, and what follows from them: determinants, inverses, solutions,
-//! singular values.
+//! Matrix factorisations and operators based on them: determinants, inverses, linear equations,
+//! eigenvalues, singular values.
 //!
-//! The last two dimensions are a matrix, those before are a batch. All is computed in `f64`, in
-//! plain loops: such matrices are small where networks have them. As LAPACK does, factorisations
-//! choose the largest pivot, and reflections keep the sign that loses no digits. What LAPACK does
-//! not share is its range: elements whose squares `f64` cannot hold (above 1e154, below 1e-154)
-//! give wrong factors.
+//! The last two dimensions are a matrix, the others are batch dimensions. Everything is computed in
+//! `f64`, in plain loops: in networks such matrices are small. As in LAPACK, factorisations use
+//! partial pivoting, and Householder reflections choose the sign without cancellation. Unlike in
+//! LAPACK, elements whose squares overflow or underflow `f64` (above 1e154 or below 1e-154) give
+//! wrong factors.
 
 mod eigen;
 mod exponential;
@@ -36,14 +36,14 @@ use torchlet_core::{
     Arguments, KernelError, Parallel, Prepare, ScalarType, TensorInfo, TensorMut, TensorRef,
 };
 
-/// The matrices of a tensor.
+/// Shape of a batch of matrices.
 #[derive(Debug, Clone, Copy)]
 struct Shape {
     rows: usize,
     cols: usize,
-    /// The elements of one.
+    /// Elements of one matrix.
     numel: usize,
-    /// How many there are.
+    /// Number of matrices.
     count: usize,
 }
 
@@ -57,14 +57,14 @@ impl Shape {
             return Err(unsupported(arg, info.scalar_type));
         }
         let (rows, cols) = (info.size(rank - 2), info.size(rank - 1));
-        let large = KernelError::argument(arg, "its shape is too large");
+        let large = KernelError::argument(arg, "shape is too large");
         let numel = rows.checked_mul(cols).ok_or(large.clone())?;
         let mut batch = (0..rank - 2).map(|dim| info.size(dim));
         let count = batch.try_fold(1usize, |count, size| count.checked_mul(size)).ok_or(large)?;
         Ok(Shape { rows, cols, numel, count })
     }
 
-    /// How many matrices have elements: of those without, there can be more than anyone counts.
+    /// Number of non-empty matrices; the batch of empty ones can be arbitrarily large.
     fn filled(&self) -> usize {
         if self.numel > 0 { self.count } else { 0 }
     }
@@ -72,25 +72,25 @@ impl Shape {
     fn square(args: &Arguments, arg: usize) -> Result<Self, KernelError> {
         let shape = Shape::of(&args.info(arg)?, arg)?;
         if shape.rows != shape.cols {
-            return Err(KernelError::argument(arg, "its matrices are not square"));
+            return Err(KernelError::argument(arg, "matrices must be square"));
         }
         Ok(shape)
     }
 }
 
-/// The sizes of a batch of matrices.
+/// Batch sizes of a tensor of matrices.
 fn batch_of(info: &TensorInfo) -> &[i32] {
     info.sizes.get(..info.rank().saturating_sub(2)).unwrap_or_default()
 }
 
-/// The sizes of the batch of argument 0, with these behind.
+/// The batch sizes of a tensor of matrices, followed by `last`.
 fn with_batch(info: &TensorInfo, last: &[usize]) -> Result<Sizes, KernelError> {
     behind(batch_of(info), last)
 }
 
-/// The sizes of a batch, with these behind.
+/// Batch sizes, followed by `last`.
 fn behind(batch: &[i32], last: &[usize]) -> Result<Sizes, KernelError> {
-    let large = KernelError::argument(0, "its shape is too large");
+    let large = KernelError::argument(0, "shape is too large");
     let mut sizes = Sizes::new();
     sizes.extend_from_slice(batch).map_err(|_| large.clone())?;
     for &size in last {
@@ -100,7 +100,7 @@ fn behind(batch: &[i32], last: &[usize]) -> Result<Sizes, KernelError> {
     Ok(sizes)
 }
 
-/// Gives an output the sizes of argument 0's batch with these behind, and checks that it has a
+/// Resizes an output to the batch sizes of argument 0 followed by `last`, and checks its element
 /// type.
 fn resize(
     ctx: &mut Prepare,
@@ -112,7 +112,7 @@ fn resize(
     resize_to(ctx, out, &sizes, scalar_type)
 }
 
-/// Gives an output its sizes, and checks that it has a type.
+/// Resizes an output, and checks its element type.
 fn resize_to(
     ctx: &mut Prepare,
     out: usize,
@@ -124,8 +124,8 @@ fn resize_to(
     if found == scalar_type { Ok(()) } else { Err(unsupported(out, found)) }
 }
 
-/// The sizes of matrices of so many rows and columns in the batch that two tensors' matrices are
-/// broadcast to; `None` if that is none.
+/// Sizes of `rows` by `cols` matrices in the broadcast batch of two tensors; `None` if the batches
+/// do not broadcast.
 fn in_common(
     a: &TensorInfo,
     b: &TensorInfo,
@@ -136,7 +136,7 @@ fn in_common(
     batch.map(|batch| behind(&batch, &[rows, cols])).transpose()
 }
 
-/// Bytes of so many numbers, the sum of these products.
+/// Bytes of scratch memory for `f64` values; their number is the sum of the products of `parts`.
 fn numbers(parts: &[[usize; 2]]) -> Result<usize, KernelError> {
     let count = parts.iter().try_fold(0usize, |count, [rows, cols]| {
         rows.checked_mul(*cols).and_then(|part| count.checked_add(part))
@@ -144,13 +144,14 @@ fn numbers(parts: &[[usize; 2]]) -> Result<usize, KernelError> {
     scratch::bytes_for(count.unwrap_or(usize::MAX), size_of::<f64>())
 }
 
-/// Where element (0, 0) of matrix or vector `index` lies; its last `inner` dimensions are no batch.
+/// Offset of the first element of matrix, vector or scalar `index`; the last `inner` dimensions are
+/// not batch dimensions.
 fn start(info: &TensorInfo, index: usize, inner: usize) -> isize {
     let batch = info.sizes.get(..info.rank().saturating_sub(inner)).unwrap_or_default();
     start_in(info, batch, index, inner)
 }
 
-/// The same of place `index` of a batch that the tensor's own is broadcast to.
+/// Like [`start`], for index `index` of a batch that the tensor is broadcast to.
 fn start_in(info: &TensorInfo, batch: &[i32], index: usize, inner: usize) -> isize {
     let (strides, own) = (info.strides(), info.rank().saturating_sub(inner));
     let (mut rest, mut at) = (index, 0);
@@ -164,7 +165,7 @@ fn start_in(info: &TensorInfo, batch: &[i32], index: usize, inner: usize) -> isi
     at as isize
 }
 
-/// The steps from row to row and from column to column.
+/// Strides of rows and of columns.
 fn steps(info: &TensorInfo) -> (isize, isize) {
     let strides = info.strides();
     let mut last = strides.iter().rev().map(|&stride| stride as isize);
@@ -172,12 +173,12 @@ fn steps(info: &TensorInfo) -> (isize, isize) {
     (row, col)
 }
 
-/// Reads matrix `index`, row by row.
+/// Reads matrix `index` in row-major order.
 fn read(tensor: &TensorRef, index: usize, cols: usize, out: &mut [f64]) {
     read_in(tensor, batch_of(tensor.info()), index, cols, out);
 }
 
-/// The same of place `index` of a batch that the tensor's own is broadcast to.
+/// Like [`read`], for index `index` of a batch that the tensor is broadcast to.
 fn read_in(tensor: &TensorRef, batch: &[i32], index: usize, cols: usize, out: &mut [f64]) {
     let (first, (row, col)) = (start_in(tensor.info(), batch, index, 2), steps(tensor.info()));
     for (i, values) in out.chunks_exact_mut(cols.max(1)).enumerate() {
@@ -185,13 +186,13 @@ fn read_in(tensor: &TensorRef, batch: &[i32], index: usize, cols: usize, out: &m
     }
 }
 
-/// Writes matrix `index`, whose elements come row by row.
+/// Writes matrix `index` from row-major values.
 fn write(tensor: &mut TensorMut, index: usize, cols: usize, values: &[f64]) {
     let steps = steps(tensor.info());
     write_along(tensor, index, steps, cols, values);
 }
 
-/// Writes matrix `index`, of which the elements of the transposed one come row by row.
+/// Writes matrix `index` from the row-major values of its transpose.
 fn write_transposed(tensor: &mut TensorMut, index: usize, cols: usize, values: &[f64]) {
     let (row, col) = steps(tensor.info());
     write_along(tensor, index, (col, row), cols, values);
@@ -221,7 +222,7 @@ fn write_vector(tensor: &mut TensorMut, index: usize, values: &[f64]) {
     }
 }
 
-/// Writes number `index` of those that batches have one of.
+/// Writes scalar `index` of a tensor with one element for each matrix.
 fn write_number(tensor: &mut TensorMut, index: usize, value: f64) {
     let first = start(tensor.info(), index, 0);
     put(tensor, first, value);
@@ -236,7 +237,7 @@ fn put(tensor: &mut TensorMut, at: isize, value: f64) {
     }
 }
 
-/// A square or other matrix, row by row.
+/// A row-major matrix.
 struct Matrix<'a> {
     cols: usize,
     data: &'a mut [f64],
@@ -256,8 +257,8 @@ impl Matrix<'_> {
         }
     }
 
-    /// Whether the run was cancelled, so that results do not count any more. Factorizations ask
-    /// in their outermost loops.
+    /// Whether the run was cancelled, so that results no longer matter. Factorisations check in
+    /// their outermost loops.
     fn is_cancelled(&self) -> bool {
         is_cancelled(self.parallel)
     }
@@ -274,7 +275,7 @@ impl Matrix<'_> {
         }
     }
 
-    /// Of a square one.
+    /// Transposes a square matrix in place.
     fn transpose(&mut self) {
         for row in 0..self.cols {
             for col in 0..row {
@@ -285,7 +286,7 @@ impl Matrix<'_> {
         }
     }
 
-    /// Makes it ones where row and column are the same, and zeros elsewhere.
+    /// Sets the identity matrix.
     fn identity(&mut self) {
         self.data.fill(0.0);
         for i in 0..self.rows().min(self.cols) {

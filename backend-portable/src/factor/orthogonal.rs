@@ -1,4 +1,4 @@
-//! Orthogonal and triangular factors, by reflections.
+//! QR factorisation with Householder reflections.
 
 use super::{Matrix, Shape, numbers, read, resize, write};
 use crate::scratch;
@@ -30,7 +30,7 @@ fn factors(args: &Arguments, shape: &Shape) -> Result<(Option<usize>, usize), Ke
         "reduced" => Ok((Some(least), least)),
         "complete" => Ok((Some(shape.rows), shape.rows)),
         "r" => Ok((None, least)),
-        _ => Err(KernelError::argument(1, "is none of 'reduced', 'complete', 'r'")),
+        _ => Err(KernelError::argument(1, "must be `reduced`, `complete` or `r`")),
     }
 }
 
@@ -65,8 +65,8 @@ fn qr(ctx: &mut Invoke) -> Result<(), KernelError> {
         }
         write(&mut r_out, index, cols, r.data.get(..r_rows * cols).unwrap_or_default());
         if q_cols > 0 {
-            // The product of the reflections, from the last on, so that columns which are not
-            // wanted are not needed.
+            // Applies the reflections to the identity, starting with the last, so that unwanted
+            // columns need not be computed.
             q.identity();
             for (k, vector) in vectors.chunks_exact(rows.max(1)).enumerate().rev() {
                 if q.is_cancelled() {
@@ -80,8 +80,8 @@ fn qr(ctx: &mut Invoke) -> Result<(), KernelError> {
     Ok(())
 }
 
-/// The unit vector along which a reflection takes what is left of column `k` to its first element;
-/// zero if there is nothing to do.
+/// The unit vector of the reflection that maps column `k`, from row `k` on, to a multiple of the
+/// unit vector; zero if there is nothing to do.
 fn find_reflection(matrix: &mut Matrix, k: usize, vector: &mut [f64]) {
     let rows = matrix.rows();
     vector.fill(0.0);
@@ -98,7 +98,7 @@ fn find_reflection(matrix: &mut Matrix, k: usize, vector: &mut [f64]) {
     }
 }
 
-/// Reflects all columns along a unit vector that is zero in front of row `k`.
+/// Applies the reflection along a unit vector, which is zero before row `k`, to all columns.
 fn reflect(matrix: &mut Matrix, k: usize, vector: &[f64]) {
     for col in 0..matrix.cols {
         let along = || vector.iter().enumerate().skip(k);

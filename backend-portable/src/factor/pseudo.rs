@@ -1,4 +1,4 @@
-//! Matrices made of what others consist of: pseudoinverses, square roots and polar factors.
+//! Pseudoinverse, matrix square root and polar decomposition.
 
 use super::symmetric::{complete, diagonalize, make_orthogonal, values_of};
 use super::{Matrix, Shape, numbers, read, resize, start, with_batch, write, write_transposed};
@@ -10,9 +10,8 @@ use torchlet_core::{Arguments, Invoke, Kernel, KernelError, Plan, ScalarType};
 
 kernels! { PSEUDO:
     /// `aten::linalg_pinv.atol_rtol_tensor_out(self, atol, rtol, hermitian, out)`: the
-    /// pseudoinverse, which takes singular values that are not above `atol`, or above `rtol` times
-    /// the largest one, for zero. Of matrices that are said to be symmetric, the lower triangle
-    /// counts.
+    /// pseudoinverse. Singular values up to `atol`, or up to `rtol` times the largest one, count as
+    /// zero. With `hermitian`, only the lower triangle is read.
     LINALG_PINV_OUT = Kernel::new(
         "aten::linalg_pinv.atol_rtol_tensor_out",
         &[Tensor, OptionalTensor, OptionalTensor, Bool, Out],
@@ -26,19 +25,20 @@ kernels! { PSEUDO:
             Ok(Plan::new(pinv).with_scratch(bytes))
         },
     );
-    /// `aten::linalg_matrix_sqrth.out(self, out)`: the symmetric matrix that, times itself, gives
-    /// `self`, of which the lower triangle counts. Eigenvalues below zero are taken for zero.
+    /// `aten::linalg_matrix_sqrth.out(self, out)`: the symmetric square root of `self`, whose lower
+    /// triangle is read. Negative eigenvalues count as zero.
     LINALG_MATRIX_SQRTH_OUT = Kernel::new("aten::linalg_matrix_sqrth.out", &[Tensor, Out], |ctx| {
         let (shape, of) = (Shape::square(ctx, 0)?, ctx.info(0)?.scalar_type);
         resize(ctx, 1, &[shape.rows, shape.cols], of)?;
         Ok(Plan::new(sqrth).with_scratch(numbers(&[[3, shape.numel]])?))
     });
-    /// `aten::linalg_polar.out(A, U, H)`: matrices, of no fewer rows than columns, as products of
-    /// one whose columns are orthogonal unit vectors and a symmetric one that is not negative.
+    /// `aten::linalg_polar.out(A, U, H)`: polar decomposition of matrices with at least as many
+    /// rows as columns, into a matrix with orthonormal columns and a symmetric positive
+    /// semidefinite one.
     LINALG_POLAR_OUT = Kernel::new("aten::linalg_polar.out", &[Tensor, Out, Out], |ctx| {
         let (shape, of) = (Shape::of(&ctx.info(0)?, 0)?, ctx.info(0)?.scalar_type);
         if shape.rows < shape.cols {
-            return Err(KernelError::argument(0, "has fewer rows than columns"));
+            return Err(KernelError::argument(0, "matrices must have at least as many rows as columns"));
         }
         resize(ctx, 1, &[shape.rows, shape.cols], of)?;
         resize(ctx, 2, &[shape.cols, shape.cols], of)?;
@@ -47,7 +47,7 @@ kernels! { PSEUDO:
     });
 }
 
-/// One for all matrices, or one for each.
+/// Checks that a tolerance has one element, or one for each matrix.
 fn check_tolerance(args: &Arguments, shape: &Shape, arg: usize) -> Result<(), KernelError> {
     let Some(info) = args.optional_info(arg)? else { return Ok(()) };
     if !matches!(info.scalar_type, ScalarType::Float | ScalarType::Double) {
@@ -55,10 +55,14 @@ fn check_tolerance(args: &Arguments, shape: &Shape, arg: usize) -> Result<(), Ke
     }
     let is_one = (0..info.rank()).all(|dim| info.size(dim) == 1);
     let fits = is_one || (info.sizes == with_batch(&args.info(0)?, &[])? && shape.count > 0);
-    if fits { Ok(()) } else { Err(KernelError::argument(arg, "is not one for each matrix")) }
+    if fits {
+        Ok(())
+    } else {
+        Err(KernelError::argument(arg, "must have one element, or one for each matrix"))
+    }
 }
 
-/// The tolerance of matrix `index` that an argument says.
+/// The tolerance in argument `arg` for matrix `index`.
 fn tolerance(ctx: &Invoke, arg: usize, index: usize) -> Result<Option<f64>, KernelError> {
     let Some(tensor) = ctx.optional_tensor(arg)? else { return Ok(None) };
     let at = if tensor.numel() == 1 { 0 } else { start(tensor.info(), index, 0) };
@@ -67,7 +71,7 @@ fn tolerance(ctx: &Invoke, arg: usize, index: usize) -> Result<Option<f64>, Kern
     Ok(Some(found[0]))
 }
 
-/// Makes the upper triangle that of a symmetric matrix, by its lower one.
+/// Copies the lower triangle to the upper one.
 fn mirror(matrix: &mut Matrix) {
     for row in 0..matrix.cols {
         for col in 0..row {
@@ -120,7 +124,7 @@ fn pinv(ctx: &mut Invoke) -> Result<(), KernelError> {
         let (atol, rtol) = (tolerance(ctx, 1, index)?, tolerance(ctx, 2, index)?);
         let usual = if atol.is_some_and(|atol| atol > 0.0) { 0.0 } else { epsilon * long as f64 };
         let least = f64::max(atol.unwrap_or(0.0), rtol.unwrap_or(usual) * largest);
-        // The short side by the long one.
+        // Shape: the shorter side by the longer one.
         made.data.fill(if has_nan { f64::NAN } else { 0.0 });
         for (k, square) in squares.iter().enumerate() {
             if made.is_cancelled() {
@@ -199,13 +203,13 @@ fn polar(ctx: &mut Invoke) -> Result<(), KernelError> {
     for index in 0..shape.filled() {
         read(&input, index, cols, left.data);
         if left.data.iter().any(|value| !value.is_finite()) {
-            return Err(KernelError::argument(0, "has elements that are not finite"));
+            return Err(KernelError::argument(0, "elements must be finite"));
         }
         right.identity();
         values_of(&mut left, &mut right, lengths);
         complete(&mut left, lengths);
-        // Singular vectors on the left times those on the right, and these with their values times
-        // themselves.
+        // `U` is the left singular vectors times the right ones; `H` is the right ones, scaled by
+        // the singular values, times themselves.
         for row in 0..rows {
             if made.is_cancelled() {
                 break;

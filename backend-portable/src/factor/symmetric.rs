@@ -1,7 +1,6 @@
-//! Eigenvalues of symmetric matrices, and singular values, by Jacobi's rotations.
+//! Eigenvalues of symmetric matrices, and singular values, with Jacobi rotations.
 //!
-//! Signs of vectors, and which vectors belong to values that are equal, are as free as they are in
-//! LAPACK.
+//! As in LAPACK, the signs of vectors, and the basis for equal values, are arbitrary.
 
 use super::{Matrix, Shape, numbers, read, resize, write, write_transposed, write_vector};
 use crate::scratch;
@@ -10,8 +9,8 @@ use torchlet_core::Param::{Bool, OptionalString, Out, String, Tensor};
 use torchlet_core::{Invoke, Kernel, KernelError, Plan};
 
 kernels! { SYMMETRIC:
-    /// `aten::_linalg_eigh.eigenvalues(A, UPLO, compute_v, eigenvalues, eigenvectors)`: from the
-    /// least on; the lower or the upper triangle counts.
+    /// `aten::_linalg_eigh.eigenvalues(A, UPLO, compute_v, eigenvalues, eigenvectors)`: in
+    /// ascending order; reads the lower or the upper triangle.
     EIGH = Kernel::new(
         "aten::_linalg_eigh.eigenvalues",
         &[Tensor, String, Bool, Out, Out],
@@ -28,8 +27,8 @@ kernels! { SYMMETRIC:
             Ok(Plan::new(eigh).with_scratch(bytes))
         },
     );
-    /// `aten::_linalg_svd.U(A, full_matrices, compute_uv, driver, U, S, Vh)`: singular values from
-    /// the largest on. The driver, a choice among algorithms on GPUs, changes nothing.
+    /// `aten::_linalg_svd.U(A, full_matrices, compute_uv, driver, U, S, Vh)`: singular values in
+    /// descending order. The driver, which selects an algorithm on GPUs, is ignored.
     SVD = Kernel::new(
         "aten::_linalg_svd.U",
         &[Tensor, Bool, Bool, OptionalString, Out, Out, Out],
@@ -54,11 +53,11 @@ kernels! { SYMMETRIC:
     );
 }
 
-/// More rounds are not needed: they converge quadratically.
+/// Maximum number of sweeps; convergence is quadratic.
 const ROUNDS: usize = 60;
 
-/// Cosine and sine of the rotation after which two vectors of these squared lengths and this
-/// product are orthogonal.
+/// Cosine and sine of the rotation that makes two vectors with these squared lengths and this dot
+/// product orthogonal.
 fn rotation(first: f64, second: f64, product: f64) -> (f64, f64) {
     let ratio = (second - first) / (2.0 * product);
     let tangent = 1f64.copysign(ratio) / (ratio.abs() + libm::sqrt(1.0 + ratio * ratio));
@@ -66,7 +65,7 @@ fn rotation(first: f64, second: f64, product: f64) -> (f64, f64) {
     (cosine, cosine * tangent)
 }
 
-/// Turns columns `p` and `q` of a matrix.
+/// Rotates columns `p` and `q` of a matrix.
 fn turn(matrix: &mut Matrix, p: usize, q: usize, (cosine, sine): (f64, f64)) {
     for row in 0..matrix.rows() {
         let (a, b) = (matrix.at(row, p), matrix.at(row, q));
@@ -83,7 +82,7 @@ fn swap_columns(matrix: &mut Matrix, a: usize, b: usize) {
     }
 }
 
-/// Brings values into order, and columns with them.
+/// Sorts values, and columns accordingly.
 fn order(values: &mut [f64], descending: bool, columns: &mut [&mut Matrix]) {
     for place in 0..values.len() {
         let mut best = place;
@@ -109,7 +108,7 @@ fn eigh(ctx: &mut Invoke) -> Result<(), KernelError> {
     let upper = match ctx.optional_string(1)?.unwrap_or("L") {
         "L" | "l" => false,
         "U" | "u" => true,
-        _ => return Err(KernelError::argument(1, "is neither 'L' nor 'U'")),
+        _ => return Err(KernelError::argument(1, "must be `L` or `U`")),
     };
     let wants_vectors = ctx.bool(2)?;
     let n = shape.rows;
@@ -145,7 +144,7 @@ fn eigh(ctx: &mut Invoke) -> Result<(), KernelError> {
     Ok(())
 }
 
-/// Turns a symmetric matrix until it is diagonal, and the columns of another with it.
+/// Diagonalises a symmetric matrix, and applies the rotations to the columns of `vectors`.
 pub(super) fn diagonalize(matrix: &mut Matrix, vectors: &mut Matrix) {
     let n = matrix.cols;
     for _ in 0..ROUNDS {
@@ -166,7 +165,7 @@ pub(super) fn diagonalize(matrix: &mut Matrix, vectors: &mut Matrix) {
                 turned = true;
                 let by = rotation(matrix.at(p, p), matrix.at(q, q), product);
                 turn(matrix, p, q, by);
-                // The rows, as the columns.
+                // The same rotation of the rows.
                 for col in 0..n {
                     let (a, b) = (matrix.at(p, col), matrix.at(q, col));
                     matrix.set(p, col, by.0 * a - by.1 * b);
@@ -183,7 +182,7 @@ pub(super) fn diagonalize(matrix: &mut Matrix, vectors: &mut Matrix) {
     }
 }
 
-/// Rows and columns of the factor that has the matrices' longer side.
+/// Rows and columns of the factor with the matrix's longer side.
 fn left_shape(shape: &Shape, full: bool, wants_vectors: bool) -> (usize, usize) {
     let (long, short) = (shape.rows.max(shape.cols), shape.rows.min(shape.cols));
     (long, if full && wants_vectors { long } else { short })
@@ -210,7 +209,7 @@ fn svd(ctx: &mut Invoke) -> Result<(), KernelError> {
     let mut right = Matrix { cols: short, data: right, parallel };
     for index in 0..shape.count {
         read(&input, index, shape.cols, data);
-        // The first columns of `left` are the matrix, so that it is high.
+        // The first columns of `left` are the matrix, transposed if it is wide.
         left.data.fill(0.0);
         for row in 0..long {
             for col in 0..short {
@@ -236,8 +235,8 @@ fn svd(ctx: &mut Invoke) -> Result<(), KernelError> {
     Ok(())
 }
 
-/// Turns the first columns, as many as there are values, until they are orthogonal, and `right`
-/// with them; gives their lengths, the largest first.
+/// Singular values: rotates the first `values.len()` columns until they are orthogonal, and `right`
+/// with them. Their lengths are the values, in descending order.
 pub(super) fn values_of<'m>(left: &mut Matrix<'m>, right: &mut Matrix<'m>, values: &mut [f64]) {
     make_orthogonal(left, right, values.len());
     for (col, value) in values.iter_mut().enumerate() {
@@ -247,7 +246,7 @@ pub(super) fn values_of<'m>(left: &mut Matrix<'m>, right: &mut Matrix<'m>, value
     order(values, true, &mut [left, right]);
 }
 
-/// Turns the first columns until they are orthogonal, and `right` with them.
+/// Rotates the first columns until they are orthogonal, and `right` with them.
 pub(super) fn make_orthogonal(left: &mut Matrix, right: &mut Matrix, count: usize) {
     let rows = left.rows();
     for _ in 0..ROUNDS {
@@ -280,7 +279,8 @@ pub(super) fn make_orthogonal(left: &mut Matrix, right: &mut Matrix, count: usiz
     }
 }
 
-/// Makes columns unit vectors, and those of no length, and those behind, orthogonal to all before.
+/// Normalises the columns. Columns of length zero, and those without a value, become orthonormal to
+/// all previous ones.
 pub(super) fn complete(left: &mut Matrix, values: &[f64]) {
     let rows = left.rows();
     let smallest = values.first().map_or(0.0, |largest| largest * f64::EPSILON * rows as f64);
@@ -296,14 +296,15 @@ pub(super) fn complete(left: &mut Matrix, values: &[f64]) {
                 }
             }
             Some(length) if length.is_nan() => {}
-            // The part of a unit vector that is left, if enough is: that is so for one of them.
+            // Orthogonalises a unit vector, if enough of it remains, which is the case for at least
+            // one.
             _ => {
                 while next < rows {
                     for row in 0..rows {
                         left.set(row, col, if row == next { 1.0 } else { 0.0 });
                     }
                     next += 1;
-                    // Twice, for the digits that the first time loses.
+                    // Twice, to recover the precision that the first pass loses.
                     for _ in 0..2 {
                         for before in 0..col {
                             let dot: f64 =
@@ -316,8 +317,8 @@ pub(super) fn complete(left: &mut Matrix, values: &[f64]) {
                     let square: f64 =
                         (0..rows).map(|row| left.at(row, col) * left.at(row, col)).sum();
                     let length = libm::sqrt(square);
-                    // Of the unit vectors' parts outside a space of fewer dimensions, one has at
-                    // least this length.
+                    // At least one of the unit vectors has a component of this length outside a
+                    // proper subspace.
                     if length * length * rows as f64 >= 0.5 {
                         for row in 0..rows {
                             left.set(row, col, left.at(row, col) / length);

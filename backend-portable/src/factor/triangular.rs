@@ -1,4 +1,4 @@
-//! Cholesky's factors, and equations whose matrices are triangular.
+//! Cholesky factorisation, and triangular equations.
 
 use super::{
     Matrix, Shape, batch_of, in_common, numbers, read, read_in, resize, resize_to, write,
@@ -10,9 +10,9 @@ use torchlet_core::Param::{Bool, Out, Tensor};
 use torchlet_core::{Invoke, Kernel, KernelError, Plan, ScalarType};
 
 kernels! { TRIANGULAR:
-    /// `aten::linalg_cholesky_ex.L(self, upper, check_errors, L, info)`: the triangular matrix
-    /// that, times itself transposed, gives `self`, of which the same triangle counts. `info` is
-    /// the number of the first row that makes it not positive.
+    /// `aten::linalg_cholesky_ex.L(self, upper, check_errors, L, info)`: the triangular factor
+    /// whose product with its transpose is `self`, of which the same triangle is read. `info` is
+    /// the number (1-based) of the first row that makes it not positive definite, or 0.
     CHOLESKY_EX = Kernel::new("aten::linalg_cholesky_ex.L", &[Tensor, Bool, Bool, Out, Out], |ctx| {
         let shape = Shape::square(ctx, 0)?;
         let of = ctx.info(0)?.scalar_type;
@@ -20,8 +20,8 @@ kernels! { TRIANGULAR:
         resize(ctx, 4, &[], ScalarType::Int)?;
         Ok(Plan::new(cholesky).with_scratch(numbers(&[[1, shape.numel]])?))
     });
-    /// `aten::linalg_solve_triangular.out(self, B, upper, left, unitriangular, out)`: `X` of
-    /// `self * X = B`, or of `X * self = B`.
+    /// `aten::linalg_solve_triangular.out(self, B, upper, left, unitriangular, out)`: solves
+    /// `self * X = B` or `X * self = B`.
     SOLVE_TRIANGULAR = Kernel::new(
         "aten::linalg_solve_triangular.out",
         &[Tensor, Tensor, Bool, Bool, Bool, Out],
@@ -32,7 +32,7 @@ kernels! { TRIANGULAR:
             let fits = if ctx.bool(3)? { right.rows } else { right.cols } == shape.rows;
             let sizes = in_common(&a, &b, right.rows, right.cols)?.filter(|_| fits);
             let Some(sizes) = sizes else {
-                return Err(KernelError::argument(1, "its shape does not fit the matrices'"));
+                return Err(KernelError::argument(1, "shape does not match the matrices"));
             };
             resize_to(ctx, 5, &sizes, b.scalar_type)?;
             let bytes = numbers(&[[1, right.numel], [1, shape.numel]])?;
@@ -56,7 +56,7 @@ fn cholesky(ctx: &mut Invoke) -> Result<(), KernelError> {
         }
         let failed = factor(&mut matrix);
         if checks && failed > 0 {
-            return Err(KernelError::argument(0, "has a matrix that is not positive definite"));
+            return Err(KernelError::argument(0, "a matrix is not positive definite"));
         }
         for row in 0..n {
             for col in row + 1..n {
@@ -72,8 +72,8 @@ fn cholesky(ctx: &mut Invoke) -> Result<(), KernelError> {
     Ok(())
 }
 
-/// Makes the lower triangle that of Cholesky's factor; gives the number of the first row where that
-/// failed, or 0.
+/// Replaces the lower triangle by the Cholesky factor. Returns the number of the first row that
+/// failed (1-based), or 0.
 fn factor(matrix: &mut Matrix) -> usize {
     for row in 0..matrix.cols {
         if matrix.is_cancelled() {
@@ -113,7 +113,7 @@ fn solve_triangular(ctx: &mut Invoke) -> Result<(), KernelError> {
     for index in 0..count {
         read_in(&a, batch, index, n, matrix.data);
         read_in(&b, batch, index, right.cols, sought.data);
-        // From the right, it is the transposed equation.
+        // A right-hand multiplication is the transposed equation.
         if !left {
             matrix.transpose();
         }

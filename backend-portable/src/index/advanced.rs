@@ -1,8 +1,9 @@
-//! `x[indices]` and `x[indices] = values`: any mix of index tensors, masks and nothing.
+//! Advanced indexing, `x[indices]` and `x[indices] = values`, with any mix of index tensors, masks
+//! and unindexed dims.
 //!
-//! The indexed dimensions of the input are replaced by the shape that the index tensors broadcast
-//! to: in their place if they are neighbours, else in front. For each index of that shape, where it
-//! leads in the input is summed up in scratch memory, masks included, before anything is moved.
+//! The indexed dims of the input are replaced by the broadcast shape of the index tensors: in place
+//! if they are adjacent, else in front. The input offset of each index is computed in scratch
+//! memory, masks included, before any element is moved.
 
 use super::reading::copy_indexed;
 use super::writing::Reduce;
@@ -30,7 +31,7 @@ kernels! { ADVANCED:
             same_type(ctx, 0, 2)?;
             match pattern {
                 Ok(pattern) if !pattern.masked => ctx.resize(2, &pattern.sizes(&info)?)?,
-                // How many elements a mask selects shows when it runs.
+                // The number of elements that a mask selects is only known at run time.
                 Err(error) if !has_mask(ctx)? => return Err(error),
                 _ => {}
             }
@@ -55,18 +56,18 @@ fn is_mask(info: &TensorInfo) -> bool {
     matches!(info.scalar_type, ScalarType::Bool | ScalarType::Byte)
 }
 
-/// What the list of indices, argument 1, does to a tensor.
+/// Effect of the list of indices, argument 1, on a tensor.
 struct Pattern {
-    /// The dimensions that are indexed.
+    /// The indexed dims.
     indexed: [bool; MAX_RANK],
-    /// What the index tensors broadcast to; masks count as in `masks`.
+    /// Broadcast shape of the index tensors, where a mask has one dim of its selected elements.
     shape: Sizes,
-    /// Whether there are masks, so that the shape depends on their data.
+    /// Whether masks occur, whose data the shape depends on.
     masked: bool,
 }
 
 impl Pattern {
-    /// `count` says how many elements a mask selects.
+    /// `count` returns the number of elements that a mask selects.
     fn new(
         ctx: &Arguments,
         info: &TensorInfo,
@@ -85,11 +86,11 @@ impl Pattern {
             let shape = if is_mask(&index) {
                 let own = info.sizes.get(dim..).and_then(|sizes| sizes.get(..index.rank()));
                 if index.rank() == 0 || own != Some(&index.sizes[..]) {
-                    return Err(bad(1, "has a mask whose shape differs from what it masks"));
+                    return Err(bad(1, "a mask does not match the shape of the input"));
                 }
                 pattern.masked = true;
                 let count = i32::try_from(count(position, &index)?);
-                Sizes::from_slice(&[count.map_err(|_| bad(1, "has a mask that is too large"))?])
+                Sizes::from_slice(&[count.map_err(|_| bad(1, "a mask is too large"))?])
                     .unwrap_or_default()
             } else {
                 index_type(1, &index)?;
@@ -101,49 +102,49 @@ impl Pattern {
             }
             dim += dims;
             pattern.shape = broadcast(&pattern.shape, &shape)
-                .ok_or(bad(1, "the shapes of the indices cannot be broadcast"))?;
+                .ok_or(bad(1, "index shapes cannot be broadcast"))?;
         }
         if !any || dim > info.rank() {
-            return Err(bad(1, "must index the input, and not more dimensions than it has"));
+            return Err(bad(1, "must index at least one dim and at most all dims of the input"));
         }
         Ok(pattern)
     }
 
-    /// How many of the result's dimensions are before those of the indices.
-    fn place(&self) -> usize {
+    /// Number of the result's dims before those of the indices.
+    fn leading_dims(&self) -> usize {
         let first = self.indexed.iter().position(|&indexed| indexed).unwrap_or(0);
         let count = self.indexed.iter().filter(|&&indexed| indexed).count();
         let together = self.indexed.iter().skip(first).take(count).all(|&indexed| indexed);
         if together { first } else { 0 }
     }
 
-    /// The shape of the result.
+    /// Shape of the result.
     fn sizes(&self, info: &TensorInfo) -> Result<Sizes, KernelError> {
         let kept = info.sizes.iter().zip(&self.indexed).filter(|(_, indexed)| !**indexed);
         let mut kept = kept.map(|(&size, _)| size);
-        let mut sizes: Sizes = kept.by_ref().take(self.place()).collect();
+        let mut sizes: Sizes = kept.by_ref().take(self.leading_dims()).collect();
         let many = KernelError::rank(0, info.rank());
         for size in self.shape.iter().copied().chain(kept) {
             sizes.push(size).map_err(|_| many.clone())?;
         }
-        checked_numel(&sizes).ok_or(bad(1, "make the result too large"))?;
+        checked_numel(&sizes).ok_or(bad(1, "the result is too large"))?;
         Ok(sizes)
     }
 
-    /// Steps by the result's dimensions: over the tensor, and over the offsets.
+    /// Strides by the result's dims: over the tensor, and over the offsets.
     fn steps(&self, info: &TensorInfo) -> [Steps; 2] {
-        let (place, depth) = (self.place(), self.shape.len());
+        let (leading_dims, depth) = (self.leading_dims(), self.shape.len());
         let strides = info.strides();
         let mut kept = strides.iter().zip(&self.indexed).filter(|(_, indexed)| !**indexed);
         let (mut tensor, mut offsets) = (steps(|_| 0), steps(|_| 0));
         for (dim, step) in tensor.strides.iter_mut().enumerate() {
-            if dim < place || dim >= place + depth {
+            if dim < leading_dims || dim >= leading_dims + depth {
                 *step = kept.next().map_or(0, |(&stride, _)| stride as isize);
             }
         }
         let mut step = 1usize;
         for (dim, &size) in self.shape.iter().enumerate().rev() {
-            if let Some(slot) = offsets.strides.get_mut(place + dim) {
+            if let Some(slot) = offsets.strides.get_mut(leading_dims + dim) {
                 *slot = step as isize;
             }
             step = step.saturating_mul(usize::try_from(size).unwrap_or(1).max(1));
@@ -152,7 +153,7 @@ impl Pattern {
     }
 }
 
-/// The most offsets that the indices can lead to: bytes of scratch memory.
+/// Maximum scratch memory for the offsets, in bytes.
 fn scratch_bytes(ctx: &Arguments, info: &TensorInfo) -> Result<usize, KernelError> {
     let (mut most, mut masks) = (0usize, 1usize);
     let mut shape = Sizes::new();
@@ -168,18 +169,18 @@ fn scratch_bytes(ctx: &Arguments, info: &TensorInfo) -> Result<usize, KernelErro
     let last = shape.last().and_then(|&last| usize::try_from(last).ok()).unwrap_or(1);
     let numel = checked_numel(&shape).unwrap_or(0);
     let widened = (numel / last.max(1)).max(1).saturating_mul(last.max(masks));
-    let large = bad(1, "are too large");
+    let large = bad(1, "indices are too large");
     let _ = info;
     widened.max(most).checked_mul(8).filter(|&bytes| bytes <= isize::MAX as usize).ok_or(large)
 }
 
-/// How many elements of a mask are true.
+/// Number of true elements of a mask.
 fn count_true(ctx: &Invoke, position: usize) -> Result<usize, KernelError> {
-    let mask = ctx.list_tensor(1, position)?.ok_or(bad(1, "lacks a mask"))?;
+    let mask = ctx.list_tensor(1, position)?.ok_or(bad(1, "a mask is missing"))?;
     Ok(mask.bytes().iter().filter(|&&byte| byte != 0).count())
 }
 
-/// Sums up where the indices lead in a tensor.
+/// Computes the tensor offset of each index.
 fn fill_offsets(
     ctx: &Invoke,
     info: &TensorInfo,
@@ -188,7 +189,7 @@ fn fill_offsets(
 ) -> Result<(), KernelError> {
     let strides = info.strides();
     let shape = TensorInfo::contiguous(ScalarType::Long, &pattern.shape);
-    let shape = shape.ok_or(bad(1, "are too large"))?;
+    let shape = shape.ok_or(bad(1, "indices are too large"))?;
     offsets.fill(0);
     let mut dim = 0;
     for position in 0..ctx.list_len(1)? {
@@ -218,8 +219,7 @@ fn fill_offsets(
     Ok(())
 }
 
-/// Adds where the true elements of a mask lead. They are the last dimension of the offsets, or
-/// repeated along it.
+/// Adds the offsets of the true elements of a mask, over the last dim or broadcast over it.
 fn add_mask(mask: &torchlet_core::TensorRef, strides: &[usize], offsets: &mut [i64]) {
     let bytes = mask.bytes();
     let count = bytes.iter().filter(|&&byte| byte != 0).count();
@@ -267,7 +267,7 @@ fn index(ctx: &mut Invoke) -> Result<(), KernelError> {
     Ok(())
 }
 
-/// Where the indices lead, in scratch memory.
+/// Computes the offsets in scratch memory.
 fn offsets<'c>(
     ctx: &mut Invoke<'c, '_>,
     info: &TensorInfo,
@@ -282,7 +282,7 @@ fn offsets<'c>(
     Ok(offsets)
 }
 
-/// The scratch memory that writing needs.
+/// Prepares `index_put` and returns its scratch size.
 fn prepare_put(ctx: &mut Prepare) -> Result<usize, KernelError> {
     let (info, values) = (ctx.info(0)?, ctx.info(2)?);
     if values.scalar_type != info.scalar_type {
@@ -304,15 +304,15 @@ fn prepare_put(ctx: &mut Prepare) -> Result<usize, KernelError> {
 fn check_values(sizes: &[i32], values: &TensorInfo) -> Result<TensorInfo, KernelError> {
     let fits = broadcast(sizes, &values.sizes).is_some_and(|common| common == sizes);
     let info = TensorInfo::contiguous(values.scalar_type, sizes).filter(|_| fits);
-    info.ok_or(bad(2, "cannot be broadcast to the shape that is written"))
+    info.ok_or(bad(2, "cannot be broadcast to the indexed shape"))
 }
 
-/// Writes to output `out`, which is a copy of argument 0, or that argument itself.
+/// Writes to output `out`, either a copy of argument 0 or argument 0 itself.
 fn index_put(ctx: &mut Invoke, out: usize) -> Result<(), KernelError> {
     let info = ctx.info(out)?;
     let pattern = Pattern::new(ctx, &info, |position, _| count_true(ctx, position))?;
     let (values, accumulates) = (ctx.tensor(2)?, ctx.bool(3)?);
-    // The shape that is written, walked over in row-major order.
+    // The written shape, in row-major order.
     let part = check_values(&pattern.sizes(&info)?, values.info())?;
     let offsets = offsets(ctx, &info, &pattern)?;
     let out = if out == 0 { ctx.out(0)? } else { updated(ctx, out)? };
@@ -335,10 +335,10 @@ fn index_put(ctx: &mut Invoke, out: usize) -> Result<(), KernelError> {
 }
 
 fn put<E: Copy>(walk: &Walk<3>, offset: &dyn Fn(isize) -> isize, values: &[E], out: &mut [E]) {
-    for_each_run(walk, offset, &mut |[place, value], len| {
-        let (out, values) = (run_mut(out, place, len), run(values, value, len));
+    for_each_run(walk, offset, &mut |[at, value], len| {
+        let (out, values) = (run_mut(out, at, len), run(values, value, len));
         match (out, values) {
-            // Without a call for each.
+            // Avoids a call per element.
             (Some([out]), Some([value])) => *out = *value,
             (Some(out), Some(values)) => out.copy_from_slice(values),
             _ => {}
@@ -352,8 +352,8 @@ fn accumulate<T: Number>(
     values: &[T],
     out: &mut [T],
 ) {
-    for_each_run(walk, offset, &mut |[place, value], len| {
-        let (out, values) = (run_mut(out, place, len), run(values, value, len));
+    for_each_run(walk, offset, &mut |[at, value], len| {
+        let (out, values) = (run_mut(out, at, len), run(values, value, len));
         for (out, value) in out.into_iter().flatten().zip(values.into_iter().flatten()) {
             *out = Reduce::Sum.combine(*out, *value);
         }
@@ -368,8 +368,8 @@ fn run_mut<E>(elements: &mut [E], from: usize, len: usize) -> Option<&mut [E]> {
     elements.get_mut(from..from.checked_add(len)?)
 }
 
-/// Calls `visit` with the place in the output and that in the values of elements that follow each
-/// other in both, and how many they are.
+/// Calls `visit` with output position, value position and length of runs that are contiguous in
+/// both.
 fn for_each_run(
     walk: &Walk<3>,
     offset: &dyn Fn(isize) -> isize,

@@ -1,4 +1,4 @@
-//! Sums, means and maxima of groups of rows.
+//! Embedding bags: sums, means and maxima of groups of rows.
 
 use super::{Indices, index_type, stride};
 use crate::number::{Compute, Number, elements, elements_mut, unsupported, with_number};
@@ -12,12 +12,12 @@ use torchlet_core::{Invoke, Kernel, KernelError, Plan, Prepare, ScalarType as S,
 kernels! { BAGS:
     /// `aten::_embedding_bag.out(weight, indices, offsets, scale_grad_by_freq,
     /// mode, sparse, per_sample_weights, include_last_offset, padding_idx,
-    /// out0, out1, out2, out3)`: the sum, mean or maximum of rows of a table, for bags of indices.
-    /// The other outputs say which bag each index is in, how many rows count in each bag, and where
-    /// the maxima are.
+    /// out0, out1, out2, out3)`: the sum, mean or maximum of table rows for bags of indices. The
+    /// other outputs are the bag of each index, the number of counted rows per bag, and the argmax
+    /// rows.
     EMBEDDING_BAG_OUT = Kernel::new("aten::_embedding_bag.out", PARAMS, prepare);
-    /// `aten::_embedding_bag_forward_only.out`: the same, for programs that are not trained. The
-    /// other outputs may be left empty.
+    /// `aten::_embedding_bag_forward_only.out`: the same for inference, where the other outputs may
+    /// be empty.
     EMBEDDING_BAG_FORWARD_ONLY_OUT =
         Kernel::new("aten::_embedding_bag_forward_only.out", PARAMS, prepare);
 }
@@ -39,26 +39,26 @@ fn prepare(ctx: &mut Prepare) -> Result<Plan, KernelError> {
     }
     let mode = ctx.int(4)?;
     if !(SUM..=MAX).contains(&mode) {
-        return Err(bad(4, "must be 0 (sum), 1 (mean) or 2 (maximum)"));
+        return Err(bad(4, "expected 0 (sum), 1 (mean) or 2 (max)"));
     }
     if let Some(weights) = ctx.optional_info(6)? {
         let fits = mode == SUM && weights.sizes == indices.sizes;
         if !fits || weights.scalar_type != weight.scalar_type {
-            return Err(bad(6, "must weigh each index of sums"));
+            return Err(bad(6, "requires mode sum and one weight per index"));
         }
     }
     let bags = i32::try_from(offsets.numel()).unwrap_or(i32::MAX) - i32::from(ctx.bool(7)?);
     if bags < 0 {
-        return Err(bad(2, "lacks the last offset"));
+        return Err(bad(2, "the last offset is missing"));
     }
     let width = i32::try_from(weight.size(1)).unwrap_or(i32::MAX);
     let count = i32::try_from(indices.numel()).unwrap_or(i32::MAX);
     ctx.resize(9, &[bags, width])?;
-    // What it says is for training; PyTorch leaves it empty for some sums.
+    // Only training uses this output; PyTorch leaves it empty for some sums.
     let unused = mode == SUM && ctx.info(10)?.sizes == [0];
     ctx.resize(10, &[if unused { 0 } else { count }])?;
-    // An exporter may count the last offset as a bag in what only training asks for; it is an empty
-    // one then.
+    // For outputs that only training uses, exporters may count the last offset as a bag, which is
+    // then empty.
     let all = if ctx.bool(7)? { bags.saturating_add(1) } else { bags };
     let counted = |info: torchlet_core::TensorInfo| match info.sizes.first() {
         Some(first) if *first == all => all,
@@ -82,7 +82,7 @@ const SUM: i64 = 0;
 const MEAN: i64 = 1;
 const MAX: i64 = 2;
 
-/// What an index output takes, whatever its type.
+/// Sets an element of an index output of any dtype.
 fn set(tensor: &mut torchlet_core::TensorMut, position: usize, value: usize) {
     with_number!(tensor.info().scalar_type, |T| {
         if let Some(slot) = elements_mut::<T>(tensor.bytes_mut()).get_mut(position) {
@@ -110,9 +110,9 @@ fn run(ctx: &mut Invoke) -> Result<(), KernelError> {
         let start = offsets.at(bag as isize);
         let next = bag + 1;
         let all = index.numel() as i64;
-        // The last bag has all that is left, though a last offset may say less: PyTorch minds that
-        // in sums, where it has no need to look for padding, but not in maxima and in the count
-        // that means are divided by.
+        // The last bag contains all remaining indices, even if a last offset ends it earlier.
+        // PyTorch respects that offset for sums without padding, but not for maxima nor in the
+        // count that means are divided by.
         let end = if next == bags { all } else { offsets.at(next as isize) };
         let plain = mode != MAX && padding < 0 && weight.scalar_type != S::Double;
         let ends_early = next == bags && next < offset.numel() && plain;

@@ -1,4 +1,4 @@
-//! The gradient of a table whose rows were looked up.
+//! Gradient of an embedding table.
 
 use super::{Indices, index_type};
 use crate::linear::Ring;
@@ -13,7 +13,7 @@ use torchlet_core::{Invoke, Kernel, KernelError, Plan, Prepare};
 kernels! { GRADIENTS:
     /// `aten::embedding_dense_backward.out(grad_output, indices, num_weights,
     /// padding_idx, scale_grad_by_freq, out)`: for each row of a table, the sum of the gradients of
-    /// what was looked up there, or their mean. All tensors are contiguous, of floating-point type.
+    /// its lookups, or their mean. All tensors are contiguous; gradients are floating-point.
     EMBEDDING_DENSE_BACKWARD_OUT = Kernel::new(
         "aten::embedding_dense_backward.out",
         &[Tensor, Tensor, Int, Int, Bool, Out],
@@ -28,17 +28,17 @@ fn prepare(ctx: &mut Prepare) -> Result<Plan, KernelError> {
         return Err(KernelError::rank(0, grad.rank()));
     };
     if rows != &indices.sizes[..] {
-        return Err(bad(0, "has not a row for each index"));
+        return Err(bad(0, "expected a row per index"));
     }
     let weights = ctx.int(2)?;
     let count = i32::try_from(weights).ok().filter(|count| *count >= 0);
-    let count = count.ok_or(bad(2, "is no number of rows"))?;
+    let count = count.ok_or(bad(2, "number of rows is negative or too large"))?;
     ctx.resize(5, &[count, width])?;
     same_type(ctx, 0, 5)?;
     for arg in [0, 1, 5] {
         contiguous(arg, &ctx.info(arg)?)?;
     }
-    // Where the number of rows is not known yet, the output has as many as there can be.
+    // If the number of rows is not known yet, the output has the maximum.
     let counted = if ctx.bool(4)? { ctx.info(5)?.size(0) } else { 0 };
     let scratch = scratch::bytes_for(counted, size_of::<i64>())?;
     let run = match ComputeType::of(grad.scalar_type) {

@@ -1,4 +1,4 @@
-//! Writing where a mask says.
+//! Masked writes: `masked_scatter`.
 
 use crate::number::unsupported;
 use crate::shape::moves::{Item, by_size, items, items_mut};
@@ -10,8 +10,8 @@ use torchlet_core::rules::broadcast;
 use torchlet_core::{Kernel, KernelError, Plan, ScalarType, TensorInfo};
 
 kernels! { MASKED:
-    /// `aten::masked_scatter.out(self, mask, source, out)`: where the mask holds, the source's
-    /// elements, one after the other.
+    /// `aten::masked_scatter.out(self, mask, source, out)`: replaces the elements where the mask is
+    /// true by consecutive elements of `source`.
     MASKED_SCATTER_OUT =
         Kernel::new("aten::masked_scatter.out", &[Tensor, Tensor, Tensor, Out], |ctx| {
             let (info, mask, source) = (ctx.info(0)?, ctx.info(1)?, ctx.info(2)?);
@@ -22,16 +22,16 @@ kernels! { MASKED:
                 return Err(unsupported(2, source.scalar_type));
             }
             let sizes = broadcast(&info.sizes, &mask.sizes)
-                .ok_or(bad(1, "cannot be broadcast together with the input"))?;
+                .ok_or(bad(1, "cannot be broadcast with the input"))?;
             ctx.resize(3, &sizes)?;
             same_type(ctx, 0, 3)?;
             Ok(Plan::new(|ctx| {
                 let (input, mask, source) = (ctx.tensor(0)?, ctx.tensor(1)?, ctx.tensor(2)?);
                 let out = ctx.out(3)?;
                 let info = out.info().clone();
-                // Row-major order decides which element of the source goes where.
+                // Row-major order determines the destination of each source element.
                 let order = TensorInfo::contiguous(info.scalar_type, &info.sizes);
-                let order = order.ok_or(bad(0, "is too large"))?;
+                let order = order.ok_or(bad(0, "too large"))?;
                 let steps = |info: &TensorInfo| {
                     Steps::broadcast(&order, info).ok_or(bad(1, "cannot be broadcast"))
                 };

@@ -1,8 +1,8 @@
-//! Operators that read or write where other tensors say.
+//! Indexing operators: gather, scatter, embedding and the like.
 //!
-//! Index values are data: every one is checked before anything is moved, so that an index out of
-//! range is an error and writes nothing. Indices are `int32` or `int64`; only `aten::index` and
-//! `aten::index_put` count negative ones from the end, as in PyTorch.
+//! Every index value is checked before anything is moved, so an index out of range is an error and
+//! writes nothing. Indices are `int32` or `int64`. As in PyTorch, only `aten::index` and
+//! `aten::index_put` support negative indices.
 
 mod advanced;
 mod bags;
@@ -34,7 +34,7 @@ pub(crate) enum Indices<'c> {
 }
 
 impl<'c> Indices<'c> {
-    /// The values of argument `arg`, each from `first` on and below `size`.
+    /// The values of argument `arg`, checked to be in `first..size`.
     pub(crate) fn checked(
         tensor: &TensorRef<'c>,
         arg: usize,
@@ -53,10 +53,10 @@ impl<'c> Indices<'c> {
                 (Indices::I64(values), values.iter().all(|at| (first..size).contains(at)))
             }
         };
-        if inside { Ok(indices) } else { Err(bad(arg, "has an index that is out of range")) }
+        if inside { Ok(indices) } else { Err(bad(arg, "index out of range")) }
     }
 
-    /// A value; zero where there is none.
+    /// The value at a position; zero if out of range.
     #[inline(always)]
     pub(crate) fn at(&self, position: isize) -> i64 {
         let position = position as usize;
@@ -66,7 +66,7 @@ impl<'c> Indices<'c> {
         }
     }
 
-    /// A value times a stride.
+    /// The value at a position times a stride.
     #[inline(always)]
     pub(crate) fn offset(&self, position: isize, stride: isize) -> isize {
         (self.at(position) as isize).wrapping_mul(stride)
@@ -81,12 +81,12 @@ pub(crate) fn index_type(arg: usize, info: &TensorInfo) -> Result<(), KernelErro
     }
 }
 
-/// A stride, as steps are counted.
+/// The stride of a dim as `isize`; 1 for zero-dim tensors.
 pub(crate) fn stride(info: &TensorInfo, dim: usize) -> isize {
     info.strides().get(dim).map_or(1, |&stride| stride as isize)
 }
 
-/// Steps by dimension.
+/// Strides by dim, with base 0.
 pub(crate) fn steps(of: impl Fn(usize) -> isize) -> Steps {
     let mut strides = [0; MAX_RANK];
     for (dim, stride) in strides.iter_mut().enumerate() {
@@ -100,7 +100,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_index_is_checked() {
+    fn indices_are_checked() {
         let longs = [0i64, 2, -3];
         let tensor = TensorRef::from_slice(&[3], &longs).unwrap();
         assert!(Indices::checked(&tensor, 0, -3, 3).is_ok());

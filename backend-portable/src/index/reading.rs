@@ -1,4 +1,4 @@
-//! Reading along a dimension: `index_select`, `gather`, `embedding`.
+//! Gather operators over a dim: `index_select`, `gather`, `embedding`.
 
 use super::{Indices, index_type, steps, stride};
 use crate::compute::split::{chunk_len, for_each_chunk_mut};
@@ -19,20 +19,20 @@ kernels! { READING:
         if index.rank() > 1 {
             return Err(KernelError::rank(2, index.rank()));
         }
-        let dim = normalize_dim(ctx.int(1)?, info.rank()).ok_or(bad(1, "is not a dimension"))?;
+        let dim = normalize_dim(ctx.int(1)?, info.rank()).ok_or(bad(1, "dim out of range"))?;
         let mut sizes = info.sizes.clone();
-        let count = i32::try_from(index.numel()).map_err(|_| bad(2, "is too long"))?;
+        let count = i32::try_from(index.numel()).map_err(|_| bad(2, "too many indices"))?;
         match sizes.get_mut(dim) {
             Some(size) => *size = count,
             None if count == 1 => {}
-            None => return Err(bad(2, "must be one index, since the input is one number")),
+            None => return Err(bad(2, "expected one index for a zero-dim input")),
         }
         ctx.resize(3, &sizes)?;
         same_type(ctx, 0, 3)?;
         Ok(Plan::new(|ctx| {
             let (input, index, out) = (ctx.tensor(0)?, ctx.tensor(2)?, ctx.out(3)?);
             let dim =
-                normalize_dim(ctx.int(1)?, input.rank()).ok_or(bad(1, "is not a dimension"))?;
+                normalize_dim(ctx.int(1)?, input.rank()).ok_or(bad(1, "dim out of range"))?;
             let size = if input.rank() == 0 { 1 } else { input.size(dim) };
             let indices = Indices::checked(&index, 2, 0, size)?;
             let strides = input.strides();
@@ -52,14 +52,14 @@ kernels! { READING:
     GATHER_OUT = Kernel::new("aten::gather.out", &[Tensor, Int, Tensor, Bool, Out], |ctx| {
         let (info, index) = (ctx.info(0)?, ctx.info(2)?);
         index_type(2, &index)?;
-        let dim = normalize_dim(ctx.int(1)?, info.rank()).ok_or(bad(1, "is not a dimension"))?;
+        let dim = normalize_dim(ctx.int(1)?, info.rank()).ok_or(bad(1, "dim out of range"))?;
         if index.numel() > 0 {
             if info.rank().max(1) != index.rank().max(1) {
                 return Err(KernelError::rank(2, index.rank()));
             }
             for (at, (&size, &bound)) in index.sizes.iter().zip(&info.sizes).enumerate() {
                 if at != dim && size > bound {
-                    return Err(bad(2, "is larger than the input"));
+                    return Err(bad(2, "larger than the input"));
                 }
             }
         }
@@ -68,7 +68,7 @@ kernels! { READING:
         Ok(Plan::new(|ctx| {
             let (input, index, out) = (ctx.tensor(0)?, ctx.tensor(2)?, ctx.out(4)?);
             let dim =
-                normalize_dim(ctx.int(1)?, input.rank()).ok_or(bad(1, "is not a dimension"))?;
+                normalize_dim(ctx.int(1)?, input.rank()).ok_or(bad(1, "dim out of range"))?;
             let size = if input.rank() == 0 { 1 } else { input.size(dim) };
             let indices = Indices::checked(&index, 2, 0, size)?;
             let (strides, index_strides) = (input.strides(), index.strides());
@@ -85,7 +85,7 @@ kernels! { READING:
         }))
     });
     /// `aten::embedding.out(weight, indices, padding_idx, scale_grad_by_freq, sparse, out)`: rows
-    /// of a table. The options matter for training only.
+    /// of a table. The options only affect training.
     EMBEDDING_OUT =
         Kernel::new("aten::embedding.out", &[Tensor, Tensor, Int, Bool, Bool, Out], |ctx| {
             let (weight, index) = (ctx.info(0)?, ctx.info(1)?);
@@ -116,8 +116,8 @@ kernels! { READING:
         });
 }
 
-/// Fills an output: each element comes from where the first steps lead, moved by what `offset`
-/// gives for the position that the second lead to.
+/// Fills an output. Each element is read at the position of the first walk plus `offset` of the
+/// position of the second.
 pub(crate) fn copy_indexed<E: Item>(
     parallel: &dyn Parallel,
     walk: &Walk<2>,

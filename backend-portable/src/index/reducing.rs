@@ -1,7 +1,7 @@
-//! Writing slices along a dimension, single elements by their number, and windows by strides:
-//! `index_reduce`, `put`, `as_strided_scatter`.
+//! Writes to slices of a dim, to linear indices and to strided windows: `index_reduce`, `put`,
+//! `as_strided_scatter`.
 
-use super::writing::{Reduce, dim_of, named_reduction, reduce};
+use super::writing::{Reduce, dim_of, reduce, reduction_arg};
 use super::{Indices, index_type, steps};
 use crate::number::{ComputeType, elements_mut, unsupported, with_number};
 use crate::shape::moves::{by_size, items, items_mut};
@@ -14,24 +14,24 @@ use torchlet_core::rules::View;
 use torchlet_core::{Invoke, Kernel, KernelError, Plan, Prepare};
 
 kernels! { REDUCING:
-    /// `aten::index_reduce.out(self, dim, index, source, reduce, include_self, out)`: slices of the
-    /// source are combined with those that the index names, or (not `include_self`) with each
-    /// other.
+    /// `aten::index_reduce.out(self, dim, index, source, reduce, include_self, out)`: reduces
+    /// slices of `source` into the indexed slices of `self`, or, without `include_self`, replaces
+    /// those by the reduction.
     INDEX_REDUCE_OUT = Kernel::new(
         "aten::index_reduce.out",
         &[Tensor, Int, Tensor, Tensor, String, Bool, Out],
         prepare_index_reduce,
     )
     .updating(6, 0);
-    /// `aten::put.out(self, index, source, accumulate, out)`: values for the elements of these
-    /// numbers, in row-major order, negative ones from the end; or to be added to them.
+    /// `aten::put.out(self, index, source, accumulate, out)`: sets elements by row-major linear
+    /// index, or adds to them. Negative indices count from the end.
     PUT_OUT = Kernel::new("aten::put.out", &[Tensor, Tensor, Tensor, Bool, Out], |ctx| {
         let (input, index, source) = (ctx.info(0)?, ctx.info(1)?, ctx.info(2)?);
         if index.scalar_type != torchlet_core::ScalarType::Long {
             return Err(unsupported(1, index.scalar_type));
         }
         if source.numel() != index.numel() {
-            return Err(bad(2, "has not a value for each index"));
+            return Err(bad(2, "expected a value per index"));
         }
         if ctx.bool(3)? {
             ComputeType::of(input.scalar_type).ok_or(unsupported(0, input.scalar_type))?;
@@ -42,8 +42,8 @@ kernels! { REDUCING:
         Ok(Plan::new(put))
     })
     .updating(4, 0);
-    /// `aten::as_strided_scatter.out(self, src, size, stride, storage_offset, out)`: the tensor
-    /// with other values where these strides lead.
+    /// `aten::as_strided_scatter.out(self, src, size, stride, storage_offset, out)`: `self` with
+    /// the elements of a strided window replaced by `src`.
     AS_STRIDED_SCATTER_OUT = Kernel::new(
         "aten::as_strided_scatter.out",
         &[Tensor, Tensor, IntList, IntList, OptionalInt, Out],
@@ -52,15 +52,15 @@ kernels! { REDUCING:
             let sizes = ctx.ints(2)?;
             let own = source.sizes.iter().map(|&size| i64::from(size));
             if !own.eq(sizes.iter().copied()) {
-                return Err(bad(1, "has not the shape of what is written"));
+                return Err(bad(1, "differs from the shape of the window"));
             }
             let offset = ctx.optional_int(4)?.unwrap_or(0);
             View::as_strided(input.numel(), &sizes, &ctx.ints(3)?, offset)
-                .ok_or(bad(3, "leads outside of the input"))?;
+                .ok_or(bad(3, "the window exceeds the input"))?;
             same_type(ctx, 0, 1)?;
             ctx.resize(5, &input.sizes)?;
             same_type(ctx, 0, 5)?;
-            // Strides are those of the memory of both.
+            // The strides refer to the memory of both tensors.
             if !ctx.info(5)?.same_layout_as(&input) {
                 return Err(KernelError::layout(5));
             }
@@ -74,10 +74,10 @@ fn prepare_index_reduce(ctx: &mut Prepare) -> Result<Plan, KernelError> {
     let (input, index, source) = (ctx.info(0)?, ctx.info(2)?, ctx.info(3)?);
     index_type(2, &index)?;
     ComputeType::of(input.scalar_type).ok_or(unsupported(0, input.scalar_type))?;
-    if named_reduction(ctx)? == Reduce::Sum {
-        return Err(bad(4, "must be prod, mean, amax or amin"));
+    if reduction_arg(ctx)? == Reduce::Sum {
+        return Err(bad(4, "expected 'prod', 'mean', 'amax' or 'amin'"));
     }
-    let counted = named_reduction(ctx)? == Reduce::Mean || !ctx.bool(5)?;
+    let counted = reduction_arg(ctx)? == Reduce::Mean || !ctx.bool(5)?;
     let scratch = if counted { crate::scratch::bytes_for(input.numel(), 4)? } else { 0 };
     ctx.scratch_at_most(scratch);
     let dim = dim_of(ctx, &input)?;
@@ -89,7 +89,7 @@ fn prepare_index_reduce(ctx: &mut Prepare) -> Result<Plan, KernelError> {
         && source.sizes.iter().zip(&input.sizes).enumerate().all(alike)
         && (source.rank() == 0 || source.size(dim) == index.numel());
     if !fits {
-        return Err(bad(3, "has not a slice for each index"));
+        return Err(bad(3, "expected a slice per index"));
     }
     same_type(ctx, 0, 3)?;
     ctx.resize(6, &input.sizes)?;
@@ -98,7 +98,7 @@ fn prepare_index_reduce(ctx: &mut Prepare) -> Result<Plan, KernelError> {
 }
 
 fn index_reduce(ctx: &mut Invoke) -> Result<(), KernelError> {
-    let (kind, include_self) = (named_reduction(ctx)?, ctx.bool(5)?);
+    let (kind, include_self) = (reduction_arg(ctx)?, ctx.bool(5)?);
     let (input, index, source) = (ctx.info(0)?, ctx.tensor(2)?, ctx.tensor(3)?);
     let dim = dim_of(ctx, &input)?;
     let indices =
@@ -127,7 +127,7 @@ fn index_reduce(ctx: &mut Invoke) -> Result<(), KernelError> {
             }
         });
     };
-    // How often each element is written.
+    // Number of writes to each element.
     let scratch = ctx.scratch().as_chunks_mut::<4>().0.as_flattened_mut();
     let counts = elements_mut::<u32>(scratch).get_mut(..info.numel());
     let out = out.into_bytes();
@@ -144,7 +144,7 @@ fn put(ctx: &mut Invoke) -> Result<(), KernelError> {
     let count = info.numel();
     let lowest = i64::try_from(count).map_or(i64::MIN, |count| -count);
     let indices = Indices::checked(&index, 1, lowest, count)?;
-    // Both in the order of their indices, wherever they lie.
+    // Both in row-major order, whatever their memory order.
     let for_each = |visit: &mut dyn FnMut(usize, usize)| {
         for i in 0..index.numel() {
             let number = indices.at(position(index.info(), i) as isize);

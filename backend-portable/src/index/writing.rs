@@ -1,4 +1,4 @@
-//! Writing along a dimension: the `scatter` operators.
+//! The `scatter` operators, which write over a dim.
 
 use super::{Indices, index_type, steps};
 use crate::number::{ComputeType, Number, elements, elements_mut, unsupported, with_number};
@@ -74,15 +74,15 @@ kernels! { WRITING:
         "aten::scatter_reduce.two_out",
         &[Tensor, Int, Tensor, Tensor, String, Bool, Out],
         |ctx| {
-            let kind = named_reduction(ctx)?;
+            let kind = reduction_arg(ctx)?;
             let counted = kind == Reduce::Mean || !ctx.bool(5)?;
             let bytes = if counted { ctx.info(0)?.numel().saturating_mul(4) } else { 0 };
             ctx.scratch_at_most(bytes);
             let plan = prepare(ctx, Some(3), 6, true, |ctx| {
-                let (kind, include_self) = (named_reduction(ctx)?, ctx.bool(5)?);
+                let (kind, include_self) = (reduction_arg(ctx)?, ctx.bool(5)?);
                 let source = ctx.tensor(3)?;
                 let mut scatter = Scatter::new(ctx, Some(source.info()), 6)?;
-                // How often each element is written.
+                // Number of writes to each element.
                 let scratch = ctx.scratch().as_chunks_mut::<4>().0.as_flattened_mut();
                 let counts = elements_mut::<u32>(scratch).get_mut(..scatter.info.numel());
                 with_number!(source.scalar_type, |T| {
@@ -96,15 +96,15 @@ kernels! { WRITING:
         },
     )
     .updating(6, 0);
-    /// `aten::scatter.reduce_out(self, dim, index, src, reduce, out)`: "add"s what is written to
-    /// what is there, or "multiply"s them.
+    /// `aten::scatter.reduce_out(self, dim, index, src, reduce, out)`: adds to the elements ("add")
+    /// or multiplies them ("multiply").
     SCATTER_REDUCE_OUT = Kernel::new(
         "aten::scatter.reduce_out",
         &[Tensor, Int, Tensor, Tensor, String, Out],
         |ctx| {
-            plainly_named(ctx)?;
+            scatter_reduction(ctx)?;
             prepare(ctx, Some(3), 5, true, |ctx| {
-                let (kind, source) = (plainly_named(ctx)?, ctx.tensor(3)?);
+                let (kind, source) = (scatter_reduction(ctx)?, ctx.tensor(3)?);
                 let mut scatter = Scatter::new(ctx, Some(source.info()), 5)?;
                 with_number!(source.scalar_type, |T| {
                     let out = core::mem::take(&mut scatter.out);
@@ -117,14 +117,14 @@ kernels! { WRITING:
     )
     .updating(5, 0);
     /// `aten::scatter.value_reduce_out(self, dim, index, value, reduce, out)`: the same with a
-    /// number.
+    /// scalar.
     SCATTER_VALUE_REDUCE_OUT = Kernel::new(
         "aten::scatter.value_reduce_out",
         &[Tensor, Int, Tensor, Scalar, String, Out],
         |ctx| {
-            plainly_named(ctx)?;
+            scatter_reduction(ctx)?;
             prepare(ctx, None, 5, true, |ctx| {
-                let (kind, value) = (plainly_named(ctx)?, ctx.scalar(3)?);
+                let (kind, value) = (scatter_reduction(ctx)?, ctx.scalar(3)?);
                 let mut scatter = Scatter::new(ctx, None, 5)?;
                 let found = scatter.info.scalar_type;
                 let bytes = element_bytes(found, value).ok_or(unsupported(0, found))?;
@@ -133,7 +133,7 @@ kernels! { WRITING:
                 source.copy_from_slice(&bytes);
                 with_number!(found, |T| {
                     let out = core::mem::take(&mut scatter.out);
-                    // All write the same.
+                    // All positions get the same value.
                     let for_each = |visit: &mut dyn FnMut(usize, usize)| {
                         scatter.for_each(&mut |place, _| visit(place, 0));
                     };
@@ -146,19 +146,19 @@ kernels! { WRITING:
     .updating(5, 0);
 }
 
-/// How values that meet at one place become one.
+/// Reduction of values written to the same position.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Reduce {
     Sum,
     Product,
-    /// The sum, to be divided by a count later.
+    /// A sum that is divided by the count later.
     Mean,
     Max,
     Min,
 }
 
 impl Reduce {
-    /// One value of two: in `f32` for the short floating types, each time rounded, as in PyTorch.
+    /// Combines two values; for half and bfloat16 in `f32`, rounded each time, as in PyTorch.
     #[inline(always)]
     pub(crate) fn combine<T: Number>(self, a: T, b: T) -> T {
         match ComputeType::of(T::SCALAR_TYPE) {
@@ -168,7 +168,7 @@ impl Reduce {
                 T::from_i64(match self {
                     Reduce::Sum | Reduce::Mean => a.wrapping_add(b),
                     Reduce::Product => a.wrapping_mul(b),
-                    // The largest unsigned numbers are negative here.
+                    // As `i64`, the largest unsigned values are negative.
                     Reduce::Max | Reduce::Min
                         if T::SCALAR_TYPE == torchlet_core::ScalarType::UInt64 =>
                     {
@@ -182,7 +182,7 @@ impl Reduce {
         }
     }
 
-    /// Not-a-number wins over any other value.
+    /// NaN propagates.
     #[inline(always)]
     fn floats<F: crate::real::Real>(self, a: F, b: F) -> F {
         let nan = |x: F| x.partial_cmp(&x).is_none();
@@ -195,7 +195,7 @@ impl Reduce {
         }
     }
 
-    /// The reduction of PyTorch's name.
+    /// The reduction with this PyTorch name.
     fn named(name: &str) -> Option<Self> {
         Some(match name {
             "sum" => Reduce::Sum,
@@ -209,10 +209,10 @@ impl Reduce {
 }
 
 pub(super) fn dim_of(ctx: &Arguments, info: &TensorInfo) -> Result<usize, KernelError> {
-    normalize_dim(ctx.int(1)?, info.rank()).ok_or(bad(1, "is not a dimension"))
+    normalize_dim(ctx.int(1)?, info.rank()).ok_or(bad(1, "dim out of range"))
 }
 
-/// Checks arguments 0, dim, index and, if there is one, source; gives the output its shape.
+/// Checks `self`, `dim`, `index` and the optional source, and resizes the output.
 fn prepare(
     ctx: &mut Prepare,
     source: Option<usize>,
@@ -232,7 +232,7 @@ fn prepare(
         }
         for (at, (&size, &bound)) in index.sizes.iter().zip(&info.sizes).enumerate() {
             if at != dim && size > bound {
-                return Err(bad(2, "is larger than what is written"));
+                return Err(bad(2, "larger than the output"));
             }
         }
     }
@@ -243,7 +243,7 @@ fn prepare(
         }
         let larger = index.sizes.iter().zip(&source.sizes).any(|(index, own)| index > own);
         if index.numel() > 0 && (source.rank().max(1) != index.rank().max(1) || larger) {
-            return Err(bad(arg, "is smaller than the index"));
+            return Err(bad(arg, "smaller than the index"));
         }
     }
     ctx.resize(out, &info.sizes)?;
@@ -251,20 +251,20 @@ fn prepare(
     Ok(Plan::new(invoke))
 }
 
-/// What the operators have in common when they run.
+/// State that the operators share at run time.
 struct Scatter<'c> {
     index: TensorRef<'c>,
     indices: Indices<'c>,
-    /// Over the index: places in the output but for the indexed dimension, and in the source.
+    /// Walk over the index: positions in the output, without the indexed dim, and in the source.
     walk: Walk<2>,
-    /// The output's stride along the indexed dimension.
+    /// Output stride of the indexed dim.
     along: isize,
     info: TensorInfo,
     out: &'c mut [u8],
 }
 
 impl<'c> Scatter<'c> {
-    /// The output starts as argument 0.
+    /// Initializes the output with argument 0.
     fn new(
         ctx: &mut Invoke<'c, '_>,
         source: Option<&TensorInfo>,
@@ -290,7 +290,7 @@ impl<'c> Scatter<'c> {
         Ok(Scatter { index, indices, walk, along: own(dim), info, out })
     }
 
-    /// Calls `visit` with the place in the output and that in the source.
+    /// Calls `visit` with output position and source position.
     fn for_each(&self, visit: &mut dyn FnMut(usize, usize)) {
         let [step, source_step] = self.walk.inner_steps();
         let numel = self.index.numel();
@@ -305,27 +305,27 @@ impl<'c> Scatter<'c> {
     }
 }
 
-/// The reduction that argument 4 names for `scatter`.
-fn plainly_named(ctx: &Arguments) -> Result<Reduce, KernelError> {
+/// The reduction that argument 4 of `scatter` names.
+fn scatter_reduction(ctx: &Arguments) -> Result<Reduce, KernelError> {
     match ctx.optional_string(4)?.unwrap_or("") {
         "add" => Ok(Reduce::Sum),
         "multiply" => Ok(Reduce::Product),
-        _ => Err(bad(4, "must be add or multiply")),
+        _ => Err(bad(4, "expected 'add' or 'multiply'")),
     }
 }
 
-pub(super) fn named_reduction(ctx: &Arguments) -> Result<Reduce, KernelError> {
+pub(super) fn reduction_arg(ctx: &Arguments) -> Result<Reduce, KernelError> {
     let name = ctx.optional_string(4)?.unwrap_or("");
-    Reduce::named(name).ok_or(bad(4, "must be sum, prod, mean, amax or amin"))
+    Reduce::named(name).ok_or(bad(4, "expected 'sum', 'prod', 'mean', 'amax' or 'amin'"))
 }
 
-/// What calls a function with each place in the output and in the source.
-pub(super) type Places<'a> = dyn Fn(&mut dyn FnMut(usize, usize)) + 'a;
+/// Visitor over pairs of output position and source position.
+pub(super) type PositionVisitor<'a> = dyn Fn(&mut dyn FnMut(usize, usize)) + 'a;
 
-/// Combines values with what is in the output, or (not `include_self`) with each other. The counts
-/// are needed then, and for the mean.
+/// Reduces values into the output, including its elements unless `include_self` is false. `counts`
+/// is required without `include_self`, and for means.
 pub(super) fn reduce<T: Number>(
-    for_each: &Places,
+    for_each: &PositionVisitor,
     (out, source): (&mut [u8], &[u8]),
     kind: Reduce,
     include_self: bool,
@@ -356,7 +356,7 @@ pub(super) fn reduce<T: Number>(
     }
 }
 
-/// The quotient rounded down; `b` is positive.
+/// Floor division by a positive `b`.
 fn div_floor(a: i64, b: i64) -> i64 {
     a.checked_div_euclid(b).unwrap_or(0)
 }
@@ -367,9 +367,9 @@ mod tests {
     use half::f16;
     use torchlet_core::Bool;
 
-    /// Values of PyTorch's `scatter_reduce` with two numbers at one place.
+    /// Values of PyTorch's `scatter_reduce` with two values at one position.
     #[test]
-    fn values_that_meet_are_combined() {
+    fn colliding_values_are_reduced() {
         assert_eq!(Reduce::Sum.combine(250u8, 10), 4);
         assert_eq!(Reduce::Product.combine(i64::MAX, 2), -2);
         assert_eq!(Reduce::Max.combine(u64::MAX, 1), u64::MAX);

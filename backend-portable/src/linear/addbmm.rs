@@ -1,4 +1,4 @@
-//! `addbmm`: the sum of a batch of products. A plain loop, for every element type.
+//! `addbmm`: the sum of a batch of matrix multiplications. A plain loop for every element type.
 
 use super::operators::check_addend;
 use super::{Ring, plain};
@@ -15,7 +15,7 @@ kernels! { ADDBMM:
     /// `beta * self + alpha * sum of batch1 * batch2`.
     ADDBMM_OUT =
         Kernel::new("aten::addbmm.out", &[Tensor, Tensor, Tensor, Scalar, Scalar, Out], |ctx| {
-            let misfit = KernelError::argument(2, "its shape does not fit the other operand's");
+            let misfit = KernelError::argument(2, "shape does not match the other operand");
             let (_, sizes) =
                 batched_product(&ctx.info(1)?.sizes, &ctx.info(2)?.sizes).ok_or(misfit)?;
             let &[_, rows, columns] = &*sizes else { return Err(KernelError::rank(1, sizes.len())) };
@@ -49,13 +49,13 @@ fn run<C: Ring>(ctx: &mut Invoke) -> Result<(), KernelError> {
     let info = out.info().clone();
     let (scalar_type, size) = (info.scalar_type, info.scalar_type.size());
     let (batch, columns, k) = (a.size(0), info.size(1), a.size(2));
-    let misfit = KernelError::argument(0, "its shape does not fit the result's");
+    let misfit = KernelError::argument(0, "shape cannot be broadcast to that of the output");
     let steps = Steps::broadcast(&info, addend.info()).ok_or(misfit)?;
-    // PyTorch ignores even NaN when beta is zero.
+    // PyTorch ignores the addend if beta is zero, even NaN.
     let counts = if scalar_type.is_floating() { beta.to_f64() != 0.0 } else { beta.to_i64() != 0 };
     let (beta, alpha) = (C::of_scalar(beta), C::of_scalar(alpha));
-    // Products that do not count are not made, so that what is no number in them does not count
-    // either; in halves it does.
+    // For `f32` and `f64`, `alpha == 0` skips the matrix multiplication, so that NaN in the
+    // operands has no effect. In half precision, PyTorch computes it.
     let exact = matches!(scalar_type, ScalarType::Float | ScalarType::Double);
     let batch = if k == 0 || exact && alpha == C::default() { 0 } else { batch };
     let (a_steps, b_steps) = (a.strides(), b.strides());

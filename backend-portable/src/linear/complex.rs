@@ -1,16 +1,16 @@
-//! Products of matrices of complex numbers: a loop that needs no memory.
+//! Complex matrix multiplication: a loop without workspace.
 
 use super::Products;
 use crate::elementwise::Real;
-use crate::elementwise::complex::{ByPart, Complex, is_complex, part, product, read, write};
+use crate::elementwise::complex::{ByPart, Complex, is_complex, multiply, part, read, write};
 use crate::number::unsupported;
 use crate::types;
 use torchlet_core::{Invoke, KernelError, Plan, Prepare, ScalarType};
 
-/// Elements that are read at a time.
+/// Elements that are read at once.
 const BLOCK: usize = 32;
 
-/// A plan, if the first of these tensors is of complex numbers; all must be of one type.
+/// Returns a plan if the first of these tensors is complex. All tensors must have the same type.
 pub(super) fn plan(
     ctx: &Prepare,
     tensors: &[usize],
@@ -30,7 +30,7 @@ pub(super) fn plan(
     Ok(Some(Plan::new(if is_double { double } else { single })))
 }
 
-/// Computes the products, without addend.
+/// Computes the matrix multiplications, without addend.
 pub(super) fn run<C: Real>(ctx: &mut Invoke, products: &Products) -> Result<(), KernelError> {
     types::expect::<C>()?;
     let [left, right, out] = products.args;
@@ -60,7 +60,7 @@ pub(super) fn run<C: Real>(ctx: &mut Invoke, products: &Products) -> Result<(), 
                 let at = (column + from * b.row) as isize;
                 read(&right, at, b.row as isize, &mut column_values[..count]);
                 let both = row_values.iter().zip(&*column_values).take(count);
-                total = both.fold(total, |total, (x, y)| sum(total, product(*x, *y)));
+                total = both.fold(total, |total, (x, y)| sum(total, multiply(*x, *y)));
             }
             let at = (c.start + i * c.row + j * c.col) * size;
             write(

@@ -1,5 +1,5 @@
-//! A mixture of experts: feed-forward layers of which each token takes a few, with weights of 4 or
-//! 8 bits.
+//! Mixture of experts (MoE): feed-forward layers, a few of which each token activates, with int4 or
+//! int8 weights.
 
 use crate::compute::functions::{Sigmoid, map1_in_place};
 use crate::compute::gemm::{Context, Epilogue, Matrix, MatrixMut, gemm, gemm_workspace_len};
@@ -18,11 +18,11 @@ use torchlet_core::{
 kernels! { EXPERTS:
     /// `llama::quantized_moe_ffn.out(x, gate_weight, expert_bias, packed_w13,
     /// packed_w2, num_activated_experts, num_experts, hidden_dim, dim,
-    /// group_size, weight_nbit, score_func, route_scale, out)`: of all experts, each token takes
-    /// those of the highest scores `x · gateᵀ` (with `sigmoid`: after it and with a bias, which
-    /// does not count for their weights), and has the weighted sum of
-    /// `(silu(x · w1ᵀ) * (x · w3ᵀ)) · w2ᵀ`. The weights of an expert are packed as [`Packed`] says,
-    /// `w3` behind `w1`.
+    /// group_size, weight_nbit, score_func, route_scale, out)`: each token activates the experts
+    /// with the highest scores `x · gateᵀ`, and receives the weighted sum of
+    /// `(silu(x · w1ᵀ) * (x · w3ᵀ)) · w2ᵀ`. With `sigmoid`, experts are selected by the sigmoid of
+    /// the score plus a bias, which does not affect the weights. An expert's weights are packed as
+    /// described at [`Packed`], with the rows of `w3` after those of `w1`.
     QUANTIZED_MOE_FFN_OUT = Kernel::new(
         "llama::quantized_moe_ffn.out",
         &[
@@ -32,13 +32,13 @@ kernels! { EXPERTS:
     );
 }
 
-/// Rows of weights that are packed together.
+/// Weight rows that are packed together.
 const ROWS: usize = 8;
-/// Neighbouring elements of each that are.
+/// Consecutive elements of each row that are packed together.
 const ELEMENTS: usize = 16;
-/// What stands before packed weights.
+/// Bytes of the header of packed weights.
 const HEADER: usize = 64;
-/// The first words of the header: what it is, and that it is in this form.
+/// First words of the header: format and version.
 const FORM: [u32; 2] = [6712, 1];
 
 /// Sizes, all positive.
@@ -63,7 +63,7 @@ impl Shape {
         let sigmoid = match args.optional_string(11)? {
             Some("sigmoid") => true,
             Some("softmax") => false,
-            _ => return Err(bad(11, "must be sigmoid or softmax")),
+            _ => return Err(bad(11, "must be `sigmoid` or `softmax`")),
         };
         let shape = Shape {
             tokens: args.info(0)?.size(0),
@@ -76,29 +76,32 @@ impl Shape {
             sigmoid,
         };
         if shape.active > shape.experts {
-            return Err(bad(5, "there are fewer experts"));
+            return Err(bad(5, "must be at most the number of experts (argument 6)"));
         }
         if ![4, 8].contains(&shape.bits) {
             return Err(bad(10, "must be 4 or 8"));
         }
         let whole = |size: usize| size.is_multiple_of(shape.group);
         if !shape.group.is_multiple_of(ELEMENTS) || !whole(shape.dim) || !whole(shape.hidden) {
-            return Err(bad(9, "must be a multiple of 16 that divides both dimensions"));
+            return Err(bad(
+                9,
+                "must be a multiple of 16 that divides both sizes (arguments 7 and 8)",
+            ));
         }
         Ok(shape)
     }
 
-    /// The weights of the first layers of an expert, and of the second.
+    /// Packed weights of an expert's first layers, and of its second.
     fn packed(&self) -> Option<[Packed; 2]> {
         let (group, bits) = (self.group, self.bits);
         let first = Packed { rows: self.hidden.checked_mul(2)?, width: self.dim, group, bits };
         Some([first, Packed { rows: self.dim, width: self.hidden, group, bits }])
     }
 
-    /// Elements of memory for all threads, and for each.
+    /// Workspace in elements: the shared sections, and the part of each thread.
     fn memory(&self, tier: Tier) -> Option<(Sections, usize)> {
         let pairs = self.tokens.checked_mul(self.active)?;
-        // They are counted in 32 bits.
+        // Pairs are counted in 32 bits.
         u32::try_from(pairs).ok()?;
         let widest = self.dim.max(self.hidden);
         let between = self.hidden.checked_mul(2)?.max(self.dim);
@@ -115,7 +118,7 @@ impl Shape {
     }
 }
 
-/// Lengths of the parts of scratch memory.
+/// Lengths of the sections of the workspace.
 #[derive(Debug, Clone, Copy)]
 struct Sections {
     scores: usize,
@@ -153,7 +156,7 @@ fn prepare(ctx: &mut Prepare) -> Result<Plan, KernelError> {
     }
     let shape = Shape::of(ctx)?;
     if ctx.info(0)?.size(1) != shape.dim {
-        return Err(bad(0, "each token must have as many elements as argument 8 says"));
+        return Err(bad(0, "the last size must equal argument 8 (`dim`)"));
     }
     let gate = ctx.info(1)?;
     if (gate.size(0), gate.size(1)) != (shape.experts, shape.dim) {
@@ -163,14 +166,15 @@ fn prepare(ctx: &mut Prepare) -> Result<Plan, KernelError> {
     if bias > 0 && (bias != shape.experts || !shape.sigmoid) {
         return Err(bad(
             2,
-            "must be empty, or have an element for each expert where scores are sigmoids",
+            "must be empty, or have an element for each expert and scores of `sigmoid`",
         ));
     }
-    let too_large = KernelError::unsupported("experts of this size");
+    let too_large =
+        KernelError::unsupported("sizes of this mixture of experts exceed the address space");
     for (arg, packed) in [3, 4].into_iter().zip(shape.packed().ok_or(too_large.clone())?) {
         let (info, len) = (ctx.info(arg)?, packed.len().ok_or(too_large.clone())?);
         if info.size(0) != shape.experts || info.size(1) < len {
-            return Err(bad(arg, "must have the packed weights of each expert"));
+            return Err(bad(arg, "does not have the size of packed weights for each expert"));
         }
     }
     let x = ctx.info(0)?.sizes;
@@ -186,11 +190,14 @@ fn prepare(ctx: &mut Prepare) -> Result<Plan, KernelError> {
     Ok(Plan::new(invoke).with_scratch(scratch::bytes_for(len, size_of::<f32>())?))
 }
 
-/// Weights of one layer: a header; then, for each eight rows (those that are missing are zeros),
-/// for each group of elements of a row: the codes, the scales and the sums of the codes, one of
-/// each for each row. Codes come by 16 elements of the eight rows: the first eight elements of each
-/// row, then the others. Codes of 4 bits are half of 16 too large; of 32 that follow each other,
-/// the first 16 are in the lower halves of 16 bytes, the others in the upper ones.
+/// Weights of one layer in torchao's universal packing.
+///
+/// A header is followed by blocks of eight rows, padded with zero rows. A block contains, for each
+/// group of elements of a row: the quantized values, the scales and the sums of the quantized
+/// values, the latter two with one element for each row. Values are ordered by 16 elements of the
+/// eight rows: first eight elements of each row, then the other eight. 4-bit values are stored with
+/// 8 added; of 32 consecutive ones, the first 16 are in the lower nibbles of 16 bytes, the others
+/// in the upper nibbles.
 #[derive(Debug, Clone, Copy)]
 struct Packed {
     rows: usize,
@@ -200,7 +207,7 @@ struct Packed {
 }
 
 impl Packed {
-    /// Bytes of the codes of a group of eight rows.
+    /// Bytes of the quantized values of a group of eight rows.
     fn codes(&self) -> usize {
         self.group * self.bits
     }
@@ -211,12 +218,12 @@ impl Packed {
         group.checked_mul(self.width / self.group)
     }
 
-    /// Bytes of all, with the header.
+    /// Total bytes, including the header.
     fn len(&self) -> Option<usize> {
         self.together()?.checked_mul(self.rows.div_ceil(ROWS))?.checked_add(HEADER)
     }
 
-    /// Eight rows as numbers: those from number `first` on, eight times the width.
+    /// Dequantizes eight rows, starting with row `first`, into `out` of eight times the width.
     fn unpack(&self, bytes: &[u8], first: usize, out: &mut [f32]) {
         let together = self.together().unwrap_or(0);
         let start = HEADER.saturating_add((first / ROWS).saturating_mul(together));
@@ -260,12 +267,12 @@ fn invoke(ctx: &mut Invoke) -> Result<(), KernelError> {
         for header in packed.bytes().chunks_exact(len.max(1)) {
             let words = header.as_chunks::<4>().0.iter().map(|word| u32::from_le_bytes(*word));
             if !words.take(2).eq(FORM) {
-                return Err(bad(arg, "is not packed in torchao's universal form"));
+                return Err(bad(arg, "weights are not in torchao's universal packing"));
             }
         }
     }
     let scale = ctx.float(12)? as f32;
-    let too_little = KernelError::unsupported("less scratch memory than was asked for");
+    let too_little = KernelError::unsupported("scratch memory smaller than requested");
     let parallel = ctx.parallel();
     let tier = Tier::detect();
     let (sections, slot) = shape.memory(tier).ok_or(too_little.clone())?;
@@ -314,7 +321,7 @@ fn invoke(ctx: &mut Invoke) -> Result<(), KernelError> {
     let layers = [(packed_first, &first), (packed_second, &second)];
     let mut start = 0;
     for expert in 0..shape.experts {
-        // Behind the sort, this is where the pairs of the next expert begin.
+        // After the counting sort, the end of this expert's pairs.
         let end = counts.get(expert).map_or(start, |end| *end as usize);
         let pairs = order.get(start..end).unwrap_or_default();
         start = end;
@@ -359,7 +366,7 @@ fn invoke(ctx: &mut Invoke) -> Result<(), KernelError> {
     Ok(())
 }
 
-/// Which experts each token takes, and their weights.
+/// Selects the experts of each token, and computes their weights.
 fn route(
     shape: &Shape,
     (scores, row): (&mut [f32], &mut [f32]),
@@ -385,7 +392,7 @@ fn route(
                     best = Some((expert, *score));
                 }
             }
-            // Where no score is left that is a number, the first expert that was not taken.
+            // If all remaining scores are NaN, the first expert that is not yet selected.
             let free = || (0..shape.experts).find(|expert| !before.contains(&(*expert as u32)));
             let expert = best.map(|(expert, _)| expert).or_else(free).unwrap_or(0);
             row[expert] = f32::NAN;
@@ -404,7 +411,8 @@ fn route(
     }
 }
 
-/// Sorts pairs of tokens and experts by expert. `counts` then says where the pairs of each end.
+/// Counting sort of token-expert pairs by expert. Afterwards, `counts` has the end of each expert's
+/// pairs.
 fn by_expert(chosen: &[u32], counts: &mut [u32], order: &mut [u32]) {
     counts.fill(0);
     for expert in chosen {
@@ -422,16 +430,16 @@ fn by_expert(chosen: &[u32], counts: &mut [u32], order: &mut [u32]) {
     }
 }
 
-/// A layer for some tokens.
+/// A layer applied to some tokens.
 struct Layer<'a> {
     context: Context<'a>,
     tokens: usize,
-    /// Workspace of each thread.
+    /// Floats of workspace for each thread.
     slot: usize,
 }
 
 impl Layer<'_> {
-    /// `out = weights · xᵀ`: a row for each row of the weights.
+    /// Computes `out = weights · xᵀ`: a row for each row of the weights.
     fn layer(
         &self,
         (packed, bytes): (Packed, &[u8]),
@@ -460,7 +468,7 @@ impl Layer<'_> {
                     let c = MatrixMut::row_major(out, rows, tokens)?;
                     gemm(serial, a, b, c, &Epilogue::default(), rest).ok()
                 };
-                // Sizes were checked, so that it does not fail.
+                // Cannot fail: sizes were checked.
                 let _ = product();
             },
         );

@@ -1,4 +1,4 @@
-//! Products through the numeric engine: `f32`, and half and bfloat16 summed up in `f32`.
+//! Matrix multiplication with the GEMM engine: `f32`, and `f16` and `bf16` accumulated in `f32`.
 
 use super::{Place, Products, plain};
 use crate::compute::gemm::{
@@ -12,18 +12,17 @@ use crate::number::{Number, elements, elements_mut};
 use torchlet_core::rules::matmul::Product;
 use torchlet_core::{Invoke, KernelError, Parallel, ScalarType, Serial, TensorRef};
 
-/// Results that are kept in `f32` before they are narrowed.
+/// Maximum number of `f32` results that are buffered before narrowing.
 const STAGED: usize = 1 << 14;
-/// Sum terms that the engine takes in one block at most: shorter sums can want as much memory as
-/// this many.
+/// Maximum block of k in the GEMM engine; shorter sums can need as much workspace.
 const TERMS: usize = 512;
 
-/// Rows of results that are kept in `f32` together.
+/// Number of rows of results that are buffered in `f32`.
 fn staged_rows(product: &Product) -> usize {
     (STAGED / product.n.max(1)).clamp(1, product.m.max(1))
 }
 
-/// Scratch memory with which the products run at full speed, whatever the strides.
+/// Scratch bytes for full speed, for all strides.
 pub(super) fn scratch_bytes(
     scalar_type: ScalarType,
     product: &Product,
@@ -39,7 +38,7 @@ pub(super) fn scratch_bytes(
         exact.max(gemm_workspace_len(tier, threads, m, n, k.min(TERMS)).unwrap_or(0))
     };
     let floats = match scalar_type {
-        // Which side is the left one depends on the strides.
+        // The strides determine which operand is the left one.
         ScalarType::Float => workspace(m, n).max(workspace(n, m)),
         ScalarType::Half | ScalarType::BFloat16 if tier != Tier::SCALAR => {
             let rows = staged_rows(product);
@@ -50,8 +49,8 @@ pub(super) fn scratch_bytes(
     floats.saturating_mul(size_of::<f32>())
 }
 
-/// Size of the packed right operand; `None` where packing does not pay: the scalar tier reads it in
-/// place, and an operand that is contiguous along the sum is read in place by products of few rows.
+/// Size of the packed right operand. `None` if packing brings no gain: the scalar tier reads it in
+/// place, and so do GEMVs if it is contiguous in k.
 pub(super) fn packed_bytes(
     scalar_type: ScalarType,
     product: &Product,
@@ -69,7 +68,7 @@ fn mismatch(arg: usize) -> impl Fn(ShapeMismatch) -> KernelError {
 }
 
 fn short(arg: usize) -> KernelError {
-    KernelError::argument(arg, "its data is shorter than its shape says")
+    KernelError::argument(arg, "data is shorter than the shape requires")
 }
 
 fn matrix<E: Stored>(
@@ -111,8 +110,7 @@ pub(super) fn run_f32(ctx: &mut Invoke, products: &Products) -> Result<(), Kerne
     let (count, parallel) = (products.batch.count(), ctx.parallel());
     let Product { m, n, .. } = products.product;
     let each = m.saturating_mul(n);
-    // Several products are dealt out to the threads one by one, if their results lie one after the
-    // other.
+    // Parallelism over the batch, if the results are contiguous.
     let separate = |index: usize| products.places(index)[2].start == index * each;
     let [_, _, c] = products.places;
     let dense = (c.col == 1 && (c.row == n || m == 1)) || (c.row == 1 && (c.col == m || n == 1));
@@ -120,11 +118,11 @@ pub(super) fn run_f32(ctx: &mut Invoke, products: &Products) -> Result<(), Kerne
         let slot = workspace.len() / parallel.threads().max(1);
         let parts = Parts::new(out);
         for_each_job(parallel, count, workspace, slot, &|index, workspace| {
-            // SAFETY: each index comes once, and parts of different indices are `each` elements
+            // SAFETY: each index occurs once, and parts of different indices are `each` elements
             // apart.
             let out = unsafe { parts.part(index * each, each) };
-            // The shapes are equal for all products; the first one that failed would have failed
-            // for all.
+            // All shapes are equal, and the first matrix multiplication would have reported an
+            // error.
             let _ = one.compute(&Serial, index, out, workspace);
         });
         return Ok(());
@@ -136,7 +134,7 @@ pub(super) fn run_f32(ctx: &mut Invoke, products: &Products) -> Result<(), Kerne
     Ok(())
 }
 
-/// The data of a batch of products.
+/// Data of a batch of matrix multiplications.
 pub(super) struct One<'a> {
     pub(super) products: &'a Products,
     pub(super) a: &'a [f32],
@@ -146,7 +144,7 @@ pub(super) struct One<'a> {
 }
 
 impl One<'_> {
-    /// Computes one product into `out`, which begins with its first element.
+    /// Computes one matrix multiplication into `out`, which starts with its first element.
     pub(super) fn compute(
         &self,
         parallel: &dyn torchlet_core::Parallel,
@@ -194,8 +192,8 @@ impl One<'_> {
             return gemm_packed(context, a, b, c, &epilogue, workspace).map_err(mismatch(out_arg));
         }
         let b = matrix(b_arg, self.b, b, k, n)?;
-        // The engine writes rows; where columns of the result are contiguous, it computes the
-        // transposed product.
+        // The engine writes rows. If the columns of the result are contiguous, compute the
+        // transposed matrix multiplication.
         let swapped = c.col != 1 && c.row == 1 && n > 1;
         let (a, b, m, n) =
             if swapped { (b.transposed(), a.transposed(), n, m) } else { (a, b, m, n) };
@@ -212,7 +210,7 @@ impl One<'_> {
     }
 }
 
-/// Products of half or bfloat16 matrices: sums in `f32`, narrowed some rows at a time.
+/// `f16` or `bf16` matrix multiplication: accumulated in `f32`, and narrowed some rows at a time.
 pub(super) fn run_narrow<E: Stored + Number>(
     ctx: &mut Invoke,
     products: &Products,

@@ -10,19 +10,18 @@ use torchlet_core::Param::{Out, Tensor};
 use torchlet_core::{Invoke, Kernel, KernelError, Plan, Prepare, ScalarType};
 
 kernels! { HADAMARD:
-    /// `llama::fast_hadamard_transform.out(mat, out)`: the transform of each vector of the last
-    /// dimension, whose length is a power of two, or 28 times that: then each 28th is transformed,
-    /// and what stands at the same place of each is multiplied by [`ORDER_28`].
+    /// `llama::fast_hadamard_transform.out(mat, out)`: transforms each vector of the last
+    /// dimension. Its length is a power of two, or 28 times that. In the latter case each 28th is
+    /// transformed, and [`ORDER_28`] is applied to the elements at the same index of each.
     FAST_HADAMARD_TRANSFORM_OUT =
         Kernel::new("llama::fast_hadamard_transform.out", &[Tensor, Out], prepare);
 }
 
-/// The order of the matrix for lengths that are no powers of two.
+/// Order of the additional matrix, for lengths that are not powers of two.
 const ORDER: usize = 28;
 
-/// A Hadamard matrix of order 28, as ExecuTorch has it: four by four circulant matrices of order 7,
-/// of which these are the first rows. The bits that are set are minus ones, the lowest is the
-/// first.
+/// ExecuTorch's Hadamard matrix of order 28: 4×4 circulant matrices of order 7, given by their
+/// first rows. Set bits are -1; the lowest bit is the first element.
 const ORDER_28: [[u8; 4]; 4] = [
     [0b111_1110, 0b011_1100, 0b101_1010, 0b110_0110],
     [0b100_0011, 0b111_1110, 0b001_1001, 0b101_1010],
@@ -30,7 +29,7 @@ const ORDER_28: [[u8; 4]; 4] = [
     [0b001_1001, 0b010_0101, 0b011_1100, 0b111_1110],
 ];
 
-/// The length of what is transformed by halves, in vectors of this length.
+/// Length of the fast transform for vectors of this length.
 fn power_of_two(length: usize) -> Option<usize> {
     let part = if length.is_multiple_of(ORDER) { length / ORDER } else { length };
     part.is_power_of_two().then_some(part)
@@ -53,7 +52,7 @@ fn prepare(ctx: &mut Prepare) -> Result<Plan, KernelError> {
     let scratch = scratch::bytes_for(len, size)?;
     ctx.scratch_at_most(scratch);
     if info.numel() > 0 && power_of_two(length).is_none() {
-        return Err(bad(0, "its last size must be a power of two, or 28 times one"));
+        return Err(bad(0, "last size must be a power of two, or 28 times a power of two"));
     }
     Ok(Plan::new(invoke).with_scratch(scratch))
 }
@@ -66,7 +65,7 @@ fn invoke<C: Real>(ctx: &mut Invoke) -> Result<(), KernelError> {
     let parallel = ctx.parallel();
     let workspace = bytemuck::try_cast_slice_mut::<u8, C>(ctx.scratch()).unwrap_or_default();
     let out = ctx.out(1)?.into_bytes();
-    // A number alone, without dimensions, is itself.
+    // A scalar (rank 0) is its own transform.
     let task = |index: usize, out: &mut [u8], own: &mut [C]| {
         let own = own.get_mut(..length).unwrap_or_default();
         load(scalar_type, input.bytes(), (index * length) as isize, 1, own);
@@ -112,7 +111,7 @@ fn product<C: Real>(row: usize, column: &[C; ORDER]) -> C {
     let mut sum = C::default();
     for (at, x) in column.iter().enumerate() {
         let first = ORDER_28[row / 7][at / 7];
-        // Each row of a circulant matrix is the one before, moved on by one.
+        // Each row of a circulant matrix is the previous one, rotated by one.
         let bit = (at % 7 + 7 - row % 7) % 7;
         sum = if first >> bit & 1 == 0 { sum + *x } else { sum - *x };
     }

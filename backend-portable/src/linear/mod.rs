@@ -1,9 +1,9 @@
-//! Products of matrices: `mm`, `bmm`, `addmm` and their relatives.
+//! Matrix multiplication operators: `mm`, `bmm`, `addmm` and related ones.
 //!
-//! Every operator describes its call as [`Products`]: a batch of products of strided matrices, to
-//! whose results an addend may be added. How they are computed depends on the element type:
-//! `fast.rs` brings `f32`, half and bfloat16 to the numeric engine, `plain.rs` is a loop for every
-//! type and order of elements that needs no memory.
+//! Every operator describes its call as [`Products`]: a batch of multiplications of strided
+//! matrices with an optional addend. The element type determines the algorithm: `fast.rs` runs
+//! `f32`, `f16` and `bf16` on the GEMM engine; `plain.rs` is a loop for every type and layout,
+//! without workspace.
 
 mod addbmm;
 mod complex;
@@ -32,7 +32,7 @@ use torchlet_core::layout::MAX_RANK;
 use torchlet_core::rules::matmul::Product;
 use torchlet_core::{Invoke, KernelError, Plan, Prepare, Scalar, ScalarType, TensorInfo};
 
-/// A computing type with sums of products; integers wrap around.
+/// A compute type with multiply-add; integers wrap around.
 pub(crate) trait Ring: Compute {
     /// `self + a * b`
     #[must_use]
@@ -60,7 +60,7 @@ impl Ring for i64 {
     }
 }
 
-/// Where a matrix lies: element (i, j) at `start + i * row + j * col`.
+/// Layout of a matrix: element (i, j) is at `start + i * row + j * col`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Place {
     start: usize,
@@ -69,7 +69,7 @@ pub(crate) struct Place {
 }
 
 impl Place {
-    /// The last two dimensions of a tensor; a missing first one counts as of size 1.
+    /// The last two dimensions of a tensor; a missing first one has size 1.
     fn last_two(info: &TensorInfo) -> Self {
         let strides = info.strides();
         let mut last = strides.iter().rev().copied();
@@ -82,8 +82,7 @@ impl Place {
     }
 }
 
-/// The dimensions around the matrices, and the steps of left operand, right operand and result
-/// along them.
+/// Batch dimensions, with the strides of left operand, right operand and result.
 #[derive(Debug, Clone, Copy, Default)]
 struct Batch {
     rank: usize,
@@ -106,7 +105,7 @@ impl Batch {
         self.sizes.iter().take(self.rank).product()
     }
 
-    /// Where the matrices of one product start.
+    /// Offsets of the matrices at a batch index.
     fn starts(&self, mut index: usize) -> [usize; 3] {
         let mut starts = [0; 3];
         for (&size, steps) in self.sizes.iter().zip(&self.steps).take(self.rank).rev() {
@@ -119,32 +118,32 @@ impl Batch {
     }
 }
 
-/// What is added to the results: `beta * addend`, the addend broadcast to the output's shape.
+/// Addend of the results: `beta * addend`, broadcast to the output's shape.
 #[derive(Clone, Copy)]
 struct Addend {
     arg: usize,
     beta: Scalar,
-    /// By the output's dimensions.
+    /// Strides over the output's dimensions.
     steps: Steps,
 }
 
 /// `out = alpha * a * b + beta * addend`, for each matrix of a batch.
 #[derive(Clone)]
 struct Products {
-    /// Numbers of the arguments.
+    /// Argument indices.
     args: [usize; 3],
     product: Product,
-    /// Where the first matrices are.
+    /// Layouts of the first matrices.
     places: [Place; 3],
     batch: Batch,
     alpha: Scalar,
     addend: Option<Addend>,
-    /// Of the output: to know by which steps the addend moves.
+    /// The output, which determines the strides of the addend.
     out: TensorInfo,
 }
 
 impl Products {
-    /// The matrices of one product.
+    /// Layouts of the matrices at a batch index.
     fn places(&self, index: usize) -> [Place; 3] {
         let starts = self.batch.starts(index);
         let mut places = self.places;
@@ -154,7 +153,7 @@ impl Products {
         places
     }
 
-    /// Where the addend of one product is. Only for outputs of at most one batch dimension.
+    /// The addend at a batch index. Only for outputs with at most one batch dimension.
     fn addend_place(&self, index: usize) -> Option<(Addend, Place)> {
         let addend = self.addend?;
         let mut last = self.out.rank();
@@ -163,17 +162,17 @@ impl Products {
             usize::try_from(*addend.steps.strides.get(last)?).ok()
         };
         let col = step().unwrap_or(0);
-        // A vector as output is a row or a column: then either step is right.
+        // A vector output is a row or a column, so both strides are valid.
         let row = if self.out.rank() == 1 { col } else { step().unwrap_or(0) };
         let start = step().unwrap_or(0) * index;
         Some((addend, Place { start, row, col }))
     }
 }
 
-/// Checks what all products have in common, and decides how to compute them.
+/// Checks the arguments that all matrix multiplications share, and selects the algorithm.
 ///
-/// `tensors` are all tensor arguments, which must be of one type. `right` is the right operand,
-/// which is packed when the method is loaded if it is constant and `packs`.
+/// `tensors` are all tensor arguments, which must have the same type. `right` is the layout of the
+/// right operand, and whether it is packed when the method is loaded if it is constant.
 fn prepare(
     ctx: &mut Prepare,
     tensors: &[usize],
@@ -203,10 +202,10 @@ fn prepare(
     Ok(plan)
 }
 
-/// Computes the products.
+/// Computes the matrix multiplications.
 fn run(ctx: &mut Invoke, products: &Products) -> Result<(), KernelError> {
     if products.out.numel() == 0 {
-        // There can be any number of products without elements.
+        // The batch of empty results can be arbitrarily large.
         return Ok(());
     }
     match products.out.scalar_type {

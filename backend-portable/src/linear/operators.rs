@@ -1,4 +1,4 @@
-//! The operators: their arguments as [`Products`].
+//! Matrix multiplication operators, described as [`Products`].
 
 use super::{Addend, Batch, Place, Products, complex, fast, prepare, run};
 use crate::elementwise::Real;
@@ -12,7 +12,7 @@ use torchlet_core::{
 };
 
 kernels! { PRODUCTS:
-    /// `aten::mm.out(self, mat2, out)`: the product of two matrices.
+    /// `aten::mm.out(self, mat2, out)`: matrix multiplication.
     MM_OUT = Kernel::new("aten::mm.out", &[Tensor, Tensor, Out], |ctx| {
         let (product, sizes) =
             matrix_product(&ctx.info(0)?.sizes, &ctx.info(1)?.sizes).ok_or(misfit(1))?;
@@ -27,7 +27,7 @@ kernels! { PRODUCTS:
             run(ctx, &Products::matrices(ctx, [0, 1, 2], None)?)
         })
     });
-    /// `aten::bmm.out(self, mat2, out)`: the products of two batches of matrices.
+    /// `aten::bmm.out(self, mat2, out)`: batched matrix multiplication.
     BMM_OUT = Kernel::new("aten::bmm.out", &[Tensor, Tensor, Out], |ctx| {
         let (product, sizes) =
             batched_product(&ctx.info(0)?.sizes, &ctx.info(1)?.sizes).ok_or(misfit(1))?;
@@ -77,7 +77,7 @@ kernels! { PRODUCTS:
             check_addend(ctx, &sizes)?;
             prepare(ctx, &[0, 1, 2, 5], product, None, addmv, never)
         });
-    /// `aten::dot.out(self, tensor, out)`: the inner product of two vectors.
+    /// `aten::dot.out(self, tensor, out)`: the dot product of two vectors.
     DOT_OUT = Kernel::new("aten::dot.out", &[Tensor, Tensor, Out], |ctx| {
         let product = dot_shape(&ctx.info(0)?, &ctx.info(1)?)?;
         ctx.resize(2, &[])?;
@@ -99,10 +99,10 @@ kernels! { PRODUCTS:
 }
 
 pub(super) fn misfit(arg: usize) -> KernelError {
-    KernelError::argument(arg, "its shape does not fit the other operand's")
+    KernelError::argument(arg, "shape does not match the other operand")
 }
 
-/// Checks that argument 0 can be broadcast to the result.
+/// Checks that argument 0 broadcasts to the result.
 pub(super) fn check_addend(ctx: &Prepare, sizes: &[i32]) -> Result<(), KernelError> {
     let addend = ctx.info(0)?;
     let fits =
@@ -122,8 +122,8 @@ fn plan(
     prepare(ctx, tensors, product, Some((place, packs)), invoke, pack)
 }
 
-/// Packs the right operand of a product of matrices, which is argument `B`; the left one is the
-/// argument before.
+/// Packs the right operand of a matrix multiplication, argument `B`; the left one is argument
+/// `B - 1`.
 fn pack<const B: usize>(ctx: &mut Invoke, packed: &mut [u8]) -> Result<(), KernelError> {
     let b = ctx.tensor(B)?;
     let left = ctx.info(B - 1)?;
@@ -152,8 +152,8 @@ impl Products {
         Ok(Products { args, product, places, batch: Batch::default(), alpha, addend, out })
     }
 
-    /// A product of two matrices; `factors` are the arguments beta and alpha, with the addend as
-    /// argument 0.
+    /// A single matrix multiplication. `factors` are the argument indices of beta and alpha; the
+    /// addend is argument 0.
     fn matrices(
         ctx: &Arguments,
         args: [usize; 3],
@@ -181,7 +181,7 @@ impl Products {
 }
 
 impl Addend {
-    /// `None` where it does not count: PyTorch ignores even NaN when beta is zero.
+    /// Returns `None` if beta is zero: PyTorch then ignores the addend, even NaN.
     fn new(
         ctx: &Arguments,
         arg: usize,
@@ -245,7 +245,7 @@ fn linear_run(ctx: &mut Invoke) -> Result<(), KernelError> {
     let (a, c) = if input.is_contiguous() && out.is_contiguous() {
         (Place { start: 0, row: k, col: 1 }, Place { start: 0, row: n, col: 1 })
     } else {
-        // Rows of the innermost dimension but one; the others are a batch.
+        // The dimension before the last provides the rows; the others are batch dimensions.
         let (from, to) = (input.strides(), out.strides());
         let rows = input.rank() - 1;
         let step = |strides: &[usize], dim: usize| strides.get(dim).copied().unwrap_or(1);
@@ -262,8 +262,7 @@ fn linear_run(ctx: &mut Invoke) -> Result<(), KernelError> {
     let mut products = Products::new(ctx, [0, 1, 3], product, [a, b, c], None)?;
     products.batch = batch;
     if let Some(bias) = ctx.optional_info(2)? {
-        // The bias moves along columns only, so that its place is the same for all products of the
-        // batch.
+        // The bias varies only over the columns, so it is the same for the whole batch.
         let mut steps = Steps { strides: [0; torchlet_core::layout::MAX_RANK], base: 0 };
         if bias.numel() > 1
             && let Some(step) = steps.strides.get_mut(out.rank().saturating_sub(1))

@@ -1,16 +1,16 @@
-//! Products in a plain loop: any element type, any order of elements, no memory.
+//! Matrix multiplication in a plain loop: any element type, any layout, no workspace.
 
 use super::{Place, Products, Ring};
 use crate::compute::split::{chunk_of_work, for_each_chunk_mut};
 use crate::number::{load, store};
 use torchlet_core::{Invoke, KernelError, Parallel, ScalarType, TensorRef};
 
-/// Columns that are summed up together, and terms that are converted together.
+/// Columns that are accumulated together, and terms that are converted together.
 pub(super) const BLOCK: usize = 32;
-/// Multiply-adds that are worth a thread of their own.
+/// Minimum multiply-adds for each thread.
 pub(super) const GRAIN: usize = 1 << 15;
 
-/// One product, computed in `C`.
+/// A matrix multiplication computed in `C`.
 struct Job<'a, C> {
     scalar_type: ScalarType,
     n: usize,
@@ -20,12 +20,12 @@ struct Job<'a, C> {
     b: &'a [u8],
     b_place: Place,
     alpha: C,
-    /// Factor, data and place of the addend.
+    /// Scale, data and layout of the addend.
     addend: Option<(C, &'a [u8], Place)>,
 }
 
 impl<C: Ring> Job<'_, C> {
-    /// Columns `j..` of row `i`, as many as `out` has.
+    /// Computes columns `j..` of row `i`, as many as `out` has.
     fn block(&self, i: usize, j: usize, out: &mut [C]) {
         out.fill(C::default());
         let read = |bytes: &[u8], start: usize, stride: usize, values: &mut [C]| {
@@ -56,7 +56,7 @@ impl<C: Ring> Job<'_, C> {
         }
     }
 
-    /// The rows from `first` on into contiguous rows of results.
+    /// Computes contiguous rows of results, starting with row `first`.
     fn rows(&self, first: usize, out: &mut [u8]) {
         let size = self.scalar_type.size();
         let mut sums = [C::default(); BLOCK];
@@ -70,7 +70,7 @@ impl<C: Ring> Job<'_, C> {
     }
 }
 
-/// Computes the products in `C`.
+/// Computes the matrix multiplications in `C`.
 pub(super) fn run<C: Ring>(ctx: &mut Invoke, products: &Products) -> Result<(), KernelError> {
     crate::types::expect::<C>()?;
     let [a, b, out] = products.args;
@@ -81,7 +81,7 @@ pub(super) fn run<C: Ring>(ctx: &mut Invoke, products: &Products) -> Result<(), 
     Ok(())
 }
 
-/// As [`run`], with the tensors at hand.
+/// Like [`run`], with the tensors as arguments.
 pub(super) fn compute<C: Ring>(
     parallel: &dyn Parallel,
     products: &Products,
@@ -99,7 +99,7 @@ pub(super) fn compute<C: Ring>(
             .addend_place(index)
             .zip(addend)
             .map(|((add, place), tensor)| (C::of_scalar(add.beta), tensor.bytes(), place));
-        // Longer rows are faster, and contiguous rows of results can be shared among threads.
+        // Longer rows are faster, and contiguous rows of results can be split among threads.
         if c.row == 1 && (c.col != 1 || n == 1) {
             (a_place, b_place) = (b_place.transposed(), a_place.transposed());
             (m, n, a, b, c) = (n, m, b, a, c.transposed());

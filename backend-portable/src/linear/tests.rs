@@ -1,4 +1,4 @@
-//! The ways to compute products against each other and against the definition.
+//! Compares the matrix multiplication algorithms with each other and with a reference.
 
 use super::{Addend, Batch, Place, Products, fast, plain};
 use crate::compute::testing::Noise;
@@ -6,7 +6,7 @@ use crate::walk::Steps;
 use torchlet_core::rules::matmul::Product;
 use torchlet_core::{Element, Scalar, Serial, TensorInfo, TensorRef};
 
-/// A matrix of these sizes, row by row or column by column.
+/// A row-major or column-major matrix.
 fn info<T: Element>(rows: usize, cols: usize, by_columns: bool) -> TensorInfo {
     let mut info = TensorInfo::contiguous(T::SCALAR_TYPE, &[rows as i32, cols as i32]).unwrap();
     if by_columns {
@@ -22,7 +22,7 @@ struct Case {
     alpha: f64,
 }
 
-/// A product of random sizes, layouts and factors, with an addend that is broadcast somehow.
+/// A matrix multiplication of random sizes, layouts and scales, with a broadcast addend.
 fn case<T: Element>(noise: &mut Noise) -> Case {
     let [m, k, n] = [noise.below(70), noise.below(70), noise.below(70)];
     let (m, n) = if noise.below(4) == 0 { (m % 3, n) } else { (m, n % 40) };
@@ -52,7 +52,7 @@ fn case<T: Element>(noise: &mut Noise) -> Case {
     Case { products, infos, beta, alpha }
 }
 
-/// The definition, in double precision.
+/// Reference in double precision.
 fn expected(case: &Case, [a, b, addend]: [&[f64]; 3]) -> Vec<f64> {
     let Product { m, k, n, .. } = case.products.product;
     let at = |i: usize, row: usize, col: usize| {

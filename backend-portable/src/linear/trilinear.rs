@@ -1,4 +1,4 @@
-//! Sums of products of three tensors.
+//! Sum of products of three tensors.
 
 use super::Ring;
 use crate::number::{ComputeType, load, store, unsupported};
@@ -10,9 +10,9 @@ use torchlet_core::rules::{DimSet, View, broadcast_all};
 use torchlet_core::{Arguments, Invoke, Kernel, KernelError, Plan, Prepare};
 
 kernels! { TRILINEAR:
-    /// `aten::_trilinear.out(i1, i2, i3, expand1, expand2, expand3, sumdim, unroll_dim, out)`: the
-    /// tensors get the dimensions that the lists name, of size 1; their products, broadcast, are
-    /// summed over `sumdim`. `unroll_dim` says how PyTorch divides the work.
+    /// `aten::_trilinear.out(i1, i2, i3, expand1, expand2, expand3, sumdim, unroll_dim, out)`:
+    /// unsqueezes the tensors at the listed dimensions, multiplies them with broadcasting, and sums
+    /// over `sumdim`. `unroll_dim` only affects how PyTorch splits the work.
     TRILINEAR_OUT = Kernel::new(
         "aten::_trilinear.out",
         &[Tensor, Tensor, Tensor, IntList, IntList, IntList, IntList, Int, Out],
@@ -20,30 +20,31 @@ kernels! { TRILINEAR:
     );
 }
 
-/// The tensors with all dimensions, their common sizes, and which of these are summed.
+/// The unsqueezed tensors, their broadcast sizes, and the summed dimensions.
 fn operands(args: &Arguments) -> Result<([View; 3], Sizes, DimSet), KernelError> {
     let view = |arg: usize| {
-        let mut view = View::of(&args.info(arg)?).ok_or(bad(arg, "is too large"))?;
+        let mut view = View::of(&args.info(arg)?).ok_or(bad(arg, "shape is too large"))?;
         let added = args.ints(3 + arg)?;
         let rank = view.rank() + added.len();
-        // They count among all dimensions, in any order: from the first on, each is where it stays.
+        // The lists name dimensions of the result, in any order. Inserting them in ascending order
+        // puts each at its final index.
         let added = DimSet::of(&added, rank).filter(|_| rank <= MAX_RANK);
-        let added = added.ok_or(bad(3 + arg, "must name places for dimensions, each once"))?;
+        let added = added.ok_or(bad(3 + arg, "must be distinct dims of the result"))?;
         for dim in (0..rank).filter(|dim| added.contains(*dim)) {
-            view = view.unsqueeze(dim as i64).ok_or(bad(arg, "has too many dimensions"))?;
+            view = view.unsqueeze(dim as i64).ok_or(bad(arg, "too many dims"))?;
         }
         Ok(view)
     };
     let views = [view(0)?, view(1)?, view(2)?];
     let rank = views[0].rank();
     if views.iter().any(|view| view.rank() != rank) {
-        return Err(bad(4, "the tensors must have as many dimensions with those that are added"));
+        return Err(bad(4, "the tensors must have equal ranks after expansion"));
     }
     let sizes = broadcast_all(views.iter().map(|view| view.sizes().as_slice()));
-    let sizes = sizes.ok_or(bad(1, "the inputs' shapes cannot be broadcast"))?;
-    checked_numel(&sizes).ok_or(bad(0, "there are more products than can be counted"))?;
+    let sizes = sizes.ok_or(bad(1, "input shapes cannot be broadcast"))?;
+    checked_numel(&sizes).ok_or(bad(0, "the broadcast shape is too large"))?;
     let summed = DimSet::of(&args.ints(6)?, rank);
-    let summed = summed.ok_or(bad(6, "must name dimensions, each once"))?;
+    let summed = summed.ok_or(bad(6, "must be distinct dims"))?;
     Ok((views, sizes, summed))
 }
 
@@ -52,7 +53,7 @@ fn prepare(ctx: &mut Prepare) -> Result<Plan, KernelError> {
     let mut kept = Sizes::new();
     for (dim, size) in sizes.iter().enumerate() {
         if !summed.contains(dim) {
-            // No more than there are sizes.
+            // Cannot fail: `sizes` has the same capacity.
             let _ = kept.push(*size);
         }
     }
@@ -70,7 +71,7 @@ fn prepare(ctx: &mut Prepare) -> Result<Plan, KernelError> {
     }))
 }
 
-/// A walk over some dimensions: where the three tensors are.
+/// Loop over some dimensions of the three tensors.
 #[derive(Clone, Default)]
 struct Odometer {
     sizes: heapless::Vec<usize, MAX_RANK>,
@@ -82,7 +83,7 @@ impl Odometer {
         self.sizes.iter().product()
     }
 
-    /// Where the tensors are at a position, from where they start.
+    /// Offsets of the tensors at a position, starting from `places`.
     fn at(&self, mut position: usize, mut places: [isize; 3]) -> [isize; 3] {
         for (size, steps) in self.sizes.iter().zip(&self.steps).rev() {
             let index = (position % size.max(&1)) as isize;
@@ -106,7 +107,7 @@ fn run<C: Ring>(ctx: &mut Invoke) -> Result<(), KernelError> {
             let one = view.sizes().get(dim) == Some(&1);
             if one { 0 } else { view.steps().get(dim).copied().unwrap_or(0) }
         });
-        // No more than there are sizes.
+        // Cannot fail: `sizes` has the same capacity.
         let _ = walk.sizes.push(usize::try_from(size).unwrap_or(0));
         let _ = walk.steps.push(steps);
     }

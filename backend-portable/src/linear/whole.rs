@@ -1,4 +1,4 @@
-//! Products of matrices of codes, whose sums stay whole numbers.
+//! Integer matrix multiplication of 8-bit values.
 
 use super::Place;
 use super::operators::misfit;
@@ -11,8 +11,8 @@ use torchlet_core::rules::matmul::matrix_product;
 use torchlet_core::{Element, Invoke, Kernel, KernelError, Plan, ScalarType};
 
 kernels! { WHOLE:
-    /// `aten::_int_mm.out(self, mat2, out)`: the product of a matrix of 8-bit codes, with or
-    /// without sign, and one of codes with a sign, as `int32`. Sums that leave its range wrap.
+    /// `aten::_int_mm.out(self, mat2, out)`: multiplies an int8 or uint8 matrix with an int8
+    /// matrix. The result is `int32`; overflow wraps.
     INT_MM_OUT = Kernel::new("aten::_int_mm.out", &[Tensor, Tensor, Out], |ctx| {
         let (a, b) = (ctx.info(0)?, ctx.info(1)?);
         let (_, sizes) = matrix_product(&a.sizes, &b.sizes).ok_or(misfit(1))?;

@@ -1,9 +1,11 @@
-//! Gradients of layer and group normalisation, for programs that train.
+//! Gradients of layer and group norm, for training.
 //!
-//! Both normalise rows of neighbouring elements and weigh their elements: layer norm each by a
-//! weight of its own, group norm all of a channel by one. With `x' = (x - mean) * rstd` and
-//! `g = grad * weight`, the gradient of a row is `rstd * (g - mean(g) - x' * mean(g * x'))`, that
-//! of a weight the sum of `grad * x'` over what it weighs, and that of a bias the sum of `grad`.
+//! Both normalize rows of adjacent elements. Layer norm has a weight per element of a row, group
+//! norm one per channel. With `x' = (x - mean) * rstd` and `g = grad * weight`:
+//!
+//! - The input gradient of a row is `rstd * (g - mean(g) - x' * mean(g * x'))`.
+//! - The gradient of a weight is the sum of `grad * x'` over the elements that share it.
+//! - The gradient of a bias is the sum of `grad` over these elements.
 
 use super::{expect_shape, fill, is_double};
 use crate::number::{load, store};
@@ -21,7 +23,10 @@ kernels! {
     /// and bias. All tensors are contiguous.
     LAYER_NORM_BACKWARD_OUT = Kernel::new(
         "aten::native_layer_norm_backward.out",
-        &[Tensor, Tensor, IntList, Tensor, Tensor, OptionalTensor, OptionalTensor, BoolList, Out, Out, Out],
+        &[
+            Tensor, Tensor, IntList, Tensor, Tensor, OptionalTensor, OptionalTensor, BoolList, Out,
+            Out, Out
+        ],
         |ctx| prepare(ctx, layer, layer_fits),
     );
     /// `aten::native_group_norm_backward.out(grad_out, input, mean,
@@ -29,33 +34,36 @@ kernels! {
     /// weight and bias. All tensors are contiguous.
     GROUP_NORM_BACKWARD_OUT = Kernel::new(
         "aten::native_group_norm_backward.out",
-        &[Tensor, Tensor, Tensor, Tensor, OptionalTensor, Int, Int, Int, Int, BoolList, Out, Out, Out],
+        &[
+            Tensor, Tensor, Tensor, Tensor, OptionalTensor, Int, Int, Int, Int, BoolList, Out, Out,
+            Out
+        ],
         |ctx| prepare(ctx, group, group_fits),
     );
 }
 
-/// Elements that are looked at together.
+/// Elements per block.
 const BLOCK: usize = 64;
 
-/// A normalisation: how its rows lie, and which arguments it has.
+/// Row layout and arguments of a norm.
 struct Rows {
     count: usize,
     len: usize,
-    /// Neighbours that share a weight.
-    alike: usize,
-    /// Rows that follow each other with weights of their own.
+    /// Number of adjacent elements that share a weight.
+    shared_len: usize,
+    /// Number of consecutive rows with different weights.
     period: usize,
-    /// Number of weights, which there are even where rows are empty.
+    /// Number of weights, nonzero even if rows are empty.
     channels: usize,
-    /// Where the dimensions of the weights are among those of the input.
+    /// Dims of the input that the weights extend over.
     weights: core::ops::Range<usize>,
-    /// The means; their inverse deviations come next.
+    /// Argument of the means; the inverse standard deviations follow.
     mean: usize,
     weight: usize,
     mask: usize,
-    /// The first of three outputs.
+    /// First of the three outputs.
     out: usize,
-    /// Whether it is layer norm, for the choice of what is run.
+    /// Whether this is layer norm; selects the function to run.
     is_layer: bool,
 }
 
@@ -65,30 +73,30 @@ impl Rows {
     }
 }
 
-fn not_last() -> KernelError {
-    KernelError::argument(2, "is not the shape of the input's last dimensions")
+fn shape_mismatch() -> KernelError {
+    KernelError::argument(2, "differs from the last dims of the input")
 }
 
-/// Checks that the normalized shape is that of the input's rows.
+/// Checks that the normalized shape matches the input's last dims.
 fn layer_fits(args: &Arguments) -> Result<(), KernelError> {
     let (input, normalized) = (args.info(1)?, args.ints(2)?);
-    let first = input.rank().checked_sub(normalized.len()).ok_or(not_last())?;
+    let first = input.rank().checked_sub(normalized.len()).ok_or(shape_mismatch())?;
     let inner = input.sizes.get(first..).unwrap_or(&[]);
     let equal = inner.iter().zip(&normalized).all(|(a, b)| i64::from(*a) == *b);
-    if inner.is_empty() || !equal { Err(not_last()) } else { Ok(()) }
+    if inner.is_empty() || !equal { Err(shape_mismatch()) } else { Ok(()) }
 }
 
 fn layer(args: &Arguments) -> Result<Rows, KernelError> {
     let input = args.info(1)?;
-    let first = input.rank().checked_sub(args.ints(2)?.len()).ok_or(not_last())?;
+    let first = input.rank().checked_sub(args.ints(2)?.len()).ok_or(shape_mismatch())?;
     let (outer, inner) = input.sizes.split_at(first);
     let numel = |sizes: &[i32]| checked_numel(sizes).unwrap_or(0);
     let (weights, len) = (first..input.rank(), numel(inner));
-    let (count, alike, period) = (numel(outer), 1, 1);
+    let (count, shared_len, period) = (numel(outer), 1, 1);
     Ok(Rows {
         count,
         len,
-        alike,
+        shared_len,
         period,
         channels: len,
         weights,
@@ -100,13 +108,13 @@ fn layer(args: &Arguments) -> Result<Rows, KernelError> {
     })
 }
 
-/// Checks that the numbers are those of the input's shape.
+/// Checks that `N`, `C` and `HxW` match the input's shape.
 fn group_fits(args: &Arguments) -> Result<(), KernelError> {
     let input = args.info(1)?;
     let plane = checked_numel(input.sizes.get(2..).unwrap_or(&[])).unwrap_or(0);
     for (arg, expected) in [(5, input.size(0)), (6, input.size(1)), (7, plane)] {
         if args.int(arg)? != expected as i64 {
-            return Err(KernelError::argument(arg, "is not the input's size"));
+            return Err(KernelError::argument(arg, "differs from the size of the input"));
         }
     }
     Ok(())
@@ -129,7 +137,7 @@ fn group(args: &Arguments) -> Result<Rows, KernelError> {
     Ok(Rows {
         count,
         len,
-        alike: plane,
+        shared_len: plane,
         period,
         channels,
         weights: 1..2,
@@ -153,7 +161,7 @@ fn prepare(
     ctx.scratch_at_most(scratch);
     fits(ctx)?;
     if grad.sizes != input.sizes {
-        return Err(KernelError::argument(0, "is not of the input's shape"));
+        return Err(KernelError::argument(0, "differs from the shape of the input"));
     }
     for arg in [0, 1, rows.mean, rows.mean + 1] {
         is_double(ctx, arg)?;
@@ -161,7 +169,7 @@ fn prepare(
     }
     for arg in [rows.mean, rows.mean + 1] {
         if ctx.info(arg)?.numel() != rows.count {
-            return Err(KernelError::argument(arg, "has not a value for each row"));
+            return Err(KernelError::argument(arg, "expected a value per row"));
         }
     }
     let weights = input.sizes.get(rows.weights.clone()).unwrap_or(&[]);
@@ -217,11 +225,11 @@ fn run<C: Real>(ctx: &mut Invoke, rows: &Rows) -> Result<(), KernelError> {
     let of_input = wanted.then(|| ctx.out(rows.out)).transpose()?;
     let out_type = of_input.as_ref().map_or(input.scalar_type, |out| out.scalar_type);
     let mut of_input = of_input.map(torchlet_core::TensorMut::into_bytes);
-    let each = rows.len / rows.alike.max(1);
+    let each = rows.len / rows.shared_len.max(1);
     for (row, (mean, deviation)) in means.iter().zip(&*deviations).enumerate() {
         let first = row % rows.period * each;
-        // Calls a function with each block: where it begins in the row, and its gradients and
-        // normalised elements.
+        // Calls a function with each block: its start in the row, gradients and normalized
+        // elements.
         let blocks = |f: &mut dyn FnMut(usize, &[C], &[C])| {
             let (mut g, mut x) = ([C::default(); BLOCK], [C::default(); BLOCK]);
             for at in (0..rows.len).step_by(BLOCK) {
@@ -234,7 +242,7 @@ fn run<C: Real>(ctx: &mut Invoke, rows: &Rows) -> Result<(), KernelError> {
                 f(at, g, x);
             }
         };
-        let channel = |at: usize| first + at / rows.alike.max(1);
+        let channel = |at: usize| first + at / rows.shared_len.max(1);
         let (mut sum, mut product) = (C::default(), C::default());
         blocks(&mut |at, g, x| {
             for (i, (g, x)) in g.iter().zip(x).enumerate() {

@@ -1,4 +1,4 @@
-//! Batch normalisation: each channel by its mean and variance, given or its own.
+//! Batch norm, with given moments or those of the batch.
 
 use super::{Coefficients, affine, coefficients, expect_shape, fill, is_double, moments};
 use crate::number::{load, store};
@@ -12,16 +12,16 @@ use torchlet_core::{Arguments, Invoke, Kernel, KernelError, Plan, Prepare, Tenso
 
 kernels! {
     /// `aten::_native_batch_norm_legit_no_training.out(input, weight,
-    /// bias, running_mean, running_var, momentum, eps, out0, out1, out2)`: by given moments. The
-    /// last two outputs are empty.
+    /// bias, running_mean, running_var, momentum, eps, out0, out1, out2)`: normalizes with the
+    /// running moments. The last two outputs are empty.
     BATCH_NORM_NO_TRAINING_OUT = Kernel::new(
         "aten::_native_batch_norm_legit_no_training.out",
         &[Tensor, OptionalTensor, OptionalTensor, Tensor, Tensor, Float, Float, Out, Out, Out],
         |ctx| prepare(ctx, NO_TRAINING),
     );
     /// `aten::_native_batch_norm_legit.out(input, weight, bias, running_mean,
-    /// running_var, training, momentum, eps, out, save_mean, save_invstd)`: by given moments, or,
-    /// in training, by those of the batch, which update the given.
+    /// running_var, training, momentum, eps, out, save_mean, save_invstd)`: normalizes with the
+    /// running moments; in training with those of the batch, which also update the running ones.
     BATCH_NORM_OUT = Kernel::new(
         "aten::_native_batch_norm_legit.out",
         &[
@@ -30,19 +30,21 @@ kernels! {
         |ctx| prepare(ctx, TRAINING),
     );
     /// `aten::_native_batch_norm_legit.no_stats_out(input, weight, bias,
-    /// training, momentum, eps, out, save_mean, save_invstd)`: by the moments of the batch.
+    /// training, momentum, eps, out, save_mean, save_invstd)`: normalizes with the moments of the
+    /// batch.
     BATCH_NORM_NO_STATS_OUT = Kernel::new(
         "aten::_native_batch_norm_legit.no_stats_out",
         &[Tensor, OptionalTensor, OptionalTensor, Bool, Float, Float, Out, Out, Out],
         |ctx| prepare(ctx, NO_STATS),
     );
     /// `aten::_batch_norm_no_update.out(input, weight, bias, running_mean,
-    /// running_var, momentum, eps, out0, out1, out2, out3)`: by given moments. The last three
-    /// outputs are empty.
+    /// running_var, momentum, eps, out0, out1, out2, out3)`: normalizes with the running moments.
+    /// The last three outputs are empty.
     BATCH_NORM_NO_UPDATE_OUT = Kernel::new(
         "aten::_batch_norm_no_update.out",
         &[
-            Tensor, OptionalTensor, OptionalTensor, Tensor, Tensor, Float, Float, Out, Out, Out, Out,
+            Tensor, OptionalTensor, OptionalTensor, Tensor, Tensor, Float, Float, Out, Out, Out,
+            Out,
         ],
         |ctx| {
             ctx.resize(10, &[0])?;
@@ -51,15 +53,15 @@ kernels! {
     );
 }
 
-/// Where an operator has its arguments. The input is 0, weight and bias are 1 and 2.
+/// Argument indices of an operator. The input is 0, weight and bias are 1 and 2.
 #[derive(Clone, Copy)]
 struct Call {
-    /// Mean and variance, one after the other.
+    /// Running mean, followed by the running variance.
     running: Option<usize>,
     training: Option<usize>,
-    /// The factor by which the batch's moments go into the running ones, followed by epsilon.
+    /// Momentum of the running moments, followed by epsilon.
     momentum: usize,
-    /// The output, followed by the batch's mean and the inverse of its standard deviation.
+    /// The output, followed by the batch's mean and inverse standard deviation.
     out: usize,
     invoke: [torchlet_core::InvokeFn; 2],
 }
@@ -87,8 +89,8 @@ const NO_STATS: Call = Call {
 };
 
 impl Call {
-    /// Whether the moments are the batch's.
-    fn trains(&self, args: &Arguments) -> Result<bool, KernelError> {
+    /// Whether the batch's moments are used.
+    fn is_training(&self, args: &Arguments) -> Result<bool, KernelError> {
         self.training.map_or(Ok(false), |arg| args.bool(arg))
     }
 }
@@ -99,7 +101,7 @@ fn prepare(ctx: &mut Prepare, call: Call) -> Result<Plan, KernelError> {
     if input.rank() < 2 {
         return Err(KernelError::rank(0, input.rank()));
     }
-    let trains = call.trains(ctx)?;
+    let is_training = call.is_training(ctx)?;
     let channels = [input.sizes[1]];
     for arg in [1, 2] {
         expect_shape(ctx, arg, &channels)?;
@@ -109,15 +111,17 @@ fn prepare(ctx: &mut Prepare, call: Call) -> Result<Plan, KernelError> {
             expect_shape(ctx, running, &channels)?;
             expect_shape(ctx, running + 1, &channels)?;
         }
-        None if !trains => {
-            return Err(KernelError::unsupported("batch norm without moments"));
+        None if !is_training => {
+            return Err(KernelError::unsupported(
+                "batch norm without running statistics outside of training",
+            ));
         }
         None => {}
     }
     ctx.resize(call.out, &input.sizes)?;
     is_double(ctx, call.out)?;
     for arg in [call.out + 1, call.out + 2] {
-        ctx.resize(arg, if trains { &channels } else { &[0] })?;
+        ctx.resize(arg, if is_training { &channels } else { &[0] })?;
         is_double(ctx, arg)?;
     }
     let element = if double { 8 } else { 4 };
@@ -125,8 +129,7 @@ fn prepare(ctx: &mut Prepare, call: Call) -> Result<Plan, KernelError> {
     Ok(Plan::new(call.invoke[usize::from(double)]).with_scratch(scratch))
 }
 
-/// Applies the moments: means, what these lack, and variances. The memory of the latter two is used
-/// up.
+/// Applies the moments: means, their rounding errors, and variances. Overwrites the latter two.
 fn apply<C: Real>(
     ctx: &Invoke,
     eps: C,
@@ -135,7 +138,7 @@ fn apply<C: Real>(
 ) -> Result<(), KernelError> {
     let (input, weight, bias) = (ctx.tensor(0)?, ctx.optional_tensor(1)?, ctx.optional_tensor(2)?);
     coefficients(weight.as_ref(), bias.as_ref(), 0, eps, low, variance);
-    // One for each channel.
+    // One coefficient per channel.
     let mut sizes = [1; torchlet_core::layout::MAX_RANK];
     sizes[1] = input.sizes[1];
     let sizes = &sizes[..input.rank()];
@@ -145,7 +148,7 @@ fn apply<C: Real>(
     affine(ctx, &input, (&info, out.into_bytes()), (sizes, coefficients), inner)
 }
 
-/// Memory for means, what these lack, and variances.
+/// Splits memory into means, their rounding errors, and variances.
 fn parts<C>(memory: &mut [C], channels: usize) -> [&mut [C]; 3] {
     let (mean, memory) = memory.split_at_mut(channels);
     let (low, variance) = memory.split_at_mut(channels);
@@ -171,10 +174,10 @@ fn with_stats<C: Real>(ctx: &mut Invoke) -> Result<(), KernelError> {
     let memory = scratch::take::<C>(ctx, 3 * channels)?;
     let [mean, low, variance] = parts(memory, channels);
     let (mut running_mean, mut running_var) = (ctx.out(3)?, ctx.out(4)?);
-    if TRAINING.trains(ctx)? {
+    if TRAINING.is_training(ctx)? {
         batch_moments(ctx, [&mut *mean, &mut *low, &mut *variance])?;
         let momentum = C::from_f64(ctx.float(TRAINING.momentum)?);
-        // The estimate for what the batch was taken from.
+        // Bessel's correction, for an unbiased running variance.
         let input = ctx.info(0)?;
         let count = C::count(input.numel().checked_div(channels).unwrap_or(0));
         let correction = count / (count - C::count(1));
@@ -211,7 +214,7 @@ fn batch_moments<C: Real>(ctx: &Invoke, found: [&mut [C]; 3]) -> Result<(), Kern
     Ok(())
 }
 
-/// Lets a batch's values go into the running ones.
+/// Updates running moments with those of the batch.
 fn update<C: Real>(running: &mut TensorMut, batch: &[C], momentum: C, correction: C) {
     let (scalar_type, size) = (running.scalar_type, running.scalar_type.size());
     for (batch, bytes) in batch.chunks(32).zip(running.bytes_mut().chunks_mut(32 * size)) {
@@ -225,7 +228,7 @@ fn update<C: Real>(running: &mut TensorMut, batch: &[C], momentum: C, correction
     }
 }
 
-/// Saves the batch's moments and applies them.
+/// Stores the batch's moments and applies them.
 fn finish_training<C: Real>(
     ctx: &mut Invoke,
     call: Call,

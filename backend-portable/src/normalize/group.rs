@@ -1,4 +1,4 @@
-//! Group normalisation: the channels of each group together, in each sample by itself.
+//! Group norm: normalizes the channels of each group, per sample.
 
 use super::{Coefficients, affine, coefficients, expect_shape, is_double, moments};
 use crate::number::store;
@@ -13,8 +13,7 @@ use torchlet_core::{Arguments, Invoke, Kernel, KernelError, Plan, Prepare, Tenso
 
 kernels! {
     /// `aten::native_group_norm.out(input, weight, bias, N, C, HxW, group, eps, out0, out1, out2)`:
-    /// the result, and for each sample and group the mean and the inverse of the standard
-    /// deviation.
+    /// the normalized input, and the mean and inverse standard deviation of each sample and group.
     GROUP_NORM_OUT = Kernel::new(
         "aten::native_group_norm.out",
         &[Tensor, OptionalTensor, OptionalTensor, Int, Int, Int, Int, Float, Out, Out, Out],
@@ -22,7 +21,7 @@ kernels! {
     );
 }
 
-/// Samples, channels, and groups, which the shape alone has to do with.
+/// Number of samples, channels and groups, from the input's shape.
 fn groups(args: &Arguments) -> Result<(usize, usize, usize), KernelError> {
     let input = args.info(0)?;
     if !(2..MAX_RANK).contains(&input.rank()) {
@@ -37,7 +36,7 @@ fn groups(args: &Arguments) -> Result<(usize, usize, usize), KernelError> {
     Ok((samples, channels, groups.ok_or(KernelError::argument(6, what))?))
 }
 
-/// Samples, channels, and groups, where the numbers are those of the shape.
+/// Number of samples, channels and groups; checks that `N`, `C` and `HxW` match the input's shape.
 fn extent(args: &Arguments) -> Result<(usize, usize, usize), KernelError> {
     let extent = groups(args)?;
     let input = args.info(0)?;
@@ -49,7 +48,7 @@ fn extent(args: &Arguments) -> Result<(usize, usize, usize), KernelError> {
     ];
     for (arg, expected) in sizes {
         if args.int(arg)? != expected {
-            return Err(KernelError::argument(arg, "is not the input's size"));
+            return Err(KernelError::argument(arg, "differs from the size of the input"));
         }
     }
     Ok(extent)
@@ -68,7 +67,7 @@ fn prepare(ctx: &mut Prepare) -> Result<Plan, KernelError> {
     }
     ctx.resize(8, &input.sizes)?;
     for arg in [9, 10] {
-        // There are no more groups than channels.
+        // At most as many groups as channels, so it fits.
         ctx.resize(arg, &[input.sizes[0], groups as i32])?;
     }
     for arg in [8, 9, 10] {
@@ -78,7 +77,7 @@ fn prepare(ctx: &mut Prepare) -> Result<Plan, KernelError> {
     Ok(Plan::new(if double { invoke::<f64> } else { invoke::<f32> }).with_scratch(scratch))
 }
 
-/// The tensor with its channels split into groups, as two dimensions.
+/// Splits the channel dim into groups and channels per group.
 fn grouped<'a>(input: &TensorRef<'a>, groups: usize) -> Option<TensorRef<'a>> {
     let mut info = input.info().clone();
     let groups = i32::try_from(groups).ok()?;
@@ -119,7 +118,7 @@ fn invoke<C: Real>(ctx: &mut Invoke) -> Result<(), KernelError> {
         C::count(1) / (variance + eps).sqrt()
     });
 
-    // From groups to channels.
+    // Expands coefficients from groups to channels.
     let strides = layout.strides();
     let each = channels / groups;
     for sample in 0..samples {

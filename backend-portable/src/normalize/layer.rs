@@ -1,4 +1,4 @@
-//! Layer normalisation: over the last dimensions.
+//! Layer norm: normalizes over the last dims.
 
 use super::{GRAIN, expect_shape, fill, is_double, moments, with_float};
 use crate::compute::simd::{Simd, Tier, Vectorized};
@@ -17,7 +17,7 @@ use torchlet_core::{Arguments, Invoke, Kernel, KernelError, Plan, Prepare, Tenso
 
 kernels! {
     /// `aten::native_layer_norm.out(input, normalized_shape, weight, bias, eps, out0, out1, out2)`:
-    /// the result, and for each row the mean and the inverse of the standard deviation.
+    /// the normalized input, and the mean and inverse standard deviation of each row.
     LAYER_NORM_OUT = Kernel::new(
         "aten::native_layer_norm.out",
         &[Tensor, IntList, OptionalTensor, OptionalTensor, Float, Out, Out, Out],
@@ -25,27 +25,26 @@ kernels! {
     );
 }
 
-fn wrong() -> KernelError {
-    KernelError::argument(1, "is not the shape of the input's last dimensions")
+fn shape_mismatch() -> KernelError {
+    KernelError::argument(1, "differs from the last dims of the input")
 }
 
-/// The dimension where rows begin, number of rows, elements of a row, which the input's shape has
-/// to do with alone.
+/// First normalized dim, number of rows and elements per row, from the input's shape.
 fn rows(args: &Arguments) -> Result<(usize, usize, usize), KernelError> {
     let input = args.info(0)?;
-    let first = input.rank().checked_sub(args.ints(1)?.len()).ok_or(wrong())?;
+    let first = input.rank().checked_sub(args.ints(1)?.len()).ok_or(shape_mismatch())?;
     let (outer, inner) = input.sizes.split_at(first);
     let numel = |sizes: &[i32]| torchlet_core::layout::checked_numel(sizes).unwrap_or(0);
     Ok((first, numel(outer), numel(inner)))
 }
 
-/// The same, where the normalized shape is that of the rows.
+/// Like [`rows`], checking that the normalized shape matches the input's last dims.
 fn extent(args: &Arguments) -> Result<(usize, usize, usize), KernelError> {
     let extent = rows(args)?;
     let (input, normalized) = (args.info(0)?, args.ints(1)?);
     let inner = input.sizes.get(extent.0..).unwrap_or(&[]);
     let equal = inner.iter().zip(&normalized).all(|(a, b)| i64::from(*a) == *b);
-    if inner.is_empty() || !equal { Err(wrong()) } else { Ok(extent) }
+    if inner.is_empty() || !equal { Err(shape_mismatch()) } else { Ok(extent) }
 }
 
 fn prepare(ctx: &mut Prepare) -> Result<Plan, KernelError> {
@@ -124,7 +123,7 @@ fn invoke<C: Real>(ctx: &mut Invoke) -> Result<(), KernelError> {
     let part = |values, layout: &TensorInfo| {
         TensorRef::new(TensorInfo { scalar_type: C::SCALAR_TYPE, ..layout.clone() }, values)
     };
-    // Weights lie in scratch as they did in their tensors.
+    // Weights in scratch memory have the memory order of their tensors.
     let row = TensorInfo::contiguous(C::SCALAR_TYPE, &input.sizes[first..]).ok_or(shape.clone())?;
     let of = |tensor: &Option<TensorRef>| tensor.as_ref().map_or(row.clone(), |t| t.info().clone());
     let tensors = [
@@ -144,7 +143,7 @@ fn invoke<C: Real>(ctx: &mut Invoke) -> Result<(), KernelError> {
     Ok(())
 }
 
-/// `(x - mean - low) * rstd * gamma + beta`, where `low` is what the mean lacks as it is rounded.
+/// `(x - mean - low) * rstd * gamma + beta`, where `low` is the rounding error of the mean.
 struct Normalize;
 
 impl<C: Real> Function<6, C> for Normalize {
@@ -159,7 +158,7 @@ impl<C: Real> Function<6, C> for Normalize {
     }
 }
 
-/// The same for whole rows that follow each other.
+/// [`Normalize`] for consecutive whole rows.
 struct Rows<'a, T, C> {
     src: &'a [T],
     dst: &'a mut [T],

@@ -1,8 +1,9 @@
-//! Normalisations: batch, group and layer norm, and softmax.
+//! Normalization: batch, group and layer norm, and softmax.
 //!
-//! Those of the first kind are made of two loops: the moments of groups of values, in the engine of
-//! [`reduce`](crate::reduce), and `(x - mean) * scale + shift` ([`affine`]) or the like over all
-//! values: a mean that is far from zero goes before anything is rounded.
+//! The norms consist of two loops. The first computes the moments of groups of values, with the
+//! engine of [`reduce`](crate::reduce). The second computes `(x - mean) * scale + shift`
+//! ([`affine`]) or the like for all values. It subtracts the mean before anything is rounded, so
+//! that means far from zero do not lose precision.
 
 pub mod backward;
 pub mod batch;
@@ -23,10 +24,10 @@ use crate::walk::Walk;
 use torchlet_core::rules::DimSet;
 use torchlet_core::{Arguments, Invoke, KernelError, ScalarType, TensorInfo, TensorRef};
 
-/// Elements worth a thread of their own.
+/// Minimum number of elements per thread.
 const GRAIN: usize = 1 << 14;
 
-/// Checks that a tensor is of floating-point type; whether it is of doubles.
+/// Checks that a tensor is floating-point; returns whether it is `f64`.
 fn is_double(args: &Arguments, arg: usize) -> Result<bool, KernelError> {
     match args.info(arg)?.scalar_type {
         ScalarType::Double if types::has(ScalarType::Double) => Ok(true),
@@ -35,18 +36,19 @@ fn is_double(args: &Arguments, arg: usize) -> Result<bool, KernelError> {
     }
 }
 
-/// Checks that an argument, if it is there, is a floating-point tensor of this shape.
+/// Checks that an optional argument is a floating-point tensor of this shape.
 fn expect_shape(args: &Arguments, arg: usize, sizes: &[i32]) -> Result<(), KernelError> {
     match args.optional_info(arg)? {
         Some(info) if !info.scalar_type.is_floating() => Err(unsupported(arg, info.scalar_type)),
         Some(info) if info.sizes != *sizes => {
-            Err(KernelError::argument(arg, "its shape does not match what is normalised"))
+            Err(KernelError::argument(arg, "shape does not match the normalized dims"))
         }
         _ => Ok(()),
     }
 }
 
-/// The values of a tensor, in memory order, from `start` on; where there is no tensor, a constant.
+/// Loads the values of a tensor in memory order, from `start` on; a constant if the tensor is
+/// absent.
 fn fill<C: Compute>(tensor: Option<&TensorRef>, start: usize, absent: C, out: &mut [C]) {
     match tensor {
         Some(tensor) => load(tensor.scalar_type, tensor.bytes(), start as isize, 1, out),
@@ -54,9 +56,8 @@ fn fill<C: Compute>(tensor: Option<&TensorRef>, start: usize, absent: C, out: &m
     }
 }
 
-/// The means of a tensor's values over the dimensions `dims`, what these lack, and variances.
-/// `layout` is the shape of the rest, and how it lies in what is found; there may be no place for
-/// what means lack.
+/// Computes means over the dims `dims`, the rounding errors of the means, and variances. `layout`
+/// is the shape and memory order of the results. The slice of rounding errors may be empty.
 fn moments<C: Real>(
     ctx: &Invoke,
     input: &TensorRef,
@@ -84,7 +85,7 @@ fn moments<C: Real>(
     );
 }
 
-/// `(x - mean) * scale + shift` for each channel.
+/// Coefficients of `(x - mean) * scale + shift` per channel.
 #[derive(Clone, Copy)]
 struct Coefficients<'a, C> {
     mean: &'a [C],
@@ -92,13 +93,13 @@ struct Coefficients<'a, C> {
     shift: &'a [C],
 }
 
-/// The same for groups of elements that lie side by side.
+/// The affine function on contiguous planes of elements with equal coefficients.
 struct Planes<'a, T, C> {
     src: &'a [T],
     dst: &'a mut [T],
-    /// The position of the first element of `src` and `dst` in the whole.
+    /// Position of `src` and `dst` in the whole tensor.
     position: usize,
-    /// Neighbouring elements of equal scale.
+    /// Number of adjacent elements with equal coefficients.
     inner: usize,
     coefficients: Coefficients<'a, C>,
 }
@@ -141,7 +142,7 @@ impl<T: Number, C: Real> Vectorized for Planes<'_, T, C> {
     }
 }
 
-/// Runs `$body` with `$T` standing for the Rust type of a floating-point element type.
+/// Runs `$body` with `$T` bound to the Rust type of a floating-point element type.
 macro_rules! with_float {
     ($scalar_type:expr, |$T:ident| $body:expr) => {
         match $scalar_type {
@@ -175,9 +176,9 @@ macro_rules! with_float {
 }
 use with_float;
 
-/// `out = (input - mean) * scale + shift`. Coefficients, contiguous tensors of shape `sizes`, are
-/// broadcast; if input and output lie in memory alike, `inner` may say that each of them serves as
-/// many neighbours, in turn.
+/// Computes `out = (input - mean) * scale + shift`. Coefficients are contiguous tensors of shape
+/// `sizes` and are broadcast. If input and output have the same memory order, `inner` may give the
+/// number of adjacent elements that share each coefficient, in turn.
 fn affine<C: Real>(
     ctx: &Invoke,
     input: &TensorRef,
@@ -214,9 +215,8 @@ fn affine<C: Real>(
     Ok(())
 }
 
-/// Turns moments into coefficients, with weights and biases (of which there may be none) for each
-/// of `len` channels from `start` on: `low`, which `mean` lacks, becomes the shift, `variance` the
-/// scale.
+/// Converts moments to coefficients, with optional weights and biases of the channels from `start`
+/// on. `low`, the rounding error of the mean, becomes the shift; `variance` becomes the scale.
 fn coefficients<C: Real>(
     weight: Option<&TensorRef>,
     bias: Option<&TensorRef>,

@@ -1,4 +1,4 @@
-//! Softmax and its logarithm.
+//! Softmax and log-softmax.
 
 use crate::compute::functions::{Exp, map1_in_place};
 use crate::compute::gemm::Context;
@@ -27,7 +27,7 @@ kernels! {
 }
 
 fn dim(args: &Arguments) -> Result<usize, KernelError> {
-    let what = "not a dimension of the tensor";
+    let what = "dim out of range";
     normalize_dim(args.int(1)?, args.info(0)?.rank()).ok_or(KernelError::argument(1, what))
 }
 
@@ -73,7 +73,7 @@ fn largest<C: Ordered>(a: C, b: C) -> C {
     if b.above(a) { b } else { a }
 }
 
-/// `exp` of each.
+/// `exp` of each value, in place.
 fn exp_all<C: Real>(values: &mut [C]) {
     if C::SCALAR_TYPE == ScalarType::Float
         && let Ok(values) = bytemuck::try_cast_slice_mut(values)
@@ -122,7 +122,7 @@ fn one<C: Real + Ordered, const LOG: bool>(
     });
 }
 
-/// The softmax of lines side by side.
+/// The softmax of adjacent lines.
 fn side_by_side<C: Real + Ordered, const LOG: bool>(
     input: &TensorRef,
     line: Line,

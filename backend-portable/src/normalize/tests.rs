@@ -6,7 +6,7 @@ use crate::lines::{Lines, Target};
 use torchlet_core::{Parallel, ScalarType, Serial, TensorInfo, TensorRef};
 
 #[test]
-fn planes_have_their_scale() {
+fn planes_use_their_coefficients() {
     let mut noise = Noise::new(8);
     for tier in Tier::available() {
         for (inner, channels) in [(1, 1), (1, 5), (3, 4), (50, 3), (7, 1)] {
@@ -29,9 +29,9 @@ fn planes_have_their_scale() {
     }
 }
 
-/// Numbers that are near one another and far from zero keep the digits that they differ in.
+/// Values close to each other and far from zero keep the digits in which they differ.
 #[test]
-fn means_far_from_zero_cost_no_digits() {
+fn means_far_from_zero_keep_precision() {
     let mut noise = Noise::new(9);
     let (wanted_mean, wanted_variance, eps) = (100_000.013_671, 0.37, 1e-5);
     let x: Vec<f32> = noise.floats(1000).iter().map(|x| 100_000.0 + x).collect();
@@ -53,9 +53,9 @@ fn means_far_from_zero_cost_no_digits() {
     }
 }
 
-/// Every element of every line is visited once, whatever the layouts.
+/// Every element of every line is visited once, in any layout.
 #[test]
-fn lines_of_any_layout() {
+fn lines_visit_every_element_once() {
     let pool = ThreadPool::new(2);
     let sizes = [2, 3, 4, 70];
     let orders = [[0, 1, 2, 3], [0, 2, 3, 1], [3, 1, 0, 2], [2, 3, 1, 0]];

@@ -1,4 +1,4 @@
-//! Quantizing and dequantizing: for a whole tensor, by channel, by token.
+//! Quantizing and dequantizing per tensor, per channel and per token.
 
 use crate::compute::split::{chunk_len, for_each_chunk_mut};
 use crate::number::{ComputeType, Number, elements_mut, load, store, unsupported, with_number};
@@ -15,7 +15,7 @@ use torchlet_core::{
     TensorInfo, TensorRef,
 };
 
-/// An operator over scale and zero point, with its arguments at the places of `$form`.
+/// An operator with scale and zero point, with its argument indices in `$form`.
 macro_rules! affine {
     ($operator:literal, [$($param:ident),*], $form:expr, $prepare:path, $function:ident) => {
         Kernel::new($operator, &[$($param),*], |ctx| {
@@ -30,7 +30,7 @@ kernels! { AFFINE:
     /// `quantized_decomposed::quantize_per_tensor.out(input, scale,
     /// zero_point, quant_min, quant_max, dtype, out)`.
     QUANTIZE_PER_TENSOR_OUT = affine!("quantized_decomposed::quantize_per_tensor.out", [Tensor, Float, Int, Int, Int, Int, Out], form(Numbers, 6), prepare_quantize, quantize);
-    /// The same, with scale and zero point in tensors.
+    /// Like [`QUANTIZE_PER_TENSOR_OUT`], with scale and zero point as tensors.
     QUANTIZE_PER_TENSOR_TENSOR_OUT = affine!("quantized_decomposed::quantize_per_tensor.Tensor_out", [Tensor, Tensor, Tensor, Int, Int, Int, Out], form(Tensors, 6), prepare_quantize, quantize);
     /// `quantized_decomposed::quantize_per_channel.out(input, scales,
     /// zero_points, axis, quant_min, quant_max, dtype, out)`.
@@ -41,7 +41,7 @@ kernels! { AFFINE:
     /// `quantized_decomposed::dequantize_per_tensor.out(input, scale,
     /// zero_point, quant_min, quant_max, dtype, out_dtype, out)`.
     DEQUANTIZE_PER_TENSOR_OUT = affine!("quantized_decomposed::dequantize_per_tensor.out", [Tensor, Float, Int, Int, Int, Int, OptionalInt, Out], form(Numbers, 7), prepare_dequantize, dequantize);
-    /// The same, with scale and zero point in tensors.
+    /// Like [`DEQUANTIZE_PER_TENSOR_OUT`], with scale and zero point as tensors.
     DEQUANTIZE_PER_TENSOR_TENSOR_OUT = affine!("quantized_decomposed::dequantize_per_tensor.Tensor_out", [Tensor, Tensor, Tensor, Int, Int, Int, OptionalInt, Out], form(Tensors, 7), prepare_dequantize, dequantize);
     /// `quantized_decomposed::dequantize_per_channel.out(input, scales,
     /// zero_points, axis, quant_min, quant_max, dtype, out_dtype, out)`.
@@ -51,27 +51,26 @@ kernels! { AFFINE:
     DEQUANTIZE_PER_TOKEN_OUT = affine!("quantized_decomposed::dequantize_per_token.out", [Tensor, Tensor, Tensor, Int, Int, Int, Int, Out], form(Token, 7), prepare_dequantize, dequantize);
 }
 
-/// What scale and zero point, arguments 1 and 2, belong to.
+/// Granularity of scale and zero point, arguments 1 and 2.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Granularity {
-    /// Two numbers for the whole tensor.
+    /// Two scalars for the whole tensor.
     Numbers,
-    /// The same, in tensors of one element.
+    /// Two tensors of one element for the whole tensor.
     Tensors,
-    /// One of each for every index of the dimension that argument 3 names.
+    /// One of each for every index of the dimension in argument 3.
     Channel,
-    /// Tensors that are broadcast, normally one of each for every index of all dimensions but the
-    /// last.
+    /// Broadcast tensors, normally with an element for every index of all dimensions but the last.
     Token,
 }
 
 use Granularity::{Channel, Numbers, Tensors, Token};
 
-/// Where the arguments are.
+/// Argument indices.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Form {
     granularity: Granularity,
-    /// Lowest and, behind it, highest quantized number.
+    /// Index of the minimum quantized value; the maximum follows.
     bounds: u8,
     out: u8,
 }
@@ -86,18 +85,18 @@ impl Form {
     }
 }
 
-// Small numbers, so that a form is passed in a register: where an image has but one, the optimiser
-// sees which it is.
+// Small integers, so that a form is passed in a register. If an application uses only one form, the
+// optimiser propagates it as a constant.
 const fn form(granularity: Granularity, out: u8) -> Form {
     Form { granularity, bounds: if let Channel = granularity { 4 } else { 3 }, out }
 }
 
-/// A whole tensor by numbers, without a type for the result.
+/// Per-tensor quantization with scalars; the output has no dtype argument.
 pub(crate) const QUANTIZE_FORM: Form = form(Numbers, 6);
-/// The same, backwards.
+/// The corresponding dequantization.
 pub(crate) const DEQUANTIZE_FORM: Form = form(Numbers, 6);
 
-/// Scale or zero point: a number, or a tensor with steps by the dimensions of the output.
+/// Scale or zero point: a scalar, or a tensor with strides over the output's dimensions.
 struct Parameter<'c> {
     number: f64,
     tensor: Option<TensorRef<'c>>,
@@ -109,7 +108,7 @@ impl<'c> Parameter<'c> {
         Parameter { number, tensor: None, steps: Steps { strides: [0; MAX_RANK], base: 0 } }
     }
 
-    /// Argument `arg`; `absent` stands for a tensor that is not there.
+    /// Argument `arg`; `absent` replaces a missing optional tensor.
     fn new(
         ctx: &Invoke<'c, '_>,
         form: Form,
@@ -126,11 +125,11 @@ impl<'c> Parameter<'c> {
             Channel => {
                 let axis = normalize_dim(ctx.int(3)?, info.rank());
                 let stride = axis.and_then(|axis| steps.strides.get_mut(axis));
-                *stride.ok_or(bad(3, "is not a dimension"))? = 1;
+                *stride.ok_or(bad(3, "dim is out of range"))? = 1;
             }
             Token => {
                 steps = Steps::broadcast(info, tensor.info())
-                    .ok_or(bad(arg, "cannot be broadcast to the input"))?;
+                    .ok_or(bad(arg, "shape cannot be broadcast to that of the input"))?;
             }
             Numbers | Tensors => {
                 let mut number = [0.0f64];
@@ -149,7 +148,7 @@ impl<'c> Parameter<'c> {
     }
 }
 
-/// Checks the arguments that all these operators have, and tells which type to compute in.
+/// Checks the arguments that all these operators share, and returns the compute type.
 fn prepare(ctx: &mut Prepare, form: Form) -> Result<ComputeType, KernelError> {
     let info = ctx.info(0)?;
     ctx.resize(form.out(), &info.sizes)?;
@@ -159,7 +158,7 @@ fn prepare(ctx: &mut Prepare, form: Form) -> Result<ComputeType, KernelError> {
     }
     for arg in [1, 2] {
         let Some(parameter) = ctx.optional_info(arg)? else { continue };
-        // Integers are converted, whether or not anything computes in them.
+        // Integer parameters are converted, even if the build has no integer compute type.
         match ComputeType::of_any(parameter.scalar_type) {
             Some(ComputeType::F64) if form.granularity != Tensors => compute = ComputeType::F64,
             Some(_) => {}
@@ -169,13 +168,13 @@ fn prepare(ctx: &mut Prepare, form: Form) -> Result<ComputeType, KernelError> {
             Tensors => parameter.numel() == 1,
             Channel => {
                 let axis = normalize_dim(ctx.int(3)?, info.rank());
-                let axis = axis.filter(|_| info.rank() > 0).ok_or(bad(3, "is not a dimension"))?;
+                let axis = axis.filter(|_| info.rank() > 0).ok_or(bad(3, "dim is out of range"))?;
                 parameter.rank() == 1 && parameter.size(0) == info.size(axis)
             }
             _ => Steps::broadcast(&info, &parameter).is_some(),
         };
         if !fits {
-            return Err(bad(arg, "has not the shape that the input asks for"));
+            return Err(bad(arg, "shape does not match the input and the granularity"));
         }
     }
     Ok(compute)
@@ -197,11 +196,11 @@ fn check_declared(ctx: &Arguments, arg: usize, found: ScalarType) -> Result<(), 
     if declared.is_none_or(|declared| declared == found) {
         Ok(())
     } else {
-        Err(bad(arg, "differs from the tensor's type"))
+        Err(bad(arg, "dtype differs from that of the tensor"))
     }
 }
 
-/// Prepares quantizing: `by` has the functions for computing in `f32` and `f64`.
+/// Prepares a quantize operator; `by` has the functions that compute in `f32` and `f64`.
 pub(crate) fn prepare_quantize(
     ctx: &mut Prepare,
     form: Form,
@@ -224,7 +223,7 @@ pub(crate) fn prepare_quantize(
     }))
 }
 
-/// Prepares dequantizing, likewise.
+/// Prepares a dequantize operator, likewise.
 pub(crate) fn prepare_dequantize(
     ctx: &mut Prepare,
     form: Form,
@@ -232,7 +231,7 @@ pub(crate) fn prepare_dequantize(
 ) -> Result<Plan, KernelError> {
     let compute = prepare(ctx, form)?;
     let (input, out) = (ctx.info(0)?.scalar_type, ctx.info(form.out())?.scalar_type);
-    // Exporters for `cortex_m` at times leave quantized numbers in a floating-point tensor.
+    // Exporters for `cortex_m` sometimes store quantized values in a floating-point tensor.
     let loose =
         form.out() == form.bounds() + 3 && form.granularity == Numbers && input.is_floating();
     if !is_quantized(input) && !loose {
@@ -255,7 +254,7 @@ pub(crate) fn prepare_dequantize(
     }))
 }
 
-/// Values converted at a time.
+/// Number of values that are converted at once.
 const BLOCK: usize = 64;
 
 /// Calls `visit` with blocks of the input, scales, zero points, and the output's bytes.
@@ -270,7 +269,8 @@ fn for_each_block<C: Real>(
     let scale = Parameter::new(ctx, form, 1, &info, 1.0)?;
     let zero = Parameter::new(ctx, form, 2, &info, 0.0)?;
     let out = ctx.out(form.out())?.into_bytes();
-    let own = Steps::broadcast(&info, input.info()).ok_or(bad(0, "differs in shape"))?;
+    let own = Steps::broadcast(&info, input.info())
+        .ok_or(bad(0, "shape cannot be broadcast to that of the output"))?;
     let walk = Walk::new(&info, &[own, scale.steps, zero.steps]);
     let [step, scale_step, zero_step] = walk.inner_steps();
     let size = info.scalar_type.size();
@@ -294,7 +294,7 @@ fn for_each_block<C: Real>(
                         step,
                         &mut values[..count],
                     );
-                    // Numbers, and parameters that stay the same, are written once.
+                    // Scalars and constant parameters are loaded once.
                     if done == 0 || scale_step != 0 {
                         let count = if scale_step == 0 { len.min(BLOCK) } else { count };
                         scale.load(moved(scale_at, scale_step), scale_step, &mut scales[..count]);
@@ -319,7 +319,7 @@ fn for_each_block<C: Real>(
     Ok(())
 }
 
-/// Lowest and highest quantized number.
+/// Minimum and maximum quantized value.
 fn bounds(ctx: &Arguments, form: Form) -> Result<(i64, i64), KernelError> {
     Ok((ctx.int(form.bounds())?, ctx.int(form.bounds() + 1)?))
 }
@@ -327,7 +327,8 @@ fn bounds(ctx: &Arguments, form: Form) -> Result<(i64, i64), KernelError> {
 pub(crate) fn quantize<C: Real>(ctx: &mut Invoke, form: Form) -> Result<(), KernelError> {
     crate::types::expect::<C>()?;
     let (low, high) = bounds(ctx, form)?;
-    // PyTorch inverts a number in double precision and a tensor in its own.
+    // PyTorch computes the reciprocal of a scalar scale in double precision, and that of a tensor
+    // in its own type.
     let inverse = if form.granularity == Numbers || form.granularity == Tensors {
         let scale = Parameter::new(ctx, form, 1, &ctx.info(form.out())?, 1.0)?;
         Some(C::from_f64(1.0 / scale.number))
@@ -337,7 +338,7 @@ pub(crate) fn quantize<C: Real>(ctx: &mut Invoke, form: Form) -> Result<(), Kern
     let one = C::from_f64(1.0);
     for_each_block::<C>(ctx, form, &|values, scales, zeros, scalar_type, out| {
         match (form.granularity, inverse) {
-            // With tokens the zero point is added first.
+            // Per token, the zero point is added before rounding.
             (Token, _) => {
                 for ((value, &scale), &zero) in values.iter_mut().zip(scales).zip(zeros) {
                     *value = (*value * (one / scale) + zero).round_even();
@@ -360,10 +361,10 @@ pub(crate) fn quantize<C: Real>(ctx: &mut Invoke, form: Form) -> Result<(), Kern
 
 fn write_bounded<C: Real, T: Number>(values: &[C], low: i64, high: i64, out: &mut [T]) {
     const EXACT: core::ops::RangeInclusive<i64> = -(1 << 24)..=1 << 24;
-    // Bounds do not hold what is not a number, as in PyTorch: it is converted as it is.
+    // As in PyTorch, NaN is not clamped but converted directly.
     let none = T::from_f32(f32::NAN);
     if EXACT.contains(&low) && EXACT.contains(&high) {
-        // Bounds that every type has exactly.
+        // Bounds that all compute types represent exactly.
         let (low, high) = (C::from_i64(low), C::from_i64(high));
         for (out, &value) in out.iter_mut().zip(values) {
             let value = if value < low { low } else { value };
@@ -373,8 +374,8 @@ fn write_bounded<C: Real, T: Number>(values: &[C], low: i64, high: i64, out: &mu
         }
         return;
     }
-    // As in PyTorch, these are rounded to the type of the values, and so may be beyond the range of
-    // the codes.
+    // As in PyTorch, these are rounded to the type of the values, and so may exceed the range of
+    // the quantized type.
     let (low, high) = (C::of_scalar(Scalar::Int(low)), C::of_scalar(Scalar::Int(high)));
     for (out, &value) in out.iter_mut().zip(values) {
         let value = if value < low { low } else { value };
@@ -384,8 +385,7 @@ fn write_bounded<C: Real, T: Number>(values: &[C], low: i64, high: i64, out: &mu
 
 pub(crate) fn dequantize<C: Real>(ctx: &mut Invoke, form: Form) -> Result<(), KernelError> {
     crate::types::expect::<C>()?;
-    // With one scale for all, PyTorch computes in the type of the output; else it converts at the
-    // end.
+    // Per tensor, PyTorch computes in the output type; otherwise it converts at the end.
     let stepwise = matches!(form.granularity, Numbers | Tensors);
     for_each_block::<C>(ctx, form, &|values, scales, zeros, scalar_type, out| {
         match scalar_type {
@@ -425,7 +425,7 @@ mod tests {
         assert_eq!(out, [-128, -128, 0, 127, 127, 0]);
         let mut out = [0i32; 6];
         write_bounded(&values, i32::MIN.into(), i32::MAX.into(), &mut out);
-        // The highest is 2^31 in `float32`, which is no number of 32 bits.
+        // The maximum is 2^31 in `f32`, which does not fit `i32`.
         assert_eq!(out, [i32::MIN, -128, 0, 127, i32::MIN, i32::MIN]);
         write_bounded(&values.map(f64::from), i32::MIN.into(), i32::MAX.into(), &mut out);
         assert_eq!(out, [i32::MIN, -128, 0, 127, i32::MAX, i32::MIN]);

@@ -1,5 +1,5 @@
-//! Quantizing as it is simulated in training: numbers are rounded to what codes can say, and stay
-//! numbers.
+//! Fake quantization, as in quantization-aware training: values are rounded to representable
+//! quantized values and stay floating-point.
 
 use crate::number::{ComputeType, load, store, unsupported};
 use crate::real::Real;
@@ -11,7 +11,7 @@ use torchlet_core::{
     Arguments, Invoke, InvokeFn, Kernel, KernelError, Plan, Prepare, ScalarType, TensorRef,
 };
 
-/// A kernel of a form.
+/// A fake-quantization kernel.
 macro_rules! fake {
     ($operator:literal, [$($param:ident),*], $form:expr) => {
         Kernel::new($operator, &[$($param),*], |ctx| {
@@ -23,20 +23,20 @@ macro_rules! fake {
 
 kernels! { FAKE:
     /// `aten::fake_quantize_per_tensor_affine_cachemask.out(self, scale,
-    /// zero_point, quant_min, quant_max, out0, out1)`: the numbers that codes stand for, and which
-    /// were within the bounds.
+    /// zero_point, quant_min, quant_max, out0, out1)`: the dequantized values, and a mask of those
+    /// within the bounds.
     FAKE_QUANTIZE_PER_TENSOR_OUT = fake!("aten::fake_quantize_per_tensor_affine_cachemask.out", [Tensor, Float, Int, Int, Int, Out, Out], Form::Numbers);
     /// `aten::_fake_quantize_per_tensor_affine_cachemask_tensor_qparams.out(self,
     /// scale, zero_point, fake_quant_enabled, quant_min, quant_max, out0, out1)`: the same, with
-    /// scale and zero point in tensors, and whether it happens at all.
+    /// scale, zero point and an enable flag as tensors.
     FAKE_QUANTIZE_PER_TENSOR_TENSOR_OUT = fake!("aten::_fake_quantize_per_tensor_affine_cachemask_tensor_qparams.out", [Tensor, Tensor, Tensor, Tensor, Int, Int, Out, Out], Form::Tensors);
     /// `aten::fake_quantize_per_channel_affine_cachemask.out(self, scale,
-    /// zero_point, axis, quant_min, quant_max, out0, out1)`: with one scale and zero point for each
-    /// index of a dimension.
+    /// zero_point, axis, quant_min, quant_max, out0, out1)`: the same, with a scale and zero point
+    /// for each index of a dimension.
     FAKE_QUANTIZE_PER_CHANNEL_OUT = fake!("aten::fake_quantize_per_channel_affine_cachemask.out", [Tensor, Tensor, Tensor, Int, Int, Int, Out, Out], Form::Channels);
 }
 
-/// What scale and zero point, arguments 1 and 2, are.
+/// Kind of scale and zero point, arguments 1 and 2.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Form {
     Numbers,
@@ -45,7 +45,7 @@ enum Form {
 }
 
 impl Form {
-    /// The lowest code; the highest is behind it, and behind that the outputs.
+    /// Argument index of the minimum quantized value; the maximum follows, then the outputs.
     fn bounds(self) -> usize {
         if self == Form::Numbers { 3 } else { 4 }
     }
@@ -55,7 +55,7 @@ fn prepare(ctx: &mut Prepare, form: Form, by: [InvokeFn; 2]) -> Result<Plan, Ker
     let input = ctx.info(0)?;
     let (low, out) = (form.bounds(), form.bounds() + 2);
     if ctx.int(low)? > ctx.int(low + 1)? {
-        return Err(bad(low, "is above the highest code"));
+        return Err(bad(low, "must not exceed `quant_max`"));
     }
     let count = match form {
         Form::Numbers => 0,
@@ -67,7 +67,7 @@ fn prepare(ctx: &mut Prepare, form: Form, by: [InvokeFn; 2]) -> Result<Plan, Ker
         let found = ctx.info(arg)?;
         ComputeType::of_any(found.scalar_type).ok_or(unsupported(arg, found.scalar_type))?;
         if found.numel() != count || found.rank() > 1 {
-            return Err(bad(arg, "has not the shape that the input asks for"));
+            return Err(bad(arg, "shape does not match the input and the granularity"));
         }
     }
     for (arg, wanted) in [(out, input.scalar_type), (out + 1, ScalarType::Bool)] {
@@ -76,7 +76,7 @@ fn prepare(ctx: &mut Prepare, form: Form, by: [InvokeFn; 2]) -> Result<Plan, Ker
         if found.scalar_type != wanted {
             return Err(unsupported(arg, found.scalar_type));
         }
-        // All in the order in which they lie.
+        // All tensors must have the same layout.
         if !found.same_layout_as(&input) {
             return Err(KernelError::layout(arg));
         }
@@ -89,22 +89,22 @@ fn prepare(ctx: &mut Prepare, form: Form, by: [InvokeFn; 2]) -> Result<Plan, Ker
     }
 }
 
-/// How many channels there are, and how far apart in memory the elements of two of them are.
+/// Number of channels, and the stride between neighbouring channels.
 fn channels(ctx: &Arguments) -> Result<(usize, usize), KernelError> {
     let input = ctx.info(0)?;
     let axis = normalize_dim(ctx.int(3)?, input.rank()).filter(|_| input.rank() > 0);
-    let axis = axis.ok_or(bad(3, "is not a dimension"))?;
+    let axis = axis.ok_or(bad(3, "dim is out of range"))?;
     Ok((input.size(axis), input.strides().get(axis).copied().unwrap_or(1)))
 }
 
-/// A number, or a tensor of them.
+/// A scalar, or a tensor.
 enum Parameter<'c, C> {
     Number(C),
     Tensor(TensorRef<'c>),
 }
 
 impl<'c, C: Real> Parameter<'c, C> {
-    /// Argument `arg`: a scale is a fraction, all others are integers.
+    /// Argument `arg`: the scale is a float, other scalars are integers.
     fn new(ctx: &Invoke<'c, '_>, form: Form, arg: usize) -> Result<Self, KernelError> {
         Ok(match (form, arg) {
             (Form::Numbers, 1) => Parameter::Number(C::from_f64(ctx.float(1)?)),
@@ -125,7 +125,7 @@ impl<'c, C: Real> Parameter<'c, C> {
     }
 }
 
-/// Elements that are handled together.
+/// Number of elements that are handled at once.
 const BLOCK: usize = 64;
 
 fn run<C: Real>(ctx: &mut Invoke, form: Form) -> Result<(), KernelError> {
@@ -141,7 +141,7 @@ fn run<C: Real>(ctx: &mut Invoke, form: Form) -> Result<(), KernelError> {
     let whole = C::real(-(i64::MIN as f64));
     let (mut result, mut mask) = (ctx.out(out)?, ctx.out(out + 1)?);
     let size = input.scalar_type.size();
-    // As long as a channel lasts, at most a block at a time.
+    // Elements of one channel, at most a block.
     let run = stride.clamp(1, BLOCK);
     let (mut values, mut inside) = ([C::default(); BLOCK], [0i64; BLOCK]);
     let (mut at, numel) = (0, input.numel());
@@ -149,10 +149,10 @@ fn run<C: Real>(ctx: &mut Invoke, form: Form) -> Result<(), KernelError> {
         let len = run.min(numel - at).min(stride - at % stride);
         let channel = at / stride % count.max(1);
         let [scale, zero] = parameters.each_ref().map(|parameter| parameter.at(channel));
-        // Of all tensors, zero points are cut to integers; of channels, those with fractions are
-        // added first.
+        // Per tensor, zero points are truncated to integers; per channel, fractional ones are added
+        // before rounding.
         let zero = if form == Form::Tensors { zero.trunc() } else { zero };
-        // PyTorch has scales in single precision, whatever the numbers are.
+        // PyTorch computes with scales in single precision, for all element types.
         let scale = scale.to_f32();
         let inverse = C::from_f64((1.0 / scale).into());
         let (values, inside) = (&mut values[..len], &mut inside[..len]);
@@ -164,8 +164,8 @@ fn run<C: Real>(ctx: &mut Invoke, form: Form) -> Result<(), KernelError> {
                     true => (*value * inverse + zero).round_even(),
                     false => (*value * inverse).round_even() + zero,
                 };
-                // Codes of channels are integers of 64 bits, and what is none becomes the lowest,
-                // as in PyTorch on x86.
+                // Per channel, quantized values are 64-bit integers. Values that do not fit, and
+                // NaN, become the minimum, as in PyTorch on x86.
                 let beyond = form == Form::Channels && (code.is_nan() || code.abs() >= whole);
                 let code = if beyond { -whole } else { code };
                 *inside = i64::from(code >= low && code <= high);

@@ -1,9 +1,9 @@
-//! Quantized numbers: `value = (number - zero_point) * scale`, with PyTorch's rounding (half to
-//! even).
+//! Quantized operators: `value = (quantized - zero_point) * scale`, with PyTorch's rounding (half
+//! to even).
 //!
-//! The operators are those of `quantized_decomposed`, which quantize and dequantize explicitly
-//! around floating-point operators, and read quantized tables of embeddings and weights; and those
-//! of [`cortex_m`], which compute with the integers.
+//! The `quantized_decomposed` operators quantize and dequantize explicitly around floating-point
+//! operators, and read quantized embedding tables and weights. The [`cortex_m`] operators compute
+//! in integers.
 
 mod affine;
 pub mod cortex_m;

@@ -1,4 +1,4 @@
-//! Choosing scale and zero point from the values that are to be quantized.
+//! Choosing scale and zero point from the range of the values.
 
 use crate::number::{Number, load, store, unsupported};
 use crate::real::Real;
@@ -15,7 +15,7 @@ kernels! { PARAMETERS:
         &[Tensor, Int, Int, Float, Int, Out, Out],
         |ctx| {
             if ctx.int(1)? >= ctx.int(2)? {
-                return Err(bad(1, "must be less than the highest number"));
+                return Err(bad(1, "must be less than `quant_max`"));
             }
             ctx.resize(5, &[1])?;
             ctx.resize(6, &[1])?;
@@ -24,8 +24,7 @@ kernels! { PARAMETERS:
         },
     );
     /// `quantized_decomposed::choose_qparams_per_token_asymmetric.out(input,
-    /// dtype, scale, zero_point)`: for 8-bit numbers, for every index of all dimensions but the
-    /// last.
+    /// dtype, scale, zero_point)`: for int8, for every index of all dimensions but the last.
     CHOOSE_QPARAMS_PER_TOKEN_ASYMMETRIC_OUT = Kernel::new(
         "quantized_decomposed::choose_qparams_per_token_asymmetric.out",
         &[Tensor, Int, Out, Out],
@@ -58,7 +57,7 @@ fn check(ctx: &Prepare, scale: usize) -> Result<(), KernelError> {
     Ok(())
 }
 
-/// Smallest and largest of elements that are `step` apart, and 0; not-a-number stays.
+/// Minimum and maximum of 0 and of elements that are `step` apart. NaN propagates.
 fn range(input: &TensorRef, start: isize, step: isize, count: usize) -> (f32, f32) {
     let (mut low, mut high) = (0f32, 0f32);
     let mut block = [0f32; 64];
@@ -77,7 +76,7 @@ fn range(input: &TensorRef, start: isize, step: isize, count: usize) -> (f32, f3
     (low, high)
 }
 
-/// A scale, but at least so much; what is no number stays.
+/// Raises a scale to a lower bound; NaN stays NaN.
 fn least(scale: f32, bound: f32) -> f32 {
     if scale < bound { bound } else { scale }
 }
@@ -94,7 +93,7 @@ fn choose(ctx: &mut Invoke) -> Result<(), KernelError> {
     write(ctx, 5, 0, scale, zero)
 }
 
-/// Writes scale and zero point, arguments `arg` and the next.
+/// Writes scale and zero point, arguments `arg` and `arg + 1`.
 fn write(
     ctx: &mut Invoke,
     arg: usize,
@@ -126,7 +125,7 @@ fn choose_per_token(ctx: &mut Invoke) -> Result<(), KernelError> {
         let (low, high) = range(&input, token.wrapping_mul(width) as isize, 1, width);
         let scale = least((high - low) / 255.0, f32::EPSILON);
         let (below, above) = (low / scale, high / scale);
-        // The bound whose rounding errs less.
+        // The bound with the smaller rounding error.
         let from_below = (-128.0 + below) + (127.0 + above) > 0.0;
         let zero = if from_below { -128.0 - below } else { 127.0 - above };
         let zero = i64::from_f32(zero.clamp(-128.0, 127.0).round_even());

@@ -1,4 +1,4 @@
-//! Tables and weights that are stored quantized, and sums of quantized tensors.
+//! Quantized embedding tables and weights, and addition of quantized tensors.
 
 use crate::index::{Indices, index_type};
 use crate::number::{ComputeType, load, store, unsupported};
@@ -12,7 +12,7 @@ use torchlet_core::{
     TensorRef,
 };
 
-/// An operator that reads rows of a table of `$bits`-bit numbers into argument `$out`.
+/// An operator that gathers rows of a `$bits`-bit table into argument `$out`.
 macro_rules! quantized_embedding {
     ($operator:literal, $bits:literal, $out:literal, [$($extra:ident)?]) => {
         Kernel::new(
@@ -43,15 +43,15 @@ kernels! { WEIGHTS:
     /// weight_zero_points, weight_quant_min, weight_quant_max, indices, …, out)`.
     EMBEDDING_4BIT_DTYPE_OUT = quantized_embedding!("quantized_decomposed::embedding_4bit.dtype_out", 4, 7, [OptionalInt]);
     /// `quantized_decomposed::mixed_mm.out(input, weight, weight_scales, weight_zero_points, out)`:
-    /// a weight of rows by columns, with a scale for each row.
+    /// the weight is `[k, n]`, with a scale for each row.
     MIXED_MM_OUT = Kernel::new(
         "quantized_decomposed::mixed_mm.out",
         &[Tensor, Tensor, Tensor, OptionalTensor, Out],
         |ctx| prepare_mixed(ctx, 0, 4, |ctx| mixed(ctx, 4, false)),
     );
     /// `quantized_decomposed::mixed_linear.out(input, weight, weight_scales,
-    /// weight_zero_points, dtype, out)`: a weight of columns by rows, with scales for each column
-    /// and group of rows.
+    /// weight_zero_points, dtype, out)`: the weight is `[n, k]`, with a scale for each row and
+    /// group of columns.
     MIXED_LINEAR_OUT = Kernel::new(
         "quantized_decomposed::mixed_linear.out",
         &[Tensor, Tensor, Tensor, OptionalTensor, OptionalInt, Out],
@@ -65,7 +65,7 @@ kernels! { WEIGHTS:
         |ctx| {
             let (a, b) = (ctx.info(0)?, ctx.info(5)?);
             if a.sizes != b.sizes {
-                return Err(bad(5, "has another shape than the first"));
+                return Err(bad(5, "shape differs from that of the other operand"));
             }
             ctx.resize(14, &a.sizes)?;
             let out = ctx.info(14)?;
@@ -79,14 +79,14 @@ kernels! { WEIGHTS:
     );
 }
 
-/// Scales for groups of `group` columns, by row.
+/// Scales for groups of `group` columns of each row.
 struct Groups {
     count: usize,
     group: usize,
 }
 
 impl Groups {
-    /// From the shape of the scales of a table.
+    /// Derives the groups from the shape of a table's scales.
     fn new(
         scales: &TensorInfo,
         rows: usize,
@@ -99,13 +99,13 @@ impl Groups {
             found => return Err(KernelError::rank(arg, found)),
         };
         if scales.size(0) != rows || count == 0 || !scales.is_contiguous() {
-            return Err(bad(arg, "must have scales for each row"));
+            return Err(bad(arg, "must have the same number of scales for each row"));
         }
         Ok(Groups { count, group: columns.div_ceil(count).max(1) })
     }
 }
 
-/// One value of a tensor of numbers.
+/// One value of a tensor, as `f32`.
 fn value(tensor: &TensorRef, at: usize) -> f32 {
     let mut value = [0f32];
     load(tensor.scalar_type, tensor.bytes(), at as isize, 0, &mut value);
@@ -131,12 +131,12 @@ fn prepare_embedding(
     let columns = columns(&weight, bits)?;
     let groups = Groups::new(&scales, weight.size(0), columns, 1)?;
     if columns % groups.count != 0 {
-        return Err(bad(1, "has a number of groups that does not divide the columns"));
+        return Err(bad(1, "number of groups does not divide the number of columns"));
     }
     let mut types = [(1, scales.scalar_type), (1, scales.scalar_type)];
     if let Some(zeros) = ctx.optional_info(2)? {
         if zeros.sizes != scales.sizes || !zeros.is_contiguous() {
-            return Err(bad(2, "must have the shape of the scales"));
+            return Err(bad(2, "shape must be that of the scales"));
         }
         types[1] = (2, zeros.scalar_type);
     }
@@ -144,7 +144,7 @@ fn prepare_embedding(
         ComputeType::of(found).ok_or(unsupported(arg, found))?;
     }
     let mut sizes = indices.sizes.clone();
-    let width = i32::try_from(columns).map_err(|_| bad(0, "is too wide"))?;
+    let width = i32::try_from(columns).map_err(|_| bad(0, "too many columns"))?;
     sizes.push(width).map_err(|_| KernelError::rank(5, indices.rank()))?;
     ctx.resize(out, &sizes)?;
     let target = ctx.info(out)?;
@@ -157,12 +157,12 @@ fn prepare_embedding(
     Ok(Plan::new(invoke))
 }
 
-/// Columns of a table, several to a byte.
+/// Columns of a table that stores several values in a byte.
 fn columns(weight: &TensorInfo, bits: usize) -> Result<usize, KernelError> {
-    weight.size(1).checked_mul(8 / bits).ok_or(bad(0, "is too wide"))
+    weight.size(1).checked_mul(8 / bits).ok_or(bad(0, "too many columns"))
 }
 
-/// A number of a row.
+/// Unpacks one value of a row.
 #[inline(always)]
 fn packed(row: &[u8], column: usize, bits: usize, signed: bool) -> f32 {
     match bits {
@@ -171,7 +171,7 @@ fn packed(row: &[u8], column: usize, bits: usize, signed: bool) -> f32 {
             f32::from(byte >> (column % 4 * 2) & 3) - 2.0
         }
         4 => {
-            // The first of two numbers is in the upper half.
+            // The first of two values is in the upper nibble.
             let byte = row.get(column / 2).copied().unwrap_or(0);
             f32::from(byte >> ((column + 1) % 2 * 4) & 15) - 8.0
         }
@@ -218,8 +218,8 @@ fn embedding(ctx: &mut Invoke, bits: usize, out: usize) -> Result<(), KernelErro
     Ok(())
 }
 
-/// Checks a product of a floating-point matrix and an 8-bit one, whose shared dimension is `shared`
-/// of the weight.
+/// Checks the multiplication of a floating-point matrix with an 8-bit one; `shared` is the weight's
+/// dimension k.
 fn prepare_mixed(
     ctx: &mut Prepare,
     shared: usize,
@@ -243,17 +243,17 @@ fn prepare_mixed(
         return Err(unsupported(2, scales.scalar_type));
     }
     if input.size(1) != weight.size(shared) {
-        return Err(bad(1, "has another shared dimension than the input"));
+        return Err(bad(1, "dim k differs from that of the input"));
     }
     if shared == 0 && scales.rank() != 1 {
         return Err(KernelError::rank(2, scales.rank()));
     }
     Groups::new(&scales, weight.size(0), weight.size(1), 2)?;
     if ctx.optional_info(3)?.is_some() {
-        return Err(KernelError::unsupported("zero points of mixed products"));
+        return Err(KernelError::unsupported("zero points of mixed-dtype matrix multiplication"));
     }
     let sizes = [input.sizes.first(), weight.sizes.get(1 - shared)];
-    let [Some(&rows), Some(&columns)] = sizes else { return Err(bad(0, "has no rows")) };
+    let [Some(&rows), Some(&columns)] = sizes else { return Err(bad(0, "must be a matrix")) };
     ctx.resize(out, &[rows, columns])?;
     let target = ctx.info(out)?;
     if !target.scalar_type.is_floating() {

@@ -1,5 +1,5 @@
-//! Sums of elements, in PyTorch's order ([`cascade`](super::cascade)): the loop of the kernels of
-//! sums and means.
+//! Sums in PyTorch's order of summation ([`cascade`](super::cascade)): the loop of the sum and mean
+//! kernels.
 
 use super::cascade::{Along, LANES, WIDE, Way, abreast, add_all, along, in_fours, lanes_of};
 use super::engine::{Geometry, Order, Source, Take, spread};
@@ -9,7 +9,7 @@ use crate::number::Compute;
 use torchlet_core::rules::DimSet;
 use torchlet_core::{Invoke, KernelError, Parallel, Serial, TensorInfo, TensorRef};
 
-/// Sums of argument 0 into output `out`.
+/// Sums argument 0 into output `out`.
 pub(super) fn sums<C: Arithmetic, D: Compute>(
     ctx: &mut Invoke,
     form: Form,
@@ -25,7 +25,7 @@ pub(super) fn sums<C: Arithmetic, D: Compute>(
     Ok(())
 }
 
-/// Sums of a tensor into an output of the reduced shape.
+/// Sums a tensor into an output of the reduced shape.
 pub(super) fn sums_of_tensor<C: Arithmetic, D: Compute>(
     parallel: &dyn Parallel,
     input: &TensorRef,
@@ -54,7 +54,7 @@ fn way<C>(geometry: &Geometry) -> Way {
     Way::of::<C>(summands, results, geometry.elements.levels().0.len() > 1)
 }
 
-/// The sums that are results `from..to`.
+/// Computes the sums of results `from..to`.
 fn each_sum<C: Arithmetic>(
     parallel: &dyn Parallel,
     source: &Source<C>,
@@ -93,11 +93,11 @@ fn each_sum<C: Arithmetic>(
     });
 }
 
-/// Columns that are added up together, row by row. They live on the stack, which is small on
-/// microcontrollers.
+/// Maximum number of columns that are summed together, row by row. Their sums are on the stack,
+/// which is small on microcontrollers.
 const TOGETHER: usize = if cfg!(feature = "std") { 128 } else { WIDE };
 
-/// The sums of up to [`TOGETHER`] (or [`LANES`]) columns, from `base` on and `step` apart.
+/// Sums up to [`TOGETHER`] (or [`LANES`]) columns, starting at `base` with stride `step`.
 fn side_by_side<C: Arithmetic>(
     source: &Source<C>,
     geometry: &Geometry,
@@ -118,7 +118,7 @@ fn side_by_side<C: Arithmetic>(
     sums
 }
 
-/// The sum of a single result, run by run.
+/// Sums a single result, run by run.
 fn one<C: Arithmetic>(
     parallel: &dyn Parallel,
     source: &Source<C>,

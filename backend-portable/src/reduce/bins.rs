@@ -1,7 +1,7 @@
-//! How many points lie in boxes: `histogramdd`, whose points are the rows of a matrix, with edges
-//! along each of its columns.
+//! Multidimensional histograms (`histogramdd`): counts the rows of a matrix of points by box, with
+//! edges for each column.
 
-use super::edges::{checked_ends, place, spaced};
+use super::edges::{bin_of, checked_ends, equally_spaced};
 use crate::number::{load, round_through, rounded, store, unsupported};
 use crate::scratch;
 use crate::table::kernels;
@@ -13,8 +13,8 @@ use torchlet_core::{
 };
 
 kernels! { BINS:
-    /// `aten::_histogramdd_bin_edges.out(self, bins, range, weight, density, out)`: the edges of so
-    /// many parts, alike long, of each column's range.
+    /// `aten::_histogramdd_bin_edges.out(self, bins, range, weight, density, out)`: equally spaced
+    /// bin edges for each column.
     HISTOGRAMDD_BIN_EDGES_OUT = Kernel::new(
         "aten::_histogramdd_bin_edges.out",
         &[Tensor, IntList, OptionalFloatList, OptionalTensor, Bool, OutList],
@@ -22,7 +22,7 @@ kernels! { BINS:
             let columns = columns(ctx)?;
             let counts = counts(ctx, columns)?;
             if ctx.list_len(5)? != columns {
-                return Err(KernelError::argument(5, "is not a list of an output for each column"));
+                return Err(KernelError::argument(5, "expected an output per column"));
             }
             let of = ctx.info(0)?.scalar_type;
             for (column, count) in counts.iter().enumerate() {
@@ -37,8 +37,8 @@ kernels! { BINS:
             Ok(Plan::new(edges_alone).with_scratch(bytes))
         },
     );
-    /// `aten::_histogramdd_from_bin_cts.out(self, bins, range, weight, density, out)`: how many
-    /// points lie in each box between such edges, or their weights, or these as a density.
+    /// `aten::_histogramdd_from_bin_cts.out(self, bins, range, weight, density, out)`: number of
+    /// points per box between such edges, or the sum of their weights, or its density.
     HISTOGRAMDD_FROM_BIN_CTS_OUT = Kernel::new(
         "aten::_histogramdd_from_bin_cts.out",
         &[Tensor, IntList, OptionalFloatList, OptionalTensor, Bool, Out],
@@ -48,34 +48,36 @@ kernels! { BINS:
         },
     );
     /// `aten::_histogramdd_from_bin_tensors.out(self, bins, weight, density, out)`: the same
-    /// between edges that are given, from the least on.
+    /// between given, ascending edges.
     HISTOGRAMDD_FROM_BIN_TENSORS_OUT = Kernel::new(
         "aten::_histogramdd_from_bin_tensors.out",
         &[Tensor, TensorList, OptionalTensor, Bool, Out],
         |ctx| {
             let (columns, of) = (columns(ctx)?, ctx.info(0)?.scalar_type);
             if ctx.list_len(1)? != columns {
-                return Err(KernelError::argument(1, "is not a list of edges for each column"));
+                return Err(KernelError::argument(1, "expected a list of edges per column"));
             }
             let mut counts = Sizes::new();
             for column in 0..columns {
-                let info = ctx.list_info(1, column)?.filter(|info| info.rank() == 1 && info.size(0) > 1);
-                let info = info.ok_or(KernelError::argument(1, "has what is not a list of edges"))?;
+                let info = ctx.list_info(1, column)?;
+                let info = info.filter(|info| info.rank() == 1 && info.size(0) > 1);
+                let too_few = KernelError::argument(1, "edges must be 1D with at least two values");
+                let info = info.ok_or(too_few)?;
                 if info.scalar_type != of {
                     return Err(unsupported(1, info.scalar_type));
                 }
-                counts.push(info.sizes[0] - 1).map_err(|_| many())?;
+                counts.push(info.sizes[0] - 1).map_err(|_| too_many_bins())?;
             }
-            prepare(ctx, &counts, [2, 4], between)
+            prepare(ctx, &counts, [2, 4], by_edges)
         },
     );
 }
 
-fn many() -> KernelError {
-    KernelError::argument(1, "are too many")
+fn too_many_bins() -> KernelError {
+    KernelError::argument(1, "too many bins")
 }
 
-/// The columns of the matrix of points, which is checked.
+/// Checks the matrix of points and returns its number of columns.
 fn columns(args: &Arguments) -> Result<usize, KernelError> {
     let input = args.info(0)?;
     if !matches!(input.scalar_type, ScalarType::Float | ScalarType::Double) {
@@ -88,35 +90,39 @@ fn columns(args: &Arguments) -> Result<usize, KernelError> {
         return Err(KernelError::layout(0));
     }
     let columns = input.size(input.rank() - 1);
-    if columns == 0 { Err(KernelError::argument(0, "has no columns")) } else { Ok(columns) }
+    if columns == 0 {
+        Err(KernelError::argument(0, "expected at least one column"))
+    } else {
+        Ok(columns)
+    }
 }
 
-/// The parts of each column, that argument 1 says; checks the range, argument 2.
+/// Number of bins per column, from argument 1; also checks the range, argument 2.
 fn counts(args: &Arguments, columns: usize) -> Result<Sizes, KernelError> {
     if args.list_len(1)? != columns {
-        return Err(KernelError::argument(1, "is not a number for each column"));
+        return Err(KernelError::argument(1, "expected a bin count per column"));
     }
     if !args.is_none(2) && Some(args.list_len(2)?) != columns.checked_mul(2) {
-        return Err(KernelError::argument(2, "is not two ends for each column"));
+        return Err(KernelError::argument(2, "expected two range limits per column"));
     }
     let mut counts = Sizes::new();
     for count in args.ints(1)? {
         let count = i32::try_from(count).ok().filter(|count| (1..i32::MAX).contains(count));
-        let few = KernelError::argument(1, "is not positive, or too large");
-        counts.push(count.ok_or(few)?).map_err(|_| many())?;
+        let few = KernelError::argument(1, "must be positive and fit in 32 bits");
+        counts.push(count.ok_or(few)?).map_err(|_| too_many_bins())?;
     }
     Ok(counts)
 }
 
-/// Numbers of memory: all edges, and the sums of all boxes.
-fn room(counts: &[i32]) -> Option<[usize; 2]> {
+/// Number of edges and of boxes, which are kept in scratch memory.
+fn scratch_lens(counts: &[i32]) -> Option<[usize; 2]> {
     let sizes = || counts.iter().map(|count| *count as usize);
     let edges = sizes().try_fold(0usize, |sum, size| sum.checked_add(size)?.checked_add(1))?;
     let boxes = sizes().try_fold(1usize, |product, size| product.checked_mul(size))?;
     Some([edges, boxes])
 }
 
-/// Gives the output the shape of the boxes, and checks that the weights fit.
+/// Resizes the output to the shape of the boxes and checks the weights.
 fn prepare(
     ctx: &mut Prepare,
     counts: &[i32],
@@ -129,7 +135,7 @@ fn prepare(
             return Err(unsupported(weight, info.scalar_type));
         }
         if Some(&info.sizes[..]) != input.sizes.split_last().map(|(_, rows)| rows) {
-            return Err(KernelError::argument(weight, "is not one for each point"));
+            return Err(KernelError::argument(weight, "expected a weight per point"));
         }
         if !info.is_contiguous() {
             return Err(KernelError::layout(weight));
@@ -143,12 +149,14 @@ fn prepare(
     if !made.is_contiguous() {
         return Err(KernelError::layout(out));
     }
-    let len = room(counts).and_then(|[edges, boxes]| edges.checked_add(boxes)).ok_or(many())?;
+    let len = scratch_lens(counts)
+        .and_then(|[edges, boxes]| edges.checked_add(boxes))
+        .ok_or(too_many_bins())?;
     Ok(Plan::new(invoke).with_scratch(scratch::bytes_for(len, size_of::<f64>())?))
 }
 
-/// The edges of a column: argument 1 says how many parts, argument 2 the ends, if they are not
-/// those of the values.
+/// Edges of a column, from the bin count in argument 1 and the range in argument 2, by default that
+/// of the values.
 fn column_edges(
     ctx: &Invoke,
     input: &TensorRef,
@@ -176,7 +184,7 @@ fn column_edges(
     } else {
         [0.0, 1.0]
     };
-    spaced(input.scalar_type, checked_ends(input.scalar_type, ends)?, edges);
+    equally_spaced(input.scalar_type, checked_ends(input.scalar_type, ends)?, edges);
     Ok(())
 }
 
@@ -199,11 +207,11 @@ fn by_counts(ctx: &mut Invoke) -> Result<(), KernelError> {
     count(ctx, &counts, [3, 5], &column_edges)
 }
 
-fn between(ctx: &mut Invoke) -> Result<(), KernelError> {
+fn by_edges(ctx: &mut Invoke) -> Result<(), KernelError> {
     let mut counts = Sizes::new();
     for column in 0..columns(ctx)? {
         let info = ctx.list_info(1, column)?.ok_or(KernelError::access(1))?;
-        counts.push(info.size(0) as i32 - 1).map_err(|_| many())?;
+        counts.push(info.size(0) as i32 - 1).map_err(|_| too_many_bins())?;
     }
     count(ctx, &counts, [2, 4], &|ctx, _, column, edges| {
         let given = ctx.list_tensor(1, column)?.ok_or(KernelError::access(1))?;
@@ -223,7 +231,7 @@ fn count(
 ) -> Result<(), KernelError> {
     let (input, weights) = (ctx.tensor(0)?, ctx.optional_tensor(weight)?);
     let (scalar_type, columns) = (input.scalar_type, counts.len());
-    let [edge_count, boxes] = room(counts).ok_or(many())?;
+    let [edge_count, boxes] = scratch_lens(counts).ok_or(too_many_bins())?;
     let memory = scratch::take::<f64>(ctx, edge_count + boxes)?;
     let (edges, sums) = memory.split_at_mut_checked(edge_count).unwrap_or_default();
     let mut rest = &mut *edges;
@@ -233,7 +241,7 @@ fn count(
         rest = behind;
     }
     let edges = &*edges;
-    // The edges of each column, and its parts.
+    // The edges of each column, one more than its bins.
     let each = || {
         counts.iter().scan(edges, |rest, count| {
             let (own, behind) = rest.split_at_checked(*count as usize + 1)?;
@@ -243,17 +251,17 @@ fn count(
     };
     sums.fill(0.0);
     for row in 0..input.numel() / columns {
-        let place = each().enumerate().try_fold(0, |place, (column, edges)| {
+        let bin = each().enumerate().try_fold(0, |bin, (column, edges)| {
             let mut value = [0.0];
             let at = row * columns + column;
             load(scalar_type, input.bytes(), at as isize, 1, &mut value);
-            Some(place * (edges.len() - 1) + self::place(edges, value[0])?)
+            Some(bin * (edges.len() - 1) + bin_of(edges, value[0])?)
         });
         let mut part = [1.0];
         if let Some(weights) = &weights {
             load(scalar_type, weights.bytes(), row as isize, 1, &mut part);
         }
-        if let Some(sum) = place.and_then(|place| sums.get_mut(place)) {
+        if let Some(sum) = bin.and_then(|bin| sums.get_mut(bin)) {
             *sum += part[0];
         }
     }

@@ -1,11 +1,13 @@
-//! The order in which PyTorch adds on CPUs, so that sums and means have its last bit.
+//! PyTorch's order of summation on CPUs, to match sums and means in the last bit.
 //!
-//! A sum is built in levels: a step of 16 summands or more goes into a partial sum, a step of these
-//! into one of the next level, and so on; what is left on each level is added at the end, lowest
-//! first. Which summands run side by side depends on how the tensor lies in memory ([`Way`]).
-//! PyTorch's vectors have 32 bytes here, whichever instructions it uses (`ATEN_CPU_CAPABILITY`
-//! changes no sum). The one thing that it makes depend on its threads is the sum of 32,768 numbers
-//! or more to a single one: this is the order of one thread.
+//! A sum is built in levels. At least 16 summands are added to a partial sum, as many partial sums
+//! to one of the next level, and so on. The remainders of all levels are added at the end, lowest
+//! first. Which summands are added in parallel depends on the memory layout ([`Way`]). PyTorch's
+//! vectors have 32 bytes here, whatever instructions it uses (`ATEN_CPU_CAPABILITY` changes no
+//! sum).
+//!
+//! PyTorch's result depends on its number of threads only for sums of 32,768 or more values to a
+//! single result. This module implements the order of one thread.
 
 use crate::compute::split::for_each_chunk_mut;
 use crate::elementwise::Arithmetic;
@@ -13,47 +15,48 @@ use core::marker::PhantomData;
 use core::ops::Range;
 use torchlet_core::Parallel;
 
-/// Bytes of a vector.
+/// Bytes per vector.
 const VECTOR: usize = 32;
-/// Partial sums that run side by side, be they of numbers or of vectors.
+/// Number of partial sums, of scalars or vectors, that are accumulated in parallel.
 const ABREAST: usize = 4;
-/// Numbers of a vector, at most.
+/// Maximum number of values per vector.
 pub(crate) const LANES: usize = VECTOR / size_of::<f32>();
-/// Numbers of as many vectors as run side by side, at most.
+/// Maximum number of values in all vectors that are accumulated in parallel.
 pub(crate) const WIDE: usize = ABREAST * LANES;
-/// Levels of partial sums.
+/// Number of levels of partial sums.
 const LEVELS: u32 = 4;
-/// The least steps of a level: fewer rows have no levels.
+/// Minimum number of summands per level; sums of fewer rows have no levels.
 const SHORT: usize = 16;
 
-/// Numbers of a vector of so large ones.
+/// Number of values of type `C` per vector.
 pub(crate) const fn lanes_of<C>() -> usize {
     if size_of::<C>() > size_of::<f32>() { VECTOR / size_of::<u64>() } else { LANES }
 }
 
-/// What runs side by side.
+/// Dimension of parallel accumulation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Way {
-    /// Vectors along each run of summands, four at a time.
+    /// Vectors within each run of summands, four at a time.
     Vectors,
-    /// Each result by itself, four summands at a time.
+    /// Each result separately, four summands at a time.
     Fours,
-    /// Neighbouring results: of as many as [`Columns`] says, row by row, of the others
-    /// [`Fours`](Way::Fours).
+    /// Adjacent results: row by row for those that [`Columns`] selects, [`Fours`](Way::Fours) for
+    /// the others.
     Columns(Columns),
 }
 
-/// Neighbouring results.
+/// Adjacent results.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Columns {
-    /// How many lie behind one another.
+    /// Number of contiguous results.
     pub(crate) of: usize,
-    /// How many of these, from the first on, have a single partial sum.
+    /// Number of these, from the first on, with a single partial sum.
     pub(crate) abreast: usize,
 }
 
 impl Columns {
-    /// Whether this result has a single partial sum, and how many behind it are alike.
+    /// Whether this result has a single partial sum, and for how many results from it on that is
+    /// equal.
     pub(crate) fn place(&self, result: usize) -> (bool, usize) {
         let column = result % self.of.max(1);
         match self.abreast.checked_sub(column) {
@@ -63,8 +66,7 @@ impl Columns {
     }
 }
 
-/// Elements along a dimension, and how far apart; what is innermost and does not move along memory
-/// has step 0.
+/// Size and stride of a merged dim. Step 0 if the innermost dim does not move in memory.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Along {
     pub(crate) size: usize,
@@ -72,9 +74,8 @@ pub(crate) struct Along {
 }
 
 impl Way {
-    /// For summands of this type: along the innermost dimensions of what is added up and of the
-    /// results, after what lies behind one another was merged; `runs` says whether there are more
-    /// dimensions to add up.
+    /// Selects PyTorch's algorithm for summands of type `C`, from the innermost dims of summands
+    /// and results after contiguous dims are merged. `runs` says whether more dims are reduced.
     pub(crate) fn of<C>(summands: Along, results: Along, runs: bool) -> Way {
         let lanes = lanes_of::<C>();
         let wide = ABREAST * lanes;
@@ -96,32 +97,32 @@ impl Way {
     }
 }
 
-/// How many steps make a level, as a power of two, in a sum of so many rows.
+/// Binary logarithm of the number of steps per level, for a sum of `rows` rows.
 fn power(rows: usize) -> u32 {
     ((usize::BITS - rows.saturating_sub(1).leading_zeros()) / LEVELS).max(SHORT.ilog2())
 }
 
-/// Adds the first elements of `from` to as many sums; nothing, if there are not enough.
+/// Adds the first elements of `from` to the sums; does nothing if `from` is too short.
 #[inline(always)]
 pub(crate) fn add_all<C: Arithmetic>(into: &mut [C], from: &[C]) {
-    // In as many steps as the compiler knows there are sums, where it does.
+    // The slice makes the trip count the number of sums, which the compiler may know.
     let Some(from) = from.get(..into.len()) else { return };
     for (into, from) in into.iter_mut().zip(from) {
         *into = into.add(*from);
     }
 }
 
-/// How summands are added, be they numbers or vectors of them.
+/// Addition of summands, scalars or vectors.
 pub(crate) trait Adds: Copy {
-    /// A summand.
+    /// Type of a summand.
     type V: Copy;
-    /// Nothing yet.
+    /// The zero of the summand type.
     fn zero(self) -> Self::V;
-    /// The sum of two.
+    /// The sum of two summands.
     fn add(self, a: Self::V, b: Self::V) -> Self::V;
 }
 
-/// Numbers.
+/// Addition of scalars.
 struct Numbers<C>(PhantomData<C>);
 
 impl<C> Clone for Numbers<C> {
@@ -144,8 +145,8 @@ impl<C: Arithmetic> Adds for Numbers<C> {
     }
 }
 
-/// The sums of some of so many rows of `N` summands that `power` follows from them: `add(i, sums)`
-/// adds row i. The first row begins a step.
+/// Sums a range of rows of `N` summands, with levels of `2^power` steps. `add(i, sums)` adds row
+/// `i`. The first row begins a step.
 #[inline(always)]
 fn part<A: Adds, const N: usize>(
     adds: A,
@@ -182,7 +183,7 @@ fn part<A: Adds, const N: usize>(
     }
 }
 
-/// The sums of rows of `N` summands: `add(i, sums)` adds row i.
+/// Sums rows of `N` summands. `add(i, sums)` adds row `i`.
 #[inline(always)]
 fn cascade<A: Adds, const N: usize>(
     adds: A,
@@ -199,11 +200,10 @@ fn cascade<A: Adds, const N: usize>(
     part(adds, power(rows), 0..rows, add)
 }
 
-/// Parts that threads take together.
+/// Parts per batch that threads divide.
 const PARTS: usize = 8;
 
-/// As [`cascade`], of many rows: the sums that come to the third level are those of parts, which
-/// threads take.
+/// Like [`cascade`], for many rows: the third-level partial sums are parts that threads compute.
 #[inline(never)]
 fn in_parallel<C: Arithmetic, const N: usize>(
     parallel: &dyn Parallel,
@@ -236,8 +236,8 @@ fn in_parallel<C: Arithmetic, const N: usize>(
     low
 }
 
-/// The sum of what lies in a row, by vectors of a fourth of `N` numbers: `add(i, numbers)` adds
-/// what follows from element i on to numbers.
+/// The sum over a contiguous run, with vectors of `N / 4` values. `add(i, values)` adds the
+/// elements from index `i` on.
 #[inline(always)]
 pub(crate) fn along<C: Arithmetic, const N: usize>(
     parallel: &dyn Parallel,
@@ -264,7 +264,7 @@ pub(crate) fn along<C: Arithmetic, const N: usize>(
     add_up(total, &sums[..lanes])
 }
 
-/// Adds what runs side by side to the first of it.
+/// Adds the parallel partial sums to the first of them.
 #[inline(always)]
 fn join<C: Arithmetic, const N: usize>(sums: &mut [C; N]) {
     let (first, others) = sums.split_at_mut(N / ABREAST);
@@ -276,7 +276,7 @@ fn add_up<C: Arithmetic>(start: C, values: &[C]) -> C {
     values.iter().fold(start, |sum, value| sum.add(*value))
 }
 
-/// The sums of up to `N` columns, row by row: `add(row, sums)` adds a row.
+/// Sums up to `N` columns, row by row. `add(row, sums)` adds a row.
 #[inline(always)]
 pub(crate) fn abreast<C: Arithmetic, const N: usize>(
     rows: usize,
@@ -284,14 +284,13 @@ pub(crate) fn abreast<C: Arithmetic, const N: usize>(
     add: impl Fn(usize, &mut [C]),
 ) -> [C; N] {
     if columns == N {
-        // As many as the compiler knows.
+        // With a trip count that the compiler knows.
         return cascade(Numbers(PhantomData), rows, |row, sums| add(row, sums));
     }
     cascade(Numbers(PhantomData), rows, |row, sums| add(row, &mut sums[..columns]))
 }
 
-/// The sums of up to a fourth of `N` columns, four rows at a time; they are the first of what is
-/// returned.
+/// Sums up to `N / 4` columns, four rows at a time; the sums are at the start of the result.
 #[inline(always)]
 pub(crate) fn in_fours<C: Arithmetic, const N: usize>(
     rows: usize,
@@ -300,7 +299,7 @@ pub(crate) fn in_fours<C: Arithmetic, const N: usize>(
 ) -> [C; N] {
     let each = N / ABREAST;
     let groups = rows / ABREAST;
-    // As many as the compiler knows, where they are.
+    // With a trip count that the compiler knows, if possible.
     let mut sums: [C; N] = if columns == each {
         cascade(Numbers(PhantomData), groups, |group, sums| {
             for (row, sums) in sums.chunks_exact_mut(each).enumerate() {
@@ -321,12 +320,12 @@ pub(crate) fn in_fours<C: Arithmetic, const N: usize>(
     sums
 }
 
-/// Vectors of numbers of neighbouring columns; `at(row, i)` is that of a row, of columns i.
+/// Sums over vectors of adjacent columns; `at(row, i)` is vector `i` of a row.
 #[cfg(feature = "engine")]
 pub(crate) mod vectors {
     use super::{ABREAST, Adds, LANES, cascade};
 
-    /// The sums of `N` vectors of columns, row by row.
+    /// Sums `N` vectors of columns, row by row.
     #[inline(always)]
     pub(crate) fn abreast<A: Adds, const N: usize>(
         adds: A,
@@ -340,7 +339,7 @@ pub(crate) mod vectors {
         })
     }
 
-    /// The sums of columns, four rows at a time.
+    /// Sums columns, four rows at a time.
     #[inline(always)]
     pub(crate) fn in_fours<A: Adds>(
         adds: A,
@@ -359,8 +358,7 @@ pub(crate) mod vectors {
         adds.add(adds.add(adds.add(first, b), c), d)
     }
 
-    /// The sums of columns, each of which is added up as [`along`](super::along) does with what
-    /// lies in a row.
+    /// Sums columns, each in the order of [`along`](super::along).
     #[inline(always)]
     pub(crate) fn in_vectors<A: Adds>(
         adds: A,

@@ -1,5 +1,4 @@
-//! Sums and means of complex numbers, added up as PyTorch does where the numbers of a result lie
-//! behind one another.
+//! Sums and means of complex values, in PyTorch's order for contiguous summands.
 
 use super::Form;
 use super::cascade::{add_all, along};
@@ -11,8 +10,8 @@ use crate::real::Real;
 use torchlet_core::rules::reduced_shape;
 use torchlet_core::{Invoke, KernelError, Plan, Prepare, ScalarType, Serial};
 
-/// A plan, if argument 0 has complex numbers: gives `out`, which must be of its type, the reduced
-/// shape.
+/// Returns a plan if argument 0 is complex. Resizes `out`, which must have the same dtype, to the
+/// reduced shape.
 pub(super) fn plan(
     ctx: &mut Prepare,
     form: Form,
@@ -33,7 +32,7 @@ pub(super) fn plan(
     Ok(Some(Plan::new(if is_double { double } else { single })))
 }
 
-/// Sums, or with `MEAN` means, of argument 0 into `out`.
+/// Sums, or with `MEAN` averages, argument 0 into `out`.
 pub(super) fn sums<C: Real + Arithmetic, const MEAN: bool>(
     ctx: &mut Invoke,
     form: Form,

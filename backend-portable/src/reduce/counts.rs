@@ -1,4 +1,4 @@
-//! How often each number comes: `bincount`.
+//! Counts of integer values: `bincount`.
 
 use super::expect_type;
 use crate::number::{elements, elements_mut, load, unsupported, with_number};
@@ -7,8 +7,8 @@ use torchlet_core::Param::{Int, OptionalTensor, Out, Tensor};
 use torchlet_core::{Invoke, Kernel, KernelError, Plan, ScalarType, TensorRef};
 
 kernels! {
-    /// `aten::bincount.out(self, weights, minlength, out)`: for each number from 0 to the largest,
-    /// or to below `minlength`, how often it comes, or the sum of the weights where it does.
+    /// `aten::bincount.out(self, weights, minlength, out)`: number of occurrences of each integer
+    /// from 0 to the maximum, at least `minlength` counts; or the sums of their weights.
     BINCOUNT_OUT =
         Kernel::new("aten::bincount.out", &[Tensor, OptionalTensor, Int, Out], |ctx| {
             let input = ctx.info(0)?;
@@ -21,7 +21,7 @@ kernels! {
             let mut made = ScalarType::Long;
             if let Some(weights) = ctx.optional_info(1)? {
                 if weights.sizes != input.sizes {
-                    return Err(KernelError::argument(1, "is not one for each number"));
+                    return Err(KernelError::argument(1, "expected a weight per value"));
                 }
                 made = match weights.scalar_type {
                     ScalarType::Float => ScalarType::Float,
@@ -30,7 +30,7 @@ kernels! {
                 };
             }
             if ctx.int(2)? < 0 {
-                return Err(KernelError::argument(2, "is negative"));
+                return Err(KernelError::argument(2, "must not be negative"));
             }
             expect_type(ctx, 3, made)?;
             let rank = ctx.info(3)?.rank();
@@ -41,7 +41,7 @@ kernels! {
         });
 }
 
-/// Calls `visit` with each number and its place.
+/// Calls `visit` with the position and value of each element.
 fn for_each(tensor: &TensorRef, visit: &mut dyn FnMut(usize, i64)) {
     with_number!(tensor.scalar_type, |T| {
         let step = tensor.strides().first().copied().unwrap_or(1).max(1);
@@ -60,13 +60,10 @@ fn bincount(ctx: &mut Invoke) -> Result<(), KernelError> {
         largest = largest.max(number);
     });
     if least < 0 {
-        return Err(KernelError::argument(0, "has negative numbers"));
+        return Err(KernelError::argument(0, "values must not be negative"));
     }
     let count = i32::try_from(largest.saturating_add(1).max(ctx.int(2)?));
-    ctx.resize(
-        3,
-        &[count.map_err(|_| KernelError::argument(0, "has numbers that are too large"))?],
-    )?;
+    ctx.resize(3, &[count.map_err(|_| KernelError::argument(0, "a value is too large"))?])?;
     let mut out = ctx.out(3)?;
     let scalar_type = out.scalar_type;
     out.bytes_mut().fill(0);

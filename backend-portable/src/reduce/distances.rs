@@ -1,4 +1,4 @@
-//! Distances between vectors.
+//! Pairwise distances between vectors.
 
 use crate::compute::split::for_each_chunk_mut;
 use crate::number::{load, round_through, store, unsupported};
@@ -12,8 +12,8 @@ use torchlet_core::rules::broadcast;
 use torchlet_core::{Arguments, Invoke, Kernel, KernelError, Plan, Prepare, TensorInfo, TensorRef};
 
 kernels! {
-    /// `aten::_cdist_forward.out(x1, x2, p, compute_mode, out)`: the distance of each row of one
-    /// from each of the other.
+    /// `aten::_cdist_forward.out(x1, x2, p, compute_mode, out)`: distances between each row of `x1`
+    /// and each row of `x2`.
     CDIST_OUT = Kernel::new(
         "aten::_cdist_forward.out",
         &[Tensor, Tensor, Float, OptionalInt, Out],
@@ -21,19 +21,19 @@ kernels! {
     );
     /// `aten::dist.out(self, other, p, out)`: the norm of the difference.
     DIST_OUT = Kernel::new("aten::dist.out", &[Tensor, Tensor, Scalar, Out], prepare_whole);
-    /// `aten::_pdist_forward.out(self, p, out)`: the distance of each row from each later one.
+    /// `aten::_pdist_forward.out(self, p, out)`: distances between each row and every later one.
     PDIST_OUT = Kernel::new("aten::_pdist_forward.out", &[Tensor, Float, Out], prepare_within);
 }
 
-/// Values taken at a time.
+/// Values per block.
 const BLOCK: usize = 64;
-/// Operations worth a thread of their own.
+/// Minimum number of operations per thread.
 const GRAIN: usize = 1 << 14;
 
 pub(super) fn check_norm(args: &Arguments, arg: usize) -> Result<(), KernelError> {
     let p = args.float(arg)?;
-    // Nor NaN.
-    if p >= 0.0 { Ok(()) } else { Err(KernelError::argument(arg, "is negative")) }
+    // Also rejects NaN.
+    if p >= 0.0 { Ok(()) } else { Err(KernelError::argument(arg, "must not be negative")) }
 }
 
 fn prepare_between(ctx: &mut Prepare) -> Result<Plan, KernelError> {
@@ -46,7 +46,7 @@ fn prepare_between(ctx: &mut Prepare) -> Result<Plan, KernelError> {
     by_type(ctx, 4, [between::<f32>, between::<f64>])
 }
 
-/// The sizes of the distances of the rows of two arguments.
+/// Shape of the distances between the rows of two arguments.
 pub(super) fn between_sizes(args: &Arguments, a: usize, b: usize) -> Result<Sizes, KernelError> {
     let (first, second) = (args.info(a)?, args.info(b)?);
     for (arg, info) in [(a, &first), (b, &second)] {
@@ -54,7 +54,7 @@ pub(super) fn between_sizes(args: &Arguments, a: usize, b: usize) -> Result<Size
             return Err(KernelError::rank(arg, info.rank()));
         }
     }
-    let mismatch = KernelError::argument(b, "its shape does not match the first's");
+    let mismatch = KernelError::argument(b, "shape does not match that of the first input");
     let (batch_a, [rows, width]) = split(&first.sizes).ok_or(mismatch.clone())?;
     let (batch_b, [columns, other]) = split(&second.sizes).ok_or(mismatch.clone())?;
     let mut sizes: Sizes = broadcast(batch_a, batch_b).ok_or(mismatch.clone())?;
@@ -67,7 +67,7 @@ fn prepare_whole(ctx: &mut Prepare) -> Result<Plan, KernelError> {
     if a.scalar_type != b.scalar_type {
         return Err(unsupported(1, b.scalar_type));
     }
-    let mismatch = KernelError::argument(1, "its shape does not match the first's");
+    let mismatch = KernelError::argument(1, "shape does not match that of the first input");
     broadcast(&a.sizes, &b.sizes).ok_or(mismatch)?;
     ctx.resize(3, &[])?;
     let made = ctx.info(3)?.scalar_type;
@@ -82,13 +82,13 @@ fn whole<C: Real>(ctx: &mut Invoke) -> Result<(), KernelError> {
     let (a, b) = (ctx.tensor(0)?, ctx.tensor(1)?);
     let p = ctx.scalar(2)?.to_f64();
     let mut out = ctx.out(3)?;
-    let (scalar_type, what) = (a.scalar_type, "its shape does not match the first's");
+    let (scalar_type, what) = (a.scalar_type, "shape does not match that of the first input");
     let sizes = broadcast(&a.sizes, &b.sizes);
     let all = sizes.and_then(|sizes| TensorInfo::contiguous(scalar_type, &sizes));
     let all = all.ok_or(KernelError::argument(1, what))?;
     let walk = Walk::broadcast(&all, [a.info(), b.info()])?;
     let [step_a, step_b] = walk.inner_steps();
-    // What is not a number stays one.
+    // NaN propagates.
     let farther =
         |total: f64, value: f64| if value > total || value.is_nan() { value } else { total };
     let nearer =
@@ -125,7 +125,7 @@ fn whole<C: Real>(ctx: &mut Invoke) -> Result<(), KernelError> {
     Ok(())
 }
 
-/// The last two sizes, and those before.
+/// Splits off the last two sizes.
 fn split(sizes: &[i32]) -> Option<(&[i32], [i32; 2])> {
     let (batch, last) = sizes.split_last_chunk::<2>()?;
     Some((batch, *last))
@@ -144,15 +144,15 @@ fn prepare_within(ctx: &mut Prepare) -> Result<Plan, KernelError> {
     by_type(ctx, 2, [within::<f32>, within::<f64>])
 }
 
-/// How many pairs there are of so many.
+/// Number of pairs of `count` rows.
 pub(super) fn pairs(count: usize) -> Option<usize> {
     Some(count.checked_mul(count.saturating_sub(1))? / 2)
 }
 
-/// A norm.
+/// The norm of a distance.
 #[derive(Clone, Copy)]
 pub(super) enum Norm<C> {
-    /// How many are not zero.
+    /// Number of nonzero differences.
     Zero,
     One,
     Two,
@@ -171,9 +171,9 @@ impl<C: Real + Ordered> Norm<C> {
         }
     }
 
-    /// The distance of two vectors of `len` elements, given by first element and step. The largest
-    /// of all differences is that of numbers alone, or else no number if one of them is none:
-    /// PyTorch has the one between matrices, the other within one.
+    /// Distance between two vectors of `len` elements, given by first element and stride. The
+    /// maximum norm ignores NaN if `OF_NUMBERS`, else propagates it: PyTorch does the former in
+    /// `cdist`, the latter in `pdist`.
     fn distance<const OF_NUMBERS: bool>(
         &self,
         [a, b]: [&TensorRef; 2],
@@ -214,7 +214,7 @@ impl<C: Real + Ordered> Norm<C> {
     }
 }
 
-/// Steps of the rows of an input through the output, and along a row.
+/// Strides of an input's rows over the output dims, and stride within a row.
 fn row_steps(input: &TensorInfo, out: &TensorInfo, own: usize) -> (Steps, isize) {
     let strides = input.strides();
     let stride = |dim: usize| strides.get(dim).map_or(0, |&stride| stride as isize);
@@ -224,7 +224,7 @@ fn row_steps(input: &TensorInfo, out: &TensorInfo, own: usize) -> (Steps, isize)
     for dim in (0..batch).filter(|&dim| input.size(dim) != 1) {
         steps.strides[dim + missing] = stride(dim);
     }
-    // Rows of the first go with the output's rows, those of the second with its columns.
+    // Rows of `x1` correspond to rows of the output, rows of `x2` to columns.
     steps.strides[out.rank() - 2 + own] = stride(rank - 2);
     (steps, stride(rank - 1))
 }

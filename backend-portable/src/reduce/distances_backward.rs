@@ -1,5 +1,4 @@
-//! Gradients of distances between rows: what each element of a row has to do with its distances
-//! from others.
+//! Gradients of pairwise distances.
 
 use super::distances::{Norm, between_sizes, check_norm, pairs};
 use crate::compute::split::for_each_chunk_mut;
@@ -29,10 +28,10 @@ kernels! {
     );
 }
 
-/// Operations worth a thread of their own.
+/// Minimum number of operations per thread.
 const GRAIN: usize = 1 << 14;
 
-/// Checks that all of these arguments have the type of the second's, and these sizes.
+/// Checks that all arguments have the dtype of argument 1, and the given shapes.
 fn expect(ctx: &Arguments, args: &[(usize, &[i32])]) -> Result<(), KernelError> {
     let scalar_type = ctx.info(1)?.scalar_type;
     for &(arg, sizes) in args {
@@ -41,7 +40,10 @@ fn expect(ctx: &Arguments, args: &[(usize, &[i32])]) -> Result<(), KernelError> 
             return Err(unsupported(arg, info.scalar_type));
         }
         if info.sizes != *sizes {
-            return Err(KernelError::argument(arg, "its shape does not fit the others"));
+            return Err(KernelError::argument(
+                arg,
+                "shape does not match those of the other inputs",
+            ));
         }
     }
     Ok(())
@@ -63,7 +65,7 @@ fn prepare_between(ctx: &mut Prepare) -> Result<Plan, KernelError> {
     check_norm(ctx, 3)?;
     let made = between_sizes(ctx, 1, 2)?;
     expect(ctx, &[(0, &made), (2, &b.sizes), (4, &made)])?;
-    // The shape of the distances, with an element of a row in place of another row.
+    // Shape of the distances with the last dim replaced by the row width.
     let mut sizes = made;
     let width = a.sizes.last().copied().unwrap_or(0);
     if let Some(last) = sizes.last_mut() {
@@ -89,16 +91,16 @@ fn prepare_within(ctx: &mut Prepare) -> Result<Plan, KernelError> {
     plan(input.scalar_type, [within::<f32>, within::<f64>])
 }
 
-/// What a distance of two rows gives to the elements of the first.
+/// Gradient contribution of one distance to the elements of the first row.
 struct Slope<C> {
     norm: Norm<C>,
-    /// The gradient of the distance.
+    /// Gradient of the distance.
     grad: C,
     distance: C,
 }
 
 impl<C: Real + Ordered> Slope<C> {
-    /// By the difference of the elements.
+    /// The contribution to an element, from the difference of the elements.
     fn at(&self, difference: C) -> C {
         let (zero, one) = (C::default(), C::count(1));
         let size = difference.abs();
@@ -107,7 +109,7 @@ impl<C: Real + Ordered> Slope<C> {
         } else if difference < zero {
             -one
         } else {
-            // Zero, or not a number.
+            // Zero or NaN.
             difference
         };
         let apart = self.distance != zero;
@@ -115,12 +117,12 @@ impl<C: Real + Ordered> Slope<C> {
             Norm::Zero => zero,
             Norm::One => self.grad * sign,
             Norm::Two if apart => self.grad * difference / self.distance,
-            // Below one, the slope is infinite where there is no difference.
+            // For p below 1, the derivative at a zero difference is infinite.
             Norm::Of(p) if apart && (p > one || difference != zero) => {
                 sign * size.pow(p - one) * self.grad / self.distance.pow(p - one)
             }
             Norm::Two | Norm::Of(_) => zero,
-            // Of the elements that are as far apart as the rows are.
+            // Only elements whose difference equals the distance contribute.
             Norm::Infinity if size == self.distance => self.grad * sign,
             Norm::Infinity => sign * zero,
         }
@@ -132,8 +134,7 @@ fn between<C: Real + Ordered + Number>(ctx: &mut Invoke) -> Result<(), KernelErr
     let (grad, a, b, distances) = (ctx.tensor(0)?, ctx.tensor(1)?, ctx.tensor(2)?, ctx.tensor(4)?);
     let norm = Norm::<C>::new(ctx.float(3)?);
     let out = ctx.out(5)?;
-    // Of another row there is one for each distance, not for each row of the output; elements are
-    // the same.
+    // The other rows vary per distance, not per output row; elements are the same.
     let steps = |info: &TensorInfo, [row, element]: [bool; 2]| {
         let own = info.strides();
         let (rank, missing) = (info.rank(), out.rank() - info.rank());

@@ -1,7 +1,7 @@
-//! How many values lie between edges.
+//! Histograms: counts of values between edges.
 //!
-//! Steps are computed in `f64` and rounded to the tensors' type one by one, which gives the numbers
-//! that PyTorch computes in that type.
+//! Each step is computed in `f64` and rounded to the tensors' dtype, which yields the values that
+//! PyTorch computes in that dtype.
 
 use crate::number::{load, round_through, rounded, store, unsupported};
 use crate::scratch;
@@ -10,25 +10,25 @@ use torchlet_core::Param::{Bool, Int, OptionalFloatList, OptionalTensor, Out, Te
 use torchlet_core::{Invoke, Kernel, KernelError, Plan, Prepare, ScalarType, TensorRef};
 
 kernels! {
-    /// `aten::histogram.bin_ct_out(self, bins, range, weight, density, hist, bin_edges)`: how many
-    /// values lie in each of so many parts, alike long, of a range, or of that of all values; or
-    /// their weights; or these as a density.
+    /// `aten::histogram.bin_ct_out(self, bins, range, weight, density, hist, bin_edges)`: number of
+    /// values in each of `bins` equal bins, over a given range or that of the values; or the sums
+    /// of their weights, or their density.
     HISTOGRAM_BIN_CT_OUT = Kernel::new(
         "aten::histogram.bin_ct_out",
         &[Tensor, Int, OptionalFloatList, OptionalTensor, Bool, Out, Out],
         |ctx| {
-            let few = KernelError::argument(1, "is not positive, or too large");
+            let few = KernelError::argument(1, "must be positive and fit in 32 bits");
             let edges = ctx.info(6)?.numel();
             ctx.scratch_at_most(scratch_for(edges)?);
             let bins = usize::try_from(ctx.int(1)?).ok().filter(|bins| *bins > 0).ok_or(few)?;
             if !ctx.is_none(2) && ctx.list_len(2)? != 2 {
-                return Err(KernelError::argument(2, "is not two ends"));
+                return Err(KernelError::argument(2, "expected two range limits"));
             }
             prepare(ctx, bins, 3, by_count)
         },
     );
     /// `aten::histogram.bins_tensor_out(self, bins, weight, density, hist, bin_edges)`: the same
-    /// between edges that are given, from the least on.
+    /// between given, ascending edges.
     HISTOGRAM_BINS_TENSOR_OUT = Kernel::new(
         "aten::histogram.bins_tensor_out",
         &[Tensor, Tensor, OptionalTensor, Bool, Out, Out],
@@ -36,24 +36,24 @@ kernels! {
             let bins = ctx.info(1)?;
             let count = if bins.rank() == 1 { bins.size(0).checked_sub(1) } else { None };
             let count = count.filter(|count| *count > 0);
-            let count = count.ok_or(KernelError::argument(1, "is not a list of edges"))?;
+            let too_few = KernelError::argument(1, "edges must be 1D with at least two values");
+            let count = count.ok_or(too_few)?;
             if bins.scalar_type != ctx.info(0)?.scalar_type {
                 return Err(unsupported(1, bins.scalar_type));
             }
-            prepare(ctx, count, 2, between)
+            prepare(ctx, count, 2, by_edges)
         },
     );
 }
 
-/// Values taken at a time.
+/// Values per block.
 const BLOCK: usize = 64;
 
 fn scratch_for(edges: usize) -> Result<usize, KernelError> {
     scratch::bytes_for(edges.saturating_mul(2), size_of::<f64>())
 }
 
-/// Gives outputs their shapes, and checks that all tensors from the weights on, which are argument
-/// `weight`, fit.
+/// Resizes the outputs, and checks all tensors from the weights, argument `weight`, on.
 fn prepare(
     ctx: &mut Prepare,
     bins: usize,
@@ -69,14 +69,14 @@ fn prepare(
             return Err(unsupported(weight, info.scalar_type));
         }
         if info.sizes != input.sizes {
-            return Err(KernelError::argument(weight, "are not as many as there are values"));
+            return Err(KernelError::argument(weight, "expected a weight per value"));
         }
         if info.strides() != input.strides() {
-            return Err(KernelError::unsupported("weights in another order than values"));
+            return Err(KernelError::unsupported("weights in another memory order than values"));
         }
     }
     let edges = i32::try_from(bins).ok().and_then(|bins| Some((bins, bins.checked_add(1)?)));
-    let large = KernelError::argument(1, "is not positive, or too large");
+    let large = KernelError::argument(1, "must be positive and fit in 32 bits");
     let (bins, edges) = edges.ok_or(large)?;
     for (out, size) in [(weight + 2, bins), (weight + 3, edges)] {
         ctx.resize(out, &[size])?;
@@ -93,13 +93,13 @@ fn by_count(ctx: &mut Invoke) -> Result<(), KernelError> {
     let bins = ctx.info(5)?.size(0);
     let memory = scratch::take::<f64>(ctx, 2 * bins + 2)?;
     let (edges, sums) = memory.split_at_mut_checked(bins + 1).unwrap_or_default();
-    let [low, high] = ends(ctx, &input)?;
-    spaced(input.scalar_type, [low, high], edges);
+    let [low, high] = range_ends(ctx, &input)?;
+    equally_spaced(input.scalar_type, [low, high], edges);
     count(ctx, edges, sums, 3)
 }
 
-/// Edges that are alike far from each other, as `linspace`: from the nearer end.
-pub(super) fn spaced(scalar_type: ScalarType, [low, high]: [f64; 2], edges: &mut [f64]) {
+/// Equally spaced edges like `linspace`, computed from the nearer end.
+pub(super) fn equally_spaced(scalar_type: ScalarType, [low, high]: [f64; 2], edges: &mut [f64]) {
     let rounded = |value| rounded(scalar_type, value);
     let bins = edges.len().saturating_sub(1);
     let step = rounded(rounded(high - low) / bins as f64);
@@ -112,8 +112,8 @@ pub(super) fn spaced(scalar_type: ScalarType, [low, high]: [f64; 2], edges: &mut
     }
 }
 
-/// The least and the largest edge.
-fn ends(ctx: &Invoke, input: &TensorRef) -> Result<[f64; 2], KernelError> {
+/// The first and the last edge.
+fn range_ends(ctx: &Invoke, input: &TensorRef) -> Result<[f64; 2], KernelError> {
     let rounded = |value| rounded(input.scalar_type, value);
     let (mut low, mut high) = (0.0, 1.0);
     if !ctx.is_none(2) {
@@ -132,26 +132,26 @@ fn ends(ctx: &Invoke, input: &TensorRef) -> Result<[f64; 2], KernelError> {
     checked_ends(input.scalar_type, [low, high])
 }
 
-/// Ends that are numbers, and apart.
+/// Checks that the ends are finite and ordered; widens an empty range.
 pub(super) fn checked_ends(
     scalar_type: ScalarType,
     [low, high]: [f64; 2],
 ) -> Result<[f64; 2], KernelError> {
     if !low.is_finite() || !high.is_finite() || low > high {
-        return Err(KernelError::argument(2, "its range is empty, or not finite"));
+        return Err(KernelError::argument(2, "range must be finite and ordered"));
     }
     let apart = if low == high { 0.5 } else { 0.0 };
     Ok([low - apart, high + apart].map(|end| rounded(scalar_type, end)))
 }
 
-/// Between which edges a value lies, if it does: the last edge belongs to what is before it.
-pub(super) fn place(edges: &[f64], value: f64) -> Option<usize> {
+/// The bin of a value, or `None` if it is outside. The last edge belongs to the last bin.
+pub(super) fn bin_of(edges: &[f64], value: f64) -> Option<usize> {
     let (low, high) = (edges.first()?, edges.last()?);
     let behind = edges.partition_point(|edge| *edge <= value);
     (value >= *low && value <= *high).then(|| behind.saturating_sub(1).min(edges.len() - 2))
 }
 
-/// Values by blocks, in the order of memory, with the number of the first.
+/// Visits values in memory order by blocks, with the position of the first.
 fn each_block(tensor: &TensorRef, visit: &mut dyn FnMut(usize, &[f64])) {
     for start in (0..tensor.numel()).step_by(BLOCK) {
         let mut block = [0.0; BLOCK];
@@ -161,7 +161,7 @@ fn each_block(tensor: &TensorRef, visit: &mut dyn FnMut(usize, &[f64])) {
     }
 }
 
-fn between(ctx: &mut Invoke) -> Result<(), KernelError> {
+fn by_edges(ctx: &mut Invoke) -> Result<(), KernelError> {
     let bins = ctx.tensor(1)?;
     let memory = scratch::take::<f64>(ctx, 2 * bins.numel())?;
     let (edges, sums) = memory.split_at_mut_checked(bins.numel()).unwrap_or_default();
@@ -169,8 +169,8 @@ fn between(ctx: &mut Invoke) -> Result<(), KernelError> {
     count(ctx, edges, sums, 2)
 }
 
-/// Counts values between edges, and writes outputs; `weight` is the argument that weights are, if
-/// there are any.
+/// Counts values between edges and writes the outputs; `weight` is the argument of the optional
+/// weights.
 fn count(
     ctx: &mut Invoke,
     edges: &[f64],
@@ -188,7 +188,7 @@ fn count(
             load(scalar_type, weights.bytes(), start as isize, 1, parts);
         }
         for (value, part) in values.iter().zip(&parts) {
-            if let Some(sum) = place(edges, *value).and_then(|place| sums.get_mut(place)) {
+            if let Some(sum) = bin_of(edges, *value).and_then(|bin| sums.get_mut(bin)) {
                 *sum += part;
             }
         }

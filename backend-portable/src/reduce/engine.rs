@@ -1,14 +1,12 @@
-//! The loop that all reductions share: which elements make a result, in which order, on how many
-//! threads.
+//! The loop that all reductions share: iteration order and parallelization.
 //!
-//! An operator gives a [`Reducer`]. There are two ways through memory. Where neighbouring results
-//! come from neighbouring elements (the reduced dimensions lie outside), several results are
-//! computed side by side, row by row. Else each result is computed by itself, in runs along the
-//! innermost reduced dimension.
+//! An operator supplies a [`Reducer`]. If adjacent results come from adjacent elements (the reduced
+//! dims are the outer ones), several results are computed together, row by row. Otherwise, each
+//! result is computed separately, in runs over the innermost reduced dim.
 //!
-//! Elements are folded into partial states of a few hundred, and those are merged in pairs, like a
-//! tournament: the rounding errors of a sum grow with the logarithm of its length. What is merged
-//! with what depends on the shape alone, never on the number of threads.
+//! Elements are folded into partial states of a few hundred, which are merged pairwise, so that the
+//! rounding error of a sum grows with the logarithm of its length. The order of merging depends
+//! only on the shape, never on the number of threads.
 
 use super::cascade::add_all;
 use crate::compute::split::{for_each_chunk_mut, for_each_chunks_mut};
@@ -19,56 +17,56 @@ use torchlet_core::layout::{DimOrder, MAX_RANK, Sizes};
 use torchlet_core::rules::{DimSet, reduced_count};
 use torchlet_core::{Parallel, ScalarType, Serial, TensorInfo, TensorRef};
 
-/// How values become a result.
+/// Reduction of values to a result.
 pub(crate) trait Reducer<C>: Sync {
-    /// What is known after some of the values.
+    /// Accumulator.
     type State: Copy + Send + Sync;
-    /// What is known of no values.
+    /// The accumulator of no values.
     fn start(&self) -> Self::State;
-    /// Takes in values that follow each other; `first` is the number of the first.
+    /// Folds consecutive values; `first` is the index of the first.
     fn fold(&self, state: &mut Self::State, values: &[C], first: usize);
-    /// Takes a value into each state; they all are number `number`.
+    /// Folds one value into each state; all have index `number`.
     fn fold_each(&self, states: &mut [Self::State], values: &[C], number: usize);
-    /// What is known of the values of both; those of `a` come first.
+    /// Merges two accumulators; the values of `a` come first.
     fn merge(&self, a: Self::State, b: Self::State) -> Self::State;
 }
 
-/// Values converted at a time.
+/// Values per conversion block.
 const BLOCK: usize = 32;
-/// Results computed side by side. They live on the stack, which is small on microcontrollers.
+/// Results computed together. Their states are on the stack, which is small on microcontrollers.
 const LANES: usize = if cfg!(feature = "std") { 128 } else { 32 };
 /// Values folded into a state before it is merged.
 const FOLD: usize = 256;
-/// Rows folded into a state before it is merged, where results are computed side by side.
+/// Rows folded into a state before it is merged, if results are computed together.
 const ROWS: usize = 32;
-/// Values of a long reduction that make a part, which a thread of its own may take.
+/// Values per part of a long reduction; threads compute parts.
 const PART: usize = 1 << 15;
-/// Parts taken together.
+/// Parts per batch.
 const PARTS: usize = 16;
-/// Elements worth a thread of their own.
+/// Minimum number of elements per thread.
 const GRAIN: usize = 1 << 14;
 
-/// The order in which the elements of a result are taken.
+/// Order in which the elements of a result are reduced.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Order {
-    /// As they lie in memory.
+    /// Memory order.
     Memory,
-    /// As PyTorch counts them: the last dimension fastest.
+    /// Row-major index order, as in PyTorch.
     Index,
 }
 
-/// Where the elements of each result lie.
+/// Positions of the elements of each result.
 #[derive(Debug)]
 pub(crate) struct Geometry {
-    /// Over the results; the input position is that of the first element.
+    /// Walk over the results; the input position is that of the first element.
     pub(super) results: Walk<1>,
-    /// Over the elements of a result, from its first.
+    /// Walk over the elements of a result, relative to the first.
     pub(super) elements: Walk<1>,
 }
 
 impl Geometry {
-    /// Of a reduction of `dims` of the input; `out` is the reduced shape, with the dimensions kept
-    /// or not.
+    /// The geometry of a reduction over `dims`; `out` is the reduced shape, with or without the
+    /// reduced dims.
     pub(crate) fn new(input: &TensorInfo, dims: DimSet, out: &TensorInfo, order: Order) -> Self {
         let strides = input.strides();
         let stride = |dim: usize| strides.get(dim).map_or(0, |&stride| stride as isize);
@@ -89,7 +87,7 @@ impl Geometry {
                 && let Some(slot) = inner.strides.get_mut(sizes.len())
             {
                 *slot = stride(dim);
-                // There are no more dimensions than the input has.
+                // At most as many dims as the input has, so it fits.
                 let _ = sizes.push(input.sizes.get(dim).copied().unwrap_or(1));
             }
         };
@@ -104,13 +102,13 @@ impl Geometry {
         Geometry { results, elements }
     }
 
-    /// Elements of each result.
+    /// Elements per result.
     pub(crate) fn count(&self) -> usize {
         self.elements.numel()
     }
 }
 
-/// Partial states, merged in pairs of equal weight.
+/// Pairwise merging of partial states of equal weight.
 struct Tournament<S> {
     levels: [S; 32],
     taken: u32,
@@ -132,7 +130,7 @@ impl<S: Copy> Tournament<S> {
         self.taken = self.taken.wrapping_add(1);
     }
 
-    /// All merged, with a last state behind them.
+    /// Merges all states, followed by a last one.
     fn finish(&self, last: S, merge: impl Fn(S, S) -> S) -> S {
         let mut state = last;
         for (bit, level) in self.levels.iter().enumerate() {
@@ -148,7 +146,7 @@ impl<S: Copy> Tournament<S> {
 pub(super) struct Source<'a, C> {
     scalar_type: ScalarType,
     bytes: &'a [u8],
-    /// The elements, if they are of that type.
+    /// The elements, if they have type `C`.
     direct: Option<&'a [C]>,
 }
 
@@ -158,7 +156,7 @@ impl<'a, C: Compute> Source<'a, C> {
         Source { scalar_type: tensor.scalar_type, bytes: tensor.bytes(), direct }
     }
 
-    /// Adds elements from `start` on, `stride` apart, to as many sums.
+    /// Adds elements to the sums, from `start` on with the given stride.
     #[inline(always)]
     pub(super) fn add_to(&self, sums: &mut [C], start: isize, stride: isize)
     where
@@ -177,7 +175,7 @@ impl<'a, C: Compute> Source<'a, C> {
         }
     }
 
-    /// Calls `f(values, number of the first)` for elements from `start` on, `stride` apart.
+    /// Calls `f(values, index of the first)` for elements from `start` on with the given stride.
     #[inline(always)]
     fn each_block(&self, start: isize, stride: isize, len: usize, mut f: impl FnMut(&[C], usize)) {
         if let (Some(direct), 1) = (self.direct, stride) {
@@ -199,7 +197,7 @@ impl<'a, C: Compute> Source<'a, C> {
     }
 }
 
-/// The states of results `from..to`, handed to `take(number of the first, states)`.
+/// Computes the states of results `from..to` and passes them to `take(index of the first, states)`.
 fn each_states<C: Compute, R: Reducer<C>>(
     parallel: &dyn Parallel,
     source: &Source<C>,
@@ -228,7 +226,8 @@ fn each_states<C: Compute, R: Reducer<C>>(
     });
 }
 
-/// The states of neighbouring results from neighbouring elements; `states` are at their start.
+/// Computes the states of adjacent results from adjacent elements; `states` hold their initial
+/// value.
 fn side_by_side<C: Compute, R: Reducer<C>>(
     source: &Source<C>,
     walk: &Walk<1>,
@@ -241,7 +240,7 @@ fn side_by_side<C: Compute, R: Reducer<C>>(
             reducer.fold_each(&mut states[first..], values, row);
         });
     }
-    // States of ROWS rows, of ROWS times as many, and of all before.
+    // States of `ROWS` rows, of `ROWS * ROWS` rows, and of all before.
     let (mut low, mut middle) = ([reducer.start(); LANES], [reducer.start(); LANES]);
     let len = states.len();
     let (low, middle) = (&mut low[..len], &mut middle[..len]);
@@ -264,8 +263,7 @@ fn side_by_side<C: Compute, R: Reducer<C>>(
     carry(middle, states);
 }
 
-/// Calls `take(row, first, values)` for the elements number `row` of `len` neighbouring results,
-/// block by block.
+/// Calls `take(row, first, values)` for row `row` of `len` adjacent results, block by block.
 #[inline(always)]
 fn each_row<C: Compute>(
     source: &Source<C>,
@@ -283,7 +281,7 @@ fn each_row<C: Compute>(
     });
 }
 
-/// The state of a single result, whose parts may run in parallel.
+/// The state of a single result; its parts may run in parallel.
 fn one_result<C: Compute, R: Reducer<C>>(
     parallel: &dyn Parallel,
     source: &Source<C>,
@@ -328,7 +326,7 @@ fn one_part<C: Compute, R: Reducer<C>>(
     let [stride] = walk.inner_steps();
     let (mut state, mut folded) = (reducer.start(), 0);
     if to - from <= FOLD {
-        // Short: nothing to merge.
+        // Short reductions need no merging.
         walk.for_each_run(from, to, &mut |number, [at], len| {
             source.each_block(base.wrapping_add(at), stride, len, |values, first| {
                 reducer.fold(&mut state, values, number + first);
@@ -350,9 +348,8 @@ fn one_part<C: Compute, R: Reducer<C>>(
     all.finish(state, merge)
 }
 
-/// Reduces a tensor into `M` outputs of as many elements, given by bytes and element size:
-/// `write(states, parts)` writes the results of the states to the parts of the outputs that belong
-/// to them.
+/// Reduces a tensor into `M` outputs of equal numel, given by bytes and element size.
+/// `write(states, parts)` converts states to the corresponding parts of the outputs.
 pub(crate) fn reduce<C: Compute, R: Reducer<C>, const M: usize>(
     parallel: &dyn Parallel,
     input: &TensorRef,
@@ -367,11 +364,11 @@ pub(crate) fn reduce<C: Compute, R: Reducer<C>, const M: usize>(
     });
 }
 
-/// Takes states and the number of the first.
+/// Callback for states, with the index of the first.
 pub(super) type Take<'a, S> = &'a mut dyn FnMut(usize, &[S]);
 
-/// Spreads results over threads: `states(parallel, (from, to), take)` hands states of results
-/// `from..to` to `take`, which `write` makes results of, as in [`reduce`].
+/// Distributes results over threads. `states(parallel, (from, to), take)` passes the states of
+/// results `from..to` to `take`; `write` converts them to results, as in [`reduce`].
 pub(super) fn spread<S, const M: usize>(
     parallel: &dyn Parallel,
     geometry: &Geometry,
@@ -381,7 +378,7 @@ pub(super) fn spread<S, const M: usize>(
 ) {
     let numel = geometry.results.numel();
     let count = geometry.count();
-    // Results for each thread at least, so that it has enough to do, and enough side by side.
+    // A chunk needs enough work for a thread, and enough results to compute together.
     let least = (GRAIN / count.max(1)).clamp(1, GRAIN);
     let chunk = numel.div_ceil(parallel.threads().max(1) * 4).max(least);
     let chunk = if chunk > LANES { chunk.next_multiple_of(LANES) } else { chunk };

@@ -1,7 +1,7 @@
-//! Largest and smallest values and where they are; whether any or all values are true.
+//! Maxima and minima, argmax and argmin, `any` and `all`.
 
 use super::engine::Order::{Index, Memory};
-use super::reducers::{Largest, Ordered, Place, Smallest, Truth};
+use super::reducers::{AnyAll, ArgExtreme, Max, Min, Ordered};
 use super::{
     Dims, Form, double, expect_same_layout, expect_type, reduced, reduced_of_some, single,
 };
@@ -28,61 +28,61 @@ kernels! {
     MIN_OUT = Kernel::new("aten::min.unary_out", &[Tensor, Out], |ctx| {
         extreme(ctx, Form::ALL, 1, by_compute!(min))
     });
-    /// `aten::max.dim_max(self, dim, keepdim, max, max_values)`: the values and where they are.
+    /// `aten::max.dim_max(self, dim, keepdim, max, max_values)`: the maxima and their indices.
     MAX_DIM_OUT = Kernel::new("aten::max.dim_max", &[Tensor, Int, Bool, Out, Out], |ctx| {
-        extreme_and_place(ctx, by_compute!(max_dim))
+        extreme_with_index(ctx, by_compute!(max_dim))
     });
-    /// `aten::min.dim_min(self, dim, keepdim, min, min_indices)`: the values and where they are.
+    /// `aten::min.dim_min(self, dim, keepdim, min, min_indices)`: the minima and their indices.
     MIN_DIM_OUT = Kernel::new("aten::min.dim_min", &[Tensor, Int, Bool, Out, Out], |ctx| {
-        extreme_and_place(ctx, by_compute!(min_dim))
+        extreme_with_index(ctx, by_compute!(min_dim))
     });
     /// `aten::argmax.out(self, dim, keepdim, out)`
     ARGMAX_OUT = Kernel::new("aten::argmax.out", &[Tensor, OptionalInt, Bool, Out], |ctx| {
-        place(ctx, by_compute!(argmax))
+        arg_extreme(ctx, by_compute!(argmax))
     });
     /// `aten::argmin.out(self, dim, keepdim, out)`
     ARGMIN_OUT = Kernel::new("aten::argmin.out", &[Tensor, OptionalInt, Bool, Out], |ctx| {
-        place(ctx, by_compute!(argmin))
+        arg_extreme(ctx, by_compute!(argmin))
     });
     /// `aten::any.all_out(self, out)`
     ANY_ALL_OUT = Kernel::new("aten::any.all_out", &[Tensor, Out], |ctx| {
-        truth(ctx, Form::ALL, 1, by_compute!(any_of_all))
+        any_or_all(ctx, Form::ALL, 1, by_compute!(any_of_all))
     });
     /// `aten::any.out(self, dim, keepdim, out)`
     ANY_OUT = Kernel::new("aten::any.out", &[Tensor, Int, Bool, Out], |ctx| {
-        truth(ctx, EXACT_DIMS, 3, by_compute!(any))
+        any_or_all(ctx, EXACT_DIMS, 3, by_compute!(any))
     });
     /// `aten::any.dims_out(self, dim, keepdim, out)`
     ANY_DIMS_OUT = Kernel::new(
         "aten::any.dims_out",
         &[Tensor, OptionalIntList, Bool, Out],
-        |ctx| truth(ctx, EXACT_DIMS, 3, by_compute!(any)),
+        |ctx| any_or_all(ctx, EXACT_DIMS, 3, by_compute!(any)),
     );
     /// `aten::all.all_out(self, out)`
     ALL_ALL_OUT = Kernel::new("aten::all.all_out", &[Tensor, Out], |ctx| {
-        truth(ctx, Form::ALL, 1, by_compute!(all_of_all))
+        any_or_all(ctx, Form::ALL, 1, by_compute!(all_of_all))
     });
     /// `aten::all.out(self, dim, keepdim, out)`
     ALL_OUT = Kernel::new("aten::all.out", &[Tensor, Int, Bool, Out], |ctx| {
-        truth(ctx, EXACT_DIMS, 3, by_compute!(all))
+        any_or_all(ctx, EXACT_DIMS, 3, by_compute!(all))
     });
     /// `aten::all.dims_out(self, dim, keepdim, out)`
     ALL_DIMS_OUT = Kernel::new(
         "aten::all.dims_out",
         &[Tensor, OptionalIntList, Bool, Out],
-        |ctx| truth(ctx, EXACT_DIMS, 3, by_compute!(all)),
+        |ctx| any_or_all(ctx, EXACT_DIMS, 3, by_compute!(all)),
     );
 }
 
 const DIMS: Form = Form { dims: Dims::List(1), keep: Some(2) };
-/// A list of one may stand as an integer.
+/// A list of one may be given as an integer.
 const EXACT_DIMS: Form = Form { dims: Dims::ExactList(1), keep: Some(2) };
 const ONE: Form = Form { dims: Dims::One(1), keep: Some(2) };
 
 fn choose(args: &Prepare, functions: ByCompute) -> Result<Plan, KernelError> {
     let found = args.info(0)?.scalar_type;
     let compute = ComputeType::of(found).ok_or(unsupported(0, found))?;
-    // Values from 2^63 on would count as negative.
+    // As `i64`, values from 2^63 on would be negative.
     if found == ScalarType::UInt64 {
         return Err(unsupported(0, found));
     }
@@ -103,7 +103,7 @@ fn extreme(
     choose(ctx, functions)
 }
 
-fn extreme_and_place(ctx: &mut Prepare, functions: ByCompute) -> Result<Plan, KernelError> {
+fn extreme_with_index(ctx: &mut Prepare, functions: ByCompute) -> Result<Plan, KernelError> {
     let input = reduced_of_some(ctx, ONE, &[3, 4])?;
     expect_type(ctx, 3, input.scalar_type)?;
     expect_type(ctx, 4, ScalarType::Long)?;
@@ -111,13 +111,13 @@ fn extreme_and_place(ctx: &mut Prepare, functions: ByCompute) -> Result<Plan, Ke
     choose(ctx, functions)
 }
 
-fn place(ctx: &mut Prepare, functions: ByCompute) -> Result<Plan, KernelError> {
+fn arg_extreme(ctx: &mut Prepare, functions: ByCompute) -> Result<Plan, KernelError> {
     reduced_of_some(ctx, ONE, &[3])?;
     expect_type(ctx, 3, ScalarType::Long)?;
     choose(ctx, functions)
 }
 
-fn truth(
+fn any_or_all(
     ctx: &mut Prepare,
     form: Form,
     out: usize,
@@ -134,22 +134,22 @@ fn truth(
 
 fn amax<C: Ordered>(ctx: &mut Invoke) -> Result<(), KernelError> {
     crate::types::expect::<C>()?;
-    single(ctx, DIMS, Memory, 3, &Largest, |value: C| value)
+    single(ctx, DIMS, Memory, 3, &Max, |value: C| value)
 }
 
 fn amin<C: Ordered>(ctx: &mut Invoke) -> Result<(), KernelError> {
     crate::types::expect::<C>()?;
-    single(ctx, DIMS, Memory, 3, &Smallest, |value: C| value)
+    single(ctx, DIMS, Memory, 3, &Min, |value: C| value)
 }
 
 fn max<C: Ordered>(ctx: &mut Invoke) -> Result<(), KernelError> {
     crate::types::expect::<C>()?;
-    single(ctx, Form::ALL, Memory, 1, &Largest, |value: C| value)
+    single(ctx, Form::ALL, Memory, 1, &Max, |value: C| value)
 }
 
 fn min<C: Ordered>(ctx: &mut Invoke) -> Result<(), KernelError> {
     crate::types::expect::<C>()?;
-    single(ctx, Form::ALL, Memory, 1, &Smallest, |value: C| value)
+    single(ctx, Form::ALL, Memory, 1, &Min, |value: C| value)
 }
 
 fn value<C: Ordered>((value, _): (C, usize)) -> C {
@@ -162,40 +162,40 @@ fn number<C: Ordered>((_, number): (C, usize)) -> i64 {
 
 fn max_dim<C: Ordered>(ctx: &mut Invoke) -> Result<(), KernelError> {
     crate::types::expect::<C>()?;
-    double(ctx, ONE, Index, [3, 4], &Place::<true>, (value::<C>, number::<C>))
+    double(ctx, ONE, Index, [3, 4], &ArgExtreme::<true>, (value::<C>, number::<C>))
 }
 
 fn min_dim<C: Ordered>(ctx: &mut Invoke) -> Result<(), KernelError> {
     crate::types::expect::<C>()?;
-    double(ctx, ONE, Index, [3, 4], &Place::<false>, (value::<C>, number::<C>))
+    double(ctx, ONE, Index, [3, 4], &ArgExtreme::<false>, (value::<C>, number::<C>))
 }
 
 fn argmax<C: Ordered>(ctx: &mut Invoke) -> Result<(), KernelError> {
     crate::types::expect::<C>()?;
-    single(ctx, ONE, Index, 3, &Place::<true>, number::<C>)
+    single(ctx, ONE, Index, 3, &ArgExtreme::<true>, number::<C>)
 }
 
 fn argmin<C: Ordered>(ctx: &mut Invoke) -> Result<(), KernelError> {
     crate::types::expect::<C>()?;
-    single(ctx, ONE, Index, 3, &Place::<false>, number::<C>)
+    single(ctx, ONE, Index, 3, &ArgExtreme::<false>, number::<C>)
 }
 
 fn any<C: Compute>(ctx: &mut Invoke) -> Result<(), KernelError> {
     crate::types::expect::<C>()?;
-    single::<C, _, _>(ctx, EXACT_DIMS, Memory, 3, &Truth::<false>, i64::from)
+    single::<C, _, _>(ctx, EXACT_DIMS, Memory, 3, &AnyAll::<false>, i64::from)
 }
 
 fn all<C: Compute>(ctx: &mut Invoke) -> Result<(), KernelError> {
     crate::types::expect::<C>()?;
-    single::<C, _, _>(ctx, EXACT_DIMS, Memory, 3, &Truth::<true>, i64::from)
+    single::<C, _, _>(ctx, EXACT_DIMS, Memory, 3, &AnyAll::<true>, i64::from)
 }
 
 fn any_of_all<C: Compute>(ctx: &mut Invoke) -> Result<(), KernelError> {
     crate::types::expect::<C>()?;
-    single::<C, _, _>(ctx, Form::ALL, Memory, 1, &Truth::<false>, i64::from)
+    single::<C, _, _>(ctx, Form::ALL, Memory, 1, &AnyAll::<false>, i64::from)
 }
 
 fn all_of_all<C: Compute>(ctx: &mut Invoke) -> Result<(), KernelError> {
     crate::types::expect::<C>()?;
-    single::<C, _, _>(ctx, Form::ALL, Memory, 1, &Truth::<true>, i64::from)
+    single::<C, _, _>(ctx, Form::ALL, Memory, 1, &AnyAll::<true>, i64::from)
 }

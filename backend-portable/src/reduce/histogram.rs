@@ -1,4 +1,4 @@
-//! How many values lie where.
+//! Histograms: `histc`.
 
 use crate::number::{load, round_through, store, unsupported};
 use crate::real::{Real, by_type};
@@ -7,17 +7,17 @@ use torchlet_core::Param::{Int, Out, Scalar, Tensor};
 use torchlet_core::{Invoke, Kernel, KernelError, Plan, Prepare};
 
 kernels! {
-    /// `aten::histc.out(self, bins, min, max, out)`: how many values lie in each of so many parts,
-    /// alike long, of what is from `min` to `max`; of all that there is, where both are the same.
+    /// `aten::histc.out(self, bins, min, max, out)`: number of values in each of `bins` equal bins
+    /// from `min` to `max`; over the range of the values if both are equal.
     HISTC_OUT = Kernel::new("aten::histc.out", &[Tensor, Int, Scalar, Scalar, Out], prepare);
 }
 
-/// Values taken at a time.
+/// Values per block.
 const BLOCK: usize = 64;
 
 fn prepare(ctx: &mut Prepare) -> Result<Plan, KernelError> {
     let bins = i32::try_from(ctx.int(1)?).ok().filter(|bins| *bins > 0);
-    ctx.resize(4, &[bins.ok_or(KernelError::argument(1, "is not positive, or too large"))?])?;
+    ctx.resize(4, &[bins.ok_or(KernelError::argument(1, "must be positive and fit in 32 bits"))?])?;
     let (found, made) = (ctx.info(0)?.scalar_type, ctx.info(4)?.scalar_type);
     if found != made {
         return Err(unsupported(4, made));
@@ -29,7 +29,7 @@ fn histogram<C: Real + PartialOrd>(ctx: &mut Invoke) -> Result<(), KernelError> 
     crate::types::expect::<C>()?;
     let input = ctx.tensor(0)?;
     let (count, scalar_type) = (input.numel(), input.scalar_type);
-    // Halves are rounded at each step, as in PyTorch, which decides where the edges are.
+    // Half values are rounded at each step, as in PyTorch, because this affects the edges.
     let rounded = |value: C| {
         let mut values = [value];
         round_through(scalar_type, &mut values);
@@ -63,7 +63,7 @@ fn histogram<C: Real + PartialOrd>(ctx: &mut Invoke) -> Result<(), KernelError> 
     }
     let is_finite = |value: C| value.to_f64().is_finite();
     if !is_finite(low) || !is_finite(high) || low > high {
-        return Err(KernelError::argument(2, "its range is empty, or not finite"));
+        return Err(KernelError::argument(2, "range must be finite and ordered"));
     }
     let mut out = ctx.out(4)?;
     let bins = out.numel();

@@ -1,7 +1,7 @@
-//! Reductions: many values become one. Also running sums, and distances.
+//! Reductions, cumulative operators and distances.
 //!
-//! [`Form`] says where a reduction has its arguments; [`reduced`] checks them and gives the output
-//! its shape; [`single`] and [`double`] compute one output or two, in the engine's loop.
+//! [`Form`] describes the arguments of a reduction. [`reduced`] checks them and resizes the output.
+//! [`single`] and [`double`] compute one or two outputs in the engine's loop.
 
 mod adding;
 pub mod bins;
@@ -24,31 +24,31 @@ use engine::{Geometry, Order, Reducer, reduce};
 use torchlet_core::rules::{DimSet, reduced_count, reduced_shape};
 use torchlet_core::{Arguments, Invoke, KernelError, Prepare, ScalarType, TensorInfo, TensorRef};
 
-/// What a call says about the dimensions to reduce.
+/// Source of the reduced dims in a call.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Dims {
-    /// All.
+    /// All dims.
     All,
-    /// The one in this argument; all if it has none.
+    /// The dim in this argument; all if it is absent.
     One(usize),
-    /// Those in this list; all if there is no list or an empty one.
+    /// The dims in this list; all if it is absent or empty.
     List(usize),
-    /// Those in this list; all if there is no list, none if it is empty.
+    /// The dims in this list; all if it is absent, none if it is empty.
     ExactList(usize),
 }
 
-/// Where a reduction has its arguments. The tensor is argument 0.
+/// Argument indices of a reduction. The tensor is argument 0.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Form {
     pub(crate) dims: Dims,
-    /// Where it says whether reduced dimensions are kept, with size 1.
+    /// Argument of `keepdim`: whether reduced dims are kept with size 1.
     pub(crate) keep: Option<usize>,
 }
 
 impl Form {
     pub(crate) const ALL: Form = Form { dims: Dims::All, keep: None };
 
-    /// The dimensions that a call reduces.
+    /// The dims that a call reduces.
     pub(crate) fn dims(&self, args: &Arguments, rank: usize) -> Result<DimSet, KernelError> {
         let (arg, set) = match self.dims {
             Dims::All => return Ok(DimSet::all(rank)),
@@ -62,7 +62,7 @@ impl Form {
                 None => (arg, Some(DimSet::all(rank))),
             },
         };
-        set.ok_or(KernelError::argument(arg, "not distinct dimensions of the tensor"))
+        set.ok_or(KernelError::argument(arg, "dims are repeated or out of range"))
     }
 
     fn keep(&self, args: &Arguments) -> Result<bool, KernelError> {
@@ -70,7 +70,7 @@ impl Form {
     }
 }
 
-/// Gives the outputs the reduced shape. Returns the input.
+/// Resizes the outputs to the reduced shape. Returns the input.
 pub(crate) fn reduced(
     ctx: &mut Prepare,
     form: Form,
@@ -86,7 +86,7 @@ pub(crate) fn reduced(
     Ok(input)
 }
 
-/// As [`reduced`], for what no values have none of, such as a maximum.
+/// Like [`reduced`], for reductions that are undefined without values, such as a maximum.
 pub(crate) fn reduced_of_some(
     ctx: &mut Prepare,
     form: Form,
@@ -96,12 +96,12 @@ pub(crate) fn reduced_of_some(
     let dims = form.dims(ctx, input.rank())?;
     let results = reduced_shape(&input.sizes, dims, false);
     if reduced_count(&input.sizes, dims) == 0 && !results.contains(&0) {
-        return Err(KernelError::argument(0, "reduces no values"));
+        return Err(KernelError::argument(0, "the reduction has no values"));
     }
     Ok(input)
 }
 
-/// Checks that an output is of the type.
+/// Checks the dtype of an output.
 pub(crate) fn expect_type(
     args: &Arguments,
     arg: usize,
@@ -111,10 +111,10 @@ pub(crate) fn expect_type(
     if found == expected { Ok(()) } else { Err(unsupported(arg, found)) }
 }
 
-/// Results that are stored at a time.
+/// Results stored at a time.
 const BLOCK: usize = 32;
 
-/// Stores what `finish` makes of states.
+/// Stores the results that `finish` computes from states.
 pub(crate) fn store_states<S: Copy, D: Compute>(
     scalar_type: ScalarType,
     states: &[S],
@@ -168,7 +168,7 @@ pub(crate) fn reduce_tensor<C: Compute, R: Reducer<C>, D: Compute>(
     });
 }
 
-/// Reduces argument 0 into outputs `outs`, which follow each other and are of equal layout.
+/// Reduces argument 0 into two consecutive outputs of equal layout.
 pub(crate) fn double<C: Compute, R: Reducer<C>, D: Compute, E: Compute>(
     ctx: &mut Invoke,
     form: Form,
@@ -191,7 +191,7 @@ pub(crate) fn double<C: Compute, R: Reducer<C>, D: Compute, E: Compute>(
     Ok(())
 }
 
-/// Checks that two outputs lie in memory alike.
+/// Checks that two outputs have the same memory layout.
 pub(crate) fn expect_same_layout(args: &Arguments, outs: [usize; 2]) -> Result<(), KernelError> {
     let (a, b) = (args.info(outs[0])?, args.info(outs[1])?);
     if a.same_layout_as(&b) { Ok(()) } else { Err(KernelError::layout(outs[1])) }

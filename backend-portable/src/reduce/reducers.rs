@@ -1,18 +1,18 @@
-//! What is computed of many values: sums, products, extremes, moments.
+//! Reducers: sums, products, extremes and moments.
 
 use super::engine::Reducer;
 use crate::elementwise::Arithmetic;
 use crate::number::Compute;
 use crate::real::Real;
 
-/// Partial results that run side by side.
+/// Number of independent partial results.
 const LANES: usize = 16;
 
-/// So few values that they are folded one after the other, as PyTorch does: a sum has the same
-/// digits then.
+/// Up to this many values are folded sequentially, as in PyTorch, so that sums have the same
+/// digits.
 const FEW: usize = 4;
 
-/// Folds values in [`LANES`] lanes, and those in a tree.
+/// Folds values in [`LANES`] lanes, which are then merged as a tree.
 #[inline(always)]
 pub(crate) fn fold_lanes<C: Copy, A: Copy>(
     start: A,
@@ -43,7 +43,7 @@ pub(crate) fn fold_lanes<C: Copy, A: Copy>(
     lanes[0]
 }
 
-/// A reducer whose state is a value and whose folding and merging are the same function of two.
+/// A reducer whose state is a value, and which folds and merges with the same binary function.
 macro_rules! fold_of_two {
     ($(#[$doc:meta])* $name:ident: $bound:ident, $start:expr, $function:expr) => {
         $(#[$doc])*
@@ -81,21 +81,21 @@ fold_of_two! {
     Product: Arithmetic, C::of_bool(true), |a: C, b: C| a.mul(b)
 }
 fold_of_two! {
-    /// The largest value; NaN if there is one.
-    Largest: Ordered, C::LOWEST, |a: C, b: C| if b.above(a) { b } else { a }
+    /// The maximum; NaN if any value is NaN.
+    Max: Ordered, C::LOWEST, |a: C, b: C| if b.above(a) { b } else { a }
 }
 fold_of_two! {
-    /// The smallest value; NaN if there is one.
-    Smallest: Ordered, C::HIGHEST, |a: C, b: C| if b.below(a) { b } else { a }
+    /// The minimum; NaN if any value is NaN.
+    Min: Ordered, C::HIGHEST, |a: C, b: C| if b.below(a) { b } else { a }
 }
 
-/// Values that can be compared, where NaN wins every comparison.
+/// Values that can be compared; NaN wins every comparison.
 pub(crate) trait Ordered: Compute {
-    /// No value is less.
+    /// Lower bound of all values.
     const LOWEST: Self;
-    /// No value is greater.
+    /// Upper bound of all values.
     const HIGHEST: Self;
-    /// Whether `self` is greater or NaN: of two NaN either may stay.
+    /// Whether `self` is greater or NaN. If both are NaN, either may be kept.
     fn above(self, other: Self) -> bool;
     /// Whether `self` is less or NaN.
     fn below(self, other: Self) -> bool;
@@ -105,7 +105,7 @@ macro_rules! ordered_floats {
     ($($t:ident),*) => {$(impl Ordered for $t {
         const LOWEST: $t = $t::NEG_INFINITY;
         const HIGHEST: $t = $t::INFINITY;
-        // Without branches, so that folds become vector instructions.
+        // Branch-free, so that folds vectorize.
         #[inline(always)]
         fn above(self, other: $t) -> bool {
             (self > other) | self.is_nan()
@@ -131,30 +131,29 @@ impl Ordered for i64 {
     }
 }
 
-/// The largest value (or the smallest) and the number of the first that is so; the first NaN if
-/// there is one.
-pub(crate) struct Place<const LARGEST: bool>;
+/// The maximum or minimum and the index of its first occurrence; the first NaN if any value is NaN.
+pub(crate) struct ArgExtreme<const MAX: bool>;
 
-impl<const LARGEST: bool> Place<LARGEST> {
+impl<const MAX: bool> ArgExtreme<MAX> {
     /// The better of two values.
     #[inline(always)]
     fn better<C: Ordered>(a: C, b: C) -> C {
-        let second = if LARGEST { b.above(a) } else { b.below(a) };
+        let second = if MAX { b.above(a) } else { b.below(a) };
         if second { b } else { a }
     }
-    /// Whether `a` is better than `b`, and not just as good.
+    /// Whether `a` is strictly better than `b`.
     #[inline(always)]
     fn beats<C: Ordered>(a: C, b: C) -> bool {
-        !b.is_nan() && if LARGEST { a.above(b) } else { a.below(b) }
+        !b.is_nan() && if MAX { a.above(b) } else { a.below(b) }
     }
 }
 
-impl<C: Ordered, const LARGEST: bool> Reducer<C> for Place<LARGEST> {
+impl<C: Ordered, const MAX: bool> Reducer<C> for ArgExtreme<MAX> {
     type State = (C, usize);
     #[inline(always)]
     fn start(&self) -> (C, usize) {
-        // What does not beat this is equal to it, and then the first value is as good as any.
-        (if LARGEST { C::LOWEST } else { C::HIGHEST }, 0)
+        // A value that does not beat this equals it, so the first index is correct.
+        (if MAX { C::LOWEST } else { C::HIGHEST }, 0)
     }
     #[inline(always)]
     fn fold(&self, state: &mut (C, usize), values: &[C], first: usize) {
@@ -181,10 +180,10 @@ impl<C: Ordered, const LARGEST: bool> Reducer<C> for Place<LARGEST> {
     }
 }
 
-/// Whether one of the values is not zero (or, if `ALL`, none is zero).
-pub(crate) struct Truth<const ALL: bool>;
+/// Whether any value is nonzero; with `ALL`, whether all are.
+pub(crate) struct AnyAll<const ALL: bool>;
 
-impl<C: Compute, const ALL: bool> Reducer<C> for Truth<ALL> {
+impl<C: Compute, const ALL: bool> Reducer<C> for AnyAll<ALL> {
     type State = bool;
     #[inline(always)]
     fn start(&self) -> bool {
@@ -210,36 +209,35 @@ impl<C: Compute, const ALL: bool> Reducer<C> for Truth<ALL> {
     }
 }
 
-/// Number of values, their mean, and the sum of the squares of their distances from it. The mean is
-/// kept as a sum of two numbers: at large means, what one of them lacks would count among the
-/// squares.
+/// Count, mean, and sum of squared deviations. The mean is a sum of two values: for large means,
+/// its rounding error would affect the squares.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Spread<C> {
     pub(crate) count: C,
     pub(crate) mean: C,
-    /// What the mean lacks, which no number of this type has beside it.
+    /// Rounding error of the mean.
     pub(crate) low: C,
     pub(crate) squares: C,
 }
 
-/// The sum of two numbers as the nearest number, and what that lacks, where that is a number.
+/// The sum of two values, rounded, and its rounding error.
 #[inline(always)]
 fn split_sum<C: Real>(high: C, low: C) -> (C, C) {
     let sum = high + low;
     let rest = low - (sum - high);
-    // Of infinities nothing is lost.
+    // Infinities have no rounding error.
     (sum, if rest.is_nan() { C::default() } else { rest })
 }
 
 impl<C: Real> Spread<C> {
-    /// The variance, of which `correction` values count as known.
+    /// The variance with `correction` fewer degrees of freedom.
     pub(crate) fn variance(&self, correction: C) -> C {
         let freedom = self.count - correction;
         self.squares / if freedom > C::default() { freedom } else { C::default() }
     }
 }
 
-/// The moments of the values, up to the second.
+/// Mean and variance of the values.
 pub(crate) struct Moments;
 
 impl<C: Real> Reducer<C> for Moments {
@@ -265,7 +263,7 @@ impl<C: Real> Reducer<C> for Moments {
     }
     #[inline(always)]
     fn fold_each(&self, states: &mut [Spread<C>], values: &[C], _: usize) {
-        // All states have taken in as many values.
+        // All states contain the same number of values.
         let count = states.first().map_or(C::default(), |state| state.count) + C::count(1);
         let weight = C::count(1) / count;
         for (state, value) in states.iter_mut().zip(values) {

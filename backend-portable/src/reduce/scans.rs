@@ -1,4 +1,4 @@
-//! Running sums, products, and sums of exponentials.
+//! Cumulative operators: `cumsum`, `cumprod`, `logcumsumexp`.
 
 use super::sums::castable;
 use crate::elementwise::{ByCompute, by_compute};
@@ -18,7 +18,7 @@ kernels! {
     CUMPROD_OUT = Kernel::new("aten::cumprod.out", &[Tensor, Int, OptionalInt, Out], |ctx| {
         prepare(ctx, by_compute!(products))
     });
-    /// `aten::logcumsumexp.out(self, dim, out)`: the logarithm of the running sum of `e^self`.
+    /// `aten::logcumsumexp.out(self, dim, out)`: the logarithm of the cumulative sum of `e^self`.
     LOGCUMSUMEXP_OUT = Kernel::new("aten::logcumsumexp.out", &[Tensor, Int, Out], |ctx| {
         let input = ctx.info(0)?;
         dim(ctx)?;
@@ -36,7 +36,7 @@ kernels! {
 }
 
 fn dim(args: &Arguments) -> Result<usize, KernelError> {
-    let what = "not a dimension of the tensor";
+    let what = "dim out of range";
     normalize_dim(args.int(1)?, args.info(0)?.rank()).ok_or(KernelError::argument(1, what))
 }
 
@@ -48,9 +48,9 @@ fn prepare(ctx: &mut Prepare, functions: ByCompute) -> Result<Plan, KernelError>
     Ok(Plan::new(functions.choose(compute)))
 }
 
-/// A scan: how what there is so far takes in one more value, and what is written then.
+/// A scan: folds one more value into the state and returns the result at its position.
 trait Scan<C> {
-    /// What there is so far.
+    /// Accumulator.
     type State: Copy;
     fn start() -> Self::State;
     fn step(state: &mut Self::State, x: C) -> C;
@@ -60,8 +60,8 @@ struct Sums;
 struct Products;
 struct LogSums;
 
-/// A scan of floating-point numbers. As in PyTorch, what there is so far of `float` is `double`:
-/// what is out of range for the one can come back into it.
+/// A scan of floats. As in PyTorch, the accumulator of `float` is `double`, so that intermediate
+/// results may exceed the range of `float`.
 trait FloatScan {
     const START: f64;
     fn combine(so_far: f64, x: f64) -> f64;

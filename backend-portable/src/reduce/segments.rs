@@ -1,6 +1,6 @@
-//! Reductions of parts of a dimension, one behind the other.
+//! Reductions of consecutive segments of a dim.
 //!
-//! Steps are computed in `f64` and rounded to the tensors' type one by one, as PyTorch's are.
+//! Each step is computed in `f64` and rounded to the tensors' dtype, as in PyTorch.
 
 use crate::number::{load, rounded, store, unsupported};
 use crate::table::kernels;
@@ -13,29 +13,29 @@ use torchlet_core::{
 
 kernels! {
     /// `aten::segment_reduce.out(data, reduce, lengths, indices, offsets,
-    /// axis, unsafe, initial, out)`: the sum, mean, product, least or largest element of each
-    /// segment of a dimension, which lengths or offsets say, the latter with the end of the last
-    /// one.
+    /// axis, unsafe, initial, out)`: the sum, mean, product, minimum or maximum of each segment of
+    /// a dim, given by lengths or by offsets. Offsets include the end of the last segment.
     SEGMENT_REDUCE_OUT = Kernel::new(
         "aten::segment_reduce.out",
         &[
-            Tensor, String, OptionalTensor, OptionalTensor, OptionalTensor, Int, Bool, OptionalScalar, Out,
+            Tensor, String, OptionalTensor, OptionalTensor, OptionalTensor, Int, Bool,
+            OptionalScalar, Out,
         ],
         prepare,
     );
 }
 
-/// Elements taken at a time.
+/// Elements per block.
 const BLOCK: usize = 64;
 
-/// How a segment becomes one number.
+/// Reduction of a segment.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Reduction {
     Sum,
     Mean,
     Product,
-    Least,
-    Largest,
+    Min,
+    Max,
 }
 
 impl Reduction {
@@ -44,19 +44,19 @@ impl Reduction {
             Some("sum") => Reduction::Sum,
             Some("mean") => Reduction::Mean,
             Some("prod") => Reduction::Product,
-            Some("min") => Reduction::Least,
-            Some("max") => Reduction::Largest,
-            _ => return Err(KernelError::argument(1, "is no reduction")),
+            Some("min") => Reduction::Min,
+            Some("max") => Reduction::Max,
+            _ => return Err(KernelError::argument(1, "unknown reduction")),
         })
     }
 
-    /// What segments begin with, if nothing is said.
+    /// Default initial value of a segment.
     fn start(self) -> f64 {
         match self {
             Reduction::Sum | Reduction::Mean => 0.0,
             Reduction::Product => 1.0,
-            Reduction::Least => f64::INFINITY,
-            Reduction::Largest => f64::NEG_INFINITY,
+            Reduction::Min => f64::INFINITY,
+            Reduction::Max => f64::NEG_INFINITY,
         }
     }
 
@@ -64,29 +64,29 @@ impl Reduction {
         match self {
             Reduction::Sum | Reduction::Mean => known + value,
             Reduction::Product => known * value,
-            // What is not a number stays.
+            // NaN propagates.
             _ if value.is_nan() || known.is_nan() => f64::NAN,
-            Reduction::Least => known.min(value),
-            Reduction::Largest => known.max(value),
+            Reduction::Min => known.min(value),
+            Reduction::Max => known.max(value),
         }
     }
 }
 
-/// The argument that says where segments are, and how many elements more than segments it has.
-fn said(args: &Arguments) -> Result<(usize, usize), KernelError> {
+/// The argument that defines the segments, and how many more elements than segments it has.
+fn segment_arg(args: &Arguments) -> Result<(usize, usize), KernelError> {
     if !args.is_none(3) {
-        return Err(KernelError::unsupported("segments by indices"));
+        return Err(KernelError::unsupported("segments given by indices"));
     }
     match (args.is_none(2), args.is_none(4)) {
         (false, _) => Ok((2, 0)),
         (true, false) => Ok((4, 1)),
-        (true, true) => Err(KernelError::argument(2, "says no segments")),
+        (true, true) => Err(KernelError::argument(2, "lengths or offsets are required")),
     }
 }
 
 fn prepare(ctx: &mut Prepare) -> Result<Plan, KernelError> {
     Reduction::of(ctx)?;
-    let (arg, more) = said(ctx)?;
+    let (arg, more) = segment_arg(ctx)?;
     let (data, ends) = (ctx.info(0)?, ctx.info(arg)?);
     if !data.scalar_type.is_floating() {
         return Err(unsupported(0, data.scalar_type));
@@ -98,18 +98,18 @@ fn prepare(ctx: &mut Prepare) -> Result<Plan, KernelError> {
     let axis = ctx.int(5)?;
     let axis = if axis < 0 { axis.saturating_add(rank) } else { axis };
     let last = ends.rank().checked_sub(1).filter(|last| i64::try_from(*last) == Ok(axis));
-    let unlike = KernelError::argument(5, "is not the last dimension of what says the segments");
+    let unlike = KernelError::argument(5, "axis must be the last dim of lengths or offsets");
     let axis = last.ok_or(unlike)?;
     let outer = data.sizes.get(..axis).filter(|_| axis < data.rank());
     let segments = ends.size(axis).checked_sub(more).and_then(|count| i32::try_from(count).ok());
     let (Some(outer), Some(segments)) = (outer, segments) else {
-        return Err(KernelError::argument(arg, "does not fit the data"));
+        return Err(KernelError::argument(arg, "shape does not match that of the data"));
     };
     if ends.sizes.get(..axis) != Some(outer) {
-        return Err(KernelError::argument(arg, "does not fit the data"));
+        return Err(KernelError::argument(arg, "shape does not match that of the data"));
     }
     let mut sizes = Sizes::new();
-    let large = || KernelError::argument(0, "its shape is too large");
+    let large = || KernelError::argument(0, "shape is too large");
     sizes.extend_from_slice(outer).map_err(|_| large())?;
     sizes.push(segments).map_err(|_| large())?;
     let inner = data.sizes.get(axis + 1..).unwrap_or_default();
@@ -122,13 +122,13 @@ fn prepare(ctx: &mut Prepare) -> Result<Plan, KernelError> {
     Ok(Plan::new(invoke))
 }
 
-/// How many places these dimensions have.
-fn places(info: &TensorInfo, dims: Range<usize>) -> usize {
+/// Number of index combinations of these dims.
+fn index_count(info: &TensorInfo, dims: Range<usize>) -> usize {
     dims.map(|dim| info.size(dim)).product()
 }
 
-/// Where a place of these dimensions lies.
-fn place(info: &TensorInfo, dims: Range<usize>, index: usize) -> isize {
+/// Memory offset of an index combination of these dims.
+fn offset_of(info: &TensorInfo, dims: Range<usize>, index: usize) -> isize {
     let (mut rest, mut at) = (index, 0);
     for dim in dims.rev() {
         let size = info.size(dim).max(1);
@@ -144,7 +144,7 @@ fn stride(info: &TensorInfo, dim: usize) -> isize {
 
 fn invoke(ctx: &mut Invoke) -> Result<(), KernelError> {
     let reduction = Reduction::of(ctx)?;
-    let (arg, more) = said(ctx)?;
+    let (arg, more) = segment_arg(ctx)?;
     let (data, ends) = (ctx.tensor(0)?, ctx.tensor(arg)?);
     let mut out = ctx.out(8)?;
     if out.numel() == 0 {
@@ -158,11 +158,11 @@ fn invoke(ctx: &mut Invoke) -> Result<(), KernelError> {
     let (axis, rank) = (ends.rank().saturating_sub(1), data.rank());
     let (size, step) = (data.info().size(axis), stride(data.info(), axis));
     let segments = ends.info().size(axis).saturating_sub(more);
-    let outside = || KernelError::argument(arg, "says segments that are not in the data");
-    for outer in 0..places(data.info(), 0..axis) {
+    let outside = || KernelError::argument(arg, "a segment is outside of the data");
+    for outer in 0..index_count(data.info(), 0..axis) {
         let number = |segment: usize| -> Result<usize, KernelError> {
-            let at =
-                place(ends.info(), 0..axis, outer) + segment as isize * stride(ends.info(), axis);
+            let at = offset_of(ends.info(), 0..axis, outer)
+                + segment as isize * stride(ends.info(), axis);
             let mut found = [0i64];
             load(ends.scalar_type, ends.bytes(), at, 1, &mut found);
             usize::try_from(found[0]).map_err(|_| outside())
@@ -174,9 +174,9 @@ fn invoke(ctx: &mut Invoke) -> Result<(), KernelError> {
                 _ => from.checked_add(number(segment)?),
             };
             let end = end.filter(|end| (from..=size).contains(end)).ok_or_else(outside)?;
-            for inner in 0..places(data.info(), axis + 1..rank) {
-                let first =
-                    place(data.info(), 0..axis, outer) + place(data.info(), axis + 1..rank, inner);
+            for inner in 0..index_count(data.info(), axis + 1..rank) {
+                let first = offset_of(data.info(), 0..axis, outer)
+                    + offset_of(data.info(), axis + 1..rank, inner);
                 let mut known = start;
                 for at in (from..end).step_by(BLOCK) {
                     let mut block = [0.0; BLOCK];
@@ -191,9 +191,9 @@ fn invoke(ctx: &mut Invoke) -> Result<(), KernelError> {
                 } else if reduction == Reduction::Mean && initial.is_none() {
                     known = f64::NAN;
                 }
-                let to = place(out.info(), 0..axis, outer)
+                let to = offset_of(out.info(), 0..axis, outer)
                     + segment as isize * stride(out.info(), axis)
-                    + place(out.info(), axis + 1..rank, inner);
+                    + offset_of(out.info(), axis + 1..rank, inner);
                 let bytes = usize::try_from(to).unwrap_or(usize::MAX);
                 let bytes = bytes.saturating_mul(scalar_type.size());
                 let bytes = out.bytes_mut().get_mut(bytes..).unwrap_or_default();
@@ -204,10 +204,7 @@ fn invoke(ctx: &mut Invoke) -> Result<(), KernelError> {
             from = end;
         }
         if more == 0 && !ctx.bool(6)? && from != size {
-            return Err(KernelError::argument(
-                arg,
-                "does not say of all of the data where it belongs",
-            ));
+            return Err(KernelError::argument(arg, "segments do not cover the data"));
         }
     }
     Ok(())

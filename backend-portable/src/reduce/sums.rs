@@ -3,7 +3,7 @@
 use super::adding::sums;
 use super::engine::Order::Memory;
 use super::engine::Reducer;
-use super::reducers::{Largest, Moments, Ordered, Product, Smallest, Spread, Sum, Truth};
+use super::reducers::{AnyAll, Max, Min, Moments, Ordered, Product, Spread, Sum};
 use super::{Dims, Form, complex, double, expect_same_layout, reduced, single};
 use crate::elementwise::complex::by_part;
 use crate::elementwise::{Arithmetic, by_compute, can_cast};
@@ -45,7 +45,7 @@ kernels! {
             }
         },
     );
-    /// `aten::mean.dtype_out(self, dtype, out)`: of all values.
+    /// `aten::mean.dtype_out(self, dtype, out)`: over all values.
     MEAN_ALL_OUT = Kernel::new(
         "aten::mean.dtype_out",
         &[Tensor, OptionalInt, Out],
@@ -59,7 +59,7 @@ kernels! {
             }
         },
     );
-    /// `aten::prod.out(self, dtype, out)`: of all values.
+    /// `aten::prod.out(self, dtype, out)`: over all values.
     PROD_OUT = Kernel::new(
         "aten::prod.out",
         &[Tensor, OptionalInt, Out],
@@ -71,9 +71,9 @@ kernels! {
         &[Tensor, Int, Bool, OptionalInt, Out],
         |ctx| accumulate(ctx, ONE, 3, 4, by_compute!(product), all),
     );
-    /// `aten::linalg_vector_norm.out(self, ord, dim, keepdim, dtype, out)`: the root of order `ord`
-    /// of the sum of as high powers of the magnitudes; the largest, the smallest or the number of
-    /// those that are not zero for infinity, minus infinity and 0.
+    /// `aten::linalg_vector_norm.out(self, ord, dim, keepdim, dtype, out)`: the p-norm. Orders
+    /// infinity, minus infinity and 0 yield the maximum magnitude, the minimum magnitude and the
+    /// number of nonzero values.
     LINALG_VECTOR_NORM_OUT = Kernel::new(
         "aten::linalg_vector_norm.out",
         &[Tensor, Scalar, OptionalIntList, Bool, OptionalInt, Out],
@@ -127,8 +127,8 @@ const VAR: Form = Form { dims: Dims::List(1), keep: Some(3) };
 
 const NORM: Form = Form { dims: Dims::List(2), keep: Some(3) };
 
-/// Prepares sums and products, computed in the type of the output, to which values are converted
-/// first.
+/// Prepares sums and products, which convert values to the dtype of the output first and compute in
+/// it.
 fn accumulate(
     ctx: &mut Prepare,
     form: Form,
@@ -143,8 +143,8 @@ fn accumulate(
     Ok(Plan::new(if truth { of_bool } else { functions.choose(compute) }))
 }
 
-/// The type to sum up argument 0 in: that of the output, which the values may be cast to, or the
-/// type that argument `dtype` names.
+/// The compute type of a reduction of argument 0: that of the output, if the values, or the dtype
+/// that argument `dtype` names, can be cast to it.
 pub(crate) fn castable(
     args: &Arguments,
     dtype: usize,
@@ -158,8 +158,8 @@ pub(crate) fn castable(
     compute.ok_or(unsupported(out, to))
 }
 
-/// Prepares what is computed in floating-point types only: in `f32`, or in `f64` if the outputs are
-/// doubles.
+/// Prepares reductions that are only computed in floating point: in `f64` if the outputs are
+/// doubles, else in `f32`.
 fn floating(
     ctx: &mut Prepare,
     form: Form,
@@ -183,7 +183,7 @@ fn sum<C: Arithmetic>(ctx: &mut Invoke) -> Result<(), KernelError> {
 }
 
 fn any(ctx: &mut Invoke) -> Result<(), KernelError> {
-    single::<f64, _, _>(ctx, DIMS, Memory, 4, &Truth::<false>, i64::from)
+    single::<f64, _, _>(ctx, DIMS, Memory, 4, &AnyAll::<false>, i64::from)
 }
 
 fn product<C: Arithmetic>(ctx: &mut Invoke) -> Result<(), KernelError> {
@@ -192,7 +192,7 @@ fn product<C: Arithmetic>(ctx: &mut Invoke) -> Result<(), KernelError> {
 }
 
 fn all(ctx: &mut Invoke) -> Result<(), KernelError> {
-    single::<f64, _, _>(ctx, ONE, Memory, 4, &Truth::<true>, i64::from)
+    single::<f64, _, _>(ctx, ONE, Memory, 4, &AnyAll::<true>, i64::from)
 }
 
 fn product_of_all<C: Arithmetic>(ctx: &mut Invoke) -> Result<(), KernelError> {
@@ -201,7 +201,7 @@ fn product_of_all<C: Arithmetic>(ctx: &mut Invoke) -> Result<(), KernelError> {
 }
 
 fn all_of_all(ctx: &mut Invoke) -> Result<(), KernelError> {
-    single::<f64, _, _>(ctx, Form::ALL, Memory, 2, &Truth::<true>, i64::from)
+    single::<f64, _, _>(ctx, Form::ALL, Memory, 2, &AnyAll::<true>, i64::from)
 }
 
 fn mean_in<C: Real + Arithmetic>(
@@ -231,10 +231,10 @@ fn norm<C: Real + Arithmetic + Ordered>(ctx: &mut Invoke) -> Result<(), KernelEr
     let infinity = C::real(f64::INFINITY);
     let same = |sum: C| sum;
     if order == infinity {
-        return single(ctx, NORM, Memory, 5, &Norm(C::magnitude, Largest, C::default()), same);
+        return single(ctx, NORM, Memory, 5, &Norm(C::magnitude, Max, C::default()), same);
     }
     if order == -infinity {
-        return single(ctx, NORM, Memory, 5, &Norm(C::magnitude, Smallest, infinity), same);
+        return single(ctx, NORM, Memory, 5, &Norm(C::magnitude, Min, infinity), same);
     }
     if order == C::default() {
         let count = |x: C| C::of_bool(x != C::default());
@@ -252,13 +252,13 @@ fn norm<C: Real + Arithmetic + Ordered>(ctx: &mut Invoke) -> Result<(), KernelEr
     single(ctx, NORM, Memory, 5, &Norm(power, Sum, C::default()), |sum: C| sum.pow(root))
 }
 
-/// What a reducer makes of a function of the values.
+/// A reducer over a function of the values.
 struct Norm<F, R, C>(F, R, C);
 
 impl<C: Compute, F: Fn(C) -> C + Sync, R: Reducer<C, State = C>> Reducer<C> for Norm<F, R, C> {
     type State = C;
     fn start(&self) -> C {
-        // Magnitudes are not negative, so that of none the largest is zero.
+        // Magnitudes are not negative, so the maximum of no values is zero.
         self.2
     }
     fn fold(&self, state: &mut C, values: &[C], first: usize) {
@@ -279,7 +279,7 @@ impl<C: Compute, F: Fn(C) -> C + Sync, R: Reducer<C, State = C>> Reducer<C> for 
     }
 }
 
-/// The correction in argument 2: a number, 1 if there is none; or whether to correct by 1.
+/// The correction in argument 2: a scalar, by default 1; or a bool for `unbiased`.
 fn correction<C: Real>(ctx: &Invoke) -> Result<C, KernelError> {
     Ok(ctx.optional_scalar(2)?.map_or(C::count(1), C::of_scalar))
 }

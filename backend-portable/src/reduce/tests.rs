@@ -1,6 +1,6 @@
 use super::adding::sums_of_tensor;
 use super::engine::{Geometry, Order, Reducer, reduce};
-use super::reducers::{Largest, Moments, Place, Spread};
+use super::reducers::{ArgExtreme, Max, Moments, Spread};
 use super::store_states;
 use crate::ThreadPool;
 use crate::compute::testing::Noise;
@@ -10,7 +10,7 @@ use torchlet_core::layout::{DimOrder, Sizes};
 use torchlet_core::rules::{DimSet, reduced_shape};
 use torchlet_core::{Parallel, ScalarType, Serial, TensorInfo, TensorRef};
 
-/// A random shape and memory order; about every tenth shape is empty.
+/// A random shape and memory order; about a tenth of the shapes are empty.
 fn random_info(noise: &mut Noise, scalar_type: ScalarType) -> TensorInfo {
     let rank = noise.below(5);
     let sizes: Sizes = (0..rank)
@@ -27,7 +27,7 @@ fn random_info(noise: &mut Noise, scalar_type: ScalarType) -> TensorInfo {
     TensorInfo { scalar_type, sizes, dim_order }
 }
 
-/// The index of each element in the order of indices.
+/// The indices of all elements in row-major order.
 fn indices(sizes: &[i32]) -> Vec<Vec<usize>> {
     let mut all = vec![vec![]];
     for &size in sizes {
@@ -43,7 +43,7 @@ fn place(info: &TensorInfo, index: &[usize]) -> usize {
     index.iter().zip(&info.strides()).map(|(i, stride)| i * stride).sum()
 }
 
-/// The values that make each result, by the memory order of the output.
+/// The values that contribute to each result, in the output's memory order.
 fn groups<T: Copy>(
     data: &[T],
     input: &TensorInfo,
@@ -96,7 +96,7 @@ fn sums<C: Arithmetic>(
 }
 
 #[test]
-fn any_dimensions_of_any_layout() {
+fn reduces_any_dims_in_any_layout() {
     let pool = ThreadPool::new(2);
     let mut noise = Noise::new(5);
     for round in 0..600 {
@@ -118,7 +118,7 @@ fn any_dimensions_of_any_layout() {
 
         let sums: Vec<f32> = self::sums(parallel, &tensor, dims, &out);
         assert!(sums.iter().zip(&groups).all(|(sum, of)| *sum == of.iter().sum()), "{what}");
-        // The same in integers, converted.
+        // The same sums in integers, converted.
         let sums: Vec<i64> = self::sums(parallel, &tensor, dims, &out);
         let integers = groups.iter().map(|of| of.iter().sum::<f32>() as i64);
         assert!(sums.into_iter().eq(integers), "{what}");
@@ -129,7 +129,7 @@ fn any_dimensions_of_any_layout() {
             dims,
             &out,
             Order::Index,
-            &Place::<true>,
+            &ArgExtreme::<true>,
             |(_, place): (f32, usize)| place as i64,
         );
         for (first, of) in first.iter().zip(&groups) {
@@ -150,7 +150,7 @@ fn any_dimensions_of_any_layout() {
     }
 }
 
-/// Sums of many values keep their precision, and do not depend on the number of threads.
+/// Sums of many values keep their precision and do not depend on the number of threads.
 #[test]
 fn long_sums_are_precise() {
     let pool = ThreadPool::new(3);
@@ -163,7 +163,7 @@ fn long_sums_are_precise() {
     let sum = |parallel: &dyn Parallel| sums::<f32>(parallel, &tensor, dims, &out)[0];
     assert_eq!(sum(&Serial), sum(&pool));
     assert!((f64::from(sum(&Serial)) / exact - 1.0).abs() < 2e-7, "{} {exact}", sum(&Serial));
-    // Columns, side by side.
+    // Columns, computed together.
     let columns = 3;
     let tensor = TensorRef::from_slice(&[1_000_000, columns], &data).unwrap();
     let out = TensorInfo::contiguous(ScalarType::Float, &[columns]).unwrap();
@@ -176,7 +176,7 @@ fn long_sums_are_precise() {
 }
 
 #[test]
-fn nan_is_the_largest_and_the_first_one_counts() {
+fn first_nan_is_the_argmax() {
     let mut data = vec![1.0f32; 700];
     data[650] = f32::NAN;
     data[677] = f32::NAN;
@@ -184,9 +184,9 @@ fn nan_is_the_largest_and_the_first_one_counts() {
     let tensor = TensorRef::from_slice(&[700], &data).unwrap();
     let out = TensorInfo::contiguous(ScalarType::Float, &[]).unwrap();
     let dims = DimSet::all(1);
-    let largest = run(&Serial, &tensor, dims, &out, Order::Memory, &Largest, |x: f32| x);
+    let largest = run(&Serial, &tensor, dims, &out, Order::Memory, &Max, |x: f32| x);
     assert!(largest[0].is_nan());
     let place = |(_, place): (f32, usize)| place as i64;
-    assert_eq!(run(&Serial, &tensor, dims, &out, Order::Index, &Place::<true>, place), [650]);
-    assert_eq!(run(&Serial, &tensor, dims, &out, Order::Index, &Place::<false>, place), [650]);
+    assert_eq!(run(&Serial, &tensor, dims, &out, Order::Index, &ArgExtreme::<true>, place), [650]);
+    assert_eq!(run(&Serial, &tensor, dims, &out, Order::Index, &ArgExtreme::<false>, place), [650]);
 }

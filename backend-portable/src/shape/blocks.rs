@@ -1,4 +1,4 @@
-//! Operators on blocks of elements: pixel shuffling, triangles, gated halves, repeated indices.
+//! Operators on blocks of elements: pixel shuffle, triangular matrices, GLU, repeated indices.
 
 use super::moves::{Item, by_size, copy, items_mut};
 use super::views::{input, position};
@@ -15,7 +15,7 @@ use torchlet_core::{
 };
 
 kernels! { BLOCKS:
-    /// `aten::pixel_shuffle.out(self, upscale_factor, out)`: channels become pixels.
+    /// `aten::pixel_shuffle.out(self, upscale_factor, out)`: moves channels to pixels.
     PIXEL_SHUFFLE_OUT = Kernel::new("aten::pixel_shuffle.out", &[Tensor, Int, Out], |ctx| {
         let ([channels, height, width], factor) = pixels(ctx)?;
         let divided = (channels % (factor * factor) == 0).then_some(channels / (factor * factor));
@@ -35,7 +35,7 @@ kernels! { BLOCKS:
             rearrange(ctx, &input, from, to, out.into_bytes(), &[0, 3, 1, 4, 2]).ok_or(deep)
         }))
     });
-    /// `aten::pixel_unshuffle.out(self, downscale_factor, out)`: pixels become channels.
+    /// `aten::pixel_unshuffle.out(self, downscale_factor, out)`: moves pixels to channels.
     PIXEL_UNSHUFFLE_OUT = Kernel::new("aten::pixel_unshuffle.out", &[Tensor, Int, Out], |ctx| {
         let ([channels, height, width], factor) = pixels(ctx)?;
         let smaller = |size: i64| (size % factor == 0).then_some(size / factor);
@@ -53,16 +53,18 @@ kernels! { BLOCKS:
             rearrange(ctx, &input, from, to, out.into_bytes(), &[0, 2, 4, 1, 3]).ok_or(deep)
         }))
     });
-    /// `preprocess::tile_crop.out(input, tile_size, out)`: a picture `[channels, height, width]` as
-    /// square tiles `[tile, channels, row, column]`, by rows of tiles.
+    /// `preprocess::tile_crop.out(input, tile_size, out)`: splits an image
+    /// `[channels, height, width]` into square tiles `[tile, channels, row, column]`, in row-major
+    /// order of the tiles.
     TILE_CROP_OUT = Kernel::new("preprocess::tile_crop.out", &[Tensor, Int, Out], |ctx| {
         let info = ctx.info(0)?;
         let &[channels, height, width] = &info.sizes[..] else {
             return Err(KernelError::rank(0, info.rank()));
         };
-        let tile = i32::try_from(ctx.int(1)?).ok().filter(|tile| *tile > 0 && height % tile == 0 && width % tile == 0);
+        let divides = |tile: &i32| *tile > 0 && height % tile == 0 && width % tile == 0;
+        let tile = i32::try_from(ctx.int(1)?).ok().filter(divides);
         let tile = tile.ok_or(bad(1, "must be positive and divide height and width"))?;
-        let tiles = (height / tile).checked_mul(width / tile).ok_or(bad(0, "is too large"))?;
+        let tiles = (height / tile).checked_mul(width / tile).ok_or(bad(0, "too large"))?;
         ctx.resize(2, &[tiles, channels, tile, tile])?;
         same_type(ctx, 0, 2)?;
         Ok(Plan::new(|ctx| {
@@ -76,18 +78,18 @@ kernels! { BLOCKS:
             rearrange(ctx, &input, from, to, out.into_bytes(), &[1, 3, 0, 2, 4]).ok_or(deep)
         }))
     });
-    /// `aten::tril.out(self, diagonal, out)`: zero above the diagonal.
+    /// `aten::tril.out(self, diagonal, out)`: zeroes the elements above the diagonal.
     TRIL_OUT = Kernel::new("aten::tril.out", &[Tensor, Int, Out], |ctx| {
         prepare_triangle(ctx)?;
         Ok(Plan::new(|ctx| triangle(ctx, true)))
     });
-    /// `aten::triu.out(self, diagonal, out)`: zero below the diagonal.
+    /// `aten::triu.out(self, diagonal, out)`: zeroes the elements below the diagonal.
     TRIU_OUT = Kernel::new("aten::triu.out", &[Tensor, Int, Out], |ctx| {
         prepare_triangle(ctx)?;
         Ok(Plan::new(|ctx| triangle(ctx, false)))
     });
-    /// `aten::glu.out(self, dim, out)`: the first half of a dimension times the sigmoid of the
-    /// second.
+    /// `aten::glu.out(self, dim, out)`: the first half of a dim times the sigmoid of the second
+    /// half.
     GLU_OUT = Kernel::new("aten::glu.out", &[Tensor, Int, Out], |ctx| {
         let (first, _) = halves(ctx)?;
         ctx.resize(2, first.sizes())?;
@@ -103,8 +105,8 @@ kernels! { BLOCKS:
             _ => |ctx| glu::<f32>(ctx, |x| 1.0 / (1.0 + libm::expf(-x))),
         }))
     });
-    /// `aten::repeat_interleave.Tensor_out(repeats, output_size, out)`: each index as often as the
-    /// input says there.
+    /// `aten::repeat_interleave.Tensor_out(repeats, output_size, out)`: repeats index `i`
+    /// `repeats[i]` times.
     REPEAT_INTERLEAVE_TENSOR_OUT =
         Kernel::new("aten::repeat_interleave.Tensor_out", &[Tensor, OptionalInt, Out], |ctx| {
             let (info, out) = (ctx.info(0)?, ctx.info(2)?);
@@ -120,7 +122,7 @@ kernels! { BLOCKS:
         });
 }
 
-/// The tensor with a dimension divided in two, the second of `inner` indices.
+/// The tensor with a dim split in two, the inner one of size `inner`.
 fn divide(info: &TensorInfo, dim: usize, inner: usize) -> Option<TensorInfo> {
     let mut result = TensorInfo {
         scalar_type: info.scalar_type,
@@ -145,7 +147,7 @@ fn divide(info: &TensorInfo, dim: usize, inner: usize) -> Option<TensorInfo> {
     Some(result)
 }
 
-/// Sizes of channels, height and width, and the factor.
+/// Channels, height and width, and the factor.
 fn pixels(ctx: &Arguments) -> Result<([i64; 3], i64), KernelError> {
     let info = ctx.info(0)?;
     let rank = KernelError::rank(0, info.rank());
@@ -161,7 +163,7 @@ fn pixels(ctx: &Arguments) -> Result<([i64; 3], i64), KernelError> {
 
 fn prepare_pixels(ctx: &mut Prepare, last: [Option<i64>; 3]) -> Result<(), KernelError> {
     let mut sizes = ctx.info(0)?.sizes;
-    let misfit = bad(1, "does not divide the input's sizes");
+    let misfit = bad(1, "must divide the sizes of the input");
     if let Some(target) = sizes.last_chunk_mut::<3>() {
         for (size, last) in target.iter_mut().zip(last) {
             let last = last.and_then(|last| i32::try_from(last).ok());
@@ -172,8 +174,8 @@ fn prepare_pixels(ctx: &mut Prepare, last: [Option<i64>; 3]) -> Result<(), Kerne
     same_type(ctx, 0, 2)
 }
 
-/// Copies between divided forms of input and output, whose last dimensions are the input's in
-/// another order.
+/// Copies between input and output with split dims. The last dims of the output are those of the
+/// input in another order.
 fn rearrange(
     ctx: &Invoke,
     input: &TensorRef,
@@ -214,7 +216,7 @@ fn triangle(ctx: &mut Invoke, lower: bool) -> Result<(), KernelError> {
     Ok(())
 }
 
-/// Clears what is above (or below) the diagonal of each matrix.
+/// Zeroes the elements above (or below) the diagonal of each matrix.
 fn clear<E: Item>(info: &TensorInfo, out: &mut [E], diagonal: i64, lower: bool) {
     let Some(&[rows, columns]) = info.sizes.last_chunk::<2>() else { return };
     let stride = info.strides().last().copied().unwrap_or(1);
@@ -225,7 +227,7 @@ fn clear<E: Item>(info: &TensorInfo, out: &mut [E], diagonal: i64, lower: bool) 
     let lines = info.numel() / usize::try_from(columns).unwrap_or(1).max(1);
     for line in 0..lines {
         let row = line as i64 % rows;
-        // The first index behind the diagonal's, or the diagonal's.
+        // First column after the diagonal for `lower`, else the diagonal's column.
         let edge = row.saturating_add(diagonal).saturating_add(i64::from(lower)).clamp(0, columns);
         let cleared = if lower { edge..columns } else { 0..edge };
         let at = position(info, line.saturating_mul(columns as usize));
@@ -240,7 +242,7 @@ fn clear<E: Item>(info: &TensorInfo, out: &mut [E], diagonal: i64, lower: bool) 
 
 fn halves(ctx: &Arguments) -> Result<(View, View), KernelError> {
     let (info, view) = (ctx.info(0)?, input(ctx)?);
-    let odd = bad(1, "is not a dimension of even size");
+    let odd = bad(1, "must be a dim of even size");
     let dim = ctx.int(1)?;
     let size = normalize_dim(dim, info.rank()).and_then(|dim| info.sizes.get(dim));
     let half = i64::from(*size.filter(|size| **size % 2 == 0).ok_or(odd.clone())?) / 2;
@@ -269,14 +271,14 @@ fn repeat_interleave<T: crate::number::Number>(ctx: &mut Invoke) -> Result<(), K
     for repeat in repeats {
         let repeat = repeat.to_i64();
         if repeat < 0 {
-            return Err(bad(0, "has a negative number"));
+            return Err(bad(0, "repeats must not be negative"));
         }
         total = total.saturating_add(repeat);
     }
     if ctx.optional_int(1)?.is_some_and(|size| size != total) {
-        return Err(bad(1, "is not the sum of the repeats"));
+        return Err(bad(1, "must be the sum of the repeats"));
     }
-    ctx.resize(2, &[i32::try_from(total).map_err(|_| bad(0, "asks for too many"))?])?;
+    ctx.resize(2, &[i32::try_from(total).map_err(|_| bad(0, "too many repeats"))?])?;
     let mut out = ctx.out(2)?.into_data::<T>()?.iter_mut();
     for (index, repeat) in repeats.iter().enumerate() {
         let count = usize::try_from(repeat.to_i64()).unwrap_or(0);

@@ -1,4 +1,4 @@
-//! Joining tensors, and writing one tensor into a part of another.
+//! Concatenation, and writes of one tensor into a part of another.
 
 use super::moves::{by_size, copy_items, copy_range, items, items_mut, write_run};
 use super::{bad, same_type, steps_of, updated, walk_of};
@@ -58,13 +58,13 @@ kernels! { JOINING:
 }
 
 fn item(ctx: &Arguments, position: usize) -> Result<TensorInfo, KernelError> {
-    ctx.list_info(0, position)?.ok_or(bad(0, "lacks a tensor"))
+    ctx.list_info(0, position)?.ok_or(bad(0, "a tensor is missing"))
 }
 
 fn cat_rule(ctx: &Arguments) -> Result<(Sizes, usize), KernelError> {
     let shapes =
         (0..ctx.list_len(0)?).map(|position| item(ctx, position).ok().map(|info| info.sizes));
-    cat(shapes, ctx.int(1)?).ok_or(bad(0, "cannot be joined along this dimension"))
+    cat(shapes, ctx.int(1)?).ok_or(bad(0, "the shapes cannot be concatenated over this dim"))
 }
 
 fn stack_rule(ctx: &Arguments) -> Result<(Sizes, usize), KernelError> {
@@ -72,16 +72,16 @@ fn stack_rule(ctx: &Arguments) -> Result<(Sizes, usize), KernelError> {
     let mut sizes = item(ctx, 0)?.sizes;
     for position in 1..count {
         if item(ctx, position)?.sizes != sizes {
-            return Err(bad(0, "the tensors to stack differ in shape"));
+            return Err(bad(0, "the tensors have different shapes"));
         }
     }
-    let dim = normalize_dim(ctx.int(1)?, sizes.len() + 1).ok_or(bad(1, "is not a dimension"))?;
-    let count = i32::try_from(count).map_err(|_| bad(0, "is too long"))?;
-    sizes.insert(dim, count).map_err(|_| bad(0, "has too many dimensions"))?;
+    let dim = normalize_dim(ctx.int(1)?, sizes.len() + 1).ok_or(bad(1, "dim out of range"))?;
+    let count = i32::try_from(count).map_err(|_| bad(0, "too many tensors"))?;
+    sizes.insert(dim, count).map_err(|_| bad(0, "rank is too high"))?;
     Ok((sizes, dim))
 }
 
-/// The output has the common type, or one that it converts to.
+/// Checks that the common dtype of the inputs converts to the output's.
 fn check_types(ctx: &Arguments) -> Result<(), KernelError> {
     let found = ctx.info(2)?.scalar_type;
     let mut common = item(ctx, 0)?.scalar_type;
@@ -101,26 +101,27 @@ fn join(ctx: &mut Invoke, dim: usize, stack: bool) -> Result<(), KernelError> {
     let out = ctx.out(2)?;
     let info = out.info().clone();
     let out = out.into_bytes();
-    // In the output's memory: rows of all that is joined, of which each tensor fills a part.
+    // In memory, the output consists of rows of all joined tensors; each tensor fills a part of
+    // each row.
     let place = info.dim_order.iter().position(|&at| usize::from(at) == dim);
     let inner = info.dim_order.iter().skip(place.map_or(0, |place| place + 1));
     let unit: usize = inner.map(|&dim| info.size(usize::from(dim))).product();
     let row = unit.saturating_mul(info.size(dim));
     let mut offset = 0;
     for position in 0..ctx.list_len(0)? {
-        let tensor = ctx.list_tensor(0, position)?.ok_or(bad(0, "lacks a tensor"))?;
+        let tensor = ctx.list_tensor(0, position)?.ok_or(bad(0, "a tensor is missing"))?;
         if !stack && tensor.sizes == [0] {
             continue;
         }
-        let mut view = View::of(tensor.info()).ok_or(bad(0, "is too large"))?;
+        let mut view = View::of(tensor.info()).ok_or(bad(0, "too large"))?;
         if stack {
             let dim = i64::try_from(dim).unwrap_or(-1);
-            view = view.unsqueeze(dim).ok_or(bad(1, "is not a dimension"))?;
+            view = view.unsqueeze(dim).ok_or(bad(1, "dim out of range"))?;
         }
         let part = TensorInfo { sizes: view.sizes().clone(), ..info.clone() };
         let len = unit.saturating_mul(part.size(dim));
         if offset + len > row {
-            return Err(bad(0, "is more than the output holds"));
+            return Err(bad(0, "larger than the output"));
         }
         let walk = walk_of(&part, &view)?;
         fill_rows(ctx, &walk, &tensor, info.scalar_type, out, row, offset..offset + len);
@@ -129,7 +130,7 @@ fn join(ctx: &mut Invoke, dim: usize, stack: bool) -> Result<(), KernelError> {
     Ok(())
 }
 
-/// Fills the range `part` of each row of the output from a walk over all of them.
+/// Fills the range `part` of each output row from a walk over all of them.
 fn fill_rows(
     ctx: &Invoke,
     walk: &Walk<1>,
@@ -171,7 +172,7 @@ fn fill_rows(
     });
 }
 
-/// Fills positions of an output of another type from `from` on.
+/// Fills positions of an output of another dtype, from `from` on.
 pub(crate) fn convert_range(
     walk: &Walk<1>,
     from: usize,
@@ -209,7 +210,7 @@ fn convert_as<C: Compute>(
     });
 }
 
-/// The part of argument 0, as laid out in a tensor, that argument 1 is written to.
+/// The part of argument 0, laid out like a tensor, to which argument 1 is written.
 type Target = fn(&Arguments, View) -> Result<View, KernelError>;
 
 fn prepare_scatter(
@@ -219,9 +220,9 @@ fn prepare_scatter(
     invoke: InvokeFn,
 ) -> Result<Plan, KernelError> {
     let (info, source) = (ctx.info(0)?, ctx.info(1)?);
-    let view = target(ctx, View::of(&info).ok_or(bad(0, "is too large"))?)?;
+    let view = target(ctx, View::of(&info).ok_or(bad(0, "too large"))?)?;
     if *view.sizes() != source.sizes {
-        return Err(bad(1, "has another shape than the part that it replaces"));
+        return Err(bad(1, "shape differs from that of the replaced part"));
     }
     ctx.resize(out, &info.sizes)?;
     same_type(ctx, 0, out)?;
@@ -238,11 +239,11 @@ fn invoke_scatter(ctx: &mut Invoke, out: usize, target: Target) -> Result<(), Ke
     let info = out.info().clone();
     let size = info.scalar_type.size();
     let out = out.into_bytes();
-    let view = target(ctx, View::of(&info).ok_or(bad(0, "is too large"))?)?;
+    let view = target(ctx, View::of(&info).ok_or(bad(0, "too large"))?)?;
     if *view.sizes() != source.sizes {
-        return Err(bad(1, "has another shape than the part that it replaces"));
+        return Err(bad(1, "shape differs from that of the replaced part"));
     }
-    // The source is dense; the walk tells where in the output its elements go.
+    // The source is dense; the walk yields the output positions of its elements.
     let walk = Walk::new(source.info(), &[steps_of(&view)]);
     let [step] = walk.inner_steps();
     if source.scalar_type == info.scalar_type {
@@ -256,10 +257,8 @@ fn invoke_scatter(ctx: &mut Invoke, out: usize, target: Target) -> Result<(), Ke
         });
         return Ok(());
     }
-    let elements = Walk::new(
-        source.info(),
-        &[steps_of(&View::of(source.info()).ok_or(bad(1, "is too large"))?)],
-    );
+    let elements =
+        Walk::new(source.info(), &[steps_of(&View::of(source.info()).ok_or(bad(1, "too large"))?)]);
     walk.for_each_run(0, walk.numel(), &mut |start, [at], len| {
         for index in 0..len {
             let at = at.wrapping_add(step.wrapping_mul(index as isize));
@@ -277,15 +276,14 @@ fn slice(ctx: &Arguments, view: View) -> Result<View, KernelError> {
         return Err(KernelError::rank(0, 0));
     }
     view.slice(ctx.int(2)?, start, end, ctx.int(5)?)
-        .ok_or(bad(2, "is not a dimension, or the step is not positive"))
+        .ok_or(bad(2, "dim out of range, or step not positive"))
 }
 
 fn select(ctx: &Arguments, view: View) -> Result<View, KernelError> {
-    view.select(ctx.int(2)?, ctx.int(3)?)
-        .ok_or(bad(3, "is not an index of the dimension, or there is no such dimension"))
+    view.select(ctx.int(2)?, ctx.int(3)?).ok_or(bad(3, "dim or index out of range"))
 }
 
 fn diagonal(ctx: &Arguments, view: View) -> Result<View, KernelError> {
     view.diagonal(ctx.int(2)?, ctx.int(3)?, ctx.int(4)?)
-        .ok_or(bad(3, "a diagonal is of two different dimensions"))
+        .ok_or(bad(3, "a diagonal needs two different dims"))
 }

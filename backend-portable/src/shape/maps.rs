@@ -1,38 +1,37 @@
-//! Copies in which each dimension goes its own way: padded, repeated, rolled, mirrored.
+//! Copies with an index map per dim: pad, repeat, roll, mirror.
 //!
-//! A [`Map`] says which index of the input an index of the output shows. Dimensions that are copied
-//! as they are merge with those around them, so that what is done row by row is a `memcpy` of as
-//! much as lies together.
+//! A [`Map`] gives the input index for each output index. Dims that are copied unchanged are merged
+//! with the dims around them, so that copies become `memcpy` calls of the maximal contiguous
+//! length.
 
 use super::moves::{Item, copy_run};
 use crate::compute::split::{chunk_len, for_each_chunk_mut};
 use torchlet_core::layout::MAX_RANK;
 use torchlet_core::{Parallel, TensorInfo};
 
-/// What one dimension of the output shows of the input's dimension, which has `len` indices.
+/// Index map of one dim; the input's dim has size `len`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Map {
-    /// The same index.
+    /// The identity.
     Same,
-    /// The input over and over.
+    /// Repeats the input.
     Repeat { len: usize },
-    /// The input from `len - by` on, and then its begin; `by` is less than `len`.
+    /// Rotates the input: the elements from `len - by` on, then those from the beginning. `by` is
+    /// less than `len`.
     Roll { len: usize, by: usize },
-    /// Nothing before and after the input, which begins at index `before`, or outside if that is
-    /// negative.
+    /// Pads the input, which begins at output index `before`; a negative value crops it.
     Pad { len: usize, before: isize },
-    /// The input, mirrored at its first and last index.
+    /// Mirrors the input at its first and last index.
     Reflect { len: usize, before: isize },
-    /// The input, its first and last index repeated.
+    /// Repeats the first and last index of the input.
     Replicate { len: usize, before: isize },
 }
 
-/// What consecutive indices show: from which input index on (`None` for nothing), with which step,
-/// and how many.
+/// A run of output indices: first input index (`None` for padding), step and count.
 type Piece = (Option<isize>, isize, usize);
 
 impl Map {
-    /// What `left` indices from `index` on show, as far as it is regular; the count is at least 1.
+    /// The run of at most `left` indices from output index `index` on; the count is at least 1.
     fn piece(&self, index: usize, left: usize) -> Piece {
         let upto = |count: usize| count.clamp(1, left.max(1));
         let signed = index as isize;
@@ -67,12 +66,12 @@ impl Map {
         }
     }
 
-    /// The index that an index of the output shows, if any.
-    pub(crate) fn shown(&self, index: usize) -> Option<usize> {
+    /// The input index for an output index; `None` for padding.
+    pub(crate) fn input_index(&self, index: usize) -> Option<usize> {
         usize::try_from(self.piece(index, 1).0?).ok()
     }
 
-    /// The map of this dimension and one inside it, of `inner` indices, that is copied as it is.
+    /// Merges this dim with an inner one of size `inner` that is copied unchanged.
     fn scaled(&self, inner: usize) -> Option<Self> {
         let signed = isize::try_from(inner).ok()?;
         Some(match *self {
@@ -93,11 +92,11 @@ impl Map {
 struct Level {
     size: usize,
     map: Map,
-    /// Elements between neighbours in the input.
+    /// Stride in the input, in elements.
     stride: usize,
 }
 
-/// The dimensions of an output, outermost in memory first.
+/// The maps of all dims of an output, in memory order from outermost to innermost.
 #[derive(Debug, Clone)]
 pub(crate) struct Maps {
     levels: heapless::Vec<Level, MAX_RANK, u8>,
@@ -105,7 +104,7 @@ pub(crate) struct Maps {
 }
 
 impl Maps {
-    /// By the output's dimensions: the map, and the stride of the input.
+    /// `dims` returns the map and the input stride of an output dim.
     pub(crate) fn new(out: &TensorInfo, dims: impl Fn(usize) -> (Map, usize)) -> Self {
         let mut levels: heapless::Vec<Level, MAX_RANK, u8> = heapless::Vec::new();
         for &dim in &out.dim_order {
@@ -124,7 +123,7 @@ impl Maps {
                 *outer = Level { size: total, map, stride };
                 continue;
             }
-            // There are no more levels than dimensions.
+            // At most as many levels as dims, so it fits.
             let _ = levels.push(Level { size, map, stride });
         }
         if levels.is_empty() {
@@ -133,7 +132,7 @@ impl Maps {
         Maps { levels, numel: out.numel() }
     }
 
-    /// Fills the output; what shows nothing of the input becomes `fill`.
+    /// Fills the output; padding becomes `fill`.
     pub(crate) fn copy<E: Item>(
         &self,
         parallel: &dyn Parallel,
@@ -150,14 +149,14 @@ impl Maps {
         });
     }
 
-    /// Fills positions of the output from `from` on.
+    /// Fills output positions from `from` on.
     fn range<E: Item>(&self, from: usize, input: &[E], fill: E, out: &mut [E]) {
         let Some((inner, outer)) = self.levels.split_last() else { return };
         let mut done = 0;
         while done < out.len() {
             let mut rest = (from + done) / inner.size.max(1);
             let start = (from + done) % inner.size.max(1);
-            // The row's place in the input, if it shows any of it.
+            // Position of the row in the input; `None` for padding.
             let mut row = Some(0isize);
             for level in outer.iter().rev() {
                 let (at, ..) = level.map.piece(rest % level.size.max(1), 1);
@@ -194,18 +193,18 @@ mod tests {
     use super::*;
 
     fn indices(map: Map, size: usize) -> Vec<isize> {
-        let mut shown = Vec::new();
-        while shown.len() < size {
-            let (at, step, count) = map.piece(shown.len(), size - shown.len());
+        let mut found = Vec::new();
+        while found.len() < size {
+            let (at, step, count) = map.piece(found.len(), size - found.len());
             for i in 0..count {
-                shown.push(at.map_or(-1, |at| at + step * i as isize));
+                found.push(at.map_or(-1, |at| at + step * i as isize));
             }
         }
-        shown
+        found
     }
 
     #[test]
-    fn maps_show_what_they_say() {
+    fn maps_yield_input_indices() {
         assert_eq!(indices(Map::Repeat { len: 2 }, 5), [0, 1, 0, 1, 0]);
         assert_eq!(indices(Map::Repeat { len: 1 }, 3), [0, 0, 0]);
         assert_eq!(indices(Map::Roll { len: 4, by: 1 }, 4), [3, 0, 1, 2]);

@@ -1,8 +1,8 @@
-//! Operators that move elements: views made real, joining and splitting, padding and repeating.
+//! Operators that move elements: copies of views, concatenating and splitting, padding and
+//! repeating.
 //!
-//! None of them looks at what it moves, so all work for every element type, those that are only
-//! data included. [`moves`] is the copy that they share. Operators of one input are views, in
-//! `views.rs`.
+//! They do not interpret the elements, so they support every element type. [`moves`] is the copy
+//! loop that they share. Operators of one input are views, in `views.rs`.
 
 mod blocks;
 mod joining;
@@ -21,7 +21,7 @@ use torchlet_core::layout::MAX_RANK;
 use torchlet_core::rules::View;
 use torchlet_core::{Arguments, Invoke, KernelError, ScalarType, TensorInfo, TensorMut};
 
-/// The error for an argument's value.
+/// Error for an argument's value.
 pub(crate) fn bad(arg: usize, what: &'static str) -> KernelError {
     KernelError::argument(arg, what)
 }
@@ -46,12 +46,12 @@ pub(crate) fn of_type(
     if found == wanted { Ok(()) } else { Err(KernelError::scalar_type(arg, found)) }
 }
 
-/// Checks that the elements of an argument lie in their order.
+/// Checks that an argument is contiguous.
 pub(crate) fn contiguous(arg: usize, info: &TensorInfo) -> Result<(), KernelError> {
     if info.is_contiguous() { Ok(()) } else { Err(KernelError::layout(arg)) }
 }
 
-/// The steps of a view, for a walk.
+/// The strides of a view, for a walk.
 pub(crate) fn steps_of(view: &View) -> Steps {
     let mut strides = [0; MAX_RANK];
     for (stride, step) in strides.iter_mut().zip(view.steps()) {
@@ -68,9 +68,9 @@ pub(crate) fn walk_of(out: &TensorInfo, view: &View) -> Result<Walk<1>, KernelEr
     Ok(Walk::new(out, &[steps_of(view)]))
 }
 
-/// An output that starts with the contents of argument 0, to be changed here and there. Where the
-/// exporter put it over the input (the kernel is declared
-/// [`updating`](torchlet_core::Kernel::updating)), they are there already, and nothing is copied.
+/// Returns an output initialized with argument 0, to be modified in part. If the exporter placed it
+/// at the input's memory (the kernel is declared [`updating`](torchlet_core::Kernel::updating)),
+/// nothing is copied.
 pub(crate) fn updated<'c>(
     ctx: &mut Invoke<'c, '_>,
     out: usize,
@@ -80,7 +80,7 @@ pub(crate) fn updated<'c>(
     }
     let input = ctx.tensor(0)?;
     let mut out = ctx.out(out)?;
-    let whole = View::of(input.info()).ok_or(bad(0, "is too large"))?;
+    let whole = View::of(input.info()).ok_or(bad(0, "too large"))?;
     let walk = walk_of(out.info(), &whole)?;
     moves::copy(ctx.parallel(), input.scalar_type.size(), &walk, input.bytes(), out.bytes_mut());
     Ok(out)

@@ -1,10 +1,8 @@
-//! Moving elements without looking at them: one strided copy for all types, by the size of their
-//! elements.
+//! Strided copies of elements of any type, dispatched by element size.
 //!
-//! [`copy`] fills a dense output from an input that is walked over with any steps. Contiguous runs
-//! are `memcpy`; where the input is contiguous along another dimension than the output, both are
-//! walked in square tiles, so that each cache line is fetched once; large outputs are dealt out to
-//! threads.
+//! [`copy`] fills a dense output from an input with arbitrary strides. Contiguous runs use
+//! `memcpy`. If the input is contiguous over another dim than the output, both are traversed in
+//! square tiles, so that each cache line is fetched once. Large copies are divided among threads.
 
 use crate::compute::split::{chunk_len, for_each_chunk_mut};
 use crate::walk::Walk;
@@ -16,10 +14,11 @@ impl Item for u8 {}
 impl Item for u16 {}
 impl Item for u32 {}
 impl Item for u64 {}
-/// 16 bytes, as of complex doubles, which are aligned like their halves.
+/// 16 bytes, for complex doubles, which have the alignment of their parts.
 impl Item for [u64; 2] {}
 
-/// What comes of doing nothing, where no tensor has elements of a size.
+/// Return value of a [`by_size!`] body that is skipped, because no tensor has elements of that
+/// size.
 pub(crate) trait Done {
     fn done() -> Self;
 }
@@ -34,7 +33,7 @@ impl<E> Done for Result<(), E> {
     }
 }
 
-/// Runs `$body` with `$E` standing for plain data of `$size` bytes.
+/// Runs `$body` with `$E` bound to a plain data type of `$size` bytes.
 macro_rules! by_size {
     ($size:expr, |$E:ident| $body:expr) => {
         match $size {
@@ -64,26 +63,26 @@ macro_rules! by_size {
 }
 pub(crate) use by_size;
 
-/// Bytes that are worth a thread of their own.
+/// Minimum number of bytes per thread.
 const GRAIN_BYTES: usize = 64 * 1024;
-/// Whether the processor has caches to speak of, for which tiles are worth their code.
+/// Whether the processor is assumed to have caches, which tiling requires.
 const HAS_CACHE: bool = cfg!(any(feature = "std", target_pointer_width = "64"));
-/// Rows and columns of the tiles that transposing works in: a cache line of 4-byte elements.
+/// Tile size for transposing: a cache line of 4-byte elements.
 const TILE: usize = 16;
-/// Rows of the output that are worked on together.
+/// Output rows per band of tiles.
 const BAND: usize = 4 * TILE;
 
-/// The bytes as items; bytes that are not aligned read as none.
+/// Casts bytes to items; misaligned bytes yield an empty slice.
 pub(crate) fn items<E: Item>(bytes: &[u8]) -> &[E] {
     bytemuck::try_cast_slice(bytes).unwrap_or(&[])
 }
 
-/// As [`items`], for writing.
+/// Like [`items`], mutable.
 pub(crate) fn items_mut<E: Item>(bytes: &mut [u8]) -> &mut [E] {
     bytemuck::try_cast_slice_mut(bytes).unwrap_or(&mut [])
 }
 
-/// Fills the whole output, of elements of `size` bytes.
+/// Fills the whole output, whose elements have `size` bytes.
 pub(crate) fn copy(
     parallel: &dyn Parallel,
     size: usize,
@@ -94,7 +93,7 @@ pub(crate) fn copy(
     by_size!(size, |E| copy_items::<E>(parallel, walk, items(input), items_mut(out)));
 }
 
-/// As [`copy`], by items.
+/// Like [`copy`], for typed items.
 pub(crate) fn copy_items<E: Item>(
     parallel: &dyn Parallel,
     walk: &Walk<1>,
@@ -118,7 +117,7 @@ pub(crate) fn copy_items<E: Item>(
     });
 }
 
-/// Fills positions of the output from `from` on.
+/// Fills output positions from `from` on.
 pub(crate) fn copy_range<E: Item>(walk: &Walk<1>, from: usize, input: &[E], out: &mut [E]) {
     let [step] = walk.inner_steps();
     walk.for_each_run(from, from + out.len(), &mut |start, [at], len| {
@@ -128,8 +127,8 @@ pub(crate) fn copy_range<E: Item>(walk: &Walk<1>, from: usize, input: &[E], out:
     });
 }
 
-/// Fills `out` from elements of `input` that are `step` apart. Elements outside of it are left
-/// alone; there are none after a kernel's checks.
+/// Fills `out` from elements of `input` with stride `step`. Positions outside `input` are skipped;
+/// they cannot occur after a kernel's checks.
 #[inline]
 pub(crate) fn copy_run<E: Item>(input: &[E], at: isize, step: isize, out: &mut [E]) {
     let Ok(first) = usize::try_from(at) else { return };
@@ -157,7 +156,7 @@ pub(crate) fn copy_run<E: Item>(input: &[E], at: isize, step: isize, out: &mut [
     }
 }
 
-/// Writes elements to positions of `out` that are `step` apart.
+/// Writes elements to `out` with stride `step`.
 pub(crate) fn write_run<E: Item>(out: &mut [E], at: isize, step: isize, values: &[E]) {
     let Ok(first) = usize::try_from(at) else { return };
     if step == 1 {
@@ -175,19 +174,19 @@ pub(crate) fn write_run<E: Item>(out: &mut [E], at: isize, step: isize, values: 
     }
 }
 
-/// A copy whose input is contiguous along another dimension than the innermost of the output.
+/// A copy whose input is contiguous over another dim than the output's innermost.
 struct Transposed<'w> {
     sizes: &'w [usize],
     steps: &'w [[isize; 1]],
     base: isize,
-    /// The level that the input is contiguous along.
+    /// Level over which the input is contiguous.
     level: usize,
-    /// Output elements for each index of that level.
+    /// Output elements per index of that level.
     row_len: usize,
 }
 
 impl<'w> Transposed<'w> {
-    /// `None` where tiles are of no use.
+    /// Returns `None` if tiling has no benefit.
     fn find(walk: &'w Walk<1>) -> Option<Self> {
         let (sizes, steps, [base]) = walk.levels();
         let (last_size, [last_step]) = (sizes.last()?, steps.last()?);
@@ -202,13 +201,13 @@ impl<'w> Transposed<'w> {
         Some(Transposed { sizes, steps, base, level, row_len })
     }
 
-    /// Fills whole rows of the output, from row `first` on.
+    /// Fills whole output rows, from row `first` on.
     fn copy<E: Item>(&self, first: usize, input: &[E], out: &mut [E]) {
         let Some(&along) = self.sizes.get(self.level) else { return };
         let rows = out.len() / self.row_len.max(1);
         let mut done = 0;
         while done < rows {
-            // Rows that follow each other in the input.
+            // Rows that are adjacent in the input.
             let inner = (first + done) % along;
             let count = (along - inner).min(rows - done);
             let mut outer = (first + done) / along;
@@ -223,7 +222,7 @@ impl<'w> Transposed<'w> {
         }
     }
 
-    /// Fills rows that follow each other in the input, from position `at`.
+    /// Fills rows that are adjacent in the input, from position `at` on.
     fn rows<E: Item>(&self, at: isize, input: &[E], out: &mut [E]) {
         let middle = self.sizes.get(self.level + 1..self.sizes.len() - 1).unwrap_or(&[]);
         let middle_steps = self.steps.get(self.level + 1..).unwrap_or(&[]);
@@ -242,7 +241,7 @@ impl<'w> Transposed<'w> {
     }
 }
 
-/// Fills rows of `columns` elements, `apart` from each other in `out`: column `c` of row `r` is the
+/// Fills rows of `columns` elements, `apart` from each other in `out`. Column `c` of row `r` is the
 /// element of `input` at `at + r + c * step`.
 fn transpose<E: Item>(
     input: &[E],
@@ -253,8 +252,8 @@ fn transpose<E: Item>(
     columns: usize,
 ) {
     let rows = (out.len().saturating_sub(columns)) / apart + 1;
-    // Several tiles side by side in the input, so that whole runs of its cache lines are read
-    // together.
+    // Processes several tiles that are adjacent in the input, so that whole runs of its cache lines
+    // are read together.
     for band in (0..rows).step_by(BAND) {
         for left in (0..columns).step_by(TILE) {
             let width = TILE.min(columns - left);
@@ -273,7 +272,7 @@ fn transpose<E: Item>(
     }
 }
 
-/// A whole tile, read along the input's rows and written along the output's.
+/// Copies a whole tile, read by input rows and written by output rows.
 #[inline]
 fn tile<E: Item>(input: &[E], at: isize, step: isize, out: &mut [E], apart: usize) {
     let mut block = [[E::zeroed(); TILE]; TILE];
@@ -293,7 +292,7 @@ fn tile<E: Item>(input: &[E], at: isize, step: isize, out: &mut [E], apart: usiz
     }
 }
 
-/// Part of a tile.
+/// Copies a partial tile.
 fn edge<E: Item>(
     input: &[E],
     at: isize,
@@ -316,7 +315,7 @@ mod tests {
     use torchlet_core::rules::View;
     use torchlet_core::{ScalarType, Serial, TensorInfo};
 
-    /// The copy, element by element.
+    /// Reference copy, element by element.
     fn expected(view: &View, input: &[u32]) -> Vec<u32> {
         let numel: i32 = view.sizes().iter().product();
         let mut out = Vec::new();
@@ -346,7 +345,7 @@ mod tests {
 
     #[cfg(feature = "std")]
     #[test]
-    fn every_order_of_dimensions() {
+    fn copies_every_permutation() {
         for sizes in [[2, 3, 4, 5], [17, 1, 33, 16], [4, 40, 5, 37], [3, 16, 16, 48]] {
             let info = TensorInfo::contiguous(ScalarType::Int, &sizes).unwrap();
             let input: Vec<u32> = (0..info.numel() as u32).collect();
@@ -364,7 +363,7 @@ mod tests {
 
     #[cfg(feature = "std")]
     #[test]
-    fn large_ones_are_dealt_out() {
+    fn large_copies_run_in_parallel() {
         let info = TensorInfo::contiguous(ScalarType::Int, &[3, 130, 515]).unwrap();
         let input: Vec<u32> = (0..info.numel() as u32).collect();
         let view = View::of(&info).unwrap();
@@ -373,8 +372,8 @@ mod tests {
         }
     }
 
-    /// `cargo test --release --features std -- --ignored --nocapture throughput`: bytes read and
-    /// written per second.
+    /// Throughput in bytes read and written per second. Run with
+    /// `cargo test --release --features std -- --ignored --nocapture throughput`.
     #[cfg(feature = "std")]
     #[test]
     #[ignore = "a measurement"]
@@ -385,7 +384,7 @@ mod tests {
             let out = TensorInfo::contiguous(ScalarType::Byte, view.sizes()).unwrap();
             let walk = crate::shape::walk_of(&out, &view).unwrap();
             let mut input = vec![E::zeroed(); info.numel()];
-            // Pages that were never written are all the same one.
+            // Pages that were never written all map to the same zero page.
             bytemuck::cast_slice_mut::<E, u8>(&mut input).fill(1);
             let mut target = vec![E::zeroed(); info.numel()];
             let pool = crate::ThreadPool::new(threads);

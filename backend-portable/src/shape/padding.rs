@@ -12,7 +12,7 @@ use torchlet_core::{
     Arguments, Invoke, InvokeFn, Kernel, KernelError, Plan, Prepare, Scalar, ScalarType,
 };
 
-/// An operator that pads the last `$dims` dimensions with what is inside.
+/// An operator that pads the last `$dims` dims with elements of the input.
 macro_rules! pad_edges {
     ($operator:literal, $dims:literal, $map:ident) => {
         Kernel::new($operator, &[Tensor, IntList, Out], |ctx| {
@@ -25,26 +25,26 @@ macro_rules! pad_edges {
 }
 
 kernels! { PADDING:
-    /// `aten::reflection_pad1d.out(self, padding, out)`: mirrored at the edges, which are not
-    /// repeated.
+    /// `aten::reflection_pad1d.out(self, padding, out)`: mirrors at the edges without repeating
+    /// them.
     REFLECTION_PAD1D_OUT = pad_edges!("aten::reflection_pad1d.out", 1, Reflect);
-    /// `aten::reflection_pad2d.out(self, padding, out)`: mirrored at the edges, which are not
-    /// repeated.
+    /// `aten::reflection_pad2d.out(self, padding, out)`: mirrors at the edges without repeating
+    /// them.
     REFLECTION_PAD2D_OUT = pad_edges!("aten::reflection_pad2d.out", 2, Reflect);
-    /// `aten::reflection_pad3d.out(self, padding, out)`: mirrored at the edges, which are not
-    /// repeated.
+    /// `aten::reflection_pad3d.out(self, padding, out)`: mirrors at the edges without repeating
+    /// them.
     REFLECTION_PAD3D_OUT = pad_edges!("aten::reflection_pad3d.out", 3, Reflect);
-    /// `aten::replication_pad1d.out(self, padding, out)`: with its edges repeated.
+    /// `aten::replication_pad1d.out(self, padding, out)`: repeats the edges.
     REPLICATION_PAD1D_OUT = pad_edges!("aten::replication_pad1d.out", 1, Replicate);
-    /// `aten::replication_pad2d.out(self, padding, out)`: with its edges repeated.
+    /// `aten::replication_pad2d.out(self, padding, out)`: repeats the edges.
     REPLICATION_PAD2D_OUT = pad_edges!("aten::replication_pad2d.out", 2, Replicate);
-    /// `aten::replication_pad3d.out(self, padding, out)`: with its edges repeated.
+    /// `aten::replication_pad3d.out(self, padding, out)`: repeats the edges.
     REPLICATION_PAD3D_OUT = pad_edges!("aten::replication_pad3d.out", 3, Replicate);
     /// `aten::constant_pad_nd.out(self, pad, value, out)`.
     CONSTANT_PAD_ND_OUT =
         Kernel::new("aten::constant_pad_nd.out", &[Tensor, IntList, ScalarParam, Out], |ctx| {
             let info = ctx.info(0)?;
-            let sizes = pad(&info.sizes, &pads(ctx, 1)?).ok_or(bad(1, "does not fit the input"))?;
+            let sizes = pad(&info.sizes, &pads(ctx, 1)?).ok_or(bad(1, "does not match the input"))?;
             ctx.resize(3, &sizes)?;
             same_type(ctx, 0, 3)?;
             element_bytes(info.scalar_type, ctx.scalar(2)?)
@@ -57,7 +57,7 @@ kernels! { PADDING:
     /// `aten::repeat.out(self, repeats, out)`.
     REPEAT_OUT = Kernel::new("aten::repeat.out", &[Tensor, IntList, Out], |ctx| {
         let sizes = repeat(&ctx.info(0)?.sizes, &ctx.ints(1)?)
-            .ok_or(bad(1, "must have a number, not negative, for each dimension"))?;
+            .ok_or(bad(1, "expected a nonnegative integer per dim"))?;
         ctx.resize(2, &sizes)?;
         same_type(ctx, 0, 2)?;
         Ok(Plan::new(|ctx| {
@@ -70,14 +70,15 @@ kernels! { PADDING:
             })
         }))
     });
-    /// `aten::roll.out(self, shifts, dims, out)`; without `dims`, the elements in row-major order.
+    /// `aten::roll.out(self, shifts, dims, out)`: rotates dims; without `dims`, all elements in
+    /// row-major order.
     ROLL_OUT = Kernel::new("aten::roll.out", &[Tensor, IntList, IntList, Out], |ctx| {
         let (info, shifts, dims) = (ctx.info(0)?, ctx.ints(1)?, ctx.ints(2)?);
         if dims.is_empty() && (shifts.len() != 1 || !info.is_contiguous())
             || !dims.is_empty() && dims.len() != shifts.len()
             || dims.iter().any(|&dim| info.rank() == 0 || normalize_dim(dim, info.rank()).is_none())
         {
-            return Err(bad(2, "must name dimensions, as many as there are shifts"));
+            return Err(bad(2, "expected a dim in range per shift"));
         }
         ctx.resize(3, &info.sizes)?;
         same_type(ctx, 0, 3)?;
@@ -103,7 +104,8 @@ kernels! { PADDING:
     });
 }
 
-/// The bytes of a number as an element; `None` for types that are data only, unless it is zero.
+/// A scalar as the bytes of an element. For types without arithmetic, `None` unless the scalar is
+/// zero.
 pub(crate) fn element_bytes(scalar_type: ScalarType, value: Scalar) -> Option<[u8; 16]> {
     let mut bytes = [0; 16];
     with_number!(scalar_type, |T| {
@@ -120,7 +122,7 @@ pub(crate) fn element_bytes(scalar_type: ScalarType, value: Scalar) -> Option<[u
     Some(bytes)
 }
 
-/// Fills argument `out` from argument 0 by the maps of its dimensions.
+/// Fills argument `out` from argument 0 with the maps of its dims.
 fn invoke_maps(
     ctx: &mut Invoke,
     out: usize,
@@ -129,7 +131,7 @@ fn invoke_maps(
 ) -> Result<(), KernelError> {
     let (input, out) = (ctx.tensor(0)?, ctx.out(out)?);
     let strides = input.strides();
-    let missing = out.rank().checked_sub(input.rank()).ok_or(bad(0, "has too many dimensions"))?;
+    let missing = out.rank().checked_sub(input.rank()).ok_or(bad(0, "rank is too high"))?;
     let maps = Maps::new(out.info(), |dim| {
         let own = dim.checked_sub(missing).and_then(|own| strides.get(own));
         (map(dim), own.copied().unwrap_or(0))
@@ -145,13 +147,13 @@ fn invoke_maps(
     Ok(())
 }
 
-/// What is added before a dimension, by a list that begins with the last one.
+/// Padding before a dim, from a list that begins with the last dim.
 pub(crate) fn before(pads: &[i64], rank: usize, dim: usize) -> Option<isize> {
     let from_end = rank.checked_sub(dim + 1)?;
     pads.get(2 * from_end).and_then(|&pad| isize::try_from(pad).ok())
 }
 
-/// A dimension's map, from its size and what is before it.
+/// The map of a dim, from its size and the padding before it.
 type PadMap = fn(usize, isize) -> Map;
 
 fn invoke_pad(ctx: &mut Invoke, out: usize, fill: Scalar, map: PadMap) -> Result<(), KernelError> {
@@ -164,11 +166,11 @@ fn invoke_pad(ctx: &mut Invoke, out: usize, fill: Scalar, map: PadMap) -> Result
 
 type Pads = heapless::Vec<i64, { 2 * MAX_RANK }, u8>;
 
-/// The list of argument `arg`.
+/// The padding list in argument `arg`.
 pub(crate) fn pads(ctx: &Arguments, arg: usize) -> Result<Pads, KernelError> {
     let mut pads = Pads::new();
     for position in 0..ctx.list_len(arg)? {
-        pads.push(ctx.list_int(arg, position)?).map_err(|_| bad(arg, "is too long"))?;
+        pads.push(ctx.list_int(arg, position)?).map_err(|_| bad(arg, "too long"))?;
     }
     Ok(pads)
 }
@@ -185,7 +187,7 @@ fn prepare_edges(
     Ok(Plan::new(invoke))
 }
 
-/// The shape of a tensor whose last `dims` dimensions are padded with what is inside: arguments
+/// Shape of a tensor whose last `dims` dims are padded with elements of the input: arguments
 /// `input` and `list`.
 pub(crate) fn edge_sizes(
     ctx: &Arguments,
@@ -198,18 +200,18 @@ pub(crate) fn edge_sizes(
         return Err(KernelError::rank(input, info.rank()));
     }
     if pads.len() != 2 * dims {
-        return Err(bad(list, "must have two numbers for each dimension"));
+        return Err(bad(list, "expected two integers per dim"));
     }
     for (&size, pads) in info.sizes.iter().rev().zip(pads.chunks(2)) {
         let too_much = |&pad: &i64| reflects && pad >= i64::from(size);
         if size == 0 || pads.iter().any(too_much) {
-            return Err(bad(list, "is more than the input has to show"));
+            return Err(bad(list, "padding exceeds the size of the input"));
         }
     }
-    pad(&info.sizes, &pads).ok_or(bad(list, "does not fit the input"))
+    pad(&info.sizes, &pads).ok_or(bad(list, "does not match the input"))
 }
 
-/// A shift as one between 0 and `len`.
+/// Normalizes a shift to `0..len`.
 fn wrap(shift: i64, len: usize) -> usize {
     let len = i64::try_from(len.max(1)).unwrap_or(i64::MAX);
     usize::try_from(shift.rem_euclid(len)).unwrap_or(0)

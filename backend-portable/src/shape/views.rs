@@ -1,4 +1,4 @@
-//! Operators that rearrange one tensor: each is a [`View`] of its input, copied.
+//! Operators that rearrange one tensor: each copies a [`View`] of its input.
 
 use super::{bad, same_type, walk_of};
 use crate::shape::moves;
@@ -24,34 +24,45 @@ kernels! { VIEWS:
     /// `aten::permute_copy.out(self, dims, out)`.
     PERMUTE_COPY_OUT = view_copy!("aten::permute_copy.out", [Tensor, IntList, Out], 2, permute);
     /// `aten::transpose_copy.int_out(self, dim0, dim1, out)`.
-    TRANSPOSE_COPY_INT_OUT = view_copy!("aten::transpose_copy.int_out", [Tensor, Int, Int, Out], 3, transpose);
-    /// `aten::t_copy.out(self, out)`: at most two dimensions.
+    TRANSPOSE_COPY_INT_OUT =
+        view_copy!("aten::transpose_copy.int_out", [Tensor, Int, Int, Out], 3, transpose);
+    /// `aten::t_copy.out(self, out)`: transposes at most two dims.
     T_COPY_OUT = view_copy!("aten::t_copy.out", [Tensor, Out], 1, t);
     /// `aten::squeeze_copy.dim_out(self, dim, out)`.
-    SQUEEZE_COPY_DIM_OUT = view_copy!("aten::squeeze_copy.dim_out", [Tensor, Int, Out], 2, squeeze_dim);
+    SQUEEZE_COPY_DIM_OUT =
+        view_copy!("aten::squeeze_copy.dim_out", [Tensor, Int, Out], 2, squeeze_dim);
     /// `aten::squeeze_copy.dims_out(self, dims, out)`.
-    SQUEEZE_COPY_DIMS_OUT = view_copy!("aten::squeeze_copy.dims_out", [Tensor, IntList, Out], 2, squeeze_dims);
-    /// `aten::squeeze_copy.out(self, out)`: without all dimensions of size 1.
+    SQUEEZE_COPY_DIMS_OUT =
+        view_copy!("aten::squeeze_copy.dims_out", [Tensor, IntList, Out], 2, squeeze_dims);
+    /// `aten::squeeze_copy.out(self, out)`: removes all dims of size 1.
     SQUEEZE_COPY_OUT = view_copy!("aten::squeeze_copy.out", [Tensor, Out], 1, squeeze);
     /// `aten::unsqueeze_copy.out(self, dim, out)`.
     UNSQUEEZE_COPY_OUT = view_copy!("aten::unsqueeze_copy.out", [Tensor, Int, Out], 2, unsqueeze);
     /// `aten::expand_copy.out(self, size, implicit, out)`.
-    EXPAND_COPY_OUT = view_copy!("aten::expand_copy.out", [Tensor, IntList, torchlet_core::Param::Bool, Out], 3, expand);
+    EXPAND_COPY_OUT = view_copy!(
+        "aten::expand_copy.out", [Tensor, IntList, torchlet_core::Param::Bool, Out], 3, expand
+    );
     /// `aten::slice_copy.Tensor_out(self, dim, start, end, step, out)`.
-    SLICE_COPY_TENSOR_OUT = view_copy!("aten::slice_copy.Tensor_out", [Tensor, Int, OptionalInt, OptionalInt, Int, Out], 5, slice);
+    SLICE_COPY_TENSOR_OUT = view_copy!(
+        "aten::slice_copy.Tensor_out", [Tensor, Int, OptionalInt, OptionalInt, Int, Out], 5, slice
+    );
     /// `aten::select_copy.int_out(self, dim, index, out)`.
-    SELECT_COPY_INT_OUT = view_copy!("aten::select_copy.int_out", [Tensor, Int, Int, Out], 3, select);
+    SELECT_COPY_INT_OUT =
+        view_copy!("aten::select_copy.int_out", [Tensor, Int, Int, Out], 3, select);
     /// `aten::narrow_copy.out(self, dim, start, length, out)`.
     NARROW_COPY_OUT = view_copy!("aten::narrow_copy.out", [Tensor, Int, Int, Int, Out], 4, narrow);
     /// `aten::diagonal_copy.out(self, offset, dim1, dim2, out)`.
-    DIAGONAL_COPY_OUT = view_copy!("aten::diagonal_copy.out", [Tensor, Int, Int, Int, Out], 4, diagonal);
+    DIAGONAL_COPY_OUT =
+        view_copy!("aten::diagonal_copy.out", [Tensor, Int, Int, Int, Out], 4, diagonal);
     /// `aten::unfold_copy.out(self, dimension, size, step, out)`.
     UNFOLD_COPY_OUT = view_copy!("aten::unfold_copy.out", [Tensor, Int, Int, Int, Out], 4, unfold);
     /// `aten::as_strided_copy.out(self, size, stride, storage_offset, out)`.
-    AS_STRIDED_COPY_OUT = view_copy!("aten::as_strided_copy.out", [Tensor, IntList, IntList, OptionalInt, Out], 4, as_strided);
+    AS_STRIDED_COPY_OUT = view_copy!(
+        "aten::as_strided_copy.out", [Tensor, IntList, IntList, OptionalInt, Out], 4, as_strided
+    );
     /// `aten::flip.out(self, dims, out)`.
     FLIP_OUT = view_copy!("aten::flip.out", [Tensor, IntList, Out], 2, flip);
-    /// `aten::view_as_real_copy.out(self, out)`: the parts of complex numbers as last dimension.
+    /// `aten::view_as_real_copy.out(self, out)`: the parts of complex values as the last dim.
     VIEW_AS_REAL_COPY_OUT = Kernel::new("aten::view_as_real_copy.out", &[Tensor, Out], |ctx| {
         use torchlet_core::ScalarType as S;
         let view = view_as_real(ctx)?;
@@ -73,12 +84,12 @@ kernels! { VIEWS:
             Ok(())
         }))
     });
-    /// `aten::_reshape_alias_copy.out(self, size, stride, out)`: the same as `view_copy`; the
-    /// strides are those that `out` has.
+    /// `aten::_reshape_alias_copy.out(self, size, stride, out)`: like `view_copy`; `out` already
+    /// has the strides.
     RESHAPE_ALIAS_COPY_OUT =
         Kernel::new("aten::_reshape_alias_copy.out", &[Tensor, IntList, IntList, Out], |ctx| {
             let sizes = view_sizes(ctx.info(0)?.numel(), &ctx.ints(1)?)
-                .ok_or(bad(1, "the input does not have this many elements"))?;
+                .ok_or(bad(1, "differs from the number of elements of the input"))?;
             ctx.resize(3, &sizes)?;
             same_type(ctx, 0, 3)?;
             Ok(Plan::new(|ctx| {
@@ -87,13 +98,12 @@ kernels! { VIEWS:
                 reshape(ctx, input.info(), input.bytes(), &to, out.into_bytes())
             }))
         });
-    /// `aten::view_as_complex_copy.out(self, out)`: complex numbers whose parts are the last
-    /// dimension.
+    /// `aten::view_as_complex_copy.out(self, out)`: complex values whose parts are the last dim.
     VIEW_AS_COMPLEX_COPY_OUT = Kernel::new("aten::view_as_complex_copy.out", &[Tensor, Out], |ctx| {
         use torchlet_core::ScalarType as S;
         let (input, found) = (ctx.info(0)?, ctx.info(1)?.scalar_type);
         let Some((2, sizes)) = input.sizes.split_last() else {
-            return Err(bad(0, "its last dimension must have two elements"));
+            return Err(bad(0, "the last dim must have size 2"));
         };
         ctx.resize(1, sizes)?;
         let fits = matches!(
@@ -105,24 +115,24 @@ kernels! { VIEWS:
         }
         Ok(Plan::new(|ctx| {
             let (input, out) = (ctx.tensor(0)?, ctx.out(1)?);
-            // The output seen as what its numbers are made of, which follow each other.
+            // The output viewed as its adjacent real and imaginary parts.
             let mut pairs = out.info().clone();
             pairs.scalar_type = input.scalar_type;
             let deep = KernelError::rank(0, input.rank());
             let last = u8::try_from(pairs.rank()).map_err(|_| deep.clone())?;
             pairs.sizes.push(2).map_err(|_| deep.clone())?;
             pairs.dim_order.push(last).map_err(|_| deep)?;
-            let view = View::of(input.info()).ok_or(bad(0, "is too large"))?;
+            let view = View::of(input.info()).ok_or(bad(0, "too large"))?;
             let walk = walk_of(&pairs, &view)?;
             let size = input.scalar_type.size();
             moves::copy(ctx.parallel(), size, &walk, input.bytes(), out.into_bytes());
             Ok(())
         }))
     });
-    /// `aten::view_copy.out(self, size, out)`: the elements in row-major order, in another shape.
+    /// `aten::view_copy.out(self, size, out)`: the elements in row-major order in another shape.
     VIEW_COPY_OUT = Kernel::new("aten::view_copy.out", &[Tensor, IntList, Out], |ctx| {
         let sizes = view_sizes(ctx.info(0)?.numel(), &ctx.ints(1)?)
-            .ok_or(bad(1, "the input does not have this many elements"))?;
+            .ok_or(bad(1, "differs from the number of elements of the input"))?;
         ctx.resize(2, &sizes)?;
         same_type(ctx, 0, 2)?;
         Ok(Plan::new(|ctx| {
@@ -132,21 +142,22 @@ kernels! { VIEWS:
         }))
     })
     .with_elements(Elements::Moved);
-    /// `aten::split_copy.Tensor_out(self, split_size, dim, out)`: parts of equal size, the last may
+    /// `aten::split_copy.Tensor_out(self, split_size, dim, out)`: parts of equal size; the last may
     /// be smaller.
     SPLIT_COPY_TENSOR_OUT =
         Kernel::new("aten::split_copy.Tensor_out", &[Tensor, Int, Int, OutList], |ctx| {
             let (part, size) = (ctx.int(1)?, dim_size(ctx, ctx.int(2)?, 2)?);
-            // PyTorch gives one part for a size of 0, which only an empty dimension may have.
+            // PyTorch returns one part for a size of 0, which is only valid for an empty dim.
             let parts = match part {
                 0 if size == 0 => 1,
                 1.. => (size / part + i64::from(size % part != 0)).max(1),
                 _ => return Err(bad(1, "must be positive")),
             };
-            let parts = usize::try_from(parts).map_err(|_| bad(1, "gives too many parts"))?;
+            let parts = usize::try_from(parts).map_err(|_| bad(1, "too many parts"))?;
             prepare_parts(ctx, 3, parts, split, |ctx| invoke_parts(ctx, 3, split))
         });
-    /// `aten::unsafe_split.Tensor_out(self, split_size, dim, out)`: the same.
+    /// `aten::unsafe_split.Tensor_out(self, split_size, dim, out)`: alias of
+    /// [`SPLIT_COPY_TENSOR_OUT`].
     UNSAFE_SPLIT_TENSOR_OUT = renamed(SPLIT_COPY_TENSOR_OUT, "aten::unsafe_split.Tensor_out");
     /// `aten::split_with_sizes_copy.out(self, split_sizes, dim, out)`.
     SPLIT_WITH_SIZES_COPY_OUT =
@@ -157,19 +168,19 @@ kernels! { VIEWS:
                 sum = sum.saturating_add(ctx.list_int(1, position)?);
             }
             if sum != dim_size(ctx, ctx.int(2)?, 2)? {
-                return Err(bad(1, "must add up to the dimension's size"));
+                return Err(bad(1, "must add up to the size of the dim"));
             }
             prepare_parts(ctx, 3, parts, split_sizes, |ctx| invoke_parts(ctx, 3, split_sizes))
         });
     /// `aten::unbind_copy.int_out(self, dim, out)`.
     UNBIND_COPY_INT_OUT = Kernel::new("aten::unbind_copy.int_out", &[Tensor, Int, OutList], |ctx| {
         let parts = dim_size(ctx, ctx.int(1)?, 1)?;
-        let parts = usize::try_from(parts).map_err(|_| bad(1, "has too many indices"))?;
+        let parts = usize::try_from(parts).map_err(|_| bad(1, "the dim has too many indices"))?;
         prepare_parts(ctx, 2, parts, unbind, |ctx| invoke_parts(ctx, 2, unbind))
     });
 }
 
-/// How an operator sees its input.
+/// The view of the input that an operator copies.
 type Rule = fn(&Arguments) -> Result<View, KernelError>;
 
 pub(crate) fn prepare(
@@ -193,50 +204,50 @@ pub(crate) fn invoke(ctx: &mut Invoke, out: usize, rule: Rule) -> Result<(), Ker
     Ok(())
 }
 
-/// The input as it is.
+/// The unchanged input.
 pub(crate) fn input(ctx: &Arguments) -> Result<View, KernelError> {
-    View::of(&ctx.info(0)?).ok_or(bad(0, "it is too large"))
+    View::of(&ctx.info(0)?).ok_or(bad(0, "too large"))
 }
 
 fn permute(ctx: &Arguments) -> Result<View, KernelError> {
-    input(ctx)?.permute(&ctx.ints(1)?).ok_or(bad(1, "must name each dimension once"))
+    input(ctx)?.permute(&ctx.ints(1)?).ok_or(bad(1, "must be a permutation of the dims"))
 }
 
 fn transpose(ctx: &Arguments) -> Result<View, KernelError> {
     input(ctx)?
         .transpose(ctx.int(1)?, ctx.int(2)?)
-        .ok_or(bad(1, "this or the next argument is not a dimension"))
+        .ok_or(bad(1, "this or the next argument is out of range"))
 }
 
 fn t(ctx: &Arguments) -> Result<View, KernelError> {
     let view = input(ctx)?;
     match view.rank() {
         0 | 1 => Ok(view),
-        2 => view.transpose(0, 1).ok_or(bad(0, "cannot be transposed")),
+        2 => view.transpose(0, 1).ok_or(bad(0, "rank must be at most 2")),
         found => Err(KernelError::rank(0, found)),
     }
 }
 
 fn squeeze_dim(ctx: &Arguments) -> Result<View, KernelError> {
-    input(ctx)?.squeeze(&[ctx.int(1)?]).ok_or(bad(1, "is not a dimension"))
+    input(ctx)?.squeeze(&[ctx.int(1)?]).ok_or(bad(1, "dim out of range"))
 }
 
 fn squeeze(ctx: &Arguments) -> Result<View, KernelError> {
     let view = input(ctx)?;
     let dims: heapless::Vec<i64, MAX_RANK> = (0..view.rank() as i64).collect();
-    view.squeeze(&dims).ok_or(bad(0, "has too many dimensions"))
+    view.squeeze(&dims).ok_or(bad(0, "rank is too high"))
 }
 
 fn squeeze_dims(ctx: &Arguments) -> Result<View, KernelError> {
-    input(ctx)?.squeeze(&ctx.ints(1)?).ok_or(bad(1, "must name dimensions, each once"))
+    input(ctx)?.squeeze(&ctx.ints(1)?).ok_or(bad(1, "dims are repeated or out of range"))
 }
 
 fn unsqueeze(ctx: &Arguments) -> Result<View, KernelError> {
-    input(ctx)?.unsqueeze(ctx.int(1)?).ok_or(bad(1, "is not a place for a dimension"))
+    input(ctx)?.unsqueeze(ctx.int(1)?).ok_or(bad(1, "dim out of range"))
 }
 
 fn expand(ctx: &Arguments) -> Result<View, KernelError> {
-    input(ctx)?.expand(&ctx.ints(1)?).ok_or(bad(1, "the input cannot be expanded to this"))
+    input(ctx)?.expand(&ctx.ints(1)?).ok_or(bad(1, "the input cannot be expanded to this shape"))
 }
 
 fn slice(ctx: &Arguments) -> Result<View, KernelError> {
@@ -246,14 +257,11 @@ fn slice(ctx: &Arguments) -> Result<View, KernelError> {
     if view.rank() == 0 {
         return Err(KernelError::rank(0, 0));
     }
-    view.slice(dim, start, end, step)
-        .ok_or(bad(1, "is not a dimension, or the step is not positive"))
+    view.slice(dim, start, end, step).ok_or(bad(1, "dim out of range, or step not positive"))
 }
 
 fn select(ctx: &Arguments) -> Result<View, KernelError> {
-    input(ctx)?
-        .select(ctx.int(1)?, ctx.int(2)?)
-        .ok_or(bad(2, "is not an index of the dimension, or there is no such dimension"))
+    input(ctx)?.select(ctx.int(1)?, ctx.int(2)?).ok_or(bad(2, "dim or index out of range"))
 }
 
 fn narrow(ctx: &Arguments) -> Result<View, KernelError> {
@@ -262,30 +270,30 @@ fn narrow(ctx: &Arguments) -> Result<View, KernelError> {
         return Err(KernelError::rank(0, 0));
     }
     view.narrow(ctx.int(1)?, ctx.int(2)?, ctx.int(3)?)
-        .ok_or(bad(2, "start and length do not fit the dimension"))
+        .ok_or(bad(2, "start and length exceed the dim"))
 }
 
 fn diagonal(ctx: &Arguments) -> Result<View, KernelError> {
     input(ctx)?
         .diagonal(ctx.int(1)?, ctx.int(2)?, ctx.int(3)?)
-        .ok_or(bad(2, "a diagonal is of two different dimensions"))
+        .ok_or(bad(2, "a diagonal needs two different dims"))
 }
 
 fn unfold(ctx: &Arguments) -> Result<View, KernelError> {
     input(ctx)?
         .unfold(ctx.int(1)?, ctx.int(2)?, ctx.int(3)?)
-        .ok_or(bad(2, "the dimension has no such windows"))
+        .ok_or(bad(2, "size or step of the windows is invalid"))
 }
 
 fn as_strided(ctx: &Arguments) -> Result<View, KernelError> {
     let (sizes, strides) = (ctx.ints(1)?, ctx.ints(2)?);
     let offset = ctx.optional_int(3)?.unwrap_or(0);
     View::as_strided(ctx.info(0)?.numel(), &sizes, &strides, offset)
-        .ok_or(bad(2, "leads outside of the input"))
+        .ok_or(bad(2, "the strides exceed the input"))
 }
 
 fn flip(ctx: &Arguments) -> Result<View, KernelError> {
-    input(ctx)?.flip(&ctx.ints(1)?).ok_or(bad(1, "must name dimensions, each once"))
+    input(ctx)?.flip(&ctx.ints(1)?).ok_or(bad(1, "dims are repeated or out of range"))
 }
 
 fn view_as_real(ctx: &Arguments) -> Result<View, KernelError> {
@@ -294,7 +302,7 @@ fn view_as_real(ctx: &Arguments) -> Result<View, KernelError> {
     view.pairs().ok_or(rank)
 }
 
-/// Copies elements in row-major order from one shape to another of as many.
+/// Copies elements in row-major order between shapes of equal numel.
 pub(crate) fn reshape(
     ctx: &Invoke,
     from: &TensorInfo,
@@ -302,15 +310,14 @@ pub(crate) fn reshape(
     to: &TensorInfo,
     out: &mut [u8],
 ) -> Result<(), KernelError> {
-    let wrong = bad(0, "its shape and the output's have different numbers of elements");
+    let wrong = bad(0, "differs from the output in its number of elements");
     if from.numel() != to.numel() {
         return Err(wrong);
     }
     let size = from.scalar_type.size();
-    // Row-major memory can be seen in any shape: so the copy is done in the shape of the side that
-    // is not.
+    // Contiguous memory can be viewed in any shape, so the walk uses the shape of the other side.
     let contiguous = |info: &TensorInfo| {
-        TensorInfo::contiguous(info.scalar_type, &info.sizes).ok_or(bad(0, "is too large"))
+        TensorInfo::contiguous(info.scalar_type, &info.sizes).ok_or(bad(0, "too large"))
     };
     let walk = if to.is_contiguous() {
         walk_of(&contiguous(from)?, &View::of(from).ok_or(wrong)?)?
@@ -338,7 +345,7 @@ fn reshape_slow<E: moves::Item>(from: &TensorInfo, input: &[E], to: &TensorInfo,
     }
 }
 
-/// Where the element with this number in row-major order lies.
+/// Memory position of the element with this row-major index.
 pub(crate) fn position(info: &TensorInfo, index: usize) -> usize {
     let (mut rest, mut at) = (index, 0usize);
     for (&size, &stride) in info.sizes.iter().zip(&info.strides()).rev() {
@@ -349,9 +356,9 @@ pub(crate) fn position(info: &TensorInfo, index: usize) -> usize {
     at
 }
 
-/// A part of the input that becomes one of a list of outputs.
+/// The view of the input for one of a list of outputs.
 ///
-/// Gets its number, and a place to keep where the next one starts.
+/// Receives the index of the output, and state for the start of the next part.
 type PartRule = fn(&Arguments, usize, &mut i64) -> Result<View, KernelError>;
 
 fn prepare_parts(
@@ -362,14 +369,14 @@ fn prepare_parts(
     invoke: InvokeFn,
 ) -> Result<Plan, KernelError> {
     if ctx.list_len(out)? != parts {
-        return Err(bad(out, "must have as many tensors as there are parts"));
+        return Err(bad(out, "expected an output per part"));
     }
     let scalar_type = ctx.info(0)?.scalar_type;
     let mut next = 0;
     for position in 0..parts {
         let view = rule(ctx, position, &mut next)?;
         ctx.resize_item(out, position, view.sizes())?;
-        let item = ctx.list_info(out, position)?.ok_or(bad(out, "lacks a tensor"))?;
+        let item = ctx.list_info(out, position)?.ok_or(bad(out, "a tensor is missing"))?;
         if item.scalar_type != scalar_type {
             return Err(KernelError::scalar_type(out, item.scalar_type));
         }
@@ -394,7 +401,7 @@ fn dim_size(ctx: &Arguments, dim: i64, arg: usize) -> Result<i64, KernelError> {
     let info = ctx.info(0)?;
     let dim = torchlet_core::rules::normalize_dim(dim, info.rank());
     let size = dim.and_then(|dim| info.sizes.get(dim));
-    size.map(|&size| i64::from(size)).ok_or(bad(arg, "is not a dimension"))
+    size.map(|&size| i64::from(size)).ok_or(bad(arg, "dim out of range"))
 }
 
 fn split(ctx: &Arguments, _: usize, next: &mut i64) -> Result<View, KernelError> {
@@ -402,17 +409,17 @@ fn split(ctx: &Arguments, _: usize, next: &mut i64) -> Result<View, KernelError>
     let start = *next;
     let len = part.min(dim_size(ctx, dim, 2)?.saturating_sub(start));
     *next = start.saturating_add(len);
-    input(ctx)?.narrow(dim, start, len).ok_or(bad(1, "does not fit the dimension"))
+    input(ctx)?.narrow(dim, start, len).ok_or(bad(1, "exceeds the size of the dim"))
 }
 
 fn split_sizes(ctx: &Arguments, position: usize, next: &mut i64) -> Result<View, KernelError> {
     let (start, len) = (*next, ctx.list_int(1, position)?);
     *next = start.saturating_add(len);
-    input(ctx)?.narrow(ctx.int(2)?, start, len).ok_or(bad(1, "does not fit the dimension"))
+    input(ctx)?.narrow(ctx.int(2)?, start, len).ok_or(bad(1, "exceeds the size of the dim"))
 }
 
 fn unbind(ctx: &Arguments, position: usize, _: &mut i64) -> Result<View, KernelError> {
-    let wrong = bad(1, "is not a dimension");
+    let wrong = bad(1, "dim out of range");
     let index = i64::try_from(position).map_err(|_| wrong.clone())?;
     input(ctx)?.select(ctx.int(1)?, index).ok_or(wrong)
 }

@@ -1,4 +1,4 @@
-//! Values without repetition, in order.
+//! Sorted distinct values: `_unique2`.
 
 use super::keys::{Entry, fill, is_wide};
 use super::order::{copy_element, put_index};
@@ -11,8 +11,8 @@ use torchlet_core::{Invoke, InvokeFn, Kernel, KernelError, Plan, ScalarType};
 
 kernels! {
     /// `aten::_unique2.out(self, sorted, return_inverse, return_counts, out0, out1, out2)`: the
-    /// values that there are, sorted whether asked for or not; for each element which of them it
-    /// is; how many there are of each. No NaN equals another.
+    /// distinct values, always sorted; for each element the index of its value; and the number of
+    /// occurrences. No NaN equals another.
     UNIQUE2_OUT = Kernel::new(
         "aten::_unique2.out",
         &[Tensor, Bool, Bool, Bool, Out, Out, Out],
@@ -23,19 +23,20 @@ kernels! {
             expect_type(ctx, 5, ScalarType::Long)?;
             expect_type(ctx, 6, ScalarType::Long)?;
             let inverse = ctx.info(5)?;
-            let ranks = [(4, 1), (5, if ctx.bool(2)? { input.rank() } else { inverse.rank() }), (6, 1)];
+            let inverse_rank = if ctx.bool(2)? { input.rank() } else { inverse.rank() };
+            let ranks = [(4, 1), (5, inverse_rank), (6, 1)];
             for (arg, rank) in ranks {
                 let found = ctx.info(arg)?.rank();
                 if found != rank {
                     return Err(KernelError::rank(arg, found));
                 }
             }
-            // Elements are counted as they lie in memory.
+            // Elements are indexed in memory order.
             if ctx.bool(2)? && inverse.dim_order != input.dim_order {
                 return Err(KernelError::layout(5));
             }
             if u32::try_from(input.numel()).is_err() {
-                return Err(KernelError::argument(0, "its shape is too large"));
+                return Err(KernelError::argument(0, "shape is too large"));
             }
             let scratch = scratch::bytes_for(input.numel(), if wide { 16 } else { 8 })?;
             let functions: [InvokeFn; 2] = [unique::<u64>, unique::<u128>];
@@ -54,8 +55,7 @@ fn unique<E: Entry>(ctx: &mut Invoke) -> Result<(), KernelError> {
     let entries = &*entries;
     let same = |a: &E, b: &E| a.key() == b.key() && !(floating && a.key() == E::NAN);
     let count = entries.chunk_by(same).count();
-    let count =
-        i32::try_from(count).map_err(|_| KernelError::unsupported("more results than fit"))?;
+    let count = i32::try_from(count).map_err(|_| KernelError::unsupported("too many results"))?;
     ctx.resize(4, &[count])?;
     if wants_inverse {
         ctx.resize(5, &input.sizes)?;

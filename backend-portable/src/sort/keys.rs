@@ -1,15 +1,15 @@
-//! Sort keys: values as integers that compare as PyTorch sorts, together with where they came from.
+//! Sort keys: integers that compare in PyTorch's sort order, combined with element positions.
 //!
-//! NaN is greater than all other values, and all NaN are equal; so are the two zeros. Since the
-//! position is part of what is compared, a sort that is not stable sorts stably.
+//! NaN is greater than all other values, and all NaN are equal, as are both zeros. Since entries
+//! compare by position as well, an unstable sort of them is stable.
 
 use crate::number::{Number, elements, with_number};
 use core::cmp::Ordering;
 use torchlet_core::{Bool, ScalarType, TensorRef};
 
-/// A value that has a key.
+/// An element type with sort keys.
 trait Sortable: Number {
-    /// An integer that compares as the value does; it has 32 bits unless the value has more.
+    /// An integer that compares like the value; 32 bits wide unless the value is wider.
     fn sort_key(self) -> u64;
 }
 
@@ -49,7 +49,7 @@ impl Sortable for f32 {
         if self.is_nan() {
             return u64::from(u32::MAX);
         }
-        // Adding zero makes the negative zero positive.
+        // Adding zero turns negative zero into positive zero.
         let bits = (self + 0.0).to_bits();
         let key = if bits >> 31 == 0 { bits | 1 << 31 } else { !bits };
         u64::from(key)
@@ -75,16 +75,16 @@ macro_rules! narrow {
 }
 narrow!(half::f16, half::bf16);
 
-/// A key and the position of its value.
+/// A key with the position of its value.
 pub(crate) trait Entry: bytemuck::Pod + Ord {
     fn new(key: u64, position: u32) -> Self;
     fn position(self) -> u32;
-    /// The greatest key, if it is that of NaN.
+    /// The greatest key, that of NaN for floats.
     const NAN: u64;
     fn key(self) -> u64;
 }
 
-/// For keys of 32 bits.
+/// For 32-bit keys.
 impl Entry for u64 {
     #[inline(always)]
     fn new(key: u64, position: u32) -> u64 {
@@ -101,7 +101,7 @@ impl Entry for u64 {
     }
 }
 
-/// For keys of 64 bits.
+/// For 64-bit keys.
 impl Entry for u128 {
     #[inline(always)]
     fn new(key: u64, position: u32) -> u128 {
@@ -118,7 +118,7 @@ impl Entry for u128 {
     }
 }
 
-/// Whether the type has keys, and if so whether they need 64 bits.
+/// Whether the keys of a type need 64 bits; `None` if the type cannot be sorted.
 pub(crate) fn is_wide(scalar_type: ScalarType) -> Option<bool> {
     match scalar_type {
         ScalarType::Long | ScalarType::Double | ScalarType::UInt64 => Some(true),
@@ -126,8 +126,8 @@ pub(crate) fn is_wide(scalar_type: ScalarType) -> Option<bool> {
     }
 }
 
-/// The entries of elements from `at` on, `step` apart; in descending order the greatest value has
-/// the least key.
+/// Computes the entries of elements from `at` on, with stride `step`. With `descending`, the order
+/// of the keys is reversed.
 pub(crate) fn fill<E: Entry>(
     tensor: &TensorRef,
     at: isize,
@@ -147,7 +147,7 @@ pub(crate) fn fill<E: Entry>(
     }, else ());
 }
 
-/// How two elements compare: as their keys do.
+/// Compares two elements by their keys.
 pub(crate) fn compare(tensor: &TensorRef, a: isize, b: isize) -> Ordering {
     with_number!(tensor.scalar_type, |T| {
         let data = elements::<T>(tensor.bytes());

@@ -1,5 +1,5 @@
-//! Sorting, selecting, searching: results that depend on how values compare, or whose number
-//! depends on the data.
+//! Sorting, selection and searching: operators that compare values, or whose output size depends on
+//! the data.
 
 pub mod distinct;
 pub mod keys;

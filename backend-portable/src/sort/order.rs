@@ -1,5 +1,4 @@
-//! Sorted values, the first few of them, and what order says of them: sort, topk, kthvalue, median,
-//! mode, running extremes.
+//! Order statistics: sort, topk, kthvalue, median, mode, cummax and cummin.
 
 use super::keys::{Entry, fill, is_wide};
 use crate::compute::split::is_cancelled;
@@ -40,56 +39,57 @@ kernels! {
         |ctx| {
             let [k] = counts(ctx, [1], 2)?;
             if k == 0 {
-                return Err(KernelError::argument(1, "is not positive"));
+                return Err(KernelError::argument(1, "must be positive"));
             }
             prepare(ctx, KTH, Shape::One(3), [kth_value::<u64>, kth_value::<u128>])
         },
     );
-    /// `aten::median.dim_values(self, dim, keepdim, values, indices)`: NaN if there is one; else
-    /// the lower of two.
+    /// `aten::median.dim_values(self, dim, keepdim, values, indices)`: NaN if any value is NaN;
+    /// else the lower of two medians.
     MEDIAN_DIM_OUT = Kernel::new(
         "aten::median.dim_values",
         &[Tensor, Int, Bool, Out, Out],
         |ctx| prepare(ctx, MEDIAN, Shape::One(2), [median_dim::<u64>, median_dim::<u128>]),
     );
-    /// `aten::median.out(self, out)`: of all values.
+    /// `aten::median.out(self, out)`: over all values.
     MEDIAN_OUT = Kernel::new("aten::median.out", &[Tensor, Out], |ctx| {
         prepare_median(ctx, [median::<u64, false>, median::<u128, false>])
     });
-    /// `aten::nanmedian.dim_values(self, dim, keepdim, values, indices)`: of the values that are
-    /// not NaN.
+    /// `aten::nanmedian.dim_values(self, dim, keepdim, values, indices)`: ignores NaN.
     NANMEDIAN_DIM_OUT = Kernel::new(
         "aten::nanmedian.dim_values",
         &[Tensor, Int, Bool, Out, Out],
         |ctx| prepare(ctx, MEDIAN, Shape::One(2), [nanmedian_dim::<u64>, nanmedian_dim::<u128>]),
     );
-    /// `aten::nanmedian.out(self, out)`: of all values that are not NaN.
+    /// `aten::nanmedian.out(self, out)`: over all values, ignoring NaN.
     NANMEDIAN_OUT = Kernel::new("aten::nanmedian.out", &[Tensor, Out], |ctx| {
         prepare_median(ctx, [median::<u64, true>, median::<u128, true>])
     });
-    /// `aten::mode.values(self, dim, keepdim, values, indices)`: the value that is there most
-    /// often, the least of several, and where it is last. One NaN counts as another, which in
-    /// PyTorch it does not.
+    /// `aten::mode.values(self, dim, keepdim, values, indices)`: the most frequent value, the
+    /// smallest of several, and the index of its last occurrence. NaN values are equal to each
+    /// other here, unlike in PyTorch.
     MODE_OUT = Kernel::new("aten::mode.values", &[Tensor, Int, Bool, Out, Out], |ctx| {
         prepare(ctx, MEDIAN, Shape::One(2), [mode::<u64>, mode::<u128>])
     });
-    /// `aten::cummax.out(self, dim, values, indices)`: the largest value so far, and where it was
-    /// last; NaN from the first one on.
+    /// `aten::cummax.out(self, dim, values, indices)`: the cumulative maximum and the index of its
+    /// last occurrence; NaN from the first NaN on.
     CUMMAX_OUT = Kernel::new("aten::cummax.out", &[Tensor, Int, Out, Out], |ctx| {
-        prepare(ctx, RUNNING, Shape::Same, [running::<u64, true>, running::<u128, true>])
+        let pair = [cumulative_extreme::<u64, true>, cumulative_extreme::<u128, true>];
+        prepare(ctx, CUMULATIVE, Shape::Same, pair)
     });
-    /// `aten::cummin.out(self, dim, values, indices)`: the smallest value so far, and where it was
-    /// last; NaN from the first one on.
+    /// `aten::cummin.out(self, dim, values, indices)`: the cumulative minimum and the index of its
+    /// last occurrence; NaN from the first NaN on.
     CUMMIN_OUT = Kernel::new("aten::cummin.out", &[Tensor, Int, Out, Out], |ctx| {
-        prepare(ctx, RUNNING, Shape::Same, [running::<u64, false>, running::<u128, false>])
+        let pair = [cumulative_extreme::<u64, false>, cumulative_extreme::<u128, false>];
+        prepare(ctx, CUMULATIVE, Shape::Same, pair)
     });
 }
 
-/// Where an operator has its arguments. The tensor is argument 0.
+/// Argument indices of an operator. The tensor is argument 0.
 #[derive(Clone, Copy)]
 struct Call {
     dim: usize,
-    /// The values; the indices follow.
+    /// Output for the values; that for the indices follows.
     out: usize,
 }
 const SORT: Call = Call { dim: 1, out: 3 };
@@ -97,25 +97,25 @@ const STABLE: Call = Call { dim: 2, out: 4 };
 const TOPK: Call = Call { dim: 2, out: 5 };
 const KTH: Call = Call { dim: 2, out: 4 };
 const MEDIAN: Call = Call { dim: 1, out: 3 };
-const RUNNING: Call = Call { dim: 1, out: 2 };
+const CUMULATIVE: Call = Call { dim: 1, out: 2 };
 
-/// The shape of the outputs.
+/// Shape of the outputs.
 #[derive(Clone, Copy)]
 enum Shape {
-    /// The input's.
+    /// That of the input.
     Same,
-    /// The input's, with as many elements along the dimension as this argument says.
+    /// That of the input, with the size of the dim given by this argument.
     First(usize),
-    /// Reduced along the dimension, which is kept if this argument says so.
+    /// Reduced over the dim, which is kept if this argument is true.
     One(usize),
 }
 
 fn dim_of(args: &Arguments, arg: usize, rank: usize) -> Result<usize, KernelError> {
-    let what = "not a dimension of the tensor";
+    let what = "dim out of range";
     normalize_dim(args.int(arg)?, rank).ok_or(KernelError::argument(arg, what))
 }
 
-/// Arguments that count elements along a dimension, and are no more than there are.
+/// Integer arguments that must not exceed the size of the dim.
 fn counts<const N: usize>(
     args: &Arguments,
     which: [usize; N],
@@ -126,7 +126,7 @@ fn counts<const N: usize>(
     let mut counts = [0; N];
     for (count, arg) in counts.iter_mut().zip(which) {
         let found = usize::try_from(args.int(arg)?).ok().filter(|count| *count <= len);
-        let what = "not a number of elements along the dimension";
+        let what = "exceeds the size of the dim";
         *count = found.ok_or(KernelError::argument(arg, what))?;
     }
     Ok(counts)
@@ -150,7 +150,7 @@ fn prepare(
         Shape::First(arg) => {
             let [count] = counts(ctx, [arg], call.dim)?;
             if let Some(size) = sizes.get_mut(dim) {
-                // No more than the dimension has.
+                // Does not exceed the size of the dim, so it fits.
                 *size = count as i32;
             }
         }
@@ -158,7 +158,7 @@ fn prepare(
             let dims = DimSet::of(&[dim as i64], input.rank()).unwrap_or(DimSet::NONE);
             sizes = reduced_shape(&input.sizes, dims, ctx.bool(keep)?);
             if len == 0 && !sizes.contains(&0) {
-                return Err(KernelError::argument(0, "reduces no values"));
+                return Err(KernelError::argument(0, "the reduction has no values"));
             }
         }
     }
@@ -170,8 +170,8 @@ fn prepare(
     Ok(Plan::new(functions[usize::from(wide)]).with_scratch(scratch))
 }
 
-/// The steps of a tensor along the dimensions that `dim` is not, and along `dim`. Without `dim`,
-/// which a reduction may have removed, the dimensions behind it move up.
+/// Strides of a tensor over the dims other than `dim`, and over `dim`. If a reduction removed
+/// `dim`, the later dims move up.
 fn steps(info: &TensorInfo, rank: usize, dim: usize) -> (Steps, isize) {
     let mut steps = Steps { strides: [0; MAX_RANK], base: 0 };
     let strides = info.strides();
@@ -187,8 +187,8 @@ fn steps(info: &TensorInfo, rank: usize, dim: usize) -> (Steps, isize) {
     (steps, along)
 }
 
-/// Sorts every line of the input: `arrange(entries)` puts those to the front that are wanted,
-/// `count` in number.
+/// Sorts every line of the input: `arrange(entries)` moves the `count` selected entries to the
+/// front, in order.
 fn each_line<E: Entry>(
     ctx: &mut Invoke,
     call: Call,
@@ -239,7 +239,7 @@ fn each_line<E: Entry>(
     Ok(())
 }
 
-/// Copies an element between tensors of equal type.
+/// Copies an element between tensors of equal dtype.
 pub(super) fn copy_element(input: &TensorRef, from: isize, out: &mut TensorMut, to: isize) {
     let size = input.scalar_type.size();
     let range = |at: isize| {
@@ -255,7 +255,7 @@ pub(super) fn copy_element(input: &TensorRef, from: isize, out: &mut TensorMut, 
     }
 }
 
-/// Writes an element of an output of `int64`.
+/// Writes an element of an `int64` output.
 pub(super) fn put_index(out: &mut TensorMut, at: isize, index: i64) {
     let place = usize::try_from(at).ok();
     if let (Some(place), Ok(data)) = (place, out.data_mut::<i64>())
@@ -281,7 +281,7 @@ fn sort_stable<E: Entry>(ctx: &mut Invoke) -> Result<(), KernelError> {
 fn topk<E: Entry>(ctx: &mut Invoke) -> Result<(), KernelError> {
     let [count] = counts(ctx, [1], TOPK.dim)?;
     let largest = ctx.bool(3)?;
-    // Without dimensions there is one value, whatever the number.
+    // A zero-dim tensor has one value, whatever `k` is.
     let count = if ctx.info(0)?.rank() == 0 { 1 } else { count };
     each_line::<E>(ctx, TOPK, largest, count, &|entries| {
         if count < entries.len() {
@@ -301,7 +301,7 @@ fn kth_value<E: Entry>(ctx: &mut Invoke) -> Result<(), KernelError> {
 fn median_dim<E: Entry>(ctx: &mut Invoke) -> Result<(), KernelError> {
     let floating = ctx.info(0)?.scalar_type.is_floating();
     each_line::<E>(ctx, MEDIAN, false, 1, &|entries| {
-        let place = median_place(entries, floating);
+        let place = median_rank(entries, floating);
         to_front(entries, place);
     })
 }
@@ -309,7 +309,7 @@ fn median_dim<E: Entry>(ctx: &mut Invoke) -> Result<(), KernelError> {
 fn nanmedian_dim<E: Entry>(ctx: &mut Invoke) -> Result<(), KernelError> {
     let floating = ctx.info(0)?.scalar_type.is_floating();
     each_line::<E>(ctx, MEDIAN, false, 1, &|entries| {
-        let place = number_median_place(entries, floating);
+        let place = nanmedian_rank(entries, floating);
         to_front(entries, place);
     })
 }
@@ -331,9 +331,9 @@ fn mode<E: Entry>(ctx: &mut Invoke) -> Result<(), KernelError> {
     })
 }
 
-fn running<E: Entry, const LARGEST: bool>(ctx: &mut Invoke) -> Result<(), KernelError> {
+fn cumulative_extreme<E: Entry, const LARGEST: bool>(ctx: &mut Invoke) -> Result<(), KernelError> {
     let floating = ctx.info(0)?.scalar_type.is_floating();
-    each_line::<E>(ctx, RUNNING, false, usize::MAX, &|entries| {
+    each_line::<E>(ctx, CUMULATIVE, false, usize::MAX, &|entries| {
         let mut best: Option<E> = None;
         for entry in entries {
             let is_nan = |entry: E| floating && entry.key() == E::NAN;
@@ -348,7 +348,7 @@ fn running<E: Entry, const LARGEST: bool>(ctx: &mut Invoke) -> Result<(), Kernel
     })
 }
 
-/// Brings the entry that sorting would bring to `place` to the front.
+/// Moves the entry with rank `place` to the front.
 fn to_front<E: Entry>(entries: &mut [E], place: usize) {
     if place < entries.len() {
         entries.select_nth_unstable(place);
@@ -356,14 +356,14 @@ fn to_front<E: Entry>(entries: &mut [E], place: usize) {
     }
 }
 
-/// The place of the median: that of the first NaN if there is one, else the lower middle.
-fn median_place<E: Entry>(entries: &[E], floating: bool) -> usize {
+/// Rank of the median: that of the first NaN if any value is NaN, else the lower middle.
+fn median_rank<E: Entry>(entries: &[E], floating: bool) -> usize {
     let nans = entries.iter().filter(|entry| floating && entry.key() == E::NAN).count();
     if nans > 0 { entries.len() - nans } else { entries.len().saturating_sub(1) / 2 }
 }
 
-/// The place of the median of what is a number; that of a NaN if nothing is.
-fn number_median_place<E: Entry>(entries: &[E], floating: bool) -> usize {
+/// Rank of the median ignoring NaN; that of a NaN if all values are NaN.
+fn nanmedian_rank<E: Entry>(entries: &[E], floating: bool) -> usize {
     let nans = entries.iter().filter(|entry| floating && entry.key() == E::NAN).count();
     (entries.len() - nans).saturating_sub(1) / 2
 }
@@ -375,7 +375,7 @@ fn prepare_median(ctx: &mut Prepare, functions: [InvokeFn; 2]) -> Result<Plan, K
     expect_type(ctx, 1, input.scalar_type)?;
     let numel = input.numel();
     if numel == 0 && !input.scalar_type.is_floating() || u32::try_from(numel).is_err() {
-        return Err(KernelError::argument(0, "has no median"));
+        return Err(KernelError::argument(0, "an empty tensor has no median"));
     }
     let scratch = scratch::bytes_for(numel, if wide { 16 } else { 8 })?;
     Ok(Plan::new(functions[usize::from(wide)]).with_scratch(scratch))
@@ -387,11 +387,8 @@ fn median<E: Entry, const NUMBERS: bool>(ctx: &mut Invoke) -> Result<(), KernelE
     let mut out = ctx.out(1)?;
     fill(&input, 0, 1, false, entries);
     let floating = input.scalar_type.is_floating();
-    let place = if NUMBERS {
-        number_median_place(entries, floating)
-    } else {
-        median_place(entries, floating)
-    };
+    let place =
+        if NUMBERS { nanmedian_rank(entries, floating) } else { median_rank(entries, floating) };
     to_front(entries, place);
     match entries.first() {
         Some(entry) => copy_element(&input, entry.position() as isize, &mut out, 0),

@@ -1,4 +1,4 @@
-//! Where values belong among sorted ones.
+//! Binary search in sorted sequences: `bucketize`, `searchsorted`.
 
 use crate::compute::split::for_each_chunk_mut;
 use crate::elementwise::{ByCompute, by_compute};
@@ -10,8 +10,8 @@ use torchlet_core::rules::{Operand, result_type};
 use torchlet_core::{Arguments, Invoke, Kernel, KernelError, Plan, Prepare, ScalarType, TensorRef};
 
 kernels! {
-    /// `aten::bucketize.Tensor_out(self, boundaries, out_int32, right, out)`: how many boundaries
-    /// lie below each value, or (`right`) at it or below.
+    /// `aten::bucketize.Tensor_out(self, boundaries, out_int32, right, out)`: number of boundaries
+    /// less than each value, or, with `right`, less than or equal to it.
     BUCKETIZE_OUT = Kernel::new(
         "aten::bucketize.Tensor_out",
         &[Tensor, Tensor, Bool, Bool, Out],
@@ -24,8 +24,8 @@ kernels! {
         },
     );
     /// `aten::searchsorted.Tensor_out(sorted_sequence, self, out_int32, right, side, sorter, out)`:
-    /// the same for rows of values, each among its own row of the sequence, or all among one.
-    /// `sorter` says where the sequence's values lie in order.
+    /// the same for rows of values, each with its own row of the sequence, or all with one.
+    /// `sorter` holds the indices that sort the sequence.
     SEARCHSORTED_TENSOR_OUT = Kernel::new(
         "aten::searchsorted.Tensor_out",
         &[Tensor, Tensor, Bool, Bool, OptionalString, OptionalTensor, Out],
@@ -36,14 +36,14 @@ kernels! {
                 rank == values.rank() && sequence.sizes[..rank - 1] == values.sizes[..rank - 1]
             };
             if rank == 0 || rank > 1 && !alike() {
-                return Err(KernelError::argument(1, "its rows are not those of the sequence"));
+                return Err(KernelError::argument(1, "rows do not match those of the sequence"));
             }
             let sizes = values.sizes.clone();
             prepare(ctx, SEARCH, &sizes, Operand::from(&values), by_compute!(searchsorted))
         },
     );
     /// `aten::searchsorted.Scalar_out(sorted_sequence, self, out_int32, right, side, sorter, out)`:
-    /// the same for a number.
+    /// the same for a scalar.
     SEARCHSORTED_SCALAR_OUT = Kernel::new(
         "aten::searchsorted.Scalar_out",
         &[Tensor, Scalar, Bool, Bool, OptionalString, OptionalTensor, Out],
@@ -58,10 +58,10 @@ kernels! {
     );
 }
 
-/// Searches worth a thread of their own.
+/// Minimum number of searches per thread.
 const GRAIN: usize = 1 << 10;
 
-/// Where an operator has its arguments. `out_int32` is argument 2, `right` argument 3.
+/// Argument indices of an operator. `out_int32` is argument 2, `right` argument 3.
 #[derive(Clone, Copy)]
 struct Call {
     sequence: usize,
@@ -75,23 +75,23 @@ const BUCKETIZE: Call = Call { sequence: 1, values: 0, side: None, out: 4 };
 const SEARCH: Call = Call { sequence: 0, values: 1, side: Some(4), out: 6 };
 
 impl Call {
-    /// Whether values that are in the sequence go behind their equals.
-    fn goes_right(self, args: &Arguments) -> Result<bool, KernelError> {
+    /// Whether the insertion point is after equal values.
+    fn inserts_right(self, args: &Arguments) -> Result<bool, KernelError> {
         let Some(arg) = self.side else { return args.bool(3) };
         match args.optional_string(arg)? {
             None => args.bool(3),
             Some("right") => Ok(true),
             Some("left") if !args.bool(3)? => Ok(false),
             Some(_) => {
-                let what = "is neither 'left' nor 'right', or contradicts `right`";
+                let what = "expected 'left' or 'right', consistent with `right`";
                 Err(KernelError::argument(arg, what))
             }
         }
     }
 }
 
-/// Gives the output these sizes, and chooses the type to compare in: that of sequence and values
-/// together.
+/// Resizes the output and selects the compute type of the comparison: that of the common dtype of
+/// sequence and values.
 fn prepare(
     ctx: &mut Prepare,
     call: Call,
@@ -101,12 +101,12 @@ fn prepare(
 ) -> Result<Plan, KernelError> {
     let sequence = ctx.info(call.sequence)?;
     for arg in [call.sequence, call.values] {
-        // Argument `values` may be a number.
+        // Argument `values` may be a scalar.
         if let Ok(info) = ctx.info(arg) {
             ComputeType::of(info.scalar_type).ok_or(unsupported(arg, info.scalar_type))?;
         }
     }
-    call.goes_right(ctx)?;
+    call.inserts_right(ctx)?;
     if let Some(arg) = call.side.map(|side| side + 1)
         && let Some(sorter) = ctx.optional_info(arg)?
     {
@@ -133,8 +133,8 @@ fn read<C: Compute>(tensor: &TensorRef, at: isize) -> C {
     value[0]
 }
 
-/// The first of some boundaries that is not less than the value (`right`: that is greater). NaN
-/// passes all.
+/// Index of the first boundary that is not less than the value, or, with `right`, that is greater.
+/// NaN is greater than all.
 fn first_not_below<C: Compute>(
     count: usize,
     right: bool,
@@ -161,7 +161,7 @@ struct Row<'r, 'c> {
 }
 
 impl Row<'_, '_> {
-    /// The value at a place in order.
+    /// The value at an index in sorted order.
     fn at<C: Compute>(&self, place: usize) -> C {
         let at = |place: isize| self.start.wrapping_add(self.step.wrapping_mul(place));
         let mut from = place as isize;
@@ -187,7 +187,7 @@ fn searchsorted<C: Compute>(ctx: &mut Invoke) -> Result<(), KernelError> {
 fn search<C: Compute>(ctx: &mut Invoke, call: Call) -> Result<(), KernelError> {
     crate::types::expect::<C>()?;
     let sequence = ctx.tensor(call.sequence)?;
-    let right = call.goes_right(ctx)?;
+    let right = call.inserts_right(ctx)?;
     let sorter = match call.side {
         Some(side) => ctx.optional_tensor(side + 1)?,
         None => None,
@@ -196,10 +196,10 @@ fn search<C: Compute>(ctx: &mut Invoke, call: Call) -> Result<(), KernelError> {
     if let Some(sorter) = &sorter {
         let inside = |at: &i64| usize::try_from(*at).is_ok_and(|at| at < sequence.size(last));
         if !sorter.data::<i64>()?.iter().all(inside) {
-            return Err(KernelError::argument(5, "has an index outside its row of the sequence"));
+            return Err(KernelError::argument(5, "an index is outside of its row of the sequence"));
         }
     }
-    // A number becomes what the sequence is of.
+    // A scalar is rounded to the common dtype with the sequence.
     let number = ctx.scalar(call.values).ok().map(|number| {
         let mut value = [C::of_scalar(number)];
         if let Some(common) = result_type([Operand::from(sequence.info()), number.into()]) {

@@ -1,4 +1,4 @@
-//! Selections whose size depends on the data: the places of true values, and the values there.
+//! Selections whose size depends on the data: `nonzero`, `masked_select`.
 
 use super::order::{copy_element, put_index};
 use crate::elementwise::by_compute;
@@ -13,15 +13,15 @@ use torchlet_core::{
 };
 
 kernels! {
-    /// `aten::nonzero.out(self, out)`: a row of indices for each value that is not zero.
+    /// `aten::nonzero.out(self, out)`: a row of indices for each nonzero value.
     NONZERO_OUT = Kernel::new("aten::nonzero.out", &[Tensor, Out], prepare_nonzero);
-    /// `aten::nonzero_static.out(self, size, fill_value, out)`: the same for so many values; rows
-    /// for which there are none are filled.
+    /// `aten::nonzero_static.out(self, size, fill_value, out)`: the same with `size` rows; missing
+    /// rows are filled with `fill_value`.
     NONZERO_STATIC_OUT = Kernel::new("aten::nonzero_static.out", &[Tensor, Int, Int, Out], |ctx| {
         let input = ctx.info(0)?;
         let compute = ComputeType::of(input.scalar_type).ok_or(unsupported(0, input.scalar_type))?;
         let size = i32::try_from(ctx.int(1)?).ok().filter(|size| *size >= 0);
-        let size = size.ok_or(KernelError::argument(1, "is no size"))?;
+        let size = size.ok_or(KernelError::argument(1, "size is negative or too large"))?;
         ctx.resize(3, &[size, input.rank() as i32])?;
         expect_type(ctx, 3, ScalarType::Long)?;
         Ok(Plan::new(by_compute!(nonzero_static).choose(compute)))
@@ -34,11 +34,11 @@ kernels! {
     );
 }
 
-/// Values looked at together.
+/// Values per block.
 const BLOCK: usize = 64;
 
-/// Calls `found(number, position)` for the values that are not zero, in the order of their indices:
-/// `number` counts all values in that order. The tensor is input `which` of the walk.
+/// Calls `found(number, position)` for the nonzero values in row-major order, where `number` is the
+/// row-major index. The tensor is input `which` of the walk.
 fn each_true<C: Compute, const N: usize>(
     walk: &Walk<N>,
     mask: &TensorRef,
@@ -62,15 +62,15 @@ fn each_true<C: Compute, const N: usize>(
     });
 }
 
-/// A tensor of this shape whose memory order is the order of its indices.
+/// A contiguous tensor of this shape.
 fn in_order(sizes: &[i32]) -> Result<TensorInfo, KernelError> {
     TensorInfo::contiguous(ScalarType::Byte, sizes)
-        .ok_or(KernelError::argument(0, "its shape is too large"))
+        .ok_or(KernelError::argument(0, "shape is too large"))
 }
 
-/// The size of an output along a dimension.
+/// A count as the size of an output dim.
 fn size_of_count(count: usize) -> Result<i32, KernelError> {
-    i32::try_from(count).map_err(|_| KernelError::unsupported("more results than fit"))
+    i32::try_from(count).map_err(|_| KernelError::unsupported("too many results"))
 }
 
 fn prepare_nonzero(ctx: &mut Prepare) -> Result<Plan, KernelError> {
@@ -91,10 +91,10 @@ fn nonzero<C: Compute>(ctx: &mut Invoke) -> Result<(), KernelError> {
     let mut count = 0;
     each_true::<C, 1>(&walk, &input, 0, &mut |_, _| count += 1);
     let rank = input.rank();
-    // A rank is 16 at most.
+    // The rank is at most 16, so it fits.
     ctx.resize(1, &[size_of_count(count)?, rank as i32])?;
     let mut out = ctx.out(1)?;
-    write_places::<C>(&walk, &input, &mut out);
+    write_indices::<C>(&walk, &input, &mut out);
     Ok(())
 }
 
@@ -105,12 +105,12 @@ fn nonzero_static<C: Compute>(ctx: &mut Invoke) -> Result<(), KernelError> {
     let mut out = ctx.out(3)?;
     out.data_mut::<i64>()?.fill(fill);
     let walk = Walk::broadcast(&in_order(&input.sizes)?, [input.info()])?;
-    write_places::<C>(&walk, &input, &mut out);
+    write_indices::<C>(&walk, &input, &mut out);
     Ok(())
 }
 
-/// Writes the indices of values that are not zero, as far as there are rows for them.
-fn write_places<C: Compute>(walk: &Walk<1>, input: &TensorRef, out: &mut TensorMut) {
+/// Writes the indices of nonzero values, up to the number of output rows.
+fn write_indices<C: Compute>(walk: &Walk<1>, input: &TensorRef, out: &mut TensorMut) {
     let (rank, rows) = (input.rank(), out.size(0));
     let strides = out.strides();
     let (row, column) = (strides[0] as isize, strides[1] as isize);
@@ -135,7 +135,7 @@ fn prepare_masked_select(ctx: &mut Prepare) -> Result<Plan, KernelError> {
         return Err(unsupported(1, mask.scalar_type));
     }
     if broadcast(&input.sizes, &mask.sizes).is_none() {
-        return Err(KernelError::argument(1, "cannot be broadcast with the tensor"));
+        return Err(KernelError::argument(1, "cannot be broadcast with the input"));
     }
     expect_type(ctx, 2, input.scalar_type)?;
     let out = ctx.info(2)?;
@@ -147,7 +147,7 @@ fn prepare_masked_select(ctx: &mut Prepare) -> Result<Plan, KernelError> {
 
 fn masked_select(ctx: &mut Invoke) -> Result<(), KernelError> {
     let (input, mask) = (ctx.tensor(0)?, ctx.tensor(1)?);
-    let what = "cannot be broadcast with the tensor";
+    let what = "cannot be broadcast with the input";
     let sizes = broadcast(&input.sizes, &mask.sizes);
     let sizes = sizes.ok_or(KernelError::argument(1, what))?;
     let walk = Walk::broadcast(&in_order(&sizes)?, [input.info(), mask.info()])?;

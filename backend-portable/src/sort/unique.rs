@@ -1,4 +1,4 @@
-//! Runs of equal values, as they come or in order.
+//! Runs of equal values or slices, consecutive or sorted: `unique_consecutive`, `unique_dim`.
 
 use super::keys::compare;
 use super::order::{copy_element, put_index};
@@ -17,17 +17,16 @@ use torchlet_core::{
 
 kernels! {
     /// `aten::unique_consecutive.out(self, return_inverse, return_counts, dim, out0, out1, out2)`:
-    /// one of each run of equal values (or slices along `dim`), the number of the run of each, and
-    /// the lengths of the runs.
+    /// one of each run of equal values (or slices over `dim`), the run index of each, and the
+    /// lengths of the runs.
     UNIQUE_CONSECUTIVE_OUT = Kernel::new(
         "aten::unique_consecutive.out",
         &[Tensor, Bool, Bool, OptionalInt, Out, Out, Out],
         |ctx| { prepare(ctx, Call::consecutive(ctx)?)?; Ok(Plan::new(invoke_consecutive)) },
     );
     /// `aten::unique_dim.out(self, dim, sorted, return_inverse, return_counts, out0, out1, out2)`:
-    /// the same of the slices in order. All of that is done whether asked for or not, as PyTorch
-    /// does it, from whose results the exporter plans the shapes. Slices compare by the first
-    /// element that differs.
+    /// the same for the sorted slices, compared lexicographically. All outputs are always computed,
+    /// as in PyTorch, from whose results the exporter plans the shapes.
     UNIQUE_DIM_OUT = Kernel::new(
         "aten::unique_dim.out",
         &[Tensor, Int, Bool, Bool, Bool, Out, Out, Out],
@@ -40,7 +39,7 @@ kernels! {
     );
 }
 
-/// What is asked for, and the argument that the results begin with.
+/// Requested outputs, and the argument index of the first.
 #[derive(Debug, Clone, Copy)]
 struct Call {
     inverse: bool,
@@ -61,7 +60,7 @@ impl Call {
     }
 
     fn dim(args: &Arguments, dim: i64, arg: usize) -> Result<usize, KernelError> {
-        let what = "not a dimension of the tensor";
+        let what = "dim out of range";
         normalize_dim(dim, args.info(0)?.rank()).ok_or(KernelError::argument(arg, what))
     }
 }
@@ -86,7 +85,7 @@ fn prepare(ctx: &Prepare, Call { inverse, dim, out, .. }: Call) -> Result<(), Ke
     Ok(())
 }
 
-/// Whether two elements are equal; NaN is not, not even to itself.
+/// Whether two elements are equal; NaN is unequal to everything, including itself.
 fn equal(tensor: &TensorRef, a: isize, b: isize) -> bool {
     with_number!(tensor.scalar_type, |T| {
         let data = elements::<T>(tensor.bytes());
@@ -95,11 +94,10 @@ fn equal(tensor: &TensorRef, a: isize, b: isize) -> bool {
     }, else false)
 }
 
-/// The slices that are compared: how many, and the elements of each.
+/// The compared slices: their number, and the elements of each.
 struct Slices {
     count: usize,
-    /// From one slice to the next; with no dimension given, each element is a slice, in the order
-    /// of the indices.
+    /// Walk from slice to slice. Without a dim, each element is a slice, in row-major order.
     along: Walk<1>,
     within: Walk<1>,
 }
@@ -124,8 +122,8 @@ impl Slices {
         Some(Slices { count: along.numel(), along, within })
     }
 
-    /// Calls `visit(number, slice, whether it differs from the one before)` for all, in this order
-    /// or as they come.
+    /// Calls `visit(index, slice, whether it differs from the one before)` for all slices, in the
+    /// given order or in their own.
     fn for_each(
         &self,
         tensor: &TensorRef,
@@ -141,7 +139,7 @@ impl Slices {
             before = Some(slice);
         };
         if let Some(order) = order {
-            // There is one dimension.
+            // With an order, the slices extend over a single dim.
             for &number in order {
                 next(number as usize, step.wrapping_mul(number as isize));
             }
@@ -156,8 +154,8 @@ impl Slices {
         });
     }
 
-    /// Whether something holds for all elements of two slices; it is not asked again once it does
-    /// not.
+    /// Whether `holds` is true for all corresponding elements of two slices; stops calling it once
+    /// it is false.
     fn all(&self, a: isize, b: isize, holds: &mut dyn FnMut(isize, isize) -> bool) -> bool {
         let ([inner], mut all) = (self.within.inner_steps(), true);
         self.within.for_each_run(0, self.within.numel(), &mut |_, [offset], len| {
@@ -169,8 +167,7 @@ impl Slices {
         all
     }
 
-    /// Brings the numbers of slices, which lie along one dimension, in order; equal ones stay in
-    /// theirs.
+    /// Sorts the indices of slices over one dim, stably.
     fn sort(&self, tensor: &TensorRef, order: &mut [u32]) {
         let [step] = self.along.inner_steps();
         for (number, place) in order.iter_mut().enumerate() {
@@ -203,15 +200,15 @@ fn invoke_sorted(ctx: &mut Invoke) -> Result<(), KernelError> {
 }
 
 fn slices(ctx: &Invoke, call: Call) -> Result<Slices, KernelError> {
-    let large = KernelError::argument(0, LARGE);
+    let large = KernelError::argument(0, TOO_LARGE);
     Slices::new(&ctx.info(0)?, call.dim)
         .filter(|slices| u32::try_from(slices.count).is_ok())
         .ok_or(large)
 }
 
-const LARGE: &str = "its shape is too large";
+const TOO_LARGE: &str = "shape is too large";
 
-/// Writes one of each run of equal slices in this order.
+/// Writes one of each run of equal slices, in the given order.
 fn runs(
     ctx: &mut Invoke,
     Call { inverse, counts, dim, out: first }: Call,
@@ -221,7 +218,7 @@ fn runs(
     let input = ctx.tensor(0)?;
     let mut runs = 0usize;
     slices.for_each(&input, order, &mut |_, _, differs| runs += usize::from(differs));
-    let large = |_| KernelError::unsupported("more results than fit");
+    let large = |_| KernelError::unsupported("too many results");
     let runs = i32::try_from(runs).map_err(large)?;
     let all = i32::try_from(slices.count).map_err(large)?;
     let mut sizes = input.sizes.clone();
@@ -243,7 +240,7 @@ fn runs(
 
     let (mut values, mut places, mut lengths) =
         (ctx.out(first)?, ctx.out(first + 1)?, ctx.out(first + 2)?);
-    // Steps through the values: along the dimension, and within a slice.
+    // Strides of the output values: over the dim, and within a slice.
     let out = values.info().clone();
     let along = dim.and_then(|dim| out.strides().get(dim).copied()).unwrap_or(1) as isize;
     let mut within = Steps { strides: [0; MAX_RANK], base: 0 };
@@ -258,10 +255,10 @@ fn runs(
         }
     }
     let info = TensorInfo::contiguous(ScalarType::Byte, &kept);
-    let info = info.ok_or(KernelError::argument(0, LARGE))?;
+    let info = info.ok_or(KernelError::argument(0, TOO_LARGE))?;
     let copy = Walk::new(&info, &[source, within]);
     let [from_step, to_step] = copy.inner_steps();
-    // The inverse lies as the input's indices count, whatever its memory order.
+    // The inverse is indexed in row-major order, whatever its memory order.
     let by_number = Walk::broadcast(
         &TensorInfo::contiguous(ScalarType::Byte, &places.sizes).unwrap_or(info.clone()),
         [places.info()],

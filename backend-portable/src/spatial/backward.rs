@@ -1,4 +1,4 @@
-//! Gradients of convolutions, in plain loops: for programs that train.
+//! Gradients of convolutions in plain loops, for training.
 
 use super::convolution::Call;
 use super::convolve_plain::Job;
@@ -51,8 +51,8 @@ pub(super) fn by_type(found: ScalarType, functions: [InvokeFn; 3]) -> Result<Pla
     }))
 }
 
-pub(super) fn misfit(arg: usize) -> KernelError {
-    KernelError::argument(arg, "its shape does not fit the others")
+pub(super) fn shape_mismatch(arg: usize) -> KernelError {
+    KernelError::argument(arg, "shape does not match those of the other inputs")
 }
 
 pub(super) fn picture(
@@ -63,7 +63,7 @@ pub(super) fn picture(
     Picture::new(info, spatial).ok_or(KernelError::rank(arg, info.rank()))
 }
 
-/// Which gradients are wanted: those of the input, the weights and the bias.
+/// Requested gradients: input, weights and bias.
 fn mask(ctx: &Arguments) -> Result<[bool; 3], KernelError> {
     Ok([ctx.list_bool(10, 0)?, ctx.list_bool(10, 1)?, ctx.list_bool(10, 2)?])
 }
@@ -71,18 +71,19 @@ fn mask(ctx: &Arguments) -> Result<[bool; 3], KernelError> {
 fn prepare_convolution(ctx: &mut Prepare) -> Result<Plan, KernelError> {
     let (grad, input, weight) = (ctx.info(0)?, ctx.info(1)?, ctx.info(2)?);
     let windows = convolution_windows(&weight.sizes, &ctx.ints(4)?, &ctx.ints(5)?, &ctx.ints(6)?)
-        .ok_or(misfit(4))?;
+        .ok_or(shape_mismatch(4))?;
     let kind = ConvolutionKind {
         transposed: ctx.bool(7)?,
         output_padding: &ctx.ints(8)?,
         groups: ctx.int(9)?,
     };
-    let sizes = convolution(&input.sizes, &weight.sizes, &windows, kind).ok_or(misfit(1))?;
+    let sizes =
+        convolution(&input.sizes, &weight.sizes, &windows, kind).ok_or(shape_mismatch(1))?;
     if sizes != grad.sizes {
-        return Err(misfit(0));
+        return Err(shape_mismatch(0));
     }
     let channels = i32::try_from(picture(&grad, windows.len(), 0)?.sizes[CHANNELS]);
-    let bias = [channels.map_err(|_| misfit(0))?];
+    let bias = [channels.map_err(|_| shape_mismatch(0))?];
     let wanted = mask(ctx)?;
     let outputs: [(usize, &[i32]); 3] =
         [(GRAD_INPUT, &input.sizes), (GRAD_WEIGHT, &weight.sizes), (GRAD_BIAS, &bias)];
@@ -108,7 +109,7 @@ fn run_convolution<C: Ring>(ctx: &mut Invoke) -> Result<(), KernelError> {
     crate::types::expect::<C>()?;
     let (grad, input, weight) = (ctx.tensor(0)?, ctx.tensor(1)?, ctx.tensor(2)?);
     let windows = convolution_windows(&weight.sizes, &ctx.ints(4)?, &ctx.ints(5)?, &ctx.ints(6)?)
-        .ok_or(misfit(4))?;
+        .ok_or(shape_mismatch(4))?;
     let spatial = windows.len();
     let transposed = ctx.bool(7)?;
     let groups = usize::try_from(ctx.int(9)?).unwrap_or(1).max(1);
@@ -118,8 +119,8 @@ fn run_convolution<C: Ring>(ctx: &mut Invoke) -> Result<(), KernelError> {
     let input_picture = picture(&input, spatial, 1)?;
     let (scalar_type, size) = (grad.scalar_type, grad.scalar_type.size());
     if of_input {
-        // The gradient goes the way back: through the transposed convolution, or through a plain
-        // one.
+        // The input gradient is the opposite convolution of the output gradient: transposed for a
+        // plain convolution, plain for a transposed one.
         let out = ctx.out(GRAD_INPUT)?;
         let to = picture(&out, spatial, GRAD_INPUT)?;
         let back =
@@ -141,7 +142,7 @@ fn run_convolution<C: Ring>(ctx: &mut Invoke) -> Result<(), KernelError> {
     if of_weight {
         let mut out = ctx.out(GRAD_WEIGHT)?;
         let to = picture(&out, spatial, GRAD_WEIGHT)?;
-        // Element (a, b, tap) of the weights joined place o of `coarse`'s channel a and place
+        // Weight (a, b, tap) connects position o of `coarse`'s channel a with position
         // `o * stride - padding + tap * dilation` of `fine`'s channel b.
         let (coarse, fine) = if transposed {
             (&input_picture, &grad_picture)

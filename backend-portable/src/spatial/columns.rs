@@ -1,6 +1,6 @@
-//! Columns of windows back to pictures.
+//! Accumulation of window columns into images: `col2im`.
 
-use super::backward::{for_each, misfit, picture};
+use super::backward::{for_each, picture, shape_mismatch};
 use super::picture::SPACE;
 use crate::linear::Ring;
 use crate::number::{ComputeType, load, store, unsupported};
@@ -13,7 +13,7 @@ use torchlet_core::{Arguments, Invoke, Kernel, KernelError, Plan, Prepare};
 
 kernels! { COLUMNS:
     /// `aten::col2im.out(self, output_size, kernel_size, dilation, padding, stride, out)`: each
-    /// element of a picture is the sum of what windows have at its place. The columns
+    /// pixel is the sum of the window elements at its position. The columns
     /// `[batch, channels * taps, windows]` are contiguous.
     COL2IM_OUT = Kernel::new(
         "aten::col2im.out",
@@ -24,7 +24,7 @@ kernels! { COLUMNS:
 
 fn read_windows(ctx: &Arguments) -> Result<Windows, KernelError> {
     let windows = windows(2, &ctx.ints(2)?, &ctx.ints(5)?, &ctx.ints(4)?, &ctx.ints(3)?);
-    windows.ok_or(bad(2, "kernel, dilation, padding or stride is wrong"))
+    windows.ok_or(bad(2, "kernel, dilation, padding or stride is invalid"))
 }
 
 fn prepare(ctx: &mut Prepare) -> Result<Plan, KernelError> {
@@ -35,18 +35,21 @@ fn prepare(ctx: &mut Prepare) -> Result<Plan, KernelError> {
         _ => return Err(KernelError::rank(0, input.rank())),
     };
     let size = ctx.ints(1)?;
-    let [height, width] = *size else { return Err(bad(1, "is no height and width")) };
+    let [height, width] = *size else { return Err(bad(1, "expected a positive height and width")) };
     let as_size = |size: i64| i32::try_from(size).ok().filter(|size| *size > 0);
-    let space = as_size(height).zip(as_size(width)).ok_or(bad(1, "is no height and width"))?;
+    let space = as_size(height)
+        .zip(as_size(width))
+        .ok_or(bad(1, "expected a positive height and width"))?;
     let places = windows.iter().zip([space.0, space.1]);
     let mut places = places.map(|(window, size)| window.convolved(size as usize));
     let places = places.try_fold(1usize, |all, places| all.checked_mul(places?));
     let taps = windows.iter().try_fold(1i64, |all, window| all.checked_mul(window.kernel() as i64));
     let channels =
         taps.filter(|taps| i64::from(rows) % taps == 0).map(|taps| i64::from(rows) / taps);
-    let channels = channels.and_then(|channels| i32::try_from(channels).ok()).ok_or(misfit(0))?;
+    let channels =
+        channels.and_then(|channels| i32::try_from(channels).ok()).ok_or(shape_mismatch(0))?;
     if places != usize::try_from(columns).ok() {
-        return Err(misfit(0));
+        return Err(shape_mismatch(0));
     }
     let sizes: Sizes = batch.into_iter().chain([channels, space.0, space.1]).collect();
     ctx.resize(6, &sizes)?;
@@ -59,8 +62,7 @@ fn prepare(ctx: &mut Prepare) -> Result<Plan, KernelError> {
     }))
 }
 
-/// The taps that are at a place, and of which windows: looks through taps or windows, whichever are
-/// fewer.
+/// The taps at a position, with their windows. Iterates over taps or windows, whichever are fewer.
 fn taps_at(
     window: Window,
     place: usize,
@@ -81,12 +83,12 @@ fn taps_at(
 fn run<C: Ring>(ctx: &mut Invoke) -> Result<(), KernelError> {
     crate::types::expect::<C>()?;
     let (input, windows) = (ctx.tensor(0)?, read_windows(ctx)?);
-    let [down, across] = windows[..] else { return Err(misfit(2)) };
+    let [down, across] = windows[..] else { return Err(shape_mismatch(2)) };
     let out = ctx.out(6)?;
     let to = picture(&out, 2, 6)?;
     let [_, height, width] = to.space();
     let places = [down.convolved(height), across.convolved(width)];
-    let [Some(high), Some(wide)] = places else { return Err(misfit(0)) };
+    let [Some(high), Some(wide)] = places else { return Err(shape_mismatch(0)) };
     let (scalar_type, size) = (input.scalar_type, input.scalar_type.size());
     let out = out.into_bytes();
     for_each(to.sizes, |index| {
@@ -115,7 +117,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn taps_are_found_by_taps_and_by_windows() {
+    fn taps_at_agrees_for_both_loops() {
         for (kernel, stride, padding, dilation) in [(3, 1, 1, 1), (2, 3, 0, 2), (5, 2, 2, 3)] {
             let window = Window::new(kernel, stride, padding, dilation).unwrap();
             for windows in [1, 2, 4, 7] {
@@ -134,9 +136,9 @@ mod tests {
         }
     }
 
-    /// Where there are few windows, however many taps they have, this ends at once.
+    /// With few windows, this terminates quickly however large the kernel is.
     #[test]
-    fn giant_windows_are_few() {
+    fn huge_kernels_terminate() {
         let giant = Window::new(i32::MAX.into(), 1, 0, 1).unwrap();
         for place in 0..1000 {
             assert!(taps_at(giant, place, 1).eq([(place, 0)]));

@@ -1,8 +1,8 @@
-//! Convolutions, plain and transposed, of one to three spatial dimensions.
+//! Convolutions, plain and transposed, with one to three spatial dims.
 //!
-//! `f32` pictures whose elements lie in an order that the numeric engine knows go there; half and
-//! bfloat16 do so too, widened in scratch memory, where there are vectors to gain from. All else is
-//! computed by `convolve_plain.rs`.
+//! `f32` images in a memory layout that the compute engine supports are delegated to it. Half and
+//! bfloat16 images are as well, widened in scratch memory, if the processor has vector
+//! instructions. Everything else is computed by `convolve_plain.rs`.
 
 use super::convolve_plain;
 use super::picture::Picture;
@@ -33,38 +33,39 @@ kernels! { CONVOLUTION:
 
 const OUT: usize = 9;
 
-/// Floats of workspace for each thread that are always in proportion: the blocks of a product.
-const LEAST_WORKSPACE: usize = 1 << 18;
+/// Workspace in floats per thread that is always acceptable: the blocks of a matrix multiplication.
+const MIN_WORKSPACE: usize = 1 << 18;
 
-/// The numbers of a call, checked.
+/// Checked parameters of a call.
 pub(super) struct Call {
     pub(super) windows: Windows,
     pub(super) transposed: bool,
     pub(super) groups: usize,
     pub(super) input: Picture,
     pub(super) out: Picture,
-    /// Sizes of the weights' dimensions and their strides: first, second, depth, height, width.
+    /// Sizes and strides of the weights: output and input channels (swapped if transposed), depth,
+    /// height, width.
     pub(super) weight: Picture,
     pub(super) output_padding: [usize; 3],
-    /// The order that input and output have in common, if the engine knows it.
+    /// The memory layout that input and output share, if the engine supports it.
     pub(super) layout: Option<Layout>,
-    /// Whether the order follows from the dim orders alone, whatever the sizes.
+    /// Whether the layout follows from the dim orders alone, for all sizes.
     pub(super) fixed_layout: bool,
 }
 
 impl Call {
-    /// Reads the arguments; also gives the shape of the output.
+    /// Decodes the arguments; also returns the shape of the output.
     fn read(ctx: &Arguments) -> Result<(Self, Sizes), KernelError> {
         let (input, weight) = (ctx.info(0)?, ctx.info(1)?);
         let wrong = |arg, what| KernelError::argument(arg, what);
         let windows =
             convolution_windows(&weight.sizes, &ctx.ints(3)?, &ctx.ints(4)?, &ctx.ints(5)?)
-                .ok_or(wrong(3, "stride, padding and dilation do not fit the weights"))?;
+                .ok_or(wrong(3, "stride, padding or dilation does not match the weights"))?;
         let extra = ctx.ints(7)?;
         let (transposed, groups) = (ctx.bool(6)?, ctx.int(8)?);
         let kind = ConvolutionKind { transposed, output_padding: &extra, groups };
         let sizes = convolution(&input.sizes, &weight.sizes, &windows, kind)
-            .ok_or(wrong(0, "its shape does not fit the weights, or leaves no output"))?;
+            .ok_or(wrong(0, "shape does not match the weights, or the output is empty"))?;
         let rank = windows.len();
         let mut output_padding = [0; 3];
         for (dim, padding) in output_padding[3 - rank..].iter_mut().enumerate() {
@@ -74,7 +75,7 @@ impl Call {
             };
             *padding = usize::try_from(given).unwrap_or(0);
         }
-        // What the output will be; its dim order is known already.
+        // The output's info after resizing; its dim order is already known.
         let mut out = ctx.info(OUT)?;
         if out.rank() != sizes.len() {
             return Err(KernelError::rank(OUT, out.rank()));
@@ -116,7 +117,7 @@ impl Call {
         Ok((call, sizes))
     }
 
-    /// A call that only the plain loop can make.
+    /// A call for the plain loop only.
     pub(super) fn plain(
         windows: Windows,
         transposed: bool,
@@ -163,8 +164,8 @@ impl Call {
         params
     }
 
-    /// The convolution as the engine takes it; `None` where it does not. Without elements there is
-    /// nothing to gain.
+    /// The convolution as a call of the engine; `None` if the engine does not support it. Empty
+    /// tensors do not use the engine.
     pub(super) fn engine(&self) -> Option<Conv> {
         if self.input.sizes.contains(&0) || self.out.sizes.contains(&0) {
             return None;
@@ -172,11 +173,11 @@ impl Call {
         Conv::new(self.params(self.layout?))
     }
 
-    /// Length of the packed weights; 0 where they are not packed. It depends on the weights and on
-    /// dim orders only: what is packed at load must serve all sizes that come.
+    /// Length of the packed weights; 0 if they are not packed. Depends only on the weights and the
+    /// dim orders, because weights packed at load time must serve all input sizes.
     pub(super) fn packed_len(&self, tier: Tier) -> usize {
         let Some(layout) = self.layout.filter(|_| self.fixed_layout) else { return 0 };
-        // Of three dimensions the engine packs only what a depth of 1 reduces to two.
+        // With three spatial dims, the engine packs only if a depth of 1 reduces them to two.
         if self.windows.len() == 3 {
             return 0;
         }
@@ -192,9 +193,9 @@ impl Call {
         Conv::new(small).and_then(|conv| conv.packed_weights_len(tier)).unwrap_or(0)
     }
 
-    /// Floats of workspace for the engine. Where parameters make it out of all proportion to the
-    /// tensors (a stride of billions), none: then the engine goes through the output in a plain
-    /// loop.
+    /// Workspace of the engine in floats. None if parameters would make it disproportionate to the
+    /// tensors (for example a stride of billions); then the engine uses a plain loop over the
+    /// output.
     pub(super) fn workspace_len(
         &self,
         conv: &Conv,
@@ -204,7 +205,7 @@ impl Call {
     ) -> usize {
         let weights = self.weight.sizes.iter().product::<usize>();
         let tensors = conv.input_len().saturating_add(conv.output_len()).saturating_add(weights);
-        let most = tensors.saturating_mul(4).max(LEAST_WORKSPACE);
+        let most = tensors.saturating_mul(4).max(MIN_WORKSPACE);
         match conv.workspace_len(tier, 1, form) {
             Some(len) if len <= most => conv.workspace_len(tier, threads, form).unwrap_or(0),
             _ => 0,
@@ -216,7 +217,7 @@ impl Call {
     }
 }
 
-/// Elements of input, weights, bias and output that are widened, in this order.
+/// Number of widened elements of input, weights, bias and output.
 fn widened_lens(call: &Call, conv: &Conv) -> Option<[usize; 4]> {
     let weights = call.weight.sizes.iter().try_fold(1usize, |n, &size| n.checked_mul(size))?;
     Some([conv.input_len(), weights, conv.params().out_channels, conv.output_len()])
@@ -238,7 +239,7 @@ fn prepare(ctx: &mut Prepare) -> Result<Plan, KernelError> {
             return Err(unsupported(2, bias.scalar_type));
         }
         if bias.rank() != 1 || bias.size(0) != call.out.sizes[1] {
-            return Err(KernelError::argument(2, "it needs an element per channel"));
+            return Err(KernelError::argument(2, "expected an element per channel"));
         }
     }
     let (tier, threads) = (machine::tier(ctx), ctx.threads());
@@ -250,7 +251,7 @@ fn prepare(ctx: &mut Prepare) -> Result<Plan, KernelError> {
             let form = if packed > 0 { WeightForm::Packed } else { call.strided() };
             let floats = conv.map_or(0, |conv| call.workspace_len(&conv, tier, threads, form));
             paths::take(match conv {
-                Some(conv) if conv.is_product(tier, form, floats) => Paths::PRODUCT_CONVOLUTION,
+                Some(conv) if conv.is_product(tier, form, floats) => Paths::GEMM_CONVOLUTION,
                 _ => Paths::DIRECT_CONVOLUTION,
             })?;
             let bytes = floats.saturating_mul(size_of::<f32>());
@@ -267,7 +268,7 @@ fn prepare(ctx: &mut Prepare) -> Result<Plan, KernelError> {
             });
             let Some((conv, workspace, floats)) = engine else { return plain(scalar_type) };
             paths::take(match conv.is_product(tier, call.strided(), workspace) {
-                true => Paths::PRODUCT_CONVOLUTION,
+                true => Paths::GEMM_CONVOLUTION,
                 false => Paths::DIRECT_CONVOLUTION,
             })?;
             let bytes = floats.saturating_mul(size_of::<f32>());
@@ -281,7 +282,7 @@ fn prepare(ctx: &mut Prepare) -> Result<Plan, KernelError> {
     }
 }
 
-/// The plan of what the engine does not take.
+/// The plan of a convolution that the engine does not support.
 fn plain(scalar_type: ScalarType) -> Result<Plan, KernelError> {
     paths::take(Paths::PLAIN_CONVOLUTION)?;
     Ok(Plan::new(match ComputeType::of(scalar_type) {
@@ -291,13 +292,13 @@ fn plain(scalar_type: ScalarType) -> Result<Plan, KernelError> {
     }))
 }
 
-/// Reads the arguments again; prepare has checked them.
+/// Decodes the arguments again, after prepare has checked them.
 pub(super) fn call(ctx: &Arguments) -> Result<Call, KernelError> {
     Ok(Call::read(ctx)?.0)
 }
 
 fn short(_: crate::compute::gemm::ShapeMismatch) -> KernelError {
-    KernelError::argument(0, "its data is shorter than its shape says")
+    KernelError::argument(0, "less data than the shape requires")
 }
 
 fn pack(ctx: &mut Invoke, packed: &mut [u8]) -> Result<(), KernelError> {
@@ -305,8 +306,7 @@ fn pack(ctx: &mut Invoke, packed: &mut [u8]) -> Result<(), KernelError> {
     let weight = ctx.tensor(1)?;
     let context = Context { tier: Tier::detect(), parallel: ctx.parallel() };
     let params = call.params(call.layout.unwrap_or(Layout::ChannelsLast));
-    // The same convolution that `packed_len` asked, so that an input without elements does not
-    // matter.
+    // The same convolution as in `packed_len`, so that empty inputs do not matter.
     let small = ConvParams {
         batch: 1,
         input: if call.transposed { [1; 3] } else { params.kernel },
@@ -323,7 +323,7 @@ fn pack(ctx: &mut Invoke, packed: &mut [u8]) -> Result<(), KernelError> {
 
 fn run_f32(ctx: &mut Invoke) -> Result<(), KernelError> {
     let call = call(ctx)?;
-    // What has no engine was prepared for the plain loop.
+    // Calls without the engine were prepared for the plain loop.
     let conv = call.engine().ok_or(KernelError::access(0))?;
     let (input, weight, bias) = (ctx.tensor(0)?, ctx.tensor(1)?, ctx.optional_tensor(2)?);
     let context = Context { tier: Tier::detect(), parallel: ctx.parallel() };
@@ -343,7 +343,7 @@ fn run_f32(ctx: &mut Invoke) -> Result<(), KernelError> {
     conv.run(context, input.data::<f32>()?, weights, &finish, out, workspace).map_err(short)
 }
 
-/// As [`run_f32`], with copies of everything in `f32`.
+/// Like [`run_f32`], with all tensors widened to `f32`.
 fn run_widened<E: Stored + torchlet_core::Element>(ctx: &mut Invoke) -> Result<(), KernelError> {
     let call = call(ctx)?;
     let scratch: &mut [f32] = elements_mut(ctx.scratch());

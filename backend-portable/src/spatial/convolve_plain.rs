@@ -1,8 +1,7 @@
-//! Convolution in a plain loop: any element type, any order of elements, no memory.
+//! Convolution in a plain loop: any element type, any memory order, no scratch memory.
 //!
-//! The output is computed in its memory order, some neighbours along its innermost dimension at a
-//! time. Loops over taps are cut to the input, so that no parameter makes them longer than the
-//! tensors are.
+//! The output is computed in its memory order, in runs over its innermost dim. Loops over taps are
+//! limited to the input, so that no parameter makes them longer than the tensors.
 
 use super::convolution::{Call, call};
 use super::picture::{CHANNELS, DIMS, SPACE, for_each_row};
@@ -11,7 +10,7 @@ use crate::number::{load, store};
 use torchlet_core::rules::window::{Taps, Window};
 use torchlet_core::{Invoke, KernelError, Parallel, ScalarType};
 
-/// Input channels that are converted together.
+/// Input channels per conversion block.
 const BLOCK: usize = 32;
 
 /// A convolution and its data.
@@ -23,13 +22,13 @@ pub(super) struct Job<'a> {
     pub(super) bias: Option<&'a [u8]>,
 }
 
-/// Taps of one output position along one dimension: how many, the first tap and input position, and
+/// The taps of one output position over one dim: their number, first tap and input position, and
 /// the steps of both.
 #[derive(Clone, Copy)]
 struct Reach {
     taps: Taps,
     tap_step: usize,
-    /// The input position goes down with the taps of a transposed convolution.
+    /// The input position decreases with the taps of a transposed convolution.
     step: isize,
 }
 
@@ -39,9 +38,9 @@ impl Reach {
             let taps = window.taps(at, input);
             return Reach { taps, tap_step: 1, step: window.dilation() as isize };
         }
-        // Input i and tap t contribute to output i * stride - padding + t * dilation: the taps that
-        // fit are those with `at + padding - t * dilation` a multiple of the stride. They repeat
-        // after at most `stride` taps.
+        // Input i and tap t contribute to output i * stride - padding + t * dilation. Matching taps
+        // have `at + padding - t * dilation` divisible by the stride; they repeat with a period of
+        // at most `stride` taps.
         let none = Reach { taps: Taps::default(), tap_step: 1, step: 0 };
         let (stride, dilation) = (window.stride() as i64, window.dilation() as i64);
         let target = at as i64 + window.padding() as i64;
@@ -50,11 +49,11 @@ impl Reach {
             return none;
         }
         let (tap_step, step) = (stride / common, dilation / common);
-        // Inputs must be below `input`: t * dilation > target - input * stride.
+        // The input index must be below `input`: t * dilation > target - input * stride.
         let least = (target - (input as i64 - 1) * stride).max(0);
         let mut tap = (least + dilation - 1) / dilation;
-        // At most `tap_step` attempts; and as inputs are `stride` apart, each needs one of `input`
-        // to succeed.
+        // At most `tap_step` attempts. Inputs are `stride` apart, so the loop also ends after
+        // `input` of them.
         let mut attempts = tap_step;
         while (target - tap * dilation) % stride != 0 {
             attempts -= 1;
@@ -90,7 +89,7 @@ fn gcd(mut a: i64, mut b: i64) -> i64 {
 }
 
 impl Job<'_> {
-    /// One element of the output, at this index of batch, channel, depth, height and width.
+    /// One output element, at an index of batch, channel, depth, height and width.
     fn element<C: Ring>(&self, at: [usize; DIMS]) -> C {
         let call = self.call;
         let read = |bytes: &[u8], start: usize, stride: usize, values: &mut [C]| {
@@ -119,7 +118,7 @@ impl Job<'_> {
         };
         let reaches = [reach(0), reach(1), reach(2)];
         if in_group == 0 {
-            // Pictures without elements can have any size.
+            // Empty tensors can have any other sizes.
             return sum;
         }
         let (mut values, mut factors) = ([C::default(); BLOCK], [C::default(); BLOCK]);
@@ -180,7 +179,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn transposed_taps_are_those_that_fit() {
+    fn transposed_taps_match_definition() {
         for kernel in 1..6 {
             for stride in 1..5 {
                 for padding in 0..3 {

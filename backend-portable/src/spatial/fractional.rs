@@ -1,5 +1,4 @@
-//! The largest elements of windows whose places are drawn by chance, so that their distances are
-//! fractions.
+//! Fractional max pooling, with pseudorandom window positions.
 
 use crate::number::{Compute, load, store, unsupported};
 use crate::real::{Real, by_type};
@@ -15,19 +14,19 @@ const PARAMS: &[Param] = &[Tensor, IntList, IntList, Tensor, Out, Out];
 
 kernels! { FRACTIONAL:
     /// `aten::fractional_max_pool2d.output(self, kernel_size, output_size,
-    /// random_samples, output, indices)`: `random_samples` has for each channel a number from 0 to
-    /// 1 for the width and one for the height.
+    /// random_samples, output, indices)`: `random_samples` holds per channel a value in 0..1 for
+    /// the width and one for the height.
     FRACTIONAL_MAX_POOL2D_OUT = Kernel::new("aten::fractional_max_pool2d.output", PARAMS, |ctx| {
         prepare::<2>(ctx, [pool::<f32, 2>, pool::<f64, 2>])
     });
     /// `aten::fractional_max_pool3d.output(self, kernel_size, output_size,
-    /// random_samples, output, indices)`: the numbers are for depth, height and width.
+    /// random_samples, output, indices)`: the samples are for depth, height and width.
     FRACTIONAL_MAX_POOL3D_OUT = Kernel::new("aten::fractional_max_pool3d.output", PARAMS, |ctx| {
         prepare::<3>(ctx, [pool::<f32, 3>, pool::<f64, 3>])
     });
 }
 
-/// Windows along each of the last `D` dimensions, and planes.
+/// Windows over the last `D` dims, and the planes.
 struct Windows<const D: usize> {
     input: [usize; D],
     kernel: [usize; D],
@@ -47,8 +46,7 @@ impl<const D: usize> Windows<D> {
             for (dim, size) in sizes.iter_mut().enumerate() {
                 let given = list.get(dim).filter(|_| list.len() == D);
                 let given = given.and_then(|given| usize::try_from(*given).ok());
-                let wrong =
-                    KernelError::argument(arg, "is not a positive number for each dimension");
+                let wrong = KernelError::argument(arg, "expected a positive integer per dim");
                 *size = given.filter(|size| *size > 0).ok_or(wrong)?;
             }
             Ok::<_, KernelError>(sizes)
@@ -60,14 +58,14 @@ impl<const D: usize> Windows<D> {
             reach.is_some_and(|reach| reach - 1 <= spatial[dim])
         });
         if !fits {
-            return Err(KernelError::argument(2, "has more windows than fit"));
+            return Err(KernelError::argument(2, "too many windows for the input"));
         }
         let batch = if leading == 2 { input.size(0) } else { 1 };
         let planes = [batch, input.size(leading - 1)];
         Ok(Windows { input: spatial, kernel, output, planes })
     }
 
-    /// Where a window begins along a dimension, for a number from 0 to 1.
+    /// Start of a window over a dim, for a sample in 0..1.
     fn start<C: Real>(&self, dim: usize, at: usize, sample: C) -> usize {
         let last = self.input[dim] - self.kernel[dim];
         if at + 1 == self.output[dim] {
@@ -86,7 +84,7 @@ fn prepare<const D: usize>(
     let windows = Windows::<D>::of(ctx)?;
     let (input, samples) = (ctx.info(0)?, ctx.info(3)?);
     let mut sizes = Sizes::new();
-    let large = KernelError::argument(2, "is too large");
+    let large = KernelError::argument(2, "too large");
     let leading = input.sizes.get(..input.rank() - D).unwrap_or_default();
     sizes.extend_from_slice(leading).map_err(|_| large.clone())?;
     for size in windows.output {
@@ -101,7 +99,7 @@ fn prepare<const D: usize>(
         && samples.size(1) == channels
         && samples.size(2) == D;
     if !fits {
-        return Err(KernelError::argument(3, "has not a number for each channel and dimension"));
+        return Err(KernelError::argument(3, "expected a sample per channel and dim"));
     }
     let of = input.scalar_type;
     for (arg, found, wanted) in [
@@ -116,7 +114,7 @@ fn prepare<const D: usize>(
     by_type(ctx, 0, functions)
 }
 
-/// Where the first element of a plane lies, and the steps along its dimensions.
+/// Position of the first element of a plane, and the strides of its dims.
 fn plane<const D: usize>(info: &TensorInfo, [batch, channel]: [usize; 2]) -> (usize, [usize; D]) {
     let strides = info.strides();
     let stride = |dim: usize| strides.get(dim).copied().unwrap_or(0);
@@ -135,7 +133,7 @@ fn pool<C: Real + PartialOrd, const D: usize>(ctx: &mut Invoke) -> Result<(), Ke
     let count: usize = windows.output.iter().product();
     for at in 0..batch * channels {
         let at = [at / channels, at % channels];
-        // Of pictures, the width has the first number.
+        // In 2D, the first sample is for the width.
         let number = |dim: usize| {
             let strides = samples.info().strides();
             let place = if D == 2 { D - 1 - dim } else { dim };
@@ -170,7 +168,7 @@ fn pool<C: Real + PartialOrd, const D: usize>(ctx: &mut Invoke) -> Result<(), Ke
     Ok(())
 }
 
-/// The index along each dimension of a number's place.
+/// Converts a row-major index to an index per dim.
 fn split<const D: usize>(mut rest: usize, sizes: [usize; D]) -> [usize; D] {
     let mut index = [0; D];
     for (index, size) in index.iter_mut().zip(sizes).rev() {

@@ -1,4 +1,4 @@
-//! Sampling a picture or a volume at the places that a grid names.
+//! Sampling of images and volumes at the coordinates in a grid: `grid_sampler`.
 
 use super::picture::{CHANNELS, Picture, for_each_row};
 use super::sample::{Taps, cubic, cubic_slopes, weighted};
@@ -15,14 +15,20 @@ kernels! { GRID:
     /// `aten::grid_sampler_2d.out(input, grid, interpolation_mode, padding_mode,
     /// align_corners, out)`
     GRID_SAMPLER_2D_OUT =
-        Kernel::new("aten::grid_sampler_2d.out", &[Tensor, Tensor, Int, Int, Bool, Out], |ctx| prepare(ctx, 2));
+        Kernel::new(
+            "aten::grid_sampler_2d.out", &[Tensor, Tensor, Int, Int, Bool, Out],
+            |ctx| prepare(ctx, 2)
+        );
     /// `aten::grid_sampler_3d.out(input, grid, interpolation_mode, padding_mode,
     /// align_corners, out)`
     GRID_SAMPLER_3D_OUT =
-        Kernel::new("aten::grid_sampler_3d.out", &[Tensor, Tensor, Int, Int, Bool, Out], |ctx| prepare(ctx, 3));
+        Kernel::new(
+            "aten::grid_sampler_3d.out", &[Tensor, Tensor, Int, Int, Bool, Out],
+            |ctx| prepare(ctx, 3)
+        );
 }
 
-/// The shape of what is sampled from argument `arg` at the places that the next argument has.
+/// Shape of the output of sampling argument `arg` at the coordinates in the next argument.
 pub(super) fn sampled_sizes(
     ctx: &Prepare,
     arg: usize,
@@ -33,10 +39,13 @@ pub(super) fn sampled_sizes(
         || grid.rank() != spatial + 2
         || grid.size(spatial + 1) != spatial
     {
-        return Err(KernelError::argument(arg + 1, "does not name places of pictures"));
+        return Err(KernelError::argument(arg + 1, "the grid has the wrong rank or last dim"));
     }
     if input.sizes[0] != grid.sizes[0] || input.sizes[2..].iter().any(|&size| size < 1) {
-        return Err(KernelError::argument(arg, "has no pixels, or a grid for another batch"));
+        return Err(KernelError::argument(
+            arg,
+            "the input is empty, or the grid has another batch size",
+        ));
     }
     let mut sizes = input.sizes.clone();
     for (size, &places) in sizes.iter_mut().skip(2).zip(grid.sizes.iter().skip(1)) {
@@ -45,19 +54,19 @@ pub(super) fn sampled_sizes(
     Ok(sizes)
 }
 
-/// How argument `arg` says that pixels are sampled, and the next one what is outside.
+/// Interpolation mode in argument `arg` and padding mode in the next.
 pub(super) fn read_modes(ctx: &Arguments, arg: usize) -> Result<(Mode, Padding), KernelError> {
     let mode = match ctx.int(arg)? {
         0 => Mode::Bilinear,
         1 => Mode::Nearest,
         2 => Mode::Bicubic,
-        _ => return Err(KernelError::argument(arg, "is no interpolation mode")),
+        _ => return Err(KernelError::argument(arg, "unknown interpolation mode")),
     };
     let padding = match ctx.int(arg + 1)? {
         0 => Padding::Zeros,
         1 => Padding::Border,
         2 => Padding::Reflection,
-        _ => return Err(KernelError::argument(arg + 1, "is no padding mode")),
+        _ => return Err(KernelError::argument(arg + 1, "unknown padding mode")),
     };
     Ok((mode, padding))
 }
@@ -74,7 +83,7 @@ fn prepare(ctx: &mut Prepare, spatial: usize) -> Result<Plan, KernelError> {
     }
     let (mode, _) = read_modes(ctx, 2)?;
     if spatial == 3 && mode == Mode::Bicubic {
-        return Err(KernelError::argument(2, "is bicubic, which volumes have not"));
+        return Err(KernelError::argument(2, "bicubic interpolation does not support volumes"));
     }
     let invoke: InvokeFn = match input.scalar_type {
         ScalarType::Float => run::<f32, f32>,
@@ -100,74 +109,73 @@ pub(super) enum Padding {
     Reflection,
 }
 
-/// One dimension of the input.
+/// One dim of the input.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Axis {
     pub(super) size: usize,
     pub(super) mode: Mode,
     pub(super) padding: Padding,
     pub(super) align_corners: bool,
-    /// Whether places that are no numbers become the last pixel: in volumes they do, in pictures
-    /// the first.
-    pub(super) ends_last: bool,
+    /// Whether NaN coordinates map to the last pixel (volumes) instead of the first (images).
+    pub(super) nan_is_last: bool,
 }
 
 impl Axis {
-    /// The pixels that take part at coordinate `at`, which goes from -1 to 1.
+    /// The pixels and weights for coordinate `at` in -1..1.
     pub(super) fn taps<C: Real>(&self, at: C) -> Taps<C> {
         let one = C::real(1.0);
-        let place = self.place(at);
+        let position = self.pixel_position(at);
         let mut taps = Taps::none();
         match self.mode {
             Mode::Bilinear => {
-                let place = self.bring_inside(place);
-                let first = place.floor();
-                let behind = place - first;
+                let position = self.apply_padding(position);
+                let first = position.floor();
+                let behind = position - first;
                 self.push(&mut taps, first, one - behind);
                 self.push(&mut taps, first + one, behind);
             }
             Mode::Nearest => {
-                self.push(&mut taps, self.bring_inside(place).round_even(), one);
+                self.push(&mut taps, self.apply_padding(position).round_even(), one);
             }
             Mode::Bicubic => {
-                let first = place.floor();
-                for (i, weight) in cubic(place - first).into_iter().enumerate() {
-                    let place = self.bring_inside(first + C::count(i) - one);
-                    self.push(&mut taps, place, weight);
+                let first = position.floor();
+                for (i, weight) in cubic(position - first).into_iter().enumerate() {
+                    let position = self.apply_padding(first + C::count(i) - one);
+                    self.push(&mut taps, position, weight);
                 }
             }
         }
         taps
     }
 
-    /// The same pixels, and how their weights change with the coordinate.
+    /// The same pixels, with the derivatives of their weights by the coordinate.
     pub(super) fn slopes<C: Real>(&self, at: C) -> Taps<C> {
         let (one, two, size) = (C::real(1.0), C::real(2.0), C::count(self.size));
-        let place = self.place(at);
+        let position = self.pixel_position(at);
         let pace = if self.align_corners { (size - one) / two } else { size / two };
         let mut slopes = Taps::none();
         match self.mode {
             Mode::Bilinear => {
-                let pace = pace * self.turn(place);
-                let first = self.bring_inside(place).floor();
+                let pace = pace * self.padding_slope(position);
+                let first = self.apply_padding(position).floor();
                 self.push(&mut slopes, first, C::default() - pace);
                 self.push(&mut slopes, first + one, pace);
             }
-            // The same pixel everywhere around.
+            // Piecewise constant, so the derivative is zero.
             Mode::Nearest => {}
             Mode::Bicubic => {
-                let first = place.floor();
-                for (i, slope) in cubic_slopes(place - first).into_iter().enumerate() {
-                    let place = self.bring_inside(first + C::count(i) - one);
-                    self.push(&mut slopes, place, slope * pace);
+                let first = position.floor();
+                for (i, slope) in cubic_slopes(position - first).into_iter().enumerate() {
+                    let position = self.apply_padding(first + C::count(i) - one);
+                    self.push(&mut slopes, position, slope * pace);
                 }
             }
         }
         slopes
     }
 
-    /// Where coordinate `at` is among pixels.
-    fn place<C: Real>(&self, at: C) -> C {
+    /// Coordinate `at` in pixels.
+    fn pixel_position<C: Real>(&self, at: C) -> C {
         let (one, two, size) = (C::real(1.0), C::real(2.0), C::count(self.size));
         match self.align_corners {
             true => (at + one) / two * (size - one),
@@ -175,13 +183,12 @@ impl Axis {
         }
     }
 
-    /// How [`bring_inside`](Self::bring_inside) moves when the place does: with it, against it, or
-    /// not at all.
-    fn turn<C: Real>(&self, place: C) -> C {
+    /// Derivative of [`apply_padding`](Self::apply_padding): 1, -1 or 0.
+    fn padding_slope<C: Real>(&self, position: C) -> C {
         let (one, none) = (C::real(1.0), C::default());
         let last = C::count(self.size) - one;
-        let mut turn = one;
-        let mut place = place;
+        let mut slope = one;
+        let mut position = position;
         if self.padding == Padding::Reflection {
             let (low, span) = match self.align_corners {
                 true => (none, last),
@@ -190,50 +197,50 @@ impl Axis {
             if span == none {
                 return none;
             }
-            let flips = ((place - low).abs() / span).floor();
+            let flips = ((position - low).abs() / span).floor();
             let is_odd = (flips / C::real(2.0)).floor() * C::real(2.0) != flips;
-            turn = if (place < low) != is_odd { none - one } else { one };
-            place = reflect(place, low, span);
+            slope = if (position < low) != is_odd { none - one } else { one };
+            position = reflect(position, low, span);
         }
         match self.padding {
             Padding::Zeros => one,
-            _ if place > none && place < last => turn,
+            _ if position > none && position < last => slope,
             _ => none,
         }
     }
 
-    /// Adds a pixel, if it is one.
+    /// Adds a pixel if it is inside the image.
     fn push<C: Real>(&self, taps: &mut Taps<C>, position: C, weight: C) {
         if position >= C::default() && position < C::count(self.size) {
             taps.push(usize::try_from(position.to_i64()).unwrap_or(0), weight);
         }
     }
 
-    /// What the padding makes of a place outside the picture.
-    fn bring_inside<C: Real>(&self, place: C) -> C {
-        let place = match self.padding {
-            Padding::Zeros => return place,
-            Padding::Border => place,
+    /// Applies the padding mode to a position outside the image.
+    fn apply_padding<C: Real>(&self, position: C) -> C {
+        let position = match self.padding {
+            Padding::Zeros => return position,
+            Padding::Border => position,
             Padding::Reflection if self.align_corners => {
-                reflect(place, C::default(), C::count(self.size) - C::real(1.0))
+                reflect(position, C::default(), C::count(self.size) - C::real(1.0))
             }
-            Padding::Reflection => reflect(place, C::real(-0.5), C::count(self.size)),
+            Padding::Reflection => reflect(position, C::real(-0.5), C::count(self.size)),
         };
         let last = C::count(self.size) - C::real(1.0);
-        if place.is_nan() {
-            return if self.ends_last { last } else { C::default() };
+        if position.is_nan() {
+            return if self.nan_is_last { last } else { C::default() };
         }
-        let place = if place > C::default() { place } else { C::default() };
-        if place < last { place } else { last }
+        let position = if position > C::default() { position } else { C::default() };
+        if position < last { position } else { last }
     }
 }
 
-/// Reflects a place until it is within `low` and `low + span`.
-fn reflect<C: Real>(place: C, low: C, span: C) -> C {
+/// Reflects a position into the range from `low` to `low + span`.
+fn reflect<C: Real>(position: C, low: C, span: C) -> C {
     if span == C::default() {
         return C::default();
     }
-    let distance = (place - low).abs();
+    let distance = (position - low).abs();
     let flips = (distance / span).floor();
     let extra = distance - flips * span;
     let odd = (flips / C::real(2.0)).floor() * C::real(2.0) != flips;
@@ -251,17 +258,17 @@ fn run<T: Number, C: Real>(ctx: &mut Invoke) -> Result<(), KernelError> {
         Picture::new(info, spatial).ok_or(KernelError::rank(arg, info.rank()))
     };
     let (from, to) = (picture(&input, 0)?, picture(&out, 5)?);
-    let ends_last = spatial == 3;
+    let nan_is_last = spatial == 3;
     let axis = |dim: usize| {
         let size = from.sizes[dim];
-        Axis { size, mode, padding, align_corners, ends_last }
+        Axis { size, mode, padding, align_corners, nan_is_last }
     };
     let (z_axis, y_axis, x_axis) = (axis(2), axis(3), axis(4));
     let steps = grid.strides();
     let step = |dim: usize| steps.get(dim).copied().unwrap_or(0);
     let (data, places) = (elements::<T>(input.bytes()), elements::<T>(grid.bytes()));
     let taps = |at: [usize; 5]| {
-        // The grid has a place for each pixel of the result, and names its width first.
+        // The grid has coordinates for each output pixel, x first.
         let mut start = at[0] * step(0);
         for dim in 0..spatial {
             start += at[5 - spatial + dim] * step(1 + dim);
@@ -269,7 +276,7 @@ fn run<T: Number, C: Real>(ctx: &mut Invoke) -> Result<(), KernelError> {
         let read = |which: usize| {
             places
                 .get(start + which * step(spatial + 1))
-                .map_or(C::default(), |&place| C::of(place))
+                .map_or(C::default(), |&position| C::of(position))
         };
         let z = if spatial == 3 { z_axis.taps(read(2)) } else { Taps::one(0) };
         (z, y_axis.taps(read(1)), x_axis.taps(read(0)))

@@ -1,8 +1,7 @@
-//! Gradients of sampling a picture or a volume at the places that a grid names, in plain loops: of
-//! the picture, whose pixels get what they gave by their weights; and of the grid, by the slopes of
-//! these weights.
+//! Gradients of `grid_sampler` in plain loops. Pixels accumulate the output gradient by their
+//! weights; the grid's gradient uses the derivatives of these weights.
 
-use super::backward::{for_each, misfit, picture};
+use super::backward::{for_each, picture, shape_mismatch};
 use super::grid::{Axis, Mode, read_modes, sampled_sizes};
 use super::picture::{CHANNELS, DIMS, Picture, SPACE};
 use super::sample::{Taps, weighted};
@@ -30,7 +29,7 @@ kernels! { GRID_BACKWARD:
 const GRAD_INPUT: usize = 7;
 const GRAD_GRID: usize = 8;
 
-/// Which gradients are wanted: those of the picture and the grid.
+/// Requested gradients: image and grid.
 fn mask(ctx: &Arguments) -> Result<[bool; 2], KernelError> {
     Ok([ctx.list_bool(6, 0)?, ctx.list_bool(6, 1)?])
 }
@@ -38,11 +37,11 @@ fn mask(ctx: &Arguments) -> Result<[bool; 2], KernelError> {
 fn prepare(ctx: &mut Prepare, spatial: usize) -> Result<Plan, KernelError> {
     let (grad, input, grid) = (ctx.info(0)?, ctx.info(1)?, ctx.info(2)?);
     if sampled_sizes(ctx, 1, spatial)? != grad.sizes {
-        return Err(misfit(0));
+        return Err(shape_mismatch(0));
     }
     let (mode, _) = read_modes(ctx, 3)?;
     if spatial == 3 && mode == Mode::Bicubic {
-        return Err(KernelError::argument(3, "is bicubic, which volumes have not"));
+        return Err(KernelError::argument(3, "bicubic interpolation does not support volumes"));
     }
     let wanted = mask(ctx)?;
     let found = grad.scalar_type;
@@ -77,12 +76,12 @@ fn run<C: Real + Number>(ctx: &mut Invoke) -> Result<(), KernelError> {
     let (to, from) = (picture(&grad, spatial, 0)?, picture(&input, spatial, 1)?);
     let axis = |dim: usize| {
         let size = from.sizes[dim];
-        Axis { size, mode, padding, align_corners, ends_last: spatial == 3 }
+        Axis { size, mode, padding, align_corners, nan_is_last: spatial == 3 }
     };
     let (z_axis, y_axis, x_axis) = (axis(2), axis(3), axis(4));
     let grads = elements::<C>(grad.bytes());
     let (data, places) = (elements::<C>(input.bytes()), elements::<C>(grid.bytes()));
-    // Grids have no channels, but as many numbers for each place as there are dimensions.
+    // Grids have no channels, but one coordinate per dim for each position.
     let in_grid = |strides: &[usize], at: [usize; DIMS], which: usize| {
         let step = |dim: usize| strides.get(dim).copied().unwrap_or(0);
         let space = (0..spatial).map(|dim| at[DIMS - spatial + dim] * step(1 + dim));
@@ -130,7 +129,7 @@ fn run<C: Real + Number>(ctx: &mut Invoke) -> Result<(), KernelError> {
         let out = ctx.out(GRAD_GRID)?;
         let back = out.strides();
         let out = elements_mut::<C>(out.into_bytes());
-        // Sums over the pixels of a volume, by their weights.
+        // Weighted sum over the pixels of a volume.
         let sum = |plane: usize, z: &Taps<C>, y: &Taps<C>, x: &Taps<C>| {
             z.iter().fold(C::default(), |sum, (depth, weight)| {
                 sum + weight * weighted(data, plane + depth * from.strides[2], &from, y, x)

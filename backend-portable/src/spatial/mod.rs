@@ -1,7 +1,7 @@
-//! Operators over space: convolutions, poolings, resampling.
+//! Spatial operators: convolution, pooling, resampling.
 //!
-//! They see tensors as pictures: batch, channels and up to three spatial dimensions with a stride
-//! each, whatever the dim order and with or without a batch dimension. The shapes come from
+//! They treat tensors as images: batch, channels and up to three spatial dims with a stride each,
+//! for any dim order and with or without a batch dim. Shapes come from
 //! [`torchlet_core::rules::window`].
 
 mod backward;

@@ -1,7 +1,7 @@
-//! Gradients of paddings with what is inside, in plain loops: each element of the result's gradient
-//! goes back to the element that it shows.
+//! Gradients of reflection and replication padding in plain loops: each output gradient is added to
+//! the input element that the output copied.
 
-use super::backward::{for_each, misfit, picture};
+use super::backward::{for_each, picture, shape_mismatch};
 use super::picture::{DIMS, SPACE};
 use super::pool::Pooled;
 use super::pool_backward::{add, instances, position, prepare};
@@ -12,16 +12,16 @@ use crate::table::kernels;
 use torchlet_core::Param::{IntList, Out, Tensor};
 use torchlet_core::{Invoke, Kernel, KernelError};
 
-/// An operator `(grad_output, self, padding, grad_input)` for the last `$dims` dimensions.
+/// An operator `(grad_output, self, padding, grad_input)` for the last `$dims` dims.
 macro_rules! pad_edges_backward {
     ($operator:literal, $dims:literal, $map:ident) => {{
         fn invoke<C: Pooled, const RANK: usize>(ctx: &mut Invoke) -> Result<(), KernelError> {
-            to_shown::<C>(ctx, RANK, |len, before| Map::$map { len, before })
+            to_copied::<C>(ctx, RANK, |len, before| Map::$map { len, before })
         }
         Kernel::new($operator, &[Tensor, Tensor, IntList, Out], |ctx| {
             let reflects = matches!(Map::$map { len: 1, before: 0 }, Map::Reflect { .. });
             if edge_sizes(ctx, [1, 2], $dims, reflects)? != ctx.info(0)?.sizes {
-                return Err(misfit(0));
+                return Err(shape_mismatch(0));
             }
             prepare(ctx, 3, instances!(invoke, $dims))
         })
@@ -49,7 +49,7 @@ kernels! { PADDING_BACKWARD:
         pad_edges_backward!("aten::replication_pad3d_backward.grad_input", 3, Replicate);
 }
 
-fn to_shown<C: Pooled>(
+fn to_copied<C: Pooled>(
     ctx: &mut Invoke,
     rank: usize,
     map: fn(usize, isize) -> Map,
@@ -70,7 +70,7 @@ fn to_shown<C: Pooled>(
     for_each(from.sizes, |index| {
         let mut seen = index;
         for dim in SPACE..DIMS {
-            match maps[dim].shown(index[dim]).filter(|&at| at < to.sizes[dim]) {
+            match maps[dim].input_index(index[dim]).filter(|&at| at < to.sizes[dim]) {
                 Some(at) => seen[dim] = at,
                 None => outside = true,
             }
@@ -81,5 +81,5 @@ fn to_shown<C: Pooled>(
             add(scalar_type, bytes, position(&to, seen), value[0]);
         }
     });
-    if outside { Err(misfit(0)) } else { Ok(()) }
+    if outside { Err(shape_mismatch(0)) } else { Ok(()) }
 }

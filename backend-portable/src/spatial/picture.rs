@@ -1,20 +1,20 @@
-//! A tensor as batch, channels and three spatial dimensions.
+//! A tensor viewed as batch, channels and three spatial dims.
 
 use crate::compute::split::{chunk_of_work, for_each_chunk_mut};
 use torchlet_core::{Parallel, TensorInfo};
 
-/// Dimensions of a [`Picture`]: batch, channels, depth, height, width.
+/// Number of dims of a [`Picture`]: batch, channels, depth, height, width.
 pub(crate) const DIMS: usize = 5;
-/// The dimension of channels.
+/// The channel dim.
 pub(super) const CHANNELS: usize = 1;
-/// The first spatial dimension.
+/// The first spatial dim.
 pub(super) const SPACE: usize = 2;
 
-/// Operations that are worth a thread of their own.
+/// Minimum number of operations per thread.
 const GRAIN: usize = 1 << 15;
 
-/// Sizes and strides of batch, channels, depth, height and width. Dimensions that the tensor lacks
-/// have size 1.
+/// Sizes and strides of batch, channels, depth, height and width. Dims that the tensor lacks have
+/// size 1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Picture {
     pub(crate) sizes: [usize; DIMS],
@@ -22,8 +22,8 @@ pub(crate) struct Picture {
 }
 
 impl Picture {
-    /// A tensor `[channels, space…]` or `[batch, channels, space…]`. `None` for another number of
-    /// dimensions.
+    /// Views a tensor `[channels, space…]` or `[batch, channels, space…]`. `None` for any other
+    /// rank.
     pub(super) fn new(info: &TensorInfo, spatial: usize) -> Option<Self> {
         let batched = info.rank() == spatial + 2;
         if (!batched && info.rank() != spatial + 1) || spatial > DIMS - SPACE {
@@ -39,8 +39,7 @@ impl Picture {
         Some(picture)
     }
 
-    /// Whether the elements lie as in a dense picture whose dimensions have this order, outermost
-    /// first.
+    /// Whether the image is dense with this order of dims, outermost first.
     fn is_dense(&self, order: [usize; DIMS]) -> bool {
         let mut step = 1;
         for &dim in order.iter().rev() {
@@ -52,12 +51,12 @@ impl Picture {
         true
     }
 
-    /// Whether the elements lie in the order batch, channels, space.
+    /// Whether the image is dense in channels-first order.
     pub(super) fn is_channels_first(&self) -> bool {
         self.is_dense([0, 1, 2, 3, 4])
     }
 
-    /// Whether the elements lie in the order batch, space, channels.
+    /// Whether the image is dense in channels-last order.
     pub(super) fn is_channels_last(&self) -> bool {
         self.is_dense([0, 2, 3, 4, 1])
     }
@@ -67,10 +66,10 @@ impl Picture {
         [self.sizes[2], self.sizes[3], self.sizes[4]]
     }
 
-    /// The dimensions from outermost to innermost in memory.
+    /// The dims from outermost to innermost in memory.
     pub(super) fn order(&self) -> [usize; DIMS] {
         let mut order = [0, 1, 2, 3, 4];
-        // Dimensions of one element come first; among the others, the larger stride.
+        // Dims of size one come first, the others by descending stride.
         order.sort_unstable_by_key(|&dim| {
             let rank = if self.sizes[dim] == 1 { usize::MAX } else { self.strides[dim] };
             (core::cmp::Reverse(rank), dim)
@@ -79,11 +78,11 @@ impl Picture {
     }
 }
 
-/// Writes a picture row by row, a row being the elements along its innermost dimension in memory,
-/// on several threads: calls `write` with the index of the row's first element, the innermost
-/// dimension, and the row's bytes.
+/// Writes an image row by row on several threads, where a row extends over the dim that is
+/// innermost in memory. Calls `write` with the index of the row's first element, the innermost dim,
+/// and the row's bytes.
 ///
-/// `cost` is about how many operations an element takes.
+/// `cost` is the approximate number of operations per element.
 pub(super) fn for_each_row(
     parallel: &dyn Parallel,
     to: &Picture,
@@ -119,7 +118,7 @@ mod tests {
     use torchlet_core::ScalarType;
 
     #[test]
-    fn dimensions_find_their_places() {
+    fn dims_are_assigned() {
         let mut info = TensorInfo::contiguous(ScalarType::Float, &[2, 3, 4, 5]).unwrap();
         let picture = Picture::new(&info, 2).unwrap();
         assert_eq!(picture.sizes, [2, 3, 1, 4, 5]);

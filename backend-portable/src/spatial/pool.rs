@@ -1,9 +1,9 @@
-//! Poolings: the average or the largest element of windows, in one loop for all of them.
+//! Average and max pooling in one loop.
 //!
-//! Outputs are computed in blocks of neighbours along the output's innermost dimension, whichever
-//! that is: channels for channels last, width for channels first. For each tap of the window, the
-//! inputs of the whole block are a strided run, which is converted to the computing type and taken
-//! in at once. So every element type, layout and kind of pooling shares the loop.
+//! Outputs are computed in blocks over the dim that is innermost in memory: channels for
+//! channels-last, width for channels-first. For each tap of the window, the inputs of the whole
+//! block form a strided run, which is converted to the compute type and accumulated at once. Every
+//! element type, layout and kind of pooling shares this loop.
 
 use super::picture::{CHANNELS, DIMS, Picture, SPACE};
 use crate::compute::pool::{Fold, PoolWindow};
@@ -15,26 +15,25 @@ use crate::paths::{self, Paths};
 use torchlet_core::rules::window::{Window, adaptive_range};
 use torchlet_core::{Parallel, ScalarType};
 
-/// Outputs that are computed together.
+/// Outputs per block.
 const BLOCK: usize = 64;
-/// Elements looked at that are worth a thread of their own.
+/// Minimum number of visited elements per thread.
 const GRAIN: usize = 1 << 15;
 
-/// Which part of one dimension each output sees.
+/// The input range of each output over one dim.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Axis {
     /// A sliding window.
     Sliding(Window),
-    /// As many windows as there are outputs, evenly spread.
+    /// Adaptive pooling: as many windows as outputs, evenly distributed.
     Adaptive { output: usize },
 }
 
 impl Axis {
-    /// The dimension of a picture that does not have it.
+    /// The axis of a dim that the image lacks.
     pub(crate) const NONE: Axis = Axis::Sliding(Window::ONE);
 
-    /// Whether places of an input of this size and its padding can be counted in words of this
-    /// machine.
+    /// Whether positions in an input of this size and its padding fit in machine words.
     pub(crate) fn is_countable(&self, input: usize) -> bool {
         let Axis::Sliding(window) = self else { return true };
         let reach = (window.kernel() - 1).checked_mul(window.dilation());
@@ -44,24 +43,24 @@ impl Axis {
         all.is_some_and(|all| isize::try_from(all).is_ok())
     }
 
-    /// What output `at` sees of an input of this size.
-    pub(super) fn seen(&self, at: usize, input: usize) -> Seen {
+    /// The input elements of output `at`, for an input of this size.
+    pub(super) fn tap_range(&self, at: usize, input: usize) -> TapRange {
         match self {
             Axis::Sliding(window) => {
                 let taps = window.taps(at, input);
-                Seen { start: taps.start as isize, count: taps.count, step: window.dilation() }
+                TapRange { start: taps.start as isize, count: taps.count, step: window.dilation() }
             }
-            Axis::Adaptive { .. } if !paths::has(Paths::ADAPTIVE) => Seen::default(),
+            Axis::Adaptive { .. } if !paths::has(Paths::ADAPTIVE_POOLING) => TapRange::default(),
             Axis::Adaptive { output } => {
                 let (start, end) = adaptive_range(at, input, *output);
-                Seen { start: start as isize, count: end.saturating_sub(start), step: 1 }
+                TapRange { start: start as isize, count: end.saturating_sub(start), step: 1 }
             }
         }
     }
 
-    /// How many elements output `at` sees, and by how many an average is divided.
+    /// Number of input elements of output `at`, and the divisor of its average.
     pub(super) fn counts(&self, at: usize, input: usize, count_padding: bool) -> (i64, i64) {
-        let inside = self.seen(at, input).count as i64;
+        let inside = self.tap_range(at, input).count as i64;
         match self {
             Axis::Sliding(window) if count_padding => (inside, window.covered(at, input) as i64),
             _ => (inside, inside),
@@ -69,8 +68,7 @@ impl Axis {
     }
 }
 
-/// By how many the average of a window in all dimensions is divided: of what no word can count, by
-/// the most that one can.
+/// Divisor of an average over all dims; saturates at the maximum.
 pub(super) fn counted(
     axes: &[Axis; 3],
     places: [usize; 3],
@@ -83,31 +81,31 @@ pub(super) fn counted(
     })
 }
 
-/// What becomes of the elements of a window.
+/// Kind of pooling.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// Their sum, divided by how many they are.
+    /// Average pooling.
     Average {
-        /// Places in the padding count.
+        /// Whether padding counts in the divisor.
         count_padding: bool,
-        /// Divides by this instead.
+        /// Overrides the divisor.
         divisor: Option<i64>,
     },
-    /// The largest, and where in the input's depth, height and width it is. NaN counts as larger
-    /// than all.
+    /// Max pooling, with the index of the maximum within depth, height and width. NaN is greater
+    /// than all values.
     Largest,
 }
 
-/// A computing type that poolings need.
+/// A compute type of pooling.
 pub(crate) trait Pooled: Ring {
-    /// Less than, or equal to, all values.
-    const LEAST: Self;
-    /// Integers are cut towards zero.
+    /// Lower bound of all values.
+    const LOWEST: Self;
+    /// Division; truncates integers towards zero.
     fn divided(self, by: i64) -> Self;
 }
 
 impl Pooled for f32 {
-    const LEAST: Self = f32::NEG_INFINITY;
+    const LOWEST: Self = f32::NEG_INFINITY;
     #[inline(always)]
     fn divided(self, by: i64) -> Self {
         self / by as f32
@@ -115,7 +113,7 @@ impl Pooled for f32 {
 }
 
 impl Pooled for f64 {
-    const LEAST: Self = f64::NEG_INFINITY;
+    const LOWEST: Self = f64::NEG_INFINITY;
     #[inline(always)]
     fn divided(self, by: i64) -> Self {
         self / by as f64
@@ -123,7 +121,7 @@ impl Pooled for f64 {
 }
 
 impl Pooled for i64 {
-    const LEAST: Self = i64::MIN;
+    const LOWEST: Self = i64::MIN;
     #[inline(always)]
     fn divided(self, by: i64) -> Self {
         self.checked_div(by).unwrap_or(0)
@@ -139,21 +137,22 @@ pub(crate) struct Pooling<'a> {
     pub(crate) from: Picture,
 }
 
-/// A block of outputs: their sums or largest elements, and where these are.
+/// A block of outputs: sums or maxima, and the indices of the maxima.
 struct Block<C> {
     values: [C; BLOCK],
     places: [i64; BLOCK],
 }
 
 impl Pooling<'_> {
-    /// Whether it is the largest elements that are wanted.
+    /// Whether this is max pooling.
     #[inline(always)]
-    fn is_largest(&self) -> bool {
-        paths::has(Paths::LARGEST) && (!paths::has(Paths::AVERAGES) || self.kind == Kind::Largest)
+    fn is_max(&self) -> bool {
+        paths::has(Paths::MAX_POOLING)
+            && (!paths::has(Paths::AVERAGE_POOLING) || self.kind == Kind::Largest)
     }
 
-    /// The most outputs along `dim` in a block, so that the taps of a block are about as many as
-    /// the input's positions.
+    /// Maximum number of outputs over `dim` in a block, chosen so that a block has about as many
+    /// taps as the input has positions.
     fn block_len(&self, dim: usize) -> usize {
         match dim.checked_sub(SPACE).and_then(|dim| self.axes.get(dim)) {
             None => BLOCK,
@@ -162,33 +161,33 @@ impl Pooling<'_> {
         }
     }
 
-    /// The outputs from `at` on, `len` along the dimension `inner`.
+    /// Computes `len` outputs over the dim `inner`, from index `at` on.
     fn block<C: Pooled>(&self, at: [usize; DIMS], inner: usize, len: usize, block: &mut Block<C>) {
         let from = &self.from;
         let [_, _, _, height, width] = from.sizes.map(|size| size as isize);
         let place_of = |[d, h, w]: [isize; 3]| ((d * height + h) * width + w) as i64;
-        let largest = self.is_largest();
+        let largest = self.is_max();
         let values = &mut block.values[..len];
         let places = &mut block.places[..len];
-        values.fill(if largest { C::LEAST } else { C::default() });
-        // What a tap of the inner dimension, if that is spatial, sees.
+        values.fill(if largest { C::LOWEST } else { C::default() });
+        // If the inner dim is spatial, its taps are shared by the whole block.
         let sliding = match inner.checked_sub(SPACE).map(|dim| self.axes[dim]) {
             Some(Axis::Sliding(window)) if len > 1 => Some(window),
             _ => None,
         };
-        let mut seen = [Seen::default(); 3];
-        for (dim, seen) in seen.iter_mut().enumerate() {
-            *seen = match sliding {
+        let mut ranges = [TapRange::default(); 3];
+        for (dim, range) in ranges.iter_mut().enumerate() {
+            *range = match sliding {
                 Some(window) if inner == SPACE + dim => {
-                    Seen::jointly(&window, at[inner], len, from.sizes[inner])
+                    TapRange::jointly(&window, at[inner], len, from.sizes[inner])
                 }
-                _ => self.axes[dim].seen(at[SPACE + dim], from.sizes[SPACE + dim]),
+                _ => self.axes[dim].tap_range(at[SPACE + dim], from.sizes[SPACE + dim]),
             };
         }
         if largest {
-            // Where nothing is larger than minus infinity, the first place of the window.
+            // If no value exceeds minus infinity, the index is the first of the window.
             for (i, place) in places.iter_mut().enumerate() {
-                let mut starts = seen.map(|seen| seen.start);
+                let mut starts = ranges.map(|range| range.start);
                 if let Some(window) = sliding {
                     let taps = window.taps(at[inner] + i, from.sizes[inner]);
                     starts[inner - SPACE] = taps.start as isize;
@@ -199,14 +198,14 @@ impl Pooling<'_> {
         let start = at[0] * from.strides[0] + at[CHANNELS] * from.strides[CHANNELS];
         let mut step = if inner < SPACE { from.strides[inner] } else { 0 };
         let mut buffer = [C::default(); BLOCK];
-        for d in seen[0].positions() {
-            for h in seen[1].positions() {
-                for w in seen[2].positions() {
+        for d in ranges[0].positions() {
+            for h in ranges[1].positions() {
+                for w in ranges[2].positions() {
                     let mut tap = [d, h, w];
                     let (mut lo, mut hi, mut place_step) = (0, len, 0);
                     if let Some(window) = sliding {
-                        // The tap is that of the block's first output and may be before the input's
-                        // begin.
+                        // The tap position is that of the block's first output and may be before
+                        // the start of the input.
                         let dim = inner - SPACE;
                         let stride = window.stride() as isize;
                         let input = from.sizes[inner] as isize;
@@ -250,7 +249,7 @@ impl Pooling<'_> {
         }
     }
 
-    /// Makes sums of a block averages.
+    /// Converts the sums of a block to averages.
     fn divide<C: Pooled>(
         &self,
         values: &mut [C],
@@ -262,29 +261,30 @@ impl Pooling<'_> {
         let counts = |dim: usize, at: usize| {
             self.axes[dim].counts(at, self.from.sizes[SPACE + dim], count_padding)
         };
-        let (mut seen, mut count) = (1i64, 1i64);
+        let (mut visible, mut count) = (1i64, 1i64);
         for dim in (0..3).filter(|dim| SPACE + dim != inner) {
             let (inside, counted) = counts(dim, at[SPACE + dim]);
-            (seen, count) = (seen.saturating_mul(inside), count.saturating_mul(counted));
+            (visible, count) = (visible.saturating_mul(inside), count.saturating_mul(counted));
         }
         for (i, sum) in values.iter_mut().enumerate() {
-            let (mut seen, mut count) = (seen, count);
+            let (mut visible, mut count) = (visible, count);
             if inner >= SPACE {
                 let (inside, counted) = counts(inner - SPACE, at[inner] + i);
-                (seen, count) = (seen.saturating_mul(inside), count.saturating_mul(counted));
+                (visible, count) = (visible.saturating_mul(inside), count.saturating_mul(counted));
             }
-            let empty = seen == 0;
+            let empty = visible == 0;
             *sum = if empty { C::default() } else { sum.divided(divisor.unwrap_or(count)) };
         }
     }
 
-    /// Computes single precision with channels inside, all channels of a pixel at once; false where
-    /// it is something else.
+    /// Channels-last `f32` pooling, over all channels of a pixel at once. Returns false if it does
+    /// not apply.
     fn run_channels(&self, parallel: &dyn Parallel, to: &Picture, values: &mut [u8]) -> bool {
         let channels = to.sizes[CHANNELS];
         let last = self.from.is_channels_last() && to.is_channels_last() && channels > 1;
         let tier = Tier::detect();
-        // A processor that has no vectors gains nothing, and links nothing of this.
+        // Processors without vector instructions would not benefit, so their images do not link
+        // this code.
         if tier == Tier::SCALAR || !last || self.scalar_type != ScalarType::Float {
             return false;
         }
@@ -309,21 +309,23 @@ impl Pooling<'_> {
                     at[dim] = rest % to.sizes[dim];
                     rest /= to.sizes[dim];
                 }
-                let seen = [0, 1, 2]
-                    .map(|dim| self.axes[dim].seen(at[SPACE + dim], self.from.sizes[SPACE + dim]));
+                let ranges = [0, 1, 2].map(|dim| {
+                    self.axes[dim].tap_range(at[SPACE + dim], self.from.sizes[SPACE + dim])
+                });
                 let strides = &self.from.strides;
-                let first = seen.iter().zip(&strides[SPACE..]).fold(
+                let first = ranges.iter().zip(&strides[SPACE..]).fold(
                     at[0].saturating_mul(strides[0]),
-                    |first, (seen, &stride)| {
-                        let start = usize::try_from(seen.start).unwrap_or(0);
+                    |first, (range, &stride)| {
+                        let start = usize::try_from(range.start).unwrap_or(0);
                         first.saturating_add(start.saturating_mul(stride))
                     },
                 );
                 tier.dispatch(PoolWindow {
                     input,
                     at: first,
-                    counts: seen.map(|seen| seen.count),
-                    steps: [0, 1, 2].map(|dim| seen[dim].step.saturating_mul(strides[SPACE + dim])),
+                    counts: ranges.map(|range| range.count),
+                    steps: [0, 1, 2]
+                        .map(|dim| ranges[dim].step.saturating_mul(strides[SPACE + dim])),
                     fold: match self.kind {
                         Kind::Largest => Fold::Largest,
                         Kind::Average { count_padding, divisor } => {
@@ -340,8 +342,8 @@ impl Pooling<'_> {
         true
     }
 
-    /// Computes outputs in the order of their memory. Values and indices (of type `places`), where
-    /// both are wanted, lie alike in `to`.
+    /// Computes outputs in memory order. Values and indices (of type `places`) have the same
+    /// layout, `to`.
     pub(crate) fn run<C: Pooled>(
         &self,
         parallel: &dyn Parallel,
@@ -375,12 +377,13 @@ impl Pooling<'_> {
         for_each_job::<()>(parallel, rows.div_ceil(share), &mut [], 0, &|job, _| {
             let mut block = Block { values: [C::default(); BLOCK], places: [0; BLOCK] };
             for index in job * share..((job + 1) * share).min(rows) {
-                // Known when an image is linked that has one of the two alone: so it is asked here,
-                // where that counts.
+                // Checked here, so that an image with only one of the two index types can remove
+                // the other's code.
                 let is_short = crate::types::has(ScalarType::Int) && is_short;
                 let places = if is_short { ScalarType::Int } else { ScalarType::Long };
                 let width = places.size();
-                // SAFETY: each job comes once, and each row, of `row` elements, is in one job only.
+                // SAFETY: each job runs once, and each row of `row` elements belongs to one job
+                // only.
                 let (values, indices) = unsafe {
                     (
                         values.part(index * row * size, row * size),
@@ -413,17 +416,17 @@ impl Pooling<'_> {
     }
 }
 
-/// The taps along one dimension that are looked at: position of the first, number, distance.
+/// The visited taps over one dim: position of the first, count and step.
 #[derive(Clone, Copy, Default)]
-pub(super) struct Seen {
+pub(super) struct TapRange {
     pub(super) start: isize,
     pub(super) count: usize,
     pub(super) step: usize,
 }
 
-impl Seen {
-    /// The taps that some output of a block sees, by their positions for the first output of the
-    /// block: these may be before the input's begin.
+impl TapRange {
+    /// The taps that any output of a block uses, by their positions for the first output of the
+    /// block, which may be before the start of the input.
     fn jointly(window: &Window, first: usize, len: usize, input: usize) -> Self {
         let dilation = window.dilation() as isize;
         let origin = |at: usize| (at * window.stride()) as isize - window.padding() as isize;
@@ -432,7 +435,7 @@ impl Seen {
         let to = (input as isize - 1 - origin).div_euclid(dilation);
         let to = to.min(window.kernel() as isize - 1);
         let count = usize::try_from(to - from + 1).unwrap_or(0);
-        Seen { start: origin + from * dilation, count, step: window.dilation() }
+        TapRange { start: origin + from * dilation, count, step: window.dilation() }
     }
 
     fn positions(self) -> impl Iterator<Item = isize> {

@@ -1,7 +1,7 @@
-//! Gradients of poolings, in plain loops: each element of the result's gradient goes back to what
-//! its window saw, all of it to the largest element, or an equal share to each.
+//! Gradients of pooling in plain loops. Max pooling passes each output gradient to the maximum of
+//! its window, average pooling an equal share to each element.
 
-use super::backward::{by_type, for_each, misfit, picture};
+use super::backward::{by_type, for_each, picture, shape_mismatch};
 use super::picture::{DIMS, Picture, SPACE};
 use super::pool::{Axis, Pooled, counted};
 use super::pool_operators::{adaptive, read_windows, sliding};
@@ -22,26 +22,26 @@ kernels! { POOLING_BACKWARD:
     MAX_POOL2D_WITH_INDICES_BACKWARD_GRAD_INPUT = Kernel::new(
         "aten::max_pool2d_with_indices_backward.grad_input",
         LARGEST,
-        prepare_largest::<2>,
+        prepare_max::<2>,
     );
     /// `aten::max_pool3d_with_indices_backward.grad_input(grad_output,
     /// self, kernel_size, stride, padding, dilation, ceil_mode, indices, grad_input)`
     MAX_POOL3D_WITH_INDICES_BACKWARD_GRAD_INPUT = Kernel::new(
         "aten::max_pool3d_with_indices_backward.grad_input",
         LARGEST,
-        prepare_largest::<3>,
+        prepare_max::<3>,
     );
     /// `aten::adaptive_max_pool2d_backward.grad_input(grad_output, self, indices, grad_input)`
     ADAPTIVE_MAX_POOL2D_BACKWARD_GRAD_INPUT = Kernel::new(
         "aten::adaptive_max_pool2d_backward.grad_input",
         &[Tensor, Tensor, Tensor, Out],
-        prepare_adaptive_largest::<2>,
+        prepare_adaptive_max::<2>,
     );
     /// `aten::adaptive_max_pool3d_backward.grad_input(grad_output, self, indices, grad_input)`
     ADAPTIVE_MAX_POOL3D_BACKWARD_GRAD_INPUT = Kernel::new(
         "aten::adaptive_max_pool3d_backward.grad_input",
         &[Tensor, Tensor, Tensor, Out],
-        prepare_adaptive_largest::<3>,
+        prepare_adaptive_max::<3>,
     );
     /// `aten::fractional_max_pool2d_backward.grad_input(grad_output,
     /// self, kernel_size, output_size, indices, grad_input)`
@@ -79,7 +79,7 @@ kernels! { POOLING_BACKWARD:
     );
 }
 
-/// The instances of a generic invoke function for a number of dimensions.
+/// The instances of a generic invoke function for a number of spatial dims.
 macro_rules! instances {
     ($function:ident, $rank:tt) => {
         [$function::<f32, $rank>, $function::<f64, $rank>, $function::<i64, $rank>]
@@ -87,7 +87,7 @@ macro_rules! instances {
 }
 pub(super) use instances;
 
-/// Gives the gradient the input's shape, and chooses the function for the type of all of them.
+/// Resizes the gradient to the input's shape and selects the function for the common dtype.
 pub(super) fn prepare(
     ctx: &mut Prepare,
     out: usize,
@@ -102,14 +102,14 @@ pub(super) fn prepare(
     by_type(found, functions)
 }
 
-/// Checks that the indices belong to the gradient.
+/// Checks that the indices match the output gradient.
 fn expect_indices(ctx: &Prepare, arg: usize) -> Result<(), KernelError> {
     let indices = ctx.info(arg)?;
     if !matches!(indices.scalar_type, ScalarType::Long | ScalarType::Int) {
         return Err(unsupported(arg, indices.scalar_type));
     }
     if indices.sizes != ctx.info(0)?.sizes {
-        return Err(misfit(arg));
+        return Err(shape_mismatch(arg));
     }
     Ok(())
 }
@@ -119,37 +119,36 @@ fn expect_alike(ctx: &Prepare, rank: usize) -> Result<(), KernelError> {
     let (grad, input) = (ctx.info(0)?, ctx.info(1)?);
     let [of_grad, of_input] = [picture(&grad, rank, 0)?.sizes, picture(&input, rank, 1)?.sizes];
     if grad.rank() != input.rank() || of_grad[..SPACE] != of_input[..SPACE] {
-        return Err(misfit(0));
+        return Err(shape_mismatch(0));
     }
     Ok(())
 }
 
-fn prepare_largest<const RANK: usize>(ctx: &mut Prepare) -> Result<Plan, KernelError> {
+fn prepare_max<const RANK: usize>(ctx: &mut Prepare) -> Result<Plan, KernelError> {
     let windows = read_windows(ctx, RANK, 2, Some(5))?;
-    let sizes = pooling(&ctx.info(1)?.sizes, &windows, ctx.bool(6)?).ok_or(misfit(1))?;
+    let sizes = pooling(&ctx.info(1)?.sizes, &windows, ctx.bool(6)?).ok_or(shape_mismatch(1))?;
     if sizes != ctx.info(0)?.sizes {
-        return Err(misfit(0));
+        return Err(shape_mismatch(0));
     }
     expect_indices(ctx, 7)?;
-    prepare(ctx, 8, instances!(run_largest, RANK))
+    prepare(ctx, 8, instances!(run_max, RANK))
 }
 
-fn run_largest<C: Pooled, const RANK: usize>(ctx: &mut Invoke) -> Result<(), KernelError> {
-    to_largest::<C>(ctx, RANK, 7, 8)
+fn run_max<C: Pooled, const RANK: usize>(ctx: &mut Invoke) -> Result<(), KernelError> {
+    to_argmax::<C>(ctx, RANK, 7, 8)
 }
 
-fn prepare_adaptive_largest<const RANK: usize>(ctx: &mut Prepare) -> Result<Plan, KernelError> {
+fn prepare_adaptive_max<const RANK: usize>(ctx: &mut Prepare) -> Result<Plan, KernelError> {
     expect_alike(ctx, RANK)?;
     expect_indices(ctx, 2)?;
-    prepare(ctx, 3, instances!(run_adaptive_largest, RANK))
+    prepare(ctx, 3, instances!(run_adaptive_max, RANK))
 }
 
-fn run_adaptive_largest<C: Pooled, const RANK: usize>(ctx: &mut Invoke) -> Result<(), KernelError> {
-    to_largest::<C>(ctx, RANK, 2, 3)
+fn run_adaptive_max<C: Pooled, const RANK: usize>(ctx: &mut Invoke) -> Result<(), KernelError> {
+    to_argmax::<C>(ctx, RANK, 2, 3)
 }
 
-/// Indices say which elements were the largest: the windows, arguments 2 and 3, are not asked for
-/// again.
+/// Indices identify the maxima, so the windows in arguments 2 and 3 are not needed.
 fn prepare_fractional<const RANK: usize>(ctx: &mut Prepare) -> Result<Plan, KernelError> {
     expect_alike(ctx, RANK)?;
     expect_indices(ctx, 4)?;
@@ -157,7 +156,7 @@ fn prepare_fractional<const RANK: usize>(ctx: &mut Prepare) -> Result<Plan, Kern
 }
 
 fn run_fractional<C: Pooled, const RANK: usize>(ctx: &mut Invoke) -> Result<(), KernelError> {
-    to_largest::<C>(ctx, RANK, 4, 5)
+    to_argmax::<C>(ctx, RANK, 4, 5)
 }
 
 fn prepare_average<const RANK: usize>(ctx: &mut Prepare) -> Result<Plan, KernelError> {
@@ -165,9 +164,9 @@ fn prepare_average<const RANK: usize>(ctx: &mut Prepare) -> Result<Plan, KernelE
     if ctx.optional_int(7)? == Some(0) {
         return Err(KernelError::argument(7, "must not be zero"));
     }
-    let sizes = pooling(&ctx.info(1)?.sizes, &windows, ctx.bool(5)?).ok_or(misfit(1))?;
+    let sizes = pooling(&ctx.info(1)?.sizes, &windows, ctx.bool(5)?).ok_or(shape_mismatch(1))?;
     if sizes != ctx.info(0)?.sizes {
-        return Err(misfit(0));
+        return Err(shape_mismatch(0));
     }
     prepare(ctx, 8, instances!(run_average, RANK))
 }
@@ -175,22 +174,23 @@ fn prepare_average<const RANK: usize>(ctx: &mut Prepare) -> Result<Plan, KernelE
 fn run_average<C: Pooled, const RANK: usize>(ctx: &mut Invoke) -> Result<(), KernelError> {
     let axes = sliding(&read_windows(ctx, RANK, 2, None)?);
     let (count_padding, divisor) = (ctx.bool(6)?, ctx.optional_int(7)?);
-    to_all::<C>(ctx, RANK, (axes, count_padding, divisor), 8)
+    to_window::<C>(ctx, RANK, (axes, count_padding, divisor), 8)
 }
 
 fn prepare_adaptive_average<const RANK: usize>(ctx: &mut Prepare) -> Result<Plan, KernelError> {
-    paths::take(Paths::ADAPTIVE)?;
+    paths::take(Paths::ADAPTIVE_POOLING)?;
     expect_alike(ctx, RANK)?;
     prepare(ctx, 2, instances!(run_adaptive_average, RANK))
 }
 
 fn run_adaptive_average<C: Pooled, const RANK: usize>(ctx: &mut Invoke) -> Result<(), KernelError> {
-    // The windows of the pooling follow from the size of its result, whose gradient this is.
+    // The windows of an adaptive pooling follow from its output size, which is that of the
+    // gradient.
     let axes = adaptive(&ctx.info(0)?, RANK);
-    to_all::<C>(ctx, RANK, (axes, false, None), 2)
+    to_window::<C>(ctx, RANK, (axes, false, None), 2)
 }
 
-/// Where an element of a picture lies.
+/// Memory position of an element of an image.
 pub(super) fn position(picture: &Picture, index: [usize; DIMS]) -> usize {
     index.iter().zip(picture.strides).map(|(i, stride)| i * stride).sum()
 }
@@ -204,8 +204,8 @@ pub(super) fn add<C: Pooled>(scalar_type: ScalarType, out: &mut [u8], at: usize,
     }
 }
 
-/// All of each gradient to the element that an index names.
-fn to_largest<C: Pooled>(
+/// Adds each gradient to the element that its index names.
+fn to_argmax<C: Pooled>(
     ctx: &mut Invoke,
     rank: usize,
     indices: usize,
@@ -230,20 +230,20 @@ fn to_largest<C: Pooled>(
             return;
         };
         let [batch, channel, ..] = index;
-        let seen = [place / (height * width), place / width % height, place % width];
-        let seen = position(&to, [batch, channel, seen[0], seen[1], seen[2]]);
+        let [z, y, x] = [place / (height * width), place / width % height, place % width];
+        let at = position(&to, [batch, channel, z, y, x]);
         let mut value = [C::default()];
         load(scalar_type, grad.bytes(), position(&from, index) as isize, 0, &mut value);
-        add(scalar_type, bytes, seen, value[0]);
+        add(scalar_type, bytes, at, value[0]);
     });
     if outside {
-        return Err(KernelError::argument(indices, "an index is outside the input"));
+        return Err(KernelError::argument(indices, "an index is outside of the input"));
     }
     Ok(())
 }
 
-/// An equal share of each gradient to each element of its window.
-fn to_all<C: Pooled>(
+/// Adds an equal share of each gradient to each element of its window.
+fn to_window<C: Pooled>(
     ctx: &mut Invoke,
     rank: usize,
     (axes, count_padding, divisor): ([Axis; 3], bool, Option<i64>),
@@ -256,22 +256,23 @@ fn to_all<C: Pooled>(
     let to = picture(&target, rank, out)?;
     let input = to.space();
     if !axes.iter().zip(input).all(|(axis, size)| axis.is_countable(size)) {
-        return Err(misfit(1));
+        return Err(shape_mismatch(1));
     }
     let scalar_type = grad.scalar_type;
     let bytes = target.into_bytes();
     bytes.fill(0);
     for_each(from.sizes, |index| {
         let [batch, channel, places @ ..] = index;
-        let seen: [_; 3] = core::array::from_fn(|dim| axes[dim].seen(places[dim], input[dim]));
+        let ranges: [_; 3] =
+            core::array::from_fn(|dim| axes[dim].tap_range(places[dim], input[dim]));
         let divisor = divisor.unwrap_or_else(|| counted(&axes, places, input, count_padding));
         let mut value = [C::default()];
         load(scalar_type, grad.bytes(), position(&from, index) as isize, 0, &mut value);
         let share = value[0].divided(divisor);
-        for_each([1, 1, seen[0].count, seen[1].count, seen[2].count], |tap| {
+        for_each([1, 1, ranges[0].count, ranges[1].count, ranges[2].count], |tap| {
             let mut at = [batch, channel, 0, 0, 0];
             for dim in 0..3 {
-                at[SPACE + dim] = seen[dim].start as usize + tap[SPACE + dim] * seen[dim].step;
+                at[SPACE + dim] = ranges[dim].start as usize + tap[SPACE + dim] * ranges[dim].step;
             }
             add(scalar_type, bytes, position(&to, at), share);
         });

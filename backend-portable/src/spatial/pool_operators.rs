@@ -1,4 +1,4 @@
-//! The pooling operators: their arguments and checks.
+//! Arguments and checks of the pooling operators.
 
 use super::picture::Picture;
 use super::pool::{Axis, Kind, Pooled, Pooling};
@@ -33,11 +33,11 @@ kernels! { POOLING:
     /// `aten::max_pool2d_with_indices.out(self, kernel_size, stride,
     /// padding, dilation, ceil_mode, out, indices)`
     MAX_POOL2D_WITH_INDICES_OUT =
-        Kernel::new("aten::max_pool2d_with_indices.out", LARGEST, largest_prepare::<2>);
+        Kernel::new("aten::max_pool2d_with_indices.out", LARGEST, max_prepare::<2>);
     /// `aten::max_pool3d_with_indices.out(self, kernel_size, stride,
     /// padding, dilation, ceil_mode, out, indices)`
     MAX_POOL3D_WITH_INDICES_OUT =
-        Kernel::new("aten::max_pool3d_with_indices.out", LARGEST, largest_prepare::<3>);
+        Kernel::new("aten::max_pool3d_with_indices.out", LARGEST, max_prepare::<3>);
     /// `aten::adaptive_avg_pool1d.out(self, output_size, out)`
     ADAPTIVE_AVG_POOL1D_OUT = Kernel::new(
         "aten::adaptive_avg_pool1d.out",
@@ -60,21 +60,22 @@ kernels! { POOLING:
     ADAPTIVE_MAX_POOL2D_OUT = Kernel::new(
         "aten::adaptive_max_pool2d.out",
         &[Tensor, IntList, Out, Out],
-        adaptive_largest_prepare::<2>,
+        adaptive_max_prepare::<2>,
     );
     /// `aten::adaptive_max_pool3d.out(self, output_size, out, indices)`
     ADAPTIVE_MAX_POOL3D_OUT = Kernel::new(
         "aten::adaptive_max_pool3d.out",
         &[Tensor, IntList, Out, Out],
-        adaptive_largest_prepare::<3>,
+        adaptive_max_prepare::<3>,
     );
 }
 
-fn refused() -> KernelError {
-    KernelError::argument(0, "its shape does not fit the windows, or leaves no output")
+fn shape_error() -> KernelError {
+    KernelError::argument(0, "shape does not fit the windows, or the output is empty")
 }
 
-/// The windows of a pooling, from three arguments from `first` on and perhaps a list of dilations.
+/// The windows of a pooling, from three arguments starting at `first` and an optional list of
+/// dilations.
 pub(super) fn read_windows(
     ctx: &Arguments,
     rank: usize,
@@ -89,10 +90,10 @@ pub(super) fn read_windows(
         &ctx.ints(first + 2)?,
         dilation.as_deref().unwrap_or(&[1]),
     )
-    .ok_or(KernelError::argument(1, "kernel, stride, padding or dilation is wrong"))
+    .ok_or(KernelError::argument(1, "kernel, stride, padding or dilation is invalid"))
 }
 
-/// The last of three axes are these windows.
+/// Assigns windows to the last of the three axes.
 pub(super) fn sliding(windows: &Windows) -> [Axis; 3] {
     let mut axes = [Axis::NONE; 3];
     for (axis, window) in axes.iter_mut().rev().zip(windows.iter().rev()) {
@@ -101,14 +102,14 @@ pub(super) fn sliding(windows: &Windows) -> [Axis; 3] {
     axes
 }
 
-/// Checks types, gives outputs their shape, and chooses the computing type's function.
+/// Checks dtypes, resizes the outputs and selects the function of the compute type.
 fn prepare(
     ctx: &mut Prepare,
     sizes: Option<Sizes>,
     (out, indices): (usize, Option<usize>),
     functions: [torchlet_core::InvokeFn; 3],
 ) -> Result<Plan, KernelError> {
-    let sizes = sizes.ok_or(refused())?;
+    let sizes = sizes.ok_or(shape_error())?;
     ctx.resize(out, &sizes)?;
     let found = ctx.info(0)?.scalar_type;
     if found == ScalarType::Bool || ctx.info(out)?.scalar_type != found {
@@ -117,7 +118,7 @@ fn prepare(
     if let Some(arg) = indices {
         ctx.resize(arg, &sizes)?;
         let found = ctx.info(arg)?.scalar_type;
-        // Programs for GPUs have the shorter ones.
+        // Programs for GPUs have `int32` indices.
         let is_short = crate::types::has(ScalarType::Int) && found == ScalarType::Int;
         if found != ScalarType::Long && !is_short {
             return Err(unsupported(arg, found));
@@ -131,7 +132,7 @@ fn prepare(
     }))
 }
 
-/// The instances of a generic invoke function for a number of dimensions.
+/// The instances of a generic invoke function for a number of spatial dims.
 macro_rules! instances {
     ($function:ident, $rank:ident) => {
         [$function::<f32, $rank>, $function::<f64, $rank>, $function::<i64, $rank>]
@@ -159,7 +160,7 @@ fn run<C: Pooled>(
     };
     let sizes = pooling.from.space();
     if !axes.iter().zip(sizes).all(|(axis, size)| axis.is_countable(size)) {
-        return Err(refused());
+        return Err(shape_error());
     }
     let values = ctx.out(out)?;
     let to = picture(&values, out)?;
@@ -182,7 +183,7 @@ fn run<C: Pooled>(
 }
 
 fn average_prepare<const RANK: usize>(ctx: &mut Prepare, out: usize) -> Result<Plan, KernelError> {
-    paths::take(Paths::AVERAGES)?;
+    paths::take(Paths::AVERAGE_POOLING)?;
     let windows = read_windows(ctx, RANK, 1, None)?;
     if out == 7 && ctx.optional_int(6)? == Some(0) {
         return Err(KernelError::argument(6, "must not be zero"));
@@ -194,35 +195,35 @@ fn average_prepare<const RANK: usize>(ctx: &mut Prepare, out: usize) -> Result<P
 fn average<C: Pooled, const RANK: usize>(ctx: &mut Invoke) -> Result<(), KernelError> {
     crate::types::expect::<C>()?;
     let windows = read_windows(ctx, RANK, 1, None)?;
-    // The operator of one dimension has no divisor.
+    // The 1D operator has no divisor.
     let (out, divisor) = if RANK == 1 { (6, None) } else { (7, ctx.optional_int(6)?) };
     let kind = Kind::Average { count_padding: ctx.bool(5)?, divisor };
     run::<C>(ctx, RANK, kind, sliding(&windows), (out, None))
 }
 
-fn largest_prepare<const RANK: usize>(ctx: &mut Prepare) -> Result<Plan, KernelError> {
-    paths::take(Paths::LARGEST)?;
+fn max_prepare<const RANK: usize>(ctx: &mut Prepare) -> Result<Plan, KernelError> {
+    paths::take(Paths::MAX_POOLING)?;
     let windows = read_windows(ctx, RANK, 1, Some(4))?;
     let sizes = pooling(&ctx.info(0)?.sizes, &windows, ctx.bool(5)?);
-    prepare(ctx, sizes, (6, Some(7)), instances!(largest, RANK))
+    prepare(ctx, sizes, (6, Some(7)), instances!(max_pool, RANK))
 }
 
-fn largest<C: Pooled, const RANK: usize>(ctx: &mut Invoke) -> Result<(), KernelError> {
+fn max_pool<C: Pooled, const RANK: usize>(ctx: &mut Invoke) -> Result<(), KernelError> {
     crate::types::expect::<C>()?;
     let windows = read_windows(ctx, RANK, 1, Some(4))?;
     run::<C>(ctx, RANK, Kind::Largest, sliding(&windows), (6, Some(7)))
 }
 
 fn adaptive_average_prepare<const RANK: usize>(ctx: &mut Prepare) -> Result<Plan, KernelError> {
-    paths::take(Paths::AVERAGES.and(Paths::ADAPTIVE))?;
+    paths::take(Paths::AVERAGE_POOLING.and(Paths::ADAPTIVE_POOLING))?;
     let sizes = adaptive_pooling(&ctx.info(0)?.sizes, &ctx.ints(1)?, RANK);
     prepare(ctx, sizes, (2, None), instances!(adaptive_average, RANK))
 }
 
-fn adaptive_largest_prepare<const RANK: usize>(ctx: &mut Prepare) -> Result<Plan, KernelError> {
-    paths::take(Paths::LARGEST.and(Paths::ADAPTIVE))?;
+fn adaptive_max_prepare<const RANK: usize>(ctx: &mut Prepare) -> Result<Plan, KernelError> {
+    paths::take(Paths::MAX_POOLING.and(Paths::ADAPTIVE_POOLING))?;
     let sizes = adaptive_pooling(&ctx.info(0)?.sizes, &ctx.ints(1)?, RANK);
-    prepare(ctx, sizes, (2, Some(3)), instances!(adaptive_largest, RANK))
+    prepare(ctx, sizes, (2, Some(3)), instances!(adaptive_max_pool, RANK))
 }
 
 /// The axes of an adaptive pooling, from its output.
@@ -240,7 +241,7 @@ fn adaptive_average<C: Pooled, const RANK: usize>(ctx: &mut Invoke) -> Result<()
     run::<C>(ctx, RANK, kind, adaptive(&ctx.info(2)?, RANK), (2, None))
 }
 
-fn adaptive_largest<C: Pooled, const RANK: usize>(ctx: &mut Invoke) -> Result<(), KernelError> {
+fn adaptive_max_pool<C: Pooled, const RANK: usize>(ctx: &mut Invoke) -> Result<(), KernelError> {
     crate::types::expect::<C>()?;
     run::<C>(ctx, RANK, Kind::Largest, adaptive(&ctx.info(2)?, RANK), (2, Some(3)))
 }

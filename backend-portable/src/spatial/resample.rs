@@ -1,5 +1,4 @@
-//! Pictures of another size: nearest pixels, linear and cubic interpolation; linear, cubic and
-//! Lanczos' with antialiasing.
+//! Image resampling: nearest, bilinear and bicubic; antialiased bilinear, bicubic and Lanczos.
 
 use super::picture::{CHANNELS, DIMS, Picture, for_each_row};
 use super::sample::{Taps, cubic, weighted};
@@ -22,7 +21,7 @@ kernels! { RESAMPLING:
         &[Tensor, OptionalIntList, OptionalFloatList, Out],
         |ctx| {
             let size = ctx.info(0)?.scalar_type.size();
-            // Pixels are moved, not computed with: only their width counts.
+            // Pixels are moved without computation, so only their size matters.
             let invoke: InvokeFn = match size {
                 1 => nearest::<u8>,
                 2 => nearest::<u16>,
@@ -70,30 +69,30 @@ kernels! { RESAMPLING:
 
 const SIZED: &[Param] = &[Tensor, IntList, Bool, OptionalFloat, OptionalFloat, Out];
 
-/// How pixels of the output follow from the input's.
+/// Resampling method.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Method {
     Nearest,
-    /// The one below the middle of the output's pixel.
+    /// The pixel at the centre of the output pixel.
     NearestExact,
     Linear,
     Cubic,
-    /// By a function of the distance, over as many pixels as an output pixel covers.
+    /// A filter over all pixels that an output pixel covers.
     Antialiased(Filter),
 }
 
-/// What a pixel weighs, by its distance.
+/// Filter kernel: weight of a pixel by distance.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Filter {
     Linear,
-    /// Cubic convolution with a coefficient of -1/2, not that of [`cubic`].
+    /// Cubic convolution with a coefficient of -1/2, unlike [`cubic`].
     Cubic,
-    /// With three lobes.
+    /// Lanczos with three lobes.
     Lanczos,
 }
 
 impl Filter {
-    /// How far it reaches.
+    /// Radius of the kernel.
     fn reach<C: Real>(self) -> C {
         C::real(match self {
             Filter::Linear => 1.0,
@@ -102,7 +101,7 @@ impl Filter {
         })
     }
 
-    /// The weight at a distance, which is not negative.
+    /// Weight at a nonnegative distance.
     fn weight<C: Real>(self, distance: C) -> C {
         let (one, two) = (C::real(1.0), C::real(2.0));
         if distance >= self.reach() {
@@ -127,12 +126,12 @@ impl Filter {
     }
 }
 
-/// Where an operator has its arguments.
+/// Argument indices of an operator.
 #[derive(Debug, Clone, Copy)]
 struct Form {
     method: Method,
     align_corners: Option<usize>,
-    /// A list of two scales, or two numbers.
+    /// A list of two scales, or two scalars.
     scales: Scales,
     out: usize,
 }
@@ -169,26 +168,26 @@ impl Form {
         }
     }
 
-    /// The shape of the output.
+    /// Shape of the output.
     fn shape(&self, ctx: &Arguments) -> Result<Sizes, KernelError> {
         let input = ctx.info(0)?;
         let (&[batch, channels, height, width], wrong) =
-            (&*input.sizes, KernelError::argument(1, "is not the height and width of a picture"))
+            (&*input.sizes, KernelError::argument(1, "expected a positive height and width"))
         else {
             return Err(KernelError::rank(0, input.rank()));
         };
         if [channels, height, width].contains(&0) {
-            return Err(KernelError::argument(0, "has no elements"));
+            return Err(KernelError::argument(0, "the input is empty"));
         }
         let mut sizes = Sizes::new();
-        // The capacity is that of any tensor.
+        // The capacity suffices for any tensor.
         let _ = sizes.extend_from_slice(&[batch, channels]);
         let given = ctx.optional_ints(1)?;
         let scales = self.scales(ctx)?;
         for (dim, size) in [height, width].into_iter().enumerate() {
             let size = match (&given, scales[dim]) {
                 (Some(given), _) if given.len() == 2 => given[dim],
-                // As in PyTorch: the product in double precision, cut.
+                // As in PyTorch: multiplied in double precision, then truncated.
                 (None, Some(scale)) => (f64::from(size) * scale) as i64,
                 _ => return Err(wrong),
             };
@@ -203,17 +202,17 @@ impl Form {
     }
 }
 
-/// The places of one dimension's output pixels in the input.
+/// Mapping from output pixels to input positions over one dim.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Axis<C> {
     method: Method,
     input: usize,
     output: usize,
     align_corners: bool,
-    /// Input pixels for each output pixel.
+    /// Input pixels per output pixel.
     scale: C,
-    /// For antialiasing: whether each pixel shows the one in its place alone.
-    kept: bool,
+    /// For antialiasing: whether the dim is copied unchanged.
+    is_copied: bool,
 }
 
 impl<C: Real> Axis<C> {
@@ -230,16 +229,16 @@ impl<C: Real> Axis<C> {
             Some(scale) if scale > 0.0 => C::real(1.0 / scale),
             _ => C::count(input) / C::count(output),
         };
-        Axis { method, input, output, align_corners, scale, kept: false }
+        Axis { method, input, output, align_corners, scale, is_copied: false }
     }
 
-    /// As many pixels as there are stay as they are, whatever is said of the scale. Gradients do
-    /// not: so PyTorch has it.
-    fn keeping(self) -> Self {
-        Axis { kept: self.input == self.output, ..self }
+    /// A dim of unchanged size is copied, whatever the scale. This does not apply to gradients, as
+    /// in PyTorch.
+    fn copied_if_unchanged(self) -> Self {
+        Axis { is_copied: self.input == self.output, ..self }
     }
 
-    /// The input's place that output pixel `at` shows.
+    /// Input position of output pixel `at`.
     fn place(&self, at: usize) -> C {
         if self.align_corners {
             return self.scale * C::count(at);
@@ -280,7 +279,7 @@ impl<C: Real> Axis<C> {
         }
     }
 
-    /// Visits the input's pixels that output pixel `at` shows, with their weights.
+    /// Visits the input pixels of output pixel `at`, with their weights.
     pub(super) fn each(&self, at: usize, mut visit: impl FnMut(usize, C)) {
         let Method::Antialiased(filter) = self.method else {
             return self.taps(at).iter().for_each(|(position, weight)| visit(position, weight));
@@ -291,9 +290,9 @@ impl<C: Real> Axis<C> {
         }
     }
 
-    /// For antialiasing: the first pixel that counts, how many do, and the sum of their weights.
+    /// For antialiasing: first input pixel, number of pixels, and the sum of their weights.
     fn covered(&self, filter: Filter, at: usize) -> (usize, usize, C) {
-        if self.kept {
+        if self.is_copied {
             return (at, 1, C::real(1.0));
         }
         let reach = filter.reach::<C>();
@@ -310,13 +309,13 @@ impl<C: Real> Axis<C> {
         (first, count, total)
     }
 
-    /// As in PyTorch, whether corners are aligned decides the scale only.
+    /// As in PyTorch, `align_corners` only affects the scale.
     fn center(&self, at: usize) -> C {
         self.scale * (C::count(at) + C::real(0.5))
     }
 
     fn weight(&self, filter: Filter, at: usize, position: usize) -> C {
-        if self.kept {
+        if self.is_copied {
             return C::real(1.0);
         }
         let distance = (C::count(position) - self.center(at) + C::real(0.5)).abs();
@@ -324,7 +323,7 @@ impl<C: Real> Axis<C> {
     }
 }
 
-/// The two pixels that a pixel of a result lies between along a dimension, and what they weigh.
+/// The two neighbouring input pixels of an output pixel over one dim, and their weights.
 #[cfg(feature = "engine")]
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct LinearTap {
@@ -332,7 +331,7 @@ pub(crate) struct LinearTap {
     pub(crate) weights: [f32; 2],
 }
 
-/// Those of all pixels along a dimension of another size.
+/// The taps of all output pixels over one dim.
 #[cfg(feature = "engine")]
 pub(crate) fn linear_taps(
     input: usize,
@@ -387,7 +386,7 @@ fn prepare(ctx: &mut Prepare, form: Form, invoke: Option<InvokeFn>) -> Result<Pl
     }))
 }
 
-/// The pictures of a call, the axes of height and width, and the bytes.
+/// The images of a call, the axes of height and width, and the data.
 struct Call<'c, C> {
     from: Picture,
     to: Picture,
@@ -474,14 +473,14 @@ fn interpolated<T: Number, C: Real>(ctx: &mut Invoke, form: &Form) -> Result<(),
     Ok(())
 }
 
-/// The most pixels across whose weights are found once for a pixel of the result.
-const ACROSS: usize = 32;
+/// Maximum number of horizontal weights that are computed once per output pixel.
+const MAX_ROW_TAPS: usize = 32;
 
 fn antialiased<T: Number, C: Real>(ctx: &mut Invoke, filter: Filter) -> Result<(), KernelError> {
     crate::types::expect::<C>()?;
     let parallel = ctx.parallel();
     let Call { from, to, axes, input, out } = call::<C>(ctx, &antialiased_by(filter))?;
-    let [y, x] = axes.map(Axis::keeping);
+    let [y, x] = axes.map(Axis::copied_if_unchanged);
     let data: &[T] = elements(input);
     let pixels = (from.sizes[3] / to.sizes[3] + 2).saturating_mul(from.sizes[4] / to.sizes[4] + 2);
     for_each_row(
@@ -496,7 +495,7 @@ fn antialiased<T: Number, C: Real>(ctx: &mut Invoke, filter: Filter) -> Result<(
                 let plane = at[0] * from.strides[0] + at[CHANNELS] * from.strides[CHANNELS];
                 let ((top, height, down), (left, width, across)) =
                     (y.covered(filter, at[3]), x.covered(filter, at[4]));
-                let mut weights = [C::default(); ACROSS];
+                let mut weights = [C::default(); MAX_ROW_TAPS];
                 for (weight, column) in weights.iter_mut().zip(left..left + width) {
                     *weight = x.weight(filter, at[4], column);
                 }

@@ -1,7 +1,7 @@
-//! Gradients of pictures, lines and volumes of another size, in plain loops: each pixel of the
-//! result's gradient goes back to the pixels that it shows, by their weights.
+//! Gradients of resampling in one to three dims, in plain loops: each output gradient is
+//! distributed to the input pixels by their weights.
 
-use super::backward::{misfit, picture};
+use super::backward::{picture, shape_mismatch};
 use super::picture::{CHANNELS, DIMS};
 use super::resample::{Axis, Filter, Method};
 use crate::number::{Number, elements, elements_mut, unsupported};
@@ -12,8 +12,8 @@ use torchlet_core::{
     Arguments, Invoke, InvokeFn, Kernel, KernelError, Plan, Prepare, ScalarType, Sizes,
 };
 
-/// A kernel `(grad_output, output_size, input_size, align_corners, scales…, grad_input)`, the
-/// gradient of a method over so many dimensions; `nearest` ones have no corners to align.
+/// A kernel `(grad_output, output_size, input_size, align_corners, scales…, grad_input)`: the
+/// gradient of a method over `$spatial` dims. `nearest` methods have no `align_corners`.
 macro_rules! gradient {
     ($name:literal, $spatial:tt, nearest $method:expr) => {
         gradient!(@ $name, $spatial, $method, false, gradient!(params $spatial,))
@@ -52,15 +52,21 @@ kernels! { RESAMPLING_BACKWARD:
     /// `aten::_upsample_nearest_exact1d_backward.grad_input(grad_output,
     /// output_size, input_size, scales, grad_input)`
     UPSAMPLE_NEAREST_EXACT1D_BACKWARD_GRAD_INPUT =
-        gradient!("aten::_upsample_nearest_exact1d_backward.grad_input", 1, nearest Method::NearestExact);
+        gradient!(
+            "aten::_upsample_nearest_exact1d_backward.grad_input", 1, nearest Method::NearestExact
+        );
     /// `aten::_upsample_nearest_exact2d_backward.grad_input(grad_output,
     /// output_size, input_size, scales_h, scales_w, grad_input)`
     UPSAMPLE_NEAREST_EXACT2D_BACKWARD_GRAD_INPUT =
-        gradient!("aten::_upsample_nearest_exact2d_backward.grad_input", 2, nearest Method::NearestExact);
+        gradient!(
+            "aten::_upsample_nearest_exact2d_backward.grad_input", 2, nearest Method::NearestExact
+        );
     /// `aten::_upsample_nearest_exact3d_backward.grad_input(grad_output,
     /// output_size, input_size, scales_d, scales_h, scales_w, grad_input)`
     UPSAMPLE_NEAREST_EXACT3D_BACKWARD_GRAD_INPUT =
-        gradient!("aten::_upsample_nearest_exact3d_backward.grad_input", 3, nearest Method::NearestExact);
+        gradient!(
+            "aten::_upsample_nearest_exact3d_backward.grad_input", 3, nearest Method::NearestExact
+        );
     /// `aten::upsample_linear1d_backward.grad_input(grad_output, output_size,
     /// input_size, align_corners, scales, grad_input)`
     UPSAMPLE_LINEAR1D_BACKWARD_GRAD_INPUT =
@@ -80,29 +86,38 @@ kernels! { RESAMPLING_BACKWARD:
     /// `aten::_upsample_bilinear2d_aa_backward.grad_input(grad_output,
     /// output_size, input_size, align_corners, scales_h, scales_w, grad_input)`
     UPSAMPLE_BILINEAR2D_AA_BACKWARD_GRAD_INPUT =
-        gradient!("aten::_upsample_bilinear2d_aa_backward.grad_input", 2, Method::Antialiased(Filter::Linear));
+        gradient!(
+            "aten::_upsample_bilinear2d_aa_backward.grad_input", 2,
+            Method::Antialiased(Filter::Linear)
+        );
     /// `aten::_upsample_bicubic2d_aa_backward.grad_input(grad_output,
     /// output_size, input_size, align_corners, scales_h, scales_w, grad_input)`
     UPSAMPLE_BICUBIC2D_AA_BACKWARD_GRAD_INPUT =
-        gradient!("aten::_upsample_bicubic2d_aa_backward.grad_input", 2, Method::Antialiased(Filter::Cubic));
+        gradient!(
+            "aten::_upsample_bicubic2d_aa_backward.grad_input", 2,
+            Method::Antialiased(Filter::Cubic)
+        );
     /// `aten::_upsample_lanczos2d_aa_backward.grad_input(grad_output,
     /// output_size, input_size, align_corners, scales_h, scales_w, grad_input)`
     UPSAMPLE_LANCZOS2D_AA_BACKWARD_GRAD_INPUT =
-        gradient!("aten::_upsample_lanczos2d_aa_backward.grad_input", 2, Method::Antialiased(Filter::Lanczos));
+        gradient!(
+            "aten::_upsample_lanczos2d_aa_backward.grad_input", 2,
+            Method::Antialiased(Filter::Lanczos)
+        );
 }
 
-/// What an operator is the gradient of, and where its arguments are.
+/// The resampling method of a gradient operator, and its argument indices.
 #[derive(Debug, Clone, Copy)]
 struct Form {
     method: Method,
-    /// Dimensions that change.
+    /// Number of resized dims.
     spatial: usize,
-    /// Whether argument 3 says if corners are aligned.
+    /// Whether argument 3 is `align_corners`.
     has_corners: bool,
 }
 
 impl Form {
-    /// The first of the scales, of which there is one for each dimension.
+    /// Argument index of the first scale; each resized dim has one.
     fn scales(self) -> usize {
         3 + usize::from(self.has_corners)
     }
@@ -112,13 +127,13 @@ impl Form {
     }
 }
 
-/// The shape of the input, which the call names.
+/// The shape of the input, from argument 2.
 fn input_sizes(ctx: &Arguments, spatial: usize) -> Result<Sizes, KernelError> {
     let (given, grad, output) = (ctx.ints(2)?, ctx.info(0)?.sizes, ctx.ints(1)?);
     let mut sizes = Sizes::new();
     for &size in given.iter() {
-        let size = i32::try_from(size).ok().filter(|size| *size >= 0).ok_or(misfit(2))?;
-        sizes.push(size).map_err(|_| misfit(2))?;
+        let size = i32::try_from(size).ok().filter(|size| *size >= 0).ok_or(shape_mismatch(2))?;
+        sizes.push(size).map_err(|_| shape_mismatch(2))?;
     }
     if grad.len() != spatial + 2 {
         return Err(KernelError::rank(0, grad.len()));
@@ -127,13 +142,13 @@ fn input_sizes(ctx: &Arguments, spatial: usize) -> Result<Sizes, KernelError> {
     let is_shown = output.len() == spatial
         && output.iter().zip(shown).all(|(&size, &shown)| size == i64::from(shown) && shown > 0);
     if !is_shown {
-        return Err(misfit(1));
+        return Err(shape_mismatch(1));
     }
     match sizes.split_at_checked(2) {
         Some((own, space)) if own == outer && space.len() == spatial && !space.contains(&0) => {
             Ok(sizes)
         }
-        _ => Err(misfit(2)),
+        _ => Err(shape_mismatch(2)),
     }
 }
 
@@ -157,13 +172,13 @@ fn prepare(
 
 fn run<C: Real + Number>(ctx: &mut Invoke, form: Form) -> Result<(), KernelError> {
     match form.method {
-        // Places are found in single precision, whatever the type.
+        // Positions are computed in single precision, whatever the dtype.
         Method::Nearest | Method::NearestExact => spread::<C, f32>(ctx, form),
         _ => spread::<C, C>(ctx, form),
     }
 }
 
-/// Spreads the gradient, with weights of type `W`.
+/// Distributes the gradient, with weights of type `W`.
 fn spread<C: Real + Number, W: Real + Number>(
     ctx: &mut Invoke,
     form: Form,
@@ -176,7 +191,7 @@ fn spread<C: Real + Number, W: Real + Number>(
     let first = DIMS - form.spatial;
     let axis = |dim: usize| {
         let Some(place) = dim.checked_sub(first) else {
-            // There is one pixel along dimensions that there are not.
+            // Dims that the tensor lacks have one pixel.
             return Ok(Axis::<W>::new(Method::Nearest, false, 1, 1, None));
         };
         let scale = ctx.optional_float(form.scales() + place)?;
@@ -188,7 +203,7 @@ fn spread<C: Real + Number, W: Real + Number>(
     let place = |strides: &[usize; DIMS], at: [usize; 3]| {
         at.iter().zip(&strides[2..]).map(|(at, stride)| at * stride).sum::<usize>()
     };
-    // What a pixel of the gradient gives to one of the input, in all channels.
+    // Contribution of a gradient pixel to an input pixel, in all channels.
     let mut give = |at: [usize; 3], back: [usize; 3], weight: W| {
         let (read, write) = (place(&from.strides, at), place(&to.strides, back));
         let weight = C::of(weight);

@@ -1,27 +1,26 @@
-//! Reading a picture between its pixels: the pixels that take part along each dimension, and their
-//! weights.
+//! Interpolation between pixels: taps and weights over each dim.
 
 use super::picture::Picture;
 use crate::number::Number;
 use crate::real::Real;
 
-/// The most pixels that take part along one dimension.
-const MOST: usize = 4;
+/// Maximum number of taps over one dim.
+const MAX_TAPS: usize = 4;
 
-/// Positions along one dimension, and what they weigh.
+/// Positions over one dim, and their weights.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Taps<C> {
     count: usize,
-    positions: [usize; MOST],
-    weights: [C; MOST],
+    positions: [usize; MAX_TAPS],
+    weights: [C; MAX_TAPS],
 }
 
 impl<C: Real> Taps<C> {
     pub(super) fn none() -> Self {
-        Taps { count: 0, positions: [0; MOST], weights: [C::default(); MOST] }
+        Taps { count: 0, positions: [0; MAX_TAPS], weights: [C::default(); MAX_TAPS] }
     }
 
-    /// A position alone.
+    /// A single position with weight 1.
     pub(super) fn one(position: usize) -> Self {
         let mut taps = Taps::none();
         taps.push(position, C::real(1.0));
@@ -43,7 +42,7 @@ impl<C: Real> Taps<C> {
     }
 }
 
-/// The weights of the four pixels around a place, which is `t` behind the second of them: cubic
+/// Weights of the four pixels around a position that is `t` after the second of them: cubic
 /// convolution with a coefficient of -0.75.
 pub(super) fn cubic<C: Real>(t: C) -> [C; 4] {
     let real = C::real;
@@ -54,7 +53,7 @@ pub(super) fn cubic<C: Real>(t: C) -> [C; 4] {
     [far(t + real(1.0)), near(t), near(s), far(s + real(1.0))]
 }
 
-/// How these weights change with `t`.
+/// Derivatives of these weights by `t`.
 pub(super) fn cubic_slopes<C: Real>(t: C) -> [C; 4] {
     let real = C::real;
     let a = real(-0.75);
@@ -64,7 +63,7 @@ pub(super) fn cubic_slopes<C: Real>(t: C) -> [C; 4] {
     [far(t + real(1.0)), near(t), none - near(s), none - far(s + real(1.0))]
 }
 
-/// The weighted sum at rows `y` and columns `x` of one plane.
+/// Weighted sum over rows `y` and columns `x` of one plane.
 pub(super) fn weighted<T: Number, C: Real>(
     data: &[T],
     plane: usize,
@@ -93,7 +92,7 @@ mod tests {
     #[test]
     fn cubic_weights_interpolate() {
         assert_eq!(cubic(0.0f64), [0.0, 1.0, 0.0, 0.0]);
-        // Of `torch.nn.functional.interpolate(mode="bicubic")`.
+        // From `torch.nn.functional.interpolate(mode="bicubic")`.
         assert_eq!(cubic(0.5f64), [-0.09375, 0.59375, 0.59375, -0.09375]);
         assert!((cubic(0.3f64).iter().sum::<f64>() - 1.0).abs() < 1e-12);
         let (step, slopes) = (1e-6, cubic_slopes(0.3f64));

@@ -1,4 +1,4 @@
-//! Convolutions and poolings against the definition, for random parameters and layouts.
+//! Compares convolution and pooling with their definitions, for random parameters and layouts.
 
 use super::convolution::Call;
 use super::convolve_plain::Job;
@@ -11,7 +11,7 @@ use crate::compute::testing::{Noise, assert_close};
 use torchlet_core::rules::window::{Window, Windows};
 use torchlet_core::{ScalarType, Serial};
 
-/// A dense picture whose dimensions have this order.
+/// A dense image with this order of dims.
 fn dense(sizes: [usize; DIMS], order: [usize; DIMS]) -> Picture {
     let mut picture = Picture { sizes, strides: [0; DIMS] };
     let mut step = 1;
@@ -47,7 +47,7 @@ fn window(kernel: usize, stride: usize, padding: usize, dilation: usize) -> Wind
     Window::new(kernel, stride, padding, dilation).unwrap()
 }
 
-/// A random convolution; `None` where its parameters leave no output.
+/// A random convolution; `None` if its parameters leave no output.
 fn convolution(noise: &mut Noise) -> Option<(Call, Layout)> {
     let rank = 1 + noise.below(3);
     let groups = 1 + noise.below(3);
@@ -95,7 +95,7 @@ fn convolution(noise: &mut Noise) -> Option<(Call, Layout)> {
     Some((call, layout))
 }
 
-/// Every input element, times every weight that it meets, to where it goes.
+/// Reference: adds every input element, times every weight that applies to it, to its output.
 fn by_definition(call: &Call, input: &[f32], weight: &[f32], bias: &[f32]) -> Vec<f32> {
     let sizes = call.out.sizes;
     let mut out = vec![0.0; sizes.iter().product()];
@@ -104,7 +104,7 @@ fn by_definition(call: &Call, input: &[f32], weight: &[f32], bias: &[f32]) -> Ve
     }
     let missing = 3 - call.windows.len();
     let (in_group, out_group) = (call.input.sizes[1] / call.groups, sizes[1] / call.groups);
-    // The side whose places are counted, and the side where taps land.
+    // The side with one position per window, and the side that taps address.
     let (coarse, fine) =
         if call.transposed { (&call.input, &call.out) } else { (&call.out, &call.input) };
     for tap in indices(call.weight.sizes) {
@@ -136,7 +136,7 @@ fn by_definition(call: &Call, input: &[f32], weight: &[f32], bias: &[f32]) -> Ve
 }
 
 #[test]
-fn engine_and_plain_loop_agree_with_the_definition() {
+fn convolutions_match_definition() {
     let mut noise = Noise::new(3);
     let (mut tried, mut packs) = (0, 0);
     while tried < 120 {
@@ -166,7 +166,7 @@ fn engine_and_plain_loop_agree_with_the_definition() {
             out.fill(f32::NAN);
             conv.run(context, &input, weights, &finish, &mut out, &mut workspace).unwrap();
             assert_close(&out, &want, 1e-4, tier.name());
-            // Weights packed for any sizes serve these.
+            // Weights packed for any size work for these sizes.
             let packed_len = call.packed_len(tier);
             if packed_len == 0 {
                 continue;
@@ -180,15 +180,14 @@ fn engine_and_plain_loop_agree_with_the_definition() {
             packs += 1;
         }
     }
-    // One lane at a time, nothing is packed.
+    // The scalar tier does not pack.
     assert!(packs > 0 || Tier::detect() == Tier::SCALAR);
 }
 
-/// A giant stride and padding leave a small output, but a padded picture of more elements than
-/// there is memory.
+/// A huge stride and padding leave a small output, but the padded image would exceed memory.
 #[test]
-fn parameters_out_of_proportion_want_no_workspace() {
-    // As large as the engine takes.
+fn disproportionate_parameters_use_no_workspace() {
+    // The maximum that the engine supports.
     let giant = 1 << 29.min(usize::BITS - 5);
     let window = window(3, giant, giant, 1);
     let channels = 4;
@@ -215,7 +214,7 @@ fn parameters_out_of_proportion_want_no_workspace() {
     assert_close(&out, &want, 1e-5, "no workspace");
 }
 
-/// What a pooling gives at one place: value and index.
+/// Reference pooling of one output: value and index.
 fn pooled(pooling: &Pooling, input: &[f32], index: [usize; DIMS]) -> (f32, i64) {
     let sizes = pooling.from.sizes;
     let mut ranges: [Vec<usize>; 3] = Default::default();
@@ -258,7 +257,7 @@ fn pooled(pooling: &Pooling, input: &[f32], index: [usize; DIMS]) -> (f32, i64) 
 }
 
 #[test]
-fn pools_agree_with_the_definition() {
+fn pooling_matches_definition() {
     let mut noise = Noise::new(4);
     for round in 0..120 {
         let mut input = [1 + noise.below(2), 1 + noise.below(3) * noise.below(35), 1, 1, 1];
@@ -312,10 +311,9 @@ fn pools_agree_with_the_definition() {
     }
 }
 
-/// The windows of a pooling in three dimensions may cover more places of the padding than there are
-/// numbers.
+/// A 3D window may cover more padding positions than an integer can count.
 #[test]
-fn giant_windows_are_counted() {
+fn window_counts_saturate() {
     let giant = window(i32::MAX as usize, i32::MAX as usize, (i32::MAX / 2) as usize, 1);
     let (axes, small) = ([Axis::Sliding(giant); 3], [Axis::Sliding(window(2, 1, 1, 1)); 3]);
     assert_eq!(counted(&axes, [0; 3], [1; 3], true), i64::MAX);

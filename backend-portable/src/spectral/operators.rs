@@ -18,25 +18,25 @@ use torchlet_core::{
 };
 
 kernels! { FOURIER:
-    /// `aten::_fft_c2c.out(self, dim, normalization, forward, out)`: the transform over the
-    /// dimensions `dim`, or back. The normalization divides by nothing (0), by the square root of
-    /// the number of values that are summed (1), or by that number (2).
+    /// `aten::_fft_c2c.out(self, dim, normalization, forward, out)`: the forward or inverse
+    /// transform over the dimensions `dim`. The normalization divides by 1 (0), by the square root
+    /// of the number of summed values (1), or by that number (2).
     FFT_C2C_OUT = Kernel::new("aten::_fft_c2c.out", &[Tensor, IntList, Int, Bool, Out], |ctx| {
         let input = ctx.info(0)?;
         complex(0, &input)?;
         let size = input.sizes;
         prepare(ctx, 4, &size, size.len(), [to_complex::<f32>, to_complex::<f64>])
     });
-    /// `aten::_fft_r2c.out(self, dim, normalization, onesided, out)`: the transform of real
-    /// numbers. With `onesided`, the last dimension of `dim` has the first half of the result
-    /// alone, which the other follows from.
+    /// `aten::_fft_r2c.out(self, dim, normalization, onesided, out)`: the transform of real values.
+    /// With `onesided`, the last dimension of `dim` has only the first half of the result; the rest
+    /// is redundant.
     FFT_R2C_OUT = Kernel::new("aten::_fft_r2c.out", &[Tensor, IntList, Int, Bool, Out], |ctx| {
         let input = ctx.info(0)?;
         if !input.scalar_type.is_floating() {
             return Err(unsupported(0, input.scalar_type));
         }
         let mut sizes = input.sizes;
-        let last = dims(ctx)?.last().copied().ok_or(bad(1, "must name a dimension"))?;
+        let last = dims(ctx)?.last().copied().ok_or(bad(1, "must not be empty"))?;
         if ctx.bool(3)?
             && let Some(size) = sizes.get_mut(last)
         {
@@ -44,18 +44,18 @@ kernels! { FOURIER:
         }
         prepare(ctx, 4, &sizes, last, [to_complex::<f32>, to_complex::<f64>])
     });
-    /// `aten::_fft_c2r.out(self, dim, normalization, last_dim_size, out)`: the transform back to
-    /// real numbers, of which there are `last_dim_size` in the last dimension of `dim`: `self` has
-    /// the first half of it.
+    /// `aten::_fft_c2r.out(self, dim, normalization, last_dim_size, out)`: the inverse transform to
+    /// real values, `last_dim_size` of them in the last dimension of `dim`. `self` has the first
+    /// half of the spectrum.
     FFT_C2R_OUT = Kernel::new("aten::_fft_c2r.out", &[Tensor, IntList, Int, Int, Out], |ctx| {
         let input = ctx.info(0)?;
         complex(0, &input)?;
-        let last = dims(ctx)?.last().copied().ok_or(bad(1, "must name a dimension"))?;
+        let last = dims(ctx)?.last().copied().ok_or(bad(1, "must not be empty"))?;
         ctx.scratch_at_most(scratch_for(ctx, 4, last)?);
         let size = i32::try_from(ctx.int(3)?).ok().filter(|size| *size > 0);
         let size = size.ok_or(bad(3, "must be positive"))?;
         if input.size(last) < size as usize / 2 + 1 {
-            return Err(bad(3, "the input has less than half as many in this dimension"));
+            return Err(bad(3, "the input has fewer than half of these values, plus one, in the last dim"));
         }
         let mut sizes = input.sizes;
         if let Some(slot) = sizes.get_mut(last) {
@@ -78,20 +78,20 @@ fn dims(args: &Arguments) -> Result<Dims, KernelError> {
     for dim in &args.ints(1)? {
         let dim = (rank > 0).then(|| normalize_dim(*dim, rank)).flatten();
         let dim = dim.filter(|dim| !dims.contains(dim));
-        let dim = dim.ok_or(bad(1, "must name dimensions of the tensor, each once"))?;
-        dims.push(dim).map_err(|_| bad(1, "names more dimensions than there can be"))?;
+        let dim = dim.ok_or(bad(1, "must be distinct dims of the tensor"))?;
+        dims.push(dim).map_err(|_| bad(1, "too many dims"))?;
     }
     Ok(dims)
 }
 
 fn complex(arg: usize, info: &TensorInfo) -> Result<(), KernelError> {
-    // PyTorch has no transform of 16-bit numbers on CPUs.
+    // PyTorch has no FFT of 16-bit complex numbers on CPUs.
     let known = [ScalarType::ComplexFloat, ScalarType::ComplexDouble].contains(&info.scalar_type);
     if known { Ok(()) } else { Err(unsupported(arg, info.scalar_type)) }
 }
 
-/// The size along which lines of a dimension are summed, of an input and an output: of halves, the
-/// whole.
+/// Full length of the transform over a dimension, for input and output shapes. For one-sided
+/// spectra, that of the real side.
 fn whole(args: &Arguments, dim: usize, last: usize) -> Result<usize, KernelError> {
     let (input, out) = (args.info(0)?, args.info(4)?);
     let is_halved = dim == last && is_complex(input.scalar_type) != is_complex(out.scalar_type);
@@ -123,7 +123,7 @@ fn prepare(
     Ok(Plan::new(functions[usize::from(is_double)]).with_scratch(scratch))
 }
 
-/// Bytes of scratch memory for these shapes, which may be bounds.
+/// Bytes of scratch memory for the current shapes, which may be upper bounds.
 fn scratch_for(ctx: &Prepare, out: usize, last: usize) -> Result<usize, KernelError> {
     let (input, found) = (ctx.info(0)?, ctx.info(out)?);
     let is_double = [ScalarType::Double, ScalarType::ComplexDouble].contains(&found.scalar_type);
@@ -136,19 +136,19 @@ fn scratch_for(ctx: &Prepare, out: usize, last: usize) -> Result<usize, KernelEr
         if size == 0 && found.numel() == 0 {
             continue;
         }
-        // Other lengths can take more memory than longer ones.
+        // Shorter lengths can need more memory than longer ones.
         let lines = if is_fixed { Lines::new(size) } else { Lines::largest(size) };
-        let lines = lines.ok_or(bad(0, "has a dimension that cannot be transformed"))?;
-        len = len.max(lines.memory(threads).ok_or(bad(0, "is too large"))?);
+        let lines = lines.ok_or(bad(0, "size of a transformed dim is zero or too large"))?;
+        len = len.max(lines.memory(threads).ok_or(bad(0, "shape is too large"))?);
     }
     if !is_complex(found.scalar_type) && dims.len() > 1 {
-        // Between the dimensions it stays complex.
-        len = len.checked_add(input.numel()).ok_or(bad(0, "is too large"))?;
+        // Intermediate results between the dimensions are complex.
+        len = len.checked_add(input.numel()).ok_or(bad(0, "shape is too large"))?;
     }
     scratch::bytes_for(len, element)
 }
 
-/// Lines of one length, transformed.
+/// The transform of lines of one length.
 struct Lines {
     transform: Transform,
     length: usize,
@@ -159,12 +159,12 @@ impl Lines {
         Some(Lines { transform: Transform::new(length)?, length })
     }
 
-    /// Those of up to this length that take the most memory.
+    /// The transform, of all lengths up to this one, that needs the most memory.
     fn largest(length: usize) -> Option<Self> {
         Some(Lines { transform: Transform::largest(length)?, length })
     }
 
-    /// Complex numbers of memory for each thread.
+    /// Complex values of workspace for each thread.
     fn slot(&self) -> usize {
         self.length + self.transform.workspace_len()
     }
@@ -173,7 +173,7 @@ impl Lines {
         self.slot().checked_mul(threads)?.checked_add(self.transform.table_len())
     }
 
-    /// The table, and the rest of the memory.
+    /// Splits the memory into the table, which it fills, and the rest.
     fn tabulate<'m, C: Real>(
         &self,
         memory: &'m mut [Complex<C>],
@@ -183,7 +183,7 @@ impl Lines {
         Some((table, rest))
     }
 
-    /// Transforms a line that begins a thread's memory, and multiplies it.
+    /// Transforms a line at the start of a thread's memory, and scales it.
     fn run<'w, C: Real>(
         &self,
         own: &'w mut [Complex<C>],
@@ -193,8 +193,8 @@ impl Lines {
     ) -> Option<&'w mut [Complex<C>]> {
         let (line, workspace) = own.split_at_mut_checked(self.length)?;
         fill(line);
-        // The transform back is the transform with real and imaginary parts exchanged, before and
-        // behind.
+        // The inverse transform is the forward one with real and imaginary parts exchanged before
+        // and after.
         let exchange = |line: &mut [Complex<C>]| line.iter_mut().for_each(|value| value.swap(0, 1));
         if !forward {
             exchange(line);
@@ -208,7 +208,7 @@ impl Lines {
     }
 }
 
-/// One of the sums is multiplied with all of the factor.
+/// Normalization factor, which only one of the transforms applies.
 fn factor<C: Real>(ctx: &Invoke, dims: &Dims, last: usize) -> Result<C, KernelError> {
     let mut count = C::real(1.0);
     for dim in dims {
@@ -221,7 +221,7 @@ fn factor<C: Real>(ctx: &Invoke, dims: &Dims, last: usize) -> Result<C, KernelEr
     })
 }
 
-/// Transforms all lines of a tensor along a dimension where they lie.
+/// Transforms all lines of a tensor over a dimension in place.
 fn in_place<C: Real>(
     parallel: &dyn Parallel,
     info: &TensorInfo,
@@ -248,7 +248,7 @@ fn in_place<C: Real>(
     Some(())
 }
 
-/// A line of a tensor: a column of one element.
+/// A line of a tensor: a column of width 1.
 struct Tile<'t, 'd> {
     tile: &'t mut crate::compute::split::Tile<'d, u8>,
     first: usize,
@@ -275,9 +275,9 @@ fn memory<'c, C: Real>(ctx: &mut Invoke<'c, '_>) -> &'c mut [Complex<C>] {
     bytemuck::try_cast_slice_mut(ctx.scratch()).unwrap_or_default()
 }
 
-const TOO_LITTLE: KernelError = KernelError::unsupported("less scratch memory than was asked for");
+const TOO_LITTLE: KernelError = KernelError::unsupported("scratch memory smaller than requested");
 
-/// Complex numbers from real or complex ones.
+/// Transform of real or complex values to complex ones.
 fn to_complex<C: Real>(ctx: &mut Invoke) -> Result<(), KernelError> {
     crate::types::expect::<C>()?;
     let (input, mut dims) = (ctx.tensor(0)?, dims(ctx)?);
@@ -313,8 +313,8 @@ fn to_complex<C: Real>(ctx: &mut Invoke) -> Result<(), KernelError> {
     Ok(())
 }
 
-/// Where the element of a tensor lies that has the indices of a position in another's memory order,
-/// but along `dim` the first.
+/// Offset in `input` of the line that contains the element at `position` of `out`, in the memory
+/// order of `out`.
 fn line_start(out: &TensorInfo, input: &TensorInfo, dim: usize, position: usize) -> usize {
     let strides = input.strides();
     let mut at = 0usize;
@@ -326,7 +326,7 @@ fn line_start(out: &TensorInfo, input: &TensorInfo, dim: usize, position: usize)
     at
 }
 
-/// The transforms of real lines, as much of them as the output has.
+/// Transforms of real lines, truncated to the length of the output.
 fn halves<C: Real>(
     parallel: &dyn Parallel,
     input: &TensorRef,
@@ -361,7 +361,7 @@ fn halves<C: Real>(
     Some(())
 }
 
-/// Real numbers from the first half of their transform.
+/// Inverse transform to real values from the first half of the spectrum.
 fn to_real<C: Real>(ctx: &mut Invoke) -> Result<(), KernelError> {
     crate::types::expect::<C>()?;
     let (input, dims) = (ctx.tensor(0)?, dims(ctx)?);
@@ -401,7 +401,7 @@ fn to_real<C: Real>(ctx: &mut Invoke) -> Result<(), KernelError> {
         let fill = |line: &mut [Complex<C>]| {
             let half = length / 2 + 1;
             read(&input, start as isize, step, line.get_mut(..half).unwrap_or_default());
-            // What is its own mirror image is real.
+            // Coefficients that are their own conjugates are real.
             for own in
                 [Some(0), length.is_multiple_of(2).then_some(length / 2)].into_iter().flatten()
             {

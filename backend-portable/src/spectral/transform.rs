@@ -1,26 +1,26 @@
-//! The transform of one line: by the factors of its length, each of which is small; where one is
-//! not, as a convolution with a chirp, whose length is a power of two.
+//! The transform of one line: mixed-radix FFT if all prime factors of its length are small,
+//! otherwise Bluestein's algorithm, a convolution with a chirp whose length is a power of two.
 
-use crate::elementwise::complex::{Complex, product};
+use crate::elementwise::complex::{Complex, multiply};
 use crate::real::Real;
 use core::f64::consts::PI;
 
-/// Factors up to this one are transformed as they are.
+/// Largest radix of the mixed-radix FFT.
 const LARGEST: usize = 31;
 
-/// How lines of a length are transformed.
+/// The algorithm for lines of a length.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Transform {
     length: usize,
-    /// The length of the convolution, if it is one.
+    /// Length of Bluestein's convolution, if used.
     convolution: Option<usize>,
 }
 
 impl Transform {
-    /// `None` for lengths that are too large to compute with.
+    /// Returns `None` for lengths that are too large.
     pub(super) fn new(length: usize) -> Option<Self> {
-        // What is computed with, for a chirp, is four times as long at most; numbers of elements
-        // are twice that.
+        // Bluestein's convolution is at most four times as long, and its table and workspace are
+        // twice that.
         if length == 0 || length > isize::MAX as usize / 1024 {
             return None;
         }
@@ -38,22 +38,22 @@ impl Transform {
         Some(Transform { length, convolution: None })
     }
 
-    /// The transform of the lengths up to this one that takes the most memory.
+    /// The transform, of all lengths up to this one, that needs the most memory.
     pub(super) fn largest(length: usize) -> Option<Self> {
         let convolution = Self::new(length).map(|_| (2 * length).next_power_of_two());
         convolution.map(|long| Transform { length, convolution: Some(long) })
     }
 
-    /// Complex numbers of the table that all lines share.
+    /// Complex values in the table that all lines share.
     pub(super) fn table_len(&self) -> usize {
         match self.convolution {
-            // Roots, the chirp, and its transform.
+            // Roots of unity, the chirp, and its spectrum.
             Some(long) => long + self.length + long,
             None => self.length,
         }
     }
 
-    /// Complex numbers of memory that a line takes beside itself.
+    /// Complex values of workspace for a line, in addition to the line itself.
     pub(super) fn workspace_len(&self) -> usize {
         match self.convolution {
             Some(long) => 2 * long,
@@ -71,7 +71,7 @@ impl Transform {
         roots(all);
         let twice = 2 * self.length as u128;
         for (place, slot) in chirp.iter_mut().enumerate() {
-            // The square modulo the period: large angles would be imprecise.
+            // The square modulo the period: large angles would lose precision.
             let square = (place as u128 * place as u128 % twice) as f64;
             *slot = unit(-PI * square / self.length as f64);
         }
@@ -85,7 +85,7 @@ impl Transform {
         }
         let Some((other, _)) = workspace.split_at_mut_checked(long) else { return };
         by_factors(spectrum, other, all);
-        // Of the transform back, beforehand.
+        // Normalization of the inverse transform, applied ahead of time.
         let scale = C::real(1.0) / C::count(long);
         for value in spectrum {
             *value = value.map(|part| part * scale);
@@ -107,22 +107,22 @@ impl Transform {
         let Some((values, rest)) = workspace.split_at_mut_checked(long) else { return };
         values.fill([C::default(); 2]);
         for ((slot, value), chirp) in values.iter_mut().zip(&*line).zip(chirp) {
-            *slot = product(*value, *chirp);
+            *slot = multiply(*value, *chirp);
         }
         by_factors(values, rest, all);
         for (value, factor) in values.iter_mut().zip(spectrum) {
-            // With its parts exchanged before and behind, the transform is the one back.
-            let [re, im] = product(*value, *factor);
+            // The forward transform with the parts exchanged before and after is the inverse one.
+            let [re, im] = multiply(*value, *factor);
             *value = [im, re];
         }
         by_factors(values, rest, all);
         for ((slot, [im, re]), chirp) in line.iter_mut().zip(&*values).zip(chirp) {
-            *slot = product([*re, *im], *chirp);
+            *slot = multiply([*re, *im], *chirp);
         }
     }
 }
 
-/// The smallest factor of a number above 1. Four counts as one.
+/// The smallest factor of a number above 1. Four counts as a factor.
 fn smallest_factor(number: usize) -> usize {
     if number.is_multiple_of(4) {
         return 4;
@@ -134,11 +134,11 @@ fn unit<C: Real>(angle: f64) -> Complex<C> {
     [C::real(libm::cos(angle)), C::real(libm::sin(angle))]
 }
 
-/// `e^(-2πi·k/n)` for each place.
+/// Roots of unity `e^(-2πi·k/n)`.
 fn roots<C: Real>(table: &mut [Complex<C>]) {
     let length = table.len();
     for (place, slot) in table.iter_mut().enumerate() {
-        // Within an eighth of the circle, where sine and cosine are exact at its ends.
+        // Reduced to an eighth of the circle, where sine and cosine are exact at the ends.
         let eighth = 8 * place / length.max(1);
         let rest = (8 * place) as f64 / length as f64 - eighth as f64;
         let [c, s] = match eighth % 2 {
@@ -155,8 +155,8 @@ fn roots<C: Real>(table: &mut [Complex<C>]) {
     }
 }
 
-/// The transform by factors of the length, which `roots` has as many of. Between two buffers, each
-/// factor in turn; the result comes to lie in the first.
+/// Mixed-radix FFT (Stockham): each pass alternates between two buffers, and the result ends up in
+/// the first. `roots` has as many elements as `line`.
 fn by_factors<C: Real>(line: &mut [Complex<C>], other: &mut [Complex<C>], roots: &[Complex<C>]) {
     let length = line.len();
     let Some(other) = other.get_mut(..length) else { return };
@@ -178,8 +178,8 @@ fn by_factors<C: Real>(line: &mut [Complex<C>], other: &mut [Complex<C>], roots:
     }
 }
 
-/// One factor: what is `rest * stride` apart is transformed together, and turned by its place among
-/// the rest.
+/// One pass: elements `rest * stride` apart are transformed together, then multiplied with twiddle
+/// factors.
 #[derive(Debug, Clone, Copy)]
 struct Pass {
     factor: usize,
@@ -199,7 +199,7 @@ fn pass<C: Real>(from: &[Complex<C>], to: &mut [Complex<C>], roots: &[Complex<C>
                 |r: usize| from.get(lane + stride * (turn + rest * r)).copied().unwrap_or_default();
             let mut put = |t: usize, value: Complex<C>| {
                 if let Some(slot) = to.get_mut(lane + stride * t) {
-                    *slot = if t == 0 { value } else { product(value, turns[t]) };
+                    *slot = if t == 0 { value } else { multiply(value, turns[t]) };
                 }
             };
             match factor {
@@ -212,7 +212,7 @@ fn pass<C: Real>(from: &[Complex<C>], to: &mut [Complex<C>], roots: &[Complex<C>
                     let (a, b, c, d) = (at(0), at(1), at(2), at(3));
                     let (even, odd) = (plus(a, c), plus(b, d));
                     let (x, [y_re, y_im]) = (minus(a, c), minus(b, d));
-                    // Times minus i.
+                    // Multiplication with -i.
                     let y = [y_im, -y_re];
                     put(0, plus(even, odd));
                     put(1, plus(x, y));
@@ -228,7 +228,7 @@ fn pass<C: Real>(from: &[Complex<C>], to: &mut [Complex<C>], roots: &[Complex<C>
                     for t in 0..factor {
                         let mut sum = values[0];
                         for (r, value) in values.iter().enumerate().take(factor).skip(1) {
-                            sum = plus(sum, product(*value, root(r * t % factor * step)));
+                            sum = plus(sum, multiply(*value, root(r * t % factor * step)));
                         }
                         put(t, sum);
                     }
@@ -262,7 +262,7 @@ mod tests {
         line
     }
 
-    /// By the definition.
+    /// Compares with the definition.
     #[test]
     fn all_lengths_are_transformed() {
         for length in (1..=70).chain([97, 121, 128, 210, 331, 512]) {
@@ -274,7 +274,7 @@ mod tests {
                 let mut sum = [0.0; 2];
                 for (j, value) in line.iter().enumerate() {
                     let angle = -2.0 * PI * (j * k % length) as f64 / length as f64;
-                    sum = plus(sum, product(*value, [angle.cos(), angle.sin()]));
+                    sum = plus(sum, multiply(*value, [angle.cos(), angle.sin()]));
                 }
                 for part in 0..2 {
                     let error = (sum[part] - found[part]).abs();

@@ -1,19 +1,19 @@
-//! What products need that normalise the rows they take.
+//! Derived constants for GEMMs that fuse the layer norm of their input rows.
 //!
-//! A linear layer behind a layer norm is, for each of its columns,
-//! `(x · w' - mean(x) * sum(w')) / deviation(x) + b'`: `w'` are its weights times those of the
-//! norm, `b'` its bias and what becomes of the norm's. What is taken away has to be just what the
-//! product has too much, also where means are large: so the sums are of weights as they are
-//! rounded. Sums of 32 bits lose a digit where a mean is some ten thousand deviations, of which
-//! rows of halves have no more left themselves.
+//! A linear layer after a layer norm computes, for each column,
+//! `(x · w' - mean(x) * sum(w')) / deviation(x) + b'`. Here `w'` are its weights times the weights
+//! of the norm, and `b'` is its bias plus the contribution of the norm's bias. The subtracted term
+//! must match the excess of `x · w'` exactly, also for large means; therefore the sums are those of
+//! the weights after rounding. 32-bit sums lose one digit if a mean is about ten thousand
+//! deviations; fp16 rows have no more digits left themselves in that case.
 
 use super::{Bytes, Matrices, Source, fill, floats, transpose};
 use crate::error::Error;
 use half::f16;
 use half::slice::HalfFloatSliceExt;
 
-/// A linear layer of `matrices.rows` columns behind a norm of `matrices.columns` numbers. Its
-/// weights are halves: products of others would lose digits where means are large.
+/// A linear layer of `matrices.rows` columns after a norm over `matrices.columns` elements. Its
+/// weights are fp16: with other types, the GEMM would lose digits for large means.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct Normed {
     pub(crate) weight: Source,
@@ -21,24 +21,24 @@ pub(crate) struct Normed {
     pub(crate) bias: Option<Source>,
     /// Weight and bias of the norm.
     pub(crate) norm: [Option<Source>; 2],
-    /// The bits of a 32-bit floating-point number.
+    /// The bits of a 32-bit float.
     pub(crate) epsilon: u32,
 }
 
-/// Numbers before the sums of the columns: what is added to variances, what quotients are
-/// multiplied with, and two of no meaning.
+/// Values before the column sums: epsilon, the factor that undoes the weight scaling, and two
+/// unused.
 pub(crate) const HEAD: usize = 4;
 
-/// Rows that are scaled at a time.
+/// Rows scaled at a time.
 const ROWS: usize = 32;
-/// How many halves are converted at a time, and the bytes of each.
+/// fp16 values converted at a time, and the bytes of each.
 const AT_ONCE: usize = 256;
 const SIZE: usize = 2;
 
 impl Normed {
-    /// What the weights of each term are multiplied with, and what sums are multiplied with for
-    /// that: a power of two, by which no weight becomes larger than it was, and few of them so
-    /// small that they lose bits.
+    /// Returns the factor for the weights of each input element, and the factor that undoes their
+    /// common scaling. That scaling is a power of two that makes all factors at most one: no weight
+    /// grows, and few become so small that they lose bits.
     fn factors(&self, of: &Bytes<'_>) -> Result<(Vec<f32>, f32), Error> {
         let mut factors = floats(self.norm[0], self.matrices.columns, 1.0, of)?;
         let most = factors.iter().fold(0.0f32, |most, factor| most.max(factor.abs()));
@@ -55,7 +55,7 @@ impl Normed {
         Ok((factors, over))
     }
 
-    /// Writes rows of the transposed weights, each times its factor, from the row `first` on.
+    /// Writes rows of the transposed weights, each times its factor, from row `first` on.
     pub(super) fn weights(
         &self,
         of: &Bytes<'_>,
@@ -66,7 +66,7 @@ impl Normed {
         let bytes = of(self.weight.id)?;
         let row = self.matrices.pitch().saturating_mul(SIZE).max(1);
         let factors = factors.get(first..).unwrap_or_default();
-        // Some rows at a time, in memory that is fast to read: what the target lies in may not be.
+        // Works on a few rows at a time in host memory: reading the target may be slow.
         let mut some = vec![0; row.saturating_mul(ROWS).min(target.len())];
         let (mut numbers, mut halves) = ([0.0; AT_ONCE], [f16::ZERO; AT_ONCE]);
         let targets = target.chunks_mut(row.saturating_mul(ROWS)).zip(factors.chunks(ROWS));
@@ -87,8 +87,8 @@ impl Normed {
         Ok(())
     }
 
-    /// Writes numbers of what the shader has to know of the columns, from the number `first` on:
-    /// [`HEAD`] of them, and the sum of each column.
+    /// Writes the column constants from index `first` on: [`HEAD`] values, then the sum of each
+    /// column.
     pub(super) fn columns(
         &self,
         of: &Bytes<'_>,
@@ -109,7 +109,7 @@ impl Normed {
         Ok(())
     }
 
-    /// Writes what is added to columns, from the column `first` on.
+    /// Writes the shift of each column, from column `first` on.
     pub(super) fn shifts(
         &self,
         of: &Bytes<'_>,
@@ -129,8 +129,8 @@ impl Normed {
         Ok(())
     }
 
-    /// From the first column on, of so many, the sums of weights times their numbers, after what
-    /// `change` makes of these terms.
+    /// Returns, for `count` columns from `first` on, the sums of weights times `numbers`; `change`
+    /// may modify the terms before they are added.
     fn sums(
         &self,
         of: &Bytes<'_>,
@@ -138,7 +138,7 @@ impl Normed {
         numbers: &[f32],
         change: impl Fn(&mut [f32]),
     ) -> Result<Vec<f32>, Error> {
-        /// So many sums are added up beside each other.
+        /// Number of independent partial sums.
         const BESIDE: usize = 16;
         let bytes = of(self.weight.id)?;
         let columns = bytes.chunks_exact(self.matrices.columns.saturating_mul(SIZE).max(1));
@@ -160,14 +160,14 @@ impl Normed {
     }
 }
 
-/// At most [`AT_ONCE`] numbers as halves.
+/// Converts at most [`AT_ONCE`] floats to fp16.
 fn rounded<'h>(numbers: &[f32], halves: &'h mut [f16; AT_ONCE]) -> &'h [f16] {
     let (halves, _) = halves.split_at_mut(numbers.len().min(AT_ONCE));
     halves.convert_from_f32_slice(numbers);
     halves
 }
 
-/// The numbers that at most [`AT_ONCE`] halves are.
+/// Converts the bytes of at most [`AT_ONCE`] fp16 values to floats.
 fn read<'n>(bytes: &[u8], numbers: &'n mut [f32; AT_ONCE]) -> &'n mut [f32] {
     let count = (bytes.len() / SIZE).min(AT_ONCE);
     let (numbers, _) = numbers.split_at_mut(count);
@@ -185,7 +185,7 @@ mod tests {
     use super::*;
     use torchlet_shaders::Element;
 
-    /// Two columns of three terms, of halves, behind a norm whose largest weight is 6.
+    /// Two columns of three fp16 weights after a norm whose largest weight is 6.
     fn normed(constants: &[Vec<u8>; 4], make: fn(Normed) -> Derived) -> Vec<u8> {
         let half = |id| Source { id, element: Element::F16 };
         let normed = Normed {
@@ -198,7 +198,7 @@ mod tests {
         let derived = make(normed);
         let mut target = vec![9; derived.bytes()];
         derived.make(&|id| Ok(constants[id][..].into()), 0, &mut target).unwrap();
-        // Pieces are those of the whole.
+        // Computing in pieces gives the same bytes.
         let mut pieces = vec![8; derived.bytes()];
         for (number, piece) in pieces.chunks_mut(derived.grain()).enumerate() {
             let first = number * derived.grain();
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn weights_are_scaled_and_their_columns_summed_up() {
+    fn weights_are_scaled_and_columns_summed() {
         let halves = |numbers: &[f32]| {
             let bytes = |number: &f32| f16::from_f32(*number).to_le_bytes();
             numbers.iter().flat_map(bytes).collect::<Vec<u8>>()
@@ -223,7 +223,7 @@ mod tests {
         let weights = normed(&constants, Derived::NormedWeights);
         let weights: Vec<f32> =
             weights.as_chunks().0.iter().map(|half| f16::from_le_bytes(*half).to_f32()).collect();
-        // Six is between four and eight, by which all are divided.
+        // The largest factor, 6, is between 4 and 8, so all factors are divided by 8.
         let third = f16::from_f32(0.333).to_f32() * f16::from_f32(0.777).to_f32() / 8.0;
         let third = f16::from_f32(third).to_f32();
         let last = f16::from_f32(f16::from_f32(0.777).to_f32() / 2.0).to_f32();

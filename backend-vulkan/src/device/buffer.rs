@@ -1,4 +1,4 @@
-//! Buffers with memory of their own.
+//! Buffers, each with its own memory allocation.
 
 use super::Context;
 use crate::error::Error;
@@ -7,12 +7,12 @@ use gpu_allocator::MemoryLocation;
 use gpu_allocator::vulkan::{Allocation, AllocationCreateDesc, AllocationScheme};
 use std::sync::Arc;
 
-/// What a buffer is for.
+/// The purpose of a buffer, which determines its memory type.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum MemoryKind {
-    /// Tensors: on the device.
+    /// Tensors: in device memory.
     Device,
-    /// Constants: on the device, and seen by the host where that costs nothing.
+    /// Constants: in device memory, host-visible where that has no cost.
     Constants,
     /// Written by the host, read by the device.
     Upload,
@@ -24,16 +24,16 @@ pub(crate) enum MemoryKind {
 pub(crate) struct Buffer {
     pub(crate) raw: vk::Buffer,
     allocation: Option<Allocation>,
-    /// The bytes that count as used.
+    /// The bytes counted in the context's meter.
     counted: u64,
     context: Arc<Context>,
 }
 
 impl Buffer {
-    /// A buffer of at least `size` bytes, with unspecified contents.
+    /// Creates a buffer of at least `size` bytes with unspecified contents.
     pub(crate) fn new(context: &Arc<Context>, size: u64, kind: MemoryKind) -> Result<Self, Error> {
         let size = size.max(16).checked_next_multiple_of(16).ok_or_else(|| {
-            Error::OutOfMemory(format!("{size} bytes are more than any device has"))
+            Error::OutOfMemory(format!("{size} bytes exceed any device's memory"))
         })?;
         let usage = vk::BufferUsageFlags::STORAGE_BUFFER
             | vk::BufferUsageFlags::TRANSFER_SRC
@@ -47,10 +47,10 @@ impl Buffer {
             _ => Vec::new(),
         };
         let mut create = vk::BufferCreateInfo::default().size(size).usage(usage);
-        // One queue writes constants, another one reads them. To hand each buffer over, from one
-        // family to the other, takes barriers on both, for every load that adds to it and every
-        // reset; that both may use it at any time costs buffers nothing on the drivers that there
-        // are: it is images that they keep in other forms for one family alone.
+        // One queue family writes constants and another reads them. Transferring ownership would
+        // need barriers on both queues for every load that adds to the buffer and every reset.
+        // Concurrent sharing has no cost for buffers on current drivers; only images have
+        // family-specific layouts.
         if !families.is_empty() {
             create =
                 create.sharing_mode(vk::SharingMode::CONCURRENT).queue_family_indices(&families);
@@ -84,14 +84,14 @@ impl Buffer {
             .map_err(|error| Error::OutOfMemory(format!("{size} bytes: {error}")))?;
         let on_device =
             allocation.memory_properties().contains(vk::MemoryPropertyFlags::DEVICE_LOCAL);
-        // Where the device has no more memory that the host sees, the allocator gives the host's
-        // own, from which weights would come in every run.
+        // If no host-visible device memory is left, the allocator falls back to host memory, from
+        // which each run would have to read the weights. Device memory is better.
         if kind == MemoryKind::Constants
             && !on_device
             && let Ok(better) = allocate(MemoryLocation::GpuOnly)
         {
             let worse = std::mem::replace(&mut allocation, better);
-            // As in `drop`.
+            // Errors are ignored for the reason given in `drop`.
             let _ = context.allocator().free(worse);
         }
         // SAFETY: the memory was allocated for this buffer's requirements and is bound once.
@@ -103,14 +103,14 @@ impl Buffer {
         Ok(buffer)
     }
 
-    /// Whether the device reads and writes the memory as fast as any.
+    /// Whether the memory is device-local.
     pub(crate) fn is_on_device(&self) -> bool {
         self.allocation.as_ref().is_some_and(|allocation| {
             allocation.memory_properties().contains(vk::MemoryPropertyFlags::DEVICE_LOCAL)
         })
     }
 
-    /// The memory as the host sees it; empty where it does not.
+    /// Returns the host mapping of the memory; empty if it is not host-visible.
     pub(crate) fn mapped(&mut self) -> &mut [u8] {
         self.allocation
             .as_mut()
@@ -123,7 +123,7 @@ impl Drop for Buffer {
     fn drop(&mut self) {
         self.context.meter.remove(self.counted);
         if self.context.is_abandoned() {
-            // The device may still use it: its memory stays taken.
+            // The device may still use the memory, so it is leaked.
             std::mem::forget(self.allocation.take());
             return;
         }
@@ -131,8 +131,8 @@ impl Drop for Buffer {
         // destroyed once.
         unsafe { self.context.raw.destroy_buffer(self.raw, None) };
         if let Some(allocation) = self.allocation.take() {
-            // An error would mean that the allocation is not the allocator's; there is nothing to
-            // do about it here.
+            // An error would mean that the allocation belongs to another allocator, which cannot be
+            // handled here.
             let _ = self.context.allocator().free(allocation);
         }
     }

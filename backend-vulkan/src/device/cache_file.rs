@@ -1,9 +1,9 @@
-//! The files in which pipelines, and what was measured, are remembered between runs.
+//! Files that store pipelines and autotuning results between runs.
 //!
-//! The driver trusts the file of pipelines. `torchlet-cache` therefore reads no file that another
-//! user could have written, and replaces files as a whole. A file also says which device and driver
-//! it is of, and has a checksum against damage; a file with any mistake counts as missing. What was
-//! measured holds for certain shaders: with others, it is measured again.
+//! The driver trusts the contents of the pipeline cache. `torchlet-cache` therefore rejects files
+//! that another user could have written, and replaces files atomically. The header of a file
+//! identifies device and driver and has a checksum against corruption; an invalid file counts as
+//! missing. Autotuning results are valid only for the shaders that they were measured with.
 
 use ash::vk;
 use std::io::{self, Read, Write};
@@ -11,12 +11,12 @@ use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use torchlet_shaders::MODULES;
 
-/// What a file holds.
+/// The kind of data in a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Holds {
-    /// The driver's data.
+    /// The driver's pipeline cache.
     Pipelines,
-    /// Which ways of computing something were measured to be the fastest.
+    /// Autotuning results: the fastest kernel variants.
     Choices,
 }
 
@@ -35,8 +35,8 @@ impl Holds {
         }
     }
 
-    /// The version of what is in the file. The driver tells the pipelines of other shaders apart
-    /// itself.
+    /// Returns the version of the contents. The pipeline cache needs no shader digest, because the
+    /// driver distinguishes shaders itself.
     fn version(self) -> u64 {
         static SHADERS: OnceLock<u64> = OnceLock::new();
         match self {
@@ -51,12 +51,12 @@ impl Holds {
 const VERSION: u64 = 2;
 /// Magic, version, vendor, device, driver version, UUID, length, checksum.
 const HEADER: usize = 8 + 8 + 3 * 4 + vk::UUID_SIZE + 8 + 8;
-/// The header that Vulkan prescribes: its size, its version, vendor, device, UUID.
+/// The pipeline cache header defined by Vulkan: size, version, vendor, device, UUID.
 const DRIVER_HEADER: usize = 4 * 4 + vk::UUID_SIZE;
-/// More than any driver's cache of our shaders.
-const LARGEST: u64 = 256 << 20;
+/// An upper bound on the size of pipeline caches for the shaders of this crate.
+const MAX_FILE_SIZE: u64 = 256 << 20;
 
-/// The device and driver that a cache is of.
+/// The device and driver that a cache belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct CacheKey {
     pub(crate) vendor: u32,
@@ -75,7 +75,7 @@ impl CacheKey {
         }
     }
 
-    /// The name of its file: a device of another driver has another.
+    /// Returns the file name, which differs between devices and driver UUIDs.
     fn file_name(&self, holds: Holds) -> String {
         let uuid: String = self.uuid.iter().map(|byte| format!("{byte:02x}")).collect();
         format!("vulkan-{:04x}-{:04x}-{uuid}.{}", self.vendor, self.device, holds.extension())
@@ -86,7 +86,7 @@ impl CacheKey {
         numbers.iter().flat_map(|number| number.to_le_bytes()).chain(self.uuid).collect()
     }
 
-    /// Whether the driver's own header says that the data is of this device.
+    /// Whether the Vulkan header of the data names this device.
     fn matches(&self, data: &[u8]) -> bool {
         let expected: Vec<u8> = [DRIVER_HEADER as u32, 1, self.vendor, self.device]
             .iter()
@@ -97,7 +97,7 @@ impl CacheKey {
     }
 }
 
-/// A file for one device.
+/// A cache file for one device.
 #[derive(Debug, Clone)]
 pub(crate) struct CacheFile {
     path: PathBuf,
@@ -106,21 +106,21 @@ pub(crate) struct CacheFile {
 }
 
 impl CacheFile {
-    /// The file of a device in a folder.
+    /// Returns the cache file of a device in a folder.
     pub(crate) fn new(folder: &Path, key: CacheKey, holds: Holds) -> Self {
         CacheFile { path: folder.join(key.file_name(holds)), key, holds }
     }
 
-    /// Whether data may be in the file: the driver's own says which device it is of.
+    /// Whether the data is valid for the file: pipeline caches name their device.
     fn may_hold(&self, data: &[u8]) -> bool {
         self.holds != Holds::Pipelines || self.key.matches(data)
     }
 
-    /// The data, if there is a file and all of it is right.
+    /// Returns the data, if the file exists and is valid.
     pub(crate) fn read(&self) -> Option<Vec<u8>> {
         let mut file = Vec::new();
-        let mut reader = torchlet_cache::open(&self.path).ok()?.take(LARGEST + 1);
-        reader.read_to_end(&mut file).ok().filter(|len| *len as u64 <= LARGEST)?;
+        let mut reader = torchlet_cache::open(&self.path).ok()?.take(MAX_FILE_SIZE + 1);
+        reader.read_to_end(&mut file).ok().filter(|len| *len as u64 <= MAX_FILE_SIZE)?;
         let data = file.get(HEADER..)?;
         if file.get(..HEADER) != Some(&self.header(data)) || !self.may_hold(data) {
             return None;
@@ -131,7 +131,7 @@ impl CacheFile {
 
     /// Replaces the file.
     pub(crate) fn write(&self, data: &[u8]) -> io::Result<()> {
-        if !self.may_hold(data) || data.len() as u64 > LARGEST - HEADER as u64 {
+        if !self.may_hold(data) || data.len() as u64 > MAX_FILE_SIZE - HEADER as u64 {
             return Err(io::Error::from(io::ErrorKind::InvalidData));
         }
         torchlet_cache::replace(&self.path, |file| {
@@ -151,7 +151,8 @@ impl CacheFile {
     }
 }
 
-/// A checksum against accidents: FNV-1a over words of 64 bits, with the high bits mixed back in.
+/// A checksum against accidental corruption: FNV-1a over 64-bit words, with the high bits folded
+/// in.
 fn checksum(data: &[u8]) -> u64 {
     let (words, rest) = data.as_chunks::<8>();
     let step = |sum: u64, word: u64| {
@@ -163,7 +164,7 @@ fn checksum(data: &[u8]) -> u64 {
     rest.iter().fold(sum, |sum, byte| step(sum, u64::from(*byte)))
 }
 
-/// What tells these shaders from others.
+/// Returns a digest of shader modules.
 fn digest<'m>(modules: impl Iterator<Item = &'m [u8]>) -> u64 {
     let sums: Vec<u8> = modules.flat_map(|spirv| checksum(spirv).to_le_bytes()).collect();
     checksum(&sums)
@@ -175,7 +176,7 @@ mod tests {
 
     const KEY: CacheKey = CacheKey { vendor: 0x10de, device: 7, driver: 9, uuid: [5; 16] };
 
-    /// A folder that is gone at the end of its test.
+    /// A temporary folder, deleted on drop.
     struct Folder(PathBuf);
 
     impl Folder {
@@ -198,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read() {
+    fn cache_file_round_trips() {
         let folder = Folder::new("written");
         let file = CacheFile::new(&folder.0.join("deep"), KEY, Holds::Pipelines);
         assert_eq!(file.read(), None);
@@ -212,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_damaged_or_foreign_is_not_read() {
+    fn corrupt_or_foreign_files_are_rejected() {
         let folder = Folder::new("damaged");
         let file = CacheFile::new(&folder.0, KEY, Holds::Pipelines);
         let data = driver_data(&KEY);
@@ -230,13 +231,13 @@ mod tests {
         assert_eq!(file.read(), None);
         std::fs::write(&file.path, &whole).unwrap();
         assert_eq!(file.read(), Some(data));
-        // The same place, another driver.
+        // The same path with another driver version.
         let other = CacheFile { key: CacheKey { driver: 10, ..KEY }, ..file.clone() };
         assert_eq!(other.read(), None);
     }
 
     #[test]
-    fn files_hold_what_they_are_for() {
+    fn kinds_of_files_are_distinct() {
         let folder = Folder::new("kinds");
         let choices = CacheFile::new(&folder.0, KEY, Holds::Choices);
         choices.write(b"any").unwrap();
@@ -247,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn data_of_another_device_is_not_written() {
+    fn data_of_another_device_is_rejected() {
         let folder = Folder::new("other");
         let file = CacheFile::new(&folder.0, KEY, Holds::Pipelines);
         assert!(file.write(&driver_data(&CacheKey { device: 8, ..KEY })).is_err());
@@ -256,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_measured_is_of_these_shaders() {
+    fn tuning_results_depend_on_shaders() {
         let [a, b, changed] = [[1u8, 2, 3, 4], [5, 6, 7, 8], [5, 6, 7, 9]];
         let of = |modules: &[&[u8]]| digest(modules.iter().copied());
         assert_eq!(of(&[&a, &b]), of(&[&a, &b]));
@@ -270,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn many_writers_leave_a_whole_file() {
+    fn concurrent_writers_leave_a_valid_file() {
         let folder = Folder::new("writers");
         let data = driver_data(&KEY);
         std::thread::scope(|scope| {

@@ -1,5 +1,4 @@
-//! Waiting for submissions to be done: with a timeline semaphore, which only counts, or else with a
-//! fence, which is reset.
+//! Waits for submissions, with a timeline semaphore or else with a fence.
 
 use super::Context;
 use super::queues::Lane;
@@ -9,19 +8,19 @@ use std::cell::Cell;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// The longest that a run is polled for before its thread sleeps. On an NVIDIA H200, waking up
-/// takes 0.2 ms.
+/// The maximum time that a run is polled for before its thread sleeps. Tuned on an NVIDIA H200,
+/// where waking up costs 0.2 ms.
 const POLLING: Duration = Duration::from_millis(2);
 
-/// How long a thread sleeps until it looks again whether the run was cancelled.
+/// The interval at which a sleeping thread checks for cancellation.
 const CANCEL_INTERVAL: Duration = Duration::from_millis(5);
 
-/// What tells that a recording's submission is done. One submission at a time.
+/// Tracks the completion of a recording's submission; at most one is pending.
 pub(crate) struct Completion {
     kind: Kind,
-    /// How long the last run took, once there was one.
+    /// The duration of the last run, if any.
     last_run: Cell<Option<Duration>>,
-    /// When what is not done yet was submitted.
+    /// The submission time of the pending run.
     pending: Cell<Option<Instant>>,
     lane: Lane,
     context: Arc<Context>,
@@ -29,23 +28,23 @@ pub(crate) struct Completion {
 
 enum Kind {
     Fence(vk::Fence),
-    /// A semaphore, and the number that the last submission sets it to.
+    /// A semaphore, and its value after the last submission.
     Timeline(vk::Semaphore, u64),
 }
 
 impl Completion {
-    /// For submissions to one of the context's queues.
+    /// Creates one for submissions to a queue of the context.
     pub(crate) fn new(context: &Arc<Context>, lane: Lane) -> Result<Self, Error> {
         let kind = if context.timeline.is_some() {
             let mut kind = vk::SemaphoreTypeCreateInfo::default()
                 .semaphore_type(vk::SemaphoreType::TIMELINE)
                 .initial_value(0);
             let create = vk::SemaphoreCreateInfo::default().push_next(&mut kind);
-            // SAFETY: the device was made with timeline semaphores.
+            // SAFETY: the device was created with timeline semaphores enabled.
             let made = unsafe { context.raw.create_semaphore(&create, None) };
             Kind::Timeline(made.map_err(Error::of("vkCreateSemaphore"))?, 0)
         } else {
-            // SAFETY: a fence has no preconditions.
+            // SAFETY: creating a fence has no preconditions.
             let made = unsafe { context.raw.create_fence(&Default::default(), None) };
             Kind::Fence(made.map_err(Error::of("vkCreateFence"))?)
         };
@@ -58,16 +57,15 @@ impl Completion {
         })
     }
 
-    /// Submits a command buffer that is recorded and not pending; what was submitted before is
-    /// waited for first.
+    /// Submits a command buffer that is recorded and not pending. Waits for the previous submission
+    /// first.
     pub(crate) fn submit(&mut self, commands: vk::CommandBuffer) -> Result<(), Error> {
         let commands = [commands];
         self.submit_info(vk::SubmitInfo::default().command_buffers(&commands))
     }
 
-    /// Submits nothing but to wait for a semaphore, which a submission signals: from then on, all
-    /// that was done before it was signalled, by whichever queue, is there for what this queue
-    /// does.
+    /// Submits only a wait for a semaphore that another submission signals. After it, all writes
+    /// before the signal, by any queue, are visible to this queue.
     pub(super) fn submit_behind(&mut self, semaphore: vk::Semaphore) -> Result<(), Error> {
         let (semaphores, stages) = ([semaphore], [vk::PipelineStageFlags::ALL_COMMANDS]);
         let submit = vk::SubmitInfo::default();
@@ -92,13 +90,13 @@ impl Completion {
         Ok(())
     }
 
-    /// Waits until what was submitted is done, if anything was.
+    /// Waits for the pending submission, if any.
     pub(crate) fn wait(&self) -> Result<(), Error> {
         self.wait_unless(&|| false)
     }
 
-    /// As [`wait`](Self::wait), until the run is cancelled: then the submission stays pending, and
-    /// must be waited for before the host or another submission touches its memory.
+    /// As [`wait`](Self::wait), but returns when the run is cancelled. The submission then stays
+    /// pending, and must be waited for before the host or another submission accesses its memory.
     pub(crate) fn wait_unless(&self, is_cancelled: &dyn Fn() -> bool) -> Result<(), Error> {
         let Some(start) = self.pending.get() else { return Ok(()) };
         let timeout = self.context.timeout;
@@ -108,8 +106,7 @@ impl Completion {
         let result = match &self.kind {
             Kind::Fence(fence) => {
                 let fences = [*fence];
-                // SAFETY: the fence belongs to this device. An error is for the wait that follows
-                // to tell.
+                // SAFETY: the fence belongs to this device. The wait below reports errors.
                 poll(polling, || unsafe { self.context.raw.get_fence_status(*fence) } != Ok(false));
                 // SAFETY: the fence belongs to this device.
                 let waited = wait_in_turns(timeout, is_cancelled, |time| unsafe {
@@ -127,8 +124,7 @@ impl Completion {
                 let wait = vk::SemaphoreWaitInfo::default().semaphores(&semaphores).values(&values);
                 let Some(functions) = &self.context.timeline else { return Ok(()) };
                 poll(polling, || {
-                    // SAFETY: the semaphore belongs to this device. An error is for the wait that
-                    // follows to tell.
+                    // SAFETY: the semaphore belongs to this device. The wait below reports errors.
                     let value = unsafe { functions.get_semaphore_counter_value(*semaphore) };
                     value.map_or(true, |value| value >= *last)
                 });
@@ -147,7 +143,7 @@ impl Completion {
 }
 
 /// Waits in intervals until the submission completes or the timeout expires. Returns `None` if the
-/// run is cancelled first. `wait` waits for at most so many nanoseconds.
+/// run is cancelled first. `wait` waits for at most the given number of nanoseconds.
 fn wait_in_turns(
     most: Duration,
     is_cancelled: &dyn Fn() -> bool,
@@ -166,15 +162,14 @@ fn wait_in_turns(
     }
 }
 
-/// How long to poll for a run: a little longer than the last one took, which most take again. A
-/// long run is not worth it: its thread sleeps at once.
+/// Returns how long to poll for a run: up to twice the duration of the last run, which usually
+/// repeats. After a long run, the thread sleeps at once.
 fn polling(last_run: Option<Duration>) -> Duration {
     let expected = last_run.unwrap_or(POLLING);
     if expected > POLLING { Duration::ZERO } else { POLLING.min(expected * 2) }
 }
 
-/// Asks whether a submission is done again and again, for as long as a short run takes: waking up a
-/// thread that waits costs more.
+/// Polls for the end of a short run, because waking up a sleeping thread costs more.
 fn poll(time: Duration, is_done: impl Fn() -> bool) {
     let start = Instant::now();
     while start.elapsed() < time && !is_done() {
@@ -208,7 +203,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn short_runs_alone_are_polled_for() {
+    fn only_short_runs_are_polled() {
         let micros = Duration::from_micros;
         assert_eq!(polling(None), POLLING);
         assert_eq!(polling(Some(micros(300))), micros(600));

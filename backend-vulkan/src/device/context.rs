@@ -1,9 +1,8 @@
-//! A logical device with its queue, memory and pipelines, shared by all modules that run on it.
+//! A logical device with its queues, memory and pipelines, shared by all modules on that device.
 
 use super::buffer::MemoryKind;
 use super::cache_file::{CacheFile, CacheKey, Holds};
 use super::features::{DeviceFeature, DeviceFeatures, make_device};
-use super::found::Found;
 use super::instance::{DeviceInfo, DeviceKind, Instance};
 use super::limits::Limits;
 use super::memory::Meter;
@@ -12,8 +11,9 @@ use super::pipeline::Pipelines;
 use super::power::Power;
 use super::queues::{self, Lane};
 use super::timestamps::{Calibration, Clock};
+use super::tuning_results::TuningResults;
 use crate::error::Error;
-use crate::matrices;
+use crate::matrix_units;
 use crate::trace::Stopwatch;
 use crate::weights::Weights;
 use ash::{khr, vk};
@@ -24,79 +24,78 @@ use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::time::{Duration, Instant};
 
-/// A device that work runs on.
+/// An open device.
 pub(crate) struct Context {
     pub(crate) info: DeviceInfo,
     pub(crate) limits: Limits,
-    /// Where tensors may begin in a buffer: multiples of so many bytes.
+    /// The alignment of tensors in a buffer, in bytes.
     pub(crate) align: u64,
     pub(crate) pipelines: ManuallyDrop<Pipelines>,
     pub(crate) raw: ash::Device,
-    /// The queue that computes.
+    /// The compute queue.
     pub(crate) compute: Lane,
-    /// The one for uploads alone, where there is one and it is used.
+    /// The dedicated upload queue, if the device has one and it is used.
     pub(crate) uploads: Option<Lane>,
-    /// How many loads used it.
+    /// The number of loads that used it.
     pub(crate) transfers: AtomicUsize,
-    /// Whether the host writes constants where they stay: it can write to all of the device's
-    /// memory.
+    /// Whether the host writes constants directly to device memory, all of which it can map.
     pub(crate) host_writes: bool,
-    /// How long it took to open the device, until somebody asks.
+    /// How long opening the device lasted, until it is reported.
     pub(crate) opening: Mutex<Option<Stopwatch>>,
-    /// The clock of the queue, if it has one.
+    /// The timestamp clock of the queue, if it has one.
     pub(crate) clock: Option<Clock>,
     calibration: Option<Calibration>,
-    /// What the device can do beyond Vulkan 1.1, but for what is disabled.
+    /// The device's optional features, without disabled ones.
     pub(crate) features: DeviceFeatures,
-    /// The functions of timeline semaphores, where they are used.
+    /// The functions of timeline semaphores, if they are used.
     pub(crate) timeline: Option<khr::timeline_semaphore::Device>,
-    /// The invocations that keep the device busy, roughly.
+    /// The approximate number of invocations that saturate the device.
     pub(crate) busy: usize,
-    /// Its processors, where they are known and nobody said what keeps it busy.
+    /// The number of processors, if known and not overridden by an explicit `busy` option.
     pub(crate) processors: Option<usize>,
-    /// Whether weights are read into the device's cache before they are needed, if that was said.
+    /// Whether weights are prefetched into the device's cache, if set explicitly.
     pub(crate) prefetch: Option<bool>,
-    /// What the machine runs on, which says whether threads poll for short runs before they sleep.
+    /// The power source, which decides whether threads poll for short runs before they sleep.
     power: Power,
-    /// The longest that a submission may take.
+    /// The timeout of a submission.
     pub(crate) timeout: Duration,
-    /// How long a program may be measured when it is loaded.
+    /// The time for autotuning a program at load.
     pub(crate) tune: Duration,
-    /// The way that calls go wherever they have so many, whatever was found.
-    pub(crate) way: Option<u8>,
-    /// What was found when programs were measured.
-    pub(crate) found: Found,
-    /// Whether matrix units are worth it, once that is known.
+    /// The kernel variant index that all calls use if they have it, overriding autotuning.
+    pub(crate) variant: Option<u8>,
+    /// Autotuning results.
+    pub(crate) found: TuningResults,
+    /// Whether matrix units are used, once measured.
     pub(crate) matrices: OnceLock<bool>,
-    /// The weights that graphs have on it.
+    /// The shared weights of the graphs on this device.
     pub(crate) weights: Weights,
-    /// The memory in use.
+    /// The device memory in use.
     pub(crate) meter: Meter,
     state: AtomicU8,
-    /// The most bytes that the device allocates in one piece.
+    /// The maximum size of one memory allocation, in bytes.
     pub(crate) largest_allocation: u64,
     physical: vk::PhysicalDevice,
     allocator: ManuallyDrop<Mutex<Allocator>>,
     instance: Arc<Instance>,
 }
 
-/// How long a run may take on a GPU, unless set otherwise.
+/// The default timeout of a run on a GPU.
 pub(crate) const DEFAULT_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// A context's state: it works; the device is lost; what the device does is not known, and its
-/// objects are left alone.
+/// The states of a context: usable; device lost; abandoned, when the state of the device is unknown
+/// and its objects must not be destroyed.
 const WORKS: u8 = 0;
 const LOST: u8 = 1;
 const ABANDONED: u8 = 2;
 
 impl Context {
-    /// Opens the device that the options name; else the one that the environment names; else the
-    /// most capable.
+    /// Opens the device that the options name, else the one that the environment names, else the
+    /// most capable one.
     pub(crate) fn open(options: &Options) -> Result<Arc<Self>, Error> {
         let options = options.clone().or_environment(|name| std::env::var(name).ok())?;
         let mut watch = Stopwatch::new(true);
         let instance = Instance::shared()?;
-        watch.lap("make instance");
+        watch.lap("create instance");
         let physical = instance.physical_devices()?;
         let infos: Vec<DeviceInfo> = physical
             .iter()
@@ -106,16 +105,17 @@ impl Context {
         let info = choose(&infos, options.device.as_deref())?.clone();
         let device = *physical
             .get(info.index)
-            .ok_or_else(|| Error::Unavailable("the device has gone".to_owned()))?;
+            .ok_or_else(|| Error::Unavailable("the device has disappeared".to_owned()))?;
         let families = instance.families(device);
         let family = queues::compute_family(&families)
-            .ok_or_else(|| Error::Unavailable("the device has no queue for compute".to_owned()))?;
+            .ok_or_else(|| Error::Unavailable("the device has no compute queue".to_owned()))?;
         let upload = options.upload.unwrap_or_default();
         let host_writes = upload == Upload::Host && instance.host_sees_device(device);
-        // What is not used costs nothing: memory that two families use may be slower.
+        // The transfer family is requested only if it is used: sharing memory between families may
+        // be slower.
         let transfers = upload != Upload::Copy && !host_writes;
         let for_transfers = queues::transfer_family(&families).filter(|_| transfers);
-        watch.lap("look at devices");
+        watch.lap("list devices");
         let features = info.features.without(&options.disabled);
         let both: Vec<u32> = [family].into_iter().chain(for_transfers).collect();
         let raw = make_device(&instance, device, &both, &features)
@@ -125,7 +125,7 @@ impl Context {
         let compute = lane(family);
         let stand_in = (transfers && options.stand_in).then(|| compute.for_copies());
         let uploads = for_transfers.map(|family| lane(family).for_copies()).or(stand_in);
-        watch.lap("make device");
+        watch.lap("create device");
         // SAFETY: the device is one of the instance's.
         let properties = unsafe { instance.raw.get_physical_device_properties(device) };
         let clock = families.get(family as usize).map_or(0, |family| family.timestamp_valid_bits);
@@ -136,13 +136,13 @@ impl Context {
             physical_device: device,
             debug_settings: Default::default(),
             buffer_device_address: false,
-            // Blocks that the host sees take long to make: they start small.
+            // Host-visible blocks are slow to allocate, so they start small.
             allocation_sizes: AllocationSizes::new(16 << 20, 4 << 20)
                 .with_max_device_memblock_size(256 << 20)
                 .with_max_host_memblock_size(64 << 20),
         })
         .map_err(|error| {
-            // SAFETY: nothing was made on the device.
+            // SAFETY: no objects exist on the device yet.
             unsafe { raw.destroy_device(None) };
             Error::OutOfMemory(error.to_string())
         })?;
@@ -156,7 +156,7 @@ impl Context {
         let timeline = features
             .has(DeviceFeature::TimelineSemaphore)
             .then(|| khr::timeline_semaphore::Device::new(&instance.raw, &raw));
-        // A software device may need any time.
+        // A software device may need any amount of time.
         let longest = match info.kind {
             DeviceKind::Cpu => Duration::MAX,
             _ => DEFAULT_TIMEOUT,
@@ -166,9 +166,9 @@ impl Context {
             Some(timeout) => timeout,
             None => longest,
         };
-        let found = Found::new(file(Holds::Choices));
+        let found = TuningResults::new(file(Holds::Choices));
         let probes = options.probe_matrices.unwrap_or(true);
-        let matrices = matrices::known(features.multiply_halves() && probes, &found);
+        let matrices = matrix_units::known(features.multiply_halves() && probes, &found);
         let busy = options.busy.unwrap_or(info.busy_invocations());
         let cores = info.cores.filter(|_| options.busy.is_none());
         let processors = cores.map(|it| it.count as usize);
@@ -199,7 +199,7 @@ impl Context {
             power: Power::new(),
             timeout,
             tune: options.tune.unwrap_or_default(),
-            way: options.way,
+            variant: options.variant,
             found,
             matrices,
             weights: Weights::default(),
@@ -209,31 +209,30 @@ impl Context {
         }))
     }
 
-    /// Whether short runs are polled for: a device that computes on the CPU needs that CPU, and a
-    /// battery is not to be spent on waiting.
+    /// Whether to poll for short runs. Not on software devices, which need the CPU themselves, and
+    /// not on battery power.
     pub(crate) fn polls(&self) -> bool {
         self.info.kind != DeviceKind::Cpu && !self.power.is_battery()
     }
 
-    /// What programs use of what the device can do: matrix units only if they are worth it, as far
-    /// as that is known.
+    /// Returns the features that programs use: without matrix units if they are known to be slow.
     pub(crate) fn used_features(&self) -> DeviceFeatures {
-        matrices::used(&self.features, self.matrices.get().copied())
+        matrix_units::used(&self.features, self.matrices.get().copied())
     }
 
-    /// A moment by the host's clock and, in ticks, by the device's; `None` where these cannot be
-    /// compared.
+    /// Reads the host clock and the device clock (in ticks) at the same moment; `None` if they
+    /// cannot be compared.
     pub(crate) fn now(&self) -> Option<(Instant, u64)> {
         self.calibration.as_ref()?.now()
     }
 
-    /// The allocator, for the time of one allocation. A panic elsewhere cannot have left it
+    /// Locks the allocator. Poisoning can be ignored: a panic elsewhere cannot leave it
     /// half-changed.
     pub(crate) fn allocator(&self) -> MutexGuard<'_, Allocator> {
         self.allocator.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
-    /// Submits work to a queue. The caller vouches that the command buffers are recorded for its
+    /// Submits work to a queue. The caller guarantees that the command buffers are recorded for its
     /// family and not pending, that semaphores are waited for as often as they are signalled, and
     /// that the fence is unsignalled.
     pub(crate) fn submit(
@@ -246,15 +245,16 @@ impl Context {
             return Err(Error::Vulkan("vkQueueSubmit", vk::Result::ERROR_DEVICE_LOST));
         }
         let queue = lane.queue();
-        // SAFETY: as the caller vouches; the lock keeps other threads off the queue.
+        // SAFETY: the caller guarantees the preconditions; the lock gives exclusive access to the
+        // queue.
         unsafe { self.raw.queue_submit(*queue, &[submit], fence) }
             .map_err(Error::of("vkQueueSubmit"))
             .inspect_err(|error| self.note(error))
     }
 
-    /// The result of waiting for a submission. If the wait failed, but for the loss of the device,
-    /// nobody knows whether the device is still at work: then nothing that it may use is ever
-    /// freed.
+    /// Handles the result of waiting for a submission. If waiting fails for another reason than
+    /// device loss, the device may still be busy: the context is abandoned, and nothing that the
+    /// device may use is ever freed.
     pub(crate) fn waited(
         self: &Arc<Self>,
         call: &'static str,
@@ -280,7 +280,7 @@ impl Context {
 
     fn note(&self, error: &Error) {
         if error.is_device_loss() {
-            // What is abandoned stays so.
+            // An abandoned context stays abandoned.
             self.state.fetch_max(LOST, Ordering::AcqRel);
         }
     }
@@ -290,7 +290,7 @@ impl Context {
         self.state.load(Ordering::Acquire) == WORKS
     }
 
-    /// From now on, the device counts as lost.
+    /// Marks the device as lost.
     pub(crate) fn lose(&self) {
         self.state.fetch_max(LOST, Ordering::AcqRel);
     }
@@ -300,27 +300,29 @@ impl Context {
         self.state.load(Ordering::Acquire) == ABANDONED
     }
 
-    /// Whether there is so much memory, as far as the system tells.
+    /// Checks an allocation against the device's limits and the memory budget, if reported.
     pub(crate) fn check_memory(&self, bytes: u64, kind: MemoryKind) -> Result<(), Error> {
         if bytes > self.largest_allocation {
             let most = self.largest_allocation;
             return Err(Error::OutOfMemory(format!(
-                "{bytes} bytes in one piece, the device gives at most {most}"
+                "an allocation of {bytes} bytes exceeds the device limit of {most}"
             )));
         }
         let on_device = matches!(kind, MemoryKind::Device | MemoryKind::Constants);
         if on_device && self.features.has(DeviceFeature::MemoryBudget) {
             let free = self.instance.free_memory(self.physical);
             if bytes > free {
-                return Err(Error::OutOfMemory(format!("{bytes} bytes, {free} are free")));
+                return Err(Error::OutOfMemory(format!(
+                    "{bytes} bytes requested, {free} bytes free"
+                )));
             }
         }
         Ok(())
     }
 }
 
-/// The devices that there are, with what these options leave of their features, and what is
-/// remembered of them.
+/// Lists the devices, with the features that these options leave enabled and the stored
+/// measurements.
 pub(crate) fn listed(options: &Options) -> Result<Vec<DeviceInfo>, Error> {
     let options = options.clone().or_environment(|name| std::env::var(name).ok())?;
     let instance = Instance::shared()?;
@@ -335,14 +337,15 @@ pub(crate) fn listed(options: &Options) -> Result<Vec<DeviceInfo>, Error> {
             folder.map(|folder| CacheFile::new(folder, CacheKey::of(&properties), Holds::Choices));
         if info.features.multiply_halves() {
             let probes = options.probe_matrices.unwrap_or(true);
-            info.matrix_units = matrices::known(probes, &Found::new(file)).get().copied();
+            info.matrix_units =
+                matrix_units::known(probes, &TuningResults::new(file)).get().copied();
         }
         info
     };
     Ok(physical.iter().enumerate().map(info).collect())
 }
 
-/// The device that a context for these options would be of, without opening it.
+/// Returns the device that a context with these options would open, without opening it.
 pub(crate) fn chosen(options: &Options) -> Result<DeviceInfo, Error> {
     let options = options.clone().or_environment(|name| std::env::var(name).ok())?;
     let instance = Instance::shared()?;
@@ -368,7 +371,7 @@ fn choose<'i>(infos: &'i [DeviceInfo], wanted: Option<&str>) -> Result<&'i Devic
         None => infos
             .iter()
             .filter(usable)
-            // The first of the best kind: `max_by_key` alone would take the last.
+            // The first of the best kind; `max_by_key` alone would return the last.
             .min_by_key(|info| (std::cmp::Reverse(info.kind), info.index))
             .ok_or_else(|| {
                 Error::Unavailable(format!("no usable Vulkan device{}", why_not(infos.iter())))
@@ -376,7 +379,7 @@ fn choose<'i>(infos: &'i [DeviceInfo], wanted: Option<&str>) -> Result<&'i Devic
     }
 }
 
-/// What these lack, to be told behind that they cannot be used.
+/// Lists why these devices are unusable, as a suffix for an error message.
 fn why_not<'i>(infos: impl Iterator<Item = &'i DeviceInfo>) -> String {
     let reasons = infos.filter_map(|info| {
         let why = info.unusable.as_ref()?;
@@ -388,9 +391,9 @@ fn why_not<'i>(infos: impl Iterator<Item = &'i DeviceInfo>) -> String {
 
 impl Drop for Context {
     fn drop(&mut self) {
-        // SAFETY: everything made on the device holds the context by reference count and is gone;
-        // nothing is pending, since every submission is waited for. Pipelines and allocator are
-        // dropped once, here, before the device.
+        // SAFETY: everything created on the device holds the context by reference count and is
+        // gone; nothing is pending, since every submission is waited for. Pipelines and allocator
+        // are dropped once, here, before the device.
         unsafe {
             ManuallyDrop::drop(&mut self.pipelines);
             ManuallyDrop::drop(&mut self.allocator);
@@ -404,20 +407,20 @@ pub(super) mod tests {
     use super::*;
     use crate::device::{Binding, Buffer, Command, DeviceLimits, Recording};
 
-    /// A context of its own, where there is a device.
+    /// Opens a separate context, if a device exists.
     pub(in super::super) fn context(options: &Options) -> Option<Arc<Context>> {
         let wanted = std::env::var("TORCHLET_TEST_VULKAN").unwrap_or_default();
         match Context::open(options) {
             _ if wanted == "off" => None,
             Ok(context) => Some(context),
             Err(error) => {
-                assert_ne!(wanted, "required", "there has to be a device: {error}");
+                assert_ne!(wanted, "required", "no device: {error}");
                 None
             }
         }
     }
 
-    /// Copies bytes on the device, and back.
+    /// Copies bytes to the device and back.
     fn copy(context: &Arc<Context>) -> Result<Vec<u8>, Error> {
         let mut source = Buffer::new(context, 16, MemoryKind::Upload)?;
         let mut target = Buffer::new(context, 16, MemoryKind::Download)?;
@@ -434,7 +437,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn devices_that_cannot_be_used_are_told_of() {
+    fn unusable_devices_are_reported() {
         let device = |index, kind, unusable: Option<&str>| DeviceInfo {
             index,
             name: format!("Device {index}"),
@@ -456,16 +459,16 @@ pub(super) mod tests {
         assert_eq!(choose(&both, None).unwrap().index, 1);
         assert_eq!(choose(&both, Some("device")).unwrap().index, 1);
         let why = |found: Result<&DeviceInfo, Error>| found.unwrap_err().to_string();
-        let said = why(choose(&both, Some("0")));
-        assert!(said.ends_with("matches '0' (Device 0: it is small)"), "{said}");
-        let said = why(choose(&[small], None));
-        assert!(said.ends_with("no usable Vulkan device (Device 0: it is small)"), "{said}");
-        let said = why(choose(&both, Some("other")));
-        assert!(said.ends_with("no usable Vulkan device matches 'other'"), "{said}");
+        let message = why(choose(&both, Some("0")));
+        assert!(message.ends_with("matches '0' (Device 0: it is small)"), "{message}");
+        let message = why(choose(&[small], None));
+        assert!(message.ends_with("no usable Vulkan device (Device 0: it is small)"), "{message}");
+        let message = why(choose(&both, Some("other")));
+        assert!(message.ends_with("no usable Vulkan device matches 'other'"), "{message}");
     }
 
     #[test]
-    fn work_is_waited_for_with_and_without_timeline_semaphores() {
+    fn completion_works_with_and_without_timeline_semaphores() {
         for disabled in [Vec::new(), vec![DeviceFeature::TimelineSemaphore]] {
             let Some(context) = context(&Options { disabled, ..Options::default() }) else {
                 return;
@@ -477,7 +480,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn what_a_hung_device_may_use_is_left_alone() {
+    fn hung_devices_are_abandoned() {
         let Some(context) = context(&Options::default()) else { return };
         let buffer = Buffer::new(&context, 1 << 20, MemoryKind::Device).unwrap();
         let recording = Recording::new(&context).unwrap();
@@ -491,7 +494,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn more_memory_than_there_is_is_refused() {
+    fn too_large_allocations_are_rejected() {
         let Some(context) = context(&Options::default()) else { return };
         for bytes in [u64::MAX, 1 << 60, 1 << 46] {
             for kind in [MemoryKind::Device, MemoryKind::Constants, MemoryKind::Upload] {

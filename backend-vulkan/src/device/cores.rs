@@ -1,33 +1,33 @@
-//! How many cores a device has, as far as its driver tells: what divides work into enough pieces
-//! for all of them depends on it.
+//! The number of cores of a device, if its driver reports it. It determines into how many pieces
+//! work is divided.
 
 use super::instance::{DeviceKind, Instance};
 use ash::{amd, arm, nv, vk};
 use std::ffi::CStr;
 
-/// The cores of a device: streaming multiprocessors, compute units, shader cores.
+/// The cores of a device: streaming multiprocessors, compute units, or shader cores.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Cores {
-    /// How many there are.
+    /// The number of cores.
     pub count: u32,
-    /// The invocations that each holds at a time, at most.
+    /// The maximum number of resident invocations per core.
     pub invocations: u32,
 }
 
 impl Cores {
-    /// How many invocations it takes to keep the device busy, roughly. On an NVIDIA H200 (132 cores
-    /// of 2,048 invocations) that was found to be a quarter of what they hold: tiles take many
-    /// registers, and few are waiting for memory. A power of two, since it is no finer than that.
+    /// Returns the approximate number of invocations that saturate the device: a quarter of the
+    /// resident invocations, rounded to a power of two. Tuned on an NVIDIA H200 (132 cores of 2,048
+    /// invocations): tiled kernels use many registers, and few invocations wait for memory.
     pub(super) fn busy_invocations(self) -> usize {
         let quarter = (f64::from(self.count) * f64::from(self.invocations) / 4.0).max(1.0);
         let busy = 1 << quarter.log2().round() as u32;
-        // Never as few as software, which computes in turns.
+        // Always more than a software device, which runs invocations in sequence.
         busy.max(2 * DeviceKind::Cpu.busy_invocations())
     }
 
-    /// Those that a driver means, unless it says nonsense: `count` cores of `groups` subgroups of
-    /// `lanes` invocations.
+    /// Computes the cores from a driver's report: `count` cores of `groups` subgroups of `lanes`
+    /// invocations. Returns `None` for implausible values.
     fn of(count: u32, groups: u32, lanes: u32) -> Option<Self> {
         let cores = Cores { count, invocations: groups.checked_mul(lanes)? };
         let is_sane = (1..=1 << 12).contains(&count) && (16..=1 << 14).contains(&cores.invocations);
@@ -35,24 +35,24 @@ impl Cores {
     }
 }
 
-/// Whether a device that so many invocations keep busy runs them beside each other, rather than in
-/// turns as software does.
+/// Whether a device that `busy` invocations saturate runs them in parallel, unlike software
+/// devices.
 pub(crate) fn is_parallel(busy: usize) -> bool {
     busy > DeviceKind::Cpu.busy_invocations()
 }
 
-/// About how many processors such a device has, of four units that issue an instruction for 32
-/// invocations each.
+/// Estimates the number of processors, assuming four schedulers per processor that each issue for
+/// 32 invocations.
 pub(crate) fn processors(busy: usize) -> usize {
     (busy / 512).max(1)
 }
 
-/// What drivers tell of a device's cores, each vendor's in its own way. Subgroups of `lanes`
-/// invocations run on it.
+/// Returns the cores that the driver reports through vendor extensions; `lanes` is the subgroup
+/// size.
 ///
-/// `VK_NV_shader_sm_builtins`, `VK_ARM_shader_core_builtins`, and `VK_AMD_shader_core_properties`
-/// with its second version, which counts the units that are in use where the first one counts those
-/// of the chip. Others tell nothing.
+/// These are `VK_NV_shader_sm_builtins`, `VK_ARM_shader_core_builtins`, and
+/// `VK_AMD_shader_core_properties` with its second version, which reports the active units where
+/// the first one reports those of the chip. Other vendors report nothing.
 pub(super) fn of(instance: &Instance, device: vk::PhysicalDevice, lanes: u32) -> Option<Cores> {
     let known = instance.extensions(device);
     let lists =
@@ -75,7 +75,7 @@ pub(super) fn of(instance: &Instance, device: vk::PhysicalDevice, lanes: u32) ->
         properties = properties.push_next(&mut in_use);
     }
     // SAFETY: the device was enumerated from this instance and supports Vulkan 1.1, as the caller
-    // found; the chain has structures of extensions that it lists, each once.
+    // checked; the chain has structures of extensions that it lists, each once.
     unsafe { instance.raw.get_physical_device_properties2(device, &mut properties) };
     let of_amd = || {
         let arrays = amd.shader_engine_count.checked_mul(amd.shader_arrays_per_engine_count)?;
@@ -98,24 +98,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn many_cores_take_much_to_be_busy() {
+    fn saturation_scales_with_cores() {
         let busy =
             |count, groups, lanes| Cores::of(count, groups, lanes).unwrap().busy_invocations();
-        // H200, and an H100 for PCIe: what kernels were tuned on.
+        // The H200, which kernels were tuned on, and an H100 PCIe.
         assert_eq!(busy(132, 64, 32), DeviceKind::Discrete.busy_invocations());
         assert_eq!(busy(114, 64, 32), DeviceKind::Discrete.busy_invocations());
-        // A GeForce RTX 4050 for laptops, and an RTX 4090.
+        // A GeForce RTX 4050 Laptop and an RTX 4090.
         assert_eq!([busy(20, 48, 32), busy(128, 48, 32)], [1 << 13, 1 << 16]);
-        // A Mali G710 of ten cores, and a Radeon of twelve units within a processor.
+        // A Mali G710 with ten cores, and a Radeon with twelve units integrated into a processor.
         assert_eq!([busy(10, 64, 16), busy(12, 32, 64)], [1 << 11, 1 << 13]);
-        // None is taken for software, where invocations run in turns.
+        // No GPU is taken for a software device, which runs invocations in sequence.
         for [count, groups, lanes] in [[1, 64, 16], [1, 1, 16], [1, 16, 32]] {
             assert!(busy(count, groups, lanes) > DeviceKind::Cpu.busy_invocations());
         }
     }
 
     #[test]
-    fn nonsense_is_not_believed() {
+    fn implausible_core_counts_are_rejected() {
         for [count, groups, lanes] in [
             [0, 0, 0],
             [0, 64, 32],

@@ -1,4 +1,5 @@
-//! What a device can do beyond Vulkan 1.1: asked for when it is opened, used where it is there.
+//! Optional device features beyond Vulkan 1.1: probed when a device is opened, and used if
+//! available.
 
 use super::instance::Instance;
 use super::portability;
@@ -7,50 +8,50 @@ use ash::{khr, vk};
 use std::ffi::CStr;
 use torchlet_shaders::Feature;
 
-/// An optional feature of a device. Whatever uses one has another way for devices without it.
+/// An optional feature of a device. Devices without it use another code path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 #[repr(u8)]
 pub enum DeviceFeature {
-    /// Arithmetic with 16-bit floating-point numbers.
+    /// Arithmetic with 16-bit floats.
     HalfArithmetic,
     /// Arithmetic with 8-bit integers.
     ByteArithmetic,
     /// Arithmetic with 16-bit integers.
     ShortArithmetic,
-    /// Elements of 16 bits in buffers.
+    /// 16-bit elements in storage buffers.
     HalfStorage,
-    /// Elements of 8 bits in buffers.
+    /// 8-bit elements in storage buffers.
     ByteStorage,
-    /// Sums over a subgroup.
+    /// Subgroup reductions.
     SubgroupArithmetic,
-    /// Whether something holds for all of a subgroup.
+    /// Subgroup votes.
     SubgroupVote,
-    /// Values from other invocations of a subgroup.
+    /// Subgroup shuffles.
     SubgroupShuffle,
-    /// Subgroups without places that nothing runs in.
+    /// Full subgroups, without inactive invocations.
     FullSubgroups,
     /// Dot products of 8-bit integers.
     IntegerDotProduct,
-    /// Products of matrices by a subgroup (`VK_KHR_cooperative_matrix`).
+    /// Matrix multiplication by a subgroup (`VK_KHR_cooperative_matrix`).
     CooperativeMatrix,
-    /// More of them (`VK_NV_cooperative_matrix2`).
+    /// Extensions of it (`VK_NV_cooperative_matrix2`).
     CooperativeMatrix2,
-    /// Products of matrices of `bfloat16` (`VK_KHR_shader_bfloat16`).
+    /// Matrix multiplication with `bfloat16` operands (`VK_KHR_shader_bfloat16`).
     Bfloat16Matrix,
-    /// Semaphores that count, to wait for.
+    /// Timeline semaphores.
     TimelineSemaphore,
-    /// How much memory the system gives at the moment.
+    /// Memory budget reports.
     MemoryBudget,
-    /// The device's clock beside the host's.
+    /// Calibrated device and host timestamps.
     CalibratedTimestamps,
-    /// Pipelines that the driver remembers, by what identifies a shader in its place
+    /// Pipeline creation from the driver's cache by shader identifier, without the shader module
     /// (`VK_EXT_shader_module_identifier`).
     ShaderIdentifiers,
 }
 
 impl DeviceFeature {
-    /// All of them.
+    /// All features.
     pub const ALL: &'static [DeviceFeature] = &[
         DeviceFeature::HalfArithmetic,
         DeviceFeature::ByteArithmetic,
@@ -71,7 +72,7 @@ impl DeviceFeature {
         DeviceFeature::ShaderIdentifiers,
     ];
 
-    /// Its name, as `TORCHLET_VULKAN_DISABLE` takes it.
+    /// Returns the name that `TORCHLET_VULKAN_DISABLE` accepts.
     pub const fn name(self) -> &'static str {
         match self {
             DeviceFeature::HalfArithmetic => "fp16",
@@ -94,7 +95,8 @@ impl DeviceFeature {
         }
     }
 
-    /// The features that a name stands for: one, `subgroup` for those of subgroups, `all`.
+    /// Returns the features that a name selects: a single one, `subgroup` for all subgroup
+    /// features, or `all`.
     pub(crate) fn named(name: &str) -> Vec<DeviceFeature> {
         let named = |feature: &&DeviceFeature| {
             let own = feature.name();
@@ -122,7 +124,7 @@ impl From<Feature> for DeviceFeature {
     }
 }
 
-/// The type of the elements of a cooperative matrix.
+/// The element type of a cooperative matrix.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 #[allow(missing_docs, reason = "the names are those of the types")]
@@ -136,8 +138,8 @@ pub enum MatrixElement {
     Other,
 }
 
-/// What `VK_KHR_shader_bfloat16` adds, which the bindings do not have yet: its name, the type of a
-/// matrix, and the number of its structure.
+/// Definitions from `VK_KHR_shader_bfloat16` that the Vulkan bindings lack: its name, the component
+/// type, and the structure type.
 const SHADER_BFLOAT16: &CStr = c"VK_KHR_shader_bfloat16";
 const BFLOAT16: vk::ComponentTypeKHR = vk::ComponentTypeKHR::from_raw(1_000_141_000);
 const BFLOAT16_FEATURES: i32 = 1_000_141_000;
@@ -164,9 +166,9 @@ impl Default for Bfloat16Features {
     }
 }
 
-// SAFETY: laid out as C does, with the fields of the extension's structure in its order: first its
-// number and the next structure, which is what a chain asks of its members; the extension's
-// specification lists it among what extends `VkPhysicalDeviceFeatures2`.
+// SAFETY: the layout is that of C, with the fields of the extension's structure in order, beginning
+// with the structure type and the next pointer, as members of a chain require; the extension's
+// specification lists the structure among those that extend `VkPhysicalDeviceFeatures2`.
 unsafe impl vk::ExtendsPhysicalDeviceFeatures2 for Bfloat16Features {}
 
 impl From<vk::ComponentTypeKHR> for MatrixElement {
@@ -183,10 +185,10 @@ impl From<vk::ComponentTypeKHR> for MatrixElement {
     }
 }
 
-/// A product of matrices that a subgroup can compute: `[m, k] x [k, n] + [m, n]`.
+/// A matrix multiplication that a subgroup can compute: `[m, k] x [k, n] + [m, n]`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
-#[allow(missing_docs, reason = "sizes and types of a product are named as everywhere")]
+#[allow(missing_docs, reason = "sizes and types have their usual names")]
 pub struct CooperativeMatrix {
     pub m: u32,
     pub n: u32,
@@ -202,13 +204,13 @@ pub struct CooperativeMatrix {
 #[non_exhaustive]
 pub struct DeviceFeatures {
     bits: u32,
-    /// Invocations of a subgroup.
+    /// Invocations per subgroup.
     pub subgroup_size: u32,
-    /// The products of matrices that a subgroup can compute.
+    /// The matrix multiplications that a subgroup can compute.
     pub cooperative_matrices: Vec<CooperativeMatrix>,
 }
 
-/// Matrices of 16 times 16 halves, with sums of 32 bits.
+/// 16×16 fp16 matrices with 32-bit accumulators.
 const HALVES: CooperativeMatrix = CooperativeMatrix {
     m: 16,
     n: 16,
@@ -219,7 +221,7 @@ const HALVES: CooperativeMatrix = CooperativeMatrix {
     result: MatrixElement::F32,
 };
 
-/// Matrices of 16 rows, or columns, of so many codes of 8 bits, with sums of 32 bits.
+/// int8 matrices of 16 rows or columns and `k` terms, with 32-bit accumulators.
 const fn codes(k: u32) -> CooperativeMatrix {
     let (byte, sum) = (MatrixElement::I8, MatrixElement::I32);
     CooperativeMatrix { m: 16, n: 16, k, a: byte, b: byte, c: sum, result: sum }
@@ -231,28 +233,28 @@ impl DeviceFeatures {
         self.bits & 1 << feature as u8 != 0
     }
 
-    /// The features that the device has.
+    /// Returns the features of the device.
     pub fn iter(&self) -> impl Iterator<Item = DeviceFeature> + '_ {
         DeviceFeature::ALL.iter().copied().filter(|feature| self.has(*feature))
     }
 
-    /// Whether the device has all that a shader needs.
+    /// Whether the device has all features that a shader needs.
     pub(crate) fn have(&self, needed: &[Feature]) -> bool {
         needed.iter().all(|feature| self.has(DeviceFeature::from(*feature)))
     }
 
-    /// Whether workgroups whose invocations are a multiple of 32 are of as many subgroups of 32.
+    /// Whether workgroups with a multiple of 32 invocations consist of full subgroups of 32.
     pub(crate) fn fill_subgroups_of_32(&self) -> bool {
         self.subgroup_size == 32 && self.has(DeviceFeature::FullSubgroups)
     }
 
-    /// Whether subgroups multiply matrices of 16 times 16 halves, with sums of 32 bits.
+    /// Whether subgroups can multiply 16×16 fp16 matrices with 32-bit accumulators.
     pub(crate) fn multiply_halves(&self) -> bool {
         let needed = [Feature::CooperativeMatrix, Feature::HalfArithmetic, Feature::HalfStorage];
         self.have(&needed) && self.cooperative_matrices.contains(&HALVES)
     }
 
-    /// The same of numbers of `bfloat16`.
+    /// The same for `bfloat16` matrices.
     pub(crate) fn multiply_bfloat16(&self) -> bool {
         let needed = [Feature::Bfloat16Matrix, Feature::CooperativeMatrix, Feature::HalfStorage];
         let product =
@@ -260,22 +262,22 @@ impl DeviceFeatures {
         self.have(&needed) && self.cooperative_matrices.contains(&product)
     }
 
-    /// Whether subgroups have matrices of sums of 16 bits, too, which those of 32 bits become.
+    /// Whether subgroups support fp16 accumulator matrices, to which 32-bit ones can be converted.
     pub(crate) fn keep_sums_as_halves(&self) -> bool {
         self.cooperative_matrices
             .iter()
             .any(|it| (it.m, it.n) == (16, 16) && [it.c, it.result].contains(&MatrixElement::F16))
     }
 
-    /// How many terms subgroups multiply at a time in matrices of 16 rows and columns of codes of 8
-    /// bits, with sums of 32 bits; `None` if they do not.
+    /// Returns the number of terms that subgroups multiply at a time in int8 matrices of 16 rows
+    /// and columns with 32-bit accumulators; `None` if unsupported.
     pub(crate) fn multiply_codes(&self) -> Option<u32> {
         let needed = [Feature::CooperativeMatrix, Feature::ByteArithmetic];
         let does = |k: &u32| self.cooperative_matrices.contains(&codes(*k));
         [32, 16].into_iter().find(|k| self.have(&needed) && does(k))
     }
 
-    /// A device with these features alone.
+    /// A device with only these features.
     #[cfg(test)]
     pub(crate) fn only(all: &[DeviceFeature], subgroup_size: u32) -> Self {
         let mut features = DeviceFeatures { subgroup_size, ..Self::default() };
@@ -283,7 +285,7 @@ impl DeviceFeatures {
         features
     }
 
-    /// A device that multiplies matrices of halves, with sums of either type.
+    /// A device that multiplies fp16 matrices, with accumulators of either type.
     #[cfg(test)]
     pub(crate) fn multiplying_halves() -> Self {
         let half = MatrixElement::F16;
@@ -298,7 +300,7 @@ impl DeviceFeatures {
         features
     }
 
-    /// A device that multiplies matrices of codes.
+    /// A device that multiplies int8 matrices.
     #[cfg(test)]
     pub(crate) fn multiplying_codes(k: u32) -> Self {
         let all = [DeviceFeature::CooperativeMatrix, DeviceFeature::ByteArithmetic];
@@ -310,7 +312,7 @@ impl DeviceFeatures {
         self.bits = if present { self.bits | bit } else { self.bits & !bit };
     }
 
-    /// The features but for these.
+    /// Returns the features except the disabled ones.
     pub(crate) fn without(&self, disabled: &[DeviceFeature]) -> Self {
         let mut features = self.clone();
         for feature in disabled {
@@ -327,7 +329,7 @@ impl DeviceFeatures {
 
 const COOPERATIVE_MATRIX2: &CStr = c"VK_NV_cooperative_matrix2";
 
-/// The extension that a feature is part of; none for features of Vulkan 1.1 itself.
+/// Returns the extensions that a feature needs; empty for features of Vulkan 1.1 itself.
 pub(super) fn extensions(feature: DeviceFeature) -> &'static [&'static CStr] {
     match feature {
         DeviceFeature::HalfArithmetic | DeviceFeature::ByteArithmetic => {
@@ -356,7 +358,7 @@ pub(super) fn extensions(feature: DeviceFeature) -> &'static [&'static CStr] {
     }
 }
 
-/// The structures that Vulkan tells features with, and is asked for them with.
+/// The Vulkan structures for querying and enabling features.
 #[derive(Default)]
 struct Structures {
     core: vk::PhysicalDeviceFeatures,
@@ -373,7 +375,7 @@ struct Structures {
     cache_control: vk::PhysicalDevicePipelineCreationCacheControlFeatures<'static>,
 }
 
-/// Calls `with` with all features in one chain: those whose extension `listed` knows.
+/// Calls `with` with a chain of the feature structures whose extensions are `listed`.
 fn chained<R>(
     structures: &mut Structures,
     listed: impl Fn(DeviceFeature) -> bool,
@@ -412,14 +414,14 @@ fn chained<R>(
     result
 }
 
-/// Whether a device that lists these extensions may have a feature: all that it takes are there.
+/// Whether all extensions that a feature needs are listed.
 pub(super) fn is_listed(known: &[vk::ExtensionProperties], feature: DeviceFeature) -> bool {
     extensions(feature)
         .iter()
         .all(|name| known.iter().any(|extension| extension.extension_name_as_c_str() == Ok(name)))
 }
 
-/// What a device has, but for what its driver gets wrong.
+/// Queries the features of a device, except those that its driver implements incorrectly.
 pub(crate) fn probe(
     instance: &Instance,
     device: vk::PhysicalDevice,
@@ -487,7 +489,8 @@ pub(crate) fn probe(
     features
 }
 
-/// Makes a device with one queue of each of these families and these features, which it has.
+/// Creates a device with one queue of each of these families, and with these features, which it
+/// must have.
 pub(crate) fn make_device(
     instance: &Instance,
     device: vk::PhysicalDevice,
@@ -496,9 +499,9 @@ pub(crate) fn make_device(
 ) -> Result<ash::Device, vk::Result> {
     let bit = |feature| vk::Bool32::from(features.has(feature));
     let mut wanted = Structures::default();
-    // Every device has it; on an NVIDIA H200 it costs nothing. Should a shader be led astray, it
-    // stays within the buffers that it binds: it reads nothing else of the process. Tensors share a
-    // buffer, and a stray write may reach another tensor.
+    // Every device supports it, and it has no measurable cost on an NVIDIA H200. An out-of-bounds
+    // shader access stays within the bound buffers and cannot read other memory of the process.
+    // Tensors share a buffer, so such a write may still reach another tensor.
     wanted.core.robust_buffer_access = vk::TRUE;
     wanted.core.shader_int16 = bit(DeviceFeature::ShortArithmetic);
     wanted.float16_int8.shader_float16 = bit(DeviceFeature::HalfArithmetic);
@@ -544,7 +547,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn features_have_bits_of_their_own() {
+    fn feature_bits_are_distinct() {
         let mut features = DeviceFeatures::default();
         for (count, feature) in DeviceFeature::ALL.iter().enumerate() {
             assert!(!features.has(*feature));
@@ -561,7 +564,7 @@ mod tests {
     }
 
     #[test]
-    fn names_stand_for_features() {
+    fn names_select_features() {
         for feature in DeviceFeature::ALL {
             assert_eq!(DeviceFeature::named(feature.name()), [*feature]);
         }

@@ -1,4 +1,4 @@
-//! Opening the Vulkan loader, and the devices that it finds.
+//! Opens the Vulkan loader and lists the devices.
 
 use super::cores::Cores;
 use super::features::{self, CooperativeMatrix, DeviceFeatures};
@@ -10,25 +10,25 @@ use ash::vk;
 use std::ffi::CStr;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// What kind of processor a device is.
+/// The kind of processor that a device is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum DeviceKind {
     /// Software on the CPU.
     Cpu,
-    /// Something else.
+    /// Any other kind.
     Other,
-    /// Part of a virtual machine.
+    /// A virtual GPU of a virtual machine.
     Virtual,
-    /// A graphics processor that shares memory with the CPU.
+    /// A GPU that shares memory with the CPU.
     Integrated,
-    /// A graphics processor with memory of its own.
+    /// A GPU with dedicated memory.
     Discrete,
 }
 
 impl DeviceKind {
-    /// How many invocations it takes to keep such a device busy, roughly, where its cores are not
-    /// known.
+    /// Returns the approximate number of invocations that saturate such a device, if its cores are
+    /// not known.
     pub(crate) fn busy_invocations(self) -> usize {
         match self {
             DeviceKind::Cpu => 1 << 7,
@@ -42,37 +42,37 @@ impl DeviceKind {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct DeviceInfo {
-    /// Its position in the loader's list.
+    /// Its index in the loader's list.
     pub index: usize,
-    /// What the driver calls it.
+    /// The device name that the driver reports.
     pub name: String,
-    /// What kind of processor it is.
+    /// The kind of processor.
     pub kind: DeviceKind,
     /// The Vulkan version that it supports: major, minor, patch.
     pub version: (u32, u32, u32),
     /// Bytes of its largest device-local heap.
     pub memory: u64,
-    /// What it can do beyond Vulkan 1.1.
+    /// Its optional features beyond Vulkan 1.1.
     pub features: DeviceFeatures,
-    /// Its cores, where the driver tells.
+    /// Its cores, if the driver reports them.
     pub cores: Option<Cores>,
-    /// What it takes at most.
+    /// Its limits.
     pub limits: DeviceLimits,
-    /// Whether it has a queue for transfers alone.
+    /// Whether it has a dedicated transfer queue.
     pub transfer_queue: bool,
-    /// Whether matrix units for halves are used: as a load before this one found, or because nobody
-    /// is to ask; `None` where that is open, or there are none.
+    /// Whether fp16 matrix units are used, according to an earlier load or because probing is
+    /// disabled; `None` if this is not known yet or the device has none.
     pub matrix_units: Option<bool>,
     /// Why it cannot be used; `None` if it can.
     pub unusable: Option<String>,
-    /// The driver's name and what it says of its version; what it cannot say is left out.
+    /// The driver's name and version, as far as the driver reports them.
     pub driver: String,
-    /// What it has and is done without, because its driver gets it wrong.
+    /// Names of the workarounds that disable features which the driver implements incorrectly.
     pub workarounds: Vec<&'static str>,
 }
 
 impl DeviceInfo {
-    /// How many invocations it takes to keep it busy, roughly: by its cores, where they are known.
+    /// Returns the approximate number of invocations that saturate it, from its cores if known.
     pub(crate) fn busy_invocations(&self) -> usize {
         self.cores.map_or(self.kind.busy_invocations(), Cores::busy_invocations)
     }
@@ -81,16 +81,16 @@ impl DeviceInfo {
 /// The loader and an instance.
 pub(crate) struct Instance {
     pub(crate) raw: ash::Instance,
-    // Keeps the loader's library open as long as the instance.
+    // Keeps the loader's library open as long as the instance exists.
     pub(super) entry: ash::Entry,
 }
 
-/// The instance of this process. Drivers do not bear being opened and closed again and again: one
-/// of NVIDIA's refuses the thirty-first time.
+/// The instance of this process, created only once because drivers limit how often: an NVIDIA
+/// driver refuses the thirty-first instance.
 static SHARED: Mutex<Option<Arc<Instance>>> = Mutex::new(None);
 
-/// What Vulkan's loader is called here, the likeliest first. On Apple's systems, MoltenVK does
-/// without one.
+/// File names of the Vulkan loader on this platform, most likely first. On Apple systems, MoltenVK
+/// works without a loader.
 const LOADERS: &[&str] = if cfg!(windows) {
     &["vulkan-1.dll"]
 } else if cfg!(target_vendor = "apple") {
@@ -110,7 +110,7 @@ fn loader() -> Result<ash::Entry, Error> {
         // the entry, `Context` the instance).
         match unsafe { ash::Entry::load_from(name) } {
             Ok(entry) => return Ok(entry),
-            // The first says most: it is what there should be.
+            // Keeps the first error, which concerns the standard name.
             Err(error) if why.is_empty() => why = error.to_string(),
             Err(_) => {}
         }
@@ -119,9 +119,9 @@ fn loader() -> Result<ash::Entry, Error> {
 }
 
 impl Instance {
-    /// The instance that all devices of this process share, opened when it is first needed.
+    /// Returns the instance that all devices of this process share, creating it on first use.
     pub(crate) fn shared() -> Result<Arc<Self>, Error> {
-        // A panic elsewhere cannot have left it half-made.
+        // Poisoning can be ignored: a panic cannot leave it half-initialised.
         let mut shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(instance) = &*shared {
             return Ok(instance.clone());
@@ -135,8 +135,8 @@ impl Instance {
         let entry = loader()?;
         let application = vk::ApplicationInfo::default()
             .application_name(c"torchlet")
-            // What is asked for beyond 1.1 is asked for by feature; a loader that knows 1.1 takes
-            // any number.
+            // Everything beyond 1.1 is requested by feature; a loader that supports 1.1 accepts any
+            // version.
             .api_version(vk::API_VERSION_1_3);
         // SAFETY: the loader is open.
         let known = unsafe { entry.enumerate_instance_extension_properties(None) };
@@ -176,7 +176,7 @@ impl Instance {
         };
         let is_old = version < vk::API_VERSION_1_1;
         let known = self.extensions(device);
-        let told = if is_old { None } else { self.told_of_driver(device, version, &known) };
+        let told = if is_old { None } else { self.driver_properties(device, version, &known) };
         let driver = Driver {
             vendor: properties.vendor_id,
             kind,
@@ -195,9 +195,9 @@ impl Instance {
         };
         let largest = if is_old { 0 } else { self.largest_allocation(device) };
         let unusable = if is_old {
-            Some("it supports Vulkan 1.0 only; 1.1 is needed".to_owned())
+            Some("it supports Vulkan 1.0 only; 1.1 is required".to_owned())
         } else if queues::compute_family(&families).is_none() {
-            Some("it has no queue for compute".to_owned())
+            Some("it has no compute queue".to_owned())
         } else {
             limits::lacking(&properties.limits)
         };
@@ -224,23 +224,23 @@ impl Instance {
             driver: text_of(told.as_ref(), driver.version),
             workarounds: workarounds(&driver)
                 .filter(|workaround| {
-                    workaround.takes(|feature| features::is_listed(&known, feature))
+                    workaround.disables_any(|feature| features::is_listed(&known, feature))
                 })
                 .map(|workaround| workaround.name)
                 .collect(),
         }
     }
 
-    /// The extensions that a device lists.
+    /// Returns the extensions that a device lists.
     pub(super) fn extensions(&self, device: vk::PhysicalDevice) -> Vec<vk::ExtensionProperties> {
         // SAFETY: the device was enumerated from this instance.
         let known = unsafe { self.raw.enumerate_device_extension_properties(device) };
         known.unwrap_or_default()
     }
 
-    /// What the driver of a device says of itself, if it does: one of Vulkan 1.1 at least, which
-    /// lists these extensions.
-    fn told_of_driver(
+    /// Returns the driver properties of a device with these extensions, if the driver supports the
+    /// query. The device must support Vulkan 1.1.
+    fn driver_properties(
         &self,
         device: vk::PhysicalDevice,
         version: u32,
@@ -253,20 +253,20 @@ impl Instance {
         }
         let mut told = vk::PhysicalDeviceDriverProperties::default();
         let mut properties = vk::PhysicalDeviceProperties2::default().push_next(&mut told);
-        // SAFETY: the device was enumerated from this instance, and is of Vulkan 1.2 or lists the
-        // extension of the structure.
+        // SAFETY: the device was enumerated from this instance, and supports Vulkan 1.2 or lists
+        // the extension of the structure.
         unsafe { self.raw.get_physical_device_properties2(device, &mut properties) };
         Some(told)
     }
 
-    /// The queue families of a device.
+    /// Returns the queue families of a device.
     pub(crate) fn families(&self, device: vk::PhysicalDevice) -> Vec<vk::QueueFamilyProperties> {
         // SAFETY: the device was enumerated from this instance.
         unsafe { self.raw.get_physical_device_queue_family_properties(device) }
     }
 
-    /// The products of matrices that a subgroup of a device computes. The device must list the
-    /// extension.
+    /// Returns the matrix multiplications that a subgroup of a device supports. The device must
+    /// list the extension.
     pub(crate) fn cooperative_matrices(
         &self,
         device: vk::PhysicalDevice,
@@ -290,7 +290,7 @@ impl Instance {
             .collect()
     }
 
-    /// The most bytes that a device allocates in one piece.
+    /// Returns the maximum size of one memory allocation, in bytes.
     pub(crate) fn largest_allocation(&self, device: vk::PhysicalDevice) -> u64 {
         let mut limits = vk::PhysicalDeviceMaintenance3Properties::default();
         let mut properties = vk::PhysicalDeviceProperties2::default().push_next(&mut limits);
@@ -300,7 +300,7 @@ impl Instance {
         limits.max_memory_allocation_size
     }
 
-    /// Bytes of device-local memory that the system still gives, where it tells: the device must
+    /// Returns the largest free memory budget of a device-local heap, in bytes. The device must
     /// list `VK_EXT_memory_budget`.
     pub(crate) fn free_memory(&self, device: vk::PhysicalDevice) -> u64 {
         let mut budget = vk::PhysicalDeviceMemoryBudgetPropertiesEXT::default();
@@ -321,7 +321,7 @@ impl Instance {
             .unwrap_or(u64::MAX)
     }
 
-    /// Whether the host can write to all of the device's memory, rather than to a window of it.
+    /// Whether the host can map all of the device's memory, rather than a window of it.
     pub(crate) fn host_sees_device(&self, device: vk::PhysicalDevice) -> bool {
         // SAFETY: the device was enumerated from this instance.
         let memory = unsafe { self.raw.get_physical_device_memory_properties(device) };
@@ -335,20 +335,20 @@ impl Instance {
         let local = vk::MemoryPropertyFlags::DEVICE_LOCAL;
         let visible =
             vk::MemoryPropertyFlags::HOST_VISIBLE | vk::MemoryPropertyFlags::HOST_COHERENT;
-        // Some memory may be the driver's own: the two need not be equal.
+        // The driver may reserve some memory, so the sizes need not be equal.
         largest(local | visible).is_some_and(|seen| seen >= largest(local).unwrap_or(0) / 2)
     }
 }
 
-/// What a driver says of itself, or else its version as most write it.
+/// Returns the driver's own description, or its version in the usual encoding.
 fn text_of(told: Option<&vk::PhysicalDeviceDriverProperties<'_>>, version: u32) -> String {
-    let said = told.and_then(|told| {
+    let message = told.and_then(|told| {
         let texts = [told.driver_name_as_c_str(), told.driver_info_as_c_str()];
         let texts = texts.map(|text| text.map(CStr::to_string_lossy).unwrap_or_default());
         let text = texts.join(" ").trim().to_owned();
         (!text.is_empty()).then_some(text)
     });
-    said.unwrap_or_else(|| {
+    message.unwrap_or_else(|| {
         let [major, minor] = [vk::api_version_major(version), vk::api_version_minor(version)];
         format!("{major}.{minor}.{}", vk::api_version_patch(version))
     })
@@ -361,12 +361,12 @@ impl Drop for Instance {
     }
 }
 
-/// The devices that the Vulkan loader finds, as far as the environment does not disable what they
-/// have: those of [`VulkanBackendBuilder::devices`](crate::VulkanBackendBuilder::devices), with
-/// nothing chosen.
+/// Lists the devices that the Vulkan loader finds, without the features that the environment
+/// disables. Equals [`VulkanBackendBuilder::devices`](crate::VulkanBackendBuilder::devices) with
+/// default options.
 ///
 /// # Errors
-/// Why there are none: no loader, no driver, a variable that makes no sense.
+/// The loader or a driver is missing, or an environment variable is invalid.
 pub fn devices() -> Result<Vec<DeviceInfo>, torchlet_core::DelegateError> {
     crate::VulkanBackendBuilder::default().devices()
 }
@@ -376,15 +376,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn drivers_are_told_by_what_they_say() {
-        let said = |name: &CStr, info: &CStr| {
+    fn driver_text_uses_reported_names() {
+        let message = |name: &CStr, info: &CStr| {
             let told = vk::PhysicalDeviceDriverProperties::default();
             let told = told.driver_name(name).unwrap().driver_info(info).unwrap();
             text_of(Some(&told), vk::make_api_version(0, 25, 2, 8))
         };
-        assert_eq!(said(c"radv", c"Mesa 25.2.8"), "radv Mesa 25.2.8");
-        assert_eq!(said(c"radv", c""), "radv");
-        assert_eq!(said(c"", c""), "25.2.8");
+        assert_eq!(message(c"radv", c"Mesa 25.2.8"), "radv Mesa 25.2.8");
+        assert_eq!(message(c"radv", c""), "radv");
+        assert_eq!(message(c"", c""), "25.2.8");
         assert_eq!(text_of(None, vk::make_api_version(0, 1, 2, 3)), "1.2.3");
     }
 }

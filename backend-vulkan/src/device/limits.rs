@@ -1,39 +1,38 @@
-//! What a device takes at most, as far as encoding depends on it.
+//! Device limits that encoding depends on.
 
 use crate::error::Error;
 use ash::vk;
 use torchlet_shaders::Module;
 
-/// Workgroups along a dimension that every device takes.
+/// Workgroups per dimension that every device supports.
 pub(crate) const MOST_GROUPS: usize = 65535;
 
-/// The invocations of a workgroup, at most. Vulkan asks for 128; all drivers of devices with Vulkan
-/// 1.1 have more.
+/// The maximum number of invocations per workgroup that shaders use. Vulkan guarantees 128; all
+/// drivers of devices with Vulkan 1.1 support more.
 pub(crate) const MOST_INVOCATIONS: u32 = 256;
 
-/// The storage buffers of the shaders that programs cannot do without. Vulkan asks for 4; chains of
-/// element-wise functions, products, convolutions in tiles, recurrent layers and their like bind so
-/// many. Products that rotate their rows or put them into a cache (`gemv_placed`), and those of
-/// codes of 8 bits in tiles (`convolution_codes`), bind more: where there are fewer, other kernels
-/// do that.
+/// Storage buffers of the shaders without an alternative; Vulkan guarantees 4. Element-wise chains,
+/// GEMMs, tiled convolutions, recurrent layers and others bind up to this many. GEMVs that rotate
+/// their rows or write them to a cache (`gemv_placed`), and tiled int8 convolutions
+/// (`convolution_codes`), bind more; devices with fewer buffers use other kernels instead.
 pub(crate) const NEEDED_BUFFERS: u32 = 7;
 
-/// What a device says that it takes at most.
+/// The limits that a device reports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct DeviceLimits {
-    /// Invocations of a workgroup; 256 are needed.
+    /// Invocations per workgroup; 256 are needed.
     pub invocations: u32,
-    /// Workgroups of a dispatch, in each dimension; more work is folded over them, or takes several
-    /// dispatches.
+    /// Workgroups of a dispatch, in each dimension; larger work is folded into other dimensions or
+    /// split into several dispatches.
     pub workgroups: [u32; 3],
-    /// Bytes that a workgroup shares.
+    /// Bytes of shared memory per workgroup.
     pub shared_memory: u32,
-    /// Storage buffers that a shader binds; 7 are needed.
+    /// Storage buffers per shader; 7 are needed.
     pub storage_buffers: u32,
     /// Bytes of a tensor.
     pub tensor: u64,
-    /// Bytes that are allocated in one piece; weights may lie in several.
+    /// Bytes of one memory allocation; weights may be distributed over several.
     pub allocation: u64,
 }
 
@@ -50,26 +49,26 @@ impl DeviceLimits {
     }
 }
 
-/// What a device takes at most, as encoding asks.
+/// The device limits that encoding depends on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Limits {
     /// Workgroups of a dispatch, in each dimension.
     pub(crate) workgroups: [u32; 3],
-    /// Workgroups along one dimension from which on work goes on in the next, or behind the last
-    /// one in another dispatch: as many as there can be, but in tests.
+    /// Workgroups per dimension beyond which work is folded into the next dimension, or, in the
+    /// last one, split into several dispatches. Equals the device limit except in tests.
     pub(crate) fold_at: [u32; 3],
     /// Bytes of a tensor.
     pub(crate) tensor: u64,
-    /// Bytes of the memory that a workgroup shares.
+    /// Bytes of shared memory per workgroup.
     pub(crate) shared: u32,
-    /// Storage buffers that a shader binds.
+    /// Storage buffers per shader.
     pub(crate) buffers: u32,
-    /// What tensors begin at multiples of, in bytes.
+    /// The alignment of tensors, in bytes.
     pub(crate) align: u64,
 }
 
 impl Limits {
-    /// What every device takes that is not refused: Vulkan 1.1, table "Required Limits", and
+    /// Limits that every accepted device supports: Vulkan 1.1, table "Required Limits", and
     /// [`lacking`].
     pub(crate) const LEAST: Self = Limits {
         workgroups: [MOST_GROUPS as u32; 3],
@@ -80,8 +79,7 @@ impl Limits {
         align: 256,
     };
 
-    /// Those of a device; work is folded from `fold_at` workgroups on, and shaders bind `buffers`,
-    /// if that is less.
+    /// Returns the limits of a device; `fold_at` and `buffers` lower the respective limits.
     pub(crate) fn of(
         device: &vk::PhysicalDeviceLimits,
         fold_at: Option<u32>,
@@ -99,8 +97,8 @@ impl Limits {
         }
     }
 
-    /// The workgroups of a dispatch along one dimension, gone on with in the next one where the
-    /// device takes no more of them in this one. `None` if it takes so many in neither.
+    /// Folds the workgroups of dimension `along` into the next dimension if they exceed the limit.
+    /// Returns `None` if that exceeds the limits too.
     pub(crate) fn folded(&self, groups: [u32; 3], along: usize) -> Option<[u32; 3]> {
         let (count, most) = (*groups.get(along)?, *self.fold_at.get(along)?);
         let mut folded = groups;
@@ -112,33 +110,33 @@ impl Limits {
         self.take(folded).then_some(folded)
     }
 
-    /// Whether a shader binds no more buffers than the device takes.
+    /// Whether the device supports the number of buffers that a shader binds.
     pub(crate) fn bind(&self, module: &Module) -> bool {
         u32::try_from(module.bindings).is_ok_and(|count| count <= self.buffers)
     }
 
-    /// Whether the device takes so many workgroups.
+    /// Whether the device supports this many workgroups.
     fn take(&self, groups: [u32; 3]) -> bool {
         groups.iter().zip(self.workgroups).all(|(count, most)| *count <= most)
     }
 
-    /// Refuses more workgroups of a shader than the device takes.
+    /// Rejects a dispatch with more workgroups than the device supports.
     pub(crate) fn check_workgroups(&self, shader: &str, groups: [u32; 3]) -> Result<(), Error> {
         match self.take(groups) {
             true => Ok(()),
             false => Err(Error::unsupported(format!(
-                "{shader}: {groups:?} workgroups; the device takes at most {:?}",
+                "{shader}: {groups:?} workgroups exceed the device limit of {:?}",
                 self.workgroups
             ))),
         }
     }
 
-    /// Refuses a tensor of more bytes than a shader of the device can bind.
+    /// Rejects a tensor that is too large for a shader to bind.
     pub(crate) fn check_tensor(&self, shader: &str, bytes: u64) -> Result<(), Error> {
         match bytes <= self.tensor {
             true => Ok(()),
             false => Err(Error::unsupported(format!(
-                "{shader}: a tensor of {bytes} bytes; the device binds at most {}",
+                "{shader}: a tensor of {bytes} bytes exceeds the device limit of {}",
                 self.tensor
             ))),
         }
@@ -151,25 +149,25 @@ impl Default for Limits {
     }
 }
 
-/// The storage buffers that a shader of a device binds at most.
+/// Returns the maximum number of storage buffers per shader.
 fn buffers_of(device: &vk::PhysicalDeviceLimits) -> u32 {
     device.max_per_stage_descriptor_storage_buffers.min(device.max_descriptor_set_storage_buffers)
 }
 
-/// The invocations of a workgroup at most, which may lie along either of the first two dimensions.
+/// Returns the maximum number of invocations per workgroup, in either of the first two dimensions.
 fn invocations_of(device: &vk::PhysicalDeviceLimits) -> u32 {
     let [x, y, _] = device.max_compute_work_group_size;
     device.max_compute_work_group_invocations.min(x).min(y)
 }
 
-/// What a device lacks of what all shaders count on, in words for the user.
+/// Describes, for the user, which limit of a device is too low for the shaders, if any.
 pub(crate) fn lacking(device: &vk::PhysicalDeviceLimits) -> Option<String> {
     let needs = [
-        ("invocations in a workgroup", invocations_of(device), MOST_INVOCATIONS),
-        ("storage buffers for a shader", buffers_of(device), NEEDED_BUFFERS),
+        ("invocations per workgroup", invocations_of(device), MOST_INVOCATIONS),
+        ("storage buffers per shader", buffers_of(device), NEEDED_BUFFERS),
     ];
     let (what, has, needed) = needs.into_iter().find(|(_, has, needed)| has < needed)?;
-    Some(format!("it has {has} {what}; {needed} are needed"))
+    Some(format!("it supports {has} {what}; {needed} are required"))
 }
 
 #[cfg(test)]
@@ -178,7 +176,7 @@ mod tests {
     use torchlet_shaders::{MODULES, REPLAYED_MODULES};
 
     #[test]
-    fn what_exceeds_a_dimension_goes_on_in_the_next() {
+    fn workgroups_fold_into_the_next_dimension() {
         let limits = Limits { workgroups: [10, 4, 5], fold_at: [10, 4, 5], ..Limits::default() };
         assert_eq!(limits.folded([10, 1, 1], 0), Some([10, 1, 1]));
         assert_eq!(limits.folded([11, 1, 1], 0), Some([6, 2, 1]));
@@ -192,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn devices_that_cannot_run_all_shaders_are_told_apart() {
+    fn devices_below_the_required_limits_are_rejected() {
         let mut device = vk::PhysicalDeviceLimits {
             max_compute_work_group_invocations: 256,
             max_compute_work_group_size: [256, 256, 64],
@@ -202,25 +200,25 @@ mod tests {
         };
         assert_eq!(lacking(&device), None);
         device.max_compute_work_group_invocations = 128;
-        let said = lacking(&device).unwrap();
-        assert_eq!(said, "it has 128 invocations in a workgroup; 256 are needed");
+        let message = lacking(&device).unwrap();
+        assert_eq!(message, "it supports 128 invocations per workgroup; 256 are required");
         device.max_compute_work_group_invocations = 1024;
         device.max_per_stage_descriptor_storage_buffers = 7;
         assert_eq!(lacking(&device), None);
         device.max_descriptor_set_storage_buffers = 6;
-        let said = lacking(&device).unwrap();
-        assert_eq!(said, "it has 6 storage buffers for a shader; 7 are needed");
+        let message = lacking(&device).unwrap();
+        assert_eq!(message, "it supports 6 storage buffers per shader; 7 are required");
         device.max_per_stage_descriptor_storage_buffers = 4;
-        assert!(lacking(&device).unwrap().starts_with("it has 4 storage buffers for a shader"));
+        assert!(lacking(&device).unwrap().starts_with("it supports 4 storage buffers per shader"));
     }
 
     #[test]
-    fn all_devices_bind_what_programs_cannot_do_without() {
+    fn required_shaders_fit_the_buffer_limit() {
         let more = MODULES.iter().filter(|module| !Limits::LEAST.bind(module));
         let more: Vec<&str> = more.map(|module| module.name).collect();
         let codes = ["convolution_codes", "convolution_codes_cooperative"];
         assert_eq!(more, [["gemv_placed", "gemv_placed_halves"], codes].concat());
-        // And no more is asked for than that takes.
+        // The required number of buffers is not higher than necessary.
         assert!(REPLAYED_MODULES.iter().all(|module| Limits::LEAST.bind(module)));
         let all = MODULES.iter().chain(REPLAYED_MODULES);
         let most = all.filter(|module| Limits::LEAST.bind(module));
@@ -228,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn devices_tell_how_many_buffers_they_bind() {
+    fn buffer_limit_is_the_smaller_one() {
         let device = vk::PhysicalDeviceLimits {
             max_per_stage_descriptor_storage_buffers: 16,
             max_descriptor_set_storage_buffers: 8,

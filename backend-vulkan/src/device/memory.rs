@@ -1,4 +1,4 @@
-//! How much memory of a device is in use.
+//! Accounting of device memory.
 
 use crate::error::Error;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -13,7 +13,7 @@ pub(crate) struct Meter {
 }
 
 impl Meter {
-    /// Counts up to a limit.
+    /// Creates a meter with a limit.
     pub(crate) fn new(limit: Option<u64>) -> Self {
         Meter { used: AtomicU64::new(0), peak: AtomicU64::new(0), limit: limit.unwrap_or(u64::MAX) }
     }
@@ -25,14 +25,14 @@ impl Meter {
         let before = before.map_err(|used| {
             let limit = self.limit;
             Error::OutOfMemory(format!(
-                "{bytes} bytes more than the {used} in use exceed the limit of {limit}"
+                "{bytes} bytes in addition to {used} bytes in use exceed the limit of {limit}"
             ))
         })?;
         self.peak.fetch_max(before.saturating_add(bytes), Ordering::Relaxed);
         Ok(())
     }
 
-    /// Bytes that were counted are free again.
+    /// Subtracts bytes that were freed.
     pub(crate) fn remove(&self, bytes: u64) {
         self.used.fetch_sub(bytes, Ordering::Relaxed);
     }
@@ -47,7 +47,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_limit_is_kept_to_the_byte() {
+    fn memory_limit_is_exact() {
         let meter = Meter::new(Some(100));
         meter.add(60).unwrap();
         assert!(meter.add(41).is_err());

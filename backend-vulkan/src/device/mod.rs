@@ -1,5 +1,4 @@
-//! Vulkan objects: the device that work runs on, its memory, its pipelines. All calls into Vulkan
-//! are below this module.
+//! Vulkan objects: device, memory, pipelines, recordings. All calls into Vulkan are in this module.
 
 mod buffer;
 mod cache_file;
@@ -7,7 +6,6 @@ mod completion;
 mod context;
 mod cores;
 mod features;
-mod found;
 mod instance;
 mod limits;
 mod memory;
@@ -18,6 +16,7 @@ mod power;
 mod queues;
 mod recording;
 mod timestamps;
+mod tuning_results;
 #[cfg(test)]
 mod validation;
 mod workarounds;
@@ -27,7 +26,6 @@ pub(crate) use context::{Context, chosen, listed};
 pub use cores::Cores;
 pub(crate) use cores::{is_parallel, processors};
 pub use features::{CooperativeMatrix, DeviceFeature, DeviceFeatures, MatrixElement};
-pub(crate) use found::{Best, Found, Question};
 pub use instance::{DeviceInfo, DeviceKind, devices};
 pub use limits::DeviceLimits;
 pub(crate) use limits::{Limits, MOST_GROUPS, MOST_INVOCATIONS};
@@ -40,3 +38,4 @@ pub use options::{
 pub(crate) use pipeline::PipelineKey;
 pub(crate) use recording::{Binding, Command, Recording, hand_over_uploads};
 pub(crate) use timestamps::Clock;
+pub(crate) use tuning_results::{Best, Question, TuningResults};

@@ -1,91 +1,90 @@
-//! How a device is opened: what the caller says, else what the environment says.
+//! Options for opening a device, set by the caller or else by environment variables.
 
 use super::features::DeviceFeature;
 use crate::error::Error;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// The environment variable that chooses a device: its index, or a part of its name.
+/// Environment variable that selects a device by index or by part of its name.
 pub const DEVICE_VARIABLE: &str = "TORCHLET_VULKAN_DEVICE";
-/// The environment variable that names the folder in which pipelines are remembered, or is `off`.
+/// Environment variable for the folder of the pipeline cache; `off` disables the cache.
 pub const PIPELINE_CACHE_VARIABLE: &str = "TORCHLET_VULKAN_PIPELINE_CACHE";
 
-/// The environment variable that names features to do without, separated by commas, or is `all`.
+/// Environment variable that lists the features to disable, separated by commas, or `all`.
 pub const DISABLE_VARIABLE: &str = "TORCHLET_VULKAN_DISABLE";
-/// The environment variable that limits the memory on the device, in bytes.
+/// Environment variable that limits device memory, in bytes.
 pub const MEMORY_LIMIT_VARIABLE: &str = "TORCHLET_VULKAN_MEMORY_LIMIT";
-/// The environment variable that limits the time of one run, in seconds; 0 for no limit.
+/// Environment variable that limits the duration of one run, in seconds; 0 for no limit.
 pub const TIMEOUT_VARIABLE: &str = "TORCHLET_VULKAN_TIMEOUT";
 
-/// The environment variable that says how long programs may be measured when they are loaded, in
-/// seconds; 0 for not at all.
+/// Environment variable for the autotuning time per program load, in seconds; 0 disables
+/// autotuning.
 pub const TUNE_VARIABLE: &str = "TORCHLET_VULKAN_TUNE";
 
-/// The environment variable that says whether matrix units are compared with what there is without:
-/// `on` or `off`.
+/// Environment variable that sets whether matrix units are benchmarked before they are used: `on`
+/// or `off`.
 pub const MATRICES_VARIABLE: &str = "TORCHLET_VULKAN_PROBE_MATRICES";
 
-/// The environment variable that says whether weights are read into the device's cache before they
-/// are needed: `on` or `off`.
+/// Environment variable that sets whether weights are prefetched into the device's cache: `on` or
+/// `off`.
 pub const PREFETCH_VARIABLE: &str = "TORCHLET_VULKAN_PREFETCH";
-/// The environment variable that says how weights go to the device: `host`, `copy` or `transfer`.
+/// Environment variable that sets how weights are uploaded: `host`, `copy` or `transfer`.
 pub const UPLOAD_VARIABLE: &str = "TORCHLET_VULKAN_UPLOAD";
 
-/// How weights go to the device when a program is loaded.
+/// How weights are uploaded when a program is loaded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum Upload {
-    /// The host writes them where they stay, if it sees all of the device's memory; else as
+    /// The host writes them directly to device memory, if it can map all of it; otherwise as
     /// [`Transfer`](Self::Transfer).
     #[default]
     Host,
-    /// By way of memory of the host's own, from which the queue that computes copies them.
+    /// The compute queue copies them from host memory.
     Copy,
-    /// The same by a queue for transfers alone, beside what computes, where the device has one;
-    /// else as [`Copy`](Self::Copy).
+    /// A dedicated transfer queue copies them from host memory, concurrently with the compute
+    /// queue. Without such a queue, as [`Copy`](Self::Copy).
     Transfer,
 }
 
-/// How a device is opened.
+/// Options for opening a device.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Options {
-    /// The device: its index, or a part of its name. Without one, the most capable.
+    /// The index of the device, or a part of its name; `None` for the most capable one.
     pub(crate) device: Option<String>,
-    /// The folder in which pipelines are remembered between runs, if they are.
+    /// The folder of the pipeline cache, if any.
     pub(crate) pipeline_cache: Option<PathBuf>,
     /// Features not to use.
     pub(crate) disabled: Vec<DeviceFeature>,
-    /// The most bytes of device memory.
+    /// The limit on device memory, in bytes.
     pub(crate) memory_limit: Option<u64>,
-    /// The longest that a run may take; zero for no limit.
+    /// The timeout of a run; zero for no limit.
     pub(crate) timeout: Option<Duration>,
-    /// How long a program may be measured when it is loaded; zero for not at all.
+    /// The autotuning time per program load; zero disables autotuning.
     pub(crate) tune: Option<Duration>,
-    /// Whether matrix units are compared with what there is without; so it is unless it is said.
+    /// Whether matrix units are benchmarked before they are used; `true` by default.
     pub(crate) probe_matrices: Option<bool>,
-    /// Whether weights are read into the device's cache before they are needed; where it is known
-    /// to help unless it is said.
+    /// Whether weights are prefetched into the device's cache; by default where this is known to
+    /// help.
     pub(crate) prefetch: Option<bool>,
-    /// How weights go to the device.
+    /// How weights are uploaded.
     pub(crate) upload: Option<Upload>,
-    /// Whether the queue that computes stands in for one for transfers alone, where there is none.
+    /// Whether the compute queue replaces a missing transfer queue.
     pub(crate) stand_in: bool,
-    /// The way that calls go wherever they have so many.
-    pub(crate) way: Option<u8>,
-    /// The workgroups along a dimension from which on work goes on in the next, or in another
-    /// dispatch.
+    /// The kernel variant index that all calls use if they have it.
+    pub(crate) variant: Option<u8>,
+    /// Workgroups per dimension beyond which work is folded or split.
     pub(crate) fold_at: Option<u32>,
-    /// The storage buffers that a shader binds at most.
+    /// The maximum number of storage buffers per shader.
     pub(crate) buffers: Option<u32>,
-    /// The invocations that keep the device busy.
+    /// The number of invocations that saturate the device.
     pub(crate) busy: Option<usize>,
-    /// The most bytes to allocate in one piece.
+    /// The maximum size of one memory allocation, in bytes.
     pub(crate) largest_allocation: Option<u64>,
 }
 
 impl Options {
-    /// With what the environment says where the caller said nothing. Features that either disables
-    /// are not used.
+    /// Fills options that the caller did not set from the environment. Disabled features are those
+    /// of both.
     pub(crate) fn or_environment(
         self,
         variable: impl Fn(&str) -> Option<String>,
@@ -94,7 +93,7 @@ impl Options {
         let pipeline_cache = self.pipeline_cache.or_else(|| folder().map(PathBuf::from));
         let number = |name: &str, unit: &str| match variable(name) {
             Some(text) => text.trim().parse::<u64>().map(Some).map_err(|_| {
-                let wanted = format!("not a whole number of {unit}");
+                let wanted = format!("expected an integer number of {unit}");
                 Error::Unavailable(format!("{name} is '{text}', {wanted}"))
             }),
             None => Ok(None),
@@ -103,7 +102,9 @@ impl Options {
             None | Some("") => Ok(None),
             Some("on") => Ok(Some(true)),
             Some("off") => Ok(Some(false)),
-            Some(text) => Err(Error::Unavailable(format!("{name} is '{text}', not on or off"))),
+            Some(text) => {
+                Err(Error::Unavailable(format!("{name} is '{text}', expected 'on' or 'off'")))
+            }
         };
         let mut disabled = self.disabled;
         let names = variable(DISABLE_VARIABLE).unwrap_or_default();
@@ -114,7 +115,7 @@ impl Options {
                     DeviceFeature::ALL.iter().map(|feature| feature.name()).collect();
                 let known = known.join(", ");
                 return Err(Error::Unavailable(format!(
-                    "{DISABLE_VARIABLE} names '{name}'; there are {known}, subgroup and all"
+                    "{DISABLE_VARIABLE} contains '{name}', expected {known}, subgroup or all"
                 )));
             }
             disabled.extend(features);
@@ -136,7 +137,7 @@ impl Options {
                 None => upload_of(variable(UPLOAD_VARIABLE).as_deref().unwrap_or_default())?,
             },
             stand_in: self.stand_in,
-            way: self.way,
+            variant: self.variant,
             fold_at: self.fold_at,
             buffers: self.buffers,
             busy: self.busy,
@@ -157,7 +158,7 @@ impl Options {
     }
 }
 
-/// What the variable says.
+/// Parses the variable.
 fn upload_of(text: &str) -> Result<Option<Upload>, Error> {
     Ok(match text.trim() {
         "" => None,
@@ -166,15 +167,15 @@ fn upload_of(text: &str) -> Result<Option<Upload>, Error> {
         "transfer" => Some(Upload::Transfer),
         _ => {
             return Err(Error::Unavailable(format!(
-                "{UPLOAD_VARIABLE} is '{text}'; there are host, copy and transfer"
+                "{UPLOAD_VARIABLE} is '{text}', expected host, copy or transfer"
             )));
         }
     })
 }
 
-/// Where programs of this user keep what they can make again: the folder `torchlet` in
-/// `$XDG_CACHE_HOME` or `~/.cache`, `~/Library/Caches` on macOS, `%LOCALAPPDATA%` on Windows.
-/// `None` where the environment does not say.
+/// Returns the folder for regenerable data of this user: `torchlet` in `$XDG_CACHE_HOME` or
+/// `~/.cache`, `~/Library/Caches` on macOS, `%LOCALAPPDATA%` on Windows. Returns `None` if the
+/// environment does not define it.
 pub fn user_cache_folder() -> Option<PathBuf> {
     cache_folder(|name| std::env::var_os(name).map(PathBuf::from))
 }
@@ -196,7 +197,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_caller_is_heard_before_the_environment() {
+    fn caller_options_override_the_environment() {
         let environment = |name: &str| match name {
             DEVICE_VARIABLE => Some("1".to_owned()),
             PIPELINE_CACHE_VARIABLE => Some("/cache".to_owned()),
@@ -228,10 +229,10 @@ mod tests {
         assert_eq!(of(DISABLE_VARIABLE, "all").unwrap().disabled, DeviceFeature::ALL);
         assert!(of(DISABLE_VARIABLE, "fp17").is_err());
         assert_eq!(of(MEMORY_LIMIT_VARIABLE, "4096").unwrap().memory_limit, Some(4096));
-        let said = of(MEMORY_LIMIT_VARIABLE, "4 GiB").unwrap_err().to_string();
-        assert!(said.ends_with("is '4 GiB', not a whole number of bytes"), "{said}");
-        let said = of(TUNE_VARIABLE, "0.5").unwrap_err().to_string();
-        assert!(said.ends_with("is '0.5', not a whole number of seconds"), "{said}");
+        let message = of(MEMORY_LIMIT_VARIABLE, "4 GiB").unwrap_err().to_string();
+        assert!(message.ends_with("is '4 GiB', expected an integer number of bytes"), "{message}");
+        let message = of(TUNE_VARIABLE, "0.5").unwrap_err().to_string();
+        assert!(message.ends_with("is '0.5', expected an integer number of seconds"), "{message}");
         assert_eq!(of(TIMEOUT_VARIABLE, "0").unwrap().timeout, Some(Duration::ZERO));
         assert!(of(TIMEOUT_VARIABLE, "-1").is_err());
         assert_eq!(of(MATRICES_VARIABLE, "off").unwrap().probe_matrices, Some(false));
@@ -248,7 +249,7 @@ mod tests {
 
     #[cfg(target_os = "linux")]
     #[test]
-    fn the_cache_folder_is_that_of_the_platform() {
+    fn cache_folder_follows_platform_conventions() {
         let home = |name: &str| (name == "HOME").then(|| PathBuf::from("/home/a"));
         assert_eq!(cache_folder(home), Some(PathBuf::from("/home/a/.cache/torchlet")));
         let both = |name: &str| match name {

@@ -1,4 +1,4 @@
-//! Compute pipelines, made once per device for each shader and set of constants.
+//! Compute pipelines, created once per device for each shader and set of specialisation constants.
 
 use super::cache_file::CacheFile;
 use super::features::{DeviceFeature, DeviceFeatures};
@@ -35,14 +35,14 @@ impl PipelineKey {
     }
 }
 
-/// What the pipelines of one shader have in common.
+/// Objects shared by the pipelines of one shader.
 struct Shader {
-    /// Null until a pipeline needs it: what the driver remembers needs none. Making one takes
-    /// drivers milliseconds: who wants the same one meanwhile waits for it.
+    /// Null until a pipeline needs it; pipelines from the driver's cache do not. Creating a module
+    /// lasts milliseconds, so threads that need the same one wait for it.
     module: Mutex<vk::ShaderModule>,
     code: Module,
-    /// What stands for the module where the driver may remember the pipeline; empty if it does not,
-    /// and not there until a pipeline is made.
+    /// The shader module identifier; empty if the driver does not cache pipelines by it, unset
+    /// until the first pipeline is created.
     identifier: OnceLock<Vec<u8>>,
     set_layout: vk::DescriptorSetLayout,
     layout: vk::PipelineLayout,
@@ -60,20 +60,20 @@ pub(crate) struct Pipeline {
 pub(crate) struct Pipelines {
     made: Mutex<HashMap<PipelineKey, Arc<Pipeline>>>,
     shaders: Mutex<HashMap<&'static str, Arc<Shader>>>,
-    /// Tells what identifies shaders, where pipelines may be remembered by that.
+    /// The functions for shader module identifiers, if they are used.
     identifiers: Option<ext::shader_module_identifier::Device>,
-    /// The invocations of a subgroup, where subgroups can be asked to be full.
+    /// The subgroup size, if full subgroups can be required.
     full_subgroups: Option<u32>,
     cache: vk::PipelineCache,
-    /// Where the cache is saved, and the bytes that are there already.
+    /// The file of the cache, and the number of bytes saved in it.
     file: Option<Mutex<(CacheFile, usize)>>,
-    /// How many pipelines that may not be in the cache were made since it was last looked at.
+    /// The number of pipelines created since the last save that may not be in the cache.
     unsaved: AtomicUsize,
     device: ash::Device,
 }
 
 impl Pipelines {
-    /// No pipelines yet, with what `file` remembers of those that were made before.
+    /// Creates an empty set of pipelines, with the driver cache from `file`.
     pub(crate) fn new(
         instance: &ash::Instance,
         device: ash::Device,
@@ -82,17 +82,17 @@ impl Pipelines {
     ) -> Self {
         let known = file.as_ref().and_then(CacheFile::read).unwrap_or_default();
         let create = vk::PipelineCacheCreateInfo::default().initial_data(&known);
-        // SAFETY: the data is what a driver of the same version gave for the same device, as its
-        // header and checksum say.
+        // SAFETY: a driver of the same version returned the data for the same device, according to
+        // its header and checksum.
         let made = unsafe { device.create_pipeline_cache(&create, None) };
         let (cache, saved) = match made {
             Ok(cache) => (cache, known.len()),
-            // What the driver does not take is made anew. Without a cache, pipelines are made all
-            // the same. SAFETY: an empty cache has no preconditions.
+            // If the driver rejects the data, it starts with an empty cache; pipelines can also be
+            // created without one. SAFETY: an empty cache has no preconditions.
             Err(_) => unsafe { device.create_pipeline_cache(&Default::default(), None) }
                 .map_or((vk::PipelineCache::null(), 0), |cache| (cache, 0)),
         };
-        // What remembers nothing need not be asked.
+        // With an empty cache, identifiers are useless.
         let identifies = features.has(DeviceFeature::ShaderIdentifiers) && saved > 0;
         Pipelines {
             made: Mutex::default(),
@@ -109,20 +109,20 @@ impl Pipelines {
         }
     }
 
-    /// How many there are.
+    /// Returns the number of pipelines.
     pub(crate) fn count(&self) -> usize {
         lock(&self.made).len()
     }
 
-    /// The pipeline of this key, made if need be.
+    /// Returns the pipeline with this key, creating it if necessary.
     pub(crate) fn get(&self, key: &PipelineKey) -> Result<Arc<Pipeline>, Error> {
         if let Some(pipeline) = lock(&self.made).get(key) {
             return Ok(pipeline.clone());
         }
         let shader = self.shader(&key.module)?;
-        // Made without the lock, so that several threads make several at a time. Shaders whose
-        // invocations go by their place in a subgroup count on there being no gaps, and those whose
-        // subgroups share work on as many subgroups as fill the workgroup.
+        // Created without the lock, so that several threads can create pipelines at the same time.
+        // Shaders that use the invocation index within a subgroup need subgroups without gaps, and
+        // shaders whose subgroups share work need the number of subgroups that fill the workgroup.
         let by_place = [Feature::SubgroupShuffle, Feature::CooperativeMatrix];
         let full = by_place.iter().any(|feature| key.module.features.contains(feature))
             && self.full_subgroups.is_some_and(|size| key.workgroup[0].is_multiple_of(size));
@@ -147,8 +147,8 @@ impl Pipelines {
         Ok(shader)
     }
 
-    /// Saves the cache if there is more in it than was saved before. That it cannot be is no error:
-    /// the next start takes longer, that is all.
+    /// Saves the cache if it grew since the last save. Errors are ignored: they only slow down the
+    /// next start.
     pub(crate) fn save(&self) {
         let Some(file) = &self.file else { return };
         let made = self.unsaved.swap(0, Ordering::Relaxed);
@@ -165,20 +165,20 @@ impl Pipelines {
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // A panic elsewhere cannot have left what is locked half-changed.
+    // Poisoning can be ignored: a panic cannot leave the guarded data half-changed.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Drop for Pipelines {
     fn drop(&mut self) {
-        // SAFETY: the cache is not in use: pipelines are made through `&self` only.
+        // SAFETY: the cache is not in use: pipelines are created through `&self` only.
         unsafe { self.device.destroy_pipeline_cache(self.cache, None) };
     }
 }
 
 impl Shader {
     fn new(device: &ash::Device, module: &Module) -> Result<Self, Error> {
-        // From here on, dropping `shader` destroys what was made.
+        // From here on, dropping `shader` destroys the objects created so far.
         let mut shader = Shader {
             module: Mutex::new(vk::ShaderModule::null()),
             code: *module,
@@ -208,22 +208,22 @@ impl Shader {
         if module.push_bytes() > 0 {
             create = create.push_constant_ranges(&ranges);
         }
-        // SAFETY: as above; the range is within the 128 bytes that every device has (tested in
+        // SAFETY: as above; the range is within the 128 bytes that every device supports (tested in
         // torchlet-shaders).
         shader.layout = unsafe { device.create_pipeline_layout(&create, None) }
             .map_err(Error::of("vkCreatePipelineLayout"))?;
         Ok(shader)
     }
 
-    /// The module, made if need be.
+    /// Returns the module, creating it if necessary.
     fn module(&self) -> Result<vk::ShaderModule, Error> {
         let mut module = lock(&self.module);
         if *module == vk::ShaderModule::null() {
             let words = self.code.words();
             let create = vk::ShaderModuleCreateInfo::default().code(&words);
             // SAFETY: the words are a module that spirv-val accepted when the shaders were built,
-            // or made of one by moving its parameters, which torchlet-shaders tests; the device has
-            // the features that it needs (`Encoder::dispatch` looks).
+            // or one derived from it by moving its parameters, which torchlet-shaders tests; the
+            // device has the features that it needs (`Encoder::dispatch` checks).
             *module = unsafe { self.device.create_shader_module(&create, None) }
                 .map_err(Error::of("vkCreateShaderModule"))?;
         }
@@ -231,13 +231,13 @@ impl Shader {
     }
 }
 
-/// What the driver knows a module by.
+/// Returns the driver's identifier of a module.
 fn identifier(functions: &ext::shader_module_identifier::Device, code: &Module) -> Vec<u8> {
     let words = code.words();
     let create = vk::ShaderModuleCreateInfo::default().code(&words);
     let mut found = vk::ShaderModuleIdentifierEXT::default();
     let function = functions.fp().get_shader_module_create_info_identifier_ext;
-    // SAFETY: the device was made with the extension and its feature, and both structures are
+    // SAFETY: the device was created with the extension and its feature, and both structures are
     // complete and live through the call.
     unsafe { function(functions.device(), &create, &mut found) };
     found.identifier.get(..found.identifier_size as usize).unwrap_or_default().to_vec()
@@ -256,7 +256,7 @@ impl Drop for Shader {
 }
 
 impl Pipeline {
-    /// Also tells whether it is certain that the driver remembered it.
+    /// Creates a pipeline. Also returns whether it certainly came from the driver's cache.
     fn new(
         shader: Arc<Shader>,
         cache: vk::PipelineCache,
@@ -282,9 +282,9 @@ impl Pipeline {
             let create = vk::ComputePipelineCreateInfo::default();
             let create = [create.stage(stage).layout(shader.layout).flags(flags)];
             // SAFETY: stage and layout were made for the same declaration of bindings and push
-            // constants. Full subgroups are asked for where the device has them and the workgroup
-            // is a multiple of their size along x. A stage without a module has its identifier, and
-            // the flag that goes with it.
+            // constants. Full subgroups are required only if the device supports them and the
+            // workgroup size in x is a multiple of the subgroup size. A stage without a module has
+            // its identifier, and the flag that goes with it.
             let made = unsafe { shader.device.create_compute_pipelines(cache, &create, None) };
             made.map(|made| made.first().copied().unwrap_or_default()).map_err(|(_, error)| error)
         };
@@ -292,8 +292,8 @@ impl Pipeline {
             let mut identifier =
                 vk::PipelineShaderStageModuleIdentifierCreateInfoEXT::default().identifier(known);
             let stage = stage.push_next(&mut identifier);
-            // What the driver does not remember, or cannot make so for another reason, is made of
-            // the module.
+            // If this fails, for example because the pipeline is not cached, it is created from the
+            // module.
             let flags = vk::PipelineCreateFlags::FAIL_ON_PIPELINE_COMPILE_REQUIRED;
             if let Ok(raw) = make(stage, flags) {
                 return Ok((Pipeline { raw, key: key.clone(), shader }, true));
@@ -304,7 +304,7 @@ impl Pipeline {
         Ok((Pipeline { raw, key: key.clone(), shader }, false))
     }
 
-    /// Whether it is the one of this key.
+    /// Whether this is the pipeline with this key.
     pub(crate) fn is_of(&self, key: &PipelineKey) -> bool {
         self.key == *key
     }

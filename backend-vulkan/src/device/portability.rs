@@ -1,5 +1,5 @@
-//! What drivers that translate to another API, as MoltenVK does, ask of those who use them: which
-//! extensions and flags instances and devices are made with.
+//! Instance and device extensions for portability drivers, which translate Vulkan to another API
+//! (MoltenVK).
 
 use super::features::{self, DeviceFeature, DeviceFeatures};
 use ash::{khr, vk};
@@ -9,8 +9,8 @@ fn lists(known: &[vk::ExtensionProperties], name: &CStr) -> bool {
     known.iter().any(|extension| extension.extension_name_as_c_str() == Ok(name))
 }
 
-/// The extensions and flags of an instance whose loader knows these: without them, loaders hide
-/// drivers that translate.
+/// Returns the extensions and flags of an instance, given the extensions that the loader lists.
+/// Without them, loaders hide portability drivers.
 pub(super) fn of_instance(
     known: &[vk::ExtensionProperties],
 ) -> (Vec<&'static CStr>, vk::InstanceCreateFlags) {
@@ -21,13 +21,13 @@ pub(super) fn of_instance(
     }
 }
 
-/// The extensions of a device that lists these, to be used with these features, each once. A driver
-/// that translates asks that one knows it.
+/// Returns the extensions to enable on a device, each once, given those that it lists and the
+/// features to use. Portability drivers require `VK_KHR_portability_subset`.
 pub(super) fn of_device(
     known: &[vk::ExtensionProperties],
     features: &DeviceFeatures,
 ) -> Vec<&'static CStr> {
-    // Of `VK_NV_cooperative_matrix2`, it is only told that it is there.
+    // `VK_NV_cooperative_matrix2` is only reported, not used.
     let used = features.iter().filter(|feature| *feature != DeviceFeature::CooperativeMatrix2);
     let mut names: Vec<&CStr> = used.flat_map(features::extensions).copied().collect();
     let subset = khr::portability_subset::NAME;
@@ -50,7 +50,7 @@ mod tests {
     const SUBSET: &CStr = c"VK_KHR_portability_subset";
 
     #[test]
-    fn loaders_are_asked_for_drivers_that_translate_where_they_know_how() {
+    fn portability_enumeration_is_enabled_if_listed() {
         let with = listed(&[c"VK_KHR_surface", ENUMERATION, c"VK_EXT_debug_utils"]);
         let flags = vk::InstanceCreateFlags::ENUMERATE_PORTABILITY_KHR;
         assert_eq!(of_instance(&with), (vec![ENUMERATION], flags));
@@ -59,12 +59,12 @@ mod tests {
         let nothing = (Vec::new(), vk::InstanceCreateFlags::empty());
         assert_eq!(of_instance(&listed(&[c"VK_KHR_surface"])), nothing);
         assert_eq!(of_instance(&[]), nothing);
-        // Devices list this one.
+        // This is a device extension, not an instance extension.
         assert_eq!(of_instance(&listed(&[SUBSET])), nothing);
     }
 
     #[test]
-    fn devices_that_translate_are_told_that_they_are_known() {
+    fn portability_subset_is_enabled_if_listed() {
         let features = DeviceFeatures::default();
         assert_eq!(of_device(&listed(&[SUBSET]), &features), [SUBSET]);
         assert!(of_device(&listed(&[ENUMERATION]), &features).is_empty());
@@ -72,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn extensions_are_those_of_the_features_each_once() {
+    fn feature_extensions_are_listed_once() {
         let [half, byte] = [DeviceFeature::HalfArithmetic, DeviceFeature::ByteArithmetic];
         let both = DeviceFeatures::only(&[half, byte, DeviceFeature::CooperativeMatrix2], 32);
         let known = listed(&[SUBSET, c"VK_KHR_shader_float16_int8", c"VK_KHR_8bit_storage"]);

@@ -1,34 +1,33 @@
-//! Whether the machine runs on a battery.
+//! Detects whether the machine runs on a battery.
 
 use std::fs;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// How long what was read of a battery counts. To read it takes tens of microseconds, and more
-/// where the firmware is asked.
-const COUNTS: Duration = Duration::from_secs(5);
+/// How long a battery reading stays valid. A reading costs tens of microseconds, or more if the
+/// firmware is queried.
+const VALIDITY: Duration = Duration::from_secs(5);
 
-/// No battery that could be discharged later.
+/// The machine has no battery that could start to discharge.
 const NEVER: u64 = u64::MAX;
 
-/// The machine's power, which can change: it is looked at again now and then, if there is a
-/// battery.
+/// The machine's power source, read again periodically if it can change.
 pub(crate) struct Power {
     since: Instant,
     is_battery: AtomicBool,
-    /// The millisecond from which on it is looked at again.
+    /// The time of the next reading, in milliseconds.
     next: AtomicU64,
 }
 
 impl Power {
-    /// As it is now.
+    /// Reads the current power source.
     pub(crate) fn new() -> Self {
         Self::of(read())
     }
 
     fn of(battery: Battery) -> Self {
-        let next = if battery.can_change() { millis(COUNTS) } else { NEVER };
+        let next = if battery.can_change() { millis(VALIDITY) } else { NEVER };
         Power {
             since: Instant::now(),
             is_battery: AtomicBool::new(battery.is_used()),
@@ -36,17 +35,17 @@ impl Power {
         }
     }
 
-    /// Whether the machine runs on a battery, as far as it was looked at.
+    /// Whether the machine runs on a battery, according to the latest reading.
     pub(crate) fn is_battery(&self) -> bool {
         self.at(self.since.elapsed(), read)
     }
 
-    /// The same after so much time, with what looks at it.
+    /// The same at time `now`, with a function that reads the battery.
     fn at(&self, now: Duration, look: impl FnOnce() -> Battery) -> bool {
         let (now, next) = (millis(now), self.next.load(Ordering::Relaxed));
-        let later = now.saturating_add(millis(COUNTS));
+        let later = now.saturating_add(millis(VALIDITY));
         let order = Ordering::Relaxed;
-        // One thread looks, and the others go on.
+        // One thread reads, the others continue with the old value.
         if now >= next && self.next.compare_exchange(next, later, order, order).is_ok() {
             self.is_battery.store(look().is_used(), order);
         }
@@ -58,14 +57,14 @@ fn millis(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(NEVER - 1)
 }
 
-/// What is known of a battery.
+/// The state of the battery.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Battery {
-    /// There is none, or nothing is known of it.
+    /// No battery, or unknown.
     None,
     Charged,
     Discharged,
-    /// Nothing else gives power for long.
+    /// The battery is the only power source for any length of time.
     Always,
 }
 
@@ -79,9 +78,9 @@ impl Battery {
     }
 }
 
-/// The machine's battery: phones always run on theirs; Linux tells of its power supplies
-/// (Documentation/ABI/testing/sysfs-class-power). Elsewhere nothing is known, and it counts as
-/// plugged in.
+/// Reads the state of the battery. Phones always count as battery-powered. Linux lists power
+/// supplies in sysfs (Documentation/ABI/testing/sysfs-class-power). Other systems count as plugged
+/// in.
 fn read() -> Battery {
     if cfg!(any(target_os = "android", target_os = "ios")) {
         return Battery::Always;
@@ -92,8 +91,8 @@ fn read() -> Battery {
     }
 }
 
-/// The battery among these power supplies: one that is discharged, if there are several. Those of a
-/// mouse or keyboard do not count.
+/// Returns the state of the system battery among these power supplies; `Discharged` if any is
+/// discharging. Batteries of peripherals are ignored.
 fn of_supplies(supplies: &Path) -> Battery {
     let of_system = |supply: &Path| {
         let says = |file: &str, text: &str| {
@@ -115,7 +114,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn batteries_of_the_system_count_while_they_are_discharged() {
+    fn only_discharging_system_batteries_count() {
         let folder = std::env::temp_dir().join(format!("torchlet-power-{}", std::process::id()));
         let supply = |name: &str, files: &[(&str, &str)]| {
             let supply = folder.join(name);
@@ -135,16 +134,16 @@ mod tests {
     }
 
     #[test]
-    fn a_battery_is_looked_at_again_now_and_then() {
+    fn battery_is_read_periodically() {
         let seconds = Duration::from_secs;
-        let unasked = || -> Battery { panic!("it was looked at a moment ago") };
+        let unasked = || -> Battery { panic!("it was read a moment ago") };
         let power = Power::of(Battery::Charged);
         assert!(!power.at(seconds(4), unasked));
         assert!(power.at(seconds(5), || Battery::Discharged), "unplugged");
         assert!(power.at(seconds(9), unasked));
         assert!(!power.at(seconds(60), || Battery::Charged));
         assert!(!power.at(seconds(64), unasked));
-        // It was taken out, and comes back.
+        // The battery is removed and inserted again.
         assert!(!power.at(seconds(65), || Battery::None));
         assert!(power.at(seconds(70), || Battery::Discharged));
         for (battery, used) in [(Battery::None, false), (Battery::Always, true)] {

@@ -1,16 +1,16 @@
-//! The queues of a device: one that computes, and one for uploads alone, where there is a family of
-//! such.
+//! The queues of a device: one for compute, and one for uploads if a dedicated transfer family
+//! exists.
 
 use ash::vk;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// A queue, and what is known of it.
+/// A queue and its properties.
 #[derive(Clone)]
 pub(crate) struct Lane {
     pub(crate) family: u32,
-    /// Whether copies are all that may be recorded for it.
+    /// Whether only copies may be recorded for it.
     pub(crate) copies_only: bool,
-    // Lanes may share a queue: then they share the lock that keeps other threads off it.
+    // Lanes may share a queue, and then share the lock that guards it.
     queue: Arc<Mutex<vk::Queue>>,
 }
 
@@ -19,19 +19,19 @@ impl Lane {
         Lane { family, copies_only: false, queue: Arc::new(Mutex::new(queue)) }
     }
 
-    /// The same queue, for copies alone.
+    /// Returns the same queue, restricted to copies.
     pub(super) fn for_copies(&self) -> Self {
         Lane { copies_only: true, ..self.clone() }
     }
 
-    /// The queue, for the time of one submission.
+    /// Locks the queue for one submission.
     pub(super) fn queue(&self) -> MutexGuard<'_, vk::Queue> {
-        // A panic elsewhere cannot have left it half-changed.
+        // Poisoning can be ignored: a panic cannot leave it half-changed.
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// What a lane's commands may wait for, and what they may access.
+/// The pipeline stages and access types of a lane's commands, for barriers.
 pub(super) struct Scope {
     pub(super) stages: vk::PipelineStageFlags,
     pub(super) writes: vk::AccessFlags,
@@ -39,7 +39,7 @@ pub(super) struct Scope {
 }
 
 impl Scope {
-    /// That of a lane: queues for copies alone have no stage for shaders.
+    /// Returns the scope of a lane; copy-only queues have no shader stage.
     pub(super) fn of(lane: &Lane) -> Self {
         let copies = Scope {
             stages: vk::PipelineStageFlags::TRANSFER,
@@ -66,14 +66,14 @@ fn first(
     family.and_then(|family| u32::try_from(family).ok())
 }
 
-/// The first family that computes.
+/// Returns the first family that supports compute.
 pub(super) fn compute_family(families: &[vk::QueueFamilyProperties]) -> Option<u32> {
     first(families, |flags| flags.contains(vk::QueueFlags::COMPUTE))
 }
 
-/// The first family that is there for transfers, and so has engines of its own that copy beside
-/// what computes. Families that draw or compute transfer, too, and may not say so; those of video
-/// and optical flow are for their data.
+/// Returns the first dedicated transfer family, which has copy engines that work concurrently with
+/// compute. Graphics and compute families support transfers implicitly; video and optical flow
+/// families are meant for their own data.
 pub(super) fn transfer_family(families: &[vk::QueueFamilyProperties]) -> Option<u32> {
     let others = vk::QueueFlags::GRAPHICS
         | vk::QueueFlags::COMPUTE
@@ -98,7 +98,7 @@ mod tests {
     const E: vk::QueueFlags = vk::QueueFlags::VIDEO_ENCODE_KHR;
     const O: vk::QueueFlags = vk::QueueFlags::OPTICAL_FLOW_NV;
 
-    /// The families for computing and for transfers among these, each of so many queues.
+    /// Returns the compute and transfer families among families with these flags and queue counts.
     fn chosen(families: &[(vk::QueueFlags, u32)]) -> (Option<u32>, Option<u32>) {
         let family = |(flags, count): &(vk::QueueFlags, u32)| {
             vk::QueueFamilyProperties::default().queue_flags(*flags).queue_count(*count)
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn families_for_transfers_alone_are_found() {
+    fn dedicated_transfer_families_are_found() {
         let nvidia = [
             (G | C | T | S, 16),
             (T | S, 2),
@@ -118,7 +118,7 @@ mod tests {
             (T | S | O, 1),
         ];
         assert_eq!(chosen(&nvidia), (Some(0), Some(1)));
-        // Without displays, those for transfers may come last.
+        // On headless devices, the transfer family may come last.
         let headless = [(C | T | S, 8), (T | S | D, 4), (T | S | O, 1), (T | S, 2)];
         assert_eq!(chosen(&headless), (Some(0), Some(3)));
         let amd = [(G | C | T | S, 1), (C | T | S, 4), (D, 1), (E, 1), (T | S, 2)];
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn where_there_is_none_uploads_go_the_usual_way() {
+    fn no_dedicated_transfer_family() {
         assert_eq!(chosen(&[(G | C | T, 2)]), (Some(0), None), "Mali");
         assert_eq!(chosen(&[(G | C | T | S, 1), (C | T | S, 4), (D, 1)]), (Some(0), None), "RADV");
         assert_eq!(chosen(&[(G | C, 3)]), (Some(0), None), "Adreno");
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn lanes_for_copies_wait_for_copies_alone() {
+    fn copy_lanes_have_copy_scope() {
         let lane = Lane::new(0, vk::Queue::null());
         let (usual, copies) = (Scope::of(&lane), Scope::of(&lane.for_copies()));
         assert!(usual.stages.contains(vk::PipelineStageFlags::COMPUTE_SHADER));

@@ -1,5 +1,5 @@
-//! A recorded command buffer: dispatches and copies with the barriers between them, to be run again
-//! and again.
+//! A recorded command buffer that can run repeatedly: dispatches and copies, with barriers between
+//! them.
 
 use super::Context;
 use super::completion::Completion;
@@ -29,21 +29,21 @@ impl Binding {
     }
 }
 
-/// One step of a recording.
+/// A command of a recording.
 #[derive(Debug, Clone)]
 pub(crate) enum Command<'s> {
-    /// Runs a shader over its bindings.
+    /// Runs a shader on its bindings.
     Dispatch {
         key: Cow<'s, PipelineKey>,
         bindings: Vec<Binding>,
         push: Cow<'s, [u8]>,
         groups: [u32; 3],
     },
-    /// Copies bytes; sizes are those of `from`.
+    /// Copies bytes; `from` determines the size.
     Copy { from: Binding, to: Binding },
 }
 
-/// The dispatches among commands: their pipelines and what these bind.
+/// Returns the pipelines and bindings of the dispatches among commands.
 fn dispatches<'c>(
     commands: &'c [Command<'_>],
 ) -> impl Iterator<Item = (&'c PipelineKey, &'c [Binding])> {
@@ -53,37 +53,37 @@ fn dispatches<'c>(
     })
 }
 
-/// Bytes of the largest tensor that a dispatch binds.
+/// Returns the bytes of the largest tensor that a dispatch binds.
 fn largest(bindings: &[Binding]) -> u64 {
     bindings.iter().map(|binding| binding.size).max().unwrap_or(0)
 }
 
-/// A command buffer and what it needs.
+/// A command buffer and the objects it uses.
 pub(crate) struct Recording {
     pool: vk::CommandPool,
     commands: vk::CommandBuffer,
     completion: Completion,
     descriptors: vk::DescriptorPool,
-    /// Pipelines that the command buffer refers to, and the descriptors of each dispatch.
+    /// Pipelines that the command buffer refers to, and the descriptor set of each dispatch.
     pipelines: Vec<Arc<Pipeline>>,
     sets: Vec<vk::DescriptorSet>,
-    /// What the descriptors of all dispatches name, one behind another: shapes that take the same
-    /// pipelines and the same memory leave them as they are.
+    /// The concatenated bindings of all descriptor sets. Shapes with the same pipelines and the
+    /// same memory reuse the sets.
     bound: Vec<Binding>,
-    /// The times around each command, where it was recorded with them.
+    /// The timestamps around each command, if recorded with them.
     timestamps: Option<Timestamps>,
-    /// The queue that it is for.
+    /// The queue that it is submitted to.
     lane: Lane,
     context: Arc<Context>,
 }
 
 impl Recording {
-    /// For the queue that computes.
+    /// Creates a recording for the compute queue.
     pub(crate) fn new(context: &Arc<Context>) -> Result<Self, Error> {
         Self::on(context, context.compute.clone())
     }
 
-    /// Of copies to constants: for the queue for uploads, where there is one.
+    /// Creates a recording of copies to constants: for the upload queue, if any.
     pub(crate) fn of_uploads(context: &Arc<Context>) -> Result<Self, Error> {
         Self::on(context, context.uploads.as_ref().unwrap_or(&context.compute).clone())
     }
@@ -111,15 +111,15 @@ impl Recording {
             .command_pool(recording.pool)
             .level(vk::CommandBufferLevel::PRIMARY)
             .command_buffer_count(1);
-        // SAFETY: the pool was just made.
+        // SAFETY: the pool was just created.
         let buffers = unsafe { device.allocate_command_buffers(&allocate) }
             .map_err(Error::of("vkAllocateCommandBuffers"))?;
         recording.commands = buffers.first().copied().unwrap_or_default();
         Ok(recording)
     }
 
-    /// Records commands in place of what was recorded before; with the times around each if
-    /// `timed`, where the device has a clock.
+    /// Records commands, replacing the previous ones. If `timed` and the device has a clock, also
+    /// records timestamps around each.
     pub(crate) fn record(&mut self, commands: &[Command<'_>], timed: bool) -> Result<(), Error> {
         self.wait()?;
         let device = self.context.raw.clone();
@@ -151,8 +151,8 @@ impl Recording {
         if let Some(timestamps) = &self.timestamps {
             timestamps.start(self.commands);
         }
-        // What an earlier submission wrote, the state of a model say, is there to read. (That it
-        // was waited for made it so for the host alone.)
+        // Makes writes of earlier submissions, such as model state, visible. Waiting for them made
+        // them visible only to the host.
         self.barrier();
         let mut pending: Vec<Binding> = Vec::new();
         let mut dispatches = self.pipelines.iter().zip(&self.sets);
@@ -223,7 +223,7 @@ impl Recording {
                 timestamps.take(self.commands, index + 1);
             }
         }
-        // What the device wrote becomes visible to the host.
+        // Makes device writes visible to the host.
         let Scope { stages, writes, .. } = Scope::of(&self.lane);
         let barrier = [vk::MemoryBarrier::default()
             .src_access_mask(writes)
@@ -261,8 +261,7 @@ impl Recording {
         }
     }
 
-    /// Whether the descriptors that there are name what these commands bind, for the same
-    /// pipelines.
+    /// Whether the current descriptor sets match the bindings and pipelines of these commands.
     fn binds(&self, commands: &[Command<'_>]) -> bool {
         let mut bound = self.bound.as_slice();
         let mut pipelines = self.pipelines.iter();
@@ -277,20 +276,20 @@ impl Recording {
             && self.sets.len() == self.pipelines.len()
     }
 
-    /// Has the next commands that are recorded take descriptors of their own, as a buffer that
-    /// these name is about to go: another one may get its handle.
+    /// Invalidates the descriptor sets, before a buffer that they refer to is destroyed: a new
+    /// buffer may get the same handle.
     pub(crate) fn unbind(&mut self) {
         self.bound.clear();
         self.sets.clear();
     }
 
-    /// Gets the pipelines of commands, and descriptors for them.
+    /// Gets the pipelines of commands, and descriptor sets for them.
     fn bind(&mut self, commands: &[Command<'_>]) -> Result<(), Error> {
         self.unbind();
         let mut earlier = std::mem::take(&mut self.pipelines).into_iter();
         let mut pipelines = Vec::with_capacity(commands.len());
         for (key, _) in dispatches(commands) {
-            // Mostly the same as before: it need not be looked for.
+            // Usually the same pipeline as before, which saves the lookup.
             let same = earlier.next().filter(|pipeline| pipeline.is_of(key));
             pipelines.push(same.map_or_else(|| self.context.pipelines.get(key), Ok)?);
         }
@@ -300,7 +299,7 @@ impl Recording {
         Ok(())
     }
 
-    /// A descriptor set for each dispatch, in the place of those that there were.
+    /// Allocates a descriptor set for each dispatch, replacing the old sets.
     fn allocate_sets(
         &mut self,
         pipelines: &[Arc<Pipeline>],
@@ -356,45 +355,45 @@ impl Recording {
         Ok(sets)
     }
 
-    /// Runs what was recorded, and waits until it is done.
+    /// Submits the recording and waits for it.
     pub(crate) fn run(&mut self) -> Result<(), Error> {
         self.submit()?;
         self.wait()
     }
 
-    /// Runs what was recorded. What it reads and writes must stay until it is waited for, or the
-    /// recording is gone.
+    /// Submits the recording. The memory it accesses must stay alive until it is waited for or the
+    /// recording is dropped.
     pub(crate) fn submit(&mut self) -> Result<(), Error> {
         self.completion.submit(self.commands)
     }
 
-    /// Waits until what was submitted is done.
+    /// Waits for the pending submission.
     pub(crate) fn wait(&self) -> Result<(), Error> {
         self.completion.wait()
     }
 
-    /// As [`wait`](Self::wait), until the run is cancelled: then the submission stays pending, and
-    /// must be [waited for](Self::wait) before its memory is touched.
+    /// As [`wait`](Self::wait), but returns when the run is cancelled. The submission then stays
+    /// pending, and must be [waited for](Self::wait) before its memory is accessed.
     pub(crate) fn wait_unless(&self, is_cancelled: &dyn Fn() -> bool) -> Result<(), Error> {
         self.completion.wait_unless(is_cancelled)
     }
 
-    /// The times before the first command and after each, as the last run took them; `None` where
-    /// it was recorded without them.
+    /// Returns the timestamps of the last run, before the first command and after each command;
+    /// `None` if it was recorded without them.
     pub(crate) fn times(&self) -> Result<Option<Vec<u64>>, Error> {
         self.timestamps.as_ref().map(Timestamps::read).transpose()
     }
 }
 
-/// Lets the queue that computes see what the one for uploads wrote, and waits until it does.
-/// Nothing to do where there is none.
+/// Makes writes of the upload queue visible to the compute queue, and waits until they are. Does
+/// nothing without an upload queue.
 ///
-/// Uploads were waited for by the host alone: that makes what they wrote available, and a semaphore
-/// between the queues makes it visible.
+/// So far, only the host waited for the uploads, which makes their writes available; a semaphore
+/// between the queues makes them visible.
 pub(crate) fn hand_over_uploads(context: &Arc<Context>) -> Result<(), Error> {
     let Some(uploads) = &context.uploads else { return Ok(()) };
     let mut completion = Completion::new(context, context.compute.clone())?;
-    // SAFETY: a semaphore has no preconditions.
+    // SAFETY: creating a semaphore has no preconditions.
     let semaphore = unsafe { context.raw.create_semaphore(&Default::default(), None) }
         .map_err(Error::of("vkCreateSemaphore"))?;
     let semaphores = [semaphore];
@@ -403,15 +402,15 @@ pub(crate) fn hand_over_uploads(context: &Arc<Context>) -> Result<(), Error> {
     let waited = signalled.and_then(|()| {
         let waited = completion.submit_behind(semaphore).and_then(|()| completion.wait());
         if waited.is_err() && !context.is_abandoned() {
-            // Nobody waited for the signal: it is over before the semaphore is gone. What this
-            // fails with, the wait has failed with before. SAFETY: the lock keeps other threads off
-            // the queue.
+            // The signal may still be pending: wait for it before the semaphore is destroyed. An
+            // error here repeats the one already returned. SAFETY: the lock gives exclusive access
+            // to the queue.
             let _ = unsafe { context.raw.queue_wait_idle(*uploads.queue()) };
         }
         waited
     });
     if !context.is_abandoned() {
-        // SAFETY: no submission uses it: both are over, or none was made.
+        // SAFETY: no submission uses it: both have completed, or none was made.
         unsafe { context.raw.destroy_semaphore(semaphore, None) };
     }
     context.transfers.fetch_add(1, Ordering::Relaxed);
@@ -420,8 +419,8 @@ pub(crate) fn hand_over_uploads(context: &Arc<Context>) -> Result<(), Error> {
 
 impl Drop for Recording {
     fn drop(&mut self) {
-        // A submission that never ends makes the device one that is given up; there are none on a
-        // device that is lost.
+        // If a submission never ends, waiting marks the context as abandoned. On a lost device,
+        // nothing is pending.
         let _ = self.wait();
         if self.context.is_abandoned() {
             return;
@@ -445,7 +444,7 @@ mod tests {
     use torchlet_shaders::{Element, Gather, GatherPush, MAX_DIMS, Pipeline as _, PushConstants};
 
     #[test]
-    fn descriptors_stay_for_the_same_memory_alone() {
+    fn descriptors_are_reused_only_for_the_same_memory() {
         let Some(context) = context(&Options::default()) else { return };
         let sources = [1u8, 2].map(|number| {
             let mut source = Buffer::new(&context, 16, MemoryKind::Upload).unwrap();
@@ -491,7 +490,7 @@ mod tests {
             let written = target.mapped().get(..4 * numel as usize).unwrap();
             assert!(written.iter().all(|byte| usize::from(*byte) == source + 1), "{written:?}");
         }
-        // The last ones again, and then nothing.
+        // The last commands again, and then none.
         assert!(recording.binds(&commands(0, 4, 32)));
         recording.unbind();
         assert!(!recording.binds(&commands(0, 4, 32)));

@@ -1,4 +1,4 @@
-//! Times of the device's clock, taken between the commands of a recording.
+//! Device timestamps between the commands of a recording.
 
 use super::Context;
 use super::instance::Instance;
@@ -10,14 +10,15 @@ use std::time::Instant;
 /// The clock of a queue.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Clock {
-    /// The bits of a time that count.
+    /// A mask of the valid bits of a timestamp.
     mask: u64,
     /// Nanoseconds per tick, as a fraction.
     pub(crate) nanoseconds_per_tick: (u64, u64),
 }
 
 impl Clock {
-    /// The clock of a queue whose times have so many valid bits; `None` where the queue has none.
+    /// Creates the clock of a queue whose timestamps have this many valid bits; `None` if it has no
+    /// clock.
     pub(crate) fn new(valid_bits: u32, nanoseconds_per_tick: f32) -> Option<Self> {
         if valid_bits == 0 || !nanoseconds_per_tick.is_finite() || nanoseconds_per_tick <= 0.0 {
             return None;
@@ -30,32 +31,32 @@ impl Clock {
         })
     }
 
-    /// So many ticks in nanoseconds.
+    /// Converts ticks to nanoseconds.
     pub(crate) fn nanoseconds(&self, ticks: u64) -> u64 {
         let (numerator, denominator) = self.nanoseconds_per_tick;
         let time = u128::from(ticks) * u128::from(numerator) / u128::from(denominator);
         u64::try_from(time).unwrap_or(u64::MAX)
     }
 
-    /// So many nanoseconds in ticks.
+    /// Converts nanoseconds to ticks.
     pub(crate) fn ticks(&self, nanoseconds: u64) -> u64 {
         let (numerator, denominator) = self.nanoseconds_per_tick;
         let ticks = u128::from(nanoseconds) * u128::from(denominator) / u128::from(numerator);
         u64::try_from(ticks).unwrap_or(u64::MAX)
     }
 
-    /// Times as ticks since the first of them, across the clock's overflow.
+    /// Returns timestamps as ticks since the first one, across an overflow of the clock.
     pub(crate) fn since_first(&self, times: &[u64]) -> Vec<u64> {
         let first = times.first().copied().unwrap_or(0);
         times.iter().map(|time| time.wrapping_sub(first) & self.mask).collect()
     }
 }
 
-/// The device's clock beside the host's (`VK_EXT_calibrated_timestamps`).
+/// Simultaneous reading of the device clock and the host clock (`VK_EXT_calibrated_timestamps`).
 pub(crate) struct Calibration(ext::calibrated_timestamps::Device);
 
 impl Calibration {
-    /// That of a device, which has the extension, if it tells the time of its queues.
+    /// Creates it for a device that has the extension, if the clock of its queues can be read.
     pub(crate) fn new(
         instance: &Instance,
         physical: vk::PhysicalDevice,
@@ -68,13 +69,13 @@ impl Calibration {
         Some(Calibration(ext::calibrated_timestamps::Device::new(&instance.raw, device)))
     }
 
-    /// A moment, by both clocks: of a few tries, the one that took the shortest time.
+    /// Reads both clocks; of a few attempts, returns the shortest.
     pub(crate) fn now(&self) -> Option<(Instant, u64)> {
         let of_device =
             [vk::CalibratedTimestampInfoEXT::default().time_domain(vk::TimeDomainEXT::DEVICE)];
         let tries = (0..3).filter_map(|_| {
             let before = Instant::now();
-            // SAFETY: the device lists the extension and was made with it, and has this clock.
+            // SAFETY: the device lists the extension and was created with it, and has this clock.
             let (ticks, _) = unsafe { self.0.get_calibrated_timestamps(&of_device) }.ok()?;
             let took = before.elapsed();
             Some((took, before + took / 2, *ticks.first()?))
@@ -83,7 +84,7 @@ impl Calibration {
     }
 }
 
-/// Room for the times of one recording.
+/// A query pool for the timestamps of one recording.
 pub(crate) struct Timestamps {
     pool: vk::QueryPool,
     count: u32,
@@ -103,27 +104,27 @@ impl Timestamps {
         Ok(Timestamps { pool, count: count.max(1), context: context.clone() })
     }
 
-    /// Records that all times are forgotten, and the first one is taken.
+    /// Records a reset of all timestamps, and the first timestamp.
     pub(crate) fn start(&self, commands: vk::CommandBuffer) {
-        // SAFETY: the command buffer is being recorded for a queue that computes, outside of any
-        // render pass; the queries are the pool's.
+        // SAFETY: the command buffer is being recorded for a compute queue, outside of any render
+        // pass; the queries are the pool's.
         unsafe { self.context.raw.cmd_reset_query_pool(commands, self.pool, 0, self.count) };
         self.take(commands, 0);
     }
 
-    /// Records that time `index` is taken when all commands before it are done.
+    /// Records timestamp `index`, taken when all commands before it are done.
     pub(crate) fn take(&self, commands: vk::CommandBuffer, index: usize) {
         let Ok(index) = u32::try_from(index) else { return };
         if index >= self.count {
             return;
         }
         let stage = vk::PipelineStageFlags::BOTTOM_OF_PIPE;
-        // SAFETY: as above; the context has a clock where timestamps are made, so the queue
+        // SAFETY: as above; timestamps are created only if the context has a clock, so the queue
         // supports them.
         unsafe { self.context.raw.cmd_write_timestamp(commands, stage, self.pool, index) };
     }
 
-    /// The times that the last run of the recording took. It must be done.
+    /// Returns the timestamps of the recording's last run, which must be complete.
     pub(crate) fn read(&self) -> Result<Vec<u64>, Error> {
         let mut times = vec![0u64; self.count as usize];
         let flags = vk::QueryResultFlags::TYPE_64 | vk::QueryResultFlags::WAIT;
@@ -150,7 +151,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_queue_without_valid_bits_has_no_clock() {
+    fn queue_without_valid_bits_has_no_clock() {
         assert_eq!(Clock::new(0, 1.0), None);
         assert_eq!(Clock::new(64, f32::NAN), None);
         assert_eq!(Clock::new(64, 0.0), None);
@@ -161,7 +162,7 @@ mod tests {
         let clock = Clock::new(36, 1.0).unwrap();
         let top = (1 << 36) - 1;
         assert_eq!(clock.since_first(&[top - 1, top, 3]), [0, 1, 5]);
-        // Bits beyond the valid ones mean nothing.
+        // Bits beyond the valid ones are ignored.
         assert_eq!(clock.since_first(&[5 | 1 << 40, 7 | 1 << 50]), [0, 2]);
         let clock = Clock::new(64, 1.0).unwrap();
         assert_eq!(clock.since_first(&[u64::MAX, 4]), [0, 5]);

@@ -1,6 +1,6 @@
-//! Breaks Vulkan's rules on purpose. A run of the tests under validation layers proves nothing
-//! where the layers do not watch: `cargo xtask test vulkan` runs this first, and it has to make
-//! them speak.
+//! Violates Vulkan's rules on purpose. Running the tests under validation layers proves nothing if
+//! the layers are not active. `cargo xtask test vulkan` therefore runs this first and expects
+//! messages from the layers.
 
 use super::buffer::{Buffer, MemoryKind};
 use super::context::Context;
@@ -8,15 +8,15 @@ use super::options::Options;
 use ash::vk;
 
 #[test]
-#[ignore = "breaks the rules of Vulkan, for layers to notice"]
+#[ignore = "violates the rules of Vulkan, for validation layers to report"]
 fn rules_are_broken() {
     let context = Context::open(&Options::default()).unwrap();
     let device = &context.raw;
     let empty = vk::BufferCreateInfo::default().usage(vk::BufferUsageFlags::STORAGE_BUFFER);
-    // SAFETY: a buffer without bytes breaks a rule, and drivers refuse it or give a handle that is
+    // SAFETY: a buffer of zero bytes violates a rule; drivers reject it or return a handle that is
     // not used.
     if let Ok(buffer) = unsafe { device.create_buffer(&empty, None) } {
-        // SAFETY: it was just made, and nothing uses it.
+        // SAFETY: it was just created, and nothing uses it.
         unsafe { device.destroy_buffer(buffer, None) };
     }
 
@@ -26,8 +26,8 @@ fn rules_are_broken() {
     let pool = unsafe { device.create_command_pool(&create, None) }.unwrap();
     let allocate =
         vk::CommandBufferAllocateInfo::default().command_pool(pool).command_buffer_count(1);
-    // SAFETY: the pool was just made. The commands write the same bytes without a barrier between
-    // them, which is what the layers are to notice; they are never submitted.
+    // SAFETY: the pool was just created. The commands write the same bytes without a barrier
+    // between them, which the layers should report; they are never submitted.
     unsafe {
         let commands = device.allocate_command_buffers(&allocate).unwrap()[0];
         device.begin_command_buffer(commands, &Default::default()).unwrap();

@@ -1,65 +1,62 @@
-//! What some drivers get wrong, by device: what is done without on them, why, and until when.
+//! Workarounds for driver bugs, by device: which features are disabled, why, and until when.
 //!
-//! Not in the table, since they cost nothing elsewhere, are:
-//! - One instance for the whole process (`instance.rs`): a driver of NVIDIA's refuses the
-//!   thirty-first.
-//! - Comparisons with what is not a number, and conversions of what does not fit, are spelled out
-//!   in shaders (`shaders/glsl`): NVIDIA's compiler takes `a > b ? a : b` for a maximum that
-//!   forgets what is not a number.
-//! - Loaders and portability subsets of drivers that translate to another API (`portability.rs`).
-//! - Software devices and devices on batteries are not polled (`completion.rs`, `power.rs`).
+//! The following workarounds apply to all devices, because they have no cost elsewhere:
+//! - One instance for the whole process (`instance.rs`): an NVIDIA driver refuses the thirty-first.
+//! - Comparisons with NaN and conversions of out-of-range values are written out in shaders
+//!   (`shaders/glsl`): NVIDIA's compiler turns `a > b ? a : b` into a maximum that drops NaN.
+//! - Extensions for portability drivers, which translate to another API (`portability.rs`).
+//! - No polling on software devices and on battery power (`completion.rs`, `power.rs`).
 
 use super::features::DeviceFeature;
 use super::instance::DeviceKind;
 use ash::vk;
 
-/// What is known of a device before it is asked for its features.
+/// Properties of a device that are known before its features are queried.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Driver {
-    /// The number of its vendor, by PCI's registry or Khronos's.
+    /// The vendor id, from PCI's registry or Khronos's.
     pub(crate) vendor: u32,
     pub(crate) kind: DeviceKind,
     pub(crate) on_windows: bool,
-    /// Which driver of the vendor's devices it is, where it says so: as of Vulkan 1.2, or with
-    /// `VK_KHR_driver_properties`.
+    /// The driver id, if reported: since Vulkan 1.2, or with `VK_KHR_driver_properties`.
     pub(crate) id: Option<vk::DriverId>,
-    /// Its version, in a form of its own.
+    /// The driver version, in the vendor's encoding.
     pub(crate) version: u32,
 }
 
 impl Driver {
-    /// Whether it may be one of these: a driver that does not say what it is may be.
+    /// Whether it may be one of these drivers; an unknown driver may be any.
     fn may_be(&self, drivers: &[vk::DriverId]) -> bool {
         self.id.is_none_or(|id| drivers.contains(&id))
     }
 }
 
-/// What is done without on some devices.
+/// A workaround for some devices.
 pub(crate) struct Workaround {
     pub(crate) name: &'static str,
-    /// Features that count as missing: the driver is not even asked for what goes with them.
+    /// Features that count as missing; the driver is not even queried for their properties.
     without: &'static [DeviceFeature],
     applies: fn(&Driver) -> bool,
 }
 
 impl Workaround {
-    /// Whether it takes something away from a device that has this.
-    pub(crate) fn takes(&self, has: impl Fn(DeviceFeature) -> bool) -> bool {
+    /// Whether it disables a feature that a device has.
+    pub(crate) fn disables_any(&self, has: impl Fn(DeviceFeature) -> bool) -> bool {
         self.without.iter().any(|feature| has(*feature))
     }
 }
 
 const AMD: u32 = 0x1002;
 
-/// All of them. An entry says what it was seen on and where that is written down; once drivers
-/// without the fault are common, it goes.
+/// All workarounds. An entry names the affected hardware and a reference. It is removed once
+/// drivers without the bug are common.
 const TABLE: &[Workaround] = &[
-    // The driver of Radeon 860M (AMDVLK 2.0.388, Adrenalin 26.3.1) ends the process when it is
-    // asked which matrices it multiplies: GPUOpen-Drivers/AMDVLK issue 422, ggml-org/llama.cpp pull
-    // request 22750, 2026-05. AMD's own driver and the published one are of the same source; Mesa's
-    // is another. No version is known in which it is mended.
+    // The driver of the Radeon 860M (AMDVLK 2.0.388, Adrenalin 26.3.1) terminates the process when
+    // it is queried for cooperative matrix properties: GPUOpen-Drivers/AMDVLK issue 422,
+    // ggml-org/llama.cpp pull request 22750, 2026-05. AMD's proprietary and open-source drivers
+    // share the code; Mesa does not. No fixed version is known.
     Workaround {
-        name: "matrices of integrated AMD GPUs on Windows",
+        name: "cooperative matrices of integrated AMD GPUs on Windows",
         without: &[DeviceFeature::CooperativeMatrix, DeviceFeature::CooperativeMatrix2],
         applies: |driver| {
             let own = [vk::DriverId::AMD_PROPRIETARY, vk::DriverId::AMD_OPEN_SOURCE];
@@ -67,21 +64,21 @@ const TABLE: &[Workaround] = &[
             is_integrated && driver.on_windows && driver.may_be(&own)
         },
     },
-    // Software multiplies matrices of a subgroup element by element, which takes longer than tiles
-    // of vectors: as long as there is no processor whose driver uses matrix units of its own.
+    // Software devices compute cooperative matrices element by element, which is slower than
+    // vectorised tiles. This holds as long as no CPU driver uses matrix units of the CPU.
     Workaround {
-        name: "matrices in software",
+        name: "cooperative matrices in software",
         without: &[DeviceFeature::CooperativeMatrix, DeviceFeature::CooperativeMatrix2],
         applies: |driver| driver.kind == DeviceKind::Cpu,
     },
 ];
 
-/// Those for a device.
+/// Returns the workarounds for a device.
 pub(crate) fn workarounds(driver: &Driver) -> impl Iterator<Item = &'static Workaround> {
     TABLE.iter().filter(move |workaround| (workaround.applies)(driver))
 }
 
-/// Whether a device does without a feature.
+/// Whether a feature is disabled on a device.
 pub(crate) fn is_avoided(driver: &Driver, feature: DeviceFeature) -> bool {
     workarounds(driver).any(|workaround| workaround.without.contains(&feature))
 }
@@ -99,8 +96,8 @@ mod tests {
     };
 
     #[test]
-    fn devices_go_without_what_their_drivers_get_wrong() {
-        // A driver that does not say what it is may be the one.
+    fn workarounds_disable_features() {
+        // An unknown driver may be the affected one.
         for id in [Some(vk::DriverId::AMD_OPEN_SOURCE), RADEON.id, None] {
             let driver = Driver { id, ..RADEON };
             assert!(is_avoided(&driver, DeviceFeature::CooperativeMatrix), "{driver:?}");
@@ -118,14 +115,14 @@ mod tests {
         let kind = DeviceKind::Cpu;
         let software = Driver { vendor: 0x1_0005, kind, on_windows: false, id, version: 1 };
         let names: Vec<&str> = workarounds(&software).map(|it| it.name).collect();
-        assert_eq!(names, ["matrices in software"]);
+        assert_eq!(names, ["cooperative matrices in software"]);
     }
 
     #[test]
-    fn what_a_device_lacks_anyway_is_not_taken_from_it() {
+    fn workarounds_ignore_missing_features() {
         let workaround = workarounds(&RADEON).next().unwrap();
-        assert!(workaround.takes(|feature| feature == DeviceFeature::CooperativeMatrix));
-        assert!(!workaround.takes(|feature| feature == DeviceFeature::HalfArithmetic));
-        assert!(!workaround.takes(|_| false));
+        assert!(workaround.disables_any(|feature| feature == DeviceFeature::CooperativeMatrix));
+        assert!(!workaround.disables_any(|feature| feature == DeviceFeature::HalfArithmetic));
+        assert!(!workaround.disables_any(|_| false));
     }
 }

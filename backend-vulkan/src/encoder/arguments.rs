@@ -1,4 +1,4 @@
-//! Reading the arguments of a call.
+//! Reads the arguments of a call.
 
 use super::Encoder;
 use crate::error::Error;
@@ -6,7 +6,7 @@ use crate::tensors::Operand;
 use torchlet_graph::graph::{Value, ValueId};
 
 impl Encoder<'_, '_> {
-    /// Argument `position` of a call.
+    /// Returns argument `position` of a call.
     pub(crate) fn arg(&self, args: &[ValueId], position: usize) -> Result<ValueId, Error> {
         args.get(position).copied().ok_or_else(|| {
             Error::Invalid(format!(
@@ -17,12 +17,12 @@ impl Encoder<'_, '_> {
         })
     }
 
-    /// The last argument of a call: its output.
+    /// Returns the last argument of a call: its output.
     pub(crate) fn out(&self, args: &[ValueId]) -> Result<Operand, Error> {
         self.tensor(self.out_id(args)?)
     }
 
-    /// The value of the output.
+    /// Returns the value id of the output.
     pub(crate) fn out_id(&self, args: &[ValueId]) -> Result<ValueId, Error> {
         let id = args.last().copied().ok_or_else(|| Error::invalid("the call has no arguments"))?;
         match self.value(id)? {
@@ -31,7 +31,7 @@ impl Encoder<'_, '_> {
         }
     }
 
-    /// The outputs of a call that has several.
+    /// Returns the outputs of a call with several outputs.
     pub(crate) fn outs(&self, args: &[ValueId]) -> Result<Vec<ValueId>, Error> {
         let id = args.last().copied().ok_or_else(|| Error::invalid("the call has no arguments"))?;
         Ok(match self.value(id)? {
@@ -40,13 +40,13 @@ impl Encoder<'_, '_> {
         })
     }
 
-    /// A tensor.
+    /// Returns a tensor.
     pub(crate) fn tensor(&self, id: ValueId) -> Result<Operand, Error> {
         let tensor = self.state.tensor(id)?;
         Ok(Operand { id, value: id, element: tensor.element, sizes: tensor.sizes.clone() })
     }
 
-    /// A tensor or nothing.
+    /// Returns a tensor, or `None` for an absent argument.
     pub(crate) fn optional_tensor(&self, id: ValueId) -> Result<Option<Operand>, Error> {
         match self.value(id)? {
             Value::None => Ok(None),
@@ -54,12 +54,12 @@ impl Encoder<'_, '_> {
         }
     }
 
-    /// Whether a value is nothing.
+    /// Whether an argument is `None`.
     pub(crate) fn is_none(&self, id: ValueId) -> bool {
         matches!(self.value(id), Ok(Value::None))
     }
 
-    /// An integer, symbolic or not.
+    /// Returns an integer, symbolic or not.
     pub(crate) fn int(&self, id: ValueId) -> Result<i64, Error> {
         match self.value(id)? {
             Value::Int(value) => Ok(*value),
@@ -76,17 +76,17 @@ impl Encoder<'_, '_> {
         }
     }
 
-    /// Whether a number may be another one in the next run.
+    /// Whether an integer can change from run to run.
     pub(crate) fn is_symbolic(&self, id: ValueId) -> bool {
         matches!(self.value(id), Ok(Value::SymInt(_)))
     }
 
-    /// An integer or nothing.
+    /// Returns an integer, or `None` for an absent argument.
     pub(crate) fn optional_int(&self, id: ValueId) -> Result<Option<i64>, Error> {
         if self.is_none(id) { Ok(None) } else { self.int(id).map(Some) }
     }
 
-    /// A number.
+    /// Returns a float; integers are converted.
     pub(crate) fn float(&self, id: ValueId) -> Result<f64, Error> {
         match self.value(id)? {
             Value::Double(value) => Ok(*value),
@@ -94,17 +94,18 @@ impl Encoder<'_, '_> {
         }
     }
 
-    /// A number or nothing.
+    /// Returns a float, or `None` for an absent argument.
     pub(crate) fn optional_float(&self, id: ValueId) -> Result<Option<f64>, Error> {
         if self.is_none(id) { Ok(None) } else { self.float(id).map(Some) }
     }
 
-    /// A truth value.
+    /// Returns a boolean.
     pub(crate) fn bool(&self, id: ValueId) -> Result<bool, Error> {
         self.int(id).map(|value| value != 0)
     }
 
-    /// A list of integers, some of which may be symbolic; a single integer is a list of one.
+    /// Returns a list of integers, some of which may be symbolic. A single integer is a list of
+    /// one.
     pub(crate) fn ints(&self, id: ValueId) -> Result<Vec<i64>, Error> {
         match self.value(id)? {
             Value::IntList(items) => Ok(items.clone()),
@@ -114,12 +115,12 @@ impl Encoder<'_, '_> {
         }
     }
 
-    /// A list of integers or nothing.
+    /// Returns a list of integers, or `None` for an absent argument.
     pub(crate) fn optional_ints(&self, id: ValueId) -> Result<Option<Vec<i64>>, Error> {
         if self.is_none(id) { Ok(None) } else { self.ints(id).map(Some) }
     }
 
-    /// A list of numbers or nothing.
+    /// Returns a list of floats, or `None` for an absent argument.
     pub(crate) fn optional_floats(&self, id: ValueId) -> Result<Option<Vec<f64>>, Error> {
         match self.value(id)? {
             Value::None => Ok(None),
@@ -128,7 +129,7 @@ impl Encoder<'_, '_> {
         }
     }
 
-    /// A list of values.
+    /// Returns a list of values. A single value is a list of one.
     pub(crate) fn list(&self, id: ValueId) -> Result<Vec<ValueId>, Error> {
         match self.value(id)? {
             Value::List(items) => Ok(items.clone()),
@@ -136,7 +137,7 @@ impl Encoder<'_, '_> {
         }
     }
 
-    /// A string or nothing.
+    /// Returns a string, or `None` for an absent argument.
     pub(crate) fn optional_string(&self, id: ValueId) -> Result<Option<&str>, Error> {
         match self.value(id)? {
             Value::None => Ok(None),

@@ -1,44 +1,44 @@
-//! What may be written where it lies: tensors that keep their contents between runs, and what
-//! nobody reads any more.
+//! Liveness analysis for writes in place: which memory may be overwritten, because it is state that
+//! the graph updates or because no later call reads it.
 
 use super::Encoder;
 use crate::error::Error;
 use crate::ids::IdSet;
 use crate::ops::copy_all;
-use crate::state::{Left, Storage};
+use crate::state::{FusedOutput, Storage};
 use crate::tensors::{Operand, TensorId};
 use std::sync::Arc;
 use torchlet_graph::graph::{Graph, ValueId};
 
-/// When the values of a graph are read, and which take new values when all is done.
+/// The last reads of a graph's values, and the values that updates overwrite.
 pub(crate) struct Reads {
     graph: Arc<GraphReads>,
-    /// The values that use the memory of another. Calls may be encoded again.
-    joined: Vec<Joined>,
-    /// The latest of them of each tensor that they use the memory of.
+    /// Values that alias the memory of another value. Calls that are encoded again may be repeated.
+    aliases: Vec<Alias>,
+    /// For each tensor, the index of its latest alias in `aliases`.
     latest: Vec<Option<usize>>,
 }
 
 /// A value that uses the memory of another from a call on.
-struct Joined {
+struct Alias {
     from: usize,
     /// The last call that reads it.
     last: usize,
-    /// The one before that uses the same memory.
+    /// The previous alias of the same memory.
     earlier: Option<usize>,
 }
 
-/// What of that the graph says, whatever the shapes.
+/// The part of the analysis that depends on the graph alone, not on shapes.
 #[derive(Debug)]
 pub(crate) struct GraphReads {
     /// The last call that reads each value.
     last: Vec<usize>,
-    /// What updates overwrite, and what they overwrite it with.
+    /// The values that updates overwrite, and their new values.
     overwritten: IdSet<ValueId>,
     news: IdSet<ValueId>,
 }
 
-/// Behind all calls.
+/// After all calls.
 const END: usize = usize::MAX;
 
 impl GraphReads {
@@ -52,7 +52,7 @@ impl GraphReads {
             }
         };
         for (at, node) in graph.nodes.iter().enumerate() {
-            // Calls that were fused read what the whole does.
+            // The parts of a fused call read their arguments when the whole call runs.
             let inputs = node.args.split_last().map_or(&[][..], |(_, inputs)| inputs);
             let parts = node.parts.iter().flat_map(|part| &part.args);
             inputs.iter().chain(parts).for_each(|id| read(*id, at));
@@ -66,50 +66,50 @@ impl GraphReads {
 
 impl Reads {
     pub(super) fn new(graph: Arc<GraphReads>) -> Self {
-        Reads { graph, joined: Vec::new(), latest: Vec::new() }
+        Reads { graph, aliases: Vec::new(), latest: Vec::new() }
     }
 
-    /// A value uses the memory of another from this call on.
+    /// Records that a value uses the memory of another from this call on.
     pub(super) fn join(&mut self, id: TensorId, root: TensorId, call: usize) {
         let last = self.last(id, call).unwrap_or(END);
-        if self.joined_to(root).any(|it| (it.from, it.last) == (call, last)) {
+        if self.aliases_of(root).any(|it| (it.from, it.last) == (call, last)) {
             return;
         }
         self.latest.resize(self.latest.len().max(root + 1), None);
         let Some(latest) = self.latest.get_mut(root) else { return };
-        let earlier = latest.replace(self.joined.len());
-        self.joined.push(Joined { from: call, last, earlier });
+        let earlier = latest.replace(self.aliases.len());
+        self.aliases.push(Alias { from: call, last, earlier });
     }
 
-    /// The values that use the memory of a tensor.
-    fn joined_to(&self, root: TensorId) -> impl Iterator<Item = &Joined> {
+    /// Returns the values that use the memory of a tensor.
+    fn aliases_of(&self, root: TensorId) -> impl Iterator<Item = &Alias> {
         let latest = self.latest.get(root).copied().flatten();
-        let first = latest.and_then(|at| self.joined.get(at));
-        std::iter::successors(first, |it| self.joined.get(it.earlier?))
+        let first = latest.and_then(|at| self.aliases.get(at));
+        std::iter::successors(first, |it| self.aliases.get(it.earlier?))
     }
 
-    /// Whether a value is what an update overwrites another with.
+    /// Whether a value is the new value in an update.
     pub(super) fn becomes_new(&self, id: ValueId) -> bool {
         self.graph.news.contains(&id)
     }
 
-    /// Whether a value is what an update overwrites.
+    /// Whether a value is overwritten by an update.
     fn overwrites(&self, id: ValueId) -> bool {
         self.graph.overwritten.contains(&id)
     }
 
-    /// The last call that reads what is in the memory of a value, as it is known before a call.
+    /// Returns the last call that reads the memory of a value, as known before `call`.
     fn last(&self, id: TensorId, call: usize) -> Option<usize> {
-        let before = self.joined_to(id).filter(|it| it.from < call).map(|it| it.last);
+        let before = self.aliases_of(id).filter(|it| it.from < call).map(|it| it.last);
         self.graph.last.get(id).map(|last| before.fold(*last, usize::max))
     }
 }
 
 impl Encoder<'_, '_> {
-    /// Leaves an output of the current call to those who take it, if all of them can make it of
-    /// `inputs`, for which `views` tells the views through which they take it, or nothing if they
-    /// cannot. Tells whether it is left. That is decided when memory is planned: later, looking for
-    /// them would only take time in each run that differs.
+    /// Fuses an output of the current call into its readers, if all of them can recompute it from
+    /// `inputs`. `views` returns the views through which they read it, or `None` if they cannot.
+    /// Returns whether the output is fused. This is decided when memory is planned: searching again
+    /// would slow down each run with new shapes.
     pub(crate) fn leave(
         &mut self,
         out: &Operand,
@@ -118,17 +118,17 @@ impl Encoder<'_, '_> {
         views: impl FnOnce(&Self) -> Option<Vec<ValueId>>,
     ) -> bool {
         let able = |input: &&Operand| input.element.is_floating() && !self.is_written(input.id);
-        // What numbers change from run to run is encoded again with those who read them: these need
-        // not be among them.
+        // Calls with integers that change from run to run are encoded again together with the
+        // readers of those integers; the readers of this output may not be among them.
         if self.planning
             && !self.varies()
             && inputs.iter().all(able)
             && let Some(views) = views(self)
         {
-            self.state.left.insert(out.value, Left { call: self.node, which, views });
+            self.state.left.insert(out.value, FusedOutput { call: self.node, which, views });
         }
         let Some(left) = self.state.left.get(&out.value) else { return false };
-        // Those who read the output read the inputs.
+        // The readers of the output now read the inputs.
         let roots = inputs.iter().map(|input| self.state.root(input.id));
         for root in roots {
             for value in std::iter::once(out.value).chain(left.views.iter().copied()) {
@@ -138,16 +138,15 @@ impl Encoder<'_, '_> {
         true
     }
 
-    /// The value in whose memory a tensor is, if it is all of that, in its order.
+    /// Returns the value that owns the memory of a tensor, if the tensor covers all of it in order.
     pub(crate) fn whole(&self, tensor: &Operand) -> Option<ValueId> {
         let in_order =
             !self.state.is_part(tensor.id) && !self.state.strided.contains_key(&tensor.id);
         in_order.then(|| self.state.root(tensor.id))
     }
 
-    /// The tensor to write to that becomes the output of the current call, and has the contents of
-    /// another already: this other one, if nobody reads that any more, or else a copy. `written` is
-    /// what is written there.
+    /// Returns the tensor to write to for an output that starts with the contents of `old`: `old`
+    /// itself if nothing reads it any more, else a copy. `written` is the data to be written there.
     pub(crate) fn successor(
         &mut self,
         old: &Operand,
@@ -166,8 +165,8 @@ impl Encoder<'_, '_> {
         let is_last =
             is_apart && self.reads.last(root, self.node).is_some_and(|last| last <= self.node);
         let out = self.resize(out.id, &old.sizes)?;
-        // What becomes the new value of another tensor is copied there in the end: two of them
-        // could wait for each other.
+        // New values of other tensors are copied there at the end; two in-place ones could form a
+        // cycle.
         let mut updates = self.graph.updates.iter();
         let is_own =
             !updates.any(|(new, kept)| *new == out.value && self.state.root(*kept) != root);
@@ -179,8 +178,8 @@ impl Encoder<'_, '_> {
         Ok(out)
     }
 
-    /// Whether an output has to be a copy, since it becomes the new value of one tensor that keeps
-    /// its contents, and would share the memory of another that takes a new value, too.
+    /// Whether an output must be a copy: it is the new value of one state tensor and would
+    /// otherwise share the memory of another that is also updated.
     pub(crate) fn is_taken_over(&self, out: TensorId, input: TensorId) -> bool {
         let root = self.state.root(input);
         self.reads.becomes_new(out) && self.reads.overwrites(root)

@@ -1,4 +1,4 @@
-//! Tensors that are parts of others: they lie in the memory of these, and nothing is copied.
+//! Tensors that are contiguous parts of others: they share memory, without a copy.
 
 use super::Encoder;
 use crate::error::Error;
@@ -7,7 +7,7 @@ use crate::tensors::{Operand, TensorId};
 use torchlet_graph::graph::Value;
 
 impl Encoder<'_, '_> {
-    /// Makes a tensor use memory of another, from a byte on.
+    /// Makes a tensor use the memory of another from a byte offset on.
     pub(super) fn share(&mut self, id: TensorId, (root, start): (TensorId, u64)) {
         if root != id
             && let Some(Some(tensor)) = self.state.tensors.get_mut(id)
@@ -17,8 +17,8 @@ impl Encoder<'_, '_> {
         }
     }
 
-    /// Makes a tensor the elements of another from `start` on, where that needs no copy: both keep
-    /// their shapes, and the device can bind it. Nothing may write to either while the other is
+    /// Makes a tensor the elements of another from `start` on, if no copy is needed: both have
+    /// static shapes, and the device can bind the offset. Neither may be written while the other is
     /// needed.
     pub(crate) fn take_part(
         &mut self,
@@ -28,7 +28,7 @@ impl Encoder<'_, '_> {
     ) -> Result<bool, Error> {
         let (root, base) = self.state.location(input.id);
         let Some(start) = self.start_of_part(out, input, start) else { return Ok(false) };
-        // So it was decided when memory was planned.
+        // This was decided when memory was planned.
         if self.state.location(out.id) == (root, base + start) {
             return Ok(true);
         }
@@ -42,8 +42,8 @@ impl Encoder<'_, '_> {
         Ok(possible)
     }
 
-    /// Lets a tensor that is there already lie in another from element `start` on, where it can: it
-    /// is written there from the beginning then.
+    /// Places an existing tensor inside another from element `start` on, if possible, so that its
+    /// producer writes it there directly.
     pub(crate) fn give_part(
         &mut self,
         input: &Operand,
@@ -53,7 +53,7 @@ impl Encoder<'_, '_> {
         let (root, base) = self.state.location(input.id);
         let Some(start) = self.start_of_part(input, out, start) else { return Ok(false) };
         let (whole, first) = self.state.location(out.id);
-        // So it was decided when memory was planned.
+        // This was decided when memory was planned.
         if (root, base) == (whole, first + start) {
             return Ok(true);
         }
@@ -73,7 +73,7 @@ impl Encoder<'_, '_> {
         Ok(possible)
     }
 
-    /// The byte of `whole` at which a part of it begins that the device can bind.
+    /// Returns the byte offset of a part inside `whole`, if the device can bind it.
     fn start_of_part(&self, part: &Operand, whole: &Operand, start: usize) -> Option<u64> {
         let start = start.checked_mul(whole.element.size())? as u64;
         let (_, base) = self.state.location(whole.id);
@@ -83,8 +83,8 @@ impl Encoder<'_, '_> {
         fits.then_some(start)
     }
 
-    /// Whether a tensor is one of the graph's, of a shape that stays, in memory that no call writes
-    /// to but the one that makes it.
+    /// Whether a tensor belongs to the graph, has a static shape, and is written only by its
+    /// producer.
     fn is_lasting(&self, id: TensorId) -> Result<bool, Error> {
         let is_static =
             matches!(self.graph.values.get(id), Some(Value::Tensor(tensor)) if !tensor.dynamic);
@@ -93,7 +93,7 @@ impl Encoder<'_, '_> {
         Ok(is_static && is_planned && !self.is_written(id))
     }
 
-    /// Whether any call writes to the memory of a tensor, but for the one that makes it.
+    /// Whether any call other than its producer writes to the memory of a tensor.
     pub(super) fn is_written(&self, id: TensorId) -> bool {
         let root = self.state.root(id);
         let written = self.written.get_or_init(|| {
@@ -124,8 +124,8 @@ mod tests {
         })
     }
 
-    /// `(-x[start..start + 64], x[start..start + 64])` joined: value 5 is the slice, 6 its
-    /// negative, 8 the whole.
+    /// Concatenates `(-x[start..start + 64], x[start..start + 64])`. Value 5 is the slice, 6 its
+    /// negative, 8 the result.
     fn sliced_and_joined(start: i64, dynamic: bool) -> Graph<'static> {
         let number = Value::Int;
         Graph {
@@ -151,7 +151,8 @@ mod tests {
         }
     }
 
-    /// The shaders that it takes, and where values 5 and 6 lie. Encoding it again decides the same.
+    /// Returns the shaders used and the locations of values 5 and 6. Encoding again must give the
+    /// same.
     fn encoded(graph: &Graph<'_>) -> (Vec<&'static str>, [(usize, u64); 2]) {
         let mut state = State::new(graph, HashSet::new()).unwrap();
         let (steps, _) = encode(graph, &mut state, true).unwrap();
@@ -163,15 +164,15 @@ mod tests {
     }
 
     #[test]
-    fn parts_lie_where_the_whole_does() {
-        // The slice is where its source is, the negative is written to where it is joined; only the
-        // slice is copied there.
+    fn parts_alias_the_whole() {
+        // The slice aliases its source, and the negative is written directly into the result; only
+        // the slice is copied there.
         let (shaders, locations) = encoded(&sliced_and_joined(64, false));
         assert_eq!((shaders, locations), (vec!["unary", "insert"], [(0, 256), (8, 0)]));
     }
 
     #[test]
-    fn what_cannot_be_bound_or_changes_its_shape_is_copied() {
+    fn unbindable_or_dynamic_parts_are_copied() {
         let (shaders, locations) = encoded(&sliced_and_joined(3, false));
         assert_eq!((shaders, locations), (vec!["gather", "unary"], [(8, 256), (8, 0)]));
         let (shaders, locations) = encoded(&sliced_and_joined(64, true));
@@ -180,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn integers_of_parts_are_those_of_the_part() {
+    fn host_integers_respect_part_offset() {
         let mut graph = sliced_and_joined(64, false);
         for value in [0, 5] {
             if let Value::Tensor(tensor) = &mut graph.values[value] {
@@ -188,7 +189,7 @@ mod tests {
             }
         }
         graph.values.push(Value::SymInt(0));
-        // Element 1 of the slice, which begins at 64.
+        // Element 1 of the slice, which starts at 64.
         graph.nodes.truncate(1);
         graph.nodes.push(Node::new(Operator::ET_VK_SELECT_AS_SYMINT, vec![5, 1, 4, 9]));
         graph.outputs = vec![5];

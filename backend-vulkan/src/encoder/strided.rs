@@ -1,5 +1,4 @@
-//! Tensors whose elements lie in the memory of another with strides of their own: attention reads
-//! and writes them there.
+//! Strided views of another tensor's memory, which attention reads and writes without a copy.
 
 use super::Encoder;
 use crate::error::Error;
@@ -8,22 +7,22 @@ use crate::tensors::{Operand, strides};
 use torchlet_graph::graph::{Graph, Node, ValueId};
 use torchlet_graph::operators::Operator;
 
-/// The operators that take strides, with how many of their arguments, the first ones, can have any.
-const TAKERS: &[(Operator, usize)] =
+/// Operators that support strides, with the number of leading arguments that may have them.
+const STRIDED_OPERATORS: &[(Operator, usize)] =
     &[(Operator::ET_VK_SDPA, 3), (Operator::ATTENTION, 3), (Operator::LLAMA_CUSTOM_SDPA, 3)];
 
-/// The views between a tensor and the calls that read it, at most.
-const MOST_VIEWS: usize = 16;
+/// The maximum number of views between a tensor and the calls that read it.
+const MAX_VIEWS: usize = 16;
 
 impl<'e> Encoder<'e, '_> {
-    /// How far neighbours are from each other in memory, in each dimension.
+    /// Returns the element strides of a tensor.
     pub(crate) fn strides(&self, tensor: &Operand) -> Vec<usize> {
         let own = self.state.strided.get(&tensor.id);
         own.cloned().unwrap_or_else(|| strides(&tensor.sizes))
     }
 
-    /// Makes a tensor `input[base + strides * index]` without a copy, where all that read it take
-    /// strides. Nothing may write to either while the other is needed.
+    /// Makes a tensor the view `input[base + strides * index]` without a copy, if all its readers
+    /// support strides. Neither may be written while the other is needed.
     pub(crate) fn take_strided(
         &mut self,
         out: &Operand,
@@ -34,10 +33,10 @@ impl<'e> Encoder<'e, '_> {
         if !self.planning {
             return Ok(self.state.strided.contains_key(&out.id));
         }
-        // A tensor that repeats elements would be larger than what it lies in.
+        // A view that repeats elements would be larger than the memory it lies in.
         let fits = base.checked_add(out.numel()).is_some_and(|end| end <= input.numel());
         let Some(strides) = by_four(&out.sizes, strides).filter(|_| fits) else { return Ok(false) };
-        if !self.takes_strides(out, &mut MOST_VIEWS.clone()) {
+        if !self.supports_strides(out, &mut MAX_VIEWS.clone()) {
             return Ok(false);
         }
         let taken = self.take_part(out, input, base)?;
@@ -47,48 +46,49 @@ impl<'e> Encoder<'e, '_> {
         Ok(taken)
     }
 
-    /// Whether all calls that read a tensor take strides, also through views that only add
-    /// dimensions of one or leave them out.
-    fn takes_strides(&self, tensor: &Operand, views: &mut usize) -> bool {
+    /// Whether all readers of a tensor support strides, also through views that only add or remove
+    /// dimensions of size one.
+    fn supports_strides(&self, tensor: &Operand, views: &mut usize) -> bool {
         match views.checked_sub(1) {
             Some(left) => *views = left,
             None => return false,
         }
-        let mut takes = |node: &Node| {
-            let count = TAKERS.iter().find(|(operator, _)| *operator == node.operator);
+        let mut supports = |node: &Node| {
+            let count = STRIDED_OPERATORS.iter().find(|(operator, _)| *operator == node.operator);
             let Some((_, count)) = count.filter(|_| node.parts.is_empty()) else {
                 let out = node.args.last().and_then(|out| self.tensor(*out).ok());
                 let same = out.filter(|out| {
                     node.operator.is_view() && out.element == tensor.element && is_like(out, tensor)
                 });
-                return same.is_some_and(|out| self.takes_strides(&out, views));
+                return same.is_some_and(|out| self.supports_strides(&out, views));
             };
             !node.args.iter().skip(*count).any(|id| *id == tensor.value)
         };
         let readers = self.readers(tensor.value);
-        !readers.is_empty() && readers.into_iter().all(&mut takes)
+        !readers.is_empty() && readers.into_iter().all(&mut supports)
     }
 
-    /// Gives a view the strides of what it views, if these are not in order.
+    /// Passes the strides of a tensor on to a view of it, if they are not contiguous.
     pub(crate) fn keep_strides(&mut self, out: &Operand, input: &Operand) -> Result<(), Error> {
         let Some(strides) = self.state.strided.get(&input.id) else { return Ok(()) };
         if !is_like(out, input) {
-            return Err(Error::invalid("a view of elements that are not in order"));
+            return Err(Error::invalid("a view of a strided tensor"));
         }
         let of_many = input.sizes.iter().zip(strides).filter(|(size, _)| **size != 1);
         let mut of_many = of_many.map(|(_, stride)| *stride);
         let stride = |size: &usize| if *size == 1 { Some(0) } else { of_many.next() };
         let strides = out.sizes.iter().map(stride).collect::<Option<_>>();
-        let strides = strides.ok_or_else(|| Error::invalid("a view of fewer dimensions"))?;
+        let strides =
+            strides.ok_or_else(|| Error::invalid("a strided view with fewer dimensions"))?;
         self.state.strided.insert(out.id, strides);
         Ok(())
     }
 
-    /// Makes a tensor that the current call writes with strides the memory of a permutation of it,
-    /// where nothing else reads it: the call that permutes has nothing to do then.
+    /// Makes the current call write its output with the strides of a permutation that is its only
+    /// reader; the permutation then needs no dispatch.
     pub(crate) fn give_permuted(&mut self, out: &Operand) -> Result<(), Error> {
-        // Decided when memory is planned: later, looking for readers would only take time in each
-        // run that differs.
+        // Decided when memory is planned: searching for readers again would slow down each run with
+        // new shapes.
         if !self.planning {
             return Ok(());
         }
@@ -119,13 +119,13 @@ impl<'e> Encoder<'e, '_> {
         Ok(())
     }
 
-    /// Whether a tensor was written to the memory of another, its permutation, already.
+    /// Whether a tensor was already written to the memory of its permutation.
     pub(crate) fn is_permuted(&self, input: &Operand, out: &Operand) -> bool {
         self.state.strided.contains_key(&input.id)
             && self.state.location(input.id) == self.state.location(out.id)
     }
 
-    /// The calls that read a value; none where it leaves the graph.
+    /// Returns the calls that read a value; empty if the value leaves the graph.
     pub(crate) fn readers(&self, id: ValueId) -> Vec<&'e Node> {
         let graph = self.graph;
         let leaves = graph.outputs.contains(&id) || graph.updates.iter().any(|(new, _)| *new == id);
@@ -138,7 +138,7 @@ impl<'e> Encoder<'e, '_> {
     }
 }
 
-/// The calls that read each value, in order, those that were fused among them.
+/// Returns the calls that read each value, in order, including the parts of fused calls.
 fn readers_of(graph: &Graph<'_>) -> IdMap<ValueId, Vec<usize>> {
     let mut readers: IdMap<ValueId, Vec<usize>> = IdMap::default();
     for (place, node) in graph.nodes.iter().enumerate() {
@@ -154,7 +154,7 @@ fn readers_of(graph: &Graph<'_>) -> IdMap<ValueId, Vec<usize>> {
     readers
 }
 
-/// Whether two shapes differ in dimensions of one alone.
+/// Whether two shapes differ only in dimensions of size one.
 fn is_like(a: &Operand, b: &Operand) -> bool {
     let many = |operand: &Operand| -> Vec<usize> {
         operand.sizes.iter().copied().filter(|size| *size != 1).collect()
@@ -162,12 +162,12 @@ fn is_like(a: &Operand, b: &Operand) -> bool {
     many(a) == many(b)
 }
 
-/// Strides with which rows of the last dimension can be read four elements at a time.
+/// Returns the strides if rows of the last dimension can be read four elements at a time.
 fn by_four(sizes: &[usize], strides: &[i64]) -> Option<Vec<usize>> {
     let (1, true) = (*strides.last()?, sizes.len() == strides.len()) else { return None };
     let mut own = Vec::with_capacity(strides.len());
     for (size, stride) in sizes.iter().zip(strides).take(sizes.len() - 1) {
-        // Nothing has a neighbour in a dimension of one.
+        // The stride of a dimension of size one is irrelevant.
         let stride = if *size == 1 { 0 } else { usize::try_from(*stride).ok()? };
         own.push(Some(stride).filter(|stride| stride.is_multiple_of(4))?);
     }
@@ -185,15 +185,15 @@ mod tests {
     use torchlet_graph::graph::{Graph, Tensor, Value};
 
     #[test]
-    fn rows_of_four_have_strides_of_four() {
+    fn row_strides_are_multiples_of_four() {
         assert_eq!(by_four(&[1, 2, 3, 8], &[7, 16, 32, 1]), Some(vec![0, 16, 32, 1]));
         assert_eq!(by_four(&[2, 2, 3, 8], &[7, 16, 32, 1]), None);
         assert_eq!(by_four(&[1, 2, 3, 8], &[96, 48, 1, 3]), None);
         assert_eq!(by_four(&[8, 3], &[-4, 1]), None);
     }
 
-    /// Attention over the thirds of a tensor of rows of 96, permuted, as layers of transformers
-    /// have it; the queries leave the graph if asked for.
+    /// Attention over the thirds of a tensor of rows of 96, permuted as in transformer layers. If
+    /// `queries_leave`, the queries are also an output.
     fn layer(queries_leave: bool) -> Graph<'static> {
         let tensor = |sizes: &[usize]| {
             Value::Tensor(Tensor {
@@ -234,7 +234,7 @@ mod tests {
             let args = vec![0, sizes, strides, start, out];
             graph.nodes.push(Node::new(Operator::AS_STRIDED_COPY, args));
         }
-        // The keys take a way round.
+        // The keys pass through a view.
         graph.nodes.push(Node::new(Operator::VIEW_COPY, vec![13, 1, 7]));
         graph.nodes.push(Node::new(Operator::ATTENTION, vec![6, 7, 8, 9, 9, 9, 10]));
         graph.nodes.push(Node::new(Operator::PERMUTE_COPY, vec![10, 11, 12]));
@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_repeated_is_copied() {
+    fn broadcast_views_are_copied() {
         let tensor = |batches| {
             Value::Tensor(Tensor {
                 scalar_type: ScalarType::Float,
@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn a_permutation_of_another_shape_is_not_written_to() {
+    fn permutation_of_another_shape_is_not_aliased() {
         let mut graph = layer(false);
         if let Value::Tensor(permuted) = &mut graph.values[12] {
             permuted.sizes = vec![1, 9, 2000, 16];
@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn attention_reads_and_writes_where_the_elements_are() {
+    fn attention_reads_and_writes_strided_views() {
         for (queries_leave, shaders) in [(false, vec![]), (true, vec!["gather"])] {
             let graph = layer(queries_leave);
             let mut state = State::new(&graph, HashSet::new()).unwrap();

@@ -1,4 +1,4 @@
-//! Attention: what is asked for, and which kernel computes it.
+//! Scaled dot-product attention (SDPA): parsing of its variants, and choice of the kernel.
 
 mod kernels;
 
@@ -39,12 +39,13 @@ pub(super) const OPERATORS: &[Entry] = &[
     }),
 ];
 
-/// Queries, keys, values, an optional mask and a scale. Where rows of which every key is hidden are
-/// zeros, there is an optional offset, too: row `i` sees keys up to `offset + i`.
+/// Encodes SDPA with queries, keys, values, an optional mask and a scale. With `hidden_zeros`, rows
+/// with all keys masked are zero, and an optional offset argument follows: row `i` attends to keys
+/// up to `offset + i`.
 fn sdpa(e: &mut Encoder<'_, '_>, args: &[ValueId], hidden_zeros: bool) -> Result<(), Error> {
     let mask = e.optional_tensor(e.arg(args, 3)?)?;
     let scale = if args.len() > 5 { e.optional_float(args[4])? } else { None };
-    // Files from before there was an offset have none.
+    // Older files have no offset argument.
     let has_offset = hidden_zeros && args.len() > 6 && e.optional_int(e.arg(args, 5)?)?.is_some();
     let causal = if has_offset { Some(position(e, args, 5)?) } else { None };
     let [q, k, v] = three(e, args)?;
@@ -53,26 +54,29 @@ fn sdpa(e: &mut Encoder<'_, '_>, args: &[ValueId], hidden_zeros: bool) -> Result
     attend(e, [&q, &k, &v], form, mask.as_ref(), keys, scale, out)
 }
 
-/// The first three arguments, tensors of four dimensions.
+/// Returns the first three arguments, tensors of four dimensions.
 pub(super) fn three(e: &Encoder<'_, '_>, args: &[ValueId]) -> Result<[Operand; 3], Error> {
     let tensors =
         [e.tensor(e.arg(args, 0)?)?, e.tensor(e.arg(args, 1)?)?, e.tensor(e.arg(args, 2)?)?];
     match tensors.iter().find(|tensor| tensor.rank() != 4) {
-        Some(tensor) => Err(Error::Invalid(format!("attention over {:?}", tensor.sizes))),
+        Some(tensor) => Err(Error::Invalid(format!(
+            "attention requires tensors of four dimensions, found shape {:?}",
+            tensor.sizes
+        ))),
         None => Ok(tensors),
     }
 }
 
-/// A position in a sequence.
+/// Returns a position in a sequence.
 pub(super) fn position(e: &Encoder<'_, '_>, args: &[ValueId], at: usize) -> Result<usize, Error> {
     let position = e.int(e.arg(args, at)?)?;
     usize::try_from(position)
         .ok()
         .filter(|position| u32::try_from(*position).is_ok())
-        .ok_or_else(|| Error::Invalid(format!("position {position}")))
+        .ok_or_else(|| Error::Invalid(format!("position {position} is out of range")))
 }
 
-/// Which dimensions of a tensor count heads and rows; batches come first, depth last.
+/// The dimensions of heads and rows in a tensor; batches come first, the head depth last.
 #[derive(Debug, Clone, Copy)]
 struct Order {
     head: usize,
@@ -80,14 +84,14 @@ struct Order {
 }
 
 impl Order {
-    /// Of all strides, those of batch, head and row.
+    /// Selects the strides of batch, head and row.
     fn strides(self, all: &[usize]) -> Result<[u32; 3], Error> {
         let stride = |dim: usize| u32_of(all.get(dim).copied().unwrap_or(0));
         Ok([stride(0)?, stride(self.head)?, stride(self.row)?])
     }
 }
 
-/// Keys and values in `[batch, position, head, depth]`, a query at `offset`.
+/// Encodes attention over `[batch, position, head, depth]`, with queries from position `offset` on.
 fn custom_sdpa(
     e: &mut Encoder<'_, '_>,
     args: &[ValueId],
@@ -115,35 +119,35 @@ fn custom_sdpa(
     attend(e, [&q, &k, &v], form, mask.as_ref(), keys, scale, out)
 }
 
-/// What attention is asked for.
+/// The variant of attention.
 #[derive(Debug, Clone, Copy)]
 struct Form {
     order: Order,
-    /// Where the first query stands that sees no key behind it.
+    /// The position of the first query, for causal attention.
     causal: Option<usize>,
-    /// Whether rows of which every key is hidden are zeros.
+    /// Whether rows with all keys masked are zero.
     hidden_zeros: bool,
 }
 
-/// The rows up to which workgroups share the keys of each.
+/// The maximum number of rows for which workgroups share the keys of a row.
 const SPLIT_ROWS: usize = 4;
 
-/// The keys from which on that is worth it, and those of a share at least.
+/// The minimum number of keys for sharing, and per share.
 const SPLIT_KEYS: usize = 64;
 
-/// Shares of the keys at most: adding them up takes time, too.
+/// The maximum number of shares, since combining them costs time too.
 const MOST_SHARES: usize = 32;
 
-/// Attention of few rows over many keys.
+/// Attention of few rows over many keys (split over keys).
 struct Split {
     pipeline: AttentionSplit,
     shares: usize,
-    /// Groups of heads, whose workgroups are others.
+    /// Groups of heads, each with workgroups of its own.
     groups: usize,
 }
 
 impl Split {
-    /// How keys are shared; `None` if it is for other kernels, whatever the number of rows.
+    /// Chooses the split of the keys; `None` if other kernels are used for any number of rows.
     fn of(
         e: &Encoder<'_, '_>,
         [q, k, v]: [&Operand; 3],
@@ -154,7 +158,7 @@ impl Split {
         let (depth, value_depth) = (q.size(3), v.size(3));
         let key_heads = k.size(form.order.head);
         let sharing = q.size(form.order.head) / key_heads.max(1);
-        // So that shared memory suffices on any device: 16 kilobytes.
+        // Limited so that 16 KiB of shared memory suffice, which every device has.
         let (tile, most_heads) = match depth.max(value_depth) {
             0..=64 => (32, 16),
             65..=128 => (16, 8),
@@ -172,11 +176,11 @@ impl Split {
         if !fits {
             return Ok(None);
         }
-        // As few groups as can be, all of the same size.
+        // As few groups as possible, all of the same size.
         let group = (1..=most_heads).rev().find(|it| sharing.is_multiple_of(*it)).unwrap_or(1);
         let groups = sharing / group;
-        // As many workgroups as keep the device busy, were there one row. Fewer batches than there
-        // may be take no more shares: memory is planned for those of the most.
+        // Enough workgroups to saturate the device with a single row. Smaller batches use no more
+        // shares, since memory is planned for the largest batch.
         let batches = e.bound_sizes(q).first().copied().unwrap_or(1);
         let wanted = (e.busy() / 128)
             .div_ceil(batches.saturating_mul(key_heads).saturating_mul(groups).max(1));
@@ -227,9 +231,12 @@ fn attend(
         return Err(Error::Invalid(format!("queries {q:?}, keys {k:?} and values {v:?}")));
     }
     if let Some(other) = [q, k, v].iter().find(|operand| !operand.element.is_floating()) {
-        return Err(Error::unsupported(format!("attention over elements of {:?}", other.element)));
+        return Err(Error::unsupported(format!(
+            "attention over tensors of type {:?}",
+            other.element
+        )));
     }
-    // What the shader keeps of a row in the memory of a workgroup: any device has 16 kilobytes.
+    // The shader keeps a row in shared memory, of which every device has 16 KiB.
     let row = match depth {
         0..=512 => 512,
         513..=2048 => 2048,
@@ -239,7 +246,7 @@ fn attend(
     sizes[3] = value_depth;
     let out = e.resize(out, &sizes)?;
     if !out.element.is_floating() {
-        return Err(Error::Invalid(format!("attention into elements of {:?}", out.element)));
+        return Err(Error::Invalid(format!("attention with outputs of type {:?}", out.element)));
     }
     if out.numel() == 0 {
         return Ok(());
@@ -247,19 +254,23 @@ fn attend(
     let mut mask_strides = [0; 4];
     if let Some(mask) = mask {
         let missing = 4usize.checked_sub(mask.rank());
-        let missing = missing.ok_or_else(|| Error::invalid("the mask has five dimensions"))?;
+        let missing = missing
+            .ok_or_else(|| Error::invalid("the attention mask has more than four dimensions"))?;
         let own = mask.strides();
         for (dim, wanted) in [batches, heads, rows, keys].into_iter().enumerate() {
             let Some(source) = dim.checked_sub(missing) else { continue };
             let size = mask.size(source);
             if size != 1 && size < wanted {
-                return Err(Error::Invalid(format!("a mask of {:?}", mask.sizes)));
+                return Err(Error::Invalid(format!(
+                    "the attention mask of shape {:?} does not broadcast",
+                    mask.sizes
+                )));
             }
             mask_strides[dim] = if size == 1 { 0 } else { u32_of(own[source])? };
         }
     }
-    // Rows of the output are written four elements at a time: in a wider tensor, if they do not end
-    // there.
+    // The shader writes output rows four elements at a time; rows of other lengths are written to a
+    // wider temporary tensor.
     let mut wide = sizes.clone();
     wide[3] = value_depth.next_multiple_of(4);
     let padded = wide[3] != value_depth;
@@ -281,7 +292,7 @@ fn attend(
         order.strides(&e.strides(v))?,
         order.strides(&e.strides(&target))?,
     ];
-    // All kernels take these, and more.
+    // The push constants common to all kernels.
     macro_rules! push {
         ($push:ident, {$($field:ident: $value:expr),* $(,)?}) => {
             $push {
@@ -305,7 +316,7 @@ fn attend(
     let split = Split::of(e, [q, k, v], form, mask, &out)?;
     let few = rows <= SPLIT_ROWS;
     if let Some(Split { pipeline, shares, groups }) = split {
-        // Asked for whatever the number of rows is, since that may change.
+        // Requested for any number of rows, since that number may change.
         let places = most_batches.saturating_mul(most_heads);
         let places = places.saturating_mul(SPLIT_ROWS.min(most_rows));
         let first_share = places.div_ceil(4);
@@ -313,7 +324,7 @@ fn attend(
         let shared = Shared { counts: first_share, shares: quads };
         let parts = e.derived(Derived::Shared(shared))?;
         if few {
-            // A dimension may be larger than its bound where another one is smaller.
+            // One dimension may exceed its bound while another is smaller.
             if batches.saturating_mul(heads).saturating_mul(rows) > places {
                 let q = &q.sizes;
                 return Err(Error::Invalid(format!("queries {q:?} exceed their bound")));
@@ -407,7 +418,7 @@ fn attend(
         row,
         hidden_zeros,
     };
-    // The invocations of a workgroup: the shader counts on 128, each of which sums four elements.
+    // The shader relies on workgroups of 128 invocations, each of which sums four elements.
     let invocations = [128, rows, batches.saturating_mul(heads)];
     for start in (0..value_depth).step_by(512) {
         let (value_start, value_end) = (u32_of(start)?, u32_of(value_depth.min(start + 512))?);
@@ -422,7 +433,7 @@ fn attend(
     Ok(())
 }
 
-/// Emits the scores of queries at `offset` and after, for cached keys.
+/// Emits the attention scores of queries from position `offset` on against cached keys.
 fn scores(
     e: &mut Encoder<'_, '_>,
     q: &Operand,

@@ -1,8 +1,7 @@
-//! Caches of keys and values, and rotary embeddings, whose results go there.
+//! KV caches, and rotary embeddings (RoPE), whose results are written to caches.
 //!
-//! A cache is a tensor that keeps its contents between runs: what writes it writes in place. Keys
-//! that are rotated only to be put into one leave their rotation to that: it writes them where they
-//! stay.
+//! A cache is a persistent tensor that is updated in place. If rotated keys are only written to a
+//! cache, the rotation is fused into the cache update.
 
 use super::attention::position;
 use super::placed::{self, COMBINED, HALVES, NEIGHBOURS, Placing};
@@ -25,8 +24,8 @@ pub(super) const OPERATORS: &[Entry] = &[
     operator(Operator::ET_VK_APPLY_ROTARY_EMB_INTERLEAVED, rotate_one),
 ];
 
-/// Emits writing `value` into a cache, from a position on. What was left to be rotated is rotated
-/// on the way.
+/// Emits a write of `value` into a cache at a position, with the rotation that was fused into the
+/// write, if any.
 fn store(
     e: &mut Encoder<'_, '_>,
     value: &Operand,
@@ -42,7 +41,9 @@ fn store(
         && start.checked_add(value.size(1)).is_some_and(|end| end <= cache.size(1));
     if !fits {
         let (value, cache) = (&value.sizes, &cache.sizes);
-        return Err(Error::Invalid(format!("{value:?} into a cache of {cache:?} from {start} on")));
+        return Err(Error::Invalid(format!(
+            "{value:?} does not fit into a cache of {cache:?} at position {start}"
+        )));
     }
     u32_of(cache.numel())?;
     if value.numel() == 0 {
@@ -53,7 +54,7 @@ fn store(
         if rotation.has_rows_of(value) {
             return rotation.emit(e, cache, Some(start * row));
         }
-        // Rows are counted otherwise where they are stored.
+        // The cache counts rows differently than the rotation.
         rotation.emit(e, &own, None)?;
     }
     let batches = value.size(0);
@@ -71,10 +72,10 @@ fn store(
     };
     let pipeline = Overwrite { input: value.element, output: cache.element };
     let accesses = [read(value.id), write(cache.id)];
-    // One more group of four than there are, as the first may be begun elsewhere.
+    // One additional group of four, since the first may be unaligned.
     let across = batch.saturating_add(3).div_ceil(4);
-    // Where batches share groups of four, one after the other, so that each group has one writer at
-    // a time.
+    // If batches share groups of four elements, they are written by successive dispatches, so that
+    // each group has one writer at a time.
     let at_once = if out_batch % 4 == 0 { e.limits().fold_at[1] as usize } else { 1 };
     for first in (0..batches).step_by(at_once) {
         let push = OverwritePush {
@@ -88,7 +89,7 @@ fn store(
     Ok(())
 }
 
-/// What is written to a cache as it is, by the parameters of a rotation. Nothing of it is empty.
+/// Returns the rotation parameters for a plain copy into a cache; nothing is empty.
 fn as_it_is(value: &Operand, cache: &Operand, start: usize) -> Result<RotaryPush, Error> {
     Ok(RotaryPush {
         out_start: u32_of(start.saturating_mul(cache.size(2).saturating_mul(cache.size(3))))?,
@@ -97,8 +98,8 @@ fn as_it_is(value: &Operand, cache: &Operand, start: usize) -> Result<RotaryPush
     })
 }
 
-/// Parameters of a rotation that turns nothing: of so many positions of so many heads, of so many
-/// elements each.
+/// Returns the parameters of an identity rotation over `positions` positions with `heads` heads of
+/// `depth` elements.
 fn rows(value: &Operand, [positions, heads, depth]: [usize; 3]) -> Result<RotaryPush, Error> {
     Ok(RotaryPush {
         numel: u32_of(value.numel())?,
@@ -114,7 +115,7 @@ fn rows(value: &Operand, [positions, heads, depth]: [usize; 3]) -> Result<Rotary
     })
 }
 
-/// Which argument is the cache that a call puts another one into.
+/// Returns which argument is the cache that argument `place` is written to.
 fn cache_of(operator: Operator, place: usize) -> Option<usize> {
     match (operator, place) {
         (Operator::UPDATE_CACHE | Operator::LLAMA_UPDATE_CACHE, 0) => Some(1),
@@ -123,7 +124,7 @@ fn cache_of(operator: Operator, place: usize) -> Option<usize> {
     }
 }
 
-/// Which arguments an operator rotates.
+/// Returns the arguments that an operator rotates.
 fn rotated(operator: Operator) -> &'static [usize] {
     match operator {
         Operator::ET_VK_APPLY_ROTARY_EMB | Operator::ET_VK_APPLY_ROTARY_EMB_HF => &[0, 1],
@@ -132,8 +133,8 @@ fn rotated(operator: Operator) -> &'static [usize] {
     }
 }
 
-/// Whether a product can do itself what a call does with its result, or a view of that: rotate it,
-/// or put it into a cache.
+/// Whether a GEMM can fuse the call that reads its result, or a view of it: a rotation or a cache
+/// update.
 pub(super) fn places(e: &Encoder<'_, '_>, call: &Node, place: usize, it: &Weighted) -> bool {
     let placing = || -> Result<bool, Error> {
         let value = e.tensor(e.arg(&call.args, place)?)?;
@@ -159,14 +160,14 @@ fn update_cache(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> 
     let start = position(e, args, 2)?;
     let out = e.out(args)?;
     if out.element != cache.element || out.sizes != cache.sizes {
-        // What it returns is nothing that anybody reads.
+        // The returned tensor is not the cache and has no readers.
         return store(e, &value, &cache, start);
     }
     let cache = e.successor(&cache, &out, &value)?;
     store(e, &value, &cache, start)
 }
 
-/// Writes keys and values into the caches that arguments 3 and 4 are.
+/// Writes keys and values into the caches, arguments 3 and 4.
 pub(super) fn update_caches(
     e: &mut Encoder<'_, '_>,
     args: &[ValueId],
@@ -176,7 +177,7 @@ pub(super) fn update_caches(
     let mut caches = [e.arg(args, 3)?, e.arg(args, 4)?].map(|id| e.tensor(id));
     for (cache, value) in caches.iter_mut().zip(values) {
         let Ok(cache) = cache else { continue };
-        // What is not persistent by itself has a tensor beside it that is.
+        // A cache argument that is not persistent is backed by a persistent tensor.
         if !e.is_persistent(cache.id) {
             let numel = numel_of(&e.bound_sizes(cache))?;
             let (tensor, element) = (cache.id, cache.element);
@@ -200,7 +201,7 @@ struct Rotation {
 }
 
 impl Rotation {
-    /// What a call does that has cosines and sines by turns.
+    /// Parses a call with interleaved cosines and sines.
     fn interleaved(e: &Encoder<'_, '_>, args: &[ValueId]) -> Result<Self, Error> {
         let (input, angles) = (e.tensor(e.arg(args, 0)?)?, e.tensor(e.arg(args, 1)?)?);
         let fits = input.rank() == 3
@@ -208,7 +209,9 @@ impl Rotation {
             && angles.numel() >= input.size(1).saturating_mul(input.size(2));
         if !fits {
             let (input, angles) = (&input.sizes, &angles.sizes);
-            return Err(Error::Invalid(format!("{input:?} rotated by {angles:?}")));
+            return Err(Error::Invalid(format!(
+                "rotary embedding of {input:?} by angles of {angles:?}"
+            )));
         }
         let (positions, depth) = (input.size(1), input.size(2));
         let push = RotaryPush {
@@ -219,7 +222,7 @@ impl Rotation {
         Ok(Rotation { form: COMBINED, input, angles: [angles.clone(), angles], push })
     }
 
-    /// What a call of `torchlet.rotary` does.
+    /// Parses a call of `torchlet.rotary`.
     fn spelt_out(e: &Encoder<'_, '_>, args: &[ValueId]) -> Result<Self, Error> {
         let input = e.tensor(e.arg(args, 0)?)?;
         let (cosine, sine) = (e.tensor(e.arg(args, 1)?)?, e.tensor(e.arg(args, 2)?)?);
@@ -227,10 +230,10 @@ impl Rotation {
         let (depth, angles) = match (form, &input.sizes[..]) {
             (NEIGHBOURS, [_, _, _, pairs, 2]) => (pairs.saturating_mul(2), *pairs),
             (HALVES, [_, _, _, depth]) => (*depth, *depth),
-            _ => return Err(Error::Invalid(format!("{:?} rotated", input.sizes))),
+            _ => return Err(Error::Invalid(format!("rotary embedding of {:?}", input.sizes))),
         };
         let own_sizes = [input.size(1), input.size(2)];
-        // Dimensions that angles lack have one element.
+        // Missing dimensions have size one.
         let own = |from_last: usize| cosine.sizes.iter().rev().nth(from_last).copied().unwrap_or(1);
         let (own_rows, own_angles) = ([own(2), own(1)], own(0));
         let position = own_rows[1].saturating_mul(angles);
@@ -241,7 +244,9 @@ impl Rotation {
             && own_rows.iter().zip(own_sizes).all(|(own, row)| *own == row || *own == 1);
         if !fits {
             let (input, angles) = (&input.sizes, &cosine.sizes);
-            return Err(Error::Invalid(format!("{input:?} rotated by {angles:?}")));
+            return Err(Error::Invalid(format!(
+                "rotary embedding of {input:?} by angles of {angles:?}"
+            )));
         }
         let stride = |size: usize, own: usize| if size == 1 { Ok(0) } else { u32_of(own) };
         let push = RotaryPush {
@@ -253,7 +258,7 @@ impl Rotation {
         Ok(Rotation { form, input, angles: [cosine, sine], push })
     }
 
-    /// What a call does to one of its inputs.
+    /// Parses the rotation of one input of a call.
     fn of(e: &Encoder<'_, '_>, call: &Node, which: usize) -> Result<Self, Error> {
         let args = &call.args;
         match call.operator {
@@ -268,10 +273,10 @@ impl Rotation {
         let (positions, heads, depth) = (input.size(1), input.size(2), input.size(3));
         let angles = cosine.sizes.last().copied().unwrap_or(1);
         let rotated = if halves { angles } else { angles.saturating_mul(2) };
-        // A third dimension has angles for each head.
+        // A third dimension means that each head has angles of its own.
         let by_head = cosine.rank() == 3 && cosine.size(1) == heads && !halves;
-        // So have heads, which come first where exporters find rotations of Hugging Face's models
-        // by their form: to the shader, positions that all have the same angles.
+        // If heads come first, as where exporters match Hugging Face's rotations by form, the
+        // shader sees them as positions that share angles.
         let heads_first = cosine.rank() == 3
             && halves
             && cosine.size(0) == 1
@@ -289,7 +294,9 @@ impl Rotation {
             && needed <= cosine.numel();
         if !fits {
             let (input, angles) = (&input.sizes, &cosine.sizes);
-            return Err(Error::Invalid(format!("{input:?} rotated by {angles:?} from {start} on")));
+            return Err(Error::Invalid(format!(
+                "rotary embedding of {input:?} by angles of {angles:?} from position {start}"
+            )));
         }
         let push = RotaryPush {
             start: u32_of(start)?,
@@ -302,15 +309,15 @@ impl Rotation {
         Ok(Rotation { form, input, angles: [cosine, sine], push })
     }
 
-    /// The rotation that was left to whoever puts `value` into a cache, and the tensor that it
-    /// would write itself.
+    /// Returns the rotation that was fused into the cache update of `value`, and the tensor that
+    /// the rotation would otherwise write.
     fn left(e: &Encoder<'_, '_>, value: &Operand) -> Result<Option<(Self, Operand)>, Error> {
         let Some(own) = e.whole(value) else { return Ok(None) };
         let left = e.left(own).filter(|(call, _)| !rotated(call.operator).is_empty());
         left.map(|(call, which)| Ok((Rotation::of(e, call, which)?, e.tensor(own)?))).transpose()
     }
 
-    /// Whether a value has as many batches of as many rows.
+    /// Whether a value has the same batches and rows.
     fn has_rows_of(&self, value: &Operand) -> bool {
         let RotaryPush { positions, heads, depth, .. } = self.push;
         let [positions, heads, depth] = [positions, heads, depth].map(|it| it as usize);
@@ -319,15 +326,15 @@ impl Rotation {
             && heads.checked_mul(depth) == value.size(2).checked_mul(value.size(3))
     }
 
-    /// Whether the current call leaves it to those who take what comes of it: they put it into a
-    /// cache, and can rotate it then.
+    /// Fuses the rotation into the readers of its result, if all of them write it to a cache.
     fn leave(&self, e: &mut Encoder<'_, '_>, out: &Operand, which: usize) -> Result<bool, Error> {
-        // Each row of the cache starts at a multiple of four.
+        // Each row of the cache must start at a multiple of four.
         if !self.push.depth.is_multiple_of(4) {
             return Ok(false);
         }
         let [cosine, sine] = &self.angles;
-        // If a product leaves the input to the rotation, it is left to those, too.
+        // If the rotation's input is a GEMM that was fused into the rotation, it is fused along
+        // with it.
         let of_product = placed::read_by_left(e, &self.input)?;
         let inputs: Vec<&Operand> =
             [&self.input, cosine, sine].into_iter().chain(&of_product).collect();
@@ -336,8 +343,7 @@ impl Rotation {
         Ok(placed::leave_to(e, out, which, &inputs, stores))
     }
 
-    /// Emits it: into the output, or from an element of that on, where its batches are those of a
-    /// cache.
+    /// Emits the rotation into the output, or, for a cache, from element `start` of it on.
     fn emit(
         self,
         e: &mut Encoder<'_, '_>,
@@ -346,10 +352,10 @@ impl Rotation {
     ) -> Result<(), Error> {
         let Rotation { form, input, angles: [cosine, sine], mut push } = self;
         if !input.element.is_floating() || !out.element.is_floating() {
-            return Err(Error::invalid("rotates what is not floating-point"));
+            return Err(Error::invalid("rotary embedding of integers"));
         }
-        // What the shader calls a batch are all positions: of the interleaved form, which has no
-        // heads, too.
+        // A batch for the shader comprises all positions, also in the interleaved form, which has
+        // no heads.
         let batch = push.positions as usize * push.heads as usize * push.depth as usize;
         let batches = (input.numel() / batch.max(1)).max(1);
         let all = if start.is_some() { out.numel() } else { input.numel() };

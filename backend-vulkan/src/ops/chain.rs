@@ -1,6 +1,6 @@
-//! Chains of element-wise operators: one dispatch that keeps what is between them in registers.
+//! Chains of element-wise operators: one dispatch that keeps intermediate values in registers.
 //!
-//! [`fits`] says which calls can be one chain, for the pass that makes them ([`crate::passes`]).
+//! [`fits`] tells the fusion pass ([`crate::passes`]) which calls can form a chain.
 
 use super::elementwise::{broadcast_sizes, broadcast_strides, stage_of};
 use super::views::merge_dims;
@@ -19,27 +19,28 @@ use torchlet_shaders::{Element, Pointwise, PointwisePush};
 
 pub(super) const OPERATORS: &[Entry] = &[operator(Operator::CHAIN, encode)];
 
-/// The tensors that a chain reads at most.
+/// The maximum number of input tensors of a chain.
 pub(crate) const MAX_INPUTS: usize = 5;
-/// The operators of a chain at most.
+/// The maximum number of operators of a chain.
 pub(crate) const MAX_STAGES: usize = 9;
-/// The inputs that are walked along strides, and the dimensions, at most.
+/// The maximum number of strided inputs, and of dimensions.
 const MAX_STRIDED: usize = 3;
 const DIMS: usize = 3;
 
-/// No stage at all, for the shader.
+/// Marks an unused stage for the shader.
 const NO_STAGE: u32 = u32::MAX;
 
-/// How the inputs of a chain lie over its output.
+/// The memory layout of a chain's inputs relative to its output.
 struct Walk {
     layouts: [u32; MAX_INPUTS],
-    /// Of all dimensions but the first.
+    /// Sizes of all dimensions except the first.
     sizes: [u32; DIMS - 1],
     strides: [i32; MAX_STRIDED * DIMS],
 }
 
-/// How inputs of these shapes lie over an output of shape `sizes`. `None` if that takes too many
-/// dimensions or strides, or if a file claims an output of fewer dimensions than its inputs.
+/// Returns the layout of inputs relative to an output of shape `sizes`. Returns `None` if that
+/// needs too many dimensions or strides, or if a malformed file has an output with fewer dimensions
+/// than its inputs.
 fn walk(inputs: &[Operand], sizes: &[usize]) -> Result<Option<Walk>, Error> {
     if inputs.iter().any(|input| input.rank() > sizes.len()) {
         return Ok(None);
@@ -86,14 +87,14 @@ pub(crate) fn fits(inputs: &[Operand], sizes: &[usize]) -> bool {
     inputs.len() <= MAX_INPUTS && matches!(walk(inputs, sizes), Ok(Some(_)))
 }
 
-/// The stages of a chain, as the shader has them.
+/// The stages of a chain in the shader's encoding.
 struct Stages {
     functions: [u32; MAX_STAGES],
     operands: [u32; MAX_STAGES],
     parameters: [f32; 2 * MAX_STAGES],
 }
 
-/// Translates the calls; `registers` says where the inputs are.
+/// Translates the calls; `registers` maps inputs to shader registers.
 fn stages(
     e: &Encoder<'_, '_>,
     parts: &[Node],
@@ -106,7 +107,7 @@ fn stages(
     };
     for (index, part) in parts.iter().enumerate() {
         let register = |id: &ValueId| {
-            registers.get(id).copied().ok_or_else(|| Error::invalid("a chain lacks an input"))
+            registers.get(id).copied().ok_or_else(|| Error::invalid("a chain has an unknown input"))
         };
         let stage = stage_of(e, part.operator, &part.args)?;
         let (function, operands, parameters) = match stage {
@@ -142,7 +143,7 @@ fn encode(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
         _ => return Err(Error::invalid("a chain has one or two outputs")),
     };
     let inputs: Vec<Operand> = ids.iter().map(|id| e.tensor(*id)).collect::<Result<_, _>>()?;
-    // All shapes broadcast, whatever the order of the stages.
+    // All shapes broadcast, in any order of the stages.
     let mut sizes: Vec<usize> = Vec::new();
     for input in &inputs {
         sizes = broadcast_sizes(&sizes, &input.sizes)?;
@@ -152,13 +153,13 @@ fn encode(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
     let kept = match kept {
         Some(kept) => {
             let stage = e.parts().iter().position(|part| part.args.last() == Some(&kept));
-            let stage = stage.ok_or_else(|| Error::invalid("a chain lacks an output"))?;
+            let stage = stage.ok_or_else(|| Error::invalid("a chain has an unknown output"))?;
             Some((u32_of(stage)?, e.resize(kept, &sizes)?))
         }
         None => None,
     };
     let walk = walk(&inputs, &sizes)?;
-    let walk = walk.ok_or_else(|| Error::unsupported("a chain over too many dimensions"))?;
+    let walk = walk.ok_or_else(|| Error::unsupported("a chain with too many dimensions"))?;
     let registers = ids.iter().copied().zip(0..).collect();
     let stages = stages(e, e.parts(), registers)?;
     let mut types = [Element::F32; MAX_INPUTS];
@@ -178,7 +179,7 @@ fn encode(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
         sizes: walk.sizes,
         strides: walk.strides,
     };
-    // Bindings that are not used hold any input.
+    // Unused bindings get any input.
     let first = inputs.first().ok_or_else(|| Error::invalid("a chain has no inputs"))?;
     let input = |index: usize| read(inputs.get(index).unwrap_or(first).id);
     let accesses = [
@@ -188,7 +189,7 @@ fn encode(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
         input(3),
         input(4),
         write(out.id),
-        // Counts as written, although nothing is.
+        // Declared as written even if unused.
         write(kept.map_or(out.id, |(_, kept)| kept.id)),
     ];
     e.dispatch_by_four(&pipeline, accesses, &push, out.numel())

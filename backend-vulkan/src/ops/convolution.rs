@@ -31,14 +31,14 @@ pub(super) const OPERATORS: &[Entry] = &[
     product(Operator::ET_VK_CONV1D_DW, Some(7), simple),
 ];
 
-/// Where a convolution's arguments say how it is grouped, and whether it is transposed.
+/// The positions of the arguments `groups` and `transposed`.
 pub(crate) struct Form {
     pub(crate) groups: usize,
     pub(crate) transposed: Option<usize>,
 }
 
 impl Form {
-    /// That of an operator, if it is a convolution.
+    /// Returns the argument positions of an operator, if it is a convolution.
     pub(crate) fn of(operator: Operator) -> Option<Self> {
         let entry = OPERATORS.iter().find(|entry| entry.operator == operator)?;
         Some(match entry.bounds {
@@ -48,9 +48,9 @@ impl Form {
     }
 }
 
-/// A convolution: `[batch, in_channels, size[0], size[1]]` to
-/// `[batch, out_channels, out_size[0], out_size[1]]`, or with planes behind each other before rows
-/// and columns.
+/// A convolution from `[batch, in_channels, size[0], size[1]]` to
+/// `[batch, out_channels, out_size[0], out_size[1]]`; 3D convolutions have a depth dimension before
+/// rows and columns.
 #[derive(Debug)]
 pub(super) struct Shape {
     pub(super) input: Operand,
@@ -61,22 +61,22 @@ pub(super) struct Shape {
     pub(super) window: [Window; 2],
     pub(super) batch: usize,
     pub(super) groups: usize,
-    /// Channels of a group.
+    /// Channels per group.
     pub(super) in_channels: usize,
     pub(super) out_channels: usize,
     pub(super) size: [usize; 2],
     pub(super) out_size: [usize; 2],
-    /// Of channels of several planes.
+    /// The depth dimension of a 3D convolution.
     pub(super) depth: Option<Depth>,
-    /// The number of outputs of a channel at most.
+    /// The maximum number of outputs per channel.
     pub(super) bound: usize,
-    /// Pictures at most.
+    /// The maximum batch size.
     pub(super) most: usize,
     pub(super) epilogue: Epilogue,
 }
 
-/// Input, weight, bias, stride, padding, dilation, transposed, output padding, groups, then perhaps
-/// a lower and an upper bound, then the output.
+/// Arguments: input, weight, bias, stride, padding, dilation, transposed, output padding, groups,
+/// optionally a lower and an upper bound, output.
 fn full(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
     full_shape(e, args)?.map_or(Ok(()), |shape| shape.encode(e))
 }
@@ -89,7 +89,8 @@ fn full_shape(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<Option<Shape>
     convolution(e, args, transposed.then_some(&output_padding), groups, clamp)
 }
 
-/// Input, weight, bias, stride, padding, dilation, groups, a lower and an upper bound, output.
+/// Arguments: input, weight, bias, stride, padding, dilation, groups, lower bound, upper bound,
+/// output.
 fn simple(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
     simple_shape(e, args)?.map_or(Ok(()), |shape| shape.encode(e))
 }
@@ -107,8 +108,7 @@ fn clamp(e: &Encoder<'_, '_>, low: ValueId, high: ValueId) -> Result<Epilogue, E
     ))
 }
 
-/// What a call that is a convolution computes; nothing if its output has no elements. The output
-/// has its shape then.
+/// Parses a convolution and sets the shape of its output; `None` if the output is empty.
 fn convolution(
     e: &mut Encoder<'_, '_>,
     args: &[ValueId],
@@ -126,11 +126,12 @@ fn convolution(
     }
     let misfit = || {
         let (input, weight) = (&input.sizes, &weight.sizes);
-        Error::Invalid(format!("an input of shape {input:?} and weights {weight:?}"))
+        Error::Invalid(format!(
+            "an input of shape {input:?} does not match weights of shape {weight:?}"
+        ))
     };
 
-    // Dimensions that are not there count as ones of 1 in front; an input without batches as one
-    // batch.
+    // Missing dimensions count as leading ones of size 1, an input without batches as one batch.
     let (lines, kernel) = match weight.sizes[..] {
         [_, _, x] => (1, [1, 1, x]),
         [_, _, y, x] => (2, [1, y, x]),
@@ -161,9 +162,11 @@ fn convolution(
     let groups = usize::try_from(groups)
         .ok()
         .filter(|groups| *groups > 0 && channels > 0 && channels.is_multiple_of(*groups))
-        .ok_or_else(|| Error::Invalid(format!("{groups} groups of {channels} channels")))?;
+        .ok_or_else(|| {
+            Error::Invalid(format!("{channels} channels are not divisible into {groups} groups"))
+        })?;
     let in_channels = channels / groups;
-    // Weights are [out, in / groups, ..], those of transposed convolutions [in, out / groups, ..].
+    // Weights are `[out, in / groups, ..]`, for transposed convolutions `[in, out / groups, ..]`.
     let out_channels = match transposed {
         Some(_) => weight.size(1),
         None => weight.size(0) / groups,
@@ -179,7 +182,7 @@ fn convolution(
         .checked_mul(groups)
         .ok_or_else(|| Error::unsupported("a tensor of more than 2^31 elements"))?;
     if bias.as_ref().is_some_and(|bias| bias.numel() != all_channels) {
-        return Err(Error::invalid("the bias does not fit the weights"));
+        return Err(Error::invalid("the bias does not match the weights"));
     }
     let mut out_size = [1, 1, 1];
     for dim in 3 - lines..3 {
@@ -211,13 +214,13 @@ fn convolution(
     let most = checked_numel(&bounds)? / all_channels.saturating_mul(plane).max(1);
     let ([wz, wy, wx], [z, y, x], [out_z, out_y, out_x]) = (window, size, out_size);
     let (window, size, out_size, depth) = match [wy, wx] {
-        // Along depth alone, whatever lies in a plane lies in a row.
+        // If only the depth is convolved, each plane counts as a row.
         [Window::NONE, Window::NONE] if lines == 3 => {
             ([wz, Window::NONE], [z, y * x], [out_z, out_y * out_x], None)
         }
         _ => {
             let depth = Depth { window: wz, size: z, out_size: out_z };
-            // By bounds: where shapes vary, kernels stay the same.
+            // Decided by bounds, so that dynamic shapes always use the same kernels.
             let most_planes = e.bound_sizes(&input).iter().rev().nth(2).copied().unwrap_or(1);
             let is_deep = lines == 3 && (wz != Window::NONE || most_planes.max(z) > 1);
             let depth = Some(depth).filter(|_| is_deep);
@@ -244,14 +247,14 @@ fn convolution(
     }))
 }
 
-/// Whether four neighbours of an output need so few neighbours of the input that a shader keeps
-/// them.
+/// Whether four neighbouring outputs depend on so few neighbouring inputs that a shader keeps them
+/// in registers.
 pub(super) fn by_row(window: &Window) -> bool {
     3 * i64::from(window.stride) + window.reach() <= 16
 }
 
 impl Shape {
-    /// What a call computes ([`convolution`]), if it is one.
+    /// Parses a call as a convolution ([`convolution`]).
     pub(super) fn of(e: &mut Encoder<'_, '_>, call: &Node) -> Result<Option<Self>, Error> {
         match Form::of(call.operator) {
             Some(Form { transposed: Some(_), .. }) => full_shape(e, &call.args),
@@ -260,7 +263,7 @@ impl Shape {
         }
     }
 
-    /// Emits what computes it.
+    /// Emits the convolution.
     pub(super) fn encode(self, e: &mut Encoder<'_, '_>) -> Result<(), Error> {
         if self.is_transposed {
             self.transposed(e)
@@ -279,24 +282,24 @@ impl Shape {
         }
     }
 
-    /// Whether each input channel has output channels of its own.
+    /// Whether the convolution is depthwise: one input channel per group.
     pub(super) fn is_depthwise(&self) -> bool {
         !self.is_transposed && self.in_channels == 1 && self.groups > 1
     }
 
-    /// Whether windows are of one element, and next to each other.
+    /// Whether windows have one element and stride one.
     pub(super) fn is_pointwise(&self) -> bool {
         !self.is_transposed
             && self.depth.is_none()
             && self.window.iter().all(|window| *window == Window::NONE)
     }
 
-    /// The bias, or any tensor in its place.
+    /// The bias, or any tensor for the unused binding.
     pub(super) fn bias(&self) -> &Operand {
         self.bias.as_ref().unwrap_or(&self.weight)
     }
 
-    /// What is added to the result, or any tensor in its place.
+    /// The residual, or any tensor for the unused binding.
     pub(super) fn residual(&self) -> &Operand {
         self.epilogue.residual.as_ref().unwrap_or(&self.weight)
     }
@@ -306,48 +309,49 @@ impl Shape {
         [read(self.input.id), read(weights.id), bias, residual, write(self.out.id)]
     }
 
-    /// What an element of the output sums over: input channels, and the taps of each.
+    /// Returns the number of terms per output element: input channels times taps.
     fn terms(&self) -> usize {
         self.in_channels * self.taps()
     }
 
-    /// The elements of a window.
+    /// Returns the number of elements of a window.
     fn taps(&self) -> usize {
         let [y, x] = self.window.map(|window| window.kernel as usize);
         self.depth_window().kernel as usize * y * x
     }
 
-    /// How windows slide from plane to plane.
+    /// Returns the window in the depth dimension.
     fn depth_window(&self) -> Window {
         self.depth.map_or(Window::NONE, |depth| depth.window)
     }
 
-    /// The planes of a channel, of the input and of the output.
+    /// Returns the planes per channel, of input and output.
     fn planes(&self) -> [usize; 2] {
         self.depth.map_or([1, 1], |depth| [depth.size, depth.out_size])
     }
 
-    /// The elements of a channel, of the input and of the output.
+    /// Returns the elements per channel, of input and output.
     fn places(&self) -> [usize; 2] {
         let [planes, out_planes] = self.planes();
         let ([y, x], [out_y, out_x]) = (self.size, self.out_size);
         [planes * y * x, out_planes * out_y * out_x]
     }
 
-    /// Weights as `[group][input channel and tap][output channel]`.
+    /// Returns the weights as `[group][input channel and tap][output channel]`.
     pub(super) fn weights(&self, e: &mut Encoder<'_, '_>) -> Result<Operand, Error> {
         let (count, rows, columns) = (self.groups, self.out_channels, self.terms());
         transposed(e, &self.weight, Matrices { count, rows, columns })
     }
 
-    /// The types of weights and input, and `[batches, m, n, k]` at most, as a product of matrices.
+    /// Returns the element types of weights and input, and the maximum GEMM sizes
+    /// `[batches, m, n, k]`.
     fn sizes(&self) -> ([Element; 2], [usize; 4]) {
         let batches = self.most * self.groups;
         let sizes = [batches, self.out_channels, self.bound, self.terms()];
         ([self.weight.element, self.input.element], sizes)
     }
 
-    /// A product of matrices: weights times `columns`, or times windows of them.
+    /// Emits a GEMM of the weights and `columns`, or windows of `columns` (implicit GEMM).
     fn times(
         self,
         e: &mut Encoder<'_, '_>,
@@ -368,19 +372,19 @@ impl Shape {
         product.encode(e)
     }
 
-    /// A product of matrices: weights times planes.
+    /// Emits a GEMM of the weights and the input planes.
     fn pointwise(self, e: &mut Encoder<'_, '_>) -> Result<(), Error> {
         let planes = self.input.clone();
         self.times(e, planes, None)
     }
 
-    /// Whether there is so much to do that tiles of a product of matrices are worth it.
+    /// Whether there is enough work for a tiled GEMM.
     fn is_product(&self, e: &Encoder<'_, '_>) -> bool {
         let (factors, sizes) = self.sizes();
         windows_are_tiled(e, factors, sizes)
     }
 
-    /// A product of matrices: weights times windows, which are read where they lie.
+    /// Emits an implicit GEMM of the weights and windows, which are read directly from the input.
     fn product(self, e: &mut Encoder<'_, '_>) -> Result<(), Error> {
         let windows = Windows {
             window: self.window,
@@ -393,8 +397,7 @@ impl Shape {
         self.times(e, pictures, Some(windows))
     }
 
-    /// Whether the windows lie side by side, and there are enough of them and of channels for
-    /// tiles.
+    /// Whether windows do not overlap, and a tiled GEMM over them has enough work.
     fn in_patches(&self, e: &Encoder<'_, '_>) -> bool {
         let beside = |window: &Window| {
             window.stride == window.kernel && window.padding == 0 && window.dilation == 1
@@ -406,7 +409,7 @@ impl Shape {
             && is_tiled(e, factors.into(), sizes)
     }
 
-    /// A product of matrices: weights times windows as columns.
+    /// Emits a GEMM of the weights and a matrix of windows, which is materialised first (im2col).
     fn patches(self, e: &mut Encoder<'_, '_>) -> Result<(), Error> {
         let [y, x] = self.window.map(|window| window.kernel as usize);
         let z = self.depth_window().kernel as usize;
@@ -429,12 +432,12 @@ impl Shape {
         let rows: usize = if self.out_channels > 4 { 8 } else { 4 };
         let (across, down) = (self.bound.div_ceil(4), self.out_channels.div_ceil(rows));
         let images = self.batch * self.groups;
-        // Sums are shared by input channels.
+        // Invocations share sums by splitting the input channels.
         let terms = self.in_channels * self.taps().clamp(1, 8);
         let invocations = (across * down).saturating_mul(self.most * self.groups);
-        // Few channels leave much to wait for in each turn: on an NVIDIA H200, four times as many
-        // invocations take 64 channels of 384² to 3 in 59 µs in place of 99, but more channels
-        // longer.
+        // With few output channels, each invocation mainly waits for memory. Tuned on an NVIDIA
+        // H200: four times as many invocations reduce a convolution of 64 channels of 384² to 3
+        // from 99 to 59 µs; with more output channels, it would become slower.
         let few = self.out_channels <= 4 && is_parallel(e.busy());
         let busy = if few { e.busy().saturating_mul(4) } else { e.busy() };
         let shares = share(busy, invocations, terms, SHARES);
@@ -494,12 +497,12 @@ impl Shape {
         e.dispatch(&pipeline, accesses, &push, [positions, down, images * shares], workgroup)
     }
 
-    /// Each input channel has output channels of its own.
+    /// Emits a depthwise convolution.
     fn depthwise(self, e: &mut Encoder<'_, '_>) -> Result<(), Error> {
         let [y, x] = self.window;
         let (z, [in_z, out_z]) = (self.depth_window(), self.planes());
         let planes = self.batch * self.groups * self.out_channels * out_z;
-        // Two rows share what they read, where there is enough to do.
+        // Two rows share inputs if there is enough work.
         let most = self.most * self.groups * self.out_channels;
         let rows = if self.bound.saturating_mul(most) / 8 >= e.busy() { 2 } else { 1 };
         let question = ("depthwise", self.sizes(), self.window, self.depth);

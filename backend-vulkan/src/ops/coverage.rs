@@ -1,10 +1,10 @@
-//! Every operator that exporters write for Vulkan is in the table, or is a known gap.
+//! Checks that every operator which exporters write for Vulkan is in a table, or is a known gap.
 
 use super::find;
 use torchlet_graph::operators::Operator;
 
-/// Operators that there are none of yet: the README's table names them too. What is added comes off
-/// this list.
+/// Operators without an implementation, which the README's table lists too. Remove them here when
+/// they are added.
 const GAPS: &[&str] = &[];
 
 fn declared() -> impl Iterator<Item = &'static str> {

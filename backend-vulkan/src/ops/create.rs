@@ -1,4 +1,4 @@
-//! Operators that make tensors of numbers.
+//! Operators that create tensors.
 
 use super::{Entry, operator};
 use crate::encoder::{Encoder, u32_of, write};
@@ -48,11 +48,13 @@ pub(super) const OPERATORS: &[Entry] = &[
     }),
 ];
 
-/// Sizes as the encoder counts them.
+/// Converts sizes to the encoder's type.
 fn to_sizes(sizes: &[i64]) -> Result<Vec<usize>, Error> {
     sizes
         .iter()
-        .map(|size| usize::try_from(*size).map_err(|_| Error::Invalid(format!("size {size}"))))
+        .map(|size| {
+            usize::try_from(*size).map_err(|_| Error::Invalid(format!("size {size} is negative")))
+        })
         .collect()
 }
 
@@ -91,7 +93,7 @@ pub(super) fn apply_fill(
     e.dispatch_by_four(&Fill { output: out.element }, [write(out.id)], &push, out.numel())
 }
 
-/// The numbers from `start` on before `end`.
+/// Encodes a range from `start` to `end` (exclusive).
 fn count(
     e: &mut Encoder<'_, '_>,
     args: &[ValueId],

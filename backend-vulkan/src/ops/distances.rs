@@ -1,4 +1,4 @@
-//! Distances of vectors.
+//! Distances between vectors.
 
 use super::elementwise::broadcast_strides;
 use super::index::common_shape;
@@ -13,9 +13,9 @@ use torchlet_shaders::{Distances, DistancesPush, Element};
 
 pub(super) const OPERATORS: &[Entry] = &[operator(Operator::CDIST_FORWARD, between)];
 
-/// The distance of each row of one matrix from each of the other, by the norm of their difference.
-/// Where PyTorch has Euclid's from products, which cancel what small distances have, the
-/// differences are added up here, too.
+/// The distance of each row of one matrix from each row of the other, by a p-norm. The Euclidean
+/// norm is always computed from differences. PyTorch may use a GEMM instead, which loses small
+/// distances to cancellation.
 fn between(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
     let (a, b) = (e.tensor(e.arg(args, 0)?)?, e.tensor(e.arg(args, 1)?)?);
     let p = e.float(e.arg(args, 2)?)?;
@@ -25,9 +25,9 @@ fn between(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
         2.0 => distances::SQUARES,
         f64::INFINITY => distances::LARGEST,
         p if p > 0.0 => distances::POWERS,
-        p => return Err(Error::Invalid(format!("the norm of {p}"))),
+        p => return Err(Error::Invalid(format!("a distance with p = {p}"))),
     };
-    let mismatch = || Error::Invalid(format!("distances of {:?} from {:?}", a.sizes, b.sizes));
+    let mismatch = || Error::Invalid(format!("distances between {:?} and {:?}", a.sizes, b.sizes));
     let (Some((a_batch, &[rows, width])), Some((b_batch, &[columns, other]))) =
         (a.sizes.split_last_chunk::<2>(), b.sizes.split_last_chunk::<2>())
     else {
@@ -40,7 +40,7 @@ fn between(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
     let out = e.out(args)?;
     let out = e.resize(out.id, &[&batch[..], &[rows, columns]].concat())?;
     if [&a, &b, &out].iter().any(|operand| operand.element != Element::F32) {
-        return Err(Error::unsupported("distances of other numbers than of 32 bits"));
+        return Err(Error::unsupported("distances of types other than 32-bit floats"));
     }
     check_looks(out.numel(), width)?;
     if out.numel() == 0 {
@@ -59,15 +59,15 @@ fn between(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
     for operand in [&a, &b] {
         u32_of(operand.numel())?;
     }
-    // Other shapes are to need no other pipeline.
+    // With dynamic shapes, always the same pipeline.
     let aligned = width.is_multiple_of(4) && !e.is_of_varying_shapes();
     let pipeline = Distances { function, aligned };
     let accesses = [read(a.id), read(b.id), write(out.id)];
     e.dispatch_along_x(&pipeline, accesses, &push, out.numel())
 }
 
-/// Matrices, in each batch of so many: copies, where there are fewer. `varies`: whether there may
-/// be other batches.
+/// Broadcasts a matrix to a batch; copies if the batch differs. `varies` tells whether other
+/// batches may occur.
 fn in_each(
     e: &mut Encoder<'_, '_>,
     matrix: &Operand,

@@ -1,7 +1,7 @@
-//! Functions of tensors, element by element.
+//! Element-wise operators.
 //!
-//! The table says what each operator computes, as a [`Stage`]: alone, it is a dispatch of its own;
-//! several stages in a row become one (`chain`).
+//! The table defines each operator as a [`Stage`]. A single stage is dispatched on its own;
+//! consecutive stages are fused (`chain`).
 
 use super::{Entry, activation, operator, pointwise, pointwise_integers};
 use crate::derived::{Derived, Number};
@@ -45,7 +45,7 @@ pub(super) const OPERATORS: &[Entry] = &[
         match [number(1)?, number(2)?, number(3)?] {
             [alpha, scale, 1.0] => unary(e, args, unary::ELU, alpha * scale, scale),
             [alpha, 1.0, input_scale] => unary(e, args, unary::CELU, alpha, input_scale),
-            _ => Err(Error::unsupported("an ELU that scales its input and its output")),
+            _ => Err(Error::unsupported("an ELU with scaled input and scaled output")),
         }
     }),
     pointwise(Operator::ROUND, |e, args| unary(e, args, unary::ROUND, 0.0, 0.0)),
@@ -81,9 +81,9 @@ pub(super) const OPERATORS: &[Entry] = &[
     pointwise(Operator::DIV_SCALAR, |e, args| with_number(e, args, binary::DIV)),
     pointwise(Operator::DIV_SCALAR_MODE, |e, args| with_number(e, args, rounding(e, args)?)),
     pointwise(Operator::RSUB_SCALAR, |e, args| {
-        // The shader has this for floating-point numbers.
+        // The shader function supports floats only.
         if !e.tensor(e.arg(args, 0)?)?.element.is_floating() {
-            return Err(Error::unsupported("a difference of integers"));
+            return Err(Error::unsupported("a reversed subtraction of integers"));
         }
         let alpha = if args.len() > 3 { e.optional_float(args[2])? } else { None };
         let a = e.arg(args, 0)?;
@@ -166,13 +166,11 @@ fn binary(e: &Encoder<'_, '_>, args: &[ValueId], function: u32) -> Result<Stage,
     Ok(Stage::Binary(function, e.arg(args, 0)?, Source::Tensor(e.arg(args, 1)?), 1.0))
 }
 
-/// The function of a division, which may round.
+/// Returns the function of a division, which may round.
 fn rounding(e: &Encoder<'_, '_>, args: &[ValueId]) -> Result<u32, Error> {
     let mode = e.optional_string(e.arg(args, 2)?)?;
     if mode.is_some() && e.scalar_type(&e.out(args)?) == Some(ScalarType::BFloat16) {
-        return Err(Error::unsupported(
-            "quotients that are rounded to bfloat16 before they are cut",
-        ));
+        return Err(Error::unsupported("bfloat16 division with a rounding mode"));
     }
     Ok(match mode {
         Some("floor") => binary::DIV_FLOOR,
@@ -189,10 +187,10 @@ fn with_number_alpha(e: &Encoder<'_, '_>, args: &[ValueId], function: u32) -> Re
     Ok(Stage::Binary(function, a, Source::Number(number), alpha))
 }
 
-/// A number as tensor `a` has it, if that is of 16 bits, which is what PyTorch computes with.
+/// Rounds a scalar to the type of tensor `a`, if that is a 16-bit type, as PyTorch does.
 pub(super) fn rounded(e: &Encoder<'_, '_>, a: ValueId, number: f64) -> Result<f64, Error> {
     Ok(match e.scalar_type(&e.tensor(a)?) {
-        // What had 32 bits before has its numbers still: 1e-8 is not zero there.
+        // A graph narrowed from 32 bits keeps its scalars: 1e-8 must not become zero.
         Some(ScalarType::Half) if e.is_narrowed() => number,
         Some(ScalarType::Half) => half::f16::from_f32(number as f32).to_f64(),
         Some(ScalarType::BFloat16) => half::bf16::from_f32(number as f32).to_f64(),
@@ -211,21 +209,21 @@ fn with_number(e: &Encoder<'_, '_>, args: &[ValueId], function: u32) -> Result<S
     Ok(Stage::Binary(function, e.arg(args, 0)?, Source::Number(number), 1.0))
 }
 
-/// Shifts by a number of bits: products with a power of two, and quotients by one that are rounded
-/// down.
+/// Encodes a shift by a constant number of bits: multiplication by a power of two, or division that
+/// rounds down.
 fn shift(e: &Encoder<'_, '_>, args: &[ValueId], function: u32) -> Result<Stage, Error> {
     let (a, bits) = (e.arg(args, 0)?, e.arg(args, 1)?);
     if e.tensor(a)?.element.is_floating() || e.tensor(e.out(args)?.id)?.element.is_floating() {
-        return Err(Error::unsupported("bits of floating-point numbers"));
+        return Err(Error::unsupported("bitwise operators on floating point"));
     }
     let by = e.float(bits)?;
     if e.is_symbolic(bits) || !(0.0..=30.0).contains(&by) || by.fract() != 0.0 {
-        return Err(Error::unsupported("a shift that is not by 0 to 30 bits, known beforehand"));
+        return Err(Error::unsupported("a shift other than by a constant of 0 to 30 bits"));
     }
     Ok(Stage::Binary(function, a, Source::Number(f64::from(1_u32 << by as u32)), 1.0))
 }
 
-/// What a call of this operator computes for each element.
+/// Returns the element-wise computation of a call of this operator.
 pub(super) fn stage_of(
     e: &Encoder<'_, '_>,
     operator: Operator,
@@ -236,7 +234,7 @@ pub(super) fn stage_of(
     stage(e, args)
 }
 
-/// Emits the dispatch of an operator that stands alone.
+/// Emits the dispatch of a single element-wise operator.
 pub(super) fn encode(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
     match stage_of(e, e.operator()?, args)? {
         Stage::Unary(function, input, [a, b]) => {
@@ -258,8 +256,8 @@ pub(super) fn encode(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Er
     }
 }
 
-/// A number as a tensor of one element, for a shader that takes it beside `a`: a constant, or,
-/// where it is an argument that varies from run to run, what each of them writes.
+/// Returns a scalar as a tensor of one element, as an operand beside `a`: a constant, or, for an
+/// argument that varies from run to run, a tensor filled in each run.
 pub(super) fn number(
     e: &mut Encoder<'_, '_>,
     a: &Operand,
@@ -272,14 +270,14 @@ pub(super) fn number(
         super::create::apply_fill(e, &made, number, 0.0)?;
         return Ok(made);
     }
-    // An integer tensor meets a fraction, or a number that is too large, in floating point.
+    // With a fractional or too large scalar, an integer tensor is computed in floating point.
     let fits = !a.element.is_floating() && number == f64::from(number as i32);
     let number =
         if fits { Number::Int(number as i32) } else { Number::Float((number as f32).to_bits()) };
     e.derived(Derived::Number(number))
 }
 
-/// Emits function number `function` of the unary shader, with all parameters that it takes.
+/// Emits a function of the unary shader, with all parameters.
 pub(super) fn apply_unary_with(
     e: &mut Encoder<'_, '_>,
     function: u32,
@@ -301,7 +299,7 @@ pub(super) fn apply_unary_with(
     e.dispatch_by_four(&pipeline, [read(input.id), write(out.id)], &push, out.numel())
 }
 
-/// Emits function number `function` of the binary shader.
+/// Emits a function of the binary shader.
 pub(super) fn apply_binary(
     e: &mut Encoder<'_, '_>,
     function: u32,
@@ -314,7 +312,7 @@ pub(super) fn apply_binary(
     emit_binary(e, function, [a, b], (&out, &sizes), alpha)
 }
 
-/// The same, into a tensor that has room for the shape that the two broadcast to.
+/// The same, into a tensor that already has the broadcast shape.
 pub(super) fn emit_binary(
     e: &mut Encoder<'_, '_>,
     function: u32,
@@ -345,15 +343,14 @@ pub(super) fn emit_binary(
     e.dispatch_by_four(&pipeline, [read(a.id), read(b.id), write(out.id)], &push, out.numel())
 }
 
-/// The input, at least as large as one tensor and at most as large as another, either of which may
-/// be missing.
+/// Clamps the input between two tensors, either of which may be absent.
 fn clamp_between(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
     let input = e.tensor(e.arg(args, 0)?)?;
     let lower = e.optional_tensor(e.arg(args, 1)?)?;
     let upper = e.optional_tensor(e.arg(args, 2)?)?;
     let bounds = || [&lower, &upper].into_iter().flatten();
-    // Numbers of `bfloat16` are kept in `float32`, and one with more bits among them would not be
-    // rounded.
+    // `bfloat16` tensors are stored as 32-bit floats. A bound of a wider type would yield values
+    // that are not rounded to `bfloat16`.
     let out = e.out(args)?;
     let is_wide = e.scalar_type(&out) != Some(ScalarType::BFloat16);
     let fits = |bound: &Operand| {
@@ -361,7 +358,7 @@ fn clamp_between(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error>
             || (is_wide && bound.element.is_floating() && input.element.is_floating())
     };
     if !bounds().all(fits) {
-        return Err(Error::unsupported("a clamp between tensors of other types"));
+        return Err(Error::unsupported("a clamp with bounds of another type"));
     }
     let is_narrow = bounds().all(|bound| bound.element == input.element);
     let element = if is_narrow { input.element } else { Element::F32 };
@@ -379,7 +376,7 @@ fn clamp_between(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error>
     }
 }
 
-/// What two shapes broadcast to.
+/// Returns the shape that two shapes broadcast to.
 pub(super) fn broadcast_sizes(a: &[usize], b: &[usize]) -> Result<Vec<usize>, Error> {
     let narrow = |sizes: &[usize]| sizes.iter().map(|size| *size as i32).collect::<Vec<_>>();
     let sizes = broadcast(&narrow(a), &narrow(b))
@@ -387,7 +384,7 @@ pub(super) fn broadcast_sizes(a: &[usize], b: &[usize]) -> Result<Vec<usize>, Er
     Ok(sizes.iter().map(|size| *size as usize).collect())
 }
 
-/// Strides of a tensor that is broadcast to `rank` dimensions.
+/// Returns the strides of a tensor broadcast to `rank` dimensions.
 pub(super) fn broadcast_strides(tensor: &Operand, rank: usize) -> Vec<i64> {
     let own = tensor.strides();
     let missing = rank - tensor.rank();

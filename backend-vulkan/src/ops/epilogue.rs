@@ -1,8 +1,7 @@
-//! What products and convolutions do to their results before they write them: add a tensor, apply a
-//! function.
+//! Epilogues of GEMMs and convolutions: add a tensor, apply an activation.
 //!
-//! [`crate::passes`] makes calls of `torchlet.epilogue` from a product and the element-wise calls
-//! behind it.
+//! [`crate::passes`] fuses a GEMM and the element-wise calls after it into a call of
+//! `torchlet.epilogue`.
 
 use super::elementwise::stage_of;
 use super::{Entry, find, operator};
@@ -14,23 +13,24 @@ use torchlet_graph::operators::Operator;
 
 pub(super) const OPERATORS: &[Entry] = &[operator(Operator::EPILOGUE, encode)];
 
-/// Encodes the product, which takes the epilogue with [`Encoder::take_epilogue`].
+/// Encodes the GEMM, which fetches the epilogue with [`Encoder::take_epilogue`].
 fn encode(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
     let (product, rest) =
-        e.parts().split_first().ok_or_else(|| Error::invalid("an epilogue of nothing"))?;
+        e.parts().split_first().ok_or_else(|| Error::invalid("an epilogue without a GEMM"))?;
     let epilogue = of(e, rest, args)?;
-    let operator = find(product.operator)
-        .filter(|operator| operator.takes_epilogue)
-        .ok_or_else(|| Error::Invalid(format!("{:?} takes no epilogue", product.operator)))?;
+    let operator =
+        find(product.operator).filter(|operator| operator.takes_epilogue).ok_or_else(|| {
+            Error::Invalid(format!("{:?} does not support an epilogue", product.operator))
+        })?;
     let residual = epilogue.residual.as_ref().map(|residual| residual.numel());
     e.set_epilogue(epilogue);
     (operator.encode)(e, &product.args)?;
     check(residual, e.out(&product.args)?.numel())
 }
 
-/// What these parts of a call with such arguments do to the result of the product before them.
+/// Parses the parts after the GEMM as its epilogue.
 pub(super) fn of(e: &Encoder<'_, '_>, parts: &[Node], args: &[ValueId]) -> Result<Epilogue, Error> {
-    let (_, inputs) = args.split_last().ok_or_else(|| Error::invalid("it has no output"))?;
+    let (_, inputs) = args.split_last().ok_or_else(|| Error::invalid("the call has no output"))?;
     let mut epilogue = Epilogue::none();
     for part in parts {
         match stage_of(e, part.operator, &part.args)? {
@@ -38,20 +38,20 @@ pub(super) fn of(e: &Encoder<'_, '_>, parts: &[Node], args: &[ValueId]) -> Resul
                 (epilogue.activation, epilogue.a, epilogue.b) = (function, a as f32, b as f32);
             }
             Stage::Binary(_, a, Source::Tensor(b), _) => {
-                // The other operand is the product, or a view of it.
+                // The other operand is the GEMM's result, or a view of it.
                 let other = if inputs.contains(&a) { a } else { b };
                 epilogue.residual = Some(e.tensor(other)?);
             }
-            _ => return Err(Error::invalid("this cannot be part of an epilogue")),
+            _ => return Err(Error::invalid("the operator cannot be part of an epilogue")),
         }
     }
     Ok(epilogue)
 }
 
-/// Whether what is added has as many elements as the result.
+/// Checks that the residual has as many elements as the result.
 pub(super) fn check(residual: Option<usize>, numel: usize) -> Result<(), Error> {
     if residual.is_some_and(|residual| residual != numel) {
-        return Err(Error::unsupported("a sum that broadcasts at these shapes only"));
+        return Err(Error::unsupported("a residual that broadcasts only for some shapes"));
     }
     Ok(())
 }

@@ -1,8 +1,8 @@
-//! Products that gate others of the same input: `activation(x · a) * (x · b)`, the feed-forward
-//! layers of language models.
+//! Gated GEMMs: `activation(x · a) * (x · b)`, as in the feed-forward layers of language models
+//! (SwiGLU).
 //!
-//! [`crate::passes`] makes calls of `torchlet.gated` of them. Few rows take one kernel, if weights
-//! are in rows that it can read; otherwise each part takes its own.
+//! [`crate::passes`] fuses them into calls of `torchlet.gated`. Few rows use a single kernel, if it
+//! supports the weight layout; otherwise each part is dispatched separately.
 
 use super::elementwise::{apply_binary, stage_of};
 use super::quantized::{gated, weighs_floats};
@@ -16,8 +16,8 @@ use torchlet_shaders::functions::binary;
 
 pub(super) const OPERATORS: &[Entry] = &[operator(Operator::GATED, encode)];
 
-/// The parts are the product, views of it and its activation, the other product and views of it,
-/// and their multiplication.
+/// The parts are: the gate GEMM with views and an activation, the other GEMM with views, and their
+/// multiplication.
 fn encode(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
     let parts = e.parts();
     let is_activation = |part: &&Node| find(part.operator).is_some_and(|it| it.is_activation);
@@ -25,13 +25,14 @@ fn encode(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
     let (Some(product), Some(other), Some(activation), Some(last)) =
         (products.next(), products.next(), parts.iter().find(is_activation), parts.last())
     else {
-        return Err(Error::invalid("a gate that lacks a part"));
+        return Err(Error::invalid("a gated GEMM lacks a part"));
     };
-    // One dispatch of few rows reads what several of many do, and writes.
+    // For few rows, one dispatch reads and writes the memory that several dispatches use for many
+    // rows.
     e.reserve(&e.out(args)?);
     let stage = stage_of(e, activation.operator, &activation.args)?;
     let Stage::Unary(function, _, parameters) = stage else {
-        return Err(Error::invalid("a gate without an activation"));
+        return Err(Error::invalid("a gated GEMM lacks an activation"));
     };
     let epilogue = Epilogue::function(function, parameters);
     let gated = gated(e, [product, other], &epilogue)?;
@@ -43,7 +44,7 @@ fn encode(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
     for view in parts.iter().filter(|part| part.operator.is_view()) {
         super::encode(e, view)?;
     }
-    // What the activation was done to already, and the other one.
+    // The gate before its activation, and the other operand.
     let gate = e.arg(&activation.args, 0)?;
     let activated = e.out(&activation.args)?.value;
     let other = [e.arg(&last.args, 0)?, e.arg(&last.args, 1)?];
@@ -53,7 +54,7 @@ fn encode(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
         Some(gated) => {
             let out = e.resize(out.id, &other.sizes)?;
             if out.numel() != gated.numel() || out.element != gate.element {
-                return Err(Error::invalid("a gate whose parts do not fit one another"));
+                return Err(Error::invalid("the parts of a gated GEMM do not match"));
             }
             gated.emit(e, &out)
         }
@@ -73,8 +74,8 @@ mod tests {
     use torchlet_graph::graph::{Graph, Node, Value, ValueId};
     use torchlet_graph::operators::Operator;
 
-    /// Of at most `rows` rows of 64: a norm whose weights are made on the way, two products of
-    /// which one gates the other, and another one of what comes of that.
+    /// At most `rows` rows of 64: an RMS norm with computed weights, two GEMMs of which one gates
+    /// the other, and a GEMM of the result.
     fn feed_forward(rows: usize) -> Graph<'static> {
         let (float, char) = (ScalarType::Float, ScalarType::Char);
         let rows_of = |width| tensor(float, &[rows, width], false);

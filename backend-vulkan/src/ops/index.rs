@@ -1,4 +1,4 @@
-//! Operators that pick elements by index tensors, and by conditions.
+//! Operators that select elements by index tensors and by conditions.
 
 use super::elementwise::{broadcast_strides, emit_binary};
 use super::scatter::Sent;
@@ -49,7 +49,8 @@ pub(super) const OPERATORS: &[Entry] = &[
     }),
 ];
 
-/// Emits a pick along `count` dimensions from `dim` on, which one index counts through together.
+/// Emits a gather over `count` dimensions from `dim` on, which are indexed together by a linear
+/// index.
 fn take(
     e: &mut Encoder<'_, '_>,
     args: &[ValueId],
@@ -68,7 +69,7 @@ fn take(
     let inner: usize = input.sizes[end..].iter().product();
     let in_size: usize = input.sizes[dim.min(end)..end].iter().product();
     if out.numel() > 0 && in_size == 0 {
-        return Err(Error::invalid("picks from an empty dimension"));
+        return Err(Error::invalid("a selection from an empty dimension"));
     }
     let push = TakePush {
         numel: u32_of(out.numel())?,
@@ -96,7 +97,8 @@ fn index_tensor(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> 
     if last >= input.rank() {
         return Err(Error::invalid("there are more index tensors than dimensions"));
     }
-    // Dimensions that are not neighbours come first in the output: they are brought there before.
+    // Indexed dimensions that are not adjacent come first in the output, so the input is permuted
+    // first.
     let (first, input) = if last - first + 1 == indices.len() {
         (first, input)
     } else {
@@ -117,7 +119,7 @@ fn index_tensor(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> 
     take(e, args, &input, &index, first, count, &sizes)
 }
 
-/// The index tensors of a list, and the dimensions that they are for.
+/// Returns the index tensors of a list, with their dimensions.
 fn index_tensors(e: &Encoder<'_, '_>, list: ValueId) -> Result<Vec<(usize, Operand)>, Error> {
     let mut indices = Vec::new();
     for (dim, id) in e.list(list)?.into_iter().enumerate() {
@@ -131,13 +133,13 @@ fn index_tensors(e: &Encoder<'_, '_>, list: ValueId) -> Result<Vec<(usize, Opera
     Ok(indices)
 }
 
-/// What several index tensors broadcast to.
+/// Returns the shape that several index tensors broadcast to.
 fn broadcast_shape(indices: &[(usize, Operand)]) -> Result<Vec<usize>, Error> {
     common_shape(indices.iter().map(|(_, index)| &index.sizes[..]))
         .ok_or_else(|| Error::invalid("the index tensors do not broadcast"))
 }
 
-/// What tensors of these sizes broadcast to.
+/// Returns the shape that these shapes broadcast to.
 pub(super) fn common_shape<'s>(
     shapes: impl IntoIterator<Item = &'s [usize]>,
 ) -> Option<Vec<usize>> {
@@ -147,7 +149,7 @@ pub(super) fn common_shape<'s>(
     Some(shape.iter().map(|size| *size as usize).collect())
 }
 
-/// Several indices as one that counts through their dimensions, which are neighbours, together.
+/// Combines several indices of adjacent dimensions into one linear index.
 fn combined(
     e: &mut Encoder<'_, '_>,
     input: &Operand,
@@ -165,8 +167,8 @@ fn combined(
     Ok(index)
 }
 
-/// Puts rows into a tensor along the one dimension that is indexed: in place, if nobody reads what
-/// was there. Otherwise each element looks for what goes to it.
+/// Writes rows into a tensor at indices of one dimension: in place, if the old contents have no
+/// other readers. Otherwise, each output element searches for the value written to it.
 fn index_put(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
     let (input, value) = (e.tensor(e.arg(args, 0)?)?, e.tensor(e.arg(args, 2)?)?);
     let adds = !e.is_none(e.arg(args, 3)?) && e.int(e.arg(args, 3)?)? != 0;
@@ -174,12 +176,12 @@ fn index_put(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
         let is_one = value.numel() == 1 && value.element == input.element;
         return match is_one && !adds {
             true => choose(e, args, [mask, Operand { sizes: Vec::new(), ..value }, input]),
-            false => Err(Error::unsupported("several numbers where a mask says")),
+            false => Err(Error::unsupported("index_put with a mask and several values")),
         };
     }
     let indices = index_tensors(e, e.arg(args, 1)?)?;
     if value.element.is_floating() != input.element.is_floating() {
-        return Err(Error::unsupported("numbers of another kind"));
+        return Err(Error::unsupported("index_put with values of another type"));
     }
     let [(dim, index)] = &indices[..] else {
         return put_each(e, args, [&input, &value], &indices, adds);
@@ -192,7 +194,7 @@ fn index_put(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
     if let Some(size) = rows.get_mut(dim) {
         *size = index.numel();
     }
-    // Sizes of 1 in front may be left out.
+    // Leading dimensions of size 1 may be missing.
     let missing = rows.len().saturating_sub(value.rank());
     let is_whole = rows.get(missing..) == Some(&value.sizes[..])
         && rows.iter().take(missing).all(|size| *size == 1);
@@ -218,8 +220,7 @@ fn index_put(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
     e.dispatch_by_four(&pipeline, [read(value.id), read(index.id), write(out.id)], &push, numel)
 }
 
-/// The truth values that say alone which elements of a tensor are meant, as they are broadcast to
-/// it.
+/// Returns the boolean mask, if it is the only index, broadcast to the input.
 fn mask_of(e: &Encoder<'_, '_>, list: ValueId, input: &Operand) -> Result<Option<Operand>, Error> {
     let mut found = None;
     for (dim, id) in e.list(list)?.into_iter().enumerate() {
@@ -231,14 +232,14 @@ fn mask_of(e: &Encoder<'_, '_>, list: ValueId, input: &Operand) -> Result<Option
     }
     let Some((first, mut mask)) = found else { return Ok(None) };
     if input.sizes.get(first..first + mask.rank()) != Some(&mask.sizes[..]) {
-        return Err(Error::invalid("a mask of another shape"));
+        return Err(Error::invalid("the shape of the mask differs from the input"));
     }
     let behind = input.rank() - first - mask.rank();
     mask.sizes.extend(std::iter::repeat_n(1, behind));
     Ok(Some(mask))
 }
 
-/// The elements of a tensor one after another where a mask says, and others where it does not.
+/// Replaces the elements that a mask selects by consecutive elements of the source.
 fn masked_scatter(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
     let [input, mask, source] =
         [0, 1, 2].map(|place| e.arg(args, place).and_then(|id| e.tensor(id)));
@@ -247,9 +248,9 @@ fn masked_scatter(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error
         .ok_or_else(|| Error::invalid("the shapes do not broadcast"))?;
     let count = numel_of(&sizes)?;
     if mask.element != Element::Bool || source.element != input.element || source.numel() == 0 {
-        return Err(Error::unsupported("a mask, or what goes there, of another type"));
+        return Err(Error::unsupported("masked_scatter with a mask or source of another type"));
     }
-    // How many elements are wanted up to each one.
+    // A prefix sum gives the number of selected elements up to each position.
     let wanted = e.temporary(Element::I32, &sizes)?;
     let strides = broadcast_strides(&mask, sizes.len());
     super::views::gather(e, &mask, &wanted, &sizes, &strides, 0)?;
@@ -265,8 +266,8 @@ fn masked_scatter(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error
     choose(e, args, [mask, picked, input])
 }
 
-/// Puts elements where index tensors of neighbouring dimensions say, or adds them: in order, so
-/// that sums are the same each time.
+/// Writes or adds elements at index tensors of adjacent dimensions. Additions are ordered, so that
+/// results are deterministic.
 fn put_each(
     e: &mut Encoder<'_, '_>,
     args: &[ValueId],
@@ -279,11 +280,14 @@ fn put_each(
     };
     let end = first + indices.len();
     if last + 1 != end || end > input.rank() {
-        return Err(Error::unsupported("index tensors of dimensions that are not neighbours"));
+        return Err(Error::unsupported("index_put with index tensors for non-adjacent dimensions"));
     }
     let is_counted = input.element.is_floating() || input.element == Element::I32;
     if adds && !is_counted {
-        return Err(Error::unsupported(format!("sums of {:?}", input.element)));
+        return Err(Error::unsupported(format!(
+            "index_put with accumulation of type {:?}",
+            input.element
+        )));
     }
     let shape = broadcast_shape(indices)?;
     let product = |sizes: &[usize]| sizes.iter().product::<usize>();
@@ -292,8 +296,7 @@ fn put_each(
     let mut sizes = input.sizes[..first].to_vec();
     sizes.extend(&shape);
     sizes.extend(&input.sizes[end..]);
-    // Which of the elements that are counted through together each of the values goes to, from the
-    // start.
+    // The target position of each value in the combined dimensions.
     let index = combined(e, input, indices, &shape)?;
     let index = Operand { sizes: vec![count, 1], ..index };
     let places = e.temporary(Element::I32, &[sides[0], count, sides[1]])?;
@@ -307,7 +310,9 @@ fn put_each(
         Some(whole) => {
             if common_shape([&value.sizes[..], &sizes]).as_ref() != Some(&sizes) {
                 let value = &value.sizes;
-                return Err(Error::unsupported(format!("{value:?} put where {sizes:?} go")));
+                return Err(Error::unsupported(format!(
+                    "values of shape {value:?} do not broadcast to {sizes:?}"
+                )));
             }
             let strides = broadcast_strides(value, sizes.len());
             super::views::gather(e, value, &whole, &sizes, &strides, 0)?;
@@ -362,12 +367,14 @@ fn gather(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
         && (0..input.rank()).all(|other| other == dim || input.size(other) >= index.size(other));
     if !fits {
         let (input, index) = (&input.sizes, &index.sizes);
-        return Err(Error::Invalid(format!("gathers {index:?} from {input:?}")));
+        return Err(Error::Invalid(format!(
+            "an index of shape {index:?} does not match input shape {input:?}"
+        )));
     }
     let out = e.out(args)?;
     let out = e.resize(out.id, &index.sizes)?;
-    // Only the part of the input that the index counts through is looked at. Where it is narrower
-    // in the first dimension of those on one side, that is a matter of steps.
+    // Only the part of the input that the index spans is read. If it is narrower in the first
+    // dimension on either side of `dim`, strides suffice.
     let mut part = index.sizes.clone();
     if let Some(size) = part.get_mut(dim) {
         *size = input.size(dim);
@@ -387,24 +394,24 @@ fn gather(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
     take_each(e, &input, &index, dim, &out)
 }
 
-/// The results of a call that gives elements and where they were, of so many each.
+/// Returns the outputs of a call with two results, values and indices, of the given shape.
 pub(super) fn values_and_places(
     e: &mut Encoder<'_, '_>,
     args: &[ValueId],
     sizes: &[usize],
 ) -> Result<[Operand; 2], Error> {
     let outs = e.outs(args)?;
-    let [values, places] = outs[..] else { return Err(Error::invalid("there are two results")) };
+    let [values, places] = outs[..] else { return Err(Error::invalid("expected two outputs")) };
     let (values, places) = (e.resize(values, sizes)?, e.resize(places, sizes)?);
     if places.element != Element::I32 {
-        return Err(Error::invalid("places are integers of 64 bits"));
+        return Err(Error::invalid("the index output is not an integer tensor"));
     }
     Ok([values, places])
 }
 
-/// Emits a pick of one element for each index: `out[…, k, …] = input[…, index[…, k, …], …]` along
-/// one dimension. The index may be narrower in the first dimension before this one, and in the
-/// first behind it.
+/// Emits a gather with one index per element: `out[…, k, …] = input[…, index[…, k, …], …]` over one
+/// dimension. The index may be narrower in the first dimension before it, and in the first one
+/// after it.
 pub(super) fn take_each(
     e: &mut Encoder<'_, '_>,
     input: &Operand,

@@ -1,4 +1,4 @@
-//! Operators that put tensors into larger ones: concatenation, padding, writing into slices.
+//! Operators that write tensors into larger ones: concatenation, padding, writing into slices.
 
 use super::create::apply_fill;
 use super::{Entry, operator};
@@ -33,19 +33,22 @@ fn cat(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
     // PyTorch ignores empty one-dimensional tensors among others.
     let legacy = |input: &Operand| input.rank() == 1 && input.numel() == 0;
     let first = inputs.iter().find(|input| !legacy(input)).or(inputs.first());
-    let first = first.ok_or_else(|| Error::invalid("concatenates nothing"))?;
+    let first = first.ok_or_else(|| Error::invalid("a concatenation of no tensors"))?;
     let dim = first.dim(dim)?;
     let mut sizes = first.sizes.clone();
     let total = inputs.iter().filter(|input| !legacy(input)).map(|input| input.size(dim)).sum();
     match sizes.get_mut(dim) {
         Some(size) => *size = total,
-        None => return Err(Error::invalid("concatenates numbers")),
+        None => return Err(Error::invalid("a concatenation of scalars")),
     }
     for input in inputs.iter().filter(|input| !legacy(input)) {
         let fits = input.rank() == sizes.len()
             && (0..sizes.len()).all(|other| other == dim || input.size(other) == sizes[other]);
         if !fits {
-            return Err(Error::Invalid(format!("{:?} does not fit into {sizes:?}", input.sizes)));
+            return Err(Error::Invalid(format!(
+                "shape {:?} does not match the concatenated shape {sizes:?}",
+                input.sizes
+            )));
         }
     }
     let out = e.out(args)?;
@@ -63,12 +66,12 @@ fn stack(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
     for id in e.list(e.arg(args, 0)?)? {
         inputs.push(e.tensor(id)?);
     }
-    let first = inputs.first().ok_or_else(|| Error::invalid("stacks nothing"))?;
+    let first = inputs.first().ok_or_else(|| Error::invalid("a stack of no tensors"))?;
     let dim = if args.len() > 2 { e.optional_int(args[1])?.unwrap_or(0) } else { 0 };
     let dim = torchlet_core::rules::normalize_dim(dim, first.rank() + 1)
         .ok_or_else(|| Error::Invalid(format!("dimension {dim}")))?;
     if inputs.iter().any(|input| input.sizes != first.sizes) {
-        return Err(Error::invalid("stacks tensors of several shapes"));
+        return Err(Error::invalid("a stack of tensors with different shapes"));
     }
     let mut sizes = first.sizes.clone();
     sizes.insert(dim, inputs.len());
@@ -81,8 +84,7 @@ fn stack(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
     Ok(())
 }
 
-/// Makes a tensor a part of a new one, along one dimension: without a copy where the part is in one
-/// piece.
+/// Places a tensor in a new one over one dimension, without a copy if the part is contiguous.
 fn place(
     e: &mut Encoder<'_, '_>,
     input: &Operand,
@@ -98,7 +100,7 @@ fn place(
     insert(e, input, out, dim, start, 1)
 }
 
-/// Writes a tensor into a part of another, along one dimension.
+/// Writes a tensor into a part of another over one dimension.
 pub(super) fn insert(
     e: &mut Encoder<'_, '_>,
     input: &Operand,
@@ -113,8 +115,8 @@ pub(super) fn insert(
     let inner: usize = out.sizes.iter().skip(dim + 1).product();
     let outer: usize = out.sizes.iter().take(dim).product();
     let (length, pitch) = (input.size(dim) * inner, out.size(dim) * inner);
-    // Fours of the output are written by one invocation each: rows are apart so far that none has
-    // elements of two.
+    // One invocation writes four output elements. Rows must be so far apart that no group of four
+    // contains elements of two rows.
     let fits = start.checked_add(input.size(dim)).is_some_and(|end| end <= out.size(dim));
     let apart = step == 1 && fits && (outer == 1 || pitch - length >= 3);
     let quads = if apart { length.div_ceil(4) + 1 } else { 0 };
@@ -146,19 +148,19 @@ fn slice_scatter(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error>
     insert(e, &source, &out, dim, start, step)
 }
 
-/// The same for one number of a dimension, which the source lacks.
+/// The same for a single index of a dimension, which the source lacks.
 fn select_scatter(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
     let (input, mut source) = (e.tensor(e.arg(args, 0)?)?, e.tensor(e.arg(args, 1)?)?);
     let dim = input.dim(e.int(e.arg(args, 2)?)?)?;
     let (at, size) = (e.int(e.arg(args, 3)?)?, input.size(dim));
     let at = if at < 0 { at.checked_add(size as i64) } else { Some(at) };
     let at = at.and_then(|at| usize::try_from(at).ok()).filter(|at| *at < size);
-    let at = at.ok_or_else(|| Error::invalid("a number that a dimension has not"))?;
+    let at = at.ok_or_else(|| Error::invalid("an index is out of range"))?;
     let mut sizes = input.sizes.clone();
     sizes.remove(dim);
     if source.sizes != sizes {
         let (found, wanted) = (&source.sizes, &sizes);
-        return Err(Error::Invalid(format!("elements of shape {found:?} where {wanted:?} are")));
+        return Err(Error::Invalid(format!("source: expected shape {wanted:?}, found {found:?}")));
     }
     source.sizes.insert(dim, 1);
     let out = e.out(args)?;
@@ -175,7 +177,7 @@ fn constant_pad(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> 
     pad(e, &input, &out, &before, value)
 }
 
-/// What surrounds the last dimensions is of the tensor itself.
+/// Pads the last dimensions with elements of the tensor itself.
 fn extend(
     e: &mut Encoder<'_, '_>,
     args: &[ValueId],
@@ -186,17 +188,21 @@ fn extend(
     let pads = e.ints(e.arg(args, 1)?)?;
     if pads.len() != 2 * dims || input.rank() < dims {
         let (count, rank) = (pads.len(), input.rank());
-        return Err(Error::Invalid(format!("{count} pads for {dims} of {rank} dimensions")));
+        return Err(Error::Invalid(format!(
+            "{count} padding values for the last {dims} of {rank} dimensions"
+        )));
     }
     for (dim, pair) in input.sizes.iter().rev().zip(pads.chunks_exact(2)) {
-        // Of what is reflected, the edge is there once.
+        // Reflection does not repeat the edge element.
         let most = match around {
             functions::REFLECTED => *dim as i64 - 1,
             _ if *dim == 0 => 0,
             _ => i64::MAX,
         };
         if pair.iter().any(|pad| *pad > most.max(0)) {
-            return Err(Error::Invalid(format!("{pair:?} elements around {dim}")));
+            return Err(Error::Invalid(format!(
+                "padding of {pair:?} exceeds a dimension of {dim}"
+            )));
         }
     }
     let (sizes, before) = margins(&input, &pads)?;
@@ -205,10 +211,14 @@ fn extend(
     surround(e, &input, &out, &before, (around, 0.0))
 }
 
-/// The sizes of a tensor with so many elements more, and those before it.
+/// Returns the padded sizes, and the padding before each dimension.
 fn margins(input: &Operand, pads: &[i64]) -> Result<(Vec<usize>, Vec<i32>), Error> {
     if !pads.len().is_multiple_of(2) || pads.len() / 2 > input.rank() {
-        return Err(Error::Invalid(format!("{} pads for {} dimensions", pads.len(), input.rank())));
+        return Err(Error::Invalid(format!(
+            "{} padding values for {} dimensions",
+            pads.len(),
+            input.rank()
+        )));
     }
     let mut before = vec![0; input.rank()];
     let mut sizes = input.sizes.clone();
@@ -219,14 +229,13 @@ fn margins(input: &Operand, pads: &[i64]) -> Result<(Vec<usize>, Vec<i32>), Erro
             .and_then(|size| size.checked_add(pair[1]));
         let size = size.and_then(|size| usize::try_from(size).ok());
         sizes[dim] = size.ok_or_else(|| Error::invalid("a padded size is negative"))?;
-        before[dim] =
-            i32::try_from(pair[0]).map_err(|_| Error::invalid("a pad is out of range"))?;
+        before[dim] = i32::try_from(pair[0])
+            .map_err(|_| Error::invalid("a padding value is out of range"))?;
     }
     Ok((sizes, before))
 }
 
-/// Surrounds a tensor with a number: `before` is how many elements come before it in each
-/// dimension.
+/// Pads a tensor with a constant; `before` is the number of elements before it in each dimension.
 pub(super) fn pad(
     e: &mut Encoder<'_, '_>,
     input: &Operand,
@@ -250,7 +259,7 @@ fn surround(
     if input.numel() == 0 {
         return apply_fill(e, out, value, 0.0);
     }
-    // Dimensions beside each other that nothing surrounds are one.
+    // Adjacent dimensions without padding are merged.
     let mut dims: Vec<([usize; 2], i32)> = Vec::new();
     let is_whole = |([out, input], margin): &([usize; 2], i32)| out == input && *margin == 0;
     for dim in 0..input.rank() {

@@ -1,9 +1,9 @@
-//! Layer norms that products do themselves: each costs a dispatch that waits for the one before and
-//! has others wait for it, but only a few instructions in a product in tiles, which brings all
-//! numbers of the rows anyway.
+//! Layer norms fused into the GEMMs that read them. A separate norm needs a dispatch with two
+//! barriers; in a tiled GEMM, which loads all elements of the rows anyway, it adds only a few
+//! instructions.
 //!
-//! A norm that nothing but such products takes leaves itself to them. They multiply by weights that
-//! are scaled beforehand, so these have to be constant, and halves ([`Normed`]).
+//! A norm is fused if it is read only by such GEMMs. They use weights that are scaled ahead of
+//! time, so these must be constant and fp16 ([`Normed`]).
 
 use super::matmul::Product;
 use super::normed::{FEW_ROWS, takes_rows};
@@ -20,7 +20,7 @@ use torchlet_graph::graph::{Node, ValueId};
 use torchlet_graph::operators::Operator;
 use torchlet_shaders::Element;
 
-/// A norm of the rows along the last dimension.
+/// A layer norm over the last dimension.
 #[derive(Debug)]
 pub(super) struct LayerNorm {
     pub(super) input: Operand,
@@ -30,7 +30,7 @@ pub(super) struct LayerNorm {
 }
 
 impl LayerNorm {
-    /// The norm that left itself to a product that takes `normed`.
+    /// Returns the norm that was fused into a GEMM that reads `normed`.
     pub(super) fn of(e: &Encoder<'_, '_>, normed: &Operand) -> Result<Option<Self>, Error> {
         let left = e.left(normed.value);
         match left.filter(|(call, _)| call.operator == Operator::NATIVE_LAYER_NORM) {
@@ -39,7 +39,7 @@ impl LayerNorm {
         }
     }
 
-    /// The norm that a call is, if it is one of rows.
+    /// Parses a call as a norm over rows.
     pub(super) fn of_call(e: &Encoder<'_, '_>, args: &[ValueId]) -> Result<Self, Error> {
         Ok(LayerNorm {
             input: e.tensor(e.arg(args, 0)?)?,
@@ -49,7 +49,7 @@ impl LayerNorm {
         })
     }
 
-    /// Whether the current call, which it is, leaves it to those who take its result.
+    /// Fuses the norm, which is the current call, into the readers of its result, if possible.
     pub(super) fn leave(&self, e: &mut Encoder<'_, '_>, out: &Operand) -> bool {
         let value = out.value;
         let mut parameters = [&self.weight, &self.bias].into_iter().flatten();
@@ -65,7 +65,7 @@ impl LayerNorm {
             })
     }
 
-    /// Whether a product that takes the rows normalises them.
+    /// Whether a GEMM that reads the rows can normalise them.
     fn is_done_by(&self, e: &Encoder<'_, '_>, product: &Node) -> bool {
         let (Operator::LINEAR, [_, weight, rest @ .., out]) = (product.operator, &product.args[..])
         else {
@@ -98,7 +98,7 @@ impl LayerNorm {
             && Tiling::normed(shape, &Means::of(e, factors)).is_some()
     }
 
-    /// Emits the product of the rows, normalised.
+    /// Emits the GEMM of the normalised rows.
     pub(super) fn multiply(
         self,
         e: &mut Encoder<'_, '_>,
@@ -106,7 +106,11 @@ impl LayerNorm {
         epilogue: Epilogue,
     ) -> Result<(), Error> {
         let constant = |operand: &Operand| -> Result<Source, Error> {
-            let missing = || Error::invalid("a norm was left to a product of what is not constant");
+            let missing = || {
+                Error::invalid(
+                    "a layer norm is fused into a GEMM with weights that are not constant",
+                )
+            };
             e.constant(operand.id).ok_or_else(missing)
         };
         let optional = |operand: &Option<Operand>| operand.as_ref().map(constant).transpose();
@@ -128,7 +132,7 @@ impl LayerNorm {
     }
 }
 
-/// Whether a tensor is a constant, not a part of one, nor one in another order.
+/// Whether a tensor is a whole constant in its original order.
 fn is_constant(e: &Encoder<'_, '_>, it: &Operand) -> bool {
     e.constant(it.id).is_some() && e.whole(it) == Some(it.id)
 }
@@ -145,7 +149,7 @@ mod tests {
     use torchlet_graph::graph::{Graph, Node, Tensor, Value};
     use torchlet_graph::operators::Operator;
 
-    /// A norm of rows of 128 numbers and a product of it with 256 columns.
+    /// A norm over rows of 128 elements, and a GEMM of it with 256 columns.
     fn graph(scalar_type: ScalarType, rows: usize) -> Graph<'static> {
         let fixed = |sizes: &[usize], is_constant| match tensor(scalar_type, sizes, is_constant) {
             Value::Tensor(tensor) => Value::Tensor(Tensor { dynamic: false, ..tensor }),
@@ -173,7 +177,7 @@ mod tests {
         Graph { values, nodes, inputs: vec![0], outputs: vec![11], ..Graph::default() }
     }
 
-    /// The shaders, and whether the product normalises rows.
+    /// Returns the shaders used, and whether the GEMM normalises rows.
     fn shaders(graph: &Graph<'_>) -> (Vec<&'static str>, bool) {
         let mut state = State::new(graph, HashSet::new()).unwrap();
         state.busy = DeviceKind::Cpu.busy_invocations();
@@ -190,7 +194,7 @@ mod tests {
     #[test]
     fn products_of_halves_normalise_their_rows() {
         assert_eq!(shaders(&graph(ScalarType::Half, 64)), (vec!["matmul_tiled"], true));
-        // Of several products, each does.
+        // The norm is fused into each of several GEMMs.
         let mut several = graph(ScalarType::Half, 64);
         several.nodes.push(Node::new(Operator::LINEAR, vec![5, 9, 10, 13]));
         several.values.push(several.values[11].clone());
@@ -208,7 +212,7 @@ mod tests {
         assert!(made(&graph(ScalarType::Float, 64)));
         assert!(made(&graph(ScalarType::Half, 3)));
         let half = || graph(ScalarType::Half, 64);
-        // Something else takes the rows, as they are or as a bias.
+        // The rows have other readers.
         let mut taken = half();
         taken.nodes.push(Node::new(Operator::ABS, vec![5, 12]));
         taken.outputs.push(12);
@@ -216,7 +220,7 @@ mod tests {
         let mut given = half();
         given.outputs.push(5);
         assert!(made(&given));
-        // Weights that are computed, and rows whose number varies.
+        // Computed weights, and a dynamic number of rows.
         for (value, change) in [
             (9, (|it: &mut Tensor<'_>| it.data = None) as fn(&mut Tensor<'_>)),
             (10, |it| it.data = None),

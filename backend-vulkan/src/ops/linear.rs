@@ -1,4 +1,4 @@
-//! Operators that multiply matrices.
+//! Matrix multiplication operators.
 
 use super::layer_norms::LayerNorm;
 use super::matmul::Product;
@@ -39,20 +39,20 @@ pub(super) const OPERATORS: &[Entry] = &[
     product(Operator::LINEAR, None, linear),
 ];
 
-/// What is added to a product: `alpha * product + beta * tensor`.
+/// The bias of a GEMM: `alpha * (a · b) + beta * tensor`.
 struct Bias {
     tensor: Operand,
     alpha: f64,
     beta: f64,
 }
 
-/// A factor that is 1 where it is left out.
+/// Returns a scalar argument; 1 if absent.
 fn factor(e: &Encoder<'_, '_>, args: &[ValueId], position: usize) -> Result<f64, Error> {
     let given = if args.len() > position + 1 { e.optional_float(args[position])? } else { None };
     Ok(given.unwrap_or(1.0))
 }
 
-/// Matrices `[batch, m, k]` times `[batch, k, n]`, or without batches.
+/// Multiplies `[batch, m, k]` by `[batch, k, n]`, or the same without batches.
 fn multiply(
     e: &mut Encoder<'_, '_>,
     args: &[ValueId],
@@ -66,10 +66,16 @@ fn multiply(
         _ => None,
     });
     let (Some([batches, m, k]), Some([b_batches, b_k, n])) = (a_shape, b_shape) else {
-        return Err(Error::Invalid(format!("a product of {:?} and {:?}", a.sizes, b.sizes)));
+        return Err(Error::Invalid(format!(
+            "shapes {:?} and {:?} cannot be multiplied",
+            a.sizes, b.sizes
+        )));
     };
     if batches != b_batches || k != b_k || a.rank() != b.rank() {
-        return Err(Error::Invalid(format!("a product of {:?} and {:?}", a.sizes, b.sizes)));
+        return Err(Error::Invalid(format!(
+            "shapes {:?} and {:?} cannot be multiplied",
+            a.sizes, b.sizes
+        )));
     }
     let a_rank = a.rank();
     let sizes = if a_rank == 3 { vec![batches, m, n] } else { vec![m, n] };
@@ -81,7 +87,7 @@ fn multiply(
         [batches, m, n] => Some([batches, m, n]),
         _ => None,
     };
-    // What is multiplied with zero does not count, whatever it is.
+    // A bias with a factor of zero is ignored, even if it contains NaN.
     if let Some(bias) = bias.as_ref().filter(|bias| bias.beta == 0.0) {
         matmul.alpha = bias.alpha;
     } else if let Some(bias) = bias {
@@ -90,12 +96,17 @@ fn multiply(
             [column] => [1, 1, column],
             [row, column] => [1, row, column],
             [batch, row, column] if a_rank == 3 => [batch, row, column],
-            _ => return Err(Error::Invalid(format!("a bias of shape {:?}", bias.tensor.sizes))),
+            _ => {
+                return Err(Error::Invalid(format!(
+                    "a bias of shape {:?} does not broadcast",
+                    bias.tensor.sizes
+                )));
+            }
         };
         let fits = |size: usize, whole: usize| size == 1 || size == whole;
         if !fits(batch, batches) || !fits(row, m) || !fits(column, n) {
             return Err(Error::Invalid(format!(
-                "a bias of shape {:?} for a product of shape {sizes:?}",
+                "a bias of shape {:?} does not broadcast to {sizes:?}",
                 bias.tensor.sizes
             )));
         }
@@ -107,7 +118,7 @@ fn multiply(
     matmul.encode(e)
 }
 
-/// The product with a matrix of weights, of which each row makes a column of the result.
+/// Parses a linear layer, whose weight has one row per output column.
 pub(super) fn weighted(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<Weighted, Error> {
     let (input, weight) = (e.tensor(e.arg(args, 0)?)?, e.tensor(e.arg(args, 1)?)?);
     let bias = if args.len() > 3 { e.optional_tensor(args[2])? } else { None };
@@ -117,10 +128,12 @@ pub(super) fn weighted(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<Weig
     let (k, n) = (*k, *n);
     if k != *weight_k {
         let (input, weight) = (&input.sizes, &weight.sizes);
-        return Err(Error::Invalid(format!("an input of shape {input:?} and weights {weight:?}")));
+        return Err(Error::Invalid(format!(
+            "an input of shape {input:?} does not match weights of shape {weight:?}"
+        )));
     }
     if bias.as_ref().is_some_and(|bias| bias.sizes != [n]) {
-        return Err(Error::invalid("the bias does not fit the weights"));
+        return Err(Error::invalid("the bias does not match the weights"));
     }
     let m = checked_numel(outer)?;
     let mut sizes = outer.to_vec();

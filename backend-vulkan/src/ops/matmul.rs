@@ -1,11 +1,11 @@
-//! Products of matrices, however an operator comes to them: which kernel computes one, and how it
-//! is divided.
+//! Matrix multiplication (GEMM) for all operators: the choice of a kernel, and how it divides the
+//! work.
 //!
-//! Small products, and those of few rows, take a kernel of which each invocation reads its factors
-//! from memory. So do those that have few rows now but may have many: a model's next token, say,
-//! behind a prompt. Others are cut into tiles, whose factors workgroups bring to shared memory;
-//! where there are fewer tiles than it takes to keep the device busy, several workgroups share the
-//! sums of a tile, which the last of them to be done adds up, or another dispatch.
+//! Small GEMMs and those with few rows use a kernel in which each invocation reads its operands
+//! from memory. So do GEMMs that currently have few rows of a possibly large number, such as the
+//! next token after a prompt. Others are tiled, with operands staged in shared memory. If there are
+//! too few tiles to saturate the device, several workgroups share the terms of a tile (split-K);
+//! the last one to finish, or another dispatch, adds up their sums.
 
 use super::normed::FEW_ROWS;
 use super::tiling::{Factors, Means, Shape, Tiling};
@@ -16,7 +16,7 @@ use crate::error::Error;
 use crate::stages::Epilogue;
 use crate::tensors::Operand;
 
-/// A product of matrices to encode: `out[m][n] = epilogue(alpha * sum of a[m][k] * b[k][n] +
+/// A matrix multiplication to encode: `out[m][n] = epilogue(alpha * sum of a[m][k] * b[k][n] +
 /// beta * bias)` for each batch.
 #[derive(Debug)]
 pub(super) struct Product {
@@ -27,50 +27,50 @@ pub(super) struct Product {
     n: usize,
     k: usize,
     pub(super) batches: usize,
-    /// After so many batches, `a` and the bias start again.
+    /// After this many batches, `a` and the bias repeat.
     pub(super) period: Option<usize>,
     /// `a` is `[k][m]`, from [`transposed`](super::weights::transposed).
     pub(super) a_transposed: bool,
-    /// `b` is `[n][k]`; for tiles only ([`is_tiled`](super::tiling::is_tiled)), and without few
-    /// rows.
+    /// `b` is `[n][k]`; only for tiles ([`is_tiled`](super::tiling::is_tiled)), not for few rows.
     pub(super) b_transposed: bool,
-    /// With its strides for batches, and for rows and columns.
+    /// The bias, its batch stride, and its row and column strides.
     pub(super) bias: Option<(Operand, usize, [usize; 2])>,
     pub(super) alpha: f64,
     pub(super) beta: f64,
-    /// If not the one of the call.
+    /// An epilogue that replaces that of the call.
     pub(super) epilogue: Option<Epilogue>,
-    /// Batches, rows and columns at most: what the kernel is chosen by.
+    /// The maximum of batches, rows and columns, by which the kernel is chosen.
     pub(super) bound: Option<[usize; 3]>,
-    /// Whether few rows never come here: they have a kernel elsewhere.
+    /// Whether few rows are handled by another kernel and never occur here.
     pub(super) never_few: bool,
-    /// What it takes to normalise the rows of `a` on the way ([`Normed`](crate::derived::Normed));
-    /// for tiles that can ([`Tiling::normed`]).
+    /// The constants for normalising the rows of `a` on the fly
+    /// ([`Normed`](crate::derived::Normed)); only for tilings that support it ([`Tiling::normed`]).
     pub(super) norm: Option<Operand>,
-    /// `b` are pictures, whose windows are the columns; for tiles only ([`is_tiled`]).
+    /// `b` contains images whose windows are the columns (implicit GEMM); only for tiles
+    /// ([`is_tiled`]).
     pub(super) windows: Option<Windows>,
 }
 
-/// The windows of a picture as the columns of a matrix, whose rows are the channels and the taps of
-/// each.
+/// The windows of an image as the columns of a matrix; its rows are the channels and their taps.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Windows {
-    /// Along rows and columns.
+    /// In rows and columns.
     pub(super) window: [Window; 2],
-    /// Rows and columns of the picture.
+    /// Rows and columns of the image.
     pub(super) size: [usize; 2],
-    /// Elements of a picture: of all channels.
+    /// Elements of an image, over all channels.
     pub(super) picture: usize,
     /// Rows and columns of windows.
     pub(super) count: [usize; 2],
-    /// Of pictures of planes behind each other.
+    /// The depth dimension of 3D convolutions.
     pub(super) depth: Option<Depth>,
 }
 
-/// What a kernel does with the sums: the constants that products have in common, with others behind
-/// them.
+/// Builds a pipeline with the constants that all GEMM kernels share, which describe bias and
+/// epilogue, and further ones.
 macro_rules! constants {
-    ($pipeline:ident of $product:expr, $epilogue:expr, $bias:expr, $out:expr, {$($field:ident: $value:expr),* $(,)?}) => {
+    ($pipeline:ident of $product:expr, $epilogue:expr, $bias:expr, $out:expr,
+     {$($field:ident: $value:expr),* $(,)?}) => {
         $pipeline {
             bias: $bias.element,
             output: $out.element,
@@ -84,7 +84,7 @@ macro_rules! constants {
     };
 }
 
-/// The same of the push constants.
+/// The same for push constants.
 macro_rules! push {
     ($push:ident of $common:expr, {$($field:ident: $value:expr),* $(,)?}) => {
         $push {
@@ -108,7 +108,7 @@ mod tiles;
 
 use plain::Plain;
 
-/// How a product is computed.
+/// The algorithm of a GEMM.
 #[derive(Debug, Clone, Copy)]
 enum Way {
     Tiles(Tiling),
@@ -116,7 +116,7 @@ enum Way {
 }
 
 impl Way {
-    /// Other ways for the same product, also in these tiles.
+    /// Returns alternatives for the same GEMM, including these tiles.
     fn others(&self, bound: Shape, shared: u32, tiles: Option<Tiling>, halves: bool) -> Vec<Self> {
         match self {
             Way::Tiles(tiling) => {
@@ -132,7 +132,7 @@ impl Way {
     }
 }
 
-/// The push constants that all kernels of products have.
+/// The push constants common to all GEMM kernels.
 struct Common {
     m: u32,
     n: u32,
@@ -146,7 +146,7 @@ struct Common {
     b: f32,
 }
 
-/// Where the elements of the factors lie.
+/// The row and batch strides of the operands.
 struct Pitches {
     a: usize,
     b: usize,
@@ -184,14 +184,14 @@ impl Product {
         for operand in [Some(&self.a), Some(&self.b), Some(&self.out), bias].into_iter().flatten() {
             checked_numel(&operand.sizes)?;
             if !operand.element.is_floating() {
-                return Err(Error::unsupported("products of integers"));
+                return Err(Error::unsupported("GEMM of integers"));
             }
         }
         if self.batches * self.m * self.n == 0 {
             return Ok(());
         }
-        // With other shapes, one dispatch may read what several do now: none of it may lie where
-        // that writes.
+        // With other shapes, a single dispatch may read what several dispatches write now: the
+        // output must not overlap its inputs.
         e.reserve(&self.out);
         let epilogue = self.epilogue.take().or_else(|| e.take_epilogue());
         let epilogue = epilogue.unwrap_or_else(Epilogue::none);
@@ -199,8 +199,8 @@ impl Product {
         let [a_sizes, b_sizes] = [&self.a, &self.b].map(|factor| e.bound_sizes(factor));
         let k = if self.a_transposed { None } else { a_sizes.last().copied() };
         let (k, windows) = (k.unwrap_or(self.k), self.windows.is_some());
-        // By bounds, too: a present shape that has no such rows has the same tiles, and brings
-        // fewer elements at a time.
+        // Alignment is derived from bounds, too. A current shape with unaligned rows uses the same
+        // tiles, but loads fewer elements at a time.
         let rows = self.rows([batches, m, n, k], [&a_sizes, &b_sizes]);
         let octets = rows.iter().all(|pitch| pitch.is_multiple_of(8));
         let varies = e.is_dynamic(&self.out);
@@ -218,7 +218,7 @@ impl Product {
             Some(tiling) => (Way::Tiles(tiling), None),
             None if windows || self.b_transposed => {
                 return Err(Error::unsupported(
-                    "a product without tiles of windows, or of columns",
+                    "an untiled GEMM of windows, or with a transposed operand",
                 ));
             }
             None => {
@@ -229,8 +229,7 @@ impl Product {
         let orders = [self.a_transposed, self.b_transposed];
         let question = (factors, self.out.element, orders, bound, self.windows);
         if self.norm.is_some() {
-            let missing =
-                || Error::unsupported("a product of rows that are normalised, not in tiles");
+            let missing = || Error::unsupported("an untiled GEMM with a fused layer norm");
             let tiling = Tiling::normed(bound, &means).ok_or_else(missing)?;
             let others = |tiling: &Tiling| tiling.others_normed(bound, shared);
             let tiling = e.choose(&self.out, (question, "normed"), tiling, others);
@@ -245,7 +244,7 @@ impl Product {
         }
     }
 
-    /// How far the rows of factors of these shapes lie apart.
+    /// Returns the row strides of operands with these shapes.
     fn rows(&self, [batches, m, n, k]: [usize; 4], [a, b]: [&[usize]; 2]) -> [usize; 2] {
         let first = match self.a_transposed {
             true => a.last().copied().unwrap_or(m),
@@ -286,17 +285,17 @@ impl Product {
         })
     }
 
-    /// The bias, or any tensor in its place.
+    /// The bias, or any tensor for the unused binding.
     fn bias_or<'p>(&'p self, other: &'p Operand) -> &'p Operand {
         self.bias.as_ref().map_or(other, |bias| &bias.0)
     }
 }
 
-/// How many invocations may share a sum: few choices, so that there are few pipelines.
+/// How many invocations may share a sum. Few choices keep the number of pipelines small.
 pub(super) const SHARES: [usize; 3] = [64, 16, 4];
 
-/// How many of these choices share a sum over `count` terms, so that `tiles` of them keep the
-/// device busy.
+/// Chooses how many invocations share a sum over `count` terms, so that `tiles` times that number
+/// does not exceed what saturates the device.
 pub(super) fn share(busy: usize, tiles: usize, count: usize, choices: [usize; 3]) -> usize {
     let worthwhile = |shares: usize| {
         tiles.saturating_mul(shares) <= busy && count >= shares.saturating_mul(LEAST_TERMS)
@@ -304,13 +303,13 @@ pub(super) fn share(busy: usize, tiles: usize, count: usize, choices: [usize; 3]
     choices.into_iter().find(|shares| worthwhile(*shares)).unwrap_or(1)
 }
 
-/// The terms that an invocation sums at least.
+/// The minimum number of terms per invocation.
 const LEAST_TERMS: usize = 8;
 
-/// A workgroup for tiles across and down, with sums that are shared.
+/// Returns a workgroup for tiles across and down, with shared sums.
 pub(super) fn workgroup(across: usize, down: usize, shares: usize) -> [u32; 3] {
     match (shares, across > 1, down > 1) {
-        // More rows than devices take workgroups of.
+        // More rows than the workgroup limit of devices.
         (1, true, true) if down.div_ceil(4) > MOST_GROUPS => [1, 64, 1],
         (1, true, true) => [16, 4, 1],
         (1, _, false) => [64, 1, 1],
@@ -351,13 +350,13 @@ mod tests {
         })
     }
 
-    /// A graph of one product: its factors, and what it gives.
+    /// A graph of one GEMM: two operands and a result.
     fn of_two(operator: Operator, values: Vec<Value<'static>>) -> Graph<'static> {
         let nodes = vec![Node::new(operator, vec![0, 1, 2])];
         Graph { values, nodes, inputs: vec![0, 1], outputs: vec![2], ..Graph::default() }
     }
 
-    /// A product of as many tiles as there are counts, whose sums are shared.
+    /// A GEMM with as many tiles as counters, whose sums are shared.
     #[test]
     fn products_of_any_number_of_tiles_are_shared() {
         let tensor = |sizes: [usize; 2]| tensor(ScalarType::Float, false, &sizes);
@@ -369,12 +368,12 @@ mod tests {
             state.busy = 1 << 19;
             let (steps, _) = encode(&graph, &mut state, true).unwrap();
             assert_eq!(steps.len(), 1);
-            // Several workgroups for each tile, which the last of them adds up.
+            // Several workgroups per tile, added up by the last one.
             assert!(steps[0].groups[2] > 1);
         }
     }
 
-    /// The tiles of a product of halves.
+    /// Encodes a tiled fp16 GEMM.
     fn tiled(sizes: [usize; 3], dynamic: [bool; 2]) -> Step {
         let [m, n, k] = sizes;
         let tensor = |dynamic, sizes: [usize; 2]| tensor(ScalarType::Half, dynamic, &sizes);
@@ -396,7 +395,7 @@ mod tests {
         steps.swap_remove(0)
     }
 
-    /// What its pipeline has for a constant of this name.
+    /// Returns a specialisation constant of the pipeline by name.
     fn constant(step: &Step, name: &str) -> u32 {
         let key = &step.key;
         let place = key.module.constants.iter().position(|field| field.name == name).unwrap();
@@ -431,11 +430,11 @@ mod tests {
         assert_eq!(factors([512, 8192, 2048], [true, false]), [1, 1, 0], "rows vary");
         assert_eq!(factors([512, 8192, 2048], [true; 2]), [0, 0, 0], "terms may vary");
         assert_eq!(factors([4096, 4096, 4104], [false; 2]), [0, 0, 0], "part of a step");
-        assert_eq!(factors([512, 4092, 2048], [false; 2])[1..], [0, 0], "rows begin anywhere");
+        assert_eq!(factors([512, 4092, 2048], [false; 2])[1..], [0, 0], "unaligned rows");
     }
 
-    /// More matrices than devices take along z are several dispatches of one pipeline, each with
-    /// the number of its first.
+    /// More matrices than devices support in z are split into several dispatches of one pipeline,
+    /// each with the index of its first batch.
     #[test]
     fn batches_are_dispatched_in_turns() {
         let tensor = |sizes: [usize; 3]| tensor(ScalarType::Float, true, &sizes);
@@ -467,7 +466,7 @@ mod tests {
         }
     }
 
-    /// More rows of few columns than there would be workgroups: a picture's places, say.
+    /// More rows of few columns than the workgroup limit, for example the pixels of an image.
     #[test]
     fn many_rows_have_workgroups_for_more_of_them() {
         for (rows, workgroup) in [(2_000_000, [16, 4, 1]), (8_294_400, [1, 64, 1])] {
@@ -493,7 +492,8 @@ mod tests {
         assert!(rehearsal::pipelines(&graph, &state, usize::MAX).is_empty());
     }
 
-    /// The next token behind a prompt has a kernel of its own, whose pipeline is made at load.
+    /// The next token after a prompt uses a kernel of its own, whose pipeline is created at load
+    /// time.
     #[test]
     fn few_rows_of_what_may_be_many_have_no_tiles() {
         let tensor = |sizes: [usize; 2], dynamic| tensor(ScalarType::Half, dynamic, &sizes);
@@ -525,8 +525,7 @@ mod tests {
         }
     }
 
-    /// Whichever tiles fewer rows take, what these need has memory; and few of them do not take
-    /// large ones.
+    /// Memory suffices for the tiles of fewer rows, and few rows do not use large tiles.
     #[test]
     fn large_tiles_are_for_many_rows_and_others_stay_possible() {
         let tensor = |sizes: [usize; 2], dynamic| tensor(ScalarType::Half, dynamic, &sizes);
@@ -559,7 +558,7 @@ mod tests {
         }
     }
 
-    /// Shapes that vary have the tiles of the largest one, whose memory is planned.
+    /// Dynamic shapes use the tiles of the largest shape, for which memory is planned.
     #[test]
     fn smaller_factors_need_no_other_intermediate_tensors() {
         let tensor = |sizes: [usize; 3]| tensor(ScalarType::Half, true, &sizes);

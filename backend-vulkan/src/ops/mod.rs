@@ -1,7 +1,8 @@
 //! The operators: how each call of a graph becomes dispatches.
 //!
-//! An operator is an entry in the table of its family's file: the operator, and a function that
-//! gives its outputs shapes and emits dispatches. [`find`] is the one truth about what can run.
+//! Each file holds a family of operators with a table of entries. An entry has the operator and a
+//! function that sets the shapes of its outputs and emits dispatches. [`find`] defines which
+//! operators are supported.
 
 mod attention;
 mod caches;
@@ -59,26 +60,26 @@ use crate::tensors::Operand;
 use torchlet_graph::graph::{Node, ValueId};
 use torchlet_graph::operators::Operator;
 
-/// How a call is encoded.
+/// Encodes a call.
 pub(crate) type EncodeFn = fn(&mut Encoder<'_, '_>, &[ValueId]) -> Result<(), Error>;
 
-/// What a call computes for each element.
+/// Returns the element-wise computation of a call.
 pub(crate) type StageFn = fn(&Encoder<'_, '_>, &[ValueId]) -> Result<Stage, Error>;
 
-/// An operator that there is.
+/// A supported operator.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Entry {
     pub(crate) operator: Operator,
     pub(crate) encode: EncodeFn,
-    /// For operators that work element by element, which can be chained.
+    /// For element-wise operators, which can be fused into chains.
     pub(crate) stage: Option<StageFn>,
-    /// Whether the stage exists for floating-point numbers, so that it can be in a chain.
+    /// Whether the stage exists for floats, so that it can be part of a chain.
     pub(crate) chains: bool,
-    /// Whether it is one of the functions of activations.glsl, which products take.
+    /// Whether it is one of the functions of activations.glsl, which epilogues support.
     pub(crate) is_activation: bool,
-    /// Whether it takes what is done to its result (`epilogue`).
+    /// Whether it supports an epilogue.
     pub(crate) takes_epilogue: bool,
-    /// Where the arguments begin that say what it clamps its result to, a lower and an upper bound.
+    /// The position of the arguments that clamp its result: a lower and an upper bound.
     pub(crate) bounds: Option<usize>,
 }
 
@@ -95,7 +96,7 @@ pub(crate) const fn operator(of: Operator, encode: EncodeFn) -> Entry {
     }
 }
 
-/// The entry of an operator that works element by element.
+/// The entry of an element-wise operator.
 pub(crate) const fn pointwise(of: Operator, stage: StageFn) -> Entry {
     Entry { stage: Some(stage), chains: true, ..operator(of, elementwise::encode) }
 }
@@ -105,18 +106,18 @@ pub(crate) const fn activation(of: Operator, stage: StageFn) -> Entry {
     Entry { is_activation: true, ..pointwise(of, stage) }
 }
 
-/// The entry of an operator that works element by element on integers only.
+/// The entry of an element-wise operator for integers only.
 pub(crate) const fn pointwise_integers(of: Operator, stage: StageFn) -> Entry {
     Entry { chains: false, ..pointwise(of, stage) }
 }
 
-/// The entry of a product or convolution: arguments from `bounds` on are a lower and an upper
+/// The entry of a GEMM or convolution; the arguments from `bounds` on are a lower and an upper
 /// bound.
 pub(crate) const fn product(of: Operator, bounds: Option<usize>, encode: EncodeFn) -> Entry {
     Entry { takes_epilogue: true, bounds, ..operator(of, encode) }
 }
 
-/// The families. A new operator goes into the table of its family.
+/// The families. A new operator is added to the table of its family.
 const FAMILIES: &[&[Entry]] = &[
     attention::OPERATORS,
     caches::OPERATORS,
@@ -154,12 +155,12 @@ const FAMILIES: &[&[Entry]] = &[
     views::OPERATORS,
 ];
 
-/// The elements that a dispatch looks at, at most, where each output looks at many: devices stop
-/// what takes them seconds.
+/// The maximum number of element reads of a dispatch in which each output reads many elements:
+/// devices abort dispatches that last seconds.
 const MOST_LOOKS: u64 = 1 << 32;
 
-/// Refuses a tensor of whose elements each looks at all of a dimension, if that is longer than
-/// this, or if it is too much in all.
+/// Rejects a tensor if each of its elements reads a whole dimension that may be longer than
+/// `longest`, or if the total is too much.
 fn check_line(
     e: &Encoder<'_, '_>,
     tensor: &Operand,
@@ -170,7 +171,8 @@ fn check_line(
     check_looks(e.bound_sizes(tensor).iter().product(), length)
 }
 
-/// Refuses a tensor of which a dimension may be longer than this; else how long it may be.
+/// Rejects a tensor whose dimension may be longer than `longest`; otherwise returns its maximum
+/// length.
 fn check_length(
     e: &Encoder<'_, '_>,
     tensor: &Operand,
@@ -179,23 +181,25 @@ fn check_length(
 ) -> Result<usize, Error> {
     let length = e.bound_sizes(tensor).get(dim).copied().unwrap_or(1);
     match length > longest {
-        true => {
-            Err(Error::unsupported(format!("{length} elements in a row; {longest} are the most")))
-        }
+        true => Err(Error::unsupported(format!(
+            "a dimension of {length} elements, the limit is {longest}"
+        ))),
         false => Ok(length),
     }
 }
 
-/// Refuses so many outputs that look at so many elements each.
+/// Rejects dispatches with too many element reads.
 fn check_looks(outputs: usize, each: usize) -> Result<(), Error> {
     let looks = (outputs as u64).checked_mul(each as u64);
     match looks.is_some_and(|looks| looks <= MOST_LOOKS) {
         true => Ok(()),
-        false => Err(Error::unsupported(format!("{outputs} outputs of {each} elements each"))),
+        false => {
+            Err(Error::unsupported(format!("{outputs} outputs that each read {each} elements")))
+        }
     }
 }
 
-/// The entry of each operator, by its number.
+/// The entry of each operator, by its index.
 static TABLE: [Option<&Entry>; Operator::COUNT] = {
     let mut table = [None; Operator::COUNT];
     let mut family = 0;
@@ -212,14 +216,14 @@ static TABLE: [Option<&Entry>; Operator::COUNT] = {
     table
 };
 
-/// Encodes a call, also one that is a part of another.
+/// Encodes a call, which may be a part of another.
 pub(crate) fn encode(e: &mut Encoder<'_, '_>, call: &Node) -> Result<(), Error> {
     let entry = find(call.operator)
         .ok_or_else(|| Error::unsupported(format!("operator {:?}", call.operator)))?;
     (entry.encode)(e, &call.args)
 }
 
-/// How an operator is encoded, if this backend has it.
+/// Returns the entry of an operator, if this backend supports it.
 pub(crate) fn find(operator: Operator) -> Option<&'static Entry> {
     TABLE.get(operator.index()).copied().flatten()
 }

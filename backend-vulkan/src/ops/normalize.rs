@@ -1,7 +1,7 @@
 //! Softmax and normalisations.
 //!
-//! Rows of consecutive elements that are not too long take one dispatch ([`row`]); else their
-//! statistics are made first.
+//! Contiguous rows of limited length need one dispatch ([`row`]); for others, separate dispatches
+//! compute their statistics first.
 
 use super::elementwise::{apply_binary, apply_unary_with};
 use super::layer_norms::LayerNorm;
@@ -36,26 +36,26 @@ pub(super) const OPERATORS: &[Entry] = &[
     }),
 ];
 
-/// The longest row that one workgroup works on: longer ones are shared among several.
+/// The longest row for a single workgroup; longer ones are divided among several.
 pub(super) const LONGEST_ROW: usize = 1 << 14;
-/// The invocations of a workgroup for a row, at most.
+/// The maximum number of invocations per row.
 const LANES: u32 = 256;
 
-/// Rows of elements that share statistics.
+/// Rows of elements with common statistics.
 #[derive(Debug, Clone, Copy)]
 struct Rows<'o> {
-    /// Elements of a row.
+    /// Elements per row.
     count: usize,
-    /// Elements from one of a row to the next.
+    /// The distance between the elements of a row.
     inner: usize,
-    /// The number of rows, and elements of a row, at most.
+    /// The maximum number of rows, and of elements per row.
     bound: [usize; 2],
-    /// What they are the sum of, if it is made on the way.
+    /// The operands of a fused sum that produces the rows, if any.
     sum: Option<&'o Sum>,
 }
 
 impl Rows<'_> {
-    /// Rows along the dimensions from `first` on.
+    /// Rows over the dimensions from `first` on.
     fn from_dim(e: &Encoder<'_, '_>, input: &Operand, first: usize) -> Self {
         let bound = e.bound_sizes(input);
         let (outer, own) = bound.split_at(first.min(bound.len()));
@@ -64,20 +64,20 @@ impl Rows<'_> {
         Rows { count, inner: 1, bound, sum: None }
     }
 
-    /// So many rows, whatever the shapes.
+    /// A fixed number of rows, independent of the shapes.
     fn of_number(e: &Encoder<'_, '_>, input: &Operand, rows: usize) -> Self {
         let bound: usize = e.bound_sizes(input).iter().product();
         let rows = rows.max(1);
         Rows { count: input.numel() / rows, inner: 1, bound: [rows, bound / rows], sum: None }
     }
 
-    /// Whether a workgroup can work on each row by itself.
+    /// Whether one workgroup can process each row.
     fn are_short(&self) -> bool {
         self.inner == 1 && self.bound[1] <= LONGEST_ROW
     }
 }
 
-/// What elements are multiplied with and what is added: element `i / step % count`.
+/// Weight and bias of the normalised elements: element `i / step % count` of each.
 #[derive(Debug, Clone, Copy, Default)]
 struct Weights<'o> {
     weight: Option<&'o Operand>,
@@ -87,7 +87,7 @@ struct Weights<'o> {
 }
 
 impl<'o> Weights<'o> {
-    /// Weight and bias to bind, of one type; `input` in place of what there is none of.
+    /// Returns the weight and bias to bind, of the same type; `input` for unused bindings.
     fn bound(&self, input: &'o Operand) -> Result<[&'o Operand; 2], Error> {
         let fits =
             |operand: &Operand| operand.element.is_floating() && operand.numel() >= self.count;
@@ -99,11 +99,14 @@ impl<'o> Weights<'o> {
             let any = self.weight.or(self.bias).unwrap_or(input);
             return Ok([self.weight.unwrap_or(any), self.bias.unwrap_or(any)]);
         }
-        Err(Error::Invalid(format!("weight or bias of a normalisation of {} elements", self.count)))
+        Err(Error::Invalid(format!(
+            "the weight or bias does not match a normalisation over {} elements",
+            self.count
+        )))
     }
 }
 
-/// The groups of four elements that an invocation keeps, at most.
+/// The maximum number of groups of four elements that an invocation keeps in registers.
 const MOST_KEPT: usize = 4;
 
 /// Emits a normalisation of short rows.
@@ -116,8 +119,7 @@ fn row(
     epsilon: f64,
     out: &Operand,
 ) -> Result<(), Error> {
-    // Bindings that are not used hold any tensor; the last one counts as written then, although
-    // nothing is.
+    // Unused bindings get any tensor; the last one is declared as written even if unused.
     let (from, added, made) = match rows.sum {
         Some(Sum { terms: [x, added], is_kept }) => (x, added, if *is_kept { input } else { out }),
         None => (input, input, out),
@@ -156,7 +158,7 @@ fn row(
     e.dispatch_along_y(&pipeline, accesses, &push, [lanes as usize, number], [lanes, 1])
 }
 
-/// Emits what is left of rows that are quantized to 8 bits.
+/// Emits the dynamic int8 quantization of each row, followed by dequantization.
 pub(super) fn round_rows(
     e: &mut Encoder<'_, '_>,
     input: &Operand,
@@ -164,7 +166,7 @@ pub(super) fn round_rows(
 ) -> Result<(), Error> {
     let rows = Rows::from_dim(e, input, input.rank().saturating_sub(1));
     if !rows.are_short() {
-        return Err(Error::unsupported("rows that are too long to be quantized at once"));
+        return Err(Error::unsupported("dynamic quantization of rows this long"));
     }
     row(e, ROUND, input, rows, Weights::default(), 0.0, out)
 }
@@ -178,7 +180,7 @@ fn softmax(e: &mut Encoder<'_, '_>, args: &[ValueId], function: u32) -> Result<(
     if out.numel() == 0 {
         return Ok(());
     }
-    // What is not one row behind another at the bound goes the other way for all shapes.
+    // If the rows are not contiguous at the bound, all shapes use several dispatches.
     let apart = e.bound_sizes(&input).iter().skip(dim + 1).product();
     let rows = Rows { inner: apart, ..Rows::from_dim(e, &input, dim) };
     if rows.are_short() {
@@ -214,8 +216,8 @@ fn centered(
     normalize(e, LAYER, input, [&mean, &variance], shape, weights, epsilon, out)
 }
 
-/// Emits a normalisation with statistics in `a` and `b`, of rows of `size` elements and those
-/// between them, `inner` from one to the next.
+/// Emits a normalisation with statistics in `a` and `b`. Each group of `size` elements consists of
+/// `inner` interleaved rows.
 #[allow(clippy::too_many_arguments)]
 fn normalize(
     e: &mut Encoder<'_, '_>,
@@ -249,11 +251,12 @@ fn normalize(
     e.dispatch_by_four(&pipeline, accesses, &push, out.numel())
 }
 
-/// A layer norm, unless those who take its rows make it.
+/// Encodes a layer norm, unless it is fused into the readers of its rows.
 fn left_layer_norm(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
     let norm = LayerNorm::of_call(e, args)?;
     let is_of_rows = e.ints(e.arg(args, 1)?)?.len() == 1;
-    let out = e.outs(args)?.first().copied().ok_or_else(|| Error::invalid("there is no output"))?;
+    let out =
+        e.outs(args)?.first().copied().ok_or_else(|| Error::invalid("the call has no output"))?;
     let out = e.resize(out, &norm.input.sizes)?;
     if is_of_rows && norm.leave(e, &out) {
         return Ok(());
@@ -261,7 +264,7 @@ fn left_layer_norm(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Erro
     layer_norm(e, args, None)
 }
 
-/// Encodes a layer norm; of a sum that is made on the way, if its rows are short.
+/// Encodes a layer norm, with a fused sum if the rows are short.
 pub(super) fn layer_norm(
     e: &mut Encoder<'_, '_>,
     args: &[ValueId],
@@ -272,17 +275,18 @@ pub(super) fn layer_norm(
     let first = input
         .rank()
         .checked_sub(normalized)
-        .ok_or_else(|| Error::invalid("normalises more dimensions than there are"))?;
+        .ok_or_else(|| Error::invalid("the normalized shape has more dimensions than the input"))?;
     let count: usize = input.sizes[first..].iter().product();
-    let out = e.outs(args)?.first().copied().ok_or_else(|| Error::invalid("there is no output"))?;
+    let out =
+        e.outs(args)?.first().copied().ok_or_else(|| Error::invalid("the call has no output"))?;
     let out = e.resize(out, &input.sizes)?;
     let weights = Weights { weight: weight.as_ref(), bias: bias.as_ref(), step: 1, count };
     let rows = Rows { sum, ..Rows::from_dim(e, input, first) };
     centered(e, input, rows, weights, *epsilon, &out)
 }
 
-/// Emits a normalisation of so many rows, whose channels have a weight and a bias each: the second
-/// and the third argument.
+/// Emits a normalisation of `rows` rows with a weight and a bias per channel, the second and third
+/// argument.
 fn by_channels(
     e: &mut Encoder<'_, '_>,
     args: &[ValueId],
@@ -294,7 +298,7 @@ fn by_channels(
     let bias = e.optional_tensor(e.arg(args, 2)?)?;
     let rows = Rows::of_number(e, input, rows);
     let outs = e.outs(args)?;
-    let out = outs.first().copied().ok_or_else(|| Error::invalid("there is no output"))?;
+    let out = outs.first().copied().ok_or_else(|| Error::invalid("the call has no output"))?;
     let out = e.resize(out, &input.sizes)?;
     let (count, step) = (input.size(1), input.sizes.iter().skip(2).product());
     let weights = Weights { weight: weight.as_ref(), bias: bias.as_ref(), step, count };
@@ -307,22 +311,24 @@ fn group_norm(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
     let epsilon = e.float(e.arg(args, 7)?)?;
     let (batch, channels) = (input.size(0), input.size(1));
     if groups == 0 || channels % groups != 0 || input.rank() < 2 {
-        return Err(Error::Invalid(format!("{groups} groups of {channels} channels")));
+        return Err(Error::Invalid(format!(
+            "{channels} channels are not divisible into {groups} groups"
+        )));
     }
     by_channels(e, args, &input, batch * groups, epsilon)
 }
 
-/// A batch normalisation by the statistics of its input: of one batch, those of each channel's
-/// elements, which are a row.
+/// Encodes a batch norm with the statistics of its input. For a batch of one, these are the
+/// statistics of each channel, which is a row.
 fn own_statistics(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
     let input = e.tensor(e.arg(args, 0)?)?;
     let epsilon = e.float(e.arg(args, 5)?)?;
     let channels = input.size(1);
     if e.bound_sizes(&input).first() != Some(&1) || input.rank() < 2 {
-        return Err(Error::unsupported("statistics over several of a batch"));
+        return Err(Error::unsupported("batch norm statistics over several batches"));
     }
     if !e.bool(e.arg(args, 3)?)? {
-        return Err(Error::invalid("there are no other statistics than those of the input"));
+        return Err(Error::invalid("the batch norm has no running statistics"));
     }
     by_channels(e, args, &input, channels, epsilon)
 }
@@ -337,13 +343,12 @@ fn rms_norm(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
     norm.emit(e, &out, None)
 }
 
-/// Whether the rows of a tensor, along its last dimension, take one dispatch.
+/// Whether the rows of a tensor, in its last dimension, need only one dispatch.
 pub(super) fn has_short_rows(e: &Encoder<'_, '_>, input: &Operand) -> bool {
     Rows::from_dim(e, input, input.rank().saturating_sub(1)).are_short()
 }
 
-/// Emits `input / rms(input) * weight` of each row; of a sum that is made on the way, if its rows
-/// are short.
+/// Emits `input / rms(input) * weight` of each row, with a fused sum if the rows are short.
 pub(super) fn emit_rms_norm(
     e: &mut Encoder<'_, '_>,
     input: &Operand,
@@ -373,14 +378,15 @@ fn batch_norm(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
         Some(norm) => [e.derived(Derived::Scale(norm))?, e.derived(Derived::Shift(norm))?],
         None => scale_and_shift(e, parameters, channels, epsilon)?,
     };
-    let out = e.outs(args)?.first().copied().ok_or_else(|| Error::invalid("there is no output"))?;
+    let out =
+        e.outs(args)?.first().copied().ok_or_else(|| Error::invalid("the call has no output"))?;
     let out = e.resize(out, &input.sizes)?;
     let step = input.sizes.iter().skip(2).product();
     let weights = Weights { weight: Some(&scale), bias: Some(&shift), step, count: channels };
     normalize(e, AFFINE, &input, [&scale, &scale], [1, 1], weights, 0.0, &out)
 }
 
-/// What a batch normalisation multiplies with and adds, computed in every run.
+/// Emits the scale and shift of a batch norm, computed in every run.
 fn scale_and_shift(
     e: &mut Encoder<'_, '_>,
     [weight, bias, mean, variance]: [ValueId; 4],
@@ -391,7 +397,9 @@ fn scale_and_shift(
     let (mean, variance) = (e.tensor(mean)?, e.tensor(variance)?);
     for parameter in [weight.as_ref(), bias.as_ref(), Some(&mean), Some(&variance)] {
         if parameter.is_some_and(|parameter| parameter.sizes != [channels]) {
-            return Err(Error::invalid("parameters do not match the channels"));
+            return Err(Error::invalid(
+                "the number of parameters differs from the number of channels",
+            ));
         }
     }
     let mut temporary = || e.temporary(Element::F32, &[channels]);
@@ -414,7 +422,8 @@ fn scale_and_shift(
     Ok([scale, shift])
 }
 
-/// What scale and shift can be made from once; `None` if a parameter is not constant.
+/// Returns the parameters for computing scale and shift at load time; `None` if one is not
+/// constant.
 fn constant_batch_norm(
     e: &Encoder<'_, '_>,
     parameters: [ValueId; 4],
@@ -425,10 +434,12 @@ fn constant_batch_norm(
     for (source, id) in sources.iter_mut().zip(parameters) {
         let Some(parameter) = e.optional_tensor(id)? else { continue };
         if parameter.sizes != [channels] {
-            return Err(Error::invalid("parameters do not match the channels"));
+            return Err(Error::invalid(
+                "the number of parameters differs from the number of channels",
+            ));
         }
         if !parameter.element.is_floating() {
-            return Err(Error::invalid("parameters are not floating-point numbers"));
+            return Err(Error::invalid("the parameters are not floating point"));
         }
         match e.constant(parameter.id) {
             Some(constant) => *source = Some(constant),
@@ -450,7 +461,7 @@ mod tests {
     use torchlet_core::ScalarType;
     use torchlet_graph::graph::{Graph, Node, Value};
 
-    /// Whatever the shapes, softmax goes the way that it went when memory was planned.
+    /// For all shapes, softmax uses the algorithm that was chosen when memory was planned.
     #[test]
     fn smaller_shapes_take_the_same_pipelines() {
         for dim in [0, 1, 2] {

@@ -1,8 +1,8 @@
-//! Norms that products do themselves: `x / rms(x) * weight` before a product of few rows costs a
-//! dispatch, which takes as long as the product, but only a few instructions within it.
+//! RMS norms fused into GEMVs. For few rows, a separate `x / rms(x) * weight` lasts as long as the
+//! following GEMV, but only adds a few instructions when fused.
 //!
-//! A norm that nothing but such products takes leaves itself to them when there are few rows. What
-//! a product cannot do after all, it has the norm's own kernel do.
+//! A norm is fused, when the number of rows is small, if it is read only by such GEMVs. If a GEMV
+//! kernel turns out not to support it, the norm's own kernel is dispatched.
 
 use super::normalize::{emit_rms_norm, has_short_rows};
 use super::normed_sum::Sum;
@@ -13,21 +13,21 @@ use crate::tensors::Operand;
 use torchlet_graph::graph::{Node, ValueId};
 use torchlet_graph::operators::Operator;
 
-/// The rows of a product up to which memory decides how long it takes.
+/// The maximum number of rows for which GEMMs are memory-bound.
 pub(super) const FEW_ROWS: usize = 4;
 
-/// The norm that made the input of a product.
+/// The norm before a GEMM.
 #[derive(Debug)]
 pub(super) struct Norm {
     pub(super) input: Operand,
     pub(super) weight: Operand,
     pub(super) epsilon: f64,
-    /// Whether it was left to the product: otherwise it may be, with fewer rows.
+    /// Whether the norm is currently fused; it may be with fewer rows.
     pub(super) is_left: bool,
 }
 
 impl Norm {
-    /// The norm before a product that takes `normed`, if the product may have to do it.
+    /// Returns the norm before a GEMM that reads `normed`, if it may be fused.
     pub(super) fn of(e: &mut Encoder<'_, '_>, normed: &Operand) -> Result<Option<Self>, Error> {
         let Some((call, _)) =
             e.left(normed.value).filter(|(call, _)| call.operator == Operator::ET_VK_RMS_NORM)
@@ -35,13 +35,13 @@ impl Norm {
             return Ok(None);
         };
         let norm = Self::of_call(e, &call.args)?;
-        // It is there still when it is needed, whatever the shapes are then.
+        // The norm's inputs must be alive at the GEMM for any shape.
         e.reserve(&norm.input);
         e.reserve(&norm.weight);
         Ok(Some(norm))
     }
 
-    /// The norm that a call is.
+    /// Parses a call as a norm.
     pub(super) fn of_call(e: &Encoder<'_, '_>, args: &[ValueId]) -> Result<Self, Error> {
         let (input, weight) = (e.tensor(e.arg(args, 0)?)?, e.tensor(e.arg(args, 1)?)?);
         let epsilon = e.float(e.arg(args, 2)?)?;
@@ -49,16 +49,14 @@ impl Norm {
         Ok(Norm { input, weight, epsilon, is_left })
     }
 
-    /// Whether the current call, which it is, leaves it to those who take its result, now or with
+    /// Fuses the norm, which is the current call, into the readers of its result, for now or for
     /// fewer rows.
     pub(super) fn leave(&self, e: &mut Encoder<'_, '_>, out: &Operand) -> bool {
         let count = self.input.sizes.last().copied().unwrap_or(1);
         let value = out.value;
-        // As few elements in a row, products with weights that are not quantized have the norm
-        // done, each of them.
+        // With so few elements per row, unquantized GEMMs do not support the norm.
         let is_wide = is_wide(count, self.input.element.size());
-        // Products count the rows of what they take; and what they cannot do takes one dispatch
-        // then.
+        // GEMMs derive the rows from the shape, and the fallback must need only one dispatch.
         out.sizes == self.input.sizes
             && has_short_rows(e, &self.input)
             && self.weight.numel() == count
@@ -73,7 +71,7 @@ impl Norm {
             })
     }
 
-    /// Emits the norm's own kernel; of a sum that is made on the way, if its rows are short.
+    /// Emits the norm's own kernel, with a fused sum if the rows are short.
     pub(super) fn emit(
         &self,
         e: &mut Encoder<'_, '_>,
@@ -84,7 +82,7 @@ impl Norm {
     }
 }
 
-/// Whether a call takes a value only as the rows of products that do something with them.
+/// Whether a call reads a value only as the rows of GEMMs that satisfy `does`.
 pub(super) fn takes_rows(node: &Node, value: ValueId, does: impl Fn(&Node) -> bool) -> bool {
     let products = match node.operator {
         Operator::EPILOGUE => node.parts.get(..1).unwrap_or_default(),
@@ -111,8 +109,7 @@ mod tests {
     use torchlet_core::ScalarType;
     use torchlet_graph::graph::{Graph, Value};
 
-    /// A norm of `rows` rows and a product of it; also something else that takes it, if there is to
-    /// be.
+    /// A norm of `rows` rows and a GEMM of it; `other` is an additional reader.
     fn graph(rows: usize, other: Option<Operator>) -> Graph<'static> {
         let float = ScalarType::Float;
         let values = vec![
@@ -134,7 +131,7 @@ mod tests {
         Graph { values, nodes, inputs: vec![0], outputs, ..Graph::default() }
     }
 
-    /// The shaders, with the rows that memory is planned for and then with others.
+    /// Returns the shaders for the planned number of rows, and for another one.
     fn shaders(graph: &Graph<'_>, rows: usize) -> [Vec<&'static str>; 2] {
         let mut state = State::new(graph, HashSet::new()).unwrap();
         let planned = encode(graph, &mut state, true).unwrap().0;

@@ -1,8 +1,7 @@
-//! Norms of sums that are made on the way: `norm(x + added)`, of which others may take the sum,
-//! too.
+//! Norms with a fused sum: `norm(x + added)`, where the sum may be a second output.
 //!
-//! [`crate::passes`] makes calls of `torchlet.normed_sum` of both, where [`terms`] says that they
-//! can be one dispatch. With shapes at which they cannot, the sum takes its own.
+//! [`crate::passes`] creates calls of `torchlet.normed_sum` where [`terms`] allows a single
+//! dispatch. For other shapes at run time, the sum is dispatched separately.
 
 use super::elementwise::{apply_binary, broadcast_sizes};
 use super::normalize::{LONGEST_ROW, layer_norm};
@@ -17,17 +16,18 @@ use torchlet_shaders::functions::binary;
 
 pub(super) const OPERATORS: &[Entry] = &[operator(Operator::NORMED_SUM, encode)];
 
-/// A sum whose rows are normalised: its terms, of which the second may come again for further rows,
-/// and whether it is written besides.
+/// A sum whose rows are normalised. The second operand may broadcast over rows; `is_kept` tells
+/// whether the sum is also an output.
 #[derive(Debug)]
 pub(super) struct Sum {
     pub(super) terms: [Operand; 2],
     pub(super) is_kept: bool,
 }
 
-/// The terms of a sum of shape `sizes` whose last dimensions, `normalized` of them, are normalised:
-/// first the one that has its shape, then the one whose rows come again. `None` if that takes more
-/// than one dispatch: the shader takes whole groups of four elements of one type.
+/// Returns the operands of a sum of shape `sizes`, of which the last `normalized` dimensions are
+/// normalised: first the one with that shape, then the one that may broadcast over rows. Returns
+/// `None` if a single dispatch does not suffice: the shader needs whole groups of four elements of
+/// one type.
 pub(crate) fn terms(
     a: &Operand,
     b: &Operand,
@@ -39,7 +39,7 @@ pub(crate) fn terms(
     if count == 0 || !count.is_multiple_of(4) || count > LONGEST_ROW {
         return None;
     }
-    // Dimensions of one in front change nothing.
+    // Leading dimensions of size one are irrelevant.
     let own = |operand: &Operand| -> Vec<usize> {
         operand.sizes.iter().copied().skip_while(|size| *size == 1).collect()
     };
@@ -56,7 +56,7 @@ pub(crate) fn terms(
 
 fn encode(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
     let [add, norm] = e.parts() else {
-        return Err(Error::invalid("a norm of a sum lacks a part"));
+        return Err(Error::invalid("a fused sum and norm lacks a part"));
     };
     let (a, b) = (e.tensor(e.arg(&add.args, 0)?)?, e.tensor(e.arg(&add.args, 1)?)?);
     let sum = e.out(&add.args)?;
@@ -65,7 +65,7 @@ fn encode(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
     let normalized = match norm.operator {
         Operator::NATIVE_LAYER_NORM => e.ints(e.arg(&norm.args, 1)?)?.len(),
         Operator::ET_VK_RMS_NORM => 1,
-        other => return Err(Error::Invalid(format!("{other:?} is no norm of a sum"))),
+        other => return Err(Error::Invalid(format!("{other:?} cannot be fused with a sum"))),
     };
     let one_type = |terms: &[Operand; 2]| terms.iter().all(|term| term.element == sum.element);
     let terms = terms(&a, &b, &sum.sizes, normalized).filter(one_type);
@@ -103,8 +103,7 @@ mod tests {
     use torchlet_graph::graph::{Graph, Node, Value};
     use torchlet_graph::operators::Operator;
 
-    /// Whatever the shapes, there is memory for what is made, and the sum is made before the norm
-    /// or on the way.
+    /// For all shapes, memory suffices, and the sum is computed separately or in the norm.
     #[test]
     fn sums_take_a_dispatch_where_rows_lie_otherwise() {
         let float = ScalarType::Float;

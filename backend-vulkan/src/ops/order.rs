@@ -1,4 +1,4 @@
-//! Operators that put elements in order along one dimension.
+//! Operators that sort over one dimension.
 
 use super::create::apply_fill;
 use super::index::{take_each, values_and_places};
@@ -26,7 +26,7 @@ pub(super) const OPERATORS: &[Entry] = &[
     }),
     operator(Operator::TOPK, |e, args| {
         let first = usize::try_from(e.int(e.arg(args, 1)?)?);
-        let first = first.map_err(|_| Error::invalid("fewer than no elements are wanted"))?;
+        let first = first.map_err(|_| Error::invalid("k is negative"))?;
         let dim = if args.len() > 3 { e.int(args[2])? } else { -1 };
         let largest = if args.len() > 4 { e.bool(args[3])? } else { true };
         order(e, args, dim, Some(first), largest)
@@ -39,16 +39,16 @@ pub(super) const OPERATORS: &[Entry] = &[
     }),
 ];
 
-/// The longest dimension that is put in order where each element is compared with each other one.
+/// The longest dimension for sorting by comparing each element with all others.
 const LONGEST: usize = 1 << 14;
-/// From so many elements on, runs of them are put in order, and then together.
+/// The minimum number of elements for merge sort.
 const LEAST_OF_RUNS: usize = 1 << 11;
-/// The elements of the first runs.
+/// The elements of the initial runs.
 const RUN: usize = 1 << 5;
-/// The longest dimension of runs.
+/// The longest dimension for merge sort.
 const LONGEST_OF_RUNS: usize = 1 << 24;
 
-/// The first elements in order and where they were; all if it is not said how many.
+/// Encodes a sort: values and indices of the first `first` elements, or of all.
 fn order(
     e: &mut Encoder<'_, '_>,
     args: &[ValueId],
@@ -61,7 +61,9 @@ fn order(
     let count = input.size(dim);
     let first = first.unwrap_or(count);
     if first > count {
-        return Err(Error::Invalid(format!("the first {first} of {count} elements")));
+        return Err(Error::Invalid(format!(
+            "k = {first} exceeds the dimension of {count} elements"
+        )));
     }
     let mut sizes = input.sizes.clone();
     if let Some(size) = sizes.get_mut(dim) {
@@ -71,7 +73,7 @@ fn order(
     if values.numel() == 0 {
         return Ok(());
     }
-    // By bounds: where shapes vary, kernels stay the same.
+    // Decided by bounds, so that dynamic shapes always use the same kernels.
     let longest = check_length(e, &input, dim, LONGEST_OF_RUNS)?;
     if longest >= LEAST_OF_RUNS {
         merge(e, &input, &places, (dim, first), descending, longest)?;
@@ -81,8 +83,8 @@ fn order(
     emit(e, pipeline, [&input, &places, &values], dim, first)
 }
 
-/// Emits what puts so many elements of a dimension in order, of which there are `longest` at most:
-/// runs of a few, and those together in twos.
+/// Emits a merge sort over a dimension of at most `longest` elements: initial runs, then pairwise
+/// merges.
 fn merge(
     e: &mut Encoder<'_, '_>,
     input: &Operand,
@@ -126,17 +128,17 @@ fn median(e: &mut Encoder<'_, '_>, args: &[ValueId], function: u32) -> Result<()
     let out = e.resize(out.id, &[])?;
     let place = e.temporary(Element::I32, &[1])?;
     if input.numel() == 0 {
-        // As PyTorch has it; what an integer is then differs from processor to processor.
+        // NaN, as in PyTorch; for integers, PyTorch's result depends on the processor.
         return match out.element.is_floating() {
             true => apply_fill(e, &out, f64::NAN, 0.0),
-            false => Err(Error::unsupported("the median of no integers")),
+            false => Err(Error::unsupported("the median of an empty integer tensor")),
         };
     }
     let pipeline = Order { input: input.element, descending: false, function };
     emit(e, pipeline, [&input, &place, &out], 0, 1)
 }
 
-/// Medians along one dimension, and where they are.
+/// Medians over one dimension, with their indices.
 fn median_along(e: &mut Encoder<'_, '_>, args: &[ValueId], function: u32) -> Result<(), Error> {
     let input = e.tensor(e.arg(args, 0)?)?;
     let dim = input.dim(e.int(e.arg(args, 1)?)?)?;
@@ -147,14 +149,14 @@ fn median_along(e: &mut Encoder<'_, '_>, args: &[ValueId], function: u32) -> Res
         return Ok(());
     }
     if input.numel() == 0 {
-        return Err(Error::invalid("the median of nothing"));
+        return Err(Error::invalid("the median of an empty dimension"));
     }
     let places = Operand { sizes: reduced_sizes(&input, &[dim], true), ..places };
     let pipeline = Order { input: input.element, descending: false, function };
     emit(e, pipeline, [&input, &places, &values], dim, 1)
 }
 
-/// Emits a search for so many places along a dimension, and what is there.
+/// Emits a search for the first `first` indices over a dimension, with their values.
 fn emit(
     e: &mut Encoder<'_, '_>,
     pipeline: Order,

@@ -1,9 +1,9 @@
-//! Products whose results are rotated, or go to a cache: queries, keys and values of language
+//! GEMVs whose results are rotated or written to a cache: queries, keys and values of language
 //! models.
 //!
-//! Of few rows, rotating them and putting them into a cache takes as long as dispatches take to
-//! begin. So such a product leaves itself to those who take its result: they have it rotate its
-//! rows and write them where they stay.
+//! For few rows, the rotation and the cache update cost only their launch overhead. Such a GEMV is
+//! therefore fused into the call that reads its result: its kernel rotates the rows and writes them
+//! to their final location.
 
 use super::caches;
 use super::normed::{FEW_ROWS, Norm};
@@ -16,20 +16,20 @@ use torchlet_graph::graph::{Node, ValueId};
 use torchlet_graph::operators::Operator;
 use torchlet_shaders::{GemvPlaced, Pipeline, RotaryPush};
 
-/// The forms of rotations, as the shaders number them.
+/// Forms of rotation, as the shaders number them.
 pub(super) const NEIGHBOURS: u32 = 0;
 pub(super) const HALVES: u32 = 1;
 pub(super) const COMBINED: u32 = 2;
 const NONE: u32 = 3;
 
-/// The views between a product and those who take its result, at most.
+/// The maximum number of views between a GEMV and its reader.
 const MOST_VIEWS: usize = 4;
 
-/// Where the rows of a product go, and how they are rotated on the way.
+/// The target of a GEMV's rows, and their rotation.
 pub(super) struct Placing<'p> {
     /// The form, cosines and sines.
     pub(super) rotation: Option<(u32, [&'p Operand; 2])>,
-    /// As the kernel that only rotates takes it.
+    /// The push constants of the kernel that only rotates.
     pub(super) push: RotaryPush,
     pub(super) out: &'p Operand,
 }
@@ -43,12 +43,12 @@ impl Placing<'_> {
         self.rotation.map(|(_, angles)| angles)
     }
 
-    /// Whether elements are rotated with others than their neighbours.
+    /// Whether rotated pairs are not neighbours.
     pub(super) fn in_pairs(&self) -> bool {
         self.form() == HALVES
     }
 
-    /// Whether the product's kernel can do it.
+    /// Whether the GEMV kernel supports it.
     pub(super) fn fits(&self, it: &Weighted) -> bool {
         let push = &self.push;
         let [row, positions] = [push.heads.checked_mul(push.depth), Some(push.positions)]
@@ -69,13 +69,13 @@ impl Placing<'_> {
     }
 }
 
-/// Whether the current call, which is this product, leaves itself to the call that takes its
-/// result, if it is of few rows. Where it can be done is told by the bounds of shapes.
+/// Fuses the current call, a GEMV, into the reader of its result, if it has few rows. Whether it is
+/// supported is decided by the bounds of shapes.
 pub(super) fn leave(e: &mut Encoder<'_, '_>, it: &Weighted, norm: Option<&Norm>) -> bool {
     if !e.operator().is_ok_and(weighs_floats) || !e.can_run(&GemvPlaced::MODULE) {
         return false;
     }
-    // What is constant is there whenever it is read.
+    // Constants are available at any time.
     let constant = [&it.weight, &it.scales].into_iter().chain(&it.bias);
     let able = it.is_of_floats()
         && (e.is_dynamic(&it.out) || it.m <= FEW_ROWS)
@@ -86,8 +86,8 @@ pub(super) fn leave(e: &mut Encoder<'_, '_>, it: &Weighted, norm: Option<&Norm>)
     leave_to(e, &it.out, 0, &inputs, takes)
 }
 
-/// Leaves an output of the current call to the one that takes it, or a view of it, if there is no
-/// other and `takes` says so of it and of the argument's place. That call reads the inputs then.
+/// Fuses an output of the current call into its only reader, directly or through views, if `takes`
+/// returns true for that call and its argument index. The reader then reads the inputs instead.
 pub(super) fn leave_to(
     e: &mut Encoder<'_, '_>,
     out: &Operand,
@@ -101,10 +101,10 @@ pub(super) fn leave_to(
     })
 }
 
-/// The only call that takes a value.
+/// The only call that reads a value.
 struct Taker<'e> {
     call: &'e Node,
-    /// Which of its arguments the value is, or the last view of it.
+    /// The index of the argument that is the value, or the last view of it.
     place: usize,
     views: Vec<ValueId>,
 }
@@ -131,7 +131,7 @@ fn taker<'e>(e: &Encoder<'e, '_>, value: &Operand) -> Option<Taker<'e>> {
     }
 }
 
-/// Whether an operator keeps the elements of its input in their order.
+/// Whether an operator keeps the elements of its input in order.
 fn is_view(operator: Operator) -> bool {
     matches!(
         operator,
@@ -142,13 +142,14 @@ fn is_view(operator: Operator) -> bool {
     )
 }
 
-/// The product that was left to whoever takes a value, which is its result or a view of that.
+/// Returns the GEMV that was fused into the readers of a value, which is its result or a view of
+/// it.
 fn left<'e>(e: &Encoder<'e, '_>, value: &Operand) -> Option<&'e Node> {
     let (call, _) = e.left(e.whole(value)?)?;
     weighs_floats(call.operator).then_some(call)
 }
 
-/// What reads a value that a product may have been left with reads, too.
+/// Returns the tensors that a fused GEMV reads in place of `value`.
 pub(super) fn read_by_left(
     e: &mut Encoder<'_, '_>,
     value: &Operand,
@@ -159,8 +160,8 @@ pub(super) fn read_by_left(
     read.unwrap_or_default().iter().map(|id| e.tensor(*id)).collect()
 }
 
-/// Emits the product that was left with `value`, so that its rows go where `placing` says. `false`
-/// if there is none, or if the value is there now, as the product's kernel cannot do that.
+/// Emits the GEMV that was fused into `value`, with the target `placing`. Returns `false` if there
+/// is no such GEMV, or if its kernel does not support the target; `value` is then computed.
 pub(super) fn place(
     e: &mut Encoder<'_, '_>,
     value: &Operand,
@@ -175,8 +176,7 @@ pub(super) fn place(
     let norm = Norm::of(e, &it.input)?;
     let norm = norm.as_ref();
     let Some(regular) = Regular::of(e, &it)? else { return Ok(false) };
-    // Whatever the shapes are then, what is read is there still, and what may be written before
-    // that.
+    // For all shapes, the inputs must still be alive here, and the output must already be.
     [&it.input, &it.out].into_iter().for_each(|operand| e.reserve(operand));
     if it.m > FEW_ROWS {
         return Ok(false);
@@ -185,7 +185,7 @@ pub(super) fn place(
         regular.place(e, &it, norm, placing)?;
         return Ok(true);
     }
-    // Heads of another size than those that it was left for.
+    // The head size differs from the planned one.
     regular.encode(e, &it, &Epilogue::none(), norm)?;
     Ok(false)
 }
@@ -205,8 +205,8 @@ mod tests {
 
     const FLOAT: ScalarType = ScalarType::Float;
 
-    /// At most `most` rows of 128, a product of them of eight heads of 8, its view, and the
-    /// rotation of that; also something else that takes the product, if there is to be.
+    /// At most `most` rows of 128, a GEMV of them with eight heads of 8, its view, and the rotation
+    /// of that; `other` adds another reader of the GEMV's result.
     fn graph(most: usize, other: bool) -> Graph<'static> {
         let dynamic = |sizes: &[usize]| match tensor(FLOAT, sizes, false) {
             Value::Tensor(tensor) => Value::Tensor(Tensor { dynamic: true, ..tensor }),
@@ -234,7 +234,7 @@ mod tests {
         Graph { values, nodes, inputs: vec![0, 5], outputs, ..Graph::default() }
     }
 
-    /// The shaders with so many rows, where memory was planned for the most.
+    /// Returns the shaders for each number of rows, with memory planned for the maximum.
     fn shaders(
         graph: &Graph<'_>,
         features: &[DeviceFeature],
@@ -243,7 +243,7 @@ mod tests {
         shaders_of(graph, features, GemvPlaced::MODULE.bindings, rows)
     }
 
-    /// The same where a shader binds so many buffers.
+    /// The same with a limit on the buffers that a shader binds.
     fn shaders_of(
         graph: &Graph<'_>,
         features: &[DeviceFeature],
@@ -261,7 +261,7 @@ mod tests {
             state.tensors[0].as_mut().unwrap().sizes[0] = *rows;
             state.tensors[5].as_mut().unwrap().sizes[0] = *rows;
             let (steps, _) = encode(graph, &mut state, false).unwrap();
-            // No pipeline is made later than at load.
+            // All pipelines were created at load time.
             for step in &steps {
                 let key = &step.key;
                 assert!(made.contains(key), "{rows} rows: {} {:?}", key.module.name, key.constants);
@@ -283,7 +283,7 @@ mod tests {
     #[test]
     fn where_fewer_buffers_are_bound_rotations_are_apart() {
         let placed = GemvPlaced::MODULE.bindings;
-        assert_eq!(placed, 9, "eight, and one for what changes from run to run");
+        assert_eq!(placed, 9, "eight, and one for changing parameters");
         let found = shaders_of(&graph(64, false), &SUBGROUPS, placed - 1, &[64, 4, 1]);
         let few = &["gemv_subgroups", "rotary"][..];
         assert_eq!(found, [&["matmul_tiled", "rotary"][..], few, few]);
@@ -299,7 +299,7 @@ mod tests {
         assert_eq!(shaders(&computed, &SUBGROUPS, &[1]), [["gemv_subgroups", "rotary"]]);
     }
 
-    /// A rotation of two batches of two rows, whose view has so many, and which goes to a cache.
+    /// A rotation of two batches of two rows, viewed as `batches` batches and written to a cache.
     fn stored(batches: usize) -> Vec<&'static str> {
         let rows = 4 / batches;
         let values = vec![
@@ -327,7 +327,7 @@ mod tests {
 
     #[test]
     fn rotated_rows_are_stored_as_they_are_counted_there() {
-        // The cache is copied first, as it stays what it was.
+        // The cache is copied first, since its old contents stay visible.
         assert_eq!(stored(2)[1..], ["rotary"]);
         assert_eq!(stored(1)[1..], ["rotary", "overwrite"]);
     }

@@ -1,4 +1,4 @@
-//! Pooling over two dimensions, and means over three.
+//! Pooling over two dimensions, and average pooling over three.
 
 use super::window::{Window, checked_numel, pair, triple};
 use super::{Entry, operator};
@@ -33,7 +33,7 @@ pub(super) const OPERATORS: &[Entry] = &[
             Some(divisor) => i32::try_from(divisor)
                 .ok()
                 .filter(|divisor| *divisor != 0)
-                .ok_or_else(|| Error::Invalid(format!("divisor {divisor}")))?,
+                .ok_or_else(|| Error::Invalid(format!("divisor {divisor} is out of range")))?,
         };
         let windows = Windows::read(e, args, vec![1, 1], ceil)?;
         let input = e.tensor(e.arg(args, 0)?)?;
@@ -47,13 +47,13 @@ enum Kind {
     Mean { count_padding: bool, divisor: i32 },
 }
 
-/// The elements of a plane, at most, where one window may be all of it.
+/// The maximum number of elements of a plane that a single window may cover.
 const LARGEST_PLANE: usize = 1 << 22;
 
-/// The mean of all elements of a window.
+/// The mean over all elements of a window.
 const MEAN: Kind = Kind::Mean { count_padding: false, divisor: 0 };
 
-/// An integer argument that may be left out or be nothing.
+/// Returns an optional integer argument.
 fn optional(e: &Encoder<'_, '_>, args: &[ValueId], position: usize) -> Result<Option<i64>, Error> {
     if args.len() > position + 1 { e.optional_int(args[position]) } else { Ok(None) }
 }
@@ -66,7 +66,7 @@ fn max_pool(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
     pool(e, args, &input, windows, Kind::Largest)
 }
 
-/// As many windows as are asked for, of whatever sizes.
+/// Encodes adaptive pooling, with a given number of windows.
 fn adaptive(
     e: &mut Encoder<'_, '_>,
     args: &[ValueId],
@@ -88,8 +88,8 @@ fn adaptive(
     emit(e, args, &input, &plane, [Window::NONE; 2], out_size, kind, true)
 }
 
-/// The mean of as many boxes as are asked for: of their planes, which have as many elements each,
-/// and of these.
+/// Encodes adaptive average pooling in 3D: first the mean over planes, which have equal numbers of
+/// elements, then the mean over depth.
 fn adaptive_boxes(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
     let input = e.tensor(e.arg(args, 0)?)?;
     let wanted = triple(&e.ints(e.arg(args, 1)?)?)?;
@@ -102,7 +102,8 @@ fn adaptive_boxes(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error
     }
     let [out_z, out_y, out_x] =
         [as_many(wanted[0], z)?, as_many(wanted[1], y)?, as_many(wanted[2], x)?];
-    let out_plane = out_y.checked_mul(out_x).ok_or_else(|| Error::unsupported("large planes"))?;
+    let out_plane =
+        out_y.checked_mul(out_x).ok_or_else(|| Error::unsupported("planes of this size"))?;
     as_many(out_plane as i64, out_plane)?;
     check_size([y, x])?;
     check_size([z, out_plane])?;
@@ -123,28 +124,31 @@ fn adaptive_boxes(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error
     slide(e, [&planes, &out, &out], along, none, MEAN, true)
 }
 
-/// A number of windows over a size. Places of their edges are products of both.
+/// Checks a number of windows over a size. The shader computes the edges of windows from products
+/// of both, which must not overflow.
 fn as_many(wanted: i64, size: usize) -> Result<usize, Error> {
     let fits = |wanted: &usize| {
         let edge = wanted.checked_add(1).and_then(|end| end.checked_mul(size.max(1)));
         *wanted > 0 && edge.is_some_and(|edge| edge < 1 << 30)
     };
     let number = usize::try_from(wanted).ok().filter(fits);
-    number.ok_or_else(|| Error::unsupported(format!("{wanted} windows over {size}")))
+    number.ok_or_else(|| {
+        Error::unsupported(format!("adaptive pooling to {wanted} windows over a size of {size}"))
+    })
 }
 
-/// Refuses planes of nothing, and those of which one window may be too much.
+/// Rejects empty planes, and planes that are too large for a single window.
 fn check_size(size: [usize; 2]) -> Result<(), Error> {
     if size.contains(&0) {
-        return Err(Error::invalid("windows of nothing"));
+        return Err(Error::invalid("pooling over an empty plane"));
     }
     if size.iter().product::<usize>() > LARGEST_PLANE {
-        return Err(Error::unsupported(format!("windows that may be as large as {size:?}")));
+        return Err(Error::unsupported(format!("pooling windows as large as {size:?}")));
     }
     Ok(())
 }
 
-/// The integers of an argument that may be left out or be nothing.
+/// Returns an optional list of integers.
 fn list(e: &Encoder<'_, '_>, args: &[ValueId], position: usize) -> Result<Vec<i64>, Error> {
     Ok(if args.len() > position + 1 {
         e.optional_ints(args[position])?.unwrap_or_default()
@@ -153,10 +157,10 @@ fn list(e: &Encoder<'_, '_>, args: &[ValueId], position: usize) -> Result<Vec<i6
     })
 }
 
-/// What calls say of their windows, for each dimension or for all.
+/// The window arguments of a call, for each dimension or for all.
 #[derive(Debug, Clone)]
 struct Windows {
-    /// How many dimensions they slide over: one counts as two of which the first is 1.
+    /// The number of pooled dimensions; 1D pooling counts as 2D with a first size of 1.
     lines: usize,
     kernel: Vec<i64>,
     stride: Vec<i64>,
@@ -177,12 +181,12 @@ impl Windows {
         Ok(Windows { lines: 2, kernel, stride, padding, dilation, ceil })
     }
 
-    /// Windows of one dimension over two, of which the first is 1.
+    /// Converts 1D windows to 2D windows with a first size of 1.
     fn in_one_dimension(self) -> Result<Self, Error> {
         let lift = |list: &[i64], neutral: i64| match list {
             [] => Ok(Vec::new()),
             [only] => Ok(vec![neutral, *only]),
-            _ => Err(Error::invalid("several numbers for one dimension")),
+            _ => Err(Error::invalid("several values for one dimension")),
         };
         Ok(Windows {
             lines: 1,
@@ -194,8 +198,7 @@ impl Windows {
     }
 }
 
-/// The last dimensions of a tensor, over which windows slide: one counts as two of which the first
-/// is 1.
+/// The pooled dimensions of a tensor; a single one counts as two with a first size of 1.
 struct Plane {
     lines: usize,
     size: [usize; 2],
@@ -204,8 +207,8 @@ struct Plane {
 impl Plane {
     fn of(input: &Operand, lines: usize, kind: Kind) -> Result<Self, Error> {
         checked_numel(&input.sizes)?;
-        // Shaders compare as floating-point numbers, which have all bytes, and not all integers of
-        // 32 bits.
+        // Shaders compare as floats, which represent all 8-bit integers exactly, but not all 32-bit
+        // ones.
         let is_code = [Element::I8, Element::U8].contains(&input.element);
         let is_taken = input.element.is_floating() || (is_code && kind == Kind::Largest);
         if !is_taken {
@@ -236,14 +239,14 @@ fn pool(
     for (dim, size) in plane.size.into_iter().enumerate() {
         window[dim] = Window::new(kernel[dim], stride[dim], padding[dim], dilation[dim])?;
         if i64::from(window[dim].padding) * 2 > window[dim].reach() {
-            return Err(Error::invalid("the padding is more than half of the window"));
+            return Err(Error::invalid("the padding exceeds half of the window"));
         }
         out_size[dim] = window[dim].count(size, windows.ceil)?;
     }
     emit(e, args, input, &plane, window, out_size, kind, false)
 }
 
-/// Gives the outputs their shapes and emits the dispatch.
+/// Sets the shapes of the outputs and emits the dispatch.
 #[allow(clippy::too_many_arguments)]
 fn emit(
     e: &mut Encoder<'_, '_>,
@@ -265,14 +268,14 @@ fn emit(
         Some(id) if kind == Kind::Largest => Some(e.resize(*id, &sizes)?),
         _ => None,
     };
-    // Some exporters give indices that nobody reads no shape.
+    // Some exporters give unused index outputs no shape.
     let indices = indices.filter(|indices| indices.numel() == out.numel());
     let indices = indices.unwrap_or_else(|| out.clone());
     slide(e, [input, &out, &indices], [plane.size, out_size], window, kind, adaptive)
 }
 
-/// Emits the dispatch, over planes of one size to those of another; what windows are does not count
-/// where they are adaptive. Who wants no indices gives the output in their place.
+/// Emits the dispatch over planes. `y` and `x` are ignored if `adaptive`. Without index output,
+/// pass `out` as `indices`.
 fn slide(
     e: &mut Encoder<'_, '_>,
     [input, out, indices]: [&Operand; 3],

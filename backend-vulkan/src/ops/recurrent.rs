@@ -1,10 +1,9 @@
-//! Recurrent layers: all steps over a sequence in one dispatch, or each step in one.
+//! Recurrent layers: all steps of a sequence in one dispatch, or one dispatch per step.
 //!
-//! [`crate::passes`] makes calls of `torchlet.recurrent` of the steps that exporters write one
-//! after the other. What the inputs are multiplied with stays a product of its own, of all steps at
-//! once. Where states are small, a workgroup takes a row of the batch through all of them, and
-//! reads the weights of the state anew in each, unless they are few. Otherwise several workgroups
-//! share each step's weights.
+//! [`crate::passes`] fuses the unrolled steps into calls of `torchlet.recurrent`. The input
+//! projection stays a separate GEMM over all steps. For small states, one workgroup computes all
+//! steps of a batch row; it reads the recurrent weights in every step, unless they fit into
+//! registers. Otherwise, several workgroups divide each step.
 
 use super::weights::transposed;
 use super::{Entry, operator};
@@ -19,22 +18,22 @@ use torchlet_shaders::{Element, Recurrent, RecurrentPush, RecurrentStep, Recurre
 
 pub(super) const OPERATORS: &[Entry] = &[operator(Operator::RECURRENT, encode)];
 
-/// The elements of a state at most: each has an invocation of its own.
+/// The maximum state size, since each element has its own invocation.
 const MOST_HIDDEN: usize = 256;
 
-/// The loads of an invocation in a step, at most. On an NVIDIA H200 (2026-11-27), a step of LSTM
-/// cells takes 2.7 µs in one workgroup where they are of 96 elements (48 loads), 5.8 µs where they
-/// are of 128 (64 loads), and 3.9 µs in many.
+/// The maximum number of loads per invocation and step. Tuned on an NVIDIA H200: an LSTM step lasts
+/// 2.7 µs in one workgroup with 96 elements (48 loads) and 5.8 µs with 128 elements (64 loads),
+/// compared to 3.9 µs in many workgroups.
 const MOST_LOADS: usize = 56;
 
-/// The same where steps of many workgroups are none: still faster than products and cells that are
-/// calls of their own, at 7 to 9 µs a step.
+/// The limit if many workgroups are not supported: still faster than separate GEMMs and cells, at 7
+/// to 9 µs per step.
 const MOST_LOADS_FOR_ALL: usize = 128;
 
-/// The weights that an invocation keeps, at most.
+/// The maximum number of weights that an invocation keeps in registers.
 const MOST_KEPT: usize = 64;
 
-/// A recurrent layer, by what follows from one step to the next.
+/// The cell type of a recurrent layer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Cell {
     Lstm,
@@ -46,7 +45,7 @@ pub(crate) enum Cell {
 impl Cell {
     const ALL: [Self; 4] = [Self::Lstm, Self::Gru, Self::Tanh, Self::Relu];
 
-    /// Its number in the shader.
+    /// Returns the shader's code of the cell type.
     pub(crate) fn number(self) -> u32 {
         match self {
             Cell::Lstm => recurrent::LSTM,
@@ -56,7 +55,7 @@ impl Cell {
         }
     }
 
-    /// The products of an element of the state.
+    /// Returns the number of gates, that is, dot products per element of the state.
     pub(crate) fn gates(self) -> usize {
         match self {
             Cell::Lstm => 4,
@@ -66,27 +65,27 @@ impl Cell {
     }
 }
 
-/// The rows of a batch at most, each of which reads the weights for itself: more of them keep a
-/// device busy with a step at a time.
+/// The maximum number of batch rows, each of which reads the weights again: more rows saturate the
+/// device with single steps.
 const MOST_ROWS: usize = 256;
 
-/// The rows that steps of many workgroups take at most: each reads all weights.
+/// The maximum number of rows for steps with many workgroups, since each row reads all weights.
 const MOST_ROWS_OF_STEPS: usize = 16;
 
-/// The steps of a layer at most, which may be a dispatch each: more than any program writes out.
+/// The maximum number of steps of a layer, each possibly a dispatch: more than any exported program
+/// has.
 pub(crate) const MOST_STEPS: usize = 1 << 16;
 
-/// Invocations of a workgroup that takes a part of a step, and how many elements of the state it
-/// takes.
+/// Invocations per workgroup for a part of a step, and the number of state elements it computes.
 const STEP_WORKGROUP: usize = 256;
 const STEP_ELEMENTS: usize = 8;
 
-/// How a layer's steps are run.
+/// How the steps of a layer are dispatched.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Way {
-    /// A workgroup takes all steps of a row.
+    /// One workgroup computes all steps of a row.
     Rows,
-    /// Many workgroups take a step, and the next step is another dispatch.
+    /// Many workgroups compute a step; each step is a dispatch.
     Steps,
 }
 
@@ -101,20 +100,19 @@ fn way(rows: usize, hidden: usize, gates: usize) -> Option<Way> {
     }
 }
 
-/// Whether a layer with so many rows, states of so many elements, and so many products for each of
-/// these should be one call: else the steps' products are calls of their own.
+/// Whether a layer of this size should be one call; otherwise its steps stay separate calls.
 pub(crate) fn recurs(rows: usize, hidden: usize, gates: usize) -> bool {
     way(rows, hidden, gates).is_some()
 }
 
-/// How the invocations of a workgroup share the products of a step.
+/// How the invocations of a workgroup divide the dot products of a step.
 #[derive(Debug, Clone, Copy)]
 struct Shares {
     lanes: usize,
-    /// The weights that an invocation keeps, or 1: then it reads them in each step, those of four
-    /// products at a time.
+    /// The number of weights that an invocation keeps in registers. If it is 1, weights are read in
+    /// each step, for four dot products at a time.
     kept: usize,
-    /// How many invocations share four products.
+    /// How many invocations share four dot products.
     parts: usize,
 }
 
@@ -129,14 +127,14 @@ impl Shares {
         Shares { lanes: MOST_HIDDEN, kept: 1, parts: (MOST_HIDDEN / sums.div_ceil(4)).max(1) }
     }
 
-    /// What an invocation reads in a step.
+    /// Returns the loads per invocation and step.
     fn loads(self, hidden: usize, gates: usize) -> usize {
         let turns = ((gates * hidden).div_ceil(4) * self.parts).div_ceil(self.lanes);
         if self.kept > 1 { 0 } else { hidden.div_ceil(self.parts) * turns }
     }
 }
 
-/// The places of steps among rows: of the first, and from one to the next.
+/// The positions of steps among rows: the first, and the distance to the next.
 #[derive(Debug, Clone, Copy)]
 struct Places {
     first: i32,
@@ -144,7 +142,7 @@ struct Places {
 }
 
 impl Places {
-    /// Those of two arguments, all of which lie among `count`.
+    /// Parses the positions from two arguments, and checks that they are below `count`.
     fn of(
         e: &Encoder<'_, '_>,
         args: &[ValueId],
@@ -153,7 +151,11 @@ impl Places {
         count: usize,
     ) -> Result<Self, Error> {
         let [first, next] = [e.int(e.arg(args, at)?)?, e.int(e.arg(args, at + 1)?)?];
-        let outside = || Error::Invalid(format!("steps from {first} on, each {next} further"));
+        let outside = || {
+            Error::Invalid(format!(
+                "recurrent steps at {first} with stride {next} are out of range"
+            ))
+        };
         let steps = i64::try_from(steps).map_err(|_| outside())?;
         let last = next.checked_mul(steps - 1).and_then(|rest| first.checked_add(rest));
         let last = last.ok_or_else(outside)?;
@@ -165,23 +167,23 @@ impl Places {
         Ok(Places { first: narrow(first)?, next: narrow(next)? })
     }
 
-    /// That of a step.
+    /// Returns the position of a step.
     fn at(self, step: usize) -> Result<u32, Error> {
         let step = i64::try_from(step).unwrap_or(i64::MAX);
         let place = i64::from(self.next).checked_mul(step);
         let place = place.and_then(|far| far.checked_add(i64::from(self.first)));
         place
             .and_then(|place| u32::try_from(place).ok())
-            .ok_or_else(|| Error::invalid("a step's place is beyond 32 bits"))
+            .ok_or_else(|| Error::invalid("the position of a recurrent step exceeds 32 bits"))
     }
 }
 
-/// A layer, all of whose tensors fit one another.
+/// A layer with consistent tensors.
 struct Layer {
     cell: Cell,
-    /// Inputs times weights, of all steps.
+    /// The input projection of all steps.
     x: Operand,
-    /// The state before the first step, and the cell's.
+    /// The initial hidden state and cell state.
     h: Operand,
     c: Option<Operand>,
     w: Operand,
@@ -189,16 +191,16 @@ struct Layer {
     steps: usize,
     from: Places,
     to: Places,
-    /// The states; the last of the cell, where it is asked for.
+    /// The hidden states; and the last cell state, if requested.
     out: Operand,
     last: Option<Operand>,
     rows: usize,
     hidden: usize,
 }
 
-/// Inputs times weights, the state and the cell's state before, the state's weights and their bias;
-/// the cell, how many steps there are, their places among the inputs and among the results; then
-/// the states, or these and the cell's last.
+/// Arguments: input projection, hidden state, cell state, recurrent weights and bias; cell type,
+/// number of steps, their positions in the inputs and in the results; the output states, or these
+/// and the last cell state.
 fn encode(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
     let layer = Layer::of(e, args)?;
     if layer.rows == 0 || layer.hidden == 0 {
@@ -218,20 +220,18 @@ impl Layer {
         let bias = e.optional_tensor(e.arg(args, 4)?)?;
         let cell = e.int(e.arg(args, 5)?)?;
         let cell = Cell::ALL.into_iter().find(|it| i64::from(it.number()) == cell);
-        let cell = cell.ok_or_else(|| Error::invalid("there is no such recurrent cell"))?;
+        let cell = cell.ok_or_else(|| Error::invalid("the type of a recurrent cell is unknown"))?;
         let steps = usize::try_from(e.int(e.arg(args, 6)?)?).unwrap_or(0);
         let (out, last) = match e.outs(args)?[..] {
             [out] => (out, None),
             [out, last] if cell == Cell::Lstm => (out, Some(last)),
             _ => {
-                return Err(Error::invalid(
-                    "a recurrent layer has states, and a last one of its cell",
-                ));
+                return Err(Error::invalid("a recurrent layer has one or two outputs"));
             }
         };
 
         let gates = cell.gates();
-        let misfit = || Error::invalid("the tensors of a recurrent layer do not fit one another");
+        let misfit = || Error::invalid("the tensors of a recurrent layer do not match");
         let (hidden, rows) = match (&w.sizes[..], &h.sizes[..]) {
             ([outputs, hidden], [1, rows, width])
                 if hidden == width && Some(*outputs) == hidden.checked_mul(gates) =>
@@ -266,12 +266,12 @@ impl Layer {
         Ok(Layer { cell, x, h, c, w, bias, steps, from, to, out, last, rows, hidden })
     }
 
-    /// The element that biases are read as.
+    /// Returns the element type of the bias binding.
     fn bias_element(&self) -> Element {
         self.bias.as_ref().unwrap_or(&self.w).element
     }
 
-    /// One dispatch, in which a workgroup takes all steps of a row.
+    /// Emits one dispatch, in which a workgroup computes all steps of a row.
     fn encode_rows(self, e: &mut Encoder<'_, '_>) -> Result<(), Error> {
         let Layer { cell, rows, hidden, from, to, .. } = self;
         let sums = cell.gates() * hidden;
@@ -308,17 +308,17 @@ impl Layer {
             read(w.id),
             read(id(&self.bias, &w)),
             write(self.out.id),
-            // Counts as written, although nothing is where nobody asks for it.
+            // Declared as written even if unused.
             write(id(&self.last, &self.out)),
         ];
         e.dispatch_along_y(&pipeline, accesses, &push, [lanes, rows], [u32_of(lanes)?, 1])
     }
 
-    /// A dispatch for each step, of many workgroups.
+    /// Emits one dispatch per step, with many workgroups.
     fn encode_steps(self, e: &mut Encoder<'_, '_>) -> Result<(), Error> {
         let Layer { cell, rows, hidden, from, to, .. } = self;
-        // Steps whose states all go to one place leave them here in turns: none may write what
-        // others still read.
+        // If all steps write to the same position, states alternate between two buffers, because a
+        // step must not overwrite the state that it reads.
         let turns = match to.next == 0 && self.steps > 1 {
             true => Some(e.temporary(self.out.element, &[2, rows, hidden])?),
             false => None,

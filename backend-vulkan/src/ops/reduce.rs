@@ -28,7 +28,7 @@ pub(super) const OPERATORS: &[Entry] = &[
     operator(Operator::VAR_MEAN_CORRECTION, |e, args| {
         let (correction, outs) = (correction(e, args)?, e.outs(args)?);
         let [out, mean] = outs[..] else {
-            return Err(Error::invalid("a variance and a mean are two outputs"));
+            return Err(Error::invalid("expected two outputs: variance and mean"));
         };
         variance(e, args, correction, out, Some(mean))
     }),
@@ -47,7 +47,7 @@ pub(super) const OPERATORS: &[Entry] = &[
     operator(Operator::MIN_DIM, |e, args| extreme(e, args, [Function::Min, Function::ArgMin])),
 ];
 
-/// The functions of the reduce shader, by its numbers.
+/// The functions of the reduce shader, with its codes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u32)]
 pub(super) enum Function {
@@ -65,7 +65,7 @@ pub(super) enum Function {
 }
 
 impl Function {
-    /// What reduces what parts of a reduction were reduced to, if anything does.
+    /// Returns the function that combines partial results, if one exists.
     fn after_parts(self) -> Option<Self> {
         match self {
             Function::SumExp | Function::SumSquaredDifference | Function::SumSquares => {
@@ -77,16 +77,16 @@ impl Function {
     }
 }
 
-/// The invocations of a workgroup.
+/// Invocations per workgroup.
 const WORKGROUP: u32 = 256;
 
-/// Elements of a reduction from which on several workgroups share it, where there are too few
-/// others for the device, and those that each has then at least. On an NVIDIA H200, one takes 50 µs
-/// for 65,536 elements, and a dispatch more takes 4.
+/// The minimum number of elements for dividing a reduction among workgroups, if it does not
+/// saturate the device otherwise, and the minimum per workgroup. Tuned on an NVIDIA H200: one
+/// workgroup needs 50 µs for 65,536 elements; an additional dispatch costs 4 µs.
 const LONG: usize = 8192;
 const LEAST_OF_PART: usize = 1024;
 
-/// Emits a reduction of the middle one of three dimensions: `input` as `outer * count * inner`.
+/// Emits a reduction of the middle dimension of `input` as `outer * count * inner`.
 pub(super) fn emit(
     e: &mut Encoder<'_, '_>,
     function: Function,
@@ -106,8 +106,8 @@ pub(super) fn emit(
     emit_part(e, after, &partial, None, out, [parts, inner, 1], scale)
 }
 
-/// What keeps a part of a reduction: whole numbers stay such, unless their sum is to be one of
-/// floating point, which has no other bounds.
+/// Returns the element type of partial results: integers stay integers, unless the result is
+/// floating point, which does not overflow.
 fn between(input: &Operand, out: &Operand) -> Element {
     match input.element.is_floating() || out.element.is_floating() {
         true => Element::F32,
@@ -115,10 +115,10 @@ fn between(input: &Operand, out: &Operand) -> Element {
     }
 }
 
-/// In how many equal parts to reduce so many elements for each of so many outputs.
+/// Returns the number of equal parts into which a reduction is divided.
 fn parts(e: &Encoder<'_, '_>, numel: usize, count: usize) -> usize {
     let invocations = numel.div_ceil(4).saturating_mul(WORKGROUP as usize);
-    // With other shapes, the call would need another tensor in between.
+    // With dynamic shapes, the number of temporary tensors could change.
     if count < LONG || invocations >= e.busy() || e.is_of_varying_shapes() {
         return 1;
     }
@@ -126,8 +126,7 @@ fn parts(e: &Encoder<'_, '_>, numel: usize, count: usize) -> usize {
     (1..=most).rev().find(|parts| count.is_multiple_of(*parts)).unwrap_or(1)
 }
 
-/// Emits one dispatch of a reduction; `parts` outputs that follow each other share a number of
-/// `other`.
+/// Emits one dispatch of a reduction; `parts` consecutive outputs share an element of `other`.
 fn emit_part(
     e: &mut Encoder<'_, '_>,
     function: Function,
@@ -152,7 +151,7 @@ fn emit_part(
         other: other_operand.element,
         output: out.element,
     };
-    // Few invocations share a short reduction, many a long one.
+    // Short reductions are shared by few invocations, long ones by many.
     let lanes = (count.div_ceil(4).next_power_of_two() as u32).clamp(1, WORKGROUP);
     let rows = (WORKGROUP / lanes).min((numel.div_ceil(4) as u32).next_power_of_two()).max(1);
     let [lanes, rows] = e.as_planned([lanes, rows]);
@@ -161,7 +160,8 @@ fn emit_part(
     e.dispatch_along_y(&pipeline, accesses, &push, invocations, [lanes, rows])
 }
 
-/// The dimensions to reduce, in order, without repetition; all for an empty list or nothing.
+/// Returns the dimensions to reduce, sorted and without duplicates; all dimensions for an empty
+/// list.
 fn dims_of(input: &Operand, dims: &[i64]) -> Result<Vec<usize>, Error> {
     if dims.is_empty() {
         return Ok((0..input.rank()).collect());
@@ -186,7 +186,7 @@ pub(super) fn reduced_sizes(input: &Operand, dims: &[usize], keep: bool) -> Vec<
     }
 }
 
-/// Reduces several dimensions: one dispatch for each run of neighbours, innermost first.
+/// Reduces several dimensions, with one dispatch per group of adjacent ones, innermost first.
 fn reduce_dims(
     e: &mut Encoder<'_, '_>,
     function: Function,
@@ -203,7 +203,7 @@ fn reduce_dims(
         }
     }
     if runs.is_empty() {
-        // Nothing is reduced: a reduction over a dimension of one.
+        // Nothing to reduce: reduce over a dimension of size one.
         runs.push((input.rank(), input.rank()));
     }
     let mut current = input.clone();
@@ -224,7 +224,7 @@ fn reduce_dims(
     Ok(())
 }
 
-/// Whether reduced dimensions stay, as an argument at this position says.
+/// Returns the `keepdim` argument at this position.
 pub(super) fn keep_dim(
     e: &Encoder<'_, '_>,
     args: &[ValueId],
@@ -246,7 +246,7 @@ fn over_dims(
     reduce(e, args, &input, &dims, keep, function, mean)
 }
 
-/// Reduces all dimensions; what other arguments there are concerns types, which the output has.
+/// Reduces all dimensions; further arguments concern the output type, which is known.
 fn over_all(
     e: &mut Encoder<'_, '_>,
     args: &[ValueId],
@@ -274,7 +274,7 @@ fn reduce(
     reduce_dims(e, function, input, &out, dims, scale)
 }
 
-/// Values and where they are, along one dimension.
+/// Encodes extreme values and their indices over one dimension.
 fn extreme(
     e: &mut Encoder<'_, '_>,
     args: &[ValueId],
@@ -311,14 +311,13 @@ fn search(e: &mut Encoder<'_, '_>, args: &[ValueId], function: Function) -> Resu
     emit(e, function, &input, None, &out, shape, 1.0)
 }
 
-/// By how much the number of elements is less that a sum of squares is divided by.
+/// Returns the correction argument (Bessel's correction) of a variance.
 fn correction(e: &Encoder<'_, '_>, args: &[ValueId]) -> Result<f64, Error> {
     let correction = if args.len() > 3 { e.optional_float(args[2])? } else { None };
     Ok(correction.unwrap_or(1.0))
 }
 
-/// The variance, where the number of elements is less by `correction`; and the mean, where it has
-/// an output of its own.
+/// Encodes a variance with this correction, and the mean if it is an output.
 fn variance(
     e: &mut Encoder<'_, '_>,
     args: &[ValueId],
@@ -337,7 +336,7 @@ fn variance(
     let (input, dims) = if neighbours {
         (input, dims)
     } else {
-        // The reduced dimensions are brought to the end.
+        // The reduced dimensions are moved to the end.
         let kept = (0..input.rank()).filter(|dim| !dims.contains(dim));
         let order: Vec<usize> = kept.chain(dims.iter().copied()).collect();
         let ordered = super::views::permuted(e, &input, &order)?;

@@ -101,7 +101,7 @@ pub(super) fn pixel_shuffle(
     let Some(factor) =
         factor.filter(|factor| rank >= 3 && input.size(rank - 3).is_multiple_of(factor * factor))
     else {
-        return Err(Error::Invalid(format!("{:?} cannot be shuffled", input.sizes)));
+        return Err(Error::Invalid(format!("pixel shuffle of shape {:?}", input.sizes)));
     };
     let (channels, height, width) =
         (input.size(rank - 3), input.size(rank - 2), input.size(rank - 1));
@@ -118,7 +118,7 @@ pub(super) fn pixel_shuffle(
     gather(e, input, &out, &view, &strides, 0)
 }
 
-/// Across, then down: what is in between is of 32 bits.
+/// Resamples horizontally, then vertically, with 32-bit intermediate values.
 fn antialiased(e: &mut Encoder<'_, '_>, args: &[ValueId], filter: u32) -> Result<(), Error> {
     let input = e.tensor(e.arg(args, 0)?)?;
     if input.rank() != 4 || input.numel() == 0 {
@@ -127,11 +127,13 @@ fn antialiased(e: &mut Encoder<'_, '_>, args: &[ValueId], filter: u32) -> Result
     let aligned = e.bool(e.arg(args, 2)?)?;
     let sizes: Vec<usize> =
         e.ints(e.arg(args, 1)?)?.iter().filter_map(|size| usize::try_from(*size).ok()).collect();
-    let [height, width] = sizes[..] else { return Err(Error::invalid("a picture has two sizes")) };
+    let [height, width] = sizes[..] else {
+        return Err(Error::invalid("expected two output sizes"));
+    };
     let out = e.out(args)?;
     let out = e.resize(out.id, &[input.size(0), input.size(1), height, width])?;
     if !input.element.is_floating() || input.element != out.element {
-        return Err(Error::unsupported("pictures of integers"));
+        return Err(Error::unsupported("resizing of integer images"));
     }
     let across =
         e.temporary(Element::F32, &[input.size(0), input.size(1), input.size(2), width])?;
@@ -152,18 +154,19 @@ fn antialiased(e: &mut Encoder<'_, '_>, args: &[ValueId], filter: u32) -> Result
     Ok(())
 }
 
-/// How far the places lie apart that so many elements show of others.
+/// Returns the distance between sampling positions.
 fn step(from: usize, to: usize, aligned: bool, factor: Option<f64>) -> f32 {
     match factor {
         _ if aligned && to > 1 => (from as f32 - 1.0) / (to as f32 - 1.0),
         _ if aligned => 0.0,
-        // PyTorch steps by the inverse of a factor, not by the ratio of sizes.
+        // PyTorch uses the inverse of the scale factor, not the ratio of sizes.
         Some(factor) if factor > 0.0 => (1.0 / factor) as f32,
         _ => from as f32 / to as f32,
     }
 }
 
-/// `bilinear` is whether corners are aligned; nearest neighbour without.
+/// Encodes upsampling. `bilinear` is `align_corners` of bilinear interpolation; `None` means
+/// nearest neighbour.
 fn upsample(
     e: &mut Encoder<'_, '_>,
     args: &[ValueId],
@@ -185,7 +188,7 @@ fn upsample(
             .zip(factors)
             .map(|(size, factor)| (*size as f64 * factor) as usize)
             .collect(),
-        _ => return Err(Error::invalid("neither sizes nor factors are given")),
+        _ => return Err(Error::invalid("neither output sizes nor scale factors are given")),
     };
     let out = e.out(args)?;
     let out = e.resize(out.id, &[input.size(0), input.size(1), sizes[0], sizes[1]])?;
@@ -194,7 +197,7 @@ fn upsample(
         let given = factors.as_ref().filter(|_| output_size.is_none());
         let factor = given.and_then(|it| it.get(axis)).copied();
         match bilinear {
-            // Nearest neighbours of what is twice as large are an exception.
+            // Nearest neighbour at exactly twice the size is an exception.
             None if to == 2 * from => 0.5,
             _ => step(from, to, bilinear == Some(true), factor),
         }

@@ -1,4 +1,4 @@
-//! Sums, products and the like of all elements up to each one.
+//! Prefix scans: cumulative sums, products, and similar.
 
 use super::elementwise::apply_unary_with;
 use super::index::{take_each, values_and_places};
@@ -19,14 +19,14 @@ pub(super) const OPERATORS: &[Entry] = &[
     operator(Operator::CUMMIN, |e, args| extremes(e, args, scan::SMALLEST)),
 ];
 
-/// The longest dimension where every output is made of all elements before it, where an invocation
-/// goes along lines, and where a workgroup goes along a row.
+/// The maximum lengths: if every output reads all elements before it, if an invocation scans
+/// several lines, and if a workgroup scans a row.
 const LONGEST: usize = 1 << 13;
 const LONGEST_LINE: usize = 1 << 16;
 const LONGEST_ROW: usize = 1 << 22;
-/// From so many elements on, a workgroup goes along a row.
+/// The minimum length for one workgroup per row.
 const LEAST_OF_ROW: usize = 1 << 10;
-/// The invocations of a workgroup, as many as it has shares.
+/// Invocations per workgroup, which equals the number of segments of a row.
 const SHARES: u32 = 128;
 
 fn along(e: &mut Encoder<'_, '_>, args: &[ValueId], function: u32) -> Result<(), Error> {
@@ -35,17 +35,17 @@ fn along(e: &mut Encoder<'_, '_>, args: &[ValueId], function: u32) -> Result<(),
     let out = e.out(args)?;
     let out = e.resize(out.id, &input.sizes)?;
     if function == scan::LOG_SUM && !(input.element.is_floating() && out.element.is_floating()) {
-        return Err(Error::unsupported("logarithms of integers"));
+        return Err(Error::unsupported("logcumsumexp of integers"));
     }
     emit(e, function, &input, dim, &out)
 }
 
-/// Sums of a row of integers.
+/// Emits the prefix sum of a row of integers.
 pub(super) fn sums(e: &mut Encoder<'_, '_>, input: &Operand, out: &Operand) -> Result<(), Error> {
     emit(e, scan::SUM, input, 0, out)
 }
 
-/// The largest or smallest elements so far, and where they are.
+/// Encodes cumulative maxima or minima, and their indices.
 fn extremes(e: &mut Encoder<'_, '_>, args: &[ValueId], function: u32) -> Result<(), Error> {
     let input = e.tensor(e.arg(args, 0)?)?;
     let dim = input.dim(e.int(e.arg(args, 1)?)?)?;
@@ -68,7 +68,7 @@ fn emit(
     let push =
         ScanPush { numel: u32_of(out.numel())?, count: u32_of(count)?, inner: u32_of(inner)? };
     let pipeline = Scan { function, input: input.element, output: out.element, form: scan::EACH };
-    // By bounds: where shapes vary, kernels stay the same.
+    // Decided by bounds, so that dynamic shapes always use the same kernels.
     let bound = e.bound_sizes(input);
     let (longest, is_row) = (bound.get(dim).copied().unwrap_or(1), dim + 1 >= input.rank());
     if is_row && longest >= LEAST_OF_ROW {
@@ -85,7 +85,7 @@ fn emit(
     e.dispatch_by_four(&pipeline, [read(input.id), write(out.id)], &push, elements)
 }
 
-/// A workgroup for each row, which writes words.
+/// Emits a scan with one workgroup per row, which writes 32-bit words.
 fn along_rows(
     e: &mut Encoder<'_, '_>,
     pipeline: Scan,

@@ -1,4 +1,4 @@
-//! Operators that send elements where index tensors say.
+//! Scatter operators.
 
 use super::join::pad;
 use super::{Entry, check_looks, operator};
@@ -39,40 +39,39 @@ pub(super) const OPERATORS: &[Entry] = &[
             Some("prod") => scatter::MULTIPLY,
             Some("amax") => scatter::LARGEST,
             Some("amin") => scatter::SMALLEST,
-            _ => return Err(Error::unsupported("another mean of what goes to an element")),
+            _ => return Err(Error::unsupported("scatter_reduce with this reduction")),
         };
         if args.len() > 6 && !e.bool(args[5])? {
-            return Err(Error::unsupported("elements that go where nothing was"));
+            return Err(Error::unsupported("scatter_reduce without the input"));
         }
         send(e, args, &source, false, function)
     }),
 ];
 
-/// The number that goes everywhere.
+/// Returns the scalar that is scattered.
 fn one_number(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<Operand, Error> {
     let (number, out) = (e.float(e.arg(args, 3)?)?, e.out(args)?);
     let number = match out.element.is_floating() {
         true => Number::Float((number as f32).to_bits()),
         false if number == f64::from(number as i32) => Number::Int(number as i32),
-        false => return Err(Error::unsupported("a number that integers are not")),
+        false => return Err(Error::unsupported("a scalar that the integer type cannot represent")),
     };
     e.derived(Derived::Number(number))
 }
 
-/// What becomes of what was there and what goes there.
+/// Returns the function that combines old and scattered elements.
 fn combining(e: &Encoder<'_, '_>, args: &[ValueId]) -> Result<u32, Error> {
     match e.optional_string(e.arg(args, 4)?)? {
         Some("add") => Ok(scatter::ADD),
         Some("multiply") => Ok(scatter::MULTIPLY),
-        _ => Err(Error::unsupported("another function of what goes to an element")),
+        _ => Err(Error::unsupported("scatter with this reduction")),
     }
 }
 
-/// As many indices as each output looks through, at most.
+/// The maximum number of indices that each output searches.
 const MOST_INDICES: usize = 1 << 12;
 
-/// What is sent: what becomes of it and of what was there, and whether it is one element for all
-/// indices.
+/// A scatter: the combining function, and whether the source is a single element.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Sent {
     pub(super) function: u32,
@@ -80,8 +79,8 @@ pub(super) struct Sent {
 }
 
 impl Sent {
-    /// Emits `out[o, index[o, j, r], r] = source[o, j, r]`: so many elements there, so many
-    /// indices, and so many elements behind them.
+    /// Emits `out[o, index[o, j, r], r] = source[o, j, r]`, where `size` elements receive `count`
+    /// indices, with `inner` elements each.
     pub(super) fn emit(
         self,
         e: &mut Encoder<'_, '_>,
@@ -133,10 +132,11 @@ fn send(
         && (0..index.rank()).all(|it| index.size(it) <= source.size(it));
     if !one_source && !has_all {
         let (source, index) = (&source.sizes, &index.sizes);
-        return Err(Error::unsupported(format!("elements of {source:?} by indices {index:?}")));
+        return Err(Error::unsupported(format!(
+            "a scatter of elements of shape {source:?} by indices of shape {index:?}"
+        )));
     }
-    // Indices may be for a part of the tensor, and of the elements that are sent: around them
-    // nothing is sent.
+    // Indices may cover only a part of the tensor and of the source; the rest is not scattered.
     let varies = [&input, &index, source].into_iter().any(|tensor| e.is_dynamic(tensor));
     let mut whole = input.sizes.clone();
     if let Some(size) = whole.get_mut(dim) {
@@ -154,7 +154,7 @@ fn send(
     sent.emit(e, [&input, &index, &source, &out], [input.size(dim), index.size(dim), inner])
 }
 
-/// A tensor of these sizes: what there is from the start, and a number where there is nothing.
+/// Pads a tensor at the end of each dimension to these sizes.
 fn surrounded(
     e: &mut Encoder<'_, '_>,
     tensor: Operand,

@@ -1,4 +1,4 @@
-//! Where values belong among others that are in order.
+//! Searches in sorted sequences.
 
 use super::elementwise::{number, rounded};
 use super::index::take_each;
@@ -32,7 +32,9 @@ pub(super) const OPERATORS: &[Entry] = &[
         if let Ok(number) = e.int(argument)
             && !has(e.scalar_type(&sequence), number)
         {
-            return Err(Error::unsupported(format!("{number} among what is of a narrower type")));
+            return Err(Error::unsupported(format!(
+                "a search for {number} in a sequence of a narrower type"
+            )));
         }
         let value = rounded(e, sequence.value, e.float(argument)?)?;
         let value = number(e, &sequence, argument, value)?;
@@ -42,7 +44,7 @@ pub(super) const OPERATORS: &[Entry] = &[
     }),
 ];
 
-/// Whether a type has an integer. One that it has not would lose its upper bits, as PyTorch has it.
+/// Whether a type can represent an integer. PyTorch would truncate others.
 fn has(scalar_type: Option<ScalarType>, number: i64) -> bool {
     match scalar_type {
         Some(ScalarType::Byte) => u8::try_from(number).is_ok(),
@@ -53,7 +55,7 @@ fn has(scalar_type: Option<ScalarType>, number: i64) -> bool {
     }
 }
 
-/// Whether values go behind their equals.
+/// Whether values are inserted after equal elements.
 fn goes_right(e: &Encoder<'_, '_>, args: &[ValueId]) -> Result<bool, Error> {
     let right = args.len() > 4 && e.bool(args[3])?;
     let side = if args.len() > 5 { e.optional_string(args[4])? } else { None };
@@ -61,11 +63,11 @@ fn goes_right(e: &Encoder<'_, '_>, args: &[ValueId]) -> Result<bool, Error> {
         None => Ok(right),
         Some("right") => Ok(true),
         Some("left") if !right => Ok(false),
-        Some(side) => Err(Error::Invalid(format!("the side '{side}', and right is {right}"))),
+        Some(side) => Err(Error::Invalid(format!("side '{side}' contradicts right = {right}"))),
     }
 }
 
-/// A sequence in the order that another tensor says, if one does.
+/// Sorts a sequence by the optional sorter argument.
 fn in_order(
     e: &mut Encoder<'_, '_>,
     args: &[ValueId],
@@ -75,14 +77,16 @@ fn in_order(
     let Some(places) = places else { return Ok(sequence) };
     if places.element != Element::I32 || places.sizes != sequence.sizes {
         let (places, sequence) = (&places.sizes, &sequence.sizes);
-        return Err(Error::Invalid(format!("places of shape {places:?} for {sequence:?}")));
+        return Err(Error::Invalid(format!(
+            "a sorter of shape {places:?} does not match sequence shape {sequence:?}"
+        )));
     }
     let sorted = e.temporary(sequence.element, &sequence.sizes)?;
     take_each(e, &sequence, &places, sequence.rank().saturating_sub(1), &sorted)?;
     Ok(sorted)
 }
 
-/// Values among the rows that they have, or among the only one that there is.
+/// Emits the search of values in their row of the sequence, or in its only row.
 fn among(
     e: &mut Encoder<'_, '_>,
     args: &[ValueId],
@@ -91,7 +95,9 @@ fn among(
 ) -> Result<(), Error> {
     let mismatch = || {
         let (values, sequence) = (&values.sizes, &sequence.sizes);
-        Error::Invalid(format!("values of shape {values:?} among {sequence:?}"))
+        Error::Invalid(format!(
+            "values of shape {values:?} do not match sequence shape {sequence:?}"
+        ))
     };
     let (count, outer) = sequence.sizes.split_last().ok_or_else(mismatch)?;
     let row = match (outer.is_empty(), values.sizes.split_last()) {
@@ -101,12 +107,12 @@ fn among(
     };
     let is_number = values.rank() == 0;
     if sequence.element.is_floating() != values.element.is_floating() && !is_number {
-        return Err(Error::unsupported("values of another kind than those in order"));
+        return Err(Error::unsupported("values of another type than the sequence"));
     }
     let out = e.out(args)?;
     let out = e.resize(out.id, &values.sizes)?;
     if out.element != Element::I32 {
-        return Err(Error::invalid("places are integers of 32 or 64 bits"));
+        return Err(Error::invalid("the output is not an integer tensor"));
     }
     let push = SearchPush {
         numel: u32_of(out.numel())?,

@@ -1,9 +1,9 @@
-//! Depthwise separable convolutions: one of each channel by itself, and one of all channels at each
-//! place behind it.
+//! Depthwise separable convolutions: a depthwise convolution followed by a pointwise one.
 //!
-//! [`crate::passes`] makes calls of `torchlet.separable` of them. Small planes take one kernel,
-//! since a dispatch takes as long as what either computes; the first convolution is computed again
-//! for each block of output channels there. Otherwise each takes its own.
+//! [`crate::passes`] fuses them into calls of `torchlet.separable`. Small planes use a single
+//! kernel, since the launch overhead of a dispatch exceeds the computing time; the depthwise
+//! convolution is then repeated for each block of output channels. Otherwise, the two convolutions
+//! are dispatched separately.
 
 use super::convolution::{Shape, by_row};
 use super::weights::transposed;
@@ -19,15 +19,15 @@ use torchlet_shaders::{ConvolutionSeparable, ConvolutionSeparablePush, Element, 
 
 pub(super) const OPERATORS: &[Entry] = &[operator(Operator::SEPARABLE, encode)];
 
-/// The parts are the first convolution and its activation, and the second one with what it does to
-/// its result.
+/// The parts are the depthwise convolution with its activation, and the pointwise one with its
+/// epilogue.
 fn encode(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
     let parts = e.parts();
     let is_product = |part: &Node| find(part.operator).is_some_and(|it| it.takes_epilogue);
     let second = parts.iter().skip(1).position(is_product);
     let (first, second) = second
         .and_then(|place| parts.split_at_checked(place + 1))
-        .ok_or_else(|| Error::invalid("a separable convolution that lacks a part"))?;
+        .ok_or_else(|| Error::invalid("a separable convolution lacks a part"))?;
     let first = shape(e, first, args)?;
     let second = shape(e, second, args)?;
     let (Some(first), Some(second)) = (first, second) else { return Ok(()) };
@@ -47,14 +47,14 @@ fn encode(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
     }
 }
 
-/// A convolution and what it does to its result; nothing if that has no elements.
+/// Returns a convolution with its epilogue; `None` if its output is empty.
 fn shape(
     e: &mut Encoder<'_, '_>,
     parts: &[Node],
     args: &[ValueId],
 ) -> Result<Option<Shape>, Error> {
     let (call, rest) =
-        parts.split_first().ok_or_else(|| Error::invalid("a convolution of nothing"))?;
+        parts.split_first().ok_or_else(|| Error::invalid("a convolution is missing"))?;
     if !rest.is_empty() {
         let epilogue = epilogue::of(e, rest, args)?;
         e.set_epilogue(epilogue);
@@ -64,7 +64,7 @@ fn shape(
     shape
 }
 
-/// How a call is computed.
+/// The algorithm of a call.
 #[derive(Debug, Clone, Copy)]
 enum Way {
     Together(Blocks),
@@ -72,17 +72,17 @@ enum Way {
 }
 
 impl Way {
-    /// The way that a call goes, if there are several.
+    /// Chooses the algorithm; `None` if only separate dispatches are reasonable.
     fn of(e: &mut Encoder<'_, '_>, pair: &Pair, second: &Shape) -> Option<Self> {
         let (processors, shared) = (e.processors(), e.shared_memory());
         let ways = pair.ways(processors, shared);
         let (cost, _) = *ways.first()?;
-        // Software takes no time to begin a dispatch.
+        // Software devices have no launch overhead.
         let parallel = is_parallel(e.busy());
         let apart = pair.cost_apart(processors);
         let (first, others) = match parallel && cost <= apart {
             true => (Way::Together(ways.first()?.1), Some(Way::Apart)),
-            // Nobody would find such a difference otherwise.
+            // The difference is so large that tuning is pointless.
             false if parallel && cost > 4 * apart => return None,
             false => (Way::Apart, None),
         };
@@ -93,8 +93,8 @@ impl Way {
     }
 }
 
-/// What a separable convolution is, as far as it decides how it is computed: by bounds, where
-/// shapes vary.
+/// The properties of a separable convolution that determine its algorithm; bounds for dynamic
+/// shapes.
 #[derive(Debug, Clone, Copy)]
 struct Pair {
     batch: usize,
@@ -106,37 +106,38 @@ struct Pair {
     stride: [usize; 2],
     dilation: [usize; 2],
     padding_x: usize,
-    /// Whether all rows of the input start at multiples of four elements.
+    /// Whether all input rows start at multiples of four elements.
     aligned: bool,
-    /// The types of the input and of the second weights.
+    /// The types of the input and of the pointwise weights.
     elements: [Element; 2],
 }
 
-/// How a workgroup computes it; see the shader.
+/// How a workgroup divides the work; see the shader.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Blocks {
-    /// Rows and columns of the output, and its channels.
+    /// Rows and columns of the output tile, and its channels.
     tile: [usize; 2],
     tile_m: usize,
-    /// The output channels of an invocation.
+    /// Output channels per invocation.
     rows: usize,
-    /// The input channels of a turn.
+    /// Input channels per iteration.
     channels: usize,
-    /// The invocations that share a sum.
+    /// Invocations that share a sum.
     shares: usize,
 }
 
-/// What follows from both: what the shader computes with its constants, too.
+/// Derived values, which the shader computes from its constants too.
 #[derive(Debug, Clone, Copy)]
 struct Counts {
     lanes: usize,
-    /// Groups of four elements of a channel that are staged, and so far apart channels are.
+    /// Staged groups of four elements per channel, and the distance of channels.
     quads: usize,
     pitch: usize,
-    /// The same of a row of four neighbours.
+    /// The same for a row of four neighbours.
     run_quads: usize,
     taps: usize,
-    /// How often an invocation brings four elements in a turn, makes four, and multiplies.
+    /// Per invocation and iteration: groups of four elements loaded, groups of four computed, and
+    /// multiplications; and the number of iterations.
     times: usize,
     items: usize,
     terms: usize,
@@ -144,7 +145,7 @@ struct Counts {
 }
 
 impl Pair {
-    /// Two convolutions, if one kernel can compute both.
+    /// Returns the pair of convolutions, if one kernel can compute both.
     fn of(e: &Encoder<'_, '_>, first: &Shape, second: &Shape) -> Option<Self> {
         let bound = e.bound_sizes(&second.out);
         let is_varying = e.is_dynamic(&second.out);
@@ -154,7 +155,7 @@ impl Pair {
         let size = |value: i32| usize::try_from(value).ok();
         let short = by_row(&x) && y.reach() <= 16 && y.stride <= 4 && x.kernel * y.kernel <= 49;
         let constant = [&first.weight, &second.weight].map(|it| e.constant(it.id).is_some());
-        // Of planes: not along depth.
+        // 2D only, without depth.
         let fits = second.weight.rank() <= 4
             && first.is_depthwise()
             && first.out_channels == 1
@@ -180,7 +181,7 @@ impl Pair {
         })
     }
 
-    /// The elements along a dimension that so many outputs take.
+    /// Returns the number of input elements in a dimension that `outputs` outputs depend on.
     fn reach(&self, dim: usize, outputs: usize) -> usize {
         (outputs - 1) * self.stride[dim] + (self.kernel[dim] - 1) * self.dilation[dim] + 1
     }
@@ -205,7 +206,7 @@ impl Pair {
         }
     }
 
-    /// Groups of four elements that are staged, and vectors of shared memory besides.
+    /// Returns the staged groups of four elements, and the other vectors in shared memory.
     fn shared(&self, blocks: &Blocks, counts: &Counts) -> [usize; 2] {
         let Blocks { tile: [y, x], rows, channels, shares, .. } = *blocks;
         let sums = if shares > 1 { counts.lanes * rows } else { 1 };
@@ -214,11 +215,11 @@ impl Pair {
 
     fn shared_bytes(&self, blocks: &Blocks, counts: &Counts) -> usize {
         let [staged, partials] = self.shared(blocks, counts);
-        // An array that is not used has one element.
+        // An unused array has one element.
         staged * 4 * self.elements[0].size() + partials * 16 + 16
     }
 
-    /// So many channels at a time as there is room for, in turns of about as many.
+    /// Chooses the channels per iteration: as many as fit, evenly distributed over the iterations.
     fn blocks(&self, mut blocks: Blocks, shared: usize) -> Option<Blocks> {
         let all = self.channels[0].next_multiple_of(blocks.shares);
         let fits = |channels: usize| {
@@ -245,7 +246,7 @@ impl Pair {
         Some(blocks)
     }
 
-    /// The best blocks, and others that differ in the tile, with what they cost.
+    /// Returns the best blocks, and alternatives with other tiles, with their costs.
     fn ways(&self, processors: usize, shared: u32) -> Vec<(usize, Blocks)> {
         let shared = (shared as usize).min(MOST_SHARED);
         let mut found: Vec<(usize, Blocks)> = Vec::new();
@@ -286,8 +287,8 @@ impl Pair {
         found
     }
 
-    /// About how many cycles it takes, on a device whose processors have four units that issue an
-    /// instruction for 32 invocations each.
+    /// Cost model: estimates the cycles on a device whose processors have four schedulers that each
+    /// issue for 32 invocations.
     fn cost(&self, blocks: &Blocks, processors: usize) -> usize {
         let counts = self.counts(blocks);
         let Counts { lanes, run_quads, taps, times, items, terms, turns, .. } = counts;
@@ -311,14 +312,14 @@ impl Pair {
         let groups = groups.into_iter().chain([self.channels[1].div_ceil(blocks.tile_m)]);
         let groups = groups.fold(1, usize::saturating_mul);
         let resident = groups.div_ceil(processors);
-        // Few subgroups wait for their own results.
+        // A few subgroups cannot hide the latency of their own instructions.
         let waiting = 16_usize.div_ceil(resident.saturating_mul(lanes.div_ceil(32)).min(16));
         let issue = issue.saturating_mul(resident).saturating_mul(waiting);
         let waits = turns.saturating_mul(600);
         issue.saturating_add(waits).saturating_add(2500 + blocks.shares * SHARE + lanes)
     }
 
-    /// The same where each convolution has its own kernel.
+    /// The same for separate dispatches.
     fn cost_apart(&self, processors: usize) -> usize {
         let [channels, outputs] = self.channels;
         let plane = self.plane.into_iter().chain([self.batch]).fold(1, usize::saturating_mul);
@@ -329,29 +330,29 @@ impl Pair {
     }
 }
 
-/// About how many cycles a small dispatch takes that waits for another one.
+/// Estimated cycles of a small dispatch that waits for another one.
 const DISPATCH: usize = 9500;
 
-/// About how many cycles each invocation more takes that a sum is added up of: on an NVIDIA H200,
-/// 16 with two blocks of channels are faster than 32 with one.
+/// Estimated cycles per additional invocation that shares a sum. Tuned on an NVIDIA H200, where 16
+/// with two blocks of channels are faster than 32 with one.
 const SHARE: usize = 144;
 
-/// What an invocation keeps at most: bytes of each of four elements that it brings, the groups of
-/// four that it makes, and weights.
+/// The shader's limits per invocation: bytes loaded for each of four elements, groups of four
+/// computed, and weights.
 const MOST_BROUGHT: usize = 40;
 const MOST_ITEMS: usize = 4;
 const MOST_TERMS: usize = 64;
 
-/// The invocations of a workgroup at least.
+/// The minimum number of invocations per workgroup.
 const LEAST_LANES: usize = 32;
 
-/// Bytes of shared memory at most: with more, few workgroups run beside each other.
+/// The maximum bytes of shared memory: with more, few workgroups run concurrently.
 const MOST_SHARED: usize = 48 << 10;
 
-/// How many ways to compute both at once are told apart.
+/// The number of fused variants that autotuning compares.
 const WAYS: usize = 5;
 
-/// One dispatch for both.
+/// Emits one dispatch for both convolutions.
 fn together(
     e: &mut Encoder<'_, '_>,
     first: &Shape,
@@ -457,7 +458,7 @@ mod tests {
     use torchlet_core::ScalarType;
     use torchlet_graph::graph::{Graph, Tensor, Value};
 
-    /// Of `channels` channels, the second one of `outputs`.
+    /// A separable convolution from `channels` channels to `outputs`.
     fn graph(batch: usize, channels: usize, outputs: usize, side: usize) -> Graph<'static> {
         let tensor = |sizes: &[usize], is_constant: bool| {
             let bytes = sizes.iter().product::<usize>() * 2;
@@ -521,7 +522,7 @@ mod tests {
         assert_eq!(shaders(&graph(1, 144, 24, 56), DeviceKind::Cpu).len(), 2);
     }
 
-    /// The way of the bound is that of all batches: others would take other memory and other
+    /// All batch sizes use the algorithm of the bound: another one would need other memory and
     /// weights.
     #[test]
     fn batches_that_vary_go_one_way() {
@@ -550,7 +551,8 @@ mod tests {
         }
     }
 
-    /// What the first convolution takes for one picture of rows may be so many lines to the second.
+    /// What the first convolution reads as one unbatched image may be several lines to the second
+    /// one.
     #[test]
     fn convolutions_of_other_pictures_are_apart() {
         let mut graph = graph(1, 8, 16, 8);
@@ -571,8 +573,8 @@ mod tests {
         }
     }
 
-    /// Workgroups and shared memory that any device has, and constants as the shader counts on
-    /// them.
+    /// Workgroups and shared memory fit any device, and the constants satisfy the shader's
+    /// assumptions.
     #[test]
     fn blocks_fit_any_device() {
         let pairs = [(32, 16, 112), (7, 5, 3), (144, 24, 56), (576, 160, 7), (961, 321, 9)];

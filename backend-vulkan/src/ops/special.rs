@@ -1,4 +1,4 @@
-//! Functions of numbers that few programs have: each a dispatch of its own.
+//! Rare mathematical functions, each with a dispatch of its own.
 
 use super::elementwise::{apply_binary, apply_unary_with, number, rounded};
 use super::{Entry, operator};
@@ -28,10 +28,10 @@ pub(super) const OPERATORS: &[Entry] = &[
     operator(Operator::ISNAN, |e, args| unary(e, args, special::ISNAN)),
     operator(Operator::ISINF, |e, args| unary(e, args, special::ISINF)),
     operator(Operator::TRUNC, |e, args| {
-        // Floating-point numbers have no room for all integers.
+        // Floats cannot represent all integers.
         match e.tensor(e.arg(args, 0)?)?.element.is_floating() {
             true => unary(e, args, special::TRUNC),
-            false => Err(Error::unsupported("the whole part of integers")),
+            false => Err(Error::unsupported("trunc of integers")),
         }
     }),
     operator(Operator::FMOD_TENSOR, |e, args| of_two(e, args, binary::FMOD)),
@@ -81,7 +81,7 @@ fn unary(e: &mut Encoder<'_, '_>, args: &[ValueId], function: u32) -> Result<(),
     emit(e, function, &input, &out)
 }
 
-/// Emits a function of each element.
+/// Emits an element-wise function.
 pub(super) fn emit(
     e: &mut Encoder<'_, '_>,
     function: u32,
@@ -99,24 +99,25 @@ fn of_two(e: &mut Encoder<'_, '_>, args: &[ValueId], function: u32) -> Result<()
     apply_binary(e, function, [&a, &b], out, 1.0)
 }
 
-/// A function of the bits of integers.
+/// Encodes a bitwise function of integers.
 fn of_bits(e: &mut Encoder<'_, '_>, args: &[ValueId], function: u32) -> Result<(), Error> {
     if e.out(args)?.element.is_floating() {
-        return Err(Error::unsupported("bits of floating-point numbers"));
+        return Err(Error::unsupported("bitwise operators on floating point"));
     }
     of_two(e, args, function)
 }
 
-/// To so many decimals, before the point if negative.
+/// Encodes rounding to a number of decimals, which may be negative.
 fn round_to_decimals(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
     let input = e.tensor(e.arg(args, 0)?)?;
     let decimals = i32::try_from(e.int(e.arg(args, 1)?)?).ok();
     let decimals = decimals.filter(|decimals| (-30..=30).contains(decimals));
-    let decimals = decimals.ok_or_else(|| Error::unsupported("more than 30 decimals"))?;
+    let decimals =
+        decimals.ok_or_else(|| Error::unsupported("rounding to more than 30 decimals"))?;
     let out = e.out(args)?;
     let is_narrow = matches!(e.scalar_type(&out), Some(ScalarType::Half | ScalarType::BFloat16));
     if !out.element.is_floating() || (is_narrow && !e.is_narrowed()) {
-        return Err(Error::unsupported("decimals of numbers of 16 bits, or of integers"));
+        return Err(Error::unsupported("rounding to decimals of 16-bit floats or integers"));
     }
     let out = e.resize(out.id, &input.sizes)?;
     let function = match decimals {
@@ -133,13 +134,13 @@ fn with_number(e: &mut Encoder<'_, '_>, args: &[ValueId], function: u32) -> Resu
     let argument = e.arg(args, 1)?;
     let value = rounded(e, a.id, e.float(argument)?)?;
     let out = e.out(args)?;
-    // Where integers and a number make a fraction, they are fractions before.
+    // If integers and a scalar yield floats, the integers are converted first.
     let beside = if out.element.is_floating() { &out } else { &a };
     let number = number(e, beside, argument, value)?;
     apply_binary(e, function, [&a, &number], out.id, 1.0)
 }
 
-/// A function of a number and each element.
+/// Encodes a function of a scalar and each element.
 fn from_number(e: &mut Encoder<'_, '_>, args: &[ValueId], function: u32) -> Result<(), Error> {
     let argument = e.arg(args, 0)?;
     let elements = e.tensor(e.arg(args, 1)?)?;
@@ -151,7 +152,7 @@ fn from_number(e: &mut Encoder<'_, '_>, args: &[ValueId], function: u32) -> Resu
         _ => true,
     };
     if !has_room {
-        return Err(Error::unsupported("a number that integers of its type are not"));
+        return Err(Error::unsupported("a scalar that the integer type cannot represent"));
     }
     let beside = if out.element.is_floating() { &out } else { &elements };
     let first = number(e, beside, argument, value)?;

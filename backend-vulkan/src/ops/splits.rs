@@ -1,4 +1,4 @@
-//! What workgroups leave to each other that share the sums of a tile: `splits.glsl`.
+//! Scratch memory for split-K: partial sums of the workgroups that share a tile (`splits.glsl`).
 
 use crate::derived::{Derived, Shared};
 use crate::encoder::Encoder;
@@ -6,8 +6,8 @@ use crate::error::Error;
 use crate::tensors::Operand;
 use torchlet_shaders::Element;
 
-/// The parts that so many workgroups leave of each tile of so many rows and columns, and how many
-/// of a tile are there: of so many tiles now and at most, in a call that writes `out`.
+/// Returns the partial sums of `splits` workgroups per tile, and counters of finished workgroups,
+/// for a call that writes `out` and has `now` tiles, at most `bound`.
 pub(super) fn parts(
     e: &mut Encoder<'_, '_>,
     out: &Operand,
@@ -17,24 +17,24 @@ pub(super) fn parts(
 ) -> Result<[Operand; 2], Error> {
     let sums = e.temporary(Element::F32, &[now, splits, tile.iter().product()])?;
     let counts = counts_for(bound).filter(|counts| now.div_ceil(4) <= *counts);
-    let counts = counts.ok_or_else(|| Error::invalid("a product exceeds its bound"))?;
-    // Neighbours that do not depend on each other have different ones, so that neither waits for
-    // the other.
+    let counts = counts.ok_or_else(|| Error::invalid("a GEMM exceeds its bound"))?;
+    // Independent neighbouring calls use different counters, so that they do not wait for each
+    // other.
     let shares = out.id % TURNS;
     let counts = e.derived(Derived::Shared(Shared { counts, shares }))?;
     Ok([sums, counts])
 }
 
-/// Groups of four counts of splits that are done, for so many tiles: few choices, so that many
-/// products share one.
+/// Returns the number of groups of four counters for a number of tiles. Few choices allow many
+/// calls to share one allocation.
 fn counts_for(tiles: usize) -> Option<usize> {
     tiles.div_ceil(4).max(LEAST_COUNTS).checked_next_power_of_two()
 }
 
-/// Such groups at least.
+/// The minimum number of groups.
 const LEAST_COUNTS: usize = 256;
 
-/// How many products have counts of their own before they are shared.
+/// The number of calls with separate counters before they are reused.
 const TURNS: usize = 4;
 
 #[cfg(test)]

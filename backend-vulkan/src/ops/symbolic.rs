@@ -1,4 +1,4 @@
-//! Symbolic integers: computed on the host, while encoding.
+//! Symbolic integers, which are computed on the host during encoding.
 
 use super::{Entry, operator};
 use crate::encoder::Encoder;
@@ -30,10 +30,10 @@ pub(super) const OPERATORS: &[Entry] = &[
         let input = e.tensor(e.arg(args, 0)?)?;
         let dim = input.dim(e.int(e.arg(args, 1)?)?)?;
         let index = normalize_index(e.int(e.arg(args, 2)?)?, input.size(dim));
-        let index = index.ok_or_else(|| Error::invalid("the index is out of range"))?;
+        let index = index.ok_or_else(|| Error::invalid("an index is out of range"))?;
         let at = index * input.strides().get(dim).copied().unwrap_or(1);
-        // While memory is planned no input has a value: its bound stays, or the one that the
-        // exporter saw.
+        // While memory is planned, inputs have no value: the integer keeps its bound, or the
+        // exporter's sample value.
         match element(e, input.id, at, &mut MOST_CALLS.clone())? {
             Some(value) => e.set_int(e.arg(args, 3)?, value),
             None => Ok(()),
@@ -41,7 +41,7 @@ pub(super) const OPERATORS: &[Entry] = &[
     }),
 ];
 
-/// The symbolic integer that a call sets, if it sets one.
+/// Returns the symbolic integer that a call sets, if any.
 pub(crate) fn integer_set_by(node: &Node) -> Option<ValueId> {
     let position = match node.operator {
         Operator::ET_VK_SELECT_AS_SYMINT => 3,
@@ -50,11 +50,11 @@ pub(crate) fn integer_set_by(node: &Node) -> Option<ValueId> {
     node.args.get(position).copied()
 }
 
-/// The calls that are evaluated on the host for one integer, at most.
+/// The maximum number of calls evaluated on the host for one integer.
 const MOST_CALLS: usize = 256;
 
-/// Element `at` of a tensor of integers: of a constant, an input, or of what simple operators make
-/// of those. `None` where it depends on an input while memory is planned.
+/// Returns element `at` of an integer tensor: a constant, an input, or a result of simple operators
+/// on these. Returns `None` if it depends on an input while memory is planned.
 fn element(
     e: &mut Encoder<'_, '_>,
     id: ValueId,
@@ -89,7 +89,7 @@ fn element(
         Operator::SELECT_COPY_INT | Operator::SELECT_INT => {
             let dim = input.dim(e.int(e.arg(args, 1)?)?)?;
             let index = normalize_index(e.int(e.arg(args, 2)?)?, input.size(dim));
-            let index = index.ok_or_else(|| Error::invalid("the index is out of range"))?;
+            let index = index.ok_or_else(|| Error::invalid("an index is out of range"))?;
             element(e, source, picked(at, &input, dim, 1, [index, 1]), calls)
         }
         Operator::SLICE_COPY_TENSOR | Operator::SLICE_TENSOR => {
@@ -104,7 +104,7 @@ fn element(
         }
         Operator::ADD_TENSOR | Operator::SUB_TENSOR | Operator::MUL_TENSOR => {
             let other = e.arg(args, 1)?;
-            // Of two shapes, either is that of the output or one element.
+            // Each operand has the output's shape or one element.
             let place = |numel: usize| if numel == 1 { 0 } else { at };
             let numel = e.tensor(id)?.numel();
             let numels = [input.numel(), e.tensor(other)?.numel()];
@@ -115,7 +115,7 @@ fn element(
             let b = element(e, other, place(numels[1]), calls)?;
             let (Some(a), Some(b)) = (a, b) else { return Ok(None) };
             let factor = if args.len() > 3 { e.int(args[2])? } else { 1 };
-            // As integers of 32 bits do.
+            // With 32-bit wrap-around.
             let [a, b, factor] = [a, b, factor].map(|number| number as i32);
             let result = match node.operator {
                 Operator::ADD_TENSOR => a.wrapping_add(factor.wrapping_mul(b)),
@@ -128,7 +128,7 @@ fn element(
     }
 }
 
-/// Where element `at` of an output is in the input whose dimension was cut to `count` elements from
+/// Maps element `at` of an output to the input, whose dimension was cut to `count` elements from
 /// `start` on.
 fn picked(
     at: usize,
@@ -157,7 +157,7 @@ fn is_view(node: &Node) -> bool {
     )
 }
 
-/// The inputs of integers that the host looks at.
+/// Returns the integer inputs whose contents operators read on the host.
 pub(crate) fn watched_inputs(graph: &Graph<'_>, state: &State) -> Vec<ValueId> {
     let mut waiting: Vec<ValueId> = graph
         .nodes

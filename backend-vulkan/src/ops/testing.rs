@@ -1,4 +1,4 @@
-//! What tests of operators make graphs of.
+//! Values of test graphs for operators.
 
 use torchlet_core::ScalarType;
 use torchlet_graph::graph::{Tensor, Value};

@@ -1,7 +1,7 @@
-//! How products of matrices are cut into tiles, which workgroups bring to shared memory.
+//! Tilings of GEMMs, whose workgroups stage operands in shared memory.
 //!
-//! Where there are fewer tiles than it takes to keep the device busy, they are smaller, or several
-//! workgroups share the sums of one.
+//! If there are too few tiles to saturate the device, tiles become smaller, or several workgroups
+//! share the terms of one (split-K).
 
 use crate::device::{DeviceFeatures, is_parallel, processors};
 use crate::encoder::Encoder;
@@ -9,8 +9,7 @@ use crate::tensors::Operand;
 use torchlet_core::ScalarType;
 use torchlet_shaders::{Element, Module, Pipeline};
 
-/// Whether tiles in shared memory compute a product of factors of these types: `[batches, m, n, k]`
-/// at most.
+/// Whether a GEMM with these operand types and maximum sizes `[batches, m, n, k]` is tiled.
 pub(super) fn is_tiled(
     e: &Encoder<'_, '_>,
     factors: Factors,
@@ -19,9 +18,9 @@ pub(super) fn is_tiled(
     Tiling::of(Shape::of([batches, m, n, k]), &Means::of(e, factors)).is_some()
 }
 
-/// The same of a product whose second factor are windows of pictures. That takes more instructions
-/// for each element: it is worth it where many invocations wait for memory together, and not for
-/// halves that are multiplied as if they were wider.
+/// The same for an implicit GEMM over windows of images. It needs more instructions per element. It
+/// is faster only if many invocations hide memory latency together, and not for fp16 operands
+/// without matrix units.
 pub(super) fn windows_are_tiled(
     e: &Encoder<'_, '_>,
     factors: [Element; 2],
@@ -34,18 +33,18 @@ pub(super) fn windows_are_tiled(
     tiling.is_some_and(|it| means.is_parallel() && numbers(it))
 }
 
-/// What a product is of.
+/// The operand types of a GEMM.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct Factors {
-    /// What both are kept as.
+    /// The element types in device memory.
     elements: [Element; 2],
-    /// Whether they are numbers of `bfloat16`, which are kept as others.
+    /// Whether the program computes in `bfloat16`, which is stored as another type.
     bfloat16: bool,
 }
 
 impl Factors {
-    /// The factors of a product; a program that computes in `bfloat16` says so of one at least that
-    /// is not made here.
+    /// Returns the operand types. In a `bfloat16` program, at least one operand that is not derived
+    /// has that type.
     pub(super) fn of(e: &Encoder<'_, '_>, a: &Operand, b: &Operand) -> Self {
         let is_bfloat16 = |it: &Operand| e.scalar_type(it) == Some(ScalarType::BFloat16);
         Factors { elements: [a.element, b.element], bfloat16: is_bfloat16(a) || is_bfloat16(b) }
@@ -58,28 +57,27 @@ impl From<[Element; 2]> for Factors {
     }
 }
 
-/// What subgroups multiply matrices of.
+/// The operand type of cooperative matrices.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Matrices {
     Halves,
-    /// Numbers of `bfloat16`, which workgroups make of others on their way to shared memory.
+    /// `bfloat16`, converted from another type when it is staged in shared memory.
     Bfloat16,
 }
 
-/// What tiles depend on beside the shape of a product.
+/// Properties of operands and device that a tiling depends on.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Means {
     factors: Factors,
-    /// How many invocations keep the device busy.
+    /// The number of invocations that saturate the device.
     busy: usize,
-    /// The device's processors.
+    /// The number of the device's processors.
     processors: usize,
-    /// Bytes that a workgroup shares.
+    /// Bytes of shared memory per workgroup.
     shared: u32,
     halves: bool,
     bfloat16: bool,
-    /// Whether two subgroups can share the terms of a part: workgroups have as many subgroups as
-    /// they count on.
+    /// Whether two subgroups can share the terms of a part, which requires full subgroups of 32.
     pairs: bool,
 }
 
@@ -95,7 +93,8 @@ impl Means {
         Means { factors, busy, processors: processors(busy), shared, halves, bfloat16, pairs }
     }
 
-    /// What subgroups multiply for such factors, of a convolution over windows or not.
+    /// Returns the type of cooperative matrices for these operands; `windows` means an implicit
+    /// GEMM.
     fn matrices(&self, windows: bool) -> Option<Matrices> {
         let fits = cooperative_shared([64, 64], 32, LANES) <= self.shared as usize;
         let Factors { elements, bfloat16 } = self.factors;
@@ -107,67 +106,67 @@ impl Means {
         }
     }
 
-    /// Whether invocations run beside each other, rather than in turns.
+    /// Whether invocations run in parallel, rather than in sequence.
     fn is_parallel(&self) -> bool {
         is_parallel(self.busy)
     }
 }
 
-/// Invocations of a workgroup for a tile.
+/// Invocations per workgroup of a tile.
 const LANES: u32 = 128;
 
-/// Invocations of one for a large tile of matrices.
+/// The same for a large tile with cooperative matrices.
 const MANY_LANES: u32 = 256;
 
-/// The sizes of a product at most.
+/// The maximum sizes of a GEMM.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Shape {
     pub(super) batches: usize,
     pub(super) m: usize,
     pub(super) n: usize,
     pub(super) k: usize,
-    /// Whether the second factor are windows of pictures.
+    /// Whether the second operand consists of windows of images (implicit GEMM).
     pub(super) windows: bool,
-    /// Whether all rows of both factors start at multiples of eight elements.
+    /// Whether all rows of both operands start at multiples of eight elements.
     pub(super) octets: bool,
-    /// Whether the sizes change from run to run, and mostly are smaller.
+    /// Whether the sizes change from run to run, and are usually smaller.
     pub(super) varies: bool,
 }
 
 impl Shape {
-    /// Of matrices whose rows all start at multiples of eight elements.
+    /// A GEMM whose rows all start at multiples of eight elements.
     pub(super) fn of([batches, m, n, k]: [usize; 4]) -> Self {
         Shape { batches, m, n, k, windows: false, octets: true, varies: false }
     }
 
-    /// How many tiles of so many rows and columns there are.
+    /// Returns the number of tiles of this size.
     pub(super) fn tiles(&self, [height, width]: [usize; 2]) -> usize {
         let Shape { batches, m, n, .. } = self;
         m.div_ceil(height).saturating_mul(n.div_ceil(width)).saturating_mul(*batches)
     }
 }
 
-/// How a product is cut into tiles.
+/// How a GEMM is tiled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Tiling {
-    /// Rows and columns.
+    /// Rows and columns of a tile.
     pub(super) tile: [usize; 2],
-    /// The workgroups that share the sums of a tile.
+    /// The number of workgroups that share the terms of a tile (split-K).
     pub(super) splits: usize,
-    /// Whether another dispatch adds up what these have, in place of the last of them to be done.
+    /// Whether another dispatch adds up the partial sums, instead of the last workgroup.
     pub(super) apart: bool,
-    /// What subgroups multiply matrices of, if they do.
+    /// The type of cooperative matrices, if used.
     pub(super) matrices: Option<Matrices>,
-    /// The terms that workgroups bring to shared memory at a time.
+    /// The number of terms staged in shared memory at a time.
     pub(super) terms: usize,
-    /// The invocations of a workgroup.
+    /// Invocations per workgroup.
     pub(super) lanes: u32,
-    /// The subgroups that share the terms of each part of a tile.
+    /// The number of subgroups that share the terms of each part of a tile.
     pub(super) term_parts: u32,
 }
 
 impl Tiling {
-    /// The module of a pipeline that computes the tiles.
+    /// Returns the module of a pipeline for this tiling.
     pub(super) fn module<P: Pipeline>(&self) -> Module {
         let better = self.matrices.and_then(|matrices| match matrices {
             Matrices::Halves => P::BETTER.first(),
@@ -176,7 +175,7 @@ impl Tiling {
         better.copied().unwrap_or(P::MODULE)
     }
 
-    /// The tiles for a product of two factors of these types, if it is for tiles.
+    /// Returns the tiling of a GEMM, if tiles are worthwhile.
     pub(super) fn of(shape: Shape, means: &Means) -> Option<Self> {
         let tiling = Self::of_any(shape, means)?;
         let least = if tiling.matrices.is_some() { LEAST_WORK / 2 } else { LEAST_WORK };
@@ -185,13 +184,12 @@ impl Tiling {
         (work >= means.busy.saturating_mul(least)).then_some(tiling)
     }
 
-    /// The tiles of a product that normalises the rows of its first factor on the way, if its tiles
-    /// can.
+    /// Returns the tiling of a GEMM with a fused layer norm of its rows, if it supports that.
     pub(super) fn normed(shape: Shape, means: &Means) -> Option<Self> {
         Self::of(shape, means).filter(|it| it.can_norm(shape, means.shared))
     }
 
-    /// Whether workgroups can normalise rows: they have to see all of them.
+    /// Whether workgroups can normalise rows, for which they must load whole rows.
     fn can_norm(&self, shape: Shape, shared: u32) -> bool {
         let Shape { windows, octets, varies, .. } = shape;
         let [rows, columns] = self.tile;
@@ -199,19 +197,19 @@ impl Tiling {
             Some(_) => (self.shared(), self.terms / 8),
             None => ((rows + columns + 8) * self.terms * 4, self.terms / 4),
         };
-        // Two numbers of 32 bits for each unit of a row, and for each row; one for each column.
+        // Two 32-bit values per unit and row, and per row; one per column.
         let bytes = factors + rows * (units + 1) * 8 + columns * 4;
         let is_able = self.splits == 1 && self.matrices != Some(Matrices::Bfloat16);
         is_able && octets && !windows && !varies && bytes <= shared as usize
     }
 
-    /// Others for the same product of rows that are normalised.
+    /// Returns alternatives for the same GEMM with a fused norm.
     pub(super) fn others_normed(&self, shape: Shape, shared: u32) -> Vec<Self> {
         let others = self.others(shape, shared).into_iter();
         others.filter(|it| it.can_norm(shape, shared)).collect()
     }
 
-    /// The same however little there is to do.
+    /// Returns a tiling regardless of the amount of work.
     pub(super) fn of_any(shape: Shape, means: &Means) -> Option<Self> {
         let Shape { m, n, k, windows, octets, varies, .. } = shape;
         let Means { busy, shared, .. } = *means;
@@ -227,8 +225,8 @@ impl Tiling {
             return Some(tiling);
         }
         let tiles = |tile| shape.tiles(tile);
-        // Large tiles take fewer bytes for each product, but there have to be enough of them.
-        // Invocations of software devices take turns: what they keep lies in memory.
+        // Large tiles need fewer loads per multiplication, but require enough tiles. On software
+        // devices, invocations run in sequence and keep their registers in memory.
         let parallel = means.is_parallel();
         let workgroups = busy / LANES as usize;
         let enough = match (cooperative, varies) {
@@ -255,13 +253,13 @@ impl Tiling {
             _ => [64, 64],
         };
         let enough = workgroups.max(LEAST_WORKGROUPS);
-        // The workgroups that may share the sums of one of so many tiles.
+        // Returns how many workgroups may share each of `tiles` tiles.
         let splits = |tiles: usize, terms: usize| {
             let least = LEAST_TERMS_OF_SPLIT * if terms > 32 { 6 } else { 1 };
             (enough / tiles).clamp(1, k.div_ceil(least).min(MOST_SPLITS))
         };
-        // Where few workgroups wait for memory, more of them wait at once; and for more, where an
-        // invocation brings eight elements at a time.
+        // If few workgroups wait for memory, smaller tiles allow more of them, and loads of eight
+        // elements allow more loads in flight.
         let sharing = tiles(tile).saturating_mul(splits(tiles(tile), 64));
         let few = sharing < enough / 4;
         let wide = cooperative && octets && !windows;
@@ -284,7 +282,7 @@ impl Tiling {
         let splits = splits(tiles(tile), terms);
         let tiling =
             Tiling { tile, splits, apart: false, matrices, terms, lanes: LANES, term_parts: 1 };
-        // Where rows are not brought at once, twice the terms are.
+        // If rows cannot be loaded in eights, twice as many terms are staged.
         let pairs = Tiling { terms: 64, lanes: MANY_LANES, term_parts: 2, ..tiling };
         let is_better = matrices == Some(Matrices::Halves)
             && !octets
@@ -297,12 +295,12 @@ impl Tiling {
         Some(if is_better { pairs } else { tiling })
     }
 
-    /// Tiles of halves for one workgroup on each processor, in which two subgroups share the terms
-    /// of each part: for products that one round of workgroups makes. Of more, some processors
-    /// would have two while others have one.
+    /// fp16 tiles for one workgroup per processor, in which two subgroups share the terms of each
+    /// part. For GEMMs that fit into a single round of workgroups; with more workgroups, some
+    /// processors would have two while others have one.
     ///
-    /// On an NVIDIA H200, 197×768 · 768×3072 takes 13.4 µs so, where 192 tiles of 64×64 took 15.6;
-    /// and 197×3072 · 3072×768 with 197×768 · 768×768 take 26.9 together, where they took 28.9.
+    /// Tuned on an NVIDIA H200: 197×768 · 768×3072 lasts 13.4 µs, compared to 15.6 with 192 tiles
+    /// of 64×64; 197×3072 · 3072×768 and 197×768 · 768×768 together last 26.9 µs instead of 28.9.
     fn in_a_round(shape: Shape, means: &Means) -> Option<Self> {
         let Shape { k, windows, octets, .. } = shape;
         let processors = means.processors;
@@ -328,8 +326,8 @@ impl Tiling {
                 && tiling.shared() <= means.shared as usize;
             fits.then_some(tiling)
         };
-        // Steps take some time however small they are, and adding up as long as two for each that
-        // shares the sums.
+        // Each step has a fixed cost. Adding up the partial sums costs as much as two steps for
+        // each workgroup that shares a tile.
         let cost = |it: &Tiling| {
             let steps = k.div_ceil(it.splits).div_ceil(64);
             let adding = if it.splits > 1 { 2 * it.splits } else { 0 };
@@ -339,7 +337,7 @@ impl Tiling {
         tiles.into_iter().filter_map(of).min_by_key(cost)
     }
 
-    /// Large tiles; `many`: that many invocations share, which bring twice the terms at a time.
+    /// Large tiles; `many` uses more invocations, which stage twice the terms at a time.
     fn of_large(matrices: Option<Matrices>, many: bool, splits: usize) -> Self {
         let (tile, terms, lanes) = match (matrices.is_some(), many) {
             (false, _) => (LARGE_PLAIN_TILE, PLAIN_TERMS, LANES),
@@ -349,13 +347,13 @@ impl Tiling {
         Tiling { tile, splits, apart: false, matrices, terms, lanes, term_parts: 1 }
     }
 
-    /// Large tiles of matrices that many invocations share, where these take less time for a
-    /// product than others: if rows of 128 bytes can be brought at once, little of the last tiles
-    /// is beyond the matrix, and no round of workgroups keeps only a part of the device busy.
+    /// Large tiles with cooperative matrices and many invocations, if they are faster than others.
+    /// Rows must be loadable in units of 128 bytes, little of the last tiles may exceed the matrix,
+    /// and no round of workgroups may leave much of the device idle.
     ///
-    /// On an NVIDIA H100, 512×2048 · 2048×8192 takes 79 µs so; with tiles of 64×64, 117, and with
-    /// large ones that bring 32 terms, 82 where the second factor lies as it is written here, and
-    /// 153 where it is transposed. Its cores take one such workgroup each.
+    /// Tuned on an NVIDIA H100: 512×2048 · 2048×8192 lasts 79 µs; with tiles of 64×64, 117 µs; with
+    /// large tiles that stage 32 terms, 82 µs, or 153 µs if the second operand is transposed. Each
+    /// processor runs one such workgroup at a time.
     pub(super) fn large(shape: Shape, means: &Means) -> Option<Self> {
         let Shape { k, windows, octets, varies, .. } = shape;
         let Means { processors: at_once, shared, .. } = *means;
@@ -368,13 +366,13 @@ impl Tiling {
         let splits =
             (at_once / tiles.max(1)).clamp(1, (k / LEAST_TERMS_OF_LARGE).clamp(1, MOST_SPLITS));
         let square = Self::of_large(Some(matrices), true, splits);
-        // Wide ones are for all terms, and of rows whose number is known.
+        // Wide tiles support neither split-K nor dynamic rows.
         let many = splits == 1 && !varies && matrices == Matrices::Halves;
         let wide = many.then_some(Tiling { tile: WIDE_TILE, ..square });
         let fits = |it: &Tiling| {
             it.is_full(shape) && it.fills(shape, at_once) && it.shared() <= shared as usize
         };
-        // On an NVIDIA H200, a step of wide tiles takes a fifth longer than one of others.
+        // Tuned on an NVIDIA H200: a step of wide tiles lasts a fifth longer.
         let step = |it: &Tiling| if it.is_wide() { 6 } else { 5 };
         let cost = |it: &Tiling| it.rounds(shape, at_once).saturating_mul(step(it));
         let worthwhile = is_long.then_some(square);
@@ -382,48 +380,49 @@ impl Tiling {
         worthwhile.into_iter().chain(wide).filter(fits).min_by_key(cost)
     }
 
-    /// Whether little of the last tiles is beyond the matrix.
+    /// Whether little of the last tiles exceeds the matrix.
     fn is_full(&self, shape: Shape) -> bool {
         let is_full = |(side, tile): (usize, usize)| side.next_multiple_of(tile) <= side / 8 * 9;
         [(shape.m, self.tile[0]), (shape.n, self.tile[1])].into_iter().all(is_full)
     }
 
-    /// Whether these tiles, which are large, are for so many rows, too.
+    /// Whether these large tiles also suit the current number of rows.
     pub(super) fn suits(&self, shape: Shape, processors: usize) -> bool {
-        // A third of the rows of the tiles may be none of the product's: small tiles take half as
-        // long again for the same.
+        // Up to a third of the tiles' rows may be padding: small tiles need half as much time again
+        // for the same work.
         let padded = shape.m.next_multiple_of(self.tile[0]);
         padded.saturating_mul(2) <= shape.m.saturating_mul(3) && self.fills(shape, processors)
     }
 
-    /// How often each processor has a workgroup of large tiles, of which it has one at a time.
+    /// Returns the number of rounds, since each processor runs one workgroup of large tiles at a
+    /// time.
     fn rounds(&self, shape: Shape, processors: usize) -> usize {
         self.workgroups(shape).div_ceil(processors)
     }
 
-    /// The workgroups that compute a product.
+    /// Returns the number of workgroups of a GEMM.
     fn workgroups(&self, shape: Shape) -> usize {
         shape.tiles(self.tile).saturating_mul(self.splits)
     }
 
-    /// Whether the workgroups for large tiles keep most of the device busy in every round.
+    /// Whether the workgroups of large tiles use most of the device in every round.
     fn fills(&self, shape: Shape, processors: usize) -> bool {
         let places = self.rounds(shape, processors).saturating_mul(processors);
         self.workgroups(shape).saturating_mul(10) >= places.saturating_mul(7)
     }
 
-    /// Whether these are [`WIDE_TILE`]s.
+    /// Whether the tiles are [`WIDE_TILE`]s.
     pub(super) fn is_wide(&self) -> bool {
         self.tile == WIDE_TILE
     }
 
-    /// Whether a product has no such tile that is not as large.
+    /// Whether the tiles are large.
     fn is_large(&self) -> bool {
         let is_plain = self.matrices.is_none() && self.tile == LARGE_PLAIN_TILE;
         is_plain || self.tile.iter().all(|side| *side >= LARGE_SIDE)
     }
 
-    /// Whether all invocations bring as much, and all subgroups multiply.
+    /// Whether all invocations load the same amount, and all subgroups multiply.
     fn is_even(&self) -> bool {
         let lanes = self.lanes as usize;
         let brought = |side: &usize| (side * self.terms / 8).is_multiple_of(lanes);
@@ -431,7 +430,7 @@ impl Tiling {
             || (self.tile.iter().all(brought) && self.terms >= 16 * self.term_parts as usize)
     }
 
-    /// Bytes of shared memory that the shader takes.
+    /// Returns the bytes of shared memory that the shader uses.
     fn shared(&self) -> usize {
         match self.matrices {
             Some(_) => cooperative_shared(self.tile, self.terms, self.lanes),
@@ -439,8 +438,8 @@ impl Tiling {
         }
     }
 
-    /// Others for the same product, for devices to be measured with: each differs in the tile, in
-    /// how many workgroups share the sums of one, or in how many terms they bring at a time.
+    /// Returns alternatives for autotuning. Each differs in the tile, in the number of splits, or
+    /// in the number of terms staged at a time.
     pub(super) fn others(&self, shape: Shape, shared: u32) -> Vec<Self> {
         let Shape { m, n, k, windows, octets, .. } = shape;
         let cooperative = self.matrices.is_some();
@@ -454,7 +453,7 @@ impl Tiling {
         };
         let tiles = |tile| shape.tiles(tile);
         let in_tiles = |tile: [usize; 2]| {
-            // About as many workgroups as now.
+            // About as many workgroups as before.
             let splits = self.splits.saturating_mul(tiles(self.tile)) / tiles(tile).max(1);
             let splits = splits.clamp(1, MOST_SPLITS);
             if tile == [LARGE_SIDE; 2] {
@@ -480,8 +479,8 @@ impl Tiling {
             .into_iter()
             .filter(|terms| eights && (*terms == 32 || *terms < 2 * k))
             .map(|terms| Tiling { terms, ..*self });
-        // Some drivers compute with matrices what devices have no units for. Invocations by
-        // themselves divide tiles of these sides alone.
+        // Some drivers emulate cooperative matrices. The shader without them supports only these
+        // tile sides.
         let plain = self.tile.iter().all(|side| [32, 64].contains(side));
         let apart = cooperative.then(|| Tiling {
             matrices: None,
@@ -495,57 +494,57 @@ impl Tiling {
     }
 }
 
-/// Elements that the tile of a factor takes whose rows are padded by eight, in whichever order they
-/// lie.
+/// Returns the elements of an operand's tile in shared memory, with rows padded by eight, in either
+/// order.
 const fn padded(side: usize, terms: usize) -> usize {
     if side > terms { side * (terms + 8) } else { terms * (side + 8) }
 }
 
-/// Bytes of shared memory that tiles of halves take. A matrix of results for each subgroup lies
-/// where the first factor was.
+/// Returns the bytes of shared memory for fp16 tiles. The result matrices of the subgroups reuse
+/// the memory of the first operand.
 const fn cooperative_shared([height, width]: [usize; 2], terms: usize, lanes: u32) -> usize {
     let (first, second) = (padded(height, terms) * 2, padded(width, terms) * 2);
     let results = lanes as usize / 32 * 16 * 16 * 4;
-    // The last four bytes tell whether a workgroup is the last of its tile.
+    // The last four bytes hold the flag for the last workgroup of a tile.
     (if first > results { first } else { results }) + second + 4
 }
 
-/// The terms that workgroups bring at a time where each invocation multiplies by itself.
+/// The number of terms staged at a time without cooperative matrices.
 const PLAIN_TERMS: usize = 16;
 
-/// The multiplications for each invocation that keeps a device busy from which on tiles are worth
-/// it; half of them where subgroups multiply matrices. On an NVIDIA H200, smaller products take as
-/// long as it takes to begin a dispatch, or two.
+/// The minimum number of multiplications, per invocation that saturates the device, for tiles; half
+/// of it with cooperative matrices. Tuned on an NVIDIA H200: smaller GEMMs last as long as one or
+/// two launches.
 const LEAST_WORK: usize = 1024;
 
-/// The rows and columns of large tiles of matrices.
+/// The rows and columns of large tiles with cooperative matrices.
 const LARGE_SIDE: usize = 128;
 
-/// Large tiles where each invocation multiplies by itself: 16 rows of four columns each. On an
-/// NVIDIA H200, 4096×4096 · 4096×4096 takes 3.12 ms so, where tiles of 128×128 took 3.24.
+/// Large tiles without cooperative matrices: 16 rows of four columns per invocation. Tuned on an
+/// NVIDIA H200: 4096×4096 · 4096×4096 lasts 3.12 ms, compared to 3.24 with tiles of 128×128.
 const LARGE_PLAIN_TILE: [usize; 2] = [64, 128];
-/// Bytes of shared memory that these take at most.
+/// The maximum bytes of shared memory that these use.
 const LARGE_SHARED: usize = 16 << 10;
 
-/// Wide tiles of halves: half as much again in each, for a fifth more time.
+/// Wide fp16 tiles: half as much work again per step, for a fifth more time.
 const WIDE_TILE: [usize; 2] = [128, 192];
 
-/// The least rows, columns and terms of products for tiles.
+/// The minimum rows, columns and terms of a tiled GEMM.
 const LEAST_SIDE: usize = 32;
 
-/// The workgroups that any device runs at a time.
+/// The number of workgroups that any device runs concurrently.
 const LEAST_WORKGROUPS: usize = 4;
 
-/// The terms of a split at least, unless there are fewer.
+/// The minimum number of terms per split.
 const LEAST_TERMS_OF_SPLIT: usize = 128;
 
-/// The same of large tiles, where beginning and adding up take as long as many of their steps.
+/// The same for large tiles, whose startup and final addition are as expensive as many steps.
 const LEAST_TERMS_OF_LARGE: usize = 1024;
 
-/// The terms of products that are made in a round, at least.
+/// The minimum number of terms for single-round GEMMs.
 const LEAST_TERMS_OF_ROUND: usize = 384;
 
-/// Beyond, adding up the parts takes longer than the sums.
+/// With more splits, adding up the partial sums lasts longer than computing them.
 pub(super) const MOST_SPLITS: usize = 32;
 
 #[cfg(test)]

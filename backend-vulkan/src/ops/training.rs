@@ -1,4 +1,4 @@
-//! Operators of training: gradients, losses, optimiser steps.
+//! Operators for training: gradients, losses, optimiser steps.
 
 use super::reduce::{Function, emit};
 use super::{Entry, operator};
@@ -88,7 +88,7 @@ pub(super) const OPERATORS: &[Entry] = &[
     operator(Operator::ET_VK_ADAMW_STEP, adamw_step),
 ];
 
-/// The last dimension, which must not be empty.
+/// Returns the last dimension, which must not be empty.
 fn last(tensor: &Operand) -> Result<usize, Error> {
     tensor
         .sizes
@@ -98,7 +98,7 @@ fn last(tensor: &Operand) -> Result<usize, Error> {
         .ok_or_else(|| Error::Invalid(format!("a matrix of shape {:?}", tensor.sizes)))
 }
 
-/// The group size that an argument is, and the length of a row of scales: `[group, n]`.
+/// Returns the group size from an argument, and the row length of scales of shape `[group, n]`.
 fn groups(
     e: &Encoder<'_, '_>,
     args: &[ValueId],
@@ -144,7 +144,7 @@ fn fused_ce(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
     let classes = last(&logits)?;
     let rows = logits.numel() / classes;
     let [loss, gradient] = e.outs(args)?[..] else {
-        return Err(Error::invalid("there are not two outputs"));
+        return Err(Error::invalid("expected two outputs"));
     };
     if labels.numel() != rows || labels.element != Element::I32 {
         let (logits, labels) = (&logits.sizes, &labels.sizes);
@@ -192,7 +192,7 @@ fn adamw_step(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
     let accesses =
         [write(tensors[0].id), write(tensors[1].id), write(tensors[2].id), read(tensors[3].id)];
     e.dispatch_by_four(&Adamw {}, accesses, &push, tensors[0].numel())?;
-    // The outputs are the tensors that were changed.
+    // The outputs alias the modified tensors.
     for (out, tensor) in e.outs(args)?.into_iter().zip(tensors) {
         e.resize(out, &tensor.sizes)?;
         if out != tensor.id {

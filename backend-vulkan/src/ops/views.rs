@@ -48,7 +48,10 @@ pub(super) const OPERATORS: &[Entry] = &[
     operator(Operator::T_COPY, |e, args| {
         let input = e.tensor(e.arg(args, 0)?)?;
         if input.rank() > 2 {
-            return Err(Error::Invalid(format!("{:?} is no matrix", input.sizes)));
+            return Err(Error::Invalid(format!(
+                "expected a matrix, found shape {:?}",
+                input.sizes
+            )));
         }
         let order: Vec<usize> = (0..input.rank()).rev().collect();
         reorder(e, args, &input, &order)
@@ -58,7 +61,7 @@ pub(super) const OPERATORS: &[Entry] = &[
         let (a, b) = (e.int(e.arg(args, 1)?)?, e.int(e.arg(args, 2)?)?);
         let (a, b) = (input.dim(a)?, input.dim(b)?);
         let mut order: Vec<usize> = (0..input.rank()).collect();
-        // A number has no dimensions to exchange.
+        // A scalar has no dimensions to swap.
         if a.max(b) < order.len() {
             order.swap(a, b);
         }
@@ -99,7 +102,7 @@ pub(super) const OPERATORS: &[Entry] = &[
             return Err(Error::invalid("a diagonal has two dimensions"));
         }
         let strides: Vec<i64> = input.strides().iter().map(|stride| *stride as i64).collect();
-        // It begins to the right of the first element, or below it.
+        // The diagonal starts right of the first element, or below it.
         let [below, right] = [offset.saturating_neg().max(0), offset.max(0)];
         let left = |dim: usize, skipped: i64| (input.size(dim) as i64 - skipped).max(0);
         let length = left(a, below).min(left(b, right));
@@ -136,8 +139,7 @@ pub(super) const OPERATORS: &[Entry] = &[
         let input = e.tensor(e.arg(args, 0)?)?;
         let repeats = e.ints(e.arg(args, 1)?)?;
         let missing = repeats.len().checked_sub(input.rank());
-        let missing =
-            missing.ok_or_else(|| Error::invalid("repeats fewer dimensions than there are"))?;
+        let missing = missing.ok_or_else(|| Error::invalid("fewer repeats than dimensions"))?;
         let own = input.strides();
         let (mut sizes, mut shape, mut strides) = (Vec::new(), Vec::new(), Vec::new());
         for (dim, repeat) in repeats.iter().enumerate() {
@@ -146,7 +148,7 @@ pub(super) const OPERATORS: &[Entry] = &[
             let repeat =
                 usize::try_from(*repeat).map_err(|_| Error::invalid("a repeat is negative"))?;
             let whole = repeat.checked_mul(size);
-            sizes.push(whole.ok_or_else(|| Error::invalid("a repeat is out of range"))?);
+            sizes.push(whole.ok_or_else(|| Error::invalid("a repeated size is out of range"))?);
             shape.extend([repeat, size]);
             strides.extend([0, source.map_or(0, |dim| own[dim] as i64)]);
         }
@@ -164,7 +166,7 @@ pub(super) const OPERATORS: &[Entry] = &[
         };
         let mut sizes = view.clone();
         let whole = sizes[dim].checked_mul(repeat);
-        sizes[dim] = whole.ok_or_else(|| Error::invalid("a repeat is out of range"))?;
+        sizes[dim] = whole.ok_or_else(|| Error::invalid("a repeated size is out of range"))?;
         let own = crate::tensors::strides(&view);
         let mut strides: Vec<i64> = own.iter().map(|stride| *stride as i64).collect();
         view.insert(dim + 1, repeat);
@@ -179,7 +181,9 @@ pub(super) const OPERATORS: &[Entry] = &[
         let (size, step) = (e.int(e.arg(args, 2)?)?, e.int(e.arg(args, 3)?)?);
         let length = input.size(dim) as i64;
         if size < 0 || size > length || step <= 0 {
-            return Err(Error::Invalid(format!("windows of {size} every {step} of {length}")));
+            return Err(Error::Invalid(format!(
+                "unfold: windows of {size} with step {step} over {length} elements"
+            )));
         }
         let step = step.min(length + 1);
         let mut sizes = input.sizes.clone();
@@ -203,9 +207,10 @@ pub(super) const OPERATORS: &[Entry] = &[
         let outs = e.outs(args)?;
         let mut start = 0usize;
         for (size, out) in sizes.iter().zip(outs) {
-            let size = usize::try_from(*size).map_err(|_| Error::invalid("a split is negative"))?;
+            let size =
+                usize::try_from(*size).map_err(|_| Error::invalid("a split size is negative"))?;
             if size > input.size(dim) - start {
-                return Err(Error::invalid("the splits exceed the tensor"));
+                return Err(Error::invalid("the split sizes exceed the dimension"));
             }
             slice_into(e, &input, dim, start, size, 1, out)?;
             start += size;
@@ -215,13 +220,14 @@ pub(super) const OPERATORS: &[Entry] = &[
     operator(Operator::SPLIT_COPY_TENSOR, |e, args| {
         let input = e.tensor(e.arg(args, 0)?)?;
         let size = usize::try_from(e.int(e.arg(args, 1)?)?).ok().filter(|size| *size > 0);
-        let size = size.ok_or_else(|| Error::invalid("a split of nothing"))?;
+        let size = size.ok_or_else(|| Error::invalid("a split size is zero"))?;
         let dim = if args.len() > 3 { e.int(args[2])? } else { 0 };
         let dim = input.dim(dim)?;
         for (number, out) in e.outs(args)?.into_iter().enumerate() {
             let rest =
                 number.checked_mul(size).and_then(|start| input.size(dim).checked_sub(start));
-            let rest = rest.ok_or_else(|| Error::invalid("the splits exceed the tensor"))?;
+            let rest =
+                rest.ok_or_else(|| Error::invalid("the split sizes exceed the dimension"))?;
             slice_into(e, &input, dim, number * size, size.min(rest), 1, out)?;
         }
         Ok(())
@@ -237,8 +243,7 @@ pub(super) const OPERATORS: &[Entry] = &[
     }),
 ];
 
-/// The output is the input's elements in another shape: it shares the memory, unless the types
-/// differ.
+/// Reshapes the input: an alias, unless the types differ.
 fn reshape(e: &mut Encoder<'_, '_>, args: &[ValueId], sizes: &[usize]) -> Result<(), Error> {
     let input = e.tensor(e.arg(args, 0)?)?;
     if input.numel() != crate::encoder::numel_of(sizes)? {
@@ -269,8 +274,8 @@ fn squeeze(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
 
 fn same_shape(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
     let (input, out) = (e.tensor(e.arg(args, 0)?)?, e.out(args)?);
-    // What has more bits on the device than it says is rounded where a program asks for that, and
-    // where it leaves.
+    // Tensors stored with more precision than their type are rounded where the program converts to
+    // that type, and when they are returned.
     let is_narrow = |tensor: &Operand| e.scalar_type(tensor) == Some(ScalarType::BFloat16);
     if is_narrow(&out) && !is_narrow(&input) {
         let out = e.resize(out.id, &input.sizes)?;
@@ -279,7 +284,7 @@ fn same_shape(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
     reshape(e, args, &input.sizes)
 }
 
-/// Repeats dimensions of one element, and adds dimensions in front.
+/// Broadcasts dimensions of size one, and adds leading dimensions.
 fn expand(
     e: &mut Encoder<'_, '_>,
     args: &[ValueId],
@@ -289,7 +294,7 @@ fn expand(
     let missing = wanted
         .len()
         .checked_sub(input.rank())
-        .ok_or_else(|| Error::invalid("expands to fewer dimensions"))?;
+        .ok_or_else(|| Error::invalid("expand to fewer dimensions"))?;
     let own = input.strides();
     let (mut sizes, mut strides) = (Vec::new(), Vec::new());
     for (dim, size) in wanted.iter().enumerate() {
@@ -316,7 +321,7 @@ fn permute(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
     reorder(e, args, &input, &order)
 }
 
-/// The output is a tensor with its dimensions in another order.
+/// Encodes a permutation of dimensions.
 fn reorder(
     e: &mut Encoder<'_, '_>,
     args: &[ValueId],
@@ -332,7 +337,7 @@ fn reorder(
     pick(e, input, &out, &sizes, &strides, 0)
 }
 
-/// Sizes and strides of a tensor's dimensions in another order.
+/// Returns the sizes and strides of a permutation.
 fn reordered(input: &Operand, order: &[usize]) -> (Vec<usize>, Vec<i64>) {
     let own = input.strides();
     let size = |dim: &usize| input.size(*dim);
@@ -340,7 +345,7 @@ fn reordered(input: &Operand, order: &[usize]) -> (Vec<usize>, Vec<i64>) {
     (order.iter().map(size).collect(), order.iter().map(stride).collect())
 }
 
-/// A copy of a tensor with its dimensions in another order.
+/// Returns a permuted copy of a tensor.
 pub(super) fn permuted(
     e: &mut Encoder<'_, '_>,
     input: &Operand,
@@ -362,7 +367,7 @@ fn select(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
     select_into(e, &input, dim, index, out)
 }
 
-/// One element along a dimension, which goes away.
+/// Selects one index of a dimension, and removes the dimension.
 fn select_into(
     e: &mut Encoder<'_, '_>,
     input: &Operand,
@@ -401,7 +406,7 @@ fn slice(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
     if step <= 0 {
         return Err(Error::invalid("the step of a slice is not positive"));
     }
-    // A step beyond the end is one to the end.
+    // A step beyond the end is clamped to the end.
     let step = step.min(size.max(1));
     let count = (end - start + step - 1) / step;
     let out = e.out(args)?.id;
@@ -438,8 +443,8 @@ pub(crate) fn copy_all(
     gather(e, input, out, &[input.numel()], &[1], 0)
 }
 
-/// Makes the output what `input[base + strides * index(i)]` is over `sizes`: without a copy where
-/// these elements lie one behind the other.
+/// Sets the output to the strided view `input[base + strides * index(i)]` over `sizes`, without a
+/// copy if it is contiguous.
 fn pick(
     e: &mut Encoder<'_, '_>,
     input: &Operand,
@@ -463,7 +468,7 @@ fn pick(
     gather_merged(e, input, out, &dims, base)
 }
 
-/// Whether merged dimensions with the strides of one tensor walk over one element after the other.
+/// Whether merged dimensions are contiguous.
 fn is_in_a_row(dims: &[(usize, Vec<i64>)]) -> bool {
     match dims {
         [] => true,
@@ -488,7 +493,7 @@ pub(super) fn gather(
     gather_merged(e, input, out, &merge_dims(sizes, &[strides.to_vec()])?, base)
 }
 
-/// Emits what [`gather`] does over merged dimensions, which lie within the input.
+/// Emits a [`gather`] over merged dimensions, which lie within the input.
 fn gather_merged(
     e: &mut Encoder<'_, '_>,
     input: &Operand,
@@ -515,7 +520,7 @@ fn gather_merged(
     e.dispatch_by_four(&pipeline, [read(input.id), write(out.id)], &push, out.numel())
 }
 
-/// Whether four neighbours, from a multiple of four on, come of four neighbours, likewise.
+/// Whether aligned groups of four outputs map to aligned groups of four inputs.
 fn is_by_four(dims: &[(usize, Vec<i64>)], base: i64) -> bool {
     let fits = |number: i64| number % 4 == 0;
     match dims.split_last() {
@@ -537,13 +542,15 @@ fn check_reach(input: &Operand, sizes: &[usize], strides: &[i64], base: i64) -> 
         if end < 0 { least += end } else { most += end }
     }
     if least < 0 || most >= input.numel() as i128 {
-        return Err(Error::Invalid(format!("a view of {sizes:?} beyond {:?}", input.sizes)));
+        return Err(Error::Invalid(format!(
+            "a view of shape {sizes:?} exceeds a tensor of shape {:?}",
+            input.sizes
+        )));
     }
     Ok(())
 }
 
-/// Dimensions with the strides of several tensors, without those of size 1 and with those merged
-/// that all walk alike.
+/// Merges dimensions that have compatible strides in all tensors, and drops those of size 1.
 pub(super) fn merge_dims(
     sizes: &[usize],
     strides: &[Vec<i64>],

@@ -1,5 +1,4 @@
-//! Weights in the order in which shaders read them: made once of constants, in every run of what
-//! changes.
+//! Weights in the layout that shaders read: derived once from constants, or in every run.
 
 use super::join::pad;
 use super::views::gather;
@@ -8,8 +7,8 @@ use crate::encoder::Encoder;
 use crate::error::Error;
 use crate::tensors::Operand;
 
-/// The matrices of a tensor, transposed: `count` matrices of `columns` rows of `rows` elements,
-/// each row padded with zeros to [`PITCH`](crate::derived::PITCH).
+/// Returns the transposed matrices of a tensor: `count` matrices of `columns` rows of `rows`
+/// elements, each row padded with zeros to [`PITCH`](crate::derived::PITCH).
 pub(super) fn transposed(
     e: &mut Encoder<'_, '_>,
     weight: &Operand,
@@ -33,7 +32,7 @@ pub(super) fn transposed(
     Ok(padded)
 }
 
-/// The matrices of a tensor that is computed, transposed without padding.
+/// Returns the transposed matrices of a computed tensor, without padding.
 pub(super) fn transposed_compactly(
     e: &mut Encoder<'_, '_>,
     weight: &Operand,

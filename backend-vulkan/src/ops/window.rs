@@ -1,12 +1,12 @@
-//! Windows that slide over two or three dimensions: how convolutions and pooling read theirs from a
-//! call, checked.
+//! Sliding windows over two or three dimensions: the checked window arguments of convolutions and
+//! pooling.
 
 use crate::error::Error;
 
-/// Limit of sizes, strides and offsets, so that shaders can count in 32 bits.
+/// The limit on sizes, strides and offsets, so that shader arithmetic fits in 32 bits.
 const LIMIT: i64 = 1 << 30;
 
-/// A window along one dimension.
+/// A window in one dimension.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Window {
     pub(super) kernel: i32,
@@ -16,7 +16,7 @@ pub(super) struct Window {
 }
 
 impl Window {
-    /// What does nothing: for a dimension that is not there.
+    /// The identity, for absent dimensions.
     pub(super) const NONE: Window = Window { kernel: 1, stride: 1, padding: 0, dilation: 1 };
 
     pub(super) fn new(
@@ -43,13 +43,13 @@ impl Window {
         Ok(window)
     }
 
-    /// Elements from the first to the last, in all.
+    /// Returns the extent in elements, from the first to the last.
     pub(super) fn reach(&self) -> i64 {
         (i64::from(self.kernel) - 1) * i64::from(self.dilation) + 1
     }
 
-    /// How many windows there are over `size` elements; a last one that does not fit counts if
-    /// `ceil`.
+    /// Returns the number of windows over `size` elements; with `ceil`, an incomplete last one
+    /// counts.
     pub(super) fn count(&self, size: usize, ceil: bool) -> Result<usize, Error> {
         let (stride, padding) = (i64::from(self.stride), i64::from(self.padding));
         let size = checked_size(size)?;
@@ -61,14 +61,14 @@ impl Window {
             )));
         }
         let mut count = (if ceil { (room + stride - 1) / stride } else { room / stride }) + 1;
-        // The last window starts within the input or the padding before it.
+        // The last window starts inside the input or the padding before it.
         if ceil && (count - 1) * stride >= size + padding {
             count -= 1;
         }
         self.bounded(count)
     }
 
-    /// The size of the output of a transposed convolution.
+    /// Returns the output size of a transposed convolution.
     pub(super) fn transposed_count(
         &self,
         size: usize,
@@ -88,7 +88,7 @@ impl Window {
         self.bounded(count)
     }
 
-    /// Whether all positions that shaders compute for so many windows, and some beyond, fit 32
+    /// Checks that all positions that shaders compute, including some beyond the end, fit in 32
     /// bits.
     fn bounded(&self, count: i64) -> Result<usize, Error> {
         let end = count
@@ -102,11 +102,11 @@ impl Window {
     }
 }
 
-/// How windows slide over planes that lie behind each other.
+/// The window in the depth dimension.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Depth {
     pub(super) window: Window,
-    /// Planes of a channel, of the input and of the output.
+    /// Planes per channel, of input and output.
     pub(super) size: usize,
     pub(super) out_size: usize,
 }
@@ -118,7 +118,7 @@ fn checked_size(size: usize) -> Result<i64, Error> {
         .ok_or_else(|| Error::unsupported("a dimension of more than 2^30 elements"))
 }
 
-/// The values for two dimensions: one value stands for both, none for `default`.
+/// Parses values for two dimensions: one value applies to both, an empty list means `default`.
 pub(super) fn pair(values: &[i64], default: Option<[i64; 2]>) -> Result<[i64; 2], Error> {
     match (values, default) {
         ([both], _) => Ok([*both, *both]),
@@ -137,7 +137,7 @@ pub(super) fn triple(values: &[i64]) -> Result<[i64; 3], Error> {
     }
 }
 
-/// Checks that shaders can count the elements of a shape in 31 bits.
+/// Checks that the number of elements fits in 31 bits.
 pub(super) fn checked_numel(sizes: &[usize]) -> Result<usize, Error> {
     sizes
         .iter()
@@ -156,7 +156,7 @@ mod tests {
         assert_eq!(window.count(224, false).unwrap(), 112);
         assert_eq!(window.count(7, true).unwrap(), 4);
         assert_eq!(Window::new(2, 2, 0, 1).unwrap().count(5, true).unwrap(), 3);
-        // The third window would start in the padding behind the input.
+        // The third window would start in the padding after the input.
         assert_eq!(Window::new(2, 3, 1, 1).unwrap().count(5, true).unwrap(), 2);
         assert_eq!(window.transposed_count(4, 1).unwrap(), 8);
     }

@@ -1,12 +1,12 @@
-//! Convolutions of each channel by itself, whose results are wanted with channels last, take and
-//! give such.
+//! Converts depthwise convolutions to channels-last layout if their results are used in that
+//! layout.
 //!
-//! ConvNeXt and its like permute what each of these convolutions gives, compute with channels last,
-//! and permute that back to add it to what the convolution took. Where convolution and sum work
-//! with channels last, too, no permutation is left between one block and the next.
+//! ConvNeXt and similar networks permute the result of each depthwise convolution to channels last,
+//! compute in that layout, and permute back to add the block's input. If convolution and sum also
+//! use channels last, no permutations between blocks remain.
 
 use super::places::drop_unused;
-use super::{each_is_made_once, uses};
+use super::{has_unique_producers, uses};
 use crate::tensors::element_of;
 use std::collections::{HashMap, HashSet};
 use torchlet_graph::graph::{Graph, Node, Tensor, Value, ValueId};
@@ -15,11 +15,12 @@ use torchlet_graph::operators::Operator;
 const TO_LAST: [i64; 4] = [0, 2, 3, 1];
 const TO_FIRST: [i64; 4] = [0, 3, 1, 2];
 
-/// Rewrites the graph, if fewer permutations are left then.
+/// Rewrites the graph, if that removes permutations.
 pub(super) fn run(graph: &mut Graph<'_>) {
-    // What is written in place is not what its permutation was: neither may stand in for the other.
+    // After a write in place, a tensor may differ from its permutation: neither can replace the
+    // other.
     let writes = graph.nodes.iter().any(|node| node.operator.writes_arguments());
-    if writes || !each_is_made_once(graph) {
+    if writes || !has_unique_producers(graph) {
         return;
     }
     let wanted: HashSet<ValueId> =
@@ -56,7 +57,7 @@ pub(super) fn run(graph: &mut Graph<'_>) {
     }
 }
 
-/// What a call permutes, if it does so in this way.
+/// Returns the input of a call, if it is a permutation in this order.
 fn permuted(graph: &Graph<'_>, node: &Node, order: [i64; 4]) -> Option<ValueId> {
     let [input, dims, _] = node.args[..] else { return None };
     let Some(Value::IntList(dims)) = graph.values.get(dims) else { return None };
@@ -65,8 +66,8 @@ fn permuted(graph: &Graph<'_>, node: &Node, order: [i64; 4]) -> Option<ValueId> 
     (is_it && is_fixed).then_some(input)
 }
 
-/// Whether a call convolves each channel by itself, with one result for each, as
-/// [`Operator::DEPTHWISE_LAST`] can.
+/// Whether a call is a depthwise convolution with one result per channel that
+/// [`Operator::DEPTHWISE_LAST`] supports.
 fn is_depthwise(graph: &Graph<'_>, node: &Node) -> bool {
     let [input, weight, bias, _, _, _, transposed, _, groups, out] = node.args[..] else {
         return false;
@@ -103,17 +104,17 @@ fn is_floating(tensor: &Tensor<'_>) -> bool {
 
 #[derive(Default)]
 struct Rewrite {
-    /// What is asked for with channels last.
+    /// Values that are used in channels-last layout.
     wanted: HashSet<ValueId>,
     uses: HashMap<ValueId, usize>,
-    /// What is in lists or given back, which has to stay under its own name.
+    /// Values in lists and graph outputs, which must keep their ids.
     kept: HashSet<ValueId>,
     nodes: Vec<Node>,
-    /// The calls that may go, by what they make.
+    /// Results of calls that may be removed if they are unused.
     added: HashSet<ValueId>,
-    /// Tensors with channels last, by the one whose values they have.
+    /// For each tensor, its copy in channels-last layout.
     last: HashMap<ValueId, ValueId>,
-    /// Values that are others now.
+    /// Values that were replaced by others.
     renamed: HashMap<ValueId, ValueId>,
 }
 
@@ -151,8 +152,8 @@ impl Rewrite {
         self.add(back);
     }
 
-    /// A convolution with channels last: where its input is there so, or nothing but a permutation
-    /// takes its result.
+    /// Returns a channels-last convolution, if its input exists in that layout or its result is
+    /// only permuted.
     fn depthwise(&mut self, graph: &mut Graph<'_>, node: &Node) -> Option<Node> {
         let [input, weight, bias, stride, padding, dilation, .., out] = node.args[..] else {
             return None;
@@ -173,8 +174,8 @@ impl Rewrite {
         Some(Node { id: node.id, ..Node::new(Operator::DEPTHWISE_LAST, args) })
     }
 
-    /// A call that computes element by element of tensors that are there with channels last, or are
-    /// a number for each channel.
+    /// Returns an element-wise call on channels-last tensors, if its operands exist in that layout
+    /// or have one element per channel.
     fn elementwise(&self, graph: &mut Graph<'_>, node: &Node) -> Option<Node> {
         let (out, inputs) = node.args.split_last()?;
         let sizes = graph.tensor(*out).filter(|tensor| !tensor.dynamic)?.sizes.clone();
@@ -209,7 +210,7 @@ impl Rewrite {
         Some(Node { id: node.id, ..Node::new(node.operator, args) })
     }
 
-    /// Adds a call that goes if nobody takes what it makes.
+    /// Adds a call that is removed if its result is unused.
     fn add(&mut self, node: Node) {
         self.added.extend(node.args.last());
         self.nodes.push(node);
@@ -228,7 +229,7 @@ fn permutation(
     Node { id, ..Node::new(Operator::PERMUTE_COPY, args) }
 }
 
-/// A tensor for the values of another, with channels last.
+/// Adds a channels-last tensor with the shape of another.
 fn tensor_last(graph: &mut Graph<'_>, id: ValueId) -> Option<ValueId> {
     let tensor = graph.tensor(id).filter(|tensor| !tensor.dynamic)?;
     let [batch, channels, height, width] = tensor.sizes[..] else { return None };
@@ -245,25 +246,26 @@ mod tests {
     use super::*;
     use torchlet_core::ScalarType;
 
-    /// The graph's last values: the convolution's weights and its settings, and both orders.
+    /// The graph's last values: the convolution's weight and arguments, and both permutation
+    /// orders.
     const FIRST_OF_OTHERS: ValueId = 20;
     const WEIGHT: ValueId = FIRST_OF_OTHERS;
     const TO: ValueId = FIRST_OF_OTHERS + 6;
     const BACK: ValueId = FIRST_OF_OTHERS + 7;
 
-    /// Calls over tensors of four channels, 0 to 19, those of `last` with channels last; value 0 is
-    /// the input.
+    /// Builds a graph of calls over tensors 0 to 19 with four channels; those in `last` are
+    /// channels-last. Value 0 is the input.
     fn graph(nodes: Vec<Node>, last: &[ValueId], outputs: &[ValueId]) -> Graph<'static> {
         let tensor = |sizes: Vec<usize>, data: Option<Vec<u8>>| {
             let (scalar_type, data) = (ScalarType::Float, data.map(Into::into));
             let (host_type, dynamic, changes) = (scalar_type, false, Some(false));
             Value::Tensor(Tensor { scalar_type, host_type, sizes, dynamic, data, changes })
         };
-        let picture = |id| match last.contains(&id) {
+        let image = |id| match last.contains(&id) {
             true => tensor(vec![1, 5, 6, 4], None),
             false => tensor(vec![1, 4, 5, 6], None),
         };
-        let mut values: Vec<Value<'static>> = (0..FIRST_OF_OTHERS).map(picture).collect();
+        let mut values: Vec<Value<'static>> = (0..FIRST_OF_OTHERS).map(image).collect();
         values.extend([
             tensor(vec![4, 1, 3, 3], Some(vec![0; 4 * 9 * 4])),
             Value::None,
@@ -311,7 +313,7 @@ mod tests {
     const LAST: &[ValueId] = &[2, 3, 7, 8];
 
     #[test]
-    fn blocks_take_and_give_channels_last() {
+    fn blocks_become_channels_last() {
         use Operator as O;
         let (last, permute) = (O::DEPTHWISE_LAST, O::PERMUTE_COPY);
         let block = [last, O::NEG, O::ADD_TENSOR];
@@ -320,8 +322,8 @@ mod tests {
     }
 
     #[test]
-    fn what_is_asked_for_by_name_is_there() {
-        // What the first block permutes is an output, too.
+    fn outputs_keep_their_ids() {
+        // The permutation in the first block is also an output.
         let mut graph = graph(blocks(), LAST, &[10, 2]);
         run(&mut graph);
         let made: Vec<ValueId> =
@@ -330,15 +332,15 @@ mod tests {
     }
 
     #[test]
-    fn where_no_permutation_goes_all_stays() {
+    fn unchanged_without_removable_permutations() {
         let same = |nodes: Vec<Node>, outputs: &[ValueId]| {
             let before: Vec<Operator> = nodes.iter().map(|node| node.operator).collect();
             assert_eq!(operators(graph(nodes, LAST, outputs)), before);
         };
-        // Nothing behind is permuted back; others take the convolution's result.
+        // The result is not permuted back, or the convolution has other readers.
         same(vec![convolution(0, 1), permute(1, TO, 2)], &[2]);
         same(vec![convolution(0, 1), permute(1, TO, 2), add(1, 1, 4)], &[2, 4]);
-        // What is written in place is not what was permuted.
+        // A write in place makes the permutation outdated.
         let mut nodes = blocks();
         nodes.push(Node::new(Operator::COPY_ATEN, vec![5, 4, BACK + 1, 11]));
         same(nodes, &[10]);

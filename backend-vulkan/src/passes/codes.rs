@@ -1,19 +1,18 @@
-//! Products with weights that each run would make of constant codes of 8 bits become products with
-//! these codes: `dequantize_affine` and `dequantize_per_channel` with one scale for each row, or
-//! for each group of a row, and no zero points. Weights of other shapes are made as they are
-//! written: the kernel for products of codes of any shape takes longer than that where there are
-//! many rows.
+//! Fuses the dequantization of constant 8-bit weights into the linear layers that read them.
+//! Supported are `dequantize_affine` and `dequantize_per_channel` with one scale per row, or per
+//! group of a row, and zero points of zero. Weights of other shapes are still dequantized in each
+//! run: with many rows, that is faster than the generic quantized GEMM kernel.
 
-use super::{Makers, each_is_made_once, remove};
+use super::{Producers, has_unique_producers, remove};
 use crate::ops::are_regular;
 use std::collections::{HashMap, HashSet};
 use torchlet_core::ScalarType;
 use torchlet_graph::graph::{Graph, Node, Tensor, Value, ValueId};
 use torchlet_graph::operators::Operator;
 
-/// Codes and scales, and how many scales a row has.
+/// Quantized weights and scales, and the number of scales per row.
 #[derive(Debug, Clone, Copy)]
-struct Coded {
+struct QuantizedWeights {
     codes: ValueId,
     scales: ValueId,
     rows: usize,
@@ -21,52 +20,52 @@ struct Coded {
 }
 
 pub(super) fn keep(graph: &mut Graph<'_>) {
-    if !each_is_made_once(graph) {
+    if !has_unique_producers(graph) {
         return;
     }
-    // How often each of the weights is multiplied with.
+    // The number of linear layers that read each weight.
     let mut times: HashMap<ValueId, usize> = HashMap::new();
-    let products = |node: &&Node| node.operator == Operator::LINEAR;
-    for node in graph.nodes.iter().filter(products) {
+    let is_linear = |node: &&Node| node.operator == Operator::LINEAR;
+    for node in graph.nodes.iter().filter(is_linear) {
         if let [input, weight, bias, _] = node.args[..]
             && ![input, bias].contains(&weight)
         {
             *times.entry(weight).or_insert(0) += 1;
         }
     }
-    let mut coded: HashMap<ValueId, Coded> = HashMap::new();
+    let mut quantized: HashMap<ValueId, QuantizedWeights> = HashMap::new();
     let mut gone = HashSet::new();
-    let makers = Makers::of(graph);
+    let producers = Producers::of(graph);
     for (weight, times) in times {
-        // What others take is made all the same.
-        let Some((place, maker)) = makers.taken(weight, times) else { continue };
-        if let Some(found) = coded_by(graph, maker) {
-            coded.insert(weight, found);
-            gone.insert(place);
+        // If other calls read the dequantized weight, it is computed anyway.
+        let Some((index, producer)) = producers.producer_with_uses(weight, times) else { continue };
+        if let Some(found) = quantized_weights(graph, producer) {
+            quantized.insert(weight, found);
+            gone.insert(index);
         }
     }
-    if coded.is_empty() {
+    if quantized.is_empty() {
         return;
     }
     let bits = graph.values.len();
     graph.values.push(Value::Int(8));
-    for place in 0..graph.nodes.len() {
-        let Some(node) = graph.nodes.get(place).filter(products) else { continue };
+    for index in 0..graph.nodes.len() {
+        let Some(node) = graph.nodes.get(index).filter(is_linear) else { continue };
         let [input, weight, bias, out] = node.args[..] else { continue };
-        let Some(found) = coded.get(&weight) else { continue };
+        let Some(found) = quantized.get(&weight) else { continue };
         let Some(Value::Tensor(scales)) = graph.values.get(found.scales) else { continue };
         let scales = Tensor { sizes: vec![found.rows, found.groups], ..scales.clone() };
         let args = vec![input, found.codes, graph.values.len(), bias, bits, out];
         graph.values.push(Value::Tensor(scales));
-        if let Some(node) = graph.nodes.get_mut(place) {
+        if let Some(node) = graph.nodes.get_mut(index) {
             (node.operator, node.args) = (Operator::LINEAR_OF_CODES, args);
         }
     }
     remove(graph, &gone);
 }
 
-/// What a call makes numbers of, if that are rows of codes.
-fn coded_by(graph: &Graph<'_>, node: &Node) -> Option<Coded> {
+/// Returns the quantized weights that a call dequantizes, if the kernels support their shape.
+fn quantized_weights(graph: &Graph<'_>, node: &Node) -> Option<QuantizedWeights> {
     let (codes, scales, zeros) = match (node.operator, &node.args[..]) {
         (Operator::TORCHAO_DEQUANTIZE_AFFINE, [codes, _, scales, zeros, ..])
         | (Operator::QUANTIZED_DECOMPOSED_DEQUANTIZE_PER_CHANNEL, [codes, scales, zeros, ..]) => {
@@ -96,7 +95,12 @@ fn coded_by(graph: &Graph<'_>, node: &Node) -> Option<Coded> {
     let types = tensor.scalar_type == ScalarType::Char
         && matches!(scale.scalar_type, ScalarType::Float | ScalarType::Half);
     let fits = are_regular(rows, columns, columns.checked_div(groups)?);
-    (types && is_by_row && no_zeros && fits).then_some(Coded { codes, scales, rows, groups })
+    (types && is_by_row && no_zeros && fits).then_some(QuantizedWeights {
+        codes,
+        scales,
+        rows,
+        groups,
+    })
 }
 
 fn constant<'g, 'p>(graph: &'g Graph<'p>, id: ValueId) -> Option<(&'g Tensor<'p>, &'g [u8])> {
@@ -113,12 +117,12 @@ mod tests {
     use super::*;
     use crate::ops::testing::tensor;
 
-    /// Rows times weights of 16 columns, in groups of `group`.
-    fn product(shape: [usize; 2], zero: u8, taken_elsewhere: bool) -> Graph<'static> {
-        product_of(ScalarType::Float, shape, zero, taken_elsewhere)
+    /// A linear layer with quantized weights of 16 columns, in groups of `group`.
+    fn linear(shape: [usize; 2], zero: u8, taken_elsewhere: bool) -> Graph<'static> {
+        linear_of(ScalarType::Float, shape, zero, taken_elsewhere)
     }
 
-    fn product_of(
+    fn linear_of(
         numbers: ScalarType,
         [rows, group]: [usize; 2],
         zero: u8,
@@ -165,11 +169,11 @@ mod tests {
     }
 
     #[test]
-    fn products_keep_codes() {
+    fn linear_layers_keep_quantized_weights() {
         let (float, half) = (ScalarType::Float, ScalarType::Half);
         for (numbers, group, groups) in [(float, 16, 1), (float, 8, 2), (half, 16, 1), (half, 8, 2)]
         {
-            let graph = product_of(numbers, [4, group], 0, false);
+            let graph = linear_of(numbers, [4, group], 0, false);
             assert_eq!(operators(&graph), [Operator::LINEAR_OF_CODES]);
             let [input, codes, scales, bias, bits, out] = graph.nodes[0].args[..] else { panic!() };
             assert_eq!((input, codes, bias, out), (0, 1, 6, 8));
@@ -180,15 +184,15 @@ mod tests {
     }
 
     #[test]
-    fn others_are_made_of_numbers() {
+    fn unsupported_weights_are_dequantized() {
         let both = [Operator::TORCHAO_DEQUANTIZE_AFFINE, Operator::LINEAR];
-        assert_eq!(operators(&product([4, 16], 1, false)), both, "a zero point");
-        assert_eq!(operators(&product([3, 16], 0, false)), both, "rows of no regular shape");
+        assert_eq!(operators(&linear([4, 16], 1, false)), both, "zero points that are not zero");
+        assert_eq!(operators(&linear([3, 16], 0, false)), both, "rows of irregular shape");
         assert_eq!(
-            operators(&product([4, 16], 0, true))[..2],
+            operators(&linear([4, 16], 0, true))[..2],
             both,
-            "somebody else takes the numbers"
+            "the floats have other readers"
         );
-        assert_eq!(operators(&product_of(ScalarType::BFloat16, [4, 16], 0, false)), both);
+        assert_eq!(operators(&linear_of(ScalarType::BFloat16, [4, 16], 0, false)), both);
     }
 }

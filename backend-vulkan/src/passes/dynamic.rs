@@ -1,6 +1,5 @@
-//! Products with rows that are quantized as the program runs become two calls: the rows with what
-//! quantizing leaves of them, which products of the same rows have in common, and the product with
-//! codes.
+//! Splits dynamically quantized linear layers into two calls: the quantization of the input rows,
+//! which layers with the same input share, and the quantized GEMM.
 
 use std::collections::HashMap;
 use torchlet_graph::graph::{Graph, Node, Tensor, Value, ValueId};
@@ -11,7 +10,7 @@ pub(super) fn split(graph: &mut Graph<'_>) {
     let mut nodes = Vec::with_capacity(graph.nodes.len());
     for node in std::mem::take(&mut graph.nodes) {
         if node.operator.writes_arguments() {
-            // What was read before must not be read after.
+            // Reads must not move behind this write.
             rounded.clear();
         }
         let [input, codes, scales, _, bias, bits, out] = node.args[..] else {
@@ -44,7 +43,7 @@ mod tests {
     use torchlet_core::ScalarType;
 
     #[test]
-    fn products_of_the_same_rows_have_them_rounded_once() {
+    fn shared_rows_are_quantized_once() {
         let float = |sizes: &[usize], data| tensor(ScalarType::Float, sizes, data);
         let values = vec![
             float(&[2, 8], false),

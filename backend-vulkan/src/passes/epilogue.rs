@@ -1,7 +1,7 @@
-//! Products and convolutions take what is done to their results: an addition of a tensor, a
-//! function.
+//! Fuses epilogues into GEMMs and convolutions: the addition of a tensor, and an activation.
 //!
-//! What is taken becomes a view of the product's result, so that views between them can stay.
+//! The fused result is replaced by a view of the GEMM's result, so that views between the two calls
+//! can stay.
 
 use super::{adds_once, floating, uses};
 use crate::ops;
@@ -9,30 +9,31 @@ use std::collections::HashMap;
 use torchlet_graph::graph::{Graph, Node, Value, ValueId};
 use torchlet_graph::operators::Operator;
 
-/// A product that can take more, and the views of its result that lead to a value: where they are.
-type Maker = Vec<usize>;
+/// The indices of a call that can be extended by an epilogue, and of the views of its result.
+type ProducerCalls = Vec<usize>;
 
 pub(super) fn fuse(graph: &mut Graph<'_>) {
     let uses = uses(graph);
     let nodes = std::mem::take(&mut graph.nodes);
     let mut fused: Vec<Option<Node>> = Vec::with_capacity(nodes.len());
-    let mut makers: HashMap<ValueId, Maker> = HashMap::new();
+    let mut producers: HashMap<ValueId, ProducerCalls> = HashMap::new();
     for node in nodes {
         if node.operator.writes_arguments() {
-            // What was read before must not be read after.
-            makers.clear();
+            // Reads must not move behind this write.
+            producers.clear();
         }
         let joined = taken(graph, &node).into_iter().find_map(|id| {
-            let maker = makers.get(&id).filter(|_| uses.get(&id) == Some(&1))?;
-            let product = fused.get(*maker.first()?)?.as_ref()?;
-            Some((id, maker.clone(), join(graph, product, &node, id)?))
+            let producer = producers.get(&id).filter(|_| uses.get(&id) == Some(&1))?;
+            let matmul = fused.get(*producer.first()?)?.as_ref()?;
+            Some((id, producer.clone(), join(graph, matmul, &node, id)?))
         });
-        if let Some((id, maker, product)) = joined {
-            // All of them move to where this call was, since it may take what was made in between.
+        if let Some((id, producer, matmul)) = joined {
+            // All of them move to the index of the fused call, since it may read values produced in
+            // between.
             let mut moved: Vec<Node> =
-                maker.iter().filter_map(|place| fused.get_mut(*place)?.take()).collect();
+                producer.iter().filter_map(|index| fused.get_mut(*index)?.take()).collect();
             if let Some(first) = moved.first_mut() {
-                *first = product;
+                *first = matmul;
             }
             let out = node.args.last().copied().unwrap_or(id);
             moved.push(Node {
@@ -41,39 +42,39 @@ pub(super) fn fuse(graph: &mut Graph<'_>) {
                 args: vec![id, out],
                 parts: Vec::new(),
             });
-            makers.insert(out, (fused.len()..fused.len() + moved.len()).collect());
+            producers.insert(out, (fused.len()..fused.len() + moved.len()).collect());
             fused.extend(moved.into_iter().map(Some));
             continue;
         }
-        if let Some(maker) = maker_of(graph, &makers, &uses, &node, fused.len())
+        if let Some(producer) = producer_of(graph, &producers, &uses, &node, fused.len())
             && let Some(out) = node.args.last()
         {
-            makers.insert(*out, maker);
+            producers.insert(*out, producer);
         }
         fused.push(Some(node));
     }
     graph.nodes = fused.into_iter().flatten().collect();
 }
 
-/// The product whose result, or a view of it, this call at `place` makes.
-fn maker_of(
+/// Returns the GEMM whose result this call produces, directly or as a view of it.
+fn producer_of(
     graph: &Graph<'_>,
-    makers: &HashMap<ValueId, Maker>,
+    producers: &HashMap<ValueId, ProducerCalls>,
     uses: &HashMap<ValueId, usize>,
     node: &Node,
-    place: usize,
-) -> Option<Maker> {
+    index: usize,
+) -> Option<ProducerCalls> {
     if is_product(graph, node) {
-        return Some(vec![place]);
+        return Some(vec![index]);
     }
     let input = node.args.first().filter(|_| node.operator.is_view())?;
     let out = floating(graph, *node.args.last()?)?;
-    let maker = makers.get(input).filter(|_| uses.get(input) == Some(&1))?;
+    let producer = producers.get(input).filter(|_| uses.get(input) == Some(&1))?;
     (out.element == floating(graph, *input)?.element)
-        .then(|| maker.iter().copied().chain([place]).collect())
+        .then(|| producer.iter().copied().chain([index]).collect())
 }
 
-/// Whether a call can take an epilogue.
+/// Whether a call supports an epilogue.
 fn is_product(graph: &Graph<'_>, node: &Node) -> bool {
     let unbounded = |id: &ValueId| match graph.values.get(*id) {
         Some(Value::None) => true,
@@ -86,7 +87,7 @@ fn is_product(graph: &Graph<'_>, node: &Node) -> bool {
     operator.takes_epilogue && floats && bounds.is_none_or(|bounds| bounds.iter().all(unbounded))
 }
 
-/// The tensors that an element-wise call takes.
+/// Returns the tensor operands of an element-wise call.
 fn taken(graph: &Graph<'_>, node: &Node) -> Vec<ValueId> {
     if !ops::find(node.operator).is_some_and(|operator| operator.chains) {
         return Vec::new();
@@ -96,31 +97,31 @@ fn taken(graph: &Graph<'_>, node: &Node) -> Vec<ValueId> {
     inputs.iter().filter(is_tensor).copied().collect()
 }
 
-/// `product` with `node`, which takes its result as `result`, as a further part of its epilogue.
-fn join(graph: &Graph<'_>, product: &Node, node: &Node, result: ValueId) -> Option<Node> {
+/// Returns `matmul` with `node`, which reads `result`, appended to its epilogue.
+fn join(graph: &Graph<'_>, matmul: &Node, node: &Node, result: ValueId) -> Option<Node> {
     let out = *node.args.last()?;
     let (between, after) = (floating(graph, result)?, floating(graph, out)?);
     if between.sizes != after.sizes || between.element != after.element {
         return None;
     }
-    let parts = match product.parts.as_slice() {
-        [] => vec![product.clone()],
+    let parts = match matmul.parts.as_slice() {
+        [] => vec![matmul.clone()],
         parts => parts.to_vec(),
     };
     let is_activation =
         |part: &Node| ops::find(part.operator).is_some_and(|operator| operator.is_activation);
     let is_sum = |part: &Node| part.operator == Operator::ADD_TENSOR;
     let mut epilogue = parts.iter().skip(1);
-    let (own, inputs) = product.args.split_last()?;
+    let (own, inputs) = matmul.args.split_last()?;
     let mut args = inputs.to_vec();
     match taken(graph, node)[..] {
-        // A function, behind everything else.
+        // An activation comes last.
         [_] if is_activation(node) && epilogue.all(is_sum) => {}
         [a, b] if is_sum(node) && a != b && epilogue.next().is_none() => {
             let factor = node.args.get(2).filter(|id| **id != out);
             let plain = factor.is_none_or(|factor| adds_once(graph, *factor));
             let other = if a == result { b } else { a };
-            // Dimensions of one in front change nothing.
+            // Leading dimensions of size one are irrelevant.
             let own = |sizes: &[usize]| -> Vec<usize> {
                 sizes.iter().copied().skip_while(|size| *size == 1).collect()
             };

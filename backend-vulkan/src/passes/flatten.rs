@@ -1,28 +1,28 @@
-//! Norms of rows that are viewed as a matrix before they are multiplied become norms of that
-//! matrix: then products may do them on the way.
+//! Moves RMS norms behind views that flatten their result to a matrix, so that a following GEMM can
+//! fuse the norm.
 
-use super::{by_maker, floating, uses};
+use super::{floating, producer_indices, uses};
 use std::collections::{HashMap, HashSet};
 use torchlet_graph::graph::{Graph, Node, Value, ValueId};
 use torchlet_graph::operators::Operator;
 
 pub(super) fn run(graph: &mut Graph<'_>) {
-    let (makers, uses) = (by_maker(graph), uses(graph));
+    let (producers, uses) = (producer_indices(graph), uses(graph));
     let found: Vec<[usize; 2]> = graph
         .nodes
         .iter()
         .enumerate()
-        .filter_map(|(place, view)| {
+        .filter_map(|(index, view)| {
             let [of, sizes, _] = view.args[..] else { return None };
-            let norm = *makers.get(&of).filter(|_| uses.get(&of) == Some(&1))?;
-            let maker = graph.nodes.get(norm)?;
+            let norm = *producers.get(&of).filter(|_| uses.get(&of) == Some(&1))?;
+            let producer = graph.nodes.get(norm)?;
             let moves = view.operator == Operator::VIEW_COPY
-                && maker.operator == Operator::ET_VK_RMS_NORM
+                && producer.operator == Operator::ET_VK_RMS_NORM
                 && keeps_rows(graph, of, sizes);
-            // What the norm takes is there still where the view is.
-            let mut between = graph.nodes.get(norm..place)?.iter();
+            // The input of the norm must still be unmodified at the view.
+            let mut between = graph.nodes.get(norm..index)?.iter();
             (moves && !between.any(|node| node.operator.writes_arguments()))
-                .then_some([norm, place])
+                .then_some([norm, index])
         })
         .collect();
     let mut gone = HashSet::new();
@@ -34,23 +34,23 @@ pub(super) fn run(graph: &mut Graph<'_>) {
         }
     }
     let nodes = std::mem::take(&mut graph.nodes).into_iter().enumerate();
-    let nodes = nodes.filter(|(place, _)| !gone.contains(place));
+    let nodes = nodes.filter(|(index, _)| !gone.contains(index));
     graph.nodes = nodes
-        .flat_map(|(place, node)| moved.remove(&place).unwrap_or_else(|| vec![node]))
+        .flat_map(|(index, node)| moved.remove(&index).unwrap_or_else(|| vec![node]))
         .collect();
 }
 
-/// Whether a view of these sizes has the same rows, however they are counted.
+/// Whether a view keeps the rows, that is, the last dimension.
 fn keeps_rows(graph: &Graph<'_>, of: ValueId, sizes: ValueId) -> bool {
     let last = graph.items(&sizes).last().and_then(|id| graph.values.get(*id));
     let row = floating(graph, of).and_then(|tensor| tensor.sizes.last().copied());
     matches!((last, row), (Some(Value::Int(last)), Some(row)) if usize::try_from(*last) == Ok(row))
 }
 
-/// What comes in place of a view: that of what the norm takes, and the norm behind it. The sizes
-/// may be computed between the two.
+/// Returns the replacement of a view: a view of the norm's input, followed by the norm. The sizes
+/// of the view may be computed between the two calls.
 fn swapped(graph: &mut Graph<'_>, norm: usize, view: usize) -> Option<Vec<Node>> {
-    let [norm, view] = [norm, view].map(|place| graph.nodes.get(place).cloned());
+    let [norm, view] = [norm, view].map(|index| graph.nodes.get(index).cloned());
     let (mut norm, mut view) = (norm?, view?);
     let (input, out) = (*norm.args.first()?, *view.args.last()?);
     let [Value::Tensor(given), Value::Tensor(viewed)] =
@@ -76,7 +76,7 @@ mod tests {
     use crate::ops::testing::tensor;
     use torchlet_core::ScalarType;
 
-    /// A norm of `[1, 3, 8]`, its view, and what takes that; the view has rows of so many.
+    /// A norm of `[1, 3, 8]`, a view of it with rows of `row` elements, and a reader of that view.
     fn graph(row: usize) -> Graph<'static> {
         let float = |sizes: &[usize]| tensor(ScalarType::Float, sizes, false);
         let values = vec![
@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn a_norm_moves_behind_a_view_that_keeps_its_rows() {
+    fn norm_moves_after_row_preserving_view() {
         let (found, graph) = operators(graph(8));
         assert_eq!(found, [Operator::VIEW_COPY, Operator::ET_VK_RMS_NORM, Operator::ABS]);
         assert_eq!(graph.nodes[0].args, [0, 6, 9]);
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn a_norm_stays_before_what_cuts_its_rows_and_where_others_take_it() {
+    fn norm_stays_before_other_views_or_with_other_readers() {
         let stays = [Operator::ET_VK_RMS_NORM, Operator::VIEW_COPY, Operator::ABS];
         assert_eq!(operators(graph(4)).0, stays);
         let mut seen = graph(8);

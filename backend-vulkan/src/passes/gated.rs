@@ -1,45 +1,45 @@
-//! Two products of the same rows, of which one gates the other, become one call.
+//! Fuses two GEMMs of the same rows, of which one gates the other (as in SwiGLU).
 
-use super::{Makers, floating, remove};
+use super::{Producers, floating, remove};
 use crate::ops;
 use std::collections::HashSet;
 use torchlet_graph::graph::{Graph, Node, Value, ValueId};
 use torchlet_graph::operators::Operator;
 
-/// The views between a product and what takes it, at most.
-const MOST_VIEWS: usize = 4;
+/// The maximum number of views between a GEMM and its reader.
+const MAX_VIEWS: usize = 4;
 
 pub(super) fn fuse(graph: &mut Graph<'_>) {
-    let makers = Makers::of(graph);
+    let producers = Producers::of(graph);
     let mut fused = Vec::new();
-    for (place, node) in graph.nodes.iter().enumerate() {
+    for (index, node) in graph.nodes.iter().enumerate() {
         let [a, b, out] = node.args[..] else { continue };
         if node.operator != Operator::MUL_TENSOR {
             continue;
         }
-        // Nothing is broadcast: what they are multiplied in is the shape of both.
+        // Broadcasting is not supported: all shapes must be equal.
         let sizes = |id| floating(graph, id).map(|tensor| tensor.sizes);
         if sizes(a) != sizes(b) || sizes(a) != sizes(out) {
             continue;
         }
         let found = [(a, b), (b, a)].into_iter().find_map(|(gate, other)| {
-            let mut places = makers.activated(gate)?;
-            places.extend(makers.product(other)?);
-            makers.are_alike(&places, out).then_some(places)
+            let mut indices = producers.activated(gate)?;
+            indices.extend(producers.matmul(other)?);
+            producers.are_alike(&indices, out).then_some(indices)
         });
-        let Some(mut places) = found else { continue };
-        // Nothing writes to what they take before the last of them is there.
-        let first = places.iter().min().copied().unwrap_or(place);
-        let between = graph.nodes.get(first..place).unwrap_or_default();
+        let Some(mut indices) = found else { continue };
+        // Inputs must not be overwritten before the last of the calls.
+        let first = indices.iter().min().copied().unwrap_or(index);
+        let between = graph.nodes.get(first..index).unwrap_or_default();
         if between.iter().any(|node| node.operator.writes_arguments()) {
             continue;
         }
-        places.push(place);
-        fused.push(places);
+        indices.push(index);
+        fused.push(indices);
     }
     let mut gone = HashSet::new();
-    for places in fused {
-        if let (Some(node), Some((last, before))) = (joined(graph, &places), places.split_last())
+    for indices in fused {
+        if let (Some(node), Some((last, before))) = (joined(graph, &indices), indices.split_last())
             && let Some(slot) = graph.nodes.get_mut(*last)
         {
             *slot = node;
@@ -49,10 +49,10 @@ pub(super) fn fuse(graph: &mut Graph<'_>) {
     remove(graph, &gone);
 }
 
-/// One call in place of these.
-fn joined(graph: &Graph<'_>, places: &[usize]) -> Option<Node> {
+/// Returns one call in place of these.
+fn joined(graph: &Graph<'_>, indices: &[usize]) -> Option<Node> {
     let parts: Vec<Node> =
-        places.iter().map(|place| graph.nodes.get(*place).cloned()).collect::<Option<_>>()?;
+        indices.iter().map(|index| graph.nodes.get(*index).cloned()).collect::<Option<_>>()?;
     let last = parts.last()?;
     let (id, out) = (last.id, *last.args.last()?);
     let products = parts.iter().filter(|part| ops::weighs_floats(part.operator));
@@ -62,47 +62,46 @@ fn joined(graph: &Graph<'_>, places: &[usize]) -> Option<Node> {
     Some(Node { id, operator: Operator::GATED, args, parts })
 }
 
-impl Makers<'_, '_> {
-    /// A product, the views of it that lead to a value, and an activation: where they are.
+impl Producers<'_, '_> {
+    /// Returns the indices of a GEMM, views of its result, and the activation that produces `id`.
     fn activated(&self, id: ValueId) -> Option<Vec<usize>> {
-        let (place, node) = self.taken(id, 1)?;
+        let (index, node) = self.producer_with_uses(id, 1)?;
         if !ops::find(node.operator).is_some_and(|operator| operator.is_activation) {
             return None;
         }
-        let mut places = self.product(*node.args.first()?)?;
-        places.push(place);
-        Some(places)
+        let mut indices = self.matmul(*node.args.first()?)?;
+        indices.push(index);
+        Some(indices)
     }
 
-    /// The same without the activation.
-    fn product(&self, id: ValueId) -> Option<Vec<usize>> {
-        let mut places = Vec::new();
+    /// The same without an activation.
+    fn matmul(&self, id: ValueId) -> Option<Vec<usize>> {
+        let mut indices = Vec::new();
         let mut id = id;
-        while places.len() <= MOST_VIEWS {
-            let (place, node) = self.taken(id, 1)?;
-            places.push(place);
+        while indices.len() <= MAX_VIEWS {
+            let (index, node) = self.producer_with_uses(id, 1)?;
+            indices.push(index);
             if ops::weighs_floats(node.operator) && !self.has_bias(node) {
-                places.reverse();
-                return Some(places);
+                indices.reverse();
+                return Some(indices);
             }
             id = *node.args.first().filter(|_| node.operator == Operator::VIEW_COPY)?;
         }
         None
     }
 
-    /// Whether a product with weights that are not quantized has a bias, which no kernel for gates
-    /// takes.
+    /// Whether a GEMM with unquantized weights has a bias, which the gated kernels do not support.
     fn has_bias(&self, node: &Node) -> bool {
         let bias = node.args.get(2).filter(|_| node.args.len() > 3);
         let bias = bias.and_then(|id| self.graph.values.get(*id));
         node.operator == Operator::LINEAR && bias.is_some_and(|bias| !matches!(bias, Value::None))
     }
 
-    /// Whether these make nothing but tensors of as many elements as `out`, and the products among
-    /// them take the same rows.
-    fn are_alike(&self, places: &[usize], out: ValueId) -> bool {
+    /// Whether all these calls produce tensors with as many elements as `out`, and both GEMMs read
+    /// the same rows.
+    fn are_alike(&self, indices: &[usize], out: ValueId) -> bool {
         let Some(out) = floating(self.graph, out) else { return false };
-        let nodes = || places.iter().filter_map(|place| self.graph.nodes.get(*place));
+        let nodes = || indices.iter().filter_map(|index| self.graph.nodes.get(*index));
         let same = nodes().all(|node| {
             let made = node.args.last().and_then(|id| floating(self.graph, *id));
             made.is_some_and(|made| made.numel() == out.numel() && made.element == out.element)

@@ -1,27 +1,28 @@
-//! A sum and the norm of its rows become one call, which gives the sum, too, where others take it.
+//! Fuses a sum and the norm of its rows. If the sum has other readers, it becomes a second output.
 //!
-//! The norm moves to where the sum is. A sum whose terms an element-wise call makes for it alone is
-//! left to be part of a chain, which writes it without a dispatch of its own, too.
+//! The norm moves to the index of the sum. A sum is not fused if one of its operands is an
+//! element-wise result without other readers: the sum then joins that chain, which also needs no
+//! dispatch of its own.
 
-use super::{Makers, adds_once, floating, remove};
+use super::{Producers, adds_once, floating, remove};
 use crate::ops;
 use std::collections::{BTreeMap, HashSet};
 use torchlet_graph::graph::{Graph, Node, Value, ValueId};
 use torchlet_graph::operators::Operator;
 
 pub(super) fn fuse(graph: &mut Graph<'_>) {
-    let makers = Makers::of(graph);
+    let producers = Producers::of(graph);
     let mut fused: BTreeMap<usize, usize> = BTreeMap::new();
-    for (place, node) in graph.nodes.iter().enumerate() {
-        // A second norm of a sum reads it.
-        if let Some(sum) = makers.normed_sum(place, node)
+    for (index, node) in graph.nodes.iter().enumerate() {
+        // Only the first norm of a sum is fused.
+        if let Some(sum) = producers.normed_sum(index, node)
             && !fused.contains_key(&sum)
         {
-            fused.insert(sum, place);
+            fused.insert(sum, index);
         }
     }
     let others: HashSet<ValueId> =
-        makers.uses.iter().filter(|(_, count)| **count > 1).map(|(id, _)| *id).collect();
+        producers.uses.iter().filter(|(_, count)| **count > 1).map(|(id, _)| *id).collect();
     let mut gone = HashSet::new();
     for (sum, norm) in fused {
         if let Some(node) = joined(graph, sum, norm, &others)
@@ -34,9 +35,9 @@ pub(super) fn fuse(graph: &mut Graph<'_>) {
     remove(graph, &gone);
 }
 
-impl Makers<'_, '_> {
-    /// Where the sum is that this call at `place` is the norm of, if they can be one.
-    fn normed_sum(&self, place: usize, node: &Node) -> Option<usize> {
+impl Producers<'_, '_> {
+    /// Returns the index of the sum that `node` at `index` normalises, if they can be fused.
+    fn normed_sum(&self, index: usize, node: &Node) -> Option<usize> {
         let (input, others) = node.args.split_first()?;
         let normalized = match (node.operator, others) {
             (Operator::ET_VK_RMS_NORM, _) => 1,
@@ -47,7 +48,7 @@ impl Makers<'_, '_> {
             },
             _ => return None,
         };
-        let at = *self.makers.get(input)?;
+        let at = *self.producers.get(input)?;
         let sum = self.graph.nodes.get(at).filter(|sum| sum.operator == Operator::ADD_TENSOR)?;
         let (out, terms) = sum.args.split_last()?;
         let [a, b, factor @ ..] = terms else { return None };
@@ -56,27 +57,28 @@ impl Makers<'_, '_> {
         let is_plain = factor.iter().all(|factor| adds_once(self.graph, *factor));
         let is_chained = [&a, &b].iter().any(|term| self.is_chained(term.value, &tensor.sizes));
         let [x, _] = ops::terms(&a, &b, &tensor.sizes, normalized)?;
-        // What else the norm takes is there before the sum, and stays as it is.
-        let is_there = |id: &ValueId| match self.makers.get(id) {
+        // The other arguments of the norm must exist before the sum and stay unmodified.
+        let is_there = |id: &ValueId| match self.producers.get(id) {
             Some(made) => *made < at,
             None => true,
         };
-        let between = self.graph.nodes.get(at..place)?;
+        let between = self.graph.nodes.get(at..index)?;
         let moves = others.split_last().is_some_and(|(_, others)| others.iter().all(is_there))
             && !others.contains(input)
             && !between.iter().any(|node| node.operator.writes_arguments());
         (is_plain && !is_chained && x.element == tensor.element && moves).then_some(at)
     }
 
-    /// Whether a term of a sum of this shape is made by an element-wise call, for the sum alone.
+    /// Whether an operand of a sum with this shape is an element-wise result that only the sum
+    /// reads.
     fn is_chained(&self, term: ValueId, sizes: &[usize]) -> bool {
         let chains = |node: &Node| ops::find(node.operator).is_some_and(|operator| operator.chains);
         let same = floating(self.graph, term).is_some_and(|term| term.sizes == sizes);
-        same && self.taken(term, 1).is_some_and(|(_, node)| chains(node))
+        same && self.producer_with_uses(term, 1).is_some_and(|(_, node)| chains(node))
     }
 }
 
-/// One call in place of a sum and its norm; `taken` are values that several calls take.
+/// Returns one call in place of a sum and its norm; `taken` are values with several readers.
 fn joined(
     graph: &mut Graph<'_>,
     sum: usize,

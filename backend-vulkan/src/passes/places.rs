@@ -1,11 +1,10 @@
-//! Between convolutions of 8-bit codes, channels lie beside each other.
+//! Keeps channels-last layout between quantized convolutions.
 //!
-//! That is how these read and write codes: in words, without dispatches that bring channels beside
-//! each other for one convolution and apart for the next. What computes element by element in
-//! between does so in either order. So each value is there twice at first, once in each order, and
-//! what nobody takes goes.
+//! Quantized convolutions read and write whole words of channels, so this avoids layout conversions
+//! before and after each one. Element-wise calls between them work in either layout. Each value
+//! therefore exists in both layouts at first, and unused copies are removed.
 
-use super::{each_is_made_once, uses};
+use super::{has_unique_producers, uses};
 use crate::derived::GROUP;
 use crate::tensors::element_of;
 use std::collections::{HashMap, HashSet};
@@ -13,51 +12,51 @@ use torchlet_core::ScalarType;
 use torchlet_graph::graph::{Graph, Node, Tensor, Value, ValueId};
 use torchlet_graph::operators::Operator;
 
-/// Has the convolutions that are `suited` take and give codes with channels beside each other, and
-/// what is between them, too, as far as no tensor has more bytes than `most`.
+/// Converts the convolutions that are `suited`, and the element-wise calls between them, to
+/// channels-last layout, unless a tensor would exceed `most` bytes.
 pub(crate) fn run(graph: &mut Graph<'_>, most: u64, suited: impl Fn(&Graph<'_>, &Node) -> bool) {
-    if !each_is_made_once(graph) || !graph.nodes.iter().any(|node| suited(graph, node)) {
+    if !has_unique_producers(graph) || !graph.nodes.iter().any(|node| suited(graph, node)) {
         return;
     }
-    let mut twice = Twice { most, ..Twice::default() };
+    let mut both = BothLayouts { most, ..BothLayouts::default() };
     for node in std::mem::take(&mut graph.nodes) {
         if node.operator.writes_arguments() {
-            // What was there in the other order may not be what it was.
-            twice.by_place.clear();
+            // The channels-last copies may be outdated after this write.
+            both.by_place.clear();
         }
         if suited(graph, &node) {
-            twice.convolution(graph, node);
+            both.convolution(graph, node);
         } else {
-            twice.other(graph, node);
+            both.other(graph, node);
         }
     }
-    graph.nodes = twice.nodes;
-    drop_unused(graph, &twice.added);
+    graph.nodes = both.nodes;
+    drop_unused(graph, &both.added);
     restore_lonely(graph);
     recode(graph);
 }
 
-/// Calls in both orders.
+/// Calls in both layouts.
 #[derive(Default)]
-struct Twice {
-    /// The bytes of a tensor, at most.
+struct BothLayouts {
+    /// The maximum bytes of a tensor.
     most: u64,
     nodes: Vec<Node>,
-    /// The calls that may go, by what they make.
+    /// Results of calls that may be removed if they are unused.
     added: HashSet<ValueId>,
-    /// Tensors with channels beside each other, by the one whose values they have.
+    /// For each tensor, its copy in channels-last layout.
     by_place: HashMap<ValueId, ValueId>,
 }
 
-impl Twice {
-    /// A convolution in the other order, and the way back.
+impl BothLayouts {
+    /// Adds a channels-last convolution, and the conversion of its result to the default layout.
     fn convolution(&mut self, graph: &mut Graph<'_>, node: Node) {
         let ends = node.args.first().copied().zip(node.args.last().copied());
         let Some((input, out)) = ends else { return self.nodes.push(node) };
         let source = match self.by_place.get(&input) {
             Some(there) => *there,
             None => {
-                let Some(source) = tensor_by_place(graph, input, self.most) else {
+                let Some(source) = channels_last_tensor(graph, input, self.most) else {
                     return self.nodes.push(node);
                 };
                 self.add(Node { id: node.id, ..Node::new(Operator::PLACES, vec![input, source]) });
@@ -65,7 +64,7 @@ impl Twice {
                 source
             }
         };
-        let Some(result) = tensor_by_place(graph, out, self.most) else {
+        let Some(result) = channels_last_tensor(graph, out, self.most) else {
             return self.nodes.push(node);
         };
         let mut args = node.args.clone();
@@ -86,21 +85,22 @@ impl Twice {
         self.by_place.insert(out, result);
     }
 
-    /// Another call: if it works element by element on what is there in the other order, in that.
-    /// Codes of it find the way back; what is larger is computed in both orders.
+    /// Adds another call: in channels-last layout too, if it is element-wise and its operands exist
+    /// in that layout. Quantized results are converted back; larger types are computed in both
+    /// layouts instead.
     fn other(&mut self, graph: &mut Graph<'_>, node: Node) {
         let Some((there, out)) = self.swapped(graph, &node) else { return self.nodes.push(node) };
         let result = there.args.last().copied().unwrap_or(out);
-        let is_of_codes = graph.tensor(out).is_some_and(|it| it.scalar_type == ScalarType::Char);
+        let is_quantized = graph.tensor(out).is_some_and(|it| it.scalar_type == ScalarType::Char);
         self.by_place.insert(out, result);
         self.add(there);
-        self.add(match is_of_codes {
+        self.add(match is_quantized {
             true => Node { id: node.id, ..Node::new(Operator::PLANES, vec![result, out]) },
             false => node,
         });
     }
 
-    /// A call in the other order, and what it makes in the usual one.
+    /// Returns a call in channels-last layout, and the id of its result in the default layout.
     fn swapped(&self, graph: &mut Graph<'_>, node: &Node) -> Option<(Node, ValueId)> {
         let (out, inputs) = node.args.split_last()?;
         let sizes = &graph.tensor(*out)?.sizes;
@@ -116,20 +116,20 @@ impl Twice {
             }
             *slot = *self.by_place.get(slot)?;
         }
-        args.push(tensor_by_place(graph, *out, self.most)?);
+        args.push(channels_last_tensor(graph, *out, self.most)?);
         Some((Node { id: node.id, ..Node::new(node.operator, args) }, *out))
     }
 
-    /// Adds a call that goes if nobody takes what it makes.
+    /// Adds a call that is removed if its result is unused.
     fn add(&mut self, node: Node) {
         self.added.extend(node.args.last());
         self.nodes.push(node);
     }
 }
 
-/// A tensor for the values of another, of pictures, with channels beside each other, unless that
-/// has more bytes than `most`.
-fn tensor_by_place(graph: &mut Graph<'_>, id: ValueId, most: u64) -> Option<ValueId> {
+/// Adds a tensor for the channels-last copy of an image tensor, unless it would exceed `most`
+/// bytes.
+fn channels_last_tensor(graph: &mut Graph<'_>, id: ValueId, most: u64) -> Option<ValueId> {
     let tensor = graph.tensor(id).filter(|tensor| !tensor.dynamic)?;
     let [batch, channels, height, width] = tensor.sizes[..] else { return None };
     let sizes = vec![batch, height.checked_mul(width)?, channels.checked_next_multiple_of(GROUP)?];
@@ -145,7 +145,7 @@ fn tensor_by_place(graph: &mut Graph<'_>, id: ValueId, most: u64) -> Option<Valu
     Some(graph.values.len() - 1)
 }
 
-/// Takes out the calls that make one of these values which nobody takes.
+/// Removes calls whose result is in `added` and unused.
 pub(super) fn drop_unused(graph: &mut Graph<'_>, added: &HashSet<ValueId>) {
     let mut taken: HashSet<ValueId> =
         graph.outputs.iter().chain(graph.updates.iter().map(|(new, _)| new)).copied().collect();
@@ -164,8 +164,8 @@ pub(super) fn drop_unused(graph: &mut Graph<'_>, added: &HashSet<ValueId>) {
     graph.nodes = kept;
 }
 
-/// A convolution whose input and result are in the usual order is what it was: it reads and writes
-/// that by itself.
+/// Restores convolutions whose input and result are both in the default layout, which they support
+/// directly.
 fn restore_lonely(graph: &mut Graph<'_>) {
     let uses = uses(graph);
     let mut sources = HashMap::new();
@@ -203,11 +203,10 @@ fn restore_lonely(graph: &mut Graph<'_>) {
     super::remove(graph, &gone);
 }
 
-/// Joins convolutions with what makes codes of another scale of theirs: numbers, a clamp of these,
-/// codes.
+/// Fuses requantization into convolutions: dequantize, clamp, quantize.
 fn recode(graph: &mut Graph<'_>) {
     let uses = uses(graph);
-    let takers: HashMap<ValueId, usize> = {
+    let readers: HashMap<ValueId, usize> = {
         let nodes = graph.nodes.iter().enumerate();
         nodes.filter_map(|(place, node)| Some((*node.args.first()?, place))).collect()
     };
@@ -218,11 +217,12 @@ fn recode(graph: &mut Graph<'_>) {
             continue;
         }
         let only = |id: Option<&ValueId>| {
-            let taker = *takers.get(id.filter(|id| uses.get(id) == Some(&1))?)?;
-            Some((taker, graph.nodes.get(taker)?))
+            let reader = *readers.get(id.filter(|id| uses.get(id) == Some(&1))?)?;
+            Some((reader, graph.nodes.get(reader)?))
         };
         let Some(behind) = recoding(graph, node, only) else { continue };
-        // All of them move to where the last one is, which may take what was made in between.
+        // All of them move to the index of the last call, which may read values produced in
+        // between.
         let Some((end, last)) = behind.last() else { continue };
         let passed = graph.nodes.get(place..*end).unwrap_or_default();
         let Some(result) = last.args.last() else { continue };
@@ -233,7 +233,7 @@ fn recode(graph: &mut Graph<'_>) {
         if let Some(out) = node.args.last_mut() {
             *out = *result;
         }
-        // What the calls take besides.
+        // Additional inputs of the fused calls.
         let inputs = node.args.len().saturating_sub(1);
         for (_, call) in &behind {
             if call.operator == Operator::Q8TA_LOOKUP {
@@ -253,7 +253,7 @@ fn recode(graph: &mut Graph<'_>) {
     super::remove(graph, &gone);
 }
 
-/// The calls behind a convolution that make codes of another scale of its result, and nothing else.
+/// Returns the calls after a convolution that requantize its result, if it has no other readers.
 fn recoding<'g>(
     graph: &'g Graph<'_>,
     node: &Node,
@@ -290,10 +290,10 @@ fn recoding<'g>(
 mod tests {
     use super::*;
 
-    const PICTURE: &[usize] = &[1, 20, 4, 4];
+    const IMAGE: &[usize] = &[1, 20, 4, 4];
 
-    /// A graph of calls `(operator, inputs, output)` over codes, or numbers where `floats` says so,
-    /// in pictures; value 0 is the input.
+    /// A graph of calls `(operator, inputs, output)` over int8 images, or float images for ids in
+    /// `floats`. Value 0 is the input.
     fn graph(
         calls: &[(Operator, &[ValueId], ValueId)],
         floats: &[ValueId],
@@ -303,7 +303,7 @@ mod tests {
         let value = |id: ValueId| {
             let scalar_type =
                 if floats.contains(&id) { ScalarType::Float } else { ScalarType::Char };
-            let sizes = PICTURE.to_vec();
+            let sizes = IMAGE.to_vec();
             let host_type = scalar_type;
             let (dynamic, data, changes) = (false, None, None);
             Value::Tensor(Tensor { scalar_type, host_type, sizes, dynamic, data, changes })
@@ -329,7 +329,7 @@ mod tests {
     const BY_PLACE: Operator = Operator::CONVOLUTION_BY_PLACE;
 
     #[test]
-    fn channels_stay_beside_each_other_between_convolutions() {
+    fn layout_stays_channels_last_between_convolutions() {
         let calls: &[(Operator, &[ValueId], ValueId)] = &[
             (CONVOLUTION, &[0], 1),
             (Operator::Q8TA_MUL, &[1, 1], 2),
@@ -347,13 +347,13 @@ mod tests {
         ];
         assert_eq!(operators, expected);
         assert_eq!(graph.nodes[5].args.last(), Some(&4));
-        // Whole groups of 16 of the 20 channels.
+        // The 20 channels are padded to whole groups of 16.
         let first = graph.tensor(*graph.nodes[0].args.last().unwrap()).unwrap();
         assert_eq!(first.sizes, [1, 16, 32]);
     }
 
     #[test]
-    fn a_convolution_alone_is_what_it_was() {
+    fn single_convolutions_are_unchanged() {
         let calls: &[(Operator, &[ValueId], ValueId)] =
             &[(CONVOLUTION, &[0], 1), (Operator::MAX_POOL2D, &[1], 2), (CONVOLUTION, &[2], 3)];
         let (operators, _) = after(graph(calls, &[], &[3]));
@@ -361,9 +361,9 @@ mod tests {
     }
 
     #[test]
-    fn numbers_are_made_in_the_order_that_is_asked_for() {
-        // Of codes that nobody else takes: what is four times as large is not brought into another
-        // order.
+    fn floats_are_computed_in_the_required_layout() {
+        // The quantized tensor has no other reader: the float tensor, four times as large, is not
+        // converted to another layout.
         let calls: &[(Operator, &[ValueId], ValueId)] = &[
             (CONVOLUTION, &[0], 1),
             (CONVOLUTION, &[1], 2),
@@ -375,8 +375,8 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_other_codes_is_part_of_the_convolution() {
-        // The table, value 3, is made behind the convolution.
+    fn requantization_is_fused_into_the_convolution() {
+        // The lookup table, value 3, is produced after the convolution.
         let calls: &[(Operator, &[ValueId], ValueId)] = &[
             (CONVOLUTION, &[0], 1),
             (Operator::ABS, &[0], 3),
@@ -394,7 +394,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_too_large_stays_in_planes() {
+    fn too_large_tensors_keep_the_default_layout() {
         let calls: &[(Operator, &[ValueId], ValueId)] = &[
             (CONVOLUTION, &[0], 1),
             (Operator::QUANTIZED_DECOMPOSED_DEQUANTIZE_PER_TENSOR, &[1], 2),
@@ -402,7 +402,7 @@ mod tests {
             (Operator::QUANTIZED_DECOMPOSED_QUANTIZE_PER_TENSOR, &[3], 4),
             (CONVOLUTION, &[4], 5),
         ];
-        // Codes fit, numbers do not.
+        // Quantized tensors fit the limit, float tensors do not.
         let mut graph = graph(calls, &[2, 3], &[5]);
         run(&mut graph, 4 * 32 * 16 - 1, |_, node| node.operator == CONVOLUTION);
         let operators: Vec<Operator> = graph.nodes.iter().map(|node| node.operator).collect();
@@ -410,7 +410,7 @@ mod tests {
     }
 
     #[test]
-    fn values_that_are_made_twice_stay_as_they_are() {
+    fn values_with_two_producers_are_unchanged() {
         let calls: &[(Operator, &[ValueId], ValueId)] = &[
             (CONVOLUTION, &[0], 1),
             (CONVOLUTION, &[1], 2),
@@ -420,7 +420,7 @@ mod tests {
         let (operators, _) = after(graph(calls, &[], &[3]));
         let expected = [CONVOLUTION, CONVOLUTION, Operator::ET_VK_Q8TA_RELU, CONVOLUTION];
         assert_eq!(operators, expected);
-        // Nor is what a call makes of an input in its place.
+        // The same if a call's result overwrites an input.
         let calls: &[(Operator, &[ValueId], ValueId)] =
             &[(CONVOLUTION, &[0], 1), (Operator::MAX_POOL2D, &[1], 0), (CONVOLUTION, &[0], 2)];
         let (operators, _) = after(graph(calls, &[], &[2]));
@@ -428,7 +428,7 @@ mod tests {
     }
 
     #[test]
-    fn what_others_take_is_not_recoded() {
+    fn shared_results_are_not_requantized() {
         let calls: &[(Operator, &[ValueId], ValueId)] = &[
             (CONVOLUTION, &[0], 1),
             (Operator::ET_VK_Q8TA_RELU, &[1], 2),
@@ -437,7 +437,7 @@ mod tests {
         ];
         let (operators, _) = after(graph(calls, &[], &[4]));
         assert!(operators.contains(&Operator::ET_VK_Q8TA_RELU), "{operators:?}");
-        // Nor does anything move behind what writes to its arguments.
+        // Nothing moves across a call that writes to its arguments.
         let mut calls = calls.to_vec();
         calls.truncate(3);
         calls.insert(1, (Operator::UPDATE_CACHE, &[0, 0], 5));

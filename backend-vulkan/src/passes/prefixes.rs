@@ -1,25 +1,24 @@
-//! Concatenations that begin as others do take what those made.
+//! Reuses concatenations that are prefixes of later ones.
 //!
-//! In DenseNet and its like, each layer takes what all before it made, joined once more. Where each
-//! is a part of the next, what layers make is written into the last of them, and is not copied at
-//! all ([`give_part`](crate::encoder::Encoder::give_part)).
+//! In DenseNet and similar networks, each layer concatenates the results of all layers before it.
+//! If each concatenation starts with the previous one, the layers' results can be written directly
+//! into the last one, without copies ([`give_part`](crate::encoder::Encoder::give_part)).
 
-use super::each_is_made_once;
+use super::has_unique_producers;
 use std::collections::HashMap;
 use torchlet_graph::graph::{Graph, Value, ValueId};
 use torchlet_graph::operators::Operator;
 
-/// Has each concatenation that begins with all of another's tensors, along the same dimension,
-/// begin with what that made.
+/// Rewrites each concatenation that starts with all tensors of another, over the same dimension, to
+/// start with the result of that one.
 pub(super) fn share(graph: &mut Graph<'_>) {
-    if !each_is_made_once(graph) {
+    if !has_unique_producers(graph) {
         return;
     }
-    // The latest concatenation that begins with a tensor, along a dimension: its list, and what it
-    // made.
+    // The latest concatenation by its first tensor and dimension: its items, and its result.
     let mut latest: HashMap<(ValueId, i64), (Vec<ValueId>, ValueId)> = HashMap::new();
-    for place in 0..graph.nodes.len() {
-        let Some(node) = graph.nodes.get(place) else { continue };
+    for index in 0..graph.nodes.len() {
+        let Some(node) = graph.nodes.get(index) else { continue };
         if node.operator.writes_arguments() {
             latest.clear();
         }
@@ -34,7 +33,7 @@ pub(super) fn share(graph: &mut Graph<'_>) {
         let Some(Value::List(items)) = graph.values.get(list) else { continue };
         let Some(first) = items.first().copied() else { continue };
         let items = items.clone();
-        // What is joined without a conversion alone: what others make of it is the same then.
+        // Only without type conversions, which would make the prefixes differ.
         let of = |id| graph.tensor(id).map(|tensor| tensor.scalar_type);
         if items.iter().any(|item| of(*item).is_none() || of(*item) != of(out)) {
             continue;
@@ -46,7 +45,7 @@ pub(super) fn share(graph: &mut Graph<'_>) {
             let shorter = [&[*made], rest].concat();
             graph.values.push(Value::List(shorter));
             let list = graph.values.len() - 1;
-            if let Some(slot) = graph.nodes.get_mut(place).and_then(|node| node.args.first_mut()) {
+            if let Some(slot) = graph.nodes.get_mut(index).and_then(|node| node.args.first_mut()) {
                 *slot = list;
             }
         }
@@ -60,8 +59,8 @@ mod tests {
     use torchlet_core::ScalarType;
     use torchlet_graph::graph::{Node, Tensor};
 
-    /// Concatenations of these lists along these dimensions; what they take then. Values 0 to 3 are
-    /// tensors, 10 and up what is made.
+    /// Builds concatenations of these lists over these dimensions, and returns the rewritten lists.
+    /// Values 0 to 3 are tensors, results start at 10.
     fn shared(calls: &[(&[ValueId], i64)]) -> Vec<Vec<ValueId>> {
         let tensor = || {
             let (scalar_type, sizes) = (ScalarType::Float, vec![1, 4]);
@@ -80,15 +79,15 @@ mod tests {
     }
 
     #[test]
-    fn each_begins_with_the_one_before() {
+    fn concatenations_reuse_their_prefix() {
         let found = shared(&[(&[0, 1], 1), (&[0, 1, 2], 1), (&[0, 1, 2, 3], 1)]);
         assert_eq!(found, [vec![0, 1], vec![10, 2], vec![11, 3]]);
-        // The same once more is that one.
+        // A repeated concatenation becomes a concatenation of the first result alone.
         assert_eq!(shared(&[(&[0, 1], 1), (&[0, 1], 1)]), [vec![0, 1], vec![10]]);
     }
 
     #[test]
-    fn others_stay() {
+    fn other_concatenations_stay() {
         let cases: [&[(&[ValueId], i64)]; 3] = [
             &[(&[0, 1], 1), (&[0, 1, 2], 0)],
             &[(&[0, 1], 1), (&[0, 2, 1], 1)],

@@ -1,8 +1,8 @@
-//! The steps of a recurrent layer, which exporters write one after the other, become one call.
+//! Fuses the unrolled steps of a recurrent layer into one call.
 //!
-//! What the inputs of all steps are multiplied with is one product already, of which each step
-//! takes a slice. A step multiplies the state with weights, and makes the next state of that
-//! ([`Cell`]). What comes of all steps is joined again.
+//! Exporters unroll recurrent layers. The GEMM of the inputs is already a single call for all
+//! steps, and each step reads a slice of its result. A step multiplies the state by weights and
+//! computes the next state ([`Cell`]). The states of all steps are concatenated.
 
 use super::uses;
 use crate::ops::{Cell, MOST_STEPS, recurs};
@@ -11,8 +11,8 @@ use torchlet_core::ScalarType;
 use torchlet_graph::graph::{Graph, Node, Tensor, Value, ValueId};
 use torchlet_graph::operators::Operator;
 
-/// The views between a step and its slice of the inputs, at most.
-const MOST_VIEWS: usize = 4;
+/// The maximum number of views between a step and its slice of the inputs.
+const MAX_VIEWS: usize = 4;
 
 pub(super) fn fuse(graph: &mut Graph<'_>) {
     let layers = Finder::new(graph).layers();
@@ -23,36 +23,36 @@ pub(super) fn fuse(graph: &mut Graph<'_>) {
     let mut made: HashMap<usize, Vec<Node>> = HashMap::new();
     for layer in layers {
         let nodes = layer.nodes(graph);
-        made.entry(layer.place).or_default().extend(nodes);
+        made.entry(layer.position).or_default().extend(nodes);
     }
-    for (place, node) in std::mem::take(&mut graph.nodes).into_iter().enumerate() {
-        if !gone.contains(&place) {
+    for (position, node) in std::mem::take(&mut graph.nodes).into_iter().enumerate() {
+        if !gone.contains(&position) {
             graph.nodes.push(node);
         }
-        graph.nodes.extend(made.remove(&place).unwrap_or_default());
+        graph.nodes.extend(made.remove(&position).unwrap_or_default());
     }
 }
 
-/// One step.
+/// One unrolled step.
 #[derive(Debug)]
 struct Step {
     cell: Cell,
-    /// The call that multiplies the state, by its place.
+    /// The index of the call that multiplies the state by the weights.
     first: usize,
-    /// The state before and behind it.
+    /// The hidden state before and after the step.
     state: [ValueId; 2],
-    /// The cell's state before and behind it.
+    /// The cell state before and after the step, for an LSTM.
     inner: Option<[ValueId; 2]>,
     weight: ValueId,
     bias: ValueId,
-    /// What it adds to the products: the inputs, multiplied.
+    /// The input projection, which is added to the product of state and weights.
     input: ValueId,
-    /// Its calls.
-    places: Vec<usize>,
+    /// The indices of the step's calls.
+    positions: Vec<usize>,
 }
 
-/// Where tensors of all steps lie in another, along its first dimension: that of the first step,
-/// and how far it is to the next.
+/// Positions of the steps' tensors in the first dimension of another tensor: that of the first
+/// step, and the distance to the next.
 #[derive(Debug, Clone, Copy)]
 struct Rows {
     whole: ValueId,
@@ -60,41 +60,41 @@ struct Rows {
     next: i64,
 }
 
-/// A layer.
+/// A recurrent layer.
 struct Layer {
     steps: Vec<Step>,
     inputs: Rows,
-    /// The states behind the steps; where they are not joined, the last alone.
+    /// The states after the steps, or only the last one if they are not concatenated.
     states: Rows,
-    /// The last state, where it is asked for though it is joined with the others.
+    /// The last state, if it has readers besides the concatenation.
     last: Option<ValueId>,
-    /// The last state of the cell, where it is asked for.
+    /// The last cell state, if it has readers.
     inner: Option<ValueId>,
-    /// The call that the layer comes behind.
-    place: usize,
-    /// The calls that it takes the place of.
+    /// The index of the call that the layer replaces; it runs there.
+    position: usize,
+    /// The indices of the calls that the layer replaces.
     gone: Vec<usize>,
 }
 
 impl Layer {
-    /// The calls that do the same.
+    /// Returns the calls that replace the layer.
     fn nodes(&self, graph: &mut Graph<'_>) -> Vec<Node> {
         let Some((first, last)) = self.steps.first().zip(self.steps.last()) else {
             return Vec::new();
         };
-        let id = graph.nodes.get(self.place).map_or(0, |node| node.id);
+        let id = graph.nodes.get(self.position).map_or(0, |node| node.id);
         let mut push = |value| {
             graph.values.push(value);
             graph.values.len() - 1
         };
         let count = i64::try_from(self.steps.len()).unwrap_or(i64::MAX);
-        let Rows { whole, first: place, next } = self.states;
+        let Rows { whole, first: position, next } = self.states;
         let numbers = [
             i64::from(first.cell.number()),
             count,
             self.inputs.first,
             self.inputs.next,
-            place,
+            position,
             next,
         ];
         let inner = first.inner.map_or_else(|| push(Value::None), |[before, _]| before);
@@ -106,7 +106,7 @@ impl Layer {
         });
         let mut nodes = vec![Node { id, ..Node::new(Operator::RECURRENT, args) }];
         if self.last.is_some() {
-            let at = place + next * (count - 1);
+            let at = position + next * (count - 1);
             let [dim, start, end, step] = [0, at, at + 1, 1].map(|it| push(Value::Int(it)));
             let args = vec![whole, dim, start, end, step, last.state[1]];
             nodes.push(Node { id, ..Node::new(Operator::SLICE_COPY_TENSOR, args) });
@@ -117,32 +117,32 @@ impl Layer {
 
 struct Finder<'g, 'p> {
     graph: &'g Graph<'p>,
-    /// The call that makes each value, also within lists, and those that take it.
-    makers: HashMap<ValueId, usize>,
-    takers: HashMap<ValueId, Vec<usize>>,
+    /// The producer and the readers of each value, also through lists.
+    producers: HashMap<ValueId, usize>,
+    readers: HashMap<ValueId, Vec<usize>>,
     uses: HashMap<ValueId, usize>,
 }
 
 impl<'g, 'p> Finder<'g, 'p> {
     fn new(graph: &'g Graph<'p>) -> Self {
-        let mut makers = HashMap::new();
-        let mut takers: HashMap<ValueId, Vec<usize>> = HashMap::new();
-        for (place, node) in graph.nodes.iter().enumerate() {
+        let mut producers = HashMap::new();
+        let mut readers: HashMap<ValueId, Vec<usize>> = HashMap::new();
+        for (position, node) in graph.nodes.iter().enumerate() {
             let Some((out, inputs)) = node.args.split_last() else { continue };
-            makers.extend(graph.items(out).iter().map(|id| (*id, place)));
+            producers.extend(graph.items(out).iter().map(|id| (*id, position)));
             let taken: HashSet<ValueId> =
                 inputs.iter().flat_map(|id| graph.items(id)).copied().collect();
             for id in taken {
-                takers.entry(id).or_default().push(place);
+                readers.entry(id).or_default().push(position);
             }
         }
-        Finder { graph, makers, takers, uses: uses(graph) }
+        Finder { graph, producers, readers, uses: uses(graph) }
     }
 
-    /// The layers that one call each can do.
+    /// Finds the layers that can be fused.
     fn layers(&self) -> Vec<Layer> {
-        let steps = (0..self.graph.nodes.len()).filter_map(|place| self.step(place));
-        // What follows a state, with these weights.
+        let steps = (0..self.graph.nodes.len()).filter_map(|position| self.step(position));
+        // The steps by the state that they start from; steps with different weights may share one.
         let mut following: HashMap<ValueId, Vec<Step>> = HashMap::new();
         let mut order = Vec::new();
         for step in steps {
@@ -156,7 +156,7 @@ impl<'g, 'p> Finder<'g, 'p> {
                 let found = steps.iter().position(fits)?;
                 Some(steps.swap_remove(found))
             };
-            // In the order of calls, a layer's first step comes before its others.
+            // The first step of a layer precedes the others in call order.
             let Some(step) = take(state, &|step| step.first == first) else { continue };
             let mut steps = vec![step];
             while let Some(last) = steps.last().filter(|_| steps.len() < MOST_STEPS) {
@@ -174,8 +174,8 @@ impl<'g, 'p> Finder<'g, 'p> {
         layers
     }
 
-    fn node(&self, place: usize) -> Option<&'g Node> {
-        self.graph.nodes.get(place)
+    fn node(&self, position: usize) -> Option<&'g Node> {
+        self.graph.nodes.get(position)
     }
 
     fn tensor(&self, id: ValueId) -> Option<&'g Tensor<'p>> {
@@ -185,7 +185,7 @@ impl<'g, 'p> Finder<'g, 'p> {
         }
     }
 
-    /// A tensor of numbers that shaders compute with, of this shape.
+    /// Whether a value is a float tensor of this shape that shaders compute with.
     fn is_float(&self, id: ValueId, sizes: &[usize]) -> bool {
         let types = [ScalarType::Float, ScalarType::Half];
         self.tensor(id).is_some_and(|it| types.contains(&it.scalar_type) && it.sizes == sizes)
@@ -198,36 +198,36 @@ impl<'g, 'p> Finder<'g, 'p> {
         }
     }
 
-    /// The only calls that take a value: all there are, and so many.
-    fn takers(&self, id: ValueId, count: usize) -> Option<&[usize]> {
-        let takers = self.takers.get(&id)?;
-        (takers.len() == count && self.uses.get(&id) == Some(&count)).then_some(takers.as_slice())
+    /// Returns the readers of a value if there are exactly `count`, and nothing else reads it.
+    fn readers(&self, id: ValueId, count: usize) -> Option<&[usize]> {
+        let readers = self.readers.get(&id)?;
+        (readers.len() == count && self.uses.get(&id) == Some(&count)).then_some(readers.as_slice())
     }
 
-    /// The only call that takes a value, if it is of this operator: where it is, and what it makes.
-    fn only(&self, id: ValueId, operator: Operator, places: &mut Vec<usize>) -> Option<ValueId> {
-        let place = *self.takers(id, 1)?.first()?;
-        let node = self.node(place).filter(|node| node.operator == operator)?;
-        places.push(place);
+    /// Returns the result of the only reader of a value, if it is a call of this operator.
+    fn only(&self, id: ValueId, operator: Operator, positions: &mut Vec<usize>) -> Option<ValueId> {
+        let position = *self.readers(id, 1)?.first()?;
+        let node = self.node(position).filter(|node| node.operator == operator)?;
+        positions.push(position);
         node.args.last().copied()
     }
 
-    /// The same of a call with two operands: the other one, and what it makes.
+    /// The same for a call with two operands: returns the other operand and the result.
     fn pair(
         &self,
         id: ValueId,
         operator: Operator,
-        places: &mut Vec<usize>,
+        positions: &mut Vec<usize>,
     ) -> Option<[ValueId; 2]> {
-        let place = *self.takers(id, 1)?.first()?;
-        let pair = self.operands(place, operator, id)?;
-        places.push(place);
+        let position = *self.readers(id, 1)?.first()?;
+        let pair = self.operands(position, operator, id)?;
+        positions.push(position);
         Some(pair)
     }
 
-    /// The other operand of a call, and what it makes, if it neither scales nor broadcasts.
-    fn operands(&self, place: usize, operator: Operator, id: ValueId) -> Option<[ValueId; 2]> {
-        let node = self.node(place).filter(|node| node.operator == operator)?;
+    /// Returns the other operand of a call and its result, if it neither scales nor broadcasts.
+    fn operands(&self, position: usize, operator: Operator, id: ValueId) -> Option<[ValueId; 2]> {
+        let node = self.node(position).filter(|node| node.operator == operator)?;
         let (out, inputs) = node.args.split_last()?;
         let (a, b) = match inputs {
             [a, b] => (*a, *b),
@@ -235,18 +235,18 @@ impl<'g, 'p> Finder<'g, 'p> {
             _ => return None,
         };
         let other = if a == id { b } else { a };
-        // A slice of the inputs may lack the dimension of one.
+        // A slice of the inputs may lack the leading dimension of size one.
         let numel = |id| Some(self.tensor(id)?.sizes.iter().product::<usize>());
         let alike = numel(other) == numel(id) && numel(*out) == numel(id);
         (alike && a != b).then_some([other, *out])
     }
 
-    /// What steps that follow one another make up, if one call can do it.
+    /// Returns the layer that consecutive steps form, if it can be fused.
     fn layer(&self, steps: Vec<Step>) -> Option<Layer> {
         let (first, last) = steps.first().zip(steps.last()).filter(|_| steps.len() > 1)?;
         let [_, rows, hidden] = self.tensor(first.state[0])?.sizes[..] else { return None };
-        let mut gone: Vec<usize> = steps.iter().flat_map(|step| &step.places).copied().collect();
-        let place = *gone.iter().max()?;
+        let mut gone: Vec<usize> = steps.iter().flat_map(|step| &step.positions).copied().collect();
+        let position = *gone.iter().max()?;
         let width = first.cell.gates() * hidden;
         let (mut inputs, mut earliest) = (Vec::new(), first.first);
         for step in &steps {
@@ -256,15 +256,15 @@ impl<'g, 'p> Finder<'g, 'p> {
 
         let (states, joiner) = self.states(&steps, [rows, hidden])?;
         gone.extend(joiner);
-        // Nothing writes to what it takes while the steps go on, or before, where their inputs are
-        // taken.
-        let between = self.graph.nodes.get(earliest..place)?;
+        // The inputs must not be overwritten during the layer, or between their slicing and the
+        // layer.
+        let between = self.graph.nodes.get(earliest..position)?;
         if between.iter().any(|node| node.operator.writes_arguments()) {
             return None;
         }
         let others = |id: ValueId, own: &[usize], joiner: Option<usize>| {
-            let takers = self.takers.get(&id).map(Vec::as_slice).unwrap_or_default();
-            let own = takers.iter().filter(|it| own.contains(it) || joiner == Some(**it)).count();
+            let readers = self.readers.get(&id).map(Vec::as_slice).unwrap_or_default();
+            let own = readers.iter().filter(|it| own.contains(it) || joiner == Some(**it)).count();
             self.uses.get(&id).copied().unwrap_or(0) > own
         };
         let is_asked_for = joiner.is_some() && others(last.state[1], &[], joiner);
@@ -274,38 +274,39 @@ impl<'g, 'p> Finder<'g, 'p> {
         {
             return None;
         }
-        // Who takes a last state comes behind the layer.
+        // Readers of the last states must follow the layer.
         let too_early = |id: &ValueId| {
-            let takers = self.takers.get(id).map(Vec::as_slice).unwrap_or_default();
-            takers.iter().any(|taker| *taker < place && !gone.contains(taker))
+            let readers = self.readers.get(id).map(Vec::as_slice).unwrap_or_default();
+            readers.iter().any(|reader| *reader < position && !gone.contains(reader))
         };
         if too_early(&last.state[1]) || inner.as_ref().is_some_and(too_early) {
             return None;
         }
-        let inner = inner.filter(|inner| others(*inner, &last.places, None));
+        let inner = inner.filter(|inner| others(*inner, &last.positions, None));
         if inner.is_some_and(|inner| {
             !self.is_like(inner, last.state[1]) || !self.is_float(inner, &[1, rows, hidden])
         }) {
             return None;
         }
         let last = is_asked_for.then_some(last.state[1]);
-        Some(Layer { inputs, states, last, inner, place, gone, steps })
+        Some(Layer { inputs, states, last, inner, position, gone, steps })
     }
 
-    /// Where the states behind the steps go, and the call that joins them. None but the next step
-    /// takes one by itself, and of the cell's states none else at all; the last ones anybody may
-    /// take.
+    /// Returns where the states of the steps are concatenated, and that call. Intermediate states
+    /// must have no other readers than the next step and the concatenation; intermediate cell
+    /// states none but the steps. The last states may have any readers.
     fn states(&self, steps: &[Step], [rows, hidden]: [usize; 2]) -> Option<(Rows, Option<usize>)> {
         let mut joiners = HashSet::new();
         for pair in steps.windows(2) {
             let [step, next] = pair else { continue };
-            let takers = self.all_takers(step.state[1])?;
-            let mut others = takers.iter().filter(|place| !next.places.contains(place));
+            let readers = self.all_readers(step.state[1])?;
+            let mut others = readers.iter().filter(|position| !next.positions.contains(position));
             joiners.insert(others.next().copied());
-            let is_inside =
-                |place: &usize| next.places.contains(place) || step.places.contains(place);
+            let is_inside = |position: &usize| {
+                next.positions.contains(position) || step.positions.contains(position)
+            };
             let inner = step.inner.is_none_or(|[_, behind]| {
-                self.all_takers(behind).is_some_and(|takers| takers.iter().all(is_inside))
+                self.all_readers(behind).is_some_and(|readers| readers.iter().all(is_inside))
             });
             if others.next().is_some() || !inner {
                 return None;
@@ -322,7 +323,7 @@ impl<'g, 'p> Finder<'g, 'p> {
         let [list, dim, whole] = &node.args[..] else { return None };
         let joined = self.graph.items(list);
         let count = i64::try_from(steps.len()).ok()?;
-        let places = match () {
+        let positions = match () {
             () if joined == states => (0, 1),
             () if joined.iter().rev().eq(&states) => (count - 1, -1),
             () => return None,
@@ -330,18 +331,18 @@ impl<'g, 'p> Finder<'g, 'p> {
         let fits = self.int(*dim)? == 0
             && self.is_float(*whole, &[steps.len(), rows, hidden])
             && self.is_like(*whole, last);
-        let rows = Rows { whole: *whole, first: places.0, next: places.1 };
+        let rows = Rows { whole: *whole, first: positions.0, next: positions.1 };
         fits.then_some((rows, Some(joiner)))
     }
 
-    /// The calls that take a value, if nothing else does.
-    fn all_takers(&self, id: ValueId) -> Option<&[usize]> {
-        let takers = self.takers.get(&id)?;
-        (self.uses.get(&id) == Some(&takers.len())).then_some(takers)
+    /// Returns the calls that read a value, if nothing else reads it.
+    fn all_readers(&self, id: ValueId) -> Option<&[usize]> {
+        let readers = self.readers.get(&id)?;
+        (self.uses.get(&id) == Some(&readers.len())).then_some(readers)
     }
 
-    /// Whether two values are one, nothing at all, or constants with the same contents: delegates
-    /// of steps have their own.
+    /// Whether two values are identical, both absent, or constants with the same contents:
+    /// delegates of single steps have constants of their own.
     fn is_same(&self, a: ValueId, b: ValueId) -> bool {
         let is_none = |id| matches!(self.graph.values.get(id), Some(Value::None));
         let is_copy = || match (self.tensor(a), self.tensor(b)) {
@@ -356,14 +357,15 @@ impl<'g, 'p> Finder<'g, 'p> {
         a == b || (is_none(a) && is_none(b)) || is_copy()
     }
 
-    /// Whether two tensors have elements of the same type.
+    /// Whether two tensors have the same scalar type.
     fn is_like(&self, a: ValueId, b: ValueId) -> bool {
         let scalar_type = |id| self.tensor(id).map(|tensor| tensor.scalar_type);
         scalar_type(a) == scalar_type(b)
     }
 
-    /// What a value is a slice of, through views: of one along the first dimension, and which one
-    /// it is. The calls that nobody else takes anything of are gone; none is before `earliest`.
+    /// Follows views to the slice that a value comes from. Returns the sliced tensor, and the index
+    /// in its first dimension. Calls without other readers are added to `gone`; `earliest` becomes
+    /// the smallest index seen.
     fn slice(
         &self,
         id: ValueId,
@@ -373,26 +375,26 @@ impl<'g, 'p> Finder<'g, 'p> {
     ) -> Option<(ValueId, i64)> {
         let mut id = id;
         let mut only_here = true;
-        for _ in 0..MOST_VIEWS {
-            let place = *self.makers.get(&id)?;
-            let node = self.node(place)?;
-            *earliest = place.min(*earliest);
-            // What a call makes that stays is not taken from it either.
-            only_here &= self.all_takers(id).is_some_and(|takers| takers.len() == 1);
+        for _ in 0..MAX_VIEWS {
+            let position = *self.producers.get(&id)?;
+            let node = self.node(position)?;
+            *earliest = position.min(*earliest);
+            // Once a call must stay, its inputs must stay too.
+            only_here &= self.all_readers(id).is_some_and(|readers| readers.len() == 1);
             if only_here {
-                gone.push(place);
+                gone.push(position);
             }
             let same_type = |other: ValueId| self.is_like(other, id);
             let (whole, at) = match (node.operator, &node.args[..]) {
                 (Operator::SLICE_COPY_TENSOR, [whole, dim, start, _, step, _])
                     if self.int(*dim)? == 0 && self.int(*step)? == 1 =>
                 {
-                    (*whole, self.place(*whole, self.int(*start)?, true)?)
+                    (*whole, self.position(*whole, self.int(*start)?, true)?)
                 }
                 (Operator::SELECT_COPY_INT, [whole, dim, index, _]) if self.int(*dim)? == 0 => {
-                    (*whole, self.place(*whole, self.int(*index)?, false)?)
+                    (*whole, self.position(*whole, self.int(*index)?, false)?)
                 }
-                // Conversions count as views.
+                // Views may convert types, hence the check.
                 (operator, [whole, ..]) if operator.is_view() && same_type(*whole) => {
                     id = *whole;
                     continue;
@@ -407,9 +409,9 @@ impl<'g, 'p> Finder<'g, 'p> {
         None
     }
 
-    /// Where a slice starts along the first dimension of a tensor, or what a selection selects.
-    /// Places counted from the end of what may be shorter are not known.
-    fn place(&self, whole: ValueId, index: i64, clamps: bool) -> Option<i64> {
+    /// Returns the start of a slice, or the index of a selection, in the first dimension. Indices
+    /// from the end of a dynamic dimension are unknown.
+    fn position(&self, whole: ValueId, index: i64, clamps: bool) -> Option<i64> {
         let tensor = self.tensor(whole)?;
         let count = i64::try_from(*tensor.sizes.first()?).ok()?;
         let from_end = index < 0;
@@ -429,24 +431,30 @@ impl<'g, 'p> Finder<'g, 'p> {
         }
     }
 
-    /// The parts of a value that is split along its last dimension, each as wide.
-    fn split(&self, id: ValueId, count: usize, places: &mut Vec<usize>) -> Option<&'g [ValueId]> {
-        let place = *self.takers(id, 1)?.first()?;
-        let node = self.node(place).filter(|it| it.operator == Operator::SPLIT_WITH_SIZES_COPY)?;
+    /// Returns the parts of a value that is split evenly over its last dimension.
+    fn split(
+        &self,
+        id: ValueId,
+        count: usize,
+        positions: &mut Vec<usize>,
+    ) -> Option<&'g [ValueId]> {
+        let position = *self.readers(id, 1)?.first()?;
+        let node =
+            self.node(position).filter(|it| it.operator == Operator::SPLIT_WITH_SIZES_COPY)?;
         let [input, _, dim, parts] = &node.args[..] else { return None };
         let rank = i64::try_from(self.tensor(*input)?.sizes.len()).ok()?;
         let is_last = [-1, rank - 1].contains(&self.int(*dim)?);
         let parts = self.graph.items(parts);
         let width = |id: &ValueId| self.tensor(*id)?.sizes.last().copied();
         let even = parts.iter().all(|part| width(part) == parts.first().and_then(width));
-        places.push(place);
+        positions.push(position);
         (is_last && even && parts.len() == count).then_some(parts)
     }
 
-    /// The step whose product with the state is this call.
-    fn step(&self, place: usize) -> Option<Step> {
-        let node = self.node(place).filter(|node| node.operator == Operator::LINEAR)?;
-        let [state, weight, bias, product] = node.args[..] else { return None };
+    /// Returns the step whose state GEMM is the call at `position`.
+    fn step(&self, position: usize) -> Option<Step> {
+        let node = self.node(position).filter(|node| node.operator == Operator::LINEAR)?;
+        let [state, weight, bias, gemm] = node.args[..] else { return None };
         let weights = self.tensor(weight).filter(|it| it.data.is_some())?;
         let [outputs, hidden] = weights.sizes[..] else { return None };
         let [1, rows, width] = self.tensor(state)?.sizes[..] else { return None };
@@ -463,41 +471,41 @@ impl<'g, 'p> Finder<'g, 'p> {
         }
         let mut step = Step {
             cell: Cell::Lstm,
-            first: place,
+            first: position,
             state: [state; 2],
             inner: None,
             weight,
             bias,
-            input: product,
-            places: vec![place],
+            input: gemm,
+            positions: vec![position],
         };
         match gates {
-            4 => self.lstm(&mut step, product)?,
-            3 => self.gru(&mut step, product)?,
-            1 => self.plain(&mut step, product)?,
+            4 => self.lstm(&mut step, gemm)?,
+            3 => self.gru(&mut step, gemm)?,
+            1 => self.plain(&mut step, gemm)?,
             _ => return None,
         }
         self.is_float(step.state[1], &[1, rows, hidden]).then_some(step)
     }
 
     /// `c = sigmoid(f) * c + sigmoid(i) * tanh(g)`, `h = sigmoid(o) * tanh(c)`.
-    fn lstm(&self, step: &mut Step, product: ValueId) -> Option<()> {
-        let places = &mut step.places;
-        let [input, sum] = self.pair(product, Operator::ADD_TENSOR, places)?;
-        let [i, f, g, o] = *self.split(sum, 4, places)? else { return None };
-        let i = self.only(i, Operator::SIGMOID, places)?;
-        let f = self.only(f, Operator::SIGMOID, places)?;
-        let g = self.only(g, Operator::TANH, places)?;
-        let o = self.only(o, Operator::SIGMOID, places)?;
-        let [other, fresh] = self.pair(i, Operator::MUL_TENSOR, places)?;
-        let [before, old] = self.pair(f, Operator::MUL_TENSOR, places)?;
-        let [same, behind] = self.pair(fresh, Operator::ADD_TENSOR, places)?;
-        let [shown, state] = self.pair(o, Operator::MUL_TENSOR, places)?;
-        let place = *self.makers.get(&shown)?;
-        let node = self.node(place).filter(|node| node.operator == Operator::TANH)?;
-        places.push(place);
-        let is_cell = node.args.first() == Some(&behind) && self.takers(shown, 1).is_some();
-        let sums_up = self.takers(g, 1).is_some() && self.takers(old, 1).is_some();
+    fn lstm(&self, step: &mut Step, gemm: ValueId) -> Option<()> {
+        let positions = &mut step.positions;
+        let [input, sum] = self.pair(gemm, Operator::ADD_TENSOR, positions)?;
+        let [i, f, g, o] = *self.split(sum, 4, positions)? else { return None };
+        let i = self.only(i, Operator::SIGMOID, positions)?;
+        let f = self.only(f, Operator::SIGMOID, positions)?;
+        let g = self.only(g, Operator::TANH, positions)?;
+        let o = self.only(o, Operator::SIGMOID, positions)?;
+        let [other, fresh] = self.pair(i, Operator::MUL_TENSOR, positions)?;
+        let [before, old] = self.pair(f, Operator::MUL_TENSOR, positions)?;
+        let [same, behind] = self.pair(fresh, Operator::ADD_TENSOR, positions)?;
+        let [shown, state] = self.pair(o, Operator::MUL_TENSOR, positions)?;
+        let position = *self.producers.get(&shown)?;
+        let node = self.node(position).filter(|node| node.operator == Operator::TANH)?;
+        positions.push(position);
+        let is_cell = node.args.first() == Some(&behind) && self.readers(shown, 1).is_some();
+        let sums_up = self.readers(g, 1).is_some() && self.readers(old, 1).is_some();
         if other != g || same != old || !is_cell || !sums_up {
             return None;
         }
@@ -508,33 +516,33 @@ impl<'g, 'p> Finder<'g, 'p> {
 
     /// `r = sigmoid(xr + hr)`, `z = sigmoid(xz + hz)`, `n = tanh(xn + hn * r)`,
     /// `h = (h - n) * z + n`.
-    fn gru(&self, step: &mut Step, product: ValueId) -> Option<()> {
-        let places = &mut step.places;
-        let [r, z, n] = *self.split(product, 3, places)? else { return None };
-        let [xr, r] = self.pair(r, Operator::ADD_TENSOR, places)?;
-        let r = self.only(r, Operator::SIGMOID, places)?;
-        let [xz, z] = self.pair(z, Operator::ADD_TENSOR, places)?;
-        let z = self.only(z, Operator::SIGMOID, places)?;
-        let [with, n] = self.pair(n, Operator::MUL_TENSOR, places)?;
-        let [xn, n] = self.pair(n, Operator::ADD_TENSOR, places)?;
-        let n = self.only(n, Operator::TANH, places)?;
-        let [left, mixed] = self.pair(z, Operator::MUL_TENSOR, places)?;
-        let [same, state] = self.pair(mixed, Operator::ADD_TENSOR, places)?;
-        // What is left of the state: it is taken from it, not the other way round.
-        let place = *self.makers.get(&left)?;
-        let [other, _] = self.operands(place, Operator::SUB_TENSOR, n)?;
-        let from = self.node(place)?.args.first();
-        places.push(place);
-        let taken = self.takers(n, 2).is_some()
-            && self.takers(r, 1).is_some()
-            && self.takers(left, 1).is_some();
+    fn gru(&self, step: &mut Step, gemm: ValueId) -> Option<()> {
+        let positions = &mut step.positions;
+        let [r, z, n] = *self.split(gemm, 3, positions)? else { return None };
+        let [xr, r] = self.pair(r, Operator::ADD_TENSOR, positions)?;
+        let r = self.only(r, Operator::SIGMOID, positions)?;
+        let [xz, z] = self.pair(z, Operator::ADD_TENSOR, positions)?;
+        let z = self.only(z, Operator::SIGMOID, positions)?;
+        let [with, n] = self.pair(n, Operator::MUL_TENSOR, positions)?;
+        let [xn, n] = self.pair(n, Operator::ADD_TENSOR, positions)?;
+        let n = self.only(n, Operator::TANH, positions)?;
+        let [left, mixed] = self.pair(z, Operator::MUL_TENSOR, positions)?;
+        let [same, state] = self.pair(mixed, Operator::ADD_TENSOR, positions)?;
+        // The difference must be `h - n`, not `n - h`.
+        let position = *self.producers.get(&left)?;
+        let [other, _] = self.operands(position, Operator::SUB_TENSOR, n)?;
+        let from = self.node(position)?.args.first();
+        positions.push(position);
+        let taken = self.readers(n, 2).is_some()
+            && self.readers(r, 1).is_some()
+            && self.readers(left, 1).is_some();
         if with != r || same != n || other != step.state[0] || from != Some(&other) || !taken {
             return None;
         }
-        // The inputs' parts are those of one split.
-        let input = *self.node(*self.makers.get(&xr)?)?.args.first()?;
-        let parts = self.split(input, 3, places)?;
-        let alone = [xr, xz, xn].iter().all(|part| self.takers(*part, 1).is_some());
+        // All parts of the input come from one split.
+        let input = *self.node(*self.producers.get(&xr)?)?.args.first()?;
+        let parts = self.split(input, 3, positions)?;
+        let alone = [xr, xz, xn].iter().all(|part| self.readers(*part, 1).is_some());
         if parts != [xr, xz, xn] || !alone {
             return None;
         }
@@ -542,24 +550,24 @@ impl<'g, 'p> Finder<'g, 'p> {
         Some(())
     }
 
-    /// `h = tanh(x + h)`, or the greater of that and zero.
-    fn plain(&self, step: &mut Step, product: ValueId) -> Option<()> {
-        let places = &mut step.places;
-        let [input, sum] = self.pair(product, Operator::ADD_TENSOR, places)?;
-        let place = *self.takers(sum, 1)?.first()?;
-        let node = self.node(place)?;
+    /// `h = tanh(x + h)` or `h = relu(x + h)`.
+    fn plain(&self, step: &mut Step, gemm: ValueId) -> Option<()> {
+        let positions = &mut step.positions;
+        let [input, sum] = self.pair(gemm, Operator::ADD_TENSOR, positions)?;
+        let position = *self.readers(sum, 1)?.first()?;
+        let node = self.node(position)?;
         step.cell = match node.operator {
             Operator::TANH => Cell::Tanh,
             Operator::RELU => Cell::Relu,
             _ => return None,
         };
-        places.push(place);
+        positions.push(position);
         (step.input, step.state[1]) = (input, *node.args.last()?);
         Some(())
     }
 }
 
-/// Where these lie, if it is in one tensor and each as far behind the one before.
+/// Returns the positions, if all slices are of one tensor and equally spaced.
 fn rows_of(slices: &[(ValueId, i64)]) -> Option<Rows> {
     let [(whole, first), (_, second), ..] = slices else { return None };
     let rows = Rows { whole: *whole, first: *first, next: second.checked_sub(*first)? };

@@ -1,19 +1,19 @@
-//! Rotary embeddings that are spelt out become one call, as programs have them that were not
-//! lowered for a GPU.
+//! Fuses rotary embeddings (RoPE) that are written as separate operators, as in programs that were
+//! not lowered for a GPU.
 //!
-//! Of neighbours, `cat(r · c - i · s, r · s + i · c)` where `r` and `i` are the elements of pairs;
-//! of halves, `x · c + cat(-x₂, x₁) · s`. Rounding: that of the call, which computes in `f32` and
-//! rounds once.
+//! Supported forms: neighbouring pairs, `cat(r · c - i · s, r · s + i · c)` where `r` and `i` are
+//! the elements of a pair, and half-split heads, `x · c + cat(-x₂, x₁) · s`. The fused call
+//! computes in `f32` and rounds once.
 
-use super::{Makers, adds_once, floating, remove};
+use super::{Producers, adds_once, floating, remove};
 use std::collections::HashSet;
 use torchlet_graph::graph::{Graph, Node, Value, ValueId};
 use torchlet_graph::operators::Operator;
 
 pub(super) fn fuse(graph: &mut Graph<'_>) {
-    let search = Search { makers: Makers::of(graph), graph };
+    let search = Search { producers: Producers::of(graph), graph };
     let mut found = Vec::new();
-    for (place, node) in graph.nodes.iter().enumerate() {
+    for (index, node) in graph.nodes.iter().enumerate() {
         let mut gone = Vec::new();
         let rotation = match node.operator {
             Operator::CAT => search.neighbours(node, &mut gone),
@@ -21,17 +21,17 @@ pub(super) fn fuse(graph: &mut Graph<'_>) {
             _ => None,
         };
         let Some(rotation) = rotation else { continue };
-        // Nothing writes to what is read before it is read.
-        let first = gone.iter().min().copied().unwrap_or(place);
-        let mut between = graph.nodes.get(first..place).unwrap_or_default().iter();
+        // The inputs must not be overwritten in between.
+        let first = gone.iter().min().copied().unwrap_or(index);
+        let mut between = graph.nodes.get(first..index).unwrap_or_default().iter();
         if between.all(|node| !node.operator.writes_arguments()) {
-            found.push((place, rotation, gone));
+            found.push((index, rotation, gone));
         }
     }
     let mut all_gone = HashSet::new();
-    for (place, Rotation { input, angles: [cosine, sine], form }, gone) in found {
+    for (index, Rotation { input, angles: [cosine, sine], form }, gone) in found {
         let form_id = graph.values.len();
-        if let Some(slot) = graph.nodes.get_mut(place)
+        if let Some(slot) = graph.nodes.get_mut(index)
             && let Some(out) = slot.args.last().copied()
         {
             graph.values.push(Value::Int(form));
@@ -43,7 +43,7 @@ pub(super) fn fuse(graph: &mut Graph<'_>) {
     remove(graph, &all_gone);
 }
 
-/// The views that leave out a dimension of one, and those that add one.
+/// Views that remove a dimension of size one, and views that add one.
 const NARROWER: [Operator; 3] =
     [Operator::SQUEEZE_COPY_DIM, Operator::SQUEEZE_COPY_DIMS, Operator::VIEW_COPY];
 const WIDER: [Operator; 2] = [Operator::UNSQUEEZE_COPY, Operator::VIEW_COPY];
@@ -56,12 +56,12 @@ struct Rotation {
 
 struct Search<'g, 'p> {
     graph: &'g Graph<'p>,
-    makers: Makers<'g, 'p>,
+    producers: Producers<'g, 'p>,
 }
 
 impl Search<'_, '_> {
-    /// The arguments of the call of an operator that makes a value. It goes to `gone`, whose values
-    /// have no other use than `uses`.
+    /// Returns the arguments of the call that produces a value, if it is one of `operators` and the
+    /// value is read `uses` times. The call is added to `gone`.
     fn call(
         &self,
         id: ValueId,
@@ -69,11 +69,11 @@ impl Search<'_, '_> {
         uses: usize,
         gone: &mut Vec<usize>,
     ) -> Option<&[ValueId]> {
-        let (place, node) = self.makers.taken(id, uses)?;
+        let (index, node) = self.producers.producer_with_uses(id, uses)?;
         if !operators.contains(&node.operator) || !node.parts.is_empty() {
             return None;
         }
-        gone.push(place);
+        gone.push(index);
         Some(&node.args)
     }
 
@@ -84,19 +84,19 @@ impl Search<'_, '_> {
         }
     }
 
-    /// Whether a dimension, which may be counted from the end, is the last one of so many.
+    /// Whether a dimension, which may count from the end, is the last one of `rank`.
     fn is_last(&self, dim: ValueId, rank: usize) -> bool {
         let is = |dim: i64| usize::try_from(dim).is_ok_and(|dim| dim.checked_add(1) == Some(rank));
         self.int(dim).is_some_and(|dim| dim == -1 || is(dim))
     }
 
-    /// Two factors, in either order.
+    /// Returns the two operands of a multiplication.
     fn factors(&self, id: ValueId, gone: &mut Vec<usize>) -> Option<[ValueId; 2]> {
         let args = self.call(id, &[Operator::MUL_TENSOR], 1, gone)?;
         args.first_chunk().copied()
     }
 
-    /// The two terms of a sum or a difference, which counts them once.
+    /// Returns the two operands of a sum or a difference without a scale.
     fn terms(
         &self,
         id: ValueId,
@@ -113,7 +113,7 @@ impl Search<'_, '_> {
         plain.then_some([*a, *b])
     }
 
-    /// The items of what a call joins along the last dimension.
+    /// Returns the two items of a concatenation over the last dimension.
     fn joined(&self, args: &[ValueId]) -> Option<[ValueId; 2]> {
         let [items, dim @ .., out] = args else { return None };
         let rank = self.sizes(*out)?.len();
@@ -122,7 +122,7 @@ impl Search<'_, '_> {
         items.as_slice().try_into().ok().filter(|_| along)
     }
 
-    /// What a slice of the last dimension is of, and where it begins and ends.
+    /// Returns the input of a slice of the last dimension, and its start and end.
     fn slice(&self, args: &[ValueId]) -> Option<(ValueId, usize, usize)> {
         let [input, dim, start, end, step @ .., _] = args else { return None };
         let sizes = self.sizes(*input)?;
@@ -138,9 +138,9 @@ impl Search<'_, '_> {
         fits.then_some((*input, start, end))
     }
 
-    /// The pairs of which a value is the first elements, or the second ones.
+    /// Returns the tensor of pairs of which a value holds the first or the second elements.
     fn element(&self, id: ValueId, which: usize, gone: &mut Vec<usize>) -> Option<ValueId> {
-        // Each is a factor twice.
+        // Each element is a factor twice.
         if let Some([input, dim, index, _]) = self.call(id, &[Operator::SELECT_COPY_INT], 2, gone) {
             let sizes = self.sizes(*input)?;
             let (index, which) = (self.int(*index)?, which as i64);
@@ -154,7 +154,7 @@ impl Search<'_, '_> {
         let (input, start, end) = self.slice(slice)?;
         let sizes = self.sizes(input)?;
         let (last, others) = sizes.split_last()?;
-        // What is left out is the last dimension alone.
+        // Only the last dimension is removed.
         let same = *last == 2 && *others == self.sizes(id)?;
         ((start, end) == (which, which + 1) && same).then_some(input)
     }
@@ -163,11 +163,11 @@ impl Search<'_, '_> {
         floating(self.graph, id).map(|tensor| tensor.sizes)
     }
 
-    /// Whether angles are of all rows of what is rotated, or the same for some.
+    /// Whether the shape of the angles matches the rotated rows, or broadcasts to them.
     fn are_angles(&self, angles: [ValueId; 2], rows: &[usize]) -> bool {
         let all = angles.map(|id| floating(self.graph, id));
         let [Some(cosine), Some(sine)] = all else { return false };
-        // Dimensions that they lack have one element.
+        // Missing dimensions have size one.
         let mut own = cosine.sizes.iter().rev().copied().chain(std::iter::repeat(1));
         let broadcast = rows
             .iter()
@@ -253,7 +253,7 @@ impl Search<'_, '_> {
         })
     }
 
-    /// What a value is of: its second half, negative, and its first half.
+    /// Returns the tensor of which a value is the negated second half, followed by the first half.
     fn half_turned(&self, id: ValueId, gone: &mut Vec<usize>) -> Option<ValueId> {
         let args = self.call(id, &[Operator::CAT], 1, gone)?;
         let [negative, first] = self.joined(args)?;
@@ -276,7 +276,7 @@ mod tests {
     use crate::ops::testing::tensor;
     use torchlet_core::ScalarType;
 
-    /// Builds graphs of values that are told by name.
+    /// Builds test graphs.
     #[derive(Default)]
     struct Build {
         graph: Graph<'static>,
@@ -316,16 +316,16 @@ mod tests {
         }
     }
 
-    /// Pairs of neighbours, of which `second` are the second elements; and what is the first of
-    /// each pair.
+    /// Neighbouring pairs, of which `second` selects the second elements. Returns the result, and
+    /// the value with the first elements.
     fn neighbours(second: [i64; 3]) -> (Build, ValueId, ValueId) {
         let mut build = Build::default();
         let (all, each) = (&[1, 3, 2, 4, 2][..], &[1, 3, 2, 4][..]);
         let (one, x) = (&[1, 3, 2, 4, 1][..], build.float(all));
         let [cosine, sine] = [(); 2].map(|()| build.float(&[1, 3, 1, 4]));
         let last = build.value(Value::Int(4));
-        let [r, i] = [[4, 0, 1], second].map(|place| {
-            let slice = build.slice(x, place, one);
+        let [r, i] = [[4, 0, 1], second].map(|index| {
+            let slice = build.slice(x, index, one);
             build.call(Operator::SQUEEZE_COPY_DIM, &[slice, last], each)
         });
         let mut product = |a, b| build.call(Operator::MUL_TENSOR, &[a, b], each);
@@ -340,14 +340,14 @@ mod tests {
     }
 
     #[test]
-    fn neighbours_that_turn_are_one_call() {
+    fn neighbour_rotations_are_fused() {
         let (build, out, _) = neighbours([4, 1, 2]);
         assert_eq!(build.operators(&[out]), [Operator::ROTARY]);
     }
 
     #[test]
-    fn what_is_no_rotation_of_neighbours_stays() {
-        // The same elements twice; and elements that others take.
+    fn other_neighbour_patterns_stay() {
+        // The same elements twice, and elements with other readers.
         let (build, out, _) = neighbours([4, 0, 1]);
         assert!(!build.operators(&[out]).contains(&Operator::ROTARY));
         let (build, out, first) = neighbours([4, 1, 2]);
@@ -357,13 +357,13 @@ mod tests {
         assert!(!build.operators(&[out]).contains(&Operator::ROTARY));
     }
 
-    /// Rows of so many elements, of which the second half begins at `middle`.
+    /// Half-split rows of `size` elements, of which the second half starts at `middle`.
     fn halves(size: usize, middle: i64) -> Vec<Operator> {
         let mut build = Build::default();
         let (all, half) = (&[1, 2, 3, size][..], &[1, 2, 3, size / 2][..]);
         let x = build.float(all);
         let [cosine, sine] = [(); 2].map(|()| build.float(&[3, size]));
-        // As exporters write that it goes to the end.
+        // Exporters write `i64::MAX` as the end of a slice that reaches to the end.
         let second = build.slice(x, [3, middle, i64::MAX], half);
         let negative = build.call(Operator::NEG, &[second], half);
         let first = build.slice(x, [-1, 0, middle], half);
@@ -375,7 +375,7 @@ mod tests {
     }
 
     #[test]
-    fn halves_that_turn_are_one_call() {
+    fn half_split_rotations_are_fused() {
         assert_eq!(halves(8, 4), [Operator::ROTARY]);
         assert!(!halves(8, 3).contains(&Operator::ROTARY));
         assert!(!halves(7, 3).contains(&Operator::ROTARY));

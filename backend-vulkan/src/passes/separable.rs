@@ -1,58 +1,58 @@
-//! A convolution of each channel by itself, and one of all channels at each place behind it, become
-//! one call.
+//! Fuses a depthwise convolution and the following pointwise convolution (a depthwise separable
+//! convolution).
 
-use super::{by_maker, floating, remove, uses};
+use super::{floating, producer_indices, remove, uses};
 use crate::ops::Form;
 use std::collections::{HashMap, HashSet};
 use torchlet_graph::graph::{Graph, Node, Value, ValueId};
 use torchlet_graph::operators::Operator;
 
 pub(super) fn fuse(graph: &mut Graph<'_>) {
-    let (makers, uses) = (by_maker(graph), uses(graph));
+    let (producers, uses) = (producer_indices(graph), uses(graph));
     let mut fused = Vec::new();
-    for (place, node) in graph.nodes.iter().enumerate() {
+    for (index, node) in graph.nodes.iter().enumerate() {
         let Some((second, _)) = convolution(graph, node) else { continue };
         let Some(between) = second.args.first().copied() else { continue };
-        // Nothing else takes it, nor this call twice.
+        // The depthwise result has no other readers, and this call reads it only once.
         let taken = node.args.iter().filter(|id| **id == between).count();
         if taken != 1 || !is_pointwise(graph, second) {
             continue;
         }
-        let Some(places) = depthwise(graph, &makers, &uses, between) else { continue };
-        // Nothing writes to what they take before the last of them is there.
-        let first = places.iter().min().copied().unwrap_or(place);
-        let mut passed = graph.nodes.get(first..place).unwrap_or_default().iter();
+        let Some(indices) = depthwise(graph, &producers, &uses, between) else { continue };
+        // Inputs must not be overwritten before the last of the calls.
+        let first = indices.iter().min().copied().unwrap_or(index);
+        let mut passed = graph.nodes.get(first..index).unwrap_or_default().iter();
         if !passed.any(|node| node.operator.writes_arguments()) {
-            fused.push((place, places));
+            fused.push((index, indices));
         }
     }
     let mut gone = HashSet::new();
-    for (place, places) in fused {
-        if let Some(node) = joined(graph, place, &places)
-            && let Some(slot) = graph.nodes.get_mut(place)
+    for (index, indices) in fused {
+        if let Some(node) = joined(graph, index, &indices)
+            && let Some(slot) = graph.nodes.get_mut(index)
         {
             *slot = node;
-            gone.extend(places);
+            gone.extend(indices);
         }
     }
     remove(graph, &gone);
 }
 
-/// The convolution that a call is or begins with, and what it does to the result.
+/// Returns the convolution that a call is or starts with, and its epilogue.
 fn convolution<'n>(graph: &Graph<'_>, node: &'n Node) -> Option<(&'n Node, &'n [Node])> {
     let (call, rest) = match node.operator {
         Operator::EPILOGUE => node.parts.split_first()?,
         _ => (node, &[][..]),
     };
     let form = Form::of(call.operator)?;
-    let transposed = form.transposed.and_then(|place| graph.values.get(*call.args.get(place)?));
+    let transposed = form.transposed.and_then(|index| graph.values.get(*call.args.get(index)?));
     let is_transposed = !matches!(transposed, None | Some(Value::Bool(false) | Value::Int(0)));
     let floats = floating(graph, *call.args.first()?).is_some()
         && floating(graph, *call.args.last()?).is_some();
     (floats && !is_transposed).then_some((call, rest))
 }
 
-/// The integers of a value that is known.
+/// Returns the integers of a constant value.
 fn integers(graph: &Graph<'_>, id: Option<&ValueId>) -> Option<Vec<i64>> {
     match graph.values.get(*id?)? {
         Value::Int(item) => Some(vec![*item]),
@@ -68,7 +68,7 @@ fn integers(graph: &Graph<'_>, id: Option<&ValueId>) -> Option<Vec<i64>> {
     }
 }
 
-/// How a convolution is grouped, and the sizes of its weights.
+/// Returns the groups of a convolution and the sizes of its weights.
 fn grouped<'g>(graph: &'g Graph<'_>, call: &Node) -> Option<(usize, &'g [usize])> {
     let groups = Form::of(call.operator)?.groups;
     let groups = match integers(graph, call.args.get(groups))?[..] {
@@ -78,31 +78,31 @@ fn grouped<'g>(graph: &'g Graph<'_>, call: &Node) -> Option<(usize, &'g [usize])
     Some((groups, &graph.tensor(*call.args.get(1)?)?.sizes))
 }
 
-/// Whether a convolution takes all channels at each place alone.
+/// Whether a convolution is pointwise: a 1×1 kernel over all channels.
 fn is_pointwise(graph: &Graph<'_>, call: &Node) -> bool {
-    let all = |place: usize, wanted: i64| {
-        let items = integers(graph, call.args.get(place));
+    let all = |index: usize, wanted: i64| {
+        let items = integers(graph, call.args.get(index));
         items.is_some_and(|items| items.iter().all(|item| *item == wanted))
     };
     let Some((1, [_, _, kernel @ ..])) = grouped(graph, call) else { return false };
     kernel.iter().all(|size| *size == 1) && all(3, 1) && all(4, 0) && all(5, 1)
 }
 
-/// Where the calls are that make a value which only one call takes: a convolution of each channel
-/// by itself, and views of its result.
+/// Returns the indices of the calls that produce a value with a single reader: a depthwise
+/// convolution, and views of its result.
 fn depthwise(
     graph: &Graph<'_>,
-    makers: &HashMap<ValueId, usize>,
+    producers: &HashMap<ValueId, usize>,
     uses: &HashMap<ValueId, usize>,
     value: ValueId,
 ) -> Option<Vec<usize>> {
-    let (mut places, mut id) = (Vec::new(), value);
+    let (mut indices, mut id) = (Vec::new(), value);
     loop {
-        let place = *makers.get(&id).filter(|_| uses.get(&id) == Some(&1))?;
-        let node = graph.nodes.get(place)?;
-        places.push(place);
+        let index = *producers.get(&id).filter(|_| uses.get(&id) == Some(&1))?;
+        let node = graph.nodes.get(index)?;
+        indices.push(index);
         if node.operator == Operator::ALIAS_COPY {
-            // What an epilogue leaves behind.
+            // A view left by the epilogue pass.
             let from = *node.args.first()?;
             let (from, to) = (floating(graph, from)?, floating(graph, id)?);
             if from.sizes != to.sizes || from.element != to.element {
@@ -114,21 +114,21 @@ fn depthwise(
         let (call, rest) = convolution(graph, node)?;
         let (groups, weights) = grouped(graph, call)?;
         let alone = weights.first() == Some(&groups) && weights.get(1) == Some(&1) && groups > 1;
-        // Nothing is added to it.
+        // A residual is not supported.
         let plain = rest.iter().all(|part| part.operator != Operator::ADD_TENSOR);
-        return (alone && plain).then_some(places);
+        return (alone && plain).then_some(indices);
     }
 }
 
-/// The call at `place` and those at `places`, from the last to the first, as one.
-fn joined(graph: &Graph<'_>, place: usize, places: &[usize]) -> Option<Node> {
-    let (second, first) = (graph.nodes.get(place)?, graph.nodes.get(*places.last()?)?);
+/// Returns the call at `index` and those at `indices`, last to first, as one call.
+fn joined(graph: &Graph<'_>, index: usize, indices: &[usize]) -> Option<Node> {
+    let (second, first) = (graph.nodes.get(index)?, graph.nodes.get(*indices.last()?)?);
     let (between, inputs) = first.args.split_last()?;
     let parts = |node: &Node| match node.parts.as_slice() {
         [] => vec![node.clone()],
         parts => parts.to_vec(),
     };
-    // Views in between are gone.
+    // Views in between are dropped.
     let mut behind = parts(second);
     *behind.first_mut()?.args.first_mut()? = *between;
     let args = inputs.iter().chain(second.args.get(1..)?).copied().collect();

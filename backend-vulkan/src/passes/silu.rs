@@ -1,28 +1,28 @@
-//! `x * sigmoid(x)` becomes one call.
+//! Fuses `x * sigmoid(x)` into SiLU.
 
-use super::{by_maker, remove, uses};
+use super::{producer_indices, remove, uses};
 use std::collections::HashSet;
 use torchlet_graph::graph::{Graph, Node};
 use torchlet_graph::operators::Operator;
 
 pub(super) fn fuse(graph: &mut Graph<'_>) {
     let uses = uses(graph);
-    let makers = by_maker(graph);
+    let producers = producer_indices(graph);
     let mut replaced = Vec::new();
-    for (place, node) in graph.nodes.iter().enumerate() {
+    for (index, node) in graph.nodes.iter().enumerate() {
         let [a, b, out] = node.args[..] else { continue };
         if node.operator != Operator::MUL_TENSOR {
             continue;
         }
         for (x, gate) in [(a, b), (b, a)] {
-            let Some(maker) = makers.get(&gate) else { continue };
-            let sigmoid = graph.nodes.get(*maker).filter(|maker| {
-                maker.operator == Operator::SIGMOID && maker.args.first() == Some(&x)
+            let Some(producer) = producers.get(&gate) else { continue };
+            let sigmoid = graph.nodes.get(*producer).filter(|producer| {
+                producer.operator == Operator::SIGMOID && producer.args.first() == Some(&x)
             });
             if sigmoid.is_some() && uses.get(&gate) == Some(&1) && x != gate {
                 replaced.push((
-                    place,
-                    *maker,
+                    index,
+                    *producer,
                     Node {
                         id: node.id,
                         operator: Operator::SILU,
@@ -35,10 +35,10 @@ pub(super) fn fuse(graph: &mut Graph<'_>) {
         }
     }
     let mut gone = HashSet::new();
-    for (place, maker, silu) in replaced {
-        if let Some(node) = graph.nodes.get_mut(place) {
+    for (index, producer, silu) in replaced {
+        if let Some(node) = graph.nodes.get_mut(index) {
             *node = silu;
-            gone.insert(maker);
+            gone.insert(producer);
         }
     }
     remove(graph, &gone);

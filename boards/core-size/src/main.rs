@@ -1,8 +1,8 @@
-//! A firmware image that does everything that core can do, with one backend and one operator that
-//! are next to nothing, so that its size is core's. It is linked and measured, never run.
+//! A firmware image that uses all features of `torchlet-core`, with a minimal backend and operator,
+//! so that its size is that of the crate. It is linked and measured, never run.
 //!
-//! With the feature `empty` it is what is left of it without core: the entry point, and the
-//! routines of the compiler that copy, fill and compare memory, which no firmware is without.
+//! With the feature `empty`, the image does not contain the crate: only the entry point and the
+//! compiler's `memcpy`, `memmove`, `memset` and `memcmp`, which every firmware contains.
 
 #![no_std]
 #![no_main]
@@ -15,28 +15,28 @@ use core::ptr::read_volatile;
 #[cfg(not(feature = "empty"))]
 use whole::run;
 
-/// A number that the optimiser cannot know.
+/// A value that the optimiser cannot know.
 #[inline(never)]
 fn anything() -> u32 {
     // SAFETY: an aligned address in the RAM of every Cortex-M; the image is never run.
     unsafe { read_volatile(0x2000_0000 as *const u32) }
 }
 
-/// Memory for arenas that the optimiser knows nothing of.
+/// Memory for arenas, unknown to the optimiser.
 #[inline(never)]
 fn arena() -> &'static mut [MaybeUninit<u8>] {
     // SAFETY: as in `anything`.
     unsafe { core::slice::from_raw_parts_mut(anything() as *mut _, anything() as usize) }
 }
 
-/// Memory that the optimiser knows nothing of.
+/// Memory unknown to the optimiser.
 #[inline(never)]
 fn memory() -> &'static mut [u8] {
     // SAFETY: as in `anything`.
     unsafe { core::slice::from_raw_parts_mut(anything() as *mut u8, anything() as usize) }
 }
 
-/// What firmware does without core, too.
+/// The memory routines that firmware contains without the crate.
 #[cfg(feature = "empty")]
 fn run() -> Option<()> {
     let (from, to) = (memory(), memory());
@@ -48,7 +48,7 @@ fn run() -> Option<()> {
     (*from == *to).then_some(())
 }
 
-/// Where the image would start.
+/// Entry point of the image.
 #[unsafe(no_mangle)]
 pub extern "C" fn _start() -> ! {
     loop {

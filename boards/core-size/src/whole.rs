@@ -1,4 +1,4 @@
-//! The image with core in it.
+//! The image with `torchlet-core`.
 
 use crate::{anything, arena, memory};
 use torchlet_core::{
@@ -59,7 +59,7 @@ fn invoke(call: &mut Invoke<'_, '_>) -> Result<(), KernelError> {
 
 static KERNELS: &[Kernel] = &[Kernel::new("user::copy.out", &[Param::Tensor, Param::Out], prepare)];
 
-/// Storage that can only be read, as SPI flash.
+/// Read-only storage without memory mapping, such as SPI flash.
 struct Storage;
 
 impl DataLoader for Storage {
@@ -104,7 +104,7 @@ fn report<E>(_: &E) {
     memory().fill(1);
 }
 
-/// Gives what went well, and tells of the rest.
+/// Returns the value, or reports the error.
 fn checked<T, E: Report>(result: Result<T, E>) -> Option<T> {
     match result {
         Ok(value) => Some(value),
@@ -115,7 +115,7 @@ fn checked<T, E: Report>(result: Result<T, E>) -> Option<T> {
     }
 }
 
-/// Everything from opening a file to resetting a method.
+/// Uses everything from opening a file to resetting a method.
 pub(crate) fn run() -> Option<()> {
     let registry = checked(Registry::new().with_kernels(KERNELS))?;
     let registry = checked(registry.with_backend(&UserBackend))?;

@@ -1,11 +1,11 @@
-//! Where an image ends, however it does.
+//! Termination of an image.
 
 #[cfg(feature = "rtt")]
 use defmt_rtt as _;
 #[cfg(feature = "semihosting")]
 use defmt_semihosting as _;
 
-/// Ends with success or failure, which an emulator or debugger gets to know.
+/// Exits the emulator or debugger with success or failure.
 #[cfg(feature = "semihosting")]
 pub fn exit(success: bool) -> ! {
     use semihosting::process::ExitCode;
@@ -13,7 +13,7 @@ pub fn exit(success: bool) -> ! {
     code.exit_process()
 }
 
-/// Says whether it was a success, and stays there: nothing waits for the end of a board of its own.
+/// Logs success or failure and loops: without semihosting, nothing waits for the program to end.
 #[cfg(not(feature = "semihosting"))]
 pub fn exit(success: bool) -> ! {
     defmt::println!("success: {=bool}", success);
@@ -22,8 +22,8 @@ pub fn exit(success: bool) -> ! {
     }
 }
 
-/// A panic is a defect of the firmware. It does not say where: that would take the names of all
-/// files into the flash.
+/// A panic is a defect of the firmware. The location is not logged, because the file names would
+/// occupy flash.
 #[panic_handler]
 fn panic(_: &core::panic::PanicInfo<'_>) -> ! {
     defmt::println!("panic");

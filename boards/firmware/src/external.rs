@@ -1,5 +1,5 @@
-//! Programs in storage that is not memory, as flash behind SPI: their weights are read into the
-//! arena when a method is loaded.
+//! Programs in storage that is not memory-mapped, such as SPI flash. Loading a method copies their
+//! weights to the arena.
 
 use crate::infer::{self, log_outputs, set_input};
 use crate::memory::{Memory, Sizes};
@@ -9,12 +9,12 @@ use core::sync::atomic::{AtomicU32, Ordering};
 use torchlet::core::{DataLoader, LoadOptions, Method, Program, ReadError};
 use torchlet::firmware::Error;
 
-/// Simulated flash, which can fail.
+/// Simulated flash that can fail.
 pub(crate) struct Flash {
     bytes: &'static [u8],
-    /// Whether it is mapped, so that what is in it can be used where it lies.
+    /// Whether it is memory-mapped, so that data can be used in place.
     lends: bool,
-    /// Reads before the first one that fails.
+    /// Number of reads before the first failure.
     left: AtomicU32,
 }
 
@@ -23,8 +23,8 @@ impl Flash {
         Flash { bytes, lends, left: AtomicU32::new(reads) }
     }
 
-    /// Counts a read. Nothing else runs here, so that loading and storing is enough.
-    fn works(&self) -> bool {
+    /// Counts a read. A load and a store suffice, because nothing else runs.
+    fn count_read(&self) -> bool {
         let left = self.left.load(Ordering::Relaxed);
         self.left.store(left.saturating_sub(1), Ordering::Relaxed);
         left > 0
@@ -42,7 +42,7 @@ impl DataLoader for Flash {
     }
 
     fn read(&self, offset: u64, into: &mut [u8]) -> Result<(), ReadError> {
-        let from = self.part(offset, into.len()).filter(|_| self.works());
+        let from = self.part(offset, into.len()).filter(|_| self.count_read());
         into.copy_from_slice(from.ok_or(ReadError { offset, len: into.len() })?);
         Ok(())
     }
@@ -52,16 +52,16 @@ impl DataLoader for Flash {
     }
 }
 
-/// Whether there is room for the program's constants in the arena, and for the rest of it behind
-/// the planned buffers.
+/// Whether the program's constants fit in the arena, and the rest of the program after the planned
+/// buffers.
 pub(crate) fn has_room(model: &Model, memory: &Memory) -> bool {
-    // Not all of the program is either, but neither is much less than half.
+    // Neither needs the whole program, but neither needs much less than half.
     let program = model.program.len();
     memory.arena.len() >= model.arena + program
         && memory.planned.len() >= model.planned_bytes() + program
 }
 
-/// Loads a model from flash, sets its input, and does something with it.
+/// Loads a model from flash, sets its input and calls a function with it.
 pub(crate) fn with<R>(
     model: &Model,
     flash: &Flash,
@@ -80,7 +80,7 @@ pub(crate) fn with<R>(
     })
 }
 
-/// Runs a model whose weights are read from flash, and logs what comes out.
+/// Runs a model whose weights are read from flash, and logs its outputs.
 pub(crate) fn all(model: &Model, memory: &mut Memory<'_>) -> Result<(), Failed> {
     if !has_room(model, memory) {
         return Ok(());

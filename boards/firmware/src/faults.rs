@@ -1,5 +1,4 @@
-//! What happens when something is wrong: each fault is logged as the error that it is, and the
-//! firmware goes on.
+//! Fault injection: each fault is logged as an error, and the firmware continues.
 
 use crate::external::{self, Flash};
 use crate::infer::{set_input, with};
@@ -10,14 +9,14 @@ use defmt::println;
 use torchlet::core::{LoadOptions, Method, Program, ScalarType, TensorInfo, TensorRef};
 use torchlet::firmware::Error;
 
-/// In how many bytes a damaged program differs.
+/// Number of flipped bits in a damaged program.
 const FLIPPED: usize = 8;
 
-/// Flips bytes here and there, as flash may.
+/// Flips bits at pseudorandom positions, as failing flash may.
 pub const fn damage(program: &mut [u8], seed: u64) {
     let (mut random, mut count) = (seed + 1, 0);
     while count < FLIPPED && !program.is_empty() {
-        // The generator of Knuth's MMIX; the upper bits are the better ones.
+        // The generator of Knuth's MMIX; its upper bits are the better ones.
         random =
             random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         program[(random >> 33) as usize % program.len()] ^= 1 << (random >> 30 & 7);
@@ -25,7 +24,7 @@ pub const fn damage(program: &mut [u8], seed: u64) {
     }
 }
 
-/// Tries all faults with a model. Where nothing is noticed that has to be, it fails.
+/// Injects all faults with a model. Fails if a fault that must be detected is not.
 pub(crate) fn all(model: &Model, memory: &mut Memory<'_>) -> Result<(), Failed> {
     let depth = stack::paint();
     damaged(model, memory);
@@ -34,7 +33,7 @@ pub(crate) fn all(model: &Model, memory: &mut Memory<'_>) -> Result<(), Failed> 
     wrong_inputs(model, memory)?;
     failing_reads(model, memory)?;
     println!("faults: stack {=usize}", stack::used(depth));
-    // None of it has left anything behind.
+    // Afterwards, the program still runs.
     let program = checked(Program::from_bytes(model.program))?;
     checked(run(model, &program, (memory, Sizes::of(model))))
 }
@@ -51,7 +50,7 @@ fn run(
     })
 }
 
-/// Logs an error that has to be there.
+/// Logs an expected error.
 fn expected<R>(fault: &str, number: usize, result: Result<R, Error>) -> Result<(), Failed> {
     match result {
         Err(error) => {
@@ -59,14 +58,14 @@ fn expected<R>(fault: &str, number: usize, result: Result<R, Error>) -> Result<(
             Ok(())
         }
         Ok(_) => {
-            println!("error: nobody noticed: {=str} {=usize}", fault, number);
+            println!("error: not detected: {=str} {=usize}", fault, number);
             Err(Failed)
         }
     }
 }
 
-/// Copies of the program with flipped bytes, in flash. What is damaged may be a weight, which
-/// nobody can notice.
+/// Copies of the program with flipped bits. The damage may be in a weight, where it cannot be
+/// detected.
 fn damaged(model: &Model, memory: &mut Memory<'_>) {
     for (number, bytes) in model.damaged.iter().enumerate() {
         let result = Program::from_bytes(bytes)
@@ -79,7 +78,7 @@ fn damaged(model: &Model, memory: &mut Memory<'_>) {
     }
 }
 
-/// The program without its end.
+/// Truncated programs.
 fn truncated(model: &Model, memory: &mut Memory<'_>) -> Result<(), Failed> {
     let len = model.program.len();
     for len in [0, 8, 40, len / 4, len / 2, len - 1] {
@@ -91,7 +90,7 @@ fn truncated(model: &Model, memory: &mut Memory<'_>) -> Result<(), Failed> {
     Ok(())
 }
 
-/// Each memory, one byte short.
+/// Each memory one byte too small.
 fn short_memory(model: &Model, memory: &mut Memory<'_>) -> Result<(), Failed> {
     let program = checked(Program::from_bytes(model.program))?;
     let sizes = Sizes::of(model);
@@ -106,7 +105,7 @@ fn short_memory(model: &Model, memory: &mut Memory<'_>) -> Result<(), Failed> {
     Ok(())
 }
 
-/// Inputs of another size, type or number.
+/// Inputs of the wrong size, dtype or number.
 fn wrong_inputs(model: &Model, memory: &mut Memory<'_>) -> Result<(), Failed> {
     let program = checked(Program::from_bytes(model.program))?;
     let mut set = |index: usize, kind: ScalarType, number: usize| {
@@ -128,8 +127,8 @@ fn wrong_inputs(model: &Model, memory: &mut Memory<'_>) -> Result<(), Failed> {
     set(9, ScalarType::Float, 2)
 }
 
-/// Storage that fails at each read in turn: flash that lends what is in it, and where there is room
-/// for a copy, flash that is read.
+/// Storage that fails at each read in turn: memory-mapped flash, and, if a copy fits, flash that is
+/// read.
 fn failing_reads(model: &Model, memory: &mut Memory<'_>) -> Result<(), Failed> {
     for lends in [true, false] {
         if !lends && !external::has_room(model, memory) {
@@ -144,9 +143,9 @@ fn failing_reads(model: &Model, memory: &mut Memory<'_>) -> Result<(), Failed> {
             }
             number += 1;
         }
-        // Without a read there is nothing that can fail: then this would show nothing.
+        // Without any read, this test would not show anything.
         if number == 0 {
-            println!("error: loading reads nothing");
+            println!("error: loading did not read from flash");
             return Err(Failed);
         }
     }

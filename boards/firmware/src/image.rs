@@ -1,5 +1,4 @@
-//! The models that are part of the image, and its static memory: as large as the most that one of
-//! them takes.
+//! The models in the image, and its static memory, sized for the largest model.
 
 use crate::memory::Memory;
 use crate::models::Model;
@@ -11,8 +10,8 @@ use torchlet::firmware::{Error, Once};
 
 include!(concat!(env!("OUT_DIR"), "/models.rs"));
 
-/// The most that one of the models has of something.
-macro_rules! largest {
+/// The maximum of a property over all models.
+macro_rules! max_over_models {
     ($of:expr) => {{
         let (mut most, mut index) = (0, 0);
         while index < MODELS.len() {
@@ -33,8 +32,8 @@ const fn scratch(model: &Model) -> usize {
     model.scratch
 }
 
-/// What the arena of the smallest program takes with the program in it, as where its weights are
-/// read from storage: an image of several models tries that.
+/// Arena size of the smallest program if its weights are copied from storage, for images of several
+/// models, which test that.
 const fn external() -> usize {
     let (mut least, mut index) = (usize::MAX, 0);
     while index < MODELS.len() {
@@ -50,17 +49,17 @@ const fn larger(a: usize, b: usize) -> usize {
     if a > b { a } else { b }
 }
 
-const BLOCKS: usize = larger(largest!(arena), external()).div_ceil(ARENA_ALIGN);
-const PLANNED: usize = largest!(Model::planned_bytes);
-const SECOND: usize = largest!(Model::second_bytes);
-const SCRATCH: usize = largest!(scratch);
+const BLOCKS: usize = larger(max_over_models!(arena), external()).div_ceil(ARENA_ALIGN);
+const PLANNED: usize = max_over_models!(Model::planned_bytes);
+const SECOND: usize = max_over_models!(Model::second_bytes);
+const SCRATCH: usize = max_over_models!(scratch);
 
 static ARENA_MEMORY: Once<[ArenaBlock; BLOCKS]> = Once::new([ArenaBlock::UNINIT; BLOCKS]);
 static PLANNED_MEMORY: Once<AlignedBytes<[u8; PLANNED]>> = Once::new(AlignedBytes([0; PLANNED]));
 static SCRATCH_MEMORY: Once<AlignedBytes<[u8; SCRATCH]>> = Once::new(AlignedBytes([0; SCRATCH]));
 
 impl Memory<'static> {
-    /// All there is, once.
+    /// Takes all memory of the image; fails the second time.
     pub(crate) fn take() -> Result<Self, Error> {
         Ok(Memory {
             arena: ArenaBlock::bytes(ARENA_MEMORY.take()?),
@@ -71,12 +70,12 @@ impl Memory<'static> {
     }
 }
 
-/// Memory in a section of its own, so that a board can put it into another RAM. Nothing sets its
-/// first value.
+/// Memory in its own section, so that a board can place it in another RAM. Uninitialised at
+/// start-up.
 #[repr(C, align(16))]
 struct Second(UnsafeCell<MaybeUninit<[u8; SECOND]>>);
 
-// SAFETY: it is reached through `second` alone, which is passed once.
+// SAFETY: it is only accessed through `second`, which runs once.
 unsafe impl Sync for Second {}
 
 #[unsafe(link_section = ".uninit.second")]
@@ -85,7 +84,7 @@ static SECOND_TAKEN: Once<()> = Once::new(());
 
 /// The memory, zeroed.
 fn second(_once: &'static mut ()) -> &'static mut [u8] {
-    // SAFETY: the argument is given out once, so no other reference to the memory exists or will.
+    // SAFETY: the argument exists once, so no other reference to the memory exists or will.
     let memory = unsafe { &mut *SECOND_MEMORY.0.get() };
     memory.write([0; SECOND])
 }

@@ -1,8 +1,8 @@
-//! A model on its input: what comes out, and what it takes.
+//! Inference on a model's input: logs outputs, memory and time.
 
 use crate::memory::{Memory, Sizes};
 use crate::models::Model;
-use crate::watch::{Costs, ticks};
+use crate::watch::{OperatorTimer, ticks};
 use crate::{Failed, checked, stack};
 use defmt::println;
 use torchlet::core::{
@@ -11,7 +11,7 @@ use torchlet::core::{
 };
 use torchlet::firmware::Error;
 
-/// Loads a model into memory of these sizes, and does something with it.
+/// Loads a model into memory of these sizes and calls a function with it.
 pub(crate) fn with<'m, R>(
     model: &Model,
     program: &Program<'m>,
@@ -25,7 +25,7 @@ pub(crate) fn with<'m, R>(
     })
 }
 
-/// Gives a loaded model its input.
+/// Sets the input of a loaded model.
 pub(crate) fn set_input(model: &Model, method: &mut Attached<'_, '_>) -> Result<(), Error> {
     let kind = || InputError::Kind { expected: "tensor", found: "another value" };
     let Ok(Some(ValueMeta::Tensor(input))) = method.meta().input(0) else {
@@ -36,8 +36,8 @@ pub(crate) fn set_input(model: &Model, method: &mut Attached<'_, '_>) -> Result<
     Ok(method.set_input_tensor(0, &input)?)
 }
 
-/// Runs a model with just the memory that it asked for when it was built, and logs its outputs, its
-/// sizes, and what it takes.
+/// Runs a model with exactly the memory that the build determined, and logs its outputs, memory and
+/// time.
 pub(crate) fn all(model: &Model, memory: &mut Memory<'_>) -> Result<(), Failed> {
     let Model { name, .. } = *model;
     println!(
@@ -69,7 +69,7 @@ pub(crate) fn all(model: &Model, memory: &mut Memory<'_>) -> Result<(), Failed> 
     let run = checked(run)?;
     println!("{=str}: stack {=usize}", name, stack::used(depth));
     println!("{=str}: run ticks {=u64}", name, run);
-    let costs = Costs { name };
+    let costs = OperatorTimer { name };
     let options = options().with_tracer(&costs);
     checked(with(model, &program, (memory, sizes), options, |method| {
         set_input(model, &mut method.attached())?;
@@ -77,8 +77,7 @@ pub(crate) fn all(model: &Model, memory: &mut Memory<'_>) -> Result<(), Failed> 
     }))
 }
 
-/// Logs the elements of the outputs, as bytes, and of the first one where the largest is: the class
-/// of a classifier.
+/// Logs the outputs as bytes, and the argmax of the first one: the class of a classifier.
 pub(crate) fn log_outputs(name: &str, variant: &str, method: &Method<'_>) -> Result<(), Error> {
     for index in 0..method.output_count() {
         let ValueRef::Tensor(output) = method.output(index)? else { continue };
@@ -86,8 +85,8 @@ pub(crate) fn log_outputs(name: &str, variant: &str, method: &Method<'_>) -> Res
         let bytes = output.bytes();
         println!("{=str}{=str}: output {=usize} {} {=[u8]}", name, variant, index, kind, bytes);
         let class = match kind {
-            ScalarType::Float => largest(output.data::<f32>()?),
-            ScalarType::Char => largest(output.data::<i8>()?),
+            ScalarType::Float => argmax(output.data::<f32>()?),
+            ScalarType::Char => argmax(output.data::<i8>()?),
             _ => continue,
         };
         println!("{=str}{=str}: class {=usize}", name, variant, class);
@@ -95,8 +94,8 @@ pub(crate) fn log_outputs(name: &str, variant: &str, method: &Method<'_>) -> Res
     Ok(())
 }
 
-/// Where the largest element is.
-fn largest<T: PartialOrd>(elements: &[T]) -> usize {
+/// Index of the maximum.
+fn argmax<T: PartialOrd>(elements: &[T]) -> usize {
     let mut largest = 0;
     for (index, element) in elements.iter().enumerate() {
         if *element > elements[largest] {

@@ -1,6 +1,6 @@
-//! Kernels of 8-bit numbers over random layers: in this processor's instructions, and once more in
-//! plain loops, which must give the same codes. Networks have few shapes; what is left over behind
-//! fours and eights is here.
+//! Compares int8 kernels on random layers: this processor's instructions must yield the same
+//! results as plain loops. Real networks have few shapes; these tests cover the remainders of loops
+//! unrolled by four and eight.
 
 mod plain;
 
@@ -15,10 +15,10 @@ use torchlet::portable::compute::q8::product::{self, Rows, Target, Weights};
 use torchlet::portable::compute::q8::{Results, Scale};
 use torchlet::portable::compute::simd::Tier;
 
-/// How many layers of each kind.
+/// Number of layers of each kind.
 const LAYERS: u32 = 100;
 
-/// The most channels that a layer gives.
+/// Maximum number of output channels.
 const CHANNELS: usize = 48;
 
 #[repr(C, align(16))]
@@ -26,7 +26,7 @@ struct Buffers {
     workspace: [i16; 2048],
     input: [i8; 4096],
     weights: [i8; 16 * 1024],
-    /// The same weights, as a plain convolution has them.
+    /// The same weights in the order of a plain convolution.
     turned: [i8; 1024],
     outs: [[i8; 4096]; 2],
     multipliers: [i32; CHANNELS],
@@ -46,9 +46,9 @@ static BUFFERS: Once<Buffers> = Once::new(Buffers {
 });
 
 /// A linear congruential generator.
-struct Numbers(u32);
+struct Rng(u32);
 
-impl Numbers {
+impl Rng {
     fn next(&mut self) -> u32 {
         self.0 = self.0.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
         self.0 >> 8
@@ -58,21 +58,21 @@ impl Numbers {
         first + (self.next() % (last - first + 1) as u32) as i32
     }
 
-    /// A number from one on.
+    /// A number in `1..=most`.
     fn count(&mut self, most: usize) -> usize {
         1 + self.next() as usize % most
     }
 
-    fn codes(&mut self, codes: &mut [i8]) {
-        // Extreme ones more often than others.
-        codes.fill_with(|| match self.next() % 8 {
+    fn fill_int8(&mut self, values: &mut [i8]) {
+        // Extreme values more often than others.
+        values.fill_with(|| match self.next() % 8 {
             0 => i8::MIN,
             1 => i8::MAX,
             _ => self.next() as i8,
         });
     }
 
-    /// A size of the input, a window over it, and how many places that has.
+    /// An input size, a window, and its number of positions.
     fn window(&mut self) -> (usize, Window, usize) {
         let (size, kernel) = (self.count(7), self.count(3));
         let (stride, padding) = (self.count(2), self.next() as usize % kernel);
@@ -86,10 +86,10 @@ impl Numbers {
     }
 }
 
-/// Computes random layers twice, and compares.
+/// Computes random layers with both variants and compares the results.
 pub(crate) fn all() -> Result<(), Failed> {
     let buffers = checked(BUFFERS.take())?;
-    let mut numbers = Numbers(1);
+    let mut numbers = Rng(1);
     for layer in 0..LAYERS {
         for (kind, run) in KINDS {
             let len = checked(run(&mut numbers, buffers))?;
@@ -101,34 +101,34 @@ pub(crate) fn all() -> Result<(), Failed> {
         }
     }
     if !plain::softmax_is_right(buffers) {
-        println!("error: softmax differs from CMSIS-NN's");
+        println!("error: softmax differs from CMSIS-NN");
         return Err(Failed);
     }
     println!(
-        "kernels: {=u32} random layers as in plain loops, softmax as CMSIS-NN's",
+        "kernels: {=u32} random layers match plain loops, softmax matches CMSIS-NN",
         LAYERS * KINDS.len() as u32
     );
     Ok(())
 }
 
-/// Computes a layer into both outputs, and gives its length.
-type Run = fn(&mut Numbers, &mut Buffers) -> Result<usize, Error>;
+/// Computes a layer into both outputs and returns its length.
+type Run = fn(&mut Rng, &mut Buffers) -> Result<usize, Error>;
 
 const KINDS: [(&str, Run); 7] = [
-    ("product", product),
+    ("matrix product", product),
     ("convolution", convolution),
     ("depthwise convolution", depthwise),
     ("average", plain::average),
     ("maximum", plain::largest),
-    ("sum", plain::sum),
-    ("product of codes", plain::product),
+    ("elementwise sum", plain::sum),
+    ("elementwise product", plain::product),
 ];
 
-/// What becomes of the sums of so many channels.
+/// Random requantization parameters for a number of channels.
 macro_rules! results {
     ($numbers:ident, $buffers:ident, $channels:expr) => {{
         let (channels, numbers) = ($channels, &mut *$numbers);
-        // Mostly as networks have them, which have loops of their own.
+        // Mostly right shifts as in real networks, which have their own loops.
         let greatest = if numbers.count(4) == 1 { 2 } else { -1 };
         $buffers.multipliers.fill_with(|| 0x4000_0000 + (numbers.next() % 0x4000_0000) as i32);
         $buffers.shifts.fill_with(|| numbers.from(-14, greatest));
@@ -151,10 +151,10 @@ macro_rules! results {
     }};
 }
 
-fn product(numbers: &mut Numbers, buffers: &mut Buffers) -> Result<usize, Error> {
+fn product(numbers: &mut Rng, buffers: &mut Buffers) -> Result<usize, Error> {
     let (depth, channels, count) = (numbers.count(150), numbers.count(CHANNELS), numbers.count(2));
-    numbers.codes(&mut buffers.input);
-    numbers.codes(&mut buffers.weights);
+    numbers.fill_int8(&mut buffers.input);
+    numbers.fill_int8(&mut buffers.weights);
     let results = results!(numbers, buffers, channels);
     let offset = if numbers.count(3) == 1 { numbers.from(-9, 9) } else { 0 };
     let weights = Weights { data: &buffers.weights, depth, channels, offset };
@@ -167,15 +167,15 @@ fn product(numbers: &mut Numbers, buffers: &mut Buffers) -> Result<usize, Error>
     Ok(count * channels)
 }
 
-fn convolution(numbers: &mut Numbers, buffers: &mut Buffers) -> Result<usize, Error> {
+fn convolution(numbers: &mut Rng, buffers: &mut Buffers) -> Result<usize, Error> {
     let groups = numbers.count(2);
     let (depth, channels) = (numbers.count(36 / groups), numbers.count(CHANNELS / groups) * groups);
     let ((rows, down, to_rows), (columns, across, to_columns)) =
         (numbers.window(), numbers.window());
     let from = Extent { rows, columns, channels: depth * groups };
     let to = Extent { rows: to_rows, columns: to_columns, channels };
-    numbers.codes(&mut buffers.input);
-    numbers.codes(&mut buffers.weights);
+    numbers.fill_int8(&mut buffers.input);
+    numbers.fill_int8(&mut buffers.weights);
     let results = results!(numbers, buffers, channels);
     let offset = numbers.from(-127, 128);
     let windows = [down, across];
@@ -190,8 +190,8 @@ fn convolution(numbers: &mut Numbers, buffers: &mut Buffers) -> Result<usize, Er
     Ok(len)
 }
 
-/// Once as what it is, and once as a convolution with a group for each channel.
-fn depthwise(numbers: &mut Numbers, buffers: &mut Buffers) -> Result<usize, Error> {
+/// Computed as depthwise convolution, and as grouped convolution with one group per channel.
+fn depthwise(numbers: &mut Rng, buffers: &mut Buffers) -> Result<usize, Error> {
     let multiplier = match numbers.count(2) {
         1 => [2, 3, 4, 8, 16, 32, 48][numbers.count(7) - 1],
         _ => 1,
@@ -202,8 +202,8 @@ fn depthwise(numbers: &mut Numbers, buffers: &mut Buffers) -> Result<usize, Erro
         (numbers.window(), numbers.window());
     let from = Extent { rows, columns, channels: inputs };
     let to = Extent { rows: to_rows, columns: to_columns, channels };
-    numbers.codes(&mut buffers.input);
-    numbers.codes(&mut buffers.weights);
+    numbers.fill_int8(&mut buffers.input);
+    numbers.fill_int8(&mut buffers.weights);
     let taps = down.kernel() * across.kernel();
     for (place, turned) in buffers.turned[..taps * channels].iter_mut().enumerate() {
         *turned = buffers.weights[place % taps * channels + place / taps];

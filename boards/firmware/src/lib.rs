@@ -1,11 +1,11 @@
-//! What all firmware images have in common: they run models on their test inputs and log what comes
-//! out, what it takes, and what happens when something is wrong. A board adds its memory map, its
-//! start-up code and the choice of models.
+//! The common part of all firmware images: runs models on their test inputs and logs outputs,
+//! memory, time, and the errors of injected faults. A board adds its memory map, start-up code and
+//! choice of models.
 //!
-//! Nothing here allocates: the images have no global allocator, and would not link if anything in
-//! them did. (The one for AArch64 has one, and loads its models at run time.) What is logged goes
-//! through `defmt` to the host, which compares it with what it computes itself
-//! (`cargo xtask board`). Start reading at [`check`].
+//! The images do not allocate: without a global allocator, they would not link otherwise. (The
+//! AArch64 image has an allocator and loads its models at run time.) Logs go through `defmt` to the
+//! host, which compares them with its own results (`cargo xtask board`). Start reading at
+//! [`check`].
 
 #![no_std]
 
@@ -35,7 +35,7 @@ pub use faults::damage;
 pub use memory::{Memory, Room};
 pub use models::Model;
 
-/// What was wrong is in the log.
+/// A failure that was logged.
 pub(crate) struct Failed;
 
 /// Logs an error.
@@ -46,16 +46,15 @@ pub(crate) fn checked<T, E: defmt::Format>(result: Result<T, E>) -> Result<T, Fa
     })
 }
 
-/// Runs the models that are part of the image. It is called once: the memory can be taken no second
-/// time.
+/// Runs the models of the image. Called once, because the memory can only be taken once.
 #[cfg(all(feature = "start", not(target_arch = "aarch64")))]
 pub fn run() -> ! {
     let Ok(mut memory) = checked(Memory::take()) else { exit(false) };
     exit(check(image::MODELS, &mut memory))
 }
 
-/// Runs models in this memory, and tries all that can go wrong with the smallest of them. Gives
-/// whether all is well.
+/// Runs models in this memory and injects faults with the smallest of them. Returns whether all
+/// succeeded.
 pub fn check(models: &[Model], memory: &mut Memory<'_>) -> bool {
     machine::start();
     let mut succeeded = true;
@@ -74,15 +73,14 @@ pub fn check(models: &[Model], memory: &mut Memory<'_>) -> bool {
     succeeded
 }
 
-/// Tries all that can go wrong with a model, in memory that has room for it: for an image that
-/// starts by itself. Gives whether all of it was noticed. [`try_faults!`] makes both of a module of
-/// the image.
+/// Injects faults with a model, in memory that fits it, for images with their own start-up. Returns
+/// whether all were detected. [`try_faults!`] derives both arguments from a module of the image.
 pub fn try_faults(model: &Model, memory: &mut Memory<'_>) -> bool {
     faults::all(model, memory).is_ok()
 }
 
-/// The [`Model`] of a module that `torchlet::program!` includes: what it is called, how often it
-/// runs before its output is looked at, the bytes of its input, and damaged copies of its program.
+/// The [`Model`] of a module that `torchlet::program!` includes, with its name, the number of runs
+/// before its output is checked, its input bytes, and damaged copies of its program.
 #[macro_export]
 macro_rules! model {
     ($module:ident, $name:expr, $runs:expr, $input:expr, $damaged:expr) => {
@@ -100,7 +98,7 @@ macro_rules! model {
     };
 }
 
-/// A copy of a module's program with bytes flipped: see [`damage`].
+/// A copy of a module's program with flipped bits: see [`damage`].
 #[macro_export]
 macro_rules! damaged {
     ($module:ident, $seed:expr) => {{
@@ -115,8 +113,8 @@ macro_rules! damaged {
     }};
 }
 
-/// [`try_faults`](fn@try_faults) with a module that `torchlet::program!` includes and the bytes of
-/// its input, in static memory.
+/// [`try_faults`](fn@try_faults) for a module that `torchlet::program!` includes, with its input
+/// bytes, in static memory.
 #[macro_export]
 macro_rules! try_faults {
     ($module:ident, $input:expr) => {{

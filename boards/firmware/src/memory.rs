@@ -1,4 +1,4 @@
-//! The memory that models use in turn.
+//! Memory that models use in turn.
 
 use crate::models::Model;
 use core::mem::MaybeUninit;
@@ -6,46 +6,45 @@ use torchlet::core::{ARENA_ALIGN, AlignedBytes, ArenaBlock, MethodMemory};
 
 /// Memory that models use in turn.
 pub struct Memory<'a> {
-    /// For tables, and constants that have to be copied.
+    /// For tables and copied constants.
     pub arena: &'a mut [MaybeUninit<u8>],
     /// For the first planned buffer: activations.
     pub planned: &'a mut [u8],
-    /// For the other ones, such as state. It may be another RAM.
+    /// For the other planned buffers, such as state. May be in another RAM.
     pub second: &'a mut [u8],
-    /// For kernels while they run.
+    /// Scratch memory of kernels.
     pub scratch: &'a mut [u8],
 }
 
-/// How much of each memory a method is lent.
+/// Sizes of the memory that a method is lent.
 #[derive(Clone, Copy)]
 pub(crate) struct Sizes {
     pub(crate) arena: usize,
     pub(crate) planned: &'static [usize],
-    /// Bytes that the last planned buffer lacks.
+    /// Bytes by which the last planned buffer is too small.
     pub(crate) missing: usize,
     pub(crate) scratch: usize,
 }
 
 impl Sizes {
-    /// What the model asks for.
+    /// The sizes that the model requires.
     pub(crate) fn of(model: &Model) -> Self {
         let Model { arena, planned, scratch, .. } = *model;
         Sizes { arena, planned, missing: 0, scratch }
     }
 }
 
-/// The most planned buffers that a model here has.
-const MOST_BUFFERS: usize = 4;
+/// Maximum number of planned buffers of a model here.
+const MAX_BUFFERS: usize = 4;
 
 impl Memory<'_> {
-    /// Lends memory of these sizes; of what there is less of, all.
+    /// Lends memory of these sizes, clamped to the available memory.
     pub(crate) fn lend<'m, R>(
         &'m mut self,
         sizes: &Sizes,
         to: impl FnOnce(MethodMemory<'m, '_>) -> R,
     ) -> R {
-        let mut buffers: [&'m mut [u8]; MOST_BUFFERS] =
-            core::array::from_fn(|_| Default::default());
+        let mut buffers: [&'m mut [u8]; MAX_BUFFERS] = core::array::from_fn(|_| Default::default());
         let (mut free, mut second) = (&mut *self.planned, Some(&mut *self.second));
         let last = sizes.planned.len().saturating_sub(1);
         for (index, (buffer, size)) in buffers.iter_mut().zip(sizes.planned).enumerate() {
@@ -65,8 +64,7 @@ impl Memory<'_> {
         })
     }
 
-    /// Memory for a model that has all of the arena, and what is left of the memory of planned
-    /// buffers.
+    /// Memory for a model with the whole arena, and the rest of the planned memory.
     pub(crate) fn with_rest(&mut self, model: &Model) -> (Memory<'_>, &mut [u8]) {
         let first = self.planned.len().min(model.planned_bytes());
         let (planned, rest) = self.planned.split_at_mut(first);
@@ -75,8 +73,8 @@ impl Memory<'_> {
     }
 }
 
-/// Memory of fixed sizes, to be static: the arena's in units of its alignment, that of planned
-/// buffers, and scratch memory.
+/// Static memory of fixed sizes: arena in units of its alignment, planned buffers, and scratch
+/// memory.
 pub struct Room<
     const BLOCKS: usize,
     const PLANNED: usize,
@@ -92,8 +90,8 @@ pub struct Room<
 impl<const BLOCKS: usize, const PLANNED: usize, const SECOND: usize, const SCRATCH: usize>
     Room<BLOCKS, PLANNED, SECOND, SCRATCH>
 {
-    /// Zeros.
-    #[allow(clippy::new_without_default, reason = "statics ask for a constant function")]
+    /// Zeroed memory.
+    #[allow(clippy::new_without_default, reason = "statics require a const function")]
     pub const fn new() -> Self {
         Room {
             arena: [ArenaBlock::UNINIT; BLOCKS],
@@ -103,7 +101,7 @@ impl<const BLOCKS: usize, const PLANNED: usize, const SECOND: usize, const SCRAT
         }
     }
 
-    /// All of it.
+    /// All of the memory.
     pub fn memory(&mut self) -> Memory<'_> {
         Memory {
             arena: ArenaBlock::bytes(&mut self.arena),

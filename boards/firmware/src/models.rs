@@ -1,31 +1,31 @@
-//! What there is to know of a model.
+//! Description of a model.
 
 use torchlet::core::{ARENA_ALIGN, Kernel};
 
-/// A model, its input, and what it takes.
+/// A model, its input and its memory requirements.
 pub struct Model {
-    /// What it is called in the log.
+    /// Name in the log.
     pub name: &'static str,
     /// The program, aligned for its weights.
     pub program: &'static [u8],
     /// The kernels that it calls, sorted by name.
     pub kernels: &'static [Kernel],
-    /// Bytes of its arena.
+    /// Size of its arena in bytes.
     pub arena: usize,
-    /// Bytes of its planned buffers.
+    /// Sizes of its planned buffers in bytes.
     pub planned: &'static [usize],
-    /// Bytes of its scratch memory.
+    /// Size of its scratch memory in bytes.
     pub scratch: usize,
-    /// The elements of its only input.
+    /// The data of its only input.
     pub input: &'static [u8],
-    /// How often it runs before its output is looked at.
+    /// Number of runs before its output is checked.
     pub runs: usize,
-    /// Its program with bytes flipped, as flash may be.
+    /// Copies of its program with flipped bits.
     pub damaged: &'static [&'static [u8]],
 }
 
 impl Model {
-    /// Bytes of its first planned buffer, up to where another one could start.
+    /// Size of its first planned buffer, rounded up to the arena alignment.
     pub const fn planned_bytes(&self) -> usize {
         match self.planned {
             [first, ..] => first.next_multiple_of(ARENA_ALIGN),
@@ -33,7 +33,7 @@ impl Model {
         }
     }
 
-    /// Bytes of its other planned buffers, each up to where the next one starts.
+    /// Total size of its other planned buffers, each rounded up to the arena alignment.
     pub const fn second_bytes(&self) -> usize {
         let (mut bytes, mut index) = (0, 1);
         while index < self.planned.len() {

@@ -1,4 +1,4 @@
-//! Two models that compute in the same memory in turn, and stay loaded.
+//! Two loaded models that share activation memory and run in turn.
 
 use crate::infer::{log_outputs, set_input};
 use crate::memory::Memory;
@@ -7,12 +7,11 @@ use crate::{Failed, checked};
 use torchlet::core::{ARENA_ALIGN, LoadOptions, Program, Registry, SharedMemory, SharedMethod};
 use torchlet::firmware::Error;
 
-/// The two. Most others keep something: the step of an LSTM its state, and what is lowered for a
-/// Cortex-M has tensors for kernels to compute in, of which nothing says that they are not state.
+/// The two models. Most others keep state in activation memory: the LSTM step has state, and models
+/// lowered for Cortex-M have scratch tensors that cannot be told from state.
 const BOTH: [&str; 2] = ["digits", "mlp"];
 
-/// Runs the two, if the image has them, one after the other and again, in one memory for
-/// activations.
+/// If the image contains both, runs them alternately in one memory for activations.
 pub(crate) fn all(models: &[Model], memory: &mut Memory<'_>) -> Result<(), Failed> {
     let [first, second] = BOTH.map(|name| models.iter().find(|model| model.name == name));
     let (Some(first), Some(second)) = (first, second) else { return Ok(()) };

@@ -1,47 +1,47 @@
-//! How deep the stack gets: what is free of it is painted, and looked at later.
+//! Measures stack depth by stack painting: fills the unused stack with a pattern that is checked
+//! later.
 
 use crate::machine;
 use core::ptr::{read_volatile, write_volatile};
 
-/// What the unused stack is filled with.
+/// Fill pattern of the unused stack.
 const PAINT: u32 = 0xc0de_57ac;
 
-/// What a caller and an interrupt may use of the stack between asking where it ends and painting
-/// what lies below.
+/// Stack that a caller and an interrupt may use between measuring the depth and painting below it.
 const MARGIN: usize = 512;
 
-/// The most that is painted; more would be a defect, which shows as this many bytes.
-const MOST: usize = 32 * 1024;
+/// Maximum number of painted bytes. Using more would be a defect, and is reported as this many.
+const MAX_PAINTED: usize = 32 * 1024;
 
-/// An address on the stack, lower than all that callers use.
+/// An address on the stack below all that callers use.
 #[inline(never)]
 fn depth() -> usize {
     let here = 0u8;
     core::hint::black_box(&here) as *const u8 as usize
 }
 
-/// The free words of the stack that are painted, lowest first, as they are when this is called.
+/// The painted words of the unused stack, lowest first.
 fn painted(depth: usize) -> impl Iterator<Item = *mut u32> {
     let lowest = machine::stack_end();
     let end = depth.saturating_sub(MARGIN) & !3;
-    let start = lowest.max(end.saturating_sub(MOST)).next_multiple_of(4);
+    let start = lowest.max(end.saturating_sub(MAX_PAINTED)).next_multiple_of(4);
     (start..end).step_by(4).map(|address| address as *mut u32)
 }
 
-/// Paints what is free. Gives the depth to measure from.
+/// Paints the unused stack. Returns the depth to measure from.
 pub fn paint() -> usize {
     let depth = depth();
     for word in painted(depth) {
-        // SAFETY: between the end of the statics and the stack pointer, with a margin for what is
-        // called here and for interrupts: nobody else knows of this memory.
+        // SAFETY: between the end of the statics and the stack pointer, with a margin for called
+        // functions and interrupts; nothing else uses this memory.
         unsafe { write_volatile(word, PAINT) };
     }
     depth
 }
 
-/// Bytes of the stack that were used below the depth since it was painted there.
+/// Bytes of stack used below `depth` since it was painted.
 pub fn used(depth: usize) -> usize {
-    // SAFETY: as in `paint`; words without a value were given one there.
+    // SAFETY: as in `paint`, which also initialized these words.
     let clean = |word: &*mut u32| unsafe { read_volatile(*word) } == PAINT;
     let end = painted(depth).find(|word| !clean(word)).map_or(depth - MARGIN, |word| word as usize);
     depth - end

@@ -1,22 +1,22 @@
-//! What an inference takes: ticks of the machine's clock, as a whole and by operator.
+//! Measures inference time in clock ticks, in total and per operator.
 
 use crate::machine;
 use torchlet::core::{Event, EventKind, EventTracer};
 
-/// Ticks that something takes.
+/// Ticks that a function lasts.
 pub(crate) fn ticks<R>(run: impl FnOnce() -> R) -> (R, u64) {
     let start = machine::ticks();
     let result = run();
     (result, machine::ticks().saturating_sub(start))
 }
 
-/// Logs what each operator takes.
-pub(crate) struct Costs {
-    /// The model.
+/// Logs the ticks of each operator.
+pub(crate) struct OperatorTimer {
+    /// Name of the model.
     pub(crate) name: &'static str,
 }
 
-impl EventTracer for Costs {
+impl EventTracer for OperatorTimer {
     fn begin(&self, _: &Event<'_>) -> u64 {
         machine::ticks()
     }

@@ -1,5 +1,5 @@
-//! A firmware that runs a program on what it finds in memory, and writes down the class. It is
-//! linked and measured, never run: what a program takes in flash beside a board's own code.
+//! A firmware image that runs a program on input in memory and stores the class. It is linked and
+//! measured, never run, to determine the flash size of a program without the board's own code.
 
 #![no_std]
 #![no_main]
@@ -15,24 +15,24 @@ use torchlet::firmware::Error;
 torchlet::program!(model);
 use model::forward::Input0;
 
-/// Where a sensor would put the input, and where the class goes: RAM of the board.
+/// Addresses of the input, which a sensor would write, and of the class, in the board's RAM.
 const INPUT: *const Input0 = start::RAM as *const Input0;
 const CLASS: *mut usize = (start::RAM + 0xfff0) as *mut usize;
 
 fn classify() -> Result<usize, Error> {
-    // SAFETY: an aligned address in the RAM of the board, which the compiler knows nothing of; the
-    // image is never run.
+    // SAFETY: an aligned address in the RAM of the board, unknown to the compiler; the image is
+    // never run.
     let input = unsafe { &*black_box(INPUT) };
     let mut model = model::load()?;
     let output = model.forward(input)?.as_flattened();
-    let largest = output
+    let argmax = output
         .iter()
         .enumerate()
         .max_by(|a, b| a.1.partial_cmp(b.1).unwrap_or(core::cmp::Ordering::Equal));
-    Ok(largest.map_or(0, |(class, _)| class))
+    Ok(argmax.map_or(0, |(class, _)| class))
 }
 
-/// What a board's main function does.
+/// Main function of a board.
 fn run() -> ! {
     let class = classify().unwrap_or(usize::MAX);
     // SAFETY: as above.

@@ -1,4 +1,4 @@
-/* Layers as CMSIS-NN computes them: what `src/peer.rs` calls. */
+/* CMSIS-NN implementation of the layers for `src/peer.rs`. */
 
 #include <arm_nnfunctions.h>
 #include <arm_nnsupportfunctions.h>
@@ -28,9 +28,9 @@ static cmsis_nn_conv_params convolution(const peer_layer *layer)
 
 static cmsis_nn_dw_conv_params depthwise(const peer_layer *layer)
 {
-    const cmsis_nn_dw_conv_params made = {INPUT_OFFSET,       OUTPUT_OFFSET,         layer->outputs_of_each,
-                                          tile(layer->stride), tile(layer->padding), {1, 1},
-                                          ALL};
+    const cmsis_nn_dw_conv_params made = {
+        INPUT_OFFSET, OUTPUT_OFFSET, layer->depth_multiplier, tile(layer->stride),
+        tile(layer->padding), {1, 1}, ALL};
     return made;
 }
 
@@ -67,7 +67,8 @@ int32_t peer_prepare(const peer_layer *layer)
     if (needed > layer->workspace_bytes)
         return 0;
     if (layer->kind == LINEAR)
-        arm_vector_sum_s8(layer->workspace, from.c, to.c, layer->second, INPUT_OFFSET, 0, layer->bias);
+        arm_vector_sum_s8(layer->workspace, from.c, to.c, layer->second, INPUT_OFFSET, 0,
+                          layer->bias);
     return 1;
 }
 
@@ -83,31 +84,37 @@ int32_t peer_run(const peer_layer *layer)
     switch (layer->kind) {
     case CONVOLUTION: {
         const cmsis_nn_conv_params params = convolution(layer);
-        return arm_convolve_wrapper_s8(&context, &params, &scales, &from, layer->input, &weights, layer->second, &bias,
-                                       layer->bias, &to, layer->out) == ARM_CMSIS_NN_SUCCESS;
+        return arm_convolve_wrapper_s8(&context, &params, &scales, &from, layer->input, &weights,
+                                       layer->second, &bias, layer->bias, &to,
+                                       layer->out) == ARM_CMSIS_NN_SUCCESS;
     }
     case DEPTHWISE: {
         const cmsis_nn_dw_conv_params params = depthwise(layer);
-        return arm_depthwise_conv_wrapper_s8(&context, &params, &scales, &from, layer->input, &weights, layer->second,
-                                             &bias, layer->bias, &to, layer->out) == ARM_CMSIS_NN_SUCCESS;
+        return arm_depthwise_conv_wrapper_s8(&context, &params, &scales, &from, layer->input,
+                                             &weights, layer->second, &bias, layer->bias, &to,
+                                             layer->out) == ARM_CMSIS_NN_SUCCESS;
     }
     case LINEAR: {
         const cmsis_nn_fc_params params = {INPUT_OFFSET, 0, OUTPUT_OFFSET, ALL};
         const cmsis_nn_per_tensor_quant_params scale = {MULTIPLIER, layer->shift};
-        return arm_fully_connected_s8(&context, &params, &scale, &from, layer->input, &weights, layer->second, &bias,
-                                      layer->bias, &to, layer->out) == ARM_CMSIS_NN_SUCCESS;
+        return arm_fully_connected_s8(&context, &params, &scale, &from, layer->input, &weights,
+                                      layer->second, &bias, layer->bias, &to,
+                                      layer->out) == ARM_CMSIS_NN_SUCCESS;
     }
     case AVERAGE:
-        return arm_avgpool_s8(&context, &pool, &from, layer->input, &weights, &to, layer->out) == ARM_CMSIS_NN_SUCCESS;
+        return arm_avgpool_s8(&context, &pool, &from, layer->input, &weights, &to,
+                              layer->out) == ARM_CMSIS_NN_SUCCESS;
     case LARGEST:
-        return arm_max_pool_s8(&context, &pool, &from, layer->input, &weights, &to, layer->out) == ARM_CMSIS_NN_SUCCESS;
+        return arm_max_pool_s8(&context, &pool, &from, layer->input, &weights, &to,
+                               layer->out) == ARM_CMSIS_NN_SUCCESS;
     case SUM:
-        return arm_elementwise_add_s8(layer->input, layer->second, -zeros[0], MULTIPLIER, 0, -zeros[1], 0x48000000, -1,
-                                      20, layer->out, OUTPUT_OFFSET, 0x60000000, -19, -128, 127,
-                                      count) == ARM_CMSIS_NN_SUCCESS;
+        return arm_elementwise_add_s8(layer->input, layer->second, -zeros[0], MULTIPLIER, 0,
+                                      -zeros[1], 0x48000000, -1, 20, layer->out, OUTPUT_OFFSET,
+                                      0x60000000, -19, -128, 127, count) == ARM_CMSIS_NN_SUCCESS;
     case PRODUCT:
-        return arm_elementwise_mul_s8(layer->input, layer->second, -zeros[0], -zeros[1], layer->out, OUTPUT_OFFSET,
-                                      0x60000000, -7, -128, 127, count) == ARM_CMSIS_NN_SUCCESS;
+        return arm_elementwise_mul_s8(layer->input, layer->second, -zeros[0], -zeros[1],
+                                      layer->out, OUTPUT_OFFSET, 0x60000000, -7, -128, 127,
+                                      count) == ARM_CMSIS_NN_SUCCESS;
     case SOFTMAX:
         arm_softmax_s8(layer->input, to.w, to.c, MULTIPLIER, 22, -200, layer->out);
         return 1;

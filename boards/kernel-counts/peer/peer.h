@@ -1,4 +1,4 @@
-/* What both peers have in common: layers as `src/peer.rs` describes them, and what it calls. */
+/* Interface between `src/peer.rs` and the peer libraries. */
 
 #ifndef PEER_H
 #define PEER_H
@@ -7,7 +7,8 @@
 
 enum { CONVOLUTION, DEPTHWISE, LINEAR, AVERAGE, LARGEST, SUM, PRODUCT, SOFTMAX };
 
-/* As in src/peer.rs. Sizes are rows, columns and channels; kernels, strides and paddings are down and across. */
+/* As in src/peer.rs. Sizes are rows, columns and channels; kernels, strides and paddings are
+   vertical and horizontal. */
 typedef struct {
     int32_t kind;
     int32_t from[3];
@@ -15,7 +16,7 @@ typedef struct {
     int32_t kernel[2];
     int32_t stride[2];
     int32_t padding[2];
-    int32_t outputs_of_each;
+    int32_t depth_multiplier;
     int32_t shift;
     const int8_t *input;
     const int8_t *second;
@@ -37,10 +38,10 @@ typedef struct {
 extern "C" {
 #endif
 
-/* What is done once, when a network is loaded. Whether the workspace is large enough. */
+/* One-time preparation of loading a network. Returns whether the workspace is large enough. */
 int32_t peer_prepare(const peer_layer *layer);
 
-/* Whether it succeeded. */
+/* Returns whether it succeeded. */
 int32_t peer_run(const peer_layer *layer);
 
 #ifdef __cplusplus

@@ -1,4 +1,5 @@
-/* Layers as the reference kernels of TFLite Micro compute them: what `src/peer.rs` calls. They have no preparation, and no workspace. */
+/* TFLite Micro reference kernels of the layers for `src/peer.rs`. They have no preparation and no
+   workspace. */
 
 #include "peer.h"
 
@@ -20,13 +21,13 @@ RuntimeShape shape(const int32_t (&sizes)[Rank])
     return RuntimeShape(Rank, sizes);
 }
 
-/* The shape of one picture. */
+/* The shape of one image. */
 RuntimeShape picture(const int32_t (&sizes)[3])
 {
     return shape({1, sizes[0], sizes[1], sizes[2]});
 }
 
-/* Strides, padding and offsets, which plain and depthwise convolutions name alike. */
+/* Strides, padding and offsets, which have the same names for plain and depthwise convolutions. */
 template <typename Params>
 Params convolution(const peer_layer &layer)
 {
@@ -57,7 +58,7 @@ tflite::PoolParams pool(const peer_layer &layer)
     return made;
 }
 
-/* Of sums and products of codes. */
+/* Parameters of elementwise addition and multiplication. */
 tflite::ArithmeticParams arithmetic(int32_t multiplier, int shift)
 {
     static const int32_t zeros[] = ZEROS;
@@ -95,7 +96,7 @@ int32_t peer_run(const peer_layer *of)
     case DEPTHWISE: {
         const RuntimeShape weights = shape({1, down, across, layer.to[2]});
         auto params = convolution<tflite::DepthwiseParams>(layer);
-        params.depth_multiplier = static_cast<int16_t>(layer.outputs_of_each);
+        params.depth_multiplier = static_cast<int16_t>(layer.depth_multiplier);
         ops::DepthwiseConvPerChannel(params, layer.multipliers, layer.shifts, from, layer.input, weights, layer.second,
                                      bias, layer.bias, to, layer.out);
         return 1;
@@ -143,7 +144,7 @@ int32_t peer_run(const peer_layer *of)
     return 0;
 }
 
-/* What ends checks that fail. None does: layers are those of networks. */
+/* Called by failing checks, which does not happen for these layers. */
 extern "C" void abort(void)
 {
     for (;;) {

@@ -1,4 +1,4 @@
-//! The layers that are counted.
+//! The measured layers.
 
 use crate::memory::Memory;
 use torchlet_core::Serial;
@@ -18,10 +18,10 @@ type Shape = [usize; 3];
 /// Kernel, stride and padding.
 type Sides = [[usize; 2]; 3];
 
-/// What a layer computes.
+/// Operator of a layer.
 pub enum Kind {
     Convolution(Sides),
-    /// Output channels for each input channel.
+    /// Depth multiplier: output channels per input channel.
     Depthwise(Sides, usize),
     Linear,
     Average(Sides),
@@ -37,7 +37,7 @@ pub struct Layer {
     pub kind: Kind,
     pub from: Shape,
     pub to: Shape,
-    /// About what sums are shifted by, so that few codes are cut.
+    /// Approximate shift of accumulators, chosen so that few values saturate.
     pub shift: i32,
 }
 
@@ -147,7 +147,7 @@ fn extent([rows, columns, channels]: Shape) -> Extent {
     Extent { rows, columns, channels }
 }
 
-/// Added to codes of the input, and of the output.
+/// Offsets added to input and output values.
 const OFFSETS: [i32; 2] = [3, -5];
 
 const BOUNDS: (i32, i32) = (-128, 127);
@@ -161,18 +161,18 @@ impl Layer {
         self.to.iter().product()
     }
 
-    /// Computes the layer; without `fast` in plain loops, where it has others.
+    /// Computes the layer; without `fast` in plain loops if the layer has both variants.
     pub fn run(&self, memory: &mut Memory, fast: bool) {
         let Memory { workspace, input, second, out, multipliers, shifts, bias } = memory;
         let out = &mut out[..self.out_len()];
         let (from, to) = (extent(self.from), extent(self.to));
-        // Without a workspace, products and convolutions are computed in plain loops.
+        // Without a workspace, matrix multiplications and convolutions use plain loops.
         let workspace = if fast { &mut workspace[..] } else { &mut [] };
         let [offset, out_offset] = OFFSETS;
         let tier = Tier::detect();
         let means = Means { tier, parallel: &Serial };
         let channels = ..to.channels;
-        // Made by the layers that have a scale for each channel.
+        // Requantization for layers with per-channel scales.
         let results = |multipliers, shifts, bias| {
             Results::per_channel(multipliers, shifts, bias, out_offset, BOUNDS)
                 .unwrap_or_else(|| unreachable!())
@@ -241,8 +241,8 @@ impl Layer {
             }
             Kind::Softmax => {
                 let softmax = Softmax { multiplier: 0x5000_0000, shift: 22, least: -200 };
-                for (codes, out) in input.chunks(to.channels).zip(out.chunks_mut(to.channels)) {
-                    softmax.row(codes, out);
+                for (row, out) in input.chunks(to.channels).zip(out.chunks_mut(to.channels)) {
+                    softmax.row(row, out);
                 }
             }
         }

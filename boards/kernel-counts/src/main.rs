@@ -1,10 +1,9 @@
-//! Counts the instructions of the integer kernels on emulated Cortex-M, layer by layer: those of
-//! MLPerf Tiny's networks. Products and convolutions are computed a second time in plain loops,
-//! without instructions of the processor's own, and must give the same codes; so must another
-//! library's kernels, where one is linked (`peer`).
+//! Counts the instructions of the integer kernels on an emulated Cortex-M, for each layer of the
+//! MLPerf Tiny networks. Matrix multiplications and convolutions are also computed in plain loops
+//! without special instructions, and must yield the same values. So must another library's kernels
+//! if one is linked (`peer`).
 //!
-//! `cargo xtask bench layers` runs it, and shows how many instructions the ticks are that are
-//! printed here.
+//! `cargo xtask bench layers` runs this and converts the printed ticks to instructions.
 
 #![no_std]
 #![no_main]
@@ -19,7 +18,7 @@ use cortex_m::peripheral::syst::SystClkSource;
 use semihosting::println;
 use semihosting::process::ExitCode;
 
-/// Counts ticks of the processor's clock.
+/// Counts processor clock ticks.
 struct Counter(cortex_m::peripheral::SYST);
 
 impl Counter {
@@ -40,10 +39,10 @@ impl Counter {
     }
 }
 
-fn hash(codes: &[i8]) -> u32 {
-    codes
+fn hash(values: &[i8]) -> u32 {
+    values
         .iter()
-        .fold(0x811c_9dc5, |hash, &code| (hash ^ u32::from(code as u8)).wrapping_mul(0x0100_0193))
+        .fold(0x811c_9dc5, |hash, &value| (hash ^ u32::from(value as u8)).wrapping_mul(0x0100_0193))
 }
 
 #[cortex_m_rt::entry]
@@ -56,11 +55,11 @@ fn main() -> ! {
         let name = layer.name;
         memory.fill(layer);
         let ticks = counter.count(|| layer.run(&mut memory, true));
-        let codes = hash(&memory.out[..layer.out_len()]);
+        let expected = hash(&memory.out[..layer.out_len()]);
         println!("{name}: own {ticks}");
         memory.out.fill(0);
         layer.run(&mut memory, false);
-        if codes != hash(&memory.out[..layer.out_len()]) {
+        if expected != hash(&memory.out[..layer.out_len()]) {
             println!("{name}: differs from plain loops");
             failed = true;
         }
@@ -68,13 +67,13 @@ fn main() -> ! {
         {
             memory.out.fill(0);
             let Some(mut peer) = peer::Peer::prepare(layer, memory) else {
-                println!("{name}: the peer asks for more memory than there is");
+                println!("{name}: the peer needs more memory than available");
                 ExitCode::FAILURE.exit_process()
             };
             let mut succeeded = false;
             let ticks = counter.count(|| succeeded = peer.run());
             println!("{name}: peer {ticks}");
-            if !succeeded || codes != hash(&memory.out[..layer.out_len()]) {
+            if !succeeded || expected != hash(&memory.out[..layer.out_len()]) {
                 println!("{name}: differs from the peer");
                 failed = true;
             }

@@ -1,10 +1,10 @@
-//! Memory for the layers, filled with numbers that follow from the layer alone.
+//! Memory of the layers, filled with values that depend only on the layer.
 
 use crate::layers::Layer;
 use core::cell::UnsafeCell;
 use core::sync::atomic::{AtomicBool, Ordering};
 
-/// What layers read and write.
+/// Buffers of the layers.
 #[repr(C, align(16))]
 pub struct Memory {
     pub workspace: [i16; 16 * 1024],
@@ -18,7 +18,7 @@ pub struct Memory {
 
 struct Static(UnsafeCell<Memory>, AtomicBool);
 
-// SAFETY: `take` gives the memory out once.
+// SAFETY: `take` returns the memory only once.
 unsafe impl Sync for Static {}
 
 static MEMORY: Static = Static(
@@ -34,15 +34,15 @@ static MEMORY: Static = Static(
     AtomicBool::new(false),
 );
 
-/// The memory, once.
+/// The memory; panics the second time.
 pub fn take() -> &'static mut Memory {
-    assert!(!MEMORY.1.swap(true, Ordering::Relaxed), "memory is taken once");
+    assert!(!MEMORY.1.swap(true, Ordering::Relaxed), "memory is already taken");
     // SAFETY: the flag was not set before, so no other reference exists.
     unsafe { &mut *MEMORY.0.get() }
 }
 
 impl Memory {
-    /// The same numbers for each run, from a linear congruential generator.
+    /// Fills buffers with the same values in each run, from a linear congruential generator.
     pub fn fill(&mut self, layer: &Layer) {
         let mut state = 1u32;
         let mut next = || {

@@ -1,5 +1,5 @@
-//! The same layers by another library's kernels, which
-//! `cargo xtask bench layers --cmsis-nn DIR --tflite-micro DIR` links.
+//! The same layers with another library's kernels, linked by
+//! `cargo xtask bench layers --cmsis-nn DIR --tflite-micro DIR`.
 
 use crate::layers::{Kind, Layer};
 use crate::memory::Memory;
@@ -13,7 +13,7 @@ struct Call {
     kernel: [i32; 2],
     stride: [i32; 2],
     padding: [i32; 2],
-    outputs_of_each: i32,
+    depth_multiplier: i32,
     shift: i32,
     input: *const i8,
     second: *const i8,
@@ -30,14 +30,14 @@ unsafe extern "C" {
     fn peer_run(call: *const Call) -> i32;
 }
 
-/// A layer that is ready to run.
+/// A prepared layer.
 pub struct Peer<'a>(Call, core::marker::PhantomData<&'a mut Memory>);
 
 impl<'a> Peer<'a> {
-    /// Does what is done once, when a network is loaded. `None` if there is too little memory.
+    /// Performs the one-time preparation of loading a network. `None` if memory is insufficient.
     pub fn prepare(layer: &Layer, memory: &'a mut Memory) -> Option<Self> {
         const NONE: [[usize; 2]; 3] = [[1, 1], [1, 1], [0, 0]];
-        let (kind, sides, outputs_of_each) = match layer.kind {
+        let (kind, sides, depth_multiplier) = match layer.kind {
             Kind::Convolution(sides) => (0, sides, 1),
             Kind::Depthwise(sides, outputs) => (1, sides, outputs),
             Kind::Linear => (2, NONE, 1),
@@ -55,7 +55,7 @@ impl<'a> Peer<'a> {
             kernel: numbers(sides[0]),
             stride: numbers(sides[1]),
             padding: numbers(sides[2]),
-            outputs_of_each: outputs_of_each as i32,
+            depth_multiplier: depth_multiplier as i32,
             shift: layer.shift,
             input: memory.input.as_ptr(),
             second: memory.second.as_ptr(),
@@ -66,15 +66,15 @@ impl<'a> Peer<'a> {
             workspace: memory.workspace.as_mut_ptr(),
             workspace_bytes: size_of_val(&memory.workspace) as i32,
         };
-        // SAFETY: the memory is larger than the layers, as our own kernels check, and lent for as
-        // long as this lives.
+        // SAFETY: the memory is larger than the layers, as our own kernels check, and is borrowed
+        // for as long as this lives.
         let fits = unsafe { peer_prepare(&call) } != 0;
         fits.then_some(Peer(call, core::marker::PhantomData))
     }
 
-    /// Computes the layer. Gives whether that worked.
+    /// Computes the layer. Returns whether that succeeded.
     pub fn run(&mut self) -> bool {
-        // SAFETY: as above; the workspace has as many bytes as were asked for.
+        // SAFETY: as above; the workspace has the size that `prepare` requested.
         unsafe { peer_run(&self.0) != 0 }
     }
 }

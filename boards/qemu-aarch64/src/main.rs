@@ -1,8 +1,9 @@
-//! A machine with megabytes of memory and no operating system: it has a heap, reads programs from
-//! files of the host, compiles them here, and runs them as they are and as they were compiled.
+//! A machine with megabytes of memory and no operating system. It has a heap, reads programs from
+//! files of the host, compiles them on the target, and runs both the original and the compiled
+//! programs.
 //!
-//! The files come in as arguments, `NAME=RUNS=FILE.bpte`: what it is called in the log, and after
-//! how many runs its output is looked at. Start reading at [`models`].
+//! Files are arguments `NAME=RUNS=FILE.bpte`: name in the log, and number of runs before the output
+//! is checked. Start reading at [`models`].
 
 #![no_std]
 #![no_main]
@@ -30,8 +31,8 @@ use torchlet_graph::{Processors, cpu};
 #[global_allocator]
 static HEAP: LlffHeap = LlffHeap::empty();
 
-/// How often the smallest program is damaged.
-const DAMAGED: u64 = 4;
+/// Number of damaged copies of the smallest program.
+const DAMAGED_COPIES: u64 = 4;
 
 entry!(main);
 
@@ -51,41 +52,42 @@ fn main(_: u64, _: u64, _: u64, _: u64) -> ! {
     firmware::exit(succeeded)
 }
 
-/// Each program that is named, as it is in its file and as the compiler makes it.
+/// Each program in the arguments, original and compiled.
 fn models() -> Result<Vec<Model>, String> {
     let arguments = args::<4096>().map_err(|error| format!("no arguments: {error}"))?;
     let mut models = Vec::new();
     for argument in &arguments {
         let argument = argument.map_err(|error| format!("an argument: {error}"))?;
-        // The first one is the name of the image.
+        // The first argument is the name of the image.
         let mut parts = argument.splitn(3, '=');
         let (Some(name), Some(runs), Some(path)) = (parts.next(), parts.next(), parts.next())
         else {
             continue;
         };
-        let runs = runs.parse().map_err(|_| format!("{argument}: how many runs?"))?;
+        let runs = runs.parse().map_err(|_| format!("{argument}: expected NAME=RUNS=FILE"))?;
         let of_file = |error: &dyn core::fmt::Display| format!("{path}: {error}");
         let file = read(path).map_err(|error| of_file(&error))?;
         let bundle = BundledProgram::from_bytes(&file).map_err(|error| of_file(&error))?;
-        let program = kept(bundle.program().map_err(|error| of_file(&error))?);
+        let program = leaked_copy(bundle.program().map_err(|error| of_file(&error))?);
         let input =
-            first_input(&bundle).ok_or_else(|| format!("{path}: no tensor as the input"))?;
+            first_input(&bundle).ok_or_else(|| format!("{path}: expected one tensor as input"))?;
         let compiled = compile(program).map_err(|error| of_file(&error))?;
         let kept_name = |text: String| &*String::leak(text);
         models.push(model(kept_name(name.into()), program, input, runs)?);
         models.push(model(kept_name(format!("{name} compiled")), compiled, input, runs)?);
     }
     if let Some(smallest) = models.iter_mut().min_by_key(|model| model.program.len()) {
-        let copies: Vec<&[u8]> = (0..DAMAGED).map(|seed| damaged(smallest.program, seed)).collect();
+        let copies: Vec<&[u8]> =
+            (0..DAMAGED_COPIES).map(|seed| damaged(smallest.program, seed)).collect();
         smallest.damaged = copies.leak();
     }
     Ok(models)
 }
 
-/// Reads a file of the host, piece by piece.
+/// Reads a file of the host in chunks.
 fn read(path: &str) -> Result<Vec<u8>, String> {
     let error = |error| format!("cannot be read: {error}");
-    let name = CString::new(path).map_err(|_| String::from("its name has a zero"))?;
+    let name = CString::new(path).map_err(|_| String::from("the name contains a zero byte"))?;
     let mut file = File::open(name.as_c_str()).map_err(error)?;
     let mut bytes = Vec::new();
     let mut piece = vec![0; 4096];
@@ -97,26 +99,26 @@ fn read(path: &str) -> Result<Vec<u8>, String> {
     }
 }
 
-/// Zeros that are never freed, and start at a multiple of what arenas and programs are aligned to.
-fn zeros(len: usize) -> &'static mut [u8] {
+/// Leaked zeroed memory with the alignment of arenas and programs.
+fn leaked_zeros(len: usize) -> &'static mut [u8] {
     let memory = vec![0; len + ARENA_ALIGN].leak();
     let start = memory.as_ptr().align_offset(ARENA_ALIGN);
     &mut memory[start..start + len]
 }
 
-/// A copy that is never freed, aligned for weights.
-fn kept(bytes: &[u8]) -> &'static [u8] {
-    let memory = zeros(bytes.len());
+/// A leaked copy, aligned for weights.
+fn leaked_copy(bytes: &[u8]) -> &'static [u8] {
+    let memory = leaked_zeros(bytes.len());
     memory.copy_from_slice(bytes);
     memory
 }
 
-/// The bytes of the input in the first test case.
+/// The input bytes of the first test case.
 fn first_input(bundle: &BundledProgram<'_>) -> Option<&'static [u8]> {
     let suite = bundle.suites().ok()?.next()?.ok()?;
     let case = suite.cases().ok()?.next()?.ok()?;
     match case.inputs().ok()?.next()?.ok()? {
-        ValueRef::Tensor(tensor) => Some(kept(tensor.bytes())),
+        ValueRef::Tensor(tensor) => Some(leaked_copy(tensor.bytes())),
         _ => None,
     }
 }
@@ -125,15 +127,15 @@ fn registry() -> Result<Registry<'static>, String> {
     Registry::new().with_kernels(&KERNELS).map_err(|error| format!("{error}"))
 }
 
-/// What the compiler makes of a program.
+/// Compiles a program.
 fn compile(program: &'static [u8]) -> Result<&'static [u8], String> {
     let opened = Program::from_bytes(program).map_err(|error| format!("{error}"))?;
     let compiled = cpu::compile(&opened, &[], Processors::KERNELS, &registry()?);
     let package = compiled.and_then(|compiled| compiled.program.write());
-    Ok(kept(&package.map_err(|error| format!("{error}"))?.to_bytes()))
+    Ok(leaked_copy(&package.map_err(|error| format!("{error}"))?.to_bytes()))
 }
 
-/// A program with what it says that it takes.
+/// A program with its memory requirements.
 fn model(
     name: &'static str,
     program: &'static [u8],
@@ -167,22 +169,22 @@ fn model(
     })
 }
 
-/// The program with some bytes flipped.
+/// The program with some flipped bits.
 fn damaged(program: &[u8], seed: u64) -> &'static [u8] {
-    let bytes = zeros(program.len());
+    let bytes = leaked_zeros(program.len());
     bytes.copy_from_slice(program);
     firmware::damage(bytes, seed);
     bytes
 }
 
-/// Memory for the most that one of the models takes, and room for a program behind it.
+/// Memory for the largest of the models, with room for a program after it.
 fn memory(models: &[Model]) -> Memory<'static> {
     let most = |of: fn(&Model) -> usize| models.iter().map(of).max().unwrap_or(0);
     let program = most(|model| model.program.len());
     Memory {
-        arena: ArenaBlock::from_static(zeros(most(|model| model.arena) + program)),
-        planned: zeros(most(Model::planned_bytes) + program),
-        second: zeros(most(Model::second_bytes)),
-        scratch: zeros(most(|model| model.scratch)),
+        arena: ArenaBlock::from_static(leaked_zeros(most(|model| model.arena) + program)),
+        planned: leaked_zeros(most(Model::planned_bytes) + program),
+        second: leaked_zeros(most(Model::second_bytes)),
+        scratch: leaked_zeros(most(|model| model.scratch)),
     }
 }

@@ -1,10 +1,10 @@
-//! A trained classifier of handwritten digits on a Cortex-M4, without operating system and without
+//! A trained classifier of handwritten digits on a Cortex-M4, without an operating system or a
 //! heap: the image has no global allocator, so it would not link if anything in it allocated.
 //!
-//! The build script looks at the program and writes the module `model`: the file for the flash,
-//! where its weights are used in place, static memory of exactly the sizes that it asks for, and
-//! its kernels. What is logged goes through `defmt` to the host, which compares it with what the
-//! host itself computes (`cargo xtask board`). Start reading at [`classify`].
+//! The build script analyses the program and generates the module `model`: the file for the flash,
+//! where its weights are used in place, static memory of exactly the required sizes, and its
+//! kernels. Logs go through `defmt` to the host, which compares them with its own results
+//! (`cargo xtask board`). Start reading at [`classify`].
 
 #![no_std]
 #![no_main]
@@ -19,11 +19,11 @@ use torchlet::firmware::{Error, Nested};
 torchlet::program!(model);
 use model::forward::{ARENA, Input0, PLANNED, SCRATCH};
 
-/// A picture of a handwritten 2 that was not trained with: numbers behind a header of 128 bytes.
+/// An image of a handwritten 2 from outside the training set: values after a header of 128 bytes.
 static IMAGE: AlignedBytes<[u8; 384]> =
     AlignedBytes(*include_bytes!("../../../tests/fixtures/digits/image_2.npy"));
 
-/// Loads the program, and runs it on the image.
+/// Loads the program and runs it on the image.
 fn classify() -> Result<(), Error> {
     println!(
         "program: {=usize} bytes, {=usize} kernels",
@@ -61,7 +61,7 @@ fn main() -> ! {
 
 #[panic_handler]
 fn panic(_: &core::panic::PanicInfo<'_>) -> ! {
-    // Where it was would take the names of all files into the flash.
+    // The location is not logged, because the file names would occupy flash.
     println!("panic");
     ExitCode::FAILURE.exit_process()
 }

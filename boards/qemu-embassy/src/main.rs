@@ -1,4 +1,4 @@
-//! Inference as a task of Embassy's: between two instructions of the program, other tasks run.
+//! Inference as an Embassy task that yields to other tasks between instructions of the program.
 //! Start reading at [`infer`].
 
 #![no_std]
@@ -18,14 +18,14 @@ use torchlet::firmware::{Error, Nested};
 torchlet::program!(digits);
 use digits::forward::Input0;
 
-/// A picture of a handwritten 2 that was not trained with: numbers behind a header of 128 bytes.
+/// An image of a handwritten 2 from outside the training set: values after a header of 128 bytes.
 static IMAGE: AlignedBytes<[u8; 384]> =
     AlignedBytes(*include_bytes!("../../../tests/fixtures/digits/image_2.npy"));
 
-/// How often the other task ran.
+/// Number of runs of the other task.
 static BEATS: AtomicU32 = AtomicU32::new(0);
 
-/// What must not wait for a whole inference.
+/// A task that must not wait for a whole inference.
 #[embassy_executor::task]
 async fn beat() {
     loop {
@@ -34,7 +34,7 @@ async fn beat() {
     }
 }
 
-/// Runs the program once, one instruction at a time. Gives how many instructions it has.
+/// Runs the program once, one instruction at a time. Returns the number of instructions.
 async fn infer() -> Result<u32, Error> {
     let depth = stack::paint();
     let mut model = digits::load()?;
@@ -60,7 +60,7 @@ async fn main(spawner: Spawner) {
     let beats = beat().map(|task| spawner.spawn(task));
     let steps = infer().await;
     let beaten = BEATS.load(Ordering::Relaxed);
-    // All that can go wrong is an error of a task, which the others see nothing of.
+    // Every fault is an error of one task, invisible to the others.
     let noticed = firmware::try_faults!(digits, IMAGE.0.split_at(128).1);
     let code = match (beats, steps) {
         (Ok(()), Ok(steps)) if noticed => {
@@ -68,7 +68,7 @@ async fn main(spawner: Spawner) {
                 "{=u32} instructions, and {=u32} runs of the other task between them",
                 steps, beaten
             );
-            // The first instruction runs before the other task is there.
+            // The first instruction runs before the other task has started.
             if steps > 1 && beaten + 1 >= steps { ExitCode::SUCCESS } else { ExitCode::FAILURE }
         }
         (_, Err(error)) => {

@@ -29,7 +29,7 @@ fn several_methods() -> Result<(), Failed> {
         let y = model.forward(array(tensor!("two_methods.forward.0.in0"))?)?;
         close(y, tensor!("two_methods.forward.0.out0"), "forward")?;
     }
-    // Each has memory of its own, so that outputs stay.
+    // Each method has its own memory, so its outputs persist.
     close(model.encode.outputs()?, tensor!("two_methods.encode.0.out0"), "encode, later")?;
     match two_methods::load() {
         Err(Error::Taken) => Ok(()),
@@ -82,7 +82,7 @@ fn state() -> Result<(), Failed> {
         "state_unplanned.forward.2.out0",
         "state_unplanned.forward.2.out1"
     );
-    // And from the start.
+    // Again from the initial state.
     model.as_core().reset()?;
     step!(
         "state_unplanned.forward.0.in0",
@@ -93,7 +93,7 @@ fn state() -> Result<(), Failed> {
     events::drain(4)
 }
 
-/// Without memory for its state, a run is an error of a kernel's, which can be logged as it is.
+/// Without memory for its state, a run fails with a kernel error, which can be logged directly.
 fn without_state<const PLANNED: usize, const LENT: usize>(
     program: &Program<'static>,
     registry: &Registry<'static>,
@@ -167,14 +167,13 @@ fn shapes() -> Result<(), Failed> {
     }
 }
 
-/// Memory in a section that the linker's script puts into another RAM. Nothing sets its first
-/// value.
+/// Memory in a section that the linker script places in another RAM. Uninitialised at start-up.
 #[repr(C, align(16))]
 struct Second<const BYTES: usize> {
     memory: UnsafeCell<MaybeUninit<[u8; BYTES]>>,
 }
 
-// SAFETY: it is reached through `take` alone, once for each.
+// SAFETY: it is only accessed through `take`, once per instance.
 unsafe impl<const BYTES: usize> Sync for Second<BYTES> {}
 
 impl<const BYTES: usize> Second<BYTES> {
@@ -185,8 +184,8 @@ impl<const BYTES: usize> Second<BYTES> {
     /// The memory, zeroed.
     fn take(&'static self, once: &'static Once<()>) -> Result<&'static mut [u8], Error> {
         once.take()?;
-        // SAFETY: each memory has a `once` of its own, in the two functions below, that gives it
-        // out once.
+        // SAFETY: each memory has its own `once`, in the two functions below, so it is returned
+        // only once.
         let memory = unsafe { &mut *self.memory.get() };
         Ok(memory.write([0; BYTES]))
     }

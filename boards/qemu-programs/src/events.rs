@@ -1,13 +1,13 @@
-//! Events of runs, in a static array with a clock of the board, and out through the log, which is
-//! semihosting's.
+//! Events of runs, recorded in a static array with the board's clock and logged through
+//! semihosting.
 
 use crate::Failed;
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use cortex_m::peripheral::{Peripherals, SYST, syst::SystClkSource};
 use torchlet::core::{Clock, EventKind, RecordSlot, Recorder};
 
-/// The counter of the processor, which QEMU has; on a chip, the cycle counter of the DWT is as
-/// good. It counts 24 bits down; they are the upper ones here, so that they wrap as words do.
+/// SysTick, which QEMU emulates; on a chip, the DWT cycle counter works as well. It counts down
+/// with 24 bits, shifted to the upper bits here so that it wraps like a word.
 struct Ticks;
 
 const RANGE: u32 = 0x00FF_FFFF;
@@ -37,8 +37,8 @@ pub(crate) fn recorder() -> &'static Recorder<'static> {
     &RECORDER
 }
 
-/// Logs what was recorded, and fails unless it is so many runs, each with operators that take no
-/// longer than it.
+/// Logs the recorded events. Fails unless they belong to this many runs, each at least as long as
+/// the sum of its operators.
 pub(crate) fn drain(runs: usize) -> Result<(), Failed> {
     let (mut found, mut whole, mut inside) = (0, 0, 0u32);
     for record in RECORDER.records() {
@@ -52,7 +52,7 @@ pub(crate) fn drain(runs: usize) -> Result<(), Failed> {
         match record.kind {
             EventKind::Execute => {
                 if inside > whole {
-                    return Err(Failed::Differs("operators that take longer than their run"));
+                    return Err(Failed::Differs("operators that last longer than their run"));
                 }
                 (found, whole, inside) = (found + 1, record.ticks, 0);
             }

@@ -1,8 +1,7 @@
-//! Modules that `torchlet-build` wrote, run as firmware runs them, and compared with PyTorch's
-//! results: several methods, data outside of the program, memory and state that the caller lends,
-//! numbers, shapes that change, second memories. What each test is of says its name; the log has a
-//! line for each. Start reading at [`alone`]; the image with `SHARE_ACTIVATIONS` has [`shared`] in
-//! its place.
+//! Runs modules that `torchlet-build` generated, as firmware would, and compares them with
+//! PyTorch's results: several methods, external data, memory and state lent by the caller, scalars,
+//! dynamic shapes, second memories. The test names say what is tested; the log has a line for each.
+//! Start reading at [`alone`]; the image with `SHARE_ACTIVATIONS` has [`shared`] instead.
 
 #![no_std]
 #![no_main]
@@ -38,14 +37,14 @@ torchlet::program!(
 #[cfg(shared)]
 torchlet::program!(two_methods, external_two_files, state_unplanned, digits);
 
-/// What can be wrong.
+/// Reasons for a test to fail.
 #[derive(defmt::Format)]
 enum Failed {
     /// A program could not be loaded or run.
     Runtime(Error),
-    /// What came out is not what PyTorch gave.
+    /// The output differs from PyTorch's.
     Differs(&'static str),
-    /// Something that should have been refused was not, or for another reason.
+    /// An operation that should fail succeeded, or failed for another reason.
     NotRefused(&'static str),
 }
 
@@ -55,10 +54,10 @@ impl<E: Into<Error>> From<E> for Failed {
     }
 }
 
-/// A test, and what it is of.
+/// Name and function of a test.
 type Test = (&'static str, fn() -> Result<(), Failed>);
 
-/// A tensor of a test case, by the name of its file: see the build script.
+/// A tensor of a test case, by file name: see the build script.
 macro_rules! tensor {
     ($name:literal) => {
         &const {
@@ -69,7 +68,7 @@ macro_rules! tensor {
 }
 use tensor;
 
-/// The bytes of a test case as what a method takes or gives.
+/// Casts the bytes of a test case to a method's input or output type.
 fn array<T: Nested>(bytes: &'static [u8]) -> Result<&'static T, Failed> {
     T::from_bytes(bytes).ok_or(Failed::Differs("the size of a test case"))
 }
@@ -78,7 +77,7 @@ fn flat<T: Nested>(value: &T) -> &[T::Element] {
     T::flat(core::slice::from_ref(value))
 }
 
-/// Fails unless all elements are these.
+/// Fails unless all elements are equal to the expected ones.
 fn same<T: Nested + 'static>(
     found: &T,
     expected: &'static [u8],
@@ -91,7 +90,8 @@ where
     if same { Ok(()) } else { Err(Failed::Differs(what)) }
 }
 
-/// Fails unless all elements are close to these: another processor adds up in another order.
+/// Fails unless all elements are close to the expected ones; the order of summation differs between
+/// processors.
 fn close<T: Nested<Element = f32> + 'static>(
     found: &T,
     expected: &'static [u8],

@@ -1,4 +1,4 @@
-//! Methods of several programs that compute in the same memory, one after the other.
+//! Methods of several programs that share activation memory and run in turn.
 
 use crate::{Failed, Test, array, close, same, tensor};
 use crate::{digits, external_two_files, state_unplanned, torchlet_image, two_methods};
@@ -25,7 +25,7 @@ fn turns() -> Result<(), Failed> {
             let y =
                 external.forward(shared, array(tensor!("external_two_files.forward.0.in0"))?)?;
             close(y, tensor!("external_two_files.forward.0.out0"), "external")?;
-            // Its state is not in the memory that the others run over.
+            // Its state is not in the shared memory.
             let (total, calls) = counter.forward(shared, array(tensor!($input))?)?;
             close(total, tensor!($total), "the sum")?;
             same(calls, tensor!($calls), "the number of calls")?;
@@ -51,7 +51,7 @@ fn turns() -> Result<(), Failed> {
         "state_unplanned.forward.2.out1"
     );
 
-    // Outputs can be read until another method runs, and inputs are set since.
+    // Outputs are readable until another method runs, and inputs must be set after that.
     close(two.forward.outputs(shared)?, tensor!("two_methods.forward.0.out0"), "forward, later")?;
     if !matches!(digits.forward.outputs(shared), Err(Error::Input(InputError::Stale))) {
         return Err(Failed::NotRefused("outputs that another method ran over"));

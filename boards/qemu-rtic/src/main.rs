@@ -1,5 +1,5 @@
-//! Inference as a task of RTIC's: it has the lowest priority, and what is urgent interrupts it,
-//! even within an instruction of the program. Start reading at [`app`].
+//! Inference as an RTIC task of the lowest priority. Urgent tasks interrupt it, even within an
+//! instruction of the program. Start reading at [`app`].
 
 #![no_std]
 #![no_main]
@@ -14,7 +14,7 @@ use torchlet::firmware::{Error, Nested};
 torchlet::program!(digits);
 use digits::forward::Input0;
 
-/// A picture of a handwritten 2 that was not trained with: numbers behind a header of 128 bytes.
+/// An image of a handwritten 2 from outside the training set: values after a header of 128 bytes.
 static IMAGE: AlignedBytes<[u8; 384]> =
     AlignedBytes(*include_bytes!("../../../tests/fixtures/digits/image_2.npy"));
 
@@ -23,7 +23,7 @@ mod app {
     use super::{IMAGE, digits, finish, log_errors, run};
     use cortex_m::peripheral::syst::SystClkSource;
 
-    /// Ticks of the processor's clock from one urgent thing to the next.
+    /// Period of the urgent task in processor clock ticks.
     const PERIOD: u32 = 10_000;
 
     #[shared]
@@ -51,25 +51,25 @@ mod app {
         (Shared { beats: 0 }, Local { model })
     }
 
-    /// Runs the program once, then tries all that can go wrong.
+    /// Runs the program once, then injects faults.
     #[task(priority = 1, local = [model], shared = [beats])]
     async fn infer(mut context: infer::Context) {
         let before = context.shared.beats.lock(|beats| *beats);
         let result = context.local.model.as_mut().and_then(|model| log_errors(run(model)));
         let between = context.shared.beats.lock(|beats| *beats) - before;
-        defmt::println!("{=u32} urgent things while it ran", between);
+        defmt::println!("{=u32} urgent tasks during the run", between);
         let noticed = firmware::try_faults!(digits, IMAGE.0.split_at(128).1);
         finish(result.is_some() && between > 0 && noticed);
     }
 
-    /// What must not wait for an inference, nor for an instruction of it.
+    /// A task that must not wait for an inference, nor for a single instruction of it.
     #[task(binds = SysTick, priority = 2, shared = [beats])]
     fn beat(mut context: beat::Context) {
         context.shared.beats.lock(|beats| *beats += 1);
     }
 }
 
-/// Runs the program on the image, and logs what comes out.
+/// Runs the program on the image and logs its outputs.
 fn run(model: &mut digits::Model) -> Result<(), Error> {
     let depth = stack::paint();
     let Some(image) = Input0::from_bytes(&IMAGE.0[128..]) else {

@@ -1,8 +1,8 @@
 //! The module of a method: its memory, and the handle that runs it.
 
 use super::{
-    HEAD, array, begin_run, is_set, lent, line, method_identifier, names, parameters, reads,
-    results, scalar_variant, shown, sizes, statics, taken,
+    HEAD, array, begin_run, escaped, is_parameter, lent, line, method_identifier, names,
+    parameters, reads, results, scalar_variant, sizes, statics, taken,
 };
 use crate::{MethodAnalysis, Slot};
 use std::fmt::Write;
@@ -13,15 +13,18 @@ pub(super) fn write(text: &mut String, found: &MethodAnalysis, is_shared: bool) 
     let mut inner = String::new();
     let text_of_method = &mut inner;
     text_of_method.push_str(HEAD.split_once("\n\n").map_or(HEAD, |(_, rest)| rest));
-    line(text_of_method, "/// Its name in the program.");
+    line(text_of_method, "/// Name of the method in the program.");
     line(text_of_method, &format!("pub const NAME: &str = {name:?};"));
-    line(text_of_method, "/// Bytes of its arena.");
+    line(text_of_method, "/// Size of the arena in bytes.");
     line(text_of_method, &format!("pub const ARENA: usize = {};", found.arena));
     sizes(text_of_method, &found.planned, found.scratch);
     let lent = lent(found);
     let places: Vec<&str> = lent.iter().map(|(place, _)| place.as_str()).collect();
     let places = places.join(", ");
-    line(text_of_method, "/// What the exporter left to the caller.");
+    line(
+        text_of_method,
+        "/// Values whose memory the caller lends, because the exporter planned none.",
+    );
     line(
         text_of_method,
         &format!("pub const LENT: [firmware::Lent; {}] = [{places}];", lent.len()),
@@ -37,8 +40,8 @@ pub(super) fn write(text: &mut String, found: &MethodAnalysis, is_shared: bool) 
     }
     memory(text_of_method, found, &lent, is_shared);
     handle(text_of_method, found, is_shared);
-    let shown = shown(name);
-    line(text, &format!("\n/// What there is to know of method `{shown}`, and the method."));
+    let escaped = escaped(name);
+    line(text, &format!("\n/// Method `{escaped}` and its memory requirements."));
     line(text, &format!("pub mod {} {{", method_identifier(name)));
     for inner_line in inner.lines() {
         let indent = if inner_line.is_empty() { "" } else { "    " };
@@ -52,10 +55,10 @@ fn memory(text: &mut String, found: &MethodAnalysis, lent: &[(String, usize)], i
     let planned: &[usize] = if is_shared { &[] } else { &found.planned };
     let scratch = if is_shared { 0 } else { found.scratch };
     let (buffers, lends) = (planned.len(), lent.len());
-    line(text, "/// Its memory.");
+    line(text, "/// Memory of the method.");
     line(text, &format!("pub type Memory = firmware::Memory<{buffers}, {lends}>;"));
-    line(text, "\n/// Static memory of just the sizes that it takes.");
-    line(text, "///\n/// # Errors\n/// It was taken before.");
+    line(text, "\n/// Takes static memory of exactly the required sizes.");
+    line(text, "///\n/// # Errors\n/// If it was already taken.");
     line(text, "pub fn memory() -> Result<Memory, Error> {");
     line(text, "    const BLOCKS: usize = ARENA.div_ceil(core::ARENA_ALIGN);");
     line(text, "    static ARENA_MEMORY: Once<[core::ArenaBlock; BLOCKS]> =");
@@ -93,8 +96,8 @@ fn handle(text: &mut String, found: &MethodAnalysis, is_shared: bool) {
     };
     let parameters = parameters(found);
     let (names, results) = (names(found), results(found, life));
-    line(text, "\n/// The method, loaded.");
-    // A shared method has no text of its own.
+    line(text, "\n/// The loaded method.");
+    // Shared methods do not implement `Debug`.
     if !is_shared {
         line(text, "#[derive(Debug)]");
     }
@@ -102,9 +105,12 @@ fn handle(text: &mut String, found: &MethodAnalysis, is_shared: bool) {
     line(text, "\nimpl Method {");
     line(
         text,
-        "    /// Loads it from a program, which may be another than the one that is embedded, into this memory.",
+        "    /// Loads the method of a program, not necessarily the embedded one, into `memory`.",
     );
-    line(text, "    ///\n    /// # Errors\n    /// What is wrong or missing, and where.");
+    line(
+        text,
+        "    ///\n    /// # Errors\n    /// If the program is invalid, or something is missing.",
+    );
     line(text, "    pub fn load(");
     if is_shared {
         line(text, &format!("        {shared}"));
@@ -119,8 +125,8 @@ fn handle(text: &mut String, found: &MethodAnalysis, is_shared: bool) {
         false => "firmware::load(program, NAME, registry, memory, LENT, options)",
     };
     line(text, &format!("        Ok(Method({loaded}?))\n    }}"));
-    line(text, "\n    /// Sets the inputs, which a run uses up.");
-    line(text, "    ///\n    /// # Errors\n    /// An input does not fit.");
+    line(text, "\n    /// Sets the inputs. Every run consumes them.");
+    line(text, "    ///\n    /// # Errors\n    /// If an input does not match.");
     line(
         text,
         &format!("    pub fn set_inputs(&mut self, {shared}{parameters}) -> Result<(), Error> {{"),
@@ -138,11 +144,12 @@ fn handle(text: &mut String, found: &MethodAnalysis, is_shared: bool) {
                 line(
                     text,
                     &format!(
-                        "        firmware::set_scalar(&mut method, {index}, core::Scalar::{kind}(input_{index}))?;"
+                        "        firmware::set_scalar(&mut method, {index}, \
+                         core::Scalar::{kind}(input_{index}))?;"
                     ),
                 );
             }
-            Slot::Tensor { .. } if is_set(slot) => {
+            Slot::Tensor { .. } if is_parameter(slot) => {
                 let function = if array(slot).is_some() { "set_input" } else { "set_tensor" };
                 line(
                     text,
@@ -153,10 +160,11 @@ fn handle(text: &mut String, found: &MethodAnalysis, is_shared: bool) {
         }
     }
     line(text, "        Ok(())\n    }");
-    line(text, "\n    /// The outputs, as the last run left them.");
+    line(text, "\n    /// The outputs of the last run.");
     line(
         text,
-        "    ///\n    /// # Errors\n    /// An output is not what the embedded program has there, or another method used its memory since.",
+        "    ///\n    /// # Errors\n    /// If an output differs from the embedded program's, or \
+         another method has used its memory since.",
     );
     let seen_shared = if is_shared { "shared: &'a core::SharedMemory<'static>" } else { "" };
     line(
@@ -167,7 +175,7 @@ fn handle(text: &mut String, found: &MethodAnalysis, is_shared: bool) {
     );
     line(text, &format!("        #[allow(unused_variables)]\n        let method = {seen};"));
     line(text, &format!("        Ok({})\n    }}", reads(found)));
-    line(text, "\n    /// Runs it: sets the inputs, computes, gives the outputs.");
+    line(text, "\n    /// Sets the inputs, runs the method and returns the outputs.");
     begin_run(text, "run", [&parameters, &results], is_shared);
     let pass = if is_shared { "shared, " } else { "" };
     line(text, &format!("        self.set_inputs({pass}{names})?;"));
@@ -175,7 +183,8 @@ fn handle(text: &mut String, found: &MethodAnalysis, is_shared: bool) {
     line(text, &format!("        self.outputs({})\n    }}", if is_shared { "shared" } else { "" }));
     line(
         text,
-        "\n    /// The method as core has it: to step through it, to reset its state, to fill inputs in place.",
+        "\n    /// The underlying method of `torchlet-core`: to step through it, to reset its \
+         state, to fill inputs in place.",
     );
     line(
         text,

@@ -1,4 +1,4 @@
-//! What is written for a program: the text of a module.
+//! Code generation: the source text of a program's module.
 
 mod method;
 
@@ -11,7 +11,7 @@ use torchlet_portable::{Paths, Types};
 /// The name of the module that the programs of an image share.
 pub(crate) const IMAGE: &str = "torchlet_image";
 
-/// What a module is made of.
+/// Inputs of the code generation of a module.
 pub(crate) struct Source<'a> {
     pub(crate) program: &'a Program,
     /// The file to embed.
@@ -21,24 +21,26 @@ pub(crate) struct Source<'a> {
     pub(crate) shares_activations: bool,
 }
 
-/// A name as Rust takes it.
+/// Converts a name to a Rust identifier.
 pub(crate) fn identifier(name: &str) -> String {
     let is_part = |char: char| char.is_ascii_alphanumeric() || char == '_';
     let mut text: String = name.chars().map(|c| if is_part(c) { c } else { '_' }).collect();
     if !text.starts_with(|first: char| first.is_ascii_alphabetic()) {
         text.insert_str(0, "p_");
     }
-    // Those that a module or function could be named like, and cannot.
-    const KEYWORDS: &str = "Self abstract as async await become box break const continue crate do dyn else enum extern \
-        false final fn for gen if impl in let loop macro match mod move mut override priv pub ref return self static \
-        struct super trait true try type typeof unsafe unsized use virtual where while yield";
+    // Keywords that cannot be names of modules or functions.
+    const KEYWORDS: &str = "Self abstract as async await become box break const continue crate do \
+        dyn else enum extern false final fn for gen if impl in let loop macro match mod move mut \
+        override priv pub ref return self static struct super trait true try type typeof unsafe \
+        unsized use virtual where while yield";
     if KEYWORDS.split_whitespace().any(|keyword| keyword == text) {
         text.push('_');
     }
     text
 }
 
-/// The name of a method's module and function, beside what its program's module has of its own.
+/// Identifier of a method's module and function, distinct from the other items in the program's
+/// module.
 pub(crate) fn method_identifier(name: &str) -> String {
     const OWN: [&str; 9] =
         ["Error", "Model", "Once", "core", "data", "firmware", "load", "load_with", "registry"];
@@ -49,9 +51,8 @@ pub(crate) fn method_identifier(name: &str) -> String {
     text
 }
 
-/// A name of a file as comments have it: it may hold anything, the ends of lines and what would
-/// follow them among it.
-fn shown(name: &str) -> String {
+/// Escapes a name from a file for comments: it may contain line breaks followed by anything.
+fn escaped(name: &str) -> String {
     name.escape_debug().collect()
 }
 
@@ -72,34 +73,37 @@ pub(crate) fn program(source: &Source<'_>) -> String {
     text
 }
 
-/// A set that the optimiser knows by its symbol.
-fn chosen(text: &mut String, symbol: &str, of: &str, bits: impl LowerHex) {
+/// A set in a symbol that the optimiser can evaluate.
+fn exported_set(text: &mut String, symbol: &str, of: &str, bits: impl LowerHex) {
     line(text, "#[allow(non_upper_case_globals)]\n#[unsafe(no_mangle)]");
     line(text, &format!("static {symbol}: {of} ="));
     line(text, &format!("    {of}::from_bits({bits:#x});"));
 }
 
-/// What the programs of an image have in common.
+/// The items that the programs of an image share.
 pub(crate) fn image(analyses: &[&Analysis], shares_activations: bool) -> String {
     let mut text = String::new();
     text.push_str(HEAD);
     let types = analyses.iter().fold(Types::NONE, |all, analysis| all.and(analysis.types));
     line(
         &mut text,
-        "/// The element types of all programs, which kernels are compiled for (feature `chosen-types`).",
+        "/// The element types of all programs, for which kernels are compiled (`chosen-types`).",
     );
-    chosen(&mut text, "torchlet_types", "::torchlet::portable::Types", types.bits());
+    exported_set(&mut text, "torchlet_types", "::torchlet::portable::Types", types.bits());
     let several = analyses.iter().map(|analysis| analysis.methods.len()).sum::<usize>() > 1;
     let turns = if several { Uses::TURNS } else { Uses::NONE };
     let uses = analyses.iter().fold(turns, |all, analysis| all.and(analysis.uses));
     line(
         &mut text,
-        "/// What else all programs make use of, which is linked (feature `chosen-types`).",
+        "/// The runtime features that the programs use, which are linked (`chosen-types`).",
     );
-    chosen(&mut text, "torchlet_uses", "core::Uses", uses.bits());
+    exported_set(&mut text, "torchlet_uses", "core::Uses", uses.bits());
     let paths = analyses.iter().fold(Paths::NONE, |all, analysis| all.and(analysis.paths));
-    line(&mut text, "/// The ways in which the kernels of all programs compute, which are linked.");
-    chosen(&mut text, "torchlet_paths", "::torchlet::portable::Paths", paths.bits());
+    line(
+        &mut text,
+        "/// The algorithm variants that the kernels use, which are linked (`chosen-types`).",
+    );
+    exported_set(&mut text, "torchlet_paths", "::torchlet::portable::Paths", paths.bits());
     if !shares_activations {
         return text;
     }
@@ -109,10 +113,10 @@ pub(crate) fn image(analyses: &[&Analysis], shares_activations: bool) -> String 
     let planned: Vec<usize> = (0..buffers).map(|index| largest(index).unwrap_or(0)).collect();
     let scratch = methods().map(|method| method.scratch).max().unwrap_or(0);
     sizes(&mut text, &planned, scratch);
-    line(&mut text, "/// The memory that all methods compute in.");
+    line(&mut text, "/// Takes the memory that all methods share.");
     line(&mut text, "///");
     line(&mut text, "/// # Errors");
-    line(&mut text, "/// It was taken before.");
+    line(&mut text, "/// If it was already taken.");
     line(&mut text, "pub fn activations() -> Result<core::SharedMemory<'static>, Error> {");
     statics(&mut text, &planned, scratch);
     let taken = taken(&planned);
@@ -122,7 +126,7 @@ pub(crate) fn image(analyses: &[&Analysis], shares_activations: bool) -> String 
     text
 }
 
-const HEAD: &str = "// Written by torchlet-build; a change of the program writes it anew.
+const HEAD: &str = "// Generated by torchlet-build; regenerated when the program changes.
 
 #[allow(unused_imports)]
 use ::torchlet::core;
@@ -154,7 +158,7 @@ fn kernels(text: &mut String, source: &Source<'_>) {
     line(text, "];");
 }
 
-/// A path of the firmware, as a module in it takes it.
+/// A path of the firmware, as written inside a module.
 fn path_from_module(path: &str) -> String {
     match path.starts_with("crate::") || path.starts_with("::") {
         true => path.to_owned(),
@@ -164,7 +168,7 @@ fn path_from_module(path: &str) -> String {
 
 fn registry(text: &mut String, source: &Source<'_>) {
     line(text, "\n/// The kernels and backends that it calls.");
-    line(text, "///\n/// # Errors\n/// They do not go together.");
+    line(text, "///\n/// # Errors\n/// If they conflict.");
     line(text, "pub fn registry() -> Result<core::Registry<'static>, Error> {");
     let mut chain = "core::Registry::new().with_kernels(&KERNELS)?".to_owned();
     for (_, path) in &source.program.backends {
@@ -175,8 +179,8 @@ fn registry(text: &mut String, source: &Source<'_>) {
 }
 
 fn data(text: &mut String, paths: &[PathBuf]) {
-    line(text, "\n/// The data that the program has outside.");
-    line(text, "///\n/// # Errors\n/// A file is malformed, or this was asked for before.");
+    line(text, "\n/// The external data of the program.");
+    line(text, "///\n/// # Errors\n/// If a file is malformed, or the data was already taken.");
     line(text, "pub fn data() -> Result<&'static [core::DataMap<'static>], Error> {");
     if paths.is_empty() {
         line(text, "    Ok(&[])\n}");
@@ -197,9 +201,9 @@ fn data(text: &mut String, paths: &[PathBuf]) {
 
 /// Constants for planned and scratch memory.
 fn sizes(text: &mut String, planned: &[usize], scratch: usize) {
-    line(text, "/// Bytes of each planned buffer.");
+    line(text, "/// Size of each planned buffer in bytes.");
     line(text, &format!("pub const PLANNED: [usize; {}] = {planned:?};", planned.len()));
-    line(text, "/// Bytes of scratch memory.");
+    line(text, "/// Size of the scratch memory in bytes.");
     line(text, &format!("pub const SCRATCH: usize = {scratch};"));
 }
 
@@ -215,13 +219,13 @@ fn statics(text: &mut String, planned: &[usize], scratch: usize) {
     line(text, &format!("    static SCRATCH_MEMORY: {kind} = {value};"));
 }
 
-/// The planned buffers of [`statics`], taken.
+/// Expressions that take the planned buffers of [`statics`].
 fn taken(planned: &[usize]) -> String {
     let take = |index| format!("&mut PLANNED_MEMORY_{index}.take()?.0");
     (0..planned.len()).map(take).collect::<Vec<_>>().join(", ")
 }
 
-/// What the caller lends, and how many bytes.
+/// The values whose memory the caller lends, with their sizes in bytes.
 fn lent(method: &MethodAnalysis) -> Vec<(String, usize)> {
     let of = |kind: &'static str, slots: &[Slot]| {
         let slots = slots.iter().enumerate();
@@ -236,14 +240,14 @@ fn lent(method: &MethodAnalysis) -> Vec<(String, usize)> {
     all
 }
 
-/// The program's methods together.
+/// The struct of all methods of the program.
 fn model(text: &mut String, source: &Source<'_>) {
     let methods = &source.analysis.methods;
     let is_shared = source.shares_activations;
-    line(text, "\n/// The program, loaded.");
+    line(text, "\n/// The loaded program.");
     line(text, "pub struct Model {");
     for found in methods {
-        let (name, module) = (shown(&found.name), method_identifier(&found.name));
+        let (name, module) = (escaped(&found.name), method_identifier(&found.name));
         line(text, &format!("    /// Method `{name}`.\n    pub {module}: {module}::Method,"));
     }
     line(text, "}");
@@ -252,17 +256,18 @@ fn model(text: &mut String, source: &Source<'_>) {
         false => ("", ""),
     };
     line(text, "\n/// Loads the program into static memory.");
-    line(text, "///\n/// # Errors\n/// It was loaded before, or cannot be.");
+    line(text, "///\n/// # Errors\n/// If it was already loaded, or loading fails.");
     line(text, &format!("pub fn load({shared}) -> Result<Model, Error> {{"));
     let comma = if is_shared { "shared, " } else { "" };
     line(text, &format!("    load_with({comma}core::LoadOptions::default())\n}}"));
-    line(text, "\n/// The same with options, such as a tracer.");
-    line(text, "///\n/// # Errors\n/// It was loaded before, or cannot be.");
+    line(text, "\n/// Like `load`, with options such as a tracer.");
+    line(text, "///\n/// # Errors\n/// If it was already loaded, or loading fails.");
     let separator = if is_shared { ", " } else { "" };
     line(
         text,
         &format!(
-            "pub fn load_with({shared}{separator}options: core::LoadOptions<'static>) -> Result<Model, Error> {{"
+            "pub fn load_with({shared}{separator}options: core::LoadOptions<'static>) \
+             -> Result<Model, Error> {{"
         ),
     );
     line(text, "    let program = core::Program::from_bytes(PROGRAM)?;");
@@ -280,7 +285,7 @@ fn model(text: &mut String, source: &Source<'_>) {
     line(text, "    })\n}");
     line(text, "\nimpl Model {");
     for found in methods {
-        let (name, module) = (shown(&found.name), method_identifier(&found.name));
+        let (name, module) = (escaped(&found.name), method_identifier(&found.name));
         let life = if is_shared { "'a " } else { "" };
         let qualified = |text: String| qualify(&text, &module);
         let (parameters, results) = (qualified(parameters(found)), qualified(results(found, life)));
@@ -292,7 +297,7 @@ fn model(text: &mut String, source: &Source<'_>) {
     line(text, "}");
 }
 
-/// The types of a method's module, from outside of it.
+/// Qualifies the types of a method's module for use outside of it.
 fn qualify(text: &str, module: &str) -> String {
     text.replace("&Input", &format!("&{module}::Input"))
         .replace("&Output", &format!("&{module}::Output"))
@@ -300,7 +305,7 @@ fn qualify(text: &str, module: &str) -> String {
 }
 
 /// Whether an input is an argument of the function.
-fn is_set(slot: &Slot) -> bool {
+fn is_parameter(slot: &Slot) -> bool {
     match slot {
         Slot::Tensor { info, .. } => info.nbytes() > 0,
         Slot::Scalar(_) => true,
@@ -310,7 +315,7 @@ fn is_set(slot: &Slot) -> bool {
 
 fn parameters(method: &MethodAnalysis) -> String {
     let mut text = String::new();
-    for (index, slot) in method.inputs.iter().enumerate().filter(|(_, slot)| is_set(slot)) {
+    for (index, slot) in method.inputs.iter().enumerate().filter(|(_, slot)| is_parameter(slot)) {
         let kind = match slot {
             Slot::Scalar(scalar) => scalar_type(scalar).to_owned(),
             _ if array(slot).is_some() => format!("&Input{index}"),
@@ -323,11 +328,11 @@ fn parameters(method: &MethodAnalysis) -> String {
 }
 
 fn names(method: &MethodAnalysis) -> String {
-    let set = method.inputs.iter().enumerate().filter(|(_, slot)| is_set(slot));
+    let set = method.inputs.iter().enumerate().filter(|(_, slot)| is_parameter(slot));
     set.map(|(index, _)| format!("input_{index}")).collect::<Vec<_>>().join(", ")
 }
 
-/// What a method gives: the only output, or all as a tuple.
+/// Return type of a method: the only output, or a tuple of all.
 fn results(method: &MethodAnalysis, life: &str) -> String {
     let of = |(index, slot): (usize, &Slot)| match slot {
         Slot::Scalar(_) => "core::Scalar".to_owned(),
@@ -374,12 +379,12 @@ fn scalar_variant(scalar: &Scalar) -> &'static str {
     }
 }
 
-/// The array that a tensor is: of static shape, with elements that are numbers, in the order of the
-/// memory.
+/// The array type of a tensor, in memory order, if its shape is static and its elements are
+/// numbers.
 fn array(slot: &Slot) -> Option<String> {
     let Slot::Tensor { info, is_dynamic: false, .. } = slot else { return None };
     let mut text = element(info)?.to_owned();
-    // Where dimensions of one element make no difference, the order is that of the shape.
+    // If dims of size one make the order ambiguous, the order of the shape is used.
     let is_plain = info.is_contiguous();
     for (place, &dim) in info.dim_order.iter().enumerate().rev() {
         let size = info.sizes.get(if is_plain { place } else { usize::from(dim) })?;
@@ -410,7 +415,7 @@ fn element(info: &TensorInfo) -> Option<&'static str> {
     })
 }
 
-/// The first lines of a function that sets the inputs of a method, computes, and gives the outputs.
+/// The first lines of a function that sets the inputs of a method, runs it and returns the outputs.
 fn begin_run(text: &mut String, name: &str, [parameters, results]: [&str; 2], is_shared: bool) {
     let (generic, life, shared) = match is_shared {
         true => ("<'a>", "'a ", "shared: &'a mut core::SharedMemory<'static>, "),
@@ -418,12 +423,13 @@ fn begin_run(text: &mut String, name: &str, [parameters, results]: [&str; 2], is
     };
     line(
         text,
-        "    ///\n    /// # Errors\n    /// An input does not fit, or an instruction failed.",
+        "    ///\n    /// # Errors\n    /// If an input does not match, or an instruction fails.",
     );
     line(
         text,
         &format!(
-            "    pub fn {name}{generic}(&{life}mut self, {shared}{parameters}) -> Result<{results}, Error> {{"
+            "    pub fn {name}{generic}(&{life}mut self, {shared}{parameters}) \
+             -> Result<{results}, Error> {{"
         ),
     );
 }
@@ -433,7 +439,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_made_to_fit() {
+    fn names_become_identifiers() {
         assert_eq!(identifier("digits"), "digits");
         assert_eq!(identifier("mobilenet-v2.int8"), "mobilenet_v2_int8");
         assert_eq!(identifier("2nd"), "p_2nd");
@@ -444,8 +450,8 @@ mod tests {
     }
 
     #[test]
-    fn names_stay_in_their_comments() {
-        assert_eq!(shown("forward"), "forward");
-        assert!(!shown("a\npub fn b() {}\r\u{2028}").contains(['\n', '\r', '\u{2028}']));
+    fn names_cannot_escape_comments() {
+        assert_eq!(escaped("forward"), "forward");
+        assert!(!escaped("a\npub fn b() {}\r\u{2028}").contains(['\n', '\r', '\u{2028}']));
     }
 }

@@ -1,4 +1,4 @@
-// Recordings of what modules do, which ExecuTorch's Inspector reads.
+// Recordings of a module's execution (ETDump), for ExecuTorch's Inspector.
 
 #ifndef TORCHLET_ETDUMP_HPP
 #define TORCHLET_ETDUMP_HPP
@@ -8,17 +8,20 @@
 #include <cstdlib>
 #include <memory>
 
-namespace torchlet {
-namespace runtime {
+namespace torchlet
+{
+namespace runtime
+{
 
-// Who is told what a module does. Tracers of one's own in C++ are `torchlet_tracer`s, for methods of the runtime.
-class EventTracer {
+// Receives the events of a module. For tracers of methods, see `torchlet_tracer`.
+class EventTracer
+{
 public:
     EventTracer(const EventTracer &) = delete;
     EventTracer &operator=(const EventTracer &) = delete;
     virtual ~EventTracer() = default;
 
-    // The recorder of a module that is opened with this.
+    // The recorder to open a module with.
     torchlet_recorder *recorder() const
     {
         return recorder_.get();
@@ -44,16 +47,18 @@ private:
 
 } // namespace runtime
 
-namespace etdump {
+namespace etdump
+{
 
-// Bytes that `free` frees; null if there are none.
+// A buffer to release with `free`; null if it is empty.
 struct ETDumpResult {
     void *buf;
     size_t size;
 };
 
-// Records events, and values if it is told how many bytes of them.
-class ETDumpGen final : public runtime::EventTracer {
+// Records events, and up to `value_bytes` bytes of intermediate values.
+class ETDumpGen final : public runtime::EventTracer
+{
 public:
     explicit ETDumpGen(size_t value_bytes = 0) : EventTracer(value_bytes)
     {
@@ -63,7 +68,7 @@ public:
     {
         return copy(torchlet_recorder_etdump);
     }
-    // What instructions gave: the debug buffer that belongs to the ETDump.
+    // The intermediate values: the debug buffer of the ETDump.
     ETDumpResult get_debug_data() const
     {
         return copy(torchlet_recorder_values);
@@ -77,11 +82,14 @@ private:
     template <typename Function> ETDumpResult copy(Function function) const
     {
         ETDumpResult result{nullptr, 0};
-        if (function(recorder(), nullptr, 0, &result.size, runtime::detail::text()) || result.size == 0)
+        if (function(recorder(), nullptr, 0, &result.size, runtime::detail::text()) ||
+            result.size == 0)
             return {nullptr, 0};
         result.buf = std::malloc(result.size);
-        // What it grows by meanwhile, if the module runs on another thread, makes it fail.
-        if (result.buf && function(recorder(), result.buf, result.size, &result.size, runtime::detail::text()) == TORCHLET_OK)
+        // Fails if the recording grew since, because the module runs on another thread.
+        auto text = runtime::detail::text();
+        if (result.buf &&
+            function(recorder(), result.buf, result.size, &result.size, text) == TORCHLET_OK)
             return result;
         std::free(result.buf);
         return {nullptr, 0};

@@ -1,15 +1,18 @@
-// What methods take and give.
+// Descriptions of methods.
 
 #ifndef TORCHLET_METHOD_META_HPP
 #define TORCHLET_METHOD_META_HPP
 
 #include "tensor.hpp"
 
-namespace torchlet {
-namespace runtime {
+namespace torchlet
+{
+namespace runtime
+{
 
-// Type, shape and memory order of an input or output.
-class TensorInfo final {
+// Element type, shape and dim order of an input or output.
+class TensorInfo final
+{
 public:
     explicit TensorInfo(const torchlet_value_meta &meta) : meta_(meta)
     {
@@ -37,7 +40,8 @@ public:
     }
     std::string_view name() const
     {
-        return meta_.name.data ? std::string_view(meta_.name.data, meta_.name.size) : std::string_view();
+        return meta_.name.data ? std::string_view(meta_.name.data, meta_.name.size)
+                               : std::string_view();
     }
 
 private:
@@ -49,10 +53,12 @@ private:
     torchlet_value_meta meta_;
 };
 
-// The description of a method, valid as long as its program or module.
-class MethodMeta final {
+// The description of a method. Valid as long as its program or module.
+class MethodMeta final
+{
 public:
-    MethodMeta(const torchlet_method_meta &meta, std::string name) : meta_(meta), name_(std::move(name))
+    MethodMeta(const torchlet_method_meta &meta, std::string name)
+        : meta_(meta), name_(std::move(name))
     {
     }
 
@@ -142,7 +148,7 @@ private:
         if (!found.ok())
             return found.error();
         if (found->value.kind != TORCHLET_KIND_TENSOR)
-            return detail::fail(Error::InvalidArgument, "that input or output is no tensor");
+            return detail::fail(Error::InvalidArgument, "the input or output is not a tensor");
         return TensorInfo(*found);
     }
 

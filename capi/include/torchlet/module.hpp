@@ -1,4 +1,4 @@
-// Modules: files that are opened and run.
+// Modules: programs loaded from files.
 
 #ifndef TORCHLET_MODULE_HPP
 #define TORCHLET_MODULE_HPP
@@ -10,8 +10,10 @@
 #include <map>
 #include <unordered_set>
 
-namespace torchlet {
-namespace extension {
+namespace torchlet
+{
+namespace extension
+{
 
 using runtime::Error;
 using runtime::EValue;
@@ -19,12 +21,14 @@ using runtime::EventTracer;
 using runtime::MethodMeta;
 using runtime::Result;
 
-// A program file, opened at its first use, and its loaded methods. One thread uses a module at a time; `share` gives another thread one of its own.
-class Module {
+// A program file, which is opened at the first use, and its loaded methods. Not thread-safe: use
+// `share` to get a module for another thread.
+class Module
+{
 public:
     enum class LoadMode { File, Mmap, MmapUseMlock, MmapUseMlockIgnoreErrors, MmapUseMadvise };
 
-    // What a program runs on. ExecuTorch's modules run what a program was lowered for.
+    // The device that programs run on. ExecuTorch's modules always run programs as exported.
     enum class RunOn : torchlet_run_on {
         Auto = TORCHLET_RUN_ON_AUTO,
         AsExported = TORCHLET_RUN_ON_AS_EXPORTED,
@@ -39,14 +43,18 @@ public:
     }
 
     explicit Module(const std::string &file_path, const std::string &data_map_path,
-                    LoadMode load_mode = LoadMode::File, std::unique_ptr<EventTracer> event_tracer = nullptr)
-        : Module(file_path, std::vector<std::string>{data_map_path}, load_mode, std::move(event_tracer))
+                    LoadMode load_mode = LoadMode::File,
+                    std::unique_ptr<EventTracer> event_tracer = nullptr)
+        : Module(file_path, std::vector<std::string>{data_map_path}, load_mode,
+                 std::move(event_tracer))
     {
     }
 
     explicit Module(const std::string &file_path, std::vector<std::string> data_files,
-                    LoadMode load_mode = LoadMode::File, std::unique_ptr<EventTracer> event_tracer = nullptr)
-        : path_(file_path), data_files_(std::move(data_files)), event_tracer_(std::move(event_tracer))
+                    LoadMode load_mode = LoadMode::File,
+                    std::unique_ptr<EventTracer> event_tracer = nullptr)
+        : path_(file_path), data_files_(std::move(data_files)),
+          event_tracer_(std::move(event_tracer))
     {
         torchlet_module_options_init(&options_);
         switch (load_mode) {
@@ -68,7 +76,8 @@ public:
     Module &operator=(const Module &) = delete;
     virtual ~Module() = default;
 
-    // What the module is opened with, to be changed before it is: what it runs on, threads, a folder for compiled programs, kernels.
+    // Options for opening the module: device, threads, cache folder for compiled programs, kernels.
+    // Change them before the first use.
     torchlet_module_options &options()
     {
         return options_;
@@ -93,7 +102,8 @@ public:
         if (event_tracer_)
             options.recorder = event_tracer_->recorder();
         torchlet_module *opened = nullptr;
-        auto status = torchlet_module_open(path_.c_str(), &options, &opened, runtime::detail::text());
+        auto status =
+            torchlet_module_open(path_.c_str(), &options, &opened, runtime::detail::text());
         module_.reset(opened);
         return runtime::detail::error(status);
     }
@@ -125,8 +135,8 @@ public:
         if (Error error = load(); error != Error::Ok)
             return error;
         torchlet_method_meta meta;
-        auto status =
-            torchlet_module_method_meta(module_.get(), method_name.c_str(), &meta, runtime::detail::text());
+        auto status = torchlet_module_method_meta(module_.get(), method_name.c_str(), &meta,
+                                                  runtime::detail::text());
         if (status)
             return runtime::detail::error(status);
         return MethodMeta(meta, method_name);
@@ -136,8 +146,8 @@ public:
     {
         if (Error error = load(); error != Error::Ok)
             return error;
-        return runtime::detail::error(
-            torchlet_module_load_method(module_.get(), method_name.c_str(), runtime::detail::text()));
+        return runtime::detail::error(torchlet_module_load_method(
+            module_.get(), method_name.c_str(), runtime::detail::text()));
     }
     [[nodiscard]] Error load_forward()
     {
@@ -156,9 +166,9 @@ public:
         return torchlet_module_is_loaded(module_.get(), method_name.c_str());
     }
 
-    // Runs a method. Inputs that are not given are those that were set.
-    [[nodiscard]] virtual Result<std::vector<EValue>> execute(const std::string &method_name,
-                                                              const std::vector<EValue> &input_values)
+    // Runs a method. Missing inputs keep the values set by `set_input`.
+    [[nodiscard]] virtual Result<std::vector<EValue>>
+    execute(const std::string &method_name, const std::vector<EValue> &input_values)
     {
         if (Error error = load(); error != Error::Ok)
             return error;
@@ -166,8 +176,8 @@ public:
         for (const EValue &value : input_values)
             inputs.push_back(value.view());
         torchlet_values *raw = nullptr;
-        auto status = torchlet_module_execute(module_.get(), method_name.c_str(), inputs.data(), inputs.size(), &raw,
-                                              runtime::detail::text());
+        auto status = torchlet_module_execute(module_.get(), method_name.c_str(), inputs.data(),
+                                              inputs.size(), &raw, runtime::detail::text());
         if (status)
             return runtime::detail::error(status);
         // Each tensor keeps all results of the run.
@@ -181,7 +191,8 @@ public:
         }
         return deliver(method_name, std::move(outputs));
     }
-    [[nodiscard]] Result<std::vector<EValue>> execute(const std::string &method_name, const EValue &input_value)
+    [[nodiscard]] Result<std::vector<EValue>> execute(const std::string &method_name,
+                                                      const EValue &input_value)
     {
         return execute(method_name, std::vector<EValue>{input_value});
     }
@@ -190,8 +201,9 @@ public:
         return execute(method_name, std::vector<EValue>{});
     }
 
-    // Runs a method, and gives its first output.
-    [[nodiscard]] Result<EValue> get(const std::string &method_name, const std::vector<EValue> &input_values)
+    // Runs a method and returns its first output.
+    [[nodiscard]] Result<EValue> get(const std::string &method_name,
+                                     const std::vector<EValue> &input_values)
     {
         auto outputs = execute(method_name, input_values);
         if (!outputs.ok())
@@ -222,20 +234,23 @@ public:
         return forward(std::vector<EValue>{});
     }
 
-    // Sets an input for all runs to come that do not give it; a default `EValue` ends that. The data is copied.
-    [[nodiscard]] Error set_input(const std::string &method_name, const EValue &input_value, size_t input_index)
+    // Sets an input for all later runs that do not pass it; a default `EValue` clears it. Copies
+    // the data.
+    [[nodiscard]] Error set_input(const std::string &method_name, const EValue &input_value,
+                                  size_t input_index)
     {
         if (Error error = load(); error != Error::Ok)
             return error;
         torchlet_value value = input_value.view();
-        return runtime::detail::error(torchlet_module_set_input(module_.get(), method_name.c_str(), input_index, &value,
-                                                                runtime::detail::text()));
+        return runtime::detail::error(torchlet_module_set_input(
+            module_.get(), method_name.c_str(), input_index, &value, runtime::detail::text()));
     }
     [[nodiscard]] Error set_input(const EValue &input_value, size_t input_index)
     {
         return set_input("forward", input_value, input_index);
     }
-    [[nodiscard]] Error set_inputs(const std::string &method_name, const std::vector<EValue> &input_values)
+    [[nodiscard]] Error set_inputs(const std::string &method_name,
+                                   const std::vector<EValue> &input_values)
     {
         for (size_t i = 0; i < input_values.size(); i++)
             if (Error error = set_input(method_name, input_values[i], i); error != Error::Ok)
@@ -247,8 +262,9 @@ public:
         return set_inputs("forward", input_values);
     }
 
-    // Sets the tensor that an output is copied to in all runs to come. It need not be left out of the plan.
-    [[nodiscard]] Error set_output(const std::string &method_name, EValue output_value, size_t output_index = 0)
+    // Sets a tensor that all later runs copy an output to. The output may be memory-planned.
+    [[nodiscard]] Error set_output(const std::string &method_name, EValue output_value,
+                                   size_t output_index = 0)
     {
         auto meta = method_meta(method_name);
         if (!meta.ok())
@@ -257,9 +273,11 @@ public:
         if (!info.ok())
             return info.error();
         if (!output_value.isTensor())
-            return runtime::detail::fail(Error::InvalidArgument, "only tensors can be set as outputs");
+            return runtime::detail::fail(Error::InvalidArgument,
+                                         "only tensors can be set as outputs");
         if (output_value.toTensor().scalar_type() != info->scalar_type())
-            return runtime::detail::fail(Error::InvalidType, "the output is of another element type");
+            return runtime::detail::fail(Error::InvalidType,
+                                         "the output has a different element type");
         outputs_[method_name].insert_or_assign(output_index, std::move(output_value));
         return Error::Ok;
     }
@@ -268,13 +286,13 @@ public:
         return set_output("forward", std::move(output_value), output_index);
     }
 
-    // Who records what the module, and those that share its file, do; null if nobody does.
+    // The tracer of this module and of all modules that share its file, or null.
     EventTracer *event_tracer() const
     {
         return event_tracer_.get();
     }
 
-    // Gives the state of a method its first values again.
+    // Resets the state of a method to its initial values.
     [[nodiscard]] Error reset(const std::string &method_name = "forward")
     {
         if (Error error = load(); error != Error::Ok)
@@ -283,7 +301,7 @@ public:
             torchlet_module_reset(module_.get(), method_name.c_str(), runtime::detail::text()));
     }
 
-    // Another module over the same opened files, for another thread.
+    // Creates a module over the same open files, for another thread.
     Result<std::unique_ptr<Module>> share()
     {
         if (Error error = load(); error != Error::Ok)
@@ -296,7 +314,7 @@ public:
         return module;
     }
 
-    // The C handle; null before the file is open.
+    // The C handle; null until the file is open.
     torchlet_module *handle() const
     {
         return module_.get();
@@ -310,7 +328,7 @@ private:
         }
     };
 
-    // Copies outputs to the tensors that were set for them.
+    // Copies outputs to the tensors set by `set_output`.
     Result<std::vector<EValue>> deliver(const std::string &method_name, std::vector<EValue> outputs)
     {
         auto set = outputs_.find(method_name);
@@ -321,7 +339,8 @@ private:
             if (Error error = to.unsafeGetTensorImpl()->resize(from.sizes()); error != Error::Ok)
                 return error;
             if (from.dim_order() != to.dim_order())
-                return runtime::detail::fail(Error::InvalidArgument, "the output is of another memory order");
+                return runtime::detail::fail(Error::InvalidArgument,
+                                             "the output has a different dim order");
             if (from.nbytes())
                 std::memcpy(to.mutable_data_ptr(), from.const_data_ptr(), from.nbytes());
             outputs[index] = target;

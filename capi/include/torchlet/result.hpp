@@ -1,4 +1,4 @@
-// Errors, results, and ranges of memory.
+// Errors, results and spans.
 
 #ifndef TORCHLET_RESULT_HPP
 #define TORCHLET_RESULT_HPP
@@ -16,10 +16,12 @@
 #include <utility>
 #include <vector>
 
-namespace torchlet {
-namespace runtime {
+namespace torchlet
+{
+namespace runtime
+{
 
-// How a call ended. The numbers are ExecuTorch's.
+// Error codes, with the values of ExecuTorch.
 enum class Error : uint32_t {
     Ok = TORCHLET_OK,
     Internal = TORCHLET_INTERNAL,
@@ -49,9 +51,10 @@ inline const char *to_string(Error error)
     return torchlet_status_name(static_cast<torchlet_status>(error));
 }
 
-namespace detail {
+namespace detail
+{
 
-// The text of the last error on this thread.
+// The message of the last error on this thread.
 struct Text {
     char data[256] = {};
     torchlet_text into{data, sizeof data};
@@ -67,7 +70,7 @@ inline Text &last_text()
     return text;
 }
 
-// Where functions of torchlet.h write their texts.
+// The buffer that functions of torchlet.h write error messages to.
 inline const torchlet_text *text()
 {
     Text &last = last_text();
@@ -86,7 +89,7 @@ inline Error fail(Error error, const char *what)
     return error;
 }
 
-// Ends the program where ExecuTorch's own runtime does, too: what is wrong cannot be told in another way.
+// Aborts the process, like ExecuTorch's runtime, where an error cannot be returned.
 [[noreturn]] inline void stop(const char *what)
 {
     std::fprintf(stderr, "torchlet: %s\n", what);
@@ -95,14 +98,15 @@ inline Error fail(Error error, const char *what)
 
 } // namespace detail
 
-// What was wrong with the last call on this thread that failed: one sentence. ExecuTorch has no such function; it logs.
+// The message of the last failed call on this thread. ExecuTorch has no such function; it logs.
 inline const char *last_error_message()
 {
     return detail::last_text().data;
 }
 
-// A value, or the error of making it.
-template <typename T> class [[nodiscard]] Result final {
+// A value or an error.
+template <typename T> class [[nodiscard]] Result final
+{
 public:
     using value_type = T;
 
@@ -161,15 +165,16 @@ private:
     void check() const
     {
         if (!value_)
-            detail::stop("a result was used that is an error");
+            detail::stop("the value of a Result was accessed, but it is an error");
     }
 
     std::optional<T> value_;
     Error error_ = Error::Ok;
 };
 
-// A range of memory that belongs to somebody else.
-template <typename T> class Span final {
+// A non-owning view of mutable elements.
+template <typename T> class Span final
+{
 public:
     constexpr Span() = default;
     constexpr Span(T *data, size_t size) : data_(data), size_(size)
@@ -212,8 +217,9 @@ private:
     size_t size_ = 0;
 };
 
-// A range that is read.
-template <typename T> class ArrayRef final {
+// A non-owning view of constant elements.
+template <typename T> class ArrayRef final
+{
 public:
     using value_type = T;
 

@@ -1,4 +1,4 @@
-// The runtime as it is on microcontrollers: programs and methods in memory of the caller.
+// The runtime for microcontrollers: programs and methods in the caller's memory.
 
 #ifndef TORCHLET_RUNTIME_HPP
 #define TORCHLET_RUNTIME_HPP
@@ -7,25 +7,28 @@
 
 #include <cstring>
 
-namespace torchlet {
-namespace runtime {
+namespace torchlet
+{
+namespace runtime
+{
 
-// Storage of a program. It must live, and stay where it is, as long as the program.
-class DataLoader {
+// The storage of a program. Must outlive the program and must not be moved.
+class DataLoader
+{
 public:
     virtual ~DataLoader() = default;
 
-    // Bytes of the file.
+    // Size of the file in bytes.
     virtual Result<size_t> size() const = 0;
     // Copies bytes of the file. Called from every thread that uses the program.
     virtual Error load_into(size_t offset, size_t size, void *buffer) const = 0;
-    // Bytes of the file, where they are in memory anyway; else null.
+    // Returns bytes of the file in place if they are in memory, or null.
     virtual const void *lend(size_t, size_t) const
     {
         return nullptr;
     }
 
-    // As the functions of torchlet.h take it.
+    // The loader for functions of torchlet.h.
     Result<const torchlet_loader *> loader()
     {
         auto bytes = size();
@@ -39,7 +42,8 @@ private:
     static torchlet_status read_bytes(void *context, uint64_t offset, void *into, size_t size)
     {
         auto self = static_cast<const DataLoader *>(context);
-        return static_cast<torchlet_status>(self->load_into(static_cast<size_t>(offset), size, into));
+        return static_cast<torchlet_status>(
+            self->load_into(static_cast<size_t>(offset), size, into));
     }
     static const void *lend_bytes(void *context, uint64_t offset, size_t size)
     {
@@ -49,8 +53,9 @@ private:
     torchlet_loader loader_ = {};
 };
 
-// Gives out memory of the caller, piece by piece.
-class MemoryAllocator {
+// A bump allocator over the caller's memory.
+class MemoryAllocator
+{
 public:
     static constexpr size_t kDefaultAlignment = TORCHLET_ALIGN;
 
@@ -91,8 +96,9 @@ private:
     size_t used_ = 0;
 };
 
-// The planned buffers of a method, which may lie in several memories.
-class HierarchicalAllocator final {
+// The planned buffers of a method, which may be in several memories.
+class HierarchicalAllocator final
+{
 public:
     explicit HierarchicalAllocator(Span<Span<uint8_t>> buffers) : buffers_(buffers)
     {
@@ -106,10 +112,12 @@ private:
     Span<Span<uint8_t>> buffers_;
 };
 
-// The memory that a method is loaded into.
-class MemoryManager final {
+// The allocators that a method is loaded with.
+class MemoryManager final
+{
 public:
-    explicit MemoryManager(MemoryAllocator *method_allocator, HierarchicalAllocator *planned_memory = nullptr,
+    explicit MemoryManager(MemoryAllocator *method_allocator,
+                           HierarchicalAllocator *planned_memory = nullptr,
                            MemoryAllocator *temp_allocator = nullptr)
         : method_(method_allocator), planned_(planned_memory), temp_(temp_allocator)
     {
@@ -133,8 +141,9 @@ private:
     MemoryAllocator *temp_;
 };
 
-// A loaded method. Its memory, and its program, are its own until it is gone.
-class Method final {
+// A loaded method. Its memory and program must outlive it and must not be modified.
+class Method final
+{
 public:
     Method(Method &&other) noexcept : handle_(other.handle_)
     {
@@ -174,16 +183,18 @@ public:
                 return error;
         return Error::Ok;
     }
-    // Lends memory to an output that has none in the plan. It is the method's from now on, and is zeroed.
+    // Lends memory to an output without planned memory, and zeroes it. The method owns it from now
+    // on.
     Error set_output_data_ptr(void *buffer, size_t size, size_t index)
     {
-        return detail::error(torchlet_method_bind_output(&handle_, index, buffer, size, detail::text()));
+        return detail::error(
+            torchlet_method_bind_output(&handle_, index, buffer, size, detail::text()));
     }
     Error execute()
     {
         return detail::error(torchlet_method_execute(&handle_, detail::text()));
     }
-    // Runs one instruction: `Error::EndOfMethod` if none was left.
+    // Runs one instruction. Returns `Error::EndOfMethod` after the last one.
     Error step()
     {
         return detail::error(torchlet_method_step(&handle_, detail::text()));
@@ -192,7 +203,7 @@ public:
     {
         return detail::error(torchlet_method_reset(&handle_, detail::text()));
     }
-    // An output, which belongs to the method. None, with `last_error_message`, if there is none.
+    // An output, which the method owns. On an error, returns None; see `last_error_message`.
     EValue get_output(size_t index) const
     {
         torchlet_value value;
@@ -216,7 +227,7 @@ private:
     torchlet_method handle_;
 };
 
-// All kernels of torchlet. Whoever names it links them all.
+// A registry of all kernels of torchlet. Calling it links them all.
 inline Result<const torchlet_registry *> default_registry()
 {
     struct Made {
@@ -235,7 +246,8 @@ inline Result<const torchlet_registry *> default_registry()
 }
 
 // An opened program.
-class Program final {
+class Program final
+{
 public:
     Program(Program &&other) noexcept : handle_(other.handle_), buffer_(std::move(other.buffer_))
     {
@@ -255,10 +267,11 @@ public:
         if (auto status = torchlet_program_buffer_size(*storage, &size, detail::text()))
             return detail::error(status);
         Program program;
-        // Blocks are aligned as torchlet wants them.
+        // Blocks have the alignment that torchlet requires.
         if (size)
             program.buffer_ = std::make_unique<Block[]>((size + sizeof(Block) - 1) / sizeof(Block));
-        auto status = torchlet_program_open_loader(&program.handle_, *storage, program.buffer_.get(), size, detail::text());
+        auto status = torchlet_program_open_loader(&program.handle_, *storage,
+                                                   program.buffer_.get(), size, detail::text());
         if (status)
             return detail::error(status);
         return program;
@@ -278,7 +291,8 @@ public:
     Result<MethodMeta> method_meta(const char *method_name) const
     {
         torchlet_method_meta meta;
-        if (auto status = torchlet_program_method_meta(&handle_, method_name, &meta, detail::text()))
+        if (auto status =
+                torchlet_program_method_meta(&handle_, method_name, &meta, detail::text()))
             return detail::error(status);
         return MethodMeta(meta, method_name);
     }
@@ -292,12 +306,15 @@ public:
         return load_method(method_name, memory_manager, **registry);
     }
 
-    // Loads a method with the kernels and backends of a registry. Scratch memory comes from the temporary allocator, if there is one.
+    // Loads a method with the kernels and backends of a registry. Allocates scratch memory from the
+    // temporary allocator, if any.
     Result<Method> load_method(const char *method_name, MemoryManager *memory_manager,
-                               const torchlet_registry &registry, const torchlet_options *options = nullptr) const
+                               const torchlet_registry &registry,
+                               const torchlet_options *options = nullptr) const
     {
         torchlet_method_meta meta;
-        if (auto status = torchlet_program_method_meta(&handle_, method_name, &meta, detail::text()))
+        if (auto status =
+                torchlet_program_method_meta(&handle_, method_name, &meta, detail::text()))
             return detail::error(status);
         size_t size = 0;
         if (auto status = torchlet_method_meta_table_size(&meta, options, &size, detail::text()))
@@ -306,14 +323,17 @@ public:
         Method method;
         void *tables = allocator->allocate(size, TORCHLET_ALIGN);
         if (!tables)
-            return detail::fail(Error::MemoryAllocationFailed, "the method allocator has no memory for tables");
-        auto status = torchlet_method_prepare(&method.handle_, &meta, &registry, options, tables, size, detail::text());
+            return detail::fail(Error::MemoryAllocationFailed,
+                                "the method allocator has no memory for tables");
+        auto status = torchlet_method_prepare(&method.handle_, &meta, &registry, options, tables,
+                                              size, detail::text());
         if (status)
             return detail::error(status);
         torchlet_needs needs;
         if (auto failed = torchlet_method_needs(&method.handle_, &needs, detail::text()))
             return detail::error(failed);
-        MemoryAllocator *temp = memory_manager->temp_allocator() ? memory_manager->temp_allocator() : allocator;
+        MemoryAllocator *temp =
+            memory_manager->temp_allocator() ? memory_manager->temp_allocator() : allocator;
         torchlet_buffer planned[16];
         torchlet_memory memory = {{nullptr, needs.arena}, {nullptr, needs.scratch}, planned, 0};
         if (needs.arena)
@@ -321,7 +341,8 @@ public:
         if (needs.scratch)
             memory.scratch.data = temp->allocate(needs.scratch, TORCHLET_ALIGN);
         if ((needs.arena && !memory.arena.data) || (needs.scratch && !memory.scratch.data))
-            return detail::fail(Error::MemoryAllocationFailed, "an allocator has no memory for arena or scratch");
+            return detail::fail(Error::MemoryAllocationFailed,
+                                "an allocator has no memory for arena or scratch");
         if (HierarchicalAllocator *buffers = memory_manager->planned_memory())
             for (const Span<uint8_t> &buffer : buffers->buffers())
                 if (memory.planned_count < 16)
@@ -352,12 +373,15 @@ private:
 
 } // namespace runtime
 
-namespace extension {
+namespace extension
+{
 
-// A program in memory of the caller, at a multiple of 16.
-class BufferDataLoader final : public runtime::DataLoader {
+// A program in the caller's memory, aligned to 16 bytes.
+class BufferDataLoader final : public runtime::DataLoader
+{
 public:
-    BufferDataLoader(const void *data, size_t size) : data_(static_cast<const uint8_t *>(data)), size_(size)
+    BufferDataLoader(const void *data, size_t size)
+        : data_(static_cast<const uint8_t *>(data)), size_(size)
     {
     }
     runtime::Result<size_t> size() const override
@@ -381,14 +405,15 @@ private:
     size_t size_;
 };
 
-// A program in a file, which is read as a whole.
-class FileDataLoader final : public runtime::DataLoader {
+// A program file, read into memory as a whole.
+class FileDataLoader final : public runtime::DataLoader
+{
 public:
     static runtime::Result<FileDataLoader> from(const char *path)
     {
         std::FILE *file = std::fopen(path, "rb");
         if (!file)
-            return runtime::detail::fail(runtime::Error::AccessFailed, "the file cannot be opened");
+            return runtime::detail::fail(runtime::Error::AccessFailed, "cannot open the file");
         FileDataLoader loader;
         bool ok = std::fseek(file, 0, SEEK_END) == 0;
         long size = ok ? std::ftell(file) : -1;
@@ -400,7 +425,7 @@ public:
         }
         std::fclose(file);
         if (!ok)
-            return runtime::detail::fail(runtime::Error::AccessFailed, "the file cannot be read");
+            return runtime::detail::fail(runtime::Error::AccessFailed, "cannot read the file");
         return loader;
     }
     runtime::Result<size_t> size() const override
@@ -427,8 +452,9 @@ private:
     size_t size_ = 0;
 };
 
-// Memory of the heap, freed with the allocator.
-class MallocMemoryAllocator final : public runtime::MemoryAllocator {
+// An allocator over the heap. Frees all memory when it is destroyed.
+class MallocMemoryAllocator final : public runtime::MemoryAllocator
+{
 public:
     MallocMemoryAllocator() : MemoryAllocator(0, nullptr)
     {

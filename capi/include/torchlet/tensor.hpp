@@ -9,15 +9,17 @@
 #include <memory>
 #include <type_traits>
 
-namespace torchlet {
-namespace aten {
+namespace torchlet
+{
+namespace aten
+{
 
 using runtime::ArrayRef;
 using SizesType = int32_t;
 using DimOrderType = uint8_t;
 using StridesType = int32_t;
 
-// The type of a tensor's elements, with PyTorch's numbers.
+// The element type of a tensor, with PyTorch's values.
 enum class ScalarType : int8_t {
     Byte = TORCHLET_BYTE,
     Char = TORCHLET_CHAR,
@@ -34,7 +36,7 @@ enum class ScalarType : int8_t {
     UInt64 = TORCHLET_UINT64,
 };
 
-// Bytes of an element.
+// Size of an element in bytes.
 inline size_t elementSize(ScalarType type)
 {
     return torchlet_scalar_type_size(static_cast<torchlet_scalar_type>(type));
@@ -59,7 +61,7 @@ inline bool isIntegralType(ScalarType type, bool include_bool)
     }
 }
 
-// Whether and how a tensor's shape can change.
+// Whether a tensor can be resized.
 enum class TensorShapeDynamism : uint8_t {
     STATIC = 0,
     DYNAMIC_BOUND = 1,
@@ -67,12 +69,13 @@ enum class TensorShapeDynamism : uint8_t {
     DYNAMIC = DYNAMIC_BOUND,
 };
 
-namespace detail {
+namespace detail
+{
 
 template <typename T> struct ScalarTypeOf;
-#define TORCHLET_SCALAR_TYPE(type, name) \
-    template <> struct ScalarTypeOf<type> { \
-        static constexpr ScalarType value = ScalarType::name; \
+#define TORCHLET_SCALAR_TYPE(type, name)                                                           \
+    template <> struct ScalarTypeOf<type> {                                                        \
+        static constexpr ScalarType value = ScalarType::name;                                      \
     };
 TORCHLET_SCALAR_TYPE(uint8_t, Byte)
 TORCHLET_SCALAR_TYPE(int8_t, Char)
@@ -89,8 +92,9 @@ TORCHLET_SCALAR_TYPE(bool, Bool)
 
 } // namespace detail
 
-// A number or truth value.
-class Scalar final {
+// An integer, float or boolean.
+class Scalar final
+{
 public:
     Scalar() : Scalar(int64_t{0})
     {
@@ -132,8 +136,10 @@ private:
     double number_ = 0;
 };
 
-// Type, shape and data of a tensor. It copies sizes, dim order and strides; data belongs to the caller, unless an owner is given.
-class TensorImpl final {
+// Element type, shape and data of a tensor. Copies sizes, dim order and strides. The caller owns
+// the data, unless an owner is set.
+class TensorImpl final
+{
 public:
     using SizesType = aten::SizesType;
     using DimOrderType = aten::DimOrderType;
@@ -153,18 +159,19 @@ public:
             info_.sizes[i] = sizes[i];
             info_.dim_order[i] = dim_order ? dim_order[i] : static_cast<uint8_t>(i);
         }
-        // Of strides alone, the dim order follows.
+        // Derives the dim order from the strides.
         if (strides && !dim_order)
             std::stable_sort(info_.dim_order, info_.dim_order + dim,
                              [&](uint8_t a, uint8_t b) { return strides[a] > strides[b]; });
         set_strides();
         for (size_t i = 0; strides && i < dim; i++)
             if (info_.sizes[i] > 1 && strides_[i] != strides[i])
-                runtime::detail::stop("the strides of a tensor are not those of a dense one");
+                runtime::detail::stop("the strides of the tensor are not dense");
         capacity_ = numel();
     }
 
-    static TensorImpl of(const torchlet_tensor_info &info, const void *data, std::shared_ptr<const void> owner)
+    static TensorImpl of(const torchlet_tensor_info &info, const void *data,
+                         std::shared_ptr<const void> owner)
     {
         TensorImpl tensor(static_cast<ScalarType>(info.scalar_type), info.rank, info.sizes,
                           const_cast<void *>(data), info.dim_order);
@@ -236,17 +243,20 @@ public:
     runtime::Error resize(ArrayRef<SizesType> sizes)
     {
         if (sizes.size() != info_.rank)
-            return runtime::detail::fail(runtime::Error::NotSupported, "a tensor keeps its number of dimensions");
+            return runtime::detail::fail(runtime::Error::NotSupported,
+                                         "resizing cannot change the number of dimensions");
         if (sizes == this->sizes())
             return runtime::Error::Ok;
         if (dynamism_ == TensorShapeDynamism::STATIC)
-            return runtime::detail::fail(runtime::Error::NotSupported, "a tensor of static shape was resized");
+            return runtime::detail::fail(runtime::Error::NotSupported,
+                                         "a tensor with a static shape cannot be resized");
         size_t count = 1;
         for (SizesType size : sizes)
             count *= size > 0 ? static_cast<size_t>(size) : 0;
         if (count > capacity_)
-            return runtime::detail::fail(runtime::Error::NotSupported,
-                                         "a tensor was resized to more elements than it was made with");
+            return runtime::detail::fail(
+                runtime::Error::NotSupported,
+                "a tensor was resized to more elements than it was made with");
         std::copy(sizes.begin(), sizes.end(), info_.sizes);
         set_strides();
         return runtime::Error::Ok;
@@ -276,8 +286,10 @@ private:
     std::shared_ptr<const void> owner_;
 };
 
-// A tensor: copies share it. What methods give keeps its data alive; what is made of a `TensorImpl *` is the caller's to keep.
-class Tensor final {
+// A tensor; copies share the same data. Outputs of methods keep their data alive. A tensor over a
+// `TensorImpl *` does not: the caller must.
+class Tensor final
+{
 public:
     using SizesType = aten::SizesType;
     using DimOrderType = aten::DimOrderType;
@@ -370,9 +382,10 @@ private:
 
 } // namespace aten
 
-namespace runtime {
+namespace runtime
+{
 
-// What a value is.
+// The kind of a value.
 enum class Tag : uint32_t {
     None = 0,
     Tensor = 1,
@@ -383,7 +396,7 @@ enum class Tag : uint32_t {
     ListInt = 8,
 };
 
-// A value that goes into a method or comes out: a tensor, number, truth value, text, or nothing.
+// An input or output of a method: a tensor, integer, float, boolean, string, or None.
 struct EValue final {
     EValue() = default;
     EValue(aten::Tensor tensor) : tag(Tag::Tensor), tensor_(std::move(tensor))
@@ -482,7 +495,7 @@ struct EValue final {
         return aten::Scalar(toInt());
     }
 
-    // As the functions of torchlet.h take it. It points into this value.
+    // The value for functions of torchlet.h. It points into this object.
     torchlet_value view() const
     {
         torchlet_value value = {};
@@ -513,14 +526,14 @@ struct EValue final {
         return value;
     }
 
-    // A value of torchlet.h's, whose tensor belongs to `owner`, if there is one.
+    // Converts a value of torchlet.h. `owner`, if not null, keeps its tensor alive.
     static EValue of(const torchlet_value &value, std::shared_ptr<const void> owner)
     {
         switch (value.kind) {
         case TORCHLET_KIND_TENSOR: {
             const torchlet_tensor &tensor = value.data.tensor;
-            return EValue(aten::Tensor(
-                std::make_shared<aten::TensorImpl>(aten::TensorImpl::of(tensor.info, tensor.data, std::move(owner)))));
+            return EValue(aten::Tensor(std::make_shared<aten::TensorImpl>(
+                aten::TensorImpl::of(tensor.info, tensor.data, std::move(owner)))));
         }
         case TORCHLET_KIND_INTEGER:
             return EValue(value.data.integer);
@@ -541,7 +554,7 @@ private:
     void expect(Tag expected) const
     {
         if (tag != expected)
-            detail::stop("a value is of another kind than it was taken for");
+            detail::stop("the value was accessed as a different kind");
     }
 
     int64_t integer_ = 0;

@@ -1,4 +1,4 @@
-// Tensors that own their data, and how they are made.
+// Shared tensors, and functions that create them.
 
 #ifndef TORCHLET_TENSOR_PTR_HPP
 #define TORCHLET_TENSOR_PTR_HPP
@@ -10,8 +10,10 @@
 #include <functional>
 #include <random>
 
-namespace torchlet {
-namespace extension {
+namespace torchlet
+{
+namespace extension
+{
 
 using aten::DimOrderType;
 using aten::Scalar;
@@ -24,15 +26,16 @@ using aten::TensorShapeDynamism;
 
 using TensorPtr = std::shared_ptr<Tensor>;
 
-namespace detail {
+namespace detail
+{
 
 inline TensorPtr over(std::vector<SizesType> sizes, void *data, std::vector<DimOrderType> dim_order,
-                      std::vector<StridesType> strides, ScalarType type, TensorShapeDynamism dynamism,
-                      std::shared_ptr<const void> owner)
+                      std::vector<StridesType> strides, ScalarType type,
+                      TensorShapeDynamism dynamism, std::shared_ptr<const void> owner)
 {
     if ((!dim_order.empty() && dim_order.size() != sizes.size()) ||
         (!strides.empty() && strides.size() != sizes.size()))
-        runtime::detail::stop("sizes, dim order and strides of a tensor are of different lengths");
+        runtime::detail::stop("sizes, dim order and strides of a tensor have different lengths");
     auto impl = std::make_shared<TensorImpl>(type, sizes.size(), sizes.data(), data,
                                              dim_order.empty() ? nullptr : dim_order.data(),
                                              strides.empty() ? nullptr : strides.data(), dynamism);
@@ -56,7 +59,7 @@ template <typename T> std::vector<uint8_t> bytes_of(const T *items, size_t count
     return bytes;
 }
 
-// The items as elements of a type, as far as nothing is lost.
+// Converts items to bytes of another element type.
 template <typename To, typename From> std::vector<uint8_t> converted(const std::vector<From> &items)
 {
     std::vector<uint8_t> bytes(items.size() * sizeof(To));
@@ -70,9 +73,9 @@ template <typename To, typename From> std::vector<uint8_t> converted(const std::
 template <typename From> std::vector<uint8_t> cast(const std::vector<From> &items, ScalarType type)
 {
     if (std::is_floating_point_v<From> && aten::isIntegralType(type, true))
-        runtime::detail::stop("floating-point numbers were to become integers");
+        runtime::detail::stop("floats cannot be converted to integers");
     if (type == ScalarType::Bool && !std::is_same_v<From, bool>)
-        runtime::detail::stop("numbers were to become truth values");
+        runtime::detail::stop("numbers cannot be converted to booleans");
     switch (type) {
     case ScalarType::Byte:
         return converted<uint8_t>(items);
@@ -97,52 +100,59 @@ template <typename From> std::vector<uint8_t> cast(const std::vector<From> &item
     case ScalarType::UInt64:
         return converted<uint64_t>(items);
     default:
-        runtime::detail::stop("numbers cannot become elements of this type; give them as bytes");
+        runtime::detail::stop("items cannot be converted to this element type; pass them as bytes");
     }
 }
 
-// A tensor that owns bytes. Vectors of bytes are aligned for all types.
-inline TensorPtr owning(std::vector<SizesType> sizes, std::vector<uint8_t> bytes, std::vector<DimOrderType> dim_order,
-                        std::vector<StridesType> strides, ScalarType type, TensorShapeDynamism dynamism)
+// A tensor that owns its bytes. The heap aligns vectors of bytes for all element types.
+inline TensorPtr owning(std::vector<SizesType> sizes, std::vector<uint8_t> bytes,
+                        std::vector<DimOrderType> dim_order, std::vector<StridesType> strides,
+                        ScalarType type, TensorShapeDynamism dynamism)
 {
     if (bytes.size() < count(sizes) * aten::elementSize(type))
-        runtime::detail::stop("a tensor was given fewer bytes than its shape has");
+        runtime::detail::stop("the data of a tensor has fewer bytes than its shape requires");
     auto owner = std::make_shared<std::vector<uint8_t>>(std::move(bytes));
     void *data = owner->data();
-    return over(std::move(sizes), data, std::move(dim_order), std::move(strides), type, dynamism, owner);
+    return over(std::move(sizes), data, std::move(dim_order), std::move(strides), type, dynamism,
+                owner);
 }
 
 } // namespace detail
 
-// A tensor over data of the caller, which `deleter` frees if it is given.
-inline TensorPtr make_tensor_ptr(std::vector<SizesType> sizes, void *data, std::vector<DimOrderType> dim_order,
-                                 std::vector<StridesType> strides, ScalarType type = ScalarType::Float,
+// A tensor over the caller's data, which `deleter` frees if it is set.
+inline TensorPtr make_tensor_ptr(std::vector<SizesType> sizes, void *data,
+                                 std::vector<DimOrderType> dim_order,
+                                 std::vector<StridesType> strides,
+                                 ScalarType type = ScalarType::Float,
                                  TensorShapeDynamism dynamism = TensorShapeDynamism::DYNAMIC_BOUND,
                                  std::function<void(void *)> deleter = nullptr)
 {
     std::shared_ptr<const void> owner;
     if (deleter)
         owner = std::shared_ptr<void>(data, std::move(deleter));
-    return detail::over(std::move(sizes), data, std::move(dim_order), std::move(strides), type, dynamism, owner);
+    return detail::over(std::move(sizes), data, std::move(dim_order), std::move(strides), type,
+                        dynamism, owner);
 }
 
-inline TensorPtr make_tensor_ptr(std::vector<SizesType> sizes, void *data, ScalarType type = ScalarType::Float,
+inline TensorPtr make_tensor_ptr(std::vector<SizesType> sizes, void *data,
+                                 ScalarType type = ScalarType::Float,
                                  TensorShapeDynamism dynamism = TensorShapeDynamism::DYNAMIC_BOUND,
                                  std::function<void(void *)> deleter = nullptr)
 {
     return make_tensor_ptr(std::move(sizes), data, {}, {}, type, dynamism, std::move(deleter));
 }
 
-// A tensor that owns a copy of numbers, cast to `type`.
+// A tensor that owns a copy of `data`, converted to `type`.
 template <typename T = float>
-TensorPtr make_tensor_ptr(std::vector<SizesType> sizes, std::vector<T> data, std::vector<DimOrderType> dim_order,
-                          std::vector<StridesType> strides, ScalarType type = aten::detail::ScalarTypeOf<T>::value,
+TensorPtr make_tensor_ptr(std::vector<SizesType> sizes, std::vector<T> data,
+                          std::vector<DimOrderType> dim_order, std::vector<StridesType> strides,
+                          ScalarType type = aten::detail::ScalarTypeOf<T>::value,
                           TensorShapeDynamism dynamism = TensorShapeDynamism::DYNAMIC_BOUND)
 {
     if (data.size() != detail::count(sizes))
-        runtime::detail::stop("a tensor was given another number of elements than its shape has");
-    return detail::owning(std::move(sizes), detail::cast(data, type), std::move(dim_order), std::move(strides), type,
-                          dynamism);
+        runtime::detail::stop("the number of elements of a tensor differs from its shape");
+    return detail::owning(std::move(sizes), detail::cast(data, type), std::move(dim_order),
+                          std::move(strides), type, dynamism);
 }
 
 template <typename T = float, std::enable_if_t<!std::is_same_v<T, uint8_t>, int> = 0>
@@ -153,7 +163,7 @@ TensorPtr make_tensor_ptr(std::vector<SizesType> sizes, std::vector<T> data,
     return make_tensor_ptr<T>(std::move(sizes), std::move(data), {}, {}, type, dynamism);
 }
 
-// A tensor that owns bytes, which are the elements of `type`.
+// A tensor that owns its data, given as the bytes of elements of `type`.
 inline TensorPtr make_tensor_ptr(std::vector<SizesType> sizes, std::vector<uint8_t> data,
                                  ScalarType type = ScalarType::Byte,
                                  TensorShapeDynamism dynamism = TensorShapeDynamism::DYNAMIC_BOUND)
@@ -161,9 +171,10 @@ inline TensorPtr make_tensor_ptr(std::vector<SizesType> sizes, std::vector<uint8
     return detail::owning(std::move(sizes), std::move(data), {}, {}, type, dynamism);
 }
 
-// A tensor of one dimension.
+// A one-dimensional tensor.
 template <typename T = float>
-TensorPtr make_tensor_ptr(std::vector<T> data, ScalarType type = aten::detail::ScalarTypeOf<T>::value,
+TensorPtr make_tensor_ptr(std::vector<T> data,
+                          ScalarType type = aten::detail::ScalarTypeOf<T>::value,
                           TensorShapeDynamism dynamism = TensorShapeDynamism::DYNAMIC_BOUND)
 {
     std::vector<SizesType> sizes{static_cast<SizesType>(data.size())};
@@ -171,7 +182,8 @@ TensorPtr make_tensor_ptr(std::vector<T> data, ScalarType type = aten::detail::S
 }
 
 template <typename T>
-TensorPtr make_tensor_ptr(std::initializer_list<T> data, ScalarType type = aten::detail::ScalarTypeOf<T>::value,
+TensorPtr make_tensor_ptr(std::initializer_list<T> data,
+                          ScalarType type = aten::detail::ScalarTypeOf<T>::value,
                           TensorShapeDynamism dynamism = TensorShapeDynamism::DYNAMIC_BOUND)
 {
     return make_tensor_ptr(std::vector<T>(data), type, dynamism);
@@ -185,14 +197,15 @@ TensorPtr make_tensor_ptr(std::vector<SizesType> sizes, std::initializer_list<T>
     return make_tensor_ptr<T>(std::move(sizes), std::vector<T>(data), {}, {}, type, dynamism);
 }
 
-// A tensor without dimensions.
+// A zero-dimensional tensor.
 template <typename T, std::enable_if_t<std::is_arithmetic_v<T>, int> = 0>
 TensorPtr make_tensor_ptr(T value, ScalarType type = aten::detail::ScalarTypeOf<T>::value)
 {
-    return detail::owning({}, detail::cast(std::vector<T>{value}, type), {}, {}, type, TensorShapeDynamism::STATIC);
+    return detail::owning({}, detail::cast(std::vector<T>{value}, type), {}, {}, type,
+                          TensorShapeDynamism::STATIC);
 }
 
-// A view: the same data, with a shape of its own.
+// A view: shares the data, with separate sizes.
 inline TensorPtr make_tensor_ptr(const Tensor &tensor)
 {
     return std::make_shared<Tensor>(std::make_shared<TensorImpl>(*tensor.unsafeGetTensorImpl()));
@@ -207,8 +220,8 @@ inline TensorPtr make_tensor_ptr(const TensorPtr &tensor)
 inline TensorPtr clone_tensor_ptr(const Tensor &tensor)
 {
     auto bytes = detail::bytes_of(tensor.const_data_ptr<uint8_t>(), tensor.nbytes());
-    return detail::owning(tensor.sizes().vec(), std::move(bytes), tensor.dim_order().vec(), {}, tensor.scalar_type(),
-                          tensor.shape_dynamism());
+    return detail::owning(tensor.sizes().vec(), std::move(bytes), tensor.dim_order().vec(), {},
+                          tensor.scalar_type(), tensor.shape_dynamism());
 }
 
 inline TensorPtr clone_tensor_ptr(const TensorPtr &tensor)
@@ -221,21 +234,22 @@ inline runtime::Error resize_tensor_ptr(TensorPtr &tensor, const std::vector<Siz
     return tensor->unsafeGetTensorImpl()->resize(sizes);
 }
 
-// A tensor over data of the caller.
-inline TensorPtr from_blob(void *data, std::vector<SizesType> sizes, ScalarType type = ScalarType::Float,
+// A tensor over the caller's data.
+inline TensorPtr from_blob(void *data, std::vector<SizesType> sizes,
+                           ScalarType type = ScalarType::Float,
                            TensorShapeDynamism dynamism = TensorShapeDynamism::DYNAMIC_BOUND)
 {
     return make_tensor_ptr(std::move(sizes), data, {}, {}, type, dynamism);
 }
 
-inline TensorPtr from_blob(void *data, std::vector<SizesType> sizes, std::vector<StridesType> strides,
-                           ScalarType type = ScalarType::Float,
+inline TensorPtr from_blob(void *data, std::vector<SizesType> sizes,
+                           std::vector<StridesType> strides, ScalarType type = ScalarType::Float,
                            TensorShapeDynamism dynamism = TensorShapeDynamism::DYNAMIC_BOUND)
 {
     return make_tensor_ptr(std::move(sizes), data, {}, std::move(strides), type, dynamism);
 }
 
-// A tensor over data that `deleter` frees with the last of its copies.
+// A tensor over data that `deleter` frees with the last reference.
 inline TensorPtr from_blob(void *data, std::vector<SizesType> sizes, ScalarType type,
                            std::function<void(void *)> deleter,
                            TensorShapeDynamism dynamism = TensorShapeDynamism::DYNAMIC_BOUND)
@@ -243,8 +257,9 @@ inline TensorPtr from_blob(void *data, std::vector<SizesType> sizes, ScalarType 
     return make_tensor_ptr(std::move(sizes), data, {}, {}, type, dynamism, std::move(deleter));
 }
 
-// Makes a tensor over data of the caller step by step.
-class TensorPtrMaker final {
+// A builder of tensors over the caller's data.
+class TensorPtrMaker final
+{
 public:
     TensorPtrMaker(void *data, std::vector<SizesType> sizes, ScalarType type)
         : data_(data), sizes_(std::move(sizes)), type_(type)
@@ -277,8 +292,9 @@ public:
     }
     TensorPtr make_tensor_ptr() &&
     {
-        return extension::make_tensor_ptr(std::move(sizes_), data_, std::move(dim_order_), std::move(strides_), type_,
-                                          dynamism_, std::move(deleter_));
+        return extension::make_tensor_ptr(std::move(sizes_), data_, std::move(dim_order_),
+                                          std::move(strides_), type_, dynamism_,
+                                          std::move(deleter_));
     }
 
 private:
@@ -291,18 +307,20 @@ private:
     std::function<void(void *)> deleter_;
 };
 
-inline TensorPtrMaker for_blob(void *data, std::vector<SizesType> sizes, ScalarType type = ScalarType::Float)
+inline TensorPtrMaker for_blob(void *data, std::vector<SizesType> sizes,
+                               ScalarType type = ScalarType::Float)
 {
     return TensorPtrMaker(data, std::move(sizes), type);
 }
 
-// Zeros, with these strides if there are any.
+// A tensor of zeros. Empty strides mean contiguous.
 inline TensorPtr empty_strided(std::vector<SizesType> sizes, std::vector<StridesType> strides,
                                ScalarType type = ScalarType::Float,
                                TensorShapeDynamism dynamism = TensorShapeDynamism::DYNAMIC_BOUND)
 {
     std::vector<uint8_t> bytes(detail::count(sizes) * aten::elementSize(type));
-    return detail::owning(std::move(sizes), std::move(bytes), {}, std::move(strides), type, dynamism);
+    return detail::owning(std::move(sizes), std::move(bytes), {}, std::move(strides), type,
+                          dynamism);
 }
 
 inline TensorPtr empty(std::vector<SizesType> sizes, ScalarType type = ScalarType::Float,
@@ -313,11 +331,12 @@ inline TensorPtr empty(std::vector<SizesType> sizes, ScalarType type = ScalarTyp
 
 inline TensorPtr empty_like(const TensorPtr &other)
 {
-    return empty_strided(other->sizes().vec(), other->strides().vec(), other->scalar_type(), other->shape_dynamism());
+    return empty_strided(other->sizes().vec(), other->strides().vec(), other->scalar_type(),
+                         other->shape_dynamism());
 }
 
-inline TensorPtr full_strided(std::vector<SizesType> sizes, std::vector<StridesType> strides, Scalar value,
-                              ScalarType type = ScalarType::Float,
+inline TensorPtr full_strided(std::vector<SizesType> sizes, std::vector<StridesType> strides,
+                              Scalar value, ScalarType type = ScalarType::Float,
                               TensorShapeDynamism dynamism = TensorShapeDynamism::DYNAMIC_BOUND)
 {
     size_t count = detail::count(sizes);
@@ -332,10 +351,12 @@ inline TensorPtr full_strided(std::vector<SizesType> sizes, std::vector<StridesT
         bytes = std::vector<uint8_t>(count, value.to<double>() != 0);
     else
         bytes = fill(int64_t{});
-    return detail::owning(std::move(sizes), std::move(bytes), {}, std::move(strides), type, dynamism);
+    return detail::owning(std::move(sizes), std::move(bytes), {}, std::move(strides), type,
+                          dynamism);
 }
 
-inline TensorPtr full(std::vector<SizesType> sizes, Scalar value, ScalarType type = ScalarType::Float,
+inline TensorPtr full(std::vector<SizesType> sizes, Scalar value,
+                      ScalarType type = ScalarType::Float,
                       TensorShapeDynamism dynamism = TensorShapeDynamism::DYNAMIC_BOUND)
 {
     return full_strided(std::move(sizes), {}, value, type, dynamism);
@@ -374,10 +395,12 @@ inline TensorPtr scalar_tensor(Scalar value, ScalarType type = ScalarType::Float
     return full({}, value, type, TensorShapeDynamism::STATIC);
 }
 
-namespace detail {
+namespace detail
+{
 
 template <typename Distribution, typename T = double>
-TensorPtr drawn(std::vector<SizesType> sizes, Distribution distribution, ScalarType type, TensorShapeDynamism dynamism)
+TensorPtr drawn(std::vector<SizesType> sizes, Distribution distribution, ScalarType type,
+                TensorShapeDynamism dynamism)
 {
     std::mt19937 generator(std::random_device{}());
     std::vector<T> items(count(sizes));
@@ -388,26 +411,29 @@ TensorPtr drawn(std::vector<SizesType> sizes, Distribution distribution, ScalarT
 
 } // namespace detail
 
-// Numbers from 0 to 1, 1 excluded.
+// Uniformly distributed values in [0, 1).
 inline TensorPtr rand(std::vector<SizesType> sizes, ScalarType type = ScalarType::Float,
                       TensorShapeDynamism dynamism = TensorShapeDynamism::DYNAMIC_BOUND)
 {
-    return detail::drawn(std::move(sizes), std::uniform_real_distribution<float>(0, 1), type, dynamism);
+    return detail::drawn(std::move(sizes), std::uniform_real_distribution<float>(0, 1), type,
+                         dynamism);
 }
 
-// Numbers of the normal distribution.
+// Values of the standard normal distribution.
 inline TensorPtr randn(std::vector<SizesType> sizes, ScalarType type = ScalarType::Float,
                        TensorShapeDynamism dynamism = TensorShapeDynamism::DYNAMIC_BOUND)
 {
     return detail::drawn(std::move(sizes), std::normal_distribution<float>(0, 1), type, dynamism);
 }
 
-// Integers from `low` to `high`, `high` excluded.
-inline TensorPtr randint(int64_t low, int64_t high, std::vector<SizesType> sizes, ScalarType type = ScalarType::Int,
+// Uniformly distributed integers in [low, high).
+inline TensorPtr randint(int64_t low, int64_t high, std::vector<SizesType> sizes,
+                         ScalarType type = ScalarType::Int,
                          TensorShapeDynamism dynamism = TensorShapeDynamism::DYNAMIC_BOUND)
 {
     using Distribution = std::uniform_int_distribution<int64_t>;
-    return detail::drawn<Distribution, int64_t>(std::move(sizes), Distribution(low, high - 1), type, dynamism);
+    return detail::drawn<Distribution, int64_t>(std::move(sizes), Distribution(low, high - 1), type,
+                                                dynamism);
 }
 
 } // namespace extension

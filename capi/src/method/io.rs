@@ -15,7 +15,7 @@ use torchlet_core::{OutputMemory, TensorRef};
 /// The rules at the head of `torchlet.h`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn torchlet_method_input_count(method: *const torchlet_method) -> usize {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     value(0, || Some(unsafe { view(method).ok()? }.input_count()))
 }
 
@@ -25,12 +25,12 @@ pub unsafe extern "C" fn torchlet_method_input_count(method: *const torchlet_met
 /// The rules at the head of `torchlet.h`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn torchlet_method_output_count(method: *const torchlet_method) -> usize {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     value(0, || Some(unsafe { view(method).ok()? }.output_count()))
 }
 
-/// Copies a value into an input. A tensor must be of the exported type and memory order; where the
-/// exported shape is dynamic, its shape may be any within the bound.
+/// Copies a value into an input. A tensor must have the exported type and dim order, and the
+/// exported shape, or one within the bounds if that is dynamic.
 ///
 /// # Safety
 /// The rules at the head of `torchlet.h`.
@@ -42,7 +42,7 @@ pub unsafe extern "C" fn torchlet_method_set_input(
     error: *const torchlet_text,
 ) -> torchlet_status {
     let body = || {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe {
             let input = pointer::get(input, "input")?.checked()?;
             with_method(method, |mut method| {
@@ -51,7 +51,7 @@ pub unsafe extern "C" fn torchlet_method_set_input(
             })
         }
     };
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { run(error, body) }
 }
 
@@ -67,7 +67,7 @@ pub unsafe extern "C" fn torchlet_method_set_input_tensor(
     error: *const torchlet_text,
 ) -> torchlet_status {
     let body = || {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe {
             let tensor = pointer::get(tensor, "tensor")?.checked()?;
             with_method(method, |mut method| {
@@ -76,11 +76,11 @@ pub unsafe extern "C" fn torchlet_method_set_input_tensor(
             })
         }
     };
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { run(error, body) }
 }
 
-/// Gives an input of dynamic shape the shape of the next run, before it is written in place.
+/// Sets the shape of a dynamic input for the next run, before it is written in place.
 ///
 /// # Safety
 /// The rules at the head of `torchlet.h`.
@@ -93,7 +93,7 @@ pub unsafe extern "C" fn torchlet_method_resize_input(
     error: *const torchlet_text,
 ) -> torchlet_status {
     let body = || {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe {
             let sizes = pointer::items(sizes, rank, "sizes")?;
             with_method(method, |mut method| {
@@ -102,12 +102,12 @@ pub unsafe extern "C" fn torchlet_method_resize_input(
             })
         }
     };
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { run(error, body) }
 }
 
-/// An input tensor in its place, to be written without a copy. The place is valid until another
-/// function uses the method.
+/// A mutable input tensor in the method's memory, to be written without a copy. Its data is valid
+/// until another function uses the method.
 ///
 /// # Safety
 /// The rules at the head of `torchlet.h`.
@@ -119,7 +119,7 @@ pub unsafe extern "C" fn torchlet_method_input_tensor(
     error: *const torchlet_text,
 ) -> torchlet_status {
     let body = || {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe {
             let found = with_method(method, |method| {
                 let found = method.into_input_mut(index);
@@ -128,12 +128,11 @@ pub unsafe extern "C" fn torchlet_method_input_tensor(
             pointer::put(tensor, found, "tensor")
         }
     };
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { run(error, body) }
 }
 
-/// An output, as the last run left it. What it points to is valid until another function changes
-/// the method.
+/// An output of the last run. Its data is valid until another function changes the method.
 ///
 /// # Safety
 /// The rules at the head of `torchlet.h`.
@@ -145,19 +144,18 @@ pub unsafe extern "C" fn torchlet_method_output(
     error: *const torchlet_text,
 ) -> torchlet_status {
     let body = || {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe {
             let found = view(method)?.output(index);
             let found = found.map_err(|error| Fault::Output(index, error))?;
             pointer::put(output, torchlet_value::of(&found), "output")
         }
     };
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { run(error, body) }
 }
 
-/// An output that is a tensor, as the last run left it. The data is valid until another function
-/// changes the method.
+/// A tensor output of the last run. Its data is valid until another function changes the method.
 ///
 /// # Safety
 /// The rules at the head of `torchlet.h`.
@@ -169,7 +167,7 @@ pub unsafe extern "C" fn torchlet_method_output_tensor(
     error: *const torchlet_text,
 ) -> torchlet_status {
     let body = || {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe {
             let found = view(method)?.output(index);
             let found = found.map_err(|error| Fault::Output(index, error))?;
@@ -180,12 +178,12 @@ pub unsafe extern "C" fn torchlet_method_output_tensor(
             pointer::put(tensor, torchlet_tensor::of(&found), "tensor")
         }
     };
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { run(error, body) }
 }
 
-/// Whether an input needs memory to be bound to it before the method runs: a tensor that the
-/// exporter left to the caller.
+/// Whether an input needs memory to be bound before the method runs, because the exporter did not
+/// plan it.
 ///
 /// # Safety
 /// The rules at the head of `torchlet.h`.
@@ -195,12 +193,13 @@ pub unsafe extern "C" fn torchlet_method_input_is_unbound(
     index: usize,
 ) -> bool {
     value(false, || {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         Some(unsafe { view(method).ok()? }.input_is_unbound(index))
     })
 }
 
-/// Whether an output has no memory. It may get some while the method runs; else some must be bound.
+/// Whether an output has no memory. It may get some during the run; otherwise the caller must bind
+/// some.
 ///
 /// # Safety
 /// The rules at the head of `torchlet.h`.
@@ -210,16 +209,15 @@ pub unsafe extern "C" fn torchlet_method_output_is_unbound(
     index: usize,
 ) -> bool {
     value(false, || {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         Some(unsafe { view(method).ok()? }.output_is_unbound(index))
     })
 }
 
-/// Lends memory to an input that has none in the plan: it is set, or written in place, before each
-/// run.
+/// Lends memory to an unplanned input. It must be set, or written in place, before each run.
 ///
 /// # Safety
-/// The rules at the head of `torchlet.h`. The memory is the method's until it is closed.
+/// The rules at the head of `torchlet.h`. The memory belongs to the method until it is closed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn torchlet_method_bind_input(
     method: *mut torchlet_method,
@@ -229,7 +227,7 @@ pub unsafe extern "C" fn torchlet_method_bind_input(
     error: *const torchlet_text,
 ) -> torchlet_status {
     let body = || {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe {
             let bytes = pointer::zeroed(memory, size, "memory")?;
             with_method(method, |mut method| {
@@ -238,14 +236,14 @@ pub unsafe extern "C" fn torchlet_method_bind_input(
             })
         }
     };
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { run(error, body) }
 }
 
-/// Lends memory to an output that has none in the plan.
+/// Lends memory to an unplanned output.
 ///
 /// # Safety
-/// The rules at the head of `torchlet.h`. The memory is the method's until it is closed.
+/// The rules at the head of `torchlet.h`. The memory belongs to the method until it is closed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn torchlet_method_bind_output(
     method: *mut torchlet_method,
@@ -255,7 +253,7 @@ pub unsafe extern "C" fn torchlet_method_bind_output(
     error: *const torchlet_text,
 ) -> torchlet_status {
     let body = || {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe {
             let bytes = pointer::zeroed(memory, size, "memory")?;
             with_method(method, |mut method| {
@@ -264,16 +262,16 @@ pub unsafe extern "C" fn torchlet_method_bind_output(
             })
         }
     };
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { run(error, body) }
 }
 
-/// The most tensors that `torchlet_method_execute_into` takes on each side.
+/// Maximum number of inputs and of outputs in `torchlet_method_execute_into`.
 const MAX_LENT: usize = 16;
 
-/// Sets tensors as the first inputs, runs the method, and copies the first outputs, all of them
-/// tensors, to memory of the caller; `infos` tells what they are and can be null. Tensors that the
-/// exporter left to the caller are read and written there, with no copy.
+/// Sets the first inputs, executes the method, and copies the first outputs, all of them tensors,
+/// to memory of the caller. `infos` receives their types and shapes, and can be null. Unplanned
+/// tensors are read and written in that memory directly, without a copy.
 ///
 /// # Safety
 /// The rules at the head of `torchlet.h`. Inputs and outputs do not overlap.
@@ -288,10 +286,10 @@ pub unsafe extern "C" fn torchlet_method_execute_into(
     error: *const torchlet_text,
 ) -> torchlet_status {
     let body = || {
-        let many = || Fault::Argument("at most 16 inputs and 16 outputs can be lent memory");
+        let many = || Fault::Argument("memory can be lent to at most 16 inputs and 16 outputs");
         let mut lent: heapless::Vec<(usize, TensorRef<'_>), MAX_LENT> = heapless::Vec::new();
         let mut targets: heapless::Vec<OutputMemory<'_>, MAX_LENT> = heapless::Vec::new();
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe {
             let inputs = pointer::items(inputs, input_count, "inputs")?;
             for (index, tensor) in inputs.iter().enumerate() {
@@ -306,7 +304,7 @@ pub unsafe extern "C" fn torchlet_method_execute_into(
             if !infos.is_null() {
                 for (index, output) in targets.iter().enumerate() {
                     let tensor = output.tensor();
-                    let tensor = tensor.ok_or(Fault::State("an output is no tensor"))?;
+                    let tensor = tensor.ok_or(Fault::State("an output is not a tensor"))?;
                     let info = torchlet_tensor_info::of(tensor.info());
                     pointer::put(infos.add(index), info, "infos")?;
                 }
@@ -314,6 +312,6 @@ pub unsafe extern "C" fn torchlet_method_execute_into(
         }
         Ok(())
     };
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { run(error, body) }
 }

@@ -8,14 +8,13 @@ use crate::status::{run, torchlet_status, torchlet_text};
 use core::mem::MaybeUninit;
 use torchlet_core::{Attached, InitError, Method, SharedMemory, SharedMethod};
 
-/// Planned and scratch memory that several methods use in turn, in memory of the caller: methods of
-/// one program that keep state together, or of several programs, which need none of their
-/// activations after a run. Methods are loaded into it by `torchlet_method_finish_shared`, and then
-/// used as others, all by one thread at a time. A run needs all inputs that were set before another
-/// method used the memory to be set again; outputs are read before another one runs.
+/// Planned and scratch memory that several methods use in turn, in memory of the caller. The
+/// methods belong to one program and share state, or to several programs and need none of their
+/// activations after a run. `torchlet_method_finish_shared` loads methods into it; they are then
+/// used like others, all by one thread at a time. After another method used the memory, all inputs
+/// must be set again; outputs must be read before another method runs.
 ///
-/// It must stay where it is as long as methods that were loaded into it are open, and need not be
-/// closed.
+/// It must not be moved as long as methods loaded into it are open. It need not be closed.
 #[repr(C)]
 pub struct torchlet_shared_memory {
     opaque: u64,
@@ -24,44 +23,45 @@ pub struct torchlet_shared_memory {
 
 handle!(torchlet_shared_memory, SharedMemory<'static>, "the shared memory", 6);
 
-/// A method, and the memory that it uses in turn with others.
+/// A method with shared memory.
 pub(crate) struct Sharing {
     method: SharedMethod<'static>,
     memory: *mut torchlet_shared_memory,
 }
 
 impl Sharing {
-    /// Uses the method with its memory: until `body` ends, all other methods there are refused.
+    /// Uses the method exclusively while `body` runs; the other methods in the memory are refused.
     ///
     /// # Safety
-    /// The memory is where it was when the method was loaded into it.
+    /// The memory has not moved since the method was loaded into it.
     pub(super) unsafe fn with_method<R>(
         &mut self,
         body: impl FnOnce(Attached<'_, 'static>) -> Result<R, Fault>,
     ) -> Result<R, Fault> {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let mut memory = unsafe { handle::enter(self.memory)? };
         body(self.method.attach(memory.inner())?)
     }
 
-    /// The method, to be looked at.
+    /// The method, read-only.
     ///
     /// # Safety
-    /// As [`with_method`](Self::with_method), and no other thread changes it or one of its methods.
+    /// As [`with_method`](Self::with_method), and no other thread changes the memory or one of its
+    /// methods.
     pub(super) unsafe fn view<'a>(&'a self) -> Result<&'a Method<'static>, Fault> {
-        // SAFETY: the caller's promise; no reference into the memory outlasts a call of C's.
+        // SAFETY: guaranteed by the caller; no reference into the memory outlives the C call.
         let memory: &'a SharedMemory<'static> = unsafe { handle::get(self.memory.cast_const())? };
         Ok(self.method.view(memory)?)
     }
 }
 
-/// Makes memory for methods each of whose planned buffers (`torchlet_method_meta_planned_size`) and
-/// scratch memory (`torchlet_needs`) are at most as large as these. There can be up to 8 buffers;
-/// the list is not used after the call.
+/// Initializes shared memory for methods whose planned buffers
+/// (`torchlet_method_meta_planned_size`) and scratch memory (`torchlet_needs`) are no larger than
+/// these. Up to 8 buffers are supported; the array is not used after the call.
 ///
 /// # Safety
-/// The rules at the head of `torchlet.h`. The buffers are the memory's as long as it is used, and
-/// do not overlap.
+/// The rules at the head of `torchlet.h`. The buffers belong to the shared memory as long as it is
+/// used, and do not overlap.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn torchlet_shared_memory_init(
     memory: *mut torchlet_shared_memory,
@@ -71,7 +71,7 @@ pub unsafe extern "C" fn torchlet_shared_memory_init(
     error: *const torchlet_text,
 ) -> torchlet_status {
     let body = || {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe {
             let list = pointer::items(planned, planned_count, "planned")?;
             let mut planned: heapless::Vec<&'static mut [u8], MAX_PLANNED> = heapless::Vec::new();
@@ -85,17 +85,16 @@ pub unsafe extern "C" fn torchlet_shared_memory_init(
             handle::open(memory, SharedMemory::new(&mut planned, scratch)?)
         }
     };
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { run(error, body) }
 }
 
-/// Gives a prepared method an arena of its own, and planned and scratch memory that it uses in turn
-/// with other methods: it can run then. If that fails, the method can only be closed, and the
-/// others are as they were.
+/// Loads a prepared method with an arena of its own into shared planned and scratch memory, so that
+/// it can be executed. On failure, the method can only be closed; the other methods are unaffected.
 ///
 /// # Safety
-/// The rules at the head of `torchlet.h`. The arena is the method's until it is closed; the memory
-/// stays where it is until then.
+/// The rules at the head of `torchlet.h`. The arena belongs to the method until it is closed; the
+/// shared memory must not be moved until then.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn torchlet_method_finish_shared(
     method: *mut torchlet_method,
@@ -104,7 +103,7 @@ pub unsafe extern "C" fn torchlet_method_finish_shared(
     error: *const torchlet_text,
 ) -> torchlet_status {
     let body = || {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe {
             let mut method = handle::enter(method)?;
             let inner = method.inner();
@@ -119,6 +118,6 @@ pub unsafe extern "C" fn torchlet_method_finish_shared(
             Ok(())
         }
     };
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { run(error, body) }
 }

@@ -1,4 +1,4 @@
-//! What a method keeps from run to run.
+//! State that a method keeps between runs.
 
 use super::{torchlet_method, view, with_method};
 use crate::fault::Fault;
@@ -9,31 +9,31 @@ use crate::values::torchlet_string;
 use core::ffi::c_void;
 use core::ptr;
 
-/// A tensor of a method's state.
+/// A state tensor of a method.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub struct torchlet_state {
-    /// The index of its value, by which it is read and written.
+    /// Index of the value, which identifies it when it is read or written.
     pub value: usize,
-    /// Its name, where the exporter kept it; else its data is null.
+    /// Its name, if the exporter kept it; otherwise its data is null.
     pub name: torchlet_string,
-    /// What it is.
+    /// Type and shape.
     pub info: torchlet_tensor_info,
-    /// Whether it has memory; else some must be bound.
+    /// Whether it has memory; otherwise the caller must bind some.
     pub bound: bool,
 }
 
-/// Number of tensors of a method's state outside of delegates.
+/// Number of state tensors of a method, excluding those of delegates.
 ///
 /// # Safety
 /// The rules at the head of `torchlet.h`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn torchlet_method_state_count(method: *const torchlet_method) -> usize {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     value(0, || Some(unsafe { view(method).ok()? }.state().count()))
 }
 
-/// A tensor of the state, counted from 0. The name belongs to the program.
+/// A state tensor, counted from 0. The name belongs to the program.
 ///
 /// # Safety
 /// The rules at the head of `torchlet.h`.
@@ -45,7 +45,7 @@ pub unsafe extern "C" fn torchlet_method_state(
     error: *const torchlet_text,
 ) -> torchlet_status {
     let body = || {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let method = unsafe { view(method)? };
         let count = method.state().count();
         let found = method.state().nth(index);
@@ -57,15 +57,15 @@ pub unsafe extern "C" fn torchlet_method_state(
             info: torchlet_tensor_info::of(&found.info),
             bound: found.bound,
         };
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { pointer::put(state, result, "state") }
     };
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { run(error, body) }
 }
 
-/// A tensor of the state in its place, by the index of its value, to be read or written. The place
-/// is valid until another function uses the method.
+/// A state tensor in the method's memory, by the index of its value, to be read or written. Its
+/// data is valid until another function uses the method.
 ///
 /// # Safety
 /// The rules at the head of `torchlet.h`.
@@ -77,7 +77,7 @@ pub unsafe extern "C" fn torchlet_method_state_tensor(
     error: *const torchlet_text,
 ) -> torchlet_status {
     let body = || {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe {
             let found = with_method(method, |method| {
                 let found = method.into_state_mut(value);
@@ -88,14 +88,14 @@ pub unsafe extern "C" fn torchlet_method_state_tensor(
             pointer::put(tensor, found, "tensor")
         }
     };
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { run(error, body) }
 }
 
-/// Lends memory to a tensor of the state that the exporter left to the caller. It is zeroed.
+/// Lends memory to an unplanned state tensor. The memory is zeroed.
 ///
 /// # Safety
-/// The rules at the head of `torchlet.h`. The memory is the method's until it is closed.
+/// The rules at the head of `torchlet.h`. The memory belongs to the method until it is closed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn torchlet_method_bind_state(
     method: *mut torchlet_method,
@@ -105,7 +105,7 @@ pub unsafe extern "C" fn torchlet_method_bind_state(
     error: *const torchlet_text,
 ) -> torchlet_status {
     let body = || {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe {
             let bytes = pointer::zeroed(memory, size, "memory")?;
             with_method(method, |mut method| {
@@ -114,25 +114,25 @@ pub unsafe extern "C" fn torchlet_method_bind_state(
             })
         }
     };
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { run(error, body) }
 }
 
-/// A tensor that a delegate keeps from run to run.
+/// A state tensor of a delegate.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub struct torchlet_delegate_state {
-    /// The delegate, and the tensor there, by which it is read and written.
+    /// Index of the delegate; with `number`, it identifies the tensor when it is read or written.
     pub delegate: usize,
-    /// See `delegate`.
+    /// Index of the tensor within the delegate.
     pub number: usize,
-    /// Its name in the model, where it is known; else its data is null.
+    /// Its name in the model, if known; otherwise its data is null.
     pub name: torchlet_string,
-    /// What it is: in row-major order.
+    /// Type and shape, in row-major order.
     pub info: torchlet_tensor_info,
 }
 
-/// Number of tensors that delegates of a method keep from run to run.
+/// Number of state tensors of a method's delegates.
 ///
 /// # Safety
 /// The rules at the head of `torchlet.h`.
@@ -140,12 +140,11 @@ pub struct torchlet_delegate_state {
 pub unsafe extern "C" fn torchlet_method_delegate_state_count(
     method: *const torchlet_method,
 ) -> usize {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     value(0, || Some(unsafe { view(method).ok()? }.delegate_state().count()))
 }
 
-/// A tensor that a delegate keeps, counted from 0 over all delegates. The name belongs to the
-/// method.
+/// A state tensor of a delegate, counted from 0 over all delegates. The name belongs to the method.
 ///
 /// # Safety
 /// The rules at the head of `torchlet.h`.
@@ -157,7 +156,7 @@ pub unsafe extern "C" fn torchlet_method_delegate_state(
     error: *const torchlet_text,
 ) -> torchlet_status {
     let body = || {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let method = unsafe { view(method)? };
         let count = method.delegate_state().count();
         let found = method.delegate_state().nth(index);
@@ -167,14 +166,14 @@ pub unsafe extern "C" fn torchlet_method_delegate_state(
         let name = found.name.map_or(none, torchlet_string::of);
         let info = torchlet_tensor_info::of(&found.info);
         let result = torchlet_delegate_state { delegate, number, name, info };
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { pointer::put(state, result, "state") }
     };
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { run(error, body) }
 }
 
-/// Copies a tensor that a delegate keeps to memory of exactly its size.
+/// Copies a state tensor of a delegate to memory of exactly its size.
 ///
 /// # Safety
 /// The rules at the head of `torchlet.h`.
@@ -188,17 +187,17 @@ pub unsafe extern "C" fn torchlet_method_read_delegate_state(
     error: *const torchlet_text,
 ) -> torchlet_status {
     let body = || {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe {
             let target = pointer::zeroed(into, size, "into")?;
             Ok(view(method)?.read_delegate_state([delegate, number], target)?)
         }
     };
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { run(error, body) }
 }
 
-/// Gives a tensor that a delegate keeps other contents, of exactly its size.
+/// Overwrites a state tensor of a delegate; `size` is exactly its size.
 ///
 /// # Safety
 /// The rules at the head of `torchlet.h`.
@@ -212,7 +211,7 @@ pub unsafe extern "C" fn torchlet_method_write_delegate_state(
     error: *const torchlet_text,
 ) -> torchlet_status {
     let body = || {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe {
             let source = pointer::bytes(data, size, "data")?;
             with_method(method, |mut method| {
@@ -220,6 +219,6 @@ pub unsafe extern "C" fn torchlet_method_write_delegate_state(
             })
         }
     };
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { run(error, body) }
 }

@@ -1,7 +1,6 @@
-//! What backends keep in the data of their delegates: what the container is, and its parts, to be
-//! taken out.
+//! Container formats of delegate payloads, by vendor, and their parts.
 //!
-//! Nothing in them is trusted: a part that does not lie within its container is none.
+//! Payloads are untrusted: a part that exceeds its container is ignored.
 
 mod vendors;
 mod vgf;
@@ -16,12 +15,12 @@ use vendors::{
     aoti, core_ml, mediatek, neutron, openvino, qnn, vela, with_constants_behind, with_header,
 };
 
-/// The data of a delegate.
+/// The payload of a delegate.
 pub(crate) struct Container {
     pub(crate) method: String,
     pub(crate) delegate: usize,
     pub(crate) backend: String,
-    /// What it is, in words.
+    /// The format's name.
     pub(crate) container: &'static str,
     pub(crate) bytes: usize,
     pub(crate) parts: Vec<Part>,
@@ -30,12 +29,12 @@ pub(crate) struct Container {
 /// A part of a container.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Part {
-    /// Its name, or its path in what is a folder.
+    /// Name, or path if the container is a folder.
     pub(crate) name: String,
     pub(crate) range: Range<usize>,
 }
 
-/// Most parts that are told of a container.
+/// Maximum number of parts that are listed per container.
 const MOST_PARTS: usize = 4096;
 
 impl Container {
@@ -53,7 +52,7 @@ impl Container {
     }
 }
 
-/// The containers of all delegates of a program.
+/// Returns the containers of all delegates of a program.
 pub(crate) fn of(module: &Module) -> Result<Vec<Container>, Failure> {
     let mut containers = Vec::new();
     each(module, |method, delegate, backend, bytes| {
@@ -72,7 +71,7 @@ pub(crate) fn of(module: &Module) -> Result<Vec<Container>, Failure> {
     Ok(containers)
 }
 
-/// Gives the data of each delegate: its method, number, backend and bytes.
+/// Calls `visit` with the method, index, backend and payload of each delegate.
 pub(crate) fn each(
     module: &Module,
     mut take: impl FnMut(&str, usize, &str, &[u8]) -> Result<(), Failure>,
@@ -115,49 +114,45 @@ fn part(name: impl Into<String>, start: usize, len: usize, whole: usize) -> Opti
     Some(Part { name: name.into(), range: start..end })
 }
 
-/// What the data of a delegate is, and its parts.
+/// Identifies a payload: its format and its parts.
 pub(crate) fn parts(backend: &str, bytes: &[u8]) -> (&'static str, Vec<Part>) {
     let identifier = bytes.get(4..8).unwrap_or_default();
     let (container, parts) = match identifier {
-        b"XH00" => ("XNNPACK: a graph (XN01) and constants", with_header(bytes)),
-        b"VH00" => ("Vulkan: a graph (VK00) and constants", with_header(bytes)),
-        b"XN01" => ("XNNPACK: a graph", whole("graph.xn01", bytes)),
-        b"TLG1" => ("torchlet: a compiled graph", whole("graph.tlg1", bytes)),
-        b"MLX0" => ("MLX: a graph and constants", with_constants_behind(bytes)),
-        // Without a header, the mark is that of the graph.
+        b"XH00" => ("XNNPACK: graph (XN01) and constants", with_header(bytes)),
+        b"VH00" => ("Vulkan: graph (VK00) and constants", with_header(bytes)),
+        b"XN01" => ("XNNPACK: graph", whole("graph.xn01", bytes)),
+        b"TLG1" => ("torchlet: compiled graph", whole("graph.tlg1", bytes)),
+        b"MLX0" => ("MLX: graph and constants", with_constants_behind(bytes)),
+        // Without a header, these four bytes are the identifier of the graph's flatbuffer.
         b"MP00" if bytes.starts_with(&[0; 4]) => {
-            ("MPS: a graph (MP00) and constants", with_constants_behind(bytes))
+            ("MPS: graph (MP00) and constants", with_constants_behind(bytes))
         }
-        b"MP00" => ("MPS: a graph (MP00)", whole("graph.fb", bytes)),
+        b"MP00" => ("MPS: graph (MP00)", whole("graph.fb", bytes)),
         _ if bytes.starts_with(b"vela_bin_stream\0") => {
-            ("Ethos-U: a stream of Vela's blocks", vela(bytes))
+            ("Ethos-U: stream of Vela blocks", vela(bytes))
         }
         _ if bytes.starts_with(b"CMJR") => {
-            ("Core ML: a reference to a model that is named data", whole("reference.json", bytes))
+            ("Core ML: reference to a model in named data", whole("reference.json", bytes))
         }
         _ if bytes.starts_with(&0x5678_ABCDu32.to_le_bytes()) => {
-            ("Qualcomm: a QNN context binary", qnn(bytes))
+            ("Qualcomm: QNN context binary", qnn(bytes))
         }
         _ if backend == "CoreMLBackend" => ("Core ML: files in memory", core_ml(bytes)),
-        _ if backend == "NeuropilotBackend" => {
-            ("MediaTek: a compiled Neuron model", mediatek(bytes))
-        }
+        _ if backend == "NeuropilotBackend" => ("MediaTek: compiled Neuron model", mediatek(bytes)),
         _ if bytes.starts_with(b"VGF1") || bytes.starts_with(&0xF0E1_D2C3u32.to_le_bytes()) => {
-            ("Arm VGF: modules of SPIR-V, what they run on, and constants", vgf::parts(bytes))
+            ("Arm VGF: SPIR-V modules, target information, and constants", vgf::parts(bytes))
         }
         _ if backend == "NeutronBackend" => {
             ("Neutron: microcode, weights and kernels", neutron(bytes))
         }
-        _ if backend == "OpenvinoBackend" => ("OpenVINO: an exported model", openvino(bytes)),
-        _ if backend == "EnnBackend" => {
-            ("Samsung: a compiled ENN model", whole("model.nnc", bytes))
-        }
+        _ if backend == "OpenvinoBackend" => ("OpenVINO: exported model", openvino(bytes)),
+        _ if backend == "EnnBackend" => ("Samsung: compiled ENN model", whole("model.nnc", bytes)),
         _ if backend == "CudaBackend" || backend == "MetalBackend" => {
-            ("AOTInductor: names of a library and weights that are named data", aoti(bytes))
+            ("AOTInductor: names of a library and weights in named data", aoti(bytes))
         }
-        _ => ("not known", None),
+        _ => ("unknown format", None),
     };
-    // What is not as its backend writes it is still something to take out.
+    // Malformed payloads are still extracted, as one part.
     let parts = parts.filter(|parts| !parts.is_empty());
     (container, parts.or_else(|| whole("data.bin", bytes)).unwrap_or_default())
 }
@@ -166,11 +161,11 @@ fn whole(name: &str, bytes: &[u8]) -> Option<Vec<Part>> {
     Some(vec![part(name, 0, bytes.len(), bytes.len())?])
 }
 
-/// What has a backend that torchlet does not.
+/// Returns the hardware that a backend unsupported by torchlet requires.
 pub(crate) fn needs(backend: &str) -> Option<&'static str> {
     Some(match backend {
         "CoreMLBackend" => "Apple's Core ML, on Macs, iPhones and iPads",
-        "MPSBackend" | "MetalBackend" => "Apple's GPUs, through Metal",
+        "MPSBackend" | "MetalBackend" => "Apple's GPUs (Metal)",
         "MLXBackend" => "Apple's MLX, on Macs",
         "QnnBackend" => "Qualcomm's AI Engine, on Snapdragon processors",
         "NeuropilotBackend" => "MediaTek's NPUs, on Dimensity processors",
@@ -179,25 +174,27 @@ pub(crate) fn needs(backend: &str) -> Option<&'static str> {
         "EthosUBackend" | "ArmBackend" => "Arm's Ethos-U NPUs, beside Cortex-M processors",
         "VgfBackend" => "GPUs with Arm's ML extensions for Vulkan",
         "OpenvinoBackend" => "Intel's OpenVINO, on Intel's processors",
-        "CudaBackend" => "NVIDIA's GPUs, as compiled by AOTInductor",
+        "CudaBackend" => "NVIDIA's GPUs (AOTInductor)",
         "CadenceBackend" => "Cadence's DSPs",
         _ => return None,
     })
 }
 
-/// What to export instead, so that it runs here and as close as can be to where the program was
-/// for.
+/// Suggests how to export the program instead, so that it runs here, on hardware close to the
+/// intended one.
 pub(crate) fn instead(backend: &str) -> &'static str {
     match backend {
-        // What these microcontrollers have beside the NPU.
+        // These NPUs accompany microcontrollers.
         "EthosUBackend" | "ArmBackend" | "NeutronBackend" | "CadenceBackend" => {
-            "Quantize it with CortexMQuantizer, or export it without a partitioner, and it runs on the processor beside that"
+            "To run it on the Cortex-M or other host processor, quantize it with \
+             CortexMQuantizer, or export it without a partitioner"
         }
         "OpenvinoBackend" => {
-            "Export it with XnnpackPartitioner, or without a partitioner, and it runs here"
+            "To run it here, export it with XnnpackPartitioner or without a partitioner"
         }
         _ => {
-            "Export it with VulkanPartitioner for GPUs, with XnnpackPartitioner or without a partitioner, and it runs here"
+            "To run it here, export it with VulkanPartitioner for GPUs, with XnnpackPartitioner, \
+             or without a partitioner"
         }
     }
 }
@@ -233,7 +230,7 @@ mod tests {
         bytes
     }
 
-    /// One input, one output.
+    /// A payload with one input and one output.
     fn neutron_file() -> Vec<u8> {
         let mut bytes = vec![1, 1, 1, 0, 1, 0, 0, 1];
         bytes.resize(16, 0);

@@ -1,11 +1,11 @@
-//! Containers that say where their parts are in a few bytes at their front (or, Core ML's, at their
-//! end). What is known of them is what ExecuTorch publishes, and OpenVINO of its own.
+//! Containers with a small index at their start, or, for Core ML, at their end. Formats are as
+//! ExecuTorch and OpenVINO publish them.
 
 use super::{MOST_PARTS, Part, part, u32_at, u64_at};
 use serde_json::Value;
 
-/// The header of XNNPACK and Vulkan: where the graph is (32 bits each), and where constants are,
-/// whose size has 64.
+/// XNNPACK and Vulkan: a header with offset and size of the graph (32 bits each), and offset (32
+/// bits) and size (64 bits) of the constants.
 pub(super) fn with_header(bytes: &[u8]) -> Option<Vec<Part>> {
     let all = bytes.len();
     let graph = part("graph.fb", u32_at(bytes, 10)?, u32_at(bytes, 14)?, all)?;
@@ -13,8 +13,7 @@ pub(super) fn with_header(bytes: &[u8]) -> Option<Vec<Part>> {
     Some([Some(graph), constants].into_iter().flatten().collect())
 }
 
-/// That of MLX and MPS: a mark, then where constants are and how many bytes; the graph lies
-/// between.
+/// MLX and MPS: an identifier, then offset and size of the constants; the graph lies before them.
 pub(super) fn with_constants_behind(bytes: &[u8]) -> Option<Vec<Part>> {
     const HEADER: usize = 24;
     let (start, size) = (u64_at(bytes, 8)?, u64_at(bytes, 16)?);
@@ -28,7 +27,7 @@ pub(super) fn with_constants_behind(bytes: &[u8]) -> Option<Vec<Part>> {
     )
 }
 
-/// Blocks, each with a name of 16 bytes, a length, and padding to 16.
+/// Vela (Ethos-U): blocks, each with a name of 16 bytes and a length, padded to 16 bytes.
 pub(super) fn vela(bytes: &[u8]) -> Option<Vec<Part>> {
     const HEADER: usize = 32;
     let (mut at, mut parts) = (0usize, Vec::new());
@@ -47,19 +46,19 @@ pub(super) fn vela(bytes: &[u8]) -> Option<Vec<Part>> {
     Some(parts)
 }
 
-/// A header of 256 bytes, of which the size of what follows is known.
+/// QNN: a header of 256 bytes, of which only the size of the context binary is known.
 pub(super) fn qnn(bytes: &[u8]) -> Option<Vec<Part>> {
     Some(vec![part("context.bin", 256, u64_at(bytes, 12)?, bytes.len())?])
 }
 
-/// A version, numbers of inputs and outputs, and the size of what follows.
+/// MediaTek: a version, numbers of inputs and outputs, and the size of the model that follows.
 pub(super) fn mediatek(bytes: &[u8]) -> Option<Vec<Part>> {
     Some(vec![part("model.dla", 13, u32_at(bytes, 9)?, bytes.len())?])
 }
 
-/// A header (how many inputs, outputs and arguments, their layouts and order, a version), then
-/// microcode, which says how long it and the weights are, weights and kernels; each at a multiple
-/// of 16.
+/// Neutron: a header (numbers of inputs, outputs and arguments, their layouts and order, a
+/// version), then microcode, weights and kernels, each aligned to 16 bytes. The microcode states
+/// its own size and that of the weights.
 pub(super) fn neutron(bytes: &[u8]) -> Option<Vec<Part>> {
     const MICROCODE: u32 = 0x6443_4D6E;
     let [inputs, outputs] = [*bytes.first()?, *bytes.get(1)?].map(usize::from);
@@ -81,9 +80,9 @@ pub(super) fn neutron(bytes: &[u8]) -> Option<Vec<Part>> {
     Some(parts.into_iter().filter(|part| !part.range.is_empty()).collect())
 }
 
-/// What OpenVINO's plugin for CPUs exports: in newer versions a text of what it needs, then six
-/// numbers that say where its own data, constants and the model are, counted from there. The model
-/// is XML, scrambled by default.
+/// OpenVINO, as its CPU plugin exports a model. Newer versions start with a text of requirements.
+/// Then follow offset and size of custom data, constants and the model, relative to the start of
+/// that table. The model is XML, scrambled by default.
 pub(super) fn openvino(bytes: &[u8]) -> Option<Vec<Part>> {
     const NEEDS: &[u8] = b"RR_UPCVO";
     const NUMBERS: usize = 48;
@@ -115,7 +114,7 @@ pub(super) fn openvino(bytes: &[u8]) -> Option<Vec<Part>> {
     Some(parts)
 }
 
-/// Names of named data, one a line: a shared library and weights of AOTInductor.
+/// AOTInductor: keys of named data, one per line: a shared library and its weights.
 pub(super) fn aoti(bytes: &[u8]) -> Option<Vec<Part>> {
     let text = std::str::from_utf8(bytes).ok()?;
     let is_key = |line: &str| line.ends_with("_so_blob") || line.ends_with("_weights_blob");
@@ -123,14 +122,15 @@ pub(super) fn aoti(bytes: &[u8]) -> Option<Vec<Part>> {
     super::whole("keys.txt", bytes)
 }
 
-/// Files, and at the end, written backwards, what they are called and where they lie.
+/// Core ML: files, followed by JSON metadata with their names, offsets and sizes, stored backwards.
 pub(super) fn core_ml(bytes: &[u8]) -> Option<Vec<Part>> {
     let backwards = bytes.iter().rev().copied().collect::<Vec<u8>>();
     let metadata =
         serde_json::Deserializer::from_slice(&backwards).into_iter::<Value>().next()?.ok()?;
     let nodes = metadata["nodes"].as_array()?;
     let (mut parts, mut waiting) = (Vec::new(), vec![(0usize, String::new())]);
-    // Files have names and bytes of their own: what lists say more than once could be without end.
+    // Bounds the sums of name lengths and file sizes: metadata that refers to nodes repeatedly
+    // could expand without limit.
     let (mut names, mut left) = (backwards.len(), bytes.len());
     while let Some((index, path)) = waiting.pop() {
         let node = nodes.get(index)?;

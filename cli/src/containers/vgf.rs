@@ -1,6 +1,6 @@
-//! Arm's VGF files (version 0, as `ai-ml-sdk-vgf-library` publishes the format): a header that says
-//! where four sections are (modules, the sequence that they run in, resources, constants), each a
-//! flatbuffer; newer files have constants as a table of places.
+//! Arm's VGF files, version 0, as published in `ai-ml-sdk-vgf-library`. A header locates four
+//! sections (modules, model sequence, resources, constants), each a flatbuffer. In newer files the
+//! constants section is a table of offsets instead.
 
 use super::{MOST_PARTS, Part, part, u32_at, u64_at};
 use std::ops::Range;
@@ -17,26 +17,26 @@ torchlet::core::flatbuffer_table! {
     }
 }
 torchlet::core::flatbuffer_table! {
-    /// Words of SPIR-V.
+    /// SPIR-V words.
     Code { 0 words: Vector<'a, u32>, }
 }
 torchlet::core::flatbuffer_table! {
-    /// GLSL or HLSL.
+    /// GLSL or HLSL source.
     Text { 0 text: &'a str, }
 }
 torchlet::core::flatbuffer_table! { OldConstants { 0 data: Vector<'a, OldConstant<'a>>, } }
 torchlet::core::flatbuffer_table! { OldConstant { 2 raw: Vector<'a, u8>, } }
 
-/// Where the header says what section is, and what it is called.
+/// Header offset of each section's position and size, and the section's file name.
 const SECTIONS: [(usize, &str); 4] =
     [(16, "modules.fb"), (32, "sequence.fb"), (48, "resources.fb"), (64, "constants.section")];
 
-/// What a section of constants begins with that is a table.
+/// Magic of a constants section that is a table.
 const TABLE_MARK: &[u8] = b"CONST00\0";
 const TABLE_HEADER: usize = 16;
 const TABLE_ENTRY: usize = 24;
 
-/// The sections, modules of code and constants.
+/// Returns the sections, the code modules and the constants.
 pub(super) fn parts(bytes: &[u8]) -> Option<Vec<Part>> {
     let mut parts = Vec::new();
     for (at, name) in SECTIONS {
@@ -50,14 +50,14 @@ pub(super) fn parts(bytes: &[u8]) -> Option<Vec<Part>> {
         found.map(|part| part.range.clone()).unwrap_or_default()
     };
     let (modules, constants) = (section(SECTIONS[0].1), section(SECTIONS[3].1));
-    // Sections that cannot be read are taken out whole nevertheless.
+    // Sections that cannot be parsed are still extracted as a whole.
     let modules = self::modules(bytes, modules).unwrap_or_default();
     let constants = self::constants(bytes, constants).unwrap_or_default();
     parts.extend(modules.into_iter().chain(constants).take(MOST_PARTS));
     Some(parts)
 }
 
-/// Where bytes that were read from a container lie in it.
+/// The range of a slice of `container`.
 fn range_of(container: &[u8], bytes: &[u8]) -> Option<Range<usize>> {
     let start = bytes.as_ptr().addr().checked_sub(container.as_ptr().addr())?;
     let end = start.checked_add(bytes.len()).filter(|end| *end <= container.len())?;
@@ -119,9 +119,10 @@ fn constants(bytes: &[u8], section: Range<usize>) -> Option<Vec<Part>> {
 mod tests {
     use super::*;
 
-    /// The graph's module, as the schema says: a table of a vector of a table with a union.
+    /// A modules section with one graph module, encoded by hand: table, vector, table with a union.
     pub(crate) const MODULES: &[u32] = &[
-        // Root, its vtable (6 bytes of 8), the table: where the vtable is, and the vector.
+        // Root offset; vtable (6 of 8 bytes); the table: offset of its vtable, offset of the
+        // vector.
         12,
         0,
         0x0008_0006,
@@ -130,21 +131,20 @@ mod tests {
         4,
         1,
         24, // 32: the vector's only offset leads to 52.
-        // Module's vtable at 32: 14 bytes, a table of 20: kind 4, name 8, no entry point, language
-        // 5, code 12.
+        // Module's vtable at 32: 14 bytes, for a table of 20: kind at 4, name at 8, no entry point,
+        // language at 5, code at 12.
         0x0014_000E,
         0x0008_0004,
         0x0005_0000,
         0x0000_000C,
         0,
-        // 52: the module: its vtable, kind 1 and language 1, name, code.
+        // 52: the module table: vtable offset, kind 1 and language 1, name, code.
         20,
         0x0000_0101,
         12,
         20,
         0,
-        // 72: the name: "a/b". 80: the code's vtable. 88: its table, of which the words are in
-        // front of the end.
+        // 72: the name "a/b". 80: the vtable of the code. 88: its table, followed by the words.
         3,
         0x0062_2F61,
         0x0008_0006,

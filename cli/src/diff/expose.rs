@@ -1,4 +1,4 @@
-//! A program that returns all values of its graph.
+//! Rewrites a program so that it returns all intermediate values of its graph.
 
 use crate::failure::Failure;
 use std::collections::BTreeMap;
@@ -10,32 +10,31 @@ use torchlet::graph::method::{
 use torchlet::graph::{self, cpu};
 use torchlet::portable::KERNELS;
 
-/// A program whose method returns, behind its own outputs, all that its calls make.
+/// A program whose method returns, after its own outputs, a copy of every intermediate value.
 pub(crate) struct Exposed {
     pub(crate) bytes: Vec<u8>,
-    /// How many outputs it had before.
+    /// Number of the method's own outputs.
     pub(crate) outputs: usize,
-    /// What the others are, in their order.
+    /// Origins of the additional outputs, in order.
     pub(crate) values: Vec<Origin>,
-    /// The quantization steps of the outputs that it had before.
+    /// Quantization steps of the method's own outputs.
     pub(crate) output_steps: Vec<Option<Step>>,
-    /// Whether instructions have the numbers that they have in the file.
+    /// Whether instruction indices are those of the file.
     pub(crate) is_as_exported: bool,
 }
 
-/// What made a value.
+/// The call that computed a value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Origin {
     pub(crate) instruction: usize,
     pub(crate) operator: String,
-    /// Which of the results of the call.
+    /// Index among the results of the call.
     pub(crate) result: usize,
-    /// The calls that made what it was made of.
+    /// Instructions that computed the operands.
     pub(crate) made_of: Vec<usize>,
-    /// The quantization step of its elements: 1 for quantized values, the scale for values that
-    /// were dequantized.
+    /// Quantization step of the elements: 1 for quantized values, the scale for dequantized values.
     pub(crate) step: Option<Step>,
-    /// The step of what it is quantized to next, by whatever lies between.
+    /// Step of the next quantization downstream, across any operators between.
     pub(crate) next_step: Option<Step>,
 }
 
@@ -43,25 +42,25 @@ pub(crate) struct Origin {
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Step(pub(crate) f64);
 
-// Scales are finite: those that are not are left out.
+// Steps are finite: other scales are skipped.
 impl Eq for Step {}
 
-/// Operators whose second argument is the scale of what they quantize to, or dequantize from.
+/// Prefixes of operators whose second argument is the scale.
 const QUANTIZE: &str = "quantized_decomposed::quantize_per_tensor";
 const DEQUANTIZE: &str = "quantized_decomposed::dequantize_per_tensor";
-/// All operators that quantize.
+/// Prefix of all operators that quantize.
 const QUANTIZES: &str = "quantized_decomposed::quantize_";
 
-/// What keeps a value before its memory is used for another. (Its arguments are the value, how
-/// memory is laid out, and twice the copy, as exporters write results.)
+/// The operator that copies a value before its memory is reused. Its arguments are the value, the
+/// memory format, and the output twice, as exporters encode results.
 const COPY: (&str, &str) = ("aten::clone", "out");
 
 impl Exposed {
-    /// Makes one of a method. What delegates for GPUs and for XNNPACK compute are calls like
-    /// others.
+    /// Exposes the values of a method. Delegates for GPUs and XNNPACK are decomposed into single
+    /// calls.
     pub(crate) fn of(module: &Module, method: &str) -> Result<Self, Failure> {
         let fail = |error: graph::Error| {
-            Failure::new(format!("the values of the program cannot be told apart: {error}"))
+            Failure::new(format!("cannot expose the program's values: {error}"))
         };
         let registry = Registry::new().with_kernels(&KERNELS);
         let registry = registry.map_err(|error| Failure::new(error.to_string()))?;
@@ -74,12 +73,12 @@ impl Exposed {
         };
         program.methods.retain(|found| found.name == method);
         let Some(found) = program.methods.first_mut() else {
-            return Err(Failure::new(format!("there is no method '{method}'")));
+            return Err(Failure::new(format!("the program has no method '{method}'")));
         };
         let outputs = found.outputs.len();
         let (values, output_steps) = expose(found);
         if !is_as_exported {
-            // Delegates have left their data.
+            // Weights of delegates are constants now, and are embedded.
             program.embed(module.data()).map_err(fail)?;
         }
         let bytes = program.write().map_err(fail)?.to_bytes();
@@ -91,9 +90,9 @@ fn kernel(name: &str) -> Option<&'static Kernel> {
     KERNELS.iter().find(|kernel| kernel.name == name)
 }
 
-/// Makes outputs of copies of all that calls of kernels make. The memory plan stays as it is:
-/// others may lie where values did, or see them there. Gives what made them, and the quantization
-/// steps of the outputs that there were before.
+/// Appends copies of all results of kernel calls to the outputs. The memory plan is unchanged,
+/// because views and reused memory depend on it. Returns the origins of the copies and the
+/// quantization steps of the original outputs.
 fn expose(method: &mut Method<'_>) -> (Vec<Origin>, Vec<Option<Step>>) {
     let next_steps = next_steps(method);
     let outputs = method.outputs.clone();
@@ -101,7 +100,7 @@ fn expose(method: &mut Method<'_>) -> (Vec<Origin>, Vec<Option<Step>>) {
     let instructions = std::mem::take(&mut method.instructions);
     let nothing = method.add(MethodValue::None);
     let mut origins = Vec::new();
-    // The call that wrote each value last, and where each instruction is now.
+    // The last writer of each value, and the new index of each instruction.
     let mut writers: BTreeMap<usize, usize> = BTreeMap::new();
     let mut moved = Vec::with_capacity(instructions.len() + 1);
     for (index, instruction) in instructions.into_iter().enumerate() {
@@ -111,7 +110,7 @@ fn expose(method: &mut Method<'_>) -> (Vec<Origin>, Vec<Option<Step>>) {
             continue;
         };
         let operator = full_name(name, overload);
-        // What a file says behind the arguments of the schema are results once more.
+        // Arguments beyond the schema repeat the results.
         let params = kernel(&operator).map_or(&[][..], |kernel| kernel.params);
         let (mut read, mut written) = (Vec::new(), Vec::new());
         for (param, arg) in params.iter().zip(args) {
@@ -155,7 +154,7 @@ fn expose(method: &mut Method<'_>) -> (Vec<Origin>, Vec<Option<Step>>) {
     (origins, output_steps)
 }
 
-/// The scale of a call that quantizes, or dequantizes, if it is a number in the file.
+/// The scale of a quantize or dequantize call, if it is a constant.
 fn scale(method: &Method<'_>, args: &[usize]) -> Option<Step> {
     match method.values.get(*args.get(1)?)? {
         MethodValue::Scalar(Scalar::Double(scale)) if scale.is_finite() => Some(Step(scale.abs())),
@@ -163,7 +162,7 @@ fn scale(method: &Method<'_>, args: &[usize]) -> Option<Step> {
     }
 }
 
-/// The step of what each value is quantized to next, by value, of those that are.
+/// For each value that is quantized downstream, the step of the next quantization.
 fn next_steps(method: &Method<'_>) -> BTreeMap<usize, Step> {
     let mut steps: BTreeMap<usize, Step> = BTreeMap::new();
     for instruction in method.instructions.iter().rev() {
@@ -192,7 +191,7 @@ fn next_steps(method: &Method<'_>) -> BTreeMap<usize, Step> {
     steps
 }
 
-/// A value for a copy of a tensor, in memory of the caller's; `None` if it has no elements.
+/// Adds an unplanned tensor for a copy; `None` if the tensor is empty.
 fn copy_of(method: &mut Method<'_>, value: usize) -> Option<usize> {
     let tensor = method.tensor(value)?;
     if tensor.info.numel() == 0 {
@@ -203,7 +202,7 @@ fn copy_of(method: &mut Method<'_>, value: usize) -> Option<usize> {
     Some(method.add(MethodValue::Tensor(MethodTensor { info, dynamism, place, data, name })))
 }
 
-/// A value, and those that it is a list of.
+/// A value, and its items if it is a list.
 fn with_items(method: &Method<'_>, value: usize) -> Vec<usize> {
     let items = method.values.get(value).into_iter().flat_map(MethodValue::items);
     std::iter::once(value).chain(items).collect()

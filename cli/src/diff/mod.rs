@@ -16,23 +16,23 @@ use std::collections::BTreeMap;
 use torchlet::{FileAccess, Limits, Module, ModuleBuilder, RunOn, ScalarType, Tensor, Value};
 use torchlet_devtools::Difference;
 
-/// What the process ends with when values differ.
+/// Exit status if values differ.
 const DIFFERENT: u8 = 1;
 
-/// How far one value is from the one that is expected.
+/// Comparison of a value with its reference.
 struct Compared {
-    /// What made it; `None` for outputs of the program as it is run without looking into it.
+    /// The call that computed it; `None` for outputs of the unmodified program.
     origin: Option<Origin>,
-    /// The position among the outputs.
+    /// Index among the outputs.
     output: usize,
     /// Type and shape.
     what: String,
     difference: Result<Difference, String>,
-    /// Whether it is in tolerance for the sake of its quantization step alone.
+    /// Whether it is in tolerance only because of its quantization step.
     is_off_by_a_step: bool,
 }
 
-/// The tolerance that was asked for; a value's own where it was not.
+/// Tolerances from the command line; `None` selects the defaults of a value's type.
 #[derive(Debug, Clone, Copy, Default)]
 struct Tolerance {
     rtol: Option<f64>,
@@ -40,7 +40,7 @@ struct Tolerance {
 }
 
 impl Tolerance {
-    /// The two tolerances of a value.
+    /// Returns `[rtol, atol]` for a value.
     fn of(self, expected: &Tensor) -> [f64; 2] {
         let [rtol, atol] = match expected.scalar_type() {
             ScalarType::Half => [1e-2, 5e-3],
@@ -52,13 +52,13 @@ impl Tolerance {
     }
 }
 
-/// Which calls made values that are a quantization step off. What is computed from those may be off
-/// by a step, too.
+/// Instructions whose results are off by a quantization step, with that step. Values computed from
+/// them may be off by a step as well.
 #[derive(Debug, Default)]
 struct Steps(BTreeMap<usize, Option<f64>>);
 
 impl Steps {
-    /// By how much a value may be off for the sake of steps.
+    /// The additional tolerance of a value due to quantization steps, if any.
     fn allowed(&self, origin: &Origin) -> Option<f64> {
         if let Some(Step(step)) = origin.step {
             return Some(step);
@@ -69,7 +69,7 @@ impl Steps {
         origin.next_step.map(|Step(step)| step).or(of_inputs)
     }
 
-    /// Takes note of a value.
+    /// Records a compared value.
     fn note(&mut self, compared: &Compared, allowed: Option<f64>) {
         if let Some(origin) = compared.origin.as_ref().filter(|_| compared.is_off_by_a_step) {
             self.0.insert(origin.instruction, allowed);
@@ -83,7 +83,7 @@ impl Compared {
     }
 }
 
-/// Runs a program in two ways and compares all values. Gives the status that the process ends with.
+/// Runs a program in two configurations and compares all values. Returns the exit status.
 pub(crate) fn diff(arguments: &DiffArguments) -> u8 {
     match compare(arguments) {
         Ok(true) => 0,
@@ -110,12 +110,12 @@ fn compare(arguments: &DiffArguments) -> Result<bool, Failure> {
     };
     let run = |way: Way| {
         let builder = builder(arguments, way)?;
-        // As kernels run it, the exposed program is not changed any more.
+        // Kernels run the exposed program unchanged; it is not compiled again.
         let builder = if way == Way::Kernels { builder.run_on(RunOn::AsExported) } else { builder };
         run(builder, &exposed.bytes, &method, &inputs)
     };
     let right = run(arguments.right)?;
-    // As it is run without looking into it, more is fused.
+    // The unmodified program: more of it is fused than in the exposed one.
     let whole = |way: Way| {
         let mut module = builder(arguments, way)?.load(&arguments.model)?;
         Ok::<_, Failure>(module.method(&method)?.execute(&inputs)?)
@@ -140,7 +140,7 @@ fn compare(arguments: &DiffArguments) -> Result<bool, Failure> {
     Ok(compared.iter().all(Compared::is_close))
 }
 
-/// A builder for one way to run the program.
+/// Creates a builder for a configuration.
 fn builder(arguments: &DiffArguments, way: Way) -> Result<ModuleBuilder, Failure> {
     let options = ModelOptions {
         data: arguments.data.clone(),
@@ -159,7 +159,7 @@ fn builder(arguments: &DiffArguments, way: Way) -> Result<ModuleBuilder, Failure
     }
     let mut limits = Limits::HOST;
     limits.backward_jumps = arguments.jump_limit;
-    // Without the engine, what delegates compute is left to kernels.
+    // Without the engine, delegates are decomposed into kernel calls.
     let mut builder = Module::builder()
         .file_access(FileAccess::Map)
         .memory_limit(arguments.memory_limit.saturating_mul(1 << 20))
@@ -172,7 +172,7 @@ fn builder(arguments: &DiffArguments, way: Way) -> Result<ModuleBuilder, Failure
     Ok(builder)
 }
 
-/// All values of the exposed program.
+/// Runs the exposed program and returns all its values.
 fn run(
     builder: ModuleBuilder,
     bytes: &[u8],
@@ -227,7 +227,7 @@ fn against_recorded(
     compared
 }
 
-/// Compares what a call made.
+/// Compares an intermediate value.
 fn of_inner(
     origin: &Origin,
     found: &Value,
@@ -241,7 +241,7 @@ fn of_inner(
     Some(compared)
 }
 
-/// Compares an output of the program as it runs when nobody looks into it.
+/// Compares an output of the unmodified program.
 fn of_output(
     exposed: &Exposed,
     index: usize,
@@ -253,8 +253,8 @@ fn of_output(
     of_values(None, index, [found, expected], tolerance, step.map(|Step(step)| step))
 }
 
-/// Compares two values, the second of which is expected; `None` for those that are neither tensors
-/// nor numbers. With a quantization step, elements may be off by that.
+/// Compares two values; `None` unless both are tensors or scalars. `step` is an additional absolute
+/// tolerance.
 fn of_values(
     origin: Option<Origin>,
     output: usize,
@@ -265,7 +265,7 @@ fn of_values(
     let (found, expected) = (as_tensor(found)?, as_tensor(expected)?);
     let what = found.info().to_string();
     let [rtol, atol] = tolerance.of(&expected);
-    // Exporters leave out views, so that the same elements may have another shape.
+    // Exporters elide views, so the same elements may have another shape.
     let difference = if found.numel() == expected.numel() {
         let numbers = |tensor: &Tensor| tensor.to_f64_vec().map_err(|error| error.to_string());
         numbers(&found).and_then(|found| {
@@ -278,13 +278,13 @@ fn of_values(
             };
             let plain = within(atol * scale);
             let Some(step) = step.filter(|_| !plain.is_close()) else { return Ok((plain, false)) };
-            // Rounded values are apart by a step, and what `f32` makes of it.
+            // Rounded values differ by a step, up to `f32` rounding.
             let stepped = within((atol * scale).max(step * (1.0 + 1e-5)));
             let is_close = stepped.is_close();
             Ok((stepped, is_close))
         })
     } else {
-        Err(format!("the shape {:?} is expected, found {:?}", expected.shape(), found.shape()))
+        Err(format!("expected shape {:?}, found {:?}", expected.shape(), found.shape()))
     };
     let is_off_by_a_step = difference.as_ref().is_ok_and(|(_, is_off)| *is_off);
     let difference = difference.map(|(difference, _)| difference);

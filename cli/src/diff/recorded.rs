@@ -1,4 +1,4 @@
-//! Values that were recorded elsewhere.
+//! Reference values recorded by other tools.
 
 use super::expose::{Exposed, Origin};
 use crate::budget::Budget;
@@ -9,7 +9,7 @@ use std::path::Path;
 use torchlet::Tensor;
 use torchlet_devtools::{Recording, RunKind, ValueKind, ValueRecord, etdump};
 
-/// What calls made, by instruction and place among its results, and what the program returned.
+/// Recorded values by instruction and result index, and recorded outputs.
 #[derive(Debug, Default)]
 pub(super) struct Recorded {
     values: BTreeMap<(usize, usize), Tensor>,
@@ -28,18 +28,19 @@ impl Recorded {
     pub(super) fn check(self, exposed: &Exposed, path: &Path) -> Result<Self, Failure> {
         if self.values.is_empty() && self.outputs.is_empty() {
             let path = path.display();
-            return Err(Failure::new(format!("'{path}' has no value that could be compared")));
+            return Err(Failure::new(format!("'{path}' has no value to compare")));
         }
         if !exposed.is_as_exported && self.outputs.is_empty() {
             return Err(Failure::new(format!(
-                "'{}' has values by instruction, and the program has delegates, whose calls have none: record one that was exported without",
+                "'{}' has values per instruction, but the program has delegates, whose calls have \
+                 none; record a program that was exported without delegates",
                 path.display()
             )));
         }
         Ok(self)
     }
 
-    /// Reads an archive of arrays that are named `instruction_4`, `instruction_4.1`, `output_0`.
+    /// Reads an archive of arrays named `instruction_4`, `instruction_4.1`, `output_0`.
     pub(super) fn archive(path: &Path, budget: &mut Budget) -> Result<Self, Failure> {
         let mut recorded = Recorded::default();
         for (name, tensor) in npy::read_named(path, budget)? {
@@ -86,8 +87,7 @@ impl Recorded {
     }
 }
 
-/// Numbers are no results that the calls of an exposed program return, nor is what parts of
-/// delegates make.
+/// Scalars and values within delegates have no counterpart in an exposed program.
 fn is_compared(value: &ValueRecord) -> bool {
     value.part.is_none() && (value.instruction.is_none() || value.kind != ValueKind::Scalar)
 }

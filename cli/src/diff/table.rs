@@ -1,4 +1,4 @@
-//! Differences as a table, and as an object.
+//! Differences as a table and as JSON.
 
 use super::Compared;
 use crate::arguments::Way;
@@ -15,7 +15,7 @@ pub(super) fn way(way: Way) -> &'static str {
     }
 }
 
-/// Shows all values in the order in which they are made, and the first that is out of tolerance.
+/// Shows all values in execution order, and the first one out of tolerance.
 pub(super) fn show(compared: &[Compared], left: &str, right: &str) {
     println!("{right} against {left}");
     let header = format!(
@@ -43,7 +43,8 @@ pub(super) fn show(compared: &[Compared], left: &str, right: &str) {
         &first.difference
     {
         println!(
-            "  element {index} is {found}, expected {expected}; {mismatches} of {count} are out of tolerance"
+            "  element {index} is {found}, expected {expected}; {mismatches} of {count} elements \
+             are out of tolerance"
         );
     }
     match &first.origin {
@@ -60,7 +61,8 @@ pub(super) fn show(compared: &[Compared], left: &str, right: &str) {
             );
         }
         None => println!(
-            "  all values within are in tolerance: it is what is fused, or computed with 16 bits, when nobody looks into the program"
+            "  all intermediate values are in tolerance: the difference comes from fusion or \
+             16-bit arithmetic, which recording intermediate values turns off"
         ),
     }
 }
@@ -87,7 +89,7 @@ fn described(value: &Compared) -> String {
     }
 }
 
-/// The same as an object.
+/// Returns the differences as JSON.
 pub(super) fn object(compared: &[Compared]) -> Value {
     let number =
         |number: f64| if number.is_finite() { json!(number) } else { json!(number.to_string()) };

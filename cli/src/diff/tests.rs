@@ -1,4 +1,4 @@
-//! A kernel that is wrong is found, and named.
+//! A faulty kernel is found and named.
 
 use super::*;
 use torchlet::core::Kernel;
@@ -7,7 +7,7 @@ use torchlet::portable::KERNELS;
 const DIGITS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/fixtures/digits/digits.pte");
 const TOLERANCE: Tolerance = Tolerance { rtol: None, atol: None };
 
-/// The kernels, with that of one operator in the place of another.
+/// The CPU kernels, with one operator's kernel replaced by another's.
 fn with_wrong(operator: &str, other: &str) -> &'static [Kernel] {
     let find = |name: &str| KERNELS.iter().position(|kernel| kernel.name == name).unwrap();
     let mut kernels = KERNELS.to_vec();
@@ -41,7 +41,7 @@ fn a_planted_fault_is_named() {
         let first = compared.iter().find(|value| !value.is_close()).unwrap();
         let origin = first.origin.as_ref().unwrap();
         assert_eq!((origin.operator.as_str(), origin.instruction), (operator, 2), "{other}");
-        // What it was made of is as it should be.
+        // Its operand is in tolerance.
         assert_eq!(origin.made_of, [1]);
     }
 }
@@ -59,7 +59,7 @@ fn what_is_exposed_computes_what_the_program_does() {
 const QUANTIZED: &str =
     concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/fixtures/models/mobilenet_v2_int8.bpte");
 
-/// Replaces a value of those of the exposed program.
+/// Changes the last element of a value.
 fn changed(values: &[Value], index: usize, change: impl Fn(f64) -> f64) -> Vec<Value> {
     let mut values = values.to_vec();
     let tensor = values[index].tensor().unwrap().clone();
@@ -86,19 +86,19 @@ fn quantized_values_may_be_a_step_off() {
         let compared = against_run(&exposed, [&right, &[]], [&wrong, &[]], TOLERANCE);
         compared.iter().filter(|value| !value.is_close()).count()
     };
-    // Toward zero, which is always in range.
+    // Towards zero, so that the value stays in range.
     let (codes, floats) =
         (find("quantized_decomposed::quantize"), find("quantized_decomposed::dequantize"));
     let toward = |by: f64| move |value: f64| if value > 0.0 { value - by } else { value + by };
     assert_eq!([wrong(codes, &toward(1.0)), wrong(codes, &toward(2.0))], [0, 1]);
     let Some(Step(step)) = exposed.values[floats].step else { panic!("no scale") };
     assert_eq!([wrong(floats, &toward(step)), wrong(floats, &toward(2.0 * step))], [0, 1]);
-    // What is computed from values that are as expected has no such tolerance, and is followed by a
-    // step that is known.
+    // A convolution whose operands are exact has no such tolerance, even if its result is quantized
+    // next.
     let convolution = find("aten::convolution");
     let Some(Step(next)) = exposed.values[convolution].next_step else { panic!("no step") };
     assert_eq!(wrong(convolution, &toward(0.9 * next)), 1);
-    // From one that is a step off, it has.
+    // If an operand is off by a step, it has.
     let made_of = exposed.values[convolution].made_of.clone();
     let is_input = |origin: &Origin| {
         made_of.contains(&origin.instruction) && origin.operator.contains("dequantize_per_tensor")

@@ -1,4 +1,4 @@
-//! What there is to say about a program.
+//! Collects the facts about a program that `inspect` shows.
 
 use crate::cases;
 use crate::failure::Failure;
@@ -19,19 +19,19 @@ pub(crate) struct Description {
     pub(crate) flatbuffer: u64,
     pub(crate) segments: Vec<u64>,
     pub(crate) named_data: Vec<Named>,
-    /// For each data file, what is in it.
+    /// Contents of each data file.
     pub(crate) external: Vec<Vec<Named>>,
     pub(crate) methods: Vec<Method>,
     pub(crate) threads: usize,
-    /// The machine that was asked for.
+    /// Name of the requested target.
     pub(crate) target: Option<String>,
 }
 
-/// Data with a name.
+/// A named blob.
 pub(crate) struct Named {
     pub(crate) name: String,
     pub(crate) bytes: u64,
-    /// Type and shape, of a tensor.
+    /// Type and shape if it is a tensor.
     pub(crate) tensor: Option<String>,
 }
 
@@ -41,34 +41,34 @@ pub(crate) struct Method {
     pub(crate) inputs: Vec<Slot>,
     pub(crate) outputs: Vec<Slot>,
     pub(crate) instructions: usize,
-    /// Operators and how often each is called, most often first.
+    /// Operators with their call counts, most frequent first.
     pub(crate) operators: Vec<Operator>,
     pub(crate) control: Control,
     pub(crate) delegates: Vec<Delegate>,
     /// Constants by element type.
     pub(crate) weights: Vec<Weights>,
-    /// Tensors that keep their values between runs.
+    /// Names and types of tensors that keep their values between runs.
     pub(crate) state: Vec<(String, String)>,
     pub(crate) planned: Vec<u64>,
     pub(crate) memory: Result<MemoryReport, String>,
     pub(crate) missing_backends: Vec<String>,
-    /// What it takes on the machine that was asked for.
+    /// Memory use on the requested target.
     pub(crate) on_target: Option<Result<OnTarget, String>>,
 }
 
-/// What is known of a method's memory on another machine.
+/// Memory use of a method on another machine.
 pub(crate) enum OnTarget {
-    /// All of it, to the byte.
+    /// Exact memory use.
     Exact(MemoryReport),
-    /// That of its tables: what kernels and delegates take depends on more than the target's name
-    /// says.
+    /// Tables only: the memory use of kernels and delegates depends on the processor, beyond what
+    /// the target's name says.
     Tables(TableUse),
 }
 
 pub(crate) struct Slot {
     pub(crate) what: String,
     pub(crate) dynamic: bool,
-    /// A tensor for which the caller supplies the memory.
+    /// A tensor whose memory the caller provides.
     pub(crate) unplanned: bool,
 }
 
@@ -89,14 +89,14 @@ pub(crate) struct Delegate {
     pub(crate) backend: String,
     pub(crate) calls: usize,
     pub(crate) bytes: u64,
-    /// The identifier of its data's format, where there is one.
+    /// Identifier of its data format, if it has one.
     pub(crate) format: Option<String>,
     pub(crate) compile_specs: Vec<(String, String)>,
-    /// What is in it, where that is known.
+    /// Contents, if the format is supported.
     pub(crate) graph: Option<Graph>,
 }
 
-/// What is in a delegate.
+/// Contents of a delegate.
 pub(crate) struct Graph {
     pub(crate) operators: Vec<Operator>,
     pub(crate) constants: usize,
@@ -227,9 +227,8 @@ impl Method {
     }
 }
 
-/// What is not known of programs for XNNPACK.
-const COMPILED: &str =
-    "it depends on what the program is compiled for when it is opened, which `--plan` says";
+/// Why the memory use of programs for XNNPACK is unknown.
+const COMPILED: &str = "it depends on the compilation at load time, see --plan";
 
 fn on_target(module: &Module, meta: &MethodMeta<'_>, target: &Target) -> Result<OnTarget, String> {
     if target.has_vectors() || meta.delegate_count() > 0 {
@@ -242,7 +241,7 @@ fn on_target(module: &Module, meta: &MethodMeta<'_>, target: &Target) -> Result<
 
 type Instructions = (Vec<Operator>, Control, BTreeMap<usize, usize>);
 
-/// Operators with their calls, control flow, and the calls of each delegate.
+/// Returns operators with call counts, control flow, and call counts of delegates.
 fn instructions(meta: &MethodMeta<'_>, missing: &[String]) -> Result<Instructions, Failure> {
     let mut operators: BTreeMap<String, usize> = BTreeMap::new();
     let mut control = Control::default();
@@ -265,8 +264,7 @@ fn instructions(meta: &MethodMeta<'_>, missing: &[String]) -> Result<Instruction
     Ok((operators, control, delegates))
 }
 
-/// The identifier of a flatbuffer or of a backend's header: behind the first offset, two letters
-/// and two digits.
+/// Reads the identifier of a flatbuffer or backend header: two letters and two digits at offset 4.
 fn format_identifier(data: &Blob<'_>) -> Option<String> {
     let mut head = [0; 8];
     data.read(0, &mut head).ok()?;
@@ -275,7 +273,7 @@ fn format_identifier(data: &Blob<'_>) -> Option<String> {
     known.then(|| String::from_utf8_lossy(&head[4..8]).into_owned())
 }
 
-/// The value of a compile spec: a text, a number, or bytes.
+/// Formats a compile spec value as a string, an integer, or bytes.
 fn spec_value(value: &[u8]) -> String {
     match std::str::from_utf8(value) {
         Ok(text) if !text.is_empty() && !text.chars().any(char::is_control) => format!("{text:?}"),
@@ -304,7 +302,7 @@ fn delegate(meta: &MethodMeta<'_>, index: usize, calls: usize) -> Result<Delegat
     })
 }
 
-/// What is in a delegate; nothing is said of data that cannot be read.
+/// Summarizes a delegate's graph; `None` if the payload cannot be parsed.
 fn graph(backend: &str, processed: &Blob<'_>) -> Option<Graph> {
     if backend != xnnpack::BACKEND && !is_for_vulkan(backend) {
         return None;
@@ -361,7 +359,7 @@ fn graph_for_vulkan(_bytes: &[u8]) -> Option<Graph> {
 
 type Tensors = (Vec<Weights>, Vec<(String, String)>);
 
-/// Constants by type, and named tensors that a method writes.
+/// Returns constants grouped by type, and named tensors that a method writes.
 fn tensors(meta: &MethodMeta<'_>) -> Result<Tensors, Failure> {
     let mut weights: BTreeMap<&str, Weights> = BTreeMap::new();
     let mut state = Vec::new();

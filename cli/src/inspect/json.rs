@@ -1,11 +1,11 @@
-//! A program's description for programs.
+//! Program descriptions as JSON.
 
 use super::describe::{Description, Graph, Method, Named, OnTarget, Operator, Slot};
 use serde_json::{Value, json};
 use std::path::Path;
 use torchlet::MemoryReport;
 
-/// The description as one object.
+/// Returns the description as one object.
 pub(crate) fn object(path: &Path, description: &Description) -> Value {
     json!({
         "file": path.display().to_string(),

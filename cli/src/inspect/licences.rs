@@ -1,5 +1,5 @@
-//! What named data says of its licence: formats of ExecuTorch have no field for it, so that it is
-//! in the data, or beside it.
+//! Licences of named data. ExecuTorch's formats have no licence field, so licences are searched for
+//! in the data itself.
 
 use super::describe::malformed;
 use crate::failure::Failure;
@@ -9,13 +9,13 @@ use serde_json::{Value, json};
 use torchlet::Module;
 use torchlet::core::Blob;
 
-/// How much of the data is looked at: a licence stands at the front.
+/// Number of bytes to search: a licence is at the start.
 const LOOKED_AT: usize = 1 << 16;
 
-/// Names of data that is a licence.
+/// Names of licence files.
 const FILES: &[&str] = &["license", "licence", "copying", "notice", "copyright"];
 
-/// First words of well-known licences, with their identifiers.
+/// Titles of well-known licences and their identifiers.
 const TITLES: &[(&str, &str)] = &[
     ("apache license", "Apache-2.0"),
     ("mit license", "MIT"),
@@ -28,7 +28,7 @@ const TITLES: &[(&str, &str)] = &[
     ("creative commons", "Creative Commons"),
 ];
 
-/// Named data, where it is, and what it says.
+/// Named data, its location, and its licence.
 struct Entry {
     place: String,
     name: String,
@@ -47,10 +47,10 @@ pub(crate) fn show(module: &Module, as_json: bool) -> Result<(), Failure> {
         return Ok(());
     }
     if entries.is_empty() {
-        println!("no named data, neither in the program nor in data files");
+        println!("no named data in the program or data files");
     }
     for entry in &entries {
-        let licence = entry.licence.as_deref().unwrap_or("says nothing of a licence");
+        let licence = entry.licence.as_deref().unwrap_or("no licence found");
         let size = format!("{:>10}", bytes(entry.bytes as u64));
         let (place, licence) = (paint(FAINT, &entry.place), paint(TITLE, licence));
         println!("{size}  {place}  {}  {licence}", paint(NAME, &entry.name));
@@ -79,7 +79,7 @@ fn entries(module: &Module) -> Result<Vec<Entry>, Failure> {
     Ok(entries)
 }
 
-/// What data says of its licence, if that is text.
+/// Searches data for a licence.
 fn licence(name: &str, blob: &Blob<'_>) -> Option<String> {
     let mut front = vec![0; blob.size().min(LOOKED_AT)];
     blob.read(0, &mut front).ok()?;
@@ -93,7 +93,7 @@ fn of_text(name: &str, text: &str) -> Option<String> {
         let end = identifier.find(|c| !is_part(c)).unwrap_or(identifier.len());
         return Some(identifier.get(..end)?.trim().to_owned()).filter(|found| !found.is_empty());
     }
-    // What is no text has no licence to be read, whatever its bytes look like.
+    // Binary data is not searched, to avoid false matches.
     if text.contains(['\0', '\u{FFFD}']) {
         return None;
     }

@@ -15,10 +15,10 @@ use describe::Description;
 use torchlet::Module;
 use torchlet_page::{Page, memory_plan};
 
-/// Shows what a program consists of.
+/// Shows the contents of a program.
 pub(crate) fn inspect(arguments: &InspectArguments) -> Result<(), Failure> {
     let options = &arguments.model_options;
-    // A file is shown as it is, whatever it is going to run on.
+    // The file is shown as exported, independent of the backend.
     let as_exported = ModelOptions { backend: Backend::AsExported, ..options.clone() };
     let exported = model::open(&arguments.model, &as_exported)?;
     if let Some(Picture::Memory) = arguments.svg {
@@ -48,14 +48,14 @@ pub(crate) fn inspect(arguments: &InspectArguments) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The page of a program, with what the options bring along.
+/// Renders the HTML page of a program.
 fn page(arguments: &InspectArguments, exported: &Module) -> Result<String, Failure> {
     let options = &arguments.model_options;
     let file = arguments.model.file_name().unwrap_or_default().to_string_lossy();
     let profile = arguments.profile.as_deref().map(profile::read_profile).transpose()?;
     let compiled = match options.backend {
         Backend::AsExported => None,
-        // What cannot be compiled here is shown as it is.
+        // A program that cannot be compiled here is shown as exported only.
         _ => model::open(&arguments.model, options).ok(),
     };
     let source = arguments.etrecord.as_deref().map(|path| {

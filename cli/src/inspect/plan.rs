@@ -1,4 +1,4 @@
-//! What runs where, and why.
+//! Where each call runs, and why.
 
 use crate::terminal::{FAINT, NAME, TITLE, WARN, count, paint};
 use anstream::println;
@@ -6,15 +6,15 @@ use serde_json::{Value, json};
 use torchlet::graph::{CallOrigin, Estimate, MethodReport, PartReport, Place, PlacedCall, Report};
 use torchlet::{Module, Origin};
 
-/// Shows what became of each call when the program was compiled.
+/// Shows the compiler's decision for each call.
 pub(crate) fn show(module: &Module) {
     let origin = match module.origin() {
         Origin::NotCompiled(why) => {
-            format!("runs as it was exported, as it cannot be compiled: {why}")
+            format!("runs as exported, because it cannot be compiled: {why}")
         }
         Origin::Compiled => "compiled".into(),
-        Origin::Cached => "compiled before; from the cache".into(),
-        _ => "runs as it was exported; nothing was compiled".into(),
+        Origin::Cached => "loaded from the cache of compiled programs".into(),
+        _ => "runs as exported; nothing was compiled".into(),
     };
     println!("\n{}", paint(FAINT, origin));
     let Some(report) = module.plan() else { return };
@@ -34,12 +34,12 @@ fn show_method(method: &MethodReport) {
     }
     let parts = [
         count(method.on_device(), "call") + " in delegates",
-        format!("{} of CPU kernels", method.calls.len() - method.on_device()),
+        format!("{} in CPU kernels", method.calls.len() - method.on_device()),
         count(method.delegates.len(), "delegate"),
     ];
     println!("\n{} {}", paint(TITLE, &method.name), paint(FAINT, parts.join(", ")));
     for (number, backend) in method.delegates.iter().enumerate() {
-        println!("  delegate {number:<3} is for {}", paint(NAME, backend));
+        println!("  delegate {number:<3} {}", paint(NAME, backend));
     }
     for why in &method.decisions {
         println!("  {}", paint(FAINT, why));
@@ -51,8 +51,8 @@ fn show_method(method: &MethodReport) {
     while let Some(first) = calls.first() {
         let is_beside =
             |call: &&PlacedCall| call.place == first.place && call.reason == first.reason;
-        // Where calls are by preference, each would say nothing; others are told one by one,
-        // neighbours that are alike as one.
+        // Calls on the preferred processor are summarized; for others, only neighbours with equal
+        // operator and reason are joined.
         let by_preference = first.reason.is_empty() && first.place != Place::Host;
         let is_joined = |call: &&PlacedCall| {
             is_beside(call) && (by_preference || call.operator == first.operator)
@@ -68,7 +68,7 @@ fn show_method(method: &MethodReport) {
                 format!("{numbers}  {place} {operator}{times}  {}", paint(WARN, &first.reason))
             }
         };
-        // An empty reason leaves blanks.
+        // An empty reason leaves trailing blanks.
         println!("{}", if first.reason.is_empty() { line.trim_end() } else { &line });
         if by_preference {
             for line in wrapped(&by_operator(joined)) {
@@ -79,10 +79,10 @@ fn show_method(method: &MethodReport) {
     }
 }
 
-/// Columns of a line of operators.
+/// Width of a line of operators.
 const WIDTH: usize = 92;
 
-/// The operators of calls with how often there is each, the first first.
+/// Operators of calls with their counts, in order of first appearance.
 fn by_operator(calls: &[PlacedCall]) -> Vec<String> {
     let mut found: Vec<(&str, usize)> = Vec::new();
     for call in calls {
@@ -98,7 +98,7 @@ fn times(count: usize) -> String {
     if count > 1 { format!(" x {count}") } else { String::new() }
 }
 
-/// Words on lines of a width, with commas.
+/// Joins words with commas into lines of at most `WIDTH` columns.
 fn wrapped(words: &[String]) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     for word in words {
@@ -124,16 +124,16 @@ fn place(place: &Place) -> String {
     }
 }
 
-/// What ExecuTorch's exporter for Vulkan writes for calls that have no number.
+/// Written by ExecuTorch's Vulkan exporter for calls without an index.
 const UNNUMBERED: u32 = 65535;
 
-/// The exporter's number of a call in a delegate.
+/// The exporter's index of a call within a delegate.
 fn part(origin: CallOrigin) -> Option<u32> {
     origin.part.filter(|part| *part != UNNUMBERED)
 }
 
-/// The number of the first call, and of the last one, in the exported program; views that have no
-/// instruction there are passed over.
+/// Formats the instruction indices of the first and the last call in the exported program. Elided
+/// views have no instruction and are skipped.
 fn numbers(method: &MethodReport, calls: &[PlacedCall]) -> String {
     let number = |call: &PlacedCall| {
         let origin = method.origin(call.number)?;
@@ -150,7 +150,7 @@ fn numbers(method: &MethodReport, calls: &[PlacedCall]) -> String {
     }
 }
 
-/// Where a part runs, and how long it takes there and elsewhere.
+/// Describes where a part runs, and its estimated time there and on other processors.
 fn described(part: &PartReport) -> String {
     let place = match &part.place {
         Place::Device(delegate) => format!("delegate {delegate}"),
@@ -163,7 +163,7 @@ fn described(part: &PartReport) -> String {
     format!("{place:<12} {calls}, estimated {}{}", time(own), others.collect::<String>())
 }
 
-/// The same as an object.
+/// Returns the plan as JSON.
 pub(crate) fn object(report: Option<&Report>) -> Value {
     let methods = report.iter().flat_map(|report| &report.methods);
     let methods = methods.map(|method| {

@@ -1,4 +1,4 @@
-//! A program's description for people.
+//! Program descriptions as text.
 
 use super::describe::{Description, Graph, Method, Named, OnTarget, Operator, Slot};
 use crate::terminal::{BAD, FAINT, NAME, TITLE, WARN, bytes, count, grouped, paint};
@@ -8,7 +8,7 @@ use torchlet::MemoryReport;
 use torchlet::core::TableUse;
 use torchlet::graph::front::xnnpack;
 
-/// Most entries of a list of names that are shown.
+/// Maximum number of names shown per list.
 const MOST_NAMES: usize = 8;
 
 /// Shows the description.
@@ -57,7 +57,7 @@ fn show_slots(label: &str, slots: &[Slot]) {
             notes.push("dynamic");
         }
         if slot.unplanned {
-            notes.push("memory of the caller");
+            notes.push("memory owned by the caller");
         }
         let notes = match notes.as_slice() {
             [] => String::new(),
@@ -84,7 +84,7 @@ fn show_method(method: &Method, description: &Description) {
         let missing = if method.missing_backends.contains(&delegate.backend) {
             paint(BAD, "  not available")
         } else if delegate.backend == xnnpack::BACKEND {
-            paint(FAINT, ", compiled when the program is opened")
+            paint(FAINT, ", compiled when the program is loaded")
         } else {
             String::new()
         };
@@ -103,11 +103,11 @@ fn show_method(method: &Method, description: &Description) {
             show_tables(method, target, tables);
         }
         (Some(target), Some(Ok(OnTarget::Exact(report)))) => {
-            show_memory(method, Ok(report), &format!("to the byte, on {target}, with 1 thread"));
+            show_memory(method, Ok(report), &format!("exact, on {target}, with 1 thread"));
         }
         (Some(target), Some(Err(why))) => show_memory(method, Err(why), &format!("on {target}")),
         _ => {
-            let with = format!("to the byte, with {}", count(description.threads, "thread"));
+            let with = format!("exact, with {}", count(description.threads, "thread"));
             show_memory(method, method.memory.as_ref(), &with);
         }
     }
@@ -139,7 +139,7 @@ fn show_calls(operators: &[Operator]) {
     }
 }
 
-/// What is in a delegate.
+/// Shows the contents of a delegate.
 fn show_graph(graph: &Graph) {
     let calls: usize = graph.operators.iter().map(|operator| operator.calls).sum();
     let summary = [
@@ -185,16 +185,16 @@ fn show_memory(method: &Method, report: Result<&MemoryReport, &String>, with: &s
             line(report.arena as u64, "arena", &arena_parts(report));
             line(report.scratch as u64, "scratch", "while kernels run");
             if report.unplanned > 0 {
-                let what = "inputs, outputs and state, of the caller";
+                let what = "inputs, outputs and state, owned by the caller";
                 line(report.unplanned as u64, "unplanned", what);
             }
-            line(report.total(), "in all", &bytes(report.total()));
+            line(report.total(), "total", &bytes(report.total()));
         }
-        Err(why) => println!("  {} {why}", paint(WARN, "the rest is not known:")),
+        Err(why) => println!("  {} {why}", paint(WARN, "the rest is unknown:")),
     }
 }
 
-/// What is known of memory on a machine whose kernels or delegates are not.
+/// Shows the memory use of tables, if that of kernels or delegates is unknown.
 fn show_tables(method: &Method, target: &str, tables: &TableUse) {
     println!("\n  {}  {}", paint(TITLE, "memory"), paint(FAINT, format!("on {target}")));
     for (index, size) in method.planned.iter().enumerate() {
@@ -204,10 +204,11 @@ fn show_tables(method: &Method, target: &str, tables: &TableUse) {
         (tables.values, "values"),
         (tables.tensors, "tensors"),
         (tables.instructions, "instructions"),
-        (tables.delegates, "places of delegates and padding"),
+        (tables.delegates, "delegate slots and padding"),
     ];
     line(tables.total() as u64, "tables", &sizes(&parts));
-    let rest = "packed weights, delegates and scratch memory depend on the processor: Prepared::needs tells there";
+    let rest = "packed weights, delegates and scratch memory depend on the processor; \
+                Prepared::needs returns their sizes there";
     println!("  {:>13}  {}", "?", paint(FAINT, rest));
 }
 
@@ -215,7 +216,7 @@ fn line(size: u64, what: &str, note: &str) {
     println!("  {:>13}  {what:<12}{}", grouped(size), paint(FAINT, note));
 }
 
-/// Where the bytes of the arena go.
+/// Describes the uses of the arena.
 fn arena_parts(report: &MemoryReport) -> String {
     let parts = &report.arena_use;
     let parts = [

@@ -1,12 +1,12 @@
-//! How fast memory is read: what bounds how fast a language model writes, since each token takes
-//! all of its weights.
+//! Memory read bandwidth. It bounds the decode rate of a language model, because each token reads
+//! all weights.
 
 use std::time::Instant;
 
-/// More than caches hold.
+/// Larger than the caches.
 const BYTES: usize = 256 << 20;
 
-/// Bytes a second that so many threads read from memory: the fastest of a few times.
+/// Returns the read bandwidth of `threads` threads in bytes per second, the best of several runs.
 pub(super) fn bandwidth(threads: usize) -> f64 {
     let words = vec![1u64; BYTES / 8];
     let part = words.len().div_ceil(threads.max(1));

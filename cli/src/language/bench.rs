@@ -10,10 +10,10 @@ use crate::terminal::{bytes, duration, progress};
 use std::time::Duration;
 use torchlet::llm::{GenerationConfig, Sampling, Tokenizer};
 
-/// Measures how fast prompts are fed and text is generated, at several lengths. Tokens are chosen
-/// without a tokenizer, always the likeliest.
+/// Measures prefill and decode speed at several prompt lengths. Needs no tokenizer; decoding is
+/// greedy.
 pub(crate) fn bench(arguments: &BenchLlmArguments) -> Result<(), Failure> {
-    // Any tokens do, and none ends a text.
+    // Without a tokenizer: any tokens serve, and none ends the text.
     let language = LanguageOptions {
         program: arguments.program.clone(),
         pieces: arguments.pieces.clone(),
@@ -36,17 +36,18 @@ pub(crate) fn bench(arguments: &BenchLlmArguments) -> Result<(), Failure> {
     let mut prompts = Vec::new();
     for &length in &arguments.prompt_tokens {
         if length == 0 {
-            anstream::eprintln!("a prompt without tokens is followed by nothing: left out");
+            anstream::eprintln!("skipping the empty prompt");
             continue;
         }
         if length.saturating_add(arguments.tokens) > limit {
             anstream::eprintln!(
-                "{length} and {} more tokens do not fit the context of {limit}: left out",
+                "skipping the prompt of {length}: {length} and {} more tokens exceed the context \
+                 of {limit}",
                 arguments.tokens
             );
             continue;
         }
-        // Any tokens do, but the same ones each time.
+        // Arbitrary but reproducible tokens.
         let prompt: Vec<u32> = (0..length)
             .map(|at| u32::try_from(at.wrapping_mul(7919) % vocabulary).unwrap_or(0))
             .collect();
@@ -58,12 +59,12 @@ pub(crate) fn bench(arguments: &BenchLlmArguments) -> Result<(), Failure> {
             let stats = runner.generate_tokens(&prompt, &config, |_| ())?.stats;
             prefill = prefill.min(stats.prefill);
             decode = decode.min(stats.total.saturating_sub(stats.prefill));
-            // The first token takes no run of its own.
+            // The first token comes from the prefill and needs no run of its own.
             generated = stats.generated_tokens.saturating_sub(1);
             bar.inc(1);
         }
         bar.finish_and_clear();
-        // Before there is memory to read.
+        // Before the bandwidth test allocates its buffer.
         let peak = peak_memory();
         if arguments.bandwidth && memory_rate.is_none() {
             memory_rate = Some(bandwidth(threads));
@@ -84,14 +85,15 @@ pub(crate) fn bench(arguments: &BenchLlmArguments) -> Result<(), Failure> {
                 })
             ),
             false => anstream::println!(
-                "prompt of {length:>5}: {:>10}, {prompt_rate:>9.1} tokens/s; then {generated} tokens at {rate:.1} tokens/s",
+                "prompt of {length:>5}: {:>10}, {prompt_rate:>9.1} tokens/s; then {generated} \
+                 tokens at {rate:.1} tokens/s",
                 duration(prefill)
             ),
         }
         prompts.push(prompt);
     }
     if prompts.is_empty() {
-        return Err(Failure::new("there is nothing to measure: no prompt was left"));
+        return Err(Failure::new("nothing to measure: all prompts were skipped"));
     }
     if let Some(rate) = memory_rate.filter(|_| !arguments.json) {
         anstream::println!("{threads} threads read {:.1} GB/s from memory", rate / 1e9);
@@ -99,8 +101,7 @@ pub(crate) fn bench(arguments: &BenchLlmArguments) -> Result<(), Failure> {
     if let Some(peak) = peak_memory().filter(|_| !arguments.json) {
         anstream::println!("peak memory {}", bytes(peak));
     }
-    // Another model, which is told what it does: behind all that is measured of the one that is
-    // not.
+    // A separate model with a profiler, so that profiling does not affect the other measurements.
     drop(runner);
     let mut parts_of = arguments.parts.then(|| Parts::open(&language)).transpose()?;
     for prompt in &prompts {

@@ -8,9 +8,10 @@ use crate::terminal::{FAINT, TITLE, bytes, paint};
 use std::io::{BufRead, ErrorKind, IsTerminal, Write};
 use torchlet::llm::{Error, Finish, Message, Runner, Stats};
 
-const HELP: &str = "/reset forgets the conversation, /stats shows what the last answer took, /help this, /quit ends; Ctrl-C ends an answer";
+const HELP: &str = "/reset starts a new conversation, /stats shows statistics of the last answer, \
+                    /help shows this, /quit ends; Ctrl-C ends an answer";
 
-/// Talks with a model, a line for each message.
+/// Chats with a model; each line of input is a message.
 pub(crate) fn chat(arguments: &ChatArguments) -> Result<(), Failure> {
     let mut runner = open_with_template(&arguments.language, &arguments.template)?;
     runner.chat_template()?;
@@ -31,9 +32,9 @@ pub(crate) fn chat(arguments: &ChatArguments) -> Result<(), Failure> {
         let Some(line) = lines.next() else { return Ok(()) };
         let line = match line {
             Ok(line) => line,
-            // The conversation is worth more than a line.
+            // An invalid line must not end the conversation.
             Err(error) if error.kind() == ErrorKind::InvalidData => {
-                anstream::eprintln!("the line is not in UTF-8, and was not said");
+                anstream::eprintln!("the line is not in UTF-8 and was ignored");
                 continue;
             }
             Err(error) => return Err(Failure::new(format!("cannot read a message: {error}"))),
@@ -45,7 +46,7 @@ pub(crate) fn chat(arguments: &ChatArguments) -> Result<(), Failure> {
             "/reset" => conversation.reset(&mut runner)?,
             "/stats" => conversation.show_stats(&runner),
             text if text.starts_with('/') => {
-                anstream::eprintln!("there is no command {text}; {HELP}");
+                anstream::eprintln!("unknown command {text}; {HELP}");
             }
             text => conversation.say(&mut runner, arguments, text)?,
         }
@@ -54,7 +55,7 @@ pub(crate) fn chat(arguments: &ChatArguments) -> Result<(), Failure> {
 
 struct Conversation {
     messages: Vec<Message>,
-    /// Whether the first message is the system's.
+    /// Whether the first message is the system prompt.
     system: bool,
     last: Option<Stats>,
 }
@@ -65,7 +66,7 @@ impl Conversation {
         Ok(runner.reset()?)
     }
 
-    /// Says something and shows the answer.
+    /// Adds a message to the conversation and shows the answer.
     fn say(
         &mut self,
         runner: &mut Runner,
@@ -75,14 +76,14 @@ impl Conversation {
         self.messages.push(Message::new("user", text));
         let config = arguments.sampling.config()?;
         let answer = runner.chat(&self.messages, &config, |text| {
-            // Where nobody reads it, the next line says so.
+            // A closed output is reported by the next line.
             let _ = show(text);
         });
         let answer = match answer {
             Ok(answer) => answer,
             Err(error @ Error::ContextFull { .. }) => {
                 self.messages.pop();
-                anstream::eprintln!("{}; /reset forgets the conversation", Failure::from(error));
+                anstream::eprintln!("{}; /reset starts a new conversation", Failure::from(error));
                 return Ok(());
             }
             Err(error) => return Err(error.into()),
@@ -91,7 +92,7 @@ impl Conversation {
         match answer.finish {
             Finish::Context => anstream::eprintln!(
                 "{}",
-                paint(FAINT, "the context is full: /reset forgets the conversation")
+                paint(FAINT, "the context is full: /reset starts a new conversation")
             ),
             Finish::Stopped => anstream::eprintln!("{}", paint(FAINT, "stopped")),
             _ => {}
@@ -107,7 +108,7 @@ impl Conversation {
         let (used, limit) = (runner.context().len(), runner.metadata().max_context_len);
         match &self.last {
             Some(stats) => anstream::println!("{stats}"),
-            None => anstream::println!("nothing was said yet"),
+            None => anstream::println!("no answer yet"),
         }
         anstream::println!("context      {used} of {limit} tokens");
         if let Some(peak) = peak_memory() {

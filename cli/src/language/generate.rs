@@ -7,30 +7,28 @@ use crate::failure::Failure;
 use std::io::{IsTerminal, Read, Write};
 use torchlet::llm::{Finish, Generation, GenerationConfig, Input};
 
-const NO_PROMPT: &str = "there is no prompt: give one with --prompt, or on standard input";
+const NO_PROMPT: &str = "no prompt: pass one with --prompt or on standard input";
 
-/// Generates text behind a prompt, and shows it as it comes.
+/// Generates text after a prompt and streams it to standard output.
 pub(crate) fn generate(arguments: &GenerateArguments) -> Result<(), Failure> {
     let prompt = match &arguments.prompt {
         Some(prompt) => prompt.clone(),
         None => read_prompt()?,
     };
     let is_text = arguments.image.is_empty() && arguments.audio.is_empty();
-    // An empty one that was asked for is the token in front of texts, where there is one.
+    // With `--prompt ''`, generation starts from the BOS token, if the model has one.
     if is_text && prompt.is_empty() && arguments.prompt.is_none() {
         return Err(Failure::new(NO_PROMPT));
     }
     if arguments.image.is_empty() && arguments.tiling.tiling().is_some() {
-        return Err(Failure::new(
-            "--tiling is for pictures, and there is none: give one with --image",
-        ));
+        return Err(Failure::new("--tiling requires an image: pass one with --image"));
     }
     let mut runner = open(&arguments.language)?;
     let has_bos = runner.metadata().bos_id.is_some();
     let num_bos = match arguments.num_bos {
         Some(1..) if !has_bos => {
             return Err(Failure::new(
-                "--num-bos: neither the program nor the tokenizer has a token in front of a text",
+                "--num-bos: neither the program nor the tokenizer has a BOS token",
             ));
         }
         number => number.unwrap_or(usize::from(has_bos)),
@@ -49,7 +47,7 @@ pub(crate) fn generate(arguments: &GenerateArguments) -> Result<(), Failure> {
             closed = show(text);
         }
         if closed.is_err() {
-            // Nobody reads it any more.
+            // The reader of standard output is gone.
             stop.stop();
         }
     };
@@ -60,7 +58,7 @@ pub(crate) fn generate(arguments: &GenerateArguments) -> Result<(), Failure> {
         if arguments.echo {
             let _ = show(&prompt);
         }
-        // With the marks of what is no text.
+        // The runner would echo placeholders for images and audio.
         let config = GenerationConfig { echo: false, ..config };
         let inputs: Vec<Input<'_>> = parts.iter().map(Part::input).collect();
         runner.generate_from(&inputs, &config, on_text)?
@@ -73,18 +71,18 @@ pub(crate) fn generate(arguments: &GenerateArguments) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Says where a text ended before it fits its schema.
+/// Reports a text that was cut off before it matches its schema.
 pub(super) fn show_misfit(generation: &Generation, limit: usize) {
     if generation.fits {
         return;
     }
     let why = match generation.finish {
-        Finish::Length => "give it more tokens, with --max-new-tokens or --seq-len".into(),
+        Finish::Length => "allow more tokens with --max-new-tokens or --seq-len".into(),
         Finish::Context => format!("the context of {limit} tokens is full"),
-        Finish::Stop => "a text of --stop ended it".into(),
-        _ => "it was stopped".into(),
+        Finish::Stop => "a --stop text ended it".into(),
+        _ => "it was interrupted".into(),
     };
-    anstream::eprintln!("the text is cut off before it fits the schema: {why}");
+    anstream::eprintln!("the text does not match the schema: {why}");
 }
 
 fn read_prompt() -> Result<String, Failure> {
@@ -98,14 +96,14 @@ fn read_prompt() -> Result<String, Failure> {
     Ok(prompt.trim_end_matches(['\r', '\n']).into())
 }
 
-/// Writes text at once.
+/// Writes and flushes text.
 pub(super) fn show(text: &str) -> std::io::Result<()> {
     let mut output = std::io::stdout().lock();
     output.write_all(text.as_bytes())?;
     output.flush()
 }
 
-/// Shows what a generation took.
+/// Shows the statistics of a generation.
 pub(super) fn show_stats(form: Option<StatsForm>, generation: &Generation) {
     match form {
         Some(StatsForm::Json) => anstream::eprintln!("PyTorchObserver {}", generation.stats.json()),
@@ -119,7 +117,7 @@ pub(super) fn show_stats(form: Option<StatsForm>, generation: &Generation) {
     }
 }
 
-/// The most memory that the process had, where the system tells.
+/// Peak resident memory of the process (Linux only).
 pub(super) fn peak_memory() -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;

@@ -1,4 +1,4 @@
-//! Prompts of text, pictures and sounds.
+//! Prompts of text, images and audio.
 
 use super::options::GenerateArguments;
 use super::pictures::PictureForm;
@@ -8,7 +8,7 @@ use torchlet::Tensor;
 use torchlet::core::TensorInfo;
 use torchlet::llm::{Input, LogMel, Runner, Sound};
 
-/// Where pictures and sounds go in a prompt.
+/// Placeholders for images and audio in a prompt.
 const IMAGE: &str = "<image>";
 const AUDIO: &str = "<audio>";
 
@@ -30,7 +30,7 @@ impl Part {
     }
 }
 
-/// The prompt with its pictures and sounds, in their places.
+/// Splits a prompt into text, images and audio.
 pub(super) fn parts(
     runner: &Runner,
     arguments: &GenerateArguments,
@@ -40,7 +40,7 @@ pub(super) fn parts(
     let form = PictureForm { mean, std, tiling: arguments.tiling.tiling() };
     let mut images = Vec::new();
     for path in &arguments.image {
-        let none = || Failure::new("the program takes no pictures: it has no vision_encoder");
+        let none = || Failure::new("the program takes no images: it has no vision_encoder");
         let info = runner.image_input().ok_or_else(none)?;
         form.check(info)?;
         let in_file =
@@ -55,19 +55,19 @@ pub(super) fn parts(
     place(prompt, images, sounds)
 }
 
-/// Puts pictures and sounds, of one or several parts each, where the prompt has their marks; all in
-/// front of it, where it has none.
+/// Replaces the placeholders of a prompt by images and audio, each of one or more parts. Without
+/// placeholders, they come before the prompt.
 fn place(
     prompt: &str,
     images: Vec<Vec<Part>>,
     sounds: Vec<Vec<Part>>,
 ) -> Result<Vec<Part>, Failure> {
     let count = |mark: &str| prompt.matches(mark).count();
-    for (mark, parts, name) in [(IMAGE, &images, "pictures"), (AUDIO, &sounds, "sounds")] {
+    for (mark, parts, name) in [(IMAGE, &images, "images"), (AUDIO, &sounds, "audio files")] {
         if count(mark) > 0 && count(mark) != parts.len() {
             let (marks, found) = (count(mark), parts.len());
             return Err(Failure::new(format!(
-                "the prompt has {mark} {marks} times, and there are {found} {name}"
+                "the prompt contains {mark} {marks} times, but found {found} {name}"
             )));
         }
     }
@@ -96,25 +96,23 @@ fn place(
     Ok(made)
 }
 
-/// What the program takes of a sound: log-mel features, as many bins and frames as it says, of one
-/// piece or of several.
+/// Reads an audio file as log-mel features in the shape of the audio encoder's input.
 fn features(runner: &Runner, path: &Path) -> Result<Tensor, Failure> {
-    let none = || Failure::new("the program takes no sounds: it has no audio_encoder");
+    let none = || Failure::new("the program takes no audio: it has no audio_encoder");
     let info = runner.audio_input().ok_or_else(none)?;
     let in_file = |failure: Failure| Failure::new(format!("'{}': {failure}", path.display()));
     let sound = Sound::load(path).map_err(|error| in_file(error.into()))?;
     pieces(&sound, info).map_err(in_file)
 }
 
-/// Features of a sound in pieces that are as long as the program says: what Voxtral's processor
-/// makes of it.
+/// Computes log-mel features in segments of fixed length, as Voxtral's processor does.
 fn pieces(sound: &Sound, info: &TensorInfo) -> Result<Tensor, Failure> {
     let sizes: Vec<usize> = (0..info.rank()).map(|dim| info.size(dim)).collect();
     let (most, bins, frames) = match sizes[..] {
         [most, bins, frames] if most > 0 && frames > 0 => (most, bins, frames),
         _ => {
             return Err(Failure::new(format!(
-                "the program takes {info} of a sound, not [pieces, bins, frames]"
+                "the audio encoder takes {info}, expected [pieces, bins, frames]"
             )));
         }
     };
@@ -123,13 +121,13 @@ fn pieces(sound: &Sound, info: &TensorInfo) -> Result<Tensor, Failure> {
     if count > most {
         let seconds = |samples: usize| samples as f64 / f64::from(LogMel::RATE);
         return Err(Failure::new(format!(
-            "the sound has {:.1} seconds, and the program takes {:.1} at most",
+            "the audio has {:.1} seconds, but the program takes at most {:.1}",
             seconds(sound.samples().len()),
             seconds(LogMel::samples(frames).saturating_mul(most))
         )));
     }
     let whole = LogMel::new(bins)?.features(sound.samples(), frames * count);
-    // All frames of a bin come one after the other, and become those of each piece.
+    // From `[bins, segments * frames]` to `[segments, bins, frames]`.
     let mut features = Vec::with_capacity(whole.len());
     for piece in 0..count {
         for bin in whole.chunks_exact(frames * count) {
@@ -144,7 +142,7 @@ mod tests {
     use super::*;
     use torchlet::ScalarType;
 
-    /// A program may take as many pieces as a sound has: the features of each are those of the
+    /// Audio may have fewer segments than the program supports; their features are those of the
     /// whole.
     #[test]
     fn long_sounds_come_in_pieces() {
@@ -169,7 +167,7 @@ mod tests {
         assert_eq!(pieces(&sound(1600), &info(&[4, 8, 10])).unwrap().shape(), [1, 8, 10]);
         assert_eq!(pieces(&sound(0), &info(&[1, 8, 10])).unwrap().shape(), [1, 8, 10]);
         let error = pieces(&sound(16_000), &info(&[4, 8, 10])).unwrap_err().to_string();
-        assert!(error.contains("1.0 seconds") && error.contains("0.4 at most"), "{error}");
+        assert!(error.contains("1.0 seconds") && error.contains("at most 0.4"), "{error}");
         assert!(pieces(&sound(10), &info(&[8, 10])).is_err());
     }
 

@@ -32,17 +32,19 @@ use torchlet::core::ValueMeta;
 use torchlet::llm::{ChatTemplate, Error, Model, Runner, Shards, Stop, Tokenizer};
 use torchlet::{Module, Profiler};
 
-/// What tokenizers are called, where they lie beside their models.
+/// Names of tokenizer files that are looked for beside a model.
 const TOKENIZERS: [&str; 5] =
     ["tokenizer.json", "tokenizer.model", "tokenizer.bin", "tekken.json", "tokenizer.tiktoken"];
 
-/// What has a chat template, beside a tokenizer: newer models have it in a file of its own.
+/// Files beside a tokenizer that may contain a chat template; newer models have it in a separate
+/// file.
 const TEMPLATES: [&str; 2] = ["chat_template.jinja", "tokenizer_config.json"];
 
-/// What to do with a program that is no language model.
-const OTHER_PROGRAMS: &str = "; `torchlet run` runs programs that are no language models";
+/// Hint for programs that are not language models.
+const OTHER_PROGRAMS: &str = "; use `torchlet run` for programs that are not language models";
 
-/// Whether a method takes tokens: integers in a tensor. (What is malformed is told of elsewhere.)
+/// Whether a method has an integer tensor as input, as token inputs are. Malformed metadata is
+/// reported elsewhere.
 fn takes_tokens(module: &Module) -> bool {
     let names = module.method_names().unwrap_or_default();
     names.iter().any(|name| {
@@ -57,14 +59,14 @@ fn takes_tokens(module: &Module) -> bool {
 impl From<Error> for Failure {
     fn from(error: Error) -> Self {
         let hint = match &error {
-            Error::Template { .. } => "; give another with --chat-template",
+            Error::Template { .. } => "; pass another with --chat-template",
             Error::ForeignToken { .. } => " (--tokenizer)",
             Error::Interface { .. } => OTHER_PROGRAMS,
             _ => "",
         };
         let text = error.to_string();
         let source = match error {
-            // With the way out of it; but methods are not chosen here.
+            // Adds the hint of the inner error, except for `--method`, which these commands lack.
             Error::Model { source, .. } => Some(match source.downcast::<torchlet::Error>() {
                 Ok(source) if !matches!(*source, torchlet::Error::NoSuchMethod { .. }) => {
                     Failure::from(*source).to_string()
@@ -79,7 +81,7 @@ impl From<Error> for Failure {
     }
 }
 
-/// The tokenizer's file: the one that was asked for, else one beside the model.
+/// Returns the requested tokenizer file, or one beside the model.
 fn tokenizer_file(program: &ProgramOptions, tokens: &TokenOptions) -> Option<PathBuf> {
     tokens.tokenizer.clone().or_else(|| {
         let folder = program.model.parent().unwrap_or(Path::new("."));
@@ -94,26 +96,27 @@ fn needed_tokenizer_file(
     if let Some(file) = tokenizer_file(program, tokens) {
         return Ok(file);
     }
-    // What is no program needs none.
+    // Report a file that is not a language model before a missing tokenizer.
     let module = model::builder(&program.model_options)?.load(&program.model)?;
     if !takes_tokens(&module) {
         let path = program.model.display();
         return Err(Failure::new(format!(
-            "'{path}' is no language model: none of its methods takes tokens{OTHER_PROGRAMS}"
+            "'{path}' is not a language model: no method takes tokens{OTHER_PROGRAMS}"
         )));
     }
     let names = TOKENIZERS.join(", ");
     Err(Failure::new(format!(
-        "no tokenizer: give one with --tokenizer, or put one beside the model, as {names}"
+        "no tokenizer: pass one with --tokenizer, or put one next to the model, named one of \
+         {names}"
     )))
 }
 
-/// Opens a program and its tokenizer.
+/// Loads a program and its tokenizer.
 fn open(options: &LanguageOptions) -> Result<Runner, Failure> {
     runner(options, Tokenizer::load(needed_tokenizer_file(&options.program, &options.tokens)?)?)
 }
 
-/// Opens a program, its tokenizer and its chat template.
+/// Loads a program, its tokenizer and its chat template.
 fn open_with_template(
     options: &LanguageOptions,
     template_options: &TemplateOptions,
@@ -140,7 +143,7 @@ fn runner(options: &LanguageOptions, tokenizer: Tokenizer) -> Result<Runner, Fai
     runner_told(options, tokenizer, None)
 }
 
-/// The same, whose runs are told to a profiler.
+/// Like [`runner`], with an optional profiler.
 fn runner_told(
     options: &LanguageOptions,
     tokenizer: Tokenizer,
@@ -169,7 +172,8 @@ fn runner_told(
     Ok(Runner::new(Shards::new(programs), tokenizer, &overrides)?.opened_in(opened))
 }
 
-/// Lets Ctrl-C end a generation, and the program only where there is none, or it is pressed again.
+/// Makes Ctrl-C stop the current generation. Without one, or on the second press, it ends the
+/// process.
 fn stop_on_interrupt(stop: Stop) -> Result<(), Failure> {
     ctrlc::set_handler(move || {
         if stop.is_idle() {
@@ -177,5 +181,5 @@ fn stop_on_interrupt(stop: Stop) -> Result<(), Failure> {
         }
         stop.stop();
     })
-    .map_err(|error| Failure::new(format!("cannot listen for Ctrl-C: {error}")))
+    .map_err(|error| Failure::new(format!("cannot handle Ctrl-C: {error}")))
 }

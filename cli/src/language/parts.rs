@@ -1,4 +1,4 @@
-//! Where the time of a prompt and of a token goes, for `torchlet bench-llm --parts`.
+//! Profiles of prefill and decode for `torchlet bench-llm --parts`.
 
 use super::options::LanguageOptions;
 use super::runner_told;
@@ -10,19 +10,19 @@ use std::time::Duration;
 use torchlet::llm::{GenerationConfig, Sampling, Tokenizer};
 use torchlet::{ProfileKind, Profiler};
 
-/// Lengths that are run before a prompt: as many as GPUs keep recordings of, and one in use.
+/// Number of other lengths to run first: one more than the recordings that GPUs cache.
 const OTHERS: usize = 4;
 
-/// A model that tells where its time goes.
+/// A model with a profiler.
 pub(super) struct Parts {
     profiler: Arc<Profiler>,
     runner: torchlet::llm::Runner,
 }
 
-/// A part of the time of a prompt or a token.
+/// One operator's share of the time of a prompt or token.
 pub(super) struct Part {
     pub(super) name: String,
-    /// How often it takes it.
+    /// Calls per prompt or token.
     pub(super) calls: f64,
     pub(super) time: Duration,
 }
@@ -34,8 +34,8 @@ impl Parts {
         Ok(Parts { profiler, runner })
     }
 
-    /// The parts of a prompt of another length than the last ones had, the longest first: nothing
-    /// of what was prepared for these serves it.
+    /// Profiles a prompt whose length differs from the previous ones, so that no cached recording
+    /// applies. Longest parts first.
     pub(super) fn of_prompt(&mut self, prompt: &[u32]) -> Result<Vec<Part>, Failure> {
         let others = (2..).filter(|length| *length != prompt.len()).take(OTHERS);
         for length in others {
@@ -48,7 +48,7 @@ impl Parts {
         Ok(self.parts(1))
     }
 
-    /// The parts of one of so many tokens behind a prompt, the longest first.
+    /// Profiles the average token after a prompt. Longest parts first.
     pub(super) fn of_token(&mut self, prompt: &[u32], tokens: usize) -> Result<Vec<Part>, Failure> {
         self.runner.reset()?;
         self.runner.prefill_tokens(prompt)?;
@@ -59,13 +59,12 @@ impl Parts {
             ignore_eos: true,
             ..GenerationConfig::default()
         };
-        // The token that is fed takes a run, the last one that is chosen does not.
+        // The fed token requires a run, the last generated one does not.
         let made = self.runner.generate_tokens(&[1], &config, |_| ())?.stats.generated_tokens;
         Ok(self.parts(made.max(1)))
     }
 
-    /// What was measured, as parts of one of so many runs. Of a delegate, its own parts count in
-    /// place of the whole.
+    /// Averages the profile over `runs` runs. A delegate counts by its parts.
     fn parts(&self, runs: usize) -> Vec<Part> {
         let mut sums: BTreeMap<String, (u64, Duration)> = BTreeMap::new();
         for entry in self.profiler.entries() {
@@ -86,18 +85,18 @@ impl Parts {
     }
 }
 
-/// What parts are of.
+/// The profiled phase.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Of {
     Prompt,
     Token,
 }
 
-/// Writes parts as lines, or as one JSON object.
+/// Prints parts as lines, or as one JSON object.
 pub(super) fn print(of: Of, prompt_tokens: usize, parts: &[Part], json: bool) {
     let (title, key) = match of {
-        Of::Prompt => ("a prompt of another length than those before, ", "prompt_parts"),
-        Of::Token => ("a token behind a prompt of ", "parts"),
+        Of::Prompt => ("the first prompt of a new length, ", "prompt_parts"),
+        Of::Token => ("a token after a prompt of ", "parts"),
     };
     if !json {
         anstream::println!("{title}{prompt_tokens}:");

@@ -1,4 +1,4 @@
-//! Pictures as the program takes them.
+//! Preprocessing of images for vision encoders.
 
 use super::inputs::Part;
 use crate::failure::Failure;
@@ -7,24 +7,24 @@ use clap::{Args, ValueEnum};
 use torchlet::core::TensorInfo;
 use torchlet::llm::{Picture, Piece, Tiling};
 
-/// How a picture is cut into tiles.
+/// Tiling of images.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Cut {
-    /// Of a canvas on which it lies undistorted, as Llama 3.2 Vision has it
+    /// Fit the undistorted image onto a canvas of tiles, as Llama 3.2 Vision does
     Canvas,
-    /// In the nearest proportions, and the whole behind them, as InternVL has it
+    /// Resize to the closest aspect ratio of tiles, followed by the whole image, as InternVL does
     Closest,
-    /// As many along the longer side as `--tiles` says, text between, and the whole behind them, as
-    /// Idefics 3 and SmolVLM have it
+    /// Use `--tiles` tiles along the longer side, separated by text, followed by the whole image,
+    /// as Idefics 3 and SmolVLM do
     Rows,
 }
 
 #[derive(Debug, Clone, Default, Args)]
 pub(crate) struct TilingOptions {
-    /// Cut pictures into tiles of the size that the program takes
+    /// Split images into tiles of the encoder's input size
     #[arg(long, value_enum, value_name = "HOW")]
     pub(crate) tiling: Option<Cut>,
-    /// How many tiles of a picture, at most [default: 4]
+    /// Maximum tiles per image [default: 4]
     #[arg(long, value_name = "N", requires = "tiling")]
     pub(crate) tiles: Option<usize>,
 }
@@ -40,7 +40,7 @@ impl TilingOptions {
     }
 }
 
-/// How pictures become what the program takes; see [`image_input::decode`].
+/// Image preprocessing options; see [`image_input::decode`].
 #[derive(Debug, Clone, Default)]
 pub(super) struct PictureForm {
     pub(super) mean: Vec<f32>,
@@ -49,28 +49,32 @@ pub(super) struct PictureForm {
 }
 
 impl PictureForm {
-    /// Refuses what does not fit the program.
+    /// Checks the options against the encoder's input.
+    ///
+    /// # Errors
+    ///
+    /// If normalization or tiling do not fit it.
     pub(super) fn check(&self, info: &TensorInfo) -> Result<(), Failure> {
         let (channels, height, width) = image_input::check(info, &self.mean, &self.std)?;
         let Some(tiling) = self.tiling else { return Ok(()) };
         if channels != 3 {
             return Err(Failure::new(format!(
-                "--tiling is for pictures in colour, and the program takes {channels} channel"
+                "--tiling requires an encoder of RGB images, but the program takes {channels} \
+                 channels"
             )));
         }
-        // What is wrong with the tiles shows with any picture.
+        // Tiling errors do not depend on the image.
         let point = Picture::from_rgb(1, 1, vec![0; 3])?;
         point.tiles([width, height], tiling).map(drop).map_err(Failure::from)
     }
 
-    /// The most tensors that a picture becomes.
+    /// Maximum number of tensors per image.
     #[cfg(feature = "serve")]
     pub(super) fn most(&self) -> usize {
         self.tiling.map_or(1, Tiling::most)
     }
 
-    /// A picture in a file's bytes as parts of a prompt: itself, or its tiles, and what text there
-    /// is between them.
+    /// Decodes an image file to parts of a prompt: one tensor, or tiles and the text between them.
     pub(super) fn parts(&self, bytes: &[u8], info: &TensorInfo) -> Result<Vec<Part>, Failure> {
         let Some(tiling) = self.tiling else {
             return Ok(vec![Part::Image(image_input::decode(bytes, info, &self.mean, &self.std)?)]);
@@ -86,7 +90,7 @@ impl PictureForm {
             };
             let (wide, high) = (picture.width() as u32, picture.height() as u32);
             let image = image::RgbImage::from_raw(wide, high, picture.as_rgb().to_vec())
-                .ok_or_else(|| Failure::new("a tile is not of its size"))?;
+                .ok_or_else(|| Failure::new("the data of a tile does not match its size"))?;
             let (mean, std) = (&self.mean, &self.std);
             image_input::tensor(image.into(), info, mean, std).map(Part::Image)
         };

@@ -10,7 +10,7 @@ use torchlet::llm::{
     Overrides, Sampling, Segment, Sound, Task, Tokenizer, Transcriber, TranscriptionConfig,
 };
 
-/// Writes down what is said in a sound, as it is heard.
+/// Transcribes an audio file and prints the text as it is generated.
 pub(crate) fn transcribe(arguments: &TranscribeArguments) -> Result<(), Failure> {
     let (program, tokens) = (&arguments.program, &arguments.tokens);
     let sound = Sound::load(&arguments.sound)?;
@@ -32,7 +32,7 @@ pub(crate) fn transcribe(arguments: &TranscribeArguments) -> Result<(), Failure>
     let stop = transcriber.stop_handle();
     let said = transcriber.transcribe(&sound, &config, |text| {
         if !arguments.timestamps && show(text).is_err() {
-            // Nobody reads it any more.
+            // The reader of standard output is gone.
             stop.stop();
         }
     })?;
@@ -46,7 +46,7 @@ pub(crate) fn transcribe(arguments: &TranscribeArguments) -> Result<(), Failure>
     Ok(())
 }
 
-/// Takes over what is known of special tokens besides their names.
+/// Applies the suppressed tokens of `generation_config.json` and of the command line.
 fn set_tokens(
     transcriber: &mut Transcriber,
     arguments: &TranscribeArguments,
@@ -65,7 +65,7 @@ fn set_tokens(
     Ok(())
 }
 
-/// `[00:01.50 --> 00:02.00] text`
+/// Formats a segment as `[00:01.50 --> 00:02.00] text`.
 fn line(segment: &Segment) -> String {
     let clock = |seconds: f32| {
         let hundredths = (seconds * 100.0).round() as u64;

@@ -21,20 +21,20 @@ use torchlet_devtools::{Profile, Recorder, Recording, Row, etdump, flame, trace}
 use torchlet_page::Modules;
 use work::Work;
 
-/// Where the time of a program goes, and all that is known of it.
+/// A profile with the data that is shown beside it.
 struct Report {
     profile: Profile,
     work: Work,
     source: Option<Source>,
     earlier: Option<Profile>,
-    /// Whether numbers of kernels are those of the file.
+    /// Whether instruction indices are those of the file.
     is_as_exported: bool,
-    /// Bytes that were set aside, by what for.
+    /// Allocated bytes by allocator.
     memory: BTreeMap<String, u64>,
 }
 
 impl Report {
-    /// The module of the source that a row comes from.
+    /// The source module that a row belongs to.
     fn module(&self, row: &Row) -> Option<String> {
         let source = self.source.as_ref()?;
         let is_call = !is_on_host_of_device(row);
@@ -48,15 +48,15 @@ impl Report {
     }
 }
 
-/// What stands for what is not known to be of a module.
-const ELSEWHERE: &str = "(not known)";
+/// Shown if the source module is unknown.
+const ELSEWHERE: &str = "(unknown)";
 
-/// Whether a row is what the host does for a device, whose numbers are an order.
+/// Whether a row is host work of a device delegate, whose index is only an order.
 fn is_on_host_of_device(row: &Row) -> bool {
     !row.on_device && row.part.is_some() && !row.name.contains("::") && !row.name.contains('.')
 }
 
-/// Measures a program, or shows what was measured elsewhere.
+/// Profiles a program, or shows an existing recording.
 pub(crate) fn profile(arguments: &ProfileArguments) -> Result<(), Failure> {
     let source =
         arguments.etrecord.as_deref().map(|path| Source::read(path, arguments.method.as_deref()));
@@ -66,14 +66,14 @@ pub(crate) fn profile(arguments: &ProfileArguments) -> Result<(), Failure> {
         (Some(path), _) => (Recorded::elsewhere(read_dump(path)?), path),
         (None, Some(path)) => (record(arguments, path)?, path),
         (None, None) => {
-            return Err(Failure::new("which program? Give a file, or a dump with --from"));
+            return Err(Failure::new("expected a program file, or a dump with --from"));
         }
     };
     let Recorded { recording, mut work, is_as_exported, threads, origins } = recorded;
     let warmup = if arguments.from.is_some() { 0 } else { arguments.warmup as usize };
     let profile = Profile::of(&recording, warmup);
     if profile.runs.is_empty() {
-        return Err(Failure::new(format!("'{}' has no run in it", name.display())));
+        return Err(Failure::new(format!("'{}' has no recorded run", name.display())));
     }
     work.find_roofs(&profile, arguments.roofline, &arguments.model_options, threads);
     let title = name.file_name().unwrap_or_default().to_string_lossy().into_owned();
@@ -124,38 +124,38 @@ fn read_dump(path: &Path) -> Result<Recording, Failure> {
         .map_err(|error| Failure::new(format!("'{}': {error}", path.display())))
 }
 
-/// What files of profiles say of the numbers of instructions.
+/// JSON key that says whether instruction indices are those of the file.
 const AS_EXPORTED: &str = "as_exported";
 
-/// Reads a profile, and whether it is of the program as it was exported.
+/// Reads a saved profile, and whether its instruction indices are those of the exported program.
 pub(crate) fn read_profile(path: &Path) -> Result<(Profile, bool), Failure> {
     let fail = |what: String| Failure::new(format!("'{}': {what}", path.display()));
     let value: Value = serde_json::from_slice(&read_file(path)?)
-        .map_err(|error| fail(format!("this is no profile that torchlet wrote: {error}")))?;
+        .map_err(|error| fail(format!("not a profile written by torchlet: {error}")))?;
     let profile = Profile::from_json(&value).map_err(|error| fail(error.to_string()))?;
     Ok((profile, value[AS_EXPORTED] == true))
 }
 
-/// What was recorded, and what is known of the program.
+/// A recording and facts about its program.
 struct Recorded {
     recording: Recording,
     work: Work,
     is_as_exported: bool,
-    /// The threads of the CPU.
+    /// Number of CPU threads.
     threads: usize,
-    /// What its calls come from, if it was compiled.
+    /// Origins of the calls of a compiled program.
     origins: Vec<Option<CallOrigin>>,
 }
 
 impl Recorded {
-    /// By someone else, of a program that is not here.
+    /// A recording from a file, without its program.
     fn elsewhere(recording: Recording) -> Self {
         let (work, origins) = (Work::default(), Vec::new());
         Recorded { recording, work, is_as_exported: true, threads: 1, origins }
     }
 }
 
-/// Runs a program, and says what its calls take.
+/// Records runs of a program, and computes the work of its calls.
 fn record(arguments: &ProfileArguments, path: &Path) -> Result<Recorded, Failure> {
     let recorder = Arc::new(Recorder::new());
     let builder = model::builder(&arguments.model_options)?.event_tracer(recorder.clone());
@@ -177,7 +177,7 @@ fn record(arguments: &ProfileArguments, path: &Path) -> Result<Recorded, Failure
     Ok(Recorded { recording: recorder.take(), work, is_as_exported, threads, origins })
 }
 
-/// What the calls of a method of a compiled program come from.
+/// Returns the origins of a compiled method's calls.
 pub(crate) fn origins(module: &Module, method: &str) -> Vec<Option<CallOrigin>> {
     let methods = module.plan().map_or(&[][..], |plan| &plan.methods);
     let found = methods.iter().find(|found| found.name == method);

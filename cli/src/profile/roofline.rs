@@ -1,8 +1,9 @@
-//! What the processors that a program ran on can do, measured: arithmetic by large products, memory
-//! by sums of tensors that caches do not hold. Both are programs of one call, opened and run as
-//! others are, so that the figures are what torchlet reaches there at best, with these threads,
-//! now. They take about half a second, and are not kept: clocks, and what else runs, differ from
-//! hour to hour.
+//! Measures the peak rates of the processors that a program ran on: arithmetic with large matrix
+//! multiplications, memory bandwidth with additions of tensors that exceed the caches.
+//!
+//! Both are single-call programs that run like any other, so the rates are what torchlet itself
+//! reaches with the same number of threads. Measuring lasts about half a second. The rates are not
+//! cached, because clocks and load change over time.
 
 use super::work::{Amount, is_work};
 use crate::arguments::{Backend, ModelOptions, Roofline};
@@ -23,7 +24,7 @@ use torchlet::graph::method::{
 };
 use torchlet_devtools::{Profile, Recorder, Row};
 
-/// Where calls run: what they are held against is another for each.
+/// A processor, with its own peak rates.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Processor {
     Cpu,
@@ -36,19 +37,19 @@ impl Processor {
     }
 }
 
-/// What a processor can do at best.
+/// Peak rates of a processor.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Roof {
-    /// Arithmetic operations in a second.
+    /// Arithmetic operations per second.
     pub(super) operations: f64,
-    /// Bytes that are read and written in a second.
+    /// Bytes read and written per second.
     pub(super) bytes: f64,
-    /// What the arithmetic was measured in; `None` for the compiler's model.
+    /// Element type of the measured matrix multiplication; `None` for the compiler's cost model.
     pub(super) measured: Option<ScalarType>,
 }
 
 impl Roof {
-    /// Nanoseconds that so much takes at least.
+    /// Minimum time for an amount of work, in nanoseconds.
     pub(super) fn bound(&self, amount: Amount) -> f64 {
         let nanosecond = |rate: f64| rate / 1e9;
         let arithmetic = amount.operations / nanosecond(self.operations);
@@ -60,8 +61,8 @@ impl Roof {
     }
 }
 
-/// What a processor can do: as it was asked for, and by the compiler's model where that cannot be
-/// measured, as on a GPU that has no clock.
+/// Returns the peak rates of a processor, as requested. Falls back to the compiler's cost model
+/// where measuring fails, as on GPUs without timestamps.
 pub(super) fn roof(
     how: Roofline,
     processor: Processor,
@@ -78,10 +79,9 @@ pub(super) fn roof(
     let measured = match how {
         Roofline::None => return None,
         Roofline::Model => None,
-        // The program ran: that what it is compared with does not is no reason to keep its times
-        // back.
+        // The program itself ran, so a failed measurement must not hide its times.
         Roofline::Measured => measured(processor, scalar_type, options).unwrap_or_else(|failure| {
-            let note = format!("what this machine can do was not measured: {failure}");
+            let note = format!("cannot measure the peak rates of this machine: {failure}");
             anstream::eprintln!("{}", paint(WARN, note));
             None
         }),
@@ -89,12 +89,12 @@ pub(super) fn roof(
     measured.or_else(|| modelled().map(Roof::modelled))
 }
 
-/// The time to run for each of the two figures.
+/// Time limit for each of the two rates.
 const TIME: Duration = Duration::from_millis(250);
-/// Sides of the square matrices that are multiplied: each product is eight times the one before.
+/// Sizes of the square matrices; each multiplication has eight times the work of the previous one.
 const SIDES: [i32; 5] = [256, 512, 1024, 2048, 4096];
-/// Elements of the tensors that are added up on a GPU, from what phones do in milliseconds to what
-/// the largest caches do not hold.
+/// Elements of the tensors that are added on a GPU: from milliseconds on a phone to more than the
+/// largest caches hold.
 const LENGTHS: [i32; 4] = [1 << 22, 1 << 23, 1 << 24, 1 << 25];
 
 fn measured(
@@ -108,16 +108,16 @@ fn measured(
     let sum = |length| Trial::sum(processor, length, options);
     let of_host = [uncached_length()];
     let lengths: &[i32] = if processor == Processor::Cpu { &of_host } else { &LENGTHS };
-    // Small matrices are no work, small tensors lie in caches: the best counts of the first, the
-    // largest of the others.
+    // Small matrices underutilize the processor, so the best rate counts. Small tensors fit into
+    // caches, so the rate of the largest counts.
     let operations = rate(&SIDES, operations, product, f64::max)?;
     let rates = (operations, rate(lengths, bytes, sum, |_, last| last)?);
     let (Some(operations), Some(bytes)) = rates else { return Ok(None) };
     Ok(Some(Roof { operations, bytes, measured: Some(scalar_type) }))
 }
 
-/// What is done in a second, in trials of growing sizes, each of which does so much: `choose` takes
-/// the rate so far or the next. `None` where no time can be told.
+/// Measures a rate per second in trials of growing sizes within [`TIME`]. `choose` combines the
+/// rate so far with the next one. `None` if the device has no clock.
 fn rate(
     sizes: &[i32],
     amount: impl Fn(i32) -> f64,
@@ -125,8 +125,8 @@ fn rate(
     choose: impl Fn(f64, f64) -> f64,
 ) -> Result<Option<f64>, Failure> {
     let mut chosen: Option<f64> = None;
-    // What all of them took, and how much the last one did in which time. (Loading is not counted:
-    // the first time, pipelines are made then.)
+    // Total time, and amount and time of the last trial. Loading is excluded, because it may
+    // compile pipelines.
     let mut spent = Duration::ZERO;
     let mut before: Option<(f64, Duration)> = None;
     for size in sizes {
@@ -147,21 +147,21 @@ fn rate(
     Ok(chosen)
 }
 
-/// A program of one call, ready to run.
+/// A program with one call, ready to run.
 struct Trial {
     module: Module,
-    /// What tells of the time on a device.
+    /// Recorder of device times, for a GPU.
     recorder: Option<Arc<Recorder>>,
 }
 
-/// Runs before those that count: memory is touched, clocks rise.
+/// Warm-up runs, which fault memory in and raise clocks.
 const WARMUP: u32 = 1;
 const RUNS: u32 = 3;
 /// The method's name.
 const METHOD: &str = "forward";
 
 impl Trial {
-    /// A square matrix by another, which is a constant, as weights are.
+    /// Multiplies a square matrix by a constant one, as weights are constant.
     fn product(
         processor: Processor,
         scalar_type: ScalarType,
@@ -174,7 +174,7 @@ impl Trial {
         builder.load("aten::mm", &[factor, weights], processor, options)
     }
 
-    /// Two tensors, element by element.
+    /// Adds two tensors.
     fn sum(processor: Processor, length: i32, options: &ModelOptions) -> Result<Self, Failure> {
         let mut builder = Builder::new(ScalarType::Float, &[length])?;
         let (left, right) = (builder.input(), builder.input());
@@ -182,7 +182,7 @@ impl Trial {
         builder.load("aten::add", &[left, right, one], processor, options)
     }
 
-    /// Seconds of the fastest run; `None` if the device does not tell.
+    /// Returns the fastest run in seconds; `None` if the device has no clock.
     fn fastest(&mut self) -> Result<Option<f64>, Failure> {
         let mut method = self.module.method(METHOD)?;
         let mut fastest = f64::INFINITY;
@@ -204,7 +204,7 @@ impl Trial {
     }
 }
 
-/// Seconds that the device computed in what was recorded, without what came to it and went from it.
+/// Returns the recorded compute time of the device in seconds, excluding transfers.
 fn on_device(recorder: &Recorder) -> Option<f64> {
     let profile = Profile::of(&recorder.take(), 0);
     let rows = profile.rows.iter().filter(|row| row.on_device && is_work(row));
@@ -212,24 +212,23 @@ fn on_device(recorder: &Recorder) -> Option<f64> {
     (nanoseconds > 0).then_some(nanoseconds as f64 / 1e9)
 }
 
-/// A method of one call, all of whose tensors are alike.
+/// Builds a method with one call, whose tensors all have the same type and shape.
 struct Builder {
     method: Method<'static>,
     info: TensorInfo,
-    /// Bytes of a tensor.
+    /// Bytes per tensor.
     size: usize,
 }
 
-/// At what multiples tensors start.
+/// Alignment of tensors.
 const ALIGN: usize = 64;
-/// The most memory that is measured with, in MiB.
+/// Memory limit of a trial, in MiB.
 const MOST_MEMORY: u64 = 1024;
 
 impl Builder {
     fn new(scalar_type: ScalarType, sizes: &[i32]) -> Result<Self, Failure> {
         let info = TensorInfo::contiguous(scalar_type, sizes);
-        let info =
-            info.ok_or_else(|| Failure::new("there is no room for what is measured with"))?;
+        let info = info.ok_or_else(|| Failure::new("cannot allocate the buffers for measuring"))?;
         let size = info.nbytes().next_multiple_of(ALIGN);
         let method = Method { name: METHOD.to_owned(), planned: vec![0, 0], ..Method::default() };
         Ok(Builder { method, info, size })
@@ -240,7 +239,7 @@ impl Builder {
         self.method.add(MethodValue::Tensor(MethodTensor { info, dynamism, place, data, name }))
     }
 
-    /// A tensor with memory of its own.
+    /// Adds a tensor with planned memory of its own.
     fn planned(&mut self) -> usize {
         let end = self.method.planned.get(1).copied().unwrap_or(0);
         if let Some(bytes) = self.method.planned.get_mut(1) {
@@ -271,7 +270,7 @@ impl Builder {
         let out = self.planned();
         self.method.outputs.push(out);
         let (name, overload) = (operator.to_owned(), "out".to_owned());
-        // Exporters write results twice.
+        // Exporters pass results twice.
         let args = [arguments, &[out, out]].concat();
         self.method.instructions.push(Instruction::Kernel { name, overload, args });
         let program = Program { methods: vec![self.method], named: Vec::new() };
@@ -280,13 +279,13 @@ impl Builder {
             Processor::Cpu => (Backend::Cpu, None),
             Processor::Gpu => (Backend::Vulkan, Some(Arc::new(Recorder::new()))),
         };
-        // It is compiled once and never again: a cache would keep what nobody asks for.
+        // Each program is compiled once only, so caching it is useless.
         let compile_cache = Some(PathBuf::from("off"));
         let options = ModelOptions {
             data: Vec::new(),
             backend,
             compile_cache,
-            // The limit that was asked for is the program's.
+            // The requested limit applies to the user's program.
             memory_limit: MOST_MEMORY,
             ..options.clone()
         };
@@ -306,7 +305,8 @@ impl Builder {
     }
 }
 
-/// Fills memory with numbers between -1/2 and 1/2, one like the other to no power-saving circuit.
+/// Fills memory with random values in [-1/2, 1/2): constant data would let power-saving circuits
+/// raise clocks.
 fn fill(bytes: &mut [u8], scalar_type: ScalarType) {
     let mut state = 1u32;
     let mut next = || {
@@ -326,14 +326,14 @@ fn fill(bytes: &mut [u8], scalar_type: ScalarType) {
     }
 }
 
-/// Bytes of a tensor on the host: between what no cache of a small machine holds, and what is
-/// quickly read.
+/// Limits of a tensor's size on the host: larger than the caches of a small machine, yet quickly
+/// read.
 const BYTES: std::ops::RangeInclusive<u64> = 16 << 20..=256 << 20;
-/// The last cache, where the system does not tell.
+/// Assumed size of the last-level caches if the system does not report it.
 const USUAL_CACHE: u64 = 32 << 20;
 
-/// Elements of each of three tensors that are three times what the last caches hold together, if
-/// memory has room for four times as much.
+/// Elements per tensor: each of the three tensors is as large as all last-level caches together,
+/// but they use at most a quarter of the available memory.
 fn uncached_length() -> i32 {
     let wanted = last_caches().unwrap_or(USUAL_CACHE);
     let most = available_memory().map_or(u64::MAX, |bytes| bytes / 12);
@@ -341,7 +341,7 @@ fn uncached_length() -> i32 {
     i32::try_from(bytes / 4).unwrap_or(i32::MAX)
 }
 
-/// Bytes of the last caches of all processors, each of which some of them share.
+/// Total size of the last-level caches, counting shared ones once.
 fn last_caches() -> Option<u64> {
     let mut found: BTreeMap<(u32, String), u64> = BTreeMap::new();
     for processor in std::fs::read_dir("/sys/devices/system/cpu").ok()?.flatten() {
@@ -361,13 +361,13 @@ fn last_caches() -> Option<u64> {
     Some(sizes.fold(0, u64::saturating_add))
 }
 
-/// Bytes that programs can have before others have to go.
+/// Memory available without swapping, in bytes.
 fn available_memory() -> Option<u64> {
     let file = std::fs::read_to_string("/proc/meminfo").ok()?;
     kibibytes(file.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?)
 }
 
-/// A number of kibibytes, as the system writes it: `512K`, or `512 kB`.
+/// Parses a size in KiB as Linux prints it: `512K` or `512 kB`.
 fn kibibytes(text: &str) -> Option<u64> {
     let digits = text.trim().trim_end_matches(['K', 'k', 'B', ' ']);
     digits.parse::<u64>().ok()?.checked_mul(1024)
@@ -393,7 +393,7 @@ mod tests {
         let roof = roof(Roofline::Measured, Processor::Cpu, ScalarType::Float, &options("1"), 1);
         let roof = roof.unwrap();
         assert_eq!(roof.measured, Some(ScalarType::Float));
-        // From the slowest that anybody has to what no thread can.
+        // From the slowest processors in use to more than any thread can reach.
         assert!((1e7..1e13).contains(&roof.operations), "{roof:?}");
         assert!((1e7..1e13).contains(&roof.bytes), "{roof:?}");
     }
@@ -403,12 +403,12 @@ mod tests {
         let options = options("1");
         let mut product = Trial::product(Processor::Cpu, ScalarType::Float, 64, &options).unwrap();
         assert!(product.fastest().unwrap().unwrap() > 0.0);
-        // The engine computes it, as it does those of programs.
+        // The engine runs it, as in user programs.
         let parts = &product.module.plan().unwrap().methods[0].parts;
         assert!(parts.iter().all(|part| part.place == Place::Device(0)), "{parts:?}");
         let mut method = product.module.method(METHOD).unwrap();
         let factor: Vec<f32> = method.input_mut(0).unwrap().data_mut::<f32>().unwrap().to_vec();
-        // Input and constant are the same numbers.
+        // Input and constant have equal values.
         let expected: f32 = (0..64).map(|at| factor[at] * factor[64 * at]).sum();
         let outputs = method.output_value(0).unwrap();
         let first = outputs.tensor().unwrap().as_slice::<f32>().unwrap()[0];

@@ -1,5 +1,5 @@
-//! Modules of the PyTorch source, as an ETRecord tells of them: which node of the exported graph an
-//! instruction is, and which module a node comes from.
+//! Maps instructions to modules of the PyTorch source with an ETRecord, which contains the exported
+//! graph's nodes and their modules.
 
 use super::read_file;
 use crate::failure::Failure;
@@ -13,22 +13,22 @@ use torchlet::graph::{self, CallOrigin};
 use torchlet_page::Modules;
 use zip::ZipArchive;
 
-/// The most bytes that a part of a record may have, unpacked.
+/// Maximum uncompressed size of an archive entry.
 const MOST: u64 = 1 << 30;
 
-/// The modules that instructions come from.
+/// Source modules of instructions.
 #[derive(Debug, Default)]
 pub(crate) struct Source {
     modules: BTreeMap<u32, String>,
-    /// Those of calls in delegates, by the instruction and the exporter's number.
+    /// Modules of calls within delegates, by instruction and the exporter's call index.
     parts: BTreeMap<(u32, u32), String>,
-    /// What went into each delegate whose numbers lead nowhere, by the instruction.
+    /// Nodes that were lowered into each delegate without a usable index map, by instruction.
     delegates: BTreeMap<u32, Vec<Origin>>,
-    /// What each call is in what the compiler makes of the program.
+    /// Origins of the compiled program's calls.
     numbers: Vec<Option<CallOrigin>>,
 }
 
-/// A call of the graph that the exporter started from.
+/// A node of the graph before lowering.
 #[derive(Debug, Clone)]
 struct Origin {
     operator: String,
@@ -40,7 +40,7 @@ impl Source {
     pub(crate) fn read(path: &Path, method: Option<&str>) -> Result<Self, Failure> {
         let fail = |what: &dyn std::fmt::Display| {
             Failure::new(format!(
-                "'{}': {what}; expected what ExecuTorch's ETRecord.save wrote",
+                "'{}': {what}; expected a file written by ExecuTorch's ETRecord.save",
                 path.display()
             ))
         };
@@ -55,16 +55,17 @@ impl Source {
         let source = Source::of(&graph, &handles[method], &delegates[method]);
         if source.modules.is_empty() {
             return Err(Failure::new(format!(
-                "'{}' does not tell what the instructions of method '{method}' come from; expected the record of a program as it was before it \
-                 was lowered: to_edge_transform_and_lower(..., generate_etrecord=True), and get_etrecord() of what to_executorch() gives",
+                "'{}' has no source of the instructions of method '{method}'; expected an ETRecord \
+                 of the program before lowering: to_edge_transform_and_lower(..., \
+                 generate_etrecord=True), then get_etrecord() of the result of to_executorch()",
                 path.display()
             )));
         }
         Ok(source)
     }
 
-    /// What the graph of a method tells, with the handles of its instructions and what delegates
-    /// say of theirs.
+    /// Maps instructions to modules with the graph of a method, the debug handles of its
+    /// instructions and the delegates' index maps.
     fn of(graph: &Value, handles: &Value, delegates: &Value) -> Self {
         let mut origins: BTreeMap<u64, Origin> = BTreeMap::new();
         for node in graph["graph_module"]["graph"]["nodes"].as_array().into_iter().flatten() {
@@ -97,9 +98,9 @@ impl Source {
         source
     }
 
-    /// Adds the calls in a delegate. XNNPACK's have handles of the graph as numbers, and no map.
-    /// Maps lead from numbers to handles, but those of Vulkan to places in a graph that nobody
-    /// keeps.
+    /// Adds the calls within a delegate. XNNPACK has no map: its call indices are debug handles.
+    /// Other maps lead from indices to debug handles, except Vulkan's, which lead to indices in a
+    /// graph that is not stored.
     fn delegate(
         &mut self,
         instruction: u32,
@@ -129,8 +130,8 @@ impl Source {
         self.parts.extend(parts.map(|(number, it)| ((instruction, number), it.module.clone())));
     }
 
-    /// The same, that knows calls of this program, the exported one, in delegates whose numbers
-    /// lead nowhere, and those that were compiled, of which it is known what they come from.
+    /// Adds the exported program, to match calls of delegates without a usable index map by order,
+    /// and the origins of compiled calls.
     pub(crate) fn with_program(
         mut self,
         exported: &Module,
@@ -159,8 +160,8 @@ impl Source {
     }
 }
 
-/// The module of each call in a delegate, where it has as many calls of a kind as the graph that
-/// the exporter started from: lowering keeps their order.
+/// Matches the calls of a delegate with graph nodes by kind of operator and order, which lowering
+/// preserves. Kinds with different counts are skipped.
 fn by_order<'c, 'o>(
     calls: impl Iterator<Item = (&'c str, u32)>,
     origins: &'o [Origin],
@@ -180,8 +181,8 @@ fn by_order<'c, 'o>(
     found
 }
 
-/// What an operator is called whatever it was lowered to: exporters fuse functions into
-/// convolutions and products, and quantise them.
+/// Normalizes an operator's name: exporters quantize convolutions and linear layers and fuse other
+/// functions into them.
 fn kind(operator: &str) -> &str {
     let name = operator.split('.').nth(1).unwrap_or(operator);
     match name {
@@ -220,13 +221,13 @@ fn part(archive: &mut ZipArchive<Cursor<Vec<u8>>>, name: &str) -> Result<Value, 
     serde_json::from_slice(&bytes).map_err(|error| fail(&error))
 }
 
-/// Overwrites what Python writes for numbers that JSON does not have.
+/// Overwrites the non-finite numbers of Python's JSON with zeros.
 fn without_odd_numbers(bytes: &mut [u8]) {
     const ODD: [&[u8]; 3] = [b"-Infinity", b"Infinity", b"NaN"];
     let (mut at, mut in_text) = (0, false);
     while let Some(byte) = bytes.get(at).copied() {
         match byte {
-            // What comes behind it is part of a text, whatever it is.
+            // An escaped character never ends a string.
             b'\\' if in_text => at += 1,
             b'"' => in_text = !in_text,
             b'-' | b'I' | b'N' if !in_text => {
@@ -242,7 +243,7 @@ fn without_odd_numbers(bytes: &mut [u8]) {
     }
 }
 
-/// What stands for the module that contains all others.
+/// Shown for the root module.
 const WHOLE: &str = "(the model itself)";
 
 /// The innermost module that contains both.
@@ -252,7 +253,8 @@ fn common(a: &str, b: &str) -> String {
     if alike.is_empty() { WHOLE.to_owned() } else { alike.join(".") }
 }
 
-/// The path of the innermost module of a stack, whose entries are `key,path,,type`, apart by `;`.
+/// Returns the path of the innermost module of a stack; entries are `key,path,,type`, separated by
+/// `;`.
 fn innermost(stack: &str) -> String {
     let last = stack.rsplit(';').next().unwrap_or(stack);
     let path = last.split(',').nth(1).unwrap_or("");
@@ -272,7 +274,7 @@ mod tests {
         assert_eq!(value["a NaN \" -Infinity"], serde_json::json!([0, 0, 0, -1, "NaN"]));
     }
 
-    /// A node of the graph that the exporter started from.
+    /// A node of the graph before lowering.
     fn node(target: &str, handle: u64, module: &str) -> Value {
         let stack = format!("L__self__,,M;L__self__{module},{module},torch.nn.Module");
         let metadata = json!({ "debug_handle": handle.to_string(), "nn_module_stack": stack });

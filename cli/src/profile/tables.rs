@@ -1,4 +1,4 @@
-//! A profile as tables, and as an object.
+//! Profiles as tables and as JSON.
 
 use super::Report;
 use super::roofline::{Processor, Roof};
@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 use torchlet_devtools::{Row, Statistics};
 
-/// How many of the longest calls are shown.
+/// Maximum number of calls shown without `--calls`.
 const LONGEST: usize = 15;
 
 /// Shows the tables.
@@ -67,7 +67,7 @@ struct Table<'r> {
 }
 
 impl Table<'_> {
-    /// What rows of one name take.
+    /// Sums the work of rows by name.
     fn amounts(&self, name: impl Fn(&Row) -> Option<String>) -> BTreeMap<String, Bounded> {
         let mut amounts: BTreeMap<String, Bounded> = BTreeMap::new();
         for row in &self.report.profile.rows {
@@ -115,18 +115,18 @@ impl Table<'_> {
         let rest = Statistics::of(&self.report.profile.rest()).p50;
         let share = 100.0 * rest / self.whole.max(1.0);
         let line =
-            format!("{:>11} {:>23}  {share:>5.1}%  {:>33}  between them", time(rest), "", "");
+            format!("{:>11} {:>23}  {share:>5.1}%  {:>33}  between calls", time(rest), "", "");
         println!("{}", paint(FAINT, line));
     }
 }
 
-/// A share of what is possible. Nothing reaches more than that: where a share says so, the rates
-/// are too low.
+/// Formats the share of the peak rate. A share above 1 means that the measured peak rates are too
+/// low.
 fn percent(share: f64) -> String {
     if share > 1.0 { ">100%".to_owned() } else { format!("{:.0}%", 100.0 * share) }
 }
 
-/// A thousand millions in a second: what was done in so many nanoseconds.
+/// Formats a rate in units of 10⁹ per second.
 fn rate(amount: f64, nanoseconds: f64) -> String {
     if amount <= 0.0 || nanoseconds <= 0.0 {
         return String::new();
@@ -134,11 +134,12 @@ fn rate(amount: f64, nanoseconds: f64) -> String {
     format!("{:.1}", amount / nanoseconds)
 }
 
-/// What the processors can do that the program runs on, and how near the whole is to it.
+/// Shows the processors' peak rates, and the program's share of them.
 fn roofline(report: &Report) {
     if report.work.is_of_less {
         println!(
-            "\nThe inputs are smaller than the largest that the program takes, for which its work is known: the roofline is left out."
+            "\nNo roofline: the program's work is known only for its largest inputs, and these are \
+             smaller."
         );
     }
     if report.work.roofs.is_empty() {
@@ -156,7 +157,8 @@ fn roofline(report: &Report) {
             (None, Processor::Gpu) => ("by the compiler's model of its kind", String::new()),
         };
         println!(
-            "  {name}, {whose}: {}FLOP/s{element}, {}B/s; arithmetic binds above {:.1} operations a byte",
+            "  {name}, {whose}: {}FLOP/s{element}, {}B/s; compute-bound above {:.1} operations per \
+             byte",
             large(roof.operations),
             large(roof.bytes),
             roof.operations / roof.bytes,
@@ -164,7 +166,8 @@ fn roofline(report: &Report) {
     }
     let all = report.work.whole(&report.profile);
     println!(
-        "  this program: {:.3} GFLOP, {:.1} MB read and written, {:.1} operations a byte; {} at these rates, {} of what it takes",
+        "  this program: {:.3} GFLOP, {:.1} MB of memory traffic, {:.1} operations per byte; {} at \
+         these rates, {} of the measured time",
         all.amount.operations / 1e9,
         all.amount.bytes / 1e6,
         all.amount.operations / all.amount.bytes.max(1.0),
@@ -172,16 +175,19 @@ fn roofline(report: &Report) {
         percent(all.bound / report.profile.whole().p50.max(1.0)),
     );
     if all.bound > report.profile.whole().p50.max(1.0) {
-        let what = "it is faster than these rates allow, which were measured after it: something else ran then, or caches hold its data; profile again when nothing else runs";
+        let what = "the run is faster than these rates allow, which were measured after it: \
+                    another process was running then, or its data fits the caches; profile again \
+                    on an idle machine";
         println!("  {}", paint(WARN, what));
     }
     if report.work.roofs.values().any(|roof| roof.measured.is_some()) {
-        let what = "memory is measured beyond all caches: calls on what these hold can be above it, as can products of 8-bit codes above the other";
+        let what = "the memory rate excludes caches and the arithmetic rate is for floats: calls \
+                    whose data fits the caches and int8 matmuls can exceed them";
         println!("  {}", paint(FAINT, what));
     }
 }
 
-/// A large number with a prefix for its unit, and three digits or more.
+/// Formats a number with a unit prefix and at least three digits.
 fn large(rate: f64) -> String {
     let (scaled, prefix) = if rate < 1e13 { (rate / 1e9, "G") } else { (rate / 1e12, "T") };
     let digits = if scaled < 100.0 { 1 } else { 0 };
@@ -209,7 +215,7 @@ fn memory(report: &Report) {
     }
 }
 
-/// Differences below this share of a run are noise.
+/// Differences below this share of a run are treated as noise.
 const NOISE: f64 = 0.005;
 
 fn against(report: &Report) {
@@ -241,7 +247,7 @@ fn change(before: f64, now: f64, name: &str) {
     );
 }
 
-/// All of it as an object.
+/// Returns the profile as JSON.
 pub(super) fn object(report: &Report) -> Value {
     let statistics = |times: Statistics| json!({ "p10": times.p10, "p50": times.p50, "p90": times.p90, "mean": times.mean, "min": times.min, "max": times.max });
     let row = |row: &Row| {

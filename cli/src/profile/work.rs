@@ -1,4 +1,4 @@
-//! What calls take, and what devices can do.
+//! Work of calls, and the time that it requires on a processor.
 
 use super::roofline::{Processor, Roof, roof};
 use crate::arguments::{ModelOptions, Roofline};
@@ -9,7 +9,7 @@ use torchlet::graph;
 use torchlet::{Module, Value};
 use torchlet_devtools::{Profile, Row};
 
-/// Arithmetic and bytes.
+/// An amount of work: arithmetic operations and bytes.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(super) struct Amount {
     pub(super) operations: f64,
@@ -27,7 +27,7 @@ impl Amount {
     }
 }
 
-/// What calls take, and the time that this takes at least, in nanoseconds: none where nobody knows.
+/// Work, and the minimum time for it in nanoseconds; zero if unknown.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(super) struct Bounded {
     pub(super) amount: Amount,
@@ -40,41 +40,39 @@ impl Bounded {
         self.bound += other.bound;
     }
 
-    /// How much of what its processor can do was reached in so many nanoseconds.
+    /// The share of the peak rate that was reached, given the time in nanoseconds.
     pub(super) fn share(&self, nanoseconds: f64) -> Option<f64> {
         (self.bound > 0.0 && nanoseconds > 0.0).then(|| self.bound / nanoseconds)
     }
 }
 
-/// The instruction, and the number of a call in a delegate.
+/// Instruction index, and index of a call within a delegate.
 type Number = (u32, Option<u32>);
 
-/// What the calls of a method take, as far as that follows from shapes, and what the processors can
-/// do that they run on.
+/// Work of a method's calls, as far as shapes determine it, and peak rates of the processors.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Work {
     calls: BTreeMap<Number, Calls>,
-    /// The rows of each number that compute on a device: how many, and the name of the longest.
+    /// Number of rows that compute on a device, and the name of the longest, by call.
     device_rows: BTreeMap<Number, (usize, String)>,
     pub(super) roofs: BTreeMap<Processor, Roof>,
-    /// Whether the run had smaller inputs than the shapes of the program say: then nothing is
-    /// known.
+    /// Whether inputs were smaller than the shapes in the program, so that the work is unknown.
     pub(super) is_of_less: bool,
 }
 
-/// The calls of one number: several where a delegate that has no numbers of its own was taken
-/// apart, or where several were made one.
+/// Calls with the same index: more than one if a delegate without indices was decomposed, or if
+/// calls were merged.
 #[derive(Debug, Clone, Copy, Default)]
 struct Calls {
     count: usize,
     amount: Amount,
-    /// What of that results in 16-bit floating point or in codes, which GPUs multiply at another
-    /// rate. (That of codes, which is higher still where devices have it, is not measured.)
+    /// The part with fp16, bf16 or quantized results, which GPUs compute at another rate. The still
+    /// higher rate for quantized values on some devices is not measured.
     halves: Amount,
 }
 
 impl Work {
-    /// Of a run with these inputs.
+    /// Computes the work of a run with these inputs.
     pub(super) fn of(module: &Module, method: &str, values: &[Value]) -> Self {
         if !are_largest(module, method, values) {
             return Work { is_of_less: true, ..Work::default() };
@@ -83,7 +81,7 @@ impl Work {
             return Work::default();
         };
         let mut work = Work::default();
-        // What graphs do not say is shown without: the times are what matters.
+        // Work is optional: times are shown without it if it cannot be computed.
         let methods = graph::work(&module.program(), module.data(), &registry, &model::prepare);
         let methods = methods.unwrap_or_default();
         for (_, calls) in methods.into_iter().filter(|(name, _)| name == method) {
@@ -102,7 +100,7 @@ impl Work {
         work
     }
 
-    /// Finds out what the processors can do that the calls of a profile run on.
+    /// Measures the processors that the calls of a profile ran on.
     pub(super) fn find_roofs(
         &mut self,
         profile: &Profile,
@@ -142,7 +140,7 @@ impl Work {
         }
     }
 
-    /// The calls of a profile that ran on a processor, each with how often it ran in a run.
+    /// Calls of a profile that ran on a processor, each with its number of executions per run.
     fn calls_of(
         &self,
         profile: &Profile,
@@ -160,7 +158,7 @@ impl Work {
         found.into_iter().filter_map(|(number, times)| Some((*self.calls.get(&number)?, times)))
     }
 
-    /// What a run takes, and the time that its processors take for that at least.
+    /// Work of a run, and the minimum time for it.
     pub(super) fn whole(&self, profile: &Profile) -> Bounded {
         let mut whole = Bounded::default();
         for processor in [Processor::Cpu, Processor::Gpu] {
@@ -176,12 +174,12 @@ impl Work {
         Bounded { amount, bound: roof.map_or(0.0, |roof| roof.bound(amount)) }
     }
 
-    /// What a row takes, and the time that its processor takes for that at least.
+    /// Work of a row, and the minimum time for it.
     pub(super) fn bounded(&self, row: &Row) -> Bounded {
         self.bounded_on(Processor::of(row), self.row(row).unwrap_or_default())
     }
 
-    /// What a row takes in a run, if that can be told.
+    /// Work of a row per run, if it is known.
     fn row(&self, row: &Row) -> Option<Amount> {
         let number = (row.instruction?, row.part);
         let calls = self.calls.get(&number)?;
@@ -190,9 +188,9 @@ impl Work {
             return Some(calls.amount.times(row.calls as f64));
         }
         let is_told = match self.device_rows.get(&number) {
-            // Of the dispatches of one call, the longest counts.
+            // The work of a call is attributed to its longest dispatch.
             Some((_, longest)) if row.on_device && calls.count == 1 => row.name == *longest,
-            // Several calls in several rows: nobody knows which is which.
+            // Several calls in several rows cannot be told apart.
             Some((rows, _)) if row.on_device => *rows == 1,
             _ => true,
         };
@@ -200,8 +198,7 @@ impl Work {
     }
 }
 
-/// Whether inputs are as large as a method takes them at most: its shapes are those that it was
-/// planned for.
+/// Whether inputs are at least as large as the shapes in the program, which are upper bounds.
 fn are_largest(module: &Module, method: &str, values: &[Value]) -> bool {
     let Ok(meta) = module.method_meta(method) else { return true };
     values.iter().enumerate().all(|(position, value)| match (value, meta.input(position)) {
@@ -212,7 +209,7 @@ fn are_largest(module: &Module, method: &str, values: &[Value]) -> bool {
     })
 }
 
-/// Whether a part of a delegate computes: transfers have numbers, too, of another kind.
+/// Whether a part of a delegate computes; transfers have indices of another kind.
 pub(super) fn is_work(row: &Row) -> bool {
     row.name.contains("::") || row.name.contains('.')
 }
@@ -240,7 +237,7 @@ mod tests {
         assert_eq!(work.bounded(&profile.rows[0]).share(60.0), Some(0.5));
     }
 
-    /// Rows of a device, by name and time, all of call 0 of the delegate that instruction 0 calls.
+    /// Device rows by name and time, all of call 0 of the delegate that instruction 0 calls.
     fn rows(rows: &[(&str, u64)]) -> Profile {
         let rows: Vec<_> = rows
             .iter()

@@ -1,4 +1,4 @@
-//! Files that the command writes: lowered, split, taken apart.
+//! Commands that write files: `lower`, `convert`, `extract`, `bundle`.
 
 use crate::{ADD, Folder, error, json, stdout, torchlet};
 
@@ -15,11 +15,11 @@ fn lower_writes_programs() {
         let text = stdout(&["lower", vision, "--for", target, "-o", &file]);
         assert!(text.contains("forward  11 calls, 5 delegates -> "), "{text}");
         let verify = ["verify", &file, "--rtol", "1e-3", "--atol", "1e-3"];
-        // What has delegates still finds a GPU here, or is a program for the CPU again.
+        // A delegate for Vulkan needs a GPU, or is recompiled for the CPU.
         let backend = if target == "vulkan" { "auto" } else { "as-exported" };
         let text = stdout(&[&verify[..], &["--backend", backend]].concat());
         assert!(text.contains("pass"), "{target}: {text}");
-        // Nothing but the file, which is whole when it has its name.
+        // No temporary file is left.
         assert!(
             !std::fs::read_dir(&folder.0)
                 .unwrap()
@@ -63,7 +63,7 @@ fn compiled_programs_are_kept_where_asked() {
     assert!(plan(&cache).contains("\ncompiled\n"));
     let again = plan(&cache);
     assert!(
-        again.contains("\ncompiled before; from the cache\n") && again.contains("CPU"),
+        again.contains("\nloaded from the cache of compiled programs\n") && again.contains("CPU"),
         "{again}"
     );
     assert!(plan("off").contains("\ncompiled\n"));
@@ -75,7 +75,7 @@ fn delegates_are_taken_out() {
     let folder = Folder::new("delegates");
     let out = folder.path("parts");
     let model = "vulkan/linear/linear_batch.bpte";
-    assert!(stdout(&["extract", model, "--out", &out]).contains("Vulkan: a graph"));
+    assert!(stdout(&["extract", model, "--out", &out]).contains("Vulkan: graph"));
     let graph = std::fs::read(format!("{out}/forward_0_VulkanBackend/graph.fb")).unwrap();
     assert_eq!(&graph[4..8], b"VK00");
     assert!(error(&["extract", "digits/digits.pte", "--out", &out]).contains("neither delegates"));
@@ -105,7 +105,7 @@ fn programs_are_written_anew() {
 #[test]
 fn weights_go_out_of_programs_and_back() {
     let folder = Folder::new("split");
-    // Constants of kernels; of a delegate, by name and within its blob; test cases.
+    // Constants of kernels, of delegates by name and inline, and test cases.
     for model in ["digits/digits.bpte", "xnnpack/linear/linear.bpte", "models/autoencoder.bpte"] {
         let (small, data, whole) =
             (folder.path("small.bpte"), folder.path("data.ptd"), folder.path("whole.bpte"));
@@ -138,12 +138,12 @@ fn test_cases_are_added() {
     assert_eq!(of_file(&one), 1);
     assert!(stdout(&["bundle", &one, "--ones", "-o", &two]).contains("2 test cases"));
     assert_eq!(of_file(&two), 2);
-    // Outputs that the program does not give are told apart.
+    // Outputs that differ from the program's fail the verification.
     stdout(&["run", ADD, "--ones", "--out", &folder.path("")]);
     let (wrong, output) = (folder.path("wrong.bpte"), folder.path("output_0.npy"));
     stdout(&["bundle", ADD, "-i", &output, "-i", &output, "--expect", &output, "-o", &wrong]);
     assert_eq!(torchlet(&["verify", &wrong]).status.code(), Some(1));
     let both =
         error(&["bundle", ADD, "--ones", "--expect", &output, "--expect", &output, "-o", &wrong]);
-    assert!(both.contains("has 1 outputs, --expect gives 2"), "{both}");
+    assert!(both.contains("has 1 outputs, but --expect has 2 files"), "{both}");
 }

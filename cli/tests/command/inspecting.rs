@@ -1,4 +1,4 @@
-//! What the command tells of programs.
+//! Commands that show properties of programs.
 
 use crate::{ADD, Folder, error, json, stdout, torchlet};
 
@@ -57,7 +57,7 @@ fn inspect_tells_the_memory_of_a_board() {
     let object = json(&stdout(&[&model[..], &["thumbv7em-none-eabihf", "--json"]].concat()));
     assert_eq!(object["target"], "thumbv7em-none-eabihf");
     let told = &object["methods"][0]["on_target"];
-    // To the byte what the firmware has, one byte less of which it refuses (`cargo xtask board`).
+    // Equal to the firmware's needs, which refuses one byte less (`cargo xtask board`).
     let log = include_str!("../../../boards/qemu-cortex-m4/expected.txt");
     for line in [
         format!("arena: {} bytes", told["arena"]),
@@ -67,7 +67,7 @@ fn inspect_tells_the_memory_of_a_board() {
         assert!(log.lines().any(|found| found == line), "{line} is not in\n{log}");
     }
     assert!(stdout(&[&model[..], &["32"]].concat()).contains("scratch"));
-    // Of a processor with vector instructions, its name does not tell all.
+    // For processors with vector instructions, the target's name does not determine all needs.
     let here = json(&stdout(&["inspect", &file, "--target", "64", "--json"]));
     let there = &here["methods"][0]["on_target"];
     assert!(there["tables"].as_u64() > told["arena"].as_u64() && there["scratch"].is_null());
@@ -80,7 +80,7 @@ fn size_tells_what_an_image_takes() {
     let size = ["size", "digits/digits.pte", "--lower"];
     let object = json(&stdout(&[&size[..], &["--json"]].concat()));
     assert_eq!(object["target"], "thumbv7em-none-eabihf");
-    // To the byte what the firmware has (`cargo xtask board`).
+    // Equal to the firmware's needs (`cargo xtask board`).
     let log = include_str!("../../../boards/qemu-cortex-m4/expected.txt");
     let method = &object["methods"][0];
     let kernels = object["kernels"].as_array().unwrap().len();
@@ -96,9 +96,9 @@ fn size_tells_what_an_image_takes() {
     assert_eq!(method["outputs"], serde_json::json!(["float32[1, 10]"]));
     let text = stdout(&size);
     assert!(text.contains("aten::convolution.out") && text.contains("scratch"), "{text}");
-    // As exported, it has other kernels.
+    // As exported, it uses other kernels.
     assert!(stdout(&["size", "digits/digits.pte"]).contains("batch_norm"));
-    // A program with an operator that nobody has.
+    // A program with an operator that has no kernel.
     let folder = Folder::new("size");
     let fixture =
         concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/fixtures/ops/linear/bilinear.bpte");
@@ -126,7 +126,7 @@ fn pages_need_nothing_else() {
     let page = std::fs::read_to_string(&page).unwrap();
     for loads in ["<link", "src=", "@import", "http://", "https://"] {
         let names = page.matches(loads).count();
-        // A name of a format is no address.
+        // An XML namespace is not fetched.
         let svg = page.matches("'http://www.w3.org/2000/svg'").count();
         assert_eq!(names, if loads == "http://" { svg } else { 0 }, "{loads}");
     }
@@ -143,7 +143,7 @@ fn pages_need_nothing_else() {
         data["constants"].as_array().unwrap().iter().any(|it| it["figures"]["bars"].is_array())
     );
 
-    // What was compiled has the same weights once more, as they are or packed.
+    // The compiled program has the same weights again, plain or packed.
     let exported = |it: &&serde_json::Value| it["side"] == "exported";
     let constants = data["constants"].as_array().unwrap();
     let bytes = constants.iter().filter(exported).map(|it| it["bytes"].as_u64().unwrap());
@@ -157,7 +157,7 @@ fn pages_need_nothing_else() {
 #[test]
 fn licences_of_named_data_are_listed() {
     let text = stdout(&["inspect", "formats/delegate_named_data.pte", "--licences"]);
-    assert!(text.contains("says nothing of a licence"), "{text}");
+    assert!(text.contains("no licence found"), "{text}");
     assert!(stdout(&["inspect", ADD, "--licences"]).contains("no named data"));
 }
 
@@ -178,7 +178,7 @@ fn plans_have_the_numbers_of_instructions() {
     assert!(views.into_iter().all(|call| call["operator"].as_str().unwrap().contains("view")));
 }
 
-/// What is where it should be is told in few lines, none of which ends in blanks.
+/// Calls on the preferred processor are summarized, without trailing blanks.
 #[test]
 fn plans_are_short() {
     for (model, backend) in [("models/bert.bpte", "cpu"), ("vulkan/model/residual.bpte", "cpu")] {
@@ -192,8 +192,8 @@ fn plans_are_short() {
     }
 }
 
-/// Calls of delegates that are taken apart are told apart by the exporter's numbers, whether they
-/// become instructions first or not.
+/// Calls of decomposed delegates keep the exporter's indices, whether or not they are decomposed
+/// before compilation.
 #[test]
 fn plans_have_the_numbers_of_calls_in_delegates() {
     for (model, backend) in [

@@ -1,4 +1,4 @@
-//! The command as people use it, on the fixtures.
+//! End-to-end tests of the command on the fixtures.
 
 mod files;
 mod inspecting;
@@ -14,10 +14,10 @@ fn fixture(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/fixtures").join(name)
 }
 
-/// Runs the command in the folder of the fixtures.
+/// Runs the command in the fixtures folder.
 fn torchlet(arguments: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_torchlet"));
-    // What an earlier run compiled would not be compiled.
+    // Programs from the cache would not be compiled.
     command.env("TORCHLET_COMPILE_CACHE", "off");
     command.current_dir(fixture("")).args(arguments).output().unwrap()
 }
@@ -29,7 +29,7 @@ fn stdout(arguments: &[&str]) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// The error of a run that must fail: one line.
+/// Standard error of a failing run: one line.
 fn error(arguments: &[&str]) -> String {
     let output = torchlet(arguments);
     assert_eq!(output.status.code(), Some(1), "{arguments:?}");
@@ -43,7 +43,7 @@ fn json(text: &str) -> serde_json::Value {
     serde_json::from_str(text).unwrap()
 }
 
-/// A folder of this test, gone when it ends.
+/// A temporary folder, removed on drop.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -89,7 +89,7 @@ fn errors_are_one_sentence_with_a_way_out() {
     assert!(error(&[&looping[..], &["2"]].concat()).contains("--jump-limit"));
     for right in ["kernels", "cpu"] {
         let compared = ["diff", "programs/map.bpte", "--random", "--right", right, "--jump-limit"];
-        assert!(error(&[&compared[..], &["2"]].concat()).contains("--jump-limit allows others"));
+        assert!(error(&[&compared[..], &["2"]].concat()).contains("raise it with --jump-limit"));
     }
     let unplanned = error(&["run", "digits/digits_external.pte", "--ones"]);
     assert!(unplanned.contains("--data") || unplanned.contains("not registered"), "{unplanned}");
@@ -147,7 +147,7 @@ fn a_file_in_the_place_of_a_command_is_told_of() {
     assert!(unknown.contains("run") && !unknown.contains("is a file"), "{unknown}");
 }
 
-/// What is piped to a program that has read enough ends quietly.
+/// The command ends silently if the reader of its output does.
 #[test]
 fn readers_may_leave() {
     for arguments in [
@@ -163,17 +163,17 @@ fn readers_may_leave() {
         let mut command = Command::new(env!("CARGO_BIN_EXE_torchlet"));
         command.current_dir(fixture("")).args(arguments).stdout(writer);
         let output = command.output().unwrap();
-        // What is written by way of `anstream` goes on without a word.
+        // Output through `anstream` ignores a closed pipe.
         assert!(matches!(output.status.code(), Some(0 | 141)), "{arguments:?}: {output:?}");
         assert_eq!(String::from_utf8_lossy(&output.stderr), "", "{arguments:?}");
     }
 }
 
-/// A file that says that an input is large gets no more memory than was allowed.
+/// Inputs whose size the file decides are bounded by the memory limit.
 #[test]
 #[cfg(target_os = "linux")]
 fn inputs_count_against_the_memory_limit() {
-    // Inputs of 1.3 GiB.
+    // Enlarges the inputs to 1.3 GiB.
     let bytes = std::fs::read(fixture(ADD)).unwrap();
     let sizes: Vec<u8> = [3i32, 5].iter().flat_map(|size| size.to_le_bytes()).collect();
     let places = bytes.windows(sizes.len()).enumerate();
@@ -188,7 +188,7 @@ fn inputs_count_against_the_memory_limit() {
     std::fs::write(&file, changed).unwrap();
     for command in ["run", "bench", "profile", "diff"] {
         let mut limited = Command::new("sh");
-        // Kibibytes: what the command itself needs, and not what the file asks for.
+        // In KiB: enough for the command itself, but not for the inputs.
         limited.args([
             "-c",
             "ulimit -v 1000000; exec \"$0\" \"$@\"",
@@ -205,7 +205,7 @@ fn inputs_count_against_the_memory_limit() {
     }
 }
 
-/// What cannot be written for another reason is told.
+/// Other write errors are reported.
 #[test]
 #[cfg(target_os = "linux")]
 fn a_full_disk_is_told() {

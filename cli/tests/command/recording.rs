@@ -1,4 +1,4 @@
-//! What happened in runs: times, values, differences.
+//! Recordings of runs: times, values, differences.
 
 use crate::{ADD, Folder, error, json, stdout, torchlet};
 
@@ -16,26 +16,26 @@ fn dumps_are_written_and_read() {
     stdout(&[&run[..], &["--etdump", &dump, "--debug-buffer", &values]].concat());
     let bytes = std::fs::read(&dump).unwrap();
     assert_eq!(&bytes[8..12], b"ED00");
-    // The last of what is recorded are ten logits.
+    // At least the ten logits.
     assert!(std::fs::metadata(&values).unwrap().len() > 40);
     let object = json(&stdout(&["profile", "--from", &dump, "--json"]));
     assert_eq!(object["runs"], 4);
     let names: Vec<_> = object["operators"].as_array().unwrap().iter().collect();
     assert!(names.iter().any(|row| row["name"] == "convolution.out" && row["calls"] == 2));
 
-    // What a run made is what the next one makes.
+    // A run with the same inputs computes the same values.
     let same = ["diff", "digits/digits.pte", "--random", "--right", "kernels"];
-    // The device is for a side on a GPU, if there is one.
+    // `--device` applies to a side on a GPU only.
     stdout(&[&same[..], &["--device", "0"]].concat());
     let same = stdout(&[&same[..], &["--etdump", &dump, "--debug-buffer", &values]].concat());
     assert!(same.contains("all in tolerance") && same.contains("output 0"), "{same}");
     std::fs::write(&dump, &bytes[..50]).unwrap();
-    assert!(error(&["profile", "--from", &dump]).contains("cut short"));
-    assert!(error(&["profile", "--from", "digits/digits.pte"]).contains("no ETDump"));
+    assert!(error(&["profile", "--from", &dump]).contains("truncated"));
+    assert!(error(&["profile", "--from", "digits/digits.pte"]).contains("not an ETDump"));
     let run = ["run", "xnnpack/parts/each_call.bpte", "--random", "--etdump", &dump];
     let output = torchlet(&run);
-    assert!(String::from_utf8_lossy(&output.stderr).contains("other numbers than in its ETRecord"));
-    // What would be ignored is refused.
+    assert!(String::from_utf8_lossy(&output.stderr).contains("differ from its ETRecord's"));
+    // Options without effect are refused.
     for ignored in [["--iterations", "9"], ["--backend", "cpu"], ["--roofline", "none"]] {
         let output = torchlet(&[&["profile", "--from", &dump][..], &ignored].concat());
         assert_eq!(output.status.code(), Some(2), "{ignored:?}");
@@ -51,7 +51,7 @@ fn profiles_are_saved_drawn_and_compared() {
     let files = ["--trace", &trace, "--flame", &flame, "--save", &saved];
     let model = ["profile", "digits/digits.pte", "--backend", "as-exported", "--iterations", "3"];
     let text = stdout(&[&model[..], &files].concat());
-    for part in ["aten::convolution.out", "between them", "p90", "roof  operator", "measured:"] {
+    for part in ["aten::convolution.out", "between calls", "p90", "roof  operator", "measured:"] {
         assert!(text.contains(part), "{part} in {text}");
     }
     let model = [&model[..], &["--roofline", "model"]].concat();
@@ -66,21 +66,21 @@ fn profiles_are_saved_drawn_and_compared() {
     assert!(std::fs::read_to_string(&flame).unwrap().contains("aten::addmm.out"));
     let again = stdout(&[&model[..], &["--against", &saved]].concat());
     assert!(again.contains("against the earlier profile") && again.contains("one run"), "{again}");
-    assert!(error(&["profile", "digits/digits.pte", "--against", &flame]).contains("no profile"));
+    assert!(error(&["profile", "digits/digits.pte", "--against", &flame]).contains("not a torchlet profile"));
 
     let object = json(&stdout(&[&model[..], &["--json"]].concat()));
     let addmm =
         object["calls"].as_array().unwrap().iter().find(|it| it["name"] == "aten::addmm.out");
-    // Ten sums of 256 products.
+    // Ten dot products of length 256.
     assert_eq!(addmm.unwrap()["operations"], 2.0 * 2560.0);
     assert!(addmm.unwrap()["roof_share"].as_f64().unwrap() > 0.0);
     let roof = &object["roofline"][0];
     assert_eq!(roof["processor"], "cpu");
     assert!(roof["operations"].as_f64() > Some(0.0) && roof["measured_in"].is_null(), "{roof}");
-    // Its first case has fewer rows than there may be: nobody knows what calls take then.
+    // Its first test case has fewer rows than the upper bound, so the work is unknown.
     let fewer = stdout(&["profile", "programs/dynamic_rows.bpte", "--roofline", "model"]);
-    assert!(fewer.contains("the roofline is left out"), "{fewer}");
-    assert!(!fewer.contains("operations a byte"), "{fewer}");
+    assert!(fewer.contains("No roofline"), "{fewer}");
+    assert!(!fewer.contains("operations per byte"), "{fewer}");
 }
 
 #[test]
@@ -119,7 +119,7 @@ fn regions_of_the_cpu_are_seen_into() {
     for call in linear {
         assert!(call["part"].is_u64() && call["operations"].as_f64().unwrap() > 0.0, "{call}");
     }
-    // The engine adds in another order than kernels do.
+    // The engine sums in another order than kernels do.
     let object = json(&stdout(&["diff", model, "--left", "kernels", "--right", "cpu", "--json"]));
     assert_eq!(object["close"], true);
     let values = object["values"].as_array().unwrap();
@@ -146,6 +146,6 @@ fn values_within_delegates_are_recorded_where_asked_for() {
     let less = recorded(&["--events", "methods", "--values", "outputs"]);
     assert!(less.runs.iter().all(|run| run.events.len() == 1), "{less:?}");
     assert!(values(&less, "Execute") > 0 && values(&less, "Execute") < values(&with, "Inside"));
-    // All is in one delegate, which shows its output alone.
+    // The whole graph is one delegate; without `--inside`, only its output is recorded.
     assert!(values(&with, "Inside") > 3 + values(&without, "Execute"), "{:?}", with.runs.len());
 }

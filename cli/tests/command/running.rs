@@ -1,4 +1,4 @@
-//! Programs that are run, checked and measured.
+//! Commands that run, verify and measure programs.
 
 use crate::{ADD, Folder, error, fixture, json, stdout, torchlet};
 use std::process::Command;
@@ -66,7 +66,7 @@ fn verify_compares() {
     assert!(lines[1]["error"].as_str().unwrap().contains("test cases"));
     assert!(text.starts_with("{\"file\":\"ops/arithmetic/add_f32.bpte\",\"status\":\"pass\""));
 
-    // An expected output is changed.
+    // Flip a bit of an expected output.
     let folder = Folder::new("verify");
     let mut bytes = std::fs::read(fixture(ADD)).unwrap();
     let expected = expected_bytes();
@@ -99,7 +99,7 @@ fn tiers_of_the_processor_are_chosen() {
     }
 }
 
-/// The bytes of the first expected output of the first case.
+/// Bytes of the first expected output of the first case.
 fn expected_bytes() -> Vec<u8> {
     let module = torchlet::Module::load(fixture(ADD)).unwrap();
     let suite = module.bundled().unwrap().suites().unwrap().next().unwrap().unwrap();
@@ -124,8 +124,7 @@ fn bench_measures() {
     assert!(stdout(&arguments).contains("median"));
 }
 
-/// Without a driver that the loader finds, or without a loader, Vulkan is not to be had, and says
-/// so.
+/// Without a Vulkan driver or loader, the error says so.
 #[test]
 fn vulkan_without_a_driver_is_an_error() {
     let mut command = Command::new(env!("CARGO_BIN_EXE_torchlet"));

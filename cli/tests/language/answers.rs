@@ -1,9 +1,9 @@
-//! What answers of the server tell besides their text: how likely tokens were, and other texts.
+//! Log probabilities, several choices, and penalties.
 
 use super::{MODEL, Server, run};
 use serde_json::{Value, json};
 
-/// The events of an answer, without the last one.
+/// The events of a stream, without the final `[DONE]`.
 fn events(body: &str) -> Vec<Value> {
     let mut events: Vec<&str> =
         body.split("\n\n").filter_map(|event| event.strip_prefix("data: ")).collect();
@@ -11,8 +11,7 @@ fn events(body: &str) -> Vec<Value> {
     events.iter().map(|event| serde_json::from_str(event).unwrap()).collect()
 }
 
-/// How likely tokens were, in whole answers and in events: of a distribution, and of the text that
-/// they make.
+/// Log probabilities are consistent with the distribution and the text, complete and streamed.
 #[test]
 fn a_server_tells_how_likely_tokens_were() {
     let server = Server::new(&[]);
@@ -29,7 +28,7 @@ fn a_server_tells_how_likely_tokens_were() {
     assert_eq!(told, whole["choices"][0]["message"]["content"].as_str().unwrap());
     for token in content {
         let top = token["top_logprobs"].as_array().unwrap();
-        // The likeliest is always taken.
+        // Greedy sampling chooses the most likely token.
         assert!(top.len() == 3 && top[0]["token"] == token["token"], "{token}");
         assert_eq!(token["bytes"], json!(token["token"].as_str().unwrap().as_bytes()));
         near(&top[0]["logprob"], &token["logprob"]);
@@ -44,7 +43,7 @@ fn a_server_tells_how_likely_tokens_were() {
     assert_eq!(streamed.len(), content.len());
     for (streamed, whole) in streamed.iter().zip(content) {
         assert_eq!(streamed["token"], whole["token"]);
-        // The prompt is in the cache by now: what is fed alone may be rounded otherwise.
+        // The prompt is cached by now; a prefill of fewer tokens may round differently.
         near(&streamed["logprob"], &whole["logprob"]);
     }
 
@@ -59,7 +58,7 @@ fn a_server_tells_how_likely_tokens_were() {
     for (name, offset) in names.iter().zip(&offsets) {
         let rest: String = characters[offset.as_u64().unwrap() as usize..].iter().collect();
         let name = name.as_str().unwrap();
-        // What a text that ends it has of the last one is cut off.
+        // The last token may contain the start of the stop string.
         assert!(rest.starts_with(name) || name.starts_with(&rest), "{rest} {name}");
     }
     for ((name, own), top) in names.iter().zip(&list("token_logprobs")).zip(&list("top_logprobs")) {
@@ -78,7 +77,7 @@ fn a_server_tells_how_likely_tokens_were() {
         near(streamed, whole);
     }
     assert_eq!(joined("top_logprobs").len(), list("top_logprobs").len());
-    // Nothing about sampling changes what is told.
+    // Log probabilities do not depend on sampling options.
     let mut other =
         json!({"prompt": "In the beginning", "temperature": 0, "max_tokens": 1, "logprobs": 1});
     let plain = server.complete("/v1/completions", &other).1;
@@ -93,7 +92,7 @@ fn a_server_tells_how_likely_tokens_were() {
     near(&biased["top_logprobs"][0][name.as_str().unwrap()], likeliest);
 }
 
-/// Several texts behind one prompt, each with its number.
+/// Several choices for one prompt, each with its index.
 #[test]
 fn a_server_writes_several_texts() {
     let server = Server::new(&[]);
@@ -107,7 +106,7 @@ fn a_server_writes_several_texts() {
     assert_eq!((status, whole["choices"].as_array().unwrap().len()), (200, 3), "{whole}");
     let texts: Vec<String> = (0..3).map(|index| text(&whole, index)).collect();
     assert!(texts[0] != texts[1] && texts[1] != texts[2], "{texts:?}");
-    // The first is the one that comes alone, and each can be had again.
+    // The first choice equals a single one with the same seed; the others are reproducible.
     let alone = |seed: u64| {
         let mut body = body.clone();
         (body["n"], body["seed"]) = (json!(1), json!(seed));
@@ -137,7 +136,7 @@ fn a_server_writes_several_texts() {
     assert!(metrics.contains("\ntorchlet_generations_total{model=\"fp32\"} 10\n"), "{metrics}");
 }
 
-/// What was said is not said again where that costs enough, by requests and by options alike.
+/// Penalties reduce repetition, in requests and on the command line.
 #[test]
 fn what_was_said_can_be_made_less_likely() {
     let server = Server::new(&[]);

@@ -1,4 +1,4 @@
-//! Language models on the command line, and behind a server.
+//! Language models on the command line and on the server.
 #![cfg(feature = "serve")]
 
 mod answers;
@@ -33,7 +33,7 @@ fn run(arguments: &[&str], input: impl AsRef<[u8]>) -> Output {
     child.wait_with_output().unwrap()
 }
 
-/// What PyTorch says behind "In the beginning".
+/// PyTorch's continuation of "In the beginning".
 fn expected() -> String {
     let text =
         std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../llm/model/expected.json"));
@@ -66,7 +66,7 @@ fn chat_answers_line_by_line_and_can_forget() {
     assert!(text.contains("of 512 tokens") && !text.contains("never"), "{text}");
 }
 
-/// What PyTorch makes of a sound, and of a model in two programs, in the text of some tokenizer.
+/// Speech-to-text and sharded models reproduce PyTorch's output.
 #[test]
 fn programs_of_other_forms_are_run() {
     let forms = concat!(env!("CARGO_MANIFEST_DIR"), "/../llm/forms");
@@ -101,17 +101,17 @@ fn programs_of_other_forms_are_run() {
     assert_eq!(found, text(&case["chosen"]).trim_end_matches('\n'));
 }
 
-/// What fails says what to do.
+/// Errors suggest a remedy.
 #[test]
 fn errors_say_the_way_out() {
     let forms = concat!(env!("CARGO_MANIFEST_DIR"), "/../llm/forms");
     let tokenizer = concat!(env!("CARGO_MANIFEST_DIR"), "/../llm/model/tokenizer.json");
     let told = |arguments: &[&str]| String::from_utf8(run(arguments, "").stderr).unwrap();
-    // A tokenizer of 1,024 tokens, and a model of 131.
+    // A tokenizer with 1,024 tokens and a model with 131.
     let model = format!("{forms}/llama_wide.pte");
     let error =
         told(&["generate", &model, "--tokenizer", tokenizer, "--prompt", "In the beginning"]);
-    assert!(error.contains("knows 131 tokens") && error.contains("--tokenizer"), "{error}");
+    assert!(error.contains("the vocabulary has 131 tokens") && error.contains("--tokenizer"), "{error}");
     let model = concat!(env!("CARGO_MANIFEST_DIR"), "/../llm/model/8da4w.pte");
     let mut exported = Command::new(env!("CARGO_BIN_EXE_torchlet"));
     let exported = exported.args(["generate", model, "--prompt", "x", "--backend", "as-exported"]);
@@ -120,18 +120,18 @@ fn errors_say_the_way_out() {
     let schema = r#"{"type": "array", "items": {"type": "integer"}, "minItems": 40}"#;
     let cut = ["generate", MODEL, "--prompt", "x", "--json-schema", schema, "-n", "5"];
     let cut = told(&cut);
-    assert!(cut.contains("before it fits the schema: give it more tokens"), "{cut}");
+    assert!(cut.contains("does not match the schema: allow more tokens"), "{cut}");
     let sevens = r#"{"type": "array", "items": {"const": 7}, "minItems": 40}"#;
     let ended = ["generate", MODEL, "--prompt", "x", "--json-schema", sevens, "--stop", ","];
     let ended = told(&ended);
-    assert!(ended.contains("before it fits the schema: a text of --stop"), "{ended}");
-    // What is as long as it may be may be whole.
+    assert!(ended.contains("does not match the schema: a --stop text"), "{ended}");
+    // A value that ends at the token limit may be complete.
     let digits = r#"{"type": "integer", "minimum": 0}"#;
     let whole = ["generate", MODEL, "--prompt", "x", "--json-schema", digits];
     assert_eq!(told(&[&whole[..], &["-n", "1", "--temperature", "0"]].concat()), "");
 }
 
-/// What changes nothing is refused, rather than passed over.
+/// Options without effect are refused, not ignored.
 #[test]
 fn options_without_effect_are_refused() {
     let refused = |arguments: &[&str]| {
@@ -143,14 +143,14 @@ fn options_without_effect_are_refused() {
     for (option, expected) in [
         (
             &["--logit-bias", "1024=1"][..],
-            "logit_bias is about the token 1024, but the program has logits of 1024 tokens",
+            "logit_bias contains the token 1024, but the vocabulary has 1024 tokens",
         ),
         (&["--chat-template", "x.jinja"], "unexpected argument"),
-        (&["--tiling", "canvas"], "--tiling is for pictures"),
-        // They are all run on the CPU.
-        (&["--device", "0"], "--device 0 is of no use"),
-        (&["--max-seq-len", "0"], "max_seq_len is 0, but should be 1 or more"),
-        (&["--max-context-len", "0"], "max_context_len is 0, but should be 1 or more"),
+        (&["--tiling", "canvas"], "--tiling requires an image"),
+        // These tests run on the CPU only.
+        (&["--device", "0"], "--device 0 has no effect"),
+        (&["--max-seq-len", "0"], "max_seq_len is 0, expected 1 or more"),
+        (&["--max-context-len", "0"], "max_context_len is 0, expected 1 or more"),
     ] {
         let error = refused(&[&generate[..], option].concat());
         assert!(error.contains(expected), "{option:?}: {error}");
@@ -164,11 +164,11 @@ fn options_without_effect_are_refused() {
         let error = refused(&["chat", MODEL, "--template-argument", argument]);
         assert!(error.contains("--template-argument"), "{argument}: {error}");
     }
-    // The program has room for 512 tokens, and says so.
+    // The program's state holds 512 tokens.
     let long = ["-n", "520", "--ignore-eos", "--max-context-len", "1000"];
     let error = refused(&[&generate[..4], &long].concat());
     assert!(
-        error.contains("513 tokens in its context: it says that it takes 512, and max_context_len"),
+        error.contains("513 tokens in the context: the program declares a limit of 512, and max_context_len"),
         "{error}"
     );
     let error = refused(&["bench-llm", MODEL, "--prompt-tokens", "0,600"]);
@@ -178,7 +178,7 @@ fn options_without_effect_are_refused() {
     );
 }
 
-/// By the command, and by a request, whose own count more.
+/// Template variables from the command line; those of a request override them.
 #[test]
 fn templates_are_given_arguments() {
     let folder = std::env::temp_dir().join(format!("torchlet-arguments-{}", std::process::id()));
@@ -210,7 +210,7 @@ fn templates_are_given_arguments() {
     let answer: Value = serde_json::from_str(&body).unwrap();
     let text = answer["choices"][0]["message"]["content"].as_str().unwrap_or_default();
     assert!(status == 200 && text.len() > 20 && expected().starts_with(text), "{body}");
-    // Nothing is left of it for the next one.
+    // Variables of a request do not affect the next one.
     let (status, body) = ask(json!({}));
     assert!(status == 400 && body.contains("it thinks of Moses"), "{body}");
     let (status, body) = ask(json!({"topic": "David"}));
@@ -221,11 +221,11 @@ fn templates_are_given_arguments() {
         "",
         r#"{"prompt": "a", "logit_bias": {"7": 1, "1024": -100}}"#,
     );
-    assert!(status == 400 && body.contains("logit_bias is about the token 1024"), "{body}");
+    assert!(status == 400 && body.contains("logit_bias contains the token 1024"), "{body}");
     std::fs::remove_dir_all(&folder).unwrap();
 }
 
-/// A server, ended with the test.
+/// A server process, killed on drop.
 struct Server {
     child: Child,
     address: String,
@@ -245,7 +245,7 @@ impl Server {
         Server { child, address }
     }
 
-    /// The status and the body of an answer.
+    /// Sends a request; returns status and body.
     fn ask(&self, method: &str, path: &str, key: &str, body: &str) -> (u16, String) {
         let mut stream = TcpStream::connect(&self.address).unwrap();
         let length = body.len();
@@ -339,10 +339,9 @@ fn a_server_answers_as_openai_does() {
     ] {
         assert_eq!(server.ask(method, path, "secret", body).0, status, "{method} {path}");
     }
-    // Who sends too much gets to read why.
+    // A client that sends too much still receives the error.
     assert_eq!(server.ask("POST", "/v1/completions", "secret", &"a".repeat(9 << 20)).0, 413);
-    // A page from elsewhere cannot ask in the name of who looks at it, and nobody without a key has
-    // his body read.
+    // Cross-site requests are refused, and bodies are not read without a key.
     let head = |more: &str| {
         let mut stream = TcpStream::connect(&server.address).unwrap();
         let request =
@@ -363,7 +362,7 @@ fn a_server_answers_as_openai_does() {
     );
 }
 
-/// A client that leaves ends what was generated for it.
+/// A disconnect stops the generation.
 #[test]
 fn whoever_leaves_frees_the_session() {
     let server = Server::new(&[]);
@@ -383,8 +382,8 @@ fn whoever_leaves_frees_the_session() {
     );
 }
 
-/// A client may close its side once it has asked, and gets its answer; one that is gone ends the
-/// generation, also where nothing was sent to it yet.
+/// A client may shut down its sending side and still receives its response. A closed connection
+/// stops the generation, even before anything was sent.
 #[test]
 fn whoever_has_asked_may_close_its_side() {
     let server = Server::new(&[]);
@@ -427,8 +426,8 @@ fn whoever_has_asked_may_close_its_side() {
     );
 }
 
-/// Schemas that would take the stack, minutes or gigabytes are refused by name, and the server goes
-/// on with others.
+/// Schemas that would exhaust stack, time or memory are refused by name, and the server keeps
+/// working.
 #[test]
 #[cfg(feature = "grammar")]
 fn no_schema_ends_the_server() {
@@ -473,7 +472,7 @@ fn no_schema_ends_the_server() {
     );
     assert!(status == 400 && answer.to_string().contains("too large"), "{answer}");
     assert_eq!(ask(&object(20)).0, 200);
-    // As the command does.
+    // The command refuses them too.
     let schema = object(4500).to_string();
     let generate = ["generate", MODEL, "--prompt", "x", "-n", "2", "--json-schema", &schema];
     let output = run(&generate, "");
@@ -481,7 +480,7 @@ fn no_schema_ends_the_server() {
     assert!(output.status.code() == Some(1) && error.contains("too large"), "{error}");
 }
 
-/// By default, nobody speaks for others by names of control tokens.
+/// By default, names of control tokens in messages are plain text.
 #[test]
 fn messages_have_no_control_tokens() {
     let usage = |arguments: &[&str]| {
@@ -496,7 +495,7 @@ fn messages_have_no_control_tokens() {
     assert!(text > tokens + 60, "{text} and {tokens}");
 }
 
-/// What is being said is said to its end, where a service manager ends the server.
+/// On SIGTERM, the server finishes responses in progress.
 #[cfg(unix)]
 #[test]
 fn a_server_that_is_asked_to_end_finishes_what_it_says() {
@@ -515,7 +514,7 @@ fn a_server_that_is_asked_to_end_finishes_what_it_says() {
     assert!(server.child.wait().unwrap().success());
 }
 
-/// A token of one's own in front of a text is one as any other.
+/// `--bos-id` replaces the BOS token.
 #[test]
 fn tokens_in_front_of_a_text_can_be_others() {
     let text = |options: &[&str]| {
@@ -525,12 +524,12 @@ fn tokens_in_front_of_a_text_can_be_others() {
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         String::from_utf8(output.stdout).unwrap()
     };
-    // The model's own is token 0.
+    // The model's BOS token is 0.
     assert_eq!(text(&["--bos-id", "0"]), text(&[]));
     assert_ne!(text(&["--bos-id", "40", "--num-bos", "3"]), text(&[]));
 }
 
-/// A short request does not wait for a long one where there is another session.
+/// A short request runs concurrently with a long one if a second session is available.
 #[test]
 fn sessions_work_beside_each_other() {
     let server = Server::new(&["--sessions", "2"]);
@@ -544,7 +543,7 @@ fn sessions_work_beside_each_other() {
     let (status, answer) = server.complete("/v1/completions", &short);
     assert!(status == 200, "{answer}");
     assert!(expected().starts_with(answer["choices"][0]["text"].as_str().unwrap()), "{answer}");
-    // The other one is still being told: none of what it is told so far is its end.
+    // The long response is still in progress: nothing received so far is its end.
     stream.set_nonblocking(true).unwrap();
     let (mut told, mut bytes) = (Vec::new(), [0; 4096]);
     let ended = loop {
@@ -562,7 +561,7 @@ fn sessions_work_beside_each_other() {
     assert!(rest.contains("[DONE]"));
 }
 
-/// A stream of text, as far as it came.
+/// Starts a long streamed request that counts its events.
 fn long_text(server: &Server, words: Arc<AtomicUsize>) -> JoinHandle<()> {
     let body = json!({"prompt": "In the beginning", "stream": true, "n": 8, "max_tokens": 400, "logit_bias": {"1": -100, "3": -100}});
     let (body, length) = (body.to_string(), body.to_string().len());
@@ -570,7 +569,7 @@ fn long_text(server: &Server, words: Arc<AtomicUsize>) -> JoinHandle<()> {
     let head = format!("POST /v1/completions HTTP/1.1\r\ncontent-length: {length}\r\n\r\n");
     stream.write_all(format!("{head}{body}").as_bytes()).unwrap();
     std::thread::spawn(move || {
-        // Until the server is done, or is gone.
+        // Until the stream or the server ends.
         for line in BufReader::new(stream).lines().map_while(Result::ok) {
             let is_text = line.starts_with("data: {");
             words.fetch_add(usize::from(is_text), Ordering::Relaxed);
@@ -578,8 +577,7 @@ fn long_text(server: &Server, words: Arc<AtomicUsize>) -> JoinHandle<()> {
     })
 }
 
-/// What two long texts had while a short one of so many tokens was told, on the threads that they
-/// share.
+/// Events of two long requests during a short one of `short` tokens, on shared threads.
 fn shares(short: usize) -> [usize; 2] {
     let server = Server::new(&["--sessions", "3"]);
     let counts = [(); 2].map(|()| Arc::<AtomicUsize>::default());
@@ -592,16 +590,16 @@ fn shares(short: usize) -> [usize; 2] {
     let short = json!({"prompt": "In the beginning", "temperature": 0, "max_tokens": short, "logit_bias": {"1": -100, "3": -100}});
     assert_eq!(server.complete("/v1/completions", &short).0, 200);
     let made = [0, 1].map(|at| now()[at] - before[at]);
-    // Nobody waits for the rest.
+    // The rest is not needed.
     drop((server, long));
     made
 }
 
-/// Two long texts and a short one: all go on.
+/// Concurrent requests share the threads fairly.
 #[test]
 fn sessions_share_fairly() {
-    // A share of a third each, in tokens: within a factor of four, in most tries. Readers of a text
-    // wait for a processor, too, where others use the machine.
+    // Each should generate as many tokens as the short request; a factor of four is tolerated in
+    // most tries, since load on the machine delays readers too.
     let is_fair = |made: &&[usize; 2]| made.iter().all(|made| *made >= 40);
     let mut tries = Vec::new();
     while tries.iter().filter(is_fair).count() * 2 <= tries.len().max(2) {
@@ -610,7 +608,7 @@ fn sessions_share_fairly() {
     }
 }
 
-/// A picture in a message becomes what the program's encoder makes of it, in its place.
+/// An image in a message reaches the encoder at its position.
 #[test]
 fn messages_have_pictures() {
     let forms = concat!(env!("CARGO_MANIFEST_DIR"), "/../llm/forms");
@@ -623,7 +621,7 @@ fn messages_have_pictures() {
     let planes = (0..3).flat_map(|channel| pixels.iter().skip(channel).step_by(3));
     let planes: Vec<f32> = planes.map(|value| (f32::from(*value) / 255.0 - 0.5) / 0.25).collect();
     let planes = torchlet::Tensor::from_slice(&[1, 3, 16, 16], &planes).unwrap();
-    // Tokens of a small vocabulary.
+    // Tokens in the model's small vocabulary.
     let texts = [tokenizer.decode(&[30, 31]), tokenizer.decode(&[40, 33])];
     let [before, behind] = &texts;
     let config = GenerationConfig {
@@ -660,11 +658,11 @@ fn messages_have_pictures() {
         assert_eq!(answer["usage"]["prompt_tokens"], expected.stats.prompt_tokens, "{answer}");
     }
     let (status, answer) = ask("https://example.com/a.png");
-    assert!(status == 400 && answer.to_string().contains("fetches nothing"), "{answer}");
+    assert!(status == 400 && answer.to_string().contains("does not fetch URLs"), "{answer}");
     let (status, answer) = ask("data:image/png;base64,AAEC");
-    assert!(status == 400 && answer.to_string().contains("picture 0"), "{answer}");
+    assert!(status == 400 && answer.to_string().contains("image 0"), "{answer}");
     std::fs::remove_file(&template).unwrap();
-    // A program without an encoder.
+    // A program without a vision encoder.
     let (status, answer) = Server::new(&[]).complete(
         "/v1/chat/completions",
         &json!({"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": url}}]}]}),
@@ -672,12 +670,13 @@ fn messages_have_pictures() {
     assert!(status == 400 && answer.to_string().contains("vision_encoder"), "{answer}");
 }
 
-/// Nothing is generated for a client that left while others were served.
+/// A request whose client left the queue is not generated.
 #[test]
 fn whoever_leaves_the_queue_costs_nothing() {
     let server = Server::new(&[]);
     let forbid = json!({"1": -100, "3": -100});
-    // One that takes longer than anyone looks away, and is worked on before the other one is there.
+    // Long enough to outlast the interval of disconnect checks, and running before the second
+    // request arrives.
     let first = json!({"prompt": "In the beginning", "n": 8, "stream": true, "logit_bias": forbid});
     let send = |body: String| {
         let mut stream = TcpStream::connect(&server.address).unwrap();
@@ -694,7 +693,7 @@ fn whoever_leaves_the_queue_costs_nothing() {
         metrics
             .contains(&format!("\ntorchlet_generations_{what}_total{{model=\"fp32\"}} {number}\n"))
     };
-    // The session looks at it once the first has all of its texts.
+    // The session reaches the abandoned request after the first is finished.
     let metrics = (0..200)
         .map(|_| {
             std::thread::sleep(std::time::Duration::from_millis(50));

@@ -1,4 +1,4 @@
-//! Several models behind one server.
+//! Several models on one server.
 
 use crate::{MODEL, Server, expected, run};
 use serde_json::{Value, json};
@@ -20,7 +20,7 @@ fn text(answer: &Value) -> &str {
     answer["choices"][0]["text"].as_str().unwrap_or_else(|| panic!("{answer}"))
 }
 
-/// What the command says with this model alone.
+/// The output of `generate` with this model.
 fn alone(model: &str) -> String {
     let arguments = ["generate", model, "--temperature", "0", "-n", "40", "--prompt"];
     let output = run(&[&arguments[..], &["In the beginning"]].concat(), "");
@@ -45,7 +45,7 @@ fn a_request_names_its_model() {
     let fp32 = server.complete("/v1/completions", &prompt("fp32", 40)).1;
     assert!(expected().starts_with(text(&fp32)));
 
-    // An option that is for one of them holds for that alone.
+    // Options for one model do not affect the other.
     let long = "word ".repeat(100);
     for (name, status) in [("fp32", 200), ("four bits", 400)] {
         let body = json!({"model": name, "prompt": long, "max_tokens": 1});
@@ -84,7 +84,7 @@ fn a_request_names_its_model() {
     }
 }
 
-/// Where there is one model, names of others are taken for it.
+/// A server with a single model accepts any model name.
 #[test]
 fn an_only_model_needs_no_name() {
     let server = Server::new(&[]);
@@ -96,13 +96,13 @@ fn an_only_model_needs_no_name() {
     }
 }
 
-/// Each has a queue of its own: a model whose queue is full is in nobody else's way, and both say
-/// what they would say alone.
+/// Models have separate queues: a full queue does not affect the other model, and outputs are the
+/// same as without concurrency.
 #[test]
 fn models_are_asked_at_once() {
     let server = serve(&["--queue", "2"]);
     let expected = [alone(MODEL), alone(FOURBIT)];
-    // A long text, and two that wait: there is no room for more.
+    // One long request and two waiting ones fill the queue.
     let mut long = prompt("fp32", 300);
     long["logit_bias"] = json!({"1": -100, "3": -100});
     thread::scope(|scope| {
@@ -112,7 +112,7 @@ fn models_are_asked_at_once() {
             scope.spawn(move || tell.send(server.complete("/v1/completions", long).0));
         }
         drop(tell);
-        // As soon as one is refused, the queue is full.
+        // A refusal shows that the queue is full.
         let mut statuses = Vec::new();
         while !statuses.contains(&429) {
             statuses.push(told.recv().expect("nobody was refused"));
@@ -130,7 +130,8 @@ fn models_are_asked_at_once() {
         }
         statuses.extend(told.iter());
         let of = |status: u16| statuses.iter().filter(|found| **found == status).count();
-        // Two at least had room: those that wait, if all came before the first was worked on.
+        // At least the two waiting requests succeed, even if all arrive before the first one
+        // starts.
         assert!(of(200) >= 2 && of(200) + of(429) == 24, "{statuses:?}");
     });
     assert_eq!(text(&server.complete("/v1/completions", &prompt("fp32", 40)).1), expected[0]);

@@ -1,20 +1,20 @@
-//! Delegates that backends cannot take or run.
+//! Errors of backends and delegates.
 
 use super::{KernelError, Message, code};
 use core::fmt;
 
-/// A backend cannot take or run a delegate.
+/// A backend cannot load or run a delegate.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 #[non_exhaustive]
 pub enum DelegateError {
-    /// The backend cannot work here: no device, no driver.
+    /// The backend does not work on this machine: no device, no driver.
     Unavailable(Message),
-    /// The processed bytes are not what the backend understands.
+    /// The processed bytes are not valid for the backend.
     InvalidData(Message),
-    /// The delegate needs an operator, type or feature that the backend does not have.
+    /// The delegate needs an operator, dtype or feature that the backend lacks.
     Unsupported(Message),
-    /// Not enough memory, of the method arena, the host or a device.
+    /// Out of memory: method arena, host or device.
     OutOfMemory(Message),
     /// The device failed while running.
     Device(Message),
@@ -23,7 +23,7 @@ pub enum DelegateError {
 }
 
 impl DelegateError {
-    /// ExecuTorch's code for the condition.
+    /// Corresponding ExecuTorch error code.
     pub fn code(&self) -> u32 {
         match self {
             DelegateError::Unavailable(_) => code::NOT_FOUND,

@@ -1,26 +1,26 @@
-//! Methods that fail while running.
+//! Errors of running a method.
 
 use super::{DelegateError, KernelError, code};
 use core::fmt;
 
-/// Why an instruction failed.
+/// Cause of a failed instruction.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 #[non_exhaustive]
 pub enum InstructionError {
-    /// In a kernel.
+    /// A kernel failed.
     Kernel(KernelError),
-    /// In a delegate.
+    /// A delegate failed.
     Delegate(DelegateError),
-    /// A jump's condition is not a truth value.
+    /// The condition of a jump is not a boolean.
     Condition,
     /// More backward jumps than [`Limits::backward_jumps`](crate::Limits::backward_jumps) allows.
     JumpLimit,
     /// The run was [cancelled](crate::LoadOptions::cancel).
     Cancelled,
-    /// The last reset failed half-way: the method must be reset again.
+    /// The last reset failed: the method must be reset again.
     Unusable,
-    /// Another method used the shared memory since an input was set, or since the run began.
+    /// Another method used the shared memory after an input was set or the run began.
     Stale,
 }
 
@@ -30,14 +30,14 @@ pub enum InstructionError {
 pub struct ExecuteError {
     /// The instruction's index.
     pub instruction: usize,
-    /// The operator or backend, where there is one.
+    /// Name of the operator or backend; empty if not applicable.
     pub name: &'static str,
-    /// Why.
+    /// Cause of the failure.
     pub source: InstructionError,
 }
 
 impl ExecuteError {
-    /// ExecuTorch's code for the condition.
+    /// Corresponding ExecuTorch error code.
     pub fn code(&self) -> u32 {
         match &self.source {
             InstructionError::Kernel(error) => error.code(),
@@ -60,9 +60,7 @@ impl fmt::Display for ExecuteError {
         match &self.source {
             InstructionError::Kernel(error) => write!(f, ": {error}"),
             InstructionError::Delegate(error) => write!(f, ": {error}"),
-            InstructionError::Condition => {
-                f.write_str(": the jump's condition is not a truth value")
-            }
+            InstructionError::Condition => f.write_str(": the jump condition is not a boolean"),
             InstructionError::JumpLimit => {
                 f.write_str(": more backward jumps than Limits::backward_jumps allows")
             }
@@ -71,7 +69,8 @@ impl fmt::Display for ExecuteError {
                 f.write_str(": the last reset failed; reset the method again")
             }
             InstructionError::Stale => f.write_str(
-                ": another method used the shared memory; set all inputs again, and run from the start",
+                ": another method used the shared memory; \
+                 set all inputs again, and run from the start",
             ),
         }
     }

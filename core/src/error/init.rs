@@ -1,15 +1,15 @@
-//! Methods that cannot be loaded.
+//! Errors of loading a method.
 
 use super::{DelegateError, KernelError, Message, ProgramError, code};
 use crate::limits::Limit;
 use core::fmt;
 
-/// Which of the memories that a caller supplies.
+/// Kind of caller-supplied memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 #[non_exhaustive]
 pub enum MemoryKind {
-    /// The tables of a method, or an arena that is to hold them, too.
+    /// Memory for a method's tables, or an arena that must also hold them.
     Tables,
     /// The method arena.
     Arena,
@@ -22,7 +22,7 @@ pub enum MemoryKind {
 impl fmt::Display for MemoryKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            MemoryKind::Tables => f.write_str("the memory for the method's tables"),
+            MemoryKind::Tables => f.write_str("the memory for tables"),
             MemoryKind::Arena => f.write_str("the method arena"),
             MemoryKind::Planned(index) => write!(f, "planned buffer {index}"),
             MemoryKind::Scratch => f.write_str("the scratch memory"),
@@ -38,99 +38,99 @@ pub enum InitError {
     /// The file is not well-formed, or cannot be read.
     Program(ProgramError),
     /// Operators or backends of the method are not registered.
-    /// [`MethodMeta::missing`](crate::MethodMeta::missing) lists all of them however long the list
-    /// is.
+    /// [`MethodMeta::missing`](crate::MethodMeta::missing) lists all of them, regardless of their
+    /// number.
     Missing {
-        /// How many operators.
+        /// Number of missing operators.
         operators: usize,
-        /// How many backends.
+        /// Number of missing backends.
         backends: usize,
-        /// Their names, as many as fit.
+        /// Names of the missing operators and backends, truncated if necessary.
         names: Message,
     },
-    /// The program asks for more than it [may](crate::Limits).
+    /// The program exceeds a [limit](crate::Limits).
     Limit {
-        /// What it asks too much of.
+        /// The exceeded limit.
         limit: Limit,
-        /// How much it asks for, or more than that.
+        /// Requested amount, or a lower bound of it.
         found: u64,
-        /// How much it may ask for.
+        /// Allowed amount.
         allowed: u64,
     },
-    /// A memory that the caller supplied is too small.
+    /// Caller-supplied memory is too small.
     MemoryTooSmall {
-        /// Which one.
+        /// The memory in question.
         memory: MemoryKind,
-        /// Bytes that it must hold.
+        /// Required size in bytes.
         needed: usize,
-        /// Bytes that it holds.
+        /// Actual size in bytes.
         available: usize,
     },
-    /// A memory that the caller supplied does not start at a multiple of
-    /// [`ARENA_ALIGN`](crate::ARENA_ALIGN) bytes.
+    /// Caller-supplied memory does not start at a multiple of [`ARENA_ALIGN`](crate::ARENA_ALIGN)
+    /// bytes.
     MemoryMisaligned {
-        /// Which one.
+        /// The memory in question.
         memory: MemoryKind,
     },
-    /// The number of planned buffers differs.
+    /// The number of planned buffers is wrong.
     PlannedBuffers {
-        /// How many the method has.
+        /// Number of the method's planned buffers.
         expected: usize,
-        /// How many were supplied.
+        /// Number of supplied buffers.
         found: usize,
     },
-    /// The method's sizes add up to more than this machine can address.
+    /// The total memory needs of the method exceed the address space.
     TooLarge,
     /// The method was prepared for another [machine](crate::LoadOptions::machine).
     OtherMachine,
-    /// The method cannot be one of those that share this memory.
+    /// The method cannot share this memory.
     Shared {
-        /// Why not, and what to do.
+        /// The reason, and the remedy.
         what: &'static str,
     },
     /// A value of the method is inconsistent.
     Value {
-        /// Its index.
+        /// Index of the value.
         index: usize,
         /// What is wrong.
         what: &'static str,
     },
-    /// Data that the program expects from outside is missing or differs.
+    /// External data is missing or does not match the program.
     ExternalData {
-        /// The name of the data.
+        /// Name of the data.
         name: Message,
         /// What is wrong.
         what: &'static str,
     },
     /// An instruction is inconsistent.
     Instruction {
-        /// Its index.
+        /// Index of the instruction.
         index: usize,
         /// What is wrong.
         what: &'static str,
     },
-    /// An operator cannot run with the arguments that the method gives it.
+    /// An operator does not support the arguments of its call.
     Kernel {
-        /// The instruction's index.
+        /// Index of the instruction.
         instruction: usize,
-        /// The operator.
+        /// Name of the operator.
         operator: &'static str,
-        /// Why.
+        /// Cause of the failure.
         source: KernelError,
     },
-    /// A backend refused a delegate.
+    /// A backend rejected a delegate.
     Delegate {
-        /// The delegate's index.
+        /// Index of the delegate.
         index: usize,
-        /// The backend's name.
+        /// Name of the backend.
         backend: &'static str,
-        /// Why.
+        /// Cause of the failure.
         source: DelegateError,
     },
 }
 
 impl InitError {
-    /// ExecuTorch's code for the condition.
+    /// Corresponding ExecuTorch error code.
     pub fn code(&self) -> u32 {
         match self {
             InitError::Program(error) => error.code(),
@@ -159,24 +159,29 @@ impl fmt::Display for InitError {
             InitError::Missing { names, .. } => names.fmt(f),
             InitError::Limit { limit, found, allowed } => write!(
                 f,
-                "the program asks for {found} {limit} and may ask for {allowed}; raise Limits::{limit} if you trust the file"
+                "the program needs {found} {limit}, the limit is {allowed}; \
+                 raise Limits::{limit} if you trust the file"
             ),
             InitError::MemoryTooSmall { memory, needed, available } => {
-                write!(f, "{memory} holds {available} bytes and must hold {needed}")
+                write!(
+                    f,
+                    "{memory} is too small: expected at least {needed} bytes, found {available}"
+                )
             }
             InitError::MemoryMisaligned { memory } => write!(
                 f,
-                "{memory} must start at a multiple of {} bytes; AlignedBytes does",
+                "{memory} is not aligned to {} bytes; use AlignedBytes or ArenaBlock",
                 crate::memory::ARENA_ALIGN
             ),
             InitError::PlannedBuffers { expected, found } => {
-                write!(f, "{found} planned buffers were supplied, the method has {expected}")
+                write!(f, "expected {expected} planned buffers, found {found}")
             }
             InitError::OtherMachine => f.write_str(
-                "the method was prepared for another machine: it can tell its needs, and not run",
+                "the method was prepared for another machine, to compute memory needs; \
+                 it cannot run",
             ),
             InitError::TooLarge => {
-                f.write_str("the method needs more memory than can be addressed")
+                f.write_str("the memory needs of the method exceed the address space")
             }
             InitError::Shared { what } => write!(f, "the method cannot share this memory: {what}"),
             InitError::Value { index, what } => write!(f, "value {index}: {what}"),

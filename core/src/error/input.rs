@@ -1,67 +1,67 @@
-//! Inputs and outputs that do not fit.
+//! Errors of inputs and outputs.
 
 use super::{ShapeNote, code};
 use crate::dtype::ScalarType;
 use core::fmt;
 
-/// An input cannot be set.
+/// An input cannot be set, or an output cannot be read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 #[non_exhaustive]
 pub enum InputError {
-    /// There is no such input or output.
+    /// The index of the input or output is out of range.
     Index {
-        /// The index that was asked for.
+        /// The requested index.
         index: usize,
-        /// How many there are.
+        /// Number of inputs or outputs.
         count: usize,
     },
     /// The value is of another kind.
     Kind {
-        /// What the method takes there.
+        /// Kind that the method expects.
         expected: &'static str,
-        /// What was given.
+        /// Kind that was passed.
         found: &'static str,
     },
-    /// The tensor is of another element type.
+    /// The tensor has another dtype.
     ScalarType {
-        /// What the method takes there.
+        /// Dtype that the method expects.
         expected: ScalarType,
-        /// What was given.
+        /// Dtype that was passed.
         found: ScalarType,
     },
-    /// The tensor's shape does not fit: it differs from a static shape or exceeds a bound.
+    /// The shape differs from a static shape or exceeds the bound of a dynamic one.
     Shape {
-        /// The shape, or the bound.
+        /// The static shape, or the bound.
         expected: ShapeNote,
-        /// What was given.
+        /// Shape that was passed.
         found: ShapeNote,
-        /// Whether `expected` is a bound.
+        /// Whether `expected` is an upper bound.
         bound: bool,
     },
     /// The tensor's memory layout (dim order) differs.
     Layout,
-    /// The tensor is not memory-planned and has no memory yet: bind it first.
+    /// The tensor is not memory-planned and has no memory yet: bind memory first.
     Unbound,
-    /// The tensor has memory of its own already (it is memory-planned or constant).
+    /// The tensor already has memory of its own (it is memory-planned or constant).
     Planned,
     /// The memory is too small for the tensor.
     TooSmall {
-        /// Bytes that it must hold.
+        /// Required size in bytes.
         needed: usize,
-        /// Bytes that it holds.
+        /// Actual size in bytes.
         available: usize,
     },
     /// The memory is not aligned to the tensor's elements.
     Misaligned,
-    /// The method must be loaded again or reset: the last reset failed half-way.
+    /// The last reset failed: the method must be reset again or reloaded.
     Unusable,
-    /// The tensor lies in shared memory that another method used since this one ran.
+    /// The tensor lies in shared memory that another method used after this one ran.
     Stale,
 }
 
 impl InputError {
-    /// ExecuTorch's code for the condition.
+    /// Corresponding ExecuTorch error code.
     pub fn code(&self) -> u32 {
         match self {
             InputError::Shape { .. } => code::NOT_SUPPORTED,
@@ -79,44 +79,49 @@ impl fmt::Display for InputError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             InputError::Index { index, count } => {
-                write!(f, "index {index} is out of range: there are {count}")
+                write!(f, "index {index} is out of range (count: {count})")
             }
             InputError::Kind { expected, found } => {
                 write!(f, "expected {expected}, found {found}")
             }
             InputError::ScalarType { expected, found } => {
-                write!(f, "expected elements of type {expected}, found {found}")
+                write!(f, "expected dtype {expected}, found {found}")
             }
             InputError::Shape { expected, found, bound: false } => {
                 write!(
                     f,
-                    "expected shape {expected}, found {found}; export with dynamic shapes to vary it"
+                    "expected shape {expected}, found {found}; \
+                     export with dynamic shapes to vary it"
                 )
             }
             InputError::Shape { expected, found, bound: true } => {
                 write!(
                     f,
-                    "shape {found} exceeds the bound {expected} that the program was exported with"
+                    "shape {found} exceeds the bound {expected} of the exported dynamic shape"
                 )
             }
             InputError::Layout => {
                 f.write_str("the tensor's dim order differs from the exported one")
             }
             InputError::Unbound => f.write_str(
-                "the tensor has no memory: the program leaves it to the caller to bind some",
+                "the tensor has no memory: it is not memory-planned, so bind memory to it first",
             ),
             InputError::Planned => {
-                f.write_str("the tensor has memory of its own; it cannot be bound")
+                f.write_str("cannot bind memory: the tensor is memory-planned, constant or a view")
             }
             InputError::TooSmall { needed, available } => {
-                write!(f, "the memory holds {available} bytes and must hold {needed}")
+                write!(
+                    f,
+                    "the memory is too small: expected at least {needed} bytes, found {available}"
+                )
             }
             InputError::Misaligned => {
                 f.write_str("the memory is not aligned to the tensor's elements")
             }
             InputError::Unusable => f.write_str("the last reset failed; reset the method again"),
             InputError::Stale => f.write_str(
-                "another method used the shared memory since this one ran; read outputs before another one runs",
+                "another method used the shared memory since this one ran; \
+                 read outputs before another one runs",
             ),
         }
     }

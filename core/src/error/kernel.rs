@@ -1,4 +1,4 @@
-//! Calls that kernels cannot take.
+//! Errors of kernel calls.
 
 use super::code;
 use crate::dtype::ScalarType;
@@ -6,25 +6,25 @@ use crate::kernel::Param;
 use core::fmt;
 use core::num::NonZeroU32;
 
-/// How many sizes of a shape are noted.
+/// Number of sizes that a [`ShapeNote`] stores.
 #[cfg(feature = "messages")]
-const NOTED: usize = 6;
+const MAX_NOTED_SIZES: usize = 6;
 #[cfg(not(feature = "messages"))]
-const NOTED: usize = 0;
+const MAX_NOTED_SIZES: usize = 0;
 
-/// A shape in an error message: the rank and, with the feature `messages`, the first sizes. (Errors
-/// are returned from function to function; each byte of them is moved each time.)
+/// A shape in an error message: the rank and, with the feature `messages`, the first sizes. Kept
+/// short because errors are moved from function to function.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 pub struct ShapeNote {
     rank: u8,
-    sizes: [i32; NOTED],
+    sizes: [i32; MAX_NOTED_SIZES],
 }
 
 impl ShapeNote {
-    /// Notes a shape.
+    /// Creates a note from a shape.
     pub fn new(sizes: &[i32]) -> Self {
-        let mut note = ShapeNote { rank: sizes.len().min(255) as u8, sizes: [0; NOTED] };
+        let mut note = ShapeNote { rank: sizes.len().min(255) as u8, sizes: [0; MAX_NOTED_SIZES] };
         for (noted, &size) in note.sizes.iter_mut().zip(sizes) {
             *noted = size;
         }
@@ -40,17 +40,17 @@ impl fmt::Display for ShapeNote {
             write!(f, "{separator}{size}")?;
         }
         match usize::from(self.rank) {
-            rank if NOTED == 0 => write!(f, "{rank} dimensions]"),
-            rank if rank > NOTED => f.write_str(", ...]"),
+            rank if MAX_NOTED_SIZES == 0 => write!(f, "{rank} dims]"),
+            rank if rank > MAX_NOTED_SIZES => f.write_str(", ...]"),
             _ => f.write_str("]"),
         }
     }
 }
 
-/// Declares what can be wrong with a call: the kinds, and for each a function that makes the error.
+/// Declares the error kinds of kernel calls, each with a constructor of [`KernelError`].
 macro_rules! kinds {
-    ($($(#[$doc:meta])* $kind:ident = $make:ident($($field:ident: $type:ty),*) at $place:expr;)*) => {
-        /// What is wrong with a call.
+    ($($(#[$doc:meta])* $kind:ident = $make:ident($($field:ident: $type:ty),*) at $arg:expr;)*) => {
+        /// Kind of a [`KernelError`].
         #[derive(Debug, Clone, Copy, PartialEq, Eq)]
         #[cfg_attr(feature = "defmt", derive(defmt::Format))]
         #[non_exhaustive]
@@ -63,7 +63,7 @@ macro_rules! kinds {
             const ALL: &[Self] = &[$(Self::$kind,)*];
         }
 
-        /// All that is known.
+        /// The kind with all its details.
         #[cfg(any(feature = "messages", feature = "defmt"))]
         #[derive(Debug, Clone, PartialEq, Eq)]
         #[cfg_attr(feature = "defmt", derive(defmt::Format))]
@@ -79,7 +79,7 @@ macro_rules! kinds {
                     #[cfg(not(any(feature = "messages", feature = "defmt")))]
                     $(let _ = &$field;)*
                     KernelError {
-                        word: Word::new(KernelErrorKind::$kind, $place),
+                        word: Word::new(KernelErrorKind::$kind, $arg),
                         #[cfg(any(feature = "messages", feature = "defmt"))]
                         detail: Detail::$kind { $($field),* },
                     }
@@ -92,42 +92,42 @@ macro_rules! kinds {
 kinds! {
     /// The call has fewer arguments than the operator.
     ArgumentCount = argument_count(expected: usize, found: usize) at None;
-    /// An argument is a value of another kind.
+    /// An argument is of another kind.
     ArgumentKind = argument_kind(arg: usize, expected: Param, found: &'static str) at Some(arg);
-    /// The kernel does not support this element type of an argument.
+    /// The kernel does not support this dtype of an argument.
     ScalarType = scalar_type(arg: usize, found: ScalarType) at Some(arg);
-    /// Data was viewed as another element type than it has.
+    /// Data was viewed as another dtype than its own.
     ElementType = element_type(expected: ScalarType, found: ScalarType) at None;
-    /// Data is not aligned for its element type.
+    /// Data is not aligned for its dtype.
     Alignment = alignment(scalar_type: ScalarType) at None;
-    /// A tensor has a number of dimensions that the operator does not take.
+    /// The operator does not support this rank of a tensor.
     Rank = rank(arg: usize, found: usize) at Some(arg);
-    /// A tensor has another shape than it must have, and cannot be given that shape.
+    /// The shape of a tensor is wrong, and cannot be changed.
     Shape = shape(arg: usize, expected: ShapeNote, found: ShapeNote) at Some(arg);
     /// A tensor's memory layout (dim order) is not supported.
     Layout = layout(arg: usize) at Some(arg);
     /// The value of an argument is out of range.
     Argument = argument(arg: usize, what: &'static str) at Some(arg);
-    /// A combination of arguments is valid but not implemented.
+    /// A valid combination of arguments is not implemented.
     Unsupported = unsupported(what: &'static str) at None;
-    /// A tensor has no memory: its input or output is to be bound first.
+    /// A tensor has no memory: its input or output must be bound first.
     Unbound = unbound(arg: usize) at Some(arg);
-    /// A tensor that is written lies in read-only memory.
+    /// A written tensor lies in read-only memory.
     ReadOnly = read_only(arg: usize) at Some(arg);
-    /// A tensor that is written shares memory with another argument.
+    /// A written tensor shares memory with another argument.
     Overlap = overlap(arg: usize, other: usize) at Some(arg);
-    /// An argument was asked for as something that it is not declared as, or twice for writing.
-    /// The kernel or delegate breaks its contract; the file is not to blame.
+    /// An argument was accessed in violation of its declaration, or requested twice for writing.
+    /// This is a bug in the kernel or delegate, not in the file.
     Access = access(arg: usize) at Some(arg);
     /// The scratch memory is too small.
     Scratch = scratch(needed: usize, available: usize) at None;
 }
 
-/// A kernel cannot be prepared or run with the arguments it has. Arguments count from 0.
+/// A kernel cannot be prepared or run with its arguments, which count from 0.
 ///
-/// Without the features `messages` and `defmt` it is one machine word, with the [kind](Self::kind)
-/// and the [argument](Self::argument): each call of a kernel's gives one back, and moving more
-/// takes much of the code.
+/// Without the features `messages` and `defmt`, it is one machine word with the [kind](Self::kind)
+/// and the [argument](Self::argument_index). Every kernel call returns one, and returning more than
+/// a register costs significant code size.
 #[derive(Clone, PartialEq, Eq)]
 pub struct KernelError {
     word: Word,
@@ -135,20 +135,20 @@ pub struct KernelError {
     detail: Detail,
 }
 
-/// A kind and the place of an argument.
+/// Error kind and argument index, packed.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Word(NonZeroU32);
 
 impl Word {
-    /// Where no argument is to blame. Operators have fewer.
-    const NOWHERE: u8 = u8::MAX;
+    /// Marks errors that concern no argument. Operators have fewer arguments.
+    const NO_ARGUMENT: u8 = u8::MAX;
 
     const fn new(kind: KernelErrorKind, arg: Option<usize>) -> Self {
         let arg = match arg {
-            Some(arg) if arg < Self::NOWHERE as usize => arg as u8,
-            _ => Self::NOWHERE,
+            Some(arg) if arg < Self::NO_ARGUMENT as usize => arg as u8,
+            _ => Self::NO_ARGUMENT,
         };
-        // Kinds count from 1 here.
+        // Stored plus one, to be non-zero.
         Word(NonZeroU32::MIN.saturating_add((kind as u32) | (arg as u32) << 8))
     }
 
@@ -159,29 +159,29 @@ impl Word {
 
     fn arg(self) -> Option<usize> {
         let arg = ((self.0.get() - 1) >> 8) as u8;
-        (arg != Self::NOWHERE).then_some(usize::from(arg))
+        (arg != Self::NO_ARGUMENT).then_some(usize::from(arg))
     }
 }
 
 impl KernelError {
-    /// What is wrong.
+    /// Kind of the error.
     pub fn kind(&self) -> KernelErrorKind {
         self.word.kind()
     }
 
-    /// Which argument is to blame, if one is.
+    /// Index of the offending argument, if any.
     pub fn argument_index(&self) -> Option<usize> {
         self.word.arg()
     }
 
-    /// Whether the error may go away with other shapes or scalars: what is prepared before the
-    /// values are known cannot judge it.
+    /// Whether the error may disappear with other shapes or scalars. If it occurs before the values
+    /// are known, it is inconclusive.
     pub(crate) fn depends_on_values(&self) -> bool {
         use KernelErrorKind as K;
         matches!(self.kind(), K::Shape | K::Argument | K::Rank)
     }
 
-    /// ExecuTorch's code for the condition.
+    /// Corresponding ExecuTorch error code.
     pub fn code(&self) -> u32 {
         use KernelErrorKind as K;
         match self.kind() {
@@ -213,7 +213,7 @@ impl fmt::Debug for KernelError {
 #[cfg(feature = "defmt")]
 impl defmt::Format for KernelError {
     fn format(&self, f: defmt::Formatter<'_>) {
-        // Its own `format` would begin another line within this one, which panics.
+        // Calling its `format` would start another frame inside this one, which panics.
         defmt::write!(f, "{}", self.detail);
     }
 }
@@ -245,7 +245,7 @@ impl fmt::Display for Word {
             Some(arg) => write!(f, "argument {arg}: {:?}", self.kind())?,
             None => write!(f, "{:?}", self.kind())?,
         }
-        f.write_str(" (the feature `messages` says more)")
+        f.write_str(" (enable the feature `messages` for details)")
     }
 }
 
@@ -254,51 +254,56 @@ impl fmt::Display for Detail {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Detail::ArgumentCount { expected, found } => {
-                write!(f, "the call has {found} arguments, the operator {expected}")
+                write!(f, "expected {expected} arguments, found {found}")
             }
             Detail::ArgumentKind { arg, expected, found } => {
-                write!(f, "argument {arg} is a {found}, expected a {}", expected.name())
+                write!(f, "argument {arg}: expected {}, found {found}", expected.name())
             }
             Detail::ScalarType { arg, found } => {
-                write!(f, "argument {arg} has type {found}, which this kernel does not support")
+                write!(f, "argument {arg}: dtype {found} is not supported by this kernel")
             }
             Detail::ElementType { expected, found } => {
-                write!(f, "data of type {found} was viewed as {expected}")
+                write!(f, "data of dtype {found} was viewed as {expected}")
             }
             Detail::Alignment { scalar_type } => {
-                write!(f, "data of type {scalar_type} is not aligned to its elements")
+                write!(f, "data of dtype {scalar_type} is not aligned to its elements")
             }
             Detail::Rank { arg, found } => {
-                write!(f, "argument {arg} has {found} dimensions, which the operator does not take")
+                write!(f, "argument {arg}: the operator does not support rank {found}")
             }
             Detail::Shape { arg, expected, found } => {
-                write!(f, "argument {arg} has shape {found}, expected {expected}")
+                write!(f, "argument {arg}: expected shape {expected}, found {found}")
             }
             Detail::Layout { arg } => {
-                write!(f, "argument {arg} has a memory layout that this kernel does not support")
+                write!(f, "argument {arg}: the dim order is not supported by this kernel")
             }
             Detail::Argument { arg, what } => write!(f, "argument {arg}: {what}"),
             Detail::Unsupported { what } => write!(f, "not supported: {what}"),
             Detail::Unbound { arg } => {
                 write!(
                     f,
-                    "argument {arg} has no memory; bind that input or output before execution"
+                    "argument {arg}: no memory; bind memory to that input or output before the run"
                 )
             }
             Detail::ReadOnly { arg } => {
-                write!(f, "argument {arg} is written but lies in read-only memory")
+                write!(f, "argument {arg}: the output is in read-only memory")
             }
             Detail::Overlap { arg, other } => {
-                write!(f, "argument {arg} is written and shares memory with argument {other}")
+                write!(f, "argument {arg}: the output shares memory with argument {other}")
             }
             Detail::Access { arg } => {
                 write!(
                     f,
-                    "argument {arg} was accessed in a way that its declaration does not allow"
+                    "argument {arg}: the access violates its declaration \
+                     (bug in kernel or delegate)"
                 )
             }
             Detail::Scratch { needed, available } => {
-                write!(f, "scratch memory holds {available} bytes and must hold {needed}")
+                write!(
+                    f,
+                    "scratch memory is too small: expected at least {needed} bytes, \
+                     found {available}"
+                )
             }
         }
     }
@@ -312,7 +317,7 @@ mod tests {
     use std::string::ToString;
 
     #[test]
-    fn a_word_has_kind_and_argument() {
+    fn word_packs_kind_and_argument() {
         for &kind in KernelErrorKind::ALL {
             for arg in [None, Some(0), Some(7), Some(254)] {
                 let word = Word::new(kind, arg);
@@ -322,16 +327,16 @@ mod tests {
             assert_eq!(Word::new(kind, Some(usize::MAX)).kind(), kind);
         }
         let text = Word::new(KernelErrorKind::Layout, Some(3)).to_string();
-        assert_eq!(text, "argument 3: Layout (the feature `messages` says more)");
+        assert_eq!(text, "argument 3: Layout (enable the feature `messages` for details)");
         assert_eq!(size_of::<Option<Word>>(), 4);
     }
 
     #[test]
-    fn an_error_says_what_it_was_made_of() {
+    fn error_reports_its_details() {
         let error = KernelError::overlap(1, 2);
         assert_eq!((error.kind(), error.argument_index()), (KernelErrorKind::Overlap, Some(1)));
         assert_eq!(error.code(), code::INVALID_PROGRAM);
-        let text = "argument 1 is written and shares memory with argument 2";
+        let text = "argument 1: the output shares memory with argument 2";
         assert_eq!(error.to_string(), text);
         assert!(KernelError::rank(0, 3).depends_on_values());
         assert!(!KernelError::layout(0).depends_on_values());

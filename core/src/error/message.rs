@@ -1,15 +1,15 @@
-//! Texts made at run time.
+//! Short formatted texts for errors.
 
 use core::fmt;
 
-/// The most bytes of a text.
+/// Maximum length in bytes.
 #[cfg(feature = "messages")]
 const CAPACITY: usize = 160;
 
-/// A short text made at run time, cut where it does not fit.
+/// A short formatted text, truncated to its capacity.
 ///
-/// Without the feature `messages` only literals are kept: formatting takes kilobytes of flash, and
-/// `defmt` does it on the host.
+/// Without the feature `messages`, only literals are kept: formatting code occupies kilobytes of
+/// flash, and `defmt` formats on the host.
 #[derive(Clone, PartialEq, Eq, Default)]
 pub struct Message {
     #[cfg(feature = "messages")]
@@ -32,7 +32,7 @@ impl Message {
             }
         }
         let mut message = Message::default();
-        // An error only says that the text was cut.
+        // An error only means that the text was truncated.
         let _ = fmt::write(&mut Cut(&mut message.text), arguments);
         message
     }

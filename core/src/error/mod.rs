@@ -1,7 +1,7 @@
-//! What can go wrong, one type per operation, each with the place and the way out.
+//! Errors: one type per operation, each with location and remedy.
 //!
-//! Every error gives ExecuTorch's numeric code for the same condition from `code()`, for hosts that
-//! exchange codes with its C++ runtime.
+//! Every error type has a `code()` method that returns ExecuTorch's numeric code for the same
+//! condition, for interoperability with its C++ runtime.
 
 mod delegate;
 mod execute;

@@ -1,16 +1,16 @@
-//! Files that cannot be used.
+//! Errors of program and data files.
 
 use super::code;
 use crate::format::Malformed;
 use core::fmt;
 
-/// The storage could not deliver bytes of a file.
+/// The storage failed to read a range of bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 pub struct ReadError {
-    /// Where, in bytes from the start of the file.
+    /// Offset in bytes from the start of the file.
     pub offset: u64,
-    /// How many bytes were asked for.
+    /// Requested number of bytes.
     pub len: usize,
 }
 
@@ -25,35 +25,35 @@ impl fmt::Display for ReadError {
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 #[non_exhaustive]
 pub enum ProgramError {
-    /// The bytes are not those of such a file.
+    /// The bytes are not a valid file of that kind.
     Malformed(Malformed),
-    /// The storage could not deliver.
+    /// The storage failed.
     Read(ReadError),
     /// The buffer for the flatbuffer part of the file is too small.
     BufferTooSmall {
-        /// Bytes that it must hold.
+        /// Required size in bytes.
         needed: usize,
-        /// Bytes that it holds.
+        /// Actual size in bytes.
         available: usize,
     },
-    /// The storage cannot be borrowed from: a buffer must be supplied to read into.
+    /// The storage cannot lend its bytes: a buffer to read into is required.
     BufferRequired {
-        /// Bytes that it must hold.
+        /// Required size in bytes.
         needed: usize,
     },
-    /// There is no method of that name.
+    /// The program has no method of that name.
     NoSuchMethod,
     /// The file is larger than [`Limits::file_bytes`](crate::Limits::file_bytes).
     TooLarge {
-        /// Bytes of the file.
+        /// Size of the file in bytes.
         size: u64,
-        /// Bytes that it may have.
+        /// Allowed size in bytes.
         limit: u64,
     },
 }
 
 impl ProgramError {
-    /// ExecuTorch's code for the condition.
+    /// Corresponding ExecuTorch error code.
     pub fn code(&self) -> u32 {
         match self {
             ProgramError::Malformed(_) => code::INVALID_PROGRAM,
@@ -72,17 +72,22 @@ impl fmt::Display for ProgramError {
             ProgramError::Malformed(malformed) => malformed.fmt(f),
             ProgramError::Read(read) => read.fmt(f),
             ProgramError::BufferTooSmall { needed, available } => {
-                write!(f, "the program buffer holds {available} bytes and must hold {needed}")
+                write!(
+                    f,
+                    "the program buffer is too small: expected at least {needed} bytes, \
+                     found {available}"
+                )
             }
             ProgramError::BufferRequired { needed } => write!(
                 f,
-                "this storage cannot be borrowed from: supply a buffer of {needed} bytes to read into"
+                "the storage cannot lend its bytes: supply a buffer of {needed} bytes to read into"
             ),
             ProgramError::NoSuchMethod => f.write_str("the program has no method of that name"),
             ProgramError::TooLarge { size, limit } => {
                 write!(
                     f,
-                    "the file has {size} bytes and may have {limit}; raise Limits::file_bytes if you trust it"
+                    "the file has {size} bytes, the limit is {limit}; \
+                     raise Limits::file_bytes if you trust the file"
                 )
             }
         }

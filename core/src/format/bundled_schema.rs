@@ -1,10 +1,10 @@
-//! The tables of a `.bpte` file, by field number (ExecuTorch's published
-//! `bundled_program_schema.fbs`, identifier `BP08`).
+//! Tables of `.bpte` files, by field number (ExecuTorch's published `bundled_program_schema.fbs`,
+//! identifier `BP08`).
 
 use super::flatbuffer::Vector;
 
 crate::flatbuffer_table! {
-    /// The root of a bundled program.
+    /// Root of a bundled program.
     BundledTable {
         0 version: u32,
         1 method_test_suites: Vector<'a, TestSuiteTable<'a>>,
@@ -13,7 +13,7 @@ crate::flatbuffer_table! {
 }
 
 crate::flatbuffer_table! {
-    /// The test cases of one method.
+    /// Test cases of one method.
     TestSuiteTable {
         0 method_name: &'a str,
         1 test_cases: Vector<'a, TestCaseTable<'a>>,
@@ -21,7 +21,7 @@ crate::flatbuffer_table! {
 }
 
 crate::flatbuffer_table! {
-    /// Inputs and the outputs expected of them.
+    /// Test inputs and the expected outputs.
     TestCaseTable {
         0 inputs: Vector<'a, BundledValueTable<'a>>,
         1 expected_outputs: Vector<'a, BundledValueTable<'a>>,
@@ -29,7 +29,8 @@ crate::flatbuffer_table! {
 }
 
 crate::flatbuffer_table! {
-    /// A value: the union's type is field 0 (1 tensor, 2 int, 3 bool, 4 double), its table field 1.
+    /// A value as a union: field 0 is the type (1 tensor, 2 int, 3 bool, 4 double), field 1 the
+    /// table.
     BundledValueTable {
         0 kind: u8,
     }

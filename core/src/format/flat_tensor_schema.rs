@@ -1,11 +1,11 @@
-//! The tables of a `.ptd` file, by field number (ExecuTorch's published `flat_tensor.fbs`,
-//! identifier `FT01`).
+//! Tables of `.ptd` files, by field number (ExecuTorch's published `flat_tensor.fbs`, identifier
+//! `FT01`).
 
 use super::flatbuffer::Vector;
 use super::program_schema::DataSegment;
 
 crate::flatbuffer_table! {
-    /// The root of a `.ptd` file.
+    /// Root of a `.ptd` file.
     FlatTensorTable {
         0 version: u32,
         1 segments: Vector<'a, DataSegment<'a>>,
@@ -14,7 +14,7 @@ crate::flatbuffer_table! {
 }
 
 crate::flatbuffer_table! {
-    /// A named segment, with a layout when it is a tensor.
+    /// A named segment, with a layout if it is a tensor.
     NamedTensor {
         0 key: &'a str,
         1 segment_index: u32,
@@ -23,7 +23,7 @@ crate::flatbuffer_table! {
 }
 
 crate::flatbuffer_table! {
-    /// The type and shape of a tensor.
+    /// Dtype and shape of a tensor.
     TensorLayoutTable {
         0 scalar_type: i8,
         1 sizes: Vector<'a, i32>,

@@ -1,15 +1,17 @@
 //! Checked access to flatbuffers, without a separate verification pass.
 //!
-//! Every accessor checks what it touches and returns [`Malformed`] where the bytes do not hold up,
-//! so nothing has to be proved about a file before it is read and nothing is read that was not
-//! checked. The code that does this is one small, non-generic set of functions; the tables of a
-//! schema are thin names over field numbers (see the [`flatbuffer_table!`](crate::flatbuffer_table)
-//! macro).
+//! Every accessor checks the bytes that it reads and returns [`Malformed`] if they are invalid. The
+//! checks are one small set of non-generic functions; the tables of a schema are thin wrappers with
+//! field numbers (see the [`flatbuffer_table!`](crate::flatbuffer_table) macro).
 //!
-//! Format facts: a table starts with a signed 32-bit distance back to its vtable; a vtable holds
-//! its own length and the table's length as 16-bit numbers, then one 16-bit offset per field, 0 for
-//! absent fields; strings, vectors and tables are reached through unsigned 32-bit forward offsets;
-//! vectors and strings start with a 32-bit length. All numbers are little-endian.
+//! Format:
+//!
+//! - A table starts with a signed 32-bit offset back to its vtable.
+//! - A vtable holds its own length and the table's length as 16-bit integers, followed by a 16-bit
+//!   offset for each field, 0 for absent fields.
+//! - Strings, vectors and tables are referenced by unsigned 32-bit forward offsets.
+//! - Vectors and strings start with a 32-bit length.
+//! - All integers are little-endian.
 
 use super::malformed::{Malformed, Part};
 use core::marker::PhantomData;
@@ -27,12 +29,12 @@ fn u16_at(buf: &[u8], offset: usize) -> Result<usize, Malformed> {
     Ok(usize::from(u16::from_le_bytes(bytes_at(buf, offset, Part::Vtable)?)))
 }
 
-/// Reads an unsigned 32-bit number.
+/// Reads an unsigned 32-bit integer.
 pub(crate) fn u32_at(buf: &[u8], offset: usize) -> Result<u32, Malformed> {
     Ok(u32::from_le_bytes(bytes_at(buf, offset, Part::Number)?))
 }
 
-/// Follows the forward offset stored at `offset`.
+/// Resolves the forward offset stored at `offset`.
 fn follow(buf: &[u8], offset: usize) -> Result<usize, Malformed> {
     let distance = u32_at(buf, offset)?;
     usize::try_from(distance)
@@ -42,8 +44,8 @@ fn follow(buf: &[u8], offset: usize) -> Result<usize, Malformed> {
         .ok_or(Part::Offset.at(offset))
 }
 
-/// A table, by where it starts. Its vtable is looked up for each field: that takes fewer bytes of
-/// memory and code than to carry along where it is.
+/// A table, by its start. The vtable is looked up for each access, which needs less memory and code
+/// than storing its position.
 #[derive(Debug, Clone, Copy)]
 pub struct Table<'a> {
     buf: &'a [u8],
@@ -51,19 +53,19 @@ pub struct Table<'a> {
 }
 
 impl<'a> Table<'a> {
-    /// The table that the offset at the start of `buf` leads to.
+    /// Resolves the root table, which the offset at the start of `buf` refers to.
     pub fn root(buf: &'a [u8]) -> Result<Self, Malformed> {
         Self::at(buf, follow(buf, 0)?)
     }
 
     fn at(buf: &'a [u8], start: usize) -> Result<Self, Malformed> {
         let table = Table { buf, start };
-        // What has no proper vtable is no table.
+        // Validates the vtable.
         table.field(0)?;
         Ok(table)
     }
 
-    /// Where field `slot` is stored; `None` when the table does not have it.
+    /// Position of field `slot`; `None` if the table lacks the field.
     fn field(&self, slot: usize) -> Result<Option<NonZeroUsize>, Malformed> {
         let Table { buf, start } = *self;
         let malformed = Part::Table.at(start);
@@ -73,28 +75,28 @@ impl<'a> Table<'a> {
             .and_then(|start| usize::try_from(start - i64::from(back)).ok())
             .ok_or(malformed)?;
         let length = u16_at(buf, vtable)?;
-        // `vtable` lies in the buffer, whose length is at most that of any object.
+        // Cannot overflow: `vtable` lies in the buffer, which has at most `isize::MAX` bytes.
         let (first, end) = (vtable + 4, vtable + length);
         if first > end || end > buf.len() {
             return Err(malformed);
         }
-        // Two bytes each: divided instead of multiplied, as a slot may be any number.
+        // Divides the length instead of multiplying `slot`, which is arbitrary and could overflow.
         let entry = if slot < (end - first) / 2 { u16_at(buf, first + 2 * slot)? } else { 0 };
-        // What is read there is checked against the buffer, which `start` lies in.
+        // Reads of the field are checked against the buffer, which contains `start`.
         Ok(NonZeroUsize::new(entry).map(|entry| entry.saturating_add(start)))
     }
 
-    /// The target of the offset stored in field `slot`.
+    /// Resolves the offset stored in field `slot`.
     fn reference(&self, slot: usize) -> Result<Option<NonZeroUsize>, Malformed> {
         match self.field(slot)? {
-            // An offset is stored in front of its target, so that is not at 0.
+            // Non-zero: a forward offset is stored before its target.
             Some(at) => follow(self.buf, at.get()).map(NonZeroUsize::new),
             None => Ok(None),
         }
     }
 
-    /// The number of at most four bytes in field `slot`, without regard to its sign; 0 when the
-    /// table does not have it.
+    /// Reads an integer of up to four bytes in field `slot`, ignoring its sign; 0 if the field is
+    /// absent.
     fn number(&self, slot: usize, size: usize) -> Result<u32, Malformed> {
         let Some(at) = self.field(slot)? else { return Ok(0) };
         let at = at.get();
@@ -103,8 +105,7 @@ impl<'a> Table<'a> {
         Ok(bytes.iter().rev().fold(0, |number, byte| number << 8 | u32::from(*byte)))
     }
 
-    /// The number of eight bytes in field `slot`, whatever they mean; 0 when the table does not
-    /// have it.
+    /// Reads the bits of an eight-byte number in field `slot`; 0 if the field is absent.
     fn large_number(&self, slot: usize) -> Result<u64, Malformed> {
         match self.field(slot)? {
             Some(at) => <u64 as Item>::read(self.buf, at.get()),
@@ -112,12 +113,12 @@ impl<'a> Table<'a> {
         }
     }
 
-    /// The flatbuffer that the table is part of.
+    /// The flatbuffer that contains the table.
     pub fn buffer(&self) -> &'a [u8] {
         self.buf
     }
 
-    /// The table stored in field `slot` of a union, whatever its type.
+    /// Reads the table of the union in field `slot`, regardless of its type.
     pub fn union_value(&self, slot: usize) -> Result<Option<Table<'a>>, Malformed> {
         match self.reference(slot)? {
             Some(at) => Table::at(self.buf, at.get()).map(Some),
@@ -125,38 +126,39 @@ impl<'a> Table<'a> {
         }
     }
 
-    /// Whether field `slot` is this string, without a look at one of another length.
+    /// Compares the string in field `slot`; only looks at the bytes if the lengths match.
     fn is_text(&self, slot: usize, text: &str) -> Result<bool, Malformed> {
         Ok(self.get::<Vector<'a, u8>>(slot)?.bytes() == text.as_bytes())
     }
 
-    /// Reads field `slot` as `F` says. Inlined, as are the accessors of tables: the call of the
-    /// function that reads is less code than that of one in between.
+    /// Reads field `slot` as type `F`. Inlined, like the accessors of tables: calling the reading
+    /// function directly is less code than calling a wrapper.
     #[inline(always)]
     pub fn get<F: Field<'a>>(&self, slot: usize) -> Result<F::Output, Malformed> {
         F::read(self, slot)
     }
 }
 
-/// A type of table field.
+/// A table field type.
 pub trait Field<'a> {
-    /// What reading the field gives: numbers default to 0, vectors to empty, references to `None`.
+    /// Result of reading the field. Absent fields yield 0 for numbers, an empty vector, or `None`
+    /// for references.
     type Output;
     /// Reads the field.
     ///
     /// # Errors
-    /// The bytes are not those of such a field.
+    /// The bytes are invalid for this type.
     fn read(table: &Table<'a>, slot: usize) -> Result<Self::Output, Malformed>;
 }
 
-/// A type of vector element.
+/// A vector element type.
 pub trait Item<'a>: Sized {
-    /// Bytes from one element to the next.
+    /// Size of an element in bytes.
     const SIZE: usize;
     /// Reads the element at `offset`.
     ///
     /// # Errors
-    /// The bytes are not those of such an element.
+    /// The bytes are invalid for this type.
     fn read(buf: &'a [u8], offset: usize) -> Result<Self, Malformed>;
 }
 
@@ -198,7 +200,7 @@ macro_rules! large_numbers {
 }
 large_numbers!(u64, i64, f64);
 
-/// Numbers whose default is not zero: `None` where they are absent.
+/// Numbers with a non-zero default: `None` if absent.
 macro_rules! optional_numbers {
     ($($number:ty),*) => {$(
         impl<'a> Field<'a> for Option<$number> {
@@ -230,7 +232,7 @@ impl<'a> Field<'a> for &'a str {
     }
 }
 
-/// A vector of elements of any size, whose extent was checked when it was reached.
+/// A vector with elements of any size, whose bounds were checked at creation.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Extent<'a> {
     buf: &'a [u8],
@@ -250,14 +252,14 @@ impl<'a> Extent<'a> {
         }
     }
 
-    /// The bytes of all elements.
+    /// Bytes of all elements.
     #[inline(never)]
     pub(crate) fn bytes(&self, item: usize) -> &'a [u8] {
         let Extent { buf, first, len } = *self;
         buf.get(first..first + len * item).unwrap_or(&[])
     }
 
-    /// The text that its bytes are. All of it is looked at, for each value that shares it.
+    /// Decodes a UTF-8 string. Validates all bytes each time.
     #[inline(never)]
     pub(crate) fn text(&self) -> Result<&'a str, Malformed> {
         match core::str::from_utf8(self.bytes(1)) {
@@ -271,13 +273,12 @@ impl<'a> Extent<'a> {
         self.len
     }
 
-    /// Where it is in the flatbuffer, to be [found](vector_bytes) again; `None` if its table does
-    /// not have it.
+    /// Position in the flatbuffer, for [`vector_bytes`]; `None` if the field is absent.
     pub(crate) fn start(&self) -> Option<usize> {
         self.first.checked_sub(4)
     }
 
-    /// The first of the elements, which are tables, whose field 0 is this text.
+    /// Finds the first table whose field 0 is this string.
     fn named(&self, name: &str) -> Result<Option<Table<'a>>, Malformed> {
         let Extent { buf, first, len } = *self;
         for index in 0..len {
@@ -289,8 +290,7 @@ impl<'a> Extent<'a> {
         Ok(None)
     }
 
-    /// That of field `slot`; an empty one where the table does not have it. Not inlined, so that it
-    /// is there once.
+    /// Reads the vector in field `slot`; empty if the field is absent. Not inlined, for code size.
     #[inline(never)]
     pub(crate) fn of_field(table: &Table<'a>, slot: usize, item: usize) -> Result<Self, Malformed> {
         match table.reference(slot)? {
@@ -300,15 +300,15 @@ impl<'a> Extent<'a> {
     }
 }
 
-/// The bytes of all elements, of this size, of the vector that starts there; `None` if it does not
-/// lie in the buffer.
+/// Bytes of all elements of the vector at `start`, for elements of `item` bytes; `None` if out of
+/// bounds.
 #[inline]
 pub(crate) fn vector_bytes(buf: &[u8], start: usize, item: usize) -> Option<&[u8]> {
     let (len, rest) = buf.get(start..)?.split_first_chunk::<4>()?;
     rest.get(..usize::try_from(u32::from_le_bytes(*len)).ok()?.checked_mul(item)?)
 }
 
-/// A vector whose extent was checked when it was reached; elements are decoded as they are read.
+/// A vector whose bounds were checked at creation. Elements are decoded on access.
 #[derive(Debug)]
 pub struct Vector<'a, T> {
     extent: Extent<'a>,
@@ -332,49 +332,48 @@ impl<'a, T: Item<'a>> Vector<'a, T> {
         self.extent.len
     }
 
-    /// Where it is in the flatbuffer, as [`Extent::start`].
+    /// Position in the flatbuffer, as [`Extent::start`].
     pub(crate) fn start(&self) -> Option<usize> {
         self.extent.start()
     }
 
-    /// The flatbuffer that it is part of.
+    /// The flatbuffer that contains the vector.
     pub(crate) fn buffer(&self) -> &'a [u8] {
         self.extent.buf
     }
 
-    /// Whether there are none.
+    /// Whether the vector is empty.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The element of this index; `None` beyond the last.
+    /// Element at an index; `None` if out of range.
     ///
     /// # Errors
-    /// The element is not well-formed.
+    /// The element is malformed.
     pub fn get(&self, index: usize) -> Result<Option<T>, Malformed> {
         if index >= self.len() {
             return Ok(None);
         }
-        // `Extent::at` checked that `first + len * SIZE` lies in the buffer, so this cannot
-        // overflow.
+        // Cannot overflow: `Extent::at` checked that `first + len * SIZE` lies in the buffer.
         T::read(self.extent.buf, self.extent.first + index * T::SIZE).map(Some)
     }
 
-    /// The element of this index, which `part` must have.
+    /// Element at an index that must exist; `part` names it in errors.
     ///
     /// # Errors
-    /// There is none, or it is not well-formed.
+    /// The index is out of range, or the element is malformed.
     pub(crate) fn item(&self, index: usize, part: Part) -> Result<T, Malformed> {
         self.get(index)?.ok_or(part.at(index))
     }
 
-    /// All elements, each checked as it is read.
+    /// Iterates over all elements, checking each as it is read.
     pub fn iter(&self) -> impl Iterator<Item = Result<T, Malformed>> + use<'a, T> {
         let Extent { buf, first, len } = self.extent;
         (0..len).map(move |index| T::read(buf, first + index * T::SIZE))
     }
 
-    /// The raw elements, undecoded.
+    /// Encoded bytes of the elements.
     #[inline(always)]
     pub fn bytes(&self) -> &'a [u8] {
         self.extent.bytes(T::SIZE)
@@ -382,7 +381,7 @@ impl<'a, T: Item<'a>> Vector<'a, T> {
 }
 
 impl<'a, T: Item<'a> + From<Table<'a>>> Vector<'a, T> {
-    /// The first table whose field 0 is this text.
+    /// Finds the first table whose field 0 is this string.
     #[inline(always)]
     pub(crate) fn named(&self, name: &str) -> Result<Option<T>, Malformed> {
         Ok(self.extent.named(name)?.map(T::from))
@@ -404,10 +403,11 @@ impl<'a> Item<'a> for Table<'a> {
     }
 }
 
-/// Names the fields of a schema's table: `slot name: type`, in the order of the schema.
+/// Declares a table of a schema, with fields as `slot name: type` in schema order.
 ///
-/// For each table it makes a type whose methods read the fields, for use within the crate: numbers
-/// default to 0 (or to `None` as `Option<i8>`), vectors to empty, strings and tables to `None`.
+/// Generates a type with an accessor per field, for use within the crate. Absent fields yield 0 for
+/// numbers (`None` for types such as `Option<i8>`), an empty vector, or `None` for strings and
+/// tables.
 #[macro_export]
 macro_rules! flatbuffer_table {
     ($(#[$doc:meta])* $name:ident { $($(#[$field_doc:meta])* $slot:literal $field:ident: $kind:ty,)* }) => {
@@ -415,7 +415,7 @@ macro_rules! flatbuffer_table {
         #[derive(Debug, Clone, Copy)]
         pub(crate) struct $name<'a>(pub(crate) $crate::format::flatbuffer::Table<'a>);
 
-        #[allow(dead_code, reason = "the schema is written out whole")]
+        #[allow(dead_code, reason = "the complete schema is declared")]
         impl<'a> $name<'a> {
             $($(#[$field_doc])* #[inline(always)] pub(crate) fn $field(
                 &self,

@@ -1,29 +1,29 @@
-//! The fixed bytes in front of the flatbuffers of `.pte` and `.ptd` files.
+//! Fixed headers of `.pte` and `.ptd` files.
 
 use super::flatbuffer::u32_at;
 use super::malformed::{Malformed, Part};
 
-/// How many bytes from the start of a file are enough to read its header.
+/// Number of bytes from the start of a file that suffice to parse its header.
 pub const HEAD_BYTES: usize = 64;
 
-/// What the first bytes of a `.pte` say about the rest.
+/// Header of a `.pte` file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ProgramHeader {
-    /// Bytes of the flatbuffer, counted from the start of the file; `None` without extended header:
-    /// the flatbuffer is then the whole file.
+    /// Size of the flatbuffer in bytes from the start of the file; `None` without an extended
+    /// header, in which case the flatbuffer is the whole file.
     pub program_size: Option<u64>,
-    /// Where segments start; `None` if the file has none.
+    /// Offset of the segments; `None` if the file has none.
     pub segment_base: Option<u64>,
-    /// Bytes from the segment base to the end of the last segment, where the header tells.
+    /// Bytes from the segment base to the end of the last segment, if the header contains it.
     pub segment_data_size: Option<u64>,
 }
 
-/// What the first bytes of a `.ptd` say about the rest.
+/// Header of a `.ptd` file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FlatTensorHeader {
-    /// Where the flatbuffer starts, and how long it is.
+    /// Offset and size of the flatbuffer.
     pub flatbuffer: (u64, u64),
-    /// Where segments start, and how many bytes they take together.
+    /// Offset and total size of the segments.
     pub segments: (u64, u64),
 }
 
@@ -33,20 +33,20 @@ fn u64_at(head: &[u8], offset: usize) -> Result<u64, Malformed> {
     Ok(u64::from(low) | u64::from(high) << 32)
 }
 
-/// The four identifying bytes at `offset`, if the file is that long.
+/// The four magic bytes at `offset`, if the file is long enough.
 fn magic(head: &[u8], offset: usize) -> Option<&[u8]> {
     head.get(offset..offset + 4)
 }
 
 impl ProgramHeader {
-    /// Reads the header from the first bytes of a file: all of it or at least [`HEAD_BYTES`].
+    /// Parses the header from the first bytes of a file: the whole file or at least [`HEAD_BYTES`].
     ///
-    /// The flatbuffer's identifier is `ET12`. An extended header follows at byte 8 where the bytes
-    /// `eh` and two digits stand there; it tells its own length, at least 24, and fields beyond
-    /// that length are absent.
+    /// The flatbuffer's identifier is `ET12`. An extended header starts at byte 8 if it contains
+    /// the bytes `eh` and two digits. It contains its own length, at least 24; fields beyond that
+    /// length are absent.
     ///
     /// # Errors
-    /// The bytes are not those of a program, or of a version that is not understood.
+    /// The bytes are not a valid program, or have an unsupported version.
     pub fn parse(head: &[u8]) -> Result<Self, Malformed> {
         if magic(head, 4) != Some(b"ET12") {
             return Err(Part::ProgramIdentifier.at(4));
@@ -70,10 +70,10 @@ impl ProgramHeader {
 }
 
 impl FlatTensorHeader {
-    /// Reads the header from the first bytes of a file: all of it or at least [`HEAD_BYTES`].
+    /// Parses the header from the first bytes of a file: the whole file or at least [`HEAD_BYTES`].
     ///
     /// # Errors
-    /// The bytes are not those of a `.ptd` file, or of a version that is not understood.
+    /// The bytes are not a valid `.ptd` file, or have an unsupported version.
     pub fn parse(head: &[u8]) -> Result<Self, Malformed> {
         if magic(head, 4) != Some(b"FT01") {
             return Err(Part::DataIdentifier.at(4));

@@ -1,4 +1,4 @@
-//! The file formats: flatbuffer access, headers and schemas.
+//! File formats: flatbuffer access, headers and schemas.
 
 pub(crate) mod bundled_schema;
 pub(crate) mod flat_tensor_schema;
@@ -9,7 +9,7 @@ pub(crate) mod program_schema;
 
 pub use malformed::{Malformed, Part};
 
-// Not under Miri: it is slow, and nothing here is unsafe but what was generated.
+// Not under Miri: too slow, and only the generated readers contain unsafe code.
 #[cfg(all(test, not(miri)))]
 #[path = "../../tests/readers_agree/mod.rs"]
 mod readers_agree;

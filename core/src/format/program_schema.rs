@@ -1,12 +1,12 @@
-//! The tables of a `.pte` program, by field number (ExecuTorch's published `program.fbs`,
-//! identifier `ET12`).
+//! Tables of `.pte` programs, by field number (ExecuTorch's published `program.fbs`, identifier
+//! `ET12`).
 
 use super::flatbuffer::{Extent, Item, Table, Vector};
 use super::malformed::{Malformed, Part};
 use crate::uses::{Uses, has};
 
 crate::flatbuffer_table! {
-    /// The root of a program.
+    /// Root of a program.
     ProgramTable {
         0 version: u32,
         1 execution_plan: Vector<'a, ExecutionPlan<'a>>,
@@ -20,7 +20,7 @@ crate::flatbuffer_table! {
 }
 
 crate::flatbuffer_table! {
-    /// One method: its values, its instructions and what they refer to.
+    /// A method: its values, its instructions and the tables that they refer to.
     ExecutionPlan {
         0 name: &'a str,
         2 values: Vector<'a, EValueTable<'a>>,
@@ -35,14 +35,14 @@ crate::flatbuffer_table! {
 }
 
 crate::flatbuffer_table! {
-    /// Constant tensor data or delegate data stored inside the flatbuffer.
+    /// Constant data or delegate data inside the flatbuffer.
     Buffer {
         0 storage: Vector<'a, u8>,
     }
 }
 
 crate::flatbuffer_table! {
-    /// A piece of data after the flatbuffer; the offset counts from the segment base.
+    /// A range of data after the flatbuffer; the offset is relative to the segment base.
     DataSegment {
         0 offset: u64,
         1 size: u64,
@@ -50,7 +50,7 @@ crate::flatbuffer_table! {
 }
 
 crate::flatbuffer_table! {
-    /// Offsets of pieces of data within one segment.
+    /// Offsets of data within one segment.
     SubsegmentOffsets {
         0 segment_index: u32,
         1 offsets: Vector<'a, u64>,
@@ -73,7 +73,7 @@ crate::flatbuffer_table! {
 }
 
 crate::flatbuffer_table! {
-    /// A kernel's name and overload.
+    /// Name and overload of an operator.
     Operator {
         0 name: &'a str,
         1 overload: &'a str,
@@ -81,7 +81,7 @@ crate::flatbuffer_table! {
 }
 
 crate::flatbuffer_table! {
-    /// One lowered part of the model.
+    /// A lowered part of the model.
     BackendDelegate {
         0 id: &'a str,
         1 processed: DelegateDataReference<'a>,
@@ -90,7 +90,7 @@ crate::flatbuffer_table! {
 }
 
 crate::flatbuffer_table! {
-    /// Where a delegate's bytes are: location 0 inline, 1 in a segment.
+    /// Location of a delegate's data: 0 inline, 1 in a segment.
     DelegateDataReference {
         0 location: i8,
         1 index: u32,
@@ -98,7 +98,7 @@ crate::flatbuffer_table! {
 }
 
 crate::flatbuffer_table! {
-    /// A key and its bytes for a backend.
+    /// A key-value pair for a backend.
     CompileSpecTable {
         0 key: &'a str,
         1 value: Vector<'a, u8>,
@@ -106,7 +106,7 @@ crate::flatbuffer_table! {
 }
 
 crate::flatbuffer_table! {
-    /// A tensor's metadata and where its data is.
+    /// Metadata of a tensor, and the location of its data.
     TensorTable {
         0 scalar_type: i8,
         1 storage_offset: i32,
@@ -120,7 +120,7 @@ crate::flatbuffer_table! {
 }
 
 crate::flatbuffer_table! {
-    /// Place of a mutable tensor in planned memory.
+    /// Offset of a mutable tensor in planned memory.
     AllocationDetails {
         0 memory_id: u32,
         1 memory_offset_low: u32,
@@ -129,7 +129,8 @@ crate::flatbuffer_table! {
 }
 
 crate::flatbuffer_table! {
-    /// What few tensors need: location 0 in this file, 1 external under the tensor's name.
+    /// Rarely used tensor metadata. Location 0 is this file, 1 is external data under the tensor's
+    /// name.
     ExtraTensorInfo {
         0 mutable_data_segments_idx: u64,
         1 fully_qualified_name: &'a str,
@@ -143,29 +144,29 @@ crate::flatbuffer_table! { IntTable { 0 value: i64, } }
 crate::flatbuffer_table! { BoolTable { 0 value: bool, } }
 crate::flatbuffer_table! { DoubleTable { 0 value: f64, } }
 
-/// A list of a method's: its table has one field, the items.
+/// A list value: its table has one field, the items.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct List<'a> {
     pub(crate) kind: ListKind,
     pub(crate) items: Extent<'a>,
 }
 
-/// What is in a list, as the number of its type in the union of values.
+/// Kind of list items; the discriminant is the type number in the union of values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum ListKind {
-    /// Indices of integer values, as `i64`.
+    /// Value indices of integers, as `i64`.
     Int = 7,
     Double = 8,
     Bool = 9,
-    /// Indices of tensor values, as `i32`.
+    /// Value indices of tensors, as `i32`.
     Tensor = 10,
-    /// The same, or -1 for none.
+    /// Value indices of tensors, as `i32`; -1 marks an absent tensor.
     OptionalTensor = 11,
 }
 
 impl ListKind {
-    /// The kind of this number, if programs make use of such.
+    /// List kind with this number, if the image supports it.
     #[inline(always)]
     pub(crate) fn from_number(number: usize) -> Option<Self> {
         Some(match number {
@@ -178,7 +179,7 @@ impl ListKind {
         })
     }
 
-    /// Bytes of an item.
+    /// Size of an item in bytes.
     pub(crate) fn item(self) -> usize {
         match self {
             ListKind::Int | ListKind::Double => 8,
@@ -189,20 +190,20 @@ impl ListKind {
 }
 
 impl<'a> List<'a> {
-    /// The items, which are as large as `T`.
+    /// The items; `T` must have their size.
     pub(crate) fn items<T: Item<'a>>(&self) -> Vector<'a, T> {
         Vector::new(self.items)
     }
 }
 
 crate::flatbuffer_table! {
-    /// A value: the union's type is field 0, its table field 1.
+    /// A value as a union: field 0 is the type, field 1 the table.
     EValueTable {
         0 kind: u8,
     }
 }
 
-/// A value of a method as the file describes it.
+/// A value of a method as described in the file.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum EValue<'a> {
     None,
@@ -210,13 +211,13 @@ pub(crate) enum EValue<'a> {
     Bool(bool),
     Double(f64),
     Tensor(TensorTable<'a>),
-    /// Bytes that nobody looked at yet.
+    /// Bytes that were not validated yet.
     String(Extent<'a>),
     List(List<'a>),
 }
 
 impl<'a> EValueTable<'a> {
-    /// The value if it is a tensor.
+    /// Returns the value if it is a tensor.
     pub(crate) fn tensor(&self) -> Result<Option<TensorTable<'a>>, Malformed> {
         match self.kind()? {
             5 => Ok(Some(TensorTable(self.0.union_value(1)?.ok_or(Part::ValueKind.at(5))?))),
@@ -249,7 +250,7 @@ impl<'a> EValueTable<'a> {
 }
 
 crate::flatbuffer_table! {
-    /// An instruction: the union's type is field 0, its table field 1.
+    /// An instruction as a union: field 0 is the type, field 1 the table.
     InstructionTable {
         0 kind: u8,
     }
@@ -261,7 +262,7 @@ crate::flatbuffer_table! { MoveCallTable { 0 from: i32, 1 to: i32, } }
 crate::flatbuffer_table! { JumpFalseCallTable { 0 condition: i32, 1 destination: i32, } }
 crate::flatbuffer_table! { FreeCallTable { 0 value: i32, } }
 
-/// An instruction as the file describes it; indices are unchecked.
+/// An instruction as described in the file; indices are unchecked.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum InstructionArgs<'a> {
     Kernel { operator: i32, args: Vector<'a, i32> },

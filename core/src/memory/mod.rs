@@ -1,4 +1,4 @@
-//! Memory that the caller lends: the arena for what a method is made of, and the places of tensor
+//! Caller-provided memory: the arena for a method's tables and delegates, and the regions of tensor
 //! data.
 
 pub(crate) mod arena;
@@ -12,7 +12,7 @@ use crate::error::{InitError, MemoryKind};
 pub use arena::{ARENA_ALIGN, AlignedBytes, ArenaBlock};
 pub use shared::SharedMemory;
 
-/// Checks memory that is lent for as many bytes.
+/// Checks size and alignment of caller-provided memory.
 pub(crate) fn check_lent(bytes: &[u8], needed: usize, memory: MemoryKind) -> Result<(), InitError> {
     let available = bytes.len();
     if available < needed {

@@ -3,52 +3,55 @@
 use super::region::Region;
 use crate::error::{InitError, MemoryKind};
 use crate::memory::check_lent;
-use crate::memory::slot::{Data, OWN_BUFFER};
+use crate::memory::slot::{Data, UNPLANNED_STATE_BUFFER};
 use crate::meta::MethodMeta;
 use crate::method::tables::Tables;
 use crate::value::Value;
 use crate::values::flag;
 
-/// The most planned buffers that can be shared.
+/// Maximum number of shared planned buffers.
 const MAX_SHARED: usize = 8;
 
-/// Planned and scratch memory that several methods use in turn:
-/// [`Prepared::finish_shared`](crate::Prepared::finish_shared) loads a method into it,
-/// [`SharedMethod::attach`](crate::SharedMethod::attach) gives it to one of them for a while.
+/// Planned and scratch memory that several methods use in turn.
+/// [`Prepared::finish_shared`](crate::Prepared::finish_shared) loads a method into it, and
+/// [`SharedMethod::attach`](crate::SharedMethod::attach) lends it to one of the methods.
 ///
-/// Two ends are served. *Methods of one program* that keep state together (ExecuTorch:
-/// `share_mutable_buffers`) find in it what the others wrote. *Methods of several programs* share
-/// the memory of activations, of which each run needs none after it ended; of these, none may keep
-/// state in it, and outputs are read before another runs.
+/// Two use cases:
 ///
-/// What is state is told by names, initial data and what kernels read before it was written. Only a
-/// delegate knows which of its arguments it reads: a tensor that a delegate alone reads, without
-/// name and initial data, is not known to be state.
+/// - *Methods of one program with common state* (ExecuTorch: `share_mutable_buffers`) access the
+///   state that the others wrote.
+/// - *Methods of several programs* share activation memory, whose contents are not needed after a
+///   run. None of them may keep state in it, and outputs must be read before another method runs.
 ///
-/// Methods that keep state together are loaded before the first of them runs, as loading gives
-/// state its initial values.
+/// A tensor counts as state if it has a name or initial data, or if a kernel reads it before it was
+/// written. Which arguments a delegate reads is unknown: a tensor without name and initial data
+/// that only a delegate reads is not detected as state.
+///
+/// All methods with common state must be loaded before the first one runs, since loading
+/// initialises state.
 pub struct SharedMemory<'m> {
     planned: heapless::Vec<Region<'m>, MAX_SHARED>,
     scratch: Region<'m>,
     members: Members,
-    /// State is what runs or the caller made it.
+    /// Whether state may differ from its initial values, after a run or a write by the caller.
     started: bool,
-    /// The method whose inputs and activations are in it: where its values are.
+    /// Identity of the method whose inputs and activations the memory contains: the address of its
+    /// values.
     holder: usize,
 }
 
-/// Whose methods were admitted.
+/// Record of the admitted methods.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Members {
-    /// Address and length of the only program that is admitted, since one of its methods keeps
-    /// state here.
+    /// The only admissible program (address and length), since one of its methods keeps state in
+    /// the memory.
     keeper: Option<(usize, usize)>,
-    /// That of the first program that was admitted.
+    /// The first admitted program.
     first: Option<(usize, usize)>,
     /// Whether methods of several programs were admitted.
     mixed: bool,
-    /// How many; `usize::MAX` stands for one that keeps state among its activations, so that there
-    /// can be no other.
+    /// Number of methods. `usize::MAX` marks a method that keeps state among its activations, which
+    /// excludes other methods.
     methods: usize,
 }
 
@@ -57,11 +60,12 @@ fn refuse(what: &'static str) -> InitError {
 }
 
 impl<'m> SharedMemory<'m> {
-    /// Memory for methods each of whose planned buffers and scratch memory are at most as large as
-    /// these, which start at multiples of [`ARENA_ALIGN`](crate::ARENA_ALIGN) bytes. It is zeroed.
+    /// Creates shared memory. Each buffer must be at least as large as the corresponding one of
+    /// every method, and start at a multiple of [`ARENA_ALIGN`](crate::ARENA_ALIGN) bytes. The
+    /// planned buffers are zeroed.
     ///
     /// # Errors
-    /// A memory is misaligned, or there are more than eight buffers.
+    /// A buffer is misaligned, or there are more than eight.
     pub fn new(planned: &mut [&'m mut [u8]], scratch: &'m mut [u8]) -> Result<Self, InitError> {
         let found = planned.len();
         let mut regions = heapless::Vec::new();
@@ -83,8 +87,7 @@ impl<'m> SharedMemory<'m> {
         })
     }
 
-    /// Checks that a method can be one of those that share this memory, and gives it the scratch
-    /// memory.
+    /// Checks that a method may share this memory, and returns the scratch memory.
     pub(crate) fn admit(
         &mut self,
         meta: &MethodMeta<'m>,
@@ -99,7 +102,8 @@ impl<'m> SharedMemory<'m> {
         }
         if state == Some(0) && members.methods > 0 {
             return Err(refuse(
-                "it keeps state among its activations; export it with share_mutable_buffers=True, or give it memory of its own",
+                "it keeps state among its activations; \
+                 export it with share_mutable_buffers=True, or give it memory of its own",
             ));
         }
         if members.keeper.is_some_and(|keeper| keeper != program)
@@ -126,7 +130,7 @@ impl<'m> SharedMemory<'m> {
         }
         members.mixed |= members.first.is_some_and(|first| first != program);
         members.first = members.first.or(Some(program));
-        // State among activations lasts as long as nobody else uses the memory: so nobody else may.
+        // State among activations survives only if no other method uses the memory.
         if state == Some(0) {
             members.methods = usize::MAX;
         } else if members.methods == usize::MAX {
@@ -137,7 +141,7 @@ impl<'m> SharedMemory<'m> {
         Ok(self.scratch)
     }
 
-    /// Who is admitted, to be [restored](Self::restore) if a method cannot be loaded after all.
+    /// Snapshot of the admitted methods, to [restore](Self::restore) if loading fails.
     pub(crate) fn members(&self) -> Members {
         self.members
     }
@@ -154,8 +158,8 @@ impl<'m> SharedMemory<'m> {
         region.part(0, size).ok_or(small)
     }
 
-    /// Whether a method was loaded into this memory: the same buffers, and so no others.
-    pub(crate) fn lends(&self, planned: &[Region<'m>], scratch: Region<'m>) -> bool {
+    /// Whether a method was loaded into this memory: its buffers are the same.
+    pub(crate) fn is_memory_of(&self, planned: &[Region<'m>], scratch: Region<'m>) -> bool {
         let same = |region: &Region<'_>, own: &Region<'_>| {
             region.len() == 0 || region.addr() == own.addr() && region.len() <= own.len()
         };
@@ -164,22 +168,22 @@ impl<'m> SharedMemory<'m> {
             && planned.iter().zip(&self.planned).all(|(region, own)| same(region, own))
     }
 
-    /// Whether several methods use it.
+    /// Whether several methods use the memory.
     pub(crate) fn is_shared(&self) -> bool {
         (2..usize::MAX).contains(&self.members.methods)
     }
 
-    /// From now on, what is in the memory is this method's. Tells whether it was another's.
+    /// Marks the contents as belonging to a method. Returns whether they belonged to another one.
     pub(crate) fn hold(&mut self, method: usize) -> bool {
         core::mem::replace(&mut self.holder, method) != method
     }
 
-    /// Whether what is in the memory is this method's.
+    /// Whether the contents belong to this method.
     pub(crate) fn is_held_by(&self, method: usize) -> bool {
         self.holder == method
     }
 
-    /// From now on, state is what runs or the caller made it.
+    /// Records that state may differ from its initial values.
     pub(crate) fn start(&mut self) {
         self.started = true;
     }
@@ -196,14 +200,17 @@ impl core::fmt::Debug for SharedMemory<'_> {
     }
 }
 
-/// The first planned buffer that a method keeps state in. State in the method arena is not shared.
+/// Index of the first planned buffer that a method keeps state in. State in the method arena is not
+/// shared.
 fn state_of(tables: &Tables<'_>) -> Option<u16> {
     let values = tables.values.iter();
     values
         .filter(|(_, flags)| flags & flag::STATE != 0)
         .filter_map(|(value, _)| match value {
             Value::Tensor(slot) => match tables.values.tensor(slot)?.data() {
-                Data::Planned { buffer, .. } => Some(buffer).filter(|it| *it != OWN_BUFFER),
+                Data::Planned { buffer, .. } => {
+                    Some(buffer).filter(|it| *it != UNPLANNED_STATE_BUFFER)
+                }
                 _ => None,
             },
             _ => None,

@@ -1,9 +1,8 @@
-//! The tensors of a method, in few bytes each: firmware has hundreds of them, and kilobytes of
-//! memory.
+//! Compact tensor descriptors: firmware has hundreds of tensors and kilobytes of memory.
 //!
-//! What the file says of a tensor stays there, and a slot says where. Where its data is takes two
-//! words, of which one is an address or a number; this module alone knows which, and makes a
-//! [`Region`] of the former again.
+//! Shapes and dim orders stay in the file; a slot stores their offsets. The data location occupies
+//! two words, one of which is either an address or a number. Only this module knows which, and
+//! converts an address back to a [`Region`].
 
 use super::region::Region;
 use crate::dtype::ScalarType;
@@ -11,92 +10,93 @@ use crate::uses::{Uses, has};
 use core::marker::PhantomData;
 use core::ptr::without_provenance_mut;
 
-/// What decides where a tensor's data is.
+/// Kind of storage of a tensor's data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Home {
-    /// Part of the program or of external data.
+pub(crate) enum StorageKind {
+    /// Constant data of the program or of external data.
     Constant,
-    /// A place in planned memory.
+    /// Planned memory.
     Planned,
-    /// The caller binds memory to it, or an instruction makes it a view.
+    /// Memory that the caller binds, or a view that an instruction creates.
     Caller,
-    /// It is a view of the tensor in this slot, which is none itself: that one's data is its own,
-    /// and it has no other.
+    /// View of the tensor in this slot, which is not a view itself. The view always has that
+    /// tensor's data.
     View(u32),
 }
 
-/// Pseudo buffer index of state that has initial data but no place in the memory plan. When the
-/// method is loaded, its memory comes from the method arena; before, its offset in this buffer
-/// tells it apart from all other tensors.
-pub(crate) const OWN_BUFFER: u16 = u16::MAX;
+/// Pseudo buffer index of unplanned state: tensors with initial data that are written but not
+/// memory-planned. Loading allocates them in the method arena; until then, the offset in this
+/// pseudo buffer makes them distinct.
+pub(crate) const UNPLANNED_STATE_BUFFER: u16 = u16::MAX;
 
-/// Where a tensor's data is.
+/// Location of a tensor's data.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Data<'m> {
-    /// Nowhere yet.
+    /// No data yet.
     None,
-    /// At an offset in a planned buffer, until the buffers are there.
+    /// Offset in a planned buffer, before the buffers are allocated.
     Planned { buffer: u16, offset: usize },
-    /// Where that of the tensor in this slot is ([`Home::View`]).
+    /// The data of the tensor in this slot ([`StorageKind::View`]).
     View(u32),
-    /// Here.
+    /// Data in memory.
     At(Region<'m>),
 }
 
-/// A tensor's home and what its data is, as bits, and with them what `start` is.
-mod place {
-    /// At an address, to be read.
+/// Bit flags for a tensor's storage kind and the meaning of `start`.
+mod location {
+    /// `start` is a readable address.
     pub(super) const READABLE: u8 = 1;
-    /// There, to be written, too.
+    /// The address is also writable.
     pub(super) const WRITABLE: u8 = 2;
-    /// At an offset in a planned buffer.
+    /// `start` is an offset in a planned buffer.
     pub(super) const OFFSET: u8 = 4;
-    /// A view of the slot of this number.
+    /// `start` is the slot number that this tensor views.
     pub(super) const VIEW: u8 = 8;
-    // The home: none of these is the caller. It stays what it is where data comes and goes.
+    // Storage kind: without either flag, the caller. It stays the same when data is bound or
+    // removed.
     pub(super) const PLANNED: u8 = 16;
     pub(super) const CONSTANT: u8 = 32;
 }
 
-/// A tensor of a method: its type, where the file has its shape, and where its data is.
+/// A tensor of a method: dtype, offset of its shape in the file, location of its data.
 #[derive(Debug)]
 pub(crate) struct TensorSlot<'m> {
     start: *mut u8,
-    /// Bytes at the address. Those of a tensor of fixed shape are as many as it has, whether there
-    /// is an address or not.
+    /// Bytes at the address. For a fixed shape, always the size of the tensor, even without an
+    /// address.
     len: usize,
-    /// Where the list of its sizes is in the file; or [`CHANGING`] and where its shape is among
-    /// those that change.
+    /// Offset of the sizes in the file; or [`DYNAMIC`] plus the index in the table of dynamic
+    /// shapes.
     sizes: u32,
-    /// Where its dim order is in the file.
+    /// Offset of the dim order in the file.
     pub(crate) dim_order: u32,
-    /// The planned buffer that it has an offset in.
+    /// Planned buffer of the offset.
     buffer: u16,
     pub(crate) scalar_type: ScalarType,
-    /// [Home and data](place).
-    place: u8,
-    lent: PhantomData<Region<'m>>,
+    /// [Storage kind and data](location) flags.
+    location: u8,
+    borrow: PhantomData<Region<'m>>,
 }
 
-/// Where the shape of a tensor is.
+/// Location of a tensor's shape.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum ShapeAt {
-    /// In the file, as it never changes.
+pub(crate) enum ShapeLocation {
+    /// Offset in the file: the shape is static.
     File(usize),
-    /// Among those that change.
-    Changing(usize),
+    /// Index in the table of dynamic shapes.
+    Dynamic(usize),
 }
 
-const CHANGING: u32 = 1 << 31;
+const DYNAMIC: u32 = 1 << 31;
 
-// SAFETY: the pointer is a number, or the address of a region, which may move to and be shared with
-// other threads itself; `data` gives that region, and nothing else uses the pointer.
+// SAFETY: the pointer is a number, or the address of a region, which itself is `Send` and `Sync`.
+// Only `data` uses the pointer, to return that region.
 unsafe impl Send for TensorSlot<'_> {}
 // SAFETY: see `Send`.
 unsafe impl Sync for TensorSlot<'_> {}
 
 impl<'m> TensorSlot<'m> {
-    /// What stands for a tensor until it is decoded.
+    /// Placeholder for a tensor before decoding.
     pub(crate) fn empty() -> Self {
         TensorSlot {
             start: core::ptr::null_mut(),
@@ -105,137 +105,138 @@ impl<'m> TensorSlot<'m> {
             dim_order: 0,
             buffer: 0,
             scalar_type: ScalarType::Byte,
-            place: 0,
-            lent: PhantomData,
+            location: 0,
+            borrow: PhantomData,
         }
     }
 
-    /// A tensor without data, of as many bytes in its shape in the file; `None` if what the file
-    /// says of it is too far away.
+    /// Creates a tensor without data. `bytes` is the size of its exported shape. `None` if a file
+    /// offset does not fit.
     #[inline(always)]
     pub(crate) fn new(
         scalar_type: ScalarType,
-        shape: ShapeAt,
+        shape: ShapeLocation,
         dim_order: usize,
         bytes: usize,
     ) -> Option<Self> {
-        let (at, changing) = match shape {
-            ShapeAt::File(at) => (at, 0),
-            ShapeAt::Changing(at) => (at, CHANGING),
+        let (at, dynamic) = match shape {
+            ShapeLocation::File(at) => (at, 0),
+            ShapeLocation::Dynamic(at) => (at, DYNAMIC),
         };
-        let at = u32::try_from(at).ok().filter(|at| at & CHANGING == 0)?;
+        let at = u32::try_from(at).ok().filter(|at| at & DYNAMIC == 0)?;
         Some(TensorSlot {
             scalar_type,
             len: bytes,
-            sizes: at | changing,
+            sizes: at | dynamic,
             dim_order: u32::try_from(dim_order).ok()?,
             ..TensorSlot::empty()
         })
     }
 
-    /// Where its shape is.
-    pub(crate) fn shape_at(&self) -> ShapeAt {
+    /// Location of the shape.
+    pub(crate) fn shape_location(&self) -> ShapeLocation {
         match self.is_fixed() {
-            true => ShapeAt::File(self.sizes as usize),
-            false => ShapeAt::Changing((self.sizes ^ CHANGING) as usize),
+            true => ShapeLocation::File(self.sizes as usize),
+            false => ShapeLocation::Dynamic((self.sizes ^ DYNAMIC) as usize),
         }
     }
 
-    /// Whether its shape may change, by what the file says: programs with such may be refused for
-    /// it.
-    pub(crate) fn varies(&self) -> bool {
-        self.sizes & CHANGING != 0
+    /// Whether the file declares the shape as dynamic. An image without [`Uses::VARIABLE`] rejects
+    /// programs with such tensors.
+    pub(crate) fn is_dynamic(&self) -> bool {
+        self.sizes & DYNAMIC != 0
     }
 
-    /// Whether its shape never changes.
+    /// Whether the shape never changes.
     pub(crate) fn is_fixed(&self) -> bool {
-        !has(Uses::VARIABLE) || !self.varies()
+        !has(Uses::VARIABLE) || !self.is_dynamic()
     }
 
-    /// Bytes of a tensor of fixed shape.
+    /// Size in bytes of a tensor with a fixed shape.
     pub(crate) fn fixed_bytes(&self) -> Option<usize> {
         self.is_fixed().then_some(self.len)
     }
 
-    /// Where its data is.
+    /// Location of the data.
     #[inline(never)]
     pub(crate) fn data(&self) -> Data<'m> {
-        if self.place & place::READABLE == 0 {
-            return match self.place {
-                // It was the number of a slot.
-                place if place & place::VIEW != 0 && has(Uses::VIEWS) => {
+        if self.location & location::READABLE == 0 {
+            return match self.location {
+                // Lossless: the value was a slot number.
+                flags if flags & location::VIEW != 0 && has(Uses::VIEWS) => {
                     Data::View(self.start.addr() as u32)
                 }
-                place if place & place::OFFSET != 0 => {
+                flags if flags & location::OFFSET != 0 => {
                     Data::Planned { buffer: self.buffer, offset: self.start.addr() }
                 }
                 _ => Data::None,
             };
         }
-        let writable = self.place & place::WRITABLE != 0;
-        // SAFETY: `put` alone makes a slot readable, with address and length of one region for 'm,
-        // and writable if that region is. Whatever else changes `start` says that there is no
-        // address.
+        let writable = self.location & location::WRITABLE != 0;
+        // SAFETY: only `set_data` makes a slot readable, with address and length of one region for
+        // 'm, and writable only if that region is. All other writes to `start` clear the readable
+        // flag.
         Data::At(unsafe { Region::join(self.start, self.len, writable) })
     }
 
-    /// Gives it data at this place, or takes it away. A tensor of fixed shape has as many bytes of
-    /// it as it needs, or none.
+    /// Sets or removes the data. A tensor with a fixed shape gets exactly its size, or nothing if
+    /// the region is too small.
     #[inline(never)]
-    pub(crate) fn put(&mut self, region: Option<Region<'m>>) {
+    pub(crate) fn set_data(&mut self, region: Option<Region<'m>>) {
         let bytes = self.fixed_bytes();
         let region = region.and_then(|region| region.part(0, bytes.unwrap_or(region.len())));
-        self.place &= place::PLANNED | place::CONSTANT;
+        self.location &= location::PLANNED | location::CONSTANT;
         if let Some((start, len, writable)) = region.map(Region::split) {
             (self.start, self.len) = (start, len);
-            self.place |= place::READABLE | if writable { place::WRITABLE } else { 0 };
+            self.location |= location::READABLE | if writable { location::WRITABLE } else { 0 };
         }
     }
 
-    pub(crate) fn home(&self) -> Home {
-        match self.place {
-            // It was the number of a slot.
-            place if place & place::VIEW != 0 => Home::View(self.start.addr() as u32),
-            place if place & place::PLANNED != 0 => Home::Planned,
-            place if place & place::CONSTANT != 0 => Home::Constant,
-            _ => Home::Caller,
+    pub(crate) fn storage_kind(&self) -> StorageKind {
+        match self.location {
+            // Lossless: the value was a slot number.
+            flags if flags & location::VIEW != 0 => StorageKind::View(self.start.addr() as u32),
+            flags if flags & location::PLANNED != 0 => StorageKind::Planned,
+            flags if flags & location::CONSTANT != 0 => StorageKind::Constant,
+            _ => StorageKind::Caller,
         }
     }
 
-    /// Makes it a constant, without data yet.
-    pub(crate) fn become_constant(&mut self) {
-        self.place = place::CONSTANT;
+    /// Makes the tensor a constant, without data yet.
+    pub(crate) fn set_constant(&mut self) {
+        self.location = location::CONSTANT;
     }
 
-    /// Gives it a place in planned memory.
-    pub(crate) fn plan(&mut self, buffer: u16, offset: usize) {
-        (self.place, self.start) = (place::PLANNED | place::OFFSET, without_provenance_mut(offset));
+    /// Sets the planned buffer and offset.
+    pub(crate) fn set_planned(&mut self, buffer: u16, offset: usize) {
+        (self.location, self.start) =
+            (location::PLANNED | location::OFFSET, without_provenance_mut(offset));
         self.buffer = buffer;
     }
 
-    /// Makes it a view, or the caller's again.
-    pub(crate) fn view(&mut self, root: Option<u32>) {
-        let number = |root: u32| (place::VIEW, without_provenance_mut(root as usize));
-        (self.place, self.start) = root.map_or((0, core::ptr::null_mut()), number);
+    /// Makes the tensor a view of slot `root`, or caller-bound for `None`.
+    pub(crate) fn set_view(&mut self, root: Option<u32>) {
+        let number = |root: u32| (location::VIEW, without_provenance_mut(root as usize));
+        (self.location, self.start) = root.map_or((0, core::ptr::null_mut()), number);
     }
 
-    /// What its data must be a multiple of: as views of elements ask for, at most 8.
+    /// Required alignment of the data in bytes, at most 8.
     pub(crate) fn alignment(&self) -> usize {
         self.scalar_type.size().clamp(1, 8)
     }
 
-    /// Whether it has a place in planned memory, wherever its data is.
+    /// Whether the tensor is memory-planned, wherever its data is.
     pub(crate) fn is_planned(&self) -> bool {
-        self.place & place::PLANNED != 0
+        self.location & location::PLANNED != 0
     }
 
-    /// Whether it is the caller's: no view, and not planned.
-    pub(crate) fn is_callers(&self) -> bool {
-        self.place & (place::VIEW | place::PLANNED | place::CONSTANT) == 0
+    /// Whether the caller binds the memory: neither a view nor planned nor constant.
+    pub(crate) fn is_caller_bound(&self) -> bool {
+        self.location & (location::VIEW | location::PLANNED | location::CONSTANT) == 0
     }
 
     pub(crate) fn is_constant(&self) -> bool {
-        self.place & place::CONSTANT != 0
+        self.location & location::CONSTANT != 0
     }
 }
 
@@ -243,42 +244,42 @@ impl<'m> TensorSlot<'m> {
 mod tests {
     use super::*;
 
-    fn slot(shape: ShapeAt, bytes: usize) -> Option<TensorSlot<'static>> {
+    fn slot(shape: ShapeLocation, bytes: usize) -> Option<TensorSlot<'static>> {
         TensorSlot::new(ScalarType::Byte, shape, 0, bytes)
     }
 
     #[test]
-    fn data_comes_back_as_it_was_put() {
+    fn data_round_trips() {
         let mut bytes = [1u8, 2, 3];
         let constant = [4u8, 5];
-        let mut slot = slot(ShapeAt::Changing(5), 3).unwrap();
+        let mut slot = slot(ShapeLocation::Dynamic(5), 3).unwrap();
         assert!(!slot.is_fixed());
         assert!(matches!(slot.data(), Data::None));
-        slot.plan(7, 48);
+        slot.set_planned(7, 48);
         assert!(matches!(slot.data(), Data::Planned { buffer: 7, offset: 48 }));
-        assert_eq!(slot.home(), Home::Planned);
-        slot.view(Some(u32::MAX));
-        assert_eq!(slot.home(), Home::View(u32::MAX));
-        slot.view(None);
-        slot.put(Some(Region::read_only(&constant)));
+        assert_eq!(slot.storage_kind(), StorageKind::Planned);
+        slot.set_view(Some(u32::MAX));
+        assert_eq!(slot.storage_kind(), StorageKind::View(u32::MAX));
+        slot.set_view(None);
+        slot.set_data(Some(Region::read_only(&constant)));
         let Data::At(region) = slot.data() else { panic!() };
         // SAFETY: nothing writes to `constant`.
         assert_eq!(unsafe { (region.bytes(), region.bytes_mut()) }, (&[4u8, 5][..], None));
-        slot.put(Some(Region::writable(&mut bytes)));
+        slot.set_data(Some(Region::writable(&mut bytes)));
         let Data::At(region) = slot.data() else { panic!() };
-        // SAFETY: `bytes` is borrowed by the region, and by nothing else.
+        // SAFETY: `bytes` is borrowed only by the region.
         unsafe { region.bytes_mut() }.unwrap()[1] = 9;
         assert_eq!(bytes, [1, 9, 3]);
     }
 
     #[test]
-    fn fixed_tensors_have_all_of_their_bytes_or_none() {
+    fn fixed_shape_has_exact_size_or_no_data() {
         let constant = [1u8, 2, 3, 4];
-        let mut slot = slot(ShapeAt::File(0), 3).unwrap();
-        slot.become_constant();
-        slot.put(Some(Region::read_only(&constant)));
+        let mut slot = slot(ShapeLocation::File(0), 3).unwrap();
+        slot.set_constant();
+        slot.set_data(Some(Region::read_only(&constant)));
         assert!(matches!(slot.data(), Data::At(region) if region.len() == 3));
-        slot.put(Some(Region::read_only(&constant[..2])));
+        slot.set_data(Some(Region::read_only(&constant[..2])));
         assert!(matches!(slot.data(), Data::None) && slot.is_constant());
         assert_eq!(slot.fixed_bytes(), Some(3));
     }
@@ -286,20 +287,20 @@ mod tests {
     #[test]
     fn planned_tensors_stay_planned() {
         let constant = [1u8, 2, 3];
-        let mut slot = slot(ShapeAt::File(0), 3).unwrap();
-        slot.plan(0, 16);
-        slot.put(Some(Region::read_only(&constant)));
+        let mut slot = slot(ShapeLocation::File(0), 3).unwrap();
+        slot.set_planned(0, 16);
+        slot.set_data(Some(Region::read_only(&constant)));
         assert!(matches!(slot.data(), Data::At(region) if region.len() == 3));
-        assert_eq!(slot.home(), Home::Planned);
-        slot.put(None);
+        assert_eq!(slot.storage_kind(), StorageKind::Planned);
+        slot.set_data(None);
         assert!(matches!(slot.data(), Data::None));
-        assert_eq!(slot.home(), Home::Planned);
+        assert_eq!(slot.storage_kind(), StorageKind::Planned);
     }
 
     #[test]
-    fn shapes_are_near_enough() {
-        assert!(slot(ShapeAt::File(CHANGING as usize - 1), 0).unwrap().is_fixed());
-        assert!(slot(ShapeAt::File(CHANGING as usize), 0).is_none());
-        assert!(slot(ShapeAt::Changing(usize::MAX), 0).is_none());
+    fn shape_offsets_must_fit() {
+        assert!(slot(ShapeLocation::File(DYNAMIC as usize - 1), 0).unwrap().is_fixed());
+        assert!(slot(ShapeLocation::File(DYNAMIC as usize), 0).is_none());
+        assert!(slot(ShapeLocation::Dynamic(usize::MAX), 0).is_none());
     }
 }

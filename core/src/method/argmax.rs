@@ -1,4 +1,4 @@
-//! Running a method of one of whose outputs only the places of the largest numbers are wanted.
+//! Running a method with argmax over one of its outputs.
 
 use super::{Instruction, Method, Progress};
 use crate::backend::Delegate;
@@ -9,40 +9,43 @@ use crate::memory::slot::Data;
 use crate::tracer::{Event, EventKind, traced};
 use crate::value::{Value, list_index};
 
-/// A call of a delegate that an output comes from.
-struct Source<'m> {
+/// The delegate call that produces an output.
+struct ProducingCall<'m> {
     instruction: usize,
     delegate: usize,
     args: &'m [[u8; 4]],
-    /// Which of them is the output.
+    /// Argument index of the output.
     arg: usize,
 }
 
 impl<'m> Method<'m> {
-    /// As [`execute`](Self::execute), but of one output only where the largest number in each of
-    /// its rows, of the last dimension, is: the first of equals; -1 in a row that has none larger
-    /// than minus infinity. What is not a number is none. So a device need not give the output
-    /// itself back, and the host need not look at it.
+    /// Like [`execute`](Self::execute), but computes only the argmax of one output over its last
+    /// dim. The device then need not return the output itself, and the host need not read it.
     ///
-    /// The answer is how many of `indices` were written, one for each row; what the output has is
-    /// of an earlier run then. It is `None` where the output was written instead: since it does not
-    /// come from a delegate that [can do it](crate::Delegate::execute_argmax), since the method
-    /// reads it again, or since somebody listens who wants to see it.
+    /// Each row yields the index of its first maximum. NaN is ignored; a row without a value above
+    /// minus infinity yields -1.
+    ///
+    /// Returns the number of rows, each with an entry in `indices`; the output itself keeps its
+    /// contents from an earlier run. Returns `None` if the output was written instead, because
+    ///
+    /// - it is not produced by a delegate that [supports argmax](crate::Delegate::execute_argmax),
+    /// - the method reads it again, or
+    /// - a tracer wants to see it.
     ///
     /// # Errors
-    /// As [`execute`](Self::execute), or there are more rows than `indices`.
+    /// As [`execute`](Self::execute), or the output has more rows than `indices`.
     pub fn execute_argmax(
         &mut self,
         output: usize,
         indices: &mut [i32],
     ) -> Result<Option<usize>, ExecuteError> {
-        let tracer = self.options.listener();
-        let source = match tracer {
+        let tracer = self.options.run_tracer();
+        let producer = match tracer {
             Some(tracer) if tracer.wants_outputs() => None,
-            _ => self.source_of(output),
+            _ => self.producer_of(output),
         };
-        let Some(source) = source else { return self.execute().map(|()| None) };
-        let Source { instruction, delegate, args, arg } = source;
+        let Some(producer) = producer else { return self.execute().map(|()| None) };
+        let ProducingCall { instruction, delegate, args, arg } = producer;
         let event = Event { kind: EventKind::Execute, name: self.meta.name(), instruction: 0 };
         traced(tracer, &event, || {
             (self.position, self.backward_jumps) = (0, 0);
@@ -64,13 +67,14 @@ impl<'m> Method<'m> {
         })
     }
 
-    /// The call of a delegate that an output comes from, if nothing but the caller sees it then, in
-    /// a method without jumps.
-    fn source_of(&self, output: usize) -> Option<Source<'m>> {
+    /// The delegate call that produces an output, if afterwards only the caller reads the output
+    /// and the method has no jumps.
+    fn producer_of(&self, output: usize) -> Option<ProducingCall<'m>> {
         let value = self.output_value(output).ok()?;
         let region = self.memory_of(value)?;
         let others = (0..self.output_count()).filter(|other| *other != output);
-        // What is given twice, or lies over what is, is seen as another output.
+        // An output that is listed twice, or overlaps another one, is also read as that other
+        // output.
         let is_other = |other: usize| {
             self.output_value(other).is_ok_and(|other| self.touches(other, value, &region))
         };
@@ -78,12 +82,12 @@ impl<'m> Method<'m> {
             return None;
         }
         let touches = |entry: &[u8; 4]| self.touches(list_index(*entry), value, &region);
-        let mut source = None;
+        let mut producer = None;
         for (instruction, call) in self.instructions.iter().enumerate().rev() {
             match call {
                 Instruction::JumpFalse { .. } => return None,
-                // What is before the call that makes it has another use for its memory.
-                _ if source.is_some() => {}
+                // Earlier instructions use the memory for other values.
+                _ if producer.is_some() => {}
                 Instruction::Kernel(call) if call.args.iter().any(touches) => return None,
                 Instruction::Move { from, to }
                     if [from, to].into_iter().any(|it| self.touches(*it, value, &region)) =>
@@ -93,19 +97,19 @@ impl<'m> Method<'m> {
                 Instruction::Delegate { delegate, args } => {
                     let mut touching = args.iter().enumerate().filter(|(_, entry)| touches(entry));
                     let Some((arg, entry)) = touching.next() else { continue };
-                    // An argument that is there twice is an input, too.
+                    // An argument that occurs twice is also an input.
                     if list_index(*entry) != value || touching.next().is_some() {
                         return None;
                     }
-                    source = Some(Source { instruction, delegate: *delegate, args, arg });
+                    producer = Some(ProducingCall { instruction, delegate: *delegate, args, arg });
                 }
                 _ => {}
             }
         }
-        source
+        producer
     }
 
-    /// Where a tensor's memory is, if that is known.
+    /// Memory of a tensor, if known.
     fn memory_of(&self, value: usize) -> Option<Region<'m>> {
         match self.values.data(self.values.slot(value)?)?.1 {
             Data::At(region) => Some(region),
@@ -113,7 +117,7 @@ impl<'m> Method<'m> {
         }
     }
 
-    /// Whether a value, or one in the list that it is, may lie in this memory of the value `own`.
+    /// Whether a value, or an item of a list, may overlap `region`, the memory of the value `own`.
     fn touches(&self, value: usize, own: usize, region: &Region<'m>) -> bool {
         match self.values.value(value) {
             _ if value == own => true,
@@ -127,7 +131,7 @@ impl<'m> Method<'m> {
         }
     }
 
-    /// The same of a tensor in a list, in which there are no lists.
+    /// The same for a tensor in a list. Lists are not nested.
     fn touches_item(&self, value: usize, own: usize, region: &Region<'m>) -> bool {
         let is_tensor = self.values.slot(value).is_some();
         value == own

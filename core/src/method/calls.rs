@@ -1,24 +1,24 @@
-//! Preparing calls: kernels decide for the shapes in the file, and what arguments share is found
-//! out.
+//! Preparation of calls: kernels choose their plans for the exported shapes, and overlap of
+//! arguments is determined.
 
 use super::tables::Tables;
 use super::{Instruction, KernelCall, Packed, Prepared};
 use crate::arguments::Arguments;
-use crate::call::{Known, Prepare};
+use crate::call::{KnownOverlap, Prepare};
 use crate::error::{InitError, KernelError};
 use crate::limits::{Budget, Limit};
 use crate::machine::Machine;
 use crate::memory::ARENA_ALIGN;
-use crate::memory::arena::Measure;
+use crate::memory::arena::ArenaSize;
 use crate::memory::slot::Data;
 use crate::overlap::Overlap;
-use crate::uses::{OUTSIDE, Uses, has, may_share};
+use crate::uses::{UNSUPPORTED_BY_IMAGE, Uses, has, may_share};
 use crate::value::{Value, list_index};
 use crate::values::{Roles, Values, flag};
 
 impl<'m> Prepared<'m> {
-    /// Checks that state is as much as planned buffers may be: each tensor of it is initialised for
-    /// itself.
+    /// Checks that the total size of state tensors is within the limit for planned buffers: each is
+    /// initialised separately, even if they overlap.
     pub(super) fn state_bytes(&self) -> Result<(), InitError> {
         let values = &self.tables.values;
         let mut bytes = Budget::new(&self.options.limits, Limit::PlannedBytes);
@@ -34,14 +34,14 @@ impl<'m> Prepared<'m> {
         Ok(())
     }
 
-    /// Prepares every call, in order, and finds out which tensors are state: those that are read
-    /// before they are written, if only by the caller.
-    pub(super) fn kernels(&mut self) -> Result<(), InitError> {
+    /// Prepares every call, in order, and determines which tensors are state: those that are read
+    /// before they are written, including reads of outputs by the caller.
+    pub(super) fn prepare_calls(&mut self) -> Result<(), InitError> {
         let (threads, machine) = (self.options.parallel.threads(), self.options.machine);
         let Prepared { tables, options, arena, scratch, steps, .. } = self;
         let Tables { values, instructions, .. } = tables;
-        let most = values.len().saturating_mul(LOOKS);
-        let mut looks = most;
+        let max_budget = values.len().saturating_mul(SEARCHES_PER_VALUE);
+        let mut budget = max_budget;
         for (index, instruction) in instructions.iter_mut().enumerate() {
             match instruction {
                 Instruction::Kernel(call) => {
@@ -53,38 +53,38 @@ impl<'m> Prepared<'m> {
                             InitError::Kernel { instruction: index, operator, source }
                         })?;
                     *scratch = (*scratch).max(needed);
-                    mark_state(values, call.args, Roles::Params(call.kernel.params), &mut looks);
+                    mark_state(values, call.args, Roles::Params(call.kernel.params), &mut budget);
                 }
                 Instruction::Delegate { args, .. } if has(Uses::DELEGATES) => {
                     for entry in args.iter() {
-                        mark_given(values, list_index(*entry));
+                        mark_delegate_arg(values, list_index(*entry));
                     }
                 }
                 Instruction::Move { from, to } if has(Uses::CONTROL) => {
-                    mark_value(values, *from, false, &mut looks);
+                    mark_value(values, *from, false, &mut budget);
                     values.mark(*to, flag::WRITTEN);
                 }
                 Instruction::JumpFalse { condition, .. } if has(Uses::CONTROL) => {
-                    mark_value(values, *condition, false, &mut looks);
+                    mark_value(values, *condition, false, &mut budget);
                 }
                 _ => {}
             }
         }
         for output in self.meta.plan.outputs()?.iter() {
             if let Ok(output) = usize::try_from(output?) {
-                mark_value(values, output, false, &mut looks);
+                mark_value(values, output, false, &mut budget);
             }
         }
-        *steps = steps.saturating_add((most - looks) as u64);
+        *steps = steps.saturating_add((max_budget - budget) as u64);
         Ok(())
     }
 }
 
-/// How often each value may be looked at, on average, to find out what lies over what was written.
-/// Where that does not suffice, a tensor that may be none counts as state.
-const LOOKS: usize = 256;
+/// Search budget per value, on average, for written tensors that cover another one. If it is
+/// exhausted, a tensor may be treated as state although it is not.
+const SEARCHES_PER_VALUE: usize = 256;
 
-/// Tensors among the arguments of a call, those in lists included.
+/// Number of tensors among the arguments of a call, including those in lists.
 fn count_tensors(values: &Values<'_>, args: &[[u8; 4]]) -> u64 {
     args.iter().fold(0u64, |sum, entry| {
         let index = list_index(*entry);
@@ -95,38 +95,38 @@ fn count_tensors(values: &Values<'_>, args: &[[u8; 4]]) -> u64 {
     })
 }
 
-/// Marks planned tensors that a call reads before anything wrote them as state, and what it writes
+/// Marks the planned tensors that a call reads before anything wrote them as state, and its outputs
 /// as written.
-fn mark_state(values: &mut Values<'_>, args: &[[u8; 4]], roles: Roles<'_>, looks: &mut usize) {
+fn mark_state(values: &mut Values<'_>, args: &[[u8; 4]], roles: Roles<'_>, budget: &mut usize) {
     for (arg, entry) in args.iter().enumerate().filter(|(arg, _)| !roles.is_scratch(*arg)) {
-        mark_value(values, list_index(*entry), roles.is_out(arg), looks);
+        mark_value(values, list_index(*entry), roles.is_out(arg), budget);
     }
 }
 
-/// Marks a value that is read or written, or the tensors in it.
-fn mark_value(values: &mut Values<'_>, index: usize, out: bool, looks: &mut usize) {
+/// Marks a value, or the tensors in a list, as read or written.
+fn mark_value(values: &mut Values<'_>, index: usize, out: bool, budget: &mut usize) {
     match values.tensor_list(index) {
         Some(items) => {
             for item in items {
-                mark_access(values, list_index(*item), out, looks);
+                mark_access(values, list_index(*item), out, budget);
             }
         }
-        None => mark_access(values, index, out, looks),
+        None => mark_access(values, index, out, budget),
     }
 }
 
-fn mark_access(values: &mut Values<'_>, index: usize, out: bool, looks: &mut usize) {
-    let known = flag::WRITTEN | flag::FLOATING | flag::STATE;
-    let mark = match place(values, index) {
-        // Nobody says what of its arguments a delegate reads, but results are seldom written twice:
-        // what a delegate was the first to be given, and a kernel writes, the delegate reads, and
-        // the kernel replaces for the next run.
-        Some(_) if has(Uses::DELEGATES) && out && values.has(index, flag::GIVEN) => {
+fn mark_access(values: &mut Values<'_>, index: usize, out: bool, budget: &mut usize) {
+    let known = flag::WRITTEN | flag::DYNAMIC_VIEW | flag::STATE;
+    let mark = match planned_range(values, index) {
+        // Heuristic: which arguments a delegate reads is unknown, but results are rarely written
+        // twice. If a delegate is the first to access a tensor and a kernel writes it later, the
+        // delegate reads it and the kernel updates it for the next run.
+        Some(_) if has(Uses::DELEGATES) && out && values.has(index, flag::DELEGATE_FIRST) => {
             flag::WRITTEN | flag::STATE
         }
         _ if out => flag::WRITTEN,
-        Some(place) if !values.has(index, known) => {
-            match lies_over_written(values, index, place, looks) {
+        Some(range) if !values.has(index, known) => {
+            match is_covered_by_written(values, index, range, budget) {
                 true => flag::WRITTEN,
                 false => flag::STATE,
             }
@@ -136,44 +136,44 @@ fn mark_access(values: &mut Values<'_>, index: usize, out: bool, looks: &mut usi
     values.mark(index, mark);
 }
 
-/// Marks an argument of a delegate as written, or the tensors in it, and those that nothing was
-/// given before it.
-fn mark_given(values: &mut Values<'_>, index: usize) {
+/// Marks an argument of a delegate, or the tensors in it, as written. Records the tensors that no
+/// instruction accessed before.
+fn mark_delegate_arg(values: &mut Values<'_>, index: usize) {
     for item in values.tensor_list(index).unwrap_or_default() {
-        mark_one_given(values, list_index(*item));
+        mark_delegate_access(values, list_index(*item));
     }
-    mark_one_given(values, index);
+    mark_delegate_access(values, index);
 }
 
-fn mark_one_given(values: &mut Values<'_>, index: usize) {
-    let known = flag::WRITTEN | flag::FLOATING | flag::STATE | flag::INTERFACE;
-    let given = if values.has(index, known) { 0 } else { flag::GIVEN };
+fn mark_delegate_access(values: &mut Values<'_>, index: usize) {
+    let known = flag::WRITTEN | flag::DYNAMIC_VIEW | flag::STATE | flag::INTERFACE;
+    let given = if values.has(index, known) { 0 } else { flag::DELEGATE_FIRST };
     values.mark(index, flag::WRITTEN | given);
 }
 
-/// The buffer of a planned tensor, and where it starts and ends there.
-fn place(values: &Values<'_>, index: usize) -> Option<(usize, usize, usize)> {
+/// Buffer, start and end offset of a planned tensor.
+fn planned_range(values: &Values<'_>, index: usize) -> Option<(usize, usize, usize)> {
     let tensor = values.tensor(values.slot(index)?)?;
     let Data::Planned { buffer, offset } = tensor.data() else { return None };
     Some((buffer.into(), offset, offset.saturating_add(tensor.capacity())))
 }
 
-/// Whether a planned tensor lies where an input does, or something that was written: exporters
-/// leave out views, and plan their results over what they are views of, whose values come a little
-/// before.
-fn lies_over_written(
+/// Whether a planned tensor lies inside an input or a written tensor. Exporters elide views and
+/// plan the result over the viewed tensor, whose value index is usually slightly lower; the search
+/// therefore runs backwards.
+fn is_covered_by_written(
     values: &Values<'_>,
     index: usize,
     (buffer, start, end): (usize, usize, usize),
-    looks: &mut usize,
+    budget: &mut usize,
 ) -> bool {
     let count = values.len();
     let mut other = index;
-    for _ in 0..count.min(*looks) {
-        *looks -= 1;
+    for _ in 0..count.min(*budget) {
+        *budget -= 1;
         other = other.checked_sub(1).unwrap_or(count - 1);
         if values.has(other, flag::WRITTEN)
-            && place(values, other)
+            && planned_range(values, other)
                 .is_some_and(|(found, from, to)| found == buffer && from <= start && end <= to)
         {
             return true;
@@ -182,37 +182,37 @@ fn lies_over_written(
     false
 }
 
-/// Whether numbers or shapes of a call's arguments can differ from run to run.
+/// Whether scalars or shapes of a call's arguments can change between runs.
 fn is_variable(values: &Values<'_>, args: &[[u8; 4]]) -> bool {
-    let varies = |index: usize| values.has(index, flag::VARIABLE);
+    let is_variable = |index: usize| values.has(index, flag::VARIABLE);
     args.iter().any(|entry| {
         let index = list_index(*entry);
-        varies(index)
+        is_variable(index)
             || match values.value(index) {
                 Some(Value::IntList(items)) if has(Uses::NUMBER_LISTS) => items
                     .iter()
-                    .any(|item| usize::try_from(i64::from_le_bytes(*item)).is_ok_and(varies)),
+                    .any(|item| usize::try_from(i64::from_le_bytes(*item)).is_ok_and(is_variable)),
                 Some(Value::TensorList(items, _)) if has(Uses::TENSOR_LISTS) => {
-                    items.iter().any(|item| varies(list_index(*item)))
+                    items.iter().any(|item| is_variable(list_index(*item)))
                 }
                 _ => false,
             }
     })
 }
 
-/// Prepares one call for the shapes in the file. Returns the scratch memory that it takes.
+/// Prepares a call for the exported shapes. Returns the scratch memory that it needs.
 #[inline(never)]
 fn prepare_call<'m>(
     values: &mut Values<'m>,
     call: &mut KernelCall<'m>,
     (threads, machine): (usize, Machine),
-    arena: &mut Measure,
+    arena: &mut ArenaSize,
     steps: &mut u64,
 ) -> Result<usize, KernelError> {
     let kernel = call.kernel;
     call.dynamic = has(Uses::VARIABLE) && is_variable(values, call.args);
     if kernel.view().is_some() && !has(Uses::VIEWS) {
-        return Err(KernelError::unsupported(OUTSIDE));
+        return Err(KernelError::unsupported(UNSUPPORTED_BY_IMAGE));
     }
     let arguments = Arguments::new(values, call.args, kernel.params);
     arguments.check_kinds()?;
@@ -228,27 +228,27 @@ fn prepare_call<'m>(
             call.scratch = plan.scratch;
             if let Some((bytes, pack)) = plan.packed {
                 if !has(Uses::PACKING) {
-                    return Err(KernelError::unsupported(OUTSIDE));
+                    return Err(KernelError::unsupported(UNSUPPORTED_BY_IMAGE));
                 }
-                arena.bytes(bytes, ARENA_ALIGN);
-                call.packed = Packed::Due(bytes, pack);
+                arena.add_bytes(bytes, ARENA_ALIGN);
+                call.packed = Packed::Pending(bytes, pack);
             }
         }
-        // With other shapes and numbers it may work; it is prepared again before it runs.
+        // The call may work with other shapes and scalars; it is prepared again before it runs.
         Err(error) if has(Uses::VARIABLE) && call.dynamic && error.depends_on_values() => {
             call.scratch = prepare.scratch_bound();
         }
         Err(error) => return Err(error),
     }
-    shared_memory(values, call, steps)
+    analyse_overlap(values, call, steps)
 }
 
-/// Finds out what the arguments of a call share. Returns the scratch memory that it takes, with
-/// copies of inputs in it.
+/// Determines which arguments of a call overlap. Returns the scratch memory that the call needs,
+/// including copies of inputs.
 ///
-/// It is apart from what prepares the call, so that kernels have the stack that this takes.
+/// Separate from `prepare_call`, so that its stack frame is not live while kernels prepare.
 #[inline(never)]
-fn shared_memory<'m>(
+fn analyse_overlap<'m>(
     values: &mut Values<'m>,
     call: &mut KernelCall<'m>,
     steps: &mut u64,
@@ -259,19 +259,19 @@ fn shared_memory<'m>(
     }
     let roles = Roles::Params(kernel.params);
     let arguments = Arguments::new(values, call.args, kernel.params);
-    let copies = if has(Uses::VIEWS) && arguments.may_float() {
-        // What is shared is known when the call runs: there is room for the worst.
+    let copies = if has(Uses::VIEWS) && arguments.has_dynamic_view() {
+        // Overlap is only known at run time: reserve scratch memory for the worst case.
         arguments.possible_copies(roles)
     } else {
         let overlap: Overlap = arguments.overlap(roles, kernel.in_place())?;
         *steps = steps.saturating_add(overlap.steps);
         if !has(Uses::SHARING) && (overlap.in_place || !overlap.copies.is_empty()) {
-            return Err(KernelError::unsupported(OUTSIDE));
+            return Err(KernelError::unsupported(UNSUPPORTED_BY_IMAGE));
         }
         call.known = match (overlap.copies.is_empty(), overlap.in_place) {
-            (false, _) => Known::Nothing,
-            (true, true) => Known::InPlace,
-            (true, false) => Known::Disjoint,
+            (false, _) => KnownOverlap::Unknown,
+            (true, true) => KnownOverlap::InPlace,
+            (true, false) => KnownOverlap::Disjoint,
         };
         overlap.copies
     };

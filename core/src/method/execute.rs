@@ -1,4 +1,4 @@
-//! Running: a loop over resolved instructions.
+//! Execution: the interpreter loop over resolved instructions.
 
 use super::{Instruction, KernelCall, LoadOptions, Method, Packed};
 use crate::arguments::Arguments;
@@ -13,17 +13,17 @@ use crate::uses::{Uses, has};
 use crate::value::Value;
 use core::sync::atomic::{AtomicBool, Ordering};
 
-/// Whether a step was taken, or the method is at its end.
+/// Result of a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 pub enum Progress {
-    /// An instruction was executed; there may be more.
+    /// An instruction was executed; more may follow.
     Stepped,
-    /// There was none left. The next step starts over.
+    /// The method is at its end. The next step starts over.
     Ended,
 }
 
-/// The threads that the calls of a method use, and the flag that cancels its runs.
+/// Threads of a method's calls, and the flag that cancels its runs.
 #[derive(Clone, Copy)]
 struct RunThreads<'m> {
     parallel: &'m dyn Parallel,
@@ -36,10 +36,10 @@ impl<'m> RunThreads<'m> {
     }
 
     /// Makes a call with these threads. Returns [`InstructionError::Cancelled`] if the call skipped
-    /// work because the run was cancelled, whatever the call returned.
+    /// work because the run was cancelled, regardless of its result.
     ///
-    /// Without the standard library, kernels do not ask: runs are cancelled between instructions,
-    /// which keeps firmware small.
+    /// Without the feature `std`, kernels never check for cancellation: runs are cancelled between
+    /// instructions only, which keeps firmware small.
     #[inline]
     fn lend<T>(
         self,
@@ -58,9 +58,9 @@ impl<'m> Method<'m> {
     /// Runs the method from its first instruction to its end.
     ///
     /// # Errors
-    /// The instruction that failed, and why. Tensors may be partly written then.
+    /// The failed instruction, and why. Tensors may be partly written.
     pub fn execute(&mut self) -> Result<(), ExecuteError> {
-        let tracer = self.options.listener();
+        let tracer = self.options.run_tracer();
         let event = Event { kind: EventKind::Execute, name: self.meta.name(), instruction: 0 };
         traced(tracer, &event, || {
             self.position = 0;
@@ -70,8 +70,8 @@ impl<'m> Method<'m> {
         })
     }
 
-    /// Runs one instruction. Between steps the caller may do other things; a method that was not
-    /// stepped to its end starts over with the next [`execute`](Self::execute).
+    /// Executes one instruction. The caller may do other work between steps.
+    /// [`execute`](Self::execute) starts over, even if the method was not stepped to its end.
     ///
     /// # Errors
     /// As [`execute`](Self::execute).
@@ -111,13 +111,13 @@ impl<'m> Method<'m> {
                     self.position = destination;
                 }
             }
-            // Preparing lets no instruction pass that the image was built without.
+            // Preparation rejects instructions that the image does not support.
             _ => {}
         }
         Ok(Progress::Stepped)
     }
 
-    /// Whether an instruction may run.
+    /// Checks that the next instruction may run.
     #[inline]
     pub(super) fn check_runnable(&self) -> Result<(), InstructionError> {
         if !self.is_usable {
@@ -134,7 +134,7 @@ impl<'m> Method<'m> {
         call: &KernelCall<'m>,
         instruction: usize,
     ) -> Result<(), InstructionError> {
-        let tracer = self.options.listener();
+        let tracer = self.options.run_tracer();
         let event = Event { kind: EventKind::Operator, name: call.kernel.name, instruction };
         let threads = RunThreads::of(&self.options);
         let result = traced(tracer, &event, || {
@@ -170,7 +170,9 @@ impl<'m> Method<'m> {
             }
             let bytes = plan.packed.map_or(0, |(bytes, _)| bytes);
             if bytes != packed.map_or(0, |region| region.len()) {
-                return Err(KernelError::unsupported("packing that changes with shapes"));
+                return Err(KernelError::unsupported(
+                    "packed weights whose size depends on shapes",
+                ));
             }
             scratch = if plan.scratch_optional { 0 } else { needed };
             invoke = plan.invoke;
@@ -238,7 +240,7 @@ impl<'m> Method<'m> {
         instruction: usize,
         run: impl FnOnce(&mut dyn Delegate, &mut DelegateCall<'_, '_>) -> Result<T, DelegateError>,
     ) -> Result<T, InstructionError> {
-        let tracer = self.options.listener();
+        let tracer = self.options.run_tracer();
         let threads = RunThreads::of(&self.options);
         threads.lend(|parallel| {
             let resources = self.resources(0, None, parallel);
@@ -265,8 +267,7 @@ impl<'m> Method<'m> {
         })
     }
 
-    /// The truth value of a jump's condition: a bool, or a bool tensor, all of whose elements
-    /// count.
+    /// Evaluates a jump condition: a bool, or a bool tensor whose elements must all be true.
     fn condition(&self, index: usize) -> Option<bool> {
         match self.values.value(index)? {
             Value::Bool(value) => Some(value),

@@ -1,11 +1,11 @@
-//! Finishing a prepared method: it gets its memory, delegates are made, constants copied, weights
-//! packed.
+//! Finishing a prepared method: assigns memory, creates delegates, copies constants, packs weights.
 
 use super::{Instruction, KernelCall, Method, MethodMemory, Packed, Prepared};
 use crate::backend::{InitContext, Processed};
-use crate::call::{Invoke, Known, Resources};
+use crate::call::{Invoke, KnownOverlap, Resources};
 use crate::error::{InitError, MemoryKind};
 use crate::format::Part;
+use crate::location::locate;
 use crate::machine::Machine;
 use crate::memory::arena::{Arena, Exhausted};
 use crate::memory::region::Region;
@@ -13,19 +13,18 @@ use crate::memory::slot::Data;
 use crate::memory::{ARENA_ALIGN, SharedMemory, check_lent};
 use crate::method::shared::SharedMethod;
 use crate::parallel::{Parallel, Uncancelled};
-use crate::place::locate;
 use crate::registry::Registry;
 use crate::tracer::{Event, EventKind, traced};
-use crate::uses::{OUTSIDE, Uses, has};
+use crate::uses::{UNSUPPORTED_BY_IMAGE, Uses, has};
 use crate::value::Value;
 use crate::values::flag;
 use core::sync::atomic::AtomicBool;
 
 impl<'m> Prepared<'m> {
-    /// Makes the method, in memory of its own.
+    /// Creates the method with its own memory.
     ///
     /// # Errors
-    /// A memory is too small or misaligned, the storage failed, or a backend refused a delegate.
+    /// A buffer is too small or misaligned, the storage failed, or a backend rejected a delegate.
     pub fn finish(self, memory: MethodMemory<'m, '_>) -> Result<Method<'m>, InitError> {
         let (expected, found) = (self.tables.planned.len(), memory.planned.len());
         if expected != found {
@@ -45,7 +44,7 @@ impl<'m> Prepared<'m> {
         self.build(memory.arena, Region::writable(memory.scratch))
     }
 
-    /// Makes the method, in planned and scratch memory that it uses in turn with other methods: see
+    /// Creates the method in planned and scratch memory that it shares with other methods: see
     /// [`SharedMemory`].
     ///
     /// # Errors
@@ -69,7 +68,7 @@ impl<'m> Prepared<'m> {
         arena: &'m mut [core::mem::MaybeUninit<u8>],
     ) -> Result<Method<'m>, InitError> {
         if !has(Uses::TURNS) {
-            return Err(InitError::Shared { what: OUTSIDE });
+            return Err(InitError::Shared { what: UNSUPPORTED_BY_IMAGE });
         }
         let needed = self.needs().scratch;
         let scratch = shared.admit(&self.meta, &self.tables, needed)?;
@@ -92,7 +91,7 @@ impl<'m> Prepared<'m> {
         let memory = MemoryKind::Arena;
         let available = arena.len();
         let mut arena = Arena::new(arena).ok_or(InitError::MemoryMisaligned { memory })?;
-        // The method exists from here on, so that an error drops the delegates that were made.
+        // The method exists from here on, so that an error drops the delegates created so far.
         let mut method = Method {
             meta,
             values: tables.values,
@@ -109,8 +108,8 @@ impl<'m> Prepared<'m> {
         let result = method.fill(&registry, tables.instructions, &mut arena);
         match result {
             Ok(()) => Ok(method),
-            Err(Fault::Init(error)) => Err(error),
-            Err(Fault::Exhausted(exhausted)) => {
+            Err(FinishError::Init(error)) => Err(error),
+            Err(FinishError::Exhausted(exhausted)) => {
                 let needed = exhausted.needed;
                 Err(InitError::MemoryTooSmall { memory, needed, available })
             }
@@ -119,30 +118,30 @@ impl<'m> Prepared<'m> {
 }
 
 /// Why a method cannot be finished.
-enum Fault {
+enum FinishError {
     Exhausted(Exhausted),
     Init(InitError),
 }
 
-impl From<Exhausted> for Fault {
+impl From<Exhausted> for FinishError {
     fn from(exhausted: Exhausted) -> Self {
-        Fault::Exhausted(exhausted)
+        FinishError::Exhausted(exhausted)
     }
 }
-impl<E: Into<InitError>> From<E> for Fault {
+impl<E: Into<InitError>> From<E> for FinishError {
     fn from(error: E) -> Self {
-        Fault::Init(error.into())
+        FinishError::Init(error.into())
     }
 }
 
 impl<'m> Method<'m> {
-    /// The order is that in which the needs were added up.
+    /// Allocates in the same order as the size calculation.
     fn fill(
         &mut self,
         registry: &Registry<'m>,
         instructions: &'m mut [Instruction<'m>],
         arena: &mut Arena<'m>,
-    ) -> Result<(), Fault> {
+    ) -> Result<(), FinishError> {
         if has(Uses::DELEGATES) {
             self.make_delegates(registry, arena)?;
         }
@@ -158,8 +157,8 @@ impl<'m> Method<'m> {
         if !has(Uses::VARIABLE) {
             return Ok(());
         }
-        let cells = arena.slice(self.values.changing(), || Value::None)?;
-        self.values.keep_in(cells);
+        let cells = arena.slice(self.values.cell_count(), || Value::None)?;
+        self.values.move_to_cells(cells);
         Ok(())
     }
 
@@ -167,7 +166,7 @@ impl<'m> Method<'m> {
         &mut self,
         registry: &Registry<'m>,
         arena: &mut Arena<'m>,
-    ) -> Result<(), Fault> {
+    ) -> Result<(), FinishError> {
         for index in 0..self.delegates.len() {
             let info = self.meta.delegate_info(index, self.options.data)?;
             let backend = registry.backend(info.backend).ok_or(Part::Delegate.at(index))?;
@@ -175,7 +174,7 @@ impl<'m> Method<'m> {
             let wrap = |source| InitError::Delegate { index, backend: name, source };
             backend.is_available().map_err(wrap)?;
             let bytes = backend.arena_bytes(&info).map_err(wrap)?;
-            let own = arena.take(bytes, ARENA_ALIGN)?;
+            let own = arena.allocate(bytes, ARENA_ALIGN)?;
             let mut own = Arena::new(own).ok_or(InitError::TooLarge)?;
             let processed = match info.processed.lend() {
                 Some(bytes) => Processed::Lent(bytes),
@@ -184,8 +183,8 @@ impl<'m> Method<'m> {
                     let memory = MemoryKind::Scratch;
                     let too_small = InitError::MemoryTooSmall { memory, needed, available };
                     let region = self.scratch.part(0, needed).ok_or(too_small)?;
-                    // SAFETY: no method that was lent this scratch memory runs now: this one is
-                    // being made, and those that share it run only while they hold the
+                    // SAFETY: no method that uses this scratch memory is running: this one is being
+                    // created, and methods that share the memory run only while they hold the
                     // `SharedMemory` that the caller holds. The reference ends before this function
                     // uses the memory again.
                     let bytes = unsafe { region.bytes_mut() }.unwrap_or_default();
@@ -211,30 +210,30 @@ impl<'m> Method<'m> {
         Ok(())
     }
 
-    /// Gives tensors their places, and state its initial data. With an arena, constants are placed,
-    /// too: at load, not when the method is reset.
-    fn place_tensors(&mut self, mut arena: Option<&mut Arena<'m>>) -> Result<(), Fault> {
+    /// Assigns memory to tensors, and initial data to state. With an arena (at load, not on reset),
+    /// also copies constants that cannot be borrowed.
+    fn place_tensors(&mut self, mut arena: Option<&mut Arena<'m>>) -> Result<(), FinishError> {
         let mut tensors = self.meta.tensors()?;
         while let Some(value) = tensors.next()? {
             let index = value.index;
             let is_state = self.values.has(index, flag::STATE);
             let tensor = self.values.tensor(value.slot).ok_or(Part::Value.at(index))?;
             let capacity = tensor.capacity();
-            let place = locate(&self.meta, self.options.data, value, &tensor)?;
+            let location = locate(&self.meta, self.options.data, value, &tensor)?;
             let target = self.values.tensor_mut(value.slot).ok_or(Part::Value.at(index))?;
-            match (place.planned, place.stored, arena.as_deref_mut()) {
+            match (location.planned, location.stored, arena.as_deref_mut()) {
                 (None, Some(blob), Some(arena)) if matches!(target.data(), Data::None) => {
                     let copy = arena.zeroed(capacity, ARENA_ALIGN)?;
                     blob.read(0, copy)?;
-                    target.put(Some(Region::read_only(copy)));
+                    target.set_data(Some(Region::read_only(copy)));
                 }
-                // State without a place in the plan.
+                // Unplanned state.
                 (None, Some(blob), Some(arena))
                     if has(Uses::UNPLANNED_STATE) && target.is_planned() =>
                 {
                     let own = arena.zeroed(capacity, ARENA_ALIGN)?;
                     blob.read(0, own)?;
-                    target.put(Some(Region::writable(own)));
+                    target.set_data(Some(Region::writable(own)));
                 }
                 (None, Some(blob), None) if has(Uses::UNPLANNED_STATE) && target.is_planned() => {
                     if let Data::At(region) = target.data() {
@@ -246,9 +245,9 @@ impl<'m> Method<'m> {
                 (Some((buffer, offset)), stored, _) => {
                     let region = self.planned.get(buffer);
                     let region = region.and_then(|planned| planned.part(offset, capacity));
-                    let what = "its place in planned memory is out of range";
+                    let what = "the offset in planned memory is out of range";
                     let region = region.ok_or(InitError::Value { index, what })?;
-                    target.put(Some(region));
+                    target.set_data(Some(region));
                     if is_state || stored.is_some() {
                         // SAFETY: no call is running (`&mut self`, and see `make_delegates` for
                         // shared memory), and this is the only reference to planned memory in this
@@ -260,7 +259,7 @@ impl<'m> Method<'m> {
                         }
                     }
                 }
-                // State that the caller bound memory to starts from zero again.
+                // State in caller-bound memory restarts from zero.
                 (None, None, None) if is_state => {
                     if let Data::At(region) = target.data() {
                         // SAFETY: no call is running (`&mut self`), so no reference to tensor data
@@ -281,15 +280,16 @@ impl<'m> Method<'m> {
         instruction: usize,
         call: &mut KernelCall<'m>,
         arena: &mut Arena<'m>,
-    ) -> Result<(), Fault> {
-        let Packed::Due(bytes, pack) = call.packed else { return Ok(()) };
+    ) -> Result<(), FinishError> {
+        let Packed::Pending(bytes, pack) = call.packed else { return Ok(()) };
         let packed = arena.zeroed(bytes, ARENA_ALIGN)?;
         let parallel = Uncancelled(self.options.parallel);
         let resources = self.resources(call.scratch, None, &parallel);
         let (args, kernel) = (call.args, call.kernel);
-        // What is shared is looked for again if it is not known: a pack function may read inputs
-        // that are bound by now.
-        let known = if call.known == Known::InPlace { Known::Nothing } else { call.known };
+        // In-place calls check the overlap again: now that memory is bound, a pack function may
+        // read inputs.
+        let known =
+            if call.known == KnownOverlap::InPlace { KnownOverlap::Unknown } else { call.known };
         Invoke::new(&mut self.values, args, kernel, known, resources)
             .and_then(|mut invoke| pack(&mut invoke, packed))
             .map_err(|source| InitError::Kernel { instruction, operator: kernel.name, source })?;
@@ -306,19 +306,20 @@ impl<'m> Method<'m> {
         Resources { scratch: self.scratch, scratch_needed, packed, parallel }
     }
 
-    /// Forgets everything that runs left behind: planned memory is zeroed and state gets its
-    /// initial data again, values and shapes become those of the file, delegates forget their
-    /// state. Inputs must be set again.
+    /// Resets everything that runs changed: planned memory is zeroed, state gets its initial data,
+    /// scalars and shapes return to those of the file, and delegates reset their state. Inputs must
+    /// be set again.
     ///
-    /// If it fails, the method refuses to run until a reset succeeds.
+    /// If the reset fails, the method refuses to run until a reset succeeds.
     ///
     /// # Errors
-    /// The storage cannot be read any more, or a delegate failed.
+    /// The storage failed, or a delegate failed.
     pub fn reset(&mut self) -> Result<(), InitError> {
         self.reset_memory(true)
     }
 
-    /// The same; all planned memory is zeroed only if it is this method's alone.
+    /// Like [`reset`](Self::reset), but zeroes planned memory only if no other method shares it
+    /// (`alone`).
     pub(super) fn reset_memory(&mut self, alone: bool) -> Result<(), InitError> {
         self.is_usable = false;
         self.position = 0;
@@ -330,9 +331,9 @@ impl<'m> Method<'m> {
                 bytes.fill(0);
             }
         }
-        self.place_tensors(None).map_err(|fault| match fault {
-            Fault::Init(error) => error,
-            Fault::Exhausted(_) => InitError::TooLarge,
+        self.place_tensors(None).map_err(|error| match error {
+            FinishError::Init(error) => error,
+            FinishError::Exhausted(_) => InitError::TooLarge,
         })?;
         for (index, delegate) in self.delegates.iter_mut().enumerate() {
             if has(Uses::DELEGATES)

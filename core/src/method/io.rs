@@ -14,7 +14,7 @@ use crate::value::Value;
 use crate::values::ResizeError;
 use core::sync::atomic::Ordering;
 
-/// The value that is input or output `index`.
+/// Value index of input or output `index`.
 fn interface_value(
     values: Result<Vector<'_, i32>, Malformed>,
     index: usize,
@@ -55,11 +55,11 @@ impl<'m> Method<'m> {
             .ok_or_else(|| InputError::Kind { expected: "tensor", found: self.type_name(value) })
     }
 
-    /// Copies a value into an input. A tensor must be of the exported type and layout; where the
-    /// exported shape is dynamic, its shape may be any within the bound.
+    /// Copies a value into an input. A tensor must have the exported dtype and layout; with a
+    /// dynamic shape, any shape within the bound is accepted.
     ///
     /// # Errors
-    /// The value does not fit, and how, or the input has no memory yet.
+    /// The value does not fit, and why; or the input has no memory yet.
     pub fn set_input(&mut self, index: usize, value: &ValueRef<'_>) -> Result<(), InputError> {
         let target = self.input_value(index)?;
         match value {
@@ -101,7 +101,7 @@ impl<'m> Method<'m> {
         Ok(())
     }
 
-    /// Checks type and layout of a tensor for an input, which takes its shape.
+    /// Checks dtype and layout of a tensor for an input, and resizes the input to its shape.
     pub(super) fn fit_input(
         &mut self,
         index: usize,
@@ -126,7 +126,7 @@ impl<'m> Method<'m> {
         Ok(())
     }
 
-    /// Gives an input of dynamic shape the shape of this run.
+    /// Sets the shape of an input with a dynamic shape.
     ///
     /// # Errors
     /// The shape differs from a static one, or exceeds the bound.
@@ -135,34 +135,34 @@ impl<'m> Method<'m> {
         let slot = self.slot(value)?;
         self.values.resize(slot, sizes, true).map_err(|error| {
             let bound = error == ResizeError::Capacity;
-            // The present shape is that of an earlier run; the bound is in the file.
+            // The current shape is from an earlier run; the bound is in the file.
             let declared = self.meta.tensor_sizes(value).unwrap_or_default();
             let expected = ShapeNote::new(&declared);
             InputError::Shape { expected, found: ShapeNote::new(sizes), bound }
         })
     }
 
-    /// An input tensor in its place, to be written without a copy.
+    /// Write access to an input tensor in place, without a copy.
     ///
     /// # Errors
-    /// There is no such input, it is not a tensor, or has no memory that can be written.
+    /// The input does not exist, is not a tensor, or has no writable memory.
     pub fn input_mut(&mut self, index: usize) -> Result<TensorMut<'_>, InputError> {
         let slot = self.slot(self.input_value(index)?)?;
         view_mut(&mut self.values, slot).ok_or(InputError::Unbound)
     }
 
-    /// Lends memory to an input tensor that has none in the plan: to be filled by
+    /// Binds memory to an input tensor that is not memory-planned, to be filled by
     /// [`set_input`](Self::set_input) or [`input_mut`](Self::input_mut).
     ///
     /// # Errors
-    /// The input has memory of its own, or the memory is too small for the (largest) shape or
-    /// misaligned.
+    /// The input has memory of its own, or the memory is misaligned or too small for the
+    /// upper-bound shape.
     pub fn bind_input(&mut self, index: usize, memory: &'m mut [u8]) -> Result<(), InputError> {
         let slot = self.slot(self.input_value(index)?)?;
         self.bind(slot, Region::writable(memory))
     }
 
-    /// Lends constant data to an input tensor that has no memory in the plan.
+    /// Binds constant data to an input tensor that is not memory-planned.
     ///
     /// # Errors
     /// As [`bind_input`](Self::bind_input).
@@ -171,7 +171,7 @@ impl<'m> Method<'m> {
         self.bind(slot, Region::read_only(data))
     }
 
-    /// Lends memory to an output tensor that has none in the plan.
+    /// Binds memory to an output tensor that is not memory-planned.
     ///
     /// # Errors
     /// As [`bind_input`](Self::bind_input).
@@ -180,8 +180,8 @@ impl<'m> Method<'m> {
         self.bind(slot, Region::writable(memory))
     }
 
-    /// Lends memory to a tensor of the method's [state](Self::state) that the exporter left to the
-    /// caller, by its value index. The memory is zeroed.
+    /// Binds memory to a [state](Self::state) tensor that the exporter left to the caller, by its
+    /// value index. The memory is zeroed.
     ///
     /// # Errors
     /// As [`bind_input`](Self::bind_input).
@@ -193,7 +193,7 @@ impl<'m> Method<'m> {
 
     fn bind(&mut self, slot: u32, memory: Region<'m>) -> Result<(), InputError> {
         let Some(tensor) = self.values.tensor(slot) else { return Err(InputError::Unbound) };
-        if !tensor.is_callers() {
+        if !tensor.is_caller_bound() {
             return Err(InputError::Planned);
         }
         let (needed, available) = (tensor.capacity(), memory.len());
@@ -204,17 +204,17 @@ impl<'m> Method<'m> {
             return Err(InputError::Misaligned);
         }
         if let Some(tensor) = self.values.tensor_mut(slot) {
-            tensor.put(memory.part(0, needed));
+            tensor.set_data(memory.part(0, needed));
         }
         Ok(())
     }
 
-    /// Whether an input needs memory to be bound to it before the method runs.
+    /// Whether memory must be bound to an input before the method runs.
     pub fn input_is_unbound(&self, index: usize) -> bool {
         self.input_value(index).is_ok_and(|value| self.is_unbound(value))
     }
 
-    /// Whether an output has no memory. It may get some while the method runs; else it must be
+    /// Whether an output has no memory. It may get memory during a run; otherwise, memory must be
     /// bound.
     pub fn output_is_unbound(&self, index: usize) -> bool {
         self.output_value(index).is_ok_and(|value| self.is_unbound(value))
@@ -223,30 +223,32 @@ impl<'m> Method<'m> {
     fn is_unbound(&self, value: usize) -> bool {
         let slot = self.values.slot(value).and_then(|slot| self.values.tensor(slot));
         slot.is_some_and(|tensor| {
-            tensor.is_callers() && matches!(tensor.data(), Data::None) && tensor.capacity() > 0
+            tensor.is_caller_bound() && matches!(tensor.data(), Data::None) && tensor.capacity() > 0
         })
     }
 
-    /// An output, as the last run left it.
+    /// Returns an output of the last run.
     ///
     /// # Errors
-    /// There is no such output, it is a tensor without memory, or another method used its
+    /// The output does not exist, is a tensor without memory, or another method used its
     /// [memory](crate::SharedMemory) since.
     pub fn output(&self, index: usize) -> Result<ValueRef<'_>, InputError> {
         self.value_ref(self.output_value(index)?)
     }
 
-    /// An input, as it was set.
+    /// Returns an input, as it was set.
     ///
     /// # Errors
-    /// There is no such input, it is a tensor without memory, or another method used its
+    /// The input does not exist, is a tensor without memory, or another method used its
     /// [memory](crate::SharedMemory) since the last run.
     pub fn input(&self, index: usize) -> Result<ValueRef<'_>, InputError> {
         self.value_ref(self.input_value(index)?)
     }
 
+    /// Checks that the memory of a value still belongs to this method.
+    ///
     /// # Errors
-    /// Another method used the memory that the value lies in since this one ran.
+    /// Another method used the memory since this one ran.
     #[cold]
     fn check_fresh(&self, value: usize) -> Result<(), InputError> {
         let data = self.values.slot(value).and_then(|slot| self.values.data(slot));
@@ -279,7 +281,7 @@ impl<'m> Method<'m> {
         })
     }
 
-    /// Whether an input's shape may change between runs.
+    /// Whether the shape of an input may change between runs.
     pub fn input_dynamism(&self, index: usize) -> Option<ShapeDynamism> {
         let value = self.meta.plan.values().ok()?.get(self.input_value(index).ok()?).ok()??;
         ShapeDynamism::from_number(value.tensor().ok()??.shape_dynamism().ok()?)

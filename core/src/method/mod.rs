@@ -1,7 +1,7 @@
-//! A loaded method: resolved instructions over values in the caller's memory.
+//! Loaded methods: resolved instructions over values in the caller's memory.
 //!
-//! The file is decoded into [`tables`], all of which [`prepare`] resolves, so that it knows what
-//! memory is needed; [`finish`] fills that memory, and [`execute`] runs.
+//! The file is decoded into [`tables`]; [`prepare`] resolves them and computes the memory needs,
+//! [`finish`] initialises the memory, and [`execute`] runs.
 
 mod argmax;
 mod calls;
@@ -22,7 +22,7 @@ pub(crate) mod tables;
 pub use tables::TableUse;
 
 use crate::backend::{DelegateBox, RuntimeOption};
-use crate::call::Known;
+use crate::call::KnownOverlap;
 use crate::data_map::DataMap;
 use crate::kernel::{InvokeFn, Kernel, PackFn};
 use crate::limits::Limits;
@@ -37,42 +37,42 @@ use crate::values::Values;
 use core::mem::MaybeUninit;
 use core::sync::atomic::{AtomicBool, Ordering};
 
-/// The memory of a method, lent by the caller for as long as the method lives.
+/// Memory of a method, borrowed from the caller for the method's lifetime.
 ///
-/// [`MemoryNeeds`] and [`MethodMeta`] tell the exact sizes. All must start at multiples of
+/// [`MemoryNeeds`] and [`MethodMeta`] report the exact sizes. All memory must start at multiples of
 /// [`ARENA_ALIGN`](crate::ARENA_ALIGN) bytes.
 #[derive(Debug)]
 pub struct MethodMemory<'m, 'b> {
-    /// For delegates, copied constants and packed weights: [`MemoryNeeds::arena`] bytes.
-    /// [`ArenaBlock`](crate::ArenaBlock) makes such memory. For
-    /// [`Program::load_method`](crate::Program::load_method) it holds the tables, too:
+    /// Memory for delegates, copied constants and packed weights: [`MemoryNeeds::arena`] bytes, for
+    /// instance from [`ArenaBlock`](crate::ArenaBlock). For
+    /// [`Program::load_method`](crate::Program::load_method) it also holds the tables:
     /// [`MemoryNeeds::whole_arena`] bytes.
     pub arena: &'m mut [MaybeUninit<u8>],
-    /// For tensors: one buffer for each [`MethodMeta::planned_buffer_size`]. Only the list is given
-    /// back after loading, and holds empty buffers then.
+    /// Planned buffers for tensors, with the sizes of [`MethodMeta::planned_buffer_size`]. Loading
+    /// takes the buffers and leaves empty slices in the list.
     pub planned: &'b mut [&'m mut [u8]],
-    /// For kernels while they run: [`MemoryNeeds::scratch`] bytes.
+    /// Workspace for running kernels: [`MemoryNeeds::scratch`] bytes.
     pub scratch: &'m mut [u8],
 }
 
-/// What else a method is loaded with.
+/// Options for loading a method.
 #[derive(Clone, Copy)]
 #[non_exhaustive]
 pub struct LoadOptions<'m> {
     /// External data, searched in order.
     pub data: &'m [DataMap<'m>],
-    /// How kernels use several threads. Serial by default.
+    /// Threads for kernels. Serial by default.
     pub parallel: &'m dyn Parallel,
-    /// Who is told of events.
+    /// Tracer that receives events.
     pub tracer: Option<&'m dyn EventTracer>,
     /// Settings for backends.
     pub backend_options: &'m [RuntimeOption<'m>],
-    /// What the program may ask for.
+    /// Resource limits of the program.
     pub limits: Limits,
-    /// Cancels runs while it is true: another thread sets it. A run ends before its next
-    /// instruction; with the standard library also inside one, where the kernel asks.
+    /// Cancellation flag: another thread sets it to true to cancel runs. A run ends before its next
+    /// instruction; with the feature `std`, kernels also check it during an instruction.
     pub cancel: Option<&'m AtomicBool>,
-    /// What the method is prepared for.
+    /// Machine that the method is prepared for.
     pub machine: Machine,
 }
 
@@ -91,89 +91,88 @@ impl Default for LoadOptions<'_> {
 }
 
 impl<'m> LoadOptions<'m> {
-    /// With external data.
+    /// Sets the external data.
     #[must_use]
     pub fn with_data(self, data: &'m [DataMap<'m>]) -> Self {
         LoadOptions { data, ..self }
     }
 
-    /// With threads.
+    /// Sets the threads.
     #[must_use]
     pub fn with_parallel(self, parallel: &'m dyn Parallel) -> Self {
         LoadOptions { parallel, ..self }
     }
 
-    /// With a tracer.
+    /// Sets the tracer.
     #[must_use]
     pub fn with_tracer(self, tracer: &'m dyn EventTracer) -> Self {
         LoadOptions { tracer: Some(tracer), ..self }
     }
 
-    /// Who is told of runs. Builds that `cargo xtask bench tracing` compares with leave the
-    /// question out.
-    pub(crate) fn listener(&self) -> Option<&'m dyn EventTracer> {
+    /// Tracer for runs. Always `None` in baseline builds of `cargo xtask bench tracing`.
+    pub(crate) fn run_tracer(&self) -> Option<&'m dyn EventTracer> {
         if cfg!(torchlet_untraced) { None } else { self.tracer }
     }
 
-    /// With settings for backends.
+    /// Sets the backend options.
     #[must_use]
     pub fn with_backend_options(self, backend_options: &'m [RuntimeOption<'m>]) -> Self {
         LoadOptions { backend_options, ..self }
     }
 
-    /// With other limits.
+    /// Sets the limits.
     #[must_use]
     pub fn with_limits(self, limits: Limits) -> Self {
         LoadOptions { limits, ..self }
     }
 
-    /// With a switch that cancels runs.
+    /// Sets the cancellation flag.
     #[must_use]
     pub fn with_cancel(self, cancel: &'m AtomicBool) -> Self {
         LoadOptions { cancel: Some(cancel), ..self }
     }
 
-    /// To be told what a method needs on another machine.
+    /// Sets the target machine, to compute the memory needs there.
     #[must_use]
     pub fn with_machine(self, machine: Machine) -> Self {
         LoadOptions { machine, ..self }
     }
 }
 
-/// Weights that a kernel packs once.
+/// State of the weights that a kernel packs once.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Packed<'m> {
     None,
-    /// As many bytes are to be filled by this function.
-    Due(usize, PackFn),
+    /// Size in bytes, and the function that packs the weights at load time.
+    Pending(usize, PackFn),
     Ready(Region<'m>),
 }
 
-/// A call of a kernel, resolved.
+/// A resolved kernel call.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct KernelCall<'m> {
     kernel: &'m Kernel,
-    /// As many as the kernel declares.
+    /// Value indices, as many as the kernel has parameters.
     args: &'m [[u8; 4]],
     invoke: InvokeFn,
-    /// Bytes of scratch memory that the invoke function takes.
+    /// Bytes of scratch memory that the invoke function needs.
     scratch: usize,
     packed: Packed<'m>,
-    /// Shapes or scalars can change: prepare before each invocation.
+    /// Shapes or scalars can change: the call is prepared again before each invocation.
     dynamic: bool,
-    known: Known,
+    known: KnownOverlap,
 }
 
 impl KernelCall<'_> {
-    /// What the call makes use of.
+    /// Runtime features that the call uses.
     fn uses(&self) -> Uses {
         let view = self.kernel.view().is_some();
-        // Kernels make numbers of any kind.
+        // Kernels can write scalars of any type.
         let variable = Uses::VARIABLE.and(Uses::FRACTIONS);
         let mut uses = if self.dynamic { variable } else { Uses::NONE };
         if view {
             uses = uses.and(Uses::VIEWS);
-        } else if self.known != Known::Disjoint {
+        } else if self.known != KnownOverlap::Disjoint {
             uses = uses.and(Uses::SHARING);
         }
         match self.packed {
@@ -183,7 +182,7 @@ impl KernelCall<'_> {
     }
 }
 
-/// An instruction, resolved: indices are checked, kernels chosen.
+/// A resolved instruction: indices are checked and kernels selected.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Instruction<'m> {
     Kernel(KernelCall<'m>),
@@ -191,7 +190,7 @@ pub(crate) enum Instruction<'m> {
         delegate: usize,
         args: &'m [[u8; 4]],
     },
-    /// A number becomes what another is; a tensor gets shape and contents of another.
+    /// Copies a scalar, or the shape and contents of a tensor.
     Move {
         from: usize,
         to: usize,
@@ -200,11 +199,11 @@ pub(crate) enum Instruction<'m> {
         condition: usize,
         destination: usize,
     },
-    Nothing,
+    Nop,
 }
 
 impl Instruction<'_> {
-    /// The values that a call makes a view, and a view of.
+    /// Value indices of the view that the call creates, and of the tensor that it views.
     fn view(&self) -> Option<(usize, usize)> {
         let Instruction::Kernel(call) = self else { return None };
         let value = |arg: usize| call.args.get(arg).map(|entry| list_index(*entry));
@@ -222,13 +221,13 @@ pub struct Method<'m> {
     planned: &'m [Region<'m>],
     scratch: Region<'m>,
     options: LoadOptions<'m>,
-    /// The next instruction.
+    /// Index of the next instruction.
     position: usize,
     backward_jumps: u64,
-    /// The last reset, if any, succeeded.
+    /// Whether the last reset, if any, succeeded.
     is_usable: bool,
-    /// What lies in planned memory is another method's. Whoever looks at a method that shares
-    /// memory sets it, without changing it.
+    /// Whether planned memory contains another method's data. Atomic, since methods that share
+    /// memory set it through `&self`.
     stale: AtomicBool,
 }
 
@@ -240,12 +239,12 @@ const _: () = {
 };
 
 impl<'m> Method<'m> {
-    /// The method's description in its program.
+    /// Description of the method in its program.
     pub fn meta(&self) -> &MethodMeta<'m> {
         &self.meta
     }
 
-    /// Notes whether what lies in planned memory is another method's.
+    /// Records whether planned memory contains another method's data.
     fn mark_stale(&self, stale: bool) {
         self.stale.store(stale, Ordering::Relaxed);
     }
@@ -253,7 +252,7 @@ impl<'m> Method<'m> {
 
 impl Drop for Method<'_> {
     fn drop(&mut self) {
-        // The arena drops nothing; delegates own resources.
+        // The arena never drops its contents, and delegates own resources.
         if has(Uses::DELEGATES) {
             self.delegates.iter_mut().for_each(|delegate| drop(delegate.take()));
         }

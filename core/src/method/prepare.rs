@@ -1,75 +1,73 @@
-//! Preparing a method: everything in its tables is resolved and checked, and what memory it needs
-//! is added up.
+//! Preparation of a method: resolves and checks its tables, and computes its memory needs.
 //!
-//! This is the one path from a file to a method: [`resolve`](super::resolve) and
-//! [`calls`](super::calls) are the two longest steps of it. It decides; [finishing](super::finish)
-//! carries out what was decided, with the memory that was asked for here, so that needs cannot
-//! differ from what loading takes.
+//! This is the only path from a file to a method. [`resolve`](super::resolve) and
+//! [`calls`](super::calls) are its two longest steps. Preparing makes all decisions;
+//! [finishing](super::finish) carries them out with the requested memory, so the reported needs
+//! always match what loading uses.
 
-use super::tables::{Counts, TableUse, Tables, cell};
+use super::tables::{Counts, TableUse, Tables, cell_layout};
 use super::{Instruction, LoadOptions, Method, MethodMemory};
 use crate::error::{InitError, MemoryKind, Message};
 use crate::format::Part;
 use crate::limits::{Budget, Limit, Limits};
+use crate::location::{lend_aligned, locate};
 use crate::machine::PointerWidth;
 use crate::memory::ARENA_ALIGN;
-use crate::memory::arena::Measure;
+use crate::memory::arena::ArenaSize;
 use crate::memory::region::Region;
-use crate::memory::slot::{Data, Home, OWN_BUFFER};
+use crate::memory::slot::{Data, StorageKind, UNPLANNED_STATE_BUFFER};
 use crate::meta::{MethodMeta, tensor_name, to_index};
-use crate::place::{lend_aligned, locate};
 use crate::registry::Registry;
 use crate::tracer::{Event, EventKind, traced};
-use crate::uses::{OUTSIDE, Uses, has};
+use crate::uses::{UNSUPPORTED_BY_IMAGE, Uses, has};
 use crate::value::Value;
 use crate::values::flag;
 use core::mem::MaybeUninit;
 
-/// The exact memory that a method takes, beside its planned buffers.
+/// Exact memory needs of a method, besides its planned buffers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 #[non_exhaustive]
 pub struct MemoryNeeds {
-    /// Bytes of its tables, a multiple of [`ARENA_ALIGN`](crate::ARENA_ALIGN).
+    /// Bytes of the tables, a multiple of [`ARENA_ALIGN`](crate::ARENA_ALIGN).
     pub tables: usize,
-    /// Bytes of the method arena: delegates, constants that had to be copied, packed weights.
+    /// Bytes of the method arena: delegates, copied constants, packed weights.
     pub arena: usize,
     /// Bytes of scratch memory.
     pub scratch: usize,
 }
 
 impl MemoryNeeds {
-    /// Bytes of one arena for the tables and all else, as
-    /// [`Program::load_method`](crate::Program::load_method) takes it.
+    /// Bytes of a combined arena for tables and everything else, as
+    /// [`Program::load_method`](crate::Program::load_method) needs it.
     pub fn whole_arena(&self) -> usize {
-        // Both fit into memory that was, or is to be, lent; where they do not fit together, nothing
-        // is long enough.
+        // Saturates on overflow: no arena is that large.
         self.tables.saturating_add(self.arena)
     }
 }
 
-/// A piece of a method's memory, for reports on where the bytes go.
+/// Breakdown of a method's memory, for size reports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 #[non_exhaustive]
 pub struct ArenaUse {
-    /// Places of planned buffers, and values. Their lists stay in the file, and their numbers,
-    /// unless these may change.
+    /// Planned buffer descriptors and values. Lists stay in the file, and so do scalars unless they
+    /// can change.
     pub values: usize,
-    /// Tensors: shape, layout, place.
+    /// Tensor descriptors: shape, layout, data location.
     pub tensors: usize,
     /// Instructions.
     pub instructions: usize,
-    /// Delegates, their places and what they allocate; what it takes from the tables to the next
-    /// multiple of [`ARENA_ALIGN`](crate::ARENA_ALIGN) is among it.
+    /// Delegates: their table entries, the memory they allocate, and padding of the tables to a
+    /// multiple of [`ARENA_ALIGN`](crate::ARENA_ALIGN).
     pub delegates: usize,
-    /// Constants that had to be copied out of the file.
+    /// Constants that were copied out of the file.
     pub constants: usize,
-    /// Weights that kernels packed.
+    /// Weights packed by kernels.
     pub packed: usize,
 }
 
-/// A method that is resolved and checked, and waits for its memory.
+/// A resolved and checked method, before its memory is allocated.
 ///
 /// ```text
 /// let mut tables = ...;                       // meta.table_bytes() bytes
@@ -83,9 +81,9 @@ pub struct Prepared<'m> {
     pub(super) options: LoadOptions<'m>,
     pub(super) registry: Registry<'m>,
     counts: Counts,
-    /// The method arena, with what is known to be in it so far.
-    pub(super) arena: Measure,
-    /// How much of it was taken when all delegates were, and when all constants were.
+    /// Size calculation of the method arena.
+    pub(super) arena: ArenaSize,
+    /// Size of the arena after all delegates, and after all constants.
     delegates_end: usize,
     constants_end: usize,
     pub(super) scratch: usize,
@@ -93,7 +91,7 @@ pub struct Prepared<'m> {
 }
 
 impl<'m> MethodMeta<'m> {
-    /// Bytes of memory that [`prepare`](Self::prepare) takes for the method's tables.
+    /// Bytes of memory that [`prepare`](Self::prepare) needs for the method's tables.
     ///
     /// # Errors
     /// The file is malformed, or exceeds the limits.
@@ -101,8 +99,8 @@ impl<'m> MethodMeta<'m> {
         Ok(self.table_use(limits, PointerWidth::HERE)?.total())
     }
 
-    /// What the method's tables take on a machine with pointers of this width, which may be another
-    /// than this.
+    /// Sizes of the method's tables on a machine with this pointer width, which may differ from
+    /// this one.
     ///
     /// # Errors
     /// As [`table_bytes`](Self::table_bytes).
@@ -110,11 +108,10 @@ impl<'m> MethodMeta<'m> {
         self.counts(limits)?.table_use(width).ok_or(InitError::TooLarge)
     }
 
-    /// Decodes the method into tables, resolves and checks all of it, and finds out what memory it
-    /// needs.
+    /// Decodes the method into tables, resolves and checks it, and computes its memory needs.
     ///
-    /// `tables` starts at a multiple of [`ARENA_ALIGN`](crate::ARENA_ALIGN) bytes and has
-    /// [`table_bytes`](Self::table_bytes) of them.
+    /// `tables` must start at a multiple of [`ARENA_ALIGN`](crate::ARENA_ALIGN) bytes and have a
+    /// length of [`table_bytes`](Self::table_bytes).
     ///
     /// # Errors
     /// What is wrong or missing, and where.
@@ -145,11 +142,11 @@ impl<'m> MethodMeta<'m> {
             options,
             registry: *registry,
             counts: *counts,
-            arena: Measure::new(),
+            arena: ArenaSize::new(),
             delegates_end: 0,
             constants_end: 0,
             scratch: 0,
-            // One for each value, to begin with.
+            // One step for each value.
             steps: counts.values as u64,
         };
         prepared.resolve_all()?;
@@ -199,35 +196,34 @@ impl<'m> MethodMeta<'m> {
 }
 
 impl<'m> Prepared<'m> {
-    /// The method's description in its program.
+    /// Description of the method in its program.
     pub fn meta(&self) -> &MethodMeta<'m> {
         &self.meta
     }
 
-    /// The exact memory that the method takes on the [machine](LoadOptions::machine) that it is
-    /// prepared for, beside its planned buffers: [`MethodMeta::planned_buffer_size`]. What
-    /// delegates take is what they take here.
+    /// Exact memory needs on the [machine](LoadOptions::machine) that the method is prepared for,
+    /// besides the planned buffers ([`MethodMeta::planned_buffer_size`]). The needs of delegates
+    /// are always those on this machine.
     pub fn needs(&self) -> MemoryNeeds {
         let (tables, arena) = (self.table_use().total(), self.arena_bytes());
         MemoryNeeds { tables, arena, scratch: self.scratch }
     }
 
-    /// Bytes of the tables. They are there, so there is some number of them.
+    /// Sizes of the tables. Cannot fail, since the tables exist.
     fn table_use(&self) -> TableUse {
         self.counts.table_use(self.options.machine.pointer_width()).unwrap_or_default()
     }
 
-    /// Bytes of the method arena. A prepared method has some number of them: `resolve_all` saw to
-    /// that.
+    /// Bytes of the method arena. Cannot overflow in a prepared method: `resolve_all` checks that.
     fn arena_bytes(&self) -> usize {
         self.arena.total().unwrap_or(usize::MAX)
     }
 
-    /// What tables and arena are used for.
+    /// Breakdown of tables and arena.
     pub fn arena_use(&self) -> ArenaUse {
         let TableUse { values, tensors, instructions, delegates } = self.table_use();
-        let (cell, _) = cell(self.options.machine.pointer_width());
-        let cells = self.tables.values.changing().saturating_mul(cell);
+        let (cell, _) = cell_layout(self.options.machine.pointer_width());
+        let cells = self.tables.values.cell_count().saturating_mul(cell);
         ArenaUse {
             values: values.saturating_add(cells),
             tensors,
@@ -238,7 +234,8 @@ impl<'m> Prepared<'m> {
         }
     }
 
-    /// What the method makes use of: loading it in an [image](Uses) takes all of that.
+    /// Runtime features that the method uses. A firmware [image](Uses) must include all of them to
+    /// load it.
     ///
     /// # Errors
     /// The file is malformed.
@@ -258,7 +255,9 @@ impl<'m> Prepared<'m> {
                 Value::IntList(_) | Value::DoubleList(_) | Value::BoolList(_) => Uses::NUMBER_LISTS,
                 Value::TensorList(..) => Uses::TENSOR_LISTS,
                 Value::Tensor(slot) => match values.tensor(slot).map(|tensor| tensor.data()) {
-                    Some(Data::Planned { buffer: OWN_BUFFER, .. }) => Uses::UNPLANNED_STATE,
+                    Some(Data::Planned { buffer: UNPLANNED_STATE_BUFFER, .. }) => {
+                        Uses::UNPLANNED_STATE
+                    }
                     _ => Uses::NONE,
                 },
                 _ => Uses::NONE,
@@ -269,7 +268,7 @@ impl<'m> Prepared<'m> {
                 Instruction::Kernel(call) => call.uses(),
                 Instruction::Delegate { .. } => Uses::DELEGATES,
                 Instruction::Move { .. } | Instruction::JumpFalse { .. } => Uses::CONTROL,
-                Instruction::Nothing => Uses::NONE,
+                Instruction::Nop => Uses::NONE,
             });
         }
         let mut tensors = self.meta.tensors()?;
@@ -283,8 +282,8 @@ impl<'m> Prepared<'m> {
         Ok(uses)
     }
 
-    /// How much work it was to prepare the method: steps of loops over what the file lists. It
-    /// grows with the size of the file, whatever the file says; a test holds it to that.
+    /// Work done to prepare the method, in loop iterations over items of the file. A test checks
+    /// that it is proportional to the file size, whatever the file contains.
     pub fn steps(&self) -> u64 {
         self.steps
     }
@@ -296,31 +295,31 @@ impl core::fmt::Debug for Prepared<'_> {
     }
 }
 
-/// The way to a prepared method, step by step, each of which adds to what is there.
+/// Steps of preparation; each adds to the results of the previous ones.
 impl<'m> Prepared<'m> {
     fn resolve_all(&mut self) -> Result<(), InitError> {
-        self.delegates()?;
+        self.delegate_needs()?;
         self.delegates_end = self.arena.total().ok_or(InitError::TooLarge)?;
-        self.interface()?;
-        self.resolve()?;
-        self.places()?;
+        self.check_interface()?;
+        self.resolve_instructions()?;
+        self.locate_tensors()?;
         self.constants_end = self.arena.total().ok_or(InitError::TooLarge)?;
         if !has(Uses::VARIABLE)
             && let Some(index) = self.tables.values.first_variable()
         {
-            return Err(InitError::Value { index, what: OUTSIDE });
+            return Err(InitError::Value { index, what: UNSUPPORTED_BY_IMAGE });
         }
-        self.views();
-        self.kernels()?;
-        let cell = cell(self.options.machine.pointer_width());
-        self.arena.items(cell, self.tables.values.changing());
+        self.resolve_views();
+        self.prepare_calls()?;
+        let cell = cell_layout(self.options.machine.pointer_width());
+        self.arena.add_items(cell, self.tables.values.cell_count());
         self.state_bytes()?;
         self.arena.total().ok_or(InitError::TooLarge)?;
         Ok(())
     }
 
-    /// Asks backends what memory their delegates take.
-    fn delegates(&mut self) -> Result<(), InitError> {
+    /// Asks backends for the memory needs of their delegates.
+    fn delegate_needs(&mut self) -> Result<(), InitError> {
         if !has(Uses::DELEGATES) {
             return Ok(());
         }
@@ -332,7 +331,7 @@ impl<'m> Prepared<'m> {
                 backend: backend.name(),
                 source,
             })?;
-            self.arena.bytes(bytes, ARENA_ALIGN);
+            self.arena.add_bytes(bytes, ARENA_ALIGN);
             if info.processed.lend().is_none() {
                 self.scratch = self.scratch.max(info.processed.size());
             }
@@ -340,14 +339,14 @@ impl<'m> Prepared<'m> {
         Ok(())
     }
 
-    /// Finds the data of every tensor.
-    fn places(&mut self) -> Result<(), InitError> {
+    /// Locates the data of every tensor.
+    fn locate_tensors(&mut self) -> Result<(), InitError> {
         let limits = &self.options.limits;
         let names = self.options.data.iter();
         let names = names.fold(0u64, |sum, map| sum.saturating_add(map.name_count() as u64));
         let mut lookups = Budget::new(limits, Limit::NameLookups);
         let mut constant_bytes = Budget::new(limits, Limit::ConstantBytes);
-        let mut own_bytes = 0usize;
+        let mut unplanned_bytes = 0usize;
         if has(Uses::UNPLANNED_STATE) {
             self.tables.state_views(&self.meta, &mut lookups)?;
         }
@@ -356,39 +355,43 @@ impl<'m> Prepared<'m> {
             let index = value.index;
             let name = tensor_name(&value.tensor)?;
             if has(Uses::EXTERNAL_DATA) && value.tensor.extra_tensor_info()?.is_some() {
-                // Comparing long names takes longer.
+                // Comparing long names costs more.
                 let weight = 1 + name.map_or(0, str::len) as u64 / 64;
                 lookups.take(names.saturating_mul(weight))?;
             }
             let values = &mut self.tables.values;
             let tensor = values.tensor(value.slot).ok_or(Part::Value.at(index))?;
             let capacity = tensor.capacity();
-            let place = locate(&self.meta, self.options.data, value, &tensor)?;
+            let location = locate(&self.meta, self.options.data, value, &tensor)?;
             let is_written = has(Uses::UNPLANNED_STATE) && values.has(index, flag::STATE);
             let target = values.tensor_mut(value.slot).ok_or(Part::Value.at(index))?;
             let mut state = name.is_some();
-            match (place.planned, place.stored) {
-                (None, Some(_)) if matches!(target.home(), Home::View(_)) => state = false,
+            match (location.planned, location.stored) {
+                (None, Some(_)) if matches!(target.storage_kind(), StorageKind::View(_)) => {
+                    state = false
+                }
                 (None, Some(_)) if is_written => {
-                    target.plan(OWN_BUFFER, own_bytes);
-                    self.arena.bytes(capacity, ARENA_ALIGN);
-                    let end = own_bytes.checked_add(capacity);
+                    target.set_planned(UNPLANNED_STATE_BUFFER, unplanned_bytes);
+                    self.arena.add_bytes(capacity, ARENA_ALIGN);
+                    let end = unplanned_bytes.checked_add(capacity);
                     let end = end.and_then(|end| end.checked_next_multiple_of(ARENA_ALIGN));
-                    own_bytes = end.ok_or(InitError::TooLarge)?;
+                    unplanned_bytes = end.ok_or(InitError::TooLarge)?;
                 }
                 (None, Some(blob)) => {
-                    target.become_constant();
+                    target.set_constant();
                     constant_bytes.take(capacity as u64)?;
                     match lend_aligned(&blob, target.alignment()) {
-                        Some(bytes) => target.put(Some(Region::read_only(bytes))),
-                        None => self.arena.bytes(capacity, ARENA_ALIGN),
+                        Some(bytes) => target.set_data(Some(Region::read_only(bytes))),
+                        None => self.arena.add_bytes(capacity, ARENA_ALIGN),
                     }
                     state = false;
                 }
                 (Some((buffer, offset)), stored) => {
-                    let buffer = u16::try_from(buffer).ok().filter(|buffer| *buffer != OWN_BUFFER);
+                    let buffer = u16::try_from(buffer)
+                        .ok()
+                        .filter(|buffer| *buffer != UNPLANNED_STATE_BUFFER);
                     let buffer = buffer.ok_or(InitError::TooLarge)?;
-                    target.plan(buffer, offset);
+                    target.set_planned(buffer, offset);
                     state |= stored.is_some();
                 }
                 (None, None) => {}
@@ -400,12 +403,12 @@ impl<'m> Prepared<'m> {
         Ok(())
     }
 
-    /// Checks the indices of inputs and outputs, and marks numbers that the caller can set.
-    fn interface(&mut self) -> Result<(), InitError> {
+    /// Checks the indices of inputs and outputs, and marks scalars that the caller can set.
+    fn check_interface(&mut self) -> Result<(), InitError> {
         let inputs = self.meta.plan.inputs()?;
         let outputs = self.meta.plan.outputs()?;
-        let room = self.meta.program.flatbuffer_size() / 4;
-        if inputs.len().saturating_add(outputs.len()) > room {
+        let max_entries = self.meta.program.flatbuffer_size() / 4;
+        if inputs.len().saturating_add(outputs.len()) > max_entries {
             return Err(Part::Shared.at(0).into());
         }
         for (position, index) in inputs.iter().enumerate() {
@@ -414,8 +417,8 @@ impl<'m> Prepared<'m> {
             if index >= values.len() {
                 return Err(Part::Input.at(position).into());
             }
-            let numbers = if values.slot(index).is_some() { 0 } else { flag::VARIABLE };
-            values.mark(index, flag::INTERFACE | flag::WRITTEN | numbers);
+            let scalar = if values.slot(index).is_some() { 0 } else { flag::VARIABLE };
+            values.mark(index, flag::INTERFACE | flag::WRITTEN | scalar);
         }
         for (position, index) in outputs.iter().enumerate() {
             let index = to_index(index?, Part::Output.at(position))?;

@@ -1,34 +1,34 @@
-//! Resolving instructions: operators become kernels, indices are checked, and what instructions
-//! change is marked.
+//! Resolution of instructions: looks up kernels, checks indices, and marks the values that
+//! instructions change.
 
 use super::tables::Tables;
 use super::{Instruction, KernelCall, Packed, Prepared};
 use crate::arguments::{Arguments, elements};
-use crate::call::{Invoke, Known};
+use crate::call::{Invoke, KnownOverlap};
 use crate::error::{InitError, KernelError};
 use crate::format::Part;
 use crate::format::program_schema::InstructionArgs;
 use crate::kernel::{Kernel, Param};
 use crate::limits::Limit;
-use crate::memory::slot::Home;
+use crate::memory::slot::StorageKind;
 use crate::meta::to_index;
 use crate::registry::OperatorName;
-use crate::uses::{OUTSIDE, Uses, has};
+use crate::uses::{UNSUPPORTED_BY_IMAGE, Uses, has};
 use crate::value::{Value, list_index};
 use crate::values::{Values, flag};
 use core::mem::discriminant;
 
-/// Stands in for the invoke function of a call that could not be prepared yet.
+/// Placeholder invoke function of a call that could not be prepared yet.
 fn not_prepared(_: &mut Invoke<'_, '_>) -> Result<(), KernelError> {
     Err(KernelError::unsupported("the kernel was not prepared"))
 }
 
 impl<'m> Prepared<'m> {
-    /// Resolves every instruction's operator, delegate and indices, and marks the values that
+    /// Resolves operator, delegate and indices of every instruction, and marks the values that
     /// instructions change.
-    pub(super) fn resolve(&mut self) -> Result<(), InitError> {
+    pub(super) fn resolve_instructions(&mut self) -> Result<(), InitError> {
         let total = self.tables.instructions.len();
-        // An argument takes four bytes of the file.
+        // An argument occupies four bytes of the file.
         let mut arguments_left = self.meta.program.flatbuffer_size() / 4;
         let mut items = 0u64;
         self.count_items(elements(self.meta.plan.outputs()?.bytes()), &mut items)?;
@@ -52,8 +52,8 @@ impl<'m> Prepared<'m> {
         Ok(())
     }
 
-    /// Adds the [items](Value::items) of all lists and texts among these values to those that were
-    /// counted. They may be used several times, within reason.
+    /// Adds the [items](Value::items) of all lists and strings among these values to `items`. Lists
+    /// may be used several times, up to a total that is proportional to the file size.
     #[inline(never)]
     fn count_items(&self, args: &[[u8; 4]], items: &mut u64) -> Result<(), InitError> {
         if !has(Uses::NUMBER_LISTS) && !has(Uses::TENSOR_LISTS) && !has(Uses::TEXTS) {
@@ -94,9 +94,9 @@ impl<'m> Prepared<'m> {
                 let operator = self.meta.operator(operator)?;
                 let kernel = self
                     .find_kernel(&operator, args)
-                    .ok_or(fail("no kernel for these types and layouts"))?;
-                // Behind the declared arguments, files repeat the outputs as return values: no
-                // kernel sees those.
+                    .ok_or(fail("no kernel for these dtypes and layouts"))?;
+                // After the declared arguments, files repeat the outputs as return values, which
+                // kernels ignore.
                 let (expected, found) = (kernel.params.len(), args.len());
                 let args = args.get(..expected).ok_or(InitError::Kernel {
                     instruction: index,
@@ -117,14 +117,14 @@ impl<'m> Prepared<'m> {
                     scratch: 0,
                     packed: Packed::None,
                     dynamic: false,
-                    known: Known::Nothing,
+                    known: KnownOverlap::Unknown,
                 })
             }
             InstructionArgs::Delegate { delegate, .. } if has(Uses::DELEGATES) => {
                 let delegate = usize::try_from(delegate)
                     .ok()
                     .filter(|delegate| *delegate < self.tables.delegates.len())
-                    .ok_or(fail("the delegate's index is out of range"))?;
+                    .ok_or(fail("the delegate index is out of range"))?;
                 for entry in args {
                     let value = list_index(*entry);
                     // Only the delegate knows which arguments it writes.
@@ -138,7 +138,9 @@ impl<'m> Prepared<'m> {
                 let (from, to) = (value_index(from)?, value_index(to)?);
                 let values = &mut self.tables.values;
                 if !can_move(values, from, to) {
-                    return Err(fail("it moves a value onto one that cannot take it"));
+                    return Err(fail(
+                        "cannot move between values of different kinds, dtypes or layouts",
+                    ));
                 }
                 if values.slot(to).is_none() {
                     values.mark(to, flag::VARIABLE);
@@ -151,16 +153,15 @@ impl<'m> Prepared<'m> {
                     .ok()
                     .and_then(|destination| destination.checked_add(chain_start))
                     .filter(|destination| *destination <= total)
-                    .ok_or(fail("the jump's destination is out of range"))?;
+                    .ok_or(fail("the jump target is out of range"))?;
                 Instruction::JumpFalse { condition: value_index(condition)?, destination }
             }
-            // Memory that is not planned is the caller's, or another tensor's: there is nothing to
-            // give up.
+            // Nothing to release: unplanned memory belongs to the caller or to another tensor.
             InstructionArgs::Free { value } => {
                 value_index(value)?;
-                Instruction::Nothing
+                Instruction::Nop
             }
-            _ => return Err(fail(OUTSIDE)),
+            _ => return Err(fail(UNSUPPORTED_BY_IMAGE)),
         };
         if let Some(slot) = self.tables.instructions.get_mut(index) {
             *slot = resolved;
@@ -168,8 +169,8 @@ impl<'m> Prepared<'m> {
         Ok(())
     }
 
-    /// Marks a written tensor as state if the file has data but no planned place for it: it is not
-    /// a constant. An image without such state refuses the call when it runs.
+    /// Marks a written tensor as state if it has data in the file but is not memory-planned: it is
+    /// not a constant. An image without unplanned state rejects the call when it runs.
     fn mark_written(&mut self, index: usize) -> Result<(), InitError> {
         if !has(Uses::UNPLANNED_STATE) {
             return Ok(());
@@ -184,7 +185,7 @@ impl<'m> Prepared<'m> {
         Ok(())
     }
 
-    /// The kernel of an operator for arguments of these types and layouts.
+    /// Finds the operator's kernel for the dtypes and layouts of these arguments.
     fn find_kernel(
         &mut self,
         operator: &OperatorName<'m>,
@@ -197,10 +198,11 @@ impl<'m> Prepared<'m> {
         self.registry.find(operator, tensor)
     }
 
-    /// Notes which tensors are views of others, where that holds whatever is run: then their memory
-    /// is known from now on. If one of them is a view of this here and of that there, all are found
-    /// when their calls run, and calls that take them look for themselves what they share.
-    pub(super) fn views(&mut self) {
+    /// Records which tensors are views of which others, if that is the same in every run: their
+    /// memory is then known ahead of time. If any tensor is a view of different tensors at
+    /// different times, all views are placed at run time, and calls with views check for overlap
+    /// each time.
+    pub(super) fn resolve_views(&mut self) {
         if !has(Uses::VIEWS) {
             return;
         }
@@ -208,54 +210,54 @@ impl<'m> Prepared<'m> {
         let pairs = || instructions.iter().filter_map(|instruction| instruction.view());
         let mut fixed = true;
         for (out, input) in pairs() {
-            fixed &= place_view(values, out, input);
+            fixed &= record_view(values, out, input);
         }
         if fixed {
             return;
         }
         for (out, _) in pairs() {
-            values.mark(out, flag::FLOATING);
+            values.mark(out, flag::DYNAMIC_VIEW);
             if let Some(tensor) = values.slot(out).and_then(|slot| values.tensor_mut(slot))
-                && let Home::View(_) = tensor.home()
+                && let StorageKind::View(_) = tensor.storage_kind()
             {
-                tensor.view(None);
+                tensor.set_view(None);
             }
         }
     }
 }
 
-/// Notes that the tensor of value `out` is a view of that of `input`; false if that does not hold
-/// throughout.
-fn place_view(values: &mut Values<'_>, out: usize, input: usize) -> bool {
+/// Records that the tensor of value `out` is a view of that of `input`. Returns false if that does
+/// not always hold.
+fn record_view(values: &mut Values<'_>, out: usize, input: usize) -> bool {
     let (Some(out_slot), Some(input_slot)) = (values.slot(out), values.slot(input)) else {
-        // Preparing the call fails, as it has arguments of other kinds.
+        // Preparing the call reports the wrong argument kinds.
         return true;
     };
-    let root = match values.tensor(input_slot).map(|tensor| tensor.home()) {
-        Some(Home::View(root)) => root,
+    let root = match values.tensor(input_slot).map(|tensor| tensor.storage_kind()) {
+        Some(StorageKind::View(root)) => root,
         _ => input_slot,
     };
-    let home = values.tensor(out_slot).map(|tensor| tensor.home());
-    let holds = match home {
-        Some(Home::Caller) => !values.has(out, flag::WRITTEN | flag::VIEWED),
-        Some(Home::View(other)) => other == root,
+    let storage = values.tensor(out_slot).map(|tensor| tensor.storage_kind());
+    let is_fixed = match storage {
+        Some(StorageKind::Caller) => !values.has(out, flag::WRITTEN | flag::VIEWED),
+        Some(StorageKind::View(other)) => other == root,
         _ => false,
     };
-    if !holds || root == out_slot {
+    if !is_fixed || root == out_slot {
         return false;
     }
     if let Some(tensor) = values.tensor_mut(out_slot) {
-        tensor.view(Some(root));
+        tensor.set_view(Some(root));
     }
     values.mark(input, flag::VIEWED);
     true
 }
 
-/// Whether a value can be moved onto another: a number, or a tensor, whose contents are copied to
-/// the place of the other.
+/// Whether a value can be moved to another: a scalar, or a tensor, whose contents are copied.
 ///
-/// ExecuTorch makes the other a name of the same memory. But exporters plan what is within one
-/// `torch.cond` over what is within the next, which then runs over the results of the first.
+/// ExecuTorch makes the target an alias of the source's memory instead. But exporters plan the
+/// branches of one `torch.cond` over those of the next, which would then overwrite the results of
+/// the first.
 fn can_move(values: &Values<'_>, from: usize, to: usize) -> bool {
     match (values.value(from), values.value(to)) {
         (Some(Value::Tensor(from)), Some(Value::Tensor(to))) => {
@@ -266,7 +268,7 @@ fn can_move(values: &Values<'_>, from: usize, to: usize) -> bool {
                 && from.dim_order().len() == to.dim_order().len()
                 && from.has_order(to.dim_order())
         }
-        // A list could become longer than those that were counted.
+        // A moved list could be longer than the one that was counted.
         (Some(from), Some(to)) => !to.is_list() && discriminant(&from) == discriminant(&to),
         _ => false,
     }

@@ -8,29 +8,28 @@ use crate::tensor::{TensorMut, TensorRef, ValueRef};
 use crate::values::Tensor;
 use core::ops::Deref;
 
-/// A method that shares planned and scratch memory with others. It is used while it
-/// [holds](Self::attach) that memory.
+/// A method that shares planned and scratch memory with others. It can be used while
+/// [attached](Self::attach) to that memory.
 pub struct SharedMethod<'m> {
     method: Method<'m>,
-    /// The inputs that were set since another method used the memory, as bits.
+    /// Inputs that were set since another method used the memory.
     set: Inputs,
 }
 
-/// Inputs, as bits. Those from the last bit on count as one.
+/// Bit set of inputs. The last bit represents all remaining inputs.
 type Inputs = u64;
 
 fn bit(index: usize) -> Inputs {
     1 << index.min(Inputs::BITS as usize - 1)
 }
 
-/// A shared method that holds its memory: until it is dropped, none of the others can be used.
+/// A shared method that holds its memory: none of the others can be used until it is dropped.
 ///
-/// What can be asked of a [`Method`] can be asked of it; what changes a method is here.
-// It gives no `&mut Method`: two methods could change places with it, and run over each other's
-// memory.
+/// Dereferences to [`Method`] for read access; methods that need `&mut` are duplicated here.
+// Never exposes `&mut Method`: swapping two methods would let them overwrite each other's memory.
 pub struct Attached<'a, 'm> {
     method: &'a mut Method<'m>,
-    // While this exists, nobody else uses the memory. `None` for a method that has its own.
+    // Excludes other users of the memory. `None` for a method with memory of its own.
     shared: Option<(&'a mut SharedMemory<'m>, &'a mut Inputs)>,
 }
 
@@ -40,24 +39,24 @@ impl<'m> SharedMethod<'m> {
         SharedMethod { method, set: 0 }
     }
 
-    /// The method's description in its program.
+    /// Description of the method in its program.
     pub fn meta(&self) -> &MethodMeta<'m> {
         self.method.meta()
     }
 
-    /// The method, to be looked at: no method runs in the memory meanwhile. It does not give
-    /// outputs that another one ran over.
+    /// Read access to the method, during which no method runs in the memory. Outputs that another
+    /// method may have overwritten cannot be read.
     ///
     /// # Errors
-    /// The memory is not that which the method was loaded into.
+    /// The method was loaded into other memory.
     pub fn view<'a>(&'a self, memory: &'a SharedMemory<'m>) -> Result<&'a Method<'m>, InitError> {
         self.check(memory)?;
         Ok(&self.method)
     }
 
-    /// Checks that this is the method's memory, and notes whether another one used it.
+    /// Checks that this is the method's memory, and records whether another method used it.
     fn check(&self, memory: &SharedMemory<'m>) -> Result<(), InitError> {
-        if !memory.lends(self.method.planned, self.method.scratch) {
+        if !memory.is_memory_of(self.method.planned, self.method.scratch) {
             return Err(InitError::Shared { what: "it was loaded into other memory" });
         }
         if !memory.is_held_by(self.method.identity()) {
@@ -66,10 +65,10 @@ impl<'m> SharedMethod<'m> {
         Ok(())
     }
 
-    /// The method with its memory, which no other method can use meanwhile.
+    /// Attaches the method to its memory, which no other method can use meanwhile.
     ///
     /// # Errors
-    /// The memory is not that which the method was loaded into.
+    /// The method was loaded into other memory.
     pub fn attach<'a>(
         &'a mut self,
         memory: &'a mut SharedMemory<'m>,
@@ -80,13 +79,12 @@ impl<'m> SharedMethod<'m> {
 }
 
 impl<'m> Method<'m> {
-    /// This method, which has memory of its own, as those that share memory are used: for code that
-    /// serves both.
+    /// Wraps a method with memory of its own, for code that also handles shared methods.
     pub fn attached(&mut self) -> Attached<'_, 'm> {
         Attached { method: self, shared: None }
     }
 
-    /// What tells this method from others in its memory: where its values are.
+    /// Identifies the method in its memory: the address of its values.
     fn identity(&self) -> usize {
         self.values.identity()
     }
@@ -100,19 +98,19 @@ impl<'m> Deref for Attached<'_, 'm> {
 }
 
 impl<'a, 'm> Attached<'a, 'm> {
-    /// As [`Method::input_mut`], for as long as the method is attached.
+    /// As [`Method::input_mut`], for the lifetime of the attachment.
     ///
     /// # Errors
-    /// As there.
+    /// As [`Method::input_mut`].
     pub fn into_input_mut(mut self, index: usize) -> Result<TensorMut<'a>, InputError> {
         self.set(index);
         self.method.input_mut(index)
     }
 
-    /// As [`Method::state_mut`], for as long as the method is attached.
+    /// As [`Method::state_mut`], for the lifetime of the attachment.
     ///
     /// # Errors
-    /// As there.
+    /// As [`Method::state_mut`].
     pub fn into_state_mut(mut self, value: usize) -> Result<TensorMut<'a>, InputError> {
         self.start();
         self.method.state_mut(value)
@@ -121,7 +119,7 @@ impl<'a, 'm> Attached<'a, 'm> {
     /// As [`Method::set_input`].
     ///
     /// # Errors
-    /// As there.
+    /// As [`Method::set_input`].
     pub fn set_input(&mut self, index: usize, value: &ValueRef<'_>) -> Result<(), InputError> {
         self.method.set_input(index, value)?;
         self.set(index);
@@ -131,7 +129,7 @@ impl<'a, 'm> Attached<'a, 'm> {
     /// As [`Method::set_input_tensor`].
     ///
     /// # Errors
-    /// As there.
+    /// As [`Method::set_input_tensor`].
     pub fn set_input_tensor(
         &mut self,
         index: usize,
@@ -145,7 +143,7 @@ impl<'a, 'm> Attached<'a, 'm> {
     /// As [`Method::resize_input`].
     ///
     /// # Errors
-    /// As there.
+    /// As [`Method::resize_input`].
     pub fn resize_input(&mut self, index: usize, sizes: &[i32]) -> Result<(), InputError> {
         self.method.resize_input(index, sizes)
     }
@@ -153,7 +151,7 @@ impl<'a, 'm> Attached<'a, 'm> {
     /// As [`Method::input_mut`].
     ///
     /// # Errors
-    /// As there.
+    /// As [`Method::input_mut`].
     pub fn input_mut(&mut self, index: usize) -> Result<TensorMut<'_>, InputError> {
         self.set(index);
         self.method.input_mut(index)
@@ -162,7 +160,7 @@ impl<'a, 'm> Attached<'a, 'm> {
     /// As [`Method::bind_input`].
     ///
     /// # Errors
-    /// As there.
+    /// As [`Method::bind_input`].
     pub fn bind_input(&mut self, index: usize, memory: &'m mut [u8]) -> Result<(), InputError> {
         self.method.bind_input(index, memory)
     }
@@ -170,7 +168,7 @@ impl<'a, 'm> Attached<'a, 'm> {
     /// As [`Method::bind_constant_input`].
     ///
     /// # Errors
-    /// As there.
+    /// As [`Method::bind_constant_input`].
     pub fn bind_constant_input(&mut self, index: usize, data: &'m [u8]) -> Result<(), InputError> {
         self.method.bind_constant_input(index, data)
     }
@@ -178,7 +176,7 @@ impl<'a, 'm> Attached<'a, 'm> {
     /// As [`Method::bind_output`].
     ///
     /// # Errors
-    /// As there.
+    /// As [`Method::bind_output`].
     pub fn bind_output(&mut self, index: usize, memory: &'m mut [u8]) -> Result<(), InputError> {
         self.method.bind_output(index, memory)
     }
@@ -186,16 +184,16 @@ impl<'a, 'm> Attached<'a, 'm> {
     /// As [`Method::bind_state`].
     ///
     /// # Errors
-    /// As there.
+    /// As [`Method::bind_state`].
     pub fn bind_state(&mut self, value: usize, memory: &'m mut [u8]) -> Result<(), InputError> {
         self.method.bind_state(value, memory)
     }
 
-    /// As [`Method::state_mut`]. Methods that initialise state are not loaded into shared memory
-    /// after it.
+    /// As [`Method::state_mut`]. Afterwards, no method with state can be loaded into the shared
+    /// memory.
     ///
     /// # Errors
-    /// As there.
+    /// As [`Method::state_mut`].
     pub fn state_mut(&mut self, value: usize) -> Result<TensorMut<'_>, InputError> {
         self.start();
         self.method.state_mut(value)
@@ -204,7 +202,7 @@ impl<'a, 'm> Attached<'a, 'm> {
     /// As [`Method::write_delegate_state`].
     ///
     /// # Errors
-    /// As there.
+    /// As [`Method::write_delegate_state`].
     pub fn write_delegate_state(
         &mut self,
         place: [usize; 2],
@@ -213,14 +211,15 @@ impl<'a, 'm> Attached<'a, 'm> {
         self.method.write_delegate_state(place, source)
     }
 
-    /// From now on, state is what runs or the caller made it.
+    /// Records that state may differ from its initial values.
     fn start(&mut self) {
         if let Some((memory, _)) = &mut self.shared {
             memory.start();
         }
     }
 
-    /// Notes that an input was set: those count that were since another method used the memory.
+    /// Records that an input was set. Inputs set before another method used the memory do not
+    /// count.
     fn set(&mut self, index: usize) {
         let method = self.method.identity();
         if let Some((memory, set)) = &mut self.shared {
@@ -231,11 +230,10 @@ impl<'a, 'm> Attached<'a, 'm> {
         }
     }
 
-    /// Begins a run, or goes on with one.
+    /// Begins or continues a run.
     ///
     /// # Errors
-    /// Another method used the memory since the run began, or since an input was set that lies in
-    /// the memory.
+    /// Another method used the memory since the run began, or since a memory-planned input was set.
     fn run(&mut self, begins: bool) -> Result<(), ExecuteError> {
         self.start();
         let method = self.method.identity();
@@ -259,7 +257,7 @@ impl<'a, 'm> Attached<'a, 'm> {
         Err(ExecuteError { instruction, name: "", source })
     }
 
-    /// The inputs that lie in planned memory.
+    /// Bit set of the memory-planned inputs.
     fn planned_inputs(&self) -> Inputs {
         (0..self.method.input_count()).fold(0, |inputs, index| {
             let slot = self.method.input_value(index).and_then(|value| self.method.slot(value));
@@ -272,8 +270,8 @@ impl<'a, 'm> Attached<'a, 'm> {
     /// As [`Method::execute`].
     ///
     /// # Errors
-    /// As there, or an input was not set since another method used the memory: what that left may
-    /// lie where the input did.
+    /// As [`Method::execute`], or a memory-planned input was not set since another method used the memory, which
+    /// may have overwritten it.
     pub fn execute(&mut self) -> Result<(), ExecuteError> {
         self.run(true)?;
         self.method.execute()
@@ -282,7 +280,7 @@ impl<'a, 'm> Attached<'a, 'm> {
     /// As [`Method::execute_argmax`].
     ///
     /// # Errors
-    /// As [`execute`](Self::execute), or as there.
+    /// As [`execute`](Self::execute) and [`Method::execute_argmax`].
     pub fn execute_argmax(
         &mut self,
         output: usize,
@@ -295,7 +293,7 @@ impl<'a, 'm> Attached<'a, 'm> {
     /// As [`Method::execute_into`].
     ///
     /// # Errors
-    /// As there.
+    /// As [`Method::execute_into`].
     pub fn execute_into(
         &mut self,
         inputs: &[(usize, TensorRef<'_>)],
@@ -315,11 +313,11 @@ impl<'a, 'm> Attached<'a, 'm> {
         self.method.step()
     }
 
-    /// As [`Method::reset`]. Of memory that others share only the [state](Method::state) of this
-    /// method is reset: what is state of others alone stays.
+    /// As [`Method::reset`]. In memory shared with other methods, only the [state](Method::state)
+    /// of this method is reset.
     ///
     /// # Errors
-    /// As there.
+    /// As [`Method::reset`].
     pub fn reset(&mut self) -> Result<(), InitError> {
         let others = self.shared.as_ref().is_some_and(|(memory, _)| memory.is_shared());
         self.method.reset_memory(!others)

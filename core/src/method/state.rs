@@ -1,30 +1,30 @@
-//! The state of a method: tensors that keep their contents from run to run.
+//! State of a method: tensors that keep their contents between runs.
 
 use super::{Method, Prepared};
 use crate::backend::{DelegateBox, DelegateState};
 use crate::call::{view, view_mut};
 use crate::error::{DelegateError, InputError, Message};
 use crate::layout::TensorInfo;
-use crate::memory::slot::{Data, Home};
+use crate::memory::slot::{Data, StorageKind};
 use crate::meta::MethodMeta;
 use crate::tensor::{TensorMut, TensorRef};
 use crate::values::{Values, flag};
 
-/// A tensor of a method's state.
+/// Description of a state tensor.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct StateInfo<'m> {
-    /// The index of its value in the method.
+    /// Value index of the tensor.
     pub value: usize,
-    /// Its name in the model, where the exporter kept it (ExecuTorch: `emit_mutable_buffer_names`).
+    /// Name in the model, if the exporter kept it (ExecuTorch: `emit_mutable_buffer_names`).
     pub name: Option<&'m str>,
-    /// Type, shape and layout.
+    /// Dtype, shape and layout.
     pub info: TensorInfo,
-    /// Whether it has memory: where not, the caller [binds](Method::bind_state) some.
+    /// Whether the tensor has memory; if not, the caller must [bind](Method::bind_state) it.
     pub bound: bool,
 }
 
-/// The state among a method's values.
+/// State tensors among a method's values.
 fn states<'a, 'm>(
     meta: &'a MethodMeta<'m>,
     values: &'a Values<'m>,
@@ -32,32 +32,35 @@ fn states<'a, 'm>(
     (0..values.len()).filter(|value| values.has(*value, flag::STATE)).filter_map(|value| {
         let slot = values.slot(value)?;
         let tensor = values.tensor(slot)?;
-        // A view of other state is that state.
-        if matches!(tensor.home(), Home::View(_)) {
+        // A view of state is not listed separately.
+        if matches!(tensor.storage_kind(), StorageKind::View(_)) {
             return None;
         }
-        // What the caller passes in or out is no state, if it is named like a buffer.
-        if values.has(value, flag::INTERFACE) && tensor.is_callers() {
+        // Caller-bound inputs and outputs are not state, even if they have the name of a buffer.
+        if values.has(value, flag::INTERFACE) && tensor.is_caller_bound() {
             return None;
         }
         let name = meta.tensor_name(value);
         let placed = matches!(values.data(slot)?.1, Data::At(_));
-        let bound = !tensor.is_callers() || placed || tensor.capacity() == 0;
+        let bound = !tensor.is_caller_bound() || placed || tensor.capacity() == 0;
         Some(StateInfo { value, name, info: tensor.info(), bound })
     })
 }
 
 impl<'m> Prepared<'m> {
-    /// As [`Method::state`], before there is memory for it.
+    /// As [`Method::state`], before memory is allocated.
     pub fn state(&self) -> impl Iterator<Item = StateInfo<'m>> + '_ {
         states(&self.meta, &self.tables.values)
     }
 }
 
 impl<'m> Method<'m> {
-    /// The method's state outside of delegates: tensors in planned memory that have a name or
-    /// initial data or are read before they are written, tensors with initial data that have no
-    /// place there and are written, and named ones that the exporter left to the caller.
+    /// The method's state outside of delegates:
+    ///
+    /// - memory-planned tensors that have a name or initial data, or are read before they are
+    ///   written
+    /// - written tensors that have initial data but are not memory-planned
+    /// - named tensors that the exporter left to the caller
     pub fn state(&self) -> impl Iterator<Item = StateInfo<'m>> + '_ {
         states(&self.meta, &self.values)
     }
@@ -69,15 +72,15 @@ impl<'m> Method<'m> {
         slot.ok_or(InputError::Index { index: value, count })
     }
 
-    /// A tensor of the state, by the index of its value: see [`state`](Self::state).
+    /// A state tensor, by its value index in [`state`](Self::state).
     ///
     /// # Errors
-    /// It is no state, or has no memory.
+    /// The value is not state, or has no memory.
     pub fn state_ref(&self, value: usize) -> Result<TensorRef<'_>, InputError> {
         view(&self.values, self.state_slot(value)?).ok_or(InputError::Unbound)
     }
 
-    /// A tensor of the state, to be written.
+    /// A state tensor, for writing.
     ///
     /// # Errors
     /// As [`state_ref`](Self::state_ref).
@@ -86,8 +89,8 @@ impl<'m> Method<'m> {
         view_mut(&mut self.values, slot).ok_or(InputError::Unbound)
     }
 
-    /// What the method's delegates keep from run to run: the number of the delegate, and that of
-    /// the tensor there.
+    /// State tensors of the method's delegates, each with the index of the delegate and of the
+    /// tensor within the delegate.
     pub fn delegate_state(&self) -> impl Iterator<Item = ([usize; 2], DelegateState<'_>)> + '_ {
         let delegates = self.delegates.iter().enumerate();
         let delegates = delegates.filter_map(|(index, delegate)| Some((index, delegate.as_ref()?)));
@@ -97,11 +100,11 @@ impl<'m> Method<'m> {
         })
     }
 
-    /// Copies a tensor that a delegate keeps to memory of its size: see
+    /// Copies a delegate's state tensor to `target`, which has its size. Indices are those of
     /// [`delegate_state`](Self::delegate_state).
     ///
     /// # Errors
-    /// There is no such tensor, the memory is of another size, or the device failed.
+    /// The tensor does not exist, `target` has another size, or the device failed.
     pub fn read_delegate_state(
         &self,
         [delegate, number]: [usize; 2],
@@ -111,7 +114,7 @@ impl<'m> Method<'m> {
         delegate.map(DelegateBox::get).ok_or_else(no_delegate)?.read_state(number, target)
     }
 
-    /// Gives a tensor that a delegate keeps other contents: see
+    /// Overwrites a delegate's state tensor. Indices are those of
     /// [`delegate_state`](Self::delegate_state).
     ///
     /// # Errors
@@ -127,5 +130,5 @@ impl<'m> Method<'m> {
 }
 
 fn no_delegate() -> DelegateError {
-    DelegateError::Unsupported(Message::from("a method without such a delegate"))
+    DelegateError::Unsupported(Message::from("no delegate has this index"))
 }

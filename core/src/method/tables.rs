@@ -1,5 +1,5 @@
-//! A method's tables: its values, tensors and instructions, decoded once from the file into memory
-//! of the caller.
+//! A method's tables: values, tensors and instructions, decoded once from the file into caller
+//! memory.
 
 use super::Instruction;
 use crate::backend::DelegateBox;
@@ -10,18 +10,18 @@ use crate::layout::{ShapeDynamism, TensorInfo};
 use crate::limits::{Budget, Limit, Limits};
 use crate::machine::PointerWidth;
 use crate::memory::ARENA_ALIGN;
-use crate::memory::arena::{Arena, Exhausted, Measure};
+use crate::memory::arena::{Arena, ArenaSize, Exhausted};
 use crate::memory::region::Region;
 use crate::memory::slot::TensorSlot;
 use crate::meta::{MethodMeta, is_constant, tensor_name};
 use crate::registry::OperatorName;
-use crate::uses::{OUTSIDE, Uses, has};
+use crate::uses::{UNSUPPORTED_BY_IMAGE, Uses, has};
 use crate::value::Value;
 use crate::values::{Entry, Values, flag};
 use core::mem::MaybeUninit;
 
-/// Size and alignment of everything that tables are made of.
-struct Entries {
+/// Size and alignment of each table's entries.
+struct EntryLayouts {
     region: (usize, usize),
     entry: (usize, usize),
     cell: (usize, usize),
@@ -34,8 +34,8 @@ const fn layout<T>() -> (usize, usize) {
     (size_of::<T>(), align_of::<T>())
 }
 
-impl Entries {
-    const HERE: Self = Entries {
+impl EntryLayouts {
+    const HERE: Self = EntryLayouts {
         region: layout::<Region<'_>>(),
         entry: layout::<Entry>(),
         cell: layout::<Value<'_>>(),
@@ -44,7 +44,7 @@ impl Entries {
         delegate: layout::<Option<DelegateBox<'_>>>(),
     };
 
-    const BITS32: Self = Entries {
+    const BITS32: Self = EntryLayouts {
         region: (12, 4),
         entry: (4, 4),
         cell: (12, 4),
@@ -53,7 +53,7 @@ impl Entries {
         delegate: (8, 4),
     };
 
-    const BITS64: Self = Entries {
+    const BITS64: Self = EntryLayouts {
         region: (24, 8),
         entry: (8, 8),
         cell: (24, 8),
@@ -70,75 +70,77 @@ impl Entries {
     }
 }
 
-/// What is said of other machines is true on them: an image of such a machine does not compile
-/// otherwise.
+/// Checks the table sizes of the compilation target, so the sizes for other pointer widths are
+/// verified whenever such a target is compiled.
 const _: () = {
-    let (here, said) = (Entries::HERE, Entries::of(PointerWidth::HERE));
-    assert!(here.region.0 == said.region.0 && here.region.1 == said.region.1);
-    assert!(here.entry.0 == said.entry.0 && here.entry.1 == said.entry.1);
-    assert!(here.cell.0 == said.cell.0 && here.cell.1 == said.cell.1);
-    assert!(here.tensor.0 == said.tensor.0 && here.tensor.1 == said.tensor.1);
-    assert!(here.instruction.0 == said.instruction.0 && here.instruction.1 == said.instruction.1);
-    assert!(here.delegate.0 == said.delegate.0 && here.delegate.1 == said.delegate.1);
+    let (here, declared) = (EntryLayouts::HERE, EntryLayouts::of(PointerWidth::HERE));
+    assert!(here.region.0 == declared.region.0 && here.region.1 == declared.region.1);
+    assert!(here.entry.0 == declared.entry.0 && here.entry.1 == declared.entry.1);
+    assert!(here.cell.0 == declared.cell.0 && here.cell.1 == declared.cell.1);
+    assert!(here.tensor.0 == declared.tensor.0 && here.tensor.1 == declared.tensor.1);
+    assert!(
+        here.instruction.0 == declared.instruction.0
+            && here.instruction.1 == declared.instruction.1
+    );
+    assert!(here.delegate.0 == declared.delegate.0 && here.delegate.1 == declared.delegate.1);
 };
 
-/// Size and alignment of a value that may change.
-pub(super) const fn cell(width: PointerWidth) -> (usize, usize) {
-    Entries::of(width).cell
+/// Size and alignment of the cell of a mutable value.
+pub(super) const fn cell_layout(width: PointerWidth) -> (usize, usize) {
+    EntryLayouts::of(width).cell
 }
 
-/// How many of each a method has.
+/// Number of entries in each table.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Counts {
     planned: usize,
     pub(super) values: usize,
     tensors: usize,
-    /// What keeps the shapes of tensors whose shape may change.
+    /// Entries for the dynamic shapes.
     shapes: usize,
     instructions: usize,
     delegates: usize,
 }
 
-/// Bytes of a method's tables, by what they hold.
+/// Sizes of a method's tables in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 #[non_exhaustive]
 pub struct TableUse {
-    /// Places of planned buffers, and values. Their lists stay in the file.
+    /// Planned buffer descriptors and values. Lists stay in the file.
     pub values: usize,
-    /// Tensors: shape, layout, place.
+    /// Tensor descriptors: shape, layout, data location.
     pub tensors: usize,
     /// Instructions.
     pub instructions: usize,
-    /// Places of delegates, and what it takes to the next multiple of
-    /// [`ARENA_ALIGN`](crate::ARENA_ALIGN).
+    /// Delegate entries, and padding to a multiple of [`ARENA_ALIGN`](crate::ARENA_ALIGN).
     pub delegates: usize,
 }
 
 impl TableUse {
-    /// All of it: a multiple of [`ARENA_ALIGN`](crate::ARENA_ALIGN), so that an arena can follow.
+    /// Total size: a multiple of [`ARENA_ALIGN`](crate::ARENA_ALIGN), so that an arena can follow.
     pub fn total(&self) -> usize {
         self.values + self.tensors + self.instructions + self.delegates
     }
 }
 
 impl Counts {
-    /// Bytes of the tables on a machine; `None` if more than can be addressed.
+    /// Sizes of the tables for a pointer width; `None` if they exceed the address space.
     pub(crate) fn table_use(&self, width: PointerWidth) -> Option<TableUse> {
-        // The order is that of `Tables::decode`.
-        let entries = Entries::of(width);
-        let mut measure = Measure::new();
-        measure.items(entries.region, self.planned);
-        measure.items(entries.entry, self.values);
-        let values = measure.total()?;
-        measure.items(entries.tensor, self.tensors);
-        measure.items((4, 1), self.shapes);
-        let tensors = measure.total()?;
-        measure.items(entries.instruction, self.instructions);
-        let instructions = measure.total()?;
-        measure.items(entries.delegate, self.delegates);
-        measure.bytes(0, ARENA_ALIGN);
-        let total = measure.total()?;
+        // Same order as `Tables::decode_into`.
+        let entries = EntryLayouts::of(width);
+        let mut size = ArenaSize::new();
+        size.add_items(entries.region, self.planned);
+        size.add_items(entries.entry, self.values);
+        let values = size.total()?;
+        size.add_items(entries.tensor, self.tensors);
+        size.add_items((4, 1), self.shapes);
+        let tensors = size.total()?;
+        size.add_items(entries.instruction, self.instructions);
+        let instructions = size.total()?;
+        size.add_items(entries.delegate, self.delegates);
+        size.add_bytes(0, ARENA_ALIGN);
+        let total = size.total()?;
         Some(TableUse {
             values,
             tensors: tensors - values,
@@ -157,9 +159,10 @@ pub(crate) struct Tables<'m> {
 }
 
 impl<'m> MethodMeta<'m> {
-    /// Counts what tables hold, and checks that it is within the limits and that tables that the
-    /// file lists from several places and texts do not unfold to more than it could list once: then
-    /// decoding takes time and memory in proportion to the file.
+    /// Counts table entries and checks them against the limits.
+    ///
+    /// Also checks that shared tables and strings do not expand to more than the file could contain
+    /// without sharing. Decoding then needs time and memory proportional to the file size.
     pub(crate) fn counts(&self, limits: &Limits) -> Result<Counts, InitError> {
         let values = self.plan.values()?;
         let delegates = if has(Uses::DELEGATES) { self.delegate_count() } else { 0 };
@@ -170,29 +173,29 @@ impl<'m> MethodMeta<'m> {
         limits.check(Limit::Instructions, instructions as u64)?;
         limits.check(Limit::Operators, self.plan.operators()?.len() as u64)?;
         limits.check(Limit::Delegates, delegates as u64)?;
-        // A text takes as many bytes as it has, and is read as often as something has it.
-        let mut left = self.program.flatbuffer_size();
-        let mut text = |len| -> Result<(), Malformed> {
-            left = left.checked_sub(len).ok_or(Part::Shared.at(0))?;
+        // A string counts with its length each time it is referenced.
+        let mut bytes_left = self.program.flatbuffer_size();
+        let mut count_text = |len| -> Result<(), Malformed> {
+            bytes_left = bytes_left.checked_sub(len).ok_or(Part::Shared.at(0))?;
             Ok(())
         };
         for operator in self.operators() {
             let OperatorName { name, overload } = operator?;
-            text(name.len().saturating_add(overload.len()))?;
+            count_text(name.len().saturating_add(overload.len()))?;
         }
         for index in 0..delegates {
-            text(self.delegate_backend(index).map_or(0, str::len))?;
+            count_text(self.delegate_backend(index).map_or(0, str::len))?;
         }
-        // Every instruction, size and planned buffer takes four bytes at least.
+        // Every instruction, size and planned buffer needs at least four bytes.
         let room = self.program.flatbuffer_size() / 4;
         let (mut tensors, mut sizes, mut shapes) = (0usize, 0usize, 0usize);
         for value in values.iter() {
-            let written = match value?.value()? {
+            let text = match value?.value()? {
                 EValue::Tensor(tensor) => {
                     tensors += 1;
                     let rank = tensor.sizes()?.len();
                     sizes = sizes.saturating_add(rank);
-                    // Without these, tensors that have such are found later.
+                    // Without the feature, dynamic tensors are rejected later.
                     if has(Uses::VARIABLE)
                         && tensor.shape_dynamism()? != ShapeDynamism::Static as i8
                     {
@@ -203,7 +206,7 @@ impl<'m> MethodMeta<'m> {
                 EValue::String(string) if has(Uses::TEXTS) => Some(string.text()?),
                 _ => None,
             };
-            text(written.map_or(0, str::len))?;
+            count_text(text.map_or(0, str::len))?;
         }
         if instructions.saturating_add(sizes).saturating_add(planned) > room {
             return Err(Part::Shared.at(0).into());
@@ -228,8 +231,8 @@ impl<'m> Tables<'m> {
         let tables = MemoryKind::Tables;
         let mut arena = Arena::new(memory).ok_or(InitError::MemoryMisaligned { memory: tables })?;
         Self::decode_into(meta, counts, &mut arena).map_err(|error| match error {
-            Fault::Exhausted => {
-                // Name the whole need, not that of the step that failed.
+            DecodeError::Exhausted => {
+                // Report the total size instead of the end of the failed allocation.
                 match counts.table_use(PointerWidth::HERE) {
                     Some(whole) => {
                         let needed = whole.total();
@@ -238,7 +241,7 @@ impl<'m> Tables<'m> {
                     None => InitError::TooLarge,
                 }
             }
-            Fault::Malformed(malformed) => malformed.into(),
+            DecodeError::Malformed(malformed) => malformed.into(),
         })
     }
 
@@ -246,24 +249,23 @@ impl<'m> Tables<'m> {
         meta: &MethodMeta<'m>,
         counts: &Counts,
         arena: &mut Arena<'m>,
-    ) -> Result<Self, Fault> {
+    ) -> Result<Self, DecodeError> {
         let planned = arena.slice(counts.planned, Region::empty)?;
         let entries = arena.slice(counts.values, || Entry::NONE)?;
         let tensors = arena.slice(counts.tensors, TensorSlot::empty)?;
         let shapes = if has(Uses::VARIABLE) { counts.shapes } else { 0 };
         let shapes = arena.slice(shapes, || [0; 4])?;
         let values = Values::read(meta.plan.values()?, entries, tensors, shapes)?;
-        let instructions = arena.slice(counts.instructions, || Instruction::Nothing)?;
+        let instructions = arena.slice(counts.instructions, || Instruction::Nop)?;
         let delegates = arena.slice(counts.delegates, || None)?;
-        arena.take(0, ARENA_ALIGN)?;
+        arena.allocate(0, ARENA_ALIGN)?;
         Ok(Tables { planned, values, instructions, delegates })
     }
 }
 
 impl<'m> Tables<'m> {
-    /// Makes views of tensors that name the same state. Where state has no place in the plan,
-    /// exporters elide its views: these are tensors with the name and the data of the state, of
-    /// which no instruction says where they come from.
+    /// Turns aliases of unplanned state into views. Exporters elide views of such state: the result
+    /// is a tensor with the name and data of the state that no instruction creates.
     pub(super) fn state_views(
         &mut self,
         meta: &MethodMeta<'m>,
@@ -272,7 +274,7 @@ impl<'m> Tables<'m> {
         let values = &mut self.values;
         let mut states = meta.tensors()?;
         while let Some(state) = states.next()? {
-            let slot = values.tensor(state.slot).filter(|it| it.is_callers());
+            let slot = values.tensor(state.slot).filter(|it| it.is_caller_bound());
             let Some(capacity) = slot.map(|it| it.capacity()) else { continue };
             if !values.has(state.index, flag::STATE) {
                 continue;
@@ -287,13 +289,13 @@ impl<'m> Tables<'m> {
                     && tensor_name(&other.tensor)? == Some(name);
                 let index = other.index;
                 if let Some(other) = values.tensor_mut(other.slot).filter(|_| is_view) {
-                    other.view(Some(state.slot));
+                    other.set_view(Some(state.slot));
                 }
                 let other = values.tensor(other.slot).filter(|_| is_view);
                 if other.is_some_and(|other| other.capacity() != capacity || !has(Uses::VIEWS)) {
                     let what = match has(Uses::VIEWS) {
-                        true => "it has the name of state, but not its size",
-                        false => OUTSIDE,
+                        true => "alias of a state tensor with another size",
+                        false => UNSUPPORTED_BY_IMAGE,
                     };
                     return Err(InitError::Value { index, what });
                 }
@@ -304,23 +306,23 @@ impl<'m> Tables<'m> {
 }
 
 /// Why tables cannot be decoded.
-enum Fault {
+enum DecodeError {
     Exhausted,
     Malformed(Malformed),
 }
 
-impl From<Exhausted> for Fault {
+impl From<Exhausted> for DecodeError {
     fn from(_: Exhausted) -> Self {
-        Fault::Exhausted
+        DecodeError::Exhausted
     }
 }
-impl From<Malformed> for Fault {
+impl From<Malformed> for DecodeError {
     fn from(malformed: Malformed) -> Self {
-        Fault::Malformed(malformed)
+        DecodeError::Malformed(malformed)
     }
 }
 
-/// Type, bound shape and layout of a tensor as the file has it; `None` if they are not valid.
+/// Dtype, bound shape and layout of a tensor in the file; `None` if invalid.
 pub(crate) fn tensor_info(tensor: &TensorTable<'_>) -> Option<TensorInfo> {
     let sizes = tensor.sizes().ok()?;
     TensorInfo::checked(

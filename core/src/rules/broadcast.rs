@@ -1,8 +1,8 @@
-//! Broadcasting: the common shape of tensors whose dimensions, aligned at the last, are equal or 1.
+//! Broadcasting: the common shape of tensors whose dims, aligned at the last, are equal or 1.
 
 use crate::layout::Sizes;
 
-/// The common shape of two tensors; `None` where PyTorch refuses.
+/// Broadcasts two shapes; `None` if PyTorch rejects them.
 pub fn broadcast(a: &[i32], b: &[i32]) -> Option<Sizes> {
     let (long, short) = if a.len() >= b.len() { (a, b) } else { (b, a) };
     let mut sizes = Sizes::from_slice(long).ok()?;
@@ -18,7 +18,7 @@ pub fn broadcast(a: &[i32], b: &[i32]) -> Option<Sizes> {
     Some(sizes)
 }
 
-/// The common shape of several tensors; of none, that of a single number.
+/// Broadcasts several shapes; without any, the shape of a scalar.
 pub fn broadcast_all<'s>(shapes: impl IntoIterator<Item = &'s [i32]>) -> Option<Sizes> {
     let mut sizes = Sizes::new();
     for shape in shapes {
@@ -32,7 +32,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn shapes_meet_at_the_last_dimension() {
+    fn shapes_align_at_the_last_dim() {
         assert_eq!(broadcast(&[2, 1, 4], &[3, 1]).unwrap(), [2, 3, 4]);
         assert_eq!(broadcast(&[], &[3, 0]).unwrap(), [3, 0]);
         assert_eq!(broadcast(&[1], &[0]).unwrap(), [0]);

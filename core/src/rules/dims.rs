@@ -1,11 +1,11 @@
-//! Dimensions and indices that count from the end when negative.
+//! Normalisation of dims and indices, which count from the end if negative.
 
-/// A dimension below `rank`; a tensor without dimensions counts as having one.
+/// Normalises a dim to `0..rank`; a scalar tensor counts as having one dim.
 pub fn normalize_dim(dim: i64, rank: usize) -> Option<usize> {
     normalize_index(dim, rank.max(1))
 }
 
-/// An index below `len`.
+/// Normalises an index to `0..len`.
 pub fn normalize_index(index: i64, len: usize) -> Option<usize> {
     let len = i64::try_from(len).ok()?;
     let index = if index < 0 { index.checked_add(len)? } else { index };

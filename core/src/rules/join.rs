@@ -1,12 +1,12 @@
-//! Joining and splitting tensors along a dimension, and padding.
+//! Shapes of concatenating, repeating and padding tensors.
 
 use super::normalize_dim;
 use crate::layout::{Sizes, checked_numel};
 
-/// What several tensors become when joined along `dim`, and that dimension counted from the front.
+/// Result shape of concatenating tensors over `dim`, and the normalised dim.
 ///
-/// Tensors of one dimension of size 0 take no part, whatever the others are. A shape that is not
-/// known makes the result unknown.
+/// Tensors of shape `[0]` are skipped, whatever the other shapes are. An unknown shape (`None`)
+/// makes the result unknown.
 pub fn cat(shapes: impl IntoIterator<Item = Option<Sizes>>, dim: i64) -> Option<(Sizes, usize)> {
     let mut result: Option<(Sizes, usize)> = None;
     let mut any = false;
@@ -17,7 +17,7 @@ pub fn cat(shapes: impl IntoIterator<Item = Option<Sizes>>, dim: i64) -> Option<
             continue;
         }
         let Some((sizes, along)) = &mut result else {
-            // Numbers have no dimension to join along.
+            // Scalar tensors have no dim to concatenate over.
             let along = if shape.is_empty() { None } else { normalize_dim(dim, shape.len()) };
             result = Some((shape, along?));
             continue;
@@ -40,8 +40,8 @@ pub fn cat(shapes: impl IntoIterator<Item = Option<Sizes>>, dim: i64) -> Option<
     result
 }
 
-/// The sizes after padding. `pad` has, from the last dimension on, how much is added before and
-/// after; negative numbers cut off.
+/// Result shape of padding. `pad` holds the padding before and after each dim, starting with the
+/// last dim; negative values crop.
 pub fn pad(sizes: &[i32], pad: &[i64]) -> Option<Sizes> {
     let mut result = Sizes::from_slice(sizes).ok()?;
     let (pairs, []) = pad.as_chunks::<2>() else { return None };
@@ -59,7 +59,7 @@ pub fn pad(sizes: &[i32], pad: &[i64]) -> Option<Sizes> {
     Some(result)
 }
 
-/// The sizes of a tensor repeated along each dimension; dimensions are added in front.
+/// Result shape of repeating a tensor along each dim; missing leading dims are added.
 pub fn repeat(sizes: &[i32], repeats: &[i64]) -> Option<Sizes> {
     let missing = repeats.len().checked_sub(sizes.len())?;
     let mut result = Sizes::new();
@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn joining_adds_one_dimension() {
+    fn cat_adds_sizes_of_one_dim() {
         let (sizes, dim) = joined(&[&[2, 3], &[0], &[2, 4]], -1).unwrap();
         assert_eq!((&sizes[..], dim), (&[2, 7][..], 1));
         assert_eq!(joined(&[&[0], &[0]], 0).unwrap().0, [0]);
@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn padding_adds_and_cuts() {
+    fn padding_extends_and_crops() {
         assert_eq!(pad(&[2, 3], &[1, -2]).unwrap(), [2, 2]);
         assert_eq!(pad(&[2, 3], &[0, 0, 1, 1]).unwrap(), [4, 3]);
         assert!(pad(&[2, 3], &[-2, -2]).is_none());

@@ -1,17 +1,17 @@
-//! Shapes of matrix products.
+//! Shapes of matrix multiplications.
 
 use crate::layout::Sizes;
 
-/// Rows of the left operand, the common dimension, columns of the right one.
+/// Dimensions of a (batched) matrix multiplication: `[m, k] x [k, n]`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Product {
-    /// Number of products; 1 for a product of two matrices.
+    /// Batch size; 1 for two matrices.
     pub batch: usize,
-    /// Rows of the result.
+    /// Rows of `lhs` and of the result.
     pub m: usize,
-    /// Terms of each sum.
+    /// Columns of `lhs`, rows of `rhs`.
     pub k: usize,
-    /// Columns of the result.
+    /// Columns of `rhs` and of the result.
     pub n: usize,
 }
 
@@ -19,22 +19,22 @@ fn size(size: i32) -> Option<usize> {
     usize::try_from(size).ok()
 }
 
-/// The product of two matrices; `None` where they do not fit.
+/// Matrix multiplication; `None` if the shapes do not match.
 pub fn matrix_product(a: &[i32], b: &[i32]) -> Option<(Product, Sizes)> {
     let (&[m, k], &[k2, n]) = (a, b) else { return None };
     let product = Product { batch: 1, m: size(m)?, k: size(k)?, n: size(n)? };
     (k == k2).then_some((product, Sizes::from_slice(&[m, n]).ok()?))
 }
 
-/// The products of two batches of matrices; `None` where they do not fit.
+/// Batched matrix multiplication; `None` if the shapes do not match.
 pub fn batched_product(a: &[i32], b: &[i32]) -> Option<(Product, Sizes)> {
     let (&[batch, m, k], &[batch2, k2, n]) = (a, b) else { return None };
     let product = Product { batch: size(batch)?, m: size(m)?, k: size(k)?, n: size(n)? };
     (k == k2 && batch == batch2).then_some((product, Sizes::from_slice(&[batch, m, n]).ok()?))
 }
 
-/// A linear layer: all dimensions of `input` but the last are rows; `weight` is `[out, in]`, or
-/// `[in]` for a result without the last dimension. `None` where they do not fit.
+/// Linear layer: all dims of `input` but the last are rows; `weight` is `[out, in]`, or `[in]` for
+/// a result without the last dim. `None` if the shapes do not match.
 pub fn linear(input: &[i32], weight: &[i32]) -> Option<(Product, Sizes)> {
     let (&k, rows) = input.split_last()?;
     let m = rows.iter().try_fold(1usize, |m, &rows| m.checked_mul(size(rows)?))?;
@@ -56,7 +56,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn operands_must_fit() {
+    fn operand_shapes_must_match() {
         let (product, sizes) = matrix_product(&[2, 3], &[3, 4]).unwrap();
         assert_eq!((product.m, product.k, product.n), (2, 3, 4));
         assert_eq!(sizes, [2, 4]);

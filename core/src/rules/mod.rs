@@ -1,7 +1,8 @@
-//! What operators do to shapes and types, in integer arithmetic: written once, for every backend.
+//! Shape inference and dtype promotion of operators, in integer arithmetic and shared by all
+//! backends.
 //!
-//! Rules take sizes and options and give sizes, or `None` where PyTorch refuses. Each family has
-//! its file.
+//! Rules map sizes and options to sizes, or to `None` if PyTorch rejects the call. Each operator
+//! family has its own file.
 
 mod broadcast;
 mod dims;

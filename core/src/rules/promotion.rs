@@ -1,14 +1,14 @@
-//! The element type of results that mix types.
+//! Dtype promotion of operands with different dtypes.
 
 use crate::dtype::ScalarType;
 use crate::layout::TensorInfo;
 use crate::value::Scalar;
 
-/// What takes part in an operation, as far as its result's type goes.
+/// An operand of an operator, as far as dtype promotion is concerned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Operand {
     scalar_type: ScalarType,
-    /// 2 for tensors with dimensions, 1 for those without, 0 for numbers.
+    /// 2 for tensors with dims, 1 for scalar tensors, 0 for scalars.
     priority: u8,
 }
 
@@ -24,7 +24,7 @@ impl From<Scalar> for Operand {
     }
 }
 
-/// Bool, integral, floating.
+/// Category: bool, integral or floating.
 fn category(scalar_type: ScalarType) -> u8 {
     if scalar_type == ScalarType::Bool {
         0
@@ -35,11 +35,11 @@ fn category(scalar_type: ScalarType) -> u8 {
     }
 }
 
-/// The type that PyTorch computes in: tensors with dimensions decide within their kind (bool,
-/// integer, floating); tensors without dimensions, then numbers, count only if they are of a higher
-/// kind.
+/// Result dtype of an operator. Tensors with dims determine the dtype within a category (bool,
+/// integer, floating); scalar tensors, then scalars, only matter if they are of a higher category.
 ///
-/// Source: `at::native::result_type`. `None` without operands, or where no rule mixes them.
+/// Source: `at::native::result_type`. `None` without operands, or if PyTorch does not define the
+/// promotion.
 pub fn result_type(operands: impl IntoIterator<Item = Operand>) -> Option<ScalarType> {
     let mut by_priority: [Option<ScalarType>; 3] = [None; 3];
     for operand in operands {
@@ -69,9 +69,9 @@ mod tests {
         (&TensorInfo::contiguous(scalar_type, &[2, 2][..rank]).unwrap()).into()
     }
 
-    /// Values of `torch.result_type`.
+    /// Expected results of `torch.result_type`.
     #[test]
-    fn priorities_are_pytorchs() {
+    fn result_type_matches_pytorch() {
         let number = |scalar: Scalar| Operand::from(scalar);
         let cases = [
             (tensor(S::Int, 2), tensor(S::Long, 0), S::Int),

@@ -1,23 +1,23 @@
-//! Reductions: the dimensions that are reduced, and the shape that is left.
+//! Reductions: sets of dims, and the result shapes.
 
 use super::normalize_dim;
 use crate::layout::{MAX_RANK, Sizes};
 
-/// A set of dimensions of a tensor.
+/// A set of dims of a tensor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DimSet(u32);
 
 impl DimSet {
-    /// No dimension.
+    /// The empty set.
     pub const NONE: DimSet = DimSet(0);
 
-    /// All dimensions of a tensor.
+    /// All dims of a tensor.
     pub fn all(rank: usize) -> DimSet {
         DimSet((1 << rank.min(MAX_RANK)) - 1)
     }
 
-    /// These dimensions, each given once and counted from the end when negative; of a tensor
-    /// without dimensions, 0 and -1 name what it does not have.
+    /// Creates a set from distinct dims, which count from the end if negative. For a scalar tensor,
+    /// 0 and -1 are valid and yield the empty set.
     pub fn of(dims: &[i64], rank: usize) -> Option<DimSet> {
         let mut set = 0u32;
         for &dim in dims {
@@ -30,7 +30,7 @@ impl DimSet {
         Some(DimSet(set & DimSet::all(rank).0))
     }
 
-    /// As [`of`](DimSet::of); no list, and an empty one, stand for all dimensions.
+    /// As [`of`](DimSet::of); `None` and an empty list mean all dims.
     pub fn of_or_all(dims: Option<&[i64]>, rank: usize) -> Option<DimSet> {
         match dims {
             None | Some([]) => Some(DimSet::all(rank)),
@@ -38,19 +38,19 @@ impl DimSet {
         }
     }
 
-    /// The other dimensions of a tensor.
+    /// The complement with respect to all dims of a tensor.
     #[must_use]
     pub fn complement(self, rank: usize) -> DimSet {
         DimSet(DimSet::all(rank).0 & !self.0)
     }
 
-    /// Whether the dimension is one of them.
+    /// Whether the set contains a dim.
     pub fn contains(self, dim: usize) -> bool {
         dim < MAX_RANK && self.0 & (1 << dim) != 0
     }
 }
 
-/// What is left of a shape: reduced dimensions have size 1 if they are kept, and else are gone.
+/// Result shape of a reduction: reduced dims become 1 if `keep` is set, and are removed otherwise.
 pub fn reduced_shape(sizes: &[i32], dims: DimSet, keep: bool) -> Sizes {
     let sized = |(dim, &size): (usize, &i32)| match dims.contains(dim) {
         true => keep.then_some(1),
@@ -59,7 +59,7 @@ pub fn reduced_shape(sizes: &[i32], dims: DimSet, keep: bool) -> Sizes {
     sizes.iter().enumerate().take(MAX_RANK).filter_map(sized).collect()
 }
 
-/// How many elements each result is reduced from.
+/// Number of elements that each result is reduced from.
 pub fn reduced_count(sizes: &[i32], dims: DimSet) -> usize {
     let reduced = sizes.iter().enumerate().filter(|(dim, _)| dims.contains(*dim));
     reduced.fold(1, |count, (_, &size)| count.saturating_mul(usize::try_from(size).unwrap_or(0)))
@@ -70,7 +70,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn dimensions() {
+    fn dim_sets() {
         assert_eq!(DimSet::of(&[-1, 0], 3), Some(DimSet(0b101)));
         assert_eq!(DimSet::of(&[0, -3], 3), None);
         assert_eq!(DimSet::of(&[3], 3), None);
@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn shapes() {
+    fn reduced_shapes() {
         let dims = DimSet(0b101);
         assert_eq!(reduced_shape(&[2, 3, 4], dims, false), [3]);
         assert_eq!(reduced_shape(&[2, 3, 4], dims, true), [1, 3, 1]);

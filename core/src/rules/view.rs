@@ -1,27 +1,27 @@
-//! Views: operators that only rearrange, as steps over the elements of a tensor.
+//! Views: strided layouts for operators that only rearrange elements.
 //!
-//! A [`View`] says for each index of a result which element of the input is there: a first position
-//! and a step for each dimension. Permuting, slicing, expanding and their like turn one view into
-//! another, so that one strided copy serves them all, on every backend.
+//! A [`View`] maps each index of the result to an element of the input, by a base offset and a
+//! stride for each dim. Operators such as permute, slice and expand turn one view into another, so
+//! every backend needs only one strided copy.
 
 use super::{normalize_dim, normalize_index};
 use crate::bounded::Bounded;
 use crate::layout::{MAX_RANK, Sizes, TensorInfo, checked_numel};
 
-/// Steps, in elements, by dimension.
+/// Stride of each dim, in elements; may be negative.
 pub type Steps = Bounded<isize, MAX_RANK>;
 
-/// The elements of a tensor, seen in another arrangement.
+/// A strided view of a tensor's elements.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct View {
     sizes: Sizes,
-    /// As many as sizes.
+    /// Same length as `sizes`.
     steps: Steps,
     base: isize,
 }
 
 impl View {
-    /// The tensor as it is.
+    /// Creates the identity view of a tensor.
     pub fn of(info: &TensorInfo) -> Option<Self> {
         let mut steps = Steps::new();
         for stride in info.strides() {
@@ -30,22 +30,22 @@ impl View {
         Some(View { sizes: info.sizes.clone(), steps, base: 0 })
     }
 
-    /// The size of each dimension of the result.
+    /// Size of each dim of the result.
     pub fn sizes(&self) -> &Sizes {
         &self.sizes
     }
 
-    /// By how many elements the position in the input's memory moves with each dimension.
+    /// Stride of each dim in the input's memory, in elements.
     pub fn steps(&self) -> &Steps {
         &self.steps
     }
 
-    /// The position of the first element. Without meaning if the view is empty.
+    /// Offset of the first element. Unspecified if the view is empty.
     pub fn base(&self) -> isize {
         self.base
     }
 
-    /// Number of dimensions.
+    /// Number of dims.
     pub fn rank(&self) -> usize {
         self.sizes.len()
     }
@@ -58,15 +58,15 @@ impl View {
         self.steps.get(dim).copied()
     }
 
-    /// Moves the first element by `count` steps along a dimension. Empty views may lead anywhere,
-    /// so nothing overflows.
+    /// Moves the base by `count` strides of a dim. The base of an empty view may be out of range,
+    /// hence the wrapping arithmetic.
     fn advance(&mut self, dim: usize, count: i64) -> Option<()> {
         let by = self.step(dim)?.wrapping_mul(isize::try_from(count).ok()?);
         self.base = self.base.wrapping_add(by);
         Some(())
     }
 
-    /// Sets size and step of a dimension.
+    /// Sets size and stride of a dim.
     fn set(&mut self, dim: usize, size: i64, step: isize) -> Option<()> {
         *self.sizes.get_mut(dim)? = i32::try_from(size).ok()?;
         *self.steps.get_mut(dim)? = step;
@@ -78,7 +78,7 @@ impl View {
         self.steps.push(step).ok()
     }
 
-    /// The dimensions in another order.
+    /// Permutes the dims.
     pub fn permute(self, dims: &[i64]) -> Option<Self> {
         if dims.len() != self.rank() {
             return None;
@@ -96,7 +96,7 @@ impl View {
         Some(result)
     }
 
-    /// Two dimensions exchanged.
+    /// Swaps two dims.
     pub fn transpose(mut self, a: i64, b: i64) -> Option<Self> {
         let (a, b) = (normalize_dim(a, self.rank())?, normalize_dim(b, self.rank())?);
         if self.rank() > 0 {
@@ -106,8 +106,8 @@ impl View {
         Some(self)
     }
 
-    /// Every `step`-th index from `start` up to, not including, `end`; bounds count from the end
-    /// when negative, and are clamped to the dimension.
+    /// Takes every `step`-th index from `start` (inclusive) to `end` (exclusive). Negative bounds
+    /// count from the end; bounds are clamped to the dim.
     pub fn slice(
         mut self,
         dim: i64,
@@ -124,7 +124,7 @@ impl View {
         Some(self)
     }
 
-    /// `length` indices from `start` on.
+    /// Takes `length` indices from `start`.
     pub fn narrow(mut self, dim: i64, start: i64, length: i64) -> Option<Self> {
         let dim = normalize_dim(dim, self.rank())?;
         let size = self.size(dim)?;
@@ -138,7 +138,7 @@ impl View {
         Some(self)
     }
 
-    /// One index of a dimension, which disappears.
+    /// Takes one index of a dim and removes the dim.
     pub fn select(mut self, dim: i64, index: i64) -> Option<Self> {
         if self.rank() == 0 {
             return None;
@@ -157,7 +157,7 @@ impl View {
         }
     }
 
-    /// Without those of the dimensions that have size 1.
+    /// Removes those of the given dims that have size 1.
     pub fn squeeze(mut self, dims: &[i64]) -> Option<Self> {
         let mut named = 0u32;
         for &dim in dims {
@@ -175,7 +175,7 @@ impl View {
         Some(self)
     }
 
-    /// With a new dimension of size 1.
+    /// Inserts a dim of size 1.
     pub fn unsqueeze(mut self, dim: i64) -> Option<Self> {
         let dim = normalize_dim(dim, self.rank() + 1)?;
         self.sizes.insert(dim, 1).ok()?;
@@ -183,7 +183,7 @@ impl View {
         Some(self)
     }
 
-    /// Dimensions of 1 repeated, and new ones in front; -1 leaves a dimension as it is.
+    /// Expands dims of size 1, and adds leading dims; -1 keeps the size of a dim.
     pub fn expand(self, sizes: &[i64]) -> Option<Self> {
         let missing = sizes.len().checked_sub(self.rank())?;
         let mut result = View { sizes: Sizes::new(), steps: Steps::new(), base: self.base };
@@ -203,7 +203,7 @@ impl View {
         Some(result)
     }
 
-    /// The diagonal of two dimensions, as last dimension in their place.
+    /// Replaces two dims by their diagonal, which becomes the last dim.
     pub fn diagonal(mut self, offset: i64, a: i64, b: i64) -> Option<Self> {
         if self.rank() < 2 {
             return None;
@@ -233,8 +233,8 @@ impl View {
         Some(self)
     }
 
-    /// Windows of `size` indices, `step` apart; what is inside the window becomes the last
-    /// dimension.
+    /// Sliding windows of `size` indices at intervals of `step`; the window contents become the
+    /// last dim.
     pub fn unfold(mut self, dim: i64, size: i64, step: i64) -> Option<Self> {
         let dim = normalize_dim(dim, self.rank())?;
         let (len, stride) =
@@ -251,7 +251,7 @@ impl View {
         Some(self)
     }
 
-    /// The dimensions backwards.
+    /// Reverses dims.
     pub fn flip(mut self, dims: &[i64]) -> Option<Self> {
         let mut named = 0u32;
         for &dim in dims {
@@ -269,8 +269,8 @@ impl View {
         Some(self)
     }
 
-    /// Each element as two neighbours, along a new last dimension: complex numbers as their real
-    /// and imaginary parts.
+    /// Adds a last dim of size 2 with adjacent elements: complex values as their real and imaginary
+    /// parts.
     pub fn pairs(mut self) -> Option<Self> {
         self.base = self.base.checked_mul(2)?;
         for step in &mut self.steps {
@@ -280,7 +280,8 @@ impl View {
         Some(self)
     }
 
-    /// Any sizes and steps over `numel` elements, none of which may lie outside.
+    /// Arbitrary sizes and strides over `numel` elements; `None` if an element would be out of
+    /// range.
     pub fn as_strided(numel: usize, sizes: &[i64], steps: &[i64], offset: i64) -> Option<Self> {
         if sizes.len() != steps.len() || offset < 0 {
             return None;
@@ -299,7 +300,7 @@ impl View {
         (inside || checked_numel(&view.sizes)? == 0).then_some(view)
     }
 
-    /// Whether every element that the view shows is among `numel`.
+    /// Whether all elements of the view are in range for `numel` elements.
     pub fn is_inside(&self, numel: usize) -> bool {
         let (mut first, mut last) = (self.base, self.base);
         for (&size, &step) in self.sizes.iter().zip(&self.steps) {
@@ -333,7 +334,7 @@ pub fn slice_range(
     Some((start, len / step + i64::from(len % step != 0)))
 }
 
-/// The sizes that a tensor of `numel` elements gets by a reshape; one of them may be -1.
+/// Result sizes of reshaping `numel` elements; one size may be -1.
 pub fn view_sizes(numel: usize, sizes: &[i64]) -> Option<Sizes> {
     let mut result = Sizes::new();
     let mut product = 1usize;
@@ -375,7 +376,7 @@ mod tests {
 
     /// Sizes, strides and storage offsets of PyTorch's views.
     #[test]
-    fn views_are_pytorchs() {
+    fn views_match_pytorch() {
         is(view(&[2, 3, 4]).permute(&[2, -3, 1]), &[4, 2, 3], &[1, 12, 4], 0);
         is(view(&[2, 3, 4]).transpose(-1, 0), &[4, 3, 2], &[1, 4, 12], 0);
         is(view(&[2, 3, 4]).slice(1, Some(-2), None, 1), &[2, 2, 4], &[12, 4, 1], 4);
@@ -396,7 +397,7 @@ mod tests {
     }
 
     #[test]
-    fn what_pytorch_refuses() {
+    fn invalid_views_are_rejected() {
         assert!(view(&[2, 3]).permute(&[0, 0]).is_none());
         assert!(view(&[2, 3]).permute(&[0]).is_none());
         assert!(view(&[2]).slice(0, None, None, 0).is_none());
@@ -428,7 +429,7 @@ mod tests {
     }
 
     #[test]
-    fn views_know_whether_they_stay_inside() {
+    fn is_inside_checks_bounds() {
         assert!(view(&[2, 3]).flip(&[0, 1]).unwrap().is_inside(6));
         assert!(!view(&[2, 3]).is_inside(5));
         let outside = View { base: -1, ..view(&[2]) };

@@ -1,16 +1,16 @@
-//! Windows that slide over space: the shapes of convolutions and poolings, and which places a
-//! window sees.
+//! Sliding windows: output shapes of convolutions and poolings, and the input positions of each
+//! window.
 //!
-//! All arithmetic is checked, and what a caller loops over is cut to the input: however large a
-//! kernel, stride or padding is, no loop is longer than the tensors are.
+//! All arithmetic is checked, and ranges are clamped to the input: even with a huge kernel, stride
+//! or padding, no loop of a caller is longer than the tensors.
 
 use crate::bounded::Bounded;
 use crate::layout::Sizes;
 
-/// The most spatial dimensions.
+/// Maximum number of spatial dims.
 pub const MAX_SPATIAL: usize = 3;
 
-/// A window along one dimension: tap `t` of the window at output `o` is at input
+/// A window over one dim: tap `t` of the window for output `o` reads input
 /// `o * stride - padding + t * dilation`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Window {
@@ -20,17 +20,17 @@ pub struct Window {
     dilation: usize,
 }
 
-/// Windows for up to [`MAX_SPATIAL`] dimensions.
+/// Windows over up to [`MAX_SPATIAL`] dims.
 pub type Windows = Bounded<Window, MAX_SPATIAL>;
 
 /// The taps of one window that are inside the input.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Taps {
-    /// The first of them.
+    /// Index of the first tap.
     pub first: usize,
-    /// How many there are.
+    /// Number of taps.
     pub count: usize,
-    /// The input position of the first.
+    /// Input position of the first tap.
     pub start: usize,
 }
 
@@ -38,107 +38,108 @@ fn positive(value: i64) -> Option<usize> {
     usize::try_from(i32::try_from(value).ok()?).ok().filter(|&value| value > 0)
 }
 
-fn not_negative(value: i64) -> Option<usize> {
+fn non_negative(value: i64) -> Option<usize> {
     usize::try_from(i32::try_from(value).ok()?).ok()
 }
 
 fn size(value: i64) -> Option<usize> {
-    not_negative(value)
+    non_negative(value)
 }
 
-/// As `i64`; sizes and window parameters fit `i32`, so that sums of products of two stay in range.
-fn wide(value: usize) -> i64 {
+/// Converts to `i64`. Sizes and window parameters fit `i32`, so a sum of their pairwise products
+/// does not overflow.
+fn to_i64(value: usize) -> i64 {
     i64::try_from(value).unwrap_or(i64::MAX >> 32)
 }
 
 impl Window {
-    /// One tap at each place, as along a dimension that a tensor does not have.
+    /// One tap per position, for a dim that a tensor lacks.
     pub const ONE: Self = Window { kernel: 1, stride: 1, padding: 0, dilation: 1 };
 
-    /// `None` unless kernel, stride and dilation are positive, padding is not negative, and all fit
-    /// `i32`.
+    /// Creates a window; `None` unless kernel, stride and dilation are positive, padding is not
+    /// negative, and all fit `i32`.
     pub fn new(kernel: i64, stride: i64, padding: i64, dilation: i64) -> Option<Self> {
         Some(Window {
             kernel: positive(kernel)?,
             stride: positive(stride)?,
-            padding: not_negative(padding)?,
+            padding: non_negative(padding)?,
             dilation: positive(dilation)?,
         })
     }
 
-    /// Taps: at least one.
+    /// Number of taps, at least 1.
     pub fn kernel(&self) -> usize {
         self.kernel
     }
 
-    /// Distance of neighbouring windows: at least one.
+    /// Stride, at least 1.
     pub fn stride(&self) -> usize {
         self.stride
     }
 
-    /// Places before the first element, and behind the last.
+    /// Padding on each side.
     pub fn padding(&self) -> usize {
         self.padding
     }
 
-    /// Distance of neighbouring taps: at least one.
+    /// Dilation, at least 1.
     pub fn dilation(&self) -> usize {
         self.dilation
     }
 
     /// Distance from the first tap to the last.
-    fn reach(&self) -> Option<i64> {
-        wide(self.dilation).checked_mul(wide(self.kernel) - 1)
+    fn span(&self) -> Option<i64> {
+        to_i64(self.dilation).checked_mul(to_i64(self.kernel) - 1)
     }
 
     fn padded(&self, input: usize) -> Option<i64> {
-        wide(input).checked_add(wide(self.padding).checked_mul(2)?)
+        to_i64(input).checked_add(to_i64(self.padding).checked_mul(2)?)
     }
 
-    /// Size of a convolution's output; `None` where the kernel is larger than the padded input.
+    /// Output size of a convolution; `None` if the kernel is larger than the padded input.
     pub fn convolved(&self, input: usize) -> Option<usize> {
-        let room = self.padded(input)?.checked_sub(self.reach()?)?.checked_sub(1)?;
-        // In words of the machine, as below: small ones divide no others.
+        let room = self.padded(input)?.checked_sub(self.span()?)?.checked_sub(1)?;
+        // Divides native words, as below: 32-bit processors have no 64-bit division.
         let count = usize::try_from(room).ok()? / self.stride;
         i32::try_from(count.checked_add(1)?).ok()?.try_into().ok()
     }
 
-    /// Size of a transposed convolution's output; `None` where it would be negative, or where
-    /// `output_padding` is not smaller than both stride and dilation.
+    /// Output size of a transposed convolution; `None` if it would be negative, or if
+    /// `output_padding` is not smaller than stride or dilation.
     pub fn transposed(&self, input: usize, output_padding: usize) -> Option<usize> {
         if output_padding >= self.stride && output_padding >= self.dilation {
             return None;
         }
-        let full = (wide(input) - 1).checked_mul(wide(self.stride))?;
-        let full = full.checked_add(self.reach()?)?.checked_add(wide(output_padding) + 1)?;
-        size(full.checked_sub(wide(self.padding).checked_mul(2)?)?)
+        let full = (to_i64(input) - 1).checked_mul(to_i64(self.stride))?;
+        let full = full.checked_add(self.span()?)?.checked_add(to_i64(output_padding) + 1)?;
+        size(full.checked_sub(to_i64(self.padding).checked_mul(2)?)?)
     }
 
-    /// Size of a pooling's output. With `ceil`, a last window that begins inside the input or the
-    /// padding before it counts though it ends outside. `None` where there is no window at all, or
-    /// the padding is more than half of one.
+    /// Output size of a pooling. With `ceil`, a last window that starts inside the input or the
+    /// padding before it counts even if it ends outside. `None` if no window fits, or the padding
+    /// exceeds half a window.
     pub fn pooled(&self, input: usize, ceil: bool) -> Option<usize> {
-        let (reach, stride) = (self.reach()?, wide(self.stride));
-        if wide(self.padding) * 2 > reach + 1 {
+        let (span, stride) = (self.span()?, to_i64(self.stride));
+        if to_i64(self.padding) * 2 > span + 1 {
             return None;
         }
         let extra = if ceil { stride - 1 } else { 0 };
-        let room = self.padded(input)?.checked_sub(reach)?.checked_sub(1)?.checked_add(extra)?;
-        let mut count = wide(usize::try_from(room).ok()? / self.stride) + 1;
-        if ceil && (count - 1).checked_mul(stride)? >= wide(input) + wide(self.padding) {
+        let room = self.padded(input)?.checked_sub(span)?.checked_sub(1)?.checked_add(extra)?;
+        let mut count = to_i64(usize::try_from(room).ok()? / self.stride) + 1;
+        if ceil && (count - 1).checked_mul(stride)? >= to_i64(input) + to_i64(self.padding) {
             count -= 1;
         }
         size(count).filter(|&count| count > 0)
     }
 
-    /// Input position of the first tap of window `at`, padding included.
+    /// Input position of the first tap of window `at`, including padding.
     pub fn origin(&self, at: usize) -> i64 {
-        wide(at).saturating_mul(wide(self.stride)).saturating_sub(wide(self.padding))
+        to_i64(at).saturating_mul(to_i64(self.stride)).saturating_sub(to_i64(self.padding))
     }
 
     /// The taps of window `at` that are inside an input of this size.
     pub fn taps(&self, at: usize, input: usize) -> Taps {
-        // What saturates is behind every input.
+        // Saturated positions are behind every input.
         let origin = at.saturating_mul(self.stride);
         let first = self.padding.saturating_sub(origin).div_ceil(self.dilation);
         let start = origin.saturating_add(first.saturating_mul(self.dilation)) - self.padding;
@@ -149,17 +150,17 @@ impl Window {
         Taps { first, count, start }
     }
 
-    /// How many places of window `at` are inside the input or its padding. For undilated windows.
+    /// Number of positions of window `at` inside the input or its padding. For undilated windows.
     pub fn covered(&self, at: usize, input: usize) -> usize {
         let origin = self.origin(at);
-        let end = wide(input) + wide(self.padding);
-        let covered = origin.saturating_add(wide(self.kernel)).min(end).saturating_sub(origin);
+        let end = to_i64(input) + to_i64(self.padding);
+        let covered = origin.saturating_add(to_i64(self.kernel)).min(end).saturating_sub(origin);
         usize::try_from(covered).unwrap_or(0)
     }
 }
 
-/// Windows of `rank` dimensions from lists of parameters. A list of one counts for all dimensions;
-/// an empty list of strides means the kernel's size.
+/// Creates windows for `rank` dims from parameter lists. A list with one item applies to all dims;
+/// an empty stride list means the kernel's size.
 pub fn windows(
     rank: usize,
     kernel: &[i64],
@@ -182,18 +183,18 @@ pub fn windows(
     Some(windows)
 }
 
-/// What a convolution does to shapes, besides its windows.
+/// Parameters of a convolution that affect shapes, besides its windows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ConvolutionKind<'a> {
-    /// Whether it is a transposed convolution.
+    /// Whether the convolution is transposed.
     pub transposed: bool,
-    /// Added to the output of a transposed convolution, for each dimension.
+    /// Size added to the output of a transposed convolution, for each dim.
     pub output_padding: &'a [i64],
-    /// Groups.
+    /// Number of groups.
     pub groups: i64,
 }
 
-/// The windows of a convolution from its parameters; the kernel's sizes are those of `weight`.
+/// Windows of a convolution from its parameters; the kernel size is taken from `weight`.
 pub fn convolution_windows(
     weight: &[i32],
     stride: &[i64],
@@ -208,8 +209,8 @@ pub fn convolution_windows(
     windows(kernel.len(), &kernel, stride, padding, dilation)
 }
 
-/// The shape of a convolution's output. `input` may lack the batch dimension. `None` where PyTorch
-/// refuses.
+/// Output shape of a convolution. The batch dim of `input` is optional. `None` if PyTorch rejects
+/// the call.
 pub fn convolution(
     input: &[i32],
     weight: &[i32],
@@ -249,7 +250,7 @@ pub fn convolution(
                 [one] => *one,
                 list => *list.get(dim)?,
             };
-            window.transposed(size, not_negative(extra)?)?
+            window.transposed(size, non_negative(extra)?)?
         } else {
             window.convolved(size)?
         };
@@ -258,8 +259,8 @@ pub fn convolution(
     Some(sizes)
 }
 
-/// Replaces the last dimensions of `input`, as many as there are results of `pooled`, which
-/// computes each from its number and its size.
+/// Replaces the last `rank` dims of `input` by the results of `pooled`, which maps dim index and
+/// size to the new size.
 fn resized(
     input: &[i32],
     rank: usize,
@@ -269,7 +270,7 @@ fn resized(
         return None;
     }
     let (leading, space) = input.split_at_checked(input.len() - rank)?;
-    // An empty batch is an empty result; other dimensions must have elements.
+    // An empty batch yields an empty result; other dims must not be empty.
     if input.iter().skip(input.len() - rank - 1).any(|&size| size < 1) {
         return None;
     }
@@ -281,22 +282,22 @@ fn resized(
     Some(sizes)
 }
 
-/// The shape of a pooling's output: `[channels, space…]` or `[batch, channels, space…]`. `None`
-/// where PyTorch refuses.
+/// Output shape of a pooling: `[channels, space…]` or `[batch, channels, space…]`. `None` if
+/// PyTorch rejects the call.
 pub fn pooling(input: &[i32], windows: &[Window], ceil: bool) -> Option<Sizes> {
     resized(input, windows.len(), |dim, size| windows.get(dim)?.pooled(size, ceil))
 }
 
-/// The shape of an adaptive pooling's output. `None` where PyTorch refuses.
+/// Output shape of an adaptive pooling. `None` if PyTorch rejects the call.
 pub fn adaptive_pooling(input: &[i32], output: &[i64], rank: usize) -> Option<Sizes> {
     resized(input, rank, |dim, _| match output {
-        [one] => not_negative(*one),
-        list if list.len() == rank => not_negative(*list.get(dim)?),
+        [one] => non_negative(*one),
+        list if list.len() == rank => non_negative(*list.get(dim)?),
         _ => None,
     })
 }
 
-/// The part `start..end` of an input that place `at` of an adaptive pooling's output sees.
+/// Input range `start..end` that output position `at` of an adaptive pooling covers.
 pub fn adaptive_range(at: usize, input: usize, output: usize) -> (usize, usize) {
     let (at, input, output) = (at as u64, input as u64, (output as u64).max(1));
     let start = at.saturating_mul(input) / output;
@@ -314,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn senseless_windows_are_refused() {
+    fn invalid_windows_are_rejected() {
         assert_eq!(Window::new(3, 0, 0, 1), None);
         assert_eq!(Window::new(0, 1, 0, 1), None);
         assert_eq!(Window::new(3, 1, -1, 1), None);
@@ -359,7 +360,7 @@ mod tests {
         assert_eq!(window(3, 2, 1, 1).pooled(112, false), Some(56));
         assert_eq!(window(2, 2, 0, 1).pooled(5, false), Some(2));
         assert_eq!(window(2, 2, 0, 1).pooled(5, true), Some(3));
-        // The window that would begin in the padding behind the input does not count.
+        // A window that would start in the padding behind the input does not count.
         assert_eq!(window(2, 2, 1, 1).pooled(5, true), Some(3));
         assert_eq!(window(2, 3, 1, 1).pooled(3, true), Some(2));
         assert_eq!(window(3, 2, 2, 1).pooled(9, false), None);
@@ -367,8 +368,8 @@ mod tests {
     }
 
     #[test]
-    fn taps_are_cut_to_the_input() {
-        // Miri looks for other faults than wrong numbers: a sample serves it.
+    fn taps_are_clamped_to_the_input() {
+        // A sample suffices under Miri, which looks for undefined behaviour, not wrong results.
         const STEP: usize = if cfg!(miri) { 3 } else { 1 };
         for kernel in (1..5).step_by(STEP) {
             for stride in (1..4).step_by(STEP) {

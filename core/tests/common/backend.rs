@@ -1,5 +1,5 @@
-//! A demonstration backend: the runtime side of ExecuTorch's `BackendWithCompilerDemo`, whose
-//! processed bytes are a text such as
+//! A demo backend: the runtime counterpart of ExecuTorch's `BackendWithCompilerDemo`. Its processed
+//! bytes are a text such as
 //! `1version:0#op:demo::aten.sin.default, numel:6, dtype:torch.float32<debug_handle>1#`.
 
 use std::sync::Mutex;
@@ -9,22 +9,22 @@ use torchlet_core::{
     DelegateInfo, InitContext, Message, OptionValue, Processed, delegate_size,
 };
 
-/// Computes sines, by its text; with empty bytes, whatever its named data names.
+/// Computes sines, according to its text; if its data is empty, the text comes from named data.
 #[derive(Default)]
 pub struct Demo {
     pub name: Option<&'static str>,
-    /// What the last `init` saw.
+    /// Observations of the last `init`.
     pub seen: Mutex<Vec<String>>,
-    /// Delegates that are alive.
+    /// Number of live delegates.
     pub alive: AtomicUsize,
-    /// Runs, resets.
+    /// Number of runs and resets.
     pub runs: AtomicUsize,
     pub resets: AtomicUsize,
-    /// Refuses to be available.
+    /// Reports that the backend is unavailable.
     pub unavailable: bool,
-    /// The delegate whose `init` fails.
+    /// Index of the delegate whose `init` fails.
     pub fail_init: Option<usize>,
-    /// Asks for one byte less than it takes.
+    /// Requests one byte less than it needs.
     pub lies: bool,
 }
 
@@ -38,7 +38,7 @@ impl Demo {
     }
 }
 
-/// Bytes that a delegate takes beside itself.
+/// Bytes that a delegate allocates besides itself.
 const STATE: usize = 40;
 
 fn error(text: &str) -> Message {
@@ -47,7 +47,7 @@ fn error(text: &str) -> Message {
 
 struct Sine<'m> {
     backend: &'m Demo,
-    /// The program's bytes or a copy of them.
+    /// The processed bytes, or a copy of them.
     text: &'m [u8],
     state: &'m mut [u8],
     factor: i64,

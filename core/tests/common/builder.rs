@@ -1,4 +1,4 @@
-//! Builds programs for tests, value by value and instruction by instruction, right or wrong.
+//! Program builder for tests, for valid and invalid programs.
 
 use flatbuffers::{FlatBufferBuilder, UnionWIPOffset, WIPOffset};
 use torchlet_core::ScalarType;
@@ -13,20 +13,20 @@ use program_generated::program as fb;
 type Builder = FlatBufferBuilder<'static>;
 type Union = Option<WIPOffset<UnionWIPOffset>>;
 
-/// A tensor, float32 and without a place unless told otherwise.
+/// A tensor, by default float32 and not memory-planned.
 #[derive(Clone)]
 pub struct Tensor {
     scalar_type: ScalarType,
     sizes: Vec<i32>,
     dim_order: Vec<u8>,
-    /// Memory id as in the file, where 0 is reserved, and offset.
+    /// Memory id as in the file (0 is reserved), and offset.
     place: Option<(u32, u64)>,
     data: u32,
     dynamism: i8,
     name: Option<&'static str>,
 }
 
-/// A float32 tensor of this shape.
+/// Creates a float32 tensor.
 pub fn tensor(sizes: &[i32]) -> Tensor {
     Tensor {
         scalar_type: ScalarType::Float,
@@ -40,14 +40,14 @@ pub fn tensor(sizes: &[i32]) -> Tensor {
 }
 
 impl Tensor {
-    /// At an offset of planned buffer `buffer`, which counts from 0.
+    /// Places the tensor at an offset of planned buffer `buffer`, which counts from 0.
     pub fn at(mut self, buffer: u32, offset: u64) -> Self {
         self.place = Some((buffer + 1, offset));
         self
     }
 
-    /// With data: an index from [`Program::constant`]. Constant if it has no place, else what it
-    /// starts with.
+    /// Sets the data: an index from [`Program::constant`]. Constant if the tensor is not
+    /// memory-planned, otherwise its initial data.
     pub fn with_data(mut self, constant: u32) -> Self {
         self.data = constant;
         self
@@ -63,7 +63,7 @@ impl Tensor {
         self
     }
 
-    /// With dimensions in this order, outermost first.
+    /// Sets the dim order, outermost first.
     pub fn ordered(mut self, dim_order: &[u8]) -> Self {
         self.dim_order = dim_order.to_vec();
         self
@@ -75,7 +75,7 @@ impl Tensor {
     }
 }
 
-/// A value, as the file has it.
+/// A value in the file.
 #[derive(Clone)]
 pub enum Value {
     None,
@@ -83,15 +83,15 @@ pub enum Value {
     Bool(bool),
     Tensor(Tensor),
     IntList(Vec<i64>),
-    /// A list of integers whose table does not have the items.
+    /// An integer list whose table lacks the items.
     NoList,
     TensorList(Vec<i32>),
     String(String),
-    /// The table of an earlier value once more: two offsets in the file lead to it.
+    /// Shares the table of an earlier value: two offsets in the file refer to it.
     Same(i32),
 }
 
-/// An instruction; operators and delegates are named, values are indices.
+/// An instruction with operator names, delegate indices and value indices.
 #[derive(Clone)]
 pub enum Instruction {
     Kernel(&'static str, Vec<i32>),
@@ -101,7 +101,7 @@ pub enum Instruction {
     Free(i32),
 }
 
-/// A method on its way.
+/// Method builder.
 #[derive(Clone)]
 pub struct Method {
     name: &'static str,
@@ -114,7 +114,7 @@ pub struct Method {
 }
 
 impl Method {
-    /// A method with planned buffers of these sizes.
+    /// Creates a method with planned buffers of these sizes.
     pub fn new(name: &'static str, planned: &[i64]) -> Self {
         Method {
             name,
@@ -127,7 +127,7 @@ impl Method {
         }
     }
 
-    /// Adds a value and gives its index.
+    /// Adds a value and returns its index.
     pub fn value(&mut self, value: Value) -> i32 {
         self.values.push(value);
         self.values.len() as i32 - 1
@@ -156,7 +156,7 @@ impl Method {
     }
 }
 
-/// A program on its way.
+/// Program builder.
 #[derive(Clone, Default)]
 pub struct Program {
     pub methods: Vec<Method>,
@@ -164,24 +164,24 @@ pub struct Program {
 }
 
 impl Program {
-    /// Adds data, which is stored inside the flatbuffer, and gives its index.
+    /// Adds data to the flatbuffer and returns its index.
     pub fn constant(&mut self, numbers: &[f32]) -> u32 {
         self.constants.push(numbers.iter().flat_map(|number| number.to_le_bytes()).collect());
         self.constants.len() as u32
     }
 
-    /// The file of one method.
+    /// File with a single method.
     pub fn of(method: Method) -> Vec<u8> {
         Program { methods: vec![method], constants: Vec::new() }.file()
     }
 
-    /// The file.
+    /// Serialises the program.
     pub fn file(&self) -> Vec<u8> {
-        // Most files fit: what grows is copied each time.
+        // Large enough for most files; growing the buffer copies it.
         let mut builder = Builder::with_capacity(4096);
         let plans: Vec<_> = self.methods.iter().map(|method| plan(&mut builder, method)).collect();
         let plans = builder.create_vector(&plans);
-        // Entry 0 means none.
+        // Entry 0 means no data.
         let buffers: Vec<_> = core::iter::once(&Vec::new())
             .chain(&self.constants)
             .map(|bytes| {

@@ -1,14 +1,14 @@
-//! Operators for tests of the runtime: a few that compute, and for all others one that reads every
-//! argument and fills every output with a number that depends on what it read.
+//! Test operators: a few that compute, and stand-ins for all others that read every argument and
+//! fill every output with a value that depends on what they read.
 
 use std::sync::LazyLock;
 use torchlet_core::{
     Invoke, Kernel, KernelError, KernelKey, Param, Plan, Prepare, Registry, Scalar, ScalarType,
 };
 
-/// Names of operators with their parameters: T tensor, t optional tensor, L tensor list, l list of
+/// Operator names with their parameters: T tensor, t optional tensor, L tensor list, l list of
 /// optional tensors, o output, i int, j optional int, I int list, J optional int list, f float, b
-/// bool, s number, n number that is written.
+/// bool, s scalar, n output scalar.
 const OPERATORS: &[(&str, &str)] = &[
     ("aten::_log_softmax.out", "Tibo"),
     ("aten::_native_batch_norm_legit_no_training.out", "TttTTffooo"),
@@ -98,7 +98,8 @@ fn params(spec: &str) -> &'static [Param] {
     params.leak()
 }
 
-/// The functions of operator `N` of the list know its parameters through their constant.
+/// Generates functions for operator `N` of the list; the constant gives them access to its
+/// parameters.
 macro_rules! smears {
     ($($n:literal)*) => {
         vec![$(Kernel::new(OPERATORS[$n].0, params(OPERATORS[$n].1), prepare_smear::<$n>)),*]
@@ -117,7 +118,7 @@ static SMEARS: LazyLock<Vec<Kernel>> = LazyLock::new(|| {
 
 const VIEW: &str = "executorch_prim::et_view.default";
 
-/// Kernels that really compute, for float32 alone: they are chosen by key over the others.
+/// Kernels with real computations, for float32 only; their key takes precedence over the others.
 static FLOATS: LazyLock<Vec<Kernel>> = LazyLock::new(|| {
     const FLOAT: KernelKey = &[(ScalarType::Float, &[])];
     let find = |name: &str| OPERATORS.iter().find(|(known, _)| *known == name).unwrap().1;
@@ -137,7 +138,7 @@ static FLOATS: LazyLock<Vec<Kernel>> = LazyLock::new(|| {
 
 const TO_COPY: &str = "dim_order_ops::_to_dim_order_copy.out";
 
-/// To float32 from what constants of a model are stored as.
+/// Converts the storage dtype of a model's constants to float32.
 fn prepare_convert(call: &mut Prepare<'_, '_>) -> Result<Plan, KernelError> {
     let shape = call.info(0)?;
     call.resize(3, &shape.sizes)?;
@@ -155,7 +156,7 @@ fn prepare_convert(call: &mut Prepare<'_, '_>) -> Result<Plan, KernelError> {
     }))
 }
 
-/// All operators of the fixtures that tests of core use. Made once: it compares every name with
+/// All operators of the fixtures that core's tests use. Created once: it compares every name with
 /// every table, which under Miri takes longer than most programs.
 pub fn registry() -> Registry<'static> {
     static REGISTRY: LazyLock<Registry<'static>> = LazyLock::new(|| {
@@ -164,7 +165,7 @@ pub fn registry() -> Registry<'static> {
     *REGISTRY
 }
 
-/// Elementwise, with the output as argument `OUT`; a shorter operand is repeated.
+/// Element-wise, with the output as argument `OUT`; a shorter operand is repeated.
 fn prepare_float<const OUT: usize, const OP: char>(
     call: &mut Prepare<'_, '_>,
 ) -> Result<Plan, KernelError> {
@@ -204,13 +205,13 @@ fn invoke_float<const OUT: usize, const OP: char>(
     Ok(())
 }
 
-/// Bytes that a smearing kernel packs and needs as scratch.
+/// Packed and scratch bytes of a stand-in kernel.
 const EXTRA: usize = 24;
 
 fn prepare_smear<const N: usize>(call: &mut Prepare<'_, '_>) -> Result<Plan, KernelError> {
     let spec = OPERATORS[N].1;
     let mut reference = None;
-    // Miri spends its time on copies of shapes and lists: there, the first argument stands for all.
+    // Only the first argument under Miri, which is slow at copying shapes and lists.
     for arg in 0..if cfg!(miri) { 1 } else { spec.len() } {
         let _ = (call.ints(arg), call.optional_int(arg), call.list_float(arg, 0));
         let _ = (call.list_bool(arg, 0), call.optional_string(arg), call.list_info(arg, 0));
@@ -226,7 +227,7 @@ fn prepare_smear<const N: usize>(call: &mut Prepare<'_, '_>) -> Result<Plan, Ker
         if letter == 'o'
             && let Some(reference) = &reference
         {
-            // Not the operator's real shape: one that may fit.
+            // Not the operator's real shape, but one that may fit.
             let _ = call.resize(arg, &reference.sizes);
         }
     }
@@ -300,8 +301,8 @@ fn smear<const N: usize>(call: &mut Invoke<'_, '_>) -> Result<(), KernelError> {
     Ok(())
 }
 
-/// Writes each element of the output after reading the input beside it: with references to the same
-/// bytes, undefined.
+/// Writes each element of the output after reading the corresponding input: undefined behaviour if
+/// the references alias.
 pub fn add_one(call: &mut Invoke<'_, '_>) -> Result<(), KernelError> {
     let input = call.tensor(0)?;
     let mut out = call.out(1)?;

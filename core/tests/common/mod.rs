@@ -1,5 +1,4 @@
-//! What core's integration tests share: fixtures, aligned memory, operators that stand in for real
-//! ones.
+//! Shared helpers of core's integration tests: fixtures, aligned memory, stand-in operators.
 
 #![allow(dead_code, unreachable_pub, reason = "each test file uses a part")]
 
@@ -14,37 +13,35 @@ use torchlet_core::{
     MethodMemory, Program, ReadError, Registry, ValueMeta, ValueRef,
 };
 
-/// Every how many bytes tests change one. Miri is a thousand times slower than the processor: a
-/// sample serves.
+/// Interval of the bytes that tests change. A sample under Miri, which is a thousand times slower.
 pub const EVERY: usize = if cfg!(miri) { 997 } else { 1 };
 
-/// How many files tests take of a list.
+/// Maximum number of files that tests take from a list.
 pub const FILES: usize = if cfg!(miri) { 1 } else { usize::MAX };
 
-/// The files of folders that Miri gets: small ones, since it takes half a minute for each time that
-/// one is loaded and run.
-const CHOSEN: &[&str] = &[
+/// Files for Miri: small ones, since loading and running one takes half a minute.
+const MIRI_FILES: &[&str] = &[
     "digits/digits_external.bpte",
     "formats/weights_align_16.bpte",
     "programs/masked_select.bpte",
 ];
 
-/// How many changes tests make to one place.
+/// Maximum number of changes to the same position.
 pub const CHANGES: usize = if cfg!(miri) { 2 } else { usize::MAX };
 
-/// The folder of the fixtures.
+/// Path of the fixtures.
 pub fn fixtures() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/fixtures")
 }
 
-/// A fixture, at an address that suits every element type.
+/// Loads a fixture, aligned for every dtype.
 pub fn fixture(path: &str) -> Aligned {
     let path = fixtures().join(path);
     let bytes = std::fs::read(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
     Aligned::from(&bytes[..])
 }
 
-/// The program of a fixture, out of its bundle if it is in one.
+/// Loads the program of a fixture, extracted from its bundle if necessary.
 pub fn program_of(path: &str) -> Aligned {
     let file = fixture(path);
     if path.ends_with(".bpte") {
@@ -54,21 +51,21 @@ pub fn program_of(path: &str) -> Aligned {
     file
 }
 
-/// All fixtures in a folder with this ending.
+/// All fixtures in a folder with this file extension.
 pub fn files(folder: &str, ending: &str) -> Vec<String> {
     let mut found: Vec<String> = std::fs::read_dir(fixtures().join(folder))
         .unwrap()
         .map(|entry| entry.unwrap().file_name().into_string().unwrap())
         .filter(|name| name.ends_with(ending))
         .map(|name| format!("{folder}/{name}"))
-        .filter(|file| !cfg!(miri) || CHOSEN.contains(&file.as_str()))
+        .filter(|file| !cfg!(miri) || MIRI_FILES.contains(&file.as_str()))
         .collect();
     found.sort();
     assert!(!found.is_empty(), "no {ending} in {folder}");
     found
 }
 
-/// Bytes at a multiple of 16.
+/// Bytes aligned to 16.
 #[derive(Clone, Default)]
 pub struct Aligned {
     blocks: Vec<Block>,
@@ -80,7 +77,7 @@ pub struct Aligned {
 struct Block([u8; 16]);
 
 impl Aligned {
-    /// Zeroes.
+    /// Zeroed bytes.
     pub fn new(len: usize) -> Self {
         Aligned { blocks: vec![Block([0; 16]); len.div_ceil(16)], len }
     }
@@ -102,7 +99,7 @@ impl From<&[u8]> for Aligned {
     }
 }
 
-/// Memory without a value, for arenas, of so many bytes.
+/// Uninitialised memory for arenas.
 pub struct Arena {
     blocks: Vec<ArenaBlock>,
     len: usize,
@@ -122,7 +119,7 @@ impl Arena {
     }
 }
 
-/// Storage that can be read but not borrowed from, as SPI flash.
+/// Storage that can be read but not borrowed from, like SPI flash.
 pub struct ReadOnly<'a>(pub &'a [u8]);
 
 impl DataLoader for ReadOnly<'_> {
@@ -139,7 +136,7 @@ impl DataLoader for ReadOnly<'_> {
     }
 }
 
-/// Storage that lends all that it has.
+/// Storage that lends its bytes.
 pub struct Lending<'a>(pub &'a [u8]);
 
 impl DataLoader for Lending<'_> {
@@ -157,10 +154,10 @@ impl DataLoader for Lending<'_> {
     }
 }
 
-/// More memory than any fixture needs: a file that asks for more is not given it.
+/// More memory than any fixture needs; tests refuse requests beyond it.
 const MEMORY_LIMIT: usize = 1 << 20;
 
-/// The memory of a method, of exactly the sizes that it says it needs.
+/// Memory of a method, with exactly the sizes that it reports.
 pub struct Memory {
     pub needs: MemoryNeeds,
     pub arena: Arena,
@@ -169,7 +166,7 @@ pub struct Memory {
     pub interface: Vec<Aligned>,
 }
 
-/// Limits under which no damaged file asks for more than tests have.
+/// Limits that keep the requests of damaged files within the memory of the tests.
 pub fn limits() -> Limits {
     let mut limits = Limits::default();
     limits.planned_bytes = MEMORY_LIMIT as u64;
@@ -177,7 +174,7 @@ pub fn limits() -> Limits {
     limits
 }
 
-/// What a method needs.
+/// Memory needs of a method.
 pub fn needs<'p>(
     program: &Program<'p>,
     name: &str,
@@ -197,7 +194,7 @@ pub fn needs<'p>(
 }
 
 impl Memory {
-    /// Memory for a method; an error for sizes that no test program has.
+    /// Allocates memory for a method; fails for sizes that no test program has.
     pub fn of<'p>(
         program: &Program<'p>,
         name: &str,
@@ -227,7 +224,7 @@ impl Memory {
         Ok(Memory { needs, arena, scratch: Aligned::new(take(needs.scratch)?), planned, interface })
     }
 
-    /// Other memory of the same sizes.
+    /// Allocates other memory of the same sizes.
     pub fn again(&self) -> Self {
         let same = |list: &[Aligned]| list.iter().map(|memory| Aligned::new(memory.len)).collect();
         Memory {
@@ -285,9 +282,8 @@ fn nbytes(value: Result<Option<ValueMeta<'_>>, torchlet_core::ProgramError>) -> 
     }
 }
 
-/// Loads and runs every method of a program with inputs of small numbers, twice with a reset
-/// between, and gives the bytes of all outputs. An error is a result, too: what is tested is that
-/// one comes back.
+/// Loads every method of a program, runs it with small input values, twice with a reset between,
+/// and returns the bytes of all outputs. An error is a valid result.
 pub fn exercise<'p>(
     program: &Program<'p>,
     registry: &Registry<'p>,
@@ -325,7 +321,7 @@ pub fn exercise<'p>(
     Ok(results)
 }
 
-/// Gives every tensor input some small numbers.
+/// Fills every input tensor with small values.
 pub fn fill_inputs(method: &mut Method<'_>) {
     for index in 0..method.input_count().min(1000) {
         if let Ok(mut tensor) = method.input_mut(index) {
@@ -342,7 +338,7 @@ pub fn fill_inputs(method: &mut Method<'_>) {
     }
 }
 
-/// Asks for all that can be asked of a method without loading it.
+/// Calls every query that does not load the method.
 fn describe(program: &Program<'_>, name: &str) {
     let Ok(meta) = program.method_meta(name) else { return };
     for index in 0..meta.value_count().min(1000) {
@@ -363,7 +359,7 @@ fn describe(program: &Program<'_>, name: &str) {
     let _ = program.data_names().map(|names| names.take(1000).filter(Result::is_err).count());
 }
 
-/// A small generator of random numbers (xorshift), so that failures repeat.
+/// Random number generator (xorshift), deterministic so that failures are reproducible.
 pub struct MutationRng(u64);
 
 impl MutationRng {
@@ -378,12 +374,12 @@ impl MutationRng {
         self.0
     }
 
-    /// A number below `bound`.
+    /// A random number below `bound`.
     pub fn below(&mut self, bound: usize) -> usize {
         (self.next() % bound.max(1) as u64) as usize
     }
 
-    /// One change somewhere: a byte, a word, a copied stretch, or a stretch of zeroes.
+    /// Makes one random change: a byte, a word, a copied range, or a zeroed range.
     pub fn damage(&mut self, bytes: &mut [u8]) {
         let at = self.below(bytes.len());
         let word = at / 4 * 4;

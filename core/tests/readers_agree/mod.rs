@@ -1,6 +1,6 @@
-//! Compares our readers of the file formats, field by field, with those that `flatc` generates from
-//! the schemas in `core/schema`, over every fixture. It is a module of the crate, since the readers
-//! are private.
+//! Compares the crate's file format readers, field by field, with those that `flatc` generates from
+//! the schemas in `core/schema`, over every fixture. A module of the crate, since the readers are
+//! private.
 
 use crate::format::Malformed;
 use crate::format::bundled_schema as bundled;
@@ -27,7 +27,7 @@ mod generated {
 }
 use generated::{bundled_program, flat_tensor, program};
 
-/// Compares vectors item by item; an absent one is like an empty one.
+/// Compares vectors item by item; an absent vector equals an empty one.
 fn each<'a, T, U>(
     ours: Result<Vector<'a, T>, Malformed>,
     theirs: Option<flatbuffers::Vector<'a, U>>,
@@ -265,7 +265,7 @@ fn compare_bundled_value(ours: bundled::BundledValueTable<'_>, theirs: bundled_p
     }
 }
 
-/// Every file below the fixtures with this ending.
+/// All fixtures with this file extension.
 fn files(ending: &str) -> Vec<PathBuf> {
     let mut folders = std::vec![Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/fixtures")];
     let mut found = Vec::new();
@@ -280,17 +280,17 @@ fn files(ending: &str) -> Vec<PathBuf> {
         }
     }
     assert!(!found.is_empty(), "no .{ending} among the fixtures");
-    // Miri is a thousand times slower: a sample serves there.
+    // A sample under Miri, which is a thousand times slower.
     found.sort();
     found.truncate(if cfg!(miri) { 2 } else { usize::MAX });
     found
 }
 
-/// The flatbuffer of a program file, without the segments behind it.
+/// Compares the flatbuffer of a program file, without the segments after it.
 fn compare_program_file(bytes: &[u8], what: &Path) {
     let header = ProgramHeader::parse(bytes).unwrap();
     let len = header.program_size.map_or(bytes.len(), |size| usize::try_from(size).unwrap());
-    // The verifier wants alignment; a vector of a bundled program is aligned for bytes only.
+    // The verifier requires alignment; a vector in a bundled program is only byte-aligned.
     let mut blocks: Vec<u128> = std::vec![0; len.div_ceil(16)];
     let aligned: &mut [u8] = bytemuck::cast_slice_mut(&mut blocks);
     aligned[..len].copy_from_slice(&bytes[..len]);
@@ -337,7 +337,7 @@ fn external_data_reads_alike() {
     }
 }
 
-/// A program whose one chain of `instructions` is listed `chains` times.
+/// A program whose only chain has `instructions` instructions and is listed `chains` times.
 fn repeated(chains: usize, instructions: usize) -> Vec<u8> {
     use program::{
         Chain, ChainArgs, ExecutionPlan, ExecutionPlanArgs, FreeCall, FreeCallArgs, Instruction,
@@ -360,7 +360,7 @@ fn repeated(chains: usize, instructions: usize) -> Vec<u8> {
     builder.finished_data().to_vec()
 }
 
-/// Tables that are listed many times would unfold to much more than the file is long.
+/// Tables that are listed many times would expand to much more than the file size.
 #[test]
 fn shared_tables_cannot_unfold_without_limit() {
     for (chains, instructions, accepted) in [(1, 1, true), (1, 50, true), (1000, 10_000, false)] {
@@ -368,7 +368,7 @@ fn shared_tables_cannot_unfold_without_limit() {
         let program = crate::Program::from_bytes(&bytes).unwrap();
         let meta = program.method_meta("forward").unwrap();
         assert_eq!(meta.instruction_count(), chains * instructions);
-        // Before anything is decoded, and without memory for it.
+        // Rejected before anything is decoded, without memory for it.
         let tables = meta.table_bytes(&crate::Limits::default());
         assert_eq!(tables.is_ok(), accepted, "{chains} {instructions}");
     }

@@ -1,8 +1,8 @@
-//! ETDumps: recordings as ExecuTorch's tools read and write them (identifier `ED00`).
+//! ETDumps: the recording format of ExecuTorch's tools (identifier `ED00`).
 //!
 //! The fields are those of the public schema `etdump_schema_flatcc.fbs`. The stock Inspector reads
-//! what [`write()`] makes; with an ETRecord, it knows instructions by the numbers that they have in
-//! the exported file, so that programs should run as they were exported.
+//! the result of [`write()`]. With an ETRecord, it identifies instructions by their index in the
+//! exported file, so run programs as exported for that.
 
 mod read;
 mod write;
@@ -10,7 +10,7 @@ mod write;
 pub use read::{ReadError, read};
 pub use write::{DelegateIds, write};
 
-/// What ExecuTorch calls events.
+/// Event names of ExecuTorch.
 mod names {
     pub(super) const CALL: &str = "native_call_";
     pub(super) const OPERATOR: &str = "OPERATOR_CALL";
@@ -18,11 +18,11 @@ mod names {
     pub(super) const INIT: &str = "Method::init";
     pub(super) const LOAD: &str = "Program::load_method";
     pub(super) const EXECUTE: &str = "Method::execute";
-    /// Ours: ExecuTorch tells of no delegate's initialisation.
+    /// torchlet's own: ExecuTorch has no event for the initialisation of a delegate.
     pub(super) const DELEGATE_INIT: &str = "::init";
 }
 
-/// The numbers of kinds of values.
+/// Type tags of values.
 mod kinds {
     pub(super) const INT: i8 = 1;
     pub(super) const BOOL: i8 = 2;

@@ -1,4 +1,4 @@
-//! Reads ETDumps, ours and those of the C++ runtime. Nothing in them is trusted.
+//! Reads ETDumps of torchlet and of the C++ runtime. Files are untrusted.
 
 use super::{kinds, names};
 use crate::recording::{
@@ -20,7 +20,7 @@ torchlet_core::flatbuffer_table! {
     }
 }
 torchlet_core::flatbuffer_table! {
-    /// Has one of its fields.
+    /// Exactly one of the fields is set.
     EventTable {
         0 profile: ProfileTable<'a>,
         1 allocation: AllocationTable<'a>,
@@ -74,37 +74,38 @@ torchlet_core::flatbuffer_table! {
 torchlet_core::flatbuffer_table! { ListTable { 0 tensors: Vector<'a, TensorTable<'a>>, } }
 torchlet_core::flatbuffer_table! { TruthTable { 0 value: bool, } }
 
-/// Why a file cannot be read as an ETDump.
+/// A file cannot be read as an ETDump.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ReadError {
-    /// It is none: it has another identifier.
+    /// The file has another identifier.
     NotADump,
-    /// It claims more bytes than it has.
+    /// The file is shorter than its size prefix.
     Truncated {
-        /// The bytes that it claims.
+        /// Size according to the prefix.
         claimed: u64,
-        /// The bytes that it has.
+        /// Actual size.
         found: u64,
     },
-    /// A part of it does not hold up.
+    /// A part of the file is invalid.
     Malformed(Malformed),
-    /// Its parts are shared, so that it describes more than it has bytes for.
+    /// Parts of the file are shared, so that it describes more data than it has bytes.
     TooMuch,
 }
 
 impl fmt::Display for ReadError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            ReadError::NotADump => {
-                f.write_str("this is no ETDump (identifier ED00); expected a file that `--etdump` or ExecuTorch's event tracer wrote")
-            }
+            ReadError::NotADump => f.write_str(
+                "not an ETDump (identifier ED00); expected a file written by `--etdump` or \
+                 ExecuTorch's event tracer",
+            ),
             ReadError::Truncated { claimed, found } => {
-                write!(f, "the ETDump is cut short: it says that it has {claimed} bytes, found {found}")
+                write!(f, "the ETDump is truncated: expected {claimed} bytes, found {found}")
             }
             ReadError::Malformed(what) => write!(f, "the ETDump is malformed: {what}"),
             ReadError::TooMuch => {
-                f.write_str("the ETDump is malformed: it describes more than it has bytes for")
+                f.write_str("the ETDump is malformed: it describes more data than it contains")
             }
         }
     }
@@ -118,17 +119,16 @@ impl From<Malformed> for ReadError {
     }
 }
 
-/// Where the identifier of a flatbuffer is.
+/// Position of the identifier in a flatbuffer.
 const IDENTIFIER: std::ops::Range<usize> = 4..8;
 
-/// Reads an ETDump, with or without its size in front, and the values that it describes from a
-/// debug buffer (which may be empty).
+/// Reads an ETDump, with or without a size prefix, and its values from a debug buffer (which may be
+/// empty).
 ///
-/// Times are taken as nanoseconds, which they are unless the platform's clock counts something
-/// else.
+/// Times are interpreted as nanoseconds, which holds unless the platform's clock has another unit.
 ///
 /// # Errors
-/// The bytes are none, or malformed.
+/// The bytes are not an ETDump, or are malformed.
 pub fn read(bytes: &[u8], buffer: Vec<u8>) -> Result<Recording, ReadError> {
     let is_dump = |bytes: &[u8]| bytes.get(IDENTIFIER) == Some(b"ED00");
     let bytes = match bytes.split_first_chunk::<4>() {
@@ -141,13 +141,13 @@ pub fn read(bytes: &[u8], buffer: Vec<u8>) -> Result<Recording, ReadError> {
         _ => return Err(ReadError::NotADump),
     };
     let root = DumpTable(Table::root(bytes)?);
-    // Each run and event takes bytes of its own in an honest file.
+    // In a valid file, each run and event has its own bytes.
     let (left, buffer_len) = (bytes.len(), buffer.len());
     let mut reader =
         Reader { left, buffer: buffer_len, values: buffer_len, numbers: Vec::new(), last: None };
     let mut recording = Recording { buffer, ..Recording::default() };
     let runs = root.runs()?;
-    reader.spend(runs.len(), 4)?;
+    reader.charge(runs.len(), 4)?;
     for table in runs.iter() {
         recording.runs.push(reader.run(&table?)?);
     }
@@ -156,32 +156,31 @@ pub fn read(bytes: &[u8], buffer: Vec<u8>) -> Result<Recording, ReadError> {
 }
 
 struct Reader {
-    /// Bytes of the file that nothing was read from yet.
+    /// Bytes of the file that are not accounted for yet.
     left: usize,
-    /// Bytes of the debug buffer, and those that no value was said to be yet: each has bytes of its
-    /// own.
+    /// Size of the debug buffer, and the bytes of it not assigned to a value yet. Values do not
+    /// overlap.
     buffer: usize,
     values: usize,
-    /// Numbers, which dumps hold themselves: what comes behind the debug buffer.
+    /// Scalars, which dumps store inline. They are appended to the debug buffer.
     numbers: Vec<u8>,
-    /// What the last value belongs to, and how many came with it.
+    /// Owner of the last value, and its number of values so far.
     last: Option<((bool, Option<u32>), usize)>,
 }
 
 impl Reader {
-    /// Takes note of items and the bytes that each takes at least.
-    fn spend(&mut self, items: usize, each: usize) -> Result<(), ReadError> {
+    /// Accounts for items with a minimum size.
+    fn charge(&mut self, items: usize, each: usize) -> Result<(), ReadError> {
         let bytes = items.checked_mul(each).ok_or(ReadError::TooMuch)?;
         self.left = self.left.checked_sub(bytes).ok_or(ReadError::TooMuch)?;
         Ok(())
     }
 
-    /// A text; those of events are often the same, which writers keep once: they are not counted in
-    /// full.
+    /// Reads a text. Short texts are not charged, because writers share equal names of events.
     fn text(&mut self, text: Option<&str>) -> Result<String, ReadError> {
         let text = text.unwrap_or_default();
-        if text.len() > LONGEST_SHARED {
-            self.spend(text.len(), 1)?;
+        if text.len() > MAX_SHARED_TEXT {
+            self.charge(text.len(), 1)?;
         }
         Ok(text.into())
     }
@@ -197,13 +196,13 @@ impl Reader {
         run.test_case = index(table.test_case()?);
         self.last = None;
         let names = table.allocators()?;
-        self.spend(names.len(), 4)?;
+        self.charge(names.len(), 4)?;
         let mut allocators = Vec::new();
         for allocator in names.iter() {
             allocators.push(self.text(allocator?.name()?)?);
         }
         let events = table.events()?;
-        self.spend(events.len(), 4)?;
+        self.charge(events.len(), 4)?;
         for event in events.iter() {
             let event = event?;
             if let Some(profile) = event.profile()? {
@@ -216,16 +215,16 @@ impl Reader {
                 let number = allocation.allocator()?.checked_sub(1);
                 let number = number.and_then(|number| usize::try_from(number).ok());
                 let allocator = number.and_then(|number| allocators.get(number));
-                self.spend(1, 16)?;
+                self.charge(1, 16)?;
                 run.allocations.push(AllocationRecord {
-                    // Each has the name for itself.
+                    // Each record owns a copy of the name.
                     allocator: self.text(allocator.map(String::as_str))?,
                     bytes: allocation.bytes()?,
                     time: None,
                 });
             }
         }
-        // Runs of the C++ runtime are named by whoever calls it.
+        // In the C++ runtime, the caller names runs.
         if kind == RunKind::Other && run.events.iter().any(|event| event.kind == Kind::Execute) {
             run.kind = RunKind::Execute;
         }
@@ -233,7 +232,7 @@ impl Reader {
     }
 
     fn profile(&mut self, table: &ProfileTable<'_>) -> Result<Option<Event>, ReadError> {
-        self.spend(1, 16)?;
+        self.charge(1, 16)?;
         let mut name = self.text(table.name()?)?;
         let (number, text) = (index(table.delegate_number()?), self.text(table.delegate_name()?)?);
         let is_part = number.is_some() || !text.is_empty();
@@ -241,7 +240,7 @@ impl Reader {
         let kind = match name.as_str() {
             _ if is_part && instruction.is_some() => Kind::DelegatePart,
             _ if is_part => Kind::DelegateInitPart,
-            // The kernel's own event says the same, and its name.
+            // Duplicates the kernel's own event.
             names::OPERATOR => return Ok(None),
             names::DELEGATE => Kind::Delegate,
             names::INIT | names::LOAD => Kind::Load,
@@ -263,7 +262,7 @@ impl Reader {
             _ => {}
         }
         let detail = table.metadata()?.bytes();
-        self.spend(detail.len(), 1)?;
+        self.charge(detail.len(), 1)?;
         let is_device = is_part && instruction.is_some() && detail != b"host";
         Ok(Some(Event {
             kind,
@@ -278,7 +277,7 @@ impl Reader {
     }
 
     fn debug(&mut self, table: &DebugTable<'_>, run: &mut Run) -> Result<(), ReadError> {
-        self.spend(1, 16)?;
+        self.charge(1, 16)?;
         let Some(entry) = table.entry()? else { return Ok(()) };
         let is_output = match entry.output()? {
             Some(truth) => truth.value()?,
@@ -289,14 +288,14 @@ impl Reader {
         let part = index(table.delegate_number()?)
             .or_else(|| text.rsplit_once('_').and_then(|(_, number)| number.parse().ok()));
         let instruction = index(table.instruction()?).filter(|_| !is_output);
-        let place = |position| Place {
+        let value_owner = |position| ValueOwner {
             instruction,
             part,
             name: if name.is_empty() { text.clone() } else { name.clone() },
             position,
         };
-        // Values of one instruction come one after the other, in the order of its arguments.
-        let owner = (is_output, place(0).number());
+        // Values of an instruction are consecutive, in the order of its arguments.
+        let owner = (is_output, value_owner(0).number());
         let position = match self.last {
             Some((last, count)) if last == owner => count,
             _ => 0,
@@ -306,23 +305,24 @@ impl Reader {
             kinds::TENSOR => {
                 if let Some(tensor) = entry.tensor()? {
                     let kind = ValueKind::Tensor;
-                    run.values.extend(self.tensor(&tensor, kind, place(position))?);
+                    run.values.extend(self.tensor(&tensor, kind, value_owner(position))?);
                 }
             }
             kinds::TENSOR_LIST => {
                 if let Some(list) = entry.list()? {
                     let tensors = list.tensors()?;
-                    self.spend(tensors.len(), 4)?;
+                    self.charge(tensors.len(), 4)?;
                     for (number, tensor) in tensors.iter().enumerate() {
-                        let (kind, place) = (ValueKind::Item(number), place(position + number));
-                        run.values.extend(self.tensor(&tensor?, kind, place)?);
+                        let (kind, value_owner) =
+                            (ValueKind::Item(number), value_owner(position + number));
+                        run.values.extend(self.tensor(&tensor?, kind, value_owner)?);
                     }
                     count = tensors.len();
                 }
             }
             _ => {
                 if let Some((scalar_type, bytes)) = number(&entry)? {
-                    run.values.push(self.number(scalar_type, &bytes, place(position)));
+                    run.values.push(self.number(scalar_type, &bytes, value_owner(position)));
                 }
             }
         }
@@ -330,23 +330,28 @@ impl Reader {
         Ok(())
     }
 
-    /// A number, which goes behind the debug buffer.
-    fn number(&mut self, scalar_type: ScalarType, bytes: &[u8], place: Place) -> ValueRecord {
+    /// Adds a scalar after the debug buffer.
+    fn number(
+        &mut self,
+        scalar_type: ScalarType,
+        bytes: &[u8],
+        value_owner: ValueOwner,
+    ) -> ValueRecord {
         let start = self.buffer + self.numbers.len();
         self.numbers.extend_from_slice(bytes);
         let data = start..self.buffer + self.numbers.len();
-        place.value(ValueKind::Scalar, scalar_type, Vec::new(), data)
+        value_owner.value(ValueKind::Scalar, scalar_type, Vec::new(), data)
     }
 
-    /// A tensor; `None` if the buffer does not have it, or its type is not known here.
+    /// Reads a tensor. `None` if it exceeds the buffer, or its dtype is unknown.
     fn tensor(
         &mut self,
         table: &TensorTable<'_>,
         kind: ValueKind,
-        place: Place,
+        value_owner: ValueOwner,
     ) -> Result<Option<ValueRecord>, ReadError> {
         let sizes = table.sizes()?;
-        self.spend(sizes.len(), 8)?;
+        self.charge(sizes.len(), 8)?;
         let sizes: Vec<i64> = sizes.iter().collect::<Result<_, Malformed>>()?;
         let Some(scalar_type) = ScalarType::from_number(table.scalar_type()?.into()) else {
             return Ok(None);
@@ -360,11 +365,11 @@ impl Reader {
             return Ok(None);
         };
         self.values = self.values.checked_sub(end - start).ok_or(ReadError::TooMuch)?;
-        Ok(Some(place.value(kind, scalar_type, sizes, start..end)))
+        Ok(Some(value_owner.value(kind, scalar_type, sizes, start..end)))
     }
 }
 
-/// The number or truth value of an entry, as an element; `None` if it has none.
+/// The scalar of an entry as an element. `None` if it has none.
 fn number(entry: &EntryTable<'_>) -> Result<Option<(ScalarType, Vec<u8>)>, Malformed> {
     let double = |value: f64| (ScalarType::Double, value.to_le_bytes().to_vec());
     let truth = |value: bool| (ScalarType::Bool, vec![u8::from(value)]);
@@ -381,18 +386,18 @@ fn number(entry: &EntryTable<'_>) -> Result<Option<(ScalarType, Vec<u8>)>, Malfo
     })
 }
 
-/// Texts up to this length may be shared.
-const LONGEST_SHARED: usize = 256;
+/// Maximum length of texts that may be shared.
+const MAX_SHARED_TEXT: usize = 256;
 
-/// What a value belongs to.
-struct Place {
+/// Owner of a value.
+struct ValueOwner {
     instruction: Option<usize>,
     part: Option<usize>,
     name: String,
     position: usize,
 }
 
-impl Place {
+impl ValueOwner {
     fn number(&self) -> Option<u32> {
         self.instruction.and_then(|number| u32::try_from(number).ok())
     }
@@ -417,7 +422,7 @@ impl Place {
     }
 }
 
-/// A number that is -1, or not there at all, where there is none.
+/// Index that is -1 or missing if absent.
 fn index(number: Option<i32>) -> Option<usize> {
     usize::try_from(number?).ok()
 }

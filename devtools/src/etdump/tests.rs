@@ -1,4 +1,4 @@
-//! What is written is read again; what is damaged is refused, and nothing worse.
+//! Round trips, and rejection of damaged files.
 
 use super::{DelegateIds, ReadError, read, write};
 use crate::recorder::Recorder;
@@ -8,8 +8,7 @@ use torchlet_core::{
     ScalarType, TensorRef,
 };
 
-/// A recording of a load and two runs of a kernel and a delegate with parts on the host and on a
-/// device.
+/// A load and two runs of a kernel and a delegate, with parts on the host and on a device.
 fn recorded() -> Recording {
     recorded_by(Recorder::new().with_values(1 << 12))
 }
@@ -64,14 +63,14 @@ fn names(events: &[Event]) -> Vec<(Kind, &str, Option<u32>, Option<u32>)> {
 }
 
 #[test]
-fn recordings_come_back() {
+fn recordings_round_trip() {
     let recording = recorded();
     assert_eq!(recording.runs.len(), 3);
     for ids in [DelegateIds::Names, DelegateIds::Numbers] {
         let bytes = write(&recording, ids);
         assert_eq!(bytes[..4], (bytes.len() as u32 - 4).to_le_bytes());
         let back = read(&bytes, recording.buffer.clone()).unwrap();
-        // A dump needs no size in front.
+        // The size prefix is optional.
         assert_eq!(read(&bytes[4..], recording.buffer.clone()).unwrap(), back);
         assert_eq!(back.runs[0].kind, RunKind::Load);
         assert!(back.runs[0].allocations.is_empty(), "the stock Inspector refuses dumps with them");
@@ -105,7 +104,7 @@ fn recordings_come_back() {
 }
 
 #[test]
-fn devices_work_while_the_host_waits() {
+fn device_work_overlaps_the_wait() {
     let recording = recorded();
     for run in &recording.runs[1..] {
         let [wait, work] = [1, 2].map(|at| &run.events[at]);
@@ -118,7 +117,7 @@ fn devices_work_while_the_host_waits() {
 }
 
 #[test]
-fn values_have_a_limit() {
+fn value_memory_is_bounded() {
     let recorder = Recorder::new().with_values(70);
     let run = torchlet_core::Event { kind: EventKind::Execute, name: "forward", instruction: 0 };
     recorder.end(&run, recorder.begin(&run));
@@ -132,14 +131,14 @@ fn values_have_a_limit() {
 }
 
 #[test]
-fn numbers_and_lists_come_back() {
+fn scalars_and_lists_round_trip() {
     let recorder = Recorder::new().with_values(1 << 12);
     let run = torchlet_core::Event { kind: EventKind::Execute, name: "forward", instruction: 0 };
     let call = torchlet_core::Event { kind: EventKind::Operator, name: "a", instruction: 5 };
     recorder.end(&run, recorder.begin(&run));
     let parts = [[1f32, 2.0], [3.0, 4.0]];
     let parts = parts.each_ref().map(|part| TensorRef::from_slice(&[2], part).unwrap());
-    // Two lists of one call, and numbers of others.
+    // Two lists of one call, and scalars of others.
     for arg in [3, 4] {
         for (position, part) in parts.iter().enumerate() {
             recorder.output(&call, arg, &OutputValue::Item(position, part));
@@ -151,7 +150,7 @@ fn numbers_and_lists_come_back() {
     }
     recorder.output(&run, 0, &OutputValue::Scalar(Scalar::Int(9)));
     let recording = recorder.take();
-    // What a debug buffer has is taken from there, and numbers from the dump.
+    // Tensors come from the debug buffer, scalars from the dump.
     let back = read(&write(&recording, DelegateIds::Names), recording.buffer.clone()).unwrap();
     let kinds: Vec<_> = back.runs[0].values.iter().map(|it| (it.instruction, it.kind)).collect();
     let (list, number) = ([ValueKind::Item(0), ValueKind::Item(1)], ValueKind::Scalar);
@@ -170,7 +169,7 @@ fn numbers_and_lists_come_back() {
 }
 
 #[test]
-fn values_are_in_the_order_of_their_dimensions() {
+fn values_are_row_major() {
     let mut info = TensorRef::from_slice(&[1, 2, 1, 2], &[0f32; 4]).unwrap().info().clone();
     info.dim_order = torchlet_core::layout::channels_last_order(4).unwrap();
     let elements = [1f32, 2.0, 3.0, 4.0].map(f32::to_le_bytes).concat();
@@ -179,18 +178,18 @@ fn values_are_in_the_order_of_their_dimensions() {
     let run = torchlet_core::Event { kind: EventKind::Execute, name: "forward", instruction: 0 };
     recorder.end(&run, recorder.begin(&run));
     recorder.output(&run, 0, &OutputValue::Tensor(&tensor));
-    // Channels are neighbours in memory, and not in what is kept.
+    // Channels-last tensors are recorded in row-major order.
     assert_eq!(recorder.recording().buffer, [1f32, 3.0, 2.0, 4.0].map(f32::to_le_bytes).concat());
 }
 
 #[test]
-fn damaged_dumps_are_refused() {
+fn damaged_dumps_are_rejected() {
     let recording = recorded();
     let bytes = write(&recording, DelegateIds::Names);
     assert_eq!(read(b"", Vec::new()), Err(ReadError::NotADump));
     assert_eq!(read(&[0; 64], Vec::new()), Err(ReadError::NotADump));
     assert!(matches!(read(&bytes[..60], Vec::new()), Err(ReadError::Truncated { .. })));
-    // Values whose bytes are not there are left out.
+    // Values outside of the debug buffer are dropped.
     assert!(read(&bytes, Vec::new()).unwrap().runs.iter().all(|run| run.values.is_empty()));
     let mut refused = 0;
     for place in 0..bytes.len() {
@@ -206,7 +205,7 @@ fn damaged_dumps_are_refused() {
 }
 
 #[test]
-fn values_that_share_their_bytes_are_refused() {
+fn overlapping_values_are_rejected() {
     let value = |start| ValueRecord {
         instruction: Some(1),
         part: None,
@@ -227,8 +226,7 @@ fn values_that_share_their_bytes_are_refused() {
     assert_eq!(dump(&[0; 5]), Err(ReadError::TooMuch));
 }
 
-/// A dump of memory that was set aside: by the allocator 1, of this name, and by others, which
-/// there are not.
+/// A dump with allocations of allocator 1, which has a name, and of allocators that do not exist.
 fn dump_of_memory(name: &str, allocators: &[i32]) -> Vec<u8> {
     use flatbuffers::{FlatBufferBuilder, TableFinishedWIPOffset, WIPOffset};
     type Table = WIPOffset<TableFinishedWIPOffset>;
@@ -261,7 +259,7 @@ fn dump_of_memory(name: &str, allocators: &[i32]) -> Vec<u8> {
 }
 
 #[test]
-fn memory_of_other_runtimes_is_read() {
+fn allocations_of_other_runtimes_are_read() {
     let back = read(&dump_of_memory("method allocator", &[1, 7]), Vec::new()).unwrap();
     let found: Vec<_> =
         back.runs[0].allocations.iter().map(|it| (it.allocator.as_str(), it.bytes)).collect();
@@ -269,14 +267,14 @@ fn memory_of_other_runtimes_is_read() {
 }
 
 #[test]
-fn long_names_of_allocators_are_counted_each_time() {
+fn long_allocator_names_are_charged_each_time() {
     let long = "a".repeat(1 << 16);
     assert!(read(&dump_of_memory(&long, &[7; 1000]), Vec::new()).is_ok());
     assert_eq!(read(&dump_of_memory(&long, &[1; 1000]), Vec::new()), Err(ReadError::TooMuch));
 }
 
 #[test]
-fn less_is_recorded_where_less_is_asked_for() {
+fn recording_can_be_reduced() {
     let all = recorded();
     let methods = recorded_by(Recorder::new().with_values(1 << 12).of_methods().of_outputs());
     for (less, all) in methods.runs.iter().zip(&all.runs) {

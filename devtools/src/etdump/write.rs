@@ -6,34 +6,32 @@ use flatbuffers::{FlatBufferBuilder, TableFinishedWIPOffset, WIPOffset};
 use std::collections::HashSet;
 use torchlet_core::ScalarType;
 
-/// What parts of delegates are called by.
+/// Identifiers of delegate parts.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum DelegateIds {
-    /// By names, with their numbers behind, as ExecuTorch's delegate for Vulkan does: tables are
-    /// readable.
+    /// Names with a numeric suffix, as in ExecuTorch's Vulkan delegate: readable in tables.
     #[default]
     Names,
-    /// By the numbers that the exporter gave them: an ETRecord says which nodes of the exported
-    /// graph they are.
+    /// The exporter's numbers, which an ETRecord maps to nodes of the exported graph.
     Numbers,
 }
 
 type Table = WIPOffset<TableFinishedWIPOffset>;
 
-/// The place of field `number` in a table's list of them.
+/// Vtable offset of field `number`.
 const fn field(number: u16) -> u16 {
     4 + 2 * number
 }
 
-/// A recording as an ETDump, with its size in front. The bytes of values are the recording's
-/// buffer, which is a file of its own.
+/// Serializes a recording as a size-prefixed ETDump. The bytes of values are in the recording's
+/// buffer, which is a separate file.
 pub fn write(recording: &Recording, ids: DelegateIds) -> Vec<u8> {
     let mut builder = FlatBufferBuilder::new();
     let runs: Vec<Table> =
         recording.runs.iter().map(|run| write_run(&mut builder, recording, run, ids)).collect();
     let runs = builder.create_vector(&runs);
     let table = builder.start_table();
-    // Version 0 of the schema.
+    // Schema version 0.
     builder.push_slot_always(field(0), 0u32);
     builder.push_slot_always(field(1), runs);
     let table = builder.end_table(table);
@@ -53,9 +51,9 @@ fn write_run(
     }
     let lists = run.values.chunk_by(follows);
     let calls = run.events.iter().filter(|it| matches!(it.kind, Kind::Operator | Kind::Delegate));
-    let told: HashSet<Option<u32>> = calls.map(|event| event.instruction).collect();
-    events.extend(lists.map(|values| write_values(builder, recording, &told, values, ids)));
-    // Memory that was set aside is left out: ExecuTorch's Inspector refuses dumps that tell of it.
+    let with_events: HashSet<Option<u32>> = calls.map(|event| event.instruction).collect();
+    events.extend(lists.map(|values| write_values(builder, recording, &with_events, values, ids)));
+    // Allocations are omitted: ExecuTorch's Inspector rejects dumps that contain them.
     let allocators = builder.create_vector::<Table>(&[]);
     let events = builder.create_vector(&events);
     let name = builder.create_shared_string(&run.name);
@@ -71,8 +69,8 @@ fn int(number: impl TryInto<i32>) -> i32 {
     number.try_into().unwrap_or(-1)
 }
 
-/// An event; of an operator, ExecuTorch tells of the call, and of the kernel in it, without its
-/// namespace.
+/// Writes an event. For an operator, ExecuTorch has an event for the call and one for the kernel in
+/// it, named without its namespace.
 fn write_event(
     builder: &mut FlatBufferBuilder<'_>,
     event: &Event,
@@ -90,7 +88,7 @@ fn write_event(
             profile(names::OPERATOR, instruction);
         }
         Kind::Delegate => profile(names::DELEGATE, instruction),
-        // What there is before instructions has no number of one.
+        // Events before execution have no instruction.
         Kind::DelegateInit => profile(&format!("{}{}", event.name, names::DELEGATE_INIT), None),
         Kind::DelegateInitPart => profile(&event.name, None),
         Kind::Load => profile(names::INIT, None),
@@ -99,7 +97,7 @@ fn write_event(
     }
 }
 
-/// The number of a part, or its name with the number.
+/// Identifier of a part: its number, or its name with the number.
 type Id<'b> = (i32, Option<WIPOffset<&'b str>>);
 
 fn delegate_id<'b>(
@@ -124,7 +122,7 @@ fn write_profile(
     instruction: Option<u32>,
     ids: DelegateIds,
 ) -> Table {
-    // What the host does in a delegate has no number of the exporter's.
+    // Host work in a delegate has no number from the exporter.
     let ids = if event.location == Location::Device { ids } else { DelegateIds::Names };
     let (number, text) = delegate_id(builder, event.part, name, ids);
     let name = builder.create_shared_string(name);
@@ -148,12 +146,12 @@ fn write_profile(
     builder.end_table(table)
 }
 
-/// Whether two values are neighbours in a list.
+/// Whether two values are consecutive items of a list.
 fn follows(value: &ValueRecord, next: &ValueRecord) -> bool {
-    let place = |value: &ValueRecord| (value.instruction, value.part, value.position);
+    let slot = |value: &ValueRecord| (value.instruction, value.part, value.position);
     match (value.kind, next.kind) {
         (ValueKind::Item(at), ValueKind::Item(behind)) => {
-            place(value) == place(next) && at.checked_add(1) == Some(behind)
+            slot(value) == slot(next) && at.checked_add(1) == Some(behind)
         }
         _ => false,
     }
@@ -170,7 +168,7 @@ fn write_tensor(builder: &mut FlatBufferBuilder<'_>, value: &ValueRecord) -> Tab
     builder.end_table(tensor)
 }
 
-/// What a value is: its number in the schema, the place of its table in an entry, and the table.
+/// Type tag of a value, the field of its table in an entry, and the table.
 fn write_contents(
     builder: &mut FlatBufferBuilder<'_>,
     recording: &Recording,
@@ -207,33 +205,33 @@ fn write_contents(
     }
 }
 
-/// Whether a value needs the name of what made it: the Inspector calls events by the names of their
-/// values, if these have some.
-fn is_named(told: &HashSet<Option<u32>>, value: &ValueRecord) -> bool {
-    !value.name.is_empty() && (value.part.is_some() || !told.contains(&value.instruction))
+/// Whether a value needs a name. The Inspector names events after their values, if these have
+/// names.
+fn is_named(with_events: &HashSet<Option<u32>>, value: &ValueRecord) -> bool {
+    !value.name.is_empty() && (value.part.is_some() || !with_events.contains(&value.instruction))
 }
 
-/// A value, or the tensors of a list; `told` are the instructions that have events.
+/// Writes a value, or the tensors of a list. `with_events` are the instructions that have events.
 fn write_values(
     builder: &mut FlatBufferBuilder<'_>,
     recording: &Recording,
-    told: &HashSet<Option<u32>>,
+    with_events: &HashSet<Option<u32>>,
     values: &[ValueRecord],
     ids: DelegateIds,
 ) -> Table {
-    // Groups have a member.
+    // Groups are never empty.
     let value = &values[0];
-    let (kind, place, contents) = write_contents(builder, recording, values, value);
+    let (kind, slot, contents) = write_contents(builder, recording, values, value);
     let output = builder.start_table();
     builder.push_slot_always(field(0), value.instruction.is_none());
     let output = builder.end_table(output);
     let entry = builder.start_table();
     builder.push_slot_always(field(0), kind);
-    builder.push_slot_always(place, contents);
+    builder.push_slot_always(slot, contents);
     builder.push_slot_always(field(7), output);
     let entry = builder.end_table(entry);
     let (number, text) = delegate_id(builder, value.part, &value.name, ids);
-    let name = is_named(told, value).then(|| builder.create_shared_string(&value.name));
+    let name = is_named(with_events, value).then(|| builder.create_shared_string(&value.name));
     let debug = builder.start_table();
     builder.push_slot(field(0), 0u64, 0);
     builder.push_slot(field(1), value.instruction.map_or(-1, int), -1);
@@ -251,7 +249,7 @@ fn write_values(
     builder.end_table(table)
 }
 
-/// Distances of neighbours in the order of the dimensions.
+/// Row-major strides.
 fn strides_of(sizes: &[i64]) -> Vec<i64> {
     let mut strides = vec![1i64; sizes.len()];
     for dim in (1..sizes.len()).rev() {

@@ -11,7 +11,7 @@ fn part(name: &str, location: Location, start: u64, end: u64) -> Event {
     Event { location, part: Some(1), ..event(Kind::DelegatePart, name, 9, start, end) }
 }
 
-/// Runs of two kernels of one name and a delegate, each run longer than the one before.
+/// Runs of two kernels of the same name and a delegate, with increasing times.
 fn recording(scale: u64) -> Recording {
     let mut recording = Recording::default();
     for number in 1..=5 {
@@ -31,7 +31,7 @@ fn recording(scale: u64) -> Recording {
 }
 
 #[test]
-fn statistics_are_those_of_numpy() {
+fn statistics_match_numpy() {
     let found = Statistics::of(&[30, 10, 20, 40]);
     // numpy.percentile([10, 20, 30, 40], [10, 50, 90])
     assert_eq!((found.p10, found.p50, found.p90), (13.0, 25.0, 37.0));
@@ -40,12 +40,12 @@ fn statistics_are_those_of_numpy() {
 }
 
 #[test]
-fn times_add_up_to_the_whole() {
+fn times_sum_to_the_total() {
     let profile = Profile::of(&recording(1), 0);
     assert_eq!(profile.runs, [70, 140, 210, 280, 350]);
     let names: Vec<_> = profile.rows.iter().map(|row| (row.name.as_str(), row.calls)).collect();
     assert_eq!(names, [("aten::add.out", 1), ("aten::add.out", 1), (WAIT, 1), ("matmul", 1)]);
-    // The host waits for what the device does, which counts once.
+    // The wait of the host overlaps with device work, which counts once.
     let wait = profile.rows.iter().find(|row| row.name == WAIT).unwrap();
     assert_eq!(wait.times, [5, 10, 15, 20, 25]);
     assert_eq!(profile.rest(), [10, 20, 30, 40, 50]);
@@ -74,7 +74,7 @@ fn profiles_are_saved_and_compared() {
 }
 
 #[test]
-fn stacks_and_time_lines_hold_all_events() {
+fn stacks_and_timelines_contain_all_events() {
     let recording = recording(1);
     let folded = crate::flame::folded(&recording);
     assert!(folded.contains(&"run;aten::add.out 450".into()), "{folded:?}");
@@ -87,7 +87,7 @@ fn stacks_and_time_lines_hold_all_events() {
 }
 
 #[test]
-fn times_beyond_all_clocks_add_up() {
+fn extreme_times_saturate() {
     let mut recording = Recording::default();
     let mut run = Run::new(RunKind::Execute, "Execute");
     for instruction in 0..3 {
@@ -124,7 +124,7 @@ fn rows_have_a_time_for_each_run() {
 }
 
 #[test]
-fn times_of_ever_other_calls_are_not_all_kept() {
+fn stored_times_are_bounded() {
     let mut recording = Recording::default();
     let mut run = Run::new(RunKind::Execute, "Execute");
     run.events = (0..1 << 10).map(|at| event(Kind::Operator, "a", at, 0, 1)).collect();

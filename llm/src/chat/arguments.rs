@@ -1,21 +1,21 @@
-//! What a template is given beside the messages and the functions.
+//! Additional variables of chat templates.
 
 use super::template_value;
 use crate::error::Error;
 use minijinja::Value;
 use std::collections::BTreeMap;
 
-/// Bytes of all values together: documents that a model answers from are the most that templates
-/// are given.
+/// Maximum total size in bytes. Documents for retrieval are the largest values in practice.
 const MAX_BYTES: usize = 1 << 20;
-/// What is given otherwise.
-const TAKEN: [&str; 3] = ["messages", "tools", "add_generation_prompt"];
+/// Reserved names.
+const RESERVED: [&str; 3] = ["messages", "tools", "add_generation_prompt"];
 
-/// Variables of a chat template besides the messages and the functions: `enable_thinking`,
-/// `documents`, `custom_tools`, whatever it asks for. What it does not ask for changes nothing.
+/// Additional variables of a chat template, such as `enable_thinking`, `documents` or
+/// `custom_tools`. Unused variables have no effect.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct TemplateArguments {
-    /// As text: values take tens of times as much, and many of these may wait.
+    /// JSON texts. Parsed values would need tens of times the memory, and many requests may be
+    /// queued.
     values: BTreeMap<String, String>,
 }
 
@@ -24,16 +24,16 @@ fn fail<T>(message: impl Into<String>) -> Result<T, Error> {
 }
 
 impl TemplateArguments {
-    /// Those of a JSON object: `{"enable_thinking": false}`.
+    /// Parses a JSON object: `{"enable_thinking": false}`.
     ///
     /// # Errors
-    /// It is none, has too much in it, or has what is given otherwise: messages, functions, and
-    /// whether the assistant's next message is begun.
+    /// The text is not a JSON object, is too large, or contains a reserved name (`messages`,
+    /// `tools`, `add_generation_prompt`).
     pub fn from_json(text: &str) -> Result<Self, Error> {
         let fields = match serde_json::from_str(text) {
             Ok(serde_json::Value::Object(fields)) => fields,
-            Ok(_) => return fail("its arguments should be a JSON object"),
-            Err(error) => return fail(format!("its arguments are not JSON: {error}")),
+            Ok(_) => return fail("the template arguments should be a JSON object"),
+            Err(error) => return fail(format!("the template arguments are not JSON: {error}")),
         };
         let mut arguments = TemplateArguments::default();
         for (name, value) in fields {
@@ -42,14 +42,14 @@ impl TemplateArguments {
         Ok(arguments)
     }
 
-    /// Adds an argument, by its name and its JSON, in place of the one of this name.
+    /// Sets a variable to a JSON value.
     ///
     /// # Errors
-    /// It is not JSON, or as [`from_json`](Self::from_json).
+    /// The value is not JSON, or as [`from_json`](Self::from_json).
     pub fn set(&mut self, name: &str, json: &str) -> Result<(), Error> {
         match serde_json::from_str::<serde_json::Value>(json) {
             Ok(value) => self.insert(name.into(), value.to_string()),
-            Err(error) => fail(format!("its argument '{name}' is not JSON: {error}")),
+            Err(error) => fail(format!("the template argument '{name}' is not JSON: {error}")),
         }
     }
 
@@ -57,20 +57,24 @@ impl TemplateArguments {
         let mut letters = name.chars();
         let begins = letters.next().is_some_and(|letter| letter == '_' || letter.is_alphabetic());
         if !begins || !letters.all(|letter| letter == '_' || letter.is_alphanumeric()) {
-            return fail(format!("'{name}' cannot be an argument: it is no name of a variable"));
+            return fail(format!(
+                "'{name}' cannot be a template argument: it is not a variable name"
+            ));
         }
-        if TAKEN.contains(&name.as_str()) {
-            return fail(format!("'{name}' cannot be an argument: it is given otherwise"));
+        if RESERVED.contains(&name.as_str()) {
+            return fail(format!("'{name}' cannot be a template argument: the name is reserved"));
         }
         self.values.insert(name, json);
         let bytes: usize = self.values.iter().map(|(name, json)| name.len() + json.len()).sum();
         if bytes > MAX_BYTES {
-            return fail(format!("its arguments have {bytes} bytes, more than {MAX_BYTES}"));
+            return fail(format!(
+                "the template arguments have {bytes} bytes, more than {MAX_BYTES}"
+            ));
         }
         Ok(())
     }
 
-    /// These, and of others those that are not among them.
+    /// Adds those variables of `others` that are missing here.
     #[must_use]
     pub fn or(mut self, others: &TemplateArguments) -> Self {
         for (name, json) in &others.values {
@@ -79,15 +83,15 @@ impl TemplateArguments {
         self
     }
 
-    /// Whether there are none.
+    /// Whether no variable is set.
     pub fn is_empty(&self) -> bool {
         self.values.is_empty()
     }
 
-    /// As templates have them.
+    /// Converts to a template value.
     pub(super) fn to_value(&self) -> Value {
         Value::from_pairs(self.values.iter().map(|(name, json)| {
-            // They were read before.
+            // Validated by `set`.
             let value: serde_json::Value = serde_json::from_str(json).unwrap_or_default();
             (name.as_str(), template_value(&value))
         }))
@@ -121,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_an_argument_is_refused() {
+    fn invalid_arguments_are_rejected() {
         for (arguments, expected) in [
             ("[]", "object"),
             ("{", "not JSON"),
@@ -143,16 +147,16 @@ mod tests {
     }
 
     #[test]
-    fn the_first_of_two_arguments_counts() {
+    fn earlier_arguments_take_precedence() {
         let of = |text: &str| TemplateArguments::from_json(text).unwrap();
         let both = of(r#"{"a": 1, "b": 2}"#).or(&of(r#"{"b": 3, "c": 4}"#));
         assert_eq!(both, of(r#"{"a": 1, "b": 2, "c": 4}"#));
         assert!(!both.is_empty() && of("{}").is_empty());
     }
 
-    /// What is nested or long takes fuel where it is looked at.
+    /// Nested or long values consume fuel when they are accessed.
     #[test]
-    fn arguments_cannot_keep_a_template_busy() {
+    fn arguments_consume_fuel() {
         let nested = format!("{}{}", "[".repeat(100), "]".repeat(100));
         let json = format!(r#"{{"a": {nested}}}"#);
         assert_eq!(render("{{ a | tojson }}", &json).unwrap(), nested);

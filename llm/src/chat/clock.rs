@@ -1,4 +1,4 @@
-//! The time in templates.
+//! Date formatting for templates.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -20,8 +20,8 @@ const MONTHS: [&str; 12] = [
 ];
 const DAY: u64 = 24 * 60 * 60;
 
-/// A time as `strftime` writes it, in UTC: the standard library knows no other. What it does not
-/// know stays as it is.
+/// Formats a time in UTC like `strftime`; the standard library has no time zones. Unknown
+/// directives are kept.
 pub(super) fn format(format: &str, time: SystemTime) -> String {
     let seconds = time.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
     let (days, second) = (seconds / DAY, seconds % DAY);
@@ -96,9 +96,9 @@ fn length(year: u64, month: u64) -> u64 {
     }
 }
 
-/// The year, the month and the day, both from 1, so many days behind the first of 1970.
+/// Year, month and day (1-based) of a number of days after 1970-01-01.
 fn date(days: u64) -> (u64, u64, u64) {
-    // The calendar is the same every 400 years.
+    // The calendar repeats every 400 years.
     const AGE: u64 = 146_097;
     let (mut year, mut left, mut month) = (1970 + days / AGE * 400, days % AGE, 1);
     while left >= 365 + u64::from(is_leap(year)) {
@@ -117,9 +117,9 @@ mod tests {
     use super::*;
     use std::time::Duration;
 
-    /// As Python's `strftime` has them.
+    /// Expected results are those of Python's `strftime`.
     #[test]
-    fn times_are_written() {
+    fn times_are_formatted() {
         let at = |seconds| UNIX_EPOCH + Duration::from_secs(seconds);
         assert_eq!(format("%d %b %Y", at(1_721_952_000)), "26 Jul 2024");
         assert_eq!(

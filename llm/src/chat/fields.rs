@@ -1,36 +1,35 @@
-//! Fields in the texts that `str.format` and the filter `format` fill in: how many there are, and
-//! how much they ask for.
+//! Counts the fields of format strings, and sums up their widths and precisions.
 
 use std::iter::Peekable;
 use std::str::Chars;
 
-/// How fields are written.
+/// Syntax of fields.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Style {
-    /// `{}`, as `str.format` has them.
+    /// `{}`, as in `str.format`.
     Braces,
-    /// `%s`, as the filter `format` has them.
+    /// `%s`, as in the filter `format`.
     Percent,
 }
 
-/// What the fields of a text ask for.
+/// Fields of a format string.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Fields {
     pub(super) count: usize,
-    /// The sum of all widths and precisions.
+    /// Sum of all widths and precisions.
     pub(super) sum: usize,
-    /// The largest of them.
+    /// Maximum width or precision.
     pub(super) largest: usize,
 }
 
 impl Fields {
-    /// Those of a text, as its reader finds them. Behind a field that it refuses, there may be
-    /// more.
+    /// Parses a format string like its formatter does. After an invalid field, more fields may be
+    /// counted than exist.
     pub(super) fn of(text: &str, style: Style) -> Self {
         let (mut fields, mut rest) = (Fields::default(), text.chars().peekable());
         let begin = if style == Style::Braces { '{' } else { '%' };
         while let Some(character) = rest.next() {
-            // Two are a character of the text.
+            // A doubled character is an escape.
             if character != begin || rest.next_if_eq(&begin).is_some() {
                 continue;
             }
@@ -57,12 +56,12 @@ impl Fields {
     }
 }
 
-/// Goes to the width of a field in braces; whether it may have one.
+/// Advances to the width of a field in braces. Returns false if it has no format specification.
 fn braces(rest: &mut Peekable<Chars<'_>>) -> bool {
     let mut in_key = false;
     loop {
         match rest.next() {
-            // A key may have any character.
+            // A key may contain any character.
             Some('[') => in_key = true,
             Some(']') => in_key = false,
             Some(':') if !in_key => break,
@@ -71,7 +70,7 @@ fn braces(rest: &mut Peekable<Chars<'_>>) -> bool {
             None => return false,
         }
     }
-    // What fills it up may be any character, where an alignment follows it.
+    // Any character followed by an alignment is a fill character.
     let mut ahead = rest.clone();
     let is_alignment = |next: Option<char>| matches!(next, Some('<' | '>' | '^'));
     let first = ahead.next();
@@ -85,7 +84,7 @@ fn braces(rest: &mut Peekable<Chars<'_>>) -> bool {
     true
 }
 
-/// Goes to the width of a field behind a per cent sign.
+/// Advances to the width of a field after a percent sign.
 fn percent(rest: &mut Peekable<Chars<'_>>) {
     if rest.next_if_eq(&'(').is_some() {
         let _ = rest.find(|&next| next == ')');

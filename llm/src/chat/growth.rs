@@ -1,14 +1,14 @@
-//! Tests that no filter, test, function or method of templates outgrows its fuel.
+//! Tests that no filter, test, function or method of templates exceeds its fuel.
 
 use super::{ChatTemplate, Message};
 use std::collections::BTreeSet;
 
-/// A text that is cheap to make, and a list that holds it very often without a copy.
+/// A long text that is cheap to create, and a list that refers to it many times without a copy.
 const LONG: &str =
     "{% set s = 'a' * 1000000 %}{% set many = range(9999) | map(attribute='x', default=s) %}";
 
-/// Filters, tests and functions, and uses of them that must end, for want of fuel or not. `many`
-/// and `s` are those above. Aliases are listed under both names.
+/// Filters, tests and functions with an expression that must terminate, successfully or out of
+/// fuel. `many` and `s` are defined above. Aliases are listed under both names.
 const USES: [(&str, &str); 110] = [
     // Filters.
     ("abs", "-1|abs"),
@@ -126,7 +126,7 @@ const USES: [(&str, &str); 110] = [
     ("**", "9 ** 999999"),
 ];
 
-/// Methods of texts, lists and maps.
+/// Methods of strings, lists and maps.
 const METHODS: [&str; 15] = [
     "('a' * 100000).replace('a', 'b' * 30000000)",
     "('a' * 100000).replace('', 'b' * 300000)",
@@ -149,7 +149,7 @@ fn render(source: &str) -> Result<String, crate::Error> {
     ChatTemplate::new(source, None, None)?.render(&[Message::new("user", "x")], true)
 }
 
-/// Names in one of the lists of what an environment has, as it shows itself.
+/// Parses the names in a list of the environment's debug output.
 fn names(shown: &str, list: &str) -> BTreeSet<String> {
     let (_, rest) = shown.split_once(&format!(" {list}: ")).unwrap();
     let close = if rest.starts_with('[') { "], " } else { "}, " };
@@ -158,20 +158,20 @@ fn names(shown: &str, list: &str) -> BTreeSet<String> {
 }
 
 #[test]
-fn nothing_in_templates_grows_without_fuel() {
+fn growth_consumes_fuel() {
     let template = ChatTemplate::chatml();
     let shown = format!("{:?}", template.environment);
     let known: BTreeSet<&str> = USES.iter().map(|(name, _)| *name).collect();
     for list in ["filters", "tests", "globals"] {
         let names = names(&shown, list);
         assert!(names.len() > 5, "{list}: {shown}");
-        for name in names.iter().filter(|name| *name != super::PAID) {
+        for name in names.iter().filter(|name| *name != super::CHARGE_FILTER) {
             assert!(known.contains(name.as_str()), "{list}: '{name}' is not tried");
         }
     }
     let uses = USES.iter().map(|(_, expression)| *expression).chain(METHODS);
-    // Most are refused where the list is made. Then what is made of a text alone, and of a list
-    // that just can be paid for.
+    // Most expressions already fail when the list is created. Shorter variants reach the expression
+    // itself.
     let few = LONG.replace("9999", "3").replace("1000000", "100000");
     for expression in uses {
         for long in [LONG, &few, "{% set s = 'a' * 1000000 %}"] {
@@ -182,9 +182,9 @@ fn nothing_in_templates_grows_without_fuel() {
     }
 }
 
-/// A text that is cheap to make is worth more than a list that holds it often.
+/// A list that refers to a long text many times costs more than the text.
 #[test]
-fn lists_are_paid_for_by_what_they_hold() {
+fn lists_are_charged_by_their_contents() {
     for make in [
         "[s] * 10000",
         "1 + [s] * 10000",
@@ -198,7 +198,7 @@ fn lists_are_paid_for_by_what_they_hold() {
         let error = render(&source).unwrap_err().to_string();
         assert!(error.contains("fuel") || make.starts_with('1'), "{make}: {error}");
     }
-    // What templates of models write is as it was.
+    // Expressions of real templates are unaffected.
     for (expression, expected) in [
         ("messages[0].role + ': ' + messages[0].content", "user: x"),
         ("messages[0].role + messages[0].content ~ 1 + 2 * 3", ""),

@@ -1,17 +1,17 @@
-//! JSON in templates.
+//! The filter `tojson`.
 
-use super::limits::pay_for_bytes;
+use super::limits::charge_bytes;
 use super::python;
 use minijinja::value::{Kwargs, ValueKind};
 use minijinja::{ErrorKind, Value};
 use std::sync::Arc;
 
-/// Levels of lists and maps: readers take fewer.
+/// Maximum nesting depth; JSON parsers accept less.
 const MAX_DEPTH: usize = 1000;
 
-/// JSON as Python's `json.dumps` writes it, which Hugging Face's templates count on: a space behind
-/// each comma and colon, or as many in front of each line as are asked for, and characters as they
-/// are.
+/// Writes JSON like Python's `json.dumps`, which Hugging Face's templates rely on: with a space
+/// after each comma and colon, or with line breaks and indentation, and with non-ASCII characters
+/// unescaped.
 pub(super) fn tojson(
     value: &Value,
     indent: Option<usize>,
@@ -21,12 +21,12 @@ pub(super) fn tojson(
     let separators = match options.get::<Option<Vec<String>>>("separators")?.as_deref() {
         Some([comma, colon]) => [comma.clone(), colon.clone()],
         Some(_) => {
-            let message = "separators are what stands for a comma and what for a colon";
+            let message = "'separators' should be a pair: item separator and key separator";
             return Err(minijinja::Error::new(ErrorKind::InvalidOperation, message));
         }
         None => [if indent.is_some() { "," } else { ", " }, ": "].map(Into::into),
     };
-    // Others change nothing about what is written here.
+    // Unknown options are errors; `ensure_ascii` is accepted and ignored.
     options.get::<Option<bool>>("ensure_ascii")?;
     options.assert_all_used()?;
     let indent = indent.map(|indent| indent.min(16));
@@ -36,7 +36,7 @@ pub(super) fn tojson(
     Ok(Value::from_safe_string(json.text))
 }
 
-/// As `json.dumps` writes it, which has names for what JSON has no numbers for.
+/// As `json.dumps`, which has names for NaN and infinities.
 fn number(value: &Value) -> String {
     match python::number(value).as_str() {
         "nan" => "NaN".into(),
@@ -46,19 +46,18 @@ fn number(value: &Value) -> String {
     }
 }
 
-/// A text in JSON, as it is written.
+/// JSON writer.
 struct Json {
-    /// What stands for a comma, and for a colon.
+    /// Separators between items, and between key and value.
     separators: [Arc<str>; 2],
     indent: Option<usize>,
     text: String,
 }
 
 impl Json {
-    /// Takes fuel for so many bytes: lists that hold others twice are longer than all memory after
-    /// a few of these.
+    /// Charges for bytes before they are written: nested lists can be larger than memory.
     fn pay(&self, bytes: usize) -> Result<(), minijinja::Error> {
-        pay_for_bytes(bytes)
+        charge_bytes(bytes)
     }
 
     fn push(&mut self, piece: &str) -> Result<(), minijinja::Error> {
@@ -68,7 +67,7 @@ impl Json {
     }
 
     fn push_text(&mut self, text: &str) -> Result<(), minijinja::Error> {
-        // Before there is a copy.
+        // Charged before the copy is allocated.
         self.pay(text.len())?;
         self.push(&serde_json::Value::from(text).to_string())
     }
@@ -82,7 +81,7 @@ impl Json {
         Ok(())
     }
 
-    /// What stands in front of a part of a list or an object.
+    /// Writes the separator and line break before an item.
     fn begin(&mut self, is_first: bool, depth: usize) -> Result<(), minijinja::Error> {
         if !is_first {
             let comma = Arc::clone(&self.separators[0]);
@@ -91,10 +90,10 @@ impl Json {
         self.end_line(depth)
     }
 
-    /// Writes a value that is `depth` levels deep within others.
+    /// Writes a value at nesting level `depth`.
     fn write(&mut self, value: &Value, depth: usize) -> Result<(), minijinja::Error> {
         if depth > MAX_DEPTH {
-            let message = format!("lists and maps are more than {MAX_DEPTH} levels deep");
+            let message = format!("lists and maps are nested more than {MAX_DEPTH} levels deep");
             return Err(minijinja::Error::new(ErrorKind::BadSerialization, message));
         }
         let close = match value.kind() {
@@ -122,7 +121,7 @@ impl Json {
                 "]"
             }
             kind => {
-                let message = format!("{kind} has no form in JSON");
+                let message = format!("{kind} cannot be written as JSON");
                 return Err(minijinja::Error::new(ErrorKind::BadSerialization, message));
             }
         };

@@ -1,4 +1,4 @@
-//! What templates may take: instructions, bytes and stack.
+//! Resource limits of templates: instructions, bytes and stack.
 
 use crate::error::Error;
 use minijinja::value::ValueKind;
@@ -9,99 +9,103 @@ use std::sync::mpsc::{RecvTimeoutError, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-/// Instructions that a template may take, whatever it is given. Those of models have one to two
-/// thousand for a few messages and functions; each may compare all of the text that there is, so
-/// that what may be taken must not grow with the text: with two millions it was hours.
+/// Base number of instructions of a rendering. Templates of real models need one to two thousand
+/// for a few messages and functions. A single instruction may compare all of the text, so the limit
+/// must not grow with the text: two million instructions took hours.
 const FUEL: u64 = 50_000;
-/// Instructions for each value that it is given: those of models have a few hundred for each
-/// message, which is four values or more.
-const FUEL_OF_VALUE: u64 = 200;
-/// Bytes of text that it is given for one instruction more: minijinja takes one for 64 bytes that a
-/// filter or a method reads or makes, and templates of models pass a message through seven at most.
-const BYTES_OF_INSTRUCTION: u64 = 8;
-/// The most of these, for two million bytes.
-const MOST_FUEL_OF_TEXT: u64 = 200_000;
-/// The most, however much it is given.
-const MOST_FUEL: u64 = 2_000_000;
-/// Bytes that are written for one instruction's fuel, as in what templates have of their own. They
-/// are paid for from a purse of their own, which has one for each byte of text more, so that long
-/// texts can be written as JSON.
-const BYTES_OF_FUEL: usize = 4;
-/// Bytes of text in a list for one instruction's fuel, as minijinja takes it for what it reads.
-const BYTES_OF_PART: u64 = 64;
-/// Templates of models are shorter. Longer ones could be read for minutes: constants of an
-/// expression are looked for once for each of its operators.
+/// Additional instructions per input value. Real templates need a few hundred per message, which
+/// has four or more values.
+const FUEL_PER_VALUE: u64 = 200;
+/// Bytes of input text per additional instruction. minijinja charges one instruction per 64 bytes
+/// that a filter or method reads or writes, and real templates pass a message through at most
+/// seven.
+const BYTES_PER_INSTRUCTION: u64 = 8;
+/// Maximum number of additional instructions for input text, reached at about two million bytes.
+const MAX_TEXT_FUEL: u64 = 200_000;
+/// Maximum number of instructions for any input.
+const MAX_FUEL: u64 = 2_000_000;
+/// Bytes written per unit of fuel by this crate's filters and functions. A separate budget, with
+/// one unit per byte of input text, pays for these bytes, so that long texts can be written as
+/// JSON.
+const BYTES_PER_FUEL: usize = 4;
+/// Bytes of text in a list per unit of fuel. minijinja charges the same for text that it reads.
+const BYTES_PER_PART: u64 = 64;
+/// Maximum source length in bytes. Real templates are shorter. Longer ones could take minutes to
+/// parse: constant folding visits the operands once per operator.
 pub(super) const MAX_TEMPLATE: usize = 64 << 10;
-/// An operator in front of an operator, or a list in a list, takes a part of the stack, and nothing
-/// counts these. So there is as much as the largest template, or as all of the fuel, can use; what
-/// is not used takes no memory.
+/// Stack size of the rendering thread. Nested operators and lists recurse without a depth limit;
+/// this suffices for the largest template, and for a whole budget of fuel. Unused stack occupies no
+/// memory.
 const STACK: usize = if cfg!(target_pointer_width = "64") { 1 << 30 } else { 64 << 20 };
 
 thread_local! {
-    /// What is left for bytes. A rendering has a [thread of its own](with_stack).
-    static PURSE: Cell<u64> = const { Cell::new(0) };
+    /// Remaining byte budget. Each rendering has [its own thread](with_stack).
+    static BYTE_BUDGET: Cell<u64> = const { Cell::new(0) };
 }
 
-/// What a template may take.
+/// Resource budget of a rendering.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Fuel {
-    /// Instructions, and bytes of minijinja's.
+    /// Instructions, including minijinja's charges for bytes.
     pub(super) instructions: u64,
-    /// Bytes that are written here.
+    /// Units for bytes written by this crate.
     bytes: u64,
 }
 
 impl Fuel {
-    /// What a template may take that is given these values: more for each, and for the text in
-    /// them.
+    /// Budget for a template with these input values. It grows with the number of values and the
+    /// length of their texts.
     pub(super) fn new<'v>(given: impl IntoIterator<Item = &'v Value>) -> Self {
         let (mut values, mut text) = (0u64, 0u64);
         for value in given {
-            // Lists and maps that cannot be looked at are those of templates, and these are none.
+            // Only values created by templates can fail to iterate; input values cannot.
             let _ = each_part(value, &mut |part| {
                 values = values.saturating_add(1);
                 text = text.saturating_add(part.as_str().map_or(0, str::len) as u64);
                 Ok(())
             });
         }
-        let fuel = FUEL.saturating_add(values.saturating_mul(FUEL_OF_VALUE));
-        let of_text = (text / BYTES_OF_INSTRUCTION).min(MOST_FUEL_OF_TEXT);
+        let fuel = FUEL.saturating_add(values.saturating_mul(FUEL_PER_VALUE));
+        let of_text = (text / BYTES_PER_INSTRUCTION).min(MAX_TEXT_FUEL);
         Fuel {
-            instructions: fuel.saturating_add(of_text).min(MOST_FUEL),
-            bytes: fuel.saturating_add(text).min(MOST_FUEL),
+            instructions: fuel.saturating_add(of_text).min(MAX_FUEL),
+            bytes: fuel.saturating_add(text).min(MAX_FUEL),
         }
     }
 
-    /// Fills the purse of this thread.
-    pub(super) fn fill_purse(self) {
-        PURSE.set(self.bytes);
+    /// Sets the byte budget of this thread.
+    pub(super) fn set_byte_budget(self) {
+        BYTE_BUDGET.set(self.bytes);
     }
 }
 
-/// Fuel for bytes that are written.
-pub(super) fn pay_for_bytes(bytes: usize) -> Result<(), minijinja::Error> {
-    let price = bytes.div_ceil(BYTES_OF_FUEL) as u64;
-    let left = PURSE.get().checked_sub(price);
-    // What is empty stays so.
-    PURSE.set(left.unwrap_or(0));
+/// Charges for bytes to be written.
+pub(super) fn charge_bytes(bytes: usize) -> Result<(), minijinja::Error> {
+    let price = bytes.div_ceil(BYTES_PER_FUEL) as u64;
+    let left = BYTE_BUDGET.get().checked_sub(price);
+    // An empty budget stays empty.
+    BYTE_BUDGET.set(left.unwrap_or(0));
     left.map(|_| ()).ok_or_else(|| minijinja::Error::from(ErrorKind::OutOfFuel))
 }
 
-/// Takes fuel for all that a list or map holds, and for its texts: it may hold another one twice,
-/// and that as well.
-pub(super) fn pay_for_parts(state: &State<'_, '_>, value: &Value) -> Result<(), minijinja::Error> {
+/// Charges fuel for everything that a list or map contains, including text: it may contain another
+/// one several times, nested.
+pub(super) fn charge_contents(
+    state: &State<'_, '_>,
+    value: &Value,
+) -> Result<(), minijinja::Error> {
     each_part(value, &mut |part| {
         let bytes = part.as_str().map_or(0, str::len) as u64;
-        state.consume_fuel(bytes / BYTES_OF_PART + 1)
+        state.consume_fuel(bytes / BYTES_PER_PART + 1)
     })
 }
 
-/// The same, and for the texts in it, which are written next.
-pub(super) fn pay_for_text(value: &Value) -> Result<(), minijinja::Error> {
-    each_part(value, &mut |part| pay_for_bytes(part.as_str().map_or(1, |text| text.len().max(1))))
+/// As [`charge_contents`], from the byte budget, before the contents are written.
+pub(super) fn charge_text(value: &Value) -> Result<(), minijinja::Error> {
+    each_part(value, &mut |part| charge_bytes(part.as_str().map_or(1, |text| text.len().max(1))))
 }
 
-/// Shows all that a list or map holds, and what that holds.
+/// Visits everything that a list or map contains, recursively.
 fn each_part(
     value: &Value,
     show: &mut impl FnMut(&Value) -> Result<(), minijinja::Error>,
@@ -131,19 +135,19 @@ pub(super) fn with_stack<T: Send>(
     let refuse = |message: String| Err(Error::Template { message });
     std::thread::scope(|scope| {
         match std::thread::Builder::new().stack_size(STACK).spawn_scoped(scope, work) {
-            Ok(thread) => thread.join().unwrap_or_else(|_| refuse("it cannot be read".into())),
-            Err(error) => refuse(format!("there is no thread to read it: {error}")),
+            Ok(thread) => thread.join().unwrap_or_else(|_| refuse("it cannot be parsed".into())),
+            Err(error) => refuse(format!("cannot start a thread to parse it: {error}")),
         }
     })
 }
 
-/// The most renderings of a template that go on until their fuel is used up while nobody waits for
-/// them any more: clients that come and go must not leave more and more threads at work.
-const MAX_LEFT: usize = 8;
-/// How often to look whether the result is still wanted.
-const LOOK: Duration = Duration::from_millis(10);
+/// Maximum number of abandoned renderings that run until their fuel is used up. Clients that
+/// disconnect must not accumulate running threads.
+const MAX_ABANDONED: usize = 8;
+/// Interval for checking whether the result is still wanted.
+const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
-/// Counts a rendering that nobody waits for, until its thread drops this.
+/// Counts an abandoned rendering until its thread drops this.
 struct Running {
     /// `None` while running, `Some(true)` once abandoned, `Some(false)` once finished.
     state: Arc<Mutex<Option<bool>>>,
@@ -151,8 +155,8 @@ struct Running {
 }
 
 impl Running {
-    /// Marks the rendering as left, unless it has ended.
-    fn leave(state: &Mutex<Option<bool>>, left: &AtomicUsize) {
+    /// Marks the rendering as abandoned, unless it has ended.
+    fn abandon(state: &Mutex<Option<bool>>, left: &AtomicUsize) {
         let mut state = state.lock().unwrap_or_else(PoisonError::into_inner);
         if state.is_none() {
             *state = Some(true);
@@ -170,17 +174,17 @@ impl Drop for Running {
     }
 }
 
-/// Runs `work` on a thread with a large stack. Stops waiting once `is_left` returns true; the work
-/// itself ends when its fuel is used up. `left` counts the abandoned ones.
+/// Runs `work` on a thread with a large stack. Stops waiting once `is_abandoned` returns true; the work
+/// itself ends when its fuel is used up. `left` counts abandoned renderings.
 pub(super) fn with_stack_until<T: Send + 'static>(
     left: &Arc<AtomicUsize>,
-    is_left: &dyn Fn() -> bool,
+    is_abandoned: &dyn Fn() -> bool,
     work: impl FnOnce() -> Result<T, Error> + Send + 'static,
 ) -> Result<Option<T>, Error> {
     let overloaded = |message| Error::Overloaded { message };
-    if left.load(Ordering::Relaxed) >= MAX_LEFT {
+    if left.load(Ordering::Relaxed) >= MAX_ABANDONED {
         return Err(overloaded(format!(
-            "chat template: {MAX_LEFT} abandoned renderings still run; try again"
+            "chat template: {MAX_ABANDONED} abandoned renderings still run; try again"
         )));
     }
     let (tell, told) = sync_channel(1);
@@ -189,22 +193,22 @@ pub(super) fn with_stack_until<T: Send + 'static>(
     let thread = std::thread::Builder::new().name("template".into()).stack_size(STACK);
     let spawned = thread.spawn(move || {
         let _running = running;
-        // Whoever waited may have left.
+        // The receiver may be gone.
         let _ = tell.send(work());
     });
     spawned.map_err(|error| {
-        overloaded(format!("chat template: there is no thread to render it: {error}"))
+        overloaded(format!("chat template: cannot start a thread to render it: {error}"))
     })?;
     loop {
-        match told.recv_timeout(LOOK) {
+        match told.recv_timeout(POLL_INTERVAL) {
             Ok(result) => return result.map(Some),
             Err(RecvTimeoutError::Disconnected) => {
                 return Err(Error::Defect {
                     message: "the chat template's renderer failed".into(),
                 });
             }
-            Err(RecvTimeoutError::Timeout) if is_left() => {
-                Running::leave(&state, left);
+            Err(RecvTimeoutError::Timeout) if is_abandoned() => {
+                Running::abandon(&state, left);
                 return Ok(None);
             }
             Err(RecvTimeoutError::Timeout) => {}
@@ -218,9 +222,9 @@ mod tests {
     use super::*;
     use minijinja::context;
 
-    /// A caller can abandon a rendering; at most `MAX_LEFT` abandoned ones run.
+    /// A caller can abandon a rendering; at most `MAX_ABANDONED` abandoned ones run.
     #[test]
-    fn rendering_ends_for_who_leaves() {
+    fn renderings_can_be_abandoned() {
         let (release, left) = (Arc::new(Mutex::new(())), Arc::<AtomicUsize>::default());
         let held = release.lock().unwrap();
         let wait = || {
@@ -230,14 +234,14 @@ mod tests {
                 Ok(())
             }
         };
-        for _ in 0..MAX_LEFT {
+        for _ in 0..MAX_ABANDONED {
             assert!(with_stack_until(&left, &|| true, wait()).unwrap().is_none());
         }
         let refused = with_stack_until(&left, &|| false, || Ok(())).unwrap_err();
         assert!(matches!(refused, Error::Overloaded { .. }), "{refused}");
         drop(held);
         while left.load(Ordering::Relaxed) > 0 {
-            std::thread::sleep(LOOK);
+            std::thread::sleep(POLL_INTERVAL);
         }
         assert!(with_stack_until(&left, &|| false, || Ok(())).unwrap().is_some());
         let panics =
@@ -246,15 +250,15 @@ mod tests {
     }
 
     #[test]
-    fn endless_templates_end() {
+    fn endless_templates_run_out_of_fuel() {
         let loops = "{% for a in range(9999) %}{% for b in range(9999) %}{% set c = b %}{% endfor %}{% endfor %}";
         assert!(ChatTemplate::new(loops, None, None).unwrap().render(&[], true).is_err());
     }
 
-    /// A few instructions look at long texts: there are no more of them than people wait for,
-    /// however long the text.
+    /// Instructions on long texts: the number of instructions is bounded regardless of the text
+    /// length.
     #[test]
-    fn templates_that_compare_long_texts_end_soon() {
+    fn comparisons_of_long_texts_are_bounded() {
         let long = "{% set x = 'a' * 700000 ~ 'x' %}{% set y = 'a' * 700000 ~ 'y' %}";
         let often = "{% for i in range(90000) %}{% for j in range(90000) %}";
         let end = "{% endfor %}{% endfor %}";
@@ -273,14 +277,14 @@ mod tests {
         }
         let fuel = |text: usize| Fuel::new([&context! { content => "a".repeat(text) }]);
         let (none, few, many) = (fuel(0), fuel(80_000), fuel(8_000_000));
-        let values = FUEL + 2 * FUEL_OF_VALUE;
+        let values = FUEL + 2 * FUEL_PER_VALUE;
         let name = "content".len() as u64;
         assert_eq!(none, Fuel { instructions: values, bytes: values + name });
         assert_eq!(few, Fuel { instructions: values + 10_000, bytes: values + name + 80_000 });
-        assert_eq!(many, Fuel { instructions: values + MOST_FUEL_OF_TEXT, bytes: MOST_FUEL });
+        assert_eq!(many, Fuel { instructions: values + MAX_TEXT_FUEL, bytes: MAX_FUEL });
     }
 
-    /// A message of two million bytes passes through what templates of models do with one.
+    /// Common idioms of real templates succeed for a message of two million bytes.
     #[test]
     fn long_messages_are_rendered() {
         let idioms = "{% for message in messages %}{% set content = message.content %}\
@@ -303,7 +307,7 @@ mod tests {
         }
     }
 
-    /// A long conversation has what it takes.
+    /// Budgets suffice for a long conversation.
     #[test]
     fn long_conversations_are_rendered() {
         let tool = crate::Tool::from_json(
@@ -324,9 +328,9 @@ mod tests {
         }
     }
 
-    /// Texts that double take fuel by their length.
+    /// Doubling a text consumes fuel for its length.
     #[test]
-    fn templates_have_no_memory_without_limit() {
+    fn memory_of_templates_is_bounded() {
         let double = "{% set ns = namespace(x='aaaaaaaa') %}{% for i in range(60) %}{% set ns.x = ns.x ~ ns.x %}{% endfor %}";
         for source in [
             double,
@@ -340,28 +344,28 @@ mod tests {
             let template = ChatTemplate::new(source, None, None).unwrap();
             assert!(template.render(&[], true).is_err(), "{source}");
         }
-        // What the formatter of an integer would panic at.
+        // The formatter of an integer would panic.
         for source in ["{{ '{:.70000f}'.format(1) }}", "{{ '%.70000f'|format(1) }}"] {
             let error = ChatTemplate::new(source, None, None).unwrap().render(&[], true);
             let error = error.unwrap_err().to_string();
             assert!(error.contains("is wider than 65535"), "{source}: {error}");
         }
-        // Each has 309 digits.
+        // Each is written with 309 digits.
         let long = "{{ ('{0:f}' * 100000).format(1e308) }}";
         let long = ChatTemplate::new(long, None, None).unwrap();
         assert!(long.render(&[], true).unwrap_err().to_string().contains("fuel"));
         let narrow = "{{ '{:>4} of {}, {:.2f}'.format(1, 'a', 0.5) }}";
         let narrow = ChatTemplate::new(narrow, None, None).unwrap();
         assert_eq!(narrow.render(&[], true).unwrap(), "   1 of a, 0.50");
-        // Numbers that are none of a field's ask for nothing.
+        // Digits outside of fields cost nothing.
         let dated = "{{ 'Today: 20260101. 1:99999999 {}'.format('a') }}";
         let dated = ChatTemplate::new(dated, None, None).unwrap();
         assert_eq!(dated.render(&[], true).unwrap(), "Today: 20260101. 1:99999999 a");
     }
 
-    /// What holds itself twice, many times over, is written without end.
+    /// Values that contain themselves twice, repeatedly, would be written exponentially long.
     #[test]
-    fn values_that_double_are_refused() {
+    fn exponential_values_are_rejected() {
         let double = "{% set ns = namespace(x=[]) %}{% for i in range(60) %}{% set ns.x = [ns.x, ns.x] %}{% endfor %}";
         for show in [
             "ns.x|tojson",
@@ -381,8 +385,8 @@ mod tests {
                 ChatTemplate::new(&format!("{double}{{{{ {show} }}}}"), None, None).unwrap();
             assert!(template.render(&[], true).is_err(), "{show}");
         }
-        // Where anything like it is made, it is paid for: what compares values, say, looks at all
-        // of it.
+        // Such values are charged when created, because comparisons, for example, visit all of
+        // them.
         for make in [
             "[ns.x, ns.x]",
             "(ns.x, ns.x)",
@@ -410,9 +414,9 @@ mod tests {
         assert!(ChatTemplate::new(often, None, None).unwrap().render(&[], true).is_err());
     }
 
-    /// What is nested deeply is worked on or refused, and overflows no stack.
+    /// Deeply nested templates succeed or fail, but never overflow the stack.
     #[test]
-    fn deep_templates_end() {
+    fn deep_templates_do_not_overflow_the_stack() {
         let room = MAX_TEMPLATE - 64;
         let (minus, or) = ("-".repeat(room), "1 ~ ".repeat(2000));
         let filters = "|abs".repeat(2000);

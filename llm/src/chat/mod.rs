@@ -1,4 +1,4 @@
-//! From messages to a prompt.
+//! Chat templates: render messages as a prompt.
 
 mod arguments;
 mod clock;
@@ -17,37 +17,37 @@ use limits::{Fuel, MAX_TEMPLATE, with_stack, with_stack_until};
 use minijinja::syntax::SyntaxConfig;
 use minijinja::value::{Rest, merge_maps};
 use minijinja::{Environment, Value, context};
-use source::PAID;
+use source::CHARGE_FILTER;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 
-/// One message of a conversation.
+/// A message of a conversation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Message {
-    /// Who says it: `system`, `user`, `assistant`, or `tool` for what a function gave.
+    /// Role of the sender: `system`, `user`, `assistant`, or `tool` for the result of a function.
     pub role: String,
-    /// What.
+    /// Text of the message.
     pub content: String,
-    /// The functions that the assistant calls.
+    /// Function calls of the assistant.
     pub tool_calls: Vec<ToolCall>,
-    /// The call that this is the result of.
+    /// Identifier of the call that this message is the result of.
     pub tool_call_id: Option<String>,
-    /// What else there is, for templates that look at it: names of fields and their JSON, such as
-    /// `name` and `"Ada"`, or `reasoning_content`. Where one is named as a field above, that is
-    /// told.
+    /// Additional fields for templates that read them: names and JSON values, such as `name` and
+    /// `"Ada"`, or `reasoning_content`. The fields above take precedence over fields of the same
+    /// name.
     pub others: Vec<(String, String)>,
 }
 
 impl Message {
-    /// A message.
+    /// Creates a message.
     pub fn new(role: impl Into<String>, content: impl Into<String>) -> Self {
         let (role, content) = (role.into(), content.into());
         Message { role, content, tool_calls: Vec::new(), tool_call_id: None, others: Vec::new() }
     }
 
-    /// Visits all texts of the message, which may be changed: also those in JSON.
+    /// Visits all texts of the message mutably, including those in JSON.
     pub(crate) fn each_text(&mut self, visit: &mut dyn FnMut(&mut String)) -> Result<(), Error> {
         let Message { role, content, tool_calls, tool_call_id, others } = self;
         [role, content].into_iter().chain(tool_call_id).for_each(&mut *visit);
@@ -62,7 +62,7 @@ impl Message {
         Ok(())
     }
 
-    /// As templates have it: what there is none of is not there.
+    /// Converts to a template value. Absent fields are omitted.
     fn to_value(&self) -> Result<Value, Error> {
         let Message { role, content, tool_calls, tool_call_id, others } = self;
         let mut value = serde_json::Map::new();
@@ -86,7 +86,7 @@ impl Message {
     }
 }
 
-/// Functions are told of in front, and called, as Hermes and Qwen do it.
+/// Lists functions in a system message, with calls in the format of Hermes and Qwen.
 const CHATML: &str = "{% if tools %}{{ '<|im_start|>system\nFunctions that can be called, an object each:\n<tools>\n' }}\
     {% for tool in tools %}{{ tool | tojson + '\n' }}{% endfor %}{{ '</tools>\nA call is an object with the name of a function and its arguments:\n\
     <tool_call>\n{\"name\": \"...\", \"arguments\": {...}}\n</tool_call><|im_end|>\n' }}{% endif %}\
@@ -96,7 +96,7 @@ const CHATML: &str = "{% if tools %}{{ '<|im_start|>system\nFunctions that can b
     call.function.arguments | tojson + '}\n</tool_call>' }}{% endfor %}{{ '<|im_end|>\n' }}{% endif %}\
     {% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}";
 
-/// Functions are told of in front, and called, as Llama 3.1 does it.
+/// Lists functions in a system message, with calls in the format of Llama 3.1.
 const LLAMA3: &str = "{{ bos_token }}{% if tools %}{{ '<|start_header_id|>system<|end_header_id|>\n\nFunctions that can be called, an object each:\n' }}\
     {% for tool in tools %}{{ tool | tojson + '\n' }}{% endfor %}{{ 'A call is an object with the name of a function and its arguments, and nothing else:\n\
     {\"name\": \"...\", \"parameters\": {...}}<|eot_id|>' }}{% endif %}\
@@ -105,22 +105,21 @@ const LLAMA3: &str = "{{ bos_token }}{% if tools %}{{ '<|start_header_id|>system
     call.function.arguments | tojson + '}' }}{{ '; ' if not loop.last }}{% endfor %}{{ '<|eot_id|>' }}{% endfor %}\
     {% if add_generation_prompt %}{{ '<|start_header_id|>assistant<|end_header_id|>\n\n' }}{% endif %}";
 
-/// How a model wants the messages of a conversation to be written: a Jinja template, as Hugging
-/// Face's `tokenizer_config.json` has one.
+/// Prompt format of a model: a Jinja template, as in Hugging Face's `tokenizer_config.json`.
 pub struct ChatTemplate {
     environment: Environment<'static>,
-    /// Special tokens by the names that templates have for them.
+    /// Special tokens, by their names in templates.
     tokens: BTreeMap<&'static str, String>,
-    /// Renderings that nobody waits for any more.
+    /// Number of abandoned renderings that still run.
     left: Arc<AtomicUsize>,
 }
 
 impl ChatTemplate {
-    /// A template in Jinja, which is given `messages`, `tools`, `add_generation_prompt`,
+    /// Parses a Jinja template. Its variables are `messages`, `tools`, `add_generation_prompt`,
     /// `bos_token` and `eos_token`.
     ///
     /// # Errors
-    /// It is malformed or too long.
+    /// The template is malformed or too long.
     pub fn new(template: &str, bos: Option<&str>, eos: Option<&str>) -> Result<Self, Error> {
         let check = |source: &str, how: &str| match source.len() {
             length if length > MAX_TEMPLATE => {
@@ -131,7 +130,7 @@ impl ChatTemplate {
         };
         check(template, "")?;
         let source = source::rewrite(template);
-        check(&source, " with what is done for each ~ and list")?;
+        check(&source, " after expansion of each ~ and list")?;
         let mut environment = Environment::new();
         let mut syntax = SyntaxConfig::builder();
         syntax.trim_blocks(true).lstrip_blocks(true);
@@ -145,12 +144,12 @@ impl ChatTemplate {
         environment.add_filter("slice", python::slice);
         environment.add_filter("map", python::map);
         environment.add_filter("sum", python::sum);
-        environment.add_filter(PAID, python::paid);
+        environment.add_filter(CHARGE_FILTER, python::charged);
         environment.add_test("sequence", python::is_sequence);
-        // Jinja has none of these, which put lists into others.
+        // Jinja does not have these, and they nest lists without charging fuel.
         environment.remove_filter("zip");
         environment.remove_filter("chain");
-        // `debug` prints the whole context, without fuel.
+        // `debug` prints the whole context without charging fuel.
         environment.remove_global("debug");
         environment.set_formatter(|out, state, value| {
             let text = python::text(value)?;
@@ -158,8 +157,8 @@ impl ChatTemplate {
         });
         environment.add_function("raise_exception", python::raise_exception);
         environment.add_function("strftime_now", |format: &str| {
-            // Three characters become a date of ten, at most.
-            limits::pay_for_bytes(format.len().saturating_mul(8))?;
+            // Three characters produce at most ten (`%-F` is a date).
+            limits::charge_bytes(format.len().saturating_mul(8))?;
             Ok::<_, minijinja::Error>(clock::format(format, std::time::SystemTime::now()))
         });
         environment.add_function("dict", python::dict);
@@ -169,27 +168,28 @@ impl ChatTemplate {
             minijinja_contrib::globals::cycler(items.0)
         });
         with_stack(|| environment.add_template_owned("chat", source).map_err(fail))?;
-        // Of these, templates count on being there.
+        // Templates expect these to be defined.
         let tokens = [("bos_token", bos), ("eos_token", eos)];
         let tokens =
             tokens.map(|(name, token)| (name, token.unwrap_or_default().to_owned())).into();
         Ok(ChatTemplate { environment, tokens, left: Arc::default() })
     }
 
-    /// `<|im_start|>user`, a line each, `<|im_end|>`.
+    /// ChatML: `<|im_start|>user`, a line break, the message, `<|im_end|>`.
     pub fn chatml() -> Self {
         ChatTemplate::new(CHATML, None, None).unwrap_or_else(|error| unreachable!("{error}"))
     }
 
-    /// Llama 3's: `<|start_header_id|>user<|end_header_id|>`, an empty line, the message,
+    /// Llama 3: `<|start_header_id|>user<|end_header_id|>`, an empty line, the message,
     /// `<|eot_id|>`.
     pub fn llama3() -> Self {
         let bos = Some("<|begin_of_text|>");
         ChatTemplate::new(LLAMA3, bos, None).unwrap_or_else(|error| unreachable!("{error}"))
     }
 
-    /// That of a file: a template in Jinja, as `chat_template.jinja`, whose tokens are those of a
-    /// `tokenizer_config.json` beside it; or that of a `tokenizer_config.json`, if it has one.
+    /// Loads a template from a file: either a Jinja template such as `chat_template.jinja`, with
+    /// special tokens from a `tokenizer_config.json` beside it, or the template in a
+    /// `tokenizer_config.json`, if it has one.
     ///
     /// # Errors
     /// A file cannot be read or is malformed.
@@ -211,11 +211,11 @@ impl ChatTemplate {
         ChatTemplate::with_tokens(&text, &config).map(Some)
     }
 
-    /// That of the text of a `tokenizer_config.json`, if it has one: where it has several, that
-    /// named `default`.
+    /// Parses the template in the text of a `tokenizer_config.json`, if it has one. Of several
+    /// templates, the one named `default` is used.
     ///
     /// # Errors
-    /// It is malformed.
+    /// The text or the template is malformed.
     pub fn from_config(text: &str) -> Result<Option<Self>, Error> {
         let config = parse(text)?;
         let template = &config["chat_template"];
@@ -228,7 +228,7 @@ impl ChatTemplate {
         template.map(|template| ChatTemplate::with_tokens(template, &config)).transpose()
     }
 
-    /// A template, and the special tokens of a `tokenizer_config.json`.
+    /// Parses a template, with the special tokens of a `tokenizer_config.json`.
     fn with_tokens(template: &str, config: &serde_json::Value) -> Result<Self, Error> {
         let mut template =
             ChatTemplate::new(template, token(config, "bos_token"), token(config, "eos_token"))?;
@@ -238,10 +238,11 @@ impl ChatTemplate {
         Ok(template)
     }
 
-    /// The prompt: all messages, and the beginning of the assistant's next one if wanted.
+    /// Renders a prompt of all messages, with the header of the assistant's next message if
+    /// `add_generation_prompt` is set.
     ///
     /// # Errors
-    /// The template refuses the messages, or takes too long.
+    /// The template rejects the messages, or runs out of fuel.
     pub fn render(
         &self,
         messages: &[Message],
@@ -250,10 +251,10 @@ impl ChatTemplate {
         self.render_with_tools(messages, &[], add_generation_prompt)
     }
 
-    /// The same, where these functions may be called.
+    /// As [`render`](Self::render), with functions that the model may call.
     ///
     /// # Errors
-    /// As [`render`](Self::render), or the arguments of a call in a message are no JSON object.
+    /// As [`render`](Self::render), or the arguments of a call in a message are not a JSON object.
     pub fn render_with_tools(
         &self,
         messages: &[Message],
@@ -263,7 +264,7 @@ impl ChatTemplate {
         self.render_with(messages, tools, &TemplateArguments::default(), add_generation_prompt)
     }
 
-    /// The same, where the template is given these, too.
+    /// As [`render_with_tools`](Self::render_with_tools), with additional template variables.
     ///
     /// # Errors
     /// As [`render_with_tools`](Self::render_with_tools).
@@ -276,21 +277,21 @@ impl ChatTemplate {
     ) -> Result<String, Error> {
         let rendered =
             self.render_until(messages, tools, arguments, add_generation_prompt, &|| false)?;
-        rendered.ok_or_else(|| Error::Template { message: "it was not rendered".into() })
+        rendered.ok_or_else(|| Error::Template { message: "rendering was aborted".into() })
     }
 
-    /// The same; nothing if `is_left` says that the prompt is not wanted any more.
+    /// As [`render_with`](Self::render_with). Returns `None` if `is_abandoned` abandons the rendering.
     pub(crate) fn render_until(
         &self,
         messages: &[Message],
         tools: &[Tool],
         arguments: &TemplateArguments,
         add_generation_prompt: bool,
-        is_left: &dyn Fn() -> bool,
+        is_abandoned: &dyn Fn() -> bool,
     ) -> Result<Option<String>, Error> {
         let messages: Result<Vec<Value>, Error> = messages.iter().map(Message::to_value).collect();
         let messages = messages?;
-        // Templates ask whether there are any.
+        // Undefined if empty, because templates test whether tools exist.
         let tools = (!tools.is_empty()).then(|| {
             let values = tools.iter().map(|tool| template_value(&tool.definition()));
             values.collect::<Vec<_>>()
@@ -298,16 +299,16 @@ impl ChatTemplate {
         let tokens =
             Value::from_pairs(self.tokens.iter().map(|(name, token)| (*name, token.as_str())));
         let arguments = arguments.to_value();
-        // Of what transformers passes, this is always there, too.
+        // transformers always passes this variable, too.
         let none = context! { documents => () };
-        // The last one of a name counts.
+        // Later entries take precedence.
         let others = merge_maps([none, tokens, arguments.clone()]);
         let given = messages.iter().chain(tools.iter().flatten()).chain([&arguments]);
         let mut environment = self.environment.clone();
         let fuel = Fuel::new(given);
         environment.set_fuel(Some(fuel.instructions));
-        with_stack_until(&self.left, is_left, move || {
-            fuel.fill_purse();
+        with_stack_until(&self.left, is_abandoned, move || {
+            fuel.set_byte_budget();
             let template = environment.get_template("chat").map_err(fail)?;
             template
                 .render(context! { messages, tools, add_generation_prompt, ..others })
@@ -316,7 +317,7 @@ impl ChatTemplate {
     }
 }
 
-/// Visits all texts of a value in JSON, which is written anew if one of them changes.
+/// Visits all texts of a JSON value mutably. The JSON is rewritten if one of them changes.
 fn each_text_of_json(json: &mut String, visit: &mut dyn FnMut(&mut String)) -> Result<(), Error> {
     fn each(value: &mut serde_json::Value, visit: &mut dyn FnMut(&mut String)) {
         match value {
@@ -334,7 +335,7 @@ fn each_text_of_json(json: &mut String, visit: &mut dyn FnMut(&mut String)) -> R
         }
     }
     let fail =
-        |error| Error::Template { message: format!("a message has what is no JSON: {error}") };
+        |error| Error::Template { message: format!("a message contains invalid JSON: {error}") };
     let mut value: serde_json::Value = serde_json::from_str(json).map_err(fail)?;
     let mut is_changed = false;
     each(&mut value, &mut |text: &mut String| {
@@ -348,19 +349,19 @@ fn each_text_of_json(json: &mut String, visit: &mut dyn FnMut(&mut String)) -> R
     Ok(())
 }
 
-/// A `tokenizer_config.json`.
+/// Parses a `tokenizer_config.json`.
 fn parse(text: &str) -> Result<serde_json::Value, Error> {
     serde_json::from_str(text)
         .map_err(|error| Error::Template { message: format!("tokenizer_config.json: {error}") })
 }
 
-/// The text of a special token, which has one or is one.
+/// Text of a special token, which is a string or an object with `content`.
 fn token<'c>(config: &'c serde_json::Value, name: &str) -> Option<&'c str> {
     let token = &config[name];
     token.as_str().or_else(|| token["content"].as_str())
 }
 
-/// JSON as templates have it: numbers are such there, and fields stay in their order.
+/// Converts JSON to a template value. Fields keep their order.
 fn template_value(value: &serde_json::Value) -> Value {
     match value {
         serde_json::Value::Null => Value::from(()),
@@ -400,9 +401,9 @@ mod tests {
         ]
     }
 
-    /// What Hugging Face's `apply_chat_template` makes of these messages.
+    /// Expected results are those of Hugging Face's `apply_chat_template`.
     #[test]
-    fn known_templates_write_what_python_writes() {
+    fn built_in_templates_match_transformers() {
         let chatml = ChatTemplate::chatml().render(&messages()[..2], true).unwrap();
         assert_eq!(
             chatml,
@@ -418,7 +419,7 @@ mod tests {
     }
 
     #[test]
-    fn a_template_in_a_file_of_its_own_has_the_tokens_of_the_configuration() {
+    fn template_files_use_tokens_of_the_config() {
         let folder = std::env::temp_dir().join(format!("torchlet-chat-{}", std::process::id()));
         std::fs::create_dir_all(&folder).unwrap();
         let template = folder.join("chat_template.jinja");
@@ -432,13 +433,13 @@ mod tests {
         std::fs::write(&config, r#"{"bos_token": "<s>", "eos_token": {"content": "</s>"}}"#)
             .unwrap();
         assert_eq!(render(), "<s>Be brief.</s>");
-        // The configuration itself has none.
+        // The configuration itself has no template.
         assert!(ChatTemplate::load(&config).unwrap().is_none());
         std::fs::remove_dir_all(&folder).unwrap();
     }
 
     #[test]
-    fn templates_use_methods_of_python_and_refuse_messages() {
+    fn templates_use_python_methods_and_reject_messages() {
         let template = "{%- for message in messages %}\n  {%- if message.role == 'tool' %}{{ raise_exception('no tools') }}{% endif %}\n\
             {{- message.content.strip().split(' ')[0].upper() }}{{ eos_token }}\n{%- endfor %}";
         let template = ChatTemplate::new(template, None, Some("</s>")).unwrap();
@@ -447,10 +448,9 @@ mod tests {
         assert!(refused.to_string().contains("no tools"), "{refused}");
     }
 
-    /// As Hugging Face's `apply_chat_template` writes JSON (`json.dumps`), and passes functions,
-    /// calls and results.
+    /// JSON and variables are as in Hugging Face's `apply_chat_template` (`json.dumps`).
     #[test]
-    fn templates_are_given_functions() {
+    fn templates_receive_functions() {
         let template = "{%- if tools %}{{ tools | tojson }} {{ tools[0] | tojson(indent=2) }}{% endif %}\
             {%- for m in messages %} {{ m.role }}{% if 'tool_calls' in m %}{{ m.tool_calls[0].function.arguments | tojson }}{% endif %}\
             {%- if 'tool_call_id' in m %}{{ m.tool_call_id }}{% endif %}{% endfor %}";
@@ -489,9 +489,9 @@ mod tests {
         ), "{prompt}");
     }
 
-    /// As `json.dumps` does, with what Hugging Face's `tojson` passes on to it.
+    /// As `json.dumps`, with the options that Hugging Face's `tojson` passes on.
     #[test]
-    fn json_has_the_separators_that_are_asked_for() {
+    fn tojson_supports_separators() {
         let write = |options: &str| {
             let source = format!("{{{{ {{'a': [1, 'b'], 'c': []}}|tojson({options}) }}}}");
             ChatTemplate::new(&source, None, None)?.render(&[], true)
@@ -504,7 +504,7 @@ mod tests {
     }
 
     #[test]
-    fn configurations_name_templates_in_several_ways() {
+    fn configs_have_one_or_several_templates() {
         let plain = r#"{"chat_template": "{{ bos_token }}a", "bos_token": {"content": "<s>"}}"#;
         let render = |config: &str| {
             ChatTemplate::from_config(config).unwrap().unwrap().render(&[], true).unwrap()
@@ -517,9 +517,9 @@ mod tests {
         assert!(ChatTemplate::new("{% for %}", None, None).is_err());
     }
 
-    /// As deep as its reader takes it.
+    /// Definitions nested up to the limit of the JSON parser.
     #[test]
-    fn deep_functions_are_told_of() {
+    fn nested_function_definitions_are_rendered() {
         let tool = |depth: usize| {
             let (open, close) = ("{\"items\":".repeat(depth), "}".repeat(depth));
             Tool::from_json(&format!(

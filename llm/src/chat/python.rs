@@ -1,16 +1,16 @@
-//! Values as Python writes them, for which Hugging Face's templates are made.
+//! Python semantics of values, which Hugging Face's templates expect.
 
 use super::fields::{Fields, Style};
-use super::limits::{pay_for_bytes, pay_for_parts, pay_for_text};
+use super::limits::{charge_bytes, charge_contents, charge_text};
 use minijinja::value::{Kwargs, Rest, ValueKind, ValueOrKwargs};
 use minijinja::{Error, ErrorKind, State, Value};
 
-/// `str(value)`. Fuel is taken before there is a text.
+/// `str(value)`. Fuel is charged before the text is created.
 pub(super) fn text(value: &Value) -> Result<Value, Error> {
     if value.kind() == ValueKind::String {
         return Ok(value.clone());
     }
-    pay_for_text(value)?;
+    charge_text(value)?;
     let mut text = String::new();
     if !value.is_undefined() {
         represent(value, &mut text)?;
@@ -56,7 +56,7 @@ fn represent(value: &Value, text: &mut String) -> Result<(), Error> {
     Ok(())
 }
 
-/// A number as `str` and `json.dumps` write it, but for those that are none.
+/// Formats a number like `str` and `json.dumps`, except for NaN and infinities.
 pub(super) fn number(value: &Value) -> String {
     match value.is_integer() {
         true => value.to_string(),
@@ -64,7 +64,7 @@ pub(super) fn number(value: &Value) -> String {
     }
 }
 
-/// The shortest digits that tell it from others, with an exponent where Python has one.
+/// The shortest representation that round-trips, with an exponent if Python writes one.
 fn float(number: f64) -> String {
     if !number.is_finite() {
         return if number.is_nan() { "nan".into() } else { format!("{number}") };
@@ -81,7 +81,7 @@ fn float(number: f64) -> String {
     }
 }
 
-/// A text in quotes: single ones, unless it has such and no double ones.
+/// Quotes a string with single quotes, unless it contains those and no double quotes.
 fn quote(value: &str, text: &mut String) {
     let quote = if value.contains('\'') && !value.contains('"') { '"' } else { '\'' };
     text.push(quote);
@@ -101,7 +101,7 @@ fn quote(value: &str, text: &mut String) {
     text.push(quote);
 }
 
-/// The filter `join`: the parts, or one of the fields of each, as `str` has them.
+/// The filter `join`: joins items, or an attribute of each, converted with `str`.
 pub(super) fn join(
     value: &Value,
     joiner: Option<&str>,
@@ -126,14 +126,14 @@ fn join_by(value: &Value, joiner: &str, attribute: Option<&Value>) -> Result<Val
         let part = text(&part)?;
         let part = part.as_str().unwrap_or_default();
         let joiner = if number > 0 { joiner } else { "" };
-        pay_for_bytes(joiner.len().saturating_add(part.len()))?;
+        charge_bytes(joiner.len().saturating_add(part.len()))?;
         joined.push_str(joiner);
         joined.push_str(part);
     }
     Ok(joined.into())
 }
 
-/// A field by its number, or by names with dots between them.
+/// An item by key, or a dotted path of attributes.
 fn field(value: Value, path: &Value) -> Result<Value, Error> {
     let Some(path) = path.as_str() else { return value.get_item(path) };
     path.split('.').try_fold(value, |value, name| match name.parse::<usize>() {
@@ -142,9 +142,9 @@ fn field(value: Value, path: &Value) -> Result<Value, Error> {
     })
 }
 
-/// Methods of texts whose result is at most a few times as long as the text, or a list of
-/// its parts. minijinja takes fuel for both.
-const OF_TEXTS: [&str; 21] = [
+/// Methods of strings whose result is at most a few times as long as the string, or a list of its
+/// parts. minijinja charges fuel for them.
+const STRING_METHODS: [&str; 21] = [
     "capitalize",
     "count",
     "endswith",
@@ -167,12 +167,12 @@ const OF_TEXTS: [&str; 21] = [
     "strip",
     "title",
 ];
-/// Methods of maps and lists, which copy nothing.
-const OF_MAPS: [&str; 4] = ["get", "items", "keys", "values"];
-const OF_LISTS: [&str; 1] = ["count"];
+/// Methods of maps and lists that copy nothing.
+const MAP_METHODS: [&str; 4] = ["get", "items", "keys", "values"];
+const LIST_METHODS: [&str; 1] = ["count"];
 
-/// Methods of Python's values: `join` as above, others as minijinja has them. Those that are not
-/// named here are refused, so that none of a newer minijinja grows without being paid for.
+/// Methods of Python's types: `join` as above, others from minijinja. Methods that are not listed
+/// here are rejected, so that no method of a newer minijinja allocates without charging fuel.
 pub(super) fn method(
     state: &mut State<'_, '_>,
     value: &Value,
@@ -180,7 +180,7 @@ pub(super) fn method(
     args: &[Value],
 ) -> Result<Value, Error> {
     for argument in args {
-        pay_for_text(argument)?;
+        charge_text(argument)?;
     }
     match (name, value.as_str(), args) {
         ("join", Some(joiner), [parts]) => return join_by(parts, joiner, None),
@@ -192,17 +192,17 @@ pub(super) fn method(
             let suffix = suffix.as_str().unwrap_or_default();
             return Ok(text.strip_suffix(suffix).unwrap_or(text).into());
         }
-        ("format", Some(text), _) => pay_for_format(text, Style::Braces, args)?,
+        ("format", Some(text), _) => charge_format(text, Style::Braces, args)?,
         ("replace", Some(text), [old, new, count @ ..]) => {
             let count = count.first().and_then(|count| usize::try_from(count.clone()).ok());
-            pay_for_replacements(text, old, new, count)?;
+            charge_replacements(text, old, new, count)?;
         }
         ("upper", Some(_), _) => {}
         _ => {
             let known: &[&str] = match value.kind() {
-                ValueKind::String => &OF_TEXTS,
-                ValueKind::Map => &OF_MAPS,
-                ValueKind::Seq => &OF_LISTS,
+                ValueKind::String => &STRING_METHODS,
+                ValueKind::Map => &MAP_METHODS,
+                ValueKind::Seq => &LIST_METHODS,
                 _ => &[],
             };
             if !known.contains(&name) {
@@ -214,7 +214,7 @@ pub(super) fn method(
 }
 
 /// Charges fuel for the growth of a text by `replace`.
-fn pay_for_replacements(
+fn charge_replacements(
     text: &str,
     old: &Value,
     new: &Value,
@@ -226,67 +226,68 @@ fn pay_for_replacements(
         return Ok(());
     }
     let found = text.matches(old).take(count.unwrap_or(usize::MAX)).count();
-    pay_for_bytes(found.saturating_mul(growth))
+    charge_bytes(found.saturating_mul(growth))
 }
 
-/// Takes fuel for what filling in fields may write, before it does: an argument as often as there
-/// are fields, as wide as they say.
-fn pay_for_format(text: &str, style: Style, args: &[Value]) -> Result<(), Error> {
-    /// The most that a number takes: 1.8e308 with all of its digits, and separators.
-    const NUMBER: usize = 420;
-    /// What fills a field up may be any character.
-    const FILLING: usize = 4;
-    /// The widest that a field can be: precisions beyond this have no meaning in Rust.
-    const WIDEST: usize = 65_535;
+/// Charges fuel for the maximum output of a format string before it is written: the longest
+/// argument for each field, plus all widths and precisions.
+fn charge_format(text: &str, style: Style, args: &[Value]) -> Result<(), Error> {
+    /// Maximum length of a number: 1.8e308 with all digits and separators.
+    const MAX_NUMBER_LEN: usize = 420;
+    /// Maximum bytes of a fill character.
+    const MAX_FILL_LEN: usize = 4;
+    /// Maximum width of a field: Rust's formatter accepts no larger precision.
+    const MAX_WIDTH: usize = 65_535;
     let fields = Fields::of(text, style);
-    if fields.largest > WIDEST {
+    if fields.largest > MAX_WIDTH {
         let message = format!(
-            "a field of '{}' is wider than {WIDEST}",
+            "a field of '{}' is wider than {MAX_WIDTH}",
             text.chars().take(40).collect::<String>()
         );
         return Err(Error::new(ErrorKind::InvalidOperation, message));
     }
-    let mut longest = NUMBER;
+    let mut longest = MAX_NUMBER_LEN;
     for argument in args {
-        pay_for_text(argument)?;
+        charge_text(argument)?;
         let written = argument.as_str().map_or_else(|| argument.to_string().len(), str::len);
         longest = longest.max(written);
     }
-    let filling = fields.sum.saturating_mul(FILLING);
-    pay_for_bytes(fields.count.saturating_mul(longest).saturating_add(filling))
+    let filling = fields.sum.saturating_mul(MAX_FILL_LEN);
+    charge_bytes(fields.count.saturating_mul(longest).saturating_add(filling))
 }
 
-/// The filter `batch`, which fills the last of its lists up with copies of a value.
+/// The filter `batch`, which pads the last list with copies of a value.
 pub(super) fn batch(
     state: &State<'_, '_>,
     value: Value,
     count: usize,
     fill_with: Option<Value>,
 ) -> Result<Value, Error> {
-    paid(state, minijinja::filters::batch(state, value, count, fill_with)?)
+    charged(state, minijinja::filters::batch(state, value, count, fill_with)?)
 }
 
-/// The filter `slice`, likewise.
+/// The filter `slice`, which pads like `batch`.
 pub(super) fn slice(
     state: &State<'_, '_>,
     value: Value,
     count: usize,
     fill_with: Option<Value>,
 ) -> Result<Value, Error> {
-    paid(state, minijinja::filters::slice(state, value, count, fill_with)?)
+    charged(state, minijinja::filters::slice(state, value, count, fill_with)?)
 }
 
-/// The filter `map`, which may put the same value in the place of many.
+/// The filter `map`, which may repeat one value for every item.
 pub(super) fn map(
     state: &mut State<'_, '_>,
     value: Value,
     args: Rest<ValueOrKwargs>,
 ) -> Result<Value, Error> {
     let mapped = minijinja::filters::map(state, value, args)?;
-    paid(state, mapped.into())
+    charged(state, mapped.into())
 }
 
-/// The filter `sum`. It would join texts and lists, too, which Python refuses, or copies each time.
+/// The filter `sum`, restricted to numbers. minijinja would also add strings, which Python rejects,
+/// and lists, with a copy for each item.
 pub(super) fn sum(
     state: &State<'_, '_>,
     values: Value,
@@ -303,7 +304,7 @@ pub(super) fn sum(
     minijinja::filters::sum(state, values, attribute, start, options)
 }
 
-/// `raise_exception`, by which templates refuse messages.
+/// `raise_exception`, with which templates reject messages.
 pub(super) fn raise_exception(message: &Value) -> Result<Value, Error> {
     let message = text(message)?;
     let message = message.as_str().unwrap_or_default().to_owned();
@@ -316,7 +317,7 @@ pub(super) fn dict(
     value: Option<Value>,
     fields: Kwargs,
 ) -> Result<Value, Error> {
-    paid(state, minijinja::functions::dict(value, fields)?)
+    charged(state, minijinja::functions::dict(value, fields)?)
 }
 
 /// Jinja's `namespace`.
@@ -325,28 +326,28 @@ pub(super) fn namespace(
     fields: Option<ValueOrKwargs>,
 ) -> Result<Value, Error> {
     if let Some(fields) = &fields {
-        pay_for_parts(state, fields)?;
+        charge_contents(state, fields)?;
     }
     minijinja::functions::namespace(fields)
 }
 
-/// A value whose parts are paid for.
-pub(super) fn paid(state: &State<'_, '_>, value: Value) -> Result<Value, Error> {
-    pay_for_parts(state, &value).map(|()| value)
+/// Charges fuel for everything that a value contains, and returns it.
+pub(super) fn charged(state: &State<'_, '_>, value: Value) -> Result<Value, Error> {
+    charge_contents(state, &value).map(|()| value)
 }
 
-/// The test `sequence`, which holds for what has a length.
+/// The test `sequence`: values with a length.
 pub(super) fn is_sequence(value: &Value) -> bool {
     matches!(value.kind(), ValueKind::Seq | ValueKind::String | ValueKind::Map)
 }
 
-/// The filter `format`, which writes its arguments.
+/// The filter `format`.
 pub(super) fn format(
     state: &mut State<'_, '_>,
     value: &Value,
     args: Rest<ValueOrKwargs>,
 ) -> Result<Value, Error> {
     let values: Vec<Value> = args.iter().map(|argument| (**argument).clone()).collect();
-    pay_for_format(value.as_str().unwrap_or_default(), Style::Percent, &values)?;
+    charge_format(value.as_str().unwrap_or_default(), Style::Percent, &values)?;
     minijinja::filters::format(state, value, args)
 }

@@ -1,24 +1,24 @@
-//! What is rewritten in the source of a template before minijinja reads it.
+//! Rewrites the source of a template before minijinja parses it.
 //!
-//! - `a ~ b` becomes `(a)|string ~ (b)|string`: minijinja would write lists, truths and `none`
-//!   otherwise than Python does, and would pay for what a list holds only behind it, though one
-//!   that holds another twice, and that as well, is written without end.
-//! - Lists, maps and tuples, and what is set in a namespace, pass through the filter [`PAID`] where
-//!   they are made, so that nothing of that kind comes to be. So do operands with `*` and `+`,
-//!   which repeat and join lists without a copy of them, and what is looked for by `in`, which
-//!   minijinja writes as text where it looks in a text.
-//! - `{% generation %}`, by which Hugging Face marks what an assistant said, is a condition that
-//!   holds.
+//! - `a ~ b` becomes `(a)|string ~ (b)|string`. minijinja formats lists, Booleans and `none`
+//!   differently from Python. It also charges fuel for a list only after formatting it, and nested
+//!   lists that contain another list twice grow exponentially.
+//! - Lists, maps and tuples, and values assigned to namespace fields, pass through the filter
+//!   [`CHARGE_FILTER`] when created, which bounds their size. So do operands with `*` and `+`,
+//!   which repeat and join lists without a copy, and left operands of `in`, which minijinja formats
+//!   to search in a string.
+//! - `{% generation %}`, which marks the assistant's text for Hugging Face, becomes
+//!   `{% if true %}`.
 
-/// The filter that takes fuel for all that a value holds, and is else without effect.
-pub(super) const PAID: &str = "__paid";
+/// Filter that charges fuel for everything that a value contains, and returns it unchanged.
+pub(super) const CHARGE_FILTER: &str = "__paid";
 
-/// A template's source, rewritten. What is malformed stays so.
+/// Rewrites a template. Malformed source stays malformed.
 pub(super) fn rewrite(source: &str) -> String {
     let mut reader = Reader { source, at: 0, edits: Vec::new() };
     while reader.skip_text() {}
-    // Behind one another: those of one place in the order in which they were made, but what opens
-    // earlier, which is known later, comes first.
+    // Apply edits in order. Edits at the same offset keep their order after this stable sort; a
+    // bracket that opens earlier is known later, but sorts first.
     let mut edits = reader.edits;
     edits.sort_by_key(|edit| edit.at);
     let mut rewritten = String::with_capacity(source.len() + edits.len() * 12);
@@ -31,34 +31,34 @@ pub(super) fn rewrite(source: &str) -> String {
     rewritten + &source[at..]
 }
 
-/// Text that stands at a place, instead of so many bytes.
+/// Replaces `removed` bytes at offset `at` with `text`.
 struct Edit {
     at: usize,
     removed: usize,
     text: String,
 }
 
-/// What is known of the inside of brackets, or of all of a tag.
+/// State of the parser inside brackets, or in a whole tag.
 struct Frame {
-    /// What ends it.
+    /// Closing character.
     close: char,
     opened: usize,
-    /// Whether it makes a list, a map, or, if there is a comma, a tuple.
+    /// Whether it is a list, a map, or, if it contains a comma, a tuple.
     is_literal: bool,
     has_comma: bool,
-    /// Where the present operand of `~` begins.
+    /// Start of the current operand of `~`.
     operand: Option<usize>,
-    /// Whether it stands behind a `~`.
+    /// Whether the current operand follows a `~`.
     is_joined: bool,
-    /// Where the present sum begins, of which an operand of `~` is a part.
+    /// Start of the current sum, which contains the operand of `~`.
     sum: Option<usize>,
-    /// Whether it has a `*` or `+`, which may make a list.
+    /// Whether the sum contains a `*` or `+`, which may create a list.
     has_sum: bool,
-    /// Whether a text is an operand of these: then they make a text, or fail.
+    /// Whether an operand of the sum is a string: then the result is a string or an error.
     has_text: bool,
-    /// Whether the last token can be the end of a value, so that a bracket behind it belongs to it.
+    /// Whether the last token can end a value. A bracket after it is then a call or an index.
     is_value: bool,
-    /// Whether a name follows that is none of a variable, as behind a dot.
+    /// Whether the next name is not a variable, for example after a dot.
     is_named: bool,
 }
 
@@ -80,14 +80,14 @@ impl Frame {
     }
 }
 
-/// The part of a `for` or a `set` that names variables, and what comes behind it.
+/// Parts of a `for` or `set` tag.
 #[derive(PartialEq)]
 enum Part {
-    /// Variables, up to an `in` or a `=`.
+    /// Target variables, up to `in` or `=`.
     Targets {
         is_set: bool,
     },
-    /// What is set, from a place on.
+    /// Assigned value, from an offset on.
     Set {
         start: usize,
         is_field: bool,
@@ -110,7 +110,7 @@ impl<'s> Reader<'s> {
         self.edits.push(Edit { at, removed: 0, text: text.into() });
     }
 
-    /// Reads on behind the next tag, if there is one.
+    /// Advances past the next tag. Returns false if there is none.
     fn skip_text(&mut self) -> bool {
         let rest = self.rest();
         let mut braces = rest.match_indices('{').map(|(at, _)| at);
@@ -134,7 +134,7 @@ impl<'s> Reader<'s> {
                 "raw" => return self.skip_raw(),
                 "for" => part = Part::Targets { is_set: false },
                 "set" => part = Part::Targets { is_set: true },
-                // What it passes on is named as a function's parameters are.
+                // The arguments of a call block are declared like parameters.
                 "call" => is_call = true,
                 "generation" | "endgeneration" => {
                     let text = if keyword == "generation" { "if true" } else { "endif" };
@@ -172,12 +172,12 @@ impl<'s> Reader<'s> {
         self.at += rest.len() - rest.trim_start().len();
     }
 
-    /// The name or number that comes next.
+    /// Reads a name or a number.
     fn name(&mut self) -> &'s str {
         let rest = self.rest();
         let end = rest.find(|c: char| !c.is_alphanumeric() && c != '_').unwrap_or(rest.len());
         self.at += end;
-        // The sign of a number's exponent.
+        // Sign of an exponent.
         let is_power =
             rest.starts_with(|c: char| c.is_ascii_digit()) && rest[..end].ends_with(['e', 'E']);
         if is_power && rest[end..].starts_with(['-', '+']) {
@@ -186,7 +186,7 @@ impl<'s> Reader<'s> {
         &rest[..end]
     }
 
-    /// The text in quotes that comes next.
+    /// Skips a quoted string.
     fn skip_quoted(&mut self, quote: char) {
         let mut characters = self.rest().char_indices().skip(1);
         while let Some((at, character)) = characters.next() {
@@ -200,11 +200,11 @@ impl<'s> Reader<'s> {
         self.at = self.source.len();
     }
 
-    /// What is in a tag, and its end.
+    /// Parses the code of a tag up to its end.
     fn code(&mut self, end: &str, mut part: Part, is_call: bool) -> bool {
         let mut frames = vec![Frame::new('\0', self.at, false)];
         frames[0].is_value = is_call;
-        // Where the last token ended, and whether one of those that are set is in a namespace.
+        // End of the last token, and whether an assignment target is a namespace field.
         let (mut behind, mut is_field) = (self.at, false);
         loop {
             self.skip_space();
@@ -220,7 +220,7 @@ impl<'s> Reader<'s> {
                     && (is_field || frame.has_comma)
                 {
                     self.insert(start, "(");
-                    self.insert(behind, format!(")|{PAID}"));
+                    self.insert(behind, format!(")|{CHARGE_FILTER}"));
                 }
                 self.at += rest.len() - marked.len() + end.len();
                 return true;
@@ -230,7 +230,7 @@ impl<'s> Reader<'s> {
                 '\'' | '"' => {
                     self.begin_operand(frame, start);
                     self.skip_quoted(character);
-                    // What is behind may make a list of the text.
+                    // A filter or an index after it may turn the string into a list.
                     frame.has_text |= !self.rest().trim_start().starts_with(['.', '|', '[']);
                     (frame.is_value, frame.is_named) = (true, false);
                 }
@@ -250,14 +250,14 @@ impl<'s> Reader<'s> {
                 ')' | ']' | '}' => {
                     self.end_sum(frame, behind);
                     self.at += 1;
-                    // What does not match is left to minijinja to tell of.
+                    // minijinja reports mismatched brackets.
                     if is_whole || frame.close != character {
                         return true;
                     }
                     if frame.is_literal && (character != ')' || frame.has_comma) {
                         let opened = frame.opened;
                         self.insert(opened, "(");
-                        self.insert(self.at, format!("|{PAID})"));
+                        self.insert(self.at, format!("|{CHARGE_FILTER})"));
                     }
                     frames.pop();
                 }
@@ -319,7 +319,7 @@ impl<'s> Reader<'s> {
         let start = self.at;
         let name = self.name();
         if std::mem::take(&mut frame.is_named) {
-            // Behind `is` there may be a `not`.
+            // `is not` is followed by another test name.
             frame.is_named = name == "not";
             frame.is_value = true;
             return;
@@ -327,7 +327,7 @@ impl<'s> Reader<'s> {
         match name {
             "and" | "or" | "not" | "in" | "if" | "elif" | "else" | "recursive" => {
                 let is_target = is_whole && matches!(part, Part::Targets { .. });
-                // `not` after a value begins `not in`.
+                // `not` after a value starts `not in`.
                 if matches!(name, "in" | "not") && frame.is_value && !is_target {
                     (frame.has_sum, frame.has_text) = (true, false);
                 }
@@ -354,7 +354,7 @@ impl<'s> Reader<'s> {
         }
     }
 
-    /// Ends the current sum and wraps it in the filter `PAID` if it may make a list.
+    /// Ends the current sum, and wraps it in the filter `CHARGE_FILTER` if it may create a list.
     fn end_sum(&mut self, frame: &mut Frame, at: usize) {
         self.end_operand(frame, at);
         if let Some(begin) = frame.sum.take()
@@ -362,7 +362,7 @@ impl<'s> Reader<'s> {
             && !frame.has_text
         {
             self.insert(begin, "(");
-            self.insert(at, format!(")|{PAID}"));
+            self.insert(at, format!(")|{CHARGE_FILTER}"));
         }
         (frame.has_sum, frame.has_text) = (false, false);
     }

@@ -1,33 +1,32 @@
-//! What a method takes: a sequence of tokens or embeddings, and a position; and what goes into
-//! these.
+//! Inputs of a method: a sequence of tokens or embeddings, and a position.
 
 use torchlet_core::{ScalarType, TensorInfo, TensorRef};
 
-/// The most tokens that a method may always take: no context is as long.
+/// Maximum static number of tokens. No context is longer.
 const MAX_FIXED: usize = 1 << 24;
 
-/// An input with an element, or a row, for each token.
+/// An input with one element or row per token.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Sequence {
     pub(super) scalar_type: ScalarType,
-    /// The number of tokens, or the most.
+    /// Number of tokens, or its maximum if dynamic.
     pub(super) bound: usize,
     pub(super) is_dynamic: bool,
-    /// Elements of each token; none for tokens themselves.
+    /// Elements per row. `None` for tokens.
     pub(super) width: Option<usize>,
     pub(super) rank: usize,
 }
 
-/// How a method is told where the tokens are.
+/// Position input of a method.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Position {
-    /// It is not: there is no cache.
+    /// No position input; the method has no cache.
     Absent,
-    /// By a number.
+    /// An integer.
     Number,
-    /// By a tensor of one element: the first token's position.
+    /// A tensor with the position of the first token.
     First { scalar_type: ScalarType, rank: usize },
-    /// By a tensor of the positions of all tokens.
+    /// A tensor with the positions of all tokens.
     Each { scalar_type: ScalarType, rank: usize },
 }
 
@@ -49,7 +48,7 @@ impl Sequence {
             false => info.scalar_type.is_floating(),
         };
         let scalar_type = info.scalar_type;
-        // Where there are fewer tokens than a method always takes, others are made.
+        // Inputs with a static number of tokens are padded to that size.
         let is_bounded = is_dynamic || bound <= MAX_FIXED;
         (is_one && fits && is_bounded && rank <= own + 1).then_some(Sequence {
             scalar_type,
@@ -78,7 +77,7 @@ impl Position {
     }
 }
 
-/// What goes into the first input.
+/// Elements of the first input.
 pub(super) enum Elements<'e> {
     Long(Vec<i64>),
     Int(Vec<i32>),
@@ -115,7 +114,7 @@ impl<'e> Elements<'e> {
     }
 }
 
-/// Sizes of this rank that end so.
+/// Shape of this rank that ends with `own`, with leading ones.
 pub(super) fn leading_ones(rank: usize, own: &[usize]) -> Vec<i32> {
     let ones = rank.saturating_sub(own.len());
     let own = own.iter().skip(own.len().saturating_sub(rank));
@@ -128,7 +127,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nobody_takes_tokens_by_the_billion() {
+    fn static_token_counts_are_bounded() {
         let of = |tokens: i32, is_dynamic| {
             let info = TensorInfo::contiguous(ScalarType::Long, &[1, tokens]).unwrap();
             Sequence::of(&info, is_dynamic, true).map(|sequence| sequence.bound)

@@ -1,43 +1,43 @@
-//! Logits of some of the tokens that were fed, from what a method gives.
+//! Reads the logits of some tokens from the output of a method.
 
 use super::describe;
 use crate::sampler::argmax;
 use std::ops::Range;
 use torchlet_core::{Element, ScalarType, TensorRef};
 
-/// Which of these rows are those of some of `count` tokens: there is one for each, or for the last
-/// of all.
-pub(super) fn wanted_rows(
+/// Output rows of the wanted tokens. The output has a row for each of `count` tokens, or for the
+/// last one only.
+pub(super) fn requested_rows(
     rows: usize,
     count: usize,
-    wanted: &Range<usize>,
+    requested: &Range<usize>,
 ) -> Option<Range<usize>> {
     match rows {
-        rows if rows == count => Some(wanted.clone()),
-        1 if *wanted == (count.checked_sub(1)?..count) => Some(0..1),
+        rows if rows == count => Some(requested.clone()),
+        1 if *requested == (count.checked_sub(1)?..count) => Some(0..1),
         _ => None,
     }
 }
 
-/// The likeliest token behind each of some of `count` tokens, from a tensor that has logits of each
-/// or of the last of all.
-pub(super) fn likeliest_of(
+/// Argmax for some of `count` tokens, from an output with logits for each token or for the last one
+/// only.
+pub(super) fn argmax_rows(
     tensor: &TensorRef<'_>,
     count: usize,
-    wanted: &Range<usize>,
+    requested: &Range<usize>,
     likeliest: &mut Vec<Option<u32>>,
 ) -> Result<(), String> {
     let vocabulary = tensor.info().sizes.last().and_then(|size| usize::try_from(*size).ok());
     let vocabulary = vocabulary.unwrap_or(0).max(1);
     let mut copied = Vec::new();
     let in_place = tensor.data::<f32>().ok().and_then(|all| {
-        let range = wanted_rows(all.len() / vocabulary, count, wanted)?;
+        let range = requested_rows(all.len() / vocabulary, count, requested)?;
         all.get(range.start * vocabulary..range.end * vocabulary)
     });
     let logits = match in_place {
         Some(logits) => logits,
         None => {
-            rows(tensor, count, wanted, &mut copied)?;
+            rows(tensor, count, requested, &mut copied)?;
             copied.as_slice()
         }
     };
@@ -46,23 +46,23 @@ pub(super) fn likeliest_of(
     Ok(())
 }
 
-/// The logits of some of `count` tokens, from a tensor that has them for each or for the last of
-/// all.
+/// Logits of some of `count` tokens, from an output with logits for each token or for the last one
+/// only.
 pub(crate) fn rows(
     tensor: &TensorRef<'_>,
     count: usize,
-    wanted: &Range<usize>,
+    requested: &Range<usize>,
     logits: &mut Vec<f32>,
 ) -> Result<(), String> {
     let info = tensor.info();
-    let fail = || format!("its output is {}, not logits of {count} tokens", describe(info));
+    let fail = || format!("output 0: expected logits of {count} tokens, found {}", describe(info));
     let sizes: Vec<usize> =
         info.sizes.iter().map(|&size| usize::try_from(size).unwrap_or(0)).collect();
     let vocabulary = *sizes.last().ok_or_else(fail)?;
     let mut rows = sizes[..sizes.len() - 1].iter();
     let rows = rows.try_fold(1usize, |rows, &size| rows.checked_mul(size)).ok_or_else(fail)?;
-    let wanted = wanted_rows(rows, count, wanted).ok_or_else(fail)?;
-    let (from, to) = (wanted.start * vocabulary, wanted.end * vocabulary);
+    let requested = requested_rows(rows, count, requested).ok_or_else(fail)?;
+    let (from, to) = (requested.start * vocabulary, requested.end * vocabulary);
     logits.clear();
     match info.scalar_type {
         ScalarType::Float => {
@@ -81,7 +81,7 @@ pub(crate) fn rows(
     Ok(())
 }
 
-/// Adds some elements of a tensor, if it has such elements there.
+/// Appends a range of elements. `None` if the dtype or the range does not match.
 fn extend_with<T: Element + Into<f32>>(
     logits: &mut Vec<f32>,
     tensor: &TensorRef<'_>,

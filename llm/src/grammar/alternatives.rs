@@ -1,34 +1,32 @@
-//! `oneOf`: alternatives of which exactly one has to hold.
+//! Rewrites `oneOf` (exactly one alternative matches) as `anyOf`.
 //!
-//! What may come next is known for `anyOf`. Where no value fits two of the alternatives, both mean
-//! the same, so `oneOf` is written as `anyOf` there: alternatives of different types, with other
-//! values of `const` and `enum`, or objects whose required properties are apart in this way, as
-//! those with a discriminator are. References are followed. What cannot be shown in this way stays
-//! as it is.
+//! llguidance supports `anyOf`. If no value can match two alternatives, both keywords are
+//! equivalent. This is proved for alternatives of different types, with disjoint `const` or `enum`
+//! values, or for objects that differ in this way in a required property, such as a discriminator.
+//! References are resolved. Other `oneOf`s are left as they are.
 
 use super::parts;
 use serde_json::{Map, Value};
 use std::cell::Cell;
 
-/// Comparisons for a schema: those of its alternatives are pairs, of which a schema of a megabyte
-/// could have billions.
+/// Step budget per schema. Alternatives are compared in pairs, and a schema of one megabyte could
+/// have billions of pairs.
 const STEPS: usize = 1 << 20;
-/// Names, values or bytes that are looked at in one comparison without another step. Each pair of
-/// alternatives may be compared with long lists and texts behind references.
+/// Names, values or bytes per additional step in a comparison. Each pair of alternatives may be
+/// compared with long lists and strings behind references.
 const OF_STEP: usize = 64;
-/// References and alternatives within one another that are followed.
+/// Maximum depth of references and nested alternatives.
 const DEPTH: u32 = 24;
-/// More alternatives than these are refused, as they are compared with one another again by who
-/// reads the schema.
+/// Maximum number of alternatives. llguidance compares them in pairs, too.
 pub(super) const MAX_ALTERNATIVES: usize = 1000;
 
 type Fields = Map<String, Value>;
 
-/// Writes `oneOf` as `anyOf` wherever these are the same; whether anything changed. Fails where
-/// there are too many alternatives.
+/// Rewrites `oneOf` as `anyOf` wherever they are equivalent. Returns whether anything changed, or
+/// the number of alternatives if it is too large.
 pub(super) fn separate(schema: &mut Value) -> Result<bool, usize> {
     let whole = schema.clone();
-    // Below an identifier of their own, references are relative to that.
+    // Below a nested `$id`, references are relative to it.
     let follows = !has_inner_identifier(&whole, true);
     let proof = Proof { whole: &whole, follows, steps: Cell::new(STEPS) };
     proof.visit(schema)
@@ -81,19 +79,19 @@ impl<'a> Proof<'a> {
             .all(|(at, one)| after(at).all(|other| self.apart(one, other, DEPTH)))
     }
 
-    /// Takes steps. Once there are not as many, there are none for anything else either.
+    /// Charges steps. Once the budget is exceeded, it stays empty.
     fn charge(&self, steps: usize) -> bool {
         let left = self.steps.get().checked_sub(steps);
         self.steps.set(left.unwrap_or(0));
         left.is_some()
     }
 
-    /// Takes steps for what is looked at beside the comparison itself.
+    /// Charges steps for the size of a comparison.
     fn charge_for(&self, looked_at: usize) -> bool {
         self.charge(looked_at / OF_STEP)
     }
 
-    /// Whether it is shown that no value fits both.
+    /// Whether it is proved that no value matches both schemas.
     fn apart(&self, one: &Value, other: &Value, depth: u32) -> bool {
         let Some(depth) = depth.checked_sub(1).filter(|_| self.charge(1)) else { return false };
         let (Some(one), Some(other)) = (self.followed(one), self.followed(other)) else {
@@ -110,8 +108,8 @@ impl<'a> Proof<'a> {
             || self.parts_apart(others, one, depth)
     }
 
-    /// The schema that a reference leads to. What stands beside a reference counts or not, as the
-    /// version of schemas has it: here, it does not.
+    /// Resolves a reference. Keywords beside `$ref` are ignored here; whether they count depends on
+    /// the version of JSON Schema.
     fn followed<'v>(&self, mut schema: &'v Value) -> Option<&'v Value>
     where
         'a: 'v,
@@ -119,7 +117,7 @@ impl<'a> Proof<'a> {
         for _ in 0..DEPTH {
             let Some(reference) = schema.get("$ref") else { return Some(schema) };
             let pointer = reference.as_str()?.strip_prefix('#')?;
-            // Others are read in another way by the compiler than by the specification.
+            // llguidance deviates from the specification for other pointers.
             let is_plain = pointer.is_empty()
                 || pointer.len() > 1 && pointer.starts_with('/') && !pointer.contains(['%', '~']);
             let follows = self.follows && is_plain && self.charge_for(pointer.len());
@@ -128,16 +126,16 @@ impl<'a> Proof<'a> {
         None
     }
 
-    /// Whether one of the schemas that all have to hold is apart, or each of those of which one has
-    /// to.
+    /// Whether `other` is disjoint from one of the `allOf` parts, or from every `anyOf` or `oneOf`
+    /// alternative.
     fn parts_apart(&self, one: &Fields, other: &Value, depth: u32) -> bool {
         let is_apart = |part: &Value| self.apart(part, other, depth);
         let none_fits = |key| !list(one, key).is_empty() && list(one, key).iter().all(is_apart);
         list(one, "allOf").iter().any(is_apart) || none_fits("anyOf") || none_fits("oneOf")
     }
 
-    /// Whether a property that one of them requires is something else in the other. What is no
-    /// object has no properties to differ in.
+    /// Whether a property required by one schema is disjoint from that of the other. Only for
+    /// objects: other values have no properties.
     fn properties_apart(&self, one: &Fields, other: &Fields, depth: u32) -> bool {
         if self.types(one) != Some(OBJECT) && self.types(other) != Some(OBJECT) {
             return false;
@@ -165,7 +163,7 @@ impl<'a> Proof<'a> {
         matches!((self.types(one), self.types(other)), (Some(one), Some(other)) if one & other == 0)
     }
 
-    /// Which types values may be of, if there are steps left to find out.
+    /// Set of types that values may have. `None` if the step budget is exceeded.
     fn types(&self, fields: &Fields) -> Option<u8> {
         let names = list(fields, "type").len();
         let values = values(fields).map_or(0, <[Value]>::len);
@@ -174,12 +172,12 @@ impl<'a> Proof<'a> {
 
     fn values_apart(&self, one: &Fields, other: &Fields) -> bool {
         let (Some(one), Some(other)) = (values(one), values(other)) else { return false };
-        // Each with each: of long lists, that would take long.
+        // Comparing all pairs of long lists would take too long.
         one.len().saturating_mul(other.len()) <= MAX_ALTERNATIVES
             && one.iter().all(|value| other.iter().all(|other| self.differ(value, other)))
     }
 
-    /// Whether two values are not the same, where that is easily seen: 1 and 1.0 are.
+    /// Whether two values certainly differ. 1 and 1.0 are equal.
     fn differ(&self, one: &Value, other: &Value) -> bool {
         match (one, other) {
             (Value::Number(one), Value::Number(other)) => one.as_f64() != other.as_f64(),
@@ -202,11 +200,11 @@ fn list<'v>(fields: &'v Fields, key: &str) -> &'v [Value] {
 
 const OBJECT: u8 = 1;
 const INTEGER: u8 = 1 << 1;
-/// Numbers that are no integers.
+/// Numbers that are not integers.
 const FRACTION: u8 = 1 << 2;
 const ALL: u8 = 0x7f;
 
-/// Which types values may be of.
+/// Set of types that values may have.
 fn types(fields: &Fields) -> u8 {
     let named = |name: &Value| match name.as_str() {
         Some("object") => OBJECT,
@@ -235,14 +233,13 @@ fn types(fields: &Fields) -> u8 {
         & values(fields).map_or(ALL, |values| values.iter().fold(0, |all, value| all | of(value)))
 }
 
-/// The values that a schema lists, if it does.
+/// Values that a schema lists with `const` or `enum`.
 fn values(fields: &Fields) -> Option<&[Value]> {
     let one = fields.get("const").map(std::slice::from_ref);
     one.or_else(|| fields.get("enum")?.as_array().map(Vec::as_slice))
 }
 
-/// `anyOf` in the place of `oneOf`, or beside all else that has to hold, where there is one
-/// already.
+/// Replaces `oneOf` with `anyOf`, or adds it to `allOf` if `anyOf` exists already.
 fn rewrite(fields: &mut Fields) {
     let has_any = fields.contains_key("anyOf");
     let mut beside = None;
@@ -261,7 +258,7 @@ fn rewrite(fields: &mut Fields) {
         let part = Value::Object(Map::from_iter([("anyOf".into(), alternatives)]));
         match fields.get_mut("allOf") {
             Some(Value::Array(parts)) => parts.push(part),
-            // What is no list is refused by who reads it.
+            // llguidance rejects other values.
             Some(_) => (),
             None => drop(fields.insert("allOf".into(), Value::Array(vec![part]))),
         }
@@ -273,7 +270,7 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    /// Comparing these took minutes to hours: each pair looked at all of `big`.
+    /// Comparing these took minutes to hours: each pair visited all of `big`.
     #[test]
     fn comparing_ends_where_alternatives_refer_to_long_lists() {
         let names: Vec<String> = (0..60_000).map(|at| format!("k{at}")).collect();
@@ -294,7 +291,7 @@ mod tests {
             let mut schema = json!({"oneOf": all, "big": big, name.as_str(): {}});
             assert_eq!(separate(&mut schema), Ok(false));
         }
-        // With nothing long, all pairs are compared.
+        // Without long lists, all pairs are compared.
         let one = |at: usize| json!({"allOf": [{"$ref": "#/small"}, {"const": at}]});
         let all: Vec<Value> = (0..400).map(one).collect();
         let mut schema = json!({"oneOf": all, "small": {"type": ["null", "number"]}});

@@ -1,22 +1,21 @@
-//! How much a schema becomes, before anything is made of it.
+//! Upper bound on the cost of compiling a schema, computed before compilation.
 //!
-//! Schemas that all have to hold are put together into one, by who reads them: alternatives of each
-//! with alternatives of the others, patterns with patterns. A few hundred bytes can become billions
-//! in this way, and some of it is not counted there. So it is estimated here, from above.
+//! llguidance merges schemas that must all match into one: it combines the alternatives of each
+//! with those of the others, and patterns with patterns. A few hundred bytes can expand to
+//! billions, and llguidance's own limits do not cover all of it.
 
 use super::parts;
 use super::worker::LEVELS;
 use serde_json::{Map, Value};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The most that a schema may become. A unit is about 10 µs of compilation in a release build, so
-/// that this is about 1 s.
+/// Maximum cost of a schema. A unit is about 10 µs of compilation in a release build, so this is
+/// about 1 s.
 pub(super) const MOST: u64 = 100_000;
-/// Schemas within one another, and references that are put together with others. Text of JSON has
-/// 128 of the first at most.
+/// Maximum nesting of schemas, and of references that are merged with other schemas. JSON parsers
+/// limit the former to 128.
 const DEPTH: u32 = 400;
-/// Keywords that say nothing about values: what they stand beside is not put together with
-/// anything.
+/// Keywords that do not constrain values. A schema beside them is not merged.
 const NOTES: [&str; 16] = [
     "$anchor",
     "$defs",
@@ -36,47 +35,47 @@ const NOTES: [&str; 16] = [
     "contentEncoding",
 ];
 
-/// Keywords whose schemas are for the same value.
+/// Keywords whose subschemas apply to the same value.
 const ALTERNATIVES: [&str; 3] = ["allOf", "anyOf", "oneOf"];
-/// Patterns that one text has to fit at once: whether any does takes longer for each by several
-/// times.
+/// Maximum number of patterns that one string must match. Each additional pattern multiplies the
+/// time of their intersection.
 const PATTERNS: u64 = 8;
-/// Properties of one object, beyond these: the compiler's time grows with their square, 4.5 s for
-/// 4,000, which is a unit for this many pairs of properties.
+/// Properties of an object beyond this number cost quadratic time: 4.5 s for 4,000 properties,
+/// which is one unit per [`PAIRS_OF_PROPERTIES`] pairs.
 const FEW_PROPERTIES: u64 = 128;
 const PAIRS_OF_PROPERTIES: u64 = 36;
-/// The same where `minProperties` or `maxProperties` choose among them. The compiler writes out a
-/// list of all for each, and the time grows with the cube: 0.7 s for 100.
+/// As above for objects with `minProperties` or `maxProperties`. The compiler expands a list of all
+/// properties for each of them, in cubic time: 0.7 s for 100.
 const TRIPLES_OF_PROPERTIES: u64 = 15;
-/// Units for each `pattern` or `format`: the compiler looks whether any text fits it.
+/// Units per `pattern` or `format`: the compiler checks whether any string matches.
 const PATTERN: u64 = 4;
-/// The most units for a pair of `patternProperties`, each of which is compared with each other. The
-/// compiler gives up behind 10,000 steps, which are a millisecond.
+/// Maximum units per pair of `patternProperties`, which are compared in pairs. The compiler gives
+/// up after 10,000 steps, which last a millisecond.
 const PAIR_OF_PATTERNS: u64 = 100;
-/// Units for each byte of the patterns of a pair. Short patterns have few states to compare.
+/// Units per byte of a pair of patterns. Short patterns have few states to compare.
 const BYTE_OF_PATTERNS: u64 = 4;
-/// Bytes of a value, or of the name of a property, for another unit: the compiler copies them for
-/// each alternative that they are intersected with.
+/// Bytes per unit of a value or property name. The compiler copies them for each alternative that
+/// they are intersected with.
 const BYTES_OF_UNIT: usize = 32;
-/// Units for each digit of a bound of numbers. Bounds become regular expressions.
+/// Units per digit of a numeric bound. Bounds become regular expressions.
 const DIGIT: u64 = 3;
-/// Keywords of bounds of numbers.
+/// Keywords of numeric bounds.
 const BOUNDS: [&str; 4] = ["minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"];
-/// Texts within one another that are told apart: what is further in counts for the one that it is
-/// within.
+/// Maximum nesting of values whose patterns are tracked separately. Deeper patterns are attributed
+/// to the enclosing value.
 const PLACES: u32 = 32;
-/// Steps of measuring one schema: about 0.3 s in a release build. References may lead to the same
-/// part again and again, each written in another way (`#/x/0`, `#/x/00`), and the compiler takes
-/// each of these for another schema.
+/// Step budget for measuring a schema, about 0.3 s in a release build. Many references may lead to
+/// the same subschema with different spellings (`#/x/0`, `#/x/00`), which the compiler treats as
+/// different schemas.
 const WORK: usize = 1 << 21;
-/// Steps for a schema that is measured, beyond one for each of its keywords.
+/// Steps per visited schema, in addition to one per keyword.
 const VISIT: usize = 4;
-/// Bytes of a reference for another step: it is compared with others.
+/// Bytes of a reference per step, for comparisons.
 const BYTES_OF_STEP: usize = 16;
-/// How many types JSON has.
+/// Number of JSON types.
 const TYPES: usize = 7;
 
-/// What is left of the steps for measuring one schema.
+/// Remaining steps for measuring a schema.
 struct Work(usize);
 
 impl Work {
@@ -91,44 +90,44 @@ impl Work {
     }
 }
 
-/// What a schema becomes.
+/// Compilation cost of a schema.
 #[derive(Clone)]
 struct Cost<'a> {
     alternatives: u64,
-    /// Of all alternatives together.
+    /// Total over all alternatives.
     size: u64,
-    /// A number that all numbers are multiples of: an automaton has as many states. As a fraction,
-    /// of this many decimals.
+    /// Least common multiple of all `multipleOf`s, as an integer and a number of decimals. The
+    /// automaton has this many states.
     multiple: (u64, u32),
-    /// Patterns for names of properties, which are compared with one another.
+    /// Number of patterns for property names, which are compared in pairs.
     names: u64,
-    /// Bytes of these patterns.
+    /// Total bytes of these patterns.
     name_bytes: u64,
-    /// Properties with a name, of an object.
+    /// Number of named properties of an object.
     properties: u64,
-    /// Whether `minProperties` or `maxProperties` choose among the properties.
+    /// Whether `minProperties` or `maxProperties` apply.
     is_counted: bool,
-    /// Patterns that texts have to fit.
+    /// Patterns that strings must match.
     patterns: Patterns<'a>,
 }
 
-/// How many patterns a value has to fit, and what is within it.
+/// Number of patterns that a value and its nested values must match.
 #[derive(Clone, Default)]
 struct Patterns<'a> {
     own: u64,
-    /// The most that texts further in have to fit, which are not told apart.
+    /// Maximum number of patterns for nested values that are not tracked separately.
     further: u64,
-    /// By the property that they are within; without a name, in any other place.
+    /// Nested values by property name. `None` stands for all other positions.
     within: BTreeMap<Option<&'a str>, Patterns<'a>>,
-    /// The most that a text within a property of a name has to fit.
+    /// Maximum number of patterns for a value within a named property.
     most_named: u64,
-    /// How deep this is.
+    /// Nesting depth of the tracked values.
     levels: u32,
 }
 
 impl<'a> Patterns<'a> {
-    /// The most that a text in it has to fit: what stands for any place may hold for one with a
-    /// name, too.
+    /// Maximum number of patterns for any string in it. Patterns for any position may also apply to
+    /// a named property.
     fn most(&self) -> u64 {
         self.own.max(self.most_within()).saturating_add(self.further)
     }
@@ -138,18 +137,19 @@ impl<'a> Patterns<'a> {
         self.most_named.saturating_add(others)
     }
 
-    /// The same, without telling apart what is within: there may be much of it, in many places.
+    /// As [`most`](Self::most) for nested values, without tracking them separately, which bounds
+    /// the size.
     fn blurred(&self) -> Self {
         let further = self.most_within().saturating_add(self.further);
         Patterns { own: self.own, further, ..Patterns::default() }
     }
 
-    /// How many values are told apart.
+    /// Number of values that are tracked separately.
     fn count(&self) -> usize {
         1 + self.within.values().map(Patterns::count).sum::<usize>()
     }
 
-    /// Has others within itself, beside those that are there or in their place.
+    /// Adds patterns of a nested value, merging them with `join`.
     fn put(&mut self, name: Option<&'a str>, mut part: Self, join: fn(u64, u64) -> u64) {
         let most = part.most();
         if most == 0 {
@@ -166,8 +166,7 @@ impl<'a> Patterns<'a> {
         }
     }
 
-    /// What two have, each with what has its place in the other, in a time that the smaller one
-    /// takes.
+    /// Merges two trees position by position, in time proportional to the smaller one.
     fn joined(self, other: Self, join: fn(u64, u64) -> u64) -> Self {
         let is_larger = self.within.len() >= other.within.len();
         let (mut larger, smaller) = if is_larger { (self, other) } else { (other, self) };
@@ -209,7 +208,7 @@ impl<'a> Cost<'a> {
         self.size.saturating_add(self.alternatives.saturating_mul(each))
     }
 
-    /// Units for comparing the patterns of names with one another and with the names.
+    /// Units for comparing name patterns with one another and with property names.
     fn names_total(&self) -> u64 {
         let pairs = self.names.saturating_mul(self.names.saturating_sub(1)) / 2;
         let bytes = self.name_bytes.checked_div(self.names).unwrap_or(0);
@@ -229,7 +228,7 @@ impl<'a> Cost<'a> {
         pairs.saturating_add(triples)
     }
 
-    /// Both at once.
+    /// Cost of the conjunction of two schemas.
     fn and(self, other: Self) -> Self {
         let (left, right) = (
             self.size.saturating_mul(other.alternatives),
@@ -247,7 +246,7 @@ impl<'a> Cost<'a> {
         }
     }
 
-    /// One of them.
+    /// Cost of the disjunction of two schemas.
     fn or(self, other: Self) -> Self {
         Cost {
             alternatives: self.alternatives.saturating_add(other.alternatives),
@@ -262,7 +261,7 @@ impl<'a> Cost<'a> {
     }
 }
 
-/// Fails where compiling a schema would take too much time or stack.
+/// Returns an error if compiling a schema would exceed the time or stack limit.
 pub(super) fn check(schema: &Value) -> Result<(), String> {
     let mut work = Work(WORK);
     if levels(schema, &mut work)? > LEVELS {
@@ -281,7 +280,7 @@ pub(super) fn check(schema: &Value) -> Result<(), String> {
     }
 }
 
-/// What the whole of a schema becomes, with all that it refers to.
+/// Total cost of a schema, including everything that it refers to.
 fn measure(schema: &Value, mut work: Work) -> Result<u64, String> {
     let (references, has_circles) = references(schema, &mut work)?;
     let mut costs = Costs {
@@ -292,19 +291,19 @@ fn measure(schema: &Value, mut work: Work) -> Result<u64, String> {
         work,
     };
     if has_circles {
-        // What is on the way around is known the second time.
+        // Values on a cycle are complete in the second pass.
         costs.see(&references)?;
         costs.known.clear();
     }
     costs.see(&references)?;
     let own = costs.of(schema, false, 0)?.total();
-    // What is referred to becomes a part of its own once.
+    // A referenced schema is compiled once on its own.
     let alone = costs.alone.iter().filter_map(|reference| costs.known.get(reference));
     Ok(alone.fold(own, |total, cost| total.saturating_add(cost.total())))
 }
 
-/// What a schema refers to, and what that refers to: each behind what it refers to itself, but
-/// where references lead in circles, and whether any do.
+/// All references that a schema contains directly or indirectly, dependencies first except on
+/// cycles. Also returns whether cycles exist.
 fn references<'v>(whole: &'v Value, work: &mut Work) -> Result<(Vec<&'v str>, bool), String> {
     let (mut ordered, mut begun, mut ended) = (Vec::new(), BTreeSet::new(), BTreeSet::new());
     let mut has_circles = false;
@@ -326,7 +325,7 @@ fn references<'v>(whole: &'v Value, work: &mut Work) -> Result<(Vec<&'v str>, bo
     Ok((ordered, has_circles))
 }
 
-/// The references in a schema, but those of schemas that are there to be referred to.
+/// References in a schema, without those in definitions.
 fn named_in<'v>(schema: &'v Value, work: &mut Work) -> Result<Vec<&'v str>, String> {
     let (mut found, mut waiting) = (Vec::new(), vec![schema]);
     while let Some(schema) = waiting.pop() {
@@ -344,8 +343,8 @@ fn named_in<'v>(schema: &'v Value, work: &mut Work) -> Result<Vec<&'v str>, Stri
     Ok(found)
 }
 
-/// The schema that a reference leads to, found as the compiler finds it: names are compared as they
-/// are written, and `#/` is the whole. It refuses what leads elsewhere.
+/// Resolves a reference as the compiler does: names are compared verbatim, and `#/` is the whole
+/// schema. The compiler rejects other references.
 fn target<'v>(whole: &'v Value, reference: &str) -> Option<&'v Value> {
     match reference {
         "#" | "#/" => Some(whole),
@@ -356,8 +355,8 @@ fn target<'v>(whole: &'v Value, reference: &str) -> Option<&'v Value> {
     }
 }
 
-/// How many levels the compiler may be deep in a schema at once: those of the schema, and of each
-/// that is referred to, since each of these is entered once. It stops counting beyond [`LEVELS`].
+/// Maximum recursion depth of the compiler: the sum of the depths of the schema and of each
+/// referenced schema, because each of these is entered once. Counting stops beyond [`LEVELS`].
 fn levels(schema: &Value, work: &mut Work) -> Result<usize, String> {
     let (mut seen, mut waiting) = (BTreeSet::new(), vec![schema]);
     while let Some(value) = waiting.pop() {
@@ -381,7 +380,7 @@ fn levels(schema: &Value, work: &mut Work) -> Result<usize, String> {
     Ok(levels)
 }
 
-/// Lists and objects within one another.
+/// Nesting depth of arrays and objects.
 fn depth(value: &Value, work: &mut Work) -> Result<usize, String> {
     work.charge(1)?;
     let mut most = 0;
@@ -403,18 +402,18 @@ fn depth(value: &Value, work: &mut Work) -> Result<usize, String> {
 
 struct Costs<'a> {
     whole: &'a Value,
-    /// By reference; while one is looked at, it is not counted within itself.
+    /// Cost by reference. While a reference is being measured, it costs nothing within itself.
     known: BTreeMap<&'a str, Cost<'a>>,
-    /// References that stand alone somewhere.
+    /// References that occur alone, without a merge.
     alone: BTreeSet<&'a str>,
-    /// What texts behind references have to fit: where properties of a name are put together, so is
-    /// what these refer to.
+    /// Patterns behind references. If properties of one name are merged, so are the schemas that
+    /// they refer to.
     seen: BTreeMap<&'a str, Patterns<'a>>,
     work: Work,
 }
 
 impl<'a> Costs<'a> {
-    /// Looks at all that is referred to.
+    /// Measures all references.
     fn see(&mut self, references: &[&'a str]) -> Result<(), String> {
         for &reference in references {
             if !self.known.contains_key(reference) {
@@ -426,7 +425,7 @@ impl<'a> Costs<'a> {
         Ok(())
     }
 
-    /// What a schema becomes, be it put together with another or not.
+    /// Cost of a schema. `is_put_together` means that it is merged with others.
     fn of(
         &mut self,
         schema: &'a Value,
@@ -470,7 +469,7 @@ impl<'a> Costs<'a> {
             }
             let Some(mut one) = either else { continue };
             if key == "oneOf" {
-                // Alternatives of each are compared with those of each other.
+                // llguidance compares alternatives of `oneOf` in pairs.
                 let pairs = one.alternatives.saturating_pow(2).saturating_sub(within);
                 one.size = one.size.saturating_add(pairs / 16);
             }
@@ -479,7 +478,7 @@ impl<'a> Costs<'a> {
         Ok(cost)
     }
 
-    /// What a schema says itself.
+    /// Cost of a schema's own keywords.
     fn own(&mut self, fields: &'a Map<String, Value>, depth: u32) -> Result<Cost<'a>, String> {
         let types = list(fields, "type").len();
         if types > TYPES {
@@ -502,7 +501,7 @@ impl<'a> Costs<'a> {
             cost.name_bytes = all.keys().map(|pattern| pattern.len() as u64).sum();
         }
         let named = fields.get("properties").and_then(Value::as_object).map_or(0, Map::len);
-        // A name that is required is a property, whether it has a schema or not.
+        // A required name counts as a property even without a schema.
         cost.properties = (named + list(fields, "required").len()) as u64;
         cost.is_counted =
             ["minProperties", "maxProperties"].iter().any(|key| fields.contains_key(*key));
@@ -528,7 +527,7 @@ impl<'a> Costs<'a> {
         Ok(cost)
     }
 
-    /// The cost of values of which a text has to be one.
+    /// Cost of a list of allowed values.
     fn values(&mut self, values: &[Value]) -> Result<Cost<'a>, String> {
         let mut size = 0u64;
         for value in values {
@@ -537,8 +536,8 @@ impl<'a> Costs<'a> {
         Ok(Cost { alternatives: (values.len() as u64).max(1), size, ..Cost::least() })
     }
 
-    /// Units for a value of `const` or `enum` beyond that for an alternative: each value in it, and
-    /// texts that are long.
+    /// Units for a value of `const` or `enum`, in addition to its alternative: one per nested
+    /// value, and more for long strings.
     fn value(&mut self, value: &Value) -> Result<u64, String> {
         self.work.charge(1)?;
         let long = |text: &str| (text.len() / BYTES_OF_UNIT) as u64;
@@ -584,15 +583,15 @@ fn list<'v>(fields: &'v Map<String, Value>, key: &str) -> &'v [Value] {
     fields.get(key).and_then(Value::as_array).map_or(&[], Vec::as_slice)
 }
 
-/// Units for a number that is a bound: its digits without an exponent, as the compiler writes them.
+/// Units for a numeric bound: its digits without an exponent, as the compiler writes them.
 fn digits(number: &Value) -> u64 {
     let digits = number.as_f64().map_or(0, |number| number.to_string().len());
     (digits as u64).saturating_mul(DIGIT)
 }
 
-/// A number without its point, and how many of its digits are behind it.
+/// A number as an integer and its number of decimals.
 fn fraction(number: f64) -> (u64, u32) {
-    // Never with an exponent.
+    // The format never uses an exponent.
     let text = number.abs().to_string();
     let (whole, decimals) = text.split_once('.').unwrap_or((&text, ""));
     let digits = format!("{whole}{decimals}").parse().unwrap_or(u64::MAX);
@@ -626,7 +625,7 @@ mod tests {
         measure(schema, Work(WORK)).unwrap_or(u64::MAX)
     }
 
-    /// References of so many spellings, each of which leads to the one node at `#/x/0/0/…`.
+    /// `count` spellings of references to the same node at `#/x/0/0/…`.
     fn spellings(prefix: &str, count: usize) -> Vec<Value> {
         let names = ["0", "00", "+0"];
         let spelled = |mut at: usize| {
@@ -641,7 +640,7 @@ mod tests {
         (0..count).map(spelled).collect()
     }
 
-    /// Each of these took minutes to measure, for some hundred kilobytes.
+    /// Measuring each of these schemas of some hundred kilobytes took minutes.
     #[test]
     fn measuring_ends_where_many_references_lead_to_one_large_part() {
         let large = 100_000;
@@ -665,7 +664,7 @@ mod tests {
                 let schema = json!({key: spellings("x", 1300), "x": x});
                 assert!(schema.to_string().len() < 1 << 20);
                 assert!(check(&schema).is_err());
-                // This ends, too, without the count of levels, whatever it says.
+                // This terminates even without the check of levels.
                 of(&schema);
             }
         }
@@ -674,7 +673,7 @@ mod tests {
         assert_eq!(check(&json!({"type": vec!["null"; 7]})), Ok(()));
     }
 
-    /// Each of these took the compiler seconds to minutes, or gigabytes, for some kilobytes.
+    /// Compiling each of these schemas of some kilobytes took seconds to minutes, or gigabytes.
     #[test]
     fn many_properties_and_values_are_counted() {
         let properties = |count: usize, schema: &Value| {
@@ -697,7 +696,7 @@ mod tests {
         assert!(of(&constant(1500)) < MOST && of(&constant(3000)) > MOST);
         let texts = |count: usize| (0..count).map(|at| format!("v{at}")).collect::<Vec<_>>();
         assert!(of(&json!({"enum": texts(50_000)})) < MOST);
-        // Alternatives are put together with what stands beside them.
+        // Alternatives are merged with adjacent keywords.
         let long = json!({"const": "x".repeat(20_000), "enum": texts(5000)});
         assert!(of(&long) > MOST);
         let both = |count| json!({"allOf": [{"enum": texts(count)}, {"enum": texts(count)}]});
@@ -718,14 +717,14 @@ mod tests {
             defs.insert(format!("d{count}"), json!({"type": "integer"}));
             json!({"$ref": "#/$defs/d0", "$defs": defs})
         };
-        // The whole has three, and each of the 11 that are referred to has one.
+        // The schema has 3 levels, and each of the 11 referenced schemas has one.
         assert_eq!(levels(&chain(10), &mut Work(WORK)), Ok(3 + 11));
         let twice = json!({"items": {"$ref": "#"}, "prefixItems": [{"$ref": "#/"}, {"$ref": "#"}]});
         assert_eq!(levels(&twice, &mut Work(WORK)), Ok(3 * 3));
         assert_eq!(levels(&json!({"const": [[[1]]]}), &mut Work(WORK)), Ok(4));
     }
 
-    /// What is looked at here is what the compiler reads.
+    /// References resolve as in the compiler.
     #[test]
     fn references_lead_where_the_compiler_finds_them() {
         let both =
@@ -737,8 +736,8 @@ mod tests {
         assert_eq!(target(&both, "other"), None);
     }
 
-    /// What programs describe their data by: hundreds of records that build on others, refer to
-    /// each other and may be left out.
+    /// A realistic data model: hundreds of records that extend and refer to each other, some
+    /// optional.
     #[test]
     fn large_schemas_are_taken() {
         let mut defs = Map::new();
@@ -797,7 +796,7 @@ mod tests {
             |inner, _| json!({"oneOf": [{"type": "null"}, {"type": "array", "items": inner}]}),
         );
         assert!(of(&nested) < 1000);
-        // As many patterns for one text, or for one property, and for several.
+        // Several patterns for one string, for one property, and for separate properties.
         let patterns = |part: &dyn Fn(usize) -> Value| {
             of(&json!({"allOf": (0..9).map(part).collect::<Vec<_>>()}))
         };
@@ -806,7 +805,7 @@ mod tests {
         assert!(patterns(&|at| json!({"properties": {"a": pattern(at)}})) > MOST);
         assert!(patterns(&|at| json!({"items": pattern(at)})) > MOST);
         assert!(patterns(&|at| json!({"properties": {format!("a{at}"): pattern(at)}})) < 100);
-        // Within one another: it is the whole path that tells texts apart, as far as there is one.
+        // Nested: strings are distinguished by their full path, up to a maximum depth.
         let within = |outer: usize, inner: &dyn Fn(usize) -> Value| {
             let wrap = |inner: Value, _| json!({"properties": {"meta": inner}});
             patterns(&|at| (0..outer).fold(json!({"properties": inner(at)}), wrap))
@@ -830,7 +829,7 @@ mod tests {
         assert!(patterns(&places) > MOST);
         let either = |at: usize| json!({"anyOf": [{"properties": {"a": {"properties": {"b": pattern(at)}}}}, {"type": "null"}]});
         assert!(patterns(&either) > MOST);
-        // Many that are used often are no work without end, nor are those that are deep.
+        // Many references to a large schema, and deeply nested ones, are bounded work.
         let all: Map<String, Value> = (0..5000).map(|at| (format!("f{at}"), pattern(at))).collect();
         let uses = vec![json!({"$ref": "#/$defs/all"}); 10_000];
         assert!(of(&json!({"allOf": uses, "$defs": {"all": {"properties": all}}})) > MOST);
@@ -844,8 +843,8 @@ mod tests {
             (0..10_000).map(|at| json!({"$ref": format!("#/$defs/d{at}")})).collect();
         defs.insert("d10000".into(), pattern(0));
         of(&json!({"prefixItems": first, "$defs": defs}));
-        // Behind references, as the whole of a property's schema: the same ones once for all that
-        // is put together, others as often as they are.
+        // Behind references that are a property's whole schema: patterns of one property are
+        // merged, and those of separate properties are not.
         let behind = |part: &dyn Fn(usize, Value) -> Value, circle: bool| {
             let name = |at: usize| json!({"$ref": format!("#/$defs/p{at}")});
             let more = |at: usize| if circle { json!({"items": name(at)}) } else { json!({}) };
@@ -861,7 +860,7 @@ mod tests {
             let own = |at: usize, part| json!({"properties": {format!("a{at}"): part}});
             assert!(behind(&own, circle) < 1000);
         }
-        // Around a circle: what refers to the pattern is looked at before it.
+        // On a cycle: the referring schema is measured before the pattern.
         let mut defs: Map<String, Value> = (0..14)
             .flat_map(|at| {
                 let back = json!({"items": {"$ref": format!("#/$defs/b{at}")}});
@@ -877,12 +876,11 @@ mod tests {
         let around =
             json!({"prefixItems": ways, "contains": {"$ref": "#/$defs/all"}, "$defs": defs});
         assert!(of(&around) > MOST);
-        // Deeper than there is stack for.
+        // Deeper than the stack.
         assert!(of(&chain(50_000, &twice)) > MOST);
         let recursive = json!({"$ref": "#/$defs/a", "$defs": {"a": {"allOf": [{"$ref": "#/$defs/a"}, {"type": "object"}]}}});
         assert!(of(&recursive) < 100);
-        // What is referred to is made once, however often, and also where it is put together with
-        // something before.
+        // A referenced schema is compiled once, and again if it is merged with something.
         let uses = |count: usize, more: Value| {
             let mut all: Map<String, Value> =
                 (0..count).map(|at| (format!("p{at}"), json!({"$ref": "#/$defs/m"}))).collect();

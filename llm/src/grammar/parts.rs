@@ -1,13 +1,13 @@
-//! Where schemas have others in them.
+//! Subschemas of JSON schemas.
 
 use serde_json::Value;
 
-/// What a keyword's value is, where it has schemas.
+/// Structure of a keyword's value that contains subschemas.
 #[derive(PartialEq)]
 enum Form {
     /// Schemas by name.
     Named,
-    /// A list of them.
+    /// A list of schemas.
     Listed,
     /// A schema.
     One,
@@ -38,8 +38,8 @@ fn form(key: &str, value: &Value) -> Option<Form> {
     }
 }
 
-/// The schemas in a keyword's value, and their names: what has the name of a keyword may be a
-/// property, or part of a constant.
+/// Subschemas in a keyword's value, with their names. Other occurrences of keyword names are
+/// property names or parts of constants.
 pub(super) fn of<'v>(key: &str, value: &'v Value) -> Vec<(Option<&'v str>, &'v Value)> {
     match (form(key, value), value) {
         (Some(Form::Named), Value::Object(all)) => {
@@ -53,7 +53,7 @@ pub(super) fn of<'v>(key: &str, value: &'v Value) -> Vec<(Option<&'v str>, &'v V
     }
 }
 
-/// The same, to be changed.
+/// As [`of`], mutably.
 pub(super) fn of_mut<'v>(key: &str, value: &'v mut Value) -> Vec<&'v mut Value> {
     match (form(key, value), value) {
         (Some(Form::Named), Value::Object(all)) => all.values_mut().collect(),

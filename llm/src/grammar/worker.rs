@@ -1,11 +1,12 @@
-//! Thread that compiles a grammar and then answers for it.
+//! Thread that compiles a grammar and then evaluates it.
 //!
-//! The compiler recurses: by schemas within one another, by references, by the properties of an
-//! object. A stack overflow ends the process, so the thread has a stack that schemas within the
-//! limits of [`cost`](super::cost) cannot use up. It can also not be interrupted while it compiles.
-//! A caller can stop waiting; the thread then finishes the compilation, which the limits bound, and
-//! ends. Until then no other schema is compiled for the same vocabulary, so that clients that come
-//! and go do not leave more and more threads at work.
+//! The compiler recurses over nested schemas, references and properties. A stack overflow aborts
+//! the process, so the thread has a stack that suffices for every schema within the limits of
+//! [`cost`](super::cost).
+//!
+//! Compilation cannot be interrupted. A caller can stop waiting; the thread then finishes the
+//! compilation, which the limits bound, and ends. Until then no other schema is compiled for the
+//! same vocabulary, so that clients that disconnect do not accumulate running threads.
 
 use crate::error::Error;
 use llguidance::{CancellationHandle, Matcher};
@@ -13,28 +14,28 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel, sync_channel}
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Bytes of the stack, of which those that are not used take no memory. In a debug build for 64
-/// bits, a level takes up to 22 kB, of which there are up to [`LEVELS`], and a property 1.1 kB.
+/// Stack size in bytes; unused stack occupies no memory. In a 64-bit debug build, a level needs up
+/// to 22 kB, with at most [`LEVELS`] levels, and a property 1.1 kB.
 const STACK: usize = if cfg!(target_pointer_width = "64") { 256 << 20 } else { 128 << 20 };
-/// The most levels of a schema, see [`cost::check`](super::cost::check).
+/// Maximum number of levels of a schema. See [`cost::check`](super::cost::check).
 pub(super) const LEVELS: usize = 4000;
-/// How often to look whether the result is still wanted.
+/// Interval for checking whether the result is still wanted.
 const LOOK: Duration = Duration::from_millis(10);
-/// How long a schema may be compiled, or wait for others, before the request is refused. Those
-/// within the limits take about 1 s at most in a release build.
+/// Timeout for compiling a schema, including the time to wait for others. Schemas within the limits
+/// compile in about 1 s at most in a release build.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 type Job = Box<dyn FnOnce(&mut Matcher) + Send>;
 
-/// Lets one thread at a time compile.
+/// Lock that lets one thread compile at a time.
 #[derive(Clone, Default)]
 pub(super) struct Gate(Arc<(Mutex<bool>, Condvar)>);
 
-/// The right to compile, until it is dropped.
+/// Guard of a locked [`Gate`].
 struct Pass(Gate);
 
 impl Gate {
-    /// Waits for the right to compile. Gives nothing if it is not wanted any more.
+    /// Waits for the lock. Returns `None` if `is_left` abandons the request.
     fn enter(&self, is_left: &dyn Fn() -> bool, end: Instant) -> Result<Option<Pass>, Error> {
         let (is_closed, opened) = &*self.0;
         let mut closed = is_closed.lock().unwrap_or_else(PoisonError::into_inner);
@@ -74,15 +75,14 @@ fn ended() -> Error {
     Error::Defect { message: "the grammar compiler failed".into() }
 }
 
-/// The thread of a compiled grammar, which ends when this is dropped.
+/// Handle of the thread of a compiled grammar. Dropping it ends the thread.
 pub(super) struct Worker {
     jobs: Sender<Job>,
     cancel: CancellationHandle,
 }
 
 impl Worker {
-    /// Compiles in a thread of its own. Gives nothing if `is_left` says that the result is not
-    /// wanted any more.
+    /// Compiles in a new thread. Returns `None` if `is_left` abandons the request.
     pub(super) fn start(
         gate: &Gate,
         is_left: &dyn Fn() -> bool,
@@ -103,7 +103,7 @@ impl Worker {
                         received.iter().for_each(|job| job(&mut matcher));
                     }
                 }
-                // Whoever waited may have left.
+                // The receiver may be gone.
                 Err(error) => drop(tell.send(Err(error))),
             }
         });
@@ -114,15 +114,15 @@ impl Worker {
         Ok(cancel.map(|cancel| Worker { jobs, cancel }))
     }
 
-    /// Lets the thread do something with the grammar. Gives nothing if `is_left` says that the
-    /// result is not wanted any more; then the grammar is of no more use.
+    /// Runs `work` on the thread. Returns `None` if `is_left` abandons the request; the grammar is
+    /// unusable afterwards.
     pub(super) fn ask<T: Send + 'static>(
         &self,
         is_left: &dyn Fn() -> bool,
         work: impl FnOnce(&mut Matcher) -> Result<T, Error> + Send + 'static,
     ) -> Result<Option<T>, Error> {
         let (tell, told) = sync_channel(1);
-        // Whoever waited may have left.
+        // The receiver may be gone.
         let job: Job = Box::new(move |matcher| drop(tell.send(work(matcher))));
         self.jobs.send(job).map_err(|_| ended())?;
         let answer = wait(&told, is_left, None)?;
@@ -174,7 +174,7 @@ mod tests {
         (0..count).map(|at| (format!("k{at}"), schema(at))).collect()
     }
 
-    /// A definition that refers to the next one, so often.
+    /// A chain of `count` definitions, each referring to the next one.
     fn chain(count: usize, link: impl Fn(Value) -> Value) -> Value {
         let next = |at: usize| json!({"$ref": format!("#/$defs/k{}", at + 1)});
         let mut defs = named(count, |at| link(next(at)));
@@ -182,7 +182,7 @@ mod tests {
         json!({"$ref": "#/$defs/k0", "$defs": defs})
     }
 
-    /// The largest count with which a schema is within the limits.
+    /// The largest count for which the schema is within the limits.
     fn largest(schema: impl Fn(usize) -> Value) -> usize {
         let fits = |count: usize| Grammar::json_schema(&schema(count).to_string()).is_ok();
         let (mut low, mut high) = (1, 5000);
@@ -194,8 +194,8 @@ mod tests {
         low
     }
 
-    /// What recurses in the compiler, as large as it may be: a stack that is too small would end
-    /// the process, with all tests. One more is refused by the limit's name.
+    /// Recursive schemas at their limits: a stack that is too small would abort the test process.
+    /// One level more is rejected with an error that names the limit.
     #[test]
     fn schemas_at_the_limits_of_the_stack_are_compiled() {
         let vocabulary = vocabulary();
@@ -211,7 +211,7 @@ mod tests {
         for (limit, shape) in shapes {
             let most = largest(shape);
             let grammar = Grammar::json_schema(&shape(most).to_string()).unwrap();
-            // The compiler may refuse it, but in time.
+            // The compiler may reject the schema, but must return.
             if let Err(error) = vocabulary.constraint(&grammar, &|| false) {
                 assert!(matches!(error, Error::Grammar { .. }), "{most}: {error}");
             }
@@ -221,7 +221,7 @@ mod tests {
         assert_eq!(largest(|count| chain(count, |next| next)), LEVELS - 4);
     }
 
-    /// A caller can leave while a schema is compiled; the next one is compiled behind it.
+    /// A caller can abandon a compilation; the next one starts after it has ended.
     #[test]
     fn compilation_ends_for_who_leaves() {
         let vocabulary = vocabulary();
@@ -231,10 +231,10 @@ mod tests {
             goes.recv().unwrap();
             Err(ended())
         };
-        // It leaves once the compilation, which cannot end yet, has begun.
+        // Abandons the compilation after it has begun.
         let leave = || begins.try_recv().is_ok();
         assert!(Worker::start(&vocabulary.gate, &leave, held).unwrap().is_none());
-        // Another does not begin before the first has ended.
+        // The next compilation waits for the first.
         let looks = Cell::new(0);
         let leave = || looks.replace(looks.get() + 1) == 2;
         let early = || unreachable!("two are compiled at once");
@@ -245,7 +245,7 @@ mod tests {
         assert!(vocabulary.constraint(&quick, &|| false).unwrap().is_some());
     }
 
-    /// A mask that nobody wants any more is not made, and logits stay as they are.
+    /// Computing a mask can be abandoned, and leaves the logits unchanged.
     #[test]
     fn masks_end_for_who_leaves() {
         let vocabulary = vocabulary();
@@ -256,7 +256,7 @@ mod tests {
             goes.recv().unwrap();
             Ok(())
         };
-        // It leaves while the job is held.
+        // Abandons the job while it is blocked.
         assert!(constraint.worker.ask(&|| true, held).unwrap().is_none());
         go.send(()).unwrap();
         let mut logits = vec![1.0; 1024];
@@ -264,7 +264,7 @@ mod tests {
         assert!(masked.is_err() && logits.iter().all(|logit| *logit == 1.0));
     }
 
-    /// What is not the schema's fault is told apart: a request may be sent again, or not.
+    /// Overload, which a retry may solve, and bugs have separate errors.
     #[test]
     fn overload_and_defects_are_told_apart() {
         let vocabulary = vocabulary();

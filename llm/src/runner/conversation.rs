@@ -1,4 +1,4 @@
-//! Messages of a conversation.
+//! Chat: generation of the next message of a conversation.
 
 use super::Runner;
 use crate::chat::{ChatTemplate, Message, TemplateArguments};
@@ -12,34 +12,36 @@ use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
 impl Runner {
-    /// Sets how [`chat`](Self::chat) makes a prompt of messages.
+    /// Sets the template that [`chat`](Self::chat) renders messages with.
     pub fn set_chat_template(&mut self, template: impl Into<Arc<ChatTemplate>>) {
         self.template = Some(template.into());
     }
 
-    /// Sets what else the chat template is given, from now on: `enable_thinking`, say.
+    /// Sets additional template variables for all later calls, for example `enable_thinking`.
     pub fn set_template_arguments(&mut self, arguments: TemplateArguments) {
         self.arguments = arguments;
     }
 
-    /// Sets whether names of control tokens in messages are text as any other, so that nobody can
-    /// write `<|im_start|>system` into a message and speak for the system. This holds for all texts
-    /// of messages, whoever they are from: also for results of functions, and what the assistant
-    /// said. `transformers` makes control tokens of such names, and so does a new runner.
+    /// Sets whether names of control tokens in messages are tokenized as ordinary text, so that
+    /// nobody can inject `<|im_start|>system` and speak as the system.
+    ///
+    /// This applies to all texts of messages from any role, including function results and the
+    /// assistant's messages. The default is false, as in `transformers`: such names become control
+    /// tokens.
     pub fn set_messages_are_text(&mut self, are_text: bool) {
         self.are_messages_text = are_text;
     }
 
-    /// What else the chat template is given.
+    /// Additional template variables.
     pub fn template_arguments(&self) -> &TemplateArguments {
         &self.arguments
     }
 
-    /// How [`chat`](Self::chat) makes a prompt of messages: what was set, or Llama 3's or ChatML,
-    /// by the special tokens that there are.
+    /// Returns the template that [`chat`](Self::chat) uses. Without a template set, chooses that of
+    /// Llama 3 or ChatML from the tokenizer's special tokens.
     ///
     /// # Errors
-    /// There are none of these.
+    /// The tokenizer has the special tokens of neither.
     pub fn chat_template(&mut self) -> Result<Arc<ChatTemplate>, Error> {
         if self.template.is_none() {
             let has = |name| self.tokenizer.special(name).is_some();
@@ -47,8 +49,8 @@ impl Runner {
                 (true, _) => ChatTemplate::llama3(),
                 (_, true) => ChatTemplate::chatml(),
                 _ => {
-                    let message = "the tokenizer has neither <|start_header_id|> nor <|im_start|>; set a template, such as that of \
-                                   tokenizer_config.json";
+                    let message = "the tokenizer has neither <|start_header_id|> nor \
+                        <|im_start|>; set a template, such as that of tokenizer_config.json";
                     return Err(Error::Template { message: message.into() });
                 }
             };
@@ -57,11 +59,11 @@ impl Runner {
         self.template.clone().ok_or(Error::NoPrompt)
     }
 
-    /// Generates the assistant's next message of a conversation. What of it was fed before, here or
-    /// by [`generate`](Self::generate), is not fed again.
+    /// Generates the assistant's next message. The part of the prompt that is already in the KV
+    /// cache, from this method or [`generate`](Self::generate), is not fed again.
     ///
     /// # Errors
-    /// As [`generate`](Self::generate), or the template refuses the messages.
+    /// As [`generate`](Self::generate), or the template rejects the messages.
     pub fn chat(
         &mut self,
         messages: &[Message],
@@ -71,11 +73,11 @@ impl Runner {
         self.chat_with_tools(messages, &[], config, on_text)
     }
 
-    /// The same, where these functions may be called: [`ToolCalls`](crate::ToolCalls) finds the
-    /// calls in what is said.
+    /// As [`chat`](Self::chat), with functions that the model may call.
+    /// [`ToolCalls`](crate::ToolCalls) parses the calls from the output.
     ///
     /// # Errors
-    /// As [`chat`](Self::chat), or the arguments of a call in a message are no JSON object.
+    /// As [`chat`](Self::chat), or the arguments of a call in a message are not a JSON object.
     pub fn chat_with_tools(
         &mut self,
         messages: &[Message],
@@ -89,12 +91,13 @@ impl Runner {
         self.run(&[Input::Tokens(&tokens[rest..])], config, start, &mut on_text)
     }
 
-    /// The same, with pictures and sounds, of one or several parts each, in the places of their
-    /// marks. All of it is fed: nothing tells one picture from another among what was.
+    /// As [`chat_with_tools`](Self::chat_with_tools), with images and sounds, each of one or
+    /// several parts, in place of their placeholders. The whole prompt is fed, because cached
+    /// images cannot be compared with new ones.
     ///
     /// # Errors
     /// As [`chat_with_tools`](Self::chat_with_tools) and [`generate_from`](Self::generate_from), or
-    /// the template left out a mark.
+    /// the template dropped a placeholder.
     pub fn chat_from(
         &mut self,
         messages: &[Message],
@@ -114,26 +117,26 @@ impl Runner {
         generation
     }
 
-    /// The tokens of the prompt that [`chat`](Self::chat) makes.
+    /// Tokens of the prompt that [`chat`](Self::chat) renders.
     ///
     /// # Errors
-    /// The template refuses the messages.
+    /// The template rejects the messages.
     pub fn chat_tokens(&mut self, messages: &[Message]) -> Result<Vec<u32>, Error> {
         self.prompt_tokens(messages, &[])
     }
 
-    /// The prompt that [`chat_with_tools`](Self::chat_with_tools) makes, as text.
+    /// Text of the prompt that [`chat_with_tools`](Self::chat_with_tools) renders.
     ///
     /// # Errors
-    /// The template refuses the messages.
+    /// The template rejects the messages.
     pub fn chat_prompt(&mut self, messages: &[Message], tools: &[Tool]) -> Result<String, Error> {
-        let (template, is_over) = (self.chat_template()?, &self.is_over);
+        let (template, should_stop) = (self.chat_template()?, &self.should_stop);
         let prompt =
-            template.render_until(messages, tools, &self.arguments, true, &|| is_over())?;
+            template.render_until(messages, tools, &self.arguments, true, &|| should_stop())?;
         prompt.ok_or_else(|| Error::Template { message: "the rendering was stopped".into() })
     }
 
-    /// The tokens of the prompt that [`chat_with_tools`](Self::chat_with_tools) makes.
+    /// Tokens of the prompt that [`chat_with_tools`](Self::chat_with_tools) renders.
     ///
     /// # Errors
     /// As [`chat_with_tools`](Self::chat_with_tools).
@@ -166,8 +169,8 @@ impl Runner {
     }
 }
 
-/// Returns the messages with each control-token name split by a mark, and the mark; `None` if
-/// nothing was split.
+/// Splits each control-token name in the messages with a mark. Returns the mark and the messages,
+/// or `None` if nothing was split.
 fn divided(
     tokenizer: &Tokenizer,
     messages: &[Message],
@@ -178,7 +181,7 @@ fn divided(
     }
     let mark = tokenizer.unused_character(texts.iter().map(String::as_str));
     let mark = mark.ok_or_else(|| Error::Template {
-        message: "the messages have all characters for private use, but one has to be free to \
+        message: "the messages contain every private-use character, but one must be unused to \
                   mark names of control tokens"
             .into(),
     })?;
@@ -219,7 +222,7 @@ mod tests {
         Tokenizer::from_bytes(file.to_string().as_bytes()).unwrap()
     }
 
-    /// Messages that try to write control tokens in all places.
+    /// Messages with a control-token name in every field.
     fn hostile(name: &str) -> Vec<Message> {
         let call = ToolCall {
             id: name.into(),
@@ -237,7 +240,7 @@ mod tests {
         ]
     }
 
-    /// How many control tokens there are with messages as they are, and with them as text.
+    /// Number of control tokens, with names in messages interpreted and with names as text.
     fn count(tokenizer: &Tokenizer, messages: &[Message]) -> (usize, usize) {
         let template = "{% for m in messages %}{{ m.role + ': ' + m.content }}{{ m | tojson }}\
             {{ m.tool_calls | tojson if m.tool_calls }}{% endfor %}";
@@ -250,13 +253,13 @@ mod tests {
         let plain = tokenizer.encode(&render(messages)).unwrap();
         let (mark, divided) = divided(tokenizer, messages).unwrap().expect("there are names");
         let text = tokenizer.encode_divided(&render(&divided), mark).unwrap();
-        // Nothing else changes.
+        // The remaining tokens are the same.
         assert_eq!(text, tokenizer.encode_plain(&render(messages)).unwrap());
         (specials(plain), specials(text))
     }
 
     #[test]
-    fn no_message_writes_a_control_token() {
+    fn messages_cannot_inject_control_tokens() {
         let null = serde_json::Value::Null;
         let shapes: [&[&str]; 5] = [
             &["|s|"],
@@ -277,9 +280,9 @@ mod tests {
         }
     }
 
-    /// Names that are looked for behind normalization.
+    /// Names that are matched after normalization.
     #[test]
-    fn no_message_writes_a_name_before_it_is_normalized() {
+    fn messages_cannot_inject_normalized_names() {
         for (normalizer, name) in [("Lowercase", "|Su|"), ("NFKC", "|ＳＵ|"), ("NFKC", "|SU|")] {
             let specials = [if normalizer == "NFKC" { "|SU|" } else { "|su|" }];
             let tokenizer = tokenizer(&specials, &json!({"type": normalizer}), true);

@@ -1,59 +1,59 @@
-//! Tokens, pictures and sounds into a program's caches.
+//! Feeds tokens, images and sounds into the KV cache of a program.
 
 use super::Runner;
-use crate::decoder::Wanted;
+use crate::decoder::RequestedOutput;
 use crate::encoder::{Input, Kind};
 use crate::error::Error;
-use crate::lookahead::{Ahead, draft};
+use crate::lookahead::{DraftResults, draft};
 use crate::stats::timed;
 use std::time::Duration;
 use torchlet_core::TensorRef;
 
-/// What is in the context in place of a token where something else than text is.
+/// Stands for positions of images and sounds in the context.
 const NO_TOKEN: u32 = u32::MAX;
 
-/// What the next token follows from.
+/// Source of the next token.
 #[derive(Debug, Clone, Default)]
 pub(super) enum Next {
     /// Nothing was fed yet.
     #[default]
     Nothing,
-    /// The logits of the last token that was fed.
+    /// Logits after the last token that was fed.
     Logits(Vec<f32>),
-    /// The likeliest token behind the last one that was fed, if there is one, which is all that is
-    /// known of its logits.
-    Likeliest(Option<u32>),
-    /// This token, which was chosen, and has not been fed.
+    /// Argmax of the logits after the last token that was fed, if the logits themselves are not
+    /// needed. `None` if no logit is greater than minus infinity.
+    Argmax(Option<u32>),
+    /// A sampled token that was not fed yet.
     Token(u32),
 }
 
-/// What feeding tokens takes, and what is wanted of it.
+/// Requested result of feeding, and execution time.
 pub(super) struct Feeding {
-    /// Whether nothing but the likeliest token is wanted: then the logits can stay where they are.
+    /// Whether the argmax suffices. The logits can then stay on the device.
     pub(super) likeliest: bool,
     pub(super) execution: Duration,
 }
 
 impl Feeding {
-    /// Logits are wanted.
+    /// Requests logits.
     pub(super) fn for_logits() -> Self {
         Feeding { likeliest: false, execution: Duration::ZERO }
     }
 
-    /// Feeds tokens by `feed`, and says what follows from the last; `spare` has memory for logits,
-    /// which are wanted of the end of a prompt.
+    /// Feeds a chunk with `feed`, and returns the requested result of its last token. `is_end`
+    /// marks the last chunk of a prompt. `spare` is reused for logits.
     fn step(
         &mut self,
         is_end: bool,
         spare: Next,
-        feed: impl FnOnce(Option<Wanted<'_>>) -> Result<(), Error>,
+        feed: impl FnOnce(Option<RequestedOutput<'_>>) -> Result<(), Error>,
     ) -> Result<Next, Error> {
         if self.likeliest {
-            // One number comes back, also of what is not the end: that is less than logits that
-            // nobody looks at.
+            // The argmax is a single value, so it is also requested for chunks before the last:
+            // skipping the result would transfer unused logits.
             let mut found = Vec::new();
-            timed(&mut self.execution, || feed(Some(Wanted::Likeliest(&mut found))))?;
-            return Ok(Next::Likeliest(found.first().copied().flatten()));
+            timed(&mut self.execution, || feed(Some(RequestedOutput::Argmax(&mut found))))?;
+            return Ok(Next::Argmax(found.first().copied().flatten()));
         }
         if !is_end {
             timed(&mut self.execution, || feed(None))?;
@@ -63,14 +63,13 @@ impl Feeding {
             Next::Logits(logits) => logits,
             _ => Vec::new(),
         };
-        timed(&mut self.execution, || feed(Some(Wanted::Logits(&mut logits))))?;
+        timed(&mut self.execution, || feed(Some(RequestedOutput::Logits(&mut logits))))?;
         Ok(Next::Logits(logits))
     }
 }
 
 impl Runner {
-    /// Feeds what is pending, and tokens behind it. What is wanted of the last is kept. Whether all
-    /// were fed: it may be stopped.
+    /// Feeds the pending token and then `tokens`. Returns false if stopped before the end.
     pub(super) fn feed(&mut self, tokens: &[u32], feeding: &mut Feeding) -> Result<bool, Error> {
         let pending = match self.next {
             Next::Token(token) => Some(token),
@@ -79,7 +78,7 @@ impl Runner {
         let all: Vec<u32> = pending.into_iter().chain(tokens.iter().copied()).collect();
         if all.is_empty() {
             return match self.next {
-                Next::Logits(_) | Next::Likeliest(_) => Ok(true),
+                Next::Logits(_) | Next::Argmax(_) => Ok(true),
                 _ => Err(Error::NoPrompt),
             };
         }
@@ -91,22 +90,24 @@ impl Runner {
         let mut next = std::mem::take(&mut self.next);
         if !self.decoder.has_position() || !self.keeps_tokens() {
             if self.keeps_tokens() && !self.context.is_empty() {
-                // All tokens are fed once more, and none may be in the cache already.
+                // The program has no position input: all tokens are fed again, into an empty cache.
                 self.decoder.reset(self.model.as_mut())?;
             }
             self.context.extend(all);
             let (model, context) = (self.model.as_mut(), &self.context);
             let decoder = &self.decoder;
             self.next = feeding
-                .step(true, next, |wanted| decoder.whole(model, context, wanted))
-                .map_err(|error| error.beyond(context.len(), self.context_below))?;
+                .step(true, next, |requested| decoder.step_uncached(model, context, requested))
+                .map_err(|error| {
+                    error.with_context_hint(context.len(), self.declared_context_len)
+                })?;
             return Ok(true);
         }
         let mut rest = all.as_slice();
         while !rest.is_empty() {
             if self.is_stopped() {
                 if rest.len() == all.len() {
-                    // What was chosen or known before still is.
+                    // Nothing was fed, so the previous state is still valid.
                     self.next = next;
                 }
                 return Ok(false);
@@ -116,8 +117,10 @@ impl Runner {
             let (model, at) = (self.model.as_mut(), self.context.len());
             let decoder = &self.decoder;
             next = feeding
-                .step(behind.is_empty(), next, |wanted| decoder.step(model, chunk, at, wanted))
-                .map_err(|error| error.beyond(at + count, self.context_below))?;
+                .step(behind.is_empty(), next, |requested| {
+                    decoder.step(model, chunk, at, requested)
+                })
+                .map_err(|error| error.with_context_hint(at + count, self.declared_context_len))?;
             self.context.extend_from_slice(chunk);
             rest = behind;
         }
@@ -125,7 +128,7 @@ impl Runner {
         Ok(true)
     }
 
-    /// Feeds the parts of a prompt, one after the other. Whether all were fed: it may be stopped.
+    /// Feeds the parts of a prompt in order. Returns false if stopped before the end.
     pub(super) fn feed_all(
         &mut self,
         parts: &[Input<'_>],
@@ -152,12 +155,12 @@ impl Runner {
             }
         }
         match self.next {
-            Next::Logits(_) | Next::Likeliest(_) => Ok(true),
+            Next::Logits(_) | Next::Argmax(_) => Ok(true),
             _ => Err(Error::NoPrompt),
         }
     }
 
-    /// Feeds what an encoder makes of a picture or a sound.
+    /// Encodes an image or a sound, and feeds the embeddings.
     fn feed_encoded(
         &mut self,
         kind: Kind,
@@ -165,7 +168,7 @@ impl Runner {
         feeding: &mut Feeding,
     ) -> Result<bool, Error> {
         if !self.decoder.has_position() || !self.keeps_tokens() {
-            let message = "pictures and sounds need a program with a cache";
+            let message = "images and sounds require a program with a KV cache";
             return Err(Error::interface("text_decoder", message));
         }
         if let Next::Token(_) = self.next
@@ -193,10 +196,12 @@ impl Runner {
             let count = decoder.rows(rest, self.metadata.max_seq_len).min(rest);
             let (model, position) = (self.model.as_mut(), self.context.len());
             next = feeding
-                .step(count == rest, next, |wanted| {
-                    decoder.step_encoded(model, &encoded, at..at + count, position, wanted)
+                .step(count == rest, next, |requested| {
+                    decoder.step_encoded(model, &encoded, at..at + count, position, requested)
                 })
-                .map_err(|error| error.beyond(position + count, self.context_below))?;
+                .map_err(|error| {
+                    error.with_context_hint(position + count, self.declared_context_len)
+                })?;
             self.context.extend(std::iter::repeat_n(NO_TOKEN, count));
             at += count;
         }
@@ -204,38 +209,42 @@ impl Runner {
         Ok(true)
     }
 
-    /// Feeds the token that was chosen, and what may follow it; nothing if it was stopped.
+    /// Feeds the sampled token together with a draft of the following tokens. `None` if stopped.
     pub(super) fn feed_ahead(
         &mut self,
         token: u32,
         most: usize,
         feeding: &mut Feeding,
-    ) -> Result<Option<Ahead<Next>>, Error> {
+    ) -> Result<Option<DraftResults<Next>>, Error> {
         let room = self.metadata.max_context_len.saturating_sub(self.context.len());
         let room = room.min(self.decoder.lookahead()).min(self.metadata.max_seq_len);
         let mut draft = draft(&self.context, token, most.min(room.saturating_sub(1)));
-        // A picture is not foreseen.
+        // Positions of images cannot be drafted.
         let tokens = draft.iter().take_while(|token| **token != NO_TOKEN).count();
         draft.truncate(tokens);
         if draft.is_empty() {
-            return Ok(self.feed(&[], feeding)?.then(|| Ahead::new(&[], []).1));
+            return Ok(self.feed(&[], feeding)?.then(|| DraftResults::new(&[], []).1));
         }
         let tokens = [&[token], draft.as_slice()].concat();
         let (model, at) = (self.model.as_mut(), self.context.len());
-        let beyond = |error: Error| error.beyond(at + tokens.len(), self.context_below);
+        let with_context_hint =
+            |error: Error| error.with_context_hint(at + tokens.len(), self.declared_context_len);
         let (own, ahead) = if feeding.likeliest {
             let mut found = Vec::new();
-            let wanted = Wanted::Likeliest(&mut found);
-            timed(&mut feeding.execution, || self.decoder.step_each(model, &tokens, at, wanted))
-                .map_err(beyond)?;
-            Ahead::new(&draft, found.into_iter().map(Next::Likeliest))
+            let requested = RequestedOutput::Argmax(&mut found);
+            timed(&mut feeding.execution, || self.decoder.step_each(model, &tokens, at, requested))
+                .map_err(with_context_hint)?;
+            DraftResults::new(&draft, found.into_iter().map(Next::Argmax))
         } else {
             let mut logits = Vec::new();
-            let wanted = Wanted::Logits(&mut logits);
-            timed(&mut feeding.execution, || self.decoder.step_each(model, &tokens, at, wanted))
-                .map_err(beyond)?;
+            let requested = RequestedOutput::Logits(&mut logits);
+            timed(&mut feeding.execution, || self.decoder.step_each(model, &tokens, at, requested))
+                .map_err(with_context_hint)?;
             let width = (logits.len() / tokens.len()).max(1);
-            Ahead::new(&draft, logits.chunks_exact(width).map(|row| Next::Logits(row.to_vec())))
+            DraftResults::new(
+                &draft,
+                logits.chunks_exact(width).map(|row| Next::Logits(row.to_vec())),
+            )
         };
         self.context.push(token);
         self.next = own.ok_or(Error::NoToken { logits: 0 })?;

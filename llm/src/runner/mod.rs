@@ -1,11 +1,11 @@
-//! From a prompt to text.
+//! [`Runner`]: text generation from prompts.
 
 mod conversation;
 mod feeding;
 mod running;
 
 use crate::chat::{ChatTemplate, TemplateArguments};
-use crate::decoder::{Decoder, Memory};
+use crate::decoder::{Decoder, StateLimits};
 use crate::encoder::{Input, Kind};
 use crate::error::Error;
 use crate::generation::{Generation, GenerationConfig, Stop};
@@ -21,46 +21,46 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 use torchlet_core::TensorInfo;
 
-/// Whether a generation should end.
-type IsOver = Box<dyn Fn() -> bool + Send>;
-/// What is told of tokens.
+/// Callback that tells whether a generation should end.
+type ShouldStop = Box<dyn Fn() -> bool + Send>;
+/// Callback for generated tokens.
 type OnToken = Box<dyn FnMut(u32, Option<&Logprobs>) + Send>;
 
-/// A language model with its tokenizer, and the tokens that it has seen.
+/// A language model with its tokenizer and its context.
 ///
-/// Each generation goes on behind what the one before left in the caches; [`reset`](Self::reset)
-/// starts anew.
+/// Each generation continues the context that the previous one left in the KV cache.
+/// [`reset`](Self::reset) clears it.
 pub struct Runner {
     model: Box<dyn Model>,
     tokenizer: Arc<Tokenizer>,
     decoder: Arc<Decoder>,
     metadata: Metadata,
-    /// What the program says of its context, where `metadata` has more.
-    context_below: Option<usize>,
-    memory: Memory,
+    /// Context length that the program declares, if `metadata` overrides it with a larger one.
+    declared_context_len: Option<usize>,
+    state_limits: StateLimits,
     template: Option<Arc<ChatTemplate>>,
     arguments: TemplateArguments,
-    /// Whether names of control tokens in messages are text.
+    /// Whether control-token names in messages are ordinary text.
     are_messages_text: bool,
-    /// What divides these names in the prompt that is fed.
+    /// Mark that splits control-token names in the current prompt.
     divider: Option<char>,
     #[cfg(feature = "grammar")]
     vocabulary: Arc<std::sync::OnceLock<Vocabulary>>,
-    /// The tokens that were fed.
+    /// Tokens that were fed.
     context: Vec<u32>,
     next: Next,
     stop: Stop,
-    is_over: IsOver,
+    should_stop: ShouldStop,
     on_token: OnToken,
     load_started: SystemTime,
     load: Duration,
 }
 
 impl Runner {
-    /// A runner of a program, which is loaded now.
+    /// Loads a program.
     ///
     /// # Errors
-    /// The program is not a language model's, or cannot be loaded.
+    /// The program is not a supported language model, or cannot be loaded.
     pub fn new(
         model: impl Model + 'static,
         tokenizer: impl Into<Arc<Tokenizer>>,
@@ -76,21 +76,21 @@ impl Runner {
             metadata.eos_ids.extend(tokenizer.eos());
         }
         if !metadata.use_kv_cache {
-            // All of it is fed at once.
-            let most = decoder.interface().tokens;
-            metadata.max_context_len = metadata.max_context_len.min(most);
+            // Without a cache, the whole context is fed at once.
+            let max_tokens = decoder.interface().tokens;
+            metadata.max_context_len = metadata.max_context_len.min(max_tokens);
         }
-        let context_below = Metadata::context_below(model.as_mut(), overrides)?;
+        let declared_context_len = Metadata::declared_context_len(model.as_mut(), overrides)?;
         decoder.load(model.as_mut())?;
-        let memory = decoder.memory(model.as_mut(), metadata.max_context_len)?;
-        metadata.max_seq_len = metadata.max_seq_len.min(memory.most);
+        let state_limits = decoder.state_limits(model.as_mut(), metadata.max_context_len)?;
+        metadata.max_seq_len = metadata.max_seq_len.min(state_limits.max_tokens);
         Ok(Runner {
             model,
             tokenizer,
             decoder: Arc::new(decoder),
             metadata,
-            context_below,
-            memory,
+            declared_context_len,
+            state_limits,
             template: None,
             arguments: TemplateArguments::default(),
             are_messages_text: false,
@@ -100,15 +100,14 @@ impl Runner {
             context: Vec::new(),
             next: Next::Nothing,
             stop: Stop::default(),
-            is_over: Box::new(|| false),
+            should_stop: Box::new(|| false),
             on_token: Box::new(|_, _| ()),
             load_started,
             load: start.elapsed(),
         })
     }
 
-    /// Adds the time that it took to open the program to that of loading it, in
-    /// [`Stats`](crate::Stats).
+    /// Adds the time of opening the program to the load time in [`Stats`](crate::Stats).
     #[must_use]
     pub fn opened_in(mut self, time: Duration) -> Self {
         self.load = self.load.saturating_add(time);
@@ -116,7 +115,7 @@ impl Runner {
         self
     }
 
-    /// Another runner over the same program, with caches of its own.
+    /// Creates another runner for the same program, with a separate KV cache.
     ///
     /// # Errors
     /// The program cannot be loaded once more.
@@ -129,8 +128,8 @@ impl Runner {
             tokenizer: self.tokenizer.clone(),
             decoder: self.decoder.clone(),
             metadata: self.metadata.clone(),
-            context_below: self.context_below,
-            memory: self.memory,
+            declared_context_len: self.declared_context_len,
+            state_limits: self.state_limits,
             template: self.template.clone(),
             arguments: self.arguments.clone(),
             are_messages_text: self.are_messages_text,
@@ -140,14 +139,14 @@ impl Runner {
             context: Vec::new(),
             next: Next::Nothing,
             stop: Stop::default(),
-            is_over: Box::new(|| false),
+            should_stop: Box::new(|| false),
             on_token: Box::new(|_, _| ()),
             load_started,
             load: start.elapsed(),
         })
     }
 
-    /// What the program says of itself.
+    /// Metadata of the program.
     pub fn metadata(&self) -> &Metadata {
         &self.metadata
     }
@@ -157,12 +156,12 @@ impl Runner {
         &self.tokenizer
     }
 
-    /// The tokens that were fed; the largest number stands for each place of a picture or a sound.
+    /// Tokens that were fed. `u32::MAX` stands for each position of an image or a sound.
     pub fn context(&self) -> &[u32] {
         &self.context
     }
 
-    /// The logits of the token that was fed last, unless another was chosen by them.
+    /// Logits for the next token, unless it was already sampled.
     pub fn logits(&self) -> Option<&[f32]> {
         match &self.next {
             Next::Logits(logits) => Some(logits),
@@ -170,31 +169,32 @@ impl Runner {
         }
     }
 
-    /// A handle that ends generations of this runner.
+    /// Returns a handle that stops generations of this runner.
     pub fn stop_handle(&self) -> Stop {
         self.stop.clone()
     }
 
-    /// Ends generations also once this says so, as when nobody waits for the text any more, or a
-    /// time is over. It is asked before each token and each part of a prompt, from the beginning of
-    /// a generation, where a [`Stop`] would come too soon. Of several, the last one is asked.
-    pub fn stop_when(&mut self, is_over: impl Fn() -> bool + Send + 'static) {
-        self.is_over = Box::new(is_over);
+    /// Sets a callback that also stops generations, for example on a timeout or a closed
+    /// connection. It is called before each token and each prompt chunk, from the beginning of a
+    /// generation on, while [`Stop::stop`] has no effect before a generation starts. A new callback
+    /// replaces the previous one.
+    pub fn stop_when(&mut self, should_stop: impl Fn() -> bool + Send + 'static) {
+        self.should_stop = Box::new(should_stop);
     }
 
-    /// Tells of each token as soon as it is chosen, before text that it completes is given, with
-    /// [how likely](GenerationConfig::logprobs) it was, where that is asked for. Of several, the
-    /// last one is told.
+    /// Sets a callback for each token. It is called when the token is sampled, before the text that
+    /// it completes is emitted, with its [log-probabilities](GenerationConfig::logprobs) if
+    /// requested. A new callback replaces the previous one.
     pub fn on_token(&mut self, tell: impl FnMut(u32, Option<&Logprobs>) + Send + 'static) {
         self.on_token = Box::new(tell);
     }
 
-    /// Whether what is fed or generated should end.
+    /// Whether the current prefill or generation should end.
     fn is_stopped(&self) -> bool {
-        self.stop.is_idle() || (self.is_over)()
+        self.stop.is_idle() || (self.should_stop)()
     }
 
-    /// Forgets everything: the caches have their first values again.
+    /// Clears the context and restores the initial KV cache.
     ///
     /// # Errors
     /// A delegate failed.
@@ -205,8 +205,8 @@ impl Runner {
         Ok(())
     }
 
-    /// Generates a few tokens behind a prompt and forgets them, so that what is made when it is
-    /// first needed has been made.
+    /// Generates a few tokens after a prompt and discards them, so that resources created on first
+    /// use exist afterwards.
     ///
     /// # Errors
     /// As [`generate`](Self::generate).
@@ -221,16 +221,16 @@ impl Runner {
         self.reset()
     }
 
-    /// Feeds a prompt, and generates nothing.
+    /// Feeds a prompt without generating.
     ///
     /// # Errors
-    /// The context has no room for it, or the program failed.
+    /// The context is too small, or the program failed.
     pub fn prefill(&mut self, prompt: &str) -> Result<(), Error> {
         let tokens = self.tokenizer.encode(prompt)?;
         self.prefill_tokens(&tokens)
     }
 
-    /// Feeds tokens, and generates nothing.
+    /// Feeds tokens without generating.
     ///
     /// # Errors
     /// As [`prefill`](Self::prefill).
@@ -239,13 +239,12 @@ impl Runner {
         stop.during(|| self.feed(tokens, &mut Feeding::for_logits()).map(|_| ()))
     }
 
-    /// Generates text behind a prompt, which goes behind what was fed before. An empty prompt goes
-    /// on where the last generation, or [`prefill`](Self::prefill), ended. Text is given piece by
-    /// piece, each of whole characters.
+    /// Generates text after a prompt, which is appended to the context. An empty prompt continues
+    /// the last generation or [`prefill`](Self::prefill). `on_text` receives the text in pieces of
+    /// whole characters.
     ///
     /// # Errors
-    /// A setting is out of its range, the context has no room for the prompt, or the program
-    /// failed.
+    /// A setting is out of range, the context is too small for the prompt, or the program failed.
     pub fn generate(
         &mut self,
         prompt: &str,
@@ -264,7 +263,7 @@ impl Runner {
         self.run(&[Input::Tokens(&tokens)], config, start, &mut on_text)
     }
 
-    /// Generates text behind tokens.
+    /// Generates text after prompt tokens.
     ///
     /// # Errors
     /// As [`generate`](Self::generate).
@@ -278,12 +277,12 @@ impl Runner {
         self.run(&[Input::Tokens(prompt)], config, start, &mut on_text)
     }
 
-    /// Generates text behind text, pictures and sounds, in their order. Without any, it goes on as
-    /// [`generate`](Self::generate) does.
+    /// Generates text after a prompt of texts, images and sounds, in order. An empty prompt
+    /// continues the context, as in [`generate`](Self::generate).
     ///
     /// # Errors
     /// As [`generate`](Self::generate), or the program has no encoder for a part, or the part does
-    /// not fit it.
+    /// not fit the encoder.
     pub fn generate_from(
         &mut self,
         inputs: &[Input<'_>],
@@ -306,16 +305,16 @@ impl Runner {
         self.run(&all, config, start, &mut on_text)
     }
 
-    /// What goes in front of a prompt and behind it.
+    /// BOS tokens before the prompt, and EOS tokens after it.
     fn ends(&self, config: &GenerationConfig) -> Result<(Vec<u32>, Vec<u32>), Error> {
-        let most = self.metadata.max_context_len;
+        let max_tokens = self.metadata.max_context_len;
         let several = |name, token: Option<u32>, count: usize| match token {
-            Some(token) => Ok(vec![token; count.min(most)]),
+            Some(token) => Ok(vec![token; count.min(max_tokens)]),
             None if count == 0 => Ok(Vec::new()),
             None => Err(Error::Setting {
                 name,
                 value: "more than 0".into(),
-                expected: "0, since neither the program nor the tokenizer has such a token",
+                expected: "0, because neither the program nor the tokenizer has such a token",
             }),
         };
         let num_eos = config.num_eos.max(usize::from(self.metadata.append_eos_to_prompt));
@@ -325,39 +324,38 @@ impl Runner {
         ))
     }
 
-    /// What the program takes as a picture, if it takes any.
+    /// Input tensor of the image encoder, if the program has one.
     pub fn image_input(&self) -> Option<&TensorInfo> {
         self.decoder.encoders.input(Kind::Image)
     }
 
-    /// What the program takes as a sound, if it takes any.
+    /// Input tensor of the audio encoder, if the program has one.
     pub fn audio_input(&self) -> Option<&TensorInfo> {
         self.decoder.encoders.input(Kind::Audio)
     }
 
-    /// Keeps what the context and these tokens begin with in common, and says how much that is:
-    /// less than all of them, so that there is something to feed.
+    /// Truncates the context to its common prefix with `tokens`, and returns the prefix length. It
+    /// is less than the length of `tokens`, so that at least one token remains to be fed.
     ///
-    /// Where what the program keeps has no place for each position (it is recurrent, or of a window
-    /// that moves on), tokens cannot be taken back, and nothing is kept unless all of the context
-    /// is.
+    /// State without a slot per position (recurrent state, sliding windows) cannot be rolled back.
+    /// Then the context is cleared unless all of it is kept.
     ///
     /// # Errors
     /// A delegate failed.
     pub fn keep_common(&mut self, tokens: &[u32]) -> Result<usize, Error> {
         let common = self.context.iter().zip(tokens).take_while(|(a, b)| a == b).count();
         let common = common.min(tokens.len().saturating_sub(1));
-        if self.keeps_tokens() && !self.memory.takes_back && common < self.context.len() {
+        if self.keeps_tokens() && !self.state_limits.can_roll_back && common < self.context.len() {
             self.reset()?;
             return Ok(0);
         }
-        // What lies behind in the caches is written over before anything looks at it.
+        // Later cache entries are overwritten before they are attended to.
         self.context.truncate(common);
         self.next = Next::Nothing;
         Ok(common)
     }
 
-    /// Whether the program keeps what it was fed.
+    /// Whether the program has a KV cache.
     fn keeps_tokens(&self) -> bool {
         self.metadata.use_kv_cache
     }

@@ -1,4 +1,4 @@
-//! Token after token, until a text ends.
+//! The decode loop.
 
 use super::Runner;
 use super::feeding::{Feeding, Next};
@@ -9,15 +9,15 @@ use crate::generation::{Finish, Generation, GenerationConfig};
 #[cfg(feature = "grammar")]
 use crate::grammar::Vocabulary;
 use crate::logprobs::Distribution;
-use crate::lookahead::Ahead;
+use crate::lookahead::DraftResults;
 use crate::output::Output;
 use crate::sampler::Sampler;
 use crate::stats::{Stats, timed};
 use std::time::{Instant, SystemTime};
 
 impl Runner {
-    /// The most tokens to generate now, and why no more. The last one takes no room, since it is
-    /// not fed.
+    /// Maximum number of tokens to generate, and the finish reason when it is reached. The last
+    /// token needs no room in the context, because it is not fed.
     fn room(&self, config: &GenerationConfig) -> (usize, Finish) {
         let used = self.context.len();
         let room = self.metadata.max_context_len.saturating_sub(used).saturating_add(1);
@@ -29,12 +29,12 @@ impl Runner {
         }
     }
 
-    /// What the text has to be; nothing if the generation was stopped meanwhile.
+    /// Creates the grammar constraint. `None` if the generation was stopped in the meantime.
     #[cfg(feature = "grammar")]
     fn form(&self, config: &GenerationConfig) -> Result<Option<Form>, Error> {
         let Some(grammar) = &config.grammar else { return Ok(Some(Form::default())) };
         if config.ignore_eos {
-            let expected = "false where there is a grammar, which says where a text ends";
+            let expected = "false, because the grammar decides where a text ends";
             return Err(Error::Setting { name: "ignore_eos", value: "true".into(), expected });
         }
         let vocabulary = match self.vocabulary.get() {
@@ -73,11 +73,11 @@ impl Runner {
     ) -> Result<Generation, Error> {
         let mut sampler = Sampler::new(config.sampling.clone())?;
         if self.decoder.vocabulary() > 0 {
-            // Before the prompt is fed, where the program says how many logits it gives.
+            // Checked before the prefill, if the program declares its number of logits.
             config.sampling.check_tokens(self.decoder.vocabulary())?;
         }
         if config.stop.iter().any(String::is_empty) {
-            let expected = "a text that is not empty";
+            let expected = "a non-empty text";
             return Err(Error::Setting { name: "stop", value: "\"\"".into(), expected });
         }
         let mut stats = Stats::new(self.load_started, self.load);
@@ -89,15 +89,18 @@ impl Runner {
             Some(form) => (form, true),
             None => (Form::default(), false),
         };
-        let mut ahead = Ahead::new(&[], []).1;
-        if config.lookahead > 0 && (self.decoder.lookahead() < 2 || !self.memory.takes_back) {
-            let expected = "0, since the program gives logits of one token at a time, or cannot take tokens back";
+        let mut ahead = DraftResults::new(&[], []).1;
+        if config.lookahead > 0
+            && (self.decoder.lookahead() < 2 || !self.state_limits.can_roll_back)
+        {
+            let expected =
+                "0, because the program returns logits for one token only, or cannot roll back";
             let value = config.lookahead.to_string();
             return Err(Error::Setting { name: "lookahead", value, expected });
         }
-        let likeliest =
-            sampler.needs_likeliest_alone() && form.is_free() && config.logprobs.is_none();
-        // Where no token may be chosen, the next generation may choose it in another way.
+        let likeliest = sampler.needs_only_argmax() && form.is_free() && config.logprobs.is_none();
+        // If no token is to be sampled, the next generation may use other sampling settings and
+        // need logits.
         let chooses = config.max_new_tokens != Some(0) && config.seq_len.is_none();
         let mut feeding = Feeding { likeliest: likeliest && chooses, ..Feeding::for_logits() };
         let is_fed = has_form && self.feed_all(prompt, &mut feeding)?;
@@ -110,8 +113,8 @@ impl Runner {
         let (most, reason) = self.room(config);
         let mut is_cut = false;
         loop {
-            // A token that is chosen already is given yet.
-            let is_chosen = matches!(self.next, Next::Likeliest(Some(_)));
+            // A token that is already determined is still emitted.
+            let is_chosen = matches!(self.next, Next::Argmax(Some(_)));
             if !is_fed || (!is_chosen && self.is_stopped()) {
                 break;
             }
@@ -133,13 +136,13 @@ impl Runner {
                 }
             }
             let (context, ends) = (&self.context, &self.metadata.eos_ids);
-            let (stop, is_over) = (&self.stop, &self.is_over);
+            let (stop, should_stop) = (&self.stop, &self.should_stop);
             let mut given = None;
             let token = match &mut self.next {
                 Next::Logits(logits) => {
                     let sampled = timed(&mut stats.sampling, || {
                         given = config.logprobs.map(|count| (Distribution::of(logits), count));
-                        match form.mask(logits, ends, &|| stop.is_idle() || is_over())? {
+                        match form.mask(logits, ends, &|| stop.is_idle() || should_stop())? {
                             true => sampler.sample(logits, context).map(Some),
                             false => Ok(None),
                         }
@@ -147,7 +150,7 @@ impl Runner {
                     let Some(token) = sampled? else { break };
                     token
                 }
-                Next::Likeliest(token) => {
+                Next::Argmax(token) => {
                     token.ok_or(Error::NoToken { logits: self.decoder.vocabulary() })?
                 }
                 Next::Nothing | Next::Token(_) => return Err(Error::NoPrompt),
@@ -157,7 +160,7 @@ impl Runner {
             if tokens.len() == 1 {
                 stats.first_token = start.elapsed();
             }
-            let told = given.map(|(given, count)| given.tell(token, count, output.len()));
+            let told = given.map(|(given, count)| given.logprobs_of(token, count, output.len()));
             (self.on_token)(token, told.as_ref());
             logprobs.extend(told);
             let ends = !config.ignore_eos && self.metadata.eos_ids.contains(&token);

@@ -1,8 +1,7 @@
-//! Sounds from files that say what they have in fewer bytes: FLAC, by the crate `claxon`, and MP3,
-//! by `nanomp3`.
+//! Decoders for FLAC (crate `claxon`) and MP3 (crate `nanomp3`).
 //!
-//! A few bytes may stand for many samples there (silence does), so samples are counted as they
-//! come, and not taken from what a file says of itself.
+//! A few bytes can encode many samples, for example of silence. Samples are therefore counted while
+//! decoding, and the file's own length is not trusted.
 
 use super::sound::{MAX_SECONDS, Sound, damaged};
 use crate::error::Error;
@@ -10,14 +9,15 @@ use claxon::{Block, FlacReader, FlacReaderOptions};
 use nanomp3::{Options, SliceReader};
 use std::io::Cursor;
 
-/// The most samples, whatever their rate: 1 GiB, and an hour and a half of 48,000 a second.
+/// Maximum number of samples at any rate: 1 GiB, or an hour and a half at 48 kHz.
 const MAX_SAMPLES: u64 = 1 << 28;
-/// The most of all channels: what is decoded takes time, though only their mean takes memory.
+/// Maximum number of samples over all channels. Decoding costs time for every channel, although
+/// only their mean is stored.
 const MAX_DECODED: u64 = 1 << 30;
 
-/// What a file that is no WAV file has.
+/// Decodes a file that is not WAV.
 pub(super) fn decode(bytes: &[u8]) -> Result<Sound, Error> {
-    // Some write notes of MP3 files in front of others, too.
+    // Some programs write ID3 tags before other formats than MP3, too.
     let sound = bytes.get(nanomp3::id3v2_len(bytes)..).unwrap_or_default();
     if sound.starts_with(b"fLaC") {
         return flac(sound);
@@ -30,12 +30,12 @@ pub(super) fn decode(bytes: &[u8]) -> Result<Sound, Error> {
         (_, Some(b"ftyp")) => "an MP4 file",
         (Some([0x1a, 0x45, 0xdf, 0xa3]), _) => "a Matroska or WebM file",
         (Some(b"FORM"), _) => "an AIFF file",
-        _ => "none of these",
+        _ => "unknown",
     };
-    Err(damaged(format!("sounds are taken as WAV, FLAC or MP3, and the file is {known}")))
+    Err(damaged(format!("expected a WAV, FLAC or MP3 file, found {known}")))
 }
 
-/// Samples as they come, several channels as their mean.
+/// Decoded samples, mixed down to mono.
 struct Collected {
     rate: u32,
     most: u64,
@@ -44,7 +44,7 @@ struct Collected {
 
 impl Collected {
     fn new(rate: u32, channels: u32) -> Result<Self, Error> {
-        // Whether it is a rate of sounds is known before there are any.
+        // Rejects an invalid sample rate before decoding.
         Sound::new(rate, Vec::new())?;
         let most = MAX_SAMPLES.min(MAX_DECODED / u64::from(channels.max(1)));
         Ok(Collected { rate, most: most.min(MAX_SECONDS * u64::from(rate)), samples: Vec::new() })
@@ -63,12 +63,11 @@ impl Collected {
             return Err(damaged(message));
         }
         if count > self.samples.capacity() as u64 {
-            // Twice as many as there are, so that few are moved often, but none that there cannot
-            // be.
+            // Doubles the capacity, up to the maximum.
             let room = count.max(2 * self.len()).min(self.most) - self.len();
             let room = usize::try_from(room).unwrap_or(usize::MAX);
             self.samples.try_reserve_exact(room).map_err(|error| {
-                damaged(format!("there is no memory for {count} samples: {error}"))
+                damaged(format!("cannot allocate memory for {count} samples: {error}"))
             })?;
         }
         self.samples.extend(means.map(|mean| if mean.is_finite() { mean } else { 0.0 }));
@@ -80,7 +79,7 @@ impl Collected {
     }
 }
 
-/// A file without the notes of ID3v1 at its end.
+/// The file without an ID3v1 tag at its end.
 fn without_notes(bytes: &[u8]) -> &[u8] {
     match bytes.split_last_chunk::<128>() {
         Some((sound, notes)) if notes.starts_with(b"TAG") => sound,
@@ -94,7 +93,7 @@ fn flac(bytes: &[u8]) -> Result<Sound, Error> {
     let mut reader = FlacReader::new_ext(Cursor::new(bytes), options).map_err(fail)?;
     let info = reader.streaminfo();
     if info.samples.is_none() {
-        // Where it is said how many samples there are, what is behind them is not read.
+        // If the number of samples is known, a tag after them is never read.
         reader = FlacReader::new_ext(Cursor::new(without_notes(bytes)), options).map_err(fail)?;
     }
     let mut collected = Collected::new(info.sample_rate, info.channels)?;
@@ -117,7 +116,7 @@ fn means(block: &Block, scale: f64) -> impl ExactSizeIterator<Item = f32> {
     (0..block.duration() as usize).map(move |at| {
         let sum: f64 =
             channels.iter().filter_map(|channel| channel.get(at)).map(|&s| f64::from(s)).sum();
-        // A block may have more bits than the file says.
+        // A block may have a larger bit depth than the header declares.
         (sum * scale).clamp(-1.0, 1.0) as f32
     })
 }
@@ -143,9 +142,9 @@ fn mp3(bytes: &[u8]) -> Result<Sound, Error> {
 mod tests {
     use super::*;
 
-    /// Room doubles, and ends at what there may be.
+    /// The capacity doubles up to the maximum.
     #[test]
-    fn samples_take_no_more_than_they_may() {
+    fn sample_memory_is_bounded() {
         let mut collected = Collected { most: 1000, ..Collected::new(8000, 1).unwrap() };
         for _ in 0..10 {
             collected.add([0.5, f32::NAN].repeat(50).into_iter()).unwrap();
@@ -154,7 +153,7 @@ mod tests {
         let error = collected.add([0.5].into_iter()).unwrap_err().to_string();
         assert!(error.contains("more than 1000 samples"), "{error}");
         assert_eq!(collected.samples, [0.5, 0.0].repeat(500));
-        // Channels count, as do seconds.
+        // Limits apply to all channels together, and to seconds.
         let most = |rate, channels| Collected::new(rate, channels).unwrap().most;
         assert_eq!(most(48_000, 1), MAX_SAMPLES);
         assert_eq!(most(48_000, 4), MAX_SAMPLES);

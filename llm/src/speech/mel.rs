@@ -1,35 +1,35 @@
-//! The features that Whisper and its like take: how loud a sound is at pitches as people hear them,
-//! over time.
+//! Log-mel spectrograms, the input features of Whisper and similar models.
 
 use crate::error::Error;
 use std::f64::consts::PI;
 
-/// Samples in a second, of a window, and from one window to the next.
+/// Sample rate in Hz; window length and hop length in samples.
 const RATE: f64 = 16_000.0;
 const WINDOW: usize = 400;
 const STEP: usize = 160;
 const FREQUENCIES: usize = WINDOW / 2 + 1;
 
-/// Makes log-mel features as Hugging Face's `WhisperFeatureExtractor`: windows of 25 ms every 10
-/// ms, at 16 kHz.
+/// Computes log-mel features like Hugging Face's `WhisperFeatureExtractor`: windows of 25 ms with a
+/// hop of 10 ms, at 16 kHz.
 #[derive(Debug, Clone)]
 pub struct LogMel {
     bins: usize,
-    /// How much of each frequency is in each bin.
+    /// Filter bank: weights of all frequencies for each mel bin.
     filters: Vec<f64>,
     window: Vec<f64>,
-    /// The whole circle in as many parts as a window has samples: cosine and sine.
+    /// Twiddle factors: cosine and negative sine of each fraction of a full turn.
     circle: Vec<[f64; 2]>,
 }
 
 impl LogMel {
-    /// The rate that sounds should have.
+    /// Required sample rate in Hz.
     pub const RATE: u32 = RATE as u32;
 
-    /// Features of this many bins: 80, or 128 for the largest Whisper.
+    /// Creates an extractor with this number of mel bins: 80, or 128 for the largest Whisper
+    /// models.
     ///
     /// # Errors
-    /// There are no bins, or more than frequencies.
+    /// The number is 0, or exceeds the number of frequencies (201).
     pub fn new(bins: usize) -> Result<Self, Error> {
         if !(1..=FREQUENCIES).contains(&bins) {
             let expected = "from 1 to 201";
@@ -44,17 +44,17 @@ impl LogMel {
         })
     }
 
-    /// Seconds and rest of this many frames, in samples.
+    /// Number of samples for this number of frames.
     pub fn samples(frames: usize) -> usize {
         frames.saturating_mul(STEP)
     }
 
-    /// Features of `frames` frames, bin after bin. A shorter sound is followed by silence; what a
-    /// longer one has more is left out.
+    /// Computes features of shape `[bins, frames]`. A shorter sound is padded with silence, and a
+    /// longer one is truncated.
     pub fn features(&self, samples: &[f32], frames: usize) -> Vec<f32> {
         let total = LogMel::samples(frames);
         let half = WINDOW / 2;
-        // What is around it is its mirror image.
+        // Reflection padding.
         let at = |place: usize| {
             let place = place as i64 - half as i64;
             let last = total as i64 - 1;
@@ -91,8 +91,7 @@ impl LogMel {
         made
     }
 
-    /// The Fourier transform of every `stride`th number, as many as `output` has: by the transforms
-    /// of their parts.
+    /// Mixed-radix FFT over every `stride`th input element, with the length of `output`.
     fn transform(&self, input: &[[f64; 2]], stride: usize, output: &mut [[f64; 2]]) {
         let count = output.len();
         let Some(factor) = (2..=count).find(|factor| count.is_multiple_of(*factor)) else {
@@ -116,9 +115,9 @@ impl LogMel {
     }
 }
 
-/// Triangles over the frequencies, as wide as pitches on Slaney's scale, each of the same area.
+/// Triangular filters that are equally wide on Slaney's mel scale and normalized by area.
 fn filters(bins: usize) -> Vec<f64> {
-    // Even up to 1000 hertz, and then by their logarithm.
+    // The scale is linear up to 1000 Hz, and logarithmic above.
     let step = 6.4f64.ln() / 27.0;
     let mel = |hertz: f64| {
         if hertz < 1000.0 { hertz * 0.015 } else { 15.0 + (hertz / 1000.0).ln() / step }
@@ -145,7 +144,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_transform_is_that_of_its_definition() {
+    fn fft_matches_the_dft() {
         let mel = LogMel::new(80).unwrap();
         let input: Vec<[f64; 2]> =
             (0..WINDOW).map(|at| [(at as f64 * 0.37).sin(), (at * at) as f64 % 7.0]).collect();

@@ -1,4 +1,4 @@
-//! Speech: sounds, what is computed of them for models, and programs that write down what is said.
+//! Speech: sounds, log-mel features, and speech-to-text programs.
 
 #[cfg(feature = "sounds")]
 mod compressed;

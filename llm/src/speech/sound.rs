@@ -1,18 +1,17 @@
-//! Sounds from files, at the rate that a model wants.
+//! Sounds: loading from files, and resampling.
 
 use crate::error::Error;
 use std::f64::consts::PI;
 use std::path::Path;
 
-/// Longer files than a few hours are something else.
+/// Maximum file size; a few hours of sound.
 const MAX_BYTES: u64 = 2 << 30;
-/// So are sounds of more seconds, however few bytes they take: at another rate, they would take
-/// many times as many.
+/// Maximum duration of a sound. Resampling a low rate would multiply its size.
 pub(super) const MAX_SECONDS: u64 = 12 * 60 * 60;
-/// Samples in a second.
+/// Valid sample rates in Hz.
 const RATES: std::ops::RangeInclusive<u32> = 1_000..=768_000;
 
-/// A sound: numbers from -1 to 1, one after the other.
+/// A mono sound with samples from -1 to 1.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Sound {
     rate: u32,
@@ -20,23 +19,21 @@ pub struct Sound {
 }
 
 impl Sound {
-    /// A sound of samples, `rate` of them a second.
+    /// Creates a sound from samples. `rate` is in Hz.
     ///
     /// # Errors
-    /// The rate is not one of sounds.
+    /// The rate is outside 1,000 to 768,000 Hz.
     pub fn new(rate: u32, samples: Vec<f32>) -> Result<Self, Error> {
         match RATES.contains(&rate) {
             true => Ok(Sound { rate, samples }),
-            false => {
-                Err(damaged(format!("a rate of {rate} samples a second is not one of sounds")))
-            }
+            false => Err(damaged(format!("unsupported sample rate: {rate} Hz"))),
         }
     }
 
-    /// Reads a file as [`Sound::from_bytes`] does.
+    /// Reads a file, as [`Sound::from_bytes`].
     ///
     /// # Errors
-    /// The file cannot be read, or is not such a file.
+    /// The file cannot be read, or its format is not supported.
     pub fn load(path: impl AsRef<Path>) -> Result<Self, Error> {
         let path = path.as_ref();
         let fail = |source| Error::Read { path: path.into(), source };
@@ -48,11 +45,11 @@ impl Sound {
         Sound::from_bytes(&std::fs::read(path).map_err(fail)?)
     }
 
-    /// A sound of a file in memory: WAV, and with the feature `sounds` FLAC and MP3, too, told
-    /// apart by their first bytes. Several channels become their mean.
+    /// Decodes a file in memory: WAV, and with the feature `sounds` FLAC and MP3. The format is
+    /// detected. Several channels are mixed down to mono.
     ///
     /// # Errors
-    /// The bytes are not such a file.
+    /// The bytes are malformed, or their format is not supported.
     pub fn from_bytes(bytes: &[u8]) -> Result<Self, Error> {
         #[cfg(feature = "sounds")]
         if !is_wav(bytes) {
@@ -61,15 +58,15 @@ impl Sound {
         Sound::from_wav(bytes)
     }
 
-    /// A WAV file in memory: integers of 8 to 32 bits, floating-point numbers of 32 or 64, or the 8
-    /// bits of telephones (G.711's two laws); also in the form for more than 4 GiB (RF64, BW64).
+    /// Decodes a WAV file in memory: integers of 8 to 32 bits, floats of 32 or 64 bits, or G.711
+    /// (A-law, µ-law). RF64 and BW64 files, for more than 4 GiB, are supported.
     ///
     /// # Errors
-    /// The bytes are not such a file.
+    /// The bytes are not a supported WAV file.
     pub fn from_wav(bytes: &[u8]) -> Result<Self, Error> {
         let mut rest = match bytes.get(12..) {
             Some(rest) if is_wav(bytes) => rest,
-            _ => return Err(damaged("the file is no WAV file: sounds are taken as WAV")),
+            _ => return Err(damaged("expected a WAV file")),
         };
         let (mut format, mut samples) = (None, None);
         loop {
@@ -77,10 +74,10 @@ impl Sound {
                 return Err(damaged("the WAV file has no samples"));
             };
             let length = u32::from_le_bytes([head[4], head[5], head[6], head[7]]) as usize;
-            // Files that were recorded live say nothing or too much of their last part, which has
-            // all that there is.
+            // Live recordings declare no length, or a wrong one, for the data chunk, which is the
+            // last.
             let is_open = head[..4] == *b"data" && length == 0;
-            // Where a length has no place, a part before it has it.
+            // In RF64 files, the length of the data chunk is in an earlier chunk.
             let is_long = head[..4] == *b"data" && head[4..8] == [0xff; 4];
             let length = match samples {
                 _ if is_open => behind.len(),
@@ -92,18 +89,18 @@ impl Sound {
                 b"fmt " => format = Some(Format::read(part)?),
                 b"ds64" => samples = part.get(8..16).map(size),
                 b"data" => {
-                    let format =
-                        format.ok_or_else(|| damaged("samples come before their format"))?;
+                    let format = format
+                        .ok_or_else(|| damaged("the data chunk precedes the format chunk"))?;
                     return format.sound(part);
                 }
                 _ => {}
             }
-            // Parts begin at even places.
+            // Chunks are aligned to two bytes.
             rest = behind.get(length % 2..).unwrap_or_default();
         }
     }
 
-    /// Samples in a second.
+    /// Sample rate in Hz.
     pub fn rate(&self) -> u32 {
         self.rate
     }
@@ -113,11 +110,11 @@ impl Sound {
         &self.samples
     }
 
-    /// The same sound at another rate: as torchaudio's `resample` makes it, by a windowed sinc of
-    /// six zeros to each side.
+    /// Resamples to another rate, as torchaudio's `resample`: windowed sinc with six zero crossings
+    /// on each side.
     ///
     /// # Errors
-    /// The rate is not one of sounds, or there is no memory for so many samples.
+    /// The rate is invalid, or memory is exhausted.
     pub fn at_rate(&self, rate: u32) -> Result<Sound, Error> {
         const ZEROS: f64 = 6.0;
         if rate == self.rate {
@@ -128,7 +125,8 @@ impl Sound {
         let reach = ZEROS * old / cutoff;
         let count = (self.samples.len() as f64 * new / old).ceil() as usize;
         let mut samples = Vec::new();
-        let no_room = |error| damaged(format!("there is no memory for {count} samples: {error}"));
+        let no_room =
+            |error| damaged(format!("cannot allocate memory for {count} samples: {error}"));
         samples.try_reserve_exact(count).map_err(no_room)?;
         samples.extend((0..count).map(|at| {
             let place = at as f64 * old / new;
@@ -153,17 +151,17 @@ fn is_wav(bytes: &[u8]) -> bool {
     matches!(bytes.get(..4), Some(b"RIFF" | b"RF64" | b"BW64")) && bytes.get(8..12) == Some(b"WAVE")
 }
 
-/// How a sample is written.
+/// Encoding of a sample.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Kind {
     Integer,
     Float,
-    /// G.711's: four bits and the place where they begin.
+    /// G.711: four bits of mantissa with an exponent.
     LawA,
     LawMu,
 }
 
-/// How samples are written.
+/// Format of the samples.
 struct Format {
     kind: Kind,
     channels: usize,
@@ -177,9 +175,9 @@ impl Format {
         let (Some(kind), Some(channels), Some(low), Some(high), Some(bits)) =
             (short(0), short(2), short(4), short(6), short(14))
         else {
-            return Err(damaged("the format of the WAV file is cut off"));
+            return Err(damaged("the format chunk of the WAV file is truncated"));
         };
-        // The extended form has the kind behind.
+        // In the extensible format, the encoding is in the subformat.
         let kind = if kind == 0xfffe { short(24).unwrap_or(0) } else { kind };
         let kind = match (kind, bits) {
             (1, 8 | 16 | 24 | 32) => Kind::Integer,
@@ -188,7 +186,8 @@ impl Format {
             (7, 8) => Kind::LawMu,
             _ => {
                 let message = format!(
-                    "samples of {bits} bits of kind {kind} are not supported: take integers, or float of 32 or 64 bits"
+                    "unsupported sample format {kind} with {bits} bits; use integers, or floats \
+                     of 32 or 64 bits"
                 );
                 return Err(damaged(message));
             }
@@ -230,7 +229,7 @@ impl Format {
     }
 }
 
-/// A sample of G.711's A-law, which has every second bit the other way round.
+/// Decodes a G.711 A-law sample, in which every second bit is inverted.
 fn law_a(code: u8) -> f32 {
     let code = code ^ 0x55;
     let (bits, place) = (i16::from(code & 0xf) << 4, (code >> 4) & 7);
@@ -241,7 +240,7 @@ fn law_a(code: u8) -> f32 {
     f32::from(if code & 0x80 == 0 { -size } else { size }) / 32768.0
 }
 
-/// A sample of G.711's µ-law, which has all bits the other way round.
+/// Decodes a G.711 µ-law sample, in which all bits are inverted.
 fn law_mu(code: u8) -> f32 {
     const BIAS: i16 = 0x84;
     let code = !code;
@@ -249,7 +248,7 @@ fn law_mu(code: u8) -> f32 {
     f32::from(if code & 0x80 == 0 { size } else { -size }) / 32768.0
 }
 
-/// A length of 64 bits, if there is memory for it, or else all.
+/// A 64-bit length, saturated to `usize`.
 fn size(bytes: &[u8]) -> usize {
     let bytes = bytes.try_into().map_or(u64::MAX, u64::from_le_bytes);
     usize::try_from(bytes).unwrap_or(usize::MAX)
@@ -281,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn samples_of_all_kinds_are_read() {
+    fn all_sample_formats_are_decoded() {
         let read = |kind, channels, bits, data: &[u8]| {
             Sound::from_wav(&wav(kind, channels, 16_000, bits, data)).unwrap().samples
         };
@@ -291,7 +290,7 @@ mod tests {
         assert_eq!(read(1, 1, 32, &[0, 0, 0, 0x40]), [0.5]);
         assert_eq!(read(3, 1, 32, &0.25f32.to_le_bytes()), [0.25]);
         assert_eq!(read(3, 1, 64, &(-0.25f64).to_le_bytes()), [-0.25]);
-        // The ends and the middles of telephones' laws.
+        // Extreme and middle values of both G.711 laws.
         let telephone = |kind, data| -> Vec<f32> {
             read(kind, 1, 8, data).iter().map(|sample| sample * 32768.0).collect()
         };
@@ -303,7 +302,7 @@ mod tests {
             telephone(7, &[0xff, 0x7f, 0x80, 0x00, 0xef]),
             [0.0, 0.0, 32124.0, -32124.0, 132.0]
         );
-        // Two channels, and a sample that is cut off.
+        // Two channels, and a truncated sample.
         assert_eq!(read(1, 2, 16, &[0, 0x40, 0, 0x20, 1]), [0.375]);
         assert_eq!(read(3, 1, 32, &f32::NAN.to_le_bytes()), [0.0]);
     }
@@ -312,7 +311,7 @@ mod tests {
     fn damaged_files_are_refused() {
         let whole = wav(1, 1, 16_000, 16, &[1, 2, 3, 4]);
         for length in 0..whole.len() {
-            // What is cut off in its samples has fewer.
+            // A file truncated within the samples has fewer samples.
             let _ = Sound::from_wav(&whole[..length]);
         }
         assert!(Sound::from_wav(&whole[..40]).is_err());
@@ -322,9 +321,9 @@ mod tests {
         assert!(Sound::from_wav(b"RIFF1234WAVE").is_err());
     }
 
-    /// Who records live, and cannot go back, says that there is nothing.
+    /// Live recordings may declare a length of 0.
     #[test]
-    fn sounds_of_no_length_have_all_that_there_is() {
+    fn zero_length_data_chunks_extend_to_the_end() {
         let mut whole = wav(1, 1, 16_000, 16, &[0, 0x40, 0, 0x20]);
         let at = whole.len() - 8;
         whole[at..at + 4].fill(0);
@@ -332,7 +331,7 @@ mod tests {
         assert!(Sound::from_wav(&wav(1, 1, 16_000, 16, &[])).unwrap().samples.is_empty());
     }
 
-    /// What is behind the samples is none, whichever form tells where they end.
+    /// Data after the samples is ignored in every variant of the format.
     #[test]
     fn long_and_extended_forms_are_read() {
         let long = |samples: u64, form: &[u8; 4]| {
@@ -348,9 +347,9 @@ mod tests {
         };
         assert_eq!(long(4, b"RF64"), [0.5, 0.25]);
         assert_eq!(long(2, b"BW64"), [0.5]);
-        // As many as there are, where more are said to be.
+        // A length larger than the file is clamped.
         assert_eq!(long(u64::MAX, b"RF64").len(), 8);
-        // The extended form, with the kind behind.
+        // The extensible format, with the encoding in the subformat.
         let mut whole = wav(0xfffe, 2, 48_000, 24, &[0, 0, 0x40, 0, 0, 0x20]);
         let at = whole.windows(4).position(|part| part == b"fmt ").unwrap();
         whole[at + 4] = 40;
@@ -368,9 +367,9 @@ mod tests {
         assert!(error.to_string().contains("seconds"), "{error}");
     }
 
-    /// A tone stays the tone that it is.
+    /// A sine wave keeps its frequency.
     #[test]
-    fn other_rates_have_the_same_tones() {
+    fn resampling_keeps_frequencies() {
         let tone = |rate: u32, hertz: f64| -> Vec<f32> {
             let at = |at: u32| (2.0 * PI * hertz * f64::from(at) / f64::from(rate)).sin() as f32;
             (0..rate / 10).map(at).collect()
@@ -383,7 +382,7 @@ mod tests {
                 assert!((found - expected).abs() < 5e-3, "{from} to {to}: {found} {expected}");
             }
         }
-        // What is above half the rate is gone.
+        // Frequencies above half the sample rate are removed.
         let high = Sound::new(44_100, tone(44_100, 12_000.0)).unwrap().at_rate(16_000).unwrap();
         assert!(high.samples.iter().skip(100).take(1000).all(|sample| sample.abs() < 2e-2));
     }

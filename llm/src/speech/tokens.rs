@@ -1,46 +1,45 @@
-//! Whisper's special tokens, and its rules of what may come next.
+//! Special tokens of Whisper, and its constraints on generated tokens.
 
 use crate::error::Error;
 use crate::tokenizer::Tokenizer;
 use serde_json::Value;
 
-/// Seconds from one timestamp's token to the next one's.
+/// Seconds between consecutive timestamp tokens.
 const STEP: f32 = 0.02;
-/// The token that begins a transcript in the vocabulary of Whisper's models of English alone
-/// (`.en`), which is that of GPT-2; in the other one, which has one token more in front, it is the
-/// next.
+/// `<|startoftranscript|>` in the vocabulary of Whisper's English-only models (`.en`), that of
+/// GPT-2. In the multilingual vocabulary, which has one more token before it, it is the next token.
 const ENGLISH_START: u32 = 50_257;
-/// Configurations are a few kilobytes.
+/// Maximum size of a configuration; real ones have a few kilobytes.
 const MAX_CONFIG: usize = 1 << 20;
 
-/// The tokens of a vocabulary for speech that are no text, and those that are never chosen.
+/// Special tokens of a speech vocabulary, and suppressed tokens.
 ///
-/// A vocabulary tells by the names of its tokens, all but what is never chosen: that is in
+/// The tokenizer provides the names of special tokens. Suppressed tokens come from the
 /// `generation_config.json` of Hugging Face's models.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SpeechTokens {
-    /// In front of everything (`<|startoftranscript|>`).
+    /// Start token (`<|startoftranscript|>`).
     pub start: Option<u32>,
-    /// Languages by their names (`en`); none where there is one alone.
+    /// Language tokens by name (`en`). Empty for models of a single language.
     pub languages: Vec<(String, u32)>,
-    /// Asks for what is said (`<|transcribe|>`).
+    /// Requests a transcript (`<|transcribe|>`).
     pub transcribe: Option<u32>,
-    /// Asks for what is said in English (`<|translate|>`).
+    /// Requests a translation to English (`<|translate|>`).
     pub translate: Option<u32>,
-    /// Asks for text without timestamps (`<|notimestamps|>`). Behind it come the timestamps, every
-    /// 20 ms.
+    /// Disables timestamps (`<|notimestamps|>`). The timestamp tokens follow it in the vocabulary,
+    /// one per 20 ms.
     pub no_timestamps: Option<u32>,
-    /// Tokens that are never chosen.
+    /// Tokens that are never sampled.
     pub suppress: Vec<u32>,
-    /// Tokens that are not chosen first.
+    /// Tokens that are not sampled first.
     pub suppress_first: Vec<u32>,
-    /// The last timestamp that a text may begin with, counted from 0.
+    /// Maximum first timestamp, as an index of timestamp tokens.
     pub max_initial_timestamp: Option<u32>,
 }
 
 impl SpeechTokens {
-    /// What a tokenizer tells by the names of its special tokens.
+    /// Finds special tokens by their names in a tokenizer.
     pub fn of(tokenizer: &Tokenizer) -> Self {
         let special = |name: &str| tokenizer.special(name);
         let languages = tokenizer.specials().filter_map(|(name, token)| {
@@ -64,16 +63,17 @@ impl SpeechTokens {
         tokens
     }
 
-    /// Models of English alone know the names of languages and tasks, and never saw their tokens.
+    /// English-only models have language and task tokens in their vocabulary, but were not trained
+    /// with them.
     fn leave_out_languages(&mut self) {
         self.languages.clear();
         (self.transcribe, self.translate) = (None, None);
     }
 
-    /// Takes over what a `generation_config.json` tells.
+    /// Updates the tokens from a `generation_config.json`.
     ///
     /// # Errors
-    /// It is malformed or too long.
+    /// The configuration is malformed or too long.
     pub fn configure(&mut self, config: &str) -> Result<(), Error> {
         let fail = |message: String| Error::Tokenizer {
             message: format!("generation_config.json: {message}"),
@@ -125,15 +125,15 @@ impl SpeechTokens {
         Ok(())
     }
 
-    /// The token of the first timestamp.
+    /// First timestamp token.
     pub(super) fn first_timestamp(&self) -> Option<u32> {
         self.no_timestamps?.checked_add(1)
     }
 
-    /// Makes what may not come behind these tokens impossible: what is never chosen, and, where
-    /// there are timestamps, what breaks their order. `end` is the token that ends a text, in front
-    /// of all others that are none.
-    pub(super) fn rule(
+    /// Masks the logits of tokens that may not follow `made`: suppressed tokens, and tokens that
+    /// violate the order of timestamps. `end` is the first special token of the vocabulary (end of
+    /// text).
+    pub(super) fn mask_logits(
         &self,
         logits: &mut [f32],
         made: &[u32],
@@ -142,37 +142,37 @@ impl SpeechTokens {
     ) {
         let first: &[u32] = if made.is_empty() { &self.suppress_first } else { &[] };
         for token in self.suppress.iter().chain(first) {
-            forbid(logits, *token, token.saturating_add(1));
+            mask_range(logits, *token, token.saturating_add(1));
         }
         if let Some(first) = timestamps {
-            self.rule_timestamps(logits, made, first, end.unwrap_or(first));
+            self.mask_timestamps(logits, made, first, end.unwrap_or(first));
         }
     }
 
-    /// Timestamps come in pairs, the end of a piece of text and the beginning of the next, and do
-    /// not decrease. A text begins with one. One is chosen where all of them together are likelier
-    /// than each other token.
-    fn rule_timestamps(&self, logits: &mut [f32], made: &[u32], first: u32, end: u32) {
+    /// Timestamps come in pairs (end of a segment, start of the next), do not decrease, and one
+    /// starts the text. A timestamp is sampled if all timestamps together are more likely than
+    /// every text token.
+    fn mask_timestamps(&self, logits: &mut [f32], made: &[u32], first: u32, end: u32) {
         if let Some(token) = self.no_timestamps {
-            forbid(logits, token, first);
+            mask_range(logits, token, first);
         }
         let is_timestamp = |token: &u32| *token >= first;
         let last = made.last().is_some_and(is_timestamp);
         let before = made.len() < 2 || made.iter().rev().nth(1).is_some_and(is_timestamp);
         match (last, before) {
-            (true, true) => forbid(logits, first, u32::MAX),
-            (true, false) => forbid(logits, 0, end),
+            (true, true) => mask_range(logits, first, u32::MAX),
+            (true, false) => mask_range(logits, 0, end),
             _ => {}
         }
         if let Some(latest) = made.iter().rev().copied().find(is_timestamp) {
-            // The beginning of the next piece may be the end of the last.
+            // A segment may start where the last one ended.
             let same = u32::from(!last || before);
-            forbid(logits, first, latest.saturating_add(same));
+            mask_range(logits, first, latest.saturating_add(same));
         }
         if made.is_empty() {
-            forbid(logits, 0, first);
+            mask_range(logits, 0, first);
             if let Some(most) = self.max_initial_timestamp {
-                forbid(logits, first.saturating_add(most).saturating_add(1), u32::MAX);
+                mask_range(logits, first.saturating_add(most).saturating_add(1), u32::MAX);
             }
         }
         let (text, stamps) = logits.split_at(logits.len().min(first as usize));
@@ -180,20 +180,20 @@ impl SpeechTokens {
         let (likeliest, base) = (most(text), most(stamps));
         let sum: f32 = stamps.iter().map(|logit| (logit - base).exp()).sum();
         if base > f32::NEG_INFINITY && base + sum.ln() > likeliest {
-            forbid(logits, 0, first);
+            mask_range(logits, 0, first);
         }
     }
 
-    /// The pieces of text between timestamps, and where the sound that was not heard to its end
-    /// goes on: as far as the model came, or `length` seconds. In the last piece of the sound, what
-    /// was begun and has no end goes on to the end.
+    /// Splits tokens into segments at timestamps. Also returns the time at which the next chunk
+    /// starts: as far as the model processed this one, or `length` seconds. In the last chunk, an
+    /// unterminated segment extends to the end.
     pub(super) fn segments<'t>(
         tokens: &'t [u32],
         first: u32,
         end: &[u32],
         length: f32,
         is_last: bool,
-    ) -> (Vec<Piece<'t>>, f32) {
+    ) -> (Vec<SegmentTokens<'t>>, f32) {
         let time = |token: u32| token.checked_sub(first).map(|steps| steps as f32 * STEP);
         let tokens = match tokens.split_last() {
             Some((last, rest)) if end.contains(last) => rest,
@@ -204,34 +204,34 @@ impl SpeechTokens {
         for (at, token) in tokens.iter().enumerate() {
             let Some(time) = time(*token) else { continue };
             if at > begun {
-                pieces.push(Piece { from, to: time, tokens: &tokens[begun..at] });
+                pieces.push(SegmentTokens { from, to: time, tokens: &tokens[begun..at] });
             }
             (from, begun) = (time, at + 1);
         }
         let is_open = begun < tokens.len();
         if is_open && (is_last || pieces.is_empty() || from == 0.0) {
-            // Nothing says where it ends: it is all that there is.
-            pieces.push(Piece { from, to: length.max(from), tokens: &tokens[begun..] });
+            // An unterminated segment that is the whole chunk.
+            pieces.push(SegmentTokens { from, to: length.max(from), tokens: &tokens[begun..] });
             return (pieces, length);
         }
-        // What was begun and has no end is heard again, from where it begins; so is what comes
-        // behind two timestamps.
+        // An unterminated segment is repeated in the next chunk from its start, as is everything
+        // after two consecutive timestamps.
         let pair = tokens.len() >= 2 && tokens[tokens.len() - 2..].iter().all(|t| *t >= first);
         let next = if (is_open || pair) && from > 0.0 { from } else { length };
         (pieces, next.min(length))
     }
 }
 
-/// Some tokens of a text, and when they were said, in seconds.
+/// Tokens of a segment with their time span in seconds.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Piece<'t> {
+pub(super) struct SegmentTokens<'t> {
     pub(super) from: f32,
     pub(super) to: f32,
     pub(super) tokens: &'t [u32],
 }
 
-/// Makes tokens impossible, from one on and in front of another.
-fn forbid(logits: &mut [f32], from: u32, to: u32) {
+/// Masks the logits of a range of tokens.
+fn mask_range(logits: &mut [f32], from: u32, to: u32) {
     let to = logits.len().min(to as usize);
     if let Some(logits) = logits.get_mut(from as usize..to) {
         logits.fill(f32::NEG_INFINITY);
@@ -243,7 +243,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn text_between_timestamps_has_times() {
+    fn timestamps_split_segments() {
         let first = 50;
         let of = |tokens: &[u32]| {
             let (pieces, next) = SpeechTokens::segments(tokens, first, &[40], 10.0, false);
@@ -251,14 +251,14 @@ mod tests {
             (pieces.collect::<Vec<_>>(), next)
         };
         let close = |seconds: u32| seconds as f32 * STEP;
-        // One piece, to the end; two, of which the second has no end and is heard again; two that
-        // end; none.
+        // One segment to the end; two, of which the second is unterminated and repeated; two
+        // terminated ones; two followed by a pair of timestamps.
         assert_eq!(of(&[50, 1, 2, 150, 40]), (vec![(0.0, close(100), vec![1, 2])], 10.0));
         assert_eq!(of(&[50, 1, 100, 100, 2]), (vec![(0.0, close(50), vec![1])], close(50)));
         let two = vec![(0.0, close(50), vec![1]), (close(50), close(70), vec![2])];
         assert_eq!(of(&[50, 1, 100, 100, 2, 120]), (two.clone(), 10.0));
         assert_eq!(of(&[50, 1, 100, 100, 2, 120, 120, 40]), (two, close(70)));
-        // At the end of the sound there is nothing to hear again: what was begun is kept.
+        // In the last chunk, an unterminated segment is kept.
         let (pieces, next) =
             SpeechTokens::segments(&[50, 1, 100, 100, 2], first, &[40], 10.0, true);
         let pieces: Vec<_> =
@@ -270,9 +270,9 @@ mod tests {
         assert_eq!(of(&[1, 2]), (vec![(0.0, 10.0, vec![1, 2])], 10.0));
     }
 
-    /// In the last piece of a sound, too, what comes behind two timestamps was not heard.
+    /// Everything after two consecutive timestamps is repeated, even in the last chunk.
     #[test]
-    fn sound_behind_two_timestamps_is_heard_again() {
+    fn sound_after_two_timestamps_is_repeated() {
         let next = |tokens: &[u32]| SpeechTokens::segments(tokens, 50, &[40], 10.0, true).1;
         assert_eq!(next(&[50, 1, 100, 100, 40]), 50.0 * STEP);
         assert_eq!(next(&[50, 1, 100, 40]), 10.0);
@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn models_of_english_alone_have_no_languages() {
+    fn english_only_models_have_no_languages() {
         let of = |start: u32| {
             let added = |(id, name): (u32, &str)| serde_json::json!({"id": id, "content": name, "special": true, "single_word": false, "lstrip": false, "rstrip": false, "normalized": false});
             let names = [

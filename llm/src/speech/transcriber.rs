@@ -1,4 +1,4 @@
-//! From a sound to what is said in it.
+//! [`Transcriber`]: speech to text.
 
 use super::mel::LogMel;
 use super::sound::Sound;
@@ -17,42 +17,42 @@ use std::time::{Duration, Instant, SystemTime};
 use torchlet_core::{ScalarType, TensorInfo, TensorRef, ValueMeta, ValueRef};
 
 const ENCODER: &str = "encoder";
-/// Names of the decoder: that of Optimum today, and of its first versions.
+/// Names of the decoder method in current and in early versions of Optimum.
 const DECODERS: [&str; 2] = ["text_decoder", "decoder"];
 
-/// What is written down.
+/// Output of a transcription.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Task {
-    /// What is said.
+    /// Text in the spoken language.
     #[default]
     Transcribe,
-    /// What is said, in English.
+    /// Text translated to English.
     Translate,
 }
 
-/// How a sound is written down.
+/// Settings of a transcription.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TranscriptionConfig {
-    /// The tokens that the decoder is fed first. Without them, Whisper's ([`SpeechTokens`]), by
-    /// language, task, and whether there are timestamps.
+    /// Initial decoder tokens. Default: those of Whisper ([`SpeechTokens`]) for the language, task
+    /// and timestamps.
     pub start: Option<Vec<u32>>,
-    /// The language that is spoken, as Whisper calls it (`en`). Without it, the likeliest, where
-    /// the vocabulary has languages.
+    /// Spoken language as Whisper names it (`en`). Default: detected, if the vocabulary has
+    /// languages.
     pub language: Option<String>,
-    /// What is written down.
+    /// Transcribe or translate.
     pub task: Task,
-    /// Whether the text is in [segments](Segment) with times. A sound that is heard piece by piece
-    /// goes on where the last segment ended, then, and no word is cut.
+    /// Whether to predict timestamps, which divide the text into [segments](Segment). Each chunk of
+    /// a long sound then starts at the end of the last segment, so that no word is cut.
     pub timestamps: bool,
-    /// The most tokens for each piece of the sound. Without this, as many as there is room for.
+    /// Maximum number of tokens per chunk. Default: limited by the context only.
     pub max_new_tokens: Option<usize>,
-    /// How tokens are chosen.
+    /// Sampling settings.
     pub sampling: Sampling,
 }
 
 impl Default for TranscriptionConfig {
-    /// What is said, without timestamps, always the likeliest token.
+    /// Transcribe without timestamps, with greedy decoding.
     fn default() -> Self {
         TranscriptionConfig {
             start: None,
@@ -65,41 +65,40 @@ impl Default for TranscriptionConfig {
     }
 }
 
-/// Text, and when it was said.
+/// A piece of text with its time span.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct Segment {
-    /// When it begins, in seconds.
+    /// Start time in seconds.
     pub from: f32,
-    /// When it ends.
+    /// End time in seconds.
     pub to: f32,
     /// What was said.
     pub text: String,
 }
 
-/// What was said in a sound.
+/// Result of a transcription.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct Transcription {
-    /// The text and its tokens, without those in front, and statistics. Timestamps are among the
-    /// tokens, and with them what was begun at the end of a piece and heard again, which the text
-    /// has once.
+    /// Text, tokens and statistics, without the initial tokens. The tokens include timestamps, and
+    /// segments cut off at the end of a chunk, which the next chunk repeats; the text does not.
     pub generation: Generation,
-    /// The text in segments, if there were to be timestamps.
+    /// Segments of the text, if timestamps were requested.
     pub segments: Vec<Segment>,
-    /// The language that was found or given.
+    /// Given or detected language.
     pub language: Option<String>,
 }
 
-/// A program that hears and writes: with the methods `encoder` (log-mel features to what was heard)
-/// and `text_decoder`, or `decoder` (a token, what was heard, and the token's position, to logits),
-/// as Optimum exports Whisper.
+/// A speech-to-text program with the methods `encoder` (log-mel features → encoder output) and
+/// `text_decoder` or `decoder` (token, encoder output, position → logits), as Optimum exports
+/// Whisper.
 ///
-/// A sound longer than the encoder takes is heard in pieces, each for itself: without timestamps, a
-/// word may be cut.
+/// A sound longer than the encoder's input is processed in independent chunks. Without timestamps,
+/// a word may be cut at a chunk boundary.
 pub struct Transcriber {
     model: Box<dyn Model>,
-    /// The decoder's method.
+    /// Name of the decoder method.
     decoder: &'static str,
     tokenizer: Arc<Tokenizer>,
     metadata: Metadata,
@@ -113,10 +112,10 @@ pub struct Transcriber {
 }
 
 impl Transcriber {
-    /// A transcriber of a program, which is loaded now.
+    /// Loads a program.
     ///
     /// # Errors
-    /// The program's methods are others, or it cannot be loaded.
+    /// The program's methods do not match, or it cannot be loaded.
     pub fn new(
         model: impl Model + 'static,
         tokenizer: impl Into<Arc<Tokenizer>>,
@@ -131,7 +130,10 @@ impl Transcriber {
             _ => (None, None),
         };
         let (Some(bins), Some(frames @ 1..)) = (bins, frames) else {
-            let message = format!("it takes {:?}, not [1, bins, frames]", &features.sizes[..]);
+            let message = format!(
+                "input 0: expected the shape [1, bins, frames], found {:?}",
+                &features.sizes[..]
+            );
             return Err(Error::interface(ENCODER, message));
         };
         check_size(ENCODER, &features)?;
@@ -167,8 +169,7 @@ impl Transcriber {
         })
     }
 
-    /// The special tokens, as the tokenizer's names, the program, and what was
-    /// [set](Self::set_tokens) tell.
+    /// Special tokens, from the tokenizer, the program and [`set_tokens`](Self::set_tokens).
     pub fn tokens(&self) -> &SpeechTokens {
         &self.tokens
     }
@@ -178,20 +179,20 @@ impl Transcriber {
         self.tokens = tokens;
     }
 
-    /// What the program says of itself.
+    /// Metadata of the program.
     pub fn metadata(&self) -> &Metadata {
         &self.metadata
     }
 
-    /// A handle that ends transcriptions, with what was written down until then.
+    /// Returns a handle that stops transcriptions; they return the text so far.
     pub fn stop_handle(&self) -> Stop {
         self.stop.clone()
     }
 
-    /// Writes down what is said. Text is given piece by piece, each of whole characters.
+    /// Transcribes a sound. `on_text` receives the text in pieces of whole characters.
     ///
     /// # Errors
-    /// A setting is out of its range, there is no token to start with, or the program failed.
+    /// A setting is out of range, no start token is known, or the program failed.
     pub fn transcribe(
         &mut self,
         sound: &Sound,
@@ -219,8 +220,8 @@ impl Transcriber {
         let mut rest = sound.samples();
         while !rest.is_empty() {
             let piece = &rest[..rest.len().min(most)];
-            let heard = self.hear(piece, &mut stats)?;
-            let first = self.start(config, &heard, &mut language, &mut stats)?;
+            let encoded = self.encode_chunk(piece, &mut stats)?;
+            let first = self.start(config, &encoded, &mut language, &mut stats)?;
             Error::check_known(&first, self.metadata.vocab_size, 0)?;
             if tokens.is_empty() {
                 stats.prefill = start.elapsed();
@@ -229,19 +230,20 @@ impl Transcriber {
             let mut first_token = stats.first_token;
             let mut output = Output::new(&tokenizer, &[], &[], on_text);
             let rules = Rules { config, timestamps };
-            finish = self.write(&heard, &first, &rules, &mut sampler, &mut stats, |token| {
-                if tokens.is_empty() {
-                    first_token = start.elapsed();
-                }
-                tokens.push(token);
-                if timestamps.is_none_or(|first| token < first) {
-                    output.push(token);
-                }
-            })?;
+            finish =
+                self.decode_chunk(&encoded, &first, &rules, &mut sampler, &mut stats, |token| {
+                    if tokens.is_empty() {
+                        first_token = start.elapsed();
+                    }
+                    tokens.push(token);
+                    if timestamps.is_none_or(|first| token < first) {
+                        output.push(token);
+                    }
+                })?;
             stats.first_token = first_token;
             text += &output.finish();
             let is_last = rest.len() <= most || finish == Finish::Stopped;
-            let mut heard_to = piece.len();
+            let mut processed = piece.len();
             if let (Some(stamp), Some(new)) = (timestamps, tokens.get(before..)) {
                 let length = piece.len() as f32 / rate;
                 let at = (sound.samples().len() - rest.len()) as f32 / rate;
@@ -252,16 +254,16 @@ impl Transcriber {
                     to: at + piece.to,
                     text: tokenizer.decode(piece.tokens),
                 }));
-                // Two timestamps at its end say that it was not heard to its end, be it the last
-                // piece or not.
+                // Two timestamps at the end mean that the model did not process the rest of the
+                // chunk, even in the last one.
                 if finish != Finish::Stopped {
-                    heard_to = ((next * rate) as usize).clamp(1, piece.len());
+                    processed = ((next * rate) as usize).clamp(1, piece.len());
                 }
             }
             if finish == Finish::Stopped {
                 break;
             }
-            rest = rest.get(heard_to..).unwrap_or_default();
+            rest = rest.get(processed..).unwrap_or_default();
         }
         if timestamps.is_some() {
             text = segments.iter().map(|segment: &Segment| segment.text.as_str()).collect();
@@ -273,22 +275,25 @@ impl Transcriber {
         Ok(Transcription { generation, segments, language })
     }
 
-    /// What the encoder makes of a piece.
-    fn hear(&mut self, samples: &[f32], stats: &mut Stats) -> Result<Encoded, Error> {
+    /// Runs the encoder on a chunk.
+    fn encode_chunk(&mut self, samples: &[f32], stats: &mut Stats) -> Result<Encoded, Error> {
         let features = self.mel.features(samples, self.frames);
         let bytes = elements(self.features.scalar_type, &features).ok_or_else(|| {
             let found = self.features.scalar_type;
-            Error::interface(ENCODER, format!("it takes {found:?}, not floating-point numbers"))
+            Error::interface(
+                ENCODER,
+                format!("input 0: expected a floating-point dtype, found {found:?}"),
+            )
         })?;
-        let misfit = || Error::interface(ENCODER, "features do not fit it");
+        let misfit = || Error::interface(ENCODER, "the features do not fit input 0");
         let input = TensorRef::new(self.features.clone(), &bytes).ok_or_else(misfit)?;
         let model = self.model.as_mut();
-        let heard = timed(&mut stats.execution, || encode(model, ENCODER, &input))?;
-        stats.prompt_tokens += heard.count;
-        Ok(heard)
+        let encoded = timed(&mut stats.execution, || encode(model, ENCODER, &input))?;
+        stats.prompt_tokens += encoded.count;
+        Ok(encoded)
     }
 
-    /// The token of the first timestamp, if there are to be any.
+    /// First timestamp token, if timestamps are requested.
     fn first_timestamp(&self, config: &TranscriptionConfig) -> Result<Option<u32>, Error> {
         if !config.timestamps {
             return Ok(None);
@@ -296,16 +301,16 @@ impl Transcriber {
         let missing = || Error::Setting {
             name: "timestamps",
             value: "true".into(),
-            expected: "false, since the vocabulary has no <|notimestamps|> that tells where they are",
+            expected: "false, because the vocabulary has no <|notimestamps|>",
         };
         self.tokens.first_timestamp().map(Some).ok_or_else(missing)
     }
 
-    /// The tokens that the decoder is fed first. A language that is not known yet is found out.
+    /// Initial decoder tokens. Detects the language if it is unknown.
     fn start(
         &mut self,
         config: &TranscriptionConfig,
-        heard: &Encoded,
+        encoded: &Encoded,
         language: &mut Option<String>,
         stats: &mut Stats,
     ) -> Result<Vec<u32>, Error> {
@@ -317,21 +322,22 @@ impl Transcriber {
                 _ => Err(Error::Setting {
                     name: "start",
                     value: format!("{start:?}"),
-                    expected: "left out where there is a language or a task, which are among the first tokens",
+                    expected: "unset if a language or a task is set, because they determine the \
+                        first tokens",
                 }),
             };
         }
         let missing = || {
             Error::tokenizer(
-                "it has no <|startoftranscript|>, and the program names no token to start with: set those that the decoder is fed first \
-                 (`TranscriptionConfig::start`, or --start-id)",
+                "it has no <|startoftranscript|>, and the program declares no start token; set the \
+                 initial decoder tokens (`TranscriptionConfig::start`, or --start-id)",
             )
         };
         let first = self.tokens.start.ok_or_else(missing)?;
-        // It may be fed at once.
+        // Checked here because language detection feeds it.
         Error::check_known(&[first], self.metadata.vocab_size, 0)?;
         if language.is_none() && !self.tokens.languages.is_empty() {
-            *language = self.detect(first, heard, stats)?;
+            *language = self.detect(first, encoded, stats)?;
         }
         let mut start = vec![first];
         if let Some(language) = language {
@@ -353,39 +359,39 @@ impl Transcriber {
         Ok(start)
     }
 
-    /// The likeliest language: what would come first.
+    /// Most likely language token after the start token.
     fn detect(
         &mut self,
         first: u32,
-        heard: &Encoded,
+        encoded: &Encoded,
         stats: &mut Stats,
     ) -> Result<Option<String>, Error> {
-        self.forget()?;
+        self.reset_decoder()?;
         let (model, decoder, mut logits) = (self.model.as_mut(), self.decoder, Vec::new());
-        timed(&mut stats.execution, || step(model, decoder, first, heard, 0, &mut logits))?;
+        timed(&mut stats.execution, || step(model, decoder, first, encoded, 0, &mut logits))?;
         let of = |token: u32| logits.get(token as usize).copied().unwrap_or(f32::NEG_INFINITY);
         let languages = self.tokens.languages.iter();
         let likeliest = languages.max_by(|(_, a), (_, b)| of(*a).total_cmp(&of(*b)));
         Ok(likeliest.map(|(name, _)| name.clone()))
     }
 
-    /// Gives the decoder's caches their first values again.
-    fn forget(&mut self) -> Result<(), Error> {
+    /// Resets the decoder's KV cache.
+    fn reset_decoder(&mut self) -> Result<(), Error> {
         let reset = Error::model(format!("reset the method '{}'", self.decoder));
         self.model.reset(self.decoder).map_err(reset)
     }
 
-    /// Writes down one piece.
-    fn write(
+    /// Decodes a chunk.
+    fn decode_chunk(
         &mut self,
-        heard: &Encoded,
+        encoded: &Encoded,
         start: &[u32],
         rules: &Rules<'_>,
         sampler: &mut Sampler,
         stats: &mut Stats,
         mut on_token: impl FnMut(u32),
     ) -> Result<Finish, Error> {
-        self.forget()?;
+        self.reset_decoder()?;
         let limit = self.metadata.max_context_len;
         if start.len() > limit {
             return Err(Error::ContextFull { position: 0, tokens: start.len(), limit });
@@ -406,13 +412,13 @@ impl Transcriber {
             while let Some(&token) = context.get(position) {
                 let (model, decoder) = (self.model.as_mut(), self.decoder);
                 timed(&mut stats.execution, || {
-                    step(model, decoder, token, heard, position, &mut logits)
+                    step(model, decoder, token, encoded, position, &mut logits)
                 })?;
                 position += 1;
             }
             let behind = context.get(start.len()..).unwrap_or_default();
             let token = timed(&mut stats.sampling, || {
-                self.tokens.rule(&mut logits, behind, rules.timestamps, end);
+                self.tokens.mask_logits(&mut logits, behind, rules.timestamps, end);
                 sampler.sample(&mut logits, &context)
             })?;
             on_token(token);
@@ -425,10 +431,10 @@ impl Transcriber {
     }
 }
 
-/// What may be chosen.
+/// Constraints on sampled tokens.
 struct Rules<'c> {
     config: &'c TranscriptionConfig,
-    /// The first timestamp's token, if there are to be any.
+    /// First timestamp token, if timestamps are requested.
     timestamps: Option<u32>,
 }
 
@@ -442,24 +448,25 @@ impl std::fmt::Debug for Transcriber {
     }
 }
 
-/// What the encoder takes.
+/// Input tensor of the encoder.
 fn features_of(model: &dyn Model) -> Result<TensorInfo, Error> {
     let meta = model
         .method_meta(ENCODER)
-        .map_err(Error::model(format!("read what the method '{ENCODER}' takes")))?;
+        .map_err(Error::model(format!("read the inputs of the method '{ENCODER}'")))?;
     match (meta.input_count(), meta.input(0)) {
         (1, Ok(Some(ValueMeta::Tensor(tensor)))) => Ok(tensor.info),
-        (count, _) => {
-            Err(Error::interface(ENCODER, format!("it takes {count} inputs, not features")))
-        }
+        (count, _) => Err(Error::interface(
+            ENCODER,
+            format!("expected one tensor input (features), found {count} inputs"),
+        )),
     }
 }
 
-/// Whether the decoder takes a token, what was heard, and a position.
+/// Checks that the decoder accepts a token, the encoder output and a position.
 fn check_decoder(model: &dyn Model, decoder: &str) -> Result<(), Error> {
     let meta = model
         .method_meta(decoder)
-        .map_err(Error::model(format!("read what the method '{decoder}' takes")))?;
+        .map_err(Error::model(format!("read the inputs of the method '{decoder}'")))?;
     let is_whole = |index, rank: std::ops::RangeInclusive<usize>| match meta.input(index) {
         Ok(Some(ValueMeta::Tensor(tensor))) => {
             let is_one = tensor.info.sizes.iter().all(|size| *size == 1);
@@ -472,30 +479,30 @@ fn check_decoder(model: &dyn Model, decoder: &str) -> Result<(), Error> {
     match meta.input_count() == 3 && is_whole(0, 2..=2) && is_whole(2, 1..=1) {
         true => Ok(()),
         false => {
-            let message =
-                "it should take a token [1, 1], what was heard, and a position [1], of 64 bits";
+            let message = "expected three inputs: an int64 token [1, 1], the encoder output, and \
+                an int64 position [1]";
             Err(Error::interface(decoder, message))
         }
     }
 }
 
-/// Feeds a token.
+/// Feeds a token to the decoder.
 fn step(
     model: &mut dyn Model,
     decoder: &str,
     token: u32,
-    heard: &Encoded,
+    encoded: &Encoded,
     position: usize,
     logits: &mut Vec<f32>,
 ) -> Result<(), Error> {
-    let misfit = || Error::interface(decoder, "what was heard does not fit it");
+    let misfit = || Error::interface(decoder, "the encoder output does not fit an input");
     let (token, place) = ([i64::from(token)], [i64::try_from(position).unwrap_or(i64::MAX)]);
     let inputs = [
         ValueRef::Tensor(TensorRef::from_slice(&[1, 1], &token).ok_or_else(misfit)?),
-        ValueRef::Tensor(heard.tensor().ok_or_else(misfit)?),
+        ValueRef::Tensor(encoded.tensor().ok_or_else(misfit)?),
         ValueRef::Tensor(TensorRef::from_slice(&[1], &place).ok_or_else(misfit)?),
     ];
-    let mut found = Err("it gives no tensor".to_owned());
+    let mut found = Err("output 0: expected a tensor".to_owned());
     let action = format!("run '{decoder}' at position {position}");
     model
         .run(decoder, &inputs, &mut |index, value| {
@@ -507,7 +514,7 @@ fn step(
     found.map_err(|message| Error::interface(decoder, message))
 }
 
-/// Numbers as elements of a type.
+/// Converts floats to the bytes of a floating-point dtype.
 fn elements(scalar_type: ScalarType, numbers: &[f32]) -> Option<Vec<u8>> {
     let numbers = numbers.iter();
     Some(match scalar_type {

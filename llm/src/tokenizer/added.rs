@@ -1,9 +1,8 @@
-//! Tokens that stand for themselves wherever their names are in a text: special ones, and those
-//! that were added to a vocabulary.
+//! Added tokens, including special tokens, which are matched by name in a text.
 //!
-//! `kitoken` 0.11 finds them as well, and knows nothing of `"single_word"`, `"lstrip"` and
-//! `"rstrip"` of a `tokenizer.json`; and where special ones are text, it cuts the text at them all
-//! the same. So they are found here, and what is between them is given to it.
+//! `kitoken` 0.11 does not support `"single_word"`, `"lstrip"` and `"rstrip"` of a
+//! `tokenizer.json`, and splits texts at special tokens even if these are ordinary text. Added
+//! tokens are therefore matched here, and `kitoken` receives the text in between.
 
 use aho_corasick::{AhoCorasick, AhoCorasickBuilder, AhoCorasickKind, Input, MatchKind};
 use kitoken::{Configuration, Definition, Regex, SpecialTokenKind, Split, SplitBehavior};
@@ -11,13 +10,13 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-/// Bytes of all added tokens together: vocabularies have some thousands of them at most.
+/// Maximum total length of all added tokens in bytes; real vocabularies have some thousands of
+/// tokens.
 const MAX_BYTES: usize = 4 << 20;
-/// Bytes of one of them: where a text goes on as the longest does, each place in it takes as many
-/// steps.
+/// Maximum length of an added token in bytes. Matching may need this many steps per position.
 const MAX_NAME: usize = 1024;
 
-/// Fails where names are too many or too long to be looked for in texts.
+/// Returns an error if names are too many or too long for matching.
 pub(super) fn check<'n>(names: impl Iterator<Item = &'n str>) -> Result<(), String> {
     let (mut bytes, mut longest) = (0usize, 0);
     for name in names {
@@ -33,24 +32,24 @@ pub(super) fn check<'n>(names: impl Iterator<Item = &'n str>) -> Result<(), Stri
     }
 }
 
-/// What finds the longest of several names. For few names it would be a table of all bytes for each
-/// place in them: gigabytes, where they are long.
+/// Builder of a leftmost-longest automaton. The default DFA for few names would need gigabytes for
+/// long ones.
 pub(super) fn longest() -> AhoCorasickBuilder {
     let mut builder = AhoCorasick::builder();
     builder.match_kind(MatchKind::LeftmostLongest).kind(Some(AhoCorasickKind::ContiguousNFA));
     builder
 }
 
-/// The added tokens of a tokenizer.
+/// Added tokens of a tokenizer.
 #[derive(Debug)]
 pub(super) struct AddedTokens {
-    /// Those that are looked for in a text as it is.
+    /// Tokens matched in the original text.
     pub(super) before: Finder,
-    /// Those that are looked for once it was normalised.
+    /// Tokens matched in the normalized text.
     pub(super) behind: Finder,
 }
 
-/// A part of a text.
+/// Part of a text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Part {
     Token(u32),
@@ -63,15 +62,14 @@ struct Added {
     token: u32,
     is_special: bool,
     is_normalized: bool,
-    is_word: bool,
-    takes_before: bool,
-    takes_behind: bool,
+    is_single_word: bool,
+    strips_left: bool,
+    strips_right: bool,
 }
 
 impl AddedTokens {
-    /// Those of a definition, with what a `tokenizer.json` says about them (`Null` for other
-    /// files). `normalize` does with a name what is done with texts before names are looked for in
-    /// them.
+    /// Added tokens of a definition, with their properties from a `tokenizer.json` (`Null` for
+    /// other files). `normalize` applies the normalization steps that precede matching.
     pub(super) fn new(
         definition: &Definition,
         file: &Value,
@@ -99,13 +97,13 @@ impl AddedTokens {
         for added in &mut behind {
             added.name = normalize(&added.name);
         }
-        // That may have made them longer.
+        // Normalization may have lengthened them.
         check(behind.iter().map(|added| added.name.as_str()))?;
         Ok(AddedTokens { before: Finder::new(before)?, behind: Finder::new(behind)? })
     }
 }
 
-/// An entry of the list in a `tokenizer.json`; its number is the one that the definition gave it.
+/// Parses an entry of `added_tokens`. Its token is that of the definition, if present.
 fn of_json(token: &Value, known: &BTreeMap<String, Added>) -> Option<Added> {
     let name = token["content"].as_str()?;
     let is = |field: &str| token[field] == true;
@@ -115,20 +113,20 @@ fn of_json(token: &Value, known: &BTreeMap<String, Added>) -> Option<Added> {
         name: name.into(),
         is_special: is("special"),
         is_normalized: is("normalized"),
-        is_word: is("single_word"),
-        takes_before: is("lstrip"),
-        takes_behind: is("rstrip"),
+        is_single_word: is("single_word"),
+        strips_left: is("lstrip"),
+        strips_right: is("rstrip"),
     })
 }
 
-/// Finds names in texts, the longest of those that begin first.
+/// Matcher of added tokens: leftmost, then longest.
 #[derive(Debug)]
 pub(super) struct Finder {
     names: Option<AhoCorasick>,
-    /// Finds the name of a special token that ends first.
+    /// Matches the special token that ends first.
     specials: Option<AhoCorasick>,
     tokens: Vec<Added>,
-    /// What finds out whether a character belongs to words, if that is asked.
+    /// Classifies word characters, if any token has `single_word`.
     words: Option<Configuration>,
 }
 
@@ -151,7 +149,7 @@ impl Finder {
                 Some(builder.build(specials).map_err(|error| fail(&error))?)
             }
         };
-        let words = match tokens.iter().any(|added| added.is_word) {
+        let words = match tokens.iter().any(|added| added.is_single_word) {
             false => None,
             true => {
                 let pattern = Regex::new(r"\w").map_err(|error| fail(&error))?.into();
@@ -162,11 +160,11 @@ impl Finder {
         Ok(Finder { names, specials, tokens, words })
     }
 
-    /// The tokens in a text and what is between them. Special tokens are text unless `specials`,
-    /// and where their names begin behind the mark.
+    /// Splits a text into tokens and the parts in between. Special tokens are ordinary text if
+    /// `specials` is false, or if the mark precedes their name.
     pub(super) fn parts(&self, text: &str, specials: bool, mark: Option<char>) -> Vec<Part> {
         let mut parts = Vec::new();
-        // Behind the last token with what it took.
+        // End of the last token, including whitespace that it strips.
         let mut free = 0;
         for found in self.names.iter().flat_map(|names| names.find_iter(text)) {
             let Some(added) = self.tokens.get(found.pattern().as_usize()) else { continue };
@@ -175,21 +173,21 @@ impl Finder {
             else {
                 continue;
             };
-            let in_word = |next: Option<char>| next.is_some_and(|next| self.is_of_word(next));
+            let in_word = |next: Option<char>| next.is_some_and(|next| self.is_word_char(next));
             let is_marked = mark.is_some_and(|mark| before.ends_with(mark));
             if (added.is_special && (!specials || is_marked))
-                || added.is_word
+                || added.is_single_word
                     && (in_word(before.chars().next_back()) || in_word(behind.chars().next()))
             {
                 continue;
             }
-            let between = if added.takes_before { between.trim_end() } else { between };
+            let between = if added.strips_left { between.trim_end() } else { between };
             if !between.is_empty() {
                 parts.push(Part::Text(free..free + between.len()));
             }
             parts.push(Part::Token(added.token));
             free = found.end();
-            if added.takes_behind {
+            if added.strips_right {
                 free += behind.len() - behind.trim_start().len();
             }
         }
@@ -199,14 +197,16 @@ impl Finder {
         parts
     }
 
-    /// Puts a mark in front of the last character of each name of a special token; `None` if the
-    /// text has none. No name has the mark, so no name is left, but where it begins behind a mark:
-    /// [`parts`](Self::parts) does not take those, which names of one character need.
+    /// Inserts a mark before the last character of each special-token name. `None` if the text
+    /// contains none.
+    ///
+    /// No name contains the mark, so no name is left, except one that directly follows a mark, such
+    /// as a single-character name. [`parts`](Self::parts) ignores those.
     pub(super) fn divide(&self, text: &str, mark: char) -> Option<String> {
         let specials = self.specials.as_ref()?;
         let (mut divided, mut written, mut from) = (String::new(), 0, 0);
-        // The name that ends first is found first: all that end behind it and begin before its
-        // last character are divided with it.
+        // The name that ends first is found first. Its mark also splits all names that end later
+        // and begin before its last character.
         while let Some(found) = specials.find(Input::new(text).span(from..text.len())) {
             let name = text.get(found.range())?;
             let place = found.end() - name.chars().next_back()?.len_utf8();
@@ -224,7 +224,7 @@ impl Finder {
         Some(divided)
     }
 
-    /// Whether the name of a special token is in a text.
+    /// Whether the text contains the name of a special token.
     pub(super) fn has_specials(&self, text: &str) -> bool {
         self.specials.as_ref().is_some_and(|specials| specials.is_match(text))
     }
@@ -233,7 +233,7 @@ impl Finder {
         self.tokens.iter().map(|added| added.name.as_str())
     }
 
-    fn is_of_word(&self, character: char) -> bool {
+    fn is_word_char(&self, character: char) -> bool {
         let text = character.to_string();
         self.words.as_ref().is_some_and(|words| !words.split(&text).is_empty())
     }
@@ -250,18 +250,18 @@ mod tests {
 
     fn finder() -> Finder {
         Finder::new(vec![
-            Added { takes_before: true, is_special: true, ..added("<l>", 1) },
-            Added { takes_behind: true, is_special: true, ..added("<r>", 2) },
-            Added { takes_before: true, takes_behind: true, ..added("<b>", 3) },
+            Added { strips_left: true, is_special: true, ..added("<l>", 1) },
+            Added { strips_right: true, is_special: true, ..added("<r>", 2) },
+            Added { strips_left: true, strips_right: true, ..added("<b>", 3) },
             Added { is_special: true, ..added("<n>", 4) },
-            Added { takes_behind: true, is_special: true, ..added("<n>x", 5) },
-            Added { is_word: true, ..added("word", 6) },
+            Added { strips_right: true, is_special: true, ..added("<n>x", 5) },
+            Added { is_single_word: true, ..added("word", 6) },
             added("", 7),
         ])
         .unwrap()
     }
 
-    /// Texts as they are, and tokens by their numbers.
+    /// Texts verbatim, and tokens as numbers.
     fn shown(text: &str, specials: bool) -> String {
         let part = |part: Part| match part {
             Token(token) => format!("[{token}]"),
@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn tokens_take_what_is_beside_them() {
+    fn tokens_strip_adjacent_whitespace() {
         for (text, expected) in [
             ("", ""),
             ("a  b ", "a  b "),
@@ -279,9 +279,9 @@ mod tests {
             ("a <r> \n\u{a0}b", "a [2]b"),
             ("  <b>  ", "[3]"),
             ("a <n> b", "a [4] b"),
-            // The longest that begins first.
+            // Leftmost, then longest.
             ("a <n>x b", "a [5]b"),
-            // What one took, the next cannot take.
+            // Stripped whitespace is not stripped twice.
             ("<r>  <l>  <b> é", "[2][1][3]é"),
             ("<n>  <l>", "[4][1]"),
         ] {
@@ -290,14 +290,14 @@ mod tests {
     }
 
     #[test]
-    fn special_ones_can_be_text() {
+    fn special_tokens_can_be_text() {
         assert_eq!(shown("a <l> <r> <b> c", false), "a <l> <r>[3]c");
-        // In one part, which is not cut at them.
+        // The text is one part, without splits.
         assert_eq!(finder().parts("a <n> b", false, None), [Text(0..7)]);
     }
 
     #[test]
-    fn a_mark_divides_all_names_of_special_tokens() {
+    fn marks_split_all_special_token_names() {
         const MARK: char = '\u{fdd0}';
         let tokens_of = |names: &[&str], text: &str| {
             let special = |name: &&str| Added { is_special: true, ..added(name, 1) };
@@ -312,11 +312,11 @@ mod tests {
         };
         assert_eq!(tokens_of(&["<s>"], "no <s name"), 0);
         assert_eq!(tokens_of(&["<s>"], "<s> <s><s>"), 3);
-        // What was once written in their place.
+        // Marks of an earlier version.
         let marks = ["\u{fffc}0", "0\u{fffd}", "<\u{fffc}", "<s>", "\u{fffc}0\u{fffd}"];
         tokens_of(&marks, "<s> \u{fffc} <\u{fffc}s> \u{fffc}0\u{fffd} <\u{fffc}0\u{fffd}");
         tokens_of(&["\u{fffc}"], "\u{fffc}\u{fffc}a\u{fffc}");
-        // Overlapping, of one character, and within one another.
+        // Overlapping, single-character and nested names.
         tokens_of(&["ab", "bc", "cd"], "abcd abc bcd abab");
         tokens_of(&["a", "ab", "ba", "é"], "ababab é éa aé");
         tokens_of(&["abc", "b", "cd"], "abcd abcbcd");
@@ -327,16 +327,16 @@ mod tests {
         assert_eq!(tokens_of(&nested[49..], &"a".repeat(1000)), 20);
     }
 
-    /// Longer names that are no special tokens do not hide those that are.
+    /// A longer name of an ordinary added token does not hide a special one.
     #[test]
-    fn hidden_names_are_divided() {
+    fn hidden_names_are_split() {
         let special = Added { is_special: true, ..added("<s>", 1) };
         let finder = Finder::new(vec![special, added("a<s>b", 2)]).unwrap();
         assert_eq!(finder.divide("a<s>b", '|').unwrap(), "a<s|>b");
     }
 
     #[test]
-    fn words_are_found_by_themselves_alone() {
+    fn single_words_are_matched() {
         for (text, expected) in [
             ("word", "[6]"),
             ("a word, words sword word", "a [6], words sword [6]"),
@@ -349,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn how_many_bytes_names_have_is_bounded() {
+    fn name_lengths_are_bounded() {
         let definition = crate::tokenizer::rewrite::small(&Value::Null).unwrap();
         let new = |length: usize, count: usize, times: usize| {
             let name = "x".repeat(length);

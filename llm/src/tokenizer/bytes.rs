@@ -1,7 +1,6 @@
-//! Names of bytes, as vocabularies have them that were trained on bytes.
+//! Byte-level alphabet (as in GPT-2): printable characters that stand for bytes.
 
-/// The character that stands for a byte: itself, where it is visible, else one behind the
-/// first 256.
+/// Character for a byte: the byte itself if printable, otherwise one from U+0100 on.
 pub(super) fn name(byte: u8) -> char {
     let place = match byte {
         0..=0x20 => byte,
@@ -12,7 +11,7 @@ pub(super) fn name(byte: u8) -> char {
     char::from_u32(0x100 + u32::from(place)).unwrap_or(char::REPLACEMENT_CHARACTER)
 }
 
-/// The byte that a character stands for.
+/// Byte that a character stands for.
 fn byte(name: char) -> Option<u8> {
     let byte = match u32::from(name) {
         number @ (0x21..=0x7e | 0xa1..=0xac | 0xae..=0xff) => number,
@@ -24,12 +23,12 @@ fn byte(name: char) -> Option<u8> {
     u8::try_from(byte).ok()
 }
 
-/// A text with names in the place of its bytes.
+/// Replaces each byte of a text with its character.
 pub(super) fn named(text: &str) -> String {
     text.bytes().map(name).collect()
 }
 
-/// What a token stands for: its name's bytes where it has another character than names of bytes.
+/// Bytes of a token in the byte-level alphabet, or its UTF-8 bytes if it has other characters.
 pub(super) fn of_name(token: &str) -> Vec<u8> {
     token.chars().map(byte).collect::<Option<Vec<u8>>>().unwrap_or_else(|| token.into())
 }
@@ -39,7 +38,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bytes_have_names() {
+    fn byte_alphabet_round_trips() {
         assert!((0..=255).all(|given| byte(name(given)) == Some(given)));
         let known = (0..0x1000).filter_map(char::from_u32).filter(|name| byte(*name).is_some());
         assert_eq!(known.count(), 256);

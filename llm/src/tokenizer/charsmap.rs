@@ -1,22 +1,21 @@
-//! Maps of characters in SentencePiece models and in `tokenizer.json`, looked at before the crate
-//! `kitoken` follows them: it indexes with what they say.
+//! Character maps of SentencePiece models and of `tokenizer.json`, validated before `kitoken` uses
+//! them: it indexes with their contents.
 //!
-//! A map is the length of a trie in bytes, the trie, and texts that end with a zero byte each. The
-//! trie is a double array of 32-bit units: a unit has the byte that leads to it, whether a text
-//! belongs to what led there, and how far away what follows is. The unit of a text has where it
-//! begins.
+//! A map consists of the length of a trie in bytes, the trie, and zero-terminated replacement
+//! texts. The trie is a double array of 32-bit units. A unit contains its byte label, whether a
+//! replacement is attached, and the offset of its children. The unit of a replacement contains its
+//! start.
 
 use super::added;
 use aho_corasick::{AhoCorasick, Anchored, Input, StartKind};
 use std::collections::VecDeque;
 
-/// The longest text for a character: that of the longest in Unicode has 33 bytes.
+/// Maximum length of a replacement; the longest in Unicode has 33 bytes.
 const MAX_REPLACEMENT: usize = 256;
-/// No larger byte is in text.
+/// Largest byte in UTF-8.
 const LAST_BYTE: usize = 0xf4;
 
-/// The map as `kitoken` 0.11 reads all of it: it leaves out the last unit, so that there is one
-/// more.
+/// Pads the map by one unit, because `kitoken` 0.11 ignores the last one.
 pub(super) fn padded(map: &[u8]) -> Vec<u8> {
     let Some((length, rest)) = map.split_at_checked(4) else { return map.to_vec() };
     let length = u32::from_le_bytes([length[0], length[1], length[2], length[3]]);
@@ -24,18 +23,16 @@ pub(super) fn padded(map: &[u8]) -> Vec<u8> {
     [&length.saturating_add(4).to_le_bytes(), trie, &[0; 4], texts].concat()
 }
 
-/// A map that was [checked](check), followed as SentencePiece does it: wherever it is in a text, it
-/// takes what is longest there.
+/// A [validated](check) map. Applies the longest match at each position, as SentencePiece does.
 pub(super) struct CharacterMap {
     units: Vec<u32>,
     texts: Vec<u8>,
-    /// What stays as it is.
+    /// Pieces that are left unchanged.
     kept: Option<AhoCorasick>,
 }
 
 impl CharacterMap {
-    /// The map of a model that has pieces of its user's, which are found in texts before these are
-    /// changed.
+    /// Map of a model with user-defined pieces, which are matched before the map is applied.
     pub(super) fn new(map: &[u8], pieces: &[&str]) -> Result<Self, String> {
         added::check(pieces.iter().copied())?;
         let kept = match pieces.is_empty() {
@@ -51,7 +48,7 @@ impl CharacterMap {
         Ok(CharacterMap { units: units(trie), texts: texts.to_vec(), kept })
     }
 
-    /// A text in which the map has replaced what it knows.
+    /// Applies the map to a text.
     pub(super) fn replace(&self, text: &str) -> String {
         let mut replaced = String::with_capacity(text.len());
         let mut rest = text;
@@ -76,15 +73,15 @@ impl CharacterMap {
         replaced
     }
 
-    /// How many bytes at the beginning of a text are a piece that stays.
+    /// Length of the user-defined piece at the start of a text.
     fn kept(&self, text: &str) -> Option<usize> {
         let found = self.kept.as_ref()?.find(Input::new(text).anchored(Anchored::Yes))?;
         (found.end() > 0).then_some(found.end())
     }
 
-    /// How many bytes at the beginning of a text are replaced, and by what.
+    /// Length and replacement of the longest match at the start of a text.
     fn longest(&self, text: &str) -> Option<(usize, &str)> {
-        let mut place = far(*self.units.first()?);
+        let mut place = child_offset(*self.units.first()?);
         let mut longest = None;
         for (at, byte) in text.bytes().enumerate() {
             let at_byte = place ^ usize::from(byte);
@@ -92,7 +89,7 @@ impl CharacterMap {
             if byte == 0 || unit & (1 << 31 | 0xff) != u32::from(byte) {
                 break;
             }
-            place = at_byte ^ far(unit);
+            place = at_byte ^ child_offset(unit);
             if unit >> 8 & 1 == 1 {
                 let begin = (self.units.get(place)? & !(1 << 31)) as usize;
                 let found = self.texts.get(begin..).unwrap_or_default();
@@ -108,20 +105,20 @@ impl CharacterMap {
     }
 }
 
-/// The units of a trie.
+/// Units of a trie.
 fn units(trie: &[u8]) -> Vec<u32> {
     let units = trie.chunks_exact(4);
     units.map(|unit| u32::from_le_bytes([unit[0], unit[1], unit[2], unit[3]])).collect()
 }
 
-/// How far away from a unit's place is what follows it.
-fn far(unit: u32) -> usize {
+/// Offset from a unit to its children.
+fn child_offset(unit: u32) -> usize {
     ((unit >> 10) as usize) << ((unit & (1 << 9)) >> 6)
 }
 
-/// Whether a map can be followed wherever a text leads, and how many times as long it can make one.
+/// Checks that no text can lead outside of the map. Returns the maximum growth factor.
 pub(super) fn check(map: &[u8]) -> Result<usize, String> {
-    let cut_off = || "a map of characters is cut off".to_owned();
+    let cut_off = || "a character map is truncated".to_owned();
     if map.is_empty() {
         return Ok(1);
     }
@@ -136,14 +133,14 @@ pub(super) fn check(map: &[u8]) -> Result<usize, String> {
     };
     if longest > MAX_REPLACEMENT {
         return Err(format!(
-            "a map of characters has a text of {longest} bytes, more than {MAX_REPLACEMENT}"
+            "a character map has a replacement of {longest} bytes, more than {MAX_REPLACEMENT}"
         ));
     }
-    let outside = || "a map of characters leads out of itself".to_owned();
+    let outside = || "a character map refers outside of its trie".to_owned();
     let root = *units.first().ok_or_else(cut_off)?;
-    // The nearest places first: what is seen there is as short as what leads there can be.
+    // Breadth-first, so that each unit is visited with the shortest text that leads to it.
     let (mut waiting, mut was_seen) =
-        (VecDeque::from([(far(root), 1usize)]), vec![false; units.len()]);
+        (VecDeque::from([(child_offset(root), 1usize)]), vec![false; units.len()]);
     let mut growth = 1;
     while let Some((place, count)) = waiting.pop_front() {
         if std::mem::replace(was_seen.get_mut(place).ok_or_else(outside)?, true) {
@@ -155,11 +152,11 @@ pub(super) fn check(map: &[u8]) -> Result<usize, String> {
             if (unit & (1 << 31 | 0xff)) as usize != byte {
                 continue;
             }
-            let next = at ^ far(unit);
+            let next = at ^ child_offset(unit);
             if unit >> 8 & 1 == 1 {
                 let begin = (*units.get(next).ok_or_else(outside)? & !(1 << 31)) as usize;
                 if begin > texts.len() {
-                    return Err("a map of characters leads behind its texts".into());
+                    return Err("a character map refers outside of its texts".into());
                 }
                 growth = growth.max(length_at(begin).div_ceil(count));
             }
@@ -169,12 +166,12 @@ pub(super) fn check(map: &[u8]) -> Result<usize, String> {
     Ok(growth)
 }
 
-/// The maps of a SentencePiece model, and whether its scores are numbers.
+/// Character maps of a SentencePiece model. Also checks that all scores are finite.
 pub(super) fn of_sentencepiece(model: &[u8]) -> Result<Vec<Vec<u8>>, String> {
     let mut maps = Vec::new();
     for field in fields(model) {
         match field? {
-            // A piece: its text, its score, what kind it is.
+            // A piece: text, score, type.
             (1, Field::Bytes(piece)) => {
                 for field in fields(piece) {
                     if let (2, Field::Word(score)) = field?
@@ -184,7 +181,7 @@ pub(super) fn of_sentencepiece(model: &[u8]) -> Result<Vec<Vec<u8>>, String> {
                     }
                 }
             }
-            // How texts are changed before they are cut.
+            // The normalizer.
             (3, Field::Bytes(rules)) => {
                 for field in fields(rules) {
                     if let (2, Field::Bytes(map)) = field? {
@@ -198,10 +195,10 @@ pub(super) fn of_sentencepiece(model: &[u8]) -> Result<Vec<Vec<u8>>, String> {
     Ok(maps)
 }
 
-/// The maps of a `tokenizer.json`.
+/// Character maps of a `tokenizer.json`.
 pub(super) fn of_json(file: &serde_json::Value) -> Result<Vec<Vec<u8>>, String> {
     let mut maps = Vec::new();
-    // Its reader refuses what is nested deeper than some hundred times.
+    // The JSON parser limits the nesting depth.
     let mut waiting = vec![&file["normalizer"]];
     while let Some(value) = waiting.pop() {
         match value {
@@ -220,7 +217,7 @@ pub(super) fn of_json(file: &serde_json::Value) -> Result<Vec<Vec<u8>>, String> 
     Ok(maps)
 }
 
-/// Bytes of text in base 64.
+/// Decodes base64.
 fn base64(text: &str) -> Result<Vec<u8>, String> {
     let (mut bytes, mut bits, mut count) = (Vec::with_capacity(text.len() / 4 * 3), 0u32, 0);
     for byte in text.trim_end_matches('=').bytes() {
@@ -230,7 +227,7 @@ fn base64(text: &str) -> Result<Vec<u8>, String> {
             b'0'..=b'9' => byte - b'0' + 52,
             b'+' => 62,
             b'/' => 63,
-            _ => return Err("a map of characters is not in base 64".into()),
+            _ => return Err("a character map is not valid base64".into()),
         };
         bits = bits << 6 | u32::from(six);
         count += 6;
@@ -242,7 +239,7 @@ fn base64(text: &str) -> Result<Vec<u8>, String> {
     Ok(bytes)
 }
 
-/// A field of a protocol buffer's message.
+/// Field of a protobuf message.
 pub(super) enum Field<'m> {
     Bytes(&'m [u8]),
     Word(u32),
@@ -250,7 +247,7 @@ pub(super) enum Field<'m> {
     Other,
 }
 
-/// The fields of a message, with their numbers.
+/// Iterates over the fields of a message, with their numbers.
 pub(super) fn fields(mut rest: &[u8]) -> impl Iterator<Item = Result<(u64, Field<'_>), String>> {
     std::iter::from_fn(move || {
         if rest.is_empty() {
@@ -260,7 +257,7 @@ pub(super) fn fields(mut rest: &[u8]) -> impl Iterator<Item = Result<(u64, Field
         if field.is_none() {
             rest = &[];
         }
-        Some(field.ok_or_else(|| "a message is cut off".to_owned()))
+        Some(field.ok_or_else(|| "a protobuf message is truncated".to_owned()))
     })
 }
 
@@ -309,20 +306,19 @@ mod tests {
     }
 
     #[test]
-    fn the_usual_map_is_sound() {
+    fn real_maps_are_valid() {
         let map = map();
-        // Fifteen characters of Arabic and three spaces, of one with three bytes.
+        // Fifteen Arabic letters and three spaces, from one character of three bytes.
         assert_eq!(check(&map), Ok("صلى الله عليه وسلم".len() / "ﷺ".len()));
         assert_eq!(check(&[]), Ok(1));
     }
 
     #[test]
-    fn maps_that_lead_elsewhere_are_refused() {
+    fn invalid_maps_are_rejected() {
         let map = map();
         assert!(check(&map[..3]).is_err());
         assert!(check(&map[..map.len() / 4]).is_err());
-        // Texts that are missing, a text without end, and a trie that is too short for where it
-        // leads.
+        // Missing replacements, an unterminated replacement, and a truncated trie.
         let length = u32::from_le_bytes(map[..4].try_into().unwrap()) as usize;
         assert!(check(&map[..4 + length]).unwrap_err().contains("texts"));
         let without_end: Vec<u8> =
@@ -331,14 +327,14 @@ mod tests {
         let mut short = ((length / 2) as u32).to_le_bytes().to_vec();
         short.extend(&map[4..4 + length / 2]);
         short.extend(&map[4 + length..]);
-        assert!(check(&short).unwrap_err().contains("out of itself"));
-        // A trie that leads to itself ends.
+        assert!(check(&short).unwrap_err().contains("outside of its trie"));
+        // A cyclic trie terminates.
         let ring = [&8u32.to_le_bytes()[..], &1u32.to_le_bytes(), &0x101u32.to_le_bytes()].concat();
         assert!(check(&ring).is_err());
     }
 
     #[test]
-    fn scores_have_to_be_numbers() {
+    fn scores_must_be_finite() {
         let piece = |score: f32| {
             let inner = [&[0x0a, 1, b'a', 0x15][..], &score.to_le_bytes()].concat();
             [&[0x0a, inner.len() as u8][..], &inner].concat()
@@ -349,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn how_long_pieces_are_is_bounded() {
+    fn piece_lengths_are_bounded() {
         let piece = "a".repeat(1023) + "b";
         assert!(CharacterMap::new(&map(), &["a", &(piece.clone() + "b")]).is_err());
         let map = CharacterMap::new(&map(), &["a", &piece]).unwrap();
@@ -358,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn base_64_is_read() {
+    fn base64_is_decoded() {
         for (text, bytes) in [
             ("", &b""[..]),
             ("YQ==", b"a"),

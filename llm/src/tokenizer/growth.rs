@@ -1,15 +1,13 @@
-//! How long texts can become.
+//! Upper bound on the growth of texts.
 
 use kitoken::{
     Decoding, DecodingReplacePattern, Definition, Normalization, NormalizationReplacePattern,
     UnicodeNormalization,
 };
 
-/// How many times as long what replaces parts of a text may make it, before it is cut into tokens
-/// and behind these.
+/// Maximum factors by which normalization lengthens a text, and decoding lengthens tokens.
 pub(super) fn of(definition: &Definition, of_map: usize) -> (usize, usize) {
-    // An expression may find a place between any two bytes, and a dollar sign stands for all that
-    // it found.
+    // A regular expression may match between any two bytes, and `$` inserts the whole match.
     let of_text = |found: usize, replacement: &str| match found {
         0 => replacement.len() + 1,
         found => replacement.len().div_ceil(found).max(1),
@@ -19,8 +17,8 @@ pub(super) fn of(definition: &Definition, of_map: usize) -> (usize, usize) {
         0 => of_text(literal(pattern).unwrap_or(0), replacement),
         groups => replacement.len() + 1 + groups,
     };
-    // What is put at an end of a text is added to what it became before, however long that is; but
-    // a part of a text, which has ends of its own, may be as short as a byte.
+    // Text appended at an end is added to the length so far. A part of a text, which has its own
+    // ends, may be as short as a byte.
     let (mut before, mut ends, mut behind) = (1usize, 0usize, 1usize);
     for mut step in &definition.config.normalization {
         while let Normalization::Conditional { normalization, .. } = step {
@@ -45,12 +43,12 @@ pub(super) fn of(definition: &Definition, of_map: usize) -> (usize, usize) {
                 (1, count.saturating_mul(character.len_utf8()))
             }
             Normalization::CharsMap { .. } => (of_map, 0),
-            // Those of Unicode, in bytes of UTF-8 (its FAQ on normalisation).
+            // Expansion factors of Unicode normalization in UTF-8 (Unicode's normalization FAQ).
             Normalization::Unicode { scheme } => match scheme {
                 UnicodeNormalization::NFC | UnicodeNormalization::NFD => (3, 0),
                 UnicodeNormalization::NFKC | UnicodeNormalization::NFKD => (11, 0),
             },
-            // "ΐ" of two bytes becomes three characters, "İ" of two one byte more.
+            // "ΐ" with two bytes becomes three characters, "İ" with two grows by one byte.
             Normalization::CaseFold { upper } => (if *upper { 3 } else { 2 }, 0),
             Normalization::NMT
             | Normalization::Strip { .. }
@@ -78,12 +76,12 @@ pub(super) fn of(definition: &Definition, of_map: usize) -> (usize, usize) {
     (before, behind)
 }
 
-/// The length of the only text that an expression finds, where that is what it is.
+/// Length of the literal text that a regular expression matches, if it is literal.
 fn literal(pattern: &str) -> Option<usize> {
     let (mut length, mut rest) = (0, pattern.chars());
     while let Some(character) = rest.next() {
         let character = match character {
-            // Ends of words, not characters, are `\<` and `\>`.
+            // `\<` and `\>` are word boundaries, not characters.
             '\\' => {
                 rest.next().filter(|next| next.is_ascii_punctuation() && !"<>".contains(*next))?
             }
@@ -100,7 +98,7 @@ mod tests {
     use super::literal;
 
     #[test]
-    fn expressions_of_one_text_are_known() {
+    fn literal_patterns_are_detected() {
         assert_eq!(literal("``"), Some(2));
         assert_eq!(literal(r"Σ\.\-"), Some(4));
         assert_eq!(literal(""), Some(0));

@@ -1,15 +1,14 @@
-//! llama2.c's `tokenizer.bin`: pieces with scores, of which the pair with the best score is merged
-//! first.
+//! llama2.c's `tokenizer.bin`: BPE that merges the pair with the highest score first.
 //!
-//! The file has the length of the longest piece, or, as ExecuTorch writes it, the number of pieces,
-//! the tokens in front of and behind a text, and that length; then for each piece its score, its
-//! length and its bytes, all in little endian. Pieces 3 to 258 stand for bytes.
+//! The file starts with the length of the longest piece. In ExecuTorch's variant, the number of
+//! pieces, the BOS and the EOS token precede it. Then each piece follows with score, length and
+//! bytes. All integers are little-endian. Pieces 3 to 258 are byte tokens.
 
 use std::collections::{BTreeMap, BinaryHeap};
 
-/// The piece of byte 0.
+/// Token of byte 0.
 const FIRST_BYTE: u32 = 3;
-/// Pieces are words: what has longer ones is something else.
+/// Maximum length of a piece, to reject other files.
 const MAX_PIECE: usize = 1 << 16;
 
 #[derive(Debug)]
@@ -27,8 +26,8 @@ impl Llama2c {
             let word = bytes.get(at..at.checked_add(4)?)?;
             Some(u32::from_le_bytes(word.try_into().ok()?))
         };
-        // The length of the longest piece is small; where it comes last, the number of pieces comes
-        // first.
+        // Detects ExecuTorch's header: the length of the longest piece is small, and in this
+        // variant it comes last.
         let with_header = [word(0), word(1 << 2), word(2 << 2), word(3 << 2)];
         if let [Some(count), Some(bos), Some(eos), Some(longest)] = with_header
             && bos.max(eos) < count
@@ -57,7 +56,7 @@ impl Llama2c {
         while !rest.is_empty() {
             let at = pieces.len();
             let (head, behind) =
-                rest.split_at_checked(8).ok_or_else(|| format!("piece {at} is cut off"))?;
+                rest.split_at_checked(8).ok_or_else(|| format!("piece {at} is truncated"))?;
             let score = f32::from_le_bytes([head[0], head[1], head[2], head[3]]);
             let length = u32::from_le_bytes([head[4], head[5], head[6], head[7]]) as usize;
             let fits = length <= longest.max(16) && score.is_finite();
@@ -72,7 +71,7 @@ impl Llama2c {
             rest = behind;
         }
         if count.is_some_and(|count| count as usize != pieces.len()) || pieces.len() <= 258 {
-            return Err(format!("it has {} pieces, not {count:?}", pieces.len()));
+            return Err(format!("expected {count:?} pieces, found {}", pieces.len()));
         }
         Ok(Llama2c { pieces, scores, index, bos, eos })
     }
@@ -81,8 +80,8 @@ impl Llama2c {
         self.pieces.len()
     }
 
-    /// Characters, or their bytes, and then the best pair, the first of several, until there is
-    /// none.
+    /// Starts with characters, or byte tokens, and merges the leftmost best pair until none is
+    /// left.
     pub(super) fn encode(&self, text: &str) -> Vec<u32> {
         if text.is_empty() {
             return Vec::new();
@@ -142,7 +141,7 @@ impl Llama2c {
         self.pieces.get(token as usize).map_or(&[], Vec::as_slice)
     }
 
-    /// The bytes of tokens, without the space that is in front of every text.
+    /// Decodes tokens, without the space that was prepended to the text.
     pub(super) fn decode(&self, tokens: &[u32]) -> Vec<u8> {
         let mut bytes = Vec::new();
         let mut is_first = true;
@@ -163,14 +162,14 @@ impl Llama2c {
     }
 }
 
-/// The byte that a piece such as `<0x0A>` stands for.
+/// Byte of a piece such as `<0x0A>`.
 fn as_byte(piece: &[u8]) -> Option<u8> {
     let digits = piece.strip_prefix(b"<0x")?.strip_suffix(b">")?;
     u8::from_str_radix(std::str::from_utf8(digits).ok().filter(|digits| digits.len() == 2)?, 16)
         .ok()
 }
 
-/// A score in its order.
+/// Score with a total order.
 #[derive(Debug, Clone, Copy)]
 struct Score(f32);
 

@@ -1,15 +1,15 @@
-//! Text to tokens and back.
+//! Tokenizers: encoding of text, and decoding of tokens.
 //!
-//! The formats of Hugging Face (`tokenizer.json`), SentencePiece, tiktoken and Tekken are those of
-//! the crate `kitoken`; llama2.c's is ours (`llama2c.rs`). Files are hostile: how large they may be
-//! is bounded, and should the crate panic at one, that is an error here.
+//! The crate `kitoken` reads the formats of Hugging Face (`tokenizer.json`), SentencePiece,
+//! tiktoken and Tekken; `llama2c.rs` reads llama2.c's. Files are untrusted: sizes are limited, and
+//! panics in `kitoken` are caught and become errors.
 
 mod added;
 mod bytes;
 mod charsmap;
 mod growth;
 mod llama2c;
-mod pairs;
+mod merges;
 mod pipeline;
 mod rewrite;
 mod scripts;
@@ -35,19 +35,19 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use unigram::{Kind, Unigrams};
 
-/// Larger files are no tokenizers: those of the largest vocabularies have 40 MB.
+/// Maximum file size; the largest vocabularies have 40 MB.
 const MAX_BYTES: u64 = 128 << 20;
-/// What replaces parts of texts may make a text this many times as long. That of files in use is
-/// tens at most, as it is counted here.
+/// Maximum factor by which replacements may lengthen a text. Real files need tens at most, by the
+/// upper bound computed here.
 const MAX_GROWTH: usize = 4096;
-/// The longest text, once parts of it have been replaced.
+/// Maximum length of a text in bytes after replacements.
 const MAX_TEXT: usize = 1 << 30;
 
-/// How Llama 3 cuts text before it merges: what tiktoken files leave to whoever reads them.
+/// Llama 3's pre-tokenization pattern, which tiktoken files do not contain.
 const LLAMA3_PIECES: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
 
-/// Llama 3's special tokens, in the order in which they follow the others; `None` are reserved
-/// ones.
+/// Llama 3's special tokens, in vocabulary order after all others. `None` stands for reserved
+/// tokens.
 const LLAMA3_SPECIAL: [Option<&str>; 11] = [
     Some("<|begin_of_text|>"),
     Some("<|end_of_text|>"),
@@ -63,7 +63,7 @@ const LLAMA3_SPECIAL: [Option<&str>; 11] = [
 ];
 const LLAMA3_SPECIAL_COUNT: usize = 256;
 
-/// What kind of file a tokenizer came from.
+/// File format of a tokenizer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum TokenizerFormat {
@@ -71,16 +71,16 @@ pub enum TokenizerFormat {
     HuggingFace,
     /// A SentencePiece model.
     SentencePiece,
-    /// Lines of tokens in base 64 and their ranks; cut and with special tokens as Llama 3's, unless
-    /// the number of tokens is another known one's.
+    /// Lines of base64 tokens with their ranks. Pre-tokenization and special tokens are those of
+    /// Llama 3, unless the number of tokens identifies another known vocabulary.
     Tiktoken,
     /// Mistral's `tekken.json`.
     Tekken,
-    /// llama2.c's `tokenizer.bin`, with or without the header of ExecuTorch.
+    /// llama2.c's `tokenizer.bin`, with or without ExecuTorch's header.
     Llama2c,
 }
 
-/// Makes tokens of text, and text of tokens.
+/// Encodes text to tokens, and decodes tokens to text.
 pub struct Tokenizer {
     format: TokenizerFormat,
     model: Model,
@@ -88,7 +88,7 @@ pub struct Tokenizer {
     bos: Option<u32>,
     eos: Option<u32>,
     size: usize,
-    /// How many times as long a text may become before it is cut.
+    /// Maximum factor by which normalization lengthens a text.
     growth: usize,
 }
 
@@ -99,7 +99,7 @@ enum Model {
 }
 
 impl Tokenizer {
-    /// Opens a tokenizer of any of the [formats](TokenizerFormat), found out by its contents.
+    /// Opens a tokenizer in any [format](TokenizerFormat), which is detected.
     ///
     /// # Errors
     /// The file cannot be read, or is not a tokenizer.
@@ -120,14 +120,15 @@ impl Tokenizer {
         })
     }
 
-    /// A tokenizer in memory.
+    /// Parses a tokenizer in any [format](TokenizerFormat), which is detected.
     ///
     /// # Errors
-    /// The bytes are not those of a tokenizer.
+    /// The bytes are not a tokenizer.
     pub fn from_bytes(bytes: &[u8]) -> Result<Self, Error> {
         let format = TokenizerFormat::of(bytes).ok_or_else(|| {
             Error::tokenizer(
-                "the file is none of tokenizer.json, a SentencePiece model, tiktoken's, tekken.json, llama2.c's tokenizer.bin",
+                "unknown format; expected tokenizer.json, a SentencePiece model, a tiktoken file, \
+                 tekken.json, or llama2.c's tokenizer.bin",
             )
         })?;
         if format == TokenizerFormat::Llama2c {
@@ -137,13 +138,12 @@ impl Tokenizer {
             let model = Model::Llama2c(model);
             return Ok(Tokenizer { format, model, special, bos, eos, size, growth: 1 });
         }
-        // The reader of these files has places where it panics at a damaged one, an empty
-        // vocabulary for example.
+        // `kitoken` panics on some damaged files, for example with an empty vocabulary.
         let made = catch_unwind(AssertUnwindSafe(|| Tokenizer::of_kitoken(format, bytes)));
         made.unwrap_or_else(|_| Err(Error::tokenizer(format!("the {format:?} file is damaged"))))
     }
 
-    /// A tokenizer that knows no token: for those who have tokens, and want some.
+    /// A tokenizer without vocabulary, for callers that provide and consume tokens.
     pub fn empty() -> Self {
         Tokenizer {
             format: TokenizerFormat::Tiktoken,
@@ -172,7 +172,7 @@ impl Tokenizer {
         for map in &maps {
             of_map = charsmap::check(map).map_err(Error::tokenizer)?.max(of_map);
         }
-        // Others are looked through for added tokens when they were normalised.
+        // Formats other than `tokenizer.json` match added tokens in normalized text.
         let (mut before, mut bytes_of, mut scores) = (usize::MAX, Bytes::default(), Vec::new());
         let kind = match format {
             TokenizerFormat::SentencePiece => Kind::of(bytes).map_err(Error::tokenizer)?,
@@ -202,7 +202,7 @@ impl Tokenizer {
             }
         }
         if format == TokenizerFormat::SentencePiece {
-            // What there is none of has the number -1, as padding of most.
+            // SentencePiece uses -1 for absent special tokens, often for padding.
             definition.specials.retain(|token| i32::try_from(token.id).is_ok());
         }
         replace_maps(format, &mut definition, &maps).map_err(Error::tokenizer)?;
@@ -212,8 +212,8 @@ impl Tokenizer {
         if format == TokenizerFormat::Tekken {
             name_specials(&mut definition, bytes);
         }
-        // How long a prompt may be is the program's business; those of some training runs are cut
-        // or filled up.
+        // The program limits the prompt length; padding and truncation are settings of training
+        // runs.
         let is_length = |step: &Processing| {
             matches!(step, Processing::Pad { .. } | Processing::Truncate { .. })
         };
@@ -234,8 +234,8 @@ impl Tokenizer {
         if format == TokenizerFormat::SentencePiece {
             let unknown = |token: &&SpecialToken| token.kind == SpecialTokenKind::Unknown;
             let unknown = definition.specials.iter().find(unknown).map(|token| token.id);
-            // Of unknown characters in a row, there is one; and it is the space in front that a
-            // text loses, also where they are behind words.
+            // Consecutive unknown characters become a single token. Only the leading space of a
+            // text is removed, even if spaces are suffixes of words.
             definition
                 .config
                 .processing
@@ -256,13 +256,13 @@ impl Tokenizer {
             }
         }
         let (mut growth, behind) = growth::of(&definition, of_map);
-        // A name of a byte has two bytes at most.
+        // The name of a byte has at most two bytes.
         bytes_of.steps.iter().for_each(|_| growth = growth.saturating_mul(2));
         let longest = definition.model.vocab().iter().map(|token| token.bytes.len()).max();
         let is_long = behind.saturating_mul(longest.unwrap_or(0)) > MAX_TEXT;
         if growth.max(behind) > MAX_GROWTH || is_long {
             let factor = growth.max(behind);
-            let message = format!("its replacements make texts up to {factor} times as long");
+            let message = format!("its replacements may lengthen texts up to {factor} times");
             return Err(Error::tokenizer(message));
         }
         let special: BTreeMap<String, u32> = definition
@@ -274,7 +274,8 @@ impl Tokenizer {
         let ids = ids.chain(definition.specials.iter().map(|token| token.id));
         let size = ids.max().map_or(0, |id| (id as usize).saturating_add(1));
         if size > rewrite::MAX_TOKENS {
-            let message = format!("it has a token {}, beyond {}", size - 1, rewrite::MAX_TOKENS);
+            let message =
+                format!("it has the token {}, more than {}", size - 1, rewrite::MAX_TOKENS);
             return Err(Error::tokenizer(message));
         }
         let find = |names: &[&str]| names.iter().find_map(|name| special.get(*name).copied());
@@ -301,42 +302,43 @@ impl Tokenizer {
         })
     }
 
-    /// What kind of file it came from.
+    /// File format of the tokenizer.
     pub fn format(&self) -> TokenizerFormat {
         self.format
     }
 
-    /// One more than the largest token.
+    /// Largest token plus one.
     pub fn vocab_size(&self) -> usize {
         self.size
     }
 
-    /// The token in front of a text, by its usual names.
+    /// Begin-of-text token, by its usual names.
     pub fn bos(&self) -> Option<u32> {
         self.bos
     }
 
-    /// The token behind a text, by its usual names.
+    /// End-of-text token, by its usual names.
     pub fn eos(&self) -> Option<u32> {
         self.eos
     }
 
-    /// A special token, by its name.
+    /// Special token with this name.
     pub fn special(&self, name: &str) -> Option<u32> {
         self.special.get(name).copied()
     }
 
-    /// The name of a special token; such a token has no text.
+    /// Name of a special token. Special tokens decode to no text.
     pub fn special_name(&self, token: u32) -> Option<&str> {
         self.specials().find(|(_, other)| *other == token).map(|(name, _)| name)
     }
 
-    /// All special tokens, with their names.
+    /// All special tokens with their names.
     pub(crate) fn specials(&self) -> impl Iterator<Item = (&str, u32)> {
         self.special.iter().map(|(name, token)| (name.as_str(), *token))
     }
 
-    /// The tokens of a text, in which names of special tokens are these. None is added.
+    /// Encodes a text. Names of special tokens in the text become these tokens. No BOS or EOS is
+    /// added.
     ///
     /// # Errors
     /// A part of the text has no token.
@@ -344,8 +346,8 @@ impl Tokenizer {
         self.encode_with(text, true, None)
     }
 
-    /// The tokens of a text, in which names of special tokens are text as any other, as it should
-    /// be where somebody else wrote it.
+    /// Encodes a text in which names of special tokens are ordinary text. Use this for untrusted
+    /// text.
     ///
     /// # Errors
     /// As [`encode`](Self::encode).
@@ -353,12 +355,12 @@ impl Tokenizer {
         self.encode_with(text, false, None)
     }
 
-    /// A character that is in none of the texts and in no name of a token that is looked for.
+    /// A character that occurs in none of the texts and in no added token.
     pub(crate) fn unused_character<'t>(
         &'t self,
         texts: impl Iterator<Item = &'t str>,
     ) -> Option<char> {
-        // Noncharacters, which no text should have, and those for private use.
+        // Noncharacters, which should not occur in text, and private-use characters.
         let all = ['\u{fdd0}'..='\u{fdef}', '\u{e000}'..='\u{f8ff}', '\u{f0000}'..='\u{ffffd}'];
         let names = match &self.model {
             Model::Empty | Model::Llama2c(_) => None,
@@ -371,7 +373,7 @@ impl Tokenizer {
         all.into_iter().flatten().find(|character| !used.contains(character))
     }
 
-    /// A text in which a mark divides the names of special tokens; `None` if it has none.
+    /// Splits the names of special tokens in a text with a mark. `None` if it contains none.
     pub(crate) fn divide(&self, text: &str, mark: char) -> Result<Option<String>, Error> {
         match &self.model {
             Model::Empty | Model::Llama2c(_) => Ok(None),
@@ -390,8 +392,8 @@ impl Tokenizer {
         }
     }
 
-    /// The same as [`encode`](Self::encode), where names that a mark [divides](Self::divide) are
-    /// text, without the mark.
+    /// As [`encode`](Self::encode), except that names [split](Self::divide) with the mark are
+    /// ordinary text. The mark is removed.
     pub(crate) fn encode_divided(&self, text: &str, mark: char) -> Result<Vec<u32>, Error> {
         self.encode_with(text, true, Some(mark))
     }
@@ -405,19 +407,21 @@ impl Tokenizer {
         self.check_length(text)?;
         match &self.model {
             Model::Empty if text.is_empty() => Ok(Vec::new()),
-            Model::Empty => Err(Error::tokenizer("there is none, and text needs one")),
+            Model::Empty => Err(Error::tokenizer("no tokenizer is set, but text requires one")),
             Model::Llama2c(model) => Ok(model.encode(text)),
-            Model::Kitoken(pipeline) => {
-                catch_unwind(AssertUnwindSafe(|| pipeline.encode(text, specials, mark)))
-                    .map_err(|_| {
-                        Error::tokenizer("it cannot encode: its file is damaged, or one of its patterns gives up on a text this long")
-                    })?
-                    .map_err(|error| Error::tokenizer(error.to_string()))
-            }
+            Model::Kitoken(pipeline) => catch_unwind(AssertUnwindSafe(|| {
+                pipeline.encode(text, specials, mark)
+            }))
+            .map_err(|_| {
+                Error::tokenizer(
+                    "it cannot encode: its file is damaged, or a pattern fails on such a long text",
+                )
+            })?
+            .map_err(|error| Error::tokenizer(error.to_string())),
         }
     }
 
-    /// The bytes of tokens. Special tokens, and those that the tokenizer does not know, have none.
+    /// Decodes tokens to bytes. Special and unknown tokens are skipped.
     pub fn decode_bytes(&self, tokens: &[u32]) -> Vec<u8> {
         match &self.model {
             Model::Empty => Vec::new(),
@@ -435,14 +439,14 @@ impl Tokenizer {
         }
     }
 
-    /// What a token adds to a text behind others, which may be a part of a character: nothing,
-    /// where it is special.
+    /// Bytes that a token adds after other text, possibly part of a character. Empty for special
+    /// tokens.
     pub fn token_bytes(&self, token: u32) -> Vec<u8> {
         let (behind, before) = self.beginning();
         self.added(&behind, &before, token)
     }
 
-    /// The same of each token.
+    /// As [`token_bytes`](Self::token_bytes), for every token.
     #[cfg(feature = "grammar")]
     pub(crate) fn token_texts(&self) -> Vec<Vec<u8>> {
         let (behind, before) = self.beginning();
@@ -450,7 +454,7 @@ impl Tokenizer {
         tokens.map(|token| self.added(&behind, &before, token)).collect()
     }
 
-    /// Something in front, as tokens and as text: spaces at the beginning of a text are left out.
+    /// A preceding text, as tokens and bytes: leading spaces of a text would be removed.
     fn beginning(&self) -> (Vec<u32>, Vec<u8>) {
         let behind = self.encode_plain("a").unwrap_or_default();
         let before = self.decode_bytes(&behind);
@@ -462,7 +466,8 @@ impl Tokenizer {
         both.strip_prefix(before).unwrap_or_default().to_vec()
     }
 
-    /// The text of tokens; what is no text is replaced. [`TextStream`] does this token by token.
+    /// Decodes tokens to text, with replacement characters for invalid UTF-8. [`TextStream`]
+    /// decodes incrementally.
     pub fn decode(&self, tokens: &[u32]) -> String {
         String::from_utf8_lossy(&self.decode_bytes(tokens)).into_owned()
     }
@@ -479,7 +484,7 @@ impl std::fmt::Debug for Tokenizer {
 }
 
 impl TokenizerFormat {
-    /// What a file is, by how it begins.
+    /// Detects the format from the start of a file.
     fn of(bytes: &[u8]) -> Option<Self> {
         let text = std::str::from_utf8(bytes).ok();
         let begin = text.map(str::trim_start).and_then(|text| text.chars().next());
@@ -492,14 +497,14 @@ impl TokenizerFormat {
             }
             (Some(text), Some(_)) if is_tiktoken(text) => Some(TokenizerFormat::Tiktoken),
             _ if Llama2c::read(bytes).is_ok() => Some(TokenizerFormat::Llama2c),
-            // The first field of a SentencePiece model: a piece, with its length.
+            // The first field of a SentencePiece model is a piece with its length.
             _ if bytes.first() == Some(&0x0a) => Some(TokenizerFormat::SentencePiece),
             _ => None,
         }
     }
 }
 
-/// Whether there is such a key in JSON: tokens may have the same text.
+/// Whether a JSON text contains this key. Tokens may contain the same text, without a colon.
 fn has_key(text: &str, key: &str) -> bool {
     text.match_indices(key).any(|(at, _)| text[at + key.len()..].trim_start().starts_with(':'))
 }
@@ -512,7 +517,7 @@ fn is_tiktoken(text: &str) -> bool {
     })
 }
 
-/// Gives a tokenizer its maps of characters whole, as they were looked at.
+/// Replaces the character maps of a tokenizer with the complete, validated ones.
 fn replace_maps(
     format: TokenizerFormat,
     definition: &mut Definition,
@@ -526,8 +531,8 @@ fn replace_maps(
     if let (TokenizerFormat::SentencePiece, Some(map), false) =
         (format, whole.peek(), steps.iter().any(is_mapped))
     {
-        // SentencePiece follows the map, and its name says only where that came from: what goes by
-        // the name is of another Unicode's rules.
+        // SentencePiece applies the map; the normalizer's name only tells its origin. `kitoken`'s
+        // normalizer of that name uses another Unicode version.
         use Normalization::{CaseFold, NMT, Unicode};
         let is_named =
             |step: &Normalization| matches!(step, Unicode { .. } | NMT | CaseFold { .. });
@@ -537,17 +542,16 @@ fn replace_maps(
     }
     for step in steps {
         let Normalization::CharsMap { map } = step else { continue };
-        let found = whole.next().ok_or("it has a map of characters in a place of its own")?;
+        let found = whole.next().ok_or("it has a character map in an unexpected position")?;
         *map = read(found)?;
     }
     match whole.next() {
         None => Ok(()),
-        Some(_) => Err("it has a map of characters in a place of its own".into()),
+        Some(_) => Err("it has a character map in an unexpected position".into()),
     }
 }
 
-/// Gives special tokens of a Tekken file the names that newer ones have for them, in place of those
-/// of the first.
+/// Renames special tokens of a Tekken file to the names given in newer files.
 fn name_specials(definition: &mut Definition, bytes: &[u8]) {
     let file: serde_json::Value = serde_json::from_slice(bytes).unwrap_or_default();
     let named = file["special_tokens"].as_array().into_iter().flatten();
@@ -562,8 +566,8 @@ fn name_specials(definition: &mut Definition, bytes: &[u8]) {
     definition.specials.sort();
 }
 
-/// Gives a tiktoken file how Llama 3 cuts text and its special tokens, unless it is one that others
-/// are known for by its size.
+/// Sets Llama 3's pre-tokenization and special tokens for a tiktoken file, unless its size
+/// identifies another known vocabulary.
 fn like_llama3(definition: &mut Definition) -> Result<(), Box<dyn std::error::Error>> {
     let count = definition.model.vocab().len();
     // GPT-2 to GPT-4o, Kimi and Llama 4.

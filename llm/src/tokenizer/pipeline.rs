@@ -1,10 +1,9 @@
-//! Texts through all steps of a tokenizer: added tokens, normalisation, and what `kitoken` makes of
-//! the parts.
+//! Tokenization pipeline: added tokens, normalization, pre-tokenization and the model.
 
 use super::added::{AddedTokens, Part};
 use super::bytes;
 use super::charsmap::CharacterMap;
-use super::pairs::Pairs;
+use super::merges::MergeList;
 use super::rewrite::Bytes;
 use super::unigram::Unigrams;
 use kitoken::{
@@ -13,34 +12,33 @@ use kitoken::{
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The character that SentencePiece has for a space.
+/// SentencePiece's character for a space.
 const SPACE: char = '▁';
 
-/// All that a file of `kitoken`'s formats says.
+/// Everything that a tokenizer file specifies.
 pub(super) struct Pipeline {
     model: Kitoken,
     added: AddedTokens,
-    /// Steps before added tokens are looked for a second time, and those behind.
+    /// Normalization steps before and after added tokens are matched the second time.
     steps: (Vec<Step>, Vec<Step>),
-    /// What texts are looked up in, where that is not the model.
+    /// Unigram model, if not `kitoken`'s.
     unigrams: Option<Unigrams>,
-    /// What words are joined by, where that is not the model either.
-    pairs: Option<Pairs>,
-    /// How tokens are called, where the file does not say how they become text: then their names
-    /// are put beside each other.
+    /// BPE merge list, if not `kitoken`'s model.
+    pairs: Option<MergeList>,
+    /// Names of tokens, for files without a decoder. Tokens then decode to their names.
     names: BTreeMap<u32, String>,
-    /// Whether these are names of bytes, which are put together.
-    are_of_bytes: bool,
-    /// Tokens without text.
+    /// Whether the names are in the byte-level alphabet.
+    is_byte_level: bool,
+    /// Tokens that decode to no text.
     silent: BTreeSet<u32>,
-    /// Tokens of which another has the same byte.
+    /// Byte tokens that duplicate a single-character token.
     bytes: BTreeMap<u32, u32>,
 }
 
-/// A change of a text before it is cut.
+/// Normalization step.
 pub(super) enum Step {
     Map(CharacterMap),
-    /// Bytes take their names.
+    /// Maps bytes to the byte-level alphabet.
     Bytes,
     Other(Normalization),
 }
@@ -57,7 +55,8 @@ impl Step {
     }
 }
 
-/// A text behind steps, of which those behind the one that leaves nothing add nothing.
+/// Applies steps. Once the text is empty, the remaining steps are skipped, because they would add
+/// nothing.
 fn changed<'t>(steps: &[Step], text: &'t str, is_start: bool, is_end: bool) -> Cow<'t, str> {
     let mut text = Cow::Borrowed(text);
     for step in steps {
@@ -70,9 +69,13 @@ fn changed<'t>(steps: &[Step], text: &'t str, is_start: bool, is_end: bool) -> C
 }
 
 impl Pipeline {
-    /// From a definition, how many steps in it come before added tokens are looked for again and in
-    /// front of which of them bytes take their names, the map of characters of a SentencePiece
-    /// model, what unigrams are looked up in, and the file where that is a `tokenizer.json`.
+    /// Builds the pipeline.
+    ///
+    /// - `before`: number of normalization steps before added tokens are matched again
+    /// - `of_bytes`: steps before which bytes are mapped to the byte-level alphabet
+    /// - `map`: character map of a SentencePiece model
+    /// - `unigrams`, `byte_tokens`: unigram model and byte tokens
+    /// - `file`: the `tokenizer.json`, or `Null`
     pub(super) fn new(
         mut definition: Definition,
         (before, of_bytes): (usize, Bytes),
@@ -97,17 +100,17 @@ impl Pipeline {
             before += 1;
         }
         let behind = steps.split_off(before);
-        // Names of other formats are what is found in normalised texts.
+        // Other formats match the names in normalized text as they are.
         let normalize = |name: &str| match file.is_null() {
             true => name.to_owned(),
             false => changed(&steps, name, true, true).into_owned(),
         };
         let added = AddedTokens::new(&definition, file, normalize)?;
         for token in &mut definition.specials {
-            // Texts are cut at them here.
+            // Added tokens are matched here instead.
             token.extract = false;
         }
-        // What stands for the unknown is shown, unless a `tokenizer.json` says that it is special.
+        // The unknown token decodes to its name, unless a `tokenizer.json` declares it special.
         definition.meta.source.clear();
         let list = file["added_tokens"].as_array().into_iter().flatten();
         let special = list.filter(|token| token["special"] == true);
@@ -126,9 +129,9 @@ impl Pipeline {
         complete_scores(&mut definition.model, file);
         let model = Kitoken::from_definition(definition).map_err(|error| error.to_string())?;
         let mut names = names(file);
-        let are_of_bytes = of_bytes.are_names;
-        if are_of_bytes {
-            // Added tokens that are looked for in normalised texts are called as they are there.
+        let is_byte_level = of_bytes.are_names;
+        if is_byte_level {
+            // Added tokens that are matched in normalized text have normalized names.
             let list = file["added_tokens"].as_array().into_iter().flatten();
             let normalized = list.filter(|token| token["normalized"] == true);
             for id in normalized.filter_map(|token| u32::try_from(token["id"].as_u64()?).ok()) {
@@ -136,29 +139,30 @@ impl Pipeline {
                 *name = changed(&steps, name, true, true).into_owned();
             }
         }
-        let (pairs, steps) = (Pairs::of_json(file)?, (steps, behind));
-        Ok(Pipeline { model, added, steps, unigrams, pairs, names, are_of_bytes, silent, bytes })
+        let (pairs, steps) = (MergeList::of_json(file)?, (steps, behind));
+        Ok(Pipeline { model, added, steps, unigrams, pairs, names, is_byte_level, silent, bytes })
     }
 
-    /// A text in which a mark divides the names of special tokens; `None` if it has none.
+    /// Splits the names of special tokens with a mark. `None` if the text contains none.
     pub(super) fn divide(&self, text: &str, mark: char) -> Option<String> {
         let (steps, behind) = (&self.steps.0, &self.added.behind);
         let has_specials =
             |is_inner: bool| behind.has_specials(&changed(steps, text, !is_inner, !is_inner));
         if has_specials(true) || has_specials(false) {
-            // Where the names are before normalization is not known.
+            // The positions of the names before normalization are unknown, so every character is
+            // marked.
             return Some(text.chars().flat_map(|character| [mark, character]).collect());
         }
         self.added.before.divide(text, mark)
     }
 
-    /// The names of added tokens, as they are looked for.
+    /// Names of added tokens, as they are matched.
     pub(super) fn added_names(&self) -> impl Iterator<Item = &str> {
         self.added.before.names().chain(self.added.behind.names())
     }
 
-    /// The tokens of a text. Names of special tokens are text where `specials` is false, and where
-    /// a mark [divides](Self::divide) them.
+    /// Encodes a text. Names of special tokens are ordinary text if `specials` is false, or if the
+    /// mark [splits](Self::divide) them.
     pub(super) fn encode(
         &self,
         text: &str,
@@ -209,13 +213,13 @@ impl Pipeline {
         Ok(tokens)
     }
 
-    /// The bytes of tokens; `None` where one of them is unknown.
+    /// Decodes tokens to bytes. `None` if one of them is unknown.
     pub(super) fn decode(&self, tokens: &[u32]) -> Option<Vec<u8>> {
         let tokens = tokens.iter().filter(|token| !self.silent.contains(token));
         if !self.names.is_empty() {
             let names: Option<Vec<&str>> =
                 tokens.map(|token| self.names.get(token).map(String::as_str)).collect();
-            return Some(match self.are_of_bytes {
+            return Some(match self.is_byte_level {
                 true => names?.into_iter().flat_map(bytes::of_name).collect(),
                 false => names?.join(" ").into_bytes(),
             });
@@ -225,7 +229,7 @@ impl Pipeline {
     }
 }
 
-/// Tokens such as `<0x41>` that are left out because another is that character.
+/// Byte tokens such as `<0x41>` that `kitoken` drops because another token is the same character.
 fn same_bytes(model: &Model, byte_tokens: &[(u8, u32)]) -> BTreeMap<u32, u32> {
     let single = model.vocab().iter().filter_map(|token| match token.bytes[..] {
         [byte @ 0..0x80] => Some((byte, token.id)),
@@ -236,10 +240,10 @@ fn same_bytes(model: &Model, byte_tokens: &[(u8, u32)]) -> BTreeMap<u32, u32> {
     pairs.filter(|(token, other)| token != other).collect()
 }
 
-/// The names of all tokens of a `tokenizer.json` without a decoder; none for other files.
+/// Names of all tokens of a `tokenizer.json` without a decoder. Empty for other files.
 fn names(file: &serde_json::Value) -> BTreeMap<u32, String> {
     let mut names = BTreeMap::new();
-    // Names of bytes would be read by nobody.
+    // Names in the byte-level alphabet would be unreadable.
     let is_of_bytes = file["pre_tokenizer"].to_string().contains("\"ByteLevel\"");
     if file.is_null() || !file["decoder"].is_null() || is_of_bytes {
         return names;
@@ -264,7 +268,7 @@ fn names(file: &serde_json::Value) -> BTreeMap<u32, String> {
     names
 }
 
-/// `kitoken` 0.11 leaves out such tokens, and keeps their scores.
+/// `kitoken` 0.11 drops duplicate tokens, but keeps their scores.
 fn complete_scores(model: &mut Model, file: &serde_json::Value) {
     if let Model::Unigram { vocab, scores } = model
         && vocab.len() != scores.len()
@@ -274,8 +278,8 @@ fn complete_scores(model: &mut Model, file: &serde_json::Value) {
     }
 }
 
-/// Whether a vocabulary of SentencePiece has pieces that go on behind a space: then texts are not
-/// to be cut there.
+/// Whether a SentencePiece vocabulary has pieces that contain a space inside. Texts must not be
+/// split at spaces then.
 pub(super) fn has_pieces_across_words(model: &Model) -> bool {
     model.vocab().iter().any(|token| {
         let text = std::str::from_utf8(&token.bytes).unwrap_or_default();

@@ -1,41 +1,42 @@
-//! A `tokenizer.json` in the words of `kitoken` 0.11, which knows some parts of it by other names,
-//! takes others for something else, and does not have all: what would give other tokens is refused
-//! here.
+//! Rewrites a `tokenizer.json` for `kitoken` 0.11, which names some components differently,
+//! interprets others differently, and lacks some. Files that would tokenize differently are
+//! rejected.
 
 use super::scripts;
 use kitoken::Definition;
 use kitoken::convert::convert_tokenizers;
 use serde_json::{Map, Value, json};
 
-/// How `ByteLevel` cuts texts.
+/// Pre-tokenization pattern of `ByteLevel`.
 const BYTE_LEVEL: &str =
     r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+";
-/// What words are made of in the expressions of `tokenizers`, and what else is outside of classes
-/// of characters.
+/// Definition of `\w` in `tokenizers`' regular expressions, and additional characters outside of
+/// character classes.
 const WORDS: &str = r"\p{Alphabetic}\p{M}\p{Nd}\p{Pc}";
 const MORE_WORDS: &str = "²³¹¼½¾";
-/// What `Nmt` leaves out, and what becomes a space.
+/// Characters that `Nmt` removes, and those that it replaces with a space.
 const NMT_REMOVED: &str = r"[\x{1}-\x{8}\x{b}\x{e}-\x{1f}\x{7f}\x{8f}\x{9f}]";
 const NMT_SPACES: &str =
     r"[\t\n\x{c}\r\x{1680}\x{200b}-\x{200f}\x{2028}\x{2029}\x{2581}\x{feff}\x{fffd}]";
-/// What `BertNormalizer` leaves out of a text that it cleans.
+/// Characters that `BertNormalizer` removes with `clean_text`.
 const BERT_REMOVED: &str = r"[\p{Cc}\p{Cf}\p{Co}\x{fffd}]";
-/// No token begins with it, as it would have to if words of a vocabulary of words were put
-/// together.
+/// Continuation prefix that no token has, so that words of a word-level vocabulary are never
+/// combined.
 const NOTHING: &str = "\u{10ffff}\u{10fffe}";
 
-/// Steps of each part: those of models have ten at most, and each goes through the whole of a text.
+/// Maximum number of steps per component. Real files have ten at most, and each step processes the
+/// whole text.
 const MAX_STEPS: usize = 100;
-/// Characters of the parts that `FixedLength` cuts: an expression takes memory for each.
+/// Maximum length of `FixedLength`: the regular expression needs memory for each character.
 const MAX_LENGTH: u64 = 1000;
-/// Special tokens of a template, which are put into order.
+/// Maximum number of special tokens in a template, which are sorted.
 const MAX_TEMPLATE: usize = 4096;
 
-/// Tokens, and pairs that are joined: the largest vocabularies have 300,000 and 500,000.
+/// Maximum numbers of tokens and merges; the largest vocabularies have 300,000 and 500,000.
 pub(super) const MAX_TOKENS: usize = 1 << 20;
 const MAX_MERGES: usize = 1 << 21;
 
-/// Refuses what would keep who reads the file, or a text, busy for long.
+/// Rejects files that would make loading or encoding slow.
 fn check_counts(file: &Value) -> Result<(), String> {
     let within = |what: &str, count: usize, most: usize| match count > most {
         true => Err(format!("its {what} has {count} parts, more than {most}")),
@@ -54,7 +55,7 @@ fn check_counts(file: &Value) -> Result<(), String> {
     within("vocabulary", count(&model["vocab"]), MAX_TOKENS)?;
     within("list of merges", count(&model["merges"]), MAX_MERGES)?;
     for (name, list) in parts {
-        let steps = flat(&file[name], list);
+        let steps = flatten_steps(&file[name], list);
         within(name, steps.len(), MAX_STEPS)?;
         for step in steps {
             let tokens = step["special_tokens"].as_object().map_or(0, Map::len);
@@ -68,32 +69,32 @@ fn check_counts(file: &Value) -> Result<(), String> {
     Ok(())
 }
 
-/// What is done with bytes outside of that definition.
+/// Byte-level steps outside of the definition.
 #[derive(Debug, Default)]
 pub(super) struct Bytes {
-    /// In front of which steps of the normaliser they take their names.
+    /// Normalization steps before which bytes are mapped to the byte-level alphabet.
     pub(super) steps: Vec<usize>,
-    /// Whether tokens become text by these names.
+    /// Whether tokens decode through the byte-level alphabet.
     pub(super) are_names: bool,
 }
 
-/// A file in those words.
+/// A rewritten file.
 #[derive(Debug)]
 pub(super) struct Rewritten {
     pub(super) text: String,
-    /// How many steps of the definition that it makes are of its normaliser.
+    /// Number of normalization steps of the definition that come from the normalizer.
     pub(super) normalization: usize,
     pub(super) bytes: Bytes,
-    /// The scores of unigrams, which the text has the ranks of.
+    /// Unigram scores; the text contains their ranks instead.
     pub(super) scores: Vec<f32>,
 }
 
-/// The file in those words. The lists of added tokens and of scores stay what they are.
+/// Rewrites a file. Its lists of added tokens and of scores are left unchanged.
 pub(super) fn of(file: &mut Value) -> Result<Rewritten, String> {
     check_counts(file)?;
     let mut normalizer = Vec::new();
     let mut bytes = Bytes::default();
-    for step in flat(&file["normalizer"], "normalizers") {
+    for step in flatten_steps(&file["normalizer"], "normalizers") {
         match is_byte_level(step) {
             true => {
                 let before = small(&sequence("normalizers", normalizer.clone()))?;
@@ -105,28 +106,28 @@ pub(super) fn of(file: &mut Value) -> Result<Rewritten, String> {
     let small = small(&sequence("normalizers", normalizer.clone()))?;
     let normalization = small.config.normalization.len();
     let mut splits = Vec::new();
-    for step in flat(&file["pre_tokenizer"], "pretokenizers") {
+    for step in flatten_steps(&file["pre_tokenizer"], "pretokenizers") {
         split(step, &mut splits, &mut normalizer)?;
     }
     let mut decoders: Vec<Value> =
-        flat(&file["decoder"], "decoders").into_iter().cloned().collect();
-    // In the place of texts, a content is what it is.
+        flatten_steps(&file["decoder"], "decoders").into_iter().cloned().collect();
+    // With a text pattern, `kitoken` takes the content literally.
     let is_expression = |step: &&mut Value| step["pattern"]["Regex"].is_string();
-    decoders.iter_mut().filter(is_expression).for_each(take_as_it_is);
+    decoders.iter_mut().filter(is_expression).for_each(make_literal);
     let mut processors: Vec<Value> =
-        flat(&file["post_processor"], "processors").into_iter().cloned().collect();
-    if !names_bytes(&splits) {
-        // `kitoken` knows these names from that step alone. Behind a text, the step moves offsets,
-        // and no token.
+        flatten_steps(&file["post_processor"], "processors").into_iter().cloned().collect();
+    if !has_byte_level(&splits) {
+        // `kitoken` supports the byte-level alphabet only with the `ByteLevel` pre-tokenizer. As a
+        // post-processor, the step changes offsets, but no tokens.
         if decoders.iter().any(is_byte_level) && decoders.len() > 1 {
-            return Err("its decoder has more steps than that of bytes".into());
+            return Err("its decoder combines ByteLevel with other steps".into());
         }
         bytes.are_names =
             decoders.iter().any(is_byte_level) || decoders.is_empty() && !bytes.steps.is_empty();
         decoders.retain(|step| !is_byte_level(step));
         processors.retain(|step| !is_byte_level(step));
     }
-    let parts = file.as_object_mut().ok_or("it is no object")?;
+    let parts = file.as_object_mut().ok_or("it is not a JSON object")?;
     parts.insert("post_processor".into(), sequence("processors", processors));
     parts.insert("normalizer".into(), sequence("normalizers", normalizer));
     parts.insert("pre_tokenizer".into(), sequence("pretokenizers", splits));
@@ -145,9 +146,11 @@ pub(super) fn of(file: &mut Value) -> Result<Rewritten, String> {
     Ok(Rewritten { text, normalization, bytes, scores })
 }
 
-/// Puts the ranks of unigrams in the place of their scores, which it gives: none where they are no
-/// such list. Where some crate of a program asks `serde_json` for numbers of any precision,
-/// `kitoken` cannot read others than whole ones in a model.
+/// Replaces unigram scores with their ranks, and returns the scores. Returns an empty list if the
+/// model is not a valid unigram model.
+///
+/// If any crate in the build enables `serde_json`'s arbitrary precision, `kitoken` can only read
+/// integers in a model.
 fn rank(model: &mut Value) -> Vec<f32> {
     let is_unigram = model["type"] == "Unigram";
     let pieces = model.get_mut("vocab").and_then(Value::as_array_mut).filter(|_| is_unigram);
@@ -166,22 +169,21 @@ fn rank(model: &mut Value) -> Vec<f32> {
     scores
 }
 
-/// Replaces the score of a piece of a vocabulary, if it has one.
+/// Replaces the score of a piece, if it has one.
 fn set_score(piece: &mut Value, score: Value) {
     if let Some(place) = piece.get_mut(1) {
         *place = score;
     }
 }
 
-/// Sets a field, if there is an object to have it. `value[field] = …` panics if `value` is not an
-/// object.
+/// Sets a field of an object. `value[field] = …` would panic if `value` is not an object.
 fn set(value: &mut Value, field: &str, to: impl Into<Value>) {
     if let Some(fields) = value.as_object_mut() {
         fields.insert(field.into(), to.into());
     }
 }
 
-/// The definition of a tokenizer of one token with that normaliser.
+/// Definition of a single-token tokenizer with this normalizer.
 pub(super) fn small(normalizer: &Value) -> Result<Definition, String> {
     let model = json!({"type": "BPE", "vocab": {"a": 0}, "merges": []});
     let file = json!({"added_tokens": [], "normalizer": normalizer, "model": model});
@@ -195,8 +197,8 @@ fn sequence(list: &str, steps: Vec<Value>) -> Value {
     }
 }
 
-/// The steps of a sequence, and of those in it, in their order.
-fn flat<'f>(step: &'f Value, list: &str) -> Vec<&'f Value> {
+/// Flattens nested sequences of steps.
+fn flatten_steps<'f>(step: &'f Value, list: &str) -> Vec<&'f Value> {
     let (mut steps, mut waiting) = (Vec::new(), vec![step]);
     while let Some(step) = waiting.pop() {
         match step[list].as_array().filter(|_| step["type"] == "Sequence") {
@@ -212,8 +214,8 @@ fn is_byte_level(step: &Value) -> bool {
     step["type"] == "ByteLevel"
 }
 
-/// Whether one of the steps that cut texts puts names of bytes in the place of these.
-fn names_bytes(splits: &[Value]) -> bool {
+/// Whether a pre-tokenization step maps bytes to the byte-level alphabet.
+fn has_byte_level(splits: &[Value]) -> bool {
     splits.iter().any(is_byte_level)
 }
 
@@ -225,37 +227,36 @@ fn normalize(step: &Value, steps: &mut Vec<Value>) {
         return;
     }
     if step["type"] == "BertNormalizer" && step["clean_text"] == true {
-        // Not what has no meaning yet.
+        // Unlike `kitoken`, keep unassigned characters.
         set(&mut step, "clean_text", false);
         steps.extend([replace(r"[\t\n\r]", " "), replace(BERT_REMOVED, ""), replace(r"\s", " ")]);
     }
     let lowers = step["type"] == "Lowercase"
         || step["type"] == "BertNormalizer" && step["lowercase"] == true;
     if lowers {
-        // Character by character, this is what becomes of it; in a text, the last of a word would
-        // become another.
+        // Character by character, sigma becomes σ. Lowercasing a text would map a final sigma to ς.
         steps.push(json!({"type": "Replace", "pattern": {"String": "Σ"}, "content": "σ"}));
     }
     if step["type"] == "Strip" {
         set(&mut step, "type", "StripNormalizer");
     }
-    take_as_it_is(&mut step);
+    make_literal(&mut step);
     steps.push(step);
 }
 
-/// Has the content of a replacement stand for itself, not for what was found.
-fn take_as_it_is(step: &mut Value) {
+/// Makes the replacement literal, instead of referring to capture groups.
+fn make_literal(step: &mut Value) {
     if step["type"] == "Replace" {
         let content = step["content"].as_str().unwrap_or_default();
         let content = content.replace('$', "$$");
         set(step, "content", content);
-        spell(step);
+        expand_word_classes(step);
     }
 }
 
-/// Puts what belongs to words for `tokenizers` into an expression: unlike here, what joins
-/// characters does not.
-fn spell(step: &mut Value) {
+/// Replaces `\w` and `\W` in a pattern with their definition in `tokenizers`, which does not
+/// include join controls.
+fn expand_word_classes(step: &mut Value) {
     let Some(pattern) = step["pattern"]["Regex"].as_str() else { return };
     let (mut spelled, mut depth, mut rest) = (String::new(), 0usize, pattern.chars());
     while let Some(character) = rest.next() {
@@ -272,7 +273,7 @@ fn spell(step: &mut Value) {
         match rest.next() {
             Some('w') => spelled += &format!("[{WORDS}{more}]"),
             Some('W') => spelled += &format!("[^{WORDS}{more}]"),
-            // Ends of words here, characters there.
+            // Word boundaries in `kitoken`, but literal characters in `tokenizers`.
             Some(escaped @ ('<' | '>')) => spelled.push(escaped),
             escaped => spelled.extend([Some('\\'), escaped].into_iter().flatten()),
         }
@@ -285,7 +286,7 @@ fn spell(step: &mut Value) {
 fn split(step: &Value, steps: &mut Vec<Value>, normalizer: &mut Vec<Value>) -> Result<(), String> {
     let pattern = |pattern: &str, behavior: &str| json!({"type": "Split", "pattern": {"Regex": pattern}, "behavior": behavior, "invert": false});
     let mut step = step.clone();
-    spell(&mut step);
+    expand_word_classes(&mut step);
     let is_first = steps.is_empty();
     let prefixes = |step: &Value| match step["type"].as_str() {
         Some("ByteLevel") => step["add_prefix_space"] == true,
@@ -295,14 +296,14 @@ fn split(step: &Value, steps: &mut Vec<Value>, normalizer: &mut Vec<Value>) -> R
     match step["type"].as_str().unwrap_or_default() {
         "ByteLevel" if step["use_regex"] != false => {
             refuse_prefix(prefixes(&step) && !is_first)?;
-            // The space in front comes before the text is cut.
+            // The prefix space is added before the text is split.
             set(&mut step, "use_regex", false);
             steps.push(step);
             steps.push(pattern(BYTE_LEVEL, "Isolated"));
             return Ok(());
         }
-        name @ ("FixedLength" | "UnicodeScripts") if names_bytes(steps) => {
-            return Err(format!("{name} cuts names of bytes"));
+        name @ ("FixedLength" | "UnicodeScripts") if has_byte_level(steps) => {
+            return Err(format!("{name} after ByteLevel is not supported"));
         }
         "FixedLength" => {
             let length = if step["length"].is_null() { Some(5) } else { step["length"].as_u64() };
@@ -312,20 +313,20 @@ fn split(step: &Value, steps: &mut Vec<Value>, normalizer: &mut Vec<Value>) -> R
             })?;
             step = pattern(&format!("(?s:.){{1,{length}}}"), "Isolated");
         }
-        // Parts of one script stay what they are.
+        // Splitting a text of a single script again changes nothing.
         "UnicodeScripts"
             if steps.iter().any(|step| step["pattern"]["Regex"] == scripts::expression()) =>
         {
             return Ok(());
         }
         "UnicodeScripts" => {
-            // What is found stays.
+            // Inverted, so that matches are kept.
             step = pattern(&scripts::expression(), "Removed");
             set(&mut step, "invert", true);
         }
         "WhitespaceSplit" => step = pattern(r"\s+", "Removed"),
         "Metaspace" if !is_first && prefixes(&step) => {
-            // Words with one space in front of each.
+            // Words with one space before each.
             let is_spaces = |step: &Value| *step == pattern(r"\s+", "Removed");
             let words = std::mem::take(steps);
             refuse_prefix(!words.iter().all(is_spaces) || step["prepend_scheme"] == "first")?;
@@ -337,7 +338,9 @@ fn split(step: &Value, steps: &mut Vec<Value>, normalizer: &mut Vec<Value>) -> R
         "Split" if step["invert"] == true => {
             let behavior = step["behavior"].as_str().unwrap_or_default();
             if !matches!(behavior, "Removed" | "Isolated") {
-                return Err(format!("it cuts texts by what a pattern does not find, {behavior:?}"));
+                return Err(format!(
+                    "an inverted Split with behavior {behavior:?} is not supported"
+                ));
             }
         }
         _ => refuse_prefix(prefixes(&step) && !is_first)?,
@@ -348,36 +351,39 @@ fn split(step: &Value, steps: &mut Vec<Value>, normalizer: &mut Vec<Value>) -> R
 
 fn refuse_prefix(is_inside: bool) -> Result<(), String> {
     match is_inside {
-        true => Err("it puts a space in front of each part of a text that is cut already".into()),
+        true => {
+            Err("adding a space before each part of a text that is already split is not supported"
+                .into())
+        }
         false => Ok(()),
     }
 }
 
 fn model(parts: &mut Map<String, Value>) -> Result<(), String> {
-    let model = parts.get_mut("model").ok_or("it has no 'model', as a tokenizer.json has")?;
+    let model = parts.get_mut("model").ok_or("it has no 'model'")?;
     let prefix = model["continuing_subword_prefix"].as_str().unwrap_or_default();
     if model["type"] == "BPE" && !prefix.is_empty() {
-        return Err(format!("pairs whose parts inside of words begin with {prefix:?}"));
+        return Err(format!("BPE with continuing_subword_prefix {prefix:?} is not supported"));
     }
-    // `tokenizers` passes over the first line of what was a file of merges, wherever it is.
+    // `tokenizers` skips the version line of merge files at any position.
     if let Some(merges) = model.get_mut("merges").and_then(Value::as_array_mut) {
         merges.retain(|pair| !pair.as_str().is_some_and(|line| line.starts_with("#version")));
     }
-    // Words alone are parts of words of which none continues one.
+    // A word-level model is WordPiece without continuation pieces.
     let is_words = model["type"] == "WordLevel";
     if let (true, Some(model)) = (is_words, model.as_object_mut()) {
         model.insert("type".into(), "WordPiece".into());
         model.insert("continuing_subword_prefix".into(), NOTHING.into());
         model.insert("max_input_chars_per_word".into(), u32::MAX.into());
     }
-    // What stands for what is unknown has to be among the added tokens, though it is not looked for
-    // in texts.
+    // `kitoken` requires the unknown token among the added tokens, although it is not matched in
+    // texts.
     let is_unigram = model["type"] == "Unigram";
     let (unknown, id) = match (model["unk_token"].as_str(), model["unk_id"].as_u64()) {
         (Some(name), _) => (name.to_owned(), model["vocab"][name].as_u64()),
         (None, Some(id)) if is_unigram => {
             let piece = usize::try_from(id).map_or(&Value::Null, |at| &model["vocab"][at]);
-            let missing = || format!("its unknown token {id} is none of its tokens");
+            let missing = || format!("its unknown token {id} is not in the vocabulary");
             (piece[0].as_str().ok_or_else(missing)?.to_owned(), Some(id))
         }
         _ => return Ok(()),
@@ -388,7 +394,7 @@ fn model(parts: &mut Map<String, Value>) -> Result<(), String> {
         return Ok(());
     }
     let Some(id) = id else {
-        return Err(format!("its unknown token {unknown:?} is none of its tokens"));
+        return Err(format!("its unknown token {unknown:?} is not in the vocabulary"));
     };
     let token = json!({"id": id, "content": unknown, "single_word": false, "lstrip": false,
         "rstrip": false, "normalized": false, "special": true});
@@ -403,9 +409,9 @@ fn model(parts: &mut Map<String, Value>) -> Result<(), String> {
 mod tests {
     use super::*;
 
-    /// What is no object where one should be is refused, by an error and not by a panic.
+    /// Wrong JSON types are errors, not panics.
     #[test]
-    fn parts_of_any_kind_are_read() {
+    fn wrong_json_types_do_not_panic() {
         let parts =
             ["model", "normalizer", "pre_tokenizer", "post_processor", "decoder", "added_tokens"];
         let kinds =
@@ -430,18 +436,18 @@ mod tests {
     }
 
     #[test]
-    fn steps_are_in_their_order_whatever_they_are_in() {
+    fn nested_sequences_are_flattened() {
         let named = |name: &str| json!({"type": name});
         let inner = sequence("normalizers", vec![named("b"), named("c")]);
         let all = sequence("normalizers", vec![named("a"), inner, named("d")]);
         let names: Vec<&Value> =
-            flat(&all, "normalizers").iter().map(|step| &step["type"]).collect();
+            flatten_steps(&all, "normalizers").iter().map(|step| &step["type"]).collect();
         assert_eq!(names, ["a", "b", "c", "d"]);
-        assert!(flat(&Value::Null, "normalizers").is_empty());
+        assert!(flatten_steps(&Value::Null, "normalizers").is_empty());
     }
 
     #[test]
-    fn what_would_give_other_tokens_is_refused() {
+    fn unsupported_steps_are_rejected() {
         let file = |cut: Value, model: Value| json!({"pre_tokenizer": cut, "model": model});
         let pairs = json!({"type": "BPE", "vocab": {"a": 0}, "merges": []});
         let of = |file: &Value| of(&mut file.clone());
@@ -450,17 +456,17 @@ mod tests {
         let digits = json!({"type": "Digits", "individual_digits": true});
         let bytes = json!({"type": "ByteLevel", "add_prefix_space": true, "trim_offsets": true});
         let inside = file(cut(&[digits.clone(), bytes.clone()]), pairs.clone());
-        assert!(refused(&inside).contains("in front of each part"));
+        assert!(refused(&inside).contains("before each part"));
         assert!(of(&file(cut(&[bytes.clone(), digits.clone()]), pairs.clone())).is_ok());
         let spaces = json!({"type": "Metaspace", "replacement": "▁", "prepend_scheme": "always", "split": true});
         let inside = file(cut(&[digits, spaces]), pairs.clone());
-        assert!(refused(&inside).contains("in front of each part"));
+        assert!(refused(&inside).contains("before each part"));
         let inverted = json!({"type": "Split", "pattern": {"String": "a"}, "behavior": "Contiguous", "invert": true});
         assert!(refused(&file(inverted, pairs.clone())).contains("Contiguous"));
         for (step, expected) in [
             (json!({"type": "FixedLength", "length": 0}), "is 0, not from 1 to"),
             (json!({"type": "FixedLength", "length": 1e9}), "not from 1 to"),
-            (cut(&[bytes.clone(), json!({"type": "UnicodeScripts"})]), "names of bytes"),
+            (cut(&[bytes.clone(), json!({"type": "UnicodeScripts"})]), "after ByteLevel"),
         ] {
             let found = refused(&file(step, pairs.clone()));
             assert!(found.contains(expected), "{found}");

@@ -1,7 +1,7 @@
-//! Where scripts change in a text, as `tokenizers` sees it.
+//! Splits texts at script changes, like `UnicodeScripts` of `tokenizers`.
 
-/// The scripts of Unicode 9, which its table is of. Hiragana and Katakana are written among Han,
-/// and count as that.
+/// Scripts of Unicode 9, which `tokenizers`' table is based on. Hiragana and Katakana occur among
+/// Han characters, and count as Han.
 const SCRIPTS: &[&str] = &[
     "Adlam",
     "Ahom",
@@ -140,11 +140,11 @@ const SCRIPTS: &[&str] = &[
     "Yi",
 ];
 
-/// An expression for parts of one script each. Spaces, and what has no script, belong to the part
-/// before them, and to none at the beginning of a text.
+/// Regular expression for runs of one script. Spaces and characters without a script belong to the
+/// preceding run, or to none at the start of a text.
 pub(super) fn expression() -> String {
     let class = |name: &str| match name {
-        // The mark of long vowels is of both.
+        // The prolonged sound mark belongs to both kana scripts.
         "Han" => r"\p{Han}\p{Hiragana}\p{Katakana}ー".to_owned(),
         name => format!(r"\p{{{name}}}"),
     };

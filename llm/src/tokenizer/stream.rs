@@ -1,40 +1,39 @@
-//! Text of tokens, as they come.
+//! Incremental decoding of tokens.
 
 use super::Tokenizer;
 
-/// Gives the text of tokens one by one, and never a part of a character: bytes wait for those that
-/// complete it.
+/// Decodes tokens one by one, and never emits an incomplete character.
 ///
-/// A token's text can depend on those before it (a space that is left out in front of a text, for
-/// example). So the text of a token is what it adds to that of the tokens since the last time that
-/// nothing was waiting.
+/// The text of a token can depend on the tokens before it; for example, the leading space of a text
+/// is removed. The stream therefore decodes a window of recent tokens, and emits what the new token
+/// adds.
 #[derive(Debug)]
 pub struct TextStream<'t> {
     tokenizer: &'t Tokenizer,
-    /// The tokens whose text was given last, and those since.
+    /// Tokens whose text was emitted last, and all later ones.
     window: Vec<u32>,
-    /// Bytes of the window that were given.
+    /// Bytes of the window that were emitted.
     given: usize,
-    /// Tokens whose last bytes wait.
+    /// Number of tokens whose last bytes are held back.
     waiting: usize,
 }
 
-/// A character has four bytes at most; where more tokens in a row make none, what they make is no
-/// text.
+/// Maximum number of tokens to wait for a complete character. A character has at most four bytes;
+/// longer sequences are invalid.
 const WAITING: usize = 8;
-/// Tokens that are kept, at most, for one of them to have a text: where there is none yet, a space
-/// in front may be left out.
+/// Maximum number of tokens kept until one of them has text. Without preceding text, a leading
+/// space would be removed.
 const SILENT: usize = 64;
 
 impl<'t> TextStream<'t> {
-    /// A stream behind these tokens, whose text is not given.
+    /// Creates a stream that continues after these tokens.
     pub fn new(tokenizer: &'t Tokenizer, behind: &[u32]) -> Self {
         let window = behind.get(behind.len().saturating_sub(4)..).unwrap_or_default().to_vec();
         let given = tokenizer.decode_bytes(&window).len();
         TextStream { tokenizer, window, given, waiting: 0 }
     }
 
-    /// The text that a token completes.
+    /// Appends a token, and returns the text that it completes.
     pub fn push(&mut self, token: u32) -> String {
         self.window.push(token);
         let bytes = self.tokenizer.decode_bytes(&self.window);
@@ -51,8 +50,8 @@ impl<'t> TextStream<'t> {
         if self.window.len() >= 4 {
             let rest = self.window.split_off(self.window.len() - 2);
             let given = self.tokenizer.decode_bytes(&rest).len();
-            // What comes behind text does not become that of a beginning because the last tokens
-            // have none.
+            // Keep tokens with text: if the remaining ones have none, the next token would be
+            // decoded as the start of a text.
             if given > 0 || bytes.is_empty() || self.window.len() >= SILENT {
                 (self.window, self.given) = (rest, given);
             } else {
@@ -62,14 +61,14 @@ impl<'t> TextStream<'t> {
         text
     }
 
-    /// What still waits, though nothing completes it.
+    /// Returns text that is still held back.
     pub fn finish(self) -> String {
         let bytes = self.tokenizer.decode_bytes(&self.window);
         String::from_utf8_lossy(bytes.get(self.given..).unwrap_or_default()).into_owned()
     }
 }
 
-/// The number of bytes at the end that begin a character and do not complete it.
+/// Number of bytes of an incomplete character at the end.
 fn incomplete(bytes: &[u8]) -> usize {
     (1..=bytes.len().min(3))
         .find(|&count| {
@@ -89,14 +88,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bytes_that_begin_a_character_are_incomplete() {
+    fn incomplete_characters_are_detected() {
         for text in ["", "a", "é", "€", "😀", "a😀"] {
             assert_eq!(incomplete(text.as_bytes()), 0, "{text}");
         }
         let smile = "😀".as_bytes();
         assert_eq!([1, 2, 3].map(|count| incomplete(&smile[..count])), [1, 2, 3]);
         assert_eq!(incomplete(&"é".as_bytes()[..1]), 1);
-        // What cannot become a character waits for nothing.
+        // Invalid bytes are not held back.
         assert_eq!(incomplete(&[0x80, 0x80, 0x80]), 0);
         assert_eq!(incomplete(&[0xff]), 0);
     }

@@ -1,24 +1,23 @@
-//! Texts in the likeliest unigrams, and in words or characters alone.
+//! Unigram, word and character models.
 //!
-//! `kitoken` 0.11 finds unigrams as well, with sums of one precision for all files. Where several
-//! ways to cut a text are as likely but for how their sums are rounded, as in a long row of one
-//! character, SentencePiece and `tokenizers` take those that their sums say; so this adds as each
-//! of them does. Models of characters and of words, which SentencePiece has and `kitoken` has not,
-//! look texts up in the same table.
+//! `kitoken` 0.11 supports unigrams, but uses one floating-point precision for all files. If
+//! several segmentations differ only by rounding, as for a long run of one character, SentencePiece
+//! and `tokenizers` choose according to their own precision. This implementation follows each of
+//! them. It also implements SentencePiece's word and character models, which `kitoken` lacks.
 
 use super::charsmap::{Field, fields};
 use serde_json::Value;
 
-/// How much less likely than the least likely piece an unknown character is.
+/// Score of unknown characters relative to the lowest score.
 const UNKNOWN_PENALTY: f64 = 10.0;
-/// The character that SentencePiece has for a space.
+/// SentencePiece's character for a space.
 const SPACE: char = '▁';
 
-/// Kinds of pieces of a SentencePiece model.
+/// Piece types of a SentencePiece model.
 const NORMAL: u64 = 1;
 const BYTE: u64 = 6;
 
-/// What a SentencePiece model is.
+/// Type of a SentencePiece model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
     Unigrams,
@@ -27,17 +26,17 @@ pub(super) enum Kind {
     Characters,
 }
 
-/// A vocabulary in which texts are looked up.
+/// Vocabulary for segmentation.
 #[derive(Debug)]
 pub(super) struct Unigrams {
-    /// By their bytes.
+    /// Sorted by bytes.
     pieces: Vec<Piece>,
     is_words: bool,
-    /// Whether sums are rounded to 32 bits.
-    is_narrow: bool,
+    /// Whether sums are rounded to `f32`.
+    rounds_to_f32: bool,
     unknown: Option<u32>,
     unknown_score: f64,
-    /// The tokens of bytes, where unknown characters become these.
+    /// Byte tokens for unknown characters (byte fallback).
     bytes: Option<Box<[u32; 256]>>,
 }
 
@@ -48,18 +47,18 @@ struct Piece {
     score: f64,
 }
 
-/// The best way to a place in a text.
+/// Viterbi node: best segmentation up to an offset.
 #[derive(Debug, Clone, Copy)]
 struct Node {
     score: f64,
-    /// How long the last piece is: 0 where no way leads there.
+    /// Length of the last piece. 0 if unreachable.
     length: u32,
-    /// None where it is unknown.
+    /// `None` for an unknown character.
     token: Option<u32>,
 }
 
 impl Kind {
-    /// The kind of a model: unigrams, where it does not say.
+    /// Type of a model; default: unigrams.
     pub(super) fn of(model: &[u8]) -> Result<Self, String> {
         let mut kind = Kind::Unigrams;
         for field in fields(model) {
@@ -71,7 +70,9 @@ impl Kind {
                     (3, Field::Varint(3)) => Kind::Words,
                     (3, Field::Varint(4)) => Kind::Characters,
                     (3, _) => {
-                        return Err("its kind is none of unigrams, pairs, words, characters".into());
+                        return Err(
+                            "unknown model type; expected unigram, BPE, word or char".into()
+                        );
                     }
                     _ => kind,
                 };
@@ -81,14 +82,15 @@ impl Kind {
     }
 }
 
-/// A model as one of unigrams, which all else of it is read as: what a message says last counts.
+/// Marks a model as unigrams, so that `kitoken` reads the rest of it. The last value of a protobuf
+/// field wins.
 pub(super) fn as_unigrams(model: &[u8]) -> Vec<u8> {
     const SETTINGS: [u8; 4] = [2 << 3 | 2, 2, 3 << 3, 1];
     [model, &SETTINGS].concat()
 }
 
 impl Unigrams {
-    /// Those of a SentencePiece model of another kind than pairs.
+    /// Reads a SentencePiece model of any type except BPE.
     pub(super) fn of_sentencepiece(
         model: &[u8],
         kind: Kind,
@@ -119,14 +121,14 @@ impl Unigrams {
         Ok(Unigrams {
             pieces: sorted(known),
             is_words: kind == Kind::Words,
-            is_narrow: true,
+            rounds_to_f32: true,
             unknown,
             unknown_score: f64::from(least - UNKNOWN_PENALTY as f32),
             bytes,
         })
     }
 
-    /// Those of a `tokenizer.json`, if that is its model. Special tokens are none of them.
+    /// Reads the unigram model of a `tokenizer.json`, if it has one. Special tokens are excluded.
     pub(super) fn of_json(file: &Value) -> Option<Self> {
         let model = &file["model"];
         let list = model["vocab"].as_array().filter(|_| model["type"] == "Unigram")?;
@@ -148,14 +150,14 @@ impl Unigrams {
         Some(Unigrams {
             pieces: sorted(pieces),
             is_words: false,
-            is_narrow: false,
+            rounds_to_f32: false,
             unknown,
             unknown_score: least - UNKNOWN_PENALTY,
             bytes: if does_fall_back { all_bytes(&bytes) } else { None },
         })
     }
 
-    /// The tokens of a text that is not cut any more.
+    /// Encodes a text without further pre-tokenization.
     pub(super) fn encode(&self, text: &str, tokens: &mut Vec<u32>) {
         let found = if self.is_words { self.words(text) } else { self.likeliest(text) };
         let mut unknown: Option<&str> = None;
@@ -167,7 +169,7 @@ impl Unigrams {
                 (None, Some(bytes)) => {
                     tokens.extend(part.bytes().map(|byte| bytes[usize::from(byte)]));
                 }
-                // Of several in a row, there is one.
+                // Consecutive unknown characters become one token.
                 (None, None) if unknown.is_none() => tokens.extend(self.unknown),
                 (None, None) => {}
             }
@@ -176,7 +178,7 @@ impl Unigrams {
         }
     }
 
-    /// The lengths of parts, and their tokens.
+    /// Viterbi segmentation: lengths and tokens of the parts.
     fn likeliest(&self, text: &str) -> Vec<(usize, Option<u32>)> {
         let none = Node { score: 0.0, length: 0, token: None };
         let mut nodes = vec![none; text.len() + 1];
@@ -185,11 +187,11 @@ impl Unigrams {
             let rest = text.as_bytes().get(at..).unwrap_or_default();
             let mut reach = |length: usize, score: f64, token: Option<u32>| {
                 let score = score + before;
-                let score = if self.is_narrow { f64::from(score as f32) } else { score };
+                let score = if self.rounds_to_f32 { f64::from(score as f32) } else { score };
                 if let Some(node) = nodes.get_mut(at + length)
                     && (node.length == 0 || score > node.score)
                 {
-                    // A piece is no longer than a file.
+                    // Pieces are shorter than a file.
                     let length = u32::try_from(length).unwrap_or(u32::MAX);
                     *node = Node { score, length, token };
                 }
@@ -213,7 +215,7 @@ impl Unigrams {
         parts
     }
 
-    /// Whole words, each with the space in front of it.
+    /// Splits into whole words, each with its leading space.
     fn words(&self, text: &str) -> Vec<(usize, Option<u32>)> {
         let spaces = text.match_indices(SPACE).map(|(at, _)| at).filter(|at| *at > 0);
         let mut words = Vec::new();
@@ -229,9 +231,9 @@ impl Unigrams {
         words
     }
 
-    /// The pieces that a text begins with, the shortest first.
+    /// Pieces that are a prefix of a text, shortest first.
     fn beginning<'s>(&'s self, text: &'s [u8]) -> impl Iterator<Item = &'s Piece> {
-        // Those that begin with as many bytes of the text as were looked at.
+        // Pieces that share the examined prefix.
         let mut pieces = self.pieces.as_slice();
         let mut rest = text.iter().enumerate();
         std::iter::from_fn(move || {
@@ -249,7 +251,7 @@ impl Unigrams {
     }
 }
 
-/// By their bytes; of several that are the same, the last one.
+/// Sorts by bytes. Of duplicates, the last one is kept.
 fn sorted(mut pieces: Vec<Piece>) -> Vec<Piece> {
     pieces.retain(|piece| !piece.bytes.is_empty());
     pieces.sort_by(|a, b| a.bytes.cmp(&b.bytes).then(b.token.cmp(&a.token)));
@@ -257,8 +259,8 @@ fn sorted(mut pieces: Vec<Piece>) -> Vec<Piece> {
     pieces
 }
 
-/// The tokens that stand for bytes, of a SentencePiece model or a `tokenizer.json`, which may have
-/// the same bytes as other tokens.
+/// Byte tokens of a SentencePiece model or a `tokenizer.json`. Other tokens may have the same
+/// bytes.
 pub(super) fn byte_tokens(model: &[u8], file: &Value) -> Vec<(u8, u32)> {
     let numbered = |(name, token): (&str, Option<u32>)| Some((byte(name.as_bytes())?, token?));
     if file["model"]["byte_fallback"] == true {
@@ -289,7 +291,7 @@ pub(super) fn byte_tokens(model: &[u8], file: &Value) -> Vec<(u8, u32)> {
         .collect()
 }
 
-/// A piece of a SentencePiece model.
+/// Piece of a SentencePiece model.
 struct Entry<'m> {
     text: &'m [u8],
     token: u32,
@@ -316,14 +318,14 @@ fn pieces(model: &[u8]) -> impl Iterator<Item = Result<Entry<'_>, String>> {
     })
 }
 
-/// The byte that a piece such as `<0x0A>` stands for.
+/// Byte of a piece such as `<0x0A>`.
 pub(super) fn byte(piece: &[u8]) -> Option<u8> {
     let digits = std::str::from_utf8(piece.strip_prefix(b"<0x")?.strip_suffix(b">")?).ok()?;
     let is_one = digits.len() == 2 && digits.bytes().all(|digit| digit.is_ascii_hexdigit());
     u8::from_str_radix(digits, 16).ok().filter(|_| is_one)
 }
 
-/// The tokens of all bytes, if there are all.
+/// Tokens of all 256 bytes, if complete.
 pub(super) fn all_bytes(found: &[(u8, u32)]) -> Option<Box<[u32; 256]>> {
     let mut tokens = [None; 256];
     for (byte, token) in found {

@@ -1,82 +1,82 @@
-//! Calls in what a model says.
+//! [`ToolCalls`]: streaming parser for function calls in a model's output.
 
 use super::parts::{self, Beginning, Nesting};
 use super::{Said, Tool, ToolCall};
 use serde_json::value::RawValue;
 use std::collections::BTreeMap;
 
-/// What stands around a call in the form of Hermes and Qwen.
+/// Tags around a call in the format of Hermes and Qwen.
 const OPEN: &str = "<tool_call>";
 const CLOSE: &str = "</tool_call>";
-/// What stands in front of calls, of which all the rest consists: Mistral's, Llama 3's.
+/// Markers after which the rest of the output consists of calls: Mistral's and Llama 3's.
 const MARKS: [&str; 2] = ["[TOOL_CALLS]", "<|python_tag|>"];
 
-/// Finds calls in what a model says, piece by piece.
+/// Streaming parser for function calls in a model's output.
 ///
-/// These are objects with `name` and `arguments` (or `parameters`): in `<tool_call>`, as Hermes and
-/// Qwen write them; as the whole text, several behind each other, as Llama 3 does; or behind
-/// `[TOOL_CALLS]`, as Mistral. What is no call of one of the functions stays text.
+/// Calls are objects with `name` and `arguments` (or `parameters`). They appear in `<tool_call>`
+/// tags (Hermes, Qwen), as the entire output, possibly several in a row (Llama 3), or after
+/// `[TOOL_CALLS]` (Mistral). Everything that is not a call of a known function stays text.
 #[derive(Debug)]
 pub struct ToolCalls {
     names: Vec<String>,
-    /// Whether calls are told of while they come.
+    /// Whether calls are reported incrementally.
     in_parts: bool,
-    /// Whether what waits is told whole all the same.
+    /// Whether the waiting call cannot be reported incrementally.
     is_whole: bool,
-    /// What was not given yet.
+    /// Text that was not reported yet.
     waiting: String,
     state: State,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
-    /// Nothing, or a call, was there last, and space may have come behind it.
+    /// At the start or after a call; whitespace may follow.
     Start {
         is_first: bool,
     },
     Text,
-    /// Within the marks of a call.
+    /// Inside call tags.
     Call,
-    /// In what is calls to its end, if that is what it is.
+    /// In output that consists of calls to its end, if it parses.
     Rest {
         is_first: bool,
     },
-    /// In the arguments of a call, which is in what.
+    /// In the arguments of a call.
     Arguments(Nesting, Around),
-    /// Behind these.
+    /// After the arguments, before the end of the call's object.
     Behind(Nesting, Around),
-    /// Behind a call within its marks.
+    /// After a call's object, before its closing tag.
     Closing,
 }
 
-/// What a call is in.
+/// Context of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Around {
     Marks,
     Rest,
 }
 
-/// What stands between calls.
+/// Separators between calls.
 const BETWEEN: [char; 4] = [';', ',', '[', ']'];
 
 impl ToolCalls {
-    /// Calls of these functions.
+    /// Creates a parser for calls of these functions.
     pub fn of(tools: &[Tool]) -> Self {
         let names = tools.iter().map(|tool| tool.name.clone()).collect();
         let state = State::Start { is_first: true };
         ToolCalls { names, in_parts: false, is_whole: false, waiting: String::new(), state }
     }
 
-    /// Tells of calls that name their function first while their arguments come: [`Said::Begun`],
-    /// then [`Said::Arguments`], without the space between values. What then turns out to be no
-    /// JSON cannot be taken back.
+    /// Reports calls incrementally if they name their function first: [`Said::Begun`], then
+    /// [`Said::Arguments`] with whitespace between JSON tokens removed. Malformed JSON that is
+    /// detected later cannot be withdrawn.
     #[must_use]
     pub fn in_parts(mut self) -> Self {
         self.in_parts = true;
         self
     }
 
-    /// Goes on with more text, and gives what is known by then.
+    /// Appends text, and returns the parts that are known by now.
     pub fn push(&mut self, text: &str) -> Vec<Said> {
         self.waiting.push_str(text);
         let mut said = Vec::new();
@@ -84,7 +84,7 @@ impl ToolCalls {
         said
     }
 
-    /// What is left at the end.
+    /// Ends the output, and returns the remaining parts.
     pub fn finish(mut self) -> Vec<Said> {
         let mut said = Vec::new();
         let waiting = std::mem::take(&mut self.waiting);
@@ -93,7 +93,7 @@ impl ToolCalls {
             State::Closing => self.rest(&waiting, &mut said),
             State::Rest { is_first: false } => self.rest(&waiting, &mut said),
             State::Start { .. } | State::Text => give(&mut said, waiting),
-            // A model may have ended where it should have closed the call.
+            // The model may have ended instead of closing the call.
             State::Call => {
                 let inside = waiting.strip_prefix(OPEN).unwrap_or_default();
                 self.calls_or_text(inside, &waiting, &mut said);
@@ -107,7 +107,7 @@ impl ToolCalls {
         said
     }
 
-    /// Whether there may be more to say.
+    /// Advances the parser. Returns false if more text is needed.
     fn step(&mut self, said: &mut Vec<Said>) -> bool {
         match self.state {
             State::Start { is_first } => {
@@ -140,7 +140,7 @@ impl ToolCalls {
                     };
                     return true;
                 }
-                // A mark may have begun.
+                // The text may end with the start of a marker.
                 let begun = marks().map(|mark| crate::output::overlap(&self.waiting, mark)).max();
                 let rest = self.waiting.split_off(self.waiting.len() - begun.unwrap_or(0));
                 give(said, std::mem::replace(&mut self.waiting, rest));
@@ -172,7 +172,7 @@ impl ToolCalls {
                     said.push(Said::Arguments(passed));
                 }
                 self.state = match rest {
-                    // In the call itself.
+                    // Continue in the enclosing object of the call.
                     Some(_) => State::Behind(Nesting::within(1), around),
                     None => State::Arguments(nesting, around),
                 };
@@ -201,8 +201,7 @@ impl ToolCalls {
         }
     }
 
-    /// Tells of a call that begins behind so many bytes of what waits, if it does and that is
-    /// wanted.
+    /// Reports the start of a call at byte offset `at` of the waiting text, in incremental mode.
     fn begin(&mut self, at: usize, between: &[char], around: Around, said: &mut Vec<Said>) -> bool {
         if !self.in_parts || self.is_whole {
             return false;
@@ -224,7 +223,7 @@ impl ToolCalls {
         }
     }
 
-    /// Gives what is left behind a call.
+    /// Reports the text that follows a call.
     fn rest(&self, text: &str, said: &mut Vec<Said>) {
         let is_between = |c: char| c.is_whitespace() || c == ';' || c == ',';
         let text = text.trim_start_matches(is_between);
@@ -234,8 +233,8 @@ impl ToolCalls {
         }
     }
 
-    /// Gives the calls that a text consists of; if it does not, the text around it. Whether there
-    /// were some.
+    /// Reports the calls that `inside` consists of, or else `whole` as text. Returns whether calls
+    /// were found.
     fn calls_or_text(&self, inside: &str, whole: &str, said: &mut Vec<Said>) -> bool {
         let calls = self.calls(inside).filter(|calls| !calls.is_empty());
         match &calls {
@@ -245,7 +244,7 @@ impl ToolCalls {
         calls.is_some()
     }
 
-    /// The calls that a text consists of: objects, or lists of such, one behind the other.
+    /// Parses a sequence of call objects, or of lists of them.
     fn calls(&self, text: &str) -> Option<Vec<ToolCall>> {
         let mut rest = text.trim();
         let mut calls = Vec::new();
@@ -266,8 +265,8 @@ impl ToolCalls {
         Some(calls)
     }
 
-    /// The call that an object is. Its arguments stay what the model wrote, but for the space
-    /// between values: numbers may be of any length.
+    /// Parses a call object. The arguments keep the model's notation except for whitespace, because
+    /// numbers may have any length.
     fn call(&self, object: &str) -> Option<ToolCall> {
         let fields =
             |object: &'_ str| serde_json::from_str::<BTreeMap<String, Box<RawValue>>>(object);
@@ -278,7 +277,7 @@ impl ToolCalls {
         let name: String = serde_json::from_str(object.get("name")?.get()).ok()?;
         let given = |name: &str| object.get(name).map(|it| it.get()).filter(|it| *it != "null");
         let arguments = given("arguments").or(given("parameters")).unwrap_or("{}");
-        // Some write them as a text with JSON in it.
+        // Some models write the arguments as a JSON string.
         let inner = match arguments.starts_with('"') {
             true => serde_json::from_str::<String>(arguments).ok()?,
             false => arguments.to_owned(),
@@ -292,7 +291,7 @@ impl ToolCalls {
     }
 }
 
-/// Adds text to that which is there.
+/// Appends text to the last part, or adds a part.
 fn give(said: &mut Vec<Said>, text: String) {
     match said.last_mut() {
         _ if text.is_empty() => {}
@@ -306,8 +305,7 @@ mod tests {
     use super::*;
     use crate::tools::tests::tools;
 
-    /// What is said, as a text in which calls stand in brackets, whatever the pieces in which it
-    /// comes.
+    /// Parsed output as text, with calls in brackets. Independent of the chunk size.
     fn heard(text: &str) -> String {
         let shown = |said: Vec<Said>| {
             let one = |said: &Said| match said {
@@ -329,7 +327,7 @@ mod tests {
         let whole = all(10_000, false);
         for size in [1, 2, 3, 7, 10_000] {
             assert_eq!(all(size, false), whole, "in pieces of {size}");
-            // Nothing tells where arguments in parts end.
+            // The end of incremental arguments is not reported.
             let joined = all(size, true).replace(']', "");
             assert_eq!(joined, whole.replace(']', ""), "in parts, in pieces of {size}");
         }
@@ -337,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn calls_are_found_in_the_forms_of_models() {
+    fn all_call_formats_are_parsed() {
         let f = r#"{"name": "f", "arguments": {"x": 1}}"#;
         for (text, expected) in [
             ("Hello, <b>you</b>.\n", "Hello, <b>you</b>.\n"),
@@ -378,7 +376,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_call_stays_text() {
+    fn other_output_stays_text() {
         for text in [
             "",
             " ",
@@ -398,7 +396,7 @@ mod tests {
     }
 
     #[test]
-    fn arguments_come_as_they_are_said() {
+    fn arguments_are_streamed() {
         let mut calls = ToolCalls::of(&tools()).in_parts();
         let mut said = Vec::new();
         for piece in [

@@ -1,18 +1,18 @@
-//! Calls as they come: their name first, then the text of their arguments.
+//! Incremental parsing of calls: the function name first, then the text of the arguments.
 
-/// What the beginning of a text is.
+/// Result of parsing the start of a call.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Beginning {
-    /// Nothing that is known for a call before it is there whole.
+    /// Not a call that can be reported incrementally.
     Other,
-    /// It may become a call.
+    /// Incomplete; it may become a call.
     Open,
-    /// A call of that function, whose arguments begin there.
+    /// A call of the function `name`, whose arguments start at offset `arguments`.
     Call { name: String, arguments: usize },
 }
 
-/// Whether a text, behind what may stand in front of an object, begins as a call that names its
-/// function first, and then has arguments.
+/// Parses the start of a call: an object with the function name first, followed by the arguments.
+/// Whitespace and the characters `in_front` may precede it.
 pub(super) fn beginning(text: &str, names: &[String], in_front: &[char]) -> Beginning {
     let read = || -> Result<(String, usize), Beginning> {
         let rest = text.trim_start_matches(|c: char| c.is_whitespace() || in_front.contains(&c));
@@ -38,7 +38,7 @@ pub(super) fn beginning(text: &str, names: &[String], in_front: &[char]) -> Begi
     }
 }
 
-/// What is behind space and one of these.
+/// The text after whitespace and one of the expected tokens.
 fn behind<'t>(text: &'t str, expected: &[&str]) -> Result<&'t str, Beginning> {
     let text = text.trim_start();
     match expected.iter().find_map(|one| text.strip_prefix(one)) {
@@ -48,7 +48,7 @@ fn behind<'t>(text: &'t str, expected: &[&str]) -> Result<&'t str, Beginning> {
     }
 }
 
-/// Where in an object of JSON a text is.
+/// Nesting state of a JSON scanner.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Nesting {
     depth: usize,
@@ -57,13 +57,13 @@ pub(super) struct Nesting {
 }
 
 impl Nesting {
-    /// Within so many objects.
+    /// Starts at a nesting depth.
     pub(super) fn within(depth: usize) -> Self {
         Nesting { depth, is_text: false, is_escaped: false }
     }
 
-    /// Goes through a text up to where the outermost object ends, if it does there: what that is
-    /// without the space between values, and the rest.
+    /// Scans up to the end of the outermost value. Returns the scanned JSON without whitespace
+    /// between tokens, and the rest of the text if the value ended.
     pub(super) fn pass<'t>(&mut self, text: &'t str) -> (String, Option<&'t str>) {
         let mut passed = String::with_capacity(text.len());
         for (at, character) in text.char_indices() {
@@ -91,7 +91,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn calls_are_known_by_how_they_begin() {
+    fn calls_are_detected_by_their_start() {
         let names = ["f".to_owned(), "g".to_owned()];
         let text = "[ {\"name\" : \"g\",\n\"parameters\": {\"x\": 1}}]";
         let call = Beginning::Call { name: "g".into(), arguments: 31 };
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn objects_end_where_they_do() {
+    fn nested_objects_are_scanned() {
         let text = r#"{"a": "} \" {", "b": [{ }, 1]} , {"#;
         let mut nesting = Nesting::within(0);
         let (passed, rest) = nesting.pass(text);

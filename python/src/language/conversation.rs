@@ -5,7 +5,7 @@ use crate::error::Failure;
 use pyo3::prelude::*;
 use torchlet::llm::{self, Input, Mark, Message, Tool, ToolCall};
 
-/// Messages, and the pictures and sounds whose places are marked in them.
+/// Messages with placeholders for images and audio, and these objects.
 pub(super) struct Conversation {
     messages: Vec<Message>,
     objects: Vec<Part>,
@@ -14,8 +14,8 @@ pub(super) struct Conversation {
     arguments: llm::TemplateArguments,
 }
 
-/// Who says it, what, the functions that are called (identifier, name, arguments), the call that
-/// this is the result of, and other fields with their JSON.
+/// A message: role, content, function calls (id, name, arguments), id of the call that this is the
+/// result of, and other fields as JSON.
 pub(super) type Spoken<'py> = (
     String,
     Vec<(String, Bound<'py, PyAny>)>,

@@ -1,4 +1,4 @@
-//! Who hears the text of a model while it comes, and whose turn it is.
+//! Text callbacks during generation, and turns of concurrent generations.
 
 use crate::error::{Failure, invalid_state};
 use crate::shared::Shared;
@@ -7,8 +7,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread::ThreadId;
 use torchlet::llm::Stop;
 
-/// Shows pieces of text to Python until it raises something: then the generation ends, and that is
-/// its error.
+/// Passes pieces of text to a Python callback until it raises an exception, which then ends the
+/// generation.
 pub(super) struct Listener {
     callback: Option<Py<PyAny>>,
     stop: Stop,
@@ -37,17 +37,17 @@ impl Listener {
     }
 }
 
-/// How far a generation is that others may give up.
+/// Progress of a cancellable generation.
 #[derive(Default)]
 enum Progress {
     #[default]
     Waits,
-    /// This ends it.
+    /// Running; the handle stops it.
     Runs(Stop),
     IsOver,
 }
 
-/// A generation's turn to use its model, which may be given up before it comes and while it lasts.
+/// A generation's turn to use its model, which can be cancelled before and while it runs.
 #[pyclass(frozen, module = "torchlet._torchlet")]
 #[derive(Default)]
 pub(crate) struct Turn(Mutex<Progress>);
@@ -57,17 +57,17 @@ impl Turn {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// It has the model.
+    /// Marks the generation as running.
     fn begin(&self, stop: &Stop) -> PyResult<()> {
         let mut progress = self.progress();
         if let Progress::IsOver = *progress {
-            return Err(invalid_state("it was given up before its turn came"));
+            return Err(invalid_state("the request was cancelled before its turn"));
         }
         *progress = Progress::Runs(stop.clone());
         Ok(())
     }
 
-    /// Others may have the model from now on, and are not to be stopped.
+    /// Marks the generation as finished; later cancellations must not stop other generations.
     fn finish(&self) {
         *self.progress() = Progress::IsOver;
     }
@@ -80,8 +80,8 @@ impl Turn {
         Turn::default()
     }
 
-    /// Gives it up. One that runs ends before its next token or part of its prompt, or with its
-    /// next piece of text.
+    /// Cancels the generation. A running one ends before its next token or prompt chunk, or with
+    /// its next piece of text.
     fn end(&self) {
         let mut progress = self.progress();
         if let Progress::Runs(stop) = &*progress {
@@ -96,14 +96,14 @@ impl Turn {
     }
 }
 
-/// A model that shows text to Python while it is locked. The thread that uses it is known: what
-/// listens to it, or a finaliser that happens to run then, would wait for itself.
+/// A locked model that calls Python with text. It records the thread that uses it: a callback or
+/// finalizer on that thread that used the model would deadlock.
 pub(super) struct Model<T> {
     shared: Shared<T>,
     user: Mutex<Option<ThreadId>>,
 }
 
-/// Forgets who used a model.
+/// Clears the recorded thread.
 struct Using<'u>(&'u Mutex<Option<ThreadId>>);
 
 impl Drop for Using<'_> {
@@ -120,7 +120,8 @@ impl<T: Send> Model<T> {
     fn check(&self) -> PyResult<()> {
         let user = *self.user.lock().unwrap_or_else(PoisonError::into_inner);
         if user == Some(std::thread::current().id()) {
-            let sentence = "what listens to a model cannot use it; end the generation first";
+            let sentence = "a callback that listens to a generation cannot use its model; end the \
+                            generation first";
             return Err(invalid_state(sentence));
         }
         Ok(())
@@ -135,7 +136,7 @@ impl<T: Send> Model<T> {
         self.shared.with(py, body)
     }
 
-    /// Does something that gives text to a listener, piece by piece.
+    /// Runs a body that passes text to a listener.
     pub(super) fn heard<R: Send>(
         &self,
         py: Python<'_>,

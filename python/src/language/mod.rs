@@ -23,13 +23,13 @@ use std::sync::Arc;
 use torchlet::core::TensorInfo;
 use torchlet::llm::{self, Finish, Input, Said, Stop, ToolCalls};
 
-/// How likely a token was: the token, the logarithm of its probability, the likeliest ones with
-/// theirs, and where its text begins.
+/// Log probabilities at a position: token, log probability, the most likely tokens with theirs, and
+/// the character offset.
 type Logprobs = (u32, f32, Vec<(u32, f32)>, usize);
-/// What a generation gives: text, tokens, how likely they were, why it ended, and what it took.
+/// Result of a generation: text, tokens, log probabilities, finish reason, statistics.
 type Generated<'py> = (String, Vec<u32>, Vec<Logprobs>, &'static str, Bound<'py, PyDict>);
 
-/// Text to tokens and back.
+/// A tokenizer.
 #[pyclass(frozen, module = "torchlet._torchlet")]
 pub(crate) struct Tokenizer(Arc<llm::Tokenizer>);
 
@@ -44,7 +44,7 @@ impl Tokenizer {
         Ok(Tokenizer(Arc::new(opened.map_err(Failure::from)?)))
     }
 
-    /// One without tokens, for models that are fed these.
+    /// A tokenizer without tokens, for models that are fed token ids.
     #[staticmethod]
     fn empty() -> Self {
         Tokenizer(Arc::new(llm::Tokenizer::empty()))
@@ -76,15 +76,14 @@ impl Tokenizer {
     }
 }
 
-/// What a prompt is: plain text has tokens in front and behind, and messages go on where those
-/// before ended.
+/// A prompt. Plain text gets BOS and EOS tokens; messages continue the cached conversation.
 enum Prompt {
     Text(String),
     Parts(Vec<Part>),
     Messages(Conversation),
 }
 
-/// Names are those of `torchlet.llm.Stats`; times are in seconds.
+/// Statistics with the names of `torchlet.llm.Stats`; times are in seconds.
 fn statistics<'py>(py: Python<'py>, stats: &llm::Stats) -> PyResult<Bound<'py, PyDict>> {
     let found = PyDict::new(py);
     for (name, count) in [
@@ -127,7 +126,7 @@ fn generated<'py>(py: Python<'py>, made: llm::Generation) -> PyResult<Generated<
     Ok((made.text, made.tokens, logprobs, finish, statistics(py, &made.stats)?))
 }
 
-/// A language model with its tokenizer and what it has seen.
+/// A language model with its tokenizer and context.
 #[pyclass(frozen, module = "torchlet._torchlet")]
 pub(crate) struct Runner {
     model: Model<llm::Runner>,
@@ -165,7 +164,7 @@ impl Runner {
 
 #[pymethods]
 impl Runner {
-    /// A runner of a program, or of several that are one model's.
+    /// Creates a runner of one program, or of several shards.
     #[staticmethod]
     fn open(
         py: Python<'_>,
@@ -191,7 +190,7 @@ impl Runner {
         Ok(Runner::new(self.model.with(py, |runner| Ok(runner.session()?))?))
     }
 
-    /// Sets the chat template of a file, or the Jinja text of one. Whether there was one.
+    /// Sets the chat template from a file or Jinja text. Returns whether the file has a template.
     fn set_chat_template(&self, py: Python<'_>, source: TemplateSource) -> PyResult<bool> {
         self.model.with(py, |runner| {
             let template = match source {
@@ -224,7 +223,7 @@ impl Runner {
     }
 
     /// Parts are `("text", str)`, `("tokens", list)`, `("image", tensor)`, `("audio", tensor)` and
-    /// `("picture", (points, tiling, tiles, mean, std))`.
+    /// `("picture", (pixels, tiling, tiles, mean, std))`.
     #[pyo3(signature = (parts, config, on_text, turn = None))]
     fn generate_from<'py>(
         &self,
@@ -238,11 +237,13 @@ impl Runner {
         generated(py, self.run(py, Prompt::Parts(parts?), config, on_text, turn)?)
     }
 
-    /// Messages are who says it, parts, calls of functions, the call that it is the result of and
-    /// other fields; functions and what else the template is given are JSON. Gives the calls beside
-    /// the rest of the text.
+    /// Messages consist of role, parts, function calls, call id, and other fields; functions and
+    /// template variables are JSON. Returns function calls separately from the text.
     #[pyo3(signature = (messages, tools, arguments, config, on_text, turn = None))]
-    #[expect(clippy::too_many_arguments, reason = "they are those of Python's method")]
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "they are the keyword arguments of the Python method"
+    )]
     fn chat<'py>(
         &self,
         py: Python<'py>,
@@ -294,13 +295,13 @@ impl Runner {
         self.stop.stop();
     }
 
-    /// The tokens that were fed; `None` stands for each place of a picture or a sound.
+    /// The tokens in the context; `None` for each position of an image or audio.
     fn context(&self, py: Python<'_>) -> PyResult<Vec<Option<u32>>> {
         let known = |token: &u32| (*token != u32::MAX).then_some(*token);
         self.model.with(py, |runner| Ok(runner.context().iter().map(known).collect()))
     }
 
-    /// The logits of the token that was fed last, unless another was chosen by them.
+    /// The logits after the last token, unless a token was sampled from them.
     fn logits(&self, py: Python<'_>) -> PyResult<Option<Tensor>> {
         self.model.with(py, |runner| {
             let Some(logits) = runner.logits() else { return Ok(None) };
@@ -309,7 +310,7 @@ impl Runner {
         })
     }
 
-    /// What the program says of itself, by the names of its methods.
+    /// The program's metadata, by names of its metadata methods.
     fn metadata<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let metadata = self.model.with(py, |runner| Ok(runner.metadata().clone()))?;
         let found = PyDict::new(py);
@@ -324,7 +325,7 @@ impl Runner {
         Ok(found)
     }
 
-    /// Element type and shape of pictures and of sounds, where the program takes any.
+    /// Element type and shape of image and audio inputs, if supported.
     fn takes(&self, py: Python<'_>) -> PyResult<(Option<Shape>, Option<Shape>)> {
         let shape = |info: &TensorInfo| (info.scalar_type.name(), info.sizes.to_vec());
         self.model.with(py, |runner| {
@@ -336,7 +337,7 @@ impl Runner {
 /// Element type and sizes.
 type Shape = (&'static str, Vec<i32>);
 
-/// A template by its file, or its text.
+/// A template as text or file.
 #[derive(FromPyObject)]
 enum TemplateSource {
     #[pyo3(transparent)]

@@ -1,4 +1,4 @@
-//! Parts of a prompt: text, tokens, pictures and sounds.
+//! Parts of a prompt: text, tokens, images and audio.
 
 use crate::error::{Failure, invalid};
 use crate::tensor::Tensor;
@@ -6,7 +6,7 @@ use pyo3::prelude::*;
 use torchlet::core::ScalarType;
 use torchlet::llm::{self, Input, Piece, Tiling};
 
-/// A part of a prompt, which lends nothing of Python's.
+/// A part of a prompt; it borrows nothing from Python.
 pub(super) enum Part {
     Text(String),
     Tokens(Vec<u32>),
@@ -15,7 +15,7 @@ pub(super) enum Part {
     Picture(Picture),
 }
 
-/// A picture that is not yet what the program takes, and how it becomes that.
+/// An image with its preprocessing options.
 pub(super) struct Picture {
     points: llm::Picture,
     tiling: Option<Tiling>,
@@ -23,19 +23,25 @@ pub(super) struct Picture {
     std: [f32; 3],
 }
 
-/// Points, how they are cut and into how many tiles, what is subtracted from values, and what
-/// divides them.
+/// Pixels, tiling, number of tiles, mean, standard deviation.
 type PictureSource<'py> = (Bound<'py, PyAny>, Option<String>, usize, Vec<f32>, Vec<f32>);
 
 impl Picture {
     fn of((points, tiling, tiles, mean, std): PictureSource<'_>) -> PyResult<Self> {
-        let none = || invalid(format!("{} has neither a buffer nor DLPack", points.get_type()));
+        let none = || {
+            invalid(format!(
+                "{} supports neither the buffer protocol nor DLPack",
+                points.get_type()
+            ))
+        };
         let tensor = Tensor::from_object(&points)?.ok_or_else(none)?.facade()?;
         let (height, width) = match (tensor.scalar_type(), tensor.shape()) {
             (ScalarType::Byte, [height, width, 3]) => (*height, *width),
             (scalar_type, shape) => {
                 let found = format!("{} {shape:?}", scalar_type.name());
-                return Err(invalid(format!("a picture is uint8 [height, width, 3], not {found}")));
+                return Err(invalid(format!(
+                    "image: expected uint8 [height, width, 3], found {found}"
+                )));
             }
         };
         let points = tensor.to_vec::<u8>().map_err(Failure::from)?;
@@ -45,32 +51,32 @@ impl Picture {
             Some("closest") => Some(Tiling::Closest(tiles)),
             Some("rows") => Some(Tiling::Rows(tiles)),
             Some(other) => {
-                let known = "'canvas', 'closest' and 'rows'";
-                return Err(invalid(format!("there is no tiling {other:?}; there are {known}")));
+                let known = "'canvas', 'closest' or 'rows'";
+                return Err(invalid(format!("no tiling {other:?}; expected {known}")));
             }
         };
         let each = |name: &str, values: Vec<f32>| match *values {
             [one] => Ok([one; 3]),
             [red, green, blue] => Ok([red, green, blue]),
-            _ => Err(invalid(format!("{name} has {} values, not 1 or 3", values.len()))),
+            _ => Err(invalid(format!("{name} has {} values, expected 1 or 3", values.len()))),
         };
         let (mean, std) = (each("mean", mean)?, each("std", std)?);
         if !mean.iter().chain(&std).all(|value| value.is_finite()) || std.contains(&0.0) {
-            return Err(invalid("mean and std are finite, and std is not 0".into()));
+            return Err(invalid("mean and std must be finite, and std must not be 0".into()));
         }
         let points = llm::Picture::from_rgb(width, height, points).map_err(Failure::from)?;
         Ok(Picture { points, tiling, mean, std })
     }
 
-    /// What the program takes, and the text between.
+    /// Preprocesses the image for the encoder: tiles, and the text between them.
     fn parts(&self, runner: &llm::Runner) -> Result<Vec<Part>, Failure> {
-        let none = || Failure::invalid("the program takes no pictures".into());
+        let none = || Failure::invalid("the program takes no images".into());
         let info = runner.image_input().ok_or_else(none)?;
         let shape: Vec<usize> = (0..info.rank()).map(|dim| info.size(dim)).collect();
         let (height, width) = match *shape {
             [1, 3, height, width] | [3, height, width] => (height, width),
             _ => {
-                let message = format!("the program takes {info}, not a picture in colour");
+                let message = format!("the program takes {info}, expected an RGB image");
                 return Err(Failure::invalid(message));
             }
         };
@@ -100,10 +106,15 @@ impl Picture {
 }
 
 impl Part {
-    /// A part by what it is called.
+    /// Converts a part by its kind.
     pub(super) fn of((kind, value): &(String, Bound<'_, PyAny>)) -> PyResult<Self> {
         let tensor = || {
-            let none = || invalid(format!("{} has neither a buffer nor DLPack", value.get_type()));
+            let none = || {
+                invalid(format!(
+                    "{} supports neither the buffer protocol nor DLPack",
+                    value.get_type()
+                ))
+            };
             let tensor = Tensor::from_object(value)?.ok_or_else(none)?;
             Ok::<_, PyErr>(tensor.facade()?)
         };
@@ -113,12 +124,12 @@ impl Part {
             "image" => Part::Image(tensor()?),
             "audio" => Part::Audio(tensor()?),
             "picture" => Part::Picture(Picture::of(value.extract()?)?),
-            other => return Err(invalid(format!("{other:?} is no part of a prompt"))),
+            other => return Err(invalid(format!("{other:?} is not a valid part of a prompt"))),
         })
     }
 
-    /// What the program takes: pictures as its encoder does, and these and sounds in its memory
-    /// order.
+    /// Preprocesses an image, and converts images and audio to the dim order of the encoder's
+    /// input.
     pub(super) fn laid_out(self, runner: &llm::Runner) -> Result<Vec<Part>, Failure> {
         let mut parts = match self {
             Part::Picture(picture) => picture.parts(runner)?,
@@ -148,7 +159,7 @@ impl Part {
             Part::Tokens(tokens) => Input::Tokens(tokens),
             Part::Image(tensor) => Input::Image(tensor.as_tensor_ref()),
             Part::Audio(tensor) => Input::Audio(tensor.as_tensor_ref()),
-            // None is left once parts are laid out.
+            // Images are preprocessed by `laid_out` before.
             Part::Picture(_) => Input::Tokens(&[]),
         }
     }

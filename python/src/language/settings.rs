@@ -1,10 +1,10 @@
-//! What is set by name, as objects of Python (`torchlet/llm.py`) have it.
+//! Options, read by attribute name from Python objects (`torchlet/llm.py`).
 
 use crate::error::Failure;
 use pyo3::prelude::*;
 use torchlet::llm;
 
-/// What is to be believed in place of what a program says.
+/// Overrides of the program's metadata.
 #[derive(FromPyObject)]
 pub(super) struct Overrides {
     pub(super) max_seq_len: Option<usize>,
@@ -20,7 +20,7 @@ impl From<Overrides> for llm::Overrides {
     }
 }
 
-/// How tokens are chosen.
+/// Sampling options.
 #[derive(FromPyObject)]
 pub(super) struct Sampling {
     pub(super) temperature: f32,
@@ -52,7 +52,7 @@ impl From<Sampling> for llm::Sampling {
     }
 }
 
-/// How much is generated, and how.
+/// Generation options.
 #[derive(FromPyObject)]
 pub(super) struct Config {
     pub(super) sampling: Sampling,
@@ -89,7 +89,7 @@ impl TryFrom<Config> for llm::GenerationConfig {
     }
 }
 
-/// What a sound is written down with.
+/// Transcription options.
 #[derive(FromPyObject)]
 pub(super) struct TranscriptionConfig {
     pub(super) sampling: Sampling,

@@ -1,4 +1,4 @@
-//! Speech.
+//! Speech recognition.
 
 use super::hearing::{Listener, Model};
 use super::settings::{Overrides, TranscriptionConfig};
@@ -10,10 +10,10 @@ use pyo3::prelude::*;
 use torchlet::core::ScalarType;
 use torchlet::llm::{self, Stop};
 
-/// What a transcription gives: a generation, segments, and the language.
+/// Result of a transcription: generation, segments, language.
 type Transcribed<'py> = (Generated<'py>, Vec<(f32, f32, String)>, Option<String>);
 
-/// A program that hears and writes.
+/// A speech recognition model.
 #[pyclass(frozen, module = "torchlet._torchlet")]
 pub(crate) struct Transcriber {
     model: Model<llm::Transcriber>,
@@ -22,7 +22,7 @@ pub(crate) struct Transcriber {
 
 #[pymethods]
 impl Transcriber {
-    /// A transcriber; `generation_config` is the text of Hugging Face's file of that name.
+    /// Creates a transcriber; `generation_config` is the text of Hugging Face's file of that name.
     #[staticmethod]
     fn open(
         py: Python<'_>,
@@ -51,7 +51,7 @@ impl Transcriber {
         self.stop.stop();
     }
 
-    /// Writes down what is said in a WAV, FLAC or MP3 file, or in samples at a rate.
+    /// Transcribes a WAV, FLAC or MP3 file, or samples at a given rate.
     fn transcribe<'py>(
         &self,
         py: Python<'py>,
@@ -62,8 +62,9 @@ impl Transcriber {
     ) -> PyResult<Transcribed<'py>> {
         let sound = match rate {
             Some(rate) => {
-                let tensor = Tensor::from_object(sound)?
-                    .ok_or_else(|| invalid(format!("{} are no samples", sound.get_type())))?;
+                let tensor = Tensor::from_object(sound)?.ok_or_else(|| {
+                    invalid(format!("expected samples, found {}", sound.get_type()))
+                })?;
                 let samples = tensor.facade()?.to_type(ScalarType::Float);
                 let samples = samples.and_then(|tensor| tensor.to_vec::<f32>());
                 llm::Sound::new(rate, samples.map_err(Failure::from)?)

@@ -1,4 +1,4 @@
-//! The buffer protocol: memory of others looked at, own memory shown.
+//! The buffer protocol: imports buffers of other objects, exports tensors.
 
 use super::{Foreign, Memory, Owner};
 use crate::error::{invalid, unsupported};
@@ -10,29 +10,29 @@ use std::ptr;
 use torchlet::core::layout::MAX_RANK;
 use torchlet::core::{ScalarType, TensorInfo};
 
-/// A view of a buffer, released when this is dropped.
+/// A buffer view, released on drop.
 pub(super) struct Imported(Box<ffi::Py_buffer>);
 
-// SAFETY: the view is only released, by a thread that is attached to the interpreter then.
+// SAFETY: the view is only released, by a thread that is attached to the interpreter.
 unsafe impl Send for Imported {}
 // SAFETY: as above.
 unsafe impl Sync for Imported {}
 
 impl Drop for Imported {
     fn drop(&mut self) {
-        // SAFETY: the view was filled by PyObject_GetBuffer and is released once; it has not moved
+        // SAFETY: the view was filled by `PyObject_GetBuffer`, is released once, and has not moved
         // since.
         Python::attach(|_| unsafe { ffi::PyBuffer_Release(&mut *self.0) });
     }
 }
 
-/// Whether an object has a buffer.
+/// Whether an object supports the buffer protocol.
 pub(crate) fn is_buffer(object: &Bound<'_, PyAny>) -> bool {
     // SAFETY: the object is alive, and this thread is attached to the interpreter.
     unsafe { ffi::PyObject_CheckBuffer(object.as_ptr()) != 0 }
 }
 
-/// The element type of a format of the module `struct`, of elements of so many bytes.
+/// The element type of a `struct` format with this element size.
 fn scalar_type(format: &str, size: usize) -> Option<ScalarType> {
     use ScalarType as S;
     let native = if cfg!(target_endian = "little") { '<' } else { '>' };
@@ -57,7 +57,7 @@ fn scalar_type(format: &str, size: usize) -> Option<ScalarType> {
     Some(found)
 }
 
-/// The format of elements, where there is one.
+/// The `struct` format of an element type, if one exists.
 fn format_of(scalar_type: ScalarType) -> Option<&'static CStr> {
     use ScalarType as S;
     Some(match scalar_type {
@@ -79,10 +79,10 @@ fn format_of(scalar_type: ScalarType) -> Option<&'static CStr> {
     })
 }
 
-/// The tensor in an object's buffer.
+/// Imports the tensor in an object's buffer.
 pub(crate) fn import(object: &Bound<'_, PyAny>) -> PyResult<Foreign> {
     let mut view = Box::new(ffi::Py_buffer::new());
-    // SAFETY: the object is alive, this thread is attached, and the view is a place to write to.
+    // SAFETY: the object is alive, this thread is attached, and the view is writable.
     if unsafe { ffi::PyObject_GetBuffer(object.as_ptr(), &mut *view, ffi::PyBUF_FULL_RO) } != 0 {
         return Err(PyErr::fetch(object.py()));
     }
@@ -90,24 +90,23 @@ pub(crate) fn import(object: &Bound<'_, PyAny>) -> PyResult<Foreign> {
     let view = &*keep.0;
     let rank = usize::try_from(view.ndim).ok().filter(|rank| *rank <= MAX_RANK);
     let rank = rank.ok_or_else(|| {
-        invalid(format!("a buffer of {} dimensions; there may be {MAX_RANK}", view.ndim))
+        invalid(format!("a buffer with {} dimensions; at most {MAX_RANK} are supported", view.ndim))
     })?;
     if !view.suboffsets.is_null() {
-        return Err(unsupported("a buffer of pointers to buffers".into()));
+        return Err(unsupported("a buffer with suboffsets".into()));
     }
     let size = usize::try_from(view.itemsize).unwrap_or(0);
     let format = if view.format.is_null() {
         "B"
     } else {
         // SAFETY: a format is a C string that lives as long as the view.
-        unsafe { CStr::from_ptr(view.format) }.to_str().unwrap_or("not a text")
+        unsafe { CStr::from_ptr(view.format) }.to_str().unwrap_or("(not UTF-8)")
     };
     let scalar_type = scalar_type(format, size)
-        .ok_or_else(|| unsupported(format!("elements of {size} bytes in the format {format:?}")))?;
+        .ok_or_else(|| unsupported(format!("{size}-byte elements of the format {format:?}")))?;
     let list = |start: *mut ffi::Py_ssize_t| match start.is_null() || rank == 0 {
         true => None,
-        // SAFETY: where the lists are not absent, they have as many elements as there are
-        // dimensions.
+        // SAFETY: shape and strides, if present, have one element per dimension.
         false => Some(unsafe { std::slice::from_raw_parts(start, rank) }.to_vec()),
     };
     let sizes = match (list(view.shape), rank) {
@@ -117,28 +116,28 @@ pub(crate) fn import(object: &Bound<'_, PyAny>) -> PyResult<Foreign> {
     };
     let strides = match list(view.strides) {
         None => None,
-        // They are in bytes.
+        // Strides of buffers are in bytes.
         Some(strides) if strides.iter().all(|stride| stride % view.itemsize.max(1) == 0) => {
             Some(strides.into_iter().map(|stride| (stride / view.itemsize.max(1)) as i64).collect())
         }
-        Some(_) => return Err(unsupported("a buffer whose elements overlap in part".into())),
+        Some(_) => return Err(unsupported("a buffer whose elements overlap partially".into())),
     };
     let (data, writable) = (view.buf.cast(), view.readonly == 0);
     let owner = Owner::Buffer { _keep: keep };
     Ok(Foreign { data, scalar_type, sizes, strides, writable, owner })
 }
 
-/// What a view of ours points to.
+/// Arrays that an exported view points to.
 struct Lists {
     shape: Vec<ffi::Py_ssize_t>,
     strides: Vec<ffi::Py_ssize_t>,
 }
 
-/// Shows a tensor's memory.
+/// Exports a tensor's memory.
 ///
 /// # Safety
-/// `view` is what Python gave to `__getbuffer__`, and `owner` the object that it was called on,
-/// which keeps `memory`.
+/// `view` is the argument of `__getbuffer__`, and `owner` the object that it was called on, which
+/// owns `memory`.
 pub(crate) unsafe fn export(
     owner: Bound<'_, PyAny>,
     info: &TensorInfo,
@@ -147,15 +146,16 @@ pub(crate) unsafe fn export(
     flags: c_int,
 ) -> PyResult<()> {
     if view.is_null() {
-        return Err(PyBufferError::new_err("there is no view to fill"));
+        return Err(PyBufferError::new_err("the view is null"));
     }
-    // SAFETY: the view is Python's, for us to fill; no object says that there is nothing to
-    // release.
+    // SAFETY: the view is Python's, to be filled here; a null `obj` means that nothing is to be
+    // released.
     unsafe { (*view).obj = ptr::null_mut() };
     let refuse = |why: &str| Err(PyBufferError::new_err(why.to_owned()));
     let Some(format) = format_of(info.scalar_type) else {
         return Err(PyBufferError::new_err(format!(
-            "buffers have no elements of {}; use DLPack (torch.from_dlpack), or `with_dtype` for the bits",
+            "the buffer protocol has no {}; use DLPack (torch.from_dlpack), or `with_dtype` for \
+             the bits",
             info.scalar_type
         )));
     };
@@ -166,7 +166,7 @@ pub(crate) unsafe fn export(
     if !asks(ffi::PyBUF_STRIDES) && !info.is_contiguous()
         || asks(ffi::PyBUF_C_CONTIGUOUS) && !info.is_contiguous()
     {
-        return refuse("the tensor's elements do not lie in row-major order");
+        return refuse("the tensor is not in row-major order");
     }
     let size = info.scalar_type.size();
     let signed = |number: usize| ffi::Py_ssize_t::try_from(number).unwrap_or(ffi::Py_ssize_t::MAX);
@@ -176,11 +176,11 @@ pub(crate) unsafe fn export(
     });
     let f_contiguous = lists.shape.iter().filter(|size| **size > 1).count() <= 1;
     if asks(ffi::PyBUF_F_CONTIGUOUS) && !f_contiguous {
-        return refuse("the tensor's elements do not lie in column-major order");
+        return refuse("the tensor is not in column-major order");
     }
     let lists = Box::into_raw(lists);
-    // SAFETY: the view is Python's, for us to fill. What it points to is memory that the owner
-    // keeps, of which it gets a reference; and the lists, which `release` frees.
+    // SAFETY: the view is Python's, to be filled here. It points to memory of the owner, of which
+    // it gets a reference, and to the lists, which `release` frees.
     unsafe {
         (*view).buf = memory.start().cast();
         (*view).obj = owner.into_ptr();
@@ -206,15 +206,15 @@ pub(crate) unsafe fn export(
     Ok(())
 }
 
-/// Frees what [`export`] made.
+/// Frees the arrays of [`export`].
 ///
 /// # Safety
-/// `view` is one that `export` filled, and is released once.
+/// `view` was filled by `export`, and is released once.
 pub(crate) unsafe fn release(view: *mut ffi::Py_buffer) {
-    // SAFETY: as the caller says.
+    // SAFETY: guaranteed by the caller.
     let lists = unsafe { (*view).internal.cast::<Lists>() };
     if !lists.is_null() {
-        // SAFETY: it is what `Box::into_raw` gave.
+        // SAFETY: the pointer came from `Box::into_raw`.
         drop(unsafe { Box::from_raw(lists) });
     }
 }

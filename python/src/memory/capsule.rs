@@ -1,4 +1,4 @@
-//! Capsules of DLPack: tensors of others taken over, own ones given away.
+//! DLPack capsules: imports and exports tensors.
 
 use super::dlpack::{
     CPU, DataType, Managed, ManagedVersioned, READ_ONLY, TENSOR, Tensor, USED_TENSOR,
@@ -15,7 +15,7 @@ use std::sync::Arc;
 use torchlet::core::TensorInfo;
 use torchlet::core::layout::MAX_RANK;
 
-/// A tensor that came in a capsule, and is given back when this is dropped.
+/// An imported tensor; dropping it calls its deleter.
 pub(super) enum Imported {
     Plain(NonNull<Managed>),
     Versioned(NonNull<ManagedVersioned>),
@@ -25,8 +25,8 @@ impl Drop for Imported {
     fn drop(&mut self) {
         match self {
             Imported::Plain(managed) => {
-                // SAFETY: the capsule gave the structure to us, and it is given back once, as
-                // DLPack wants it.
+                // SAFETY: the capsule transferred the structure to us, and the deleter is called
+                // once, as DLPack requires.
                 unsafe {
                     if let Some(deleter) = managed.as_ref().deleter {
                         deleter(managed.as_ptr());
@@ -34,7 +34,7 @@ impl Drop for Imported {
                 }
             }
             Imported::Versioned(managed) => {
-                // SAFETY: as above. The deleter's place is the same in all versions.
+                // SAFETY: as above. The deleter's offset is the same in all versions.
                 unsafe {
                     if let Some(deleter) = managed.as_ref().deleter {
                         deleter(managed.as_ptr());
@@ -45,11 +45,11 @@ impl Drop for Imported {
     }
 }
 
-/// The pointer in a capsule of this name, which is renamed, so that it is ours from now on; `None`
-/// if it has another name.
+/// Takes ownership of the pointer in a capsule of this name, and renames the capsule; `None` if the
+/// name differs.
 fn take<T>(capsule: &Bound<'_, PyCapsule>, name: &CStr, used: &'static CStr) -> Option<NonNull<T>> {
-    // SAFETY: the object is a capsule and the names are C strings; the new one is a static, as
-    // capsules want it.
+    // SAFETY: the object is a capsule and the names are C strings; the new one is static, as
+    // capsules require.
     unsafe {
         if ffi::PyCapsule_IsValid(capsule.as_ptr(), name.as_ptr()) == 0 {
             return None;
@@ -62,7 +62,7 @@ fn take<T>(capsule: &Bound<'_, PyCapsule>, name: &CStr, used: &'static CStr) -> 
     }
 }
 
-/// The tensor in a capsule, which is used up.
+/// Imports the tensor in a capsule, which is consumed.
 pub(crate) fn import(capsule: &Bound<'_, PyCapsule>) -> PyResult<Foreign> {
     if let Some(managed) = take::<ManagedVersioned>(capsule, VERSIONED, USED_VERSIONED) {
         let keep = Imported::Versioned(managed);
@@ -72,17 +72,18 @@ pub(crate) fn import(capsule: &Bound<'_, PyCapsule>) -> PyResult<Foreign> {
         if version.major != VERSION.major {
             return Err(unsupported(format!("DLPack version {}.{}", version.major, version.minor)));
         }
-        // SAFETY: as above, and the version is the one that the structure is written for.
+        // SAFETY: as above, and the structure matches the major version.
         let (tensor, flags) = unsafe { (&managed.as_ref().tensor, managed.as_ref().flags) };
         return foreign(tensor, flags & READ_ONLY == 0, keep);
     }
     if let Some(managed) = take::<Managed>(capsule, TENSOR, USED_TENSOR) {
         let keep = Imported::Plain(managed);
-        // SAFETY: a capsule of this name holds this structure, which lives until it is given back.
+        // SAFETY: a capsule of this name holds this structure, which lives until its deleter is
+        // called.
         let tensor = unsafe { &managed.as_ref().tensor };
         return foreign(tensor, true, keep);
     }
-    Err(invalid("the capsule holds no DLPack tensor, or was used before".into()))
+    Err(invalid("the capsule has no DLPack tensor, or was used before".into()))
 }
 
 fn foreign(tensor: &Tensor, writable: bool, keep: Imported) -> PyResult<Foreign> {
@@ -92,7 +93,10 @@ fn foreign(tensor: &Tensor, writable: bool, keep: Imported) -> PyResult<Foreign>
     }
     let rank = usize::try_from(tensor.ndim).ok().filter(|rank| *rank <= MAX_RANK);
     let rank = rank.ok_or_else(|| {
-        invalid(format!("a tensor of {} dimensions; there may be {MAX_RANK}", tensor.ndim))
+        invalid(format!(
+            "a tensor with {} dimensions; at most {MAX_RANK} are supported",
+            tensor.ndim
+        ))
     })?;
     let scalar_type = tensor.dtype.scalar_type();
     let scalar_type =
@@ -100,8 +104,7 @@ fn foreign(tensor: &Tensor, writable: bool, keep: Imported) -> PyResult<Foreign>
     if rank > 0 && tensor.shape.is_null() {
         return Err(invalid("a DLPack tensor has no shape".into()));
     }
-    // SAFETY: the lists have as many elements as the tensor has dimensions, where there are any;
-    // strides may be absent.
+    // SAFETY: shape and strides, if present, have one element per dimension.
     let (sizes, strides) = unsafe {
         let list = |start: *mut i64| match rank {
             0 => Vec::new(),
@@ -111,7 +114,7 @@ fn foreign(tensor: &Tensor, writable: bool, keep: Imported) -> PyResult<Foreign>
         (list(tensor.shape), strides)
     };
     let offset = usize::try_from(tensor.byte_offset)
-        .map_err(|_| invalid("a DLPack tensor starts beyond all memory".into()))?;
+        .map_err(|_| invalid("the byte offset of a DLPack tensor overflows".into()))?;
     let data = if tensor.data.is_null() {
         ptr::null_mut()
     } else {
@@ -121,7 +124,7 @@ fn foreign(tensor: &Tensor, writable: bool, keep: Imported) -> PyResult<Foreign>
     Ok(Foreign { data, scalar_type, sizes, strides, writable, owner })
 }
 
-/// What a capsule of ours points to: the structure, what it points to, and what keeps the memory.
+/// Contents of an exported capsule: the structure, the arrays it points to, and the memory.
 struct Exported<M> {
     managed: M,
     _shape: Vec<i64>,
@@ -129,17 +132,17 @@ struct Exported<M> {
     _memory: Arc<Memory>,
 }
 
-/// Drops what `Box::into_raw` made the context of.
+/// Drops an export context.
 fn drop_context<M>(context: *mut std::ffi::c_void) {
     if !context.is_null() {
-        // SAFETY: the context is what `Box::into_raw` gave in `export`, of this type, and a deleter
+        // SAFETY: the context came from `Box::into_raw` in `export`, with this type, and a deleter
         // is called once.
         drop(unsafe { Box::from_raw(context.cast::<Exported<M>>()) });
     }
 }
 
 unsafe extern "C" fn delete(managed: *mut Managed) {
-    // SAFETY: DLPack calls the deleter with the structure that it is in.
+    // SAFETY: DLPack calls the deleter with the structure that contains it.
     drop_context::<Managed>(unsafe { (*managed).context });
 }
 
@@ -148,10 +151,9 @@ unsafe extern "C" fn delete_versioned(managed: *mut ManagedVersioned) {
     drop_context::<ManagedVersioned>(unsafe { (*managed).context });
 }
 
-/// The destructor of our capsules: what nobody took is freed.
+/// Destructor of exported capsules: frees a tensor that was not consumed.
 unsafe extern "C" fn destroy(capsule: *mut ffi::PyObject) {
-    // SAFETY: Python calls it with a capsule that `export` made; one that was taken has another
-    // name.
+    // SAFETY: Python calls it with a capsule from `export`; a consumed one has another name.
     unsafe {
         for name in [TENSOR, VERSIONED] {
             if ffi::PyCapsule_IsValid(capsule, name.as_ptr()) == 0 {
@@ -166,8 +168,8 @@ unsafe extern "C" fn destroy(capsule: *mut ffi::PyObject) {
     }
 }
 
-/// A capsule of a tensor. Memory that nobody may write to needs the versioned structure, which says
-/// so.
+/// Exports a tensor as a capsule. Read-only memory requires the versioned structure, which has a
+/// flag for it.
 pub(crate) fn export<'py>(
     py: Python<'py>,
     info: &TensorInfo,
@@ -175,7 +177,7 @@ pub(crate) fn export<'py>(
     versioned: bool,
 ) -> PyResult<Bound<'py, PyAny>> {
     let dtype = DataType::of(info.scalar_type)
-        .ok_or_else(|| unsupported(format!("DLPack has no elements of {}", info.scalar_type)))?;
+        .ok_or_else(|| unsupported(format!("DLPack has no element type {}", info.scalar_type)))?;
     let mut shape: Vec<i64> = info.sizes.iter().copied().map(i64::from).collect();
     let strides = info.strides();
     let strides = strides.iter().map(|&stride| i64::try_from(stride).unwrap_or(i64::MAX));
@@ -185,7 +187,7 @@ pub(crate) fn export<'py>(
         device: CPU,
         ndim: shape.len() as i32,
         dtype,
-        // What the lists hold does not move with them.
+        // Moving a `Vec` does not move its elements.
         shape: shape.as_mut_ptr(),
         strides: strides.as_mut_ptr(),
         byte_offset: 0,
@@ -205,7 +207,7 @@ pub(crate) fn export<'py>(
     capsule(py, exported, TENSOR, |managed| &mut managed.context)
 }
 
-/// A capsule of this name with the structure, whose context becomes what its deleter frees.
+/// Creates a capsule of this name, and stores the context that its deleter frees.
 fn capsule<'py, M>(
     py: Python<'py>,
     exported: Exported<M>,
@@ -213,13 +215,13 @@ fn capsule<'py, M>(
     context: fn(&mut M) -> &mut *mut std::ffi::c_void,
 ) -> PyResult<Bound<'py, PyAny>> {
     let exported = Box::into_raw(Box::new(exported));
-    // SAFETY: the box is alive, and nobody else knows of it yet.
+    // SAFETY: the box is alive, and not shared yet.
     let pointer = unsafe {
         *context(&mut (*exported).managed) = exported.cast();
         &raw mut (*exported).managed
     };
-    // SAFETY: the pointer is not null and the name is a static; the destructor knows what the
-    // pointer is. A new reference or null comes back.
+    // SAFETY: the pointer is not null and the name is static; the destructor knows the pointer's
+    // type. The result is a new reference or null.
     unsafe {
         let capsule = ffi::PyCapsule_New(pointer.cast(), name.as_ptr(), Some(destroy));
         Bound::from_owned_ptr_or_err(py, capsule)

@@ -1,4 +1,4 @@
-//! The structures of DLPack 1.x, as its header has them.
+//! Structures of DLPack 1.x, as in its header.
 
 use std::ffi::{CStr, c_void};
 use torchlet::core::ScalarType;
@@ -10,12 +10,12 @@ pub(super) const USED_VERSIONED: &CStr = c"used_dltensor_versioned";
 
 /// The version of these structures.
 pub(super) const VERSION: Version = Version { major: 1, minor: 0 };
-/// Nobody may write to the memory.
+/// Flag of read-only memory.
 pub(super) const READ_ONLY: u64 = 1;
 
-/// Memory of the host.
+/// Host memory.
 pub(super) const CPU: Device = Device { kind: 1, id: 0 };
-/// Memory of the host, which a GPU can read, too.
+/// Host memory that a GPU can also read.
 const CUDA_HOST: i32 = 3;
 
 #[derive(Clone, Copy)]
@@ -26,7 +26,7 @@ pub(super) struct Device {
 }
 
 impl Device {
-    /// Whether a CPU can read it.
+    /// Whether the CPU can read it.
     pub(super) fn is_host(self) -> bool {
         [CPU.kind, CUDA_HOST].contains(&self.kind)
     }
@@ -74,7 +74,7 @@ pub(super) struct ManagedVersioned {
     pub(super) tensor: Tensor,
 }
 
-/// DLPack's codes and bits of element types.
+/// DLPack type codes and bits of element types.
 const TYPES: &[(ScalarType, u8, u8)] = &[
     (ScalarType::Char, 0, 8),
     (ScalarType::Short, 0, 16),
@@ -99,7 +99,7 @@ const TYPES: &[(ScalarType, u8, u8)] = &[
 ];
 
 impl DataType {
-    /// The element type, if it is one of PyTorch's.
+    /// The corresponding PyTorch element type, if any.
     pub(super) fn scalar_type(self) -> Option<ScalarType> {
         let found = |(_, code, bits): &&(ScalarType, u8, u8)| {
             self == DataType { code: *code, bits: *bits, lanes: 1 }
@@ -107,7 +107,7 @@ impl DataType {
         TYPES.iter().find(found).map(|(scalar_type, _, _)| *scalar_type)
     }
 
-    /// What DLPack calls an element type, if it has it.
+    /// The DLPack type of an element type, if any.
     pub(super) fn of(scalar_type: ScalarType) -> Option<Self> {
         let found = TYPES.iter().find(|(other, _, _)| *other == scalar_type)?;
         Some(DataType { code: found.1, bits: found.2, lanes: 1 })

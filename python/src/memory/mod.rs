@@ -1,15 +1,15 @@
-//! The memory of tensors: this package's own, or that of others, lent through DLPack or the buffer
+//! Memory of tensors: own memory, or memory that other libraries lend through DLPack or the buffer
 //! protocol.
 //!
-//! All `unsafe` code of the package is in this module. Whoever lends memory says truly where it is
-//! and how long it lasts: only native code can make the objects that say so.
+//! All `unsafe` code of the package is in this module. It trusts lenders about address and lifetime
+//! of their memory: only native code can create such objects.
 //!
 //! Other threads may write to a tensor at any time: NumPy and PyTorch do so without the GIL, and a
-//! free-threaded interpreter has none. So this package makes no references to the memory of a
-//! tensor, whose contents must not change; it copies bytes in and out by raw pointers. A copy
-//! during which foreign code writes is still a data race in Rust's terms. No extension can prevent
-//! it; we accept it, as NumPy does, since bytes of every value are valid here: such a copy has old
-//! and new bytes.
+//! free-threaded interpreter has none. Rust references would require unchanging contents, so this
+//! package creates none to a tensor's memory, and copies bytes through raw pointers. A copy that is
+//! concurrent with a foreign write is still a data race in Rust's terms. No extension can prevent
+//! it; like NumPy, we accept it, because bytes of any value are valid here: such a copy contains
+//! old and new bytes.
 
 mod buffer;
 mod capsule;
@@ -24,43 +24,43 @@ use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Own memory starts at multiples of this: of a cache line, as vector instructions like it.
+/// Alignment of own memory: a cache line, for vector instructions.
 const ALIGN: usize = 64;
 
-/// Bytes at an address that does not change, with what keeps them there.
+/// Bytes at a fixed address, with their owner.
 pub(crate) struct Memory {
     start: NonNull<u8>,
     len: usize,
     writable: bool,
     owner: Owner,
-    /// Held during a copy, so that no two threads of this package write and read at once.
+    /// Held during a copy, so that threads of this package do not write and read concurrently.
     copying: Mutex<()>,
 }
 
-/// What keeps memory alive.
+/// Keeps memory alive.
 enum Owner {
-    /// It was allocated here.
+    /// Allocated here.
     Heap(Layout),
-    /// It came through DLPack.
+    /// Imported through DLPack.
     Capsule { _keep: capsule::Imported },
-    /// It came through the buffer protocol.
+    /// Imported through the buffer protocol.
     Buffer { _keep: buffer::Imported },
 }
 
-// SAFETY: the bytes are at the same place for every thread, and owners can be dropped by any: heap
-// memory, DLPack's deleters by their contract, and buffers, which attach to the interpreter for it.
-// Bytes are copied with `copying` held.
+// SAFETY: the address is valid in every thread, and any thread can drop the owners: heap memory,
+// DLPack's deleters by contract, and buffers, which attach to the interpreter for it. Bytes are
+// copied with `copying` held.
 unsafe impl Send for Memory {}
 // SAFETY: as above.
 unsafe impl Sync for Memory {}
 
 impl Memory {
-    /// Memory of others.
+    /// Memory of another owner.
     fn lent(start: NonNull<u8>, len: usize, writable: bool, owner: Owner) -> Self {
         Memory { start, len, writable, owner, copying: Mutex::new(()) }
     }
 
-    /// So many bytes of zeros; `None` if there is no memory.
+    /// Allocates zeroed memory; `None` if that fails.
     pub(crate) fn zeroed(len: usize) -> Option<Self> {
         let layout = Layout::from_size_align(len.max(1), ALIGN).ok()?;
         // SAFETY: the layout's size is not zero.
@@ -68,11 +68,10 @@ impl Memory {
         Some(Memory::lent(start, len, true, Owner::Heap(layout)))
     }
 
-    /// A copy of bytes; `None` if there is no memory.
+    /// Copies bytes; `None` if the allocation fails.
     pub(crate) fn copy_of(bytes: &[u8]) -> Option<Arc<Self>> {
         let memory = Memory::zeroed(bytes.len())?;
-        // SAFETY: the memory was allocated a moment ago, with this length, and nobody else knows
-        // it.
+        // SAFETY: the memory was just allocated with this length, and is not shared yet.
         unsafe { memory.start.copy_from_nonoverlapping(NonNull::from(bytes).cast(), bytes.len()) };
         Some(Arc::new(memory))
     }
@@ -86,7 +85,7 @@ impl Memory {
         self.writable
     }
 
-    /// Where it starts.
+    /// The start address.
     fn start(&self) -> *mut u8 {
         self.start.as_ptr()
     }
@@ -96,37 +95,37 @@ impl Memory {
         self.copying.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Copies the bytes; `false`, and nothing is copied, if the target has another length.
+    /// Copies the bytes to `target`; returns `false`, and copies nothing, if the length differs.
     pub(crate) fn read(&self, target: &mut [u8]) -> bool {
         if target.len() != self.len {
             return false;
         }
         let _copying = self.lock();
-        // SAFETY: the owner keeps `len` bytes at `start` alive, and the target has as many. Only
-        // own memory is written by this package, with the same `copying` held. `copy_from` allows
-        // for a target that overlaps.
+        // SAFETY: the owner keeps `len` bytes at `start` alive, and the target has the same length.
+        // This package writes only to own memory, with the same `copying` held. `copy_from` permits
+        // overlap.
         unsafe { NonNull::from(target).cast::<u8>().copy_from(self.start, self.len) };
         true
     }
 
-    /// A copy of all bytes; `None` if there is no memory.
+    /// Duplicates the memory; `None` if the allocation fails.
     pub(crate) fn duplicate(&self) -> Option<Arc<Self>> {
         let memory = Memory::zeroed(self.len)?;
         let _copying = self.lock();
-        // SAFETY: as in `read`; the target was allocated a moment ago, and nobody else knows it.
+        // SAFETY: as in `read`; the target was just allocated, and is not shared yet.
         unsafe { memory.start.copy_from_nonoverlapping(self.start, self.len) };
         Some(Arc::new(memory))
     }
 
-    /// Writes the bytes of this package's own memory; `false`, and nothing is written, if it is
-    /// another's, or of another length.
+    /// Writes the bytes of own memory; returns `false`, and writes nothing, if another owner has it
+    /// or the length differs.
     pub(crate) fn write(&self, bytes: &[u8]) -> bool {
         if !matches!(self.owner, Owner::Heap(_)) || bytes.len() != self.len {
             return false;
         }
         let _copying = self.lock();
-        // SAFETY: `len` bytes at `start` are ours, and no reference to them exists. No other thread
-        // of this package copies, since `copying` is held. `copy_from` allows for an overlap.
+        // SAFETY: `len` bytes at `start` are ours, and no reference to them exists. `copying` is
+        // held, so no other thread of this package copies. `copy_from` permits overlap.
         unsafe { self.start.copy_from(NonNull::from(bytes).cast(), bytes.len()) };
         true
     }
@@ -135,7 +134,7 @@ impl Memory {
 impl Drop for Memory {
     fn drop(&mut self) {
         if let Owner::Heap(layout) = self.owner {
-            // SAFETY: it was allocated with this layout, in `zeroed`, and is given back once.
+            // SAFETY: it was allocated with this layout in `zeroed`, and is freed once.
             unsafe { dealloc(self.start.as_ptr(), layout) };
         }
     }

@@ -1,4 +1,4 @@
-//! Tensors of others: used where they lie if they are dense, else copied.
+//! Foreign tensors: used in place if dense, otherwise copied.
 
 use super::{Memory, Owner};
 use crate::error::{Failure, invalid};
@@ -8,20 +8,20 @@ use std::sync::Arc;
 use torchlet::core::layout::{DimOrder, Sizes, channels_last_order, contiguous_order, strides_of};
 use torchlet::core::{ScalarType, TensorInfo};
 
-/// A tensor in memory of others.
+/// A tensor in foreign memory.
 pub(crate) struct Foreign {
-    /// Where its first element is.
+    /// Address of the first element.
     pub(super) data: *mut u8,
     pub(super) scalar_type: ScalarType,
     pub(super) sizes: Vec<i64>,
-    /// In elements; row-major if there are none.
+    /// In elements; `None` means row-major.
     pub(super) strides: Option<Vec<i64>>,
     pub(super) writable: bool,
     pub(super) owner: Owner,
 }
 
 impl Foreign {
-    /// Takes it over: as it lies, if its elements lie without gaps, else in a copy.
+    /// Converts to a tensor: in place if its elements are dense, otherwise as a copy.
     pub(crate) fn adopt(self) -> PyResult<(TensorInfo, Arc<Memory>)> {
         let too_large = || invalid(format!("a tensor of shape {:?} is too large", self.sizes));
         let sizes: Option<Vec<i32>> =
@@ -33,7 +33,7 @@ impl Foreign {
             return Ok((info, Memory::copy_of(&[]).ok_or_else(|| Failure::out_of_memory(0))?));
         }
         let start = NonNull::new(self.data)
-            .ok_or_else(|| invalid("a tensor with elements has no memory".into()))?;
+            .ok_or_else(|| invalid("a non-empty tensor has a null pointer".into()))?;
         if let Some(strides) = &self.strides {
             match dense_order(&info.sizes, strides) {
                 Some(order) => info.dim_order = order,
@@ -49,13 +49,13 @@ impl Foreign {
     }
 }
 
-/// The dim order of elements with these strides, if they lie without gaps.
+/// The dim order of dense elements with these strides; `None` if they have gaps.
 fn dense_order(sizes: &Sizes, strides: &[i64]) -> Option<DimOrder> {
     let rank = sizes.len();
     let fits = |order: &DimOrder| {
         let dense = strides_of(sizes, order);
         let mut dims = sizes.iter().zip(dense.iter()).zip(strides);
-        // Where there is one index, nothing is stepped over.
+        // The stride of a dim of size 1 is irrelevant.
         dims.all(|((&size, &dense), &stride)| size == 1 || i64::try_from(dense) == Ok(stride))
     };
     let mut sorted: Vec<u8> = (0..rank as u8).collect();
@@ -68,11 +68,11 @@ fn dense_order(sizes: &Sizes, strides: &[i64]) -> Option<DimOrder> {
     candidates.into_iter().flatten().find(fits)
 }
 
-/// Copies elements of any strides to row-major order.
+/// Copies elements with any strides to row-major order.
 fn gather(start: NonNull<u8>, sizes: &[i64], strides: &[i64], size: usize) -> PyResult<Memory> {
-    let unusable = || invalid(format!("strides {strides:?} of shape {sizes:?} leave the memory"));
+    let unusable = || invalid(format!("strides {strides:?} of shape {sizes:?} exceed the memory"));
     let step = i64::try_from(size).map_err(|_| unusable())?;
-    // In bytes; and the farthest that is reached has an offset that is a number.
+    // Byte strides; offsets of all elements must not overflow.
     let strides: Option<Vec<i64>> = strides.iter().map(|stride| stride.checked_mul(step)).collect();
     let strides = strides.ok_or_else(unusable)?;
     let mut reach = 0i64;
@@ -87,9 +87,9 @@ fn gather(start: NonNull<u8>, sizes: &[i64], strides: &[i64], size: usize) -> Py
     let mut index = vec![0i64; sizes.len()];
     let mut offset = 0i64;
     for element in 0..count {
-        // SAFETY: whoever lent the tensor said that elements of these sizes and strides are there;
-        // the offset is one of an index within the sizes, and no more than `reach`. The target has
-        // `count` elements of `size` bytes, and nobody else knows it.
+        // SAFETY: the lender guarantees that elements of these sizes and strides exist; the offset
+        // belongs to an index within the sizes, and does not exceed `reach`. The target has `count`
+        // elements of `size` bytes, and is not shared yet.
         unsafe {
             let from = start.as_ptr().offset(offset as isize);
             memory.start.as_ptr().add(element * size).copy_from_nonoverlapping(from, size);

@@ -1,18 +1,18 @@
-//! What makes one module of another one: the module for relaxed SIMD has the same functions, of
-//! which a few differ, so that a page loads kilobytes for it, not another module.
+//! Binary patches between modules: the module for relaxed SIMD differs in a few functions only, so
+//! a page loads kilobytes for it instead of a second module.
 //!
-//! A patch is of numbers in seven bits a byte, the lowest first, with the eighth bit where more
-//! follow: the length of what is made and a sum over its bytes (`sum = 31 * sum + byte`, in 32
-//! bits), then until all is made: how many bytes follow that are new, and these; where the next
-//! bytes are in the other module, as the distance `d` from behind those before (`2 * d`, or
-//! `-2 * d - 1` where it is below zero); how many they are. `web/api/index.ts` applies it.
+//! A patch consists of LEB128 integers (seven bits per byte, lowest first, eighth bit set if more
+//! follow): the length of the result and a checksum over its bytes (`sum = 31 * sum + byte`, in 32
+//! bits). Then, until the result is complete: a number of new bytes, followed by these bytes; the
+//! distance `d` of the next copy's source from the end of the previous one in the other module
+//! (`2 * d`, or `-2 * d - 1` if negative); its length. `web/api/index.ts` applies it.
 
 use std::collections::HashMap;
 
-/// Bytes that have to be equal to be found again.
+/// Minimum match length in bytes.
 const BLOCK: usize = 32;
 
-/// The patch that makes `to` of `from`.
+/// Creates the patch from `from` to `to`.
 pub(crate) fn between(from: &[u8], to: &[u8]) -> Vec<u8> {
     let blocks = from.chunks_exact(BLOCK).enumerate();
     let blocks: HashMap<&[u8], usize> = blocks.map(|(at, bytes)| (bytes, at * BLOCK)).collect();
@@ -20,12 +20,12 @@ pub(crate) fn between(from: &[u8], to: &[u8]) -> Vec<u8> {
     number(&mut patch, to.len());
     let sum = to.iter().fold(0u32, |sum, &byte| sum.wrapping_mul(31).wrapping_add(byte.into()));
     number(&mut patch, sum as usize);
-    // Behind what was taken, in either module.
+    // End of the last copy in the source, and of the completed part of the result.
     let (mut taken, mut done) = (0usize, 0);
     let mut at = 0;
     while done < to.len() {
         let found = to.get(at..at + BLOCK).and_then(|bytes| {
-            // Most often, it goes on where it was.
+            // Usually a match continues at the same distance.
             let expected = (taken + at).wrapping_sub(done);
             let goes_on = from.get(expected..).is_some_and(|from| from.starts_with(bytes));
             if goes_on { Some(expected) } else { blocks.get(bytes).copied() }
@@ -53,7 +53,7 @@ pub(crate) fn between(from: &[u8], to: &[u8]) -> Vec<u8> {
     patch
 }
 
-/// How many elements are equal from the beginning on.
+/// Length of the common prefix.
 fn same<'a>(a: impl Iterator<Item = &'a u8>, b: impl Iterator<Item = &'a u8>) -> usize {
     a.zip(b).take_while(|(a, b)| a == b).count()
 }

@@ -1,6 +1,6 @@
-//! On the CPU: torchlet, compiled and as exported, and ExecuTorch's own runtime, which is the one
-//! in its Python package: its CPU kernels on the same `.pte`, and XNNPACK on one that was lowered
-//! for it. Of models that have a name, ONNX Runtime and ncnn, too.
+//! CPU benchmarks of torchlet, compiled and as exported, against the ExecuTorch runtime of its
+//! Python package: its CPU kernels on the same `.pte`, and XNNPACK on a `.pte` lowered for it.
+//! Named models are also compared with ONNX Runtime and ncnn.
 
 use super::peer::{Peer, Start};
 use super::{date, json, median, processor_count, processors, this_command};
@@ -12,23 +12,23 @@ use std::process::Stdio;
 
 #[derive(clap::Args)]
 pub(crate) struct CpuOptions {
-    /// A Python that has the packages of tests/bench/requirements.txt; else one is set up under
-    /// target/
+    /// Python with the packages of tests/bench/requirements.txt [default: a virtual environment
+    /// under target/]
     #[arg(long, env = "TORCHLET_PYTHON")]
     python: Option<PathBuf>,
-    /// torchvision's name of a model, exported with random weights; may be given several times
+    /// torchvision model to export with random weights (repeatable)
     #[arg(long, default_values = ["mobilenet_v2", "resnet50", "vit_b_16"])]
     model: Vec<String>,
-    /// Programs of your own (.pte), with inputs that are float32
+    /// Other programs (.pte) with float32 inputs
     files: Vec<PathBuf>,
-    /// How often they take turns
+    /// Number of rounds in which the runtimes take turns
     #[arg(long, default_value_t = 5)]
     rounds: u32,
-    /// Inferences in a turn; programs as exported and ExecuTorch's kernels get a tenth, at least
+    /// Inferences per round; programs as exported and ExecuTorch's kernels get a tenth, at least
     /// one
     #[arg(long, default_value_t = 20)]
     iterations: u32,
-    /// Threads that all may use [default: one per processor]
+    /// Threads per runtime [default: one per processor]
     #[arg(long)]
     threads: Option<usize>,
 }
@@ -47,8 +47,8 @@ pub(crate) fn run(options: &CpuOptions) -> Result<()> {
         "\n| model | torchlet | ratio to XNNPACK | XNNPACK | {runtimes} | as exported | ExecuTorch CPU kernels | threads |"
     );
     println!("|---|---|---|---|---|---|---|---|---|");
-    // Each as soon as it is there: ExecuTorch's own kernels take minutes for one inference of a
-    // large model.
+    // Rows are printed at once: ExecuTorch's own kernels need minutes per inference of a large
+    // model.
     for program in &programs {
         println!("{}", compare(options, &python, &torchlet, program, threads)?);
     }
@@ -61,7 +61,7 @@ pub(crate) fn run(options: &CpuOptions) -> Result<()> {
     Ok(())
 }
 
-/// The models as programs, exported on first use.
+/// Exports the models on first use.
 fn export(python: &str, models: &[String]) -> Result<Vec<PathBuf>> {
     let folder = target_dir().join("bench");
     std::fs::create_dir_all(&folder)?;
@@ -77,7 +77,7 @@ fn export(python: &str, models: &[String]) -> Result<Vec<PathBuf>> {
     Ok(models.iter().map(file).collect())
 }
 
-/// The same program, lowered for XNNPACK.
+/// The path of the program lowered for XNNPACK.
 fn for_xnnpack(program: &Path) -> PathBuf {
     program.with_extension("xnnpack.pte")
 }
@@ -91,14 +91,14 @@ fn start(python: &str, program: &Path, threads: usize) -> Result<Peer> {
             peer.measure(1)?;
             Ok(peer)
         }
-        Start::NotHere(why) => bail!("ExecuTorch's runtime is not here: {why}"),
+        Start::NotHere(why) => bail!("ExecuTorch's runtime is not available: {why}"),
     }
 }
 
-/// What runtimes are called by tests/bench/cpu_peers.py, and by people.
+/// Names of runtimes in tests/bench/cpu_peers.py, and their titles.
 const RUNTIMES: [(&str, &str); 2] = [("onnxruntime", "ONNX Runtime"), ("ncnn", "ncnn")];
 
-/// Starts other runtimes on a model of a name.
+/// Starts the other runtimes on a named model.
 fn start_others(python: &str, name: &str, threads: usize) -> Result<[Option<Peer>; 2]> {
     let script = root().join("tests/bench/cpu_peers.py");
     let mut peers = [None, None];
@@ -108,14 +108,14 @@ fn start_others(python: &str, name: &str, threads: usize) -> Result<[Option<Peer
                 peer.measure(1)?;
                 *slot = Some(peer);
             }
-            Ok(Start::NotHere(why)) => eprintln!("{title} is not here: {why}"),
-            Err(error) => eprintln!("{title} does not run {name}: {error}"),
+            Ok(Start::NotHere(why)) => eprintln!("{title} is not available: {why}"),
+            Err(error) => eprintln!("{title} cannot run {name}: {error}"),
         }
     }
     Ok(peers)
 }
 
-/// Lets all run in turns; gives a row of the table.
+/// Runs all runtimes in turns; returns a row of the table.
 fn compare(
     options: &CpuOptions,
     python: &str,
@@ -171,13 +171,13 @@ fn compare(
     Ok(format!("| {name} | {ours} | {ratio} | {} | {threads} |", rest.join(" | ")))
 }
 
-/// The fastest of some times, and their median.
+/// Returns the fastest time and the median.
 fn of(mut times: Vec<f64>) -> (f64, f64) {
     let fastest = times.iter().copied().fold(f64::INFINITY, f64::min);
     (fastest, median(&mut times))
 }
 
-/// The fastest and the median of torchlet's times in one run of the command.
+/// Returns torchlet's fastest time and median in one run of the command.
 fn measure(
     torchlet: &Path,
     program: &Path,

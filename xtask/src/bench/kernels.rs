@@ -1,7 +1,7 @@
-//! Operators on a GPU, each over a shape that networks have: beside what the device allows, both
-//! measured in the same run, and PyTorch on CUDA.
+//! Benchmarks of operators on a GPU with typical shapes, compared with the device's peak rates,
+//! measured in the same run, and with PyTorch on CUDA.
 //!
-//! As with models (`vulkan.rs`), programs exported here can be taken along:
+//! As with models (`vulkan.rs`), exported programs can be copied to another machine:
 //! `xtask bench kernels --kernels FOLDER --torchlet FILE`.
 
 use super::{date, exported, json, number, processors, this_command, torchlet};
@@ -15,30 +15,28 @@ use std::process::Stdio;
 
 #[derive(clap::Args)]
 pub(crate) struct KernelOptions {
-    /// Programs exported before by tests/bench/vulkan_kernels.py; without it they are exported
-    /// first
+    /// Programs from tests/bench/vulkan_kernels.py [default: export them first]
     #[arg(long, value_name = "FOLDER")]
     kernels: Option<PathBuf>,
-    /// A torchlet that was built before; without it one is built
+    /// A built torchlet [default: build one]
     #[arg(long, value_name = "FILE")]
     torchlet: Option<PathBuf>,
-    /// A Python with PyTorch, and to export with the packages of
-    /// tests/bench/requirements-vulkan.txt; without it one is set up under target/
+    /// Python with PyTorch, and for exporting, the packages of tests/bench/requirements-vulkan.txt
+    /// [default: a virtual environment under target/]
     #[arg(long, env = "TORCHLET_PYTHON")]
     python: Option<PathBuf>,
-    /// An operator to measure, such as conv_wide_fp16; may be given several times; all of the table
-    /// if none is
+    /// An operator to measure, such as conv_wide_fp16 (repeatable) [default: all]
     #[arg(long, value_name = "NAME")]
     kernel: Vec<String>,
-    /// Runs of each
+    /// Runs per operator
     #[arg(long, default_value_t = 50)]
     iterations: u32,
-    /// Leaves out PyTorch
+    /// Omit PyTorch
     #[arg(long)]
     alone: bool,
 }
 
-/// A row of the table: the script's name for it, its family, shape and precision.
+/// A row of the table: the script's name, the operator family, shape and precision.
 struct Kernel {
     name: String,
     family: String,
@@ -46,12 +44,12 @@ struct Kernel {
     precision: String,
 }
 
-/// What was measured of one, in microseconds on the device.
+/// Measurements of an operator, in microseconds on the device.
 struct Measured {
     time: f64,
-    /// The time that the device's rates allow at least.
+    /// Minimum time at the device's peak rates.
     bound: f64,
-    /// The rate that binds, with its unit, as it was reached.
+    /// The achieved rate of the limiting resource, with its unit.
     rate: String,
     shaders: String,
 }
@@ -90,8 +88,9 @@ pub(crate) fn run(options: &KernelOptions) -> Result<()> {
         );
     }
     println!(
-        "\nMedians of {} runs on the device, each dispatch timed; batch 1. The rates of the device are measured in the same run. PyTorch's \
-         times are those of a captured graph of many calls; for codes of 4 and 8 bits, of 16.",
+        "\nMedians of {} runs on the device, each dispatch timed; batch 1. The rates of the device \
+         are measured in the same run. PyTorch's times are those of a captured graph of many \
+         calls; for 4-bit and 8-bit weights, of 16-bit ones.",
         options.iterations
     );
     if let Some(why) = why_not {
@@ -105,7 +104,7 @@ fn script() -> String {
     root().join("tests/bench/vulkan_kernels.py").to_string_lossy().into_owned()
 }
 
-/// The rows to measure, as the script lists them.
+/// The selected rows from the script's list.
 fn chosen(python: &str, names: &[String]) -> Result<Vec<Kernel>> {
     let listed = process::output(command(python, &[&script(), "list"]))?;
     let mut kernels = Vec::new();
@@ -120,12 +119,12 @@ fn chosen(python: &str, names: &[String]) -> Result<Vec<Kernel>> {
         }
     }
     if kernels.is_empty() || (!names.is_empty() && kernels.len() < names.len()) {
-        bail!("not all of these are listed: {}", names.join(", "));
+        bail!("missing from the profile, at least one of: {}", names.join(", "));
     }
     Ok(kernels)
 }
 
-/// The programs, exported on first use.
+/// Exports the programs on first use.
 fn export(python: &str, kernels: &[Kernel]) -> Result<PathBuf> {
     let names = kernels.iter().map(|kernel| kernel.name.clone());
     exported("bench/kernels", names, "pte", command(python, &[&script(), "export"]))
@@ -133,7 +132,7 @@ fn export(python: &str, kernels: &[Kernel]) -> Result<PathBuf> {
 
 type Times = BTreeMap<String, f64>;
 
-/// PyTorch's times by name, or why there are none.
+/// Returns PyTorch's times by name, or the reason why they are missing.
 fn time_peer(python: &str, kernels: &[Kernel]) -> Result<(Times, Option<String>)> {
     let mut time = command(python, &[&script(), "time"]);
     time.args(kernels.iter().map(|kernel| &kernel.name)).stderr(Stdio::null());
@@ -157,12 +156,13 @@ fn measure(torchlet: &Path, file: &Path, iterations: u32) -> Result<Measured> {
     judge(&json(profile)?)
 }
 
-/// The rates of a GPU that a profile measured: of arithmetic operations, and of bytes of memory, in
-/// a second.
+/// Returns the GPU's measured peak rates from a profile, in operations and bytes per second.
 pub(super) fn rates(profile: &Value) -> Result<[f64; 2]> {
     let roofs = profile["roofline"].as_array().context("torchlet profile measures no device")?;
-    let gpu =
-        roofs.iter().find(|roof| roof["processor"] == "gpu").context("no GPU was measured")?;
+    let gpu = roofs
+        .iter()
+        .find(|roof| roof["processor"] == "gpu")
+        .context("no GPU in the measured rates")?;
     let rates = [number(gpu, "operations")?, number(gpu, "bytes")?];
     if rates.iter().any(|rate| *rate <= 0.0) {
         bail!("no rate: {gpu}");
@@ -170,11 +170,11 @@ pub(super) fn rates(profile: &Value) -> Result<[f64; 2]> {
     Ok(rates)
 }
 
-/// What a profile says of the dispatches of a program.
+/// Evaluates the dispatches of a program's profile.
 fn judge(profile: &Value) -> Result<Measured> {
     let calls = profile["calls"].as_array().context("torchlet profile lists no calls")?;
-    // Copies to the device and back, and what changes their types, are no operators; nor is what
-    // makes inputs of smaller ones, and takes a little of what is made of them.
+    // Transfers, type conversions, and the expansion of small inputs (which costs little) are not
+    // part of the operator.
     let made = ["aten._to_copy.", "aten.repeat.", "aten.view_copy.", "aten.slice_copy."];
     let is_operator =
         |name: &str| name.contains('.') && !made.iter().any(|other| name.starts_with(other));

@@ -1,5 +1,5 @@
-//! Instructions of the 8-bit kernels on emulated Cortex-M (`boards/kernel-counts`), layer by layer,
-//! beside those of other libraries.
+//! Instruction counts of 8-bit kernels on emulated Cortex-M (`boards/kernel-counts`), layer by
+//! layer, compared with other libraries.
 
 mod models;
 mod peers;
@@ -16,32 +16,31 @@ use std::path::{Path, PathBuf};
 
 #[derive(clap::Args, Default)]
 pub(crate) struct LayerOptions {
-    /// A folder with the sources of CMSIS-NN (github.com/ARM-software/CMSIS-NN), to build it with
-    /// arm-none-eabi-gcc and count its instructions, too, in the same image. Without it, its counts
-    /// are those that were written down
+    /// Sources of CMSIS-NN (github.com/ARM-software/CMSIS-NN), to build with arm-none-eabi-gcc and
+    /// count in the same image [default: use the recorded counts]
     #[arg(long, value_name = "DIR")]
     cmsis_nn: Option<PathBuf>,
-    /// As well, a folder with the sources of TFLite Micro (github.com/tensorflow/tflite-micro),
-    /// whose reference kernels are built with arm-none-eabi-g++. Clones of gemmlowp and ruy are
-    /// where its own build puts them: tensorflow/lite/micro/tools/make/downloads
+    /// Also sources of TFLite Micro (github.com/tensorflow/tflite-micro), whose reference kernels
+    /// are built with arm-none-eabi-g++. Clones of gemmlowp and ruy must be where its own build
+    /// puts them: tensorflow/lite/micro/tools/make/downloads
     #[arg(long, value_name = "DIR")]
     tflite_micro: Option<PathBuf>,
-    /// Takes what is found as the new limits, and writes it into boards/README.md
+    /// Record the results as new limits, and write them into boards/README.md
     #[arg(long)]
     overwrite: bool,
 }
 
-/// A processor, and QEMU's machine with it.
+/// A processor, and the QEMU machine with it.
 struct Chip {
     name: &'static str,
     target: &'static str,
     machine: &'static str,
-    /// What rustc, and what GCC is told.
+    /// Flags for rustc and GCC.
     rust: &'static str,
     c: &'static [&'static str],
-    /// Picoseconds from one tick of its clock to the next.
+    /// Clock period in picoseconds.
     tick: u64,
-    /// How much of CMSIS-NN's instructions all layers together may take, in percent.
+    /// Maximum instructions of all layers together, in percent of CMSIS-NN's.
     most: u64,
 }
 
@@ -66,11 +65,10 @@ const CHIPS: &[Chip] = &[
     },
 ];
 
-/// How much of CMSIS-NN's instructions the layers of a model may take, in percent.
+/// Maximum instructions of the layers of a model, in percent of CMSIS-NN's.
 const MOST_OF_MODEL: u64 = 110;
 
-/// How much more than its limit a layer may take before it counts, and how far below it may be, in
-/// percent: as of models on boards.
+/// Tolerances above and below a layer's limit in percent, as for models on boards.
 const TOLERANCE: u64 = 5;
 const SLACK: u64 = 20;
 
@@ -78,7 +76,7 @@ const OWN: &str = "torchlet";
 const SECTION: &str = "kernels";
 const MODEL_SECTION: &str = "kernels of models";
 
-/// Instructions of a layer: ours, and those of the peers, where they were counted.
+/// Instructions of a layer: torchlet's, and those of the peers if counted.
 type Counts = (u64, [Option<u64>; PEERS.len()]);
 
 /// Counts by chip and layer.
@@ -108,7 +106,7 @@ pub(crate) fn run(options: &LayerOptions) -> Result<()> {
             }
         }
         let all = layers.values().map(|counts| (1, *counts));
-        let sum = sum(all).context("CMSIS-NN's instructions were not counted for all layers")?;
+        let sum = sum(all).context("CMSIS-NN's instructions are missing for some layers")?;
         println!("  {:29}{}", "all of them", shown(&sum));
         wrong.extend(exceeded(chip.name, &sum, chip.most));
         for (model, parts) in MODELS {
@@ -126,8 +124,8 @@ pub(crate) fn run(options: &LayerOptions) -> Result<()> {
     if wrong.is_empty() { Ok(()) } else { bail!("{}", wrong.join("\n")) }
 }
 
-/// Counts the layers on a chip, beside the peers whose sources are there; of the others, counts are
-/// what they were.
+/// Counts the layers on a chip, with all peers whose sources are given; other peers keep the
+/// recorded counts.
 fn layers(
     chip: &Chip,
     folders: [Option<&Path>; PEERS.len()],
@@ -162,12 +160,12 @@ fn name_of(chip: &Chip, layer: &str) -> String {
     format!("{} {layer}", chip.name)
 }
 
-/// One of a layer's numbers, as they were written down.
+/// A recorded count of a layer.
 fn known(limits: &Limits, name: &str, what: &str) -> Option<u64> {
     limits.get(name)?.iter().find(|(name, _)| name == what).map(|(_, number)| *number)
 }
 
-/// The counts as they are written down.
+/// Converts the counts to limits.
 fn limits_of(found: &Found) -> Limits {
     let mut limits = Limits::new();
     for (chip, layers) in found {
@@ -181,8 +179,8 @@ fn limits_of(found: &Found) -> Limits {
     limits
 }
 
-/// Counts together, each so many times. Of peers, there is a sum where they have all; `None` if
-/// that is not so of the first.
+/// Sums counts with multiplicities. A peer has a sum only if it has all counts; `None` if the first
+/// peer lacks one.
 fn sum(counts: impl Iterator<Item = (u64, Counts)>) -> Option<Counts> {
     let mut sum = (0, [Some(0); PEERS.len()]);
     for (times, (own, peers)) in counts {
@@ -194,17 +192,17 @@ fn sum(counts: impl Iterator<Item = (u64, Counts)>) -> Option<Counts> {
     sum.1[0].is_some().then_some(sum)
 }
 
-/// What the layers of a model take together.
+/// Total counts of a model's layers.
 fn of_model(parts: &[(u64, &str)], layers: &BTreeMap<String, Counts>) -> Result<Counts> {
     let counts = parts.iter().map(|(times, layer)| {
-        let counts = layers.get(*layer).with_context(|| format!("there is no layer {layer}"))?;
+        let counts = layers.get(*layer).with_context(|| format!("no layer {layer}"))?;
         Ok((*times, *counts))
     });
     let counts: Vec<_> = counts.collect::<Result<_>>()?;
-    sum(counts.into_iter()).context("CMSIS-NN's instructions were not counted for all layers")
+    sum(counts.into_iter()).context("CMSIS-NN's instructions are missing for some layers")
 }
 
-/// Whether this takes more than so many percent of CMSIS-NN's instructions.
+/// Reports a count that exceeds a percentage of CMSIS-NN's.
 fn exceeded(what: &str, (own, peers): &Counts, most: u64) -> Option<String> {
     let is_more = peers[0].is_none_or(|peer| own * 100 > peer * most);
     is_more.then(|| format!("{what}: more than {most} % of CMSIS-NN's"))
@@ -214,7 +212,7 @@ fn ratio(own: u64, peer: u64) -> f64 {
     own as f64 / peer as f64
 }
 
-/// Counts in columns, with ratios.
+/// Formats counts in columns, with ratios.
 fn shown((own, peers): &Counts) -> String {
     let mut text = format!("{:>12}", grouped(*own));
     for (peer, count) in PEERS.iter().zip(peers) {
@@ -227,7 +225,7 @@ fn shown((own, peers): &Counts) -> String {
     text
 }
 
-/// What is wrong with a count, if anything.
+/// Reports a count that deviates from its limit.
 fn compare(name: &str, own: u64, limit: Option<u64>) -> Option<String> {
     let Some(limit) = limit else {
         return Some(format!("{name} has no limit: --overwrite writes it"));
@@ -240,7 +238,7 @@ fn compare(name: &str, own: u64, limit: Option<u64>) -> Option<String> {
     })
 }
 
-/// Builds the image for a chip, runs it, and gives what it prints.
+/// Builds the image for a chip, runs it, and returns its output.
 fn count(chip: &Chip, peer: Option<&Path>) -> Result<Vec<String>> {
     let out = target_dir().join("boards");
     let mut build = cargo(&["build", "--quiet", "--release", "--locked", "--target", chip.target]);
@@ -250,7 +248,7 @@ fn count(chip: &Chip, peer: Option<&Path>) -> Result<Vec<String>> {
         build.env("PEER", peer);
     }
     process::run(build)?;
-    // An instruction takes a nanosecond of the machine's time.
+    // QEMU's virtual time advances one nanosecond per instruction.
     let mut qemu = command("qemu-system-arm", &["-machine", chip.machine, "-icount", "shift=0"]);
     qemu.args(["-display", "none", "-monitor", "none", "-serial", "none"]);
     qemu.args(["-semihosting-config", "enable=on,target=native", "-kernel"]);
@@ -261,7 +259,7 @@ fn count(chip: &Chip, peer: Option<&Path>) -> Result<Vec<String>> {
     Ok(text.lines().map(str::to_owned).collect())
 }
 
-/// What each layer takes by us, and by the peer, if one is there.
+/// Parses the counts of each layer, torchlet's and the peer's.
 fn parse(lines: &[String], chip: &Chip) -> Result<Vec<(String, u64, Option<u64>)>> {
     let mut found: Vec<(String, u64, Option<u64>)> = Vec::new();
     for line in lines {
@@ -280,12 +278,13 @@ fn parse(lines: &[String], chip: &Chip) -> Result<Vec<(String, u64, Option<u64>)
 }
 
 const HEAD: &str = "\
-# Instructions of layers as QEMU counts them: ours, which `cargo xtask bench layers` holds to them, with 5 percent to spare; and those of
-# CMSIS-NN and of TFLite Micro's reference kernels, as they were when these were last there.
-# `cargo xtask bench layers --cmsis-nn DIR --tflite-micro DIR --overwrite` writes all anew.
+# Instructions per layer, counted by QEMU: limits for torchlet's kernels, which `cargo xtask bench
+# layers` checks with a tolerance of 5 percent; and counts of CMSIS-NN and of TFLite Micro's
+# reference kernels, from the last run in which they were available.
+# `cargo xtask bench layers --cmsis-nn DIR --tflite-micro DIR --overwrite` updates all of them.
 ";
 
-/// The head of a table with columns for each chip.
+/// Table header with columns for each chip.
 fn head(what: &str) -> String {
     let mut text = format!("| {what} |");
     for chip in CHIPS {
@@ -299,7 +298,7 @@ fn head(what: &str) -> String {
     text
 }
 
-/// Columns of what one thing takes on a chip.
+/// Table cells of one chip.
 fn cells((own, peers): &Counts) -> String {
     let mut text = format!(" {} |", grouped(*own));
     for peer in peers {
@@ -315,7 +314,7 @@ fn table(found: &Found) -> String {
     for layer in found.values().next().into_iter().flat_map(BTreeMap::keys) {
         let _ = write!(text, "| {layer} |");
         for chip in CHIPS {
-            // Each chip counts the same layers.
+            // All chips count the same layers.
             text += &found[chip.name].get(layer).map_or(String::new(), cells);
         }
         text.push('\n');

@@ -1,4 +1,4 @@
-//! Measures models with torchlet and with its peers, in turns, on one machine, in one run.
+//! Benchmarks of torchlet and its peers, in turns on one machine in one run.
 
 mod cpu;
 mod kernels;
@@ -27,26 +27,24 @@ pub(crate) struct Options {
 
 #[derive(Subcommand)]
 enum What {
-    /// Models lowered for Vulkan: inference, loading, time on the GPU, beside what else runs them
-    /// here
+    /// Benchmark models lowered for Vulkan: inference, loading and GPU time, against other runtimes
     Vulkan(vulkan::VulkanOptions),
-    /// Operators on a GPU, each over a shape that networks have: beside what the device allows, and
+    /// Benchmark operators on a GPU with typical shapes, against the device's peak rates and
     /// PyTorch on CUDA
     Kernels(kernels::KernelOptions),
-    /// What telling tracers of events costs where nobody listens: instructions of an inference,
-    /// with and without the question
+    /// Measure the cost of disabled event tracing, in instructions per inference
     Tracing,
-    /// Language models on the CPU, beside ExecuTorch's own runtime: text and prompts, memory, share
-    /// of bandwidth; with --gpu on a GPU, beside PyTorch on CUDA
+    /// Benchmark language models on the CPU against ExecuTorch's runtime: text, prompts, memory,
+    /// share of the bandwidth; with --gpu on a GPU against PyTorch on CUDA
     Llm(llm::LlmOptions),
-    /// 8-bit layers on emulated Cortex-M: instructions, beside CMSIS-NN's
+    /// Count the instructions of 8-bit layers on emulated Cortex-M, against CMSIS-NN
     Layers(LayerOptions),
-    /// Models on the boards of boards/: instructions of each operator. (`cargo xtask board`
-    /// compares what they compute.)
+    /// Count the instructions of operators on the boards of boards/. (`cargo xtask board` compares
+    /// the results.)
     Boards {
-        /// The boards; all that run models if none is named
+        /// The boards [default: all that run models]
         boards: Vec<String>,
-        /// Writes what operators take into boards/README.md
+        /// Write the counts into boards/README.md
         #[arg(long)]
         overwrite: bool,
     },
@@ -66,13 +64,13 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     }
 }
 
-/// What a command of torchlet says in JSON.
+/// Runs a torchlet command and parses its JSON output.
 fn json(command: Command) -> Result<Value> {
     Ok(serde_json::from_slice(&output(command)?)?)
 }
 
-/// A folder under target/ with a file of each name, for which a script is called with the folder
-/// and the names that are missing there.
+/// Returns a folder under target/ with a file of each name. The script is called with the folder
+/// and the missing names.
 fn exported(
     folder: &str,
     names: impl Iterator<Item = String>,
@@ -95,7 +93,7 @@ fn median(times: &mut [f64]) -> f64 {
     times.get(times.len() / 2).copied().unwrap_or(f64::NAN)
 }
 
-/// The processor's name and number.
+/// Name and number of the processors.
 fn processors() -> String {
     let info = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let name = info.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": "));
@@ -112,12 +110,12 @@ fn date() -> String {
     String::from_utf8_lossy(&date).trim().to_owned()
 }
 
-/// A number that a command of torchlet says.
+/// Reads a numeric field of a torchlet command's output.
 fn number(found: &Value, key: &str) -> Result<f64> {
-    found[key].as_f64().with_context(|| format!("torchlet says no {key}: {found}"))
+    found[key].as_f64().with_context(|| format!("torchlet's output has no {key}: {found}"))
 }
 
-/// The torchlet to measure: one that was built before, or one that is built now.
+/// Returns the given torchlet, or builds one.
 fn torchlet(given: Option<&PathBuf>) -> Result<PathBuf> {
     match given {
         Some(given) => Ok(std::path::absolute(given)?),
@@ -125,7 +123,7 @@ fn torchlet(given: Option<&PathBuf>) -> Result<PathBuf> {
     }
 }
 
-/// The GPUs that torchlet sees.
+/// The GPUs that torchlet lists.
 fn devices(torchlet: &Path) -> String {
     let listed = process::output(command(&torchlet.to_string_lossy(), &["devices"]));
     let listed = String::from_utf8_lossy(&listed.unwrap_or_default()).into_owned();
@@ -133,7 +131,7 @@ fn devices(torchlet: &Path) -> String {
     vulkan.map(str::trim).collect::<Vec<_>>().join("; ")
 }
 
-/// The command that was given, for the line below a table.
+/// The command line, for the caption of a table.
 fn this_command() -> String {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     format!("cargo xtask {}", arguments.join(" "))

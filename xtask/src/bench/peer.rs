@@ -1,8 +1,8 @@
-//! Another runtime, in a Python process that waits for orders.
+//! Another runtime in a Python process that executes commands.
 //!
-//! The script writes `ready`, and then for each line with a number of inferences a line with so
-//! many times in milliseconds. Where the runtime is not there, it writes `not here: ` and why, and
-//! ends.
+//! The script writes `ready`. For each line with a number of inferences, it writes a line with as
+//! many times in milliseconds. If the runtime is unavailable, it writes `not here: ` and the
+//! reason, and exits.
 
 use crate::process::command;
 use anyhow::{Context, Result, bail};
@@ -10,7 +10,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Stdio};
 
-/// What stands before the reason why a runtime is not there.
+/// Prefix of the reason why a runtime is unavailable.
 const NOT_HERE: &str = "not here: ";
 
 pub(crate) struct Peer {
@@ -19,7 +19,7 @@ pub(crate) struct Peer {
     answers: BufReader<ChildStdout>,
 }
 
-/// A started peer, or why it is not there.
+/// A started peer, or the reason why it is unavailable.
 pub(crate) enum Start {
     Ready(Peer),
     NotHere(String),
@@ -61,7 +61,7 @@ impl Peer {
         Ok(line)
     }
 
-    /// Times of so many inferences.
+    /// Runs inferences and returns their times.
     pub(crate) fn measure(&mut self, iterations: u32) -> Result<Vec<f64>> {
         let orders = self.orders.as_mut().context("a pipe")?;
         writeln!(orders, "{iterations}")?;
@@ -72,7 +72,7 @@ impl Peer {
 
 impl Drop for Peer {
     fn drop(&mut self) {
-        // Without more orders, it ends.
+        // The process exits at the end of its input.
         drop(self.orders.take());
         let _ = self.child.wait();
     }

@@ -1,25 +1,25 @@
-//! What telling tracers of events costs where nobody listens.
+//! Cost of event tracing without a tracer.
 //!
-//! The program `inferences` is built as it is, and with the question left out
-//! (`torchlet_untraced`); Valgrind counts the instructions of many inferences and of one, so that
-//! the difference is that of inferences alone. Counts are the same each time.
+//! The program `inferences` is built with and without the check for a tracer (`torchlet_untraced`).
+//! Valgrind counts the instructions of many inferences and of one, so that the difference covers
+//! inferences only. Counts are deterministic.
 
 use crate::process::{self, cargo, root, target_dir};
 use anyhow::{Context, Result, bail};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Programs with what they are: one of nine operators, and one that does nearly nothing else than
-/// call operators.
+/// Programs with descriptions: one with nine operators, and one that does little else than call
+/// operators.
 const PROGRAMS: [(&str, &str); 2] = [
     ("tests/fixtures/digits/digits.pte", "digits classifier, 9 operators"),
     ("tests/fixtures/programs/deep_chain.bpte", "80 operators on few elements"),
 ];
 
-/// The most that it may cost of the first.
+/// Maximum relative cost for the first program.
 const LIMIT: f64 = 0.01;
 
-/// Inferences beside one.
+/// Number of inferences in the longer run.
 const MANY: u64 = 101;
 
 pub(super) fn run() -> Result<()> {
@@ -45,7 +45,7 @@ pub(super) fn run() -> Result<()> {
     }
 }
 
-/// Builds the program, with flags in a folder of its own.
+/// Builds the program; each set of flags has its own folder.
 fn build(flags: &str) -> Result<PathBuf> {
     let folder = target_dir().join(if flags.is_empty() { "traced" } else { "untraced" });
     let arguments = ["build", "--release", "--package", "torchlet-portable", "--example", NAME];
@@ -57,7 +57,7 @@ fn build(flags: &str) -> Result<PathBuf> {
 
 const NAME: &str = "inferences";
 
-/// What an inference takes.
+/// Instructions per inference.
 fn instructions(program: &Path, file: &str) -> Result<u64> {
     let all = |inferences: u64| {
         let mut valgrind = Command::new("valgrind");
@@ -67,7 +67,7 @@ fn instructions(program: &Path, file: &str) -> Result<u64> {
         let said = String::from_utf8_lossy(&output.stderr);
         let counted = said.lines().find_map(|line| line.split_once("Collected :"));
         let counted = counted.and_then(|(_, count)| count.trim().parse::<u64>().ok());
-        counted.with_context(|| format!("valgrind counted nothing:\n{said}"))
+        counted.with_context(|| format!("no instruction count in valgrind's output:\n{said}"))
     };
     Ok((all(MANY)? - all(1)?) / (MANY - 1))
 }

@@ -1,8 +1,8 @@
-//! Through Vulkan: torchlet and what else runs the same networks on the same device.
+//! Vulkan benchmarks of torchlet and of other runtimes, with the same networks on the same device.
 //!
-//! A run without `--models` exports the models first. To measure on a machine without Python or
-//! network, export here, build here, and take along `xtask`, `torchlet` and the folder of the
-//! models: `xtask bench vulkan --models FOLDER --torchlet FILE`.
+//! Without `--models`, the models are exported first. To measure on a machine without Python or
+//! network, export and build elsewhere, then copy `xtask`, `torchlet` and the folder of models:
+//! `xtask bench vulkan --models FOLDER --torchlet FILE`.
 
 use super::peer::{Peer, Start};
 use super::{
@@ -19,35 +19,34 @@ use std::process::{Command, Stdio};
 
 #[derive(clap::Args)]
 pub(crate) struct VulkanOptions {
-    /// Programs exported before by tests/bench/vulkan_models.py; without it they are exported first
+    /// Programs from tests/bench/vulkan_models.py [default: export them first]
     #[arg(long, value_name = "FOLDER")]
     models: Option<PathBuf>,
-    /// A torchlet that was built before; without it one is built
+    /// A built torchlet [default: build one]
     #[arg(long, value_name = "FILE")]
     torchlet: Option<PathBuf>,
-    /// A Python that has the packages of tests/bench/requirements-vulkan.txt; without it one is set
-    /// up under target/, but with --models there are no peers then
+    /// Python with the packages of tests/bench/requirements-vulkan.txt [default: a virtual
+    /// environment under target/; with --models, no Python and no peers]
     #[arg(long, env = "TORCHLET_PYTHON")]
     python: Option<PathBuf>,
-    /// A model to measure, such as resnet18_fp16; may be given several times; all of the table if
-    /// none is
+    /// A model to measure, such as resnet18_fp16 (repeatable) [default: all]
     #[arg(long, value_name = "NAME")]
     model: Vec<String>,
-    /// How often all take turns
+    /// Number of rounds in which the runtimes take turns
     #[arg(long, default_value_t = 3)]
     rounds: u32,
-    /// Inferences of each in a turn
+    /// Inferences per runtime and round
     #[arg(long, default_value_t = 100)]
     iterations: u32,
-    /// Also with the kernels that are found to be the fastest in so many seconds
+    /// Also measure with kernels autotuned for this many seconds
     #[arg(long, value_name = "SECONDS")]
     tune: Option<u32>,
-    /// Leaves out the peers
+    /// Omit the peers
     #[arg(long)]
     alone: bool,
 }
 
-/// The rows of the table: a network's name for people and for the export script, and a precision.
+/// Rows of the table: title, name in the export script, precision.
 const MODELS: &[(&str, &str, &str)] = &[
     ("MobileNetV2", "mobilenet_v2", "fp32"),
     ("MobileNetV2", "mobilenet_v2", "fp16"),
@@ -69,7 +68,7 @@ const MODELS: &[(&str, &str, &str)] = &[
     ("digits classifier", "digits", "fp32"),
 ];
 
-/// Other runtimes, by the names that the script and the table have for them.
+/// Other runtimes: name in the script, and title.
 const PEERS: &[(&str, &str)] = &[
     ("executorch", "ExecuTorch Vulkan"),
     ("ncnn", "ncnn Vulkan"),
@@ -77,7 +76,7 @@ const PEERS: &[(&str, &str)] = &[
     ("cuda-graph", "CUDA graph"),
 ];
 
-/// How far outputs may lie from PyTorch's, absolutely and in relation.
+/// Absolute and relative tolerance of outputs.
 fn tolerance(precision: &str) -> &'static str {
     if precision == "fp16" { "2e-2" } else { "1e-3" }
 }
@@ -87,19 +86,19 @@ struct Bench<'o> {
     torchlet: PathBuf,
     models: PathBuf,
     python: Option<String>,
-    /// Where torchlet keeps pipelines between runs.
+    /// Folder of torchlet's pipeline cache between runs.
     cache: PathBuf,
-    /// Peers that are not here, and why.
+    /// Unavailable peers, with reasons.
     not_here: BTreeMap<&'static str, String>,
 }
 
-/// What was measured of a model, in milliseconds.
+/// Measurements of a model in milliseconds.
 #[derive(Default)]
 struct Row {
     inference: Vec<f64>,
-    /// With the kernels that were found to be the fastest.
+    /// With autotuned kernels.
     tuned: Vec<f64>,
-    /// Inferences without the compiler: each delegate of the file by itself.
+    /// Inferences without the compiler: each delegate of the file on its own.
     as_exported: Vec<f64>,
     on_device: Vec<f64>,
     open_device: Vec<f64>,
@@ -146,7 +145,7 @@ fn choose(names: &[String]) -> Result<Vec<Choice>> {
 }
 
 impl<'o> Bench<'o> {
-    /// Finds or makes what is needed.
+    /// Prepares models, Python and torchlet.
     fn new(options: &'o VulkanOptions, chosen: &[Choice]) -> Result<Self> {
         let requirements = root().join("tests/bench/requirements-vulkan.txt");
         let python = match (&options.python, &options.models) {
@@ -166,8 +165,8 @@ impl<'o> Bench<'o> {
         Ok(Bench { options, torchlet, models, python, cache, not_here })
     }
 
-    /// A command of torchlet. The driver's own caches are off: they would make every load but the
-    /// first a warm one.
+    /// A torchlet command. The driver's own caches are off; with them, only the first load would be
+    /// cold.
     fn torchlet(&self, backend: &str, arguments: &[&str]) -> Command {
         let mut torchlet = command(&self.torchlet.to_string_lossy(), arguments);
         torchlet.args(["--backend", backend, "--json"]);
@@ -180,7 +179,7 @@ impl<'o> Bench<'o> {
         let tolerance = tolerance(precision);
         let mut verify =
             self.torchlet("vulkan", &["verify", "--rtol", tolerance, "--atol", tolerance]);
-        // The status of the command says less than what it writes.
+        // The output says more than the exit status.
         let written = verify.arg(file).stderr(Stdio::inherit()).output()?.stdout;
         let verdict: Value = serde_json::from_slice(&written).context("torchlet verify")?;
         if verdict["status"] != "pass" {
@@ -204,7 +203,7 @@ impl<'o> Bench<'o> {
         Ok(row)
     }
 
-    /// A load with no pipelines kept, then one with them, and the inferences.
+    /// A cold load without cached pipelines, then a warm load and the inferences.
     fn turn(&self, file: &Path, row: &mut Row) -> Result<()> {
         let _ = std::fs::remove_dir_all(&self.cache);
         row.cold.push(number(&self.bench("vulkan", file, 1, None)?, "load_ms")?);
@@ -216,7 +215,7 @@ impl<'o> Bench<'o> {
         let as_exported = self.bench("as-exported", file, self.options.iterations, None)?;
         row.as_exported.push(number(&as_exported, "median_ms")?);
         if let Some(seconds) = self.options.tune {
-            // What is found counts from the next load on, as it does for users.
+            // Tuning results apply from the next load on, as for users.
             self.bench("vulkan", file, 1, Some(seconds))?;
             let tuned = self.bench("vulkan", file, self.options.iterations, None)?;
             row.tuned.push(number(&tuned, "median_ms")?);
@@ -241,7 +240,7 @@ impl<'o> Bench<'o> {
         json(bench)
     }
 
-    /// The peers that can run the model.
+    /// Starts the peers that can run the model.
     fn start_peers(
         &mut self,
         file: &Path,
@@ -276,8 +275,7 @@ impl<'o> Bench<'o> {
         );
     }
 
-    /// Rows are written as they are measured, so that a run that is stopped has not been for
-    /// nothing.
+    /// Rows are printed as they are measured, so that an interrupted run is not wasted.
     fn print_row(&self, label: &str, precision: &str, mut row: Row, open_device: &mut Vec<f64>) {
         open_device.append(&mut row.open_device);
         let Row { inference, tuned, as_exported, on_device, cold, warm, .. } = &mut row;
@@ -289,7 +287,7 @@ impl<'o> Bench<'o> {
         println!("| {label} | {precision} | {} |", cells.join(" | "));
     }
 
-    /// Those that have a column.
+    /// The peers that have a column.
     fn peers(&self) -> impl Iterator<Item = &'static (&'static str, &'static str)> {
         PEERS.iter().filter(|_| self.python.is_some())
     }
@@ -320,14 +318,14 @@ impl Drop for Bench<'_> {
     }
 }
 
-/// The models as programs, exported on first use.
+/// Exports the models on first use.
 fn export(python: &str, chosen: &[Choice]) -> Result<PathBuf> {
     let names = chosen.iter().map(|(_, model, precision)| format!("{model}_{precision}"));
     let script = root().join("tests/bench/vulkan_models.py");
     exported("bench/vulkan", names, "bpte", command(python, &[&script.to_string_lossy()]))
 }
 
-/// A median with three digits that mean something.
+/// A median with three significant digits.
 fn cell(times: &mut [f64]) -> String {
     match median(times) {
         time if time.is_nan() => "–".to_owned(),

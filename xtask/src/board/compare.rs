@@ -1,4 +1,4 @@
-//! What a board computed, beside what the host computes for the same model and input.
+//! Compares the outputs of a board with those of the host for the same model and input.
 
 use super::log::{Output, Ran};
 use crate::process::{self, command, root, target_dir};
@@ -7,19 +7,18 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
-/// How far a float may be from the host's: `absolute + relative * |expected|`.
+/// Tolerance of floats: `absolute + relative * |expected|`.
 const TOLERANCE: (f32, f32) = (1e-4, 1e-4);
 
-/// What a model is called that a board was built with in the place of its own, and its file below
-/// `tests/fixtures`.
+/// Name of a substituted model that a board was built with, and its file below `tests/fixtures`.
 pub(super) const OWN: &str = "own";
 pub(super) const OWN_FILE: &str = "tinyml/explicit_layout.bpte";
 
-/// Where a model of the firmware comes from, and how often it runs before its output is looked at:
-/// as in `boards/firmware/build.rs`.
+/// Source of a firmware model, and the number of runs before its output is compared, as in
+/// `boards/firmware/build.rs`.
 fn source(model: &str) -> (PathBuf, &'static str) {
     let fixtures = root().join("tests/fixtures");
-    // Behind a space is what is special about the run on the board.
+    // A suffix after a space marks a special run.
     match model.split(' ').next().unwrap_or(model) {
         "digits" => (fixtures.join("digits/digits.bpte"), "1"),
         OWN => (fixtures.join(OWN_FILE), "1"),
@@ -31,8 +30,8 @@ fn source(model: &str) -> (PathBuf, &'static str) {
     }
 }
 
-/// Whether a fixture's outputs are PyTorch's to the bit, as those of 8-bit models are: then they
-/// are the host's to the bit, too.
+/// Whether a fixture's outputs equal PyTorch's bit for bit, as those of 8-bit models do; then they
+/// must equal the host's too.
 fn is_exact(file: &Path) -> Result<bool> {
     let fixtures = root().join("tests/fixtures");
     let manifest = std::fs::read_to_string(fixtures.join("manifest.json"))?;
@@ -43,18 +42,18 @@ fn is_exact(file: &Path) -> Result<bool> {
     Ok(entry["rtol"] == 0.0 && entry["atol"] == 0.0)
 }
 
-/// The picture that images have which look at digits.
+/// The digit image that is an input of the digit classifiers.
 fn picture() -> String {
     root().join("tests/fixtures/digits/image_2.npy").to_string_lossy().into_owned()
 }
 
-/// A model for a board that reads it from a file.
+/// The argument for a board that reads the model from a file.
 pub(crate) fn argument(model: &str) -> String {
     let (file, runs) = source(model);
     format!("{model}={runs}={}", file.display())
 }
 
-/// What the host computes, once for each model.
+/// Outputs of the host, computed once per model.
 #[derive(Default)]
 pub(crate) struct Host {
     torchlet: Option<PathBuf>,
@@ -62,7 +61,7 @@ pub(crate) struct Host {
 }
 
 impl Host {
-    /// Compares what came out of a model on a board.
+    /// Compares the outputs of a model on a board.
     pub(crate) fn compare(&mut self, ran: &Ran) -> Result<()> {
         let model = &ran.model;
         if !self.outputs.contains_key(model) {
@@ -71,7 +70,7 @@ impl Host {
         }
         let host = &self.outputs[model];
         let (found, expected) = (ran.outputs.len(), host.len());
-        ensure!(found == expected, "{model}: {found} outputs, and {expected} on the host");
+        ensure!(found == expected, "{model}: {found} outputs, but {expected} on the host");
         for (index, (board, host)) in ran.outputs.iter().zip(host).enumerate() {
             let exact = is_exact(&source(model).0)?;
             host.compare(board, exact).with_context(|| format!("{model}: output {index}"))?;
@@ -79,8 +78,7 @@ impl Host {
         Ok(())
     }
 
-    /// What the host computes for a program of the repository and the picture of a digit, in
-    /// floats.
+    /// The host's float outputs of a digit classifier for the digit image.
     pub(super) fn picture(&mut self, program: &str) -> Result<Vec<f32>> {
         let arrays = self.torchlet("picture", &root().join(program), &["--input", &picture()])?;
         let [array] = &arrays[..] else { bail!("{} outputs instead of one", arrays.len()) };
@@ -97,14 +95,14 @@ impl Host {
         self.torchlet(model, &file, &["--iterations", runs])
     }
 
-    /// The outputs of `torchlet run`.
+    /// Returns the outputs of `torchlet run`.
     fn torchlet(&mut self, name: &str, file: &Path, options: &[&str]) -> Result<Vec<Array>> {
         let torchlet = match &self.torchlet {
             Some(path) => path.clone(),
             None => self.torchlet.insert(process::built("torchlet")?).clone(),
         };
         let out = target_dir().join("boards/host").join(name);
-        // What another run left there would count as outputs.
+        // Files of an earlier run would count as outputs.
         let _ = std::fs::remove_dir_all(&out);
         std::fs::create_dir_all(&out)?;
         let mut run = command(&torchlet.to_string_lossy(), &["run", "--backend", "as-exported"]);
@@ -126,8 +124,7 @@ struct Array {
 impl Array {
     fn read(path: &Path) -> Result<Self> {
         let bytes = std::fs::read(path)?;
-        // Version 1: six bytes of magic, two of version, two that say how long the text behind them
-        // is.
+        // Version 1: six bytes of magic, two bytes of version, two bytes of header size.
         let head = bytes.first_chunk::<10>().context("a .npy file is longer")?;
         let end = 10 + usize::from(u16::from_le_bytes([head[8], head[9]]));
         let text = bytes.get(10..end).context("a .npy file has a header")?;
@@ -137,18 +134,18 @@ impl Array {
 
     fn compare(&self, board: &Output, exact: bool) -> Result<()> {
         let (found, expected) = (board.bytes.len(), self.bytes.len());
-        ensure!(found == expected, "{found} bytes, and {expected} on the host");
-        ensure!(board.is_float == self.is_float, "another type than on the host");
+        ensure!(found == expected, "{found} bytes, but {expected} on the host");
+        ensure!(board.is_float == self.is_float, "the type differs from the host");
         if exact || !self.is_float {
             let differs = self.bytes.iter().zip(&board.bytes).position(|(a, b)| a != b);
             let Some(place) = differs else { return Ok(()) };
-            bail!("byte {place} is {}, and {} on the host", board.bytes[place], self.bytes[place]);
+            bail!("byte {place} is {}, but {} on the host", board.bytes[place], self.bytes[place]);
         }
         for (index, (found, host)) in floats(&board.bytes).zip(floats(&self.bytes)).enumerate() {
             let allowed = TOLERANCE.0 + TOLERANCE.1 * host.abs();
             ensure!(
                 (found - host).abs() <= allowed,
-                "element {index}: {found}, {host} on the host"
+                "element {index} is {found}, but {host} on the host"
             );
         }
         Ok(())

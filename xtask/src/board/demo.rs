@@ -1,6 +1,5 @@
-//! The board that newcomers start with: one model, and a main function of its own. What it logs is
-//! compared with a snapshot (`expected.txt`) and with the host; with another program, nothing in it
-//! changes.
+//! The demo board for newcomers: one model, and its own main function. Its log is compared with a
+//! snapshot (`expected.txt`) and with the host. It also runs another program without any change.
 
 use super::compare::Host;
 use super::image::Image;
@@ -23,21 +22,20 @@ pub(super) const DEMO: Board = Board {
     }),
 };
 
-/// What it logs, in its folder.
+/// Snapshot of its log, in its folder.
 const EXPECTED: &str = "expected.txt";
 
-/// Another program for it, which takes the same picture.
+/// Another program with the same input.
 const OTHER: &str = "tests/fixtures/tinyml/digits.pte";
 
-/// How far a number may be from the host's, and the snapshot's: `absolute + relative * |expected|`.
+/// Tolerance of values against host and snapshot: `absolute + relative * |expected|`.
 const TOLERANCE: (f32, f32) = (1e-4, 1e-4);
 
-/// Runs the demo, and compares what it logs with what it logged when it was last compared with the
-/// host.
+/// Runs the demo and compares its log with the snapshot.
 pub(super) fn show() -> Result<()> {
     let lines = shown()?;
     compare_lines(&lines, &std::fs::read_to_string(snapshot())?)?;
-    println!("as expected ({}); `cargo xtask board` compares with this machine, too", EXPECTED);
+    println!("as expected ({}); `cargo xtask board` also compares with this machine", EXPECTED);
     Ok(())
 }
 
@@ -53,11 +51,11 @@ pub(super) fn check(host: &mut Host, overwrite: bool) -> Result<()> {
     compare_host(&lines, host, "tests/fixtures/digits/digits.pte")?;
     println!("as expected, and as on the host");
     compare_host(&run(&[("MODEL", &format!("../../{OTHER}"))])?, host, OTHER)?;
-    println!("as on the host with another program, too: {OTHER}");
+    println!("as on the host with another program: {OTHER}");
     Ok(())
 }
 
-/// What the demo logs.
+/// Runs the demo and prints its log.
 fn shown() -> Result<Vec<String>> {
     let lines = run(&[])?;
     for line in &lines {
@@ -73,28 +71,28 @@ fn snapshot() -> PathBuf {
 fn run(variables: &[(&str, &str)]) -> Result<Vec<String>> {
     let image = Image::build(&DEMO, variables)?;
     println!("image: {}", Sizes::of(&image.elf)?);
-    image.run(DEMO.machine.as_ref().context("QEMU has it")?, &[])
+    image.run(DEMO.machine.as_ref().context("an output of QEMU")?, &[])
 }
 
 fn compare_host(lines: &[String], host: &mut Host, program: &str) -> Result<()> {
     let expected = host.picture(program)?;
     let found: Vec<f32> = lines.iter().filter_map(|line| number(line)).map(|(_, it)| it).collect();
     let (count, wanted) = (found.len(), expected.len());
-    ensure!(count == wanted, "{count} numbers instead of the host's {wanted}");
+    ensure!(count == wanted, "expected {wanted} values as on the host, found {count}");
     for (index, (found, host)) in found.iter().zip(&expected).enumerate() {
         ensure!(close(*found, *host), "logit {index}: {found} on the board, {host} on the host");
     }
     Ok(())
 }
 
-/// The number at the end of a line that names one with a fraction.
+/// Parses a line with a logit.
 fn number(line: &str) -> Option<(&str, f32)> {
     let (label, number) = line.rsplit_once(": ")?;
     label.starts_with("logit").then_some(())?;
     Some((label, number.parse().ok()?))
 }
 
-/// The line with its number rounded, for the snapshot.
+/// Rounds the value of a line, for the snapshot.
 fn rounded(line: &str) -> String {
     match number(line) {
         Some((label, number)) => format!("{label}: {number:.4}"),
@@ -117,11 +115,16 @@ fn compare_lines(lines: &[String], expected: &str) -> Result<()> {
         if !same(line, wanted) {
             bail!(
                 "line {} differs:\n  expected: {wanted}\n  found:    {line}\n\
-                 `cargo xtask board --overwrite` takes it as the new expectation",
+                 `cargo xtask board --overwrite` accepts it",
                 index + 1
             );
         }
     }
-    ensure!(lines.len() == expected.len(), "{} lines instead of {}", lines.len(), expected.len());
+    ensure!(
+        lines.len() == expected.len(),
+        "found {} lines, expected {}",
+        lines.len(),
+        expected.len()
+    );
     Ok(())
 }

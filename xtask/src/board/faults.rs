@@ -1,11 +1,10 @@
-//! What boards say of faults: each kind was tried, each was noticed, and the text of each error
-//! says something.
+//! Checks the fault injection log of a board: each kind of fault was tried and detected, with a
+//! meaningful error message.
 
 use anyhow::{Result, bail, ensure};
 use std::collections::BTreeMap;
 
-/// The kinds of faults that every board tries, by the start of the line, and how many of each there
-/// are at least.
+/// Kinds of faults by the start of the line, with their minimum number.
 const KINDS: &[(&str, usize)] = &[
     ("damaged", 4),
     ("truncated to", 6),
@@ -24,17 +23,17 @@ pub(super) fn check(lines: &[String]) -> Result<()> {
         };
         *counts.entry(kind).or_default() += 1;
         match fault.split_once(": ") {
-            Some((_, error)) => ensure!(error.len() > 8, "an error that says nothing: {fault}"),
-            // Damage that nobody can notice: other weights.
+            Some((_, error)) => ensure!(error.len() > 8, "an error without a message: {fault}"),
+            // Undetectable damage: other weights.
             None if fault.ends_with(" runs") => harmless += 1,
             None => bail!("no error: {fault}"),
         }
     }
     for (kind, least) in KINDS {
         let found = counts.get(kind).copied().unwrap_or(0);
-        ensure!(found >= *least, "{found} faults `{kind}` were tried, not {least}");
+        ensure!(found >= *least, "tested {found} faults `{kind}`, expected at least {least}");
     }
-    ensure!(harmless < counts["damaged"], "no damage of the program was noticed");
+    ensure!(harmless < counts["damaged"], "no damage of the program was detected");
     let all: usize = counts.values().sum();
     println!("  {all} faults, each an error ({harmless} damaged programs run, with other weights)");
     Ok(())

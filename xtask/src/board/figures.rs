@@ -1,4 +1,5 @@
-//! What images and models take on boards: limits that they are held to, and tables for people.
+//! Memory and instruction counts of images and models on boards: limits, and tables for
+//! documentation.
 
 use super::log::Ran;
 use super::machines::{Board, Machine};
@@ -9,22 +10,20 @@ use anyhow::{Context, Result, bail};
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-/// How much more than its limit something may take before it counts, in percent: compilers differ.
+/// Tolerance above a limit in percent, because compilers differ.
 const TOLERANCE: u64 = 5;
-/// How far below a figure may be, in percent: a limit that is farther off holds nothing.
+/// Tolerance below a limit in percent: a limit that is farther off is ineffective.
 const SLACK: u64 = 20;
 
-/// There are fewer instructions than this between two operators, whatever the limits say that are
-/// written anew.
+/// Fixed maximum of instructions between two operators, independent of recorded limits.
 const DISPATCH: u64 = 200;
 
-/// What was found on a board: an image by its name, a model on a board by both, each with named
-/// figures.
+/// Figures found on boards: by image name, or by board and model name.
 #[derive(Default)]
 pub(crate) struct Figures(BTreeMap<String, Vec<(&'static str, u64)>>);
 
 impl Figures {
-    /// An image that runs models is split by what its bytes are for.
+    /// Records the size of an image; images with models are split by component.
     pub(super) fn image(&mut self, board: &Board, elf: &[u8], sizes: &Sizes) -> Result<()> {
         let flash = sizes.flash();
         if board.models.is_empty() {
@@ -44,7 +43,7 @@ impl Figures {
         Ok(())
     }
 
-    /// What the task of an example takes of the stack.
+    /// Records the stack use of an example's task.
     pub(super) fn stack(&mut self, board: &Board, bytes: u64) {
         self.0.entry(board.name.to_owned()).or_default().push(("stack", bytes));
     }
@@ -53,7 +52,10 @@ impl Figures {
         let [program, arena, planned, scratch] = ran.sizes;
         let dispatch = dispatch(ran, machine);
         if dispatch >= DISPATCH {
-            bail!("{}: {dispatch} instructions between operators: not under {DISPATCH}", ran.model);
+            bail!(
+                "{}: {dispatch} instructions between operators, expected fewer than {DISPATCH}",
+                ran.model
+            );
         }
         let figures = vec![
             ("program", program),
@@ -69,7 +71,7 @@ impl Figures {
         Ok(())
     }
 
-    /// Compares what was found with the limits, or makes it the limits.
+    /// Compares the figures with the limits, or records them as limits.
     pub(super) fn check(&self, overwrite: bool) -> Result<()> {
         let path = root().join("boards/limits.txt");
         let text = std::fs::read_to_string(&path).unwrap_or_default();
@@ -136,7 +138,7 @@ fn table(limits: &Limits) -> String {
     text
 }
 
-/// Bytes of stack that a model takes on a board, where it is known.
+/// Recorded stack use of a model on a board in bytes.
 pub(crate) fn stack(board: &str, model: &str) -> Result<Option<u64>> {
     let text = std::fs::read_to_string(root().join("boards/limits.txt"))?;
     let limits = parse(&text)?;
@@ -145,8 +147,7 @@ pub(crate) fn stack(board: &str, model: &str) -> Result<Option<u64>> {
     Ok(stack.map(|(_, bytes)| *bytes))
 }
 
-/// What operators take: for each model and operator, how often it is called in a run, and all of
-/// its instructions on each board.
+/// Instructions of operators: calls per run, and instructions on each board, by model and operator.
 #[derive(Default)]
 pub(super) struct Operators {
     boards: Vec<&'static str>,
@@ -171,7 +172,7 @@ impl Operators {
         }
     }
 
-    /// Writes the table in the boards' page.
+    /// Writes the table into the boards' page.
     pub(super) fn write(&self) -> Result<()> {
         let mut text = String::from("| model | operator | calls |");
         for board in &self.boards {
@@ -190,14 +191,14 @@ impl Operators {
     }
 }
 
-/// Instructions of a run that are not those of kernels, for each operator.
+/// Instructions of a run outside of kernels, per operator.
 pub(super) fn dispatch(ran: &Ran, machine: &Machine) -> u64 {
     let kernels: u64 = ran.operators.iter().map(|(_, ticks)| ticks).sum();
     let rest = ran.run_ticks.saturating_sub(kernels);
     machine.instructions(rest) / ran.operators.len().max(1) as u64
 }
 
-/// Prints what each operator takes.
+/// Prints the instructions of each operator.
 pub(super) fn show_operators(ran: &Ran, machine: &Machine) {
     for (name, ticks) in &ran.operators {
         println!("    {:>12} {name}", grouped(machine.instructions(*ticks)));
@@ -206,11 +207,12 @@ pub(super) fn show_operators(ran: &Ran, machine: &Machine) {
 }
 
 const HEAD: &str = "\
-# What images take in bytes, and models on boards in bytes and instructions: `cargo xtask board` holds them to it, with 5 percent to
-# spare; `cargo xtask board --overwrite` writes it anew. Lower it when something shrinks.
+# Limits for the sizes of images in bytes, and for models on boards in bytes and instructions.
+# `cargo xtask board` checks them with a tolerance of 5 percent, and `cargo xtask board --overwrite`
+# updates them. Lower a limit when its figure shrinks.
 ";
 
-/// Named figures of named things.
+/// Named figures of named items.
 pub(crate) type Limits = BTreeMap<String, Vec<(String, u64)>>;
 
 pub(crate) fn parse(text: &str) -> Result<Limits> {

@@ -1,4 +1,4 @@
-//! Building an image, running it, and what it says.
+//! Builds and runs firmware images, and decodes their logs.
 
 use super::machines::{Board, Machine, SHIFT};
 use crate::process::{self, cargo, command, root, target_dir};
@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-/// How long an image may run; the slowest takes a few seconds.
+/// Time limit of a run; the slowest image needs a few seconds.
 const TIME_LIMIT: Duration = Duration::from_secs(120);
 
 /// A built image.
@@ -19,7 +19,7 @@ pub(crate) struct Image {
 }
 
 impl Image {
-    /// Builds a board, with variables that its build script looks at.
+    /// Builds a board's image, with environment variables for its build script.
     pub(crate) fn build(board: &Board, variables: &[(&str, &str)]) -> Result<Self> {
         let out = target_dir().join("boards");
         let mut build = cargo(&["build", "--quiet", "--release", "--locked"]);
@@ -32,15 +32,18 @@ impl Image {
         Ok(Image { path, elf })
     }
 
-    /// Writes the image in another form, and gives the path.
+    /// Writes the image in another format beside it, and returns the path.
     pub(crate) fn write_beside(&self, ending: &str, bytes: &[u8]) -> Result<String> {
         let path = self.path.with_extension(ending);
         std::fs::write(&path, bytes)?;
         Ok(path.display().to_string())
     }
 
-    /// Runs the image, which may look at arguments, and gives the lines that it logged; an error if
-    /// it did not exit with success.
+    /// Runs the image with arguments, and returns the logged lines.
+    ///
+    /// # Errors
+    ///
+    /// If the image does not exit successfully.
     pub(crate) fn run(&self, machine: &Machine, arguments: &[String]) -> Result<Vec<String>> {
         let mut qemu = command(machine.program, machine.args);
         qemu.args(["-display", "none", "-monitor", "none", "-serial", "none"]);
@@ -48,7 +51,7 @@ impl Image {
         let mut semihosting = "enable=on,target=native,arg=image".to_owned();
         for argument in arguments {
             semihosting += ",arg=";
-            // A comma would end it.
+            // A comma would end the argument.
             semihosting += &argument.replace(',', ",,");
         }
         qemu.args(["-semihosting-config", &semihosting]);
@@ -76,16 +79,16 @@ impl Image {
         let lines = decode(&self.elf, &bytes)?;
         let log = || lines.join("\n");
         let Some(status) = status else {
-            bail!("the firmware did not end within {} s:\n{}", TIME_LIMIT.as_secs(), log());
+            bail!("the firmware did not finish within {} s:\n{}", TIME_LIMIT.as_secs(), log());
         };
         ensure!(status.success(), "the firmware failed ({status}):\n{}", log());
         Ok(lines)
     }
 }
 
-/// The log lines in the frames that the firmware wrote.
+/// Decodes the log frames of the firmware.
 fn decode(elf: &[u8], bytes: &[u8]) -> Result<Vec<String>> {
-    let table = Table::parse(elf)?.context("the image has no texts of log lines")?;
+    let table = Table::parse(elf)?.context("the image has no strings of log lines")?;
     let mut decoder = table.new_stream_decoder();
     decoder.received(bytes);
     let mut lines = Vec::new();

@@ -1,20 +1,20 @@
-//! What the lines mean that the firmware logs.
+//! Parses the log lines of the firmware.
 
 use anyhow::{Context, Result};
 
-/// All that an image said of one model.
+/// Results of one model.
 #[derive(Default, Debug)]
 pub(crate) struct Ran {
-    /// Its name; behind a space what is special about this run.
+    /// Its name; a suffix after a space marks a special run.
     pub(crate) model: String,
-    /// Bytes of its program, arena, planned buffers and scratch memory.
+    /// Bytes of program, arena, planned buffers and scratch memory.
     pub(crate) sizes: [u64; 4],
     pub(crate) outputs: Vec<Output>,
     pub(crate) class: Option<usize>,
     pub(crate) stack: u64,
     pub(crate) load_ticks: u64,
     pub(crate) run_ticks: u64,
-    /// Each operator and its ticks.
+    /// Operators with their ticks.
     pub(crate) operators: Vec<(String, u64)>,
 }
 
@@ -25,7 +25,7 @@ pub(crate) struct Output {
     pub(crate) bytes: Vec<u8>,
 }
 
-/// What was said of each model, in order.
+/// Parses the results of each model, in order.
 pub(crate) fn parse(lines: &[String]) -> Result<Vec<Ran>> {
     let mut all: Vec<Ran> = Vec::new();
     for line in lines {

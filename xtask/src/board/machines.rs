@@ -1,39 +1,38 @@
-//! The boards: what they are built for, and how QEMU runs them.
+//! The boards: their targets, and how QEMU runs them.
 
-/// A folder below `boards/`.
+/// A board, a folder below `boards/`.
 pub(crate) struct Board {
     pub(crate) name: &'static str,
-    /// What it is built for.
+    /// Target triple.
     pub(crate) target: &'static str,
-    /// The models that it runs. Without any, it is an example of its own, which runs the picture of
-    /// a digit, or is built only.
+    /// The models that it runs. An example without any has its own main function, or is only built.
     pub(crate) models: &'static [&'static str],
-    /// What runs it here, if anything does.
+    /// The emulated machine, if any.
     pub(crate) machine: Option<Machine>,
 }
 
-/// A machine of QEMU's.
+/// A QEMU machine.
 pub(crate) struct Machine {
     pub(crate) program: &'static str,
     pub(crate) args: &'static [&'static str],
-    /// Picoseconds from one tick of the clock that the board looks at to the next.
+    /// Period of the board's clock in picoseconds.
     pub(crate) tick: u64,
-    /// Whether models are files of the host that are named as arguments.
+    /// Whether models are files of the host, named as arguments.
     pub(crate) takes_files: bool,
 }
 
-/// Each instruction takes 2 to this power nanoseconds of the machine's time: more than a tick of
-/// any of the clocks, so that these count instructions.
+/// QEMU's icount shift: each instruction takes 2^6 ns of virtual time, more than a tick of any
+/// clock, so that clocks count instructions.
 pub(crate) const SHIFT: u32 = 6;
 
 impl Machine {
-    /// How many instructions so many ticks are.
+    /// Converts ticks to instructions.
     pub(crate) fn instructions(&self, ticks: u64) -> u64 {
         (ticks * self.tick / 1000) >> SHIFT
     }
 }
 
-/// The models that fit everywhere but on the smallest board.
+/// Models for all but the smallest boards.
 const MOST: &[&str] = &[
     "digits",
     "digits_int8",

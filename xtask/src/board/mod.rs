@@ -1,5 +1,5 @@
-//! Firmware images of `boards/`, run in QEMU: what they compute is compared with what the host
-//! computes in the same run.
+//! Runs the firmware images of `boards/` in QEMU, and compares their outputs with those of the host
+//! in the same run.
 
 mod compare;
 mod demo;
@@ -26,27 +26,26 @@ use std::path::{Path, PathBuf};
 
 #[derive(clap::Args, Default)]
 pub(crate) struct Options {
-    /// The boards, which are folders below boards/; all if none is named. qemu-cortex-m4 alone is
-    /// the demo: it is shown, and compared with what it logged before, not with what this machine
-    /// computes
+    /// The boards (folders below boards/) [default: all]. qemu-cortex-m4 alone is the demo: its log
+    /// is shown and compared with its snapshot, not with this machine
     boards: Vec<String>,
-    /// Shows each line that a board logs
+    /// Show all log lines
     #[arg(long)]
     log: bool,
-    /// Takes what the demo logs, and what images and models take, as the new expectation
+    /// Record the demo's log, and sizes and instruction counts, as the new expectation
     #[arg(long)]
     overwrite: bool,
-    /// Shows what each operator takes
+    /// Show the instructions of each operator
     #[arg(long)]
     operators: bool,
-    /// Runs boards with this program in the place of their own, and shows what they log:
-    /// qemu-cortex-m4, if none is named, with a `.pte` file that takes its picture; others with any
-    /// `.bpte` file with one tensor as input
+    /// Run boards with this program instead of their own, and show their logs: qemu-cortex-m4 (the
+    /// default) with a `.pte` file for the same image, other boards with any `.bpte` file with one
+    /// input tensor
     #[arg(long, value_name = "FILE", conflicts_with = "overwrite")]
     model: Option<PathBuf>,
 }
 
-/// The folders below `boards/` that are workspaces of their own, and that folder itself.
+/// Workspaces below `boards/`, including that folder itself.
 pub(crate) fn workspaces() -> Result<Vec<PathBuf>> {
     let boards = root().join("boards");
     let mut found = vec![boards.clone()];
@@ -66,14 +65,15 @@ pub(crate) fn models(board: &str) -> &'static [&'static str] {
     BOARDS.iter().find(|known| known.name == board).map_or(&[], |board| board.models)
 }
 
-/// Runs boards and shows what each operator takes; writes it into their page, too.
+/// Runs boards and shows the instructions of each operator; with `overwrite`, writes them into the
+/// boards' page.
 pub(crate) fn bench(boards: &[String], overwrite: bool) -> Result<()> {
     crate::tools::qemu()?;
     let is_chosen = |name: &str| boards.is_empty() || boards.iter().any(|it| it == name);
     let with_models = || BOARDS.iter().filter(|board| !board.models.is_empty());
     if let Some(name) = boards.iter().find(|name| with_models().all(|known| known.name != **name)) {
         let names: Vec<&str> = with_models().map(|board| board.name).collect();
-        bail!("no board {name} runs models; there are {}", names.join(", "));
+        bail!("no board {name} runs models; expected one of {}", names.join(", "));
     }
     let mut operators = Operators::default();
     for board in with_models().filter(|board| is_chosen(board.name)) {
@@ -90,7 +90,7 @@ pub(crate) fn bench(boards: &[String], overwrite: bool) -> Result<()> {
     if overwrite { operators.write() } else { Ok(()) }
 }
 
-/// The files of the host that a board reads its models from.
+/// Arguments for the host files that a board reads its models from.
 fn files(board: &Board, machine: &Machine) -> Vec<String> {
     let files = board.models.iter().filter(|_| machine.takes_files);
     files.map(|model| compare::argument(model)).collect()
@@ -101,7 +101,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     let all = || [&DEMO, &PROGRAMS].into_iter().chain(BOARDS);
     let names = || all().map(|board| board.name);
     if let Some(name) = options.boards.iter().find(|name| names().all(|known| known != **name)) {
-        bail!("there is no board {name}; there are {}", names().collect::<Vec<_>>().join(", "));
+        bail!("no board {name}; expected one of {}", names().collect::<Vec<_>>().join(", "));
     }
     if let Some(model) = &options.model {
         let names = match &options.boards[..] {
@@ -116,7 +116,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     let chosen = || all().filter(|board| is_chosen(board.name));
     crate::tools::targets(&chosen().map(|board| board.target).collect::<Vec<_>>())?;
     if options.boards == [DEMO.name] && !options.overwrite {
-        // Nothing is built for the host then, so that newcomers wait no longer than they must.
+        // Nothing is built for the host then, so that newcomers wait as little as possible.
         return demo::show();
     }
     let (mut host, mut figures) = (Host::default(), Figures::default());
@@ -142,7 +142,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     figures.check(options.overwrite)
 }
 
-/// Builds a board; where QEMU has the machine, runs it and compares.
+/// Builds a board's image; if QEMU emulates the machine, runs it and compares the results.
 fn check(board: &Board, host: &mut Host, figures: &mut Figures, options: &Options) -> Result<()> {
     let image = Image::build(board, &[])?;
     let sizes = Sizes::of(&image.elf)?;
@@ -150,15 +150,12 @@ fn check(board: &Board, host: &mut Host, figures: &mut Figures, options: &Option
     figures.image(board, &image.elf, &sizes)?;
     let has_heap = board.machine.as_ref().is_some_and(|machine| machine.takes_files);
     match (allocator(&image.elf)?, has_heap) {
-        (Some(name), false) => bail!("something allocates: the image has {name}"),
+        (Some(name), false) => bail!("the image contains an allocator: {name}"),
         (None, true) => bail!("the allocator of the board with a heap was not found"),
         _ => {}
     }
     if board.name == UF2_BOARD {
-        println!(
-            "to be copied onto the board: {}",
-            image.write_beside("uf2", &uf2::of(&image.elf)?)?
-        );
+        println!("copy to the board: {}", image.write_beside("uf2", &uf2::of(&image.elf)?)?);
     }
     let Some(machine) = &board.machine else { return Ok(()) };
     let lines = image.run(machine, &files(board, machine))?;
@@ -170,7 +167,7 @@ fn check(board: &Board, host: &mut Host, figures: &mut Figures, options: &Option
     let all = log::parse(&lines)?;
     let (plain, special): (Vec<_>, Vec<_>) = all.iter().partition(|ran| !ran.model.contains(' '));
     let ran: Vec<&str> = plain.iter().map(|ran| ran.model.as_str()).collect();
-    ensure!(ran == board.models, "ran {ran:?} instead of {:?}", board.models);
+    ensure!(ran == board.models, "ran {ran:?}, expected {:?}", board.models);
     for ran in plain {
         host.compare(ran)?;
         show(ran, machine);
@@ -190,25 +187,24 @@ fn check(board: &Board, host: &mut Host, figures: &mut Figures, options: &Option
     }
     let with = |special: &str| all.iter().filter(|ran| ran.model.ends_with(special)).count();
     if board.models.contains(&"mlp") {
-        ensure!(with(" shared") == 2 && with(" external") == 1, "not all special runs took place");
+        ensure!(with(" shared") == 2 && with(" external") == 1, "some special runs are missing");
     }
     let kernels = lines.iter().find(|line| line.starts_with("kernels: "));
     if let Some(kernels) = kernels {
         println!("  {kernels}");
     }
     let has_own_kernels = DSP_BOARDS.contains(&board.name);
-    ensure!(kernels.is_some() == has_own_kernels, "kernels were compared: {kernels:?}");
+    ensure!(kernels.is_some() == has_own_kernels, "compared kernels: {kernels:?}");
     faults::check(&lines)
 }
 
-/// The boards whose kernels of 8-bit numbers are made of instructions of their own: they compare
-/// them with plain loops.
+/// Boards with 8-bit kernels in special instructions, which they compare with plain loops.
 const DSP_BOARDS: [&str; 3] = ["qemu-cortex-m33", "qemu-cortex-m4f", "qemu-cortex-m55"];
 
-/// The smallest board, which is built with another program, too.
+/// The smallest board, also built with another program.
 const SWAPPED_BOARD: &str = "qemu-cortex-m0";
 
-/// Builds a board with another program, and nothing else changed, and compares what that computes.
+/// Builds a board with another program, without any other change, and compares the outputs.
 fn check_swapped(board: &Board, host: &mut Host) -> Result<()> {
     let Some(machine) = &board.machine else { return Ok(()) };
     let file = root().join("tests/fixtures").join(compare::OWN_FILE);
@@ -216,25 +212,25 @@ fn check_swapped(board: &Board, host: &mut Host) -> Result<()> {
     let lines = image.run(machine, &[])?;
     let all = log::parse(&lines)?;
     let ran: Vec<&str> = all.iter().map(|ran| ran.model.as_str()).collect();
-    ensure!(ran.first() == Some(&compare::OWN), "ran {ran:?} instead of {}", compare::OWN);
+    ensure!(ran.first() == Some(&compare::OWN), "ran {ran:?}, expected {}", compare::OWN);
     for ran in &all {
         host.compare(ran)?;
     }
-    println!("  {}, in the place of its own: as on the host", compare::OWN_FILE);
+    println!("  {}, as a replacement of its own program: as on the host", compare::OWN_FILE);
     faults::check(&lines)
 }
 
-/// Builds a board with a program of the caller's, runs it, and shows what it logs.
+/// Builds a board with a user's program, runs it, and shows the log.
 fn try_out(board: &Board, model: &Path) -> Result<()> {
     let variable = if board.name == DEMO.name { "MODEL" } else { "TORCHLET_MODEL" };
     let machine = board.machine.as_ref().filter(|machine| !machine.takes_files);
     let machine = machine.filter(|_| !board.models.is_empty());
     let Some(machine) = machine else {
-        bail!("{} takes no other program in QEMU", board.name);
+        bail!("{} cannot run another program in QEMU", board.name);
     };
     crate::tools::targets(&[board.target])?;
     let model = std::path::absolute(model)?;
-    ensure!(model.is_file(), "there is no file {}", model.display());
+    ensure!(model.is_file(), "no file {}", model.display());
     let image = Image::build(board, &[(variable, &model.to_string_lossy())])?;
     println!("image: {}", Sizes::of(&image.elf)?);
     for line in image.run(machine, &[])? {
@@ -243,22 +239,21 @@ fn try_out(board: &Board, model: &Path) -> Result<()> {
     Ok(())
 }
 
-/// The board that takes images as UF2 files.
+/// The board that is flashed with UF2 files.
 const UF2_BOARD: &str = "rp2350";
 
-/// What an image allocates with. Without it, the linker has found no call of one.
+/// Finds an allocator in an image. Without one, the linker found no allocation.
 fn allocator(elf: &[u8]) -> Result<Option<String>> {
     let file = object::File::parse(elf)?;
     let mut names = file.symbols().filter_map(|symbol| symbol.name().ok());
-    // The entry points of allocators, and what grows vectors: which of them are left depends on
-    // what was inlined.
+    // Allocator entry points and vector growth; inlining determines which of them are left.
     let found = names.find(|name| {
         name.contains("__rust_alloc") || name.contains("__rust_realloc") || name.contains("raw_vec")
     });
     Ok(found.map(str::to_owned))
 }
 
-/// Prints what a model gave and took.
+/// Prints the results of a model.
 fn show(ran: &log::Ran, machine: &Machine) {
     let [program, arena, planned, scratch] = ran.sizes;
     let class = ran.class.map_or(String::new(), |class| format!("class {class}, "));

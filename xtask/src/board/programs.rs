@@ -1,5 +1,5 @@
-//! The image with modules of programs of all kinds: it compares what they give with PyTorch's
-//! results itself, and logs a line for each test.
+//! The image with modules of many kinds of programs. It compares results with PyTorch's itself, and
+//! logs a line for each test.
 
 use super::image::Image;
 use super::machines::{Board, Machine};
@@ -18,19 +18,18 @@ pub(super) const PROGRAMS: Board = Board {
     }),
 };
 
-/// How many tests each image has: that of programs with memory of their own, and that of those that
-/// share it.
+/// Number of tests per image: programs with separate memory, and programs that share it.
 const IMAGES: [(&[(&str, &str)], usize); 2] = [(&[], 8), (&[("SHARE_ACTIVATIONS", "1")], 1)];
 
 pub(super) fn check() -> Result<()> {
     for (variables, tests) in IMAGES {
         let image = Image::build(&PROGRAMS, variables)?;
-        let lines = image.run(PROGRAMS.machine.as_ref().context("QEMU has it")?, &[])?;
+        let lines = image.run(PROGRAMS.machine.as_ref().context("an output of QEMU")?, &[])?;
         for line in &lines {
             println!("  {line}");
         }
         let passed = lines.iter().filter(|line| line.ends_with(": ok")).count();
-        ensure!(passed == tests, "{passed} tests passed instead of {tests}");
+        ensure!(passed == tests, "{passed} tests passed, expected {tests}");
     }
     Ok(())
 }

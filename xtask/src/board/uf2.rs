@@ -1,25 +1,24 @@
 //! Images as UF2 files, which are copied onto a Pico 2 as onto a disk: blocks of 512 bytes, each
-//! with 256 bytes of flash and where they belong (<https://github.com/microsoft/uf2>).
+//! with 256 bytes of flash and their address (<https://github.com/microsoft/uf2>).
 
 use anyhow::{Result, ensure};
 use object::elf::PT_LOAD;
 use object::read::elf::{ElfFile32, ProgramHeader};
 use std::collections::BTreeMap;
 
-/// Bytes of flash in a block.
+/// Bytes of flash per block.
 const PAYLOAD: usize = 256;
 
-/// What the boot ROM of the RP2350 takes: images for its Arm cores in the secure state.
+/// Family id of the RP2350 for Arm images in the secure state.
 const FAMILY: u32 = 0xe48b_ff59;
 
-/// The blocks of an image.
+/// Converts an image to blocks.
 pub(super) fn of(elf: &[u8]) -> Result<Vec<u8>> {
     let pages = pages(elf)?;
     let count = u32::try_from(pages.len())?;
     let mut file = Vec::new();
     for (number, (address, page)) in (0u32..).zip(&pages) {
-        // Two numbers that say what it is, the flag that the last of these is a family, and the
-        // block.
+        // Two magic numbers, the flag for a family id, and the block's fields.
         let head = [0x0a32_4655, 0x9e5d_5157, 0x2000, *address, 256, number, count, FAMILY];
         for word in head {
             file.extend(word.to_le_bytes());
@@ -31,7 +30,7 @@ pub(super) fn of(elf: &[u8]) -> Result<Vec<u8>> {
     Ok(file)
 }
 
-/// What is stored in flash, by pages; what nothing is stored in is as after erasing.
+/// Contents of flash by page; gaps have the erased value.
 fn pages(elf: &[u8]) -> Result<BTreeMap<u32, [u8; PAYLOAD]>> {
     let file = ElfFile32::<object::Endianness>::parse(elf)?;
     let mut pages = BTreeMap::new();
@@ -41,7 +40,8 @@ fn pages(elf: &[u8]) -> Result<BTreeMap<u32, [u8; PAYLOAD]>> {
             continue;
         }
         let start = segment.p_paddr(endian);
-        let data = segment.data(endian, elf).map_err(|()| anyhow::anyhow!("a cut segment"))?;
+        let data =
+            segment.data(endian, elf).map_err(|()| anyhow::anyhow!("a truncated segment"))?;
         for (address, byte) in (start..).zip(data) {
             let within = address as usize % PAYLOAD;
             let page = pages.entry(address - within as u32).or_insert([0xff; PAYLOAD]);
@@ -56,7 +56,7 @@ fn pages(elf: &[u8]) -> Result<BTreeMap<u32, [u8; PAYLOAD]>> {
 mod tests {
     use super::*;
 
-    /// An image for Arm with one segment of these bytes at this address.
+    /// An Arm ELF image with one segment.
     fn elf(address: u32, bytes: &[u8]) -> Vec<u8> {
         let mut file = b"\x7fELF\x01\x01\x01".to_vec();
         file.resize(16, 0);
@@ -64,7 +64,7 @@ mod tests {
         for half in [2u16, 40] {
             file.extend(half.to_le_bytes());
         }
-        // Version, entry, where the segments and the sections are described, flags.
+        // Version, entry, offsets of program and section headers, flags.
         for word in [1, address, 52, 0, 0x0500_0000] {
             file.extend(u32::to_le_bytes(word));
         }

@@ -1,5 +1,5 @@
-//! The firmware in C of `capi/firmware`, run in QEMU: what it prints is compared with
-//! `expected.txt` there, whose logits are those that the programs on the host print.
+//! Runs the C firmware of `capi/firmware` in QEMU, and compares its output with `expected.txt`. Its
+//! logits must equal those of the programs on the host.
 
 use crate::process::{self, command, root, target_dir};
 use crate::size::Sizes;
@@ -8,17 +8,17 @@ use anyhow::{Context, Result, bail, ensure};
 use object::{Object, ObjectSymbol};
 use std::path::Path;
 
-/// How far a number may be from the expected one: `absolute + relative * |expected|`.
+/// Tolerance of values: `absolute + relative * |expected|`.
 const TOLERANCE: (f32, f32) = (1e-4, 1e-4);
 
-/// What would mean that something allocates.
+/// Symbols that indicate an allocation.
 const ALLOCATORS: &[&str] = &["malloc", "_malloc_r", "_sbrk", "_sbrk_r", "__rust_alloc"];
 
 pub(crate) fn run(overwrite: bool) -> Result<()> {
     tools::arm_toolchain()?;
     let build = target_dir().join("capi/firmware");
     cmake("capi/firmware", &build, &[])?;
-    // The same library, through the module for Zephyr.
+    // The same library through the module for Zephyr.
     let cargo = format!("-DTORCHLET_CARGO_TARGET_DIR={}", build.join("torchlet/cargo").display());
     let through_module = target_dir().join("capi/zephyr");
     cmake("capi/zephyr/standin", &through_module, &[&cargo])?;
@@ -31,7 +31,7 @@ pub(crate) fn run(overwrite: bool) -> Result<()> {
     qemu.args(["-nographic", "-monitor", "none", "-serial", "none"]);
     qemu.args(["-semihosting-config", "enable=on,target=native", "-kernel"]).arg(&image);
     qemu.stdin(std::process::Stdio::null());
-    // It prints where errors go.
+    // It prints to standard error.
     let output = qemu.output().context("timeout, of coreutils, is missing")?;
     let printed = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
     println!("{printed}");
@@ -42,11 +42,17 @@ pub(crate) fn run(overwrite: bool) -> Result<()> {
     let expected = std::fs::read_to_string(expected_path())?;
     let (found, expected): (Vec<&str>, Vec<&str>) =
         (printed.lines().collect(), expected.lines().collect());
-    ensure!(found.len() == expected.len(), "{} lines, not {}", found.len(), expected.len());
+    ensure!(
+        found.len() == expected.len(),
+        "found {} lines, expected {}",
+        found.len(),
+        expected.len()
+    );
     for (found, expected) in found.iter().zip(&expected) {
         ensure!(
             same(found, expected),
-            "the firmware says `{found}`, not `{expected}`; `cargo xtask capi --overwrite-firmware` takes that"
+            "the firmware printed `{found}`, expected `{expected}`; `cargo xtask capi \
+         --overwrite-firmware` accepts it"
         );
     }
     Ok(())
@@ -62,11 +68,11 @@ fn cmake(source: &str, build: &Path, definitions: &[&str]) -> Result<()> {
     process::run(command("cmake", &["--build", &build]))
 }
 
-/// Fails if an image links a function that allocates.
+/// Fails if an image links an allocator.
 fn no_allocator(elf: &[u8]) -> Result<()> {
     let file = object::File::parse(elf)?;
     for name in file.symbols().filter_map(|symbol| symbol.name().ok()) {
-        ensure!(!ALLOCATORS.contains(&name), "the firmware links {name}: something allocates");
+        ensure!(!ALLOCATORS.contains(&name), "the firmware contains an allocator: {name}");
     }
     Ok(())
 }
@@ -75,7 +81,7 @@ fn expected_path() -> std::path::PathBuf {
     root().join("capi/firmware/expected.txt")
 }
 
-/// Fails if what a program printed has other logits, or another class, than the firmware.
+/// Fails if a program's output has other logits, or another class, than the firmware's.
 pub(super) fn compare_logits(printed: &str) -> Result<()> {
     let expected = std::fs::read_to_string(expected_path())?;
     let wanted: Vec<&str> = expected.lines().filter(|line| is_result(line)).collect();
@@ -83,7 +89,7 @@ pub(super) fn compare_logits(printed: &str) -> Result<()> {
     ensure!(wanted.len() == 11, "{} results in expected.txt", wanted.len());
     let agree = found.len() == wanted.len() && found.iter().zip(&wanted).all(|(a, b)| same(a, b));
     if !agree {
-        bail!("it printed\n{printed}\nwhere the firmware has\n{expected}");
+        bail!("it printed\n{printed}\nbut the firmware printed\n{expected}");
     }
     Ok(())
 }
@@ -92,7 +98,7 @@ fn is_result(line: &str) -> bool {
     line.starts_with("logit ") || line.starts_with("class: ")
 }
 
-/// Whether two lines say the same, numbers with fractions to a tolerance.
+/// Whether two lines are equal, with a tolerance for floats.
 fn same(found: &str, expected: &str) -> bool {
     let number = |line: &str| -> Option<(String, f32)> {
         let (label, number) = line.rsplit_once(": ")?;

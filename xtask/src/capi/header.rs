@@ -1,4 +1,4 @@
-//! `torchlet.h`, made by cbindgen, and `torchlet_kernels.h`, made by a test of the crate.
+//! Generates `torchlet.h` with cbindgen, and `torchlet_kernels.h` with a test of the crate.
 
 use crate::process::{self, cargo, root};
 use anyhow::{Context, Result, anyhow, bail};
@@ -8,7 +8,7 @@ fn path() -> PathBuf {
     root().join("capi/include/torchlet.h")
 }
 
-/// The header as the sources have it.
+/// Generates the header from the sources.
 fn generate() -> Result<String> {
     let folder = root().join("capi");
     let config = cbindgen::Config::from_file(folder.join("cbindgen.toml"));
@@ -19,8 +19,8 @@ fn generate() -> Result<String> {
     Ok(without_rules(&String::from_utf8(text)?))
 }
 
-/// The header without the sentence that refers to its rules, which every function would repeat:
-/// what is left of the sections on safety is what a function asks beyond them.
+/// Removes the reference to the general rules, which every function repeats, from the header. Only
+/// additional safety requirements of a function are left.
 fn without_rules(text: &str) -> String {
     const RULES: &str = "// The rules at the head of `torchlet.h`.";
     let mut lines: Vec<String> = Vec::new();
@@ -49,13 +49,12 @@ pub(super) fn overwrite() -> Result<()> {
     process::run(kernels)
 }
 
-/// Fails if the header is not that of the sources. (The list of kernels is compared by the crate's
-/// tests.)
+/// Fails if the header is out of date. (The crate's tests compare the list of kernels.)
 pub(super) fn compare() -> Result<()> {
     let found = std::fs::read_to_string(path()).unwrap_or_default();
     if found != generate()? {
-        bail!("capi/include/torchlet.h is not that of the sources: `cargo xtask capi --overwrite`");
+        bail!("capi/include/torchlet.h is out of date: run `cargo xtask capi --overwrite`");
     }
-    println!("capi/include/torchlet.h is that of the sources");
+    println!("capi/include/torchlet.h is up to date");
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! Programs in C and C++ over an installed library: found by CMake and by pkg-config, under
+//! Tests programs in C and C++ with an installed library, found by CMake and pkg-config, under
 //! sanitizers and Valgrind.
 
 use super::firmware;
@@ -8,7 +8,7 @@ use anyhow::{Context, Result, ensure};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Where it all is built and installed.
+/// Folder of all builds and of the installation.
 fn folder() -> PathBuf {
     target_dir().join("capi")
 }
@@ -31,8 +31,7 @@ pub(super) fn run() -> Result<()> {
     let found_by = format!("CMAKE_PREFIX_PATH={}", prefix.display());
     examples(&prefix, &found_by)?;
     let fixtures = format!("FIXTURES={}", root().join("tests/fixtures").display());
-    // What is optimised runs under Valgrind, which finds what was never written; the sanitizers
-    // find the rest.
+    // Valgrind checks an optimized build for uninitialized memory; sanitizers check the rest.
     for (name, sanitize) in [("plain", "OFF"), ("sanitized", "ON")] {
         let build = folder().join(name);
         let sanitize = format!("SANITIZE={sanitize}");
@@ -46,12 +45,12 @@ pub(super) fn run() -> Result<()> {
         let leaks = ["--leak-check=full", "--errors-for-leak-kinds=definite"];
         process::run(valgrind(&leaks, test, &[]))?;
     }
-    // Modules have the standard library's locks, which it does not know.
+    // Helgrind does not understand the standard library's locks, which modules use.
     process::run(valgrind(&["--tool=helgrind"], "threads", &["runtime"]))?;
     Ok(())
 }
 
-/// A test as one of Valgrind's tools runs it.
+/// Runs a test under a Valgrind tool.
 fn valgrind(tool: &[&str], test: &str, arguments: &[&str]) -> Command {
     let mut valgrind = command("valgrind", &["--quiet", "--error-exitcode=9"]);
     valgrind.args(tool).arg(folder().join("plain").join(test));
@@ -59,11 +58,11 @@ fn valgrind(tool: &[&str], test: &str, arguments: &[&str]) -> Command {
     valgrind
 }
 
-/// Builds the library and installs it; gives where. It cannot have all features of the workspace,
-/// as what the rest of the tests builds: `defmt` links on firmware alone.
+/// Builds and installs the library; returns the prefix. It cannot share the build of the other
+/// tests: their feature set contains `defmt`, which links on firmware only.
 fn install() -> Result<PathBuf> {
     let (build, prefix) = (folder().join("build"), folder().join("prefix"));
-    // What an earlier version installed would be found, too.
+    // Stale files of an earlier version would be found.
     if prefix.is_dir() {
         std::fs::remove_dir_all(&prefix)?;
     }
@@ -71,7 +70,7 @@ fn install() -> Result<PathBuf> {
         "TORCHLET_PROFILE=dev".to_owned(),
         "TORCHLET_EXAMPLES=OFF".to_owned(),
         format!("TORCHLET_CARGO_TARGET_DIR={}", target_dir().display()),
-        // Another than what is installed to: packagers choose when they install.
+        // Differs from the actual prefix, because packagers choose it at installation.
         format!("CMAKE_INSTALL_PREFIX={}", folder().join("elsewhere").display()),
         "CMAKE_INSTALL_LIBDIR=lib".to_owned(),
     ];
@@ -80,8 +79,8 @@ fn install() -> Result<PathBuf> {
     Ok(prefix)
 }
 
-/// The examples, built with CMake and static, and one by pkg-config and shared: all see a two, with
-/// the logits that the firmware has.
+/// Builds the examples with CMake (static), and one with pkg-config (shared). All must classify the
+/// image as a two, with the firmware's logits.
 fn examples(prefix: &Path, found_by: &str) -> Result<()> {
     let build = folder().join("examples");
     cmake("capi/examples", &build, &[found_by.to_owned()])?;
@@ -100,7 +99,7 @@ fn examples(prefix: &Path, found_by: &str) -> Result<()> {
     flags.env("PKG_CONFIG_PATH", prefix.join("lib/pkgconfig"));
     let flags = String::from_utf8(process::output(flags)?)?;
     let is_found = flags.contains("-ltorchlet") && !flags.contains("elsewhere");
-    ensure!(is_found, "pkg-config does not know where the library was installed: {flags}");
+    ensure!(is_found, "pkg-config did not find the installed library: {flags}");
     let program = folder().join("classify_shared");
     let mut cc = command("cc", &["-std=c11", "-O1", "capi/examples/classify.c", "-o"]);
     cc.arg(&program).args(flags.split_whitespace());

@@ -1,5 +1,5 @@
-//! Security advisories about what the lock files name, from a copy of RustSec's database: a folder
-//! for each package, with a text for each advisory that begins with its data as TOML.
+//! Security advisories for packages in lock files, from a copy of RustSec's database: a folder per
+//! package, with a Markdown file per advisory that begins with TOML data.
 
 use crate::process::{command, output, root};
 use anyhow::{Context, Result, bail};
@@ -8,23 +8,23 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use toml::Table;
 
-/// Advisories that are known and stay, and why.
+/// Accepted advisories, with reasons.
 const KNOWN: &[(&str, &str)] = &[(
     "RUSTSEC-2026-0110",
-    "bare-metal is not maintained any more; `cortex-m` 0.7, which firmware for Cortex-M has, is built on it",
+    "bare-metal is unmaintained, but `cortex-m` 0.7, which firmware for Cortex-M uses, depends on it",
 )];
 
 /// An advisory about a package.
 struct Advisory {
     id: String,
-    /// When it was made known.
+    /// Date of publication.
     date: String,
     title: String,
-    /// Versions that it is not about.
+    /// Versions that are not affected.
     unaffected: Vec<VersionReq>,
 }
 
-/// Fails where a lock file names a version that an advisory is about.
+/// Fails if a lock file contains an affected version.
 pub(super) fn check(database: &Path) -> Result<()> {
     let advisories = read(database)?;
     let count: usize = advisories.values().map(Vec::len).sum();
@@ -45,15 +45,15 @@ pub(super) fn check(database: &Path) -> Result<()> {
         let before = found.len();
         found.retain(|about| !about.ends_with(&format!("({id})")));
         match before - found.len() {
-            0 => println!("{id} is about nothing here any more: it need not be on the list"),
-            count => println!("{id}, {count} times, stays: {why}"),
+            0 => println!("{id} applies to no dependency: remove it from the list"),
+            count => println!("{id} ({count} times) is ignored: {why}"),
         }
     }
-    println!("{count} advisories were read, the newest of {newest}");
+    println!("{count} advisories read, the newest of {newest}");
     if found.is_empty() { Ok(()) } else { bail!("{}", found.join("\n")) }
 }
 
-/// The advisories of a database by package, but those that were withdrawn.
+/// Reads the advisories of a database by package, except withdrawn ones.
 fn read(database: &Path) -> Result<BTreeMap<String, Vec<Advisory>>> {
     let mut advisories: BTreeMap<String, Vec<Advisory>> = BTreeMap::new();
     let packages = database.join("crates");
@@ -71,10 +71,10 @@ fn read(database: &Path) -> Result<BTreeMap<String, Vec<Advisory>>> {
     Ok(advisories)
 }
 
-/// An advisory, and the package that it is about; nothing where it was withdrawn.
+/// Parses an advisory and its package; `None` if withdrawn.
 fn advisory(text: &str) -> Result<Option<(String, Advisory)>> {
-    let data = text.strip_prefix("```toml\n").context("expected ```toml in the first line")?;
-    let (data, text) = data.split_once("\n```").context("expected ``` behind the data")?;
+    let data = text.strip_prefix("```toml\n").context("expected ```toml on the first line")?;
+    let (data, text) = data.split_once("\n```").context("expected ``` after the data")?;
     let data: Table = data.parse()?;
     let about = data.get("advisory").and_then(|about| about.as_table()).context("no [advisory]")?;
     if about.contains_key("withdrawn") {
@@ -88,7 +88,7 @@ fn advisory(text: &str) -> Result<Option<(String, Advisory)>> {
     let lists = ["patched", "unaffected"].into_iter();
     let lists = lists.filter_map(|name| versions?.get(name)?.as_array()).flatten();
     let unaffected = lists.map(|text| {
-        let text = text.as_str().context("a version is no text")?;
+        let text = text.as_str().context("a version is not a string")?;
         VersionReq::parse(text).with_context(|| text.to_owned())
     });
     let title = text.lines().find_map(|line| line.strip_prefix("# ")).unwrap_or_default();
@@ -101,7 +101,7 @@ fn advisory(text: &str) -> Result<Option<(String, Advisory)>> {
     Ok(Some((field("package")?, advisory)))
 }
 
-/// What advisories say about the packages of a lock file, and how many of these come from a
+/// Returns the advisories for packages of a lock file, and the number of its packages from a
 /// registry.
 fn about(lock: &str, advisories: &BTreeMap<String, Vec<Advisory>>) -> Result<(Vec<String>, usize)> {
     let lock: Table = lock.parse()?;

@@ -1,4 +1,4 @@
-//! What is in the command: packages, their licences, and who needs whom.
+//! Components of the command: packages, their licences and dependencies.
 
 use anyhow::{Context, Result};
 use serde_json::{Value, json};
@@ -6,13 +6,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 use std::path::Path;
 
-/// A package that is linked.
+/// A linked package.
 struct Package {
     licence: String,
-    /// Where its sources are.
+    /// Its source folder.
     folder: String,
     repository: Option<String>,
-    /// The checksum that the registry has of it; ours have none.
+    /// The registry's checksum; `None` for packages of this repository.
     checksum: Option<String>,
     needs: BTreeSet<Name>,
 }
@@ -26,14 +26,14 @@ pub(super) struct Bill {
 }
 
 impl Bill {
-    /// From what `cargo tree` prints with depths, what `cargo metadata` knows, and the lock file.
+    /// Combines the output of `cargo tree` (with depths), `cargo metadata`, and the lock file.
     pub(super) fn of(tree: &str, metadata: &Value, lock: &str) -> Result<Self> {
         let checksums = checksums(lock);
         let mut packages: BTreeMap<Name, Package> = BTreeMap::new();
         let mut path: Vec<Name> = Vec::new();
         for line in tree.lines().filter(|line| !line.trim().is_empty()) {
             let (depth, name) =
-                parsed(line).with_context(|| format!("cargo tree says {line:?}"))?;
+                parsed(line).with_context(|| format!("unexpected line of cargo tree: {line:?}"))?;
             path.truncate(depth);
             if let Some(parent) = path.last().and_then(|parent| packages.get_mut(parent)) {
                 parent.needs.insert(name.clone());
@@ -43,7 +43,7 @@ impl Bill {
             }
             path.push(name);
         }
-        let root = path.into_iter().next().context("cargo tree names no package")?;
+        let root = path.into_iter().next().context("cargo tree lists no package")?;
         Ok(Bill { root, packages })
     }
 
@@ -55,11 +55,11 @@ impl Bill {
         self.packages.iter().filter(|(_, package)| package.checksum.is_some())
     }
 
-    /// The licences of all packages that are not ours, with their texts.
+    /// Licences of all external packages, with their texts.
     pub(super) fn licences(&self, with_libc: bool) -> Result<String> {
         let mut text = String::from(
-            "torchlet has parts of these packages, under these licences. Beside them, it has parts of Rust's standard library\n\
-             (MIT OR Apache-2.0, The Rust Project Contributors).\n",
+            "torchlet contains parts of these packages, under these licences, and parts of Rust's \
+             standard library\n(MIT OR Apache-2.0, The Rust Project Contributors).\n",
         );
         if with_libc {
             text.push_str("It is linked with the C library musl (MIT, Rich Felker, et al.).\n");
@@ -76,7 +76,7 @@ impl Bill {
         Ok(text)
     }
 
-    /// The bill of materials as CycloneDX has it.
+    /// The bill of materials in CycloneDX format.
     pub(super) fn cyclone_dx(&self, time: &str, target: &str) -> Value {
         let reference = |(name, version): &Name| format!("pkg:cargo/{name}@{version}");
         let component = |name: &Name, package: &Package, kind: &str| {
@@ -116,7 +116,7 @@ impl Bill {
     }
 }
 
-/// Depth, name and version of a line of `cargo tree`: `2 half v2.7.0 (*)`.
+/// Parses depth, name and version from a line of `cargo tree`: `2 half v2.7.0 (*)`.
 fn parsed(line: &str) -> Option<(usize, Name)> {
     let mut words = line.split_whitespace();
     let depth = words.next()?.parse().ok()?;
@@ -125,7 +125,7 @@ fn parsed(line: &str) -> Option<(usize, Name)> {
     Some((depth, (name, version)))
 }
 
-/// The checksums of a lock file, by name and version.
+/// Checksums of a lock file by name and version.
 fn checksums(lock: &str) -> BTreeMap<Name, String> {
     let mut checksums = BTreeMap::new();
     for package in lock.split("[[package]]") {
@@ -142,7 +142,7 @@ fn checksums(lock: &str) -> BTreeMap<Name, String> {
     checksums
 }
 
-/// What metadata and lock file know of a package.
+/// Looks up a package in metadata and lock file.
 fn known(name: &Name, metadata: &Value, checksums: &BTreeMap<Name, String>) -> Result<Package> {
     let found = metadata["packages"].as_array().into_iter().flatten().find(|package| {
         package["name"].as_str() == Some(&*name.0) && package["version"].as_str() == Some(&*name.1)
@@ -152,7 +152,7 @@ fn known(name: &Name, metadata: &Value, checksums: &BTreeMap<Name, String>) -> R
     let manifest = text("manifest_path").unwrap_or_default();
     let folder = Path::new(&manifest).parent().unwrap_or(Path::new(""));
     Ok(Package {
-        licence: text("license").with_context(|| format!("{name:?} names no licence"))?,
+        licence: text("license").with_context(|| format!("{name:?} has no licence"))?,
         folder: folder.to_string_lossy().into_owned(),
         repository: text("repository"),
         checksum: checksums.get(name).cloned(),
@@ -160,7 +160,7 @@ fn known(name: &Name, metadata: &Value, checksums: &BTreeMap<Name, String>) -> R
     })
 }
 
-/// The files of a package that are its licences, by name, with what they say.
+/// Licence files of a package, by name, with their contents.
 fn licence_files(folder: &Path) -> Result<BTreeMap<String, String>> {
     let mut files = BTreeMap::new();
     for entry in std::fs::read_dir(folder).with_context(|| folder.display().to_string())? {
@@ -177,10 +177,10 @@ fn licence_files(folder: &Path) -> Result<BTreeMap<String, String>> {
     Ok(files)
 }
 
-/// Seconds since 1970 as a date and a time in UTC.
+/// Formats Unix time as date and time in UTC.
 fn date(seconds: u64) -> String {
     let (days, rest) = (seconds / 86_400, seconds % 86_400);
-    // Years that begin in March: a leap day is the last of its year.
+    // Years start in March, so that a leap day is the last day of its year.
     let days = days + 719_468;
     let (era, day) = (days / 146_097, days % 146_097);
     let year = (day - day / 1_460 + day / 36_524 - day / 146_096) / 365;

@@ -1,5 +1,5 @@
-//! Whole images of a program and nothing else (`boards/image-size`): without logs, as a product
-//! would be flashed.
+//! Sizes of whole images with a program and nothing else (`boards/image-size`), without logs, as in
+//! a product.
 
 use super::{Sizes, TARGET, is_writable, list_symbols, read};
 use crate::page::{self, grouped};
@@ -7,12 +7,12 @@ use crate::process::{self, cargo, root, target_dir};
 use anyhow::{Context, Result, bail, ensure};
 use object::{Object, ObjectSection, ObjectSymbol, SymbolKind};
 
-/// A program, and the bytes that its image may take: little more than it took when it was last
-/// changed (rustc 1.95, opt-level z). Lower them when it shrinks. The aims, 80,000 and 64,000 bytes
-/// of flash, are met: it is to stay so.
+/// A program with limits for its image, slightly above the size when it was last changed (rustc
+/// 1.95, opt-level z). Lower them when it shrinks. The original aims of 80,000 and 64,000 bytes of
+/// flash are met and must stay so.
 struct Case {
     name: &'static str,
-    /// The file below `tests/fixtures`.
+    /// File below `tests/fixtures`.
     model: &'static str,
     flash: u64,
     ram: u64,
@@ -23,7 +23,7 @@ const CASES: &[Case] = &[
     Case { name: "digits, int8", model: "tinyml/digits.pte", flash: 62_650, ram: 3_900 },
 ];
 
-/// Bytes of flash by what they are for.
+/// Bytes of flash by component.
 #[derive(Default)]
 pub(crate) struct Split {
     pub(crate) model: u64,
@@ -32,7 +32,7 @@ pub(crate) struct Split {
     pub(crate) rest: u64,
 }
 
-/// Bytes of RAM by what they are for, as `torchlet-build` names it.
+/// Bytes of RAM by use, named as in `torchlet-build`.
 #[derive(Default)]
 struct Memory {
     arena: u64,
@@ -40,13 +40,14 @@ struct Memory {
     scratch: u64,
 }
 
-/// Links each image, shows where its bytes go, and compares them with the limits.
+/// Links each image, shows the sizes of its components, and compares them with the limits.
 pub(super) fn run(symbols: usize) -> Result<()> {
     println!(
         "\nwhole images without logs, {TARGET}, opt-level z, LTO, types of the program alone:"
     );
     for case in CASES {
-        let chip = CHIPS.iter().find(|chip| chip.target == TARGET).context("the chip is gone")?;
+        let chip =
+            CHIPS.iter().find(|chip| chip.target == TARGET).context("no chip has this target")?;
         let elf = link(chip, case.model)?;
         let sizes = Sizes::of(&elf)?;
         let (flash, ram) = (sizes.flash(), sizes.ram());
@@ -64,7 +65,7 @@ pub(super) fn run(symbols: usize) -> Result<()> {
         for (what, found, limit) in [("flash", flash, case.flash), ("RAM", ram, case.ram)] {
             ensure!(
                 found <= limit,
-                "the image of {} takes {found} bytes of {what}, more than the limit of {limit}",
+                "the image of {} uses {found} bytes of {what}, more than the limit of {limit}",
                 case.name
             );
         }
@@ -72,8 +73,7 @@ pub(super) fn run(symbols: usize) -> Result<()> {
     Ok(())
 }
 
-/// A processor that images are linked for. (Programs for AArch64 are loaded with what they ask for
-/// when they run.)
+/// A processor to link images for. (Programs for AArch64 allocate their memory at run time.)
 struct Chip {
     name: &'static str,
     target: &'static str,
@@ -84,7 +84,7 @@ struct Chip {
     board: &'static str,
 }
 
-/// Instructions of this feature's are those of Cortex-M3 and up.
+/// This feature requires instructions of Cortex-M3 and newer.
 const SMALL: &[&str] = &["small-mem"];
 
 const CHIPS: &[Chip] = &[
@@ -118,8 +118,8 @@ const CHIPS: &[Chip] = &[
     },
 ];
 
-/// The models of the boards: their names there, and the files below `tests/fixtures`, the smallest
-/// first. The linker takes minutes for the large ones.
+/// Models of the boards: names, and files below `tests/fixtures`, smallest first. Large ones need
+/// minutes to link.
 const MODELS: &[(&str, &str)] = &[
     ("digits_int8", "tinyml/digits.pte"),
     ("lstm_step", "tinyml/lstm_step.pte"),
@@ -131,12 +131,12 @@ const MODELS: &[(&str, &str)] = &[
     ("anomaly_detection", "tinyml/anomaly_detection.pte"),
 ];
 
-/// Links the models for chips, and writes where their bytes go into the boards' page. Rows of other
-/// chips stay.
+/// Links the models for chips, and writes the sizes into the boards' page. Rows of other chips are
+/// kept.
 pub(super) fn models(chips: &[String]) -> Result<()> {
     let names = || CHIPS.iter().map(|chip| chip.name);
     if let Some(name) = chips.iter().find(|name| names().all(|known| known != **name)) {
-        bail!("there is no chip {name}; there are {}", names().collect::<Vec<_>>().join(", "));
+        bail!("no chip {name}; expected one of {}", names().collect::<Vec<_>>().join(", "));
     }
     let is_chosen = |chip: &&Chip| chips.is_empty() || chips.iter().any(|name| name == chip.name);
     let mut rows = page::rows(page::BOARDS, SECTION)?;
@@ -155,7 +155,7 @@ pub(super) fn models(chips: &[String]) -> Result<()> {
     Ok(())
 }
 
-/// What the table is called in the boards' page.
+/// The table's section in the boards' page.
 const SECTION: &str = "images";
 
 const HEAD: &str = "\
@@ -177,14 +177,14 @@ fn row(chip: &Chip, name: &str, model: &str) -> Result<String> {
 }
 
 fn link(chip: &Chip, model: &str) -> Result<Vec<u8>> {
-    // Where boards are built: what their build scripts are made of is the same.
+    // Shared with the boards, whose build scripts have the same dependencies.
     let out = target_dir().join("boards");
     let mut build = cargo(&["build", "--quiet", "--release", "--locked", "--target", chip.target]);
     build.arg("--target-dir").arg(&out).current_dir(root().join("boards/image-size"));
     build.args(["--features", &chip.features.join(",")]);
     build.env("MODEL", root().join("tests/fixtures").join(model));
     if let Some(cpu) = chip.cpu {
-        // These stand in for those of the folder.
+        // Replaces the flags of the folder's configuration.
         let flags = format!("-C symbol-mangling-version=v0 -C target-cpu={cpu}");
         build.env("RUSTFLAGS", flags);
     }
@@ -192,7 +192,7 @@ fn link(chip: &Chip, model: &str) -> Result<Vec<u8>> {
     read(&out.join(chip.target).join("release/image-size"))
 }
 
-/// Sums up symbols by the crate that they come from. What has none is among the rest.
+/// Sums the sizes of symbols by crate. Code without symbols is part of the rest.
 pub(crate) fn split(elf: &[u8], flash: u64) -> Result<Split> {
     let mut split = Split::default();
     let file = object::File::parse(elf)?;
@@ -204,7 +204,7 @@ pub(crate) fn split(elf: &[u8], flash: u64) -> Result<Split> {
         let name = format!("{:#}", rustc_demangle::demangle(symbol.name()?));
         let bytes = match &name {
             name if name.contains("::PROGRAM") => &mut split.model,
-            // A function of core's that was made for a kernel is the kernel's.
+            // An instance of a core function for a kernel counts as kernel.
             name if name.contains("torchlet_portable") || name.contains("libm::") => {
                 &mut split.kernels
             }
@@ -217,7 +217,7 @@ pub(crate) fn split(elf: &[u8], flash: u64) -> Result<Split> {
     Ok(split)
 }
 
-/// Sums up the statics of [`Memory`] by their names.
+/// Sums the sizes of the statics of [`Memory`] by name.
 fn memory(elf: &[u8]) -> Result<Memory> {
     let mut memory = Memory::default();
     let file = object::File::parse(elf)?;
@@ -234,7 +234,7 @@ fn memory(elf: &[u8]) -> Result<Memory> {
     Ok(memory)
 }
 
-/// Whether a symbol lies in a section that can be written.
+/// Whether a symbol is in a writable section.
 fn is_variable<'a>(file: &object::File<'a>, symbol: &impl ObjectSymbol<'a>) -> bool {
     let section = symbol.section_index().and_then(|index| file.section_by_index(index).ok());
     section.is_some_and(|section| is_writable(section.flags()))

@@ -1,5 +1,4 @@
-//! What is taken in the flash of a microcontroller: by core alone, and by whole images of programs
-//! ([`image`]).
+//! Flash sizes on a microcontroller: of the core alone, and of whole program images ([`image`]).
 
 mod image;
 
@@ -10,21 +9,21 @@ use anyhow::{Context, Result, bail};
 use object::{Object, ObjectSection, ObjectSymbol, SectionFlags, SectionKind};
 use std::path::Path;
 
-/// Bytes of flash that core may add to an image without it (`boards/core-size`), without texts of
-/// errors. Measured when it was last changed: 34,484 bytes (rustc 1.95, thumbv7em-none-eabihf), of
-/// which 1,400 are for state without a planned place; images whose programs have none leave that
-/// out. Lower it when core shrinks; 32 kB is the aim.
+/// Maximum flash bytes that the core may add to an image without it (`boards/core-size`), without
+/// error messages. Measured at the last change: 34,484 bytes (rustc 1.95, thumbv7em-none-eabihf),
+/// including 1,400 bytes for unplanned state, which images of programs without such state omit.
+/// Lower it when the core shrinks; the aim is 32 kB.
 const LIMIT: u64 = 34_500;
 
 const TARGET: &str = "thumbv7em-none-eabihf";
 
 #[derive(clap::Args)]
 pub(crate) struct Options {
-    /// How many of the largest functions and constants to list
+    /// Number of the largest functions and constants to list
     #[arg(long, default_value_t = 15)]
     symbols: usize,
-    /// Instead, links each model of the boards for these chips (all, if none is named) and writes
-    /// what it takes into boards/README.md
+    /// Instead, link each model of the boards for these chips (default: all), and write the sizes
+    /// into boards/README.md
     #[arg(long, num_args = 0.., value_name = "CHIP")]
     models: Option<Vec<String>>,
 }
@@ -35,7 +34,7 @@ impl Default for Options {
     }
 }
 
-/// Bytes of an image by kind.
+/// Bytes of an image by kind of section.
 #[derive(Default)]
 pub(crate) struct Sizes {
     text: u64,
@@ -45,7 +44,7 @@ pub(crate) struct Sizes {
 }
 
 impl Sizes {
-    /// Bytes that must be stored: initial values of variables are.
+    /// Bytes in flash, including initial values of variables.
     pub(crate) fn flash(&self) -> u64 {
         self.text + self.constants + self.data
     }
@@ -55,14 +54,13 @@ impl Sizes {
         self.data + self.bss
     }
 
-    /// Adds up the sections of an ELF file that are loaded. What is set aside for the stack is not
-    /// among them.
+    /// Sums the loaded sections of an ELF file, except reserved stack and heap.
     pub(crate) fn of(elf: &[u8]) -> Result<Self> {
         let file = object::File::parse(elf)?;
         let mut sizes = Sizes::default();
         for section in file.sections() {
             let is_loaded = has_flag(section.flags(), object::elf::SHF_ALLOC);
-            // Start-up code of some processors takes what is left for the stack and the heap.
+            // Start-up code of some processors reserves all remaining memory for stack and heap.
             let is_reserved = section.name().is_ok_and(|name| [".stack", ".heap"].contains(&name));
             if !is_loaded || is_reserved {
                 continue;
@@ -79,7 +77,7 @@ impl Sizes {
     }
 }
 
-/// Whether a section is one of variables.
+/// Whether a section holds variables.
 fn is_writable(flags: SectionFlags) -> bool {
     has_flag(flags, object::elf::SHF_WRITE)
 }
@@ -122,17 +120,15 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     let messages = Sizes::of(&link(&["messages"])?)?;
     let plain = link(&[])?;
     let sizes = Sizes::of(&plain)?;
-    println!(
-        "torchlet-core, {TARGET}, opt-level z, LTO, one backend and one operator of next to no size:"
-    );
+    println!("torchlet-core, {TARGET}, opt-level z, LTO, one backend and one trivial operator:");
     println!("  whole image           {sizes}");
-    println!("  with texts of errors  {messages}");
+    println!("  with error messages   {messages}");
     println!("  without core          {empty}");
     let core = sizes.flash().saturating_sub(empty.flash());
-    println!("core: {core} bytes of flash, and {} of an image without it", empty.flash());
+    println!("core: {core} bytes of flash, beside {} of an image without it", empty.flash());
     list_symbols(&plain, options.symbols)?;
     if core > LIMIT {
-        bail!("core takes {core} bytes of flash, more than the limit of {LIMIT}");
+        bail!("core uses {core} bytes of flash, more than the limit of {LIMIT}");
     }
     image::run(options.symbols)
 }

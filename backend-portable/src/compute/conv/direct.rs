@@ -1,19 +1,18 @@
-//! Convolution in plain loops, for any number of dimensions, order of elements and strides: no
-//! workspace at all.
+//! Direct convolution in plain loops: any number of dimensions, layout and strides, without
+//! workspace.
 //!
-//! This is what a microcontroller runs when it has no memory to spare. The loops over taps are cut
-//! to the part inside the image, so that the innermost loop, over the channels of a group, has no
-//! conditions.
+//! Microcontrollers without spare memory run this. Taps outside the image are clipped, so the
+//! innermost loop, over the channels of a group, has no branches.
 
 use super::{Conv, Finish, Layout};
 use crate::compute::gemm::patches::Axis;
 use crate::compute::gemm::{Context, limit};
 use crate::compute::split::for_each_chunk_mut;
 
-/// Output channels that share the reading of the input.
+/// Output channels that share the reads of the input.
 const TOGETHER: usize = 4;
 
-/// Distances of neighbours in an image.
+/// Strides of an image.
 #[derive(Clone, Copy)]
 struct Strides {
     batch: usize,
@@ -32,7 +31,7 @@ fn strides(layout: Layout, channels: usize, size: [usize; 3]) -> Strides {
     }
 }
 
-/// `weights` have the strides of `[first, second, depth, height, width]`, as
+/// `weights` have the strides of `[first, second, depth, height, width]`, as in
 /// [`super::WeightForm::Strided`].
 pub(super) fn run(
     conv: &Conv,
@@ -55,7 +54,7 @@ pub(super) fn run(
     let size = conv.output();
     let pixels: usize = size.iter().product();
 
-    // One output pixel, `count` channels of one group from `first` on.
+    // Sums of one output pixel, for `count` channels of one group starting at `first`.
     let sums = |n: usize, g: usize, first: usize, count: usize, at: [usize; 3]| {
         let mut acc = [0.0f32; TOGETHER];
         let weights = &data[g * group_stride + first * out_stride..];
@@ -92,8 +91,7 @@ pub(super) fn run(
     }
     match p.layout {
         Layout::ChannelsFirst => {
-            // A job is one row of the output of a few channels; to keep the parts contiguous, it is
-            // one channel's plane.
+            // A job computes one plane of one output channel, a contiguous part of the output.
             for_each_chunk_mut(context.parallel, output, pixels, &|index, plane| {
                 let (n, channel) = (index / p.out_channels, index % p.out_channels);
                 let (g, first) = (channel / out_group, channel % out_group);

@@ -1,17 +1,17 @@
-//! Convolutions of one to three spatial dimensions, plain and transposed, channels first and
-//! channels last, `f32`.
+//! `f32` convolutions of one to three spatial dimensions, plain and transposed, channels first and
+//! channels last.
 //!
-//! | form                                   | computed as                                                        |
+//! | convolution                            | algorithm                                                          |
 //! |----------------------------------------|--------------------------------------------------------------------|
-//! | 1 x 1, stride 1                        | a product on the image in place                                      |
-//! | channels last, weights packed          | `strips.rs`: a product that reads its windows from the image         |
-//! | the same, in groups of 4 or 8          | `narrow.rs`, where a vector holds several groups                     |
-//! | one or two spatial dimensions          | a product; blocks of the patch matrix are written when needed        |
-//! | depthwise, one or two dimensions       | `depthwise.rs`                                                      |
-//! | three dimensions, or no workspace      | `direct.rs`: plain loops, which need no memory                       |
+//! | 1 x 1, stride 1                        | GEMM on the image in place                                           |
+//! | channels last, weights packed          | `strips.rs`: GEMM that reads its windows from the image              |
+//! | the same, in groups of 4 or 8          | `narrow.rs`, if a vector holds several groups                        |
+//! | one or two spatial dimensions          | implicit im2col and GEMM                                             |
+//! | depthwise, one or two dimensions       | `depthwise/`                                                        |
+//! | three dimensions, or no workspace      | `direct.rs`: plain loops without workspace                           |
 //!
-//! Channels first, the product is `weights [out, in * taps] x patches [in * taps, pixels]`: the
-//! weights are read in place. Channels last it is
+//! Channels first, the GEMM is `weights [out, in * taps] x patches [in * taps, pixels]`, which
+//! reads the weights in place. Channels last, it is
 //! `patches [pixels, taps * in] x weights [taps * in, out]`, for which the weights can be packed
 //! once ([`Conv::pack_weights`]).
 
@@ -25,8 +25,8 @@ mod tests;
 
 pub use params::{Conv, ConvParams, Layout};
 
-/// Whether so many groups of so many inputs and outputs are computed several to a vector, channels
-/// last.
+/// Whether a channels-last convolution with these group sizes (`[inputs, outputs]`) packs several
+/// groups into a vector.
 #[cfg(feature = "engine")]
 pub(crate) fn share_vectors(groups: usize, group: [usize; 2], tier: Tier) -> bool {
     narrow::serves(groups, group, tier)
@@ -39,13 +39,13 @@ use super::simd::Tier;
 use crate::paths::{self, Paths};
 use strips::Strips;
 
-/// How weights are stored.
+/// Layout of weights.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum WeightForm {
-    /// In any order. The strides are those of `[out, in / groups, depth, height, width]` for a
+    /// Any layout. The strides are those of `[out, in / groups, depth, height, width]` for a
     /// convolution, of `[in, out / groups, depth, height, width]` for a transposed one.
     Strided([usize; 5]),
-    /// As [`Conv::pack_weights`] wrote them, for the same tier.
+    /// Output of [`Conv::pack_weights`] for the same tier.
     Packed,
 }
 
@@ -54,12 +54,12 @@ pub enum WeightForm {
 pub struct Weights<'a> {
     /// The elements.
     pub data: &'a [f32],
-    /// Their order.
+    /// Their layout.
     pub form: WeightForm,
 }
 
 impl WeightForm {
-    /// Elements in the order of the dimensions: `second` is the size of the second one, `kernel`
+    /// Contiguous weights; `second` is the size of the second dimension, `kernel` is
     /// `[depth, height, width]`.
     pub fn contiguous(second: usize, kernel: [usize; 3]) -> Self {
         let plane = kernel[1].saturating_mul(kernel[2]);
@@ -68,17 +68,17 @@ impl WeightForm {
     }
 }
 
-/// What is added to the result, and its limits: `clamp(sum + bias + beta * output, min, max)`.
+/// Epilogue of a convolution: `clamp(sum + bias + beta * output, min, max)`.
 #[derive(Clone, Copy, Debug)]
 pub struct Finish<'a> {
     /// An element for each output channel.
     pub bias: Option<&'a [f32]>,
-    /// Factor of the previous contents of the output, which are not read when it is zero: 1 adds to
-    /// what is there, as where a residual connection ends.
+    /// Scale of the previous contents of the output, which are not read if it is zero. 1 adds to
+    /// them, as at the end of a residual connection.
     pub beta: f32,
-    /// Lower limit; minus infinity for none.
+    /// Lower bound; minus infinity if unbounded.
     pub min: f32,
-    /// Upper limit; infinity for none.
+    /// Upper bound; infinity if unbounded.
     pub max: f32,
 }
 
@@ -88,15 +88,15 @@ impl Default for Finish<'_> {
     }
 }
 
-/// Weights that are not packed: element (out, in, tap) of a group at `out * .out + in * .input +
-/// tap * .tap`.
+/// Unpacked weights: element (out, in, tap) of a group is at
+/// `out * .out + in * .input + tap * .tap`.
 #[derive(Clone, Copy)]
 struct Filter<'a> {
     data: &'a [f32],
     out: usize,
     input: usize,
     tap: usize,
-    /// Distance of the groups.
+    /// Stride of the groups.
     group: usize,
 }
 
@@ -104,7 +104,7 @@ struct Filter<'a> {
 enum Method {
     Product,
     Depthwise,
-    /// Where weights are packed: else a product.
+    /// For packed weights; with unpacked weights, a GEMM.
     Narrow,
     Direct,
 }
@@ -120,17 +120,17 @@ impl Conv {
             && !p.transposed
             && self.taps() <= depthwise::TAPS;
         match p.layout {
-            // A processor that has no vectors links nothing of this.
+            // Processors without vectors do not link this.
             _ if tier != Tier::SCALAR && narrow::fits(self, tier) => Method::Narrow,
             _ if !depthwise => Method::Product,
             Layout::ChannelsLast if p.out_channels != p.groups => Method::Product,
-            // One lane has nothing to gain from copies.
+            // With one lane, copying the image brings no gain.
             _ if tier == Tier::SCALAR => Method::Direct,
             _ => Method::Depthwise,
         }
     }
 
-    /// The weights with one stride for the taps; `None` when they have more.
+    /// The weights with a single stride for the taps; `None` if the taps have several.
     fn filter<'a>(&self, data: &'a [f32], strides: [usize; 5]) -> Option<Filter<'a>> {
         let [kd, kh, kw] = self.params().kernel;
         let mut tap = None;
@@ -165,7 +165,7 @@ impl Conv {
         })
     }
 
-    /// The weights of one group as the operand of the product.
+    /// The weights of one group as a GEMM operand.
     fn filter_operand<'a>(&self, filter: Filter<'a>, group: usize) -> Operand<'a, f32> {
         let (in_group, _) = self.group();
         let taps = self.taps();
@@ -186,7 +186,7 @@ impl Conv {
         Operand { data, other: filter.out, inner_len, outer, inner }
     }
 
-    /// The product for one sample and group, or for all samples where they can be joined.
+    /// The GEMM of one sample and group, or of all samples if they can be joined.
     fn problem<'a>(
         &self,
         image: &'a [f32],
@@ -221,10 +221,10 @@ impl Conv {
             let lhs = if in_place { Lhs::Strided(plain) } else { Lhs::Patches(patches) };
             return Problem { m: pixels, n: out_group, k, k_step: 1, lhs, rhs: weights, epilogue };
         }
-        // Channels first: weights on the left.
+        // Channels first: weights are the left operand.
         let lhs = match weights {
             Rhs::Strided(x) => Lhs::Strided(x),
-            // There is no packed form of these; `run` rejects it.
+            // Packed weights do not exist for this layout; `run` rejects them.
             _ => Lhs::Strided(plain),
         };
         let (rhs, k_step) =
@@ -232,16 +232,18 @@ impl Conv {
         Problem { m: out_group, n: pixels, k, k_step, lhs, rhs, epilogue }
     }
 
-    /// Floats of workspace with which the convolution runs at full speed on `threads` threads, with
-    /// weights of this form. With fewer it runs on fewer threads; with less than one thread's
-    /// share, in plain loops. `None` when it is more than memory.
+    /// Floats of workspace for full speed on `threads` threads with weights of this form; `None` if
+    /// it exceeds the address space.
+    ///
+    /// With less workspace, the convolution runs on fewer threads, and below one thread's share in
+    /// plain loops.
     pub fn workspace_len(&self, tier: Tier, threads: usize, form: WeightForm) -> Option<usize> {
         self.slot_len(tier, form)?.checked_mul(threads.max(1))
     }
 
-    /// How a product reads its image, where it does so without patches.
+    /// Geometry of a GEMM that reads its windows from the image, if it applies.
     fn strips(&self, tier: Tier, form: WeightForm) -> Option<Strips> {
-        // A processor that has no vectors links nothing of this.
+        // Processors without vectors do not link this.
         let packed = tier != Tier::SCALAR
             && form == WeightForm::Packed
             && self.params().layout == Layout::ChannelsLast;
@@ -249,7 +251,7 @@ impl Conv {
         if packed && !in_place { Strips::new(self) } else { None }
     }
 
-    /// Whether [`run`](Self::run) makes products of matrices of it, with this workspace.
+    /// Whether [`run`](Self::run) computes this as a GEMM with this workspace.
     pub fn is_product(&self, tier: Tier, form: WeightForm, workspace: usize) -> bool {
         let has_filter = match form {
             WeightForm::Packed => true,
@@ -282,8 +284,8 @@ impl Conv {
         }
     }
 
-    /// Length of the packed form of the weights; 0 when packing has no use (channels first, three
-    /// dimensions, the scalar tier), `None` when it is more than memory.
+    /// Packed length of the weights; 0 if packing brings no gain (channels first, three dimensions,
+    /// the scalar tier), `None` if it exceeds the address space.
     pub fn packed_weights_len(&self, tier: Tier) -> Option<usize> {
         let (in_group, out_group) = self.group();
         match self.method(tier) {
@@ -298,6 +300,9 @@ impl Conv {
 
     /// Packs weights with the given strides into `packed`, which has [`Conv::packed_weights_len`]
     /// elements, not 0.
+    ///
+    /// # Errors
+    /// If `data` or `packed` is too short.
     pub fn pack_weights(
         &self,
         context: Context<'_>,
@@ -353,8 +358,11 @@ impl Conv {
         if last.is_some_and(|last| last < data.len()) { Ok(()) } else { Err(ShapeMismatch) }
     }
 
-    /// Computes the convolution. Fails only when a slice is shorter than its shape says, or weights
-    /// are packed though there is no packed form.
+    /// Computes the convolution.
+    ///
+    /// # Errors
+    /// If a slice is shorter than its shape requires, or the weights are packed although this
+    /// convolution has no packed form.
     pub fn run(
         &self,
         context: Context<'_>,
@@ -380,10 +388,10 @@ impl Conv {
             WeightForm::Strided(strides) => {
                 self.check_weights(weights.data, strides)?;
                 let filter = self.filter(weights.data, strides);
-                // What an image has none of is not asked for again: it was decided when the call
-                // was prepared.
+                // If the build omits the direct path, it was decided at preparation; the `has`
+                // checks keep the unused path out of the image.
                 let is_product = !paths::has(Paths::DIRECT_CONVOLUTION)
-                    || paths::has(Paths::PRODUCT_CONVOLUTION)
+                    || paths::has(Paths::GEMM_CONVOLUTION)
                         && self.is_product(context.tier, weights.form, workspace.len());
                 if !is_product {
                     direct::run(self, context, input, (weights.data, strides), finish, output);
@@ -393,7 +401,7 @@ impl Conv {
             }
         };
         match self.method(context.tier) {
-            // A processor that has no vectors links nothing of this.
+            // Processors without vectors do not link this.
             Method::Depthwise if context.tier != Tier::SCALAR => depthwise::run(
                 self,
                 context,
@@ -429,7 +437,7 @@ impl Conv {
         Ok(())
     }
 
-    /// A product for each sample and group; `weights` are plain or packed.
+    /// One GEMM for each sample and group; `weights` are `Ok` if plain, `Err` if packed.
     fn product(
         &self,
         context: Context<'_>,
@@ -476,9 +484,10 @@ impl Conv {
                 let epilogue = Epilogue { alpha: 1.0, beta, bias, min, max };
                 let problem = self.problem(&input[from..], rhs, epilogue, joined);
                 let (row, col) = if channels_last { (p.out_channels, 1) } else { (out_pixels, 1) };
-                // SAFETY: input and output have the lengths that the shape demands, and the weights
-                // were checked; so all elements of this group exist. `output` is borrowed mutably,
-                // and elements of C differ: they are the group's channels of one image, or of all.
+                // SAFETY: input and output have the lengths of the shape, and the weights were
+                // checked, so all elements of this group exist. `output` is borrowed mutably.
+                // Elements of C are distinct: they are the group's channels of one image, or of all
+                // images.
                 unsafe {
                     let target = Target::new(output[to..].as_mut_ptr(), row, col);
                     run_problem(context, &problem, target, workspace);

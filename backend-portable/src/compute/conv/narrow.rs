@@ -1,14 +1,14 @@
-//! Convolutions in groups so narrow that several share a vector, channels last, with packed
-//! weights.
+//! Grouped convolutions with groups so narrow that a vector holds several, channels last, with
+//! packed weights.
 //!
-//! A vector has pixels' channels as they lie, of several groups of `G` each. Multiplied lane by
-//! lane, it makes `G` vectors of sums: in number `r`, lane `l` has what input `l` adds to output
-//! `l ^ r`, which is one of the same group. So no lane multiplies zeros for other groups, and
-//! nothing is moved from lane to lane before all taps are added; then it is, in as many steps as
-//! `G` has bits.
+//! A vector holds contiguous channels of a pixel, of several groups of `G` channels each. It is
+//! multiplied lane by lane with `G` weight vectors. Lane `l` of the sum with number `r` is the
+//! contribution of input `l` to output `l ^ r`, which is in the same group. So no lane multiplies
+//! zeros of other groups, and lanes are not permuted until all taps are added; then `log2(G)`
+//! permutations combine the `G` sums.
 
-// Loops here index several arrays by constants; iterators would hide from the compiler that all of
-// it is registers.
+// Loops here index several arrays by constants. With iterators, the compiler no longer keeps the
+// arrays in registers.
 #![allow(clippy::needless_range_loop)]
 
 use super::{Conv, Filter, Finish, Layout};
@@ -18,7 +18,7 @@ use crate::compute::simd::{Simd, Tier, Vectorized};
 use crate::compute::split::for_each_job;
 use core::ops::Range;
 
-/// Whether a convolution is one of these on a tier, apart from the form of its weights.
+/// Whether this module can compute a convolution on a tier, apart from the form of its weights.
 pub(super) fn fits(conv: &Conv, tier: Tier) -> bool {
     let p = conv.params();
     let (inputs, outputs) = conv.group();
@@ -28,18 +28,19 @@ pub(super) fn fits(conv: &Conv, tier: Tier) -> bool {
         && serves(p.groups, [inputs, outputs], tier)
 }
 
-/// Whether so many groups of so many inputs and outputs are narrow ones on a tier.
+/// Whether groups of this number and size (`[inputs, outputs]`) are narrow on a tier.
 pub(super) fn serves(groups: usize, [inputs, outputs]: [usize; 2], tier: Tier) -> bool {
     groups > 1 && inputs == outputs && matches!(inputs, 4 | 8) && inputs < tier.lanes()
 }
 
-/// Floats of packed weights: a vector for each of `G` moves, tap and vector of channels.
+/// Packed length of the weights in floats: a vector for each tap, vector of channels and
+/// permutation `0..G`.
 pub(super) fn packed_len(conv: &Conv, tier: Tier) -> Option<usize> {
     let channels = conv.params().in_channels.checked_next_multiple_of(tier.lanes())?;
     channels.checked_mul(conv.taps())?.checked_mul(conv.group().0)
 }
 
-/// Packs weights; the place has as many elements as [`packed_len`] says.
+/// Packs weights into `packed`, which has [`packed_len`] elements.
 pub(super) fn pack(conv: &Conv, tier: Tier, filter: Filter<'_>, packed: &mut [f32]) {
     let (lanes, taps, (group, _)) = (tier.lanes(), conv.taps(), conv.group());
     let channels = conv.params().in_channels;
@@ -55,7 +56,7 @@ pub(super) fn pack(conv: &Conv, tier: Tier, filter: Filter<'_>, packed: &mut [f3
     }
 }
 
-/// Computes the convolution with weights that [`pack`] wrote.
+/// Computes the convolution with weights from [`pack`].
 pub(super) fn run(
     conv: &Conv,
     context: Context<'_>,
@@ -79,7 +80,7 @@ pub(super) fn run(
     };
     let weights_len = conv.taps() * group * lanes;
     let area = y.input * x.input * p.in_channels;
-    // SAFETY: channels of pixels of the output are all different, and the output is borrowed for
+    // SAFETY: channels of output pixels have distinct addresses, and the output is borrowed for
     // this call.
     let target = unsafe { Target::new(output.as_mut_ptr(), p.out_channels, 1) };
     for_each_job(context.parallel, parts * bands, &mut [(); 0], 0, &|job, _| {
@@ -98,11 +99,11 @@ pub(super) fn run(
     });
 }
 
-/// Some rows of the output of a sample, of a vector of channels.
+/// A band of output rows of one sample, for one vector of channels.
 struct Band<'a> {
     conv: &'a Conv,
     image: &'a [f32],
-    /// Of these channels.
+    /// Weights of these channels.
     weights: &'a [f32],
     finish: &'a Finish<'a>,
     /// The first channel.
@@ -118,7 +119,7 @@ impl Vectorized for Band<'_> {
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
         let lanes = self.conv.params().in_channels - self.first;
-        // As many sums as there are registers for, with those that are multiplied.
+        // As many accumulators as the registers hold, besides the operands.
         match (self.conv.group().0, lanes < S::LANES) {
             (8, false) if S::LANES > 8 => self.rows::<S, 8, 3, false>(s),
             (8, true) if S::LANES > 8 => self.rows::<S, 8, 3, true>(s),
@@ -131,19 +132,19 @@ impl Vectorized for Band<'_> {
     }
 }
 
-/// What neighbouring pixels of a row are computed from.
+/// Input window and weights of a tile of neighbouring pixels of a row.
 #[derive(Clone, Copy)]
 struct Place {
-    /// Rows of taps, and taps of each.
+    /// Rows of taps, and taps in each row.
     taps: [usize; 2],
-    /// Where the first of the first pixel is, and how far apart rows, taps and pixels are.
+    /// Offset of the first tap of the first pixel; strides of `[rows, taps]`, and of pixels.
     from: usize,
     apart: [usize; 2],
     pitch: usize,
-    /// Where weights of the first tap are, and how far apart those of rows.
+    /// Offset of the weights of the first tap, and the stride of their rows.
     weight: usize,
     weight_row: usize,
-    /// The first pixel of all of the output.
+    /// Index of the first pixel in the whole output.
     pixel: usize,
 }
 
@@ -196,14 +197,14 @@ impl Band<'_> {
         }
     }
 
-    /// `P` pixels that have all taps of the place inside the picture.
+    /// Computes `P` pixels whose taps at this place are all inside the image.
     #[inline(always)]
     fn tile<S: Simd, const G: usize, const P: usize, const TAIL: bool>(&self, s: S, place: Place) {
         let lanes = self.conv.params().in_channels - self.first;
         let width = if TAIL { lanes } else { S::LANES };
         let [tall, wide] = place.taps;
         let ([row, tap], step) = (place.apart, G * S::LANES);
-        // All that is read, checked once.
+        // Bounds check of all reads.
         let (mut image, mut weights) = (self.image.as_ptr(), self.weights.as_ptr());
         if tall > 0 {
             let far = (tall - 1) * row + (wide - 1) * tap + (P - 1) * place.pitch + width;
@@ -219,13 +220,13 @@ impl Band<'_> {
                 let mut pixels = [s.splat(0.0); P];
                 for i in 0..P {
                     let at = from.wrapping_add(i * place.pitch);
-                    // SAFETY: within what was cut from the image just now: rows, taps and pixels
-                    // are the last ones at most, and there are `width` elements of each, of which
-                    // the tail reads no more.
+                    // SAFETY: inside the slice just taken from the image: its length covers the
+                    // last row, tap and pixel, with `width` elements each, and the tail reads only
+                    // those.
                     pixels[i] = unsafe { if TAIL { s.load_first(at, lanes) } else { s.load(at) } };
                 }
                 for r in 0..G {
-                    // SAFETY: as above, of the weights.
+                    // SAFETY: as above, for the weights.
                     let weight = unsafe { s.load(weight.wrapping_add(r * S::LANES)) };
                     for i in 0..P {
                         sums[i][r] = s.mul_add(pixels[i], weight, sums[i][r]);
@@ -240,9 +241,9 @@ impl Band<'_> {
         for i in 0..P {
             let mut sum = gathered(s, sums[i]);
             let to = self.target.at(place.pixel + i, self.first);
-            // SAFETY: the bias has `width` elements, checked before jobs begin; the output was cut
-            // to whole pixels of all channels (`Conv::run`), of which this is one that no other job
-            // has, and `width` channels of it are left from here.
+            // SAFETY: the bias has `width` elements, checked before the jobs start. `Conv::run` cut
+            // the output to whole pixels of all channels; no other job writes this pixel's
+            // channels, and `width` of them follow.
             unsafe {
                 if let Some(bias) = bias {
                     let bias = bias.as_ptr();
@@ -262,7 +263,7 @@ impl Band<'_> {
     }
 }
 
-/// The sums of each output: of those in number `r`, lane `l` belongs to lane `l ^ r`.
+/// Combines the sums of each output: lane `l` of the sum with number `r` belongs to lane `l ^ r`.
 #[inline(always)]
 fn gathered<S: Simd, const G: usize>(s: S, mut sums: [S::F; G]) -> S::F {
     for r in (0..G).step_by(2) {

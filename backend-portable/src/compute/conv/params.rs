@@ -1,8 +1,8 @@
-//! The numbers of a convolution, checked.
+//! Validated parameters of a convolution.
 
 use crate::compute::gemm::patches::Axis;
 
-/// Order of the elements of images.
+/// Memory layout of images.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Layout {
     /// `[batch, channel, depth, height, width]`
@@ -11,37 +11,37 @@ pub enum Layout {
     ChannelsLast,
 }
 
-/// The numbers that describe a convolution. Spatial values are `[depth, height, width]`; dimensions
-/// that an image does not have get size, kernel, stride and dilation 1, padding 0.
+/// Parameters of a convolution. Spatial values are `[depth, height, width]`; absent dimensions have
+/// size, kernel, stride and dilation 1, padding 0.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct ConvParams {
-    /// Samples.
+    /// Batch size.
     pub batch: usize,
-    /// Channels of the input, all groups together.
+    /// Input channels of all groups.
     pub in_channels: usize,
-    /// Channels of the output, all groups together.
+    /// Output channels of all groups.
     pub out_channels: usize,
-    /// Groups.
+    /// Number of groups.
     pub groups: usize,
-    /// Size of the input.
+    /// Spatial size of the input.
     pub input: [usize; 3],
-    /// Size of the kernel.
+    /// Kernel size.
     pub kernel: [usize; 3],
     /// Stride.
     pub stride: [usize; 3],
-    /// Zeros around the input.
+    /// Zero padding on each side.
     pub padding: [usize; 3],
-    /// Distance of the taps.
+    /// Dilation of the taps.
     pub dilation: [usize; 3],
     /// Planes, rows and columns added to the result of a transposed convolution.
     pub output_padding: [usize; 3],
-    /// Whether it is a transposed convolution.
+    /// Whether this is a transposed convolution.
     pub transposed: bool,
-    /// Order of the elements of input and output.
+    /// Layout of input and output.
     pub layout: Layout,
 }
 
-/// A convolution whose numbers have been checked: no product or coordinate of it overflows.
+/// A convolution with validated parameters: no size or coordinate overflows.
 #[derive(Clone, Copy, Debug)]
 pub struct Conv {
     p: ConvParams,
@@ -49,9 +49,9 @@ pub struct Conv {
 }
 
 impl Conv {
-    /// Checks the numbers. `None` when a kernel size, stride, dilation or group count is zero, the
-    /// groups do not divide the channels, the kernel is larger than the padded input, or a size
-    /// overflows.
+    /// Validates the parameters. Returns `None` if a kernel size, stride, dilation or group count
+    /// is zero, the groups do not divide the channels, the kernel exceeds the padded input, or a
+    /// size overflows.
     pub fn new(p: ConvParams) -> Option<Conv> {
         if p.groups == 0
             || !p.in_channels.is_multiple_of(p.groups)
@@ -74,18 +74,18 @@ impl Conv {
         Some(Conv { p, axes })
     }
 
-    /// The numbers it was made of.
+    /// The parameters.
     pub fn params(&self) -> &ConvParams {
         &self.p
     }
 
-    /// Size of the output, `[depth, height, width]`.
+    /// Output size, `[depth, height, width]`.
     pub fn output(&self) -> [usize; 3] {
         self.axes.map(|a| a.output)
     }
 
-    /// The same convolution over pictures of one row, where those that it is over have one column:
-    /// elements lie as they do, and loops that go along rows find some there.
+    /// Turns a convolution over images with one column into one over images with one row. The
+    /// memory layout is the same, and loops over a row become long.
     #[cfg(feature = "engine")]
     pub(crate) fn along_rows(self) -> Conv {
         let mut p = self.p;
@@ -100,12 +100,12 @@ impl Conv {
         Conv::new(p).unwrap_or(self)
     }
 
-    /// Elements of the input.
+    /// Number of input elements.
     pub fn input_len(&self) -> usize {
         self.p.batch * self.p.in_channels * self.p.input.iter().product::<usize>()
     }
 
-    /// Elements of the output.
+    /// Number of output elements.
     pub fn output_len(&self) -> usize {
         self.p.batch * self.p.out_channels * self.output().iter().product::<usize>()
     }
@@ -114,7 +114,7 @@ impl Conv {
         self.p.kernel.iter().product()
     }
 
-    /// Channels of one group: input and output.
+    /// Input and output channels of one group.
     pub(super) fn group(&self) -> (usize, usize) {
         (self.p.in_channels / self.p.groups, self.p.out_channels / self.p.groups)
     }

@@ -1,11 +1,10 @@
-//! Convolutions channels last with packed weights, as products that read windows from the image
-//! itself.
+//! Convolution as GEMM without im2col: channels last, packed weights, windows read from the image.
 //!
-//! A tile of such a product is some neighbouring pixels of one row of the output. Their windows are
-//! a fixed distance apart, and in each row of the kernel a window is one run of elements, if
-//! nothing of it is outside the image. So no matrix of patches is needed: where there is padding at
-//! the left or right, a job copies the few rows that it reads into the workspace, with the padding;
-//! rows above and below the image are left out of the sums.
+//! A register tile covers neighbouring pixels of one output row. Their windows have a constant
+//! stride, and each kernel row of a window is contiguous, unless part of it is outside the image.
+//! No patch matrix is needed. With padding at the left or right, a job copies the few rows that it
+//! reads, with their padding, into the workspace. Kernel rows above and below the image are
+//! skipped.
 
 use super::{Conv, Finish};
 use crate::compute::gemm::patches::{Axis, copy_strided};
@@ -14,30 +13,30 @@ use crate::compute::simd::{Simd, Vectorized};
 use crate::compute::split::for_each_job;
 use core::ops::Range;
 
-/// Floats of the strip that a job reads which should stay in the second-level cache.
+/// Floats of a job's input strip that stay in the L2 cache.
 const RESIDENT: usize = 1 << 17;
-/// Work per band, in grains: a few milliseconds with SIMD, tens without.
+/// Work of a band in grains: a few milliseconds with SIMD, tens without.
 const LONG: usize = 1024;
-/// Summands of a pass over a panel of weights, about.
+/// Approximate terms of the sum in one pass over a panel of weights.
 const PASS: usize = 768;
 
-/// How the image is read.
+/// Geometry of the image reads.
 #[derive(Clone, Copy)]
 pub(super) struct Strips {
-    /// Whether rows are copied, with their padding.
+    /// Whether rows are copied with their padding.
     copied: bool,
-    /// Distance of rows of what is read, and of its columns.
+    /// Strides of input rows and columns, in the image or the copy.
     row: usize,
     column: usize,
-    /// Rows of the output in a job, at most.
+    /// Maximum output rows of a job.
     height: usize,
     /// Floats of workspace for each thread.
     pub(super) slot_len: usize,
 }
 
 impl Strips {
-    /// `None` where something else computes this convolution: transposed ones, those with padding
-    /// beyond reason.
+    /// Returns `None` for transposed convolutions and excessive padding, which other algorithms
+    /// compute.
     pub(super) fn new(conv: &Conv) -> Option<Strips> {
         let [_, y, x] = conv.axes;
         let p = conv.params();
@@ -57,7 +56,7 @@ impl Strips {
         if len(1)? > 2 * RESIDENT {
             return None;
         }
-        // As many rows as fit, by halves.
+        // Halves the height until the strip fits.
         let mut height = y.output.max(1);
         while height > 1 && len(height).is_none_or(|len| len > RESIDENT) {
             height = height.div_ceil(2);
@@ -66,14 +65,14 @@ impl Strips {
     }
 }
 
-/// Positions of the input from the first tap of the first to the last tap of the last of `outputs`.
+/// Input positions from the first tap of the first output to the last tap of the last of `outputs`.
 fn span(axis: &Axis, outputs: usize) -> Option<usize> {
     let first = outputs.checked_sub(1)?.checked_mul(axis.stride as usize)?;
     first.checked_add((axis.kernel - 1).checked_mul(axis.step as usize)?)?.checked_add(1)
 }
 
-/// Computes the convolution. The workspace has a slot at least, `packed` the packed weights of all
-/// groups.
+/// Computes the convolution. The workspace has at least one slot; `packed` has the packed weights
+/// of all groups.
 pub(super) fn run(
     conv: &Conv,
     strips: &Strips,
@@ -95,16 +94,17 @@ pub(super) fn run(
     let images = p.batch * p.groups;
     let jobs = if threads <= 1 { 1 } else { (threads * 4).div_ceil(images).min(work.max(1)) };
     let (_, nr) = context.tier.tile();
-    // Each job copies its strip: rather many rows and few columns. As many for each thread.
+    // Each job copies its strip, so strips have many rows and few columns. Each thread gets the
+    // same number of bands.
     let bands = y.output.div_ceil(strips.height).max(jobs.min(y.output / 8)).max(1);
     let even = bands.next_multiple_of(threads.max(1));
     let bands = if jobs > 1 && bands > 1 && even <= y.output / 4 { even } else { bands };
-    // One thread has few bands, and still looks between them whether the run was cancelled.
+    // A single thread has few bands, and checks for cancellation between them.
     let bands = if threads <= 1 { bands.max((work / LONG).min(y.output / 16)) } else { bands };
     let cuts = jobs.div_ceil(bands).min(out_group.div_ceil(nr));
     let weights_len = packed.len() / p.groups;
     let area = y.input * x.input * p.in_channels;
-    // SAFETY: channels of pixels of the output are all different, and the output is borrowed for
+    // SAFETY: channels of output pixels have distinct addresses, and the output is borrowed for
     // this call.
     let target = unsafe { Target::new(output.as_mut_ptr(), p.out_channels, 1) };
     for_each_job(
@@ -132,13 +132,13 @@ pub(super) fn run(
     );
 }
 
-/// Some rows and output channels of one sample and group.
+/// A band of output rows and channels, of one sample and group.
 struct Band<'a> {
     conv: &'a Conv,
     strips: &'a Strips,
-    /// The sample.
+    /// Image of the sample.
     image: &'a [f32],
-    /// Of the group.
+    /// Weights of the group.
     weights: &'a [f32],
     finish: &'a Finish<'a>,
     group: usize,
@@ -149,22 +149,22 @@ struct Band<'a> {
     slot: &'a mut [f32],
 }
 
-/// Some rows of taps whose sums are added to the output in one pass.
+/// Kernel rows whose sums are added to the output in one pass.
 #[derive(Clone, Copy)]
 struct Pass {
-    /// Rows of the kernel.
+    /// Range of kernel rows.
     from: usize,
     to: usize,
-    /// Each is this many pieces of this many elements, the first at `offset` in its row.
+    /// Each row has `pieces` runs of `len` elements; the first is at `offset` in its row.
     pieces: usize,
     len: usize,
     offset: usize,
-    /// The first summand of the row in the weights.
+    /// Index of the row's first term in the weights.
     weight: usize,
 }
 
 impl Pass {
-    /// The summand behind its last, where a row of the kernel has `run`.
+    /// Index after the last term, for kernel rows of `run` terms.
     fn end(&self, run: usize) -> usize {
         (self.to - 1) * run + self.weight + self.pieces * self.len
     }
@@ -177,7 +177,7 @@ impl Vectorized for Band<'_> {
     fn run<S: Simd>(mut self, s: S) {
         let [_, y, x] = self.conv.axes;
         let channels = self.conv.group().0;
-        // The row of the image, perhaps before its begin, that the source begins with.
+        // Image row of the source's first row; negative in the padding.
         let origin = self.rows.start as isize * y.stride + y.origin;
         let (source, first_row) = if self.strips.copied {
             self.copy(s, origin);
@@ -222,8 +222,8 @@ impl Vectorized for Band<'_> {
 }
 
 impl Band<'_> {
-    /// Copies the rows that the band reads, with padding, to the slot; `origin` is the first. Rows
-    /// outside the image are never read.
+    /// Copies the rows that the band reads, with padding, to the slot; `origin` is the first row.
+    /// Rows outside the image are never read.
     #[inline(always)]
     fn copy<S: Simd>(&mut self, s: S, origin: isize) {
         let [_, y, x] = self.conv.axes;
@@ -252,8 +252,8 @@ impl Band<'_> {
         }
     }
 
-    /// The passes over all panels of the band's columns. Row `first_row` of the image is the
-    /// source's first.
+    /// Runs the passes over all panels of the band's columns. `first_row` is the image row of the
+    /// source's first row.
     #[inline(always)]
     fn passes<S: Simd>(
         &self,
@@ -268,14 +268,14 @@ impl Band<'_> {
         let run = x.kernel * channels;
         let Strips { row: row_len, column, .. } = *self.strips;
         let all = self.conv.params().out_channels;
-        // Tiles of equal width, none across the end of a row.
+        // Tiles of equal width that do not cross the end of a row.
         let width = x.output.div_ceil(x.output.div_ceil(S::ROWS));
         let bias = self.finish.bias.map(|bias| &bias[self.group * out_group..][..out_group]);
         for j in self.columns.clone().step_by(nr) {
             let cols = nr.min(self.columns.end - j);
             let panel = &self.weights[j * k..][..k * nr];
             for pass in passes.clone() {
-                // What the pass reads of the weights, behind which lies what the next one reads.
+                // The weights of this pass; those of the next pass follow.
                 let summands = (pass.to - pass.from) * pass.pieces * pass.len;
                 let tiles = self.rows.len() * x.output.div_ceil(width);
                 let next = &self.weights[(j * k + pass.end(run) * nr).min(self.weights.len())..];
@@ -284,7 +284,8 @@ impl Band<'_> {
                 for oy in self.rows.clone() {
                     let taps = y.taps(oy);
                     let (from, to) = (pass.from.max(taps.start), pass.to.min(taps.end));
-                    // A row without taps in the image is all bias, and the first pass writes it.
+                    // A row without taps inside the image is pure bias, and the first pass writes
+                    // it.
                     let first = pass.offset == 0 && pass.from <= taps.start && taps.start < pass.to
                         || taps.is_empty() && pass.from == 0 && pass.offset == 0;
                     let ends = pass.offset + pass.len * pass.pieces == x.kernel * channels;
@@ -348,9 +349,8 @@ impl Band<'_> {
                             lo: if last { self.finish.min } else { f32::NEG_INFINITY },
                             hi: if last { self.finish.max } else { f32::INFINITY },
                         };
-                        // SAFETY: A, B and the bias are slices of what is read of them; this job
-                        // alone has these pixels and channels of the output, which `run` was
-                        // promised.
+                        // SAFETY: A, B and the bias are slices that cover all reads. No other job
+                        // has these pixels and channels of the output, which `run` borrows.
                         unsafe { run_tile(s, count, cols, &tile) };
                     }
                 }

@@ -3,7 +3,7 @@ use crate::compute::split::Serial;
 use crate::compute::testing::{Noise, assert_close};
 use crate::compute::threads::ThreadPool;
 
-/// The definition, in double precision, on channels-first arrays with contiguous weights.
+/// Reference in double precision, on channels-first arrays with contiguous weights.
 fn reference(
     conv: &Conv,
     input: &[f32],
@@ -29,7 +29,7 @@ fn reference(
         let v = (a * p.stride[axis] + t * p.dilation[axis]) as isize - p.padding[axis] as isize;
         (v >= 0 && (v as usize) < limit).then_some(v as usize)
     };
-    // For a transposed convolution the roles of input and output are exchanged.
+    // A transposed convolution exchanges the roles of input and output.
     let (outer, inner) =
         if p.transposed { ([id, ih, iw], [od, oh, ow]) } else { ([od, oh, ow], [id, ih, iw]) };
     for n in 0..p.batch {
@@ -86,7 +86,7 @@ fn check(context: Context<'_>, p: ConvParams, noise: &mut Noise) {
     let (min, max) = if clamped { (-0.5, 0.75) } else { (f32::NEG_INFINITY, f32::INFINITY) };
     let beta = [0.0, 0.0, 1.0, -0.5][noise.below(4)];
     let finish = Finish { bias: Some(&bias), beta, min, max };
-    // What is not to be read is not a number.
+    // NaN reveals reads of the previous output.
     let before = match beta {
         0.0 => vec![f32::NAN; conv.output_len()],
         _ => noise.floats(conv.output_len()),
@@ -95,7 +95,7 @@ fn check(context: Context<'_>, p: ConvParams, noise: &mut Noise) {
     let WeightForm::Strided(plain) = WeightForm::contiguous(second, p.kernel) else {
         unreachable!()
     };
-    // The same weights with taps outside and channels inside.
+    // The same weights with layout `[tap, channel]`.
     let inside = channels_last(&weights, first, second);
     let [_, _, d, h, w] = plain;
     let inside_strides = [second * taps, 1, d * second, h * second, w * second];
@@ -223,7 +223,8 @@ fn two_d(
 fn shapes_of_real_networks() {
     let pool = ThreadPool::new(2);
     for tier in Tier::available() {
-        // The same numbers for each: by chance, some are rounded further than what is allowed.
+        // The same random values for each tier: by chance, other values could exceed the rounding
+        // tolerance.
         let mut noise = Noise::new(1);
         for parallel in [&Serial as &dyn crate::parallel::Parallel, &pool] {
             let context = Context { tier, parallel };
@@ -232,10 +233,10 @@ fn shapes_of_real_networks() {
             check(context, two_d((64, 16, 1), (7, 7), 3, 1, 1), &mut noise);
             check(context, two_d((130, 33, 1), (9, 5), 3, 1, 1), &mut noise);
             check(context, two_d((24, 8, 1), (14, 14), 1, 2, 0), &mut noise);
-            // So many channels that their sums take several passes.
+            // Enough channels for several passes.
             check(context, two_d((390, 20, 1), (4, 5), 2, 1, 1), &mut noise);
             check(context, two_d((800, 18, 1), (5, 4), 1, 2, 0), &mut noise);
-            // Nothing but padding.
+            // Only padding.
             for channels in [(3, 5, 1), (18, 18, 18)] {
                 for size in [(0, 3), (3, 0), (0, 0), (1, 1)] {
                     check(context, two_d(channels, size, 3, 1, 2), &mut noise);
@@ -269,7 +270,11 @@ fn columns_are_convolved_as_rows() {
         let Some(conv) = Conv::new(p) else { continue };
         let rows = conv.along_rows();
         if p.padding[2] + p.output_padding[2] > 0 || p.input[1] == 1 {
-            assert_eq!(rows.params(), &p, "there is more than one column of results, or one row");
+            assert_eq!(
+                rows.params(),
+                &p,
+                "unchanged unless the result has one column and several rows"
+            );
             continue;
         }
         turned += 1;
@@ -332,7 +337,7 @@ fn numbers_that_make_no_sense_are_refused() {
     assert_eq!(run(&input, &weights, form, &mut output[1..]), Err(ShapeMismatch));
 }
 
-/// Groups of four or eight channels, several of which share a vector where it has room.
+/// Groups of four or eight channels, several of which share a vector if it is long enough.
 #[test]
 fn narrow_groups_agree_with_the_definition() {
     let pool = ThreadPool::new(3);
@@ -353,7 +358,8 @@ fn narrow_groups_agree_with_the_definition() {
             }
             assert_eq!(narrow::fits(&conv, tier), group < tier.lanes());
             if group < tier.lanes() {
-                // No weights of other groups, but those that fill up the last vector.
+                // Packed weights have no zeros for other groups, except for padding of the last
+                // vector.
                 let padded = p.in_channels.next_multiple_of(tier.lanes());
                 let len = padded * group * conv.taps();
                 assert_eq!(conv.packed_weights_len(tier), Some(len));

@@ -1,8 +1,8 @@
-//! Products with at most four rows or columns, both operands contiguous in k: inner products.
+//! GEMV and narrow GEMM: at most four rows or columns, both operands contiguous in k. Each result
+//! is a dot product.
 //!
-//! The long operand (the weights of a linear layer) is read once, in place, four of its vectors at
-//! a time: four streams are enough for the memory system, and the short operand stays in the
-//! first-level cache.
+//! The long operand (the weights of a linear layer) is read once, in place, four vectors at a time:
+//! four streams saturate the memory system. The short operand stays in the L1 cache.
 
 use super::driver::{Problem, Target, store};
 use super::operand::{Lhs, Rhs};
@@ -11,14 +11,14 @@ use crate::compute::simd::{Simd, Vectorized};
 use crate::compute::split::for_each_job;
 use crate::compute::storage::Stored;
 
-/// Vectors of the short operand that are handled together.
+/// Maximum number of vectors of the short operand, all handled together.
 const SHORT: usize = 4;
 /// Vectors of the long operand that are handled together.
 const LONG: usize = 4;
-/// Floats of the long operand below which another thread is not worth waking.
+/// Minimum floats of the long operand for each thread: less work does not pay for waking it.
 const GRAIN: usize = 1 << 14;
 
-/// `count` vectors of length k, `stride` apart.
+/// `count` vectors of length k, with a distance of `stride`.
 #[derive(Clone, Copy)]
 struct Vectors<'a> {
     data: &'a [f32],
@@ -26,10 +26,10 @@ struct Vectors<'a> {
     count: usize,
 }
 
-/// Computes the product here if it has the right form.
+/// Computes the GEMM if its shape and strides fit this module, and returns whether it did.
 ///
 /// # Safety
-/// As [`super::driver::run`].
+/// As for [`super::driver::run`].
 pub(super) unsafe fn try_run<A: Stored, B: Stored>(
     context: Context<'_>,
     problem: &Problem<'_, A, B>,
@@ -80,7 +80,7 @@ struct Dot<'a> {
     k: usize,
     short: Vectors<'a>,
     long: Vectors<'a>,
-    /// The short vectors are columns, not rows.
+    /// Whether the short vectors are columns instead of rows.
     swapped: bool,
     range: (usize, usize),
     epilogue: &'a Epilogue<'a>,
@@ -93,7 +93,7 @@ impl Vectorized for Dot<'_> {
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
         if S::LANES == 1 {
-            // Code for one of the short vectors is all that firmware has room for.
+            // One kernel, for a single short vector, keeps firmware small.
             for r in 0..self.short.count {
                 let mut q = self.range.0;
                 while q + LONG <= self.range.1 {
@@ -112,7 +112,7 @@ impl Vectorized for Dot<'_> {
             match self.short.count {
                 1 => block::<S, 1, LONG>(s, &self, 0, q),
                 2 => block::<S, 2, LONG>(s, &self, 0, q),
-                // Accumulators and operands of 4 x 4 would not fit sixteen registers.
+                // 4 x 4 accumulators and their operands would not fit 16 registers.
                 3 => {
                     block::<S, 3, 2>(s, &self, 0, q);
                     block::<S, 3, 2>(s, &self, 0, q + 2);
@@ -136,7 +136,7 @@ impl Vectorized for Dot<'_> {
     }
 }
 
-/// The inner products of the R short vectors from `above` on with the Q long ones from `first` on.
+/// Dot products of `R` short vectors starting at `above` with `Q` long vectors starting at `first`.
 #[inline(always)]
 fn block<S: Simd, const R: usize, const Q: usize>(s: S, dot: &Dot<'_>, above: usize, first: usize) {
     let vector = |v: &Vectors<'_>, i: usize| v.data[i * v.stride..][..dot.k].as_ptr();
@@ -169,7 +169,7 @@ fn block<S: Simd, const R: usize, const Q: usize>(s: S, dot: &Dot<'_>, above: us
     }
     if rest > 0 {
         for q in 0..Q {
-            // SAFETY: the remaining `rest < LANES` elements of the k.
+            // SAFETY: the vector has k elements, and `rest < LANES` of them follow `full`.
             let y = unsafe { s.load_first(long[q].add(full), rest) };
             for r in 0..R {
                 // SAFETY: as above.
@@ -182,7 +182,7 @@ fn block<S: Simd, const R: usize, const Q: usize>(s: S, dot: &Dot<'_>, above: us
         for (q, &sum) in row.iter().enumerate() {
             let r = above + r;
             let (i, j) = if dot.swapped { (first + q, r) } else { (r, first + q) };
-            // SAFETY: (i, j) is inside the result, and only this job has this long vector.
+            // SAFETY: (i, j) is inside the result, and no other job has this long vector.
             unsafe { store(dot.epilogue, dot.target.at(i, j), i, j, s.reduce_sum(sum)) };
         }
     }

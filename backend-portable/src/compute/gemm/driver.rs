@@ -1,4 +1,4 @@
-//! The loops around the register tile, and how they are dealt out to threads.
+//! GEMM loops around the register tile, and their distribution over threads.
 
 use super::kernel::{self, Tile};
 use super::operand::{Lhs, Rhs};
@@ -9,42 +9,43 @@ use crate::compute::storage::Stored;
 use crate::parallel::Parallel;
 use core::ops::Range;
 
-/// Multiply-adds below which another thread is not worth waking.
+/// Minimum multiply-adds for each thread: less work does not pay for waking it.
 pub(crate) const GRAIN: usize = 1 << 16;
-/// Floats of B that take as long to come from memory as [`GRAIN`] multiply-adds: so few rows use
-/// them that they are waited for.
+/// Floats of B whose load from memory lasts as long as [`GRAIN`] multiply-adds. With few rows of A,
+/// the GEMM is bound by memory bandwidth.
 const FETCHED: usize = 1 << 14;
 /// Rows of A that are packed at a time.
 const PACKED_ROWS: usize = 96;
-/// Floats of A that should stay in the second-level cache while all panels of B pass by.
+/// Floats of a block of A that stay in the L2 cache while all panels of B are processed.
 const RESIDENT: usize = 1 << 17;
-/// Floats of B up to which all of it is used for each tile of rows, not one panel of it for all
-/// rows.
+/// Floats of B up to which the loop over tiles of rows is outside the loop over panels: all of B
+/// then stays in the cache. A larger B has the loop over panels outside.
 const NEAR: usize = 1 << 14;
-/// Floats of A or C from which they are not in the second-level cache.
+/// Floats of A or C from which they exceed the L2 cache.
 const FAR: usize = 1 << 18;
-/// Sums so short that the next tile's rows of A are brought near: with longer ones the processor
-/// does so itself.
+/// Length of k up to which the next tile's rows of A are prefetched. Longer rows engage the
+/// hardware prefetcher.
 const SHORT: usize = 64;
-/// Rows of a panel of B that is widened for few rows of A: it stays in the nearest cache then.
+/// Rows of a panel of B that is widened to `f32` for few rows of A, so that it stays in the L1
+/// cache.
 const WIDENED_ROWS: usize = 64;
-/// Rows from which a panel of B is copied although it could be read in place: below, the copy is
-/// not used often enough.
+/// Rows of C from which a panel of B is packed although it could be read in place. With fewer rows,
+/// the copy is not reused often enough.
 const COPY_ROWS: usize = 48;
 
-/// Operands, shape and epilogue of a product.
+/// Operands, shape and epilogue of a GEMM.
 pub(crate) struct Problem<'a, A, B> {
     pub m: usize,
     pub n: usize,
     pub k: usize,
-    /// Blocks of k are multiples of this.
+    /// Blocks of k are multiples of this length.
     pub k_step: usize,
     pub lhs: Lhs<'a, A>,
     pub rhs: Rhs<'a, B>,
     pub epilogue: Epilogue<'a>,
 }
 
-/// Where the result goes: element (i, j) at `data + i * row + j * col`.
+/// Destination of the result: element (i, j) is at `data + i * row + j * col`.
 #[derive(Clone, Copy)]
 pub(crate) struct Target {
     data: *mut f32,
@@ -52,17 +53,17 @@ pub(crate) struct Target {
     col: usize,
 }
 
-// SAFETY: a target is only an address; what makes writing through it from several threads right is
-// that `run` deals disjoint ranges of rows and columns out, under the promise given to
+// SAFETY: a target is only an address. Writing through it from several threads is sound because
+// `run` gives each job a disjoint range of rows and columns, under the guarantee given to
 // `Target::new`.
 unsafe impl Send for Target {}
-// SAFETY: as above.
+// SAFETY: as for `Send`.
 unsafe impl Sync for Target {}
 
 impl Target {
     /// # Safety
-    /// For the shape that [`run`] is called with, all elements exist, differ, and are accessed by
-    /// nobody else.
+    /// For the shape passed to [`run`], all elements exist, have distinct addresses, and are
+    /// accessed by nothing else.
     pub(crate) unsafe fn new(data: *mut f32, row: usize, col: usize) -> Self {
         Target { data, row, col }
     }
@@ -72,7 +73,7 @@ impl Target {
     }
 }
 
-/// Sizes of the blocks, and what is packed.
+/// Block sizes, and which operands are packed.
 #[derive(Clone, Copy)]
 struct Plan {
     pack_a: bool,
@@ -124,7 +125,7 @@ impl Plan {
     }
 }
 
-/// Floats of workspace for each thread, for any layout of operands of this shape.
+/// Floats of workspace for each thread, for any operand layout of this shape.
 pub(super) fn slot_len_any(tier: Tier, m: usize, n: usize, k: usize) -> Option<usize> {
     if m == 0 || n == 0 {
         return Some(0);
@@ -132,7 +133,7 @@ pub(super) fn slot_len_any(tier: Tier, m: usize, n: usize, k: usize) -> Option<u
     Plan::new(tier, m, k, 1, true, true).map(|plan| plan.slot_len())
 }
 
-/// Floats of workspace that each thread needs for exactly this problem.
+/// Floats of workspace for each thread, for exactly this problem.
 pub(crate) fn slot_len<A: Stored, B: Stored>(
     tier: Tier,
     problem: &Problem<'_, A, B>,
@@ -140,10 +141,12 @@ pub(crate) fn slot_len<A: Stored, B: Stored>(
     Plan::of(tier, problem).map(|plan| plan.slot_len())
 }
 
-/// Into how many parts rows and columns are cut: about four jobs for each thread, fewer when there
-/// is little to do. The side that has to be packed is split first, so that no two jobs pack the
-/// same; else the rows, where those of A and C, which the same thread has before and after then,
-/// are more than all of B, which each thread reads.
+/// Number of parts of rows and columns: about four jobs for each thread, fewer if the work is
+/// small.
+///
+/// Columns are split first if B is packed, and rows if A is, so that no two jobs pack the same
+/// block. Otherwise rows are split first if A and C have more elements than B, which every thread
+/// reads: their rows then stay in the caches of the thread that uses them before and after.
 fn split(
     tier: Tier,
     threads: usize,
@@ -156,7 +159,7 @@ fn split(
     }
     let columns = n.saturating_mul(k.max(1));
     let work = (m.saturating_mul(columns) / GRAIN).max(columns / FETCHED);
-    // As many for each thread, if there is one for each.
+    // The same number of jobs for each thread, if at least one each.
     let jobs = match (work / threads).min(4) {
         0 => work,
         each => threads.saturating_mul(each),
@@ -176,21 +179,22 @@ fn split(
     }
 }
 
-/// Part `index` of `len` elements in `parts` parts of whole tiles, as equal as tiles allow.
+/// Range of part `index` when `len` elements are split into `parts` parts of whole tiles, as equal
+/// as tiles allow.
 pub(crate) fn part(index: usize, parts: usize, len: usize, tile: usize) -> Range<usize> {
     let (tiles, parts) = (len.div_ceil(tile), parts.max(1));
-    // Those with one tile more are spread, so that neighbouring parts together are as equal.
-    // Borders never go back, whatever the numbers.
+    // Parts with one tile more are spread evenly, so that groups of neighbouring parts are equal
+    // too. Borders are monotonic for all arguments.
     let border = |i: usize| (tiles.saturating_mul(i) / parts).saturating_mul(tile).min(len);
     border(index)..border(index + 1)
 }
 
-/// Computes the product.
+/// Computes the GEMM.
 ///
 /// # Safety
-/// `target` is as [`Target::new`] demands, for `m x n`. The operands, at every index below m, n and
-/// k, lie inside their data (`Matrix::new` or the convolution checked it), a packed operand was
-/// packed for this tier and shape, and a bias has an element for each row or column.
+/// `target` fulfils the contract of [`Target::new`] for `m x n`. The operands lie inside their data
+/// at every index below m, n and k (checked by `Matrix::new` or the convolution). A packed operand
+/// was packed for this tier and shape. A bias has an element for each row or column.
 pub(crate) unsafe fn run<A: Stored, B: Stored>(
     context: Context<'_>,
     problem: &Problem<'_, A, B>,
@@ -201,13 +205,13 @@ pub(crate) unsafe fn run<A: Stored, B: Stored>(
     if m == 0 || n == 0 {
         return;
     }
-    // SAFETY: the caller's promises.
+    // SAFETY: guaranteed by the caller.
     if unsafe { dot::try_run(context, problem, target) } {
         return;
     }
     let plan = match Plan::of(context.tier, problem) {
         Some(plan) if plan.slot_len() <= workspace.len() => plan,
-        // SAFETY: the caller's promises.
+        // SAFETY: guaranteed by the caller.
         _ => return unsafe { unpacked(context.tier, problem, target) },
     };
     let (mr, nr) = context.tier.tile();
@@ -227,7 +231,7 @@ pub(crate) unsafe fn run<A: Stored, B: Stored>(
     );
 }
 
-/// The rows and columns of C that one job computes.
+/// Rows and columns of C that one job computes.
 struct Part<'a, 'p, A, B> {
     problem: &'a Problem<'p, A, B>,
     plan: Plan,
@@ -247,13 +251,14 @@ impl<A: Stored, B: Stored> Vectorized for Part<'_, '_, A, B> {
         let &Problem { k, ref epilogue, .. } = problem;
         let nr = S::LANES * S::VECTORS;
         let (a_space, b_space) = workspace.split_at_mut(plan.a_len);
-        // A small B stays near while rows of A and C pass by once; otherwise a panel of it does.
+        // A small B stays in the cache while A and C are streamed once; otherwise one panel of B
+        // stays.
         let rows_outside = !plan.pack_b && cols.len().saturating_mul(k) <= NEAR;
         let far = problem.m.saturating_mul(problem.n.max(k)) > FAR;
         let mut i = rows.start;
         while i < rows.end {
             let block_rows = plan.mc.min(rows.end - i);
-            // Tiles of equal height: 9 rows are 5 + 4, not 8 + 1. With one lane, only whole tiles
+            // Tiles of equal height: 9 rows become 5 + 4, not 8 + 1. With one lane, only full tiles
             // are fast.
             let tiles = block_rows.div_ceil(S::ROWS);
             let height = if S::LANES == 1 { S::ROWS } else { block_rows.div_ceil(tiles) };
@@ -331,9 +336,9 @@ impl<A: Stored, B: Stored> Vectorized for Part<'_, '_, A, B> {
                             lo: if last { epilogue.min } else { f32::NEG_INFINITY },
                             hi: if last { epilogue.max } else { f32::INFINITY },
                         };
-                        // SAFETY: `run` was promised operands and a target of this shape, and gave
-                        // this job these rows and columns alone; a packed block or panel has just
-                        // been filled for this size.
+                        // SAFETY: the caller of `run` guarantees operands and a target of this
+                        // shape, and `run` gave these rows and columns to this job alone. A packed
+                        // block or panel has just been filled for this size.
                         unsafe { kernel::run(s, h, width, &tile) };
                     }
                 }
@@ -353,8 +358,8 @@ enum Side {
     Cols,
 }
 
-/// The bias from this row or column on; null where there is none, or it was added with an earlier
-/// block of k.
+/// Address of the bias for this row or column. Null if the bias is absent or was added with an
+/// earlier block of k.
 #[inline(always)]
 fn bias_at(epilogue: &Epilogue<'_>, side: Side, i: usize, j: usize, first: bool) -> *const f32 {
     match epilogue.bias {
@@ -364,10 +369,10 @@ fn bias_at(epilogue: &Epilogue<'_>, side: Side, i: usize, j: usize, first: bool)
     }
 }
 
-/// The product without workspace: reads each element where it is. Slow, but it needs nothing.
+/// GEMM without workspace: reads each element at its place. Slow fallback.
 ///
 /// # Safety
-/// As [`run`].
+/// As for [`run`].
 unsafe fn unpacked<A: Stored, B: Stored>(tier: Tier, problem: &Problem<'_, A, B>, target: Target) {
     for i in 0..problem.m {
         for j in 0..problem.n {
@@ -375,7 +380,7 @@ unsafe fn unpacked<A: Stored, B: Stored>(tier: Tier, problem: &Problem<'_, A, B>
             for k in 0..problem.k {
                 sum += problem.lhs.get(i, k) * problem.rhs.get(tier, j, k, problem.k);
             }
-            // SAFETY: the caller's promise; this is the only thread.
+            // SAFETY: guaranteed by the caller; no other thread takes part.
             unsafe { store(&problem.epilogue, target.at(i, j), i, j, sum) };
         }
     }
@@ -384,7 +389,7 @@ unsafe fn unpacked<A: Stored, B: Stored>(tier: Tier, problem: &Problem<'_, A, B>
 /// Applies the epilogue to one sum and stores it.
 ///
 /// # Safety
-/// `c` is valid for reading and writing, and nobody else accesses it.
+/// `c` is valid for reading and writing, and nothing else accesses it.
 #[inline(always)]
 pub(super) unsafe fn store(epilogue: &Epilogue<'_>, c: *mut f32, i: usize, j: usize, sum: f32) {
     let mut x = epilogue.alpha * sum;
@@ -393,7 +398,7 @@ pub(super) unsafe fn store(epilogue: &Epilogue<'_>, c: *mut f32, i: usize, j: us
         Bias::Rows(bias) => x += bias[i],
         Bias::Cols(bias) => x += bias[j],
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         if epilogue.beta != 0.0 {
             x += epilogue.beta * *c;

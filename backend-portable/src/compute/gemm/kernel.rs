@@ -1,21 +1,20 @@
-//! The register tile: `ROWS x VECTORS` accumulators over one block of K, then the epilogue.
+//! The GEMM register tile: `ROWS x VECTORS` accumulators over one block of k, then the epilogue.
 
-// Loops here index several arrays by constants; iterators would hide from the compiler that all of
-// it is registers.
+// Loops here index several arrays by constants. With iterators, the compiler no longer keeps the
+// arrays in registers.
 #![allow(clippy::needless_range_loop)]
 
 use crate::compute::simd::{LINE, MAX_LANES, Simd, Vectorized};
 
-/// Rows of B ahead of the one in use that are brought near: weights come from the third-level
-/// cache, or memory.
+/// Prefetch distance in rows of B: weights come from the L3 cache or from memory.
 const AHEAD: usize = 32;
 /// Upper bound of [`Simd::ROWS`].
 const MAX_ROWS: usize = 8;
 
-/// Operands and result of one tile. Offsets are in elements.
+/// Operands and result of one tile. Strides are in elements.
 #[derive(Clone, Copy)]
 pub(crate) struct Tile {
-    /// The sum has `pieces * k` summands.
+    /// The sum has `pieces * k` terms.
     pub pieces: usize,
     pub k: usize,
     /// A[i, q * k + p] is at `a + i * a_row + q * a_piece + p * a_col`, for p < k.
@@ -23,21 +22,20 @@ pub(crate) struct Tile {
     pub a_row: usize,
     pub a_piece: usize,
     pub a_col: usize,
-    /// Vector v of row p of B is at `b + p * b_row + v * LANES`; with one lane at `b + p * b_row +
-    /// v * b_col`.
+    /// Vector v of row p of B is at `b + p * b_row + v * LANES`; with one lane, at
+    /// `b + p * b_row + v * b_col`.
     pub b: *const f32,
     pub b_row: usize,
     pub b_col: usize,
-    /// What tiles after this one read of B, brought into the second-level cache meanwhile: this
-    /// many lines for each of the summands. Weights that only a few tiles use would be waited for
-    /// else.
+    /// Part of B that later tiles read, prefetched into the L2 cache: `next_lines` cache lines for
+    /// each of the `k` terms. Without it, weights that only a few tiles use would stall the loop.
     pub next: *const f32,
     pub next_lines: usize,
     /// C[i, j] is at `c + i * c_row + j * c_col`.
     pub c: *mut f32,
     pub c_row: usize,
     pub c_col: usize,
-    /// Whether C is worth bringing near beforehand.
+    /// Whether to prefetch C.
     pub far: bool,
     /// Bias for row i, or null.
     pub row_bias: *const f32,
@@ -45,7 +43,7 @@ pub(crate) struct Tile {
     pub col_bias: *const f32,
     pub alpha: f32,
     pub beta: f32,
-    /// Limits of the result; not applied when `lo` is minus and `hi` plus infinity.
+    /// Clamping bounds of the result; not applied if they are minus and plus infinity.
     pub lo: f32,
     pub hi: f32,
 }
@@ -54,11 +52,11 @@ pub(crate) struct Tile {
 ///
 /// # Safety
 /// The addresses that [`Tile`] describes for `rows`, `cols` and `k` are valid: A, B and the biases
-/// for reading, C for reading and writing, with nobody else accessing that part of C.
+/// for reading, C for reading and writing. Nothing else accesses that part of C.
 #[inline(always)]
 pub(crate) unsafe fn run<S: Simd>(s: S, rows: usize, cols: usize, tile: &Tile) {
     if S::LANES == 1 {
-        // SAFETY: the caller's promises.
+        // SAFETY: guaranteed by the caller.
         return unsafe { few_shapes(s, rows, cols, tile) };
     }
     let vectors = cols.div_ceil(S::LANES);
@@ -87,7 +85,7 @@ pub(crate) unsafe fn run<S: Simd>(s: S, rows: usize, cols: usize, tile: &Tile) {
         2 => widths!(2),
         3 => widths!(3),
         4 if S::ROWS > 3 => widths!(4),
-        // Tiers with a small register file do not get code for taller tiles.
+        // Taller tiles are not instantiated for tiers with a small register file.
         5 if S::ROWS > 4 => widths!(5),
         6 if S::ROWS > 5 => widths!(6),
         7 if S::ROWS > 6 => widths!(7),
@@ -96,11 +94,11 @@ pub(crate) unsafe fn run<S: Simd>(s: S, rows: usize, cols: usize, tile: &Tile) {
     }
 }
 
-/// As [`run`], with code for few shapes, which is all that firmware has room for: others are cut
-/// into these.
+/// Like [`run`], with two instantiated shapes to keep firmware small. Other shapes are split into
+/// these.
 ///
 /// # Safety
-/// As [`run`].
+/// As for [`run`].
 #[inline(always)]
 unsafe fn few_shapes<S: Simd>(s: S, rows: usize, cols: usize, tile: &Tile) {
     const { assert!(S::LANES > 1 || S::ROWS == 4 && S::VECTORS == 3) };
@@ -119,8 +117,8 @@ unsafe fn few_shapes<S: Simd>(s: S, rows: usize, cols: usize, tile: &Tile) {
     }
 }
 
-/// What tile number `tile` of `tiles` over a panel brings near of the panel behind, which has `len`
-/// floats: where it begins, and how many lines for each of the tile's `k` summands.
+/// Part of the next panel of B, of `len` floats, that tile number `tile` of `tiles` prefetches.
+/// Returns its start and the number of cache lines for each of the tile's `k` terms.
 #[inline(always)]
 pub(crate) fn ahead(
     panel: *const f32,
@@ -134,7 +132,7 @@ pub(crate) fn ahead(
 }
 
 impl Tile {
-    /// What begins at a row and column of it, where vectors have one lane.
+    /// The part of the tile from a row and column on, for vectors of one lane.
     #[inline(always)]
     fn part(&self, row: usize, col: usize) -> Tile {
         let bias = |bias: *const f32, at| if bias.is_null() { bias } else { bias.wrapping_add(at) };
@@ -149,7 +147,7 @@ impl Tile {
     }
 }
 
-/// A tile of a fixed shape; with `TAIL` the last vector has only `tail` lanes.
+/// A tile of constant shape; with `TAIL` the last vector has only `tail` lanes.
 struct Shape<'a, const ROWS: usize, const VECTORS: usize, const TAIL: bool> {
     tile: &'a Tile,
     tail: usize,
@@ -179,12 +177,12 @@ impl<const ROWS: usize, const VECTORS: usize, const TAIL: bool> Vectorized
         let (mut b, mut next) = (t.b, t.next);
         for piece in 0..t.pieces {
             let mut offset = piece * t.a_piece;
-            // One step for each summand: where several are one block, compilers for WebAssembly
-            // keep all that these load, more than there are registers for.
+            // One term at a time: if several are unrolled into one block, compilers for WebAssembly
+            // keep all loaded values live and run out of registers.
             for _ in 0..t.k {
                 let mut bv = [s.splat(0.0); VECTORS];
-                // SAFETY: the caller of `run` promised these addresses for every piece and p < k;
-                // the tail reads its lanes only.
+                // SAFETY: the caller of `run` guarantees these addresses for every piece and p < k;
+                // the tail reads only its own lanes.
                 unsafe {
                     for v in 0..VECTORS {
                         let p = b.add(v * step);
@@ -210,7 +208,7 @@ impl<const ROWS: usize, const VECTORS: usize, const TAIL: bool> Vectorized
                 offset = offset.wrapping_add(t.a_col);
             }
         }
-        // SAFETY: as promised to `run`.
+        // SAFETY: guaranteed by the caller of `run`.
         unsafe { finish::<S, ROWS, VECTORS, TAIL>(s, t, self.tail, acc) }
     }
 }
@@ -218,7 +216,7 @@ impl<const ROWS: usize, const VECTORS: usize, const TAIL: bool> Vectorized
 /// Applies the epilogue and stores.
 ///
 /// # Safety
-/// As [`run`].
+/// As for [`run`].
 #[inline(always)]
 unsafe fn finish<S: Simd, const ROWS: usize, const VECTORS: usize, const TAIL: bool>(
     s: S,
@@ -227,8 +225,8 @@ unsafe fn finish<S: Simd, const ROWS: usize, const VECTORS: usize, const TAIL: b
     mut acc: [[S::F; VECTORS]; ROWS],
 ) {
     // Index loops with constant bounds throughout: they are unrolled completely, and only then do
-    // the accumulators stay in registers, here and in the loop over k before. For the same reason
-    // nothing takes their address.
+    // the accumulators stay in registers, here and in the preceding loop over k. For the same
+    // reason nothing takes their address.
     if t.alpha != 1.0 {
         let alpha = s.splat(t.alpha);
         for i in 0..ROWS {
@@ -239,7 +237,7 @@ unsafe fn finish<S: Simd, const ROWS: usize, const VECTORS: usize, const TAIL: b
     }
     if !t.row_bias.is_null() {
         for i in 0..ROWS {
-            // SAFETY: a row bias that is not null has an element for each row.
+            // SAFETY: a non-null row bias has an element for each row.
             let bias = s.splat(unsafe { *t.row_bias.add(i) });
             for v in 0..VECTORS {
                 acc[i][v] = s.add(acc[i][v], bias);
@@ -249,8 +247,8 @@ unsafe fn finish<S: Simd, const ROWS: usize, const VECTORS: usize, const TAIL: b
     if !t.col_bias.is_null() {
         for v in 0..VECTORS {
             let p = t.col_bias.wrapping_add(v * S::LANES);
-            // SAFETY: a column bias that is not null has an element for each column; the tail reads
-            // its lanes only.
+            // SAFETY: a non-null column bias has an element for each column; the tail reads only
+            // its own lanes.
             let bias =
                 unsafe { if TAIL && v == VECTORS - 1 { s.load_first(p, tail) } else { s.load(p) } };
             for i in 0..ROWS {
@@ -258,10 +256,10 @@ unsafe fn finish<S: Simd, const ROWS: usize, const VECTORS: usize, const TAIL: b
             }
         }
     }
-    // One lane reaches any column.
+    // With one lane, vectors of C may have any column stride.
     let step = if S::LANES == 1 { t.c_col } else { S::LANES };
     if S::LANES > 1 && t.c_col != 1 {
-        // SAFETY: the caller's promises.
+        // SAFETY: guaranteed by the caller.
         unsafe { scatter::<S, ROWS, VECTORS, TAIL>(s, t, tail, acc) };
         return;
     }
@@ -301,10 +299,10 @@ unsafe fn finish<S: Simd, const ROWS: usize, const VECTORS: usize, const TAIL: b
     }
 }
 
-/// Stores to columns that are not contiguous: through memory, element by element.
+/// Stores to non-contiguous columns: through a stack buffer, element by element.
 ///
 /// # Safety
-/// As [`run`].
+/// As for [`run`].
 #[inline(always)]
 unsafe fn scatter<S: Simd, const ROWS: usize, const VECTORS: usize, const TAIL: bool>(
     s: S,
@@ -316,7 +314,7 @@ unsafe fn scatter<S: Simd, const ROWS: usize, const VECTORS: usize, const TAIL: 
     const { assert!(ROWS <= MAX_ROWS && VECTORS <= 3 && S::LANES <= MAX_LANES) };
     for i in 0..ROWS {
         for v in 0..VECTORS {
-            // SAFETY: the array holds MAX_ROWS x 3 vectors of MAX_LANES, which is enough, as
+            // SAFETY: the array holds MAX_ROWS x 3 vectors of MAX_LANES, which suffices, as
             // asserted.
             unsafe { s.store(lanes.as_mut_ptr().add((i * VECTORS + v) * S::LANES), acc[i][v]) };
         }

@@ -1,19 +1,20 @@
-//! Products of matrices in single precision: `C = alpha * A * B + beta * C + bias`, clamped.
+//! Single-precision GEMM: `C = alpha * A * B + beta * C + bias`, clamped.
 //!
 //! A register tile (see `kernel.rs`) keeps up to 8 x 3 vectors of C while it runs over a block of
-//! K. Around it, in this order: rows of C in blocks whose part of A stays in the second-level
-//! cache, blocks of K, panels of columns of B, and the tiles of the panel. A is read in place when
-//! its rows are contiguous: eight row streams cost nothing, so weights stored `[out, in]` need no
-//! packing on the left. B is copied panel by panel when its rows are not contiguous or so far apart
-//! that the copy pays for itself, or packed once by [`PackedRhs::pack`].
+//! k. The loops around it are, from the outside: blocks of rows of C whose part of A stays in the
+//! L2 cache, blocks of k, panels of columns of B, and the tiles of a panel.
 //!
-//! Products with at most four rows or columns whose operands are both contiguous in k (a linear
-//! layer on one token) take another path, `dot.rs`: each weight is used once, so only the speed of
-//! reading them counts.
+//! A is read in place if its rows are contiguous: eight row streams are free, so weights stored as
+//! `[out, in]` need no packing on the left. B is packed panel by panel if its rows are not
+//! contiguous, or so far apart that the copy pays off. [`PackedRhs::pack`] packs it once ahead of
+//! time.
 //!
-//! Workspace: [`gemm_workspace_len`] says what each thread's panels need. With less the product is
-//! still right: fewer threads take part, and with none at all it falls back to plain loops where it
-//! has to.
+//! GEMMs with at most four rows or columns whose operands are both contiguous in k (a linear layer
+//! on one token) use `dot.rs`: each weight is used once, so memory bandwidth is the bound.
+//!
+//! [`gemm_workspace_len`] returns the workspace for all threads. With less workspace the result is
+//! the same, but fewer threads take part; without any, plain loops replace the tiles where packing
+//! is required.
 
 mod dot;
 mod driver;
@@ -31,16 +32,16 @@ use super::storage::Stored;
 use crate::parallel::Parallel;
 use operand::{Lhs, Operand, Rhs};
 
-/// What every computation needs to know about the machine.
+/// Execution resources of a computation.
 #[derive(Clone, Copy)]
 pub struct Context<'a> {
     /// The instruction set.
     pub tier: Tier,
-    /// The threads.
+    /// The thread pool.
     pub parallel: &'a dyn Parallel,
 }
 
-/// A matrix to read: element (i, j) is at `i * row_stride + j * col_stride`.
+/// Read-only strided matrix: element (i, j) is at `i * row_stride + j * col_stride`.
 #[derive(Clone, Copy, Debug)]
 pub struct Matrix<'a, E> {
     data: &'a [E],
@@ -51,7 +52,7 @@ pub struct Matrix<'a, E> {
 }
 
 impl<'a, E: Stored> Matrix<'a, E> {
-    /// `None` when an element would lie outside the data.
+    /// Returns `None` if an element would lie outside the data.
     pub fn new(
         data: &'a [E],
         rows: usize,
@@ -63,12 +64,12 @@ impl<'a, E: Stored> Matrix<'a, E> {
             .then_some(Matrix { data, rows, cols, row_stride, col_stride })
     }
 
-    /// Rows one after the other.
+    /// A contiguous row-major matrix.
     pub fn row_major(data: &'a [E], rows: usize, cols: usize) -> Option<Self> {
         Self::new(data, rows, cols, cols, 1)
     }
 
-    /// The same elements with rows and columns exchanged.
+    /// The transposed view.
     #[must_use]
     pub fn transposed(self) -> Self {
         Matrix {
@@ -89,8 +90,8 @@ fn last(rows: usize, cols: usize, row_stride: usize, col_stride: usize) -> Optio
     (rows - 1).checked_mul(row_stride)?.checked_add((cols - 1).checked_mul(col_stride)?)
 }
 
-/// A matrix to write: element (i, j) is at `i * row_stride + j * col_stride`, each at a place of
-/// its own.
+/// Mutable strided matrix: element (i, j) is at `i * row_stride + j * col_stride`, and no two
+/// elements overlap.
 #[derive(Debug)]
 pub struct MatrixMut<'a> {
     data: &'a mut [f32],
@@ -101,7 +102,7 @@ pub struct MatrixMut<'a> {
 }
 
 impl<'a> MatrixMut<'a> {
-    /// `None` when an element would lie outside the data, or two at the same place.
+    /// Returns `None` if an element would lie outside the data, or two would overlap.
     pub fn new(
         data: &'a mut [f32],
         rows: usize,
@@ -111,7 +112,8 @@ impl<'a> MatrixMut<'a> {
     ) -> Option<Self> {
         if rows > 0 && cols > 0 {
             let inside = last(rows, cols, row_stride, col_stride)? < data.len();
-            // Both dimensions move, and a step in one goes beyond all of the other.
+            // Sufficient for distinct offsets: the stride of one dimension exceeds the span of the
+            // other.
             let by_rows = (cols == 1 || col_stride > 0)
                 && (rows == 1 || row_stride > (cols - 1).checked_mul(col_stride)?);
             let by_cols = (rows == 1 || row_stride > 0)
@@ -123,16 +125,16 @@ impl<'a> MatrixMut<'a> {
         Some(MatrixMut { data, rows, cols, row_stride, col_stride })
     }
 
-    /// Rows one after the other.
+    /// A contiguous row-major matrix.
     pub fn row_major(data: &'a mut [f32], rows: usize, cols: usize) -> Option<Self> {
         Self::new(data, rows, cols, cols, 1)
     }
 }
 
-/// A vector added to the result.
+/// Bias vector of a GEMM.
 #[derive(Clone, Copy, Debug, Default)]
 pub enum Bias<'a> {
-    /// Nothing is added.
+    /// No bias.
     #[default]
     None,
     /// Element i is added to row i.
@@ -141,19 +143,18 @@ pub enum Bias<'a> {
     Cols(&'a [f32]),
 }
 
-/// What happens to the sums before they are stored: `clamp(alpha * sum + bias + beta * C, min,
-/// max)`.
+/// Epilogue of a GEMM: `clamp(alpha * sum + bias + beta * C, min, max)`.
 #[derive(Clone, Copy, Debug)]
 pub struct Epilogue<'a> {
-    /// Factor of the product.
+    /// Scale of `A * B`.
     pub alpha: f32,
-    /// Factor of the previous contents of C, which are not read when it is zero.
+    /// Scale of the previous contents of C, which are not read if it is zero.
     pub beta: f32,
-    /// Added to rows or columns.
+    /// Bias of rows or columns.
     pub bias: Bias<'a>,
-    /// Lower limit: 0 for relu, minus infinity for none. NaN passes through.
+    /// Lower bound: 0 for ReLU, minus infinity if unbounded. NaN passes through.
     pub min: f32,
-    /// Upper limit: 6 for relu6, infinity for none.
+    /// Upper bound: 6 for ReLU6, infinity if unbounded.
     pub max: f32,
 }
 
@@ -169,7 +170,7 @@ impl Default for Epilogue<'_> {
     }
 }
 
-/// `x` limited to `lo..=hi`; NaN stays NaN.
+/// `x` clamped to `lo..=hi`; NaN stays NaN.
 #[inline(always)]
 pub(crate) fn limit(x: f32, lo: f32, hi: f32) -> f32 {
     if x < lo {
@@ -181,19 +182,19 @@ pub(crate) fn limit(x: f32, lo: f32, hi: f32) -> f32 {
     }
 }
 
-/// The operands do not fit each other or the bias.
+/// The shapes of operands and bias do not match.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ShapeMismatch;
 
 impl core::fmt::Display for ShapeMismatch {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        f.write_str("operand shapes do not fit each other")
+        f.write_str("operand shapes do not match")
     }
 }
 
 impl core::error::Error for ShapeMismatch {}
 
-/// A right operand in the layout of one tier's register tile.
+/// A right operand packed for the register tile of a tier.
 #[derive(Clone, Copy, Debug)]
 pub struct PackedRhs<'a, E = f32> {
     data: &'a [E],
@@ -203,12 +204,15 @@ pub struct PackedRhs<'a, E = f32> {
 }
 
 impl<'a> PackedRhs<'a> {
-    /// Elements that a `k x n` operand takes; `None` when that is more than memory.
+    /// Packed length of a `k x n` operand in elements; `None` if it exceeds the address space.
     pub fn len(tier: Tier, k: usize, n: usize) -> Option<usize> {
         operand::packed_len(tier, n, k)
     }
 
-    /// Packs `b` into `storage`, which must have [`PackedRhs::len`] elements at least.
+    /// Packs `b` into `storage`.
+    ///
+    /// # Errors
+    /// If `storage` is shorter than [`PackedRhs::len`].
     pub fn pack<E: Stored>(
         context: Context<'_>,
         b: Matrix<'_, E>,
@@ -223,8 +227,11 @@ impl<'a> PackedRhs<'a> {
 }
 
 impl<'a, E: Stored> PackedRhs<'a, E> {
-    /// As [`PackedRhs::pack`], in the type that the elements have. They are widened when they are
-    /// used, panel by panel.
+    /// Like [`PackedRhs::pack`], but keeps the element type. Elements are widened panel by panel
+    /// when they are used.
+    ///
+    /// # Errors
+    /// If `storage` is shorter than [`PackedRhs::len`].
     pub fn pack_as_is(
         context: Context<'_>,
         b: Matrix<'_, E>,
@@ -238,8 +245,11 @@ impl<'a, E: Stored> PackedRhs<'a, E> {
         Ok(PackedRhs { data, tier, k: b.rows, n: b.cols })
     }
 
-    /// Takes storage that an earlier call of [`PackedRhs::pack`] or [`PackedRhs::pack_as_is`] with
-    /// the same tier and shape has filled.
+    /// Wraps storage that an earlier call of [`PackedRhs::pack`] or [`PackedRhs::pack_as_is`]
+    /// filled for the same tier and shape.
+    ///
+    /// # Errors
+    /// If `data` is shorter than [`PackedRhs::len`].
     pub fn from_packed(
         tier: Tier,
         k: usize,
@@ -252,8 +262,8 @@ impl<'a, E: Stored> PackedRhs<'a, E> {
     }
 }
 
-/// Floats of workspace with which the product `m x k` by `k x n` runs at full speed on `threads`
-/// threads, whatever the strides and element types; `None` when that is more than memory.
+/// Floats of workspace for an `m x k` by `k x n` GEMM at full speed on `threads` threads, for all
+/// strides and element types; `None` if it exceeds the address space.
 pub fn gemm_workspace_len(
     tier: Tier,
     threads: usize,
@@ -264,7 +274,10 @@ pub fn gemm_workspace_len(
     driver::slot_len_any(tier, m, n, k)?.checked_mul(threads.max(1))
 }
 
-/// `c = clamp(alpha * a * b + bias + beta * c)`
+/// Computes `c = clamp(alpha * a * b + bias + beta * c)`.
+///
+/// # Errors
+/// If the shapes do not match.
 pub fn gemm<A: Stored, B: Stored>(
     context: Context<'_>,
     a: Matrix<'_, A>,
@@ -280,7 +293,10 @@ pub fn gemm<A: Stored, B: Stored>(
     run(context, a, rhs, c, epilogue, workspace)
 }
 
-/// As [`gemm`], with a right operand that was packed for the same tier.
+/// Like [`gemm`], with a right operand that was packed for the same tier.
+///
+/// # Errors
+/// If the shapes or the tiers do not match.
 pub fn gemm_packed<A: Stored, B: Stored>(
     context: Context<'_>,
     a: Matrix<'_, A>,
@@ -320,8 +336,8 @@ fn run<A: Stored, B: Stored>(
         rhs,
         epilogue: *epilogue,
     };
-    // SAFETY: `MatrixMut` was built over elements that exist, all different, and is borrowed for
-    // this call.
+    // SAFETY: `MatrixMut::new` checked that all elements exist and are distinct, and `c` is
+    // borrowed for this call.
     unsafe {
         let target = Target::new(c.data.as_mut_ptr(), c.row_stride, c.col_stride);
         driver::run(context, &problem, target, workspace);
@@ -329,8 +345,8 @@ fn run<A: Stored, B: Stored>(
     Ok(())
 }
 
-/// Length of the blocks of k: at most what keeps a panel of B in the nearest caches, all blocks
-/// about equal, and a multiple of `step`.
+/// Length of the blocks of k: bounded so that a panel of B stays in the L1 and L2 caches, about
+/// equal for all blocks, and a multiple of `step`.
 pub(crate) const fn k_block(lanes: usize, k: usize, step: usize) -> usize {
     let most = if lanes > 1 { 512 } else { 128 };
     let (k, step) = (if k == 0 { 1 } else { k }, if step == 0 { 1 } else { step });

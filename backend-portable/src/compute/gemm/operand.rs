@@ -1,5 +1,4 @@
-//! Where the operands of a product come from, and how blocks of them are brought into the layout of
-//! the register tile.
+//! GEMM operands, and packing of their blocks for the register tile.
 
 use super::Context;
 use super::patches::Patches;
@@ -7,10 +6,10 @@ use crate::compute::simd::{Simd, Tier, Vectorized};
 use crate::compute::split::for_each_chunk_mut;
 use crate::compute::storage::Stored;
 
-/// A matrix operand seen from the sum index k: element (o, k) is at `o * other + (k / inner_len) *
-/// outer + (k % inner_len) * inner`, where o is the row of A or the column of B.
+/// A strided operand, indexed by row of A or column of B (`o`) and by k: element (o, k) is at
+/// `o * other + (k / inner_len) * outer + (k % inner_len) * inner`.
 ///
-/// Two strides for k are what a convolution's weights need: k runs over channels and taps, in
+/// The weights of a convolution need two strides for k, which runs over channels and taps, in
 /// either order.
 #[derive(Clone, Copy)]
 pub(crate) struct Operand<'a, E> {
@@ -22,7 +21,7 @@ pub(crate) struct Operand<'a, E> {
 }
 
 impl<'a, E: Stored> Operand<'a, E> {
-    /// The piece of `k..k1` from k on that has one stride: its length, and the offset of its first
+    /// Longest prefix of `k..k1` with a single stride: its length, and the offset of its first
     /// element.
     #[inline(always)]
     fn piece(&self, k: usize, k1: usize) -> (usize, usize) {
@@ -31,7 +30,7 @@ impl<'a, E: Stored> Operand<'a, E> {
         ((self.inner_len - r).min(k1 - k), q * self.outer + r * self.inner)
     }
 
-    /// The data in place, where k has one stride and the elements are `f32`.
+    /// The data, if the elements are `f32` and k has a single stride.
     fn in_place(&self, ks: usize) -> Option<&'a [f32]> {
         if self.inner_len >= ks { E::as_f32(self.data) } else { None }
     }
@@ -42,25 +41,25 @@ impl<'a, E: Stored> Operand<'a, E> {
     }
 }
 
-/// The left operand, `m x k`.
+/// Left operand, `m x k`.
 #[derive(Clone, Copy)]
 pub(crate) enum Lhs<'a, E> {
     Strided(Operand<'a, E>),
-    /// Rows are the patches of an image under the kernel of a convolution (channels last).
+    /// im2col patches of an image, one per row (channels last).
     Patches(Patches<'a>),
 }
 
-/// The right operand, `k x n`.
+/// Right operand, `k x n`.
 #[derive(Clone, Copy)]
 pub(crate) enum Rhs<'a, E> {
     Strided(Operand<'a, E>),
-    /// As [`pack_rhs`] wrote it, or [`pack_rhs_as_is`].
+    /// Output of [`pack_rhs`] or [`pack_rhs_as_is`].
     Packed(&'a [E]),
-    /// Columns are the patches of an image under the kernel of a convolution (channels first).
+    /// im2col patches of an image, one per column (channels first).
     Patches(Patches<'a>),
 }
 
-/// A block of A: element (i, p) at `data + i * row + p * col`.
+/// A block of A: element (i, p) is at `data + i * row + p * col`.
 pub(super) struct Block {
     pub data: *const f32,
     pub row: usize,
@@ -68,8 +67,8 @@ pub(super) struct Block {
 }
 
 impl<E: Stored> Lhs<'_, E> {
-    /// Whether the kernel can only read blocks of this operand from the workspace. In place it
-    /// wants `f32`, and neighbours in k (or rows) that are neighbours in memory.
+    /// Whether the kernel can read this operand only after packing. Reading in place requires `f32`
+    /// elements, contiguous in k if vectors have several lanes.
     pub(super) fn needs_packing(&self, lanes: usize, k: usize) -> bool {
         match self {
             Lhs::Strided(x) => x.in_place(k).is_none() || (lanes > 1 && x.inner != 1),
@@ -77,7 +76,8 @@ impl<E: Stored> Lhs<'_, E> {
         }
     }
 
-    /// Rows `i..i + rows`, sum index `k0..k1`, copied to the workspace where `pack` says so.
+    /// Returns rows `i..i + rows` and k indices `k0..k1`, packed into the workspace if `pack` is
+    /// set.
     #[inline(always)]
     pub(super) fn block<S: Simd>(
         &self,
@@ -97,7 +97,7 @@ impl<E: Stored> Lhs<'_, E> {
                     col: x.inner,
                 },
                 _ if x.other == 1 && x.inner_len >= k => {
-                    // Neighbouring rows are neighbours in memory: keep it so.
+                    // Rows are contiguous in memory: keep that order.
                     for (p, row) in workspace.chunks_exact_mut(rows).take(kc).enumerate() {
                         copy(&x.data[(k0 + p) * x.inner + i..][..rows], row);
                     }
@@ -124,7 +124,7 @@ impl<E: Stored> Lhs<'_, E> {
     }
 }
 
-/// Rows of B over one panel of columns: vector v of row p at `data + p * row + v * LANES`.
+/// Rows of B over one panel of columns: vector v of row p is at `data + p * row + v * LANES`.
 #[derive(Clone, Copy)]
 pub(super) struct Panel {
     pub data: *const f32,
@@ -133,8 +133,8 @@ pub(super) struct Panel {
 }
 
 impl<E: Stored> Rhs<'_, E> {
-    /// As [`Lhs::needs_packing`]. A vector along the columns has to be contiguous; the single lane
-    /// of the scalar tier always is.
+    /// Like [`Lhs::needs_packing`]. Vectors run over the columns, which must be contiguous unless
+    /// vectors have one lane.
     pub(super) fn needs_packing(&self, lanes: usize, k: usize) -> bool {
         match self {
             Rhs::Strided(x) => x.in_place(k).is_none() || (lanes > 1 && x.other != 1),
@@ -143,8 +143,8 @@ impl<E: Stored> Rhs<'_, E> {
         }
     }
 
-    /// Columns `j..j + cols` (at most a panel), sum index `k0..k1`, copied to the workspace where
-    /// `pack` says so.
+    /// Returns columns `j..j + cols` (at most a panel) and k indices `k0..k1`, packed into the
+    /// workspace if `pack` is set.
     #[inline(always)]
     pub(super) fn panel<S: Simd>(
         &self,
@@ -207,8 +207,7 @@ fn gather<E: Stored>(src: &[E], stride: usize, dst: &mut [f32]) {
     }
 }
 
-/// Writes rows `k0..k1` of columns `j..j + cols` as rows of a panel, and zeros behind the last
-/// column.
+/// Writes k indices `k0..k1` of columns `j..j + cols` as rows of a panel, padded with zeros.
 #[inline(always)]
 fn pack_panel<S: Simd, E: Stored>(
     s: S,
@@ -251,18 +250,18 @@ fn transpose_piece<S: Simd, E: Stored>(
     let width = S::LANES * S::VECTORS;
     let mut done = 0;
     if let (Some(data), 1) = (E::as_f32(x.data), x.inner) {
-        // Neighbours in k are neighbours in memory: transpose blocks in registers.
+        // Contiguous in k: transpose blocks in registers.
         let (k_blocks, c_blocks) = (len / S::BLOCK * S::BLOCK, cols / S::BLOCK * S::BLOCK);
         if c_blocks > 0 && k_blocks > 0 {
-            // The last elements that the loop reads and writes: checked here once for all.
+            // Bounds check of the last elements that the loop reads and writes.
             let _ = (
                 data[from + (c_blocks - 1) * x.other + k_blocks - 1],
                 rows[(k_blocks - 1) * width + c_blocks - 1],
             );
             for c in (0..c_blocks).step_by(S::BLOCK) {
                 for p in (0..k_blocks).step_by(S::BLOCK) {
-                    // SAFETY: reads columns c..c + BLOCK and writes rows p..p + BLOCK, none behind
-                    // the elements checked above; the slices do not overlap, one being borrowed
+                    // SAFETY: reads columns c..c + BLOCK and writes rows p..p + BLOCK, none beyond
+                    // the elements checked above. The slices do not overlap, since one is borrowed
                     // mutably.
                     unsafe {
                         let src = data.as_ptr().add(from + c * x.other + p);
@@ -286,16 +285,16 @@ fn transpose_piece<S: Simd, E: Stored>(
     }
 }
 
-/// Length of an `n`-column, `k`-row right operand after packing, for the given tier.
+/// Packed length in elements of a right operand with `n` columns and `k` rows, for a tier.
 pub(crate) fn packed_len(tier: Tier, n: usize, k: usize) -> Option<usize> {
     n.checked_next_multiple_of(tier.tile().1)?.checked_mul(k)
 }
 
-/// Floats of packed operands that are worth a thread of their own.
+/// Minimum floats of packed operands for each thread.
 const GRAIN: usize = 1 << 15;
 
-/// Packs a whole right operand into the layout of the tier's register tile: panels of columns, and
-/// in a panel the rows one after the other. Threads share the panels.
+/// Packs a whole right operand for the tier's register tile: panels of columns, with contiguous
+/// rows inside a panel. Panels are packed in parallel.
 pub(crate) fn pack_rhs<E: Stored>(
     context: Context<'_>,
     n: usize,
@@ -303,7 +302,7 @@ pub(crate) fn pack_rhs<E: Stored>(
     x: &Operand<'_, E>,
     packed: &mut [f32],
 ) {
-    /// The columns from the first number on, of so many and so many rows.
+    /// First column, `[columns, rows]`, source, and destination.
     struct Pack<'a, 'b, E>(usize, [usize; 2], &'a Operand<'b, E>, &'a mut [f32]);
     impl<E: Stored> Vectorized for Pack<'_, '_, E> {
         type Output = ();
@@ -325,7 +324,7 @@ pub(crate) fn pack_rhs<E: Stored>(
     });
 }
 
-/// As [`pack_rhs`], with elements as they are. What is behind the last column stays.
+/// Like [`pack_rhs`], but keeps the element type. Padding columns are not written.
 pub(crate) fn pack_rhs_as_is<E: Stored>(
     context: Context<'_>,
     n: usize,
@@ -346,7 +345,7 @@ pub(crate) fn pack_rhs_as_is<E: Stored>(
 }
 
 impl<E: Stored> Lhs<'_, E> {
-    /// Element (i, k), wherever it is.
+    /// Element (i, k).
     pub(super) fn get(&self, i: usize, k: usize) -> f32 {
         match self {
             Lhs::Strided(x) => x.get(i, k),
@@ -356,7 +355,7 @@ impl<E: Stored> Lhs<'_, E> {
 }
 
 impl<E: Stored> Rhs<'_, E> {
-    /// Element (p, j) of a right operand of `k` rows, packed for `tier` if at all.
+    /// Element (p, j) of a right operand of `k` rows; a packed one was packed for `tier`.
     pub(super) fn get(&self, tier: Tier, j: usize, p: usize, k: usize) -> f32 {
         match self {
             Rhs::Strided(x) => x.get(j, p),

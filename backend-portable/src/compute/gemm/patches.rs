@@ -1,14 +1,15 @@
-//! The patches of an image that a kernel's taps see, as a matrix that is never stored: blocks of it
-//! are written in the layout of the register tile when the product asks for them.
+//! Implicit im2col: the patch matrix of a convolution is never stored. Its blocks are written in
+//! the layout of the register tile when the GEMM needs them.
 
 use crate::compute::simd::Simd;
 use core::ops::Range;
 
-/// One spatial axis of a convolution. Tap t of output position o reads input position `(o * stride
-/// + origin + t * step) / up`, where that is whole and inside the input, and zero elsewhere.
+/// One spatial axis of a convolution. Tap t of output position o reads input position
+/// `(o * stride + origin + t * step) / up` if that is an integer inside the input, and zero
+/// otherwise.
 ///
-/// A convolution has `origin = -padding`, `step = dilation`, `up = 1`; a transposed one is the same
-/// with `origin = padding`, `step = -dilation`, `stride = 1` and its stride as `up`.
+/// A convolution has `origin = -padding`, `step = dilation`, `up = 1`. A transposed convolution has
+/// `origin = padding`, `step = -dilation`, `stride = 1` and its stride as `up`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Axis {
     pub input: usize,
@@ -21,11 +22,11 @@ pub(crate) struct Axis {
 }
 
 impl Axis {
-    /// The axis of a picture that does not have it.
+    /// An axis that the image does not have.
     pub(crate) const TRIVIAL: Axis =
         Axis { input: 1, output: 1, kernel: 1, stride: 1, origin: 0, step: 1, up: 1 };
 
-    /// The input position that tap `t` of output `o` reads.
+    /// The input position that tap `t` of output `o` reads, or `None` for padding.
     #[inline(always)]
     pub(crate) fn at(&self, o: usize, t: usize) -> Option<usize> {
         let v = o as isize * self.stride + self.origin + t as isize * self.step;
@@ -36,7 +37,7 @@ impl Axis {
         (v >= 0 && v < self.input as isize).then_some(v as usize)
     }
 
-    /// The taps of output `o` that are inside the input. Only for `up == 1`.
+    /// Range of taps of output `o` that are inside the input. Only for `up == 1`.
     #[inline(always)]
     pub(crate) fn taps(&self, o: usize) -> Range<usize> {
         let base = o as isize * self.stride + self.origin;
@@ -44,14 +45,14 @@ impl Axis {
         steps(-base, self.step).min(end)..end
     }
 
-    /// The outputs of which all taps are inside the input. Only for `up == 1`.
+    /// Range of outputs whose taps are all inside the input. Only for `up == 1`.
     pub(crate) fn whole(&self) -> Range<usize> {
         let reach = (self.kernel as isize - 1) * self.step;
         let end = steps(self.input as isize - self.origin - reach, self.stride).min(self.output);
         steps(-self.origin, self.stride).min(end)..end
     }
 
-    /// Whether output o reads input o and nothing else.
+    /// Whether output o reads only input o.
     pub(crate) fn is_identity(&self) -> bool {
         self.kernel == 1
             && self.stride == 1
@@ -60,8 +61,8 @@ impl Axis {
             && self.input == self.output
     }
 
-    /// The part `lo..hi` of the outputs `o..o + len` for which tap `t` is inside the input,
-    /// relative to `o`, and the input position of output `o + lo`. Only for `up == 1`.
+    /// Clips tap `t` of the outputs `o..o + len` to the input. Returns the range `lo..hi` relative
+    /// to `o`, and the input position of output `o + lo`. Only for `up == 1`.
     #[inline(always)]
     fn inside(&self, o: usize, len: usize, t: usize) -> (usize, usize, usize) {
         let base = o as isize * self.stride + self.origin + t as isize * self.step;
@@ -71,21 +72,21 @@ impl Axis {
     }
 }
 
-/// How many steps it takes to go a distance: none for what lies behind.
+/// Number of steps to cover a distance, rounded up; 0 for a negative distance.
 #[inline(always)]
 fn steps(distance: isize, step: isize) -> usize {
     match (distance <= 0, step) {
         (true, _) => 0,
-        // Divisions are slow, and this is the common case.
+        // The common case, without the slow division.
         (_, 1) => distance as usize,
         _ => ((distance - 1) / step + 1) as usize,
     }
 }
 
-/// An image (one sample, the channels of one group) and the geometry of the kernel.
+/// Image (one sample, the channels of one group) and kernel geometry.
 #[derive(Clone, Copy)]
 pub(crate) struct Patches<'a> {
-    /// From the first channel of the group on.
+    /// Starts at the first channel of the group.
     pub image: &'a [f32],
     pub channels: usize,
     pub channel_stride: usize,
@@ -93,8 +94,7 @@ pub(crate) struct Patches<'a> {
     pub x_stride: usize,
     pub y: Axis,
     pub x: Axis,
-    /// Order of the sum index: taps outside, channels inside; otherwise channels outside, taps
-    /// inside.
+    /// Order of the k index: `[tap, channel]` if set, otherwise `[channel, tap]`.
     pub channels_inside: bool,
 }
 
@@ -103,7 +103,7 @@ impl Patches<'_> {
         self.y.kernel * self.x.kernel
     }
 
-    /// The value that sum index `k` of output pixel `pixel` reads.
+    /// The input value at index `k` of the patch of output pixel `pixel`.
     pub(crate) fn get(&self, pixel: usize, k: usize) -> f32 {
         let (c, t) = if self.channels_inside {
             (k % self.channels, k / self.channels)
@@ -120,8 +120,8 @@ impl Patches<'_> {
         }
     }
 
-    /// Writes sum indices `k0..k1` (whole channels) of the pixels `j..j + cols` as rows of `width`,
-    /// zeros behind.
+    /// Writes k indices `k0..k1` (whole channels) of pixels `j..j + cols` as rows of `width`
+    /// elements, padded with zeros.
     #[inline(always)]
     pub(crate) fn pack_cols<S: Simd>(
         &self,
@@ -185,7 +185,7 @@ impl Patches<'_> {
         }
     }
 
-    /// Writes sum indices `k0..k1` of the pixels `i..i + rows`, one pixel after the other.
+    /// Writes k indices `k0..k1` of pixels `i..i + rows`, one row per pixel.
     #[inline(always)]
     pub(crate) fn pack_rows<S: Simd>(
         &self,
@@ -198,7 +198,7 @@ impl Patches<'_> {
     ) {
         let kc = k1 - k0;
         let channels = self.channels;
-        // Neighbouring taps of a kernel row are neighbours in memory: copy them as one.
+        // Taps of a kernel row are contiguous in memory: copy them together.
         let joined = self.x_stride == channels && self.x.step == 1 && self.x.up == 1;
         for (r, row) in block.chunks_exact_mut(kc.max(1)).take(rows).enumerate() {
             let (oy, ox) = ((i + r) / self.x.output, (i + r) % self.x.output);
@@ -233,14 +233,14 @@ pub(crate) fn copy_strided<S: Simd>(s: S, src: &[f32], stride: usize, dst: &mut 
     let Some(last) = len.checked_sub(1) else {
         return;
     };
-    // All that is read, checked once.
+    // Bounds check of all reads.
     let src = &src[..last * stride + 1];
     let mut i = 0;
     match stride {
         1 => {
             while i < len {
-                // SAFETY: the first `min(LANES, len - i)` elements from i on are inside both
-                // slices, which have `len`.
+                // SAFETY: `min(LANES, len - i)` elements from i on are inside both slices, which
+                // have `len`.
                 unsafe {
                     s.store_upto(
                         dst.as_mut_ptr().add(i),
@@ -258,7 +258,7 @@ pub(crate) fn copy_strided<S: Simd>(s: S, src: &[f32], stride: usize, dst: &mut 
                 i += S::LANES;
             }
             if i < len {
-                // SAFETY: as above for the `len - i` lanes that are left.
+                // SAFETY: as above, for the remaining `len - i` lanes.
                 unsafe {
                     let rest = s.load_even_first(src.as_ptr().add(2 * i), len - i);
                     s.store_first(dst.as_mut_ptr().add(i), len - i, rest);

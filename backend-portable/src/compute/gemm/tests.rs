@@ -3,7 +3,7 @@ use crate::compute::split::Serial;
 use crate::compute::testing::{Noise, assert_close};
 use crate::compute::threads::ThreadPool;
 
-/// Shapes around the edges of tiles, panels and blocks.
+/// Shapes around the borders of tiles, panels and blocks.
 const SHAPES: &[(usize, usize, usize)] = &[
     (0, 3, 4),
     (3, 0, 4),
@@ -30,7 +30,7 @@ const SHAPES: &[(usize, usize, usize)] = &[
     (200, 300, 40),
 ];
 
-/// All that a case varies besides its shape.
+/// Properties of a test case besides its shape.
 #[derive(Debug, Clone, Copy)]
 struct Case {
     a_transposed: bool,

@@ -1,8 +1,8 @@
-//! 64-bit Arm: sums of four products in each lane (`dotprod`), and products of 2×8 by 8×2 matrices
-//! (`i8mm`).
+//! 64-bit Arm kernels: four-way dot products in each lane (`dotprod`), and multiplication of 2×8 by
+//! 8×2 matrices (`i8mm`).
 //!
-//! Stable Rust knows these features and has no functions for their instructions yet, so two
-//! functions of one instruction each are here.
+//! Stable Rust knows these features but has no intrinsics for them yet, so two functions wrap one
+//! instruction each.
 
 use super::plain::ROWS;
 use super::{LANES, STEP};
@@ -20,12 +20,11 @@ const COLUMNS: usize = 4;
 /// Vectors of a panel.
 const VECTORS: usize = LANES / COLUMNS;
 
-/// In each lane, adds the four products of its codes.
+/// SDOT: adds the dot product of four bytes to each lane.
 #[inline]
 #[target_feature(enable = "neon,dotprod")]
 fn dot(mut sums: int32x4_t, a: int8x16_t, b: int8x16_t) -> int32x4_t {
-    // SAFETY: the instruction is there, reads and writes the registers that are named, and nothing
-    // else.
+    // SAFETY: the target features include the instruction, which only accesses the named registers.
     unsafe {
         asm!(
             "sdot {sums:v}.4s, {a:v}.16b, {b:v}.16b",
@@ -36,8 +35,8 @@ fn dot(mut sums: int32x4_t, a: int8x16_t, b: int8x16_t) -> int32x4_t {
     sums
 }
 
-/// Adds the products of two rows of eight codes and two columns of eight: the sums of the first
-/// row, then those of the second.
+/// SMMLA: adds the 2×2 result of two rows of eight bytes and two columns of eight bytes, in
+/// row-major order.
 #[inline]
 #[target_feature(enable = "neon,i8mm")]
 fn squares(mut sums: int32x4_t, rows: int8x16_t, columns: int8x16_t) -> int32x4_t {
@@ -52,37 +51,37 @@ fn squares(mut sums: int32x4_t, rows: int8x16_t, columns: int8x16_t) -> int32x4_
     sums
 }
 
-/// The four codes in each lane.
+/// Broadcasts four bytes to each lane.
 #[inline]
 #[target_feature(enable = "neon")]
 fn everywhere(codes: &[i8; STEP]) -> int8x16_t {
     vreinterpretq_s8_s32(vdupq_n_s32(i32::from_le_bytes(codes.map(i8::cast_unsigned))))
 }
 
-/// The four vectors of a step of a panel.
+/// The four vectors of a panel's step.
 #[inline]
 #[target_feature(enable = "neon")]
 fn vectors(weights: &[i8; LANES * STEP]) -> [int8x16_t; VECTORS] {
     let (quarters, _) = weights.as_chunks::<16>();
     core::array::from_fn(|vector| {
-        // SAFETY: a quarter has 16 codes.
+        // SAFETY: each chunk has 16 bytes.
         unsafe { vld1q_s8(quarters[vector].as_ptr()) }
     })
 }
 
-/// The sums of four vectors.
+/// Stores the sums of four vectors.
 #[inline]
 #[target_feature(enable = "neon")]
 fn stored(vectors: [int32x4_t; VECTORS]) -> [i32; LANES] {
     let mut sums = [0; LANES];
     for (vector, sums) in vectors.into_iter().zip(sums.as_chunks_mut::<COLUMNS>().0) {
-        // SAFETY: there are four sums.
+        // SAFETY: the chunk holds four sums.
         unsafe { vst1q_s32(sums.as_mut_ptr(), vector) };
     }
     sums
 }
 
-/// The sums of rows and a panel.
+/// Dot products of rows with the columns of a panel.
 #[target_feature(enable = "neon,dotprod")]
 pub(super) fn dot_sums(rows: &[&[i8]; ROWS], panel: &[i8]) -> [[i32; LANES]; ROWS] {
     let (weights, _) = panel.as_chunks::<{ LANES * STEP }>();
@@ -106,19 +105,19 @@ pub(super) fn dot_sums(rows: &[&[i8]; ROWS], panel: &[i8]) -> [[i32; LANES]; ROW
     out
 }
 
-/// The same by matrices: two rows and two steps at a time.
+/// Like [`dot_sums`], with `i8mm`: two rows and two steps at a time.
 #[target_feature(enable = "neon,i8mm,dotprod")]
 pub(super) fn square_sums(rows: &[&[i8]; ROWS], panel: &[i8]) -> [[i32; LANES]; ROWS] {
     let (weights, _) = panel.as_chunks::<{ LANES * STEP }>();
     let steps = rows.iter().fold(weights.len(), |steps, row| steps.min(row.len() / STEP));
     let pairs = steps / 2;
     let both = rows.map(|row| &row.as_chunks::<{ 2 * STEP }>().0[..pairs]);
-    // Of each two rows, and of each two columns.
+    // Sums of row pairs and column pairs.
     let mut sums = [[vdupq_n_s32(0); 2 * VECTORS]; ROWS / 2];
     for (pair, weights) in weights.as_chunks::<2>().0.iter().enumerate() {
         let [first, second] = [vectors(&weights[0]), vectors(&weights[1])];
         for (two, sums) in sums.iter_mut().enumerate() {
-            // SAFETY: a row has eight codes in each pair of steps.
+            // SAFETY: a row has eight bytes in each pair of steps.
             let codes = unsafe {
                 vcombine_s8(
                     vld1_s8(both[2 * two][pair].as_ptr()),
@@ -126,7 +125,7 @@ pub(super) fn square_sums(rows: &[&[i8]; ROWS], panel: &[i8]) -> [[i32; LANES]; 
                 )
             };
             for vector in 0..VECTORS {
-                // The codes of a column lie four and four.
+                // A column's bytes lie in groups of four.
                 let [near, far] =
                     [first[vector], second[vector]].map(|it| vreinterpretq_s32_s8(it));
                 let columns = [vzip1q_s32(near, far), vzip2q_s32(near, far)];
@@ -137,7 +136,7 @@ pub(super) fn square_sums(rows: &[&[i8]; ROWS], panel: &[i8]) -> [[i32; LANES]; 
             }
         }
     }
-    // What is left of an odd number of steps.
+    // The last step of an odd number.
     let rest = rows.map(|row| &row[pairs * 2 * STEP..steps * STEP]);
     let rest = dot_sums(&rest, &panel[pairs * 2 * STEP * LANES..]);
     let mut out = [[0; LANES]; ROWS];
@@ -153,7 +152,7 @@ pub(super) fn square_sums(rows: &[&[i8]; ROWS], panel: &[i8]) -> [[i32; LANES]; 
                 let row = 2 * two + row;
                 let range = vector * COLUMNS..(vector + 1) * COLUMNS;
                 let sums = vcombine_s64(near, far);
-                // SAFETY: the range is of four sums.
+                // SAFETY: the range covers four sums.
                 unsafe {
                     let rest = vld1q_s32(rest[row][range.clone()].as_ptr());
                     let sums = vaddq_s32(vreinterpretq_s32_s64(sums), rest);
@@ -165,7 +164,8 @@ pub(super) fn square_sums(rows: &[&[i8]; ROWS], panel: &[i8]) -> [[i32; LANES]; 
     out
 }
 
-/// The sums of a row's group and that of a panel, whose weights have 4 bits and 8 added.
+/// Dot products of a row's group with a group of an int4 panel, whose weights are stored with 8
+/// added.
 #[target_feature(enable = "neon,dotprod")]
 pub(super) fn nibbles(codes: &[i8], weights: &[u8]) -> [i32; LANES] {
     let mut sums = [vdupq_n_s32(0); VECTORS];
@@ -174,7 +174,7 @@ pub(super) fn nibbles(codes: &[i8], weights: &[u8]) -> [i32; LANES] {
     for (codes, weights) in codes.as_chunks::<2>().0.iter().zip(weights) {
         let [lower, upper] = [everywhere(&codes[0]), everywhere(&codes[1])];
         for (sum, weights) in sums.iter_mut().zip(weights.as_chunks::<16>().0) {
-            // SAFETY: there are 16 bytes.
+            // SAFETY: the chunk has 16 bytes.
             let weights = unsafe { vld1q_u8(weights.as_ptr()) };
             let low = vreinterpretq_s8_u8(vandq_u8(weights, vdupq_n_u8(15)));
             let high = vreinterpretq_s8_u8(vshrq_n_u8::<4>(weights));
@@ -184,7 +184,7 @@ pub(super) fn nibbles(codes: &[i8], weights: &[u8]) -> [i32; LANES] {
     stored(sums)
 }
 
-/// Adds the products of a pair of taps of 32 channels, in the order of packed weights.
+/// Adds the products of a pair of taps for 32 channels, in the order of packed weights.
 #[target_feature(enable = "neon")]
 pub(super) fn add_pair(
     codes: &[[i8; 32]; 2],
@@ -192,7 +192,7 @@ pub(super) fn add_pair(
     sums: &mut [[i32; LANES]; 2],
 ) {
     for group in 0..4 {
-        // SAFETY: there are eight codes from each group on.
+        // SAFETY: eight bytes follow `group * 8`.
         let wide =
             codes.each_ref().map(|tap| vmovl_s8(unsafe { vld1_s8(tap[group * 8..].as_ptr()) }));
         let halves =
@@ -200,8 +200,8 @@ pub(super) fn add_pair(
         for ((sums, weights), [a, b]) in sums.iter_mut().zip(weights).zip(halves) {
             let place = sums[group * 4..group * 4 + 4].as_mut_ptr();
             let weights = weights[group * 8..group * 8 + 8].as_ptr();
-            // SAFETY: there are four sums, and eight weights: of the first and the second tap by
-            // turns.
+            // SAFETY: the destination has four sums. Eight weights follow, alternating between the
+            // first and the second tap.
             unsafe {
                 let int16x4x2_t(first, second) = vld2_s16(weights);
                 let sum = vmlal_s16(vld1q_s32(place), a, first);
@@ -232,13 +232,13 @@ mod tests {
             let packed: Vec<u8> = panel.iter().map(|code| code.cast_unsigned()).collect();
             let two = &a[..steps * STEP * 2];
             if is_aarch64_feature_detected!("dotprod") {
-                // SAFETY: the instructions are there.
+                // SAFETY: the processor has the instructions.
                 let (sums, quarters) = unsafe { (dot_sums(&rows, &panel), nibbles(two, &packed)) };
                 assert_eq!(sums, plain::sums(&rows, &panel));
                 assert_eq!(quarters, plain::nibbles(two, &packed));
             }
             if is_aarch64_feature_detected!("i8mm") && is_aarch64_feature_detected!("dotprod") {
-                // SAFETY: the instructions are there.
+                // SAFETY: the processor has the instructions.
                 assert_eq!(unsafe { square_sums(&rows, &panel) }, plain::sums(&rows, &panel));
             }
         }

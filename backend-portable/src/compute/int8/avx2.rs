@@ -1,4 +1,4 @@
-//! AVX2: codes become 16 bits, of which pairs are multiplied and added.
+//! AVX2 kernels: bytes are widened to 16 bits, and pairs are multiplied and added.
 
 use super::plain::ROWS;
 use super::{LANES, STEP};
@@ -9,24 +9,24 @@ use core::arch::x86_64::{
     _mm256_unpackhi_epi16, _mm256_unpacklo_epi16,
 };
 
-/// The sums of rows and a panel.
+/// Dot products of rows with the columns of a panel.
 #[target_feature(enable = "avx2")]
 pub(super) fn sums(rows: &[&[i8]; ROWS], panel: &[i8]) -> [[i32; LANES]; ROWS] {
     let mut sums = [[0i32; LANES]; ROWS];
     let (weights, _) = panel.as_chunks::<{ LANES * STEP }>();
-    // Counted loops, as in `vnni.rs`, and for the same reason.
+    // Counted loops, for the reason given in `vnni.rs`.
     let mut steps = weights.len();
     for row in rows {
         steps = steps.min(row.len() / STEP);
     }
-    // Eight columns at a time: four in a vector, of which each has two sums.
+    // Eight columns at a time: four in each vector, with two partial sums each.
     for half in 0..2 {
         let mut all = [[_mm256_setzero_si256(); 2]; ROWS];
         for step in 0..steps {
             let weights = &weights[step];
             let mut wide = [_mm256_setzero_si256(); 2];
             for quarter in 0..2 {
-                // SAFETY: each of four quarters has 16 codes.
+                // SAFETY: a step has four quarters of 16 bytes.
                 let codes = unsafe {
                     _mm_loadu_si128(weights[(half * 2 + quarter) * 16..].as_ptr().cast())
                 };
@@ -34,7 +34,7 @@ pub(super) fn sums(rows: &[&[i8]; ROWS], panel: &[i8]) -> [[i32; LANES]; ROWS] {
             }
             for row in 0..ROWS {
                 let codes: *const i32 = rows[row][step * STEP..][..STEP].as_ptr().cast();
-                // SAFETY: these are four codes.
+                // SAFETY: the slice has four bytes.
                 let codes = _mm_cvtsi32_si128(unsafe { codes.read_unaligned() });
                 let codes = _mm256_broadcastq_epi64(_mm_cvtepi8_epi16(codes));
                 for v in 0..2 {
@@ -47,7 +47,7 @@ pub(super) fn sums(rows: &[&[i8]; ROWS], panel: &[i8]) -> [[i32; LANES]; ROWS] {
             let ([first, second], sums) = (all[row], &mut sums[row]);
             let pairs = _mm256_hadd_epi32(first, second);
             let ordered = _mm256_permute4x64_epi64::<0b11_01_10_00>(pairs);
-            // SAFETY: a half has 8 sums.
+            // SAFETY: each half has 8 sums.
             unsafe {
                 _mm256_storeu_si256(sums[half * 8..half * 8 + 8].as_mut_ptr().cast(), ordered)
             };
@@ -56,7 +56,7 @@ pub(super) fn sums(rows: &[&[i8]; ROWS], panel: &[i8]) -> [[i32; LANES]; ROWS] {
     sums
 }
 
-/// Adds the products of a pair of taps of 32 channels, in the order of packed weights.
+/// Adds the products of a pair of taps for 32 channels, in the order of packed weights.
 #[target_feature(enable = "avx2")]
 pub(super) fn add_pair(
     codes: &[[i8; 32]; 2],
@@ -66,7 +66,7 @@ pub(super) fn add_pair(
     for half in 0..2 {
         let mut both = [_mm256_setzero_si256(); 2];
         for tap in 0..2 {
-            // SAFETY: there are 16 codes from each half on.
+            // SAFETY: 16 bytes follow `half * 16`.
             let codes = unsafe { _mm_loadu_si128(codes[tap][half * 16..].as_ptr().cast()) };
             both[tap] = _mm256_cvtepi8_epi16(codes);
         }
@@ -76,7 +76,7 @@ pub(super) fn add_pair(
             let (weights, pairs) = (&weights[at], pairs[at]);
             let place = sums[at][half * 8..half * 8 + 8].as_mut_ptr().cast();
             let weights = weights[half * 16..half * 16 + 16].as_ptr().cast();
-            // SAFETY: there are 8 sums, and 16 weights for them.
+            // SAFETY: the destination has 8 sums, and 16 weights belong to them.
             unsafe {
                 let added = _mm256_madd_epi16(pairs, _mm256_loadu_si256(weights));
                 _mm256_storeu_si256(place, _mm256_add_epi32(_mm256_loadu_si256(place), added));

@@ -1,8 +1,8 @@
-//! Convolutions of each channel for itself, channels last.
+//! Depthwise int8 convolution, channels last.
 //!
-//! Weights are packed for 32 channels at a time: pairs of taps, as 16 bits, first those of the
-//! first four of each eight channels and then those of the others, as vectors are unpacked. What
-//! sums become lies in the same order.
+//! Weights are packed as 16-bit integers, for blocks of 32 channels and pairs of taps. In a block,
+//! the first four of each eight channels come first, then the others: the order in which vector
+//! instructions unpack bytes. Parameters of the requantization have the same order.
 
 #[cfg(all(target_arch = "aarch64", target_endian = "little"))]
 use super::arm;
@@ -18,30 +18,30 @@ use crate::compute::split::{Outcome, for_each_chunk_mut};
 
 /// Channels of a block.
 pub(crate) const BLOCK: usize = 32;
-/// Most taps of a window.
+/// Maximum number of taps of a window.
 pub(crate) const TAPS: usize = 64;
-/// Taps of most windows, three by three, in pairs.
+/// Taps of a 3×3 kernel, rounded up to pairs.
 const USUAL: usize = 10;
 
-/// Channels with those that fill up the last block.
+/// Number of channels, padded to whole blocks.
 pub(crate) fn padded(channels: usize) -> usize {
     channels.next_multiple_of(BLOCK)
 }
 
-/// The channel of a block at a place of the packed order.
+/// The channel at an index of the packed order, relative to its block.
 pub(crate) fn channel(place: usize) -> usize {
     let (half, at) = (place / 16, place % 16);
     at / 4 * 8 + half * 4 + at % 4
 }
 
-/// Words of packed weights; `None` if there are more than memory has.
+/// Packed length of the weights in 32-bit words; `None` if it exceeds the address space.
 pub(crate) fn packed_len(taps: usize, channels: usize) -> Option<usize> {
-    // Two weights are a word; behind them is the sum of each channel.
+    // A word holds two weights. The sum of each channel's weights follows at the end.
     let pairs = taps.div_ceil(2).checked_add(1)?;
     padded(channels).checked_mul(pairs)
 }
 
-/// Packs weights: `code(tap, channel)`. `None` if the place has another length.
+/// Packs weights `code(tap, channel)`. Returns `None` if `words` has the wrong length.
 pub(crate) fn pack(
     taps: usize,
     channels: usize,
@@ -73,12 +73,12 @@ pub(crate) fn pack(
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Packed<'a> {
     weights: &'a [[[i16; BLOCK]; 2]],
-    /// The sum of each channel, in the packed order.
+    /// Sum of the weights of each channel, in the packed order.
     pub(crate) sums: &'a [i32],
 }
 
 impl<'a> Packed<'a> {
-    /// What [`pack`] wrote. `None` if it has another length.
+    /// Wraps the output of [`pack`]. Returns `None` if `words` has the wrong length.
     pub(crate) fn of(taps: usize, channels: usize, words: &'a [f32]) -> Option<Self> {
         if words.len() != packed_len(taps, channels)? {
             return None;
@@ -90,8 +90,7 @@ impl<'a> Packed<'a> {
     }
 }
 
-/// What is convolved: pictures that lie one after the other, and as many codes as there are
-/// channels for what lies beside them.
+/// A batch of quantized images, contiguous in memory, and the padding value of each channel.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Pictures<'a> {
     pub(crate) batch: usize,
@@ -100,10 +99,10 @@ pub(crate) struct Pictures<'a> {
     pub(crate) outside: &'a [i8],
 }
 
-/// Convolves a batch of pictures. `columns` are in the packed order.
+/// Convolves a batch of images. `columns` has the packed order.
 ///
 /// # Errors
-/// An operand or the place is shorter than the numbers say.
+/// If an operand or `out` is too short.
 pub(crate) fn convolve(
     context: Context<'_>,
     pictures: &Pictures<'_>,
@@ -140,7 +139,7 @@ pub(crate) fn convolve(
     outcome.result()
 }
 
-/// A row of a result.
+/// One row of the result.
 struct Line<'a> {
     windows: &'a Windows,
     picture: &'a [i8],
@@ -152,7 +151,7 @@ struct Line<'a> {
     dots: Dots,
 }
 
-/// Codes of a tap: where those of the first pixel are, and how far those of the next.
+/// Input of a tap: the data from the first pixel on, and the stride of pixels.
 #[derive(Clone, Copy)]
 struct Tap<'a> {
     codes: &'a [i8],
@@ -160,11 +159,11 @@ struct Tap<'a> {
 }
 
 impl Line<'_> {
-    /// Computes a row, of windows of at most `MOST` taps.
+    /// Computes a row, for windows of at most `MOST` taps.
     fn run<const MOST: usize>(&self, out: &mut [i8]) -> Option<()> {
         let width = self.windows.output[1];
         let cols = self.windows.axes[1];
-        // Windows that lie within the picture are runs; those beside are alone.
+        // Windows inside the image are computed as one run; those at the borders, one by one.
         let is_inside = |x: usize| cols.taps(x, self.windows.input[1]).count == cols.kernel();
         let first = (0..width).find(|x| is_inside(*x)).unwrap_or(width);
         let last = (first..width).rfind(|x| is_inside(*x)).map_or(first, |last| last + 1);
@@ -180,7 +179,7 @@ impl Line<'_> {
         Some(())
     }
 
-    /// Computes so many pixels from one on.
+    /// Computes `count` pixels starting at `x`.
     fn pixels<const MOST: usize>(&self, x: usize, count: usize, out: &mut [i8]) -> Option<()> {
         let [_, width, channels] = self.windows.input;
         let [rows, cols] = self.windows.axes;
@@ -194,7 +193,7 @@ impl Line<'_> {
                 let y = tall.start + (row - tall.first) * rows.dilation();
                 let from = wide.start + (col - wide.first) * cols.dilation();
                 let codes = self.picture.get((y * width + from) * channels..)?;
-                // The last pixel is there, too.
+                // Bounds check for the last pixel.
                 codes.get(..(count - 1) * step + channels)?;
                 *taps.get_mut(row * cols.kernel() + col)? = Tap { codes, step };
             }
@@ -221,9 +220,9 @@ impl Line<'_> {
                     }
                     let pointers = pointers.get(..taps.len())?;
                     let to = out.get_mut(at..)?.as_mut_ptr();
-                    // SAFETY: the instructions are there. Each tap has the channels of all pixels,
-                    // as was asked above, and so has the place; columns and weights are those of a
-                    // block.
+                    // SAFETY: the processor has the instructions. Each tap has the channels of all
+                    // pixels, as checked above, and so has the output. Columns and weights are
+                    // those of one block.
                     unsafe {
                         match pairs {
                             5 => vnni::pixels::<5>(&lanes, pointers, count, to, channels),
@@ -242,7 +241,7 @@ impl Line<'_> {
                             }
                             match other {
                                 #[cfg(target_arch = "x86_64")]
-                                // SAFETY: the instructions are there.
+                                // SAFETY: `Dots` proves that the processor has the instructions.
                                 Instructions::Avx2 => unsafe {
                                     avx2::add_pair(&codes, weights, &mut sums);
                                 },
@@ -274,7 +273,7 @@ fn add_pair(codes: &[[i8; BLOCK]; 2], weights: &[[i16; BLOCK]; 2], sums: &mut [[
     }
 }
 
-/// Makes codes of the sums of a block.
+/// Requantizes the sums of a block.
 #[inline(always)]
 fn finish(sums: &[[i32; 16]; 2], columns: &Requantize<'_>, out: &mut [i8]) {
     let range: Range = columns.range;

@@ -1,19 +1,19 @@
-//! Between codes and numbers, element by element.
+//! Element-wise operations on int8: quantize, dequantize, requantize, arithmetic and table lookups.
 
 use super::Range;
 use crate::compute::gemm::Context;
 use crate::compute::simd::{Simd, Vectorized};
 use crate::compute::split::{chunk_len, for_each_chunk_mut};
 
-/// Elements that are worth a thread of their own.
+/// Minimum number of elements for each thread.
 const GRAIN: usize = 1 << 14;
 
-/// What codes of a tensor stand for: `(code - zero) * scale`.
+/// Affine quantization parameters: a quantized value `q` represents `(q - zero) * scale`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Scaled {
-    /// The step from one code to the next.
+    /// Scale.
     pub(crate) scale: f32,
-    /// The code of zero.
+    /// Zero point.
     pub(crate) zero: i32,
 }
 
@@ -24,8 +24,8 @@ impl Scaled {
     }
 }
 
-/// Runs a loop over parts of a result, compiled for the machine's instructions, on its threads. It
-/// gets where a part begins.
+/// Runs a loop over parts of `out` in parallel, compiled for the tier's instruction set. The loop
+/// receives the offset of its part.
 fn in_parts<T: Send>(
     context: Context<'_>,
     out: &mut [T],
@@ -45,8 +45,8 @@ fn in_parts<T: Send>(
     });
 }
 
-/// What there is of two operands from one element on, and of a result. Loops over these count: see
-/// `vnni.rs`.
+/// Trims two operands from `first` on, and the output, to a common length. Loops over the result
+/// are counted: see `vnni.rs`.
 #[inline(always)]
 fn alike<'a, 'o>(
     [a, b]: [&'a [i8]; 2],
@@ -58,7 +58,7 @@ fn alike<'a, 'o>(
     (&a[..count], &b[..count], &mut out[..count])
 }
 
-/// Numbers as codes, as far as there are both. What is not a number becomes code 0, as in PyTorch.
+/// Quantizes values, up to the shorter length. NaN becomes 0, as in PyTorch.
 pub(crate) fn quantize(
     context: Context<'_>,
     numbers: &[f32],
@@ -83,7 +83,7 @@ pub(crate) fn quantize(
     );
 }
 
-/// The numbers of codes, as far as there are both.
+/// Dequantizes values, up to the shorter length.
 pub(crate) fn dequantize(context: Context<'_>, codes: &[i8], from: Scaled, out: &mut [f32]) {
     in_parts(
         context,
@@ -100,7 +100,7 @@ pub(crate) fn dequantize(context: Context<'_>, codes: &[i8], from: Scaled, out: 
     );
 }
 
-/// Sums of codes, of which the second is taken `alpha` times, as codes of steps of `scale`.
+/// Quantized `a + alpha * b`, requantized to `scale`.
 pub(crate) fn add(
     context: Context<'_>,
     [a, b]: [(&[i8], Scaled); 2],
@@ -124,7 +124,7 @@ pub(crate) fn add(
     );
 }
 
-/// Products of codes, as codes of steps of `scale`.
+/// Quantized `a * b`, requantized to `scale`.
 pub(crate) fn mul(
     context: Context<'_>,
     [a, b]: [(&[i8], Scaled); 2],
@@ -132,7 +132,7 @@ pub(crate) fn mul(
     range: Range,
     out: &mut [i8],
 ) {
-    // Products of codes are exact, and are scaled once.
+    // The integer product is exact and is scaled once.
     let factor = a.1.scale * b.1.scale / scale;
     in_parts(
         context,
@@ -149,7 +149,7 @@ pub(crate) fn mul(
     );
 }
 
-/// Codes as other codes.
+/// Requantizes values to other parameters.
 pub(crate) fn requantize(
     context: Context<'_>,
     codes: &[i8],
@@ -174,10 +174,10 @@ pub(crate) fn requantize(
     );
 }
 
-/// How many codes there are.
+/// Number of int8 values.
 pub(crate) const CODES: usize = 256;
 
-/// What a table has for codes, the one for -128 first.
+/// Table lookup; the first entry belongs to -128.
 pub(crate) fn lookup(context: Context<'_>, codes: &[i8], table: &[i8; CODES], out: &mut [i8]) {
     let part = chunk_len(context.parallel, out.len(), GRAIN);
     for_each_chunk_mut(context.parallel, out, part, &|index, out| {
@@ -192,8 +192,8 @@ pub(crate) fn lookup(context: Context<'_>, codes: &[i8], table: &[i8; CODES], ou
     });
 }
 
-/// The largest codes of windows of pictures, channels last: pooling of codes is that of numbers.
-/// Gives `None` where a picture is shorter than its shape says.
+/// Max pooling of quantized images, channels last. Max pooling needs no requantization. Returns
+/// `None` if `pictures` is too short.
 pub(crate) fn largest(
     context: Context<'_>,
     windows: &super::windows::Windows,

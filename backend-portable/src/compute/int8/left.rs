@@ -1,4 +1,4 @@
-//! The left operand of a product: rows of codes, or windows of pictures.
+//! Left operand of an int8 GEMM: rows, or im2col windows of images.
 
 use super::STEP;
 use super::windows::{Padded, Windows};
@@ -6,25 +6,26 @@ use crate::compute::gemm::{Context, ShapeMismatch};
 use crate::compute::split::{Outcome, for_each_chunk_mut};
 use core::ops::Range;
 
-/// Codes of pictures that are copied with what windows see around them, at most.
+/// Maximum bytes of padded copies of images.
 const LARGE: usize = 1 << 22;
-/// As many of several groups, which are to be near still when they are read.
+/// Maximum bytes of padded copies of several groups, so that they are still in the cache when they
+/// are read.
 const TOGETHER: usize = 1 << 19;
 
-/// The left operand.
+/// Left operand.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Left<'a> {
-    /// Rows so far apart.
+    /// Rows with a stride.
     Rows(&'a [i8], usize),
-    /// Rows so far apart, behind which are zeros up to the next multiple of [`STEP`] at least.
+    /// Rows with a stride, padded with zeros to at least the next multiple of [`STEP`].
     Filled(&'a [i8], usize),
-    /// Windows over pictures that lie one after the other; around them are codes like this. Over
-    /// groups of channels there are several products, of the first group and those behind it.
+    /// Windows over contiguous images, with a padding value. Windows over groups of channels yield
+    /// several GEMMs, one for each group, starting with the first.
     Windows(&'a [i8], &'a Windows, i8),
 }
 
 impl<'a> Left<'a> {
-    /// Left operands, which belong to blocks of the right one.
+    /// Number of left operands, each of which belongs to a block of the right operand.
     pub(super) fn blocks(&self) -> usize {
         match self {
             Left::Rows(..) | Left::Filled(..) => 1,
@@ -32,7 +33,7 @@ impl<'a> Left<'a> {
         }
     }
 
-    /// That of a block.
+    /// The left operand of a block.
     pub(super) fn block(self, block: usize) -> Option<Self> {
         match self {
             Left::Windows(codes, windows, outside) => {
@@ -43,7 +44,7 @@ impl<'a> Left<'a> {
         }
     }
 
-    /// Whether rows can be read where they lie.
+    /// Whether the kernel can read rows in place.
     pub(super) fn lies_ready(&self, k: usize) -> bool {
         let are_rows = match self {
             Left::Rows(..) => true,
@@ -53,7 +54,8 @@ impl<'a> Left<'a> {
         are_rows && k.is_multiple_of(STEP) && k > 0
     }
 
-    /// The codes, and the distance of rows, where they lie ready; checks that there are so many.
+    /// The data and the row stride of an operand that is read in place; `None` if the data is too
+    /// short.
     pub(super) fn ready(&self, rows: usize, k: usize) -> Option<(&'a [i8], usize)> {
         let (codes, stride) = match *self {
             Left::Rows(codes, stride) | Left::Filled(codes, stride) => (codes, stride),
@@ -63,7 +65,7 @@ impl<'a> Left<'a> {
         (needed <= codes.len()).then_some((codes, stride))
     }
 
-    /// Pictures with what windows see around them, where windows are read there.
+    /// Geometry of padded images, if windows are read from padded copies.
     pub(super) fn padded(&self, rows: usize) -> Option<Grid<'a>> {
         let &Left::Windows(_, windows, _) = self else { return None };
         let padded = windows.padded()?;
@@ -73,8 +75,8 @@ impl<'a> Left<'a> {
         Some(Grid { windows, padded, count, together })
     }
 
-    /// Copies rows from one on to a place of `steps` words for each. `None` if there are not so
-    /// many.
+    /// Copies rows from `first` on to `place`, `steps` groups of [`STEP`] bytes each. Returns
+    /// `None` if the operand has too few rows.
     pub(super) fn copy(
         &self,
         first: usize,
@@ -92,7 +94,7 @@ impl<'a> Left<'a> {
                 }
             }
             Left::Windows(codes, windows, zero) => {
-                // Windows of one picture after the other.
+                // Windows of one image after the other.
                 let (mut row, mut rest) = (first, place);
                 while !rest.is_empty() {
                     let (picture, at) = (row / windows.count(), row % windows.count());
@@ -108,25 +110,25 @@ impl<'a> Left<'a> {
     }
 }
 
-/// Pictures with what windows see around them.
+/// Padded copies of images.
 #[derive(Clone, Copy)]
 pub(super) struct Grid<'a> {
     pub(super) windows: &'a Windows,
     pub(super) padded: Padded,
-    /// Pictures.
+    /// Number of images.
     count: usize,
-    /// Blocks whose pictures are there at the same time.
+    /// Number of blocks whose images are copied at the same time.
     pub(super) together: usize,
 }
 
 impl Grid<'_> {
-    /// Words of the pictures of a block.
+    /// Words of a block's padded images.
     pub(super) fn words(&self) -> usize {
         self.count * self.padded.len / STEP
     }
 
-    /// Copies the pictures of some blocks, one behind the other, to the workspace; gives them, and
-    /// the rest of that. Their codes have 128 added.
+    /// Copies the images of some blocks to the workspace, with padding and with 128 added to each
+    /// value. Returns them and the rest of the workspace.
     pub(super) fn pad<'w>(
         &self,
         context: Context<'_>,

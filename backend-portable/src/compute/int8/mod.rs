@@ -1,20 +1,19 @@
-//! Products and convolutions of 8-bit codes whose scales are `f32`, as PyTorch's quantizers and
-//! XNNPACK have them.
+//! GEMM and convolution of int8 values with `f32` scales, as in PyTorch's quantizers and XNNPACK.
 //!
-//! A code stands for `(code - zero) * scale`. Sums of products are exact, in 32 bits; a sum becomes
-//! a number by one multiplication and one addition in `f32`, and a code by rounding that to the
-//! nearest, ties to even. ([`q8`](super::q8) computes in integers throughout, as CMSIS-NN.)
+//! A quantized value `q` represents `(q - zero) * scale`. Dot products are exact, in 32-bit
+//! integers. Requantization multiplies and adds once in `f32`, and rounds to the nearest integer,
+//! ties to even. ([`q8`](super::q8) computes purely in integers, as CMSIS-NN does.)
 //!
-//! - [`product`]: rows of codes by packed weights ([`pack`]); convolutions are such products, of
+//! - [`product`]: GEMM of int8 rows with packed weights ([`pack`]); convolutions are GEMMs over
 //!   [`windows`].
-//! - [`depthwise`]: convolutions of each channel for itself, and `narrow`: those of groups of four
-//!   or eight channels, on x86-64.
-//! - [`rows`]: rows of numbers that get a scale of their own each time, and products of these, with
-//!   weights of 8 or 4 bits, whose groups have [`scales`].
-//! - [`elementwise`]: between codes and numbers.
+//! - [`depthwise`]: depthwise convolution; `narrow`: convolution in groups of four or eight
+//!   channels, on x86-64.
+//! - [`rows`]: dynamic quantization of rows, and GEMM of them with int8 or int4 weights, the latter
+//!   with group-wise [`scales`].
+//! - [`elementwise`]: quantize, dequantize and element-wise arithmetic.
 //!
-//! The layout of packed weights is the same for all instructions ([`Dots`](super::simd::Dots));
-//! which are used is decided at run time.
+//! The layout of packed weights is the same for all instruction sets ([`Dots`](super::simd::Dots)),
+//! one of which is selected at run time.
 
 #[cfg(target_arch = "x86_64")]
 mod amx;
@@ -44,54 +43,52 @@ pub(crate) mod windows;
 
 /// Columns of a panel of packed weights.
 pub(crate) const LANES: usize = 16;
-/// Codes of a column that lie together.
+/// Consecutive values of a column that are contiguous in packed weights.
 pub(crate) const STEP: usize = 4;
 
-/// How sums of columns become codes: `start + sum` times a scale, plus a bias, rounded, plus
-/// `zero`, within limits. There are as many of each as packed weights have columns, with those that
-/// only fill up.
+/// Requantization of column sums: `round((start + sum) * scale + bias) + zero`, clamped. The slices
+/// have an element for each packed column, including padding.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Requantize<'a> {
-    /// What sums start with.
+    /// Initial value of the sums.
     pub(crate) start: &'a [i32],
-    /// The factor of each column.
+    /// Scale of each column.
     pub(crate) scales: &'a [f32],
-    /// What is added to each column.
+    /// Bias of each column.
     pub(crate) bias: &'a [f32],
-    /// The code of zero, and the least and greatest code of a result.
+    /// Zero point and clamping bounds of the result.
     pub(crate) range: Range,
 }
 
-/// The codes of a result.
+/// Zero point and bounds of quantized results.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Range {
-    /// The code that stands for zero.
+    /// Zero point.
     pub(crate) zero: i32,
-    /// The least code.
+    /// Minimum value.
     pub(crate) low: i8,
-    /// The greatest code.
+    /// Maximum value.
     pub(crate) high: i8,
 }
 
 impl Range {
-    /// Keeps results within these codes, too.
+    /// Restricts results to these bounds in addition.
     pub(crate) fn limit(&mut self, low: f32, high: f32) {
         self.low = self.low.max(low as i8);
         self.high = self.high.min(high as i8);
     }
 
-    /// Rounds to a code. What is not a number becomes the least one.
+    /// Rounds and quantizes a scaled value. NaN becomes the minimum.
     #[inline(always)]
     pub(crate) fn code(self, number: f32) -> i8 {
-        /// Numbers that this is added to have their integer part in the lowest bits, rounded as
-        /// additions are.
+        /// Adding this constant rounds to an integer, which is then in the lowest mantissa bits.
         const MAGIC: f32 = 12_582_912.0;
-        // Beyond all codes, whatever stands for zero, so that nothing is lost and no integer
-        // overflows; and a number in any case.
-        #[allow(clippy::manual_clamp, reason = "what is not a number would stay that")]
+        // Clamps beyond the int8 range for every zero point: the result is unchanged, the integer
+        // cannot overflow, and NaN becomes a number.
+        #[allow(clippy::manual_clamp, reason = "`clamp` keeps NaN")]
         let number = number.max(-2048.0).min(2048.0) + MAGIC;
         let rounded = number.to_bits() as i32 - MAGIC.to_bits() as i32 + self.zero;
-        // The limits are those of 8 bits.
+        // The bounds are int8 values.
         rounded.max(self.low.into()).min(self.high.into()) as i8
     }
 }

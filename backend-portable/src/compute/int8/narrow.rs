@@ -1,9 +1,10 @@
-//! Convolutions in groups so narrow that 16 channels are several of them, with AVX-512's VNNI.
+//! int8 convolution in groups of four or eight channels, with AVX-512 VNNI: 16 channels hold
+//! several groups.
 //!
-//! The 16 codes of a tap of a pixel, which are one group after the other, are repeated four times
-//! in a vector. Each word of these, four codes of one group, meets weights of one of the group's
-//! outputs; repeated words meet those of others. So groups of four take one product of vectors for
-//! a tap of 16 channels, groups of eight take two, and none has zeros for other groups.
+//! A vector repeats the 16 bytes of a tap of a pixel four times. Each 32-bit word, four values of
+//! one group, is multiplied with the weights of one output of that group; its repetitions, with
+//! those of other outputs. Groups of four thus need one VNNI instruction for a tap of 16 channels,
+//! groups of eight need two, and no lane multiplies zeros of other groups.
 
 use super::product::ROWS;
 use super::vnni;
@@ -15,42 +16,42 @@ use crate::compute::split::{Outcome, Tile, even_part, for_each_tile_mut};
 
 /// Channels of a block.
 pub(crate) const BLOCK: usize = 16;
-/// Most pixels of a tile.
+/// Maximum number of pixels of a tile.
 const PIXELS: usize = 8;
-/// Codes of rows of pictures, with what windows see around them, that stay near while blocks pass
-/// by.
+/// Bytes of padded image rows that stay in the cache while the blocks of channels are processed.
 const NEAR: usize = 1 << 16;
-/// Codes that may be read behind the last one.
+/// Bytes of overread after the last value.
 const BEHIND: usize = BLOCK;
 
-/// Whether groups of so many inputs and outputs are computed so.
+/// Whether this module supports groups of this number and size (`[inputs, outputs]`).
 pub(crate) fn serves(dots: Dots, groups: usize, [inputs, outputs]: [usize; 2]) -> bool {
     let is_narrow = groups > 1 && inputs == outputs && matches!(inputs, 4 | 8);
     is_narrow && dots.instructions() == Instructions::Vnni
 }
 
-/// Channels with those that fill up the last block.
+/// Number of channels, padded to whole blocks.
 pub(crate) fn padded(channels: usize) -> usize {
     channels.next_multiple_of(BLOCK)
 }
 
-/// The channel at a place of the order that sums, and what is added to them, are in, where groups
-/// have so many.
+/// The channel at an index of the packed order, which sums and requantization parameters have, for
+/// groups of this size.
 pub(crate) fn channel(group: usize, place: usize) -> usize {
     let (block, lane, word) = (place / BLOCK, place % BLOCK / STEP, place % STEP);
     let first = if group == STEP { word * STEP } else { [0, 8, 4, 12][word] };
     block * BLOCK + first + lane
 }
 
-/// Words of packed weights; `None` if there are more than memory has.
+/// Packed length of the weights in 32-bit words; `None` if it exceeds the address space.
 pub(crate) fn packed_len(taps: usize, channels: usize, group: usize) -> Option<usize> {
-    // A code for each pair of channels of a group, four of which are a word; and the sum of each
-    // channel.
+    // A byte for each pair of channels of a group, four to a word, and the sum of each channel's
+    // weights.
     let words = taps.checked_mul(group / STEP)?.checked_add(1)?;
     channels.checked_next_multiple_of(BLOCK)?.checked_mul(words)
 }
 
-/// Packs weights: `code(tap, input of the group, output)`. `None` if the place has another length.
+/// Packs weights `code(tap, input of the group, output)`. Returns `None` if `words` has the wrong
+/// length.
 pub(crate) fn pack(
     taps: usize,
     channels: usize,
@@ -70,7 +71,7 @@ pub(crate) fn pack(
         let (word, lane, at) = (at % STEP, at / STEP % STEP, at / BLOCK);
         let (turn, at) = (at % turns, at / turns);
         let (tap, block) = (at % taps, at / taps);
-        // The input's place in the block says which group it is.
+        // The input's index in the block determines the group.
         let input = word * STEP + byte;
         let output = block * BLOCK + input / group * group + turn * STEP + lane;
         *place = if output < channels { code(tap, input % group, output)? } else { 0 };
@@ -91,13 +92,13 @@ pub(crate) fn pack(
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Packed<'a> {
     codes: &'a [i8],
-    /// The sum of each channel, in their [order](channel).
+    /// Sum of the weights of each channel, in packed [order](channel).
     pub(crate) sums: &'a [i32],
     group: usize,
 }
 
 impl<'a> Packed<'a> {
-    /// What [`pack`] wrote. `None` if it has another length.
+    /// Wraps the output of [`pack`]. Returns `None` if `words` has the wrong length.
     pub(crate) fn of(taps: usize, channels: usize, group: usize, words: &'a [f32]) -> Option<Self> {
         if words.len() != packed_len(taps, channels, group)? {
             return None;
@@ -107,14 +108,14 @@ impl<'a> Packed<'a> {
     }
 }
 
-/// How a picture is cut.
+/// Tiling of an image.
 struct Cut {
-    /// Rows of a result that are computed together.
+    /// Output rows of a tile.
     rows: usize,
-    /// Pixels of a row, with what windows see around them, and codes of it.
+    /// Pixels of a padded input row, and its bytes.
     width: usize,
     row: usize,
-    /// Words for the codes of rows that are.
+    /// Words of the padded input rows of a tile.
     words: usize,
 }
 
@@ -132,27 +133,26 @@ impl Cut {
     }
 }
 
-/// Codes of rows that a thread brings together, at most: what lies between taps that are far apart
-/// is among them.
+/// Maximum bytes of the input rows that a thread copies. With dilation, they include the rows
+/// between the taps.
 const MOST: usize = 8 << 20;
 
-/// Whether the rows that windows see are few enough to be brought together as they are.
+/// Whether the input rows of a tile are few enough to be copied.
 pub(crate) fn are_near(windows: &Windows) -> bool {
     Cut::of(windows, 1).is_some_and(|cut| cut.words.saturating_mul(STEP) <= MOST)
 }
 
-/// Words of workspace for a convolution on so many threads; `None` if there are more than memory
-/// has.
+/// Words of workspace for a convolution on `threads` threads; `None` if it exceeds the address
+/// space.
 pub(crate) fn workspace_len(threads: usize, windows: &Windows) -> Option<usize> {
     Cut::of(windows, threads)?.words.checked_mul(threads.max(1))
 }
 
-/// Convolves a batch of pictures, around which are codes like `outside`. `columns` are in the
-/// [order](channel) of sums.
+/// Convolves a batch of images with padding value `outside`. `columns` has the packed
+/// [order](channel).
 ///
 /// # Errors
-/// An operand, the place or the workspace is shorter than the numbers say, or instructions are
-/// others.
+/// If an operand, `out` or the workspace is too short, or the tier lacks VNNI.
 pub(crate) fn convolve(
     context: Context<'_>,
     (codes, windows, outside): (&[i8], &Windows, i8),
@@ -205,7 +205,7 @@ pub(crate) fn convolve(
     Ok(())
 }
 
-/// Some rows of a result.
+/// Output rows of one tile.
 struct Band<'a> {
     windows: &'a Windows,
     cut: &'a Cut,
@@ -252,16 +252,16 @@ impl Band<'_> {
                     let mut at = [codes.as_ptr(); ROWS];
                     let mut out = [to; ROWS];
                     for pixel in 1..ROWS {
-                        // Pixels that are not there are the last one again, with the same result.
+                        // Missing pixels repeat the last one, with the same result.
                         let pixel_of = pixel.min(count - 1);
                         at[pixel] = codes.as_ptr().wrapping_add(pixel_of * pitch);
                         out[pixel] = to.wrapping_add(pixel_of * channels);
                     }
                     let pixels =
                         vnni::Narrow { at, out, taps, apart, weights, columns, first, lanes };
-                    // SAFETY: the instructions are there, as `convolve` asked. All taps of the
-                    // pixels lie in the codes that were cut just now, with 16 codes from each on,
-                    // the tile has places for `lanes` codes of each, and columns are those of all
+                    // SAFETY: `convolve` checked that the processor has the instructions. All taps
+                    // of the pixels are inside the slice taken above, with 16 bytes from each on.
+                    // The tile has room for `lanes` values of each pixel, and `columns` covers all
                     // blocks.
                     unsafe {
                         match (self.weights.group, together) {

@@ -1,50 +1,50 @@
-//! Weights in the order in which products read them.
+//! Packed layout of int8 weights.
 //!
-//! Panels of 16 columns; in a panel, four codes of each column by turns. Behind all of them lies
-//! the sum of each column's codes. What fills up the last panel, and the last four codes, is zero.
-//! All is in words of 32 bits, as other constants are. Weights of several blocks of columns, each
-//! of which begins a panel, are packed as one matrix, with columns of zeros between them.
+//! Panels of 16 columns; in a panel, groups of four consecutive values of each column in turn. The
+//! sum of each column follows after all panels. Padding of the last panel and of the last group is
+//! zero. The storage consists of 32-bit words, like other constants. Weights of several blocks of
+//! columns, each starting a panel, are packed as one matrix with zero columns between the blocks.
 
 use super::{LANES, STEP};
 
-/// The right operand of a product.
+/// Packed right operand of a GEMM.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Packed<'a> {
     pub(super) codes: &'a [i8],
-    /// The sum of each column, with those that fill up.
+    /// Sum of each column, including padding columns.
     pub(crate) sums: &'a [i32],
-    /// Codes of a column, and columns of a block.
+    /// `[values of a column, columns of a block]`
     pub(super) shape: [usize; 2],
     pub(super) blocks: usize,
 }
 
-/// Groups of four codes, and panels; `None` if there are more than memory has.
+/// `[groups of four values, panels]`; `None` if the size exceeds the address space.
 fn counts([k, n]: [usize; 2]) -> Option<[usize; 2]> {
     let counts = [k.div_ceil(STEP).max(1), n.div_ceil(LANES)];
     counts[0].checked_mul(counts[1])?.checked_mul(STEP * LANES * 4)?;
     Some(counts)
 }
 
-/// Columns with those that fill up the last panel.
+/// Number of columns, padded to whole panels.
 pub(crate) fn padded(n: usize) -> usize {
     n.next_multiple_of(LANES)
 }
 
-/// The shape of so many blocks as one matrix; `None` if there are none, or more than memory has.
+/// Shape of several blocks as one matrix; `None` if `blocks` is zero or the size exceeds the
+/// address space.
 pub(crate) fn side_by_side([k, n]: [usize; 2], blocks: usize) -> Option<[usize; 2]> {
     let before = n.checked_next_multiple_of(LANES)?.checked_mul(blocks.checked_sub(1)?)?;
     Some([k, before.checked_add(n)?])
 }
 
-/// Words of packed weights of `k` rows and `n` columns; `None` if there are more than memory has.
+/// Packed length in words of weights of shape `[k, n]`; `None` if it exceeds the address space.
 pub(crate) fn packed_len(shape: [usize; 2]) -> Option<usize> {
     let [steps, panels] = counts(shape)?;
-    // A step of a column is a word.
+    // A group of four values is a word.
     steps.checked_mul(panels)?.checked_mul(LANES)?.checked_add(panels * LANES)
 }
 
-/// Packs weights: code `row` of column `col` is `code(row, col)`. `None` if the place has another
-/// length.
+/// Packs weights `code(row, col)`. Returns `None` if `words` has the wrong length.
 pub(crate) fn pack(
     [k, n]: [usize; 2],
     code: impl Fn(usize, usize) -> Option<i8>,
@@ -72,13 +72,13 @@ pub(crate) fn pack(
 }
 
 impl<'a> Packed<'a> {
-    /// What [`pack`] wrote. `None` if it has another length.
+    /// Wraps the output of [`pack`]. Returns `None` if `words` has the wrong length.
     pub(crate) fn of(shape: [usize; 2], words: &'a [f32]) -> Option<Self> {
         Packed::of_blocks(shape, 1, words)
     }
 
-    /// What [`pack`] wrote of so many blocks of one shape, [side by side](side_by_side). `None` if
-    /// it has another length.
+    /// Wraps the output of [`pack`] for several blocks of one shape, [side by side](side_by_side).
+    /// Returns `None` if `words` has the wrong length.
     pub(crate) fn of_blocks(shape: [usize; 2], blocks: usize, words: &'a [f32]) -> Option<Self> {
         let all = side_by_side(shape, blocks)?;
         if words.len() != packed_len(all)? {
@@ -89,12 +89,12 @@ impl<'a> Packed<'a> {
         Some(Packed { codes, sums, shape, blocks })
     }
 
-    /// Groups of four codes in a column.
+    /// Groups of four values in a column.
     pub(super) fn steps(&self) -> usize {
         self.shape[0].div_ceil(STEP).max(1)
     }
 
-    /// Codes of a panel.
+    /// Bytes of a panel.
     pub(super) fn panel(&self) -> usize {
         self.steps() * STEP * LANES
     }

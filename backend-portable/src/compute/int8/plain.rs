@@ -1,11 +1,11 @@
-//! Plain Rust, for processors without instructions of their own here.
+//! Plain Rust kernels, for processors without specific kernels.
 
 use super::{LANES, STEP};
 
 /// Rows of a tile.
 pub(super) const ROWS: usize = 4;
 
-/// The sums of rows and a panel.
+/// Dot products of rows with the columns of a panel.
 pub(super) fn sums(rows: &[&[i8]; ROWS], panel: &[i8]) -> [[i32; LANES]; ROWS] {
     let mut sums = [[0i32; LANES]; ROWS];
     let (weights, _) = panel.as_chunks::<{ LANES * STEP }>();
@@ -23,7 +23,8 @@ pub(super) fn sums(rows: &[&[i8]; ROWS], panel: &[i8]) -> [[i32; LANES]; ROWS] {
     sums
 }
 
-/// The sums of a row's group and that of a panel, whose weights have 4 bits and 8 added.
+/// Dot products of a row's group with a group of an int4 panel, whose weights are stored with 8
+/// added.
 pub(super) fn nibbles(codes: &[i8], weights: &[u8]) -> [i32; LANES] {
     let mut sums = [0i32; LANES];
     let (codes, _) = codes.as_chunks::<{ 2 * STEP }>();

@@ -1,7 +1,7 @@
-//! Products of rows of codes and packed weights, cut into tiles that threads share.
+//! int8 GEMM of rows with packed weights, split into tiles for threads.
 //!
-//! Several products side by side, of groups of the channels of pictures, are one: threads share the
-//! tiles of all.
+//! Several GEMMs side by side, one for each group of channels, run as one parallel loop over all
+//! their tiles.
 
 #[cfg(target_arch = "x86_64")]
 use super::amx::{self, Corner, Depth, Sums};
@@ -20,20 +20,19 @@ use crate::compute::simd::Dots;
 use crate::compute::simd::Instructions;
 use crate::compute::split::{Outcome, Tile, even_part, for_each_tile_of_parts};
 
-/// Most rows of a tile.
+/// Maximum number of rows of a tile.
 #[cfg(target_arch = "x86_64")]
 pub(super) const ROWS: usize = 12;
-/// Most panels of a tile.
+/// Maximum number of panels of a tile.
 const PANELS: usize = 4;
-/// Codes of the left operand that stay near while panels pass by.
+/// Bytes of the left operand that stay in the cache while the panels are processed.
 const NEAR: usize = 1 << 16;
-/// The same where AMX computes, two tiles of 16 rows by two panels at a time.
+/// Like `NEAR`, for AMX, which computes two tiles of 16 rows by two panels at a time.
 const TILES_NEAR: usize = 1 << 18;
-/// Rows that are not worth cutting.
+/// Number of rows up to which rows are not split.
 const EVEN: usize = 24;
 
-/// Rows of a tile of so many panels, for which there are accumulators, where there are vectors of
-/// 16 sums.
+/// Rows of a tile of this many panels, limited by the accumulators, for vectors of 16 sums.
 const fn height(panels: usize) -> usize {
     match panels {
         4.. => 6,
@@ -42,7 +41,7 @@ const fn height(panels: usize) -> usize {
     }
 }
 
-/// Where the results of a tile go.
+/// Destination of a tile's results.
 #[cfg(target_arch = "x86_64")]
 pub(super) struct Place<T> {
     pub(super) out: [*mut T; ROWS],
@@ -50,40 +49,42 @@ pub(super) struct Place<T> {
     pub(super) cols: usize,
 }
 
-/// How the codes of a row lie, and those of weights.
+/// Layout of a left row and of the weights.
 #[cfg(target_arch = "x86_64")]
 #[derive(Clone, Copy)]
 pub(super) struct Walk {
     /// Steps of a line.
     pub(super) steps: usize,
-    /// Lines of a row, and how far apart they are.
+    /// Number of lines (contiguous runs, such as kernel rows of a window) of a row, and their
+    /// stride.
     pub(super) lines: usize,
     pub(super) apart: usize,
-    /// Codes of a panel of weights.
+    /// Bytes of a panel of weights.
     pub(super) panel: usize,
 }
 
-/// What becomes of sums.
+/// Epilogue: converts integer sums to results.
 ///
 /// # Safety
-/// What [`Finish::fits`] says is what [`Finish::vnni`] relies on.
+/// [`Finish::fits`] must guarantee what [`Finish::vnni`] and [`Finish::amx`] rely on.
 pub(super) unsafe trait Finish: Sync {
-    /// What results are.
+    /// Element type of results.
     type Out: Send;
 
-    /// Whether there is what so many rows and columns need; there are whole panels of these.
+    /// Whether the parameters cover this many rows and this many columns, padded to whole panels.
     fn fits(&self, rows: usize, padded: usize) -> bool;
 
-    /// Makes results of the sums of a row, from column `at` on.
+    /// Computes the results of a row's sums, starting at column `at`.
     fn finish(&self, dots: Dots, row: usize, at: usize, sums: &[i32; LANES], out: &mut [Self::Out]);
 
-    /// A tile of `M` rows and `V` panels. Codes of rows may be `FLIPPED`: have 128 added.
+    /// Computes a tile of `M` rows and `V` panels. With `FLIPPED`, left values have 128 added
+    /// already.
     ///
     /// # Safety
-    /// There are the instructions. Each row of `a` has so many lines of steps, and each panel from
-    /// `b` on as many steps. The place has so many rows of so many columns, which are not more than
-    /// the tile's. `at` is the first row and the first column of the tile, all of which
-    /// [fit](Finish::fits).
+    /// The processor has AVX-512 VNNI. Each row of `a` has the lines and steps of `walk`, and each
+    /// of the `V` panels from `b` on has as many steps. `place` is writable for its rows and
+    /// columns, which do not exceed the tile's. `at` is the first row and column of the tile, which
+    /// [fits](Finish::fits).
     #[cfg(target_arch = "x86_64")]
     unsafe fn vnni<const M: usize, const V: usize, const FLIPPED: bool>(
         &self,
@@ -94,13 +95,13 @@ pub(super) unsafe trait Finish: Sync {
         place: &Place<Self::Out>,
     );
 
-    /// Makes results of the sums of `V` panels, which AMX made. Codes of rows may have been
-    /// `FLIPPED`. `weights` are what columns sum up to.
+    /// Computes the results of the AMX sums of `V` panels. With `FLIPPED`, left values had 128
+    /// added. `weights` are the column sums of the weights.
     ///
     /// # Safety
-    /// There are AVX-512's instructions. The corner's slots are rows that there are sums of, and it
-    /// has places for as many rows, of so many columns, which are not more than the panels'. `at`
-    /// is the first row and the first column, all of which [fit](Finish::fits), as do `weights`.
+    /// The processor has AVX-512. The corner's slots are rows of `sums`, and the corner is writable
+    /// for that many rows and its columns, which do not exceed the panels. `at` is the first row
+    /// and column; these, and `weights`, cover the tile ([`Finish::fits`]).
     #[cfg(target_arch = "x86_64")]
     unsafe fn amx<const V: usize, const FLIPPED: bool>(
         &self,
@@ -111,7 +112,7 @@ pub(super) unsafe trait Finish: Sync {
     );
 }
 
-// SAFETY: there are whole panels of starts, scales and bias.
+// SAFETY: `fits` guarantees whole panels of start values, scales and biases.
 unsafe impl Finish for Requantize<'_> {
     type Out = i8;
 
@@ -142,7 +143,7 @@ unsafe impl Finish for Requantize<'_> {
         [_, at]: [usize; 2],
         place: &Place<i8>,
     ) {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { vnni::codes::<M, V, FLIPPED>(a, walk, b, self, at, place) }
     }
 
@@ -154,19 +155,19 @@ unsafe impl Finish for Requantize<'_> {
         [_, at]: [usize; 2],
         corner: &Corner<'_, i8>,
     ) {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { amx::codes::<V, FLIPPED>(self, sums, weights, at, corner) }
     }
 }
 
-/// How a product is cut.
+/// Tiling of a GEMM.
 #[derive(Clone, Copy, Debug)]
 struct Cut {
     rows: usize,
     cols: usize,
-    /// Panels of a tile, but for the last one of a part.
+    /// Panels of a tile, except for the last one of a part.
     panels: usize,
-    /// Words for the rows of a part, where they do not lie ready.
+    /// Words of the copied rows of a part, if rows are not read in place.
     copied: usize,
 }
 
@@ -193,7 +194,7 @@ impl Cut {
     }
 }
 
-/// Words of workspace for a product on so many threads.
+/// Words of workspace for a GEMM on `threads` threads.
 pub(crate) fn workspace_len(
     threads: usize,
     rows: usize,
@@ -209,7 +210,7 @@ pub(crate) fn workspace_len(
     Cut::of(threads, rows, shape, in_place, by_tiles).copied.saturating_mul(threads.max(1))
 }
 
-/// The pictures whose rows are read where they lie, line by line, if they are.
+/// Padded images, if the kernel reads windows from them line by line.
 fn grid<'a>(dots: Dots, left: &Left<'a>, rows: usize, in_place: bool) -> Option<Grid<'a>> {
     #[cfg(target_arch = "x86_64")]
     let reads_lines = dots.instructions() == Instructions::Vnni;
@@ -219,14 +220,14 @@ fn grid<'a>(dots: Dots, left: &Left<'a>, rows: usize, in_place: bool) -> Option<
     if in_place || !reads_lines { None } else { left.padded(rows) }
 }
 
-/// How AMX cuts rows, where it computes a product.
+/// AMX tiling of k, if AMX computes this GEMM.
 #[cfg(target_arch = "x86_64")]
 fn depth(dots: Dots, rows: usize, [k, n]: [usize; 2], grid: Option<&Grid<'_>>) -> Option<Depth> {
     let lines = grid.map_or(1, |grid| grid.windows.axes[0].kernel());
     Depth::of(dots, rows, [k.div_ceil(STEP).max(1), n.div_ceil(LANES)], lines)
 }
 
-/// There is none elsewhere.
+/// AMX is specific to x86-64.
 #[cfg(not(target_arch = "x86_64"))]
 fn depth(
     _: Dots,
@@ -237,11 +238,11 @@ fn depth(
     None
 }
 
-/// Codes by weights, as codes.
+/// int8 GEMM with requantized results.
 ///
 /// # Errors
-/// An operand, the place or the workspace is shorter than the numbers say, or operands have other
-/// numbers of blocks.
+/// If an operand, `out` or the workspace is too short, or the operands differ in their number of
+/// blocks.
 pub(crate) fn product(
     context: Context<'_>,
     rows: usize,
@@ -316,7 +317,7 @@ pub(super) fn run<F: Finish>(
                     left.copy(own.start, k, steps, copied).ok_or(ShapeMismatch)?;
                     (&*copied, steps * STEP, own.start)
                 };
-                // Packed columns, of which each block begins a panel.
+                // Index in packed columns, where each block starts a panel.
                 let before = block * places;
                 let part = Part {
                     first: before + first,
@@ -357,10 +358,11 @@ pub(super) fn run<F: Finish>(
     Ok(())
 }
 
-/// A tile of as many panels as the place has columns, and of one row or more.
+/// Computes a tile with the rows and columns of `place`.
 ///
 /// # Safety
-/// As [`Finish::vnni`], where tiles of more than one row are as high as there are accumulators for.
+/// As for [`Finish::vnni`]. Tiles of more than one row provide as many rows in `a` as the
+/// accumulators hold.
 #[cfg(target_arch = "x86_64")]
 unsafe fn vnni_tile<F: Finish, const FLIPPED: bool>(
     finish: &F,
@@ -370,7 +372,7 @@ unsafe fn vnni_tile<F: Finish, const FLIPPED: bool>(
     at: [usize; 2],
     place: &Place<F::Out>,
 ) {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         match (place.cols.div_ceil(LANES), place.rows) {
             (1, 1) => finish.vnni::<1, 1, FLIPPED>(a, walk, b, at, place),
@@ -385,15 +387,15 @@ unsafe fn vnni_tile<F: Finish, const FLIPPED: bool>(
     }
 }
 
-/// A part of a product.
+/// Part of a GEMM.
 pub(super) struct Part<'a, F> {
-    /// The packed column that is the first of the tile.
+    /// First packed column of the tile.
     pub(super) first: usize,
-    /// Rows of the left operand, from number `base` on.
+    /// Rows of the left operand, starting with row number `base`.
     pub(super) codes: &'a [i8],
     pub(super) stride: usize,
     pub(super) base: usize,
-    /// The windows that rows are, where they are read in pictures with what lies around them.
+    /// Window geometry, if rows are windows of padded images.
     #[cfg(target_arch = "x86_64")]
     pub(super) grid: Option<(&'a Windows, Padded)>,
     pub(super) right: Packed<'a>,
@@ -403,7 +405,7 @@ pub(super) struct Part<'a, F> {
 }
 
 impl<F: Finish> Part<'_, F> {
-    /// Computes so many columns from one on, for all rows of a part.
+    /// Computes `cols` columns starting at `col`, for all rows of the part.
     fn run(
         &self,
         tile: &mut Tile<'_, F::Out>,
@@ -432,7 +434,7 @@ impl<F: Finish> Part<'_, F> {
         Ok(())
     }
 
-    /// A tile of at most so many rows as there are accumulators for.
+    /// Computes a tile that fits the accumulators.
     fn tile(
         &self,
         tile: &mut Tile<'_, F::Out>,
@@ -453,7 +455,7 @@ impl<F: Finish> Part<'_, F> {
         match self.dots.instructions() {
             #[cfg(target_arch = "x86_64")]
             Instructions::Vnni => {
-                // Rows that are not there are the last one again, and are not written.
+                // Missing rows repeat the last one and are not written.
                 let mut a = [core::ptr::null(); ROWS];
                 let walk = match self.grid {
                     None => {
@@ -486,12 +488,12 @@ impl<F: Finish> Part<'_, F> {
                 }
                 let (b, at) = (weights.as_ptr(), [row, col]);
                 let finish = self.finish;
-                // SAFETY: the instructions are there; rows and panels were cut from slices of these
-                // lengths just now, the tile has all places of the corner, and `fits` was asked.
+                // SAFETY: the processor has the instructions. Rows and panels were sliced to these
+                // lengths above, the tile covers the corner, and `fits` was checked.
                 unsafe {
                     match self.grid {
                         None => vnni_tile::<F, false>(finish, &a, walk, b, at, &place),
-                        // As [`pad`] wrote them.
+                        // [`pad`](super::left::Grid::pad) added 128 to the values.
                         Some(_) => vnni_tile::<F, true>(finish, &a, walk, b, at, &place),
                     }
                 }
@@ -504,8 +506,7 @@ impl<F: Finish> Part<'_, F> {
                 for (index, weights) in weights.chunks_exact(panel).enumerate() {
                     let sums = match other {
                         #[cfg(target_arch = "x86_64")]
-                        // SAFETY: the instructions are there, since `other` came of a value that
-                        // proves it.
+                        // SAFETY: `Dots` proves that the processor has the instructions.
                         Instructions::Avx2 => unsafe { avx2::sums(&lines, weights) },
                         #[cfg(all(target_arch = "aarch64", target_endian = "little"))]
                         // SAFETY: as above.

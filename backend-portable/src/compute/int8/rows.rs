@@ -1,10 +1,11 @@
-//! Products of rows of numbers that become codes as the program runs: each row has a scale and a
-//! zero of its own, as PyTorch's `choose_qparams_per_token_asymmetric` finds them. Weights are
-//! codes of 8 bits with a scale for each column, or of 4 bits with one for each group of a column.
+//! GEMM with dynamic quantization: each row has its own scale and zero point, computed as PyTorch's
+//! `choose_qparams_per_token_asymmetric` does. Weights are int8 with a scale for each column, or
+//! int4 with a scale for each group of a column.
 //!
-//! Weights of 4 bits lie in panels of 16 columns; in a panel, by groups, eight codes of each column
-//! by turns: a byte has one of the first four in its lower half and one of the others in its upper
-//! half, each with 8 added. Scales lie by panels and groups, too ([`scales`](super::scales)).
+//! int4 weights are stored in panels of 16 columns. A panel has its groups in order, and in a group
+//! eight consecutive values of each column in turn. A byte has one of the first four values in its
+//! lower nibble and one of the other four in its upper nibble, each with 8 added. Scales are
+//! ordered by panels and groups, too ([`scales`](super::scales)).
 
 #[cfg(target_arch = "x86_64")]
 use super::amx::{self, Corner, Sums};
@@ -25,35 +26,36 @@ use crate::compute::simd::Instructions;
 use crate::compute::simd::{Dots, Simd, Vectorized};
 use crate::compute::split::{Outcome, Tile, even_part, for_each_chunks_mut, for_each_tile_mut};
 
-/// Codes of a column that lie together, of 4 bits.
+/// Consecutive int4 values of a column that are contiguous in packed weights.
 pub(crate) const NIBBLES: usize = 8;
 
-/// Rows of codes.
+/// Dynamically quantized rows.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Rows<'a> {
-    /// The codes; behind those of a row are zeros up to the next row.
+    /// Quantized values; each row is padded with zeros up to the next row.
     pub(crate) codes: &'a [i8],
-    /// From one row to the next.
+    /// Row stride.
     pub(crate) stride: usize,
-    /// The scale of each row.
+    /// Scale of each row.
     pub(crate) scales: &'a [f32],
-    /// The code of zero of each row.
+    /// Zero point of each row.
     pub(crate) zeros: &'a [i32],
-    /// The sums of groups of codes, by rows.
+    /// Sums of the quantized values of each group, row by row.
     pub(crate) sums: &'a [i32],
 }
 
-/// The places for rows of codes in a workspace.
+/// Workspace layout of quantized rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Room {
     rows: usize,
-    /// Codes of a row, with those that fill up.
+    /// Bytes of a row, including padding.
     stride: usize,
     groups: usize,
 }
 
 impl Room {
-    /// For so many rows of `k` codes in groups, which are all of a row where there is one.
+    /// Layout for `rows` rows of `k` values in `groups` groups; at least one group, which covers
+    /// the row.
     pub(crate) fn new(rows: usize, k: usize, groups: usize) -> Self {
         Room { rows, stride: k.next_multiple_of(NIBBLES).max(NIBBLES), groups: groups.max(1) }
     }
@@ -64,10 +66,10 @@ impl Room {
         self.rows.saturating_mul(row)
     }
 
-    /// Makes codes of rows of `k` numbers, in a workspace of that many words.
+    /// Quantizes rows of `k` values into a workspace of [`words`](Self::words) words.
     ///
     /// # Errors
-    /// There are fewer numbers, or the workspace is shorter.
+    /// If `numbers` or the workspace is too short.
     pub(crate) fn quantize<'a>(
         &self,
         context: Context<'_>,
@@ -113,12 +115,12 @@ impl Room {
     }
 }
 
-/// Makes codes of a row, and zeros of what is behind them; gives the scale and the code of zero.
+/// Quantizes a row and pads it with zeros; returns the scale and the zero point.
 pub(crate) fn quantize_row(context: Context<'_>, numbers: &[f32], codes: &mut [i8]) -> (f32, i32) {
     context.tier.dispatch(Quantize { numbers, codes })
 }
 
-/// Makes codes of a row, and gives scale and zero.
+/// Quantizes a row; returns the scale and the zero point.
 struct Quantize<'a> {
     numbers: &'a [f32],
     codes: &'a mut [i8],
@@ -131,14 +133,14 @@ impl Vectorized for Quantize<'_> {
     fn run<S: Simd>(self, s: S) -> (f32, i32) {
         let Quantize { numbers, codes } = self;
         let (mut lows, mut highs) = (s.splat(0.0), s.splat(0.0));
-        // One where something is not a number.
+        // One in lanes that saw NaN.
         let (mut nans, one) = (s.splat(0.0), s.splat(1.0));
         let whole = numbers.chunks_exact(S::LANES);
         let rest = whole.remainder();
         for chunk in whole {
-            // SAFETY: the chunk has as many numbers as a vector.
+            // SAFETY: the chunk has `LANES` values.
             let numbers = unsafe { s.load(chunk.as_ptr()) };
-            // What is not a number leaves what was there.
+            // A NaN leaves the accumulated value unchanged.
             (lows, highs) = (s.min(numbers, lows), s.max(numbers, highs));
             nans = s.select(s.is_nan(numbers), one, nans);
         }
@@ -157,7 +159,7 @@ impl Vectorized for Quantize<'_> {
         let (low, high) = if is_nan { (f32::NAN, f32::NAN) } else { (low, high) };
         let scale = ((high - low) / 255.0).max(f32::EPSILON);
         let (below, above) = (low / scale, high / scale);
-        // The bound whose rounding errs less.
+        // The bound with the smaller rounding error.
         let from_below = (-128.0 + below) + (127.0 + above) > 0.0;
         let zero = if from_below { -128.0 - below } else { 127.0 - above };
         let zero = libm::rintf(zero.clamp(-128.0, 127.0)) as i32;
@@ -173,24 +175,24 @@ impl Vectorized for Quantize<'_> {
     }
 }
 
-/// Columns of weights: what sums are multiplied with, and what is added. There are as many as
-/// packed weights have.
+/// Scale and bias of each packed column.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Columns<'a> {
-    /// The scale of each column.
+    /// Scale of each column.
     pub(crate) scales: &'a [f32],
-    /// What is added to each.
+    /// Bias of each column.
     pub(crate) bias: &'a [f32],
 }
 
-/// What becomes of the sums of a row.
+/// Epilogue that dequantizes row sums.
 pub(super) struct Floats<'a> {
     pub(super) rows: Rows<'a>,
     pub(super) sums: &'a [i32],
     pub(super) columns: Columns<'a>,
 }
 
-// SAFETY: there are whole panels of sums, scales and bias, and scales and zeros for all rows.
+// SAFETY: `fits` guarantees whole panels of sums, scales and biases, and scales and zero points of
+// all rows.
 unsafe impl Finish for Floats<'_> {
     type Out = f32;
 
@@ -228,7 +230,7 @@ unsafe impl Finish for Floats<'_> {
         at: [usize; 2],
         place: &Place<f32>,
     ) {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { vnni::floats::<M, V, FLIPPED>(a, walk, b, self, at, place) }
     }
 
@@ -240,15 +242,15 @@ unsafe impl Finish for Floats<'_> {
         at: [usize; 2],
         corner: &Corner<'_, f32>,
     ) {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { amx::floats::<V, FLIPPED>(self, sums, at, corner) }
     }
 }
 
-/// Rows by weights of 8 bits.
+/// GEMM of rows with int8 weights.
 ///
 /// # Errors
-/// An operand, the place or the workspace is shorter than the numbers say.
+/// If an operand or `out` is too short.
 pub(crate) fn product(
     context: Context<'_>,
     rows: Rows<'_>,
@@ -261,11 +263,11 @@ pub(crate) fn product(
     run(context, rows.scales.len(), left, right, &finish, out, &mut [])
 }
 
-/// Windows of a picture by weights of 8 bits. All windows have the scale and the code of zero that
-/// the picture has, by rows.
+/// GEMM of image windows with int8 weights. `scales` and `zeros` have an element for each window,
+/// that of its image.
 ///
 /// # Errors
-/// As [`product`].
+/// As for [`product`].
 pub(crate) fn windows_product(
     context: Context<'_>,
     left: Left<'_>,
@@ -281,7 +283,7 @@ pub(crate) fn windows_product(
     run(context, scales.len(), left, right, &finish, out, workspace)
 }
 
-/// Weights of 4 bits: see the top of this file.
+/// int4 weights; their layout is described at the top of this file.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Nibbles<'a> {
     codes: &'a [u8],
@@ -293,12 +295,12 @@ pub(crate) struct Nibbles<'a> {
     groups: usize,
 }
 
-/// Bytes of a group of a panel, and panels, of weights of `k` rows, `n` columns and groups of a
-/// column.
+/// `[bytes of a group of a panel, panels]` for weights of shape `[k, n]` with `groups` groups in
+/// each column.
 fn nibble_counts([k, n]: [usize; 2], groups: usize) -> Option<[usize; 2]> {
     let each =
         k.checked_div(groups).filter(|each| each.checked_mul(groups) == Some(k) && *each > 0)?;
-    // Only what is alone can be filled up.
+    // Only a single group can be padded.
     if groups > 1 && !each.is_multiple_of(NIBBLES) {
         return None;
     }
@@ -308,15 +310,15 @@ fn nibble_counts([k, n]: [usize; 2], groups: usize) -> Option<[usize; 2]> {
     Some([bytes, panels])
 }
 
-/// Words of packed weights; `None` where groups are of another size than loops can take, or there
-/// are more than memory has.
+/// Packed length in words; `None` if the group size is unsupported or the length exceeds the
+/// address space.
 pub(crate) fn nibbles_len(shape: [usize; 2], groups: usize) -> Option<usize> {
     let [bytes, panels] = nibble_counts(shape, groups)?;
     (bytes / 4).checked_mul(groups)?.checked_mul(panels)
 }
 
-/// Packs weights of 4 bits: `code(row, col)` is one from -8 to 7. `None` if the place has another
-/// length, or a code is another.
+/// Packs int4 weights `code(row, col)`, -8 to 7. Returns `None` if `words` has the wrong length or
+/// a weight is out of range.
 pub(crate) fn pack_nibbles(
     [k, n]: [usize; 2],
     groups: usize,
@@ -352,8 +354,8 @@ pub(crate) fn pack_nibbles(
 }
 
 impl<'a> Nibbles<'a> {
-    /// What [`pack_nibbles`] wrote, scales of so many groups and columns, and what each column sums
-    /// up to. `None` if they have other lengths.
+    /// Combines the output of [`pack_nibbles`], group scales, and the sum of each column. Returns
+    /// `None` if a length is wrong.
     pub(crate) fn of(
         [k, n]: [usize; 2],
         groups: usize,
@@ -373,11 +375,11 @@ impl<'a> Nibbles<'a> {
     }
 }
 
-/// Rows by weights of 4 bits, whose groups are those of the rows. A bias is one for each column,
-/// with those that fill up.
+/// GEMM of rows with int4 weights that have the same groups. The bias has an element for each
+/// packed column.
 ///
 /// # Errors
-/// An operand or the place is shorter than the numbers say.
+/// If an operand or `out` is too short.
 pub(crate) fn product_nibbles(
     context: Context<'_>,
     rows: Rows<'_>,
@@ -420,12 +422,12 @@ pub(crate) fn product_nibbles(
     outcome.result()
 }
 
-/// Some panels of weights of 4 bits, and what belongs to their columns.
+/// Panels of int4 weights, with the parameters of their columns.
 #[derive(Clone, Copy)]
 pub(super) struct Panels<'a> {
     pub(super) codes: &'a [u8],
     pub(super) scales: GroupScales<'a>,
-    /// What each column sums up to.
+    /// Sum of each column.
     pub(super) sums: &'a [f32],
     pub(super) bias: Option<&'a [f32]>,
     pub(super) groups: usize,
@@ -433,7 +435,7 @@ pub(super) struct Panels<'a> {
     pub(super) bytes: usize,
 }
 
-/// A product with weights of 4 bits.
+/// GEMM with int4 weights.
 pub(super) struct Product<'a> {
     rows: Rows<'a>,
     right: Nibbles<'a>,
@@ -480,7 +482,7 @@ impl Product<'_> {
         Some(())
     }
 
-    /// So many panels from a column on.
+    /// `count` panels, starting at column `at`.
     fn panels(&self, at: usize, count: usize) -> Option<Panels<'_>> {
         let (groups, bytes, panel) = (self.right.groups, self.right.bytes(), at / LANES);
         let of_groups = |each: usize| panel * groups * each..(panel + count) * groups * each;
@@ -499,29 +501,29 @@ impl Product<'_> {
         })
     }
 
-    /// The codes of a row, and what its groups sum up to.
+    /// The quantized values of a row, and the sums of its groups.
     fn line(&self, row: usize) -> Option<(&[i8], &[i32])> {
         let (groups, stride) = (self.right.groups, self.rows.stride);
         let codes = self.rows.codes.get(row * stride..(row + 1) * stride)?;
         Some((codes, self.rows.sums.get(row * groups..(row + 1) * groups)?))
     }
 
-    /// The scale of a row, and its zero point.
+    /// Scale and zero point of a row.
     fn range(&self, row: usize) -> Option<(f32, f32)> {
         Some((*self.rows.scales.get(row)?, *self.rows.zeros.get(row)? as f32))
     }
 
-    /// A tile of one row.
+    /// Computes a tile of one row.
     #[cfg(target_arch = "x86_64")]
     fn row(&self, row: usize, tile: &mut Tile<'_, f32>) -> Option<()> {
         let panels = self.panels(tile.first(), tile.row(row).len().div_ceil(LANES))?;
         let ((codes, sums), (scale, zero)) = (self.line(row)?, self.range(row)?);
         let own = token::Row { codes, sums, scale, zero };
-        // SAFETY: the instructions are there, since these came of a value that proves it.
+        // SAFETY: `Dots` proves that the processor has the instructions.
         unsafe { token::row_by_nibbles(&own, &panels, tile.row(row)) }
     }
 
-    /// A tile of at most so many rows and columns as there are accumulators for.
+    /// Computes a tile that fits the accumulators.
     fn small(
         &self,
         [row, at]: [usize; 2],
@@ -546,8 +548,8 @@ impl Product<'_> {
                     *slot = tile.row(row + at).get_mut(from..from + cols)?.as_mut_ptr();
                     *own = self.range(row + at)?;
                 }
-                // SAFETY: the instructions are there; rows, their sums, panels and places were cut
-                // from slices of these lengths just now.
+                // SAFETY: the processor has the instructions. Rows, their sums, panels and
+                // destinations were sliced to these lengths above.
                 unsafe {
                     match (count, rows) {
                         (1, 1) => vnni::nibbles::<1, 1>(&a, &own, &panels, &place),
@@ -558,7 +560,7 @@ impl Product<'_> {
                 }
             }
             _ => {
-                debug_assert_eq!(rows, 1, "plain loops take a row at a time");
+                debug_assert_eq!(rows, 1, "plain loops compute one row at a time");
                 let ((codes, own_sums), (scale, zero)) = (self.line(row)?, self.range(row)?);
                 let mut numbers = [0f32; LANES];
                 let length = self.rows.stride / panels.groups;
@@ -569,8 +571,7 @@ impl Product<'_> {
                     #[cfg(all(target_arch = "aarch64", target_endian = "little"))]
                     let found = match self.dots.instructions() {
                         Instructions::Plain => plain::nibbles(codes, weights),
-                        // SAFETY: the instructions are there, since these came of a value that
-                        // proves it.
+                        // SAFETY: `Dots` proves that the processor has the instructions.
                         _ => unsafe { arm::nibbles(codes, weights) },
                     };
                     #[cfg(not(all(target_arch = "aarch64", target_endian = "little")))]

@@ -1,6 +1,6 @@
-//! Scales of groups of weights: by panels and groups, 16 together. They take a larger part of 4-bit
-//! weights than their number suggests, and exporters keep them as `bfloat16`: they lie so where
-//! nothing is lost.
+//! Group scales of int4 weights, ordered by panels and groups, 16 columns together. Scales are a
+//! large part of the size of int4 weights, and exporters round them to `bfloat16`; they are stored
+//! as such if that is lossless.
 
 use super::LANES;
 use core::ops::Range;
@@ -10,22 +10,23 @@ use core::ops::Range;
 pub(crate) enum GroupScales<'a> {
     /// `f32`
     Whole(&'a [f32]),
-    /// The upper halves of `f32`, whose lower halves are zero.
+    /// `bfloat16`: the upper 16 bits of `f32` values whose lower 16 bits are zero.
     Upper(&'a [u16]),
 }
 
-/// Whether nothing is lost of numbers without their lower halves.
+/// Whether all scales convert to `bfloat16` without loss.
 pub(crate) fn are_upper(scales: &[f32]) -> bool {
     scales.iter().all(|scale| scale.to_bits() & 0xffff == 0)
 }
 
-/// Words of packed scales; `None` if there are more than memory has.
+/// Packed length of the scales in words; `None` if it exceeds the address space.
 pub(crate) fn scales_len(n: usize, groups: usize, are_upper: bool) -> Option<usize> {
     let count = n.checked_next_multiple_of(LANES)?.checked_mul(groups)?;
     Some(if are_upper { count / 2 } else { count })
 }
 
-/// Packs scales, `[n, groups]`. `None` if there are fewer, or the place has another length.
+/// Packs scales of shape `[n, groups]`. Returns `None` if `scales` is too short, or `packed` has
+/// the wrong length.
 pub(crate) fn pack_scales(
     [n, groups]: [usize; 2],
     scales: &[f32],
@@ -53,7 +54,7 @@ pub(crate) fn pack_scales(
 }
 
 impl<'a> GroupScales<'a> {
-    /// What [`pack_scales`] wrote. `None` if it has another length.
+    /// Wraps the output of [`pack_scales`]. Returns `None` if `words` has the wrong length.
     pub(crate) fn of(
         [n, groups]: [usize; 2],
         words: &'a [f32],
@@ -65,7 +66,7 @@ impl<'a> GroupScales<'a> {
         })
     }
 
-    /// Some of the scales.
+    /// A range of the scales.
     pub(super) fn part(self, range: Range<usize>) -> Option<Self> {
         Some(match self {
             GroupScales::Whole(scales) => GroupScales::Whole(scales.get(range)?),
@@ -73,7 +74,7 @@ impl<'a> GroupScales<'a> {
         })
     }
 
-    /// Those that lie together.
+    /// Scales in groups of 16 columns.
     pub(super) fn together(self) -> impl Iterator<Item = [f32; LANES]> {
         let (whole, upper): (&[f32], &[u16]) = match self {
             GroupScales::Whole(scales) => (scales, &[]),

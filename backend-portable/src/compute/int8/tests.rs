@@ -1,4 +1,4 @@
-//! All instructions against sums one by one.
+//! Tests of all instruction sets against scalar sums.
 
 use super::elementwise::{self, Scaled};
 use super::left::Left;
@@ -18,7 +18,7 @@ use torchlet_core::rules::window::Window;
 
 const RANGE: Range = Range { zero: -3, low: -100, high: 120 };
 
-/// Work is cut for three threads, and done by one.
+/// Splits work for three threads and runs it on one.
 struct Three;
 
 impl Parallel for Three {
@@ -39,7 +39,7 @@ fn machines() -> impl Iterator<Item = Context<'static>> {
     Tier::available().flat_map(contexts)
 }
 
-/// Words of workspace for a product.
+/// Words of workspace for a GEMM.
 fn room(context: Context<'_>, rows: usize, shape: [usize; 2], left: &Left<'_>) -> usize {
     workspace_len(context.parallel.threads(), rows, shape, left, Dots::of(context.tier))
 }
@@ -48,14 +48,13 @@ fn codes(numbers: &mut Noise, count: usize) -> Vec<i8> {
     (0..count).map(|_| numbers.below(256) as u8 as i8).collect()
 }
 
-/// What a sum becomes, in numbers that do not round.
+/// Requantized sum, computed without intermediate rounding.
 fn expected(sum: i64, scale: f32, bias: f32) -> i8 {
     let number = f64::from(sum as f32 * scale + bias).round_ties_even() + f64::from(RANGE.zero);
     number.clamp(RANGE.low.into(), RANGE.high.into()) as i8
 }
 
-/// Whether codes are those that are expected, but for some that are rounded at a tie, where numbers
-/// are added and multiplied at once.
+/// Asserts equality, except for a few values at ties, where fused multiply-add rounds differently.
 fn check(found: &[i8], expected: &[i8], what: &str) {
     let differ: Vec<usize> = (0..found.len()).filter(|at| found[*at] != expected[*at]).collect();
     let is_near = |at: &usize| found[*at].abs_diff(expected[*at]) <= 1;
@@ -93,7 +92,7 @@ fn products_are_exact() {
             let short = &mut workspace[..0];
             let left = Left::Rows(&a[1..], k);
             let missing = product(context, m, left, packed, &columns, &mut out, short);
-            assert!(missing.is_err(), "a code is missing");
+            assert!(missing.is_err(), "an input value is missing");
         }
     }
 }
@@ -122,7 +121,7 @@ fn convolutions_are_exact() {
         let picture = codes(&mut numbers, batch * windows.picture());
         let weights = codes(&mut numbers, n.max(channels) * windows.codes());
         let [_, wide] = windows.output;
-        // A code of a tap of a window, zero outside.
+        // Value of a window's tap; zero outside the image.
         let tap = |at: usize, tap: usize, channel: usize| -> i64 {
             let (image, at) = (at / windows.count(), at % windows.count());
             let place = |axis: &Window, at: usize, tap: usize, size: usize| {
@@ -193,7 +192,7 @@ fn convolutions_are_exact() {
             let mut out = vec![0; rows * channels];
             let outside = vec![zero; channels];
             let codes = &picture;
-            // Pictures of one column as those of one row, too.
+            // Images of one column, also computed as images of one row.
             let rows = windows.along_rows();
             assert_eq!(rows.input[0] == 1, input[1] == 1, "{what}");
             for windows in [&windows, &rows] {
@@ -206,8 +205,8 @@ fn convolutions_are_exact() {
     }
 }
 
-/// Sums that numbers of 32 bits have, without scales, of all instructions: the same as those one by
-/// one, whatever is cut.
+/// Sums that fit `f32` exactly, without scales: all instruction sets give the scalar result with
+/// every tiling.
 #[test]
 fn sums_are_exact_however_they_are_cut() {
     let mut numbers = Noise::new(7);
@@ -239,7 +238,7 @@ fn sums_are_exact_however_they_are_cut() {
     }
 }
 
-/// The same of windows.
+/// The same, for windows.
 #[test]
 fn sums_of_windows_are_exact_however_they_are_cut() {
     let mut numbers = Noise::new(8);
@@ -287,8 +286,7 @@ fn sums_of_windows_are_exact_however_they_are_cut() {
     }
 }
 
-/// Groups of channels, read where they lie and written to where they belong, are what each is by
-/// itself.
+/// Grouped channels, read and written in place, give the same result as each group alone.
 #[test]
 fn groups_are_convolved_where_they_lie() {
     let mut numbers = Noise::new(4);
@@ -298,7 +296,7 @@ fn groups_are_convolved_where_they_lie() {
         ([6, 5, 12], [window(3, 2, 1), window(2, 1, 1)], 20),
         ([5, 8, 3], [window(2, 1, 0), window(3, 2, 2)], 7),
         ([4, 6, 8], [Window::ONE, Window::ONE], 16),
-        // More pictures than are copied at the same time.
+        // More images than are copied at the same time.
         ([33, 64, 64], [window(3, 1, 1), window(3, 2, 1)], 3),
     ];
     for (input, axes, n) in cases {
@@ -356,15 +354,15 @@ fn groups_are_convolved_where_they_lie() {
                 let found: Vec<i8> = found.flatten().copied().collect();
                 assert_eq!(found, wanted, "{input:?} {axes:?} {group} {:?}", context.tier);
                 let other = run(&picture, &grouped, single, columns, &mut out);
-                assert!(other.is_err(), "weights of one group");
+                assert!(other.is_err(), "the weights have one group");
             }
             let mut failed = |codes: &[i8], columns: Requantize<'_>, len: usize| {
                 run(codes, &grouped, packed, columns, &mut out[..len]).is_err()
             };
             let (all, len) = (range(0..groups * padded), rows * groups * n);
-            assert!(failed(&picture[1..], all, len), "a code is missing");
+            assert!(failed(&picture[1..], all, len), "an input value is missing");
             assert!(failed(&picture, range(1..groups * padded), len), "a column is missing");
-            assert!(failed(&picture, all, len - 1), "a place is missing");
+            assert!(failed(&picture, all, len - 1), "an output element is missing");
         }
     }
 }
@@ -385,7 +383,7 @@ fn rows_get_the_codes_of_their_own() {
         let weights: Vec<i8> = codes(&mut numbers, n * k).iter().map(|code| code >> 4).collect();
         let group_scales: Vec<f32> = (0..n * groups)
             .map(|at| 0.01 + at as f32 * 1e-3)
-            // Nothing is lost without the lower half.
+            // Representable as `bfloat16`.
             .map(|scale| f32::from_bits(scale.to_bits() & 0xffff_0000))
             .collect();
         assert!(scales::are_upper(&group_scales) && !scales::are_upper(&[0.1]));
@@ -395,7 +393,7 @@ fn rows_get_the_codes_of_their_own() {
         for (at, code) in weights.iter().enumerate() {
             sums[at / k] += f32::from(*code) * group_scales[at / k * groups + at % k / each];
         }
-        // PyTorch's choice, one by one, in codes and numbers again.
+        // PyTorch's algorithm, one value at a time: quantize and dequantize.
         let rounded: Vec<f64> = input
             .chunks(k)
             .flat_map(|row| {
@@ -463,13 +461,12 @@ fn rows_get_the_codes_of_their_own() {
     }
 }
 
-/// A row alone takes another way than several; what it gives is the same bit for bit, whatever
-/// panels and groups there are.
+/// A single row uses another kernel than several rows; the results are the same bit for bit, for
+/// all numbers of panels and groups.
 #[test]
 fn a_row_is_the_same_alone_and_with_others() {
     let mut numbers = Noise::new(31);
-    // The last has weights that are brought near before they are needed; one before has a group of
-    // another length.
+    // The last shape has prefetched weights; an earlier one has a group of another length.
     for [k, n, groups] in
         [[8, 1, 1], [32, 16, 1], [64, 37, 2], [96, 16 * 7 + 5, 3], [160, 80, 2], [1024, 2100, 32]]
     {
@@ -522,7 +519,7 @@ fn elements_are_rounded_to_even() {
         assert_eq!(sum, [-3, 2, 120]);
         let operands = [(&[-3i8, -1, 127][..], from), (&[2i8, -3, 4][..], other)];
         elementwise::mul(context, operands, 2.0, RANGE, &mut sum);
-        // Two and a half is rounded to two.
+        // 2.5 rounds to 2.
         assert_eq!(sum, [-3, -5, 62]);
     }
 }

@@ -1,10 +1,10 @@
-//! One row of codes by weights of 4 bits, as a token brings it, with AVX-512 and VNNI. Panels
-//! follow each other in one loop, so that little is done beside what 64 weights take: one `and` and
-//! one product.
+//! GEMV of one dynamically quantized row with int4 weights, as for a single token, with AVX-512
+//! VNNI. All panels are processed in one loop, with little overhead beside the work for 64 weights:
+//! one `and` and one VNNI instruction.
 //!
-//! A byte has two codes. Its lower half is taken by itself; of the upper one, products are 16 times
-//! as large, and what a group sums up to is divided by 16 in the end, which leaves nothing. Groups
-//! are not so long that this would be more than 32 bits have.
+//! A byte has two weights. The lower nibble is masked. The upper nibble is left in place, so its
+//! dot product is 16 times as large; the sum of a group is divided by 16 at the end, without
+//! remainder. The group length is bounded so that this fits 32 bits.
 
 use super::LANES;
 use super::rows::Panels;
@@ -17,32 +17,32 @@ use core::arch::x86_64::{
     _mm512_setzero_si512, _mm512_srai_epi32,
 };
 
-/// A row of codes.
+/// A dynamically quantized row.
 pub(super) struct Row<'a> {
     pub(super) codes: &'a [i8],
-    /// What each group of codes sums up to.
+    /// Sum of each group of quantized values.
     pub(super) sums: &'a [i32],
     pub(super) scale: f32,
     pub(super) zero: f32,
 }
 
-/// The most bytes of a group of a panel: 16 times 15 times 128 for each of as many codes of a
-/// column is less than half of what an integer holds.
+/// Maximum bytes of a group of a panel: 16 · 15 · 128 for each value of a column stays below half
+/// of the i32 range.
 pub(super) const MOST: usize = 4096 * VECTOR;
-/// Bytes that a vector has, which are of four times two codes of each column of a panel.
+/// Bytes of a vector: four bytes, each with two weights, of each column of a panel.
 const VECTOR: usize = 4 * LANES;
-/// Weights of a tile that has more bytes are brought near before they are needed: those of fewer
-/// are in the second-level cache, or soon come from it.
+/// Bytes of a tile's weights from which they are prefetched. Smaller tiles are in the L2 cache, or
+/// arrive there soon.
 const FAR: usize = 1 << 20;
 
-/// The places of the panels that are computed.
+/// Addresses of the panels.
 #[derive(Clone, Copy)]
 struct Places {
     codes: *const u8,
     scales: *const u8,
     sums: *const f32,
     bias: *const f32,
-    /// The first four of each eight codes of the row, and the others, and the sums of its groups.
+    /// The first four of each eight values of the row, the other four, and the sums of its groups.
     rows: [*const i8; 2],
     row_sums: *const i32,
     groups: usize,
@@ -51,11 +51,11 @@ struct Places {
     zero: f32,
 }
 
-/// Writes a row of numbers. `None` where operands are of other lengths than the panels that the
-/// place has.
+/// Computes a row of results. Returns `None` if the lengths of the operands do not match the panels
+/// of `out`.
 ///
 /// # Safety
-/// There are AVX-512 (F, BW and VL) and VNNI.
+/// The processor has AVX-512 (F, BW and VL) and VNNI.
 pub(super) unsafe fn row_by_nibbles(
     row: &Row<'_>,
     panels: &Panels<'_>,
@@ -86,8 +86,8 @@ pub(super) unsafe fn row_by_nibbles(
         scales,
         sums: sums.as_ptr(),
         bias: bias.map_or(core::ptr::null(), |bias| bias.as_ptr()),
-        // Hidden from the compiler, which would load eight codes at once, and move them to vectors
-        // one by one.
+        // Hidden from the optimizer, which would load eight bytes at once and move them to vector
+        // registers separately.
         rows: [row.codes.as_ptr(), core::hint::black_box(row.codes.as_ptr().wrapping_add(4))],
         row_sums: row.sums.as_ptr(),
         groups,
@@ -96,11 +96,10 @@ pub(super) unsafe fn row_by_nibbles(
         zero: row.zero,
     };
     let is_far = codes.len() > FAR;
-    // SAFETY: the instructions are there, which is the caller's promise, and all lengths were
-    // compared.
+    // SAFETY: the caller guarantees the instructions, and all lengths were compared above.
     unsafe {
         match (panels.scales, is_far, steps) {
-            // Groups of 32, as exporters make them.
+            // Groups of 32, as exporters choose.
             (GroupScales::Upper(_), false, 4) => each::<4, true, false>(&places, out),
             (GroupScales::Upper(_), true, 4) => each::<4, true, true>(&places, out),
             (GroupScales::Upper(_), ..) => each::<0, true, true>(&places, out),
@@ -110,13 +109,13 @@ pub(super) unsafe fn row_by_nibbles(
     Some(())
 }
 
-/// All panels of `out`.
+/// Computes all panels of `out`.
 ///
 /// # Safety
-/// The instructions are there. Places have as many panels as `out` has, the last of which may be
-/// less than one, in groups of so many steps (or, of 0, as many as there are), with scales in the
-/// form that `UPPER` says, and sums and, if it is not null, bias of whole panels; the row has as
-/// many codes, and a sum of each group.
+/// The processor has the instructions. `places` has the panels of `out`, the last of which may be
+/// partial, with groups of `STEPS` steps (dynamic if 0). Scales have the format given by `UPPER`.
+/// Sums, and the bias unless it is null, cover whole panels. The row has as many values, and a sum
+/// for each group.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
 unsafe fn each<const STEPS: usize, const UPPER: bool, const FAR: bool>(
     places: &Places,
@@ -127,8 +126,7 @@ unsafe fn each<const STEPS: usize, const UPPER: bool, const FAR: bool>(
     while panel < count {
         let from = panel * LANES;
         let to = out.get_mut(from..).unwrap_or_default();
-        // SAFETY: there are so many panels from this one on, and `to` has the numbers of these and
-        // no others.
+        // SAFETY: at least as many panels follow `panel`, and `to` has their results and no others.
         unsafe {
             panel += match count - panel {
                 4.. => some::<4, STEPS, UPPER, FAR>(places, panel, to),
@@ -140,11 +138,11 @@ unsafe fn each<const STEPS: usize, const UPPER: bool, const FAR: bool>(
     }
 }
 
-/// So many panels from one on; gives how many these are.
+/// Computes `V` panels starting at `panel`, and returns their number.
 ///
 /// # Safety
-/// As [`each`], and there are as many panels; `out` has the numbers of them, of which the last
-/// panel may lack some, or more.
+/// As for [`each`]. `V` panels follow `panel`. `out` starts with their results; the last panel may
+/// be partial.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
 unsafe fn some<const V: usize, const STEPS: usize, const UPPER: bool, const FAR: bool>(
@@ -159,32 +157,30 @@ unsafe fn some<const V: usize, const STEPS: usize, const UPPER: bool, const FAR:
     let codes = codes.wrapping_add(panel * apart);
     let mut numbers = [_mm512_setzero_ps(); V];
     for group in 0..groups {
-        // What was added to weights counts for each code.
-        // SAFETY: there is a sum for each group.
+        // Compensates the 8 added to each weight. SAFETY: each group has a sum.
         let start = _mm512_set1_epi32(-8 * unsafe { *row_sums.add(group) });
         let mut halves = [[start, _mm512_setzero_si512()]; V];
         for step in 0..steps {
             let at = group * steps + step;
-            // Each is one load that fills a vector.
-            // SAFETY: there are eight codes for each step of each group.
+            // Each is a broadcast load. SAFETY: each step of each group has eight values.
             let own = unsafe {
                 let [first, second] =
                     [rows[0].add(at * 8).cast::<i32>(), rows[1].add(at * 8).cast::<i32>()];
                 [first.read_unaligned(), second.read_unaligned()]
             };
             let own = [_mm512_set1_epi32(own[0]), _mm512_set1_epi32(own[1])];
-            // Counted, as all loops here: see `vnni.rs`.
+            // Counted, like all loops here: see `vnni.rs`.
             for v in 0..V {
                 let from = codes.wrapping_add(v * apart + at * VECTOR);
                 if FAR {
-                    // SAFETY: a hint reads nothing that a program sees, wherever it points. (Newer
-                    // compilers know that themselves.)
+                    // SAFETY: a prefetch hint has no visible effect, for any address. (The
+                    // intrinsic is safe in newer compilers.)
                     #[allow(unused_unsafe)]
                     unsafe {
                         _mm_prefetch::<_MM_HINT_T0>(from.wrapping_add(V * apart).cast());
                     }
                 }
-                // SAFETY: the panel has so many groups of so many steps.
+                // SAFETY: the panel has this many groups and steps.
                 let both = unsafe { _mm512_loadu_epi32(from.cast()) };
                 let [low, high] = halves[v];
                 halves[v] = [
@@ -196,7 +192,7 @@ unsafe fn some<const V: usize, const STEPS: usize, const UPPER: bool, const FAR:
         for v in 0..V {
             let [low, high] = halves[v];
             let sum = _mm512_add_epi32(low, _mm512_srai_epi32::<4>(high));
-            // SAFETY: there are scales of all groups of all panels, in the form that `UPPER` says.
+            // SAFETY: scales exist for all groups of all panels, in the format given by `UPPER`.
             let scale =
                 unsafe { scale_of::<UPPER>(scales, ((panel + v) * groups + group) * LANES) };
             numbers[v] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(sum), scale, numbers[v]);
@@ -206,7 +202,7 @@ unsafe fn some<const V: usize, const STEPS: usize, const UPPER: bool, const FAR:
         let rest = &mut out[v * LANES..];
         let there = rest.len().min(LANES);
         let at = (panel + v) * LANES;
-        // SAFETY: there are whole panels of both.
+        // SAFETY: both cover whole panels.
         let (sums, bias) = unsafe {
             let none = _mm512_setzero_ps();
             let bias = if bias.is_null() { none } else { _mm512_loadu_ps(bias.add(at)) };
@@ -215,7 +211,7 @@ unsafe fn some<const V: usize, const STEPS: usize, const UPPER: bool, const FAR:
         let number = _mm512_fnmadd_ps(_mm512_set1_ps(zero), sums, numbers[v]);
         let number = _mm512_fmadd_ps(number, _mm512_set1_ps(scale), bias);
         let mask = ((1u32 << there) - 1) as __mmask16;
-        // SAFETY: the mask is that of the numbers that there are places for, 16 at most.
+        // SAFETY: the mask covers the remaining elements of `out`, at most 16.
         unsafe { _mm512_mask_storeu_ps(rest.as_mut_ptr(), mask, number) };
     }
     V

@@ -1,9 +1,9 @@
-//! AVX-512 with VNNI. The left codes are made unsigned by turning their first bit, which adds 128
-//! to each.
+//! AVX-512 VNNI kernels. VNNI needs an unsigned left operand: flipping the sign bit adds 128 to
+//! each value.
 //!
-//! Loops count: what goes over arrays element by element otherwise, such as `zip` and `map`, are
-//! functions of the standard library that a build without link-time optimization compiles apart,
-//! for any processor, and calls for each vector.
+//! Loops are counted. Iterator adaptors such as `zip`, and `map` on arrays, are functions of the
+//! standard library; a build without link-time optimization compiles them separately, for the
+//! baseline processor, and calls them for each vector.
 
 use super::product::{Place, ROWS, Walk};
 use super::rows::{Floats, Panels};
@@ -27,12 +27,12 @@ use core::arch::x86_64::{
     _mm512_xor_si512,
 };
 
-/// The sums of a tile of `M` rows and `V` panels, which start with these. Codes of rows are flipped
-/// already, or have 128 added here.
+/// Dot products of `M` rows with the columns of `V` panels, added to `sums`. With `FLIPPED`, left
+/// values have 128 added already; otherwise it is added here.
 ///
 /// # Safety
-/// Each row has so many lines of so many groups of four codes, and each panel, of which `b` is the
-/// first, as many groups.
+/// Each row has the lines and steps of `walk`, and each of the `V` panels from `b` on has as many
+/// steps.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
 unsafe fn sums<const M: usize, const V: usize, const FLIPPED: bool>(
@@ -44,17 +44,18 @@ unsafe fn sums<const M: usize, const V: usize, const FLIPPED: bool>(
     let flip = _mm512_set1_epi32(0x8080_8080_u32 as i32);
     let Walk { steps, lines, apart, panel } = walk;
     for line in 0..lines {
-        // SAFETY: `line` is one of the rows' and of each panel's.
+        // SAFETY: every row and panel has this line.
         let b = unsafe { b.add(line * steps * LANES * STEP) };
         for step in 0..steps {
             let mut weights = [_mm512_setzero_si512(); V];
             for v in 0..V {
-                // SAFETY: `step` is within the line of panel `v`, of which the caller has `V`.
+                // SAFETY: `step` is inside the line of panel `v`, and the caller guarantees `V`
+                // panels.
                 weights[v] =
                     unsafe { _mm512_loadu_epi32(b.add(v * panel + step * LANES * STEP).cast()) };
             }
             for row in 0..M {
-                // SAFETY: `step` is within the line of the row.
+                // SAFETY: `step` is inside the line of the row.
                 let codes = unsafe { a[row].add(line * apart + step * STEP).cast::<i32>() };
                 // SAFETY: as above.
                 let codes = _mm512_set1_epi32(unsafe { codes.read_unaligned() });
@@ -68,37 +69,37 @@ unsafe fn sums<const M: usize, const V: usize, const FLIPPED: bool>(
     sums
 }
 
-/// The columns of vector `v` of a tile that are there.
+/// Mask of the valid columns of a tile's vector `v`.
 #[inline(always)]
 fn mask(cols: usize, v: usize) -> __mmask16 {
     let left = cols.saturating_sub(v * LANES).min(LANES);
     ((1u32 << left) - 1) as __mmask16
 }
 
-/// How the sums of `V` panels become codes.
+/// Requantization of the sums of `V` panels.
 pub(super) struct Codes<const V: usize> {
     scale: [__m512; V],
     bias: [__m512; V],
     zero: __m512i,
     low: __m512i,
     high: __m512i,
-    /// The codes of a row that are there.
+    /// Mask of the valid columns of a row.
     mask: __mmask64,
     cols: usize,
 }
 
 impl<const V: usize> Codes<V> {
-    /// Of so many columns from `first` on.
+    /// Loads the parameters of `cols` columns starting at `first`.
     ///
     /// # Safety
-    /// `columns` has `V` panels from there on.
+    /// `columns` has `V` panels from `first` on.
     #[inline]
     #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
     pub(super) unsafe fn of(columns: &Requantize<'_>, first: usize, cols: usize) -> Self {
         let (mut scale, mut bias) = ([_mm512_setzero_ps(); V], [_mm512_setzero_ps(); V]);
         for v in 0..V {
             let at = first + v * LANES;
-            // SAFETY: the caller's promise.
+            // SAFETY: guaranteed by the caller.
             unsafe {
                 scale[v] = _mm512_loadu_ps(columns.scales.as_ptr().add(at));
                 bias[v] = _mm512_loadu_ps(columns.bias.as_ptr().add(at));
@@ -111,10 +112,10 @@ impl<const V: usize> Codes<V> {
         Codes { scale, bias, zero, low, high, mask, cols }
     }
 
-    /// Writes those of a row.
+    /// Requantizes and stores a row.
     ///
     /// # Safety
-    /// There are places for as many codes as there are columns, which are `V` panels at most.
+    /// `to` is writable for the number of columns, which is at most `V` panels.
     #[inline]
     #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
     pub(super) unsafe fn write(&self, sums: &[__m512i; V], to: *mut i8) {
@@ -123,19 +124,18 @@ impl<const V: usize> Codes<V> {
             let number = _mm512_fmadd_ps(_mm512_cvtepi32_ps(sums[v]), self.scale[v], self.bias[v]);
             rounded[v] = _mm512_cvtps_epi32(number);
         }
-        // All of these saturate, as does what a number that no code is near to becomes.
+        // All conversions saturate, including those of values outside the range.
         let pairs = [
             _mm512_adds_epi16(_mm512_packs_epi32(rounded[0], rounded[1]), self.zero),
             _mm512_adds_epi16(_mm512_packs_epi32(rounded[2], rounded[3]), self.zero),
         ];
-        // Quarters of vectors have four codes of each panel by turns; put in order, the panels
-        // follow one another.
+        // 128-bit lanes interleave four values of each panel; the permutation restores the order of
+        // panels.
         let codes = _mm512_packs_epi16(pairs[0], pairs[1]);
         let order = _mm512_set_epi32(15, 11, 7, 3, 14, 10, 6, 2, 13, 9, 5, 1, 12, 8, 4, 0);
         let codes = _mm512_permutexvar_epi32(order, codes);
         let codes = _mm512_min_epi8(_mm512_max_epi8(codes, self.low), self.high);
-        // SAFETY: there are so many codes at the place, of which the mask leaves out what the row
-        // does not have.
+        // SAFETY: the destination has room for all columns, and the mask excludes the others.
         unsafe {
             match (V, self.cols) {
                 (1, 16) => _mm_storeu_epi8(to, _mm512_castsi512_si128(codes)),
@@ -147,10 +147,10 @@ impl<const V: usize> Codes<V> {
     }
 }
 
-/// A tile of codes.
+/// Computes a tile of int8 results.
 ///
 /// # Safety
-/// As [`sums`]; the place has `rows` rows of `cols` codes, of at most `M` rows and `V` panels;
+/// As for [`sums`]. `place` is writable for its rows and columns, at most `M` rows and `V` panels;
 /// `columns` has `V` panels from `first` on.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
 pub(super) unsafe fn codes<const M: usize, const V: usize, const FLIPPED: bool>(
@@ -163,38 +163,38 @@ pub(super) unsafe fn codes<const M: usize, const V: usize, const FLIPPED: bool>(
 ) {
     let mut start = [_mm512_setzero_si512(); V];
     for v in 0..V {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         start[v] = unsafe { _mm512_loadu_epi32(columns.start.as_ptr().add(first + v * LANES)) };
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     let (sums, codes) = unsafe {
         let sums = sums::<M, V, FLIPPED>(a, walk, b, [start; M]);
         (sums, Codes::of(columns, first, place.cols))
     };
     for row in 0..M.min(place.rows) {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { codes.write(&sums[row], place.out[row]) };
     }
 }
 
-/// What pixels of 32 channels are computed from.
+/// Parameters of a depthwise block of 32 channels.
 pub(super) struct Lanes<'a> {
-    /// Pairs of weights, by pairs of taps: of the first and then the second four of each eight
-    /// channels.
+    /// Pairs of weights for pairs of taps: the first four of each eight channels, then the other
+    /// four.
     pub(super) weights: &'a [[[i16; 32]; 2]],
-    /// In the same order, what sums become.
+    /// Requantization parameters, in the same order.
     pub(super) columns: Requantize<'a>,
-    /// How many channels there are.
+    /// Number of valid channels.
     pub(super) channels: usize,
 }
 
-/// Pixels in a row: each tap moves by its step from one to the next. There are so many pairs of
-/// taps, or, of 0, as many as there are.
+/// Computes `count` pixels of a row; each tap advances by its step from pixel to pixel. `PAIRS` is
+/// the number of pairs of taps (dynamic if 0).
 ///
 /// # Safety
-/// There are twice as many taps as weights, with `channels` codes at each tap of each pixel; `out`
-/// has as many codes at each of `count` pixels, `out_step` apart. There are 32 columns, and 32
-/// channels at most.
+/// `taps` has twice as many taps as `lanes.weights` has pairs, with `channels` readable values at
+/// each tap of each pixel. `out` is writable for as many values at each of `count` pixels,
+/// `out_step` apart. `columns` has 32 columns, and `channels` is at most 32.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
 pub(super) unsafe fn pixels<const PAIRS: usize>(
     lanes: &Lanes<'_>,
@@ -205,7 +205,7 @@ pub(super) unsafe fn pixels<const PAIRS: usize>(
 ) {
     let mask = ((1u64 << lanes.channels) - 1) as __mmask32;
     let Requantize { start, scales, bias, range } = lanes.columns;
-    // SAFETY: there are 32 of each.
+    // SAFETY: the caller guarantees 32 elements of each.
     let (start, scale, bias) = unsafe {
         (
             [_mm512_loadu_epi32(start.as_ptr()), _mm512_loadu_epi32(start.as_ptr().add(16))],
@@ -215,7 +215,7 @@ pub(super) unsafe fn pixels<const PAIRS: usize>(
     };
     let zero = _mm512_set1_epi32(range.zero);
     let (low, high) = (_mm256_set1_epi8(range.low), _mm256_set1_epi8(range.high));
-    // A known number of turns becomes none.
+    // A constant trip count unrolls the loop.
     let (taps, all_weights) = match PAIRS {
         0 => (taps, lanes.weights),
         _ => (&taps[..PAIRS * 2], &lanes.weights[..PAIRS]),
@@ -226,7 +226,7 @@ pub(super) unsafe fn pixels<const PAIRS: usize>(
             let mut both = [_mm512_setzero_si512(); 2];
             for at in 0..2 {
                 let (tap, step) = taps[pair * 2 + at];
-                // SAFETY: the caller's promise; what the mask leaves out is not read.
+                // SAFETY: guaranteed by the caller; masked lanes are not read.
                 let codes =
                     unsafe { _mm256_maskz_loadu_epi8(mask, tap.wrapping_add(pixel * step)) };
                 both[at] = _mm512_cvtepi8_epi16(codes);
@@ -235,7 +235,7 @@ pub(super) unsafe fn pixels<const PAIRS: usize>(
             let pairs =
                 [_mm512_unpacklo_epi16(first, second), _mm512_unpackhi_epi16(first, second)];
             for half in 0..2 {
-                // SAFETY: there are 32 weights.
+                // SAFETY: each half has 32 weights.
                 let weights =
                     unsafe { _mm512_loadu_epi32(all_weights[pair][half].as_ptr().cast()) };
                 sums[half] = _mm512_dpwssd_epi32(sums[half], pairs[half], weights);
@@ -246,37 +246,37 @@ pub(super) unsafe fn pixels<const PAIRS: usize>(
             let number = _mm512_fmadd_ps(_mm512_cvtepi32_ps(sums[half]), scale[half], bias[half]);
             rounded[half] = _mm512_add_epi32(_mm512_cvtps_epi32(number), zero);
         }
-        // Both saturate.
+        // Both conversions saturate.
         let codes = _mm512_cvtsepi16_epi8(_mm512_packs_epi32(rounded[0], rounded[1]));
         let codes = _mm256_min_epi8(_mm256_max_epi8(codes, low), high);
-        // SAFETY: the caller's promise; the mask is that of the channels.
+        // SAFETY: guaranteed by the caller; the mask covers the valid channels.
         unsafe { _mm256_mask_storeu_epi8(out.wrapping_add(pixel * out_step), mask, codes) };
     }
 }
 
 /// Pixels of 16 channels in groups of four or eight.
 pub(super) struct Narrow<'a> {
-    /// The first tap of each pixel, and where its results go.
+    /// First tap of each pixel, and the destination of its results.
     pub(super) at: [*const i8; ROWS],
     pub(super) out: [*mut i8; ROWS],
-    /// Rows of taps, and taps of each, and how far apart they are.
+    /// `[tap rows, taps in each row]`, and their strides.
     pub(super) taps: [usize; 2],
     pub(super) apart: [usize; 2],
-    /// Of the block: `A` vectors for each tap.
+    /// Weights of the block: `A` vectors for each tap.
     pub(super) weights: &'a [i8],
-    /// Of all blocks, and where those of this one begin.
+    /// Parameters of all blocks, and the index of this block's first column.
     pub(super) columns: &'a Requantize<'a>,
     pub(super) first: usize,
-    /// How many of the channels there are.
+    /// Number of valid channels.
     pub(super) lanes: usize,
 }
 
-/// `P` pixels in groups of `A` times four channels. Codes have 128 added.
+/// Computes `P` pixels in groups of `4 * A` channels. Left values have 128 added.
 ///
 /// # Safety
-/// There are 16 codes at each tap of each of the first `P` pixels, and places for `lanes` of them;
-/// `A` vectors of weights for each tap, and 16 columns from `first` on. `A` is 1 or 2, and `P` 8 at
-/// most.
+/// The first `P` pixels have 16 readable bytes at each tap, and room for `lanes` results. `weights`
+/// has `A` vectors for each tap, and `columns` has 16 columns from `first` on. `A` is 1 or 2, and
+/// `P` at most 8.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
 pub(super) unsafe fn narrow<const A: usize, const P: usize>(narrow: &Narrow<'_>) {
     const { assert!(matches!(A, 1 | 2) && P <= ROWS) };
@@ -289,11 +289,11 @@ pub(super) unsafe fn narrow<const A: usize, const P: usize>(narrow: &Narrow<'_>)
             let offset = row * apart[0] + tap * apart[1];
             let mut own = [_mm512_setzero_si512(); A];
             for turn in 0..A {
-                // SAFETY: there are so many vectors for each tap.
+                // SAFETY: each tap has `A` vectors of weights.
                 own[turn] = unsafe { _mm512_loadu_epi32(vectors.add(turn * LANES * STEP).cast()) };
             }
             for pixel in 0..P {
-                // SAFETY: there are 16 codes at each tap.
+                // SAFETY: each tap has 16 bytes.
                 let codes = unsafe { _mm_loadu_epi8(at[pixel].add(offset)) };
                 let codes = _mm512_broadcast_i32x4(codes);
                 for turn in 0..A {
@@ -303,7 +303,7 @@ pub(super) unsafe fn narrow<const A: usize, const P: usize>(narrow: &Narrow<'_>)
             vectors = vectors.wrapping_add(A * LANES * STEP);
         }
     }
-    // SAFETY: there are 16 of each.
+    // SAFETY: each has 16 elements from `first` on.
     let (start, scale, bias) = unsafe {
         (
             _mm512_loadu_epi32(columns.start.as_ptr().add(first)),
@@ -314,8 +314,8 @@ pub(super) unsafe fn narrow<const A: usize, const P: usize>(narrow: &Narrow<'_>)
     let Range { zero, low, high } = columns.range;
     let (zero, low, high) =
         (_mm512_set1_epi16(zero as i16), _mm512_set1_epi8(low), _mm512_set1_epi8(high));
-    // Of each pixel, quarters of vectors have four codes; then these are one behind the other, and
-    // in each quarter in the order of channels.
+    // 128-bit lanes interleave four values of each pixel. `order` gathers the pixels, and `within`
+    // restores the order of channels in each.
     let order = _mm512_set_epi32(15, 11, 7, 3, 14, 10, 6, 2, 13, 9, 5, 1, 12, 8, 4, 0);
     let within = _mm512_broadcast_i32x4(match A {
         1 => _mm_setr_epi8(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15),
@@ -332,8 +332,7 @@ pub(super) unsafe fn narrow<const A: usize, const P: usize>(narrow: &Narrow<'_>)
             let sum = match A {
                 1 => sums[0],
                 _ => {
-                    // Words of the first and of the second half of a group's inputs, of two outputs
-                    // of each group.
+                    // Adds the sums of the first and the second half of a group's inputs.
                     let (a, b) = (_mm512_castsi512_ps(sums[0]), _mm512_castsi512_ps(sums[A - 1]));
                     let even = _mm512_castps_si512(_mm512_shuffle_ps::<0b10_00_10_00>(a, b));
                     let odd = _mm512_castps_si512(_mm512_shuffle_ps::<0b11_01_11_01>(a, b));
@@ -343,7 +342,7 @@ pub(super) unsafe fn narrow<const A: usize, const P: usize>(narrow: &Narrow<'_>)
             let number = _mm512_cvtepi32_ps(_mm512_add_epi32(sum, start));
             rounded[part] = _mm512_cvtps_epi32(_mm512_fmadd_ps(number, scale, bias));
         }
-        // All of these saturate, as does what a number that no code is near to becomes.
+        // All conversions saturate, including those of values outside the range.
         let pairs = [
             _mm512_adds_epi16(_mm512_packs_epi32(rounded[0], rounded[1]), zero),
             _mm512_adds_epi16(_mm512_packs_epi32(rounded[2], rounded[3]), zero),
@@ -362,7 +361,7 @@ pub(super) unsafe fn narrow<const A: usize, const P: usize>(narrow: &Narrow<'_>)
             if pixel >= P {
                 continue;
             }
-            // SAFETY: there are places for as many codes as there are channels.
+            // SAFETY: the destination has room for all valid channels.
             unsafe {
                 match lanes {
                     16.. => _mm_storeu_epi8(out[pixel], quarters[part]),
@@ -374,9 +373,9 @@ pub(super) unsafe fn narrow<const A: usize, const P: usize>(narrow: &Narrow<'_>)
     }
 }
 
-/// How the sums of `V` panels become numbers.
+/// Dequantization of the sums of `V` panels.
 pub(super) struct Numbers<const V: usize> {
-    /// What each column's codes sum up to.
+    /// Sum of the weights of each column.
     weights: [__m512i; V],
     column: [__m512; V],
     bias: [__m512; V],
@@ -384,10 +383,10 @@ pub(super) struct Numbers<const V: usize> {
 }
 
 impl<const V: usize> Numbers<V> {
-    /// Of so many columns from `first` on.
+    /// Loads the parameters of `cols` columns starting at `first`.
     ///
     /// # Safety
-    /// There are `V` panels of sums, scales and bias from there on.
+    /// Sums, scales and biases have `V` panels from `first` on.
     #[inline]
     #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
     pub(super) unsafe fn of(finish: &Floats<'_>, first: usize, cols: usize) -> Self {
@@ -395,7 +394,7 @@ impl<const V: usize> Numbers<V> {
         let (mut column, mut bias) = ([_mm512_setzero_ps(); V], [_mm512_setzero_ps(); V]);
         for v in 0..V {
             let at = first + v * LANES;
-            // SAFETY: the caller's promise.
+            // SAFETY: guaranteed by the caller.
             unsafe {
                 weights[v] = _mm512_loadu_epi32(finish.sums.as_ptr().add(at));
                 column[v] = _mm512_loadu_ps(finish.columns.scales.as_ptr().add(at));
@@ -405,7 +404,7 @@ impl<const V: usize> Numbers<V> {
         Numbers { weights, column, bias, cols }
     }
 
-    /// What the sums of a row start with, whose code of zero is this.
+    /// Initial sums of a row with this zero point.
     #[inline]
     #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
     pub(super) fn start(&self, zero: i32) -> [__m512i; V] {
@@ -417,10 +416,10 @@ impl<const V: usize> Numbers<V> {
         start
     }
 
-    /// Writes those of a row that has this scale.
+    /// Dequantizes and stores a row with this scale.
     ///
     /// # Safety
-    /// There are places for as many numbers as there are columns, which are `V` panels at most.
+    /// `to` is writable for the number of columns, which is at most `V` panels.
     #[inline]
     #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
     pub(super) unsafe fn write(&self, sums: &[__m512i; V], scale: f32, to: *mut f32) {
@@ -429,7 +428,7 @@ impl<const V: usize> Numbers<V> {
             let number = _mm512_mul_ps(_mm512_cvtepi32_ps(sums[v]), scale);
             let number = _mm512_fmadd_ps(number, self.column[v], self.bias[v]);
             let to = to.wrapping_add(v * LANES);
-            // SAFETY: the mask is that of the columns that the row has, or it has all of them.
+            // SAFETY: the mask covers the valid columns of the row, unless all 16 are valid.
             unsafe {
                 match self.cols >= (v + 1) * LANES {
                     true => _mm512_storeu_ps(to, number),
@@ -440,10 +439,10 @@ impl<const V: usize> Numbers<V> {
     }
 }
 
-/// A tile of numbers.
+/// Computes a tile of `f32` results.
 ///
 /// # Safety
-/// As [`codes`], and there are a scale and a zero for all rows of the tile from `row` on.
+/// As for [`codes`]. Scales and zero points exist for all rows of the tile, starting at `row`.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
 pub(super) unsafe fn floats<const M: usize, const V: usize, const FLIPPED: bool>(
     a: &[*const i8; ROWS],
@@ -453,29 +452,29 @@ pub(super) unsafe fn floats<const M: usize, const V: usize, const FLIPPED: bool>
     [row, first]: [usize; 2],
     place: &Place<f32>,
 ) {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     let numbers = unsafe { Numbers::<V>::of(finish, first, place.cols) };
     let mut start = [[_mm512_setzero_si512(); V]; M];
     for at in 0..M.min(place.rows) {
-        // Unsigned codes have 128 added, and so has their zero.
+        // Unsigned left values have 128 added, and so has their zero point.
         start[at] = numbers.start(finish.rows.zeros[row + at] + 128);
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     let sums = unsafe { sums::<M, V, FLIPPED>(a, walk, b, start) };
     for at in 0..M.min(place.rows) {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { numbers.write(&sums[at], finish.rows.scales[row + at], place.out[at]) };
     }
 }
 
-/// The scales of a group of a panel, of which only the upper halves are there if `UPPER` says so.
+/// Loads the scales of a group of a panel; with `UPPER` they are `bfloat16`.
 ///
 /// # Safety
-/// There are 16 in this form from element `at` on.
+/// 16 scales of this format follow index `at`.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
 pub(super) unsafe fn scale_of<const UPPER: bool>(scales: *const u8, at: usize) -> __m512 {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         match UPPER {
             false => _mm512_loadu_ps(scales.cast::<f32>().add(at)),
@@ -487,12 +486,12 @@ pub(super) unsafe fn scale_of<const UPPER: bool>(scales: *const u8, at: usize) -
     }
 }
 
-/// A tile of numbers by weights of 4 bits, which are the unsigned operand here.
+/// Computes a tile of `f32` results with int4 weights, which are the unsigned operand here.
 ///
 /// # Safety
-/// Each row of `a` has twice as many codes as a column of all groups has bytes, and as many sums as
-/// there are groups; there are `V` panels of weights, scales, sums and, if there is one, bias. The
-/// place has `rows` rows of `cols` numbers, of at most `M` rows and `V` panels.
+/// Each row of `a` has twice as many values as a column of all groups has bytes, and a sum for each
+/// group. `weights` has `V` panels of weights, scales, sums and, if present, biases. `place` is
+/// writable for its rows and columns, at most `M` rows and `V` panels.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
 pub(super) unsafe fn nibbles<const M: usize, const V: usize>(
     a: &[(*const i8, *const i32); ROWS],
@@ -507,22 +506,20 @@ pub(super) unsafe fn nibbles<const M: usize, const V: usize>(
     for group in 0..groups {
         let mut sums = [[_mm512_setzero_si512(); V]; M];
         for row in 0..M {
-            // What was added to weights counts for each code.
-            // SAFETY: there is a sum for each group.
+            // Compensates the 8 added to each weight. SAFETY: each group has a sum.
             sums[row] = [_mm512_set1_epi32(-8 * unsafe { *a[row].1.add(group) }); V];
         }
         for step in 0..steps {
             let mut halves = [[_mm512_setzero_si512(); 2]; V];
             for v in 0..V {
                 let at = (v * groups + group) * bytes + step * STEP * LANES;
-                // SAFETY: the group has so many steps.
+                // SAFETY: the group has this many steps.
                 let codes = unsafe { _mm512_loadu_epi32(weights.codes.as_ptr().add(at).cast()) };
                 let upper = _mm512_srli_epi16::<4>(codes);
                 halves[v] = [_mm512_and_si512(codes, lower), _mm512_and_si512(upper, lower)];
             }
             for row in 0..M {
-                // Each is one load that fills a vector.
-                // SAFETY: there are eight codes for each step of each group.
+                // Each is a broadcast load. SAFETY: each step of each group has eight values.
                 let codes = unsafe {
                     let codes = a[row].0.add((group * steps + step) * 2 * STEP).cast::<i32>();
                     [codes.read_unaligned(), codes.add(1).read_unaligned()]
@@ -536,7 +533,7 @@ pub(super) unsafe fn nibbles<const M: usize, const V: usize>(
         }
         for v in 0..V {
             let at = (v * groups + group) * LANES;
-            // SAFETY: there are scales of all groups of all panels.
+            // SAFETY: scales exist for all groups of all panels.
             let scale = unsafe {
                 match weights.scales {
                     GroupScales::Whole(scales) => scale_of::<false>(scales.as_ptr().cast(), at),
@@ -550,7 +547,7 @@ pub(super) unsafe fn nibbles<const M: usize, const V: usize>(
         }
     }
     for v in 0..V {
-        // SAFETY: there are whole panels of both.
+        // SAFETY: both cover whole panels.
         let (sums, bias) = unsafe {
             let bias = match weights.bias {
                 Some(bias) => _mm512_loadu_ps(bias.as_ptr().add(v * LANES)),
@@ -562,7 +559,7 @@ pub(super) unsafe fn nibbles<const M: usize, const V: usize>(
             let (scale, zero) = own[row];
             let number = _mm512_fnmadd_ps(_mm512_set1_ps(zero), sums, numbers[row][v]);
             let number = _mm512_fmadd_ps(number, _mm512_set1_ps(scale), bias);
-            // SAFETY: the mask is that of the columns that the row has.
+            // SAFETY: the mask covers the valid columns of the row.
             unsafe {
                 let to = place.out[row].wrapping_add(v * LANES);
                 _mm512_mask_storeu_ps(to, mask(place.cols, v), number);

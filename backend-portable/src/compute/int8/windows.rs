@@ -1,25 +1,25 @@
-//! The windows of a convolution as rows of codes, channels last.
+//! im2col for int8: the windows of a convolution as rows of a matrix, channels last.
 
 use super::STEP;
 use torchlet_core::rules::window::{Taps, Window};
 
-/// Windows over a batch of pictures.
+/// Window geometry over a batch of images.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Windows {
-    /// Height, width and channels of a picture.
+    /// Height, width and channels of an image, or of one group of its channels.
     pub(crate) input: [usize; 3],
-    /// From one pixel to the next: the channels, and those of other groups.
+    /// Stride of pixels: the channels of all groups.
     pub(crate) pixel: usize,
-    /// Height and width of a result.
+    /// Height and width of the result.
     pub(crate) output: [usize; 2],
-    /// How windows move along height and width.
+    /// Windows of the height and width axes.
     pub(crate) axes: [Window; 2],
-    /// How many windows come before the first result.
+    /// Row and column index of the first window.
     pub(crate) first: [usize; 2],
 }
 
 impl Windows {
-    /// `None` if windows do not fit the picture, or there are more codes than memory has.
+    /// Returns `None` if windows do not fit the image, or a size exceeds the address space.
     pub(crate) fn new(input: [usize; 3], axes: [Window; 2]) -> Option<Self> {
         let [height, width, channels] = input;
         let output = [axes[0].convolved(height)?, axes[1].convolved(width)?];
@@ -30,7 +30,8 @@ impl Windows {
         Some(Windows { input, pixel: channels, output, axes, first: [0; 2] })
     }
 
-    /// So many of the windows, from `first` on. `None` if there are not so many.
+    /// A rectangle of `output` windows starting at `first`. Returns `None` if it is not inside all
+    /// windows.
     pub(crate) fn part(
         input: [usize; 3],
         axes: [Window; 2],
@@ -44,8 +45,8 @@ impl Windows {
         (fits(0) && fits(1)).then_some(Windows { output, first, ..whole })
     }
 
-    /// The same windows over each of the groups of the channels that pictures have. `None` if these
-    /// do not come apart, or there are more codes than memory has.
+    /// The same windows over each group of the image's channels. Returns `None` if the channels do
+    /// not divide evenly, or a size exceeds the address space.
     pub(crate) fn of_groups(self, all: usize) -> Option<Self> {
         let [height, width, channels] = self.input;
         height.checked_mul(width)?.checked_mul(all)?;
@@ -53,13 +54,13 @@ impl Windows {
         are_whole.then_some(Windows { pixel: all, ..self })
     }
 
-    /// Groups of the channels that pictures have.
+    /// Number of channel groups.
     pub(crate) fn groups(&self) -> usize {
         self.pixel.checked_div(self.input[2]).unwrap_or(1)
     }
 
-    /// The same windows over pictures of one row, where these have one column: codes lie as they
-    /// do, and loops that go along rows find some there.
+    /// Treats images of one column as images of one row. The memory layout is the same, and loops
+    /// over a row become long.
     pub(crate) fn along_rows(mut self) -> Self {
         let [tall, wide, _] = self.input;
         let is_one = [wide, self.output[1], self.axes[1].kernel()] == [1; 3];
@@ -72,9 +73,9 @@ impl Windows {
         self
     }
 
-    /// Codes of a window.
+    /// Number of values of a window.
     pub(crate) fn codes(&self) -> usize {
-        // For each window that is written, so not by what maps arrays: see `vnni.rs`.
+        // Called for each window, so it avoids `map` on arrays: see `vnni.rs`.
         let [tall, wide] = &self.axes;
         tall.kernel() * wide.kernel() * self.input[2]
     }
@@ -85,18 +86,18 @@ impl Windows {
         self.axes.iter().all(|axis| *axis == Window::ONE) && self.output == [height, width]
     }
 
-    /// From one picture to the next.
+    /// Stride of images.
     pub(crate) fn picture(&self) -> usize {
         self.input[0] * self.input[1] * self.pixel
     }
 
-    /// Windows of a picture.
+    /// Windows of an image.
     pub(crate) fn count(&self) -> usize {
         self.output.iter().product()
     }
 
-    /// Height and width of what all windows see. `None` if there is none, or it is more than memory
-    /// has.
+    /// Height and width of the union of all windows. `None` if it is empty or exceeds the address
+    /// space.
     pub(super) fn reach(&self) -> Option<[usize; 2]> {
         let reach = |dim: usize| {
             let (axis, count) = (self.axes[dim], self.output[dim]);
@@ -106,8 +107,8 @@ impl Windows {
         Some([reach(0)?, reach(1)?])
     }
 
-    /// How large pictures are with what windows see around them, if that is less than all windows,
-    /// each by itself, and their rows are lines of whole steps there.
+    /// Size of padded images, if that is smaller than all windows separately and the kernel rows of
+    /// a window are contiguous runs of whole steps.
     pub(super) fn padded(&self) -> Option<Padded> {
         let (channels, [_, cols]) = (self.input[2], self.axes);
         let line = cols.kernel() * channels;
@@ -120,9 +121,9 @@ impl Windows {
         (len < apart).then_some(Padded { width: size[1], len: len.next_multiple_of(STEP) })
     }
 
-    /// Writes a picture with what windows see around it, `outside`, and 128 added to all codes, as
-    /// instructions take them that want one operand unsigned. `None` if the picture or the place
-    /// are too short.
+    /// Writes an image with its padding, and with 128 added to each value, for instructions with an
+    /// unsigned operand. `outside` is the padding value. Returns `None` if `picture` or `place` is
+    /// too short.
     pub(super) fn pad(
         &self,
         picture: &[i8],
@@ -133,8 +134,8 @@ impl Windows {
         self.pad_rows(picture, outside, (0, padded.width), place)
     }
 
-    /// Writes rows of what [`Self::pad`] writes, which are so wide, from one on, as many as there
-    /// is room for.
+    /// Writes rows of the padded image, of `wide` pixels each, starting with row `first`, until
+    /// `place` is full.
     pub(super) fn pad_rows(
         &self,
         picture: &[i8],
@@ -164,9 +165,9 @@ impl Windows {
         Some(())
     }
 
-    /// Copies pixels from one on, as many as there is room for, with 128 added to their codes.
+    /// Copies pixels starting at `from` until `place` is full, and adds 128 to each value.
     fn copy_pixels(&self, picture: &[i8], from: usize, place: &mut [i8]) -> Option<()> {
-        // Windows that lie outside altogether may begin behind the last pixel.
+        // Windows completely in the padding may start after the last pixel.
         if place.is_empty() {
             return Some(());
         }
@@ -174,7 +175,7 @@ impl Windows {
         if self.pixel == channels {
             return copy_flipped::<TOGETHER>(source.get(..place.len())?, place);
         }
-        // Some numbers of channels are whole vectors, whose loops are none.
+        // These channel counts are whole vectors, which need no inner loop.
         match channels {
             16 => self.gather::<16>(source, place),
             32 => self.gather::<32>(source, place),
@@ -189,7 +190,7 @@ impl Windows {
         }
     }
 
-    /// Copies pixels of so many channels.
+    /// Copies pixels of `N` channels.
     fn gather<const N: usize>(&self, source: &[i8], place: &mut [i8]) -> Option<()> {
         for (index, place) in place.as_chunks_mut::<N>().0.iter_mut().enumerate() {
             *place = flipped(*source.get(index * self.pixel..)?.first_chunk()?);
@@ -197,9 +198,8 @@ impl Windows {
         Some(())
     }
 
-    /// Writes windows of a picture from number `at` on, each to a place of its own, whose rest is
-    /// zero; what lies outside of the picture is `outside`. `None` if the picture or a place are
-    /// too short.
+    /// Writes windows of an image, starting with number `at`, each to its own place, padded with
+    /// zeros. `outside` is the padding value. Returns `None` if `picture` or a place is too short.
     pub(super) fn write<'a>(
         &self,
         picture: &[i8],
@@ -222,7 +222,7 @@ impl Windows {
         Some(())
     }
 
-    /// The taps of a window along the width: mostly all.
+    /// Taps of a window over the width, with a fast path for windows inside the image.
     fn wide(&self, x: usize) -> Taps {
         let axis = self.axes[1];
         let last = (axis.kernel() - 1).saturating_mul(axis.dilation());
@@ -281,41 +281,41 @@ impl Windows {
     }
 }
 
-/// A picture with what windows see around it.
+/// Size of an image with its padding.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Padded {
     width: usize,
-    /// Codes, up to whole steps.
+    /// Bytes, padded to whole steps.
     pub(super) len: usize,
 }
 
 #[cfg(target_arch = "x86_64")]
 impl Padded {
-    /// How far apart the lines of a window are.
+    /// Stride of the kernel rows of a window.
     pub(super) fn apart(&self, windows: &Windows) -> usize {
         windows.axes[0].dilation() * self.width * windows.input[2]
     }
 }
 
-/// A window of pictures that lie one after the other.
+/// Iterator over the offsets of windows of padded images.
 #[cfg(target_arch = "x86_64")]
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Cursor {
-    /// Where it begins, and where its line of windows and its picture do.
+    /// Offset of the window, of its line of windows and of its image.
     start: usize,
     line: usize,
     picture: usize,
-    /// How many windows of the line, and lines of the picture, come from this one on.
+    /// Remaining windows of the line, and remaining lines of the image, including the current ones.
     left: [usize; 2],
-    /// Windows of a line, and lines of a picture.
+    /// Windows of a line, and lines of an image.
     counts: [usize; 2],
-    /// From one window, line and picture to the next.
+    /// Strides of windows, lines and images.
     steps: [usize; 3],
 }
 
 #[cfg(target_arch = "x86_64")]
 impl Cursor {
-    /// Window number `at` of all.
+    /// Cursor at window number `at`.
     pub(super) fn new(windows: &Windows, padded: Padded, at: usize) -> Self {
         let counts = [windows.output[1].max(1), windows.output[0].max(1)];
         let [rows, cols] = windows.axes;
@@ -329,19 +329,19 @@ impl Cursor {
         Cursor { start: line + col * steps[0], line, picture, left, counts, steps }
     }
 
-    /// The first of rows that are so far apart, at `start`.
+    /// Cursor over rows with a constant stride, starting at `start`.
     pub(super) fn of_rows(start: usize, stride: usize) -> Self {
         let (left, counts) = ([usize::MAX; 2], [usize::MAX; 2]);
         Cursor { start, line: start, picture: start, left, counts, steps: [stride, 0, 0] }
     }
 
-    /// Where it begins.
+    /// Offset of the window.
     #[inline(always)]
     pub(super) fn start(&self) -> usize {
         self.start
     }
 
-    /// Moves on to the next one.
+    /// Moves to the next window.
     #[inline(always)]
     pub(super) fn advance(&mut self) {
         self.left[0] -= 1;
@@ -360,17 +360,17 @@ impl Cursor {
     }
 }
 
-/// Codes that are copied together.
+/// Bytes that are copied at once.
 const TOGETHER: usize = 32;
-/// More codes than this are worth a call.
+/// Bytes from which a call of `memcpy` pays off.
 const MANY: usize = 512;
 
-/// Codes with 128 added, as bits.
+/// Adds 128 by flipping the sign bit.
 #[inline(always)]
 fn flipped<const N: usize>(codes: [i8; N]) -> [i8; N] {
     let mut all = codes;
     let mut at = 0;
-    // Counted: what maps arrays is a call where there is no link-time optimization.
+    // Counted: `map` on arrays is a call without link-time optimization.
     while at < N {
         all[at] ^= i8::MIN;
         at += 1;
@@ -378,7 +378,7 @@ fn flipped<const N: usize>(codes: [i8; N]) -> [i8; N] {
     all
 }
 
-/// Copies codes, some together, with 128 added.
+/// Copies values in blocks of `N`, with 128 added.
 fn copy_flipped<const N: usize>(source: &[i8], place: &mut [i8]) -> Option<()> {
     let ((chunks, rest), (places, left)) = (source.as_chunks::<N>(), place.as_chunks_mut::<N>());
     for at in 0..places.len().min(chunks.len()) {
@@ -390,8 +390,8 @@ fn copy_flipped<const N: usize>(source: &[i8], place: &mut [i8]) -> Option<()> {
     Some(())
 }
 
-/// Copies so many codes, with what follows up to a multiple of some: the caller writes that
-/// afterwards.
+/// Copies `count` values, and possibly some of the following ones, which the caller overwrites
+/// later.
 #[inline(always)]
 fn copy(source: &[i8], place: &mut [i8], count: usize) -> Option<()> {
     const FEW: usize = TOGETHER / 2;

@@ -1,4 +1,4 @@
-//! Convolutions as products: what the kernel covers at a pixel of the output is a row of codes.
+//! int8 convolution as im2col and GEMM: the input window of an output pixel becomes a row.
 
 #[cfg(arm_mve)]
 use super::CHANNELS;
@@ -9,7 +9,7 @@ use crate::compute::split::for_each_chunk_with;
 use crate::parallel::Parallel;
 use torchlet_core::rules::window::{Taps, Window};
 
-/// Rows, columns and channels of a picture.
+/// Rows, columns and channels of an image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Extent {
     /// Rows.
@@ -21,36 +21,36 @@ pub struct Extent {
 }
 
 impl Extent {
-    /// Where a pixel begins.
+    /// Offset of a pixel.
     pub(super) fn at(&self, batch: usize, row: usize, column: usize) -> usize {
         ((batch * self.rows + row) * self.columns + column) * self.channels
     }
 }
 
-/// A convolution of pictures, plain or transposed.
+/// Parameters of a convolution, plain or transposed.
 #[derive(Debug, Clone, Copy)]
 pub struct Convolution<'a> {
-    /// The input.
+    /// Shape of the input.
     pub from: Extent,
-    /// The output.
+    /// Shape of the output.
     pub to: Extent,
-    /// Along rows and along columns.
+    /// Windows of the row and column axes.
     pub windows: [Window; 2],
-    /// Whether it is transposed; then there is one group.
+    /// Whether it is transposed; a transposed convolution has one group.
     pub transposed: bool,
     /// Input channels of a group.
     pub depth: usize,
-    /// Added to each code of the input.
+    /// Offset added to each input value (the negated zero point).
     pub offset: i32,
-    /// What becomes of the sums.
+    /// Requantization of the sums.
     pub results: Results<'a>,
 }
 
 #[cfg(arm_mve)]
 impl Convolution<'_> {
-    /// The same convolution of pictures of one row, if it sees each pixel for itself: so fewer of
-    /// them are left over behind the last four that are computed together. (Threads, where there
-    /// are some, share rows.)
+    /// Treats the images of a pointwise convolution as images of one row, so that fewer pixels
+    /// remain after the last group of four. (On hosts with threads, rows are the unit of
+    /// parallelism.)
     fn flat(&self) -> Option<Self> {
         let is_point =
             |window: &Window| (window.kernel(), window.stride(), window.padding()) == (1, 1, 0);
@@ -64,8 +64,8 @@ impl Convolution<'_> {
     }
 }
 
-/// Elements of 16 bits for widened rows, and for patches of bytes behind them. Nothing where the
-/// numbers are out of range.
+/// 16-bit elements of workspace for widened rows, and for int8 patches after them. Zero if the
+/// sizes are out of range.
 fn workspace(tier: Tier, depth: usize, taps: usize) -> (usize, usize) {
     let patch = depth.checked_mul(taps).filter(|&len| len <= isize::MAX as usize / 32);
     let wide = patch.and_then(|patch| product::workspace_len(tier, patch));
@@ -75,15 +75,15 @@ fn workspace(tier: Tier, depth: usize, taps: usize) -> (usize, usize) {
     }
 }
 
-/// Elements of 16 bits that [`convolve`] wants for each thread, for this depth and number of taps.
-/// Even, so that each thread's are aligned to four bytes if all are.
+/// 16-bit elements of workspace that [`convolve`] needs for each thread, for this depth and number
+/// of taps. The length is even, so each thread's part is aligned to four bytes if the whole is.
 pub fn workspace_len(tier: Tier, depth: usize, taps: usize) -> usize {
     let (wide, patch) = workspace(tier, depth, taps);
     (wide + patch).next_multiple_of(2)
 }
 
-/// Computes an output from an input and weights: for each channel of the output, rows, columns and
-/// channels of its group.
+/// Computes a convolution. `weights` has the layout
+/// `[output channel, row, column, input channel of the group]`.
 pub fn convolve(
     tier: Tier,
     parallel: &dyn Parallel,
@@ -107,7 +107,7 @@ pub fn convolve(
     });
 }
 
-/// One row of an output.
+/// One row of the output.
 struct Line<'a> {
     tier: Tier,
     convolution: &'a Convolution<'a>,
@@ -129,8 +129,8 @@ impl Line<'_> {
             Some(parts) if is_usual(offset) && wide_len != 0 => parts,
             _ => return self.plain(out),
         };
-        // Where nothing is widened, patches take that room: four are not more bytes than two rows
-        // of 16 bits.
+        // Helium widens nothing, so patches use the space of widened rows: four int8 patches are as
+        // large as two 16-bit rows.
         #[cfg(arm_mve)]
         let (patches, together, mut sums) = {
             let _ = patches;
@@ -139,7 +139,7 @@ impl Line<'_> {
         #[cfg(not(arm_mve))]
         let together = product::rows(self.tier);
         let patches: &mut [i8] = bytemuck::cast_slice_mut(patches);
-        // Where the kernel is one pixel, patches are pixels of the input.
+        // For a pointwise kernel, patches are input pixels, read in place.
         let points = (down.kernel(), across.kernel(), depth) == (1, 1, from.channels)
             && across.padding() == 0
             && !self.convolution.transposed;
@@ -175,16 +175,16 @@ impl Line<'_> {
         }
     }
 
-    /// Copies what the kernel covers at a column, with the code of zero where that is outside. `y`
-    /// are the taps of its row.
+    /// im2col of one column: copies the input window, with the zero point for padding. `y` are the
+    /// taps of its row.
     fn gather(&self, y: Taps, column: usize, group: usize, patch: &mut [i8]) {
         let Convolution { from, windows: [down, across], depth, offset, transposed, .. } =
             *self.convolution;
-        // The offset is usual.
+        // The offset is within the range of [`is_usual`], so its negation fits int8.
         let zero = offset.wrapping_neg() as i8;
         let row_len = (across.kernel() * depth).max(1);
         if depth == from.channels && down.dilation() == 1 && across.dilation() == 1 && !transposed {
-            // Taps beside each other lie beside each other.
+            // The taps of a kernel row are contiguous in memory.
             let x = taps(&across, column, from.columns);
             let (before, inside, len) = (y.first * row_len, y.count * row_len, x.count * depth);
             let (above, rest) = patch.split_at_mut(before);
@@ -220,7 +220,7 @@ impl Line<'_> {
         }
     }
 
-    /// The place of the input that an output sees through a tap.
+    /// The input position that an output position reads through a tap; `None` for padding.
     fn source(&self, window: &Window, at: usize, tap: usize, size: usize) -> Option<usize> {
         let reach = tap.checked_mul(window.dilation())?;
         let place = if self.convolution.transposed {
@@ -236,7 +236,7 @@ impl Line<'_> {
         (place < size).then_some(place)
     }
 
-    /// One product at a time, without scratch memory.
+    /// One dot product at a time, without workspace.
     fn plain(&self, out: &mut [i8]) {
         let Convolution { from, to, windows: [down, across], depth, offset, .. } =
             *self.convolution;
@@ -269,7 +269,7 @@ impl Line<'_> {
     }
 }
 
-/// Writes a code everywhere. Mostly, there is no place.
+/// Fills a slice, which is usually empty.
 #[inline(always)]
 fn fill(codes: &mut [i8], code: i8) {
     if !codes.is_empty() {
@@ -277,8 +277,7 @@ fn fill(codes: &mut [i8], code: i8) {
     }
 }
 
-/// Copies rows of `len` codes, of which there is one at a place and others steps behind it, to the
-/// end of `to`.
+/// Copies rows of `len` values, starting at offset `at` with stride `step`, to `to`.
 #[inline(always)]
 fn copy_rows(input: &[i8], [at, step]: [usize; 2], len: usize, to: &mut [i8]) {
     #[cfg(arm_mve)]
@@ -289,7 +288,7 @@ fn copy_rows(input: &[i8], [at, step]: [usize; 2], len: usize, to: &mut [i8]) {
     }
 }
 
-/// Copies as many codes as there is place for.
+/// Copies as many values as `to` holds.
 fn copy(input: &[i8], at: usize, to: &mut [i8]) {
     if let Some(codes) = at.checked_add(to.len()).and_then(|end| input.get(at..end)) {
         #[cfg(arm_mve)]

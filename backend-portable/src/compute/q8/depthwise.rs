@@ -1,4 +1,4 @@
-//! Convolutions of each channel for itself, by weights of rows, columns and output channels.
+//! int8 depthwise convolution. Weights have the layout `[row, column, output channel]`.
 
 use super::convolve::Extent;
 #[cfg(arm_mve)]
@@ -9,29 +9,29 @@ use crate::compute::split::for_each_chunk_mut;
 use crate::parallel::Parallel;
 use torchlet_core::rules::window::{Taps, Window};
 
-/// A convolution whose output has some channels for each of the input.
+/// Parameters of a depthwise convolution with a channel multiplier.
 #[derive(Debug, Clone, Copy)]
 pub struct Depthwise<'a> {
-    /// The input.
+    /// Shape of the input.
     pub from: Extent,
-    /// The output.
+    /// Shape of the output.
     pub to: Extent,
-    /// Along rows and along columns.
+    /// Windows of the row and column axes.
     pub windows: [Window; 2],
     /// Output channels for each input channel.
     pub multiplier: usize,
-    /// Added to each code of the input.
+    /// Offset added to each input value (the negated zero point).
     pub offset: i32,
-    /// What becomes of the sums.
+    /// Requantization of the sums.
     pub results: Results<'a>,
 }
 
-/// What the kernel covers at one pixel, as places in the input and in the weights.
+/// Taps of one pixel inside the input, as offsets into input and weights.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Covered {
     pub(super) rows: usize,
     pub(super) columns: usize,
-    /// The first place, and the steps from row to row and from column to column.
+    /// Offset of the first tap, row stride and column stride.
     pub(super) codes: [usize; 3],
     pub(super) weights: [usize; 3],
 }
@@ -56,25 +56,26 @@ impl Depthwise<'_> {
         }
     }
 
-    /// Sums of so many taps are less.
+    /// Exclusive upper bound of the magnitude of sums over this many taps.
     fn limit(&self, taps: usize) -> i32 {
-        // A code with a usual offset has 9 bits, and a weight 8.
+        // An input value plus a usual offset has 9 bits, a weight has 8.
         let is_near = is_usual(self.offset) && taps < 1 << 14;
         if is_near { (taps as i32) << 15 } else { i32::MAX }
     }
 
-    /// The channels, in eights, whose sums become codes as soon as they are there.
+    /// Requantization parameters of the channels that are requantized in registers, a multiple of
+    /// eight.
     #[cfg(arm_mve)]
     fn each(&self) -> Option<Each<'_>> {
         let taps = self.windows.iter().map(|window| window.kernel());
         let limit = self.limit(taps.fold(1, usize::saturating_mul));
         let count = self.to.channels / 8 * 8;
-        // Sums without limit have an unusual offset.
+        // An unusual offset has no useful limit, so it is excluded.
         self.results.each(0, count, limit).filter(|_| self.multiplier == 1 && count != 0)
     }
 }
 
-/// Computes an output from an input and weights.
+/// Computes a depthwise convolution.
 pub fn convolve(
     tier: Tier,
     parallel: &dyn Parallel,
@@ -117,7 +118,7 @@ pub fn convolve(
     });
 }
 
-/// The channels of one pixel.
+/// Computes the channels of one pixel.
 #[inline(always)]
 fn pixel(
     depthwise: &Depthwise<'_>,
@@ -127,8 +128,8 @@ fn pixel(
     out: &mut [i8],
 ) {
     let limit = depthwise.limit(covered.rows * covered.columns);
-    // Channels of first layers and small pictures: where the compiler knows that they are few, less
-    // is left of the loops over them.
+    // Few channels, as in first layers and small images: with a constant bound, the compiler
+    // generates less loop overhead.
     if cfg!(arm_mve) && out.len() <= FEW {
         if let Some(room) = room.first_chunk_mut() {
             block::<FEW>(depthwise, covered, limit, 0, [input, weights], room, out);
@@ -142,7 +143,7 @@ fn pixel(
     }
 }
 
-/// Few channels of one pixel, from `first` on.
+/// Computes a few channels of one pixel, starting at `first`.
 #[cfg(arm_mve)]
 #[inline(never)]
 fn few(
@@ -156,10 +157,10 @@ fn few(
     block::<FEW>(depthwise, covered, limit, first, [input, weights], &mut [0; FEW], out);
 }
 
-/// See [`pixel`].
+/// Number of channels that [`pixel`] treats as few.
 const FEW: usize = 8;
 
-/// At most `N` channels of one pixel, from `first` on.
+/// Computes at most `N` channels of one pixel, starting at `first`.
 #[inline(always)]
 fn block<const N: usize>(
     depthwise: &Depthwise<'_>,
@@ -170,7 +171,8 @@ fn block<const N: usize>(
     room: &mut [i32; N],
     out: &mut [i8],
 ) {
-    // Vectors write sums whatever was there. To clear room for many takes as long as to sum up few.
+    // Vector kernels overwrite the sums. Clearing room for all channels would cost as much as
+    // summing a few.
     #[cfg(arm_mve)]
     let sums = room;
     #[cfg(not(arm_mve))]
@@ -183,8 +185,7 @@ fn block<const N: usize>(
             covered.codes[0] += first;
             inner::add(input, weights, covered, offset as i16, sums);
         }
-        // A block of channels begins with those of one input channel and ends with them, or all are
-        // of one.
+        // Each block of channels contains whole input channels, or belongs to a single one.
         _ if is_usual(offset)
             && (CHANNELS.is_multiple_of(multiplier) && multiplier % 4 == 0
                 || multiplier.is_multiple_of(CHANNELS)) =>
@@ -206,7 +207,7 @@ fn block<const N: usize>(
     depthwise.results.finish(first, 0, limit, sums, out);
 }
 
-/// Makes sums zero that may not be.
+/// Zeroes sums if they may be uninitialised.
 #[inline(always)]
 fn clear(sums: &mut [i32]) {
     if cfg!(arm_mve) {
@@ -214,7 +215,7 @@ fn clear(sums: &mut [i32]) {
     }
 }
 
-/// One product at a time, whatever the offset and the multiplier.
+/// One multiply-add at a time, for every offset and multiplier.
 #[inline(never)]
 pub(super) fn plain(
     input: &[i8],
@@ -246,12 +247,12 @@ use super::dsp as inner;
 #[cfg(arm_mve)]
 use super::mve as inner;
 
-/// The loops where the compiler makes vectors of them.
+/// Loops for auto-vectorisation.
 #[cfg(not(arm_dsp))]
 mod inner {
     use super::Covered;
 
-    /// Calls `tap(codes, weights)` with the places of each tap.
+    /// Calls `tap(codes, weights)` with the offsets of each tap.
     #[inline(always)]
     fn for_each_tap(covered: Covered, mut tap: impl FnMut(usize, usize)) {
         for row in 0..covered.rows {
@@ -265,7 +266,7 @@ mod inner {
         }
     }
 
-    /// Adds the products of channels with those of the weights.
+    /// Adds the products of channels with their weights.
     #[inline(always)]
     pub(super) fn add(
         input: &[i8],
@@ -281,16 +282,16 @@ mod inner {
             if codes.len() < count || weights.len() < count {
                 return;
             }
-            // By numbers, as in `product.rs`.
+            // Indexed for the reason given in `product.rs`.
             for i in 0..count {
-                // A product of 9 bits and 8 fits 16.
+                // The product of 9 and 8 bits fits 16 bits.
                 let product = (i16::from(codes[i]) + offset) * i16::from(weights[i]);
                 sums[i] = sums[i].wrapping_add(product.into());
             }
         });
     }
 
-    /// Adds the products of one channel with those of the weights.
+    /// Adds the products of one input channel with the weights of several output channels.
     #[inline(always)]
     pub(super) fn spread(
         input: &[i8],

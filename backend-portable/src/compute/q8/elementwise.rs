@@ -1,29 +1,29 @@
-//! Sums and products of codes, element by element.
+//! Element-wise addition and multiplication of int8 values.
 
 use super::{Scale, vectorized};
 use crate::compute::simd::Tier;
 use crate::compute::split::{chunk_len, for_each_chunk_mut};
 use crate::parallel::Parallel;
 
-/// A sum of two codes with scales and zero points of their own.
+/// Addition of two quantized values with different scales and zero points.
 #[derive(Debug, Clone, Copy)]
 pub struct Sum {
-    /// The zero points of both.
+    /// Zero points of the operands.
     pub zeros: [i32; 2],
-    /// What takes both to a common scale.
+    /// Rescaling of the operands to a common scale.
     pub scales: [Scale; 2],
-    /// Bits that both are shifted to the left before.
+    /// Left shift of both operands before rescaling, in bits.
     pub room: u32,
-    /// From the common scale to the output's.
+    /// Rescaling from the common scale to the output scale.
     pub scale: Scale,
-    /// The output's zero point.
+    /// Zero point of the output.
     pub offset: i32,
-    /// The least and the greatest result.
+    /// Minimum and maximum of the result.
     pub bounds: (i32, i32),
 }
 
 impl Sum {
-    /// The code of two codes' sum.
+    /// The quantized sum of two values.
     #[inline(always)]
     pub fn of(&self, codes: [i32; 2]) -> i32 {
         let [a, b] = [0, 1].map(|side| {
@@ -35,21 +35,21 @@ impl Sum {
     }
 }
 
-/// A product of two codes.
+/// Multiplication of two quantized values.
 #[derive(Debug, Clone, Copy)]
 pub struct Product {
-    /// The zero points of both.
+    /// Zero points of the operands.
     pub zeros: [i32; 2],
-    /// From the product of both scales to the output's.
+    /// Rescaling from the product of both scales to the output scale.
     pub scale: Scale,
-    /// The output's zero point.
+    /// Zero point of the output.
     pub offset: i32,
-    /// The least and the greatest result.
+    /// Minimum and maximum of the result.
     pub bounds: (i32, i32),
 }
 
 impl Product {
-    /// The code of two codes' product.
+    /// The quantized product of two values.
     #[inline(always)]
     pub fn of(&self, codes: [i32; 2]) -> i32 {
         let [a, b] = [0, 1].map(|side| codes[side].wrapping_sub(self.zeros[side]));
@@ -58,19 +58,19 @@ impl Product {
     }
 }
 
-/// Elements that are worth a thread of their own.
+/// Minimum number of elements for each thread.
 const GRAIN: usize = 16 * 1024;
 
-/// How elements are computed: instructions and threads.
+/// Execution resources: instruction set and threads.
 #[derive(Clone, Copy)]
 pub struct Means<'a> {
-    /// Instructions.
+    /// The instruction set.
     pub tier: Tier,
-    /// Threads.
+    /// The thread pool.
     pub parallel: &'a dyn Parallel,
 }
 
-/// Computes `out` of pairs of codes.
+/// Computes `out` from pairs of values.
 #[cfg(not(target_arch = "x86_64"))]
 #[inline(always)]
 fn map(means: Means<'_>, [a, b]: [&[i8]; 2], out: &mut [i8], of: impl Fn([i32; 2]) -> i32 + Sync) {
@@ -89,12 +89,12 @@ fn map(means: Means<'_>, [a, b]: [&[i8]; 2], out: &mut [i8], of: impl Fn([i32; 2
     });
 }
 
-/// Codes that are computed together.
+/// A block of values that are computed together.
 #[cfg(target_arch = "x86_64")]
 type Block = [i32; super::x86::LANES];
 
-/// As [`map`], of blocks: `of(differences)`, which have the zero points taken off, gives what the
-/// output's zero point is added to.
+/// Like [`map`], for blocks. `of` receives the operands minus their zero points, and returns the
+/// results before the output's zero point is added.
 #[cfg(target_arch = "x86_64")]
 fn map_blocks(
     means: Means<'_>,
@@ -127,7 +127,7 @@ fn map_blocks(
     });
 }
 
-/// Codes less their zero point.
+/// Widens values and subtracts their zero point.
 #[cfg(target_arch = "x86_64")]
 #[inline(always)]
 fn widen(codes: &[i8], zero: i32) -> Block {
@@ -138,7 +138,7 @@ fn widen(codes: &[i8], zero: i32) -> Block {
     wide
 }
 
-/// What a scale makes of a block.
+/// Applies a scale to a block.
 #[cfg(target_arch = "x86_64")]
 #[inline(always)]
 fn scaled(tier: Tier, mut block: Block, scale: Scale) -> Block {
@@ -148,7 +148,7 @@ fn scaled(tier: Tier, mut block: Block, scale: Scale) -> Block {
     block
 }
 
-/// Adds codes.
+/// Adds quantized tensors.
 pub fn add(means: Means<'_>, sum: Sum, codes: [&[i8]; 2], out: &mut [i8]) {
     #[cfg(arm_mve)]
     if sum.room < 32 && sum.scales.iter().chain([&sum.scale]).all(|scale| scale.shift() <= 0) {
@@ -180,7 +180,7 @@ pub fn add(means: Means<'_>, sum: Sum, codes: [&[i8]; 2], out: &mut [i8]) {
     );
 }
 
-/// Multiplies codes.
+/// Multiplies quantized tensors.
 pub fn multiply(means: Means<'_>, product: Product, codes: [&[i8]; 2], out: &mut [i8]) {
     #[cfg(arm_mve)]
     if product.scale.shift() <= 0 {

@@ -1,19 +1,19 @@
-//! Networks of 8-bit codes in integers, as CMSIS-NN computes them, bit for bit.
+//! int8 networks in pure integer arithmetic, bit-exact with CMSIS-NN.
 //!
-//! A code stands for `(code - zero point) * scale`. Products are summed up in 32 bits, which wrap;
-//! a sum becomes a code by a [`Scale`], an offset and bounds ([`Results`]). Pictures are channels
-//! last.
+//! A quantized value `q` represents `(q - zero point) * scale`. Products are accumulated in 32
+//! bits, which wrap. A [`Scale`], an offset and bounds ([`Results`]) requantize a sum. Images are
+//! channels last.
 //!
-//! - [`product`]: rows of codes by rows of weights; [`convolve`]: convolutions as such products, of
-//!   patches of the input.
-//! - [`depthwise`]: convolutions of each channel for itself. [`pool`]: windows. [`elementwise`]:
-//!   sums and products. [`softmax`].
+//! - [`product`]: GEMM of int8 rows with rows of weights; [`convolve`]: convolution as im2col and
+//!   GEMM.
+//! - [`depthwise`]: depthwise convolution. [`pool`]: pooling. [`elementwise`]: addition and
+//!   multiplication. [`softmax`].
 //!
-//! The loops are plain Rust. On hosts they are compiled for each [`Tier`], and so that they become
-//! vectors, but for sums and scales on x86-64, which are made of its instructions (`x86.rs`); on
-//! Cortex-M with the DSP extension the innermost are made of its instructions (`dsp/`), or of
-//! vector instructions where there are (`mve/`), which the build script recognises by the names of
-//! target and processor. All give the same codes.
+//! The loops are plain Rust, written for auto-vectorisation and compiled for each [`Tier`].
+//! Exceptions are the dot products and requantization on x86-64, which use intrinsics (`x86.rs`),
+//! and the innermost loops on Cortex-M with the DSP extension (`dsp/`) or with MVE (`mve/`). The
+//! build script recognises the latter by the names of target and processor. All variants give the
+//! same results.
 
 pub mod convolve;
 pub mod depthwise;
@@ -36,7 +36,7 @@ pub use requantize::{Results, Scale};
 use super::simd::{Simd, Tier, Vectorized};
 use torchlet_core::rules::window::{Taps, Window};
 
-/// Channels that are summed up before they become codes: their sums are on the stack.
+/// Channels whose sums are buffered on the stack before requantization.
 const CHANNELS: usize = if cfg!(any(target_arch = "x86_64", target_arch = "aarch64")) {
     64
 } else if cfg!(arm_mve) {
@@ -45,7 +45,7 @@ const CHANNELS: usize = if cfg!(any(target_arch = "x86_64", target_arch = "aarch
     16
 };
 
-/// Runs a loop compiled for a tier's instructions.
+/// Runs a loop compiled for a tier's instruction set.
 #[inline(always)]
 fn vectorized<O>(tier: Tier, run: impl FnOnce() -> O) -> O {
     struct Closure<F>(F);
@@ -59,8 +59,8 @@ fn vectorized<O>(tier: Tier, run: impl FnOnce() -> O) -> O {
     tier.dispatch(Closure(run))
 }
 
-/// Whether inputs with this offset fit where the fast loops have them: codes are added to it in 16
-/// bits, and its negation is a code, which stands for zero.
+/// Whether the fast loops support this input offset: values plus offset fit their 16-bit format,
+/// and the negated offset, which represents zero, is an int8 value.
 fn is_usual(offset: i32) -> bool {
     (-127..=128).contains(&offset)
 }
@@ -71,7 +71,7 @@ fn taps(window: &Window, at: usize, input: usize) -> Taps {
     if window.dilation() != 1 {
         return window.taps(at, input);
     }
-    // As there, but without division, and in words of the processor.
+    // Equivalent to `Window::taps`, but without division, and in machine words.
     let origin = at.saturating_mul(window.stride());
     let first = window.padding().saturating_sub(origin);
     let start = origin.saturating_add(first) - window.padding();

@@ -1,4 +1,4 @@
-//! Pooling of pictures of codes.
+//! Pooling of int8 images.
 
 use super::convolve::Extent;
 use super::{CHANNELS, taps, vectorized};
@@ -12,16 +12,16 @@ use super::dsp as inner;
 #[cfg(arm_mve)]
 use super::mve as inner;
 
-/// What is made of the codes in a window.
+/// Pooling function.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Pooling {
-    /// The average of those inside of the picture, to the nearest, halves away from zero.
+    /// Average of the values inside the image, rounded to the nearest, ties away from zero.
     Average,
-    /// The largest, cut to bounds.
+    /// Maximum, clamped to bounds.
     Largest(i32, i32),
 }
 
-/// Computes an output from an input.
+/// Pools `input` into `out`.
 pub fn pool(
     tier: Tier,
     parallel: &dyn Parallel,
@@ -53,14 +53,14 @@ pub fn pool(
     });
 }
 
-/// The average of so many codes, by their sum.
+/// The rounded average, from a sum and a count.
 #[inline(always)]
 pub(super) fn share(sum: i32, count: i32) -> i8 {
     let half = if sum > 0 { count / 2 } else { -(count / 2) };
     (sum.wrapping_add(half) / count).clamp(-128, 127) as i8
 }
 
-/// The pixels in a window.
+/// Pixels of a window inside the image.
 struct Pixels<'a> {
     input: &'a [i8],
     from: Extent,
@@ -70,7 +70,7 @@ struct Pixels<'a> {
 }
 
 impl<'a> Pixels<'a> {
-    /// Calls `tap(codes)` with `len` channels of each pixel from `first` on.
+    /// Calls `tap(codes)` with `len` channels of each pixel, starting at `first`.
     #[inline(always)]
     fn each(&self, first: usize, len: usize, mut tap: impl FnMut(&'a [i8])) {
         let ([tall, wide], [down, across]) = (self.taps, self.windows);
@@ -87,10 +87,10 @@ impl<'a> Pixels<'a> {
     #[inline(always)]
     fn average(&self, out: &mut [i8]) {
         let count = self.taps.iter().map(|taps| taps.count).product::<usize>();
-        // Pictures are indexed by 32 bits.
+        // Image indices fit 32 bits.
         let count = i32::try_from(count).unwrap_or(i32::MAX).max(1);
         let mut first = 0;
-        // Sums of so few codes fit 16 bits.
+        // The sums of fewer than 256 values fit 16 bits.
         #[cfg(arm_dsp)]
         let out = match u8::try_from(count) {
             Ok(few @ 2..) => {
@@ -117,7 +117,7 @@ impl<'a> Pixels<'a> {
         }
     }
 
-    /// The taps of the channels from `first` on.
+    /// The taps of the channels starting at `first`.
     #[cfg(arm_dsp)]
     fn covered(&self, first: usize) -> super::depthwise::Covered {
         let ([tall, wide], [down, across], from) = (self.taps, self.windows, self.from);

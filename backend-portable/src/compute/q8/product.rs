@@ -1,34 +1,34 @@
-//! Products of rows of codes with rows of weights.
+//! int8 GEMM of rows with rows of weights.
 //!
-//! Some rows are widened to 16 bits in scratch memory, with their offset added; then all weights go
-//! past them. So weights stay where they are, 8 bits wide, and what is outside of a picture is
-//! zero. (Helium multiplies 8 bits as they are: nothing is widened for it.)
+//! A few rows are widened to 16 bits in workspace, with their offset added, and multiplied with all
+//! weights. So weights stay in place, 8 bits wide, and padding is zero. (Helium multiplies 8-bit
+//! values directly and widens nothing.)
 
 use super::requantize::Finish;
 use super::{CHANNELS, Results, is_usual};
 use crate::compute::simd::Tier;
 
-/// The most rows that are computed together: those that registers hold the sums of.
+/// Maximum number of rows that are computed together, limited by the registers for their sums.
 pub const fn rows(tier: Tier) -> usize {
     if tier.lanes() == 1 { 2 } else { 4 }
 }
 
-/// Codes of a row, widened, that lie side by side: the depth is rounded up to multiples of it.
+/// Granularity of widened rows: the depth is rounded up to a multiple.
 pub(super) const UNIT: usize = 4;
 
-/// Deeper products are made one by one: the fast loops count in fewer bits.
+/// Depth from which the fast loops, whose counters have fewer bits, are not used.
 const DEEPEST: usize = 1 << 18;
 
-/// Rows of weights, one for each channel.
+/// Weight rows, one for each output channel.
 #[derive(Debug, Clone, Copy)]
 pub struct Weights<'a> {
-    /// The rows, one after the other.
+    /// Contiguous rows.
     pub data: &'a [i8],
     /// Length of a row.
     pub depth: usize,
-    /// How many of the rows are used.
+    /// Number of rows to use.
     pub channels: usize,
-    /// Added to each weight.
+    /// Offset added to each weight.
     pub offset: i32,
 }
 
@@ -39,39 +39,39 @@ impl<'a> Weights<'a> {
     }
 }
 
-/// Elements of scratch memory for [`multiply`] over rows of this depth. `None` where it overflows.
+/// 16-bit elements of workspace for [`multiply`] over rows of this depth. `None` on overflow.
 pub const fn workspace_len(tier: Tier, depth: usize) -> Option<usize> {
     let Some(depth) = depth.checked_next_multiple_of(UNIT) else { return None };
     depth.checked_mul(rows(tier))
 }
 
-/// Some rows of codes.
+/// Rows of the left operand.
 #[derive(Debug, Clone, Copy)]
 pub struct Rows<'a> {
-    /// The rows, one after the other.
+    /// Values of the rows.
     pub data: &'a [i8],
-    /// Where in `data` the next row begins.
+    /// Row stride.
     pub stride: usize,
-    /// How many rows there are.
+    /// Number of rows.
     pub count: usize,
-    /// Added to each code.
+    /// Offset added to each value (the negated zero point).
     pub offset: i32,
 }
 
-/// Codes of the channels from `first` on: row `i` has them at `out[i * out_stride..]`.
+/// Destination of the results: row `i` is at `out[i * out_stride..]`.
 pub struct Target<'a> {
-    /// What becomes of the sums.
+    /// Requantization of the sums.
     pub results: &'a Results<'a>,
-    /// The first channel, as `results` counts.
+    /// The first channel, an index into the parameters of `results`.
     pub first: usize,
-    /// Where codes go.
+    /// Output values.
     pub out: &'a mut [i8],
-    /// From row to row.
+    /// Row stride of `out`.
     pub out_stride: usize,
 }
 
-/// Computes as many rows of codes as [`rows`] says, or fewer, with all weights, in a workspace of
-/// [`workspace_len`] elements; with less, or more rows, one product at a time.
+/// Multiplies up to [`rows`] rows with all weights, in a workspace of [`workspace_len`] elements.
+/// With less workspace or more rows, computes one dot product at a time.
 pub fn multiply(
     tier: Tier,
     rows: Rows<'_>,
@@ -114,7 +114,8 @@ pub fn multiply(
     }
 }
 
-/// As [`multiply`], up to four rows together, in no workspace: whatever the sums are before.
+/// Like [`multiply`], for up to four rows and without workspace. `sums` is scratch memory with any
+/// contents.
 #[cfg(arm_mve)]
 pub(super) fn multiply_four(
     rows: Rows<'_>,
@@ -129,7 +130,7 @@ pub(super) fn multiply_four(
     }
 }
 
-/// One product at a time, whatever the offset.
+/// One dot product at a time, for every offset.
 pub(super) fn plain(rows: Rows<'_>, weights: Weights<'_>, target: Target<'_>) {
     for row in 0..rows.count {
         let at = row.saturating_mul(rows.stride);
@@ -149,15 +150,15 @@ pub(super) fn plain(rows: Rows<'_>, weights: Weights<'_>, target: Target<'_>) {
     }
 }
 
-/// What rows are computed in: their codes, widened.
+/// Workspace: the widened rows.
 #[cfg(not(arm_mve))]
 type Room = [i16];
-/// What rows are computed in: their sums, whatever they are before. To clear them takes as long as
-/// to sum up few codes.
+/// Workspace: the sums of the rows, with any contents. Clearing them would cost as much as a short
+/// dot product.
 #[cfg(arm_mve)]
 type Room = [[i32; CHANNELS]];
 
-/// Computes as many rows together as there are.
+/// Computes all rows together.
 #[inline(always)]
 fn fast(rows: Rows<'_>, weights: Weights<'_>, target: Target<'_>, room: &mut Room) {
     #[cfg(arm_mve)]
@@ -176,15 +177,15 @@ fn fast(rows: Rows<'_>, weights: Weights<'_>, target: Target<'_>, room: &mut Roo
     }
 }
 
-/// Sums of the products with these weights are less.
+/// Exclusive upper bound of the magnitude of sums over these weights.
 fn limit(weights: &Weights<'_>) -> i32 {
-    // A code with a usual offset has 9 bits, and a weight 8.
+    // An input value plus a usual offset has 9 bits, a weight has 8.
     let is_near = weights.offset == 0 && weights.depth < DEEPEST / 16;
     if is_near { (weights.depth as i32) << 15 } else { i32::MAX }
 }
 
-/// Computes three or four rows in the loop that makes codes of sums at once, if it can; else gives
-/// the target back.
+/// Computes three or four rows with the fused loop, which requantizes sums in registers. Returns
+/// the target if the parameters do not allow it.
 #[cfg(arm_mve)]
 fn fused<'a>(rows: Rows<'_>, weights: Weights<'_>, target: Target<'a>) -> Option<Target<'a>> {
     if !(3..=4).contains(&rows.count) {
@@ -221,7 +222,7 @@ fn fast_rows<const R: usize>(
     let Some(wide) = room.get_mut(..depth.next_multiple_of(UNIT) * R) else { return };
     #[cfg(arm_mve)]
     let Some(sums) = room.first_chunk_mut::<R>() else { return };
-    // What the weights' offset adds is the same for all channels.
+    // The contribution of the weights' offset is the same for all channels.
     let mut shared = [0i32; R];
     #[cfg(arm_mve)]
     let mut narrow: [&[i8]; R] = [&[]; R];
@@ -232,7 +233,7 @@ fn fast_rows<const R: usize>(
         {
             narrow[row] = codes;
         }
-        // Usual offsets fit.
+        // Usual offsets fit 16 bits.
         #[cfg(not(arm_mve))]
         inner::widen::<R>(codes, rows.offset as i16, row, wide);
         if weights.offset != 0 {
@@ -272,12 +273,12 @@ use super::dsp as inner;
 #[cfg(arm_mve)]
 use super::mve as inner;
 
-/// The loops where the compiler makes vectors of them.
+/// Loops for auto-vectorisation.
 #[cfg(not(arm_dsp))]
 mod inner {
     use super::{CHANNELS, UNIT};
 
-    /// Writes row `row` of `R` as 16 bits with its offset added, and zeros behind it.
+    /// Widens row `row` of `R` to 16 bits, with its offset added, padded with zeros.
     #[inline(always)]
     pub(super) fn widen<const R: usize>(codes: &[i8], offset: i16, row: usize, wide: &mut [i16]) {
         let stride = codes.len().next_multiple_of(UNIT);
@@ -289,7 +290,7 @@ mod inner {
         rest.fill(0);
     }
 
-    /// Sums of `R` rows with `count` rows of weights.
+    /// Dot products of `R` rows with `count` rows of weights.
     #[inline(always)]
     pub(super) fn sums<const R: usize>(
         wide: &[i16],
@@ -307,7 +308,8 @@ mod inner {
             let mut both = [[0i32; 2]; R];
             for k in 0..depth {
                 let weights = [i32::from(a[k]), i32::from(b[k])];
-                // By numbers: an iterator over pairs is made anew for each term, and stays a call.
+                // Indexed: an iterator over pairs is constructed for each term, and its call is not
+                // inlined.
                 for r in 0..R {
                     let x = i32::from(rows[r][k]);
                     both[r][0] = both[r][0].wrapping_add(x * weights[0]);

@@ -1,10 +1,10 @@
-//! From sums of 32 bits to codes: a multiplier of 31 fractional bits, a shift, an offset and
-//! bounds.
+//! Requantization of 32-bit sums to int8: a multiplier with 31 fractional bits, a shift, an offset
+//! and bounds.
 
 use super::CHANNELS;
 use crate::compute::simd::Tier;
 
-/// A real factor: `multiplier * 2^(shift - 31)`.
+/// A fixed-point factor: `multiplier * 2^(shift - 31)`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Scale {
     multiplier: i32,
@@ -12,8 +12,8 @@ pub struct Scale {
 }
 
 impl Scale {
-    /// `None` for a shift outside `-31..=31`, and for a multiplier of 33 bits or the least of 32,
-    /// whose negation has no place.
+    /// Returns `None` for a shift outside `-31..=31`, and for a multiplier that does not fit `i32`
+    /// or is `i32::MIN`, whose negation overflows.
     pub fn new(multiplier: i64, shift: i64) -> Option<Self> {
         let scale = Scale {
             multiplier: i32::try_from(multiplier).ok()?,
@@ -22,7 +22,7 @@ impl Scale {
         scale.is_valid().then_some(scale)
     }
 
-    /// Of a multiplier and a shift that are valid.
+    /// Creates a scale from a valid multiplier and shift.
     #[cfg(target_arch = "x86_64")]
     pub(super) fn known(multiplier: i32, shift: i32) -> Self {
         Scale { multiplier, shift }
@@ -37,29 +37,30 @@ impl Scale {
         self.multiplier
     }
 
-    /// The shift: to the left where it is positive.
+    /// The shift; positive shifts are to the left.
     pub fn shift(self) -> i32 {
         self.shift
     }
 
-    /// The product with `value`, rounded twice: to 31 bits to the nearest, halves up; then what is
-    /// shifted out, halves away from zero. What is shifted out to the left is lost.
+    /// Multiplies `value`, with two roundings: a doubling high multiplication rounds to the
+    /// nearest, ties up; then the right shift rounds ties away from zero. Bits shifted out to the
+    /// left are lost.
     #[inline(always)]
     pub fn apply(self, value: i32) -> i32 {
         let left = self.shift.max(0) as u32;
         let right = self.shift.min(0).unsigned_abs();
         let value = i64::from(value.wrapping_shl(left));
-        // Fits: neither factor's negation overflows, so that the product is less than 2^62 apart
-        // from what is added.
+        // No overflow: no factor is `i32::MIN`, so the product is less than 2^62, even with the
+        // rounding term.
         halve(((value * i64::from(self.multiplier) + (1 << 30)) >> 31) as i32, right)
     }
 
-    /// As [`apply`](Self::apply), and adds an offset.
+    /// Like [`apply`](Self::apply), and adds an offset.
     #[inline(always)]
     pub(super) fn apply_and_add(self, value: i32, offset: i32) -> i32 {
         #[cfg(arm_dsp)]
         {
-            /// What is rare.
+            /// The rare case.
             #[cold]
             #[inline(never)]
             fn apply(scale: Scale, value: i32) -> i32 {
@@ -80,18 +81,17 @@ impl Scale {
     }
 }
 
-/// Shifts up to 31 bits out to the right; to the nearest, halves away from zero. Not for the least
-/// number.
+/// Rounding right shift by up to 31 bits, ties away from zero. `value` must not be `i32::MIN`.
 #[inline(always)]
 pub(super) fn halve(value: i32, bits: u32) -> i32 {
-    // One less than a negative number rounds halves down. The last bit is shifted out alone, so
-    // that nothing overflows.
+    // Subtracting one from negative values rounds their ties down. The last bit is shifted out
+    // separately, so that nothing overflows.
     let twice = value.wrapping_add(value >> 31) >> (bits.wrapping_sub(1) & 31);
     let rounded = (twice >> 1).wrapping_add(twice & 1);
     if bits == 0 { value } else { rounded }
 }
 
-/// Numbers below it can be doubled after two of them are added.
+/// The sum of two values below this bound can be doubled without overflow.
 #[cfg(arm_dsp)]
 const NEAR: i32 = 1 << 29;
 
@@ -101,11 +101,11 @@ fn is_simple(shifts: &[i32], bias: &[i32]) -> bool {
     shifts.iter().all(|shift| *shift < 0) && bias.iter().all(near)
 }
 
-/// The scales of channels.
+/// Scales of the channels.
 #[derive(Debug, Clone, Copy)]
 enum Scales<'a> {
     One(Scale),
-    /// Multipliers and shifts, as many of each.
+    /// Multipliers and shifts, of the same length.
     Each(&'a [i32], &'a [i32]),
 }
 
@@ -114,8 +114,8 @@ use super::dsp as inner;
 #[cfg(arm_mve)]
 use super::mve as inner;
 
-/// Numbers of channels whose sums become codes as soon as they are there, as [`Results::each`]
-/// gives them: as many of each.
+/// Parameters of channels that are requantized in registers, from [`Results::each`]. All slices
+/// have the same length.
 #[cfg(arm_mve)]
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Each<'a> {
@@ -127,31 +127,31 @@ pub(super) struct Each<'a> {
     pub(super) bounds: [i32; 2],
 }
 
-/// Which sums are to become codes.
+/// Range and layout of the sums to requantize.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Finish {
     /// The first channel.
     pub(super) first: usize,
-    /// How many channels there are, [`CHANNELS`] at most.
+    /// Number of channels, at most [`CHANNELS`].
     pub(super) count: usize,
-    /// The sums with their bias are less.
+    /// Exclusive upper bound of the magnitude of the sums without bias.
     pub(super) limit: i32,
-    /// From row to row of the codes.
+    /// Row stride of the results.
     pub(super) stride: usize,
 }
 
-/// What sums become: codes of an output's channels.
+/// Requantization parameters of an output's channels.
 #[derive(Debug, Clone, Copy)]
 pub struct Results<'a> {
     scales: Scales<'a>,
     bias: &'a [i32],
     offset: i32,
     bounds: (i32, i32),
-    /// Whether all shifts are to the right, and each bias is far from wrapping: so with the DSP
-    /// extension, it is a shorter loop.
+    /// Whether all shifts are to the right and no bias is close to overflow, which permits a
+    /// shorter loop with the DSP extension.
     #[cfg(arm_dsp)]
     simple: bool,
-    /// Whose instructions compute.
+    /// The instruction set.
     #[cfg(target_arch = "x86_64")]
     tier: Tier,
 }
@@ -171,7 +171,7 @@ impl<'a> Results<'a> {
         }
     }
 
-    /// A scale for each channel; `None` where one is not valid (see [`Scale::new`]).
+    /// A scale for each channel. Returns `None` if one is invalid (see [`Scale::new`]).
     pub fn per_channel(
         multipliers: &'a [i32],
         shifts: &'a [i32],
@@ -194,7 +194,7 @@ impl<'a> Results<'a> {
         })
     }
 
-    /// The same, with a tier's instructions.
+    /// Selects the instruction set of a tier.
     #[inline(always)]
     pub(super) fn on(self, tier: Tier) -> Self {
         #[cfg(target_arch = "x86_64")]
@@ -206,14 +206,14 @@ impl<'a> Results<'a> {
         }
     }
 
-    /// Whose instructions compute.
+    /// The instruction set.
     #[cfg(target_arch = "x86_64")]
     pub(super) fn tier(&self) -> Tier {
         self.tier
     }
 
-    /// The codes of the channels from `first` on, of their sums without bias and of what is added
-    /// to all. The sums with it are less than `limit`.
+    /// Requantizes the sums of the channels starting at `first`. `added` and the bias are added to
+    /// the sums, whose magnitude is less than `limit`.
     #[inline(always)]
     pub(super) fn finish(
         &self,
@@ -245,7 +245,7 @@ impl<'a> Results<'a> {
         self.finish_within(self.bounds, first, added, sums, out);
     }
 
-    /// As [`finish`](Self::finish), for rows, with what is added to each.
+    /// Like [`finish`](Self::finish), for rows, each with its own `added`.
     #[inline(always)]
     pub(super) fn finish_rows<const R: usize>(
         &self,
@@ -276,9 +276,9 @@ impl<'a> Results<'a> {
         }
     }
 
-    /// What becomes of the sums of `count` channels from `first` on, if each has a scale and a
-    /// bias, and they are simple: with their bias, the sums are less than `limit`. Codes do not
-    /// leave 16 bits where they are added to.
+    /// Parameters of `count` channels starting at `first`, if each has a scale and a bias and all
+    /// are simple. The magnitude of the sums is less than `limit`. `offset` and bounds are int8
+    /// values, so that 16-bit saturation does not change results.
     #[cfg(arm_mve)]
     pub(super) fn each(&self, first: usize, count: usize, limit: i32) -> Option<Each<'a>> {
         let Scales::Each(multipliers, shifts) = self.scales else { return None };
@@ -292,14 +292,14 @@ impl<'a> Results<'a> {
         Some(Each { bias, multipliers, shifts, offset, bounds })
     }
 
-    /// The bias of channels, or zeros.
+    /// The bias of the channels, or zeros.
     #[inline(always)]
     fn bias_of(&self, first: usize, len: usize) -> &'a [i32] {
         let bias = self.bias.get(first..).unwrap_or(&[]);
         if bias.len() < len { &[0; CHANNELS] } else { bias }
     }
 
-    /// As `finish_within`, some sums at a time.
+    /// Like `finish_within`, in blocks of sums.
     #[cfg(target_arch = "x86_64")]
     #[inline(always)]
     fn finish_blocks(&self, first: usize, added: i32, sums: &[i32], out: &mut [i8]) {
@@ -312,7 +312,7 @@ impl<'a> Results<'a> {
         let blocks = sums.chunks(LANES).zip(bias.chunks(LANES)).zip(out.chunks_mut(LANES));
         for (((sums, bias), out), at) in blocks.zip((first..).step_by(LANES)) {
             if let Scales::Each(multipliers, shifts) = self.scales {
-                // Of what is missing, nothing is written.
+                // Lanes without parameters are not written.
                 let from = |all: &'a [i32]| all.get(at..).unwrap_or(&[]);
                 scales = [block(from(multipliers)), block(from(shifts))];
             }

@@ -9,7 +9,7 @@ use std::vec::Vec;
 use torchlet_core::Serial;
 use torchlet_core::rules::window::Window;
 
-/// A linear congruential generator, so that C can make the same numbers.
+/// A linear congruential generator, which the C reference reproduces.
 struct Numbers(u32);
 
 impl Numbers {
@@ -23,7 +23,7 @@ impl Numbers {
     }
 
     fn codes(&mut self, len: usize) -> Vec<i8> {
-        // Extreme ones more often than others.
+        // Extreme values are overrepresented.
         (0..len)
             .map(|_| match self.next() % 8 {
                 0 => i8::MIN,
@@ -39,7 +39,7 @@ impl Numbers {
     }
 }
 
-/// A hash of bytes (FNV-1a).
+/// FNV-1a hash.
 struct Hash(u64);
 
 impl Hash {
@@ -52,7 +52,7 @@ impl Hash {
     }
 }
 
-/// Hashes of what CMSIS-NN's C gives for the same numbers.
+/// Expected hash of the results of CMSIS-NN's C code for the same values.
 #[test]
 fn scales_are_those_of_cmsis_nn() {
     let (mut numbers, mut hash) = (Numbers(1), Hash::NEW);
@@ -87,7 +87,7 @@ fn softmax_is_that_of_cmsis_nn() {
     assert_eq!(hash.0, 0x63d6_1842_fd75_2ec4);
 }
 
-/// 1/512 and less is rounded to nothing, as CMSIS-NN's vectors do it.
+/// Shares of 1/512 and less round to zero, as in CMSIS-NN's vector code.
 #[test]
 fn shares_of_many_are_nothing() {
     let softmax = Softmax { multiplier: 0x6000_0000, shift: 22, least: -496 };
@@ -113,7 +113,7 @@ fn scales_round_halves_away_from_zero() {
     }
 }
 
-/// Numbers that results are made with.
+/// Requantization parameters.
 struct Epilogue {
     multipliers: Vec<i32>,
     shifts: Vec<i32>,
@@ -130,7 +130,7 @@ impl Epilogue {
             shifts: (0..channels).map(|_| numbers.below(12) as i32 - 10).collect(),
             bias: (0..channels)
                 .map(|_| match numbers.below(6) {
-                    // Sums wrap.
+                    // The sum wraps.
                     0 => i32::MAX,
                     1 => i32::MIN,
                     _ => numbers.below(4000) as i32 - 2000,
@@ -146,7 +146,7 @@ impl Epilogue {
         Results::per_channel(multipliers, shifts, bias, *offset, *bounds).unwrap()
     }
 
-    /// What becomes of a sum without bias.
+    /// The requantized value of a sum without bias.
     fn code(&self, channel: usize, sum: i32) -> i8 {
         let scale = Scale::new(self.multipliers[channel].into(), self.shifts[channel].into());
         let sum = sum.wrapping_add(self.bias[channel]);
@@ -155,7 +155,7 @@ impl Epilogue {
     }
 }
 
-/// Usual offsets, the ends of what is usual, and others.
+/// Usual offsets, the bounds of the usual range, and others.
 fn offset(numbers: &mut Numbers) -> i32 {
     let extremes = [-127, 128, -128, 129, 0, 70_000, i32::MAX];
     match numbers.below(3) {
@@ -194,7 +194,7 @@ fn products_are_those_of_their_definition() {
             }
         }
         let len = product::workspace_len(tier, depth).unwrap();
-        // Without workspace as well.
+        // With and without workspace.
         for len in [len, 0] {
             let mut out = std::vec![77; out_stride * count];
             let rows = Rows { data: &codes, stride, count, offset: x_offset };
@@ -230,7 +230,7 @@ fn convolutions_are_those_of_their_definition() {
         let weights = numbers.codes(outputs * kernels[0] * kernels[1] * depth);
         let (epilogue, offset) = (Epilogue::new(&mut numbers, outputs), offset(&mut numbers));
         let mut sums = std::vec![0i32; batch * rows * columns * outputs];
-        // From each place of the side that moves by strides to those of the other.
+        // From each position of the strided side to those of the other.
         let (strided, other) = if transposed { (from, to) } else { (to, from) };
         for index in 0..batch * strided.rows * strided.columns * kernels[0] * kernels[1] {
             let (rest, tap) = (index / kernels[1], index % kernels[1]);

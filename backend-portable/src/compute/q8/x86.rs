@@ -1,5 +1,5 @@
-//! The innermost loops with the vectors of x86-64, of 16 bits in pairs for sums, and of 32 and 64
-//! for what sums become.
+//! Innermost loops with x86-64 intrinsics: 16-bit multiply-add for dot products, 32-bit and 64-bit
+//! arithmetic for requantization.
 
 use super::CHANNELS;
 use super::product::UNIT;
@@ -21,10 +21,10 @@ use core::arch::x86_64::{
     _mm512_storeu_epi32, _mm512_sub_epi32,
 };
 
-/// Sums that become codes together.
+/// Number of sums that are requantized together.
 pub(super) const LANES: usize = 16;
 
-/// The first of some numbers, zeros behind them if they are fewer.
+/// The first values of a slice, padded with zeros.
 #[inline(always)]
 pub(super) fn block<T: Copy + Default>(numbers: &[T]) -> [T; LANES] {
     if let Some(block) = numbers.first_chunk() {
@@ -35,7 +35,7 @@ pub(super) fn block<T: Copy + Default>(numbers: &[T]) -> [T; LANES] {
     block
 }
 
-/// Writes as many of a block as there is place for.
+/// Writes as many values of a block as `out` holds.
 #[inline(always)]
 pub(super) fn write(block: [i8; LANES], out: &mut [i8]) {
     match out.first_chunk_mut() {
@@ -44,36 +44,35 @@ pub(super) fn write(block: [i8; LANES], out: &mut [i8]) {
     }
 }
 
-/// Rows of weights that are multiplied together: their sums are a vector of 128 bits.
+/// Weight rows that are multiplied together: their sums fill a 128-bit vector.
 const TOGETHER: usize = 4;
 const _: () = assert!(CHANNELS.is_multiple_of(TOGETHER));
 
-/// Vectors of numbers of 16 bits, whose products are summed up in pairs.
+/// Vectors of 16-bit integers, for multiply-add of pairs.
 ///
 /// # Safety
-/// Loads read so many elements as `left` says, up to [`WIDTH`](Words::WIDTH), and no others; what
-/// is left of the vector is zero.
+/// Loads read exactly `min(left, WIDTH)` elements and set the others to zero.
 unsafe trait Words: Copy {
-    /// Numbers of a vector.
+    /// Elements of a vector.
     const WIDTH: usize;
     const ZERO: Self;
     /// # Safety
-    /// There are `left` codes, or as many as fit.
+    /// `min(left, WIDTH)` values are readable, and the processor has the instructions.
     unsafe fn codes(from: *const i16, left: usize) -> Self;
     /// # Safety
-    /// As [`codes`](Self::codes).
+    /// As for [`codes`](Self::codes).
     unsafe fn weights(from: *const i8, left: usize) -> Self;
     /// # Safety
-    /// The instructions are there.
+    /// The processor has the instructions.
     unsafe fn add_products(self, a: Self, b: Self) -> Self;
-    /// The sum of each of four vectors.
+    /// Horizontal sums of four vectors.
     ///
     /// # Safety
-    /// The instructions are there.
+    /// The processor has the instructions.
     unsafe fn totals(all: [Self; TOGETHER]) -> __m128i;
 }
 
-/// The sums of four vectors of eight numbers.
+/// Horizontal sums of four vectors of eight integers.
 #[target_feature(enable = "avx2")]
 #[inline]
 fn totals([a, b, c, d]: [__m256i; TOGETHER]) -> __m128i {
@@ -87,31 +86,31 @@ struct Avx512(__m512i);
 // SAFETY: masks have a bit for each element that is read.
 unsafe impl Words for Avx512 {
     const WIDTH: usize = 32;
-    // SAFETY: all bits are numbers.
+    // SAFETY: all bit patterns are valid integers.
     const ZERO: Self = unsafe { core::mem::zeroed() };
 
     #[inline(always)]
     unsafe fn codes(from: *const i16, left: usize) -> Self {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         Avx512(unsafe { _mm512_maskz_loadu_epi16(mask(left), from) })
     }
 
     #[inline(always)]
     unsafe fn weights(from: *const i8, left: usize) -> Self {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         Avx512(unsafe { _mm512_cvtepi8_epi16(_mm256_maskz_loadu_epi8(mask(left), from)) })
     }
 
     #[inline(always)]
     unsafe fn add_products(self, a: Self, b: Self) -> Self {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         Avx512(unsafe { _mm512_add_epi32(self.0, _mm512_madd_epi16(a.0, b.0)) })
     }
 
     #[inline(always)]
     unsafe fn totals(all: [Self; TOGETHER]) -> __m128i {
         let [a, b, c, d] = all;
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let half = |Avx512(all): Avx512| unsafe {
             _mm256_add_epi32(_mm512_castsi512_si256(all), _mm512_extracti64x4_epi64::<1>(all))
         };
@@ -127,22 +126,22 @@ fn mask(left: usize) -> u32 {
 #[derive(Clone, Copy)]
 struct Avx2(__m256i);
 
-// SAFETY: fewer elements than a vector has are copied to where there are as many.
+// SAFETY: fewer than `WIDTH` elements are copied to an array of `WIDTH` zeros first.
 unsafe impl Words for Avx2 {
     const WIDTH: usize = 16;
-    // SAFETY: all bits are numbers.
+    // SAFETY: all bit patterns are valid integers.
     const ZERO: Self = unsafe { core::mem::zeroed() };
 
     #[inline(always)]
     unsafe fn codes(from: *const i16, left: usize) -> Self {
         if left >= Self::WIDTH {
-            // SAFETY: the caller's promise.
+            // SAFETY: guaranteed by the caller.
             return Avx2(unsafe { _mm256_loadu_si256(from.cast()) });
         }
         let mut few = [0i16; Self::WIDTH];
-        // SAFETY: the caller's promise, of fewer than there is place for.
+        // SAFETY: the caller guarantees `left` elements, fewer than the array has.
         unsafe { few.as_mut_ptr().copy_from_nonoverlapping(from, left) };
-        // SAFETY: there are as many as a vector has.
+        // SAFETY: the array has `WIDTH` elements.
         Avx2(unsafe { _mm256_loadu_si256(few.as_ptr().cast()) })
     }
 
@@ -152,31 +151,31 @@ unsafe impl Words for Avx2 {
         let from = if left >= Self::WIDTH {
             from
         } else {
-            // SAFETY: as for codes.
+            // SAFETY: as in `codes`.
             unsafe { few.as_mut_ptr().copy_from_nonoverlapping(from, left) };
             few.as_ptr()
         };
-        // SAFETY: there are 16, given or copied.
+        // SAFETY: `from` points to 16 elements, of the caller or of the copy.
         Avx2(unsafe { _mm256_cvtepi8_epi16(_mm_loadu_si128(from.cast())) })
     }
 
     #[inline(always)]
     unsafe fn add_products(self, a: Self, b: Self) -> Self {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         Avx2(unsafe { _mm256_add_epi32(self.0, _mm256_madd_epi16(a.0, b.0)) })
     }
 
     #[inline(always)]
     unsafe fn totals(all: [Self; TOGETHER]) -> __m128i {
         let [a, b, c, d] = all;
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { totals([a.0, b.0, c.0, d.0]) }
     }
 }
 
-/// Sums of `R` rows of widened codes with `count` rows of weights of this depth, if a tier has
-/// instructions for it: says whether. A code with a usual offset has 9 bits, so that two products
-/// fit 32.
+/// Dot products of `R` widened rows with `count` rows of weights of this depth. Returns `false` if
+/// the tier has no instructions for it. A value plus a usual offset has 9 bits, so the sum of two
+/// products fits 32 bits.
 pub(super) fn sums<const R: usize>(
     tier: Tier,
     wide: &[i16],
@@ -189,10 +188,10 @@ pub(super) fn sums<const R: usize>(
         return false;
     }
     match tier.lanes() {
-        // SAFETY: of the tiers of x86-64, which prove their instructions, AVX-512's has 16 lanes;
-        // the lengths were compared.
+        // SAFETY: on x86-64, only the AVX-512 tiers have 16 lanes, and a tier proves its
+        // instructions. The lengths were compared.
         16 => unsafe { sums_512(wide, weights, [depth, count], sums) },
-        // SAFETY: as above, and AVX2's has 8.
+        // SAFETY: likewise, only the AVX2 tier has 8 lanes.
         8 => unsafe { sums_256(wide, weights, [depth, count], sums) },
         _ => return false,
     }
@@ -200,7 +199,7 @@ pub(super) fn sums<const R: usize>(
 }
 
 /// # Safety
-/// As [`run`].
+/// As for [`run`].
 #[target_feature(enable = "avx2,avx512f,avx512bw,avx512vl")]
 unsafe fn sums_512<const R: usize>(
     wide: &[i16],
@@ -208,12 +207,12 @@ unsafe fn sums_512<const R: usize>(
     shape: [usize; 2],
     sums: &mut [[i32; CHANNELS]; R],
 ) {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { run::<Avx512, R>(wide, weights, shape, sums) }
 }
 
 /// # Safety
-/// As [`run`].
+/// As for [`run`].
 #[target_feature(enable = "avx2")]
 unsafe fn sums_256<const R: usize>(
     wide: &[i16],
@@ -221,13 +220,13 @@ unsafe fn sums_256<const R: usize>(
     shape: [usize; 2],
     sums: &mut [[i32; CHANNELS]; R],
 ) {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { run::<Avx2, R>(wide, weights, shape, sums) }
 }
 
 /// # Safety
-/// The instructions are there. There are `R` rows of codes, whose length is the depth up to a
-/// multiple of [`UNIT`], and `count` rows of weights of the depth, [`CHANNELS`] at most.
+/// The processor has the instructions. `wide` has `R` rows, each of the depth rounded up to a
+/// multiple of [`UNIT`]. `weights` has `count` rows of the depth, at most [`CHANNELS`].
 #[inline(always)]
 unsafe fn run<W: Words, const R: usize>(
     wide: &[i16],
@@ -238,8 +237,7 @@ unsafe fn run<W: Words, const R: usize>(
     let stride = depth.next_multiple_of(UNIT);
     let mut channel = 0;
     while channel < count {
-        // Rows that are not there are the last one again: there is place for what they give, and
-        // nobody reads it.
+        // Missing rows repeat the last one. `sums` has room for their results, which nothing reads.
         let mut rows = [weights.as_ptr(); TOGETHER];
         for (at, row) in rows.iter_mut().enumerate() {
             *row = row.wrapping_add((channel + at).min(count - 1) * depth);
@@ -250,23 +248,23 @@ unsafe fn run<W: Words, const R: usize>(
             let left = depth - at;
             let mut factors = [W::ZERO; TOGETHER];
             for (factor, row) in factors.iter_mut().zip(rows) {
-                // SAFETY: the row has so many weights from there on.
+                // SAFETY: the row has `left` weights from `at` on.
                 *factor = unsafe { W::weights(row.add(at), left) };
             }
             for (row, sums) in all.iter_mut().enumerate() {
-                // SAFETY: each row of codes is as long as the depth at least.
+                // SAFETY: each widened row has at least `depth` elements.
                 let codes = unsafe { W::codes(wide.as_ptr().add(row * stride + at), left) };
                 for (sum, factor) in sums.iter_mut().zip(factors) {
-                    // SAFETY: the caller's promise.
+                    // SAFETY: guaranteed by the caller.
                     *sum = unsafe { sum.add_products(codes, factor) };
                 }
             }
             at += W::WIDTH;
         }
         for (sums, all) in sums.iter_mut().zip(all) {
-            // SAFETY: the caller's promise.
+            // SAFETY: guaranteed by the caller.
             let totals = unsafe { W::totals(all) };
-            // SAFETY: all bits of four numbers are four numbers.
+            // SAFETY: both types have 128 bits, and all bit patterns are valid integers.
             let totals: [i32; TOGETHER] = unsafe { core::mem::transmute(totals) };
             if let Some(place) = sums.get_mut(channel..channel + TOGETHER) {
                 place.copy_from_slice(&totals);
@@ -276,13 +274,14 @@ unsafe fn run<W: Words, const R: usize>(
     }
 }
 
-/// Makes each number what [`Scale::apply`] gives for it, with a scale of its own.
+/// Applies [`Scale::apply`] to each value, with a scale of its own.
 #[inline(always)]
 pub(super) fn apply(tier: Tier, values: &mut [i32; LANES], scales: [&[i32; LANES]; 2]) {
     match tier.lanes() {
-        // SAFETY: of the tiers of x86-64, which prove their instructions, AVX-512's has 16 lanes.
+        // SAFETY: on x86-64, only the AVX-512 tiers have 16 lanes, and a tier proves its
+        // instructions.
         16 => unsafe { apply_512(values, scales) },
-        // SAFETY: as above, and AVX2's has 8.
+        // SAFETY: likewise, only the AVX2 tier has 8 lanes.
         8 => unsafe { apply_256(values, scales) },
         _ => {
             let [multipliers, shifts] = scales;
@@ -297,7 +296,7 @@ pub(super) fn apply(tier: Tier, values: &mut [i32; LANES], scales: [&[i32; LANES
 #[target_feature(enable = "avx2,avx512f,avx512bw,avx512vl")]
 fn apply_512(values: &mut [i32; LANES], scales: [&[i32; LANES]; 2]) {
     let zero = _mm512_setzero_si512();
-    // SAFETY: each is as long as a register.
+    // SAFETY: each array has the length of a register.
     let (value, multiplier, shift) = unsafe {
         (
             _mm512_loadu_epi32(values.as_ptr()),
@@ -307,21 +306,21 @@ fn apply_512(values: &mut [i32; LANES], scales: [&[i32; LANES]; 2]) {
     };
     let right = _mm512_sub_epi32(zero, _mm512_min_epi32(shift, zero));
     let value = _mm512_sllv_epi32(value, _mm512_max_epi32(shift, zero));
-    // Products of 64 bits, of every other number each; bits 31 to 62 are taken from them.
+    // 64-bit products of even and of odd lanes; the results are their bits 31 to 62.
     let half = _mm512_set1_epi64(1 << 30);
     let even = _mm512_add_epi64(_mm512_mul_epi32(value, multiplier), half);
     let (value, multiplier) = (_mm512_srli_epi64::<32>(value), _mm512_srli_epi64::<32>(multiplier));
     let odd = _mm512_add_epi64(_mm512_mul_epi32(value, multiplier), half);
     let (even, odd) = (_mm512_srli_epi64::<31>(even), _mm512_slli_epi64::<1>(odd));
     let product = _mm512_mask_blend_epi32(0xaaaa, even, odd);
-    // As `halve`.
+    // Rounding right shift, as in `halve`.
     let one = _mm512_set1_epi32(1);
     let bits = _mm512_and_si512(_mm512_sub_epi32(right, one), _mm512_set1_epi32(31));
     let toward = _mm512_add_epi32(product, _mm512_srai_epi32::<31>(product));
     let twice = _mm512_srav_epi32(toward, bits);
     let rounded = _mm512_add_epi32(_mm512_srai_epi32::<1>(twice), _mm512_and_si512(twice, one));
     let made = _mm512_mask_blend_epi32(_mm512_cmpeq_epi32_mask(right, zero), rounded, product);
-    // SAFETY: as above.
+    // SAFETY: the array has the length of a register.
     unsafe { _mm512_storeu_epi32(values.as_mut_ptr(), made) };
 }
 
@@ -330,7 +329,7 @@ fn apply_512(values: &mut [i32; LANES], scales: [&[i32; LANES]; 2]) {
 fn apply_256(values: &mut [i32; LANES], scales: [&[i32; LANES]; 2]) {
     let zero = _mm256_setzero_si256();
     for at in [0, LANES / 2] {
-        // SAFETY: there are as many as a register has from each half on.
+        // SAFETY: each half of the arrays has the length of a register.
         let (value, multiplier, shift) = unsafe {
             (
                 _mm256_loadu_si256(values.as_ptr().add(at).cast()),

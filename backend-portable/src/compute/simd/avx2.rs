@@ -1,4 +1,4 @@
-//! x86-64 with AVX2 and FMA: eight lanes, sixteen registers.
+//! x86-64 with AVX2 and FMA: 8 lanes, 16 registers.
 
 use super::{Simd, Vectorized};
 use core::arch::x86_64::*;
@@ -16,15 +16,15 @@ impl Avx2 {
     }
 }
 
-// Never inlined: a kernel called from another one (a register tile from the loops around it) is to
-// have all registers, not share them with what the caller keeps in vectors.
+// Never inlined: a kernel called from another kernel (a register tile from the loops around it)
+// must have all registers, without sharing them with vectors of the caller.
 #[inline(never)]
 #[target_feature(enable = "avx2,fma")]
 fn shell<K: Vectorized>(kernel: K, s: Avx2) -> K::Output {
     kernel.run(s)
 }
 
-/// Calls an intrinsic that needs no more than the token.
+/// Calls an intrinsic that is safe given the token.
 macro_rules! isa {
     ($e:expr) => {
         // SAFETY: `self` exists, so the processor has AVX2 and FMA.
@@ -32,7 +32,7 @@ macro_rules! isa {
     };
 }
 
-/// `n` ones followed by zeros, when read from `8 - n`.
+/// Reading 8 elements from index `8 - n` gives `n` set lanes followed by zeros.
 static MASK: [i32; 16] = [-1, -1, -1, -1, -1, -1, -1, -1, 0, 0, 0, 0, 0, 0, 0, 0];
 
 #[inline(always)]
@@ -43,8 +43,8 @@ unsafe fn mask(n: usize) -> __m256i {
 
 impl Simd for Avx2 {
     const LANES: usize = 8;
-    // 6 x 2 accumulators, 2 + 1 operands: 15 of 16 registers. With 4 x 3 nothing is spare, and the
-    // compiler keeps an accumulator in memory.
+    // 6 x 2 accumulators and 2 + 1 operands use 15 of 16 registers. With 4 x 3 no register is
+    // spare, and the compiler spills an accumulator.
     const ROWS: usize = 6;
     const VECTORS: usize = 2;
     const BLOCK: usize = 8;
@@ -61,7 +61,7 @@ impl Simd for Avx2 {
     }
     #[inline(always)]
     unsafe fn load(self, p: *const f32) -> __m256 {
-        // SAFETY: the caller's promise, and the token.
+        // SAFETY: guaranteed by the caller; the token proves the instruction set.
         unsafe { _mm256_loadu_ps(p) }
     }
     #[inline(always)]
@@ -78,26 +78,29 @@ impl Simd for Avx2 {
     }
     #[inline(always)]
     unsafe fn store(self, p: *mut f32, v: __m256) {
-        // SAFETY: the caller's promise, and the token.
+        // SAFETY: guaranteed by the caller; the token proves the instruction set.
         unsafe { _mm256_storeu_ps(p, v) }
     }
     #[inline(always)]
     unsafe fn load_first(self, p: *const f32, n: usize) -> __m256 {
-        // SAFETY: lanes beyond `n` are masked and not read; the token.
+        // SAFETY: lanes from `n` on are masked and not read; the token proves the instruction set.
         unsafe { _mm256_maskload_ps(p, mask(n)) }
     }
     #[inline(always)]
     unsafe fn store_first(self, p: *mut f32, n: usize, v: __m256) {
-        // SAFETY: lanes beyond `n` are masked and not written; the token.
+        // SAFETY: lanes from `n` on are masked and not written; the token proves the instruction
+        // set.
         unsafe { _mm256_maskstore_ps(p, mask(n), v) }
     }
     #[inline(always)]
     unsafe fn load_even(self, p: *const f32) -> __m256 {
-        // SAFETY: reads p[0..8] and p[7..15], which is 2 * 8 - 1 floats in all; the token.
+        // SAFETY: reads p[0..8] and p[7..15], 2 * 8 - 1 floats in total; the token proves the
+        // instruction set.
         unsafe {
             let a = _mm256_loadu_ps(p);
             let b = _mm256_loadu_ps(p.add(7));
-            // Per 128-bit half: a0 a2 b1 b3 | a4 a6 b5 b7, then put the quarters in order.
+            // Per 128-bit lane: a0 a2 b1 b3 | a4 a6 b5 b7; the permutation then orders the 64-bit
+            // quarters.
             let mixed = _mm256_shuffle_ps::<0b11_01_10_00>(a, b);
             _mm256_castpd_ps(_mm256_permute4x64_pd::<0b11_01_10_00>(_mm256_castps_pd(mixed)))
         }
@@ -105,7 +108,8 @@ impl Simd for Avx2 {
     #[inline(always)]
     unsafe fn load_even_first(self, p: *const f32, n: usize) -> __m256 {
         let count = (2 * n).saturating_sub(1);
-        // SAFETY: the masks cover p[0..count] and no more; the token.
+        // SAFETY: the masks restrict the loads to p[0..count]; the token proves the instruction
+        // set.
         unsafe {
             let a = _mm256_maskload_ps(p, mask(count));
             let b = _mm256_maskload_ps(p.wrapping_add(7), mask(count.saturating_sub(7)));
@@ -121,7 +125,8 @@ impl Simd for Avx2 {
         dst: *mut f32,
         dst_stride: usize,
     ) {
-        // SAFETY: the caller's promise for an 8 x 8 block; the token.
+        // SAFETY: guaranteed by the caller for an 8 x 8 block; the token proves the instruction
+        // set.
         unsafe { transpose8(src, src_stride, dst, dst_stride) }
     }
     #[inline(always)]
@@ -224,8 +229,7 @@ pub(super) unsafe fn transpose8(
     dst: *mut f32,
     dst_stride: usize,
 ) {
-    // SAFETY: the caller's promise covers rows 0..8 of eight floats on both sides, and the
-    // instruction set.
+    // SAFETY: the caller guarantees rows 0..8 of eight floats in both matrices, and AVX2.
     unsafe {
         let r = |i: usize| _mm256_loadu_ps(src.add(i * src_stride));
         let (r0, r1, r2, r3) = (r(0), r(1), r(2), r(3));

@@ -1,4 +1,4 @@
-//! x86-64 with AVX-512 (F, DQ, BW, VL): sixteen lanes, thirty-two registers, masks.
+//! x86-64 with AVX-512 (F, DQ, BW, VL): 16 lanes, 32 registers, masks.
 
 use super::{Simd, Vectorized};
 use core::arch::x86_64::*;
@@ -16,15 +16,15 @@ impl Avx512 {
     }
 }
 
-// Never inlined: a kernel called from another one (a register tile from the loops around it) is to
-// have all registers, not share them with what the caller keeps in vectors.
+// Never inlined: a kernel called from another kernel (a register tile from the loops around it)
+// must have all registers, without sharing them with vectors of the caller.
 #[inline(never)]
 #[target_feature(enable = "avx2,fma,avx512f,avx512dq,avx512bw,avx512vl")]
 fn shell<K: Vectorized>(kernel: K, s: Avx512) -> K::Output {
     kernel.run(s)
 }
 
-/// Calls an intrinsic that needs no more than the token.
+/// Calls an intrinsic that is safe given the token.
 macro_rules! isa {
     ($e:expr) => {
         // SAFETY: `self` exists, so the processor has these instructions.
@@ -39,7 +39,7 @@ fn mask(n: usize) -> __mmask16 {
 
 impl Simd for Avx512 {
     const LANES: usize = 16;
-    // 8 x 3 accumulators, 3 + 1 operands: 28 of 32 registers, and eight row pointers fit the
+    // 8 x 3 accumulators and 3 + 1 operands use 28 of 32 registers, and eight row pointers fit the
     // integer registers.
     const ROWS: usize = 8;
     const VECTORS: usize = 3;
@@ -50,7 +50,7 @@ impl Simd for Avx512 {
 
     #[inline(always)]
     unsafe fn load_halves(self, p: *const half::f16) -> __m512 {
-        // SAFETY: the caller lets sixteen numbers be read.
+        // SAFETY: the caller guarantees 16 readable values; the token proves the instruction set.
         unsafe { _mm512_cvtph_ps(_mm256_loadu_si256(p.cast())) }
     }
 
@@ -64,7 +64,7 @@ impl Simd for Avx512 {
     }
     #[inline(always)]
     unsafe fn load(self, p: *const f32) -> __m512 {
-        // SAFETY: the caller's promise, and the token.
+        // SAFETY: guaranteed by the caller; the token proves the instruction set.
         unsafe { _mm512_loadu_ps(p) }
     }
     #[inline(always)]
@@ -81,22 +81,24 @@ impl Simd for Avx512 {
     }
     #[inline(always)]
     unsafe fn store(self, p: *mut f32, v: __m512) {
-        // SAFETY: the caller's promise, and the token.
+        // SAFETY: guaranteed by the caller; the token proves the instruction set.
         unsafe { _mm512_storeu_ps(p, v) }
     }
     #[inline(always)]
     unsafe fn load_first(self, p: *const f32, n: usize) -> __m512 {
-        // SAFETY: lanes beyond `n` are masked and not read; the token.
+        // SAFETY: lanes from `n` on are masked and not read; the token proves the instruction set.
         unsafe { _mm512_maskz_loadu_ps(mask(n), p) }
     }
     #[inline(always)]
     unsafe fn store_first(self, p: *mut f32, n: usize, v: __m512) {
-        // SAFETY: lanes beyond `n` are masked and not written; the token.
+        // SAFETY: lanes from `n` on are masked and not written; the token proves the instruction
+        // set.
         unsafe { _mm512_mask_storeu_ps(p, mask(n), v) }
     }
     #[inline(always)]
     unsafe fn load_even(self, p: *const f32) -> __m512 {
-        // SAFETY: reads p[0..16] and p[15..31], which is 2 * 16 - 1 floats in all; the token.
+        // SAFETY: reads p[0..16] and p[15..31], 2 * 16 - 1 floats in total; the token proves the
+        // instruction set.
         unsafe {
             let a = _mm512_loadu_ps(p);
             let b = _mm512_loadu_ps(p.add(15));
@@ -108,7 +110,8 @@ impl Simd for Avx512 {
     #[inline(always)]
     unsafe fn load_even_first(self, p: *const f32, n: usize) -> __m512 {
         let count = (2 * n).saturating_sub(1);
-        // SAFETY: the masks cover p[0..count] and no more; the token.
+        // SAFETY: the masks restrict the loads to p[0..count]; the token proves the instruction
+        // set.
         unsafe {
             let a = _mm512_maskz_loadu_ps(mask(count), p);
             let b = _mm512_maskz_loadu_ps(mask(count.saturating_sub(15)), p.wrapping_add(15));
@@ -124,7 +127,7 @@ impl Simd for Avx512 {
         dst: *mut f32,
         dst_stride: usize,
     ) {
-        // SAFETY: the caller's promise for an 8 x 8 block; the token implies AVX2.
+        // SAFETY: guaranteed by the caller for an 8 x 8 block; the token implies AVX2.
         unsafe { super::avx2::transpose8(src, src_stride, dst, dst_stride) }
     }
     #[inline(always)]

@@ -1,5 +1,4 @@
-//! How sums of products of bytes are computed: beside the instructions for `f32`, processors of one
-//! tier differ in these.
+//! Instruction sets for int8 dot products. Processors of the same `f32` tier differ in these.
 
 use super::Tier;
 
@@ -18,32 +17,32 @@ enum Kind {
     Squares,
 }
 
-/// The instructions for sums of products of bytes. As [`Tier`], a value other than the plain one
-/// proves that the processor has them.
+/// Instruction set for int8 dot products. As with [`Tier`], a value other than [`Dots::PLAIN`]
+/// proves that the processor has the instructions.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct Dots(Kind);
 
-/// What loops are written for.
+/// Instruction sets that have kernels.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) enum Instructions {
     /// Plain Rust.
     Plain,
-    /// AVX2: products of pairs of 16 bits.
+    /// AVX2: multiply-add of pairs of 16-bit integers.
     #[cfg(target_arch = "x86_64")]
     Avx2,
-    /// AVX-512 with VNNI: products of four unsigned and signed bytes at a time.
+    /// AVX-512 VNNI: dot products of four unsigned with four signed bytes.
     #[cfg(target_arch = "x86_64")]
     Vnni,
-    /// 64-bit Arm's `dotprod`: products of four signed bytes at a time.
+    /// `dotprod` of 64-bit Arm: dot products of four signed bytes.
     #[cfg(all(target_arch = "aarch64", target_endian = "little"))]
     Dot,
-    /// 64-bit Arm's `i8mm` as well: products of matrices of 2×8 and 8×2 signed bytes.
+    /// `dotprod` and `i8mm` of 64-bit Arm: matrix multiplication of 2×8 with 8×2 signed bytes.
     #[cfg(all(target_arch = "aarch64", target_endian = "little"))]
     Squares,
 }
 
 impl Dots {
-    /// Plain Rust, right on every processor.
+    /// Plain Rust, valid on every processor.
     pub(crate) const PLAIN: Dots = Dots(Kind::Plain);
 
     /// The best instructions within a tier.
@@ -51,11 +50,11 @@ impl Dots {
         Dots::available(tier).last().unwrap_or(Dots::PLAIN)
     }
 
-    /// All that there are within a tier, slowest first; the plain ones are always among them.
+    /// All instruction sets available within a tier, slowest first. The first is always plain Rust.
     pub(crate) fn available(tier: Tier) -> impl Iterator<Item = Dots> {
         let kinds: &'static [(Kind, fn(Tier) -> bool)] = &[
             (Kind::Plain, |_| true),
-            // Tiers of x86-64 but the plain one have AVX2.
+            // Every x86-64 tier except the scalar one includes AVX2.
             #[cfg(target_arch = "x86_64")]
             (Kind::Avx2, |tier| tier != Tier::SCALAR),
             #[cfg(target_arch = "x86_64")]
@@ -70,7 +69,7 @@ impl Dots {
         kinds.iter().filter(move |(_, present)| present(tier)).map(|(kind, _)| Dots(*kind))
     }
 
-    /// What to compute with.
+    /// The instruction set to run kernels with.
     pub(crate) const fn instructions(self) -> Instructions {
         match self.0 {
             Kind::Plain => Instructions::Plain,
@@ -85,14 +84,15 @@ impl Dots {
         }
     }
 
-    /// Whether there are AMX's tiles as well: products of matrices of 16×64 and 64×16 bytes.
+    /// Whether AMX tiles are available in addition: matrix multiplication of 16×64 with 64×16
+    /// bytes.
     #[cfg(target_arch = "x86_64")]
     pub(crate) const fn has_tiles(self) -> bool {
         matches!(self.0, Kind::Amx)
     }
 
-    /// What is added to each code of the left operand of a product: some instructions take unsigned
-    /// ones.
+    /// Offset added to each quantized value of the left operand, for instructions that need it
+    /// unsigned.
     pub(crate) const fn offset(self) -> i32 {
         match self.0 {
             #[cfg(target_arch = "x86_64")]

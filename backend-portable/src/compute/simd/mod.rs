@@ -1,24 +1,25 @@
-//! One small vector abstraction, and the value that says which instruction set may be used.
+//! A small vector abstraction, and the [`Tier`], a token of the instruction set to use.
 //!
 //! A loop is written once, generic over [`Simd`], as a struct that implements [`Vectorized`].
-//! [`Tier::dispatch`] calls it inside a function compiled with the instruction set of the tier. The
-//! generic body must be `#[inline(always)]` all the way down: only then does it end up inside the
-//! shell that carries `#[target_feature]`.
+//! [`Tier::dispatch`] calls it inside a function compiled for the instruction set of the tier. The
+//! generic body must be `#[inline(always)]` throughout: only then is it inlined into the function
+//! that carries `#[target_feature]`.
 //!
-//! A value of a type that implements [`Simd`] is the proof that its instruction set is present; so
-//! arithmetic on vectors is safe, and only loads and stores through raw pointers are `unsafe`.
+//! A value of a type that implements [`Simd`] proves that the processor has the instruction set.
+//! Arithmetic on vectors is therefore safe; only loads and stores through raw pointers are
+//! `unsafe`.
 //!
 //! | build                       | `Tier::detect()`                                      |
 //! |-----------------------------|-------------------------------------------------------|
-//! | x86-64, feature `std`       | asks the processor: AVX-512, AVX2 + FMA, or scalar     |
-//! | the same, feature `engine`  | on Linux, AVX-512 with AMX as well                    |
-//! | x86-64 without `std`        | what the compiler was told (`-C target-feature`)       |
+//! | x86-64, feature `std`       | at run time: AVX-512, AVX2 + FMA, or scalar            |
+//! | the same, feature `engine`  | on Linux, also AVX-512 with AMX                       |
+//! | x86-64 without `std`        | as compiled (`-C target-feature`)                      |
 //! | aarch64                     | NEON (part of the architecture's baseline)             |
-//! | wasm32                      | `simd128`, if the compiler was told, or scalar         |
+//! | wasm32                      | `simd128` if compiled for it, otherwise scalar         |
 //! | everything else             | scalar                                                |
 //!
-//! The scalar tier is always there. It is a "vector" of one lane, so that microcontrollers run the
-//! same algorithms with tiles that fit their registers, and it takes transcendental functions from
+//! The scalar tier is always available. Its vectors have one lane, so that microcontrollers run the
+//! same algorithms with tiles that fit their registers. Its transcendental functions come from
 //! `libm`.
 
 #[cfg(all(target_arch = "x86_64", feature = "engine"))]
@@ -46,27 +47,27 @@ pub use scalar::Scalar;
 
 /// Upper bound of [`Simd::LANES`], for buffers on the stack.
 pub const MAX_LANES: usize = 16;
-/// Floats of a line of the caches.
+/// Floats in a cache line.
 pub(crate) const LINE: usize = 16;
 
-/// A vector instruction set for `f32`, held as a token: a value exists only where the instructions
-/// do.
+/// A vector instruction set for `f32`. A value is a token that proves that the processor has the
+/// instructions.
 ///
-/// Lane-wise methods follow IEEE 754 except where they say so.
+/// Lane-wise methods follow IEEE 754 except where stated otherwise.
 pub trait Simd: Copy + Send + Sync + 'static {
     /// Lanes of a vector.
     const LANES: usize;
-    /// Rows of the register tile of matrix multiplication, at most 8.
+    /// Rows of the GEMM register tile, at most 8.
     const ROWS: usize;
-    /// Vectors in a row of the register tile, at most 3: `ROWS * VECTORS` accumulators, `VECTORS`
-    /// vectors of B and one of A have to fit the register file.
+    /// Vectors in a row of the GEMM register tile, at most 3. `ROWS * VECTORS` accumulators,
+    /// `VECTORS` vectors of B and one vector of A must fit the register file.
     const VECTORS: usize;
     /// Whether [`Simd::mul_add`] rounds once.
     const FUSED: bool = true;
-    /// Side of the square block that [`Simd::transpose`] moves.
+    /// Rows and columns of the square block that [`Simd::transpose`] transposes.
     const BLOCK: usize;
-    /// Whether a loop of a known length is worth code of its own, without branches: not where what
-    /// makes machine code of it loads all vectors first, more than there are registers.
+    /// Whether loops of constant length are worth unrolling. False if the compiler loads all
+    /// vectors first, more than fit the registers.
     const UNROLLED: bool = true;
     /// A vector of `LANES` floats.
     type F: Copy;
@@ -83,33 +84,33 @@ pub trait Simd: Copy + Send + Sync + 'static {
     /// # Safety
     /// `p` is valid for reading `LANES` floats.
     unsafe fn load(self, p: *const f32) -> Self::F;
-    /// Whether [`Simd::load_halves`] is one instruction.
+    /// Whether [`Simd::load_halves`] is a single instruction.
     const HALVES: bool = false;
-    /// Loads `LANES` numbers of 16 bits, widened.
+    /// Loads `LANES` fp16 values, widened to `f32`.
     ///
     /// # Safety
-    /// `p` is valid for reading `LANES` of them.
+    /// `p` is valid for reading `LANES` values.
     #[inline(always)]
     unsafe fn load_halves(self, p: *const half::f16) -> Self::F {
         let mut lanes = [0.0; MAX_LANES];
         for (i, lane) in lanes.iter_mut().enumerate().take(Self::LANES) {
-            // SAFETY: the caller's promise.
+            // SAFETY: guaranteed by the caller.
             *lane = unsafe { *p.add(i) }.to_f32();
         }
         // SAFETY: the array holds MAX_LANES >= LANES floats.
         unsafe { self.load(lanes.as_ptr()) }
     }
-    /// Brings the cache line of an address near; any address will do.
+    /// Prefetches the cache line of an address, which may be invalid.
     #[inline(always)]
     fn prefetch(self, p: *const f32) {
         let _ = p;
     }
-    /// Brings the cache line of an address into the second-level cache; any address will do.
+    /// Prefetches the cache line of an address, which may be invalid, into the second-level cache.
     #[inline(always)]
     fn prefetch_second(self, p: *const f32) {
         let _ = p;
     }
-    /// Brings the cache line of an address near, for writing soon; any address will do.
+    /// Prefetches the cache line of an address, which may be invalid, for a write.
     #[inline(always)]
     fn prefetch_write(self, p: *const f32) {
         let _ = p;
@@ -119,13 +120,13 @@ pub trait Simd: Copy + Send + Sync + 'static {
     /// # Safety
     /// `p` is valid for writing `LANES` floats.
     unsafe fn store(self, p: *mut f32, v: Self::F);
-    /// Loads the first `n < LANES` floats and sets the other lanes to zero; reads nothing behind
+    /// Loads the first `n < LANES` floats and sets the other lanes to zero. Reads no memory after
     /// them.
     ///
     /// # Safety
     /// `p` is valid for reading `n` floats.
     unsafe fn load_first(self, p: *const f32, n: usize) -> Self::F;
-    /// Stores the first `n < LANES` lanes and writes nothing behind them.
+    /// Stores the first `n < LANES` lanes. Writes no memory after them.
     ///
     /// # Safety
     /// `p` is valid for writing `n` floats.
@@ -135,7 +136,7 @@ pub trait Simd: Copy + Send + Sync + 'static {
     /// # Safety
     /// `p` is valid for reading `2 * LANES - 1` floats.
     unsafe fn load_even(self, p: *const f32) -> Self::F;
-    /// As [`Simd::load_even`] for the first `n < LANES` lanes; the others are unspecified.
+    /// Like [`Simd::load_even`] for the first `n < LANES` lanes; the others are unspecified.
     ///
     /// # Safety
     /// `p` is valid for reading `2 * n - 1` floats, or `n` is 0.
@@ -152,12 +153,12 @@ pub trait Simd: Copy + Send + Sync + 'static {
     /// Transposes a block: `dst[j * dst_stride + i] = src[i * src_stride + j]` for `i, j < BLOCK`.
     ///
     /// # Safety
-    /// All addressed elements are valid for reading in `src` and for writing in `dst`, and do not
+    /// All addressed elements are readable in `src` and writable in `dst`, and the two do not
     /// overlap.
     unsafe fn transpose(self, src: *const f32, src_stride: usize, dst: *mut f32, dst_stride: usize);
 
-    /// Lane `l ^ BY` in each lane `l`: neighbours change places, alone, in twos or in fours, where
-    /// there are so many.
+    /// Butterfly permutation: lane `l` of the result is lane `l ^ BY`. `BY` is a power of two less
+    /// than `LANES`.
     #[inline(always)]
     fn swap<const BY: usize>(self, v: Self::F) -> Self::F {
         let lanes = self.to_array(v);
@@ -174,11 +175,11 @@ pub trait Simd: Copy + Send + Sync + 'static {
     fn mul(self, a: Self::F, b: Self::F) -> Self::F;
     /// `a / b`
     fn div(self, a: Self::F, b: Self::F) -> Self::F;
-    /// `a * b + c`, rounded once where the tier is [`FUSED`](Simd::FUSED).
+    /// `a * b + c`, with a single rounding if the tier is [`FUSED`](Simd::FUSED).
     fn mul_add(self, a: Self::F, b: Self::F, c: Self::F) -> Self::F;
-    /// The smaller of each lane; `b` where either is NaN.
+    /// The smaller value of each lane; `b` if either is NaN.
     fn min(self, a: Self::F, b: Self::F) -> Self::F;
-    /// The larger of each lane; `b` where either is NaN.
+    /// The larger value of each lane; `b` if either is NaN.
     fn max(self, a: Self::F, b: Self::F) -> Self::F;
     /// `-a`
     fn neg(self, a: Self::F) -> Self::F;
@@ -190,17 +191,18 @@ pub trait Simd: Copy + Send + Sync + 'static {
     fn sqrt(self, a: Self::F) -> Self::F;
     /// Rounds to the nearest integer, ties to even.
     fn round(self, a: Self::F) -> Self::F;
-    /// `2^n` for lanes that hold integers in `-126..=127`; any value, but no trap, for others.
+    /// `2^n` for lanes that hold integers in `-126..=127`; unspecified, without trapping, for other
+    /// values.
     fn exp2i(self, n: Self::F) -> Self::F;
-    /// `a * 2^n` for lanes of n that hold integers in `-252..=254`, rounded once where the result
-    /// is normal.
+    /// `a * 2^n` for lanes of `n` that hold integers in `-252..=254`, rounded once if the result is
+    /// normal.
     #[inline(always)]
     fn scale(self, a: Self::F, n: Self::F) -> Self::F {
-        // In two factors: n may be outside the range of normal exponents.
+        // Two factors, because `n` may exceed the range of normal exponents.
         let half = self.round(self.mul(n, self.splat(0.5)));
         self.mul(self.mul(a, self.exp2i(half)), self.exp2i(self.sub(n, half)))
     }
-    /// `a < b`; false where either is NaN.
+    /// `a < b`; false if either is NaN.
     fn lt(self, a: Self::F, b: Self::F) -> Self::M;
     /// True where `a` is NaN.
     fn is_nan(self, a: Self::F) -> Self::M;
@@ -209,33 +211,33 @@ pub trait Simd: Copy + Send + Sync + 'static {
     /// The sum of the lanes.
     fn reduce_sum(self, a: Self::F) -> f32;
 
-    /// Limits each lane to `lo..=hi`; NaN stays NaN.
+    /// Clamps each lane to `lo..=hi`; NaN stays NaN.
     #[inline(always)]
     fn clamp(self, x: Self::F, lo: Self::F, hi: Self::F) -> Self::F {
         self.min(hi, self.max(lo, x))
     }
 
-    /// Loads `LANES` floats, or the first `n` when fewer.
+    /// Loads `LANES` floats, or the first `n` if `n < LANES`.
     ///
     /// # Safety
     /// `p` is valid for reading `min(n, LANES)` floats.
     #[inline(always)]
     unsafe fn load_upto(self, p: *const f32, n: usize) -> Self::F {
-        // SAFETY: the caller's promise, for either case.
+        // SAFETY: guaranteed by the caller in both cases.
         unsafe { if n >= Self::LANES { self.load(p) } else { self.load_first(p, n) } }
     }
 
-    /// Stores `LANES` lanes, or the first `n` when fewer.
+    /// Stores `LANES` lanes, or the first `n` if `n < LANES`.
     ///
     /// # Safety
     /// `p` is valid for writing `min(n, LANES)` floats.
     #[inline(always)]
     unsafe fn store_upto(self, p: *mut f32, n: usize, v: Self::F) {
-        // SAFETY: the caller's promise, for either case.
+        // SAFETY: guaranteed by the caller in both cases.
         unsafe { if n >= Self::LANES { self.store(p, v) } else { self.store_first(p, n, v) } }
     }
 
-    /// The lanes, followed by unspecified values.
+    /// The lanes as an array; elements from `LANES` on are unspecified.
     #[inline(always)]
     fn to_array(self, v: Self::F) -> [f32; MAX_LANES] {
         let mut lanes = [0.0; MAX_LANES];
@@ -244,8 +246,8 @@ pub trait Simd: Copy + Send + Sync + 'static {
         lanes
     }
 
-    /// Applies a scalar function to each lane: for the scalar tier, and for what is too rare to be
-    /// a vector.
+    /// Applies a scalar function to each lane, for the scalar tier and for functions that are too
+    /// rare to vectorise.
     #[inline(always)]
     fn each(self, v: Self::F, f: impl Fn(f32) -> f32) -> Self::F {
         let mut lanes = self.to_array(v);
@@ -256,7 +258,7 @@ pub trait Simd: Copy + Send + Sync + 'static {
         unsafe { self.load(lanes.as_ptr()) }
     }
 
-    /// The largest lane; unspecified when a lane is NaN.
+    /// The largest lane; unspecified if a lane is NaN.
     #[inline(always)]
     fn reduce_max(self, v: Self::F) -> f32 {
         let lanes = self.to_array(v);
@@ -268,9 +270,9 @@ pub trait Simd: Copy + Send + Sync + 'static {
 ///
 /// `run` must be `#[inline(always)]`, and so must everything in it that touches vectors.
 pub trait Vectorized {
-    /// What the computation returns.
+    /// The result of the computation.
     type Output;
-    /// The body.
+    /// Runs the computation.
     fn run<S: Simd>(self, s: S) -> Self::Output;
 }
 
@@ -281,7 +283,7 @@ enum Isa {
     Avx2Fma,
     #[cfg(target_arch = "x86_64")]
     Avx512,
-    /// AVX-512, and AMX for products of bytes.
+    /// AVX-512, and AMX for int8 matrix multiplication.
     #[cfg(all(target_arch = "x86_64", feature = "engine"))]
     Amx,
     #[cfg(target_arch = "aarch64")]
@@ -290,22 +292,22 @@ enum Isa {
     Simd128,
 }
 
-/// A tier, and the question whether this processor has it.
+/// A tier, and a function that returns whether this processor has it.
 type Candidate = (Isa, fn() -> bool);
 
 /// The instruction set to use. Detect it once, when a program is loaded, and pass it on.
 ///
-/// The inside is private: a tier other than scalar can only come from detection, so holding one
-/// proves that the processor has the instructions.
+/// The field is private: a tier other than scalar can only come from detection, so a value proves
+/// that the processor has the instructions.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Tier(Isa);
 
 impl Tier {
-    /// Plain Rust, one element at a time: right on every processor.
+    /// Plain Rust, one element at a time; valid on every processor.
     pub const SCALAR: Tier = Tier(Isa::Scalar);
 
-    /// The best tier of this processor (see the table at the top of this module), or what was
-    /// [chosen](Self::choose).
+    /// The best tier of this processor (see the table at the top of this module), or the tier that
+    /// was [chosen](Self::choose).
     pub fn detect() -> Tier {
         #[cfg(feature = "std")]
         return *USED.get_or_init(Tier::best);
@@ -313,12 +315,11 @@ impl Tier {
         return Tier::best();
     }
 
-    /// Makes this the tier that the whole process computes with, to compare tiers or to look for a
-    /// fault. Weights are packed for a tier, so the choice is made once, before the first program
-    /// is loaded.
+    /// Makes this the tier of the whole process, to compare tiers or to isolate a fault. Weights
+    /// are packed for a tier, so call this before the first program is loaded.
     ///
     /// # Errors
-    /// Another one is in use already, which is given.
+    /// Returns the tier in use if it is already set to a different one.
     #[cfg(feature = "std")]
     pub fn choose(self) -> Result<(), Tier> {
         match *USED.get_or_init(|| self) {
@@ -331,7 +332,7 @@ impl Tier {
         Tier::available().last().unwrap_or(Tier::SCALAR)
     }
 
-    /// Every tier that this processor has, slowest first; the scalar tier is always one.
+    /// Every tier that this processor has, slowest first. The first is always the scalar tier.
     pub fn available() -> impl Iterator<Item = Tier> {
         let tiers: &'static [Candidate] = &[
             (Isa::Scalar, || true),
@@ -349,7 +350,7 @@ impl Tier {
         tiers.iter().filter(|(_, present)| present()).map(|&(isa, _)| Tier(isa))
     }
 
-    /// A short name for logs: `scalar`, `avx2+fma`, `avx512`, `avx512+amx`, `neon`, `simd128`.
+    /// Short name for logs: `scalar`, `avx2+fma`, `avx512`, `avx512+amx`, `neon`, `simd128`.
     pub const fn name(self) -> &'static str {
         match self.0 {
             Isa::Scalar => "scalar",
@@ -388,19 +389,19 @@ impl Tier {
         }
     }
 
-    /// Whether this is AVX-512, or more.
+    /// Whether this tier includes AVX-512.
     #[cfg(all(target_arch = "x86_64", feature = "engine"))]
     pub(crate) const fn is_avx512(self) -> bool {
         matches!(self.0, Isa::Avx512 | Isa::Amx)
     }
 
-    /// Whether this is AVX-512 with AMX.
+    /// Whether this tier includes AMX.
     #[cfg(all(target_arch = "x86_64", feature = "engine"))]
     pub(crate) const fn is_amx(self) -> bool {
         matches!(self.0, Isa::Amx)
     }
 
-    /// Rows and columns of the register tile of matrix multiplication.
+    /// Rows and columns of the GEMM register tile.
     pub(crate) const fn tile(self) -> (usize, usize) {
         match self.0 {
             Isa::Scalar => tile_of::<Scalar>(),
@@ -435,7 +436,7 @@ impl Tier {
     }
 }
 
-/// The tier that this process computes with.
+/// The tier that this process uses.
 #[cfg(feature = "std")]
 static USED: std::sync::OnceLock<Tier> = std::sync::OnceLock::new();
 

@@ -1,4 +1,4 @@
-//! aarch64 with NEON: four lanes, thirty-two registers.
+//! aarch64 with NEON: 4 lanes, 32 registers.
 
 use super::{Simd, Vectorized};
 use core::arch::aarch64::*;
@@ -16,15 +16,15 @@ impl Neon {
     }
 }
 
-// Never inlined: a kernel called from another one (a register tile from the loops around it) is to
-// have all registers, not share them with what the caller keeps in vectors.
+// Never inlined: a kernel called from another kernel (a register tile from the loops around it)
+// must have all registers, without sharing them with vectors of the caller.
 #[inline(never)]
 #[target_feature(enable = "neon")]
 fn shell<K: Vectorized>(kernel: K, s: Neon) -> K::Output {
     kernel.run(s)
 }
 
-/// Calls an intrinsic that needs no more than the token.
+/// Calls an intrinsic that is safe given the token.
 macro_rules! isa {
     ($e:expr) => {
         // SAFETY: `self` exists, so the processor has NEON.
@@ -34,7 +34,7 @@ macro_rules! isa {
 
 impl Simd for Neon {
     const LANES: usize = 4;
-    // 8 x 3 accumulators, 3 + 1 operands: 28 of 32 registers.
+    // 8 x 3 accumulators and 3 + 1 operands use 28 of 32 registers.
     const ROWS: usize = 8;
     const VECTORS: usize = 3;
     const BLOCK: usize = 4;
@@ -51,37 +51,38 @@ impl Simd for Neon {
     }
     #[inline(always)]
     unsafe fn load(self, p: *const f32) -> float32x4_t {
-        // SAFETY: the caller's promise, and the token.
+        // SAFETY: guaranteed by the caller; the token proves the instruction set.
         unsafe { vld1q_f32(p) }
     }
     #[inline(always)]
     unsafe fn store(self, p: *mut f32, v: float32x4_t) {
-        // SAFETY: the caller's promise, and the token.
+        // SAFETY: guaranteed by the caller; the token proves the instruction set.
         unsafe { vst1q_f32(p, v) }
     }
     #[inline(always)]
     unsafe fn load_first(self, p: *const f32, n: usize) -> float32x4_t {
         let mut lanes = [0.0f32; 4];
         for (i, lane) in lanes.iter_mut().enumerate().take(n) {
-            // SAFETY: `i < n`, which the caller promised to be readable.
+            // SAFETY: `i < n`, and the caller guarantees `n` readable floats.
             *lane = unsafe { *p.add(i) };
         }
-        // SAFETY: four floats of the array; the token.
+        // SAFETY: the array holds four floats; the token proves the instruction set.
         unsafe { vld1q_f32(lanes.as_ptr()) }
     }
     #[inline(always)]
     unsafe fn store_first(self, p: *mut f32, n: usize, v: float32x4_t) {
         let mut lanes = [0.0f32; 4];
-        // SAFETY: four floats of the array; the token.
+        // SAFETY: the array holds four floats; the token proves the instruction set.
         unsafe { vst1q_f32(lanes.as_mut_ptr(), v) };
         for (i, &lane) in lanes.iter().enumerate().take(n) {
-            // SAFETY: `i < n`, which the caller promised to be writable.
+            // SAFETY: `i < n`, and the caller guarantees `n` writable floats.
             unsafe { *p.add(i) = lane };
         }
     }
     #[inline(always)]
     unsafe fn load_even(self, p: *const f32) -> float32x4_t {
-        // SAFETY: reads p[0..4] and p[3..7], which is 2 * 4 - 1 floats in all; the token.
+        // SAFETY: reads p[0..4] and p[3..7], 2 * 4 - 1 floats in total; the token proves the
+        // instruction set.
         unsafe {
             let a = vld1q_f32(p);
             let b = vld1q_f32(p.add(3));
@@ -96,7 +97,7 @@ impl Simd for Neon {
         dst: *mut f32,
         dst_stride: usize,
     ) {
-        // SAFETY: the caller's promise for a 4 x 4 block; the token.
+        // SAFETY: guaranteed by the caller for a 4 x 4 block; the token proves the instruction set.
         unsafe {
             let r = |i: usize| vld1q_f32(src.add(i * src_stride));
             let (r0, r1, r2, r3) = (r(0), r(1), r(2), r(3));
@@ -181,6 +182,6 @@ impl Simd for Neon {
     fn reduce_sum(self, a: float32x4_t) -> f32 {
         isa!(vaddvq_f32(a))
     }
-    // min/max use compare and select: `vminq_f32` returns NaN when either operand is NaN, not the
-    // second operand.
+    // `min` and `max` use compare and select: `vminq_f32` and `vmaxq_f32` return NaN if either
+    // operand is NaN, the trait requires the second operand.
 }

@@ -1,4 +1,4 @@
-//! The tier without vectors: one lane, plain Rust, `libm`.
+//! The scalar tier: one lane, plain Rust, `libm`.
 
 use super::{Simd, Vectorized};
 
@@ -8,7 +8,7 @@ pub struct Scalar;
 
 impl Simd for Scalar {
     const LANES: usize = 1;
-    // 4 x 3 accumulators, 3 + 1 operands: half of the 32 single-precision registers of a
+    // 4 x 3 accumulators and 3 + 1 operands use half of the 32 single-precision registers of a
     // Cortex-M4F.
     const ROWS: usize = 4;
     const VECTORS: usize = 3;
@@ -19,7 +19,7 @@ impl Simd for Scalar {
 
     #[inline(always)]
     fn vectorize<K: Vectorized>(self, kernel: K) -> K::Output {
-        // Not inlined, so that each kernel exists once in the image however many places use it.
+        // Not inlined, so that a firmware image contains each kernel once.
         #[inline(never)]
         fn shell<K: Vectorized>(kernel: K) -> K::Output {
             kernel.run(Scalar)
@@ -32,12 +32,12 @@ impl Simd for Scalar {
     }
     #[inline(always)]
     unsafe fn load(self, p: *const f32) -> f32 {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { *p }
     }
     #[inline(always)]
     unsafe fn store(self, p: *mut f32, v: f32) {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { *p = v }
     }
     #[inline(always)]
@@ -48,12 +48,12 @@ impl Simd for Scalar {
     unsafe fn store_first(self, _: *mut f32, _: usize, _: f32) {}
     #[inline(always)]
     unsafe fn load_even(self, p: *const f32) -> f32 {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { *p }
     }
     #[inline(always)]
     unsafe fn transpose(self, src: *const f32, _: usize, dst: *mut f32, _: usize) {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { *dst = *src }
     }
     #[inline(always)]
@@ -74,7 +74,8 @@ impl Simd for Scalar {
     }
     #[inline(always)]
     fn mul_add(self, a: f32, b: f32, c: f32) -> f32 {
-        // A fused operation without hardware is a slow call, and `core` has no way to ask for one.
+        // Without hardware support, a fused multiply-add is a slow library call, and `core` cannot
+        // tell whether the hardware has it.
         a * b + c
     }
     #[inline(always)]

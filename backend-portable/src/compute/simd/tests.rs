@@ -42,7 +42,7 @@ impl Vectorized for Operations {
                     let (g, w) = (got[i], want(i));
                     let same = g.to_bits() == w.to_bits() || (g.is_nan() && w.is_nan());
                     let near = g.to_bits().abs_diff(w.to_bits()) <= ulps;
-                    assert!(same || near, "{name} {} {} {}: {g} not {w}", a[i], b[i], c[i]);
+                    assert!(same || near, "{name} {} {} {}: {g}, expected {w}", a[i], b[i], c[i]);
                 }
             };
             check("add", s.add(x, y), &|i| a[i] + b[i], 0);
@@ -50,7 +50,7 @@ impl Vectorized for Operations {
             check("mul", s.mul(x, y), &|i| a[i] * b[i], 0);
             check("div", s.div(x, y), &|i| a[i] / b[i], 0);
             if S::FUSED {
-                // Not the system's: that of MinGW rounds twice.
+                // `f32::mul_add` calls the system's `fmaf`, and MinGW's rounds twice.
                 check("mul_add", s.mul_add(x, y, z), &|i| libm::fmaf(a[i], b[i], c[i]), 0);
             }
             check("min", s.min(x, y), &|i| if a[i] < b[i] { a[i] } else { b[i] }, 0);
@@ -86,7 +86,8 @@ impl Vectorized for Operations {
             let scaled = s.to_array(s.scale(s.splat(1.5), s.splat(n as f32)))[0];
             assert_eq!(scaled, (1.5 * 2f64.powi(n)) as f32, "1.5 * 2^{n}");
         }
-        // Exactly as long as what may be read, so that an address checker sees any excess.
+        // The buffers are exactly as long as the access, so that an address sanitizer detects any
+        // excess.
         for n in 1..S::LANES {
             let from: Vec<f32> = (0..n).map(|i| i as f32 + 1.0).collect();
             let mut to = vec![0.0; n];
@@ -103,7 +104,7 @@ impl Vectorized for Operations {
             assert_eq!(from, to);
         }
         let from: Vec<f32> = (0..2 * S::LANES - 1).map(|i| i as f32).collect();
-        // SAFETY: exactly the elements that it demands.
+        // SAFETY: `from` has exactly the required `2 * LANES - 1` elements.
         let even = s.to_array(unsafe { s.load_even(from.as_ptr()) });
         assert!((0..S::LANES).all(|i| even[i] == 2.0 * i as f32));
         for n in 1..S::LANES {
@@ -114,7 +115,7 @@ impl Vectorized for Operations {
         }
         let halves: Vec<half::f16> = (0..=u16::MAX).map(half::f16::from_bits).collect();
         for halves in halves.chunks_exact(S::LANES) {
-            // SAFETY: so many elements.
+            // SAFETY: each chunk has `LANES` elements.
             let wide = s.to_array(unsafe { s.load_halves(halves.as_ptr()) });
             for (wide, half) in wide.iter().zip(halves) {
                 assert!(*wide == half.to_f32() || wide.is_nan() && half.is_nan(), "{half}");

@@ -1,13 +1,13 @@
-//! Blocks of a matrix whose rows become columns, in vectors.
+//! Transposition of small square blocks in vector registers.
 
 use bytemuck::Pod;
 
-/// Columns as rows, of `N` vectors of `N` elements, which is a power of two. Each turn interleaves
-/// the vectors of one half with those of the other, which moves a binary digit of an element's
-/// column to its row, and one of its row to its column.
+/// Transposes a block of `N` vectors of `N` elements; `N` is a power of two. Each step interleaves
+/// the vectors of the upper half with those of the lower half: this moves one bit of an element's
+/// column index into its row index, and one bit of the row index into the column index.
 #[inline(always)]
 pub(crate) fn turned<T: Pod, const N: usize>(mut block: [[T; N]; N]) -> [[T; N]; N] {
-    // Compilers do not see in the loops below what they are.
+    // Compilers do not recognise the loops below as vector interleaving.
     #[cfg(target_arch = "x86_64")]
     if let Some(turned) = x86::turned(&block) {
         return turned;
@@ -27,7 +27,7 @@ pub(crate) fn turned<T: Pod, const N: usize>(mut block: [[T; N]; N]) -> [[T; N];
     block
 }
 
-/// With what every x86-64 processor has.
+/// SSE2 implementation.
 #[cfg(target_arch = "x86_64")]
 mod x86 {
     use bytemuck::Pod;
@@ -35,13 +35,13 @@ mod x86 {
         __m128i, _mm_unpackhi_epi8, _mm_unpackhi_epi32, _mm_unpacklo_epi8, _mm_unpacklo_epi32,
     };
 
-    /// `None` if a row is no vector of these.
+    /// Returns `None` if this block has no SSE2 implementation.
     #[inline(always)]
     pub(super) fn turned<T: Pod, const N: usize>(block: &[[T; N]; N]) -> Option<[[T; N]; N]> {
         let mut turned = *block;
         let elements = turned.as_flattened_mut();
         match (size_of::<T>(), N) {
-            // SAFETY: every processor of this kind has SSE2.
+            // SAFETY: every x86-64 processor has SSE2.
             (1, 16) => unsafe { bytes(rows_of(elements)?) },
             // SAFETY: as above.
             (4, 4) => unsafe { words(rows_of(elements)?) },

@@ -1,18 +1,19 @@
-//! WebAssembly with 128-bit vectors: four lanes, and as many registers as the engine finds below it
-//! (sixteen on x86-64).
+//! WebAssembly with 128-bit vectors: 4 lanes, and as many registers as the engine's target has (16
+//! on x86-64).
 //!
-//! A module is valid as a whole or not at all, so there is nothing to ask at run time: whoever
-//! builds with `-C target-feature=+simd128` says that the machine has it. With `+relaxed-simd`,
-//! products are added in one rounding where the processor can, as elsewhere.
+//! A module is validated as a whole, so there is no run-time detection:
+//! `-C target-feature=+simd128` declares that the engine supports it. With `+relaxed-simd`,
+//! multiply-adds are fused if the processor supports it.
 
 use super::{Simd, Vectorized};
 use core::arch::wasm32::*;
 
-/// Token of the tier.
+/// Token of the `simd128` tier.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Simd128;
 
-// Never inlined, as in the other tiers: a kernel called from another one is to have all registers.
+// Never inlined, as in the other tiers: a kernel called from another kernel must have all
+// registers.
 #[inline(never)]
 fn shell<K: Vectorized>(kernel: K) -> K::Output {
     kernel.run(Simd128)
@@ -20,16 +21,16 @@ fn shell<K: Vectorized>(kernel: K) -> K::Output {
 
 impl Simd for Simd128 {
     const LANES: usize = 4;
-    // V8 has fewer than 16 registers to give on x86-64, and keeps nine accumulators, a row of B and
-    // a factor of A in them. With one more row or vector it writes accumulators to memory in each
-    // step, and is half as fast: 28 thousand million products a second against 14, of 29 that the
+    // On x86-64, V8 has fewer than 16 registers to allocate, and keeps nine accumulators, a row of
+    // B and an element of A in them. With one more row or vector it spills accumulators in each
+    // step and halves the speed: 14 instead of 28 billion multiply-adds per second, of 29 that the
     // processor can do (V8 of Node 20, AMD EPYC).
     const ROWS: usize = 3;
     const VECTORS: usize = 3;
-    // With `relaxed-simd` it is the engine's choice.
+    // With `relaxed-simd` the engine chooses.
     const FUSED: bool = false;
     const BLOCK: usize = 4;
-    // V8 does.
+    // V8 loads all vectors of an unrolled loop first.
     const UNROLLED: bool = false;
     type F = v128;
     type M = v128;
@@ -44,19 +45,19 @@ impl Simd for Simd128 {
     }
     #[inline(always)]
     unsafe fn load(self, p: *const f32) -> v128 {
-        // SAFETY: the caller's promise of four floats; any alignment will do.
+        // SAFETY: the caller guarantees four floats; any alignment is valid.
         unsafe { v128_load(p.cast()) }
     }
     #[inline(always)]
     unsafe fn store(self, p: *mut f32, v: v128) {
-        // SAFETY: the caller's promise of four floats; any alignment will do.
+        // SAFETY: the caller guarantees four floats; any alignment is valid.
         unsafe { v128_store(p.cast(), v) }
     }
     #[inline(always)]
     unsafe fn load_first(self, p: *const f32, n: usize) -> v128 {
         let mut lanes = [0.0f32; 4];
         for (i, lane) in lanes.iter_mut().enumerate().take(n) {
-            // SAFETY: `i < n`, which the caller promised to be readable.
+            // SAFETY: `i < n`, and the caller guarantees `n` readable floats.
             *lane = unsafe { *p.add(i) };
         }
         let [a, b, c, d] = lanes;
@@ -65,16 +66,16 @@ impl Simd for Simd128 {
     #[inline(always)]
     unsafe fn store_first(self, p: *mut f32, n: usize, v: v128) {
         let mut lanes = [0.0f32; 4];
-        // SAFETY: four floats of the array.
+        // SAFETY: the array holds four floats.
         unsafe { v128_store(lanes.as_mut_ptr().cast(), v) };
         for (i, &lane) in lanes.iter().enumerate().take(n) {
-            // SAFETY: `i < n`, which the caller promised to be writable.
+            // SAFETY: `i < n`, and the caller guarantees `n` writable floats.
             unsafe { *p.add(i) = lane };
         }
     }
     #[inline(always)]
     unsafe fn load_even(self, p: *const f32) -> v128 {
-        // SAFETY: reads p[0..4] and p[3..7], which is 2 * 4 - 1 floats in all.
+        // SAFETY: reads p[0..4] and p[3..7], 2 * 4 - 1 floats in total.
         let (a, b) = unsafe { (v128_load(p.cast()), v128_load(p.add(3).cast())) };
         i32x4_shuffle::<0, 2, 5, 7>(a, b)
     }
@@ -86,7 +87,7 @@ impl Simd for Simd128 {
         dst: *mut f32,
         dst_stride: usize,
     ) {
-        // SAFETY: the caller's promise for a 4 x 4 block.
+        // SAFETY: guaranteed by the caller for a 4 x 4 block.
         let r = |i: usize| unsafe { v128_load(src.add(i * src_stride).cast()) };
         let (r0, r1, r2, r3) = (r(0), r(1), r(2), r(3));
         let (low01, low23) =
@@ -127,8 +128,8 @@ impl Simd for Simd128 {
         #[cfg(not(target_feature = "relaxed-simd"))]
         return f32x4_add(f32x4_mul(a, b), c);
     }
-    // The "pseudo" forms compare and choose, as the trait says; the others return NaN when either
-    // operand is.
+    // The `pmin`/`pmax` forms compare and select, as the trait requires; `min`/`max` return NaN if
+    // either operand is NaN.
     #[inline(always)]
     fn min(self, a: v128, b: v128) -> v128 {
         f32x4_pmin(b, a)

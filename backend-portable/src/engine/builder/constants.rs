@@ -1,4 +1,4 @@
-//! Constants, as they are and packed.
+//! Constants, borrowed or packed.
 
 use super::{Builder, Purpose, Refusal};
 use crate::compute::gemm::Context;
@@ -9,32 +9,33 @@ use std::borrow::{Cow, ToOwned};
 use std::sync::Arc;
 use torchlet_graph::graph::{Tensor, Value, ValueId};
 
-/// The key of data that others find under it, too: only what is borrowed stays where it is.
-#[expect(clippy::ptr_arg, reason = "whether it is borrowed is the question")]
+/// The cache key of data, if its address is stable: only borrowed data stays in place.
+#[expect(clippy::ptr_arg, reason = "whether the data is borrowed matters")]
 fn lasting(data: &Cow<'_, [u8]>, key: Key) -> Option<Key> {
     matches!(data, Cow::Borrowed(_)).then_some(key)
 }
 
-/// A copy of so many codes.
+/// Copies `len` int8 values.
 pub(super) fn code_lines<'p>(data: &[u8], len: usize) -> Result<Constant<'p>, Refusal> {
-    let data = data.get(..len).ok_or("a constant is cut short")?;
-    let mut lines = Lines::zeroed(len.div_ceil(4)).ok_or("no memory for constants")?;
+    let data = data.get(..len).ok_or("a constant is truncated")?;
+    let mut lines = Lines::zeroed(len.div_ceil(4)).ok_or("out of memory for constants")?;
     let bytes: &mut [u8] = bytemuck::cast_slice_mut(lines.as_mut_slice());
     bytes.iter_mut().zip(data).for_each(|(slot, byte)| *slot = *byte);
     Ok(Constant::Shared(Arc::new(lines)))
 }
 
 impl<'g, 'p> Builder<'g, 'p> {
-    /// The elements of a constant, which has so many: where they lie, if they can stay there, or
-    /// one copy for all who name them.
+    /// The `len` elements of a constant: borrowed if possible, else a copy shared between all
+    /// users.
     pub(super) fn lent(
         &mut self,
         tensor: &Tensor<'_>,
         data: &'g Cow<'p, [u8]>,
         len: usize,
     ) -> Result<Constant<'p>, Refusal> {
-        let cut_short = "a constant is cut short";
-        let precision = Precision::of(tensor.scalar_type).ok_or("a constant without numbers")?;
+        let cut_short = "a constant is truncated";
+        let precision =
+            Precision::of(tensor.scalar_type).ok_or("a constant is not floating-point")?;
         if precision == Precision::Single
             && let Cow::Borrowed(lent) = data
             && let Cow::Borrowed(lent) = precision.elements(lent)
@@ -48,15 +49,15 @@ impl<'g, 'p> Builder<'g, 'p> {
         let copy = || {
             let elements = precision.elements(data);
             let elements = elements.get(..len).ok_or(cut_short)?;
-            Lines::of(elements).ok_or("no memory for constants")
+            Lines::of(elements).ok_or("out of memory for constants")
         };
-        let packs = self.packs().ok_or("constants are not read yet")?;
+        let packs = self.packs().ok_or("constants are not available while support is queried")?;
         let copy = Constant::Shared(packs.get(lasting(data, key), copy)?);
         self.lines.insert(key, copy.clone());
         Ok(copy)
     }
 
-    /// By what data is known that was packed.
+    /// Cache key of packed data.
     fn key(&self, data: &[u8], precision: Option<Precision>, form: Form) -> Key {
         let (address, bytes) = (data.as_ptr().addr(), data.len());
         Key { address, bytes, precision, tier: self.machine.tier, form }
@@ -68,17 +69,16 @@ impl<'g, 'p> Builder<'g, 'p> {
         has_data || self.packed.contains_key(&id)
     }
 
-    /// The elements of a constant, in the order of its dimensions; none if it is only asked what
-    /// can be done.
+    /// The elements of a constant in dim order; `None` if only support is being queried.
     ///
     /// # Errors
-    /// It is no constant, or cut short.
+    /// If the value is not a constant, or truncated.
     pub(in crate::engine) fn constant(
         &mut self,
         id: ValueId,
     ) -> Result<Option<Constant<'p>>, Refusal> {
         let Value::Tensor(tensor @ Tensor { data: Some(data), sizes, .. }) = self.value(id) else {
-            return Err("it is not constant".to_owned());
+            return Err("the value is not constant".to_owned());
         };
         self.plain.insert(id);
         let len = self.count(sizes)?;
@@ -88,10 +88,10 @@ impl<'g, 'p> Builder<'g, 'p> {
         }
     }
 
-    /// Says where weights are that were packed when the program was compiled.
+    /// Registers weights that were packed ahead of time.
     ///
     /// # Errors
-    /// There is no data.
+    /// If the data is missing.
     pub(in crate::engine) fn define_packed(
         &mut self,
         id: ValueId,
@@ -99,27 +99,27 @@ impl<'g, 'p> Builder<'g, 'p> {
         data: ValueId,
     ) -> Result<(), Refusal> {
         if self.is_question() {
-            return Err("weights that are packed for one machine".to_owned());
+            return Err("weights are already packed for one machine".to_owned());
         }
         let Value::IntList(form) = self.value(form) else {
-            return Err("an argument is no list of integers".to_owned());
+            return Err("an argument is not a list of integers".to_owned());
         };
         let Value::Tensor(tensor @ Tensor { data: Some(data), sizes, .. }) = self.value(data)
         else {
-            return Err("packed weights without data".to_owned());
+            return Err("packed weights have no data".to_owned());
         };
         let len = self.count(sizes)?;
         let data = self.lent(tensor, data, len)?;
         let forms = self.packed.entry(id).or_default();
         if forms.iter().any(|(known, _)| *known == form) {
-            return Err("weights that are packed twice in one form".to_owned());
+            return Err("weights are packed twice in the same form".to_owned());
         }
         forms.push((form, data));
         Ok(())
     }
 
-    /// Constant weights as they are packed for this, in so many elements, once for all who use
-    /// them. `pack` gets the plain ones, and the place for the packed ones.
+    /// Packed constant weights of `len` elements, shared between all users. `pack` gets the
+    /// original weights and the destination.
     pub(in crate::engine) fn packed(
         &mut self,
         id: ValueId,
@@ -133,7 +133,7 @@ impl<'g, 'p> Builder<'g, 'p> {
         })
     }
 
-    /// The same, from the bytes of a constant, which has such elements that packing knows.
+    /// Like [`packed`](Self::packed), for constants of any element type: `pack` gets their bytes.
     pub(in crate::engine) fn packed_bytes(
         &mut self,
         id: ValueId,
@@ -146,17 +146,17 @@ impl<'g, 'p> Builder<'g, 'p> {
             let (_, data) = forms
                 .iter()
                 .find(|(form, data)| *form == numbers && data.as_slice().len() == len)
-                .ok_or("its weights are packed for another machine")?;
+                .ok_or("the weights are packed for another machine")?;
             return Ok(data.clone());
         }
         let (Value::Tensor(tensor @ Tensor { data: Some(data), .. }), Some(packs)) =
             (self.value(id), self.packs())
         else {
-            return Err("there are no weights to pack".to_owned());
+            return Err("the weights are missing".to_owned());
         };
         let key = self.key(data, Precision::of(tensor.scalar_type), form);
         let lines = packs.get(lasting(data, key), || {
-            let mut lines = Lines::zeroed(len).ok_or("no memory for weights")?;
+            let mut lines = Lines::zeroed(len).ok_or("out of memory for packed weights")?;
             pack(self.machine, data, lines.as_mut_slice())?;
             Ok::<_, Refusal>(lines)
         })?;
@@ -166,7 +166,7 @@ impl<'g, 'p> Builder<'g, 'p> {
         Ok(Constant::Shared(lines))
     }
 
-    /// The numbers of a constant, unless they were packed when the program was compiled.
+    /// The values of a constant, unless it was packed ahead of time.
     pub(in crate::engine) fn plain_numbers(&self, id: ValueId) -> Option<Cow<'g, [f32]>> {
         match self.value(id) {
             Value::Tensor(Tensor { data: Some(data), .. }) if !self.packed.contains_key(&id) => {
@@ -176,7 +176,7 @@ impl<'g, 'p> Builder<'g, 'p> {
         }
     }
 
-    /// Whether weights were packed for this when the program was compiled.
+    /// Whether weights were packed ahead of time in this form.
     pub(in crate::engine) fn is_packed_as(&self, id: ValueId, form: Form) -> bool {
         let numbers = form.numbers(self.machine.tier);
         self.packed.get(&id).is_some_and(|forms| forms.iter().any(|(form, _)| *form == numbers))

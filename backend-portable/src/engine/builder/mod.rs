@@ -1,7 +1,7 @@
-//! From the calls of a graph to the calls of a plan.
+//! Lowering of a graph's calls to the steps of a plan.
 //!
-//! Operations ask what their arguments are ([`values`]) and take constants as they are, or packed
-//! ([`constants`]); they make tensors and add steps that fill them ([`results`]).
+//! Operators query their arguments ([`values`]), request constants as they are or packed
+//! ([`constants`]), create tensors and append the steps that compute them ([`results`]).
 
 mod constants;
 mod results;
@@ -23,62 +23,62 @@ use torchlet_graph::graph::{Graph, Node, Value, ValueId};
 use torchlet_graph::operators::Operator;
 use torchlet_graph::passes::uses::Uses;
 
-/// Why something is not run here, in words for the user.
+/// Reason why something is not supported, as a message to the user.
 pub(super) type Refusal = String;
 
-/// What calls are added for.
+/// Purpose of a lowering.
 #[derive(Debug, Clone, Copy)]
 enum Purpose<'g> {
-    /// To know what can be done: no data is read.
+    /// To query support, without reading data.
     Question,
-    /// To pack the weights that they take.
+    /// To pack weights.
     Packing(&'g Packs),
-    /// To run them. Packed weights are shared with those who have them already.
+    /// To run the plan. Packed weights are shared with other users.
     Plan(&'g Packs),
 }
 
-/// Makes a plan, call by call.
+/// Builds a plan, call by call.
 pub(super) struct Builder<'g, 'p> {
     graph: &'g Graph<'p>,
     /// Instruction set and threads.
     pub(super) machine: Context<'g>,
     purpose: Purpose<'g>,
     views: HashMap<ValueId, View>,
-    /// Weights that were packed when the program was compiled: in which forms.
+    /// Forms of the weights that were packed ahead of time.
     packed: HashMap<ValueId, Vec<(&'g [i64], Constant<'p>)>>,
-    /// Integers that the caller gives.
+    /// Integer inputs of the region.
     numbers: HashMap<ValueId, i64>,
-    /// Whether what the graph says of shapes are bounds.
+    /// Whether the graph's shapes are upper bounds.
     varies: bool,
-    /// The shapes of results.
+    /// Shapes of the outputs.
     outputs: Vec<Vec<usize>>,
-    /// What was packed here, and the constants that were taken as they are.
+    /// Weights that were packed here, and constants that are used unpacked.
     packed_here: Vec<Made>,
     plain: BTreeSet<ValueId>,
     buffers: Vec<Buffer<'p>>,
     calls: Vec<Call<'p>>,
-    /// The call of the graph that is being added; the last one, where results are given.
+    /// Index of the graph's call being lowered; of the last call while outputs are assigned.
     node: usize,
-    /// How often each value is still taken.
+    /// Remaining uses of each value.
     uses: HashMap<ValueId, usize>,
-    /// The same for buffers, through all values in them.
+    /// Remaining uses of each buffer, through all values in it.
     pending: Vec<usize>,
-    /// Why there can be no plan, where that is found when a step is added.
+    /// Reason why the plan cannot be built, if that was found while a step was appended.
     refused: Option<Refusal>,
-    /// The constants that were copied.
+    /// Copied constants.
     lines: HashMap<Key, Constant<'p>>,
-    /// What values look like in another order: the copy.
+    /// Reordered copies of views, by view and strides.
     copies: HashMap<(View, Vec<usize>), View>,
 }
 
-/// How often each value is taken by calls, or by the caller.
+/// Number of uses of each value, by calls or as outputs.
 fn uses(graph: &Graph<'_>) -> HashMap<ValueId, usize> {
     let uses = Uses::of(graph);
     (0..graph.values.len()).map(|id| (id, uses.count_of(id) as usize)).collect()
 }
 
-/// The integers that follow from elements of tensors, such as the position of a token, and so may
-/// be others in each run. Those that follow from shapes are others only where these are.
+/// Integers computed from tensor elements, such as the position of a token, which may differ in
+/// every run. Integers computed from shapes change only with the shapes.
 fn integers_of_elements(graph: &Graph<'_>) -> BTreeSet<ValueId> {
     let mut found = BTreeSet::new();
     for node in &graph.nodes {
@@ -99,7 +99,7 @@ fn integers_of_elements(graph: &Graph<'_>) -> BTreeSet<ValueId> {
 }
 
 impl<'g, 'p> Builder<'g, 'p> {
-    /// A plan of this graph.
+    /// A builder of executable plans.
     pub(super) fn new(graph: &'g Graph<'p>, machine: Context<'g>, packs: &'g Packs) -> Self {
         Self::with(graph, machine, Purpose::Plan(packs), uses(graph))
     }
@@ -132,7 +132,7 @@ impl<'g, 'p> Builder<'g, 'p> {
         }
     }
 
-    /// Whether each of these calls of a graph can be part of a plan, and why not.
+    /// For each of these calls, whether the engine supports it, or the reason why not.
     pub(super) fn ask(
         graph: &'g Graph<'p>,
         nodes: &'g [Node],
@@ -141,12 +141,12 @@ impl<'g, 'p> Builder<'g, 'p> {
         let uses = Uses::of(graph);
         let of_elements = integers_of_elements(graph);
         let answers = nodes.iter().map(|node| {
-            // There would be a plan for each position of a token.
+            // Every token position would need a plan of its own.
             let mut items = node.args.iter().flat_map(|id| graph.items(id));
             if items.any(|id| of_elements.contains(id)) {
-                return Err("a number may be another one in each run".to_owned());
+                return Err("an integer may change in every run".to_owned());
             }
-            // What nobody takes does not have to be made.
+            // Unused results need not be computed.
             let results = node.args.last().map_or(&[][..], |out| graph.items(out));
             let results = results.iter().map(|id| (*id, uses.count_of(*id) as usize));
             Builder::with(graph, machine, Purpose::Question, results.collect()).add(node)
@@ -154,10 +154,10 @@ impl<'g, 'p> Builder<'g, 'p> {
         answers.collect()
     }
 
-    /// Packs the weights of a graph, and says which constants are taken as they are.
+    /// Packs the weights of a graph. Also returns the constants that are used unpacked.
     ///
     /// # Errors
-    /// A call cannot be part of a plan, or there is not the memory for it.
+    /// If a call is not supported or memory is insufficient.
     pub(super) fn pack(
         graph: &'g Graph<'p>,
         machine: Context<'g>,
@@ -168,17 +168,17 @@ impl<'g, 'p> Builder<'g, 'p> {
         Ok((builder.packed_here, builder.plain))
     }
 
-    /// The plan of all calls for what the region is called with.
+    /// Builds the plan of all calls for the given inputs.
     ///
     /// # Errors
-    /// A call cannot be part of one, or there is not the memory for it.
+    /// If a call is not supported or memory is insufficient.
     pub(super) fn build(mut self, given: &[Given]) -> Result<Plan<'p>, Refusal> {
         self.add_all(given)?;
         if let Some(why) = self.refused {
             return Err(why);
         }
         Plan::new(self.calls, &self.buffers, self.outputs, self.machine)
-            .ok_or_else(|| "more memory than there is".to_owned())
+            .ok_or_else(|| "out of memory".to_owned())
     }
 
     fn add_all(&mut self, given: &[Given]) -> Result<(), Refusal> {
@@ -187,14 +187,14 @@ impl<'g, 'p> Builder<'g, 'p> {
             _ => false,
         };
         if !self.graph.updates.is_empty() || self.graph.values.iter().any(changes) {
-            return Err("regions of the CPU keep no state".to_owned());
+            return Err("CPU regions do not support state".to_owned());
         }
         if given.len() != self.graph.inputs.len() {
-            return Err("another number of inputs".to_owned());
+            return Err("the number of inputs differs from the graph".to_owned());
         }
         for (index, (id, given)) in self.graph.inputs.iter().zip(given).enumerate() {
             match given {
-                // Of what is only packed, numbers are not known.
+                // Integer inputs are unknown while weights are packed.
                 Given::Number(number) => {
                     if matches!(self.purpose, Purpose::Plan(_)) {
                         self.numbers.insert(*id, *number);
@@ -223,10 +223,10 @@ impl<'g, 'p> Builder<'g, 'p> {
         Ok(())
     }
 
-    /// Adds a call.
+    /// Lowers a call.
     fn add(&mut self, node: &Node) -> Result<(), Refusal> {
         let operation = ops::find(node.operator)
-            .ok_or_else(|| "it is not one of the engine's operators".to_owned())?;
+            .ok_or_else(|| "the engine does not support this operator".to_owned())?;
         let mut is_open = false;
         for id in node.args.iter().flat_map(|id| self.graph.items(id)) {
             match self.graph.values.get(*id) {
@@ -243,12 +243,12 @@ impl<'g, 'p> Builder<'g, 'p> {
         operation(self, &node.args)
     }
 
-    /// Takes the bounds of shapes where integers that make them are not known yet: of calls that
-    /// only rearrange tensors, nothing else depends on them.
+    /// Uses the upper bounds of shapes that depend on unknown integers. Only for calls that
+    /// rearrange tensors, where nothing else depends on the integers.
     fn leave_open(&mut self, node: &Node) -> Result<(), Refusal> {
         let is_known = matches!(self.purpose, Purpose::Plan(_));
         if is_known || !ops::only_rearranges(node.operator) {
-            return Err("a number is not known beforehand".to_owned());
+            return Err("an integer is not known ahead of time".to_owned());
         }
         for id in node.args.last().map_or(&[][..], |out| self.graph.items(out)) {
             if self.is_taken(*id) {
@@ -263,7 +263,7 @@ impl<'g, 'p> Builder<'g, 'p> {
         node.args.last().is_some_and(|out| self.graph.items(out).contains(&id))
     }
 
-    /// A use of a value is done.
+    /// Releases one use of a value.
     fn forget(&mut self, id: ValueId) {
         let Some(uses) = self.uses.get_mut(&id).filter(|uses| **uses > 0) else { return };
         let Some(view) = self.views.get(&id) else { return };
@@ -273,7 +273,7 @@ impl<'g, 'p> Builder<'g, 'p> {
         }
     }
 
-    /// Makes a value the result of this number.
+    /// Makes a value output `index` of the region.
     fn give(&mut self, index: usize, id: ValueId) -> Result<(), Refusal> {
         let view = self.any(id)?;
         self.outputs.push(view.sizes.clone());

@@ -1,4 +1,4 @@
-//! What operations make: tensors, and the steps that fill them.
+//! Creation of tensors and of the steps that compute them.
 
 use super::{Builder, Purpose, Refusal};
 use crate::engine::lines::Lines;
@@ -14,8 +14,8 @@ use std::vec::Vec;
 use torchlet_graph::graph::ValueId;
 
 impl<'g, 'p> Builder<'g, 'p> {
-    /// Lets the step that makes all of a view's buffer write it to another place, if it can, nobody
-    /// has read it, and this is its last use.
+    /// Fuses a copy into the step that writes the whole buffer of `from`, if the step supports it,
+    /// nothing has read the buffer, and this is its last use.
     pub(super) fn move_results(&mut self, from: &View, to: &View) -> bool {
         let is_whole = self.buffers.get(from.buffer).is_some_and(|it| it.len == from.numel())
             && from.is_dense();
@@ -31,14 +31,14 @@ impl<'g, 'p> Builder<'g, 'p> {
         true
     }
 
-    /// A new buffer.
+    /// Adds a buffer.
     pub(super) fn buffer(&mut self, home: Home<'p>, len: usize, element: Element) -> BufferId {
         self.buffers.push(Buffer { home, len, element });
         self.pending.push(0);
         self.buffers.len() - 1
     }
 
-    /// A constant that the program does not have.
+    /// A constant that is not in the program.
     pub(in crate::engine) fn made(
         &mut self,
         sizes: &[usize],
@@ -46,7 +46,7 @@ impl<'g, 'p> Builder<'g, 'p> {
     ) -> Result<View, Refusal> {
         let home = match self.purpose {
             Purpose::Plan(_) => {
-                let lines = Lines::of(elements).ok_or("no memory for constants")?;
+                let lines = Lines::of(elements).ok_or("out of memory for constants")?;
                 Some(Constant::Shared(Arc::new(lines)))
             }
             Purpose::Question | Purpose::Packing(_) => None,
@@ -55,7 +55,7 @@ impl<'g, 'p> Builder<'g, 'p> {
         Ok(View::whole(buffer, sizes))
     }
 
-    /// A new tensor in the order of its dimensions.
+    /// Creates a tensor in dim order.
     pub(in crate::engine) fn make(&mut self, sizes: &[usize]) -> Result<View, Refusal> {
         let order: Vec<usize> = (0..sizes.len()).collect();
         self.make_in_order(sizes, &order)
@@ -66,7 +66,7 @@ impl<'g, 'p> Builder<'g, 'p> {
         self.make_of_in_order(sizes, &order, element)
     }
 
-    /// A new tensor whose dimensions lie in this order, outermost first.
+    /// Creates a tensor with the given order of dims, outermost first.
     pub(in crate::engine) fn make_in_order(
         &mut self,
         sizes: &[usize],
@@ -75,7 +75,7 @@ impl<'g, 'p> Builder<'g, 'p> {
         self.make_of_in_order(sizes, order, Element::Float)
     }
 
-    /// The same, of such elements.
+    /// Like [`make_in_order`](Self::make_in_order), with the given element type.
     pub(in crate::engine) fn make_of_in_order(
         &mut self,
         sizes: &[usize],
@@ -88,22 +88,22 @@ impl<'g, 'p> Builder<'g, 'p> {
         Ok(View { buffer, offset: 0, sizes: sizes.to_vec(), strides })
     }
 
-    /// Says where a value is.
+    /// Defines the view of a value.
     ///
     /// # Errors
-    /// It has another shape than the graph says, or more elements than memory: what is repeated by
-    /// strides takes none, but all the time of the world.
+    /// If the shape differs from the graph's, or the tensor exceeds the maximum number of elements.
+    /// A tensor expanded by strides needs no memory, but would take too long to process.
     pub(in crate::engine) fn define(&mut self, id: ValueId, view: View) -> Result<(), Refusal> {
         if self.count(&view.sizes)? > MOST {
-            return Err(format!("a tensor of {:?} elements", view.sizes));
+            return Err(format!("a tensor of shape {:?} is too large", view.sizes));
         }
         self.check_shape(id, &view.sizes)?;
         let (tensor, element) = (self.tensor(id)?, self.element(id)?);
         if self.element_of(&view) != element {
-            return Err("its result is of another type".to_owned());
+            return Err("the dtype of the result differs from the graph".to_owned());
         }
         let view = match self.purpose {
-            // The next call is looked at as by itself.
+            // Packing lowers each call independently, with the declared shapes.
             Purpose::Packing(_) if tensor.sizes != view.sizes => {
                 self.make_of(&tensor.sizes, element)?
             }
@@ -121,14 +121,14 @@ impl<'g, 'p> Builder<'g, 'p> {
         self.views.insert(id, view);
     }
 
-    /// Adds a call of a step, which reads the buffers of some views and writes that of another.
-    /// Where there is nothing to write, there is nothing to do.
+    /// Appends a step that reads the buffers of some views and writes that of another. A step with
+    /// an empty output is omitted.
     pub(in crate::engine) fn push(&mut self, step: impl Step + 'p, reads: &[&View], writes: &View) {
         if writes.numel() == 0 {
             return;
         }
         if reads.iter().any(|view| view.numel() == 0) {
-            self.refused = Some("something is made of a tensor without elements".to_owned());
+            self.refused = Some("an operator reads an empty tensor".to_owned());
             return;
         }
         let reads = reads.iter().map(|view| view.buffer).collect();
@@ -136,22 +136,22 @@ impl<'g, 'p> Builder<'g, 'p> {
         self.calls.push(Call { step: Box::new(step), reads, writes: writes.buffer, node });
     }
 
-    /// Whether the call that is being added may write over a view, as its last reader.
+    /// Whether the call being lowered is the last reader of a view, and may overwrite it.
     pub(in crate::engine) fn is_last_use(&self, view: &View) -> bool {
         let is_shared =
             self.buffers.get(view.buffer).is_some_and(|it| matches!(it.home, Home::Shared));
         is_shared && !self.is_question() && self.pending.get(view.buffer) == Some(&1)
     }
 
-    /// Says that a step will write over a view as its last reader.
+    /// Records that a step will overwrite a view as its last reader.
     pub(in crate::engine) fn overwrite(&mut self, view: &View) {
-        // Neither what was copied from there, nor a copy that is there, is what it was.
+        // Neither copies of this buffer nor copies in it are valid any longer.
         let stays = |from: BufferId, copy: &View| from != view.buffer && copy.buffer != view.buffer;
         self.copies.retain(|(from, _), copy| stays(from.buffer, copy));
     }
 
-    /// Lets the step that makes a view keep its results within limits, if it can and nobody has
-    /// read them.
+    /// Fuses a clamp into the step that computes a view, if the step supports it and nothing has
+    /// read the view.
     pub(in crate::engine) fn limit(&mut self, view: &View, min: f32, max: f32) -> bool {
         if !self.is_last_use(view) {
             return false;
@@ -160,8 +160,8 @@ impl<'g, 'p> Builder<'g, 'p> {
         last.is_some_and(|call| call.writes == view.buffer && call.step.limit(min, max))
     }
 
-    /// Lets the step that makes `sum` add to `addend` instead, where both are used for the last
-    /// time: then their sum is where the addend was.
+    /// Fuses an addition: the step that computes `sum` adds to `addend` in place, if both are used
+    /// for the last time. The result is then at the addend's position.
     pub(in crate::engine) fn add_to(&mut self, addend: &View, sum: &View) -> bool {
         let is_whole = |view: &View| {
             view.is_dense()
@@ -176,7 +176,7 @@ impl<'g, 'p> Builder<'g, 'p> {
         if !self.is_last_use(addend) || !self.is_last_use(sum) {
             return false;
         }
-        // Nobody has read the sum, and nobody touches the addend from where it is made on.
+        // Nothing has read `sum`, and nothing uses `addend` after the step that computes `sum`.
         let last = |id| self.calls.iter().rposition(|call| call.touches(id));
         let (Some(maker), at) = (last(from), last(to)) else { return false };
         let is_free = at.is_none_or(|at| at < maker);
@@ -192,8 +192,8 @@ impl<'g, 'p> Builder<'g, 'p> {
         true
     }
 
-    /// The same elements in these strides, which are without gaps: as they are, or a copy, which is
-    /// made once.
+    /// The same elements with the given contiguous strides: the view itself, or a copy that is made
+    /// once.
     pub(in crate::engine) fn in_strides(
         &mut self,
         view: &View,
@@ -213,19 +213,19 @@ impl<'g, 'p> Builder<'g, 'p> {
         Ok(copy)
     }
 
-    /// The same elements in the order of the dimensions.
+    /// The same elements, contiguous in dim order.
     pub(in crate::engine) fn contiguous(&mut self, view: &View) -> Result<View, Refusal> {
         let order: Vec<usize> = (0..view.sizes.len()).collect();
         self.in_strides(view, &dense_strides(&view.sizes, &order))
     }
 
-    /// The same elements in another shape, copied where strides cannot say it.
+    /// Reshapes a view, copying if strides cannot express the shape.
     pub(in crate::engine) fn reshaped(
         &mut self,
         view: &View,
         sizes: &[usize],
     ) -> Result<View, Refusal> {
-        let wrong = || format!("{:?} does not become {sizes:?}", view.sizes);
+        let wrong = || format!("shape {:?} cannot be reshaped to {sizes:?}", view.sizes);
         match view.reshaped(sizes) {
             Some(reshaped) => Ok(reshaped),
             None => self.contiguous(view)?.reshaped(sizes).ok_or_else(wrong),

@@ -1,4 +1,4 @@
-//! What operations ask for: values, their shapes and elements.
+//! Queries of operators: values, their shapes and elements.
 
 use super::constants::code_lines;
 use super::{Builder, Purpose, Refusal};
@@ -10,12 +10,12 @@ use std::format;
 use torchlet_graph::graph::{Tensor, Value, ValueId};
 
 impl<'g, 'p> Builder<'g, 'p> {
-    /// What a value is.
+    /// The value with this id.
     pub(in crate::engine) fn value(&self, id: ValueId) -> &'g Value<'p> {
         self.graph.values.get(id).unwrap_or(&Value::None)
     }
 
-    /// The same of a value that is the graph's.
+    /// The items of a list, with the lifetime of the graph.
     pub(in crate::engine) fn members(&self, id: ValueId) -> &'g [ValueId] {
         match self.graph.values.get(id) {
             Some(Value::List(items)) => items,
@@ -23,7 +23,7 @@ impl<'g, 'p> Builder<'g, 'p> {
         }
     }
 
-    /// The values of a list, or the one that is none.
+    /// The items of a list, or the value itself if it is not a list.
     pub(in crate::engine) fn items(&self, id: &'g ValueId) -> &'g [ValueId] {
         self.graph.items(id)
     }
@@ -31,45 +31,45 @@ impl<'g, 'p> Builder<'g, 'p> {
     pub(super) fn tensor(&self, id: ValueId) -> Result<&'g Tensor<'p>, Refusal> {
         match self.value(id) {
             Value::Tensor(tensor) => Ok(tensor),
-            _ => Err("an argument is no tensor".to_owned()),
+            _ => Err("an argument is not a tensor".to_owned()),
         }
     }
 
-    /// What the elements of a tensor are.
+    /// Element type of a tensor.
     ///
     /// # Errors
-    /// It is no tensor, or they are something else.
+    /// If the value is not a tensor or the engine does not support its dtype.
     pub(in crate::engine) fn element(&self, id: ValueId) -> Result<Element, Refusal> {
         let tensor = self.tensor(id)?;
         let found =
             Element::of(tensor.scalar_type).filter(|_| tensor.host_type == tensor.scalar_type);
         let scalar_type = tensor.scalar_type;
         found.ok_or_else(|| {
-            format!("the engine computes in floating point of 16 and 32 bits and in 8 bits, not {scalar_type:?}")
+            format!("the engine supports float16, bfloat16, float32 and int8, not {scalar_type:?}")
         })
     }
 
-    /// How the numbers of a tensor lie outside.
+    /// Storage format of a float tensor outside the engine.
     ///
     /// # Errors
-    /// It is no tensor, or has none.
+    /// If the value is not a tensor of floats.
     pub(in crate::engine) fn precision(&self, id: ValueId) -> Result<Precision, Refusal> {
         let precision = Precision::of(self.tensor(id)?.scalar_type);
-        precision.ok_or_else(|| "it takes numbers, not codes".to_owned())
+        precision.ok_or_else(|| "expected a float tensor, found an int8 tensor".to_owned())
     }
 
-    /// Whether elements are computed here.
+    /// Whether the elements are computed in this region.
     pub(in crate::engine) fn is_computed(&self, view: &View) -> bool {
         let home = self.buffers.get(view.buffer).map(|buffer| &buffer.home);
         matches!(home, Some(Home::Shared | Home::Output(_)))
     }
 
-    /// What the elements of a view are.
+    /// Element type of a view.
     pub(in crate::engine) fn element_of(&self, view: &View) -> Element {
         self.buffers.get(view.buffer).map_or(Element::Float, |buffer| buffer.element)
     }
 
-    /// Whether anybody takes a value.
+    /// Whether a value has remaining uses.
     pub(in crate::engine) fn is_taken(&self, id: ValueId) -> bool {
         self.uses.get(&id).is_some_and(|uses| *uses > 0)
     }
@@ -82,23 +82,23 @@ impl<'g, 'p> Builder<'g, 'p> {
         }
     }
 
-    /// A tensor of numbers.
+    /// A tensor of floats.
     pub(in crate::engine) fn view(&mut self, id: ValueId) -> Result<View, Refusal> {
         match self.element(id)? {
             Element::Float => self.any(id),
-            Element::Code => Err("it takes numbers, not codes".to_owned()),
+            Element::Code => Err("expected a float tensor, found an int8 tensor".to_owned()),
         }
     }
 
-    /// A tensor of codes.
+    /// A quantized tensor.
     pub(in crate::engine) fn codes(&mut self, id: ValueId) -> Result<View, Refusal> {
         match self.element(id)? {
             Element::Code => self.any(id),
-            Element::Float => Err("it takes codes, not numbers".to_owned()),
+            Element::Float => Err("expected an int8 tensor, found a float tensor".to_owned()),
         }
     }
 
-    /// A tensor, whatever its elements are.
+    /// A tensor of any element type.
     pub(in crate::engine) fn any(&mut self, id: ValueId) -> Result<View, Refusal> {
         if let Some(view) = self.views.get(&id) {
             return Ok(view.clone());
@@ -118,7 +118,7 @@ impl<'g, 'p> Builder<'g, 'p> {
                 Home::Constant(elements)
             }
             None if self.is_question() => Home::Shared,
-            None => return Err("a value is read before it is made".to_owned()),
+            None => return Err("a value is read before it is computed".to_owned()),
         };
         let buffer = self.buffer(home, len, element);
         let view = View::whole(buffer, &tensor.sizes);
@@ -126,23 +126,23 @@ impl<'g, 'p> Builder<'g, 'p> {
         Ok(view)
     }
 
-    /// The elements of a tensor. Only a plan for given shapes can have none.
+    /// Number of elements. Zero is only valid in a plan for known shapes.
     pub(super) fn count(&self, sizes: &[usize]) -> Result<usize, Refusal> {
         match numel(sizes) {
             Some(0) if !matches!(self.purpose, Purpose::Plan(_)) => {
-                Err("a tensor without elements".to_owned())
+                Err("a tensor is empty".to_owned())
             }
             Some(count) => Ok(count),
-            None => Err(format!("a tensor of {sizes:?} elements")),
+            None => Err(format!("a tensor of shape {sizes:?} is too large")),
         }
     }
 
-    /// Whether nothing is to be read or packed yet.
+    /// Whether only support is being queried: no data is read or packed.
     pub(in crate::engine) fn is_question(&self) -> bool {
         matches!(self.purpose, Purpose::Question)
     }
 
-    /// The shape of an input of a call.
+    /// Shape of an input of a call.
     pub(in crate::engine) fn sizes(&self, id: ValueId) -> Result<&[usize], Refusal> {
         match self.views.get(&id) {
             Some(view) => Ok(&view.sizes),
@@ -150,12 +150,12 @@ impl<'g, 'p> Builder<'g, 'p> {
         }
     }
 
-    /// An integer that the caller gives.
+    /// An integer input of the region.
     pub(in crate::engine) fn given_integer(&self, id: ValueId) -> Option<i64> {
         self.numbers.get(&id).copied()
     }
 
-    /// Whether a value can have a shape: the one that the graph says, or one within it.
+    /// Checks a shape against the graph's shape, or against its upper bounds.
     pub(super) fn check_shape(&self, id: ValueId, found: &[usize]) -> Result<(), Refusal> {
         let tensor = self.tensor(id)?;
         let fits = match self.purpose {
@@ -163,7 +163,7 @@ impl<'g, 'p> Builder<'g, 'p> {
                 let mut sizes = tensor.sizes.iter().zip(found);
                 tensor.sizes.len() == found.len() && sizes.all(|(bound, size)| size <= bound)
             }
-            // What is computed from bounds needs not be the bound that the program has.
+            // Shapes computed from upper bounds need not equal the bounds in the program.
             Purpose::Question | Purpose::Packing(_) if tensor.dynamic => {
                 tensor.sizes.len() == found.len()
             }
@@ -173,7 +173,7 @@ impl<'g, 'p> Builder<'g, 'p> {
             true => Ok(()),
             false => {
                 let expected = &tensor.sizes;
-                Err(format!("it gives the shape {found:?}, the program has {expected:?}"))
+                Err(format!("expected result shape {expected:?}, found {found:?}"))
             }
         }
     }

@@ -1,4 +1,4 @@
-//! Attention: scores of some rows at a time, which stay in the nearest caches.
+//! Attention over blocks of query rows, whose scores stay in the L1/L2 caches.
 
 use super::product::Walk;
 use super::{argument, output};
@@ -11,26 +11,26 @@ use crate::engine::plan::{Io, Step};
 use crate::engine::view::View;
 use torchlet_graph::graph::ValueId;
 
-/// Scores that are computed together at most.
+/// Maximum number of scores per block.
 const SCORES: usize = 1 << 15;
 
-/// Terms that a product takes in one block, at most: see [`gemm_workspace_len`].
+/// Maximum K of one block of a matrix multiplication: see [`gemm_workspace_len`].
 const LONG: usize = 512;
 
-/// `softmax(q · kᵀ · scale + mask) · v`, in which rows of minus infinity alone are zero, and of
-/// which row `i` sees keys up to `offset + i` where there is an offset; see the table of operators.
+/// `softmax(q · kᵀ · scale + mask) · v`. Rows in which every score is minus infinity yield zero.
+/// With a causal offset, row `i` attends to keys up to `offset + i`; see the table of operators.
 pub(super) fn attention(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Refusal> {
-    // Files from before there was one have none.
+    // Older files do not have the offset argument.
     let offset = match args {
         [_, _, _, _, _, offset, _] => builder.optional_integer(*offset)?,
         _ => None,
     };
     let offset = offset.map(usize::try_from);
-    let offset = offset.transpose().map_err(|_| "a causal offset that is negative")?;
+    let offset = offset.transpose().map_err(|_| "the causal offset is negative")?;
     attend(builder, args, offset, 0.0)
 }
 
-/// The same, in which such rows are no numbers.
+/// Like [`attention`], but fully masked rows yield NaN.
 pub(super) fn sdpa(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Refusal> {
     attend(builder, args, None, f32::NAN)
 }
@@ -48,19 +48,20 @@ fn attend(
     let (&[batch, heads, rows, width], &[kb, key_heads, keys, kw], &[vb, vh, vk, value_width]) =
         (&q.sizes[..], &k.sizes[..], &v.sizes[..])
     else {
-        return Err("attention over other than batches of heads".into());
+        return Err("attention inputs must have rank 4: batch, heads, rows, width".into());
     };
     let fits = [kb, vb] == [batch; 2] && kw == width && vh == key_heads && vk == keys;
     if !fits || !heads.is_multiple_of(key_heads.max(1)) {
-        return Err("queries, keys and values that do not fit each other".into());
+        return Err("the shapes of queries, keys and values do not match".into());
     }
     let mask = match mask {
-        Some(mask) => {
-            Some(mask.expanded(&[batch, heads, rows, keys]).ok_or("a mask of another shape")?)
-        }
+        Some(mask) => Some(
+            mask.expanded(&[batch, heads, rows, keys])
+                .ok_or("the mask cannot be broadcast to the scores")?,
+        ),
         None => None,
     };
-    // Heads beside each other: the linear layer behind them reads it so.
+    // Heads are interleaved per row, as the following linear layer reads them.
     let out = builder.make_in_order(&[batch, heads, rows, value_width], &[0, 2, 1, 3])?;
     let step = Attention {
         shape: Shape { batch, heads, rows, width, keys, value_width },
@@ -92,7 +93,7 @@ struct Shape {
 /// The matrices of each sample and head.
 #[derive(Debug, Clone, Copy)]
 struct Heads {
-    /// Of the heads of one sample.
+    /// Walk over the heads of one sample.
     walk: Walk,
     sample: usize,
 }
@@ -102,7 +103,7 @@ impl Heads {
         Heads { walk: Walk::of(view), sample: view.strides.first().copied().unwrap_or(0) }
     }
 
-    /// The matrices from a sample on.
+    /// The matrices of a sample and those after it.
     fn from<'a>(&self, data: &'a [f32], sample: usize) -> Result<&'a [f32], ShapeMismatch> {
         data.get(sample.checked_mul(self.sample).ok_or(ShapeMismatch)?..).ok_or(ShapeMismatch)
     }
@@ -110,29 +111,29 @@ impl Heads {
 
 struct Attention {
     shape: Shape,
-    /// How many heads share a head of keys.
+    /// Number of query heads per key head.
     shared: usize,
     q: Heads,
     k: Heads,
     v: Heads,
     mask: Option<Heads>,
-    /// The last key that the first row sees, where each row sees one more than the one before.
+    /// Last key that the first row attends to, if attention is causal.
     causal: Option<usize>,
     scale: f32,
-    /// The weights of a row in which every key is hidden.
+    /// Attention weights of a fully masked row.
     hidden: f32,
 }
 
 impl Attention {
-    /// Rows whose scores are computed together.
+    /// Number of query rows per block.
     fn block(&self, threads: usize) -> usize {
         let Shape { rows, keys, .. } = self.shape;
         let share = rows.div_ceil(threads.max(1));
         (SCORES / keys.max(1)).clamp(1, share.max(1))
     }
 
-    /// Samples that a thread computes together, where threads share the batch; otherwise they share
-    /// the rows of each.
+    /// Number of samples per task, if threads divide the batch; otherwise they divide the rows of
+    /// each sample.
     fn together(&self, threads: usize) -> Option<usize> {
         let batch = self.shape.batch;
         (batch > 1 && batch >= threads).then(|| batch.div_ceil(threads.max(1) * 4))
@@ -145,12 +146,12 @@ impl Attention {
             let values = gemm_workspace_len(tier, 1, rows, value_width, keys).unwrap_or(0);
             scores.max(values)
         };
-        // Of fewer keys, blocks can be longer than the equal ones of all.
+        // With fewer keys, blocks can be longer than the equal blocks of all keys.
         let fewer = if self.causal.is_some() { of(keys.min(LONG)) } else { 0 };
         rows.saturating_mul(keys).saturating_add(of(keys).max(fewer))
     }
 
-    /// All heads of some rows of a sample.
+    /// Computes all heads of a block of rows of a sample.
     fn rows(
         &self,
         context: Context<'_>,
@@ -165,7 +166,7 @@ impl Attention {
         let (q, k, v) = (self.q.from(q, sample)?, self.k.from(k, sample)?, self.v.from(v, sample)?);
         let across = heads * value_width;
         let rows = out.len() / across.max(1);
-        // Keys that none of these rows sees are left out.
+        // Skips keys that no row of the block attends to.
         let first_end = self.causal.map(|offset| offset.saturating_add(first).saturating_add(1));
         let keys = first_end.map_or(keys, |end| end.saturating_add(rows - 1).min(keys));
         let (scores, workspace) =
@@ -199,7 +200,7 @@ impl Attention {
     }
 }
 
-/// Makes scores weights, row by row; those of a row in which all are minus infinity are `hidden`.
+/// Row-wise softmax in place. The weights of a fully masked row are `hidden`.
 fn softmax(
     context: Context<'_>,
     keys: usize,

@@ -1,4 +1,4 @@
-//! Convolutions: channels last, with weights packed beforehand and limits in the same pass.
+//! Convolutions, channels-last, with weights packed ahead of time and a fused clamp.
 
 use super::moves::{channels_last, channels_last_order, copy};
 use super::phases::{Phase, Taps};
@@ -20,17 +20,17 @@ pub(super) fn convolution(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Re
     let sizes = builder.sizes(weights)?;
     let rank = sizes.len();
     if !(3..=4).contains(&rank) || input.sizes.len() != rank {
-        return Err("the engine convolves batches of rows and of pictures".into());
+        return Err("convolution requires a batch of 1D or 2D images".into());
     }
     let conv = geometry(builder, args, &input.sizes, sizes)?;
     if !builder.is_constant(weights) {
-        return Err("the engine packs weights beforehand, and these are not constant".into());
+        return Err("the engine requires constant weights, which it packs ahead of time".into());
     }
     let bias = match builder.value(argument(args, 2)?) {
         Value::None => None,
         _ => {
             let bias = builder.constant(argument(args, 2)?);
-            bias.map_err(|why| std::format!("its bias: {why}"))?
+            bias.map_err(|why| std::format!("bias: {why}"))?
         }
     };
     let p = *conv.params();
@@ -44,7 +44,7 @@ pub(super) fn convolution(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Re
     };
     let [depth, height, width] = conv.output();
     if depth != 1 {
-        return Err("a picture of one more dimension".into());
+        return Err("the input has more than two spatial dims".into());
     }
     let shape = shape(&p, rank, [height, width]);
     let out = builder.make_in_order(&shape, &order)?;
@@ -53,17 +53,17 @@ pub(super) fn convolution(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Re
         let second = if p.transposed { p.out_channels } else { p.in_channels } / p.groups.max(1);
         let plain = WeightForm::contiguous(second, p.kernel);
         let (weights, form) = match conv.packed_weights_len(tier) {
-            None => return Err("weights that are too large".into()),
-            // The convolution takes them as they are.
+            None => return Err("the weights are too large".into()),
+            // The convolution uses unpacked weights.
             Some(0) => (builder.constant(weights)?.unwrap_or(Constant::Lent(&[])), plain),
             Some(len) => {
                 let WeightForm::Strided(strides) = plain else {
-                    return Err("weights that are packed".into());
+                    return Err("the weights are already packed".into());
                 };
                 let form = Form::of_convolution(&p);
                 let weights = builder.packed(weights, form, len, |context, data, packed| {
                     let packed = conv.pack_weights(context, data, strides, packed);
-                    packed.map_err(|_| "weights that are cut short".into())
+                    packed.map_err(|_| "the weights are truncated".into())
                 })?;
                 (weights, WeightForm::Packed)
             }
@@ -76,14 +76,14 @@ pub(super) fn convolution(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Re
     builder.define(output(args)?, out)
 }
 
-/// The sizes of batches of rows or pictures that a convolution makes.
+/// Output shape of a 1D or 2D convolution.
 fn shape(p: &ConvParams, rank: usize, [height, width]: [usize; 2]) -> Vec<usize> {
     let pixels = if rank == 3 { &[width][..] } else { &[height, width] };
     [p.batch, p.out_channels].iter().chain(pixels).copied().collect()
 }
 
-/// The plain convolutions of a transposed one, along height and width, where these do less: those
-/// of stride one are one anyway.
+/// Decomposes a transposed convolution into plain ones per output phase, along height and width.
+/// `None` if that saves no work; with stride one it is a plain convolution anyway.
 fn phases(conv: &Conv) -> Option<[Vec<Phase>; 2]> {
     let p = conv.params();
     let [_, tall, wide] = p.stride;
@@ -100,8 +100,8 @@ fn phases(conv: &Conv) -> Option<[Vec<Phase>; 2]> {
     Some([along(1, height)?, along(2, width)?])
 }
 
-/// A transposed convolution as a plain one for each phase, whose results lie between those of the
-/// others.
+/// Lowers a transposed convolution to one plain convolution per phase, whose results are
+/// interleaved.
 fn in_phases<'p>(
     builder: &mut Builder<'_, 'p>,
     args: &[ValueId],
@@ -133,7 +133,7 @@ fn in_phases<'p>(
                 layout,
                 ..p
             };
-            let conv = Conv::new(params).ok_or("numbers that no convolution has")?;
+            let conv = Conv::new(params).ok_or("the convolution parameters are invalid")?;
             let [_, rows, columns] = conv.output();
             let conv = conv.along_rows();
             let made = builder.make_in_order(&shape(&p, rank, [rows, columns]), &order)?;
@@ -143,7 +143,7 @@ fn in_phases<'p>(
             let step = Prepared { conv, from, weights, form, bias, beta: 0.0, min, max };
             builder.push(step, &[&input], &made);
             let (mut made, mut place) = (Some(made), Some(out.clone()));
-            // Rows have no height.
+            // 1D convolutions have no height.
             let dims = if rank == 3 {
                 &[(2, wide, width)][..]
             } else {
@@ -154,14 +154,14 @@ fn in_phases<'p>(
                 made = made.and_then(|made| made.sliced(dim, phase.skip, end, 1));
                 place = place.and_then(|place| place.sliced(dim, phase.start, size, phase.every));
             }
-            let parts = made.zip(place).ok_or("a part that is outside")?;
+            let parts = made.zip(place).ok_or("a phase is outside of the output")?;
             copy(builder, &parts.0, &parts.1);
         }
     }
     builder.define(output(args)?, out)
 }
 
-/// The weights of a phase, of those of the whole `[in, out of a group, height, width]`.
+/// The weights of a phase, taken from the whole weights `[in, out per group, height, width]`.
 fn phase_weights<'p>(
     builder: &mut Builder<'_, 'p>,
     id: ValueId,
@@ -175,10 +175,12 @@ fn phase_weights<'p>(
     let [inputs, outputs] = channels.map(|count| count / groups);
     let [tall, wide] = taps;
     let plain = WeightForm::contiguous(inputs, p.kernel);
-    let WeightForm::Strided(strides) = plain else { return Err("weights that are packed".into()) };
+    let WeightForm::Strided(strides) = plain else {
+        return Err("the weights are already packed".into());
+    };
     let count = inputs.saturating_mul(p.out_channels).saturating_mul(tall.count * wide.count);
     let packed_len = conv.packed_weights_len(builder.machine.tier);
-    let packed_len = packed_len.ok_or("weights that are too large")?;
+    let packed_len = packed_len.ok_or("the weights are too large")?;
     let len = if packed_len == 0 { count } else { packed_len };
     let all = tall.kernel.saturating_mul(wide.kernel);
     let made = builder.packed(id, form, len, |context, data, packed| {
@@ -191,28 +193,28 @@ fn phase_weights<'p>(
             data.get(at).copied()
         });
         let weights: Option<Vec<f32>> = weights.collect();
-        let weights = weights.ok_or("weights that are cut short")?;
+        let weights = weights.ok_or("the weights are truncated")?;
         if packed_len == 0 {
             packed.copy_from_slice(&weights);
             return Ok(());
         }
         let packed = conv.pack_weights(context, &weights, strides, packed);
-        packed.map_err(|_| "weights that are cut short".into())
+        packed.map_err(|_| "the weights are truncated".into())
     })?;
     Ok((made, if packed_len == 0 { plain } else { WeightForm::Packed }))
 }
 
-/// The order that a plain convolution of so many inputs and outputs computes in.
+/// Memory layout in which a plain convolution of these channels computes.
 fn layout(groups: usize, [inputs, outputs]: [usize; 2], tier: Tier) -> Layout {
     let group = [inputs, outputs].map(|channels| channels / groups.max(1));
-    // Groups of few channels fill no vector when channels are innermost, unless there is one each,
-    // or several share one.
+    // With channels innermost, groups of few channels do not fill a vector, unless the convolution
+    // is depthwise or several groups share a vector.
     let is_depthwise = groups == inputs && groups == outputs;
     let few = groups > 1 && !is_depthwise && group[1] < 8 && !share_vectors(groups, group, tier);
     if few { Layout::ChannelsFirst } else { Layout::ChannelsLast }
 }
 
-/// The numbers of a call, of which the weights have these sizes.
+/// Decodes the geometry of a call with weights of these sizes.
 fn geometry(
     builder: &Builder<'_, '_>,
     args: &[ValueId],
@@ -231,22 +233,23 @@ fn geometry(
         for (dim, slot) in all.iter_mut().skip(3 - spatial).enumerate() {
             let number = match given[..] {
                 [one] => one,
-                ref several => *several.get(dim).ok_or("a list that is too short")?,
+                ref several => *several.get(dim).ok_or("a list argument is too short")?,
             };
-            *slot = usize::try_from(number).map_err(|_| "a negative number")?;
+            *slot = usize::try_from(number).map_err(|_| "an argument is negative")?;
         }
         Ok::<_, Refusal>(all)
     };
     let transposed = builder.truth(argument(args, 6)?)?;
     let groups = usize::try_from(builder.integer(argument(args, 8)?)?).unwrap_or(0);
     let (first, second) = (weights.first().copied().unwrap_or(0), weights.get(1).copied());
-    let second = second.unwrap_or(0).checked_mul(groups).ok_or("too many groups")?;
+    let second =
+        second.unwrap_or(0).checked_mul(groups).ok_or("the number of groups is invalid")?;
     let (in_channels, out_channels) = if transposed { (first, second) } else { (second, first) };
     if input.get(1) != Some(&in_channels) {
-        return Err("input and weights have different channels".into());
+        return Err("the channels of input and weights do not match".into());
     }
     let layout = match layout(groups, [in_channels, out_channels], builder.machine.tier) {
-        // A transposed convolution has no loops for single channels.
+        // Transposed convolutions have no depthwise loops.
         Layout::ChannelsLast if transposed && groups > 1 && out_channels / groups.max(1) < 8 => {
             Layout::ChannelsFirst
         }
@@ -266,13 +269,13 @@ fn geometry(
         transposed,
         layout,
     };
-    Conv::new(params).ok_or_else(|| "numbers that no convolution has".into())
+    Conv::new(params).ok_or_else(|| "the convolution parameters are invalid".into())
 }
 
 /// A convolution with its weights.
 struct Prepared<'p> {
     conv: Conv,
-    /// Where the input begins.
+    /// Offset of the input.
     from: usize,
     weights: Constant<'p>,
     form: WeightForm,

@@ -1,4 +1,5 @@
-//! Products of rows that are quantized as the program runs, with weights that stay codes.
+//! Dynamically quantized linear layers: activations are quantized per row at run time, weights stay
+//! quantized.
 
 use super::codes::product_weights;
 use super::elementwise::as_stored;
@@ -23,36 +24,38 @@ pub(super) fn linear(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<
     let input = as_stored(builder, argument(args, 0)?)?;
     let (codes, scales) = (argument(args, 1)?, argument(args, 2)?);
     let [n, k] = *builder.sizes(codes)? else {
-        return Err("weights that are no matrix".to_owned());
+        return Err("the weights are not a matrix".to_owned());
     };
     let are_constant = builder.is_constant(codes) && builder.is_constant(scales);
     if !are_constant || builder.element(codes)? != Element::Code {
         return Err(
-            "the engine packs codes of weights beforehand, and these are not constant".to_owned()
+            "the engine requires constant int8 weights, which it packs ahead of time".to_owned()
         );
     }
     let groups = match *builder.sizes(scales)? {
         [rows, groups] if rows == n && groups > 0 => groups,
-        _ => return Err("scales of other rows".to_owned()),
+        _ => return Err("the scales do not match the rows of the weights".to_owned()),
     };
     if k == 0 || input.sizes.last() != Some(&k) {
-        return Err("weights of another number of inputs".to_owned());
+        return Err("the weights do not match the number of inputs".to_owned());
     }
     let bits = builder.integer(argument(args, 5)?)?;
     if !(bits == 4 && nibbles_len([k, n], groups).is_some() || bits == 8 && groups == 1) {
-        return Err(std::format!("weights of {bits} bits in {groups} groups of {k}"));
+        return Err(std::format!(
+            "unsupported weights: {bits} bits, {k} inputs in {groups} groups"
+        ));
     }
     let rows = input.numel() / k;
     let input = builder.contiguous(&input)?;
     let (sums, bias) = (builder.view(argument(args, 3)?)?, builder.optional(argument(args, 4)?)?);
-    // Where weights have 8 bits, their sums are packed with them.
+    // int8 weights are packed together with their sums.
     let beside = if bits == 4 { sums } else { builder.view(scales)? };
     let mut reads = Vec::from([builder.contiguous(&beside)?]);
     if let Some(bias) = bias {
         reads.push(builder.contiguous(&bias)?);
     }
     if reads.iter().any(|view| view.numel() != n) {
-        return Err("sums or a bias of another number of columns".to_owned());
+        return Err("sums or bias do not match the number of outputs".to_owned());
     }
     let mut sizes = input.sizes.clone();
     if let Some(last) = sizes.last_mut() {
@@ -82,14 +85,14 @@ fn nibble_weights<'p>(
     [k, n]: [usize; 2],
     groups: usize,
 ) -> Result<Weights<'p>, Refusal> {
-    let wrong = || "codes that are not of 4 bits, or cut short".to_owned();
+    let wrong = || "the int4 weights are out of range or truncated".to_owned();
     let len = nibbles_len([k, n], groups).ok_or_else(wrong)?;
     let form = Form::Nibbles { k, n, groups };
     let codes = builder.packed_bytes(codes, form, len, |_, data, packed| {
         let code = |row: usize, col: usize| data.get(col * k + row).map(|code| code.cast_signed());
         pack_nibbles([k, n], groups, code, packed).ok_or_else(wrong)
     })?;
-    // As they were packed when the program was compiled, or are packed now.
+    // Scales packed ahead of time, or packed now.
     let form = |are_upper| Form::Scales { n, groups, are_upper };
     let are_upper = match builder.plain_numbers(scales) {
         Some(data) => are_upper(&data),
@@ -107,13 +110,13 @@ enum Weights<'p> {
     Nibbles { codes: Constant<'p>, scales: Constant<'p>, are_upper: bool },
 }
 
-/// A product of rows of numbers and codes.
+/// A matrix multiplication of dynamically quantized rows with quantized weights.
 struct Product<'p> {
     rows: usize,
     shape: [usize; 2],
     groups: usize,
-    /// Where the input begins; scales or sums of columns, which are read second; and a bias, if
-    /// there is one, which is read third.
+    /// Offsets: of the input; of the scales or sums of columns, the second buffer; and of the
+    /// optional bias, the third buffer.
     at: usize,
     columns: usize,
     bias: Option<usize>,
@@ -139,7 +142,7 @@ impl Step for Product<'_> {
         let is_biased = self.bias.is_some();
         let bias = match self.bias {
             Some(at) => filled_up(given(2, at).ok_or(ShapeMismatch)?, bias_place),
-            // Nobody reads it beside weights of 4 bits, whose products know that there is none.
+            // int4 kernels support an absent bias and do not read it.
             None if matches!(self.weights, Weights::Nibbles { .. }) => &[],
             None => {
                 bias_place.fill(0.0);
@@ -166,7 +169,7 @@ impl Step for Product<'_> {
     }
 }
 
-/// Numbers of columns, where they lie if they fill panels.
+/// Per-column values, padded with zeros to whole panels; borrowed if no padding is needed.
 fn filled_up<'a>(given: &'a [f32], place: &'a mut [f32]) -> &'a [f32] {
     if given.len().is_multiple_of(LANES) {
         return given;

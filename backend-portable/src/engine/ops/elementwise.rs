@@ -1,5 +1,4 @@
-//! Element by element: over tensors that lie in any order, broadcast, and in place where nobody
-//! needs what was there.
+//! Element-wise operators on strided, broadcast tensors, in place if the operand is not used again.
 
 use super::{Operation, argument, output};
 use crate::compute::functions::{
@@ -18,12 +17,12 @@ use std::vec::Vec;
 use torchlet_graph::graph::{Value, ValueId};
 use torchlet_graph::operators::Operator;
 
-/// Elements that are worth a thread of their own.
+/// Minimum number of elements per thread.
 const GRAIN: usize = 1 << 14;
-/// Elements that are brought together at a time.
+/// Elements gathered at a time.
 const BLOCK: usize = 256;
 
-/// What adds calls of an operator.
+/// The lowering function of an operator.
 pub(super) fn find(operator: Operator) -> Option<Operation> {
     Some(match operator {
         Operator::ABS => |builder, args| unary(builder, args, Unary::Abs),
@@ -55,7 +54,9 @@ pub(super) fn find(operator: Operator) -> Option<Operation> {
         },
         Operator::GELU => |builder, args| match builder.value(argument(args, 1)?) {
             Value::String(text) if text == "tanh" => unary(builder, args, Unary::GeluTanh),
-            Value::String(text) if text != "none" => Err("an approximation of no name".into()),
+            Value::String(text) if text != "none" => {
+                Err("the GELU approximation is unknown".into())
+            }
             _ => unary(builder, args, Unary::Gelu),
         },
         Operator::ADD_TENSOR => |builder, args| scaled(builder, args, 1.0),
@@ -103,7 +104,7 @@ enum Unary {
     LeakyRelu(f32),
     Clamp(f32, f32),
     With(Binary, f32),
-    /// To what has fewer bits.
+    /// Rounding to a narrower type.
     Rounded(Precision),
 }
 
@@ -126,7 +127,7 @@ fn clamp(
     max: f32,
 ) -> Result<(), Refusal> {
     if min.is_nan() || max.is_nan() {
-        return Err("a limit that is no number".into());
+        return Err("a clamp limit is NaN".into());
     }
     let input = builder.view(argument(args, 0)?)?;
     if min <= max && builder.limit(&input, min, max) {
@@ -148,7 +149,7 @@ fn of_each(builder: &mut Builder<'_, '_>, input: &View, function: Unary) -> Resu
     Ok(out)
 }
 
-/// The nearest numbers that a precision has.
+/// Rounds the elements to a precision.
 pub(super) fn rounded(
     builder: &mut Builder<'_, '_>,
     input: View,
@@ -160,8 +161,8 @@ pub(super) fn rounded(
     }
 }
 
-/// A tensor of numbers as the program has them, where a digit makes a difference: those of 16 bits
-/// that were computed here are rounded.
+/// A float tensor with the precision of its dtype, for operators whose result depends on the last
+/// bit: 16-bit values that were computed here are rounded.
 pub(super) fn as_stored(builder: &mut Builder<'_, '_>, id: ValueId) -> Result<View, Refusal> {
     let view = builder.view(id)?;
     if !builder.is_computed(&view) {
@@ -171,14 +172,14 @@ pub(super) fn as_stored(builder: &mut Builder<'_, '_>, id: ValueId) -> Result<Vi
     rounded(builder, view, precision)
 }
 
-/// A number of a sum, rounded to the type of the result, as PyTorch does first.
+/// The scalar operand of an addition, rounded to the dtype of the result first, as in PyTorch.
 fn beside(builder: &Builder<'_, '_>, args: &[ValueId], at: usize) -> Result<f32, Refusal> {
     let mut number = [builder.number(argument(args, at)?)? as f32];
     builder.precision(output(args)?)?.round(&mut number);
     Ok(number[0])
 }
 
-/// A sum in which the second operand has a factor, times this sign.
+/// `a + sign * alpha * b`.
 fn scaled(builder: &mut Builder<'_, '_>, args: &[ValueId], sign: f32) -> Result<(), Refusal> {
     let factor = beside(builder, args, 2)? * sign;
     if factor == 1.0 {
@@ -207,7 +208,7 @@ fn binary(
     builder.define(output(args)?, result)
 }
 
-/// A function of two operands, broadcast to each other.
+/// Applies a function to two operands, broadcast to each other.
 pub(super) fn broadcasting(
     builder: &mut Builder<'_, '_>,
     a: &View,
@@ -215,7 +216,7 @@ pub(super) fn broadcasting(
     function: Binary,
 ) -> Result<View, Refusal> {
     let sizes = broadcast(&a.sizes, &b.sizes);
-    let expanded = |view: &View| view.expanded(&sizes).ok_or("operands that do not broadcast");
+    let expanded = |view: &View| view.expanded(&sizes).ok_or("the operands cannot be broadcast");
     let (a, b) = (expanded(a)?, expanded(b)?);
     let result = target(builder, &[&a, &b], sizes)?;
     let walk = Loops::new(&result, [&a, &b]);
@@ -223,7 +224,7 @@ pub(super) fn broadcasting(
     Ok(result)
 }
 
-/// The shape of two operands together, if they fit.
+/// The broadcast shape of two operands, if they are compatible.
 fn broadcast(a: &[usize], b: &[usize]) -> Vec<usize> {
     let (long, short) = if a.len() >= b.len() { (a, b) } else { (b, a) };
     let mut sizes = long.to_vec();
@@ -235,8 +236,8 @@ fn broadcast(a: &[usize], b: &[usize]) -> Vec<usize> {
     sizes
 }
 
-/// Where a result goes: over the first operand if it is the last use of that, else to a place of
-/// its own in the same order.
+/// The destination of a result: over the first operand if this is its last use, else a new tensor
+/// in the same memory order.
 fn target(
     builder: &mut Builder<'_, '_>,
     operands: &[&View],
@@ -258,12 +259,12 @@ fn target(
     }
 }
 
-/// The loops over a result and its operands.
+/// Loop nest over a result and its operands.
 struct Loops {
-    /// Where the result begins, and the operands.
+    /// Offsets of the result and the operands.
     starts: [usize; 3],
-    /// Size and the operands' strides of each loop, the innermost last. The result lies without
-    /// gaps in this order.
+    /// Size and operand strides of each loop, the innermost last. The result is contiguous in this
+    /// order.
     dims: Vec<(usize, [usize; 2])>,
     in_place: bool,
 }
@@ -304,14 +305,14 @@ enum Function {
     Binary(Binary),
 }
 
-/// Some elements of an operand.
+/// A run of elements of an operand.
 #[derive(Clone, Copy)]
 enum Run<'a> {
-    /// They are where the result goes.
+    /// At the result's position, for in-place operation.
     InPlace,
-    /// Side by side.
+    /// Contiguous.
     Slice(&'a [f32]),
-    /// The same for all.
+    /// The same value for all elements.
     One(f32),
 }
 
@@ -324,7 +325,7 @@ impl Step for Map {
         let out = out.get_mut(start..).and_then(|out| out.get_mut(..count?));
         let out = out.ok_or(ShapeMismatch)?;
         let inner = dims.last().map_or(1, |(size, _)| (*size).max(1));
-        // Whole rows, where there are several.
+        // Whole rows, if there are several.
         let grain = chunk_len(context.parallel, out.len(), GRAIN);
         let chunk = if dims.len() > 1 { grain.next_multiple_of(inner) } else { grain };
         let serial = Context { parallel: &Serial, ..context };
@@ -337,12 +338,12 @@ impl Step for Map {
     }
 }
 
-/// Rows of fewer elements are brought together: what a row costs beside its elements is more than
-/// to copy so many.
+/// Rows with fewer elements are gathered into blocks: the overhead per row exceeds the cost of
+/// copying this many elements.
 const SHORT: usize = 64;
 
 impl Map {
-    /// The elements from the first on, of rows of `inner` ones.
+    /// Computes the elements from `first` on, of rows of `inner` elements.
     fn range(
         &self,
         context: Context<'_>,
@@ -357,8 +358,8 @@ impl Map {
         let strides = self.walk.dims.last().map_or([0; 2], |(_, strides)| *strides);
         let reads = [!self.walk.in_place, matches!(self.function, Function::Binary(_))];
         let is_short = inner < SHORT && inner < len;
-        // Where nothing is brought together, there is no room to clear for it: it takes longer than
-        // a short row.
+        // The gather buffer is only zeroed when it is needed, because that costs more than a short
+        // row.
         if !is_short && strides.iter().all(|stride| *stride <= 1) {
             return self.rows(context, inputs, (rows, col), inner, out, None);
         }
@@ -391,7 +392,7 @@ impl Map {
         self.rows(context, inputs, (rows, col), inner, out, Some(&mut gathered))
     }
 
-    /// Row by row, from a column of one on: in blocks, where elements have to be brought together.
+    /// Computes row by row, starting at a column; in blocks if elements must be gathered.
     fn rows(
         &self,
         context: Context<'_>,
@@ -438,7 +439,7 @@ impl Map {
     }
 }
 
-/// So many elements of an operand's row, from a place on.
+/// A run of `count` elements of an operand's row, starting at `at`.
 fn run<'a>(
     data: &'a [f32],
     at: usize,
@@ -457,7 +458,7 @@ fn run<'a>(
     })
 }
 
-/// Fills a block with elements of a row, from a place on.
+/// Fills a block with strided elements of a row, starting at `at`.
 fn gather(data: &[f32], at: usize, stride: usize, block: &mut [f32]) -> Option<()> {
     let data = data.get(at..)?;
     match stride {
@@ -472,11 +473,11 @@ fn gather(data: &[f32], at: usize, stride: usize, block: &mut [f32]) -> Option<(
     Some(())
 }
 
-/// Where the operands' elements of a row begin, from their start on, row by row.
+/// Offsets of the operands' rows, advanced row by row.
 struct Rows<'w> {
-    /// The loops around that over a row.
+    /// The outer loops, around the loop over a row.
     dims: &'w [(usize, [usize; 2])],
-    /// How often each of them has turned.
+    /// Current index of each loop.
     index: Vec<usize>,
     at: [usize; 2],
 }
@@ -493,9 +494,9 @@ impl<'w> Rows<'w> {
         Rows { dims, index, at }
     }
 
-    /// Goes on to the next row.
+    /// Advances to the next row.
     fn next(&mut self) {
-        // Counted, as this is done for each row: see `vnni.rs`.
+        // An index loop instead of iterators, since it runs once per row: see `vnni.rs`.
         let mut dim = self.dims.len();
         while dim > 0 {
             dim -= 1;
@@ -573,12 +574,12 @@ fn two<M: Map2>(context: Context<'_>, function: M, operands: [Run<'_>; 2], out: 
         [Run::One(a), b] => one(context, From(a, function), b, out),
         [Run::InPlace, Run::Slice(b)] => map2_in_place(context, function, out, b),
         [Run::Slice(a), Run::Slice(b)] => map2(context, function, a, b, out),
-        // Only the first operand is where the result goes.
+        // Only the first operand can be in place.
         [_, Run::InPlace] => {}
     }
 }
 
-/// `x`, times a factor where negative.
+/// Leaky ReLU: `x`, times a factor if negative.
 #[derive(Clone, Copy)]
 struct LeakyRelu(f32);
 

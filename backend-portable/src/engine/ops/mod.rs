@@ -1,5 +1,5 @@
-//! What the engine can do: each operation adds steps to a plan, or only says where its result lies
-//! already.
+//! Operators of the engine. Each lowering appends steps to a plan, or only defines its result as a
+//! view of an existing buffer.
 
 mod attention;
 mod codes;
@@ -22,10 +22,10 @@ use super::builder::{Builder, Refusal};
 use torchlet_graph::graph::ValueId;
 use torchlet_graph::operators::Operator;
 
-/// Adds a call with these arguments to a plan, the output last.
+/// Lowers a call with these arguments, the output last.
 pub(super) type Operation = fn(&mut Builder<'_, '_>, &[ValueId]) -> Result<(), Refusal>;
 
-/// What adds calls of an operator.
+/// The lowering function of an operator.
 pub(super) fn find(operator: Operator) -> Option<Operation> {
     Some(match operator {
         Operator::CONVOLUTION => convolution::convolution,
@@ -79,7 +79,7 @@ pub(super) fn find(operator: Operator) -> Option<Operation> {
     })
 }
 
-/// Whether an operator gives what it takes, in another order or shape, or parts of it.
+/// Whether an operator only permutes, reshapes or selects elements of its input.
 pub(super) fn only_rearranges(operator: Operator) -> bool {
     matches!(
         operator,
@@ -90,15 +90,15 @@ pub(super) fn only_rearranges(operator: Operator) -> bool {
     )
 }
 
-/// Weights that were packed when the program was compiled: data and what it is packed for, by
-/// turns, then what the weights are.
+/// Weights that were packed ahead of time: pairs of data and form, then the value that they
+/// replace.
 fn packed(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Refusal> {
-    let (out, forms) = args.split_last().ok_or("a call without arguments")?;
-    let (forms, []) = forms.as_chunks::<2>() else { return Err("data without a form".into()) };
+    let (out, forms) = args.split_last().ok_or("the call has no arguments")?;
+    let (forms, []) = forms.as_chunks::<2>() else { return Err("packed data has no form".into()) };
     forms.iter().try_for_each(|[data, form]| builder.define_packed(*out, *form, *data))
 }
 
-/// Whether a region gains from an operator: the others are as fast as kernels.
+/// Whether an operator benefits from the engine; the others are equally fast as kernels.
 pub(super) fn is_heavy(operator: Operator) -> bool {
     matches!(
         operator,
@@ -118,22 +118,22 @@ pub(super) fn is_heavy(operator: Operator) -> bool {
     )
 }
 
-/// A dimension that may be counted from the end.
+/// Normalizes a dim that may be negative.
 fn dimension(dim: i64, rank: usize) -> Result<usize, Refusal> {
     let rank = i64::try_from(rank).unwrap_or(i64::MAX);
     let wrapped = if dim < 0 { dim.saturating_add(rank) } else { dim };
     match usize::try_from(wrapped) {
         Ok(dim) if wrapped < rank => Ok(dim),
-        _ => Err(std::format!("there is no dimension {dim} of {rank}")),
+        _ => Err(std::format!("dim {dim} is out of range for rank {rank}")),
     }
 }
 
-/// The argument at a place, and the output, which is the last one.
+/// The argument at an index, not counting the output, which is last.
 fn argument(args: &[ValueId], at: usize) -> Result<ValueId, Refusal> {
-    let (_, inputs) = args.split_last().ok_or("a call without arguments")?;
+    let (_, inputs) = args.split_last().ok_or("the call has no arguments")?;
     inputs.get(at).copied().ok_or_else(|| std::format!("argument {at} is missing"))
 }
 
 fn output(args: &[ValueId]) -> Result<ValueId, Refusal> {
-    args.last().copied().ok_or_else(|| Refusal::from("a call without arguments"))
+    args.last().copied().ok_or_else(|| Refusal::from("the call has no arguments"))
 }

@@ -1,4 +1,4 @@
-//! What rearranges elements: mostly nothing at all, else a copy.
+//! Operators that rearrange elements: usually a view, otherwise a copy.
 
 use super::elementwise::{as_stored, rounded};
 use super::{argument, dimension, output};
@@ -14,25 +14,25 @@ use std::vec::Vec;
 use torchlet_core::rules::view_sizes;
 use torchlet_graph::graph::ValueId;
 
-/// Side of the blocks in which a matrix is transposed.
+/// Block size for transposing matrices.
 const BLOCK: usize = 8;
-/// The same of bytes, which are turned in vectors.
+/// Block size for matrices of bytes, which are transposed in vector registers.
 const VECTOR: usize = 16;
-/// Elements that a thread should at least copy.
+/// Minimum number of elements that a thread copies.
 const GRAIN: usize = 1 << 14;
 
-/// The same elements in the same order, in another shape.
+/// Reshapes a tensor.
 pub(super) fn view(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Refusal> {
     let input = builder.any(argument(args, 0)?)?;
     let sizes = view_sizes(input.numel(), &builder.integers(argument(args, 1)?)?);
-    let sizes = sizes.ok_or("a shape with another number of elements")?;
+    let sizes = sizes.ok_or("the new shape has a different number of elements")?;
     let sizes: Result<Vec<usize>, _> = sizes.iter().map(|size| usize::try_from(*size)).collect();
-    let view = builder.reshaped(&input, &sizes.map_err(|_| "a dimension of negative size")?)?;
+    let view = builder.reshaped(&input, &sizes.map_err(|_| "a dim has a negative size")?)?;
     builder.define(output(args)?, view)
 }
 
-/// The same, or the nearest numbers of another type. Those of 16 bits are rounded first: from here
-/// on, nothing tells that they were halves.
+/// Copies, or converts to another float dtype. 16-bit values are rounded to the input's dtype
+/// first, because afterwards nothing records that they were 16-bit.
 pub(super) fn same(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Refusal> {
     let (id, out) = (argument(args, 0)?, output(args)?);
     let same = match (builder.precision(id), builder.precision(out)) {
@@ -45,7 +45,7 @@ pub(super) fn same(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<()
     builder.define(out, same)
 }
 
-/// Without these dimensions, as far as they have one element.
+/// Removes the given dims if their size is one.
 pub(super) fn squeeze(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Refusal> {
     let input = builder.any(argument(args, 0)?)?;
     let rank = input.sizes.len();
@@ -61,7 +61,7 @@ pub(super) fn squeeze(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result
     builder.define(output(args)?, view)
 }
 
-/// With one dimension more, of one element.
+/// Inserts a dim of size one.
 pub(super) fn unsqueeze(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Refusal> {
     let input = builder.any(argument(args, 0)?)?;
     let dim = dimension(builder.integer(argument(args, 1)?)?, input.sizes.len() + 1)?;
@@ -76,7 +76,7 @@ pub(super) fn permute(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result
     let rank = input.sizes.len();
     let dims = builder.integers(argument(args, 1)?)?;
     let dims: Result<Vec<usize>, _> = dims.into_iter().map(|dim| dimension(dim, rank)).collect();
-    let view = input.permuted(&dims?).ok_or("dimensions are named twice, or not at all")?;
+    let view = input.permuted(&dims?).ok_or("dims are not a permutation")?;
     builder.define(output(args)?, view)
 }
 
@@ -88,29 +88,32 @@ pub(super) fn transpose(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Resu
     if rank > 0 {
         order.swap(dim(1)?, dim(2)?);
     }
-    let view = input.permuted(&order).ok_or("a permutation that is none")?;
+    let view = input.permuted(&order).ok_or("dims are not a permutation")?;
     builder.define(output(args)?, view)
 }
 
 pub(super) fn expand(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Refusal> {
     let input = builder.any(argument(args, 0)?)?;
     let sizes = builder.integers(argument(args, 1)?)?;
-    // A size of -1 is the one that the dimension has; dimensions are added in front.
-    let lead = sizes.len().checked_sub(input.sizes.len()).ok_or("fewer dimensions than it has")?;
+    // A size of -1 keeps the dim's size; new dims are prepended.
+    let lead = sizes
+        .len()
+        .checked_sub(input.sizes.len())
+        .ok_or("the new shape has a lower rank than the input")?;
     let own = core::iter::repeat_n(None, lead).chain(input.sizes.iter().map(Some));
     let sizes: Option<Vec<usize>> = own
         .zip(&sizes)
         .map(|(own, size)| if *size == -1 { own.copied() } else { usize::try_from(*size).ok() })
         .collect();
     let view = sizes.and_then(|sizes| input.expanded(&sizes));
-    builder.define(output(args)?, view.ok_or("it does not broadcast to this shape")?)
+    builder.define(output(args)?, view.ok_or("the input cannot be broadcast to this shape")?)
 }
 
 pub(super) fn slice(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Refusal> {
     let input = builder.any(argument(args, 0)?)?;
     let dim = dimension(builder.integer(argument(args, 1)?)?, input.sizes.len())?;
     let size = input.sizes.get(dim).copied().unwrap_or(0);
-    // As in Python: from the end if negative, and within the dimension.
+    // As in Python: negative indices count from the end, and indices are clamped to the dim.
     let within = |index: i64| {
         let size = i64::try_from(size).unwrap_or(i64::MAX);
         let index = if index < 0 { index.saturating_add(size) } else { index };
@@ -119,8 +122,8 @@ pub(super) fn slice(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(
     let start = builder.optional_integer(argument(args, 2)?)?.map_or(0, within);
     let end = builder.optional_integer(argument(args, 3)?)?.map_or(size, within);
     let step = usize::try_from(builder.integer(argument(args, 4)?)?);
-    let step = step.map_err(|_| "a step backwards")?;
-    let view = input.sliced(dim, start, end, step).ok_or("a slice of nothing")?;
+    let step = step.map_err(|_| "the step is negative")?;
+    let view = input.sliced(dim, start, end, step).ok_or("the slice is out of range")?;
     builder.define(output(args)?, view)
 }
 
@@ -129,7 +132,7 @@ pub(super) fn select(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<
     let dim = dimension(builder.integer(argument(args, 1)?)?, input.sizes.len())?;
     let size = input.sizes.get(dim).copied().unwrap_or(0);
     let index = dimension(builder.integer(argument(args, 2)?)?, size)?;
-    let view = input.selected(dim, index).ok_or("an index that is out of range")?;
+    let view = input.selected(dim, index).ok_or("the index is out of range")?;
     builder.define(output(args)?, view)
 }
 
@@ -139,17 +142,17 @@ pub(super) fn split_with_sizes(
 ) -> Result<(), Refusal> {
     let sizes = builder.integers(argument(args, 1)?)?;
     let sizes: Result<Vec<usize>, _> = sizes.into_iter().map(usize::try_from).collect();
-    parts(builder, args, sizes.map_err(|_| "a part of negative size")?)
+    parts(builder, args, sizes.map_err(|_| "a part has a negative size")?)
 }
 
 pub(super) fn split(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Refusal> {
     let size = usize::try_from(builder.integer(argument(args, 1)?)?);
-    let size = size.map_err(|_| "a part of negative size")?;
+    let size = size.map_err(|_| "a part has a negative size")?;
     let count = args.last().map_or(0, |out| builder.items(out).len());
     parts(builder, args, std::vec![size; count])
 }
 
-/// Parts of a dimension, one after the other; the last is what is left.
+/// Splits a dim into consecutive parts; the last has the remainder.
 fn parts(
     builder: &mut Builder<'_, '_>,
     args: &[ValueId],
@@ -163,7 +166,7 @@ fn parts(
     for (out, size) in outs.into_iter().zip(sizes) {
         let end = start.saturating_add(size).min(all);
         if builder.is_taken(out) {
-            let view = input.sliced(dim, start, end, 1).ok_or("a part of nothing")?;
+            let view = input.sliced(dim, start, end, 1).ok_or("a part is out of range")?;
             builder.define(out, view)?;
         }
         start = end;
@@ -172,43 +175,47 @@ fn parts(
 }
 
 pub(super) fn cat(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Refusal> {
-    let [list, dim, out] = args else { return Err("a call with other arguments".into()) };
+    let [list, dim, out] = args else {
+        return Err("the call has an unexpected number of arguments".into());
+    };
     let mut inputs = Vec::new();
     for id in builder.items(list) {
         inputs.push(builder.any(*id)?);
     }
-    let mut sizes = inputs.first().ok_or("nothing to join")?.sizes.clone();
+    let mut sizes = inputs.first().ok_or("no tensors to concatenate")?.sizes.clone();
     let dim = dimension(builder.integer(*dim)?, sizes.len())?;
     let mut along = inputs.iter().filter_map(|view| view.sizes.get(dim));
     let along = along.try_fold(0usize, |all, size| all.checked_add(*size));
     if let Some(size) = sizes.get_mut(dim) {
-        *size = along.ok_or("parts that are too long")?;
+        *size = along.ok_or("the concatenated dim is too large")?;
     }
-    // In the order that most of it has already.
+    // In the memory order of the largest input.
     let largest = inputs.iter().filter(|view| view.sizes.len() == sizes.len() && view.is_dense());
     let order = largest.max_by_key(|view| view.numel()).map(View::order);
     let order = order.unwrap_or_else(|| (0..sizes.len()).collect());
     let element = inputs.first().map_or(Element::Float, |view| builder.element_of(view));
     if inputs.iter().any(|view| builder.element_of(view) != element) {
-        return Err("parts of different types".into());
+        return Err("the tensors have different dtypes".into());
     }
     let joined = builder.make_of_in_order(&sizes, &order, element)?;
     let mut start = 0usize;
     for input in inputs {
         let size = input.sizes.get(dim).copied().unwrap_or(0);
-        let end = start.checked_add(size).ok_or("parts that are too long")?;
+        let end = start.checked_add(size).ok_or("the concatenated dim is too large")?;
         let part = joined.sliced(dim, start, end, 1);
-        let part = part.filter(|part| part.sizes == input.sizes).ok_or("parts that do not fit")?;
+        let part = part
+            .filter(|part| part.sizes == input.sizes)
+            .ok_or("a tensor does not fit in the output")?;
         copy(builder, &input, &part);
         start = end;
     }
     if sizes.get(dim) != Some(&start) {
-        return Err("parts that do not fill the output".into());
+        return Err("the tensors do not fill the output".into());
     }
     builder.define(*out, joined)
 }
 
-/// Adds a copy of elements to another place.
+/// Appends a copy of a view to another.
 pub(in crate::engine) fn copy(builder: &mut Builder<'_, '_>, from: &View, to: &View) {
     let step = Copy::new(from, to);
     match builder.element_of(from) {
@@ -217,7 +224,7 @@ pub(in crate::engine) fn copy(builder: &mut Builder<'_, '_>, from: &View, to: &V
     }
 }
 
-/// The same of codes.
+/// A copy of int8 elements.
 struct CopyCodes(Copy);
 
 impl Step for CopyCodes {
@@ -228,13 +235,13 @@ impl Step for CopyCodes {
     }
 }
 
-/// Copies elements from strides to strides.
+/// Strided copy.
 #[derive(Clone)]
 pub(in crate::engine) struct Copy {
     from: usize,
     to: usize,
-    /// Size, stride to read and stride to write of each loop, the innermost last; neighbours that
-    /// are one loop are joined.
+    /// Size, read stride and write stride of each loop, the innermost last. Adjacent loops that
+    /// form a single one are merged.
     loops: Vec<[usize; 3]>,
 }
 
@@ -261,7 +268,7 @@ impl Copy {
         Copy { from: from.offset, to: to.offset, loops }
     }
 
-    /// Copies what is in one buffer to another; `None` if one of them is too short.
+    /// Copies between buffers; `None` if either is too short.
     pub(in crate::engine) fn copy<T: Pod>(
         &self,
         tier: Tier,
@@ -272,12 +279,12 @@ impl Copy {
         run(tier, &self.loops, size, source.get(self.from..)?, target.get_mut(self.to..)?)
     }
 
-    /// How many elements are copied.
+    /// Number of elements.
     pub(in crate::engine) fn numel(&self) -> usize {
         self.loops.iter().map(|[size, ..]| size).product()
     }
 
-    /// The same by several threads, where it is worth it: each takes some of the outermost loop.
+    /// Parallel copy, if the size warrants it: threads divide the outermost loop.
     pub(super) fn copy_together<T: Pod + Send + Sync>(
         &self,
         Context { tier, parallel }: Context<'_>,
@@ -288,7 +295,7 @@ impl Copy {
         let [[size, from, to], inner @ ..] = &self.loops[..] else {
             return self.copy(tier, source, target);
         };
-        // From the first to the last place that a turn of the outermost loop writes.
+        // Extent that one iteration of the outermost loop writes.
         let span =
             inner.iter().map(|[size, _, to]| (size - 1).saturating_mul(*to)).sum::<usize>() + 1;
         let share =
@@ -310,7 +317,7 @@ impl Copy {
     }
 }
 
-/// Copies so many turns of the outermost of some loops.
+/// Runs `turns` iterations of the outermost loop.
 fn run<T: Pod>(
     tier: Tier,
     loops: &[[usize; 3]],
@@ -343,7 +350,7 @@ fn run<T: Pod>(
     Some(())
 }
 
-/// Copies lines of so many elements, for which a call would take longer than they do.
+/// Copies lines of `N` elements, which are shorter than the overhead of a `memcpy` call.
 fn lines<T: core::marker::Copy, const N: usize>(
     turns: usize,
     [from, to]: [usize; 2],
@@ -357,8 +364,8 @@ fn lines<T: core::marker::Copy, const N: usize>(
     Some(())
 }
 
-/// Writes C columns, which lie `from_col` apart, as rows: the colours of a picture, or channels of
-/// groups by turns.
+/// Interleaves `C` columns, `from_col` apart, into rows: for instance the colour channels of an
+/// image, or the channels of groups.
 fn interleaved<T: Pod, const C: usize>(
     rows: usize,
     from_col: usize,
@@ -370,7 +377,7 @@ fn interleaved<T: Pod, const C: usize>(
         *column = source.get(c * from_col..)?.get(..rows)?;
     }
     let (target, _) = target.get_mut(..rows * C)?.as_chunks_mut::<C>();
-    // Counted: what maps arrays is a call where there is no link-time optimization.
+    // An index loop: array maps compile to a call without link-time optimization.
     for (i, row) in target.iter_mut().enumerate().take(rows) {
         for c in 0..C {
             row[c] = columns[c][i];
@@ -398,12 +405,11 @@ fn strided<T: core::marker::Copy>(
     Some(())
 }
 
-/// Writes rows of what is read in columns, in blocks that stay in the nearest cache.
+/// Blocked matrix transposition; blocks stay in the L1 cache.
 struct Transpose<'a, T> {
     /// Rows and columns.
     shape: [usize; 2],
-    /// From one column to the next where it is read, and from one row to the next where it is
-    /// written.
+    /// Stride between the source's columns, and between the target's rows.
     strides: [usize; 2],
     source: &'a [T],
     target: &'a mut [T],
@@ -412,7 +418,7 @@ struct Transpose<'a, T> {
 impl<T: Pod> Vectorized for Transpose<'_, T> {
     type Output = Option<()>;
 
-    /// What the compiler makes of blocks has more registers where the instructions have.
+    /// Compiled per instruction set, where the auto-vectorizer has more registers.
     #[inline(always)]
     fn run<S: Simd>(self, _: S) -> Option<()> {
         let Transpose { shape, strides: [from_col, to_row], source, target } = self;
@@ -424,8 +430,8 @@ impl<T: Pod> Vectorized for Transpose<'_, T> {
     }
 }
 
-/// The same of words: a few columns at a time, of each as much as a line of the cache has, so that
-/// lines are read once and vectors stay in registers.
+/// Transposes 32-bit elements in strips of a few columns and one cache line of rows, so that each
+/// line is read once and vectors stay in registers.
 #[inline(always)]
 fn in_strips<T: Pod>(
     [rows, cols]: [usize; 2],
@@ -456,7 +462,7 @@ fn in_strips<T: Pod>(
             }
         }
     }
-    // What is left beside and below.
+    // The remaining columns and rows.
     if wide < cols {
         let (source, target) = (source.get(wide * from_col..)?, target.get_mut(wide..)?);
         in_blocks::<T, BLOCK>([rows, cols - wide], from_col, to_row, source, target)?;
@@ -468,7 +474,7 @@ fn in_strips<T: Pod>(
     Some(())
 }
 
-/// The same in blocks of N rows and columns.
+/// Transposes in blocks of `N` rows and columns.
 #[inline(always)]
 fn in_blocks<T: Pod, const N: usize>(
     [rows, cols]: [usize; 2],
@@ -513,14 +519,14 @@ impl Step for Copy {
     }
 }
 
-/// The same view with channels innermost, copied where they are not: `[batch, …, channel]`, if it
-/// has a batch, channels and pixels.
+/// The view in channels-last order, `[batch, …, channel]`, copied if necessary. Views without a
+/// batch, channels and pixels keep their order.
 pub(super) fn channels_last(builder: &mut Builder<'_, '_>, view: &View) -> Result<View, Refusal> {
     let strides = dense_strides(&view.sizes, &channels_last_order(view.sizes.len()));
     builder.in_strides(view, &strides)
 }
 
-/// Batch, pixels, then channels: outermost first.
+/// Channels-last dim order: batch, pixels, then channels, outermost first.
 pub(super) fn channels_last_order(rank: usize) -> Vec<usize> {
     let mut order: Vec<usize> = (0..rank).collect();
     if rank > 2 {
@@ -540,7 +546,7 @@ mod tests {
     use crate::compute::threads::ThreadPool;
     use torchlet_core::Parallel;
 
-    /// Element by element.
+    /// Reference copy, element by element.
     fn copied(loops: &[[usize; 3]], source: &[f32], from: usize, target: &mut [f32], to: usize) {
         match loops {
             [] => target[to] = source[from],
@@ -566,12 +572,12 @@ mod tests {
             &[[301, 1, 301], [301, 301, 1]],
             &[[64, 4_096, 4_096], [64, 1, 64], [64, 64, 1]],
             &[[40, 1_000, 1_200], [1_000, 1, 1]],
-            // Channels of groups by turns: of more than are written together, of fewer, and no
-            // whole number of them.
+            // Interleaved groups of channels: more than are written together, fewer, and not a
+            // multiple.
             &[[30, 116, 116], [58, 1, 2], [2, 58, 1]],
             &[[30, 10, 12], [5, 1, 2], [2, 5, 1]],
             &[[900, 51, 51], [17, 1, 3], [3, 17, 1]],
-            // A turn of the outermost loop ends behind where the next begins.
+            // An iteration of the outermost loop ends after the next one begins.
             &[[33_000, 1, 2], [2, 33_000, 66_001]],
         ];
         for loops in cases {

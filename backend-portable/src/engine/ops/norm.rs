@@ -1,5 +1,4 @@
-//! Batch norms that no layer before could take into its weights: a factor and an addend for each
-//! channel.
+//! Batch norms that could not be folded into a preceding layer: a scale and an offset per channel.
 
 use super::elementwise::{Binary, broadcasting};
 use super::{argument, output};
@@ -13,14 +12,14 @@ use torchlet_graph::graph::{Value, ValueId};
 pub(super) fn batch_norm(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Refusal> {
     let out = output(args)?;
     let [out, statistics @ ..] = builder.members(out) else {
-        return Err("a call without outputs".into());
+        return Err("the call has no outputs".into());
     };
     if statistics.iter().any(|id| builder.is_taken(*id)) {
-        return Err("the engine's batch norm gives no statistics".into());
+        return Err("the engine's batch norm does not return statistics".into());
     }
     let input = builder.view(argument(args, 0)?)?;
     let &[_, channels, ..] = &input.sizes[..] else {
-        return Err("a tensor without channels".into());
+        return Err("the input has no channel dim".into());
     };
     let mut parameter = |at| {
         let id = argument(args, at)?;
@@ -32,7 +31,7 @@ pub(super) fn batch_norm(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Res
     let (weight, bias) = (parameter(1)?, parameter(2)?);
     let (mean, variance) = (parameter(3)?, parameter(4)?);
     let epsilon = builder.number(argument(args, 6)?)?;
-    // Elements that are only asked for are not there.
+    // While only support is queried, constants have no elements.
     let element = |parameter: &Option<Option<Constant<'_>>>, channel: usize, absent: f64| {
         let data = parameter.as_ref().and_then(Option::as_ref);
         data.and_then(|data| data.as_slice().get(channel)).map_or(absent, |it| f64::from(*it))
@@ -40,8 +39,8 @@ pub(super) fn batch_norm(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Res
     let affine = (0..channels).map(|channel| {
         let deviation = libm::sqrt(element(&variance, channel, 1.0) + epsilon);
         let factor = (element(&weight, channel, 1.0) / deviation) as f32;
-        // Of the factor that is multiplied with: where means are far from zero, what it lacks would
-        // be seen.
+        // Uses the rounded factor, so that its rounding error is not amplified by means far from
+        // zero.
         let mean = element(&mean, channel, 0.0) * f64::from(factor);
         (factor, (element(&bias, channel, 0.0) - mean) as f32)
     });

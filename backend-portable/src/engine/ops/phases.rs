@@ -1,19 +1,20 @@
-//! Transposed convolutions as plain ones.
+//! Decomposition of transposed convolutions into plain ones.
 //!
-//! Outputs that are a stride apart see the same taps of the kernel, each at the next place of the
-//! input: they are a plain convolution of stride one with some of the taps, in the opposite order.
-//! So no tap is multiplied that meets nothing, and nothing is added up twice.
+//! Outputs that are a stride apart use the same taps of the kernel, each at the next input
+//! position. They form a plain convolution of stride one with a subset of the taps, in reverse
+//! order. This way, no tap is multiplied with inserted zeros, and no output is accumulated more
+//! than once.
 
 use std::vec::Vec;
 use torchlet_core::rules::window::Window;
 
-/// Most parts along a dimension: beyond that, each has little to do.
+/// Maximum number of phases per dim: with more, each has too little work.
 const MOST: usize = 16;
 
-/// Taps of a kernel along one dimension, in the order in which a part of a convolution has them.
+/// A subset of the taps of a kernel over one dim, in the order of a phase.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(in crate::engine) struct Taps {
-    /// Taps of the whole kernel.
+    /// Number of taps of the whole kernel.
     pub(super) kernel: usize,
     first: usize,
     step: usize,
@@ -22,31 +23,31 @@ pub(in crate::engine) struct Taps {
 }
 
 impl Taps {
-    /// All taps of a kernel, as they come.
+    /// All taps of a kernel, in order.
     pub(super) fn all(kernel: usize) -> Self {
         Taps { kernel, first: 0, step: 1, count: kernel, backwards: false }
     }
 
-    /// The tap of the kernel that a part has at this place.
+    /// The kernel tap at index `place` of the phase.
     pub(super) fn at(&self, place: usize) -> usize {
         let place = if self.backwards { self.count - 1 - place } else { place };
         self.first + place * self.step
     }
 
-    /// What tells them from others.
+    /// Identifying values, for cache keys.
     pub(in crate::engine) fn numbers(&self) -> [usize; 5] {
         [self.kernel, self.first, self.step, self.count, self.backwards.into()]
     }
 }
 
-/// Outputs along one dimension that are a plain convolution.
+/// The outputs over one dim that form a plain convolution.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Phase {
-    /// Where the first of them is, how far the next, and how many there are.
+    /// Index of the first output, step to the next, and their number.
     pub(super) start: usize,
     pub(super) every: usize,
     pub(super) count: usize,
-    /// The convolution, and how many of its windows come before the first one that is wanted.
+    /// The plain convolution, and the number of its leading windows to skip.
     pub(super) window: Window,
     pub(super) skip: usize,
     pub(super) taps: Taps,
@@ -59,7 +60,8 @@ impl Phase {
         Phase { start: 0, every: 1, count, window, skip: 0, taps }
     }
 
-    /// Those of a transposed one. `None` where there are many, or some that see no tap.
+    /// The phases of a transposed convolution. `None` if they exceed the maximum, or an output has
+    /// no tap.
     pub(super) fn of_transposed(window: Window, input: usize, output: usize) -> Option<Vec<Self>> {
         if window.stride() > MOST {
             return None;
@@ -68,11 +70,11 @@ impl Phase {
     }
 }
 
-/// The outputs from one on.
+/// The phase that begins at output `start`.
 fn of(window: Window, input: usize, output: usize, start: usize) -> Option<Phase> {
     let [kernel, stride, padding, dilation] =
         [window.kernel(), window.stride(), window.padding(), window.dilation()];
-    // What comes to the next place of the input, in taps and in places.
+    // Tap step and input step between consecutive terms of an output.
     let shared = divisor(stride, dilation);
     let (step, apart) = (stride / shared, dilation / shared);
     let wide = |number: usize| i64::try_from(number).ok();
@@ -85,7 +87,7 @@ fn of(window: Window, input: usize, output: usize, start: usize) -> Option<Phase
     let first = (0..step.min(kernel)).find(is_met)?;
     let count = (kernel - 1 - first) / step + 1;
     let reach = wide(count - 1)?.checked_mul(wide(apart)?)?;
-    // The place that the last tap, which comes first now, sees of the first output.
+    // Input position of the last tap, which now comes first, for the first output.
     let origin = behind(first)? / wide(stride)? - reach;
     let outputs = (output - start).div_ceil(stride);
     let last = wide(outputs)? - 1 + origin + reach;
@@ -109,8 +111,8 @@ fn divisor(a: usize, b: usize) -> usize {
 mod tests {
     use super::*;
 
-    /// The taps and places of the input that each output sees, by the rule of transposed
-    /// convolutions.
+    /// The taps and input positions that contribute to each output, by the definition of transposed
+    /// convolution.
     fn seen(window: Window, input: usize, output: usize) -> Vec<Vec<(usize, usize)>> {
         let mut all = std::vec![Vec::new(); output];
         for place in 0..input {

@@ -1,4 +1,4 @@
-//! Poolings of pictures, channels last.
+//! Channels-last pooling of images.
 
 use super::moves::{channels_last, channels_last_order};
 use super::{argument, codes, output};
@@ -12,15 +12,15 @@ use torchlet_core::ScalarType;
 use torchlet_core::rules::window::{adaptive_pooling, pooling, windows};
 use torchlet_graph::graph::ValueId;
 
-/// Dimensions that windows move along.
+/// Number of spatial dims.
 const SPATIAL: usize = 2;
 
 /// `max_pool2d_with_indices(self, kernel_size, stride, padding, dilation, ceil_mode)`
 pub(super) fn largest(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Refusal> {
     let outs = args.last().map_or(&[][..], |out| builder.items(out));
-    let [out, indices @ ..] = outs else { return Err("a call without outputs".into()) };
+    let [out, indices @ ..] = outs else { return Err("the call has no outputs".into()) };
     if indices.iter().any(|id| builder.is_taken(*id)) {
-        return Err("the engine's pooling does not say where the largest elements are".into());
+        return Err("the engine's max pooling does not return indices".into());
     }
     let ceil = builder.truth(argument(args, 5)?)?;
     if builder.element(argument(args, 0)?)? == Element::Code {
@@ -35,7 +35,7 @@ pub(super) fn average(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result
     let (ceil, count_padding) = (truth(4)?, truth(5)?);
     let divisor = builder.optional_integer(argument(args, 6)?)?;
     if divisor == Some(0) {
-        return Err("a divisor of zero".into());
+        return Err("the divisor is zero".into());
     }
     sliding(builder, args, None, ceil, Kind::Average { count_padding, divisor }, output(args)?)
 }
@@ -48,7 +48,7 @@ pub(super) fn adaptive_average(
     let input = builder.view(argument(args, 0)?)?;
     let list = builder.integers(argument(args, 1)?)?;
     let sizes = adaptive_pooling(&narrowed(&input)?, &list, SPATIAL);
-    let sizes = sizes.ok_or("a shape that windows do not fit")?;
+    let sizes = sizes.ok_or("the input shape does not fit the windows")?;
     let mut axes = [Axis::NONE; 3];
     for (axis, size) in axes.iter_mut().rev().zip(sizes.iter().rev()).take(SPATIAL) {
         *axis = Axis::Adaptive { output: usize::try_from(*size).unwrap_or(0) };
@@ -57,7 +57,7 @@ pub(super) fn adaptive_average(
     push(builder, input, axes, kind, &sizes, output(args)?)
 }
 
-/// A pooling of windows: kernel, stride and padding are the arguments from 1 on.
+/// Pooling with a sliding window; kernel, stride and padding are the arguments from 1 on.
 fn sliding(
     builder: &mut Builder<'_, '_>,
     args: &[ValueId],
@@ -70,9 +70,9 @@ fn sliding(
     let list = |at| builder.integers(argument(args, at)?);
     let dilation = dilation.map_or_else(|| Ok(std::vec![1]), list)?;
     let windows = windows(SPATIAL, &list(1)?, &list(2)?, &list(3)?, &dilation);
-    let windows = windows.ok_or("kernel, stride, padding or dilation is wrong")?;
+    let windows = windows.ok_or("kernel, stride, padding or dilation is invalid")?;
     let sizes = pooling(&narrowed(&input)?, &windows, ceil);
-    let sizes = sizes.ok_or("a shape that windows do not fit")?;
+    let sizes = sizes.ok_or("the input shape does not fit the windows")?;
     let mut axes = [Axis::NONE; 3];
     for (axis, window) in axes.iter_mut().rev().zip(windows.iter().rev()) {
         *axis = Axis::Sliding(*window);
@@ -80,13 +80,13 @@ fn sliding(
     push(builder, input, axes, kind, &sizes, out)
 }
 
-/// Sizes as the rules take them.
+/// Sizes as `i32`, as the shape rules expect them.
 fn narrowed(view: &View) -> Result<std::vec::Vec<i32>, Refusal> {
     if view.sizes.len() != SPATIAL + 2 {
-        return Err("the engine pools batches of pictures".into());
+        return Err("pooling requires a batch of images (rank 4)".into());
     }
     let sizes: Result<_, _> = view.sizes.iter().map(|size| i32::try_from(*size)).collect();
-    sizes.map_err(|_| "a dimension that is too large".into())
+    sizes.map_err(|_| "a dim is too large".into())
 }
 
 fn push(
@@ -100,23 +100,23 @@ fn push(
     let input = channels_last(builder, &input)?;
     let sizes: Result<std::vec::Vec<usize>, _> =
         sizes.iter().map(|size| usize::try_from(*size)).collect();
-    let sizes = sizes.map_err(|_| "a dimension of negative size")?;
+    let sizes = sizes.map_err(|_| "a dim has a negative size")?;
     let result = builder.make_in_order(&sizes, &channels_last_order(sizes.len()))?;
     let (from, to) = (picture(&input)?, picture(&result)?);
     builder.push(Pool { at: input.offset, from, to, axes, kind }, &[&input], &result);
     builder.define(out, result)
 }
 
-/// A batch of pictures.
+/// Converts a view to a batch of images.
 fn picture(view: &View) -> Result<Picture, Refusal> {
     let (&[n, c, h, w], &[dn, dc, dh, dw]) = (&view.sizes[..], &view.strides[..]) else {
-        return Err("the engine pools batches of pictures".into());
+        return Err("pooling requires a batch of images (rank 4)".into());
     };
     Ok(Picture { sizes: [n, c, 1, h, w], strides: [dn, dc, 0, dh, dw] })
 }
 
 struct Pool {
-    /// Where the input begins.
+    /// Offset of the input.
     at: usize,
     from: Picture,
     to: Picture,

@@ -1,4 +1,4 @@
-//! Products of matrices, with constant right operands packed beforehand.
+//! Matrix multiplication, with constant right operands packed ahead of time.
 
 use super::moves::copy;
 use super::{argument, output};
@@ -22,12 +22,14 @@ use torchlet_graph::graph::ValueId;
 pub(super) fn linear(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Refusal> {
     let input = builder.view(argument(args, 0)?)?;
     let weight = argument(args, 1)?;
-    let [n, k] = *builder.sizes(weight)? else { return Err("weights that are no matrix".into()) };
-    let rows = input.numel().checked_div(k).ok_or("weights without inputs")?;
+    let [n, k] = *builder.sizes(weight)? else { return Err("the weights are not a matrix".into()) };
+    let rows = input.numel().checked_div(k).ok_or("the weights have no inputs")?;
     let a = builder.reshaped(&input, &[rows, k])?;
     let right = Right::new(builder, weight, [k, n], true)?;
     let bias = match builder.optional(argument(args, 2)?)? {
-        Some(bias) => Some(bias.expanded(&[rows, n]).ok_or("a bias that does not fit")?),
+        Some(bias) => {
+            Some(bias.expanded(&[rows, n]).ok_or("the bias does not match the number of outputs")?)
+        }
         None => None,
     };
     let mut sizes = input.sizes;
@@ -35,7 +37,7 @@ pub(super) fn linear(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<
         *last = n;
     }
     let c = multiply(builder, a, right, bias, 1.0, 1.0)?;
-    let c = c.reshaped(&sizes).ok_or("an output of another size")?;
+    let c = c.reshaped(&sizes).ok_or("the output has a different size")?;
     builder.define(output(args)?, c)
 }
 
@@ -44,16 +46,16 @@ pub(super) fn addmm(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(
     let addend = builder.view(argument(args, 0)?)?;
     let a = builder.view(argument(args, 1)?)?;
     let right = argument(args, 2)?;
-    let [k, n] = *builder.sizes(right)? else { return Err("an operand that is no matrix".into()) };
-    let &[m, _] = &a.sizes[..] else { return Err("an operand that is no matrix".into()) };
+    let [k, n] = *builder.sizes(right)? else { return Err("an operand is not a matrix".into()) };
+    let &[m, _] = &a.sizes[..] else { return Err("an operand is not a matrix".into()) };
     let (beta, alpha) = (builder.number(argument(args, 3)?)?, builder.number(argument(args, 4)?)?);
-    let addend = addend.expanded(&[m, n]).ok_or("an addend that does not fit")?;
+    let addend = addend.expanded(&[m, n]).ok_or("the addend cannot be broadcast to the result")?;
     let right = Right::new(builder, right, [k, n], false)?;
     let c = multiply(builder, a, right, Some(addend), alpha as f32, beta as f32)?;
     builder.define(output(args)?, c)
 }
 
-/// Products of matrices, or of as many as there are in a batch.
+/// Matrix multiplication (`mm`, `bmm`).
 pub(super) fn matmul(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Refusal> {
     let a = builder.view(argument(args, 0)?)?;
     let id = argument(args, 1)?;
@@ -63,7 +65,7 @@ pub(super) fn matmul(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<
             multiply(builder, a, right, None, 1.0, 0.0)?
         }
         [_, _, _] => batched(builder, a, id)?,
-        _ => return Err("an operand that is no matrix".into()),
+        _ => return Err("an operand is not a matrix".into()),
     };
     builder.define(output(args)?, c)
 }
@@ -71,10 +73,10 @@ pub(super) fn matmul(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<
 fn batched(builder: &mut Builder<'_, '_>, a: View, b: ValueId) -> Result<View, Refusal> {
     let b = builder.view(b)?;
     let (&[count, m, k], &[other, same, n]) = (&a.sizes[..], &b.sizes[..]) else {
-        return Err("an operand that is no batch of matrices".into());
+        return Err("an operand is not a batch of matrices".into());
     };
     if other != count || same != k {
-        return Err("operands that do not fit each other".into());
+        return Err("the shapes of the operands do not match".into());
     }
     let out = builder.make(&[count, m, n])?;
     builder.push(
@@ -85,18 +87,18 @@ fn batched(builder: &mut Builder<'_, '_>, a: View, b: ValueId) -> Result<View, R
     Ok(out)
 }
 
-/// A right operand.
+/// The right operand of a matrix multiplication.
 enum Right<'p> {
-    /// Packed for the machine's tier.
+    /// Packed for the machine's instruction set.
     Packed { data: Constant<'p>, precision: Precision, k: usize, n: usize },
-    /// Where it is, `[k, n]`.
+    /// A view `[k, n]`.
     Plain(View),
-    /// Constant, but not to be packed yet.
+    /// Constant, but only support is queried.
     Later { k: usize, n: usize },
 }
 
 impl<'p> Right<'p> {
-    /// A matrix `[k, n]`, or the transposed one of what a value is.
+    /// The matrix `[k, n]` of a value, which may be stored transposed.
     fn new(
         builder: &mut Builder<'_, 'p>,
         id: ValueId,
@@ -104,8 +106,8 @@ impl<'p> Right<'p> {
         transposed: bool,
     ) -> Result<Self, Refusal> {
         let tier = builder.machine.tier;
-        let packed = PackedRhs::len(tier, k, n).ok_or("a matrix that is too large")?;
-        // Narrow ones would become much larger.
+        let packed = PackedRhs::len(tier, k, n).ok_or("a matrix is too large")?;
+        // Packing pads narrow matrices, which would grow too much.
         let pays = tier != Tier::SCALAR && packed <= k.saturating_mul(n).saturating_mul(2);
         if pays && builder.is_constant(id) {
             if builder.is_question() {
@@ -127,7 +129,7 @@ impl<'p> Right<'p> {
         }
         let view = builder.view(id)?;
         let view = if transposed { view.permuted(&[1, 0]) } else { Some(view) };
-        view.map(Right::Plain).ok_or_else(|| "an operand that is no matrix".into())
+        view.map(Right::Plain).ok_or_else(|| "an operand is not a matrix".into())
     }
 
     fn sizes(&self) -> [usize; 2] {
@@ -138,7 +140,7 @@ impl<'p> Right<'p> {
     }
 }
 
-/// `alpha · a · b + beta · addend`, in the order of its dimensions.
+/// `alpha · a · b + beta · addend`, contiguous in dim order.
 fn multiply<'p>(
     builder: &mut Builder<'_, 'p>,
     a: View,
@@ -148,13 +150,13 @@ fn multiply<'p>(
     beta: f32,
 ) -> Result<View, Refusal> {
     let [k, n] = right.sizes();
-    let &[m, same] = &a.sizes[..] else { return Err("an operand that is no matrix".into()) };
+    let &[m, same] = &a.sizes[..] else { return Err("an operand is not a matrix".into()) };
     if same != k {
-        return Err("operands that do not fit each other".into());
+        return Err("the shapes of the operands do not match".into());
     }
     let out = builder.make(&[m, n])?;
     let addend = addend.filter(|_| beta != 0.0);
-    // A row that all rows have in common is a bias; anything else is there before.
+    // An addend row shared by all rows is a bias; any other addend is copied to the output first.
     let is_row = |view: &View| m == 1 || view.strides.first() == Some(&0);
     let bias = addend
         .clone()
@@ -188,8 +190,7 @@ fn multiply<'p>(
     Ok(out)
 }
 
-/// A right operand that is to be packed as it is: its shape, and the strides of its rows and
-/// columns.
+/// A right operand to be packed without conversion: shape, and strides of rows and columns.
 struct Pack<'a> {
     context: Context<'a>,
     shape: [usize; 2],
@@ -200,20 +201,20 @@ struct Pack<'a> {
 impl Pack<'_> {
     fn of<E: Stored + bytemuck::Pod>(self, data: &[E]) -> Result<(), Refusal> {
         let ([k, n], [row, col]) = (self.shape, self.strides);
-        let matrix = Matrix::new(data, k, n, row, col).ok_or("a constant is cut short")?;
+        let matrix = Matrix::new(data, k, n, row, col).ok_or("a constant is truncated")?;
         let packed = match E::as_f32(data) {
-            // Blocks of these are turned in registers.
+            // Packing transposes blocks of this type in registers.
             Some(_) => PackedRhs::pack(self.context, matrix, self.packed).map(drop),
             None => {
                 let packed = bytemuck::cast_slice_mut(self.packed);
                 PackedRhs::pack_as_is(self.context, matrix, packed).map(drop)
             }
         };
-        packed.map_err(|_| "a matrix that is too large".into())
+        packed.map_err(|_| "a matrix is too large".into())
     }
 }
 
-/// A product whose right operand, of this shape, was packed.
+/// A matrix multiplication with a packed right operand of this shape.
 struct Packed<'a> {
     context: Context<'a>,
     a: Matrix<'a, f32>,
@@ -231,8 +232,7 @@ impl Packed<'_> {
     }
 }
 
-/// How to walk over a matrix, or a batch of them: where it begins, then strides of batch, rows and
-/// columns.
+/// Offset of a matrix or a batch of matrices, and strides of batch, rows and columns.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Walk {
     at: usize,
@@ -242,7 +242,7 @@ pub(super) struct Walk {
 }
 
 impl Walk {
-    /// The last two dimensions are rows and columns, the one before is the batch.
+    /// The last two dims are rows and columns, the one before is the batch.
     pub(super) fn of(view: &View) -> Self {
         let mut strides = view.strides.iter().rev().copied();
         let mut next = || strides.next().unwrap_or(0);
@@ -250,22 +250,22 @@ impl Walk {
         Walk { at: view.offset, batch: next(), row, col }
     }
 
-    /// Rows of so many columns, one after the other.
+    /// Contiguous rows of `cols` columns.
     pub(super) fn row_major(cols: usize) -> Self {
         Walk { at: 0, batch: 0, row: cols, col: 1 }
     }
 
-    /// The same matrices without their first rows.
+    /// The matrices without their first rows.
     pub(super) fn rows_from(self, first: usize) -> Self {
         Walk { at: self.at.saturating_add(first.saturating_mul(self.row)), ..self }
     }
 
-    /// Rows as columns.
+    /// The transposed matrices.
     pub(super) fn transposed(self) -> Self {
         Walk { row: self.col, col: self.row, ..self }
     }
 
-    /// Adds the elements of a matrix of the batch to rows of so many columns.
+    /// Adds matrix `index` of the batch to contiguous rows of `cols` columns.
     pub(super) fn add(
         &self,
         data: &[f32],
@@ -291,7 +291,7 @@ impl Walk {
         Ok(())
     }
 
-    /// A matrix of the batch.
+    /// Matrix `index` of the batch.
     pub(super) fn matrix<'a>(
         &self,
         data: &'a [f32],
@@ -310,12 +310,12 @@ enum Operand<'p> {
     Nothing,
 }
 
-/// One product.
+/// One matrix multiplication.
 struct Product<'p> {
     shape: [usize; 3],
     a: Walk,
     b: Operand<'p>,
-    /// Which of the buffers that are read has it, and where.
+    /// Index of the input buffer, and offset in it.
     bias: Option<(usize, usize)>,
     alpha: f32,
     beta: f32,
@@ -378,7 +378,7 @@ impl Step for Product<'_> {
     }
 }
 
-/// Products of a batch.
+/// Batched matrix multiplication.
 struct Batch {
     count: usize,
     shape: [usize; 3],
@@ -387,7 +387,7 @@ struct Batch {
 }
 
 impl Batch {
-    /// How many products one thread computes together, where threads share the batch.
+    /// Number of matrices per task, if threads divide the batch.
     fn together(&self, threads: usize) -> Option<usize> {
         (threads > 1 && self.count >= threads).then(|| self.count.div_ceil(threads * 4))
     }

@@ -1,4 +1,4 @@
-//! What makes pictures larger: borders of one number, repeated pixels, and those between others.
+//! Padding and upsampling: constant borders, nearest and bilinear interpolation.
 
 use super::moves::{channels_last_order, copy};
 use super::{argument, output};
@@ -12,20 +12,22 @@ use crate::spatial::resample::{LinearTap, linear_taps};
 use std::vec::Vec;
 use torchlet_graph::graph::{Value, ValueId};
 
-/// Elements of an interpolated picture that a thread should at least make.
+/// Minimum number of interpolated elements per thread.
 const GRAIN: usize = 1 << 13;
 
-/// `constant_pad_nd(self, pad, value)`: the elements before and behind each dimension, from the
-/// last one on.
+/// `constant_pad_nd(self, pad, value)`: `pad` has pairs of widths before and after each dim,
+/// starting with the last dim.
 pub(super) fn pad(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Refusal> {
     let input = builder.view(argument(args, 0)?)?;
     let pads = builder.integers(argument(args, 1)?)?;
     let value = builder.optional_number(argument(args, 2)?)?.unwrap_or(0.0) as f32;
-    let (pads, []) = pads.as_chunks::<2>() else { return Err("a border of one side".into()) };
+    let (pads, []) = pads.as_chunks::<2>() else {
+        return Err("padding must have two values per dim".into());
+    };
     if pads.len() > input.sizes.len() {
-        return Err("more dimensions than it has".into());
+        return Err("padding has more dims than the input".into());
     }
-    // What is left of the input, the shape of the result, and where it goes there.
+    // The part of the input that remains, the output shape, and the position of the part in it.
     let (mut kept, mut sizes) = (input.clone(), input.sizes.clone());
     let mut places = Vec::new();
     for (dim, [before, behind]) in (0..input.sizes.len()).rev().zip(pads) {
@@ -33,11 +35,12 @@ pub(super) fn pad(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(),
         let cut = |pad: i64| usize::try_from(pad.saturating_neg()).unwrap_or(0);
         let added = |pad: i64| usize::try_from(pad).unwrap_or(0);
         let end = size.saturating_sub(cut(*behind));
-        kept = kept.sliced(dim, cut(*before), end, 1).ok_or("a border that leaves nothing")?;
+        kept =
+            kept.sliced(dim, cut(*before), end, 1).ok_or("negative padding exceeds the input")?;
         let own = end - cut(*before);
         let all = own.checked_add(added(*before)).and_then(|all| all.checked_add(added(*behind)));
         if let Some(slot) = sizes.get_mut(dim) {
-            *slot = all.ok_or("a border that is too large")?;
+            *slot = all.ok_or("the padded shape is too large")?;
         }
         places.push((dim, added(*before), own));
     }
@@ -47,15 +50,15 @@ pub(super) fn pad(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(),
     let result = builder.make_in_order(&sizes, &input.order())?;
     let mut inside = result.clone();
     for (dim, start, len) in places {
-        let end = start.checked_add(len).ok_or("a border that is too large")?;
-        inside = inside.sliced(dim, start, end, 1).ok_or("a border that is too large")?;
+        let end = start.checked_add(len).ok_or("the padded shape is too large")?;
+        inside = inside.sliced(dim, start, end, 1).ok_or("the padded shape is too large")?;
     }
     builder.push(Fill { value }, &[], &result);
     copy(builder, &kept, &inside);
     builder.define(output(args)?, result)
 }
 
-/// The same number everywhere.
+/// Fills a buffer with a value.
 struct Fill {
     value: f32,
 }
@@ -67,12 +70,12 @@ impl Step for Fill {
     }
 }
 
-/// `upsample_nearest2d(input, output_size, scale_factors)`, where each pixel comes as often as the
-/// others.
+/// `upsample_nearest2d(input, output_size, scale_factors)`, if all pixels are repeated equally
+/// often.
 pub(super) fn nearest(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Refusal> {
     let input = builder.view(argument(args, 0)?)?;
     let &[batch, channels, height, width] = &input.sizes[..] else {
-        return Err("the engine makes batches of pictures larger".into());
+        return Err("upsampling requires a batch of images (rank 4)".into());
     };
     let sizes = builder.integers(argument(args, 1)?)?;
     let factors: &[f64] = match builder.value(argument(args, 2)?) {
@@ -84,23 +87,23 @@ pub(super) fn nearest(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result
         let (all, scale) = match (sizes.get(dim), factors.get(dim)) {
             (Some(all), _) => (usize::try_from(*all).unwrap_or(0), size as f32 / *all as f32),
             (None, Some(factor)) => ((size as f64 * factor) as usize, (1.0 / factor) as f32),
-            (None, None) => return Err("neither sizes nor factors".into()),
+            (None, None) => return Err("neither output size nor scale factors are given".into()),
         };
         *slot = all / size.max(1);
-        // As the kernel finds the pixel that each takes.
+        // The same index computation as the kernel.
         let is_even = (0..all).all(|at| (at as f32 * scale) as usize == at / (*slot).max(1));
         if *slot == 0 || *slot * size != all || !is_even {
-            return Err("pixels that come more often than others".into());
+            return Err("only integer scale factors are supported".into());
         }
     }
     let [tall, wide] = times;
     let sizes = [batch, channels, height * tall, width * wide];
     let result = builder.make_in_order(&sizes, &input.order())?;
     let apart = [batch, channels, height, tall, width, wide];
-    let target = result.reshaped(&apart).ok_or("pixels that do not come apart")?;
+    let target = result.reshaped(&apart).ok_or("the image cannot be split into pixels")?;
     let source = input.reshaped(&[batch, channels, height, 1, width, 1]);
     let source = source.and_then(|source| source.expanded(&apart));
-    copy(builder, &source.ok_or("pixels that do not come apart")?, &target);
+    copy(builder, &source.ok_or("the image cannot be split into pixels")?, &target);
     builder.define(output(args)?, result)
 }
 
@@ -108,7 +111,7 @@ pub(super) fn nearest(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result
 pub(super) fn bilinear(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Refusal> {
     let input = builder.view(argument(args, 0)?)?;
     let &[batch, channels, height, width] = &input.sizes[..] else {
-        return Err("the engine makes batches of pictures larger".into());
+        return Err("upsampling requires a batch of images (rank 4)".into());
     };
     let corners = builder.truth(argument(args, 2)?)?;
     let factors: &[f64] = match builder.value(argument(args, 3)?) {
@@ -118,7 +121,7 @@ pub(super) fn bilinear(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Resul
     let mut sizes = [0usize; 2];
     if let Value::None = builder.value(argument(args, 1)?) {
         for (slot, (size, factor)) in sizes.iter_mut().zip([height, width].iter().zip(factors)) {
-            // As the kernel: the product in double precision, cut.
+            // As in the kernel: multiplied in double precision, then truncated.
             *slot = (*size as f64 * factor) as usize;
         }
     } else {
@@ -128,13 +131,13 @@ pub(super) fn bilinear(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Resul
         }
     }
     if sizes.contains(&0) || [channels, height, width].contains(&0) {
-        return Err("pictures without pixels".into());
+        return Err("the images are empty".into());
     }
     if sizes == [height, width] {
         return builder.define(output(args)?, input);
     }
     if sizes[0] == height || sizes[1] == width {
-        return Err("pictures that stay as high, or as wide, as they are".into());
+        return Err("height and width must both change".into());
     }
     let result = [batch, channels, sizes[0], sizes[1]];
     let is_last =
@@ -160,13 +163,13 @@ pub(super) fn bilinear(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Resul
     builder.define(output(args)?, result)
 }
 
-/// Pictures of pixels between those of others.
+/// Bilinear interpolation.
 struct Bilinear {
-    /// Where the input begins.
+    /// Offset of the input.
     at: usize,
-    /// Rows of a picture, and elements of one.
+    /// Rows per image, and elements per row.
     picture: [usize; 2],
-    /// Elements of a pixel.
+    /// Elements per pixel.
     inner: usize,
     rows: Vec<LinearTap>,
     columns: Vec<LinearTap>,
@@ -193,7 +196,7 @@ impl Step for Bilinear {
 }
 
 impl Bilinear {
-    /// The two rows that a row of the result lies between, and their weights.
+    /// The two input rows around an output row, and their weights.
     fn row<'a>(&self, at: usize, input: &'a [f32]) -> Option<([&'a [f32]; 2], [f32; 2])> {
         let [rows, length] = self.picture;
         let tap = self.rows.get(at % self.rows.len())?;
@@ -205,7 +208,7 @@ impl Bilinear {
     }
 }
 
-/// A row of a result.
+/// An output row.
 struct Row<'a> {
     between: ([&'a [f32]; 2], [f32; 2]),
     columns: &'a [LinearTap],

@@ -1,4 +1,4 @@
-//! What works on rows: softmax and norms.
+//! Row-wise operators: softmax and layer norm.
 
 use super::{argument, dimension, output};
 use crate::compute::gemm::ShapeMismatch;
@@ -26,7 +26,7 @@ fn of_last_dimension(
     let rank = input.sizes.len();
     let dim = dimension(builder.integer(argument(args, 1)?)?, rank.max(1))?;
     if dim + 1 != rank {
-        return Err("the engine has functions of rows along the last dimension".into());
+        return Err("only the last dim is supported".into());
     }
     let input = builder.contiguous(&input)?;
     let out = builder.make(&input.sizes)?;
@@ -37,20 +37,24 @@ fn of_last_dimension(
 
 pub(super) fn layer_norm(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Refusal> {
     let outs = args.last().map_or(&[][..], |out| builder.items(out));
-    let [out, statistics @ ..] = outs else { return Err("a call without outputs".into()) };
+    let [out, statistics @ ..] = outs else { return Err("the call has no outputs".into()) };
     if statistics.iter().any(|id| builder.is_taken(*id)) {
-        return Err("the engine's layer norm gives no statistics".into());
+        return Err("the engine's layer norm does not return statistics".into());
     }
     let input = builder.view(argument(args, 0)?)?;
     let normalized = builder.integers(argument(args, 1)?)?.len();
-    let lead = input.sizes.len().checked_sub(normalized).ok_or("more dimensions than it has")?;
+    let lead = input
+        .sizes
+        .len()
+        .checked_sub(normalized)
+        .ok_or("the normalized shape has more dims than the input")?;
     let len = input.sizes.iter().skip(lead).product::<usize>();
     let input = builder.contiguous(&input)?;
     let mut reads = std::vec![input.clone()];
     let mut parameter = |builder: &mut Builder<'_, '_>, at| {
         let Some(view) = builder.optional(argument(args, at)?)? else { return Ok(None) };
         if view.numel() != len {
-            return Err(Refusal::from("parameters of another shape"));
+            return Err(Refusal::from("the parameters do not have the normalized shape"));
         }
         let view = builder.contiguous(&view)?;
         reads.push(view.clone());
@@ -65,7 +69,7 @@ pub(super) fn layer_norm(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Res
     builder.define(*out, result)
 }
 
-/// A function of rows of so many elements.
+/// A row-wise function on rows of `len` elements.
 struct Rows {
     from: usize,
     len: usize,
@@ -75,7 +79,7 @@ struct Rows {
 enum Function {
     Softmax,
     LogSoftmax,
-    /// Of the parameters: which of the buffers that are read has them, and where.
+    /// Each parameter: index of the input buffer, and offset in it.
     LayerNorm {
         gamma: Option<(usize, usize)>,
         beta: Option<(usize, usize)>,

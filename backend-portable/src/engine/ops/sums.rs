@@ -1,5 +1,5 @@
-//! Sums and means, added up in PyTorch's order ([`cascade`](crate::reduce::cascade)) whatever lies
-//! innermost here. In PyTorch, all tensors are taken to lie in the order of their dimensions.
+//! Sums and means in PyTorch's order of summation ([`cascade`](crate::reduce::cascade)), whatever
+//! the memory order here. All tensors are assumed to be contiguous in PyTorch.
 
 use super::rows::rows;
 use super::{argument, dimension, output};
@@ -13,7 +13,7 @@ use crate::reduce::cascade::{Adds, Along, WIDE, Way, abreast, add_all, along, ve
 use std::vec::Vec;
 use torchlet_graph::graph::ValueId;
 
-/// Additions that a thread should at least do.
+/// Minimum number of additions per thread.
 const GRAIN: usize = 1 << 14;
 
 pub(super) fn mean(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Refusal> {
@@ -24,7 +24,7 @@ pub(super) fn sum(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(),
     reduce(builder, args, |_| 1.0)
 }
 
-/// Sums along dimensions, divided by what follows from how many elements there are in each.
+/// Sums over dims, divided by a function of the number of summands.
 fn reduce(
     builder: &mut Builder<'_, '_>,
     args: &[ValueId],
@@ -53,10 +53,12 @@ fn reduce(
     });
     let sizes: Vec<usize> = sizes.collect();
     if count == 0 {
-        // The sum of nothing, everywhere: there is nothing to read.
+        // Empty sums: every result is a constant.
         let nothing = builder.made(&[1], &[0.0 / by])?.expanded(&sizes);
-        return builder
-            .define(output(args)?, nothing.ok_or("it does not broadcast to this shape")?);
+        return builder.define(
+            output(args)?,
+            nothing.ok_or("the result cannot be broadcast to the output shape")?,
+        );
     }
     let strides = dense_strides(&input.sizes, &(0..rank).collect::<Vec<usize>>());
     let innermost = |reduced: bool| {
@@ -67,8 +69,7 @@ fn reduce(
     let run = summands.size;
     let way = Way::of::<f32>(summands, results, runs);
     let sum = Sum { way, runs: count / run.max(1), run, by };
-    // Rows of what is summed up; or, where some of what stays is innermost, as channels may be,
-    // sums of rows.
+    // Rows of summands; or, if a kept dim such as channels is innermost, sums of rows.
     let turned = (0..pick(false).count()).rev().find_map(|lead| {
         let order = pick(false).take(lead).chain(pick(true)).chain(pick(false).skip(lead));
         let turned = input.permuted(&order.collect::<Vec<usize>>())?;
@@ -78,7 +79,7 @@ fn reduce(
         Some((lead, turned)) => (turned, pick(false).skip(lead).map(size).product()),
         None => {
             let order: Vec<usize> = pick(false).chain(pick(true)).collect();
-            let turned = input.permuted(&order).ok_or("a permutation that is none")?;
+            let turned = input.permuted(&order).ok_or("dims are not a permutation")?;
             (builder.contiguous(&turned)?, 1)
         }
     };
@@ -87,8 +88,8 @@ fn reduce(
     builder.define(output(args)?, result)
 }
 
-/// What dimensions of so many elements, so far apart, are inside, as one where they lie behind one
-/// another; and whether there is more around it.
+/// The innermost run of the dims (size, stride), merging dims that are contiguous with each other,
+/// and whether dims remain around it.
 fn innermost(dims: impl DoubleEndedIterator<Item = (usize, usize)>) -> (Along, bool) {
     let mut dims = dims.rev().filter(|(size, _)| *size != 1);
     let Some((mut size, step)) = dims.next() else {
@@ -105,19 +106,18 @@ fn innermost(dims: impl DoubleEndedIterator<Item = (usize, usize)>) -> (Along, b
     (Along { size, step: isize::try_from(step).unwrap_or(isize::MAX) }, more)
 }
 
-/// How summands become a result.
+/// The computation of one result.
 #[derive(Debug, Clone, Copy)]
 struct Sum {
     way: Way,
-    /// Runs, and the summands of each.
+    /// Number of runs, and summands per run.
     runs: usize,
     run: usize,
-    /// What it is divided by.
+    /// Divisor.
     by: f32,
 }
 
-/// Sums of the rows of `row` elements that blocks consist of; with rows of one element, sums of
-/// what lies in a row.
+/// Sums of the rows of `row` elements in each block; with rows of one element, sums within a row.
 struct Sums {
     from: usize,
     row: usize,
@@ -138,7 +138,7 @@ impl Step for Sums {
             });
             return Ok(());
         }
-        // Whole lines of the caches.
+        // Whole cache lines.
         let columns = chunk_len(context.parallel, row, (GRAIN / count.max(1)).max(LINE));
         let columns = columns.next_multiple_of(LINE);
         for_each_tile_mut::<_, ()>(
@@ -161,7 +161,7 @@ impl Step for Sums {
     }
 }
 
-/// Sums of what lies in a row, from the one of result `first` on.
+/// Sums within rows, starting with result `first`.
 struct InRow<'a> {
     input: &'a [f32],
     first: usize,
@@ -192,7 +192,7 @@ impl Vectorized for InRow<'_> {
     }
 }
 
-/// How vectors are added.
+/// Vector addition.
 #[derive(Clone, Copy)]
 struct Lanes<S>(S);
 
@@ -208,23 +208,23 @@ impl<S: Simd> Adds for Lanes<S> {
     }
 }
 
-/// Vectors of columns that are added up together, row by row.
+/// Vectors of columns that are summed together, row by row.
 const TOGETHER: usize = 4;
 
-/// Sums of rows of a block, of some of their elements.
+/// Sums over the rows of a block, for a range of columns.
 struct OfRows<'a> {
     /// The block.
     input: &'a [f32],
-    /// Elements of a row, and the first that is summed up here.
+    /// Elements per row, and the first column of the range.
     from: (usize, usize),
-    /// The number of the first result.
+    /// Index of the first result.
     result: usize,
     sum: Sum,
     out: &'a mut [f32],
 }
 
 impl OfRows<'_> {
-    /// Whether the block has all of its rows.
+    /// Whether the block contains all of its rows.
     fn fits(&self) -> bool {
         let (row, first) = self.from;
         let count = self.sum.runs.checked_mul(self.sum.run);
@@ -233,10 +233,10 @@ impl OfRows<'_> {
         end.is_some_and(|end| end <= self.input.len())
     }
 
-    /// N vectors of columns from `c` on; with `TAIL` it is one, of so many columns.
+    /// Sums `N` vectors of columns from `c` on; with `TAIL`, one vector of `columns` columns.
     ///
     /// # Safety
-    /// The block has all of its rows, and so many columns follow `c`.
+    /// The block contains all of its rows, and the accessed columns from `c` on are in the range.
     #[inline(always)]
     unsafe fn columns<S: Simd, const N: usize, const TAIL: bool>(
         &mut self,
@@ -254,7 +254,7 @@ impl OfRows<'_> {
             let start = start.wrapping_add(index * run * row);
             let at = |i: usize, vector: usize| {
                 let p = start.wrapping_add(i * row + vector * S::LANES);
-                // SAFETY: the caller's promise.
+                // SAFETY: guaranteed by the caller.
                 unsafe { if TAIL { s.load_first(p, columns) } else { s.load(p) } }
             };
             let sums = if is_abreast {
@@ -271,7 +271,7 @@ impl OfRows<'_> {
         for (vector, total) in total.into_iter().enumerate() {
             let p = self.out.as_mut_ptr().wrapping_add(c + vector * S::LANES);
             let mean = s.div(total, s.splat(by));
-            // SAFETY: the caller's promise.
+            // SAFETY: guaranteed by the caller.
             unsafe { if TAIL { s.store_first(p, columns, mean) } else { s.store(p, mean) } };
         }
     }
@@ -291,7 +291,8 @@ impl Vectorized for OfRows<'_> {
                 Way::Vectors | Way::Fours => (false, usize::MAX),
             };
             let left = alike.min(self.out.len() - done).max(1);
-            // SAFETY: the block has its rows, and each call touches columns that are there.
+            // SAFETY: `fits` checked that the block contains its rows, and each call accesses only
+            // columns in the range.
             unsafe {
                 if is_abreast && left >= TOGETHER * S::LANES {
                     self.columns::<S, TOGETHER, false>(s, done, left, true);

@@ -1,10 +1,10 @@
-//! Numbers of 16 bits: where they are rounded, and where not.
+//! Rounding of 16-bit values at the edges of regions, and not inside.
 
 use super::*;
 use half::f16;
 
 impl Maker {
-    /// Makes values of a type, with their data.
+    /// Converts values, with their data, to a dtype.
     fn narrow(&mut self, ids: &[ValueId], scalar_type: ScalarType) {
         for id in ids {
             let Value::Tensor(tensor) = &mut self.graph.values[*id] else { panic!("no tensor") };
@@ -48,8 +48,7 @@ fn what_is_converted_to_fewer_bits_is_rounded() {
     }
 }
 
-/// What is between the calls of a region keeps the digits, and the range, that its type would not
-/// have.
+/// Intermediate values keep the precision and range of `f32`, beyond those of their dtype.
 #[test]
 fn what_stays_within_a_region_is_not_rounded() {
     let mut maker = Maker::new(2, &[&[2]]);
@@ -64,8 +63,8 @@ fn what_stays_within_a_region_is_not_rounded() {
     assert_eq!(outputs(&maker.graph, &[&data], &Serial), [data.to_vec()]);
 }
 
-/// A code is that of the number that the program has, also where it was computed here, and where it
-/// is made of 32 bits first.
+/// Quantization uses the rounded 16-bit value, also if it was computed here and if it is converted
+/// to `f32` first.
 #[test]
 fn codes_are_those_of_rounded_numbers() {
     for widened in [false, true] {
@@ -91,7 +90,8 @@ fn check_codes(widened: bool) {
     let args = [quantized, scale, zero, low, high, codes];
     let back = maker.call(Operator::QUANTIZED_DECOMPOSED_DEQUANTIZE_PER_TENSOR, &args, &[2]);
     maker.graph.outputs = vec![back];
-    // 0.25 is halfway between two codes, and becomes the even one; a little more would be the next.
+    // 0.25 is halfway between two quantized values and rounds to the even one. A slightly larger
+    // value would round up.
     assert_eq!(outputs(&maker.graph, &[&[1.0, 4.0]], &Serial), [[1.0, 4.0]]);
 }
 
@@ -119,7 +119,7 @@ fn weights_of_16_bits_are_packed_as_they_are() {
         maker.narrow(&[weights, bias], scalar_type);
         let data = maker.random.numbers(200);
         let narrow = outputs(&maker.graph, &[&data], &Serial);
-        // The same weights in 32 bits.
+        // The same weights in `f32`.
         let mut wide = maker.graph.clone();
         for id in [weights, bias] {
             let Value::Tensor(tensor) = &mut wide.values[id] else { panic!("no tensor") };

@@ -1,7 +1,7 @@
-//! Copies int8 tensors to the memory order of the kernels, where theirs differs.
+//! Copies int8 tensors to the memory order of the kernels if it differs.
 //!
-//! Exporters write these operators around channels-last tensors, but not always. Padding by
-//! reflection, for example, is decomposed into indexing, whose result is contiguous.
+//! Exporters write these operators around channels-last tensors, but not always. Reflection
+//! padding, for example, is decomposed into indexing, whose result is contiguous.
 
 use super::Order;
 use crate::paths::{Paths, has, take};
@@ -11,7 +11,7 @@ use torchlet_core::layout::same_layout;
 use torchlet_core::rules::View;
 use torchlet_core::{ARENA_ALIGN, Arguments, Invoke, KernelError, Parallel, TensorInfo, TensorMut};
 
-/// Bytes of scratch memory for copies of these arguments. Tensors that lie in `order` need none.
+/// Bytes of scratch memory for copies of these arguments. Tensors already in `order` need none.
 pub(super) fn copies_len(
     ctx: &Arguments,
     args: &[usize],
@@ -20,13 +20,15 @@ pub(super) fn copies_len(
     args.iter().try_fold(0usize, |all, &arg| {
         let info = ctx.info(arg)?;
         if !lies_in(&info, order) {
-            take(Paths::REORDERED)?;
+            take(Paths::REORDERED_COPY)?;
         }
-        copy_len(&info, order).and_then(|len| all.checked_add(len)).ok_or(bad(arg, "is too large"))
+        copy_len(&info, order)
+            .and_then(|len| all.checked_add(len))
+            .ok_or(bad(arg, "shape is too large"))
     })
 }
 
-/// Bytes of scratch memory for a copy of one tensor. What follows the copy stays aligned.
+/// Bytes of scratch memory for a copy of one tensor, rounded up so that the next part is aligned.
 fn copy_len(info: &TensorInfo, order: Order) -> Option<usize> {
     let len = if lies_in(info, order) { 0 } else { info.numel() };
     len.checked_next_multiple_of(ARENA_ALIGN)
@@ -36,12 +38,12 @@ fn lies_in(info: &TensorInfo, order: Order) -> bool {
     same_layout(&info.sizes, &info.dim_order, &order.dim_order(info.rank()))
 }
 
-/// The same tensor, lying in `order`.
+/// The same tensor in memory order `order`.
 fn arranged(info: &TensorInfo, order: Order) -> TensorInfo {
     TensorInfo { dim_order: order.dim_order(info.rank()), ..info.clone() }
 }
 
-/// The scratch memory of a call: copies of tensors first, the kernel's workspace behind them.
+/// Scratch memory of a call: copies of tensors, followed by the kernel's workspace.
 pub(super) struct Arranged<'c> {
     scratch: &'c mut [u8],
     parallel: &'c dyn Parallel,
@@ -59,14 +61,14 @@ impl<'c> Arranged<'c> {
         Ok(copy.get_mut(..info.numel()).unwrap_or_default())
     }
 
-    /// The values of an input, in the order.
+    /// The values of an input, in the kernel's order.
     pub(super) fn input(
         &mut self,
         ctx: &Invoke<'c, '_>,
         arg: usize,
     ) -> Result<&'c [i8], KernelError> {
         let input = ctx.tensor(arg)?;
-        if !has(Paths::REORDERED) || lies_in(input.info(), self.order) {
+        if !has(Paths::REORDERED_COPY) || lies_in(input.info(), self.order) {
             return input.data::<i8>();
         }
         let copy = self.take_copy(input.info())?;
@@ -80,14 +82,14 @@ impl<'c> Arranged<'c> {
         Ok(copy)
     }
 
-    /// Memory for the values of the output, in the order.
+    /// Memory for the values of the output, in the kernel's order.
     pub(super) fn output(
         &mut self,
         ctx: &mut Invoke<'c, '_>,
         arg: usize,
     ) -> Result<Output<'c>, KernelError> {
         let out = ctx.out(arg)?;
-        if !has(Paths::REORDERED) || lies_in(out.info(), self.order) {
+        if !has(Paths::REORDERED_COPY) || lies_in(out.info(), self.order) {
             return Ok(Output { values: out.into_data::<i8>()?, copied: None });
         }
         let info = arranged(out.info(), self.order);
@@ -95,7 +97,7 @@ impl<'c> Arranged<'c> {
         Ok(Output { values, copied: Some((out, info)) })
     }
 
-    /// The workspace, which is what is left.
+    /// The workspace: the remaining scratch memory.
     pub(super) fn workspace<T: bytemuck::Pod>(
         mut self,
         len: usize,
@@ -104,17 +106,17 @@ impl<'c> Arranged<'c> {
     }
 }
 
-/// The memory of an output.
+/// Memory of an output.
 pub(super) struct Output<'c> {
     pub(super) values: &'c mut [i8],
-    /// The output itself, and how the values lie, if they are to be copied there.
+    /// The output tensor and the layout of `values`, if they must be copied to it.
     copied: Option<(TensorMut<'c>, TensorInfo)>,
 }
 
 impl Output<'_> {
-    /// Brings computed values to the output.
+    /// Copies the computed values to the output tensor, if necessary.
     pub(super) fn finish(self, parallel: &dyn Parallel) -> Result<(), KernelError> {
-        let Some((out, info)) = self.copied.filter(|_| has(Paths::REORDERED)) else {
+        let Some((out, info)) = self.copied.filter(|_| has(Paths::REORDERED_COPY)) else {
             return Ok(());
         };
         let to = out.info().clone();
@@ -122,7 +124,7 @@ impl Output<'_> {
     }
 }
 
-/// Copies all elements of a tensor to one of another memory order.
+/// Copies all elements of a tensor to one in another memory order.
 fn copy_all(
     parallel: &dyn Parallel,
     from: &TensorInfo,
@@ -130,7 +132,7 @@ fn copy_all(
     input: &[u8],
     out: &mut [u8],
 ) -> Result<(), KernelError> {
-    let view = View::of(from).ok_or(bad(0, "is too large"))?;
+    let view = View::of(from).ok_or(bad(0, "shape is too large"))?;
     moves::copy_items::<u8>(parallel, &walk_of(to, &view)?, input, out);
     Ok(())
 }

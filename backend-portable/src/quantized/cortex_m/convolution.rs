@@ -1,4 +1,4 @@
-//! Convolutions of 8-bit pictures.
+//! int8 convolution.
 
 use super::arranged::{Arranged, copies_len};
 use super::{Order, int};
@@ -70,7 +70,7 @@ const TRANSPOSED_PARAMS: &[Param] = &[
     Out,
 ];
 
-/// The kernel of convolutions with groups.
+/// Kernel of grouped convolution.
 macro_rules! plain {
     ($name:literal, $order:expr) => {
         Kernel::new($name, PLAIN_PARAMS, |ctx| {
@@ -84,7 +84,7 @@ macro_rules! plain {
                 || channels == 0
                 || weight.size(0) % (channels / depth) != 0
             {
-                return Err(bad(1, "does not divide the channels into groups"));
+                return Err(bad(1, "input and output channels do not form groups"));
             }
             let size = |window: &Window, _: usize, size: usize| window.convolved(size);
             let plan = prepare(ctx, PLACES, outputs, &size, |ctx| convolve(ctx, PLACES))?;
@@ -94,7 +94,7 @@ macro_rules! plain {
     };
 }
 
-/// The kernel of depthwise convolutions.
+/// Kernel of depthwise convolution.
 macro_rules! depthwise {
     ($name:literal, $order:expr) => {
         Kernel::new($name, DEPTHWISE_PARAMS, |ctx| {
@@ -109,7 +109,7 @@ macro_rules! depthwise {
             {
                 return Err(bad(
                     1,
-                    "does not have as many channels as the input times the multiplier",
+                    "must have as many channels as the input times the depth multiplier",
                 ));
             }
             let size = |window: &Window, _: usize, size: usize| window.convolved(size);
@@ -119,7 +119,7 @@ macro_rules! depthwise {
     };
 }
 
-/// The kernel of transposed convolutions.
+/// Kernel of transposed convolution.
 macro_rules! transposed {
     ($name:literal, $order:expr) => {
         Kernel::new($name, TRANSPOSED_PARAMS, |ctx| {
@@ -128,7 +128,7 @@ macro_rules! transposed {
             let weight = ctx.info(1)?;
             let outputs = weight.sizes.first().copied().unwrap_or(0);
             if weight.size(3) != from.channels || outputs == 0 {
-                return Err(bad(1, "has another number of channels than the input"));
+                return Err(bad(1, "must have as many input channels as the input"));
             }
             let extra = [ctx.list_int(5, 0)?, ctx.list_int(5, ctx.list_len(5)?.saturating_sub(1))?];
             let extra = extra.map(|extra| usize::try_from(extra).ok());
@@ -145,37 +145,37 @@ macro_rules! transposed {
 kernels! { CONVOLUTION:
     /// `cortex_m::quantized_conv2d.out(input, weight, bias, stride,
     /// padding, dilation, input_offset, output_offset, requantize_multipliers,
-    /// requantize_shifts, activation_min, activation_max, scratch, out)`: a weight of output
-    /// channels, rows, columns and input channels of a group.
+    /// requantize_shifts, activation_min, activation_max, scratch, out)`: the weight is
+    /// `[output channel, row, column, input channel of the group]`.
     QUANTIZED_CONV2D_OUT = plain!("cortex_m::quantized_conv2d.out", Order::Logical);
-    /// `cortex_m::quantized_conv2d_nhwc.out`: the same, of sizes in the order of memory.
+    /// `cortex_m::quantized_conv2d_nhwc.out`: the same, with NHWC sizes.
     QUANTIZED_CONV2D_NHWC_OUT = plain!("cortex_m::quantized_conv2d_nhwc.out", Order::Memory);
     /// `cortex_m::quantized_depthwise_conv2d.out(input, weight, bias,
     /// stride, padding, dilation, depth_multiplier, input_offset, output_offset,
-    /// requantize_multipliers, requantize_shifts, activation_min, activation_max, scratch, out)`: a
-    /// weight of 1, rows, columns and output channels.
+    /// requantize_multipliers, requantize_shifts, activation_min, activation_max, scratch, out)`:
+    /// the weight is `[1, row, column, output channel]`.
     QUANTIZED_DEPTHWISE_CONV2D_OUT = depthwise!("cortex_m::quantized_depthwise_conv2d.out", Order::Logical);
-    /// `cortex_m::quantized_depthwise_conv2d_nhwc.out`: the same, of sizes in the order of memory.
+    /// `cortex_m::quantized_depthwise_conv2d_nhwc.out`: the same, with NHWC sizes.
     QUANTIZED_DEPTHWISE_CONV2D_NHWC_OUT = depthwise!("cortex_m::quantized_depthwise_conv2d_nhwc.out", Order::Memory);
     /// `cortex_m::quantized_transpose_conv2d.out(input, weight, bias,
     /// stride, padding, output_padding, dilation, input_offset, output_offset,
     /// requantize_multipliers, requantize_shifts, activation_min, activation_max,
-    /// scratch, output_scratch, out)`: a weight of output channels, rows, columns and input
-    /// channels.
+    /// scratch, output_scratch, out)`: the weight is
+    /// `[output channel, row, column, input channel]`.
     QUANTIZED_TRANSPOSE_CONV2D_OUT = transposed!("cortex_m::quantized_transpose_conv2d.out", Order::Logical);
-    /// `cortex_m::quantized_transpose_conv2d_nhwc.out`: the same, of sizes in the order of memory.
+    /// `cortex_m::quantized_transpose_conv2d_nhwc.out`: the same, with NHWC sizes.
     QUANTIZED_TRANSPOSE_CONV2D_NHWC_OUT = transposed!("cortex_m::quantized_transpose_conv2d_nhwc.out", Order::Memory);
 }
 
-/// Where the arguments are that not all these operators have at the same place.
+/// Argument indices that differ between the operators.
 #[derive(Debug, Clone, Copy)]
 struct Places {
     dilation: usize,
-    /// The input's offset, followed by the output's offset, multipliers, shifts, lowest and highest
+    /// The input offset, followed by output offset, multipliers, shifts, minimum and maximum of the
     /// result.
     offset: usize,
     out: usize,
-    /// The order of the sizes of input and output.
+    /// Order of the sizes of input and output.
     order: Order,
 }
 
@@ -197,7 +197,7 @@ impl Places {
     }
 }
 
-/// The windows of a kernel of this many rows and columns.
+/// The windows of a kernel with this weight.
 fn windows_of(
     ctx: &Arguments,
     weight: &TensorInfo,
@@ -212,7 +212,8 @@ fn windows_of(
         .ok_or(bad(3, "stride, padding or dilation is out of range"))
 }
 
-/// Checks what the operators have in common; returns the output's rows and columns, by `size`.
+/// Checks the arguments that the operators share, and resizes the output. `size` computes its rows
+/// and columns.
 fn prepare(
     ctx: &mut Prepare,
     places: Places,
@@ -231,19 +232,19 @@ fn prepare(
     for (dim, (size_of, window)) in sizes.iter_mut().zip(&windows).enumerate() {
         let found = size(window, dim, if dim == 0 { from.rows } else { from.columns })
             .and_then(|size| i32::try_from(size).ok());
-        *size_of = found.ok_or(bad(1, "is larger than the input with its padding"))?;
+        *size_of = found.ok_or(bad(1, "kernel is larger than the padded input"))?;
     }
     let count = usize::try_from(channels).unwrap_or(0);
     for arg in [places.offset + 2, places.offset + 3] {
         super::expect_type(ctx, arg, ScalarType::Int)?;
         if ctx.info(arg)?.numel() != count {
-            return Err(bad(arg, "must have a number for each output channel"));
+            return Err(bad(arg, "must have an element for each output channel"));
         }
     }
     if let Some(bias) = ctx.optional_info(2)? {
         super::expect_type(ctx, 2, ScalarType::Int)?;
         if bias.numel() != count {
-            return Err(bad(2, "must have a number for each output channel"));
+            return Err(bad(2, "must have an element for each output channel"));
         }
     }
     let [rows, columns] = sizes;
@@ -252,7 +253,7 @@ fn prepare(
     Ok(Plan::new(invoke).with_scratch(copies_len(ctx, &[0, places.out], places.order)?))
 }
 
-/// The plan with scratch memory for patches of the input, too.
+/// Adds scratch memory for im2col patches to a plan.
 fn with_patches(ctx: &Prepare, places: Places, plan: Plan) -> Result<Plan, KernelError> {
     let (weight, tier) = (ctx.info(1)?, machine::tier(ctx));
     let taps = weight.size(1).saturating_mul(weight.size(2));
@@ -265,7 +266,7 @@ fn with_patches(ctx: &Prepare, places: Places, plan: Plan) -> Result<Plan, Kerne
     Ok(plan.with_scratch(bytes_for(bytes.saturating_add(copies), 1)?))
 }
 
-/// What becomes of sums. `bias` is argument 2.
+/// Requantization parameters. `bias` is argument 2.
 fn results<'a>(ctx: &Invoke<'a, '_>, places: Places) -> Result<Results<'a>, KernelError> {
     let at = places.offset;
     let (multipliers, shifts) = (ctx.tensor(at + 2)?, ctx.tensor(at + 3)?);
@@ -274,14 +275,15 @@ fn results<'a>(ctx: &Invoke<'a, '_>, places: Places) -> Result<Results<'a>, Kern
     let bias = bias.as_ref().map(|bias| bias.data::<i32>()).transpose()?.unwrap_or(&[]);
     let bounds = (int(ctx, at + 4)?, int(ctx, at + 5)?);
     Results::per_channel(multipliers, shifts, bias, int(ctx, at + 1)?, bounds)
-        .ok_or(bad(at + 3, "has a shift, or the multipliers have a number, that is out of range"))
+        .ok_or(bad(at + 3, "shifts, or the multipliers before them, are out of range"))
 }
 
-/// Convolutions by weights of output channels, rows, columns and input channels of a group.
+/// Runs a plain or transposed convolution; the weight is
+/// `[output channel, row, column, input channel of the group]`.
 fn convolve(ctx: &mut Invoke, places: Places) -> Result<(), KernelError> {
     let (input, weight) = (ctx.tensor(0)?, ctx.tensor(1)?);
     let windows = windows_of(ctx, weight.info(), places)?;
-    let &[down, across] = &windows[..] else { return Err(bad(3, "must have two numbers")) };
+    let &[down, across] = &windows[..] else { return Err(bad(3, "must have two elements")) };
     let (tier, depth, taps) = (Tier::detect(), weight.size(3), weight.size(1) * weight.size(2));
     let results = results(ctx, places)?;
     let offset = int(ctx, places.offset)?;
@@ -309,7 +311,7 @@ fn convolve(ctx: &mut Invoke, places: Places) -> Result<(), KernelError> {
 fn depthwise(ctx: &mut Invoke, places: Places) -> Result<(), KernelError> {
     let (input, weight) = (ctx.tensor(0)?, ctx.tensor(1)?);
     let windows = windows_of(ctx, weight.info(), places)?;
-    let &[down, across] = &windows[..] else { return Err(bad(3, "must have two numbers")) };
+    let &[down, across] = &windows[..] else { return Err(bad(3, "must have two elements")) };
     let results = results(ctx, places)?;
     let offset = int(ctx, places.offset)?;
     let mut arranged = Arranged::new(ctx, places.order);

@@ -1,5 +1,5 @@
-//! Quantizing, sums, products, quotients, extremes, tables, transposing and padding of 8-bit
-//! tensors.
+//! Element-wise and layout operators on int8 tensors: quantize, add, multiply, divide, minimum,
+//! maximum, lookup tables, transpose and pad.
 
 use super::{expect_type, int, scale};
 use crate::compute::q8::elementwise::{self, Means, Product, Sum};
@@ -64,7 +64,7 @@ kernels! { ELEMENTWISE:
                 scale(ctx, arg)?;
             }
             prepare_two(ctx, 4, 13, |ctx| {
-                // Room for precision: 20 bits for 8-bit numbers, fewer for 16.
+                // Headroom for precision: 20 bits for int8, 15 for int16.
                 let room = if ctx.info(0)?.scalar_type == ScalarType::Char { 20 } else { 15 };
                 let sum = Sum {
                     zeros: [int(ctx, 1)?, int(ctx, 5)?],
@@ -109,7 +109,7 @@ kernels! { ELEMENTWISE:
         },
     );
     /// `cortex_m::quantized_div.out(self, zero_point, other, zero_point,
-    /// output_zero_point, output_scale, out)`: a quotient by zero is zero.
+    /// output_zero_point, output_scale, out)`: division by zero gives zero.
     QUANTIZED_DIV_OUT = Kernel::new(
         "cortex_m::quantized_div.out",
         &[Tensor, Int, Tensor, Int, Int, Float, Out],
@@ -132,15 +132,15 @@ kernels! { ELEMENTWISE:
             })
         },
     );
-    /// `cortex_m::quantized_activation.out(input, lut, out)`: a table of 256 results, from that of
-    /// -128 on.
+    /// `cortex_m::quantized_activation.out(input, lut, out)`: lookup in a table of 256 entries, the
+    /// first for -128.
     QUANTIZED_ACTIVATION_OUT =
         Kernel::new("cortex_m::quantized_activation.out", &[Tensor, Tensor, Out], |ctx| {
             for arg in 0..3 {
                 expect_type(ctx, arg, ScalarType::Char)?;
             }
             if ctx.info(1)?.numel() != 256 {
-                return Err(bad(1, "must have 256 numbers"));
+                return Err(bad(1, "must have 256 elements"));
             }
             let sizes = ctx.info(0)?.sizes;
             ctx.resize(2, &sizes)?;
@@ -184,9 +184,9 @@ kernels! { ELEMENTWISE:
             if own.iter().any(|&pad| pad < 0) {
                 return Err(bad(1, "must not be negative"));
             }
-            pads.extend_from_slice(&own).map_err(|_| bad(0, "has too many dimensions"))?;
+            pads.extend_from_slice(&own).map_err(|_| bad(0, "too many dims"))?;
         }
-        let sizes = torchlet_core::rules::pad(&info.sizes, &pads).ok_or(bad(1, "is too much"))?;
+        let sizes = torchlet_core::rules::pad(&info.sizes, &pads).ok_or(bad(1, "padded shape is too large"))?;
         ctx.resize(4, &sizes)?;
         Ok(Plan::new(|ctx| {
             let (value, info) = (ctx.int(3)? as i8, ctx.info(0)?);
@@ -208,7 +208,7 @@ kernels! { ELEMENTWISE:
     });
 }
 
-/// Prepares an operator of two tensors that are broadcast.
+/// Prepares a binary operator with broadcasting.
 fn prepare_two(
     ctx: &mut Prepare,
     second: usize,
@@ -219,15 +219,15 @@ fn prepare_two(
     if !matches!(a.scalar_type, ScalarType::Char | ScalarType::Short) {
         return Err(unsupported(0, a.scalar_type));
     }
-    let sizes = broadcast(&a.sizes, &b.sizes).ok_or(bad(second, "cannot be broadcast"))?;
+    let sizes = broadcast(&a.sizes, &b.sizes)
+        .ok_or(bad(second, "cannot be broadcast with the other operand"))?;
     ctx.resize(out, &sizes)?;
     same_type(ctx, 0, second)?;
     same_type(ctx, 0, out)?;
     Ok(Plan::new(invoke))
 }
 
-/// The codes of both inputs and the output, where each element of one lies where it lies in the
-/// others.
+/// The data of both inputs and the output, if all have the same sizes and layout.
 #[expect(clippy::type_complexity)]
 fn codes<'c>(
     ctx: &mut Invoke<'c, '_>,
@@ -254,12 +254,12 @@ fn means<'a>(ctx: &Invoke<'a, '_>) -> Means<'a> {
     Means { tier: Tier::detect(), parallel: ctx.parallel() }
 }
 
-/// A function of codes for the loop that all element-wise operators share.
+/// Adapts a function of quantized values to the loop that all element-wise operators share.
 fn wide(of: impl Fn([i32; 2]) -> i32 + Sync) -> Two<impl Fn(i64, i64) -> i64 + Sync> {
     Two(move |a: i64, b: i64| of([a as i32, b as i32]).into())
 }
 
-/// The bounds of the numbers of an argument's type.
+/// Minimum and maximum of an argument's integer type.
 fn type_bounds(ctx: &Arguments, arg: usize) -> Result<(i32, i32), KernelError> {
     Ok(match ctx.info(arg)?.scalar_type {
         ScalarType::Char => (-128, 127),
@@ -269,11 +269,11 @@ fn type_bounds(ctx: &Arguments, arg: usize) -> Result<(i32, i32), KernelError> {
 
 fn permuted(ctx: &Arguments) -> Result<View, KernelError> {
     let view = View::of(&ctx.info(0)?).and_then(|view| view.permute(&ctx.ints(1).ok()?));
-    view.ok_or(bad(1, "must name each dimension once"))
+    view.ok_or(bad(1, "must be a permutation of the dims"))
 }
 
-/// How much is added before and after a dimension of argument 0. The lists, arguments 1 and 2, have
-/// four numbers, in the order of memory if that is channels last, the last for the last dimension.
+/// Padding before and after a dimension of argument 0. The lists, arguments 1 and 2, have four
+/// elements, right-aligned to the dimensions; in memory order if the tensor is channels last.
 fn padding(ctx: &Arguments, info: &TensorInfo, dim: usize) -> Result<[i64; 2], KernelError> {
     let &[_, channels, height, width] = &info.sizes[..] else {
         let first = 4usize.checked_sub(info.rank());

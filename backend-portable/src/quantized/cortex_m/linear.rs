@@ -1,4 +1,4 @@
-//! Products of 8-bit matrices, and softmax.
+//! int8 matrix multiplication, and softmax.
 
 use super::arranged::{Arranged, Output, copies_len};
 use super::{Order, expect_type, int, scale};
@@ -18,8 +18,8 @@ use torchlet_core::{Arguments, Elements, Invoke, Kernel, KernelError, Plan, Prep
 kernels! { LINEAR:
     /// `cortex_m::quantized_linear.out(input, weights, bias, kernel_sum,
     /// input_offset, filter_offset, output_offset, requantize_multipliers,
-    /// requantize_shifts, activation_max, activation_min, out)`. The sums over the weights, if
-    /// given, have the bias and the input's offset in them.
+    /// requantize_shifts, activation_max, activation_min, out)`. `kernel_sum`, if present, includes
+    /// the bias and the contribution of the input offset.
     QUANTIZED_LINEAR_OUT = Kernel::new(
         "cortex_m::quantized_linear.out",
         &[
@@ -45,7 +45,7 @@ kernels! { LINEAR:
             let mut sizes = info.sizes.clone();
             let width = sizes.last_mut().ok_or(KernelError::rank(0, 0))?;
             if core::mem::replace(width, outputs) != inputs {
-                return Err(bad(1, "has another number of inputs than the input"));
+                return Err(bad(1, "must have as many input features as the input"));
             }
             for arg in [2, 3] {
                 let Some(added) = ctx.optional_info(arg)? else { continue };
@@ -53,7 +53,7 @@ kernels! { LINEAR:
                     return Err(KernelError::scalar_type(arg, added.scalar_type));
                 }
                 if added.numel() != weights.size(0) {
-                    return Err(bad(arg, "must have a number for each output"));
+                    return Err(bad(arg, "must have an element for each output feature"));
                 }
             }
             linear_scale(ctx)?;
@@ -65,8 +65,8 @@ kernels! { LINEAR:
     )
     .with_elements(Elements::Typed);
     /// `cortex_m::quantized_batch_matmul.out(lhs, lhs_zero_point, rhs_transposed,
-    /// rhs_zero_point, output_zero_point, output_multiplier, output_shift, scratch, out)`. The
-    /// inputs' zero points come with their sign changed.
+    /// rhs_zero_point, output_zero_point, output_multiplier, output_shift, scratch, out)`. The zero
+    /// points of the inputs are negated.
     QUANTIZED_BATCH_MATMUL_OUT = Kernel::new(
         "cortex_m::quantized_batch_matmul.out",
         &[Tensor, Int, Tensor, Int, Int, Int, Int, Scratch, Out],
@@ -78,7 +78,7 @@ kernels! { LINEAR:
                 return Err(KernelError::rank(0, a.rank()));
             };
             if batch != other || depth != shared {
-                return Err(bad(2, "does not fit the first matrix"));
+                return Err(bad(2, "shape does not match the other operand"));
             }
             scale(ctx, 5)?;
             ctx.resize(8, &[batch, rows, columns])?;
@@ -89,8 +89,8 @@ kernels! { LINEAR:
     )
     .with_elements(Elements::Typed);
     /// `cortex_m::softmax.out(input, dim, input_zero_point, output_zero_point,
-    /// input_multiplier, input_shift, diff_min, out)`: over the last dimension; a quantum of the
-    /// output is 1/256.
+    /// input_multiplier, input_shift, diff_min, out)`: over the last dimension; the output scale is
+    /// 1/256.
     SOFTMAX_OUT =
         Kernel::new("cortex_m::softmax.out", &[Tensor, Int, Int, Int, Int, Int, Int, Out], |ctx| {
             check_types(ctx, &[0, 7])?;
@@ -110,7 +110,7 @@ kernels! { LINEAR:
         });
 }
 
-/// The memory order of matrices.
+/// Memory order of matrices.
 const ORDER: Order = Order::Memory;
 
 fn check_types(ctx: &Arguments, args: &[usize]) -> Result<(), KernelError> {
@@ -131,16 +131,15 @@ fn scratch(
     bytes_for(bytes.saturating_add(copies_len(ctx, args, ORDER)?), 1)
 }
 
-/// Multiplies rows of codes with weights that follow from the row, as many rows at once as there
-/// can be; `rows` have the same weights, one behind the other. Groups of rows are dealt out to
-/// threads.
+/// Batched int8 matrix multiplication. Each batch has `rows` rows that share weights; groups of
+/// rows run in parallel.
 #[derive(Clone, Copy)]
 struct Product<'a> {
     codes: &'a [i8],
     offset: i32,
     weights: Weights<'a>,
     results: Results<'a>,
-    /// Rows that have the same weights, and how far the next weights are.
+    /// Rows that share weights, and the stride of the weights.
     rows: usize,
     step: usize,
 }
@@ -157,7 +156,7 @@ fn multiply<'c>(
     let slot = product::workspace_len(tier, depth).unwrap_or(0);
     let count = (out.values.len() / channels).div_ceil(group).min(ctx.parallel().threads());
     let workspace = arranged.workspace::<i16>(slot.saturating_mul(count))?;
-    // Groups end where weights change.
+    // Groups of rows do not cross a change of weights.
     let len = rows.saturating_mul(channels);
     for (batch, out) in out.values.chunks_mut(len.max(1)).enumerate() {
         let data = weights.data.get(batch * step..).unwrap_or(&[]);
@@ -182,7 +181,7 @@ fn multiply<'c>(
 
 fn linear_scale(ctx: &Arguments) -> Result<Scale, KernelError> {
     Scale::new(ctx.list_int(7, 0)?, ctx.list_int(8, 0)?)
-        .ok_or(bad(7, "this multiplier or the shift behind it is out of range"))
+        .ok_or(bad(7, "multiplier, or the shift in the next argument, is out of range"))
 }
 
 fn linear(ctx: &mut Invoke) -> Result<(), KernelError> {

@@ -1,5 +1,4 @@
-//! The `cortex_m` operators: networks of 8-bit numbers in integer arithmetic, as CMSIS-NN computes
-//! them.
+//! The `cortex_m` operators: int8 networks in integer arithmetic, as in CMSIS-NN.
 //!
 //! The kernels compute on channels-last images and contiguous matrices. Tensors in another memory
 //! order are copied to and from scratch memory (`arranged`). The arithmetic is in
@@ -22,18 +21,18 @@ use crate::shape::bad;
 use torchlet_core::layout::{DimOrder, channels_last_order, contiguous_order};
 use torchlet_core::{Arguments, KernelError, ScalarType, TensorInfo};
 
-/// The scale of arguments `arg`, a multiplier, and the next, a shift.
+/// The scale given by a multiplier, argument `arg`, and a shift, argument `arg + 1`.
 fn scale(ctx: &Arguments, arg: usize) -> Result<Scale, KernelError> {
     Scale::new(ctx.int(arg)?, ctx.int(arg + 1)?)
-        .ok_or(bad(arg, "this multiplier or the shift behind it is out of range"))
+        .ok_or(bad(arg, "multiplier, or the shift in the next argument, is out of range"))
 }
 
-/// An argument that fits 32 bits.
+/// An integer argument that must fit 32 bits.
 fn int(ctx: &Arguments, arg: usize) -> Result<i32, KernelError> {
     i32::try_from(ctx.int(arg)?).map_err(|_| bad(arg, "is out of range"))
 }
 
-/// Checks that a tensor has this element type.
+/// Checks the element type of a tensor.
 fn expect_type(ctx: &Arguments, arg: usize, expected: ScalarType) -> Result<(), KernelError> {
     match ctx.info(arg)?.scalar_type {
         found if found == expected => Ok(()),
@@ -41,13 +40,12 @@ fn expect_type(ctx: &Arguments, arg: usize, expected: ScalarType) -> Result<(), 
     }
 }
 
-/// The order in which the sizes of an image are given. The kernels compute on batch, rows, columns,
-/// channels.
+/// Order of the sizes of an image. The kernels compute on batch, rows, columns, channels.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Order {
-    /// Batch, channels, rows, columns: PyTorch's, of a tensor whose dim order is channels last.
+    /// NCHW, as in PyTorch; the tensor's dim order is channels last.
     Logical,
-    /// As in memory: of the operators whose names end with `_nhwc`.
+    /// NHWC, the memory order: operators whose names end with `_nhwc`.
     Memory,
 }
 
@@ -60,13 +58,13 @@ impl Order {
         }
     }
 
-    /// The dim order of a tensor of this rank whose elements lie as the kernels compute on them.
+    /// The kernel's dim order for a tensor of this rank.
     fn dim_order(self, rank: usize) -> DimOrder {
         let channels_last = channels_last_order(rank).filter(|_| self == Order::Logical);
         channels_last.unwrap_or_else(|| contiguous_order(rank))
     }
 
-    /// The sizes of an image.
+    /// The sizes of an image, in this order.
     fn sizes(self, [batch, rows, columns, channels]: [i32; 4]) -> [i32; 4] {
         match self {
             Order::Logical => [batch, channels, rows, columns],
@@ -79,7 +77,7 @@ impl Order {
         Extent { rows, columns, channels }
     }
 
-    /// Checks that argument `arg` is an 8-bit image; returns its batch size and its extent.
+    /// Checks that argument `arg` is an int8 image; returns its batch size and its extent.
     fn picture(self, ctx: &Arguments, arg: usize) -> Result<(i32, Extent), KernelError> {
         expect_type(ctx, arg, ScalarType::Char)?;
         let info = ctx.info(arg)?;

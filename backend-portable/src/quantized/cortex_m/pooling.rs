@@ -1,4 +1,4 @@
-//! Pooling of 8-bit pictures.
+//! Pooling of int8 images.
 
 use super::arranged::{Arranged, copies_len};
 use super::{Order, int};
@@ -10,7 +10,7 @@ use torchlet_core::Param::{Bool, Int, IntList, Out, Scratch, Tensor};
 use torchlet_core::rules::window::{Window, Windows, pooling, windows};
 use torchlet_core::{Arguments, Elements, Invoke, Kernel, KernelError, Plan, Prepare};
 
-/// Arguments of averaging; `order` and the function are the operators' own.
+/// Kernel of average pooling.
 macro_rules! average {
     ($name:literal, $order:expr) => {
         Kernel::new(
@@ -30,7 +30,7 @@ macro_rules! average {
     };
 }
 
-/// Arguments of maxima.
+/// Kernel of max pooling.
 macro_rules! largest {
     ($name:literal, $order:expr) => {
         Kernel::new(
@@ -38,7 +38,7 @@ macro_rules! largest {
             &[Tensor, IntList, IntList, IntList, IntList, Bool, Int, Int, Int, Int, Out],
             |ctx| {
                 if ctx.int(6)? != ctx.int(7)? {
-                    return Err(bad(7, "must be the input's zero point"));
+                    return Err(bad(7, "must equal the input's zero point"));
                 }
                 let windows = windows_of(ctx, Some(4))?;
                 let scratch = prepare(ctx, &windows, ctx.bool(5)?, 10, $order)?;
@@ -57,15 +57,15 @@ macro_rules! largest {
 kernels! { POOLING:
     /// `cortex_m::quantized_avg_pool2d.out(input, kernel_size, stride,
     /// padding, ceil_mode, zero_point, multiplier, shift, scratch, out)`: padding does not count.
-    /// Scale and zero point are those of input and output alike, so that neither matters.
+    /// Input and output share scale and zero point, which therefore have no effect.
     QUANTIZED_AVG_POOL2D_OUT = average!("cortex_m::quantized_avg_pool2d.out", Order::Logical);
-    /// `cortex_m::quantized_avg_pool2d_nhwc.out`: the same, of sizes in the order of memory.
+    /// `cortex_m::quantized_avg_pool2d_nhwc.out`: the same, with NHWC sizes.
     QUANTIZED_AVG_POOL2D_NHWC_OUT = average!("cortex_m::quantized_avg_pool2d_nhwc.out", Order::Memory);
     /// `cortex_m::quantized_max_pool2d.out(input, kernel_size, stride,
     /// padding, dilation, ceil_mode, input_zero_point, output_zero_point,
     /// activation_min, activation_max, out)`.
     QUANTIZED_MAX_POOL2D_OUT = largest!("cortex_m::quantized_max_pool2d.out", Order::Logical);
-    /// `cortex_m::quantized_max_pool2d_nhwc.out`: the same, of sizes in the order of memory.
+    /// `cortex_m::quantized_max_pool2d_nhwc.out`: the same, with NHWC sizes.
     QUANTIZED_MAX_POOL2D_NHWC_OUT = largest!("cortex_m::quantized_max_pool2d_nhwc.out", Order::Memory);
 }
 
@@ -78,7 +78,7 @@ fn windows_of(ctx: &Arguments, dilation: Option<usize>) -> Result<Windows, Kerne
         .ok_or(bad(1, "kernel, stride, padding or dilation is out of range"))
 }
 
-/// Checks the arguments and gives the output its shape; returns the bytes of scratch memory.
+/// Checks the arguments and resizes the output; returns the bytes of scratch memory.
 fn prepare(
     ctx: &mut Prepare,
     windows: &[Window],
@@ -89,11 +89,11 @@ fn prepare(
     let (batch, from) = order.picture(ctx, 0)?;
     let sizes = [from.channels, from.rows, from.columns].map(|size| i32::try_from(size).ok());
     let [Some(channels), Some(rows), Some(columns)] = sizes else {
-        return Err(bad(0, "is too large"));
+        return Err(bad(0, "shape is too large"));
     };
     let sizes = pooling(&[batch, channels, rows, columns], windows, ceil);
     let Some(&[batch, channels, rows, columns]) = sizes.as_deref() else {
-        return Err(bad(1, "does not fit the input"));
+        return Err(bad(1, "kernel is larger than the padded input"));
     };
     ctx.resize(out, &order.sizes([batch, rows, columns, channels]))?;
     order.picture(ctx, out)?;
@@ -107,7 +107,7 @@ fn compute(
     pooling: Pooling,
     order: Order,
 ) -> Result<(), KernelError> {
-    let &[down, across] = windows else { return Err(bad(1, "must have two numbers")) };
+    let &[down, across] = windows else { return Err(bad(1, "must have two elements")) };
     let extents = [order.extent(&ctx.info(0)?), order.extent(&ctx.info(out)?)];
     let mut arranged = Arranged::new(ctx, order);
     let (data, out) = (arranged.input(ctx, 0)?, arranged.output(ctx, out)?);

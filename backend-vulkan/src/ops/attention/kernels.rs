@@ -1,33 +1,33 @@
-//! The kernels of attention for many rows, and how they divide it.
+//! Attention kernels for many rows, and how they divide the work.
 
 use crate::encoder::Encoder;
 use crate::tensors::Operand;
 use torchlet_shaders::{AttentionCooperative, Element, Pipeline};
 
-/// The heads that are short enough for tiles of rows: of 512 elements, a row alone was faster on
+/// The maximum head depth for tiles of rows; with a depth of 512, single rows were faster on
 /// lavapipe.
 const TILED_DEPTH: usize = 256;
 
-/// The rows from which on tiles of them are worth it.
+/// The minimum number of rows for tiles.
 const TILED_ROWS: usize = 8;
 
-/// Rows, columns and terms of the matrices that subgroups multiply.
+/// Rows, columns and terms of cooperative matrices.
 pub(super) const SIDE: usize = 16;
 
 /// The kernels for many rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kernel {
-    /// Subgroups multiply matrices.
+    /// Subgroups multiply cooperative matrices.
     Cooperative(Units),
-    /// Workgroups bring tiles of keys and values to shared memory, for so many rows.
+    /// Workgroups stage tiles of keys and values in shared memory, for this many rows.
     Tiled(usize),
-    /// A workgroup for each row.
+    /// One workgroup per row.
     Plain,
 }
 
 impl Kernel {
-    /// The kernels that there are for heads of these sizes, the one first that is known to be good:
-    /// `sizes` are how many heads there are in all batches, rows and keys, each at most.
+    /// Returns the kernels for heads of these sizes, best first. `sizes` are the maximum numbers of
+    /// heads in all batches, of rows, and of keys.
     pub(super) fn all(
         e: &Encoder<'_, '_>,
         [q, k, v]: [&Operand; 3],
@@ -48,11 +48,11 @@ impl Kernel {
             false => Vec::new(),
         };
         let mut tiles = tiles(depths, rows, e.shared_memory() as usize);
-        // Matrix units are faster, whatever the tiles.
+        // Matrix units are faster than any tiles.
         tiles.truncate(if units.is_empty() { tiles.len() } else { 1 });
         let units = units.into_iter().map(Kernel::Cooperative);
         let mut all: Vec<Self> = units.chain(tiles.into_iter().map(Kernel::Tiled)).collect();
-        // Of many rows it takes so long that it is not even tried, where there is another one.
+        // With many rows it is so slow that it is not even tried if another kernel exists.
         if all.is_empty() {
             all.push(Kernel::Plain);
         }
@@ -60,9 +60,9 @@ impl Kernel {
     }
 }
 
-/// How many rows a workgroup can have that brings tiles of keys and values to shared memory, the
-/// best first; none if this is for another kernel. By the depths of keys and values, how many rows
-/// there are, and bytes of shared memory.
+/// Returns the possible numbers of rows for workgroups that stage tiles of keys and values in
+/// shared memory, best first; empty if another kernel must be used. `depths` are those of keys and
+/// values; `shared` is in bytes.
 pub(super) fn tiles(depths: [usize; 2], rows: usize, shared: usize) -> Vec<usize> {
     if rows < TILED_ROWS
         || depths.iter().any(|it| !(4..=TILED_DEPTH).contains(it) || !it.is_multiple_of(4))
@@ -70,15 +70,15 @@ pub(super) fn tiles(depths: [usize; 2], rows: usize, shared: usize) -> Vec<usize
         return Vec::new();
     }
     let fits = |tile: &usize| tile_bytes(depths, *tile) <= shared;
-    // A tile that is twice as large brings keys half as often.
+    // A tile of twice the size loads keys half as often.
     let larger = (rows > 16).then_some(32);
     let all = [16].into_iter().chain(larger).chain([8, 4]);
     all.filter(fits).collect()
 }
 
-/// What the shader keeps in the memory of a workgroup with so many rows.
+/// Returns the shared memory of a workgroup with this many rows, in bytes.
 pub(super) fn tile_bytes(depths: [usize; 2], rows: usize) -> usize {
-    // Groups of four elements, at most sixteen of a key at a time.
+    // Groups of four elements, at most sixteen groups of a key at a time.
     let [[times, width], [_, value_width]] = depths.map(|depth| {
         let times = (depth / 4).div_ceil(16);
         [times, (depth / 4).div_ceil(times.max(1))]
@@ -88,15 +88,15 @@ pub(super) fn tile_bytes(depths: [usize; 2], rows: usize) -> usize {
     16 * quads + 4 * rows * (keys / 4 + 1)
 }
 
-/// The subgroups of a workgroup that multiplies matrices: for sixteens of rows, and for each of
-/// these so many that share the keys, and the elements of values.
+/// The subgroups of a workgroup that uses cooperative matrices. They divide the rows into sixteens,
+/// and for each of these the keys and the elements of values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Units {
-    /// Sixteens of rows.
+    /// Groups of sixteen rows.
     pub(super) parts: usize,
-    /// Subgroups of each of these that have keys of their own.
+    /// Subgroups per row group with different keys.
     pub(super) key_parts: usize,
-    /// Subgroups of each of these and the same keys that have elements of their own.
+    /// Subgroups per row group and key part with different elements of values.
     pub(super) value_parts: usize,
 }
 
@@ -104,15 +104,15 @@ impl Units {
     /// Keys that each multiplies at a time.
     const KEYS: usize = 32;
 
-    /// Elements of queries that a subgroup has the registers for.
+    /// The maximum number of query elements that fit into the registers of a subgroup.
     const MOST_DEPTH: usize = 256;
 
-    /// Elements of values whose sums it has the registers for.
+    /// The maximum number of value elements whose sums fit into the registers.
     const MOST_VALUES: usize = 128;
 
-    /// How workgroups can be made up, the best first; none if this is for another kernel. By the
-    /// depths of keys and values, how many heads, rows and keys there are, and of the device: the
-    /// invocations of a subgroup, whether workgroups are filled with subgroups of 32, bytes of
+    /// Returns the possible workgroups, best first; empty if another kernel must be used.
+    /// Parameters: the depths of keys and values; the numbers of heads, rows and keys; and for the
+    /// device, the subgroup size, whether workgroups consist of full subgroups of 32, bytes of
     /// shared memory, and processors.
     pub(super) fn all(
         depths: [usize; 2],
@@ -126,9 +126,8 @@ impl Units {
         {
             return Vec::new();
         }
-        // On an NVIDIA H200: where all processors have a workgroup and more, subgroups of it that
-        // share keys only add what joins them at the end; where they have one of many rows, or need
-        // not have one, these are worth it.
+        // Tuned on an NVIDIA H200. If each processor has more than one workgroup, sharing keys
+        // among subgroups only adds the final reduction. Otherwise, it pays off.
         let workgroups = |parts: usize| rows.div_ceil(SIDE * parts).saturating_mul(heads);
         let order = if workgroups(4) > processors {
             [(4, 1), (2, 1), (1, 1), (4, 2), (2, 2), (1, 2), (2, 4), (1, 4)]
@@ -146,7 +145,7 @@ impl Units {
         self.parts * self.key_parts * self.value_parts
     }
 
-    /// Invocations, as many as if subgroups had 32.
+    /// Returns the invocations, assuming subgroups of 32.
     pub(super) fn lanes(self) -> usize {
         32 * self.subgroups()
     }
@@ -159,14 +158,14 @@ impl Units {
     ) -> bool {
         let Units { parts, key_parts, value_parts } = self;
         let [depth, value_depth] = depths;
-        // What an invocation brings at a time grows with the depth.
+        // The amount that an invocation loads at a time grows with the depth.
         let least = if depth.max(value_depth) > 64 { 2 } else { 1 };
-        // Keys lie where queries did.
+        // Keys reuse the shared memory of the queries.
         let of_keys = (SIDE * parts).max(Self::KEYS * key_parts) * (depth + 8) * 2;
         let of_values = Self::KEYS * key_parts * (value_depth + 8) * 2;
         let own = self.subgroups() * SIDE * (9 * 16 + 2 * 4);
-        // All invocations bring as much, all of a subgroup take part, and all have as many elements
-        // of values.
+        // All invocations load the same amount, all invocations of a subgroup participate, and all
+        // have the same number of value elements.
         let even = depths.iter().all(|it| (2 * it / SIDE).is_multiple_of(parts * value_parts))
             && self.lanes().is_multiple_of(subgroup)
             && (value_depth / SIDE).is_multiple_of(value_parts);

@@ -9,7 +9,7 @@ use std::collections::HashSet;
 use torchlet_core::ScalarType;
 use torchlet_graph::graph::{Graph, Node, Tensor, Value};
 
-/// A chunk of 24 tokens of a prompt that see all before them, whose position is an input.
+/// A chunk of 24 prompt tokens that attend to all previous ones; the position is an input.
 fn chunk(element: ScalarType, depth: usize) -> Graph<'static> {
     let tensor = |sizes: [usize; 4]| {
         Value::Tensor(Tensor {
@@ -105,11 +105,11 @@ fn all_invocations_bring_as_much_and_all_take_part() {
                             found += 1;
                             let (lanes, alone) =
                                 (units.lanes(), units.key_parts * units.value_parts == 1);
-                            // The shader's groups of eight elements of the rows of keys and values.
+                            // The shader loads keys and values in groups of eight elements.
                             let brought = depths.map(|depth| 32 * units.key_parts * depth / 8);
                             assert!(brought.iter().all(|it| it % lanes == 0 && it / lanes <= 16));
                             assert_eq!(lanes % subgroup, 0);
-                            assert!(alone || subgroup == 32, "their sums meet at the end");
+                            assert!(alone || subgroup == 32, "sums are combined at the end");
                             let sides = depths[1] / SIDE;
                             assert!(sides.is_multiple_of(units.value_parts));
                             assert!(sides / units.value_parts <= 8, "sums are in registers");
@@ -128,29 +128,33 @@ fn workgroups_have_fewer_rows_where_there_are_few() {
         let units = Units::all([depth; 2], sizes, (subgroup, subgroup == 32, 48 << 10, 128));
         units.first().map(|units| (units.parts, units.key_parts))
     };
-    assert_eq!(first(64, [96, 1024, 1024], 32), Some((4, 1)), "more than one for a processor");
-    assert_eq!(first(64, [12, 512, 512], 32), Some((4, 2)), "two of fewer rows would be");
+    assert_eq!(first(64, [96, 1024, 1024], 32), Some((4, 1)), "more than one per processor");
+    assert_eq!(first(64, [12, 512, 512], 32), Some((4, 2)), "would be, with fewer rows");
     assert_eq!(first(64, [12, 197, 197], 32), Some((2, 2)));
-    assert_eq!(first(64, [12, 197, 32], 32), Some((2, 1)), "none to share");
-    assert_eq!(first(64, [96, 16, 1024], 32), Some((1, 2)), "sixteen rows are one part");
-    assert_eq!(first(128, [32, 256, 256], 32), Some((4, 1)), "no more memory is shared");
-    assert_eq!(first(80, [16, 1024, 1024], 32), Some((2, 1)), "five sixteens are not for four");
+    assert_eq!(first(64, [12, 197, 32], 32), Some((2, 1)), "too few keys to share");
+    assert_eq!(first(64, [96, 16, 1024], 32), Some((1, 2)), "sixteen rows form one part");
+    assert_eq!(first(128, [32, 256, 256], 32), Some((4, 1)), "no more shared memory");
+    assert_eq!(
+        first(80, [16, 1024, 1024], 32),
+        Some((2, 1)),
+        "five groups of 16 cannot be divided by four"
+    );
     assert_eq!(first(256, [8, 512, 512], 32), Some((2, 1)));
     assert_eq!(first(64, [96, 1, 1024], 32), None);
     assert_eq!(first(72, [96, 1024, 1024], 32), None);
     assert_eq!(first(272, [96, 1024, 1024], 32), None);
-    assert_eq!(first(64, [12, 197, 197], 64), Some((2, 1)), "parts are done in turns");
-    assert_eq!(first(256, [8, 512, 512], 64), None, "no subgroup has the sums of all elements");
+    assert_eq!(first(64, [12, 197, 197], 64), Some((2, 1)), "parts are processed in turn");
+    assert_eq!(first(256, [8, 512, 512], 64), None, "sums exceed the registers of a subgroup");
     assert_eq!(first(64, [12, 197, 197], 16), None);
     let all = Units::all([64; 2], [12, 197, 197], (32, true, 48 << 10, 128));
-    assert_eq!(all.len(), 7, "others behind it: {all:?}");
+    assert_eq!(all.len(), 7, "alternatives: {all:?}");
     let shared = |depths| {
         let units = Units::all(depths, [8, 512, 512], (32, true, 48 << 10, 128));
         units.first().map(|units| units.value_parts)
     };
     assert_eq!(shared([256, 128]), Some(1), "queries may be longer");
     assert_eq!(shared([64, 256]), Some(2));
-    assert_eq!(shared([64, 144]), None, "nine sixteens are not for two");
+    assert_eq!(shared([64, 144]), None, "nine groups of 16 cannot be divided by two");
 }
 
 #[test]
@@ -158,8 +162,8 @@ fn tiles_have_as_many_rows_as_there_is_memory_for() {
     let all = |depths, rows, kilobytes: usize| tiles(depths, rows, kilobytes << 10);
     assert_eq!(all([64; 2], 1024, 16), [16, 8, 4]);
     assert_eq!(all([64; 2], 1024, 32), [16, 32, 8, 4]);
-    assert_eq!(all([64; 2], 16, 32), [16, 8, 4], "no more rows than there are");
-    assert_eq!(all([80; 2], 1024, 16), [16, 8, 4], "halves of keys are narrower");
+    assert_eq!(all([64; 2], 16, 32), [16, 8, 4], "at most the existing rows");
+    assert_eq!(all([80; 2], 1024, 16), [16, 8, 4], "keys in two parts are narrower");
     assert_eq!(all([128; 2], 1024, 16), [8, 4]);
     assert_eq!(all([256; 2], 1024, 16), [4]);
     assert_eq!(all([256; 2], 1024, 32), [16, 8, 4]);
@@ -167,11 +171,11 @@ fn tiles_have_as_many_rows_as_there_is_memory_for() {
     assert_eq!(all([64, 256], 1024, 16), [16, 8, 4], "sums are not shared");
     assert!(all([260; 2], 1024, 256).is_empty());
     assert!(all([66; 2], 1024, 256).is_empty() && all([64, 0], 1024, 256).is_empty());
-    assert!(all([64; 2], 7, 48).is_empty(), "each row alone");
+    assert!(all([64; 2], 7, 48).is_empty(), "single rows");
     assert_eq!(tile_bytes([64; 2], 16), 15_936);
 }
 
-/// One row of these heads, which share one of 128 keys.
+/// One row of `heads` heads that share a single head of 128 keys.
 fn row(batches: usize, heads: usize, depth: usize) -> Graph<'static> {
     let tensor = |sizes: [usize; 4]| {
         Value::Tensor(Tensor {
@@ -219,7 +223,7 @@ fn keys_are_shared_by_as_many_heads_as_there_is_memory_for() {
 fn shares_of_fewer_batches_take_no_more_memory() {
     let graph = row(9, 4, 8);
     let mut state = State::new(&graph, HashSet::new()).unwrap();
-    // A workgroup for each of the nine batches; of eight, one would have to have two.
+    // One workgroup for each of nine batches; with eight, one batch would need two.
     state.busy = 9 * 128;
     let bytes = |state: &State, steps: &[Step]| {
         assert_eq!(steps.len(), 1);
@@ -227,7 +231,7 @@ fn shares_of_fewer_batches_take_no_more_memory() {
     };
     let (steps, _) = encode(&graph, &mut state, true).unwrap();
     let planned = bytes(&state, &steps);
-    // One dimension is larger than its bound, another one smaller.
+    // One dimension exceeds its bound, another one is smaller.
     for input in 0..3 {
         state.tensors[input].as_mut().unwrap().sizes[0] = 10;
     }

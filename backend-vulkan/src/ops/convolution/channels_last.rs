@@ -1,4 +1,4 @@
-//! Convolutions of each channel by itself, of tensors whose channels lie beside each other.
+//! Depthwise convolutions in channels-last layout.
 
 use crate::derived::Matrices;
 use crate::encoder::{Encoder, read, u32_of, write};
@@ -12,17 +12,17 @@ use torchlet_shaders::{DepthwiseLast, DepthwiseLastPush};
 
 pub(in crate::ops) const OPERATORS: &[Entry] = &[operator(Operator::DEPTHWISE_LAST, depthwise)];
 
-/// Neighbours of the input that a shader keeps at most.
+/// The maximum number of neighbouring inputs that a shader keeps in registers.
 const MOST_NEIGHBOURS: i64 = 16;
 
-/// Input, weight, bias, stride, padding, dilation, output.
+/// Arguments: input, weight, bias, stride, padding, dilation, output.
 fn depthwise(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
     let (input, weight) = (e.tensor(e.arg(args, 0)?)?, e.tensor(e.arg(args, 1)?)?);
     let bias = e.optional_tensor(e.arg(args, 2)?)?;
     let misfit = || {
         let (input, weight) = (&input.sizes, &weight.sizes);
         Error::Invalid(format!(
-            "an input of shape {input:?}, channels last, and weights {weight:?}"
+            "a channels-last input of shape {input:?} does not match weights of shape {weight:?}"
         ))
     };
     let (&[batch, height, width, channels], &[rows, 1, kernel_y, kernel_x]) =
@@ -59,7 +59,7 @@ fn depthwise(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
     let taps = kernel_y.checked_mul(kernel_x).ok_or_else(misfit)?;
     let weights = transposed(e, &weight, Matrices { count: 1, rows: channels, columns: taps })?;
     let quads = out.numel() / 4;
-    // Neighbours share what they read, where there is enough to do.
+    // Neighbouring outputs share inputs if there is enough work.
     let columns = if quads / 4 >= e.busy() { 4 } else { 1 };
     let question = ("depthwise_last", input.element, out.sizes.clone(), [y, x]);
     let columns = e.choose(&out, question, columns, |usual| {

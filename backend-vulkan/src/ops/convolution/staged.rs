@@ -1,9 +1,8 @@
-//! Convolutions of halves whose windows are next to each other, and overlap: workgroups bring a
-//! part of the picture to shared memory once for all taps of the window, and subgroups multiply
-//! matrices there.
+//! fp16 convolutions with stride one and overlapping windows. Workgroups stage a part of the image
+//! in shared memory once for all taps, and subgroups multiply cooperative matrices from there.
 //!
-//! A product of weights and windows ([`Tiling`](crate::ops::tiling::Tiling)) brings each element
-//! once for each tap. It can be cut into more workgroups, so that it is for smaller planes.
+//! In contrast, an implicit GEMM ([`Tiling`](crate::ops::tiling::Tiling)) loads each element once
+//! per tap. It can be divided into more workgroups, so it is better for smaller planes.
 
 use super::Shape;
 use crate::device::{MOST_GROUPS, is_parallel};
@@ -12,33 +11,32 @@ use crate::error::Error;
 use crate::ops::splits;
 use torchlet_shaders::{ConvolutionStaged, ConvolutionStagedPush, Element, Pipeline};
 
-/// How a convolution is computed where there are two ways.
+/// The algorithm of a convolution that supports both.
 #[derive(Debug, Clone, Copy)]
 enum Way {
     Staged(Blocks),
-    /// As a product of weights and windows.
+    /// Implicit GEMM of weights and windows.
     Windows,
 }
 
-/// How workgroups share the work; see the shader.
+/// How workgroups divide the work; see the shader.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Blocks {
-    /// The output channels of a tile.
+    /// Output channels of a tile.
     tile_m: usize,
-    /// Columns of the output in a strip, and how far its rows are apart.
+    /// Output columns of a strip, and the distance of its rows.
     strip: usize,
     pitch: usize,
-    /// The workgroups that share the sums of a tile.
+    /// Workgroups that share the sums of a tile.
     splits: usize,
 }
 
-/// What a convolution is, as far as it decides how it is computed.
+/// The properties of a convolution that determine its algorithm.
 #[derive(Debug, Clone, Copy)]
 struct Layer {
     batches: usize,
-    /// Channels of a group, of the input and of the output. Where pictures are of planes behind
-    /// each other, each plane of the output counts as a picture, and each of the input that one of
-    /// its windows reaches as a channel.
+    /// Channels per group, of input and output. For 3D convolutions, each output plane counts as an
+    /// image, and each input plane in its window as a channel.
     channels: [usize; 2],
     /// Rows and columns of the output.
     plane: [usize; 2],
@@ -46,19 +44,19 @@ struct Layer {
     dilation: [usize; 2],
 }
 
-/// What follows from both.
+/// Values derived from both.
 #[derive(Debug, Clone, Copy)]
 struct Counts {
-    /// Tiles of a strip, and workgroups along places and along output channels.
+    /// Tiles per strip, and workgroups over positions and over output channels.
     tiles: usize,
     across: usize,
     down: usize,
-    /// The places that an invocation stages.
+    /// Positions that an invocation stages.
     places: usize,
 }
 
 impl Layer {
-    /// Nothing if windows are further apart, or of one element.
+    /// Returns `None` for other strides, or windows of one element.
     fn of(shape: &Shape) -> Option<Self> {
         let sizes = |values: [i32; 2]| {
             let [y, x] = values.map(|value| usize::try_from(value).ok().filter(|it| *it > 0));
@@ -78,16 +76,16 @@ impl Layer {
         })
     }
 
-    /// How far a window reaches beyond its first element, along a dimension.
+    /// Returns how far a window reaches beyond its first element in a dimension.
     fn reach(&self, dim: usize) -> usize {
         (self.kernel[dim] - 1).saturating_mul(self.dilation[dim])
     }
 
-    /// Nothing if the blocks do not fit the shader, or so much shared memory.
+    /// Returns `None` if the blocks exceed the limits of the shader or the shared memory.
     fn counts(&self, blocks: &Blocks, shared: usize) -> Option<Counts> {
         let Blocks { tile_m, strip, pitch, .. } = *blocks;
         let [rows, columns] = self.plane;
-        // The last row of a strip ends where the plane does.
+        // The last row of a strip ends at the plane's edge.
         let tiles = (rows - 1).checked_mul(pitch)?.checked_add(strip)?.div_ceil(TILE_N);
         let across = columns.div_ceil(strip).checked_mul(tiles)?;
         let staged = self.reach(0).checked_mul(pitch)?.checked_add(self.reach(1))?;
@@ -95,7 +93,7 @@ impl Layer {
         let weights = self.kernel[0].checked_mul(self.kernel[1])?.checked_mul(CHANNELS)?;
         let staged = places.checked_mul(LANES * (CHANNELS + 8))?;
         let halves = weights.checked_mul(tile_m + 8)?.checked_add(staged)?;
-        // The last four bytes tell whether a workgroup is the last of its tile.
+        // The last four bytes hold the flag for the last workgroup of a tile.
         let results = LANES / SUBGROUP * SIDE * SIDE * size_of::<f32>() + 4;
         let bytes = halves.checked_mul(2)?.checked_add(results)?;
         let down = self.channels[1].div_ceil(tile_m);
@@ -106,13 +104,14 @@ impl Layer {
         fits.then_some(Counts { tiles, across, down, places })
     }
 
-    /// The blocks of such tiles with which the fewest places are computed and staged.
+    /// Returns the blocks for this tile height that compute and stage the fewest positions.
     fn in_strips(&self, tile_m: usize, shared: usize) -> Option<(Blocks, Counts)> {
         let columns = self.plane[1];
         let strips =
             (LEAST_STRIP..=MOST_STRIP).step_by(4).map(|most| match columns.div_ceil(most) {
                 0 | 1 => columns,
-                // Strips begin at multiples of four places, so that groups of four are within one.
+                // Strips start at multiples of four positions, so that groups of four lie in one
+                // strip.
                 count => columns.div_ceil(count).next_multiple_of(4),
             });
         let blocks = strips.filter_map(|strip| {
@@ -120,26 +119,27 @@ impl Layer {
             let blocks = Blocks { tile_m, strip, pitch, splits: 1 };
             Some((blocks, self.counts(&blocks, shared)?))
         });
-        // Bringing a place takes about as long as multiplying it with half of the weights.
+        // Staging a position costs about as much as multiplying it by half of the weights.
         blocks.min_by_key(|(_, counts)| {
             counts.across.saturating_mul(2 * TILE_N + counts.places * LANES)
         })
     }
 
-    /// The blocks, if they are faster than a product of windows on a device of so many processors.
+    /// Returns the blocks, if they are faster than an implicit GEMM on a device with this many
+    /// processors.
     ///
-    /// On an NVIDIA H200, a workgroup that is alone on its processor takes 2.2 µs for 16 channels
-    /// of 3×3 taps with 64 output channels, and 1.7 with
-    /// 32. So there have to be about as many as processors, of the small ones three quarters, of
-    ///     the large ones less than a half, since two can share the sums of one: 256 channels of
-    ///     56² take 34 µs in place of 60, and 32 of 112² 10 in place of 18; but 256 of 32², which
-    ///     are 36 workgroups, 27 in place of 23.
+    /// Tuned on an NVIDIA H200: a workgroup alone on its processor lasts 2.2 µs for 16 channels of
+    /// 3×3 taps with 64 output channels, and 1.7 µs with 32. The number of workgroups should
+    /// therefore be close to the number of processors: at least three quarters for small tiles, and
+    /// a bit less than half for large ones, whose sums two workgroups can share. Examples, compared
+    /// to an implicit GEMM: 256 channels of 56² last 34 µs instead of 60, 32 channels of 112² last
+    /// 10 µs instead of 18, but 256 channels of 32² (36 workgroups) last 27 µs instead of 23.
     fn blocks(&self, processors: usize, shared: usize) -> Option<Blocks> {
         let [inputs, outputs] = self.channels;
         if inputs < CHANNELS || outputs <= 16 {
             return None;
         }
-        // Of large tiles, an eighth of what they compute may be beyond the output channels.
+        // Large tiles may exceed the output channels by at most an eighth.
         let is_full = |tile_m: usize| outputs.next_multiple_of(tile_m) <= outputs / 8 * 9;
         let of = |tile_m: usize, least: usize| {
             let (blocks, counts) = self.in_strips(tile_m, shared)?;
@@ -153,7 +153,7 @@ impl Layer {
 }
 
 impl Shape {
-    /// The blocks to compute it in, if staging pictures is worth it.
+    /// Returns the blocks of a staged convolution, if staging is faster.
     pub(super) fn staged(&self, e: &mut Encoder<'_, '_>) -> Option<Blocks> {
         let halves = [self.input.element, self.weight.element] == [Element::F16; 2];
         let able = e.features().multiply_halves() && e.can_run(&ConvolutionStaged::MODULE);
@@ -167,17 +167,17 @@ impl Shape {
         match e.choose(&self.out, question, Way::Staged(blocks), |_| vec![Way::Windows]) {
             Way::Staged(blocks) => Some(blocks),
             Way::Windows => {
-                // How windows are cut is not measured, too: each choice is between two ways for the
-                // whole.
+                // The tiling of windows is not tuned on top: the choice is only between the two
+                // algorithms.
                 e.settle();
                 None
             }
         }
     }
 
-    /// The dispatch of these blocks.
+    /// Emits the dispatch of these blocks.
     pub(super) fn in_blocks(self, e: &mut Encoder<'_, '_>, blocks: Blocks) -> Result<(), Error> {
-        let unfit = || Error::invalid("a convolution does not fit its blocks");
+        let unfit = || Error::invalid("a staged convolution exceeds its blocks");
         let layer = Layer::of(&self).ok_or_else(unfit)?;
         let counts = layer.counts(&blocks, e.shared_memory() as usize).ok_or_else(unfit)?;
         let Blocks { tile_m, strip, pitch, splits } = blocks;
@@ -246,7 +246,7 @@ impl Shape {
             padding_z: z.padding,
             base_z: 0,
         };
-        // Any that is written, where these are not.
+        // Any written tensor for unused bindings.
         let [sums, done] = parts.map_or([self.out.id; 2], |parts| parts.map(|part| part.id));
         let [input, weight, bias, residual, out] = self.accesses(&weights);
         let accesses = [bias, residual, out, weight, input, write(sums), write(done)];
@@ -257,26 +257,24 @@ impl Shape {
     }
 }
 
-/// The places of a tile, and the invocations of a workgroup. Others were slower on an NVIDIA H200,
-/// but for few output channels.
+/// Positions of a tile, and invocations of a workgroup. Other values were slower on an NVIDIA H200,
+/// except for few output channels.
 const TILE_N: usize = 128;
 const LANES: usize = 256;
 
-/// The columns of a strip at least, unless there are fewer, and about as many as are staged at
-/// most.
+/// The minimum columns of a strip, unless the plane has fewer, and roughly the maximum that is
+/// staged.
 const LEAST_STRIP: usize = 16;
 const MOST_STRIP: usize = 512;
 
-/// Rows and columns of the matrices that subgroups multiply, and the invocations of a subgroup that
-/// keeps some.
+/// Rows and columns of cooperative matrices, and the invocations of a subgroup.
 const SIDE: usize = 16;
 const SUBGROUP: usize = 32;
 
-/// The channels that workgroups bring at a time, as in the shader.
+/// Channels that workgroups load at a time, as in the shader.
 const CHANNELS: usize = 16;
 
-/// What an invocation brings at most, as the shader has room for: groups of eight weights, and
-/// places.
+/// The shader's maximum loads per invocation: groups of eight weights, and positions.
 const MOST_WEIGHTS: usize = 12;
 const MOST_PLACES: usize = 4;
 
@@ -291,9 +289,8 @@ mod tests {
     use torchlet_graph::graph::{Graph, Node, Tensor, Value};
     use torchlet_graph::operators::Operator;
 
-    /// What a convolution of halves of these sizes, of input, weights and result, is computed with,
-    /// and in how many workgroups, on a device of 132 processors. Its kernel reaches one element
-    /// beyond the edges.
+    /// Returns the shader and the workgroups of an fp16 convolution with these shapes of input,
+    /// weights and result, on a device with 132 processors. Its padding is one element.
     fn dispatched_of(
         sizes: [&[usize]; 3],
         stride: &[i64],
@@ -338,7 +335,7 @@ mod tests {
         (steps[0].key.module.name, steps[0].groups)
     }
 
-    /// The same over a plane of so many rows and columns.
+    /// The same over a square plane.
     fn dispatched(
         batch: usize,
         groups: usize,
@@ -352,7 +349,7 @@ mod tests {
         dispatched_of([&input, &weight, &out], &[1, 1], groups, dynamic)
     }
 
-    /// The same over eight planes, with these steps from plane to plane and from row to row.
+    /// The same over eight planes, with these strides in depth, and in rows and columns.
     fn dispatched_volumes(
         batch: usize,
         [inputs, outputs]: [usize; 2],
@@ -366,15 +363,14 @@ mod tests {
         dispatched_of([&input, &weight, &out], &stride, 1, false)
     }
 
-    /// Workgroups for places, for output channels, and for pictures, groups of channels, and shares
-    /// of sums.
+    /// Workgroups over positions, output channels, and images × groups × shares of sums.
     #[test]
     fn each_tile_has_workgroups() {
         let staged = |groups| ("convolution_staged", groups);
-        // Two strips of 112 rows of 56 places and 4 beside them: 53 tiles of 128 each.
+        // Two strips of 112 rows of 56 positions, 4 apart: 53 tiles of 128 each.
         assert_eq!(dispatched(1, 1, [64, 64], 112, false), staged([106, 1, 1]));
         assert_eq!(dispatched(3, 1, [64, 100], 112, false), staged([106, 4, 3]));
-        // Rows of 30 and 2, in eight tiles, of which two share each.
+        // Rows of 30 and 2, in eight tiles, each shared by two workgroups.
         assert_eq!(dispatched(1, 1, [512, 512], 30, false), staged([8, 8, 2]));
         assert_eq!(dispatched(3, 5, [32, 32], 30, false), staged([8, 1, 15]));
         for (channels, side, dynamic) in [([64, 64], 112, true), ([256, 256], 14, false)] {
@@ -383,11 +379,10 @@ mod tests {
         }
     }
 
-    /// Each plane of the output is computed as a picture is; elsewhere, all planes are columns of
-    /// one product.
+    /// Each output plane is computed like an image; elsewhere, all planes are columns of one GEMM.
     #[test]
     fn planes_are_computed_as_pictures_are() {
-        // 27 tiles of 56 rows of 56 places and 4 beside them, of eight planes each, or of four.
+        // 27 tiles of 56 rows of 56 positions, 4 apart, for each of eight or four planes.
         let staged = |planes| ("convolution_staged", [27, 1, planes]);
         assert_eq!(dispatched_volumes(1, [64, 64], 56, [1, 1]), staged(8));
         assert_eq!(dispatched_volumes(3, [64, 64], 56, [2, 1]), staged(12));
@@ -397,7 +392,7 @@ mod tests {
         assert_eq!(groups[0], (8 * 14 * 14_u32).div_ceil(32));
     }
 
-    /// The blocks on a device of 132 processors with 48 KiB of shared memory for workgroups.
+    /// Returns the blocks on a device with 132 processors and 48 KiB of shared memory.
     fn blocks(channels: [usize; 2], side: usize) -> Option<Blocks> {
         let layer =
             Layer { batches: 1, channels, plane: [side; 2], kernel: [3; 2], dilation: [1; 2] };
@@ -411,7 +406,7 @@ mod tests {
         assert_eq!(tile([256, 256], 56), Some((64, 1)));
         assert_eq!(tile([512, 512], 30), Some((64, 2)));
         assert_eq!(tile([128, 128], 56), Some((32, 1)));
-        // Tiles of 64 would be empty to a quarter, or to a half.
+        // A quarter or half of tiles of 64 would be empty.
         assert_eq!(tile([96, 96], 60), Some((32, 1)));
         assert_eq!(tile([32, 32], 112), Some((32, 1)));
     }
@@ -437,7 +432,7 @@ mod tests {
             let (Blocks { strip, pitch, .. }, counts) = layer.in_strips(64, 48 << 10).unwrap();
             assert!(strip == side || strip.is_multiple_of(4), "{side}: {strip}");
             assert!(pitch.is_multiple_of(4) && pitch >= strip + 2, "{side}: {pitch}");
-            // All places of a strip are in some tile, and all strips are there.
+            // Tiles cover all positions of a strip, and all strips exist.
             assert!(counts.tiles * super::TILE_N >= (side - 1) * pitch + strip);
             assert!(counts.across >= side.div_ceil(strip) * counts.tiles);
             assert!(counts.places * super::LANES >= super::TILE_N + 2 * pitch + 2);
@@ -453,7 +448,7 @@ mod tests {
             kernel: [kernel; 2],
             dilation: [dilation; 2],
         };
-        // Weights of all taps, windows that reach far, sizes that overflow.
+        // Too many taps, too far-reaching windows, and sizes that overflow.
         assert!(layer(7, 1, [128; 2]).in_strips(64, 48 << 10).is_none());
         assert!(layer(3, 512, [128; 2]).in_strips(64, 48 << 10).is_none());
         assert!(layer(usize::MAX / 2, 3, [128; 2]).in_strips(64, 48 << 10).is_none());

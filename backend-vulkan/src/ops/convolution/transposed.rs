@@ -13,13 +13,13 @@ use torchlet_shaders::{
     ConvolutionFold, ConvolutionFoldPush, ConvolutionTransposed, ConvolutionTransposedPush, Element,
 };
 
-/// Terms of an output element from which on a product of matrices and the sums of its results are
-/// faster than one dispatch.
+/// The minimum number of terms per output element for which a GEMM with a following fold (col2im)
+/// is faster than one dispatch.
 const LEAST_TERMS: usize = 32;
-/// Input channels, likewise: a product of fewer is mostly writing.
+/// The minimum number of input channels for it: with fewer, the GEMM mainly writes.
 const LEAST_CHANNELS: usize = 8;
-/// What products may take of memory, as a multiple of the elements of the output, and in bytes:
-/// they are read and written from beginning to end, and no cache keeps more.
+/// The maximum size of the GEMM's result, as a multiple of the output elements, and in bytes: it is
+/// streamed through memory, and exceeds all caches.
 const MOST_PRODUCTS: usize = 16;
 const MOST_BYTES: u64 = 256 << 20;
 
@@ -31,8 +31,7 @@ impl Shape {
         }
     }
 
-    /// The elements of an input plane at most, where it is worth it to compute all products of
-    /// weights and input elements first.
+    /// Returns the maximum number of elements of an input plane, if GEMM and fold are faster.
     fn folded_plane(&self, e: &Encoder<'_, '_>) -> Option<usize> {
         if self.depth.is_some() {
             return None;
@@ -53,18 +52,17 @@ impl Shape {
         (is_worth && fits).then_some(plane)
     }
 
-    /// A product of matrices, weights times planes of at most so many elements, then sums of its
-    /// results.
+    /// Emits a GEMM of the weights and the input planes, and the fold of its result.
     fn folded(self, e: &mut Encoder<'_, '_>, most_of_plane: usize) -> Result<(), Error> {
         let (groups, terms) = (self.groups, self.in_channels);
         let (rows, plane) = (self.out_channels * self.taps(), self.size.iter().product());
-        // As they are, padded: the channels of the input are rows.
+        // The weights are only padded: the input channels are the rows.
         let matrices = Matrices { count: groups * terms, rows, columns: 1 };
         let weights = transposed(e, &self.weight, matrices)?;
         let sizes = [self.batch * groups, rows, plane];
-        // Sums of halves are rounded once.
+        // Not fp16, so that sums are rounded only once.
         let products = e.temporary(Element::F32, &sizes)?;
-        // It varies as the output does.
+        // Its shape is dynamic if that of the output is.
         let out = Operand { value: self.out.value, ..products.clone() };
         let mut product = Product::new(weights, self.input.clone(), out, [rows, plane, terms]);
         product.a_transposed = true;
@@ -76,8 +74,8 @@ impl Shape {
         self.fold(e, &products)
     }
 
-    /// Adds up the products, `[output plane][taps][input plane]`, that reach each element of the
-    /// output.
+    /// Emits the fold: adds the elements of `[output plane][taps][input plane]` that reach each
+    /// output element.
     fn fold(self, e: &mut Encoder<'_, '_>, products: &Operand) -> Result<(), Error> {
         let [y, x] = self.window;
         let steps =
@@ -116,7 +114,7 @@ impl Shape {
         e.dispatch_by_four(&pipeline, accesses, &push, self.out.numel())
     }
 
-    /// One dispatch, in which each output element gathers the input elements that reach it.
+    /// Emits one dispatch, in which each output element gathers the input elements that reach it.
     fn gathered(self, e: &mut Encoder<'_, '_>) -> Result<(), Error> {
         let ([y, x], z) = (self.window, self.depth_window());
         let [planes, out_planes] = self.planes();
@@ -174,7 +172,7 @@ impl Shape {
     }
 }
 
-/// The greatest common divisor of two numbers above zero.
+/// Returns the greatest common divisor of two positive integers.
 fn common(a: i32, b: i32) -> i32 {
     if b == 0 { a } else { common(b, a % b) }
 }

@@ -1,5 +1,4 @@
-//! Products of which each invocation reads its factors from memory: how they are divided, and their
-//! dispatch.
+//! GEMMs without tiles, in which each invocation reads its operands from memory.
 
 use super::{Epilogue, LEAST_TERMS, Product, SHARES, share, workgroup};
 use crate::encoder::{Encoder, read, u32_of, write};
@@ -7,19 +6,19 @@ use crate::error::Error;
 use crate::ops::tiling::Shape;
 use torchlet_shaders::{Element, Matmul, MatmulPush};
 
-/// How invocations that read their factors from memory divide a product.
+/// How invocations divide an untiled GEMM.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Plain {
-    /// The rows of an invocation.
+    /// Rows per invocation.
     rows: usize,
     /// How many invocations share a sum.
     shares: usize,
-    /// The groups of four columns of an invocation: 1 or 2.
+    /// Groups of four columns per invocation: 1 or 2.
     quads: usize,
 }
 
 impl Plain {
-    /// `halves`: whether the second factor is of halves, of which eight can be read at once.
+    /// `halves`: whether the second operand is fp16 and eight values can be read at once.
     pub(super) fn of(bound: Shape, busy: usize, halves: bool) -> Self {
         let rows: usize = match bound.m {
             1 => 1,
@@ -28,19 +27,19 @@ impl Plain {
             _ => 8,
         };
         let (columns, tiles) = (bound.n.div_ceil(4), bound.m.div_ceil(rows));
-        // Invocations beside one another read neighbours of `b`: fewer shares leave room for more
-        // of these.
+        // Neighbouring invocations read neighbouring elements of `b`: fewer shares allow more of
+        // them.
         let choices = if tiles > 1 { [32, 16, 4] } else { SHARES };
         let invocations = columns.saturating_mul(tiles).saturating_mul(bound.batches);
-        // Twice the columns halve the loads, where enough invocations remain: on an NVIDIA H100, a
-        // row times 2048×8192 takes 17 µs in place of 24 with them; times 8192×2048, where too few
-        // remain, it would take 31 in place of 25. Sums of more rows take too much shared memory.
+        // Twice the columns halve the loads, if enough invocations remain. Tuned on an NVIDIA H100:
+        // a row times 2048×8192 lasts 17 µs instead of 24; times 8192×2048, with too few
+        // invocations, 31 instead of 25. Sums of more rows would need too much shared memory.
         let wide = halves && tiles == 1 && rows <= 2 && invocations / 2 >= busy / SHARES[0];
         let quads = if wide { 2 } else { 1 };
         Plain { rows, shares: share(busy, invocations / quads, bound.k, choices), quads }
     }
 
-    /// Others for the same product: with other rows, other shares, or other columns.
+    /// Returns alternatives for the same GEMM, with other rows, shares or columns.
     pub(super) fn others(&self, bound: Shape, halves: bool) -> Vec<Self> {
         let rows = [1, 2, 4, 8].map(|rows| Plain { rows, ..*self });
         let shares = [1, 4, 16, 32, 64].map(|shares| Plain { shares, ..*self });
@@ -54,12 +53,12 @@ impl Plain {
         rows.into_iter().chain(shares).chain([columns]).filter(fits).collect()
     }
 
-    /// A workgroup for so many groups of columns, and of rows.
+    /// Returns a workgroup for this many groups of columns and of rows.
     fn workgroup(&self, columns: usize, tiles: usize, second: Element) -> [u32; 3] {
         let sums = self.rows * self.quads;
         match second {
-            // Memory gives 32 bytes at a time: four neighbours of four halves. (On an NVIDIA H100,
-            // four are faster than two for eight halves each, too.)
+            // A memory transaction has 32 bytes: four neighbours of four fp16 values. (On an NVIDIA
+            // H100, four neighbours are also faster than two with eight values each.)
             Element::F16 if self.shares == 64 && tiles == 1 && columns >= 4 && sums <= 4 => {
                 [4, 1, 64]
             }
@@ -69,7 +68,7 @@ impl Plain {
 }
 
 impl Product {
-    /// The pipeline for so few rows, and its workgroup.
+    /// Returns the pipeline for few rows, and its workgroup.
     pub(super) fn few(
         &self,
         e: &Encoder<'_, '_>,
@@ -79,13 +78,12 @@ impl Product {
         self.plain_pipeline(epilogue, bound, Plain::of(bound, e.busy(), self.has_wide_halves()))
     }
 
-    /// Whether the second factor is of halves, of which eight can be read at once, by the kernel
-    /// that reads both from memory.
+    /// Whether the second operand is fp16 and the untiled kernel can read eight values at once.
     pub(super) fn has_wide_halves(&self) -> bool {
         self.b.element == Element::F16 && !self.a_transposed && self.pitches().b.is_multiple_of(8)
     }
 
-    /// The pipeline of invocations that read their factors from memory, and its workgroup.
+    /// Returns the pipeline of an untiled GEMM, and its workgroup.
     pub(super) fn plain_pipeline(
         &self,
         epilogue: &Epilogue,
@@ -114,7 +112,7 @@ impl Product {
         Ok((pipeline, workgroup))
     }
 
-    /// Invocations that read their factors from memory.
+    /// Emits an untiled GEMM.
     pub(super) fn plain(
         self,
         e: &mut Encoder<'_, '_>,
@@ -169,7 +167,7 @@ mod tests {
         assert_eq!(plain(4, 8192, 2048, true), [4, 16, 1]);
     }
 
-    /// No way takes more shared memory than every device has.
+    /// No variant uses more shared memory than every device has.
     #[test]
     fn sums_that_are_shared_fit_any_device() {
         let busy = [DeviceKind::Discrete, DeviceKind::Integrated, DeviceKind::Cpu];

@@ -1,5 +1,5 @@
-//! Products in tiles, whose factors workgroups bring to shared memory: one tiling, or of shapes
-//! that vary the one that suits them.
+//! Tiled GEMMs, with operands staged in shared memory: one tiling, or for dynamic shapes the one
+//! that suits the current shape.
 
 use super::{Epilogue, Product, Windows};
 use crate::encoder::{Encoder, read, u32_of, write};
@@ -13,18 +13,18 @@ use torchlet_shaders::{
     MatmulTiledPush,
 };
 
-/// What the workgroups of a tile leave to each other.
+/// Partial sums that the workgroups of a tile exchange (split-K).
 struct Parts {
-    /// How they do, as the shader numbers it.
+    /// The shader's code for the method of exchange.
     partial: u32,
     sums: Option<Operand>,
-    /// How many are done.
+    /// Counters of finished workgroups.
     counts: Option<Operand>,
 }
 
 impl Product {
-    /// Workgroups that bring their factors to shared memory: in these tiles or, of shapes that
-    /// vary, in large ones when there are enough rows.
+    /// Emits a tiled GEMM with this tiling, or, for dynamic shapes with enough rows, with a large
+    /// one.
     pub(super) fn in_tiles(
         self,
         e: &mut Encoder<'_, '_>,
@@ -41,7 +41,7 @@ impl Product {
         let Some(large) = large.filter(|large| *large != tiling) else {
             return self.tiled(e, epilogue, &tiling, parts);
         };
-        // Of either there is what the other would take: shapes may be others in the next run.
+        // Scratch tensors exist for both tilings, since the next run may have another shape.
         let parts_of_large = self.parts(e, bound, &large)?;
         let (chosen, parts, other) = match large.suits(self.now(bound), e.processors()) {
             true => (large, parts_of_large, parts),
@@ -51,12 +51,12 @@ impl Product {
         self.tiled(e, epilogue, &chosen, parts)
     }
 
-    /// The sizes of a product that has these bounds.
+    /// Returns the current sizes of a GEMM with these bounds.
     fn now(&self, bound: Shape) -> Shape {
         Shape { batches: self.batches, m: self.m, n: self.n, ..bound }
     }
 
-    /// What the workgroups of a tile leave to each other.
+    /// Allocates the partial sums of the workgroups of a tile.
     fn parts(
         &self,
         e: &mut Encoder<'_, '_>,
@@ -79,7 +79,7 @@ impl Product {
         }
     }
 
-    /// Emits the dispatches of tiles.
+    /// Emits the dispatches of a tiling.
     fn tiled(
         self,
         e: &mut Encoder<'_, '_>,
@@ -97,9 +97,9 @@ impl Product {
             Some(_) => (alignment(a_aligned), 1),
         };
         let exact = tiling.matrices.is_some() && e.features().fill_subgroups_of_32();
-        // Terms that vary from run to run take what is for any, so that all have one pipeline.
+        // A dynamic number of terms uses the generic pipeline for all shapes.
         let varies = [&self.a, &self.b].iter().all(|factor| e.is_dynamic(factor));
-        // No split begins behind the last term.
+        // No split starts after the last term.
         let all_have = (splits - 1).saturating_mul(terms) < self.k;
         let whole = self.k.is_multiple_of(tiling.terms) && all_have && !varies;
         let may_be_direct = whole && tiling.matrices == Some(Matrices::Halves);
@@ -119,7 +119,7 @@ impl Product {
             write(out.id),
             read(self.a.id),
             read(self.b.id),
-            // Any that is written, where these are not.
+            // Any written tensor for unused bindings.
             self.norm.as_ref().map_or(write(here.unwrap_or(out).id), |norm| read(norm.id)),
             write(counts.as_ref().unwrap_or(out).id),
         ];
@@ -128,8 +128,7 @@ impl Product {
             self.m.div_ceil(tile_m),
             self.batches * splits,
         ];
-        /// Emits the dispatch of a pipeline that computes the tiles: with the constants and
-        /// parameters that it has beyond those of all.
+        /// Emits the dispatch of a tile pipeline, with its additional constants and parameters.
         macro_rules! dispatch {
             ($pipeline:ident, {$($constant:tt)*}, $push:ident, {$($parameter:tt)*}) => {{
                 let pipeline = constants!($pipeline of self, epilogue, bias, out, {
@@ -215,8 +214,7 @@ impl Product {
     }
 }
 
-/// The multiples of elements that all rows start at, if each is so many behind the other: 1, 4
-/// or 8.
+/// Returns the alignment of all rows for a row stride, in elements: 1, 4 or 8.
 fn alignment(pitch: usize) -> u32 {
     match pitch {
         pitch if pitch.is_multiple_of(8) => 8,

@@ -1,8 +1,9 @@
-//! Convolutions and products of codes of 8 bits in tiles, whose sums are whole numbers. So are
-//! those of the kernel for any convolution; that for any product adds up floating-point numbers.
+//! Tiled int8 convolutions and GEMMs with integer sums. The generic convolution kernel uses integer
+//! sums too; the generic GEMM kernel uses floating-point sums.
 //!
-//! Terms are taken 16 at a time, which lie beside each other in both factors. So channels of a
-//! picture are put beside each other first, and the weights once, when a graph is compiled.
+//! 16 terms at a time are processed, which must be contiguous in both operands. Channels of an
+//! image are therefore packed first (channels last), and those of the weights when a graph is
+//! compiled.
 
 use super::places;
 use crate::derived::{Derived, GROUP, Packed, Rows};
@@ -15,34 +16,34 @@ use crate::tensors::Operand;
 use torchlet_shaders::functions::codes as functions;
 use torchlet_shaders::{ConvolutionCodes, ConvolutionCodesPush, Element, Module, Pipeline as _};
 
-/// A convolution or a product to encode.
+/// A convolution or GEMM to encode.
 pub(super) struct Product<'o> {
     pub(super) input: &'o Operand,
     /// Scale and zero point of the input.
     pub(super) parameters: [f64; 2],
-    /// The rows of weights, of which each group of a convolution has as many.
+    /// The rows of weights, the same number for each group of a convolution.
     pub(super) weights: Packed,
-    /// Of each row of weights.
+    /// One scale per row of weights.
     pub(super) scales: &'o Operand,
     pub(super) bias: Option<&'o Operand>,
     pub(super) out: &'o Operand,
-    /// Scale and zero point of the output, if that is of codes.
+    /// Scale and zero point of the output, if it is quantized.
     pub(super) out_parameters: [f64; 2],
-    /// The least and the largest result.
+    /// The lowest and highest result.
     pub(super) clamp: [f64; 2],
-    /// `None` for a product of rows.
+    /// `None` for a GEMM.
     pub(super) windows: Option<Windows>,
-    /// Whether channels lie beside each other in both, [`by_place`](super::places): of a
-    /// convolution in one group.
+    /// Whether input and output are channels-last ([`by_place`](super::places)); only for a single
+    /// group.
     pub(super) by_place: bool,
-    /// A table of what becomes of the codes of the output.
+    /// A lookup table that is applied to the quantized output.
     pub(super) table: Option<&'o Operand>,
 }
 
 /// The windows of a convolution.
 pub(super) struct Windows {
     pub(super) groups: usize,
-    /// Rows and columns of a picture, and of the output.
+    /// Rows and columns of an image, and of the output.
     pub(super) size: [usize; 2],
     pub(super) out_size: [usize; 2],
     pub(super) kernel: [usize; 2],
@@ -51,20 +52,20 @@ pub(super) struct Windows {
     pub(super) dilation: [usize; 2],
 }
 
-/// How a product is cut into tiles.
+/// How a GEMM is tiled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Tiles {
-    /// Rows and columns, and groups of 16 terms at a time.
+    /// Rows and columns of a tile, and groups of 16 terms loaded at a time.
     tile: [usize; 2],
     units: usize,
     lanes: usize,
-    /// The workgroups that share a tile.
+    /// The number of workgroups that share a tile (split-K).
     splits: usize,
 }
 
 impl Tiles {
-    /// For `[batches, rows, columns]` of so many groups of terms, on a device of so many processors
-    /// that so many invocations keep busy.
+    /// Returns the tiling for `[batches, rows, columns]` and `units` groups of terms, on a device
+    /// with this many processors, which `busy` invocations saturate.
     fn of(
         shape: [usize; 3],
         units: usize,
@@ -80,8 +81,7 @@ impl Tiles {
         let wanted = (busy / LANES).max(1);
         let small = Tiles { tile: [32; 2], units: 4, lanes: LANES, splits: 1 };
         let is_small = parallel && small.count(shape) <= wanted;
-        // Few small tiles take less time than large ones that are shared, unless each has many
-        // terms to add up.
+        // A few small tiles are faster than shared large ones, unless each has many terms.
         let few = small.count(shape).saturating_mul(16) <= wanted;
         let is_shared = units >= MANY_UNITS || (units >= MANY_UNITS / 2 && few);
         if is_small && !is_shared {
@@ -110,11 +110,11 @@ impl Tiles {
         [more, tiles].into_iter().find(|it| (it.units == 4 || units >= 8) && it.fits(shared))
     }
 
-    /// Others for the same product, for devices to be measured with: each differs in the tile, in
-    /// how many workgroups share one, or in how many terms they bring at a time.
+    /// Returns alternatives for autotuning. Each differs in the tile, in the number of splits, or
+    /// in the number of terms loaded at a time.
     fn others(&self, units: usize, shared: u32) -> Vec<Self> {
         let small = [[64, 64], [32, 64], [64, 32]].map(|tile| Tiles { tile, ..*self });
-        // What few add up is too little for all invocations.
+        // Adding up splits of small tiles does not use all invocations.
         let least = Tiles { tile: [32; 2], splits: 1, ..*self };
         let splits = [self.splits * 2, self.splits / 2, self.splits * 4, self.splits * 8];
         let splits = splits.map(|splits| Tiles { splits, ..*self });
@@ -133,14 +133,14 @@ impl Tiles {
         all.filter(fits).collect()
     }
 
-    /// How many there are of `[batches, rows, columns]`.
+    /// Returns the number of tiles for `[batches, rows, columns]`.
     fn count(&self, [batches, m, n]: [usize; 3]) -> usize {
         let [rows, columns] = self.tile;
         m.div_ceil(rows).saturating_mul(n.div_ceil(columns)).saturating_mul(batches)
     }
 
-    /// Whether an invocation brings no more than the shader keeps, and shared memory has room for
-    /// both factors, and for a matrix of sums for each subgroup.
+    /// Whether an invocation loads no more than the shader has registers for, and shared memory
+    /// holds both operands and the subgroups' result matrices.
     fn fits(&self, shared: u32) -> bool {
         let brought = self.tile.iter().map(|side| side * self.units / self.lanes);
         if brought.max().is_some_and(|units| units > MOST_BROUGHT) {
@@ -151,30 +151,30 @@ impl Tiles {
     }
 }
 
-/// The groups of terms of a factor that an invocation brings at a time, at most.
+/// The maximum number of groups of terms of an operand that an invocation loads at a time.
 const MOST_BROUGHT: usize = 8;
 
-/// The invocations of a workgroup, unless tiles are large.
+/// Invocations per workgroup, except for large tiles.
 const LANES: usize = 128;
 
-/// So many groups of terms take one workgroup longer than sharing them takes; half of them, where
-/// there are few tiles.
+/// The number of groups of terms from which on split-K is faster; half of it if there are few
+/// tiles.
 const MANY_UNITS: usize = 96;
 
-/// The groups of terms that are worth a workgroup of their own.
+/// The minimum number of groups of terms per split.
 const LEAST_UNITS_OF_SPLIT: usize = 16;
 
-/// The fewest rows, columns and terms of a product for tiles. (What has channels beside each other
-/// already is for them with any terms.)
+/// The minimum rows, columns and terms for tiles. (Channels-last operands are tiled with any number
+/// of terms.)
 const LEAST_SIDE: usize = 16;
 const LEAST_TERMS: usize = 32;
 
-/// With so many terms, no sum leaves 32 bits: each is at most 2^14, and so is what zero points take
-/// away.
+/// With at most this many terms, sums fit in 32 bits: each term is at most 2^14, and so is the
+/// zero-point correction.
 const MOST_TERMS: usize = 1 << 15;
 
 impl Product<'_> {
-    /// The rows and columns of what is computed by itself, so many times.
+    /// Returns `[batches, rows, columns]` of the GEMM, where each group counts as a batch.
     fn shape(&self, out_sizes: &[usize]) -> Option<[usize; 3]> {
         let numel = |sizes: &[usize]| sizes.iter().try_fold(1usize, |a, b| a.checked_mul(*b));
         match (&self.windows, out_sizes) {
@@ -194,7 +194,7 @@ impl Product<'_> {
         }
     }
 
-    /// Emits the dispatches; `false` if the product is for the kernels that take any.
+    /// Emits the dispatches; returns `false` if the generic kernels must be used.
     pub(super) fn encode(&self, e: &mut Encoder<'_, '_>) -> Result<bool, Error> {
         let matrix_k = e.features().multiply_codes();
         let Rows { parts, codes, .. } = self.weights.rows;
@@ -205,7 +205,8 @@ impl Product<'_> {
             && (self.out.element.is_floating() || self.out.element == Element::I8);
         let groups = self.windows.as_ref().map_or(1, |windows| windows.groups);
         let whole = match self.windows {
-            // Little of groups may be padding; of pictures of few channels most is.
+            // The padding of groups must be small; images with few channels would be mostly
+            // padding.
             Some(_) => codes * if groups == 1 { 8 } else { 2 } >= self.weights.rows.padded(),
             None => codes.is_multiple_of(GROUP),
         };
@@ -246,7 +247,7 @@ impl Product<'_> {
         let weights = e.derived(Derived::Packed(self.weights))?;
         let packed = match &self.windows {
             Some(windows) if !self.by_place => {
-                // Each group by itself.
+                // Each group is packed separately.
                 let plane = windows.size[0] * windows.size[1];
                 Some(places::by_place(e, self.input, [codes, plane])?)
             }
@@ -262,7 +263,7 @@ impl Product<'_> {
         };
         let [part, counts] = match &shares {
             Some([parts, counts]) => [parts, counts],
-            // Any that is written.
+            // Any written tensor for unused bindings.
             None => [self.out; 2],
         };
         let bias = self.bias.unwrap_or(self.scales);
@@ -316,7 +317,7 @@ impl Product<'_> {
             write(self.out.id),
             write(part.id),
             write(counts.id),
-            // Any, where there is none.
+            // Any tensor for the unused binding.
             read(self.table.unwrap_or(self.scales).id),
         ];
         let invocations = [
@@ -329,8 +330,8 @@ impl Product<'_> {
         Ok(true)
     }
 
-    /// Whether the device takes the dispatch, and what lies in between: of other kernels there is
-    /// neither. Rows that vary may be few, which tiles are not for.
+    /// Whether the device supports the dispatch and its temporary tensors, which other kernels do
+    /// not need. Dynamic rows are excluded: there may be few, for which tiles are slow.
     fn fits(&self, e: &Encoder<'_, '_>, bound: [usize; 3], tiles: &Tiles) -> bool {
         let (limits, [batches, m, n]) = (e.limits(), bound);
         let [rows, columns] = tiles.tile;
@@ -353,7 +354,7 @@ impl Product<'_> {
         is_taken && !varies && packed.max(parts) as u64 <= limits.tensor
     }
 
-    /// The parameters that say where windows lie: of a product, none that is read.
+    /// Returns the window parameters; unused for a GEMM.
     fn placed(&self) -> Result<ConvolutionCodesPush, Error> {
         let none = ConvolutionCodesPush {
             m: 0,
@@ -384,7 +385,7 @@ impl Product<'_> {
         };
         let Some(windows) = &self.windows else { return Ok(none) };
         let i32_of = |size: usize| {
-            i32::try_from(size).map_err(|_| Error::unsupported("a convolution so large"))
+            i32::try_from(size).map_err(|_| Error::unsupported("a convolution of this size"))
         };
         let [in_y, in_x] = windows.size;
         let ([stride_y, stride_x], [padding_y, padding_x]) = (windows.stride, windows.padding);
@@ -407,7 +408,7 @@ impl Product<'_> {
     }
 }
 
-/// The shader for a device whose subgroups multiply matrices of so many terms, or do not.
+/// Returns the shader for a device with or without int8 matrices of `matrix_k` terms.
 pub(super) fn module(matrix_k: Option<u32>) -> Module {
     let better = ConvolutionCodes::BETTER.first().filter(|_| matrix_k.is_some());
     better.copied().unwrap_or(ConvolutionCodes::MODULE)
@@ -443,7 +444,7 @@ mod tests {
         let many = of([1, 49, 160], 60);
         assert_eq!((many.tile, many.units, many.splits), ([32, 64], 8, 4));
         assert_eq!(of([usize::MAX, 64, 64], 9).splits, 1);
-        // Others have room in what an invocation keeps, whatever is shared.
+        // Alternatives fit into the registers, for any shared memory.
         for first in [of([1, 4096, 4096], 64), few, many, of([1, 196, 64], 24)] {
             let others = first.others(64, 1 << 20);
             let brought = |it: &Tiles| it.tile.map(|side| side * it.units / it.lanes);
@@ -456,19 +457,18 @@ mod tests {
             );
             assert!(others.iter().all(|it| it.tile != [32; 2] || it.splits == 1), "{others:?}");
         }
-        // Where less is shared, fewer terms are brought at a time, or no tiles are.
+        // With less shared memory, fewer terms are loaded at a time, or tiles are not used.
         let least = Tiles { tile: [64, 64], units: 4, lanes: 128, splits: 18 };
         assert_eq!(Tiles::of([1, 512, 49], 288, [BUSY / 512, BUSY], 16 << 10), Some(least));
         assert_eq!(Tiles::of([1, 512, 49], 288, [BUSY / 512, BUSY], 8 << 10), None);
     }
 
-    /// The shaders of a convolution of so many channels with 3×3 windows in so many groups on a
-    /// device.
+    /// The shaders of a grouped convolution with 3×3 windows and these channels on a device.
     fn shaders(features: DeviceFeatures, channels: [usize; 2], groups: usize) -> Vec<&'static str> {
         shaders_with(features, 8, channels, groups)
     }
 
-    /// The same on a device that binds so many buffers.
+    /// The same on a device with this limit on buffers.
     fn shaders_with(
         features: DeviceFeatures,
         buffers: u32,
@@ -488,8 +488,8 @@ mod tests {
         values.extend([Value::Double(0.5), Value::Int(3), Value::None]);
         values.extend([[3, 3], [1, 1]].map(|list| Value::IntList(list.to_vec())));
         values.push(Value::Int(groups as i64));
-        // Input, its scale and zero point, weights, their sums, scales, the output's, bias, kernel,
-        // stride, padding, dilation, groups.
+        // Arguments: input, its scale and zero point, weights, their sums, scales, output scale and
+        // zero point, bias, kernel, stride, padding, dilation, groups.
         let args = vec![0, 4, 5, 1, 2, 2, 4, 5, 6, 7, 8, 8, 8, 9, 3];
         let nodes = vec![Node::new(Operator::ET_VK_Q8TA_CONV2D, args)];
         let graph = Graph { values, nodes, inputs: vec![0], outputs: vec![3], ..Graph::default() };
@@ -509,8 +509,7 @@ mod tests {
         let matrices = ["pack_codes", "convolution_codes_cooperative"];
         assert_eq!(shaders(DeviceFeatures::multiplying_codes(32), [16, 32], 1), matrices);
         assert_eq!(shaders(DeviceFeatures::multiplying_codes(16), [16, 32], 1), matrices);
-        // Too few buffers; neither; few channels of an output; groups that would be padding for the
-        // most part.
+        // Too few buffers; no features; few output channels; groups that would be mostly padding.
         let any = ["convolution_quantized"];
         assert_eq!(shaders_with(dot(), 7, [16, 32], 1), any);
         assert_eq!(shaders(DeviceFeatures::default(), [16, 32], 1), any);

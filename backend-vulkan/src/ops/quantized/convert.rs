@@ -1,4 +1,4 @@
-//! Numbers to codes and back.
+//! Quantization and dequantization operators.
 
 use crate::encoder::{Encoder, read, u32_of, write};
 use crate::error::Error;
@@ -41,7 +41,7 @@ pub(in crate::ops) const OPERATORS: &[Entry] = &[
     }),
 ];
 
-/// From numbers to codes, or back.
+/// Quantize or dequantize.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u32)]
 pub(super) enum Direction {
@@ -49,7 +49,7 @@ pub(super) enum Direction {
     Dequantize = affine::DEQUANTIZE,
 }
 
-/// The bounds of codes of a type.
+/// Returns the range of quantized values of a type.
 pub(super) fn bounds(element: Element) -> [f64; 2] {
     match element {
         Element::U8 => [0.0, 255.0],
@@ -58,7 +58,7 @@ pub(super) fn bounds(element: Element) -> [f64; 2] {
     }
 }
 
-/// The bounds of codes that arguments give, or those of the type.
+/// Returns the range of quantized values from arguments, or that of the type.
 pub(super) fn bounds_at(
     e: &Encoder<'_, '_>,
     args: &[ValueId],
@@ -86,7 +86,7 @@ fn per_tensor(e: &mut Encoder<'_, '_>, args: &[ValueId], to: Direction) -> Resul
     }
 }
 
-/// Emits `out = round(input / scale) + zero`, within bounds.
+/// Emits `out = round(input / scale) + zero`, clamped.
 pub(super) fn quantize(
     e: &mut Encoder<'_, '_>,
     input: &Operand,
@@ -108,8 +108,8 @@ pub(super) fn dequantize(
     elementwise::apply_unary_with(e, unary::DEQUANTIZE, input, out, [scale, zero, 0.0, 0.0])
 }
 
-/// Quantizes or dequantizes with scales that a tensor has: element `index * step` of it, along each
-/// dimension.
+/// Quantizes or dequantizes with scales from a tensor: the scale index is the sum of `index * step`
+/// over the dimensions.
 #[allow(clippy::too_many_arguments)]
 pub(super) fn affine(
     e: &mut Encoder<'_, '_>,
@@ -154,7 +154,7 @@ pub(super) fn affine(
     e.dispatch_by_four(&pipeline, accesses, &push, out.numel())
 }
 
-/// With one scale and zero point, in tensors.
+/// With one scale and zero point, given as tensors.
 fn per_tensor_by_tensor(
     e: &mut Encoder<'_, '_>,
     args: &[ValueId],
@@ -171,7 +171,7 @@ fn per_tensor_by_tensor(
     affine(e, to, &input, &scale, Some(&zero), &[input.numel()], &[0], bounds, &out)
 }
 
-/// With a scale for each index of one dimension.
+/// Per channel: one scale per index of a dimension.
 fn per_channel(e: &mut Encoder<'_, '_>, args: &[ValueId], to: Direction) -> Result<(), Error> {
     let input = e.tensor(e.arg(args, 0)?)?;
     let scale = e.tensor(e.arg(args, 1)?)?;
@@ -187,7 +187,7 @@ fn per_channel(e: &mut Encoder<'_, '_>, args: &[ValueId], to: Direction) -> Resu
     affine(e, to, &input, &scale, zero.as_ref(), &input.sizes, &steps, bounds, &out)
 }
 
-/// With a scale for each row.
+/// Per token: one scale per row.
 fn per_token(e: &mut Encoder<'_, '_>, args: &[ValueId], to: Direction) -> Result<(), Error> {
     let input = e.tensor(e.arg(args, 0)?)?;
     let (scale, zero) = (e.tensor(e.arg(args, 1)?)?, e.tensor(e.arg(args, 2)?)?);
@@ -202,7 +202,7 @@ fn per_token(e: &mut Encoder<'_, '_>, args: &[ValueId], to: Direction) -> Result
     affine(e, to, &input, &scale, Some(&zero), &view, &[1, 0], bounds, &out)
 }
 
-/// The sizes of blocks, each a divisor of its dimension.
+/// Returns the block sizes, each a divisor of its dimension.
 pub(super) fn blocks_of(
     e: &Encoder<'_, '_>,
     args: &[ValueId],

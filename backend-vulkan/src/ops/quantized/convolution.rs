@@ -21,7 +21,8 @@ pub(in crate::ops) const OPERATORS: &[Entry] = &[
     operator(Operator::ET_VK_CONV2D_Q8TA_Q8CSW_Q8TO, q8ta_conv2d),
     operator(Operator::ET_VK_CONV2D_Q8TA_Q8CSW_Q8TO_DW, q8ta_conv2d),
     operator(Operator::ETVK_TEST_CONV2D_Q8TA_Q8CSW_Q8TO, |e, args| {
-        // Quantizes its input and dequantizes its output; a layout comes before the output.
+        // Also quantizes the input and dequantizes the output; a layout argument precedes the
+        // output.
         let out = e.out(args)?;
         let scale = [e.float(e.arg(args, 6)?)?, e.float(e.arg(args, 7)?)?];
         let target = e.temporary(Element::I8, &out.sizes)?;
@@ -59,7 +60,7 @@ pub(in crate::ops) const OPERATORS: &[Entry] = &[
     }),
 ];
 
-/// Where the arguments of a convolution are.
+/// The argument positions of a convolution.
 #[derive(Debug, Clone, Copy)]
 struct Convolution {
     /// Scale and zero point of the input.
@@ -72,7 +73,7 @@ struct Convolution {
     kernel: usize,
     stride: usize,
     padding: usize,
-    /// Of a transposed convolution.
+    /// Only for transposed convolutions.
     output_padding: Option<usize>,
     dilation: usize,
     groups: usize,
@@ -97,13 +98,13 @@ impl Convolution {
         }
     }
 
-    /// Of so many arguments, which may have an activation.
+    /// Determines whether these arguments include an activation.
     fn of_codes(args: &[ValueId]) -> Self {
         let activation = if args.len() > 15 { Some(14) } else { None };
         Convolution { activation, ..Convolution::q8ta() }
     }
 
-    /// With what follows the kernel size right behind it.
+    /// Moves the arguments after the kernel size next to it.
     const fn shifted(self) -> Self {
         let kernel = self.kernel;
         Convolution {
@@ -120,7 +121,7 @@ fn q8ta_conv2d(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
     convolve(e, args, &Convolution::of_codes(args), None).map(drop)
 }
 
-/// Two sizes from a list of one or two, each from `least` on.
+/// Parses two sizes, of at least `least`, from a list of one or two.
 fn two(
     e: &Encoder<'_, '_>,
     args: &[ValueId],
@@ -131,7 +132,7 @@ fn two(
     let (y, x) = match sizes[..] {
         [both] => (both, both),
         [y, x] => (y, x),
-        _ => return Err(Error::Invalid(format!("{sizes:?} for two dimensions"))),
+        _ => return Err(Error::Invalid(format!("{sizes:?} is not valid for two dimensions"))),
     };
     if y < least || x < least || y > 1 << 24 || x > 1 << 24 {
         return Err(Error::Invalid(format!("{sizes:?} is out of range")));
@@ -145,7 +146,7 @@ pub(super) struct Call {
     pub(super) weight: Operand,
     pub(super) scales: Operand,
     pub(super) bias: Option<Operand>,
-    /// Rows and columns of a picture, and of the output, whose channels are `out_channels`.
+    /// Rows and columns of an image and of the output, and the output channels.
     pub(super) size: [usize; 2],
     pub(super) out_size: [usize; 2],
     pub(super) out_channels: usize,
@@ -154,17 +155,17 @@ pub(super) struct Call {
     pub(super) padding: [usize; 2],
     pub(super) dilation: [usize; 2],
     pub(super) groups: usize,
-    /// Whether each channel has a kernel of its own.
+    /// Whether the convolution is depthwise.
     pub(super) depthwise: bool,
     transposed: bool,
     pub(super) relu: bool,
-    /// Scale and zero point of the input and of the output; [1, 0] of what is not of codes.
+    /// Scale and zero point of the input and of the output; `[1, 0]` if not quantized.
     pub(super) parameters: [f64; 2],
     pub(super) output: [f64; 2],
 }
 
 impl Call {
-    /// Reads the arguments of a convolution, and checks them.
+    /// Parses and checks the arguments of a convolution.
     fn of(e: &Encoder<'_, '_>, args: &[ValueId], convolution: &Convolution) -> Result<Self, Error> {
         let input = e.tensor(e.arg(args, 0)?)?;
         let weight = e.tensor(e.arg(args, convolution.weight)?)?;
@@ -179,11 +180,13 @@ impl Call {
         let rank = input.rank();
         if rank < 3 || groups == 0 || out_channels == 0 || weight.element != Element::I8 {
             let (input, weight) = (&input.sizes, &weight.sizes);
-            return Err(Error::Invalid(format!("{input:?} convolved with {weight:?}")));
+            return Err(Error::Invalid(format!(
+                "an input of shape {input:?} does not match weights of shape {weight:?}"
+            )));
         }
         let channels = input.size(rank - 3);
         let size = [input.size(rank - 2), input.size(rank - 1)];
-        // Depthwise weights have a column for each channel, perhaps with padding.
+        // Depthwise weights have one column per channel, possibly padded.
         let out_channels = if depthwise { out_channels.min(channels) } else { out_channels };
         let (group_in, group_out) = (channels / groups, out_channels / groups);
         let taps = kernel[0].saturating_mul(kernel[1]);
@@ -198,7 +201,8 @@ impl Call {
         if !fits {
             let (input, weight) = (&input.sizes, &weight.sizes);
             return Err(Error::Invalid(format!(
-                "{input:?} convolved with {weight:?} in {groups} groups of kernels {kernel:?}"
+                "an input of shape {input:?} does not match weights of shape {weight:?} with \
+                 {groups} groups and kernel {kernel:?}"
             )));
         }
         let transposed = convolution.output_padding;
@@ -225,7 +229,7 @@ impl Call {
             return Err(Error::invalid("the dilation is out of range"));
         }
         let bias = bias_of(e, args, convolution.bias, out_channels)?;
-        // A transposed convolution has the scales of one group.
+        // A transposed convolution has scales for one group only.
         let scale_count = if transposed.is_some() { group_out } else { out_channels };
         if scales.numel() < scale_count {
             return Err(Error::invalid("there are too few scales"));
@@ -260,17 +264,17 @@ impl Call {
         })
     }
 
-    /// A call of an operator that takes and gives codes.
+    /// Parses a call with quantized input and output.
     pub(super) fn of_codes(e: &Encoder<'_, '_>, args: &[ValueId]) -> Result<Self, Error> {
         Call::of(e, args, &Convolution::of_codes(args))
     }
 
-    /// The channels of a picture.
+    /// Returns the number of channels of an image.
     pub(super) fn channels(&self) -> usize {
         self.input.size(self.input.rank() - 3)
     }
 
-    /// The shape of the output.
+    /// Returns the shape of the output.
     pub(super) fn out_sizes(&self) -> Vec<usize> {
         let mut sizes = self.input.sizes.clone();
         for (slot, size) in
@@ -281,7 +285,7 @@ impl Call {
         sizes
     }
 
-    /// The same as a product of codes, if there are tiles for such weights.
+    /// Returns the convolution as a tiled int8 GEMM, if its weights have a supported form.
     pub(super) fn product<'o>(
         &'o self,
         e: &Encoder<'_, '_>,
@@ -318,7 +322,7 @@ impl Call {
         })
     }
 
-    /// Emits it, from `source` to `out`.
+    /// Emits the convolution from `source` to `out`.
     pub(super) fn encode(
         &self,
         e: &mut Encoder<'_, '_>,
@@ -333,7 +337,7 @@ impl Call {
         self.encode_any(e, source, out)
     }
 
-    /// Emits the kernel that takes any.
+    /// Emits the generic kernel.
     fn encode_any(
         &self,
         e: &mut Encoder<'_, '_>,
@@ -399,7 +403,7 @@ impl Call {
     }
 }
 
-/// Emits a convolution into `target` or the output, and tells its shape.
+/// Emits a convolution into `target` or the output, and returns its shape.
 fn convolve(
     e: &mut Encoder<'_, '_>,
     args: &[ValueId],

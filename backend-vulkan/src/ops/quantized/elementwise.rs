@@ -1,4 +1,4 @@
-//! Sums, products, functions and shuffles of quantized tensors, from one scale to another.
+//! Sums, products, functions and shuffles of quantized tensors, with requantization.
 
 use super::convert::bounds;
 use super::pair;
@@ -51,8 +51,8 @@ pub(in crate::ops) const OPERATORS: &[Entry] = &[
     }),
 ];
 
-/// Emits a change of scale and zero point, a sum or a product, by number of the shader's function:
-/// to codes between two, by what one over their scale is.
+/// Emits a requantization, sum or product by the shader's function code. The result is clamped to
+/// `[low, high]`; `inverse` is the reciprocal of its scale.
 pub(super) fn requantize(
     e: &mut Encoder<'_, '_>,
     function: u32,
@@ -77,8 +77,7 @@ pub(super) fn requantize(
     e.dispatch_by_four(&pipeline, [read(a.id), read(b.id), write(out.id)], &push, out.numel())
 }
 
-/// Emits the sum or the product of two tensors of codes, the second of which is scaled by `alpha`
-/// first.
+/// Emits the sum or product of two quantized tensors, the second scaled by `alpha`.
 fn of_two(
     e: &mut Encoder<'_, '_>,
     args: &[ValueId],
@@ -108,12 +107,15 @@ fn of_two(
     requantize(e, function, inputs, [from_a, from_b], to, codes, &out)
 }
 
-/// The table of a lookup: 256 codes.
+/// Returns the lookup table, which has 256 entries.
 pub(super) fn table_of(e: &Encoder<'_, '_>, args: &[ValueId]) -> Result<Operand, Error> {
     let table = e.tensor(e.arg(args, 1)?)?;
     match (table.element, table.numel()) {
         (Element::I8, 256) => Ok(table),
-        _ => Err(Error::Invalid(format!("{:?} is no table of codes", table.sizes))),
+        _ => Err(Error::Invalid(format!(
+            "lookup table: expected 256 int8 values, found shape {:?}",
+            table.sizes
+        ))),
     }
 }
 
@@ -125,7 +127,7 @@ pub(super) fn look_up(
     out: &Operand,
 ) -> Result<(), Error> {
     if input.element != Element::I8 || out.element != Element::I8 {
-        return Err(Error::invalid("a table is looked up for codes of 8 bits"));
+        return Err(Error::invalid("a lookup requires int8 tensors"));
     }
     let push = LookupPush { numel: u32_of(out.numel())? };
     let accesses = [read(input.id), read(table.id), write(out.id)];

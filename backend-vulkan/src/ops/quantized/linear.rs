@@ -1,4 +1,4 @@
-//! Products with quantized matrices, and tables of quantized embeddings.
+//! GEMMs with quantized weights, and quantized embedding tables.
 
 use super::codes;
 use super::convert::{Direction, affine, bounds};
@@ -27,7 +27,7 @@ pub(in crate::ops) const OPERATORS: &[Entry] = &[
     product(Operator::ET_VK_Q4GSW_LINEAR, None, |e, args| plain(e, args, &Q4GSW)),
     product(Operator::LINEAR_OF_CODES, None, |e, args| plain(e, args, &OF_CODES)),
     operator(Operator::DYNAMIC_LINEAR, |e, args| {
-        // Where passes have not made two calls of it.
+        // For calls that the passes have not split in two.
         let linear = Linear { bias: Some(4), bits: Some(5), ..OF_CODES };
         let mut it = Weighted::of(e, args, &linear)?;
         let rounded = e.temporary(Element::F32, &it.input.sizes)?;
@@ -61,13 +61,13 @@ pub(in crate::ops) const OPERATORS: &[Entry] = &[
     operator(Operator::ET_VK_EMBEDDING_Q4GSW, embedding_q4gsw),
 ];
 
-/// How a matrix of weights is packed, by the shader's numbers.
+/// The storage form of weights, with the shader's codes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::ops) enum WeightForm {
     Bytes = 0,
     LowFirst = 1,
     HighFirst = 2,
-    /// Numbers of 16 bits, or of 32, which are not quantized.
+    /// 16-bit and 32-bit floats, not quantized.
     Halves = 3,
     Floats = 4,
 }
@@ -77,7 +77,7 @@ impl WeightForm {
         !matches!(self, WeightForm::Halves | WeightForm::Floats)
     }
 
-    /// The weights in 16 bytes.
+    /// Returns the number of weights in 16 bytes.
     pub(super) fn in_16_bytes(self) -> usize {
         match self {
             WeightForm::Bytes => 16,
@@ -88,24 +88,24 @@ impl WeightForm {
     }
 }
 
-/// Where the arguments of a linear operator are.
+/// The argument positions of a linear operator.
 #[derive(Debug, Clone, Copy)]
 struct Linear {
     form: WeightForm,
-    /// Scale and zero point of the input, numbers.
+    /// Scale and zero point of the input, as scalars.
     input: Option<[usize; 2]>,
-    /// Scale and zero point of each row of the input, tensors.
+    /// Scale and zero point of each input row, as tensors.
     by_row: Option<[usize; 2]>,
     weight: usize,
     scales: usize,
-    /// Whether scales are in rows as weights are, `[rows, groups]`; else in columns, if there are
-    /// groups.
+    /// Whether scales are `[rows, groups]` like the weights; otherwise, grouped scales are
+    /// `[groups, rows]`.
     scales_in_rows: bool,
-    /// The bits of a code, where each has a byte.
+    /// The bits of a quantized value, if each occupies a byte.
     bits: Option<usize>,
     group: Option<usize>,
     bias: Option<usize>,
-    /// Scale and zero point of the output, numbers.
+    /// Scale and zero point of the output, as scalars.
     output: Option<[usize; 2]>,
     activation: Option<usize>,
 }
@@ -135,8 +135,8 @@ const OF_CODES: Linear =
     Linear { scales_in_rows: true, bias: Some(3), bits: Some(4), ..Linear::new(WeightForm::Bytes) };
 const Q4GSW: Linear = Linear { group: Some(3), bias: Some(4), ..Linear::new(WeightForm::LowFirst) };
 
-/// The products of floating-point numbers with quantized weights: those that kernels for few rows
-/// know more of than others.
+/// Returns the argument positions of a GEMM of floats with quantized weights, for which GEMV
+/// kernels exist.
 fn of_floats(operator: Operator) -> Option<&'static Linear> {
     match operator {
         Operator::WEIGHT_INT8PACK_MM => Some(&INT8PACK_MM),
@@ -148,17 +148,18 @@ fn of_floats(operator: Operator) -> Option<&'static Linear> {
     }
 }
 
-/// Whether an operator is such a product, or one with weights that are not quantized.
+/// Whether an operator is such a GEMM, or one with unquantized weights.
 pub(crate) fn weighs_floats(operator: Operator) -> bool {
     operator == Operator::LINEAR || of_floats(operator).is_some()
 }
 
-/// The product that a call of such an operator is.
+/// Parses a call of such an operator.
 pub(in crate::ops) fn weighted(e: &mut Encoder<'_, '_>, call: &Node) -> Result<Weighted, Error> {
     if call.operator == Operator::LINEAR {
         return crate::ops::linear::weighted(e, &call.args);
     }
-    let linear = of_floats(call.operator).ok_or_else(|| Error::invalid("this is no product"))?;
+    let linear = of_floats(call.operator)
+        .ok_or_else(|| Error::invalid("the operator is not a linear layer"))?;
     Weighted::of(e, &call.args, linear)
 }
 
@@ -175,19 +176,18 @@ fn q8ta_linear(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
     linear_quantized(e, args, &linear)
 }
 
-/// A product with weights in rows: what kernels for it have in common.
+/// A GEMM with weights in rows: the data that its kernels share.
 pub(in crate::ops) struct Weighted {
     pub(in crate::ops) input: Operand,
     pub(in crate::ops) weight: Operand,
     pub(super) form: WeightForm,
-    /// Bytes of a row of the weights.
+    /// Bytes per row of the weights.
     pub(super) weight_row: usize,
-    /// Of quantized weights; any tensor for others.
+    /// The scales of quantized weights; any tensor for others.
     pub(in crate::ops) scales: Operand,
-    /// Whether scales are `[rows, groups]`; else they are in columns, if there are several for a
-    /// row.
+    /// Whether scales are `[rows, groups]`; otherwise, grouped scales are `[groups, rows]`.
     pub(super) scales_in_rows: bool,
-    /// Scales for each group of rows, and the elements of a group.
+    /// Scales per group of terms, and the size of a group.
     pub(super) scale_row: usize,
     pub(super) group: usize,
     pub(in crate::ops) bias: Option<Operand>,
@@ -203,26 +203,32 @@ impl Weighted {
         let weight = e.tensor(e.arg(args, linear.weight)?)?;
         let scales = e.tensor(e.arg(args, linear.scales)?)?;
         let (Some(k), 2) = (input.sizes.last().copied(), weight.rank()) else {
-            return Err(Error::Invalid(format!("{:?} times {:?}", input.sizes, weight.sizes)));
+            return Err(Error::Invalid(format!(
+                "an input of shape {:?} does not match weights of shape {:?}",
+                input.sizes, weight.sizes
+            )));
         };
         let (n, weight_row) = (weight.size(0), weight.size(1));
         let m = input.numel() / k.max(1);
         let bytes = if linear.form == WeightForm::Bytes { k } else { k.div_ceil(2) };
         if weight.element.size() != 1 || bytes > weight_row || k == 0 {
-            return Err(Error::Invalid(format!("{:?} times {:?}", input.sizes, weight.sizes)));
+            return Err(Error::Invalid(format!(
+                "an input of shape {:?} does not match weights of shape {:?}",
+                input.sizes, weight.sizes
+            )));
         }
         let groups = if linear.scales_in_rows { scales.numel() / n.max(1) } else { 1 };
         if linear.scales_in_rows
             && (groups.checked_mul(n) != Some(scales.numel()) || !k.is_multiple_of(groups.max(1)))
         {
-            return Err(Error::invalid("the scales do not fit the weights"));
+            return Err(Error::invalid("the scales do not match the weights"));
         }
         let group = match linear.group {
             None => k / groups.max(1),
             Some(position) => usize::try_from(e.int(e.arg(args, position)?)?).unwrap_or(0),
         };
         if group == 0 {
-            return Err(Error::invalid("the groups of weights are empty"));
+            return Err(Error::invalid("the group size of the weights is zero"));
         }
         let scale_row = match (linear.group, scales.sizes.last()) {
             (Some(_), Some(row)) => *row,
@@ -253,7 +259,7 @@ impl Weighted {
             && k.is_multiple_of(2)
             && let Some(source) = e.constant(weight.id)
         {
-            // Half as much to read.
+            // Packing halves the bytes to read.
             weight = e.derived(Derived::Nibbles(Nibbles { source, rows: n, columns: k }))?;
             (form, weight_row) = (WeightForm::LowFirst, k / 2);
         }
@@ -274,7 +280,7 @@ impl Weighted {
         })
     }
 
-    /// The product of `m` rows of `k` elements with `n` rows of weights that are not quantized.
+    /// A GEMM of `m` rows of `k` elements and `n` rows of unquantized weights.
     pub(in crate::ops) fn of_numbers(
         input: Operand,
         weight: Operand,
@@ -285,7 +291,8 @@ impl Weighted {
         let form =
             if weight.element == Element::F16 { WeightForm::Halves } else { WeightForm::Floats };
         let weight_row = k.checked_mul(weight.element.size());
-        let weight_row = weight_row.ok_or_else(|| Error::unsupported("rows of so many weights"))?;
+        let weight_row =
+            weight_row.ok_or_else(|| Error::unsupported("weight rows of this size"))?;
         let scales = weight.clone();
         let (scale_row, group) = (n, k);
         Ok(Weighted {
@@ -305,13 +312,13 @@ impl Weighted {
         })
     }
 
-    /// Whether both sides are floating-point numbers.
+    /// Whether input and output are floating point.
     pub(in crate::ops) fn is_of_floats(&self) -> bool {
         self.input.element.is_floating() && self.out.element.is_floating()
     }
 }
 
-/// Products of floating-point numbers, also of such that come from a norm.
+/// Encodes a GEMM of floats, possibly with a fused norm.
 fn plain(e: &mut Encoder<'_, '_>, args: &[ValueId], linear: &Linear) -> Result<(), Error> {
     let it = Weighted::of(e, args, linear)?;
     let epilogue = e.take_epilogue().unwrap_or_else(Epilogue::none);
@@ -331,16 +338,16 @@ fn product_of(
     any(e, it, epilogue, &Input::plain(&it.input))
 }
 
-/// Emits a product with weights of regular shape; `false` if there is none, where the norm before
-/// it is done then.
+/// Emits a GEMM with weights of regular shape. Returns `false` if no kernel exists; a fused norm
+/// has then been dispatched.
 pub(in crate::ops) fn product_of_rows(
     e: &mut Encoder<'_, '_>,
     it: &Weighted,
     epilogue: &Epilogue,
     norm: Option<Norm>,
 ) -> Result<bool, Error> {
-    // Of few rows, one dispatch reads what of many several do, and writes: nothing that they read
-    // may lie where it writes.
+    // With few rows, one dispatch reads and writes the memory that several dispatches use for many
+    // rows: the output must not overlap their inputs.
     e.reserve(&it.out);
     if it.is_of_floats()
         && let Some(regular) = Regular::of(e, it)?
@@ -356,12 +363,12 @@ pub(in crate::ops) fn product_of_rows(
     Ok(false)
 }
 
-/// What a product takes in place of the numbers that it is of.
+/// The quantized input of a GEMM.
 struct Input {
     operand: Operand,
     scale: f64,
     zero: f64,
-    /// Scale and zero point of each row.
+    /// Scale and zero point per row.
     by_row: Option<(Operand, Operand)>,
     /// Scale and zero point of the output.
     output: [f64; 2],
@@ -395,7 +402,7 @@ fn linear_quantized(
     } else if let Some([scale, zero]) = linear.by_row {
         let (scale, zero) = (e.tensor(e.arg(args, scale)?)?, e.tensor(e.arg(args, zero)?)?);
         if scale.numel() < it.m || zero.numel() < it.m {
-            return Err(Error::invalid("there are too few scales of the input"));
+            return Err(Error::invalid("there are too few input scales"));
         }
         let codes = e.temporary(Element::I8, &it.input.sizes)?;
         let bounds = bounds(Element::I8);
@@ -413,7 +420,7 @@ fn linear_quantized(
     any(e, &it, &epilogue, &input)
 }
 
-/// Emits a product of codes with codes of 8 bits in tiles; `false` if it is not for these.
+/// Emits a tiled int8 GEMM; returns `false` if tiles are unsuitable.
 fn in_tiles(
     e: &mut Encoder<'_, '_>,
     it: &Weighted,
@@ -446,7 +453,7 @@ fn in_tiles(
     product.encode(e)
 }
 
-/// Emits the kernel that takes products of any shape.
+/// Emits the generic GEMM kernel.
 fn any(
     e: &mut Encoder<'_, '_>,
     it: &Weighted,
@@ -458,7 +465,8 @@ fn any(
     let mut scales = it.scales.clone();
     if grouped && it.scales_in_rows {
         let source = e.constant(scales.id);
-        let source = source.ok_or_else(|| Error::unsupported("scales that are computed"))?;
+        let source =
+            source.ok_or_else(|| Error::unsupported("group scales that are not constant"))?;
         let matrices = Matrices { count: 1, rows: n, columns: k / group };
         scale_row = matrices.pitch();
         scales = e.derived(Derived::Transposed(Transposed { source, matrices }))?;
@@ -487,7 +495,7 @@ fn any(
     let residual = epilogue.residual.as_ref();
     let (scale, zero) = match &source.by_row {
         Some(_) if residual.is_some() => {
-            return Err(Error::invalid("a sum behind a product of quantized rows"));
+            return Err(Error::invalid("a residual after a GEMM with quantized input"));
         }
         Some((scale, zero)) => (scale, zero),
         None => (residual.unwrap_or(&scales), &scales),
@@ -522,8 +530,8 @@ fn any(
         let tiles = (n / 4).saturating_mul(m.div_ceil(4));
         return e.dispatch_along_y(&pipeline, accesses, &push, [1, tiles], [1, 64]);
     }
-    // Few invocations share a short sum, many a long one: by the longest that there may be, so that
-    // shapes that vary have one pipeline.
+    // Short sums are shared by few invocations, long ones by many. Decided by the bound, so that
+    // dynamic shapes use one pipeline.
     let longest = e.bound_sizes(&source.operand).last().copied().unwrap_or(k);
     let steps = longest.div_ceil(if aligned { 4 } else { 1 });
     let lanes = (steps.div_ceil(4).next_power_of_two()).clamp(1, 64) as u32;
@@ -552,7 +560,9 @@ fn embedding_q4gsw(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Erro
         };
     if !fits {
         let (weight, scales) = (&weight.sizes, &scales.sizes);
-        return Err(Error::Invalid(format!("a table of {weight:?} with scales of {scales:?}")));
+        return Err(Error::Invalid(format!(
+            "an embedding table of shape {weight:?} does not match scales of shape {scales:?}"
+        )));
     }
     let mut sizes = index.sizes.clone();
     sizes.push(depth);

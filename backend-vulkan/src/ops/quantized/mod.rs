@@ -1,7 +1,7 @@
-//! Operators over quantized tensors and weights.
+//! Operators on quantized tensors and weights.
 //!
-//! Tensors of bytes between operators are row-major like all others. Zero points are subtracted
-//! before multiplying, so that the sums of weights in the blob are not needed.
+//! 8-bit tensors between operators are row-major like all others. Zero points are subtracted before
+//! multiplication, so the weight sums in the blob are not needed.
 
 mod codes;
 pub(super) mod convert;
@@ -33,7 +33,7 @@ fn is_relu(e: &Encoder<'_, '_>, args: &[ValueId], position: usize) -> Result<boo
     }
 }
 
-/// Two numbers: a scale and a zero point.
+/// Parses two scalars: a scale and a zero point.
 fn pair(
     e: &Encoder<'_, '_>,
     args: &[ValueId],
@@ -42,7 +42,7 @@ fn pair(
     Ok([e.float(e.arg(args, scale)?)?, e.float(e.arg(args, zero)?)?])
 }
 
-/// A bias of at least `count` entries.
+/// Returns a bias of at least `count` elements.
 fn bias_of(
     e: &Encoder<'_, '_>,
     args: &[ValueId],
@@ -56,7 +56,7 @@ fn bias_of(
     }
 }
 
-/// The input as bytes: quantized here, if it is not yet.
+/// Returns the quantized input; quantizes it if it is floating point.
 fn quantized_input(
     e: &mut Encoder<'_, '_>,
     input: &Operand,

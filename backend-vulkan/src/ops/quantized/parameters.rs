@@ -1,4 +1,4 @@
-//! Scales and zero points from the range of values.
+//! Choice of quantization parameters from the range of values.
 
 use super::convert::{blocks_of, bounds_at};
 use crate::encoder::{Encoder, read, u32_of, write};
@@ -44,7 +44,7 @@ pub(in crate::ops) const OPERATORS: &[Entry] = &[
     }),
 ];
 
-/// How scales and zero points follow from the range of values, by the shader's numbers.
+/// How scales and zero points are computed from the range, with the shader's codes.
 #[derive(Debug, Clone, Copy)]
 enum Mapping {
     Asymmetric = 0,
@@ -53,11 +53,11 @@ enum Mapping {
     NearerEnd = 3,
 }
 
-/// The scales and zero points that a call writes.
+/// Returns the scale and zero point outputs of a call.
 fn two_outs(e: &Encoder<'_, '_>, args: &[ValueId]) -> Result<[ValueId; 2], Error> {
     match e.outs(args)?[..] {
         [scale, zero] => Ok([scale, zero]),
-        _ => Err(Error::invalid("there are not two outputs")),
+        _ => Err(Error::invalid("expected two outputs")),
     }
 }
 
@@ -76,7 +76,7 @@ fn choose_qparams_affine(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<()
     let keep = if args.len() > 10 { e.bool(args[9])? } else { false };
     let counts: Vec<usize> =
         input.sizes.iter().zip(&blocks).map(|(size, block)| size / block).collect();
-    // Blocks that are not runs of elements are made so.
+    // Blocks that are not contiguous are permuted first.
     let first = blocks.iter().position(|block| *block != 1).unwrap_or(0);
     let run = (first + 1..input.rank()).all(|dim| blocks[dim] == input.sizes[dim]);
     let source = if run {
@@ -103,7 +103,7 @@ fn choose_qparams_affine(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<()
             .collect()
     };
     let expected = e.tensor(scale)?.sizes.len();
-    // The exporter keeps dimensions that have several blocks.
+    // The exporter keeps dimensions with several blocks.
     let sizes = if sizes.len() == expected {
         sizes
     } else {

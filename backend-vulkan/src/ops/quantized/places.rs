@@ -1,5 +1,5 @@
-//! Codes whose channels lie beside each other, and convolutions of them: what the pass of this name
-//! ([`crate::passes`]) makes of calls.
+//! Channels-last int8 images, and convolutions of them, as created by the pass of the same name
+//! ([`crate::passes`]).
 
 use super::codes;
 use super::convert::{bounds, bounds_at};
@@ -27,7 +27,7 @@ pub(in crate::ops) const OPERATORS: &[Entry] = &[
         let channels = channels_and_plane(&input.sizes)?;
         let out = e.out(args)?;
         if [input.element, out.element] != [Element::I8; 2] {
-            return Err(Error::invalid("places are of codes of 8 bits"));
+            return Err(Error::invalid("channels-last conversion requires int8 tensors"));
         }
         let out = e.resize(out.id, &sizes_by_place(&input, channels))?;
         pack(e, &input, channels, &out)
@@ -40,25 +40,25 @@ pub(in crate::ops) const OPERATORS: &[Entry] = &[
     operator(Operator::CONVOLUTION_BY_PLACE, convolution),
 ];
 
-/// Channels, and places of each, of pictures.
+/// Returns the channels and the pixels per channel of an image tensor.
 fn channels_and_plane(sizes: &[usize]) -> Result<[usize; 2], Error> {
     match sizes {
         [_, channels, height, width] => {
             let plane = height.checked_mul(*width);
-            let plane = plane.ok_or_else(|| Error::unsupported("pictures so large"))?;
+            let plane = plane.ok_or_else(|| Error::unsupported("images of this size"))?;
             Ok([*channels, plane])
         }
-        _ => Err(Error::Invalid(format!("{sizes:?} is not of pictures"))),
+        _ => Err(Error::Invalid(format!("expected an image tensor, found shape {sizes:?}"))),
     }
 }
 
-/// The shape of pictures of so many channels and places with channels beside each other.
+/// Returns the channels-last shape of images.
 fn sizes_by_place(pictures: &Operand, [channels, plane]: [usize; 2]) -> [usize; 3] {
     let batches = pictures.numel() / channels.saturating_mul(plane).max(1);
     [batches, plane, channels.next_multiple_of(GROUP)]
 }
 
-/// Pictures of so many channels and places, with channels beside each other.
+/// Converts images to channels-last layout.
 pub(super) fn by_place(
     e: &mut Encoder<'_, '_>,
     pictures: &Operand,
@@ -87,21 +87,21 @@ fn pack(
     e.dispatch_along_x(&PackCodes {}, accesses, &push, packed.numel() / GROUP)
 }
 
-/// Emits the way back.
+/// Emits the conversion back from channels-last layout.
 fn planes(e: &mut Encoder<'_, '_>, packed: &Operand, pictures: &Operand) -> Result<(), Error> {
     let [channels, plane] = channels_and_plane(&pictures.sizes)?;
     let pitch = packed.size(2);
     if packed.sizes != sizes_by_place(pictures, [channels, plane]) {
         let (from, to) = (&packed.sizes, &pictures.sizes);
-        return Err(Error::Invalid(format!("{from:?} are not the places of {to:?}")));
+        return Err(Error::Invalid(format!("channels-last shape {from:?} does not match {to:?}")));
     }
     let sizes = [packed.size(0), channels, plane];
     let steps = [plane * pitch, 1, pitch].map(|step| step as i64);
     gather(e, packed, pictures, &sizes, &steps, 0)
 }
 
-/// Whether a call is a convolution of codes for shaders that take channels beside each other, on a
-/// device with these features and limits.
+/// Whether a call is an int8 convolution for channels-last kernels, on a device with these features
+/// and limits.
 pub(crate) fn suited(
     graph: &Graph<'_>,
     node: &Node,
@@ -144,7 +144,7 @@ pub(crate) fn suited(
     else {
         return false;
     };
-    // Of few channels, most would be padding.
+    // With few channels, padding would dominate.
     let padded = channels.next_multiple_of(GROUP);
     let alone = channels == out_channels && groups == channels;
     let of_each = weights.sizes.len() == 3 && alone && channels * 2 >= padded;
@@ -158,16 +158,16 @@ pub(crate) fn suited(
 
 fn convolution(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
     let Some((part, behind)) = e.parts().split_first() else {
-        return Err(Error::invalid("a convolution by place is of no call"));
+        return Err(Error::invalid("a channels-last convolution lacks its call"));
     };
     let call = Call::of_codes(e, &part.args)?;
     let input = e.tensor(e.arg(args, 0)?)?;
     let out = e.out(args)?;
-    // The tensors of planes stay as they are declared: what is made here has to be that.
+    // The passes keep the declared shapes of images, so the result must match them.
     let declared = e.tensor(e.arg(&part.args, part.args.len().saturating_sub(1))?)?.sizes;
     if call.input.rank() != 4 || declared != call.out_sizes() {
         return Err(Error::Invalid(format!(
-            "the result is declared as {declared:?}; it is {:?}",
+            "output: declared shape {declared:?}, computed {:?}",
             call.out_sizes()
         )));
     }
@@ -177,7 +177,7 @@ fn convolution(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
     let shape = |[channels, plane]: [usize; 2]| [batches, plane, channels.next_multiple_of(GROUP)];
     let codes = [input.element, call.input.element, out.element];
     if input.sizes != shape(channels) || codes != [Element::I8; 3] {
-        return Err(Error::invalid("a convolution by place is of other pictures"));
+        return Err(Error::invalid("a channels-last convolution has tensors of another shape"));
     }
     let out = e.resize(out.id, &shape(out_channels))?;
     let table = table(e, behind, call.output)?;
@@ -195,7 +195,7 @@ fn convolution(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
             return Ok(());
         }
     }
-    // Other kernels take planes.
+    // Other kernels need the default layout.
     let [height, width] = call.out_size;
     let source = e.temporary(Element::I8, &call.input.sizes)?;
     planes(e, &input, &source)?;
@@ -206,8 +206,8 @@ fn convolution(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
     look_up(e, &packed, &table, &out)
 }
 
-/// A table of what the calls behind a convolution make of its codes, of this scale and zero point;
-/// `None` if there are none.
+/// Returns the lookup table for the requantization after a convolution with this output scale and
+/// zero point; `None` without one.
 fn table(
     e: &mut Encoder<'_, '_>,
     calls: &[Node],
@@ -230,7 +230,11 @@ fn table(
                 }
                 match stage_of(e, call.operator, &call.args)? {
                     Stage::Unary(unary::CLAMP, _, bounds) => clamp = bounds,
-                    _ => return Err(Error::invalid("something else than a clamp between codes")),
+                    _ => {
+                        return Err(Error::invalid(
+                            "only a clamp may be fused between dequantize and quantize",
+                        ));
+                    }
                 }
             }
             let to = pair(e, &last.args, [1, 2])?;
@@ -240,10 +244,10 @@ fn table(
     e.derived(Derived::Recoding(recoding)).map(Some)
 }
 
-/// With so many taps, no sum leaves 32 bits: each is less than 2^15.
+/// With at most this many taps, sums fit in 32 bits: each term is less than 2^15.
 const MOST_TAPS: usize = 1 << 16;
 
-/// Emits a convolution of each channel by itself.
+/// Emits a depthwise convolution.
 fn depthwise(
     e: &mut Encoder<'_, '_>,
     call: &Call,
@@ -251,13 +255,14 @@ fn depthwise(
     out: &Operand,
     table: Option<&Operand>,
 ) -> Result<(), Error> {
-    let i32_of =
-        |size: usize| i32::try_from(size).map_err(|_| Error::unsupported("a convolution so large"));
+    let i32_of = |size: usize| {
+        i32::try_from(size).map_err(|_| Error::unsupported("a convolution of this size"))
+    };
     let [height, width] = call.out_size;
     let quads = out.size(2) / 4;
-    // No more than the output has elements.
+    // At most the number of output elements, so this does not overflow.
     let rows = out.size(0).saturating_mul(height).saturating_mul(quads);
-    // Neighbours read the same weights, as long as enough invocations remain.
+    // Neighbouring outputs share weights, if enough invocations remain.
     let enough = |across: &usize| rows.saturating_mul(width.div_ceil(*across)) >= e.busy();
     let across = [4, 2].into_iter().find(enough).unwrap_or(1);
     let count = rows.saturating_mul(width.div_ceil(across));
@@ -301,7 +306,7 @@ fn depthwise(
         read(call.scales.id),
         read(bias.id),
         write(out.id),
-        // Any, where there is none.
+        // Any tensor for the unused binding.
         read(table.unwrap_or(input).id),
     ];
     if out.numel() == 0 {

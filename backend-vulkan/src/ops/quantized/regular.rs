@@ -1,8 +1,8 @@
-//! Products of floating-point numbers with weights of regular shape, which the fast kernels take:
-//! rows of whole words, and of quantized weights groups of a power of two, constants.
+//! GEMMs of floats with weights of regular shape, which the fast kernels support: constants in rows
+//! of whole words, quantized in groups of a power of two.
 //!
-//! Of few rows, memory decides: a kernel that reads each weight once. Of many, arithmetic does: a
-//! product in tiles, for which quantized weights become floating-point numbers.
+//! Few rows are memory-bound, so a GEMV kernel reads each weight once. Many rows are compute-bound,
+//! so a tiled GEMM is used, for which quantized weights are dequantized first.
 
 use super::linear::{WeightForm, Weighted, weighted};
 use crate::derived::{Derived, Matrices, Transposed};
@@ -21,27 +21,26 @@ use torchlet_shaders::{
     UnpackWeights, UnpackWeightsPush,
 };
 
-/// The elements of a row of weights that an invocation multiplies at a time.
+/// The number of weights of a row that an invocation multiplies at a time.
 const AT_ONCE: usize = 8;
 
-/// The groups of four sums for which an invocation of the kernels for few rows has room, of all
-/// matrices.
+/// The maximum number of groups of four sums per invocation in GEMV kernels, over all matrices.
 const MOST_SUMS: u32 = 4;
 
-/// The parts of each sum for which they have room in shared memory.
+/// The maximum number of parts of each sum in shared memory.
 const MOST_PARTS: usize = 128;
 
-/// Of the invocations that keep a device busy, as many as are to have a workgroup at least: on an
-/// NVIDIA H200, a quarter of its multiprocessors are as fast for small products as all of them,
-/// since they read less of the input.
+/// The minimum number of saturating invocations per workgroup. Tuned on an NVIDIA H200: for small
+/// GEMVs, a quarter of the SMs are as fast as all of them, because they read less of the input.
 const PER_WORKGROUP: usize = 2048;
 
-/// The most bytes of weights that are unpacked.
+/// The maximum bytes of dequantized weights.
 const MOST_UNPACKED: usize = 1 << 29;
 
-/// The push constants of the kernels for few rows, with others behind them.
+/// Builds the push constants of GEMV kernels, with additional fields.
 macro_rules! gemv_push {
-    ($push:ident, $regular:expr, $product:expr, $norm:expr, {$($field:ident: $value:expr),* $(,)?}) => {
+    ($push:ident, $regular:expr, $product:expr, $norm:expr,
+     {$($field:ident: $value:expr),* $(,)?}) => {
         $push {
             m: u32_of($product.m)?,
             n: u32_of($product.n)?,
@@ -55,9 +54,10 @@ macro_rules! gemv_push {
     };
 }
 
-/// What the kernels for few rows are made for, with others behind it.
+/// Builds the pipeline of a GEMV kernel, with additional fields.
 macro_rules! gemv {
-    ($pipeline:ident, $regular:expr, $split:expr, $product:expr, $norm:expr, {$($field:ident: $value:expr),* $(,)?}) => {
+    ($pipeline:ident, $regular:expr, $split:expr, $product:expr, $norm:expr,
+     {$($field:ident: $value:expr),* $(,)?}) => {
         $pipeline {
             input: source($product, $norm).element,
             scale: $regular.scales.element,
@@ -75,68 +75,67 @@ macro_rules! gemv {
     };
 }
 
-/// Whether rows of so many elements, each of so many bytes, are of groups of 16 bytes, and those
-/// enough for a subgroup.
+/// Whether rows consist of groups of 16 bytes, and have enough of them for a subgroup.
 pub(in crate::ops) fn is_wide(elements: usize, bytes: usize) -> bool {
     let row = elements.saturating_mul(bytes);
     row.is_multiple_of(16) && row >= 16 * LEAST_GROUPS
 }
 
-/// The groups of 16 bytes in a row that are enough for a subgroup.
+/// The minimum number of groups of 16 bytes per row for a subgroup.
 const LEAST_GROUPS: usize = 32;
 
-/// What a product of few rows reads: what the norm before it does, if that is left to it.
+/// Returns the input of a GEMV, which is the input of the norm if that is fused.
 fn source<'o>(it: &'o Weighted, norm: Option<&'o Norm>) -> &'o Operand {
     norm.map_or(&it.input, |norm| &norm.input)
 }
 
-/// How a kernel for few rows divides up its work.
+/// How a GEMV kernel divides its work.
 #[derive(Clone, Copy)]
 struct Split {
-    /// The invocations that share the sums of the same rows of the weights.
+    /// Invocations that share the sums of the same weight rows (a team).
     lanes: u32,
-    /// The groups of four neighbours of the output whose sums they have.
+    /// Groups of four neighbouring outputs per team.
     quads: u32,
-    /// How many times so many invocations are a workgroup.
+    /// Teams per workgroup.
     teams: u32,
-    /// The groups of eight numbers of the input in shared memory, with what lies between them; 0 if
-    /// each invocation reads its own.
+    /// Groups of eight input elements in shared memory, including gaps; 0 if each invocation reads
+    /// the input itself.
     staged: u32,
 }
 
 impl Split {
-    /// The invocations of a workgroup.
+    /// Returns the invocations per workgroup.
     fn workgroup(self) -> u32 {
         self.lanes * self.teams
     }
 
-    /// The invocations of a workgroup, and the workgroups.
+    /// Returns the invocations per workgroup, and the number of workgroups.
     fn invocations(self, it: &Weighted) -> [usize; 2] {
         let tiles = it.n / 4 / (self.quads * self.teams) as usize;
         [self.workgroup() as usize, tiles.saturating_mul(it.m)]
     }
 }
 
-/// Whether rows of so many quantized weights, in groups of so many, are of regular shape.
+/// Whether quantized weights of this size and group size have a regular shape.
 pub(crate) fn are_regular(rows: usize, columns: usize, group: usize) -> bool {
     rows.is_multiple_of(4)
         && columns.is_multiple_of(AT_ONCE)
         && (group >= columns || (group.is_power_of_two() && group >= AT_ONCE))
 }
 
-/// What is known of such a product.
+/// The data of such a GEMM.
 pub(in crate::ops) struct Regular {
     grouped: bool,
     group_shift: u32,
-    /// Scales by row of the weights, and how many a row has: the others are by group.
+    /// Scales by row of the weights, and the number of scales per row; other scales are by group.
     scales: Operand,
     scale_row: usize,
-    /// The rows of the product at most.
+    /// The maximum number of rows.
     most_rows: usize,
 }
 
 impl Regular {
-    /// `None` if the product is for the kernel that takes any.
+    /// Returns `None` if only the generic kernel supports the GEMM.
     pub(in crate::ops) fn of(
         e: &mut Encoder<'_, '_>,
         it: &Weighted,
@@ -172,13 +171,13 @@ impl Regular {
         Ok(Some(Regular { grouped, group_shift, scales, scale_row, most_rows }))
     }
 
-    /// The same for weights that are not quantized: if there are few rows, or tiles, which read the
-    /// weights as they are, too.
+    /// The same for unquantized weights, if there are few rows, or tiles that read the weights in
+    /// this layout.
     fn of_numbers(e: &Encoder<'_, '_>, it: &Weighted, most_rows: usize) -> Option<Self> {
         let (scales, factors) = (it.scales.clone(), Factors::of(e, &it.input, &it.weight));
         let regular = Regular { grouped: false, group_shift: 0, scales, scale_row: 1, most_rows };
         let floating = [&it.input, &it.weight, &it.out].into_iter().chain(&it.bias);
-        // Weights of other shapes would take other temporary tensors.
+        // Dynamic weight shapes would need other temporary tensors.
         let fixed = e.constant(it.weight.id).is_some() || !e.is_dynamic(&it.weight);
         let fits = fixed
             && it.n.is_multiple_of(4)
@@ -186,14 +185,14 @@ impl Regular {
             && floating.into_iter().all(|operand| operand.element.is_floating())
             && it.n.checked_mul(it.weight_row).is_some_and(|bytes| u32::try_from(bytes).is_ok())
             && regular.wide(it).is_some();
-        // Software devices put rows into the order of columns within each tile: weights are better
-        // put there once, if they are only for tiles.
+        // Software devices transpose rows within each tile. For them, weights that are only used by
+        // tiles are better transposed once.
         let in_tiles = (e.is_dynamic(&it.out) || is_parallel(e.busy()))
             && is_tiled(e, factors, [1, most_rows, it.n, it.k]);
         (fits && (most_rows <= FEW_ROWS || in_tiles)).then_some(regular)
     }
 
-    /// How the product with so many matrices is divided up, with this norm before it.
+    /// Chooses the division of a GEMV with this number of matrices, and an optional fused norm.
     fn split(
         &self,
         e: &Encoder<'_, '_>,
@@ -205,8 +204,8 @@ impl Regular {
         if let Some((teams, staged)) = self.teams(e, it, norm, matrices) {
             return Split { lanes, quads: 1, teams, staged };
         }
-        // As many as leave enough to do for the device: the input is read, and its norm taken, only
-        // once for all of them.
+        // As many as leave enough work for the device, since all of them share one read of the
+        // input and its norm.
         let invocations = (it.n / 4).saturating_mul(lanes as usize);
         let fits = |quads: &u32| {
             let quads = *quads as usize;
@@ -217,8 +216,8 @@ impl Regular {
         Split { lanes, quads, teams: 1, staged: 0 }
     }
 
-    /// How many teams have the input in shared memory, and how much of it; `None` if each
-    /// invocation is to read its own.
+    /// Returns the number of teams that share the input in shared memory, and its size; `None` if
+    /// each invocation reads the input itself.
     fn teams(
         &self,
         e: &Encoder<'_, '_>,
@@ -231,7 +230,7 @@ impl Regular {
         let halves = it.form.is_quantized()
             && features.have(best.features)
             && source(it, norm).element == Element::F16;
-        // Teams go by their places in subgroups.
+        // Teams are identified by subgroup invocation indices.
         if !halves || !features.has(DeviceFeature::FullSubgroups) {
             return None;
         }
@@ -253,7 +252,7 @@ impl Regular {
         Some((teams, u32::try_from(staged).ok()?))
     }
 
-    /// Emits the dispatches; `false` if there is no kernel for so many rows.
+    /// Emits the dispatches; returns `false` if no kernel exists for this many rows.
     pub(in crate::ops) fn encode(
         &self,
         e: &mut Encoder<'_, '_>,
@@ -285,7 +284,7 @@ impl Regular {
         Ok(true)
     }
 
-    /// The kernel for few rows, and how that divides up its work.
+    /// Returns the GEMV kernel and its division.
     fn gemv(
         &self,
         e: &Encoder<'_, '_>,
@@ -305,7 +304,7 @@ impl Regular {
         (pipeline, split)
     }
 
-    /// Emits the product of few rows whose results are put elsewhere, rotated perhaps.
+    /// Emits a GEMV whose result is written elsewhere, possibly rotated.
     pub(in crate::ops) fn place(
         &self,
         e: &mut Encoder<'_, '_>,
@@ -354,11 +353,11 @@ impl Regular {
         e.dispatch_along_y(&pipeline, accesses, &push, split.invocations(it), workgroup)
     }
 
-    /// The invocations of a team.
+    /// Returns the invocations per team.
     fn lanes(&self, it: &Weighted) -> u32 {
-        // On an NVIDIA H200, one turn takes as long as memory takes to answer, so there are as few
-        // as there can be; but where turns are short, two are faster than twice as many invocations
-        // that share a sum.
+        // Tuned on an NVIDIA H200: one iteration lasts as long as the memory latency, so there are
+        // as few as possible. Two short iterations, however, are faster than twice as many
+        // invocations per sum.
         let turns = match self.wide(it) {
             Some(elements) => it.k / elements,
             None => (it.k / AT_ONCE).div_ceil(2),
@@ -366,8 +365,8 @@ impl Regular {
         turns.next_power_of_two().clamp(32, 128) as u32
     }
 
-    /// The elements in 16 bytes of a row of weights, where invocations take so many at a time and
-    /// there are enough for a subgroup.
+    /// Returns the number of weights in 16 bytes, if invocations load that many at a time and a row
+    /// has enough of them for a subgroup.
     fn wide(&self, it: &Weighted) -> Option<usize> {
         let elements = it.form.in_16_bytes();
         let fits = it.k.is_multiple_of(elements)
@@ -377,7 +376,7 @@ impl Regular {
         fits.then_some(elements)
     }
 
-    /// Emits the product of many rows; `false` if there is none.
+    /// Emits the GEMM for many rows; returns `false` if no kernel exists.
     fn many_rows(
         &self,
         e: &mut Encoder<'_, '_>,
@@ -417,8 +416,8 @@ impl Regular {
         Ok(true)
     }
 
-    /// Emits the product of many rows with weights that are numbers: as columns, or in rows, as
-    /// they are if they are not quantized.
+    /// Emits a tiled GEMM with floating-point weights: in columns if they were dequantized, else in
+    /// rows.
     fn in_tiles(
         &self,
         e: &mut Encoder<'_, '_>,
@@ -437,7 +436,7 @@ impl Regular {
     }
 }
 
-/// The activation of one product times another one, of the same few rows.
+/// The activation of one GEMV multiplied by another one of the same rows.
 pub(in crate::ops) struct Gated {
     pipeline: GemvGated,
     push: GemvGatedPush,
@@ -446,7 +445,7 @@ pub(in crate::ops) struct Gated {
     numel: usize,
 }
 
-/// The kernel for these products, `None` if there is none for their form or number of rows.
+/// Returns the kernel for these GEMVs; `None` if their form or number of rows is not supported.
 pub(in crate::ops) fn gated(
     e: &mut Encoder<'_, '_>,
     products: [&Node; 2],
@@ -498,12 +497,12 @@ pub(in crate::ops) fn gated(
 }
 
 impl Gated {
-    /// The elements that it writes.
+    /// Returns the number of elements that it writes.
     pub(in crate::ops) fn numel(&self) -> usize {
         self.numel
     }
 
-    /// Emits it.
+    /// Emits the dispatch.
     pub(in crate::ops) fn emit(&self, e: &mut Encoder<'_, '_>, out: &Operand) -> Result<(), Error> {
         let [input, weight, scale, other, other_scale, norm] = self.accesses;
         let accesses = [input, weight, scale, other, other_scale, norm, write(out.id)];
@@ -532,8 +531,8 @@ mod tests {
         DeviceFeature::FullSubgroups,
     ];
 
-    /// The invocations of a workgroup, its teams, and what they share of a row of 512 halves, for
-    /// so many columns.
+    /// Returns the invocations per workgroup, its teams, and the staged size of a row of 512 fp16
+    /// values.
     fn split(columns: usize, features: &[DeviceFeature], subgroup: u32, shared: u32) -> [u32; 3] {
         let half = ScalarType::Half;
         let values = vec![
@@ -563,9 +562,9 @@ mod tests {
         let staged = 512 / 8 + 512 / 16;
         assert_eq!(split(64, &TEAMS, 32, shared), [256, 8, staged]);
         assert_eq!(split(24, &TEAMS, 32, shared), [64, 2, staged]);
-        // Wider than a team.
+        // Subgroups larger than a team.
         assert_eq!(split(64, &TEAMS, 64, shared), [256, 8, staged]);
-        // There is room for the sums of so many subgroups.
+        // Shared memory suffices for the sums of this many subgroups.
         assert_eq!(split(64, &TEAMS, 1, shared), [128, 4, staged]);
         let alone = [32, 1, 0];
         assert_eq!(split(20, &TEAMS, 32, shared), alone);
@@ -578,8 +577,8 @@ mod tests {
         assert_eq!(split(64, &TEAMS, 32, needed - 1), alone);
     }
 
-    /// The shaders of a product with a matrix of `[36, width]` that is not quantized: of `most`
-    /// rows, if they vary, then of 33, 3 and 1.
+    /// Returns the shaders of a GEMM with an unquantized `[36, width]` matrix and dynamic rows: for
+    /// `most`, 33, 3 and 1 rows.
     fn shaders(scalar_type: ScalarType, width: usize, most: usize) -> Vec<String> {
         let rows_of = |width| tensor(scalar_type, &[most, width], false);
         let mut values = vec![rows_of(width), tensor(scalar_type, &[36, width], true), rows_of(36)];
@@ -611,7 +610,7 @@ mod tests {
         let rows = ["matmul_tiled", "matmul_tiled", "gemv", "gemv"];
         assert_eq!(shaders(ScalarType::Half, 264, 40), rows);
         assert_eq!(shaders(ScalarType::Float, 132, 40), rows);
-        // Rows that do not start at 16 bytes, or are too short for a subgroup.
+        // Rows that are not aligned to 16 bytes, or too short for a subgroup.
         let columns = ["matmul_tiled", "matmul_tiled", "matmul", "matmul"];
         assert_eq!(shaders(ScalarType::Half, 260, 40), columns);
         assert_eq!(shaders(ScalarType::Float, 124, 40), columns);

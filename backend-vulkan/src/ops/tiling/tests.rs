@@ -126,8 +126,7 @@ fn tiles_are_large_where_there_are_many() {
     assert_eq!(windows.map(|tiling| tiling.tile), Some([64, 64]));
 }
 
-/// The tiling of such a product of halves on a device that multiplies them, whose subgroups have so
-/// many invocations.
+/// The tiling of an fp16 GEMM on a device with fp16 matrix units and this subgroup size.
 fn of_halves([m, n, k]: [usize; 3], octets: bool, subgroup_size: u32) -> Option<Tiling> {
     let mut features = DeviceFeatures::multiplying_halves();
     features.subgroup_size = subgroup_size;
@@ -146,9 +145,9 @@ fn products_of_one_round_have_two_subgroups_for_the_terms_of_each_part() {
     assert_eq!(found([197, 768, 768], 32), Some(([32, 96], 2, 2)));
     assert_eq!(found([197, 768, 3072], 32), Some(([32, 128], 3, 2)));
     assert_eq!(found([256, 768, 3072], 32), Some(([32, 96], 2, 2)));
-    assert_eq!(found([197, 3072, 768], 64).map(|it| it.2), Some(1), "subgroups are others");
+    assert_eq!(found([197, 3072, 768], 64).map(|it| it.2), Some(1), "another subgroup size");
     assert_eq!(found([197, 3072, 256], 32).map(|it| it.2), Some(1), "few terms");
-    assert_eq!(found([1024, 3072, 768], 32).map(|it| it.2), Some(1), "more than a round");
+    assert_eq!(found([1024, 3072, 768], 32).map(|it| it.2), Some(1), "more than one round");
 }
 
 #[test]
@@ -173,23 +172,23 @@ fn wide_tiles_are_taken_where_they_make_fewer_rounds() {
         Tiling::large(shape, &Means { processors, shared, ..means }).map(|it| it.tile)
     };
     let of = |sizes| found(sizes, 132, false, 48 << 10);
-    assert_eq!(of([4096, 4096, 4096]), Some([128, 192]), "6 rounds in place of 8");
-    assert_eq!(of([1536, 4096, 4096]), Some([128, 192]), "2 in place of 3");
+    assert_eq!(of([4096, 4096, 4096]), Some([128, 192]), "6 rounds instead of 8");
+    assert_eq!(of([1536, 4096, 4096]), Some([128, 192]), "2 instead of 3");
     assert_eq!(found([1536, 4096, 4096], 128, false, 48 << 10), Some([128; 2]), "3 of both");
     assert_eq!(of([512, 8192, 2048]), Some([128; 2]), "2 of both");
     assert_eq!(of([1024, 3072, 768]), Some([128, 192]), "all at once");
     assert_eq!(of([1024, 3072, 320]), None, "few terms");
-    assert_eq!(of([4096, 2112, 1024]), Some([128, 192]), "no column of the last tiles is none");
+    assert_eq!(of([4096, 2112, 1024]), Some([128, 192]), "no column of the last tiles is padding");
     assert_eq!(of([4096, 1344, 1024]), Some([128, 192]));
     assert_eq!(found([4096, 4096, 4096], 132, true, 48 << 10), Some([128; 2]), "rows vary");
     assert_eq!(found([4096, 4096, 4096], 132, false, 40 << 10), Some([128; 2]), "little memory");
     let normed =
         Tiling::normed(Shape::of([1, 4096, 4096, 4096]), &Means { processors: 132, ..means });
-    assert_eq!(normed, None, "rows are normalised before");
+    assert_eq!(normed, None, "rows are normalised separately");
 }
 
-/// Whether the shader computes such a tile as a whole: everyone brings as much, computes as much,
-/// and adds up as much.
+/// Whether the shader divides such a tile evenly: all invocations load, compute and add up the same
+/// amount.
 fn is_divided(it: &Tiling) -> bool {
     let lanes = it.lanes as usize;
     let [height, width] = it.tile;
@@ -241,5 +240,5 @@ fn tiles_are_divided_evenly() {
             }
         }
     }
-    assert!(uneven.contains(&([64, 96], true)), "six groups of columns are added up: {uneven:?}");
+    assert!(uneven.contains(&([64, 96], true)), "six groups of columns: {uneven:?}");
 }

@@ -1,4 +1,4 @@
-//! What looks like a layer, and is one or not.
+//! Graphs that resemble recurrent layers; some can be fused and some cannot.
 
 use torchlet_core::ScalarType;
 use torchlet_graph::graph::{Graph, Node, Tensor, Value, ValueId};
@@ -7,14 +7,13 @@ use torchlet_graph::operators::Operator;
 const HIDDEN: usize = 4;
 const STEPS: usize = 3;
 
-/// Steps of `h = tanh(x[step] + h · w)`, to be changed before they are looked at.
+/// Steps of `h = tanh(x[step] + h · w)`, which tests modify.
 struct Layer {
     graph: Graph<'static>,
-    /// The inputs of all steps, and the states joined.
+    /// The inputs of all steps, and the concatenated states.
     whole: ValueId,
     joined: ValueId,
-    /// Of each step: the view of its input, the calls' places among the graph's, the state behind
-    /// it.
+    /// For each step: the slice of the inputs, the view of it, and the state after it.
     slices: Vec<ValueId>,
     views: Vec<ValueId>,
     states: Vec<ValueId>,
@@ -85,7 +84,7 @@ impl Layer {
         self.graph.nodes.push(Node::new(operator, args.to_vec()));
     }
 
-    /// The number that a call takes as this argument.
+    /// Sets an integer argument of a call.
     fn set_int(&mut self, operator: Operator, which: usize, arg: usize, number: i64) {
         let mut calls = self.graph.nodes.iter().filter(|node| node.operator == operator);
         let id = calls.nth(which).unwrap().args[arg];
@@ -97,7 +96,7 @@ impl Layer {
         change(tensor);
     }
 
-    /// Looks for layers: the operators then.
+    /// Runs the pass and returns the operators.
     fn fused(mut self) -> (Vec<Operator>, Graph<'static>) {
         super::fuse(&mut self.graph);
         (self.graph.nodes.iter().map(|node| node.operator).collect(), self.graph)
@@ -110,7 +109,7 @@ impl Layer {
 }
 
 #[test]
-fn steps_become_one_call() {
+fn unrolled_steps_become_one_call() {
     let (operators, graph) = Layer::new().fused();
     assert_eq!(operators, [Operator::RECURRENT]);
     let numbers = graph.nodes[0].args[5..11].iter();
@@ -120,8 +119,8 @@ fn steps_become_one_call() {
 }
 
 #[test]
-fn inputs_that_others_take_stay() {
-    // A view that is an output needs the selection before it, too.
+fn shared_inputs_stay() {
+    // If a view is an output, the selection before it is needed too.
     let mut layer = Layer::new();
     layer.graph.outputs.push(layer.views[1]);
     let (operators, graph) = layer.fused();
@@ -133,18 +132,18 @@ fn inputs_that_others_take_stay() {
 }
 
 #[test]
-fn states_that_others_take_between_stay_steps() {
+fn shared_intermediate_states_prevent_fusion() {
     let mut layer = Layer::new();
     layer.graph.outputs.push(layer.states[1]);
     layer.stays();
-    // The last one anybody may take.
+    // The last state may have any readers.
     let mut layer = Layer::new();
     layer.graph.outputs.push(layer.states[2]);
     assert_eq!(layer.fused().0, [Operator::RECURRENT, Operator::SLICE_COPY_TENSOR]);
 }
 
 #[test]
-fn inputs_that_are_converted_are_others() {
+fn converted_inputs_prevent_fusion() {
     let mut layer = Layer::new();
     let (id, whole) = (layer.slices[0], layer.whole);
     layer.change(id, |slice| slice.scalar_type = ScalarType::Int);
@@ -155,8 +154,8 @@ fn inputs_that_are_converted_are_others() {
 }
 
 #[test]
-fn places_are_those_that_every_shape_has() {
-    // From the end, of what may be shorter.
+fn indices_must_be_valid_for_every_shape() {
+    // Indices from the end of a dynamic dimension.
     let mut layer = Layer::new();
     (0..3).for_each(|step| layer.set_int(Operator::SELECT_COPY_INT, step, 2, step as i64 - 3));
     let whole = layer.whole;
@@ -165,7 +164,7 @@ fn places_are_those_that_every_shape_has() {
     let mut layer = Layer::new();
     (0..3).for_each(|step| layer.set_int(Operator::SELECT_COPY_INT, step, 2, step as i64 - 3));
     assert_eq!(layer.fused().0, [Operator::RECURRENT]);
-    // Beyond it, and further than numbers reach.
+    // Out of range, and overflowing.
     for index in [3, i64::MAX, i64::MIN] {
         let mut layer = Layer::new();
         layer.set_int(Operator::SELECT_COPY_INT, 2, 2, index);
@@ -177,11 +176,11 @@ fn places_are_those_that_every_shape_has() {
 }
 
 #[test]
-fn what_is_written_meanwhile_is_read_before() {
+fn writes_between_steps_prevent_fusion() {
     let mut layer = Layer::new();
     let zero = layer.value(Value::Int(0));
     let args = vec![layer.whole, layer.graph.inputs[1], zero, layer.whole];
-    // Behind the first selection, before the first product.
+    // After the first selection, before the first GEMM.
     layer.graph.nodes.insert(1, Node::new(Operator::UPDATE_CACHE, args));
     layer.stays();
 }

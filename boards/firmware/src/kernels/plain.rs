@@ -1,8 +1,7 @@
-//! Layers whose plain loops are here: pooling, sums and products are computed once more element by
-//! element, as the arithmetic is described; softmax is compared by a hash of what CMSIS-NN's C
-//! gives.
+//! Reference implementations: pooling, addition and multiplication are recomputed element by
+//! element. Softmax is compared with the hash of the results of CMSIS-NN's C code.
 
-use super::{Buffers, Numbers};
+use super::{Buffers, Rng};
 use torchlet::core::Serial;
 use torchlet::core::rules::window::Window;
 use torchlet::firmware::Error;
@@ -13,11 +12,11 @@ use torchlet::portable::compute::q8::pool::{Pooling, pool};
 use torchlet::portable::compute::q8::softmax::Softmax;
 use torchlet::portable::compute::simd::Tier;
 
-pub(super) fn average(numbers: &mut Numbers, buffers: &mut Buffers) -> Result<usize, Error> {
+pub(super) fn average(numbers: &mut Rng, buffers: &mut Buffers) -> Result<usize, Error> {
     Ok(pooled(numbers, buffers, Pooling::Average))
 }
 
-pub(super) fn largest(numbers: &mut Numbers, buffers: &mut Buffers) -> Result<usize, Error> {
+pub(super) fn largest(numbers: &mut Rng, buffers: &mut Buffers) -> Result<usize, Error> {
     let bounds = match numbers.count(2) {
         1 => (-128, 127),
         _ => (numbers.from(-128, 0), numbers.from(1, 127)),
@@ -25,19 +24,19 @@ pub(super) fn largest(numbers: &mut Numbers, buffers: &mut Buffers) -> Result<us
     Ok(pooled(numbers, buffers, Pooling::Largest(bounds.0, bounds.1)))
 }
 
-/// A picture of one pixel in the padding, or nothing.
+/// Input position of a tap, or `None` in the padding.
 fn inside(window: &Window, (at, tap): (usize, usize), size: usize) -> Option<usize> {
     let place = at * window.stride() + tap * window.dilation();
     place.checked_sub(window.padding()).filter(|place| *place < size)
 }
 
-fn pooled(numbers: &mut Numbers, buffers: &mut Buffers, pooling: Pooling) -> usize {
+fn pooled(numbers: &mut Rng, buffers: &mut Buffers, pooling: Pooling) -> usize {
     let ((rows, down, to_rows), (columns, across, to_columns)) =
         (numbers.window(), numbers.window());
     let channels = numbers.count(super::CHANNELS);
     let from = Extent { rows, columns, channels };
     let to = Extent { rows: to_rows, columns: to_columns, channels };
-    numbers.codes(&mut buffers.input);
+    numbers.fill_int8(&mut buffers.input);
     let len = to.rows * to.columns * channels;
     let [fast, plain] = &mut buffers.outs;
     let (input, windows) = (&buffers.input, [down, across]);
@@ -66,8 +65,8 @@ fn pooled(numbers: &mut Numbers, buffers: &mut Buffers, pooling: Pooling) -> usi
     len
 }
 
-/// A scale as networks have them, or, more rarely, one that shifts to the left.
-fn scale(numbers: &mut Numbers) -> Result<Scale, Error> {
+/// A random scale as in real networks, or, rarely, with a left shift.
+fn scale(numbers: &mut Rng) -> Result<Scale, Error> {
     let multiplier = 0x4000_0000 + (numbers.next() % 0x4000_0000) as i32;
     let greatest = if numbers.count(4) == 1 { 2 } else { 0 };
     let shift = numbers.from(-14, greatest);
@@ -78,13 +77,13 @@ fn means() -> Means<'static> {
     Means { tier: Tier::detect(), parallel: &Serial }
 }
 
-/// Two rows of codes, one behind the other, and how long they are.
-fn pairs(numbers: &mut Numbers, buffers: &mut Buffers) -> usize {
-    numbers.codes(&mut buffers.input);
+/// Fills the input with two consecutive rows of random values and returns their length.
+fn pairs(numbers: &mut Rng, buffers: &mut Buffers) -> usize {
+    numbers.fill_int8(&mut buffers.input);
     numbers.count(buffers.input.len() / 4)
 }
 
-pub(super) fn sum(numbers: &mut Numbers, buffers: &mut Buffers) -> Result<usize, Error> {
+pub(super) fn sum(numbers: &mut Rng, buffers: &mut Buffers) -> Result<usize, Error> {
     let len = pairs(numbers, buffers);
     let sum = Sum {
         zeros: [numbers.from(-128, 127), numbers.from(-128, 127)],
@@ -94,12 +93,12 @@ pub(super) fn sum(numbers: &mut Numbers, buffers: &mut Buffers) -> Result<usize,
         offset: numbers.from(-128, 127),
         bounds: (numbers.from(-128, 0), numbers.from(1, 127)),
     };
-    let codes = [&buffers.input[..len], &buffers.input[len..2 * len]];
+    let inputs = [&buffers.input[..len], &buffers.input[len..2 * len]];
     let [fast, plain] = &mut buffers.outs;
-    add(means(), sum, codes, &mut fast[..len]);
+    add(means(), sum, inputs, &mut fast[..len]);
     for (index, out) in plain[..len].iter_mut().enumerate() {
         let [a, b] = [0, 1].map(|side| {
-            let code = i32::from(codes[side][index]) - sum.zeros[side];
+            let code = i32::from(inputs[side][index]) - sum.zeros[side];
             sum.scales[side].apply(code << sum.room)
         });
         let code = sum.scale.apply(a.wrapping_add(b)) + sum.offset;
@@ -108,7 +107,7 @@ pub(super) fn sum(numbers: &mut Numbers, buffers: &mut Buffers) -> Result<usize,
     Ok(len)
 }
 
-pub(super) fn product(numbers: &mut Numbers, buffers: &mut Buffers) -> Result<usize, Error> {
+pub(super) fn product(numbers: &mut Rng, buffers: &mut Buffers) -> Result<usize, Error> {
     let len = pairs(numbers, buffers);
     let product = Product {
         zeros: [numbers.from(-128, 127), numbers.from(-128, 127)],
@@ -116,31 +115,31 @@ pub(super) fn product(numbers: &mut Numbers, buffers: &mut Buffers) -> Result<us
         offset: numbers.from(-128, 127),
         bounds: (numbers.from(-128, 0), numbers.from(1, 127)),
     };
-    let codes = [&buffers.input[..len], &buffers.input[len..2 * len]];
+    let inputs = [&buffers.input[..len], &buffers.input[len..2 * len]];
     let [fast, plain] = &mut buffers.outs;
-    multiply(means(), product, codes, &mut fast[..len]);
+    multiply(means(), product, inputs, &mut fast[..len]);
     for (index, out) in plain[..len].iter_mut().enumerate() {
-        let [a, b] = [0, 1].map(|side| i32::from(codes[side][index]) - product.zeros[side]);
+        let [a, b] = [0, 1].map(|side| i32::from(inputs[side][index]) - product.zeros[side]);
         let code = product.scale.apply(a * b) + product.offset;
         *out = code.max(product.bounds.0).min(product.bounds.1) as i8;
     }
     Ok(len)
 }
 
-/// Rows of softmax, and the hash (FNV-1a) of what CMSIS-NN's C gives for the same numbers: that of
-/// the tests of the kernels.
+/// Number of softmax rows, and the FNV-1a hash of the results of CMSIS-NN's C code for the same
+/// values; the kernels' unit tests use the same.
 const ROWS: usize = 3_000;
 const HASH: u64 = 0x63d6_1842_fd75_2ec4;
 
-/// Whether softmax gives the codes of CMSIS-NN.
+/// Whether softmax matches CMSIS-NN.
 pub(super) fn softmax_is_right(buffers: &mut Buffers) -> bool {
-    let mut numbers = Numbers(2);
+    let mut numbers = Rng(2);
     let mut hash = 0xcbf2_9ce4_8422_2325u64;
     for _ in 0..ROWS {
         let len = numbers.count(40);
         let spread = 1 + numbers.next() % 255;
-        let codes = &mut buffers.input[..len];
-        codes.fill_with(|| ((numbers.next() % spread) as i32 - 128) as i8);
+        let values = &mut buffers.input[..len];
+        values.fill_with(|| ((numbers.next() % spread) as i32 - 128) as i8);
         let multiplier = 0x4000_0000 + (numbers.next() % 0x4000_0000) as i32;
         let shift = 18 + numbers.next() % 6;
         let mut least = -(((31i64 << 26) >> shift) as i32);
@@ -148,7 +147,7 @@ pub(super) fn softmax_is_right(buffers: &mut Buffers) -> bool {
             least = -((numbers.next() % 200) as i32);
         }
         let out = &mut buffers.outs[0][..len];
-        Softmax { multiplier, shift, least }.row(codes, out);
+        Softmax { multiplier, shift, least }.row(values, out);
         for code in out {
             hash = (hash ^ u64::from(*code as u8)).wrapping_mul(0x100_0000_01b3);
         }

@@ -1,11 +1,11 @@
-//! AArch64 at exception level 1: the system counter as the clock, the map of the memory, and
-//! handlers that say what happened.
+//! AArch64 at exception level 1: system counter as clock, page table, and exception handlers that
+//! log.
 
 use crate::exit;
 use aarch64_rt::{ExceptionHandlers, InitialPagetable, RegisterStateRef, exception_handlers};
 use core::arch::asm;
 
-/// Devices in the first GiB, memory in the second, as the machine `virt` of QEMU has them.
+/// Devices in the first GiB, memory in the second, as on QEMU's `virt` machine.
 const MAP: [usize; 512] = {
     const VALID: usize = 1;
     const MEMORY: usize = 1 << 2;
@@ -24,13 +24,12 @@ pub(crate) fn start() {}
 /// Ticks of the system counter.
 pub(crate) fn ticks() -> u64 {
     let ticks;
-    // SAFETY: reads a counter; the barrier is there so that it is not read before what comes before
-    // it.
+    // SAFETY: reads a counter. The barrier prevents it from being read early.
     unsafe { asm!("isb", "mrs {}, cntvct_el0", out(reg) ticks, options(nostack)) };
     ticks
 }
 
-/// Where the stack must not grow beyond.
+/// Lower limit of the stack.
 pub(crate) fn stack_end() -> usize {
     unsafe extern "C" {
         static boot_stack_begin: u8;
@@ -52,11 +51,11 @@ impl ExceptionHandlers for Handlers {
     }
 
     extern "C" fn irq_current(state: RegisterStateRef<'_>) {
-        fault("an interrupt that nobody expects", &state)
+        fault("an unexpected interrupt", &state)
     }
 
     extern "C" fn fiq_current(state: RegisterStateRef<'_>) {
-        fault("a fast interrupt that nobody expects", &state)
+        fault("an unexpected fast interrupt", &state)
     }
 
     extern "C" fn serror_current(state: RegisterStateRef<'_>) {
@@ -67,18 +66,18 @@ impl ExceptionHandlers for Handlers {
 struct OneCore;
 critical_section::set_impl!(OneCore);
 
-// SAFETY: one core runs, and masked interrupts leave it to the caller.
+// SAFETY: there is one core, and masking interrupts gives the caller exclusive access.
 unsafe impl critical_section::Impl for OneCore {
     unsafe fn acquire() -> u64 {
         let before;
-        // SAFETY: masks interrupts, after reading what was masked. The compiler moves no memory
-        // access across it.
+        // SAFETY: reads the interrupt mask, then masks all interrupts. The compiler does not move
+        // memory accesses across it.
         unsafe { asm!("mrs {}, daif", "msr daifset, #0b1111", out(reg) before, options(nostack)) };
         before
     }
 
     unsafe fn release(before: u64) {
-        // SAFETY: masks what was masked when it was acquired.
+        // SAFETY: restores the mask that `acquire` read.
         unsafe { asm!("msr daif, {}", in(reg) before, options(nostack)) };
     }
 }

@@ -1,4 +1,4 @@
-//! Cortex-M: SysTick as the clock, and handlers that say what happened.
+//! Cortex-M: SysTick as clock, and exception handlers that log.
 
 use core::sync::atomic::{AtomicU32, Ordering};
 use cortex_m::peripheral::SYST;
@@ -7,7 +7,7 @@ use cortex_m::peripheral::syst::SystClkSource;
 /// SysTick counts down from here, 24 bits.
 const RELOAD: u32 = 0x00ff_ffff;
 
-/// How often it got there.
+/// Number of SysTick wraparounds.
 static ROUNDS: AtomicU32 = AtomicU32::new(0);
 
 pub(crate) fn start() {
@@ -21,19 +21,19 @@ pub(crate) fn start() {
     }
 }
 
-/// Ticks of the processor's clock since the start.
+/// Processor clock ticks since start-up.
 pub(crate) fn ticks() -> u64 {
     loop {
         let rounds = ROUNDS.load(Ordering::Relaxed);
         let left = SYST::get_current();
-        // Otherwise it came round between the two.
+        // Otherwise the counter wrapped between the two reads.
         if rounds == ROUNDS.load(Ordering::Relaxed) {
             return u64::from(rounds) * u64::from(RELOAD + 1) + u64::from(RELOAD - left);
         }
     }
 }
 
-/// Where the stack must not grow beyond.
+/// Lower limit of the stack.
 pub(crate) fn stack_end() -> usize {
     unsafe extern "C" {
         static _stack_end: u8;
@@ -50,7 +50,7 @@ mod handlers {
 
     #[exception]
     fn SysTick() {
-        // Nobody else writes it, and exchanging values is more than the smallest processors can.
+        // There is no other writer, and the smallest processors lack atomic read-modify-write.
         ROUNDS.store(ROUNDS.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
     }
 
@@ -62,7 +62,7 @@ mod handlers {
 
     #[exception]
     unsafe fn DefaultHandler(number: i16) -> ! {
-        defmt::println!("interrupt {=i16} that nobody expects", number);
+        defmt::println!("unexpected interrupt {=i16}", number);
         exit(false)
     }
 }

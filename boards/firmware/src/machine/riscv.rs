@@ -1,4 +1,4 @@
-//! RISC-V: the counter of cycles as the clock, and a handler that says what happened.
+//! RISC-V: cycle counter as clock, and an exception handler that logs.
 
 use crate::exit;
 use riscv_rt::TrapFrame;
@@ -7,7 +7,7 @@ use riscv_rt::TrapFrame;
 #[cfg(not(feature = "esp32c3"))]
 pub(crate) fn start() {}
 
-/// Cycles since the start.
+/// Cycles since start-up.
 #[cfg(not(feature = "esp32c3"))]
 pub(crate) fn ticks() -> u64 {
     riscv::register::mcycle::read64()
@@ -16,19 +16,19 @@ pub(crate) fn ticks() -> u64 {
 #[cfg(feature = "esp32c3")]
 pub(crate) use esp32c3::{start, ticks};
 
-/// A counter of its own, in the place of the one of the architecture, which it lacks.
+/// The ESP32-C3 lacks the standard cycle counter and has its own instead.
 #[cfg(feature = "esp32c3")]
 mod esp32c3 {
     use core::arch::asm;
 
-    /// Counts cycles from here on.
+    /// Starts the cycle counter.
     pub(crate) fn start() {
-        // SAFETY: the first register of the counter chooses what is counted, the second lets it
-        // run; nobody else uses it.
+        // SAFETY: the first register selects the counted event, the second starts the counter;
+        // nothing else uses it.
         unsafe { asm!("csrw 0x7e0, {0}", "csrw 0x7e1, {0}", in(reg) 1) };
     }
 
-    /// Cycles since the start, modulo 2^32.
+    /// Cycles since start-up, modulo 2^32.
     pub(crate) fn ticks() -> u64 {
         let ticks: u32;
         // SAFETY: reads the counter.
@@ -37,7 +37,7 @@ mod esp32c3 {
     }
 }
 
-/// Where the stack must not grow beyond.
+/// Lower limit of the stack.
 pub(crate) fn stack_end() -> usize {
     unsafe extern "C" {
         static __estack: u8;
@@ -54,6 +54,6 @@ extern "C" fn exception(_: &TrapFrame) -> ! {
 
 #[unsafe(export_name = "DefaultHandler")]
 extern "C" fn interrupt() -> ! {
-    defmt::println!("an interrupt that nobody expects");
+    defmt::println!("an unexpected interrupt");
     exit(false)
 }

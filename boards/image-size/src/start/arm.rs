@@ -10,7 +10,7 @@ fn main() -> ! {
     crate::run()
 }
 
-/// The chip's own interrupts: as many as the Cortex-M4 of Arm's MPS2 board has. Without them,
+/// The chip's own interrupts, as many as the Cortex-M4 of Arm's MPS2 board has. Without this table,
 /// `cortex-m-rt` reserves 240.
 #[unsafe(link_section = ".vector_table.interrupts")]
 #[unsafe(no_mangle)]

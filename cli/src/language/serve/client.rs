@@ -1,25 +1,24 @@
-//! Whether a client still waits for its answer.
+//! Detects disconnected clients.
 //!
-//! A client that has closed the side that it sends on looks the same as one that is gone: the
-//! stream ends. What tells them apart is the answer to something that is sent: a host whose client
-//! is gone resets the connection. So something without meaning is sent to such a client now and
-//! then. HTTP/1.0 has nothing without meaning in front of a whole answer: such an answer is made to
-//! its end.
+//! A client that has shut down its sending side looks like one that is gone: the stream ends. Only
+//! sending tells them apart, because the host of a client that is gone resets the connection. So a
+//! probe without meaning is sent at intervals. HTTP/1.0 has no such probe before a complete
+//! response; there, the response is computed to its end.
 
 use std::io::{ErrorKind, Write};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
-/// How often something is sent to a client whose sending has ended.
+/// Interval of probes after the client's end of the stream is reached.
 const PROBE_EVERY: Duration = Duration::from_millis(500);
-/// In front of an answer: HTTP/1.1 lets a server say this any number of times.
+/// Probe before a response: HTTP/1.1 allows any number of interim responses.
 const INTERIM: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
-/// Between events: a comment.
+/// Probe between server-sent events: a comment.
 const COMMENT: &[u8] = b":\n\n";
 
-/// A client that waits for an answer.
+/// State of a client that waits for a response.
 pub(super) struct Client {
-    /// What is sent to see whether it is there. HTTP/1.0 has nothing for that.
+    /// The probe; `None` for HTTP/1.0.
     probe: Option<&'static [u8]>,
     probed: Option<Instant>,
 }
@@ -29,12 +28,12 @@ impl Client {
         Client { probe: knows_interim.then_some(INTERIM), probed: None }
     }
 
-    /// Events have begun.
+    /// Switches to probes for server-sent events.
     pub(super) fn begin_events(&mut self) {
         self.probe = Some(COMMENT);
     }
 
-    /// Whether the client is gone. There is nothing that it should send.
+    /// Whether the client is gone. The client has nothing more to send.
     pub(super) fn is_gone(&mut self, stream: &TcpStream) -> bool {
         let mut byte = [0];
         let peeked = stream.set_nonblocking(true).and_then(|()| stream.peek(&mut byte));
@@ -43,7 +42,7 @@ impl Client {
             Err(error) if error.kind() == ErrorKind::WouldBlock => false,
             Err(_) => return true,
         };
-        // While it does not block, so that a client that does not read takes no time.
+        // Non-blocking, so that a client that does not read does not block the thread.
         let is_reset = is_ended && (self.is_reset(stream));
         stream.set_nonblocking(false).is_err() || is_reset
     }
@@ -59,7 +58,8 @@ impl Client {
         self.probed = Some(Instant::now());
         let mut stream = stream;
         match stream.write(probe) {
-            // A part of it would spoil the answer; there is room for so little, or for nothing.
+            // A partial write would corrupt the response; a buffer without room for it means a
+            // stalled client.
             Ok(count) => count != probe.len(),
             Err(error) => error.kind() != ErrorKind::WouldBlock,
         }

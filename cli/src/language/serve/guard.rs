@@ -1,4 +1,5 @@
-//! Who may ask for what: keys, names of hosts, and how much may be sent at once.
+//! Access control: API keys, host names, connection limits, and a limit for request bodies in
+//! memory.
 
 use super::http::{Refusal, Request};
 use std::collections::HashMap;
@@ -6,37 +7,38 @@ use std::net::{IpAddr, Ipv6Addr};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// What the bodies of all requests may take together.
+/// Maximum total size of all request bodies in memory.
 const MAX_BODIES: usize = 64 << 20;
 
-/// What a request has to show.
+/// Access rules for requests.
 pub(super) struct Guard {
     key: Option<String>,
-    /// Whether only this machine can connect. Then a browser on it must not ask in the name of a
-    /// page from elsewhere.
+    /// Whether only this machine can connect. Then requests of browsers are checked against
+    /// cross-site and DNS rebinding attacks.
     is_local: bool,
     hosts: Vec<String>,
 }
 
 impl Guard {
-    /// `hosts` are names of the server besides those of this machine.
+    /// `hosts` are additional names of the server.
     pub(super) fn new(key: Option<String>, is_local: bool, hosts: Vec<String>) -> Self {
         Guard { key, is_local, hosts }
     }
 
-    /// Whether other machines are answered, whoever asks.
+    /// Whether anyone on the network has access.
     pub(super) fn is_open(&self) -> bool {
         !self.is_local && self.key.is_none()
     }
 
-    /// Whether a request may be read on and answered.
+    /// Checks the head of a request, before its body is read.
     pub(super) fn check(&self, request: &Request) -> Result<(), Refusal> {
         let refuse = |status, message: String| Err(Some((status, message)));
         if self.is_local {
-            // A page of another name, whose address was changed to this machine's, has that name
-            // here.
+            // DNS rebinding: a page whose name now resolves to this machine still sends its own
+            // name as host.
             if let Some(host) = request.host.as_deref().filter(|host| !self.knows(host)) {
-                let message = format!("this server is not '{host}': --allow-host says otherwise");
+                let message =
+                    format!("the host '{host}' is not allowed: allow it with --allow-host");
                 return refuse(403, message);
             }
             let authority =
@@ -44,10 +46,10 @@ impl Guard {
             if let Some(origin) = &request.origin
                 && authority(origin).is_none_or(|host| !self.knows(&host))
             {
-                return refuse(403, format!("pages from '{origin}' may not ask this server"));
+                return refuse(403, format!("the origin '{origin}' is not allowed"));
             }
         }
-        // A body takes of the room for all: who has no key sends none, wherever it goes.
+        // Bodies share limited memory, so clients without a key may not send any.
         let is_open = matches!(request.path.as_str(), "/" | "/health") && request.length == 0;
         if !is_open && !self.has_key(request) {
             return refuse(401, "the API key is missing or wrong".into());
@@ -55,7 +57,7 @@ impl Guard {
         Ok(())
     }
 
-    /// Whether a name, with a port or without, is one of this machine, or one that was allowed.
+    /// Whether a host name, with or without port, belongs to this server.
     fn knows(&self, host: &str) -> bool {
         let name = match host.strip_prefix('[') {
             Some(rest) => rest.split_once(']').map_or(rest, |(name, _)| name),
@@ -66,7 +68,7 @@ impl Guard {
         is_this || self.hosts.iter().any(|known| known.eq_ignore_ascii_case(name))
     }
 
-    /// Whether the request has the key, compared in a time that tells nothing of it.
+    /// Whether the request has the key; compares in constant time.
     fn has_key(&self, request: &Request) -> bool {
         let Some(key) = &self.key else { return true };
         let given = request.token.as_deref().unwrap_or_default();
@@ -75,23 +77,23 @@ impl Guard {
     }
 }
 
-/// How many connections each address has: one client must not take those of all others.
+/// Connections per address, so that one client cannot use them all.
 pub(super) struct Shares {
-    /// Connections of all together.
+    /// Maximum connections in total.
     pub(super) most: usize,
     of_one: usize,
     counts: Mutex<HashMap<IpAddr, usize>>,
 }
 
 impl Shares {
-    /// Of so many connections, an address has a quarter, unless something else is asked for.
+    /// By default, an address may use a quarter of all connections.
     pub(super) fn new(most: usize, of_one: Option<usize>) -> Self {
         let of_one = of_one.unwrap_or(most.div_ceil(4));
         Shares { most, of_one, counts: Mutex::default() }
     }
 
-    /// Who an address stands for. What runs on this machine can take its connections in other ways,
-    /// and may be a proxy; a network of IPv6 is given to one client.
+    /// The unit of the limit: an IPv6 /64 network counts as one client. Loopback addresses are
+    /// exempt, because local programs can block the server anyway, and may be proxies.
     fn owner(address: Option<IpAddr>) -> Option<IpAddr> {
         match address?.to_canonical() {
             address if address.is_loopback() => None,
@@ -103,7 +105,8 @@ impl Shares {
         }
     }
 
-    /// Counts a connection, which has to [leave](Self::leave). Whether it is within its share.
+    /// Counts a connection, which must be [released](Self::leave) later. Returns whether it is
+    /// within its limit.
     pub(super) fn enter(&self, address: Option<IpAddr>) -> bool {
         let Some(owner) = Shares::owner(address) else { return true };
         let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
@@ -124,11 +127,11 @@ impl Shares {
     }
 }
 
-/// The room for bodies.
+/// Memory in use by request bodies.
 #[derive(Default)]
 pub(super) struct Bodies(Arc<AtomicUsize>);
 
-/// A part of the room, until it is dropped.
+/// A reservation of memory, released on drop.
 pub(super) struct Room(Arc<AtomicUsize>, usize);
 
 impl Drop for Room {
@@ -138,13 +141,15 @@ impl Drop for Room {
 }
 
 impl Bodies {
-    /// Room for a body of this length, if there is any left.
+    /// Reserves memory for a body.
     pub(super) fn admit(&self, length: usize) -> Result<Room, Refusal> {
         let before = self.0.fetch_add(length, Ordering::Relaxed);
         let room = Room(self.0.clone(), length);
         match before.saturating_add(length) <= MAX_BODIES {
             true => Ok(room),
-            false => Err(Some((503, "too much is sent at once: try again".into()))),
+            false => {
+                Err(Some((503, "too many request bytes are being received: try again".into())))
+            }
         }
     }
 }
@@ -249,7 +254,7 @@ mod tests {
         assert!(!shares.enter(one), "the one that was refused counts until it leaves");
         (0..3).for_each(|_| shares.leave(one));
         assert!(shares.enter(one));
-        // A network of IPv6 is one client; this machine has no share.
+        // An IPv6 network is one client; this machine has no limit.
         assert!(shares.enter(address("2001:db8::1")) && shares.enter(address("2001:db8::2")));
         assert!(!shares.enter(address("2001:db8::3")) && shares.enter(address("2001:db8:0:1::")));
         assert!(

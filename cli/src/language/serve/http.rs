@@ -1,5 +1,5 @@
-//! As much of HTTP/1.1 as the server needs: one request for each connection, bodies of known
-//! length, and a deadline for all of it.
+//! A minimal HTTP/1.1 server: one request per connection, bodies with content length, and a
+//! deadline for each request.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
@@ -7,30 +7,29 @@ use std::time::{Duration, Instant};
 
 const MAX_HEAD: usize = 16 << 10;
 const MAX_BODY: usize = 4 << 20;
-/// How long a request may take to arrive, and an answer may wait for someone to read on.
+/// Time limit for receiving a request, and for a blocked write.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A request.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Request {
     pub(super) method: String,
-    /// Without what comes behind a question mark.
+    /// Without the query.
     pub(super) path: String,
-    /// Of `Authorization: Bearer`.
+    /// From `Authorization: Bearer`.
     pub(super) token: Option<String>,
-    /// The name by which the client knows the server.
+    /// The `Host` header.
     pub(super) host: Option<String>,
-    /// The page that asks, where a browser sends it.
+    /// The `Origin` header, which browsers send.
     pub(super) origin: Option<String>,
-    /// Whether the client reads interim answers, as of HTTP/1.1.
+    /// Whether the client supports interim responses (HTTP/1.1).
     pub(super) knows_interim: bool,
-    /// How long the body is.
+    /// Length of the body in bytes.
     pub(super) length: usize,
     pub(super) body: Vec<u8>,
 }
 
-/// Why there is no request: the status to answer with, and the reason; nothing where nobody is
-/// there to read it.
+/// Why a request is refused: status and message; `None` if the connection is closed.
 pub(super) type Refusal = Option<(u16, String)>;
 
 /// The head of a request.
@@ -39,14 +38,14 @@ struct Head {
     expects: bool,
 }
 
-/// Reads a request, within the limits and in time. Its body is read once `check` lets its head
-/// pass, and no longer kept than what that gives.
+/// Reads a request within size and time limits. The body is read only after `check` accepts the
+/// head. Returns the request with the result of `check`.
 pub(super) fn read<T>(
     stream: &mut TcpStream,
     check: impl FnOnce(&Request) -> Result<T, Refusal>,
 ) -> Result<(Request, T), Refusal> {
     let deadline = Instant::now() + PATIENCE;
-    // A client that does not read is as one that is gone.
+    // A client that does not read for this long is treated as gone.
     stream.set_write_timeout(Some(PATIENCE)).map_err(|_| None)?;
     let mut bytes = Vec::new();
     let end = loop {
@@ -54,7 +53,7 @@ pub(super) fn read<T>(
             break end;
         }
         if bytes.len() > MAX_HEAD {
-            return refuse(431, format!("the head of the request has more than {MAX_HEAD} bytes"));
+            return refuse(431, format!("the request head exceeds {MAX_HEAD} bytes"));
         }
         more(stream, &mut bytes, deadline)?;
     };
@@ -79,10 +78,10 @@ fn find(bytes: &[u8], what: &[u8]) -> Option<usize> {
     bytes.windows(what.len()).position(|window| window == what)
 }
 
-/// What arrives next.
+/// Appends the next available bytes of the stream.
 fn more(stream: &mut TcpStream, bytes: &mut Vec<u8>, deadline: Instant) -> Result<(), Refusal> {
     let left = deadline.saturating_duration_since(Instant::now());
-    let late = || Some((408, "the request did not arrive in time".to_owned()));
+    let late = || Some((408, "timeout while receiving the request".to_owned()));
     if left.is_zero() {
         return Err(late());
     }
@@ -104,7 +103,7 @@ fn more(stream: &mut TcpStream, bytes: &mut Vec<u8>, deadline: Instant) -> Resul
 
 fn parse(head: &[u8]) -> Result<Head, Refusal> {
     let Ok(head) = std::str::from_utf8(head) else {
-        return refuse(400, "the head of the request is not text");
+        return refuse(400, "the request head is not UTF-8");
     };
     let mut lines = head.split("\r\n");
     let mut first = lines.next().unwrap_or_default().split(' ');
@@ -112,14 +111,14 @@ fn parse(head: &[u8]) -> Result<Head, Refusal> {
     let (Some(method), Some(target), Some("HTTP/1.1" | "HTTP/1.0"), None) =
         (method, target, version, first.next())
     else {
-        return refuse(400, "the first line should be a method, a path and HTTP/1.1");
+        return refuse(400, "the request line should be a method, a path and HTTP/1.1");
     };
     let path = target.split('?').next().unwrap_or_default().to_owned();
     let (mut token, mut length, mut expects) = (None, None, false);
     let (mut host, mut origin) = (None, None);
     for line in lines {
         let Some((name, value)) = line.split_once(':') else {
-            return refuse(400, "a header has no colon");
+            return refuse(400, "a header line has no colon");
         };
         let value = value.trim();
         match name.to_ascii_lowercase().as_str() {
@@ -135,21 +134,21 @@ fn parse(head: &[u8]) -> Result<Head, Refusal> {
                     Some(Ok(count)) if count > MAX_BODY => {
                         return refuse(
                             413,
-                            format!("the body has {count} bytes, more than {MAX_BODY}"),
+                            format!("the body has {count} bytes, at most {MAX_BODY} are allowed"),
                         );
                     }
-                    _ => return refuse(400, format!("content-length is '{value}'")),
+                    _ => return refuse(400, format!("invalid content-length '{value}'")),
                 }
             }
             "transfer-encoding" => {
-                return refuse(411, "a body comes with its content-length, not in chunks");
+                return refuse(411, "chunked bodies are not supported: send a content-length");
             }
             "authorization" => {
                 let (scheme, given) = value.split_once(' ').unwrap_or_default();
                 let is_bearer = scheme.eq_ignore_ascii_case("bearer");
                 token = is_bearer.then(|| given.trim().to_owned());
             }
-            "host" if host.is_some() => return refuse(400, "there are two hosts"),
+            "host" if host.is_some() => return refuse(400, "duplicate host header"),
             "host" => host = Some(value.to_owned()),
             "origin" => origin = Some(value.to_owned()),
             "expect" => expects = value.eq_ignore_ascii_case("100-continue"),
@@ -162,7 +161,7 @@ fn parse(head: &[u8]) -> Result<Head, Refusal> {
     Ok(Head { request, expects })
 }
 
-/// A part of a path, whose odd characters may be written as `%` and two digits.
+/// Decodes percent-encoding in a path.
 pub(super) fn decoded(text: &str) -> String {
     let (mut bytes, mut rest) = (Vec::new(), text.as_bytes());
     while let Some((&first, behind)) = rest.split_first() {
@@ -195,15 +194,16 @@ fn reason(status: u16) -> &'static str {
 }
 
 fn head(status: u16, kind: &str) -> String {
-    // Texts take seconds; clients wait longer each time.
+    // Generations last seconds; clients back off by themselves.
     let again = if [429, 503].contains(&status) { "retry-after: 1\r\n" } else { "" };
     format!(
-        "HTTP/1.1 {status} {}\r\ncontent-type: {kind}\r\nconnection: close\r\ncache-control: no-store\r\nx-content-type-options: nosniff\r\n{again}",
+        "HTTP/1.1 {status} {}\r\ncontent-type: {kind}\r\nconnection: close\r\n\
+         cache-control: no-store\r\nx-content-type-options: nosniff\r\n{again}",
         reason(status)
     )
 }
 
-/// Writes an answer.
+/// Writes a complete response.
 pub(super) fn respond(
     stream: &mut TcpStream,
     status: u16,
@@ -217,8 +217,8 @@ pub(super) fn respond(
     stream.shutdown(std::net::Shutdown::Write)
 }
 
-/// Reads on for a while behind a refusal: a client whose sending fails would not look for the
-/// reason.
+/// Reads and discards the rest of a refused request: a client whose sending fails might not read
+/// the response.
 pub(super) fn drain(stream: &mut TcpStream) {
     let deadline = Instant::now() + Duration::from_secs(2);
     let (mut bytes, mut left) = (Vec::new(), 8 * MAX_BODY);
@@ -228,13 +228,13 @@ pub(super) fn drain(stream: &mut TcpStream) {
     }
 }
 
-/// Begins an answer that comes in events, until the connection ends.
+/// Begins a response of server-sent events, which lasts until the connection is closed.
 pub(super) fn begin_events(stream: &mut TcpStream) -> std::io::Result<()> {
     stream.write_all(format!("{}\r\n", head(200, "text/event-stream")).as_bytes())?;
     stream.flush()
 }
 
-/// Writes an event.
+/// Writes a server-sent event.
 pub(super) fn event(stream: &mut TcpStream, data: &str) -> std::io::Result<()> {
     stream.write_all(format!("data: {data}\n\n").as_bytes())?;
     stream.flush()

@@ -1,4 +1,4 @@
-//! A queue of requests for text, and the sessions that work on it.
+//! Request queue, and the session threads that serve it.
 
 use super::openai::{self, Completion};
 use super::pictures::parts;
@@ -14,20 +14,19 @@ use torchlet::llm::{
     TemplateArguments,
 };
 
-/// What becomes of a request.
+/// Progress of a request.
 pub(super) enum Event {
-    /// Text, as it comes, and how likely the tokens were that it is of, where it is streamed and
-    /// that is asked for.
+    /// A piece of text, with the log probabilities of its tokens if they are requested and
+    /// streamed.
     Text(String, Vec<Logprobs>),
-    /// One of the texts that are wanted, the number of tokens of its prompt, whether they were fed
-    /// now or before, and how likely those of its tokens were that no text was of, and that did not
-    /// end it.
+    /// A finished choice: the generation, the number of prompt tokens, and the log probabilities of
+    /// the remaining tokens, which produced no text and did not end it.
     Done { generation: Box<Generation>, prompt: usize, rest: Vec<Logprobs> },
-    /// Why there is none, and the status of HTTP that says whose fault it is.
+    /// Error message and HTTP status.
     Failed { message: String, status: u16 },
 }
 
-/// Why there is no text, and the status of HTTP that says whose fault it is.
+/// Error message and HTTP status.
 struct Refusal {
     message: String,
     status: u16,
@@ -46,37 +45,36 @@ impl From<Error> for Refusal {
 }
 
 impl From<Failure> for Refusal {
-    /// What is wrong with a picture.
+    /// Invalid images are client errors.
     fn from(failure: Failure) -> Self {
         Refusal { message: failure.to_string(), status: 400 }
     }
 }
 
-/// What holds for all requests.
+/// Settings shared by all requests.
 struct Usual {
     form: PictureForm,
-    /// What the chat template is given where a request says nothing else.
+    /// Default variables of the chat template.
     arguments: TemplateArguments,
 }
 
-/// A request, and who waits for it.
+/// A request and the channel for its events.
 struct Job {
     request: Completion,
     reply: Sender<Event>,
     waiting: Weak<()>,
 }
 
-/// Where a client hears what becomes of its request. Once it is dropped, nothing more is done for
-/// it.
+/// The client's end of a request. Dropping it cancels the request.
 pub(super) struct Waiting {
     pub(super) events: Receiver<Event>,
     _there: Arc<()>,
 }
 
-/// Numbers that monitors ask for.
+/// Metrics of a model.
 #[derive(Debug, Default)]
 pub(super) struct Counts {
-    /// Sessions that there are.
+    /// Number of session threads.
     pub(super) sessions: AtomicUsize,
     pub(super) waiting: AtomicUsize,
     pub(super) running: AtomicUsize,
@@ -88,14 +86,14 @@ pub(super) struct Counts {
     pub(super) busy_microseconds: AtomicU64,
 }
 
-/// Where requests wait for a session.
+/// The queue of a model.
 pub(super) struct Queue {
     jobs: SyncSender<Job>,
     pub(super) counts: Arc<Counts>,
 }
 
 impl Queue {
-    /// A queue of this length, and a thread for each session.
+    /// Creates a queue of this capacity and starts a thread for each session.
     pub(super) fn new(sessions: Vec<Runner>, length: usize, form: &PictureForm) -> Self {
         let (sender, jobs) = sync_channel(length);
         let (jobs, counts) = (Arc::new(Mutex::new(jobs)), Arc::<Counts>::default());
@@ -112,7 +110,7 @@ impl Queue {
         Queue { jobs: sender, counts }
     }
 
-    /// Lets a request wait, if there is room.
+    /// Enqueues a request; `None` if the queue is full.
     pub(super) fn push(&self, request: Completion) -> Option<Waiting> {
         let ((reply, events), there) = (channel(), Arc::new(()));
         let waiting = Arc::downgrade(&there);
@@ -126,12 +124,12 @@ impl Queue {
         }
     }
 
-    /// Whether there is a session to work on requests.
+    /// Whether any session is left.
     pub(super) fn is_alive(&self) -> bool {
         self.counts.sessions.load(Ordering::Relaxed) > 0
     }
 
-    /// Whether nothing waits or runs.
+    /// Whether no request is waiting or running.
     pub(super) fn is_idle(&self) -> bool {
         self.counts.waiting.load(Ordering::Relaxed) + self.counts.running.load(Ordering::Relaxed)
             == 0
@@ -142,8 +140,8 @@ fn next(jobs: &Mutex<Receiver<Job>>) -> Option<Job> {
     jobs.lock().unwrap_or_else(PoisonError::into_inner).recv().ok()
 }
 
-/// Works on requests until there is nobody left to make any. A session that panics is replaced:
-/// nobody knows what is in its caches.
+/// Serves requests until the queue is closed. A session that panics is replaced, because the state
+/// of its caches is unknown.
 fn serve(mut runner: Runner, jobs: &Mutex<Receiver<Job>>, counts: &Counts, usual: &Usual) {
     while let Some(job) = next(jobs) {
         counts.waiting.fetch_sub(1, Ordering::Relaxed);
@@ -154,7 +152,7 @@ fn serve(mut runner: Runner, jobs: &Mutex<Receiver<Job>>, counts: &Counts, usual
         counts.running.fetch_sub(1, Ordering::Relaxed);
         if worked.is_err() {
             counts.failed.fetch_add(1, Ordering::Relaxed);
-            let message = "the session failed; this is a defect".into();
+            let message = "the session panicked, which is a bug".into();
             let _ = job.reply.send(Event::Failed { message, status: 500 });
             let another = catch_unwind(AssertUnwindSafe(|| runner.session()));
             match another {
@@ -181,20 +179,20 @@ fn work(runner: &mut Runner, job: &Job, counts: &Counts, usual: &Usual) {
     match result {
         Ok(true) => {}
         Ok(false) => abandon(),
-        // What was stopped for a client that has left did not fail.
+        // Errors after a disconnect count as abandoned, not failed.
         Err(_) if is_left() => abandon(),
         Err(Refusal { message, status }) => {
             counts.failed.fetch_add(1, Ordering::Relaxed);
-            // Nobody may be left to hear it.
+            // The client may be gone.
             let _ = job.reply.send(Event::Failed { message, status });
         }
     }
 }
 
-/// What is fed before a text.
+/// A prompt to feed to the model.
 enum Prompt<'j> {
     Tokens(Vec<u32>),
-    /// Messages in which a mark stands in the place of each picture, and the parts of each.
+    /// Messages with a placeholder per image, and the parts of each image.
     Pictures {
         messages: &'j [Message],
         mark: &'j Mark,
@@ -202,8 +200,7 @@ enum Prompt<'j> {
     },
 }
 
-/// Makes as many texts as are wanted, one after the other. Whether somebody waited for them to the
-/// end.
+/// Generates the requested choices in turn. Returns whether the client waited for all of them.
 fn answer(
     runner: &mut Runner,
     job: &Job,
@@ -223,7 +220,7 @@ fn answer(
     });
     for choice in 0..*choices {
         let mut config = config.clone();
-        // Each has another text, and the first one that which it has alone.
+        // Each choice has a seed of its own; the first equals that of a single choice.
         let seed = &mut config.sampling.seed;
         *seed = seed.map(|seed| seed.wrapping_add(choice as u64));
         let (generation, prompt) = generate(runner, job, &prompt, &config, &told)?;
@@ -238,7 +235,7 @@ fn answer(
         counts.busy_microseconds.fetch_add(time, Ordering::Relaxed);
         counts.done.fetch_add(1, Ordering::Relaxed);
         let rest = told.try_iter().filter(|_| generation.finish != Finish::Stop).collect();
-        // Nobody may be left to hear it.
+        // The client may be gone.
         let _ = job.reply.send(Event::Done { generation: Box::new(generation), prompt, rest });
     }
     Ok(true)
@@ -266,7 +263,7 @@ fn prompt<'j>(runner: &mut Runner, job: &'j Job, usual: &Usual) -> Result<Prompt
     }
 }
 
-/// The text, and the number of tokens of its prompt, as far as somebody waited for it.
+/// Generates a text. Returns it with the number of prompt tokens. Stops early if the client leaves.
 fn generate(
     runner: &mut Runner,
     job: &Job,
@@ -275,7 +272,7 @@ fn generate(
     told: &Receiver<Logprobs>,
 ) -> Result<(Generation, usize), Refusal> {
     let on_text = |text: &str| {
-        // The runner asks by itself whether anyone is left to hear it.
+        // The runner checks for disconnected clients itself.
         let _ = job.reply.send(Event::Text(text.into(), told.try_iter().collect()));
     };
     match prompt {
@@ -304,10 +301,10 @@ mod tests {
     use torchlet::core::{MethodMeta, TensorInfo, ValueRef};
     use torchlet::llm::{Failure, Model, Overrides, Tokenizer};
 
-    /// What happens before tokens are fed.
+    /// Called with the tokens before each run.
     type Before = Arc<dyn Fn(&[i64]) + Send + Sync>;
 
-    /// A model that is watched.
+    /// A model that calls a function before each run.
     struct Watched(Module, Before);
 
     impl Model for Watched {
@@ -350,7 +347,7 @@ mod tests {
 
     const MODEL: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../llm/model");
 
-    /// A queue before one session, which takes so many tokens at once.
+    /// A queue with one session, with at most `most` prompt tokens per run.
     fn watch(most: usize, before: impl Fn(&[i64]) + Send + Sync + 'static) -> (Queue, Tokenizer) {
         let module = Module::load(format!("{MODEL}/fp32.pte")).unwrap();
         let load = || Tokenizer::load(format!("{MODEL}/tokenizer.json")).unwrap();
@@ -368,7 +365,7 @@ mod tests {
         push(queue, prompt).events.iter().last().unwrap()
     }
 
-    /// A client sends again what failed for another reason than itself.
+    /// Clients retry 5xx statuses only.
     #[test]
     fn failures_have_the_status_of_their_cause() {
         let message = String::new;
@@ -396,7 +393,7 @@ mod tests {
         assert_eq!(queue.counts.failed.load(Ordering::Relaxed), 3);
     }
 
-    /// A prompt of many parts, whose client leaves while the second one is fed.
+    /// The client of a prompt of many chunks leaves while the second chunk is fed.
     #[test]
     fn prompts_of_who_left_are_not_fed_to_their_end() {
         let fed = Arc::<AtomicUsize>::default();
@@ -417,7 +414,8 @@ mod tests {
         begins.recv().unwrap();
         drop(client);
         go.send(()).unwrap();
-        // The next one is served at once, and rightly, by what is left in the caches.
+        // The next request starts at once and gets the right answer despite the partially filled
+        // cache.
         let Event::Done { generation: found, .. } = ask(&queue, "In the beginning") else {
             panic!()
         };
@@ -429,7 +427,7 @@ mod tests {
             panic!()
         };
         assert_eq!(found.tokens, expected.tokens);
-        // Two parts, and what the other one took: its prompt and two of its tokens at most.
+        // Two chunks, plus the prompt and at most two tokens of the next request.
         let fed = fed.load(Ordering::Relaxed);
         assert!(fed <= 2 + 2 + 2, "{fed} runs");
     }

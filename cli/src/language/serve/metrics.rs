@@ -1,35 +1,40 @@
-//! Numbers for monitors, as Prometheus reads them.
+//! Metrics in Prometheus text format.
 
 use super::jobs::Counts;
 use super::models::Models;
 use std::fmt::Write;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-/// A number of a model: its name, its kind, what it is, and where it stands.
+/// A metric per model: name, type, help, and value.
 type Metric = (&'static str, &'static str, &'static str, fn(&Counts) -> f64);
 
 const OF_MODELS: [Metric; 9] = [
-    ("sessions", "gauge", "Sessions that work on requests.", |counts| gauge(&counts.sessions)),
-    ("generations_waiting", "gauge", "Requests for text that wait.", |counts| {
+    ("sessions", "gauge", "Sessions that process requests.", |counts| gauge(&counts.sessions)),
+    ("generations_waiting", "gauge", "Waiting generation requests.", |counts| {
         gauge(&counts.waiting)
     }),
-    ("generations_running", "gauge", "Requests for text that are worked on.", |counts| {
+    ("generations_running", "gauge", "Running generation requests.", |counts| {
         gauge(&counts.running)
     }),
-    ("generations_total", "counter", "Texts that were generated.", |counts| counter(&counts.done)),
-    ("generations_failed_total", "counter", "Requests for text that failed.", |counts| {
+    ("generations_total", "counter", "Completed generation requests.", |counts| {
+        counter(&counts.done)
+    }),
+    ("generations_failed_total", "counter", "Failed generation requests.", |counts| {
         counter(&counts.failed)
     }),
-    ("generations_abandoned_total", "counter", "Requests whose client left.", |counts| {
-        counter(&counts.abandoned)
-    }),
-    ("prompt_tokens_total", "counter", "Tokens of prompts that were fed.", |counts| {
+    (
+        "generations_abandoned_total",
+        "counter",
+        "Generation requests whose client disconnected.",
+        |counts| counter(&counts.abandoned),
+    ),
+    ("prompt_tokens_total", "counter", "Prompt tokens processed.", |counts| {
         counter(&counts.prompt_tokens)
     }),
-    ("generated_tokens_total", "counter", "Tokens that were generated.", |counts| {
+    ("generated_tokens_total", "counter", "Tokens generated.", |counts| {
         counter(&counts.generated_tokens)
     }),
-    ("generation_seconds_total", "counter", "Time that generating took.", |counts| {
+    ("generation_seconds_total", "counter", "Time spent on generation.", |counts| {
         counter(&counts.busy_microseconds) / 1e6
     }),
 ];
@@ -42,15 +47,15 @@ fn counter(count: &AtomicU64) -> f64 {
     count.load(Ordering::Relaxed) as f64
 }
 
-/// Those of a server, and of each of its models.
+/// Formats the metrics of the server and of each model.
 pub(super) fn of(requests: &AtomicU64, connections: &AtomicUsize, models: &Models) -> String {
     let mut text = String::new();
     let begin = |text: &mut String, name: &str, kind: &str, help: &str| {
         let _ = writeln!(text, "# HELP torchlet_{name} {help}\n# TYPE torchlet_{name} {kind}");
     };
-    begin(&mut text, "requests_total", "counter", "Requests of all kinds.");
+    begin(&mut text, "requests_total", "counter", "All HTTP requests.");
     let _ = writeln!(text, "torchlet_requests_total {}", counter(requests));
-    begin(&mut text, "connections", "gauge", "Connections that are open.");
+    begin(&mut text, "connections", "gauge", "Open connections.");
     let _ = writeln!(text, "torchlet_connections {}", gauge(connections));
     for (name, kind, help, read) in OF_MODELS {
         begin(&mut text, name, kind, help);
@@ -62,7 +67,7 @@ pub(super) fn of(requests: &AtomicU64, connections: &AtomicUsize, models: &Model
     text
 }
 
-/// A label's value.
+/// Escapes a label value.
 fn escaped(name: &str) -> String {
     name.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
 }

@@ -1,10 +1,9 @@
-//! `torchlet serve`: language models behind OpenAI's API.
+//! `torchlet serve`: an HTTP server for language models with OpenAI's API.
 //!
-//! A thread for each connection, up to a limit, reads one request and writes one answer
-//! (`http.rs`); requests for text wait in a queue of limited length for one of the sessions of a
-//! model (`models.rs`, `jobs.rs`). All of it is threads and sockets of the standard library: a
-//! model that takes milliseconds for a token on one machine has hundreds of clients at most, and
-//! each costs a stack.
+//! Each connection has a thread that reads one request and writes one response (`http.rs`), up to a
+//! limit of connections. Requests for text wait in a bounded queue for a session of the model
+//! (`models.rs`, `jobs.rs`). Threads and sockets of the standard library suffice: a model that
+//! spends milliseconds per token serves hundreds of clients at most, and each costs one stack.
 
 mod client;
 mod guard;
@@ -33,15 +32,15 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 const PAGE: &str = include_str!("page.html");
-/// The variable with what clients have to show.
+/// Environment variable with the API key.
 const KEY_VARIABLE: &str = "TORCHLET_API_KEY";
 const JSON: &str = "application/json";
-/// JSON within JSON, as deep as its reader allows, takes some hundreds of kilobytes in debug
-/// builds; what is not used takes no memory.
+/// Deeply nested JSON requires some hundreds of kilobytes of stack in debug builds. Unused stack
+/// pages cost no memory.
 const STACK: usize = 2 << 20;
-/// How often to look whether a client that waits is still there.
+/// Interval of checks for disconnected clients.
 const PEEK: Duration = Duration::from_millis(25);
-/// How long answers that are being written may take once the server is to stop.
+/// Time limit for responses in progress at shutdown.
 const GRACE: Duration = Duration::from_secs(20);
 
 struct Server {
@@ -49,9 +48,10 @@ struct Server {
     guard: Guard,
     bodies: Bodies,
     shares: Shares,
-    /// Held while a body becomes values, which take a hundred times as much: of one at a time.
+    /// Serializes parsing: parsed JSON can need a hundred times the memory of its text.
     reading: Mutex<()>,
-    /// The same for a schema, which takes longer: requests without one do not wait for that.
+    /// Serializes compiling schemas, which lasts longer; requests without a schema do not wait for
+    /// it.
     measuring: Mutex<()>,
     created: u64,
     requests: AtomicU64,
@@ -59,11 +59,11 @@ struct Server {
     stopping: AtomicBool,
 }
 
-/// Serves models until Ctrl-C.
+/// Serves models until Ctrl-C or SIGTERM.
 pub(crate) fn serve(arguments: &ServeArguments) -> Result<(), Failure> {
     if arguments.api_key.as_deref() == Some("") {
-        // As an unset variable of a shell leaves it: who asks for a key does not mean none.
-        return Err(Failure::new("--api-key is empty: leave it out to serve without a key"));
+        // An unset shell variable yields an empty key; that must not disable the check silently.
+        return Err(Failure::new("--api-key is empty: omit it to serve without a key"));
     }
     let models = Models::open(arguments)?;
     let address = (arguments.host.as_str(), arguments.port);
@@ -95,17 +95,18 @@ pub(crate) fn serve(arguments: &ServeArguments) -> Result<(), Failure> {
         if stopping.stopping.swap(true, Ordering::Relaxed) {
             std::process::exit(130);
         }
-        // A connection wakes who waits for one.
+        // Wakes the accept loop with a connection.
         let _ = TcpStream::connect(address);
     });
     #[cfg(unix)]
     on_termination(stop.clone())?;
     ctrlc::set_handler(move || stop())
-        .map_err(|error| Failure::new(format!("cannot listen for Ctrl-C: {error}")))?;
+        .map_err(|error| Failure::new(format!("cannot handle Ctrl-C: {error}")))?;
     println!("listening on http://{address}");
     if server.guard.is_open() {
         anstream::eprintln!(
-            "anyone who reaches {address} may use it: --api-key, or ${KEY_VARIABLE}, asks for a key"
+            "anyone who can connect to {address} can use it: require a key with --api-key or \
+             ${KEY_VARIABLE}"
         );
     }
     for stream in listener.incoming() {
@@ -114,7 +115,7 @@ pub(crate) fn serve(arguments: &ServeArguments) -> Result<(), Failure> {
         }
         match stream {
             Ok(stream) => accept(&server, stream),
-            // Out of handles, say: what runs frees some.
+            // For example, no file descriptors are left until other connections close.
             Err(_) => std::thread::sleep(Duration::from_millis(20)),
         }
     }
@@ -127,11 +128,10 @@ pub(crate) fn serve(arguments: &ServeArguments) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Listens for SIGTERM, by which what keeps services running ends them. A terminal that goes away
-/// is none of that: `nohup` outlives it.
+/// Handles SIGTERM, the stop signal of service managers. SIGHUP is not handled, so `nohup` works.
 #[cfg(unix)]
 fn on_termination(stop: Arc<impl Fn() + Send + Sync + 'static>) -> Result<(), Failure> {
-    let fail = |error| Failure::new(format!("cannot listen for SIGTERM: {error}"));
+    let fail = |error| Failure::new(format!("cannot handle SIGTERM: {error}"));
     let mut signals =
         signal_hook::iterator::Signals::new([signal_hook::consts::SIGTERM]).map_err(fail)?;
     let thread = std::thread::Builder::new();
@@ -139,7 +139,7 @@ fn on_termination(stop: Arc<impl Fn() + Send + Sync + 'static>) -> Result<(), Fa
     Ok(())
 }
 
-/// Counts a connection as long as it lasts.
+/// Counts an open connection.
 struct Connection(Arc<Server>, Option<IpAddr>);
 
 impl Drop for Connection {
@@ -165,9 +165,9 @@ fn accept(server: &Arc<Server>, mut stream: TcpStream) {
         return;
     }
     let thread = std::thread::Builder::new().stack_size(STACK);
-    // Where there can be no thread, dropping the stream ends the connection.
+    // If no thread can be created, dropping the stream closes the connection.
     let _ = thread.spawn(move || {
-        // Who sends nothing, or does not read, has ended the connection.
+        // I/O errors mean that the client is gone.
         let _ = connection.0.handle(&mut stream);
     });
 }
@@ -179,7 +179,7 @@ impl Server {
             self.guard.check(request)?;
             self.bodies.admit(request.length)
         };
-        // Its room counts as taken as long as the request is worked on.
+        // The reservation lasts as long as the request.
         let (request, _room) = match http::read(stream, check) {
             Ok(read) => read,
             Err(Some((status, message))) => {
@@ -225,8 +225,8 @@ impl Server {
                 | "/v1/models"
                 | "/v1/chat/completions"
                 | "/v1/completions",
-            ) => fail(stream, 405, "this path takes another method", None),
-            _ => fail(stream, 404, "there is nothing here", None),
+            ) => fail(stream, 405, "this path does not support the request's method", None),
+            _ => fail(stream, 404, "this path does not exist", None),
         }
     }
 
@@ -265,14 +265,14 @@ impl Server {
         let (choices, tells_logprobs) = (request.choices, request.config.logprobs.is_some());
         let (tools, calls_several) = (request.tools.clone(), request.calls_several);
         if !model.queue.is_alive() {
-            return fail(stream, 503, "the model failed, and could not be loaded again", None);
+            return fail(stream, 503, "the model failed and could not be reloaded", None);
         }
         if self.stopping.load(Ordering::Relaxed) {
-            return fail(stream, 503, "the server is about to end", None);
+            return fail(stream, 503, "the server is shutting down", None);
         }
         let waiting = model.queue.push(request);
         let Some(Waiting { events, .. }) = &waiting else {
-            return fail(stream, 429, "too many requests wait already", Some("queue_full"));
+            return fail(stream, 429, "the queue is full", Some("queue_full"));
         };
         let number = self.requests.load(Ordering::Relaxed);
         let id = format!("{}-{}-{number}", if is_chat { "chatcmpl" } else { "cmpl" }, self.created);
@@ -336,12 +336,12 @@ fn whole_answer(
     }
     match client.is_gone(stream) {
         true => Ok(()),
-        false => fail(stream, 503, "the server stops", None),
+        false => fail(stream, 503, "the server is shutting down", None),
     }
 }
 
-/// What happens next; nothing once the client has gone, or no session is left. Sessions find out by
-/// [`Waiting`].
+/// Returns the next event; `None` if the client is gone or no session is left. Sessions notice by
+/// the drop of [`Waiting`].
 fn next(stream: &TcpStream, client: &mut Client, events: &Receiver<Event>) -> Option<Event> {
     loop {
         match events.recv_timeout(PEEK) {

@@ -1,4 +1,4 @@
-//! The models that are served, each with a queue, sessions and a tokenizer of its own.
+//! Served models, each with its own queue, sessions and tokenizer.
 
 use super::jobs::Queue;
 use super::options::{Described, ServeArguments};
@@ -8,17 +8,17 @@ use crate::language::pictures::PictureForm;
 use std::sync::Arc;
 use torchlet::llm::{Runner, Tokenizer};
 
-/// A model.
+/// A served model.
 pub(super) struct Served {
     pub(super) name: String,
     pub(super) queue: Queue,
     pub(super) tokenizer: Arc<Tokenizer>,
 }
 
-/// All models, of which there is one at least.
+/// All models, at least one.
 pub(super) struct Models(Vec<Served>);
 
-/// Why a request has no model: how it is answered.
+/// Error response for a request without a valid model.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Refusal {
     pub(super) status: u16,
@@ -26,7 +26,7 @@ pub(super) struct Refusal {
     pub(super) code: Option<&'static str>,
 }
 
-/// Characters of a name that are told when there is no such model.
+/// Maximum characters of an unknown model name in messages.
 const MAX_NAME: usize = 100;
 
 impl Models {
@@ -37,7 +37,7 @@ impl Models {
             tiling: arguments.tiling.tiling(),
         };
         let described = arguments.described()?;
-        // All are read before any waits for requests.
+        // All models are loaded before any serves requests.
         let mut opened = Vec::new();
         for Described { name, language, template } in &described {
             let fail = |failure: Failure| match described.len() {
@@ -52,11 +52,9 @@ impl Models {
         }
         let has_form = !form.mean.is_empty() || !form.std.is_empty() || form.tiling.is_some();
         if has_form && opened.iter().all(|(_, runner)| runner.image_input().is_none()) {
-            let who =
-                if opened.len() == 1 { "the program takes none" } else { "no program takes any" };
-            return Err(Failure::new(format!(
-                "--mean, --std and --tiling are for pictures, and {who}: it has no vision_encoder"
-            )));
+            return Err(Failure::new(
+                "--mean, --std and --tiling require a program with a vision_encoder",
+            ));
         }
         let serve = |(name, runner): (String, Runner)| {
             let (tokenizer, mut sessions) = (runner.tokenizer().clone(), Vec::new());
@@ -74,36 +72,35 @@ impl Models {
         self.0.iter()
     }
 
-    /// The status that tells whether requests are answered, and the body: of how many models, but
-    /// not of which, since it is told to everyone.
+    /// Status and body of `/health`. It needs no key, so it reveals numbers but no names of models.
     pub(super) fn health(&self) -> (u16, String) {
         health(self.iter().filter(|model| model.queue.is_alive()).count(), self.0.len())
     }
 
-    /// Whether nothing waits or runs.
+    /// Whether no request is waiting or running.
     pub(super) fn are_idle(&self) -> bool {
         self.iter().all(|model| model.queue.is_idle())
     }
 
-    /// The model that a request asks for. Where there is one, it need not be named, nor rightly:
-    /// clients are made for names of others.
+    /// Returns the requested model. With a single model, any name is accepted, because clients have
+    /// built-in names.
     pub(super) fn asked_for(&self, name: Option<&str>) -> Result<&Served, Refusal> {
         match (self.0.as_slice(), name) {
             ([only], _) => Ok(only),
             (_, Some(name)) => self.named(name),
             (_, None) => {
-                let message = format!("'model' is missing: this server has {}", self.names());
+                let message = format!("'model' is missing; available models: {}", self.names());
                 Err(Refusal { status: 400, message, code: None })
             }
         }
     }
 
-    /// The model of this name.
+    /// Returns the model of this name.
     pub(super) fn named(&self, name: &str) -> Result<&Served, Refusal> {
         self.iter().find(|model| model.name == name).ok_or_else(|| {
             let name: String = name.chars().take(MAX_NAME).collect();
             let message =
-                format!("the model '{name}' does not exist: this server has {}", self.names());
+                format!("the model '{name}' does not exist; available models: {}", self.names());
             Refusal { status: 404, message, code: Some("model_not_found") }
         })
     }
@@ -126,7 +123,7 @@ fn health(alive: usize, all: usize) -> (u16, String) {
 mod tests {
     use super::health;
 
-    /// Who restarts what is not well would end the models that answer, too.
+    /// Restarting a degraded server would end the models that still work.
     #[test]
     fn a_server_is_well_as_long_as_any_model_answers() {
         assert_eq!(health(2, 2), (200, r#"{"status":"ok"}"#.into()));

@@ -1,5 +1,5 @@
-//! The requests and answers of OpenAI's API, as far as they are supported. What is not, and would
-//! change the answer, is refused by name.
+//! Requests and responses of OpenAI's API. Unsupported fields that would change the response are
+//! refused by name.
 
 mod answer;
 mod likelihood;
@@ -12,46 +12,45 @@ use serde_json::{Map, Value, json};
 use torchlet::llm::Grammar;
 use torchlet::llm::{GenerationConfig, Mark, Message, Sampling, TemplateArguments, Tool, ToolCall};
 
-/// What a text follows.
+/// The prompt of a request.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Prompt {
-    /// Messages, in which a mark stands in the place of each picture, and the files of the
-    /// pictures.
+    /// Messages with a placeholder per image, and the image files.
     Messages {
         messages: Vec<Message>,
         pictures: Vec<Vec<u8>>,
         mark: Mark,
     },
     Text(String),
-    /// As they are: the token in front of a text is among them, if it is to be there.
+    /// Passed as given, without adding BOS.
     Tokens(Vec<u32>),
 }
 
 /// A request for text.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Completion {
-    /// The model that is asked.
+    /// The requested model.
     pub(super) model: Option<String>,
     pub(super) prompt: Prompt,
     pub(super) config: GenerationConfig,
-    /// How many texts are wanted.
+    /// Number of choices.
     pub(super) choices: usize,
-    /// What else the chat template is given.
+    /// Additional variables of the chat template.
     pub(super) arguments: TemplateArguments,
-    /// The functions that may be called.
+    /// The functions that the model may call.
     pub(super) tools: Vec<Tool>,
-    /// Whether several may be called at once.
+    /// Whether the model may call several functions at once.
     pub(super) calls_several: bool,
-    /// Whether the answer comes in events.
+    /// Whether the response is streamed.
     pub(super) stream: bool,
-    /// Whether the last event tells how many tokens there were.
+    /// Whether the last event of a stream contains token counts.
     pub(super) include_usage: bool,
 }
 
-/// A request whose schema was not looked at yet.
+/// A request whose schema is not compiled yet.
 pub(super) struct Parsed {
     completion: Completion,
-    /// The schema, and what an error about it begins with.
+    /// The schema, and a prefix for its error messages.
     schema: Option<(String, &'static str)>,
 }
 
@@ -60,7 +59,11 @@ impl Parsed {
         self.schema.is_some()
     }
 
-    /// The request, if its schema is within the limits.
+    /// Compiles the schema.
+    ///
+    /// # Errors
+    ///
+    /// If the schema is invalid or exceeds the limits.
     pub(super) fn measured(self) -> Result<Completion, String> {
         #[cfg(feature = "grammar")]
         if let Some((schema, field)) = self.schema {
@@ -74,14 +77,14 @@ impl Parsed {
     }
 }
 
-/// What an answer has to be.
+/// The response format.
 #[cfg(feature = "grammar")]
 enum Form {
     Object,
     Schema(String),
 }
 
-/// Fields that change nothing about the answer of this server.
+/// Accepted fields without effect on this server.
 const WITHOUT_EFFECT: [&str; 8] = [
     "user",
     "store",
@@ -93,16 +96,15 @@ const WITHOUT_EFFECT: [&str; 8] = [
     "prediction",
 ];
 
-/// The most functions of a request: as many as OpenAI takes. Each is an alternative of what a call
-/// may be.
+/// Maximum functions per request, the same as OpenAI's. Each adds an alternative to the grammar.
 const MAX_TOOLS: usize = 128;
-/// The most texts of a request. They come one after the other, behind a prompt that is fed once,
-/// and others wait meanwhile.
+/// Maximum choices per request. They are generated in turn after a single prefill, while other
+/// requests wait.
 const MAX_CHOICES: usize = 16;
-/// The most tokens that are told of in the place of each.
+/// Maximum `top_logprobs`.
 const MAX_LIKELIEST: u64 = 20;
 
-/// A field's value, and whether it asks for nothing but what happens anyway.
+/// A field's name, and a test whether a value equals the default behaviour.
 type Neutral = (&'static str, fn(&Value) -> bool);
 const UNSUPPORTED: [Neutral; 9] = [
     ("functions", |value| value.as_array().is_some_and(Vec::is_empty)),
@@ -117,18 +119,18 @@ const UNSUPPORTED: [Neutral; 9] = [
 ];
 
 impl Completion {
-    /// What a body asks for.
+    /// Parses a request and compiles its schema.
     #[cfg(test)]
     pub(super) fn read(body: &[u8], is_chat: bool) -> Result<Self, String> {
         Self::parse(body, is_chat)?.measured()
     }
 
-    /// What a body asks for, without a look at its schema.
+    /// Parses a request without compiling its schema.
     pub(super) fn parse(body: &[u8], is_chat: bool) -> Result<Parsed, String> {
         let body: Value = serde_json::from_slice(body)
             .map_err(|error| format!("the body is not JSON: {error}"))?;
         let Value::Object(mut fields) = body else {
-            return Err("the body should be an object".into());
+            return Err("the body should be a JSON object".into());
         };
         fields.retain(|name, value| !value.is_null() && !WITHOUT_EFFECT.contains(&name.as_str()));
         for (name, is_neutral) in UNSUPPORTED {
@@ -137,7 +139,7 @@ impl Completion {
             }
         }
         let mut fields = Fields(fields);
-        // Where there is one model, it is that, whatever stands there.
+        // With a single model, any value is accepted.
         let model = fields.0.remove("model").map(|model| match model {
             Value::String(name) => name,
             other => other.to_string(),
@@ -154,15 +156,15 @@ impl Completion {
             [("tools", !tools.is_empty()), ("chat_template_kwargs", !arguments.is_empty())]
         {
             if !is_chat && is_there {
-                return Err(format!("'{name}' are for conversations"));
+                return Err(format!("'{name}' is supported for chat completions only"));
             }
         }
         let calls_several =
-            fields.take("parallel_tool_calls", "true or false", Value::as_bool)?.unwrap_or(true);
+            fields.take("parallel_tool_calls", "a boolean", Value::as_bool)?.unwrap_or(true);
         #[cfg(feature = "grammar")]
         let (grammar, schema) = match (fields.grammar()?, is_forced) {
             (Some(_), true) => {
-                return Err("'response_format' and 'tool_choice' ask for different things".into());
+                return Err("'response_format' contradicts 'tool_choice'".into());
             }
             (None, true) => (None, Some((Tool::call_schema(&tools), "'tools': "))),
             (Some(Form::Schema(schema)), false) => (None, Some((schema, ""))),
@@ -173,7 +175,9 @@ impl Completion {
         let schema = None;
         #[cfg(not(feature = "grammar"))]
         if is_forced {
-            return Err("'tool_choice' is not supported but for 'none' and 'auto': this is built without grammars".into());
+            return Err("'tool_choice' should be 'none' or 'auto': this build has no grammars \
+                        (constrained generation)"
+                .into());
         }
         let usual = Sampling::default();
         let choices = fields.choices()?;
@@ -202,7 +206,7 @@ impl Completion {
         let stream = fields.truth("stream")?;
         let include_usage = fields.include_usage(stream)?;
         if let Some(name) = fields.0.keys().next() {
-            return Err(format!("'{name}' is not known"));
+            return Err(format!("'{name}' is not a known field"));
         }
         let completion = Completion {
             model,
@@ -243,17 +247,17 @@ impl Fields {
     }
 
     fn whole(&mut self, name: &str) -> Result<Option<u64>, String> {
-        self.take(name, "a whole number from 0", Value::as_u64)
+        self.take(name, "a non-negative integer", Value::as_u64)
     }
 
     fn truth(&mut self, name: &str) -> Result<bool, String> {
-        Ok(self.take(name, "true or false", Value::as_bool)?.unwrap_or(false))
+        Ok(self.take(name, "a boolean", Value::as_bool)?.unwrap_or(false))
     }
 
-    /// How many texts are wanted, of which none is chosen here.
+    /// Number of choices; `best_of` must equal it.
     fn choices(&mut self) -> Result<usize, String> {
         let mut count = |name| {
-            let expected = format!("a whole number from 1 to {MAX_CHOICES}");
+            let expected = format!("an integer from 1 to {MAX_CHOICES}");
             let fits = |value: &Value| {
                 (1..=MAX_CHOICES).find(|count| value.as_f64() == Some(*count as f64))
             };
@@ -261,15 +265,14 @@ impl Fields {
         };
         let (choices, best_of) = (count("n")?.unwrap_or(1), count("best_of")?);
         match best_of.is_some_and(|best_of| best_of != choices) {
-            true => Err("'best_of' is not supported but for the same as 'n'".into()),
+            true => Err("'best_of' should equal 'n'".into()),
             false => Ok(choices),
         }
     }
 
-    /// Of how many of the likeliest tokens it is told how likely they were, beside the one that was
-    /// chosen.
+    /// Number of most likely tokens to report per position, in addition to the chosen one.
     fn logprobs(&mut self, is_chat: bool) -> Result<Option<usize>, String> {
-        let expected = format!("a whole number from 0 to {MAX_LIKELIEST}");
+        let expected = format!("an integer from 0 to {MAX_LIKELIEST}");
         let count = |value: &Value| {
             let count = value.as_u64().filter(|count| *count <= MAX_LIKELIEST)?;
             usize::try_from(count).ok()
@@ -283,9 +286,7 @@ impl Fields {
         }
         let is_asked = self.truth("logprobs")?;
         match self.take("top_logprobs", &expected, count)? {
-            Some(1..) if !is_asked => {
-                Err("'top_logprobs' come with 'logprobs', which should be true".into())
-            }
+            Some(1..) if !is_asked => Err("'top_logprobs' requires 'logprobs' to be true".into()),
             count => Ok(is_asked.then_some(count.unwrap_or(0))),
         }
     }
@@ -298,42 +299,42 @@ impl Fields {
         Ok(self.take(name, "a number from -2 to 2", fits)?.unwrap_or(0.0))
     }
 
-    /// The most tokens of the answer, which has two names.
+    /// Maximum tokens to generate, under either of its two names.
     fn most_tokens(&mut self) -> Result<Option<usize>, String> {
         let (new, old) = (self.whole("max_completion_tokens")?, self.whole("max_tokens")?);
         match (new, old) {
             (Some(new), Some(old)) if new != old => {
-                Err("'max_completion_tokens' and 'max_tokens' ask for different things".into())
+                Err("'max_completion_tokens' contradicts 'max_tokens'".into())
             }
             _ => Ok(new.or(old).map(|count| usize::try_from(count).unwrap_or(usize::MAX))),
         }
     }
 
-    /// Whether the last event should tell how many tokens there were.
+    /// Whether the last event should contain token counts.
     fn include_usage(&mut self, stream: bool) -> Result<bool, String> {
         let Some(options) = self.0.remove("stream_options") else { return Ok(false) };
         if !stream {
-            return Err("'stream_options' is for answers in events: 'stream' should be true".into());
+            return Err("'stream_options' requires 'stream' to be true".into());
         }
         let Value::Object(fields) = options else {
             return Err("'stream_options' should be an object".into());
         };
         let mut options = Fields(fields);
         options.0.retain(|_, value| !value.is_null());
-        // What lengthens events so that their length tells less of a network's text: this has no
-        // effect on the text.
+        // Obfuscation pads events to hide token lengths from eavesdroppers; it does not affect the
+        // text.
         options
             .truth("include_obfuscation")
             .map_err(|error| format!("'stream_options': {error}"))?;
         let include =
             options.truth("include_usage").map_err(|error| format!("'stream_options': {error}"))?;
         match options.0.keys().next() {
-            Some(name) => Err(format!("'stream_options': '{name}' is not known")),
+            Some(name) => Err(format!("'stream_options': '{name}' is not a known field")),
             None => Ok(include),
         }
     }
 
-    /// What else the chat template is given, as in other servers.
+    /// Additional variables of the chat template, as in other servers.
     fn template_arguments(&mut self) -> Result<TemplateArguments, String> {
         let Some(arguments) = self.0.remove("chat_template_kwargs") else {
             return Ok(TemplateArguments::default());
@@ -343,13 +344,13 @@ impl Fields {
     }
 
     fn seed(&mut self) -> Result<Option<u64>, String> {
-        self.take("seed", "a whole number", |value| {
+        self.take("seed", "an integer", |value| {
             value.as_u64().or(value.as_i64().map(i64::cast_unsigned))
         })
     }
 
     fn stop(&mut self) -> Result<Vec<String>, String> {
-        let found = self.take("stop", "a text or up to 16 texts", |value| match value {
+        let found = self.take("stop", "a string or at most 16 strings", |value| match value {
             Value::String(text) => Some(vec![text.clone()]),
             Value::Array(texts) if texts.len() <= 16 => {
                 texts.iter().map(|text| text.as_str().map(String::from)).collect()
@@ -359,7 +360,7 @@ impl Fields {
         Ok(found?.unwrap_or_default())
     }
 
-    /// What the answer has to be: `text`, `json_object`, or `json_schema` with a schema.
+    /// The response format: `text`, `json_object`, or `json_schema` with a schema.
     #[cfg(feature = "grammar")]
     fn grammar(&mut self) -> Result<Option<Form>, String> {
         let Some(format) = self.0.remove("response_format") else { return Ok(None) };
@@ -369,7 +370,11 @@ impl Fields {
             Some("json_schema") if format["json_schema"]["schema"].is_object() => {
                 Ok(Some(Form::Schema(format["json_schema"]["schema"].to_string())))
             }
-            _ => Err("'response_format' should be of type 'text', 'json_object', or 'json_schema' with 'json_schema.schema'".into()),
+            _ => {
+                Err("'response_format' should be of type 'text', 'json_object', or 'json_schema' \
+                      with 'json_schema.schema'"
+                    .into())
+            }
         }
     }
 
@@ -377,15 +382,13 @@ impl Fields {
     fn refuse_grammars(&mut self) -> Result<(), String> {
         let format = self.0.remove("response_format");
         match format.is_some_and(|format| format["type"] != "text") {
-            true => {
-                Err("'response_format' is not supported: this is built without grammars".into())
-            }
+            true => Err("'response_format' is not supported: this build has no grammars".into()),
             false => Ok(()),
         }
     }
 
     fn logit_bias(&mut self) -> Result<Vec<(u32, f32)>, String> {
-        let found = self.take("logit_bias", "an object of tokens and numbers", |value| {
+        let found = self.take("logit_bias", "an object that maps tokens to numbers", |value| {
             let biases = value.as_object()?.iter();
             biases.map(|(token, bias)| Some((token.parse().ok()?, bias.as_f64()? as f32))).collect()
         });
@@ -393,7 +396,7 @@ impl Fields {
     }
 
     fn prompt(&mut self) -> Result<Prompt, String> {
-        let found = self.take("prompt", "one text, or the tokens of one", |value| {
+        let found = self.take("prompt", "a single string, or its tokens", |value| {
             let only = match value {
                 Value::Array(several) => match several.as_slice() {
                     [only @ (Value::String(_) | Value::Array(_))] => only,
@@ -403,7 +406,7 @@ impl Fields {
             };
             match only {
                 Value::String(text) => Some(Prompt::Text(text.clone())),
-                // The largest number stands for a picture's places in a context.
+                // `u32::MAX` marks image positions in a context.
                 Value::Array(tokens) => {
                     let token = |token: &Value| {
                         u32::try_from(token.as_u64()?).ok().filter(|token| *token != u32::MAX)
@@ -445,21 +448,24 @@ impl Fields {
         }
     }
 
-    /// The functions that may be called, and whether one has to be.
+    /// The functions that may be called, and whether a call is required.
     fn tools(&mut self) -> Result<(Vec<Tool>, bool), String> {
         let list = self.0.remove("tools").unwrap_or_else(|| json!([]));
         let Value::Array(list) = list else {
             return Err("'tools' should be a list of functions".into());
         };
         if list.len() > MAX_TOOLS {
-            return Err(format!("'tools' has {} functions, more than {MAX_TOOLS}", list.len()));
+            return Err(format!(
+                "'tools' has {} functions, at most {MAX_TOOLS} are allowed",
+                list.len()
+            ));
         }
         let mut tools: Vec<Tool> = Vec::new();
         for (number, value) in list.iter().enumerate() {
             let tool = Tool::from_json(&value.to_string())
                 .map_err(|error| format!("'tools[{number}]': {error}"))?;
             if tools.iter().any(|other| other.name() == tool.name()) {
-                return Err(format!("'tools[{number}]': '{}' is there already", tool.name()));
+                return Err(format!("'tools[{number}]': duplicate name '{}'", tool.name()));
             }
             tools.push(tool);
         }
@@ -473,13 +479,16 @@ impl Fields {
             _ => tools.clear(),
         }
         match tools.is_empty() {
-            true => Err("'tool_choice' should be 'none', 'auto', 'required' where there are 'tools', or {\"type\": \"function\", \"function\": {\"name\": one of them}}".into()),
+            true => Err("'tool_choice' should be 'none', 'auto', 'required' (with 'tools'), or \
+                         {\"type\": \"function\", \"function\": {\"name\": NAME}} with the name of \
+                         one of the 'tools'"
+                .into()),
             false => Ok((tools, true)),
         }
     }
 }
 
-/// All texts in a value: a template may write any of them.
+/// Collects all strings in a value, since a template may print any of them.
 fn texts<'v>(value: &'v Value, found: &mut Vec<&'v str>) {
     match value {
         Value::String(text) => found.push(text),
@@ -494,15 +503,14 @@ fn texts<'v>(value: &'v Value, found: &mut Vec<&'v str>) {
     }
 }
 
-/// Fields of a message that are read by themselves.
+/// Message fields with special treatment.
 const OF_MESSAGES: [&str; 4] = ["role", "content", "tool_calls", "tool_call_id"];
-/// Fields of a message that are not supported: what is in them is said otherwise now, or is no
-/// text.
+/// Unsupported message fields: deprecated, or not text.
 const UNSUPPORTED_IN_MESSAGES: [&str; 3] = ["function_call", "audio", "refusal"];
 
-/// A message, whose pictures are added to others.
+/// Parses a message and appends its images to `pictures`.
 fn message(value: &Value, mark: &Mark, pictures: &mut Vec<Vec<u8>>) -> Result<Message, String> {
-    let role = value["role"].as_str().ok_or("'role' should be a text")?;
+    let role = value["role"].as_str().ok_or("'role' should be a string")?;
     let tool_calls = match &value["tool_calls"] {
         Value::Null => Vec::new(),
         Value::Array(calls) => calls.iter().map(tool_call).collect::<Result<_, _>>()?,
@@ -511,7 +519,7 @@ fn message(value: &Value, mark: &Mark, pictures: &mut Vec<Vec<u8>>) -> Result<Me
     let tool_call_id = match &value["tool_call_id"] {
         Value::Null => None,
         Value::String(id) => Some(id.clone()),
-        _ => return Err("'tool_call_id' should be a text".into()),
+        _ => return Err("'tool_call_id' should be a string".into()),
     };
     let content = match &value["content"] {
         Value::Null if !tool_calls.is_empty() => String::new(),
@@ -523,9 +531,9 @@ fn message(value: &Value, mark: &Mark, pictures: &mut Vec<Vec<u8>>) -> Result<Me
             }
             content
         }
-        _ => return Err("'content' should be a text, or a list of parts".into()),
+        _ => return Err("'content' should be a string or a list of parts".into()),
     };
-    // What newer models call the system.
+    // The name of the system role in newer models.
     let role = if role == "developer" { "system" } else { role };
     let mut others = Vec::new();
     for (name, value) in
@@ -536,25 +544,27 @@ fn message(value: &Value, mark: &Mark, pictures: &mut Vec<Vec<u8>>) -> Result<Me
             name if UNSUPPORTED_IN_MESSAGES.contains(&name) => {
                 return Err(format!("'{name}' is not supported"));
             }
-            // The template may look at it: a name, or what an assistant thought.
+            // Passed to the template, which may use it: for example a name, or reasoning content.
             name => others.push((name.to_owned(), value.to_string())),
         }
     }
     Ok(Message { tool_calls, tool_call_id, others, ..Message::new(role, content) })
 }
 
-/// A call of a function, as the assistant's message has it.
+/// Parses a function call of an assistant message.
 fn tool_call(value: &Value) -> Result<ToolCall, String> {
     let function = &value["function"];
     let (Some(id), Some(name), Some(arguments)) =
         (value["id"].as_str(), function["name"].as_str(), function["arguments"].as_str())
     else {
-        return Err("a part of 'tool_calls' should be {\"id\": ..., \"type\": \"function\", \"function\": {\"name\": ..., \"arguments\": ...}}".into());
+        return Err("a part of 'tool_calls' should be {\"id\": ..., \"type\": \"function\", \
+                    \"function\": {\"name\": ..., \"arguments\": ...}}"
+            .into());
     };
     Ok(ToolCall { id: id.into(), name: name.into(), arguments: arguments.into() })
 }
 
-/// The text of a part of a message's content, or what stands for its picture.
+/// Returns the text of a content part, or the placeholder of its image.
 fn content_part(part: &Value, mark: &Mark, pictures: &mut Vec<Vec<u8>>) -> Result<String, String> {
     match (part["type"].as_str(), &part["text"], &part["image_url"]["url"]) {
         (Some("text"), Value::String(text), _) => Ok(text.clone()),
@@ -562,7 +572,11 @@ fn content_part(part: &Value, mark: &Mark, pictures: &mut Vec<Vec<u8>>) -> Resul
             pictures.push(data_uri(url)?);
             Ok(mark.as_str().into())
         }
-        _ => Err("a part of 'content' should be {\"type\": \"text\", \"text\": ...} or {\"type\": \"image_url\", \"image_url\": {\"url\": ...}}".into()),
+        _ => {
+            Err("a part of 'content' should be {\"type\": \"text\", \"text\": ...} or {\"type\": \
+                  \"image_url\", \"image_url\": {\"url\": ...}}"
+                .into())
+        }
     }
 }
 

@@ -1,4 +1,4 @@
-//! The command line of `torchlet serve`: which models there are, and what holds for each of them.
+//! Command-line options of `torchlet serve`, for several models.
 
 use crate::arguments::ModelOptions;
 use crate::failure::Failure;
@@ -15,91 +15,87 @@ const TEMPLATE_ARGUMENT: &str = "template-argument";
 
 #[derive(Debug, Args)]
 pub(crate) struct ServeArguments {
-    /// The programs, .pte. Requests name one of them as its file is called without .pte, or as it
-    /// is called here. Where there are several, options with [MODEL=] are for that model alone, or
-    /// without it for all: --data and --template-argument add to those for all, others stand in
-    /// their place
+    /// The programs (.pte). Requests refer to them by file name without .pte, or by NAME. With
+    /// several models, options marked [MODEL=] apply to that model, or without MODEL= to all of
+    /// them: --data and --template-argument add to the common values, other options override them
     #[arg(required = true, value_name = "[NAME=]MODEL")]
     models: Vec<OsString>,
-    /// A program that goes on where the one before it ends, where a model was cut into several; may
-    /// be given several times
+    /// Next shard of a model that was split into several programs (repeatable)
     #[arg(long, value_name = "[MODEL=]FILE")]
     shard: Vec<OsString>,
-    /// The tokenizer: tokenizer.json, SentencePiece, tiktoken, Tekken or llama2.c [default: one
+    /// The tokenizer: tokenizer.json, SentencePiece, tiktoken, Tekken or llama2.c [default: a file
     /// beside the model]
     #[arg(long, short, value_name = "[MODEL=]FILE")]
     tokenizer: Vec<OsString>,
-    /// The most tokens in the context, in place of what the program says
+    /// Maximum tokens in the context; overrides the program's metadata
     #[arg(long, value_name = "[MODEL=]N")]
     max_context_len: Vec<OsString>,
-    /// The most tokens of a prompt at once, in place of what the program says; between them it is
-    /// noticed that who asked has gone
+    /// Maximum prompt tokens per run; overrides the program's metadata. Disconnected clients are
+    /// noticed between runs
     #[arg(long, value_name = "[MODEL=]N")]
     max_seq_len: Vec<OsString>,
-    /// The token in front of a text, in place of what the program says
+    /// The BOS token; overrides the program's metadata
     #[arg(long, value_name = "[MODEL=]ID")]
     bos_id: Vec<OsString>,
-    /// A token that ends a text, in place of what the program says; may be given several times
+    /// An EOS token; overrides the program's metadata (repeatable)
     #[arg(long, value_name = "[MODEL=]ID")]
     eos_id: Vec<OsString>,
     /// A Jinja template, or a tokenizer_config.json with one [default: chat_template.jinja or
     /// tokenizer_config.json beside the tokenizer, else Llama 3's or ChatML]
     #[arg(long, value_name = "[MODEL=]FILE")]
     chat_template: Vec<OsString>,
-    /// Give the template a variable, such as enable_thinking=false; may be given several times
+    /// Set a template variable, such as enable_thinking=false (repeatable)
     #[arg(long, value_name = "[MODEL=]NAME=JSON")]
     template_argument: Vec<OsString>,
-    /// The name of the only model [default: that of its file]
+    /// Name of the model, if it is the only one [default: its file name without .pte]
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
-    /// Requests that each model works on at once, each with a cache of its own
+    /// Concurrent requests per model, each with a KV cache of its own
     #[arg(long, value_name = "N", default_value_t = 1)]
     #[arg(value_parser = clap::value_parser!(u16).range(1..=256))]
     pub(super) sessions: u16,
-    /// Requests that may wait for those of a model
+    /// Maximum waiting requests per model
     #[arg(long, value_name = "N", default_value_t = 64)]
     #[arg(value_parser = clap::value_parser!(u32).range(0..=1 << 20))]
     pub(super) queue: u32,
-    /// Connections at once
+    /// Maximum connections
     #[arg(long, value_name = "N", default_value_t = 512)]
     pub(super) connections: usize,
-    /// Connections at once from one address, other than this machine's [default: a quarter of
-    /// --connections]
+    /// Maximum connections per address, except this machine's [default: a quarter of --connections]
     #[arg(long, value_name = "N")]
     pub(super) connections_per_address: Option<usize>,
-    /// Read names of control tokens in messages as these tokens, as transformers does, instead of
-    /// as text: then whoever writes a message can speak for others
+    /// Parse control tokens in message text, as transformers does. A message can then forge
+    /// messages of other roles
     #[arg(long)]
     control_tokens_in_messages: bool,
-    /// Where to listen; 0.0.0.0 is for everyone on the network
+    /// Address to listen on; 0.0.0.0 serves the whole network
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1")]
     pub(super) host: String,
-    /// The port; 0 takes any that is free
+    /// Port to listen on; 0 selects a free one
     #[arg(long, value_name = "PORT", default_value_t = 8080)]
     pub(super) port: u16,
-    /// A name of this server besides those of this machine, where a proxy uses one; may be given
-    /// several times. Others are refused while the server is for this machine alone
+    /// Additional host name of this server, such as that of a proxy (repeatable). Other names are
+    /// refused while only this machine can connect
     #[arg(long, value_name = "NAME")]
     pub(super) allow_host: Vec<String>,
-    /// What clients have to show, as `Authorization: Bearer KEY` [default: $TORCHLET_API_KEY, or
-    /// nothing]
+    /// API key that clients must send as `Authorization: Bearer KEY` [default: $TORCHLET_API_KEY,
+    /// or no key]
     #[arg(long, value_name = "KEY")]
     pub(super) api_key: Option<String>,
-    /// Subtracted from the values of pictures, which are from 0 to 1: one number, or one for each
-    /// channel
+    /// Mean to subtract from image values (0 to 1): one value, or one per channel
     #[arg(long, value_name = "M,...", value_delimiter = ',', allow_hyphen_values = true)]
     pub(super) mean: Vec<f32>,
-    /// What the values of pictures are divided by, behind that
+    /// Standard deviation to divide image values by after that: one value, or one per channel
     #[arg(long, value_name = "S,...", value_delimiter = ',')]
     pub(super) std: Vec<f32>,
     #[command(flatten)]
     pub(super) tiling: TilingOptions,
-    /// Of which `--data` may be for one model, too, as MODEL=FILE.
+    /// `--data` may also be for one model, as MODEL=FILE.
     #[command(flatten)]
     model_options: ModelOptions,
 }
 
-/// A model, and all that was said of it.
+/// A model with its options.
 #[derive(Debug)]
 pub(super) struct Described {
     pub(super) name: String,
@@ -108,14 +104,14 @@ pub(super) struct Described {
 }
 
 impl ServeArguments {
-    /// The models, each with the options that are for it or for all.
+    /// Returns the models, each with the options that apply to it.
     pub(super) fn described(&self) -> Result<Vec<Described>, Failure> {
         let mut models: Vec<(String, PathBuf)> = Vec::new();
         for text in &self.models {
             let (name, path) = named(text);
             if models.iter().any(|(other, _)| *other == name) {
                 return Err(Failure::new(format!(
-                    "two models are called '{name}': give one of them another name, as NAME=FILE"
+                    "two models have the name '{name}': rename one of them with NAME=FILE"
                 )));
             }
             models.push((name, path));
@@ -124,7 +120,7 @@ impl ServeArguments {
             (Some(name), [(only, _)]) => only.clone_from(name),
             (Some(_), _) => {
                 return Err(Failure::new(
-                    "--name is for one model: of several, each is named as NAME=FILE",
+                    "--name is for a single model: name each of several with NAME=FILE",
                 ));
             }
             (None, _) => {}
@@ -141,7 +137,7 @@ impl ServeArguments {
         };
         if let ([_, _, ..], Some(shard)) = (scope.names, scope.common(&self.shard)) {
             return Err(Failure::new(format!(
-                "--shard {}: of which model it is a part has to be said, as MODEL=FILE",
+                "--shard {}: with several models, name the model of the shard with MODEL=FILE",
                 shard.display()
             )));
         }
@@ -149,7 +145,7 @@ impl ServeArguments {
         let data: Vec<OsString> = model_options.data.drain(..).map(OsString::from).collect();
         model_options.data = paths("data", &data)?;
         let mut arguments = Vec::new();
-        // Of two with the same name, the later one holds: that of the model.
+        // The last value of a variable wins: that of the model.
         for text in scope.both(&self.template_argument) {
             let text = text.to_string_lossy();
             let read = template_argument(&text);
@@ -180,7 +176,8 @@ impl ServeArguments {
     }
 }
 
-/// A model's name and its file: what stands in front of the first `=`, where that could be a name.
+/// Splits `NAME=FILE`. Without a valid name, or if the whole text is a file, the name is the file
+/// name without extension.
 fn named(text: &OsStr) -> (String, PathBuf) {
     let path = Path::new(text);
     let parts = text.to_str().and_then(|text| text.split_once('='));
@@ -190,7 +187,7 @@ fn named(text: &OsStr) -> (String, PathBuf) {
     }
 }
 
-/// Finds what is for one of the models.
+/// Selects the option values of one model.
 #[derive(Clone, Copy)]
 struct Scope<'a> {
     name: &'a str,
@@ -198,7 +195,7 @@ struct Scope<'a> {
 }
 
 impl<'a> Scope<'a> {
-    /// The model that a value is for, if it is not for all, and the value.
+    /// Splits a value into the model that it names, if any, and the rest.
     fn split<'v>(&self, value: &'v OsStr) -> (Option<&'v str>, &'v OsStr) {
         let parts = value.to_str().and_then(|text| text.split_once('='));
         match parts.filter(|(name, _)| self.names.contains(name)) {
@@ -207,38 +204,38 @@ impl<'a> Scope<'a> {
         }
     }
 
-    /// The first value that is for all models.
+    /// The first value for all models.
     fn common<'v>(&self, values: &'v [OsString]) -> Option<&'v OsStr> {
         let mut values = values.iter().map(|value| self.split(value));
         values.find_map(|(name, value)| name.is_none().then_some(value))
     }
 
-    /// The values that are for this model, or for all, where no name is given.
+    /// The values for a model, or without a name, the common ones.
     fn of<'v>(&self, name: Option<&str>, values: &'v [OsString]) -> Vec<&'v OsStr> {
         let values = values.iter().map(|value| self.split(value));
         values.filter(|(wanted, _)| *wanted == name).map(|(_, value)| value).collect()
     }
 
-    /// The values that are for all, and behind them those that are for this model.
+    /// The common values, followed by those of this model.
     fn both<'v>(&self, values: &'v [OsString]) -> Vec<&'v OsStr> {
         let mut both = self.of(None, values);
         both.extend(self.of(Some(self.name), values));
         both
     }
 
-    /// The values that are for this model, or where there are none those for all.
+    /// The values of this model, or without any, the common ones.
     fn nearest<'v>(&self, values: &'v [OsString]) -> Vec<&'v OsStr> {
         let own = self.of(Some(self.name), values);
         if own.is_empty() { self.of(None, values) } else { own }
     }
 
-    /// The same of an option that is given once.
+    /// Like [`nearest`](Self::nearest), for an option with a single value.
     fn one<'v>(&self, option: &str, values: &'v [OsString]) -> Result<Option<&'v OsStr>, Failure> {
         match self.nearest(values).as_slice() {
             [] => Ok(None),
             [only] => Ok(Some(only)),
             _ => Err(Failure::new(format!(
-                "--{option} is there twice for the model '{}'",
+                "--{option} is given twice for the model '{}'",
                 self.name
             ))),
         }
@@ -265,30 +262,30 @@ impl<'a> Scope<'a> {
         self.one(option, values)?.map(|value| self.path(option, value)).transpose()
     }
 
-    /// A file, whose name may have a `=` itself.
+    /// A file; its name may contain `=`.
     fn path(&self, option: &str, value: &OsStr) -> Result<PathBuf, Failure> {
         let text = value.to_string_lossy();
         if unknown_name(&text).is_some() && !Path::new(value).exists() {
-            return Err(self.wrong(option, &text, "there is no such file"));
+            return Err(self.wrong(option, &text, "no such file"));
         }
         Ok(value.into())
     }
 
-    /// Why a value is refused, and if it could be meant for a model, which ones there are.
+    /// The error for an invalid value; lists the models if the value may name an unknown one.
     fn wrong(&self, option: &str, value: &str, error: impl std::fmt::Display) -> Failure {
         let names: Vec<String> = self.names.iter().map(|name| format!("'{name}'")).collect();
-        // Arguments of the template have a name of their own in any case.
+        // Template arguments contain `=` themselves.
         let (_, rest) = value.split_once('=').unwrap_or_default();
         let name =
             unknown_name(value).filter(|_| option != TEMPLATE_ARGUMENT || rest.contains('='));
         let hint = name.map_or(String::new(), |name| {
-            format!("; if '{name}' should be a model: they are called {}", names.join(", "))
+            format!("; '{name}' is not a model: expected one of {}", names.join(", "))
         });
         Failure::new(format!("--{option} '{value}': {error}{hint}"))
     }
 }
 
-/// What stands in front of a value that is for none of the models, as a model's name would.
+/// Returns what may be the name of an unknown model.
 fn unknown_name(value: &str) -> Option<&str> {
     let (name, _) = value.split_once('=')?;
     (!name.is_empty() && !name.contains(['/', '\\'])).then_some(name)
@@ -324,9 +321,9 @@ mod tests {
             Ok(vec![pair("b", "a/b.pte"), pair("x:1", "c/b.pte"), pair("y=z", "./y=z.pte")])
         );
         for (line, error) in [
-            (&["a/b.pte", "c/b.pte"][..], "two models are called 'b'"),
-            (&["a.pte", "b.pte", "--name", "c"], "--name is for one model"),
-            (&["a.pte", "b.pte", "--shard", "c.pte"], "--shard c.pte: of which model"),
+            (&["a/b.pte", "c/b.pte"][..], "two models have the name 'b'"),
+            (&["a.pte", "b.pte", "--name", "c"], "--name is for a single model"),
+            (&["a.pte", "b.pte", "--shard", "c.pte"], "--shard c.pte: with several models"),
             (&[], "required"),
         ] {
             let found = names(line).unwrap_err();
@@ -381,7 +378,7 @@ mod tests {
         let one = |name: &str, json: &str| vec![(name.to_owned(), json.to_owned())];
         assert_eq!(a.template.template_argument, one("y", "2"));
         assert_eq!(b.template.template_argument, [one("y", "2"), one("x", "1")].concat());
-        // Not a model's name: a file's.
+        // A path, not a model's name.
         let file = Some(Path::new("./c=t.jinja"));
         assert_eq!(a.template.chat_template.as_deref(), file);
         for (line, error) in [
@@ -411,7 +408,7 @@ mod tests {
         assert!(described(&twice).unwrap_err().contains("twice for the model 'a'"));
     }
 
-    /// What is for one model does not take from it what is for all.
+    /// Values of list options accumulate; other values of a model override the common ones.
     #[test]
     fn lists_add_up_and_single_values_are_replaced() {
         let line = "a.pte b.pte --data a=own.ptd --data all.ptd --template-argument b=depth=1 --template-argument b=think=true \

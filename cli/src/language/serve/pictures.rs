@@ -1,4 +1,4 @@
-//! Pictures in the messages of requests: they come in them, since the server fetches nothing.
+//! Images in requests. They must be embedded; the server does not fetch URLs.
 
 use crate::failure::Failure;
 use crate::language::inputs::Part;
@@ -7,39 +7,39 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use torchlet::llm::Runner;
 
-/// The bytes in a `data:` URI.
+/// Decodes a `data:` URI.
 pub(super) fn data_uri(uri: &str) -> Result<Vec<u8>, String> {
     let data = uri.strip_prefix("data:").and_then(|rest| rest.split_once(";base64,"));
     let (_, data) = data.ok_or(
-        "a picture's 'url' should be 'data:image/...;base64,...': this server fetches nothing",
+        "the 'url' of an image should be 'data:image/...;base64,...': this server does not fetch \
+         URLs",
     )?;
-    STANDARD.decode(data).map_err(|error| format!("a picture is not in base64: {error}"))
+    STANDARD.decode(data).map_err(|error| format!("an image is not valid base64: {error}"))
 }
 
-/// The most bytes that the pictures of a request take as the program wants them.
+/// Maximum total size of a request's images as tensors.
 const MAX_TENSORS: usize = 256 << 20;
 
-/// Pictures as the program takes them.
+/// Preprocesses the images of a request.
 pub(super) fn parts(
     runner: &Runner,
     pictures: &[Vec<u8>],
     form: &PictureForm,
 ) -> Result<Vec<Vec<Part>>, Failure> {
-    let none = || Failure::new("the program takes no pictures: it has no vision_encoder");
+    let none = || Failure::new("the program takes no images: it has no vision_encoder");
     let info = runner.image_input().ok_or_else(none)?;
-    // On the way, elements have four bytes.
+    // Intermediate elements have four bytes.
     let each = info.nbytes().max(info.numel().saturating_mul(4)).max(1);
     let each = each.saturating_mul(form.most());
     let most = (MAX_TENSORS / each).min(runner.metadata().max_context_len).max(1);
     if pictures.len() > most {
         let found = pictures.len();
         return Err(Failure::new(format!(
-            "there are {found} pictures, and at most {most} are taken"
+            "the request has {found} images, at most {most} are supported"
         )));
     }
     let read = |(number, picture): (usize, &Vec<u8>)| {
-        form.parts(picture, info)
-            .map_err(|error| Failure::new(format!("picture {number}: {error}")))
+        form.parts(picture, info).map_err(|error| Failure::new(format!("image {number}: {error}")))
     };
     pictures.iter().enumerate().map(read).collect()
 }

@@ -1,7 +1,7 @@
-//! Which layers the models of boards have.
+//! Layers of the models on boards.
 
-/// The layers of the 8-bit models of boards that CMSIS-NN has, too, and how often they have each.
-/// (What is left is codes made of numbers and numbers of codes, and what moves codes.)
+/// Layers of the 8-bit models on boards that CMSIS-NN also has, with their number. The models also
+/// quantize, dequantize and copy data.
 pub(super) const MODELS: &[(&str, &[(u64, &str)])] = &[
     (
         "digits_int8",

@@ -1,5 +1,4 @@
-//! Libraries whose kernels compute the same layers: built from sources that are not of this
-//! repository.
+//! Libraries with kernels for the same layers, built from external sources.
 
 use super::Chip;
 use crate::process::{command, output, root, target_dir};
@@ -9,15 +8,15 @@ use std::process::Command;
 
 /// A library to compare with.
 pub(super) struct Peer {
-    /// As counts are named.
+    /// Name of its counts.
     pub(super) name: &'static str,
     pub(super) title: &'static str,
-    /// A file that its sources have.
+    /// A file by which its sources are recognized.
     header: &'static str,
-    /// How its own build calls the compiler.
+    /// Compiler and flags of its own build.
     compiler: &'static str,
     flags: &'static [&'static str],
-    /// Adds what is compiled.
+    /// Adds the source files to a compiler command.
     sources: fn(&mut Command, &Path) -> Result<()>,
 }
 
@@ -50,10 +49,10 @@ pub(super) const PEERS: [Peer; 2] = [
     },
 ];
 
-/// What is asked of all targets.
+/// Flags for all targets.
 const FLAGS: &[&str] = &["-mthumb", "-mfloat-abi=hard", "-ffunction-sections", "-fdata-sections"];
 
-/// The folders of CMSIS-NN's sources that 8-bit layers are made of.
+/// Source folders of CMSIS-NN with 8-bit layers.
 const FOLDERS: &[&str] =
     &["BasicMath", "Convolution", "FullyConnected", "NNSupport", "Pooling", "Softmax", "Transpose"];
 
@@ -65,7 +64,7 @@ fn cmsis_nn(compile: &mut Command, sources: &Path) -> Result<()> {
         for entry in entries {
             let path = entry?.path();
             let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
-            // Some compilers lack the types of the others.
+            // Float kernels need types that some compilers lack.
             let is_float = ["_f16", "_f32", "_flt"].iter().any(|end| name.ends_with(end));
             if path.extension().is_some_and(|it| it == "c") && !is_float {
                 compile.arg(path);
@@ -78,9 +77,9 @@ fn cmsis_nn(compile: &mut Command, sources: &Path) -> Result<()> {
 fn tflite_micro(compile: &mut Command, sources: &Path) -> Result<()> {
     compile.arg("-I").arg(sources).arg(adapter("tflite_micro.cc"));
     for library in ["gemmlowp", "ruy"] {
-        // Where its own build puts them.
+        // Where TFLite Micro's own build puts them.
         let folder = sources.join("tensorflow/lite/micro/tools/make/downloads").join(library);
-        ensure!(folder.is_dir(), "there is no {}: a clone of {library}", folder.display());
+        ensure!(folder.is_dir(), "{} does not exist: clone {library} there", folder.display());
         compile.arg("-I").arg(folder);
     }
     for file in ["common.cc", "runtime_shape.cc"] {
@@ -89,30 +88,30 @@ fn tflite_micro(compile: &mut Command, sources: &Path) -> Result<()> {
     Ok(())
 }
 
-/// What calls a library's kernels.
+/// Source file that calls a library's kernels.
 fn adapter(name: &str) -> PathBuf {
     root().join("boards/kernel-counts/peer").join(name)
 }
 
 impl Peer {
-    /// Fails if these are not its sources.
+    /// Fails if the folder does not contain the library's sources.
     pub(super) fn check(&self, sources: &Path) -> Result<()> {
         let header = sources.join(self.header);
         ensure!(
             header.is_file(),
-            "there is no {}: are these the sources of {}?",
+            "no {}: are these the sources of {}?",
             header.display(),
             self.title
         );
         Ok(())
     }
 
-    /// Builds it and what calls it. Gives the folder of the library.
+    /// Builds the library with its adapter. Returns the folder of the archive.
     pub(super) fn build(&self, chip: &Chip, sources: &Path) -> Result<PathBuf> {
         let flags = [self.flags, FLAGS, chip.c].concat();
         println!("{}: {} {}", self.title, self.compiler, flags.join(" "));
         let out = target_dir().join("kernel-counts").join(self.name).join(chip.name);
-        // What an earlier run left there would be linked.
+        // Stale object files would be linked.
         let _ = std::fs::remove_dir_all(&out);
         std::fs::create_dir_all(&out)?;
         let mut compile = command(self.compiler, &flags);

@@ -1,9 +1,9 @@
-//! Language models on a GPU: torchlet, and PyTorch on CUDA with the same shape in bfloat16, in
-//! turns.
+//! GPU benchmarks of language models: torchlet, and PyTorch on CUDA with the same shape in
+//! bfloat16, in turns.
 //!
-//! As with other models (`../vulkan.rs`), programs exported here can be taken along:
-//! `xtask bench llm --gpu --programs FOLDER --torchlet FILE`, with `--python FILE` where there is
-//! one with PyTorch.
+//! As with other models (`../vulkan.rs`), exported programs can be copied to another machine:
+//! `xtask bench llm --gpu --programs FOLDER --torchlet FILE`, with `--python FILE` if PyTorch is
+//! available there.
 
 use super::super::kernels::rates;
 use super::super::peer::{Peer, Start};
@@ -14,22 +14,22 @@ use anyhow::{Context, Result};
 use serde_json::Value;
 use std::path::Path;
 
-/// Tokens of the prompt that is fed at once, and of the text behind it.
+/// Prompt length and number of generated tokens.
 const PROMPT: usize = 512;
 const TEXT: usize = 128;
 
-/// Of so many measurements in a turn, the fastest counts.
+/// Measurements per round; the fastest counts.
 const AT_ONCE: u32 = 3;
 
 struct Model {
-    /// The script's names for the shape and for how weights are kept.
+    /// The script's names for the shape and the weight format.
     shape: &'static str,
     form: &'static str,
-    /// Bytes of the weights that a token reads: all matrices but the table of embeddings. (Its
-    /// caches are 3 % of that, or less.)
+    /// Bytes of weights that a token reads: all matrices except the embedding table. (The KV cache
+    /// adds at most 3 %.)
     weights: f64,
-    /// Arithmetic operations for a token of a prompt: with weights, but for the last matrix, which
-    /// is for one position.
+    /// Arithmetic operations per prompt token: all matrices except the last, which is computed for
+    /// one position only.
     operations: f64,
 }
 
@@ -38,7 +38,7 @@ const LAYERS: f64 = 16.0 * (2048.0 * (2048.0 + 2048.0 + 2.0 * 512.0) + 3.0 * 204
 const LAST: f64 = 128_256.0 * 2048.0;
 
 const MODELS: [Model; 2] = [
-    // Groups of 64 weights share a scale of 16 bits.
+    // Groups of 64 weights share a 16-bit scale.
     model("vulkan_4bit", 0.5 + 2.0 / 64.0),
     model("vulkan_fp16", 2.0),
 ];
@@ -48,12 +48,12 @@ const fn model(form: &'static str, bytes: f64) -> Model {
     Model { shape: "llama1b", form, weights, operations }
 }
 
-/// What is measured of torchlet.
+/// Measurements of torchlet.
 struct Measured {
     rates: Rates,
-    /// Bytes that the sum of two large tensors reads and writes in a second.
+    /// Peak memory bandwidth in bytes per second, from the addition of two large tensors.
     memory: f64,
-    /// Arithmetic operations of a large product in a second.
+    /// Peak arithmetic rate in operations per second, from a large GEMM.
     arithmetic: f64,
     peak: Option<u64>,
 }
@@ -64,7 +64,7 @@ pub(super) fn run(options: &LlmOptions, torchlet: &Path) -> Result<()> {
         (Some(_), None) => None,
         _ => Some(options.python()?),
     };
-    let mut not_here = python.is_none().then(|| "no Python for it".to_owned());
+    let mut not_here = python.is_none().then(|| "no Python with PyTorch".to_owned());
     println!(
         "| model | text, torchlet | PyTorch, CUDA graph | times as fast | of the rate of sums | prompt, torchlet | PyTorch | times as fast | of the rate of products | memory on the host |"
     );
@@ -94,9 +94,11 @@ pub(super) fn run(options: &LlmOptions, torchlet: &Path) -> Result<()> {
         );
     }
     println!(
-        "\nTokens a second, fastest / median of {} rounds in turns, each the fastest of {AT_ONCE}; a prompt of {PROMPT}, then {TEXT} one by one, always \
-         the likeliest. Torchlet's weights are random and repeat themselves. PyTorch's are of 16 bits in both rows; it is not compiled, and its tokens \
-         lie behind a prompt of half its cache. Rates are those that torchlet's sum and product of large tensors reach in the same run.",
+        "\nTokens per second, fastest / median of {} alternating rounds, each the fastest of \
+         {AT_ONCE}; a prompt of {PROMPT} tokens, then {TEXT} decoded greedily. Torchlet's weights \
+         are random and repeated. PyTorch's are 16-bit in both rows; it is not compiled, and \
+         decodes after a prompt of half its cache. Peak rates are those of torchlet's add and \
+         matmul of large tensors in the same run.",
         options.rounds
     );
     if let Some(why) = not_here {
@@ -156,7 +158,7 @@ fn vulkan(torchlet: &Path, what: &[&str], program: &Path) -> Result<Value> {
     json(call)
 }
 
-/// What `torchlet bench-llm` says.
+/// Runs `torchlet bench-llm`.
 fn text(torchlet: &Path, program: &Path) -> Result<Value> {
     let (prompt, text) = (PROMPT.to_string(), TEXT.to_string());
     let lengths = ["--prompt-tokens", &prompt, "--tokens", &text];
@@ -164,7 +166,7 @@ fn text(torchlet: &Path, program: &Path) -> Result<Value> {
     vulkan(torchlet, &[&["bench-llm", "--rounds", &rounds][..], &lengths].concat(), program)
 }
 
-/// The rates of large tensors.
+/// Measures the device's peak rates.
 fn device(torchlet: &Path, program: &Path) -> Result<[f64; 2]> {
     let what = ["profile", "--roofline", "measured", "--iterations", "1"];
     rates(&vulkan(torchlet, &what, program)?)

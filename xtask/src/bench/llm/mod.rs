@@ -1,5 +1,5 @@
-//! Language models on the CPU: torchlet and ExecuTorch's own runtime on the same files, in turns.
-//! On a GPU: `gpu.rs`.
+//! CPU benchmarks of language models: torchlet and ExecuTorch's runtime on the same files, in
+//! turns. For GPUs, see `gpu.rs`.
 
 mod gpu;
 
@@ -12,51 +12,50 @@ use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
-/// Tokens of the prompt that is fed at once, and of the text behind it.
+/// Prompt length and number of generated tokens.
 const PROMPT: usize = 64;
 const TEXT: usize = 64;
 
 #[derive(clap::Args)]
 pub(crate) struct LlmOptions {
-    /// A Python that has the packages of tests/bench/requirements.txt; else one is set up under
-    /// target/
+    /// Python with the packages of tests/bench/requirements.txt [default: a virtual environment
+    /// under target/]
     #[arg(long, env = "TORCHLET_PYTHON")]
     python: Option<PathBuf>,
-    /// How often they take turns
+    /// Number of rounds in which the runtimes take turns
     #[arg(long, default_value_t = 5)]
     rounds: u32,
-    /// Threads that both may use [default: one per processor]
+    /// Threads per runtime [default: one per processor]
     #[arg(long)]
     threads: Option<usize>,
-    /// Also a model whose weights no cache holds: 150 million parameters, exported on first use
+    /// Also measure a model that exceeds the caches: 150 million parameters, exported on first use
     #[arg(long)]
     wide: bool,
-    /// On a GPU instead, with a model of Llama 3.2 1B's shape, beside PyTorch on CUDA
+    /// Measure a model of Llama 3.2 1B's shape on a GPU instead, against PyTorch on CUDA
     #[arg(long, conflicts_with_all = ["wide", "threads"])]
     gpu: bool,
-    /// Programs for GPUs that were exported before by tests/bench/llm.py; without it they are
-    /// exported first
+    /// Programs for GPUs from tests/bench/llm.py [default: export them first]
     #[arg(long, value_name = "FOLDER", requires = "gpu")]
     programs: Option<PathBuf>,
-    /// A torchlet that was built before; without it one is built
+    /// A built torchlet [default: build one]
     #[arg(long, value_name = "FILE")]
     torchlet: Option<PathBuf>,
 }
 
 impl LlmOptions {
-    /// A Python that exports, and runs what is compared with.
+    /// The Python that exports, and that runs the peer.
     fn python(&self) -> Result<String> {
         let requirements = root().join("tests/bench/requirements.txt");
         python(self.python.as_ref(), "bench", &requirements)
     }
 }
 
-/// A model, and the bytes of its table of embeddings, of which a token reads a row.
+/// A model, and the size of its embedding table in bytes, of which a token reads one row.
 const MODELS: [(&str, u64); 2] =
     [("stories15m_fp32", 32_000 * 288 * 4), ("stories15m_8da4w", 32_000 * 288 * 4)];
 const WIDE: [(&str, u64); 2] = [("wide_fp32", 4096 * 1536 * 4), ("wide_8da4w", 4096 * 1536 * 4)];
 
-/// What one round found: tokens a second.
+/// Tokens per second, by round.
 #[derive(Default)]
 struct Rates {
     prompt: Vec<f64>,
@@ -113,7 +112,9 @@ pub(crate) fn run(options: &LlmOptions) -> Result<()> {
         println!("{row}");
     }
     println!(
-        "\nTokens a second, fastest / median of {} rounds in turns; a prompt of {PROMPT}, then {TEXT} one by one; {threads} threads, {:.1} GB/s read from memory, above which are weights that caches hold. {}, {}\n{}",
+        "\nTokens per second, fastest / median of {} alternating rounds; a prompt of {PROMPT} \
+         tokens, then {TEXT} decoded; {threads} threads, {:.1} GB/s memory bandwidth, which \
+         weights in caches can exceed. {}, {}\n{}",
         options.rounds,
         bandwidth / 1e9,
         processors(),
@@ -123,7 +124,7 @@ pub(crate) fn run(options: &LlmOptions) -> Result<()> {
     Ok(())
 }
 
-/// The program of a model, exported on first use.
+/// Exports the program of a model on first use.
 fn export(python: &str, name: &str) -> Result<PathBuf> {
     let folder = target_dir().join("bench");
     std::fs::create_dir_all(&folder)?;
@@ -138,7 +139,7 @@ fn export(python: &str, name: &str) -> Result<PathBuf> {
     Ok(file)
 }
 
-/// Lets both run in turns; gives a row of the table.
+/// Runs both in turns; returns a row of the table.
 fn compare(
     options: &LlmOptions,
     python: &str,
@@ -154,7 +155,7 @@ fn compare(
         let arguments = ["serve", &program.to_string_lossy(), &threads_text, &tokens];
         match Peer::start(python, &script, &arguments, threads)? {
             Start::Ready(peer) => Ok(peer),
-            Start::NotHere(why) => bail!("ExecuTorch's runtime is not here: {why}"),
+            Start::NotHere(why) => bail!("ExecuTorch's runtime is not available: {why}"),
         }
     };
     let (mut of_prompts, mut of_text) = (start(PROMPT)?, start(1)?);
@@ -187,7 +188,7 @@ fn compare(
     ))
 }
 
-/// What `torchlet bench-llm` says.
+/// Runs `torchlet bench-llm`.
 fn measure(torchlet: &Path, program: &Path, threads: usize) -> Result<Value> {
     let mut bench = command(
         &torchlet.to_string_lossy(),

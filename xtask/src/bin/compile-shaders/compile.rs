@@ -1,4 +1,4 @@
-//! From a module's source to SPIR-V.
+//! Compiles a module to SPIR-V.
 
 use crate::modules::Module;
 use crate::{names, unused};
@@ -11,11 +11,11 @@ use glslang::{
 };
 use std::path::Path;
 
-/// The bytes of the module, the same on every machine.
+/// Compiles a module; the result is the same on every machine.
 pub(crate) fn compile(module: &Module, folder: &Path) -> Result<Vec<u8>> {
     let text = std::fs::read_to_string(&module.source)?;
     if text.contains('\0') {
-        bail!("{} is no text", module.source.display());
+        bail!("{} is not UTF-8", module.source.display());
     }
     let words = words(module, &text, folder)
         .with_context(|| format!("{} (module {})", module.source.display(), module.name))?;
@@ -23,7 +23,7 @@ pub(crate) fn compile(module: &Module, folder: &Path) -> Result<Vec<u8>> {
 }
 
 fn words(module: &Module, text: &str, folder: &Path) -> Result<Vec<u32>> {
-    let compiler = Compiler::acquire().context("the GLSL compiler does not start")?;
+    let compiler = Compiler::acquire().context("cannot start the GLSL compiler")?;
     let options = CompilerOptions {
         source_language: SourceLanguage::GLSL,
         target: Target::Vulkan {
@@ -48,7 +48,7 @@ fn words(module: &Module, text: &str, folder: &Path) -> Result<Vec<u32>> {
     shader.compile().map(|words| unused::remove(&names::strip(&words))).map_err(explain)
 }
 
-/// What the compiler says, without the empty parts.
+/// Returns the compiler's log without its empty parts.
 fn explain(error: GlslangError) -> anyhow::Error {
     match error {
         GlslangError::PreprocessError(log)
@@ -59,7 +59,7 @@ fn explain(error: GlslangError) -> anyhow::Error {
     }
 }
 
-/// The newest SPIR-V that every driver of this version of Vulkan takes.
+/// The newest SPIR-V version that every driver of this Vulkan version supports.
 fn spirv_version(target: VulkanVersion) -> SpirvVersion {
     match target {
         VulkanVersion::Vulkan1_2 => SpirvVersion::SPIRV1_5,
@@ -68,7 +68,7 @@ fn spirv_version(target: VulkanVersion) -> SpirvVersion {
     }
 }
 
-/// Finds what `#include` names in the folder of the sources.
+/// Resolves `#include` in the source folder.
 struct Includes<'a> {
     folder: &'a Path,
 }

@@ -1,8 +1,8 @@
-//! Compiles the GLSL sources in `shaders/glsl` to the SPIR-V modules in `shaders/spv`: what
-//! `cargo xtask shaders` runs.
+//! Compiles the GLSL sources in `shaders/glsl` to the SPIR-V modules in `shaders/spv`, for
+//! `cargo xtask shaders`.
 //!
-//! A program of its own, behind the feature `shaders`, since the compiler that it links is C++ that
-//! takes minutes to build.
+//! A separate program behind the feature `shaders`, because it links a C++ compiler for GLSL that
+//! needs minutes to build.
 
 mod compile;
 #[path = "../../../../shaders/src/instructions.rs"]
@@ -21,13 +21,13 @@ use std::process::ExitCode;
 /// Compiles the compute shaders.
 #[derive(Parser)]
 struct Options {
-    /// Compare with the modules that are there instead of writing them
+    /// Compare with the existing modules instead of writing them
     #[arg(long)]
     check: bool,
     /// The folder with `glsl` and `spv`
     #[arg(long, default_value = "shaders")]
     folder: PathBuf,
-    /// Sources or modules to compile, without extension; all if none is named
+    /// Sources or modules to compile, without extension [default: all]
     names: Vec<String>,
 }
 
@@ -52,7 +52,7 @@ fn run(options: &Options) -> Result<()> {
             Err(error) => faults.push(format!("{error:#}")),
             Ok(spirv) if std::fs::read(&file).is_ok_and(|old| old == spirv) => {}
             Ok(_) if options.check => {
-                faults.push(format!("{} is not what its source compiles to", file.display()));
+                faults.push(format!("{} is not up to date with its source", file.display()));
             }
             Ok(spirv) => {
                 std::fs::write(&file, &spirv)
@@ -67,11 +67,11 @@ fn run(options: &Options) -> Result<()> {
             faults.push(format!("{} has no source", orphan.display()));
         } else {
             std::fs::remove_file(&orphan)?;
-            println!("{}: removed, it has no source", orphan.display());
+            println!("{}: removed, because it has no source", orphan.display());
         }
     }
     if !faults.is_empty() {
-        let advice = if options.check { "\n`cargo xtask shaders` compiles them anew" } else { "" };
+        let advice = if options.check { "\n`cargo xtask shaders` compiles them" } else { "" };
         bail!("{}{advice}", faults.join("\n"));
     }
     let result =
@@ -80,19 +80,19 @@ fn run(options: &Options) -> Result<()> {
     Ok(())
 }
 
-/// The modules that a person named, by their own names or those of their sources.
+/// Selects modules by their names or those of their sources.
 fn choose<'a>(all: &'a [Module], names: &[String]) -> Result<Vec<&'a Module>> {
     let is = |module: &Module, name: &String| module.name == *name || module.source_name() == name;
     for name in names {
         if !all.iter().any(|module| is(module, name)) {
-            bail!("there is no shader {name}");
+            bail!("no shader {name}");
         }
     }
     let named = |module: &&Module| names.is_empty() || names.iter().any(|name| is(module, name));
     Ok(all.iter().filter(named).collect())
 }
 
-/// Files beside the modules that no source makes.
+/// Files in the output folder without a source.
 fn orphans(all: &[Module], built: &Path) -> Result<Vec<PathBuf>> {
     let known: BTreeSet<String> = all.iter().map(|module| format!("{}.spv", module.name)).collect();
     let mut orphans = Vec::new();

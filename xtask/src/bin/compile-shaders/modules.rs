@@ -1,7 +1,7 @@
-//! Which modules a source makes.
+//! The modules of a shader source.
 //!
-//! A source `NAME.comp` makes one module of its name for Vulkan 1.1, unless lines of it say
-//! otherwise:
+//! A source `NAME.comp` produces one module of that name for Vulkan 1.1, unless lines of it declare
+//! others:
 //!
 //! ```text
 //! //! module matmul
@@ -9,14 +9,14 @@
 //! //! module matmul_cooperative COOPERATIVE target=vulkan1.3
 //! ```
 //!
-//! Each such line is a module: its name, macros, and the Vulkan version where 1.1 does not do.
+//! Each such line declares a module: its name, macros, and the Vulkan version if not 1.1.
 
 use anyhow::{Context, Result, bail};
 use glslang::VulkanVersion;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-/// Begins a line that declares a module.
+/// Prefix of a module declaration.
 const DECLARATION: &str = "//! module ";
 
 /// A module to compile.
@@ -24,23 +24,23 @@ const DECLARATION: &str = "//! module ";
 pub(crate) struct Module {
     pub(crate) name: String,
     pub(crate) source: PathBuf,
-    /// Macros and their values.
+    /// Macros with their values.
     pub(crate) macros: Vec<(String, Option<String>)>,
     pub(crate) target: VulkanVersion,
 }
 
 impl Module {
-    /// The name of the source, without extension.
+    /// Name of the source without extension.
     pub(crate) fn source_name(&self) -> &str {
         self.source.file_stem().and_then(|name| name.to_str()).unwrap_or_default()
     }
 
-    /// From what follows [`DECLARATION`].
+    /// Parses the text after [`DECLARATION`].
     fn parse(source: &Path, declaration: &str) -> Result<Self> {
         let mut items = declaration.split_whitespace();
         let name = items.next().context("a module without a name")?.to_owned();
         if !name.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_') {
-            bail!("{name}: names of modules are of lower-case letters, digits and underscores");
+            bail!("{name}: module names consist of lower-case letters, digits and underscores");
         }
         let mut module = Module {
             name,
@@ -66,11 +66,11 @@ fn target(version: &str) -> Result<VulkanVersion> {
         "vulkan1.1" => VulkanVersion::Vulkan1_1,
         "vulkan1.2" => VulkanVersion::Vulkan1_2,
         "vulkan1.3" => VulkanVersion::Vulkan1_3,
-        _ => bail!("the target {version} is none of vulkan1.1, vulkan1.2, vulkan1.3"),
+        _ => bail!("target {version}: expected vulkan1.1, vulkan1.2 or vulkan1.3"),
     })
 }
 
-/// The modules of all sources of a folder, by name.
+/// The modules of all sources in a folder, sorted by name.
 pub(crate) fn all(sources: &Path) -> Result<Vec<Module>> {
     let mut modules = Vec::new();
     let entries =
@@ -87,7 +87,7 @@ pub(crate) fn all(sources: &Path) -> Result<Vec<Module>> {
     let mut names = BTreeSet::new();
     for module in &modules {
         if !names.insert(&module.name) {
-            bail!("several sources make a module {}", module.name);
+            bail!("several sources define the module {}", module.name);
         }
     }
     Ok(modules)

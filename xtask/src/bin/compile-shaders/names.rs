@@ -1,5 +1,4 @@
-//! Names in SPIR-V: those that are compared with declarations stay, the others, a tenth of all
-//! bytes, go.
+//! Removes names from SPIR-V, a tenth of its size. Names that are compared with declarations stay.
 
 use super::instructions::{HEADER, instructions, opcode};
 use std::collections::HashSet;
@@ -8,13 +7,13 @@ const NAME: u32 = 5;
 const MEMBER_NAME: u32 = 6;
 const POINTER: u32 = 32;
 const DECORATE: u32 = 71;
-/// The decorations of specialisation constants, and of what lies in buffers or is pushed.
+/// Decorations of specialization constants and blocks, and the storage class of push constants.
 const SPEC_ID: u32 = 1;
 const BLOCK: u32 = 2;
 const PUSH_CONSTANT: u32 = 9;
 
-/// The module without the names of all but its specialisation constants, and of the members of its
-/// parameters: what is pushed, or is a block of several members.
+/// Removes all names except those of specialization constants and of parameter members (push
+/// constants, or blocks with several members).
 pub(crate) fn strip(module: &[u32]) -> Vec<u32> {
     let all = |of: fn(&[u32]) -> Option<u32>| -> HashSet<u32> {
         instructions(module).filter_map(of).collect()
@@ -62,7 +61,7 @@ mod tests {
         let decorated = [4 << 16 | DECORATE, 8, SPEC_ID, 3];
         let binding = [4 << 16 | DECORATE, 7, 33, 0];
         let blocks = [&block(4)[..], &block(5), &block(6), &pushed].concat();
-        // What is pushed, elements of a buffer, parameters in one, and a structure.
+        // Push constants, elements of a buffer, parameters in a buffer, and a struct.
         let members = [member(4, 0), member(6, 0), member(6, 1)].concat();
         let others = [member(5, 0), member(3, 0), member(3, 1)].concat();
         let names = [&name(7)[..], &name(8), &members, &others].concat();

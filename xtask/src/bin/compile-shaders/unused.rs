@@ -1,8 +1,8 @@
-//! What SPIR-V declares and nothing uses: views of buffers beside the one that a shader reads, and
-//! their types.
+//! Removes unused SPIR-V declarations: views of buffers that a shader does not read, and their
+//! types.
 //!
-//! A word that could be an identifier counts as a use of it, whatever it is: so something unused
-//! may stay, and nothing that is used goes.
+//! Any word that equals an id counts as a use of it. So an unused declaration may stay, but a used
+//! one is never removed.
 
 use super::instructions::{HEADER, instructions, opcode};
 use std::collections::{HashMap, HashSet};
@@ -17,11 +17,11 @@ const LAST_CONSTANT: u32 = 46;
 const VARIABLE: u32 = 59;
 const DECORATE: u32 = 71;
 const MEMBER_DECORATE: u32 = 72;
-/// The decoration of buffers with their number, and the storage class of what is in them.
+/// The decoration with a buffer's binding, and the storage class of buffers.
 const BINDING: u32 = 33;
 const STORAGE_BUFFER: u32 = 12;
 
-/// The module without such declarations. Of each buffer, one stays.
+/// Removes unused declarations. Each binding keeps one variable.
 pub(crate) fn remove(module: &[u32]) -> Vec<u32> {
     let mut module = module.to_vec();
     loop {
@@ -35,7 +35,7 @@ pub(crate) fn remove(module: &[u32]) -> Vec<u32> {
     }
 }
 
-/// What is declared, and not used now.
+/// Ids that are declared but unused.
 fn unused(module: &[u32]) -> HashSet<u32> {
     let mut bindings = HashMap::new();
     let mut used = HashSet::new();
@@ -60,7 +60,7 @@ fn unused(module: &[u32]) -> HashSet<u32> {
     let goes = |instruction: &[u32]| {
         let id = declared(instruction).filter(|id| !used.contains(id))?;
         match bindings.get(&id) {
-            // The first of a buffer stands for those that nothing reads.
+            // Keep the first variable of a binding that is never read.
             Some(number) => (!seen.insert(*number)).then_some(id),
             None => Some(id),
         }
@@ -68,12 +68,12 @@ fn unused(module: &[u32]) -> HashSet<u32> {
     instructions(module).filter_map(goes).collect()
 }
 
-/// Whether an instruction says something of another.
+/// Whether an instruction annotates another.
 fn describes(word: u32) -> bool {
     matches!(opcode(word), NAME | MEMBER_NAME | DECORATE | MEMBER_DECORATE)
 }
 
-/// What a declaration of a kind that may go declares.
+/// The id that a removable declaration defines.
 fn declared(instruction: &[u32]) -> Option<u32> {
     match instruction {
         [word, id, ..] if (FIRST_TYPE..=LAST_TYPE).contains(&opcode(*word)) => Some(*id),
@@ -83,12 +83,12 @@ fn declared(instruction: &[u32]) -> Option<u32> {
     }
 }
 
-/// An instruction without what goes; `None` if it goes itself.
+/// Removes unused ids from an instruction; `None` if it is removed itself.
 fn without(instruction: &[u32], unused: &HashSet<u32>) -> Option<Vec<u32>> {
     match instruction {
         [word, id, ..] if describes(*word) => (!unused.contains(id)).then(|| instruction.to_vec()),
         [word, _, _, rest @ ..] if opcode(*word) == ENTRY_POINT => {
-            // Behind the name, whose last word has a zero, are the variables.
+            // The interface variables follow the name, whose last word contains a zero byte.
             let ends = |word: &u32| word.to_le_bytes().contains(&0);
             let name = rest.iter().position(ends).map_or(rest.len(), |at| at + 1);
             let (name, variables) = rest.split_at(name);
@@ -148,7 +148,7 @@ mod tests {
             load,
         ];
         assert_eq!(remove(&all.concat()), kept.concat());
-        // A buffer that nothing reads stays one.
+        // A binding that is never read keeps one variable.
         let [alone, both] = [&kept[..6], &all[..10]].map(|it| it.concat());
         assert_eq!(remove(&both), alone);
     }

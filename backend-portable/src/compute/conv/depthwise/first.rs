@@ -1,11 +1,11 @@
 //! Depthwise convolution, channels first.
 //!
-//! The channel is copied once into the workspace, with its padding, and taken apart by stride: a
-//! stride of (2, 2) gives four planes, of even and odd rows and columns. In these planes every tap
-//! of every output is at the output's own index plus an offset that depends only on the tap; so all
-//! kernels, strides and dilations are the same loop of multiply-adds on contiguous vectors, without
-//! conditions. Rows much narrower than the vectors are computed as one run across the ends of rows,
-//! of which the padding columns are thrown away.
+//! Each channel is copied once into the workspace, with its padding, and split by stride: a stride
+//! of (2, 2) gives four planes, of even and odd rows and columns. In the planes, a tap of an output
+//! is at the output's index plus an offset that depends only on the tap. All kernels, strides and
+//! dilations then share one branch-free loop of multiply-adds on contiguous vectors. Rows much
+//! narrower than the vectors are computed as one run across row ends, and the padding columns are
+//! discarded.
 
 use super::super::{Conv, Finish};
 use super::TAPS;
@@ -18,19 +18,19 @@ const WIDE: usize = 4;
 /// The planes of one channel.
 #[derive(Clone, Copy)]
 pub(super) struct Planes {
-    /// Strides: the planes are `sy * sx`.
+    /// Vertical and horizontal stride; the channel has `sy * sx` planes.
     sy: usize,
     sx: usize,
-    /// Length of a row in a plane, and rows.
+    /// Row pitch of a plane, and its number of rows.
     pitch: usize,
     rows: usize,
     /// Distance of the planes.
     plane: usize,
-    /// Floats of all planes, with what vectors read beyond.
+    /// Floats of all planes, including the overread of vectors.
     pub(super) len: usize,
-    /// Rows are computed as one run.
+    /// Whether all rows are computed as one run.
     joined: bool,
-    /// Floats for the run; 0 when rows are computed one by one.
+    /// Floats of the buffer for the run; 0 if rows are computed one by one.
     pub(super) staging: usize,
 }
 
@@ -42,8 +42,7 @@ impl Planes {
         let width = (x.output - 1) * sx + (x.kernel - 1) * x.step as usize + 1;
         let (rows, pitch) = (height.div_ceil(sy), width.div_ceil(sx));
         let plane = rows.checked_mul(pitch)?;
-        // Vectors start at most at the last output of a row and may read to their end, in groups of
-        // WIDE.
+        // Vectors start at most at the last output of a row, and WIDE vectors are read from there.
         let len = plane.checked_mul(sy)?.checked_mul(sx)?.checked_add(WIDE * lanes)?;
         let joined = lanes > 1 && x.output * 4 < x.output.div_ceil(lanes) * lanes * 3;
         let staging =
@@ -92,7 +91,7 @@ impl Vectorized for Channel<'_> {
             width: x.output,
             staging: p.joined.then_some(staging),
         };
-        // The common sizes with a known number of taps, so that the loops over taps are unrolled.
+        // Common sizes with a constant number of taps, so that the loops over taps are unrolled.
         match taps {
             9 => run.all(s, &listed[..9], self.output),
             25 => run.all(s, &listed[..25], self.output),
@@ -107,7 +106,7 @@ struct Run<'a> {
     planes: &'a [f32],
     pitch: usize,
     width: usize,
-    /// Where to compute all rows as one run, if so.
+    /// Buffer of the run, if all rows are computed as one.
     staging: Option<&'a mut [f32]>,
 }
 
@@ -139,7 +138,8 @@ impl Run<'_> {
         }
     }
 
-    /// `out[i] = bias + sum over taps of weight * planes[start + i + offset]`, finished or not.
+    /// `out[i] = bias + sum over taps of weight * planes[start + i + offset]`; applies the epilogue
+    /// if `FINISH`.
     #[inline(always)]
     fn go<S: Simd, const FINISH: bool>(
         &self,
@@ -165,7 +165,7 @@ impl Run<'_> {
         }
     }
 
-    /// V vectors, of which `out` takes as many elements as it has.
+    /// Computes `V` vectors, of which `out` holds a prefix.
     #[inline(always)]
     fn vectors<S: Simd, const V: usize, const FINISH: bool>(
         &self,
@@ -177,8 +177,8 @@ impl Run<'_> {
         let mut acc = [s.splat(self.bias); V];
         for &(offset, weight) in taps {
             let weight = s.splat(weight);
-            // Every start is at most the index of the last output; with the largest offset of a tap
-            // it stays in the planes, which end with WIDE vectors more.
+            // `start` is at most the index of the last output. With the largest tap offset it stays
+            // inside the planes, which have WIDE more vectors at the end.
             let values = &self.planes[start + offset..][..V * S::LANES];
             for (v, acc) in acc.iter_mut().enumerate() {
                 // SAFETY: `values` holds V vectors.
@@ -189,7 +189,7 @@ impl Run<'_> {
         for (v, &acc) in acc.iter().enumerate() {
             let done = v * S::LANES;
             if let Some(left) = out.len().checked_sub(done).filter(|&left| left > 0) {
-                // SAFETY: `left` elements of `out` follow `done`; no more are accessed.
+                // SAFETY: `left` elements of `out` follow `done`; no others are accessed.
                 unsafe {
                     let p = out.as_mut_ptr().add(done);
                     if FINISH { self.store(s, acc, p, left) } else { s.store_upto(p, left, acc) }
@@ -198,14 +198,14 @@ impl Run<'_> {
         }
     }
 
-    /// Adds what is in the output where that is wanted, limits, and stores.
+    /// Adds `beta` times the previous output, clamps, and stores.
     ///
     /// # Safety
     /// `p` is valid for reading and writing `min(left, LANES)` floats.
     #[inline(always)]
     unsafe fn store<S: Simd>(&self, s: S, mut sum: S::F, p: *mut f32, left: usize) {
         let Finish { beta, min, max, .. } = *self.finish;
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe {
             if beta != 0.0 {
                 sum = s.mul_add(s.splat(beta), s.load_upto(p, left), sum);
@@ -215,8 +215,8 @@ impl Run<'_> {
     }
 }
 
-/// Copies a channel with its padding into planes: input row r, column c of the padded image goes to
-/// plane `(r % sy) * sx + c % sx`, row `r / sy`, column `c / sx`.
+/// Copies a channel with its padding into planes: row r, column c of the padded image goes to plane
+/// `(r % sy) * sx + c % sx`, row `r / sy`, column `c / sx`.
 #[inline(always)]
 fn split_planes<S: Simd>(s: S, conv: &Conv, p: &Planes, image: &[f32], planes: &mut [f32]) {
     let [_, y, x] = conv.axes;
@@ -224,8 +224,7 @@ fn split_planes<S: Simd>(s: S, conv: &Conv, p: &Planes, image: &[f32], planes: &
     for py in 0..p.sy {
         for px in 0..p.sx {
             let plane = &mut planes[(py * p.sx + px) * p.plane..][..p.plane];
-            // Columns of this plane that lie inside the image: those with pad_x <= c * sx + px <
-            // pad_x + input.
+            // Columns of this plane inside the image: `pad_x <= c * sx + px < pad_x + input`.
             let lo = pad_x.saturating_sub(px).div_ceil(p.sx).min(p.pitch);
             let hi = (pad_x + x.input).saturating_sub(px).div_ceil(p.sx).clamp(lo, p.pitch);
             for r in 0..p.rows {

@@ -1,30 +1,30 @@
-//! Depthwise convolution, channels last: a vector is a run of channels. Weights lie as
-//! `[block of channels][tap][LANES]`, zeros behind the last channel.
+//! Depthwise convolution, channels last: a vector is a run of channels. The weights have layout
+//! `[block of channels][tap][LANES]`, padded with zeros.
 //!
-//! A few neighbouring pixels are computed together, all their channels before the next pixels: that
-//! reads and writes memory in its order, and loads what their windows share, and the weights, once.
-//! Taps outside the image are cut off beforehand, whole rows of them and, for pixels at the
-//! borders, columns; so the loops have no conditions.
+//! A tile is a few neighbouring pixels, computed over all their channels before the next tile. That
+//! accesses memory sequentially, and loads the weights and the overlap of the windows once. Taps
+//! outside the image are clipped ahead of the loops, whole rows first, and columns for pixels at
+//! the borders, so the loops have no branches.
 
 use super::super::{Conv, Finish};
 use crate::compute::simd::{Simd, Vectorized};
 use crate::compute::split::Parts;
 use core::ops::Range;
 
-/// Neighbouring pixels that are computed together.
+/// Pixels of a tile.
 const TOGETHER: usize = 4;
 
-/// Some channels, whole blocks of them, of some rows of one sample.
+/// Whole blocks of channels, for a range of rows of one sample.
 pub(super) struct Band<'a> {
     pub(super) conv: &'a Conv,
-    /// The sample.
+    /// Image of the sample.
     pub(super) image: &'a [f32],
     pub(super) packed: &'a [f32],
     pub(super) finish: &'a Finish<'a>,
     /// Rows of the sample's output.
     pub(super) rows: Range<usize>,
     pub(super) channels: Range<usize>,
-    /// The whole output, and where in it the sample begins.
+    /// The whole output, and the offset of the sample in it.
     pub(super) output: &'a Parts<'a, f32>,
     pub(super) start: usize,
 }
@@ -49,8 +49,7 @@ impl Band<'_> {
         let rows = if x.input == 0 { 0..0 } else { y.taps(oy) };
         let first_row = y.at(oy, rows.start).unwrap_or(0);
         let step = y.step as usize;
-        // The slices end behind what is read: taps are those inside the image, and blocks of
-        // weights are whole.
+        // Bounds check: the taps are clipped to the image, and blocks of weights are whole.
         let image = self.image.get(first_row * x.input * all + c..).unwrap_or(&[]);
         if let Some(more) = rows.len().checked_sub(1) {
             assert!(image.len() >= ((more * step + 1) * x.input - 1) * all + channels);
@@ -77,8 +76,8 @@ impl Band<'_> {
         };
         let whole = x.whole();
         let (from, to) = (whole.start, whole.end);
-        // SAFETY: all windows begin and end inside the image, as checked, for the taps named here;
-        // this job alone has these channels of this row.
+        // SAFETY: all windows are inside the image for these taps, as checked, and no other job has
+        // these channels of this row.
         unsafe {
             for ox in (0..from).chain(to..x.output) {
                 let taps = x.taps(ox);
@@ -115,37 +114,38 @@ impl Band<'_> {
     }
 }
 
-/// A row of the output, and what its windows see. Addresses are those of the first column,
-/// distances in elements.
+/// An output row and its input windows. Addresses are those of the first column; strides are in
+/// elements.
 struct Line<'a> {
-    /// The first row of taps inside the image, and their weights.
+    /// The first row of taps inside the image, and its weights.
     image: *const f32,
     weights: *const f32,
-    /// Or null.
+    /// May be null.
     bias: *const f32,
     finish: &'a Finish<'a>,
     out: *mut f32,
     channels: usize,
-    /// Rows of taps.
+    /// Number of tap rows.
     rows: usize,
     image_row: usize,
     weights_row: usize,
     weights_block: usize,
-    /// Distances of taps in a row, of the windows of neighbouring pixels, and of pixels.
+    /// Strides of the taps of a row, of the windows of neighbouring pixels, and of output pixels.
     tap: usize,
     stride: usize,
     pixel: usize,
 }
 
 impl Line<'_> {
-    /// T pixels whose windows have the same taps inside the image; the first begins in column `ix`,
-    /// with tap `first` of `taps`. `ROWS` and `TAPS` are how many rows and taps there are, where
-    /// that is known, or 0; more than one pixel with `TAPS` needs the `STRIDE`, and windows without
-    /// dilation.
+    /// Computes T pixels whose windows have the same taps inside the image. The first starts in
+    /// column `ix`, with tap `first` of `taps`.
+    ///
+    /// `ROWS` and `TAPS` are the numbers of tap rows and of taps in each row if constant,
+    /// otherwise 0. More than one pixel with constant `TAPS` requires `STRIDE`, and windows without dilation.
     ///
     /// # Safety
-    /// These taps of these windows lie in the image, weights exist for them, and the pixels of the
-    /// output are accessed by nobody else.
+    /// The given taps of these windows lie inside the image, weights exist for them, and nothing
+    /// else accesses these output pixels.
     #[inline(always)]
     unsafe fn pixels<
         S: Simd,
@@ -168,7 +168,7 @@ impl Line<'_> {
             lanes: S::LANES,
         };
         let mut left = self.channels;
-        // SAFETY: the caller's promises; a tail touches the channels that are left.
+        // SAFETY: guaranteed by the caller; a tail accesses only the remaining channels.
         unsafe {
             while left >= S::LANES {
                 self.vector::<S, T, ROWS, TAPS, STRIDE, false>(s, &at);
@@ -187,10 +187,10 @@ impl Line<'_> {
         }
     }
 
-    /// One vector of channels; with `TAIL` it has `at.lanes` channels.
+    /// Computes one vector of channels; with `TAIL` it has `at.lanes` channels.
     ///
     /// # Safety
-    /// As [`Line::pixels`].
+    /// As for [`Line::pixels`].
     #[inline(always)]
     unsafe fn vector<
         S: Simd,
@@ -205,16 +205,16 @@ impl Line<'_> {
         at: &Position,
     ) {
         let load = |p: *const f32| {
-            // SAFETY: only called with addresses that the caller promised, of as many channels as
-            // there are.
+            // SAFETY: only called with addresses that the caller guarantees for this number of
+            // channels.
             unsafe { if TAIL { s.load_first(p, at.lanes) } else { s.load(p) } }
         };
         let weight = |row: usize, tap: usize| {
-            // SAFETY: blocks of weights are whole vectors, and there is one for each tap.
+            // SAFETY: blocks of weights are whole vectors, one for each tap.
             unsafe { s.load(at.weights.wrapping_add(row * self.weights_row + tap * S::LANES)) }
         };
         if T > 1 {
-            // Stores that wait for their line hold up loads from addresses that look alike.
+            // Stores that miss the cache delay loads whose addresses alias modulo 4 KiB.
             for t in 0..T {
                 s.prefetch_write(at.out.wrapping_add((T + t) * self.pixel));
             }
@@ -229,7 +229,7 @@ impl Line<'_> {
             if TAPS > 0 {
                 for i in 0..(T - 1) * STRIDE + TAPS {
                     if T > 1 && ROWS > 0 && row + STRIDE >= ROWS && i < T * STRIDE {
-                        // The other rows were near a row of the output ago.
+                        // The other rows were loaded for the previous output row.
                         let next = (T * STRIDE + TAPS - STRIDE + i) * self.tap;
                         s.prefetch(image.wrapping_add(next));
                     }
@@ -257,13 +257,13 @@ impl Line<'_> {
                 acc[t] = s.mul_add(s.splat(self.finish.beta), load(p), acc[t]);
             }
             let value = s.clamp(acc[t], lo, hi);
-            // SAFETY: the caller promised these channels of the output.
+            // SAFETY: the caller guarantees these channels of the output.
             unsafe { if TAIL { s.store_first(p, at.lanes, value) } else { s.store(p, value) } };
         }
     }
 }
 
-/// Where a loop over channels is.
+/// Position of a loop over channels.
 struct Position {
     image: *const f32,
     weights: *const f32,

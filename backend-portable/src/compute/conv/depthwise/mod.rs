@@ -1,6 +1,5 @@
-//! Depthwise convolution: each output channel sees one input channel. Channels first, neighbours in
-//! memory are neighbours in a row of the image (`first.rs`); channels last, they are channels
-//! (`last.rs`).
+//! Depthwise convolution: each output channel depends on one input channel. Vectors hold pixels of
+//! a row if channels are first (`first.rs`), and channels if channels are last (`last.rs`).
 
 mod first;
 mod last;
@@ -12,12 +11,12 @@ use crate::compute::split::{Parts, for_each_job};
 use first::{Channel, Planes};
 use last::Band;
 
-/// Most taps of a kernel that is computed here.
+/// Maximum number of kernel taps that this module supports.
 pub(super) const TAPS: usize = 64;
-/// Floats of the input that should stay in the second-level cache while its channels are computed
-/// one vector after the other.
+/// Floats of the input that stay in the L2 cache while its vectors of channels are computed one
+/// after the other.
 const RESIDENT: usize = 1 << 15;
-/// Multiply-adds below which another thread is not worth waking.
+/// Minimum multiply-adds for each thread: less work does not pay for waking it.
 const GRAIN: usize = 1 << 15;
 
 /// Floats of workspace for each thread.
@@ -29,12 +28,12 @@ pub(super) fn slot_len(conv: &Conv, tier: Tier, form: WeightForm) -> Option<usiz
     }
 }
 
-/// Length of the packed weights.
+/// Packed length of the weights.
 pub(super) fn packed_len(conv: &Conv, tier: Tier) -> Option<usize> {
     conv.taps().checked_mul(conv.params().out_channels.checked_next_multiple_of(tier.lanes())?)
 }
 
-/// Writes the weights as `[block of channels][tap][lane]`, zeros behind the last channel.
+/// Packs the weights as `[block of channels][tap][lane]`, padded with zeros.
 pub(super) fn pack(conv: &Conv, tier: Tier, filter: Filter<'_>, packed: &mut [f32]) {
     let (taps, lanes) = (conv.taps(), tier.lanes());
     for (b, block) in packed.chunks_exact_mut(taps * lanes).enumerate() {
@@ -46,7 +45,7 @@ pub(super) fn pack(conv: &Conv, tier: Tier, filter: Filter<'_>, packed: &mut [f3
     }
 }
 
-/// `weights` are plain, or packed for channels last.
+/// `weights` are `Ok` if plain, `Err` if packed for channels last.
 pub(super) fn run(
     conv: &Conv,
     context: Context<'_>,
@@ -70,7 +69,7 @@ pub(super) fn run(
             let slot = planes.len + planes.staging;
             let multiplier = channels / conv.params().groups;
             let area = conv.params().input[1] * conv.params().input[2];
-            // Small channels are dealt out several at a time.
+            // Small channels: a job computes several.
             let together = (16_384 / pixels.saturating_mul(conv.taps()).max(1)).clamp(1, 64);
             let images = output.len() / pixels;
             let parts = Parts::new(output);
@@ -82,7 +81,7 @@ pub(super) fn run(
                 &|job, workspace| {
                     let first = job * together;
                     let count = together.min(images - first);
-                    // SAFETY: each job index comes once, and the images of different jobs do not
+                    // SAFETY: each job index occurs once, and the images of different jobs do not
                     // overlap.
                     let output = unsafe { parts.part(first * pixels, count * pixels) };
                     for (i, output) in (first..).zip(output.chunks_exact_mut(pixels)) {
@@ -118,8 +117,8 @@ pub(super) fn run(
     }
 }
 
-/// The height of bands of `rows` rows, at most `most`, with which no thread has to compute more
-/// rows than needs be, and how many the busiest computes.
+/// Height of bands of `rows` rows, at most `most`, that minimises the rows of the busiest thread.
+/// Returns the height and those rows.
 fn even_height(rows: usize, most: usize, batch: usize, threads: usize) -> (usize, usize) {
     let busiest = |height: usize| {
         let bands = (rows.div_ceil(height) * batch).div_ceil(threads.max(1));
@@ -129,7 +128,7 @@ fn even_height(rows: usize, most: usize, batch: usize, threads: usize) -> (usize
     heights.min_by_key(|&(_, busiest)| busiest).unwrap_or((1, rows))
 }
 
-/// Channels last, with packed weights: a job is a band of rows, or some channels of one where bands
+/// Channels last, with packed weights. A job is a band of rows, or some channels of a band if bands
 /// are few.
 fn last_bands(
     conv: &Conv,
@@ -146,11 +145,11 @@ fn last_bands(
     let work = out_area.saturating_mul(conv.taps()).saturating_mul(batch) / GRAIN;
     let threads = context.parallel.threads();
     let wanted = (threads * 4).min(work).max(1);
-    // As many bands as stay in the cache, and as many jobs as are wanted.
+    // Enough bands for their input to stay in the cache, and for the wanted number of jobs.
     let bands = area.div_ceil(RESIDENT).max(wanted.div_ceil(batch)).min(y.output);
     let (height, rows) = even_height(y.output, y.output.div_ceil(bands), batch, threads);
-    // Channels are cut where rows do not suffice for all threads, or some would have a quarter more
-    // of them.
+    // Channels are split if the rows do not suffice for all threads, or if some threads would have
+    // 25 % more rows than others.
     let uneven = rows * threads * 4 > y.output * batch * 5;
     let by_channels = work > 1 && uneven && channels >= 2 * lanes * threads;
     let whole = y.output.div_ceil(area.div_ceil(RESIDENT).max(1));

@@ -1,12 +1,12 @@
-//! AMX: products of tiles of rows and panels of weights.
+//! AMX kernels: multiplication of tiles of rows with panels of weights.
 //!
-//! A step of a panel is a row of a tile of weights already, so that weights lie as for all other
-//! instructions. Where steps are no multiple of those of a tile, the last tile of a row begins
-//! before the one before it ends; a copy of its weights is zero there.
+//! A step of a panel is a row of a weight tile, so all instruction sets share one weight layout. If
+//! the steps of a row are not a multiple of the steps of a tile, the last tile overlaps the
+//! previous one, and a copy of its weights is zero in the overlap.
 //!
-//! A tile of rows has what is as far apart in each case. Windows of a picture are, within a line of
-//! them; and where they move by one pixel, so are those that lie partly in one line and partly in
-//! the next, whose sums nobody looks at.
+//! The rows of a tile have a constant stride. So do the windows of one line of an image. If windows
+//! advance by one pixel, the stride also continues from one line to the next across invalid
+//! windows, whose sums are ignored.
 
 #[cfg(test)]
 mod tests;
@@ -34,16 +34,16 @@ const HEIGHT: usize = 16;
 const STEPS: usize = 16;
 /// Rows of two tiles.
 const ROWS: usize = 2 * HEIGHT;
-/// Panels that rows pass by while they are near.
+/// Panels that are processed while the rows are in the cache.
 const NEAR_PANELS: usize = 8;
-/// Steps of all rows by panels, of which fewer are left to vectors: they are done before tiles are
+/// Minimum work in steps of all rows times panels. Vector kernels finish less work before tiles are
 /// configured.
 const FEW: usize = 512;
 
-/// How rows are cut into tiles.
+/// Tiling of rows over k.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Depth {
-    /// Lines of a row, and steps of each.
+    /// Lines of a row, and steps of each line.
     lines: usize,
     line: usize,
     /// Steps of a tile.
@@ -51,8 +51,9 @@ pub(super) struct Depth {
 }
 
 impl Depth {
-    /// Of so many rows of so many steps, in lines, by so many panels. `None` where vectors do
-    /// better, or there are no tiles. What a single row takes is weights that come from memory.
+    /// Tiling of `rows` rows of `steps` steps in `lines` lines, for `panels` panels. `None` if
+    /// vector kernels are faster or AMX is not available. A single row is bound by the bandwidth of
+    /// the weights.
     pub(super) fn of(
         dots: Dots,
         rows: usize,
@@ -64,10 +65,10 @@ impl Depth {
         if dots.has_tiles() && rows > 1 && work >= FEW { Depth::cut(line, lines) } else { None }
     }
 
-    /// Of rows of so many lines of so many steps.
+    /// Tiling of rows of `lines` lines of `line` steps.
     fn cut(line: usize, lines: usize) -> Option<Self> {
         let fewest = line.div_ceil(STEPS);
-        // Only the last line may have a tile that is not whole.
+        // Only a single line may end with a partial tile.
         let count = match lines {
             1 => fewest,
             _ => (fewest..=fewest + fewest / 2).find(|count| line.is_multiple_of(*count))?,
@@ -75,28 +76,29 @@ impl Depth {
         Some(Depth { lines, line, steps: line.div_ceil(count) })
     }
 
-    /// Tiles of a line, and how many steps of one more are in the one before.
+    /// Number of whole tiles of a line, and the steps by which an additional last tile overlaps the
+    /// previous one.
     fn tiles(&self) -> (usize, Option<usize>) {
         let beside = self.line % self.steps;
         (self.line / self.steps, (beside > 0).then(|| self.steps - beside))
     }
 }
 
-/// Where the results of some rows and panels go.
+/// Destination of results for some rows and panels.
 pub(super) struct Corner<'a, T> {
-    /// The first one, and from a row to the next.
+    /// First result, and row stride.
     to: *mut T,
     apart: usize,
     cols: usize,
-    /// Where the sums of each row begin.
+    /// Offset of the sums of each row.
     slots: &'a [u16],
 }
 
 impl<T> Corner<'_, T> {
-    /// The sums of each row, and where its results go.
+    /// Addresses of the sums of each row and of its results.
     ///
     /// # Safety
-    /// Slots are those of rows that there are sums of.
+    /// Each slot is a valid offset into `sums`.
     unsafe fn rows(&self, sums: &Sums) -> impl Iterator<Item = (*const i32, *mut T)> {
         let all = sums.0.as_ptr().cast::<i32>();
         self.slots.iter().enumerate().map(move |(row, slot)| {
@@ -105,24 +107,24 @@ impl<T> Corner<'_, T> {
     }
 }
 
-/// Two tiles of rows at most.
+/// At most two tiles of rows.
 #[derive(Default)]
 struct Block {
-    /// Where their codes begin.
+    /// Offsets of the tiles' data.
     starts: [usize; 2],
     tiles: usize,
-    /// Where the sums of each row begin.
+    /// Offset of the sums of each row.
     slots: [u16; ROWS],
     rows: usize,
 }
 
-/// The weights of the last tiles of panels.
+/// Weights of the last, overlapping tile of each panel.
 #[repr(align(64))]
 struct Last([[i8; STEPS * STEP * LANES]; NEAR_PANELS]);
 
 impl Last {
-    /// Those of panels of so many codes: what they have from a step on, behind as many zeros as are
-    /// shared.
+    /// Copies the weights of panels of `panel` bytes from step `from` on, preceded by `shared`
+    /// steps of zeros.
     fn of(weights: &[i8], panel: usize, from: usize, shared: usize) -> Result<Self, ShapeMismatch> {
         let mut last = Last([[0; STEPS * STEP * LANES]; NEAR_PANELS]);
         for (last, weights) in last.0.iter_mut().zip(weights.chunks_exact(panel)) {
@@ -134,20 +136,19 @@ impl Last {
     }
 }
 
-/// How rows lie among codes.
+/// Memory layout of rows.
 struct Lie {
-    /// From one row to the next, and from a line of a row to the next.
+    /// Strides of rows, and of the lines of a row.
     apart: usize,
     lines_apart: usize,
-    /// The last place where a tile may begin.
+    /// Last offset at which a tile may start.
     last: usize,
     /// Rows of a tile.
     height: usize,
 }
 
 impl Lie {
-    /// Of rows among so many codes. Where they are regular, all begin at multiples of how far they
-    /// are apart.
+    /// Layout of rows in `codes` bytes. If `is_regular`, all rows start at multiples of `apart`.
     fn of(
         codes: usize,
         depth: Depth,
@@ -156,23 +157,23 @@ impl Lie {
     ) -> Option<Self> {
         let before = (depth.lines - 1).checked_mul(lines_apart)?;
         let beyond = codes.checked_sub(before.checked_add(depth.line * STEP)?)?;
-        // As many as there are codes for, wherever a row begins.
+        // As many rows as the data has, wherever the tile starts.
         let height = beyond.checked_div(apart)?.saturating_add(usize::from(is_regular));
         let height = height.clamp(1, HEIGHT);
         Some(Lie { apart, lines_apart, last: beyond - (height - 1) * apart, height })
     }
 
-    /// The next rows, of so many; moves on behind them.
+    /// Returns the next block, of at most `left` rows, and advances the cursor past it.
     fn block(&self, cursor: &mut Cursor, mut left: usize) -> Option<Block> {
         let mut block = Block::default();
         while left > 0 && block.tiles < 2 {
             let first = cursor.start();
-            // Where there are no codes behind, there are some before.
+            // At the end of the data, the tile starts at earlier rows.
             let before = first.saturating_sub(self.last).div_ceil(self.apart);
             let start = first.checked_sub(before * self.apart).filter(|_| before < self.height)?;
             let mut slot = before;
             loop {
-                // Of both panels, those of the first.
+                // Sums of the first of both panels.
                 let place = (block.tiles * 2 * HEIGHT + slot) * LANES;
                 *block.slots.get_mut(block.rows)? = place as u16;
                 block.rows += 1;
@@ -199,7 +200,7 @@ impl Lie {
 }
 
 impl<F: Finish> Part<'_, F> {
-    /// Computes some columns, for all rows of a part.
+    /// Computes `cols` columns with AMX, for all rows of a part.
     pub(super) fn by_tiles(
         &self,
         tile: &mut Tile<'_, F::Out>,
@@ -220,8 +221,7 @@ impl<F: Finish> Part<'_, F> {
         };
         let lie = Lie::of(self.codes.len(), depth, [apart, lines_apart], self.grid.is_none());
         let lie = lie.ok_or(ShapeMismatch)?;
-        // SAFETY: tiles were asked for when the depth was, and one product after the other runs on
-        // a thread.
+        // SAFETY: `Depth::of` checked that AMX is available, and a thread runs one GEMM at a time.
         let tiles = unsafe { Tiles::new(lie.height, depth.steps) };
         let mut sums = Sums([[[0; LANES]; HEIGHT]; 4]);
         for at in cols.clone().step_by(NEAR_PANELS * LANES) {
@@ -281,17 +281,16 @@ impl<F: Finish> Part<'_, F> {
                 let slots = block.slots.get(..block.rows).ok_or(ShapeMismatch)?;
                 let corner = Corner { to, apart, cols: width, slots };
                 let sources = Sources { a, apart: lie.apart, b, walk };
-                // SAFETY: each tile begins where there are codes of all its rows behind; weights
-                // are those of one panel or two, whose last tiles were copied just now. Tiles have
-                // sums for the slots that the block names, the tile has the places of the corner,
-                // and `fits` was asked.
+                // SAFETY: each tile starts where the data has all its rows. The weights are those
+                // of one or two panels, whose last tiles were copied above. `sums` has the block's
+                // slots, the tile covers the corner, and `fits` was checked.
                 unsafe {
                     let both = match (block.tiles, width <= LANES, self.grid.is_some()) {
                         (1, true, false) => Self::pair::<1, 1, false>,
                         (1, false, false) => Self::pair::<1, 2, false>,
                         (_, true, false) => Self::pair::<2, 1, false>,
                         (_, false, false) => Self::pair::<2, 2, false>,
-                        // As [`pad`](super::left::Grid::pad) wrote them.
+                        // [`pad`](super::left::Grid::pad) added 128 to the values.
                         (1, true, true) => Self::pair::<1, 1, true>,
                         (1, false, true) => Self::pair::<1, 2, true>,
                         (_, true, true) => Self::pair::<2, 1, true>,
@@ -308,7 +307,7 @@ impl<F: Finish> Part<'_, F> {
     /// Computes the results of `M` tiles of rows and `V` panels.
     ///
     /// # Safety
-    /// As [`tiles::product`], and as [`Finish::amx`].
+    /// As for [`tiles::product`] and [`Finish::amx`].
     unsafe fn pair<const M: usize, const V: usize, const FLIPPED: bool>(
         &self,
         tiles: &Tiles,
@@ -317,7 +316,7 @@ impl<F: Finish> Part<'_, F> {
         at: [usize; 2],
         corner: &Corner<'_, F::Out>,
     ) {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe {
             tiles::product::<M, V, FLIPPED>(tiles, sources, sums);
             self.finish.amx::<V, FLIPPED>(sums, self.right.sums, at, corner);
@@ -325,10 +324,10 @@ impl<F: Finish> Part<'_, F> {
     }
 }
 
-/// Codes of the sums of `V` panels from column `first` on.
+/// Requantizes the sums of `V` panels starting at column `first`.
 ///
 /// # Safety
-/// As [`Finish::amx`]; there are as many sums of `weights` as columns.
+/// As for [`Finish::amx`]. `weights` has an element for each column.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
 pub(super) unsafe fn codes<const V: usize, const FLIPPED: bool>(
     columns: &Requantize<'_>,
@@ -340,17 +339,17 @@ pub(super) unsafe fn codes<const V: usize, const FLIPPED: bool>(
     let mut start = [_mm512_setzero_si512(); V];
     for (v, start) in start.iter_mut().enumerate() {
         let at = first + v * LANES;
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe {
             *start = _mm512_loadu_epi32(columns.start.as_ptr().add(at));
             if !FLIPPED {
-                // What sums start with is for codes that have 128 added.
+                // `start` assumes left values with 128 added.
                 let weights = _mm512_loadu_epi32(weights.as_ptr().add(at));
                 *start = _mm512_add_epi32(*start, _mm512_slli_epi32::<7>(weights));
             }
         }
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         let codes = Codes::<V>::of(columns, first, corner.cols);
         for (sums, to) in corner.rows(sums) {
@@ -359,10 +358,10 @@ pub(super) unsafe fn codes<const V: usize, const FLIPPED: bool>(
     }
 }
 
-/// Numbers of the sums of `V` panels from a row and a column on.
+/// Dequantizes the sums of `V` panels starting at a row and column.
 ///
 /// # Safety
-/// As [`Finish::amx`].
+/// As for [`Finish::amx`].
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
 pub(super) unsafe fn floats<const V: usize, const FLIPPED: bool>(
     finish: &Floats<'_>,
@@ -371,7 +370,7 @@ pub(super) unsafe fn floats<const V: usize, const FLIPPED: bool>(
     corner: &Corner<'_, f32>,
 ) {
     let added_to_codes = if FLIPPED { 128 } else { 0 };
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         let numbers = Numbers::<V>::of(finish, first, corner.cols);
         for (at, (sums, to)) in corner.rows(sums).enumerate() {
@@ -381,16 +380,16 @@ pub(super) unsafe fn floats<const V: usize, const FLIPPED: bool>(
     }
 }
 
-/// The sums of a row and `V` panels, with what they start with.
+/// The sums of a row for `V` panels, added to `start`.
 ///
 /// # Safety
-/// There are such sums.
+/// `sums` points to the sums of a row in a [`Sums`].
 #[inline]
 #[target_feature(enable = "avx512f")]
 unsafe fn added<const V: usize>(sums: *const i32, start: [__m512i; V]) -> [__m512i; V] {
     let mut all = start;
     for (v, all) in all.iter_mut().enumerate() {
-        // SAFETY: the caller's promise; those of a panel are aligned, as all are.
+        // SAFETY: guaranteed by the caller; the sums of each panel are aligned, since `Sums` is.
         *all = _mm512_add_epi32(*all, unsafe { _mm512_load_epi32(sums.add(v * HEIGHT * LANES)) });
     }
     all

@@ -1,5 +1,5 @@
-//! How rows and lines are cut; what tiles compute is compared with plain loops beside those of
-//! other instructions.
+//! Tests of the tiling of rows and lines. The tests of all instruction sets compare the results
+//! with plain loops.
 
 use super::*;
 use crate::compute::int8::windows::Windows;
@@ -12,7 +12,7 @@ fn tiles_cover_each_step_once() {
     for lines in 1..4 {
         for line in 1..400 {
             let Some(depth) = Depth::cut(line, lines) else {
-                assert!(lines > 1, "one line of {line} steps");
+                assert!(lines > 1, "a single line of {line} steps always fits");
                 continue;
             };
             let (tiles, shared) = depth.tiles();
@@ -23,10 +23,11 @@ fn tiles_cover_each_step_once() {
         }
     }
     assert!([12, 24, 36, 48, 96, 192].iter().all(|line| Depth::cut(*line, 3).is_some()));
-    assert!(Depth::cut(37, 3).is_none(), "tiles of one step");
+    assert!(Depth::cut(37, 3).is_none(), "would need tiles of one step");
 }
 
-/// The places of rows, as the blocks have them that cover so many; each tile's codes are there.
+/// Offsets of the rows in the blocks that cover `rows` rows. Asserts that the data has all rows of
+/// each tile.
 fn places(lie: &Lie, mut cursor: Cursor, rows: usize, codes: usize, length: usize) -> Vec<usize> {
     let mut places = vec![];
     while places.len() < rows {

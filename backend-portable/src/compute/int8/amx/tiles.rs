@@ -1,18 +1,18 @@
-//! Tiles: their configuration, and products of them.
+//! AMX tile configuration and multiplication.
 //!
-//! Registers 0 to 3 have sums, 4 and 5 codes of rows, 6 and 7 weights. Each product is one block of
-//! assembly, so that no value is in a tile between blocks; what is there is the configuration.
+//! Tile registers 0 to 3 hold sums, 4 and 5 rows, 6 and 7 weights. Each multiplication is one block
+//! of assembly, so only the configuration, and no tile data, persists between blocks.
 
 use super::{HEIGHT, STEPS};
 use crate::compute::int8::{LANES, STEP};
 use core::arch::asm;
 use core::marker::PhantomData;
 
-/// The configuration of this thread's tiles. Without one, tiles are no state that a system has to
-/// keep.
+/// Tile configuration of this thread. Dropping it releases the tiles, so that the system need not
+/// save them.
 pub(super) struct Tiles(PhantomData<*const ()>);
 
-/// As instructions read it.
+/// Memory operand of `ldtilecfg`.
 #[repr(C, align(64))]
 struct Configuration {
     palette: u8,
@@ -25,11 +25,11 @@ struct Configuration {
 }
 
 impl Tiles {
-    /// Tiles of so many rows, and so many steps of each.
+    /// Configures tiles of `rows` rows with `steps` steps each.
     ///
     /// # Safety
-    /// The processor has AMX and this process may use it. There are one row and one step or more,
-    /// [`HEIGHT`] and [`STEPS`] at most. No other configuration is in use on this thread.
+    /// The processor has AMX and this process may use it. `rows` is 1 to [`HEIGHT`], and `steps` is
+    /// 1 to [`STEPS`]. No other configuration is in use on this thread.
     pub(super) unsafe fn new(rows: usize, steps: usize) -> Self {
         debug_assert!((1..=HEIGHT).contains(&rows) && (1..=STEPS).contains(&steps));
         let mut configuration = Configuration {
@@ -44,7 +44,7 @@ impl Tiles {
         configuration.widths[codes.clone()].fill((steps * STEP) as u16);
         configuration.heights[sums.start..codes.end].fill(rows as u8);
         configuration.heights[weights].fill(steps as u8);
-        // SAFETY: the caller's promise; tiles are of sizes that the palette has.
+        // SAFETY: guaranteed by the caller; the palette supports these tile sizes.
         unsafe {
             asm!(
                 "ldtilecfg [{}]", in(reg) &raw const configuration,
@@ -59,7 +59,7 @@ impl Tiles {
 
 impl Drop for Tiles {
     fn drop(&mut self) {
-        // SAFETY: the processor has the instruction, since there was a configuration.
+        // SAFETY: the processor has the instruction, since a configuration exists.
         unsafe {
             asm!(
                 "tilerelease",
@@ -71,30 +71,29 @@ impl Drop for Tiles {
     }
 }
 
-/// The sums of two tiles of rows by two panels: those of a tile are together, of one panel and then
-/// the other.
+/// Sums of two tiles of rows by two panels, grouped by tile and then by panel.
 #[repr(align(64))]
 pub(in crate::compute::int8) struct Sums(pub(super) [[[i32; LANES]; HEIGHT]; 4]);
 
-/// Which codes are multiplied.
+/// Loop counts and strides of a multiplication.
 #[repr(C)]
 pub(super) struct Walk {
     /// Lines of rows, and tiles of each.
     pub(super) lines: usize,
     pub(super) tiles: usize,
-    /// From a tile of rows to the next one.
+    /// Stride of row tiles.
     pub(super) along: usize,
-    /// From behind the last tile of a line to the next line.
+    /// Distance from the end of a line's last tile to the next line.
     pub(super) skip: isize,
-    /// From a tile of weights to the next one.
+    /// Stride of weight tiles.
     pub(super) down: usize,
-    /// From behind the last tile of a row to one more, of which these are the weights, if there are
-    /// any.
+    /// Distance from the end of a row's last tile to the overlapping tile, and the weights of that
+    /// tile; null if absent.
     pub(super) back: isize,
     pub(super) last: [*const i8; 2],
 }
 
-/// Loads a tile of each panel and row, and adds their products.
+/// Loads a tile of each panel and row, and accumulates their products.
 macro_rules! tile {
     ($dot:literal, 1, 1) => {
         concat!(
@@ -132,7 +131,7 @@ macro_rules! tile {
     };
 }
 
-/// Writes the sums of so many tiles of rows and panels.
+/// Stores the sums of all tiles of rows and panels.
 macro_rules! store {
     (1, 1) => {
         "tilestored [{out} + {line}*1], tmm0\n"
@@ -152,8 +151,7 @@ macro_rules! store {
     };
 }
 
-/// Where tiles of rows begin, and how far apart rows are; where panels begin; which codes are
-/// multiplied.
+/// Addresses of the row tiles, their row stride, addresses of the panels, and the loop.
 pub(super) struct Sources {
     pub(super) a: [*const i8; 2],
     pub(super) apart: usize,
@@ -161,7 +159,7 @@ pub(super) struct Sources {
     pub(super) walk: Walk,
 }
 
-/// A product of so many tiles of rows and panels.
+/// Multiplies tiles of rows and panels.
 macro_rules! product {
     ($dot:literal, $rows:tt, $panels:tt, $sources:ident, $sums:ident) => {
         asm!(
@@ -217,20 +215,20 @@ macro_rules! product {
     };
 }
 
-/// Multiplies `M` tiles of rows by `V` panels, two at most. Codes of rows are `FLIPPED`: unsigned,
-/// with 128 added.
+/// Multiplies `M` tiles of rows with `V` panels, at most two each. With `FLIPPED`, left values are
+/// unsigned, with 128 added.
 ///
 /// # Safety
-/// There are `M` tiles of as many rows as the [configuration](Tiles) has: each row has lines as the
-/// walk says, with as many steps in each tile as the configuration has. `V` panels have as many
-/// steps, and so have their last tiles, if there are any. There are one line and one tile or more.
+/// `a` has `M` tiles of as many rows as the [configuration](Tiles): each row has the lines and
+/// tiles of the walk, and each tile as many steps as the configuration. The `V` panels, and their
+/// last tiles if present, have as many steps. The walk has at least one line and one tile.
 pub(super) unsafe fn product<const M: usize, const V: usize, const FLIPPED: bool>(
     _: &Tiles,
     sources: &Sources,
     sums: &mut Sums,
 ) {
-    // SAFETY: the caller's promise; the assembly reads what it says, writes as many sums as there
-    // are rows, and keeps the stack.
+    // SAFETY: guaranteed by the caller. The assembly reads only these addresses, writes the sums of
+    // the configured rows, and leaves the stack unchanged.
     unsafe {
         match (M, V, FLIPPED) {
             (1, 1, false) => product!("tdpbssd", 1, 1, sources, sums),

@@ -1,4 +1,4 @@
-//! Narrow groups against sums one by one.
+//! Tests of narrow groups against scalar sums.
 
 use super::{channel, convolve, pack, packed_len, padded, serves, workspace_len};
 use crate::compute::gemm::{Context, ShapeMismatch};
@@ -23,7 +23,7 @@ fn tier() -> Option<Tier> {
     Tier::available().find(|tier| serves(Dots::of(*tier), 2, [8, 8]))
 }
 
-/// A window of so many taps, steps, places around and distances of taps.
+/// A window with random kernel size, stride, padding and dilation.
 fn window(numbers: &mut Noise) -> Window {
     let mut number = |from: usize, count| (from + numbers.below(count)) as i64;
     let (kernel, stride, dilation) = (number(1, 4), number(1, 2), number(1, 2));

@@ -1,4 +1,4 @@
-//! Channels side by side, over the taps of windows: products with weights, sums and maxima.
+//! Depthwise and pooling loops over the taps of windows, with channels side by side.
 
 use super::{UNIT, even, low, low_high, odd, word};
 #[cfg(not(arm_mve))]
@@ -8,8 +8,8 @@ use crate::compute::q8::depthwise::Covered;
 use crate::compute::q8::pool::share;
 use core::arch::asm;
 
-/// The last place that a tap reads, and `reach` behind it, lies in a slice of this length; also
-/// holds without taps.
+/// Whether all taps, and the `reach` values from each on, lie in a slice of this length. True
+/// without taps.
 pub(in crate::compute::q8) fn is_inside(
     len: usize,
     places: [usize; 3],
@@ -49,7 +49,7 @@ fn for_each_tap(
     }
 }
 
-/// Text that adds the products of four channels at a tap.
+/// Assembly that adds the products of four channels at a tap.
 macro_rules! tap {
     ($place:literal) => {
         concat!(
@@ -71,7 +71,7 @@ macro_rules! tap {
     };
 }
 
-/// Adds the products of channels with those of the weights.
+/// Adds the products of channels with their weights.
 pub(in crate::compute::q8) fn add(
     input: &[i8],
     weights: &[i8],
@@ -90,8 +90,8 @@ pub(in crate::compute::q8) fn add(
         if covered.columns == 3 && step == covered.weights[2] {
             let (mut codes, mut weights) = (code, weight);
             for _ in 0..covered.rows {
-                // SAFETY: three taps beside each other, and as many places behind each as there are
-                // sums, lie in the slices, as asserted.
+                // SAFETY: three neighbouring taps, each with as many values as sums, lie in the
+                // slices, as asserted.
                 unsafe {
                     asm!(
                         concat!(tap!(""), tap!(", {step}"), tap!(", {step}, lsl #1")),
@@ -129,7 +129,7 @@ pub(in crate::compute::q8) fn add(
     }
 }
 
-/// Adds the products of one channel with those of the weights.
+/// Adds the products of one input channel with the weights of several output channels.
 pub(in crate::compute::q8) fn spread(
     input: &[i8],
     weights: &[i8],
@@ -141,12 +141,12 @@ pub(in crate::compute::q8) fn spread(
     assert!(is_inside(weights.len(), covered.weights, &covered, sums.len()));
     let code = input.as_ptr().wrapping_add(covered.codes[0]);
     let mut weight = weights.as_ptr().wrapping_add(covered.weights[0]);
-    // All that calls have multiples of four.
+    // All callers pass multiples of four.
     for sums in sums.as_chunks_mut::<UNIT>().0 {
         let mut four = sums.map(|sum| sum as u32);
         for_each_tap(&covered, code, weight, |code, weight| {
-            // SAFETY: each tap lies in the input, and it and as many places behind it as there are
-            // sums in the weights, as asserted.
+            // SAFETY: each tap lies in the input, and in the weights as many values follow it as
+            // sums, as asserted.
             let (code, weights) = unsafe { (*code, word(weight)) };
             let code = (i32::from(code) + i32::from(offset)) as u32;
             let (evens, odds) = (even(weights), odd(weights));
@@ -160,12 +160,12 @@ pub(in crate::compute::q8) fn spread(
     }
 }
 
-/// Channels that [`average`] takes.
+/// Channels that [`average`] computes.
 #[cfg(not(arm_mve))]
 pub(in crate::compute::q8) const TOGETHER: usize = UNIT;
 
-/// The larger of each pair of codes, of the first of both slices' common multiple of four. Gives
-/// how many those are.
+/// Element-wise maximum, for the longest common prefix whose length is a multiple of four. Returns
+/// that length.
 #[cfg(not(arm_mve))]
 pub(in crate::compute::q8) fn keep_larger(codes: &[i8], largest: &mut [i8]) -> usize {
     let (codes, largest) = (codes.as_chunks::<UNIT>().0, largest.as_chunks_mut::<UNIT>().0);
@@ -176,8 +176,7 @@ pub(in crate::compute::q8) fn keep_larger(codes: &[i8], largest: &mut [i8]) -> u
     largest.len().min(codes.len()) * UNIT
 }
 
-/// The averages of four channels over all taps, of which there are `count`: sums of so few fit 16
-/// bits.
+/// Averages of four channels over `count` taps. The sums of fewer than 256 values fit 16 bits.
 #[cfg(not(arm_mve))]
 pub(in crate::compute::q8) fn average(
     input: &[i8],
@@ -189,7 +188,7 @@ pub(in crate::compute::q8) fn average(
     let codes = input.as_ptr().wrapping_add(covered.codes[0]);
     let (mut evens, mut odds) = (0, 0);
     for_each_tap(&covered, codes, codes, |codes, _| {
-        // SAFETY: each tap and the three places behind it lie in the input, as asserted.
+        // SAFETY: each tap and the three values after it lie in the input, as asserted.
         let word = unsafe { word(codes) };
         (evens, odds) = (even_plus(evens, word), odd_plus(odds, word));
     });

@@ -1,12 +1,13 @@
-//! Sums become codes.
+//! Requantization of sums.
 
 use core::arch::asm;
 
-/// The upper half of the product of twice a number and another, rounded to the nearest, halves up.
+/// SMMULR: the upper half of the 64-bit product, rounded to the nearest, ties up. `twice` is the
+/// doubled value.
 #[inline(always)]
 pub(in crate::compute::q8) fn upper(twice: i32, multiplier: i32) -> i32 {
     let result: i32;
-    // SAFETY: computes with registers alone.
+    // SAFETY: accesses only registers.
     unsafe {
         asm!("smmulr {result}, {a}, {b}", result = lateout(reg) result, a = in(reg) twice,
             b = in(reg) multiplier, options(pure, nomem, nostack, preserves_flags));
@@ -14,13 +15,13 @@ pub(in crate::compute::q8) fn upper(twice: i32, multiplier: i32) -> i32 {
     result
 }
 
-/// Shifts one to 31 bits out to the right, to the nearest, halves away from zero, and adds an
-/// offset. The shift is that to the left, and so negative.
+/// Rounding right shift by 1 to 31 bits, ties away from zero, then adds an offset. `shift` is the
+/// left shift, so it is negative.
 #[inline(always)]
 pub(in crate::compute::q8) fn shift_out(value: i32, shift: i32, offset: i32) -> i32 {
     let result: i32;
-    // SAFETY: computes with registers alone, and says that flags change. The last bit that is
-    // shifted out is the carry.
+    // SAFETY: accesses only registers and declares changed flags. The carry is the last bit that is
+    // shifted out.
     unsafe {
         asm!("add {t}, {value}, {value}, asr #31", "asr {t}, {t}, {bits}", "asrs {t}, {t}, #1",
             "adc {result}, {offset}, {t}", t = out(reg) _, result = lateout(reg) result,
@@ -31,7 +32,7 @@ pub(in crate::compute::q8) fn shift_out(value: i32, shift: i32, offset: i32) -> 
 }
 
 #[cfg(not(arm_mve))]
-/// Text that cuts to any bounds.
+/// Assembly that clamps to any bounds.
 macro_rules! cut {
     () => {
         "cmp {v}, {least}
@@ -44,8 +45,8 @@ macro_rules! cut {
 }
 
 #[cfg(not(arm_mve))]
-/// Codes of sums that fit 30 bits with their bias: by one multiplier and one shift, which is
-/// negative, for all.
+/// Requantizes sums that fit 30 bits with their bias, with one multiplier and one negative shift
+/// for all.
 pub(in crate::compute::q8) fn finish_alike(
     sums: &[i32],
     bias: &[i32],
@@ -58,8 +59,8 @@ pub(in crate::compute::q8) fn finish_alike(
     if count == 0 {
         return;
     }
-    // SAFETY: as many elements of the slices are read and written as they have, as asserted. Bits
-    // are shifted out in two steps.
+    // SAFETY: exactly `count` elements of the slices are read and written, as asserted. The right
+    // shift is done in two steps.
     unsafe {
         asm!(
             concat!(
@@ -88,8 +89,8 @@ pub(in crate::compute::q8) fn finish_alike(
 }
 
 #[cfg(not(arm_mve))]
-/// Codes of sums that fit 30 bits with their bias: by a multiplier and a shift, which is negative,
-/// for each.
+/// Requantizes sums that fit 30 bits with their bias, each with its own multiplier and negative
+/// shift.
 pub(in crate::compute::q8) fn finish_each(
     sums: &[i32],
     [bias, multipliers, shifts]: [&[i32]; 3],
@@ -101,7 +102,7 @@ pub(in crate::compute::q8) fn finish_each(
     if count == 0 {
         return;
     }
-    /// The loop, with what cuts and its operands.
+    /// The loop, with the clamping instructions and their operands.
     macro_rules! run {
         ($cut:expr, $($operands:tt)*) => {
             // SAFETY: as in `finish_alike`.

@@ -1,12 +1,11 @@
-//! The innermost loops in the instructions of Cortex-M's DSP extension: two products of 16 bits at
-//! a time.
+//! Innermost loops with Cortex-M's DSP extension, which multiplies two 16-bit values at a time.
 //!
-//! The compiler has no stable names for these instructions, and no stable way to ask for the
-//! extension: the build script asks the target's name. Loads and stores through pointers and the
-//! instructions are `unsafe` here, and nowhere else in `q8`.
+//! The compiler has no stable intrinsics for these instructions, and no stable way to detect the
+//! extension: the build script checks the target's name. In `q8`, only this module and the other
+//! architecture-specific ones use `unsafe`.
 //!
-//! Widened codes lie in units of four for each row in turn, and in a unit as the instructions make
-//! them of four bytes: the first and third, then the second and fourth.
+//! Widened rows are interleaved in units of four values. In a unit, values have the order in which
+//! the instructions unpack four bytes: the first and third, then the second and fourth.
 
 mod channels;
 mod finish;
@@ -26,18 +25,18 @@ pub(super) use product::{sums, widen};
 
 use core::arch::asm;
 
-/// Codes of a unit.
+/// Values of a unit.
 const UNIT: usize = 4;
 
-/// An instruction with two or three operands that are registers, and one result.
+/// Wraps an instruction with one to three register operands and one result.
 macro_rules! instruction {
     ($(#[$doc:meta])* $name:ident, $text:literal, $($operand:ident),+; $($option:ident)?) => {
         $(#[$doc])*
         #[inline(always)]
         fn $name($($operand: u32),+) -> u32 {
             let result: u32;
-            // SAFETY: computes with registers alone. Sums set the sticky overflow flag, so they do
-            // not promise to preserve flags.
+            // SAFETY: accesses only registers. Accumulating instructions set the sticky overflow
+            // flag, so they do not promise to preserve flags.
             unsafe {
                 asm!($text, result = lateout(reg) result, $($operand = in(reg) $operand),+,
                     options(pure, nomem, nostack $(, $option)?));
@@ -48,37 +47,36 @@ macro_rules! instruction {
 }
 
 instruction!(
-    /// Bytes 0 and 2, with their signs, as 16 bits each.
+    /// Sign-extends bytes 0 and 2 to 16 bits.
     even, "sxtb16 {result}, {word}", word; preserves_flags);
 instruction!(
-    /// Bytes 1 and 3.
+    /// Sign-extends bytes 1 and 3 to 16 bits.
     odd, "sxtb16 {result}, {word}, ror #8", word; preserves_flags);
 #[cfg(not(arm_mve))]
 instruction!(
-    /// Bytes 0 and 2 added to 16 bits each.
+    /// Sign-extends bytes 0 and 2 and adds them to 16-bit lanes.
     even_plus, "sxtab16 {result}, {added}, {word}", added, word; preserves_flags);
 #[cfg(not(arm_mve))]
 instruction!(
-    /// Bytes 1 and 3 added to 16 bits each.
+    /// Sign-extends bytes 1 and 3 and adds them to 16-bit lanes.
     odd_plus, "sxtab16 {result}, {added}, {word}, ror #8", added, word; preserves_flags);
 #[cfg(not(arm_mve))]
 instruction!(
-    /// The sum of the products of both halves, and of what there was.
+    /// Adds the products of both 16-bit halves to `sum`.
     both, "smlad {result}, {a}, {b}, {sum}", a, b, sum;);
 instruction!(
-    /// The product of the lower halves, added.
+    /// Adds the product of the lower halves to `sum`.
     low, "smlabb {result}, {a}, {b}, {sum}", a, b, sum;);
 instruction!(
-    /// The product of a lower and an upper half, added.
+    /// Adds the product of the lower half of `a` and the upper half of `b` to `sum`.
     low_high, "smlabt {result}, {a}, {b}, {sum}", a, b, sum;);
 
-/// The larger of each of four bytes.
+/// Element-wise maximum of four bytes.
 #[cfg(not(arm_mve))]
 #[inline(always)]
 fn larger(a: u32, b: u32) -> u32 {
     let result: u32;
-    // SAFETY: computes with registers alone; the flags that the first instruction sets are read by
-    // the second.
+    // SAFETY: accesses only registers; the second instruction reads the flags of the first.
     unsafe {
         asm!("ssub8 {result}, {a}, {b}", "sel {result}, {a}, {b}", result = out(reg) result,
             a = in(reg) a, b = in(reg) b, options(pure, nomem, nostack));
@@ -86,12 +84,12 @@ fn larger(a: u32, b: u32) -> u32 {
     result
 }
 
-/// Four bytes at any address.
+/// Loads four bytes from any address.
 ///
 /// # Safety
 /// They are valid for reading.
 #[inline(always)]
 unsafe fn word(at: *const i8) -> u32 {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { at.cast::<u32>().read_unaligned() }
 }

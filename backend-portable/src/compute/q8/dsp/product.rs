@@ -1,17 +1,17 @@
-//! Widened rows of codes, and their products with rows of weights.
+//! Widening of rows, and their dot products with rows of weights.
 
 use super::{UNIT, both, even, even_plus, odd, odd_plus};
 use crate::compute::q8::CHANNELS;
 use core::arch::asm;
 
-/// The last one to three codes, and `fill` behind them.
+/// The last one to three values, padded with `fill`.
 #[inline(always)]
 fn last(codes: &[i8], fill: i8) -> u32 {
     let byte = |at| codes.get(at).copied().unwrap_or(fill) as u8;
     u32::from_le_bytes([byte(0), byte(1), byte(2), byte(3)])
 }
 
-/// Writes row `row` of `R` as 16 bits with its offset added, and zeros behind it.
+/// Widens row `row` of `R` to 16 bits, with its offset added, padded with zeros.
 #[inline(always)]
 pub(in crate::compute::q8) fn widen<const R: usize>(
     codes: &[i8],
@@ -28,8 +28,8 @@ fn widen_one_of(codes: &[i8], offset: i16, rows: usize, row: usize, wide: &mut [
     assert!(to.is_aligned() && wide.len() >= units * rows * UNIT && row < rows);
     let added = u32::from(offset as u16) * 0x1_0001;
     let mut put = |word: u32| {
-        // SAFETY: there are `units` calls, each with the unit of this row in the next `rows` units
-        // of `wide`, which has `units * rows` and is aligned, as asserted.
+        // SAFETY: `units` calls each write the unit of this row in the next `rows` units of `wide`,
+        // which has `units * rows` units and is aligned, as asserted.
         unsafe {
             to.write(even_plus(added, word));
             to.add(1).write(odd_plus(added, word));
@@ -41,12 +41,12 @@ fn widen_one_of(codes: &[i8], offset: i16, rows: usize, row: usize, wide: &mut [
         put(u32::from_le_bytes(codes.map(|code| code as u8)));
     }
     if !rest.is_empty() {
-        // The negation of a usual offset is a code: it becomes zero.
+        // The negated offset is an int8 value, and becomes zero.
         put(last(rest, offset.wrapping_neg() as i8));
     }
 }
 
-/// Sums of `R` rows with `count` rows of weights, of a depth below 2^18.
+/// Dot products of `R` rows with `count` rows of weights, of a depth below 2^18.
 #[inline(never)]
 pub(in crate::compute::q8) fn sums<const R: usize>(
     wide: &[i16],
@@ -63,8 +63,7 @@ pub(in crate::compute::q8) fn sums<const R: usize>(
     match sums.as_mut_slice() {
         [one] => {
             for four in one[..count].as_chunks_mut::<4>().0 {
-                // SAFETY: there are four rows of weights from here on, and a row of units, as
-                // asserted.
+                // SAFETY: four rows of weights and one row of units follow, as asserted.
                 *four = unsafe { one_by_four(from, at, depth) };
                 at = at.wrapping_add(4 * depth);
                 done += 4;
@@ -73,8 +72,7 @@ pub(in crate::compute::q8) fn sums<const R: usize>(
         [one, other] => {
             let others = other[..count].as_chunks_mut::<2>().0;
             for (one, other) in one[..count].as_chunks_mut::<2>().0.iter_mut().zip(others) {
-                // SAFETY: there are two rows of weights from here on, and two of units, as
-                // asserted.
+                // SAFETY: two rows of weights and two rows of units follow, as asserted.
                 [*one, *other] = unsafe { two_by_two(from, at, depth) };
                 at = at.wrapping_add(2 * depth);
                 done += 2;
@@ -84,38 +82,38 @@ pub(in crate::compute::q8) fn sums<const R: usize>(
     }
     for channel in done..count {
         for (row, sums) in sums.iter_mut().enumerate() {
-            // SAFETY: there is a row of weights from here on, and a row of units for each of `R`,
-            // as asserted.
+            // SAFETY: one row of weights and `R` rows of units follow, as asserted.
             sums[channel] = unsafe { one_by_one(from, at, depth, [row, R]) };
         }
         at = at.wrapping_add(depth);
     }
 }
 
-/// Four codes that are the last of a row of weights, or fewer; the widened codes behind are zero.
+/// The last values of a row of weights, padded with zeros to four. The padding of widened rows is
+/// zero, too.
 ///
 /// # Safety
-/// `weights` is valid for reading `count` codes.
+/// `weights` is valid for reading `count` values; `count` is at most three.
 #[inline(always)]
 unsafe fn rest(weights: *const i8, count: usize) -> u32 {
     let byte = |at| {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         if at < count { unsafe { weights.add(at).read() as u8 } } else { 0 }
     };
     u32::from_le_bytes([byte(0), byte(1), byte(2), 0])
 }
 
-/// The products of two rows of codes with two rows of weights.
+/// Dot products of two rows with two rows of weights.
 ///
 /// # Safety
-/// `wide` is aligned, and valid for reading two rows of units for this depth; `weights` for two
-/// rows of this depth.
+/// `wide` is aligned and valid for reading two rows of units of this depth; `weights` is valid for
+/// reading two rows of this depth.
 #[inline(always)]
 unsafe fn two_by_two(wide: *const u32, weights: *const i8, depth: usize) -> [[i32; 2]; 2] {
     let (mut a0, mut a1, mut b0, mut b1) = (0u32, 0u32, 0u32, 0u32);
     let (mut wide, mut first) = (wide, weights);
     let mut second = weights.wrapping_add(depth);
-    /// One unit: two words of weights, and two of codes for each row.
+    /// One unit: two words of weights, and two words of each row.
     macro_rules! unit {
         () => {
             "ldr {x}, [{first}], #4
@@ -136,10 +134,10 @@ unsafe fn two_by_two(wide: *const u32, weights: *const i8, depth: usize) -> [[i3
              smlad {b1}, {w}, r7, {b1}\n"
         };
     }
-    // Blocks of four units in the upper half, and the units behind them in the lower.
+    // Blocks of four units in the upper half, remaining units in the lower half.
     let count = ((depth / (4 * UNIT)) << 16) | (depth / UNIT % 4);
-    // SAFETY: the caller's promise; there is a whole unit each time. The register that operands
-    // cannot be is kept on the stack.
+    // SAFETY: guaranteed by the caller; each iteration reads whole units. r7, which cannot be an
+    // operand, is saved on the stack.
     unsafe {
         asm!(
             "push {{r7}}",
@@ -167,7 +165,7 @@ unsafe fn two_by_two(wide: *const u32, weights: *const i8, depth: usize) -> [[i3
     }
     let left = depth % UNIT;
     if left != 0 {
-        // SAFETY: the codes of weights that are left, and the last units.
+        // SAFETY: reads the remaining weights and the last units.
         unsafe {
             let [w0, w1] = [rest(first, left), rest(second, left)];
             for (lo, hi, x, y) in [(0, 1, &mut a0, &mut a1), (2, 3, &mut b0, &mut b1)] {
@@ -180,18 +178,18 @@ unsafe fn two_by_two(wide: *const u32, weights: *const i8, depth: usize) -> [[i3
     [[a0, a1], [b0, b1]].map(|sums| sums.map(|sum| sum as i32))
 }
 
-/// The products of a row of codes with four rows of weights.
+/// Dot products of one row with four rows of weights.
 ///
 /// # Safety
-/// `wide` is aligned, and valid for reading a row of units for this depth; `weights` for four rows
-/// of this depth.
+/// `wide` is aligned and valid for reading a row of units of this depth; `weights` is valid for
+/// reading four rows of this depth.
 #[inline(always)]
 unsafe fn one_by_four(wide: *const u32, weights: *const i8, depth: usize) -> [i32; 4] {
     let (mut a, mut b, mut c, mut d) = (0u32, 0u32, 0u32, 0u32);
     let mut wide = wide;
     let [mut first, mut second, mut third, mut fourth] =
         [0, 1, 2, 3].map(|row| weights.wrapping_add(row * depth));
-    /// One word of weights with a unit of codes.
+    /// One word of weights with one unit of the row.
     macro_rules! row {
         ($weights:literal, $sum:literal) => {
             concat!(
@@ -215,8 +213,8 @@ unsafe fn one_by_four(wide: *const u32, weights: *const i8, depth: usize) -> [i3
     }
     let count = depth / UNIT;
     if count != 0 {
-        // SAFETY: the caller's promise; there is a whole unit each time. The register that operands
-        // cannot be is kept on the stack.
+        // SAFETY: guaranteed by the caller; each iteration reads whole units. r7, which cannot be
+        // an operand, is saved on the stack.
         unsafe {
             asm!(
                 concat!("push {{r7}}\n2:\nldrd {v}, {w}, [{wide}], #8\n",
@@ -231,7 +229,7 @@ unsafe fn one_by_four(wide: *const u32, weights: *const i8, depth: usize) -> [i3
     }
     let left = depth % UNIT;
     if left != 0 {
-        // SAFETY: the codes of weights that are left, and the last unit.
+        // SAFETY: reads the remaining weights and the last unit.
         unsafe {
             let (lo, hi) = (wide.read(), wide.add(1).read());
             let rows = [(first, &mut a), (second, &mut b), (third, &mut c), (fourth, &mut d)];
@@ -244,11 +242,11 @@ unsafe fn one_by_four(wide: *const u32, weights: *const i8, depth: usize) -> [i3
     [a, b, c, d].map(|sum| sum as i32)
 }
 
-/// The product of one row of some, and one row of weights.
+/// Dot product of row number `row` of `rows` with one row of weights.
 ///
 /// # Safety
-/// `wide` is aligned, and valid for reading as many rows of units for this depth; `weights` for a
-/// row of this depth.
+/// `wide` is aligned and valid for reading `rows` rows of units of this depth; `weights` is valid
+/// for reading a row of this depth.
 #[inline(always)]
 unsafe fn one_by_one(
     wide: *const u32,
@@ -259,7 +257,7 @@ unsafe fn one_by_one(
     let (mut sum, mut at) = (0u32, wide.wrapping_add(row * UNIT / 2));
     let (mut weights, count) = (weights, depth / UNIT);
     if count != 0 {
-        // SAFETY: the caller's promise; there is a whole unit each time.
+        // SAFETY: guaranteed by the caller; each iteration reads whole units.
         unsafe {
             asm!(
                 "2:
@@ -279,7 +277,7 @@ unsafe fn one_by_one(
         }
     }
     if !depth.is_multiple_of(UNIT) {
-        // SAFETY: the codes of weights that are left, and the last unit.
+        // SAFETY: reads the remaining weights and the last unit.
         unsafe {
             let word = rest(weights, depth % UNIT);
             sum = both(at.add(1).read(), odd(word), both(at.read(), even(word), sum));

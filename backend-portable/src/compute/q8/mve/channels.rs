@@ -1,17 +1,17 @@
-//! Channels side by side, over the taps of windows: eight at a time.
+//! Depthwise loops over the taps of windows, eight channels at a time.
 
 use crate::compute::q8::depthwise::Covered;
 use crate::compute::q8::dsp;
 use crate::compute::q8::requantize::Each;
 use core::arch::asm;
 
-/// Channels whose sums are in registers while all taps go by, and the fewest of one channel.
+/// Channels whose sums stay in registers over all taps; also the minimum for one input channel.
 const EIGHT: usize = 8;
 
-/// Sums that are in registers while all taps of one channel go by.
+/// Sums of one input channel that stay in registers over all taps.
 const SIXTEEN: usize = 16;
 
-/// The sums of the products of channels with those of the weights, whatever they are before.
+/// Sums of the products of channels with their weights; overwrites `sums`.
 pub(in crate::compute::q8) fn add(
     input: &[i8],
     weights: &[i8],
@@ -26,16 +26,15 @@ pub(in crate::compute::q8) fn add(
     }
     let ([first, down, across], [weight, weights_down, weights_across]) =
         (covered.codes, covered.weights);
-    // From behind the last tap of a row to the first one of the next.
+    // Distance from the end of a row of taps to the next row.
     let back = down.wrapping_sub(across.wrapping_mul(covered.columns));
     let weights_back = weights_down.wrapping_sub(weights_across.wrapping_mul(covered.columns));
     let (eights, rest) = sums.as_chunks_mut::<EIGHT>();
     let done = eights.len() * EIGHT;
     let mut at = [first, weight];
     for eight in eights {
-        // SAFETY: all taps, and as many places behind each as there are sums, lie in the slices, as
-        // asserted. Products of codes with an offset and weights are added by lanes of even and odd
-        // numbers, as the sums are stored.
+        // SAFETY: all taps, each with as many values as sums, lie in the slices, as asserted.
+        // Products are accumulated in even and odd lanes, and stored interleaved.
         unsafe {
             asm!(
                 "vmov.i32 q2, #0",
@@ -80,7 +79,7 @@ pub(in crate::compute::q8) fn add(
     }
 }
 
-/// What [`eights`] has no registers for, in the order in which it takes it.
+/// State of [`eights`] that has no registers, in the order of its loads.
 #[repr(C)]
 struct State {
     codes: *const i8,
@@ -92,24 +91,23 @@ struct State {
     begin: Begin,
 }
 
-/// What registers have when eight channels begin, and what they have later.
+/// Register contents at the start of eight channels, and constants of later steps.
 #[repr(C)]
 struct Begin {
-    /// From behind the last tap of a row to the first one of the next: in the input, and in the
-    /// weights.
+    /// Distance from the end of a row of taps to the next row: in the input, and in the weights.
     back: [usize; 2],
     rows: usize,
-    /// Added to results.
+    /// Zero point of the results.
     added: i32,
-    /// Where codes end.
+    /// End of the output.
     end: *const i8,
     bounds: [[i16; EIGHT]; 2],
-    /// Added to codes.
+    /// Offset of the input values.
     offset: [i16; EIGHT],
 }
 
-/// Codes of channels, each of the products of its taps with those of the weights, eight at a time:
-/// `out` has a multiple of that.
+/// Computes requantized results of channels, eight at a time. The length of `out` is a multiple of
+/// eight.
 pub(in crate::compute::q8) fn eights(
     [input, weights]: [&[i8]; 2],
     covered: &Covered,
@@ -139,17 +137,17 @@ pub(in crate::compute::q8) fn eights(
             rows: covered.rows,
             added: each.offset,
             end: out.as_ptr_range().end,
-            // Bounds are codes.
+            // Bounds are int8 values.
             bounds: each.bounds.map(|bound| [bound as i16; EIGHT]),
             offset: [offset; EIGHT],
         },
     };
     let begin = (&raw mut state).cast::<u8>().wrapping_add(core::mem::offset_of!(State, begin));
-    // SAFETY: all taps, and as many places behind each as there are codes, lie in the slices, as
-    // asserted; eight numbers of each channel's are read, and eight codes written, until those end.
-    // `begin` lies within `state`, whose fields are read and written as they are declared, on both
-    // sides of it. Sums of even and of odd channels are in a vector each; they fit 30 bits with
-    // their bias. What is cut to 16 bits is beyond all bounds, with and without what is added.
+    // SAFETY: all taps, each with as many values as results, lie in the slices, as asserted. For
+    // each block, eight elements of each parameter are read and eight results written, until the
+    // end. `begin` lies within `state`, whose fields are accessed as declared, on both sides of it.
+    // The sums of even and odd channels are in separate vectors; they fit 30 bits with their bias.
+    // Values that saturate to 16 bits are outside the bounds, with and without the zero point.
     unsafe {
         asm!(
             "vldrw.u32 q5, [r12, #20]",
@@ -185,7 +183,7 @@ pub(in crate::compute::q8) fn eights(
             "vld21.32 {{q0, q1}}, [r10]!",
             "vqrdmulh.s32 q2, q2, q0",
             "vqrdmulh.s32 q3, q3, q1",
-            // One less than a negative number rounds halves away from zero.
+            // Subtracting one from negative values rounds ties away from zero.
             "vshr.s32 q0, q2, #31",
             "vshr.s32 q1, q3, #31",
             "vadd.i32 q2, q2, q0",
@@ -218,7 +216,7 @@ pub(in crate::compute::q8) fn eights(
     }
 }
 
-/// Adds the products of one channel with those of the weights.
+/// Adds the products of one input channel with the weights of several output channels.
 pub(in crate::compute::q8) fn spread(
     input: &[i8],
     weights: &[i8],
@@ -239,8 +237,8 @@ pub(in crate::compute::q8) fn spread(
     let back = down.wrapping_sub(across.wrapping_mul(covered.columns));
     let weights_back = weights_down.wrapping_sub(weights_across.wrapping_mul(covered.columns));
     for sixteen in sixteens {
-        // SAFETY: all taps lie in the input, and they and as many places behind each as there are
-        // sums in the weights, as asserted.
+        // SAFETY: all taps lie in the input, and in the weights as many values follow each as sums,
+        // as asserted.
         unsafe {
             asm!(
                 "vldrw.u32 q1, [{sums}]",

@@ -1,14 +1,14 @@
-//! Sums and products of codes, four at a time.
+//! Element-wise addition and multiplication, four values at a time.
 //!
-//! A rounding product of 31 bits is what [`Scale`](crate::compute::q8::Scale) begins with. What is
-//! shifted out then is rounded half up, and so away from zero, as it must, where negative numbers
-//! are one less; but not where nothing is shifted out.
+//! `vqrdmulh` is the doubling high multiplication of [`Scale`](crate::compute::q8::Scale). The
+//! shift `vrshl` rounds ties up; subtracting one from negative values first rounds them away from
+//! zero, as required. That subtraction must be skipped where the shift is zero.
 
 use crate::compute::q8::elementwise::{Product, Sum};
 use core::arch::asm;
 
-/// Text that shifts lanes as others say, which are negative or zero: to the nearest, halves away
-/// from zero. What is in q1 is lost.
+/// Assembly that shifts lanes right by other lanes, which are negative or zero: to the nearest,
+/// ties away from zero. Clobbers q1.
 macro_rules! shift_out {
     ($lanes:literal, $shifts:literal) => {
         concat!(
@@ -32,18 +32,18 @@ macro_rules! shift_out {
     };
 }
 
-/// Numbers of the loops for which there are no registers: four of each, as vectors have them.
+/// Loop constants that have no registers, each repeated four times as a vector.
 #[repr(C)]
 struct Wide<const N: usize> {
-    /// Shifts of scales, then bounds.
+    /// Shifts of the scales, then the bounds.
     vectors: [[i32; 4]; N],
-    /// Added to codes of the second input.
+    /// Added to values of the second operand.
     zero: i32,
     out: *mut i8,
 }
 
-/// Adds codes: as many as there are in all three. No scale shifts to the left, and `room` is less
-/// than 32.
+/// Adds quantized values, up to the shortest length. All scales shift to the right or not at all,
+/// and `room` is less than 32.
 pub(in crate::compute::q8) fn add_codes(sum: &Sum, [a, b]: [&[i8]; 2], out: &mut [i8]) {
     let count = out.len().min(a.len()).min(b.len());
     if count == 0 {
@@ -54,8 +54,8 @@ pub(in crate::compute::q8) fn add_codes(sum: &Sum, [a, b]: [&[i8]; 2], out: &mut
     let zeros = sum.zeros.map(i32::wrapping_neg);
     let wide =
         Wide { vectors: numbers.map(|number| [number; 4]), zero: zeros[1], out: out.as_mut_ptr() };
-    // SAFETY: as many elements of the slices are read and written as the shortest has, and `wide`
-    // is as the first loads take it.
+    // SAFETY: as many elements of the slices are accessed as the shortest has, and the first loads
+    // match the layout of `wide`.
     unsafe {
         asm!(
             "vldrw.u32 q3, [r5]",
@@ -96,7 +96,8 @@ pub(in crate::compute::q8) fn add_codes(sum: &Sum, [a, b]: [&[i8]; 2], out: &mut
     }
 }
 
-/// Multiplies codes: as many as there are in all three. The scale does not shift to the left.
+/// Multiplies quantized values, up to the shortest length. The scale shifts to the right or not at
+/// all.
 pub(in crate::compute::q8) fn multiply_codes(
     product: &Product,
     [a, b]: [&[i8]; 2],

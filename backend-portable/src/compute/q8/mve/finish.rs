@@ -1,13 +1,13 @@
-//! Sums become codes, four at a time.
+//! Requantization of sums, four at a time.
 //!
-//! The sums fit 30 bits with their bias, so that nothing saturates. The rounding product is that of
-//! the DSP extension's; a shift rounds halves up, and so away from zero, as it must, where negative
-//! numbers are one less.
+//! The sums fit 30 bits with their bias, so nothing saturates. The rounding multiplication is that
+//! of the DSP extension. The shift rounds ties up; subtracting one from negative values first
+//! rounds them away from zero, as required.
 
 use crate::compute::q8::CHANNELS;
 use core::arch::asm;
 
-/// Text that takes four sums and adds their bias.
+/// Assembly that loads four sums and adds their bias.
 macro_rules! four_sums {
     () => {
         "vldrw.u32 q0, [{sums}], #16
@@ -16,7 +16,7 @@ macro_rules! four_sums {
     };
 }
 
-/// Text that makes four negative numbers one less, before they are shifted out.
+/// Assembly that subtracts one from negative lanes, before the rounding shift.
 macro_rules! lessen {
     () => {
         "vshr.s32 q1, q0, #31
@@ -24,7 +24,7 @@ macro_rules! lessen {
     };
 }
 
-/// Text that multiplies four sums and shifts them, each by numbers of its own.
+/// Assembly that multiplies and shifts four sums, each with its own parameters.
 macro_rules! scale_each {
     () => {
         concat!(
@@ -37,7 +37,7 @@ macro_rules! scale_each {
     };
 }
 
-/// Text that adds an offset to four codes, cuts them to bounds and writes them.
+/// Assembly that adds the zero point to four values, clamps and stores them.
 macro_rules! four_codes {
     () => {
         "vadd.i32 q0, q0, {offset}
@@ -47,8 +47,8 @@ macro_rules! four_codes {
     };
 }
 
-/// Codes of sums that fit 30 bits with their bias: by one multiplier and one shift, which is
-/// negative, for all.
+/// Requantizes sums that fit 30 bits with their bias, with one multiplier and one negative shift
+/// for all.
 pub(in crate::compute::q8) fn finish_alike(
     sums: &[i32],
     bias: &[i32],
@@ -61,7 +61,7 @@ pub(in crate::compute::q8) fn finish_alike(
     if count == 0 {
         return;
     }
-    // SAFETY: as many elements of the slices are read and written as they have, as asserted.
+    // SAFETY: exactly `count` elements of the slices are read and written, as asserted.
     unsafe {
         asm!(
             "vdup.32 q2, {least}",
@@ -84,8 +84,8 @@ pub(in crate::compute::q8) fn finish_alike(
     }
 }
 
-/// Codes of sums that fit 30 bits with their bias: by a multiplier and a shift, which is negative,
-/// for each.
+/// Requantizes sums that fit 30 bits with their bias, each with its own multiplier and negative
+/// shift.
 pub(in crate::compute::q8) fn finish_each(
     sums: &[i32],
     [bias, multipliers, shifts]: [&[i32]; 3],
@@ -117,8 +117,8 @@ pub(in crate::compute::q8) fn finish_each(
     }
 }
 
-/// As [`finish_each`], of the first `count` sums of each row. Codes of the next row are `stride`
-/// further.
+/// Like [`finish_each`], for the first `count` sums of each row. Results of consecutive rows are
+/// `stride` apart.
 pub(in crate::compute::q8) fn finish_rows<const R: usize>(
     sums: &[[i32; CHANNELS]; R],
     count: usize,
@@ -133,9 +133,9 @@ pub(in crate::compute::q8) fn finish_rows<const R: usize>(
     assert!(bias.len().min(multipliers.len()).min(shifts.len()) >= count && count <= CHANNELS);
     let end = stride.checked_mul(R - 1).and_then(|last| last.checked_add(count));
     assert!(end.is_some_and(|end| end <= out.len()));
-    // SAFETY: `count` elements of the slices, and of each row of sums and of codes, are read and
-    // written, which are there, as asserted. Pointers go on by whole vectors, which `back` has the
-    // bytes of once bounds were taken from that register.
+    // SAFETY: `count` elements of the slices, and of each row of sums and results, are accessed,
+    // which exist, as asserted. Pointers advance by whole vectors; `back` holds that distance in
+    // bytes once the bound has been copied from its register.
     unsafe {
         asm!(
             "vdup.32 q2, {back}",

@@ -1,11 +1,12 @@
-//! The innermost loops in the vector instructions of Cortex-M55 and its like (MVE, "Helium"), where
-//! they are shorter than those of the DSP extension (`dsp/`), which such processors have, too.
+//! Innermost loops with the vector extension of Cortex-M55 and similar processors (MVE, "Helium"),
+//! where they are shorter than those with the DSP extension (`dsp/`), which these processors also
+//! have.
 //!
-//! As there, the compiler has no stable names for the instructions, and no registers for vectors
-//! among operands of `asm!`: vectors are named, and the halves of those that change are declared as
-//! clobbered. Loads that widen take addresses from the lower registers, and sums of products go to
-//! registers of even numbers: these are named, too. Loops count elements, and the processor masks
-//! what is behind the last one (`dlstp`, `letp`), so that nothing is read or written outside.
+//! The compiler has no stable intrinsics for these instructions, and `asm!` has no vector register
+//! class for them: vector registers are named, and the halves of changed ones are declared as
+//! clobbered. Widening loads need addresses in the lower registers, and accumulated dot products
+//! need even registers, so these are named, too. Loops count elements, and the processor masks
+//! those after the last one (`dlstp`, `letp`), so nothing outside is accessed.
 
 mod channels;
 mod elementwise;

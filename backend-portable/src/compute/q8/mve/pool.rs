@@ -1,15 +1,15 @@
-//! Windows of pictures, channels side by side.
+//! Pooling over the taps of windows, with channels side by side.
 
 use crate::compute::q8::depthwise::Covered;
 use crate::compute::q8::dsp;
 use core::arch::asm;
 
-/// Channels that [`average`] takes.
+/// Channels that [`average`] computes.
 pub(in crate::compute::q8) const TOGETHER: usize = 8;
 
-/// The averages of channels over all taps, to the nearest, halves away from zero. There are `count`
-/// of them, more than one and fewer than 256, so that sums fit 16 bits. A quotient of 15 bits by 8
-/// is the upper half of a product with the reciprocal, rounded up.
+/// Averages of channels over all taps, rounded to the nearest, ties away from zero. `count` is the
+/// number of taps, 2 to 255, so that sums fit 16 bits. The division of 15 bits by 8 is the upper
+/// half of a multiplication with the reciprocal, rounded up.
 pub(in crate::compute::q8) fn average(
     input: &[i8],
     covered: Covered,
@@ -23,7 +23,7 @@ pub(in crate::compute::q8) fn average(
     let reciprocal = u32::MAX / u32::from(count) + 1;
     let [first, down, across] = covered.codes;
     let back = down.wrapping_sub(across.wrapping_mul(covered.columns));
-    // SAFETY: each tap and the places behind it lie in the input, as asserted.
+    // SAFETY: each tap and the values after it lie in the input, as asserted.
     unsafe {
         asm!(
             "vmov.i32 q0, #0",
@@ -37,8 +37,8 @@ pub(in crate::compute::q8) fn average(
             "add r1, r1, {back}",
             "subs {rows}, {rows}, #1",
             "bne 2b",
-            // Magnitudes of the lanes of even numbers, then of odd ones; signs are put back by what
-            // is one less.
+            // Magnitudes of the even lanes, then of the odd ones; XOR with the sign mask and
+            // subtraction restore the signs.
             "vdup.32 q4, {reciprocal}",
             "vmovlb.s16 q1, q0",
             "vabs.s32 q2, q1",
@@ -67,10 +67,10 @@ pub(in crate::compute::q8) fn average(
     }
 }
 
-/// Channels that [`largest`] takes.
+/// Channels that [`largest`] computes.
 pub(in crate::compute::q8) const WIDTH: usize = 16;
 
-/// The largest codes of channels over all taps.
+/// Maxima of channels over all taps.
 pub(in crate::compute::q8) fn largest(input: &[i8], covered: Covered, out: &mut [i8; WIDTH]) {
     assert!(dsp::is_inside(input.len(), covered.codes, &covered, WIDTH));
     if covered.rows == 0 || covered.columns == 0 {
@@ -78,7 +78,7 @@ pub(in crate::compute::q8) fn largest(input: &[i8], covered: Covered, out: &mut 
     }
     let [first, down, across] = covered.codes;
     let back = down.wrapping_sub(across.wrapping_mul(covered.columns));
-    // SAFETY: each tap and the places behind it lie in the input, as asserted.
+    // SAFETY: each tap and the values after it lie in the input, as asserted.
     unsafe {
         asm!(
             "vmov.i8 q1, #0x80",
@@ -101,13 +101,13 @@ pub(in crate::compute::q8) fn largest(input: &[i8], covered: Covered, out: &mut 
     }
 }
 
-/// The larger of each pair of codes. Gives how many those are.
+/// Element-wise maximum, up to the shorter length, which is returned.
 pub(in crate::compute::q8) fn keep_larger(codes: &[i8], largest: &mut [i8]) -> usize {
     let count = codes.len().min(largest.len());
     if count == 0 {
         return 0;
     }
-    // SAFETY: as many elements are read and written as both slices have.
+    // SAFETY: `count` elements of both slices are read and written.
     unsafe {
         asm!(
             "dlstp.8 lr, {count}",

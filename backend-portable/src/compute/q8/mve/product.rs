@@ -1,15 +1,15 @@
-//! Products of rows of codes with rows of weights: sixteen at a time.
+//! Dot products of rows with rows of weights, sixteen values at a time.
 //!
-//! Codes stay 8 bits wide. What their offset adds is the offset times the sum of the weights, which
-//! is made beside the products.
+//! Values stay 8 bits wide. The contribution of their offset is the offset times the sum of the
+//! weights, which is computed along with the dot products.
 
 use crate::compute::q8::CHANNELS;
 use core::arch::asm;
 
-/// Codes of a vector.
+/// Values of a vector.
 const WIDTH: usize = 16;
 
-/// Sums of `R` rows, to whose codes an offset is added, with `count` rows of weights.
+/// Dot products of `R` rows, with an offset added to their values, with `count` rows of weights.
 #[inline(never)]
 pub(in crate::compute::q8) fn sums<const R: usize>(
     rows: [&[i8]; R],
@@ -27,7 +27,7 @@ pub(in crate::compute::q8) fn sums<const R: usize>(
     if let ([row], [one]) = (rows.as_slice(), sums.as_mut_slice()) {
         return one_row(&row[..depth], offset, &weights[..depth * count], &mut one[..count]);
     }
-    // What is left behind the last pair is one row.
+    // The last row of an odd number is computed alone.
     for (rows, sums) in rows.chunks(2).zip(sums.chunks_mut(2)) {
         let mut at = weights.as_ptr();
         let mut done = 0;
@@ -35,8 +35,7 @@ pub(in crate::compute::q8) fn sums<const R: usize>(
             let rows = [row.as_ptr(), below.as_ptr()];
             let others = other[..count].as_chunks_mut::<2>().0;
             for (one, other) in one[..count].as_chunks_mut::<2>().0.iter_mut().zip(others) {
-                // SAFETY: there are two rows of weights from here on, and two of codes, as
-                // asserted.
+                // SAFETY: two rows of weights and two input rows follow, as asserted.
                 [*one, *other] = unsafe { two_by_two(rows, at, depth, offset) };
                 at = at.wrapping_add(2 * depth);
                 done += 2;
@@ -48,27 +47,27 @@ pub(in crate::compute::q8) fn sums<const R: usize>(
     }
 }
 
-/// Sums of a row of codes with as many rows of weights as there are sums: in pairs, then one.
+/// Dot products of a row with as many rows of weights as sums: in pairs, then one.
 fn one_row(row: &[i8], offset: i32, weights: &[i8], sums: &mut [i32]) {
     let depth = row.len();
     assert!(depth > 0 && weights.len() >= depth * sums.len());
     let (pairs, rest) = sums.as_chunks_mut::<2>();
     if !pairs.is_empty() {
-        // SAFETY: there are as many rows of weights as sums, as asserted, and a code at least.
+        // SAFETY: `weights` has a row for each sum, and rows are not empty, as asserted.
         unsafe { one_by_pairs(row, weights.as_ptr(), offset, pairs) };
     }
     if let [last] = rest {
         let at = weights.as_ptr().wrapping_add(pairs.len() * 2 * depth);
-        // SAFETY: as above: here is the last row.
+        // SAFETY: as above; this is the last row.
         *last = unsafe { one_by_one(row.as_ptr(), at, depth, offset) };
     }
 }
 
-/// The products of two rows of codes with two rows of weights.
+/// Dot products of two rows with two rows of weights.
 ///
 /// # Safety
-/// `rows` are valid for reading `depth` codes each, and `weights` for two rows of as many. There is
-/// one code at least.
+/// `rows` are valid for reading `depth` values each, and `weights` for two rows of that length.
+/// `depth` is not zero.
 #[inline(always)]
 unsafe fn two_by_two(
     rows: [*const i8; 2],
@@ -77,7 +76,7 @@ unsafe fn two_by_two(
     offset: i32,
 ) -> [[i32; 2]; 2] {
     let (mut a, mut b, mut all) = ([0i32; 2], [0i32; 2], [0i32; 2]);
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         asm!(
             "dlstp.8 lr, {count}",
@@ -105,24 +104,24 @@ unsafe fn two_by_two(
     [a, b].map(|row| [row[0].wrapping_add(added[0]), row[1].wrapping_add(added[1])])
 }
 
-/// What [`one_by_pairs`] has no registers for.
+/// State of [`one_by_pairs`] that has no registers.
 #[repr(C)]
 struct Pairs {
-    /// What registers have when a pair begins: sums are zero.
+    /// Register contents at the start of a pair: sums are zero.
     zeros: [i32; 3],
     row: *const i8,
     zero: i32,
-    /// From behind the second row of a pair to the next pair.
+    /// Distance from the end of a pair's second row to the next pair.
     back: usize,
-    /// Where the last sums end.
+    /// End of the sums.
     end: *const [i32; 2],
 }
 
-/// The products of a row of codes with two rows of weights at a time.
+/// Dot products of a row with two rows of weights at a time.
 ///
 /// # Safety
-/// `weights` is valid for reading two rows for each of `sums`, as long as the row of codes. There
-/// is one code at least, and a pair.
+/// `weights` is valid for reading two rows for each of `sums`, of the length of the input row.
+/// `row` and `sums` are not empty.
 unsafe fn one_by_pairs(row: &[i8], weights: *const i8, offset: i32, sums: &mut [[i32; 2]]) {
     let depth = row.len();
     let pairs = Pairs {
@@ -132,8 +131,8 @@ unsafe fn one_by_pairs(row: &[i8], weights: *const i8, offset: i32, sums: &mut [
         back: depth.wrapping_sub(depth.next_multiple_of(WIDTH)),
         end: sums.as_ptr_range().end,
     };
-    // SAFETY: the caller's promise. Loops go over the codes of a row, and over pairs of sums until
-    // the last one ends.
+    // SAFETY: guaranteed by the caller. The loops cover the values of a row, and the pairs of sums
+    // until the end.
     unsafe {
         asm!(
             "2:",
@@ -165,14 +164,14 @@ unsafe fn one_by_pairs(row: &[i8], weights: *const i8, offset: i32, sums: &mut [
     }
 }
 
-/// The product of a row of codes and a row of weights.
+/// Dot product of a row with a row of weights.
 ///
 /// # Safety
-/// Both are valid for reading `depth` elements. There is one at least.
+/// Both are valid for reading `depth` elements. `depth` is not zero.
 #[inline(always)]
 unsafe fn one_by_one(row: *const i8, weights: *const i8, depth: usize, offset: i32) -> i32 {
     let (mut sum, mut all) = (0i32, 0i32);
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         asm!(
             "dlstp.8 lr, {count}",
@@ -190,14 +189,14 @@ unsafe fn one_by_one(row: *const i8, weights: *const i8, depth: usize, offset: i
     sum.wrapping_add(all.wrapping_mul(offset))
 }
 
-/// Copies codes, as many as both have.
+/// Copies values, up to the shorter length.
 #[inline(always)]
 pub(in crate::compute::q8) fn copy(codes: &[i8], to: &mut [i8]) {
     let count = codes.len().min(to.len());
     if count == 0 {
         return;
     }
-    // SAFETY: as many elements are read and written as both slices have.
+    // SAFETY: `count` elements of both slices are read and written.
     unsafe {
         asm!(
             "dlstp.8 lr, {count}",
@@ -212,8 +211,8 @@ pub(in crate::compute::q8) fn copy(codes: &[i8], to: &mut [i8]) {
     }
 }
 
-/// Copies rows of `len` codes, of which there is one at a place and others steps behind it: as many
-/// as `to` has place for, if all of them are there.
+/// Copies rows of `len` values, starting at offset `at` with stride `step`: as many as `to` holds,
+/// if `input` has all of them.
 pub(in crate::compute::q8) fn copy_rows(
     input: &[i8],
     [at, step]: [usize; 2],
@@ -227,10 +226,9 @@ pub(in crate::compute::q8) fn copy_rows(
     if end.is_none_or(|end| end > input.len()) {
         return;
     }
-    // What pointers went further than the row is long.
+    // Distance by which pointers advance beyond the end of a row.
     let over = len.wrapping_neg() % WIDTH;
-    // SAFETY: `rows` times `len` codes are read and written, which lie in the slices, as was
-    // compared.
+    // SAFETY: `rows` times `len` values are read and written, which lie in the slices, as checked.
     unsafe {
         asm!(
             "2:",

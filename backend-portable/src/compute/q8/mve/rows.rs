@@ -1,14 +1,13 @@
-//! Four rows of codes go past all weights, and what a row of these makes of them becomes codes at
-//! once: a vector has the same channel of the four. So the numbers of a channel are read once, and
-//! sums are never in memory.
+//! Fused GEMM of four rows with all weights: the four sums of a channel form a vector and are
+//! requantized at once. So the parameters of a channel are loaded once, and sums are never stored.
 
 use crate::compute::q8::requantize::Each;
 use core::arch::asm;
 
-/// Codes of a vector.
+/// Values of a vector.
 const WIDTH: usize = 16;
 
-/// What [`four_rows`] has no registers for, in the order in which it takes it.
+/// State of [`four_rows`] that has no registers, in the order of its loads.
 #[repr(C)]
 struct State {
     bias: *const i32,
@@ -18,8 +17,8 @@ struct State {
     begin: Begin,
 }
 
-/// What registers have when a channel begins, and what they have later. Sums are zero then, between
-/// rows of codes.
+/// Register contents at the start of a channel, interleaving zero sums with row addresses, and
+/// constants of later steps.
 #[repr(C)]
 struct Begin {
     zeros: [i32; 2],
@@ -31,21 +30,22 @@ struct Begin {
     sum_of_weights: i32,
     fourth: *const i8,
     depth: usize,
-    /// Added to codes.
+    /// Offset of the input values.
     offset: i32,
-    /// How much farther than a row the last vector of it ends.
+    /// Distance by which the last vector of a row extends beyond its end.
     over: usize,
-    /// Where the codes of the first row end.
+    /// End of the first output row.
     end: *const i8,
     bounds: [[i32; 4]; 2],
-    /// Where codes of the rows lie, seen from the first.
+    /// Offsets of the output rows from the first.
     places: [u32; 4],
-    /// Added to results.
+    /// Zero point of the results.
     added: [i32; 4],
 }
 
-/// Codes of four rows, to whose codes `offset` is added, with the rows of weights for each channel.
-/// Those of the rows are at `places` of `out`; where there are three, the last comes twice.
+/// Computes requantized results of four rows, with `offset` added to their values, for each row of
+/// weights. The output rows start at `places` of `out`; for three input rows, the last is passed
+/// twice.
 pub(in crate::compute::q8) fn four_rows(
     rows: [&[i8]; 4],
     offset: i32,
@@ -83,17 +83,17 @@ pub(in crate::compute::q8) fn four_rows(
             over: depth.next_multiple_of(WIDTH) - depth,
             end: out.as_ptr().wrapping_add(count),
             bounds: each.bounds.map(|bound| [bound; 4]),
-            // They are in a slice, so that they fit.
+            // They are indices into a slice, so they fit 32 bits.
             places: places.map(|place| place as u32),
             added: [each.offset; 4],
         },
     };
     let begin = (&raw mut state).cast::<u8>().wrapping_add(core::mem::offset_of!(State, begin));
-    // SAFETY: for each of `count` channels, a row of weights and four of codes are read, one number
-    // of each of the three slices, and four codes are written, one of each row: all there, as
-    // asserted. `begin` lies within `state`, whose fields are read and written as they are
-    // declared, on both sides of it. Sums wrap as those of plain loops; with their bias they fit 30
-    // bits, so that doubling does not saturate.
+    // SAFETY: for each of `count` channels, a row of weights and the four input rows are read, one
+    // element of each of the three parameter slices, and four results are written, one in each row:
+    // all exist, as asserted. `begin` lies within `state`, whose fields are accessed as declared,
+    // on both sides of it. Sums wrap as in the plain loops; with their bias they fit 30 bits, so
+    // that doubling does not saturate.
     unsafe {
         asm!(
             "vldrw.u32 q4, [r12, #52]",
@@ -124,7 +124,7 @@ pub(in crate::compute::q8) fn four_rows(
             "vadd.i32 q0, q0, r10",
             "ldr r0, [r5], #4",
             "vqrdmulh.s32 q0, q0, r0",
-            // One less than a negative number rounds halves away from zero.
+            // Subtracting one from negative values rounds ties away from zero.
             "vshr.s32 q1, q0, #31",
             "vadd.i32 q0, q0, q1",
             "ldr r0, [r9], #4",

@@ -1,5 +1,5 @@
-//! Convolutions of codes: products with windows, in parts where there are groups or the convolution
-//! is transposed, and those of single channels.
+//! int8 convolutions: matrix multiplications over windows, in parts if the convolution is grouped
+//! or transposed, and depthwise convolutions.
 
 use super::super::elementwise::as_stored;
 use super::super::moves::{channels_last, channels_last_order, copy};
@@ -25,11 +25,11 @@ use std::vec::Vec;
 use torchlet_core::rules::window::{Window, windows};
 use torchlet_graph::graph::ValueId;
 
-/// Most parts that a convolution is cut into: blocks of groups times places between strides.
+/// Maximum number of parts of a convolution: blocks of groups times phases.
 const PARTS: usize = 256;
 
 /// `q8ta_conv2d(x, scale, zero, weights, sums, scales, scale, zero,
-/// bias, kernel, stride, padding, dilation, groups, activation)`, and the same of single channels.
+/// bias, kernel, stride, padding, dilation, groups, activation)`, also depthwise.
 pub(in crate::engine::ops) fn convolution(
     builder: &mut Builder<'_, '_>,
     args: &[ValueId],
@@ -38,7 +38,7 @@ pub(in crate::engine::ops) fn convolution(
     let [_, channels, height, width] = input.sizes[..] else { return Err(no_pictures()) };
     let (axes, groups) = window(builder, args, 9, 12)?;
     let whole = Windows::new([height, width, channels], axes);
-    let whole = whole.ok_or("a shape that windows do not fit")?;
+    let whole = whole.ok_or("the input shape does not fit the windows")?;
     let weights = constant_weights(builder, args, 3)?;
     let [tall, wide] = axes.map(|axis| axis.kernel());
     match *builder.sizes(weights)? {
@@ -58,7 +58,7 @@ pub(in crate::engine::ops) fn convolution(
             let made = requantized(builder, args, outputs, 14)?;
             in_parts(builder, (output(args)?, &input), &filter, (whole.output, phases), &made)
         }
-        _ => Err("weights of other dimensions".to_owned()),
+        _ => Err("the weights are not a matrix".to_owned()),
     }
 }
 
@@ -77,14 +77,13 @@ pub(in crate::engine::ops) fn transposed(
     let parts = transposed_phases(axes, [height, width], &more)?;
     let filter = Filter { weights, outputs, row, groups };
     if groups != 1 {
-        return Err("a transposed convolution in groups, which share their scales".to_owned());
+        return Err("grouped transposed int8 convolution is not supported".to_owned());
     }
     let made = requantized(builder, args, outputs, 15)?;
     in_parts(builder, (output(args)?, &input), &filter, parts, &made)
 }
 
-/// Height and width of a transposed convolution's outputs, and the plain convolutions along each
-/// that it is.
+/// Output height and width of a transposed convolution, and its phases along each.
 fn transposed_phases(
     axes: [Window; 2],
     input: [usize; 2],
@@ -95,9 +94,11 @@ fn transposed_phases(
     for (dim, (axis, input)) in axes.into_iter().zip(input).enumerate() {
         let more = more.get(dim).or(more.first()).map(|more| usize::try_from(*more));
         let size = more.and_then(Result::ok).and_then(|more| axis.transposed(input, more));
-        sizes[dim] = size.filter(|size| *size > 0).ok_or("a shape that windows do not fit")?;
+        sizes[dim] =
+            size.filter(|size| *size > 0).ok_or("the input shape does not fit the windows")?;
         let parts = Phase::of_transposed(axis, input, sizes[dim]);
-        phases[dim] = parts.ok_or("windows with gaps, or far apart")?;
+        phases[dim] =
+            parts.ok_or("transposed convolution has outputs without taps, or a stride above 16")?;
     }
     Ok((sizes, phases))
 }
@@ -118,28 +119,27 @@ pub(in crate::engine::ops) fn dynamic(
     let [outputs, row] = matrix(builder, weights)?;
     let groups = usize::try_from(groups).unwrap_or(0);
     if is_transposed && groups != 1 {
-        return Err("a transposed convolution in groups, which share their scales".to_owned());
+        return Err("grouped transposed int8 convolution is not supported".to_owned());
     }
     let parts = if is_transposed {
         transposed_phases(axes, [height, width], &more)?
     } else {
         let whole = Windows::new([height, width, channels], axes);
-        let output = whole.ok_or("a shape that windows do not fit")?.output;
+        let output = whole.ok_or("the input shape does not fit the windows")?.output;
         (output, [0, 1].map(|dim| Vec::from([Phase::whole(axes[dim], output[dim])])))
     };
     let picture = channels.saturating_mul(height).saturating_mul(width);
     if picture == 0 || batch == 0 {
-        return Err("pictures without elements".to_owned());
+        return Err("the images are empty".to_owned());
     }
-    // Codes lie as the numbers do, if each picture is by itself.
+    // The quantized values keep the memory order of the floats if each image is contiguous.
     let input = match input.is_dense() && input.order().first() == Some(&0) || batch == 1 {
         true => dense(builder, &input)?,
         false => builder.contiguous(&input)?,
     };
-    let codes =
-        batch.checked_mul(picture.next_multiple_of(4)).ok_or("pictures that are too large")?;
+    let codes = batch.checked_mul(picture.next_multiple_of(4)).ok_or("the images are too large")?;
     let head = batch.saturating_mul(HEAD);
-    let len = codes.checked_add(head).ok_or("pictures that are too large")?;
+    let len = codes.checked_add(head).ok_or("the images are too large")?;
     let made = builder.make_of_in_order(&[len], &[0], Element::Code)?;
     let step = Quantize { batch, picture, at: input.offset };
     builder.push(step, &[&input], &made);
@@ -155,14 +155,14 @@ pub(in crate::engine::ops) fn dynamic(
         reads.push(builder.contiguous(&bias)?);
     }
     if reads.iter().skip(1).any(|view| view.sizes != [outputs]) {
-        return Err("scales or a bias of another number of channels".to_owned());
+        return Err("scales or bias do not match the number of output channels".to_owned());
     }
     let filter = Filter { weights, outputs, row, groups };
     in_parts(builder, (output(args)?, &source), &filter, parts, &Made::Numbers { reads })
 }
 
 fn no_pictures() -> Refusal {
-    "the engine convolves codes of batches of pictures".to_owned()
+    "int8 convolution requires a batch of images (rank 4)".to_owned()
 }
 
 fn pictures(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<View, Refusal> {
@@ -170,7 +170,7 @@ fn pictures(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<View, Ref
     if input.sizes.len() == 4 { Ok(input) } else { Err(no_pictures()) }
 }
 
-/// How windows move, and groups: arguments from `kernel` on, `dilation`, and what is behind it.
+/// Decodes windows and groups: arguments from `kernel` on, `dilation`, and the one after it.
 fn window(
     builder: &Builder<'_, '_>,
     args: &[ValueId],
@@ -183,7 +183,7 @@ fn window(
     Ok((axes, usize::try_from(groups).unwrap_or(0)))
 }
 
-/// How windows move along height and width.
+/// Windows along height and width.
 fn axes(
     kernel: &[i64],
     stride: &[i64],
@@ -192,14 +192,14 @@ fn axes(
 ) -> Result<[Window; 2], Refusal> {
     let axes = windows(2, kernel, stride, padding, dilation);
     let axes = axes.and_then(|axes| <[Window; 2]>::try_from(&axes[..]).ok());
-    axes.ok_or_else(|| "kernel, stride, padding or dilation is wrong".to_owned())
+    axes.ok_or_else(|| "kernel, stride, padding or dilation is invalid".to_owned())
 }
 
-/// The sizes of weights that are a matrix.
+/// The sizes of a weight matrix.
 fn matrix(builder: &Builder<'_, '_>, weights: ValueId) -> Result<[usize; 2], Refusal> {
     match *builder.sizes(weights)? {
         [outputs, row] => Ok([outputs, row]),
-        _ => Err("weights of other dimensions".to_owned()),
+        _ => Err("the weights are not a matrix".to_owned()),
     }
 }
 
@@ -212,10 +212,10 @@ fn constant_weights(
     if builder.is_constant(weights) && builder.element(weights)? == Element::Code {
         return Ok(weights);
     }
-    Err("the engine packs codes of weights beforehand, and these are not constant".to_owned())
+    Err("the engine requires constant int8 weights, which it packs ahead of time".to_owned())
 }
 
-/// Weights `[outputs, row]` of a convolution: rows of all taps, of all channels of a group each.
+/// Convolution weights `[outputs, row]`; a row holds all taps of all channels of a group.
 struct Filter {
     weights: ValueId,
     outputs: usize,
@@ -224,7 +224,7 @@ struct Filter {
 }
 
 impl Filter {
-    /// Whether groups are so narrow that several share a vector, of so many channels and taps.
+    /// Whether groups are narrow enough that several share a vector.
     #[cfg(target_arch = "x86_64")]
     fn is_narrow(&self, builder: &Builder<'_, '_>, channels: usize, taps: [usize; 2]) -> bool {
         let &Filter { outputs, row, groups, .. } = self;
@@ -237,15 +237,15 @@ impl Filter {
                 == Some(row)
     }
 
-    /// Whether columns of a product are rows as they are.
+    /// Whether columns of the matrix multiplication are rows of the weights, unchanged.
     fn has_whole_rows(&self, part: &Part) -> bool {
         let in_order = |taps: &Taps| *taps == Taps::all(taps.kernel);
         self.groups == 1 && part.taps.iter().all(in_order)
     }
 }
 
-/// What part of a filter products have: all channels, in blocks of `merged` groups of `inputs` and
-/// `outputs` each, and some of the taps.
+/// A part of a filter: all channels in blocks of `merged` groups with `inputs` and `outputs`
+/// channels each, and a subset of the taps.
 #[derive(Clone, Copy)]
 struct Part {
     blocks: usize,
@@ -256,7 +256,7 @@ struct Part {
 }
 
 impl Part {
-    /// Codes of a column, and columns, of a block.
+    /// Rows (K) and columns (N) of a block.
     fn shape(&self) -> [usize; 2] {
         let taps = self.taps[0].count * self.taps[1].count;
         [taps * self.merged * self.inputs, self.merged * self.outputs]
@@ -267,8 +267,8 @@ impl Part {
         Form::CodesOfPart { channels: [blocks, merged, outputs, inputs], taps }
     }
 
-    /// The code at a row and a column of the blocks side by side, from rows of so many: zero where
-    /// the column is another group's, or none.
+    /// The value at a row and a column of the concatenated blocks, from weight rows of `length`
+    /// values. Zero if the column belongs to another group or is padding.
     fn code(&self, data: &[u8], length: usize, row: usize, col: usize) -> Option<i8> {
         let [_, n] = self.shape();
         let (block, col) = (col / pack::padded(n), col % pack::padded(n));
@@ -287,11 +287,12 @@ impl Part {
     }
 }
 
-/// What a convolution makes.
+/// Result type of a convolution, with the additional buffers to read.
 enum Made {
-    /// Codes of sums, and what is read for these.
+    /// Requantized int8 sums.
     Codes { columns: Columns, outside: i8, reads: Vec<View> },
-    /// Numbers, for which are read: what pictures were quantized by, scales, and perhaps a bias.
+    /// Floats. The buffers hold the images' quantization parameters, the scales and an optional
+    /// bias.
     Numbers { reads: Vec<View> },
 }
 
@@ -303,7 +304,7 @@ impl Made {
         }
     }
 
-    /// Adds products of codes, which make all channels.
+    /// Appends the matrix multiplication that computes all channels.
     fn push<'p>(
         &self,
         builder: &mut Builder<'_, 'p>,
@@ -335,7 +336,7 @@ impl Made {
     }
 }
 
-/// The codes of a call `x, scale, zero, weights, sums, scales, scale, zero, bias, …`.
+/// The requantized result of a call `x, scale, zero, weights, sums, scales, scale, zero, bias, …`.
 fn requantized(
     builder: &mut Builder<'_, '_>,
     args: &[ValueId],
@@ -347,19 +348,19 @@ fn requantized(
     Ok(Made::Codes { columns, outside, reads })
 }
 
-/// Products of windows, side by side.
+/// Matrix multiplications over windows, for adjacent blocks of output channels.
 struct Piece<'p> {
     batch: usize,
     windows: Windows,
-    /// The shape of each, and how many there are.
+    /// Shape of a block, and number of blocks.
     shape: [usize; 2],
     blocks: usize,
-    /// The weights of all.
+    /// Weights of all blocks.
     packed: Constant<'p>,
 }
 
-/// A convolution as products: one for each phase of the outputs, which have this size in all, and
-/// for as many groups as fill a panel.
+/// Lowers a convolution to matrix multiplications: one for each phase of the outputs, which have
+/// this total size, and for as many groups as fill a panel.
 fn in_parts(
     builder: &mut Builder<'_, '_>,
     (result, input): (ValueId, &View),
@@ -371,21 +372,21 @@ fn in_parts(
     let [batch, channels, height, width] = input.sizes[..] else { return Err(no_pictures()) };
     let divides = |count: usize| groups > 0 && count > 0 && count.is_multiple_of(groups);
     if !divides(channels) || !divides(outputs) {
-        return Err("channels that do not come apart in groups".to_owned());
+        return Err("channels are not divisible by groups".to_owned());
     }
     let own = [channels / groups, outputs / groups];
     let taps = phases.iter().try_fold(1usize, |taps, phases| {
         taps.checked_mul(phases.first().map_or(0, |phase| phase.taps.kernel))
     });
     if taps.and_then(|taps| taps.checked_mul(own[0])) != Some(row) {
-        return Err("weights of another number of channels".to_owned());
+        return Err("the weights do not match the number of channels".to_owned());
     }
-    // Groups that are too narrow for a panel share one, where each has zeros for the others.
+    // Groups that are too narrow for a panel share one; each has zeros for the others' channels.
     let fill = (1..=LANES / own[1].min(LANES)).rev().find(|count| groups.is_multiple_of(*count));
     let merged = fill.unwrap_or(1);
     let blocks = groups / merged;
     if blocks.saturating_mul(phases[0].len()).saturating_mul(phases[1].len()) > PARTS {
-        return Err("a convolution of many small parts".to_owned());
+        return Err("the convolution has too many parts".to_owned());
     }
     let (shape, order) = ([batch, outputs, size[0], size[1]], channels_last_order(4));
     let out = builder.make_of_in_order(&shape, &order, kind.element())?;
@@ -405,7 +406,7 @@ fn in_parts(
                 [tall.count, wide.count],
             );
             let windows = windows.and_then(|windows| windows.of_groups(channels));
-            let windows = windows.ok_or("a shape that windows do not fit")?;
+            let windows = windows.ok_or("the input shape does not fit the windows")?;
             let shape = part.shape();
             let packed = match is_whole && filter.has_whole_rows(&part) {
                 true => product_weights(builder, weights, shape)?,
@@ -423,14 +424,14 @@ fn in_parts(
             if !is_whole {
                 let place = out.sliced(2, tall.start, size[0], tall.every);
                 let place = place.and_then(|it| it.sliced(3, wide.start, size[1], wide.every));
-                copy(builder, &made, &place.ok_or("a part that is outside")?);
+                copy(builder, &made, &place.ok_or("a phase is outside of the output")?);
             }
         }
     }
     builder.define(result, out)
 }
 
-/// Weights of a part as products take them.
+/// Weights of a part, packed for matrix multiplication.
 fn part_weights<'p>(
     builder: &mut Builder<'_, 'p>,
     id: ValueId,
@@ -438,15 +439,15 @@ fn part_weights<'p>(
     part: &Part,
 ) -> Result<Constant<'p>, Refusal> {
     let shape = pack::side_by_side(part.shape(), part.blocks);
-    let shape = shape.ok_or("weights that are too large")?;
-    let len = pack::packed_len(shape).ok_or("weights that are too large")?;
+    let shape = shape.ok_or("the weights are too large")?;
+    let len = pack::packed_len(shape).ok_or("the weights are too large")?;
     builder.packed_bytes(id, part.form(), len, |_, data, packed| {
         let packed = pack::pack(shape, |at, col| part.code(data, row, at, col), packed);
-        packed.ok_or_else(|| "a constant is cut short".to_owned())
+        packed.ok_or_else(|| "a constant is truncated".to_owned())
     })
 }
 
-/// A convolution of each channel for itself.
+/// Depthwise convolution.
 fn single_channels(
     builder: &mut Builder<'_, '_>,
     args: &[ValueId],
@@ -457,7 +458,7 @@ fn single_channels(
     let [tall, wide] = windows.axes.map(|axis| axis.kernel());
     let taps = tall.saturating_mul(wide);
     if taps > depthwise::TAPS {
-        return Err("windows of too many taps".to_owned());
+        return Err("the window has too many taps".to_owned());
     }
     let (columns, reads) = Columns::of(builder, args, channels, 14)?;
     let outside = code(columns.from.zero)?;
@@ -474,28 +475,28 @@ fn single_channels(
     builder.define(output(args)?, out)
 }
 
-/// Weights `[height, width, channels]` as convolutions of single channels take them.
+/// Weights `[height, width, channels]`, packed for depthwise convolution.
 fn depthwise_weights<'p>(
     builder: &mut Builder<'_, 'p>,
     id: ValueId,
     taps: usize,
     channels: usize,
 ) -> Result<Constant<'p>, Refusal> {
-    let len = depthwise::packed_len(taps, channels).ok_or("weights that are too large")?;
+    let len = depthwise::packed_len(taps, channels).ok_or("the weights are too large")?;
     builder.packed_bytes(id, Form::Depthwise { taps, channels }, len, |_, data, packed| {
         let code = |tap: usize, channel: usize| {
             data.get(tap * channels + channel).map(|code| code.cast_signed())
         };
         let packed = depthwise::pack(taps, channels, code, packed);
-        packed.ok_or_else(|| "a constant is cut short".to_owned())
+        packed.ok_or_else(|| "a constant is truncated".to_owned())
     })
 }
 
-/// A convolution of single channels.
+/// A depthwise convolution.
 struct Depthwise<'p> {
     batch: usize,
     windows: Windows,
-    /// Where the input begins.
+    /// Offset of the input.
     at: usize,
     outside: i8,
     packed: Constant<'p>,
@@ -536,16 +537,16 @@ impl Step for Depthwise<'_> {
     }
 }
 
-/// Bytes that the scale and the code of zero of a picture take.
+/// Bytes of the scale and zero point of an image.
 const HEAD: usize = 8;
 
-/// Makes codes of pictures, each by a scale and a code of zero of its own, which come before the
-/// codes of all.
+/// Dynamically quantizes images, each with its own scale and zero point, which precede the values
+/// of all images.
 struct Quantize {
     batch: usize,
-    /// Numbers of a picture.
+    /// Values per image.
     picture: usize,
-    /// Where the input begins.
+    /// Offset of the input.
     at: usize,
 }
 
@@ -569,20 +570,20 @@ impl Step for Quantize {
     }
 }
 
-/// Products, side by side, of windows of pictures that were quantized as the program runs.
+/// Matrix multiplications over windows of dynamically quantized images, for adjacent blocks of
+/// output channels.
 struct Dynamic<'p> {
     batch: usize,
     windows: Windows,
-    /// Where the input begins, and how far apart pictures are.
+    /// Offset of the input, and stride between images.
     at: usize,
     stride: usize,
-    /// The shape of each, and how many there are.
+    /// Shape of a block, and number of blocks.
     shape: [usize; 2],
     blocks: usize,
-    /// The weights of all.
+    /// Weights of all blocks.
     packed: Constant<'p>,
-    /// Where scales begin, which are read third, and where a bias, if there is one, which is read
-    /// fourth.
+    /// Offset of the scales, the third buffer, and of the optional bias, the fourth.
     scales: usize,
     bias: Option<usize>,
 }
@@ -605,7 +606,7 @@ impl Step for Dynamic<'_> {
         let (bias_place, rest) = rest.split_at_mut_checked(columns).ok_or(ShapeMismatch)?;
         let (row_scales, rest) = rest.split_at_mut_checked(rows).ok_or(ShapeMismatch)?;
         let (row_zeros, rest) = rest.split_at_mut_checked(rows).ok_or(ShapeMismatch)?;
-        // Columns of each block begin a panel.
+        // The columns of each block start at a panel.
         let given = |all: &'_ [f32], at: usize, places: &mut [f32]| {
             let given = all.get(at..).and_then(|all| all.get(..n * self.blocks));
             let given = given.ok_or(ShapeMismatch)?.chunks_exact(n.max(1));

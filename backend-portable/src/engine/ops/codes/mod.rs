@@ -1,4 +1,4 @@
-//! What takes and gives codes of 8 bits, which stand for `(code - zero) * scale`.
+//! int8 quantized operators. A quantized value represents `(value - zero_point) * scale`.
 
 mod convolution;
 #[cfg(target_arch = "x86_64")]
@@ -25,26 +25,26 @@ use std::vec::Vec;
 use torchlet_core::rules::window::{Window, pooling, windows};
 use torchlet_graph::graph::{Value, ValueId};
 
-/// Codes that stand for zero, which no loop overflows with.
+/// Supported zero points, within which no loop overflows.
 const ZEROS: core::ops::RangeInclusive<i64> = -1024..=1024;
 
-/// The scale and the code of zero that arguments give.
+/// Decodes scale and zero point from the arguments.
 fn scaled(builder: &Builder<'_, '_>, args: &[ValueId], at: usize) -> Result<Scaled, Refusal> {
     let scale = builder.number(argument(args, at)?)? as f32;
     let zero = builder.integer(argument(args, at + 1)?)?;
     let is_step = scale.is_normal() && scale > 0.0;
     if !is_step || !ZEROS.contains(&zero) {
-        return Err(std::format!("codes of scale {scale} with {zero} for zero"));
+        return Err(std::format!("unsupported quantization: scale {scale}, zero point {zero}"));
     }
     Ok(Scaled { scale, zero: i32::try_from(zero).unwrap_or(0) })
 }
 
-/// A code, as one that is there for what lies outside.
+/// A zero point as int8, for padding.
 fn code(zero: i32) -> Result<i8, Refusal> {
-    i8::try_from(zero).map_err(|_| "a zero that no code stands for".to_owned())
+    i8::try_from(zero).map_err(|_| "the zero point does not fit in int8".to_owned())
 }
 
-/// All codes, or those that an activation leaves.
+/// The output range, limited by a fused activation.
 fn range(
     builder: &Builder<'_, '_>,
     zero: i32,
@@ -55,15 +55,15 @@ fn range(
         None => Ok(all),
         Some(Value::String(name)) if name == "none" => Ok(all),
         Some(Value::String(name)) if name == "relu" => Ok(Range { low: code(zero)?, ..all }),
-        _ => Err("an activation that the engine does not have".to_owned()),
+        _ => Err("the fused activation is not supported".to_owned()),
     }
 }
 
-/// A bias in units of a column's sums, and what is left of it: nothing, where quantizers gave it
-/// that scale, and it was rounded to it. Then a result is rounded once, as where a bias is an
-/// integer from the beginning.
+/// A bias in units of a column's accumulator, and the remainder. The remainder is zero if the
+/// quantizer chose the bias scale accordingly; then a result is rounded only once, as with an
+/// integer bias.
 fn in_units(bias: f32, unit: f32) -> (i32, f32) {
-    /// Numbers below a half of this are rounded to integers where it is added and taken away again.
+    /// Adding and subtracting this constant rounds values below half of it to integers.
     const MAGIC: f32 = 12_582_912.0;
     let units = bias / unit;
     let whole = (units + MAGIC) - MAGIC;
@@ -71,21 +71,21 @@ fn in_units(bias: f32, unit: f32) -> (i32, f32) {
     if is_whole { (whole as i32, 0.0) } else { (0, bias) }
 }
 
-/// What sums of columns are made of, and where it is read.
+/// Requantization parameters of the output columns.
 #[derive(Clone)]
 struct Columns {
     from: Scaled,
     scale: f32,
     range: Range,
-    /// Where scales begin, which are read second, and where a bias, if there is one, which is read
-    /// third.
+    /// Offset of the scales, the second buffer, and of the optional bias, the third.
     scales: usize,
     bias: Option<usize>,
 }
 
 impl Columns {
-    /// Those of a call whose arguments `x, scale, zero, weights, sums, scales, scale, zero, bias`
-    /// come first, and the tensors that it reads beside the input.
+    /// The parameters of a call whose first arguments are
+    /// `x, scale, zero, weights, sums, scales, scale, zero, bias`, and the tensors to read besides
+    /// the input.
     fn of(
         builder: &mut Builder<'_, '_>,
         args: &[ValueId],
@@ -100,15 +100,15 @@ impl Columns {
             reads.push(builder.contiguous(&bias)?);
         }
         if reads.iter().any(|view| view.sizes != [count]) {
-            return Err("scales or a bias of another number of channels".to_owned());
+            return Err("scales or bias do not match the number of output channels".to_owned());
         }
         let at = |index: usize| reads.get(index).map(|view| view.offset);
         let (scales, bias) = (at(0).unwrap_or(0), at(1));
         Ok((Columns { from, scale: to.scale, range, scales, bias }, reads))
     }
 
-    /// Fills in what sums of packed columns become, in a workspace of three words for each.
-    /// `channel` is that of a packed place.
+    /// Computes the requantization of packed columns, in a workspace of three words per column.
+    /// `channel` maps a packed column to its output channel.
     fn fill<'w>(
         &self,
         inputs: &[&[f32]],
@@ -148,15 +148,15 @@ pub(super) fn linear(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<
     let input = builder.codes(argument(args, 0)?)?;
     let weights = argument(args, 3)?;
     let [n, k] = *builder.sizes(weights)? else {
-        return Err("weights that are no matrix".to_owned());
+        return Err("the weights are not a matrix".to_owned());
     };
     if !builder.is_constant(weights) || builder.element(weights)? != Element::Code {
         return Err(
-            "the engine packs codes of weights beforehand, and these are not constant".to_owned()
+            "the engine requires constant int8 weights, which it packs ahead of time".to_owned()
         );
     }
     if k == 0 || input.sizes.last() != Some(&k) {
-        return Err("weights of another number of inputs".to_owned());
+        return Err("the weights do not match the number of inputs".to_owned());
     }
     let rows = input.numel() / k;
     let (columns, reads) = Columns::of(builder, args, n, 9)?;
@@ -177,37 +177,36 @@ pub(super) fn linear(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<
     builder.define(output(args)?, out)
 }
 
-/// Weights `[n, k]` as products take them.
+/// Weights `[n, k]`, packed for matrix multiplication.
 pub(super) fn product_weights<'p>(
     builder: &mut Builder<'_, 'p>,
     id: ValueId,
     [k, n]: [usize; 2],
 ) -> Result<Constant<'p>, Refusal> {
-    let len = pack::packed_len([k, n]).ok_or("weights that are too large")?;
+    let len = pack::packed_len([k, n]).ok_or("the weights are too large")?;
     builder.packed_bytes(id, Form::Codes { k, n }, len, |_, data, packed| {
         let code = |row: usize, col: usize| data.get(col * k + row).map(|code| code.cast_signed());
-        pack::pack([k, n], code, packed).ok_or_else(|| "a constant is cut short".to_owned())
+        pack::pack([k, n], code, packed).ok_or_else(|| "a constant is truncated".to_owned())
     })
 }
 
-/// What a product multiplies.
+/// Left operand of a matrix multiplication.
 enum Source {
     Rows,
-    /// Windows, beside which there are codes like this.
+    /// Windows of an image, and the padding value.
     Windows(Windows, i8),
 }
 
-/// A product of codes, or several side by side: of channels of pictures one behind the other, which
-/// make channels one behind the other.
+/// An int8 matrix multiplication, or several for adjacent blocks of input and output channels.
 struct Product<'p> {
     rows: usize,
     source: Source,
-    /// Where the input begins.
+    /// Offset of the input.
     at: usize,
-    /// The shape of each, and how many there are.
+    /// Shape of a block, and number of blocks.
     shape: [usize; 2],
     blocks: usize,
-    /// The weights of all.
+    /// Weights of all blocks.
     packed: Constant<'p>,
     columns: Columns,
 }
@@ -242,7 +241,7 @@ impl Step for Product<'_> {
         let packed = pack::Packed::of_blocks(self.shape, self.blocks, self.packed.as_slice());
         let packed = packed.ok_or(ShapeMismatch)?;
         let codes = codes.get(self.at..).ok_or(ShapeMismatch)?;
-        // Those of each block begin a panel.
+        // The columns of each block start at a panel.
         let channel = |place: usize| place / pack::padded(n) * n + place % pack::padded(n);
         let (columns, rest) =
             self.columns.fill(&inputs, packed.sums, offset, channel, workspace)?;
@@ -250,7 +249,7 @@ impl Step for Product<'_> {
     }
 }
 
-/// The same elements without gaps, in the order that they have if there are none.
+/// The view itself if it is dense, else a contiguous copy.
 fn dense(builder: &mut Builder<'_, '_>, view: &View) -> Result<View, Refusal> {
     if view.is_dense() { Ok(view.clone()) } else { builder.contiguous(view) }
 }
@@ -261,11 +260,11 @@ pub(super) fn quantize(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Resul
     let to = scaled(builder, args, 1)?;
     let limit = |at| {
         let limit = builder.integer(argument(args, at)?)?;
-        i8::try_from(limit).map_err(|_| "limits that are not of 8 bits".to_owned())
+        i8::try_from(limit).map_err(|_| "the quantization limits do not fit in int8".to_owned())
     };
     let range = Range { zero: to.zero, low: limit(3)?, high: limit(4)? };
     if range.low > range.high {
-        return Err("limits that leave no code".to_owned());
+        return Err("the quantization range is empty".to_owned());
     }
     let input = dense(builder, &input)?;
     let out = builder.make_of_in_order(&input.sizes, &input.order(), Element::Code)?;
@@ -274,7 +273,7 @@ pub(super) fn quantize(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Resul
     builder.define(output(args)?, out)
 }
 
-/// `dequantize_per_tensor(input, scale, zero, low, high, type, type of numbers)`
+/// `dequantize_per_tensor(input, scale, zero, low, high, type, output type)`
 pub(super) fn dequantize(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Refusal> {
     let input = builder.codes(argument(args, 0)?)?;
     let from = scaled(builder, args, 1)?;
@@ -284,13 +283,13 @@ pub(super) fn dequantize(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Res
     builder.define(output(args)?, out)
 }
 
-/// Numbers of codes.
+/// Dequantization.
 struct Dequantize {
-    /// Where codes begin.
+    /// Offset of the quantized values.
     at: usize,
     from: Scaled,
-    /// How codes are copied to the order of the numbers first, and how many: bytes are less to
-    /// move.
+    /// A copy to the output's memory order, applied before dequantization because bytes are cheaper
+    /// to move, and its number of elements.
     moved: Option<(Copy, usize)>,
 }
 
@@ -322,7 +321,7 @@ pub(super) fn lookup(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<
     let (input, table) = (builder.codes(argument(args, 0)?)?, builder.codes(argument(args, 1)?)?);
     let table = builder.contiguous(&table)?;
     if table.sizes != [elementwise::CODES] {
-        return Err("a table of another length".to_owned());
+        return Err("the lookup table must have 256 entries".to_owned());
     }
     let input = dense(builder, &input)?;
     let out = builder.make_of_in_order(&input.sizes, &input.order(), Element::Code)?;
@@ -343,7 +342,8 @@ pub(super) fn mul(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(),
     binary(builder, args, |at, from, scale, range| Elementwise::Mul { at, from, scale, range })
 }
 
-/// A call of codes `a, b, scale, zero, scale, zero, scale, zero`, the last of the result.
+/// Lowers a binary call `a, b, scale, zero, scale, zero, scale, zero`; the last pair belongs to the
+/// result.
 fn binary(
     builder: &mut Builder<'_, '_>,
     args: &[ValueId],
@@ -352,8 +352,8 @@ fn binary(
     let (a, b) = (builder.codes(argument(args, 0)?)?, builder.codes(argument(args, 1)?)?);
     let (from, to) =
         ([scaled(builder, args, 2)?, scaled(builder, args, 4)?], scaled(builder, args, 6)?);
-    // One of them may be repeated.
-    let refusal = "codes of shapes that are both repeated";
+    // At most one of the operands may be broadcast.
+    let refusal = "only one operand may be broadcast";
     let [a, b] = match b.expanded(&a.sizes) {
         Some(b) => [dense(builder, &a)?, b],
         None => [a.expanded(&b.sizes).ok_or(refusal)?, dense(builder, &b)?],
@@ -372,7 +372,7 @@ pub(super) fn relu(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<()
     let input = builder.codes(argument(args, 0)?)?;
     let (from, to) = (scaled(builder, args, 1)?, scaled(builder, args, 3)?);
     let range = Range { zero: to.zero, low: code(to.zero)?, high: i8::MAX };
-    // Codes of the same numbers are only cut, which what makes them may do.
+    // With equal scales, ReLU is only a clamp, which may be fused into the preceding step.
     if from == to && builder.limit(&input, f32::from(range.low), f32::from(range.high)) {
         return builder.define(output(args)?, input);
     }
@@ -383,7 +383,7 @@ pub(super) fn relu(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<()
     builder.define(output(args)?, out)
 }
 
-/// What is done element by element, from where operands begin on.
+/// Element-wise int8 operators, with offsets of the operands.
 enum Elementwise {
     Quantize { at: usize, scale: f32, range: Range },
     Lookup { at: [usize; 2] },
@@ -428,12 +428,12 @@ impl Step for Elementwise {
     }
 }
 
-/// The codes of a buffer from one on.
+/// The int8 values of a buffer from an offset on.
 fn codes_from(words: &[f32], at: usize) -> Result<&[i8], ShapeMismatch> {
     bytemuck::cast_slice(words).get(at..).ok_or(ShapeMismatch)
 }
 
-/// The largest codes of windows: `max_pool2d_with_indices(self, kernel_size, stride, padding,
+/// int8 max pooling: `max_pool2d_with_indices(self, kernel_size, stride, padding,
 /// dilation, ceil_mode)`.
 pub(super) fn largest(
     builder: &mut Builder<'_, '_>,
@@ -444,15 +444,15 @@ pub(super) fn largest(
     let input = builder.codes(argument(args, 0)?)?;
     let list = |at| builder.integers(argument(args, at)?);
     let axes = windows(2, &list(1)?, &list(2)?, &list(3)?, &list(4)?);
-    let axes = axes.ok_or("kernel, stride, padding or dilation is wrong")?;
+    let axes = axes.ok_or("kernel, stride, padding or dilation is invalid")?;
     let sizes: Result<Vec<i32>, _> = input.sizes.iter().map(|size| i32::try_from(*size)).collect();
-    let sizes = pooling(&sizes.map_err(|_| "a dimension that is too large")?, &axes, ceil);
-    let sizes = sizes.ok_or("a shape that windows do not fit")?;
+    let sizes = pooling(&sizes.map_err(|_| "a dim is too large")?, &axes, ceil);
+    let sizes = sizes.ok_or("the input shape does not fit the windows")?;
     let sizes: Vec<usize> = sizes.iter().map(|size| usize::try_from(*size).unwrap_or(0)).collect();
-    let axes = <[Window; 2]>::try_from(&axes[..]).map_err(|_| "windows of other dimensions")?;
+    let axes = <[Window; 2]>::try_from(&axes[..]).map_err(|_| "the windows are not 2D")?;
     let (&[_, channels, height, width], &[_, _, tall, wide]) = (&input.sizes[..], &sizes[..])
     else {
-        return Err("the engine pools batches of pictures".to_owned());
+        return Err("pooling requires a batch of images (rank 4)".to_owned());
     };
     let input = channels_last(builder, &input)?;
     let result = builder.make_of_in_order(&sizes, &channels_last_order(4), Element::Code)?;
@@ -464,10 +464,10 @@ pub(super) fn largest(
 }
 
 struct Largest {
-    /// Where the input begins.
+    /// Offset of the input.
     at: usize,
     windows: Windows,
-    /// Codes of the result.
+    /// Number of outputs.
     len: usize,
 }
 

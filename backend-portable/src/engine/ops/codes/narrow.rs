@@ -1,4 +1,4 @@
-//! Convolutions of codes in groups so narrow that several share a vector.
+//! int8 grouped convolutions whose groups are narrow enough that several share a vector.
 
 use super::super::moves::{channels_last, channels_last_order};
 use super::super::{argument, output};
@@ -15,8 +15,8 @@ use std::borrow::ToOwned;
 use std::vec::Vec;
 use torchlet_graph::graph::ValueId;
 
-/// A convolution of pictures `[batch, channels, height, width]` in groups of so many channels, of a
-/// call as that of other convolutions.
+/// A convolution of images `[batch, channels, height, width]` in groups of `group` channels, with
+/// the arguments of other convolutions.
 pub(super) fn convolution(
     builder: &mut Builder<'_, '_>,
     args: &[ValueId],
@@ -25,7 +25,7 @@ pub(super) fn convolution(
     group: usize,
 ) -> Result<(), Refusal> {
     let [batch, channels, ..] = input.sizes[..] else {
-        return Err("codes that are no pictures".to_owned());
+        return Err("the input is not a batch of images".to_owned());
     };
     let (columns, reads) = Columns::of(builder, args, channels, 14)?;
     let outside = code(columns.from.zero)?;
@@ -35,16 +35,16 @@ pub(super) fn convolution(
     if !builder.is_question() {
         let [tall, wide] = windows.axes.map(|axis| axis.kernel());
         let taps = tall.saturating_mul(wide);
-        let len = narrow::packed_len(taps, channels, group).ok_or("weights that are too large")?;
+        let len = narrow::packed_len(taps, channels, group).ok_or("the weights are too large")?;
         let form = Form::Narrow { taps, channels, group };
         let packed = builder.packed_bytes(argument(args, 3)?, form, len, |_, data, packed| {
-            // Rows of all taps, of all channels of a group each.
+            // A row holds all taps of all channels of a group.
             let code = |tap: usize, input: usize, output: usize| {
                 let code = data.get((output * taps + tap) * group + input);
                 code.map(|code| code.cast_signed())
             };
             let packed = narrow::pack(taps, channels, group, code, packed);
-            packed.ok_or_else(|| "a constant is cut short".to_owned())
+            packed.ok_or_else(|| "a constant is truncated".to_owned())
         })?;
         let (at, windows) = (input.offset, windows.along_rows());
         let reads: Vec<&View> = core::iter::once(&input).chain(&reads).collect();
@@ -57,14 +57,14 @@ pub(super) fn convolution(
 
 struct Narrow<'p> {
     windows: Windows,
-    /// Where the input begins.
+    /// Offset of the input.
     at: usize,
     outside: i8,
     packed: Constant<'p>,
     taps: usize,
     group: usize,
     columns: Columns,
-    /// Codes of the result.
+    /// Number of outputs.
     len: usize,
 }
 
@@ -88,7 +88,7 @@ impl Step for Narrow<'_> {
         let packed = narrow::Packed::of(self.taps, channels, self.group, packed);
         let packed = packed.ok_or(ShapeMismatch)?;
         let channel = |place: usize| narrow::channel(self.group, place);
-        // Codes have 128 added where they are multiplied.
+        // The kernel adds 128 to the values before it multiplies them.
         let (columns, rest) = self.columns.fill(&inputs, packed.sums, 128, channel, workspace)?;
         let out: &mut [i8] = bytemuck::cast_slice_mut(out);
         let out = out.get_mut(..self.len).ok_or(ShapeMismatch)?;

@@ -1,11 +1,11 @@
-//! What is answered: all at once, or in events.
+//! Responses, complete or as streamed events.
 
 use super::likelihood::Likelihoods;
 use serde_json::{Value, json};
 use std::time::{SystemTime, UNIX_EPOCH};
 use torchlet::llm::{Finish, Generation, Logprobs, Said, Tokenizer, Tool, ToolCall, ToolCalls};
 
-/// What all parts of an answer have.
+/// Properties shared by all parts of a response.
 pub(in super::super) struct Answer<'a> {
     pub(in super::super) model: &'a str,
     pub(in super::super) id: String,
@@ -14,7 +14,7 @@ pub(in super::super) struct Answer<'a> {
     /// The functions that may be called, and whether several at once.
     pub(in super::super) tools: Vec<Tool>,
     pub(in super::super) calls_several: bool,
-    /// Whether it is told how likely tokens were.
+    /// Whether log probabilities are requested.
     pub(in super::super) tells_logprobs: bool,
     pub(in super::super) tokenizer: &'a Tokenizer,
 }
@@ -24,13 +24,13 @@ impl Answer<'_> {
         json!({"id": self.id, "object": kind, "created": self.created, "model": self.model, "choices": choices})
     }
 
-    /// An event of one of the texts.
+    /// A stream event with a choice.
     fn event(&self, choice: Value) -> Value {
         let kind = if self.is_chat { "chat.completion.chunk" } else { "text_completion" };
         self.object(kind, json!([choice]))
     }
 
-    /// For what one of its texts says.
+    /// Starts a choice.
     pub(in super::super) fn choice(&self, index: usize) -> Choice<'_> {
         let found = (!self.tools.is_empty()).then(|| ToolCalls::of(&self.tools).in_parts());
         let likelihoods =
@@ -39,7 +39,7 @@ impl Answer<'_> {
         Choice { answer: self, index, found, calls: 0, likelihoods, untold, has_begun, has_ended }
     }
 
-    /// The last event, which tells how many tokens there were.
+    /// The last event, with token counts.
     pub(in super::super) fn usage(&self, prompt: usize, generated: usize) -> Value {
         let kind = if self.is_chat { "chat.completion.chunk" } else { "text_completion" };
         let mut event = self.object(kind, json!([]));
@@ -47,7 +47,7 @@ impl Answer<'_> {
         event
     }
 
-    /// All of it at once.
+    /// The complete response.
     pub(in super::super) fn whole(&self, generations: &[Box<Generation>], prompt: usize) -> Value {
         let choices = generations.iter().enumerate();
         let choices = choices.map(|(index, generation)| self.choice(index).whole(generation));
@@ -59,28 +59,28 @@ impl Answer<'_> {
     }
 }
 
-/// One of the texts of an answer: finds the calls in it, and numbers them.
+/// A choice of a response. Finds and numbers the function calls in its text.
 pub(in super::super) struct Choice<'a> {
     answer: &'a Answer<'a>,
     index: usize,
-    /// Where there are no functions, all is text.
+    /// Parser for function calls; `None` without functions.
     found: Option<ToolCalls>,
     calls: usize,
     likelihoods: Option<Likelihoods<'a>>,
-    /// Tokens of which nothing was told yet: those of what may become a call.
+    /// Log probabilities not yet sent, because their text may become part of a function call.
     untold: Vec<Logprobs>,
     has_begun: bool,
-    /// Whether the only call that there may be has come.
+    /// Whether the only permitted call is complete.
     has_ended: bool,
 }
 
 impl Choice<'_> {
-    /// The number of the text.
+    /// The index of the choice.
     pub(in super::super) fn index(&self) -> usize {
         self.index
     }
 
-    /// The events of a piece of text, and of the tokens that it is of.
+    /// Returns the events for a piece of text and its tokens.
     pub(in super::super) fn push(&mut self, text: String, tokens: Vec<Logprobs>) -> Vec<Value> {
         self.untold.extend(tokens);
         if let Some(likelihoods) = &mut self.likelihoods {
@@ -93,7 +93,7 @@ impl Choice<'_> {
         events
     }
 
-    /// The last events, with tokens that have no text behind the others.
+    /// Returns the last events, including tokens without text.
     pub(in super::super) fn end(
         &mut self,
         generation: &Generation,
@@ -110,7 +110,7 @@ impl Choice<'_> {
         events
     }
 
-    /// The first event of a conversation: who speaks.
+    /// The first event of a chat: the role.
     fn begin(&mut self) -> Option<Value> {
         let is_first = !std::mem::replace(&mut self.has_begun, true);
         (is_first && self.answer.is_chat).then(|| {
@@ -119,7 +119,7 @@ impl Choice<'_> {
         })
     }
 
-    /// What is said by then.
+    /// Parses a piece of text into text and calls.
     fn say(&mut self, text: String) -> Vec<(Said, usize)> {
         let said = match &mut self.found {
             Some(found) => found.push(&text),
@@ -128,13 +128,13 @@ impl Choice<'_> {
         self.numbered(said)
     }
 
-    /// What is left at the end.
+    /// Returns what is left at the end of the text.
     fn finish(&mut self) -> Vec<(Said, usize)> {
         let said = self.found.take().map(ToolCalls::finish).unwrap_or_default();
         self.numbered(said)
     }
 
-    /// With the number of the call that each is of, or comes behind.
+    /// Adds to each part the index of its call, or of the last call before it.
     fn numbered(&mut self, said: Vec<Said>) -> Vec<(Said, usize)> {
         let mut numbered = Vec::new();
         for mut said in said {
@@ -155,7 +155,7 @@ impl Choice<'_> {
         numbered
     }
 
-    /// An event with text, or with a call of that number or a part of it.
+    /// Returns an event with text or (a part of) a call.
     fn said(&mut self, said: &Said, number: usize) -> Value {
         let choice = match said {
             Said::Text(text) => self.text(Some(text)),
@@ -165,7 +165,7 @@ impl Choice<'_> {
         self.event(choice)
     }
 
-    /// What there is of a call.
+    /// Builds a choice with a (partial) call.
     fn call(&self, number: usize, mut call: Value) -> Value {
         call["index"] = number.into();
         json!({"index": self.index, "delta": {"tool_calls": [call]}, "finish_reason": null})
@@ -181,7 +181,7 @@ impl Choice<'_> {
         json!({"index": index, "delta": delta, "finish_reason": null})
     }
 
-    /// An event, with all that is to be told of tokens.
+    /// Builds an event, with pending log probabilities.
     fn event(&mut self, mut choice: Value) -> Value {
         if let (Some(likelihoods), false) = (&mut self.likelihoods, self.untold.is_empty()) {
             choice["logprobs"] = likelihoods.tell(&std::mem::take(&mut self.untold));
@@ -189,7 +189,7 @@ impl Choice<'_> {
         self.answer.event(choice)
     }
 
-    /// All of it at once.
+    /// The complete choice.
     fn whole(mut self, generation: &Generation) -> Value {
         self.found = self.found.map(|_| ToolCalls::of(&self.answer.tools));
         let mut said = self.say(generation.text.clone());
@@ -204,7 +204,7 @@ impl Choice<'_> {
         }
         let likelihoods = self.likelihoods.as_mut().map(|likelihoods| {
             likelihoods.add(&generation.text);
-            // What ended the text is none of it.
+            // A stop string is not part of the text.
             let is_cut = generation.finish == Finish::Stop;
             let all = generation.logprobs.iter().cloned();
             let tokens = all.filter(|told| !is_cut || told.offset < generation.text.len());
@@ -225,7 +225,7 @@ impl Choice<'_> {
     }
 }
 
-/// A call as answers have it.
+/// Formats a function call.
 fn call(call: &ToolCall) -> Value {
     let ToolCall { id, name, arguments } = call;
     json!({"id": id, "type": "function", "function": {"name": name, "arguments": arguments}})
@@ -247,7 +247,7 @@ fn usage(prompt: usize, generated: usize) -> Value {
     json!({"prompt_tokens": prompt, "completion_tokens": generated, "total_tokens": prompt + generated})
 }
 
-/// What went wrong.
+/// Formats an error.
 pub(in super::super) fn error(status: u16, message: &str, code: Option<&str>) -> Value {
     let kind = match status {
         401 => "authentication_error",
@@ -255,7 +255,7 @@ pub(in super::super) fn error(status: u16, message: &str, code: Option<&str>) ->
         500.. => "server_error",
         _ => "invalid_request_error",
     };
-    // Messages about a field of a request begin with its name.
+    // Messages about a field begin with its quoted name.
     let field = message.strip_prefix('\'').and_then(|rest| rest.split('\'').next());
     let param = field.filter(|_| status < 500);
     json!({"error": {"message": message, "type": kind, "param": param, "code": code}})

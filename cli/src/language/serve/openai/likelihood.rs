@@ -1,17 +1,17 @@
-//! How likely tokens were, as answers have it.
+//! Log probabilities in OpenAI's format.
 
 use serde_json::{Map, Value, json};
 use torchlet::llm::{Logprobs, Tokenizer};
 
-/// What OpenAI's API has for what is as good as impossible.
+/// OpenAI's value for negligible probabilities.
 const LEAST: f32 = -9999.0;
 
-/// Tells of the tokens of a text, one after the other.
+/// Formats the log probabilities of a text's tokens, in order.
 pub(super) struct Likelihoods<'a> {
     tokenizer: &'a Tokenizer,
     is_chat: bool,
     text: String,
-    /// How many characters so many bytes of the text are.
+    /// A byte offset in the text, and the number of characters before it.
     counted: (usize, usize),
 }
 
@@ -20,7 +20,7 @@ impl<'a> Likelihoods<'a> {
         Likelihoods { tokenizer, is_chat, text: String::new(), counted: (0, 0) }
     }
 
-    /// Adds text, of which tokens are told next.
+    /// Appends the text of the next tokens.
     pub(super) fn add(&mut self, text: &str) {
         self.text += text;
     }
@@ -59,7 +59,7 @@ impl<'a> Likelihoods<'a> {
             let mut all: Map<String, Value> = others
                 .map(|(token, logprob)| (self.name(*token, told.offset), logprob.max(LEAST).into()))
                 .collect();
-            // Also where it is none of them.
+            // Also if it is not among the most likely tokens.
             all.insert(name.clone(), told.logprob.max(LEAST).into());
             names.push(name);
             logprobs.push(told.logprob.max(LEAST));
@@ -69,13 +69,13 @@ impl<'a> Likelihoods<'a> {
         json!({"tokens": names, "token_logprobs": logprobs, "top_logprobs": likeliest, "text_offset": offsets})
     }
 
-    /// The text of a token that begins there, if it has one.
+    /// The bytes of a token at an offset; `None` for tokens without text.
     fn bytes(&self, token: u32, offset: usize) -> Option<Vec<u8>> {
         let mut bytes = self.tokenizer.token_bytes(token);
         if bytes.is_empty() {
             return None;
         }
-        // A space in front of a text may be left out.
+        // Tokenizers may strip a leading space.
         if offset == 0 && bytes.first() == Some(&b' ') && !self.text.starts_with(' ') {
             bytes.remove(0);
         }
@@ -86,8 +86,8 @@ impl<'a> Likelihoods<'a> {
         self.tokenizer.special_name(token).unwrap_or_default().into()
     }
 
-    /// What a token is called where its text is all that tells it from others: also where that is a
-    /// part of a character.
+    /// Returns a token's name for responses that identify tokens by text; partial characters are
+    /// escaped.
     fn name(&self, token: u32, offset: usize) -> String {
         let Some(bytes) = self.bytes(token, offset) else { return self.special(token) };
         String::from_utf8(bytes).unwrap_or_else(|error| {
@@ -96,8 +96,7 @@ impl<'a> Likelihoods<'a> {
         })
     }
 
-    /// How many characters there are in front of that byte, which comes behind those that were
-    /// asked for before.
+    /// The number of characters before a byte offset; offsets must not decrease between calls.
     fn characters(&mut self, offset: usize) -> usize {
         let (from, count) = self.counted;
         if let Some(new) = self.text.get(from..offset) {

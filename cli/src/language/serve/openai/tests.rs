@@ -1,4 +1,4 @@
-//! Requests as clients write them.
+//! Parsing of requests.
 
 use super::*;
 
@@ -65,7 +65,7 @@ fn functions_that_nobody_has_are_refused_soon() {
     };
     assert!(nested(100).is_ok());
     assert!(nested(100_000).unwrap_err().contains("JSON"));
-    // What a template or a grammar would take for its own.
+    // Characters with a special meaning in templates or grammars.
     let odd = list(&[function(r#"</tools>\"{{ x }}\u0000\ud83d\ude00"#, "{}")]).unwrap();
     assert_eq!(odd.tools[0].name(), "</tools>\"{{ x }}\0😀");
     let schema = Tool::call_schema(&odd.tools);
@@ -115,10 +115,7 @@ fn likelihoods_and_several_texts_are_asked_for() {
     assert_eq!((text("0"), text("5")), (Ok(Some(0)), Ok(Some(5))));
     assert_eq!((text("false"), text("null")), (Ok(None), Ok(None)));
     for wrong in ["true", "21", "-1", "1.5"] {
-        assert!(
-            text(wrong).unwrap_err().contains("'logprobs' should be a whole number"),
-            "{wrong}"
-        );
+        assert!(text(wrong).unwrap_err().contains("'logprobs' should be an integer"), "{wrong}");
     }
     let other = br#"{"prompt": "a", "top_logprobs": 1}"#;
     assert!(Completion::read(other, false).unwrap_err().contains("'top_logprobs'"));
@@ -136,7 +133,7 @@ fn pictures_are_marked_in_their_messages() {
     let marked =
         vec![Message::new("system", "s"), Message::new("user", format!("What is {MARK}?"))];
     assert_eq!(read.prompt, messages(marked, vec![vec![0, 1, 2]]));
-    // A text may have the character, too.
+    // The text itself may contain the placeholder character.
     let read = picture(MARK, "data:image/png;base64,AAEC").unwrap();
     let other = format!("{MARK}0\u{fffd}");
     let marked = vec![Message::new("system", "s"), Message::new("user", format!("{MARK}{other}?"))];
@@ -147,7 +144,7 @@ fn pictures_are_marked_in_their_messages() {
     };
     assert_eq!(read.prompt, expected);
     for (text, url, expected) in [
-        ("", "https://example.com/a.png", "fetches nothing"),
+        ("", "https://example.com/a.png", "does not fetch URLs"),
         ("", "data:image/png;base64,A", "base64"),
     ] {
         let error = picture(text, url).unwrap_err();
@@ -185,7 +182,7 @@ fn templates_are_given_what_else_messages_have() {
     }
 }
 
-/// Whatever a template writes of a request, no mark of a picture is in it.
+/// The placeholder of images must not occur in any string that a template may print.
 #[test]
 fn marks_are_in_no_text_of_a_request() {
     let picture =
@@ -216,7 +213,7 @@ fn options_of_events_are_read() {
         assert!(options(wrong).unwrap_err().contains("'stream_options'"), "{wrong}");
     }
     let alone = usage(r#", "stream_options": {"include_usage": true}"#).unwrap_err();
-    assert!(alone.contains("'stream' should be true"), "{alone}");
+    assert!(alone.contains("'stream' to be true"), "{alone}");
 }
 
 #[test]
@@ -224,20 +221,20 @@ fn what_is_not_supported_is_refused_by_name() {
     for (rest, name) in [
         (r#", "reasoning_effort": "low""#, "'reasoning_effort' is not supported"),
         (r#", "web_search_options": {}"#, "'web_search_options' is not supported"),
-        (r#", "logprobs": 3"#, "'logprobs' should be true or false"),
+        (r#", "logprobs": 3"#, "'logprobs' should be a boolean"),
         (
             r#", "logprobs": true, "top_logprobs": 21"#,
-            "'top_logprobs' should be a whole number from 0 to 20",
+            "'top_logprobs' should be an integer from 0 to 20",
         ),
-        (r#", "top_logprobs": 3"#, "'top_logprobs' come with 'logprobs'"),
-        (r#", "logprobs": false, "top_logprobs": 3"#, "'top_logprobs' come with 'logprobs'"),
+        (r#", "top_logprobs": 3"#, "'top_logprobs' requires 'logprobs'"),
+        (r#", "logprobs": false, "top_logprobs": 3"#, "'top_logprobs' requires 'logprobs'"),
         (r#", "max_tokens": 3, "max_completion_tokens": 4"#, "different"),
         (r#", "chat_template_kwargs": [1]"#, "'chat_template_kwargs'"),
         (r#", "chat_template_kwargs": {"messages": []}"#, "'messages'"),
-        (r#", "n": 0"#, "'n' should be a whole number from 1 to 16"),
-        (r#", "n": 17"#, "'n' should be a whole number from 1 to 16"),
+        (r#", "n": 0"#, "'n' should be an integer from 1 to 16"),
+        (r#", "n": 17"#, "'n' should be an integer from 1 to 16"),
         (r#", "n": 1.5"#, "'n'"),
-        (r#", "n": 2, "best_of": 3"#, "'best_of' is not supported but for the same as 'n'"),
+        (r#", "n": 2, "best_of": 3"#, "'best_of' should equal 'n'"),
         (r#", "tools": [{}]"#, "'tools[0]'"),
         (r#", "tools": 1"#, "'tools'"),
         (r#", "tool_choice": "required""#, "'tool_choice'"),
@@ -298,8 +295,8 @@ fn prompts_are_texts_or_tokens() {
     }
 }
 
-/// Two calls in one piece of text, each with its number and its arguments; and the second of two
-/// where there may be one.
+/// Two calls in one piece of text, each with index and arguments; the second is dropped if only one
+/// call is permitted.
 #[test]
 fn calls_come_in_parts() {
     let tokenizer = torchlet::llm::Tokenizer::empty();

@@ -1,33 +1,33 @@
-//! Pictures in other sizes, as Pillow makes them, to the bit: models were trained on such. (From
-//! version 13 on, it takes columns before rows where that is quicker, which moves points by one;
-//! models are older.)
+//! Image resizing, bit-exact with Pillow, which models were trained with. (Since version 13, Pillow
+//! processes columns before rows if that is faster, which can change values by one. Models are
+//! older.)
 //!
-//! Each point of the result is a sum over those of the source that a filter's curve covers, which
-//! is as wide as a point of the result where that is the wider one. Rows first, then columns, with
-//! weights in whole 2⁻²²s and points rounded to bytes between the two.
+//! Each output pixel is a weighted sum over the support of a filter kernel. For downscaling, the
+//! kernel is widened by the scale factor. Rows are processed before columns, with fixed-point
+//! weights in units of 2⁻²² and rounding to bytes in between.
 
 use super::{MAX_BYTES, Picture};
 use crate::error::Error;
 use std::f64::consts::PI;
 use std::ops::Range;
 
-/// How a point follows from those of a picture of another size.
+/// Interpolation filter for resizing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Filter {
-    /// By distance: Pillow's `BILINEAR`, `torchvision`'s with `antialias`.
+    /// Bilinear: Pillow's `BILINEAR`, `torchvision`'s with `antialias`.
     Bilinear,
-    /// By cubic curves: Pillow's `BICUBIC`.
+    /// Bicubic: Pillow's `BICUBIC`.
     Bicubic,
-    /// By a windowed sinc function: Pillow's `LANCZOS`.
+    /// Windowed sinc: Pillow's `LANCZOS`.
     Lanczos,
 }
 
-/// Bits of a weight behind the point.
+/// Fractional bits of a weight.
 const BITS: u32 = 22;
 
 impl Filter {
-    /// How far from its middle the curve reaches.
+    /// Radius of the kernel.
     fn reach(self) -> f64 {
         match self {
             Filter::Bilinear => 1.0,
@@ -52,14 +52,14 @@ impl Filter {
         }
     }
 
-    /// What of `from` points each of `to` is a sum of, and their weights.
+    /// Range of input pixels, and their weights, for each output pixel along one axis.
     fn windows(self, from: usize, to: usize) -> Vec<(Range<usize>, Vec<i64>)> {
         let scale = from as f64 / to as f64;
         let width = scale.max(1.0);
         let reach = self.reach() * width;
         let window = |at: usize| {
             let middle = (at as f64 + 0.5) * scale;
-            // Numbers below zero become zero.
+            // The cast saturates negative values to 0.
             let first = (middle - reach + 0.5) as usize;
             let end = ((middle + reach + 0.5) as usize).min(from);
             let weights = (first..end)
@@ -77,42 +77,43 @@ impl Filter {
     }
 }
 
-/// The parameter of Pillow's cubic curves.
+/// Parameter of Pillow's bicubic kernel.
 const A: f64 = -0.5;
 
-/// A sum of bytes times weights as a byte.
+/// Rounds a fixed-point sum to a byte.
 fn rounded(sum: i64) -> u8 {
     ((sum + (1 << (BITS - 1))) >> BITS).clamp(0, 255) as u8
 }
 
 impl Picture {
-    /// The picture in another size.
+    /// Resizes the image.
     ///
     /// # Errors
-    /// It would have no points, or too many.
+    /// The new size is 0 or too large.
     pub fn resized(&self, width: usize, height: usize, filter: Filter) -> Result<Picture, Error> {
         let mut resized = Picture::black(width, height)?;
-        // On the way, it has as many columns as it will, and as many rows as it had.
+        // Size of the intermediate image: new width, old height.
         let between = 3 * width.saturating_mul(self.height);
         if between > MAX_BYTES {
             let Picture { width: from, height: rows, .. } = self;
             let message = format!(
-                "{from}×{rows} points cannot become {width}×{height}: that takes {between} bytes, more than {MAX_BYTES}"
+                "cannot resize {from}×{rows} to {width}×{height} pixels: this needs {between} \
+                 bytes, more than {MAX_BYTES}"
             );
             return Err(Error::Picture { message });
         }
         let narrowed: Vec<u8> = match width == self.width {
-            true => self.points.clone(),
+            true => self.pixels.clone(),
             false => {
                 let windows = filter.windows(self.width, width);
                 let mut narrowed = Vec::with_capacity(between);
-                for row in self.points.chunks_exact(3 * self.width) {
-                    let points = row.as_chunks::<3>().0;
+                for row in self.pixels.chunks_exact(3 * self.width) {
+                    let pixels = row.as_chunks::<3>().0;
                     for (range, weights) in &windows {
-                        let points = points.get(range.clone()).unwrap_or_default();
+                        let pixels = pixels.get(range.clone()).unwrap_or_default();
                         let mut sums = [0i64; 3];
-                        for (point, weight) in points.iter().zip(weights) {
-                            for (sum, value) in sums.iter_mut().zip(point) {
+                        for (pixel, weight) in pixels.iter().zip(weights) {
+                            for (sum, value) in sums.iter_mut().zip(pixel) {
                                 *sum += i64::from(*value) * weight;
                             }
                         }
@@ -123,12 +124,12 @@ impl Picture {
             }
         };
         if height == self.height {
-            resized.points = narrowed;
+            resized.pixels = narrowed;
             return Ok(resized);
         }
         let windows = filter.windows(self.height, height);
         let mut sums = vec![0i64; 3 * width];
-        for (target, (range, weights)) in resized.points.chunks_exact_mut(3 * width).zip(&windows) {
+        for (target, (range, weights)) in resized.pixels.chunks_exact_mut(3 * width).zip(&windows) {
             sums.fill(0);
             let rows = narrowed.chunks_exact(3 * width).skip(range.start);
             for (row, weight) in rows.zip(weights) {

@@ -1,11 +1,11 @@
-//! Recordings of shapes that were run before. A language model takes a prompt, then token by token,
-//! then the next prompt: what was recorded for a token serves again.
+//! Cache of recordings for shapes that were run before. A language model alternates between prompts
+//! and single tokens, so the recording for a token is used again.
 
+use crate::argmax::Search;
 use crate::compiled::Compiled;
 use crate::device::Recording;
 use crate::error::Error;
 use crate::ids::IdMap;
-use crate::largest::Search;
 use crate::replay::Replay;
 use crate::state::{DeviceTensor, Storage};
 use crate::steps::Step;
@@ -13,37 +13,37 @@ use crate::tensors::{TensorId, padded_bytes};
 use crate::trace::{Label, Stopwatch};
 use torchlet_graph::graph::ValueId;
 
-/// Recordings that are kept beside the one in use.
-const MOST: usize = 3;
+/// The maximum number of cached recordings beside the current one.
+const MAX_CACHED: usize = 3;
 
-/// What a recording is for.
+/// The cache key of a recording.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct RecordingKey {
-    /// The sizes of each input that is a tensor, in order.
+    /// The sizes of each tensor input, in order.
     pub(crate) sizes: Vec<Vec<usize>>,
-    /// The output that is searched where it can be.
+    /// The output to search (argmax) instead of returning it.
     pub(crate) wanted: Option<usize>,
 }
 
-/// A recording that is not in use, and what is known of tensors and numbers by it.
-pub(crate) struct Kept {
+/// A cached recording, with the tensor shapes and integers that belong to it.
+pub(crate) struct CachedRecording {
     key: RecordingKey,
     pub(crate) recording: Recording,
     replay: Replay,
     search: Option<Search>,
     labels: Option<Vec<Label>>,
-    /// The sizes of each tensor, and where in another one it lies.
+    /// The sizes of each tensor and, for an alias, its location.
     tensors: Vec<Option<Known>>,
     strided: IdMap<TensorId, Vec<usize>>,
     integers: Vec<Option<i64>>,
-    /// The integers of inputs that operators look at, where they were there.
+    /// The contents of inputs that operators read on the host, if known.
     host: Vec<(ValueId, Option<Vec<i32>>)>,
 }
 
 type Known = (Vec<usize>, Option<(TensorId, u64)>);
 
 impl Compiled {
-    /// What the recording in use is for.
+    /// Returns the key of the current recording.
     fn key(&self) -> RecordingKey {
         let inputs = self.graph.inputs.iter().zip(&self.inputs).filter(|(_, it)| it.is_some());
         let sizes = |(id, _): (&ValueId, _)| self.state.tensor(*id).map(|it| it.sizes.clone());
@@ -53,13 +53,13 @@ impl Compiled {
         }
     }
 
-    /// Goes on with the recording for these sizes and this search: the one in use, one that was
-    /// kept, or, if there is none, one that has yet to be recorded.
+    /// Switches to the recording for these sizes and this search: the current one, a cached one, or
+    /// an empty one that has yet to be recorded.
     ///
     /// # Errors
-    /// The sizes of an input exceed its bound, or there is no memory for another recording; then
-    /// all is as it was.
-    pub(crate) fn turn_to(&mut self, wanted: RecordingKey) -> Result<(), Error> {
+    /// An input exceeds its bound, or memory for another recording is missing. Nothing changes
+    /// then.
+    pub(crate) fn switch_to(&mut self, wanted: RecordingKey) -> Result<(), Error> {
         let now = self.key();
         if now == wanted {
             return Ok(());
@@ -68,15 +68,15 @@ impl Compiled {
         let found = self.kept.iter().position(|kept| kept.key == wanted);
         let mut other = match found.map(|at| self.kept.remove(at)) {
             Some(other) => other,
-            None if self.recorded && self.kept.len() < MOST => {
+            None if self.recorded && self.kept.len() < MAX_CACHED => {
                 let recording = Recording::new(&self.context).or_else(|error| {
-                    self.make_room(error)?;
+                    self.evict(error)?;
                     Recording::new(&self.context)
                 })?;
                 self.snapshot(wanted.clone(), recording)
             }
-            // In the place of the one that was not in use for the longest time: much of it may stay
-            // as it is, above all descriptors.
+            // Reuses the least recently used recording: much of it, above all descriptors, may stay
+            // valid.
             None if self.recorded => self.kept.remove(0),
             None => {
                 self.set_inputs(&wanted);
@@ -95,22 +95,22 @@ impl Compiled {
         Ok(())
     }
 
-    /// Records steps; without the recordings that are kept, if there is no memory for one more.
-    pub(crate) fn record_in_room(
+    /// Records steps. If memory runs out, frees the cached recordings and tries again.
+    pub(crate) fn record_or_evict(
         &mut self,
         steps: Vec<Step>,
         watch: &mut Stopwatch,
     ) -> Result<(), Error> {
         self.record(&steps, watch).or_else(|error| {
-            self.make_room(error)?;
+            self.evict(error)?;
             self.record(&steps, watch)
         })?;
         self.replay.hold(steps);
         Ok(())
     }
 
-    /// Gives up what is kept, if that may help against an error; else gives that back.
-    fn make_room(&mut self, error: Error) -> Result<(), Error> {
+    /// Frees the cached recordings if that may resolve the error; otherwise returns the error.
+    fn evict(&mut self, error: Error) -> Result<(), Error> {
         if !error.is_out_of_memory() || self.kept.is_empty() {
             return Err(error);
         }
@@ -130,7 +130,7 @@ impl Compiled {
         Ok(())
     }
 
-    /// Gives the inputs their sizes, for which nothing is recorded.
+    /// Sets the input sizes; nothing is recorded for them yet.
     fn set_inputs(&mut self, wanted: &RecordingKey) {
         let inputs = self.graph.inputs.iter().zip(&self.inputs).filter(|(_, it)| it.is_some());
         for ((id, _), sizes) in inputs.zip(&wanted.sizes) {
@@ -142,8 +142,8 @@ impl Compiled {
         self.recorded = false;
     }
 
-    /// What is known now, with a recording in which nothing is recorded.
-    fn snapshot(&self, key: RecordingKey, recording: Recording) -> Kept {
+    /// Copies the current shapes and integers, with an empty recording.
+    fn snapshot(&self, key: RecordingKey, recording: Recording) -> CachedRecording {
         let known = |tensor: &DeviceTensor| {
             let place = match tensor.storage {
                 Storage::Alias(root, start) => Some((root, start)),
@@ -152,7 +152,7 @@ impl Compiled {
             (tensor.sizes.clone(), place)
         };
         let numbers = |id: &ValueId| (*id, self.state.host.get(id).cloned());
-        Kept {
+        CachedRecording {
             key,
             recording,
             replay: Replay::new(self.replay.calls.clone()),
@@ -165,8 +165,8 @@ impl Compiled {
         }
     }
 
-    /// Exchanges what is in use with what was kept.
-    fn exchange(&mut self, other: &mut Kept) {
+    /// Swaps the current recording with a cached one.
+    fn exchange(&mut self, other: &mut CachedRecording) {
         std::mem::swap(&mut self.recording, &mut other.recording);
         std::mem::swap(&mut self.replay, &mut other.replay);
         std::mem::swap(&mut self.search, &mut other.search);
@@ -177,7 +177,7 @@ impl Compiled {
         for (tensor, known) in self.state.tensors.iter_mut().zip(&mut other.tensors) {
             let (Some(tensor), Some((sizes, place))) = (tensor, known) else { continue };
             std::mem::swap(&mut tensor.sizes, sizes);
-            // Which tensors lie in others is decided when memory is planned; where they do may
+            // Which tensors are aliases is fixed when memory is planned, but their locations may
             // change.
             if let (Storage::Alias(root, start), Some((other_root, other_start))) =
                 (&mut tensor.storage, place)

@@ -1,9 +1,9 @@
-//! Pairs as a `tokenizer.json` lists them.
+//! BPE with the explicit merge list of a `tokenizer.json`.
 //!
-//! `kitoken` 0.11 joins whatever two parts make a piece of the vocabulary, and takes a word that is
-//! a piece whole. Where a vocabulary was trained, and nothing of it is missing, that is the same.
-//! Where it is not, as when merges were taken out, or what ends a word is marked (it forgets the
-//! mark in words of more than 192 parts), the list is followed here.
+//! `kitoken` 0.11 merges any two parts that form a piece of the vocabulary, and keeps a word that
+//! is a piece. For a complete trained vocabulary, that is equivalent to the merge list. It differs
+//! if merges were removed, or if words have an end marker (which `kitoken` drops in words of more
+//! than 192 parts). In those cases the list is applied here.
 
 use super::bytes;
 use super::unigram::{all_bytes, byte, byte_tokens};
@@ -12,30 +12,30 @@ use std::borrow::Cow;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap, HashSet};
 
-/// The pairs of a vocabulary, in the order in which they are joined.
+/// Merge list of a vocabulary.
 #[derive(Debug)]
-pub(super) struct Pairs {
+pub(super) struct MergeList {
     pieces: HashMap<String, u32>,
-    /// How early a pair is joined, and the token that it becomes.
+    /// Rank and resulting token of each merge.
     merges: HashMap<(u32, u32), (u32, u32)>,
-    /// Whether pieces have names of bytes in the place of these.
-    are_of_bytes: bool,
-    /// What marks the end of a word.
+    /// Whether pieces are in the byte-level alphabet.
+    is_byte_level: bool,
+    /// End-of-word marker.
     suffix: String,
-    /// Whether a word that is a piece is one token, however it is joined.
-    are_words_whole: bool,
-    /// The tokens of bytes, where unknown characters become these.
+    /// Whether a word that is a piece becomes one token regardless of merges (`ignore_merges`).
+    ignore_merges: bool,
+    /// Byte tokens for unknown characters (byte fallback).
     bytes: Option<Box<[u32; 256]>>,
     unknown: Option<u32>,
-    /// Whether several unknown characters in a row are one token.
-    are_unknown_one: bool,
+    /// Whether consecutive unknown characters become one token.
+    fuse_unknown: bool,
 }
 
-/// No token, and no place: texts have fewer bytes.
+/// Stands for no token or index; texts are shorter.
 const NONE: u32 = u32::MAX;
 
-/// A part of a word, and its neighbours, which need not be there; without a token once it is a part
-/// of the one before it.
+/// Part of a word in a doubly linked list. `token` is `NONE` once it was merged into the part
+/// before it.
 #[derive(Debug)]
 struct Part {
     token: u32,
@@ -43,8 +43,8 @@ struct Part {
     behind: u32,
 }
 
-impl Pairs {
-    /// Those of a `tokenizer.json` whose list says something else than its vocabulary.
+impl MergeList {
+    /// Reads the merge list of a `tokenizer.json`, if it is not equivalent to its vocabulary.
     pub(super) fn of_json(file: &Value) -> Result<Option<Self>, String> {
         let model = &file["model"];
         let (Some(vocab), Some(list)) = (model["vocab"].as_object(), model["merges"].as_array())
@@ -58,16 +58,17 @@ impl Pairs {
         let number = |id: &Value| u32::try_from(id.as_u64()?).ok().filter(|id| *id != NONE);
         let pieces = vocab.iter().filter_map(|(name, id)| Some((name.clone(), number(id)?)));
         let pieces: HashMap<String, u32> = pieces.collect();
-        // Whether each merge is of what others before it made, and those that make the same piece
-        // lie side by side, none of them ending as one before it begins: of "aba", "a ba" may come
-        // before "ab a", whichever is the first in a word.
+        // The list is equivalent if each merge combines results of earlier merges, merges with the
+        // same result are adjacent, and none of them ends with the start of an earlier one. For
+        // "aba", the merge "a ba" may precede "ab a", although "ab a" could occur first in a word.
         let (mut is_ordered, mut last, mut begins) = (true, None, HashSet::new());
         let (mut merges, mut made) = (HashMap::with_capacity(list.len()), HashSet::new());
         let mut name = String::new();
         for (rank, pair) in (0u32..).zip(list) {
-            let (left, right) = halves(pair).ok_or("one of its merges is no pair")?;
+            let (left, right) = merge_sides(pair).ok_or("one of its merges is not a pair")?;
             let token = |name: &str| {
-                let missing = || format!("{name:?} of its merges is none of its tokens");
+                let missing =
+                    || format!("its merges contain {name:?}, which is not in the vocabulary");
                 pieces.get(name).copied().ok_or_else(missing)
             };
             name.clear();
@@ -85,22 +86,22 @@ impl Pairs {
             merges.insert(pair, (rank, joined));
         }
         let unknown = model["unk_token"].as_str().and_then(|name| pieces.get(name).copied());
-        let pairs = Pairs {
+        let pairs = MergeList {
             merges,
-            are_of_bytes: file["pre_tokenizer"].to_string().contains("\"ByteLevel\""),
+            is_byte_level: file["pre_tokenizer"].to_string().contains("\"ByteLevel\""),
             suffix: suffix.into(),
-            are_words_whole: model["ignore_merges"] == true,
+            ignore_merges: model["ignore_merges"] == true,
             bytes: all_bytes(&byte_tokens(&[], file)),
             unknown,
-            are_unknown_one: model["fuse_unk"] == true,
+            fuse_unknown: model["fuse_unk"] == true,
             pieces,
         };
         let is_told = suffix.is_empty() && is_ordered && pairs.reach_all(&made, file);
         Ok(Some(pairs).filter(|_| !is_told))
     }
 
-    /// Whether all pieces but single characters and added tokens are made by merges, and are what
-    /// their characters become, as they are not where other merges come before.
+    /// Whether merges reach every piece except single characters and added tokens. A piece may be
+    /// unreachable because other merges have lower ranks.
     fn reach_all(&self, made: &HashSet<u32>, file: &Value) -> bool {
         let added = file["added_tokens"].as_array().into_iter().flatten();
         let added: HashSet<&str> = added.filter_map(|token| token["content"].as_str()).collect();
@@ -115,24 +116,24 @@ impl Pairs {
         })
     }
 
-    /// The tokens of a word.
+    /// Encodes a word.
     pub(super) fn encode(&self, word: &str, tokens: &mut Vec<u32>) {
         let named: String;
-        let word = match self.are_of_bytes {
+        let word = match self.is_byte_level {
             true => {
                 named = bytes::named(word);
                 &named
             }
             false => word,
         };
-        if let (true, Some(token)) = (self.are_words_whole, self.pieces.get(word)) {
+        if let (true, Some(token)) = (self.ignore_merges, self.pieces.get(word)) {
             tokens.push(*token);
             return;
         }
         self.join(word, tokens);
     }
 
-    /// What the characters of a word become.
+    /// Applies merges to the characters of a word.
     fn join(&self, word: &str, tokens: &mut Vec<u32>) {
         let mut parts = self.parts(word);
         let joined = |parts: &[Part], at: u32| {
@@ -140,12 +141,12 @@ impl Pairs {
             let behind = parts.get(part.behind as usize)?;
             self.merges.get(&(part.token, behind.token)).copied()
         };
-        // The earliest of the list first, and of one pair the first in the word.
+        // Lowest rank first, then leftmost.
         let mut waiting: BinaryHeap<Reverse<(u32, u32)>> = (0..place(parts.len()))
             .filter_map(|at| Some(Reverse((joined(&parts, at)?.0, at))))
             .collect();
         while let Some(Reverse((rank, at))) = waiting.pop() {
-            // Either part may have become another since.
+            // Stale if either part has changed.
             let Some((_, token)) = joined(&parts, at).filter(|(now, _)| *now == rank) else {
                 continue;
             };
@@ -166,12 +167,12 @@ impl Pairs {
         tokens.extend(parts.iter().map(|part| part.token).filter(|token| *token != NONE));
     }
 
-    /// The characters of a word, the last with the mark of its end.
+    /// Splits a word into characters. The end-of-word marker is appended to the last one.
     fn parts(&self, word: &str) -> Vec<Part> {
         let (mut parts, mut is_unknown) = (Vec::new(), false);
         let mut add = |token: u32| {
             let at = place(parts.len());
-            // In front of the first, and behind the last, is nothing.
+            // The neighbours of the first and last part are out of bounds.
             parts.push(Part { token, before: at.wrapping_sub(1), behind: at.saturating_add(1) });
         };
         for (at, character) in word.char_indices() {
@@ -188,7 +189,7 @@ impl Pairs {
                 }
                 (None, None) => {
                     is_unknown = true;
-                    if !(was_unknown && self.are_unknown_one) {
+                    if !(was_unknown && self.fuse_unknown) {
                         self.unknown.into_iter().for_each(&mut add);
                     }
                 }
@@ -198,22 +199,22 @@ impl Pairs {
     }
 }
 
-/// The place of a part.
+/// Index of a part.
 fn place(at: usize) -> u32 {
     u32::try_from(at).unwrap_or(NONE)
 }
 
-/// Whether a piece is a character or stands for a byte.
+/// Whether a piece is a single character or a byte token.
 fn is_one(piece: &str) -> bool {
     let mut characters = piece.chars();
     (characters.next().is_some() && characters.next().is_none()) || byte(piece.as_bytes()).is_some()
 }
 
-/// The halves of a merge, which is a list of two or a text with a space between them.
-fn halves(pair: &Value) -> Option<(&str, &str)> {
+/// Both sides of a merge, which is an array of two or a text with a space in between.
+fn merge_sides(pair: &Value) -> Option<(&str, &str)> {
     match pair {
         Value::String(text) => text.split_once(' ').filter(|(_, right)| !right.contains(' ')),
-        Value::Array(halves) => match halves.as_slice() {
+        Value::Array(merge_sides) => match merge_sides.as_slice() {
             [left, right] => Some((left.as_str()?, right.as_str()?)),
             _ => None,
         },
@@ -232,41 +233,41 @@ mod tests {
     }
 
     #[test]
-    fn lists_that_say_no_more_than_the_vocabulary_are_left_alone() {
+    fn equivalent_merge_lists_are_ignored() {
         for merges in [
             json!(["a b", "b c", "ab c"]),
             json!([["a", "b"], ["b", "c"], ["ab", "c"], ["a", "bc"]]),
         ] {
-            assert!(Pairs::of_json(&file(merges)).unwrap().is_none());
+            assert!(MergeList::of_json(&file(merges)).unwrap().is_none());
         }
-        // One is missing, and one comes before what it is made of.
+        // A missing merge, and a merge before those that it depends on.
         for (merges, expected) in [
             (json!(["a b", "b c"]), &[3, 2, 4, 3][..]),
             (json!(["ab c", "a b", "b c"]), &[5, 4, 3]),
         ] {
-            let pairs = Pairs::of_json(&file(merges)).unwrap().unwrap();
+            let pairs = MergeList::of_json(&file(merges)).unwrap().unwrap();
             let mut tokens = Vec::new();
             pairs.encode("abcbcabd", &mut tokens);
             assert_eq!(tokens, expected);
         }
-        // Each is made, and one is never reached, as "b c" is joined first.
-        let pairs = Pairs::of_json(&file(json!(["b c", "a b", "ab c"]))).unwrap().unwrap();
+        // A merge that is never applied, because "b c" has a lower rank.
+        let pairs = MergeList::of_json(&file(json!(["b c", "a b", "ab c"]))).unwrap().unwrap();
         let mut tokens = Vec::new();
         pairs.encode("abc", &mut tokens);
         assert_eq!(tokens, [0, 4]);
-        // Two that make the same, of which the earlier is the second in the word.
+        // Two merges with the same result, of which the lower rank is second in the word.
         let mut other = file(json!(["a b", "b a", "a ba", "ab a"]));
         other["model"]["vocab"] = json!({"a": 0, "b": 1, "ab": 2, "ba": 3, "aba": 4});
-        let pairs = Pairs::of_json(&other).unwrap().unwrap();
+        let pairs = MergeList::of_json(&other).unwrap().unwrap();
         let mut tokens = Vec::new();
         pairs.encode("abaaba", &mut tokens);
         assert_eq!(tokens, [4, 4]);
         other["model"]["merges"] = json!(["a b", "b a", "ab a", "a ba"]);
-        assert!(Pairs::of_json(&other).unwrap().is_none());
-        // Two that make the same, and what lies between them.
+        assert!(MergeList::of_json(&other).unwrap().is_none());
+        // Two merges with the same result that are not adjacent.
         let apart = json!(["a b", "ab c", "b c", "a bc"]);
-        assert!(Pairs::of_json(&file(apart)).unwrap().is_some());
-        assert!(Pairs::of_json(&file(json!(["a d"]))).unwrap_err().contains("\"ad\""));
-        assert!(Pairs::of_json(&file(json!([["a"]]))).is_err());
+        assert!(MergeList::of_json(&file(apart)).unwrap().is_some());
+        assert!(MergeList::of_json(&file(json!(["a d"]))).unwrap_err().contains("\"ad\""));
+        assert!(MergeList::of_json(&file(json!([["a"]]))).is_err());
     }
 }

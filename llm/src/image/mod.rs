@@ -1,5 +1,4 @@
-//! Pictures for encoders that take more of one than its points: cut into tiles of the size that an
-//! encoder takes.
+//! Images for vision encoders, split into tiles of the encoder's input size.
 
 mod resize;
 mod tiles;
@@ -9,83 +8,83 @@ pub use tiles::{Piece, Tiling};
 
 use crate::error::Error;
 
-/// The most points a side, and bytes, of a picture here: files say what they like.
+/// Limits on the side length in pixels and on the bytes of an image: sizes in files are untrusted.
 const MAX_SIDE: usize = 1 << 15;
 const MAX_BYTES: usize = 1 << 28;
 
-/// Points in rows, each of red, green and blue from 0 to 255.
+/// An RGB image with 8 bits per channel, in row-major order.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Picture {
     width: usize,
     height: usize,
-    points: Vec<u8>,
+    pixels: Vec<u8>,
 }
 
 impl Picture {
-    /// A picture of these points, row by row.
+    /// Creates an image from interleaved RGB bytes in row-major order.
     ///
     /// # Errors
-    /// There are none, too many, or others than three bytes for each point.
-    pub fn from_rgb(width: usize, height: usize, points: Vec<u8>) -> Result<Self, Error> {
+    /// The size is 0 or too large, or does not match the number of bytes.
+    pub fn from_rgb(width: usize, height: usize, pixels: Vec<u8>) -> Result<Self, Error> {
         let bytes = bytes_of(width, height)?;
-        if points.len() != bytes {
-            let found = points.len();
-            let message = format!("{width}×{height} points take {bytes} bytes, not {found}");
+        if pixels.len() != bytes {
+            let found = pixels.len();
+            let message = format!("{width}×{height} pixels: expected {bytes} bytes, found {found}");
             return Err(Error::Picture { message });
         }
-        Ok(Picture { width, height, points })
+        Ok(Picture { width, height, pixels })
     }
 
-    /// Black.
+    /// A black image.
     fn black(width: usize, height: usize) -> Result<Self, Error> {
         let bytes = bytes_of(width, height)?;
-        Ok(Picture { width, height, points: vec![0; bytes] })
+        Ok(Picture { width, height, pixels: vec![0; bytes] })
     }
 
-    /// Points from left to right.
+    /// Width in pixels.
     pub fn width(&self) -> usize {
         self.width
     }
 
-    /// Points from top to bottom.
+    /// Height in pixels.
     pub fn height(&self) -> usize {
         self.height
     }
 
-    /// The points, row by row.
+    /// Interleaved RGB bytes in row-major order.
     pub fn as_rgb(&self) -> &[u8] {
-        &self.points
+        &self.pixels
     }
 
-    /// The points as most encoders take them: all reds, all greens, all blues, each from 0 to 1,
-    /// then `(value - mean) / std`.
+    /// Converts to planar floats (CHW), as most encoders expect: values are scaled to 0..1 and
+    /// normalized as `(value - mean) / std`.
     pub fn planes(&self, mean: [f32; 3], std: [f32; 3]) -> Vec<f32> {
-        let points = self.points.as_chunks::<3>().0;
-        let mut planes = Vec::with_capacity(self.points.len());
+        let pixels = self.pixels.as_chunks::<3>().0;
+        let mut planes = Vec::with_capacity(self.pixels.len());
         for (channel, (mean, std)) in mean.into_iter().zip(std).enumerate() {
-            let values = points.iter().filter_map(|point| point.get(channel));
+            let values = pixels.iter().filter_map(|pixel| pixel.get(channel));
             planes.extend(values.map(|value| (f32::from(*value) / 255.0 - mean) / std));
         }
         planes
     }
 
-    /// A part that lies within the picture.
-    fn part(&self, [left, top]: [usize; 2], [width, height]: [usize; 2]) -> Result<Self, Error> {
-        let mut part = Picture::black(width, height)?;
-        let rows = self.points.chunks_exact(3 * self.width).skip(top);
-        for (target, row) in part.points.chunks_exact_mut(3 * width).zip(rows) {
+    /// Crops a rectangle, which must be inside the image.
+    fn crop(&self, [left, top]: [usize; 2], [width, height]: [usize; 2]) -> Result<Self, Error> {
+        let mut crop = Picture::black(width, height)?;
+        let rows = self.pixels.chunks_exact(3 * self.width).skip(top);
+        for (target, row) in crop.pixels.chunks_exact_mut(3 * width).zip(rows) {
             if let Some(source) = row.get(3 * left..3 * (left + width)) {
                 target.copy_from_slice(source);
             }
         }
-        Ok(part)
+        Ok(crop)
     }
 
-    /// The picture in the top left corner of a black one that is at least as large.
-    fn on_black(&self, [width, height]: [usize; 2]) -> Result<Self, Error> {
+    /// Pads with black on the right and at the bottom.
+    fn pad_black(&self, [width, height]: [usize; 2]) -> Result<Self, Error> {
         let mut canvas = Picture::black(width, height)?;
-        let rows = self.points.chunks_exact(3 * self.width);
-        for (target, row) in canvas.points.chunks_exact_mut(3 * width).zip(rows) {
+        let rows = self.pixels.chunks_exact(3 * self.width);
+        for (target, row) in canvas.pixels.chunks_exact_mut(3 * width).zip(rows) {
             if let Some(target) = target.get_mut(..row.len()) {
                 target.copy_from_slice(row);
             }
@@ -101,7 +100,8 @@ fn bytes_of(width: usize, height: usize) -> Result<usize, Error> {
         true => Ok(bytes),
         false => Err(Error::Picture {
             message: format!(
-                "{width}×{height} points; a picture has 1 to {MAX_SIDE} a side, and at most {MAX_BYTES} bytes"
+                "{width}×{height} pixels: expected 1 to {MAX_SIDE} pixels per side, and at most \
+                 {MAX_BYTES} bytes"
             ),
         }),
     }
@@ -112,7 +112,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn planes_are_of_a_colour_each() {
+    fn planes_are_per_channel() {
         let picture = Picture::from_rgb(2, 1, vec![255, 0, 51, 0, 255, 102]).unwrap();
         let plain = [1.0, 0.0, 0.0, 1.0, 0.2, 0.4];
         assert_eq!(picture.planes([0.0; 3], [1.0; 3]), plain);

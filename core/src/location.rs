@@ -1,4 +1,4 @@
-//! Where the data of a tensor is, by what the file says.
+//! Location of tensor data, as specified by the file.
 
 use crate::arguments::elements;
 use crate::data_map::{Blob, DataMap};
@@ -9,40 +9,41 @@ use crate::format::{Malformed, Part};
 use crate::layout::{is_permutation, same_layout};
 use crate::meta::{MethodMeta, TensorValue, tensor_name};
 use crate::program::Program;
-use crate::uses::{OUTSIDE, Uses, has};
+use crate::uses::{UNSUPPORTED_BY_IMAGE, Uses, has};
 use crate::values::Tensor;
 
-/// Where the data of a tensor is.
+/// Location of a tensor's data.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Place<'p> {
-    /// In planned memory: buffer and offset.
+pub(crate) struct DataLocation<'p> {
+    /// Planned buffer and byte offset.
     pub(crate) planned: Option<(usize, usize)>,
-    /// In the program or in external data: all of a constant, or what a planned tensor starts with.
+    /// Data in the program or in external data: the contents of a constant, or the initial contents
+    /// of a planned tensor.
     pub(crate) stored: Option<Blob<'p>>,
 }
 
-/// Why a tensor's data cannot be found.
+/// Why a tensor's data cannot be located.
 #[derive(Debug, Clone, Copy)]
-enum PlaceError {
+enum LocationError {
     Malformed(Malformed),
     Value(&'static str),
     External(&'static str),
 }
 
-impl From<Malformed> for PlaceError {
+impl From<Malformed> for LocationError {
     fn from(malformed: Malformed) -> Self {
-        PlaceError::Malformed(malformed)
+        LocationError::Malformed(malformed)
     }
 }
 
-impl PlaceError {
-    /// The error with the place where it happened.
+impl LocationError {
+    /// Adds the tensor's value index or name.
     #[cold]
     fn at(self, value: &TensorValue<'_>) -> InitError {
         match self {
-            PlaceError::Malformed(malformed) => malformed.into(),
-            PlaceError::Value(what) => InitError::Value { index: value.index, what },
-            PlaceError::External(what) => {
+            LocationError::Malformed(malformed) => malformed.into(),
+            LocationError::Value(what) => InitError::Value { index: value.index, what },
+            LocationError::External(what) => {
                 let name = tensor_name(&value.tensor).ok().flatten().unwrap_or("");
                 InitError::ExternalData { name: Message::new(format_args!("{name}")), what }
             }
@@ -50,16 +51,16 @@ impl PlaceError {
     }
 }
 
-/// Finds the data of a tensor, and checks that there is as much as the tensor has.
+/// Locates the data of a tensor and checks its size.
 ///
-/// The rules are the schema's: data is constant without allocation, mutable with; entry 0 of the
-/// constants means none; external data is found by the tensor's name.
+/// The schema defines the rules: data without an allocation is constant, data with one is mutable;
+/// constant entry 0 means no data; external data is looked up by the tensor's name.
 pub(crate) fn locate<'p>(
     meta: &MethodMeta<'p>,
     data: &'p [DataMap<'p>],
     value: &TensorValue<'p>,
     slot: &Tensor<'_, '_>,
-) -> Result<Place<'p>, InitError> {
+) -> Result<DataLocation<'p>, InitError> {
     let stored = match stored(&meta.program, data, &value.tensor, slot) {
         Ok(stored) => stored,
         Err(error) => return Err(error.at(value)),
@@ -67,29 +68,29 @@ pub(crate) fn locate<'p>(
     let planned = match value.tensor.allocation_info()? {
         None => None,
         Some(allocation) => match planned(meta, &allocation, slot)? {
-            Ok(place) => Some(place),
+            Ok(offset) => Some(offset),
             Err(what) => return Err(InitError::Value { index: value.index, what }),
         },
     };
-    Ok(Place { planned, stored })
+    Ok(DataLocation { planned, stored })
 }
 
-/// The bytes that the file has for a tensor.
+/// Data stored in a file for the tensor.
 fn stored<'p>(
     program: &Program<'p>,
     data: &'p [DataMap<'p>],
     tensor: &TensorTable<'p>,
     slot: &Tensor<'_, '_>,
-) -> Result<Option<Blob<'p>>, PlaceError> {
+) -> Result<Option<Blob<'p>>, LocationError> {
     if tensor.storage_offset()? != 0 {
-        return Err(PlaceError::Value("its storage offset is not zero"));
+        return Err(LocationError::Value("a non-zero storage offset is not supported"));
     }
     let mut table = 0;
     if let Some(extra) = tensor.extra_tensor_info()? {
         if extra.location()? == 1 {
             return match has(Uses::EXTERNAL_DATA) {
                 true => find_external(data, tensor, slot).map(Some),
-                false => Err(PlaceError::External(OUTSIDE)),
+                false => Err(LocationError::External(UNSUPPORTED_BY_IMAGE)),
             };
         }
         table = extra.mutable_data_segments_idx()?;
@@ -104,29 +105,29 @@ fn stored<'p>(
     }))
 }
 
-/// The place of a tensor in planned memory: buffer and offset, or what is wrong with it.
+/// Planned buffer and byte offset of a tensor, or an error text.
 fn planned(
     meta: &MethodMeta<'_>,
     allocation: &AllocationDetails<'_>,
     slot: &Tensor<'_, '_>,
 ) -> Result<Result<(usize, usize), &'static str>, Malformed> {
-    let inside = planned_place(allocation)?.filter(|(buffer, offset)| {
+    let inside = planned_offset(allocation)?.filter(|(buffer, offset)| {
         let end = offset.checked_add(slot.capacity());
         meta.planned_size(*buffer).is_ok_and(|size| end.is_some_and(|end| end <= size))
     });
     Ok(match inside {
-        // Buffers start at multiples of more.
+        // Buffers start at multiples of ARENA_ALIGN, which exceeds every element alignment.
         Some((buffer, offset)) if offset.is_multiple_of(slot.alignment()) => Ok((buffer, offset)),
-        Some(_) => Err("its place in planned memory is misaligned"),
-        None => Err("its place in planned memory is out of range"),
+        Some(_) => Err("the offset in planned memory is misaligned"),
+        None => Err("the offset in planned memory is out of range"),
     })
 }
 
-/// Buffer and offset of a tensor in planned memory; `None` if there is no such place.
-pub(crate) fn planned_place(
+/// Planned buffer and byte offset of a tensor; `None` if out of range.
+pub(crate) fn planned_offset(
     allocation: &AllocationDetails<'_>,
 ) -> Result<Option<(usize, usize)>, Malformed> {
-    // Buffer 0 of the file is reserved; the caller's first is the file's second.
+    // Buffer 0 of the file is reserved: file buffer n + 1 is the caller's buffer n.
     let buffer = usize::try_from(allocation.memory_id()?).ok().and_then(|id| id.checked_sub(1));
     let offset = u64::from(allocation.memory_offset_low()?)
         | u64::from(allocation.memory_offset_high()?) << 32;
@@ -137,7 +138,7 @@ fn find_external<'p>(
     data: &'p [DataMap<'p>],
     tensor: &TensorTable<'p>,
     slot: &Tensor<'_, '_>,
-) -> Result<Blob<'p>, PlaceError> {
+) -> Result<Blob<'p>, LocationError> {
     let name = tensor_name(tensor)?.ok_or(Part::ExternalName.at(0))?;
     for map in data {
         let Some(entry) = map.entry(name)? else { continue };
@@ -145,16 +146,18 @@ fn find_external<'p>(
         if let Some(layout) = entry.tensor_layout()?
             && !is_layout_of(&layout, slot)?
         {
-            return Err(PlaceError::External("type, shape or layout differs from the program's"));
+            return Err(LocationError::External(
+                "dtype, shape or dim order differs from the program's",
+            ));
         }
         return blob
             .part(0, slot.capacity())
-            .ok_or(PlaceError::External("is shorter than the tensor"));
+            .ok_or(LocationError::External("shorter than the tensor"));
     }
-    Err(PlaceError::External("not found; pass the .ptd file that has it"))
+    Err(LocationError::External("not found; pass the .ptd file that contains it"))
 }
 
-/// Whether a data file has a tensor of this type, shape and layout.
+/// Whether the tensor layout in a data file matches dtype, shape and dim order of the tensor.
 fn is_layout_of(layout: &TensorLayoutTable<'_>, slot: &Tensor<'_, '_>) -> Result<bool, Malformed> {
     let sizes: &[[u8; 4]] = elements(layout.sizes()?.bytes());
     let dim_order = layout.dim_order()?.bytes();
@@ -167,7 +170,7 @@ fn is_layout_of(layout: &TensorLayoutTable<'_>, slot: &Tensor<'_, '_>) -> Result
         && same_layout(&bound, dim_order, slot.dim_order()))
 }
 
-/// The bytes of a constant where they lie; `None` if they must be copied to be used, as the storage
+/// Borrows the bytes of a constant in place; `None` if they must be copied, since the storage
 /// cannot lend them, or lends them misaligned.
 pub(crate) fn lend_aligned<'p>(blob: &Blob<'p>, align: usize) -> Option<&'p [u8]> {
     let bytes = blob.lend()?;

@@ -1,11 +1,11 @@
-//! Whether a device's products of matrices are worth it: some drivers list them, and compute them
-//! element by element. The first load whose program would use them has one product computed both
-//! ways; what comes of it is remembered beside the pipelines, and holds for all programs.
+//! Benchmark of a device's matrix units (cooperative matrices), which some drivers emulate element
+//! by element. The first load of a program that would use them measures one GEMM with and without
+//! them. The result is stored with the pipelines and applies to all programs.
 
 use crate::choices::Choices;
 use crate::compiled::Build;
 use crate::device::{
-    Best, Context, DeviceFeature, DeviceFeatures, DeviceKind, Found, PipelineKey, Question,
+    Best, Context, DeviceFeature, DeviceFeatures, DeviceKind, PipelineKey, Question, TuningResults,
 };
 use crate::encode::encode;
 use crate::error::Error;
@@ -20,54 +20,53 @@ use torchlet_graph::graph::{Graph, Node, Tensor, Value};
 use torchlet_graph::operators::Operator;
 use torchlet_shaders::Feature;
 
-/// What a device is made to do without in the other way.
+/// The features that the second variant does without.
 const WITHOUT: &[DeviceFeature] = &[DeviceFeature::CooperativeMatrix];
 
-/// How often each way is run, in turns: of each, the shortest time counts. What the first run does
-/// once is not measured if there is time for another.
+/// Runs of each variant, alternating; the shortest time of each counts. A second run excludes
+/// one-time costs of the first.
 const RUNS: usize = 3;
-/// From then on, no further run begins.
+/// No further run starts after this time.
 const LONGEST: Duration = Duration::from_millis(2);
 
-/// What the answer is remembered by.
+/// The key under which the result is stored.
 pub(crate) fn question() -> Question {
     Question::of("matrix units")
 }
 
-/// Whether to use the units, by how long the same product takes with them and without. Drivers that
-/// emulate them are slower by far; a few percent are what devices differ in from run to run.
+/// Whether to use matrix units, from the times with and without them. Emulation is much slower; a
+/// few percent are noise.
 fn are_worth_it([with, without]: [u64; 2]) -> bool {
     with.saturating_mul(4) < without.saturating_mul(5)
 }
 
-/// The answer that is remembered: the first way is with the units.
+/// The result to store: variant 0 uses matrix units.
 fn answer(times: [u64; 2]) -> Best {
     let share = times[1] as f32 / times[0].max(1) as f32;
-    Best { way: u8::from(!are_worth_it(times)), share, tried: 2 }
+    Best { variant: u8::from(!are_worth_it(times)), share, tried: 2 }
 }
 
-/// Whether an answer says that the units are worth it.
-fn says_so(best: &Best) -> bool {
-    best.way == 0
+/// Whether a stored result favours matrix units.
+fn favours_units(best: &Best) -> bool {
+    best.variant == 0
 }
 
-/// What is known of a device when it is opened: what was found before, or, where there is nothing
-/// to ask, that it goes on as it is.
-pub(crate) fn known(asks: bool, found: &Found) -> OnceLock<bool> {
+/// Returns the initial state for a newly opened device: the stored result, or `true` if the
+/// benchmark is disabled.
+pub(crate) fn known(asks: bool, found: &TuningResults) -> OnceLock<bool> {
     match found.all().get(&question()) {
         _ if !asks => OnceLock::from(true),
-        Some(best) => OnceLock::from(says_so(best)),
+        Some(best) => OnceLock::from(favours_units(best)),
         None => OnceLock::new(),
     }
 }
 
-/// Whether a dispatch multiplies matrices by subgroups.
+/// Whether a dispatch uses cooperative matrices.
 fn uses(step: &Step) -> bool {
     step.key.module.features.contains(&Feature::CooperativeMatrix)
 }
 
-/// What programs use of what a device can do: its units only if they are worth it, as far as that
-/// is known.
+/// Returns the features that programs use: without matrix units if they are known to be slow.
 pub(crate) fn used(features: &DeviceFeatures, are_worth_it: Option<bool>) -> DeviceFeatures {
     match are_worth_it {
         Some(false) => features.without(WITHOUT),
@@ -75,14 +74,13 @@ pub(crate) fn used(features: &DeviceFeatures, are_worth_it: Option<bool>) -> Dev
     }
 }
 
-/// The rows, columns and terms of a product that tells: so many that computing takes longer than
-/// beginning to, on a device that is as good as others of its kind, and no more than take a
-/// millisecond there.
+/// The rows, columns and terms of the benchmark GEMM: enough that computing exceeds the launch
+/// overhead on typical devices of the kind, but at most about a millisecond.
 fn side(kind: DeviceKind) -> usize {
     if kind == DeviceKind::Discrete { 1024 } else { 384 }
 }
 
-/// One product of halves, whose factors are made on the device; a row of it is what comes out.
+/// Builds an fp16 GEMM whose operands are generated on the device; only one row is returned.
 fn product(side: usize) -> Graph<'static> {
     let tensor = |rows: usize| {
         Value::Tensor(Tensor {
@@ -113,15 +111,15 @@ fn product(side: usize) -> Graph<'static> {
     Graph { values, nodes, outputs: vec![7], ..Graph::default() }
 }
 
-/// The product to compute in two ways.
-pub(crate) struct Contest {
+/// The benchmark of a GEMM with and without matrix units.
+pub(crate) struct Benchmark {
     graph: Graph<'static>,
     keys: HashSet<PipelineKey>,
 }
 
-impl Contest {
-    /// What is to be found out before a program of these dispatches is recorded. `None` if they do
-    /// not use the units, or nothing is open.
+impl Benchmark {
+    /// Prepares the benchmark that must run before a program with these steps is recorded. Returns
+    /// `None` if the program does not use matrix units, or the result is known.
     pub(crate) fn of(context: &Context, steps: &[Step]) -> Option<Self> {
         let is_open = context.clock.is_some() && context.matrices.get().is_none();
         if !is_open || !steps.iter().any(uses) {
@@ -130,15 +128,15 @@ impl Contest {
         let graph = product(side(context.info.kind));
         let mut state = State::on(context, &graph, HashSet::new()).ok()?;
         let keys = Self::keys(&graph, &mut state)?;
-        Some(Contest { graph, keys })
+        Some(Benchmark { graph, keys })
     }
 
-    /// The pipelines of both ways; `None` if the device has the usual one alone.
+    /// Returns the pipelines of both variants; `None` if they do not differ.
     fn keys(graph: &Graph<'_>, state: &mut State) -> Option<HashSet<PipelineKey>> {
         let mut again = state.clone();
         again.features = state.features.without(WITHOUT);
         let encoded = |state: &mut State| {
-            state.choices = Choices::trying(0);
+            state.choices = Choices::forced(0);
             Some(encode(graph, state, true).ok()?.0)
         };
         let (with, without) = (encoded(state)?, encoded(&mut again)?);
@@ -146,26 +144,27 @@ impl Contest {
         differ.then(|| with.into_iter().chain(without).map(|step| step.key).collect())
     }
 
-    /// The pipelines that it takes: they can be made beside others.
+    /// Returns the pipelines that the benchmark needs, which can be created in parallel with
+    /// others.
     pub(crate) fn pipelines(&self) -> &HashSet<PipelineKey> {
         &self.keys
     }
 
-    /// Finds out, and tells whether the device goes on with its units, and why, for people. Where
-    /// it cannot be found out, it does.
+    /// Runs the benchmark. Returns whether the device keeps its matrix units, and a message for
+    /// traces. If measuring fails, it keeps them.
     ///
     /// # Errors
     /// The device was lost.
     pub(crate) fn settle(&self, build: Build<'_>) -> Result<(bool, String), Error> {
-        let raced = self.trials(build).and_then(|mut trials| race(&mut trials, LONGEST));
-        let times = match raced {
+        let measured = self.trials(build).and_then(|mut trials| measure(&mut trials, LONGEST));
+        let times = match measured {
             Err(error) if error.is_device_loss() => return Err(error),
-            raced => raced.ok().flatten(),
+            measured => measured.ok().flatten(),
         };
         let context = build.context;
-        // Of loads at the same time, one decides.
+        // If several loads measure at the same time, the first result is used.
         let mut decides = false;
-        let goes_on = *context.matrices.get_or_init(|| {
+        let uses_units = *context.matrices.get_or_init(|| {
             decides = true;
             times.is_none_or(are_worth_it)
         });
@@ -175,11 +174,11 @@ impl Contest {
         let why = match (times, &context.clock) {
             (Some(times), Some(clock)) => {
                 let [with, without] = times.map(|ticks| clock.nanoseconds(ticks) as f64 / 1e3);
-                format!("{with:.1} µs with them, {without:.1} µs without")
+                format!("{with:.1} µs with matrix units, {without:.1} µs without")
             }
-            _ => String::from("not to be measured"),
+            _ => String::from("not measurable"),
         };
-        Ok((goes_on, why))
+        Ok((uses_units, why))
     }
 
     fn trials(&self, build: Build<'_>) -> Result<[Trial; 2], Error> {
@@ -188,8 +187,8 @@ impl Contest {
     }
 }
 
-/// Finds out beforehand, for a program that is going to be measured: what is measured then is of
-/// the ways that are left.
+/// Runs the benchmark before a program is autotuned, so that tuning considers only the remaining
+/// variants.
 ///
 /// # Errors
 /// The device was lost.
@@ -199,17 +198,17 @@ pub(crate) fn settle_for(build: Build<'_>, graph: &Graph<'_>) -> Result<(), Erro
         return Ok(());
     }
     let Ok(mut state) = State::on(context, graph, HashSet::new()) else { return Ok(()) };
-    // What cannot be encoded is for loading to tell.
+    // Encoding errors are reported when the program is loaded.
     let Ok((steps, _)) = encode(graph, &mut state, true) else { return Ok(()) };
-    match Contest::of(context, &steps) {
-        Some(contest) => contest.settle(build).map(drop),
+    match Benchmark::of(context, &steps) {
+        Some(benchmark) => benchmark.settle(build).map(drop),
         None => Ok(()),
     }
 }
 
-/// Runs two in turns, but not for long, and tells the shortest time of each, in ticks. `None` if
-/// there is nothing to compare.
-fn race(trials: &mut [Trial; 2], longest: Duration) -> Result<Option<[u64; 2]>, Error> {
+/// Runs two trials alternately for a limited time, and returns the shortest time of each in ticks.
+/// Returns `None` if nothing can be compared.
+fn measure(trials: &mut [Trial; 2], longest: Duration) -> Result<Option<[u64; 2]>, Error> {
     let began = Instant::now();
     let mut least = [u64::MAX; 2];
     for run in 0..RUNS {
@@ -231,7 +230,7 @@ mod tests {
     use torchlet_core::Serial;
 
     #[test]
-    fn units_that_are_not_faster_are_left_alone() {
+    fn slow_matrix_units_are_not_used() {
         for (times, expected) in [
             ([10, 50], true),
             ([60, 50], true),
@@ -240,25 +239,25 @@ mod tests {
             ([1, 0], false),
         ] {
             assert_eq!(are_worth_it(times), expected, "{times:?}");
-            assert_eq!(says_so(&answer(times)), expected, "{times:?}");
+            assert_eq!(favours_units(&answer(times)), expected, "{times:?}");
         }
-        assert_eq!(answer([10, 50]), Best { way: 0, share: 5.0, tried: 2 });
+        assert_eq!(answer([10, 50]), Best { variant: 0, share: 5.0, tried: 2 });
     }
 
     #[test]
-    fn what_was_found_holds_for_later_loads() {
+    fn benchmark_result_applies_to_later_loads() {
         for (times, expected) in [([10, 50], true), ([90, 50], false)] {
-            let found = Found::new(None);
-            assert_eq!(known(true, &found).get(), None, "not asked yet");
+            let found = TuningResults::new(None);
+            assert_eq!(known(true, &found).get(), None, "not measured yet");
             found.keep([(question(), answer(times))]);
             assert_eq!(known(true, &found).get(), Some(&expected));
-            // Whoever says not to ask is taken at their word.
+            // If the benchmark is disabled, matrix units are kept.
             assert_eq!(known(false, &found).get(), Some(&true));
         }
     }
 
     #[test]
-    fn programs_go_without_units_that_are_slow() {
+    fn slow_matrix_units_are_disabled() {
         let all = DeviceFeatures::multiplying_halves();
         assert_eq!([None, Some(true)].map(|known| used(&all, known)), [all.clone(), all.clone()]);
         let without = used(&all, Some(false));
@@ -274,25 +273,25 @@ mod tests {
     }
 
     #[test]
-    fn both_ways_are_of_the_same_product() {
+    fn benchmark_compares_both_gemm_kernels() {
         for kind in [DeviceKind::Discrete, DeviceKind::Integrated] {
             let (graph, mut state) = state(DeviceFeatures::multiplying_halves(), kind);
-            let keys = Contest::keys(&graph, &mut state).unwrap();
+            let keys = Benchmark::keys(&graph, &mut state).unwrap();
             let names: HashSet<&str> = keys.iter().map(|key| key.module.name).collect();
             assert!(names.contains("matmul_cooperative"), "{kind:?}: {names:?}");
             assert!(names.contains("matmul_tiled"), "{kind:?}: {names:?}");
         }
-        // Where there are no units, nothing is compared.
+        // Without matrix units, nothing is compared.
         let (graph, mut state) = state(DeviceFeatures::default(), DeviceKind::Discrete);
-        assert!(Contest::keys(&graph, &mut state).is_none());
+        assert!(Benchmark::keys(&graph, &mut state).is_none());
     }
 
     #[test]
-    fn the_shorter_one_is_found() {
+    fn measure_finds_the_faster_trial() {
         let wanted = std::env::var("TORCHLET_TEST_VULKAN").unwrap_or_default();
         let context = match Context::open(&Options::default()) {
             Ok(context) if wanted != "off" && context.clock.is_some() => context,
-            Err(error) if wanted == "required" => panic!("there has to be a device: {error}"),
+            Err(error) if wanted == "required" => panic!("no device: {error}"),
             _ => return,
         };
         let build = Build {
@@ -303,15 +302,15 @@ mod tests {
             lasts: false,
             without: &[],
         };
-        // Any two do, for want of a device with units: a product of eight times as many rows,
-        // columns and terms takes longer.
+        // Two GEMMs of different sizes stand in for a device with matrix units: the larger one must
+        // last longer.
         let trial = |side| Trial::new(build, &product(side), 0).unwrap();
         let longest = Duration::from_secs(1);
-        let times = race(&mut [trial(32), trial(256)], longest).unwrap().unwrap();
+        let times = measure(&mut [trial(32), trial(256)], longest).unwrap().unwrap();
         assert!(are_worth_it(times), "{times:?}");
-        let times = race(&mut [trial(256), trial(32)], longest).unwrap().unwrap();
+        let times = measure(&mut [trial(256), trial(32)], longest).unwrap().unwrap();
         assert!(!are_worth_it(times), "{times:?}");
-        // However little time there is, each is run once.
-        assert!(race(&mut [trial(32), trial(32)], Duration::ZERO).unwrap().is_some());
+        // Each trial runs at least once, even with no time.
+        assert!(measure(&mut [trial(32), trial(32)], Duration::ZERO).unwrap().is_some());
     }
 }

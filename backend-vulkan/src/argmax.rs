@@ -1,6 +1,6 @@
-//! Where the largest numbers in the rows of an output are, in the place of the output: of the
-//! logits of a language model that takes the likeliest token, nothing else is wanted, and the
-//! device finds it sooner than it gives them back.
+//! Argmax over the rows of an output, computed on the device instead of returning the output.
+//! Greedy decoding of a language model needs only the argmax of the logits, which is faster to
+//! compute on the device than the logits are to transfer.
 
 use crate::commands::Purpose;
 use crate::compiled::{Compiled, Staging};
@@ -10,58 +10,60 @@ use crate::tensors::{TensorId, u32_of};
 use std::borrow::Cow;
 use torchlet_shaders::{Element, Largest, LargestPush, Pipeline, PushConstants};
 
-/// The invocations of a workgroup.
+/// Invocations per workgroup.
 const WORKGROUP: u32 = 256;
-/// The elements of a row that a workgroup looks at, at least, where several share it.
+/// The minimum number of elements per workgroup if several workgroups share a row.
 const SHARE: usize = 8 * WORKGROUP as usize;
 
-/// An output whose rows are searched.
+/// A search of the rows of an output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Search {
-    /// Which output it is.
+    /// The index of the output.
     pub(crate) position: usize,
     id: TensorId,
     input: Element,
-    /// Where the answers go.
+    /// Where the results are written.
     staging: Staging,
     pub(crate) rows: usize,
     count: usize,
-    /// The workgroups that share a row, and how many elements each looks at.
+    /// The number of workgroups per row, and the elements that each searches.
     parts: usize,
     share: usize,
 }
 
-/// The answers of a search, for those who asked.
-pub(crate) struct Wanted<'w> {
-    /// The argument of the call that is searched.
+/// The caller's request for a search.
+pub(crate) struct SearchRequest<'w> {
+    /// The argument of the call to search.
     pub(crate) arg: usize,
-    /// Where the answers are written.
+    /// Receives the index of the largest element of each row.
     pub(crate) indices: &'w mut [i32],
 }
 
-impl Wanted<'_> {
-    /// Takes the answers from where the device wrote them.
+impl SearchRequest<'_> {
+    /// Copies the results from staging memory.
     pub(crate) fn take(self, found: &[u8]) -> Result<usize, Error> {
-        let answers = found.as_chunks::<4>().0;
-        let (rows, room) = (answers.len(), self.indices.len());
+        let results = found.as_chunks::<4>().0;
+        let (rows, room) = (results.len(), self.indices.len());
         let indices = self.indices.get_mut(..rows);
-        let indices = indices
-            .ok_or_else(|| Error::Invalid(format!("an output has {rows} rows, not {room}")))?;
-        for (index, answer) in indices.iter_mut().zip(answers) {
-            *index = i32::from_le_bytes(*answer);
+        let indices = indices.ok_or_else(|| {
+            Error::Invalid(format!("output: expected at most {room} rows, found {rows}"))
+        })?;
+        for (index, result) in indices.iter_mut().zip(results) {
+            *index = i32::from_le_bytes(*result);
         }
         Ok(rows)
     }
 }
 
 impl Compiled {
-    /// How the rows of an output are searched; `None` where they are not, and the output is given
-    /// back.
+    /// Plans the search of an output's rows. Returns `None` if it is not possible; the output is
+    /// then returned as usual.
     pub(crate) fn search(&self, position: usize) -> Option<Search> {
         let id = *self.graph.outputs.get(position).filter(|_| position >= self.new_values)?;
         let staging = (*self.outputs.get(position)?)?;
         let tensor = self.state.tensor(id).ok()?;
-        // What becomes another number on its way to the host may be equal to others there.
+        // Elements that are rounded on their way to the host could become equal there, which
+        // changes the result.
         let is_kept = match tensor.element {
             Element::F16 => matches!(staging.element, Element::F16 | Element::F32),
             Element::F32 => staging.element == Element::F32,
@@ -73,13 +75,13 @@ impl Compiled {
         if !is_kept || !is_placed || self.state.strided.contains_key(&id) || rows == 0 {
             return None;
         }
-        // Rows by themselves may keep the device busy.
+        // Enough rows may saturate the device without sharing.
         let parts = count.div_ceil(SHARE).min(self.state.busy.div_ceil(rows * WORKGROUP as usize));
         let share = count.div_ceil(parts.max(1)).next_multiple_of(4);
         let parts = count.div_ceil(share);
         let search =
             Search { position, id, input: tensor.element, staging, rows, count, parts, share };
-        let is_taken = search.answers() <= staging.bytes
+        let is_taken = search.result_bytes() <= staging.bytes
             && self.state.limits.check_tensor("largest", tensor.bytes()).is_ok()
             && self.state.limits.check_tensor("largest", search.left()).is_ok()
             && self.groups(search.parts, rows).is_some();
@@ -91,7 +93,7 @@ impl Compiled {
         self.state.limits.folded(groups, 1)
     }
 
-    /// Adds the commands of a search.
+    /// Appends the commands of a search.
     pub(crate) fn record_search(
         &mut self,
         search: &Search,
@@ -100,30 +102,30 @@ impl Compiled {
     ) -> Result<(), Error> {
         let Search { id, input, rows, count, parts, share, .. } = *search;
         let logits = self.binding(id, false)?;
-        let answers = search.staging.binding(self.output_staging.raw, true);
+        let results = search.staging.binding(self.output_staging.raw, true);
         if parts == 1 {
             let pipeline = Largest { input, combines: false };
-            commands.push(self.dispatch(&pipeline, [logits, answers], rows, [count, share], 1)?);
+            commands.push(self.dispatch(&pipeline, [logits, results], rows, [count, share], 1)?);
             purposes.push(Purpose::Search(search.position));
             return Ok(());
         }
         let bytes = search.left();
         if self.left.as_ref().is_none_or(|(_, room)| *room < bytes) {
-            // Whatever fails below: there is no memory then.
+            // Drops everything that uses the old memory first, since the allocation below may fail.
             self.recording.unbind();
             self.left = None;
             self.kept.clear();
             self.left = Some((Buffer::new(&self.context, bytes, MemoryKind::Device)?, bytes));
         }
         let Some((left, _)) = &self.left else {
-            return Err(Error::invalid("what workgroups leave has no memory"));
+            return Err(Error::invalid("partial results have no memory"));
         };
         let left = Binding { buffer: left.raw, offset: 0, size: bytes, written: true };
         let pipeline = Largest { input, combines: false };
         commands.push(self.dispatch(&pipeline, [logits, left], rows, [count, share], parts)?);
         let (pipeline, left) =
             (Largest { input, combines: true }, Binding { written: false, ..left });
-        commands.push(self.dispatch(&pipeline, [left, answers], rows, [parts, parts], 1)?);
+        commands.push(self.dispatch(&pipeline, [left, results], rows, [parts, parts], 1)?);
         purposes.extend([Purpose::Search(search.position), Purpose::Search(search.position)]);
         Ok(())
     }
@@ -144,7 +146,7 @@ impl Compiled {
             workgroup: [WORKGROUP, 1, 1],
         };
         let groups = self.groups(parts, rows);
-        let groups = groups.ok_or_else(|| Error::unsupported("a search of so many rows"))?;
+        let groups = groups.ok_or_else(|| Error::unsupported("an argmax over this many rows"))?;
         Ok(Command::Dispatch {
             key: Cow::Owned(key),
             bindings: bindings.into(),
@@ -153,22 +155,29 @@ impl Compiled {
         })
     }
 
-    /// What the last run found.
-    pub(crate) fn found(&mut self, search: &Search, wanted: Wanted<'_>) -> Result<usize, Error> {
+    /// Copies the results of the last run.
+    pub(crate) fn found(
+        &mut self,
+        search: &Search,
+        wanted: SearchRequest<'_>,
+    ) -> Result<usize, Error> {
         let start = search.staging.offset as usize;
         let found = self.output_staging.mapped().get(start..);
-        let found = found.and_then(|rest| rest.get(..search.answers() as usize));
-        wanted.take(found.ok_or_else(|| Error::invalid("answers lie outside their memory"))?)
+        let found = found.and_then(|rest| rest.get(..search.result_bytes() as usize));
+        wanted.take(
+            found
+                .ok_or_else(|| Error::invalid("the argmax results lie outside of their memory"))?,
+        )
     }
 }
 
 impl Search {
-    /// Bytes of the answers.
-    fn answers(&self) -> u64 {
+    /// Returns the bytes of the results.
+    fn result_bytes(&self) -> u64 {
         4 * self.rows as u64
     }
 
-    /// Bytes of what workgroups leave.
+    /// Returns the bytes of the workgroups' partial results.
     fn left(&self) -> u64 {
         if self.parts > 1 { 8 * (self.rows * self.parts) as u64 } else { 0 }
     }

@@ -1,36 +1,35 @@
-//! How models want a picture cut into tiles.
+//! Tiling of images, as the processors of vision-language models do it.
 
 use super::{Filter, Picture};
 use crate::error::Error;
 
-/// The most tiles of a picture: a prompt has a place for what an encoder makes of each.
+/// Maximum number of tiles per image. Each tile occupies positions in the context.
 const MAX_TILES: usize = 64;
 
-/// How a picture becomes tiles of the size that a program's encoder takes, as the models' own
-/// processors do it.
+/// Tiling algorithm: how an image is split into tiles of the encoder's input size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Tiling {
-    /// At most so many tiles of a canvas on which the picture lies as large as it can in the top
-    /// left corner, undistorted; the rest is black. As Llama 3.2 Vision has it (`tile_crop`,
+    /// At most this many tiles. The image is scaled with its aspect ratio and placed in the top
+    /// left corner of a black canvas of whole tiles. Used by Llama 3.2 Vision (`tile_crop`,
     /// `MllamaImageProcessor`).
     Canvas(usize),
-    /// At most so many tiles, in the proportions that are the nearest to the picture's, which is
-    /// stretched; where there are several, the whole picture as one more behind them. As InternVL
-    /// has it (`dynamic_preprocess`).
+    /// At most this many tiles, in the grid whose aspect ratio is closest to the image's. The image
+    /// is stretched to the grid. If the grid has several tiles, a thumbnail of the whole image
+    /// follows. Used by InternVL (`dynamic_preprocess`).
     Closest(usize),
-    /// So many tiles along the longer side, whatever the picture's size; the picture is stretched
-    /// to whole tiles, and comes as a whole behind them. Text between says which tile is where. As
-    /// Idefics 3 and SmolVLM have it (`Idefics3Processor`).
+    /// This many tiles along the longer side, for images of any size. The image is stretched to
+    /// whole tiles, and a thumbnail of the whole image follows. Text between the tiles identifies
+    /// them. Used by Idefics 3 and SmolVLM (`Idefics3Processor`).
     Rows(usize),
 }
 
-/// A part of what stands for a picture in a prompt.
+/// Part of an image in a prompt.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Piece {
-    /// Text, with names of special tokens.
+    /// Text with names of special tokens.
     Text(String),
-    /// What goes through the encoder.
+    /// Image for the encoder.
     Tile(Picture),
 }
 
@@ -41,7 +40,7 @@ impl Tiling {
         }
     }
 
-    /// The most tiles that there can be, the whole picture included.
+    /// Maximum number of tiles, including the thumbnail.
     pub fn most(self) -> usize {
         match self {
             Tiling::Canvas(count) => count,
@@ -56,26 +55,25 @@ impl Tiling {
             false => Err(Error::Setting {
                 name: "tiles",
                 value: self.count().to_string(),
-                expected: "from 1 to 64, of rows of tiles from 1 to 8",
+                expected: "from 1 to 64, or from 1 to 8 for rows",
             }),
         }
     }
 }
 
 impl Picture {
-    /// The picture as tiles of `size`, width and height, in their order, row by row.
+    /// Splits the image into tiles of `size` (width, height), in row-major order.
     ///
     /// # Errors
-    /// There would be none or too many, or they are not square for a [`Tiling`] that has such
-    /// alone.
+    /// The number of tiles is 0 or too large, or `size` is not square.
     pub fn tiles(&self, size: [usize; 2], tiling: Tiling) -> Result<Vec<Piece>, Error> {
         tiling.check()?;
         let [width, height] = size;
-        // So that what follows can divide by it, and count.
+        // Guarantees a divisor above 0, and no overflow below.
         super::bytes_of(width, height)?;
         if width != height {
             let message =
-                format!("tiles are square, and the encoder takes {width}×{height} points");
+                format!("tiles must be square, but the encoder expects {width}×{height} pixels");
             return Err(Error::Picture { message });
         }
         match tiling {
@@ -85,12 +83,12 @@ impl Picture {
         }
     }
 
-    /// All tiles of a picture that consists of whole ones.
+    /// Splits an image whose sides are multiples of the tile size.
     fn cut(&self, side: usize) -> Result<Vec<Piece>, Error> {
         let mut pieces = Vec::new();
         for top in (0..self.height).step_by(side) {
             for left in (0..self.width).step_by(side) {
-                pieces.push(Piece::Tile(self.part([left, top], [side, side])?));
+                pieces.push(Piece::Tile(self.crop([left, top], [side, side])?));
             }
         }
         Ok(pieces)
@@ -99,7 +97,7 @@ impl Picture {
     fn on_canvas(&self, side: usize, most: usize) -> Result<Vec<Piece>, Error> {
         let [width, height] = canvas([self.width, self.height], side, most);
         let [wide, high] = fitting([self.width, self.height], side, [width, height]);
-        self.resized(wide, high, Filter::Bilinear)?.on_black([width, height])?.cut(side)
+        self.resized(wide, high, Filter::Bilinear)?.pad_black([width, height])?.cut(side)
     }
 
     fn closest(&self, side: usize, most: usize) -> Result<Vec<Piece>, Error> {
@@ -113,7 +111,7 @@ impl Picture {
     }
 
     fn in_rows(&self, side: usize, across: usize) -> Result<Vec<Piece>, Error> {
-        let [wide, high] = longest([self.width, self.height], side * across);
+        let [wide, high] = size_with_longest_side([self.width, self.height], side * across);
         let first = self.resized(wide, high, Filter::Lanczos)?;
         let [wide, high] = whole_tiles([wide, high], side);
         let whole = first.resized(wide, high, Filter::Lanczos)?;
@@ -138,18 +136,18 @@ impl Picture {
     }
 }
 
-/// The special tokens of Idefics 3 around tiles, and in front of the whole picture.
+/// Special tokens of Idefics 3 around tiles, and before the thumbnail.
 const AROUND: &str = "<fake_token_around_image>";
 const GLOBAL: &str = "<global-img>";
 
-/// All numbers of columns and rows of at most so many tiles.
+/// All grids, as columns and rows, of at most `most` tiles.
 fn arrangements(most: usize) -> impl Iterator<Item = [usize; 2]> {
     let rows = move |columns: usize| (1..=most / columns).map(move |rows| [columns, rows]);
     (1..=most).flat_map(rows)
 }
 
-/// The size of the canvas on which a picture has the most points that are its own: that on which it
-/// is enlarged the least, or else reduced the least; of equals, the smallest.
+/// Canvas size for an image: the one that enlarges it least, or else reduces it least. Ties go to
+/// the smallest canvas.
 fn canvas(picture: [usize; 2], side: usize, most: usize) -> [usize; 2] {
     let scale = |canvas: [usize; 2]| {
         let [wide, high] = [0, 1].map(|at| canvas[at] as f64 / picture[at] as f64);
@@ -164,8 +162,7 @@ fn canvas(picture: [usize; 2], side: usize, most: usize) -> [usize; 2] {
     best.min_by_key(|canvas| canvas[0] * canvas[1]).copied().unwrap_or([side; 2])
 }
 
-/// The size of a picture on its canvas: as large as it goes on, but no larger than it is where it
-/// fills a tile.
+/// Size of an image on its canvas: scaled to fit, but not enlarged beyond the tile size.
 fn fitting(picture: [usize; 2], side: usize, canvas: [usize; 2]) -> [usize; 2] {
     let target = [0, 1].map(|at| picture[at].max(side).min(canvas[at]));
     let [wide, high] = [0, 1].map(|at| target[at] as f64 / picture[at] as f64);
@@ -177,8 +174,8 @@ fn fitting(picture: [usize; 2], side: usize, canvas: [usize; 2]) -> [usize; 2] {
     }
 }
 
-/// The columns and rows in the proportions that are the nearest to a picture's: of equals, the
-/// fewest, or more where the picture has points enough for them.
+/// The grid whose aspect ratio is closest to the image's. Ties go to the smallest grid, or to a
+/// larger one if the image has enough pixels.
 fn proportions(picture: [usize; 2], side: usize, most: usize) -> [usize; 2] {
     let ratio = |[wide, high]: [usize; 2]| wide as f64 / high as f64;
     let (own, area) = (ratio(picture), picture[0] as f64 * picture[1] as f64);
@@ -195,21 +192,21 @@ fn proportions(picture: [usize; 2], side: usize, most: usize) -> [usize; 2] {
     best
 }
 
-/// The size of a picture whose longer side has so many points; the other is even.
-fn longest([width, height]: [usize; 2], points: usize) -> [usize; 2] {
+/// Image size with `pixels` pixels on the longer side. The other side is even.
+fn size_with_longest_side([width, height]: [usize; 2], pixels: usize) -> [usize; 2] {
     let ratio = width as f64 / height as f64;
-    let even = |points: f64| (points as usize).next_multiple_of(2).max(1);
+    let even = |pixels: f64| (pixels as usize).next_multiple_of(2).max(1);
     let [wide, high] = match width >= height {
-        true => [points, even(points as f64 / ratio)],
-        false => [even(points as f64 * ratio), points],
+        true => [pixels, even(pixels as f64 / ratio)],
+        false => [even(pixels as f64 * ratio), pixels],
     };
     [wide.max(1), high.max(1)]
 }
 
-/// The least whole tiles that a picture covers, and its other side in proportion to that.
+/// Rounds an image size up to whole tiles. The shorter side keeps the aspect ratio first.
 fn whole_tiles([width, height]: [usize; 2], side: usize) -> [usize; 2] {
     let ratio = width as f64 / height as f64;
-    let whole = |points: usize| points.max(1).next_multiple_of(side);
+    let whole = |pixels: usize| pixels.max(1).next_multiple_of(side);
     match width >= height {
         true => {
             let wide = whole(width);

@@ -1,61 +1,61 @@
-//! What programs are compiled for, of the processors that there are.
+//! Compilation targets of a program.
 
 use super::Compiling;
 use crate::files::OpenProgram;
 use torchlet_core::{Rates, Registry};
 use torchlet_graph::{self as graph, Compiled, Processors};
 
-/// The backend of programs that were lowered for GPUs.
+/// Backend of programs lowered for GPUs.
 pub(super) const GPU: &str = "VulkanBackend";
-/// The backend of programs that were compiled for CPUs.
+/// Backend of programs compiled for the CPU engine.
 pub(super) const CPU_ENGINE: &str = "TorchletCpu";
 
-/// What packs weights for the CPU engine.
+/// Packs weights for the CPU engine.
 #[cfg(feature = "portable")]
 pub(super) type Packer = torchlet_portable::engine::WeightPacker;
-/// There is none.
+/// Without the CPU engine, weights are never packed.
 #[cfg(not(feature = "portable"))]
 pub(super) type Packer = core::convert::Infallible;
 
-/// What a program is compiled for, and all else that decides what comes of it.
+/// Target of a compilation, with every setting that affects the result.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) struct Goal {
+pub(super) struct CompileTarget {
     pub(super) processor: Processor,
-    /// The threads of the CPU.
+    /// Number of CPU threads.
     pub(super) threads: usize,
 }
 
-/// The processors that are considered.
+/// Devices that the compiler considers.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Processor {
     Cpu,
-    /// A GPU for all that it takes, and the CPU for the rest.
+    /// The GPU for every operator that it supports, and the CPU for the rest.
     Gpu(Option<Rates>),
-    /// A GPU and the CPU, each for what it does faster, if it is known how fast the GPU is; else as
-    /// before.
+    /// The GPU or the CPU for each part, whichever is faster. Without known GPU rates, as
+    /// [`Gpu`](Self::Gpu).
     Fastest(Option<Rates>),
 }
 
-/// A GPU that is worth asking for.
+/// The GPU, if it is available and not a software driver.
 pub(super) fn gpu(registry: &Registry<'_>) -> Option<Processor> {
     let backend = registry.backend(GPU)?;
     let rates = backend.rates();
-    // The engine is faster than software that does as if it was a GPU.
+    // Software Vulkan drivers are slower than the CPU engine.
     if rates.is_some_and(|rates| rates.emulated) {
         return None;
     }
     backend.is_available().ok().map(|()| Processor::Fastest(rates))
 }
 
-/// The GPU that was asked for by name, whatever it is.
+/// The explicitly requested GPU, of any kind.
 pub(super) fn any_gpu(registry: &Registry<'_>) -> Processor {
     Processor::Gpu(registry.backend(GPU).and_then(|backend| backend.rates()))
 }
 
-impl Goal {
-    /// All of it as a text, for the cache.
+impl CompileTarget {
+    /// Text form for the cache key.
     pub(super) fn key(&self) -> String {
-        // Weights are packed for one kind of machine.
+        // Packed weights depend on the CPU.
         #[cfg(feature = "portable")]
         let machine = Packer::machine();
         #[cfg(not(feature = "portable"))]
@@ -63,7 +63,8 @@ impl Goal {
         format!("{self:?} {:?} {machine}", self.kernels())
     }
 
-    /// What packs weights meanwhile, if anything does: it outlives what is made.
+    /// Creates the weight packer, if the CPU engine is the target. It must outlive the compiled
+    /// program, which borrows the weights.
     #[cfg(feature = "portable")]
     pub(super) fn packer(&self, compiling: &Compiling<'_>) -> Option<Packer> {
         let packs =
@@ -111,7 +112,7 @@ impl Goal {
         graph::compile(program, data, own(processors), registry)
     }
 
-    /// The CPU engine, if the registry has it. Without it, there are the kernels.
+    /// The CPU engine as a target, if it is registered.
     fn engine(&self, registry: &Registry<'_>) -> Option<Box<dyn graph::Target>> {
         registry.backend(CPU_ENGINE)?;
         #[cfg(feature = "portable")]
@@ -130,7 +131,7 @@ impl Goal {
     }
 }
 
-/// Any GPU, at these rates: what is compiled runs on others, too.
+/// A generic GPU target with these rates. The compiled program also runs on other GPUs.
 #[cfg(feature = "vulkan")]
 fn gpu_target(rates: Option<Rates>) -> Result<Box<dyn graph::Target>, graph::Error> {
     Ok(Box::new(torchlet_vulkan::VulkanTarget::any().with_rates(rates)))
@@ -146,7 +147,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn whatever_decides_is_in_the_key() {
+    fn key_contains_all_settings() {
         let rates = Rates {
             operations: 1e12,
             bytes: 1e11,
@@ -156,16 +157,17 @@ mod tests {
             fuses: true,
             emulated: false,
         };
-        let goal = |processor| Goal { processor, threads: 2 };
-        let goals = [
-            goal(Processor::Cpu),
-            Goal { threads: 3, ..goal(Processor::Cpu) },
-            goal(Processor::Gpu(None)),
-            goal(Processor::Gpu(Some(rates))),
-            goal(Processor::Fastest(Some(rates))),
-            goal(Processor::Fastest(Some(Rates { transfer: 1e9, ..rates }))),
+        let compile_target = |processor| CompileTarget { processor, threads: 2 };
+        let targets = [
+            compile_target(Processor::Cpu),
+            CompileTarget { threads: 3, ..compile_target(Processor::Cpu) },
+            compile_target(Processor::Gpu(None)),
+            compile_target(Processor::Gpu(Some(rates))),
+            compile_target(Processor::Fastest(Some(rates))),
+            compile_target(Processor::Fastest(Some(Rates { transfer: 1e9, ..rates }))),
         ];
-        let keys: std::collections::BTreeSet<String> = goals.iter().map(Goal::key).collect();
-        assert_eq!(keys.len(), goals.len());
+        let keys: std::collections::BTreeSet<String> =
+            targets.iter().map(CompileTarget::key).collect();
+        assert_eq!(keys.len(), targets.len());
     }
 }

@@ -1,16 +1,17 @@
-//! Modules that use one memory for activations.
+//! [`ModuleGroup`]: modules that share one allocation for activations.
 
 use super::group::Group;
 use super::{FORWARD, Method, Module};
 use crate::error::Error;
 use crate::value::{Inputs, Value};
 
-/// Several modules that use one memory for activations and scratch in turn, as large as the largest
-/// of their methods needs it.
+/// Several modules that share one allocation for activations and scratch, as large as the largest
+/// of their methods needs.
 ///
-/// It runs one method at a time, which the borrow checker sees to. All methods are loaded when the
-/// group is made. What [`Method::output`] shows in place lasts until another method runs. Each
-/// module keeps its settings: threads, limits, tracers, [cancellers](Module::canceller).
+/// One method runs at a time, which the borrow checker enforces. All methods are loaded when the
+/// group is created. An output that [`Method::output`] borrows in place is valid until another
+/// method runs. Each module keeps its settings: threads, limits, tracers,
+/// [cancellers](Module::canceller).
 ///
 /// ```
 /// use torchlet::{Module, ModuleGroup, Tensor};
@@ -24,19 +25,19 @@ use crate::value::{Inputs, Value};
 /// # Ok::<(), torchlet::Error>(())
 /// ```
 ///
-/// Modules that keep [state](Module#state) in planned memory are refused, since the others would
-/// run over it.
+/// Modules that keep [state](Module#state) in planned memory are rejected, because other modules
+/// would overwrite it.
 pub struct ModuleGroup {
     modules: Vec<Module>,
     group: Group,
 }
 
 impl ModuleGroup {
-    /// Loads all methods of these modules into one memory. Methods that a module had loaded before
-    /// are unloaded.
+    /// Loads all methods of `modules` into shared memory. Methods that were loaded before are
+    /// unloaded.
     ///
     /// # Errors
-    /// A method cannot be loaded, or one keeps state that others would run over.
+    /// A method cannot be loaded, or a module keeps state that others would overwrite.
     pub fn load(modules: Vec<Module>) -> Result<Self, Error> {
         let mut modules = modules;
         let mut requests = Vec::new();
@@ -47,16 +48,15 @@ impl ModuleGroup {
         Ok(ModuleGroup { group: Group::load(requests)?, modules })
     }
 
-    /// The modules, in the order in which they were given, for what can be asked of them. Their
-    /// methods are loaded here.
+    /// The modules, in the given order, for inspection. Their methods are loaded in this group.
     pub fn modules(&self) -> &[Module] {
         &self.modules
     }
 
-    /// A method of a module, which is told by its index.
+    /// Method of the module at index `module`.
     ///
     /// # Errors
-    /// There is no such method, or no such module.
+    /// The module or the method does not exist.
     pub fn method(&mut self, module: usize, method: &str) -> Result<Method<'_>, Error> {
         let index = self.group.position(module, method).ok_or_else(|| {
             let names = self.modules.get(module).map(Module::method_names);
@@ -69,7 +69,7 @@ impl ModuleGroup {
     /// Runs the method `forward` of a module, as [`Module::forward`].
     ///
     /// # Errors
-    /// As there, or there is no such module.
+    /// As there, or the module does not exist.
     pub fn forward(&mut self, module: usize, inputs: impl Inputs) -> Result<Vec<Value>, Error> {
         self.execute(module, FORWARD, inputs)
     }
@@ -77,7 +77,7 @@ impl ModuleGroup {
     /// Runs a method of a module, as [`Module::execute`].
     ///
     /// # Errors
-    /// As there, or there is no such module.
+    /// As there, or the module does not exist.
     pub fn execute(
         &mut self,
         module: usize,
@@ -87,7 +87,7 @@ impl ModuleGroup {
         self.method(module, method)?.execute(&inputs.into_values())
     }
 
-    /// Bytes of the memory that the methods use in turn.
+    /// Bytes of the memory that the methods share.
     pub fn shared_bytes(&self) -> u64 {
         self.group.shared_bytes()
     }
