@@ -11,7 +11,7 @@ pub(crate) fn log_gamma(x: f64) -> f64 {
 }
 
 /// Arguments from which asymptotic series in `1 / x` reach `f64` precision.
-const FAR: f64 = 10.0;
+const ASYMPTOTIC_FROM: f64 = 10.0;
 
 /// Bernoulli numbers of even index, starting at 2.
 const BERNOULLI: [f64; 10] = [
@@ -40,7 +40,7 @@ pub(crate) fn digamma(x: f64) -> f64 {
         return digamma(1.0 - x) - PI / libm::tan(PI * (x - libm::trunc(x)));
     }
     let (mut x, mut sum) = (x, 0.0);
-    while x < FAR {
+    while x < ASYMPTOTIC_FROM {
         sum -= 1.0 / x;
         x += 1.0;
     }
@@ -83,7 +83,7 @@ pub(crate) fn zeta(s: f64, q: f64) -> f64 {
     let (mut q, mut sum) = (q, 0.0);
     // The asymptotic series requires `q` at least as large as `s`. If `s` is large, terms soon
     // become negligible.
-    while q < FAR + s {
+    while q < ASYMPTOTIC_FROM + s {
         let term = libm::pow(q, -s);
         sum += term;
         if term <= sum * f64::EPSILON / 16.0 {
@@ -339,37 +339,37 @@ pub(crate) fn scaled(x: f64, exponent: f64) -> f64 {
 
 /// Argument from which the uniform expansion is accurate enough, and sums would need too many
 /// terms.
-const UNIFORM: f64 = 1e5;
-/// Maximum number of terms of a sum: arguments below [`UNIFORM`] need a few thousand.
-const TERMS: u32 = 10_000;
+const UNIFORM_FROM: f64 = 1e5;
+/// Maximum number of terms of a sum: arguments below [`UNIFORM_FROM`] need a few thousand.
+const MAX_TERMS: u32 = 10_000;
 
 /// Regularised lower and upper incomplete gamma functions of `a` at `x`; their sum is one (8.2.4).
 /// As in PyTorch, NaN if an argument is negative, or if both are zero or infinite.
 pub(crate) fn incomplete_gamma(a: f64, x: f64) -> [f64; 2] {
-    let nothing = [f64::NAN; 2];
+    let nan = [f64::NAN; 2];
     if a.is_nan() || x.is_nan() || a < 0.0 || x < 0.0 {
-        return nothing;
+        return nan;
     }
     if a == 0.0 {
-        return if x > 0.0 { [1.0, 0.0] } else { nothing };
+        return if x > 0.0 { [1.0, 0.0] } else { nan };
     }
     if x == 0.0 {
         return [0.0, 1.0];
     }
     match (a.is_infinite(), x.is_infinite()) {
-        (true, true) => return nothing,
+        (true, true) => return nan,
         (true, false) => return [0.0, 1.0],
         (false, true) => return [1.0, 0.0],
         _ => {}
     }
-    if a > UNIFORM {
+    if a > UNIFORM_FROM {
         return uniform_gamma(a, x);
     }
     let front = gamma_front(a, x);
     if x < a + 1.0 {
         // 8.7.1, by the ratios of its terms.
         let (mut term, mut sum) = (1.0, 1.0);
-        for n in 1..TERMS {
+        for n in 1..MAX_TERMS {
             term *= x / (a + f64::from(n));
             sum += term;
             if term < sum * (f64::EPSILON / 8.0) {
@@ -385,7 +385,7 @@ pub(crate) fn incomplete_gamma(a: f64, x: f64) -> [f64; 2] {
     let mut b = x + 1.0 - a;
     let (mut c, mut d) = (1.0 / TINY, 1.0 / b);
     let mut fraction = d;
-    for n in 1..TERMS {
+    for n in 1..MAX_TERMS {
         let n = f64::from(n);
         let numerator = -n * (n - a);
         b += 2.0;
@@ -403,7 +403,7 @@ pub(crate) fn incomplete_gamma(a: f64, x: f64) -> [f64; 2] {
 
 /// `x^a e^-x / gamma(a + 1)`
 fn gamma_front(a: f64, x: f64) -> f64 {
-    if a < FAR {
+    if a < ASYMPTOTIC_FROM {
         return libm::exp(a * libm::log(x) - x - log_gamma(a + 1.0));
     }
     // The remainder of Stirling's series (5.11.1) after cancelling the logarithms, which are large
@@ -416,11 +416,11 @@ fn gamma_front(a: f64, x: f64) -> f64 {
         power *= square;
     }
     let mu = (x - a) / a;
-    libm::exp(-a * less_logarithm(mu) - series) / libm::sqrt(2.0 * PI * a)
+    libm::exp(-a * minus_log1p(mu) - series) / libm::sqrt(2.0 * PI * a)
 }
 
 /// `mu - ln(1 + mu)`
-fn less_logarithm(mu: f64) -> f64 {
+fn minus_log1p(mu: f64) -> f64 {
     if mu.abs() > 0.1 {
         return mu - libm::log1p(mu);
     }
@@ -435,7 +435,7 @@ fn less_logarithm(mu: f64) -> f64 {
 /// The uniform expansion 8.12.3 and 8.12.4, of which one term suffices here.
 fn uniform_gamma(a: f64, x: f64) -> [f64; 2] {
     let mu = (x - a) / a;
-    let half = less_logarithm(mu);
+    let half = minus_log1p(mu);
     let eta = libm::sqrt(2.0 * half).copysign(mu);
     let first = if eta.abs() > 0.03 {
         1.0 / mu - 1.0 / eta

@@ -85,13 +85,13 @@ pub(super) fn first_position(
     start.ok_or(bad(arg, "the cache has too few positions from this one on"))
 }
 
-/// Copies each position of each sample to the position of the cache that `place` returns.
+/// Copies each position of each sample to the position of the cache that `target_position` returns.
 pub(super) fn write(
     value: &TensorInfo,
     source: &[u8],
     cache: &TensorInfo,
     target: &mut [u8],
-    place: &dyn Fn(usize, usize) -> usize,
+    target_position: &dyn Fn(usize, usize) -> usize,
 ) {
     let (length, room) = (value.size(1), cache.size(1));
     let row = value.size(2).saturating_mul(value.size(3)).saturating_mul(value.scalar_type.size());
@@ -100,11 +100,11 @@ pub(super) fn write(
     }
     for (number, source) in source.chunks_exact(row).enumerate() {
         let (sample, position) = (number / length.max(1), number % length.max(1));
-        let place = place(sample, position);
+        let target_position = target_position(sample, position);
         // No overflow: both indices were checked against their tensors.
-        let at = sample.saturating_mul(room).saturating_add(place).saturating_mul(row);
+        let at = sample.saturating_mul(room).saturating_add(target_position).saturating_mul(row);
         if let Some(target) = target.get_mut(at..at.saturating_add(row))
-            && place < room
+            && target_position < room
         {
             target.copy_from_slice(source);
         }

@@ -1,24 +1,24 @@
 //! Flash attention: processes the keys tile by tile for a tile of queries, without materialising
 //! all scores. Online softmax rescales the accumulated sums when a larger score occurs.
 
-use crate::compute::apart::{Largest, Lines, Mix, Scores, Weigh};
 use crate::compute::gemm::{
     Context, Epilogue, Matrix, MatrixMut, ShapeMismatch, gemm, gemm_workspace_len,
 };
 use crate::compute::simd::Tier;
 use crate::compute::split::{Tile, for_each_tile_mut};
 use crate::compute::storage::Stored;
+use crate::compute::strided::{ExpSum, Lines, Mix, RowMax, Scores};
 use crate::number::{elements, load, store};
 use half::{bf16, f16};
 use torchlet_core::{KernelError, Parallel, ScalarType, Serial};
 
 /// Maximum number of rows of a tile: queries of all heads that share a key head.
-const ROWS: usize = 64;
+const MAX_ROWS: usize = 64;
 /// Keys of a tile.
-const KEYS: usize = 128;
+const KEY_TILE: usize = 128;
 /// Maximum number of rows for which keys and values are read one by one, as for a single token:
 /// GEMM tiles would be mostly empty.
-const FEW: usize = 4;
+const MAX_DIRECT_ROWS: usize = 4;
 
 /// Layout of heads and positions: `[batch, position, head, depth]` or
 /// `[batch, head, position, depth]`.
@@ -47,7 +47,7 @@ impl Order {
 
 /// Scale and zero point of each vector of an int8 tensor, with their strides in elements.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Codes<'a> {
+pub(super) struct QuantParams<'a> {
     pub(super) scales: &'a [f32],
     pub(super) zero_points: &'a [i8],
     pub(super) scale_step: usize,
@@ -60,16 +60,16 @@ pub(super) struct Vectors<'a> {
     pub(super) order: Order,
     pub(super) scalar_type: ScalarType,
     pub(super) bytes: &'a [u8],
-    pub(super) codes: Option<Codes<'a>>,
+    pub(super) quant: Option<QuantParams<'a>>,
 }
 
 impl Vectors<'_> {
     /// Reads a vector, dequantized if necessary.
     fn read(&self, vector: usize, out: &mut [f32]) {
         load(self.scalar_type, self.bytes, (vector * out.len()) as isize, 1, out);
-        if let Some(codes) = &self.codes {
-            let scale = codes.scales.get(vector * codes.scale_step).copied().unwrap_or(0.0);
-            let zero = codes.zero_points.get(vector * codes.zero_point_step).copied();
+        if let Some(quant) = &self.quant {
+            let scale = quant.scales.get(vector * quant.scale_step).copied().unwrap_or(0.0);
+            let zero = quant.zero_points.get(vector * quant.zero_point_step).copied();
             let zero = f32::from(zero.unwrap_or(0));
             out.iter_mut().for_each(|x| *x = (*x - zero) * scale);
         }
@@ -94,11 +94,11 @@ pub(super) struct Attention<'a> {
 /// Workspace of each thread, in elements.
 pub(super) fn slot_len(tier: Tier, depth: usize) -> Result<usize, KernelError> {
     let len = || {
-        let rows = ROWS.checked_mul(depth)?.checked_mul(2)?;
-        let others = ROWS * (KEYS + 2) + KEYS;
-        let scores = gemm_workspace_len(tier, 1, ROWS, KEYS, depth)?;
-        let values = gemm_workspace_len(tier, 1, ROWS, depth, KEYS)?;
-        let tile = KEYS.checked_mul(depth)?;
+        let rows = MAX_ROWS.checked_mul(depth)?.checked_mul(2)?;
+        let others = MAX_ROWS * (KEY_TILE + 2) + KEY_TILE;
+        let scores = gemm_workspace_len(tier, 1, MAX_ROWS, KEY_TILE, depth)?;
+        let values = gemm_workspace_len(tier, 1, MAX_ROWS, depth, KEY_TILE)?;
+        let tile = KEY_TILE.checked_mul(depth)?;
         rows.checked_add(others)?.checked_add(tile)?.checked_add(scores.max(values))
     };
     len().ok_or(KernelError::unsupported("attention with this head size"))
@@ -121,13 +121,13 @@ struct Workspace<'w> {
 
 impl<'w> Workspace<'w> {
     fn new(all: &'w mut [f32], depth: usize) -> Option<Self> {
-        let (queries, all) = all.split_at_mut_checked(ROWS * depth)?;
-        let (sums, all) = all.split_at_mut_checked(ROWS * depth)?;
-        let (scores, all) = all.split_at_mut_checked(ROWS * KEYS)?;
-        let (max, all) = all.split_at_mut_checked(ROWS)?;
-        let (total, all) = all.split_at_mut_checked(ROWS)?;
-        let (mask, all) = all.split_at_mut_checked(KEYS)?;
-        let (tile, rest) = all.split_at_mut_checked(KEYS * depth)?;
+        let (queries, all) = all.split_at_mut_checked(MAX_ROWS * depth)?;
+        let (sums, all) = all.split_at_mut_checked(MAX_ROWS * depth)?;
+        let (scores, all) = all.split_at_mut_checked(MAX_ROWS * KEY_TILE)?;
+        let (max, all) = all.split_at_mut_checked(MAX_ROWS)?;
+        let (total, all) = all.split_at_mut_checked(MAX_ROWS)?;
+        let (mask, all) = all.split_at_mut_checked(KEY_TILE)?;
+        let (tile, rest) = all.split_at_mut_checked(KEY_TILE * depth)?;
         Some(Workspace { queries, sums, scores, max, total, mask, tile, rest })
     }
 }
@@ -148,11 +148,11 @@ impl Attention<'_> {
         let Order { heads, positions, heads_first } = self.q.order;
         let bytes = self.depth * scalar_type.size();
         // An output row holds the heads of a position, or a position of a head.
-        let (across, together) =
-            if heads_first { (1, 1) } else { (heads, together(self.shared())) };
+        let (across, heads_per_tile) =
+            if heads_first { (1, 1) } else { (heads, heads_per_tile(self.shared())) };
         let share = positions.div_ceil(parallel.threads().max(1));
-        let rows = (ROWS / together.max(1)).clamp(1, share.max(1));
-        let shape = (rows, together.saturating_mul(bytes));
+        let rows = (MAX_ROWS / heads_per_tile.max(1)).clamp(1, share.max(1));
+        let shape = (rows, heads_per_tile.saturating_mul(bytes));
         let task = |column: usize, tile: &mut Tile<u8>, workspace: &mut [f32]| {
             let Some(mut workspace) = Workspace::new(workspace, self.depth) else { return };
             let rows = tile.rows();
@@ -166,7 +166,7 @@ impl Attention<'_> {
                     true => (outer / heads.max(1), outer % heads.max(1)),
                     false => (outer, column / bytes.max(1)),
                 };
-                let wide = if heads_first { 1 } else { together };
+                let wide = if heads_first { 1 } else { heads_per_tile };
                 let group = Group { sample, head, wide, position, count };
                 // Cannot fail: sizes were checked.
                 if self.group(&group, &mut workspace).is_ok() {
@@ -201,8 +201,8 @@ impl Attention<'_> {
         // Keys after the last query of the group are masked.
         let last = group.position + group.count;
         let keys = self.causal.map_or(self.keys, |start| self.keys.min(start + last));
-        for first in (0..keys).step_by(KEYS) {
-            self.tile(group, first, KEYS.min(keys - first), workspace)?;
+        for first in (0..keys).step_by(KEY_TILE) {
+            self.tile(group, first, KEY_TILE.min(keys - first), workspace)?;
         }
         let sums = workspace.sums.chunks_exact_mut(depth).take(rows);
         for (sums, total) in sums.zip(&*workspace.total) {
@@ -223,10 +223,10 @@ impl Attention<'_> {
         let rows = group.count * group.wide;
         let Workspace { queries, sums, scores, max, total, mask, tile, rest } = workspace;
         let head = group.head / self.shared().max(1);
-        let place = Place { vectors: &self.k, sample: group.sample, head, first, keys };
-        let values = Place { vectors: &self.v, ..place };
+        let keys_range = KeyRange { vectors: &self.k, sample: group.sample, head, first, keys };
+        let values = KeyRange { vectors: &self.v, ..keys_range };
         let context = Context { tier: Tier::detect(), parallel: &Serial };
-        if let Some(vectors) = place.lines(self.depth).filter(|_| rows <= FEW) {
+        if let Some(vectors) = keys_range.lines(self.depth).filter(|_| rows <= MAX_DIRECT_ROWS) {
             let next = values.lines(self.depth);
             let a = queries.get(..rows * self.depth).ok_or(ShapeMismatch)?;
             let c = scores.get_mut(..rows * keys).ok_or(ShapeMismatch)?;
@@ -235,7 +235,7 @@ impl Attention<'_> {
             let a = Matrix::row_major(queries, rows, self.depth).ok_or(ShapeMismatch)?;
             let c = MatrixMut::row_major(scores, rows, keys).ok_or(ShapeMismatch)?;
             let scaled = Epilogue { alpha: self.scale, ..Epilogue::default() };
-            place.product(self.depth, a, true, c, &scaled, (tile, rest))?;
+            keys_range.matmul(self.depth, a, true, c, &scaled, (tile, rest))?;
         }
         for number in 0..rows {
             let (position, _) = group.row(number);
@@ -253,20 +253,20 @@ impl Attention<'_> {
                 return Err(ShapeMismatch);
             };
             // NaN is not larger, and makes the sum NaN.
-            let largest = context.tier.dispatch(Largest { row, least: *max });
-            if largest == f32::NEG_INFINITY && !row.iter().any(|score| score.is_nan()) {
+            let new_max = context.tier.dispatch(RowMax { row, least: *max });
+            if new_max == f32::NEG_INFINITY && !row.iter().any(|score| score.is_nan()) {
                 row.fill(0.0);
                 continue;
             }
-            let faded = if *max == f32::NEG_INFINITY { 0.0 } else { libm::expf(*max - largest) };
-            *max = largest;
-            *total = *total * faded + context.tier.dispatch(Weigh { row, largest });
-            if faded != 1.0 {
+            let rescale = if *max == f32::NEG_INFINITY { 0.0 } else { libm::expf(*max - new_max) };
+            *max = new_max;
+            *total = *total * rescale + context.tier.dispatch(ExpSum { row, max: new_max });
+            if rescale != 1.0 {
                 let sums = sums.get_mut(number * self.depth..(number + 1) * self.depth);
-                sums.unwrap_or_default().iter_mut().for_each(|sum| *sum *= faded);
+                sums.unwrap_or_default().iter_mut().for_each(|sum| *sum *= rescale);
             }
         }
-        if let Some(vectors) = values.lines(self.depth).filter(|_| rows <= FEW) {
+        if let Some(vectors) = values.lines(self.depth).filter(|_| rows <= MAX_DIRECT_ROWS) {
             let a = scores.get(..rows * keys).ok_or(ShapeMismatch)?;
             let c = sums.get_mut(..rows * self.depth).ok_or(ShapeMismatch)?;
             context.tier.dispatch(Mix { a, vectors, c });
@@ -275,13 +275,13 @@ impl Attention<'_> {
         let a = Matrix::row_major(scores, rows, keys).ok_or(ShapeMismatch)?;
         let c = MatrixMut::row_major(sums, rows, self.depth).ok_or(ShapeMismatch)?;
         let added = Epilogue { beta: 1.0, ..Epilogue::default() };
-        values.product(self.depth, a, false, c, &added, (tile, rest))
+        values.matmul(self.depth, a, false, c, &added, (tile, rest))
     }
 }
 
 /// Number of heads in a tile: a divisor of the heads that share a key head.
-fn together(shared: usize) -> usize {
-    (1..=ROWS.min(shared)).rev().find(|count| shared.is_multiple_of(*count)).unwrap_or(1)
+fn heads_per_tile(shared: usize) -> usize {
+    (1..=MAX_ROWS.min(shared)).rev().find(|count| shared.is_multiple_of(*count)).unwrap_or(1)
 }
 
 /// Queries at some positions, of heads that share a key head.
@@ -307,7 +307,7 @@ impl Group {
 
 /// A range of keys or values of a head.
 #[derive(Clone, Copy)]
-struct Place<'p> {
+struct KeyRange<'p> {
     vectors: &'p Vectors<'p>,
     sample: usize,
     head: usize,
@@ -315,10 +315,10 @@ struct Place<'p> {
     keys: usize,
 }
 
-impl<'p> Place<'p> {
+impl<'p> KeyRange<'p> {
     /// The vectors in place, if they are `f32`.
     fn lines(&self, depth: usize) -> Option<Lines<'p>> {
-        if self.vectors.scalar_type != ScalarType::Float || self.vectors.codes.is_some() {
+        if self.vectors.scalar_type != ScalarType::Float || self.vectors.quant.is_some() {
             return None;
         }
         let start = self.vectors.order.vector(self.sample, self.head, self.first);
@@ -328,7 +328,7 @@ impl<'p> Place<'p> {
     }
 
     /// `c = a · matrix`, where the vectors are the columns of the matrix, or its rows.
-    fn product(
+    fn matmul(
         &self,
         depth: usize,
         a: Matrix<'_, f32>,
@@ -339,9 +339,9 @@ impl<'p> Place<'p> {
     ) -> Result<(), ShapeMismatch> {
         let start = self.vectors.order.vector(self.sample, self.head, self.first);
         let step = self.vectors.order.step();
-        let call = Product { a, columns, c, epilogue, rest, shape: (self.keys, depth) };
+        let call = TileGemm { a, columns, c, epilogue, rest, shape: (self.keys, depth) };
         let bytes = self.vectors.bytes;
-        match (self.vectors.scalar_type, &self.vectors.codes) {
+        match (self.vectors.scalar_type, &self.vectors.quant) {
             (ScalarType::Float, None) => call.with(elements::<f32>(bytes), start, step),
             (ScalarType::Half, None) => call.with(elements::<f16>(bytes), start, step),
             (ScalarType::BFloat16, None) => call.with(elements::<bf16>(bytes), start, step),
@@ -356,7 +356,7 @@ impl<'p> Place<'p> {
     }
 }
 
-struct Product<'a, 'c> {
+struct TileGemm<'a, 'c> {
     a: Matrix<'a, f32>,
     columns: bool,
     c: MatrixMut<'c>,
@@ -365,7 +365,7 @@ struct Product<'a, 'c> {
     shape: (usize, usize),
 }
 
-impl Product<'_, '_> {
+impl TileGemm<'_, '_> {
     /// Runs the GEMM with vectors of `data`, starting at number `start`, `step` apart.
     fn with<E: Stored>(self, data: &[E], start: usize, step: usize) -> Result<(), ShapeMismatch> {
         let (keys, depth) = self.shape;

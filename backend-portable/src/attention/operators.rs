@@ -1,7 +1,7 @@
 //! `custom_sdpa` and related operators.
 
 use super::cache::{check as check_cache, first_position, write};
-use super::flash::{Attention, Codes, Order, Vectors, slot_len};
+use super::flash::{Attention, Order, QuantParams, Vectors, slot_len};
 use super::four;
 use crate::compute::simd::Tier;
 use crate::machine;
@@ -23,11 +23,11 @@ kernels! { ATTENTION:
         "llama::custom_sdpa.out",
         &[Tensor, Tensor, Tensor, Int, OptionalTensor, Float, Bool, OptionalFloat, Out],
         |ctx| {
-            let places = Places { q: 0, k: 1, v: 2, start: 3, out: 8 };
-            prepare(ctx, places, |ctx| {
-                let places = Places { q: 0, k: 1, v: 2, start: 3, out: 8 };
+            let args = ArgIndices { q: 0, k: 1, v: 2, start: 3, out: 8 };
+            prepare(ctx, args, |ctx| {
+                let args = ArgIndices { q: 0, k: 1, v: 2, start: 3, out: 8 };
                 let (k, v) = (ctx.tensor(1)?, ctx.tensor(2)?);
-                attend(ctx, places, [k, v], false)
+                attend(ctx, args, [k, v], false)
             })
         },
     );
@@ -36,7 +36,10 @@ kernels! { ATTENTION:
     /// and values to their caches, starting at position `start_pos`, and attends over the caches.
     SDPA_WITH_KV_CACHE_OUT = Kernel::new(
         "llama::sdpa_with_kv_cache.out",
-        &[Tensor, Tensor, Tensor, Out, Out, Int, Int, OptionalTensor, Float, Bool, OptionalFloat, Out],
+        &[
+            Tensor, Tensor, Tensor, Out, Out, Int, Int, OptionalTensor, Float, Bool, OptionalFloat,
+            Out,
+        ],
         |ctx| {
             check_cache(ctx, 1, 3)?;
             check_cache(ctx, 2, 4)?;
@@ -51,16 +54,18 @@ kernels! { ATTENTION:
     CUSTOM_QUANTIZED_SDPA_OUT = Kernel::new(
         "llama::custom_quantized_sdpa.out",
         &[
-            Tensor, Tensor, Tensor, Int, OptionalTensor, Float, Bool, OptionalFloat, OptionalTensor, OptionalTensor,
-            OptionalTensor, OptionalTensor, OptionalTensor, OptionalTensor, Bool, Out,
+            Tensor, Tensor, Tensor, Int, OptionalTensor, Float, Bool, OptionalFloat,
+            OptionalTensor, OptionalTensor, OptionalTensor, OptionalTensor, OptionalTensor,
+            OptionalTensor, Bool, Out,
         ],
         |ctx| {
-            let codes = ctx.info(0)?.scalar_type == ScalarType::Char;
+            let is_quantized = ctx.info(0)?.scalar_type == ScalarType::Char;
             for arg in 0..3 {
-                let (info, zero, scale) = (ctx.info(arg)?, QUANTIZED_FROM + 2 * arg, QUANTIZED_FROM + 2 * arg + 1);
+                let (info, zero) = (ctx.info(arg)?, FIRST_ZERO_POINTS + 2 * arg);
+                let scale = zero + 1;
                 for (arg, wanted) in [(zero, ScalarType::Char), (scale, ScalarType::Float)] {
                     let Some(found) = ctx.optional_info(arg)? else {
-                        if codes {
+                        if is_quantized {
                             return Err(bad(arg, "quantized vectors need scales and zero points"));
                         }
                         continue;
@@ -68,7 +73,10 @@ kernels! { ATTENTION:
                     of_type(arg, &found, wanted)?;
                     contiguous(arg, &found)?;
                     let around = info.rank().saturating_sub(1);
-                    if found.rank() != info.rank() || found.sizes.get(..around) != info.sizes.get(..around) || found.size(around) < 1 {
+                    if found.rank() != info.rank()
+                        || found.sizes.get(..around) != info.sizes.get(..around)
+                        || found.size(around) < 1
+                    {
                         return Err(bad(arg, "must have an element for each vector"));
                     }
                 }
@@ -83,7 +91,7 @@ kernels! { ATTENTION:
 
 /// Argument indices. Mask, dropout, causality and scale are consecutive.
 #[derive(Debug, Clone, Copy)]
-struct Places {
+struct ArgIndices {
     q: usize,
     k: usize,
     v: usize,
@@ -91,12 +99,12 @@ struct Places {
     out: usize,
 }
 
-const WITH_CACHE: Places = Places { q: 0, k: 3, v: 4, start: 5, out: 11 };
-const QUANTIZED: Places = Places { q: 0, k: 1, v: 2, start: 3, out: 15 };
+const WITH_CACHE: ArgIndices = ArgIndices { q: 0, k: 3, v: 4, start: 5, out: 11 };
+const QUANTIZED: ArgIndices = ArgIndices { q: 0, k: 1, v: 2, start: 3, out: 15 };
 /// Zero points of the queries; their scales follow, then those of keys and values.
-const QUANTIZED_FROM: usize = 8;
+const FIRST_ZERO_POINTS: usize = 8;
 
-impl Places {
+impl ArgIndices {
     /// The mask; dropout, causality and scale follow.
     fn mask(self) -> usize {
         // With caches, the number of positions precedes the mask.
@@ -116,22 +124,22 @@ fn order(info: &TensorInfo, heads_first: bool) -> Order {
 
 fn prepare(
     ctx: &mut Prepare,
-    places: Places,
+    args: ArgIndices,
     invoke: torchlet_core::InvokeFn,
 ) -> Result<Plan, KernelError> {
-    let [q, k, v] = [four(ctx, places.q)?, four(ctx, places.k)?, four(ctx, places.v)?];
-    let heads_first = places.heads_first(ctx)?;
-    let is_codes = places.out == QUANTIZED.out && q.scalar_type == ScalarType::Char;
+    let [q, k, v] = [four(ctx, args.q)?, four(ctx, args.k)?, four(ctx, args.v)?];
+    let heads_first = args.heads_first(ctx)?;
+    let is_quantized = args.out == QUANTIZED.out && q.scalar_type == ScalarType::Char;
     let floats = [ScalarType::Float, ScalarType::Half, ScalarType::BFloat16];
-    if !is_codes && !floats.contains(&q.scalar_type) {
-        return Err(unsupported(places.q, q.scalar_type));
+    if !is_quantized && !floats.contains(&q.scalar_type) {
+        return Err(unsupported(args.q, q.scalar_type));
     }
     let threads = ctx.threads().max(1);
     let slot = slot_len(machine::tier(ctx), q.size(3))?;
-    let len = slot.checked_mul(threads).ok_or(bad(places.q, "head size is too large"))?;
+    let len = slot.checked_mul(threads).ok_or(bad(args.q, "head size is too large"))?;
     let scratch = scratch::bytes_for(len, size_of::<f32>())?;
     ctx.scratch_at_most(scratch);
-    for (arg, info) in [(places.k, &k), (places.v, &v)] {
+    for (arg, info) in [(args.k, &k), (args.v, &v)] {
         of_type(arg, info, q.scalar_type)?;
         if info.size(3) != q.size(3) || info.size(0) != q.size(0) {
             return Err(bad(arg, "batch or head size differs from that of the queries"));
@@ -140,15 +148,15 @@ fn prepare(
     let (queries, keys, values) =
         (order(&q, heads_first), order(&k, heads_first), order(&v, heads_first));
     if values.heads != keys.heads || values.positions != keys.positions {
-        return Err(bad(places.v, "number of heads or positions differs from that of the keys"));
+        return Err(bad(args.v, "number of heads or positions differs from that of the keys"));
     }
     if keys.heads == 0 || !queries.heads.is_multiple_of(keys.heads) {
         return Err(bad(
-            places.k,
+            args.k,
             "the number of query heads must be a multiple of that of key heads",
         ));
     }
-    let mask = places.mask();
+    let mask = args.mask();
     if let Some(info) = ctx.optional_info(mask)? {
         if info.rank() != 2 {
             return Err(KernelError::rank(mask, info.rank()));
@@ -167,13 +175,16 @@ fn prepare(
     if ctx.float(mask + 1)? != 0.0 {
         return Err(bad(mask + 1, "dropout must be 0 at inference"));
     }
-    ctx.resize(places.out, &q.sizes)?;
-    let out = ctx.info(places.out)?;
-    contiguous(places.out, &out)?;
-    let fits =
-        if is_codes { floats.contains(&out.scalar_type) } else { out.scalar_type == q.scalar_type };
+    ctx.resize(args.out, &q.sizes)?;
+    let out = ctx.info(args.out)?;
+    contiguous(args.out, &out)?;
+    let fits = if is_quantized {
+        floats.contains(&out.scalar_type)
+    } else {
+        out.scalar_type == q.scalar_type
+    };
     if !fits {
-        return Err(unsupported(places.out, out.scalar_type));
+        return Err(unsupported(args.out, out.scalar_type));
     }
     Ok(Plan::new(invoke).with_scratch(scratch))
 }
@@ -205,11 +216,11 @@ fn vectors<'a>(
     heads_first: bool,
     at: Option<usize>,
 ) -> Result<Vectors<'a>, KernelError> {
-    let codes = match at.filter(|_| tensor.scalar_type == ScalarType::Char) {
+    let quant = match at.filter(|_| tensor.scalar_type == ScalarType::Char) {
         None => None,
         Some(at) => {
             let (zero_points, scales) = (ctx.tensor(at)?, ctx.tensor(at + 1)?);
-            Some(Codes {
+            Some(QuantParams {
                 scale_step: scales.size(3),
                 zero_point_step: zero_points.size(3),
                 scales: scales.data()?,
@@ -218,41 +229,41 @@ fn vectors<'a>(
         }
     };
     let (scalar_type, bytes) = (tensor.scalar_type, tensor.bytes());
-    Ok(Vectors { order: order(tensor.info(), heads_first), scalar_type, bytes, codes })
+    Ok(Vectors { order: order(tensor.info(), heads_first), scalar_type, bytes, quant })
 }
 
 fn attend<'c>(
     ctx: &mut Invoke<'c, '_>,
-    places: Places,
+    args: ArgIndices,
     [k, v]: [TensorRef<'c>; 2],
     quantized: bool,
 ) -> Result<(), KernelError> {
     crate::types::expect::<f32>()?;
-    let q = ctx.tensor(places.q)?;
-    let heads_first = places.heads_first(ctx)?;
-    let at = |number: usize| quantized.then_some(QUANTIZED_FROM + 2 * number);
+    let q = ctx.tensor(args.q)?;
+    let heads_first = args.heads_first(ctx)?;
+    let at = |number: usize| quantized.then_some(FIRST_ZERO_POINTS + 2 * number);
     let q_vectors = vectors(ctx, &q, heads_first, at(0))?;
     let k_vectors = vectors(ctx, &k, heads_first, at(1))?;
     let v_vectors = vectors(ctx, &v, heads_first, at(2))?;
-    let mask = ctx.optional_tensor(places.mask())?;
+    let mask = ctx.optional_tensor(args.mask())?;
     let (queries, all) = (q_vectors.order.positions, k_vectors.order.positions);
     let room = all.checked_sub(queries);
-    let start = usize::try_from(ctx.int(places.start)?).ok();
+    let start = usize::try_from(ctx.int(args.start)?).ok();
     let fits = |start: &usize| mask.is_some() || room.is_some_and(|room| *start <= room);
     let start = start.filter(fits);
     let start = start.ok_or(bad(
-        places.start,
+        args.start,
         "the cache has too few positions for the queries from this position on",
     ))?;
     let depth = q.size(3);
-    let scale = ctx.optional_float(places.mask() + 3)?;
+    let scale = ctx.optional_float(args.mask() + 3)?;
     let attention = Attention {
         q: q_vectors,
         k: k_vectors,
         v: v_vectors,
         depth,
         keys: if mask.is_some() { all } else { start + queries },
-        causal: ctx.bool(places.mask() + 2)?.then_some(start),
+        causal: ctx.bool(args.mask() + 2)?.then_some(start),
         mask: mask.as_ref().map(|mask| (mask.scalar_type, mask.bytes())),
         scale: scale.unwrap_or_else(|| 1.0 / libm::sqrt(depth as f64)) as f32,
     };
@@ -265,7 +276,7 @@ fn attend<'c>(
     // At most as many threads as `prepare` counted.
     let len = slot.saturating_mul(threads).min(workspace.len());
     let workspace = workspace.get_mut(..len).unwrap_or_default();
-    let out = ctx.out(places.out)?;
+    let out = ctx.out(args.out)?;
     let scalar_type = out.scalar_type;
     attention.run(parallel, (scalar_type, out.into_bytes()), (workspace, slot));
     Ok(())

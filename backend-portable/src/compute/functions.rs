@@ -53,9 +53,15 @@ maps! { Map1:
     /// `x / (1 + e^-x)`
     Silu = |s, x| math::silu(s, x);
     /// `clamp(x + 3, 0, 6) / 6`
-    HardSigmoid = |s, x| s.div(s.clamp(s.add(x, s.splat(3.0)), s.splat(0.0), s.splat(6.0)), s.splat(6.0));
+    HardSigmoid = |s, x| {
+        let six = s.splat(6.0);
+        s.div(s.clamp(s.add(x, s.splat(3.0)), s.splat(0.0), six), six)
+    };
     /// `x * clamp(x + 3, 0, 6) / 6`
-    HardSwish = |s, x| s.div(s.mul(x, s.clamp(s.add(x, s.splat(3.0)), s.splat(0.0), s.splat(6.0))), s.splat(6.0));
+    HardSwish = |s, x| {
+        let six = s.splat(6.0);
+        s.div(s.mul(x, s.clamp(s.add(x, s.splat(3.0)), s.splat(0.0), six)), six)
+    };
     /// `-x`
     Neg = |s, x| s.neg(x);
     /// `|x|`

@@ -7,7 +7,7 @@
 //! - [`split`]: parallel loops; [`threads`]: a thread pool for them (with `std`).
 //! - [`functions`]: element-wise operations; [`rows`]: reductions and normalisations; [`math`]:
 //!   elementary functions on vectors.
-//! - `apart`: dot products with strided vectors, and weighted sums of them.
+//! - `strided`: dot products with strided vectors, and weighted sums of them.
 //! - [`pool`]: pooling windows, channels last.
 //! - `int8`: matrix multiplication and convolution of int8 values with `f32` scales, as in PyTorch
 //!   and XNNPACK.
@@ -18,7 +18,6 @@
 //! computation that needs workspace has a function that returns its size; most also run with a
 //! smaller workspace.
 
-pub(crate) mod apart;
 pub mod conv;
 pub mod functions;
 pub mod gemm;
@@ -31,6 +30,7 @@ pub mod rows;
 pub mod simd;
 pub mod split;
 pub mod storage;
+pub(crate) mod strided;
 #[cfg(test)]
 pub(crate) mod testing;
 #[cfg(feature = "std")]

@@ -30,7 +30,7 @@ pub struct PoolWindow<'a> {
 }
 
 /// Vectors of channels that one iteration handles.
-const WIDE: usize = 4;
+const UNROLL: usize = 4;
 
 impl PoolWindow<'_> {
     /// Whether all positions lie inside the image.
@@ -59,9 +59,9 @@ impl PoolWindow<'_> {
             for h in 0..height {
                 let row = first.wrapping_add(d * self.steps[0] + h * self.steps[1]);
                 for w in 0..width {
-                    let place = row.wrapping_add(w * self.steps[2]);
+                    let position = row.wrapping_add(w * self.steps[2]);
                     for v in 0..V {
-                        let p = place.wrapping_add(v * S::LANES);
+                        let p = position.wrapping_add(v * S::LANES);
                         // SAFETY: guaranteed by the caller.
                         let x = unsafe { if TAIL { s.load_first(p, lanes) } else { s.load(p) } };
                         acc[v] = if largest {
@@ -98,9 +98,9 @@ impl Vectorized for PoolWindow<'_> {
         let (len, mut c) = (self.out.len(), 0);
         // SAFETY: the window fits, and each call accesses channels below `len`.
         unsafe {
-            while c + WIDE * S::LANES <= len {
-                self.vectors::<S, WIDE, false>(s, c);
-                c += WIDE * S::LANES;
+            while c + UNROLL * S::LANES <= len {
+                self.vectors::<S, UNROLL, false>(s, c);
+                c += UNROLL * S::LANES;
             }
             while c + S::LANES <= len {
                 self.vectors::<S, 1, false>(s, c);
@@ -133,7 +133,7 @@ mod tests {
                 if noise.below(3) == 0 {
                     input[at] = f32::NAN;
                 }
-                let places = || {
+                let positions = || {
                     (0..sizes[0] * sizes[1] * sizes[2]).map(|i| {
                         let (w, h) = (i % sizes[2], i / sizes[2] % sizes[1]);
                         let d = i / sizes[2] / sizes[1];
@@ -143,7 +143,7 @@ mod tests {
                 for fold in [Fold::Largest, Fold::Average(3.0)] {
                     let want: Vec<f32> = (0..channels)
                         .map(|c| {
-                            let values = places().map(|p| f64::from(input[p + c]));
+                            let values = positions().map(|p| f64::from(input[p + c]));
                             let value = match fold {
                                 Fold::Average(by) => values.sum::<f64>() / f64::from(by),
                                 Fold::Largest => values.fold(f64::NEG_INFINITY, |a, b| {

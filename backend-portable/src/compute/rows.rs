@@ -119,7 +119,7 @@ fn each_row(
 }
 
 /// Independent accumulators, to hide the latency of an addition.
-const WIDE: usize = 4;
+const UNROLL: usize = 4;
 
 struct Max<'a>(&'a [f32]);
 
@@ -226,8 +226,8 @@ impl Term<2> for Difference {
 
 #[inline(always)]
 fn fold<S: Simd, T: Term<N>, const N: usize>(s: S, x: &[f32], term: T) -> [f32; N] {
-    let mut acc = [[s.splat(0.0); N]; WIDE];
-    let mut blocks = x.chunks_exact(WIDE * S::LANES);
+    let mut acc = [[s.splat(0.0); N]; UNROLL];
+    let mut blocks = x.chunks_exact(UNROLL * S::LANES);
     for block in &mut blocks {
         for (v, acc) in acc.iter_mut().enumerate() {
             // SAFETY: the block holds WIDE vectors.
@@ -442,7 +442,7 @@ mod tests {
 
     /// Values close to each other and far from zero keep the precision of their differences.
     #[test]
-    fn means_far_from_zero_cost_no_digits() {
+    fn layer_norm_is_accurate_far_from_zero() {
         let mut noise = Noise::new(22);
         for tier in Tier::available() {
             let context = Context { tier, parallel: &Serial };

@@ -56,8 +56,8 @@ const RANGES: usize = if cfg!(feature = "std") { 32 } else { 1 };
 
 /// Unclaimed jobs: a range for each thread, and how many jobs of each range were claimed.
 #[cfg(target_has_atomic = "ptr")]
-struct Left {
-    taken: [core::sync::atomic::AtomicUsize; RANGES],
+struct Unclaimed {
+    claimed: [core::sync::atomic::AtomicUsize; RANGES],
     ranges: usize,
     jobs: usize,
 }
@@ -67,7 +67,7 @@ struct Left {
 /// same processor; data in the cache of another processor costs as much as memory.
 #[cfg(target_has_atomic = "ptr")]
 struct Indices<'a> {
-    left: &'a Left,
+    left: &'a Unclaimed,
     own: usize,
     /// Number of exhausted ranges.
     done: usize,
@@ -78,16 +78,16 @@ impl Iterator for Indices<'_> {
     type Item = usize;
 
     fn next(&mut self) -> Option<usize> {
-        let &Left { ref taken, ranges, jobs } = self.left;
+        let &Unclaimed { ref claimed, ranges, jobs } = self.left;
         if RANGES == 1 {
-            let index = taken[0].fetch_add(1, core::sync::atomic::Ordering::Relaxed);
+            let index = claimed[0].fetch_add(1, core::sync::atomic::Ordering::Relaxed);
             return (index < jobs).then_some(index);
         }
         let begin = |range: usize| jobs / ranges * range + (jobs % ranges).min(range);
         while self.done < ranges {
             let range = (self.own + self.done) % ranges;
             let (from, to) = (begin(range), begin(range + 1));
-            let at = taken[range].fetch_add(1, core::sync::atomic::Ordering::Relaxed);
+            let at = claimed[range].fetch_add(1, core::sync::atomic::Ordering::Relaxed);
             if at < to - from {
                 return Some(from + at);
             }
@@ -117,8 +117,8 @@ pub fn for_each_job<W: Send>(
         let slots = parallel.threads().min(jobs).min(fitting);
         if slots > 1 {
             let next_slot = AtomicUsize::new(0);
-            let taken = [const { AtomicUsize::new(0) }; RANGES];
-            let left = Left { taken, ranges: slots.min(RANGES), jobs };
+            let claimed = [const { AtomicUsize::new(0) }; RANGES];
+            let left = Unclaimed { claimed, ranges: slots.min(RANGES), jobs };
             let parts = Parts::new(&mut *workspace);
             parallel.run(slots, &|own| {
                 let slot = next_slot.fetch_add(1, Relaxed);
@@ -368,7 +368,7 @@ impl Outcome {
 /// Number of tiles in each part that balances the load of the threads: at most `most` tiles, and at
 /// least two parts for each thread.
 #[cfg(feature = "engine")]
-pub(crate) fn even_part(threads: usize, tiles: usize, most: usize) -> usize {
+pub(crate) fn balanced_part(threads: usize, tiles: usize, most: usize) -> usize {
     if threads <= 1 {
         return most.clamp(1, tiles.max(1));
     }
@@ -414,18 +414,18 @@ mod tests {
 
     #[cfg(feature = "engine")]
     #[test]
-    fn threads_have_nearly_as_many_tiles() {
+    fn balanced_part_balances_tiles() {
         for (threads, tiles, most) in
             [(2, 66, 18), (2, 131, 9), (3, 100, 40), (2, 2, 10), (4, 3, 1)]
         {
-            let part = even_part(threads, tiles, most);
+            let part = balanced_part(threads, tiles, most);
             assert!((1..=most).contains(&part), "{threads} {tiles} {most}");
             // Parts are distributed round-robin.
             let load = tiles.div_ceil(part).div_ceil(threads) * part;
             assert!(load <= tiles.div_ceil(threads) + 1, "{threads} {tiles} {most}: {part}");
         }
-        assert_eq!(even_part(1, 66, 18), 18);
-        assert_eq!(even_part(1, 5, 18), 5);
+        assert_eq!(balanced_part(1, 66, 18), 18);
+        assert_eq!(balanced_part(1, 5, 18), 5);
     }
 
     #[test]
@@ -459,7 +459,7 @@ mod tests {
     }
 
     #[test]
-    fn a_parallel_that_repeats_tasks_is_harmless() {
+    fn repeated_tasks_are_sound() {
         let mut data = vec![0u32; 1000];
         for_each_chunk_mut(&Twice, &mut data, 3, &|_, part| part.iter_mut().for_each(|x| *x += 1));
         assert!(data.iter().all(|&x| x == 1));
@@ -477,14 +477,14 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_begins_with_its_part_and_takes_what_others_leave() {
+    fn threads_start_with_their_range_then_steal() {
         let order = std::sync::Mutex::new(Vec::new());
         for_each_job::<()>(&Backwards, 8, &mut [], 0, &|job, _| order.lock().unwrap().push(job));
         assert_eq!(order.into_inner().unwrap(), [6, 7, 0, 1, 2, 3, 4, 5]);
     }
 
     #[test]
-    fn several_slices_are_cut_alike() {
+    fn chunks_of_several_slices_match() {
         let (mut a, mut b) = (vec![0u32; 10], vec![0u32; 5]);
         for_each_chunks_mut(&Twice, [&mut a, &mut b], [4, 2], &|i, [a, b]| {
             a.fill(i as u32);
@@ -538,7 +538,7 @@ mod tests {
     }
 
     #[test]
-    fn tiles_of_some_parts_leave_the_rest() {
+    fn tiles_cover_only_selected_parts() {
         for (width, (wide, some), tile) in [
             (9, (3, 1..3), (2, 2)),
             (6, (6, 0..1), (4, 4)),

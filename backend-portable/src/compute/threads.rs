@@ -45,7 +45,7 @@ struct Shared {
     job: UnsafeCell<Option<Job>>,
     panic: Mutex<Option<Box<dyn Any + Send>>>,
     /// Which tasks are claimed, for a run of few tasks.
-    taken: Vec<AtomicBool>,
+    claimed: Vec<AtomicBool>,
     asleep: Vec<AtomicBool>,
 }
 
@@ -66,9 +66,9 @@ impl Shared {
         // so ends the borrow of the task, only after all who joined have left.
         let task = unsafe { &*job.task };
         let result = catch_unwind(AssertUnwindSafe(|| {
-            if let Some(taken) = self.taken.get(..job.count) {
+            if let Some(claimed) = self.claimed.get(..job.count) {
                 for i in (own..job.count).chain(0..own.min(job.count)) {
-                    if !taken[i].swap(true, Ordering::Relaxed) {
+                    if !claimed[i].swap(true, Ordering::Relaxed) {
                         task(i);
                     }
                 }
@@ -84,7 +84,7 @@ impl Shared {
         }));
         if let Err(panic) = result {
             self.next.store(job.count, Ordering::Relaxed);
-            self.taken.iter().for_each(|taken| taken.store(true, Ordering::Relaxed));
+            self.claimed.iter().for_each(|claimed| claimed.store(true, Ordering::Relaxed));
             self.panic.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(panic);
         }
     }
@@ -158,7 +158,7 @@ impl ThreadPool {
             limit: AtomicUsize::new(wanted + 1),
             job: UnsafeCell::new(None),
             panic: Mutex::new(None),
-            taken: (0..=wanted).map(|_| AtomicBool::new(true)).collect(),
+            claimed: (0..=wanted).map(|_| AtomicBool::new(true)).collect(),
             asleep: (0..wanted).map(|_| AtomicBool::new(false)).collect(),
         });
         let mut workers = Vec::with_capacity(wanted);
@@ -227,7 +227,11 @@ impl Parallel for ThreadPool {
         // SAFETY: `busy` is held by this thread, and no run is open; see `Sync for Shared`.
         unsafe { *shared.job.get() = Some(job) };
         shared.next.store(0, Ordering::Relaxed);
-        shared.taken.iter().take(count).for_each(|taken| taken.store(false, Ordering::Relaxed));
+        shared
+            .claimed
+            .iter()
+            .take(count)
+            .for_each(|claimed| claimed.store(false, Ordering::Relaxed));
         // The run number wraps around; a worker that missed exactly that many runs misses one more,
         // which is harmless.
         let closed = shared.state.load(Ordering::Relaxed);
@@ -311,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn threads_rest_and_come_back() {
+    fn thread_limit_shrinks_and_grows() {
         let pool = ThreadPool::new(3);
         for (wanted, used) in [(1, 1), (2, 2), (9, 3), (0, 1), (2, 2), (3, 3)] {
             assert_eq!(pool.set_threads(wanted), used);
@@ -334,7 +338,7 @@ mod tests {
     }
 
     #[test]
-    fn tasks_of_few_keep_their_threads() {
+    fn few_tasks_stay_on_their_threads() {
         let pool = ThreadPool::new(3);
         let ran_on = Mutex::new(vec![None; 3]);
         for _ in 0..20 {
@@ -371,7 +375,7 @@ mod tests {
     }
 
     #[test]
-    fn a_panic_reaches_the_caller_and_the_pool_lives_on() {
+    fn panic_propagates_and_pool_survives() {
         let pool = ThreadPool::new(2);
         for bad in [0, 7, 31] {
             let result = catch_unwind(AssertUnwindSafe(|| {

@@ -5,7 +5,7 @@
 //! eigenvectors. They are normalised to length 1 with a real largest element. Real eigenvalues come
 //! from real arithmetic, complex ones in conjugate pairs.
 
-use super::{Matrix, Shape, numbers, read, resize, start, steps};
+use super::{Matrix, Shape, f64_bytes, read, resize, start, steps};
 use crate::elementwise::complex::{Complex, part};
 use crate::number::{store, unsupported};
 use crate::scratch;
@@ -38,12 +38,12 @@ fn complex_type(ctx: &Prepare, out: usize) -> Result<torchlet_core::ScalarType, 
 fn prepare(ctx: &mut Prepare, shape: &Shape, invoke: InvokeFn) -> Result<Plan, KernelError> {
     let of = complex_type(ctx, 1)?;
     resize(ctx, 1, &[shape.rows], of)?;
-    let bytes = numbers(&[[2, shape.numel], [7, shape.rows]])?;
+    let bytes = f64_bytes(&[[2, shape.numel], [7, shape.rows]])?;
     Ok(Plan::new(invoke).with_scratch(bytes))
 }
 
 /// Maximum number of QR steps for one eigenvalue. Every tenth step uses exceptional shifts.
-const STEPS: usize = 300;
+const MAX_STEPS: usize = 300;
 
 /// Writes a complex number.
 fn put(tensor: &mut TensorMut, at: isize, value: Complex<f64>) {
@@ -71,7 +71,7 @@ fn eig(ctx: &mut Invoke, wants_vectors: bool) -> Result<(), KernelError> {
     let mut vectors_out = if wants_vectors { Some(ctx.out(2)?) } else { None };
     let mut matrix = Matrix { cols: n, data, parallel };
     let mut basis = Matrix { cols: n, data: vectors, parallel };
-    for index in 0..shape.filled() {
+    for index in 0..shape.non_empty() {
         read(&input, index, n, matrix.data);
         if matrix.data.iter().any(|value| !value.is_finite()) {
             return Err(KernelError::argument(0, "elements must be finite"));
@@ -213,16 +213,16 @@ fn to_hessenberg(matrix: &mut Matrix, basis: &mut Matrix) {
             let (upper, lower) = (matrix.at(k + 1, k), matrix.at(row, k));
             let length = libm::hypot(upper, lower);
             let by = [upper / length, lower / length];
-            turn_rows(matrix, [k + 1, row], k, by);
+            rotate_rows(matrix, [k + 1, row], k, by);
             matrix.set(row, k, 0.0);
-            turn_columns(matrix, [k + 1, row], n, by);
-            turn_columns(basis, [k + 1, row], n, by);
+            rotate_columns(matrix, [k + 1, row], n, by);
+            rotate_columns(basis, [k + 1, row], n, by);
         }
     }
 }
 
 /// Givens rotation of two rows, from column `from` on, that maps the vector `by` to the first axis.
-fn turn_rows(matrix: &mut Matrix, [a, b]: [usize; 2], from: usize, [cosine, sine]: [f64; 2]) {
+fn rotate_rows(matrix: &mut Matrix, [a, b]: [usize; 2], from: usize, [cosine, sine]: [f64; 2]) {
     for col in from..matrix.cols {
         let (upper, lower) = (matrix.at(a, col), matrix.at(b, col));
         matrix.set(a, col, cosine * upper + sine * lower);
@@ -230,8 +230,8 @@ fn turn_rows(matrix: &mut Matrix, [a, b]: [usize; 2], from: usize, [cosine, sine
     }
 }
 
-/// Givens rotation of two columns, in rows before `end`, as in [`turn_rows`].
-fn turn_columns(matrix: &mut Matrix, [a, b]: [usize; 2], end: usize, [cosine, sine]: [f64; 2]) {
+/// Givens rotation of two columns, in rows before `end`, as in [`rotate_rows`].
+fn rotate_columns(matrix: &mut Matrix, [a, b]: [usize; 2], end: usize, [cosine, sine]: [f64; 2]) {
     for row in 0..end {
         let (left, right) = (matrix.at(row, a), matrix.at(row, b));
         matrix.set(row, a, cosine * left + sine * right);
@@ -250,7 +250,7 @@ fn to_schur(matrix: &mut Matrix, basis: &mut Matrix, values: &mut [Complex<f64>]
         }
         let first = block(matrix, last);
         if last - first > 1 {
-            if count == STEPS {
+            if count == MAX_STEPS {
                 return None;
             }
             count += 1;
@@ -337,30 +337,30 @@ fn split(matrix: &mut Matrix, basis: &mut Matrix, first: usize) -> [Complex<f64>
     let length = libm::hypot(apart, c);
     if length > 0.0 {
         let by = [apart / length, c / length];
-        turn_rows(matrix, [first, last], first, by);
-        turn_columns(matrix, [first, last], last + 1, by);
-        turn_columns(basis, [first, last], matrix.cols, by);
+        rotate_rows(matrix, [first, last], first, by);
+        rotate_columns(matrix, [first, last], last + 1, by);
+        rotate_columns(basis, [first, last], matrix.cols, by);
     }
     matrix.set(last, first, 0.0);
     [[matrix.at(first, first), 0.0], [matrix.at(last, last), 0.0]]
 }
 
-fn times(a: Complex<f64>, b: Complex<f64>) -> Complex<f64> {
+fn multiply(a: Complex<f64>, b: Complex<f64>) -> Complex<f64> {
     [a[0] * b[0] - a[1] * b[1], a[0] * b[1] + a[1] * b[0]]
 }
 
 /// Complex division; real operands give a real quotient.
-fn over(a: Complex<f64>, b: Complex<f64>) -> Complex<f64> {
+fn divide(a: Complex<f64>, b: Complex<f64>) -> Complex<f64> {
     if b[1] == 0.0 {
         return [a[0] / b[0], a[1] / b[0]];
     }
     let size = b[0].abs().max(b[1].abs());
     let (a, b) = (a.map(|part| part / size), b.map(|part| part / size));
     let square = b[0] * b[0] + b[1] * b[1];
-    times(a, [b[0], -b[1]]).map(|part| part / square)
+    multiply(a, [b[0], -b[1]]).map(|part| part / square)
 }
 
-fn minus(a: Complex<f64>, b: Complex<f64>) -> Complex<f64> {
+fn subtract(a: Complex<f64>, b: Complex<f64>) -> Complex<f64> {
     [a[0] - b[0], a[1] - b[1]]
 }
 
@@ -388,7 +388,7 @@ fn solve(matrix: &Matrix, k: usize, value: Complex<f64>, vector: &mut [Complex<f
         }
     };
     let shifted = |row: usize| {
-        let found = minus([matrix.at(row, row), 0.0], value);
+        let found = subtract([matrix.at(row, row), 0.0], value);
         if found[0].abs().max(found[1].abs()) < least { [least, 0.0] } else { found }
     };
     let mut end = k;
@@ -396,9 +396,9 @@ fn solve(matrix: &Matrix, k: usize, value: Complex<f64>, vector: &mut [Complex<f
     if value[1] != 0.0 {
         let (above, below) = (matrix.at(k, k + 1), matrix.at(k + 1, k));
         let other = if above.abs() >= below.abs() {
-            minus(value, [matrix.at(k, k), 0.0]).map(|part| part / above)
+            subtract(value, [matrix.at(k, k), 0.0]).map(|part| part / above)
         } else {
-            over([below, 0.0], minus(value, [matrix.at(k + 1, k + 1), 0.0]))
+            divide([below, 0.0], subtract(value, [matrix.at(k + 1, k + 1), 0.0]))
         };
         set(k + 1, other, vector);
     }
@@ -408,7 +408,7 @@ fn solve(matrix: &Matrix, k: usize, value: Complex<f64>, vector: &mut [Complex<f
     while let Some(row) = end.checked_sub(1) {
         let before = row.checked_sub(1).filter(|before| matrix.at(row, *before) != 0.0);
         let Some(before) = before else {
-            set(row, over(known(row, row + 1, vector), shifted(row)), vector);
+            set(row, divide(known(row, row + 1, vector), shifted(row)), vector);
             end = row;
             continue;
         };
@@ -416,13 +416,13 @@ fn solve(matrix: &Matrix, k: usize, value: Complex<f64>, vector: &mut [Complex<f
         let (first, second) = (known(before, row + 1, vector), known(row, row + 1, vector));
         let (a, d) = (shifted(before), shifted(row));
         let (b, c) = ([matrix.at(before, row), 0.0], [matrix.at(row, before), 0.0]);
-        let mut whole = minus(times(a, d), times(b, c));
+        let mut whole = subtract(multiply(a, d), multiply(b, c));
         let smallest = (least * least).max(f64::MIN_POSITIVE);
         if whole[0].abs().max(whole[1].abs()) < smallest {
             whole = [smallest, 0.0];
         }
-        let upper = over(minus(times(d, first), times(b, second)), whole);
-        let lower = over(minus(times(a, second), times(c, first)), whole);
+        let upper = divide(subtract(multiply(d, first), multiply(b, second)), whole);
+        let lower = divide(subtract(multiply(a, second), multiply(c, first)), whole);
         set(row, lower, vector);
         set(before, upper, vector);
         end = before;
@@ -455,7 +455,7 @@ fn normalize(vector: &mut [Complex<f64>], scales: &[f64], is_real: bool) {
     let (element, found, place) = largest;
     let back = [element[0], -element[1]].map(|part| part / libm::sqrt(found));
     for element in vector.iter_mut() {
-        *element = times(*element, back);
+        *element = multiply(*element, back);
     }
     if let Some(element) = vector.get_mut(place) {
         element[1] = 0.0;

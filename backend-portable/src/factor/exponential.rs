@@ -1,6 +1,6 @@
 //! Matrix exponential.
 
-use super::{Shape, numbers, read, resize, write};
+use super::{Shape, f64_bytes, read, resize, write};
 use crate::compute::split::is_cancelled;
 use crate::scratch;
 use crate::table::kernels;
@@ -13,7 +13,7 @@ kernels! { EXPONENTIAL:
         let shape = Shape::square(ctx, 0)?;
         let of = ctx.info(0)?.scalar_type;
         resize(ctx, 1, &[shape.rows, shape.cols], of)?;
-        Ok(Plan::new(exponential).with_scratch(numbers(&[[4, shape.numel]])?))
+        Ok(Plan::new(exponential).with_scratch(f64_bytes(&[[4, shape.numel]])?))
     });
 }
 

@@ -2,10 +2,10 @@
 //! triangular matrix, a block diagonal matrix of 1×1 and 2×2 blocks, and the transposed triangular
 //! matrix. As in LAPACK's `sytf2` and `sytrs`.
 
-use super::known::check_pivots;
+use super::from_factors::check_pivots;
 use super::{
-    Matrix, Shape, batch_of, in_common, numbers, read, read_in, resize, resize_to, start_in, write,
-    write_number, write_vector,
+    Matrix, Shape, batch_of, broadcast_sizes, f64_bytes, read, read_in, resize, resize_to,
+    start_in, write, write_scalar, write_vector,
 };
 use crate::number::load;
 use crate::scratch;
@@ -25,7 +25,7 @@ kernels! { INDEFINITE:
             resize(ctx, 3, &[shape.rows, shape.cols], of)?;
             resize(ctx, 4, &[shape.rows], ScalarType::Int)?;
             resize(ctx, 5, &[], ScalarType::Int)?;
-            let bytes = numbers(&[[1, shape.numel], [1, shape.rows]])?;
+            let bytes = f64_bytes(&[[1, shape.numel], [1, shape.rows]])?;
             Ok(Plan::new(factor_all).with_scratch(bytes))
         },
     );
@@ -39,14 +39,14 @@ kernels! { INDEFINITE:
             check_pivots(ctx, &shape, 1)?;
             let (a, b) = (ctx.info(0)?, ctx.info(2)?);
             let right = Shape::of(&b, 2)?;
-            let sizes = in_common(&a, &b, right.rows, right.cols)?;
+            let sizes = broadcast_sizes(&a, &b, right.rows, right.cols)?;
             let Some(sizes) =
                 sizes.filter(|_| a.scalar_type == b.scalar_type && right.rows == shape.rows)
             else {
                 return Err(KernelError::argument(2, "shape does not match the matrices"));
             };
             resize_to(ctx, 4, &sizes, a.scalar_type)?;
-            let bytes = numbers(&[[1, shape.numel], [1, right.numel], [1, shape.rows]])?;
+            let bytes = f64_bytes(&[[1, shape.numel], [1, right.numel], [1, shape.rows]])?;
             Ok(Plan::new(solve).with_scratch(bytes))
         },
     );
@@ -54,11 +54,11 @@ kernels! { INDEFINITE:
 
 /// Bunch and Kaufman's threshold `(1 + sqrt(17)) / 8`: the minimum ratio of a diagonal element to
 /// the largest off-diagonal one for a 1×1 pivot.
-const SHARE: f64 = 0.640_388_203_202_207_6;
+const PIVOT_THRESHOLD: f64 = 0.640_388_203_202_207_6;
 
 /// The row in `first..end` with the largest magnitude, and the magnitude; the first of several
 /// equal ones.
-fn largest(first: usize, end: usize, at: impl Fn(usize) -> f64) -> (usize, f64) {
+fn argmax_abs(first: usize, end: usize, at: impl Fn(usize) -> f64) -> (usize, f64) {
     let mut best = (first, if first < end { at(first).abs() } else { 0.0 });
     for row in first..end {
         let size = at(row).abs();
@@ -70,31 +70,31 @@ fn largest(first: usize, end: usize, at: impl Fn(usize) -> f64) -> (usize, f64) 
 }
 
 /// A pivot of `rows` rows starting at `k`, and the row to exchange with its last row.
-struct Choice {
+struct Pivot {
     with: usize,
     rows: usize,
 }
 
 /// Selects the pivot at `k`; `None` if its column is zero.
-fn choose(matrix: &Matrix, k: usize) -> Option<Choice> {
+fn choose_pivot(matrix: &Matrix, k: usize) -> Option<Pivot> {
     let n = matrix.cols;
     let own = matrix.at(k, k).abs();
-    let (below, size) = largest(k + 1, n, |row| matrix.at(row, k));
+    let (below, size) = argmax_abs(k + 1, n, |row| matrix.at(row, k));
     if own.max(size) == 0.0 || own.is_nan() {
         return None;
     }
-    if own >= SHARE * size {
-        return Some(Choice { with: k, rows: 1 });
+    if own >= PIVOT_THRESHOLD * size {
+        return Some(Pivot { with: k, rows: 1 });
     }
     // Largest off-diagonal magnitude of the candidate row.
-    let (_, left) = largest(k, below, |col| matrix.at(below, col));
-    let (_, under) = largest(below + 1, n, |row| matrix.at(row, below));
+    let (_, left) = argmax_abs(k, below, |col| matrix.at(below, col));
+    let (_, under) = argmax_abs(below + 1, n, |row| matrix.at(row, below));
     let beside = left.max(under);
-    if own >= SHARE * size * (size / beside) {
-        return Some(Choice { with: k, rows: 1 });
+    if own >= PIVOT_THRESHOLD * size * (size / beside) {
+        return Some(Pivot { with: k, rows: 1 });
     }
-    let rows = if matrix.at(below, below).abs() >= SHARE * beside { 1 } else { 2 };
-    Some(Choice { with: below, rows })
+    let rows = if matrix.at(below, below).abs() >= PIVOT_THRESHOLD * beside { 1 } else { 2 };
+    Some(Pivot { with: below, rows })
 }
 
 /// Exchanges rows and columns `a` and `b >= a` of a symmetric matrix stored in its lower triangle.
@@ -123,7 +123,7 @@ fn factor(matrix: &mut Matrix, pivots: &mut [f64]) -> usize {
         if matrix.is_cancelled() {
             break;
         }
-        let Some(Choice { with, rows }) = choose(matrix, k) else {
+        let Some(Pivot { with, rows }) = choose_pivot(matrix, k) else {
             if singular == 0 {
                 singular = k + 1;
             }
@@ -144,7 +144,7 @@ fn factor(matrix: &mut Matrix, pivots: &mut [f64]) -> usize {
             eliminate(matrix, k);
             note(pivots, k, (with + 1) as f64);
         } else {
-            eliminate_two(matrix, k);
+            eliminate_2x2(matrix, k);
             note(pivots, k, -((with + 1) as f64));
             note(pivots, k + 1, -((with + 1) as f64));
         }
@@ -154,8 +154,8 @@ fn factor(matrix: &mut Matrix, pivots: &mut [f64]) -> usize {
 }
 
 fn note(pivots: &mut [f64], at: usize, pivot: f64) {
-    if let Some(place) = pivots.get_mut(at) {
-        *place = pivot;
+    if let Some(pivot_row) = pivots.get_mut(at) {
+        *pivot_row = pivot;
     }
 }
 
@@ -174,7 +174,7 @@ fn eliminate(matrix: &mut Matrix, k: usize) {
 }
 
 /// Eliminates with a 2×2 pivot.
-fn eliminate_two(matrix: &mut Matrix, k: usize) {
+fn eliminate_2x2(matrix: &mut Matrix, k: usize) {
     let n = matrix.cols;
     let beside = matrix.at(k + 1, k);
     let (first, second) = (matrix.at(k + 1, k + 1) / beside, matrix.at(k, k) / beside);
@@ -214,7 +214,7 @@ fn factor_all(ctx: &mut Invoke) -> Result<(), KernelError> {
         let singular = factor(&mut matrix, pivots);
         write(&mut factors, index, n, matrix.data);
         write_vector(&mut pivots_out, index, pivots);
-        write_number(&mut info, index, singular as f64);
+        write_scalar(&mut info, index, singular as f64);
         if ctx.bool(2)? && singular != 0 {
             return Err(KernelError::argument(0, "a matrix is singular"));
         }
@@ -223,20 +223,26 @@ fn factor_all(ctx: &mut Invoke) -> Result<(), KernelError> {
 }
 
 /// Subtracts `factor(row)` times row `of` of the solution from the rows from `first` on.
-fn take_off(sought: &mut Matrix, of: usize, first: usize, factor: impl Fn(usize) -> f64) {
-    for row in first..sought.rows() {
+fn subtract_row(solution: &mut Matrix, of: usize, first: usize, factor: impl Fn(usize) -> f64) {
+    for row in first..solution.rows() {
         let factor = factor(row);
-        for col in 0..sought.cols {
-            sought.set(row, col, sought.at(row, col) - factor * sought.at(of, col));
+        for col in 0..solution.cols {
+            solution.set(row, col, solution.at(row, col) - factor * solution.at(of, col));
         }
     }
 }
 
 /// Subtracts the rows of the solution from `first` on, each times `factor(row)`, from row `of`.
-fn gather(sought: &mut Matrix, of: usize, first: usize, factor: impl Fn(usize) -> f64) {
-    for col in 0..sought.cols {
-        let sum: f64 = (first..sought.rows()).map(|row| factor(row) * sought.at(row, col)).sum();
-        sought.set(of, col, sought.at(of, col) - sum);
+fn subtract_rows_from(
+    solution: &mut Matrix,
+    of: usize,
+    first: usize,
+    factor: impl Fn(usize) -> f64,
+) {
+    for col in 0..solution.cols {
+        let sum: f64 =
+            (first..solution.rows()).map(|row| factor(row) * solution.at(row, col)).sum();
+        solution.set(of, col, solution.at(of, col) - sum);
     }
 }
 
@@ -247,48 +253,48 @@ fn solve(ctx: &mut Invoke) -> Result<(), KernelError> {
     let n = shape.rows;
     let memory = scratch::take::<f64>(ctx, shape.numel + right.numel + n)?;
     let (data, rest) = memory.split_at_mut_checked(shape.numel).unwrap_or_default();
-    let (sought, places) = rest.split_at_mut_checked(right.numel).unwrap_or_default();
+    let (solution, pivot_rows) = rest.split_at_mut_checked(right.numel).unwrap_or_default();
     let mut out = ctx.out(4)?;
     let solved = out.info().clone();
     let batch = batch_of(&solved);
-    let count = Shape::of(out.info(), 4)?.filled();
+    let count = Shape::of(out.info(), 4)?.non_empty();
     let matrix = Matrix { cols: n, data, parallel };
-    let mut sought = Matrix { cols: right.cols, data: sought, parallel };
+    let mut solution = Matrix { cols: right.cols, data: solution, parallel };
     let step = pivots.strides().last().map_or(1, |stride| *stride as isize);
     for index in 0..count {
         read_in(&factors, batch, index, n, matrix.data);
-        read_in(&b, batch, index, right.cols, sought.data);
+        read_in(&b, batch, index, right.cols, solution.data);
         let first = start_in(pivots.info(), batch, index, 1);
-        load(pivots.scalar_type, pivots.bytes(), first, step, places);
-        if places.iter().any(|place| !(1.0..=n as f64).contains(&place.abs())) {
+        load(pivots.scalar_type, pivots.bytes(), first, step, pivot_rows);
+        if pivot_rows.iter().any(|pivot_row| !(1.0..=n as f64).contains(&pivot_row.abs())) {
             return Err(KernelError::argument(1, "a pivot is out of range"));
         }
-        forward(&matrix, places, &mut sought)?;
-        backward(&matrix, places, &mut sought);
-        write(&mut out, index, right.cols, sought.data);
+        forward(&matrix, pivot_rows, &mut solution)?;
+        backward(&matrix, pivot_rows, &mut solution);
+        write(&mut out, index, right.cols, solution.data);
     }
     Ok(())
 }
 
 /// The row that pivot `k` was exchanged with, and whether it belongs to a 2×2 block.
-fn pivot(places: &[f64], k: usize) -> (usize, bool) {
-    let place = places.get(k).copied().unwrap_or(1.0);
-    (place.abs() as usize - 1, place < 0.0)
+fn pivot(pivot_rows: &[f64], k: usize) -> (usize, bool) {
+    let pivot_row = pivot_rows.get(k).copied().unwrap_or(1.0);
+    (pivot_row.abs() as usize - 1, pivot_row < 0.0)
 }
 
 /// Forward substitution with the lower triangle and the diagonal blocks.
-fn forward(matrix: &Matrix, places: &[f64], sought: &mut Matrix) -> Result<(), KernelError> {
+fn forward(matrix: &Matrix, pivot_rows: &[f64], solution: &mut Matrix) -> Result<(), KernelError> {
     let (n, mut k) = (matrix.cols, 0);
     while k < n {
         if matrix.is_cancelled() {
             break;
         }
-        let (with, is_double) = pivot(places, k);
+        let (with, is_double) = pivot(pivot_rows, k);
         if !is_double {
-            sought.swap_rows(k, with);
-            take_off(sought, k, k + 1, |row| matrix.at(row, k));
-            for col in 0..sought.cols {
-                sought.set(k, col, sought.at(k, col) / matrix.at(k, k));
+            solution.swap_rows(k, with);
+            subtract_row(solution, k, k + 1, |row| matrix.at(row, k));
+            for col in 0..solution.cols {
+                solution.set(k, col, solution.at(k, col) / matrix.at(k, k));
             }
             k += 1;
             continue;
@@ -296,16 +302,16 @@ fn forward(matrix: &Matrix, places: &[f64], sought: &mut Matrix) -> Result<(), K
         if k + 1 == n {
             return Err(KernelError::argument(1, "a pivot of a 2x2 block lacks its second row"));
         }
-        sought.swap_rows(k + 1, with);
-        take_off(sought, k, k + 2, |row| matrix.at(row, k));
-        take_off(sought, k + 1, k + 2, |row| matrix.at(row, k + 1));
+        solution.swap_rows(k + 1, with);
+        subtract_row(solution, k, k + 2, |row| matrix.at(row, k));
+        subtract_row(solution, k + 1, k + 2, |row| matrix.at(row, k + 1));
         let beside = matrix.at(k + 1, k);
         let (first, second) = (matrix.at(k, k) / beside, matrix.at(k + 1, k + 1) / beside);
         let scale = first * second - 1.0;
-        for col in 0..sought.cols {
-            let (a, b) = (sought.at(k, col) / beside, sought.at(k + 1, col) / beside);
-            sought.set(k, col, (second * a - b) / scale);
-            sought.set(k + 1, col, (first * b - a) / scale);
+        for col in 0..solution.cols {
+            let (a, b) = (solution.at(k, col) / beside, solution.at(k + 1, col) / beside);
+            solution.set(k, col, (second * a - b) / scale);
+            solution.set(k + 1, col, (first * b - a) / scale);
         }
         k += 2;
     }
@@ -313,19 +319,19 @@ fn forward(matrix: &Matrix, places: &[f64], sought: &mut Matrix) -> Result<(), K
 }
 
 /// Back substitution with the transposed triangle.
-fn backward(matrix: &Matrix, places: &[f64], sought: &mut Matrix) {
+fn backward(matrix: &Matrix, pivot_rows: &[f64], solution: &mut Matrix) {
     let mut left = matrix.cols;
     while let Some(k) = left.checked_sub(1) {
         if matrix.is_cancelled() {
             break;
         }
-        let (with, is_double) = pivot(places, k);
-        gather(sought, k, k + 1, |row| matrix.at(row, k));
+        let (with, is_double) = pivot(pivot_rows, k);
+        subtract_rows_from(solution, k, k + 1, |row| matrix.at(row, k));
         left = k;
         if is_double && let Some(before) = k.checked_sub(1) {
-            gather(sought, before, k + 1, |row| matrix.at(row, before));
+            subtract_rows_from(solution, before, k + 1, |row| matrix.at(row, before));
             left = before;
         }
-        sought.swap_rows(k, with);
+        solution.swap_rows(k, with);
     }
 }

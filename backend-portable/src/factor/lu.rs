@@ -1,6 +1,8 @@
 //! LU factorisation with partial pivoting: determinants, inverses, linear equations.
 
-use super::{Matrix, Shape, numbers, read, resize, with_batch, write, write_number, write_vector};
+use super::{
+    Matrix, Shape, f64_bytes, read, resize, with_batch, write, write_scalar, write_vector,
+};
 use crate::scratch;
 use crate::table::kernels;
 use torchlet_core::Param::{Bool, Out, Tensor};
@@ -47,7 +49,7 @@ kernels! { LU:
         let of = ctx.info(0)?.scalar_type;
         resize(ctx, 2, &[shape.rows, shape.cols], of)?;
         resize(ctx, 3, &[], ScalarType::Int)?;
-        let bytes = numbers(&[[2, shape.numel], [1, shape.rows]])?;
+        let bytes = f64_bytes(&[[2, shape.numel], [1, shape.rows]])?;
         Ok(Plan::new(inverse).with_scratch(bytes))
     });
     /// `aten::_linalg_solve_ex.result(A, B, left, check_errors, result, LU, pivots, info)`: solves
@@ -65,7 +67,7 @@ kernels! { LU:
             let columns = columns(&a, &b, &shape)?;
             ctx.resize(4, &b.sizes)?;
             resize(ctx, 7, &[], ScalarType::Int)?;
-            let bytes = numbers(&[[shape.rows, columns], [1, shape.numel], [1, shape.rows]])?;
+            let bytes = f64_bytes(&[[shape.rows, columns], [1, shape.numel], [1, shape.rows]])?;
             Ok(Plan::new(solve).with_scratch(bytes))
         },
     );
@@ -99,7 +101,7 @@ fn prepare_factors(ctx: &mut Prepare, shape: &Shape, out: usize) -> Result<(), K
 
 fn plan(ctx: &Prepare, invoke: torchlet_core::InvokeFn) -> Result<Plan, KernelError> {
     let shape = Shape::of(&ctx.info(0)?, 0)?;
-    let bytes = numbers(&[[1, shape.numel], [1, shape.rows.min(shape.cols)]])?;
+    let bytes = f64_bytes(&[[1, shape.numel], [1, shape.rows.min(shape.cols)]])?;
     Ok(Plan::new(invoke).with_scratch(bytes))
 }
 
@@ -206,7 +208,7 @@ fn factor_all(
         write(&mut factors, index, shape.cols, matrix.data);
         write_vector(&mut places, index, pivots);
         if let Some(infos) = &mut infos {
-            write_number(infos, index, singular as f64);
+            write_scalar(infos, index, singular as f64);
         }
         each(index, &matrix, pivots);
     }
@@ -229,7 +231,7 @@ fn det(ctx: &mut Invoke) -> Result<(), KernelError> {
         None,
         &mut |index, factors, pivots| {
             let diagonal: f64 = (0..factors.cols).map(|k| factors.at(k, k)).product();
-            write_number(&mut out, index, sign(pivots) * diagonal);
+            write_scalar(&mut out, index, sign(pivots) * diagonal);
         },
         None,
     )
@@ -248,8 +250,8 @@ fn slogdet(ctx: &mut Invoke) -> Result<(), KernelError> {
                 product *= if pivot == 0.0 { 0.0 } else { 1f64.copysign(pivot) };
                 sum += libm::log(pivot.abs());
             }
-            write_number(&mut signs, index, product);
-            write_number(&mut logarithms, index, sum);
+            write_scalar(&mut signs, index, product);
+            write_scalar(&mut logarithms, index, sum);
         },
         None,
     )
@@ -277,7 +279,7 @@ fn inverse(ctx: &mut Invoke) -> Result<(), KernelError> {
         right.identity();
         solve_factored(&matrix, pivots, &mut right);
         write(&mut out, index, shape.cols, right.data);
-        write_number(&mut infos, index, singular as f64);
+        write_scalar(&mut infos, index, singular as f64);
     }
     Ok(())
 }

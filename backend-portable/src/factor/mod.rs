@@ -9,8 +9,8 @@
 
 mod eigen;
 mod exponential;
+mod from_factors;
 mod indefinite;
-mod known;
 mod lu;
 mod orthogonal;
 mod pseudo;
@@ -19,8 +19,8 @@ mod triangular;
 
 pub use eigen::*;
 pub use exponential::*;
+pub use from_factors::*;
 pub use indefinite::*;
-pub use known::*;
 pub use lu::*;
 pub use orthogonal::*;
 pub use pseudo::*;
@@ -65,7 +65,7 @@ impl Shape {
     }
 
     /// Number of non-empty matrices; the batch of empty ones can be arbitrarily large.
-    fn filled(&self) -> usize {
+    fn non_empty(&self) -> usize {
         if self.numel > 0 { self.count } else { 0 }
     }
 
@@ -85,11 +85,11 @@ fn batch_of(info: &TensorInfo) -> &[i32] {
 
 /// The batch sizes of a tensor of matrices, followed by `last`.
 fn with_batch(info: &TensorInfo, last: &[usize]) -> Result<Sizes, KernelError> {
-    behind(batch_of(info), last)
+    append_sizes(batch_of(info), last)
 }
 
 /// Batch sizes, followed by `last`.
-fn behind(batch: &[i32], last: &[usize]) -> Result<Sizes, KernelError> {
+fn append_sizes(batch: &[i32], last: &[usize]) -> Result<Sizes, KernelError> {
     let large = KernelError::argument(0, "shape is too large");
     let mut sizes = Sizes::new();
     sizes.extend_from_slice(batch).map_err(|_| large.clone())?;
@@ -126,18 +126,18 @@ fn resize_to(
 
 /// Sizes of `rows` by `cols` matrices in the broadcast batch of two tensors; `None` if the batches
 /// do not broadcast.
-fn in_common(
+fn broadcast_sizes(
     a: &TensorInfo,
     b: &TensorInfo,
     rows: usize,
     cols: usize,
 ) -> Result<Option<Sizes>, KernelError> {
     let batch = broadcast(batch_of(a), batch_of(b));
-    batch.map(|batch| behind(&batch, &[rows, cols])).transpose()
+    batch.map(|batch| append_sizes(&batch, &[rows, cols])).transpose()
 }
 
 /// Bytes of scratch memory for `f64` values; their number is the sum of the products of `parts`.
-fn numbers(parts: &[[usize; 2]]) -> Result<usize, KernelError> {
+fn f64_bytes(parts: &[[usize; 2]]) -> Result<usize, KernelError> {
     let count = parts.iter().try_fold(0usize, |count, [rows, cols]| {
         rows.checked_mul(*cols).and_then(|part| count.checked_add(part))
     });
@@ -223,7 +223,7 @@ fn write_vector(tensor: &mut TensorMut, index: usize, values: &[f64]) {
 }
 
 /// Writes scalar `index` of a tensor with one element for each matrix.
-fn write_number(tensor: &mut TensorMut, index: usize, value: f64) {
+fn write_scalar(tensor: &mut TensorMut, index: usize, value: f64) {
     let first = start(tensor.info(), index, 0);
     put(tensor, first, value);
 }

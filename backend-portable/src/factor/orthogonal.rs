@@ -1,6 +1,6 @@
 //! QR factorisation with Householder reflections.
 
-use super::{Matrix, Shape, numbers, read, resize, write};
+use super::{Matrix, Shape, f64_bytes, read, resize, write};
 use crate::scratch;
 use crate::table::kernels;
 use torchlet_core::Param::{Out, String, Tensor};
@@ -18,7 +18,8 @@ kernels! { ORTHOGONAL:
         }
         resize(ctx, 3, &[r, shape.cols], info.scalar_type)?;
         let least = shape.rows.min(shape.cols);
-        let bytes = numbers(&[[1, shape.numel], [shape.rows, least], [shape.rows, q.unwrap_or(0)]])?;
+        let q_len = [shape.rows, q.unwrap_or(0)];
+        let bytes = f64_bytes(&[[1, shape.numel], [shape.rows, least], q_len])?;
         Ok(Plan::new(qr).with_scratch(bytes))
     });
 }

@@ -1,7 +1,7 @@
 //! Pseudoinverse, matrix square root and polar decomposition.
 
-use super::symmetric::{complete, diagonalize, make_orthogonal, values_of};
-use super::{Matrix, Shape, numbers, read, resize, start, with_batch, write, write_transposed};
+use super::symmetric::{complete_basis, diagonalize, make_orthogonal, singular_values};
+use super::{Matrix, Shape, f64_bytes, read, resize, start, with_batch, write, write_transposed};
 use crate::number::{load, unsupported};
 use crate::scratch;
 use crate::table::kernels;
@@ -16,12 +16,15 @@ kernels! { PSEUDO:
         "aten::linalg_pinv.atol_rtol_tensor_out",
         &[Tensor, OptionalTensor, OptionalTensor, Bool, Out],
         |ctx| {
-            let shape = if ctx.bool(3)? { Shape::square(ctx, 0)? } else { Shape::of(&ctx.info(0)?, 0)? };
+            let shape = match ctx.bool(3)? {
+                true => Shape::square(ctx, 0)?,
+                false => Shape::of(&ctx.info(0)?, 0)?,
+            };
             (1..=2).try_for_each(|arg| check_tolerance(ctx, &shape, arg))?;
             let of = ctx.info(0)?.scalar_type;
             resize(ctx, 4, &[shape.cols, shape.rows], of)?;
             let least = shape.rows.min(shape.cols);
-            let bytes = numbers(&[[3, shape.numel], [least, least], [1, least]])?;
+            let bytes = f64_bytes(&[[3, shape.numel], [least, least], [1, least]])?;
             Ok(Plan::new(pinv).with_scratch(bytes))
         },
     );
@@ -30,7 +33,7 @@ kernels! { PSEUDO:
     LINALG_MATRIX_SQRTH_OUT = Kernel::new("aten::linalg_matrix_sqrth.out", &[Tensor, Out], |ctx| {
         let (shape, of) = (Shape::square(ctx, 0)?, ctx.info(0)?.scalar_type);
         resize(ctx, 1, &[shape.rows, shape.cols], of)?;
-        Ok(Plan::new(sqrth).with_scratch(numbers(&[[3, shape.numel]])?))
+        Ok(Plan::new(sqrth).with_scratch(f64_bytes(&[[3, shape.numel]])?))
     });
     /// `aten::linalg_polar.out(A, U, H)`: polar decomposition of matrices with at least as many
     /// rows as columns, into a matrix with orthonormal columns and a symmetric positive
@@ -38,12 +41,13 @@ kernels! { PSEUDO:
     LINALG_POLAR_OUT = Kernel::new("aten::linalg_polar.out", &[Tensor, Out, Out], |ctx| {
         let (shape, of) = (Shape::of(&ctx.info(0)?, 0)?, ctx.info(0)?.scalar_type);
         if shape.rows < shape.cols {
-            return Err(KernelError::argument(0, "matrices must have at least as many rows as columns"));
+            let what = "matrices must have at least as many rows as columns";
+            return Err(KernelError::argument(0, what));
         }
         resize(ctx, 1, &[shape.rows, shape.cols], of)?;
         resize(ctx, 2, &[shape.cols, shape.cols], of)?;
         let square = [2, shape.cols.saturating_mul(shape.cols)];
-        Ok(Plan::new(polar).with_scratch(numbers(&[[2, shape.numel], square, [1, shape.cols]])?))
+        Ok(Plan::new(polar).with_scratch(f64_bytes(&[[2, shape.numel], square, [1, shape.cols]])?))
     });
 }
 
@@ -103,7 +107,7 @@ fn pinv(ctx: &mut Invoke) -> Result<(), KernelError> {
         Matrix { cols: short, data: right, parallel },
     );
     let mut made = Matrix { cols: long, data: made, parallel };
-    for index in 0..shape.filled() {
+    for index in 0..shape.non_empty() {
         read(&input, index, cols, matrix.data);
         if is_symmetric {
             mirror(&mut matrix);
@@ -160,7 +164,7 @@ fn sqrth(ctx: &mut Invoke) -> Result<(), KernelError> {
     let mut matrix = Matrix { cols, data, parallel };
     let (mut vectors, mut made) =
         (Matrix { cols, data: vectors, parallel }, Matrix { cols, data: made, parallel });
-    for index in 0..shape.filled() {
+    for index in 0..shape.non_empty() {
         read(&input, index, cols, matrix.data);
         mirror(&mut matrix);
         vectors.identity();
@@ -200,14 +204,14 @@ fn polar(ctx: &mut Invoke) -> Result<(), KernelError> {
         (Matrix { cols, data: left, parallel }, Matrix { cols, data: made, parallel });
     let (mut right, mut stretch) =
         (Matrix { cols, data: right, parallel }, Matrix { cols, data: stretch, parallel });
-    for index in 0..shape.filled() {
+    for index in 0..shape.non_empty() {
         read(&input, index, cols, left.data);
         if left.data.iter().any(|value| !value.is_finite()) {
             return Err(KernelError::argument(0, "elements must be finite"));
         }
         right.identity();
-        values_of(&mut left, &mut right, lengths);
-        complete(&mut left, lengths);
+        singular_values(&mut left, &mut right, lengths);
+        complete_basis(&mut left, lengths);
         // `U` is the left singular vectors times the right ones; `H` is the right ones, scaled by
         // the singular values, times themselves.
         for row in 0..rows {

@@ -2,7 +2,7 @@
 //!
 //! As in LAPACK, the signs of vectors, and the basis for equal values, are arbitrary.
 
-use super::{Matrix, Shape, numbers, read, resize, write, write_transposed, write_vector};
+use super::{Matrix, Shape, f64_bytes, read, resize, write, write_transposed, write_vector};
 use crate::scratch;
 use crate::table::kernels;
 use torchlet_core::Param::{Bool, OptionalString, Out, String, Tensor};
@@ -23,7 +23,7 @@ kernels! { SYMMETRIC:
             } else {
                 ctx.resize(4, &[0])?;
             }
-            let bytes = numbers(&[[2, shape.numel], [1, shape.rows]])?;
+            let bytes = f64_bytes(&[[2, shape.numel], [1, shape.rows]])?;
             Ok(Plan::new(eigh).with_scratch(bytes))
         },
     );
@@ -47,14 +47,14 @@ kernels! { SYMMETRIC:
                 ctx.resize(6, &[0])?;
             }
             let (long, left) = left_shape(&shape, ctx.bool(1)?, ctx.bool(2)?);
-            let bytes = numbers(&[[long, left], [least, least], [1, shape.numel], [1, least]])?;
+            let bytes = f64_bytes(&[[long, left], [least, least], [1, shape.numel], [1, least]])?;
             Ok(Plan::new(svd).with_scratch(bytes))
         },
     );
 }
 
 /// Maximum number of sweeps; convergence is quadratic.
-const ROUNDS: usize = 60;
+const MAX_SWEEPS: usize = 60;
 
 /// Cosine and sine of the rotation that makes two vectors with these squared lengths and this dot
 /// product orthogonal.
@@ -66,7 +66,7 @@ fn rotation(first: f64, second: f64, product: f64) -> (f64, f64) {
 }
 
 /// Rotates columns `p` and `q` of a matrix.
-fn turn(matrix: &mut Matrix, p: usize, q: usize, (cosine, sine): (f64, f64)) {
+fn rotate_columns(matrix: &mut Matrix, p: usize, q: usize, (cosine, sine): (f64, f64)) {
     for row in 0..matrix.rows() {
         let (a, b) = (matrix.at(row, p), matrix.at(row, q));
         matrix.set(row, p, cosine * a - sine * b);
@@ -83,7 +83,7 @@ fn swap_columns(matrix: &mut Matrix, a: usize, b: usize) {
 }
 
 /// Sorts values, and columns accordingly.
-fn order(values: &mut [f64], descending: bool, columns: &mut [&mut Matrix]) {
+fn sort_by_value(values: &mut [f64], descending: bool, columns: &mut [&mut Matrix]) {
     for place in 0..values.len() {
         let mut best = place;
         for other in place + 1..values.len() {
@@ -135,7 +135,7 @@ fn eigh(ctx: &mut Invoke) -> Result<(), KernelError> {
         for (k, value) in values.iter_mut().enumerate() {
             *value = matrix.at(k, k);
         }
-        order(values, false, &mut [&mut vectors]);
+        sort_by_value(values, false, &mut [&mut vectors]);
         write_vector(&mut values_out, index, values);
         if wants_vectors {
             write(&mut vectors_out, index, n, vectors.data);
@@ -147,7 +147,7 @@ fn eigh(ctx: &mut Invoke) -> Result<(), KernelError> {
 /// Diagonalises a symmetric matrix, and applies the rotations to the columns of `vectors`.
 pub(super) fn diagonalize(matrix: &mut Matrix, vectors: &mut Matrix) {
     let n = matrix.cols;
-    for _ in 0..ROUNDS {
+    for _ in 0..MAX_SWEEPS {
         let mut turned = false;
         for p in 0..n {
             if matrix.is_cancelled() {
@@ -164,7 +164,7 @@ pub(super) fn diagonalize(matrix: &mut Matrix, vectors: &mut Matrix) {
                 }
                 turned = true;
                 let by = rotation(matrix.at(p, p), matrix.at(q, q), product);
-                turn(matrix, p, q, by);
+                rotate_columns(matrix, p, q, by);
                 // The same rotation of the rows.
                 for col in 0..n {
                     let (a, b) = (matrix.at(p, col), matrix.at(q, col));
@@ -173,7 +173,7 @@ pub(super) fn diagonalize(matrix: &mut Matrix, vectors: &mut Matrix) {
                 }
                 matrix.set(p, q, 0.0);
                 matrix.set(q, p, 0.0);
-                turn(vectors, p, q, by);
+                rotate_columns(vectors, p, q, by);
             }
         }
         if !turned {
@@ -218,12 +218,12 @@ fn svd(ctx: &mut Invoke) -> Result<(), KernelError> {
             }
         }
         right.identity();
-        values_of(&mut left, &mut right, values);
+        singular_values(&mut left, &mut right, values);
         write_vector(&mut s_out, index, values);
         if !wants_vectors {
             continue;
         }
-        complete(&mut left, values);
+        complete_basis(&mut left, values);
         if is_wide {
             write_transposed(&mut v_out, index, left.cols, left.data);
             write(&mut u_out, index, short, right.data);
@@ -237,19 +237,23 @@ fn svd(ctx: &mut Invoke) -> Result<(), KernelError> {
 
 /// Singular values: rotates the first `values.len()` columns until they are orthogonal, and `right`
 /// with them. Their lengths are the values, in descending order.
-pub(super) fn values_of<'m>(left: &mut Matrix<'m>, right: &mut Matrix<'m>, values: &mut [f64]) {
+pub(super) fn singular_values<'m>(
+    left: &mut Matrix<'m>,
+    right: &mut Matrix<'m>,
+    values: &mut [f64],
+) {
     make_orthogonal(left, right, values.len());
     for (col, value) in values.iter_mut().enumerate() {
         let squares = (0..left.rows()).map(|row| left.at(row, col) * left.at(row, col));
         *value = libm::sqrt(squares.sum());
     }
-    order(values, true, &mut [left, right]);
+    sort_by_value(values, true, &mut [left, right]);
 }
 
 /// Rotates the first columns until they are orthogonal, and `right` with them.
 pub(super) fn make_orthogonal(left: &mut Matrix, right: &mut Matrix, count: usize) {
     let rows = left.rows();
-    for _ in 0..ROUNDS {
+    for _ in 0..MAX_SWEEPS {
         let mut turned = false;
         for p in 0..count {
             if left.is_cancelled() {
@@ -269,8 +273,8 @@ pub(super) fn make_orthogonal(left: &mut Matrix, right: &mut Matrix, count: usiz
                 }
                 turned = true;
                 let by = rotation(first, second, product);
-                turn(left, p, q, by);
-                turn(right, p, q, by);
+                rotate_columns(left, p, q, by);
+                rotate_columns(right, p, q, by);
             }
         }
         if !turned {
@@ -281,7 +285,7 @@ pub(super) fn make_orthogonal(left: &mut Matrix, right: &mut Matrix, count: usiz
 
 /// Normalises the columns. Columns of length zero, and those without a value, become orthonormal to
 /// all previous ones.
-pub(super) fn complete(left: &mut Matrix, values: &[f64]) {
+pub(super) fn complete_basis(left: &mut Matrix, values: &[f64]) {
     let rows = left.rows();
     let smallest = values.first().map_or(0.0, |largest| largest * f64::EPSILON * rows as f64);
     let mut next = 0;

@@ -1,8 +1,8 @@
 //! Cholesky factorisation, and triangular equations.
 
 use super::{
-    Matrix, Shape, batch_of, in_common, numbers, read, read_in, resize, resize_to, write,
-    write_number,
+    Matrix, Shape, batch_of, broadcast_sizes, f64_bytes, read, read_in, resize, resize_to, write,
+    write_scalar,
 };
 use crate::scratch;
 use crate::table::kernels;
@@ -18,7 +18,7 @@ kernels! { TRIANGULAR:
         let of = ctx.info(0)?.scalar_type;
         resize(ctx, 3, &[shape.rows, shape.cols], of)?;
         resize(ctx, 4, &[], ScalarType::Int)?;
-        Ok(Plan::new(cholesky).with_scratch(numbers(&[[1, shape.numel]])?))
+        Ok(Plan::new(cholesky).with_scratch(f64_bytes(&[[1, shape.numel]])?))
     });
     /// `aten::linalg_solve_triangular.out(self, B, upper, left, unitriangular, out)`: solves
     /// `self * X = B` or `X * self = B`.
@@ -30,12 +30,12 @@ kernels! { TRIANGULAR:
             let (a, b) = (ctx.info(0)?, ctx.info(1)?);
             let right = Shape::of(&b, 1)?;
             let fits = if ctx.bool(3)? { right.rows } else { right.cols } == shape.rows;
-            let sizes = in_common(&a, &b, right.rows, right.cols)?.filter(|_| fits);
+            let sizes = broadcast_sizes(&a, &b, right.rows, right.cols)?.filter(|_| fits);
             let Some(sizes) = sizes else {
                 return Err(KernelError::argument(1, "shape does not match the matrices"));
             };
             resize_to(ctx, 5, &sizes, b.scalar_type)?;
-            let bytes = numbers(&[[1, right.numel], [1, shape.numel]])?;
+            let bytes = f64_bytes(&[[1, right.numel], [1, shape.numel]])?;
             Ok(Plan::new(solve_triangular).with_scratch(bytes))
         },
     );
@@ -67,7 +67,7 @@ fn cholesky(ctx: &mut Invoke) -> Result<(), KernelError> {
             matrix.transpose();
         }
         write(&mut out, index, n, matrix.data);
-        write_number(&mut infos, index, failed as f64);
+        write_scalar(&mut infos, index, failed as f64);
     }
     Ok(())
 }
@@ -103,16 +103,16 @@ fn solve_triangular(ctx: &mut Invoke) -> Result<(), KernelError> {
     let (shape, right) = (Shape::square(ctx, 0)?, Shape::of(b.info(), 1)?);
     let (upper, left, unit) = (ctx.bool(2)?, ctx.bool(3)?, ctx.bool(4)?);
     let memory = scratch::take::<f64>(ctx, shape.numel + right.numel)?;
-    let (data, sought) = memory.split_at_mut_checked(shape.numel).unwrap_or_default();
+    let (data, solution) = memory.split_at_mut_checked(shape.numel).unwrap_or_default();
     let mut out = ctx.out(5)?;
     let solved = out.info().clone();
     let batch = batch_of(&solved);
-    let count = Shape::of(out.info(), 5)?.filled();
+    let count = Shape::of(out.info(), 5)?.non_empty();
     let (n, mut matrix) = (shape.rows, Matrix { cols: shape.cols, data, parallel });
-    let mut sought = Matrix { cols: right.cols, data: sought, parallel };
+    let mut solution = Matrix { cols: right.cols, data: solution, parallel };
     for index in 0..count {
         read_in(&a, batch, index, n, matrix.data);
-        read_in(&b, batch, index, right.cols, sought.data);
+        read_in(&b, batch, index, right.cols, solution.data);
         // A right-hand multiplication is the transposed equation.
         if !left {
             matrix.transpose();
@@ -127,13 +127,13 @@ fn solve_triangular(ctx: &mut Invoke) -> Result<(), KernelError> {
                 let row = if from_below { n - 1 - step } else { step };
                 let known = if from_below { row + 1..n } else { 0..row };
                 let known: f64 =
-                    known.map(|k| matrix.at(row, k) * sought.at(place(k).0, place(k).1)).sum();
+                    known.map(|k| matrix.at(row, k) * solution.at(place(k).0, place(k).1)).sum();
                 let (i, j) = place(row);
-                let value = sought.at(i, j) - known;
-                sought.set(i, j, if unit { value } else { value / matrix.at(row, row) });
+                let value = solution.at(i, j) - known;
+                solution.set(i, j, if unit { value } else { value / matrix.at(row, row) });
             }
         }
-        write(&mut out, index, right.cols, sought.data);
+        write(&mut out, index, right.cols, solution.data);
     }
     Ok(())
 }

@@ -15,10 +15,12 @@ kernels! { ADDBMM:
     /// `beta * self + alpha * sum of batch1 * batch2`.
     ADDBMM_OUT =
         Kernel::new("aten::addbmm.out", &[Tensor, Tensor, Tensor, Scalar, Scalar, Out], |ctx| {
-            let misfit = KernelError::argument(2, "shape does not match the other operand");
+            let mismatched = KernelError::argument(2, "shape does not match the other operand");
             let (_, sizes) =
-                batched_product(&ctx.info(1)?.sizes, &ctx.info(2)?.sizes).ok_or(misfit)?;
-            let &[_, rows, columns] = &*sizes else { return Err(KernelError::rank(1, sizes.len())) };
+                batched_product(&ctx.info(1)?.sizes, &ctx.info(2)?.sizes).ok_or(mismatched)?;
+            let &[_, rows, columns] = &*sizes else {
+                return Err(KernelError::rank(1, sizes.len()));
+            };
             ctx.resize(5, &[rows, columns])?;
             check_addend(ctx, &[rows, columns])?;
             let found = ctx.info(1)?.scalar_type;
@@ -49,8 +51,8 @@ fn run<C: Ring>(ctx: &mut Invoke) -> Result<(), KernelError> {
     let info = out.info().clone();
     let (scalar_type, size) = (info.scalar_type, info.scalar_type.size());
     let (batch, columns, k) = (a.size(0), info.size(1), a.size(2));
-    let misfit = KernelError::argument(0, "shape cannot be broadcast to that of the output");
-    let steps = Steps::broadcast(&info, addend.info()).ok_or(misfit)?;
+    let mismatched = KernelError::argument(0, "shape cannot be broadcast to that of the output");
+    let steps = Steps::broadcast(&info, addend.info()).ok_or(mismatched)?;
     // PyTorch ignores the addend if beta is zero, even NaN.
     let counts = if scalar_type.is_floating() { beta.to_f64() != 0.0 } else { beta.to_i64() != 0 };
     let (beta, alpha) = (C::of_scalar(beta), C::of_scalar(alpha));

@@ -1,6 +1,6 @@
 //! Complex matrix multiplication: a loop without workspace.
 
-use super::Products;
+use super::BatchedMatmul;
 use crate::elementwise::Real;
 use crate::elementwise::complex::{ByPart, Complex, is_complex, multiply, part, read, write};
 use crate::number::unsupported;
@@ -31,9 +31,9 @@ pub(super) fn plan(
 }
 
 /// Computes the matrix multiplications, without addend.
-pub(super) fn run<C: Real>(ctx: &mut Invoke, products: &Products) -> Result<(), KernelError> {
+pub(super) fn run<C: Real>(ctx: &mut Invoke, matmuls: &BatchedMatmul) -> Result<(), KernelError> {
     types::expect::<C>()?;
-    let [left, right, out] = products.args;
+    let [left, right, out] = matmuls.args;
     let (left, right) = (ctx.tensor(left)?, ctx.tensor(right)?);
     let out = ctx.out(out)?;
     let (scalar_type, size, bytes) = (out.scalar_type, out.scalar_type.size(), out.into_bytes());
@@ -41,9 +41,9 @@ pub(super) fn run<C: Real>(ctx: &mut Invoke, products: &Products) -> Result<(), 
         return Ok(());
     }
     let sum = |[a, b]: Complex<C>, [c, d]: Complex<C>| [a + c, b + d];
-    let (m, k, n) = (products.product.m, products.product.k, products.product.n);
-    for index in 0..products.batch.count() {
-        let [a, b, c] = products.places(index);
+    let (m, k, n) = (matmuls.product.m, matmuls.product.k, matmuls.product.n);
+    for index in 0..matmuls.batch.count() {
+        let [a, b, c] = matmuls.layouts(index);
         for (i, j) in (0..m).flat_map(|i| (0..n).map(move |j| (i, j))) {
             let mut total = [C::default(); 2];
             for from in (0..k).step_by(BLOCK) {

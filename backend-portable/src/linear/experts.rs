@@ -26,7 +26,8 @@ kernels! { EXPERTS:
     QUANTIZED_MOE_FFN_OUT = Kernel::new(
         "llama::quantized_moe_ffn.out",
         &[
-            Tensor, Tensor, Tensor, Tensor, Tensor, Int, Int, Int, Int, Int, Int, String, Float, Out,
+            Tensor, Tensor, Tensor, Tensor, Tensor, Int, Int, Int, Int, Int, Int, String, Float,
+            Out,
         ],
         prepare,
     );
@@ -39,7 +40,7 @@ const ELEMENTS: usize = 16;
 /// Bytes of the header of packed weights.
 const HEADER: usize = 64;
 /// First words of the header: format and version.
-const FORM: [u32; 2] = [6712, 1];
+const FORMAT: [u32; 2] = [6712, 1];
 
 /// Sizes, all positive.
 #[derive(Debug, Clone, Copy)]
@@ -237,17 +238,17 @@ impl Packed {
             }
             for (part, codes) in codes.chunks_exact(ROWS * ELEMENTS * self.bits / 8).enumerate() {
                 let column = number * self.group + part * ELEMENTS;
-                for place in 0..ROWS * ELEMENTS {
+                for packed_index in 0..ROWS * ELEMENTS {
                     let code = match self.bits {
                         4 => {
-                            let byte = codes[place / 32 * 16 + place % 16];
-                            let half = if place % 32 < 16 { byte & 15 } else { byte >> 4 };
+                            let byte = codes[packed_index / 32 * 16 + packed_index % 16];
+                            let half = if packed_index % 32 < 16 { byte & 15 } else { byte >> 4 };
                             f32::from(half) - 8.0
                         }
-                        _ => f32::from(codes[place] as i8),
+                        _ => f32::from(codes[packed_index] as i8),
                     };
-                    let (side, row) = (place / (ROWS * 8), place / 8 % ROWS);
-                    let at = row * self.width + column + side * 8 + place % 8;
+                    let (side, row) = (packed_index / (ROWS * 8), packed_index / 8 % ROWS);
+                    let at = row * self.width + column + side * 8 + packed_index % 8;
                     if let (Some(out), Some(scale)) = (out.get_mut(at), scales.get(row)) {
                         *out = code * scale;
                     }
@@ -266,7 +267,7 @@ fn invoke(ctx: &mut Invoke) -> Result<(), KernelError> {
         let len = packed.size(1);
         for header in packed.bytes().chunks_exact(len.max(1)) {
             let words = header.as_chunks::<4>().0.iter().map(|word| u32::from_le_bytes(*word));
-            if !words.take(2).eq(FORM) {
+            if !words.take(2).eq(FORMAT) {
                 return Err(bad(arg, "weights are not in torchao's universal packing"));
             }
         }
@@ -316,7 +317,7 @@ fn invoke(ctx: &mut Invoke) -> Result<(), KernelError> {
     };
     product().ok_or(too_little.clone())?;
     route(&shape, (scores, row), bias, scale, chosen, weights);
-    by_expert(chosen, counts, order);
+    sort_by_expert(chosen, counts, order);
     let [packed_first, packed_second] = shape.packed().ok_or(too_little.clone())?;
     let layers = [(packed_first, &first), (packed_second, &second)];
     let mut start = 0;
@@ -413,7 +414,7 @@ fn route(
 
 /// Counting sort of token-expert pairs by expert. Afterwards, `counts` has the end of each expert's
 /// pairs.
-fn by_expert(chosen: &[u32], counts: &mut [u32], order: &mut [u32]) {
+fn sort_by_expert(chosen: &[u32], counts: &mut [u32], order: &mut [u32]) {
     counts.fill(0);
     for expert in chosen {
         counts[*expert as usize + 1] += 1;

@@ -1,6 +1,6 @@
 //! Matrix multiplication with the GEMM engine: `f32`, and `f16` and `bf16` accumulated in `f32`.
 
-use super::{Place, Products, plain};
+use super::{BatchedMatmul, MatrixLayout, plain};
 use crate::compute::gemm::{
     Bias, Context, Epilogue, Matrix, MatrixMut, PackedRhs, ShapeMismatch, gemm, gemm_packed,
     gemm_workspace_len,
@@ -13,13 +13,13 @@ use torchlet_core::rules::matmul::Product;
 use torchlet_core::{Invoke, KernelError, Parallel, ScalarType, Serial, TensorRef};
 
 /// Maximum number of `f32` results that are buffered before narrowing.
-const STAGED: usize = 1 << 14;
+const MAX_STAGED: usize = 1 << 14;
 /// Maximum block of k in the GEMM engine; shorter sums can need as much workspace.
-const TERMS: usize = 512;
+const MAX_K_BLOCK: usize = 512;
 
 /// Number of rows of results that are buffered in `f32`.
 fn staged_rows(product: &Product) -> usize {
-    (STAGED / product.n.max(1)).clamp(1, product.m.max(1))
+    (MAX_STAGED / product.n.max(1)).clamp(1, product.m.max(1))
 }
 
 /// Scratch bytes for full speed, for all strides.
@@ -35,7 +35,7 @@ pub(super) fn scratch_bytes(
     }
     let workspace = |m: usize, n: usize| {
         let exact = gemm_workspace_len(tier, threads, m, n, k).unwrap_or(0);
-        exact.max(gemm_workspace_len(tier, threads, m, n, k.min(TERMS)).unwrap_or(0))
+        exact.max(gemm_workspace_len(tier, threads, m, n, k.min(MAX_K_BLOCK)).unwrap_or(0))
     };
     let floats = match scalar_type {
         // The strides determine which operand is the left one.
@@ -54,10 +54,11 @@ pub(super) fn scratch_bytes(
 pub(super) fn packed_bytes(
     scalar_type: ScalarType,
     product: &Product,
-    place: Place,
+    layout: MatrixLayout,
     tier: Tier,
 ) -> Option<usize> {
-    if scalar_type != ScalarType::Float || tier == Tier::SCALAR || place.col != 1 || product.k < 2 {
+    if scalar_type != ScalarType::Float || tier == Tier::SCALAR || layout.col != 1 || product.k < 2
+    {
         return None;
     }
     PackedRhs::len(tier, product.k, product.n)?.checked_mul(size_of::<f32>()).filter(|&len| len > 0)
@@ -74,12 +75,12 @@ fn short(arg: usize) -> KernelError {
 fn matrix<E: Stored>(
     arg: usize,
     data: &[E],
-    place: Place,
+    layout: MatrixLayout,
     rows: usize,
     cols: usize,
 ) -> Result<Matrix<'_, E>, KernelError> {
-    let data = data.get(place.start..).unwrap_or(&[]);
-    Matrix::new(data, rows, cols, place.row, place.col).ok_or(short(arg))
+    let data = data.get(layout.start..).unwrap_or(&[]);
+    Matrix::new(data, rows, cols, layout.row, layout.col).ok_or(short(arg))
 }
 
 /// Packs the right operand.
@@ -87,32 +88,32 @@ pub(super) fn pack(
     tensor: &TensorRef,
     arg: usize,
     product: &Product,
-    place: Place,
+    layout: MatrixLayout,
     parallel: &dyn Parallel,
     packed: &mut [u8],
 ) -> Result<(), KernelError> {
-    let b = matrix(arg, tensor.data::<f32>()?, place, product.k, product.n)?;
+    let b = matrix(arg, tensor.data::<f32>()?, layout, product.k, product.n)?;
     let context = Context { tier: Tier::detect(), parallel };
     PackedRhs::pack(context, b, elements_mut(packed)).map_err(mismatch(arg))?;
     Ok(())
 }
 
-pub(super) fn run_f32(ctx: &mut Invoke, products: &Products) -> Result<(), KernelError> {
-    let [a_arg, b_arg, out] = products.args;
+pub(super) fn run_f32(ctx: &mut Invoke, matmuls: &BatchedMatmul) -> Result<(), KernelError> {
+    let [a_arg, b_arg, out] = matmuls.args;
     let (a, b) = (ctx.tensor(a_arg)?, ctx.tensor(b_arg)?);
-    let addend = products.addend.map(|addend| ctx.tensor(addend.arg)).transpose()?;
+    let addend = matmuls.addend.map(|addend| ctx.tensor(addend.arg)).transpose()?;
     let packed: &[f32] = elements(ctx.packed());
     let workspace: &mut [f32] = elements_mut(ctx.scratch());
     let out = ctx.out(out)?.into_data::<f32>()?;
     let (a, b) = (a.data::<f32>()?, b.data::<f32>()?);
     let addend = addend.as_ref().map(|addend| addend.data::<f32>()).transpose()?;
-    let one = One { products, a, b, addend, packed };
-    let (count, parallel) = (products.batch.count(), ctx.parallel());
-    let Product { m, n, .. } = products.product;
+    let one = One { matmuls, a, b, addend, packed };
+    let (count, parallel) = (matmuls.batch.count(), ctx.parallel());
+    let Product { m, n, .. } = matmuls.product;
     let each = m.saturating_mul(n);
     // Parallelism over the batch, if the results are contiguous.
-    let separate = |index: usize| products.places(index)[2].start == index * each;
-    let [_, _, c] = products.places;
+    let separate = |index: usize| matmuls.layouts(index)[2].start == index * each;
+    let [_, _, c] = matmuls.layouts;
     let dense = (c.col == 1 && (c.row == n || m == 1)) || (c.row == 1 && (c.col == m || n == 1));
     if count >= 2 * parallel.threads() && each > 0 && dense && (0..count).all(separate) {
         let slot = workspace.len() / parallel.threads().max(1);
@@ -128,7 +129,7 @@ pub(super) fn run_f32(ctx: &mut Invoke, products: &Products) -> Result<(), Kerne
         return Ok(());
     }
     for index in 0..count {
-        let start = products.places(index)[2].start;
+        let start = matmuls.layouts(index)[2].start;
         one.compute(parallel, index, out.get_mut(start..).unwrap_or_default(), workspace)?;
     }
     Ok(())
@@ -136,7 +137,7 @@ pub(super) fn run_f32(ctx: &mut Invoke, products: &Products) -> Result<(), Kerne
 
 /// Data of a batch of matrix multiplications.
 pub(super) struct One<'a> {
-    pub(super) products: &'a Products,
+    pub(super) matmuls: &'a BatchedMatmul,
     pub(super) a: &'a [f32],
     pub(super) b: &'a [f32],
     pub(super) addend: Option<&'a [f32]>,
@@ -153,19 +154,19 @@ impl One<'_> {
         workspace: &mut [f32],
     ) -> Result<(), KernelError> {
         let context = Context { tier: Tier::detect(), parallel };
-        let [a_arg, b_arg, out_arg] = self.products.args;
-        let Product { m, k, n, .. } = self.products.product;
-        let [a, b, mut c] = self.products.places(index);
+        let [a_arg, b_arg, out_arg] = self.matmuls.args;
+        let Product { m, k, n, .. } = self.matmuls.product;
+        let [a, b, mut c] = self.matmuls.layouts(index);
         c.start = 0;
         let mut epilogue =
-            Epilogue { alpha: self.products.alpha.to_f64() as f32, ..Epilogue::default() };
-        if let (Some((addend, place)), Some(data)) =
-            (self.products.addend_place(index), self.addend)
+            Epilogue { alpha: self.matmuls.alpha.to_f64() as f32, ..Epilogue::default() };
+        if let (Some((addend, layout)), Some(data)) =
+            (self.matmuls.addend_layout(index), self.addend)
         {
-            let data = data.get(place.start..).unwrap_or(&[]);
+            let data = data.get(layout.start..).unwrap_or(&[]);
             let beta = addend.beta.to_f64() as f32;
-            let is_row = place.row == 0 && (place.col == 1 || n == 1) && data.len() >= n;
-            let is_column = place.col == 0 && (place.row == 1 || m == 1) && data.len() >= m;
+            let is_row = layout.row == 0 && (layout.col == 1 || n == 1) && data.len() >= n;
+            let is_column = layout.col == 0 && (layout.row == 1 || m == 1) && data.len() >= m;
             if beta == 1.0 && is_row {
                 epilogue.bias = Bias::Cols(data);
             } else if beta == 1.0 && is_column {
@@ -175,7 +176,7 @@ impl One<'_> {
                     for j in 0..n {
                         if let (Some(out), Some(value)) = (
                             out.get_mut(i * c.row + j * c.col),
-                            data.get(i * place.row + j * place.col),
+                            data.get(i * layout.row + j * layout.col),
                         ) {
                             *out = *value;
                         }
@@ -213,18 +214,18 @@ impl One<'_> {
 /// `f16` or `bf16` matrix multiplication: accumulated in `f32`, and narrowed some rows at a time.
 pub(super) fn run_narrow<E: Stored + Number>(
     ctx: &mut Invoke,
-    products: &Products,
+    matmuls: &BatchedMatmul,
 ) -> Result<(), KernelError> {
-    let [a_arg, b_arg, out_arg] = products.args;
-    let Product { m, k, n, .. } = products.product;
-    let rows = staged_rows(&products.product);
+    let [a_arg, b_arg, out_arg] = matmuls.args;
+    let Product { m, k, n, .. } = matmuls.product;
+    let rows = staged_rows(&matmuls.product);
     let (a, b) = (ctx.tensor(a_arg)?, ctx.tensor(b_arg)?);
-    let addend = products.addend.map(|addend| ctx.tensor(addend.arg)).transpose()?;
+    let addend = matmuls.addend.map(|addend| ctx.tensor(addend.arg)).transpose()?;
     let scratch: &mut [f32] = elements_mut(ctx.scratch());
     let out = ctx.out(out_arg)?;
-    let [.., c] = products.places;
+    let [.., c] = matmuls.layouts;
     if scratch.len() <= rows.saturating_mul(n) || c.col != 1 && n > 1 {
-        plain::compute::<f32>(ctx.parallel(), products, &a, &b, addend.as_ref(), out.into_bytes());
+        plain::compute::<f32>(ctx.parallel(), matmuls, &a, &b, addend.as_ref(), out.into_bytes());
         return Ok(());
     }
     let (a, b) = (a.data::<E>()?, b.data::<E>()?);
@@ -232,22 +233,24 @@ pub(super) fn run_narrow<E: Stored + Number>(
     let out = out.into_data::<E>()?;
     let (staged, workspace) = scratch.split_at_mut(rows * n);
     let context = Context { tier: Tier::detect(), parallel: ctx.parallel() };
-    let epilogue = Epilogue { alpha: products.alpha.to_f64() as f32, ..Epilogue::default() };
-    for index in 0..products.batch.count() {
-        let [a_place, b_place, c] = products.places(index);
-        let b = matrix(b_arg, b, b_place, k, n)?;
+    let epilogue = Epilogue { alpha: matmuls.alpha.to_f64() as f32, ..Epilogue::default() };
+    for index in 0..matmuls.batch.count() {
+        let [a_layout, b_layout, c] = matmuls.layouts(index);
+        let b = matrix(b_arg, b, b_layout, k, n)?;
         for first in (0..m).step_by(rows) {
             let count = rows.min(m - first);
-            let from = Place { start: a_place.start + first * a_place.row, ..a_place };
+            let from = MatrixLayout { start: a_layout.start + first * a_layout.row, ..a_layout };
             let a = matrix(a_arg, a, from, count, k)?;
             let target = MatrixMut::row_major(staged, count, n).ok_or(short(out_arg))?;
             gemm(context, a, b, target, &epilogue, workspace).map_err(mismatch(out_arg))?;
             for (i, sums) in staged.chunks_exact_mut(n.max(1)).take(count).enumerate() {
                 let i = first + i;
-                if let (Some((add, place)), Some(data)) = (products.addend_place(index), addend) {
+                if let (Some((add, layout)), Some(data)) = (matmuls.addend_layout(index), addend) {
                     let beta = add.beta.to_f64() as f32;
                     for (j, sum) in sums.iter_mut().enumerate() {
-                        if let Some(value) = data.get(place.start + i * place.row + j * place.col) {
+                        if let Some(value) =
+                            data.get(layout.start + i * layout.row + j * layout.col)
+                        {
                             *sum += beta * Number::to_f32(*value);
                         }
                     }

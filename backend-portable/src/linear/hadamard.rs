@@ -95,12 +95,12 @@ fn transform<C: Real>(vector: &mut [C]) {
     if vector.len() == part {
         return;
     }
-    for place in 0..part {
+    for offset in 0..part {
         let mut column = [C::default(); ORDER];
-        for (slot, x) in column.iter_mut().zip(vector.iter().skip(place).step_by(part)) {
+        for (slot, x) in column.iter_mut().zip(vector.iter().skip(offset).step_by(part)) {
             *slot = *x;
         }
-        for (row, x) in vector.iter_mut().skip(place).step_by(part).enumerate() {
+        for (row, x) in vector.iter_mut().skip(offset).step_by(part).enumerate() {
             *x = product(row, &column);
         }
     }

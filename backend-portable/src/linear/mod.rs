@@ -1,6 +1,6 @@
 //! Matrix multiplication operators: `mm`, `bmm`, `addmm` and related ones.
 //!
-//! Every operator describes its call as [`Products`]: a batch of multiplications of strided
+//! Every operator describes its call as [`BatchedMatmul`]: a batch of multiplications of strided
 //! matrices with an optional addend. The element type determines the algorithm: `fast.rs` runs
 //! `f32`, `f16` and `bf16` on the GEMM engine; `plain.rs` is a loop for every type and layout,
 //! without workspace.
@@ -10,19 +10,19 @@ mod complex;
 mod experts;
 mod fast;
 mod hadamard;
+mod int_mm;
 mod operators;
 mod plain;
 #[cfg(test)]
 mod tests;
 mod trilinear;
-mod whole;
 
 pub use addbmm::*;
 pub use experts::*;
 pub use hadamard::*;
+pub use int_mm::*;
 pub use operators::*;
 pub use trilinear::*;
-pub use whole::*;
 
 use crate::machine;
 use crate::number::{Compute, ComputeType, unsupported};
@@ -62,23 +62,23 @@ impl Ring for i64 {
 
 /// Layout of a matrix: element (i, j) is at `start + i * row + j * col`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct Place {
+pub(crate) struct MatrixLayout {
     start: usize,
     row: usize,
     col: usize,
 }
 
-impl Place {
+impl MatrixLayout {
     /// The last two dimensions of a tensor; a missing first one has size 1.
     fn last_two(info: &TensorInfo) -> Self {
         let strides = info.strides();
         let mut last = strides.iter().rev().copied();
         let (col, row) = (last.next().unwrap_or(0), last.next().unwrap_or(0));
-        Place { start: 0, row, col }
+        MatrixLayout { start: 0, row, col }
     }
 
     fn transposed(self) -> Self {
-        Place { row: self.col, col: self.row, ..self }
+        MatrixLayout { row: self.col, col: self.row, ..self }
     }
 }
 
@@ -129,12 +129,12 @@ struct Addend {
 
 /// `out = alpha * a * b + beta * addend`, for each matrix of a batch.
 #[derive(Clone)]
-struct Products {
+struct BatchedMatmul {
     /// Argument indices.
     args: [usize; 3],
     product: Product,
     /// Layouts of the first matrices.
-    places: [Place; 3],
+    layouts: [MatrixLayout; 3],
     batch: Batch,
     alpha: Scalar,
     addend: Option<Addend>,
@@ -142,19 +142,19 @@ struct Products {
     out: TensorInfo,
 }
 
-impl Products {
+impl BatchedMatmul {
     /// Layouts of the matrices at a batch index.
-    fn places(&self, index: usize) -> [Place; 3] {
+    fn layouts(&self, index: usize) -> [MatrixLayout; 3] {
         let starts = self.batch.starts(index);
-        let mut places = self.places;
-        for (place, start) in places.iter_mut().zip(starts) {
-            place.start += start;
+        let mut layouts = self.layouts;
+        for (layout, start) in layouts.iter_mut().zip(starts) {
+            layout.start += start;
         }
-        places
+        layouts
     }
 
     /// The addend at a batch index. Only for outputs with at most one batch dimension.
-    fn addend_place(&self, index: usize) -> Option<(Addend, Place)> {
+    fn addend_layout(&self, index: usize) -> Option<(Addend, MatrixLayout)> {
         let addend = self.addend?;
         let mut last = self.out.rank();
         let mut step = || {
@@ -165,7 +165,7 @@ impl Products {
         // A vector output is a row or a column, so both strides are valid.
         let row = if self.out.rank() == 1 { col } else { step().unwrap_or(0) };
         let start = step().unwrap_or(0) * index;
-        Some((addend, Place { start, row, col }))
+        Some((addend, MatrixLayout { start, row, col }))
     }
 }
 
@@ -177,7 +177,7 @@ fn prepare(
     ctx: &mut Prepare,
     tensors: &[usize],
     product: Product,
-    right: Option<(Place, bool)>,
+    right: Option<(MatrixLayout, bool)>,
     invoke: torchlet_core::InvokeFn,
     pack: torchlet_core::PackFn,
 ) -> Result<Plan, KernelError> {
@@ -194,8 +194,8 @@ fn prepare(
     let tier = machine::tier(ctx);
     let scratch = fast::scratch_bytes(scalar_type, &product, tier, ctx.threads());
     let mut plan = Plan::new(invoke).with_scratch_up_to(scratch);
-    if let Some((place, true)) = right
-        && let Some(bytes) = fast::packed_bytes(scalar_type, &product, place, tier)
+    if let Some((layout, true)) = right
+        && let Some(bytes) = fast::packed_bytes(scalar_type, &product, layout, tier)
     {
         plan = plan.with_packed(bytes, pack);
     }
@@ -203,20 +203,20 @@ fn prepare(
 }
 
 /// Computes the matrix multiplications.
-fn run(ctx: &mut Invoke, products: &Products) -> Result<(), KernelError> {
-    if products.out.numel() == 0 {
+fn run(ctx: &mut Invoke, matmuls: &BatchedMatmul) -> Result<(), KernelError> {
+    if matmuls.out.numel() == 0 {
         // The batch of empty results can be arbitrarily large.
         return Ok(());
     }
-    match products.out.scalar_type {
-        ScalarType::Float if types::has(ScalarType::Float) => fast::run_f32(ctx, products),
+    match matmuls.out.scalar_type {
+        ScalarType::Float if types::has(ScalarType::Float) => fast::run_f32(ctx, matmuls),
         ScalarType::Half if types::has(ScalarType::Half) => {
-            fast::run_narrow::<half::f16>(ctx, products)
+            fast::run_narrow::<half::f16>(ctx, matmuls)
         }
         ScalarType::BFloat16 if types::has(ScalarType::BFloat16) => {
-            fast::run_narrow::<half::bf16>(ctx, products)
+            fast::run_narrow::<half::bf16>(ctx, matmuls)
         }
-        ScalarType::Double => plain::run::<f64>(ctx, products),
-        _ => plain::run::<i64>(ctx, products),
+        ScalarType::Double => plain::run::<f64>(ctx, matmuls),
+        _ => plain::run::<i64>(ctx, matmuls),
     }
 }

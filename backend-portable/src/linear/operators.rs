@@ -1,6 +1,6 @@
-//! Matrix multiplication operators, described as [`Products`].
+//! Matrix multiplication operators, described as [`BatchedMatmul`].
 
-use super::{Addend, Batch, Place, Products, complex, fast, prepare, run};
+use super::{Addend, Batch, BatchedMatmul, MatrixLayout, complex, fast, prepare, run};
 use crate::elementwise::Real;
 use crate::elementwise::complex::by_part;
 use crate::table::kernels;
@@ -15,25 +15,25 @@ kernels! { PRODUCTS:
     /// `aten::mm.out(self, mat2, out)`: matrix multiplication.
     MM_OUT = Kernel::new("aten::mm.out", &[Tensor, Tensor, Out], |ctx| {
         let (product, sizes) =
-            matrix_product(&ctx.info(0)?.sizes, &ctx.info(1)?.sizes).ok_or(misfit(1))?;
+            matrix_product(&ctx.info(0)?.sizes, &ctx.info(1)?.sizes).ok_or(mismatched(1))?;
         ctx.resize(2, &sizes)?;
         fn of_complex<C: Real>(ctx: &mut Invoke) -> Result<(), KernelError> {
-            complex::run::<C>(ctx, &Products::matrices(ctx, [0, 1, 2], None)?)
+            complex::run::<C>(ctx, &BatchedMatmul::matrices(ctx, [0, 1, 2], None)?)
         }
         if let Some(plan) = complex::plan(ctx, &[0, 1, 2], by_part!(of_complex))? {
             return Ok(plan);
         }
         plan(ctx, &[0, 1, 2], product, (1, pack::<1>), |ctx| {
-            run(ctx, &Products::matrices(ctx, [0, 1, 2], None)?)
+            run(ctx, &BatchedMatmul::matrices(ctx, [0, 1, 2], None)?)
         })
     });
     /// `aten::bmm.out(self, mat2, out)`: batched matrix multiplication.
     BMM_OUT = Kernel::new("aten::bmm.out", &[Tensor, Tensor, Out], |ctx| {
         let (product, sizes) =
-            batched_product(&ctx.info(0)?.sizes, &ctx.info(1)?.sizes).ok_or(misfit(1))?;
+            batched_product(&ctx.info(0)?.sizes, &ctx.info(1)?.sizes).ok_or(mismatched(1))?;
         ctx.resize(2, &sizes)?;
         fn of_complex<C: Real>(ctx: &mut Invoke) -> Result<(), KernelError> {
-            complex::run::<C>(ctx, &Products::batched(ctx, [0, 1, 2], None)?)
+            complex::run::<C>(ctx, &BatchedMatmul::batched(ctx, [0, 1, 2], None)?)
         }
         if let Some(plan) = complex::plan(ctx, &[0, 1, 2], by_part!(of_complex))? {
             return Ok(plan);
@@ -43,7 +43,7 @@ kernels! { PRODUCTS:
             &[0, 1, 2],
             product,
             None,
-            |ctx| run(ctx, &Products::batched(ctx, [0, 1, 2], None)?),
+            |ctx| run(ctx, &BatchedMatmul::batched(ctx, [0, 1, 2], None)?),
             never,
         )
     });
@@ -51,11 +51,11 @@ kernels! { PRODUCTS:
     ADDMM_OUT =
         Kernel::new("aten::addmm.out", &[Tensor, Tensor, Tensor, Number, Number, Out], |ctx| {
             let (product, sizes) =
-                matrix_product(&ctx.info(1)?.sizes, &ctx.info(2)?.sizes).ok_or(misfit(2))?;
+                matrix_product(&ctx.info(1)?.sizes, &ctx.info(2)?.sizes).ok_or(mismatched(2))?;
             ctx.resize(5, &sizes)?;
             check_addend(ctx, &sizes)?;
             plan(ctx, &[0, 1, 2, 5], product, (2, pack::<2>), |ctx| {
-                run(ctx, &Products::matrices(ctx, [1, 2, 5], Some((3, 4)))?)
+                run(ctx, &BatchedMatmul::matrices(ctx, [1, 2, 5], Some((3, 4)))?)
             })
         });
     /// `aten::baddbmm.out(self, batch1, batch2, beta, alpha, out)`:
@@ -63,10 +63,12 @@ kernels! { PRODUCTS:
     BADDBMM_OUT =
         Kernel::new("aten::baddbmm.out", &[Tensor, Tensor, Tensor, Number, Number, Out], |ctx| {
             let (product, sizes) =
-                batched_product(&ctx.info(1)?.sizes, &ctx.info(2)?.sizes).ok_or(misfit(2))?;
+                batched_product(&ctx.info(1)?.sizes, &ctx.info(2)?.sizes).ok_or(mismatched(2))?;
             ctx.resize(5, &sizes)?;
             check_addend(ctx, &sizes)?;
-            let invoke = |ctx: &mut Invoke| run(ctx, &Products::batched(ctx, [1, 2, 5], Some((3, 4)))?);
+            let invoke = |ctx: &mut Invoke| {
+                run(ctx, &BatchedMatmul::batched(ctx, [1, 2, 5], Some((3, 4)))?)
+            };
             prepare(ctx, &[0, 1, 2, 5], product, None, invoke, never)
         });
     /// `aten::addmv.out(self, mat, vec, beta, alpha, out)`: `beta * self + alpha * mat * vec`.
@@ -86,11 +88,12 @@ kernels! { PRODUCTS:
     /// `aten::linear.out(input, weight, bias, out)`: `input * transposed weight + bias`, over the
     /// last dimension.
     LINEAR_OUT = Kernel::new("aten::linear.out", &[Tensor, Tensor, OptionalTensor, Out], |ctx| {
-        let (product, sizes) = linear(&ctx.info(0)?.sizes, &ctx.info(1)?.sizes).ok_or(misfit(1))?;
+        let (product, sizes) =
+            linear(&ctx.info(0)?.sizes, &ctx.info(1)?.sizes).ok_or(mismatched(1))?;
         ctx.resize(3, &sizes)?;
         if let Some(bias) = ctx.optional_info(2)? {
             if bias.rank() > 1 || (bias.numel() != 1 && bias.numel() != product.n) {
-                return Err(misfit(2));
+                return Err(mismatched(2));
             }
             return prepare(ctx, &[0, 1, 2, 3], product, None, linear_run, never);
         }
@@ -98,7 +101,7 @@ kernels! { PRODUCTS:
     });
 }
 
-pub(super) fn misfit(arg: usize) -> KernelError {
+pub(super) fn mismatched(arg: usize) -> KernelError {
     KernelError::argument(arg, "shape does not match the other operand")
 }
 
@@ -107,7 +110,7 @@ pub(super) fn check_addend(ctx: &Prepare, sizes: &[i32]) -> Result<(), KernelErr
     let addend = ctx.info(0)?;
     let fits =
         torchlet_core::rules::broadcast(&addend.sizes, sizes).is_some_and(|both| *both == *sizes);
-    if fits { Ok(()) } else { Err(misfit(0)) }
+    if fits { Ok(()) } else { Err(mismatched(0)) }
 }
 
 fn plan(
@@ -117,9 +120,9 @@ fn plan(
     (right, pack): (usize, PackFn),
     invoke: torchlet_core::InvokeFn,
 ) -> Result<Plan, KernelError> {
-    let place = Place::last_two(&ctx.info(right)?);
+    let layout = MatrixLayout::last_two(&ctx.info(right)?);
     let packs = ctx.is_constant(right);
-    prepare(ctx, tensors, product, Some((place, packs)), invoke, pack)
+    prepare(ctx, tensors, product, Some((layout, packs)), invoke, pack)
 }
 
 /// Packs the right operand of a matrix multiplication, argument `B`; the left one is argument
@@ -127,20 +130,20 @@ fn plan(
 fn pack<const B: usize>(ctx: &mut Invoke, packed: &mut [u8]) -> Result<(), KernelError> {
     let b = ctx.tensor(B)?;
     let left = ctx.info(B - 1)?;
-    let (product, _) = matrix_product(&left.sizes, &b.sizes).ok_or(misfit(B))?;
-    fast::pack(&b, B, &product, Place::last_two(&b), ctx.parallel(), packed)
+    let (product, _) = matrix_product(&left.sizes, &b.sizes).ok_or(mismatched(B))?;
+    fast::pack(&b, B, &product, MatrixLayout::last_two(&b), ctx.parallel(), packed)
 }
 
 fn never(_: &mut Invoke, _: &mut [u8]) -> Result<(), KernelError> {
     Ok(())
 }
 
-impl Products {
+impl BatchedMatmul {
     fn new(
         ctx: &Arguments,
         args: [usize; 3],
         product: Product,
-        places: [Place; 3],
+        layouts: [MatrixLayout; 3],
         factors: Option<(usize, usize)>,
     ) -> Result<Self, KernelError> {
         let out = ctx.info(args[2])?;
@@ -149,7 +152,7 @@ impl Products {
             alpha = ctx.scalar(alpha_arg)?;
             addend = Addend::new(ctx, 0, ctx.scalar(beta)?, &out)?;
         }
-        Ok(Products { args, product, places, batch: Batch::default(), alpha, addend, out })
+        Ok(BatchedMatmul { args, product, layouts, batch: Batch::default(), alpha, addend, out })
     }
 
     /// A single matrix multiplication. `factors` are the argument indices of beta and alpha; the
@@ -160,9 +163,9 @@ impl Products {
         factors: Option<(usize, usize)>,
     ) -> Result<Self, KernelError> {
         let [a, b, out] = [ctx.info(args[0])?, ctx.info(args[1])?, ctx.info(args[2])?];
-        let (product, _) = matrix_product(&a.sizes, &b.sizes).ok_or(misfit(args[1]))?;
-        let places = [&a, &b, &out].map(Place::last_two);
-        Products::new(ctx, args, product, places, factors)
+        let (product, _) = matrix_product(&a.sizes, &b.sizes).ok_or(mismatched(args[1]))?;
+        let layouts = [&a, &b, &out].map(MatrixLayout::last_two);
+        BatchedMatmul::new(ctx, args, product, layouts, factors)
     }
 
     fn batched(
@@ -171,12 +174,12 @@ impl Products {
         factors: Option<(usize, usize)>,
     ) -> Result<Self, KernelError> {
         let [a, b, out] = [ctx.info(args[0])?, ctx.info(args[1])?, ctx.info(args[2])?];
-        let (product, _) = batched_product(&a.sizes, &b.sizes).ok_or(misfit(args[1]))?;
-        let places = [&a, &b, &out].map(Place::last_two);
-        let mut products = Products::new(ctx, args, product, places, factors)?;
+        let (product, _) = batched_product(&a.sizes, &b.sizes).ok_or(mismatched(args[1]))?;
+        let layouts = [&a, &b, &out].map(MatrixLayout::last_two);
+        let mut matmuls = BatchedMatmul::new(ctx, args, product, layouts, factors)?;
         let first = |info: &TensorInfo| info.strides().first().copied().unwrap_or(0);
-        products.batch.push(product.batch, [first(&a), first(&b), first(&out)]);
-        Ok(products)
+        matmuls.batch.push(product.batch, [first(&a), first(&b), first(&out)]);
+        Ok(matmuls)
     }
 }
 
@@ -193,7 +196,7 @@ impl Addend {
         if !counts {
             return Ok(None);
         }
-        let steps = Steps::broadcast(out, &ctx.info(arg)?).ok_or(misfit(arg))?;
+        let steps = Steps::broadcast(out, &ctx.info(arg)?).ok_or(mismatched(arg))?;
         Ok(Some(Addend { arg, beta, steps }))
     }
 }
@@ -206,44 +209,44 @@ fn addmv_shape(
         (&[rows, k], &[k2]) if k == k2 => {
             Ok((Product { batch: 1, m: matrix.size(0), k: matrix.size(1), n: 1 }, [rows]))
         }
-        _ => Err(misfit(2)),
+        _ => Err(mismatched(2)),
     }
 }
 
 fn addmv(ctx: &mut Invoke) -> Result<(), KernelError> {
     let (matrix, vector) = (ctx.info(1)?, ctx.info(2)?);
     let (product, _) = addmv_shape(&matrix, &vector)?;
-    let column = Place { start: 0, row: 1, col: 1 };
-    let places = [Place::last_two(&matrix), column, column];
-    let products = Products::new(ctx, [1, 2, 5], product, places, Some((3, 4)))?;
-    run(ctx, &products)
+    let column = MatrixLayout { start: 0, row: 1, col: 1 };
+    let layouts = [MatrixLayout::last_two(&matrix), column, column];
+    let matmuls = BatchedMatmul::new(ctx, [1, 2, 5], product, layouts, Some((3, 4)))?;
+    run(ctx, &matmuls)
 }
 
 fn dot_shape(a: &TensorInfo, b: &TensorInfo) -> Result<Product, KernelError> {
     if a.rank() != 1 || a.sizes != b.sizes {
-        return Err(misfit(1));
+        return Err(mismatched(1));
     }
     Ok(Product { batch: 1, m: 1, k: a.size(0), n: 1 })
 }
 
 fn dot(ctx: &mut Invoke) -> Result<(), KernelError> {
     let product = dot_shape(&ctx.info(0)?, &ctx.info(1)?)?;
-    let place = Place { start: 0, row: 1, col: 1 };
-    let products = Products::new(ctx, [0, 1, 2], product, [place; 3], None)?;
-    run(ctx, &products)
+    let layout = MatrixLayout { start: 0, row: 1, col: 1 };
+    let matmuls = BatchedMatmul::new(ctx, [0, 1, 2], product, [layout; 3], None)?;
+    run(ctx, &matmuls)
 }
 
 fn linear_run(ctx: &mut Invoke) -> Result<(), KernelError> {
     let [input, weight, out] = [ctx.info(0)?, ctx.info(1)?, ctx.info(3)?];
-    let (mut product, _) = linear(&input.sizes, &weight.sizes).ok_or(misfit(1))?;
+    let (mut product, _) = linear(&input.sizes, &weight.sizes).ok_or(mismatched(1))?;
     let b = match weight.rank() {
-        1 => Place { start: 0, row: 1, col: 1 },
-        _ => Place::last_two(&weight).transposed(),
+        1 => MatrixLayout { start: 0, row: 1, col: 1 },
+        _ => MatrixLayout::last_two(&weight).transposed(),
     };
     let (k, n) = (product.k, product.n);
     let mut batch = Batch::default();
     let (a, c) = if input.is_contiguous() && out.is_contiguous() {
-        (Place { start: 0, row: k, col: 1 }, Place { start: 0, row: n, col: 1 })
+        (MatrixLayout { start: 0, row: k, col: 1 }, MatrixLayout { start: 0, row: n, col: 1 })
     } else {
         // The dimension before the last provides the rows; the others are batch dimensions.
         let (from, to) = (input.strides(), out.strides());
@@ -255,12 +258,12 @@ fn linear_run(ctx: &mut Invoke) -> Result<(), KernelError> {
         product.m = if rows > 0 { input.size(rows - 1) } else { 1 };
         let row = |strides: &[usize]| if rows > 0 { step(strides, rows - 1) } else { 0 };
         (
-            Place { start: 0, row: row(&from), col: step(&from, rows) },
-            Place { start: 0, row: row(&to), col: step(&to, rows) },
+            MatrixLayout { start: 0, row: row(&from), col: step(&from, rows) },
+            MatrixLayout { start: 0, row: row(&to), col: step(&to, rows) },
         )
     };
-    let mut products = Products::new(ctx, [0, 1, 3], product, [a, b, c], None)?;
-    products.batch = batch;
+    let mut matmuls = BatchedMatmul::new(ctx, [0, 1, 3], product, [a, b, c], None)?;
+    matmuls.batch = batch;
     if let Some(bias) = ctx.optional_info(2)? {
         // The bias varies only over the columns, so it is the same for the whole batch.
         let mut steps = Steps { strides: [0; torchlet_core::layout::MAX_RANK], base: 0 };
@@ -269,7 +272,7 @@ fn linear_run(ctx: &mut Invoke) -> Result<(), KernelError> {
         {
             *step = 1;
         }
-        products.addend = Some(Addend { arg: 2, beta: Scalar::Int(1), steps });
+        matmuls.addend = Some(Addend { arg: 2, beta: Scalar::Int(1), steps });
     }
-    run(ctx, &products)
+    run(ctx, &matmuls)
 }

@@ -1,6 +1,6 @@
 //! Matrix multiplication in a plain loop: any element type, any layout, no workspace.
 
-use super::{Place, Products, Ring};
+use super::{BatchedMatmul, MatrixLayout, Ring};
 use crate::compute::split::{chunk_of_work, for_each_chunk_mut};
 use crate::number::{load, store};
 use torchlet_core::{Invoke, KernelError, Parallel, ScalarType, TensorRef};
@@ -16,12 +16,12 @@ struct Job<'a, C> {
     n: usize,
     k: usize,
     a: &'a [u8],
-    a_place: Place,
+    a_layout: MatrixLayout,
     b: &'a [u8],
-    b_place: Place,
+    b_layout: MatrixLayout,
     alpha: C,
     /// Scale, data and layout of the addend.
-    addend: Option<(C, &'a [u8], Place)>,
+    addend: Option<(C, &'a [u8], MatrixLayout)>,
 }
 
 impl<C: Ring> Job<'_, C> {
@@ -35,10 +35,10 @@ impl<C: Ring> Job<'_, C> {
         let row = &mut row[..out.len().min(BLOCK)];
         for first in (0..self.k).step_by(BLOCK) {
             let terms = &mut terms[..BLOCK.min(self.k - first)];
-            let a = self.a_place;
+            let a = self.a_layout;
             read(self.a, a.start + i * a.row + first * a.col, a.col, terms);
             for (p, &term) in terms.iter().enumerate() {
-                let b = self.b_place;
+                let b = self.b_layout;
                 read(self.b, b.start + (first + p) * b.row + j * b.col, b.col, row);
                 for (sum, &value) in out.iter_mut().zip(row.iter()) {
                     *sum = sum.mul_add(term, value);
@@ -48,8 +48,8 @@ impl<C: Ring> Job<'_, C> {
         for sum in out.iter_mut() {
             *sum = C::default().mul_add(self.alpha, *sum);
         }
-        if let Some((beta, bytes, place)) = self.addend {
-            read(bytes, place.start + i * place.row + j * place.col, place.col, row);
+        if let Some((beta, bytes, layout)) = self.addend {
+            read(bytes, layout.start + i * layout.row + j * layout.col, layout.col, row);
             for (sum, &value) in out.iter_mut().zip(row.iter()) {
                 *sum = sum.mul_add(beta, value);
             }
@@ -71,52 +71,52 @@ impl<C: Ring> Job<'_, C> {
 }
 
 /// Computes the matrix multiplications in `C`.
-pub(super) fn run<C: Ring>(ctx: &mut Invoke, products: &Products) -> Result<(), KernelError> {
+pub(super) fn run<C: Ring>(ctx: &mut Invoke, matmuls: &BatchedMatmul) -> Result<(), KernelError> {
     crate::types::expect::<C>()?;
-    let [a, b, out] = products.args;
+    let [a, b, out] = matmuls.args;
     let (a, b) = (ctx.tensor(a)?, ctx.tensor(b)?);
-    let addend = products.addend.map(|addend| ctx.tensor(addend.arg)).transpose()?;
+    let addend = matmuls.addend.map(|addend| ctx.tensor(addend.arg)).transpose()?;
     let out = ctx.out(out)?.into_bytes();
-    compute::<C>(ctx.parallel(), products, &a, &b, addend.as_ref(), out);
+    compute::<C>(ctx.parallel(), matmuls, &a, &b, addend.as_ref(), out);
     Ok(())
 }
 
 /// Like [`run`], with the tensors as arguments.
 pub(super) fn compute<C: Ring>(
     parallel: &dyn Parallel,
-    products: &Products,
+    matmuls: &BatchedMatmul,
     a: &TensorRef,
     b: &TensorRef,
     addend: Option<&TensorRef>,
     out: &mut [u8],
 ) {
-    let product = &products.product;
-    let size = products.out.scalar_type.size();
-    for index in 0..products.batch.count() {
-        let [mut a_place, mut b_place, mut c] = products.places(index);
+    let product = &matmuls.product;
+    let size = matmuls.out.scalar_type.size();
+    for index in 0..matmuls.batch.count() {
+        let [mut a_layout, mut b_layout, mut c] = matmuls.layouts(index);
         let (mut m, mut n, mut a, mut b) = (product.m, product.n, a.bytes(), b.bytes());
-        let mut addend = products
-            .addend_place(index)
+        let mut addend = matmuls
+            .addend_layout(index)
             .zip(addend)
-            .map(|((add, place), tensor)| (C::of_scalar(add.beta), tensor.bytes(), place));
+            .map(|((add, layout), tensor)| (C::of_scalar(add.beta), tensor.bytes(), layout));
         // Longer rows are faster, and contiguous rows of results can be split among threads.
         if c.row == 1 && (c.col != 1 || n == 1) {
-            (a_place, b_place) = (b_place.transposed(), a_place.transposed());
+            (a_layout, b_layout) = (b_layout.transposed(), a_layout.transposed());
             (m, n, a, b, c) = (n, m, b, a, c.transposed());
-            addend = addend.map(|(beta, bytes, place)| (beta, bytes, place.transposed()));
+            addend = addend.map(|(beta, bytes, layout)| (beta, bytes, layout.transposed()));
         }
         if m == 0 || n == 0 {
             continue;
         }
         let job = Job {
-            scalar_type: products.out.scalar_type,
+            scalar_type: matmuls.out.scalar_type,
             n,
             k: product.k,
             a,
-            a_place,
+            a_layout,
             b,
-            b_place,
-            alpha: C::of_scalar(products.alpha),
+            b_layout,
+            alpha: C::of_scalar(matmuls.alpha),
             addend,
         };
         if (c.col == 1 || n == 1) && (c.row == n || m == 1) {
@@ -137,7 +137,7 @@ pub(super) fn compute<C: Ring>(
                 for (j, sum) in sums.iter().enumerate() {
                     let at = (c.start + i * c.row + (first + j) * c.col) * size;
                     if let Some(out) = out.get_mut(at..at + size) {
-                        store(products.out.scalar_type, out, core::slice::from_ref(sum));
+                        store(matmuls.out.scalar_type, out, core::slice::from_ref(sum));
                     }
                 }
             }

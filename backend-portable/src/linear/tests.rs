@@ -1,6 +1,6 @@
 //! Compares the matrix multiplication algorithms with each other and with a reference.
 
-use super::{Addend, Batch, Place, Products, fast, plain};
+use super::{Addend, Batch, BatchedMatmul, MatrixLayout, fast, plain};
 use crate::compute::testing::Noise;
 use crate::walk::Steps;
 use torchlet_core::rules::matmul::Product;
@@ -16,7 +16,7 @@ fn info<T: Element>(rows: usize, cols: usize, by_columns: bool) -> TensorInfo {
 }
 
 struct Case {
-    products: Products,
+    matmuls: BatchedMatmul,
     infos: [TensorInfo; 4],
     beta: f64,
     alpha: f64,
@@ -40,21 +40,21 @@ fn case<T: Element>(noise: &mut Noise) -> Case {
     let addend = Addend { arg: 0, beta: Scalar::Double(beta), steps };
     let mut batch = Batch::default();
     batch.push(1, [0; 3]);
-    let products = Products {
+    let matmuls = BatchedMatmul {
         args: [1, 2, 3],
         product: Product { batch: 1, m, k, n },
-        places: [0, 1, 2].map(|i| Place::last_two(&infos[i])),
+        layouts: [0, 1, 2].map(|i| MatrixLayout::last_two(&infos[i])),
         batch,
         alpha: Scalar::Double(alpha),
         addend: (beta != 0.0).then_some(addend),
         out: infos[2].clone(),
     };
-    Case { products, infos, beta, alpha }
+    Case { matmuls, infos, beta, alpha }
 }
 
 /// Reference in double precision.
 fn expected(case: &Case, [a, b, addend]: [&[f64]; 3]) -> Vec<f64> {
-    let Product { m, k, n, .. } = case.products.product;
+    let Product { m, k, n, .. } = case.matmuls.product;
     let at = |i: usize, row: usize, col: usize| {
         let strides = case.infos[i].strides();
         let (row, col) = (row.min(case.infos[i].size(0) - 1), col.min(case.infos[i].size(1) - 1));
@@ -71,7 +71,7 @@ fn expected(case: &Case, [a, b, addend]: [&[f64]; 3]) -> Vec<f64> {
 }
 
 #[test]
-fn engine_and_plain_loop_agree_with_the_definition() {
+fn gemm_engine_and_plain_loop_match_reference() {
     let mut noise = Noise::new(1);
     let mut workspace = vec![0.0; 1 << 18];
     for round in 0..300 {
@@ -87,7 +87,7 @@ fn engine_and_plain_loop_agree_with_the_definition() {
         };
         let mut out = vec![f32::NAN; want.len()];
         let one = fast::One {
-            products: &case.products,
+            matmuls: &case.matmuls,
             a: &data[0],
             b: &data[1],
             addend: Some(&data[2]),
@@ -98,15 +98,15 @@ fn engine_and_plain_loop_agree_with_the_definition() {
         let close = |got: &[f32]| {
             got.iter().zip(&want).all(|(&g, &w)| (f64::from(g) - w).abs() < 1e-4 * w.abs().max(1.0))
         };
-        assert!(close(&out), "engine {:?} {out:?} {want:?}", case.products.product);
+        assert!(close(&out), "engine {:?} {out:?} {want:?}", case.matmuls.product);
         let bytes = [tensor(0, &data[0]), tensor(1, &data[1]), tensor(3, &data[2])];
         let infos = [0, 1, 3].map(|i| case.infos[i].clone());
         let [a, b, addend] =
             [0, 1, 2].map(|i| TensorRef::new(infos[i].clone(), &bytes[i]).unwrap());
         out.fill(f32::NAN);
         let target = bytemuck::cast_slice_mut(&mut out);
-        plain::compute::<f32>(&Serial, &case.products, &a, &b, Some(&addend), target);
-        assert!(close(&out), "plain {:?}", case.products.product);
+        plain::compute::<f32>(&Serial, &case.matmuls, &a, &b, Some(&addend), target);
+        assert!(close(&out), "plain {:?}", case.matmuls.product);
     }
 }
 
@@ -124,7 +124,7 @@ fn integers_wrap_around() {
             .map(|i| TensorRef::new(infos[i].clone(), bytemuck::cast_slice(&data[i])).unwrap());
         let mut out = vec![0i8; want.len()];
         let target = bytemuck::cast_slice_mut(&mut out);
-        plain::compute::<i64>(&Serial, &case.products, &a, &b, Some(&addend), target);
+        plain::compute::<i64>(&Serial, &case.matmuls, &a, &b, Some(&addend), target);
         assert!(out.iter().zip(&want).all(|(&g, &w)| g == w as i64 as i8));
     }
 }

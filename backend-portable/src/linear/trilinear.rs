@@ -83,16 +83,16 @@ impl Odometer {
         self.sizes.iter().product()
     }
 
-    /// Offsets of the tensors at a position, starting from `places`.
-    fn at(&self, mut position: usize, mut places: [isize; 3]) -> [isize; 3] {
+    /// Offsets of the tensors at a position, starting from `offsets`.
+    fn at(&self, mut position: usize, mut offsets: [isize; 3]) -> [isize; 3] {
         for (size, steps) in self.sizes.iter().zip(&self.steps).rev() {
             let index = (position % size.max(&1)) as isize;
             position /= size.max(&1);
-            for (place, step) in places.iter_mut().zip(steps) {
-                *place = place.wrapping_add(step.wrapping_mul(index));
+            for (offset, step) in offsets.iter_mut().zip(steps) {
+                *offset = offset.wrapping_add(step.wrapping_mul(index));
             }
         }
-        places
+        offsets
     }
 }
 
@@ -131,10 +131,10 @@ fn run<C: Ring>(ctx: &mut Invoke) -> Result<(), KernelError> {
         chunk * size,
         &|index, out: &mut [u8]| {
             for (number, out) in out.chunks_exact_mut(size).enumerate() {
-                let places = kept.at(index * chunk + number, starts);
+                let offsets = kept.at(index * chunk + number, starts);
                 let mut sum = C::default();
                 for position in 0..inner.count() {
-                    let [a, b, c] = inner.at(position, places);
+                    let [a, b, c] = inner.at(position, offsets);
                     let product = C::default().mul_add(element(0, a), element(1, b));
                     sum = sum.mul_add(product, element(2, c));
                 }

@@ -20,7 +20,11 @@ macro_rules! affine {
     ($operator:literal, [$($param:ident),*], $form:expr, $prepare:path, $function:ident) => {
         Kernel::new($operator, &[$($param),*], |ctx| {
             const FORM: Form = $form;
-            $prepare(ctx, FORM, [|ctx| $function::<f32>(ctx, FORM), |ctx| $function::<f64>(ctx, FORM)])
+            $prepare(
+                ctx,
+                FORM,
+                [|ctx| $function::<f32>(ctx, FORM), |ctx| $function::<f64>(ctx, FORM)],
+            )
         })
         .with_elements(Elements::Fractions)
     };
@@ -29,26 +33,74 @@ macro_rules! affine {
 kernels! { AFFINE:
     /// `quantized_decomposed::quantize_per_tensor.out(input, scale,
     /// zero_point, quant_min, quant_max, dtype, out)`.
-    QUANTIZE_PER_TENSOR_OUT = affine!("quantized_decomposed::quantize_per_tensor.out", [Tensor, Float, Int, Int, Int, Int, Out], form(Numbers, 6), prepare_quantize, quantize);
+    QUANTIZE_PER_TENSOR_OUT = affine!(
+        "quantized_decomposed::quantize_per_tensor.out",
+        [Tensor, Float, Int, Int, Int, Int, Out],
+        form(Numbers, 6),
+        prepare_quantize,
+        quantize
+    );
     /// Like [`QUANTIZE_PER_TENSOR_OUT`], with scale and zero point as tensors.
-    QUANTIZE_PER_TENSOR_TENSOR_OUT = affine!("quantized_decomposed::quantize_per_tensor.Tensor_out", [Tensor, Tensor, Tensor, Int, Int, Int, Out], form(Tensors, 6), prepare_quantize, quantize);
+    QUANTIZE_PER_TENSOR_TENSOR_OUT = affine!(
+        "quantized_decomposed::quantize_per_tensor.Tensor_out",
+        [Tensor, Tensor, Tensor, Int, Int, Int, Out],
+        form(Tensors, 6),
+        prepare_quantize,
+        quantize
+    );
     /// `quantized_decomposed::quantize_per_channel.out(input, scales,
     /// zero_points, axis, quant_min, quant_max, dtype, out)`.
-    QUANTIZE_PER_CHANNEL_OUT = affine!("quantized_decomposed::quantize_per_channel.out", [Tensor, Tensor, OptionalTensor, Int, Int, Int, Int, Out], form(Channel, 7), prepare_quantize, quantize);
+    QUANTIZE_PER_CHANNEL_OUT = affine!(
+        "quantized_decomposed::quantize_per_channel.out",
+        [Tensor, Tensor, OptionalTensor, Int, Int, Int, Int, Out],
+        form(Channel, 7),
+        prepare_quantize,
+        quantize
+    );
     /// `quantized_decomposed::quantize_per_token.out(input, scales,
     /// zero_points, quant_min, quant_max, dtype, out)`.
-    QUANTIZE_PER_TOKEN_OUT = affine!("quantized_decomposed::quantize_per_token.out", [Tensor, Tensor, Tensor, Int, Int, Int, Out], form(Token, 6), prepare_quantize, quantize);
+    QUANTIZE_PER_TOKEN_OUT = affine!(
+        "quantized_decomposed::quantize_per_token.out",
+        [Tensor, Tensor, Tensor, Int, Int, Int, Out],
+        form(Token, 6),
+        prepare_quantize,
+        quantize
+    );
     /// `quantized_decomposed::dequantize_per_tensor.out(input, scale,
     /// zero_point, quant_min, quant_max, dtype, out_dtype, out)`.
-    DEQUANTIZE_PER_TENSOR_OUT = affine!("quantized_decomposed::dequantize_per_tensor.out", [Tensor, Float, Int, Int, Int, Int, OptionalInt, Out], form(Numbers, 7), prepare_dequantize, dequantize);
+    DEQUANTIZE_PER_TENSOR_OUT = affine!(
+        "quantized_decomposed::dequantize_per_tensor.out",
+        [Tensor, Float, Int, Int, Int, Int, OptionalInt, Out],
+        form(Numbers, 7),
+        prepare_dequantize,
+        dequantize
+    );
     /// Like [`DEQUANTIZE_PER_TENSOR_OUT`], with scale and zero point as tensors.
-    DEQUANTIZE_PER_TENSOR_TENSOR_OUT = affine!("quantized_decomposed::dequantize_per_tensor.Tensor_out", [Tensor, Tensor, Tensor, Int, Int, Int, OptionalInt, Out], form(Tensors, 7), prepare_dequantize, dequantize);
+    DEQUANTIZE_PER_TENSOR_TENSOR_OUT = affine!(
+        "quantized_decomposed::dequantize_per_tensor.Tensor_out",
+        [Tensor, Tensor, Tensor, Int, Int, Int, OptionalInt, Out],
+        form(Tensors, 7),
+        prepare_dequantize,
+        dequantize
+    );
     /// `quantized_decomposed::dequantize_per_channel.out(input, scales,
     /// zero_points, axis, quant_min, quant_max, dtype, out_dtype, out)`.
-    DEQUANTIZE_PER_CHANNEL_OUT = affine!("quantized_decomposed::dequantize_per_channel.out", [Tensor, Tensor, OptionalTensor, Int, Int, Int, Int, OptionalInt, Out], form(Channel, 8), prepare_dequantize, dequantize);
+    DEQUANTIZE_PER_CHANNEL_OUT = affine!(
+        "quantized_decomposed::dequantize_per_channel.out",
+        [Tensor, Tensor, OptionalTensor, Int, Int, Int, Int, OptionalInt, Out],
+        form(Channel, 8),
+        prepare_dequantize,
+        dequantize
+    );
     /// `quantized_decomposed::dequantize_per_token.out(input, scales,
     /// zero_points, quant_min, quant_max, dtype, output_dtype, out)`.
-    DEQUANTIZE_PER_TOKEN_OUT = affine!("quantized_decomposed::dequantize_per_token.out", [Tensor, Tensor, Tensor, Int, Int, Int, Int, Out], form(Token, 7), prepare_dequantize, dequantize);
+    DEQUANTIZE_PER_TOKEN_OUT = affine!(
+        "quantized_decomposed::dequantize_per_token.out",
+        [Tensor, Tensor, Tensor, Int, Int, Int, Int, Out],
+        form(Token, 7),
+        prepare_dequantize,
+        dequantize
+    );
 }
 
 /// Granularity of scale and zero point, arguments 1 and 2.
@@ -303,8 +355,8 @@ fn for_each_block<C: Real>(
                         let count = if zero_step == 0 { len.min(BLOCK) } else { count };
                         zero.load(moved(zero_at, zero_step), zero_step, &mut zeros[..count]);
                     }
-                    let place = (start - from + done) * size;
-                    let out = out.get_mut(place..place + count * size).unwrap_or_default();
+                    let byte = (start - from + done) * size;
+                    let out = out.get_mut(byte..byte + count * size).unwrap_or_default();
                     visit(
                         &mut values[..count],
                         &scales[..count],
@@ -355,7 +407,11 @@ pub(crate) fn quantize<C: Real>(ctx: &mut Invoke, form: Form) -> Result<(), Kern
                 }
             }
         }
-        with_number!(scalar_type, |T| write_bounded::<C, T>(values, low, high, elements_mut(out)), else ());
+        with_number!(
+            scalar_type,
+            |T| write_bounded::<C, T>(values, low, high, elements_mut(out)),
+            else ()
+        );
     })
 }
 
@@ -418,7 +474,7 @@ mod tests {
     use super::write_bounded;
 
     #[test]
-    fn numbers_keep_to_their_bounds() {
+    fn quantized_values_are_clamped() {
         let values = [f32::NEG_INFINITY, -128.0, 0.0, 127.0, f32::INFINITY, f32::NAN];
         let mut out = [0i8; 6];
         write_bounded(&values, -128, 127, &mut out);

@@ -25,15 +25,27 @@ kernels! { FAKE:
     /// `aten::fake_quantize_per_tensor_affine_cachemask.out(self, scale,
     /// zero_point, quant_min, quant_max, out0, out1)`: the dequantized values, and a mask of those
     /// within the bounds.
-    FAKE_QUANTIZE_PER_TENSOR_OUT = fake!("aten::fake_quantize_per_tensor_affine_cachemask.out", [Tensor, Float, Int, Int, Int, Out, Out], Form::Numbers);
+    FAKE_QUANTIZE_PER_TENSOR_OUT = fake!(
+        "aten::fake_quantize_per_tensor_affine_cachemask.out",
+        [Tensor, Float, Int, Int, Int, Out, Out],
+        Form::Numbers
+    );
     /// `aten::_fake_quantize_per_tensor_affine_cachemask_tensor_qparams.out(self,
     /// scale, zero_point, fake_quant_enabled, quant_min, quant_max, out0, out1)`: the same, with
     /// scale, zero point and an enable flag as tensors.
-    FAKE_QUANTIZE_PER_TENSOR_TENSOR_OUT = fake!("aten::_fake_quantize_per_tensor_affine_cachemask_tensor_qparams.out", [Tensor, Tensor, Tensor, Tensor, Int, Int, Out, Out], Form::Tensors);
+    FAKE_QUANTIZE_PER_TENSOR_TENSOR_OUT = fake!(
+        "aten::_fake_quantize_per_tensor_affine_cachemask_tensor_qparams.out",
+        [Tensor, Tensor, Tensor, Tensor, Int, Int, Out, Out],
+        Form::Tensors
+    );
     /// `aten::fake_quantize_per_channel_affine_cachemask.out(self, scale,
     /// zero_point, axis, quant_min, quant_max, out0, out1)`: the same, with a scale and zero point
     /// for each index of a dimension.
-    FAKE_QUANTIZE_PER_CHANNEL_OUT = fake!("aten::fake_quantize_per_channel_affine_cachemask.out", [Tensor, Tensor, Tensor, Int, Int, Int, Out, Out], Form::Channels);
+    FAKE_QUANTIZE_PER_CHANNEL_OUT = fake!(
+        "aten::fake_quantize_per_channel_affine_cachemask.out",
+        [Tensor, Tensor, Tensor, Int, Int, Int, Out, Out],
+        Form::Channels
+    );
 }
 
 /// Kind of scale and zero point, arguments 1 and 2.
@@ -160,16 +172,17 @@ fn run<C: Real>(ctx: &mut Invoke, form: Form) -> Result<(), KernelError> {
         for (value, inside) in values.iter_mut().zip(inside.iter_mut()) {
             *inside = 1;
             if enabled {
-                let code = match fractions {
+                let quantized = match fractions {
                     true => (*value * inverse + zero).round_even(),
                     false => (*value * inverse).round_even() + zero,
                 };
                 // Per channel, quantized values are 64-bit integers. Values that do not fit, and
                 // NaN, become the minimum, as in PyTorch on x86.
-                let beyond = form == Form::Channels && (code.is_nan() || code.abs() >= whole);
-                let code = if beyond { -whole } else { code };
-                *inside = i64::from(code >= low && code <= high);
-                let bounded = if code > low { code } else { low };
+                let beyond =
+                    form == Form::Channels && (quantized.is_nan() || quantized.abs() >= whole);
+                let quantized = if beyond { -whole } else { quantized };
+                *inside = i64::from(quantized >= low && quantized <= high);
+                let bounded = if quantized > low { quantized } else { low };
                 let bounded = if bounded < high { bounded } else { high };
                 *value = match form {
                     Form::Channels => {

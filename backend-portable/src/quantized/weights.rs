@@ -29,19 +29,34 @@ kernels! { WEIGHTS:
     EMBEDDING_BYTE_OUT = quantized_embedding!("quantized_decomposed::embedding_byte.out", 8, 6, []);
     /// `quantized_decomposed::embedding_byte.dtype_out(weight, weight_scales,
     /// weight_zero_points, weight_quant_min, weight_quant_max, indices, …, out)`.
-    EMBEDDING_BYTE_DTYPE_OUT = quantized_embedding!("quantized_decomposed::embedding_byte.dtype_out", 8, 7, [OptionalInt]);
+    EMBEDDING_BYTE_DTYPE_OUT = quantized_embedding!(
+        "quantized_decomposed::embedding_byte.dtype_out",
+        8,
+        7,
+        [OptionalInt]
+    );
     /// `quantized_decomposed::embedding_2bit.out(weight, weight_scales,
     /// weight_zero_points, weight_quant_min, weight_quant_max, indices, …, out)`.
     EMBEDDING_2BIT_OUT = quantized_embedding!("quantized_decomposed::embedding_2bit.out", 2, 6, []);
     /// `quantized_decomposed::embedding_2bit.dtype_out(weight, weight_scales,
     /// weight_zero_points, weight_quant_min, weight_quant_max, indices, …, out)`.
-    EMBEDDING_2BIT_DTYPE_OUT = quantized_embedding!("quantized_decomposed::embedding_2bit.dtype_out", 2, 7, [OptionalInt]);
+    EMBEDDING_2BIT_DTYPE_OUT = quantized_embedding!(
+        "quantized_decomposed::embedding_2bit.dtype_out",
+        2,
+        7,
+        [OptionalInt]
+    );
     /// `quantized_decomposed::embedding_4bit.out(weight, weight_scales,
     /// weight_zero_points, weight_quant_min, weight_quant_max, indices, …, out)`.
     EMBEDDING_4BIT_OUT = quantized_embedding!("quantized_decomposed::embedding_4bit.out", 4, 6, []);
     /// `quantized_decomposed::embedding_4bit.dtype_out(weight, weight_scales,
     /// weight_zero_points, weight_quant_min, weight_quant_max, indices, …, out)`.
-    EMBEDDING_4BIT_DTYPE_OUT = quantized_embedding!("quantized_decomposed::embedding_4bit.dtype_out", 4, 7, [OptionalInt]);
+    EMBEDDING_4BIT_DTYPE_OUT = quantized_embedding!(
+        "quantized_decomposed::embedding_4bit.dtype_out",
+        4,
+        7,
+        [OptionalInt]
+    );
     /// `quantized_decomposed::mixed_mm.out(input, weight, weight_scales, weight_zero_points, out)`:
     /// the weight is `[k, n]`, with a scale for each row.
     MIXED_MM_OUT = Kernel::new(
@@ -341,7 +356,7 @@ mod tests {
 
     /// The packing of ExecuTorch's quantized embeddings.
     #[test]
-    fn numbers_share_bytes() {
+    fn packed_values_match_executorch() {
         let four: Vec<f32> = (0..4).map(|column| packed(&[0x1f, 0x80], column, 4, false)).collect();
         assert_eq!(four, [-7.0, 7.0, 0.0, -8.0]);
         let two: Vec<f32> =

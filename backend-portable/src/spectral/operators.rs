@@ -55,7 +55,7 @@ kernels! { FOURIER:
         let size = i32::try_from(ctx.int(3)?).ok().filter(|size| *size > 0);
         let size = size.ok_or(bad(3, "must be positive"))?;
         if input.size(last) < size as usize / 2 + 1 {
-            return Err(bad(3, "the input has fewer than half of these values, plus one, in the last dim"));
+            return Err(bad(3, "the spectrum has too few values in the last dim for this size"));
         }
         let mut sizes = input.sizes;
         if let Some(slot) = sizes.get_mut(last) {
@@ -92,10 +92,10 @@ fn complex(arg: usize, info: &TensorInfo) -> Result<(), KernelError> {
 
 /// Full length of the transform over a dimension, for input and output shapes. For one-sided
 /// spectra, that of the real side.
-fn whole(args: &Arguments, dim: usize, last: usize) -> Result<usize, KernelError> {
+fn full_size(args: &Arguments, dim: usize, last: usize) -> Result<usize, KernelError> {
     let (input, out) = (args.info(0)?, args.info(4)?);
-    let is_halved = dim == last && is_complex(input.scalar_type) != is_complex(out.scalar_type);
-    Ok(match is_halved && !is_complex(out.scalar_type) {
+    let is_one_sided = dim == last && is_complex(input.scalar_type) != is_complex(out.scalar_type);
+    Ok(match is_one_sided && !is_complex(out.scalar_type) {
         true => out.size(dim),
         false => input.size(dim),
     })
@@ -132,12 +132,12 @@ fn scratch_for(ctx: &Prepare, out: usize, last: usize) -> Result<usize, KernelEr
     let mut len = 0usize;
     let (dims, threads) = (dims(ctx)?, ctx.threads().max(1));
     for dim in &dims {
-        let size = whole(ctx, *dim, last)?;
+        let size = full_size(ctx, *dim, last)?;
         if size == 0 && found.numel() == 0 {
             continue;
         }
         // Shorter lengths can need more memory than longer ones.
-        let lines = if is_fixed { Lines::new(size) } else { Lines::largest(size) };
+        let lines = if is_fixed { Lines::new(size) } else { Lines::with_most_memory(size) };
         let lines = lines.ok_or(bad(0, "size of a transformed dim is zero or too large"))?;
         len = len.max(lines.memory(threads).ok_or(bad(0, "shape is too large"))?);
     }
@@ -160,8 +160,8 @@ impl Lines {
     }
 
     /// The transform, of all lengths up to this one, that needs the most memory.
-    fn largest(length: usize) -> Option<Self> {
-        Some(Lines { transform: Transform::largest(length)?, length })
+    fn with_most_memory(length: usize) -> Option<Self> {
+        Some(Lines { transform: Transform::with_most_memory(length)?, length })
     }
 
     /// Complex values of workspace for each thread.
@@ -212,7 +212,7 @@ impl Lines {
 fn factor<C: Real>(ctx: &Invoke, dims: &Dims, last: usize) -> Result<C, KernelError> {
     let mut count = C::real(1.0);
     for dim in dims {
-        count = count * C::count(whole(ctx, *dim, last)?);
+        count = count * C::count(full_size(ctx, *dim, last)?);
     }
     Ok(match ctx.int(2)? {
         0 => C::real(1.0),
@@ -275,7 +275,8 @@ fn memory<'c, C: Real>(ctx: &mut Invoke<'c, '_>) -> &'c mut [Complex<C>] {
     bytemuck::try_cast_slice_mut(ctx.scratch()).unwrap_or_default()
 }
 
-const TOO_LITTLE: KernelError = KernelError::unsupported("scratch memory smaller than requested");
+const SCRATCH_TOO_SMALL: KernelError =
+    KernelError::unsupported("scratch memory smaller than requested");
 
 /// Transform of real or complex values to complex ones.
 fn to_complex<C: Real>(ctx: &mut Invoke) -> Result<(), KernelError> {
@@ -294,8 +295,8 @@ fn to_complex<C: Real>(ctx: &mut Invoke) -> Result<(), KernelError> {
     }
     let mut scale = scale;
     if is_real {
-        halves::<C>(parallel, &input, (&info, &mut *bytes), last, memory, scale)
-            .ok_or(TOO_LITTLE)?;
+        one_sided::<C>(parallel, &input, (&info, &mut *bytes), last, memory, scale)
+            .ok_or(SCRATCH_TOO_SMALL)?;
         scale = C::real(1.0);
         dims.pop();
     } else {
@@ -307,7 +308,8 @@ fn to_complex<C: Real>(ctx: &mut Invoke) -> Result<(), KernelError> {
         }
     }
     for dim in dims.iter().rev() {
-        in_place(parallel, &info, *dim, bytes, memory, (forward, scale)).ok_or(TOO_LITTLE)?;
+        in_place(parallel, &info, *dim, bytes, memory, (forward, scale))
+            .ok_or(SCRATCH_TOO_SMALL)?;
         scale = C::real(1.0);
     }
     Ok(())
@@ -327,7 +329,7 @@ fn line_start(out: &TensorInfo, input: &TensorInfo, dim: usize, position: usize)
 }
 
 /// Transforms of real lines, truncated to the length of the output.
-fn halves<C: Real>(
+fn one_sided<C: Real>(
     parallel: &dyn Parallel,
     input: &TensorRef,
     (info, bytes): (&TensorInfo, &mut [u8]),
@@ -376,19 +378,20 @@ fn to_real<C: Real>(ctx: &mut Invoke) -> Result<(), KernelError> {
     }
     let mut input = input;
     if dims.len() > 1 {
-        let (copy, rest) = memory.split_at_mut_checked(input.numel()).ok_or(TOO_LITTLE)?;
+        let (copy, rest) = memory.split_at_mut_checked(input.numel()).ok_or(SCRATCH_TOO_SMALL)?;
         memory = rest;
         let copy: &mut [u8] = bytemuck::cast_slice_mut(copy);
         copy.copy_from_slice(input.bytes());
         for dim in dims.iter().rev().skip(1) {
-            let whole = (false, C::real(1.0));
-            in_place(parallel, input.info(), *dim, copy, memory, whole).ok_or(TOO_LITTLE)?;
+            let unscaled = (false, C::real(1.0));
+            in_place(parallel, input.info(), *dim, copy, memory, unscaled)
+                .ok_or(SCRATCH_TOO_SMALL)?;
         }
         let layout = input.info().clone();
-        input = TensorRef::new(layout, copy).ok_or(TOO_LITTLE)?;
+        input = TensorRef::new(layout, copy).ok_or(SCRATCH_TOO_SMALL)?;
     }
-    let lines = Lines::new(info.size(last)).ok_or(TOO_LITTLE)?;
-    let (table, rest) = lines.tabulate(memory).ok_or(TOO_LITTLE)?;
+    let lines = Lines::new(info.size(last)).ok_or(SCRATCH_TOO_SMALL)?;
+    let (table, rest) = lines.tabulate(memory).ok_or(SCRATCH_TOO_SMALL)?;
     let size = info.scalar_type.size();
     let stride = info.strides().get(last).copied().unwrap_or(1);
     let step = input.strides().get(last).copied().unwrap_or(1) as isize;
@@ -409,9 +412,9 @@ fn to_real<C: Real>(ctx: &mut Invoke) -> Result<(), KernelError> {
                     value[1] = C::default();
                 }
             }
-            for place in half..length {
-                let [re, im] = line.get(length - place).copied().unwrap_or_default();
-                if let Some(value) = line.get_mut(place) {
+            for index in half..length {
+                let [re, im] = line.get(length - index).copied().unwrap_or_default();
+                if let Some(value) = line.get_mut(index) {
                     *value = [re, -im];
                 }
             }

@@ -6,7 +6,7 @@ use crate::real::Real;
 use core::f64::consts::PI;
 
 /// Largest radix of the mixed-radix FFT.
-const LARGEST: usize = 31;
+const MAX_RADIX: usize = 31;
 
 /// The algorithm for lines of a length.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,7 +27,7 @@ impl Transform {
         let mut rest = length;
         while rest > 1 {
             let factor = smallest_factor(rest);
-            if factor > LARGEST {
+            if factor > MAX_RADIX {
                 return Some(Transform {
                     length,
                     convolution: Some((2 * length).next_power_of_two()),
@@ -39,7 +39,7 @@ impl Transform {
     }
 
     /// The transform, of all lengths up to this one, that needs the most memory.
-    pub(super) fn largest(length: usize) -> Option<Self> {
+    pub(super) fn with_most_memory(length: usize) -> Option<Self> {
         let convolution = Self::new(length).map(|_| (2 * length).next_power_of_two());
         convolution.map(|long| Transform { length, convolution: Some(long) })
     }
@@ -70,14 +70,14 @@ impl Transform {
         let Some((chirp, spectrum)) = rest.split_at_mut_checked(self.length) else { return };
         roots(all);
         let twice = 2 * self.length as u128;
-        for (place, slot) in chirp.iter_mut().enumerate() {
+        for (index, slot) in chirp.iter_mut().enumerate() {
             // The square modulo the period: large angles would lose precision.
-            let square = (place as u128 * place as u128 % twice) as f64;
+            let square = (index as u128 * index as u128 % twice) as f64;
             *slot = unit(-PI * square / self.length as f64);
         }
         spectrum.fill([C::default(); 2]);
-        for (place, &[re, im]) in chirp.iter().enumerate() {
-            for at in [place, (long - place) % long] {
+        for (index, &[re, im]) in chirp.iter().enumerate() {
+            for at in [index, (long - index) % long] {
                 if let Some(slot) = spectrum.get_mut(at) {
                     *slot = [re, -im];
                 }
@@ -127,7 +127,7 @@ fn smallest_factor(number: usize) -> usize {
     if number.is_multiple_of(4) {
         return 4;
     }
-    (2..=LARGEST).find(|factor| number.is_multiple_of(*factor)).unwrap_or(number)
+    (2..=MAX_RADIX).find(|factor| number.is_multiple_of(*factor)).unwrap_or(number)
 }
 
 fn unit<C: Real>(angle: f64) -> Complex<C> {
@@ -137,10 +137,10 @@ fn unit<C: Real>(angle: f64) -> Complex<C> {
 /// Roots of unity `e^(-2πi·k/n)`.
 fn roots<C: Real>(table: &mut [Complex<C>]) {
     let length = table.len();
-    for (place, slot) in table.iter_mut().enumerate() {
+    for (index, slot) in table.iter_mut().enumerate() {
         // Reduced to an eighth of the circle, where sine and cosine are exact at the ends.
-        let eighth = 8 * place / length.max(1);
-        let rest = (8 * place) as f64 / length as f64 - eighth as f64;
+        let eighth = 8 * index / length.max(1);
+        let rest = (8 * index) as f64 / length as f64 - eighth as f64;
         let [c, s] = match eighth % 2 {
             0 => [libm::cos(rest * PI / 4.0), libm::sin(rest * PI / 4.0)],
             _ => [libm::sin((1.0 - rest) * PI / 4.0), libm::cos((1.0 - rest) * PI / 4.0)],
@@ -191,7 +191,7 @@ fn pass<C: Real>(from: &[Complex<C>], to: &mut [Complex<C>], roots: &[Complex<C>
     let Pass { factor, rest, stride } = pass;
     let root = |at: usize| roots.get(at % roots.len().max(1)).copied().unwrap_or_default();
     for (turn, to) in to.chunks_exact_mut(factor * stride).take(rest).enumerate() {
-        let turns: [Complex<C>; LARGEST] = core::array::from_fn(|t| {
+        let turns: [Complex<C>; MAX_RADIX] = core::array::from_fn(|t| {
             if t < factor { root(turn * t * stride) } else { Default::default() }
         });
         for lane in 0..stride {
@@ -220,7 +220,7 @@ fn pass<C: Real>(from: &[Complex<C>], to: &mut [Complex<C>], roots: &[Complex<C>
                     put(3, minus(x, y));
                 }
                 _ => {
-                    let values: [Complex<C>; LARGEST] =
+                    let values: [Complex<C>; MAX_RADIX] =
                         core::array::from_fn(
                             |r| if r < factor { at(r) } else { Default::default() },
                         );
@@ -285,18 +285,18 @@ mod tests {
     }
 
     #[test]
-    fn no_shorter_line_takes_more_memory_than_the_largest() {
-        let largest = Transform::largest(300).unwrap();
+    fn with_most_memory_bounds_all_shorter_lengths() {
+        let largest = Transform::with_most_memory(300).unwrap();
         for length in 1..=300 {
             let own = Transform::new(length).unwrap();
             assert!(own.table_len() <= largest.table_len(), "{length}");
             assert!(own.workspace_len() <= largest.workspace_len(), "{length}");
         }
-        assert_eq!(Transform::largest(usize::MAX), None);
+        assert_eq!(Transform::with_most_memory(usize::MAX), None);
     }
 
     #[test]
-    fn lengths_beyond_memory_are_refused() {
+    fn excessive_lengths_are_rejected() {
         assert_eq!(Transform::new(0), None);
         assert_eq!(Transform::new(usize::MAX), None);
     }

@@ -10,7 +10,7 @@ use crate::compute::gemm::{Context, limit};
 use crate::compute::split::for_each_chunk_mut;
 
 /// Output channels that share the reads of the input.
-const TOGETHER: usize = 4;
+const CHANNEL_TILE: usize = 4;
 
 /// Strides of an image.
 #[derive(Clone, Copy)]
@@ -56,7 +56,7 @@ pub(super) fn run(
 
     // Sums of one output pixel, for `count` channels of one group starting at `first`.
     let sums = |n: usize, g: usize, first: usize, count: usize, at: [usize; 3]| {
-        let mut acc = [0.0f32; TOGETHER];
+        let mut acc = [0.0f32; CHANNEL_TILE];
         let weights = &data[g * group_stride + first * out_stride..];
         let image = n * from.batch + g * in_group * from.channel;
         let mut tap = |w: usize, x: usize| {
@@ -79,7 +79,7 @@ pub(super) fn run(
         });
         acc
     };
-    let settle = |out: &mut f32, channel: usize, mut sum: f32| {
+    let store = |out: &mut f32, channel: usize, mut sum: f32| {
         sum += finish.bias.map_or(0.0, |b| b[channel]);
         if finish.beta != 0.0 {
             sum += finish.beta * *out;
@@ -97,7 +97,7 @@ pub(super) fn run(
                 let (g, first) = (channel / out_group, channel % out_group);
                 for (i, out) in plane.iter_mut().enumerate() {
                     let at = [i / (size[1] * size[2]), i / size[2] % size[1], i % size[2]];
-                    settle(out, channel, sums(n, g, first, 1, at)[0]);
+                    store(out, channel, sums(n, g, first, 1, at)[0]);
                 }
             });
         }
@@ -106,10 +106,10 @@ pub(super) fn run(
                 let (n, i) = (index / pixels, index % pixels);
                 let at = [i / (size[1] * size[2]), i / size[2] % size[1], i % size[2]];
                 for (g, group) in channels.chunks_mut(out_group).enumerate() {
-                    for (b, part) in group.chunks_mut(TOGETHER).enumerate() {
-                        let acc = sums(n, g, b * TOGETHER, part.len(), at);
+                    for (b, part) in group.chunks_mut(CHANNEL_TILE).enumerate() {
+                        let acc = sums(n, g, b * CHANNEL_TILE, part.len(), at);
                         for (o, out) in part.iter_mut().enumerate() {
-                            settle(out, g * out_group + b * TOGETHER + o, acc[o]);
+                            store(out, g * out_group + b * CHANNEL_TILE + o, acc[o]);
                         }
                     }
                 }

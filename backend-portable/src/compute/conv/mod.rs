@@ -1,14 +1,14 @@
 //! `f32` convolutions of one to three spatial dimensions, plain and transposed, channels first and
 //! channels last.
 //!
-//! | convolution                            | algorithm                                                          |
-//! |----------------------------------------|--------------------------------------------------------------------|
-//! | 1 x 1, stride 1                        | GEMM on the image in place                                           |
-//! | channels last, weights packed          | `strips.rs`: GEMM that reads its windows from the image              |
-//! | the same, in groups of 4 or 8          | `narrow.rs`, if a vector holds several groups                        |
-//! | one or two spatial dimensions          | implicit im2col and GEMM                                             |
-//! | depthwise, one or two dimensions       | `depthwise/`                                                        |
-//! | three dimensions, or no workspace      | `direct.rs`: plain loops without workspace                           |
+//! | convolution                      | algorithm                                         |
+//! |----------------------------------|---------------------------------------------------|
+//! | 1 x 1, stride 1                  | GEMM on the image in place                        |
+//! | channels last, weights packed    | `strips.rs`: GEMM that reads windows of the image |
+//! | the same, in groups of 4 or 8    | `narrow.rs`, if a vector holds several groups     |
+//! | one or two spatial dimensions    | implicit im2col and GEMM                          |
+//! | depthwise, one or two dimensions | `depthwise/`                                      |
+//! | three dimensions, no workspace   | `direct.rs`: plain loops without workspace        |
 //!
 //! Channels first, the GEMM is `weights [out, in * taps] x patches [in * taps, pixels]`, which
 //! reads the weights in place. Channels last, it is
@@ -29,7 +29,7 @@ pub use params::{Conv, ConvParams, Layout};
 /// groups into a vector.
 #[cfg(feature = "engine")]
 pub(crate) fn share_vectors(groups: usize, group: [usize; 2], tier: Tier) -> bool {
-    narrow::serves(groups, group, tier)
+    narrow::supports(groups, group, tier)
 }
 
 use super::gemm::operand::{Lhs, Operand, Rhs, pack_rhs, packed_len};
@@ -102,7 +102,7 @@ struct Filter<'a> {
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Method {
-    Product,
+    Gemm,
     Depthwise,
     /// For packed weights; with unpacked weights, a GEMM.
     Narrow,
@@ -118,12 +118,12 @@ impl Conv {
         let depthwise = p.in_channels == p.groups
             && p.groups > 1
             && !p.transposed
-            && self.taps() <= depthwise::TAPS;
+            && self.taps() <= depthwise::MAX_TAPS;
         match p.layout {
             // Processors without vectors do not link this.
             _ if tier != Tier::SCALAR && narrow::fits(self, tier) => Method::Narrow,
-            _ if !depthwise => Method::Product,
-            Layout::ChannelsLast if p.out_channels != p.groups => Method::Product,
+            _ if !depthwise => Method::Gemm,
+            Layout::ChannelsLast if p.out_channels != p.groups => Method::Gemm,
             // With one lane, copying the image brings no gain.
             _ if tier == Tier::SCALAR => Method::Direct,
             _ => Method::Depthwise,
@@ -268,7 +268,7 @@ impl Conv {
             Method::Depthwise if tier != Tier::SCALAR => depthwise::slot_len(self, tier, form),
             Method::Depthwise => Some(0),
             Method::Narrow if form == WeightForm::Packed => Some(0),
-            Method::Product | Method::Narrow => {
+            Method::Gemm | Method::Narrow => {
                 if let Some(strips) = self.strips(tier, form) {
                     return Some(strips.slot_len);
                 }
@@ -293,7 +293,7 @@ impl Conv {
             Method::Direct => Some(0),
             Method::Depthwise => depthwise::packed_len(self, tier),
             Method::Narrow => narrow::packed_len(self, tier),
-            Method::Product => packed_len(tier, out_group, in_group.checked_mul(self.taps())?)?
+            Method::Gemm => packed_len(tier, out_group, in_group.checked_mul(self.taps())?)?
                 .checked_mul(self.params().groups),
         }
     }
@@ -424,7 +424,7 @@ impl Conv {
                     let operands = (input, &weights.data[..len]);
                     strips::run(self, &strips, context, operands, finish, output, workspace);
                 }
-                _ => self.product(
+                _ => self.run_gemm(
                     context,
                     input,
                     filter.ok_or(weights.data),
@@ -438,7 +438,7 @@ impl Conv {
     }
 
     /// One GEMM for each sample and group; `weights` are `Ok` if plain, `Err` if packed.
-    fn product(
+    fn run_gemm(
         &self,
         context: Context<'_>,
         input: &[f32],

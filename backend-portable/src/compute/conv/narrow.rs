@@ -25,11 +25,11 @@ pub(super) fn fits(conv: &Conv, tier: Tier) -> bool {
     p.layout == Layout::ChannelsLast
         && !p.transposed
         && conv.axes[0] == Axis::TRIVIAL
-        && serves(p.groups, [inputs, outputs], tier)
+        && supports(p.groups, [inputs, outputs], tier)
 }
 
 /// Whether groups of this number and size (`[inputs, outputs]`) are narrow on a tier.
-pub(super) fn serves(groups: usize, [inputs, outputs]: [usize; 2], tier: Tier) -> bool {
+pub(super) fn supports(groups: usize, [inputs, outputs]: [usize; 2], tier: Tier) -> bool {
     groups > 1 && inputs == outputs && matches!(inputs, 4 | 8) && inputs < tier.lanes()
 }
 
@@ -134,7 +134,7 @@ impl Vectorized for Band<'_> {
 
 /// Input window and weights of a tile of neighbouring pixels of a row.
 #[derive(Clone, Copy)]
-struct Place {
+struct TileInput {
     /// Rows of taps, and taps in each row.
     taps: [usize; 2],
     /// Offset of the first tap of the first pixel; strides of `[rows, taps]`, and of pixels.
@@ -163,7 +163,7 @@ impl Band<'_> {
                 let left = ox as isize * x.stride + x.origin + wide.start as isize * x.step;
                 let taps = [tall.len(), wide.len()];
                 let pixel = (top.max(0) as usize) * x.input + left.max(0) as usize;
-                Place {
+                TileInput {
                     taps: if taps.contains(&0) { [0; 2] } else { taps },
                     from: pixel * channels + self.first,
                     apart: [y.step as usize * x.input, x.step as usize].map(|by| by * channels),
@@ -199,7 +199,11 @@ impl Band<'_> {
 
     /// Computes `P` pixels whose taps at this place are all inside the image.
     #[inline(always)]
-    fn tile<S: Simd, const G: usize, const P: usize, const TAIL: bool>(&self, s: S, place: Place) {
+    fn tile<S: Simd, const G: usize, const P: usize, const TAIL: bool>(
+        &self,
+        s: S,
+        place: TileInput,
+    ) {
         let lanes = self.conv.params().in_channels - self.first;
         let width = if TAIL { lanes } else { S::LANES };
         let [tall, wide] = place.taps;
@@ -239,7 +243,7 @@ impl Band<'_> {
         let bias = self.finish.bias.map(|bias| &bias[self.first..][..width]);
         let &Finish { beta, min, max, .. } = self.finish;
         for i in 0..P {
-            let mut sum = gathered(s, sums[i]);
+            let mut sum = combined_lanes(s, sums[i]);
             let to = self.target.at(place.pixel + i, self.first);
             // SAFETY: the bias has `width` elements, checked before the jobs start. `Conv::run` cut
             // the output to whole pixels of all channels; no other job writes this pixel's
@@ -265,7 +269,7 @@ impl Band<'_> {
 
 /// Combines the sums of each output: lane `l` of the sum with number `r` belongs to lane `l ^ r`.
 #[inline(always)]
-fn gathered<S: Simd, const G: usize>(s: S, mut sums: [S::F; G]) -> S::F {
+fn combined_lanes<S: Simd, const G: usize>(s: S, mut sums: [S::F; G]) -> S::F {
     for r in (0..G).step_by(2) {
         sums[r] = s.add(sums[r], s.swap::<1>(sums[r + 1]));
     }

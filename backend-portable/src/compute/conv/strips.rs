@@ -8,17 +8,17 @@
 
 use super::{Conv, Finish};
 use crate::compute::gemm::patches::{Axis, copy_strided};
-use crate::compute::gemm::{Context, GRAIN, Target, Tile, ahead, part, run_tile};
+use crate::compute::gemm::{Context, GRAIN, Target, Tile, next_panel_part, part, run_tile};
 use crate::compute::simd::{Simd, Vectorized};
 use crate::compute::split::for_each_job;
 use core::ops::Range;
 
 /// Floats of a job's input strip that stay in the L2 cache.
-const RESIDENT: usize = 1 << 17;
+const L2_FLOATS: usize = 1 << 17;
 /// Work of a band in grains: a few milliseconds with SIMD, tens without.
-const LONG: usize = 1024;
+const MAX_BAND_GRAINS: usize = 1024;
 /// Approximate terms of the sum in one pass over a panel of weights.
-const PASS: usize = 768;
+const PASS_TERMS: usize = 768;
 
 /// Geometry of the image reads.
 #[derive(Clone, Copy)]
@@ -53,12 +53,12 @@ impl Strips {
         let width = span(&x, x.output)?;
         let row = width.checked_mul(column)?;
         let len = |height: usize| span(&y, height)?.checked_mul(row);
-        if len(1)? > 2 * RESIDENT {
+        if len(1)? > 2 * L2_FLOATS {
             return None;
         }
         // Halves the height until the strip fits.
         let mut height = y.output.max(1);
-        while height > 1 && len(height).is_none_or(|len| len > RESIDENT) {
+        while height > 1 && len(height).is_none_or(|len| len > L2_FLOATS) {
             height = height.div_ceil(2);
         }
         Some(Strips { copied, row, column, height, slot_len: len(height)? })
@@ -100,7 +100,8 @@ pub(super) fn run(
     let even = bands.next_multiple_of(threads.max(1));
     let bands = if jobs > 1 && bands > 1 && even <= y.output / 4 { even } else { bands };
     // A single thread has few bands, and checks for cancellation between them.
-    let bands = if threads <= 1 { bands.max((work / LONG).min(y.output / 16)) } else { bands };
+    let bands =
+        if threads <= 1 { bands.max((work / MAX_BAND_GRAINS).min(y.output / 16)) } else { bands };
     let cuts = jobs.div_ceil(bands).min(out_group.div_ceil(nr));
     let weights_len = packed.len() / p.groups;
     let area = y.input * x.input * p.in_channels;
@@ -187,11 +188,11 @@ impl Vectorized for Band<'_> {
         };
         let run = x.kernel * channels;
         let joined = x.step == 1 && self.strips.column == channels;
-        if joined && run.saturating_mul(y.kernel) <= PASS {
+        if joined && run.saturating_mul(y.kernel) <= PASS_TERMS {
             let pass = Pass { from: 0, to: y.kernel, pieces: 1, len: run, offset: 0, weight: 0 };
             self.passes(s, source, first_row, core::iter::once(pass));
         } else if joined {
-            let cuts = run.div_ceil(PASS);
+            let cuts = run.div_ceil(PASS_TERMS);
             let len = run.div_ceil(cuts);
             self.passes(
                 s,
@@ -321,7 +322,7 @@ impl Band<'_> {
                         let pixel = self.first_pixel + oy * x.output + ox;
                         let summands = pieces * pass.len;
                         let (next, next_lines) =
-                            ahead(next.as_ptr(), ahead_len, (done, tiles), summands);
+                            next_panel_part(next.as_ptr(), ahead_len, (done, tiles), summands);
                         done += 1;
                         let tile = Tile {
                             next,

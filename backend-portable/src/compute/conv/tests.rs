@@ -25,7 +25,7 @@ fn reference(
     if finish.beta != 0.0 {
         out.iter_mut().zip(before).for_each(|(x, &y)| *x += f64::from(finish.beta) * f64::from(y));
     }
-    let place = |axis: usize, a: usize, t: usize, limit: usize| {
+    let position = |axis: usize, a: usize, t: usize, limit: usize| {
         let v = (a * p.stride[axis] + t * p.dilation[axis]) as isize - p.padding[axis] as isize;
         (v >= 0 && (v as usize) < limit).then_some(v as usize)
     };
@@ -40,9 +40,9 @@ fn reference(
                     for t in 0..kd * kh * kw {
                         let k = [t / (kh * kw), t / kw % kh, t % kw];
                         let (Some(d), Some(y), Some(x)) = (
-                            place(0, a[0], k[0], inner[0]),
-                            place(1, a[1], k[1], inner[1]),
-                            place(2, a[2], k[2], inner[2]),
+                            position(0, a[0], k[0], inner[0]),
+                            position(1, a[1], k[1], inner[1]),
+                            position(2, a[2], k[2], inner[2]),
                         ) else {
                             continue;
                         };
@@ -258,7 +258,7 @@ fn shapes_of_real_networks() {
 
 #[cfg(feature = "engine")]
 #[test]
-fn columns_are_convolved_as_rows() {
+fn column_images_match_row_images() {
     let mut noise = Noise::new(5);
     let context = Context { tier: Tier::detect(), parallel: &Serial };
     let mut turned = 0;
@@ -298,7 +298,7 @@ fn columns_are_convolved_as_rows() {
 }
 
 #[test]
-fn numbers_that_make_no_sense_are_refused() {
+fn invalid_parameters_are_rejected() {
     let good = two_d((4, 4, 2), (8, 8), 3, 1, 1);
     assert!(Conv::new(good).is_some());
     let bad = [

@@ -13,19 +13,19 @@ use core::ops::Range;
 pub(crate) const GRAIN: usize = 1 << 16;
 /// Floats of B whose load from memory lasts as long as [`GRAIN`] multiply-adds. With few rows of A,
 /// the GEMM is bound by memory bandwidth.
-const FETCHED: usize = 1 << 14;
+const FETCH_GRAIN: usize = 1 << 14;
 /// Rows of A that are packed at a time.
 const PACKED_ROWS: usize = 96;
 /// Floats of a block of A that stay in the L2 cache while all panels of B are processed.
-const RESIDENT: usize = 1 << 17;
+const L2_FLOATS: usize = 1 << 17;
 /// Floats of B up to which the loop over tiles of rows is outside the loop over panels: all of B
 /// then stays in the cache. A larger B has the loop over panels outside.
-const NEAR: usize = 1 << 14;
+const SMALL_B: usize = 1 << 14;
 /// Floats of A or C from which they exceed the L2 cache.
-const FAR: usize = 1 << 18;
+const MIN_PREFETCH_LEN: usize = 1 << 18;
 /// Length of k up to which the next tile's rows of A are prefetched. Longer rows engage the
 /// hardware prefetcher.
-const SHORT: usize = 64;
+const MAX_PREFETCH_K: usize = 64;
 /// Rows of a panel of B that is widened to `f32` for few rows of A, so that it stays in the L1
 /// cache.
 const WIDENED_ROWS: usize = 64;
@@ -95,7 +95,7 @@ impl Plan {
     ) -> Option<Plan> {
         let (mr, nr) = tier.tile();
         let kc = k_block(tier.lanes(), k, k_step);
-        let mc = if pack_a { PACKED_ROWS } else { (RESIDENT / kc).max(PACKED_ROWS) };
+        let mc = if pack_a { PACKED_ROWS } else { (L2_FLOATS / kc).max(PACKED_ROWS) };
         let mc = mc.min(m).checked_next_multiple_of(mr)?;
         let a_len = if pack_a { mc.checked_mul(kc)? } else { 0 };
         let b_len = if pack_b { nr.checked_mul(kc)? } else { 0 };
@@ -158,7 +158,7 @@ fn split(
         return (1, 1);
     }
     let columns = n.saturating_mul(k.max(1));
-    let work = (m.saturating_mul(columns) / GRAIN).max(columns / FETCHED);
+    let work = (m.saturating_mul(columns) / GRAIN).max(columns / FETCH_GRAIN);
     // The same number of jobs for each thread, if at least one each.
     let jobs = match (work / threads).min(4) {
         0 => work,
@@ -169,7 +169,7 @@ fn split(
     }
     let (row_tiles, col_panels) = (m.div_ceil(mr), n.div_ceil(nr));
     let rows = m.saturating_mul(k.saturating_add(n));
-    let rows_first = !plan.pack_b && (plan.pack_a || columns <= NEAR.max(rows));
+    let rows_first = !plan.pack_b && (plan.pack_a || columns <= SMALL_B.max(rows));
     if rows_first {
         let by_rows = jobs.min(row_tiles);
         (by_rows, jobs.div_ceil(by_rows).min(col_panels))
@@ -253,8 +253,8 @@ impl<A: Stored, B: Stored> Vectorized for Part<'_, '_, A, B> {
         let (a_space, b_space) = workspace.split_at_mut(plan.a_len);
         // A small B stays in the cache while A and C are streamed once; otherwise one panel of B
         // stays.
-        let rows_outside = !plan.pack_b && cols.len().saturating_mul(k) <= NEAR;
-        let far = problem.m.saturating_mul(problem.n.max(k)) > FAR;
+        let rows_outside = !plan.pack_b && cols.len().saturating_mul(k) <= SMALL_B;
+        let far = problem.m.saturating_mul(problem.n.max(k)) > MIN_PREFETCH_LEN;
         let mut i = rows.start;
         while i < rows.end {
             let block_rows = plan.mc.min(rows.end - i);
@@ -290,7 +290,7 @@ impl<A: Stored, B: Stored> Vectorized for Part<'_, '_, A, B> {
                                 b_space,
                             )),
                         };
-                        if far && rows_outside && panel == 0 && a.col == 1 && k <= SHORT {
+                        if far && rows_outside && panel == 0 && a.col == 1 && k <= MAX_PREFETCH_K {
                             for row in r + h..r + 2 * h {
                                 for p in (0..k).step_by(S::LANES) {
                                     s.prefetch(a.data.wrapping_add(row * a.row + p));
@@ -308,7 +308,7 @@ impl<A: Stored, B: Stored> Vectorized for Part<'_, '_, A, B> {
                                 let next = (behind, nr);
                                 let panel = problem.rhs.panel(s, next, (k0, k1), k, false, &mut []);
                                 let len = (k1 - k0) * nr;
-                                kernel::ahead(panel.data, len, (inner, inside), k1 - k0)
+                                kernel::next_panel_part(panel.data, len, (inner, inside), k1 - k0)
                             }
                             _ => (core::ptr::null(), 0),
                         };

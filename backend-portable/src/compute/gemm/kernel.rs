@@ -7,7 +7,7 @@
 use crate::compute::simd::{LINE, MAX_LANES, Simd, Vectorized};
 
 /// Prefetch distance in rows of B: weights come from the L3 cache or from memory.
-const AHEAD: usize = 32;
+const PREFETCH_ROWS: usize = 32;
 /// Upper bound of [`Simd::ROWS`].
 const MAX_ROWS: usize = 8;
 
@@ -120,7 +120,7 @@ unsafe fn few_shapes<S: Simd>(s: S, rows: usize, cols: usize, tile: &Tile) {
 /// Part of the next panel of B, of `len` floats, that tile number `tile` of `tiles` prefetches.
 /// Returns its start and the number of cache lines for each of the tile's `k` terms.
 #[inline(always)]
-pub(crate) fn ahead(
+pub(crate) fn next_panel_part(
     panel: *const f32,
     len: usize,
     (tile, tiles): (usize, usize),
@@ -191,7 +191,7 @@ impl<const ROWS: usize, const VECTORS: usize, const TAIL: bool> Vectorized
                         } else {
                             s.load(p)
                         };
-                        s.prefetch(p.wrapping_add(AHEAD.wrapping_mul(t.b_row)));
+                        s.prefetch(p.wrapping_add(PREFETCH_ROWS.wrapping_mul(t.b_row)));
                         if S::LANES > 1 && v < t.next_lines {
                             s.prefetch_second(next);
                             next = next.wrapping_add(LINE);

@@ -25,7 +25,7 @@ pub(crate) mod patches;
 mod tests;
 
 pub(crate) use driver::{GRAIN, Problem, Target, part, run as run_problem, slot_len};
-pub(crate) use kernel::{Tile, ahead, run as run_tile};
+pub(crate) use kernel::{Tile, next_panel_part, run as run_tile};
 
 use super::simd::Tier;
 use super::storage::Stored;

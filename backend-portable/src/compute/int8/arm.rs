@@ -23,7 +23,7 @@ const VECTORS: usize = LANES / COLUMNS;
 /// SDOT: adds the dot product of four bytes to each lane.
 #[inline]
 #[target_feature(enable = "neon,dotprod")]
-fn dot(mut sums: int32x4_t, a: int8x16_t, b: int8x16_t) -> int32x4_t {
+fn sdot(mut sums: int32x4_t, a: int8x16_t, b: int8x16_t) -> int32x4_t {
     // SAFETY: the target features include the instruction, which only accesses the named registers.
     unsafe {
         asm!(
@@ -39,8 +39,8 @@ fn dot(mut sums: int32x4_t, a: int8x16_t, b: int8x16_t) -> int32x4_t {
 /// row-major order.
 #[inline]
 #[target_feature(enable = "neon,i8mm")]
-fn squares(mut sums: int32x4_t, rows: int8x16_t, columns: int8x16_t) -> int32x4_t {
-    // SAFETY: as in `dot`.
+fn smmla(mut sums: int32x4_t, rows: int8x16_t, columns: int8x16_t) -> int32x4_t {
+    // SAFETY: as in `sdot`.
     unsafe {
         asm!(
             "smmla {sums:v}.4s, {a:v}.16b, {b:v}.16b",
@@ -54,8 +54,8 @@ fn squares(mut sums: int32x4_t, rows: int8x16_t, columns: int8x16_t) -> int32x4_
 /// Broadcasts four bytes to each lane.
 #[inline]
 #[target_feature(enable = "neon")]
-fn everywhere(codes: &[i8; STEP]) -> int8x16_t {
-    vreinterpretq_s8_s32(vdupq_n_s32(i32::from_le_bytes(codes.map(i8::cast_unsigned))))
+fn broadcast(quantized: &[i8; STEP]) -> int8x16_t {
+    vreinterpretq_s8_s32(vdupq_n_s32(i32::from_le_bytes(quantized.map(i8::cast_unsigned))))
 }
 
 /// The four vectors of a panel's step.
@@ -92,9 +92,9 @@ pub(super) fn dot_sums(rows: &[&[i8]; ROWS], panel: &[i8]) -> [[i32; LANES]; ROW
     for (step, weights) in weights.iter().enumerate().take(steps) {
         let weights = vectors(weights);
         for (row, sums) in rows.iter().zip(&mut sums) {
-            let codes = everywhere(&row[step]);
+            let quantized = broadcast(&row[step]);
             for (sum, weights) in sums.iter_mut().zip(&weights) {
-                *sum = dot(*sum, *weights, codes);
+                *sum = sdot(*sum, *weights, quantized);
             }
         }
     }
@@ -107,7 +107,7 @@ pub(super) fn dot_sums(rows: &[&[i8]; ROWS], panel: &[i8]) -> [[i32; LANES]; ROW
 
 /// Like [`dot_sums`], with `i8mm`: two rows and two steps at a time.
 #[target_feature(enable = "neon,i8mm,dotprod")]
-pub(super) fn square_sums(rows: &[&[i8]; ROWS], panel: &[i8]) -> [[i32; LANES]; ROWS] {
+pub(super) fn i8mm_sums(rows: &[&[i8]; ROWS], panel: &[i8]) -> [[i32; LANES]; ROWS] {
     let (weights, _) = panel.as_chunks::<{ LANES * STEP }>();
     let steps = rows.iter().fold(weights.len(), |steps, row| steps.min(row.len() / STEP));
     let pairs = steps / 2;
@@ -118,7 +118,7 @@ pub(super) fn square_sums(rows: &[&[i8]; ROWS], panel: &[i8]) -> [[i32; LANES]; 
         let [first, second] = [vectors(&weights[0]), vectors(&weights[1])];
         for (two, sums) in sums.iter_mut().enumerate() {
             // SAFETY: a row has eight bytes in each pair of steps.
-            let codes = unsafe {
+            let quantized = unsafe {
                 vcombine_s8(
                     vld1_s8(both[2 * two][pair].as_ptr()),
                     vld1_s8(both[2 * two + 1][pair].as_ptr()),
@@ -131,7 +131,7 @@ pub(super) fn square_sums(rows: &[&[i8]; ROWS], panel: &[i8]) -> [[i32; LANES]; 
                 let columns = [vzip1q_s32(near, far), vzip2q_s32(near, far)];
                 for (half, columns) in columns.into_iter().enumerate() {
                     let sum = &mut sums[2 * vector + half];
-                    *sum = squares(*sum, codes, vreinterpretq_s8_s32(columns));
+                    *sum = smmla(*sum, quantized, vreinterpretq_s8_s32(columns));
                 }
             }
         }
@@ -167,18 +167,18 @@ pub(super) fn square_sums(rows: &[&[i8]; ROWS], panel: &[i8]) -> [[i32; LANES]; 
 /// Dot products of a row's group with a group of an int4 panel, whose weights are stored with 8
 /// added.
 #[target_feature(enable = "neon,dotprod")]
-pub(super) fn nibbles(codes: &[i8], weights: &[u8]) -> [i32; LANES] {
+pub(super) fn nibbles(quantized: &[i8], weights: &[u8]) -> [i32; LANES] {
     let mut sums = [vdupq_n_s32(0); VECTORS];
-    let (codes, _) = codes.as_chunks::<STEP>();
+    let (quantized, _) = quantized.as_chunks::<STEP>();
     let (weights, _) = weights.as_chunks::<{ LANES * STEP }>();
-    for (codes, weights) in codes.as_chunks::<2>().0.iter().zip(weights) {
-        let [lower, upper] = [everywhere(&codes[0]), everywhere(&codes[1])];
+    for (quantized, weights) in quantized.as_chunks::<2>().0.iter().zip(weights) {
+        let [lower, upper] = [broadcast(&quantized[0]), broadcast(&quantized[1])];
         for (sum, weights) in sums.iter_mut().zip(weights.as_chunks::<16>().0) {
             // SAFETY: the chunk has 16 bytes.
             let weights = unsafe { vld1q_u8(weights.as_ptr()) };
             let low = vreinterpretq_s8_u8(vandq_u8(weights, vdupq_n_u8(15)));
             let high = vreinterpretq_s8_u8(vshrq_n_u8::<4>(weights));
-            *sum = dot(dot(*sum, low, lower), high, upper);
+            *sum = sdot(sdot(*sum, low, lower), high, upper);
         }
     }
     stored(sums)
@@ -187,25 +187,27 @@ pub(super) fn nibbles(codes: &[i8], weights: &[u8]) -> [i32; LANES] {
 /// Adds the products of a pair of taps for 32 channels, in the order of packed weights.
 #[target_feature(enable = "neon")]
 pub(super) fn add_pair(
-    codes: &[[i8; 32]; 2],
+    quantized: &[[i8; 32]; 2],
     weights: &[[i16; 32]; 2],
     sums: &mut [[i32; LANES]; 2],
 ) {
     for group in 0..4 {
         // SAFETY: eight bytes follow `group * 8`.
         let wide =
-            codes.each_ref().map(|tap| vmovl_s8(unsafe { vld1_s8(tap[group * 8..].as_ptr()) }));
-        let halves =
-            [wide.map(|codes| vget_low_s16(codes)), wide.map(|codes| vget_high_s16(codes))];
+            quantized.each_ref().map(|tap| vmovl_s8(unsafe { vld1_s8(tap[group * 8..].as_ptr()) }));
+        let halves = [
+            wide.map(|quantized| vget_low_s16(quantized)),
+            wide.map(|quantized| vget_high_s16(quantized)),
+        ];
         for ((sums, weights), [a, b]) in sums.iter_mut().zip(weights).zip(halves) {
-            let place = sums[group * 4..group * 4 + 4].as_mut_ptr();
+            let dst = sums[group * 4..group * 4 + 4].as_mut_ptr();
             let weights = weights[group * 8..group * 8 + 8].as_ptr();
             // SAFETY: the destination has four sums. Eight weights follow, alternating between the
             // first and the second tap.
             unsafe {
                 let int16x4x2_t(first, second) = vld2_s16(weights);
-                let sum = vmlal_s16(vld1q_s32(place), a, first);
-                vst1q_s32(place, vmlal_s16(sum, b, second));
+                let sum = vmlal_s16(vld1q_s32(dst), a, first);
+                vst1q_s32(dst, vmlal_s16(sum, b, second));
             }
         }
     }
@@ -220,16 +222,16 @@ mod tests {
     use std::vec::Vec;
 
     #[test]
-    fn sums_are_those_of_plain_loops() {
+    fn sums_match_plain_loops() {
         let mut noise = Noise::new(7);
         for steps in [0, 1, 2, 3, 8, 21] {
-            let mut codes = |count: usize| -> Vec<i8> {
+            let mut random = |count: usize| -> Vec<i8> {
                 (0..count).map(|_| noise.below(256) as u8 as i8).collect()
             };
-            let (a, panel) = (codes(ROWS * steps * STEP), codes(LANES * steps * STEP));
+            let (a, panel) = (random(ROWS * steps * STEP), random(LANES * steps * STEP));
             let rows: [&[i8]; ROWS] =
                 core::array::from_fn(|row| &a[row * steps * STEP..(row + 1) * steps * STEP]);
-            let packed: Vec<u8> = panel.iter().map(|code| code.cast_unsigned()).collect();
+            let packed: Vec<u8> = panel.iter().map(|q| q.cast_unsigned()).collect();
             let two = &a[..steps * STEP * 2];
             if is_aarch64_feature_detected!("dotprod") {
                 // SAFETY: the processor has the instructions.
@@ -239,7 +241,7 @@ mod tests {
             }
             if is_aarch64_feature_detected!("i8mm") && is_aarch64_feature_detected!("dotprod") {
                 // SAFETY: the processor has the instructions.
-                assert_eq!(unsafe { square_sums(&rows, &panel) }, plain::sums(&rows, &panel));
+                assert_eq!(unsafe { i8mm_sums(&rows, &panel) }, plain::sums(&rows, &panel));
             }
         }
     }

@@ -27,18 +27,18 @@ pub(super) fn sums(rows: &[&[i8]; ROWS], panel: &[i8]) -> [[i32; LANES]; ROWS] {
             let mut wide = [_mm256_setzero_si256(); 2];
             for quarter in 0..2 {
                 // SAFETY: a step has four quarters of 16 bytes.
-                let codes = unsafe {
+                let quantized = unsafe {
                     _mm_loadu_si128(weights[(half * 2 + quarter) * 16..].as_ptr().cast())
                 };
-                wide[quarter] = _mm256_cvtepi8_epi16(codes);
+                wide[quarter] = _mm256_cvtepi8_epi16(quantized);
             }
             for row in 0..ROWS {
-                let codes: *const i32 = rows[row][step * STEP..][..STEP].as_ptr().cast();
+                let quantized: *const i32 = rows[row][step * STEP..][..STEP].as_ptr().cast();
                 // SAFETY: the slice has four bytes.
-                let codes = _mm_cvtsi32_si128(unsafe { codes.read_unaligned() });
-                let codes = _mm256_broadcastq_epi64(_mm_cvtepi8_epi16(codes));
+                let quantized = _mm_cvtsi32_si128(unsafe { quantized.read_unaligned() });
+                let quantized = _mm256_broadcastq_epi64(_mm_cvtepi8_epi16(quantized));
                 for v in 0..2 {
-                    let products = _mm256_madd_epi16(codes, wide[v]);
+                    let products = _mm256_madd_epi16(quantized, wide[v]);
                     all[row][v] = _mm256_add_epi32(all[row][v], products);
                 }
             }
@@ -59,7 +59,7 @@ pub(super) fn sums(rows: &[&[i8]; ROWS], panel: &[i8]) -> [[i32; LANES]; ROWS] {
 /// Adds the products of a pair of taps for 32 channels, in the order of packed weights.
 #[target_feature(enable = "avx2")]
 pub(super) fn add_pair(
-    codes: &[[i8; 32]; 2],
+    quantized: &[[i8; 32]; 2],
     weights: &[[i16; 32]; 2],
     sums: &mut [[i32; LANES]; 2],
 ) {
@@ -67,19 +67,19 @@ pub(super) fn add_pair(
         let mut both = [_mm256_setzero_si256(); 2];
         for tap in 0..2 {
             // SAFETY: 16 bytes follow `half * 16`.
-            let codes = unsafe { _mm_loadu_si128(codes[tap][half * 16..].as_ptr().cast()) };
-            both[tap] = _mm256_cvtepi8_epi16(codes);
+            let quantized = unsafe { _mm_loadu_si128(quantized[tap][half * 16..].as_ptr().cast()) };
+            both[tap] = _mm256_cvtepi8_epi16(quantized);
         }
         let [first, second] = both;
         let pairs = [_mm256_unpacklo_epi16(first, second), _mm256_unpackhi_epi16(first, second)];
         for at in 0..2 {
             let (weights, pairs) = (&weights[at], pairs[at]);
-            let place = sums[at][half * 8..half * 8 + 8].as_mut_ptr().cast();
+            let dst = sums[at][half * 8..half * 8 + 8].as_mut_ptr().cast();
             let weights = weights[half * 16..half * 16 + 16].as_ptr().cast();
             // SAFETY: the destination has 8 sums, and 16 weights belong to them.
             unsafe {
                 let added = _mm256_madd_epi16(pairs, _mm256_loadu_si256(weights));
-                _mm256_storeu_si256(place, _mm256_add_epi32(_mm256_loadu_si256(place), added));
+                _mm256_storeu_si256(dst, _mm256_add_epi32(_mm256_loadu_si256(dst), added));
             }
         }
     }

@@ -21,7 +21,7 @@ pub(crate) const BLOCK: usize = 32;
 /// Maximum number of taps of a window.
 pub(crate) const TAPS: usize = 64;
 /// Taps of a 3×3 kernel, rounded up to pairs.
-const USUAL: usize = 10;
+const TAPS_3X3: usize = 10;
 
 /// Number of channels, padded to whole blocks.
 pub(crate) fn padded(channels: usize) -> usize {
@@ -29,8 +29,8 @@ pub(crate) fn padded(channels: usize) -> usize {
 }
 
 /// The channel at an index of the packed order, relative to its block.
-pub(crate) fn channel(place: usize) -> usize {
-    let (half, at) = (place / 16, place % 16);
+pub(crate) fn channel(index: usize) -> usize {
+    let (half, at) = (index / 16, index % 16);
     at / 4 * 8 + half * 4 + at % 4
 }
 
@@ -41,11 +41,11 @@ pub(crate) fn packed_len(taps: usize, channels: usize) -> Option<usize> {
     padded(channels).checked_mul(pairs)
 }
 
-/// Packs weights `code(tap, channel)`. Returns `None` if `words` has the wrong length.
+/// Packs weights `weight(tap, channel)`. Returns `None` if `words` has the wrong length.
 pub(crate) fn pack(
     taps: usize,
     channels: usize,
-    code: impl Fn(usize, usize) -> Option<i8>,
+    weight: impl Fn(usize, usize) -> Option<i8>,
     words: &mut [f32],
 ) -> Option<()> {
     if words.len() != packed_len(taps, channels)? {
@@ -55,15 +55,16 @@ pub(crate) fn pack(
     let weights: &mut [i16] = bytemuck::cast_slice_mut(weights);
     let sums: &mut [i32] = bytemuck::cast_slice_mut(sums);
     let pairs = taps.div_ceil(2);
-    for (place, sum) in sums.iter_mut().enumerate() {
+    for (index, sum) in sums.iter_mut().enumerate() {
         *sum = 0;
-        let (block, within) = (place / BLOCK, place % BLOCK);
+        let (block, within) = (index / BLOCK, index % BLOCK);
         let channel = block * BLOCK + channel(within);
         for tap in 0..pairs * 2 {
             let is_there = tap < taps && channel < channels;
-            let code = if is_there { i16::from(code(tap, channel)?) } else { 0 };
-            *weights.get_mut((block * pairs + tap / 2) * BLOCK * 2 + within * 2 + tap % 2)? = code;
-            *sum += i32::from(code);
+            let weight = if is_there { i16::from(weight(tap, channel)?) } else { 0 };
+            *weights.get_mut((block * pairs + tap / 2) * BLOCK * 2 + within * 2 + tap % 2)? =
+                weight;
+            *sum += i32::from(weight);
         }
     }
     Some(())
@@ -105,21 +106,21 @@ pub(crate) struct Pictures<'a> {
 /// If an operand or `out` is too short.
 pub(crate) fn convolve(
     context: Context<'_>,
-    pictures: &Pictures<'_>,
+    images: &Pictures<'_>,
     weights: Packed<'_>,
     columns: &Requantize<'_>,
     out: &mut [i8],
 ) -> Result<(), ShapeMismatch> {
-    let Pictures { batch, windows, codes: pictures, outside } = *pictures;
+    let Pictures { batch, windows, codes: images, outside } = *images;
     let channels = windows.input[2];
     let taps = windows.axes[0].kernel().checked_mul(windows.axes[1].kernel());
     let taps = taps.filter(|taps| *taps <= TAPS).ok_or(ShapeMismatch)?;
     let blocks = padded(channels) / BLOCK;
     let line = windows.output[1].checked_mul(channels).ok_or(ShapeMismatch)?;
     let rows = windows.output[0].checked_mul(batch).ok_or(ShapeMismatch)?;
-    let needed = windows.picture().checked_mul(batch).ok_or(ShapeMismatch)?;
+    let needed = windows.image().checked_mul(batch).ok_or(ShapeMismatch)?;
     let columns_fit = [columns.start.len(), columns.scales.len(), columns.bias.len()];
-    if pictures.len() < needed
+    if images.len() < needed
         || weights.weights.len() != blocks * taps.div_ceil(2)
         || columns_fit.iter().any(|len| *len < padded(channels))
         || outside.len() < channels
@@ -130,10 +131,10 @@ pub(crate) fn convolve(
     let dots = Dots::of(context.tier);
     let outcome = Outcome::default();
     for_each_chunk_mut(context.parallel, out, line, &|row, out| {
-        let (picture, y) = (row / windows.output[0], row % windows.output[0]);
-        let picture = pictures.get(picture * windows.picture()..).unwrap_or_default();
-        let line = Line { windows, picture, y, weights, columns, outside, taps, dots };
-        let done = if taps <= USUAL { line.run::<USUAL>(out) } else { line.run::<TAPS>(out) };
+        let (image, y) = (row / windows.output[0], row % windows.output[0]);
+        let image = images.get(image * windows.image()..).unwrap_or_default();
+        let line = Line { windows, image, y, weights, columns, outside, taps, dots };
+        let done = if taps <= TAPS_3X3 { line.run::<TAPS_3X3>(out) } else { line.run::<TAPS>(out) };
         outcome.note(done.ok_or(ShapeMismatch));
     });
     outcome.result()
@@ -142,7 +143,7 @@ pub(crate) fn convolve(
 /// One row of the result.
 struct Line<'a> {
     windows: &'a Windows,
-    picture: &'a [i8],
+    image: &'a [i8],
     y: usize,
     weights: Packed<'a>,
     columns: &'a Requantize<'a>,
@@ -154,13 +155,13 @@ struct Line<'a> {
 /// Input of a tap: the data from the first pixel on, and the stride of pixels.
 #[derive(Clone, Copy)]
 struct Tap<'a> {
-    codes: &'a [i8],
+    quantized: &'a [i8],
     step: usize,
 }
 
 impl Line<'_> {
-    /// Computes a row, for windows of at most `MOST` taps.
-    fn run<const MOST: usize>(&self, out: &mut [i8]) -> Option<()> {
+    /// Computes a row, for windows of at most `MAX_TAPS` taps.
+    fn run<const MAX_TAPS: usize>(&self, out: &mut [i8]) -> Option<()> {
         let width = self.windows.output[1];
         let cols = self.windows.axes[1];
         // Windows inside the image are computed as one run; those at the borders, one by one.
@@ -168,34 +169,34 @@ impl Line<'_> {
         let first = (0..width).find(|x| is_inside(*x)).unwrap_or(width);
         let last = (first..width).rfind(|x| is_inside(*x)).map_or(first, |last| last + 1);
         for x in 0..first {
-            self.pixels::<MOST>(x, 1, out)?;
+            self.pixels::<MAX_TAPS>(x, 1, out)?;
         }
         if last > first {
-            self.pixels::<MOST>(first, last - first, out)?;
+            self.pixels::<MAX_TAPS>(first, last - first, out)?;
         }
         for x in last..width {
-            self.pixels::<MOST>(x, 1, out)?;
+            self.pixels::<MAX_TAPS>(x, 1, out)?;
         }
         Some(())
     }
 
     /// Computes `count` pixels starting at `x`.
-    fn pixels<const MOST: usize>(&self, x: usize, count: usize, out: &mut [i8]) -> Option<()> {
+    fn pixels<const MAX_TAPS: usize>(&self, x: usize, count: usize, out: &mut [i8]) -> Option<()> {
         let [_, width, channels] = self.windows.input;
         let [rows, cols] = self.windows.axes;
         let tall = rows.taps(self.y, self.windows.input[0]);
         let wide = cols.taps(x, width);
         let step = cols.stride() * channels;
-        let beside = Tap { codes: self.outside, step: 0 };
-        let mut taps = [beside; MOST];
+        let beside = Tap { quantized: self.outside, step: 0 };
+        let mut taps = [beside; MAX_TAPS];
         for row in tall.first..tall.first + tall.count {
             for col in wide.first..wide.first + wide.count {
                 let y = tall.start + (row - tall.first) * rows.dilation();
                 let from = wide.start + (col - wide.first) * cols.dilation();
-                let codes = self.picture.get((y * width + from) * channels..)?;
+                let quantized = self.image.get((y * width + from) * channels..)?;
                 // Bounds check for the last pixel.
-                codes.get(..(count - 1) * step + channels)?;
-                *taps.get_mut(row * cols.kernel() + col)? = Tap { codes, step };
+                quantized.get(..(count - 1) * step + channels)?;
+                *taps.get_mut(row * cols.kernel() + col)? = Tap { quantized, step };
             }
         }
         let pairs = self.taps.div_ceil(2);
@@ -214,9 +215,9 @@ impl Line<'_> {
                 #[cfg(target_arch = "x86_64")]
                 Instructions::Vnni => {
                     let lanes = vnni::Lanes { weights, columns, channels: own };
-                    let mut pointers = [(core::ptr::null(), 0); MOST];
+                    let mut pointers = [(core::ptr::null(), 0); MAX_TAPS];
                     for (slot, tap) in pointers.iter_mut().zip(taps) {
-                        *slot = (tap.codes.get(at..)?.as_ptr(), tap.step);
+                        *slot = (tap.quantized.get(at..)?.as_ptr(), tap.step);
                     }
                     let pointers = pointers.get(..taps.len())?;
                     let to = out.get_mut(at..)?.as_mut_ptr();
@@ -234,23 +235,24 @@ impl Line<'_> {
                     for pixel in 0..count {
                         let mut sums = [[0i32; BLOCK / 2]; 2];
                         for (pair, weights) in taps.chunks_exact(2).zip(weights) {
-                            let mut codes = [[0i8; BLOCK]; 2];
-                            for (codes, tap) in codes.iter_mut().zip(pair) {
-                                let from = tap.codes.get(pixel * tap.step + at..)?.get(..own)?;
-                                codes.get_mut(..own)?.copy_from_slice(from);
+                            let mut quantized = [[0i8; BLOCK]; 2];
+                            for (quantized, tap) in quantized.iter_mut().zip(pair) {
+                                let from =
+                                    tap.quantized.get(pixel * tap.step + at..)?.get(..own)?;
+                                quantized.get_mut(..own)?.copy_from_slice(from);
                             }
                             match other {
                                 #[cfg(target_arch = "x86_64")]
                                 // SAFETY: `Dots` proves that the processor has the instructions.
                                 Instructions::Avx2 => unsafe {
-                                    avx2::add_pair(&codes, weights, &mut sums);
+                                    avx2::add_pair(&quantized, weights, &mut sums);
                                 },
                                 #[cfg(all(target_arch = "aarch64", target_endian = "little"))]
                                 // SAFETY: as above.
-                                Instructions::Dot | Instructions::Squares => unsafe {
-                                    arm::add_pair(&codes, weights, &mut sums);
+                                Instructions::Dot | Instructions::I8mm => unsafe {
+                                    arm::add_pair(&quantized, weights, &mut sums);
                                 },
-                                _ => add_pair(&codes, weights, &mut sums),
+                                _ => add_pair(&quantized, weights, &mut sums),
                             }
                         }
                         let to = out.get_mut(pixel * channels + at..)?.get_mut(..own)?;
@@ -264,12 +266,12 @@ impl Line<'_> {
 }
 
 /// Adds the products of a pair of taps.
-fn add_pair(codes: &[[i8; BLOCK]; 2], weights: &[[i16; BLOCK]; 2], sums: &mut [[i32; 16]; 2]) {
-    for (place, sum) in sums.iter_mut().flatten().enumerate() {
-        let channel = channel(place);
-        let weights = [0, 1].map(|tap| i32::from(weights[place / 16][place % 16 * 2 + tap]));
-        *sum += i32::from(codes[0][channel]) * weights[0];
-        *sum += i32::from(codes[1][channel]) * weights[1];
+fn add_pair(quantized: &[[i8; BLOCK]; 2], weights: &[[i16; BLOCK]; 2], sums: &mut [[i32; 16]; 2]) {
+    for (index, sum) in sums.iter_mut().flatten().enumerate() {
+        let channel = channel(index);
+        let weights = [0, 1].map(|tap| i32::from(weights[index / 16][index % 16 * 2 + tap]));
+        *sum += i32::from(quantized[0][channel]) * weights[0];
+        *sum += i32::from(quantized[1][channel]) * weights[1];
     }
 }
 
@@ -277,10 +279,10 @@ fn add_pair(codes: &[[i8; BLOCK]; 2], weights: &[[i16; BLOCK]; 2], sums: &mut [[
 #[inline(always)]
 fn finish(sums: &[[i32; 16]; 2], columns: &Requantize<'_>, out: &mut [i8]) {
     let range: Range = columns.range;
-    let mut codes = [0i8; BLOCK];
+    let mut quantized = [0i8; BLOCK];
     let all = sums.iter().flatten().zip(columns.start).zip(columns.scales).zip(columns.bias);
-    for (place, (((sum, start), scale), bias)) in all.enumerate() {
-        codes[channel(place)] = range.code(start.wrapping_add(*sum) as f32 * scale + bias);
+    for (index, (((sum, start), scale), bias)) in all.enumerate() {
+        quantized[channel(index)] = range.quantize(start.wrapping_add(*sum) as f32 * scale + bias);
     }
-    out.copy_from_slice(&codes[..out.len()]);
+    out.copy_from_slice(&quantized[..out.len()]);
 }

@@ -19,8 +19,8 @@ pub(crate) struct Scaled {
 
 impl Scaled {
     #[inline(always)]
-    fn number(self, code: i8) -> f32 {
-        (i32::from(code) - self.zero) as f32 * self.scale
+    fn value(self, q: i8) -> f32 {
+        (i32::from(q) - self.zero) as f32 * self.scale
     }
 }
 
@@ -48,7 +48,7 @@ fn in_parts<T: Send>(
 /// Trims two operands from `first` on, and the output, to a common length. Loops over the result
 /// are counted: see `vnni.rs`.
 #[inline(always)]
-fn alike<'a, 'o>(
+fn trimmed<'a, 'o>(
     [a, b]: [&'a [i8]; 2],
     first: usize,
     out: &'o mut [i8],
@@ -61,7 +61,7 @@ fn alike<'a, 'o>(
 /// Quantizes values, up to the shorter length. NaN becomes 0, as in PyTorch.
 pub(crate) fn quantize(
     context: Context<'_>,
-    numbers: &[f32],
+    values: &[f32],
     scale: f32,
     range: Range,
     out: &mut [i8],
@@ -72,29 +72,29 @@ pub(crate) fn quantize(
         out,
         #[inline(always)]
         |first, out| {
-            let numbers = numbers.get(first..).unwrap_or_default();
-            let count = out.len().min(numbers.len());
-            let (out, numbers) = (&mut out[..count], &numbers[..count]);
+            let values = values.get(first..).unwrap_or_default();
+            let count = out.len().min(values.len());
+            let (out, values) = (&mut out[..count], &values[..count]);
             for at in 0..count {
-                let code = range.code(numbers[at] * inverse);
-                out[at] = if numbers[at].is_nan() { 0 } else { code };
+                let q = range.quantize(values[at] * inverse);
+                out[at] = if values[at].is_nan() { 0 } else { q };
             }
         },
     );
 }
 
 /// Dequantizes values, up to the shorter length.
-pub(crate) fn dequantize(context: Context<'_>, codes: &[i8], from: Scaled, out: &mut [f32]) {
+pub(crate) fn dequantize(context: Context<'_>, quantized: &[i8], from: Scaled, out: &mut [f32]) {
     in_parts(
         context,
         out,
         #[inline(always)]
         |first, out| {
-            let codes = codes.get(first..).unwrap_or_default();
-            let count = out.len().min(codes.len());
-            let (out, codes) = (&mut out[..count], &codes[..count]);
+            let quantized = quantized.get(first..).unwrap_or_default();
+            let count = out.len().min(quantized.len());
+            let (out, quantized) = (&mut out[..count], &quantized[..count]);
             for at in 0..count {
-                out[at] = from.number(codes[at]);
+                out[at] = from.value(quantized[at]);
             }
         },
     );
@@ -115,10 +115,10 @@ pub(crate) fn add(
         out,
         #[inline(always)]
         |first, out| {
-            let (a_codes, b_codes, out) = alike([a.0, b.0], first, out);
+            let (a_quantized, b_quantized, out) = trimmed([a.0, b.0], first, out);
             for at in 0..out.len() {
-                let sum = a.1.number(a_codes[at]) + b.1.number(b_codes[at]) * alpha;
-                out[at] = range.code(sum * inverse);
+                let sum = a.1.value(a_quantized[at]) + b.1.value(b_quantized[at]) * alpha;
+                out[at] = range.quantize(sum * inverse);
             }
         },
     );
@@ -139,11 +139,11 @@ pub(crate) fn mul(
         out,
         #[inline(always)]
         |first, out| {
-            let (a_codes, b_codes, out) = alike([a.0, b.0], first, out);
+            let (a_quantized, b_quantized, out) = trimmed([a.0, b.0], first, out);
             for at in 0..out.len() {
-                let (a_code, b_code) = (i32::from(a_codes[at]), i32::from(b_codes[at]));
-                let product = (a_code - a.1.zero) * (b_code - b.1.zero);
-                out[at] = range.code(product as f32 * factor);
+                let (a_value, b_value) = (i32::from(a_quantized[at]), i32::from(b_quantized[at]));
+                let product = (a_value - a.1.zero) * (b_value - b.1.zero);
+                out[at] = range.quantize(product as f32 * factor);
             }
         },
     );
@@ -152,7 +152,7 @@ pub(crate) fn mul(
 /// Requantizes values to other parameters.
 pub(crate) fn requantize(
     context: Context<'_>,
-    codes: &[i8],
+    quantized: &[i8],
     from: Scaled,
     scale: f32,
     range: Range,
@@ -164,11 +164,11 @@ pub(crate) fn requantize(
         out,
         #[inline(always)]
         |first, out| {
-            let codes = codes.get(first..).unwrap_or_default();
-            let count = out.len().min(codes.len());
-            let (out, codes) = (&mut out[..count], &codes[..count]);
+            let quantized = quantized.get(first..).unwrap_or_default();
+            let count = out.len().min(quantized.len());
+            let (out, quantized) = (&mut out[..count], &quantized[..count]);
             for at in 0..count {
-                out[at] = range.code(from.number(codes[at]) * inverse);
+                out[at] = range.quantize(from.value(quantized[at]) * inverse);
             }
         },
     );
@@ -178,38 +178,38 @@ pub(crate) fn requantize(
 pub(crate) const CODES: usize = 256;
 
 /// Table lookup; the first entry belongs to -128.
-pub(crate) fn lookup(context: Context<'_>, codes: &[i8], table: &[i8; CODES], out: &mut [i8]) {
+pub(crate) fn lookup(context: Context<'_>, quantized: &[i8], table: &[i8; CODES], out: &mut [i8]) {
     let part = chunk_len(context.parallel, out.len(), GRAIN);
     for_each_chunk_mut(context.parallel, out, part, &|index, out| {
-        let codes = codes.get(index * part..).unwrap_or_default();
+        let quantized = quantized.get(index * part..).unwrap_or_default();
         #[cfg(target_arch = "x86_64")]
-        if super::vbmi::lookup(context.tier, codes, table, out) {
+        if super::vbmi::lookup(context.tier, quantized, table, out) {
             return;
         }
-        for (out, code) in out.iter_mut().zip(codes) {
-            *out = table[usize::from(code.cast_unsigned() ^ 128)];
+        for (out, q) in out.iter_mut().zip(quantized) {
+            *out = table[usize::from(q.cast_unsigned() ^ 128)];
         }
     });
 }
 
 /// Max pooling of quantized images, channels last. Max pooling needs no requantization. Returns
-/// `None` if `pictures` is too short.
+/// `None` if `images` is too short.
 pub(crate) fn largest(
     context: Context<'_>,
     windows: &super::windows::Windows,
-    pictures: &[i8],
+    images: &[i8],
     out: &mut [i8],
 ) -> Option<()> {
     let [height, width, channels] = windows.input;
     let ([rows, cols], output) = (windows.axes, windows.output);
     let line = output[1].checked_mul(channels)?;
     let pictures_there = (out.len() / line.max(1)).div_ceil(output[0].max(1));
-    if pictures.len() < pictures_there.checked_mul(windows.picture())? || line == 0 {
+    if images.len() < pictures_there.checked_mul(windows.image())? || line == 0 {
         return None;
     }
     for_each_chunk_mut(context.parallel, out, line, &|row, out| {
-        let (picture, y) = (row / output[0], row % output[0]);
-        let picture = pictures.get(picture * windows.picture()..).unwrap_or_default();
+        let (image, y) = (row / output[0], row % output[0]);
+        let image = images.get(image * windows.image()..).unwrap_or_default();
         let tall = rows.taps(y, height);
         for (x, out) in out.chunks_exact_mut(channels).enumerate() {
             let wide = cols.taps(x, width);
@@ -218,11 +218,11 @@ pub(crate) fn largest(
                 for col in 0..wide.count {
                     let y = tall.start + row * rows.dilation();
                     let x = wide.start + col * cols.dilation();
-                    let codes = picture.get((y * width + x) * channels..).unwrap_or_default();
-                    let count = out.len().min(codes.len());
-                    let (out, codes) = (&mut out[..count], &codes[..count]);
+                    let quantized = image.get((y * width + x) * channels..).unwrap_or_default();
+                    let count = out.len().min(quantized.len());
+                    let (out, quantized) = (&mut out[..count], &quantized[..count]);
                     for at in 0..count {
-                        out[at] = out[at].max(codes[at]);
+                        out[at] = out[at].max(quantized[at]);
                     }
                 }
             }

@@ -7,10 +7,10 @@ use crate::compute::split::{Outcome, for_each_chunk_mut};
 use core::ops::Range;
 
 /// Maximum bytes of padded copies of images.
-const LARGE: usize = 1 << 22;
+const MAX_PADDED_BYTES: usize = 1 << 22;
 /// Maximum bytes of padded copies of several groups, so that they are still in the cache when they
 /// are read.
-const TOGETHER: usize = 1 << 19;
+const CACHED_BYTES: usize = 1 << 19;
 
 /// Left operand.
 #[derive(Clone, Copy, Debug)]
@@ -36,33 +36,33 @@ impl<'a> Left<'a> {
     /// The left operand of a block.
     pub(super) fn block(self, block: usize) -> Option<Self> {
         match self {
-            Left::Windows(codes, windows, outside) => {
-                let codes = codes.get(block.checked_mul(windows.input[2])?..)?;
-                Some(Left::Windows(codes, windows, outside))
+            Left::Windows(quantized, windows, outside) => {
+                let quantized = quantized.get(block.checked_mul(windows.input[2])?..)?;
+                Some(Left::Windows(quantized, windows, outside))
             }
             other => (block == 0).then_some(other),
         }
     }
 
     /// Whether the kernel can read rows in place.
-    pub(super) fn lies_ready(&self, k: usize) -> bool {
+    pub(super) fn reads_in_place(&self, k: usize) -> bool {
         let are_rows = match self {
             Left::Rows(..) => true,
             Left::Filled(_, stride) => return k > 0 && k.next_multiple_of(STEP) <= *stride,
-            Left::Windows(_, windows, _) => windows.are_pixels(),
+            Left::Windows(_, windows, _) => windows.is_pointwise(),
         };
         are_rows && k.is_multiple_of(STEP) && k > 0
     }
 
     /// The data and the row stride of an operand that is read in place; `None` if the data is too
     /// short.
-    pub(super) fn ready(&self, rows: usize, k: usize) -> Option<(&'a [i8], usize)> {
-        let (codes, stride) = match *self {
-            Left::Rows(codes, stride) | Left::Filled(codes, stride) => (codes, stride),
-            Left::Windows(codes, windows, _) => (codes, windows.pixel),
+    pub(super) fn in_place_data(&self, rows: usize, k: usize) -> Option<(&'a [i8], usize)> {
+        let (quantized, stride) = match *self {
+            Left::Rows(quantized, stride) | Left::Filled(quantized, stride) => (quantized, stride),
+            Left::Windows(quantized, windows, _) => (quantized, windows.pixel),
         };
         let needed = rows.checked_sub(1)?.checked_mul(stride)?.checked_add(k)?;
-        (needed <= codes.len()).then_some((codes, stride))
+        (needed <= quantized.len()).then_some((quantized, stride))
     }
 
     /// Geometry of padded images, if windows are read from padded copies.
@@ -70,38 +70,32 @@ impl<'a> Left<'a> {
         let &Left::Windows(_, windows, _) = self else { return None };
         let padded = windows.padded()?;
         let count = rows.div_ceil(windows.count().max(1));
-        let len = count.checked_mul(padded.len).filter(|len| *len <= LARGE)?;
-        let together = (TOGETHER / len.max(1)).clamp(1, self.blocks().max(1));
-        Some(Grid { windows, padded, count, together })
+        let len = count.checked_mul(padded.len).filter(|len| *len <= MAX_PADDED_BYTES)?;
+        let blocks_at_once = (CACHED_BYTES / len.max(1)).clamp(1, self.blocks().max(1));
+        Some(Grid { windows, padded, count, blocks_at_once })
     }
 
-    /// Copies rows from `first` on to `place`, `steps` groups of [`STEP`] bytes each. Returns
+    /// Copies rows from `first` on to `dst`, `steps` groups of [`STEP`] bytes each. Returns
     /// `None` if the operand has too few rows.
-    pub(super) fn copy(
-        &self,
-        first: usize,
-        k: usize,
-        steps: usize,
-        place: &mut [i8],
-    ) -> Option<()> {
+    pub(super) fn copy(&self, first: usize, k: usize, steps: usize, dst: &mut [i8]) -> Option<()> {
         let length = steps * STEP;
         match *self {
-            Left::Rows(codes, stride) | Left::Filled(codes, stride) => {
-                for (row, place) in place.chunks_exact_mut(length).enumerate() {
+            Left::Rows(quantized, stride) | Left::Filled(quantized, stride) => {
+                for (row, dst) in dst.chunks_exact_mut(length).enumerate() {
                     let start = (first + row).checked_mul(stride)?;
-                    place.get_mut(..k)?.copy_from_slice(codes.get(start..)?.get(..k)?);
-                    place.get_mut(k..)?.fill(0);
+                    dst.get_mut(..k)?.copy_from_slice(quantized.get(start..)?.get(..k)?);
+                    dst.get_mut(k..)?.fill(0);
                 }
             }
-            Left::Windows(codes, windows, zero) => {
+            Left::Windows(quantized, windows, zero) => {
                 // Windows of one image after the other.
-                let (mut row, mut rest) = (first, place);
+                let (mut row, mut rest) = (first, dst);
                 while !rest.is_empty() {
-                    let (picture, at) = (row / windows.count(), row % windows.count());
+                    let (image, at) = (row / windows.count(), row % windows.count());
                     let count = (windows.count() - at).min(rest.len() / length);
                     let (own, behind) = rest.split_at_mut_checked(count * length)?;
-                    let picture = codes.get(picture.checked_mul(windows.picture())?..)?;
-                    windows.write(picture, at, zero, own.chunks_exact_mut(length))?;
+                    let image = quantized.get(image.checked_mul(windows.image())?..)?;
+                    windows.write(image, at, zero, own.chunks_exact_mut(length))?;
                     (row, rest) = (row + count, if count == 0 { &mut [] } else { behind });
                 }
             }
@@ -118,7 +112,7 @@ pub(super) struct Grid<'a> {
     /// Number of images.
     count: usize,
     /// Number of blocks whose images are copied at the same time.
-    pub(super) together: usize,
+    pub(super) blocks_at_once: usize,
 }
 
 impl Grid<'_> {
@@ -136,18 +130,20 @@ impl Grid<'_> {
         blocks: Range<usize>,
         workspace: &'w mut [f32],
     ) -> Option<(&'w [i8], &'w mut [f32])> {
-        let (Left::Windows(codes, _, outside), windows) = (left, self.windows) else { return None };
+        let (Left::Windows(quantized, _, outside), windows) = (left, self.windows) else {
+            return None;
+        };
         let words = self.words().checked_mul(blocks.len())?;
         let (own, rest) = workspace.split_at_mut_checked(words)?;
         let own: &mut [i8] = bytemuck::cast_slice_mut(own);
         let outcome = Outcome::default();
-        let pad = |index: usize, place: &mut [i8]| {
-            let (block, picture) = (blocks.start + index / self.count, index % self.count);
-            let at = picture * windows.picture() + block * windows.input[2];
-            windows.pad(codes.get(at..)?, outside, self.padded, place)
+        let pad = |index: usize, dst: &mut [i8]| {
+            let (block, image) = (blocks.start + index / self.count, index % self.count);
+            let at = image * windows.image() + block * windows.input[2];
+            windows.pad(quantized.get(at..)?, outside, self.padded, dst)
         };
-        for_each_chunk_mut(context.parallel, own, self.padded.len, &|index, place| {
-            outcome.note(pad(index, place).ok_or(ShapeMismatch));
+        for_each_chunk_mut(context.parallel, own, self.padded.len, &|index, dst| {
+            outcome.note(pad(index, dst).ok_or(ShapeMismatch));
         });
         outcome.result().ok()?;
         Some((own, rest))

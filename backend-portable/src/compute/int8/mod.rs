@@ -80,14 +80,14 @@ impl Range {
 
     /// Rounds and quantizes a scaled value. NaN becomes the minimum.
     #[inline(always)]
-    pub(crate) fn code(self, number: f32) -> i8 {
+    pub(crate) fn quantize(self, value: f32) -> i8 {
         /// Adding this constant rounds to an integer, which is then in the lowest mantissa bits.
         const MAGIC: f32 = 12_582_912.0;
         // Clamps beyond the int8 range for every zero point: the result is unchanged, the integer
         // cannot overflow, and NaN becomes a number.
         #[allow(clippy::manual_clamp, reason = "`clamp` keeps NaN")]
-        let number = number.max(-2048.0).min(2048.0) + MAGIC;
-        let rounded = number.to_bits() as i32 - MAGIC.to_bits() as i32 + self.zero;
+        let value = value.max(-2048.0).min(2048.0) + MAGIC;
+        let rounded = value.to_bits() as i32 - MAGIC.to_bits() as i32 + self.zero;
         // The bounds are int8 values.
         rounded.max(self.low.into()).min(self.high.into()) as i8
     }

@@ -12,16 +12,16 @@ use super::windows::Windows;
 use super::{Requantize, STEP};
 use crate::compute::gemm::{Context, ShapeMismatch};
 use crate::compute::simd::{Dots, Instructions};
-use crate::compute::split::{Outcome, Tile, even_part, for_each_tile_mut};
+use crate::compute::split::{Outcome, Tile, balanced_part, for_each_tile_mut};
 
 /// Channels of a block.
 pub(crate) const BLOCK: usize = 16;
 /// Maximum number of pixels of a tile.
 const PIXELS: usize = 8;
 /// Bytes of padded image rows that stay in the cache while the blocks of channels are processed.
-const NEAR: usize = 1 << 16;
+const CACHED_BYTES: usize = 1 << 16;
 /// Bytes of overread after the last value.
-const BEHIND: usize = BLOCK;
+const OVERREAD: usize = BLOCK;
 
 /// Whether this module supports groups of this number and size (`[inputs, outputs]`).
 pub(crate) fn serves(dots: Dots, groups: usize, [inputs, outputs]: [usize; 2]) -> bool {
@@ -50,23 +50,23 @@ pub(crate) fn packed_len(taps: usize, channels: usize, group: usize) -> Option<u
     channels.checked_next_multiple_of(BLOCK)?.checked_mul(words)
 }
 
-/// Packs weights `code(tap, input of the group, output)`. Returns `None` if `words` has the wrong
+/// Packs weights `weight(tap, input of the group, output)`. Returns `None` if `words` has the wrong
 /// length.
 pub(crate) fn pack(
     taps: usize,
     channels: usize,
     group: usize,
-    code: impl Fn(usize, usize, usize) -> Option<i8>,
+    weight: impl Fn(usize, usize, usize) -> Option<i8>,
     words: &mut [f32],
 ) -> Option<()> {
     if words.len() != packed_len(taps, channels, group)? {
         return None;
     }
-    let (codes, sums) = words.split_at_mut_checked(words.len() - padded(channels))?;
-    let codes: &mut [i8] = bytemuck::cast_slice_mut(codes);
+    let (quantized, sums) = words.split_at_mut_checked(words.len() - padded(channels))?;
+    let quantized: &mut [i8] = bytemuck::cast_slice_mut(quantized);
     let sums: &mut [i32] = bytemuck::cast_slice_mut(sums);
     let turns = group / STEP;
-    for (at, place) in codes.iter_mut().enumerate() {
+    for (at, place) in quantized.iter_mut().enumerate() {
         let (byte, at) = (at % STEP, at / STEP);
         let (word, lane, at) = (at % STEP, at / STEP % STEP, at / BLOCK);
         let (turn, at) = (at % turns, at / turns);
@@ -74,14 +74,14 @@ pub(crate) fn pack(
         // The input's index in the block determines the group.
         let input = word * STEP + byte;
         let output = block * BLOCK + input / group * group + turn * STEP + lane;
-        *place = if output < channels { code(tap, input % group, output)? } else { 0 };
+        *place = if output < channels { weight(tap, input % group, output)? } else { 0 };
     }
     for (place, sum) in sums.iter_mut().enumerate() {
         *sum = 0;
         let output = channel(group, place);
         if output < channels {
             for at in 0..taps * group {
-                *sum += i32::from(code(at / group, at % group, output)?);
+                *sum += i32::from(weight(at / group, at % group, output)?);
             }
         }
     }
@@ -91,7 +91,7 @@ pub(crate) fn pack(
 /// Packed weights.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Packed<'a> {
-    codes: &'a [i8],
+    quantized: &'a [i8],
     /// Sum of the weights of each channel, in packed [order](channel).
     pub(crate) sums: &'a [i32],
     group: usize,
@@ -103,13 +103,17 @@ impl<'a> Packed<'a> {
         if words.len() != packed_len(taps, channels, group)? {
             return None;
         }
-        let (codes, sums) = words.split_at_checked(words.len() - padded(channels))?;
-        Some(Packed { codes: bytemuck::cast_slice(codes), sums: bytemuck::cast_slice(sums), group })
+        let (quantized, sums) = words.split_at_checked(words.len() - padded(channels))?;
+        Some(Packed {
+            quantized: bytemuck::cast_slice(quantized),
+            sums: bytemuck::cast_slice(sums),
+            group,
+        })
     }
 }
 
 /// Tiling of an image.
-struct Cut {
+struct Tiling {
     /// Output rows of a tile.
     rows: usize,
     /// Pixels of a padded input row, and its bytes.
@@ -119,33 +123,33 @@ struct Cut {
     words: usize,
 }
 
-impl Cut {
+impl Tiling {
     fn of(windows: &Windows, threads: usize) -> Option<Self> {
-        let [_, width] = windows.reach()?;
+        let [_, width] = windows.extent()?;
         let row = width.checked_mul(windows.input[2])?;
         let [down, _] = windows.axes;
         let tall = (down.kernel() - 1).checked_mul(down.dilation())?.checked_add(1)?;
-        let near = (NEAR / row.max(1)).saturating_sub(tall) / down.stride() + 1;
-        let rows = even_part(threads, windows.output[0], near.max(2));
+        let near = (CACHED_BYTES / row.max(1)).saturating_sub(tall) / down.stride() + 1;
+        let rows = balanced_part(threads, windows.output[0], near.max(2));
         let all = (rows.max(1) - 1).checked_mul(down.stride())?.checked_add(tall)?;
-        let words = all.checked_mul(row)?.checked_add(BEHIND)?.div_ceil(STEP);
-        Some(Cut { rows, width, row, words })
+        let words = all.checked_mul(row)?.checked_add(OVERREAD)?.div_ceil(STEP);
+        Some(Tiling { rows, width, row, words })
     }
 }
 
 /// Maximum bytes of the input rows that a thread copies. With dilation, they include the rows
 /// between the taps.
-const MOST: usize = 8 << 20;
+const MAX_BYTES: usize = 8 << 20;
 
 /// Whether the input rows of a tile are few enough to be copied.
 pub(crate) fn are_near(windows: &Windows) -> bool {
-    Cut::of(windows, 1).is_some_and(|cut| cut.words.saturating_mul(STEP) <= MOST)
+    Tiling::of(windows, 1).is_some_and(|tiling| tiling.words.saturating_mul(STEP) <= MAX_BYTES)
 }
 
 /// Words of workspace for a convolution on `threads` threads; `None` if it exceeds the address
 /// space.
 pub(crate) fn workspace_len(threads: usize, windows: &Windows) -> Option<usize> {
-    Cut::of(windows, threads)?.words.checked_mul(threads.max(1))
+    Tiling::of(windows, threads)?.words.checked_mul(threads.max(1))
 }
 
 /// Convolves a batch of images with padding value `outside`. `columns` has the packed
@@ -155,7 +159,7 @@ pub(crate) fn workspace_len(threads: usize, windows: &Windows) -> Option<usize> 
 /// If an operand, `out` or the workspace is too short, or the tier lacks VNNI.
 pub(crate) fn convolve(
     context: Context<'_>,
-    (codes, windows, outside): (&[i8], &Windows, i8),
+    (quantized, windows, outside): (&[i8], &Windows, i8),
     weights: Packed<'_>,
     columns: &Requantize<'_>,
     out: &mut [i8],
@@ -164,14 +168,14 @@ pub(crate) fn convolve(
     let [_, _, channels] = windows.input;
     let [tall, wide] = windows.axes.map(|axis| axis.kernel());
     let threads = context.parallel.threads();
-    let cut = Cut::of(windows, threads).ok_or(ShapeMismatch)?;
+    let tiling = Tiling::of(windows, threads).ok_or(ShapeMismatch)?;
     let all = padded(channels);
     let fits = [columns.start.len(), columns.scales.len(), columns.bias.len()];
     if !matches!(Dots::of(context.tier).instructions(), Instructions::Vnni)
         || fits.iter().any(|len| *len < all)
         || tall.checked_mul(wide).and_then(|taps| taps.checked_mul(all * weights.group))
-            != Some(weights.codes.len())
-        || workspace.len() < cut.words
+            != Some(weights.quantized.len())
+        || workspace.len() < tiling.words
         || windows.pixel != channels
     {
         return Err(ShapeMismatch);
@@ -181,22 +185,22 @@ pub(crate) fn convolve(
     if made == 0 {
         return Ok(());
     }
-    let needed = (out.len() / made).checked_mul(windows.picture()).ok_or(ShapeMismatch)?;
-    let codes = codes.get(..needed).ok_or(ShapeMismatch)?;
-    for (picture, out) in out.chunks_exact_mut(made).enumerate() {
-        let picture = picture.checked_mul(windows.picture()).ok_or(ShapeMismatch)?;
-        let codes = codes.get(picture..).ok_or(ShapeMismatch)?;
+    let needed = (out.len() / made).checked_mul(windows.image()).ok_or(ShapeMismatch)?;
+    let quantized = quantized.get(..needed).ok_or(ShapeMismatch)?;
+    for (image, out) in out.chunks_exact_mut(made).enumerate() {
+        let image = image.checked_mul(windows.image()).ok_or(ShapeMismatch)?;
+        let quantized = quantized.get(image..).ok_or(ShapeMismatch)?;
         let outcome = Outcome::default();
         for_each_tile_mut(
             context.parallel,
             out,
             line,
-            (cut.rows, line),
-            (&mut *workspace, cut.words),
+            (tiling.rows, line),
+            (&mut *workspace, tiling.words),
             &|_, tile, workspace| {
-                let band = Band { windows, cut: &cut, weights, columns };
+                let band = Band { windows, tiling: &tiling, weights, columns };
                 let place = bytemuck::cast_slice_mut(workspace);
-                let done = band.run(codes, outside, place, tile);
+                let done = band.run(quantized, outside, place, tile);
                 outcome.note(done.ok_or(ShapeMismatch));
             },
         );
@@ -208,7 +212,7 @@ pub(crate) fn convolve(
 /// Output rows of one tile.
 struct Band<'a> {
     windows: &'a Windows,
-    cut: &'a Cut,
+    tiling: &'a Tiling,
     weights: Packed<'a>,
     columns: &'a Requantize<'a>,
 }
@@ -216,23 +220,23 @@ struct Band<'a> {
 impl Band<'_> {
     fn run(
         &self,
-        picture: &[i8],
+        image: &[i8],
         outside: i8,
         place: &mut [i8],
         tile: &mut Tile<'_, i8>,
     ) -> Option<()> {
-        let Self { windows, cut, weights, columns } = *self;
+        let Self { windows, tiling, weights, columns } = *self;
         let [_, _, channels] = windows.input;
         let [down, along] = windows.axes;
         let rows = tile.rows();
         let tall = (down.kernel() - 1) * down.dilation() + 1;
-        let read = (rows.len().checked_sub(1)? * down.stride() + tall) * cut.row;
+        let read = (rows.len().checked_sub(1)? * down.stride() + tall) * tiling.row;
         let (own, behind) = place.split_at_mut_checked(read)?;
-        behind.get_mut(..BEHIND)?.fill(0);
-        windows.pad_rows(picture, outside, (rows.start * down.stride(), cut.width), own)?;
+        behind.get_mut(..OVERREAD)?.fill(0);
+        windows.pad_rows(image, outside, (rows.start * down.stride(), tiling.width), own)?;
         let place = &*place;
         let taps = [down.kernel(), along.kernel()];
-        let apart = [down.dilation() * cut.row, along.dilation() * channels];
+        let strides = [down.dilation() * tiling.row, along.dilation() * channels];
         let pitch = along.stride() * channels;
         let width = windows.output[1];
         let (corner, line) = tile.corner(rows.clone(), 0..width * channels)?;
@@ -240,25 +244,25 @@ impl Band<'_> {
         let together = width.div_ceil(width.div_ceil(PIXELS));
         for block in 0..padded(channels) / BLOCK {
             let first = block * BLOCK;
-            let weights = weights.codes.get(block * panel..)?.get(..panel)?;
+            let weights = weights.quantized.get(block * panel..)?.get(..panel)?;
             let lanes = BLOCK.min(channels - first);
             for row in 0..rows.len() {
                 for x in (0..width).step_by(together) {
                     let count = together.min(width - x);
-                    let from = row * down.stride() * cut.row + x * pitch + first;
-                    let far = (taps[0] - 1) * apart[0] + (taps[1] - 1) * apart[1];
-                    let codes = place.get(from..)?.get(..far + (count - 1) * pitch + BLOCK)?;
+                    let from = row * down.stride() * tiling.row + x * pitch + first;
+                    let far = (taps[0] - 1) * strides[0] + (taps[1] - 1) * strides[1];
+                    let quantized = place.get(from..)?.get(..far + (count - 1) * pitch + BLOCK)?;
                     let to = corner.wrapping_add(row * line + x * channels + first);
-                    let mut at = [codes.as_ptr(); ROWS];
+                    let mut at = [quantized.as_ptr(); ROWS];
                     let mut out = [to; ROWS];
                     for pixel in 1..ROWS {
                         // Missing pixels repeat the last one, with the same result.
                         let pixel_of = pixel.min(count - 1);
-                        at[pixel] = codes.as_ptr().wrapping_add(pixel_of * pitch);
+                        at[pixel] = quantized.as_ptr().wrapping_add(pixel_of * pitch);
                         out[pixel] = to.wrapping_add(pixel_of * channels);
                     }
                     let pixels =
-                        vnni::Narrow { at, out, taps, apart, weights, columns, first, lanes };
+                        vnni::Narrow { at, out, taps, strides, weights, columns, first, lanes };
                     // SAFETY: `convolve` checked that the processor has the instructions. All taps
                     // of the pixels are inside the slice taken above, with 16 bytes from each on.
                     // The tile has room for `lanes` values of each pixel, and `columns` covers all

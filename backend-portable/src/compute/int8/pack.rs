@@ -10,7 +10,7 @@ use super::{LANES, STEP};
 /// Packed right operand of a GEMM.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Packed<'a> {
-    pub(super) codes: &'a [i8],
+    pub(super) quantized: &'a [i8],
     /// Sum of each column, including padding columns.
     pub(crate) sums: &'a [i32],
     /// `[values of a column, columns of a block]`
@@ -44,28 +44,28 @@ pub(crate) fn packed_len(shape: [usize; 2]) -> Option<usize> {
     steps.checked_mul(panels)?.checked_mul(LANES)?.checked_add(panels * LANES)
 }
 
-/// Packs weights `code(row, col)`. Returns `None` if `words` has the wrong length.
+/// Packs weights `weight(row, col)`. Returns `None` if `words` has the wrong length.
 pub(crate) fn pack(
     [k, n]: [usize; 2],
-    code: impl Fn(usize, usize) -> Option<i8>,
+    weight: impl Fn(usize, usize) -> Option<i8>,
     words: &mut [f32],
 ) -> Option<()> {
     let [steps, _] = counts([k, n])?;
     if words.len() != packed_len([k, n])? {
         return None;
     }
-    let (codes, sums) = words.split_at_mut_checked(words.len() - padded(n))?;
-    let codes: &mut [i8] = bytemuck::cast_slice_mut(codes);
+    let (quantized, sums) = words.split_at_mut_checked(words.len() - padded(n))?;
+    let quantized: &mut [i8] = bytemuck::cast_slice_mut(quantized);
     let sums: &mut [i32] = bytemuck::cast_slice_mut(sums);
-    codes.fill(0);
+    quantized.fill(0);
     sums.fill(0);
     for (col, sum) in sums.iter_mut().enumerate().take(n) {
-        let panel = codes.get_mut(col / LANES * steps * STEP * LANES..)?;
+        let panel = quantized.get_mut(col / LANES * steps * STEP * LANES..)?;
         let (groups, _) = panel.as_chunks_mut::<{ STEP * LANES }>();
         for row in 0..k {
-            let code = code(row, col)?;
-            *groups.get_mut(row / STEP)?.get_mut(col % LANES * STEP + row % STEP)? = code;
-            *sum += i32::from(code);
+            let weight = weight(row, col)?;
+            *groups.get_mut(row / STEP)?.get_mut(col % LANES * STEP + row % STEP)? = weight;
+            *sum += i32::from(weight);
         }
     }
     Some(())
@@ -84,9 +84,9 @@ impl<'a> Packed<'a> {
         if words.len() != packed_len(all)? {
             return None;
         }
-        let (codes, sums) = words.split_at_checked(words.len() - padded(all[1]))?;
-        let (codes, sums) = (bytemuck::cast_slice(codes), bytemuck::cast_slice(sums));
-        Some(Packed { codes, sums, shape, blocks })
+        let (quantized, sums) = words.split_at_checked(words.len() - padded(all[1]))?;
+        let (quantized, sums) = (bytemuck::cast_slice(quantized), bytemuck::cast_slice(sums));
+        Some(Packed { quantized, sums, shape, blocks })
     }
 
     /// Groups of four values in a column.

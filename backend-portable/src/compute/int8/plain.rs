@@ -10,12 +10,12 @@ pub(super) fn sums(rows: &[&[i8]; ROWS], panel: &[i8]) -> [[i32; LANES]; ROWS] {
     let mut sums = [[0i32; LANES]; ROWS];
     let (weights, _) = panel.as_chunks::<{ LANES * STEP }>();
     for (row, sums) in rows.iter().zip(&mut sums) {
-        let (codes, _) = row.as_chunks::<STEP>();
-        for (codes, weights) in codes.iter().zip(weights) {
+        let (quantized, _) = row.as_chunks::<STEP>();
+        for (quantized, weights) in quantized.iter().zip(weights) {
             let (weights, _) = weights.as_chunks::<STEP>();
             for (sum, weights) in sums.iter_mut().zip(weights) {
                 let products =
-                    codes.iter().zip(weights).map(|(a, b)| i32::from(*a) * i32::from(*b));
+                    quantized.iter().zip(weights).map(|(a, b)| i32::from(*a) * i32::from(*b));
                 *sum = sum.wrapping_add(products.sum());
             }
         }
@@ -25,16 +25,16 @@ pub(super) fn sums(rows: &[&[i8]; ROWS], panel: &[i8]) -> [[i32; LANES]; ROWS] {
 
 /// Dot products of a row's group with a group of an int4 panel, whose weights are stored with 8
 /// added.
-pub(super) fn nibbles(codes: &[i8], weights: &[u8]) -> [i32; LANES] {
+pub(super) fn nibbles(quantized: &[i8], weights: &[u8]) -> [i32; LANES] {
     let mut sums = [0i32; LANES];
-    let (codes, _) = codes.as_chunks::<{ 2 * STEP }>();
+    let (quantized, _) = quantized.as_chunks::<{ 2 * STEP }>();
     let (weights, _) = weights.as_chunks::<{ LANES * STEP }>();
-    for (codes, weights) in codes.iter().zip(weights) {
+    for (quantized, weights) in quantized.iter().zip(weights) {
         let (weights, _) = weights.as_chunks::<STEP>();
         for (sum, weights) in sums.iter_mut().zip(weights) {
             for (at, byte) in weights.iter().enumerate() {
-                *sum += i32::from(codes[at]) * i32::from(byte & 15);
-                *sum += i32::from(codes[at + STEP]) * i32::from(byte >> 4);
+                *sum += i32::from(quantized[at]) * i32::from(byte & 15);
+                *sum += i32::from(quantized[at + STEP]) * i32::from(byte >> 4);
             }
         }
     }

@@ -4,7 +4,7 @@
 //! their tiles.
 
 #[cfg(target_arch = "x86_64")]
-use super::amx::{self, Corner, Depth, Sums};
+use super::amx::{self, Corner, KTiling, Sums};
 #[cfg(all(target_arch = "aarch64", target_endian = "little"))]
 use super::arm;
 use super::left::{Grid, Left};
@@ -18,7 +18,7 @@ use crate::compute::gemm::{Context, ShapeMismatch};
 use crate::compute::simd::Dots;
 #[cfg(any(target_arch = "x86_64", all(target_arch = "aarch64", target_endian = "little")))]
 use crate::compute::simd::Instructions;
-use crate::compute::split::{Outcome, Tile, even_part, for_each_tile_of_parts};
+use crate::compute::split::{Outcome, Tile, balanced_part, for_each_tile_of_parts};
 
 /// Maximum number of rows of a tile.
 #[cfg(target_arch = "x86_64")]
@@ -26,11 +26,11 @@ pub(super) const ROWS: usize = 12;
 /// Maximum number of panels of a tile.
 const PANELS: usize = 4;
 /// Bytes of the left operand that stay in the cache while the panels are processed.
-const NEAR: usize = 1 << 16;
-/// Like `NEAR`, for AMX, which computes two tiles of 16 rows by two panels at a time.
-const TILES_NEAR: usize = 1 << 18;
+const CACHED_BYTES: usize = 1 << 16;
+/// Like `CACHED_BYTES`, for AMX, which computes two tiles of 16 rows by two panels at a time.
+const AMX_CACHED_BYTES: usize = 1 << 18;
 /// Number of rows up to which rows are not split.
-const EVEN: usize = 24;
+const MAX_UNSPLIT_ROWS: usize = 24;
 
 /// Rows of a tile of this many panels, limited by the accumulators, for vectors of 16 sums.
 const fn height(panels: usize) -> usize {
@@ -43,7 +43,7 @@ const fn height(panels: usize) -> usize {
 
 /// Destination of a tile's results.
 #[cfg(target_arch = "x86_64")]
-pub(super) struct Place<T> {
+pub(super) struct Destination<T> {
     pub(super) out: [*mut T; ROWS],
     pub(super) rows: usize,
     pub(super) cols: usize,
@@ -58,7 +58,7 @@ pub(super) struct Walk {
     /// Number of lines (contiguous runs, such as kernel rows of a window) of a row, and their
     /// stride.
     pub(super) lines: usize,
-    pub(super) apart: usize,
+    pub(super) line_stride: usize,
     /// Bytes of a panel of weights.
     pub(super) panel: usize,
 }
@@ -82,7 +82,7 @@ pub(super) unsafe trait Finish: Sync {
     ///
     /// # Safety
     /// The processor has AVX-512 VNNI. Each row of `a` has the lines and steps of `walk`, and each
-    /// of the `V` panels from `b` on has as many steps. `place` is writable for its rows and
+    /// of the `V` panels from `b` on has as many steps. `dst` is writable for its rows and
     /// columns, which do not exceed the tile's. `at` is the first row and column of the tile, which
     /// [fits](Finish::fits).
     #[cfg(target_arch = "x86_64")]
@@ -92,7 +92,7 @@ pub(super) unsafe trait Finish: Sync {
         walk: Walk,
         b: *const i8,
         at: [usize; 2],
-        place: &Place<Self::Out>,
+        dst: &Destination<Self::Out>,
     );
 
     /// Computes the results of the AMX sums of `V` panels. With `FLIPPED`, left values had 128
@@ -130,7 +130,7 @@ unsafe impl Finish for Requantize<'_> {
         let (scales, bias) = (&scales[..count], &bias[..count]);
         for at in 0..count {
             let sum = start[at].wrapping_add(sums[at]);
-            out[at] = self.range.code(sum as f32 * scales[at] + bias[at]);
+            out[at] = self.range.quantize(sum as f32 * scales[at] + bias[at]);
         }
     }
 
@@ -141,10 +141,10 @@ unsafe impl Finish for Requantize<'_> {
         walk: Walk,
         b: *const i8,
         [_, at]: [usize; 2],
-        place: &Place<i8>,
+        dst: &Destination<i8>,
     ) {
         // SAFETY: guaranteed by the caller.
-        unsafe { vnni::codes::<M, V, FLIPPED>(a, walk, b, self, at, place) }
+        unsafe { vnni::requantized_tile::<M, V, FLIPPED>(a, walk, b, self, at, dst) }
     }
 
     #[cfg(target_arch = "x86_64")]
@@ -156,41 +156,42 @@ unsafe impl Finish for Requantize<'_> {
         corner: &Corner<'_, i8>,
     ) {
         // SAFETY: guaranteed by the caller.
-        unsafe { amx::codes::<V, FLIPPED>(self, sums, weights, at, corner) }
+        unsafe { amx::requantized_tile::<V, FLIPPED>(self, sums, weights, at, corner) }
     }
 }
 
 /// Tiling of a GEMM.
 #[derive(Clone, Copy, Debug)]
-struct Cut {
+struct Tiling {
     rows: usize,
     cols: usize,
     /// Panels of a tile, except for the last one of a part.
     panels: usize,
-    /// Words of the copied rows of a part, if rows are not read in place.
+    /// Words of the copied rows of a part, if rows are not read in dst.
     copied: usize,
 }
 
-impl Cut {
+impl Tiling {
     fn of(threads: usize, rows: usize, [k, n]: [usize; 2], in_place: bool, by_tiles: bool) -> Self {
         let (steps, panels) = (k.div_ceil(STEP).max(1), n.div_ceil(LANES).max(1));
         let width = panels.div_ceil(panels.div_ceil(PANELS));
         let (near, width, height) =
-            if by_tiles { (TILES_NEAR, 2, 32) } else { (NEAR, width, height(width)) };
-        let (is_flat, near) = (rows <= EVEN, (near / (steps * STEP)).max(EVEN));
+            if by_tiles { (AMX_CACHED_BYTES, 2, 32) } else { (CACHED_BYTES, width, height(width)) };
+        let (is_flat, near) =
+            (rows <= MAX_UNSPLIT_ROWS, (near / (steps * STEP)).max(MAX_UNSPLIT_ROWS));
         let part = match is_flat {
             true => rows.max(1),
-            false => even_part(threads, rows.div_ceil(height), near / height) * height,
+            false => balanced_part(threads, rows.div_ceil(height), near / height) * height,
         };
         let wanted = if threads > 1 { threads * 2 } else { 1 };
         let across = wanted.div_ceil(rows.div_ceil(part).max(1)).max(1);
         let cols = match is_flat && across > 1 {
-            true => even_part(threads, panels, panels.div_ceil(across)),
+            true => balanced_part(threads, panels, panels.div_ceil(across)),
             false => panels.div_ceil(width).div_ceil(across) * width,
         };
         let cols = cols * LANES;
         let copied = if in_place { 0 } else { part.saturating_mul(steps) };
-        Cut { rows: part, cols, panels: width, copied }
+        Tiling { rows: part, cols, panels: width, copied }
     }
 }
 
@@ -202,12 +203,12 @@ pub(crate) fn workspace_len(
     left: &Left<'_>,
     dots: Dots,
 ) -> usize {
-    let in_place = left.lies_ready(shape[0]);
+    let in_place = left.reads_in_place(shape[0]);
     if let Some(grid) = grid(dots, left, rows, in_place) {
-        return grid.words().saturating_mul(grid.together);
+        return grid.words().saturating_mul(grid.blocks_at_once);
     }
     let by_tiles = depth(dots, rows, shape, None).is_some();
-    Cut::of(threads, rows, shape, in_place, by_tiles).copied.saturating_mul(threads.max(1))
+    Tiling::of(threads, rows, shape, in_place, by_tiles).copied.saturating_mul(threads.max(1))
 }
 
 /// Padded images, if the kernel reads windows from them line by line.
@@ -222,9 +223,9 @@ fn grid<'a>(dots: Dots, left: &Left<'a>, rows: usize, in_place: bool) -> Option<
 
 /// AMX tiling of k, if AMX computes this GEMM.
 #[cfg(target_arch = "x86_64")]
-fn depth(dots: Dots, rows: usize, [k, n]: [usize; 2], grid: Option<&Grid<'_>>) -> Option<Depth> {
+fn depth(dots: Dots, rows: usize, [k, n]: [usize; 2], grid: Option<&Grid<'_>>) -> Option<KTiling> {
     let lines = grid.map_or(1, |grid| grid.windows.axes[0].kernel());
-    Depth::of(dots, rows, [k.div_ceil(STEP).max(1), n.div_ceil(LANES)], lines)
+    KTiling::of(dots, rows, [k.div_ceil(STEP).max(1), n.div_ceil(LANES)], lines)
 }
 
 /// AMX is specific to x86-64.
@@ -274,24 +275,24 @@ pub(super) fn run<F: Finish>(
     if rows == 0 || width == 0 {
         return Ok(());
     }
-    if let Left::Windows(codes, windows, _) = left {
-        let pictures = rows.div_ceil(windows.count().max(1));
-        let needed = pictures.checked_mul(windows.picture());
-        if needed.is_none_or(|needed| needed > codes.len()) || windows.codes() != k {
+    if let Left::Windows(quantized, windows, _) = left {
+        let images = rows.div_ceil(windows.count().max(1));
+        let needed = images.checked_mul(windows.image());
+        if needed.is_none_or(|needed| needed > quantized.len()) || windows.window_len() != k {
             return Err(ShapeMismatch);
         }
     }
     let (dots, threads) = (Dots::of(context.tier), context.parallel.threads());
-    let in_place = left.lies_ready(k);
+    let in_place = left.reads_in_place(k);
     let grid = grid(dots, &left, rows, in_place);
     let depth = depth(dots, rows, right.shape, grid.as_ref());
     let in_place_or_padded = in_place || grid.is_some();
-    let cut = Cut::of(threads, rows, right.shape, in_place_or_padded, depth.is_some());
-    let (steps, places) = (right.steps(), n.next_multiple_of(LANES));
-    let together = grid.map_or(blocks, |grid| grid.together);
-    for from in (0..blocks).step_by(together) {
-        let some = from..blocks.min(from + together);
-        let (pictures, workspace) = match grid {
+    let cut = Tiling::of(threads, rows, right.shape, in_place_or_padded, depth.is_some());
+    let (steps, columns_padded) = (right.steps(), n.next_multiple_of(LANES));
+    let blocks_at_once = grid.map_or(blocks, |grid| grid.blocks_at_once);
+    for from in (0..blocks).step_by(blocks_at_once) {
+        let some = from..blocks.min(from + blocks_at_once);
+        let (images, workspace) = match grid {
             None => (&[][..], &mut *workspace),
             Some(grid) => {
                 let padded = grid.pad(context, left, some.clone(), &mut *workspace);
@@ -305,12 +306,12 @@ pub(super) fn run<F: Finish>(
             |[block, first]: [usize; 2], tile: &mut Tile<'_, F::Out>, workspace: &mut [f32]| {
                 let own = tile.rows();
                 let left = left.block(block).ok_or(ShapeMismatch)?;
-                let (codes, stride, base) = if let Some(grid) = grid {
+                let (quantized, stride, base) = if let Some(grid) = grid {
                     let start = (block - from) * grid.words() * STEP;
-                    (pictures.get(start..).ok_or(ShapeMismatch)?, 0, 0)
+                    (images.get(start..).ok_or(ShapeMismatch)?, 0, 0)
                 } else if in_place {
-                    let (codes, stride) = left.ready(rows, k).ok_or(ShapeMismatch)?;
-                    (codes, stride, 0)
+                    let (quantized, stride) = left.in_place_data(rows, k).ok_or(ShapeMismatch)?;
+                    (quantized, stride, 0)
                 } else {
                     let copied: &mut [i8] = bytemuck::cast_slice_mut(workspace);
                     let copied = copied.get_mut(..own.len() * steps * STEP).ok_or(ShapeMismatch)?;
@@ -318,10 +319,10 @@ pub(super) fn run<F: Finish>(
                     (&*copied, steps * STEP, own.start)
                 };
                 // Index in packed columns, where each block starts a panel.
-                let before = block * places;
+                let before = block * columns_padded;
                 let part = Part {
                     first: before + first,
-                    codes,
+                    quantized,
                     stride,
                     base,
                     #[cfg(target_arch = "x86_64")]
@@ -358,7 +359,7 @@ pub(super) fn run<F: Finish>(
     Ok(())
 }
 
-/// Computes a tile with the rows and columns of `place`.
+/// Computes a tile with the rows and columns of `dst`.
 ///
 /// # Safety
 /// As for [`Finish::vnni`]. Tiles of more than one row provide as many rows in `a` as the
@@ -370,19 +371,19 @@ unsafe fn vnni_tile<F: Finish, const FLIPPED: bool>(
     walk: Walk,
     b: *const i8,
     at: [usize; 2],
-    place: &Place<F::Out>,
+    dst: &Destination<F::Out>,
 ) {
     // SAFETY: guaranteed by the caller.
     unsafe {
-        match (place.cols.div_ceil(LANES), place.rows) {
-            (1, 1) => finish.vnni::<1, 1, FLIPPED>(a, walk, b, at, place),
-            (2, 1) => finish.vnni::<1, 2, FLIPPED>(a, walk, b, at, place),
-            (3, 1) => finish.vnni::<1, 3, FLIPPED>(a, walk, b, at, place),
-            (4, 1) => finish.vnni::<1, 4, FLIPPED>(a, walk, b, at, place),
-            (1, _) => finish.vnni::<12, 1, FLIPPED>(a, walk, b, at, place),
-            (2, _) => finish.vnni::<12, 2, FLIPPED>(a, walk, b, at, place),
-            (3, _) => finish.vnni::<8, 3, FLIPPED>(a, walk, b, at, place),
-            _ => finish.vnni::<6, 4, FLIPPED>(a, walk, b, at, place),
+        match (dst.cols.div_ceil(LANES), dst.rows) {
+            (1, 1) => finish.vnni::<1, 1, FLIPPED>(a, walk, b, at, dst),
+            (2, 1) => finish.vnni::<1, 2, FLIPPED>(a, walk, b, at, dst),
+            (3, 1) => finish.vnni::<1, 3, FLIPPED>(a, walk, b, at, dst),
+            (4, 1) => finish.vnni::<1, 4, FLIPPED>(a, walk, b, at, dst),
+            (1, _) => finish.vnni::<12, 1, FLIPPED>(a, walk, b, at, dst),
+            (2, _) => finish.vnni::<12, 2, FLIPPED>(a, walk, b, at, dst),
+            (3, _) => finish.vnni::<8, 3, FLIPPED>(a, walk, b, at, dst),
+            _ => finish.vnni::<6, 4, FLIPPED>(a, walk, b, at, dst),
         }
     }
 }
@@ -392,7 +393,7 @@ pub(super) struct Part<'a, F> {
     /// First packed column of the tile.
     pub(super) first: usize,
     /// Rows of the left operand, starting with row number `base`.
-    pub(super) codes: &'a [i8],
+    pub(super) quantized: &'a [i8],
     pub(super) stride: usize,
     pub(super) base: usize,
     /// Window geometry, if rows are windows of padded images.
@@ -414,8 +415,8 @@ impl<F: Finish> Part<'_, F> {
     ) -> Result<(), ShapeMismatch> {
         let panels = cols.div_ceil(LANES);
         let panel = self.right.panel();
-        let codes = self.right.codes.get(col / LANES * panel..).ok_or(ShapeMismatch)?;
-        let weights = codes.get(..panels * panel).ok_or(ShapeMismatch)?;
+        let quantized = self.right.quantized.get(col / LANES * panel..).ok_or(ShapeMismatch)?;
+        let weights = quantized.get(..panels * panel).ok_or(ShapeMismatch)?;
         let own = tile.rows();
         let mut row = own.start;
         while row < own.end {
@@ -446,7 +447,7 @@ impl<F: Finish> Part<'_, F> {
         let first = row.checked_sub(self.base).ok_or(ShapeMismatch)?;
         let line = |row: usize| {
             let start = (first + row).checked_mul(self.stride)?;
-            self.codes.get(start..)?.get(..length)
+            self.quantized.get(start..)?.get(..length)
         };
         let panel = self.right.panel();
         if rows == 0 {
@@ -459,32 +460,34 @@ impl<F: Finish> Part<'_, F> {
                 let mut a = [core::ptr::null(); ROWS];
                 let walk = match self.grid {
                     None => {
-                        for (place, a) in a.iter_mut().enumerate() {
-                            *a = line(place.min(rows - 1)).ok_or(ShapeMismatch)?.as_ptr();
+                        for (index, a) in a.iter_mut().enumerate() {
+                            *a = line(index.min(rows - 1)).ok_or(ShapeMismatch)?.as_ptr();
                         }
-                        Walk { steps: self.steps, lines: 1, apart: 0, panel }
+                        Walk { steps: self.steps, lines: 1, line_stride: 0, panel }
                     }
                     Some((windows, padded)) => {
-                        let (lines, apart) = (windows.axes[0].kernel(), padded.apart(windows));
-                        let walk = Walk { steps: self.steps / lines, lines, apart, panel };
-                        let length = (lines - 1) * apart + walk.steps * STEP;
+                        let (lines, line_stride) =
+                            (windows.axes[0].kernel(), padded.line_stride(windows));
+                        let walk = Walk { steps: self.steps / lines, lines, line_stride, panel };
+                        let length = (lines - 1) * line_stride + walk.steps * STEP;
                         let mut cursor = Cursor::new(windows, padded, row);
-                        for (place, a) in a.iter_mut().enumerate() {
-                            let codes = self.codes.get(cursor.start()..).ok_or(ShapeMismatch)?;
-                            *a = codes.get(..length).ok_or(ShapeMismatch)?.as_ptr();
-                            if place + 1 < rows {
+                        for (index, a) in a.iter_mut().enumerate() {
+                            let quantized =
+                                self.quantized.get(cursor.start()..).ok_or(ShapeMismatch)?;
+                            *a = quantized.get(..length).ok_or(ShapeMismatch)?.as_ptr();
+                            if index + 1 < rows {
                                 cursor.advance();
                             }
                         }
                         walk
                     }
                 };
-                let mut place = Place { out: [core::ptr::null_mut(); ROWS], rows, cols };
+                let mut dst = Destination { out: [core::ptr::null_mut(); ROWS], rows, cols };
                 let from = col - self.first;
                 let corner = tile.corner(row..row + rows, from..from + cols);
-                let (corner, apart) = corner.ok_or(ShapeMismatch)?;
-                for (at, slot) in place.out.iter_mut().enumerate().take(rows) {
-                    *slot = corner.wrapping_add(at * apart);
+                let (corner, row_stride) = corner.ok_or(ShapeMismatch)?;
+                for (at, slot) in dst.out.iter_mut().enumerate().take(rows) {
+                    *slot = corner.wrapping_add(at * row_stride);
                 }
                 let (b, at) = (weights.as_ptr(), [row, col]);
                 let finish = self.finish;
@@ -492,16 +495,16 @@ impl<F: Finish> Part<'_, F> {
                 // lengths above, the tile covers the corner, and `fits` was checked.
                 unsafe {
                     match self.grid {
-                        None => vnni_tile::<F, false>(finish, &a, walk, b, at, &place),
+                        None => vnni_tile::<F, false>(finish, &a, walk, b, at, &dst),
                         // [`pad`](super::left::Grid::pad) added 128 to the values.
-                        Some(_) => vnni_tile::<F, true>(finish, &a, walk, b, at, &place),
+                        Some(_) => vnni_tile::<F, true>(finish, &a, walk, b, at, &dst),
                     }
                 }
             }
             other => {
                 let mut lines = [&[][..]; plain::ROWS];
-                for (place, slot) in lines.iter_mut().enumerate() {
-                    *slot = line(place.min(rows - 1)).ok_or(ShapeMismatch)?;
+                for (index, slot) in lines.iter_mut().enumerate() {
+                    *slot = line(index.min(rows - 1)).ok_or(ShapeMismatch)?;
                 }
                 for (index, weights) in weights.chunks_exact(panel).enumerate() {
                     let sums = match other {
@@ -513,16 +516,16 @@ impl<F: Finish> Part<'_, F> {
                         Instructions::Dot => unsafe { arm::dot_sums(&lines, weights) },
                         #[cfg(all(target_arch = "aarch64", target_endian = "little"))]
                         // SAFETY: as above.
-                        Instructions::Squares => unsafe { arm::square_sums(&lines, weights) },
+                        Instructions::I8mm => unsafe { arm::i8mm_sums(&lines, weights) },
                         _ => plain::sums(&lines, weights),
                     };
                     let at = col + index * LANES;
                     let width = LANES.min(col + cols - at);
-                    for (place, sums) in sums.iter().enumerate().take(rows) {
+                    for (index, sums) in sums.iter().enumerate().take(rows) {
                         let from = at - self.first;
-                        let out = tile.row(row + place).get_mut(from..from + width);
+                        let out = tile.row(row + index).get_mut(from..from + width);
                         let out = out.ok_or(ShapeMismatch)?;
-                        self.finish.finish(self.dots, row + place, at, sums, out);
+                        self.finish.finish(self.dots, row + index, at, sums, out);
                     }
                 }
             }

@@ -13,9 +13,9 @@ use super::amx::{self, Corner, Sums};
 use super::arm;
 use super::left::Left;
 use super::pack::Packed;
-use super::product::{Finish, run};
 #[cfg(target_arch = "x86_64")]
-use super::product::{Place, ROWS, Walk};
+use super::product::{Destination, ROWS, Walk};
+use super::product::{Finish, run};
 use super::scales::GroupScales;
 use super::{LANES, plain};
 #[cfg(target_arch = "x86_64")]
@@ -24,7 +24,7 @@ use crate::compute::gemm::{Context, GRAIN, ShapeMismatch};
 #[cfg(any(target_arch = "x86_64", all(target_arch = "aarch64", target_endian = "little")))]
 use crate::compute::simd::Instructions;
 use crate::compute::simd::{Dots, Simd, Vectorized};
-use crate::compute::split::{Outcome, Tile, even_part, for_each_chunks_mut, for_each_tile_mut};
+use crate::compute::split::{Outcome, Tile, balanced_part, for_each_chunks_mut, for_each_tile_mut};
 
 /// Consecutive int4 values of a column that are contiguous in packed weights.
 pub(crate) const NIBBLES: usize = 8;
@@ -33,7 +33,7 @@ pub(crate) const NIBBLES: usize = 8;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Rows<'a> {
     /// Quantized values; each row is padded with zeros up to the next row.
-    pub(crate) codes: &'a [i8],
+    pub(crate) quantized: &'a [i8],
     /// Row stride.
     pub(crate) stride: usize,
     /// Scale of each row.
@@ -69,61 +69,65 @@ impl Room {
     /// Quantizes rows of `k` values into a workspace of [`words`](Self::words) words.
     ///
     /// # Errors
-    /// If `numbers` or the workspace is too short.
+    /// If `values` or the workspace is too short.
     pub(crate) fn quantize<'a>(
         &self,
         context: Context<'_>,
-        numbers: &[f32],
+        values: &[f32],
         k: usize,
         workspace: &'a mut [f32],
     ) -> Result<Rows<'a>, ShapeMismatch> {
         let Room { rows, stride, groups } = *self;
         let needed = rows.checked_mul(k).ok_or(ShapeMismatch)?;
-        let numbers = numbers.get(..needed).ok_or(ShapeMismatch)?;
+        let values = values.get(..needed).ok_or(ShapeMismatch)?;
         if k > stride || k == 0 {
             return Err(ShapeMismatch);
         }
         let workspace = workspace.get_mut(..self.words()).ok_or(ShapeMismatch)?;
         let (scales, rest) = workspace.split_at_mut_checked(rows).ok_or(ShapeMismatch)?;
         let (zeros, rest) = rest.split_at_mut_checked(rows).ok_or(ShapeMismatch)?;
-        let (sums, codes) = rest.split_at_mut_checked(rows * groups).ok_or(ShapeMismatch)?;
+        let (sums, quantized) = rest.split_at_mut_checked(rows * groups).ok_or(ShapeMismatch)?;
         let zeros: &mut [i32] = bytemuck::cast_slice_mut(zeros);
         let sums: &mut [i32] = bytemuck::cast_slice_mut(sums);
-        let codes: &mut [i8] = bytemuck::cast_slice_mut(codes);
+        let quantized: &mut [i8] = bytemuck::cast_slice_mut(quantized);
         let sums_words: &mut [f32] = bytemuck::cast_slice_mut(&mut *sums);
         let zeros_words: &mut [f32] = bytemuck::cast_slice_mut(&mut *zeros);
-        let codes_words: &mut [f32] = bytemuck::cast_slice_mut(&mut *codes);
+        let quantized_words: &mut [f32] = bytemuck::cast_slice_mut(&mut *quantized);
         for_each_chunks_mut(
             context.parallel,
-            [&mut *scales, zeros_words, sums_words, codes_words],
+            [&mut *scales, zeros_words, sums_words, quantized_words],
             [1, 1, groups, stride / 4],
-            &|row, [scale, zero, sums, codes]| {
-                let numbers = numbers.get(row * k..(row + 1) * k).unwrap_or_default();
-                let codes: &mut [i8] = bytemuck::cast_slice_mut(codes);
+            &|row, [scale, zero, sums, quantized]| {
+                let values = values.get(row * k..(row + 1) * k).unwrap_or_default();
+                let quantized: &mut [i8] = bytemuck::cast_slice_mut(quantized);
                 let sums: &mut [i32] = bytemuck::cast_slice_mut(sums);
-                let found = context.tier.dispatch(Quantize { numbers, codes: &mut *codes });
+                let found = context.tier.dispatch(Quantize { values, quantized: &mut *quantized });
                 let group = stride / groups;
-                for (sum, codes) in sums.iter_mut().zip(codes.chunks(group.max(1))) {
-                    *sum = codes.iter().map(|code| i32::from(*code)).sum();
+                for (sum, quantized) in sums.iter_mut().zip(quantized.chunks(group.max(1))) {
+                    *sum = quantized.iter().map(|weight| i32::from(*weight)).sum();
                 }
                 if let ([scale], [zero]) = (scale, zero) {
                     (*scale, *zero) = (found.0, f32::from_bits(found.1.cast_unsigned()));
                 }
             },
         );
-        Ok(Rows { codes, stride, scales, zeros, sums })
+        Ok(Rows { quantized, stride, scales, zeros, sums })
     }
 }
 
 /// Quantizes a row and pads it with zeros; returns the scale and the zero point.
-pub(crate) fn quantize_row(context: Context<'_>, numbers: &[f32], codes: &mut [i8]) -> (f32, i32) {
-    context.tier.dispatch(Quantize { numbers, codes })
+pub(crate) fn quantize_row(
+    context: Context<'_>,
+    values: &[f32],
+    quantized: &mut [i8],
+) -> (f32, i32) {
+    context.tier.dispatch(Quantize { values, quantized })
 }
 
 /// Quantizes a row; returns the scale and the zero point.
 struct Quantize<'a> {
-    numbers: &'a [f32],
-    codes: &'a mut [i8],
+    values: &'a [f32],
+    quantized: &'a mut [i8],
 }
 
 impl Vectorized for Quantize<'_> {
@@ -131,18 +135,18 @@ impl Vectorized for Quantize<'_> {
 
     #[inline(always)]
     fn run<S: Simd>(self, s: S) -> (f32, i32) {
-        let Quantize { numbers, codes } = self;
+        let Quantize { values, quantized } = self;
         let (mut lows, mut highs) = (s.splat(0.0), s.splat(0.0));
         // One in lanes that saw NaN.
         let (mut nans, one) = (s.splat(0.0), s.splat(1.0));
-        let whole = numbers.chunks_exact(S::LANES);
+        let whole = values.chunks_exact(S::LANES);
         let rest = whole.remainder();
         for chunk in whole {
             // SAFETY: the chunk has `LANES` values.
-            let numbers = unsafe { s.load(chunk.as_ptr()) };
+            let values = unsafe { s.load(chunk.as_ptr()) };
             // A NaN leaves the accumulated value unchanged.
-            (lows, highs) = (s.min(numbers, lows), s.max(numbers, highs));
-            nans = s.select(s.is_nan(numbers), one, nans);
+            (lows, highs) = (s.min(values, lows), s.max(values, highs));
+            nans = s.select(s.is_nan(values), one, nans);
         }
         let (lows, highs, nans) = (s.to_array(lows), s.to_array(highs), s.to_array(nans));
         let (mut low, mut high, mut is_nan) = (0f32, 0f32, false);
@@ -151,10 +155,10 @@ impl Vectorized for Quantize<'_> {
             high = if highs[lane] > high { highs[lane] } else { high };
             is_nan |= nans[lane] > 0.0;
         }
-        for number in rest {
-            low = if *number < low { *number } else { low };
-            high = if *number > high { *number } else { high };
-            is_nan |= number.is_nan();
+        for value in rest {
+            low = if *value < low { *value } else { low };
+            high = if *value > high { *value } else { high };
+            is_nan |= value.is_nan();
         }
         let (low, high) = if is_nan { (f32::NAN, f32::NAN) } else { (low, high) };
         let scale = ((high - low) / 255.0).max(f32::EPSILON);
@@ -164,11 +168,11 @@ impl Vectorized for Quantize<'_> {
         let zero = if from_below { -128.0 - below } else { 127.0 - above };
         let zero = libm::rintf(zero.clamp(-128.0, 127.0)) as i32;
         let (inverse, range) = (1.0 / scale, super::Range { zero, low: i8::MIN, high: i8::MAX });
-        let (there, beyond) = codes.split_at_mut(numbers.len().min(codes.len()));
-        let numbers = &numbers[..there.len()];
-        for at in 0..there.len() {
-            let found = range.code(numbers[at] * inverse);
-            there[at] = if numbers[at].is_nan() { 0 } else { found };
+        let (inside, beyond) = quantized.split_at_mut(values.len().min(quantized.len()));
+        let values = &values[..inside.len()];
+        for at in 0..inside.len() {
+            let found = range.quantize(values[at] * inverse);
+            inside[at] = if values[at].is_nan() { 0 } else { found };
         }
         beyond.fill(0);
         (scale, zero)
@@ -228,10 +232,10 @@ unsafe impl Finish for Floats<'_> {
         walk: Walk,
         b: *const i8,
         at: [usize; 2],
-        place: &Place<f32>,
+        dst: &Destination<f32>,
     ) {
         // SAFETY: guaranteed by the caller.
-        unsafe { vnni::floats::<M, V, FLIPPED>(a, walk, b, self, at, place) }
+        unsafe { vnni::dequantized_tile::<M, V, FLIPPED>(a, walk, b, self, at, dst) }
     }
 
     #[cfg(target_arch = "x86_64")]
@@ -243,7 +247,7 @@ unsafe impl Finish for Floats<'_> {
         corner: &Corner<'_, f32>,
     ) {
         // SAFETY: guaranteed by the caller.
-        unsafe { amx::floats::<V, FLIPPED>(self, sums, at, corner) }
+        unsafe { amx::dequantized_tile::<V, FLIPPED>(self, sums, at, corner) }
     }
 }
 
@@ -258,7 +262,7 @@ pub(crate) fn product(
     columns: Columns<'_>,
     out: &mut [f32],
 ) -> Result<(), ShapeMismatch> {
-    let left = Left::Filled(rows.codes, rows.stride);
+    let left = Left::Filled(rows.quantized, rows.stride);
     let finish = Floats { rows, sums: right.sums, columns };
     run(context, rows.scales.len(), left, right, &finish, out, &mut [])
 }
@@ -278,7 +282,7 @@ pub(crate) fn windows_product(
     workspace: &mut [f32],
 ) -> Result<(), ShapeMismatch> {
     let zeros = bytemuck::cast_slice(zeros);
-    let rows = Rows { codes: &[], stride: 0, scales, zeros, sums: &[] };
+    let rows = Rows { quantized: &[], stride: 0, scales, zeros, sums: &[] };
     let finish = Floats { rows, sums: right.sums, columns };
     run(context, scales.len(), left, right, &finish, out, workspace)
 }
@@ -286,7 +290,7 @@ pub(crate) fn windows_product(
 /// int4 weights; their layout is described at the top of this file.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Nibbles<'a> {
-    codes: &'a [u8],
+    quantized: &'a [u8],
     scales: GroupScales<'a>,
     sums: &'a [f32],
     k: usize,
@@ -317,34 +321,34 @@ pub(crate) fn nibbles_len(shape: [usize; 2], groups: usize) -> Option<usize> {
     (bytes / 4).checked_mul(groups)?.checked_mul(panels)
 }
 
-/// Packs int4 weights `code(row, col)`, -8 to 7. Returns `None` if `words` has the wrong length or
-/// a weight is out of range.
+/// Packs int4 weights `weight(row, col)`, -8 to 7. Returns `None` if `words` has the wrong length
+/// or a weight is out of range.
 pub(crate) fn pack_nibbles(
     [k, n]: [usize; 2],
     groups: usize,
-    code: impl Fn(usize, usize) -> Option<i8>,
+    weight: impl Fn(usize, usize) -> Option<i8>,
     words: &mut [f32],
 ) -> Option<()> {
     let [bytes, _] = nibble_counts([k, n], groups)?;
     if words.len() != nibbles_len([k, n], groups)? {
         return None;
     }
-    let codes: &mut [u8] = bytemuck::cast_slice_mut(words);
+    let quantized: &mut [u8] = bytemuck::cast_slice_mut(words);
     // Zero, with 8 added.
-    codes.fill(0x88);
+    quantized.fill(0x88);
     let each = k / groups;
     for col in 0..n {
         for group in 0..groups {
             let block = (col / LANES * groups + group) * bytes;
-            let block = codes.get_mut(block..block + bytes)?;
+            let block = quantized.get_mut(block..block + bytes)?;
             for row in 0..each {
-                let code = code(group * each + row, col)?;
-                if !(-8..8).contains(&code) {
+                let weight = weight(group * each + row, col)?;
+                if !(-8..8).contains(&weight) {
                     return None;
                 }
                 let at = row / NIBBLES * (NIBBLES / 2) * LANES + col % LANES * 4 + row % 4;
                 let byte = block.get_mut(at)?;
-                let half = (code + 8).cast_unsigned();
+                let half = (weight + 8).cast_unsigned();
                 let is_upper = row % NIBBLES >= 4;
                 *byte = if is_upper { *byte & 15 | half << 4 } else { *byte & 0xf0 | half };
             }
@@ -359,14 +363,14 @@ impl<'a> Nibbles<'a> {
     pub(crate) fn of(
         [k, n]: [usize; 2],
         groups: usize,
-        [codes, sums]: [&'a [f32]; 2],
+        [quantized, sums]: [&'a [f32]; 2],
         scales: GroupScales<'a>,
     ) -> Option<Self> {
-        let fits = codes.len() == nibbles_len([k, n], groups)?
+        let fits = quantized.len() == nibbles_len([k, n], groups)?
             && scales.part(0..n.checked_next_multiple_of(LANES)?.checked_mul(groups)?).is_some()
             && sums.len() >= n.checked_next_multiple_of(LANES)?;
-        let codes = bytemuck::cast_slice(codes);
-        fits.then_some(Nibbles { codes, scales, sums, k, n, groups })
+        let quantized = bytemuck::cast_slice(quantized);
+        fits.then_some(Nibbles { quantized, scales, sums, k, n, groups })
     }
 
     /// Bytes of a group of a panel.
@@ -391,7 +395,7 @@ pub(crate) fn product_nibbles(
     let out = out.get_mut(..count.checked_mul(n).ok_or(ShapeMismatch)?).ok_or(ShapeMismatch)?;
     let length = right.bytes() * 2 / LANES * right.groups;
     let fits = rows.stride == length
-        && rows.codes.len() >= count * length
+        && rows.quantized.len() >= count * length
         && rows.zeros.len() >= count
         && rows.sums.len() >= count * right.groups
         && bias.is_none_or(|bias| bias.len() >= n.next_multiple_of(LANES));
@@ -408,7 +412,7 @@ pub(crate) fn product_nibbles(
     let rows_of_part = count.div_ceil(threads).clamp(1, 48);
     // Few rows: threads share the columns.
     let parts = (threads * 4).div_ceil(count.div_ceil(rows_of_part));
-    let cols = even_part(threads, panels, panels.div_ceil(parts)) * LANES;
+    let cols = balanced_part(threads, panels, panels.div_ceil(parts)) * LANES;
     let outcome = Outcome::default();
     let product = Product { rows, right, bias, dots };
     for_each_tile_mut::<_, ()>(
@@ -425,7 +429,7 @@ pub(crate) fn product_nibbles(
 /// Panels of int4 weights, with the parameters of their columns.
 #[derive(Clone, Copy)]
 pub(super) struct Panels<'a> {
-    pub(super) codes: &'a [u8],
+    pub(super) quantized: &'a [u8],
     pub(super) scales: GroupScales<'a>,
     /// Sum of each column.
     pub(super) sums: &'a [f32],
@@ -452,7 +456,7 @@ impl Product<'_> {
         #[cfg(target_arch = "x86_64")]
         if matches!(self.dots.instructions(), Instructions::Vnni)
             && own.len() == 1
-            && self.right.bytes() <= token::MOST
+            && self.right.bytes() <= token::MAX_GROUP_BYTES
         {
             return self.row(own.start, tile);
         }
@@ -492,7 +496,7 @@ impl Product<'_> {
             None => None,
         };
         Some(Panels {
-            codes: self.right.codes.get(of_groups(bytes))?,
+            quantized: self.right.quantized.get(of_groups(bytes))?,
             scales: self.right.scales.part(of_groups(LANES))?,
             sums: self.right.sums.get(columns)?,
             bias,
@@ -504,8 +508,8 @@ impl Product<'_> {
     /// The quantized values of a row, and the sums of its groups.
     fn line(&self, row: usize) -> Option<(&[i8], &[i32])> {
         let (groups, stride) = (self.right.groups, self.rows.stride);
-        let codes = self.rows.codes.get(row * stride..(row + 1) * stride)?;
-        Some((codes, self.rows.sums.get(row * groups..(row + 1) * groups)?))
+        let quantized = self.rows.quantized.get(row * stride..(row + 1) * stride)?;
+        Some((quantized, self.rows.sums.get(row * groups..(row + 1) * groups)?))
     }
 
     /// Scale and zero point of a row.
@@ -517,8 +521,8 @@ impl Product<'_> {
     #[cfg(target_arch = "x86_64")]
     fn row(&self, row: usize, tile: &mut Tile<'_, f32>) -> Option<()> {
         let panels = self.panels(tile.first(), tile.row(row).len().div_ceil(LANES))?;
-        let ((codes, sums), (scale, zero)) = (self.line(row)?, self.range(row)?);
-        let own = token::Row { codes, sums, scale, zero };
+        let ((quantized, sums), (scale, zero)) = (self.line(row)?, self.range(row)?);
+        let own = token::Row { quantized, sums, scale, zero };
         // SAFETY: `Dots` proves that the processor has the instructions.
         unsafe { token::row_by_nibbles(&own, &panels, tile.row(row)) }
     }
@@ -537,14 +541,14 @@ impl Product<'_> {
             #[cfg(target_arch = "x86_64")]
             Instructions::Vnni => {
                 let mut a = [(core::ptr::null(), core::ptr::null()); ROWS];
-                for (place, slot) in a.iter_mut().enumerate() {
-                    let row = row + place.min(rows - 1);
-                    let (codes, sums) = self.line(row)?;
-                    *slot = (codes.as_ptr(), sums.as_ptr());
+                for (index, slot) in a.iter_mut().enumerate() {
+                    let row = row + index.min(rows - 1);
+                    let (quantized, sums) = self.line(row)?;
+                    *slot = (quantized.as_ptr(), sums.as_ptr());
                 }
-                let mut place = Place { out: [core::ptr::null_mut(); ROWS], rows, cols };
+                let mut dst = Destination { out: [core::ptr::null_mut(); ROWS], rows, cols };
                 let mut own = [(0.0, 0.0); ROWS];
-                for (at, (slot, own)) in place.out.iter_mut().zip(&mut own).enumerate().take(rows) {
+                for (at, (slot, own)) in dst.out.iter_mut().zip(&mut own).enumerate().take(rows) {
                     *slot = tile.row(row + at).get_mut(from..from + cols)?.as_mut_ptr();
                     *own = self.range(row + at)?;
                 }
@@ -552,40 +556,41 @@ impl Product<'_> {
                 // destinations were sliced to these lengths above.
                 unsafe {
                     match (count, rows) {
-                        (1, 1) => vnni::nibbles::<1, 1>(&a, &own, &panels, &place),
-                        (2, 1) => vnni::nibbles::<1, 2>(&a, &own, &panels, &place),
-                        (1, _) => vnni::nibbles::<6, 1>(&a, &own, &panels, &place),
-                        _ => vnni::nibbles::<6, 2>(&a, &own, &panels, &place),
+                        (1, 1) => vnni::nibbles::<1, 1>(&a, &own, &panels, &dst),
+                        (2, 1) => vnni::nibbles::<1, 2>(&a, &own, &panels, &dst),
+                        (1, _) => vnni::nibbles::<6, 1>(&a, &own, &panels, &dst),
+                        _ => vnni::nibbles::<6, 2>(&a, &own, &panels, &dst),
                     }
                 }
             }
             _ => {
                 debug_assert_eq!(rows, 1, "plain loops compute one row at a time");
-                let ((codes, own_sums), (scale, zero)) = (self.line(row)?, self.range(row)?);
-                let mut numbers = [0f32; LANES];
+                let ((quantized, own_sums), (scale, zero)) = (self.line(row)?, self.range(row)?);
+                let mut values = [0f32; LANES];
                 let length = self.rows.stride / panels.groups;
-                let all = codes.chunks_exact(length).zip(panels.codes.chunks_exact(panels.bytes));
-                for (((codes, weights), sum), scales) in
-                    all.zip(own_sums).zip(panels.scales.together())
+                let all =
+                    quantized.chunks_exact(length).zip(panels.quantized.chunks_exact(panels.bytes));
+                for (((quantized, weights), sum), scales) in
+                    all.zip(own_sums).zip(panels.scales.groups_of_16())
                 {
                     #[cfg(all(target_arch = "aarch64", target_endian = "little"))]
                     let found = match self.dots.instructions() {
-                        Instructions::Plain => plain::nibbles(codes, weights),
+                        Instructions::Plain => plain::nibbles(quantized, weights),
                         // SAFETY: `Dots` proves that the processor has the instructions.
-                        _ => unsafe { arm::nibbles(codes, weights) },
+                        _ => unsafe { arm::nibbles(quantized, weights) },
                     };
                     #[cfg(not(all(target_arch = "aarch64", target_endian = "little")))]
-                    let found = plain::nibbles(codes, weights);
-                    for ((number, found), scale) in numbers.iter_mut().zip(found).zip(scales) {
-                        *number += (found - 8 * sum) as f32 * scale;
+                    let found = plain::nibbles(quantized, weights);
+                    for ((value, found), scale) in values.iter_mut().zip(found).zip(scales) {
+                        *value += (found - 8 * sum) as f32 * scale;
                     }
                 }
                 let out = tile.row(row).get_mut(from..from + cols)?;
-                for (at, ((out, number), sum)) in
-                    out.iter_mut().zip(numbers).zip(panels.sums).enumerate()
+                for (at, ((out, value), sum)) in
+                    out.iter_mut().zip(values).zip(panels.sums).enumerate()
                 {
                     let bias = panels.bias.and_then(|bias| bias.get(at)).copied().unwrap_or(0.0);
-                    *out = (number - zero * sum) * scale + bias;
+                    *out = (value - zero * sum) * scale + bias;
                 }
             }
         }

@@ -39,13 +39,13 @@ pub(crate) fn pack_scales(
     packed.fill(0.0);
     for col in 0..n {
         for group in 0..groups {
-            let place = (col / LANES * groups + group) * LANES + col % LANES;
+            let index = (col / LANES * groups + group) * LANES + col % LANES;
             let scale = *scales.get(col * groups + group)?;
             match is_upper {
-                false => *packed.get_mut(place)? = scale,
+                false => *packed.get_mut(index)? = scale,
                 true => {
                     let upper: &mut [u16] = bytemuck::cast_slice_mut(packed);
-                    *upper.get_mut(place)? = (scale.to_bits() >> 16) as u16;
+                    *upper.get_mut(index)? = (scale.to_bits() >> 16) as u16;
                 }
             }
         }
@@ -75,7 +75,7 @@ impl<'a> GroupScales<'a> {
     }
 
     /// Scales in groups of 16 columns.
-    pub(super) fn together(self) -> impl Iterator<Item = [f32; LANES]> {
+    pub(super) fn groups_of_16(self) -> impl Iterator<Item = [f32; LANES]> {
         let (whole, upper): (&[f32], &[u16]) = match self {
             GroupScales::Whole(scales) => (scales, &[]),
             GroupScales::Upper(scales) => (&[], scales),

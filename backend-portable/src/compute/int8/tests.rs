@@ -44,8 +44,8 @@ fn room(context: Context<'_>, rows: usize, shape: [usize; 2], left: &Left<'_>) -
     workspace_len(context.parallel.threads(), rows, shape, left, Dots::of(context.tier))
 }
 
-fn codes(numbers: &mut Noise, count: usize) -> Vec<i8> {
-    (0..count).map(|_| numbers.below(256) as u8 as i8).collect()
+fn random_values(noise: &mut Noise, count: usize) -> Vec<i8> {
+    (0..count).map(|_| noise.below(256) as u8 as i8).collect()
 }
 
 /// Requantized sum, computed without intermediate rounding.
@@ -62,11 +62,11 @@ fn check(found: &[i8], expected: &[i8], what: &str) {
 }
 
 #[test]
-fn products_are_exact() {
-    let mut numbers = Noise::new(1);
+fn gemm_is_exact() {
+    let mut noise = Noise::new(1);
     for [m, k, n] in [[1, 3, 1], [1, 8, 70], [5, 16, 16], [13, 20, 33], [30, 7, 100], [50, 64, 48]]
     {
-        let (a, b) = (codes(&mut numbers, m * k), codes(&mut numbers, n * k));
+        let (a, b) = (random_values(&mut noise, m * k), random_values(&mut noise, n * k));
         let mut packed = vec![0.0; pack::packed_len([k, n]).unwrap()];
         pack::pack([k, n], |row, col| b.get(col * k + row).copied(), &mut packed).unwrap();
         let packed = pack::Packed::of([k, n], &packed).unwrap();
@@ -99,7 +99,7 @@ fn products_are_exact() {
 
 #[test]
 fn convolutions_are_exact() {
-    let mut numbers = Noise::new(2);
+    let mut noise = Noise::new(2);
     let window =
         |kernel, stride, padding, dilation| Window::new(kernel, stride, padding, dilation).unwrap();
     let cases = [
@@ -118,24 +118,24 @@ fn convolutions_are_exact() {
         let windows = Windows::new(input, axes).unwrap();
         let channels = input[2];
         let taps = axes[0].kernel() * axes[1].kernel();
-        let picture = codes(&mut numbers, batch * windows.picture());
-        let weights = codes(&mut numbers, n.max(channels) * windows.codes());
+        let image = random_values(&mut noise, batch * windows.image());
+        let weights = random_values(&mut noise, n.max(channels) * windows.window_len());
         let [_, wide] = windows.output;
         // Value of a window's tap; zero outside the image.
         let tap = |at: usize, tap: usize, channel: usize| -> i64 {
-            let (image, at) = (at / windows.count(), at % windows.count());
-            let place = |axis: &Window, at: usize, tap: usize, size: usize| {
-                let place = axis.origin(at) + (tap * axis.dilation()) as i64;
-                usize::try_from(place).ok().filter(|place| *place < size)
+            let (sample, at) = (at / windows.count(), at % windows.count());
+            let position = |axis: &Window, at: usize, tap: usize, size: usize| {
+                let position = axis.origin(at) + (tap * axis.dilation()) as i64;
+                usize::try_from(position).ok().filter(|position| *position < size)
             };
-            let y = place(&axes[0], at / wide, tap / axes[1].kernel(), input[0]);
-            let x = place(&axes[1], at % wide, tap % axes[1].kernel(), input[1]);
+            let y = position(&axes[0], at / wide, tap / axes[1].kernel(), input[0]);
+            let x = position(&axes[1], at % wide, tap % axes[1].kernel(), input[1]);
             let (Some(y), Some(x)) = (y, x) else { return 0 };
-            let at = image * windows.picture() + (y * input[1] + x) * channels + channel;
-            i64::from(picture[at]) - i64::from(zero)
+            let at = sample * windows.image() + (y * input[1] + x) * channels + channel;
+            i64::from(image[at]) - i64::from(zero)
         };
         let rows = batch * windows.count();
-        let k = windows.codes();
+        let k = windows.window_len();
         let mut packed = vec![0.0; pack::packed_len([k, n]).unwrap()];
         pack::pack([k, n], |row, col| weights.get(col * k + row).copied(), &mut packed).unwrap();
         let packed = pack::Packed::of([k, n], &packed).unwrap();
@@ -151,8 +151,8 @@ fn convolutions_are_exact() {
             .map(|at| expected(sum(at / n, at % n), scale[at % n], bias[at % n]))
             .collect();
         let mut single = vec![0.0; depthwise::packed_len(taps, channels).unwrap()];
-        let code = |tap: usize, channel: usize| weights.get(tap * channels + channel).copied();
-        depthwise::pack(taps, channels, code, &mut single).unwrap();
+        let element = |tap: usize, channel: usize| weights.get(tap * channels + channel).copied();
+        depthwise::pack(taps, channels, element, &mut single).unwrap();
         let single = depthwise::Packed::of(taps, channels, &single).unwrap();
         let each = |row: usize, channel: usize| -> i64 {
             let taps = 0..taps;
@@ -175,15 +175,15 @@ fn convolutions_are_exact() {
             };
             let starts = start(packed.sums, offset);
             let columns = Requantize { start: &starts, scales: &scale, bias: &bias, range: RANGE };
-            let left = Left::Windows(&picture, &windows, zero);
+            let left = Left::Windows(&image, &windows, zero);
             let mut workspace = vec![0.0; room(context, rows, [k, n], &left)];
             let mut out = vec![0; rows * n];
             product(context, rows, left, packed, &columns, &mut out, &mut workspace).unwrap();
             check(&out, &wanted, &what);
 
-            let place = |at: usize| at / 32 * 32 + depthwise::channel(at % 32);
+            let position = |at: usize| at / 32 * 32 + depthwise::channel(at % 32);
             let [scales, biases] = [&scale, &bias].map(|all| {
-                (0..depthwise::padded(channels)).map(|at| all[place(at)]).collect::<Vec<f32>>()
+                (0..depthwise::padded(channels)).map(|at| all[position(at)]).collect::<Vec<f32>>()
             });
             let scales: Vec<f32> = scales.iter().map(|scale| scale * 5.0).collect();
             let starts = start(single.sums, 0);
@@ -191,13 +191,14 @@ fn convolutions_are_exact() {
                 Requantize { start: &starts, scales: &scales, bias: &biases, range: RANGE };
             let mut out = vec![0; rows * channels];
             let outside = vec![zero; channels];
-            let codes = &picture;
+            let quantized = &image;
             // Images of one column, also computed as images of one row.
             let rows = windows.along_rows();
             assert_eq!(rows.input[0] == 1, input[1] == 1, "{what}");
             for windows in [&windows, &rows] {
-                let pictures = depthwise::Pictures { batch, windows, codes, outside: &outside };
-                depthwise::convolve(context, &pictures, single, &columns, &mut out).unwrap();
+                let images =
+                    depthwise::Pictures { batch, windows, codes: quantized, outside: &outside };
+                depthwise::convolve(context, &images, single, &columns, &mut out).unwrap();
                 check(&out, &wanted_single, &what);
                 out.fill(0);
             }
@@ -208,28 +209,29 @@ fn convolutions_are_exact() {
 /// Sums that fit `f32` exactly, without scales: all instruction sets give the scalar result with
 /// every tiling.
 #[test]
-fn sums_are_exact_however_they_are_cut() {
-    let mut numbers = Noise::new(7);
+fn sums_are_exact_for_every_tiling() {
+    let mut noise = Noise::new(7);
     let shapes =
         [[300, 4, 20], [9, 33, 17], [16, 64, 32], [17, 65, 33], [31, 148, 48], [33, 127, 50]];
     let more =
         [[47, 260, 15], [40, 20, 1], [100, 68, 130], [64, 300, 270], [7, 128, 64], [70, 3, 40]];
     for [m, k, n] in shapes.into_iter().chain(more) {
-        let stride = (k + numbers.below(9)).next_multiple_of(8);
-        let (mut a, b) = (codes(&mut numbers, m * stride), codes(&mut numbers, n * k));
+        let stride = (k + noise.below(9)).next_multiple_of(8);
+        let (mut a, b) = (random_values(&mut noise, m * stride), random_values(&mut noise, n * k));
         a.chunks_mut(stride).for_each(|row| row[k..].fill(0));
-        let zeros: Vec<i32> = (0..m).map(|_| numbers.below(256) as i32 - 128).collect();
+        let zeros: Vec<i32> = (0..m).map(|_| noise.below(256) as i32 - 128).collect();
         let mut packed = vec![0.0; pack::packed_len([k, n]).unwrap()];
         pack::pack([k, n], |row, col| b.get(col * k + row).copied(), &mut packed).unwrap();
         let packed = pack::Packed::of([k, n], &packed).unwrap();
-        let code = |row: usize, at: usize| i32::from(a[row * stride + at]) - zeros[row];
+        let element = |row: usize, at: usize| i32::from(a[row * stride + at]) - zeros[row];
         let sum = |row: usize, col: usize| -> i32 {
-            (0..k).map(|at| code(row, at) * i32::from(b[col * k + at])).sum()
+            (0..k).map(|at| element(row, at) * i32::from(b[col * k + at])).sum()
         };
         let wanted: Vec<f32> = (0..m * n).map(|at| sum(at / n, at % n) as f32).collect();
         let (ones, none) = (vec![1.0; m.max(pack::padded(n))], vec![0.0; pack::padded(n)]);
         let columns = Columns { scales: &ones, bias: &none };
-        let rows = rows::Rows { codes: &a, stride, scales: &ones[..m], zeros: &zeros, sums: &[] };
+        let rows =
+            rows::Rows { quantized: &a, stride, scales: &ones[..m], zeros: &zeros, sums: &[] };
         for context in machines() {
             let mut out = vec![f32::NAN; m * n];
             rows::product(context, rows, packed, columns, &mut out).unwrap();
@@ -240,8 +242,8 @@ fn sums_are_exact_however_they_are_cut() {
 
 /// The same, for windows.
 #[test]
-fn sums_of_windows_are_exact_however_they_are_cut() {
-    let mut numbers = Noise::new(8);
+fn window_sums_are_exact_for_every_tiling() {
+    let mut noise = Noise::new(8);
     let window = |kernel, stride, padding| Window::new(kernel, stride, padding, 1).unwrap();
     for (input, axes, n) in [
         ([7, 7, 64], [window(3, 1, 1), window(3, 1, 1)], 40),
@@ -255,17 +257,17 @@ fn sums_of_windows_are_exact_however_they_are_cut() {
     ] {
         let (batch, outside, zero) = (2, 11i8, 11);
         let windows = Windows::new(input, axes).unwrap();
-        let (k, rows) = (windows.codes(), batch * windows.count());
-        let picture = codes(&mut numbers, batch * windows.picture());
-        let weights = codes(&mut numbers, n * k);
+        let (k, rows) = (windows.window_len(), batch * windows.count());
+        let image = random_values(&mut noise, batch * windows.image());
+        let weights = random_values(&mut noise, n * k);
         let mut written = vec![0; rows * k];
-        for (image, written) in written.chunks_mut(windows.count() * k).enumerate() {
-            let picture = &picture[image * windows.picture()..];
-            windows.write(picture, 0, outside, written.chunks_mut(k)).unwrap();
+        for (sample, written) in written.chunks_mut(windows.count() * k).enumerate() {
+            let image = &image[sample * windows.image()..];
+            windows.write(image, 0, outside, written.chunks_mut(k)).unwrap();
         }
-        let code = |row: usize, at: usize| i32::from(written[row * k + at]) - zero;
+        let element = |row: usize, at: usize| i32::from(written[row * k + at]) - zero;
         let sum = |row: usize, col: usize| -> i32 {
-            (0..k).map(|at| code(row, at) * i32::from(weights[col * k + at])).sum()
+            (0..k).map(|at| element(row, at) * i32::from(weights[col * k + at])).sum()
         };
         let wanted: Vec<f32> = (0..rows * n).map(|at| sum(at / n, at % n) as f32).collect();
         let mut packed = vec![0.0; pack::packed_len([k, n]).unwrap()];
@@ -274,7 +276,7 @@ fn sums_of_windows_are_exact_however_they_are_cut() {
         let (ones, none) = (vec![1.0; rows.max(pack::padded(n))], vec![0.0; pack::padded(n)]);
         let zeros: Vec<f32> = vec![f32::from_bits(zero as u32); rows];
         for context in machines() {
-            let left = Left::Windows(&picture, &windows, outside);
+            let left = Left::Windows(&image, &windows, outside);
             let mut workspace = vec![0.0; room(context, rows, [k, n], &left)];
             let columns = Columns { scales: &ones, bias: &none };
             let (scales, mut out) = ([&ones[..rows], &zeros], vec![f32::NAN; rows * n]);
@@ -288,8 +290,8 @@ fn sums_of_windows_are_exact_however_they_are_cut() {
 
 /// Grouped channels, read and written in place, give the same result as each group alone.
 #[test]
-fn groups_are_convolved_where_they_lie() {
-    let mut numbers = Noise::new(4);
+fn grouped_convolution_works_in_place() {
+    let mut noise = Noise::new(4);
     let window = |kernel, stride, padding| Window::new(kernel, stride, padding, 1).unwrap();
     let cases = [
         ([7, 9, 32], [window(3, 1, 1), window(3, 1, 1)], 32),
@@ -305,15 +307,15 @@ fn groups_are_convolved_where_they_lie() {
         let (alone, k) = (Windows::new(input, axes).unwrap(), channels * axes[0].kernel());
         let (k, rows) = (k * axes[1].kernel(), batch * alone.count());
         let grouped = alone.of_groups(groups * channels).unwrap();
-        let picture = codes(&mut numbers, batch * height * width * groups * channels);
-        let weights = codes(&mut numbers, groups * n * k);
-        let code = |first: usize, row: usize, col: usize| weights.get((first + col) * k + row);
+        let image = random_values(&mut noise, batch * height * width * groups * channels);
+        let weights = random_values(&mut noise, groups * n * k);
+        let element = |first: usize, row: usize, col: usize| weights.get((first + col) * k + row);
         let padded = pack::padded(n);
         let all = pack::side_by_side([k, n], groups).unwrap();
         let mut packed = vec![0.0; pack::packed_len(all).unwrap()];
-        let side_by_side = |row: usize, place: usize| {
-            let (block, col) = (place / padded, place % padded);
-            if col < n { code(block * n, row, col).copied() } else { Some(0) }
+        let side_by_side = |row: usize, position: usize| {
+            let (block, col) = (position / padded, position % padded);
+            if col < n { element(block * n, row, col).copied() } else { Some(0) }
         };
         pack::pack(all, side_by_side, &mut packed).unwrap();
         let packed = pack::Packed::of_blocks([k, n], groups, &packed).unwrap();
@@ -329,23 +331,23 @@ fn groups_are_convolved_where_they_lie() {
             range: RANGE,
         };
         for context in machines() {
-            let run = |codes: &[i8],
+            let run = |quantized: &[i8],
                        windows: &Windows,
                        right: pack::Packed<'_>,
                        columns: Requantize<'_>,
                        out: &mut [i8]| {
-                let left = Left::Windows(codes, windows, zero);
+                let left = Left::Windows(quantized, windows, zero);
                 let mut workspace = vec![0.0; room(context, rows, [k, n], &left)];
                 product(context, rows, left, right, &columns, out, &mut workspace)
             };
             let mut out = vec![77; rows * groups * n];
-            run(&picture, &grouped, packed, range(0..groups * padded), &mut out).unwrap();
+            run(&image, &grouped, packed, range(0..groups * padded), &mut out).unwrap();
             for group in 0..groups {
-                let own = picture.chunks(channels).skip(group).step_by(groups);
+                let own = image.chunks(channels).skip(group).step_by(groups);
                 let own: Vec<i8> = own.flatten().copied().collect();
                 let mut single = vec![0.0; pack::packed_len([k, n]).unwrap()];
-                let own_code = |row: usize, col: usize| code(group * n, row, col).copied();
-                pack::pack([k, n], own_code, &mut single).unwrap();
+                let own_element = |row: usize, col: usize| element(group * n, row, col).copied();
+                pack::pack([k, n], own_element, &mut single).unwrap();
                 let single = pack::Packed::of([k, n], &single).unwrap();
                 let mut wanted = vec![0; rows * n];
                 let columns = range(group * padded..(group + 1) * padded);
@@ -353,23 +355,23 @@ fn groups_are_convolved_where_they_lie() {
                 let found = out.chunks(n).skip(group).step_by(groups);
                 let found: Vec<i8> = found.flatten().copied().collect();
                 assert_eq!(found, wanted, "{input:?} {axes:?} {group} {:?}", context.tier);
-                let other = run(&picture, &grouped, single, columns, &mut out);
+                let other = run(&image, &grouped, single, columns, &mut out);
                 assert!(other.is_err(), "the weights have one group");
             }
-            let mut failed = |codes: &[i8], columns: Requantize<'_>, len: usize| {
-                run(codes, &grouped, packed, columns, &mut out[..len]).is_err()
+            let mut failed = |quantized: &[i8], columns: Requantize<'_>, len: usize| {
+                run(quantized, &grouped, packed, columns, &mut out[..len]).is_err()
             };
             let (all, len) = (range(0..groups * padded), rows * groups * n);
-            assert!(failed(&picture[1..], all, len), "an input value is missing");
-            assert!(failed(&picture, range(1..groups * padded), len), "a column is missing");
-            assert!(failed(&picture, all, len - 1), "an output element is missing");
+            assert!(failed(&image[1..], all, len), "an input value is missing");
+            assert!(failed(&image, range(1..groups * padded), len), "a column is missing");
+            assert!(failed(&image, all, len - 1), "an output element is missing");
         }
     }
 }
 
 #[test]
-fn rows_get_the_codes_of_their_own() {
-    let mut numbers = Noise::new(3);
+fn dynamic_quantization_matches_pytorch() {
+    let mut noise = Noise::new(3);
     for ([m, k, n], groups) in [
         ([1, 64, 70], 2),
         ([3, 32, 16], 1),
@@ -379,8 +381,9 @@ fn rows_get_the_codes_of_their_own() {
         ([2, 7, 3], 1),
         ([14, 64, 100], 8),
     ] {
-        let input: Vec<f32> = numbers.floats(m * k).iter().map(|it| it * 3.0 + 0.5).collect();
-        let weights: Vec<i8> = codes(&mut numbers, n * k).iter().map(|code| code >> 4).collect();
+        let input: Vec<f32> = noise.floats(m * k).iter().map(|it| it * 3.0 + 0.5).collect();
+        let weights: Vec<i8> =
+            random_values(&mut noise, n * k).iter().map(|element| element >> 4).collect();
         let group_scales: Vec<f32> = (0..n * groups)
             .map(|at| 0.01 + at as f32 * 1e-3)
             // Representable as `bfloat16`.
@@ -390,8 +393,8 @@ fn rows_get_the_codes_of_their_own() {
         let bias: Vec<f32> = (0..pack::padded(n)).map(|at| at as f32).collect();
         let each = k / groups;
         let mut sums: Vec<f32> = vec![0.0; pack::padded(n)];
-        for (at, code) in weights.iter().enumerate() {
-            sums[at / k] += f32::from(*code) * group_scales[at / k * groups + at % k / each];
+        for (at, element) in weights.iter().enumerate() {
+            sums[at / k] += f32::from(*element) * group_scales[at / k * groups + at % k / each];
         }
         // PyTorch's algorithm, one value at a time: quantize and dequantize.
         let rounded: Vec<f64> = input
@@ -404,8 +407,8 @@ fn rows_get_the_codes_of_their_own() {
                 let zero = if below { -128.0 - low / scale } else { 127.0 - high / scale };
                 let zero = zero.round_ties_even();
                 row.iter().map(move |number| {
-                    let code = (number * (1.0 / scale)).round_ties_even() + zero;
-                    f64::from((code.clamp(-128.0, 127.0) - zero) * scale)
+                    let element = (number * (1.0 / scale)).round_ties_even() + zero;
+                    f64::from((element.clamp(-128.0, 127.0) - zero) * scale)
                 })
             })
             .collect();
@@ -430,15 +433,15 @@ fn rows_get_the_codes_of_their_own() {
             }
         };
         let mut packed = vec![0.0; rows::nibbles_len([k, n], groups).unwrap()];
-        let code = |row: usize, col: usize| weights.get(col * k + row).copied();
-        rows::pack_nibbles([k, n], groups, code, &mut packed).unwrap();
+        let element = |row: usize, col: usize| weights.get(col * k + row).copied();
+        rows::pack_nibbles([k, n], groups, element, &mut packed).unwrap();
         let packed_scales = [false, true].map(|is_upper| {
             let mut packed = vec![0.0; scales::scales_len(n, groups, is_upper).unwrap()];
             scales::pack_scales([n, groups], &group_scales, is_upper, &mut packed).unwrap();
             packed
         });
         let mut bytes = vec![0.0; pack::packed_len([k, n]).unwrap()];
-        pack::pack([k, n], code, &mut bytes).unwrap();
+        pack::pack([k, n], element, &mut bytes).unwrap();
         let bytes = pack::Packed::of([k, n], &bytes).unwrap();
         let by_group = wanted(&|col, at| group_scales[col * groups + at / each]);
         let by_column = wanted(&|col, _| bias[col]);
@@ -464,21 +467,21 @@ fn rows_get_the_codes_of_their_own() {
 /// A single row uses another kernel than several rows; the results are the same bit for bit, for
 /// all numbers of panels and groups.
 #[test]
-fn a_row_is_the_same_alone_and_with_others() {
-    let mut numbers = Noise::new(31);
+fn single_row_matches_several_rows() {
+    let mut noise = Noise::new(31);
     // The last shape has prefetched weights; an earlier one has a group of another length.
     for [k, n, groups] in
         [[8, 1, 1], [32, 16, 1], [64, 37, 2], [96, 16 * 7 + 5, 3], [160, 80, 2], [1024, 2100, 32]]
     {
-        let weights: Vec<i8> = (0..k * n).map(|_| numbers.below(16) as i8 - 8).collect();
-        let input = numbers.floats(2 * k);
+        let weights: Vec<i8> = (0..k * n).map(|_| noise.below(16) as i8 - 8).collect();
+        let input = noise.floats(2 * k);
         let all: Vec<f32> = (0..n * groups)
-            .map(|_| f32::from_bits((0x3c00 + numbers.below(200) as u32) << 16))
+            .map(|_| f32::from_bits((0x3c00 + noise.below(200) as u32) << 16))
             .collect();
-        let (sums, bias) = (numbers.floats(pack::padded(n)), numbers.floats(pack::padded(n)));
+        let (sums, bias) = (noise.floats(pack::padded(n)), noise.floats(pack::padded(n)));
         let mut packed = vec![0.0; rows::nibbles_len([k, n], groups).unwrap()];
-        let code = |row: usize, col: usize| weights.get(col * k + row).copied();
-        rows::pack_nibbles([k, n], groups, code, &mut packed).unwrap();
+        let element = |row: usize, col: usize| weights.get(col * k + row).copied();
+        rows::pack_nibbles([k, n], groups, element, &mut packed).unwrap();
         for (context, is_upper) in machines().flat_map(|it| [(it, false), (it, true)]) {
             let mut scales = vec![0.0; scales::scales_len(n, groups, is_upper).unwrap()];
             scales::pack_scales([n, groups], &all, is_upper, &mut scales).unwrap();
@@ -504,9 +507,9 @@ fn a_row_is_the_same_alone_and_with_others() {
 #[test]
 fn elements_are_rounded_to_even() {
     for context in machines() {
-        let numbers = [0.25, 0.75, -0.25, 1e9, -1e9, f32::NAN, f32::INFINITY, 1.3];
+        let noise = [0.25, 0.75, -0.25, 1e9, -1e9, f32::NAN, f32::INFINITY, 1.3];
         let mut out = [7; 8];
-        elementwise::quantize(context, &numbers, 0.5, RANGE, &mut out);
+        elementwise::quantize(context, &noise, 0.5, RANGE, &mut out);
         assert_eq!(out, [-3, -1, -3, 120, -100, 0, 120, 0], "{:?}", context.tier);
         let from = Scaled { scale: 0.5, zero: -3 };
         let mut back = [0.0; 3];
@@ -525,13 +528,13 @@ fn elements_are_rounded_to_even() {
 }
 
 #[test]
-fn tables_have_a_code_for_each() {
-    let mut numbers = Noise::new(9);
-    let table: [i8; elementwise::CODES] = core::array::from_fn(|_| numbers.below(256) as u8 as i8);
+fn lookup_covers_all_values() {
+    let mut noise = Noise::new(9);
+    let table: [i8; elementwise::CODES] = core::array::from_fn(|_| noise.below(256) as u8 as i8);
     for count in [0, 1, 63, 64, 65, 1000, 70_001] {
-        let given = codes(&mut numbers, count);
+        let given = random_values(&mut noise, count);
         let wanted: Vec<i8> =
-            given.iter().map(|code| table[(i32::from(*code) + 128) as usize]).collect();
+            given.iter().map(|element| table[(i32::from(*element) + 128) as usize]).collect();
         for context in machines() {
             let mut out = vec![0; count];
             elementwise::lookup(context, &given, &table, &mut out);

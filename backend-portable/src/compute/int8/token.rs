@@ -19,7 +19,7 @@ use core::arch::x86_64::{
 
 /// A dynamically quantized row.
 pub(super) struct Row<'a> {
-    pub(super) codes: &'a [i8],
+    pub(super) quantized: &'a [i8],
     /// Sum of each group of quantized values.
     pub(super) sums: &'a [i32],
     pub(super) scale: f32,
@@ -28,17 +28,17 @@ pub(super) struct Row<'a> {
 
 /// Maximum bytes of a group of a panel: 16 · 15 · 128 for each value of a column stays below half
 /// of the i32 range.
-pub(super) const MOST: usize = 4096 * VECTOR;
+pub(super) const MAX_GROUP_BYTES: usize = 4096 * VECTOR;
 /// Bytes of a vector: four bytes, each with two weights, of each column of a panel.
 const VECTOR: usize = 4 * LANES;
 /// Bytes of a tile's weights from which they are prefetched. Smaller tiles are in the L2 cache, or
 /// arrive there soon.
-const FAR: usize = 1 << 20;
+const PREFETCH_BYTES: usize = 1 << 20;
 
 /// Addresses of the panels.
 #[derive(Clone, Copy)]
-struct Places {
-    codes: *const u8,
+struct Addresses {
+    quantized: *const u8,
     scales: *const u8,
     sums: *const f32,
     bias: *const f32,
@@ -61,7 +61,7 @@ pub(super) unsafe fn row_by_nibbles(
     panels: &Panels<'_>,
     out: &mut [f32],
 ) -> Option<()> {
-    let &Panels { codes, scales, sums, bias, groups, bytes } = panels;
+    let &Panels { quantized, scales, sums, bias, groups, bytes } = panels;
     let count = out.len().div_ceil(LANES);
     let steps = bytes / VECTOR;
     let all = count.checked_mul(groups)?;
@@ -71,39 +71,42 @@ pub(super) unsafe fn row_by_nibbles(
         GroupScales::Upper(scales) => (scales.as_ptr().cast(), scales.len()),
     };
     let fits = bytes.is_multiple_of(VECTOR)
-        && bytes <= MOST
-        && codes.len() >= all.checked_mul(bytes)?
+        && bytes <= MAX_GROUP_BYTES
+        && quantized.len() >= all.checked_mul(bytes)?
         && has_scales >= all.checked_mul(LANES)?
         && sums.len() >= padded
         && bias.is_none_or(|bias| bias.len() >= padded)
-        && row.codes.len() >= groups.checked_mul(steps)?.checked_mul(8)?
+        && row.quantized.len() >= groups.checked_mul(steps)?.checked_mul(8)?
         && row.sums.len() >= groups;
     if !fits {
         return None;
     }
-    let places = Places {
-        codes: codes.as_ptr(),
+    let addresses = Addresses {
+        quantized: quantized.as_ptr(),
         scales,
         sums: sums.as_ptr(),
         bias: bias.map_or(core::ptr::null(), |bias| bias.as_ptr()),
         // Hidden from the optimizer, which would load eight bytes at once and move them to vector
         // registers separately.
-        rows: [row.codes.as_ptr(), core::hint::black_box(row.codes.as_ptr().wrapping_add(4))],
+        rows: [
+            row.quantized.as_ptr(),
+            core::hint::black_box(row.quantized.as_ptr().wrapping_add(4)),
+        ],
         row_sums: row.sums.as_ptr(),
         groups,
         steps,
         scale: row.scale,
         zero: row.zero,
     };
-    let is_far = codes.len() > FAR;
+    let is_far = quantized.len() > PREFETCH_BYTES;
     // SAFETY: the caller guarantees the instructions, and all lengths were compared above.
     unsafe {
         match (panels.scales, is_far, steps) {
             // Groups of 32, as exporters choose.
-            (GroupScales::Upper(_), false, 4) => each::<4, true, false>(&places, out),
-            (GroupScales::Upper(_), true, 4) => each::<4, true, true>(&places, out),
-            (GroupScales::Upper(_), ..) => each::<0, true, true>(&places, out),
-            (GroupScales::Whole(_), ..) => each::<0, false, true>(&places, out),
+            (GroupScales::Upper(_), false, 4) => each::<4, true, false>(&addresses, out),
+            (GroupScales::Upper(_), true, 4) => each::<4, true, true>(&addresses, out),
+            (GroupScales::Upper(_), ..) => each::<0, true, true>(&addresses, out),
+            (GroupScales::Whole(_), ..) => each::<0, false, true>(&addresses, out),
         }
     }
     Some(())
@@ -112,13 +115,13 @@ pub(super) unsafe fn row_by_nibbles(
 /// Computes all panels of `out`.
 ///
 /// # Safety
-/// The processor has the instructions. `places` has the panels of `out`, the last of which may be
-/// partial, with groups of `STEPS` steps (dynamic if 0). Scales have the format given by `UPPER`.
-/// Sums, and the bias unless it is null, cover whole panels. The row has as many values, and a sum
-/// for each group.
+/// The processor has the instructions. `addresses` has the panels of `out`, the last of which may
+/// be partial, with groups of `STEPS` steps (dynamic if 0). Scales have the format given by
+/// `UPPER`. Sums, and the bias unless it is null, cover whole panels. The row has as many values,
+/// and a sum for each group.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
-unsafe fn each<const STEPS: usize, const UPPER: bool, const FAR: bool>(
-    places: &Places,
+unsafe fn each<const STEPS: usize, const UPPER: bool, const PREFETCH_BYTES: bool>(
+    addresses: &Addresses,
     out: &mut [f32],
 ) {
     let count = out.len().div_ceil(LANES);
@@ -129,10 +132,10 @@ unsafe fn each<const STEPS: usize, const UPPER: bool, const FAR: bool>(
         // SAFETY: at least as many panels follow `panel`, and `to` has their results and no others.
         unsafe {
             panel += match count - panel {
-                4.. => some::<4, STEPS, UPPER, FAR>(places, panel, to),
-                3 => some::<3, STEPS, UPPER, FAR>(places, panel, to),
-                2 => some::<2, STEPS, UPPER, FAR>(places, panel, to),
-                _ => some::<1, STEPS, UPPER, FAR>(places, panel, to),
+                4.. => some::<4, STEPS, UPPER, PREFETCH_BYTES>(addresses, panel, to),
+                3 => some::<3, STEPS, UPPER, PREFETCH_BYTES>(addresses, panel, to),
+                2 => some::<2, STEPS, UPPER, PREFETCH_BYTES>(addresses, panel, to),
+                _ => some::<1, STEPS, UPPER, PREFETCH_BYTES>(addresses, panel, to),
             };
         }
     }
@@ -145,17 +148,23 @@ unsafe fn each<const STEPS: usize, const UPPER: bool, const FAR: bool>(
 /// be partial.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
-unsafe fn some<const V: usize, const STEPS: usize, const UPPER: bool, const FAR: bool>(
-    places: &Places,
+unsafe fn some<
+    const V: usize,
+    const STEPS: usize,
+    const UPPER: bool,
+    const PREFETCH_BYTES: bool,
+>(
+    addresses: &Addresses,
     panel: usize,
     out: &mut [f32],
 ) -> usize {
-    let &Places { codes, scales, sums, bias, rows, row_sums, groups, scale, zero, .. } = places;
-    let steps = if STEPS == 0 { places.steps } else { STEPS };
+    let &Addresses { quantized, scales, sums, bias, rows, row_sums, groups, scale, zero, .. } =
+        addresses;
+    let steps = if STEPS == 0 { addresses.steps } else { STEPS };
     let (lower, upper) = (_mm512_set1_epi8(0x0f), _mm512_set1_epi8(0xf0_u8.cast_signed()));
-    let apart = groups * steps * VECTOR;
-    let codes = codes.wrapping_add(panel * apart);
-    let mut numbers = [_mm512_setzero_ps(); V];
+    let panel_stride = groups * steps * VECTOR;
+    let quantized = quantized.wrapping_add(panel * panel_stride);
+    let mut results = [_mm512_setzero_ps(); V];
     for group in 0..groups {
         // Compensates the 8 added to each weight. SAFETY: each group has a sum.
         let start = _mm512_set1_epi32(-8 * unsafe { *row_sums.add(group) });
@@ -171,13 +180,13 @@ unsafe fn some<const V: usize, const STEPS: usize, const UPPER: bool, const FAR:
             let own = [_mm512_set1_epi32(own[0]), _mm512_set1_epi32(own[1])];
             // Counted, like all loops here: see `vnni.rs`.
             for v in 0..V {
-                let from = codes.wrapping_add(v * apart + at * VECTOR);
-                if FAR {
+                let from = quantized.wrapping_add(v * panel_stride + at * VECTOR);
+                if PREFETCH_BYTES {
                     // SAFETY: a prefetch hint has no visible effect, for any address. (The
                     // intrinsic is safe in newer compilers.)
                     #[allow(unused_unsafe)]
                     unsafe {
-                        _mm_prefetch::<_MM_HINT_T0>(from.wrapping_add(V * apart).cast());
+                        _mm_prefetch::<_MM_HINT_T0>(from.wrapping_add(V * panel_stride).cast());
                     }
                 }
                 // SAFETY: the panel has this many groups and steps.
@@ -195,7 +204,7 @@ unsafe fn some<const V: usize, const STEPS: usize, const UPPER: bool, const FAR:
             // SAFETY: scales exist for all groups of all panels, in the format given by `UPPER`.
             let scale =
                 unsafe { scale_of::<UPPER>(scales, ((panel + v) * groups + group) * LANES) };
-            numbers[v] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(sum), scale, numbers[v]);
+            results[v] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(sum), scale, results[v]);
         }
     }
     for v in 0..V.min(out.len().div_ceil(LANES)) {
@@ -208,11 +217,11 @@ unsafe fn some<const V: usize, const STEPS: usize, const UPPER: bool, const FAR:
             let bias = if bias.is_null() { none } else { _mm512_loadu_ps(bias.add(at)) };
             (_mm512_loadu_ps(sums.add(at)), bias)
         };
-        let number = _mm512_fnmadd_ps(_mm512_set1_ps(zero), sums, numbers[v]);
-        let number = _mm512_fmadd_ps(number, _mm512_set1_ps(scale), bias);
+        let result = _mm512_fnmadd_ps(_mm512_set1_ps(zero), sums, results[v]);
+        let result = _mm512_fmadd_ps(result, _mm512_set1_ps(scale), bias);
         let mask = ((1u32 << there) - 1) as __mmask16;
         // SAFETY: the mask covers the remaining elements of `out`, at most 16.
-        unsafe { _mm512_mask_storeu_ps(rest.as_mut_ptr(), mask, number) };
+        unsafe { _mm512_mask_storeu_ps(rest.as_mut_ptr(), mask, result) };
     }
     V
 }

@@ -5,7 +5,7 @@
 //! standard library; a build without link-time optimization compiles them separately, for the
 //! baseline processor, and calls them for each vector.
 
-use super::product::{Place, ROWS, Walk};
+use super::product::{Destination, ROWS, Walk};
 use super::rows::{Floats, Panels};
 use super::scales::GroupScales;
 use super::{LANES, Range, Requantize, STEP};
@@ -42,7 +42,7 @@ unsafe fn sums<const M: usize, const V: usize, const FLIPPED: bool>(
     mut sums: [[__m512i; V]; M],
 ) -> [[__m512i; V]; M] {
     let flip = _mm512_set1_epi32(0x8080_8080_u32 as i32);
-    let Walk { steps, lines, apart, panel } = walk;
+    let Walk { steps, lines, line_stride, panel } = walk;
     for line in 0..lines {
         // SAFETY: every row and panel has this line.
         let b = unsafe { b.add(line * steps * LANES * STEP) };
@@ -56,12 +56,13 @@ unsafe fn sums<const M: usize, const V: usize, const FLIPPED: bool>(
             }
             for row in 0..M {
                 // SAFETY: `step` is inside the line of the row.
-                let codes = unsafe { a[row].add(line * apart + step * STEP).cast::<i32>() };
+                let quantized =
+                    unsafe { a[row].add(line * line_stride + step * STEP).cast::<i32>() };
                 // SAFETY: as above.
-                let codes = _mm512_set1_epi32(unsafe { codes.read_unaligned() });
-                let codes = if FLIPPED { codes } else { _mm512_xor_si512(codes, flip) };
+                let quantized = _mm512_set1_epi32(unsafe { quantized.read_unaligned() });
+                let quantized = if FLIPPED { quantized } else { _mm512_xor_si512(quantized, flip) };
                 for v in 0..V {
-                    sums[row][v] = _mm512_dpbusd_epi32(sums[row][v], codes, weights[v]);
+                    sums[row][v] = _mm512_dpbusd_epi32(sums[row][v], quantized, weights[v]);
                 }
             }
         }
@@ -77,7 +78,7 @@ fn mask(cols: usize, v: usize) -> __mmask16 {
 }
 
 /// Requantization of the sums of `V` panels.
-pub(super) struct Codes<const V: usize> {
+pub(super) struct Requantizer<const V: usize> {
     scale: [__m512; V],
     bias: [__m512; V],
     zero: __m512i,
@@ -88,7 +89,7 @@ pub(super) struct Codes<const V: usize> {
     cols: usize,
 }
 
-impl<const V: usize> Codes<V> {
+impl<const V: usize> Requantizer<V> {
     /// Loads the parameters of `cols` columns starting at `first`.
     ///
     /// # Safety
@@ -109,7 +110,7 @@ impl<const V: usize> Codes<V> {
         let (zero, low, high) =
             (_mm512_set1_epi16(zero as i16), _mm512_set1_epi8(low), _mm512_set1_epi8(high));
         let mask = u64::MAX >> (64 - cols.clamp(1, V * LANES));
-        Codes { scale, bias, zero, low, high, mask, cols }
+        Requantizer { scale, bias, zero, low, high, mask, cols }
     }
 
     /// Requantizes and stores a row.
@@ -121,8 +122,8 @@ impl<const V: usize> Codes<V> {
     pub(super) unsafe fn write(&self, sums: &[__m512i; V], to: *mut i8) {
         let mut rounded = [_mm512_setzero_si512(); 4];
         for v in 0..V {
-            let number = _mm512_fmadd_ps(_mm512_cvtepi32_ps(sums[v]), self.scale[v], self.bias[v]);
-            rounded[v] = _mm512_cvtps_epi32(number);
+            let result = _mm512_fmadd_ps(_mm512_cvtepi32_ps(sums[v]), self.scale[v], self.bias[v]);
+            rounded[v] = _mm512_cvtps_epi32(result);
         }
         // All conversions saturate, including those of values outside the range.
         let pairs = [
@@ -131,17 +132,17 @@ impl<const V: usize> Codes<V> {
         ];
         // 128-bit lanes interleave four values of each panel; the permutation restores the order of
         // panels.
-        let codes = _mm512_packs_epi16(pairs[0], pairs[1]);
+        let quantized = _mm512_packs_epi16(pairs[0], pairs[1]);
         let order = _mm512_set_epi32(15, 11, 7, 3, 14, 10, 6, 2, 13, 9, 5, 1, 12, 8, 4, 0);
-        let codes = _mm512_permutexvar_epi32(order, codes);
-        let codes = _mm512_min_epi8(_mm512_max_epi8(codes, self.low), self.high);
+        let quantized = _mm512_permutexvar_epi32(order, quantized);
+        let quantized = _mm512_min_epi8(_mm512_max_epi8(quantized, self.low), self.high);
         // SAFETY: the destination has room for all columns, and the mask excludes the others.
         unsafe {
             match (V, self.cols) {
-                (1, 16) => _mm_storeu_epi8(to, _mm512_castsi512_si128(codes)),
-                (2, 32) => _mm256_storeu_epi8(to, _mm512_castsi512_si256(codes)),
-                (4, 64) => _mm512_storeu_epi8(to, codes),
-                _ => _mm512_mask_storeu_epi8(to, self.mask, codes),
+                (1, 16) => _mm_storeu_epi8(to, _mm512_castsi512_si128(quantized)),
+                (2, 32) => _mm256_storeu_epi8(to, _mm512_castsi512_si256(quantized)),
+                (4, 64) => _mm512_storeu_epi8(to, quantized),
+                _ => _mm512_mask_storeu_epi8(to, self.mask, quantized),
             }
         }
     }
@@ -150,16 +151,16 @@ impl<const V: usize> Codes<V> {
 /// Computes a tile of int8 results.
 ///
 /// # Safety
-/// As for [`sums`]. `place` is writable for its rows and columns, at most `M` rows and `V` panels;
+/// As for [`sums`]. `dst` is writable for its rows and columns, at most `M` rows and `V` panels;
 /// `columns` has `V` panels from `first` on.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
-pub(super) unsafe fn codes<const M: usize, const V: usize, const FLIPPED: bool>(
+pub(super) unsafe fn requantized_tile<const M: usize, const V: usize, const FLIPPED: bool>(
     a: &[*const i8; ROWS],
     walk: Walk,
     b: *const i8,
     columns: &Requantize<'_>,
     first: usize,
-    place: &Place<i8>,
+    dst: &Destination<i8>,
 ) {
     let mut start = [_mm512_setzero_si512(); V];
     for v in 0..V {
@@ -167,13 +168,13 @@ pub(super) unsafe fn codes<const M: usize, const V: usize, const FLIPPED: bool>(
         start[v] = unsafe { _mm512_loadu_epi32(columns.start.as_ptr().add(first + v * LANES)) };
     }
     // SAFETY: guaranteed by the caller.
-    let (sums, codes) = unsafe {
+    let (sums, quantized) = unsafe {
         let sums = sums::<M, V, FLIPPED>(a, walk, b, [start; M]);
-        (sums, Codes::of(columns, first, place.cols))
+        (sums, Requantizer::of(columns, first, dst.cols))
     };
-    for row in 0..M.min(place.rows) {
+    for row in 0..M.min(dst.rows) {
         // SAFETY: guaranteed by the caller.
-        unsafe { codes.write(&sums[row], place.out[row]) };
+        unsafe { quantized.write(&sums[row], dst.out[row]) };
     }
 }
 
@@ -227,9 +228,9 @@ pub(super) unsafe fn pixels<const PAIRS: usize>(
             for at in 0..2 {
                 let (tap, step) = taps[pair * 2 + at];
                 // SAFETY: guaranteed by the caller; masked lanes are not read.
-                let codes =
+                let quantized =
                     unsafe { _mm256_maskz_loadu_epi8(mask, tap.wrapping_add(pixel * step)) };
-                both[at] = _mm512_cvtepi8_epi16(codes);
+                both[at] = _mm512_cvtepi8_epi16(quantized);
             }
             let [first, second] = both;
             let pairs =
@@ -243,14 +244,14 @@ pub(super) unsafe fn pixels<const PAIRS: usize>(
         }
         let mut rounded = [_mm512_setzero_si512(); 2];
         for half in 0..2 {
-            let number = _mm512_fmadd_ps(_mm512_cvtepi32_ps(sums[half]), scale[half], bias[half]);
-            rounded[half] = _mm512_add_epi32(_mm512_cvtps_epi32(number), zero);
+            let result = _mm512_fmadd_ps(_mm512_cvtepi32_ps(sums[half]), scale[half], bias[half]);
+            rounded[half] = _mm512_add_epi32(_mm512_cvtps_epi32(result), zero);
         }
         // Both conversions saturate.
-        let codes = _mm512_cvtsepi16_epi8(_mm512_packs_epi32(rounded[0], rounded[1]));
-        let codes = _mm256_min_epi8(_mm256_max_epi8(codes, low), high);
+        let quantized = _mm512_cvtsepi16_epi8(_mm512_packs_epi32(rounded[0], rounded[1]));
+        let quantized = _mm256_min_epi8(_mm256_max_epi8(quantized, low), high);
         // SAFETY: guaranteed by the caller; the mask covers the valid channels.
-        unsafe { _mm256_mask_storeu_epi8(out.wrapping_add(pixel * out_step), mask, codes) };
+        unsafe { _mm256_mask_storeu_epi8(out.wrapping_add(pixel * out_step), mask, quantized) };
     }
 }
 
@@ -261,7 +262,7 @@ pub(super) struct Narrow<'a> {
     pub(super) out: [*mut i8; ROWS],
     /// `[tap rows, taps in each row]`, and their strides.
     pub(super) taps: [usize; 2],
-    pub(super) apart: [usize; 2],
+    pub(super) strides: [usize; 2],
     /// Weights of the block: `A` vectors for each tap.
     pub(super) weights: &'a [i8],
     /// Parameters of all blocks, and the index of this block's first column.
@@ -280,13 +281,13 @@ pub(super) struct Narrow<'a> {
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
 pub(super) unsafe fn narrow<const A: usize, const P: usize>(narrow: &Narrow<'_>) {
     const { assert!(matches!(A, 1 | 2) && P <= ROWS) };
-    let Narrow { ref at, ref out, taps: [tall, wide], apart, weights, columns, first, lanes } =
+    let Narrow { ref at, ref out, taps: [tall, wide], strides, weights, columns, first, lanes } =
         *narrow;
     let mut sums = [[_mm512_setzero_si512(); A]; P];
     let mut vectors = weights.as_ptr();
     for row in 0..tall {
         for tap in 0..wide {
-            let offset = row * apart[0] + tap * apart[1];
+            let offset = row * strides[0] + tap * strides[1];
             let mut own = [_mm512_setzero_si512(); A];
             for turn in 0..A {
                 // SAFETY: each tap has `A` vectors of weights.
@@ -294,10 +295,11 @@ pub(super) unsafe fn narrow<const A: usize, const P: usize>(narrow: &Narrow<'_>)
             }
             for pixel in 0..P {
                 // SAFETY: each tap has 16 bytes.
-                let codes = unsafe { _mm_loadu_epi8(at[pixel].add(offset)) };
-                let codes = _mm512_broadcast_i32x4(codes);
+                let quantized = unsafe { _mm_loadu_epi8(at[pixel].add(offset)) };
+                let quantized = _mm512_broadcast_i32x4(quantized);
                 for turn in 0..A {
-                    sums[pixel][turn] = _mm512_dpbusd_epi32(sums[pixel][turn], codes, own[turn]);
+                    sums[pixel][turn] =
+                        _mm512_dpbusd_epi32(sums[pixel][turn], quantized, own[turn]);
                 }
             }
             vectors = vectors.wrapping_add(A * LANES * STEP);
@@ -339,22 +341,22 @@ pub(super) unsafe fn narrow<const A: usize, const P: usize>(narrow: &Narrow<'_>)
                     _mm512_add_epi32(even, odd)
                 }
             };
-            let number = _mm512_cvtepi32_ps(_mm512_add_epi32(sum, start));
-            rounded[part] = _mm512_cvtps_epi32(_mm512_fmadd_ps(number, scale, bias));
+            let result = _mm512_cvtepi32_ps(_mm512_add_epi32(sum, start));
+            rounded[part] = _mm512_cvtps_epi32(_mm512_fmadd_ps(result, scale, bias));
         }
         // All conversions saturate, including those of values outside the range.
         let pairs = [
             _mm512_adds_epi16(_mm512_packs_epi32(rounded[0], rounded[1]), zero),
             _mm512_adds_epi16(_mm512_packs_epi32(rounded[2], rounded[3]), zero),
         ];
-        let codes = _mm512_packs_epi16(pairs[0], pairs[1]);
-        let codes = _mm512_shuffle_epi8(_mm512_permutexvar_epi32(order, codes), within);
-        let codes = _mm512_min_epi8(_mm512_max_epi8(codes, low), high);
+        let quantized = _mm512_packs_epi16(pairs[0], pairs[1]);
+        let quantized = _mm512_shuffle_epi8(_mm512_permutexvar_epi32(order, quantized), within);
+        let quantized = _mm512_min_epi8(_mm512_max_epi8(quantized, low), high);
         let quarters = [
-            _mm512_castsi512_si128(codes),
-            _mm512_extracti32x4_epi32::<1>(codes),
-            _mm512_extracti32x4_epi32::<2>(codes),
-            _mm512_extracti32x4_epi32::<3>(codes),
+            _mm512_castsi512_si128(quantized),
+            _mm512_extracti32x4_epi32::<1>(quantized),
+            _mm512_extracti32x4_epi32::<2>(quantized),
+            _mm512_extracti32x4_epi32::<3>(quantized),
         ];
         for part in 0..4 {
             let pixel = quad * 4 + part;
@@ -374,7 +376,7 @@ pub(super) unsafe fn narrow<const A: usize, const P: usize>(narrow: &Narrow<'_>)
 }
 
 /// Dequantization of the sums of `V` panels.
-pub(super) struct Numbers<const V: usize> {
+pub(super) struct Dequantizer<const V: usize> {
     /// Sum of the weights of each column.
     weights: [__m512i; V],
     column: [__m512; V],
@@ -382,7 +384,7 @@ pub(super) struct Numbers<const V: usize> {
     cols: usize,
 }
 
-impl<const V: usize> Numbers<V> {
+impl<const V: usize> Dequantizer<V> {
     /// Loads the parameters of `cols` columns starting at `first`.
     ///
     /// # Safety
@@ -401,7 +403,7 @@ impl<const V: usize> Numbers<V> {
                 bias[v] = _mm512_loadu_ps(finish.columns.bias.as_ptr().add(at));
             }
         }
-        Numbers { weights, column, bias, cols }
+        Dequantizer { weights, column, bias, cols }
     }
 
     /// Initial sums of a row with this zero point.
@@ -425,14 +427,14 @@ impl<const V: usize> Numbers<V> {
     pub(super) unsafe fn write(&self, sums: &[__m512i; V], scale: f32, to: *mut f32) {
         let scale = _mm512_set1_ps(scale);
         for v in 0..V {
-            let number = _mm512_mul_ps(_mm512_cvtepi32_ps(sums[v]), scale);
-            let number = _mm512_fmadd_ps(number, self.column[v], self.bias[v]);
+            let result = _mm512_mul_ps(_mm512_cvtepi32_ps(sums[v]), scale);
+            let result = _mm512_fmadd_ps(result, self.column[v], self.bias[v]);
             let to = to.wrapping_add(v * LANES);
             // SAFETY: the mask covers the valid columns of the row, unless all 16 are valid.
             unsafe {
                 match self.cols >= (v + 1) * LANES {
-                    true => _mm512_storeu_ps(to, number),
-                    false => _mm512_mask_storeu_ps(to, mask(self.cols, v), number),
+                    true => _mm512_storeu_ps(to, result),
+                    false => _mm512_mask_storeu_ps(to, mask(self.cols, v), result),
                 }
             }
         }
@@ -442,28 +444,29 @@ impl<const V: usize> Numbers<V> {
 /// Computes a tile of `f32` results.
 ///
 /// # Safety
-/// As for [`codes`]. Scales and zero points exist for all rows of the tile, starting at `row`.
+/// As for [`requantized_tile`]. Scales and zero points exist for all rows of the tile, starting at
+/// `row`.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
-pub(super) unsafe fn floats<const M: usize, const V: usize, const FLIPPED: bool>(
+pub(super) unsafe fn dequantized_tile<const M: usize, const V: usize, const FLIPPED: bool>(
     a: &[*const i8; ROWS],
     walk: Walk,
     b: *const i8,
     finish: &Floats<'_>,
     [row, first]: [usize; 2],
-    place: &Place<f32>,
+    dst: &Destination<f32>,
 ) {
     // SAFETY: guaranteed by the caller.
-    let numbers = unsafe { Numbers::<V>::of(finish, first, place.cols) };
+    let dequantizer = unsafe { Dequantizer::<V>::of(finish, first, dst.cols) };
     let mut start = [[_mm512_setzero_si512(); V]; M];
-    for at in 0..M.min(place.rows) {
+    for at in 0..M.min(dst.rows) {
         // Unsigned left values have 128 added, and so has their zero point.
-        start[at] = numbers.start(finish.rows.zeros[row + at] + 128);
+        start[at] = dequantizer.start(finish.rows.zeros[row + at] + 128);
     }
     // SAFETY: guaranteed by the caller.
     let sums = unsafe { sums::<M, V, FLIPPED>(a, walk, b, start) };
-    for at in 0..M.min(place.rows) {
+    for at in 0..M.min(dst.rows) {
         // SAFETY: guaranteed by the caller.
-        unsafe { numbers.write(&sums[at], finish.rows.scales[row + at], place.out[at]) };
+        unsafe { dequantizer.write(&sums[at], finish.rows.scales[row + at], dst.out[at]) };
     }
 }
 
@@ -490,19 +493,19 @@ pub(super) unsafe fn scale_of<const UPPER: bool>(scales: *const u8, at: usize) -
 ///
 /// # Safety
 /// Each row of `a` has twice as many values as a column of all groups has bytes, and a sum for each
-/// group. `weights` has `V` panels of weights, scales, sums and, if present, biases. `place` is
+/// group. `weights` has `V` panels of weights, scales, sums and, if present, biases. `dst` is
 /// writable for its rows and columns, at most `M` rows and `V` panels.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
 pub(super) unsafe fn nibbles<const M: usize, const V: usize>(
     a: &[(*const i8, *const i32); ROWS],
     own: &[(f32, f32); ROWS],
     weights: &Panels<'_>,
-    place: &Place<f32>,
+    dst: &Destination<f32>,
 ) {
     let lower = _mm512_set1_epi8(15);
     let &Panels { groups, bytes, .. } = weights;
     let steps = bytes / (STEP * LANES);
-    let mut numbers = [[_mm512_setzero_ps(); V]; M];
+    let mut dequantizer = [[_mm512_setzero_ps(); V]; M];
     for group in 0..groups {
         let mut sums = [[_mm512_setzero_si512(); V]; M];
         for row in 0..M {
@@ -514,20 +517,21 @@ pub(super) unsafe fn nibbles<const M: usize, const V: usize>(
             for v in 0..V {
                 let at = (v * groups + group) * bytes + step * STEP * LANES;
                 // SAFETY: the group has this many steps.
-                let codes = unsafe { _mm512_loadu_epi32(weights.codes.as_ptr().add(at).cast()) };
-                let upper = _mm512_srli_epi16::<4>(codes);
-                halves[v] = [_mm512_and_si512(codes, lower), _mm512_and_si512(upper, lower)];
+                let quantized =
+                    unsafe { _mm512_loadu_epi32(weights.quantized.as_ptr().add(at).cast()) };
+                let upper = _mm512_srli_epi16::<4>(quantized);
+                halves[v] = [_mm512_and_si512(quantized, lower), _mm512_and_si512(upper, lower)];
             }
             for row in 0..M {
                 // Each is a broadcast load. SAFETY: each step of each group has eight values.
-                let codes = unsafe {
-                    let codes = a[row].0.add((group * steps + step) * 2 * STEP).cast::<i32>();
-                    [codes.read_unaligned(), codes.add(1).read_unaligned()]
+                let quantized = unsafe {
+                    let quantized = a[row].0.add((group * steps + step) * 2 * STEP).cast::<i32>();
+                    [quantized.read_unaligned(), quantized.add(1).read_unaligned()]
                 };
-                let codes = [_mm512_set1_epi32(codes[0]), _mm512_set1_epi32(codes[1])];
+                let quantized = [_mm512_set1_epi32(quantized[0]), _mm512_set1_epi32(quantized[1])];
                 for v in 0..V {
-                    sums[row][v] = _mm512_dpbusd_epi32(sums[row][v], halves[v][0], codes[0]);
-                    sums[row][v] = _mm512_dpbusd_epi32(sums[row][v], halves[v][1], codes[1]);
+                    sums[row][v] = _mm512_dpbusd_epi32(sums[row][v], halves[v][0], quantized[0]);
+                    sums[row][v] = _mm512_dpbusd_epi32(sums[row][v], halves[v][1], quantized[1]);
                 }
             }
         }
@@ -542,7 +546,7 @@ pub(super) unsafe fn nibbles<const M: usize, const V: usize>(
             };
             for row in 0..M {
                 let sum = _mm512_cvtepi32_ps(sums[row][v]);
-                numbers[row][v] = _mm512_fmadd_ps(sum, scale, numbers[row][v]);
+                dequantizer[row][v] = _mm512_fmadd_ps(sum, scale, dequantizer[row][v]);
             }
         }
     }
@@ -555,14 +559,14 @@ pub(super) unsafe fn nibbles<const M: usize, const V: usize>(
             };
             (_mm512_loadu_ps(weights.sums.as_ptr().add(v * LANES)), bias)
         };
-        for row in 0..M.min(place.rows) {
+        for row in 0..M.min(dst.rows) {
             let (scale, zero) = own[row];
-            let number = _mm512_fnmadd_ps(_mm512_set1_ps(zero), sums, numbers[row][v]);
-            let number = _mm512_fmadd_ps(number, _mm512_set1_ps(scale), bias);
+            let result = _mm512_fnmadd_ps(_mm512_set1_ps(zero), sums, dequantizer[row][v]);
+            let result = _mm512_fmadd_ps(result, _mm512_set1_ps(scale), bias);
             // SAFETY: the mask covers the valid columns of the row.
             unsafe {
-                let to = place.out[row].wrapping_add(v * LANES);
-                _mm512_mask_storeu_ps(to, mask(place.cols, v), number);
+                let to = dst.out[row].wrapping_add(v * LANES);
+                _mm512_mask_storeu_ps(to, mask(dst.cols, v), result);
             }
         }
     }

@@ -74,20 +74,20 @@ impl Windows {
     }
 
     /// Number of values of a window.
-    pub(crate) fn codes(&self) -> usize {
+    pub(crate) fn window_len(&self) -> usize {
         // Called for each window, so it avoids `map` on arrays: see `vnni.rs`.
         let [tall, wide] = &self.axes;
         tall.kernel() * wide.kernel() * self.input[2]
     }
 
     /// Whether each window is one pixel, and each pixel a window.
-    pub(crate) fn are_pixels(&self) -> bool {
+    pub(crate) fn is_pointwise(&self) -> bool {
         let [height, width, _] = self.input;
         self.axes.iter().all(|axis| *axis == Window::ONE) && self.output == [height, width]
     }
 
     /// Stride of images.
-    pub(crate) fn picture(&self) -> usize {
+    pub(crate) fn image(&self) -> usize {
         self.input[0] * self.input[1] * self.pixel
     }
 
@@ -98,13 +98,13 @@ impl Windows {
 
     /// Height and width of the union of all windows. `None` if it is empty or exceeds the address
     /// space.
-    pub(super) fn reach(&self) -> Option<[usize; 2]> {
-        let reach = |dim: usize| {
+    pub(super) fn extent(&self) -> Option<[usize; 2]> {
+        let extent = |dim: usize| {
             let (axis, count) = (self.axes[dim], self.output[dim]);
             let last = count.checked_sub(1)?.checked_mul(axis.stride())?;
             last.checked_add((axis.kernel() - 1).checked_mul(axis.dilation())?)?.checked_add(1)
         };
-        Some([reach(0)?, reach(1)?])
+        Some([extent(0)?, extent(1)?])
     }
 
     /// Size of padded images, if that is smaller than all windows separately and the kernel rows of
@@ -115,33 +115,33 @@ impl Windows {
         if cols.dilation() != 1 || !line.is_multiple_of(STEP) || line == 0 {
             return None;
         }
-        let size = self.reach()?;
+        let size = self.extent()?;
         let len = size[0].checked_mul(size[1])?.checked_mul(channels)?;
-        let apart = self.count().checked_mul(self.codes())?;
-        (len < apart).then_some(Padded { width: size[1], len: len.next_multiple_of(STEP) })
+        let separate = self.count().checked_mul(self.window_len())?;
+        (len < separate).then_some(Padded { width: size[1], len: len.next_multiple_of(STEP) })
     }
 
     /// Writes an image with its padding, and with 128 added to each value, for instructions with an
-    /// unsigned operand. `outside` is the padding value. Returns `None` if `picture` or `place` is
+    /// unsigned operand. `outside` is the padding value. Returns `None` if `image` or `dst` is
     /// too short.
     pub(super) fn pad(
         &self,
-        picture: &[i8],
+        image: &[i8],
         outside: i8,
         padded: Padded,
-        place: &mut [i8],
+        dst: &mut [i8],
     ) -> Option<()> {
-        self.pad_rows(picture, outside, (0, padded.width), place)
+        self.pad_rows(image, outside, (0, padded.width), dst)
     }
 
     /// Writes rows of the padded image, of `wide` pixels each, starting with row `first`, until
-    /// `place` is full.
+    /// `dst` is full.
     pub(super) fn pad_rows(
         &self,
-        picture: &[i8],
+        image: &[i8],
         outside: i8,
         (first, wide): (usize, usize),
-        place: &mut [i8],
+        dst: &mut [i8],
     ) -> Option<()> {
         let [height, width, channels] = self.input;
         let skipped = [0, 1].map(|dim| self.first[dim] * self.axes[dim].stride());
@@ -150,40 +150,40 @@ impl Windows {
         let before = left.saturating_sub(skipped[1]).min(wide);
         let from = skipped[1].saturating_sub(left).min(width);
         let inside = (width - from).min(wide - before);
-        for (row, place) in place.chunks_exact_mut(wide * channels).enumerate() {
+        for (row, dst) in dst.chunks_exact_mut(wide * channels).enumerate() {
             let source = (row + first + skipped[0]).checked_sub(above).filter(|row| *row < height);
             let Some(source) = source else {
-                place.fill(outside);
+                dst.fill(outside);
                 continue;
             };
-            let (front, rest) = place.split_at_mut_checked(before * channels)?;
+            let (front, rest) = dst.split_at_mut_checked(before * channels)?;
             let (middle, behind) = rest.split_at_mut_checked(inside * channels)?;
             front.fill(outside);
             behind.fill(outside);
-            self.copy_pixels(picture, source * width + from, middle)?;
+            self.copy_pixels(image, source * width + from, middle)?;
         }
         Some(())
     }
 
-    /// Copies pixels starting at `from` until `place` is full, and adds 128 to each value.
-    fn copy_pixels(&self, picture: &[i8], from: usize, place: &mut [i8]) -> Option<()> {
+    /// Copies pixels starting at `from` until `dst` is full, and adds 128 to each value.
+    fn copy_pixels(&self, image: &[i8], from: usize, dst: &mut [i8]) -> Option<()> {
         // Windows completely in the padding may start after the last pixel.
-        if place.is_empty() {
+        if dst.is_empty() {
             return Some(());
         }
-        let (channels, source) = (self.input[2], picture.get(from * self.pixel..)?);
+        let (channels, source) = (self.input[2], image.get(from * self.pixel..)?);
         if self.pixel == channels {
-            return copy_flipped::<TOGETHER>(source.get(..place.len())?, place);
+            return copy_flipped::<CHUNK>(source.get(..dst.len())?, dst);
         }
         // These channel counts are whole vectors, which need no inner loop.
         match channels {
-            16 => self.gather::<16>(source, place),
-            32 => self.gather::<32>(source, place),
-            64 => self.gather::<64>(source, place),
+            16 => self.gather::<16>(source, dst),
+            32 => self.gather::<32>(source, dst),
+            64 => self.gather::<64>(source, dst),
             _ => {
                 let pixels = source.chunks(self.pixel);
-                for (place, source) in place.chunks_exact_mut(channels).zip(pixels) {
-                    copy_flipped::<{ TOGETHER / 2 }>(source.get(..channels)?, place)?;
+                for (dst, source) in dst.chunks_exact_mut(channels).zip(pixels) {
+                    copy_flipped::<{ CHUNK / 2 }>(source.get(..channels)?, dst)?;
                 }
                 Some(())
             }
@@ -191,24 +191,24 @@ impl Windows {
     }
 
     /// Copies pixels of `N` channels.
-    fn gather<const N: usize>(&self, source: &[i8], place: &mut [i8]) -> Option<()> {
-        for (index, place) in place.as_chunks_mut::<N>().0.iter_mut().enumerate() {
-            *place = flipped(*source.get(index * self.pixel..)?.first_chunk()?);
+    fn gather<const N: usize>(&self, source: &[i8], dst: &mut [i8]) -> Option<()> {
+        for (index, dst) in dst.as_chunks_mut::<N>().0.iter_mut().enumerate() {
+            *dst = flipped(*source.get(index * self.pixel..)?.first_chunk()?);
         }
         Some(())
     }
 
     /// Writes windows of an image, starting with number `at`, each to its own place, padded with
-    /// zeros. `outside` is the padding value. Returns `None` if `picture` or a place is too short.
+    /// zeros. `outside` is the padding value. Returns `None` if `image` or a place is too short.
     pub(super) fn write<'a>(
         &self,
-        picture: &[i8],
+        image: &[i8],
         mut at: usize,
         outside: i8,
-        places: impl Iterator<Item = &'a mut [i8]>,
+        dsts: impl Iterator<Item = &'a mut [i8]>,
     ) -> Option<()> {
         let mut known = None;
-        for place in places {
+        for dst in dsts {
             let y = self.first[0] + at / self.output[1];
             let x = self.first[1] + at % self.output[1];
             at += 1;
@@ -217,7 +217,7 @@ impl Windows {
                 _ => (y, self.axes[0].taps(y, self.input[0])),
             };
             known = Some((y, tall));
-            self.write_one(picture, tall, self.wide(x), outside, place)?;
+            self.write_one(image, tall, self.wide(x), outside, dst)?;
         }
         Some(())
     }
@@ -236,16 +236,16 @@ impl Windows {
 
     fn write_one(
         &self,
-        picture: &[i8],
+        image: &[i8],
         tall: Taps,
         wide: Taps,
         outside: i8,
-        place: &mut [i8],
+        dst: &mut [i8],
     ) -> Option<()> {
         let [_, width, channels] = self.input;
         let [rows, cols] = self.axes;
         let line = cols.kernel() * channels;
-        let inside = place.get_mut(..self.codes())?;
+        let inside = dst.get_mut(..self.window_len())?;
         if tall.count < rows.kernel() || wide.count < cols.kernel() {
             inside.fill(outside);
         }
@@ -253,27 +253,27 @@ impl Windows {
             let from = (tall.start + row * rows.dilation()) * width + wide.start;
             let to = (tall.first + row) * line + wide.first * channels;
             if cols.dilation() == 1 && self.pixel == channels {
-                let (source, codes) = (picture.get(from * channels..)?, wide.count * channels);
-                let place = place.get_mut(to..)?;
+                let (source, quantized) = (image.get(from * channels..)?, wide.count * channels);
+                let dst = dst.get_mut(to..)?;
                 if wide.count == cols.kernel() {
-                    copy(source, place, codes)?;
+                    copy(source, dst, quantized)?;
                 } else {
-                    place.get_mut(..codes)?.copy_from_slice(source.get(..codes)?);
+                    dst.get_mut(..quantized)?.copy_from_slice(source.get(..quantized)?);
                 }
                 continue;
             }
             for col in 0..wide.count {
                 let from = (from + col * cols.dilation()) * self.pixel;
-                let source = picture.get(from..)?.get(..channels)?;
+                let source = image.get(from..)?.get(..channels)?;
                 let to = to + col * channels;
-                place.get_mut(to..)?.get_mut(..channels)?.copy_from_slice(source);
+                dst.get_mut(to..)?.get_mut(..channels)?.copy_from_slice(source);
             }
         }
         if tall.first + tall.count < rows.kernel() && tall.count > 0 {
             let end = (tall.first + tall.count) * line;
-            place.get_mut(end..self.codes())?.fill(outside);
+            dst.get_mut(end..self.window_len())?.fill(outside);
         }
-        let behind = place.get_mut(self.codes()..)?;
+        let behind = dst.get_mut(self.window_len()..)?;
         if !behind.is_empty() {
             behind.fill(0);
         }
@@ -292,7 +292,7 @@ pub(super) struct Padded {
 #[cfg(target_arch = "x86_64")]
 impl Padded {
     /// Stride of the kernel rows of a window.
-    pub(super) fn apart(&self, windows: &Windows) -> usize {
+    pub(super) fn line_stride(&self, windows: &Windows) -> usize {
         windows.axes[0].dilation() * self.width * windows.input[2]
     }
 }
@@ -304,7 +304,7 @@ pub(super) struct Cursor {
     /// Offset of the window, of its line of windows and of its image.
     start: usize,
     line: usize,
-    picture: usize,
+    image: usize,
     /// Remaining windows of the line, and remaining lines of the image, including the current ones.
     left: [usize; 2],
     /// Windows of a line, and lines of an image.
@@ -322,17 +322,17 @@ impl Cursor {
         let (pixel, line) = (windows.input[2], padded.width * windows.input[2]);
         let steps = [cols.stride() * pixel, rows.stride() * line, padded.len];
         let (line, col) = (at / counts[0], at % counts[0]);
-        let (picture, row) = (line / counts[1], line % counts[1]);
-        let picture = picture * steps[2];
-        let line = picture + row * steps[1];
+        let (image, row) = (line / counts[1], line % counts[1]);
+        let image = image * steps[2];
+        let line = image + row * steps[1];
         let left = [counts[0] - col, counts[1] - row];
-        Cursor { start: line + col * steps[0], line, picture, left, counts, steps }
+        Cursor { start: line + col * steps[0], line, image, left, counts, steps }
     }
 
     /// Cursor over rows with a constant stride, starting at `start`.
     pub(super) fn of_rows(start: usize, stride: usize) -> Self {
         let (left, counts) = ([usize::MAX; 2], [usize::MAX; 2]);
-        Cursor { start, line: start, picture: start, left, counts, steps: [stride, 0, 0] }
+        Cursor { start, line: start, image: start, left, counts, steps: [stride, 0, 0] }
     }
 
     /// Offset of the window.
@@ -353,22 +353,22 @@ impl Cursor {
         self.line += self.steps[1];
         if self.left[1] == 0 {
             self.left[1] = self.counts[1];
-            self.picture += self.steps[2];
-            self.line = self.picture;
+            self.image += self.steps[2];
+            self.line = self.image;
         }
         self.start = self.line;
     }
 }
 
 /// Bytes that are copied at once.
-const TOGETHER: usize = 32;
+const CHUNK: usize = 32;
 /// Bytes from which a call of `memcpy` pays off.
-const MANY: usize = 512;
+const MEMCPY_BYTES: usize = 512;
 
 /// Adds 128 by flipping the sign bit.
 #[inline(always)]
-fn flipped<const N: usize>(codes: [i8; N]) -> [i8; N] {
-    let mut all = codes;
+fn flipped<const N: usize>(quantized: [i8; N]) -> [i8; N] {
+    let mut all = quantized;
     let mut at = 0;
     // Counted: `map` on arrays is a call without link-time optimization.
     while at < N {
@@ -379,10 +379,10 @@ fn flipped<const N: usize>(codes: [i8; N]) -> [i8; N] {
 }
 
 /// Copies values in blocks of `N`, with 128 added.
-fn copy_flipped<const N: usize>(source: &[i8], place: &mut [i8]) -> Option<()> {
-    let ((chunks, rest), (places, left)) = (source.as_chunks::<N>(), place.as_chunks_mut::<N>());
-    for at in 0..places.len().min(chunks.len()) {
-        places[at] = flipped(chunks[at]);
+fn copy_flipped<const N: usize>(source: &[i8], dst: &mut [i8]) -> Option<()> {
+    let ((chunks, rest), (dsts, left)) = (source.as_chunks::<N>(), dst.as_chunks_mut::<N>());
+    for at in 0..dsts.len().min(chunks.len()) {
+        dsts[at] = flipped(chunks[at]);
     }
     for at in 0..left.len().min(rest.len()) {
         left[at] = rest[at] ^ i8::MIN;
@@ -393,25 +393,25 @@ fn copy_flipped<const N: usize>(source: &[i8], place: &mut [i8]) -> Option<()> {
 /// Copies `count` values, and possibly some of the following ones, which the caller overwrites
 /// later.
 #[inline(always)]
-fn copy(source: &[i8], place: &mut [i8], count: usize) -> Option<()> {
-    const FEW: usize = TOGETHER / 2;
-    if count <= FEW
-        && let (Some(source), Some(place)) =
-            (source.first_chunk::<FEW>(), place.first_chunk_mut::<FEW>())
+fn copy(source: &[i8], dst: &mut [i8], count: usize) -> Option<()> {
+    const SMALL_CHUNK: usize = CHUNK / 2;
+    if count <= SMALL_CHUNK
+        && let (Some(source), Some(dst)) =
+            (source.first_chunk::<SMALL_CHUNK>(), dst.first_chunk_mut::<SMALL_CHUNK>())
     {
-        *place = *source;
+        *dst = *source;
         return Some(());
     }
-    let whole = count.next_multiple_of(TOGETHER);
-    if count <= MANY
-        && let (Some(source), Some(place)) = (source.get(..whole), place.get_mut(..whole))
+    let whole = count.next_multiple_of(CHUNK);
+    if count <= MEMCPY_BYTES
+        && let (Some(source), Some(dst)) = (source.get(..whole), dst.get_mut(..whole))
     {
-        let source = source.as_chunks::<TOGETHER>().0;
-        for (place, source) in place.as_chunks_mut::<TOGETHER>().0.iter_mut().zip(source) {
-            *place = *source;
+        let source = source.as_chunks::<CHUNK>().0;
+        for (dst, source) in dst.as_chunks_mut::<CHUNK>().0.iter_mut().zip(source) {
+            *dst = *source;
         }
         return Some(());
     }
-    place.get_mut(..count)?.copy_from_slice(source.get(..count)?);
+    dst.get_mut(..count)?.copy_from_slice(source.get(..count)?);
     Some(())
 }

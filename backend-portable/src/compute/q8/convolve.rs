@@ -3,7 +3,7 @@
 #[cfg(arm_mve)]
 use super::CHANNELS;
 use super::product::{self, Rows, Target, Weights};
-use super::{Results, is_usual, taps};
+use super::{Results, is_fast_offset, taps};
 use crate::compute::simd::Tier;
 use crate::compute::split::for_each_chunk_with;
 use crate::parallel::Parallel;
@@ -126,7 +126,7 @@ impl Line<'_> {
             self::workspace(self.tier, depth, down.kernel() * across.kernel());
         let wanted = workspace.get_mut(..wide_len + patch_len);
         let (wide, patches) = match wanted.and_then(|all| all.split_at_mut_checked(wide_len)) {
-            Some(parts) if is_usual(offset) && wide_len != 0 => parts,
+            Some(parts) if is_fast_offset(offset) && wide_len != 0 => parts,
             _ => return self.plain(out),
         };
         // Helium widens nothing, so patches use the space of widened rows: four int8 patches are as
@@ -180,7 +180,7 @@ impl Line<'_> {
     fn gather(&self, y: Taps, column: usize, group: usize, patch: &mut [i8]) {
         let Convolution { from, windows: [down, across], depth, offset, transposed, .. } =
             *self.convolution;
-        // The offset is within the range of [`is_usual`], so its negation fits int8.
+        // The offset is within the range of [`is_fast_offset`], so its negation fits int8.
         let zero = offset.wrapping_neg() as i8;
         let row_len = (across.kernel() * depth).max(1);
         if depth == from.channels && down.dilation() == 1 && across.dilation() == 1 && !transposed {
@@ -223,7 +223,7 @@ impl Line<'_> {
     /// The input position that an output position reads through a tap; `None` for padding.
     fn source(&self, window: &Window, at: usize, tap: usize, size: usize) -> Option<usize> {
         let reach = tap.checked_mul(window.dilation())?;
-        let place = if self.convolution.transposed {
+        let position = if self.convolution.transposed {
             let reached = at.checked_add(window.padding())?.checked_sub(reach)?;
             if reached % window.stride() != 0 {
                 return None;
@@ -233,7 +233,7 @@ impl Line<'_> {
             let reached = at.checked_mul(window.stride())?.checked_add(reach)?;
             reached.checked_sub(window.padding())?
         };
-        (place < size).then_some(place)
+        (position < size).then_some(position)
     }
 
     /// One dot product at a time, without workspace.
@@ -252,11 +252,11 @@ impl Line<'_> {
                     for tap in 0..across.kernel() {
                         let x = self.source(&across, column, tap, from.columns);
                         let Some(x) = x else { continue };
-                        let codes = from.at(self.batch, y, x) + group * depth;
-                        let codes = self.input.get(codes..codes + depth).unwrap_or(&[]);
+                        let quantized = from.at(self.batch, y, x) + group * depth;
+                        let quantized = self.input.get(quantized..quantized + depth).unwrap_or(&[]);
                         let kernel = (channel * down.kernel() + tap_row) * across.kernel() + tap;
                         let weights = self.weights.get(kernel * depth..(kernel + 1) * depth);
-                        for (&code, &weight) in codes.iter().zip(weights.unwrap_or(&[])) {
+                        for (&code, &weight) in quantized.iter().zip(weights.unwrap_or(&[])) {
                             let code = i32::from(code).wrapping_add(offset);
                             sum[0] = sum[0].wrapping_add(code.wrapping_mul(weight.into()));
                         }
@@ -271,9 +271,9 @@ impl Line<'_> {
 
 /// Fills a slice, which is usually empty.
 #[inline(always)]
-fn fill(codes: &mut [i8], code: i8) {
-    if !codes.is_empty() {
-        codes.fill(code);
+fn fill(quantized: &mut [i8], code: i8) {
+    if !quantized.is_empty() {
+        quantized.fill(code);
     }
 }
 
@@ -290,10 +290,10 @@ fn copy_rows(input: &[i8], [at, step]: [usize; 2], len: usize, to: &mut [i8]) {
 
 /// Copies as many values as `to` holds.
 fn copy(input: &[i8], at: usize, to: &mut [i8]) {
-    if let Some(codes) = at.checked_add(to.len()).and_then(|end| input.get(at..end)) {
+    if let Some(quantized) = at.checked_add(to.len()).and_then(|end| input.get(at..end)) {
         #[cfg(arm_mve)]
-        super::mve::copy(codes, to);
+        super::mve::copy(quantized, to);
         #[cfg(not(arm_mve))]
-        to.copy_from_slice(codes);
+        to.copy_from_slice(quantized);
     }
 }

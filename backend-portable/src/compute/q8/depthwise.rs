@@ -2,8 +2,8 @@
 
 use super::convolve::Extent;
 #[cfg(arm_mve)]
-use super::requantize::Each;
-use super::{CHANNELS, Results, is_usual, taps, vectorized};
+use super::requantize::ChannelParams;
+use super::{CHANNELS, Results, is_fast_offset, taps, vectorized};
 use crate::compute::simd::Tier;
 use crate::compute::split::for_each_chunk_mut;
 use crate::parallel::Parallel;
@@ -32,7 +32,7 @@ pub(super) struct Covered {
     pub(super) rows: usize,
     pub(super) columns: usize,
     /// Offset of the first tap, row stride and column stride.
-    pub(super) codes: [usize; 3],
+    pub(super) input: [usize; 3],
     pub(super) weights: [usize; 3],
 }
 
@@ -43,7 +43,7 @@ impl Depthwise<'_> {
         Covered {
             rows: if columns.count == 0 { 0 } else { rows.count },
             columns: columns.count,
-            codes: [
+            input: [
                 from.at(batch, rows.start, columns.start),
                 down.dilation() * from.columns * from.channels,
                 across.dilation() * from.channels,
@@ -59,14 +59,14 @@ impl Depthwise<'_> {
     /// Exclusive upper bound of the magnitude of sums over this many taps.
     fn limit(&self, taps: usize) -> i32 {
         // An input value plus a usual offset has 9 bits, a weight has 8.
-        let is_near = is_usual(self.offset) && taps < 1 << 14;
+        let is_near = is_fast_offset(self.offset) && taps < 1 << 14;
         if is_near { (taps as i32) << 15 } else { i32::MAX }
     }
 
     /// Requantization parameters of the channels that are requantized in registers, a multiple of
     /// eight.
     #[cfg(arm_mve)]
-    fn each(&self) -> Option<Each<'_>> {
+    fn each(&self) -> Option<ChannelParams<'_>> {
         let taps = self.windows.iter().map(|window| window.kernel());
         let limit = self.limit(taps.fold(1, usize::saturating_mul));
         let count = self.to.channels / 8 * 8;
@@ -130,9 +130,9 @@ fn pixel(
     let limit = depthwise.limit(covered.rows * covered.columns);
     // Few channels, as in first layers and small images: with a constant bound, the compiler
     // generates less loop overhead.
-    if cfg!(arm_mve) && out.len() <= FEW {
+    if cfg!(arm_mve) && out.len() <= FEW_CHANNELS {
         if let Some(room) = room.first_chunk_mut() {
-            block::<FEW>(depthwise, covered, limit, 0, [input, weights], room, out);
+            block::<FEW_CHANNELS>(depthwise, covered, limit, 0, [input, weights], room, out);
         }
         return;
     }
@@ -154,11 +154,19 @@ fn few(
     out: &mut [i8],
 ) {
     let limit = depthwise.limit(covered.rows * covered.columns);
-    block::<FEW>(depthwise, covered, limit, first, [input, weights], &mut [0; FEW], out);
+    block::<FEW_CHANNELS>(
+        depthwise,
+        covered,
+        limit,
+        first,
+        [input, weights],
+        &mut [0; FEW_CHANNELS],
+        out,
+    );
 }
 
 /// Number of channels that [`pixel`] treats as few.
-const FEW: usize = 8;
+const FEW_CHANNELS: usize = 8;
 
 /// Computes at most `N` channels of one pixel, starting at `first`.
 #[inline(always)]
@@ -181,20 +189,20 @@ fn block<const N: usize>(
     covered.weights[0] += first;
     let (multiplier, offset) = (depthwise.multiplier, depthwise.offset);
     match multiplier {
-        1 if is_usual(offset) => {
-            covered.codes[0] += first;
+        1 if is_fast_offset(offset) => {
+            covered.input[0] += first;
             inner::add(input, weights, covered, offset as i16, sums);
         }
         // Each block of channels contains whole input channels, or belongs to a single one.
-        _ if is_usual(offset)
+        _ if is_fast_offset(offset)
             && (CHANNELS.is_multiple_of(multiplier) && multiplier % 4 == 0
                 || multiplier.is_multiple_of(CHANNELS)) =>
         {
-            covered.codes[0] += first / multiplier;
+            covered.input[0] += first / multiplier;
             clear(sums);
             for (input_channel, sums) in sums.chunks_mut(multiplier).enumerate() {
                 let mut covered = covered;
-                covered.codes[0] += input_channel;
+                covered.input[0] += input_channel;
                 covered.weights[0] += input_channel * multiplier;
                 inner::spread(input, weights, covered, offset as i16, sums);
             }
@@ -225,14 +233,14 @@ pub(super) fn plain(
     first: usize,
     sums: &mut [i32],
 ) {
-    let [codes_at, codes_down, codes_across] = covered.codes;
+    let [input_at, input_down, input_across] = covered.input;
     let [weights_at, weights_down, weights_across] = covered.weights;
     for row in 0..covered.rows {
         for column in 0..covered.columns {
-            let codes = codes_at + row * codes_down + column * codes_across;
+            let quantized = input_at + row * input_down + column * input_across;
             let weights_at = weights_at + row * weights_down + column * weights_across;
             for (lane, sum) in sums.iter_mut().enumerate() {
-                let code = input.get(codes + (first + lane) / depthwise.multiplier.max(1));
+                let code = input.get(quantized + (first + lane) / depthwise.multiplier.max(1));
                 let weight = weights.get(weights_at + lane);
                 let (Some(&code), Some(&weight)) = (code, weight) else { continue };
                 let code = i32::from(code).wrapping_add(depthwise.offset);
@@ -252,15 +260,15 @@ use super::mve as inner;
 mod inner {
     use super::Covered;
 
-    /// Calls `tap(codes, weights)` with the offsets of each tap.
+    /// Calls `tap(quantized, weights)` with the offsets of each tap.
     #[inline(always)]
     fn for_each_tap(covered: Covered, mut tap: impl FnMut(usize, usize)) {
         for row in 0..covered.rows {
-            let mut codes = covered.codes[0] + row * covered.codes[1];
+            let mut quantized = covered.input[0] + row * covered.input[1];
             let mut weights = covered.weights[0] + row * covered.weights[1];
             for _ in 0..covered.columns {
-                tap(codes, weights);
-                codes += covered.codes[2];
+                tap(quantized, weights);
+                quantized += covered.input[2];
                 weights += covered.weights[2];
             }
         }
@@ -275,17 +283,17 @@ mod inner {
         offset: i16,
         sums: &mut [i32],
     ) {
-        for_each_tap(covered, |codes, at| {
+        for_each_tap(covered, |quantized, at| {
             let count = sums.len();
-            let codes = input.get(codes..codes + count).unwrap_or(&[]);
+            let quantized = input.get(quantized..quantized + count).unwrap_or(&[]);
             let weights = weights.get(at..at + count).unwrap_or(&[]);
-            if codes.len() < count || weights.len() < count {
+            if quantized.len() < count || weights.len() < count {
                 return;
             }
             // Indexed for the reason given in `product.rs`.
             for i in 0..count {
                 // The product of 9 and 8 bits fits 16 bits.
-                let product = (i16::from(codes[i]) + offset) * i16::from(weights[i]);
+                let product = (i16::from(quantized[i]) + offset) * i16::from(weights[i]);
                 sums[i] = sums[i].wrapping_add(product.into());
             }
         });

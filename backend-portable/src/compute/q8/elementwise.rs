@@ -25,9 +25,9 @@ pub struct Sum {
 impl Sum {
     /// The quantized sum of two values.
     #[inline(always)]
-    pub fn of(&self, codes: [i32; 2]) -> i32 {
+    pub fn of(&self, quantized: [i32; 2]) -> i32 {
         let [a, b] = [0, 1].map(|side| {
-            let value = codes[side].wrapping_sub(self.zeros[side]).wrapping_shl(self.room);
+            let value = quantized[side].wrapping_sub(self.zeros[side]).wrapping_shl(self.room);
             self.scales[side].apply_and_add(value, 0)
         });
         let code = self.scale.apply_and_add(a.wrapping_add(b), self.offset);
@@ -51,8 +51,8 @@ pub struct Product {
 impl Product {
     /// The quantized product of two values.
     #[inline(always)]
-    pub fn of(&self, codes: [i32; 2]) -> i32 {
-        let [a, b] = [0, 1].map(|side| codes[side].wrapping_sub(self.zeros[side]));
+    pub fn of(&self, quantized: [i32; 2]) -> i32 {
+        let [a, b] = [0, 1].map(|side| quantized[side].wrapping_sub(self.zeros[side]));
         let code = self.scale.apply_and_add(a.wrapping_mul(b), self.offset);
         code.max(self.bounds.0).min(self.bounds.1)
     }
@@ -76,7 +76,7 @@ pub struct Means<'a> {
 fn map(means: Means<'_>, [a, b]: [&[i8]; 2], out: &mut [i8], of: impl Fn([i32; 2]) -> i32 + Sync) {
     let len = chunk_len(means.parallel, out.len(), GRAIN).max(1);
     for_each_chunk_mut(means.parallel, out, len, &|index, out: &mut [i8]| {
-        let [a, b] = [a, b].map(|codes| codes.get(index * len..).unwrap_or(&[]));
+        let [a, b] = [a, b].map(|quantized| quantized.get(index * len..).unwrap_or(&[]));
         vectorized(
             means.tier,
             #[inline(always)]
@@ -98,7 +98,7 @@ type Block = [i32; super::x86::LANES];
 #[cfg(target_arch = "x86_64")]
 fn map_blocks(
     means: Means<'_>,
-    codes: [&[i8]; 2],
+    quantized: [&[i8]; 2],
     out: &mut [i8],
     (zeros, offset, bounds): ([i32; 2], i32, (i32, i32)),
     of: impl Fn([Block; 2]) -> Block + Sync,
@@ -106,7 +106,7 @@ fn map_blocks(
     const LANES: usize = super::x86::LANES;
     let len = chunk_len(means.parallel, out.len(), GRAIN).max(1);
     for_each_chunk_mut(means.parallel, out, len, &|index, out: &mut [i8]| {
-        let [first, second] = codes;
+        let [first, second] = quantized;
         let first = first.get(index * len..).unwrap_or(&[]).chunks(LANES);
         let second = second.get(index * len..).unwrap_or(&[]).chunks(LANES);
         vectorized(
@@ -115,12 +115,12 @@ fn map_blocks(
             || {
                 for ((out, first), second) in out.chunks_mut(LANES).zip(first).zip(second) {
                     let made = of([widen(first, zeros[0]), widen(second, zeros[1])]);
-                    let mut codes = [0i8; LANES];
-                    for (code, made) in codes.iter_mut().zip(made) {
+                    let mut quantized = [0i8; LANES];
+                    for (code, made) in quantized.iter_mut().zip(made) {
                         let made = made.wrapping_add(offset);
                         *code = made.max(bounds.0).min(bounds.1) as i8;
                     }
-                    super::x86::write(codes, out);
+                    super::x86::write(quantized, out);
                 }
             },
         );
@@ -130,9 +130,9 @@ fn map_blocks(
 /// Widens values and subtracts their zero point.
 #[cfg(target_arch = "x86_64")]
 #[inline(always)]
-fn widen(codes: &[i8], zero: i32) -> Block {
+fn widen(quantized: &[i8], zero: i32) -> Block {
     let mut wide = [0; super::x86::LANES];
-    for (wide, code) in wide.iter_mut().zip(super::x86::block(codes)) {
+    for (wide, code) in wide.iter_mut().zip(super::x86::block(quantized)) {
         *wide = i32::from(code).wrapping_sub(zero);
     }
     wide
@@ -149,15 +149,15 @@ fn scaled(tier: Tier, mut block: Block, scale: Scale) -> Block {
 }
 
 /// Adds quantized tensors.
-pub fn add(means: Means<'_>, sum: Sum, codes: [&[i8]; 2], out: &mut [i8]) {
+pub fn add(means: Means<'_>, sum: Sum, quantized: [&[i8]; 2], out: &mut [i8]) {
     #[cfg(arm_mve)]
     if sum.room < 32 && sum.scales.iter().chain([&sum.scale]).all(|scale| scale.shift() <= 0) {
-        return super::mve::add_codes(&sum, codes, out);
+        return super::mve::add_quantized(&sum, quantized, out);
     }
     #[cfg(target_arch = "x86_64")]
     return map_blocks(
         means,
-        codes,
+        quantized,
         out,
         (sum.zeros, sum.offset, sum.bounds),
         #[inline(always)]
@@ -173,23 +173,23 @@ pub fn add(means: Means<'_>, sum: Sum, codes: [&[i8]; 2], out: &mut [i8]) {
     #[cfg(not(target_arch = "x86_64"))]
     map(
         means,
-        codes,
+        quantized,
         out,
         #[inline(always)]
-        |codes| sum.of(codes),
+        |quantized| sum.of(quantized),
     );
 }
 
 /// Multiplies quantized tensors.
-pub fn multiply(means: Means<'_>, product: Product, codes: [&[i8]; 2], out: &mut [i8]) {
+pub fn multiply(means: Means<'_>, product: Product, quantized: [&[i8]; 2], out: &mut [i8]) {
     #[cfg(arm_mve)]
     if product.scale.shift() <= 0 {
-        return super::mve::multiply_codes(&product, codes, out);
+        return super::mve::multiply_quantized(&product, quantized, out);
     }
     #[cfg(target_arch = "x86_64")]
     return map_blocks(
         means,
-        codes,
+        quantized,
         out,
         (product.zeros, product.offset, product.bounds),
         #[inline(always)]
@@ -201,9 +201,9 @@ pub fn multiply(means: Means<'_>, product: Product, codes: [&[i8]; 2], out: &mut
     #[cfg(not(target_arch = "x86_64"))]
     map(
         means,
-        codes,
+        quantized,
         out,
         #[inline(always)]
-        |codes| product.of(codes),
+        |quantized| product.of(quantized),
     );
 }

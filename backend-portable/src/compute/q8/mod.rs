@@ -61,7 +61,7 @@ fn vectorized<O>(tier: Tier, run: impl FnOnce() -> O) -> O {
 
 /// Whether the fast loops support this input offset: values plus offset fit their 16-bit format,
 /// and the negated offset, which represents zero, is an int8 value.
-fn is_usual(offset: i32) -> bool {
+fn is_fast_offset(offset: i32) -> bool {
     (-127..=128).contains(&offset)
 }
 

@@ -55,7 +55,7 @@ pub fn pool(
 
 /// The rounded average, from a sum and a count.
 #[inline(always)]
-pub(super) fn share(sum: i32, count: i32) -> i8 {
+pub(super) fn rounded_average(sum: i32, count: i32) -> i8 {
     let half = if sum > 0 { count / 2 } else { -(count / 2) };
     (sum.wrapping_add(half) / count).clamp(-128, 127) as i8
 }
@@ -70,7 +70,7 @@ struct Pixels<'a> {
 }
 
 impl<'a> Pixels<'a> {
-    /// Calls `tap(codes)` with `len` channels of each pixel, starting at `first`.
+    /// Calls `tap(quantized)` with `len` channels of each pixel, starting at `first`.
     #[inline(always)]
     fn each(&self, first: usize, len: usize, mut tap: impl FnMut(&'a [i8])) {
         let ([tall, wide], [down, across]) = (self.taps, self.windows);
@@ -105,13 +105,13 @@ impl<'a> Pixels<'a> {
         };
         for out in out.chunks_mut(CHANNELS) {
             let mut sums = [0i32; CHANNELS];
-            self.each(first, out.len(), |codes| {
-                for (sum, &code) in sums.iter_mut().zip(codes) {
+            self.each(first, out.len(), |quantized| {
+                for (sum, &code) in sums.iter_mut().zip(quantized) {
                     *sum = sum.wrapping_add(code.into());
                 }
             });
             for (out, &sum) in out.iter_mut().zip(&sums) {
-                *out = share(sum, count);
+                *out = rounded_average(sum, count);
             }
             first += CHANNELS;
         }
@@ -121,12 +121,12 @@ impl<'a> Pixels<'a> {
     #[cfg(arm_dsp)]
     fn covered(&self, first: usize) -> super::depthwise::Covered {
         let ([tall, wide], [down, across], from) = (self.taps, self.windows, self.from);
-        let codes = [
+        let input = [
             from.at(self.batch, tall.start, wide.start) + first,
             down.dilation() * from.columns * from.channels,
             across.dilation() * from.channels,
         ];
-        super::depthwise::Covered { rows: tall.count, columns: wide.count, codes, weights: codes }
+        super::depthwise::Covered { rows: tall.count, columns: wide.count, input, weights: input }
     }
 
     #[inline(always)]
@@ -145,13 +145,13 @@ impl<'a> Pixels<'a> {
         let rest = out.get_mut(first..).unwrap_or_default();
         if !rest.is_empty() {
             rest.fill(i8::MIN);
-            self.each(first, rest.len(), |codes| {
+            self.each(first, rest.len(), |quantized| {
                 #[cfg(arm_dsp)]
-                let done = inner::keep_larger(codes, rest);
+                let done = inner::max_in_place(quantized, rest);
                 #[cfg(not(arm_dsp))]
                 let done = 0;
-                let (out, codes) = (rest.iter_mut().skip(done), codes.iter().skip(done));
-                for (out, &code) in out.zip(codes) {
+                let (out, quantized) = (rest.iter_mut().skip(done), quantized.iter().skip(done));
+                for (out, &code) in out.zip(quantized) {
                     *out = code.max(*out);
                 }
             });

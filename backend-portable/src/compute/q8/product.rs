@@ -5,7 +5,7 @@
 //! values directly and widens nothing.)
 
 use super::requantize::Finish;
-use super::{CHANNELS, Results, is_usual};
+use super::{CHANNELS, Results, is_fast_offset};
 use crate::compute::simd::Tier;
 
 /// Maximum number of rows that are computed together, limited by the registers for their sums.
@@ -17,7 +17,7 @@ pub const fn rows(tier: Tier) -> usize {
 pub(super) const UNIT: usize = 4;
 
 /// Depth from which the fast loops, whose counters have fewer bits, are not used.
-const DEEPEST: usize = 1 << 18;
+const MAX_FAST_DEPTH: usize = 1 << 18;
 
 /// Weight rows, one for each output channel.
 #[derive(Debug, Clone, Copy)]
@@ -82,9 +82,9 @@ pub fn multiply(
     let len = workspace_len(tier, weights.depth);
     match len.and_then(|len| workspace.get_mut(..len)) {
         Some(workspace)
-            if is_usual(rows.offset)
+            if is_fast_offset(rows.offset)
                 && rows.count <= self::rows(tier)
-                && weights.depth < DEEPEST =>
+                && weights.depth < MAX_FAST_DEPTH =>
         {
             #[cfg(arm_mve)]
             return {
@@ -123,7 +123,7 @@ pub(super) fn multiply_four(
     target: Target<'_>,
     sums: &mut [[i32; CHANNELS]; 4],
 ) {
-    if is_usual(rows.offset) && weights.depth < DEEPEST {
+    if is_fast_offset(rows.offset) && weights.depth < MAX_FAST_DEPTH {
         fast(rows, weights, target, sums);
     } else {
         plain(rows, weights, target);
@@ -134,10 +134,10 @@ pub(super) fn multiply_four(
 pub(super) fn plain(rows: Rows<'_>, weights: Weights<'_>, target: Target<'_>) {
     for row in 0..rows.count {
         let at = row.saturating_mul(rows.stride);
-        let codes = rows.data.get(at..at.saturating_add(weights.depth)).unwrap_or(&[]);
+        let quantized = rows.data.get(at..at.saturating_add(weights.depth)).unwrap_or(&[]);
         for channel in 0..weights.channels {
             let mut sum = [0i32];
-            for (&code, &weight) in codes.iter().zip(weights.row(channel)) {
+            for (&code, &weight) in quantized.iter().zip(weights.row(channel)) {
                 let code = i32::from(code).wrapping_add(rows.offset);
                 let weight = i32::from(weight).wrapping_add(weights.offset);
                 sum[0] = sum[0].wrapping_add(code.wrapping_mul(weight));
@@ -152,15 +152,15 @@ pub(super) fn plain(rows: Rows<'_>, weights: Weights<'_>, target: Target<'_>) {
 
 /// Workspace: the widened rows.
 #[cfg(not(arm_mve))]
-type Room = [i16];
+type Workspace = [i16];
 /// Workspace: the sums of the rows, with any contents. Clearing them would cost as much as a short
 /// dot product.
 #[cfg(arm_mve)]
-type Room = [[i32; CHANNELS]];
+type Workspace = [[i32; CHANNELS]];
 
 /// Computes all rows together.
 #[inline(always)]
-fn fast(rows: Rows<'_>, weights: Weights<'_>, target: Target<'_>, room: &mut Room) {
+fn fast(rows: Rows<'_>, weights: Weights<'_>, target: Target<'_>, room: &mut Workspace) {
     #[cfg(arm_mve)]
     let target = match fused(rows, weights, target) {
         Some(target) => target,
@@ -180,7 +180,7 @@ fn fast(rows: Rows<'_>, weights: Weights<'_>, target: Target<'_>, room: &mut Roo
 /// Exclusive upper bound of the magnitude of sums over these weights.
 fn limit(weights: &Weights<'_>) -> i32 {
     // An input value plus a usual offset has 9 bits, a weight has 8.
-    let is_near = weights.offset == 0 && weights.depth < DEEPEST / 16;
+    let is_near = weights.offset == 0 && weights.depth < MAX_FAST_DEPTH / 16;
     if is_near { (weights.depth as i32) << 15 } else { i32::MAX }
 }
 
@@ -200,13 +200,13 @@ fn fused<'a>(rows: Rows<'_>, weights: Weights<'_>, target: Target<'a>) -> Option
     else {
         return Some(target);
     };
-    let places = core::array::from_fn(|row| row.min(rows.count - 1) * target.out_stride);
+    let row_offsets = core::array::from_fn(|row| row.min(rows.count - 1) * target.out_stride);
     let is_there = weights.data.len() >= weights.depth.saturating_mul(weights.channels)
-        && target.out.len() >= places[3].saturating_add(weights.channels);
+        && target.out.len() >= row_offsets[3].saturating_add(weights.channels);
     if !is_there {
         return Some(target);
     }
-    inner::four_rows([a, b, c, d], rows.offset, weights.data, each, target.out, places);
+    inner::four_rows([a, b, c, d], rows.offset, weights.data, each, target.out, row_offsets);
     None
 }
 
@@ -215,7 +215,7 @@ fn fast_rows<const R: usize>(
     rows: Rows<'_>,
     weights: Weights<'_>,
     target: Target<'_>,
-    room: &mut Room,
+    room: &mut Workspace,
 ) {
     let depth = weights.depth;
     #[cfg(not(arm_mve))]
@@ -227,17 +227,18 @@ fn fast_rows<const R: usize>(
     #[cfg(arm_mve)]
     let mut narrow: [&[i8]; R] = [&[]; R];
     for (row, shared) in shared.iter_mut().enumerate() {
-        let codes = rows.data.get(row * rows.stride..).and_then(|codes| codes.get(..depth));
-        let Some(codes) = codes else { return };
+        let quantized =
+            rows.data.get(row * rows.stride..).and_then(|quantized| quantized.get(..depth));
+        let Some(quantized) = quantized else { return };
         #[cfg(arm_mve)]
         {
-            narrow[row] = codes;
+            narrow[row] = quantized;
         }
         // Usual offsets fit 16 bits.
         #[cfg(not(arm_mve))]
-        inner::widen::<R>(codes, rows.offset as i16, row, wide);
+        inner::widen::<R>(quantized, rows.offset as i16, row, wide);
         if weights.offset != 0 {
-            let sum = codes.iter().fold(0i32, |sum, &code| sum.wrapping_add(code.into()));
+            let sum = quantized.iter().fold(0i32, |sum, &code| sum.wrapping_add(code.into()));
             let sum = sum.wrapping_add((depth as i32).wrapping_mul(rows.offset));
             *shared = sum.wrapping_mul(weights.offset);
         }
@@ -280,11 +281,16 @@ mod inner {
 
     /// Widens row `row` of `R` to 16 bits, with its offset added, padded with zeros.
     #[inline(always)]
-    pub(super) fn widen<const R: usize>(codes: &[i8], offset: i16, row: usize, wide: &mut [i16]) {
-        let stride = codes.len().next_multiple_of(UNIT);
+    pub(super) fn widen<const R: usize>(
+        quantized: &[i8],
+        offset: i16,
+        row: usize,
+        wide: &mut [i16],
+    ) {
+        let stride = quantized.len().next_multiple_of(UNIT);
         let Some(wide) = wide.get_mut(row * stride..(row + 1) * stride) else { return };
-        let (wide, rest) = wide.split_at_mut(codes.len());
-        for (wide, &code) in wide.iter_mut().zip(codes) {
+        let (wide, rest) = wide.split_at_mut(quantized.len());
+        for (wide, &code) in wide.iter_mut().zip(quantized) {
             *wide = i16::from(code) + offset;
         }
         rest.fill(0);

@@ -52,7 +52,7 @@ impl Scale {
         let value = i64::from(value.wrapping_shl(left));
         // No overflow: no factor is `i32::MIN`, so the product is less than 2^62, even with the
         // rounding term.
-        halve(((value * i64::from(self.multiplier) + (1 << 30)) >> 31) as i32, right)
+        rounding_shift_right(((value * i64::from(self.multiplier) + (1 << 30)) >> 31) as i32, right)
     }
 
     /// Like [`apply`](Self::apply), and adds an offset.
@@ -70,11 +70,11 @@ impl Scale {
             if overflow || self.shift > 0 {
                 return apply(self, value).wrapping_add(offset);
             }
-            let upper = super::dsp::upper(twice, self.multiplier);
+            let smmulr = super::dsp::smmulr(twice, self.multiplier);
             if self.shift == 0 {
-                return upper.wrapping_add(offset);
+                return smmulr.wrapping_add(offset);
             }
-            super::dsp::shift_out(upper, self.shift, offset)
+            super::dsp::rounding_shift_add(smmulr, self.shift, offset)
         }
         #[cfg(not(arm_dsp))]
         self.apply(value).wrapping_add(offset)
@@ -83,7 +83,7 @@ impl Scale {
 
 /// Rounding right shift by up to 31 bits, ties away from zero. `value` must not be `i32::MIN`.
 #[inline(always)]
-pub(super) fn halve(value: i32, bits: u32) -> i32 {
+pub(super) fn rounding_shift_right(value: i32, bits: u32) -> i32 {
     // Subtracting one from negative values rounds their ties down. The last bit is shifted out
     // separately, so that nothing overflows.
     let twice = value.wrapping_add(value >> 31) >> (bits.wrapping_sub(1) & 31);
@@ -106,7 +106,7 @@ fn is_simple(shifts: &[i32], bias: &[i32]) -> bool {
 enum Scales<'a> {
     One(Scale),
     /// Multipliers and shifts, of the same length.
-    Each(&'a [i32], &'a [i32]),
+    PerChannel(&'a [i32], &'a [i32]),
 }
 
 #[cfg(all(arm_dsp, not(arm_mve)))]
@@ -118,7 +118,7 @@ use super::mve as inner;
 /// have the same length.
 #[cfg(arm_mve)]
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Each<'a> {
+pub(super) struct ChannelParams<'a> {
     pub(super) bias: &'a [i32],
     pub(super) multipliers: &'a [i32],
     /// All negative.
@@ -181,7 +181,7 @@ impl<'a> Results<'a> {
     ) -> Option<Self> {
         let mut scales = multipliers.iter().zip(shifts);
         let valid = scales.all(|(&multiplier, &shift)| Scale { multiplier, shift }.is_valid());
-        let scales = Scales::Each(multipliers, shifts);
+        let scales = Scales::PerChannel(multipliers, shifts);
         (valid && multipliers.len() == shifts.len()).then_some(Results {
             scales,
             bias,
@@ -229,12 +229,12 @@ impl<'a> Results<'a> {
             let results = [self.offset, self.bounds.0, self.bounds.1];
             return match self.scales {
                 Scales::One(Scale { multiplier, shift }) => {
-                    inner::finish_alike(sums, bias, [multiplier, shift], results, out);
+                    inner::requantize_uniform(sums, bias, [multiplier, shift], results, out);
                 }
-                Scales::Each(multipliers, shifts) => {
+                Scales::PerChannel(multipliers, shifts) => {
                     let from = |all: &'a [i32]| all.get(first..).unwrap_or(&[]);
                     let scales = [bias, from(multipliers), from(shifts)];
-                    inner::finish_each(sums, scales, results, out);
+                    inner::requantize_per_channel(sums, scales, results, out);
                 }
             };
         }
@@ -256,7 +256,7 @@ impl<'a> Results<'a> {
     ) {
         let Finish { first, count, limit, stride } = finish;
         #[cfg(arm_mve)]
-        if let Scales::Each(multipliers, shifts) = self.scales
+        if let Scales::PerChannel(multipliers, shifts) = self.scales
             && R > 1
             && self.simple
             && added == [0; R]
@@ -280,8 +280,8 @@ impl<'a> Results<'a> {
     /// are simple. The magnitude of the sums is less than `limit`. `offset` and bounds are int8
     /// values, so that 16-bit saturation does not change results.
     #[cfg(arm_mve)]
-    pub(super) fn each(&self, first: usize, count: usize, limit: i32) -> Option<Each<'a>> {
-        let Scales::Each(multipliers, shifts) = self.scales else { return None };
+    pub(super) fn each(&self, first: usize, count: usize, limit: i32) -> Option<ChannelParams<'a>> {
+        let Scales::PerChannel(multipliers, shifts) = self.scales else { return None };
         let is_code = |number: i32| i8::try_from(number).is_ok();
         let (offset, bounds) = (self.offset, [self.bounds.0, self.bounds.1]);
         if !self.simple || limit >= NEAR || !is_code(offset) || !bounds.into_iter().all(is_code) {
@@ -289,7 +289,7 @@ impl<'a> Results<'a> {
         }
         let of = |all: &'a [i32]| all.get(first..first.checked_add(count)?);
         let [bias, multipliers, shifts] = [of(self.bias)?, of(multipliers)?, of(shifts)?];
-        Some(Each { bias, multipliers, shifts, offset, bounds })
+        Some(ChannelParams { bias, multipliers, shifts, offset, bounds })
     }
 
     /// The bias of the channels, or zeros.
@@ -307,11 +307,11 @@ impl<'a> Results<'a> {
         let bias = self.bias_of(first, sums.len());
         let mut scales = match self.scales {
             Scales::One(Scale { multiplier, shift }) => [[multiplier; LANES], [shift; LANES]],
-            Scales::Each(..) => [[0; LANES]; 2],
+            Scales::PerChannel(..) => [[0; LANES]; 2],
         };
         let blocks = sums.chunks(LANES).zip(bias.chunks(LANES)).zip(out.chunks_mut(LANES));
         for (((sums, bias), out), at) in blocks.zip((first..).step_by(LANES)) {
-            if let Scales::Each(multipliers, shifts) = self.scales {
+            if let Scales::PerChannel(multipliers, shifts) = self.scales {
                 // Lanes without parameters are not written.
                 let from = |all: &'a [i32]| all.get(at..).unwrap_or(&[]);
                 scales = [block(from(multipliers)), block(from(shifts))];
@@ -321,12 +321,12 @@ impl<'a> Results<'a> {
                 *value = value.wrapping_add(bias).wrapping_add(added);
             }
             apply(self.tier, &mut values, [&scales[0], &scales[1]]);
-            let mut codes = [0i8; LANES];
-            for (code, value) in codes.iter_mut().zip(values) {
+            let mut quantized = [0i8; LANES];
+            for (code, value) in quantized.iter_mut().zip(values) {
                 let value = value.wrapping_add(self.offset);
                 *code = value.max(self.bounds.0).min(self.bounds.1) as i8;
             }
-            write(codes, out);
+            write(quantized, out);
         }
     }
 
@@ -354,7 +354,7 @@ impl<'a> Results<'a> {
                     *out = code(scale, sum);
                 }
             }
-            Scales::Each(multipliers, shifts) => {
+            Scales::PerChannel(multipliers, shifts) => {
                 let multipliers = multipliers.get(first..).unwrap_or(&[]);
                 let shifts = shifts.get(first..).unwrap_or(&[]);
                 let scales = multipliers.iter().zip(shifts);

@@ -4,7 +4,7 @@
 //! Number formats and the order of rounding are those of the public gemmlowp algorithms, which
 //! CMSIS-NN also uses, so results are bit-exact.
 
-use super::requantize::halve;
+use super::requantize::rounding_shift_right;
 
 /// Parameters of a softmax.
 #[derive(Debug, Clone, Copy)]
@@ -23,29 +23,32 @@ const SUM_BITS: u32 = 31 - 12;
 
 impl Softmax {
     /// Computes a row. The output scale is 1/256, the zero point -128.
-    pub fn row(&self, codes: &[i8], out: &mut [i8]) {
-        let largest = i32::from(codes.iter().copied().max().unwrap_or(0));
+    pub fn row(&self, quantized: &[i8], out: &mut [i8]) {
+        let largest = i32::from(quantized.iter().copied().max().unwrap_or(0));
         let power = |code: i8| {
             let difference = i32::from(code) - largest;
             let exponent = difference.wrapping_shl(self.shift);
-            (difference >= self.least).then(|| exponential(product(exponent, self.multiplier)))
+            (difference >= self.least)
+                .then(|| exponential(rounding_doubling_high_mul(exponent, self.multiplier)))
         };
-        let sum = codes
+        let sum = quantized
             .iter()
             .filter_map(|&code| power(code))
-            .fold(0i32, |sum, power| sum.wrapping_add(halve(power, 31 - SUM_BITS)));
+            .fold(0i32, |sum, power| sum.wrapping_add(rounding_shift_right(power, 31 - SUM_BITS)));
         let headroom = sum.leading_zeros();
         // The sum without its leading one, as a fraction.
         let fraction = if sum > 0 { sum.wrapping_shl(headroom) } else { 0 };
-        let reciprocal = reciprocal_of_more_than_one(fraction.wrapping_sub(i32::MIN));
-        let places = (31 - SUM_BITS + 23).saturating_sub(headroom);
+        let reciprocal = reciprocal_of_one_plus(fraction.wrapping_sub(i32::MIN));
+        let bits = (31 - SUM_BITS + 23).saturating_sub(headroom);
         // If the sum is 512 or more, no share reaches half a quantum. (In this case, CMSIS-NN's
         // scalar code shifts by 32 bits and more, which is undefined behaviour in C; its vector
         // code has this result.)
-        let is_seen = places < i32::BITS;
-        for (out, &code) in out.iter_mut().zip(codes) {
+        let is_seen = bits < i32::BITS;
+        for (out, &code) in out.iter_mut().zip(quantized) {
             let power = power(code).filter(|_| is_seen);
-            let share = power.map_or(0, |power| halve(product(reciprocal, power), places));
+            let share = power.map_or(0, |power| {
+                rounding_shift_right(rounding_doubling_high_mul(reciprocal, power), bits)
+            });
             *out = share.wrapping_sub(128).clamp(-128, 127) as i8;
         }
     }
@@ -54,7 +57,7 @@ impl Softmax {
 /// Saturating rounding doubling high multiplication: the product in 31 fractional bits, rounded to
 /// the nearest, ties up. One times one saturates.
 #[inline(always)]
-fn product(a: i32, b: i32) -> i32 {
+fn rounding_doubling_high_mul(a: i32, b: i32) -> i32 {
     if a == i32::MIN && b == i32::MIN {
         return i32::MAX;
     }
@@ -64,7 +67,7 @@ fn product(a: i32, b: i32) -> i32 {
 
 /// Saturating left shift.
 #[inline(always)]
-fn shifted(value: i32, bits: u32) -> i32 {
+fn saturating_shl(value: i32, bits: u32) -> i32 {
     let limit = (1 << (31 - bits)) - 1;
     if value > limit {
         i32::MAX
@@ -96,29 +99,31 @@ fn exponential(exponent: i32) -> i32 {
     let quarters = part.wrapping_sub(exponent) as u32 >> 24;
     // Taylor series about -1/8, up to the fourth power.
     let x = (part << 5) + (1 << 28);
-    let square = product(x, x);
-    let fourth = halve(product(square, square), 2);
-    let above = product(fourth + product(square, x), THIRD) + square;
-    let series = product(EXP_EIGHTH, x + halve(above, 1));
+    let square = rounding_doubling_high_mul(x, x);
+    let fourth = rounding_shift_right(rounding_doubling_high_mul(square, square), 2);
+    let above =
+        rounding_doubling_high_mul(fourth + rounding_doubling_high_mul(square, x), THIRD) + square;
+    let series = rounding_doubling_high_mul(EXP_EIGHTH, x + rounding_shift_right(above, 1));
     let mut result = EXP_EIGHTH + series;
     for (bit, &power) in POWERS.iter().enumerate() {
         if quarters >> bit & 1 != 0 {
-            result = product(result, power);
+            result = rounding_doubling_high_mul(result, power);
         }
     }
     result
 }
 
 /// `1 / (1 + x)` for `x` in 0..=1, both with 31 fractional bits.
-fn reciprocal_of_more_than_one(x: i32) -> i32 {
+fn reciprocal_of_one_plus(x: i32) -> i32 {
     // Half the sum, rounded away from zero: in 1/2..=1.
     let sum = i64::from(x) + i64::from(i32::MAX);
     let half = ((sum + if sum >= 0 { 1 } else { -1 }) / 2) as i32;
     // Newton's method with 29 fractional bits, starting from 48/17 - 32/17 x.
-    let mut result = 1_515_870_810i32.wrapping_add(product(half, -1_010_580_540));
+    let mut result =
+        1_515_870_810i32.wrapping_add(rounding_doubling_high_mul(half, -1_010_580_540));
     for _ in 0..3 {
-        let error = (1i32 << 29).wrapping_sub(product(half, result));
-        result = result.wrapping_add(shifted(product(result, error), 2));
+        let error = (1i32 << 29).wrapping_sub(rounding_doubling_high_mul(half, result));
+        result = result.wrapping_add(saturating_shl(rounding_doubling_high_mul(result, error), 2));
     }
-    shifted(result, 1)
+    saturating_shl(result, 1)
 }

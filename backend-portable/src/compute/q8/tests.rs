@@ -10,9 +10,9 @@ use torchlet_core::Serial;
 use torchlet_core::rules::window::Window;
 
 /// A linear congruential generator, which the C reference reproduces.
-struct Numbers(u32);
+struct Lcg(u32);
 
-impl Numbers {
+impl Lcg {
     fn next(&mut self) -> u32 {
         self.0 = self.0.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
         self.0 >> 8
@@ -22,7 +22,7 @@ impl Numbers {
         (self.next() % end) as usize
     }
 
-    fn codes(&mut self, len: usize) -> Vec<i8> {
+    fn random_values(&mut self, len: usize) -> Vec<i8> {
         // Extreme values are overrepresented.
         (0..len)
             .map(|_| match self.next() % 8 {
@@ -54,8 +54,8 @@ impl Hash {
 
 /// Expected hash of the results of CMSIS-NN's C code for the same values.
 #[test]
-fn scales_are_those_of_cmsis_nn() {
-    let (mut numbers, mut hash) = (Numbers(1), Hash::NEW);
+fn scales_match_cmsis_nn() {
+    let (mut numbers, mut hash) = (Lcg(1), Hash::NEW);
     for _ in 0..20_000 {
         let value = (numbers.next() << 8) ^ numbers.next();
         let multiplier = ((numbers.next() << 8) ^ numbers.next()) & 0x7fff_ffff;
@@ -68,12 +68,13 @@ fn scales_are_those_of_cmsis_nn() {
 }
 
 #[test]
-fn softmax_is_that_of_cmsis_nn() {
-    let (mut numbers, mut hash) = (Numbers(2), Hash::NEW);
+fn softmax_matches_cmsis_nn() {
+    let (mut numbers, mut hash) = (Lcg(2), Hash::NEW);
     for _ in 0..3_000 {
         let len = 1 + numbers.below(40);
         let spread = 1 + numbers.next() % 255;
-        let codes: Vec<i8> = (0..len).map(|_| (numbers.below(spread) as i32 - 128) as i8).collect();
+        let quantized: Vec<i8> =
+            (0..len).map(|_| (numbers.below(spread) as i32 - 128) as i8).collect();
         let multiplier = 0x4000_0000 + (numbers.next() % 0x4000_0000) as i32;
         let shift = 18 + numbers.next() % 6;
         let mut least = -(((31i64 << 26) >> shift) as i32);
@@ -81,7 +82,7 @@ fn softmax_is_that_of_cmsis_nn() {
             least = -(numbers.below(200) as i32);
         }
         let mut out = std::vec![0; len];
-        Softmax { multiplier, shift, least }.row(&codes, &mut out);
+        Softmax { multiplier, shift, least }.row(&quantized, &mut out);
         hash.put(&out.iter().map(|&code| code as u8).collect::<Vec<u8>>());
     }
     assert_eq!(hash.0, 0x63d6_1842_fd75_2ec4);
@@ -89,7 +90,7 @@ fn softmax_is_that_of_cmsis_nn() {
 
 /// Shares of 1/512 and less round to zero, as in CMSIS-NN's vector code.
 #[test]
-fn shares_of_many_are_nothing() {
+fn tiny_shares_round_to_zero() {
     let softmax = Softmax { multiplier: 0x6000_0000, shift: 22, least: -496 };
     for (len, share) in [(300, 1), (500, 1), (520, 0), (1000, 0), (1500, 0), (5000, 0)] {
         let mut out = std::vec![5; len];
@@ -123,8 +124,8 @@ struct Epilogue {
 }
 
 impl Epilogue {
-    fn new(numbers: &mut Numbers, channels: usize) -> Self {
-        let multiplier = |n: &mut Numbers| 0x4000_0000 + (n.next() % 0x4000_0000) as i32;
+    fn new(numbers: &mut Lcg, channels: usize) -> Self {
+        let multiplier = |n: &mut Lcg| 0x4000_0000 + (n.next() % 0x4000_0000) as i32;
         Epilogue {
             multipliers: (0..channels).map(|_| multiplier(numbers)).collect(),
             shifts: (0..channels).map(|_| numbers.below(12) as i32 - 10).collect(),
@@ -156,7 +157,7 @@ impl Epilogue {
 }
 
 /// Usual offsets, the bounds of the usual range, and others.
-fn offset(numbers: &mut Numbers) -> i32 {
+fn offset(numbers: &mut Lcg) -> i32 {
     let extremes = [-127, 128, -128, 129, 0, 70_000, i32::MAX];
     match numbers.below(3) {
         0 => extremes[numbers.below(7)],
@@ -169,16 +170,16 @@ fn add_product(sum: &mut i32, code: i8, offset: i32, weight: i32) {
 }
 
 #[test]
-fn products_are_those_of_their_definition() {
-    let mut numbers = Numbers(3);
+fn gemm_matches_reference() {
+    let mut numbers = Lcg(3);
     for round in 0..400 {
         let (depth, channels) = (numbers.below(70), 1 + numbers.below(150));
         let tiers: Vec<Tier> = Tier::available().collect();
         let tier = tiers[round % tiers.len()];
         let count = 1 + numbers.below(product::rows(tier) as u32);
         let stride = depth + numbers.below(3);
-        let codes = numbers.codes(stride * count);
-        let weights = numbers.codes(depth * channels);
+        let quantized = numbers.random_values(stride * count);
+        let weights = numbers.random_values(depth * channels);
         let (epilogue, x_offset) = (Epilogue::new(&mut numbers, channels), offset(&mut numbers));
         let w_offset = if numbers.below(2) == 0 { 0 } else { offset(&mut numbers) };
         let out_stride = channels + numbers.below(4);
@@ -188,7 +189,7 @@ fn products_are_those_of_their_definition() {
                 let mut sum = 0;
                 for k in 0..depth {
                     let weight = i32::from(weights[channel * depth + k]).wrapping_add(w_offset);
-                    add_product(&mut sum, codes[row * stride + k], x_offset, weight);
+                    add_product(&mut sum, quantized[row * stride + k], x_offset, weight);
                 }
                 expected[row * out_stride + channel] = epilogue.code(channel, sum);
             }
@@ -197,7 +198,7 @@ fn products_are_those_of_their_definition() {
         // With and without workspace.
         for len in [len, 0] {
             let mut out = std::vec![77; out_stride * count];
-            let rows = Rows { data: &codes, stride, count, offset: x_offset };
+            let rows = Rows { data: &quantized, stride, count, offset: x_offset };
             let weights = Weights { data: &weights, depth, channels, offset: w_offset };
             let results = &epilogue.results();
             let target = Target { results, first: 0, out: &mut out, out_stride };
@@ -208,8 +209,8 @@ fn products_are_those_of_their_definition() {
 }
 
 #[test]
-fn convolutions_are_those_of_their_definition() {
-    let (mut numbers, mut tried) = (Numbers(4), 0);
+fn convolution_matches_reference() {
+    let (mut numbers, mut tried) = (Lcg(4), 0);
     for round in 0..600 {
         let transposed = numbers.below(3) == 0;
         let groups = if transposed { 1 } else { 1 + numbers.below(3) };
@@ -226,8 +227,8 @@ fn convolutions_are_those_of_their_definition() {
         let batch = 1 + numbers.below(2);
         let from = Extent { rows: sizes[0], columns: sizes[1], channels };
         let to = Extent { rows, columns, channels: outputs };
-        let input = numbers.codes(batch * sizes[0] * sizes[1] * channels);
-        let weights = numbers.codes(outputs * kernels[0] * kernels[1] * depth);
+        let input = numbers.random_values(batch * sizes[0] * sizes[1] * channels);
+        let weights = numbers.random_values(outputs * kernels[0] * kernels[1] * depth);
         let (epilogue, offset) = (Epilogue::new(&mut numbers, outputs), offset(&mut numbers));
         let mut sums = std::vec![0i32; batch * rows * columns * outputs];
         // From each position of the strided side to those of the other.
@@ -237,12 +238,12 @@ fn convolutions_are_those_of_their_definition() {
             let (rest, tap_row) = (rest / kernels[0], rest % kernels[0]);
             let (rest, column) = (rest / strided.columns, rest % strided.columns);
             let (n, row) = (rest / strided.rows, rest % strided.rows);
-            let place = |window: &Window, at: usize, tap: usize| {
+            let position = |window: &Window, at: usize, tap: usize| {
                 let reach = at * window.stride() + tap * window.dilation();
                 reach.checked_sub(window.padding())
             };
-            let y = place(&windows[0], row, tap_row).filter(|&y| y < other.rows);
-            let x = place(&windows[1], column, tap).filter(|&x| x < other.columns);
+            let y = position(&windows[0], row, tap_row).filter(|&y| y < other.rows);
+            let x = position(&windows[1], column, tap).filter(|&x| x < other.columns);
             let (Some(y), Some(x)) = (y, x) else { continue };
             let (a, b) = (strided.at(n, row, column), other.at(n, y, x));
             let (input_at, out_at) = if transposed { (a, b) } else { (b, a) };
@@ -273,8 +274,8 @@ fn convolutions_are_those_of_their_definition() {
 }
 
 #[test]
-fn depthwise_convolutions_are_those_of_their_definition() {
-    let (mut numbers, mut tried) = (Numbers(5), 0);
+fn depthwise_convolution_matches_reference() {
+    let (mut numbers, mut tried) = (Lcg(5), 0);
     for round in 0..600 {
         let multiplier = [1, 1, 1, 4, 8, 16, 3, 24][numbers.below(8)];
         let channels = 1 + numbers.below(if multiplier == 1 { 90 } else { 6 });
@@ -287,8 +288,8 @@ fn depthwise_convolutions_are_those_of_their_definition() {
         let batch = 1 + numbers.below(2);
         let from = Extent { rows: sizes[0], columns: sizes[1], channels };
         let to = Extent { rows, columns, channels: outputs };
-        let input = numbers.codes(batch * sizes[0] * sizes[1] * channels);
-        let weights = numbers.codes(outputs * kernels[0] * kernels[1]);
+        let input = numbers.random_values(batch * sizes[0] * sizes[1] * channels);
+        let weights = numbers.random_values(outputs * kernels[0] * kernels[1]);
         let (epilogue, offset) = (Epilogue::new(&mut numbers, outputs), offset(&mut numbers));
         let mut expected = std::vec![0; batch * rows * columns * outputs];
         for (at, expected) in expected.iter_mut().enumerate() {
@@ -297,11 +298,11 @@ fn depthwise_convolutions_are_those_of_their_definition() {
             let mut sum = 0;
             for tap in 0..kernels[0] * kernels[1] {
                 let taps = [tap / kernels[1], tap % kernels[1]];
-                let place = |dim: usize, at: usize| {
+                let position = |dim: usize, at: usize| {
                     let reach = at * windows[dim].stride() + taps[dim] * windows[dim].dilation();
                     reach.checked_sub(windows[dim].padding()).filter(|&at| at < sizes[dim])
                 };
-                let (Some(y), Some(x)) = (place(0, row), place(1, column)) else { continue };
+                let (Some(y), Some(x)) = (position(0, row), position(1, column)) else { continue };
                 let code = input[from.at(pixel / columns / rows, y, x) + output / multiplier];
                 add_product(&mut sum, code, offset, weights[tap * outputs + output].into());
             }
@@ -320,8 +321,8 @@ fn depthwise_convolutions_are_those_of_their_definition() {
 }
 
 #[test]
-fn pooling_is_that_of_its_definition() {
-    let (mut numbers, mut tried) = (Numbers(6), 0);
+fn pooling_matches_reference() {
+    let (mut numbers, mut tried) = (Lcg(6), 0);
     for round in 0..300 {
         let channels = 1 + numbers.below(80);
         let windows = [1 + numbers.below(4), 1 + numbers.below(4)].map(|k| numbers.window(k));
@@ -330,7 +331,7 @@ fn pooling_is_that_of_its_definition() {
         let (Some(rows), Some(columns)) = (size(0), size(1)) else { continue };
         let from = Extent { rows: sizes[0], columns: sizes[1], channels };
         let to = Extent { rows, columns, channels };
-        let input = numbers.codes(sizes[0] * sizes[1] * channels);
+        let input = numbers.random_values(sizes[0] * sizes[1] * channels);
         let pooling = match numbers.below(3) {
             0 => Pooling::Average,
             1 => Pooling::Largest(-128, 127),

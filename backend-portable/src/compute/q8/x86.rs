@@ -26,12 +26,12 @@ pub(super) const LANES: usize = 16;
 
 /// The first values of a slice, padded with zeros.
 #[inline(always)]
-pub(super) fn block<T: Copy + Default>(numbers: &[T]) -> [T; LANES] {
-    if let Some(block) = numbers.first_chunk() {
+pub(super) fn block<T: Copy + Default>(values: &[T]) -> [T; LANES] {
+    if let Some(block) = values.first_chunk() {
         return *block;
     }
     let mut block = [T::default(); LANES];
-    block.iter_mut().zip(numbers).for_each(|(place, number)| *place = *number);
+    block.iter_mut().zip(values).for_each(|(dst, value)| *dst = *value);
     block
 }
 
@@ -45,8 +45,8 @@ pub(super) fn write(block: [i8; LANES], out: &mut [i8]) {
 }
 
 /// Weight rows that are multiplied together: their sums fill a 128-bit vector.
-const TOGETHER: usize = 4;
-const _: () = assert!(CHANNELS.is_multiple_of(TOGETHER));
+const WEIGHT_ROWS: usize = 4;
+const _: () = assert!(CHANNELS.is_multiple_of(WEIGHT_ROWS));
 
 /// Vectors of 16-bit integers, for multiply-add of pairs.
 ///
@@ -58,9 +58,9 @@ unsafe trait Words: Copy {
     const ZERO: Self;
     /// # Safety
     /// `min(left, WIDTH)` values are readable, and the processor has the instructions.
-    unsafe fn codes(from: *const i16, left: usize) -> Self;
+    unsafe fn inputs(from: *const i16, left: usize) -> Self;
     /// # Safety
-    /// As for [`codes`](Self::codes).
+    /// As for [`inputs`](Self::inputs).
     unsafe fn weights(from: *const i8, left: usize) -> Self;
     /// # Safety
     /// The processor has the instructions.
@@ -69,13 +69,13 @@ unsafe trait Words: Copy {
     ///
     /// # Safety
     /// The processor has the instructions.
-    unsafe fn totals(all: [Self; TOGETHER]) -> __m128i;
+    unsafe fn totals(all: [Self; WEIGHT_ROWS]) -> __m128i;
 }
 
 /// Horizontal sums of four vectors of eight integers.
 #[target_feature(enable = "avx2")]
 #[inline]
-fn totals([a, b, c, d]: [__m256i; TOGETHER]) -> __m128i {
+fn totals([a, b, c, d]: [__m256i; WEIGHT_ROWS]) -> __m128i {
     let pairs = _mm256_hadd_epi32(_mm256_hadd_epi32(a, b), _mm256_hadd_epi32(c, d));
     _mm_add_epi32(_mm256_castsi256_si128(pairs), _mm256_extracti128_si256::<1>(pairs))
 }
@@ -90,7 +90,7 @@ unsafe impl Words for Avx512 {
     const ZERO: Self = unsafe { core::mem::zeroed() };
 
     #[inline(always)]
-    unsafe fn codes(from: *const i16, left: usize) -> Self {
+    unsafe fn inputs(from: *const i16, left: usize) -> Self {
         // SAFETY: guaranteed by the caller.
         Avx512(unsafe { _mm512_maskz_loadu_epi16(mask(left), from) })
     }
@@ -108,7 +108,7 @@ unsafe impl Words for Avx512 {
     }
 
     #[inline(always)]
-    unsafe fn totals(all: [Self; TOGETHER]) -> __m128i {
+    unsafe fn totals(all: [Self; WEIGHT_ROWS]) -> __m128i {
         let [a, b, c, d] = all;
         // SAFETY: guaranteed by the caller.
         let half = |Avx512(all): Avx512| unsafe {
@@ -133,7 +133,7 @@ unsafe impl Words for Avx2 {
     const ZERO: Self = unsafe { core::mem::zeroed() };
 
     #[inline(always)]
-    unsafe fn codes(from: *const i16, left: usize) -> Self {
+    unsafe fn inputs(from: *const i16, left: usize) -> Self {
         if left >= Self::WIDTH {
             // SAFETY: guaranteed by the caller.
             return Avx2(unsafe { _mm256_loadu_si256(from.cast()) });
@@ -151,7 +151,7 @@ unsafe impl Words for Avx2 {
         let from = if left >= Self::WIDTH {
             from
         } else {
-            // SAFETY: as in `codes`.
+            // SAFETY: as in `inputs`.
             unsafe { few.as_mut_ptr().copy_from_nonoverlapping(from, left) };
             few.as_ptr()
         };
@@ -166,7 +166,7 @@ unsafe impl Words for Avx2 {
     }
 
     #[inline(always)]
-    unsafe fn totals(all: [Self; TOGETHER]) -> __m128i {
+    unsafe fn totals(all: [Self; WEIGHT_ROWS]) -> __m128i {
         let [a, b, c, d] = all;
         // SAFETY: guaranteed by the caller.
         unsafe { totals([a.0, b.0, c.0, d.0]) }
@@ -238,25 +238,25 @@ unsafe fn run<W: Words, const R: usize>(
     let mut channel = 0;
     while channel < count {
         // Missing rows repeat the last one. `sums` has room for their results, which nothing reads.
-        let mut rows = [weights.as_ptr(); TOGETHER];
+        let mut rows = [weights.as_ptr(); WEIGHT_ROWS];
         for (at, row) in rows.iter_mut().enumerate() {
             *row = row.wrapping_add((channel + at).min(count - 1) * depth);
         }
-        let mut all = [[W::ZERO; TOGETHER]; R];
+        let mut all = [[W::ZERO; WEIGHT_ROWS]; R];
         let mut at = 0;
         while at < depth {
             let left = depth - at;
-            let mut factors = [W::ZERO; TOGETHER];
+            let mut factors = [W::ZERO; WEIGHT_ROWS];
             for (factor, row) in factors.iter_mut().zip(rows) {
                 // SAFETY: the row has `left` weights from `at` on.
                 *factor = unsafe { W::weights(row.add(at), left) };
             }
             for (row, sums) in all.iter_mut().enumerate() {
                 // SAFETY: each widened row has at least `depth` elements.
-                let codes = unsafe { W::codes(wide.as_ptr().add(row * stride + at), left) };
+                let quantized = unsafe { W::inputs(wide.as_ptr().add(row * stride + at), left) };
                 for (sum, factor) in sums.iter_mut().zip(factors) {
                     // SAFETY: guaranteed by the caller.
-                    *sum = unsafe { sum.add_products(codes, factor) };
+                    *sum = unsafe { sum.add_products(quantized, factor) };
                 }
             }
             at += W::WIDTH;
@@ -265,12 +265,12 @@ unsafe fn run<W: Words, const R: usize>(
             // SAFETY: guaranteed by the caller.
             let totals = unsafe { W::totals(all) };
             // SAFETY: both types have 128 bits, and all bit patterns are valid integers.
-            let totals: [i32; TOGETHER] = unsafe { core::mem::transmute(totals) };
-            if let Some(place) = sums.get_mut(channel..channel + TOGETHER) {
-                place.copy_from_slice(&totals);
+            let totals: [i32; WEIGHT_ROWS] = unsafe { core::mem::transmute(totals) };
+            if let Some(dst) = sums.get_mut(channel..channel + WEIGHT_ROWS) {
+                dst.copy_from_slice(&totals);
             }
         }
-        channel += TOGETHER;
+        channel += WEIGHT_ROWS;
     }
 }
 
@@ -313,7 +313,7 @@ fn apply_512(values: &mut [i32; LANES], scales: [&[i32; LANES]; 2]) {
     let odd = _mm512_add_epi64(_mm512_mul_epi32(value, multiplier), half);
     let (even, odd) = (_mm512_srli_epi64::<31>(even), _mm512_slli_epi64::<1>(odd));
     let product = _mm512_mask_blend_epi32(0xaaaa, even, odd);
-    // Rounding right shift, as in `halve`.
+    // Rounding right shift, as in `rounding_shift_right`.
     let one = _mm512_set1_epi32(1);
     let bits = _mm512_and_si512(_mm512_sub_epi32(right, one), _mm512_set1_epi32(31));
     let toward = _mm512_add_epi32(product, _mm512_srai_epi32::<31>(product));

@@ -14,7 +14,7 @@ enum Kind {
     #[cfg(all(target_arch = "aarch64", target_endian = "little"))]
     Dot,
     #[cfg(all(target_arch = "aarch64", target_endian = "little"))]
-    Squares,
+    I8mm,
 }
 
 /// Instruction set for int8 dot products. As with [`Tier`], a value other than [`Dots::PLAIN`]
@@ -38,7 +38,7 @@ pub(crate) enum Instructions {
     Dot,
     /// `dotprod` and `i8mm` of 64-bit Arm: matrix multiplication of 2×8 with 8×2 signed bytes.
     #[cfg(all(target_arch = "aarch64", target_endian = "little"))]
-    Squares,
+    I8mm,
 }
 
 impl Dots {
@@ -64,7 +64,7 @@ impl Dots {
             #[cfg(all(target_arch = "aarch64", target_endian = "little"))]
             (Kind::Dot, |tier| tier != Tier::SCALAR && has_dotprod()),
             #[cfg(all(target_arch = "aarch64", target_endian = "little"))]
-            (Kind::Squares, |tier| tier != Tier::SCALAR && has_dotprod() && has_i8mm()),
+            (Kind::I8mm, |tier| tier != Tier::SCALAR && has_dotprod() && has_i8mm()),
         ];
         kinds.iter().filter(move |(_, present)| present(tier)).map(|(kind, _)| Dots(*kind))
     }
@@ -80,7 +80,7 @@ impl Dots {
             #[cfg(all(target_arch = "aarch64", target_endian = "little"))]
             Kind::Dot => Instructions::Dot,
             #[cfg(all(target_arch = "aarch64", target_endian = "little"))]
-            Kind::Squares => Instructions::Squares,
+            Kind::I8mm => Instructions::I8mm,
         }
     }
 

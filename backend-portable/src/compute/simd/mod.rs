@@ -310,7 +310,7 @@ impl Tier {
     /// was [chosen](Self::choose).
     pub fn detect() -> Tier {
         #[cfg(feature = "std")]
-        return *USED.get_or_init(Tier::best);
+        return *SELECTED.get_or_init(Tier::best);
         #[cfg(not(feature = "std"))]
         return Tier::best();
     }
@@ -322,7 +322,7 @@ impl Tier {
     /// Returns the tier in use if it is already set to a different one.
     #[cfg(feature = "std")]
     pub fn choose(self) -> Result<(), Tier> {
-        match *USED.get_or_init(|| self) {
+        match *SELECTED.get_or_init(|| self) {
             used if used == self => Ok(()),
             used => Err(used),
         }
@@ -438,7 +438,7 @@ impl Tier {
 
 /// The tier that this process uses.
 #[cfg(feature = "std")]
-static USED: std::sync::OnceLock<Tier> = std::sync::OnceLock::new();
+static SELECTED: std::sync::OnceLock<Tier> = std::sync::OnceLock::new();
 
 const fn tile_of<S: Simd>() -> (usize, usize) {
     (S::ROWS, S::LANES * S::VECTORS)

@@ -136,7 +136,7 @@ impl Vectorized for Operations {
 }
 
 #[test]
-fn every_tier_computes_what_the_trait_says() {
+fn every_tier_matches_scalar_reference() {
     for tier in Tier::available() {
         tier.dispatch(Operations);
         assert!(tier.lanes() <= MAX_LANES);

@@ -1,6 +1,6 @@
 //! int8 convolution.
 
-use super::arranged::{Arranged, copies_len};
+use super::relayout::{Relayout, copies_len};
 use super::{Order, int};
 use crate::compute::q8::Results;
 use crate::compute::q8::convolve::{self, Convolution};
@@ -74,8 +74,8 @@ const TRANSPOSED_PARAMS: &[Param] = &[
 macro_rules! plain {
     ($name:literal, $order:expr) => {
         Kernel::new($name, PLAIN_PARAMS, |ctx| {
-            const PLACES: Places = Places::plain($order);
-            let (_, from) = PLACES.order.picture(ctx, 0)?;
+            const ARGS: ArgIndices = ArgIndices::plain($order);
+            let (_, from) = ARGS.order.image(ctx, 0)?;
             let weight = ctx.info(1)?;
             let (channels, depth) = (from.channels, weight.size(3));
             let outputs = weight.sizes.first().copied().unwrap_or(0);
@@ -87,8 +87,8 @@ macro_rules! plain {
                 return Err(bad(1, "input and output channels do not form groups"));
             }
             let size = |window: &Window, _: usize, size: usize| window.convolved(size);
-            let plan = prepare(ctx, PLACES, outputs, &size, |ctx| convolve(ctx, PLACES))?;
-            with_patches(ctx, PLACES, plan)
+            let plan = prepare(ctx, ARGS, outputs, &size, |ctx| convolve(ctx, ARGS))?;
+            with_patches(ctx, ARGS, plan)
         })
         .with_elements(Elements::Typed)
     };
@@ -98,8 +98,8 @@ macro_rules! plain {
 macro_rules! depthwise {
     ($name:literal, $order:expr) => {
         Kernel::new($name, DEPTHWISE_PARAMS, |ctx| {
-            const PLACES: Places = Places::depthwise($order);
-            let (_, from) = PLACES.order.picture(ctx, 0)?;
+            const ARGS: ArgIndices = ArgIndices::depthwise($order);
+            let (_, from) = ARGS.order.image(ctx, 0)?;
             let weight = ctx.info(1)?;
             let outputs = weight.sizes.get(3).copied().unwrap_or(0);
             let channels = i64::try_from(from.channels).unwrap_or(0);
@@ -113,7 +113,7 @@ macro_rules! depthwise {
                 ));
             }
             let size = |window: &Window, _: usize, size: usize| window.convolved(size);
-            prepare(ctx, PLACES, outputs, &size, |ctx| depthwise(ctx, PLACES))
+            prepare(ctx, ARGS, outputs, &size, |ctx| depthwise(ctx, ARGS))
         })
         .with_elements(Elements::Typed)
     };
@@ -123,8 +123,8 @@ macro_rules! depthwise {
 macro_rules! transposed {
     ($name:literal, $order:expr) => {
         Kernel::new($name, TRANSPOSED_PARAMS, |ctx| {
-            const PLACES: Places = Places::transposed($order);
-            let (_, from) = PLACES.order.picture(ctx, 0)?;
+            const ARGS: ArgIndices = ArgIndices::transposed($order);
+            let (_, from) = ARGS.order.image(ctx, 0)?;
             let weight = ctx.info(1)?;
             let outputs = weight.sizes.first().copied().unwrap_or(0);
             if weight.size(3) != from.channels || outputs == 0 {
@@ -135,8 +135,8 @@ macro_rules! transposed {
             let size = |window: &Window, dim: usize, size: usize| {
                 window.transposed(size, extra.get(dim).copied()??)
             };
-            let plan = prepare(ctx, PLACES, outputs, &size, |ctx| convolve(ctx, PLACES))?;
-            with_patches(ctx, PLACES, plan)
+            let plan = prepare(ctx, ARGS, outputs, &size, |ctx| convolve(ctx, ARGS))?;
+            with_patches(ctx, ARGS, plan)
         })
         .with_elements(Elements::Typed)
     };
@@ -154,22 +154,34 @@ kernels! { CONVOLUTION:
     /// stride, padding, dilation, depth_multiplier, input_offset, output_offset,
     /// requantize_multipliers, requantize_shifts, activation_min, activation_max, scratch, out)`:
     /// the weight is `[1, row, column, output channel]`.
-    QUANTIZED_DEPTHWISE_CONV2D_OUT = depthwise!("cortex_m::quantized_depthwise_conv2d.out", Order::Logical);
+    QUANTIZED_DEPTHWISE_CONV2D_OUT = depthwise!(
+        "cortex_m::quantized_depthwise_conv2d.out",
+        Order::Logical
+    );
     /// `cortex_m::quantized_depthwise_conv2d_nhwc.out`: the same, with NHWC sizes.
-    QUANTIZED_DEPTHWISE_CONV2D_NHWC_OUT = depthwise!("cortex_m::quantized_depthwise_conv2d_nhwc.out", Order::Memory);
+    QUANTIZED_DEPTHWISE_CONV2D_NHWC_OUT = depthwise!(
+        "cortex_m::quantized_depthwise_conv2d_nhwc.out",
+        Order::Memory
+    );
     /// `cortex_m::quantized_transpose_conv2d.out(input, weight, bias,
     /// stride, padding, output_padding, dilation, input_offset, output_offset,
     /// requantize_multipliers, requantize_shifts, activation_min, activation_max,
     /// scratch, output_scratch, out)`: the weight is
     /// `[output channel, row, column, input channel]`.
-    QUANTIZED_TRANSPOSE_CONV2D_OUT = transposed!("cortex_m::quantized_transpose_conv2d.out", Order::Logical);
+    QUANTIZED_TRANSPOSE_CONV2D_OUT = transposed!(
+        "cortex_m::quantized_transpose_conv2d.out",
+        Order::Logical
+    );
     /// `cortex_m::quantized_transpose_conv2d_nhwc.out`: the same, with NHWC sizes.
-    QUANTIZED_TRANSPOSE_CONV2D_NHWC_OUT = transposed!("cortex_m::quantized_transpose_conv2d_nhwc.out", Order::Memory);
+    QUANTIZED_TRANSPOSE_CONV2D_NHWC_OUT = transposed!(
+        "cortex_m::quantized_transpose_conv2d_nhwc.out",
+        Order::Memory
+    );
 }
 
 /// Argument indices that differ between the operators.
 #[derive(Debug, Clone, Copy)]
-struct Places {
+struct ArgIndices {
     dilation: usize,
     /// The input offset, followed by output offset, multipliers, shifts, minimum and maximum of the
     /// result.
@@ -179,21 +191,21 @@ struct Places {
     order: Order,
 }
 
-impl Places {
+impl ArgIndices {
     const fn plain(order: Order) -> Self {
-        Places { dilation: 5, offset: 6, out: 13, order }
+        ArgIndices { dilation: 5, offset: 6, out: 13, order }
     }
 
     const fn depthwise(order: Order) -> Self {
-        Places { dilation: 5, offset: 7, out: 14, order }
+        ArgIndices { dilation: 5, offset: 7, out: 14, order }
     }
 
     const fn transposed(order: Order) -> Self {
-        Places { dilation: 6, offset: 7, out: 15, order }
+        ArgIndices { dilation: 6, offset: 7, out: 15, order }
     }
 
     fn is_transposed(self) -> bool {
-        self.out == Places::transposed(self.order).out
+        self.out == ArgIndices::transposed(self.order).out
     }
 }
 
@@ -201,13 +213,13 @@ impl Places {
 fn windows_of(
     ctx: &Arguments,
     weight: &TensorInfo,
-    places: Places,
+    args: ArgIndices,
 ) -> Result<Windows, KernelError> {
     let &[_, rows, columns, _] = &weight.sizes[..] else {
         return Err(KernelError::rank(1, weight.rank()));
     };
     let (stride, padding) = (ctx.ints(3)?, ctx.ints(4)?);
-    windows(2, &[rows.into(), columns.into()], &stride, &padding, &ctx.ints(places.dilation)?)
+    windows(2, &[rows.into(), columns.into()], &stride, &padding, &ctx.ints(args.dilation)?)
         .filter(|_| !stride.is_empty())
         .ok_or(bad(3, "stride, padding or dilation is out of range"))
 }
@@ -216,18 +228,18 @@ fn windows_of(
 /// and columns.
 fn prepare(
     ctx: &mut Prepare,
-    places: Places,
+    args: ArgIndices,
     channels: i32,
     size: &dyn Fn(&Window, usize, usize) -> Option<usize>,
     invoke: InvokeFn,
 ) -> Result<Plan, KernelError> {
-    let (batch, from) = places.order.picture(ctx, 0)?;
+    let (batch, from) = args.order.image(ctx, 0)?;
     let weight = ctx.info(1)?;
     super::expect_type(ctx, 1, ScalarType::Char)?;
     if !weight.is_contiguous() {
         return Err(KernelError::layout(1));
     }
-    let windows = windows_of(ctx, &weight, places)?;
+    let windows = windows_of(ctx, &weight, args)?;
     let mut sizes = [0i32; 2];
     for (dim, (size_of, window)) in sizes.iter_mut().zip(&windows).enumerate() {
         let found = size(window, dim, if dim == 0 { from.rows } else { from.columns })
@@ -235,7 +247,7 @@ fn prepare(
         *size_of = found.ok_or(bad(1, "kernel is larger than the padded input"))?;
     }
     let count = usize::try_from(channels).unwrap_or(0);
-    for arg in [places.offset + 2, places.offset + 3] {
+    for arg in [args.offset + 2, args.offset + 3] {
         super::expect_type(ctx, arg, ScalarType::Int)?;
         if ctx.info(arg)?.numel() != count {
             return Err(bad(arg, "must have an element for each output channel"));
@@ -248,27 +260,27 @@ fn prepare(
         }
     }
     let [rows, columns] = sizes;
-    ctx.resize(places.out, &places.order.sizes([batch, rows, columns, channels]))?;
-    places.order.picture(ctx, places.out)?;
-    Ok(Plan::new(invoke).with_scratch(copies_len(ctx, &[0, places.out], places.order)?))
+    ctx.resize(args.out, &args.order.sizes([batch, rows, columns, channels]))?;
+    args.order.image(ctx, args.out)?;
+    Ok(Plan::new(invoke).with_scratch(copies_len(ctx, &[0, args.out], args.order)?))
 }
 
 /// Adds scratch memory for im2col patches to a plan.
-fn with_patches(ctx: &Prepare, places: Places, plan: Plan) -> Result<Plan, KernelError> {
+fn with_patches(ctx: &Prepare, args: ArgIndices, plan: Plan) -> Result<Plan, KernelError> {
     let (weight, tier) = (ctx.info(1)?, machine::tier(ctx));
     let taps = weight.size(1).saturating_mul(weight.size(2));
-    let (batch, to) = places.order.picture(ctx, places.out)?;
+    let (batch, to) = args.order.image(ctx, args.out)?;
     let rows = usize::try_from(batch).unwrap_or(0).saturating_mul(to.rows);
     let slots = ctx.threads().min(rows);
     let len = convolve::workspace_len(tier, weight.size(3), taps).checked_mul(slots);
     let bytes = bytes_for(len.unwrap_or(usize::MAX), size_of::<i16>())?;
-    let copies = copies_len(ctx, &[0, places.out], places.order)?;
+    let copies = copies_len(ctx, &[0, args.out], args.order)?;
     Ok(plan.with_scratch(bytes_for(bytes.saturating_add(copies), 1)?))
 }
 
 /// Requantization parameters. `bias` is argument 2.
-fn results<'a>(ctx: &Invoke<'a, '_>, places: Places) -> Result<Results<'a>, KernelError> {
-    let at = places.offset;
+fn results<'a>(ctx: &Invoke<'a, '_>, args: ArgIndices) -> Result<Results<'a>, KernelError> {
+    let at = args.offset;
     let (multipliers, shifts) = (ctx.tensor(at + 2)?, ctx.tensor(at + 3)?);
     let (multipliers, shifts) = (multipliers.data::<i32>()?, shifts.data::<i32>()?);
     let bias = ctx.optional_tensor(2)?;
@@ -280,25 +292,25 @@ fn results<'a>(ctx: &Invoke<'a, '_>, places: Places) -> Result<Results<'a>, Kern
 
 /// Runs a plain or transposed convolution; the weight is
 /// `[output channel, row, column, input channel of the group]`.
-fn convolve(ctx: &mut Invoke, places: Places) -> Result<(), KernelError> {
+fn convolve(ctx: &mut Invoke, args: ArgIndices) -> Result<(), KernelError> {
     let (input, weight) = (ctx.tensor(0)?, ctx.tensor(1)?);
-    let windows = windows_of(ctx, weight.info(), places)?;
+    let windows = windows_of(ctx, weight.info(), args)?;
     let &[down, across] = &windows[..] else { return Err(bad(3, "must have two elements")) };
     let (tier, depth, taps) = (Tier::detect(), weight.size(3), weight.size(1) * weight.size(2));
-    let results = results(ctx, places)?;
-    let offset = int(ctx, places.offset)?;
-    let info = ctx.info(places.out)?;
-    let to = places.order.extent(&info);
+    let results = results(ctx, args)?;
+    let offset = int(ctx, args.offset)?;
+    let info = ctx.info(args.out)?;
+    let to = args.order.extent(&info);
     let slots = ctx.parallel().threads().min(info.size(0).saturating_mul(to.rows));
     let slot = convolve::workspace_len(tier, depth, taps);
-    let mut arranged = Arranged::new(ctx, places.order);
-    let (data, out) = (arranged.input(ctx, 0)?, arranged.output(ctx, places.out)?);
-    let workspace = arranged.workspace::<i16>(slot.saturating_mul(slots))?;
+    let mut relayout = Relayout::new(ctx, args.order);
+    let (data, out) = (relayout.input(ctx, 0)?, relayout.output(ctx, args.out)?);
+    let workspace = relayout.workspace::<i16>(slot.saturating_mul(slots))?;
     let convolution = Convolution {
-        from: places.order.extent(input.info()),
+        from: args.order.extent(input.info()),
         to,
         windows: [down, across],
-        transposed: places.is_transposed(),
+        transposed: args.is_transposed(),
         depth,
         offset,
         results,
@@ -308,16 +320,15 @@ fn convolve(ctx: &mut Invoke, places: Places) -> Result<(), KernelError> {
     out.finish(ctx.parallel())
 }
 
-fn depthwise(ctx: &mut Invoke, places: Places) -> Result<(), KernelError> {
+fn depthwise(ctx: &mut Invoke, args: ArgIndices) -> Result<(), KernelError> {
     let (input, weight) = (ctx.tensor(0)?, ctx.tensor(1)?);
-    let windows = windows_of(ctx, weight.info(), places)?;
+    let windows = windows_of(ctx, weight.info(), args)?;
     let &[down, across] = &windows[..] else { return Err(bad(3, "must have two elements")) };
-    let results = results(ctx, places)?;
-    let offset = int(ctx, places.offset)?;
-    let mut arranged = Arranged::new(ctx, places.order);
-    let (data, out) = (arranged.input(ctx, 0)?, arranged.output(ctx, places.out)?);
-    let [from, to] =
-        [places.order.extent(input.info()), places.order.extent(&ctx.info(places.out)?)];
+    let results = results(ctx, args)?;
+    let offset = int(ctx, args.offset)?;
+    let mut relayout = Relayout::new(ctx, args.order);
+    let (data, out) = (relayout.input(ctx, 0)?, relayout.output(ctx, args.out)?);
+    let [from, to] = [args.order.extent(input.info()), args.order.extent(&ctx.info(args.out)?)];
     let multiplier = (to.channels / from.channels.max(1)).max(1);
     let depthwise = Depthwise { from, to, windows: [down, across], multiplier, offset, results };
     let weight = weight.data::<i8>()?;

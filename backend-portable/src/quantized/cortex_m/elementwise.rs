@@ -31,7 +31,10 @@ kernels! { ELEMENTWISE:
             prepare_quantize(
                 ctx,
                 QUANTIZE_FORM,
-                [|ctx| quantize::<f32>(ctx, QUANTIZE_FORM), |ctx| quantize::<f64>(ctx, QUANTIZE_FORM)],
+                [
+                    |ctx| quantize::<f32>(ctx, QUANTIZE_FORM),
+                    |ctx| quantize::<f64>(ctx, QUANTIZE_FORM),
+                ],
             )
         },
     )
@@ -74,12 +77,12 @@ kernels! { ELEMENTWISE:
                     offset: int(ctx, 8)?,
                     bounds: (int(ctx, 11)?, int(ctx, 12)?),
                 };
-                match codes(ctx, [0, 4], 13)? {
-                    Some((codes, out)) => {
-                        elementwise::add(means(ctx), sum, codes, out);
+                match same_layout_data(ctx, [0, 4], 13)? {
+                    Some((same_layout_data, out)) => {
+                        elementwise::add(means(ctx), sum, same_layout_data, out);
                         Ok(())
                     }
-                    None => map(ctx, [0, 4], 13, &wide(|codes| sum.of(codes))),
+                    None => map(ctx, [0, 4], 13, &widening(|quantized| sum.of(quantized))),
                 }
             })
         },
@@ -98,12 +101,12 @@ kernels! { ELEMENTWISE:
                     offset: int(ctx, 4)?,
                     bounds: type_bounds(ctx, 7)?,
                 };
-                match codes(ctx, [0, 2], 7)? {
-                    Some((codes, out)) => {
-                        elementwise::multiply(means(ctx), product, codes, out);
+                match same_layout_data(ctx, [0, 2], 7)? {
+                    Some((same_layout_data, out)) => {
+                        elementwise::multiply(means(ctx), product, same_layout_data, out);
                         Ok(())
                     }
-                    None => map(ctx, [0, 2], 7, &wide(|codes| product.of(codes))),
+                    None => map(ctx, [0, 2], 7, &widening(|quantized| product.of(quantized))),
                 }
             })
         },
@@ -122,7 +125,8 @@ kernels! { ELEMENTWISE:
                     [0, 2],
                     6,
                     &Two(|a: i64, b: i64| {
-                        let (a, b) = ((a as i32).wrapping_sub(a_zero), (b as i32).wrapping_sub(b_zero));
+                        let a = (a as i32).wrapping_sub(a_zero);
+                        let b = (b as i32).wrapping_sub(b_zero);
                         let quotient = if b == 0 { 0.0 } else { a as f32 / b as f32 };
                         ((quotient * scale).round_even() as i64)
                             .saturating_add(zero.into())
@@ -186,7 +190,8 @@ kernels! { ELEMENTWISE:
             }
             pads.extend_from_slice(&own).map_err(|_| bad(0, "too many dims"))?;
         }
-        let sizes = torchlet_core::rules::pad(&info.sizes, &pads).ok_or(bad(1, "padded shape is too large"))?;
+        let sizes = torchlet_core::rules::pad(&info.sizes, &pads);
+        let sizes = sizes.ok_or(bad(1, "padded shape is too large"))?;
         ctx.resize(4, &sizes)?;
         Ok(Plan::new(|ctx| {
             let (value, info) = (ctx.int(3)? as i8, ctx.info(0)?);
@@ -229,7 +234,7 @@ fn prepare_two(
 
 /// The data of both inputs and the output, if all have the same sizes and layout.
 #[expect(clippy::type_complexity)]
-fn codes<'c>(
+fn same_layout_data<'c>(
     ctx: &mut Invoke<'c, '_>,
     inputs: [usize; 2],
     out: usize,
@@ -255,7 +260,7 @@ fn means<'a>(ctx: &Invoke<'a, '_>) -> Means<'a> {
 }
 
 /// Adapts a function of quantized values to the loop that all element-wise operators share.
-fn wide(of: impl Fn([i32; 2]) -> i32 + Sync) -> Two<impl Fn(i64, i64) -> i64 + Sync> {
+fn widening(of: impl Fn([i32; 2]) -> i32 + Sync) -> Two<impl Fn(i64, i64) -> i64 + Sync> {
     Two(move |a: i64, b: i64| of([a as i32, b as i32]).into())
 }
 
@@ -277,10 +282,10 @@ fn permuted(ctx: &Arguments) -> Result<View, KernelError> {
 fn padding(ctx: &Arguments, info: &TensorInfo, dim: usize) -> Result<[i64; 2], KernelError> {
     let &[_, channels, height, width] = &info.sizes[..] else {
         let first = 4usize.checked_sub(info.rank());
-        let place = first.ok_or(KernelError::rank(0, info.rank()))? + dim;
-        return Ok([ctx.list_int(1, place)?, ctx.list_int(2, place)?]);
+        let position = first.ok_or(KernelError::rank(0, info.rank()))? + dim;
+        return Ok([ctx.list_int(1, position)?, ctx.list_int(2, position)?]);
     };
     let last = channels == 1 || height == 1 && width == 1 || info.dim_order == [0, 2, 3, 1];
-    let place = if last { [0, 3, 1, 2].get(dim).copied().unwrap_or(dim) } else { dim };
-    Ok([ctx.list_int(1, place)?, ctx.list_int(2, place)?])
+    let position = if last { [0, 3, 1, 2].get(dim).copied().unwrap_or(dim) } else { dim };
+    Ok([ctx.list_int(1, position)?, ctx.list_int(2, position)?])
 }

@@ -1,6 +1,6 @@
 //! int8 matrix multiplication, and softmax.
 
-use super::arranged::{Arranged, Output, copies_len};
+use super::relayout::{Output, Relayout, copies_len};
 use super::{Order, expect_type, int, scale};
 use crate::compute::q8::product::{self, Rows, Target, Weights};
 use crate::compute::q8::softmax::Softmax;
@@ -135,7 +135,7 @@ fn scratch(
 /// rows run in parallel.
 #[derive(Clone, Copy)]
 struct Product<'a> {
-    codes: &'a [i8],
+    lhs: &'a [i8],
     offset: i32,
     weights: Weights<'a>,
     results: Results<'a>,
@@ -146,16 +146,16 @@ struct Product<'a> {
 
 fn multiply<'c>(
     ctx: &Invoke<'c, '_>,
-    arranged: Arranged<'c>,
+    relayout: Relayout<'c>,
     product: Product,
     out: Output,
 ) -> Result<(), KernelError> {
-    let Product { codes, offset, weights, results, rows, step } = product;
+    let Product { lhs, offset, weights, results, rows, step } = product;
     let (tier, depth, channels) = (Tier::detect(), weights.depth, weights.channels.max(1));
     let group = product::rows(tier);
     let slot = product::workspace_len(tier, depth).unwrap_or(0);
     let count = (out.values.len() / channels).div_ceil(group).min(ctx.parallel().threads());
-    let workspace = arranged.workspace::<i16>(slot.saturating_mul(count))?;
+    let workspace = relayout.workspace::<i16>(slot.saturating_mul(count))?;
     // Groups of rows do not cross a change of weights.
     let len = rows.saturating_mul(channels);
     for (batch, out) in out.values.chunks_mut(len.max(1)).enumerate() {
@@ -169,7 +169,7 @@ fn multiply<'c>(
             slot,
             &|index, out, workspace| {
                 let first = batch * rows + index * group;
-                let data = codes.get(first * depth..).unwrap_or(&[]);
+                let data = lhs.get(first * depth..).unwrap_or(&[]);
                 let rows = Rows { data, stride: depth, count: out.len() / channels, offset };
                 let target = Target { results: &results, first: 0, out, out_stride: channels };
                 product::multiply(tier, rows, weights, target, workspace);
@@ -196,24 +196,24 @@ fn linear(ctx: &mut Invoke) -> Result<(), KernelError> {
     let bounds = (int(ctx, 10)?, int(ctx, 9)?);
     let results = Results::uniform(linear_scale(ctx)?, added, int(ctx, 6)?, bounds);
     let (channels, depth) = (weights.size(0), weights.size(1));
-    let mut arranged = Arranged::new(ctx, ORDER);
-    let (codes, data) = (arranged.input(ctx, 0)?, arranged.input(ctx, 1)?);
-    let out = arranged.output(ctx, 11)?;
+    let mut relayout = Relayout::new(ctx, ORDER);
+    let (lhs, data) = (relayout.input(ctx, 0)?, relayout.input(ctx, 1)?);
+    let out = relayout.output(ctx, 11)?;
     let weights = Weights { data, depth, channels, offset: filter_offset };
-    let product = Product { codes, offset, weights, results, rows: usize::MAX, step: 0 };
-    multiply(ctx, arranged, product, out)
+    let product = Product { lhs, offset, weights, results, rows: usize::MAX, step: 0 };
+    multiply(ctx, relayout, product, out)
 }
 
 fn batch_matmul(ctx: &mut Invoke) -> Result<(), KernelError> {
     let (a, b) = (ctx.info(0)?, ctx.info(2)?);
     let results = Results::uniform(scale(ctx, 5)?, &[], int(ctx, 4)?, (-128, 127));
     let (rows, depth, channels) = (a.size(1), a.size(2), b.size(1));
-    let mut arranged = Arranged::new(ctx, ORDER);
-    let (codes, data) = (arranged.input(ctx, 0)?, arranged.input(ctx, 2)?);
-    let out = arranged.output(ctx, 8)?;
+    let mut relayout = Relayout::new(ctx, ORDER);
+    let (lhs, data) = (relayout.input(ctx, 0)?, relayout.input(ctx, 2)?);
+    let out = relayout.output(ctx, 8)?;
     let weights = Weights { data, depth, channels, offset: int(ctx, 3)? };
     let (offset, step) = (int(ctx, 1)?, depth * channels);
-    multiply(ctx, arranged, Product { codes, offset, weights, results, rows, step }, out)
+    multiply(ctx, relayout, Product { lhs, offset, weights, results, rows, step }, out)
 }
 
 fn softmax(ctx: &mut Invoke) -> Result<(), KernelError> {
@@ -225,13 +225,13 @@ fn softmax(ctx: &mut Invoke) -> Result<(), KernelError> {
         least: int(ctx, 6)?,
     };
     let width = input.rank().checked_sub(1).map_or(1, |last| input.size(last)).max(1);
-    let mut arranged = Arranged::new(ctx, ORDER);
-    let (data, out) = (arranged.input(ctx, 0)?, arranged.output(ctx, 7)?);
+    let mut relayout = Relayout::new(ctx, ORDER);
+    let (data, out) = (relayout.input(ctx, 0)?, relayout.output(ctx, 7)?);
     let rows = (chunk_len(ctx.parallel(), out.values.len(), 1024) / width).max(1);
     for_each_chunk_mut(ctx.parallel(), out.values, rows * width, &|chunk, out: &mut [i8]| {
-        let codes = data.get(chunk * rows * width..).unwrap_or(&[]);
-        for (codes, out) in codes.chunks(width).zip(out.chunks_mut(width)) {
-            softmax.row(codes, out);
+        let lhs = data.get(chunk * rows * width..).unwrap_or(&[]);
+        for (lhs, out) in lhs.chunks(width).zip(out.chunks_mut(width)) {
+            softmax.row(lhs, out);
         }
     });
     out.finish(ctx.parallel())

@@ -1,14 +1,14 @@
 //! The `cortex_m` operators: int8 networks in integer arithmetic, as in CMSIS-NN.
 //!
 //! The kernels compute on channels-last images and contiguous matrices. Tensors in another memory
-//! order are copied to and from scratch memory (`arranged`). The arithmetic is in
+//! order are copied to and from scratch memory (`relayout`). The arithmetic is in
 //! [`compute::q8`](crate::compute::q8).
 
-mod arranged;
 mod convolution;
 mod elementwise;
 mod linear;
 mod pooling;
+mod relayout;
 
 pub use convolution::*;
 pub use elementwise::*;
@@ -78,7 +78,7 @@ impl Order {
     }
 
     /// Checks that argument `arg` is an int8 image; returns its batch size and its extent.
-    fn picture(self, ctx: &Arguments, arg: usize) -> Result<(i32, Extent), KernelError> {
+    fn image(self, ctx: &Arguments, arg: usize) -> Result<(i32, Extent), KernelError> {
         expect_type(ctx, arg, ScalarType::Char)?;
         let info = ctx.info(arg)?;
         let (&[batch, ..], 4) = (&info.sizes[..], info.rank()) else {

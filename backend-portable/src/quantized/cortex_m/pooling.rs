@@ -1,6 +1,6 @@
 //! Pooling of int8 images.
 
-use super::arranged::{Arranged, copies_len};
+use super::relayout::{Relayout, copies_len};
 use super::{Order, int};
 use crate::compute::q8::pool::{Pooling, pool};
 use crate::compute::simd::Tier;
@@ -60,13 +60,19 @@ kernels! { POOLING:
     /// Input and output share scale and zero point, which therefore have no effect.
     QUANTIZED_AVG_POOL2D_OUT = average!("cortex_m::quantized_avg_pool2d.out", Order::Logical);
     /// `cortex_m::quantized_avg_pool2d_nhwc.out`: the same, with NHWC sizes.
-    QUANTIZED_AVG_POOL2D_NHWC_OUT = average!("cortex_m::quantized_avg_pool2d_nhwc.out", Order::Memory);
+    QUANTIZED_AVG_POOL2D_NHWC_OUT = average!(
+        "cortex_m::quantized_avg_pool2d_nhwc.out",
+        Order::Memory
+    );
     /// `cortex_m::quantized_max_pool2d.out(input, kernel_size, stride,
     /// padding, dilation, ceil_mode, input_zero_point, output_zero_point,
     /// activation_min, activation_max, out)`.
     QUANTIZED_MAX_POOL2D_OUT = largest!("cortex_m::quantized_max_pool2d.out", Order::Logical);
     /// `cortex_m::quantized_max_pool2d_nhwc.out`: the same, with NHWC sizes.
-    QUANTIZED_MAX_POOL2D_NHWC_OUT = largest!("cortex_m::quantized_max_pool2d_nhwc.out", Order::Memory);
+    QUANTIZED_MAX_POOL2D_NHWC_OUT = largest!(
+        "cortex_m::quantized_max_pool2d_nhwc.out",
+        Order::Memory
+    );
 }
 
 fn windows_of(ctx: &Arguments, dilation: Option<usize>) -> Result<Windows, KernelError> {
@@ -86,7 +92,7 @@ fn prepare(
     out: usize,
     order: Order,
 ) -> Result<usize, KernelError> {
-    let (batch, from) = order.picture(ctx, 0)?;
+    let (batch, from) = order.image(ctx, 0)?;
     let sizes = [from.channels, from.rows, from.columns].map(|size| i32::try_from(size).ok());
     let [Some(channels), Some(rows), Some(columns)] = sizes else {
         return Err(bad(0, "shape is too large"));
@@ -96,7 +102,7 @@ fn prepare(
         return Err(bad(1, "kernel is larger than the padded input"));
     };
     ctx.resize(out, &order.sizes([batch, rows, columns, channels]))?;
-    order.picture(ctx, out)?;
+    order.image(ctx, out)?;
     copies_len(ctx, &[0, out], order)
 }
 
@@ -109,8 +115,8 @@ fn compute(
 ) -> Result<(), KernelError> {
     let &[down, across] = windows else { return Err(bad(1, "must have two elements")) };
     let extents = [order.extent(&ctx.info(0)?), order.extent(&ctx.info(out)?)];
-    let mut arranged = Arranged::new(ctx, order);
-    let (data, out) = (arranged.input(ctx, 0)?, arranged.output(ctx, out)?);
+    let mut relayout = Relayout::new(ctx, order);
+    let (data, out) = (relayout.input(ctx, 0)?, relayout.output(ctx, out)?);
     pool(Tier::detect(), ctx.parallel(), pooling, [down, across], extents, data, out.values);
     out.finish(ctx.parallel())
 }

@@ -1,21 +1,22 @@
 //! Depthwise convolution: each output channel depends on one input channel. Vectors hold pixels of
-//! a row if channels are first (`first.rs`), and channels if channels are last (`last.rs`).
+//! a row if channels are first (`channels_first.rs`), and channels if channels are last
+//! (`channels_last.rs`).
 
-mod first;
-mod last;
+mod channels_first;
+mod channels_last;
 
 use super::{Conv, Filter, Finish, Layout, WeightForm};
 use crate::compute::gemm::Context;
 use crate::compute::simd::Tier;
 use crate::compute::split::{Parts, for_each_job};
-use first::{Channel, Planes};
-use last::Band;
+use channels_first::{Channel, Planes};
+use channels_last::Band;
 
 /// Maximum number of kernel taps that this module supports.
-pub(super) const TAPS: usize = 64;
+pub(super) const MAX_TAPS: usize = 64;
 /// Floats of the input that stay in the L2 cache while its vectors of channels are computed one
 /// after the other.
-const RESIDENT: usize = 1 << 15;
+const L2_FLOATS: usize = 1 << 15;
 /// Minimum multiply-adds for each thread: less work does not pay for waking it.
 const GRAIN: usize = 1 << 15;
 
@@ -112,14 +113,14 @@ pub(super) fn run(
                 }
                 Err(packed) => packed,
             };
-            last_bands(conv, context, input, packed, finish, output);
+            run_channels_last(conv, context, input, packed, finish, output);
         }
     }
 }
 
 /// Height of bands of `rows` rows, at most `most`, that minimises the rows of the busiest thread.
 /// Returns the height and those rows.
-fn even_height(rows: usize, most: usize, batch: usize, threads: usize) -> (usize, usize) {
+fn balanced_height(rows: usize, most: usize, batch: usize, threads: usize) -> (usize, usize) {
     let busiest = |height: usize| {
         let bands = (rows.div_ceil(height) * batch).div_ceil(threads.max(1));
         bands.saturating_mul(height).min(rows * batch)
@@ -130,7 +131,7 @@ fn even_height(rows: usize, most: usize, batch: usize, threads: usize) -> (usize
 
 /// Channels last, with packed weights. A job is a band of rows, or some channels of a band if bands
 /// are few.
-fn last_bands(
+fn run_channels_last(
     conv: &Conv,
     context: Context<'_>,
     input: &[f32],
@@ -146,13 +147,13 @@ fn last_bands(
     let threads = context.parallel.threads();
     let wanted = (threads * 4).min(work).max(1);
     // Enough bands for their input to stay in the cache, and for the wanted number of jobs.
-    let bands = area.div_ceil(RESIDENT).max(wanted.div_ceil(batch)).min(y.output);
-    let (height, rows) = even_height(y.output, y.output.div_ceil(bands), batch, threads);
+    let bands = area.div_ceil(L2_FLOATS).max(wanted.div_ceil(batch)).min(y.output);
+    let (height, rows) = balanced_height(y.output, y.output.div_ceil(bands), batch, threads);
     // Channels are split if the rows do not suffice for all threads, or if some threads would have
     // 25 % more rows than others.
     let uneven = rows * threads * 4 > y.output * batch * 5;
     let by_channels = work > 1 && uneven && channels >= 2 * lanes * threads;
-    let whole = y.output.div_ceil(area.div_ceil(RESIDENT).max(1));
+    let whole = y.output.div_ceil(area.div_ceil(L2_FLOATS).max(1));
     let height = if by_channels { whole } else { height };
     let bands = y.output.div_ceil(height);
     let cuts = if by_channels { wanted.min(threads * 2) } else { 1 };
@@ -177,10 +178,10 @@ fn last_bands(
 
 #[cfg(test)]
 mod tests {
-    use super::even_height;
+    use super::balanced_height;
 
     #[test]
-    fn bands_are_dealt_out_evenly() {
+    fn band_heights_balance_threads() {
         for (rows, most, batch, threads, want) in [
             (14, 2, 1, 2, (1, 7)),
             (112, 14, 1, 2, (14, 56)),
@@ -192,7 +193,7 @@ mod tests {
             (7, 7, 1, 16, (1, 1)),
             (5, 0, 1, 0, (1, 5)),
         ] {
-            assert_eq!(even_height(rows, most, batch, threads), want, "{rows} {most} {batch}");
+            assert_eq!(balanced_height(rows, most, batch, threads), want, "{rows} {most} {batch}");
         }
     }
 }

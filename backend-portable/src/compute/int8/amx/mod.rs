@@ -14,7 +14,7 @@ mod tiles;
 
 use super::product::{Finish, Part};
 use super::rows::Floats;
-use super::vnni::{Codes, Numbers};
+use super::vnni::{Dequantizer, Requantizer};
 use super::windows::Cursor;
 use super::{LANES, Requantize, STEP};
 use crate::compute::gemm::ShapeMismatch;
@@ -35,14 +35,14 @@ const STEPS: usize = 16;
 /// Rows of two tiles.
 const ROWS: usize = 2 * HEIGHT;
 /// Panels that are processed while the rows are in the cache.
-const NEAR_PANELS: usize = 8;
+const CACHED_PANELS: usize = 8;
 /// Minimum work in steps of all rows times panels. Vector kernels finish less work before tiles are
 /// configured.
-const FEW: usize = 512;
+const MIN_WORK: usize = 512;
 
 /// Tiling of rows over k.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Depth {
+pub(super) struct KTiling {
     /// Lines of a row, and steps of each line.
     lines: usize,
     line: usize,
@@ -50,7 +50,7 @@ pub(super) struct Depth {
     steps: usize,
 }
 
-impl Depth {
+impl KTiling {
     /// Tiling of `rows` rows of `steps` steps in `lines` lines, for `panels` panels. `None` if
     /// vector kernels are faster or AMX is not available. A single row is bound by the bandwidth of
     /// the weights.
@@ -62,7 +62,11 @@ impl Depth {
     ) -> Option<Self> {
         let line = steps.checked_div(lines).filter(|line| *line > 0)?;
         let work = rows.saturating_mul(steps).saturating_mul(panels);
-        if dots.has_tiles() && rows > 1 && work >= FEW { Depth::cut(line, lines) } else { None }
+        if dots.has_tiles() && rows > 1 && work >= MIN_WORK {
+            KTiling::cut(line, lines)
+        } else {
+            None
+        }
     }
 
     /// Tiling of rows of `lines` lines of `line` steps.
@@ -73,7 +77,7 @@ impl Depth {
             1 => fewest,
             _ => (fewest..=fewest + fewest / 2).find(|count| line.is_multiple_of(*count))?,
         };
-        Some(Depth { lines, line, steps: line.div_ceil(count) })
+        Some(KTiling { lines, line, steps: line.div_ceil(count) })
     }
 
     /// Number of whole tiles of a line, and the steps by which an additional last tile overlaps the
@@ -88,7 +92,7 @@ impl Depth {
 pub(super) struct Corner<'a, T> {
     /// First result, and row stride.
     to: *mut T,
-    apart: usize,
+    row_stride: usize,
     cols: usize,
     /// Offset of the sums of each row.
     slots: &'a [u16],
@@ -102,7 +106,7 @@ impl<T> Corner<'_, T> {
     unsafe fn rows(&self, sums: &Sums) -> impl Iterator<Item = (*const i32, *mut T)> {
         let all = sums.0.as_ptr().cast::<i32>();
         self.slots.iter().enumerate().map(move |(row, slot)| {
-            (all.wrapping_add(usize::from(*slot)), self.to.wrapping_add(row * self.apart))
+            (all.wrapping_add(usize::from(*slot)), self.to.wrapping_add(row * self.row_stride))
         })
     }
 }
@@ -120,47 +124,53 @@ struct Block {
 
 /// Weights of the last, overlapping tile of each panel.
 #[repr(align(64))]
-struct Last([[i8; STEPS * STEP * LANES]; NEAR_PANELS]);
+struct LastTiles([[i8; STEPS * STEP * LANES]; CACHED_PANELS]);
 
-impl Last {
+impl LastTiles {
     /// Copies the weights of panels of `panel` bytes from step `from` on, preceded by `shared`
     /// steps of zeros.
     fn of(weights: &[i8], panel: usize, from: usize, shared: usize) -> Result<Self, ShapeMismatch> {
-        let mut last = Last([[0; STEPS * STEP * LANES]; NEAR_PANELS]);
+        let mut last = LastTiles([[0; STEPS * STEP * LANES]; CACHED_PANELS]);
         for (last, weights) in last.0.iter_mut().zip(weights.chunks_exact(panel)) {
             let rest = weights.get(from * STEP * LANES..).ok_or(ShapeMismatch)?;
-            let place = last.get_mut(shared * STEP * LANES..).ok_or(ShapeMismatch)?;
-            place.get_mut(..rest.len()).ok_or(ShapeMismatch)?.copy_from_slice(rest);
+            let offset = last.get_mut(shared * STEP * LANES..).ok_or(ShapeMismatch)?;
+            offset.get_mut(..rest.len()).ok_or(ShapeMismatch)?.copy_from_slice(rest);
         }
         Ok(last)
     }
 }
 
 /// Memory layout of rows.
-struct Lie {
+struct RowLayout {
     /// Strides of rows, and of the lines of a row.
-    apart: usize,
-    lines_apart: usize,
+    row_stride: usize,
+    line_stride: usize,
     /// Last offset at which a tile may start.
     last: usize,
     /// Rows of a tile.
     height: usize,
 }
 
-impl Lie {
-    /// Layout of rows in `codes` bytes. If `is_regular`, all rows start at multiples of `apart`.
+impl RowLayout {
+    /// Layout of rows in `quantized` bytes. If `is_regular`, all rows start at multiples of
+    /// `row_stride`.
     fn of(
-        codes: usize,
-        depth: Depth,
-        [apart, lines_apart]: [usize; 2],
+        quantized: usize,
+        depth: KTiling,
+        [row_stride, line_stride]: [usize; 2],
         is_regular: bool,
     ) -> Option<Self> {
-        let before = (depth.lines - 1).checked_mul(lines_apart)?;
-        let beyond = codes.checked_sub(before.checked_add(depth.line * STEP)?)?;
+        let before = (depth.lines - 1).checked_mul(line_stride)?;
+        let beyond = quantized.checked_sub(before.checked_add(depth.line * STEP)?)?;
         // As many rows as the data has, wherever the tile starts.
-        let height = beyond.checked_div(apart)?.saturating_add(usize::from(is_regular));
+        let height = beyond.checked_div(row_stride)?.saturating_add(usize::from(is_regular));
         let height = height.clamp(1, HEIGHT);
-        Some(Lie { apart, lines_apart, last: beyond - (height - 1) * apart, height })
+        Some(RowLayout {
+            row_stride,
+            line_stride,
+            last: beyond - (height - 1) * row_stride,
+            height,
+        })
     }
 
     /// Returns the next block, of at most `left` rows, and advances the cursor past it.
@@ -169,13 +179,14 @@ impl Lie {
         while left > 0 && block.tiles < 2 {
             let first = cursor.start();
             // At the end of the data, the tile starts at earlier rows.
-            let before = first.saturating_sub(self.last).div_ceil(self.apart);
-            let start = first.checked_sub(before * self.apart).filter(|_| before < self.height)?;
+            let before = first.saturating_sub(self.last).div_ceil(self.row_stride);
+            let start =
+                first.checked_sub(before * self.row_stride).filter(|_| before < self.height)?;
             let mut slot = before;
             loop {
                 // Sums of the first of both panels.
-                let place = (block.tiles * 2 * HEIGHT + slot) * LANES;
-                *block.slots.get_mut(block.rows)? = place as u16;
+                let offset = (block.tiles * 2 * HEIGHT + slot) * LANES;
+                *block.slots.get_mut(block.rows)? = offset as u16;
                 block.rows += 1;
                 left -= 1;
                 if left == 0 {
@@ -183,9 +194,9 @@ impl Lie {
                 }
                 cursor.advance();
                 let ahead = cursor.start().checked_sub(start)?;
-                slot = match ahead == (slot + 1) * self.apart {
+                slot = match ahead == (slot + 1) * self.row_stride {
                     true => slot + 1,
-                    false if ahead.is_multiple_of(self.apart) => ahead / self.apart,
+                    false if ahead.is_multiple_of(self.row_stride) => ahead / self.row_stride,
                     false => HEIGHT,
                 };
                 if slot >= self.height {
@@ -204,29 +215,35 @@ impl<F: Finish> Part<'_, F> {
     pub(super) fn by_tiles(
         &self,
         tile: &mut Tile<'_, F::Out>,
-        depth: Depth,
+        depth: KTiling,
         cols: Range<usize>,
     ) -> Result<(), ShapeMismatch> {
         let own = tile.rows();
         let first = own.start.checked_sub(self.base).ok_or(ShapeMismatch)?;
-        let (apart, lines_apart, cursor) = match self.grid {
+        let (row_stride, line_stride, cursor) = match self.grid {
             None => {
                 let start = first.checked_mul(self.stride).ok_or(ShapeMismatch)?;
                 (self.stride, 0, Cursor::of_rows(start, self.stride))
             }
             Some((windows, padded)) => {
-                let apart = windows.axes[1].stride() * windows.input[2];
-                (apart, padded.apart(windows), Cursor::new(windows, padded, own.start))
+                let row_stride = windows.axes[1].stride() * windows.input[2];
+                (row_stride, padded.line_stride(windows), Cursor::new(windows, padded, own.start))
             }
         };
-        let lie = Lie::of(self.codes.len(), depth, [apart, lines_apart], self.grid.is_none());
-        let lie = lie.ok_or(ShapeMismatch)?;
-        // SAFETY: `Depth::of` checked that AMX is available, and a thread runs one GEMM at a time.
-        let tiles = unsafe { Tiles::new(lie.height, depth.steps) };
+        let layout = RowLayout::of(
+            self.quantized.len(),
+            depth,
+            [row_stride, line_stride],
+            self.grid.is_none(),
+        );
+        let layout = layout.ok_or(ShapeMismatch)?;
+        // SAFETY: `KTiling::of` checked that AMX is available, and a thread runs one GEMM at a
+        // time.
+        let tiles = unsafe { Tiles::new(layout.height, depth.steps) };
         let mut sums = Sums([[[0; LANES]; HEIGHT]; 4]);
-        for at in cols.clone().step_by(NEAR_PANELS * LANES) {
-            let cols = at..cols.end.min(at + NEAR_PANELS * LANES);
-            self.panels(tile, &lie, depth, (&tiles, &mut sums), cursor, cols)?;
+        for at in cols.clone().step_by(CACHED_PANELS * LANES) {
+            let cols = at..cols.end.min(at + CACHED_PANELS * LANES);
+            self.panels(tile, &layout, depth, (&tiles, &mut sums), cursor, cols)?;
         }
         Ok(())
     }
@@ -235,29 +252,33 @@ impl<F: Finish> Part<'_, F> {
     fn panels(
         &self,
         tile: &mut Tile<'_, F::Out>,
-        lie: &Lie,
-        depth: Depth,
+        layout: &RowLayout,
+        depth: KTiling,
         (tiles, sums): (&Tiles, &mut Sums),
         mut cursor: Cursor,
         cols: Range<usize>,
     ) -> Result<(), ShapeMismatch> {
         let (panel, step) = (self.right.panel(), STEP * LANES);
-        let weights = self.right.codes.get(cols.start / LANES * panel..).ok_or(ShapeMismatch)?;
+        let weights =
+            self.right.quantized.get(cols.start / LANES * panel..).ok_or(ShapeMismatch)?;
         let weights = weights.get(..cols.len().div_ceil(LANES) * panel).ok_or(ShapeMismatch)?;
         let (count, shared) = depth.tiles();
         let last = match shared {
-            Some(shared) => Some(Last::of(weights, panel, count * depth.steps, shared)?),
+            Some(shared) => Some(LastTiles::of(weights, panel, count * depth.steps, shared)?),
             None => None,
         };
         let along = depth.steps * STEP;
-        let skip =
-            if depth.lines == 1 { 0 } else { lie.lines_apart as isize - (count * along) as isize };
+        let skip = if depth.lines == 1 {
+            0
+        } else {
+            layout.line_stride as isize - (count * along) as isize
+        };
         let back = -((shared.unwrap_or(0) * STEP) as isize);
         let own = tile.rows();
         let mut row = own.start;
         while row < own.end {
-            let block = lie.block(&mut cursor, own.end - row).ok_or(ShapeMismatch)?;
-            let a = block.starts.map(|start| self.codes.as_ptr().wrapping_add(start));
+            let block = layout.block(&mut cursor, own.end - row).ok_or(ShapeMismatch)?;
+            let a = block.starts.map(|start| self.quantized.as_ptr().wrapping_add(start));
             for (pair, weights) in weights.chunks(2 * panel).enumerate() {
                 let at = cols.start + pair * 2 * LANES;
                 let width = (cols.end - at).min(2 * LANES);
@@ -277,10 +298,10 @@ impl<F: Finish> Part<'_, F> {
                 };
                 let from = at - self.first;
                 let corner = tile.corner(row..row + block.rows, from..from + width);
-                let (to, apart) = corner.ok_or(ShapeMismatch)?;
+                let (to, row_stride) = corner.ok_or(ShapeMismatch)?;
                 let slots = block.slots.get(..block.rows).ok_or(ShapeMismatch)?;
-                let corner = Corner { to, apart, cols: width, slots };
-                let sources = Sources { a, apart: lie.apart, b, walk };
+                let corner = Corner { to, row_stride, cols: width, slots };
+                let sources = Sources { a, row_stride: layout.row_stride, b, walk };
                 // SAFETY: each tile starts where the data has all its rows. The weights are those
                 // of one or two panels, whose last tiles were copied above. `sums` has the block's
                 // slots, the tile covers the corner, and `fits` was checked.
@@ -329,7 +350,7 @@ impl<F: Finish> Part<'_, F> {
 /// # Safety
 /// As for [`Finish::amx`]. `weights` has an element for each column.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
-pub(super) unsafe fn codes<const V: usize, const FLIPPED: bool>(
+pub(super) unsafe fn requantized_tile<const V: usize, const FLIPPED: bool>(
     columns: &Requantize<'_>,
     sums: &Sums,
     weights: &[i32],
@@ -351,9 +372,9 @@ pub(super) unsafe fn codes<const V: usize, const FLIPPED: bool>(
     }
     // SAFETY: guaranteed by the caller.
     unsafe {
-        let codes = Codes::<V>::of(columns, first, corner.cols);
+        let quantized = Requantizer::<V>::of(columns, first, corner.cols);
         for (sums, to) in corner.rows(sums) {
-            codes.write(&added(sums, start), to);
+            quantized.write(&added(sums, start), to);
         }
     }
 }
@@ -363,19 +384,19 @@ pub(super) unsafe fn codes<const V: usize, const FLIPPED: bool>(
 /// # Safety
 /// As for [`Finish::amx`].
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
-pub(super) unsafe fn floats<const V: usize, const FLIPPED: bool>(
+pub(super) unsafe fn dequantized_tile<const V: usize, const FLIPPED: bool>(
     finish: &Floats<'_>,
     sums: &Sums,
     [row, first]: [usize; 2],
     corner: &Corner<'_, f32>,
 ) {
-    let added_to_codes = if FLIPPED { 128 } else { 0 };
+    let input_offset = if FLIPPED { 128 } else { 0 };
     // SAFETY: guaranteed by the caller.
     unsafe {
-        let numbers = Numbers::<V>::of(finish, first, corner.cols);
+        let dequantizer = Dequantizer::<V>::of(finish, first, corner.cols);
         for (at, (sums, to)) in corner.rows(sums).enumerate() {
-            let start = numbers.start(finish.rows.zeros[row + at] + added_to_codes);
-            numbers.write(&added(sums, start), finish.rows.scales[row + at], to);
+            let start = dequantizer.start(finish.rows.zeros[row + at] + input_offset);
+            dequantizer.write(&added(sums, start), finish.rows.scales[row + at], to);
         }
     }
 }

@@ -11,7 +11,7 @@ use torchlet_core::rules::window::Window;
 fn tiles_cover_each_step_once() {
     for lines in 1..4 {
         for line in 1..400 {
-            let Some(depth) = Depth::cut(line, lines) else {
+            let Some(depth) = KTiling::cut(line, lines) else {
                 assert!(lines > 1, "a single line of {line} steps always fits");
                 continue;
             };
@@ -22,40 +22,50 @@ fn tiles_cover_each_step_once() {
             assert!(lines == 1 || shared.is_none(), "{depth:?}");
         }
     }
-    assert!([12, 24, 36, 48, 96, 192].iter().all(|line| Depth::cut(*line, 3).is_some()));
-    assert!(Depth::cut(37, 3).is_none(), "would need tiles of one step");
+    assert!([12, 24, 36, 48, 96, 192].iter().all(|line| KTiling::cut(*line, 3).is_some()));
+    assert!(KTiling::cut(37, 3).is_none(), "would need tiles of one step");
 }
 
 /// Offsets of the rows in the blocks that cover `rows` rows. Asserts that the data has all rows of
 /// each tile.
-fn places(lie: &Lie, mut cursor: Cursor, rows: usize, codes: usize, length: usize) -> Vec<usize> {
-    let mut places = vec![];
-    while places.len() < rows {
-        let block = lie.block(&mut cursor, rows - places.len()).unwrap();
-        places.extend(block.slots[..block.rows].iter().map(|slot| {
+fn row_offsets(
+    layout: &RowLayout,
+    mut cursor: Cursor,
+    rows: usize,
+    bytes: usize,
+    length: usize,
+) -> Vec<usize> {
+    let mut row_offsets = vec![];
+    while row_offsets.len() < rows {
+        let block = layout.block(&mut cursor, rows - row_offsets.len()).unwrap();
+        row_offsets.extend(block.slots[..block.rows].iter().map(|slot| {
             let (slot, lane) = (usize::from(*slot) / LANES, usize::from(*slot) % LANES);
             let (tile, row) = (slot / (2 * HEIGHT), slot % (2 * HEIGHT));
-            assert!(row < lie.height && tile < block.tiles && lane == 0);
-            block.starts[tile] + row * lie.apart
+            assert!(row < layout.height && tile < block.tiles && lane == 0);
+            block.starts[tile] + row * layout.row_stride
         }));
         for start in &block.starts[..block.tiles] {
-            assert!(start + (lie.height - 1) * lie.apart + length <= codes);
+            assert!(start + (layout.height - 1) * layout.row_stride + length <= bytes);
         }
     }
-    places
+    row_offsets
 }
 
 #[test]
 fn tiles_have_each_row_once() {
     for (rows, stride, k) in [(1, 4, 4), (9, 8, 8), (16, 20, 12), (31, 64, 64), (100, 40, 40)] {
-        let (codes, depth) = ((rows - 1) * stride + k, Depth::cut(k / STEP, 1).unwrap());
-        let lie = Lie::of(codes, depth, [stride, 0], true).unwrap();
+        let (bytes, depth) = ((rows - 1) * stride + k, KTiling::cut(k / STEP, 1).unwrap());
+        let layout = RowLayout::of(bytes, depth, [stride, 0], true).unwrap();
         for first in [0, rows / 2, rows - 1] {
             let cursor = Cursor::of_rows(first * stride, stride);
             let wanted: Vec<usize> = (first..rows).map(|row| row * stride).collect();
-            assert_eq!(places(&lie, cursor, rows - first, codes, k), wanted, "{rows} {stride} {k}");
+            assert_eq!(
+                row_offsets(&layout, cursor, rows - first, bytes, k),
+                wanted,
+                "{rows} {stride} {k}"
+            );
         }
-        assert_eq!(lie.height, rows.min(HEIGHT));
+        assert_eq!(layout.height, rows.min(HEIGHT));
     }
 }
 
@@ -73,11 +83,11 @@ fn tiles_have_each_window_once() {
         let windows = Windows::new(input, axes).unwrap();
         let padded = windows.padded().unwrap();
         let (batch, line) = (3, axes[1].kernel() * input[2]);
-        let (codes, rows) = (batch * padded.len, batch * windows.count());
-        let (apart, lines_apart) = (axes[1].stride() * input[2], padded.apart(&windows));
-        let depth = Depth::cut(line / STEP, axes[0].kernel()).unwrap();
-        let lie = Lie::of(codes, depth, [apart, lines_apart], false).unwrap();
-        let length = (axes[0].kernel() - 1) * lines_apart + line;
+        let (bytes, rows) = (batch * padded.len, batch * windows.count());
+        let (row_stride, line_stride) = (axes[1].stride() * input[2], padded.line_stride(&windows));
+        let depth = KTiling::cut(line / STEP, axes[0].kernel()).unwrap();
+        let layout = RowLayout::of(bytes, depth, [row_stride, line_stride], false).unwrap();
+        let length = (axes[0].kernel() - 1) * line_stride + line;
         for first in [0, 1, rows / 2, rows - 1] {
             let cursor = Cursor::new(&windows, padded, first);
             let mut each = cursor;
@@ -88,7 +98,11 @@ fn tiles_have_each_window_once() {
                     start
                 })
                 .collect();
-            assert_eq!(places(&lie, cursor, rows - first, codes, length), wanted, "{input:?}");
+            assert_eq!(
+                row_offsets(&layout, cursor, rows - first, bytes, length),
+                wanted,
+                "{input:?}"
+            );
         }
     }
 }

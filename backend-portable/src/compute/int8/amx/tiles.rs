@@ -39,10 +39,10 @@ impl Tiles {
             widths: [0; 16],
             heights: [0; 16],
         };
-        let (sums, codes, weights) = (0..4, 4..6, 6..8);
+        let (sums, quantized, weights) = (0..4, 4..6, 6..8);
         configuration.widths[sums.start..weights.end].fill((LANES * STEP) as u16);
-        configuration.widths[codes.clone()].fill((steps * STEP) as u16);
-        configuration.heights[sums.start..codes.end].fill(rows as u8);
+        configuration.widths[quantized.clone()].fill((steps * STEP) as u16);
+        configuration.heights[sums.start..quantized.end].fill(rows as u8);
         configuration.heights[weights].fill(steps as u8);
         // SAFETY: guaranteed by the caller; the palette supports these tile sizes.
         unsafe {
@@ -97,7 +97,7 @@ pub(super) struct Walk {
 macro_rules! tile {
     ($dot:literal, 1, 1) => {
         concat!(
-            "tileloadd tmm4, [{a0} + {apart}*1]\n",
+            "tileloadd tmm4, [{a0} + {row_stride}*1]\n",
             "tileloadd tmm6, [{b0} + {line}*1]\n",
             $dot,
             " tmm0, tmm4, tmm6\n",
@@ -114,7 +114,7 @@ macro_rules! tile {
     ($dot:literal, 2, 1) => {
         concat!(
             tile!($dot, 1, 1),
-            "tileloadd tmm5, [{a1} + {apart}*1]\n",
+            "tileloadd tmm5, [{a1} + {row_stride}*1]\n",
             $dot,
             " tmm2, tmm5, tmm6\n",
         )
@@ -122,7 +122,7 @@ macro_rules! tile {
     ($dot:literal, 2, 2) => {
         concat!(
             tile!($dot, 1, 2),
-            "tileloadd tmm5, [{a1} + {apart}*1]\n",
+            "tileloadd tmm5, [{a1} + {row_stride}*1]\n",
             $dot,
             " tmm2, tmm5, tmm6\n",
             $dot,
@@ -154,7 +154,7 @@ macro_rules! store {
 /// Addresses of the row tiles, their row stride, addresses of the panels, and the loop.
 pub(super) struct Sources {
     pub(super) a: [*const i8; 2],
-    pub(super) apart: usize,
+    pub(super) row_stride: usize,
     pub(super) b: [*const i8; 2],
     pub(super) walk: Walk,
 }
@@ -195,7 +195,7 @@ macro_rules! product {
             a1 = inout(reg) $sources.a[1] => _,
             b0 = inout(reg) $sources.b[0] => _,
             b1 = inout(reg) $sources.b[1] => _,
-            apart = in(reg) $sources.apart,
+            row_stride = in(reg) $sources.row_stride,
             line = in(reg) LANES * STEP,
             walk = in(reg) core::ptr::from_ref(&$sources.walk),
             out = in(reg) core::ptr::from_mut($sums),

@@ -5,21 +5,21 @@ use super::{UNIT, even, low, low_high, odd, word};
 use super::{even_plus, larger, odd_plus};
 use crate::compute::q8::depthwise::Covered;
 #[cfg(not(arm_mve))]
-use crate::compute::q8::pool::share;
+use crate::compute::q8::pool::rounded_average;
 use core::arch::asm;
 
 /// Whether all taps, and the `reach` values from each on, lie in a slice of this length. True
 /// without taps.
 pub(in crate::compute::q8) fn is_inside(
     len: usize,
-    places: [usize; 3],
+    offsets: [usize; 3],
     covered: &Covered,
     reach: usize,
 ) -> bool {
     if covered.rows == 0 || covered.columns == 0 {
         return true;
     }
-    let [first, down, across] = places;
+    let [first, down, across] = offsets;
     let last = down.checked_mul(covered.rows - 1).and_then(|rows| {
         rows.checked_add(across.checked_mul(covered.columns - 1)?)?.checked_add(first)
     });
@@ -30,21 +30,21 @@ pub(in crate::compute::q8) fn is_inside(
 #[inline(always)]
 fn for_each_tap(
     covered: &Covered,
-    codes: *const i8,
+    quantized: *const i8,
     weights: *const i8,
     mut tap: impl FnMut(*const i8, *const i8),
 ) {
-    let ([_, codes_down, codes_across], [_, weights_down, weights_across]) =
-        (covered.codes, covered.weights);
-    let (mut codes, mut weights) = (codes, weights);
+    let ([_, input_down, input_across], [_, weights_down, weights_across]) =
+        (covered.input, covered.weights);
+    let (mut quantized, mut weights) = (quantized, weights);
     for _ in 0..covered.rows {
-        let (mut code, mut weight) = (codes, weights);
+        let (mut code, mut weight) = (quantized, weights);
         for _ in 0..covered.columns {
             tap(code, weight);
-            code = code.wrapping_add(codes_across);
+            code = code.wrapping_add(input_across);
             weight = weight.wrapping_add(weights_across);
         }
-        codes = codes.wrapping_add(codes_down);
+        quantized = quantized.wrapping_add(input_down);
         weights = weights.wrapping_add(weights_down);
     }
 }
@@ -53,7 +53,7 @@ fn for_each_tap(
 macro_rules! tap {
     ($place:literal) => {
         concat!(
-            "ldr {t}, [{codes}",
+            "ldr {t}, [{quantized}",
             $place,
             "]
          ldr {u}, [{weights}",
@@ -79,16 +79,16 @@ pub(in crate::compute::q8) fn add(
     offset: i16,
     sums: &mut [i32],
 ) {
-    assert!(is_inside(input.len(), covered.codes, &covered, sums.len()));
+    assert!(is_inside(input.len(), covered.input, &covered, sums.len()));
     assert!(is_inside(weights.len(), covered.weights, &covered, sums.len()));
     let added = u32::from(offset as u16) * 0x1_0001;
-    let mut code = input.as_ptr().wrapping_add(covered.codes[0]);
+    let mut code = input.as_ptr().wrapping_add(covered.input[0]);
     let mut weight = weights.as_ptr().wrapping_add(covered.weights[0]);
     let (fours, rest) = sums.as_chunks_mut::<UNIT>();
-    let step = covered.codes[2];
+    let step = covered.input[2];
     for [a, b, c, d] in fours {
         if covered.columns == 3 && step == covered.weights[2] {
-            let (mut codes, mut weights) = (code, weight);
+            let (mut quantized, mut weights) = (code, weight);
             for _ in 0..covered.rows {
                 // SAFETY: three neighbouring taps, each with as many values as sums, lie in the
                 // slices, as asserted.
@@ -96,21 +96,22 @@ pub(in crate::compute::q8) fn add(
                     asm!(
                         concat!(tap!(""), tap!(", {step}"), tap!(", {step}, lsl #1")),
                         a = inout(reg) *a, b = inout(reg) *b, c = inout(reg) *c, d = inout(reg) *d,
-                        codes = in(reg) codes, weights = in(reg) weights, step = in(reg) step,
+                        quantized = in(reg) quantized, weights = in(reg) weights,
+                        step = in(reg) step,
                         added = in(reg) added, t = out(reg) _, u = out(reg) _, v = out(reg) _,
                         w = out(reg) _, options(nostack, readonly),
                     );
                 }
-                codes = codes.wrapping_add(covered.codes[1]);
+                quantized = quantized.wrapping_add(covered.input[1]);
                 weights = weights.wrapping_add(covered.weights[1]);
             }
         } else {
-            for_each_tap(&covered, code, weight, |codes, weights| {
+            for_each_tap(&covered, code, weight, |quantized, weights| {
                 // SAFETY: as above, for one tap.
                 unsafe {
                     asm!(
                         tap!(""), a = inout(reg) *a, b = inout(reg) *b, c = inout(reg) *c,
-                        d = inout(reg) *d, codes = in(reg) codes, weights = in(reg) weights,
+                        d = inout(reg) *d, quantized = in(reg) quantized, weights = in(reg) weights,
                         added = in(reg) added, t = out(reg) _, u = out(reg) _, v = out(reg) _,
                         w = out(reg) _, options(nostack, readonly),
                     );
@@ -137,9 +138,9 @@ pub(in crate::compute::q8) fn spread(
     offset: i16,
     sums: &mut [i32],
 ) {
-    assert!(is_inside(input.len(), covered.codes, &covered, 1));
+    assert!(is_inside(input.len(), covered.input, &covered, 1));
     assert!(is_inside(weights.len(), covered.weights, &covered, sums.len()));
-    let code = input.as_ptr().wrapping_add(covered.codes[0]);
+    let code = input.as_ptr().wrapping_add(covered.input[0]);
     let mut weight = weights.as_ptr().wrapping_add(covered.weights[0]);
     // All callers pass multiples of four.
     for sums in sums.as_chunks_mut::<UNIT>().0 {
@@ -167,13 +168,14 @@ pub(in crate::compute::q8) const TOGETHER: usize = UNIT;
 /// Element-wise maximum, for the longest common prefix whose length is a multiple of four. Returns
 /// that length.
 #[cfg(not(arm_mve))]
-pub(in crate::compute::q8) fn keep_larger(codes: &[i8], largest: &mut [i8]) -> usize {
-    let (codes, largest) = (codes.as_chunks::<UNIT>().0, largest.as_chunks_mut::<UNIT>().0);
-    for (largest, codes) in largest.iter_mut().zip(codes) {
-        let [a, b] = [*codes, *largest].map(|four| u32::from_le_bytes(four.map(|code| code as u8)));
+pub(in crate::compute::q8) fn max_in_place(quantized: &[i8], largest: &mut [i8]) -> usize {
+    let (quantized, largest) = (quantized.as_chunks::<UNIT>().0, largest.as_chunks_mut::<UNIT>().0);
+    for (largest, quantized) in largest.iter_mut().zip(quantized) {
+        let [a, b] =
+            [*quantized, *largest].map(|four| u32::from_le_bytes(four.map(|code| code as u8)));
         *largest = larger(a, b).to_le_bytes().map(|code| code as i8);
     }
-    largest.len().min(codes.len()) * UNIT
+    largest.len().min(quantized.len()) * UNIT
 }
 
 /// Averages of four channels over `count` taps. The sums of fewer than 256 values fit 16 bits.
@@ -184,15 +186,15 @@ pub(in crate::compute::q8) fn average(
     count: u8,
     out: &mut [i8; TOGETHER],
 ) {
-    assert!(is_inside(input.len(), covered.codes, &covered, UNIT));
-    let codes = input.as_ptr().wrapping_add(covered.codes[0]);
+    assert!(is_inside(input.len(), covered.input, &covered, UNIT));
+    let quantized = input.as_ptr().wrapping_add(covered.input[0]);
     let (mut evens, mut odds) = (0, 0);
-    for_each_tap(&covered, codes, codes, |codes, _| {
+    for_each_tap(&covered, quantized, quantized, |quantized, _| {
         // SAFETY: each tap and the three values after it lie in the input, as asserted.
-        let word = unsafe { word(codes) };
+        let word = unsafe { word(quantized) };
         (evens, odds) = (even_plus(evens, word), odd_plus(odds, word));
     });
     let low = |pair: u32| i32::from(pair as i16);
     let sums = [low(evens), low(odds), low(evens >> 16), low(odds >> 16)];
-    *out = sums.map(|sum| share(sum, count.into()));
+    *out = sums.map(|sum| rounded_average(sum, count.into()));
 }

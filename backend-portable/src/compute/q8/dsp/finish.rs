@@ -5,7 +5,7 @@ use core::arch::asm;
 /// SMMULR: the upper half of the 64-bit product, rounded to the nearest, ties up. `twice` is the
 /// doubled value.
 #[inline(always)]
-pub(in crate::compute::q8) fn upper(twice: i32, multiplier: i32) -> i32 {
+pub(in crate::compute::q8) fn smmulr(twice: i32, multiplier: i32) -> i32 {
     let result: i32;
     // SAFETY: accesses only registers.
     unsafe {
@@ -18,7 +18,7 @@ pub(in crate::compute::q8) fn upper(twice: i32, multiplier: i32) -> i32 {
 /// Rounding right shift by 1 to 31 bits, ties away from zero, then adds an offset. `shift` is the
 /// left shift, so it is negative.
 #[inline(always)]
-pub(in crate::compute::q8) fn shift_out(value: i32, shift: i32, offset: i32) -> i32 {
+pub(in crate::compute::q8) fn rounding_shift_add(value: i32, shift: i32, offset: i32) -> i32 {
     let result: i32;
     // SAFETY: accesses only registers and declares changed flags. The carry is the last bit that is
     // shifted out.
@@ -47,7 +47,7 @@ macro_rules! cut {
 #[cfg(not(arm_mve))]
 /// Requantizes sums that fit 30 bits with their bias, with one multiplier and one negative shift
 /// for all.
-pub(in crate::compute::q8) fn finish_alike(
+pub(in crate::compute::q8) fn requantize_uniform(
     sums: &[i32],
     bias: &[i32],
     [multiplier, shift]: [i32; 2],
@@ -91,7 +91,7 @@ pub(in crate::compute::q8) fn finish_alike(
 #[cfg(not(arm_mve))]
 /// Requantizes sums that fit 30 bits with their bias, each with its own multiplier and negative
 /// shift.
-pub(in crate::compute::q8) fn finish_each(
+pub(in crate::compute::q8) fn requantize_per_channel(
     sums: &[i32],
     [bias, multipliers, shifts]: [&[i32]; 3],
     [offset, least, greatest]: [i32; 3],
@@ -105,7 +105,7 @@ pub(in crate::compute::q8) fn finish_each(
     /// The loop, with the clamping instructions and their operands.
     macro_rules! run {
         ($cut:expr, $($operands:tt)*) => {
-            // SAFETY: as in `finish_alike`.
+            // SAFETY: as in `requantize_uniform`.
             unsafe {
                 asm!(
                     concat!(

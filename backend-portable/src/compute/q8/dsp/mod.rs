@@ -15,11 +15,11 @@ mod product;
 #[cfg(arm_mve)]
 pub(super) use channels::is_inside;
 #[cfg(not(arm_mve))]
-pub(super) use channels::{TOGETHER, average, keep_larger};
+pub(super) use channels::{TOGETHER, average, max_in_place};
 pub(super) use channels::{add, spread};
 #[cfg(not(arm_mve))]
-pub(super) use finish::{finish_alike, finish_each};
-pub(super) use finish::{shift_out, upper};
+pub(super) use finish::{requantize_per_channel, requantize_uniform};
+pub(super) use finish::{rounding_shift_add, smmulr};
 #[cfg(not(arm_mve))]
 pub(super) use product::{sums, widen};
 

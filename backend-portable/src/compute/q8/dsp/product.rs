@@ -6,24 +6,24 @@ use core::arch::asm;
 
 /// The last one to three values, padded with `fill`.
 #[inline(always)]
-fn last(codes: &[i8], fill: i8) -> u32 {
-    let byte = |at| codes.get(at).copied().unwrap_or(fill) as u8;
+fn last(quantized: &[i8], fill: i8) -> u32 {
+    let byte = |at| quantized.get(at).copied().unwrap_or(fill) as u8;
     u32::from_le_bytes([byte(0), byte(1), byte(2), byte(3)])
 }
 
 /// Widens row `row` of `R` to 16 bits, with its offset added, padded with zeros.
 #[inline(always)]
 pub(in crate::compute::q8) fn widen<const R: usize>(
-    codes: &[i8],
+    quantized: &[i8],
     offset: i16,
     row: usize,
     wide: &mut [i16],
 ) {
-    widen_one_of(codes, offset, R, row, wide);
+    widen_one_of(quantized, offset, R, row, wide);
 }
 
-fn widen_one_of(codes: &[i8], offset: i16, rows: usize, row: usize, wide: &mut [i16]) {
-    let units = codes.len().div_ceil(UNIT);
+fn widen_one_of(quantized: &[i8], offset: i16, rows: usize, row: usize, wide: &mut [i16]) {
+    let units = quantized.len().div_ceil(UNIT);
     let mut to = wide.as_mut_ptr().wrapping_add(row * UNIT).cast::<u32>();
     assert!(to.is_aligned() && wide.len() >= units * rows * UNIT && row < rows);
     let added = u32::from(offset as u16) * 0x1_0001;
@@ -36,9 +36,9 @@ fn widen_one_of(codes: &[i8], offset: i16, rows: usize, row: usize, wide: &mut [
         }
         to = to.wrapping_add(rows * UNIT / 2);
     };
-    let (full, rest) = codes.as_chunks::<UNIT>();
-    for codes in full {
-        put(u32::from_le_bytes(codes.map(|code| code as u8)));
+    let (full, rest) = quantized.as_chunks::<UNIT>();
+    for quantized in full {
+        put(u32::from_le_bytes(quantized.map(|code| code as u8)));
     }
     if !rest.is_empty() {
         // The negated offset is an int8 value, and becomes zero.
@@ -218,7 +218,8 @@ unsafe fn one_by_four(wide: *const u32, weights: *const i8, depth: usize) -> [i3
         unsafe {
             asm!(
                 concat!("push {{r7}}\n2:\nldrd {v}, {w}, [{wide}], #8\n",
-                    row!("first", "a"), row!("second", "b"), row!("third", "c"), row!("fourth", "d"),
+                    row!("first", "a"), row!("second", "b"), row!("third", "c"),
+                    row!("fourth", "d"),
                     "subs {count}, {count}, #1\nbne 2b\npop {{r7}}"),
                 a = inout(reg) a, b = inout(reg) b, c = inout(reg) c, d = inout(reg) d,
                 wide = inout(reg) wide, first = inout(reg) first, second = inout(reg) second,

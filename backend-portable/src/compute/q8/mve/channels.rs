@@ -2,7 +2,7 @@
 
 use crate::compute::q8::depthwise::Covered;
 use crate::compute::q8::dsp;
-use crate::compute::q8::requantize::Each;
+use crate::compute::q8::requantize::ChannelParams;
 use core::arch::asm;
 
 /// Channels whose sums stay in registers over all taps; also the minimum for one input channel.
@@ -19,13 +19,13 @@ pub(in crate::compute::q8) fn add(
     offset: i16,
     sums: &mut [i32],
 ) {
-    assert!(dsp::is_inside(input.len(), covered.codes, &covered, sums.len()));
+    assert!(dsp::is_inside(input.len(), covered.input, &covered, sums.len()));
     assert!(dsp::is_inside(weights.len(), covered.weights, &covered, sums.len()));
     if covered.rows == 0 || covered.columns == 0 {
         return sums.fill(0);
     }
     let ([first, down, across], [weight, weights_down, weights_across]) =
-        (covered.codes, covered.weights);
+        (covered.input, covered.weights);
     // Distance from the end of a row of taps to the next row.
     let back = down.wrapping_sub(across.wrapping_mul(covered.columns));
     let weights_back = weights_down.wrapping_sub(weights_across.wrapping_mul(covered.columns));
@@ -72,7 +72,7 @@ pub(in crate::compute::q8) fn add(
     }
     if !rest.is_empty() {
         let mut covered = covered;
-        covered.codes[0] += done;
+        covered.input[0] += done;
         covered.weights[0] += done;
         rest.fill(0);
         dsp::add(input, weights, covered, offset, rest);
@@ -82,7 +82,7 @@ pub(in crate::compute::q8) fn add(
 /// State of [`eights`] that has no registers, in the order of its loads.
 #[repr(C)]
 struct State {
-    codes: *const i8,
+    quantized: *const i8,
     weights: *const i8,
     out: *mut i8,
     bias: *const i32,
@@ -112,13 +112,13 @@ pub(in crate::compute::q8) fn eights(
     [input, weights]: [&[i8]; 2],
     covered: &Covered,
     offset: i16,
-    each: Each<'_>,
+    each: ChannelParams<'_>,
     out: &mut [i8],
 ) {
     let count = out.len();
     assert!(count.is_multiple_of(EIGHT));
     assert!([each.bias, each.multipliers, each.shifts].iter().all(|all| all.len() == count));
-    assert!(dsp::is_inside(input.len(), covered.codes, covered, count));
+    assert!(dsp::is_inside(input.len(), covered.input, covered, count));
     assert!(dsp::is_inside(weights.len(), covered.weights, covered, count));
     if count == 0 || covered.rows == 0 || covered.columns == 0 {
         return;
@@ -126,14 +126,14 @@ pub(in crate::compute::q8) fn eights(
     let back =
         |[_, down, across]: [usize; 3]| down.wrapping_sub(across.wrapping_mul(covered.columns));
     let mut state = State {
-        codes: input.as_ptr().wrapping_add(covered.codes[0]),
+        quantized: input.as_ptr().wrapping_add(covered.input[0]),
         weights: weights.as_ptr().wrapping_add(covered.weights[0]),
         out: out.as_mut_ptr(),
         bias: each.bias.as_ptr(),
         multipliers: each.multipliers.as_ptr(),
         shifts: each.shifts.as_ptr(),
         begin: Begin {
-            back: [back(covered.codes), back(covered.weights)],
+            back: [back(covered.input), back(covered.weights)],
             rows: covered.rows,
             added: each.offset,
             end: out.as_ptr_range().end,
@@ -205,8 +205,9 @@ pub(in crate::compute::q8) fn eights(
             "ldr r5, [r12, #16]",
             "cmp r4, r5",
             "bne 2b",
-            in("r12") begin, columns = in(reg) covered.columns, across = in(reg) covered.codes[2],
-            weights_across = in(reg) covered.weights[2], inout("r1") state.codes => _,
+            in("r12") begin, columns = in(reg) covered.columns,
+            across = in(reg) covered.input[2],
+            weights_across = in(reg) covered.weights[2], inout("r1") state.quantized => _,
             inout("r3") state.weights => _, out("r4") _, out("r5") _, out("r9") _, out("r10") _,
             out("r11") _, out("lr") _, out("d0") _, out("d1") _, out("d2") _, out("d3") _,
             out("d4") _, out("d5") _, out("d6") _, out("d7") _, out("d8") _, out("d9") _,
@@ -227,8 +228,8 @@ pub(in crate::compute::q8) fn spread(
     let (sixteens, rest) = sums.as_chunks_mut::<SIXTEEN>();
     let (eights, rest) = rest.as_chunks_mut::<EIGHT>();
     let ([at, down, across], [mut weight, weights_down, weights_across]) =
-        (covered.codes, covered.weights);
-    assert!(dsp::is_inside(input.len(), covered.codes, &covered, 1));
+        (covered.input, covered.weights);
+    assert!(dsp::is_inside(input.len(), covered.input, &covered, 1));
     let reach = sixteens.len() * SIXTEEN + eights.len() * EIGHT;
     assert!(dsp::is_inside(weights.len(), covered.weights, &covered, reach));
     if covered.rows == 0 || covered.columns == 0 {
@@ -248,8 +249,8 @@ pub(in crate::compute::q8) fn spread(
                 "2:",
                 "dls lr, {columns}",
                 "3:",
-                "ldrsb r4, [{codes}]",
-                "add {codes}, {codes}, {across}",
+                "ldrsb r4, [{quantized}]",
+                "add {quantized}, {quantized}, {across}",
                 "vldrb.s32 q0, [r3]",
                 "add r4, r4, {offset}",
                 "vmla.i32 q1, q0, r4",
@@ -261,7 +262,7 @@ pub(in crate::compute::q8) fn spread(
                 "add r3, r3, {weights_across}",
                 "vmla.i32 q4, q0, r4",
                 "le lr, 3b",
-                "add {codes}, {codes}, {back}",
+                "add {quantized}, {quantized}, {back}",
                 "add r3, r3, {weights_back}",
                 "subs {rows}, {rows}, #1",
                 "bne 2b",
@@ -273,7 +274,7 @@ pub(in crate::compute::q8) fn spread(
                 rows = inout(reg) covered.rows => _, offset = in(reg) i32::from(offset),
                 across = in(reg) across, weights_across = in(reg) weights_across,
                 back = in(reg) back, weights_back = in(reg) weights_back,
-                codes = inout(reg) input.as_ptr().wrapping_add(at) => _,
+                quantized = inout(reg) input.as_ptr().wrapping_add(at) => _,
                 inout("r3") weights.as_ptr().wrapping_add(weight) => _, out("r4") _,
                 out("lr") _, out("d0") _, out("d1") _, out("d2") _, out("d3") _, out("d4") _,
                 out("d5") _, out("d6") _, out("d7") _, out("d8") _, out("d9") _, options(nostack),
@@ -290,8 +291,8 @@ pub(in crate::compute::q8) fn spread(
                 "2:",
                 "dls lr, {columns}",
                 "3:",
-                "ldrsb r4, [{codes}]",
-                "add {codes}, {codes}, {across}",
+                "ldrsb r4, [{quantized}]",
+                "add {quantized}, {quantized}, {across}",
                 "vldrb.s32 q0, [r3]",
                 "add r4, r4, {offset}",
                 "vmla.i32 q1, q0, r4",
@@ -299,7 +300,7 @@ pub(in crate::compute::q8) fn spread(
                 "add r3, r3, {weights_across}",
                 "vmla.i32 q2, q0, r4",
                 "le lr, 3b",
-                "add {codes}, {codes}, {back}",
+                "add {quantized}, {quantized}, {back}",
                 "add r3, r3, {weights_back}",
                 "subs {rows}, {rows}, #1",
                 "bne 2b",
@@ -309,7 +310,7 @@ pub(in crate::compute::q8) fn spread(
                 rows = inout(reg) covered.rows => _, offset = in(reg) i32::from(offset),
                 across = in(reg) across, weights_across = in(reg) weights_across,
                 back = in(reg) back, weights_back = in(reg) weights_back,
-                codes = inout(reg) input.as_ptr().wrapping_add(at) => _,
+                quantized = inout(reg) input.as_ptr().wrapping_add(at) => _,
                 inout("r3") weights.as_ptr().wrapping_add(weight) => _, out("r4") _,
                 out("lr") _, out("d0") _, out("d1") _, out("d2") _, out("d3") _, out("d4") _,
                 out("d5") _, options(nostack),

@@ -9,7 +9,7 @@ use core::arch::asm;
 
 /// Assembly that shifts lanes right by other lanes, which are negative or zero: to the nearest,
 /// ties away from zero. Clobbers q1.
-macro_rules! shift_out {
+macro_rules! rounding_shift_add {
     ($lanes:literal, $shifts:literal) => {
         concat!(
             "vand q1, ",
@@ -44,7 +44,7 @@ struct Wide<const N: usize> {
 
 /// Adds quantized values, up to the shortest length. All scales shift to the right or not at all,
 /// and `room` is less than 32.
-pub(in crate::compute::q8) fn add_codes(sum: &Sum, [a, b]: [&[i8]; 2], out: &mut [i8]) {
+pub(in crate::compute::q8) fn add_quantized(sum: &Sum, [a, b]: [&[i8]; 2], out: &mut [i8]) {
     let count = out.len().min(a.len()).min(b.len());
     if count == 0 {
         return;
@@ -75,11 +75,11 @@ pub(in crate::compute::q8) fn add_codes(sum: &Sum, [a, b]: [&[i8]; 2], out: &mut
             "vshl.s32 q2, {room}",
             "vqrdmulh.s32 q0, q0, {first}",
             "vqrdmulh.s32 q2, q2, {second}",
-            shift_out!("q0", "q3"),
-            shift_out!("q2", "q4"),
+            rounding_shift_add!("q0", "q3"),
+            rounding_shift_add!("q2", "q4"),
             "vadd.i32 q0, q0, q2",
             "vqrdmulh.s32 q0, q0, {scale}",
-            shift_out!("q0", "q5"),
+            rounding_shift_add!("q0", "q5"),
             "vadd.i32 q0, q0, {offset}",
             "vmax.s32 q0, q0, q6",
             "vmin.s32 q0, q0, q7",
@@ -98,7 +98,7 @@ pub(in crate::compute::q8) fn add_codes(sum: &Sum, [a, b]: [&[i8]; 2], out: &mut
 
 /// Multiplies quantized values, up to the shortest length. The scale shifts to the right or not at
 /// all.
-pub(in crate::compute::q8) fn multiply_codes(
+pub(in crate::compute::q8) fn multiply_quantized(
     product: &Product,
     [a, b]: [&[i8]; 2],
     out: &mut [i8],
@@ -127,7 +127,7 @@ pub(in crate::compute::q8) fn multiply_codes(
             "vadd.i32 q2, q2, r4",
             "vmul.i32 q0, q0, q2",
             "vqrdmulh.s32 q0, q0, {scale}",
-            shift_out!("q0", "q3"),
+            rounding_shift_add!("q0", "q3"),
             "vadd.i32 q0, q0, {offset}",
             "vmax.s32 q0, q0, q4",
             "vmin.s32 q0, q0, q5",

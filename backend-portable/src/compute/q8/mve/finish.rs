@@ -17,7 +17,7 @@ macro_rules! four_sums {
 }
 
 /// Assembly that subtracts one from negative lanes, before the rounding shift.
-macro_rules! lessen {
+macro_rules! decrement_negative {
     () => {
         "vshr.s32 q1, q0, #31
          vadd.i32 q0, q0, q1\n"
@@ -30,7 +30,7 @@ macro_rules! scale_each {
         concat!(
             "vldrw.u32 q1, [{multipliers}], #16
              vqrdmulh.s32 q0, q0, q1\n",
-            lessen!(),
+            decrement_negative!(),
             "vldrw.u32 q1, [{shifts}], #16
              vrshl.s32 q0, q0, q1\n"
         )
@@ -38,7 +38,7 @@ macro_rules! scale_each {
 }
 
 /// Assembly that adds the zero point to four values, clamps and stores them.
-macro_rules! four_codes {
+macro_rules! store_four {
     () => {
         "vadd.i32 q0, q0, {offset}
          vmax.s32 q0, q0, q2
@@ -49,7 +49,7 @@ macro_rules! four_codes {
 
 /// Requantizes sums that fit 30 bits with their bias, with one multiplier and one negative shift
 /// for all.
-pub(in crate::compute::q8) fn finish_alike(
+pub(in crate::compute::q8) fn requantize_uniform(
     sums: &[i32],
     bias: &[i32],
     [multiplier, shift]: [i32; 2],
@@ -70,9 +70,9 @@ pub(in crate::compute::q8) fn finish_alike(
             "2:",
             four_sums!(),
             "vqrdmulh.s32 q0, q0, {multiplier}",
-            lessen!(),
+            decrement_negative!(),
             "vrshl.s32 q0, {shift}",
-            four_codes!(),
+            store_four!(),
             "letp lr, 2b",
             count = in(reg) count, sums = inout(reg) sums.as_ptr() => _,
             bias = inout(reg) bias.as_ptr() => _, inout("r1") out.as_mut_ptr() => _,
@@ -86,7 +86,7 @@ pub(in crate::compute::q8) fn finish_alike(
 
 /// Requantizes sums that fit 30 bits with their bias, each with its own multiplier and negative
 /// shift.
-pub(in crate::compute::q8) fn finish_each(
+pub(in crate::compute::q8) fn requantize_per_channel(
     sums: &[i32],
     [bias, multipliers, shifts]: [&[i32]; 3],
     [offset, least, greatest]: [i32; 3],
@@ -97,14 +97,14 @@ pub(in crate::compute::q8) fn finish_each(
     if count == 0 {
         return;
     }
-    // SAFETY: as in `finish_alike`.
+    // SAFETY: as in `requantize_uniform`.
     unsafe {
         asm!(
             "vdup.32 q2, {least}",
             "vdup.32 q3, {greatest}",
             "dlstp.32 lr, {count}",
             "2:",
-            concat!(four_sums!(), scale_each!(), four_codes!()),
+            concat!(four_sums!(), scale_each!(), store_four!()),
             "letp lr, 2b",
             count = in(reg) count, sums = inout(reg) sums.as_ptr() => _,
             bias = inout(reg) bias.as_ptr() => _, inout("r1") out.as_mut_ptr() => _,
@@ -117,8 +117,8 @@ pub(in crate::compute::q8) fn finish_each(
     }
 }
 
-/// Like [`finish_each`], for the first `count` sums of each row. Results of consecutive rows are
-/// `stride` apart.
+/// Like [`requantize_per_channel`], for the first `count` sums of each row. Results of consecutive
+/// rows are `stride` apart.
 pub(in crate::compute::q8) fn finish_rows<const R: usize>(
     sums: &[[i32; CHANNELS]; R],
     count: usize,
@@ -146,7 +146,7 @@ pub(in crate::compute::q8) fn finish_rows<const R: usize>(
             "2:",
             "dlstp.32 lr, {count}",
             "3:",
-            concat!(four_sums!(), scale_each!(), four_codes!()),
+            concat!(four_sums!(), scale_each!(), store_four!()),
             "letp lr, 3b",
             "add {sums}, {sums}, #{row}",
             "sub {sums}, {sums}, {back}",

@@ -16,8 +16,8 @@ mod product;
 mod rows;
 
 pub(super) use channels::{add, eights, spread};
-pub(super) use elementwise::{add_codes, multiply_codes};
-pub(super) use finish::{finish_alike, finish_each, finish_rows};
-pub(super) use pool::{TOGETHER, WIDTH, average, keep_larger, largest};
+pub(super) use elementwise::{add_quantized, multiply_quantized};
+pub(super) use finish::{finish_rows, requantize_per_channel, requantize_uniform};
+pub(super) use pool::{TOGETHER, WIDTH, average, largest, max_in_place};
 pub(super) use product::{copy, copy_rows, sums};
 pub(super) use rows::four_rows;

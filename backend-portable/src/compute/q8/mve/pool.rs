@@ -16,12 +16,12 @@ pub(in crate::compute::q8) fn average(
     count: u8,
     out: &mut [i8; TOGETHER],
 ) {
-    assert!(dsp::is_inside(input.len(), covered.codes, &covered, TOGETHER));
+    assert!(dsp::is_inside(input.len(), covered.input, &covered, TOGETHER));
     if covered.rows == 0 || covered.columns == 0 || count < 2 {
         return out.fill(0);
     }
     let reciprocal = u32::MAX / u32::from(count) + 1;
-    let [first, down, across] = covered.codes;
+    let [first, down, across] = covered.input;
     let back = down.wrapping_sub(across.wrapping_mul(covered.columns));
     // SAFETY: each tap and the values after it lie in the input, as asserted.
     unsafe {
@@ -72,11 +72,11 @@ pub(in crate::compute::q8) const WIDTH: usize = 16;
 
 /// Maxima of channels over all taps.
 pub(in crate::compute::q8) fn largest(input: &[i8], covered: Covered, out: &mut [i8; WIDTH]) {
-    assert!(dsp::is_inside(input.len(), covered.codes, &covered, WIDTH));
+    assert!(dsp::is_inside(input.len(), covered.input, &covered, WIDTH));
     if covered.rows == 0 || covered.columns == 0 {
         return out.fill(i8::MIN);
     }
-    let [first, down, across] = covered.codes;
+    let [first, down, across] = covered.input;
     let back = down.wrapping_sub(across.wrapping_mul(covered.columns));
     // SAFETY: each tap and the values after it lie in the input, as asserted.
     unsafe {
@@ -102,8 +102,8 @@ pub(in crate::compute::q8) fn largest(input: &[i8], covered: Covered, out: &mut 
 }
 
 /// Element-wise maximum, up to the shorter length, which is returned.
-pub(in crate::compute::q8) fn keep_larger(codes: &[i8], largest: &mut [i8]) -> usize {
-    let count = codes.len().min(largest.len());
+pub(in crate::compute::q8) fn max_in_place(quantized: &[i8], largest: &mut [i8]) -> usize {
+    let count = quantized.len().min(largest.len());
     if count == 0 {
         return 0;
     }
@@ -112,12 +112,12 @@ pub(in crate::compute::q8) fn keep_larger(codes: &[i8], largest: &mut [i8]) -> u
         asm!(
             "dlstp.8 lr, {count}",
             "2:",
-            "vldrb.u8 q0, [{codes}], #16",
+            "vldrb.u8 q0, [{quantized}], #16",
             "vldrb.u8 q1, [{largest}]",
             "vmax.s8 q1, q1, q0",
             "vstrb.8 q1, [{largest}], #16",
             "letp lr, 2b",
-            count = in(reg) count, codes = inout(reg) codes.as_ptr() => _,
+            count = in(reg) count, quantized = inout(reg) quantized.as_ptr() => _,
             largest = inout(reg) largest.as_mut_ptr() => _, out("lr") _, out("d0") _, out("d1") _,
             out("d2") _, out("d3") _, options(nostack),
         );

@@ -191,8 +191,8 @@ unsafe fn one_by_one(row: *const i8, weights: *const i8, depth: usize, offset: i
 
 /// Copies values, up to the shorter length.
 #[inline(always)]
-pub(in crate::compute::q8) fn copy(codes: &[i8], to: &mut [i8]) {
-    let count = codes.len().min(to.len());
+pub(in crate::compute::q8) fn copy(quantized: &[i8], to: &mut [i8]) {
+    let count = quantized.len().min(to.len());
     if count == 0 {
         return;
     }
@@ -201,10 +201,10 @@ pub(in crate::compute::q8) fn copy(codes: &[i8], to: &mut [i8]) {
         asm!(
             "dlstp.8 lr, {count}",
             "2:",
-            "vldrb.u8 q0, [{codes}], #16",
+            "vldrb.u8 q0, [{quantized}], #16",
             "vstrb.8 q0, [{to}], #16",
             "letp lr, 2b",
-            count = in(reg) count, codes = inout(reg) codes.as_ptr() => _,
+            count = in(reg) count, quantized = inout(reg) quantized.as_ptr() => _,
             to = inout(reg) to.as_mut_ptr() => _, out("lr") _, out("d0") _, out("d1") _,
             options(nostack),
         );
@@ -234,14 +234,14 @@ pub(in crate::compute::q8) fn copy_rows(
             "2:",
             "dlstp.8 lr, {len}",
             "3:",
-            "vldrb.u8 q0, [{codes}], #16",
+            "vldrb.u8 q0, [{quantized}], #16",
             "vstrb.8 q0, [{to}], #16",
             "letp lr, 3b",
-            "add {codes}, {codes}, {back}",
+            "add {quantized}, {quantized}, {back}",
             "sub {to}, {to}, {over}",
             "subs {rows}, {rows}, #1",
             "bne 2b",
-            len = in(reg) len, codes = inout(reg) input.as_ptr().wrapping_add(at) => _,
+            len = in(reg) len, quantized = inout(reg) input.as_ptr().wrapping_add(at) => _,
             to = inout(reg) to.as_mut_ptr() => _, rows = inout(reg) rows => _,
             back = in(reg) step.wrapping_sub(len + over), over = in(reg) over,
             out("lr") _, out("d0") _, out("d1") _, options(nostack),

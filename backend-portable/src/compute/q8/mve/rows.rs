@@ -1,7 +1,7 @@
 //! Fused GEMM of four rows with all weights: the four sums of a channel form a vector and are
 //! requantized at once. So the parameters of a channel are loaded once, and sums are never stored.
 
-use crate::compute::q8::requantize::Each;
+use crate::compute::q8::requantize::ChannelParams;
 use core::arch::asm;
 
 /// Values of a vector.
@@ -38,21 +38,21 @@ struct Begin {
     end: *const i8,
     bounds: [[i32; 4]; 2],
     /// Offsets of the output rows from the first.
-    places: [u32; 4],
+    row_offsets: [u32; 4],
     /// Zero point of the results.
     added: [i32; 4],
 }
 
 /// Computes requantized results of four rows, with `offset` added to their values, for each row of
-/// weights. The output rows start at `places` of `out`; for three input rows, the last is passed
-/// twice.
+/// weights. The output rows start at `row_offsets` of `out`; for three input rows, the last is
+/// passed twice.
 pub(in crate::compute::q8) fn four_rows(
     rows: [&[i8]; 4],
     offset: i32,
     weights: &[i8],
-    each: Each<'_>,
+    each: ChannelParams<'_>,
     out: &mut [i8],
-    places: [usize; 4],
+    row_offsets: [usize; 4],
 ) {
     let (depth, count) = (rows[0].len(), each.bias.len());
     if depth == 0 || count == 0 {
@@ -62,7 +62,7 @@ pub(in crate::compute::q8) fn four_rows(
     assert!(depth.checked_mul(count).is_some_and(|len| len <= weights.len()));
     assert!(each.multipliers.len() == count && each.shifts.len() == count);
     let fits = |place: usize| place.checked_add(count).is_some_and(|end| end <= out.len());
-    assert!(places[0] == 0 && places.into_iter().all(fits));
+    assert!(row_offsets[0] == 0 && row_offsets.into_iter().all(fits));
     let [first, second, third, fourth] = rows.map(<[i8]>::as_ptr);
     let mut state = State {
         bias: each.bias.as_ptr(),
@@ -84,7 +84,7 @@ pub(in crate::compute::q8) fn four_rows(
             end: out.as_ptr().wrapping_add(count),
             bounds: each.bounds.map(|bound| [bound; 4]),
             // They are indices into a slice, so they fit 32 bits.
-            places: places.map(|place| place as u32),
+            row_offsets: row_offsets.map(|place| place as u32),
             added: [each.offset; 4],
         },
     };

@@ -39,20 +39,20 @@ fn lies_in(info: &TensorInfo, order: Order) -> bool {
 }
 
 /// The same tensor in memory order `order`.
-fn arranged(info: &TensorInfo, order: Order) -> TensorInfo {
+fn relayout(info: &TensorInfo, order: Order) -> TensorInfo {
     TensorInfo { dim_order: order.dim_order(info.rank()), ..info.clone() }
 }
 
 /// Scratch memory of a call: copies of tensors, followed by the kernel's workspace.
-pub(super) struct Arranged<'c> {
+pub(super) struct Relayout<'c> {
     scratch: &'c mut [u8],
     parallel: &'c dyn Parallel,
     order: Order,
 }
 
-impl<'c> Arranged<'c> {
+impl<'c> Relayout<'c> {
     pub(super) fn new(ctx: &mut Invoke<'c, '_>, order: Order) -> Self {
-        Arranged { scratch: ctx.scratch(), parallel: ctx.parallel(), order }
+        Relayout { scratch: ctx.scratch(), parallel: ctx.parallel(), order }
     }
 
     fn take_copy(&mut self, info: &TensorInfo) -> Result<&'c mut [i8], KernelError> {
@@ -75,7 +75,7 @@ impl<'c> Arranged<'c> {
         copy_all(
             self.parallel,
             input.info(),
-            &arranged(input.info(), self.order),
+            &relayout(input.info(), self.order),
             input.bytes(),
             bytemuck::cast_slice_mut(copy),
         )?;
@@ -92,7 +92,7 @@ impl<'c> Arranged<'c> {
         if !has(Paths::REORDERED_COPY) || lies_in(out.info(), self.order) {
             return Ok(Output { values: out.into_data::<i8>()?, copied: None });
         }
-        let info = arranged(out.info(), self.order);
+        let info = relayout(out.info(), self.order);
         let values = self.take_copy(out.info())?;
         Ok(Output { values, copied: Some((out, info)) })
     }

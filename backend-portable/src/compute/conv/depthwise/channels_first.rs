@@ -8,12 +8,12 @@
 //! discarded.
 
 use super::super::{Conv, Finish};
-use super::TAPS;
+use super::MAX_TAPS;
 use crate::compute::gemm::patches::copy_strided;
 use crate::compute::simd::{Simd, Vectorized};
 
 /// Vectors that are computed together, to hide the latency of the multiply-add.
-const WIDE: usize = 4;
+const UNROLL: usize = 4;
 
 /// The planes of one channel.
 #[derive(Clone, Copy)]
@@ -43,10 +43,10 @@ impl Planes {
         let (rows, pitch) = (height.div_ceil(sy), width.div_ceil(sx));
         let plane = rows.checked_mul(pitch)?;
         // Vectors start at most at the last output of a row, and WIDE vectors are read from there.
-        let len = plane.checked_mul(sy)?.checked_mul(sx)?.checked_add(WIDE * lanes)?;
+        let len = plane.checked_mul(sy)?.checked_mul(sx)?.checked_add(UNROLL * lanes)?;
         let joined = lanes > 1 && x.output * 4 < x.output.div_ceil(lanes) * lanes * 3;
         let staging =
-            if joined { y.output.checked_mul(pitch)?.checked_add(WIDE * lanes)? } else { 0 };
+            if joined { y.output.checked_mul(pitch)?.checked_add(UNROLL * lanes)? } else { 0 };
         len.checked_add(staging)?;
         Some(Planes { sy, sx, pitch, rows, plane, len, joined, staging })
     }
@@ -75,7 +75,7 @@ impl Vectorized for Channel<'_> {
         let (planes, staging) = self.workspace.split_at_mut(p.len);
         split_planes(s, self.conv, &p, self.image, planes);
 
-        let mut listed = [(0usize, 0.0f32); TAPS];
+        let mut listed = [(0usize, 0.0f32); MAX_TAPS];
         let taps = y.kernel * x.kernel;
         for (t, entry) in listed.iter_mut().enumerate().take(taps) {
             let (ky, kx) = (t / x.kernel * y.step as usize, t % x.kernel * x.step as usize);
@@ -95,7 +95,7 @@ impl Vectorized for Channel<'_> {
         match taps {
             9 => run.all(s, &listed[..9], self.output),
             25 => run.all(s, &listed[..25], self.output),
-            _ => run.all(s, &listed[..taps.min(TAPS)], self.output),
+            _ => run.all(s, &listed[..taps.min(MAX_TAPS)], self.output),
         }
     }
 }
@@ -117,7 +117,7 @@ impl Run<'_> {
         match self.staging.take() {
             Some(staging) => {
                 let len = (output.len() / width - 1) * pitch + width;
-                self.go::<S, false>(s, 0, &mut staging[..len], taps);
+                self.accumulate::<S, false>(s, 0, &mut staging[..len], taps);
                 for (row, out) in output.chunks_exact_mut(width).enumerate() {
                     let sums = &staging[row * pitch..][..width];
                     for i in (0..width).step_by(S::LANES) {
@@ -132,7 +132,7 @@ impl Run<'_> {
             }
             None => {
                 for (row, out) in output.chunks_exact_mut(width).enumerate() {
-                    self.go::<S, true>(s, row * pitch, out, taps);
+                    self.accumulate::<S, true>(s, row * pitch, out, taps);
                 }
             }
         }
@@ -141,7 +141,7 @@ impl Run<'_> {
     /// `out[i] = bias + sum over taps of weight * planes[start + i + offset]`; applies the epilogue
     /// if `FINISH`.
     #[inline(always)]
-    fn go<S: Simd, const FINISH: bool>(
+    fn accumulate<S: Simd, const FINISH: bool>(
         &self,
         s: S,
         start: usize,
@@ -153,8 +153,8 @@ impl Run<'_> {
         while i < len {
             let left = len - i;
             if left > 2 * S::LANES {
-                self.vectors::<S, WIDE, FINISH>(s, start + i, &mut out[i..], taps);
-                i += WIDE * S::LANES;
+                self.vectors::<S, UNROLL, FINISH>(s, start + i, &mut out[i..], taps);
+                i += UNROLL * S::LANES;
             } else if left > S::LANES {
                 self.vectors::<S, 2, FINISH>(s, start + i, &mut out[i..], taps);
                 i += 2 * S::LANES;

@@ -1,7 +1,7 @@
 //! Integer matrix multiplication of 8-bit values.
 
-use super::Place;
-use super::operators::misfit;
+use super::MatrixLayout;
+use super::operators::mismatched;
 use super::plain::GRAIN;
 use crate::compute::split::{chunk_of_work, for_each_chunk_mut};
 use crate::shape::contiguous;
@@ -15,7 +15,7 @@ kernels! { WHOLE:
     /// matrix. The result is `int32`; overflow wraps.
     INT_MM_OUT = Kernel::new("aten::_int_mm.out", &[Tensor, Tensor, Out], |ctx| {
         let (a, b) = (ctx.info(0)?, ctx.info(1)?);
-        let (_, sizes) = matrix_product(&a.sizes, &b.sizes).ok_or(misfit(1))?;
+        let (_, sizes) = matrix_product(&a.sizes, &b.sizes).ok_or(mismatched(1))?;
         ctx.resize(2, &sizes)?;
         let out = ctx.info(2)?;
         contiguous(2, &out)?;
@@ -34,21 +34,22 @@ kernels! { WHOLE:
 
 fn run<T: Element + Into<i32>>(ctx: &mut Invoke) -> Result<(), KernelError> {
     let (a, b) = (ctx.tensor(0)?, ctx.tensor(1)?);
-    let (product, _) = matrix_product(&a.sizes, &b.sizes).ok_or(misfit(1))?;
-    let (a_place, b_place) = (Place::last_two(&a), Place::last_two(&b));
+    let (product, _) = matrix_product(&a.sizes, &b.sizes).ok_or(mismatched(1))?;
+    let (a_layout, b_layout) = (MatrixLayout::last_two(&a), MatrixLayout::last_two(&b));
     let (codes, weights) = (a.data::<T>()?, b.data::<i8>()?);
     let out = ctx.out(2)?.into_data::<i32>()?;
     let (k, n) = (product.k, product.n.max(1));
     let rows = chunk_of_work(ctx.parallel(), product.m, k.saturating_mul(n), GRAIN);
     for_each_chunk_mut(ctx.parallel(), out, rows * n, &|chunk, out: &mut [i32]| {
         for (row, out) in out.chunks_mut(n).enumerate() {
-            let first = (chunk * rows + row) * a_place.row;
-            let code = |p: usize| codes.get(first + p * a_place.col).map_or(0, |&code| code.into());
+            let first = (chunk * rows + row) * a_layout.row;
+            let code =
+                |p: usize| codes.get(first + p * a_layout.col).map_or(0, |&code| code.into());
             out.fill(0);
-            if b_place.col == 1 {
+            if b_layout.col == 1 {
                 for p in 0..k {
                     let code: i32 = code(p);
-                    let line = weights.get(p * b_place.row..).unwrap_or_default();
+                    let line = weights.get(p * b_layout.row..).unwrap_or_default();
                     for (sum, &weight) in out.iter_mut().zip(line) {
                         *sum = sum.wrapping_add(code.wrapping_mul(weight.into()));
                     }
@@ -56,8 +57,8 @@ fn run<T: Element + Into<i32>>(ctx: &mut Invoke) -> Result<(), KernelError> {
                 continue;
             }
             for (column, sum) in out.iter_mut().enumerate() {
-                let line = weights.get(column * b_place.col..).unwrap_or_default();
-                for (p, &weight) in line.iter().step_by(b_place.row.max(1)).take(k).enumerate() {
+                let line = weights.get(column * b_layout.col..).unwrap_or_default();
+                for (p, &weight) in line.iter().step_by(b_layout.row.max(1)).take(k).enumerate() {
                     *sum = sum.wrapping_add(code(p).wrapping_mul(weight.into()));
                 }
             }

@@ -12,7 +12,7 @@ use crate::compute::split::Parts;
 use core::ops::Range;
 
 /// Pixels of a tile.
-const TOGETHER: usize = 4;
+const TILE_PIXELS: usize = 4;
 
 /// Whole blocks of channels, for a range of rows of one sample.
 pub(super) struct Band<'a> {
@@ -88,13 +88,13 @@ impl Band<'_> {
                 }
             }
             let inside = |ox| (x.at(ox, 0).unwrap_or(0), ox, 0);
-            let tiles = from..from + (to - from) / TOGETHER * TOGETHER;
+            let tiles = from..from + (to - from) / TILE_PIXELS * TILE_PIXELS;
             let ends = tiles.end..to;
             macro_rules! tiles {
                 ($rows:literal, $taps:literal, $stride:literal) => {{
-                    for ox in tiles.step_by(TOGETHER) {
+                    for ox in tiles.step_by(TILE_PIXELS) {
                         let at = inside(ox);
-                        line.pixels::<S, TOGETHER, $rows, $taps, $stride>(s, at, x.kernel);
+                        line.pixels::<S, TILE_PIXELS, $rows, $taps, $stride>(s, at, x.kernel);
                     }
                     for ox in ends {
                         line.pixels::<S, 1, $rows, $taps, 1>(s, inside(ox), x.kernel);
@@ -141,7 +141,8 @@ impl Line<'_> {
     /// column `ix`, with tap `first` of `taps`.
     ///
     /// `ROWS` and `TAPS` are the numbers of tap rows and of taps in each row if constant,
-    /// otherwise 0. More than one pixel with constant `TAPS` requires `STRIDE`, and windows without dilation.
+    /// otherwise 0. More than one pixel with constant `TAPS` requires `STRIDE`, and windows without
+    /// dilation.
     ///
     /// # Safety
     /// The given taps of these windows lie inside the image, weights exist for them, and nothing

@@ -6,11 +6,11 @@ use super::simd::{LINE, Simd, Vectorized};
 
 /// Partial sums of a dot product. The number is independent of the processor's vector length, so
 /// that results are the same on all processors.
-const SIDE: usize = 16;
+const PARTIAL_SUMS: usize = 16;
 /// Prefetch distance in vectors: hardware prefetchers do not follow their stride.
 const AHEAD: usize = 12;
 /// SIMD vectors that a weighted sum computes at once.
-const TOGETHER: usize = 4;
+const UNROLL: usize = 4;
 
 /// Strided vectors: `count` vectors of `depth` elements, `step` apart.
 #[derive(Clone, Copy)]
@@ -36,40 +36,45 @@ impl<'p> Lines<'p> {
 
     /// Addresses of the cache lines of a vector, which may lie outside the data.
     #[inline(always)]
-    fn cache_lines(self, number: usize) -> impl Iterator<Item = *const f32> {
-        let first = self.data.as_ptr().wrapping_add(number.wrapping_mul(self.step));
+    fn cache_lines(self, index: usize) -> impl Iterator<Item = *const f32> {
+        let first = self.data.as_ptr().wrapping_add(index.wrapping_mul(self.step));
         (0..self.depth).step_by(LINE).map(move |at| first.wrapping_add(at))
     }
 }
 
 /// Sum by pairwise reduction; a sequential sum would wait for each addition.
 #[inline(always)]
-fn sum_of(mut numbers: [f32; SIDE]) -> f32 {
-    let mut half = SIDE / 2;
+fn pairwise_sum(mut values: [f32; PARTIAL_SUMS]) -> f32 {
+    let mut half = PARTIAL_SUMS / 2;
     while half > 0 {
         for at in 0..half {
-            numbers[at] += numbers[at + half];
+            values[at] += values[at + half];
         }
         half /= 2;
     }
-    numbers[0]
+    values[0]
 }
 
-/// Partial sums of a dot product: element `i` sums every [`SIDE`]th product starting at `i`.
+/// Partial sums of a dot product: element `i` sums every [`PARTIAL_SUMS`]th product starting at
+/// `i`.
 #[inline(always)]
-fn products<S: Simd>(s: S, a: &[[f32; SIDE]], b: &[[f32; SIDE]]) -> [f32; SIDE] {
-    const { assert!(SIDE.is_multiple_of(S::LANES)) };
-    let mut sums = [s.splat(0.0); SIDE];
+fn partial_dot<S: Simd>(
+    s: S,
+    a: &[[f32; PARTIAL_SUMS]],
+    b: &[[f32; PARTIAL_SUMS]],
+) -> [f32; PARTIAL_SUMS] {
+    const { assert!(PARTIAL_SUMS.is_multiple_of(S::LANES)) };
+    let mut sums = [s.splat(0.0); PARTIAL_SUMS];
     for (a, b) in a.iter().zip(b) {
-        for (part, sum) in sums.iter_mut().enumerate().take(SIDE / S::LANES) {
+        for (part, sum) in sums.iter_mut().enumerate().take(PARTIAL_SUMS / S::LANES) {
             let from = part * S::LANES;
             // SAFETY: `part` covers `LANES` elements of both arrays.
             let (a, b) = unsafe { (s.load(a.as_ptr().add(from)), s.load(b.as_ptr().add(from))) };
             *sum = s.add(*sum, s.mul(a, b));
         }
     }
-    let mut side = [0f32; SIDE];
-    for (part, sum) in sums.iter().enumerate().take(SIDE / S::LANES) {
+    let mut side = [0f32; PARTIAL_SUMS];
+    for (part, sum) in sums.iter().enumerate().take(PARTIAL_SUMS / S::LANES) {
         // SAFETY: `part` covers `LANES` elements of the array.
         unsafe { s.store(side.as_mut_ptr().add(part * S::LANES), *sum) };
     }
@@ -96,16 +101,16 @@ impl Vectorized for Scores<'_> {
         let Scores { a, vectors, mut next, scale, c } = self;
         let queries = a.chunks_exact(vectors.depth.max(1));
         for (query, scores) in queries.zip(c.chunks_exact_mut(vectors.count.max(1))) {
-            let (front, rest) = query.as_chunks::<SIDE>();
-            for (number, (score, key)) in scores.iter_mut().zip(vectors.each()).enumerate() {
-                vectors.cache_lines(number + AHEAD).for_each(|line| s.prefetch(line));
+            let (front, rest) = query.as_chunks::<PARTIAL_SUMS>();
+            for (index, (score, key)) in scores.iter_mut().zip(vectors.each()).enumerate() {
+                vectors.cache_lines(index + AHEAD).for_each(|line| s.prefetch(line));
                 for next in next.iter() {
-                    next.cache_lines(number).for_each(|line| s.prefetch_second(line));
+                    next.cache_lines(index).for_each(|line| s.prefetch_second(line));
                 }
-                let (key, key_rest) = key.as_chunks::<SIDE>();
-                let side = products(s, front, key);
+                let (key, key_rest) = key.as_chunks::<PARTIAL_SUMS>();
+                let side = partial_dot(s, front, key);
                 let rest: f32 = rest.iter().zip(key_rest).map(|(a, b)| a * b).sum();
-                *score = (sum_of(side) + rest) * scale;
+                *score = (pairwise_sum(side) + rest) * scale;
             }
             // Prefetch once, for the first query.
             next = None;
@@ -130,16 +135,16 @@ impl Vectorized for Mix<'_> {
         let Mix { a, vectors, c } = self;
         let weights = a.chunks_exact(vectors.count.max(1));
         for (weights, sums) in weights.zip(c.chunks_exact_mut(vectors.depth.max(1))) {
-            let (blocks, rest) = sums.as_chunks_mut::<SIDE>();
-            let behind = blocks.len() * SIDE;
+            let (blocks, rest) = sums.as_chunks_mut::<PARTIAL_SUMS>();
+            let behind = blocks.len() * PARTIAL_SUMS;
             let mut at = 0;
             while at < behind {
                 let part = &mut blocks.as_flattened_mut()[at..];
                 at += match part.len() / S::LANES {
-                    TOGETHER.. => mixed::<S, TOGETHER>(s, weights, vectors, at, part),
-                    3 => mixed::<S, 3>(s, weights, vectors, at, part),
-                    2 => mixed::<S, 2>(s, weights, vectors, at, part),
-                    _ => mixed::<S, 1>(s, weights, vectors, at, part),
+                    UNROLL.. => add_weighted::<S, UNROLL>(s, weights, vectors, at, part),
+                    3 => add_weighted::<S, 3>(s, weights, vectors, at, part),
+                    2 => add_weighted::<S, 2>(s, weights, vectors, at, part),
+                    _ => add_weighted::<S, 1>(s, weights, vectors, at, part),
                 };
             }
             if rest.is_empty() {
@@ -158,7 +163,7 @@ impl Vectorized for Mix<'_> {
 /// Adds `N` SIMD vectors of the weighted sum, for the elements of each vector from `at` on. Returns
 /// the number of elements.
 #[inline(always)]
-fn mixed<S: Simd, const N: usize>(
+fn add_weighted<S: Simd, const N: usize>(
     s: S,
     weights: &[f32],
     vectors: Lines<'_>,
@@ -169,9 +174,9 @@ fn mixed<S: Simd, const N: usize>(
     let Lines { data, step, depth, count } = vectors;
     assert!(at + elements <= depth && sums.len() >= elements && weights.len() <= count);
     // Two independent accumulators.
-    let mut sides = [[s.splat(0.0); N]; 2];
-    let add = |side: &mut [S::F; N], weight: f32, number: usize| {
-        let (weight, from) = (s.splat(weight), data.as_ptr().wrapping_add(number * step + at));
+    let mut accumulators = [[s.splat(0.0); N]; 2];
+    let add = |side: &mut [S::F; N], weight: f32, index: usize| {
+        let (weight, from) = (s.splat(weight), data.as_ptr().wrapping_add(index * step + at));
         for (v, side) in side.iter_mut().enumerate() {
             // SAFETY: `count` vectors of `depth` elements exist, and `at + elements <= depth`, as
             // asserted.
@@ -180,14 +185,14 @@ fn mixed<S: Simd, const N: usize>(
         }
     };
     let (pairs, odd) = weights.as_chunks::<2>();
-    for (number, [first, second]) in pairs.iter().enumerate() {
-        add(&mut sides[0], *first, 2 * number);
-        add(&mut sides[1], *second, 2 * number + 1);
+    for (index, [first, second]) in pairs.iter().enumerate() {
+        add(&mut accumulators[0], *first, 2 * index);
+        add(&mut accumulators[1], *second, 2 * index + 1);
     }
     for weight in odd {
-        add(&mut sides[0], *weight, 2 * pairs.len());
+        add(&mut accumulators[0], *weight, 2 * pairs.len());
     }
-    let [first, second] = sides;
+    let [first, second] = accumulators;
     for (v, (first, second)) in first.into_iter().zip(second).enumerate() {
         let to = sums.as_mut_ptr().wrapping_add(v * S::LANES);
         // SAFETY: `sums` has at least `elements` elements, as asserted.
@@ -197,21 +202,21 @@ fn mixed<S: Simd, const N: usize>(
 }
 
 /// Maximum of a row, or `least` if that is larger. NaN is ignored.
-pub(crate) struct Largest<'a> {
+pub(crate) struct RowMax<'a> {
     pub(crate) row: &'a [f32],
     pub(crate) least: f32,
 }
 
-impl Vectorized for Largest<'_> {
+impl Vectorized for RowMax<'_> {
     type Output = f32;
 
     #[inline(always)]
     fn run<S: Simd>(self, _: S) -> f32 {
         let larger = |a: f32, b: f32| if b > a { b } else { a };
-        let (chunks, rest) = self.row.as_chunks::<SIDE>();
-        let mut side = [self.least; SIDE];
+        let (chunks, rest) = self.row.as_chunks::<PARTIAL_SUMS>();
+        let mut side = [self.least; PARTIAL_SUMS];
         for chunk in chunks {
-            for at in 0..SIDE {
+            for at in 0..PARTIAL_SUMS {
                 side[at] = larger(side[at], chunk[at]);
             }
         }
@@ -219,34 +224,34 @@ impl Vectorized for Largest<'_> {
     }
 }
 
-/// Replaces scores by `exp(score - largest)`, and returns their sum.
-pub(crate) struct Weigh<'a> {
+/// Replaces scores by `exp(score - max)`, and returns their sum.
+pub(crate) struct ExpSum<'a> {
     pub(crate) row: &'a mut [f32],
-    pub(crate) largest: f32,
+    pub(crate) max: f32,
 }
 
-impl Vectorized for Weigh<'_> {
+impl Vectorized for ExpSum<'_> {
     type Output = f32;
 
     #[inline(always)]
     fn run<S: Simd>(self, s: S) -> f32 {
-        let Weigh { row, largest } = self;
-        let largest = s.splat(largest);
+        let ExpSum { row, max } = self;
+        let max = s.splat(max);
         for part in row.chunks_mut(S::LANES) {
             let (at, len) = (part.as_mut_ptr(), part.len());
             // SAFETY: the part has `len` elements.
             unsafe {
-                s.store_upto(at, len, math::exp(s, s.sub(s.load_upto(at, len), largest)));
+                s.store_upto(at, len, math::exp(s, s.sub(s.load_upto(at, len), max)));
             }
         }
-        let (chunks, rest) = row.as_chunks::<SIDE>();
-        let mut side = [0f32; SIDE];
+        let (chunks, rest) = row.as_chunks::<PARTIAL_SUMS>();
+        let mut side = [0f32; PARTIAL_SUMS];
         for chunk in chunks {
-            for at in 0..SIDE {
+            for at in 0..PARTIAL_SUMS {
                 side[at] += chunk[at];
             }
         }
-        sum_of(side) + rest.iter().sum::<f32>()
+        pairwise_sum(side) + rest.iter().sum::<f32>()
     }
 }
 
@@ -272,17 +277,17 @@ mod tests {
             let data = noise.floats((count - 1) * step + depth);
             let (query, weights) = (noise.floats(depth), noise.floats(count));
             let vectors = Lines::new(&data, step, depth, count).unwrap();
-            let whole = depth - depth % SIDE;
+            let whole = depth - depth % PARTIAL_SUMS;
             let vector = |at: usize| &data[at * step..][..depth];
             let scores: Vec<f32> = (0..count)
                 .map(|at| {
-                    let products = vector(at).iter().zip(&query).map(|(a, b)| a * b);
-                    let side = in_order(products.clone().take(whole), SIDE);
-                    let rest: f32 = products.skip(whole).sum();
-                    (sum_of(side.try_into().unwrap()) + rest) * 0.3
+                    let partial_dot = vector(at).iter().zip(&query).map(|(a, b)| a * b);
+                    let side = in_order(partial_dot.clone().take(whole), PARTIAL_SUMS);
+                    let rest: f32 = partial_dot.skip(whole).sum();
+                    (pairwise_sum(side.try_into().unwrap()) + rest) * 0.3
                 })
                 .collect();
-            let mixed: Vec<f32> = (0..depth)
+            let add_weighted: Vec<f32> = (0..depth)
                 .map(|at| {
                     let terms =
                         weights.iter().enumerate().map(|(key, weight)| weight * vector(key)[at]);
@@ -300,22 +305,22 @@ mod tests {
                 assert_eq!(found, scores, "{what}");
                 let mut found = vec![1.5; depth];
                 tier.dispatch(Mix { a: &weights, vectors, c: &mut found });
-                assert_eq!(found, mixed, "{what}");
+                assert_eq!(found, add_weighted, "{what}");
             }
             assert!(Lines::new(&data[1..], step, depth, count).is_none());
         }
     }
 
     #[test]
-    fn scores_become_weights_and_their_sum() {
+    fn exp_weights_and_sum() {
         for tier in Tier::available() {
             for len in [1, 15, 16, 40] {
                 let mut row: Vec<f32> = (0..len).map(|at| at as f32 / 7.0).collect();
-                let largest = tier.dispatch(Largest { row: &row, least: f32::NEG_INFINITY });
+                let largest = tier.dispatch(RowMax { row: &row, least: f32::NEG_INFINITY });
                 assert_eq!(largest, (len - 1) as f32 / 7.0);
                 let wanted: Vec<f64> =
                     row.iter().map(|score| f64::from(score - largest).exp()).collect();
-                let total = tier.dispatch(Weigh { row: &mut row, largest });
+                let total = tier.dispatch(ExpSum { row: &mut row, max: largest });
                 let near = |a: f32, b: f64| (f64::from(a) - b).abs() < 1e-6 * b;
                 assert!(row.iter().zip(&wanted).all(|(a, b)| near(*a, *b)), "{len} {tier:?}");
                 assert!(near(total, wanted.iter().sum()), "{len} {tier:?}");

@@ -3,8 +3,8 @@
 
 use super::lu::{factor, solve_factored};
 use super::{
-    Matrix, Shape, batch_of, behind, in_common, numbers, read, read_in, resize, resize_to,
-    start_in, with_batch, write, write_transposed, write_vector,
+    Matrix, Shape, append_sizes, batch_of, broadcast_sizes, f64_bytes, read, read_in, resize,
+    resize_to, start_in, with_batch, write, write_transposed, write_vector,
 };
 use crate::number::{load, unsupported};
 use crate::scratch;
@@ -17,16 +17,20 @@ use torchlet_core::{
 kernels! { KNOWN:
     /// `aten::cholesky_solve.out(self, input2, upper, out)`: solves `A * X = self`, given the
     /// Cholesky factor `input2` of `A`.
-    CHOLESKY_SOLVE_OUT = Kernel::new("aten::cholesky_solve.out", &[Tensor, Tensor, Bool, Out], |ctx| {
-        prepare_solution(ctx, 1, 0, &[3])?;
-        plan_of_two(ctx, cholesky_solve)
-    });
+    CHOLESKY_SOLVE_OUT = Kernel::new(
+        "aten::cholesky_solve.out",
+        &[Tensor, Tensor, Bool, Out],
+        |ctx| {
+            prepare_solution(ctx, 1, 0, &[3])?;
+            plan_of_two(ctx, cholesky_solve)
+        },
+    );
     /// `aten::cholesky_inverse.out(self, upper, out)`: the inverse of the matrix whose Cholesky
     /// factor is `self`.
     CHOLESKY_INVERSE_OUT = Kernel::new("aten::cholesky_inverse.out", &[Tensor, Bool, Out], |ctx| {
         let (shape, of) = (Shape::square(ctx, 0)?, ctx.info(0)?.scalar_type);
         resize(ctx, 2, &[shape.rows, shape.cols], of)?;
-        Ok(Plan::new(cholesky_inverse).with_scratch(numbers(&[[2, shape.numel]])?))
+        Ok(Plan::new(cholesky_inverse).with_scratch(f64_bytes(&[[2, shape.numel]])?))
     });
     /// `aten::triangular_solve.X(self, A, upper, transpose, unitriangular, X, M)`: solves
     /// `A * X = self`, or the transposed equation, with one triangle of `A`. `M` is a copy of `A`.
@@ -36,7 +40,7 @@ kernels! { KNOWN:
         |ctx| {
             prepare_solution(ctx, 1, 0, &[5])?;
             let (a, n) = (ctx.info(1)?, Shape::square(ctx, 1)?.rows);
-            let sizes = behind(batch_of(&ctx.info(5)?), &[n, n])?;
+            let sizes = append_sizes(batch_of(&ctx.info(5)?), &[n, n])?;
             resize_to(ctx, 6, &sizes, a.scalar_type)?;
             plan_of_two(ctx, triangular_solve)
         },
@@ -50,7 +54,7 @@ kernels! { KNOWN:
             let shape = Shape::square(ctx, 0)?;
             check_pivots(ctx, &shape, 1)?;
             let right = prepare_sided(ctx, &shape, "shape does not match the matrices")?;
-            let bytes = numbers(&[[1, shape.numel], [1, right.numel], [1, shape.rows]])?;
+            let bytes = f64_bytes(&[[1, shape.numel], [1, right.numel], [1, shape.rows]])?;
             Ok(Plan::new(lu_solve).with_scratch(bytes))
         },
     );
@@ -85,7 +89,7 @@ kernels! { KNOWN:
         let least = shape.rows.min(shape.cols);
         resize(ctx, 1, &[shape.rows, shape.cols], of)?;
         resize(ctx, 2, &[least], of)?;
-        Ok(Plan::new(geqrf).with_scratch(numbers(&[[1, shape.numel], [1, least]])?))
+        Ok(Plan::new(geqrf).with_scratch(f64_bytes(&[[1, shape.numel], [1, least]])?))
     });
     /// `aten::linalg_householder_product.out(input, tau, out)`: the first columns of the product of
     /// Householder reflections.
@@ -96,7 +100,7 @@ kernels! { KNOWN:
             let (shape, of) = (Shape::of(&ctx.info(0)?, 0)?, ctx.info(0)?.scalar_type);
             let count = reflections(ctx, &shape)?;
             resize(ctx, 2, &[shape.rows, shape.cols], of)?;
-            let bytes = numbers(&[[2, shape.numel], [1, count]])?;
+            let bytes = f64_bytes(&[[2, shape.numel], [1, count]])?;
             Ok(Plan::new(householder_product).with_scratch(bytes))
         },
     );
@@ -111,9 +115,10 @@ kernels! { KNOWN:
             let count = reflections(ctx, &shape)?;
             let other = prepare_sided(ctx, &shape, "shape does not match the reflections")?;
             if batch_of(&ctx.info(0)?) != batch_of(&ctx.info(2)?) {
-                return Err(KernelError::argument(2, "batch sizes must equal those of the reflections"));
+                let what = "batch sizes must equal those of the reflections";
+                return Err(KernelError::argument(2, what));
             }
-            let bytes = numbers(&[[1, shape.numel], [2, other.numel], [1, count]])?;
+            let bytes = f64_bytes(&[[1, shape.numel], [2, other.numel], [1, count]])?;
             Ok(Plan::new(ormqr).with_scratch(bytes))
         },
     );
@@ -131,7 +136,7 @@ fn prepare_solution(
     let (a, b) = (ctx.info(matrix)?, ctx.info(right)?);
     let other = Shape::of(&b, right)?;
     let fits = other.rows == shape.rows && a.scalar_type == b.scalar_type;
-    let Some(sizes) = in_common(&a, &b, other.rows, other.cols)?.filter(|_| fits) else {
+    let Some(sizes) = broadcast_sizes(&a, &b, other.rows, other.cols)?.filter(|_| fits) else {
         return Err(KernelError::argument(right, "shape does not match the matrices"));
     };
     outs.iter().try_for_each(|out| resize_to(ctx, *out, &sizes, b.scalar_type))
@@ -148,7 +153,7 @@ fn prepare_sided(
     let other = Shape::of(&b, 2)?;
     let side = if ctx.bool(3)? { other.rows } else { other.cols };
     let fits = side == shape.rows && a.scalar_type == b.scalar_type;
-    let Some(sizes) = in_common(&a, &b, other.rows, other.cols)?.filter(|_| fits) else {
+    let Some(sizes) = broadcast_sizes(&a, &b, other.rows, other.cols)?.filter(|_| fits) else {
         return Err(KernelError::argument(2, otherwise));
     };
     resize_to(ctx, 5, &sizes, a.scalar_type)?;
@@ -158,7 +163,7 @@ fn prepare_sided(
 /// A plan with scratch memory for a matrix of arguments 0 and 1 each.
 fn plan_of_two(ctx: &Prepare, invoke: torchlet_core::InvokeFn) -> Result<Plan, KernelError> {
     let (a, b) = (Shape::of(&ctx.info(0)?, 0)?, Shape::of(&ctx.info(1)?, 1)?);
-    Ok(Plan::new(invoke).with_scratch(numbers(&[[1, a.numel], [1, b.numel]])?))
+    Ok(Plan::new(invoke).with_scratch(f64_bytes(&[[1, a.numel], [1, b.numel]])?))
 }
 
 pub(super) fn check_pivots(args: &Arguments, shape: &Shape, arg: usize) -> Result<(), KernelError> {
@@ -202,7 +207,7 @@ fn plan_of_parts(
 ) -> Result<Plan, KernelError> {
     let [exchanged, factors] = parts(shape, wanted);
     let all = [[1, shape.numel], exchanged, factors, [2, shape.rows], [1, shape.cols]];
-    Ok(Plan::new(invoke).with_scratch(numbers(&all)?))
+    Ok(Plan::new(invoke).with_scratch(f64_bytes(&all)?))
 }
 
 /// Sizes of the permutation matrix and of the larger factor; 0 if unwanted.
@@ -288,11 +293,11 @@ fn triangular_solve(ctx: &mut Invoke) -> Result<(), KernelError> {
 }
 
 /// Solves for all right-hand sides in argument 0, with the matrices in argument 1. Argument
-/// `solution` receives the solutions; argument `copies`, if present, receives copies of the
+/// `out_arg` receives the solutions; argument `copies`, if present, receives copies of the
 /// matrices.
 fn each_solution(
     ctx: &mut Invoke,
-    solution: usize,
+    out_arg: usize,
     copies: Option<usize>,
     solve: impl Fn(&Matrix, &mut Matrix),
 ) -> Result<(), KernelError> {
@@ -300,25 +305,25 @@ fn each_solution(
     let (b, a) = (ctx.tensor(0)?, ctx.tensor(1)?);
     let (shape, right) = (Shape::square(ctx, 1)?, Shape::of(b.info(), 0)?);
     let memory = scratch::take::<f64>(ctx, shape.numel + right.numel)?;
-    let (data, sought) = memory.split_at_mut_checked(shape.numel).unwrap_or_default();
-    let mut out = ctx.out(solution)?;
-    let count = Shape::of(out.info(), solution)?.filled();
+    let (data, solution) = memory.split_at_mut_checked(shape.numel).unwrap_or_default();
+    let mut out = ctx.out(out_arg)?;
+    let count = Shape::of(out.info(), out_arg)?.non_empty();
     let mut matrices = copies.map(|place| ctx.out(place)).transpose()?;
     let solved = out.info().clone();
     let batch = batch_of(&solved);
     let written = matrices.as_ref().zip(copies);
     let written = written.map(|(it, place)| Shape::of(it.info(), place)).transpose()?;
-    let count = written.map_or(count, |written| count.max(written.filled()));
+    let count = written.map_or(count, |written| count.max(written.non_empty()));
     let matrix = Matrix { cols: shape.cols, data, parallel };
-    let mut sought = Matrix { cols: right.cols, data: sought, parallel };
+    let mut solution = Matrix { cols: right.cols, data: solution, parallel };
     for index in 0..count {
         read_in(&a, batch, index, shape.cols, matrix.data);
         if let Some(matrices) = &mut matrices {
             write(matrices, index, shape.cols, matrix.data);
         }
-        read_in(&b, batch, index, right.cols, sought.data);
-        solve(&matrix, &mut sought);
-        write(&mut out, index, right.cols, sought.data);
+        read_in(&b, batch, index, right.cols, solution.data);
+        solve(&matrix, &mut solution);
+        write(&mut out, index, right.cols, solution.data);
     }
     Ok(())
 }
@@ -328,17 +333,17 @@ fn cholesky_inverse(ctx: &mut Invoke) -> Result<(), KernelError> {
     let input = ctx.tensor(0)?;
     let (shape, upper) = (Shape::square(ctx, 0)?, ctx.bool(1)?);
     let memory = scratch::take::<f64>(ctx, 2 * shape.numel)?;
-    let (data, sought) = memory.split_at_mut_checked(shape.numel).unwrap_or_default();
+    let (data, solution) = memory.split_at_mut_checked(shape.numel).unwrap_or_default();
     let mut out = ctx.out(2)?;
-    let (matrix, mut sought) = (
+    let (matrix, mut solution) = (
         Matrix { cols: shape.cols, data, parallel },
-        Matrix { cols: shape.cols, data: sought, parallel },
+        Matrix { cols: shape.cols, data: solution, parallel },
     );
-    for index in 0..shape.filled() {
+    for index in 0..shape.non_empty() {
         read(&input, index, shape.cols, matrix.data);
-        sought.identity();
-        solve_cholesky(&matrix, upper, &mut sought);
-        write(&mut out, index, shape.cols, sought.data);
+        solution.identity();
+        solve_cholesky(&matrix, upper, &mut solution);
+        write(&mut out, index, shape.cols, solution.data);
     }
     Ok(())
 }
@@ -367,42 +372,42 @@ fn lu_solve(ctx: &mut Invoke) -> Result<(), KernelError> {
     let (left, adjoint) = (ctx.bool(3)?, ctx.bool(4)?);
     let memory = scratch::take::<f64>(ctx, shape.numel + right.numel + shape.rows)?;
     let (data, rest) = memory.split_at_mut_checked(shape.numel).unwrap_or_default();
-    let (sought, places) = rest.split_at_mut_checked(right.numel).unwrap_or_default();
+    let (solution, pivot_rows) = rest.split_at_mut_checked(right.numel).unwrap_or_default();
     let mut out = ctx.out(5)?;
     let solved = out.info().clone();
     let batch = batch_of(&solved);
-    let count = Shape::of(out.info(), 5)?.filled();
+    let count = Shape::of(out.info(), 5)?.non_empty();
     let n = shape.rows;
     let matrix = Matrix { cols: n, data, parallel };
     // A right-hand multiplication is the transposed equation.
     let columns = if left { right.cols } else { right.rows };
-    let mut sought = Matrix { cols: columns, data: sought, parallel };
+    let mut solution = Matrix { cols: columns, data: solution, parallel };
     for index in 0..count {
         read_in(&factors, batch, index, n, matrix.data);
-        read_pivots(&pivots, batch, index, n, places)?;
+        read_pivots(&pivots, batch, index, n, pivot_rows)?;
         if left {
-            read_in(&b, batch, index, columns, sought.data);
+            read_in(&b, batch, index, columns, solution.data);
         } else {
             let info = b.info();
             let (first, (row, col)) = (start_in(info, batch, index, 2), super::steps(info));
-            for (i, values) in sought.data.chunks_exact_mut(columns.max(1)).enumerate() {
+            for (i, values) in solution.data.chunks_exact_mut(columns.max(1)).enumerate() {
                 load(info.scalar_type, b.bytes(), first + col * i as isize, row, values);
             }
         }
         if adjoint == left {
             let (upper, lower) = (true, false);
-            Triangle { upper, transposed: true, unit: false }.solve(&matrix, &mut sought);
-            Triangle { upper: lower, transposed: true, unit: true }.solve(&matrix, &mut sought);
-            for (row, pivot) in places.iter().enumerate().rev() {
-                sought.swap_rows(row, *pivot as usize - 1);
+            Triangle { upper, transposed: true, unit: false }.solve(&matrix, &mut solution);
+            Triangle { upper: lower, transposed: true, unit: true }.solve(&matrix, &mut solution);
+            for (row, pivot) in pivot_rows.iter().enumerate().rev() {
+                solution.swap_rows(row, *pivot as usize - 1);
             }
         } else {
-            solve_factored(&matrix, places, &mut sought);
+            solve_factored(&matrix, pivot_rows, &mut solution);
         }
         if left {
-            write(&mut out, index, columns, sought.data);
+            write(&mut out, index, columns, solution.data);
         } else {
-            write_transposed(&mut out, index, columns, sought.data);
+            write_transposed(&mut out, index, columns, solution.data);
         }
     }
     Ok(())
@@ -411,14 +416,14 @@ fn lu_solve(ctx: &mut Invoke) -> Result<(), KernelError> {
 fn lu_unpack(ctx: &mut Invoke) -> Result<(), KernelError> {
     let wanted = [ctx.bool(3)?, ctx.bool(2)?];
     let (factors, pivots) = (ctx.info(0)?, ctx.tensor(1)?);
-    each_parts(ctx, 4, wanted, &|index, matrix, places| {
-        read_pivots(&pivots, batch_of(&factors), index, matrix.rows(), places)
+    each_parts(ctx, 4, wanted, &|index, matrix, pivot_rows| {
+        read_pivots(&pivots, batch_of(&factors), index, matrix.rows(), pivot_rows)
     })
 }
 
 fn lu(ctx: &mut Invoke) -> Result<(), KernelError> {
-    each_parts(ctx, 2, [true, true], &|_, matrix, places| {
-        factor(matrix, places);
+    each_parts(ctx, 2, [true, true], &|_, matrix, pivot_rows| {
+        factor(matrix, pivot_rows);
         Ok(())
     })
 }
@@ -498,7 +503,7 @@ fn geqrf(ctx: &mut Invoke) -> Result<(), KernelError> {
     let (data, lengths) = memory.split_at_mut_checked(numel).unwrap_or_default();
     let (mut out, mut tau) = (ctx.out(1)?, ctx.out(2)?);
     let mut matrix = Matrix { cols, data, parallel };
-    for index in 0..shape.filled() {
+    for index in 0..shape.non_empty() {
         read(&input, index, cols, matrix.data);
         for (k, length) in lengths.iter_mut().enumerate() {
             if matrix.is_cancelled() {
@@ -517,7 +522,7 @@ fn geqrf(ctx: &mut Invoke) -> Result<(), KernelError> {
             }
             matrix.set(k, k, norm);
             for col in k + 1..cols {
-                let dot = along(&matrix, k, |row| matrix.at(row, col)) * *length;
+                let dot = reflection_dot(&matrix, k, |row| matrix.at(row, col)) * *length;
                 matrix.set(k, col, matrix.at(k, col) - dot);
                 for row in k + 1..rows {
                     matrix.set(row, col, matrix.at(row, col) - dot * matrix.at(row, k));
@@ -531,7 +536,7 @@ fn geqrf(ctx: &mut Invoke) -> Result<(), KernelError> {
 }
 
 /// Dot product of reflection vector `k` with a column.
-fn along(directions: &Matrix, k: usize, column: impl Fn(usize) -> f64) -> f64 {
+fn reflection_dot(directions: &Matrix, k: usize, column: impl Fn(usize) -> f64) -> f64 {
     let rest = k + 1..directions.rows();
     column(k) + rest.map(|row| directions.at(row, k) * column(row)).sum::<f64>()
 }
@@ -548,7 +553,7 @@ fn householder_product(ctx: &mut Invoke) -> Result<(), KernelError> {
     let mut out = ctx.out(2)?;
     let (matrix, mut made) =
         (Matrix { cols, data, parallel }, Matrix { cols, data: made, parallel });
-    for index in 0..shape.filled() {
+    for index in 0..shape.non_empty() {
         read(&input, index, cols, matrix.data);
         read_vector(&tau, index, lengths);
         made.identity();
@@ -557,7 +562,7 @@ fn householder_product(ctx: &mut Invoke) -> Result<(), KernelError> {
                 break;
             }
             for col in 0..cols {
-                let dot = along(&matrix, k, |row| made.at(row, col)) * length;
+                let dot = reflection_dot(&matrix, k, |row| made.at(row, col)) * length;
                 made.set(k, col, made.at(k, col) - dot);
                 for row in k + 1..rows {
                     made.set(row, col, made.at(row, col) - dot * matrix.at(row, k));
@@ -586,7 +591,7 @@ fn ormqr(ctx: &mut Invoke) -> Result<(), KernelError> {
     let matrix = Matrix { cols: shape.cols, data, parallel };
     let (given, mut made) =
         (Matrix { cols: right.cols, data: given, parallel }, Matrix { cols, data: made, parallel });
-    for index in 0..right.filled() {
+    for index in 0..right.non_empty() {
         read(&input, index, shape.cols, matrix.data);
         read_vector(&tau, index, lengths);
         read(&other, index, right.cols, given.data);
@@ -605,7 +610,7 @@ fn ormqr(ctx: &mut Invoke) -> Result<(), KernelError> {
             let k = if on_left == transposed { step } else { count - 1 - step };
             let length = lengths.get(k).copied().unwrap_or(0.0);
             for col in 0..cols {
-                let dot = along(&matrix, k, |row| made.at(row, col)) * length;
+                let dot = reflection_dot(&matrix, k, |row| made.at(row, col)) * length;
                 made.set(k, col, made.at(k, col) - dot);
                 for row in k + 1..shape.rows {
                     made.set(row, col, made.at(row, col) - dot * matrix.at(row, k));
