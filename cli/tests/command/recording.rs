@@ -66,7 +66,10 @@ fn profiles_are_saved_drawn_and_compared() {
     assert!(std::fs::read_to_string(&flame).unwrap().contains("aten::addmm.out"));
     let again = stdout(&[&model[..], &["--against", &saved]].concat());
     assert!(again.contains("against the earlier profile") && again.contains("one run"), "{again}");
-    assert!(error(&["profile", "digits/digits.pte", "--against", &flame]).contains("not a torchlet profile"));
+    assert!(
+        error(&["profile", "digits/digits.pte", "--against", &flame])
+            .contains("not a torchlet profile")
+    );
 
     let object = json(&stdout(&[&model[..], &["--json"]].concat()));
     let addmm =

@@ -111,7 +111,10 @@ fn errors_say_the_way_out() {
     let model = format!("{forms}/llama_wide.pte");
     let error =
         told(&["generate", &model, "--tokenizer", tokenizer, "--prompt", "In the beginning"]);
-    assert!(error.contains("the vocabulary has 131 tokens") && error.contains("--tokenizer"), "{error}");
+    assert!(
+        error.contains("the vocabulary has 131 tokens") && error.contains("--tokenizer"),
+        "{error}"
+    );
     let model = concat!(env!("CARGO_MANIFEST_DIR"), "/../llm/model/8da4w.pte");
     let mut exported = Command::new(env!("CARGO_BIN_EXE_torchlet"));
     let exported = exported.args(["generate", model, "--prompt", "x", "--backend", "as-exported"]);
@@ -168,7 +171,9 @@ fn options_without_effect_are_refused() {
     let long = ["-n", "520", "--ignore-eos", "--max-context-len", "1000"];
     let error = refused(&[&generate[..4], &long].concat());
     assert!(
-        error.contains("513 tokens in the context: the program declares a limit of 512, and max_context_len"),
+        error.contains(
+            "513 tokens in the context: the program declares a limit of 512, and max_context_len"
+        ),
         "{error}"
     );
     let error = refused(&["bench-llm", MODEL, "--prompt-tokens", "0,600"]);
