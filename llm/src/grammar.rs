@@ -26,6 +26,9 @@ const OPTIONS: &str = "x-guidance";
 const MAX_GRAMMAR: usize = 200_000;
 /// Maximum number of lexer states, of 1 to 2 kB each. The lexer adds states during generation.
 const MAX_STATES: usize = 100_000;
+/// Maximum number of items of the Earley parser in one row, and in one mask. An object has about
+/// six in a row for each property that may follow. Every schema within the compile budget fits.
+const MAX_ITEMS: usize = 100_000;
 /// Maximum number of characters of llguidance's messages, which may contain the whole schema.
 const MAX_MESSAGE: usize = 1000;
 /// Prefix with which llguidance marks special tokens.
@@ -115,6 +118,7 @@ impl Vocabulary {
         let limits = parsers.quiet().limits_mut();
         limits.verbose_errors = false;
         (limits.max_grammar_size, limits.max_lexer_states) = (MAX_GRAMMAR, MAX_STATES);
+        (limits.max_items_in_row, limits.step_max_items) = (MAX_ITEMS, MAX_ITEMS);
         Ok(Vocabulary { parsers: Arc::new(parsers), gate: Gate::default(), end })
     }
 

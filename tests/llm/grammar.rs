@@ -192,6 +192,20 @@ fn schemas_take_little_time() {
     assert!(start.elapsed().as_millis() < 500, "{:?}", start.elapsed());
 }
 
+/// The parser's default limits refuse about 350 optional properties at the first token.
+#[test]
+fn objects_may_have_hundreds_of_optional_properties() {
+    let properties = (0..500).map(|at| format!(r#""p{at}": {{"type": "integer"}}"#));
+    let properties = properties.collect::<Vec<_>>().join(", ");
+    let schema = format!(
+        r#"{{"type": "object", "properties": {{{properties}}}, "additionalProperties": false}}"#
+    );
+    let grammar = Grammar::json_schema(&schema).unwrap();
+    let config = GenerationConfig { max_new_tokens: Some(12), ..config(grammar, 1.0, 7) };
+    let (text, _) = say(&mut runner("8da4w", RunOn::Cpu), &config);
+    assert!(text.starts_with(r#"{"p"#), "{text}");
+}
+
 #[test]
 fn schemas_that_cannot_be_kept_are_refused() {
     assert!(Grammar::json_schema("[]").is_err());

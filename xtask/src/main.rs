@@ -25,6 +25,7 @@ mod test;
 mod tools;
 mod vulkan;
 mod web;
+mod width;
 
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;

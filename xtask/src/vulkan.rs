@@ -1,5 +1,9 @@
 //! The Vulkan tests on a software driver, with the Khronos validation layers watching: any message
 //! of theirs is a failure.
+//!
+//! Each test of the test programs runs in a process of its own. A software driver slows down with
+//! every device and pipeline that its process has created: one process for all tests takes 70 %
+//! more processor time.
 
 use crate::process::{self, EVERYTHING, cargo, command, target_dir};
 use crate::tools::SoftwareVulkan;
@@ -7,6 +11,8 @@ use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::Mutex;
+use std::time::Instant;
 
 /// The variable that tells tests whether there has to be a Vulkan device (`required`), or that they
 /// are run elsewhere (`off`).
@@ -44,11 +50,10 @@ pub(crate) fn run(software: &SoftwareVulkan) -> Result<()> {
         command
     };
 
-    let test = |args: &[&str]| watched(cargo(&[&["test"][..], EVERYTHING, args].concat()));
-    let units = unit_tests()?;
+    let programs = test_programs()?;
 
-    println!("The layers have to notice what this breaks:");
-    let mut breaking = units.command("torchlet_vulkan")?;
+    println!("The layers have to report what this test breaks:");
+    let mut breaking = programs.library("torchlet_vulkan")?.command();
     breaking.args(["--quiet", "--ignored", "--exact", "device::validation::rules_are_broken"]);
     let messages = messages(watched(breaking))?;
     for expected in EXPECTED {
@@ -59,56 +64,149 @@ pub(crate) fn run(software: &SoftwareVulkan) -> Result<()> {
 
     println!("And nothing here:");
     for library in LIBRARIES {
-        silent(watched(units.command(library)?))?;
+        silent(watched(programs.library(library)?.command()))?;
     }
-    silent(test(&["--no-fail-fast", "--test", "vulkan*"]))?;
-    println!("Nor here, with every optional feature of the device switched off:");
-    // How work is folded has nothing to do with features.
+    let mut tests = Vec::new();
+    for program in programs.0.iter().filter(|it| it.kind == "test") {
+        tests.extend(program.tests()?.into_iter().map(|test| (program, test)));
+    }
+    ensure!(!tests.is_empty(), "no test program is named vulkan*");
+    each_alone(&tests, &watched)?;
+
+    println!("Nor here, with every optional feature of the device disabled:");
+    // The folding of workgroups does not depend on features.
     let folded = "fixtures::workgroups_fold_into_the_next_dimension";
-    let mut plain = test(&["--test", "vulkan", "--", "--skip", folded]);
-    plain.env("TORCHLET_VULKAN_DISABLE", "all");
-    silent(plain)
+    tests.retain(|(program, test)| program.name == "vulkan" && test != folded);
+    each_alone(&tests, &|command| {
+        let mut command = watched(command);
+        command.env("TORCHLET_VULKAN_DISABLE", "all");
+        command
+    })
 }
 
 /// The libraries whose unit tests may open a device. Those of the others run without layers, as
 /// `cargo xtask test test`.
 const LIBRARIES: &[&str] = &["torchlet", "torchlet_vulkan"];
 
-/// Programs with the unit tests of libraries: the name of each, its manifest, and where it is.
-struct UnitTests(Vec<(String, PathBuf, PathBuf)>);
+/// A built test program.
+struct TestProgram {
+    name: String,
+    /// `lib` for the unit tests of a library, or `test`.
+    kind: String,
+    manifest: PathBuf,
+    executable: PathBuf,
+}
 
-/// Builds the unit tests of all libraries, as other tests have them: to build some alone would be
-/// to build all again, for other sets of features.
-fn unit_tests() -> Result<UnitTests> {
-    let build = ["test", "--no-run", "--quiet", "--lib", "--message-format"];
+struct TestPrograms(Vec<TestProgram>);
+
+/// Builds the unit tests of all libraries and the test programs `vulkan*`, with the features of
+/// all other tests: another set of features would build everything again.
+fn test_programs() -> Result<TestPrograms> {
+    let build = ["test", "--no-run", "--quiet", "--lib", "--test", "vulkan*", "--message-format"];
     let built =
         process::output(cargo(&[&build[..], &["json-render-diagnostics"], EVERYTHING].concat()))?;
     let mut found = Vec::new();
     for line in String::from_utf8(built)?.lines() {
         let message: Value = serde_json::from_str(line)?;
-        let [name, manifest, program] =
-            [&message["target"]["name"], &message["manifest_path"], &message["executable"]]
-                .map(Value::as_str);
+        let target = &message["target"];
+        let texts = [
+            &target["name"],
+            &target["kind"][0],
+            &message["manifest_path"],
+            &message["executable"],
+        ];
         if message["profile"]["test"] == true
-            && let (Some(name), Some(manifest), Some(program)) = (name, manifest, program)
+            && let [Some(name), Some(kind), Some(manifest), Some(executable)] =
+                texts.map(Value::as_str)
         {
-            found.push((name.to_owned(), manifest.into(), program.into()));
+            found.push(TestProgram {
+                name: name.to_owned(),
+                kind: kind.to_owned(),
+                manifest: manifest.into(),
+                executable: executable.into(),
+            });
         }
     }
-    Ok(UnitTests(found))
+    Ok(TestPrograms(found))
 }
 
-impl UnitTests {
-    /// Runs those of a library where cargo would.
-    fn command(&self, library: &str) -> Result<Command> {
-        let mut of_library = self.0.iter().filter(|(name, ..)| name == library);
-        let (_, manifest, program) =
-            of_library.next().with_context(|| format!("{library} has no unit tests"))?;
-        ensure!(of_library.next().is_none(), "there are several libraries {library}");
-        let mut tests = command(&program.to_string_lossy(), &[]);
-        tests.current_dir(manifest.parent().unwrap_or(Path::new(".")));
-        Ok(tests)
+impl TestPrograms {
+    /// The unit tests of a library.
+    fn library(&self, name: &str) -> Result<&TestProgram> {
+        let mut found = self.0.iter().filter(|it| it.name == name && it.kind != "test");
+        let program = found.next().with_context(|| format!("{name} has no unit tests"))?;
+        ensure!(found.next().is_none(), "several libraries are named {name}");
+        Ok(program)
     }
+}
+
+impl TestProgram {
+    /// Runs the program in the folder in which cargo would run it.
+    fn command(&self) -> Command {
+        let mut tests = command(&self.executable.to_string_lossy(), &[]);
+        tests.current_dir(self.manifest.parent().unwrap_or(Path::new(".")));
+        tests
+    }
+
+    /// The names of its tests.
+    fn tests(&self) -> Result<Vec<String>> {
+        let mut list = self.command();
+        list.args(["--list", "--format", "terse"]);
+        let list = String::from_utf8(process::output(list)?)?;
+        Ok(list.lines().filter_map(|line| Some(line.strip_suffix(": test")?.to_owned())).collect())
+    }
+}
+
+/// Runs each test in a process of its own, as many at a time as there are processors.
+///
+/// # Errors
+/// A test failed, or the layers reported something.
+fn each_alone(
+    tests: &[(&TestProgram, String)],
+    watched: &(dyn Fn(Command) -> Command + Sync),
+) -> Result<()> {
+    let waiting = Mutex::new(tests.iter());
+    let failures = Mutex::new(Vec::new());
+    let next = || waiting.lock().ok()?.next();
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    std::thread::scope(|scope| {
+        for _ in 0..threads {
+            scope.spawn(|| {
+                while let Some((program, test)) = next() {
+                    let start = Instant::now();
+                    let result = alone(program, test, watched);
+                    let (name, seconds) = (&program.name, start.elapsed().as_secs_f64());
+                    let outcome = if result.is_ok() { "ok" } else { "FAILED" };
+                    println!("test {name}::{test} ... {outcome} <{seconds:.1}s>");
+                    if let (Err(error), Ok(mut failures)) = (result, failures.lock()) {
+                        failures.push(format!("{name}::{test}: {error:#}"));
+                    }
+                }
+            });
+        }
+    });
+    let failures = failures.into_inner().unwrap_or_default();
+    println!("\n{} passed, {} failed", tests.len() - failures.len(), failures.len());
+    ensure!(failures.is_empty(), "{} tests failed:\n{}", failures.len(), failures.join("\n"));
+    Ok(())
+}
+
+/// Runs one test, which has to pass without a message of the layers.
+fn alone(
+    program: &TestProgram,
+    test: &str,
+    watched: &(dyn Fn(Command) -> Command + Sync),
+) -> Result<()> {
+    let mut command = watched(program.command());
+    command.args(["--exact", test]);
+    let output = command.output()?;
+    let texts = [&output.stdout, &output.stderr].map(|text| String::from_utf8_lossy(text));
+    let text = texts.concat();
+    ensure!(output.status.success(), "{}\n{text}", output.status);
+    // A name that no longer matches would run nothing.
+    ensure!(text.contains("1 passed"), "the test did not run:\n{text}");
+    ensure!(!text.contains(MARK), "the validation layers report:\n{text}");
+    Ok(())
 }
 
 /// Runs a command that the layers have nothing to say about.

@@ -7,7 +7,7 @@ use super::features;
 use crate::process::{self, EVERYTHING, cargo, cargo_of, root};
 use crate::tools::{self, EMBEDDED_TARGETS};
 use crate::{
-    api, bench, board, book, capi, deps, msrv, python, shaders, size, systems, vulkan, web,
+    api, bench, board, book, capi, deps, msrv, python, shaders, size, systems, vulkan, web, width,
 };
 use anyhow::Result;
 
@@ -29,7 +29,7 @@ pub(super) struct Step {
 
 /// In order: quick ones first, and last the tests, so that cargo's results end the output.
 pub(super) const STEPS: &[Step] = &[
-    step("fmt", "the formatting is rustfmt's", fmt),
+    step("fmt", "the formatting is rustfmt's, and prose has at most 100 columns", fmt),
     step("deps", "licences, sources and duplicates of dependencies", deps_step),
     step(
         "book",
@@ -83,6 +83,7 @@ fn fmt() -> Result<Outcome> {
         fmt.current_dir(workspace);
         process::run(fmt)?;
     }
+    width::check()?;
     Ok(Outcome::Passed)
 }
 
