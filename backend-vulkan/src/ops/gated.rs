@@ -40,7 +40,7 @@ fn encode(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
         super::encode(e, product)?;
         super::encode(e, other)?;
     }
-    for view in parts.iter().filter(|part| part.operator.is_view()) {
+    for view in parts.iter().filter(|part| part.operator.traits().is_view) {
         super::encode(e, view)?;
     }
     // What the activation was done to already, and the other one.

@@ -23,7 +23,7 @@ fn fuse_where(graph: &mut Graph<'_>, keep: bool) -> bool {
     // Where the call is that makes a value, if it can be part of a chain.
     let mut makers: HashMap<ValueId, usize> = HashMap::new();
     for node in nodes {
-        if node.operator.writes_arguments() {
+        if node.operator.traits().writes_arguments() {
             // What was read before must not be read after.
             makers.clear();
         }

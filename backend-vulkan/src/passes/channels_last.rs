@@ -18,7 +18,7 @@ const TO_FIRST: [i64; 4] = [0, 3, 1, 2];
 /// Rewrites the graph, if fewer permutations are left then.
 pub(super) fn run(graph: &mut Graph<'_>) {
     // What is written in place is not what its permutation was: neither may stand in for the other.
-    let writes = graph.nodes.iter().any(|node| node.operator.writes_arguments());
+    let writes = graph.nodes.iter().any(|node| node.operator.traits().writes_arguments());
     if writes || !each_is_made_once(graph) {
         return;
     }
@@ -180,12 +180,12 @@ impl Rewrite {
         let sizes = graph.tensor(*out).filter(|tensor| !tensor.dynamic)?.sizes.clone();
         let [_, channels, _, _] = sizes[..] else { return None };
         let mut args = inputs.to_vec();
-        let operands = node.operator.elementwise_operands();
+        let operands = node.operator.traits().elementwise;
         if operands.is_empty() {
             return None;
         }
-        for place in operands {
-            let slot = args.get_mut(*place)?;
+        for place in operands.iter() {
+            let slot = args.get_mut(place)?;
             let Some(tensor) = graph.tensor(*slot) else { continue };
             if tensor.sizes == sizes {
                 *slot = *self.last.get(slot)?;

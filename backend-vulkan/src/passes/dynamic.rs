@@ -10,7 +10,7 @@ pub(super) fn split(graph: &mut Graph<'_>) {
     let mut rounded: HashMap<ValueId, ValueId> = HashMap::new();
     let mut nodes = Vec::with_capacity(graph.nodes.len());
     for node in std::mem::take(&mut graph.nodes) {
-        if node.operator.writes_arguments() {
+        if node.operator.traits().writes_arguments() {
             // What was read before must not be read after.
             rounded.clear();
         }

@@ -18,7 +18,7 @@ pub(super) fn fuse(graph: &mut Graph<'_>) {
     let mut fused: Vec<Option<Node>> = Vec::with_capacity(nodes.len());
     let mut makers: HashMap<ValueId, Maker> = HashMap::new();
     for node in nodes {
-        if node.operator.writes_arguments() {
+        if node.operator.traits().writes_arguments() {
             // What was read before must not be read after.
             makers.clear();
         }
@@ -66,7 +66,7 @@ fn maker_of(
     if is_product(graph, node) {
         return Some(vec![place]);
     }
-    let input = node.args.first().filter(|_| node.operator.is_view())?;
+    let input = node.args.first().filter(|_| node.operator.traits().is_view)?;
     let out = floating(graph, *node.args.last()?)?;
     let maker = makers.get(input).filter(|_| uses.get(input) == Some(&1))?;
     (out.element == floating(graph, *input)?.element)

@@ -21,7 +21,7 @@ pub(super) fn run(graph: &mut Graph<'_>) {
                 && keeps_rows(graph, of, sizes);
             // What the norm takes is there still where the view is.
             let mut between = graph.nodes.get(norm..place)?.iter();
-            (moves && !between.any(|node| node.operator.writes_arguments()))
+            (moves && !between.any(|node| node.operator.traits().writes_arguments()))
                 .then_some([norm, place])
         })
         .collect();

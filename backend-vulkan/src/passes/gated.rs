@@ -31,7 +31,7 @@ pub(super) fn fuse(graph: &mut Graph<'_>) {
         // Nothing writes to what they take before the last of them is there.
         let first = places.iter().min().copied().unwrap_or(place);
         let between = graph.nodes.get(first..place).unwrap_or_default();
-        if between.iter().any(|node| node.operator.writes_arguments()) {
+        if between.iter().any(|node| node.operator.traits().writes_arguments()) {
             continue;
         }
         places.push(place);

@@ -64,7 +64,7 @@ impl Makers<'_, '_> {
         let between = self.graph.nodes.get(at..place)?;
         let moves = others.split_last().is_some_and(|(_, others)| others.iter().all(is_there))
             && !others.contains(input)
-            && !between.iter().any(|node| node.operator.writes_arguments());
+            && !between.iter().any(|node| node.operator.traits().writes_arguments());
         (is_plain && !is_chained && x.element == tensor.element && moves).then_some(at)
     }
 

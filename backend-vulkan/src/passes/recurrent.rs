@@ -259,7 +259,7 @@ impl<'g, 'p> Finder<'g, 'p> {
         // Nothing writes to what it takes while the steps go on, or before, where their inputs are
         // taken.
         let between = self.graph.nodes.get(earliest..place)?;
-        if between.iter().any(|node| node.operator.writes_arguments()) {
+        if between.iter().any(|node| node.operator.traits().writes_arguments()) {
             return None;
         }
         let others = |id: ValueId, own: &[usize], joiner: Option<usize>| {
@@ -393,7 +393,7 @@ impl<'g, 'p> Finder<'g, 'p> {
                     (*whole, self.place(*whole, self.int(*index)?, false)?)
                 }
                 // Conversions count as views.
-                (operator, [whole, ..]) if operator.is_view() && same_type(*whole) => {
+                (operator, [whole, ..]) if operator.traits().is_view && same_type(*whole) => {
                     id = *whole;
                     continue;
                 }

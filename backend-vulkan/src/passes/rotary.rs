@@ -24,7 +24,7 @@ pub(super) fn fuse(graph: &mut Graph<'_>) {
         // Nothing writes to what is read before it is read.
         let first = gone.iter().min().copied().unwrap_or(place);
         let mut between = graph.nodes.get(first..place).unwrap_or_default().iter();
-        if between.all(|node| !node.operator.writes_arguments()) {
+        if between.all(|node| !node.operator.traits().writes_arguments()) {
             found.push((place, rotation, gone));
         }
     }

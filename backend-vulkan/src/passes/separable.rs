@@ -22,7 +22,7 @@ pub(super) fn fuse(graph: &mut Graph<'_>) {
         // Nothing writes to what they take before the last of them is there.
         let first = places.iter().min().copied().unwrap_or(place);
         let mut passed = graph.nodes.get(first..place).unwrap_or_default().iter();
-        if !passed.any(|node| node.operator.writes_arguments()) {
+        if !passed.any(|node| node.operator.traits().writes_arguments()) {
             fused.push((place, places));
         }
     }

@@ -333,7 +333,7 @@ fn move_codes(
     let node = rewriter.maker(id).filter(|_| rewriter.uses(id) == 1 && depth > 0)?;
     let operator = node.operator;
     let mut args = inputs(node).to_vec();
-    let source = *args.first().filter(|_| operator.moves_elements())?;
+    let source = *args.first().filter(|_| operator.traits().moves_elements)?;
     if operator == Operator::CONSTANT_PAD_ND {
         let padding = match args.get(2) {
             id if rewriter.is_none(id) => 0.0,
@@ -623,7 +623,8 @@ fn source(
     if let Some(found) = dequantized(rewriter, id) {
         return Some(found);
     }
-    let node = rewriter.maker(id).filter(|node| depth > 0 && node.operator.moves_elements())?;
+    let node =
+        rewriter.maker(id).filter(|node| depth > 0 && node.operator.traits().moves_elements)?;
     let (operator, mut args) = (node.operator, inputs(node).to_vec());
     if matches!(operator, Operator::CAT | Operator::CONSTANT_PAD_ND) {
         return None;

@@ -98,26 +98,6 @@ fn packed(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Refusal
     forms.iter().try_for_each(|[data, form]| builder.define_packed(*out, *form, *data))
 }
 
-/// Whether a region gains from an operator: the others are as fast as kernels.
-pub(super) fn is_heavy(operator: Operator) -> bool {
-    matches!(
-        operator,
-        Operator::CONVOLUTION
-            | Operator::LINEAR
-            | Operator::ADDMM
-            | Operator::MM
-            | Operator::BMM
-            | Operator::ATTENTION
-            | Operator::ET_VK_SDPA
-            | Operator::ET_VK_Q8TA_CONV2D
-            | Operator::ET_VK_Q8TA_CONV2D_DW
-            | Operator::ET_VK_Q8TA_CONV2D_TRANSPOSED
-            | Operator::ET_VK_Q8TA_LINEAR
-            | Operator::DYNAMIC_CONVOLUTION
-            | Operator::DYNAMIC_LINEAR
-    )
-}
-
 /// A dimension that may be counted from the end.
 fn dimension(dim: i64, rank: usize) -> Result<usize, Refusal> {
     let rank = i64::try_from(rank).unwrap_or(i64::MAX);

@@ -62,7 +62,7 @@ pub(crate) fn accepts(graph: &Graph<'_>, node: &Node, registry: &Registry<'_>) -
     });
     let Some(rule) = rule(node, registry).filter(|_| is_on_quantized) else {
         // Calls that move elements do so with elements of any type.
-        let name = node.operator.instruction().filter(|_| node.operator.moves_elements());
+        let name = node.operator.instruction().filter(|_| node.operator.traits().moves_elements);
         return is_on_quantized && name.is_some_and(|name| registry.has_operator(name));
     };
     let mut alone = graph.clone();
