@@ -6,7 +6,7 @@
 //! range.
 
 use crate::graph::{Graph, Node, Tensor, Value, ValueId};
-use crate::operators::{Operator, Range, Saturation};
+use crate::operators::{ClampArgs, Operator, Range, Saturation};
 use alloc::vec;
 use alloc::vec::Vec;
 use torchlet_core::ScalarType;
@@ -81,9 +81,10 @@ impl Bounds {
         match traits.saturation {
             Saturation::Index(at) => position == usize::from(at),
             Saturation::Clamped => {
-                let bound = |at: usize| self.number_or_interval(graph, *node.args.get(at)?);
-                let narrow = |at| bound(at).is_some_and(|bound| within(bound, NARROW));
-                position == 0 && narrow(1) && narrow(2)
+                let Ok(call) = ClampArgs::of(node) else { return false };
+                let bound = |id: Option<ValueId>| self.number_or_interval(graph, id?);
+                let narrow = |id| bound(id).is_some_and(|bound| within(bound, NARROW));
+                position == 0 && narrow(call.min) && narrow(call.max)
             }
             Saturation::Compared => compared(),
             Saturation::ComparedInOrder => position == 5 || compared(),

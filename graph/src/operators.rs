@@ -69,11 +69,14 @@
 //!   `choose_qparams_per_token_asymmetric`.
 
 mod describe;
+mod shared;
 
 pub use describe::{ArgumentCount, ArgumentSet, Batching, DataDependent, Kind, Parameter, Traits};
 pub(crate) use describe::{Cost, Integers, MemoryLayout, Outputs, Range, Saturation, Shape};
 
-use crate::graph::ValueId;
+pub use shared::{QuantizedConvolution, QuantizedLinear, WeightPacking};
+
+use crate::graph::{Node, ValueId};
 use describe::Description;
 
 /// The families, a file each, and their tables.

@@ -10,7 +10,7 @@ use super::{each_is_made_once, uses};
 use crate::tensors::element_of;
 use std::collections::{HashMap, HashSet};
 use torchlet_graph::graph::{Graph, Node, Tensor, Value, ValueId};
-use torchlet_graph::operators::Operator;
+use torchlet_graph::operators::{ConvolutionArgs, Operator};
 
 const TO_LAST: [i64; 4] = [0, 2, 3, 1];
 const TO_FIRST: [i64; 4] = [0, 3, 1, 2];
@@ -68,9 +68,8 @@ fn permuted(graph: &Graph<'_>, node: &Node, order: [i64; 4]) -> Option<ValueId> 
 /// Whether a call convolves each channel by itself, with one result for each, as
 /// [`Operator::DEPTHWISE_LAST`] can.
 fn is_depthwise(graph: &Graph<'_>, node: &Node) -> bool {
-    let [input, weight, bias, _, _, _, transposed, _, groups, out] = node.args[..] else {
-        return false;
-    };
+    let Some(call) = ConvolutionArgs::matching(node) else { return false };
+    let ConvolutionArgs { input, weight, bias, transposed, groups, out, .. } = call;
     let tensor = |id| graph.tensor(id).filter(|tensor| !tensor.dynamic && is_floating(tensor));
     let (Some(input), Some(weights), Some(out)) = (tensor(input), tensor(weight), tensor(out))
     else {
@@ -85,8 +84,7 @@ fn is_depthwise(graph: &Graph<'_>, node: &Node) -> bool {
         Some(Value::Int(groups)) => usize::try_from(*groups).ok(),
         _ => None,
     };
-    node.operator == Operator::CONVOLUTION
-        && matches!(graph.values.get(transposed), Some(Value::Bool(false)))
+    matches!(graph.values.get(transposed), Some(Value::Bool(false)))
         && weights.data.is_some()
         && [rows, results].iter().all(|count| *count == channels)
         && groups == Some(*channels)

@@ -7,7 +7,7 @@ use super::{adds_once, floating, uses};
 use crate::ops;
 use std::collections::HashMap;
 use torchlet_graph::graph::{Graph, Node, Value, ValueId};
-use torchlet_graph::operators::Operator;
+use torchlet_graph::operators::{AddArgs, Operator};
 
 /// A product that can take more, and the views of its result that lead to a value: where they are.
 type Maker = Vec<usize>;
@@ -81,7 +81,7 @@ fn is_product(graph: &Graph<'_>, node: &Node) -> bool {
         _ => false,
     };
     let Some(operator) = ops::find(node.operator) else { return false };
-    let bounds = operator.bounds.and_then(|first| node.args.get(first..first + 2));
+    let bounds = ops::ConvolutionCall::of(node).and_then(|call| call.bounds);
     let floats = node.args.last().is_some_and(|out| floating(graph, *out).is_some());
     operator.takes_epilogue && floats && bounds.is_none_or(|bounds| bounds.iter().all(unbounded))
 }
@@ -117,8 +117,8 @@ fn join(graph: &Graph<'_>, product: &Node, node: &Node, result: ValueId) -> Opti
         // A function, behind everything else.
         [_] if is_activation(node) && epilogue.all(is_sum) => {}
         [a, b] if is_sum(node) && a != b && epilogue.next().is_none() => {
-            let factor = node.args.get(2).filter(|id| **id != out);
-            let plain = factor.is_none_or(|factor| adds_once(graph, *factor));
+            let factor = AddArgs::of(node).ok()?.alpha;
+            let plain = factor.is_none_or(|factor| adds_once(graph, factor));
             let other = if a == result { b } else { a };
             // Dimensions of one in front change nothing.
             let own = |sizes: &[usize]| -> Vec<usize> {

@@ -4,7 +4,7 @@ use super::{Makers, floating, remove};
 use crate::ops;
 use std::collections::HashSet;
 use torchlet_graph::graph::{Graph, Node, Value, ValueId};
-use torchlet_graph::operators::Operator;
+use torchlet_graph::operators::{LinearArgs, Operator};
 
 /// The views between a product and what takes it, at most.
 const MOST_VIEWS: usize = 4;
@@ -93,9 +93,9 @@ impl Makers<'_, '_> {
     /// Whether a product with weights that are not quantized has a bias, which no kernel for gates
     /// takes.
     fn has_bias(&self, node: &Node) -> bool {
-        let bias = node.args.get(2).filter(|_| node.args.len() > 3);
-        let bias = bias.and_then(|id| self.graph.values.get(*id));
-        node.operator == Operator::LINEAR && bias.is_some_and(|bias| !matches!(bias, Value::None))
+        let bias = LinearArgs::matching(node).and_then(|call| call.bias);
+        let bias = bias.and_then(|id| self.graph.values.get(id));
+        bias.is_some_and(|bias| !matches!(bias, Value::None))
     }
 
     /// Whether these make nothing but tensors of as many elements as `out`, and the products among

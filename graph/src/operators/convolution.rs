@@ -12,7 +12,8 @@ operators! {
     CONVOLUTION(ConvolutionArgs {
         input: Tensor, weight: Tensor, bias: OptionalTensor, stride: Ints, padding: Ints,
         dilation: Ints, transposed: Bool, output_padding: Ints, groups: Int
-    }) = aten::convolution.default <- out { cost: Cost::Convolution };
+    }) = aten::convolution.default <- out
+        { prepacks_weights: true, weights: Some(1), cost: Cost::Convolution };
     CONVOLUTION_BACKWARD(
         grad_output: Tensor, input: Tensor, weight: Tensor, bias_sizes: OptionalInts,
         stride: Ints, padding: Ints, dilation: Ints, transposed: Bool, output_padding: Ints,
@@ -26,8 +27,9 @@ operators! {
     ET_VK_CONV1D_DW(Conv1dArgs {
         input: Tensor, weight: Tensor, bias: OptionalTensor, stride: Int, padding: Int,
         dilation: Int, groups: Int, output_min: OptionalScalar, output_max: OptionalScalar
-    }) = et_vk::conv1d_dw.default { cost: Cost::Convolution };
-    ET_VK_CONV1D_PW(Conv1dArgs) = et_vk::conv1d_pw.default { cost: Cost::Convolution };
+    }) = et_vk::conv1d_dw.default { prepacks_weights: true, cost: Cost::Convolution };
+    ET_VK_CONV1D_PW(Conv1dArgs) = et_vk::conv1d_pw.default
+        { prepacks_weights: true, cost: Cost::Convolution };
     ET_VK_CONV2D_GEMM(ConvolutionWithClampArgs) = et_vk::conv2d_gemm.default
         { cost: Cost::Convolution };
     ET_VK_CONV2D_Q8CSW(Conv2dQ8cswArgs {
@@ -48,7 +50,7 @@ operators! {
     ET_VK_CONV2D_Q8TA_Q8CSW_Q8TO_DW(Q8taConv2dArgs) = et_vk::conv2d_q8ta_q8csw_q8to_dw.default
         { cost: Cost::Convolution };
     ET_VK_CONV_WITH_CLAMP(ConvolutionWithClampArgs) = et_vk::conv_with_clamp.default
-        { cost: Cost::Convolution };
+        { prepacks_weights: true, cost: Cost::Convolution };
     ET_VK_Q8TA_CONV2D(Q8taConv2dArgs) = et_vk::q8ta_conv2d.default
         { cost: Cost::Convolution, shape: Shape::QuantizedConvolution };
     ET_VK_Q8TA_CONV2D_DW(Q8taConv2dArgs) = et_vk::q8ta_conv2d_dw.default

@@ -15,11 +15,14 @@
 //!   that PyTorch calls `self`, a keyword of Rust, is `input`.
 //! - The name of the functional form, `namespace::name.overload`, or a string if it has another
 //!   form.
-//! - Behind `<-`, the form that instructions call: its overload, or a string. `without 1..5` are the
-//!   parameters that this form lacks, because its output has them: dtype, device and so on.
+//! - Behind `<-`, the form that instructions call: its overload, or a string. `without 1..5` are
+//!   the parameters that this form lacks, because its output has them: dtype, device and so on.
 //! - The [`Traits`] that differ from [`Traits::DEFAULT`].
 
 use super::ValueId;
+use crate::error::Error;
+use alloc::format;
+use alloc::string::String;
 
 /// Description of an operator.
 #[derive(Clone, Copy)]
@@ -30,13 +33,20 @@ pub(super) struct Description {
     pub(super) instruction: Option<&'static str>,
     /// First and end of the parameters that the form of instructions lacks.
     pub(super) lacking: (u8, u8),
+    /// The structure of named arguments, by the number of the operator that declares it.
+    pub(super) arguments: u16,
     /// Everything else that passes, targets and the cost model ask.
     pub(super) traits: Traits,
 }
 
 impl Description {
-    pub(super) const EMPTY: Self =
-        Description { name: "", instruction: None, lacking: (0, 0), traits: Traits::DEFAULT };
+    pub(super) const EMPTY: Self = Description {
+        name: "",
+        instruction: None,
+        lacking: (0, 0),
+        arguments: u16::MAX,
+        traits: Traits::DEFAULT,
+    };
 }
 
 /// Properties of an operator that passes, targets and the cost model read.
@@ -74,6 +84,11 @@ pub struct Traits {
     /// How many of the first arguments may be 16-bit floats if the output is one: the operator
     /// computes in `f32` in any case, and rounds once.
     pub(crate) narrow_inputs: u8,
+    /// The argument with weights, if the operator has weights in trained networks.
+    pub weights: Option<u8>,
+    /// Whether the call transforms its weights when a program is loaded, in delegates of
+    /// ExecuTorch's Vulkan backend.
+    pub(crate) prepacks_weights: bool,
     /// How the arithmetic follows from the shapes.
     pub(crate) cost: Cost,
     /// Whether constant folding runs it. See [`Traits::is_foldable`].
@@ -108,6 +123,8 @@ impl Traits {
         elementwise: ArgumentSet::of(&[]),
         is_unary_function: false,
         narrow_inputs: 0,
+        weights: None,
+        prepacks_weights: false,
         cost: Cost::Other,
         folds: true,
         shape: Shape::Unchecked,
@@ -222,7 +239,7 @@ pub(crate) enum Cost {
     Function,
     /// Elements are read from somewhere: only those count.
     Selection,
-    /// Twice the length of a row of this argument, the left operand, for each element of the output.
+    /// Twice the length of a row of this argument, the left operand, for each output element.
     Gemm(u8),
     /// Twice the weights for each position that they are applied at.
     Convolution,
@@ -449,6 +466,18 @@ impl core::fmt::Display for ArgumentCount {
 
 impl core::error::Error for ArgumentCount {}
 
+impl From<ArgumentCount> for String {
+    fn from(count: ArgumentCount) -> Self {
+        format!("{count}")
+    }
+}
+
+impl From<ArgumentCount> for Error {
+    fn from(count: ArgumentCount) -> Self {
+        Error::Invalid(count.into())
+    }
+}
+
 /// The operators of a family, and the structures of their arguments.
 macro_rules! operators {
     ($family:ident; $(
@@ -457,7 +486,11 @@ macro_rules! operators {
         $(<- $($instruction:literal)? $($out:ident)? $(without $first:literal .. $end:literal)?)?
         $({ $($field:ident: $value:expr),* $(,)? })?;
     )*) => {
-        #[allow(non_camel_case_types, clippy::upper_case_acronyms, reason = "they number the constants")]
+        #[allow(
+            non_camel_case_types,
+            clippy::upper_case_acronyms,
+            reason = "they number the constants"
+        )]
         #[repr(u16)]
         enum Index { $($constant),* }
 
@@ -465,7 +498,9 @@ macro_rules! operators {
 
         impl Operator {
             $(
-                #[doc = concat!("`", operators!(@name $($name)? $($space $function $overload)?), "`")]
+                #[doc = concat!(
+                    "`", operators!(@name $($name)? $($space $function $overload)?), "`"
+                )]
                 pub const $constant: Operator = Operator(START + Index::$constant as u16);
             )*
         }
@@ -480,6 +515,7 @@ macro_rules! operators {
                     @instruction [$($space $function)?] $($($instruction)? $($out)?)?
                 ),
                 lacking: operators!(@lacking $($($first $end)?)?),
+                arguments: operators!(@arguments $schema),
                 traits: Traits { $($($field: $value,)*)? ..Traits::DEFAULT },
             }
         ),*];
@@ -487,7 +523,7 @@ macro_rules! operators {
         pub(super) static PARAMETERS: [&[Parameter]; COUNT] =
             [$(operators!(@parameters $schema)),*];
 
-        $(operators! { @structure $schema })*
+        $(operators! { @structure $constant $schema })*
     };
     (@name $name:literal) => { $name };
     (@name $space:ident $function:ident $overload:ident) => {
@@ -514,7 +550,12 @@ macro_rules! operators {
     };
     (@default) => { None };
     (@default $default:expr) => { Some(stringify!($default)) };
-    (@structure ($structure:ident { $($parameter:ident: $kind:ident $(= $default:expr)?),* })) => {
+    (@arguments ($structure:ident)) => { $structure::DECLARED_BY };
+    (@arguments ($structure:ident { $($rest:tt)* })) => { $structure::DECLARED_BY };
+    (@arguments $schema:tt) => { u16::MAX };
+    (@structure $constant:ident (
+        $structure:ident { $($parameter:ident: $kind:ident $(= $default:expr)?),* }
+    )) => {
         /// Named arguments of a call. Those with a default are `None` if the call lacks them.
         #[derive(Clone, Copy)]
         #[allow(missing_docs, reason = "the names are those of PyTorch's schemas")]
@@ -527,6 +568,11 @@ macro_rules! operators {
             pub(super) const PARAMETERS: &[Parameter] =
                 operators!(@parameters ($($parameter: $kind $(= $default)?),*));
 
+            pub(super) const DECLARED_BY: u16 = Operator::$constant.0;
+
+            /// How many arguments a call has, without the output.
+            pub const COUNT: usize = $structure::PARAMETERS.len();
+
             /// The arguments of a call, if there are as many as the schema says.
             ///
             /// # Errors
@@ -534,14 +580,21 @@ macro_rules! operators {
             #[inline]
             pub fn of(call: &(impl AsRef<[ValueId]> + ?Sized)) -> Result<Self, ArgumentCount> {
                 const FEWEST: usize = fewest($structure::PARAMETERS);
-                let expected = (FEWEST, $structure::PARAMETERS.len());
+                let expected = (FEWEST, $structure::COUNT);
                 let (out, inputs) = ArgumentCount::check(call.as_ref(), expected)?;
                 let mut inputs = inputs.iter().copied();
                 Ok($structure { $($parameter: operators!(@next inputs $($default)?),)* out })
             }
+
+            /// The arguments of a call whose operator has this schema.
+            #[inline]
+            pub fn matching(node: &Node) -> Option<Self> {
+                let matches = node.operator.description().arguments == Self::DECLARED_BY;
+                Self::of(node).ok().filter(|_| matches)
+            }
         }
     };
-    (@structure $schema:tt) => {};
+    (@structure $constant:ident $schema:tt) => {};
     (@type) => { ValueId };
     (@type $default:expr) => { Option<ValueId> };
     (@next $inputs:ident) => { $inputs.next().unwrap_or_default() };

@@ -31,8 +31,10 @@ operators! {
     EMBEDDING(EmbeddingArgs {
         weight: Tensor, indices: Tensor, padding_idx: Int = -1, scale_grad_by_freq: Bool = false,
         sparse: Bool = false
-    }) = aten::embedding.default <- out
-        { cost: Cost::Selection, range: Range::Selected, saturation: Saturation::Index(1) };
+    }) = aten::embedding.default <- out {
+        weights: Some(0), cost: Cost::Selection, range: Range::Selected,
+        saturation: Saturation::Index(1)
+    };
     EMBEDDING_DENSE_BACKWARD(
         grad_output: Tensor, indices: Tensor, num_weights: Int, padding_idx: Int,
         scale_grad_by_freq: Bool

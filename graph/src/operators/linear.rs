@@ -25,16 +25,20 @@ operators! {
     }) = aten::addbmm.default <- out { folds: false };
     ADDMM(AddmmArgs {
         input: Tensor, mat1: Tensor, mat2: Tensor, beta: Scalar = 1, alpha: Scalar = 1
-    }) = aten::addmm.default <- out { cost: Cost::Gemm(1), shape: Shape::Gemm(1) };
+    }) = aten::addmm.default <- out
+        { weights: Some(2), cost: Cost::Gemm(1), shape: Shape::Gemm(1) };
     ADDMV(input: Tensor, mat: Tensor, vec: Tensor, beta: Scalar = 1, alpha: Scalar = 1)
         = aten::addmv.default <- out { folds: false };
     BADDBMM(BaddbmmArgs) = aten::baddbmm.default <- out
         { cost: Cost::Gemm(1), shape: Shape::Gemm(1) };
-    BMM(MmArgs) = aten::bmm.default <- out { cost: Cost::Gemm(0), shape: Shape::Gemm(0) };
+    BMM(MmArgs) = aten::bmm.default <- out
+        { weights: Some(1), cost: Cost::Gemm(0), shape: Shape::Gemm(0) };
     DOT(input: Tensor, tensor: Tensor) = aten::dot.default <- out;
     LINEAR(LinearArgs { input: Tensor, weight: Tensor, bias: OptionalTensor = None })
-        = aten::linear.default <- out { cost: Cost::Gemm(0), shape: Shape::Linear };
-    MM(MmArgs) = aten::mm.default <- out { cost: Cost::Gemm(0), shape: Shape::Gemm(0) };
+        = aten::linear.default <- out
+        { prepacks_weights: true, weights: Some(1), cost: Cost::Gemm(0), shape: Shape::Linear };
+    MM(MmArgs) = aten::mm.default <- out
+        { weights: Some(1), cost: Cost::Gemm(0), shape: Shape::Gemm(0) };
     ET_VK_LINEAR_D_W(LinearDWArgs { d_out: Tensor, x: Tensor }) = et_vk::linear_dW.default;
     ET_VK_LINEAR_DQ8CA_Q4GSW(LinearDq8caQ4gswArgs {
         input: Tensor, input_scales: Tensor, input_zp: Tensor, weights: Tensor,

@@ -108,12 +108,10 @@ fn dimension(dim: i64, rank: usize) -> Result<usize, Refusal> {
     }
 }
 
-/// The argument at a place, and the output, which is the last one.
-fn argument(args: &[ValueId], at: usize) -> Result<ValueId, Refusal> {
-    let (_, inputs) = args.split_last().ok_or("a call without arguments")?;
-    inputs.get(at).copied().ok_or_else(|| std::format!("argument {at} is missing"))
-}
-
-fn output(args: &[ValueId]) -> Result<ValueId, Refusal> {
-    args.last().copied().ok_or_else(|| Refusal::from("a call without arguments"))
+/// The first argument of a call, and its output.
+fn ends(args: &[ValueId]) -> Result<(ValueId, ValueId), Refusal> {
+    match args {
+        [input, .., out] => Ok((*input, *out)),
+        _ => Err("a call without arguments".into()),
+    }
 }

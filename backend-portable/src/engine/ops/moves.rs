@@ -1,7 +1,7 @@
 //! What rearranges elements: mostly nothing at all, else a copy.
 
 use super::elementwise::{as_stored, rounded};
-use super::{argument, dimension, output};
+use super::{dimension, ends};
 use crate::compute::gemm::{Context, ShapeMismatch};
 use crate::compute::simd::turn::turned;
 use crate::compute::simd::{Simd, Tier, Vectorized};
@@ -13,6 +13,10 @@ use bytemuck::Pod;
 use std::vec::Vec;
 use torchlet_core::rules::view_sizes;
 use torchlet_graph::graph::ValueId;
+use torchlet_graph::operators::{
+    DimArgs, DimsArgs, ExpandArgs, SelectArgs, SliceArgs, SplitArgs, SplitWithSizesArgs,
+    TransposeArgs, ViewArgs,
+};
 
 /// Side of the blocks in which a matrix is transposed.
 const BLOCK: usize = 8;
@@ -23,18 +27,19 @@ const GRAIN: usize = 1 << 14;
 
 /// The same elements in the same order, in another shape.
 pub(super) fn view(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Refusal> {
-    let input = builder.any(argument(args, 0)?)?;
-    let sizes = view_sizes(input.numel(), &builder.integers(argument(args, 1)?)?);
+    let call = ViewArgs::of(args)?;
+    let input = builder.any(call.input)?;
+    let sizes = view_sizes(input.numel(), &builder.integers(call.size)?);
     let sizes = sizes.ok_or("a shape with another number of elements")?;
     let sizes: Result<Vec<usize>, _> = sizes.iter().map(|size| usize::try_from(*size)).collect();
     let view = builder.reshaped(&input, &sizes.map_err(|_| "a dimension of negative size")?)?;
-    builder.define(output(args)?, view)
+    builder.define(call.out, view)
 }
 
 /// The same, or the nearest numbers of another type. Those of 16 bits are rounded first: from here
 /// on, nothing tells that they were halves.
 pub(super) fn same(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Refusal> {
-    let (id, out) = (argument(args, 0)?, output(args)?);
+    let (id, out) = ends(args)?;
     let same = match (builder.precision(id), builder.precision(out)) {
         (Ok(from), Ok(to)) if from != to => {
             let stored = as_stored(builder, id)?;
@@ -47,10 +52,11 @@ pub(super) fn same(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<()
 
 /// Without these dimensions, as far as they have one element.
 pub(super) fn squeeze(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Refusal> {
-    let input = builder.any(argument(args, 0)?)?;
+    let call = DimArgs::of(args)?;
+    let input = builder.any(call.input)?;
     let rank = input.sizes.len();
     let mut sizes: Vec<Option<usize>> = input.sizes.iter().copied().map(Some).collect();
-    for dim in builder.integers(argument(args, 1)?)? {
+    for dim in builder.integers(call.dim)? {
         let dim = dimension(dim, rank.max(1))?;
         if let Some(size) = sizes.get_mut(dim).filter(|size| **size == Some(1)) {
             *size = None;
@@ -58,43 +64,47 @@ pub(super) fn squeeze(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result
     }
     let sizes: Vec<usize> = sizes.into_iter().flatten().collect();
     let view = builder.reshaped(&input, &sizes)?;
-    builder.define(output(args)?, view)
+    builder.define(call.out, view)
 }
 
 /// With one dimension more, of one element.
 pub(super) fn unsqueeze(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Refusal> {
-    let input = builder.any(argument(args, 0)?)?;
-    let dim = dimension(builder.integer(argument(args, 1)?)?, input.sizes.len() + 1)?;
+    let call = DimArgs::of(args)?;
+    let input = builder.any(call.input)?;
+    let dim = dimension(builder.integer(call.dim)?, input.sizes.len() + 1)?;
     let mut sizes = input.sizes.clone();
     sizes.insert(dim, 1);
     let view = builder.reshaped(&input, &sizes)?;
-    builder.define(output(args)?, view)
+    builder.define(call.out, view)
 }
 
 pub(super) fn permute(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Refusal> {
-    let input = builder.any(argument(args, 0)?)?;
+    let call = DimsArgs::of(args)?;
+    let input = builder.any(call.input)?;
     let rank = input.sizes.len();
-    let dims = builder.integers(argument(args, 1)?)?;
+    let dims = builder.integers(call.dims)?;
     let dims: Result<Vec<usize>, _> = dims.into_iter().map(|dim| dimension(dim, rank)).collect();
     let view = input.permuted(&dims?).ok_or("dimensions are named twice, or not at all")?;
-    builder.define(output(args)?, view)
+    builder.define(call.out, view)
 }
 
 pub(super) fn transpose(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Refusal> {
-    let input = builder.any(argument(args, 0)?)?;
+    let call = TransposeArgs::of(args)?;
+    let input = builder.any(call.input)?;
     let rank = input.sizes.len();
     let mut order: Vec<usize> = (0..rank).collect();
-    let dim = |at| dimension(builder.integer(argument(args, at)?)?, rank);
+    let dim = |id| dimension(builder.integer(id)?, rank);
     if rank > 0 {
-        order.swap(dim(1)?, dim(2)?);
+        order.swap(dim(call.dim0)?, dim(call.dim1)?);
     }
     let view = input.permuted(&order).ok_or("a permutation that is none")?;
-    builder.define(output(args)?, view)
+    builder.define(call.out, view)
 }
 
 pub(super) fn expand(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Refusal> {
-    let input = builder.any(argument(args, 0)?)?;
-    let sizes = builder.integers(argument(args, 1)?)?;
+    let call = ExpandArgs::of(args)?;
+    let input = builder.any(call.input)?;
+    let sizes = builder.integers(call.size)?;
     // A size of -1 is the one that the dimension has; dimensions are added in front.
     let lead = sizes.len().checked_sub(input.sizes.len()).ok_or("fewer dimensions than it has")?;
     let own = core::iter::repeat_n(None, lead).chain(input.sizes.iter().map(Some));
@@ -103,12 +113,14 @@ pub(super) fn expand(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<
         .map(|(own, size)| if *size == -1 { own.copied() } else { usize::try_from(*size).ok() })
         .collect();
     let view = sizes.and_then(|sizes| input.expanded(&sizes));
-    builder.define(output(args)?, view.ok_or("it does not broadcast to this shape")?)
+    builder.define(call.out, view.ok_or("it does not broadcast to this shape")?)
 }
 
 pub(super) fn slice(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Refusal> {
-    let input = builder.any(argument(args, 0)?)?;
-    let dim = dimension(builder.integer(argument(args, 1)?)?, input.sizes.len())?;
+    let call = SliceArgs::of(args)?;
+    let input = builder.any(call.input)?;
+    let dim = builder.optional_integer(call.dim)?.unwrap_or(0);
+    let dim = dimension(dim, input.sizes.len())?;
     let size = input.sizes.get(dim).copied().unwrap_or(0);
     // As in Python: from the end if negative, and within the dimension.
     let within = |index: i64| {
@@ -116,49 +128,54 @@ pub(super) fn slice(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(
         let index = if index < 0 { index.saturating_add(size) } else { index };
         usize::try_from(index.clamp(0, size)).unwrap_or(0)
     };
-    let start = builder.optional_integer(argument(args, 2)?)?.map_or(0, within);
-    let end = builder.optional_integer(argument(args, 3)?)?.map_or(size, within);
-    let step = usize::try_from(builder.integer(argument(args, 4)?)?);
+    let start = builder.optional_integer(call.start)?.map_or(0, within);
+    let end = builder.optional_integer(call.end)?.map_or(size, within);
+    let step = usize::try_from(builder.optional_integer(call.step)?.unwrap_or(1));
     let step = step.map_err(|_| "a step backwards")?;
     let view = input.sliced(dim, start, end, step).ok_or("a slice of nothing")?;
-    builder.define(output(args)?, view)
+    builder.define(call.out, view)
 }
 
 pub(super) fn select(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Refusal> {
-    let input = builder.any(argument(args, 0)?)?;
-    let dim = dimension(builder.integer(argument(args, 1)?)?, input.sizes.len())?;
+    let call = SelectArgs::of(args)?;
+    let input = builder.any(call.input)?;
+    let dim = dimension(builder.integer(call.dim)?, input.sizes.len())?;
     let size = input.sizes.get(dim).copied().unwrap_or(0);
-    let index = dimension(builder.integer(argument(args, 2)?)?, size)?;
+    let index = dimension(builder.integer(call.index)?, size)?;
     let view = input.selected(dim, index).ok_or("an index that is out of range")?;
-    builder.define(output(args)?, view)
+    builder.define(call.out, view)
 }
 
 pub(super) fn split_with_sizes(
     builder: &mut Builder<'_, '_>,
     args: &[ValueId],
 ) -> Result<(), Refusal> {
-    let sizes = builder.integers(argument(args, 1)?)?;
+    let call = SplitWithSizesArgs::of(args)?;
+    let sizes = builder.integers(call.split_sizes)?;
     let sizes: Result<Vec<usize>, _> = sizes.into_iter().map(usize::try_from).collect();
-    parts(builder, args, sizes.map_err(|_| "a part of negative size")?)
+    let sizes = sizes.map_err(|_| "a part of negative size")?;
+    parts(builder, [call.input, call.out], call.dim, sizes)
 }
 
 pub(super) fn split(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Refusal> {
-    let size = usize::try_from(builder.integer(argument(args, 1)?)?);
+    let call = SplitArgs::of(args)?;
+    let size = usize::try_from(builder.integer(call.split_size)?);
     let size = size.map_err(|_| "a part of negative size")?;
-    let count = args.last().map_or(0, |out| builder.items(out).len());
-    parts(builder, args, std::vec![size; count])
+    let count = builder.members(call.out).len();
+    parts(builder, [call.input, call.out], call.dim, std::vec![size; count])
 }
 
 /// Parts of a dimension, one after the other; the last is what is left.
 fn parts(
     builder: &mut Builder<'_, '_>,
-    args: &[ValueId],
+    [input, out]: [ValueId; 2],
+    dim: Option<ValueId>,
     sizes: Vec<usize>,
 ) -> Result<(), Refusal> {
-    let input = builder.any(argument(args, 0)?)?;
-    let dim = dimension(builder.integer(argument(args, 2)?)?, input.sizes.len())?;
+    let input = builder.any(input)?;
+    let dim = dimension(builder.optional_integer(dim)?.unwrap_or(0), input.sizes.len())?;
     let all = input.sizes.get(dim).copied().unwrap_or(0);
-    let outs: Vec<ValueId> = args.last().map_or(&[][..], |out| builder.items(out)).to_vec();
+    let outs: Vec<ValueId> = builder.members(out).to_vec();
     let mut start = 0usize;
     for (out, size) in outs.into_iter().zip(sizes) {
         let end = start.saturating_add(size).min(all);
