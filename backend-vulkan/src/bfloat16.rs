@@ -6,7 +6,6 @@
 //! significant precision: `float16` has three more fraction bits but a smaller exponent range.
 
 use torchlet_graph::graph::Graph;
-use torchlet_graph::operators::Operator;
 use torchlet_shaders::Element;
 
 /// Smaller tensors stay 32-bit: their size does not matter.
@@ -34,12 +33,7 @@ pub(crate) fn are_weights(graph: &Graph<'_>) -> Vec<bool> {
         parts => parts,
     });
     for call in calls {
-        let weights = match call.operator {
-            Operator::EMBEDDING => Some(0),
-            Operator::LINEAR | Operator::MM | Operator::BMM | Operator::CONVOLUTION => Some(1),
-            Operator::ADDMM => Some(2),
-            _ => None,
-        };
+        let weights = call.operator.traits().weights.map(usize::from);
         for (place, arg) in call.args.iter().enumerate() {
             for id in graph.items(arg).iter().filter(|_| Some(place) != weights) {
                 if let Some(slot) = are_weights.get_mut(*id) {
@@ -101,6 +95,7 @@ mod tests {
     use super::*;
     use torchlet_core::ScalarType;
     use torchlet_graph::graph::{Node, Tensor, Value};
+    use torchlet_graph::operators::Operator;
 
     fn bytes(numbers: impl IntoIterator<Item = f32>) -> Vec<u8> {
         numbers.into_iter().flat_map(|it| half::bf16::from_f32(it).to_le_bytes()).collect()

@@ -58,7 +58,10 @@ fn from_shape(graph: &Graph<'_>, node: &Node, bounds: &mut HashMap<ValueId, i64>
         }
     };
     let shape = match node.operator {
-        Operator::VIEW_COPY | Operator::EXPAND_COPY => args.get(1),
+        Operator::VIEW_COPY | Operator::EXPAND_COPY => match args[..] {
+            [_, ref shape, ..] => Some(shape),
+            _ => None,
+        },
         Operator::FULL | Operator::ZEROS | Operator::ONES => args.first(),
         Operator::SLICE_COPY_TENSOR | Operator::SLICE_TENSOR => {
             // The end of a slice is its start plus the length times the step.

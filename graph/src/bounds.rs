@@ -6,7 +6,7 @@
 //! range.
 
 use crate::graph::{Graph, Node, Tensor, Value, ValueId};
-use crate::operators::Operator;
+use crate::operators::{ClampArgs, Operator, Range, Saturation};
 use alloc::vec;
 use alloc::vec::Vec;
 use torchlet_core::ScalarType;
@@ -34,7 +34,7 @@ impl Bounds {
             tolerant: vec![true; graph.values.len()],
         };
         // What changes is as unknown as what the caller gives.
-        let written = graph.nodes.iter().filter(|node| node.operator.writes_arguments());
+        let written = graph.nodes.iter().filter(|node| node.operator.traits().writes_arguments());
         let written = written.flat_map(|node| &node.args).copied();
         for id in graph.updates.iter().map(|(_, old)| *old).chain(written) {
             bounds.forget(graph, id);
@@ -71,61 +71,34 @@ impl Bounds {
     /// nearest that fit 32 bits: its own result, or those of calls that take it, are the same.
     pub fn argument_tolerates(&self, graph: &Graph<'_>, node: &Node, position: usize) -> bool {
         let out = node.args.last().copied();
-        match node.operator {
-            Operator::EMBEDDING => position == 1,
-            Operator::INDEX_SELECT
-            | Operator::GATHER
-            | Operator::SCATTER_SRC
-            | Operator::SCATTER_VALUE
-            | Operator::SCATTER_ADD
-            | Operator::SCATTER_REDUCE
-            | Operator::SCATTER_VALUE_REDUCE
-            | Operator::SCATTER_REDUCE_TWO => position == 2,
-            Operator::INDEX_TENSOR | Operator::INDEX_PUT => position == 1,
-            // The places of what is in order.
-            Operator::SEARCHSORTED_TENSOR | Operator::SEARCHSORTED_SCALAR if position == 5 => true,
-            // What is clamped to 32 bits anyway.
-            Operator::CLAMP => {
-                let bound = |at: usize| self.number_or_interval(graph, *node.args.get(at)?);
-                let narrow = |at| bound(at).is_some_and(|bound| within(bound, NARROW));
-                position == 0 && narrow(1) && narrow(2)
+        let traits = node.operator.traits();
+        let compared = || {
+            let other = node.args.get(1 - position.min(1));
+            let other = other.and_then(|id| self.number_or_interval(graph, *id));
+            // Not the ends, which values that do not fit become.
+            position < 2 && other.is_some_and(|other| within(other, (NARROW.0 + 1, NARROW.1 - 1)))
+        };
+        match traits.saturation {
+            Saturation::Index(at) => position == usize::from(at),
+            Saturation::Clamped => {
+                let Ok(call) = ClampArgs::of(node) else { return false };
+                let bound = |id: Option<ValueId>| self.number_or_interval(graph, id?);
+                let narrow = |id| bound(id).is_some_and(|bound| within(bound, NARROW));
+                position == 0 && narrow(call.min) && narrow(call.max)
             }
-            Operator::EQ_SCALAR
-            | Operator::NE_SCALAR
-            | Operator::LT_SCALAR
-            | Operator::LE_SCALAR
-            | Operator::GT_SCALAR
-            | Operator::GE_SCALAR
-            | Operator::EQ_TENSOR
-            | Operator::NE_TENSOR
-            | Operator::LT_TENSOR
-            | Operator::LE_TENSOR
-            | Operator::GT_TENSOR
-            | Operator::GE_TENSOR
-            | Operator::BUCKETIZE_TENSOR
-            | Operator::SEARCHSORTED_TENSOR
-            | Operator::SEARCHSORTED_SCALAR => {
-                let other = node.args.get(1 - position.min(1));
-                let other = other.and_then(|id| self.number_or_interval(graph, *id));
-                // Not the outermost, which what does not fit becomes.
-                position < 2
-                    && other.is_some_and(|other| within(other, (NARROW.0 + 1, NARROW.1 - 1)))
-            }
-            // What is not zero stays so, and so do signs.
-            Operator::LOGICAL_NOT
-            | Operator::LOGICAL_AND
-            | Operator::LOGICAL_OR
-            | Operator::LOGICAL_XOR
-            | Operator::SIGN
-            | Operator::SIGNBIT => position < 2,
-            Operator::TO_COPY | Operator::DIM_ORDER_OPS_TO_DIM_ORDER_COPY if position == 0 => {
+            Saturation::Compared => compared(),
+            Saturation::ComparedInOrder => position == 5 || compared(),
+            Saturation::Sign => position < 2,
+            Saturation::Truth if position == 0 => {
                 let out = out.and_then(|out| graph.values.get(out));
                 matches!(out, Some(Value::Tensor(it)) if it.scalar_type == ScalarType::Bool)
             }
-            operator if moves(operator) => {
-                out.is_some_and(|out| self.tolerates_saturation(out) && is_integer(graph, out))
+            Saturation::Never | Saturation::Truth => {
+                let selects = traits.is_view || traits.range == Range::Selected;
+                selects
+                    && out
+                        .is_some_and(|out| self.tolerates_saturation(out) && is_integer(graph, out))
             }
-            _ => false,
         }
     }
 
@@ -209,146 +182,82 @@ impl Bounds {
     ) -> Option<Interval> {
         let arg = |at: usize| args.get(at).copied();
         let of = |at: usize| self.union(graph, arg(at)?);
+        let both = || Some((of(0)?, of(1)?));
         let factor = |at: usize| match arg(at).and_then(|id| graph.values.get(id)) {
             None | Some(Value::None) => Some((1, 1)),
             Some(_) => of(at),
         };
-        match operator {
-            Operator::ADD_TENSOR | Operator::ADD_SCALAR => {
-                sum(of(0)?, product(of(1)?, factor(2)?)?)
-            }
-            Operator::SUB_TENSOR | Operator::SUB_SCALAR => {
-                sum(of(0)?, negative(product(of(1)?, factor(2)?)?)?)
-            }
-            Operator::RSUB_SCALAR => sum(of(1)?, negative(product(of(0)?, factor(2)?)?)?),
-            Operator::MUL_TENSOR | Operator::MUL_SCALAR => product(of(0)?, of(1)?),
-            Operator::NEG => negative(of(0)?),
-            Operator::ABS => of(0).and_then(|it| Some(joined((0, 0), joined(it, negative(it)?)))),
-            Operator::RELU => of(0).map(|(low, high)| (low.max(0), high.max(0))),
-            Operator::MINIMUM | Operator::FMIN => {
-                let (a, b) = (of(0)?, of(1)?);
-                Some((a.0.min(b.0), a.1.min(b.1)))
-            }
-            Operator::MAXIMUM | Operator::FMAX => {
-                let (a, b) = (of(0)?, of(1)?);
-                Some((a.0.max(b.0), a.1.max(b.1)))
-            }
-            Operator::CLAMP => self.clamped(graph, args),
-            Operator::WHERE_SELF => Some(joined(of(1)?, of(2)?)),
-            Operator::SLICE_SCATTER | Operator::SELECT_SCATTER => Some(joined(of(0)?, of(1)?)),
-            Operator::MASKED_FILL_SCALAR | Operator::MASKED_SCATTER => Some(joined(of(0)?, of(2)?)),
-            Operator::CONSTANT_PAD_ND => Some(joined(of(0)?, joined((0, 0), factor(2)?))),
-            Operator::ARANGE | Operator::ARANGE_START_STEP => {
-                let step = if operator == Operator::ARANGE { (1, 1) } else { factor(2)? };
-                let start = match operator == Operator::ARANGE {
-                    true => (0, 0),
-                    false => of(0)
-                        .or(matches!(graph.values.get(arg(0)?), Some(Value::None))
-                            .then_some((0, 0)))?,
+        let index = |at: usize| Some((0, self.last_index(graph, arg(at)?)?));
+        let traits = operator.traits();
+        match traits.range {
+            Range::Unknown if traits.is_view => of(0),
+            Range::Unknown => None,
+            Range::Selected => of(0),
+            Range::Argument(at) => of(at.into()),
+            Range::Either(a, b) => Some(joined(of(a.into())?, of(b.into())?)),
+            Range::Within(low, high) => Some((low.into(), high.into())),
+            Range::Sum => sum(of(0)?, product(of(1)?, factor(2)?)?),
+            Range::Difference => sum(of(0)?, negative(product(of(1)?, factor(2)?)?)?),
+            Range::ReversedDifference => sum(of(1)?, negative(product(of(0)?, factor(2)?)?)?),
+            Range::Product => product(of(0)?, of(1)?),
+            Range::Negated => negative(of(0)?),
+            Range::Absolute => of(0).and_then(|it| Some(joined((0, 0), joined(it, negative(it)?)))),
+            Range::Relu => of(0).map(|(low, high)| (low.max(0), high.max(0))),
+            Range::Minimum => both().map(|(a, b)| (a.0.min(b.0), a.1.min(b.1))),
+            Range::Maximum => both().map(|(a, b)| (a.0.max(b.0), a.1.max(b.1))),
+            Range::Clamped => self.clamped(graph, args),
+            Range::Padded => Some(joined(of(0)?, joined((0, 0), factor(2)?))),
+            Range::Counted | Range::CountedFrom => {
+                let (start, step) = match traits.range {
+                    Range::Counted => ((0, 0), (1, 1)),
+                    _ if matches!(graph.values.get(arg(0)?), Some(Value::None)) => {
+                        ((0, 0), factor(2)?)
+                    }
+                    _ => (of(0)?, factor(2)?),
                 };
                 let last = i64::try_from(numel(&out.sizes)).ok()?.saturating_sub(1).max(0);
                 Some(joined(start, sum(start, product(step, (0, last))?)?))
             }
-            Operator::FULL | Operator::FULL_LIKE | Operator::FILL_SCALAR => of(1),
-            Operator::SCALAR_TENSOR => of(0),
-            Operator::ZEROS | Operator::ZEROS_LIKE => Some((0, 0)),
-            Operator::ONES | Operator::ONES_LIKE => Some((1, 1)),
-            Operator::ARGMAX | Operator::ARGMIN => Some((0, self.last_index(graph, arg(0)?)?)),
-            Operator::MAX_DIM
-            | Operator::MIN_DIM
-            | Operator::MAX_POOL2D_WITH_INDICES
-            | Operator::ADAPTIVE_MAX_POOL2D
-            | Operator::SORT
-            | Operator::SORT_STABLE
-            | Operator::TOPK
-            | Operator::MEDIAN_DIM
-            | Operator::NANMEDIAN_DIM
-            | Operator::CUMMAX
-            | Operator::CUMMIN
-                if position == 1 =>
-            {
-                Some((0, self.last_index(graph, arg(0)?)?))
+            Range::Index => index(0),
+            Range::ValuesAndIndices if position == 0 => of(0),
+            Range::OnlyIndices if position == 0 => None,
+            Range::ValuesAndIndices | Range::OnlyIndices => {
+                (position == 1).then(|| index(0)).flatten()
             }
-            Operator::SUM_DIM_INT_LIST | Operator::CUMSUM => {
-                let count = self.last_index(graph, arg(0)?)?.checked_add(1)?;
+            Range::SumOfMany => {
+                let count = index(0)?.1.checked_add(1)?;
                 product(of(0)?, (0, count))
             }
-            Operator::AMAX | Operator::AMIN | Operator::MAX | Operator::MIN => of(0),
-            Operator::MAX_DIM
-            | Operator::MIN_DIM
-            | Operator::SORT
-            | Operator::SORT_STABLE
-            | Operator::TOPK
-            | Operator::MEDIAN
-            | Operator::MEDIAN_DIM
-            | Operator::NANMEDIAN
-            | Operator::NANMEDIAN_DIM
-            | Operator::CUMMAX
-            | Operator::CUMMIN => of(0),
             // Behind all of them, at most.
-            Operator::SEARCHSORTED_TENSOR | Operator::SEARCHSORTED_SCALAR => {
-                Some((0, self.last_index(graph, arg(0)?)?.checked_add(1)?))
-            }
-            Operator::BUCKETIZE_TENSOR => {
-                Some((0, self.last_index(graph, arg(1)?)?.checked_add(1)?))
-            }
-            Operator::SIGN => Some((-1, 1)),
-            Operator::SCATTER_SRC | Operator::SCATTER_VALUE => Some(joined(of(0)?, of(3)?)),
-            Operator::FLOOR_DIVIDE | Operator::DIV_TENSOR_MODE | Operator::DIV_SCALAR_MODE => {
-                let (a, b) = (of(0)?, of(1)?);
-                // Whole divisors make what they divide no larger; rounding down can make it one
-                // less.
+            Range::Insertion(at) => Some((0, index(at.into())?.1.checked_add(1)?)),
+            Range::Quotient => {
+                let (a, b) = both()?;
+                // Integer divisors do not increase the magnitude; rounding down can decrease a
+                // negative quotient by one.
                 let magnitude = a.0.checked_abs()?.max(a.1.checked_abs()?);
                 (b.0 > 0 || b.1 < 0).then_some((-magnitude, magnitude))
             }
-            Operator::REMAINDER_SCALAR
-            | Operator::REMAINDER_TENSOR
-            | Operator::REMAINDER_SCALAR_TENSOR => {
+            Range::Remainder => {
                 let (low, high) = of(1)?;
                 (low > 0 || high < 0).then_some((low.min(0), high.max(0)))
             }
-            // What is left has the sign of what was divided, and is no larger. Shifts to the right
-            // move towards zero or minus one, those by more than there is as well.
-            Operator::FMOD_SCALAR
-            | Operator::FMOD_TENSOR
-            | Operator::RSHIFT_SCALAR
-            | Operator::RSHIFT_TENSOR
-            | Operator::BITWISE_RIGHT_SHIFT_TENSOR_SCALAR
-            | Operator::BITWISE_RIGHT_SHIFT_TENSOR
-            | Operator::BITWISE_RIGHT_SHIFT_SCALAR_TENSOR => {
-                of(0).map(|(low, high)| (low.min(0), high.max(0)))
-            }
-            Operator::LSHIFT_SCALAR
-            | Operator::LSHIFT_TENSOR
-            | Operator::BITWISE_LEFT_SHIFT_TENSOR
-            | Operator::BITWISE_LEFT_SHIFT_TENSOR_SCALAR
-            | Operator::BITWISE_LEFT_SHIFT_SCALAR_TENSOR => {
-                let ((low, high), (least, most)) = (of(0)?, of(1)?);
+            Range::TowardsZero => of(0).map(|(low, high)| (low.min(0), high.max(0))),
+            Range::ShiftedLeft => {
+                let ((low, high), (least, most)) = both()?;
                 let factor = 1_i64.checked_shl(u32::try_from(most).ok()?).filter(|by| *by > 0)?;
                 let times = (low.min(0).checked_mul(factor)?, high.max(0).checked_mul(factor)?);
                 (least >= 0).then_some(times)
             }
-            // No bit is there that a number has not, if it is not negative.
-            Operator::BITWISE_AND_TENSOR
-            | Operator::BITWISE_AND_SCALAR
-            | Operator::BITWISE_AND_SCALAR_TENSOR => {
+            // No bit is set that a nonnegative operand does not have.
+            Range::And => {
                 let least = [of(0), of(1)].into_iter().flatten().filter(|it| it.0 >= 0);
                 match least.map(|it| it.1).min() {
                     Some(high) => Some((0, high)),
                     None => (within(of(0)?, NARROW) && within(of(1)?, NARROW)).then_some(NARROW),
                 }
             }
-            Operator::BITWISE_OR_TENSOR
-            | Operator::BITWISE_OR_SCALAR
-            | Operator::BITWISE_OR_SCALAR_TENSOR
-            | Operator::BITWISE_XOR_TENSOR
-            | Operator::BITWISE_XOR_SCALAR
-            | Operator::BITWISE_XOR_SCALAR_TENSOR => {
-                (within(of(0)?, NARROW) && within(of(1)?, NARROW)).then_some(NARROW)
-            }
-            Operator::BITWISE_NOT => within(of(0)?, NARROW).then_some(NARROW),
-            operator if moves(operator) => of(0),
-            _ => None,
+            Range::Or => (within(of(0)?, NARROW) && within(of(1)?, NARROW)).then_some(NARROW),
+            Range::Not => within(of(0)?, NARROW).then_some(NARROW),
         }
     }
 
@@ -365,43 +274,6 @@ impl Bounds {
         let Value::Tensor(tensor) = graph.values.get(id)? else { return None };
         Some(i64::try_from(numel(&tensor.sizes)).ok()?.saturating_sub(1).max(0))
     }
-}
-
-/// Whether an operator's result has elements of its first argument and no others.
-fn moves(operator: Operator) -> bool {
-    operator.is_view()
-        || matches!(
-            operator,
-            Operator::PERMUTE_COPY
-                | Operator::PERMUTE
-                | Operator::TRANSPOSE_COPY_INT
-                | Operator::T_COPY
-                | Operator::EXPAND_COPY
-                | Operator::SELECT_COPY_INT
-                | Operator::SELECT_INT
-                | Operator::SLICE_COPY_TENSOR
-                | Operator::SLICE_TENSOR
-                | Operator::FLIP
-                | Operator::ROLL
-                | Operator::REPEAT
-                | Operator::REPEAT_INTERLEAVE_SELF_INT
-                | Operator::UNFOLD_COPY
-                | Operator::SPLIT_WITH_SIZES_COPY
-                | Operator::SPLIT_COPY_TENSOR
-                | Operator::UNBIND_COPY_INT
-                | Operator::CAT
-                | Operator::STACK
-                | Operator::INDEX_SELECT
-                | Operator::INDEX_TENSOR
-                | Operator::GATHER
-                | Operator::EMBEDDING
-                | Operator::REFLECTION_PAD1D
-                | Operator::REFLECTION_PAD2D
-                | Operator::REFLECTION_PAD3D
-                | Operator::REPLICATION_PAD1D
-                | Operator::REPLICATION_PAD2D
-                | Operator::REPLICATION_PAD3D
-        )
 }
 
 fn is_integer(graph: &Graph<'_>, id: ValueId) -> bool {

@@ -8,14 +8,14 @@
 use crate::error::Error;
 use crate::graph::{Graph, Node, Tensor, Value, ValueId};
 use crate::method::{Instruction, Method, MethodTensor, MethodValue, TensorData};
-use crate::operators::Operator;
+use crate::operators::{MemoryLayout, Outputs};
 use crate::partition::arguments;
 use alloc::borrow::Cow;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
-use torchlet_core::{Scalar, ScalarType, ShapeDynamism, TensorInfo};
+use torchlet_core::{Scalar, ShapeDynamism, TensorInfo};
 
 /// Turns calls of one graph into instructions of a method.
 #[derive(Debug)]
@@ -94,29 +94,31 @@ impl<'m, 'p> Emitter<'m, 'p> {
         };
         let lacking = node.operator.lacking();
         let taken = inputs.iter().enumerate().filter(|(at, _)| !lacking.contains(at));
-        let order = order_argument(node.operator);
+        let traits = node.operator.traits();
         let mut args = Vec::with_capacity(node.args.len() + 1);
         for (at, id) in taken {
-            args.push(match order {
-                Some((place, OrderBy::List)) if place == at => self.row_major(graph, *out)?,
-                Some((place, OrderBy::Format))
-                    if place == at && !self.indices.contains_key(out) =>
+            args.push(match traits.layout {
+                MemoryLayout::DimOrder(own) if usize::from(own) == at => {
+                    self.row_major(graph, *out)?
+                }
+                MemoryLayout::MemoryFormat(own)
+                    if usize::from(own) == at && !self.indices.contains_key(out) =>
                 {
                     self.method.add(MethodValue::None)
                 }
                 // Copies run when their turn comes.
-                _ if flag_argument(node.operator) == Some(at) => self.truth(false),
+                _ if traits.non_blocking.map(usize::from) == Some(at) => self.truth(false),
                 _ => self.value(graph, *id)?,
             });
         }
-        match OutputForm::of(node.operator) {
-            OutputForm::First => {
+        match traits.outputs {
+            Outputs::InPlace => {
                 // The kernel writes its first argument, and that is the output.
                 let first = *args.first().ok_or_else(|| missing(node))?;
                 self.indices.insert(*out, first);
                 args.push(first);
             }
-            form => self.outputs(graph, *out, form, &mut args, is_data_dependent(graph, node))?,
+            form => self.outputs(graph, *out, form, &mut args, graph.is_data_dependent(node))?,
         }
         let (name, overload) = split_name(instruction);
         self.instructions.push(Instruction::Kernel { name, overload, args });
@@ -138,7 +140,7 @@ impl<'m, 'p> Emitter<'m, 'p> {
         let mut varying = BTreeSet::new();
         for call in calls {
             let (taken, made) = arguments(graph, call);
-            let varies = is_data_dependent(graph, call)
+            let varies = graph.is_data_dependent(call)
                 || taken.iter().any(|id| {
                     let is_bound = self.indices.get(id).is_some_and(|value| self.varies(*value));
                     is_bound || varying.contains(id) || is_variable(graph, *id)
@@ -160,14 +162,14 @@ impl<'m, 'p> Emitter<'m, 'p> {
         &mut self,
         graph: &Graph<'p>,
         out: ValueId,
-        form: OutputForm,
+        form: Outputs,
         args: &mut Vec<usize>,
         data_dependent: bool,
     ) -> Result<(), Error> {
         let varies = data_dependent || args.iter().any(|arg| self.varies(*arg));
         let dynamism = if varies { ShapeDynamism::DynamicBound } else { ShapeDynamism::Static };
         match (value_at(graph, out)?, form) {
-            (Value::List(outs), OutputForm::Each) => {
+            (Value::List(outs), Outputs::Each) => {
                 let mut made = Vec::with_capacity(outs.len());
                 for out in outs {
                     made.push(self.value_of(graph, *out, Some(dynamism))?);
@@ -358,62 +360,6 @@ pub(crate) fn first_bytes<'p>(
     })
 }
 
-/// How an operator's instruction has its outputs.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum OutputForm {
-    /// Each is an argument.
-    Each,
-    /// They are one argument, a list.
-    List,
-    /// It is the first argument, which is written in place.
-    First,
-}
-
-impl OutputForm {
-    fn of(operator: Operator) -> Self {
-        match operator {
-            Operator::HISTOGRAMDD_BIN_EDGES
-            | Operator::SPLIT_COPY_TENSOR
-            | Operator::SPLIT_WITH_SIZES_COPY
-            | Operator::UNBIND_COPY_INT => OutputForm::List,
-            Operator::COPY_ATEN | Operator::INDEX_PUT_ATEN => OutputForm::First,
-            _ => OutputForm::Each,
-        }
-    }
-}
-
-/// The argument of the functional form that says whether a copy need not be complete when the call
-/// returns.
-fn flag_argument(operator: Operator) -> Option<usize> {
-    Some(match operator {
-        Operator::TO_COPY | Operator::DIM_ORDER_OPS_TO_DIM_ORDER_COPY => 5,
-        Operator::DIM_ORDER_OPS_CLONE_DIM_ORDER => 1,
-        _ => return None,
-    })
-}
-
-/// How an argument says in what order the elements of the output lie.
-#[derive(Clone, Copy)]
-enum OrderBy {
-    /// As a list of dimensions, from the outermost on.
-    List,
-    /// As a number of PyTorch's memory formats.
-    Format,
-}
-
-/// The argument of the functional form that says so.
-fn order_argument(operator: Operator) -> Option<(usize, OrderBy)> {
-    Some(match operator {
-        Operator::DIM_ORDER_OPS_TO_DIM_ORDER_COPY => (6, OrderBy::List),
-        Operator::DIM_ORDER_OPS_CLONE_DIM_ORDER => (2, OrderBy::List),
-        Operator::DIM_ORDER_OPS_EMPTY_DIM_ORDER => (5, OrderBy::List),
-        Operator::CLONE => (1, OrderBy::Format),
-        Operator::TO_COPY | Operator::FULL_LIKE => (6, OrderBy::Format),
-        Operator::EMPTY_MEMORY_FORMAT => (5, OrderBy::Format),
-        _ => return None,
-    })
-}
-
 /// Whether a value is a number that can differ from run to run, or a tensor whose shape can.
 fn is_variable(graph: &Graph<'_>, id: ValueId) -> bool {
     match graph.values.get(id) {
@@ -421,33 +367,6 @@ fn is_variable(graph: &Graph<'_>, id: ValueId) -> bool {
         Some(Value::Tensor(tensor)) => tensor.dynamic,
         _ => false,
     }
-}
-
-/// Whether the shape of the output depends on the elements of the inputs.
-fn is_data_dependent(graph: &Graph<'_>, node: &Node) -> bool {
-    match node.operator {
-        Operator::NONZERO
-        | Operator::BINCOUNT
-        | Operator::MASKED_SELECT
-        | Operator::UNIQUE2
-        | Operator::UNIQUE_CONSECUTIVE
-        | Operator::UNIQUE_DIM
-        | Operator::REPEAT_INTERLEAVE_TENSOR => true,
-        // Masks are as many indices as they have true elements.
-        Operator::INDEX_TENSOR => node.args.get(1).is_some_and(|list| has_mask(graph, *list)),
-        _ => false,
-    }
-}
-
-/// Whether a list of indices has masks, which select as many elements as are true.
-pub(crate) fn has_mask(graph: &Graph<'_>, list: ValueId) -> bool {
-    let Some(Value::List(items)) = graph.values.get(list) else { return false };
-    items.iter().any(|item| match graph.values.get(*item) {
-        Some(Value::Tensor(tensor)) => {
-            matches!(tensor.scalar_type, ScalarType::Bool | ScalarType::Byte)
-        }
-        _ => false,
-    })
 }
 
 #[cfg(test)]

@@ -44,7 +44,7 @@ pub(crate) fn describe(graph: &Graph<'_>) -> Vec<String> {
             read.first().map(|id| dequantized(graph, *id))
         } else if is_quantizing(node.operator) || integers::has_rule(node.operator) {
             None
-        } else if node.operator.moves_elements() || node.operator.is_view() {
+        } else if node.operator.traits().moves_elements || node.operator.traits().is_view {
             read.iter().find_map(origin)
         } else if read
             .iter()

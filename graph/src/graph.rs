@@ -1,6 +1,6 @@
 //! The graph: values, and calls of functional operators over them, in order of execution.
 
-use crate::operators::Operator;
+use crate::operators::{DataDependent, Operator};
 use alloc::borrow::Cow;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::String;
@@ -107,6 +107,12 @@ impl Node {
     }
 }
 
+impl AsRef<[ValueId]> for Node {
+    fn as_ref(&self) -> &[ValueId] {
+        &self.args
+    }
+}
+
 impl<'p> Graph<'p> {
     /// The call whose output a value is, also within one that was made of several.
     pub fn producer(&self, id: ValueId) -> Option<&Node> {
@@ -119,6 +125,22 @@ impl<'p> Graph<'p> {
         match self.values.get(id)? {
             Value::Tensor(tensor) => Some(tensor),
             _ => None,
+        }
+    }
+
+    /// Whether the shape of a call's output depends on the elements of its inputs.
+    pub(crate) fn is_data_dependent(&self, node: &Node) -> bool {
+        let is_mask = |id: &ValueId| {
+            let types = [ScalarType::Bool, ScalarType::Byte];
+            self.tensor(*id).is_some_and(|tensor| types.contains(&tensor.scalar_type))
+        };
+        match node.operator.traits().data_dependent {
+            DataDependent::Never => false,
+            DataDependent::Always => true,
+            // Masks are as many indices as they have true elements.
+            DataDependent::Masks => {
+                node.args.get(1).is_none_or(|list| self.items(list).iter().any(is_mask))
+            }
         }
     }
 

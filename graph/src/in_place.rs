@@ -5,24 +5,8 @@
 //! value at all, or changes some of its elements only: then a cache costs as much as it is given.
 
 use crate::graph::{Graph, Node, ValueId};
-use crate::operators::Operator;
 use crate::partition::{Part, Region, arguments};
 use alloc::collections::{BTreeMap, BTreeSet};
-
-/// Whether a call leaves its first argument as it is but for some elements: kernels do not even
-/// copy it, if the output lies there.
-fn updates(operator: Operator) -> bool {
-    matches!(
-        operator,
-        Operator::INDEX_PUT
-            | Operator::SLICE_SCATTER
-            | Operator::SELECT_SCATTER
-            | Operator::DIAGONAL_SCATTER
-            | Operator::SCATTER_SRC
-            | Operator::SCATTER_VALUE
-            | Operator::SCATTER_ADD
-    )
-}
 
 /// Who reads and makes the values of a graph, in the order in which its parts run.
 #[derive(Default)]
@@ -44,7 +28,7 @@ impl<'g> Order<'g> {
                 let (taken, made) = arguments(graph, node);
                 order.last.extend(taken.into_iter().map(|id| (id, at)));
                 if let (Part::Host(_), [new]) = (part, &made[..])
-                    && !node.operator.writes_arguments()
+                    && !node.operator.traits().writes_arguments()
                 {
                     order.makers.insert(*new, (at, node));
                 }
@@ -65,7 +49,7 @@ pub(crate) fn new_values(graph: &Graph<'_>, parts: &[Part]) -> BTreeMap<ValueId,
     let is_static = |id: ValueId| graph.tensor(id).is_some_and(|tensor| !tensor.dynamic);
     let fits = graph.updates.iter().copied().filter(|(new, old)| {
         let Some((at, node)) = order.makers.get(new) else { return false };
-        let others = node.args.iter().skip(usize::from(updates(node.operator)));
+        let others = node.args.iter().skip(usize::from(node.operator.traits().updates_input));
         let reads = others.flat_map(|id| graph.items(id)).any(|id| id == old);
         // What nobody read before would not show that it is state.
         let is_last = order.last.get(old).is_some_and(|last| last <= at);

@@ -25,7 +25,6 @@ mod calls;
 mod cells;
 mod compile;
 pub mod cpu;
-mod effects;
 mod embed;
 pub mod emit;
 mod error;

@@ -1,9 +1,13 @@
-//! The operators: every one that a front-end can meet, resolved once to an entry of this table.
+//! The operators: one description of each that a front end can meet.
+//!
+//! The descriptions lie in a file for each family, in the form that [`describe`] explains: schema,
+//! names, and the [`Traits`] that passes, targets and the cost model read. Nothing else in the
+//! compiler lists operators by their properties.
 //!
 //! Names are those of functional ATen, as PyTorch's exporter writes them (`aten.add.Tensor`), and
 //! of the operators that lowerings to a processor add. A program's instructions call the forms with
-//! outputs among their arguments (`aten::add.out`); the table tells which is which. `torchlet.*`
-//! are forms that passes make of several calls:
+//! outputs among their arguments (`aten::add.out`). `torchlet.*` are forms that passes make of
+//! several calls:
 //!
 //! - `torchlet.attention(q, k, v, mask, scale, offset)` is `softmax(q · kᵀ · scale + mask) · v`
 //!   with sums in `f32` at least. `q` is `[batch, heads, rows, width]`, `k`
@@ -64,37 +68,97 @@
 //! - `torchlet.rounded_rows(x)` is what is left of `x` when its rows are quantized to 8 bits by
 //!   `choose_qparams_per_token_asymmetric`.
 
-mod table;
+mod describe;
+mod shared;
 
-use table::TABLE;
+pub use describe::{ArgumentCount, ArgumentSet, Batching, DataDependent, Kind, Parameter, Traits};
+pub(crate) use describe::{Cost, Integers, MemoryLayout, Outputs, Range, Saturation, Shape};
 
-/// An operator of the table.
+pub use shared::{QuantizedConvolution, QuantizedLinear, WeightPacking};
+
+use crate::graph::{Node, ValueId};
+use describe::Description;
+
+/// The families, a file each, and their tables.
+macro_rules! families {
+    ($($family:ident),* $(,)?) => {
+        $(mod $family;)*
+        #[allow(unused_imports, unreachable_pub, reason = "not all families have named arguments")]
+        mod arguments {
+            $(pub use super::$family::*;)*
+        }
+        pub use arguments::*;
+
+        /// The families, in the order of the numbers of their operators.
+        #[allow(non_camel_case_types, reason = "they are named as their modules")]
+        #[derive(Clone, Copy)]
+        enum Family { $($family),* }
+
+        const COUNTS: &[usize] = &[$($family::COUNT),*];
+
+        /// All descriptions, by the numbers of their operators.
+        static DESCRIPTIONS: [Description; Operator::COUNT] = {
+            let mut all = [const { Description::EMPTY }; Operator::COUNT];
+            let mut number = 0;
+            $(
+                let mut at = 0;
+                while at < $family::COUNT {
+                    all[number] = $family::DESCRIPTIONS[at];
+                    (number, at) = (number + 1, at + 1);
+                }
+            )*
+            all
+        };
+
+        impl Operator {
+            /// The parameters of the functional form. Empty for fused forms whose arguments depend
+            /// on their parts.
+            pub fn parameters(self) -> &'static [Parameter] {
+                let schemas = [$(&$family::PARAMETERS[..]),*];
+                schemas.iter().copied().flatten().nth(self.index()).copied().unwrap_or_default()
+            }
+        }
+    };
+}
+
+families! {
+    attention, convolution, cortex_m, creation, elementwise, fused, indexing, linear,
+    linear_algebra, normalization, pooling, quantized, random, reduction, shape, special, symbolic,
+}
+
+/// The number of a family's first operator.
+const fn start(family: Family) -> u16 {
+    let (mut first, mut before) = (0, 0);
+    while before < family as usize {
+        first += COUNTS[before];
+        before += 1;
+    }
+    first as u16
+}
+
+/// An operator, by its number.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Operator(u16);
 
-/// What the table says of an operator.
-struct Entry {
-    /// The name of the functional form.
-    name: &'static str,
-    /// The form that instructions call, with the outputs behind the inputs.
-    instruction: Option<&'static str>,
-    /// Arguments of the functional form, from the first number and before the second, that the
-    /// other lacks: what the output tells anyway, such as its type.
-    lacking: (u8, u8),
-}
-
 impl Operator {
     /// How many operators there are.
-    pub const COUNT: usize = TABLE.len();
+    pub const COUNT: usize = {
+        let (mut count, mut family) = (0, 0);
+        while family < COUNTS.len() {
+            count += COUNTS[family];
+            family += 1;
+        }
+        count
+    };
 
     /// The operator of this functional name.
     pub fn named(name: &str) -> Option<Self> {
-        TABLE.binary_search_by(|entry| entry.name.cmp(name)).ok().map(Self::at)
+        DESCRIPTIONS.iter().position(|it| it.name == name).map(Self::at)
     }
 
     /// The operator that instructions call by this name, such as `aten::add.out`.
     pub fn of_instruction(name: &str) -> Option<Self> {
-        TABLE.iter().position(|entry| entry.instruction == Some(name)).map(Self::at)
+        DESCRIPTIONS.iter().position(|it| it.instruction == Some(name)).map(Self::at)
     }
 
     /// All operators.
@@ -106,28 +170,33 @@ impl Operator {
         Operator(index as u16)
     }
 
-    fn entry(self) -> &'static Entry {
-        &TABLE[self.index()]
+    fn description(self) -> &'static Description {
+        &DESCRIPTIONS[self.index()]
     }
 
-    /// Its number in the table.
+    /// Its properties.
+    pub fn traits(self) -> &'static Traits {
+        &self.description().traits
+    }
+
+    /// Its number, less than [`Operator::COUNT`].
     pub const fn index(self) -> usize {
         self.0 as usize
     }
 
     /// The name of its functional form.
     pub fn name(self) -> &'static str {
-        self.entry().name
+        self.description().name
     }
 
     /// The name of the form that instructions call, if there is one.
     pub fn instruction(self) -> Option<&'static str> {
-        self.entry().instruction
+        self.description().instruction
     }
 
-    /// The arguments of the functional form that the form of instructions lacks.
+    /// The parameters of the functional form that the form of instructions lacks.
     pub fn lacking(self) -> core::ops::Range<usize> {
-        let (first, end) = self.entry().lacking;
+        let (first, end) = self.description().lacking;
         first.into()..end.into()
     }
 }
@@ -144,13 +213,59 @@ mod tests {
     use alloc::vec::Vec;
 
     #[test]
-    fn the_table_is_sorted_and_names_nothing_twice() {
-        assert!(TABLE.windows(2).all(|pair| pair[0].name < pair[1].name));
-        let mut instructions: Vec<_> = TABLE.iter().filter_map(|entry| entry.instruction).collect();
-        let count = instructions.len();
-        instructions.sort_unstable();
-        instructions.dedup();
-        assert_eq!(instructions.len(), count);
+    fn names_are_unique() {
+        let functional = DESCRIPTIONS.iter().map(|it| it.name);
+        let instructions = DESCRIPTIONS.iter().filter_map(|it| it.instruction);
+        let mut names: Vec<_> = functional.chain(instructions).collect();
+        let count = names.len();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), count);
+    }
+
+    #[test]
+    fn traits_name_parameters_that_exist() {
+        for operator in Operator::all() {
+            let parameters = operator.parameters();
+            let (traits, name) = (operator.traits(), operator.name());
+            let is_tensor =
+                |at: usize| parameters.get(at).is_some_and(|it| it.kind == Kind::Tensor);
+            assert!(traits.elementwise.iter().all(is_tensor), "{name}");
+            assert!(
+                traits.writes == ArgumentSet::ALL || traits.writes.iter().all(is_tensor),
+                "{name}"
+            );
+            assert!(operator.lacking().end <= parameters.len(), "{name}");
+            let is_named = |at: u8, name: &str| parameters[usize::from(at)].name == name;
+            assert!(traits.non_blocking.is_none_or(|at| is_named(at, "non_blocking")), "{name}");
+            assert!(
+                match traits.layout {
+                    MemoryLayout::Any => true,
+                    MemoryLayout::DimOrder(at) => is_named(at, "dim_order"),
+                    MemoryLayout::MemoryFormat(at) => is_named(at, "memory_format"),
+                },
+                "{name}"
+            );
+            for parameter in operator.lacking().map(|at| &parameters[at]) {
+                let known = ["dtype", "layout", "device", "pin_memory"];
+                assert!(known.contains(&parameter.name), "{name}: {}", parameter.name);
+            }
+        }
+    }
+
+    #[test]
+    fn arguments_are_named_by_the_schema() {
+        let named = ConvolutionArgs::of(&[10, 11, 12, 13, 14, 15, 16, 17, 18, 19][..]).unwrap();
+        assert_eq!((named.input, named.groups, named.out), (10, 18, 19));
+        let names: Vec<_> = Operator::CONVOLUTION.parameters().iter().map(|it| it.name).collect();
+        assert_eq!(names[3..6], ["stride", "padding", "dilation"]);
+        let add = AddArgs::of(&[1, 2, 3][..]).unwrap();
+        assert_eq!((add.other, add.alpha, add.out), (2, None, 3));
+        let error = AddArgs::of(&[1, 2][..]).err().unwrap();
+        assert_eq!(
+            alloc::format!("{error}"),
+            "expected 2 to 3 arguments and an output, found 2 values"
+        );
     }
 
     #[test]

@@ -2,7 +2,7 @@
 //! that it can take.
 
 use crate::graph::{Graph, Node, Tensor, Value, ValueId};
-use crate::operators::Operator;
+use crate::operators::{Cost, Operator};
 use crate::partition::arguments;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -19,131 +19,10 @@ pub(crate) struct Work {
     pub(crate) fuses: bool,
 }
 
-/// How the arithmetic of a call follows from shapes.
-#[derive(Clone, Copy)]
-enum Family {
-    /// None, and nothing is moved.
-    View,
-    /// So many operations for each element of the result.
-    Elementwise(f64),
-    /// Elements are taken from somewhere: only those count.
-    Selection,
-    /// Twice the length of the first factor's rows (the factor at this place), for each element of
-    /// the result.
-    Product(usize),
-    /// Twice the weights for each place that they are laid at.
-    Convolution,
-    /// Two products, of queries with keys, and of what comes of that with values.
-    Attention(Keys),
-    /// A few operations for each element that is read.
-    Other,
-}
-
-/// Where attention has its keys. Queries and what comes of them have their rows along the same
-/// dimension, and their heads along the other one in the middle.
-#[derive(Clone, Copy)]
-struct Keys {
-    /// The argument.
-    argument: usize,
-    /// The dimension that they follow each other in.
-    along: usize,
-}
-
 /// What a function such as `exp` takes.
 const FUNCTION: f64 = 16.0;
 /// What each element takes in reductions, norms and the like.
 const FEW: f64 = 4.0;
-
-fn family(operator: Operator) -> Family {
-    match operator {
-        operator if operator.is_view() => Family::View,
-        Operator::ADDMM | Operator::BADDBMM => Family::Product(1),
-        Operator::LINEAR
-        | Operator::CDIST_FORWARD
-        | Operator::MM
-        | Operator::BMM
-        | Operator::WEIGHT_INT8PACK_MM
-        | Operator::QUANTIZED_DECOMPOSED_MIXED_LINEAR
-        | Operator::QUANTIZED_DECOMPOSED_MIXED_MM
-        | Operator::ET_VK_LINEAR_DQ8CA_Q4GSW
-        | Operator::ET_VK_LINEAR_Q4GSW
-        | Operator::ET_VK_LINEAR_Q8CSW
-        | Operator::ET_VK_LINEAR_Q8TA_Q8CSW
-        | Operator::ET_VK_LINEAR_QCS4W
-        | Operator::ET_VK_Q4GSW_LINEAR
-        | Operator::ET_VK_Q8TA_LINEAR
-        | Operator::ET_VK_Q8TA_LINEAR_GEMV
-        | Operator::DYNAMIC_LINEAR => Family::Product(0),
-        Operator::CONVOLUTION
-        | Operator::CONV_WITH_CLAMP
-        | Operator::DYNAMIC_CONVOLUTION
-        | Operator::ET_VK_CONV_WITH_CLAMP
-        | Operator::ET_VK_CONV1D_DW
-        | Operator::ET_VK_CONV1D_PW
-        | Operator::ET_VK_CONV2D_GEMM
-        | Operator::ET_VK_CONV2D_Q8CSW
-        | Operator::ET_VK_CONV2D_Q8TA_Q8CSW
-        | Operator::ET_VK_CONV2D_Q8TA_Q8CSW_Q8TO
-        | Operator::ET_VK_CONV2D_Q8TA_Q8CSW_Q8TO_DW
-        | Operator::ET_VK_Q8TA_CONV2D
-        | Operator::ET_VK_Q8TA_CONV2D_DW
-        | Operator::ET_VK_Q8TA_CONV2D_GENERAL
-        | Operator::ET_VK_Q8TA_CONV2D_IM2COL
-        | Operator::ET_VK_Q8TA_CONV2D_PW
-        | Operator::ET_VK_Q8TA_CONV2D_TRANSPOSED => Family::Convolution,
-        Operator::ATTENTION | Operator::ET_VK_SDPA => {
-            Family::Attention(Keys { argument: 1, along: 2 })
-        }
-        Operator::LLAMA_CUSTOM_SDPA => Family::Attention(Keys { argument: 1, along: 1 }),
-        // The keys of this run are written to the cache, and looked up there.
-        Operator::SDPA_WITH_KV_CACHE => Family::Attention(Keys { argument: 3, along: 1 }),
-        Operator::EMBEDDING
-        | Operator::ET_VK_EMBEDDING_Q4GSW
-        | Operator::GATHER
-        | Operator::INDEX_SELECT
-        | Operator::INDEX_TENSOR
-        | Operator::SELECT_COPY_INT
-        | Operator::SLICE_COPY_TENSOR
-        | Operator::AS_STRIDED_COPY => Family::Selection,
-        Operator::ABS
-        | Operator::NEG
-        | Operator::RELU
-        | Operator::RELU6
-        | Operator::HARDTANH
-        | Operator::CLAMP
-        | Operator::LEAKY_RELU
-        | Operator::HARDSWISH
-        | Operator::HARDSIGMOID
-        | Operator::ADD_TENSOR
-        | Operator::ADD_SCALAR
-        | Operator::SUB_TENSOR
-        | Operator::SUB_SCALAR
-        | Operator::MUL_TENSOR
-        | Operator::MUL_SCALAR
-        | Operator::DIV_TENSOR
-        | Operator::DIV_SCALAR
-        | Operator::MAXIMUM
-        | Operator::MINIMUM
-        | Operator::WHERE_SELF
-        | Operator::ET_VK_Q8TA_ADD
-        | Operator::ET_VK_Q8TA_RELU => Family::Elementwise(1.0),
-        Operator::EXP
-        | Operator::LOG
-        | Operator::ERF
-        | Operator::TANH
-        | Operator::SIGMOID
-        | Operator::SILU
-        | Operator::GELU
-        | Operator::SQRT
-        | Operator::RSQRT
-        | Operator::RECIPROCAL
-        | Operator::POW_TENSOR_SCALAR
-        | Operator::POW_TENSOR_TENSOR
-        | Operator::SIN
-        | Operator::COS => Family::Elementwise(FUNCTION),
-        _ => Family::Other,
-    }
-}
 
 /// What each call of a graph takes.
 pub(crate) fn of_each(graph: &Graph<'_>) -> Vec<Work> {
@@ -164,7 +43,8 @@ pub(crate) fn of_each(graph: &Graph<'_>) -> Vec<Work> {
     };
     let works = graph.nodes.iter().zip(&nodes).map(|(node, (inputs, results))| {
         let mut work = of_call(graph, node, inputs, results);
-        work.fuses |= matches!(family(node.operator), Family::Elementwise(_)) && is_behind(inputs);
+        work.fuses |= matches!(node.operator.traits().cost, Cost::Arithmetic | Cost::Function)
+            && is_behind(inputs);
         work
     });
     works.collect()
@@ -182,27 +62,29 @@ fn of_call(graph: &Graph<'_>, node: &Node, inputs: &[ValueId], results: &[ValueI
     }
     let (read, written) = (all(graph, inputs, bytes_of), all(graph, results, bytes_of));
     let made = all(graph, results, count);
-    let (operations, bytes) = match family(node.operator) {
-        Family::View => return Work { operations: 0.0, bytes: 0.0, fuses: true },
-        Family::Elementwise(each) => (each * made, read + written),
-        Family::Selection => (made, 2.0 * written),
-        Family::Product(factor) => {
-            let factor = inputs.get(factor).and_then(|id| graph.tensor(*id));
-            let sizes = factor.map(|factor| factor.sizes.as_slice());
+    let traits = node.operator.traits();
+    let (operations, bytes) = match traits.cost {
+        _ if traits.is_view => return Work { operations: 0.0, bytes: 0.0, fuses: true },
+        Cost::Arithmetic => (made, read + written),
+        Cost::Function => (FUNCTION * made, read + written),
+        Cost::Selection => (made, 2.0 * written),
+        Cost::Gemm(lhs) => {
+            let lhs = inputs.get(usize::from(lhs)).and_then(|id| graph.tensor(*id));
+            let sizes = lhs.map(|lhs| lhs.sizes.as_slice());
             let row = sizes.and_then(<[usize]>::last).copied().unwrap_or(1);
             (2.0 * made * row as f64, read + written)
         }
-        Family::Convolution => (convolution(graph, node, inputs, made), read + written),
-        Family::Attention(keys) => {
-            let of = |at: usize| graph.tensor(*node.args.get(at)?);
+        Cost::Convolution => (convolution(graph, node, inputs, made), read + written),
+        Cost::Attention { keys, dim } => {
+            let of = |at: u8| graph.tensor(*node.args.get(usize::from(at))?);
             let queries = of(0).map_or(0.0, count);
-            let sizes = of(keys.argument).map(|keys| keys.sizes.as_slice());
-            let keys = sizes.and_then(|sizes| sizes.get(keys.along)).copied().unwrap_or(1);
+            let sizes = of(keys).map(|keys| keys.sizes.as_slice());
+            let keys = sizes.and_then(|sizes| sizes.get(usize::from(dim))).copied().unwrap_or(1);
             // Each row of each head is multiplied with every key, and what comes of that with every
             // value, which may be wider or narrower.
             (2.0 * (queries + made) * keys as f64, read + written)
         }
-        Family::Other => (FEW * all(graph, inputs, count).max(made), read + written),
+        Cost::Other => (FEW * all(graph, inputs, count).max(made), read + written),
     };
     Work { operations, bytes, fuses: false }
 }

@@ -8,7 +8,8 @@ use torchlet_graph::graph::{Value, ValueId};
 
 impl Builder<'_, '_> {
     /// A number: integer, float or bool.
-    pub(super) fn number(&self, id: ValueId) -> Result<f64, Refusal> {
+    pub(super) fn number(&self, id: impl Into<Option<ValueId>>) -> Result<f64, Refusal> {
+        let id = given(id)?;
         match self.value(id) {
             Value::Int(value) => Ok(*value as f64),
             Value::Double(value) => Ok(*value),
@@ -19,7 +20,11 @@ impl Builder<'_, '_> {
     }
 
     /// A number, or `None` if absent.
-    pub(super) fn optional_number(&self, id: ValueId) -> Result<Option<f64>, Refusal> {
+    pub(super) fn optional_number(
+        &self,
+        id: impl Into<Option<ValueId>>,
+    ) -> Result<Option<f64>, Refusal> {
+        let Some(id) = id.into() else { return Ok(None) };
         match self.value(id) {
             Value::None => Ok(None),
             _ => self.number(id).map(Some),
@@ -27,7 +32,11 @@ impl Builder<'_, '_> {
     }
 
     /// An integer, or `None` if absent.
-    pub(super) fn optional_integer(&self, id: ValueId) -> Result<Option<i64>, Refusal> {
+    pub(super) fn optional_integer(
+        &self,
+        id: impl Into<Option<ValueId>>,
+    ) -> Result<Option<i64>, Refusal> {
+        let Some(id) = id.into() else { return Ok(None) };
         match self.value(id) {
             Value::None => Ok(None),
             Value::Int(value) => Ok(Some(*value)),
@@ -40,13 +49,13 @@ impl Builder<'_, '_> {
     }
 
     /// An integer.
-    pub(super) fn integer(&self, id: ValueId) -> Result<i64, Refusal> {
+    pub(super) fn integer(&self, id: impl Into<Option<ValueId>>) -> Result<i64, Refusal> {
         self.optional_integer(id)?.ok_or_else(|| "a required integer is absent".to_owned())
     }
 
     /// A bool; absent means false.
-    pub(super) fn truth(&self, id: ValueId) -> Result<bool, Refusal> {
-        match self.value(id) {
+    pub(super) fn truth(&self, id: impl Into<Option<ValueId>>) -> Result<bool, Refusal> {
+        match self.value(given(id)?) {
             Value::Bool(value) => Ok(*value),
             Value::None => Ok(false),
             _ => Err("an argument is not a bool".to_owned()),
@@ -54,7 +63,8 @@ impl Builder<'_, '_> {
     }
 
     /// A list of integers; a single integer is a list of one.
-    pub(super) fn integers(&self, id: ValueId) -> Result<Vec<i64>, Refusal> {
+    pub(super) fn integers(&self, id: impl Into<Option<ValueId>>) -> Result<Vec<i64>, Refusal> {
+        let id = given(id)?;
         match self.value(id) {
             Value::IntList(items) => Ok(items.clone()),
             Value::Int(_) | Value::SymInt(_) => Ok(vec![self.integer(id)?]),
@@ -63,4 +73,9 @@ impl Builder<'_, '_> {
             _ => Err("an argument is not a list of integers".to_owned()),
         }
     }
+}
+
+/// An argument that the call has.
+fn given(id: impl Into<Option<ValueId>>) -> Result<ValueId, Refusal> {
+    id.into().ok_or_else(|| "an argument is missing".to_owned())
 }

@@ -2,7 +2,6 @@
 
 use super::BACKEND_NAME;
 use super::builder::Builder;
-use super::ops::is_heavy;
 use super::rates;
 use crate::compute::gemm::Context;
 use crate::compute::simd::Tier;
@@ -61,7 +60,7 @@ impl Target for CpuTarget {
 
     fn is_worth(&self, graph: &Graph<'_>, region: &Region) -> Result<(), String> {
         let mut nodes = region.nodes.iter().filter_map(|index| graph.nodes.get(*index));
-        if self.takes_all || nodes.any(|node| is_heavy(node.operator)) {
+        if self.takes_all || nodes.any(|node| node.operator.traits().is_contraction()) {
             return Ok(());
         }
         Err("kernels are equally fast without matrix multiplications or convolutions".to_owned())

@@ -6,15 +6,12 @@ use crate::tensors::Operand;
 use torchlet_graph::graph::{Value, ValueId};
 
 impl Encoder<'_, '_> {
-    /// Returns argument `position` of a call.
-    pub(crate) fn arg(&self, args: &[ValueId], position: usize) -> Result<ValueId, Error> {
-        args.get(position).copied().ok_or_else(|| {
-            Error::Invalid(format!(
-                "the call has {} arguments, expected {}",
-                args.len(),
-                position + 1
-            ))
-        })
+    /// The first argument of a call, and its output.
+    pub(crate) fn ends(&self, args: &[ValueId]) -> Result<(ValueId, ValueId), Error> {
+        match args {
+            [input, .., out] => Ok((*input, *out)),
+            _ => Err(Error::invalid("the call has no arguments")),
+        }
     }
 
     /// Returns the last argument of a call: its output.
@@ -46,17 +43,17 @@ impl Encoder<'_, '_> {
         Ok(Operand { id, value: id, element: tensor.element, sizes: tensor.sizes.clone() })
     }
 
-    /// Returns a tensor, or `None` for an absent argument.
-    pub(crate) fn optional_tensor(&self, id: ValueId) -> Result<Option<Operand>, Error> {
-        match self.value(id)? {
-            Value::None => Ok(None),
-            _ => self.tensor(id).map(Some),
-        }
+    /// A tensor, if the call has it.
+    pub(crate) fn optional_tensor(
+        &self,
+        id: impl Into<Option<ValueId>>,
+    ) -> Result<Option<Operand>, Error> {
+        self.given(id.into()).map(|id| self.tensor(id)).transpose()
     }
 
-    /// Whether an argument is `None`.
-    pub(crate) fn is_none(&self, id: ValueId) -> bool {
-        matches!(self.value(id), Ok(Value::None))
+    /// An argument that is neither left out nor `None`.
+    fn given(&self, id: Option<ValueId>) -> Option<ValueId> {
+        id.filter(|id| !matches!(self.value(*id), Ok(Value::None)))
     }
 
     /// Returns an integer, symbolic or not.
@@ -81,9 +78,12 @@ impl Encoder<'_, '_> {
         matches!(self.value(id), Ok(Value::SymInt(_)))
     }
 
-    /// Returns an integer, or `None` for an absent argument.
-    pub(crate) fn optional_int(&self, id: ValueId) -> Result<Option<i64>, Error> {
-        if self.is_none(id) { Ok(None) } else { self.int(id).map(Some) }
+    /// An integer, if the call has it.
+    pub(crate) fn optional_int(
+        &self,
+        id: impl Into<Option<ValueId>>,
+    ) -> Result<Option<i64>, Error> {
+        self.given(id.into()).map(|id| self.int(id)).transpose()
     }
 
     /// Returns a float; integers are converted.
@@ -94,14 +94,22 @@ impl Encoder<'_, '_> {
         }
     }
 
-    /// Returns a float, or `None` for an absent argument.
-    pub(crate) fn optional_float(&self, id: ValueId) -> Result<Option<f64>, Error> {
-        if self.is_none(id) { Ok(None) } else { self.float(id).map(Some) }
+    /// A number, if the call has it.
+    pub(crate) fn optional_float(
+        &self,
+        id: impl Into<Option<ValueId>>,
+    ) -> Result<Option<f64>, Error> {
+        self.given(id.into()).map(|id| self.float(id)).transpose()
     }
 
     /// Returns a boolean.
     pub(crate) fn bool(&self, id: ValueId) -> Result<bool, Error> {
         self.int(id).map(|value| value != 0)
+    }
+
+    /// A truth value, if the call has it.
+    pub(crate) fn optional_bool(&self, id: Option<ValueId>) -> Result<Option<bool>, Error> {
+        self.given(id).map(|id| self.bool(id)).transpose()
     }
 
     /// Returns a list of integers, some of which may be symbolic. A single integer is a list of
@@ -115,15 +123,21 @@ impl Encoder<'_, '_> {
         }
     }
 
-    /// Returns a list of integers, or `None` for an absent argument.
-    pub(crate) fn optional_ints(&self, id: ValueId) -> Result<Option<Vec<i64>>, Error> {
-        if self.is_none(id) { Ok(None) } else { self.ints(id).map(Some) }
+    /// A list of integers, if the call has it.
+    pub(crate) fn optional_ints(
+        &self,
+        id: impl Into<Option<ValueId>>,
+    ) -> Result<Option<Vec<i64>>, Error> {
+        self.given(id.into()).map(|id| self.ints(id)).transpose()
     }
 
-    /// Returns a list of floats, or `None` for an absent argument.
-    pub(crate) fn optional_floats(&self, id: ValueId) -> Result<Option<Vec<f64>>, Error> {
+    /// A list of numbers, if the call has it.
+    pub(crate) fn optional_floats(
+        &self,
+        id: impl Into<Option<ValueId>>,
+    ) -> Result<Option<Vec<f64>>, Error> {
+        let Some(id) = self.given(id.into()) else { return Ok(None) };
         match self.value(id)? {
-            Value::None => Ok(None),
             Value::DoubleList(items) => Ok(Some(items.clone())),
             _ => Ok(Some(self.ints(id)?.into_iter().map(|item| item as f64).collect())),
         }
@@ -137,10 +151,13 @@ impl Encoder<'_, '_> {
         }
     }
 
-    /// Returns a string, or `None` for an absent argument.
-    pub(crate) fn optional_string(&self, id: ValueId) -> Result<Option<&str>, Error> {
+    /// A string, if the call has it.
+    pub(crate) fn optional_string(
+        &self,
+        id: impl Into<Option<ValueId>>,
+    ) -> Result<Option<&str>, Error> {
+        let Some(id) = self.given(id.into()) else { return Ok(None) };
         match self.value(id)? {
-            Value::None => Ok(None),
             Value::String(text) => Ok(Some(text)),
             _ => Err(Error::Invalid(format!("value {id} is not a string"))),
         }

@@ -97,7 +97,8 @@ impl Encoder<'_, '_> {
     pub(super) fn is_written(&self, id: TensorId) -> bool {
         let root = self.state.root(id);
         let written = self.written.get_or_init(|| {
-            let writers = self.graph.nodes.iter().filter(|node| node.operator.writes_arguments());
+            let writers =
+                self.graph.nodes.iter().filter(|node| node.operator.traits().writes_arguments());
             writers.flat_map(|node| &node.args).copied().collect()
         });
         written.iter().any(|arg| self.state.root(*arg) == root)

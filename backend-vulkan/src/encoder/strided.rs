@@ -58,7 +58,9 @@ impl<'e> Encoder<'e, '_> {
             let Some((_, count)) = count.filter(|_| node.parts.is_empty()) else {
                 let out = node.args.last().and_then(|out| self.tensor(*out).ok());
                 let same = out.filter(|out| {
-                    node.operator.is_view() && out.element == tensor.element && is_like(out, tensor)
+                    node.operator.traits().is_view
+                        && out.element == tensor.element
+                        && is_like(out, tensor)
                 });
                 return same.is_some_and(|out| self.supports_strides(&out, views));
             };

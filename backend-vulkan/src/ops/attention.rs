@@ -11,7 +11,7 @@ use crate::encoder::{Encoder, read, u32_of, write};
 use crate::error::Error;
 use crate::tensors::Operand;
 use torchlet_graph::graph::ValueId;
-use torchlet_graph::operators::Operator;
+use torchlet_graph::operators::{AttentionArgs, CustomSdpaArgs, Operator, SdpaWithKvCacheArgs};
 use torchlet_shaders::{
     Attention, AttentionCooperative, AttentionCooperativePush, AttentionPush, AttentionScores,
     AttentionScoresPush, AttentionSplit, AttentionSplitPush, AttentionTiled, AttentionTiledPush,
@@ -21,19 +21,21 @@ pub(super) const OPERATORS: &[Entry] = &[
     operator(Operator::ET_VK_SDPA, |e, args| sdpa(e, args, false)),
     operator(Operator::ATTENTION, |e, args| sdpa(e, args, true)),
     operator(Operator::LLAMA_CUSTOM_SDPA, |e, args| {
+        let call = CustomSdpaArgs::of(args)?;
         let tensors = three(e, args)?;
-        custom_sdpa(e, args, tensors, 3, 4)
+        custom_sdpa(e, call, tensors)
     }),
     operator(Operator::SDPA_WITH_KV_CACHE, |e, args| {
         let [q, k, v] = three(e, args)?;
         let caches = update_caches(e, args, [&k, &v])?;
         let [k, v] = caches;
-        custom_sdpa(e, args, [q, k, v], 5, 7)
+        let call = CustomSdpaArgs::from(SdpaWithKvCacheArgs::of(args)?);
+        custom_sdpa(e, call, [q, k, v])
     }),
     operator(Operator::TESTING_COMPUTE_ATTN_WEIGHT_WITH_KV_CACHE, |e, args| {
         let [q, k, v] = three(e, args)?;
         let [cache, _] = update_caches(e, args, [&k, &v])?;
-        let offset = position(e, args, 5)?;
+        let offset = position(e, SdpaWithKvCacheArgs::of(args)?.start_pos)?;
         let out = e.out(args)?;
         scores(e, &q, &cache, offset, &out)
     }),
@@ -43,11 +45,14 @@ pub(super) const OPERATORS: &[Entry] = &[
 /// with all keys masked are zero, and an optional offset argument follows: row `i` attends to keys
 /// up to `offset + i`.
 fn sdpa(e: &mut Encoder<'_, '_>, args: &[ValueId], hidden_zeros: bool) -> Result<(), Error> {
-    let mask = e.optional_tensor(e.arg(args, 3)?)?;
-    let scale = if args.len() > 5 { e.optional_float(args[4])? } else { None };
+    let call = AttentionArgs::of(args)?;
+    let (mask, scale) = (e.optional_tensor(call.mask)?, e.optional_float(call.scale)?);
     // Older files have no offset argument.
-    let has_offset = hidden_zeros && args.len() > 6 && e.optional_int(e.arg(args, 5)?)?.is_some();
-    let causal = if has_offset { Some(position(e, args, 5)?) } else { None };
+    let offset = call.offset.filter(|_| hidden_zeros);
+    let causal = match e.optional_int(offset)? {
+        Some(_) => offset.map(|offset| position(e, offset)).transpose()?,
+        None => None,
+    };
     let [q, k, v] = three(e, args)?;
     let form = Form { order: Order { head: 1, row: 2 }, causal, hidden_zeros };
     let (keys, out) = (k.size(2), e.out(args)?.id);
@@ -56,8 +61,10 @@ fn sdpa(e: &mut Encoder<'_, '_>, args: &[ValueId], hidden_zeros: bool) -> Result
 
 /// Returns the first three arguments, tensors of four dimensions.
 pub(super) fn three(e: &Encoder<'_, '_>, args: &[ValueId]) -> Result<[Operand; 3], Error> {
-    let tensors =
-        [e.tensor(e.arg(args, 0)?)?, e.tensor(e.arg(args, 1)?)?, e.tensor(e.arg(args, 2)?)?];
+    let [q, k, v, ..] = args[..] else {
+        return Err(Error::invalid("attention lacks an argument"));
+    };
+    let tensors = [e.tensor(q)?, e.tensor(k)?, e.tensor(v)?];
     match tensors.iter().find(|tensor| tensor.rank() != 4) {
         Some(tensor) => Err(Error::Invalid(format!(
             "attention requires tensors of four dimensions, found shape {:?}",
@@ -68,8 +75,8 @@ pub(super) fn three(e: &Encoder<'_, '_>, args: &[ValueId]) -> Result<[Operand; 3
 }
 
 /// Returns a position in a sequence.
-pub(super) fn position(e: &Encoder<'_, '_>, args: &[ValueId], at: usize) -> Result<usize, Error> {
-    let position = e.int(e.arg(args, at)?)?;
+pub(super) fn position(e: &Encoder<'_, '_>, id: ValueId) -> Result<usize, Error> {
+    let position = e.int(id)?;
     usize::try_from(position)
         .ok()
         .filter(|position| u32::try_from(*position).is_ok())
@@ -94,23 +101,21 @@ impl Order {
 /// Encodes attention over `[batch, position, head, depth]`, with queries from position `offset` on.
 fn custom_sdpa(
     e: &mut Encoder<'_, '_>,
-    args: &[ValueId],
+    call: CustomSdpaArgs,
     [q, k, v]: [Operand; 3],
-    offset_at: usize,
-    mask_at: usize,
 ) -> Result<(), Error> {
-    let offset = position(e, args, offset_at)?;
-    let mask = e.optional_tensor(e.arg(args, mask_at)?)?;
-    if e.optional_float(e.arg(args, mask_at + 1)?)?.is_some_and(|dropout| dropout != 0.0) {
+    let offset = position(e, call.start_pos)?;
+    let mask = e.optional_tensor(call.attn_mask)?;
+    if e.optional_float(call.dropout_p)?.is_some_and(|dropout| dropout != 0.0) {
         return Err(Error::unsupported("dropout"));
     }
-    let causal = e.optional_int(e.arg(args, mask_at + 2)?)?.is_none_or(|causal| causal != 0);
-    let scale = e.optional_float(e.arg(args, mask_at + 3)?)?;
+    let causal = e.optional_int(call.is_causal)?.is_none_or(|causal| causal != 0);
+    let scale = e.optional_float(call.scale)?;
     let keys = match &mask {
         Some(mask) => mask.sizes.last().copied().unwrap_or(1).min(k.size(1)),
         None => offset.saturating_add(q.size(1)).min(k.size(1)),
     };
-    let out = e.out(args)?.id;
+    let out = e.out(&[call.out])?.id;
     let form = Form {
         order: Order { head: 2, row: 1 },
         causal: causal.then_some(offset),

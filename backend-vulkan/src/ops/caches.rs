@@ -12,7 +12,10 @@ use crate::encoder::{Encoder, numel_of, read, u32_of, write};
 use crate::error::Error;
 use crate::tensors::Operand;
 use torchlet_graph::graph::{Node, ValueId};
-use torchlet_graph::operators::Operator;
+use torchlet_graph::operators::{
+    ApplyRotaryEmbArgs, ApplyRotaryEmbHfArgs, ApplyRotaryEmbInterleavedArgs, Operator, RotaryArgs,
+    SdpaWithKvCacheArgs, UpdateCacheArgs,
+};
 use torchlet_shaders::{Overwrite, OverwritePush, Rotary, RotaryPush};
 
 pub(super) const OPERATORS: &[Entry] = &[
@@ -115,11 +118,16 @@ fn rows(value: &Operand, [positions, heads, depth]: [usize; 3]) -> Result<Rotary
     })
 }
 
-/// Returns which argument is the cache that argument `place` is written to.
-fn cache_of(operator: Operator, place: usize) -> Option<usize> {
-    match (operator, place) {
-        (Operator::UPDATE_CACHE | Operator::LLAMA_UPDATE_CACHE, 0) => Some(1),
-        (Operator::SDPA_WITH_KV_CACHE, 1 | 2) => Some(place + 2),
+/// The cache that a call puts one of its arguments into, if it does.
+fn cache_of(call: &Node, place: usize) -> Option<ValueId> {
+    match (call.operator, place) {
+        (Operator::UPDATE_CACHE | Operator::LLAMA_UPDATE_CACHE, 0) => {
+            UpdateCacheArgs::of(call).ok().map(|call| call.cache)
+        }
+        (Operator::SDPA_WITH_KV_CACHE, 1 | 2) => {
+            let call = SdpaWithKvCacheArgs::of(call).ok()?;
+            Some(if place == 1 { call.key_cache } else { call.value_cache })
+        }
         _ => None,
     }
 }
@@ -137,9 +145,10 @@ fn rotated(operator: Operator) -> &'static [usize] {
 /// update.
 pub(super) fn places(e: &Encoder<'_, '_>, call: &Node, place: usize, it: &Weighted) -> bool {
     let placing = || -> Result<bool, Error> {
-        let value = e.tensor(e.arg(&call.args, place)?)?;
-        if let Some(cache) = cache_of(call.operator, place) {
-            let cache = e.tensor(e.arg(&call.args, cache)?)?;
+        let value = call.args.get(place).ok_or_else(|| Error::invalid("an argument is missing"))?;
+        let value = e.tensor(*value)?;
+        if let Some(cache) = cache_of(call, place) {
+            let cache = e.tensor(cache)?;
             if value.rank() != 4 || cache.rank() != 4 {
                 return Ok(false);
             }
@@ -156,8 +165,9 @@ pub(super) fn places(e: &Encoder<'_, '_>, call: &Node, place: usize, it: &Weight
 }
 
 fn update_cache(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
-    let (value, cache) = (e.tensor(e.arg(args, 0)?)?, e.tensor(e.arg(args, 1)?)?);
-    let start = position(e, args, 2)?;
+    let call = UpdateCacheArgs::of(args)?;
+    let (value, cache) = (e.tensor(call.value)?, e.tensor(call.cache)?);
+    let start = position(e, call.start_pos)?;
     let out = e.out(args)?;
     if out.element != cache.element || out.sizes != cache.sizes {
         // The returned tensor is not the cache and has no readers.
@@ -173,8 +183,9 @@ pub(super) fn update_caches(
     args: &[ValueId],
     values: [&Operand; 2],
 ) -> Result<[Operand; 2], Error> {
-    let start = position(e, args, 5)?;
-    let mut caches = [e.arg(args, 3)?, e.arg(args, 4)?].map(|id| e.tensor(id));
+    let call = SdpaWithKvCacheArgs::of(args)?;
+    let start = position(e, call.start_pos)?;
+    let mut caches = [call.key_cache, call.value_cache].map(|id| e.tensor(id));
     for (cache, value) in caches.iter_mut().zip(values) {
         let Ok(cache) = cache else { continue };
         // A cache argument that is not persistent is backed by a persistent tensor.
@@ -203,7 +214,8 @@ struct Rotation {
 impl Rotation {
     /// Parses a call with interleaved cosines and sines.
     fn interleaved(e: &Encoder<'_, '_>, args: &[ValueId]) -> Result<Self, Error> {
-        let (input, angles) = (e.tensor(e.arg(args, 0)?)?, e.tensor(e.arg(args, 1)?)?);
+        let call = ApplyRotaryEmbInterleavedArgs::of(args)?;
+        let (input, angles) = (e.tensor(call.input)?, e.tensor(call.freqs_cis)?);
         let fits = input.rank() == 3
             && input.size(2).is_multiple_of(2)
             && angles.numel() >= input.size(1).saturating_mul(input.size(2));
@@ -224,9 +236,10 @@ impl Rotation {
 
     /// Parses a call of `torchlet.rotary`.
     fn spelt_out(e: &Encoder<'_, '_>, args: &[ValueId]) -> Result<Self, Error> {
-        let input = e.tensor(e.arg(args, 0)?)?;
-        let (cosine, sine) = (e.tensor(e.arg(args, 1)?)?, e.tensor(e.arg(args, 2)?)?);
-        let form = if e.int(e.arg(args, 3)?)? == 0 { NEIGHBOURS } else { HALVES };
+        let call = RotaryArgs::of(args)?;
+        let input = e.tensor(call.input)?;
+        let (cosine, sine) = (e.tensor(call.cosine)?, e.tensor(call.sine)?);
+        let form = if e.int(call.form)? == 0 { NEIGHBOURS } else { HALVES };
         let (depth, angles) = match (form, &input.sizes[..]) {
             (NEIGHBOURS, [_, _, _, pairs, 2]) => (pairs.saturating_mul(2), *pairs),
             (HALVES, [_, _, _, depth]) => (*depth, *depth),
@@ -267,9 +280,16 @@ impl Rotation {
             _ => {}
         }
         let halves = call.operator == Operator::ET_VK_APPLY_ROTARY_EMB_HF;
-        let input = e.tensor(e.arg(args, which)?)?;
-        let (cosine, sine) = (e.tensor(e.arg(args, 2)?)?, e.tensor(e.arg(args, 3)?)?);
-        let start = if halves { position(e, args, 4)? } else { 0 };
+        let (inputs, angles, start) = if halves {
+            let call = ApplyRotaryEmbHfArgs::of(args)?;
+            let start = position(e, call.start_pos)?;
+            ([call.xq, call.xk], [call.freqs_cos, call.freqs_sin], start)
+        } else {
+            let call = ApplyRotaryEmbArgs::of(args)?;
+            ([call.xq, call.xk], [call.freqs_cos, call.freqs_sin], 0)
+        };
+        let input = e.tensor(inputs[which.min(1)])?;
+        let (cosine, sine) = (e.tensor(angles[0])?, e.tensor(angles[1])?);
         let (positions, heads, depth) = (input.size(1), input.size(2), input.size(3));
         let angles = cosine.sizes.last().copied().unwrap_or(1);
         let rotated = if halves { angles } else { angles.saturating_mul(2) };
@@ -338,8 +358,7 @@ impl Rotation {
         let of_product = placed::read_by_left(e, &self.input)?;
         let inputs: Vec<&Operand> =
             [&self.input, cosine, sine].into_iter().chain(&of_product).collect();
-        let stores =
-            |_: &Encoder<'_, '_>, call: &Node, place| cache_of(call.operator, place).is_some();
+        let stores = |_: &Encoder<'_, '_>, call: &Node, place| cache_of(call, place).is_some();
         Ok(placed::leave_to(e, out, which, &inputs, stores))
     }
 

@@ -13,7 +13,7 @@ use crate::error::Error;
 use crate::stages::Epilogue;
 use crate::tensors::Operand;
 use torchlet_graph::graph::{Node, ValueId};
-use torchlet_graph::operators::Operator;
+use torchlet_graph::operators::{Conv1dArgs, ConvolutionArgs, ConvolutionWithClampArgs, Operator};
 use torchlet_shaders::{
     Convolution, ConvolutionDepthwise, ConvolutionDepthwisePush, ConvolutionPush, Element,
 };
@@ -23,29 +23,66 @@ mod staged;
 mod transposed;
 
 pub(super) const OPERATORS: &[Entry] = &[
-    product(Operator::CONVOLUTION, None, full),
-    product(Operator::CONV_WITH_CLAMP, Some(9), full),
-    product(Operator::ET_VK_CONV_WITH_CLAMP, Some(9), full),
-    product(Operator::ET_VK_CONV2D_GEMM, Some(9), full),
-    product(Operator::ET_VK_CONV1D_PW, Some(7), simple),
-    product(Operator::ET_VK_CONV1D_DW, Some(7), simple),
+    product(Operator::CONVOLUTION, |e, args| full(e, &ConvolutionArgs::of(args)?.into())),
+    product(Operator::CONV_WITH_CLAMP, clamped),
+    product(Operator::ET_VK_CONV_WITH_CLAMP, clamped),
+    product(Operator::ET_VK_CONV2D_GEMM, clamped),
+    product(Operator::ET_VK_CONV1D_PW, of_rows),
+    product(Operator::ET_VK_CONV1D_DW, of_rows),
 ];
 
-/// The positions of the arguments `groups` and `transposed`.
-pub(crate) struct Form {
-    pub(crate) groups: usize,
-    pub(crate) transposed: Option<usize>,
+/// Arguments that the calls of floating-point convolutions have in common.
+pub(crate) struct ConvolutionCall {
+    pub(crate) input: ValueId,
+    pub(crate) weight: ValueId,
+    bias: ValueId,
+    pub(crate) stride: ValueId,
+    pub(crate) padding: ValueId,
+    pub(crate) dilation: ValueId,
+    /// Whether it is transposed, and the output padding.
+    pub(crate) transposed: Option<[ValueId; 2]>,
+    pub(crate) groups: ValueId,
+    /// A lower and an upper bound of the output.
+    pub(crate) bounds: Option<[ValueId; 2]>,
+    pub(crate) out: ValueId,
 }
 
-impl Form {
-    /// Returns the argument positions of an operator, if it is a convolution.
-    pub(crate) fn of(operator: Operator) -> Option<Self> {
-        let entry = OPERATORS.iter().find(|entry| entry.operator == operator)?;
-        Some(match entry.bounds {
-            Some(7) => Form { groups: 6, transposed: None },
-            _ => Form { groups: 8, transposed: Some(6) },
-        })
+impl ConvolutionCall {
+    /// The arguments of a call, if it is a convolution.
+    pub(crate) fn of(call: &Node) -> Option<Self> {
+        let plain = || ConvolutionArgs::matching(call).map(Self::from);
+        let clamped = || ConvolutionWithClampArgs::matching(call).map(Self::from);
+        plain().or_else(clamped).or_else(|| Conv1dArgs::matching(call).map(Self::from))
     }
+}
+
+macro_rules! convolution_calls {
+    ($($call:ident: |$it:ident| $transposed:expr, $bounds:expr;)*) => {$(
+        impl From<$call> for ConvolutionCall {
+            fn from($it: $call) -> Self {
+                let $call { input, weight, bias, stride, padding, dilation, groups, out, .. } = $it;
+                ConvolutionCall {
+                    input,
+                    weight,
+                    bias,
+                    stride,
+                    padding,
+                    dilation,
+                    transposed: $transposed,
+                    groups,
+                    bounds: $bounds,
+                    out,
+                }
+            }
+        }
+    )*};
+}
+
+convolution_calls! {
+    ConvolutionArgs: |call| Some([call.transposed, call.output_padding]), None;
+    ConvolutionWithClampArgs: |call| Some([call.transposed, call.output_padding]),
+        Some([call.output_min, call.output_max]);
+    Conv1dArgs: |call| None, Some([call.output_min, call.output_max]);
 }
 
 /// A convolution from `[batch, in_channels, size[0], size[1]]` to
@@ -75,30 +112,16 @@ pub(super) struct Shape {
     pub(super) epilogue: Epilogue,
 }
 
-/// Arguments: input, weight, bias, stride, padding, dilation, transposed, output padding, groups,
-/// optionally a lower and an upper bound, output.
-fn full(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
-    full_shape(e, args)?.map_or(Ok(()), |shape| shape.encode(e))
+fn full(e: &mut Encoder<'_, '_>, call: &ConvolutionCall) -> Result<(), Error> {
+    convolution(e, call)?.map_or(Ok(()), |shape| shape.encode(e))
 }
 
-fn full_shape(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<Option<Shape>, Error> {
-    let transposed = e.bool(e.arg(args, 6)?)?;
-    let output_padding = e.ints(e.arg(args, 7)?)?;
-    let groups = e.int(e.arg(args, 8)?)?;
-    let clamp = if args.len() > 11 { clamp(e, args[9], args[10])? } else { Epilogue::none() };
-    convolution(e, args, transposed.then_some(&output_padding), groups, clamp)
+fn clamped(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
+    full(e, &ConvolutionWithClampArgs::of(args)?.into())
 }
 
-/// Arguments: input, weight, bias, stride, padding, dilation, groups, lower bound, upper bound,
-/// output.
-fn simple(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
-    simple_shape(e, args)?.map_or(Ok(()), |shape| shape.encode(e))
-}
-
-fn simple_shape(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<Option<Shape>, Error> {
-    let groups = e.int(e.arg(args, 6)?)?;
-    let clamp = clamp(e, e.arg(args, 7)?, e.arg(args, 8)?)?;
-    convolution(e, args, None, groups, clamp)
+fn of_rows(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
+    full(e, &Conv1dArgs::of(args)?.into())
 }
 
 fn clamp(e: &Encoder<'_, '_>, low: ValueId, high: ValueId) -> Result<Epilogue, Error> {
@@ -109,15 +132,19 @@ fn clamp(e: &Encoder<'_, '_>, low: ValueId, high: ValueId) -> Result<Epilogue, E
 }
 
 /// Parses a convolution and sets the shape of its output; `None` if the output is empty.
-fn convolution(
-    e: &mut Encoder<'_, '_>,
-    args: &[ValueId],
-    transposed: Option<&Vec<i64>>,
-    groups: i64,
-    clamp: Epilogue,
-) -> Result<Option<Shape>, Error> {
-    let (input, weight) = (e.tensor(e.arg(args, 0)?)?, e.tensor(e.arg(args, 1)?)?);
-    let bias = e.optional_tensor(e.arg(args, 2)?)?;
+fn convolution(e: &mut Encoder<'_, '_>, call: &ConvolutionCall) -> Result<Option<Shape>, Error> {
+    let clamp = match call.bounds {
+        Some([low, high]) => clamp(e, low, high)?,
+        None => Epilogue::none(),
+    };
+    let transposed = match call.transposed {
+        Some([transposed, output_padding]) if e.bool(transposed)? => Some(e.ints(output_padding)?),
+        _ => None,
+    };
+    let transposed = transposed.as_ref();
+    let groups = e.int(call.groups)?;
+    let (input, weight) = (e.tensor(call.input)?, e.tensor(call.weight)?);
+    let bias = e.optional_tensor(call.bias)?;
     for operand in [Some(&input), Some(&weight), bias.as_ref()].into_iter().flatten() {
         checked_numel(&operand.sizes)?;
         if !operand.element.is_floating() {
@@ -147,7 +174,7 @@ fn convolution(
         (3, [batch, channels, z, y, x]) => (*batch, *channels, [*z, *y, *x]),
         _ => return Err(misfit()),
     };
-    let lists = [e.ints(e.arg(args, 3)?)?, e.ints(e.arg(args, 4)?)?, e.ints(e.arg(args, 5)?)?];
+    let lists = [e.ints(call.stride)?, e.ints(call.padding)?, e.ints(call.dilation)?];
     let of_each = |values: &Vec<i64>| match lines {
         3 => triple(values),
         _ => pair(values, None).map(|[y, x]| [1, y, x]),
@@ -202,7 +229,7 @@ fn convolution(
     sizes.push(all_channels);
     sizes.extend(&out_size[3 - lines..]);
     checked_numel(&sizes)?;
-    let out = e.resize(e.out_id(args)?, &sizes)?;
+    let out = e.resize(e.out_id(&[call.out])?, &sizes)?;
     if !out.element.is_floating() {
         return Err(Error::unsupported("a convolution of integers"));
     }
@@ -256,9 +283,8 @@ pub(super) fn by_row(window: &Window) -> bool {
 impl Shape {
     /// Parses a call as a convolution ([`convolution`]).
     pub(super) fn of(e: &mut Encoder<'_, '_>, call: &Node) -> Result<Option<Self>, Error> {
-        match Form::of(call.operator) {
-            Some(Form { transposed: Some(_), .. }) => full_shape(e, &call.args),
-            Some(Form { transposed: None, .. }) => simple_shape(e, &call.args),
+        match ConvolutionCall::of(call) {
+            Some(call) => convolution(e, &call),
             None => Err(Error::Invalid(format!("{:?} is not a convolution", call.operator))),
         }
     }

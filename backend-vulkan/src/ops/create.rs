@@ -5,45 +5,56 @@ use crate::encoder::{Encoder, u32_of, write};
 use crate::error::Error;
 use crate::tensors::Operand;
 use torchlet_graph::graph::ValueId;
-use torchlet_graph::operators::Operator;
+use torchlet_graph::operators::{
+    ArangeArgs, ArangeStartStepArgs, FillArgs, FullArgs, FullLikeArgs, OnesArgs, Operator,
+    ScalarTensorArgs,
+};
 use torchlet_shaders::{Fill, FillPush};
 
 pub(super) const OPERATORS: &[Entry] = &[
     operator(Operator::FULL, |e, args| {
-        let sizes = e.ints(e.arg(args, 0)?)?;
-        let value = e.float(e.arg(args, 1)?)?;
+        let call = FullArgs::of(args)?;
+        let sizes = e.ints(call.size)?;
+        let value = e.float(call.fill_value)?;
         fill(e, args, Some(&sizes), value)
     }),
     operator(Operator::FULL_LIKE, |e, args| {
-        let value = e.float(e.arg(args, 1)?)?;
+        let call = FullLikeArgs::of(args)?;
+        let value = e.float(call.fill_value)?;
         fill_like(e, args, value)
     }),
     operator(Operator::ZEROS, |e, args| {
-        let sizes = e.ints(e.arg(args, 0)?)?;
+        let call = OnesArgs::of(args)?;
+        let sizes = e.ints(call.size)?;
         fill(e, args, Some(&sizes), 0.0)
     }),
     operator(Operator::ZEROS_LIKE, |e, args| fill_like(e, args, 0.0)),
     operator(Operator::ONES, |e, args| {
-        let sizes = e.ints(e.arg(args, 0)?)?;
+        let call = OnesArgs::of(args)?;
+        let sizes = e.ints(call.size)?;
         fill(e, args, Some(&sizes), 1.0)
     }),
     operator(Operator::ONES_LIKE, |e, args| fill_like(e, args, 1.0)),
     operator(Operator::SCALAR_TENSOR, |e, args| {
-        let value = e.float(e.arg(args, 0)?)?;
+        let call = ScalarTensorArgs::of(args)?;
+        let value = e.float(call.s)?;
         fill(e, args, None, value)
     }),
     operator(Operator::FILL_SCALAR, |e, args| {
-        let value = e.float(e.arg(args, 1)?)?;
+        let call = FillArgs::of(args)?;
+        let value = e.float(call.value)?;
         fill_like(e, args, value)
     }),
     operator(Operator::ARANGE, |e, args| {
-        let end = e.float(e.arg(args, 0)?)?;
+        let call = ArangeArgs::of(args)?;
+        let end = e.float(call.end)?;
         count(e, args, 0.0, end, 1.0)
     }),
     operator(Operator::ARANGE_START_STEP, |e, args| {
-        let start = e.optional_float(e.arg(args, 0)?)?.unwrap_or(0.0);
-        let end = e.float(e.arg(args, 1)?)?;
-        let step = e.optional_float(e.arg(args, 2)?)?.unwrap_or(1.0);
+        let call = ArangeStartStepArgs::of(args)?;
+        let start = e.optional_float(call.start)?.unwrap_or(0.0);
+        let end = e.float(call.end)?;
+        let step = e.optional_float(call.step)?.unwrap_or(1.0);
         count(e, args, start, end, step)
     }),
 ];
@@ -60,7 +71,7 @@ fn to_sizes(sizes: &[i64]) -> Result<Vec<usize>, Error> {
 
 fn fill_like(e: &mut Encoder<'_, '_>, args: &[ValueId], value: f64) -> Result<(), Error> {
     let sizes: Vec<i64> =
-        e.tensor(e.arg(args, 0)?)?.sizes.iter().map(|size| *size as i64).collect();
+        e.tensor(e.ends(args)?.0)?.sizes.iter().map(|size| *size as i64).collect();
     fill(e, args, Some(&sizes), value)
 }
 

@@ -7,7 +7,7 @@ use crate::encoder::{Encoder, read, u32_of, write};
 use crate::error::Error;
 use crate::tensors::Operand;
 use torchlet_graph::graph::ValueId;
-use torchlet_graph::operators::Operator;
+use torchlet_graph::operators::{CdistArgs, Operator};
 use torchlet_shaders::functions::distances;
 use torchlet_shaders::{Distances, DistancesPush, Element};
 
@@ -17,8 +17,9 @@ pub(super) const OPERATORS: &[Entry] = &[operator(Operator::CDIST_FORWARD, betwe
 /// norm is always computed from differences. PyTorch may use a GEMM instead, which loses small
 /// distances to cancellation.
 fn between(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
-    let (a, b) = (e.tensor(e.arg(args, 0)?)?, e.tensor(e.arg(args, 1)?)?);
-    let p = e.float(e.arg(args, 2)?)?;
+    let call = CdistArgs::of(args)?;
+    let (a, b) = (e.tensor(call.x1)?, e.tensor(call.x2)?);
+    let p = e.float(call.p)?;
     let function = match p {
         0.0 => distances::COUNT,
         1.0 => distances::SUM,

@@ -12,7 +12,10 @@ use crate::tensors::Operand;
 use torchlet_core::ScalarType;
 use torchlet_core::rules::broadcast;
 use torchlet_graph::graph::ValueId;
-use torchlet_graph::operators::Operator;
+use torchlet_graph::operators::{
+    AddArgs, AddScalarArgs, BinaryArgs, BinaryScalarArgs, ClampArgs, ClampTensorArgs, DivModeArgs,
+    EluArgs, GeluArgs, HardshrinkArgs, LeakyReluArgs, Operator,
+};
 use torchlet_shaders::functions::{binary, unary};
 use torchlet_shaders::{Binary, BinaryPush, Element, MAX_DIMS, Unary, UnaryPush};
 
@@ -30,7 +33,8 @@ pub(super) const OPERATORS: &[Entry] = &[
     activation(Operator::TANH, |e, args| unary(e, args, unary::TANH, 0.0, 0.0)),
     activation(Operator::SIGMOID, |e, args| unary(e, args, unary::SIGMOID, 0.0, 0.0)),
     activation(Operator::GELU, |e, args| {
-        let tanh = args.len() > 2 && e.optional_string(args[1])? == Some("tanh");
+        let call = GeluArgs::of(args)?;
+        let tanh = e.optional_string(call.approximate)? == Some("tanh");
         unary(e, args, if tanh { unary::GELU_TANH } else { unary::GELU }, 0.0, 0.0)
     }),
     pointwise(Operator::FLOOR, |e, args| unary(e, args, unary::FLOOR, 0.0, 0.0)),
@@ -38,11 +42,9 @@ pub(super) const OPERATORS: &[Entry] = &[
     pointwise(Operator::RECIPROCAL, |e, args| unary(e, args, unary::RECIPROCAL, 0.0, 0.0)),
     pointwise(Operator::ERF, |e, args| unary(e, args, unary::ERF, 0.0, 0.0)),
     pointwise(Operator::ELU, |e, args| {
-        let number = |position: usize| -> Result<f64, Error> {
-            let given = position + 1 < args.len();
-            Ok(if given { e.optional_float(args[position])?.unwrap_or(1.0) } else { 1.0 })
-        };
-        match [number(1)?, number(2)?, number(3)?] {
+        let call = EluArgs::of(args)?;
+        let number = |id| Ok::<_, Error>(e.optional_float(id)?.unwrap_or(1.0));
+        match [number(call.alpha)?, number(call.scale)?, number(call.input_scale)?] {
             [alpha, scale, 1.0] => unary(e, args, unary::ELU, alpha * scale, scale),
             [alpha, 1.0, input_scale] => unary(e, args, unary::CELU, alpha, input_scale),
             _ => Err(Error::unsupported("an ELU with scaled input and scaled output")),
@@ -55,14 +57,16 @@ pub(super) const OPERATORS: &[Entry] = &[
     operator(Operator::CLAMP_TENSOR, clamp_between),
     activation(Operator::CLAMP, clamp),
     activation(Operator::LEAKY_RELU, |e, args| {
-        let slope = if args.len() > 2 { e.float(args[1])? } else { 0.01 };
+        let call = LeakyReluArgs::of(args)?;
+        let slope = e.optional_float(call.negative_slope)?.unwrap_or(0.01);
         unary(e, args, unary::LEAKY_RELU, slope, 0.0)
     }),
     activation(Operator::HARDSWISH, |e, args| unary(e, args, unary::HARDSWISH, 0.0, 0.0)),
     activation(Operator::HARDSIGMOID, |e, args| unary(e, args, unary::HARDSIGMOID, 0.0, 0.0)),
     activation(Operator::SILU, |e, args| unary(e, args, unary::SILU, 0.0, 0.0)),
     pointwise(Operator::HARDSHRINK, |e, args| {
-        let lambda = if args.len() > 2 { e.float(args[1])? } else { 0.5 };
+        let call = HardshrinkArgs::of(args)?;
+        let lambda = e.optional_float(call.lambd)?.unwrap_or(0.5);
         unary(e, args, unary::HARDSHRINK, lambda, 0.0)
     }),
     pointwise(Operator::LOGICAL_NOT, |e, args| unary(e, args, unary::LOGICAL_NOT, 0.0, 0.0)),
@@ -71,50 +75,55 @@ pub(super) const OPERATORS: &[Entry] = &[
     }),
     pointwise(Operator::ADD_TENSOR, |e, args| binary_alpha(e, args, binary::ADD)),
     pointwise(Operator::SUB_TENSOR, |e, args| binary_alpha(e, args, binary::SUB)),
-    pointwise(Operator::MUL_TENSOR, |e, args| binary(e, args, binary::MUL)),
-    pointwise(Operator::DIV_TENSOR, |e, args| binary(e, args, binary::DIV)),
-    pointwise(Operator::DIV_TENSOR_MODE, |e, args| binary(e, args, rounding(e, args)?)),
-    pointwise(Operator::FLOOR_DIVIDE, |e, args| binary(e, args, binary::DIV_FLOOR)),
+    pointwise(Operator::MUL_TENSOR, |_, args| binary(args, binary::MUL)),
+    pointwise(Operator::DIV_TENSOR, |_, args| binary(args, binary::DIV)),
+    pointwise(Operator::DIV_TENSOR_MODE, |e, args| {
+        let call = DivModeArgs::of(args)?;
+        let function = rounding(e, args)?;
+        Ok(Stage::Binary(function, call.input, Source::Tensor(call.other), 1.0))
+    }),
+    pointwise(Operator::FLOOR_DIVIDE, |_, args| binary(args, binary::DIV_FLOOR)),
     pointwise(Operator::ADD_SCALAR, |e, args| with_number_alpha(e, args, binary::ADD)),
     pointwise(Operator::SUB_SCALAR, |e, args| with_number_alpha(e, args, binary::SUB)),
     pointwise(Operator::MUL_SCALAR, |e, args| with_number(e, args, binary::MUL)),
     pointwise(Operator::DIV_SCALAR, |e, args| with_number(e, args, binary::DIV)),
-    pointwise(Operator::DIV_SCALAR_MODE, |e, args| with_number(e, args, rounding(e, args)?)),
+    pointwise(Operator::DIV_SCALAR_MODE, |e, args| {
+        let call = DivModeArgs::of(args)?;
+        let number = Source::Number(e.float(call.other)?);
+        Ok(Stage::Binary(rounding(e, args)?, call.input, number, 1.0))
+    }),
     pointwise(Operator::RSUB_SCALAR, |e, args| {
+        let call = AddScalarArgs::of(args)?;
         // The shader function supports floats only.
-        if !e.tensor(e.arg(args, 0)?)?.element.is_floating() {
+        if !e.tensor(call.input)?.element.is_floating() {
             return Err(Error::unsupported("a reversed subtraction of integers"));
         }
-        let alpha = if args.len() > 3 { e.optional_float(args[2])? } else { None };
-        let a = e.arg(args, 0)?;
-        let number = rounded(e, a, e.float(e.arg(args, 1)?)?)?;
+        let alpha = e.optional_float(call.alpha)?;
+        let a = call.input;
+        let number = rounded(e, a, e.float(call.other)?)?;
         unary(e, args, unary::LINE, -rounded(e, a, alpha.unwrap_or(1.0))?, number)
     }),
-    pointwise(Operator::POW_TENSOR_TENSOR, |e, args| binary(e, args, binary::POW)),
+    pointwise(Operator::POW_TENSOR_TENSOR, |_, args| binary(args, binary::POW)),
     pointwise(Operator::POW_TENSOR_SCALAR, |e, args| with_rounded(e, args, binary::POW)),
-    pointwise(Operator::MINIMUM, |e, args| binary(e, args, binary::MINIMUM)),
-    pointwise(Operator::MAXIMUM, |e, args| binary(e, args, binary::MAXIMUM)),
-    pointwise(Operator::EQ_TENSOR, |e, args| binary(e, args, binary::EQ)),
+    pointwise(Operator::MINIMUM, |_, args| binary(args, binary::MINIMUM)),
+    pointwise(Operator::MAXIMUM, |_, args| binary(args, binary::MAXIMUM)),
+    pointwise(Operator::EQ_TENSOR, |_, args| binary(args, binary::EQ)),
     pointwise(Operator::EQ_SCALAR, |e, args| with_rounded(e, args, binary::EQ)),
-    pointwise(Operator::NE_TENSOR, |e, args| binary(e, args, binary::NE)),
+    pointwise(Operator::NE_TENSOR, |_, args| binary(args, binary::NE)),
     pointwise(Operator::NE_SCALAR, |e, args| with_rounded(e, args, binary::NE)),
-    pointwise(Operator::LT_TENSOR, |e, args| binary(e, args, binary::LT)),
+    pointwise(Operator::LT_TENSOR, |_, args| binary(args, binary::LT)),
     pointwise(Operator::LT_SCALAR, |e, args| with_rounded(e, args, binary::LT)),
-    pointwise(Operator::LE_TENSOR, |e, args| binary(e, args, binary::LE)),
+    pointwise(Operator::LE_TENSOR, |_, args| binary(args, binary::LE)),
     pointwise(Operator::LE_SCALAR, |e, args| with_rounded(e, args, binary::LE)),
-    pointwise(Operator::GT_TENSOR, |e, args| binary(e, args, binary::GT)),
+    pointwise(Operator::GT_TENSOR, |_, args| binary(args, binary::GT)),
     pointwise(Operator::GT_SCALAR, |e, args| with_rounded(e, args, binary::GT)),
-    pointwise(Operator::GE_TENSOR, |e, args| binary(e, args, binary::GE)),
+    pointwise(Operator::GE_TENSOR, |_, args| binary(args, binary::GE)),
     pointwise(Operator::GE_SCALAR, |e, args| with_rounded(e, args, binary::GE)),
-    pointwise(Operator::LOGICAL_AND, |e, args| binary(e, args, binary::LOGICAL_AND)),
-    pointwise(Operator::LOGICAL_OR, |e, args| binary(e, args, binary::LOGICAL_OR)),
-    pointwise_integers(Operator::BITWISE_AND_TENSOR, |e, args| {
-        binary(e, args, binary::BITWISE_AND)
-    }),
-    pointwise_integers(Operator::BITWISE_OR_TENSOR, |e, args| binary(e, args, binary::BITWISE_OR)),
-    pointwise_integers(Operator::BITWISE_XOR_TENSOR, |e, args| {
-        binary(e, args, binary::BITWISE_XOR)
-    }),
+    pointwise(Operator::LOGICAL_AND, |_, args| binary(args, binary::LOGICAL_AND)),
+    pointwise(Operator::LOGICAL_OR, |_, args| binary(args, binary::LOGICAL_OR)),
+    pointwise_integers(Operator::BITWISE_AND_TENSOR, |_, args| binary(args, binary::BITWISE_AND)),
+    pointwise_integers(Operator::BITWISE_OR_TENSOR, |_, args| binary(args, binary::BITWISE_OR)),
+    pointwise_integers(Operator::BITWISE_XOR_TENSOR, |_, args| binary(args, binary::BITWISE_XOR)),
     pointwise_integers(Operator::BITWISE_AND_SCALAR, |e, args| {
         with_number(e, args, binary::BITWISE_AND)
     }),
@@ -141,34 +150,33 @@ fn unary(
     a: f64,
     b: f64,
 ) -> Result<Stage, Error> {
-    Ok(Stage::Unary(function, e.arg(args, 0)?, [a, b]))
+    Ok(Stage::Unary(function, e.ends(args)?.0, [a, b]))
 }
 
 fn clamp(e: &Encoder<'_, '_>, args: &[ValueId]) -> Result<Stage, Error> {
-    let bound = |position: usize, none: f64| -> Result<f64, Error> {
-        if position + 1 < args.len() {
-            Ok(e.optional_float(args[position])?.unwrap_or(none))
-        } else {
-            Ok(none)
-        }
-    };
-    unary(e, args, unary::CLAMP, bound(1, f64::NEG_INFINITY)?, bound(2, f64::INFINITY)?)
+    let call = ClampArgs::of(args)?;
+    let low = e.optional_float(call.min)?.unwrap_or(f64::NEG_INFINITY);
+    let high = e.optional_float(call.max)?.unwrap_or(f64::INFINITY);
+    unary(e, args, unary::CLAMP, low, high)
 }
 
 fn binary_alpha(e: &Encoder<'_, '_>, args: &[ValueId], function: u32) -> Result<Stage, Error> {
-    let alpha = if args.len() > 3 { e.optional_float(args[2])? } else { None };
-    let (a, b) = (e.arg(args, 0)?, e.arg(args, 1)?);
+    let call = AddArgs::of(args)?;
+    let alpha = e.optional_float(call.alpha)?;
+    let (a, b) = (call.input, call.other);
     let alpha = rounded(e, e.out(args)?.id, alpha.unwrap_or(1.0))?;
     Ok(Stage::Binary(function, a, Source::Tensor(b), alpha))
 }
 
-fn binary(e: &Encoder<'_, '_>, args: &[ValueId], function: u32) -> Result<Stage, Error> {
-    Ok(Stage::Binary(function, e.arg(args, 0)?, Source::Tensor(e.arg(args, 1)?), 1.0))
+fn binary(args: &[ValueId], function: u32) -> Result<Stage, Error> {
+    let call = BinaryArgs::of(args)?;
+    Ok(Stage::Binary(function, call.input, Source::Tensor(call.other), 1.0))
 }
 
 /// Returns the function of a division, which may round.
 fn rounding(e: &Encoder<'_, '_>, args: &[ValueId]) -> Result<u32, Error> {
-    let mode = e.optional_string(e.arg(args, 2)?)?;
+    let call = DivModeArgs::of(args)?;
+    let mode = e.optional_string(call.rounding_mode)?;
     if mode.is_some() && e.scalar_type(&e.out(args)?) == Some(ScalarType::BFloat16) {
         return Err(Error::unsupported("bfloat16 division with a rounding mode"));
     }
@@ -180,9 +188,10 @@ fn rounding(e: &Encoder<'_, '_>, args: &[ValueId]) -> Result<u32, Error> {
 }
 
 fn with_number_alpha(e: &Encoder<'_, '_>, args: &[ValueId], function: u32) -> Result<Stage, Error> {
-    let alpha = if args.len() > 3 { e.optional_float(args[2])? } else { None };
-    let a = e.arg(args, 0)?;
-    let number = rounded(e, a, e.float(e.arg(args, 1)?)?)?;
+    let call = AddScalarArgs::of(args)?;
+    let alpha = e.optional_float(call.alpha)?;
+    let a = call.input;
+    let number = rounded(e, a, e.float(call.other)?)?;
     let alpha = rounded(e, a, alpha.unwrap_or(1.0))?;
     Ok(Stage::Binary(function, a, Source::Number(number), alpha))
 }
@@ -199,20 +208,23 @@ pub(super) fn rounded(e: &Encoder<'_, '_>, a: ValueId, number: f64) -> Result<f6
 }
 
 fn with_rounded(e: &Encoder<'_, '_>, args: &[ValueId], function: u32) -> Result<Stage, Error> {
-    let a = e.arg(args, 0)?;
-    let number = rounded(e, a, e.float(e.arg(args, 1)?)?)?;
+    let call = BinaryScalarArgs::of(args)?;
+    let a = call.input;
+    let number = rounded(e, a, e.float(call.other)?)?;
     Ok(Stage::Binary(function, a, Source::Number(number), 1.0))
 }
 
 fn with_number(e: &Encoder<'_, '_>, args: &[ValueId], function: u32) -> Result<Stage, Error> {
-    let number = e.float(e.arg(args, 1)?)?;
-    Ok(Stage::Binary(function, e.arg(args, 0)?, Source::Number(number), 1.0))
+    let call = BinaryScalarArgs::of(args)?;
+    let number = e.float(call.other)?;
+    Ok(Stage::Binary(function, call.input, Source::Number(number), 1.0))
 }
 
 /// Encodes a shift by a constant number of bits: multiplication by a power of two, or division that
 /// rounds down.
 fn shift(e: &Encoder<'_, '_>, args: &[ValueId], function: u32) -> Result<Stage, Error> {
-    let (a, bits) = (e.arg(args, 0)?, e.arg(args, 1)?);
+    let call = BinaryScalarArgs::of(args)?;
+    let (a, bits) = (call.input, call.other);
     if e.tensor(a)?.element.is_floating() || e.tensor(e.out(args)?.id)?.element.is_floating() {
         return Err(Error::unsupported("bitwise operators on floating point"));
     }
@@ -247,12 +259,20 @@ pub(super) fn encode(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Er
             let a = e.tensor(a)?;
             let b = match b {
                 Source::Tensor(b) => e.tensor(b)?,
-                Source::Number(it) => number(e, &a, e.arg(args, 1)?, it)?,
+                Source::Number(it) => number(e, &a, second(args)?, it)?,
             };
             let out = e.out(args)?.id;
             apply_binary(e, function, [&a, &b], out, alpha)
         }
         Stage::Where(_) => super::index::where_self(e, args),
+    }
+}
+
+/// The argument that a number was read from, behind the tensor that it is used with.
+fn second(args: &[ValueId]) -> Result<ValueId, Error> {
+    match args {
+        [_, number, ..] => Ok(*number),
+        _ => Err(Error::invalid("the call has no second argument")),
     }
 }
 
@@ -345,9 +365,9 @@ pub(super) fn emit_binary(
 
 /// Clamps the input between two tensors, either of which may be absent.
 fn clamp_between(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
-    let input = e.tensor(e.arg(args, 0)?)?;
-    let lower = e.optional_tensor(e.arg(args, 1)?)?;
-    let upper = e.optional_tensor(e.arg(args, 2)?)?;
+    let call = ClampTensorArgs::of(args)?;
+    let input = e.tensor(call.input)?;
+    let (lower, upper) = (e.optional_tensor(call.min)?, e.optional_tensor(call.max)?);
     let bounds = || [&lower, &upper].into_iter().flatten();
     // `bfloat16` tensors are stored as 32-bit floats. A bound of a wider type would yield values
     // that are not rounded to `bfloat16`.

@@ -11,7 +11,7 @@ use crate::encoder::Encoder;
 use crate::error::Error;
 use crate::stages::{Epilogue, Stage};
 use torchlet_graph::graph::{Node, ValueId};
-use torchlet_graph::operators::Operator;
+use torchlet_graph::operators::{BinaryArgs, Operator};
 use torchlet_shaders::functions::binary;
 
 pub(super) const OPERATORS: &[Entry] = &[operator(Operator::GATED, encode)];
@@ -41,14 +41,14 @@ fn encode(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
         super::encode(e, product)?;
         super::encode(e, other)?;
     }
-    for view in parts.iter().filter(|part| part.operator.is_view()) {
+    for view in parts.iter().filter(|part| part.operator.traits().is_view) {
         super::encode(e, view)?;
     }
     // The gate before its activation, and the other operand.
-    let gate = e.arg(&activation.args, 0)?;
+    let (gate, _) = e.ends(&activation.args)?;
     let activated = e.out(&activation.args)?.value;
-    let other = [e.arg(&last.args, 0)?, e.arg(&last.args, 1)?];
-    let other = other.into_iter().find(|id| *id != activated).unwrap_or(gate);
+    let last = BinaryArgs::of(last)?;
+    let other = [last.input, last.other].into_iter().find(|id| *id != activated).unwrap_or(gate);
     let (gate, other, out) = (e.tensor(gate)?, e.tensor(other)?, e.out(args)?);
     match gated {
         Some(gated) => {

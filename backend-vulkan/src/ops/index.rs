@@ -11,7 +11,10 @@ use crate::stages::Stage;
 use crate::tensors::{Operand, numel_of};
 use torchlet_core::rules::broadcast_all;
 use torchlet_graph::graph::ValueId;
-use torchlet_graph::operators::Operator;
+use torchlet_graph::operators::{
+    EmbeddingArgs, GatherArgs, IndexArgs, IndexPutArgs, IndexSelectArgs, MaskedFillArgs,
+    MaskedScatterArgs, Operator, WhereArgs,
+};
 use torchlet_shaders::functions::{binary, scatter};
 use torchlet_shaders::{
     Binary, BinaryPush, Element, MAX_DIMS, Put, PutPush, Take, TakePush, Where, WherePush,
@@ -19,8 +22,9 @@ use torchlet_shaders::{
 
 pub(super) const OPERATORS: &[Entry] = &[
     operator(Operator::INDEX_SELECT, |e, args| {
-        let (input, index) = (e.tensor(e.arg(args, 0)?)?, e.tensor(e.arg(args, 2)?)?);
-        let dim = input.dim(e.int(e.arg(args, 1)?)?)?;
+        let call = IndexSelectArgs::of(args)?;
+        let (input, index) = (e.tensor(call.input)?, e.tensor(call.index)?);
+        let dim = input.dim(e.int(call.dim)?)?;
         let mut sizes = input.sizes.clone();
         if let Some(size) = sizes.get_mut(dim) {
             *size = index.numel();
@@ -28,7 +32,8 @@ pub(super) const OPERATORS: &[Entry] = &[
         take(e, args, &input, &index, dim, 1, &sizes)
     }),
     operator(Operator::EMBEDDING, |e, args| {
-        let (weight, index) = (e.tensor(e.arg(args, 0)?)?, e.tensor(e.arg(args, 1)?)?);
+        let call = EmbeddingArgs::of(args)?;
+        let (weight, index) = (e.tensor(call.weight)?, e.tensor(call.indices)?);
         let mut sizes = index.sizes.clone();
         sizes.extend(weight.sizes.iter().skip(1));
         take(e, args, &weight, &index, 0, 1, &sizes)
@@ -38,14 +43,16 @@ pub(super) const OPERATORS: &[Entry] = &[
     operator(Operator::MASKED_SCATTER, masked_scatter),
     operator(Operator::GATHER, gather),
     operator(Operator::MASKED_FILL_SCALAR, |e, args| {
-        let (input, mask) = (e.tensor(e.arg(args, 0)?)?, e.tensor(e.arg(args, 1)?)?);
-        let argument = e.arg(args, 2)?;
+        let call = MaskedFillArgs::of(args)?;
+        let (input, mask) = (e.tensor(call.input)?, e.tensor(call.mask)?);
+        let argument = call.value;
         let number = e.float(argument)?;
         let number = super::elementwise::number(e, &input, argument, number)?;
         choose(e, args, [mask, number, input])
     }),
-    pointwise(Operator::WHERE_SELF, |e, args| {
-        Ok(Stage::Where([e.arg(args, 0)?, e.arg(args, 1)?, e.arg(args, 2)?]))
+    pointwise(Operator::WHERE_SELF, |_, args| {
+        let call = WhereArgs::of(args)?;
+        Ok(Stage::Where([call.condition, call.input, call.other]))
     }),
 ];
 
@@ -89,8 +96,9 @@ fn take(
 }
 
 fn index_tensor(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
-    let input = e.tensor(e.arg(args, 0)?)?;
-    let mut indices = index_tensors(e, e.arg(args, 1)?)?;
+    let call = IndexArgs::of(args)?;
+    let input = e.tensor(call.input)?;
+    let mut indices = index_tensors(e, call.indices)?;
     let (Some(&(first, _)), Some(&(last, _))) = (indices.first(), indices.last()) else {
         return Err(Error::invalid("there are no index tensors"));
     };
@@ -170,16 +178,17 @@ fn combined(
 /// Writes rows into a tensor at indices of one dimension: in place, if the old contents have no
 /// other readers. Otherwise, each output element searches for the value written to it.
 fn index_put(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
-    let (input, value) = (e.tensor(e.arg(args, 0)?)?, e.tensor(e.arg(args, 2)?)?);
-    let adds = !e.is_none(e.arg(args, 3)?) && e.int(e.arg(args, 3)?)? != 0;
-    if let Some(mask) = mask_of(e, e.arg(args, 1)?, &input)? {
+    let call = IndexPutArgs::of(args)?;
+    let (input, value) = (e.tensor(call.input)?, e.tensor(call.values)?);
+    let adds = e.optional_bool(call.accumulate)?.unwrap_or(false);
+    if let Some(mask) = mask_of(e, call.indices, &input)? {
         let is_one = value.numel() == 1 && value.element == input.element;
         return match is_one && !adds {
             true => choose(e, args, [mask, Operand { sizes: Vec::new(), ..value }, input]),
             false => Err(Error::unsupported("index_put with a mask and several values")),
         };
     }
-    let indices = index_tensors(e, e.arg(args, 1)?)?;
+    let indices = index_tensors(e, call.indices)?;
     if value.element.is_floating() != input.element.is_floating() {
         return Err(Error::unsupported("index_put with values of another type"));
     }
@@ -241,9 +250,9 @@ fn mask_of(e: &Encoder<'_, '_>, list: ValueId, input: &Operand) -> Result<Option
 
 /// Replaces the elements that a mask selects by consecutive elements of the source.
 fn masked_scatter(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
-    let [input, mask, source] =
-        [0, 1, 2].map(|place| e.arg(args, place).and_then(|id| e.tensor(id)));
-    let (input, mask, source) = (input?, mask?, source?);
+    let call = MaskedScatterArgs::of(args)?;
+    let (input, mask, source) =
+        (e.tensor(call.input)?, e.tensor(call.mask)?, e.tensor(call.source)?);
     let sizes = common_shape([&input.sizes[..], &mask.sizes])
         .ok_or_else(|| Error::invalid("the shapes do not broadcast"))?;
     let count = numel_of(&sizes)?;
@@ -361,8 +370,9 @@ fn linear_index(
 }
 
 fn gather(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
-    let (input, index) = (e.tensor(e.arg(args, 0)?)?, e.tensor(e.arg(args, 2)?)?);
-    let dim = input.dim(e.int(e.arg(args, 1)?)?)?;
+    let call = GatherArgs::of(args)?;
+    let (input, index) = (e.tensor(call.input)?, e.tensor(call.index)?);
+    let dim = input.dim(e.int(call.dim)?)?;
     let fits = input.rank() == index.rank()
         && (0..input.rank()).all(|other| other == dim || input.size(other) >= index.size(other));
     if !fits {
@@ -439,8 +449,8 @@ pub(super) fn take_each(
 }
 
 pub(super) fn where_self(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
-    let operands =
-        [e.tensor(e.arg(args, 0)?)?, e.tensor(e.arg(args, 1)?)?, e.tensor(e.arg(args, 2)?)?];
+    let call = WhereArgs::of(args)?;
+    let operands = [e.tensor(call.condition)?, e.tensor(call.input)?, e.tensor(call.other)?];
     choose(e, args, operands)
 }
 

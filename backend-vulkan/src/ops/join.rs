@@ -6,7 +6,9 @@ use crate::encoder::{Encoder, read, u32_of, write};
 use crate::error::Error;
 use crate::tensors::Operand;
 use torchlet_graph::graph::ValueId;
-use torchlet_graph::operators::Operator;
+use torchlet_graph::operators::{
+    CatArgs, ConstantPadArgs, Operator, PadArgs, SelectScatterArgs, SliceScatterArgs,
+};
 use torchlet_shaders::functions::pad as functions;
 use torchlet_shaders::{Insert, InsertPush, MAX_DIMS, Pad, PadPush};
 
@@ -25,11 +27,12 @@ pub(super) const OPERATORS: &[Entry] = &[
 ];
 
 fn cat(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
+    let call = CatArgs::of(args)?;
     let mut inputs = Vec::new();
-    for id in e.list(e.arg(args, 0)?)? {
+    for id in e.list(call.tensors)? {
         inputs.push(e.tensor(id)?);
     }
-    let dim = if args.len() > 2 { e.int(args[1])? } else { 0 };
+    let dim = e.optional_int(call.dim)?.unwrap_or(0);
     // PyTorch ignores empty one-dimensional tensors among others.
     let legacy = |input: &Operand| input.rank() == 1 && input.numel() == 0;
     let first = inputs.iter().find(|input| !legacy(input)).or(inputs.first());
@@ -62,12 +65,13 @@ fn cat(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
 }
 
 fn stack(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
+    let call = CatArgs::of(args)?;
     let mut inputs = Vec::new();
-    for id in e.list(e.arg(args, 0)?)? {
+    for id in e.list(call.tensors)? {
         inputs.push(e.tensor(id)?);
     }
     let first = inputs.first().ok_or_else(|| Error::invalid("a stack of no tensors"))?;
-    let dim = if args.len() > 2 { e.optional_int(args[1])?.unwrap_or(0) } else { 0 };
+    let dim = e.optional_int(call.dim)?.unwrap_or(0);
     let dim = torchlet_core::rules::normalize_dim(dim, first.rank() + 1)
         .ok_or_else(|| Error::Invalid(format!("dimension {dim}")))?;
     if inputs.iter().any(|input| input.sizes != first.sizes) {
@@ -135,10 +139,11 @@ pub(super) fn insert(
 }
 
 fn slice_scatter(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
-    let (input, source) = (e.tensor(e.arg(args, 0)?)?, e.tensor(e.arg(args, 1)?)?);
-    let dim = input.dim(e.int(e.arg(args, 2)?)?)?;
-    let start = e.optional_int(e.arg(args, 3)?)?.unwrap_or(0);
-    let step = e.int(e.arg(args, 5)?)?;
+    let call = SliceScatterArgs::of(args)?;
+    let (input, source) = (e.tensor(call.input)?, e.tensor(call.src)?);
+    let dim = input.dim(e.optional_int(call.dim)?.unwrap_or(0))?;
+    let start = e.optional_int(call.start)?.unwrap_or(0);
+    let step = e.optional_int(call.step)?.unwrap_or(1);
     let size = input.size(dim) as i64;
     let start = if start < 0 { (start + size).max(0) } else { start.min(size) } as usize;
     let step = usize::try_from(step).ok().filter(|step| *step > 0);
@@ -150,9 +155,10 @@ fn slice_scatter(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error>
 
 /// The same for a single index of a dimension, which the source lacks.
 fn select_scatter(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
-    let (input, mut source) = (e.tensor(e.arg(args, 0)?)?, e.tensor(e.arg(args, 1)?)?);
-    let dim = input.dim(e.int(e.arg(args, 2)?)?)?;
-    let (at, size) = (e.int(e.arg(args, 3)?)?, input.size(dim));
+    let call = SelectScatterArgs::of(args)?;
+    let (input, mut source) = (e.tensor(call.input)?, e.tensor(call.src)?);
+    let dim = input.dim(e.int(call.dim)?)?;
+    let (at, size) = (e.int(call.index)?, input.size(dim));
     let at = if at < 0 { at.checked_add(size as i64) } else { Some(at) };
     let at = at.and_then(|at| usize::try_from(at).ok()).filter(|at| *at < size);
     let at = at.ok_or_else(|| Error::invalid("an index is out of range"))?;
@@ -169,9 +175,10 @@ fn select_scatter(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error
 }
 
 fn constant_pad(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
-    let input = e.tensor(e.arg(args, 0)?)?;
-    let value = if args.len() > 3 { e.optional_float(args[2])?.unwrap_or(0.0) } else { 0.0 };
-    let (sizes, before) = margins(&input, &e.ints(e.arg(args, 1)?)?)?;
+    let call = ConstantPadArgs::of(args)?;
+    let input = e.tensor(call.input)?;
+    let value = e.optional_float(call.value)?.unwrap_or(0.0);
+    let (sizes, before) = margins(&input, &e.ints(call.pad)?)?;
     let out = e.out(args)?;
     let out = e.resize(out.id, &sizes)?;
     pad(e, &input, &out, &before, value)
@@ -184,8 +191,9 @@ fn extend(
     dims: usize,
     around: u32,
 ) -> Result<(), Error> {
-    let input = e.tensor(e.arg(args, 0)?)?;
-    let pads = e.ints(e.arg(args, 1)?)?;
+    let call = PadArgs::of(args)?;
+    let input = e.tensor(call.input)?;
+    let pads = e.ints(call.padding)?;
     if pads.len() != 2 * dims || input.rank() < dims {
         let (count, rank) = (pads.len(), input.rank());
         return Err(Error::Invalid(format!(

@@ -17,7 +17,7 @@ use crate::stages::Epilogue;
 use crate::tensors::Operand;
 use torchlet_core::ScalarType;
 use torchlet_graph::graph::{Node, ValueId};
-use torchlet_graph::operators::Operator;
+use torchlet_graph::operators::{LayerNormArgs, Operator};
 use torchlet_shaders::Element;
 
 /// A layer norm over the last dimension.
@@ -41,11 +41,12 @@ impl LayerNorm {
 
     /// Parses a call as a norm over rows.
     pub(super) fn of_call(e: &Encoder<'_, '_>, args: &[ValueId]) -> Result<Self, Error> {
+        let call = LayerNormArgs::of(args)?;
         Ok(LayerNorm {
-            input: e.tensor(e.arg(args, 0)?)?,
-            weight: e.optional_tensor(e.arg(args, 2)?)?,
-            bias: e.optional_tensor(e.arg(args, 3)?)?,
-            epsilon: e.float(e.arg(args, 4)?)?,
+            input: e.tensor(call.input)?,
+            weight: e.optional_tensor(call.weight)?,
+            bias: e.optional_tensor(call.bias)?,
+            epsilon: e.float(call.eps)?,
         })
     }
 

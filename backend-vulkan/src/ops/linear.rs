@@ -13,30 +13,34 @@ use crate::error::Error;
 use crate::stages::Epilogue;
 use crate::tensors::Operand;
 use torchlet_graph::graph::ValueId;
-use torchlet_graph::operators::Operator;
+use torchlet_graph::operators::{AddmmArgs, BaddbmmArgs, LinearArgs, MmArgs, Operator};
 
 pub(super) const OPERATORS: &[Entry] = &[
-    product(Operator::MM, None, |e, args| {
-        let (a, b) = (e.tensor(e.arg(args, 0)?)?, e.tensor(e.arg(args, 1)?)?);
+    product(Operator::MM, |e, args| {
+        let call = MmArgs::of(args)?;
+        let (a, b) = (e.tensor(call.input)?, e.tensor(call.mat2)?);
         multiply(e, args, a, b, None)
     }),
-    product(Operator::BMM, None, |e, args| {
-        let (a, b) = (e.tensor(e.arg(args, 0)?)?, e.tensor(e.arg(args, 1)?)?);
+    product(Operator::BMM, |e, args| {
+        let call = MmArgs::of(args)?;
+        let (a, b) = (e.tensor(call.input)?, e.tensor(call.mat2)?);
         multiply(e, args, a, b, None)
     }),
-    product(Operator::ADDMM, None, |e, args| {
-        let bias = e.tensor(e.arg(args, 0)?)?;
-        let (a, b) = (e.tensor(e.arg(args, 1)?)?, e.tensor(e.arg(args, 2)?)?);
-        let (beta, alpha) = (factor(e, args, 3)?, factor(e, args, 4)?);
+    product(Operator::ADDMM, |e, args| {
+        let call = AddmmArgs::of(args)?;
+        let bias = e.tensor(call.input)?;
+        let (a, b) = (e.tensor(call.mat1)?, e.tensor(call.mat2)?);
+        let (beta, alpha) = (factor(e, call.beta)?, factor(e, call.alpha)?);
         multiply(e, args, a, b, Some(Bias { tensor: bias, alpha, beta }))
     }),
-    product(Operator::BADDBMM, None, |e, args| {
-        let bias = e.tensor(e.arg(args, 0)?)?;
-        let (a, b) = (e.tensor(e.arg(args, 1)?)?, e.tensor(e.arg(args, 2)?)?);
-        let (beta, alpha) = (factor(e, args, 3)?, factor(e, args, 4)?);
+    product(Operator::BADDBMM, |e, args| {
+        let call = BaddbmmArgs::of(args)?;
+        let bias = e.tensor(call.input)?;
+        let (a, b) = (e.tensor(call.batch1)?, e.tensor(call.batch2)?);
+        let (beta, alpha) = (factor(e, call.beta)?, factor(e, call.alpha)?);
         multiply(e, args, a, b, Some(Bias { tensor: bias, alpha, beta }))
     }),
-    product(Operator::LINEAR, None, linear),
+    product(Operator::LINEAR, linear),
 ];
 
 /// The bias of a GEMM: `alpha * (a · b) + beta * tensor`.
@@ -47,9 +51,8 @@ struct Bias {
 }
 
 /// Returns a scalar argument; 1 if absent.
-fn factor(e: &Encoder<'_, '_>, args: &[ValueId], position: usize) -> Result<f64, Error> {
-    let given = if args.len() > position + 1 { e.optional_float(args[position])? } else { None };
-    Ok(given.unwrap_or(1.0))
+fn factor(e: &Encoder<'_, '_>, given: Option<ValueId>) -> Result<f64, Error> {
+    Ok(e.optional_float(given)?.unwrap_or(1.0))
 }
 
 /// Multiplies `[batch, m, k]` by `[batch, k, n]`, or the same without batches.
@@ -120,8 +123,9 @@ fn multiply(
 
 /// Parses a linear layer, whose weight has one row per output column.
 pub(super) fn weighted(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<Weighted, Error> {
-    let (input, weight) = (e.tensor(e.arg(args, 0)?)?, e.tensor(e.arg(args, 1)?)?);
-    let bias = if args.len() > 3 { e.optional_tensor(args[2])? } else { None };
+    let call = LinearArgs::of(args)?;
+    let (input, weight) = (e.tensor(call.input)?, e.tensor(call.weight)?);
+    let bias = e.optional_tensor(call.bias)?;
     let (Some((k, outer)), [n, weight_k]) = (input.sizes.split_last(), &weight.sizes[..]) else {
         return Err(Error::Invalid(format!("weights of shape {:?}", weight.sizes)));
     };

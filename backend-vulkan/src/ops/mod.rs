@@ -46,7 +46,7 @@ mod weights;
 mod window;
 
 pub(crate) use chain::{MAX_STAGES, fits};
-pub(crate) use convolution::Form;
+pub(crate) use convolution::ConvolutionCall;
 pub(crate) use normed_sum::terms;
 pub(crate) use quantized::{are_regular, suited, weighs_floats};
 pub(crate) use recurrent::{Cell, MOST_STEPS, recurs};
@@ -79,8 +79,6 @@ pub(crate) struct Entry {
     pub(crate) is_activation: bool,
     /// Whether it supports an epilogue.
     pub(crate) takes_epilogue: bool,
-    /// The position of the arguments that clamp its result: a lower and an upper bound.
-    pub(crate) bounds: Option<usize>,
 }
 
 /// An entry of an operator table.
@@ -92,7 +90,6 @@ pub(crate) const fn operator(of: Operator, encode: EncodeFn) -> Entry {
         chains: false,
         is_activation: false,
         takes_epilogue: false,
-        bounds: None,
     }
 }
 
@@ -111,10 +108,9 @@ pub(crate) const fn pointwise_integers(of: Operator, stage: StageFn) -> Entry {
     Entry { chains: false, ..pointwise(of, stage) }
 }
 
-/// The entry of a GEMM or convolution; the arguments from `bounds` on are a lower and an upper
-/// bound.
-pub(crate) const fn product(of: Operator, bounds: Option<usize>, encode: EncodeFn) -> Entry {
-    Entry { takes_epilogue: true, bounds, ..operator(of, encode) }
+/// The entry of a matrix multiplication or convolution.
+pub(crate) const fn product(of: Operator, encode: EncodeFn) -> Entry {
+    Entry { takes_epilogue: true, ..operator(of, encode) }
 }
 
 /// The families. A new operator is added to the table of its family.

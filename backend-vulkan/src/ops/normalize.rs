@@ -14,7 +14,10 @@ use crate::encoder::{Encoder, read, u32_of, write};
 use crate::error::Error;
 use crate::tensors::Operand;
 use torchlet_graph::graph::ValueId;
-use torchlet_graph::operators::Operator;
+use torchlet_graph::operators::{
+    BatchNormArgs, BatchNormNoStatsArgs, GroupNormArgs, LayerNormArgs, Operator, SoftmaxArgs,
+    UnaryArgs,
+};
 use torchlet_shaders::functions::normalize::{AFFINE, LAYER, LOG_SOFTMAX, RMS, ROUND, SOFTMAX};
 use torchlet_shaders::functions::row::{ADDED, WRITTEN};
 use torchlet_shaders::functions::{binary, unary};
@@ -29,7 +32,8 @@ pub(super) const OPERATORS: &[Entry] = &[
     operator(Operator::NATIVE_BATCH_NORM_LEGIT_NO_TRAINING, batch_norm),
     operator(Operator::NATIVE_BATCH_NORM_LEGIT_NO_STATS, own_statistics),
     operator(Operator::ROUNDED_ROWS, |e, args| {
-        let input = e.tensor(e.arg(args, 0)?)?;
+        let call = UnaryArgs::of(args)?;
+        let input = e.tensor(call.input)?;
         let out = e.out(args)?;
         let out = e.resize(out.id, &input.sizes)?;
         round_rows(e, &input, &out)
@@ -172,8 +176,9 @@ pub(super) fn round_rows(
 }
 
 fn softmax(e: &mut Encoder<'_, '_>, args: &[ValueId], function: u32) -> Result<(), Error> {
-    let input = e.tensor(e.arg(args, 0)?)?;
-    let dim = input.dim(e.int(e.arg(args, 1)?)?)?;
+    let call = SoftmaxArgs::of(args)?;
+    let input = e.tensor(call.input)?;
+    let dim = input.dim(e.int(call.dim)?)?;
     let out = e.out(args)?;
     let out = e.resize(out.id, &input.sizes)?;
     let (count, inner) = (input.size(dim), input.sizes.iter().skip(dim + 1).product::<usize>());
@@ -253,8 +258,9 @@ fn normalize(
 
 /// Encodes a layer norm, unless it is fused into the readers of its rows.
 fn left_layer_norm(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
+    let call = LayerNormArgs::of(args)?;
     let norm = LayerNorm::of_call(e, args)?;
-    let is_of_rows = e.ints(e.arg(args, 1)?)?.len() == 1;
+    let is_of_rows = e.ints(call.normalized_shape)?.len() == 1;
     let out =
         e.outs(args)?.first().copied().ok_or_else(|| Error::invalid("the call has no output"))?;
     let out = e.resize(out, &norm.input.sizes)?;
@@ -271,7 +277,7 @@ pub(super) fn layer_norm(
     sum: Option<&Sum>,
 ) -> Result<(), Error> {
     let LayerNorm { input, weight, bias, epsilon } = &LayerNorm::of_call(e, args)?;
-    let normalized = e.ints(e.arg(args, 1)?)?.len();
+    let normalized = e.ints(LayerNormArgs::of(args)?.normalized_shape)?.len();
     let first = input
         .rank()
         .checked_sub(normalized)
@@ -285,17 +291,16 @@ pub(super) fn layer_norm(
     centered(e, input, rows, weights, *epsilon, &out)
 }
 
-/// Emits a normalisation of `rows` rows with a weight and a bias per channel, the second and third
-/// argument.
+/// Emits a normalisation of so many rows, whose channels have a weight and a bias each.
 fn by_channels(
     e: &mut Encoder<'_, '_>,
     args: &[ValueId],
     input: &Operand,
+    [weight, bias]: [ValueId; 2],
     rows: usize,
     epsilon: f64,
 ) -> Result<(), Error> {
-    let weight = e.optional_tensor(e.arg(args, 1)?)?;
-    let bias = e.optional_tensor(e.arg(args, 2)?)?;
+    let (weight, bias) = (e.optional_tensor(weight)?, e.optional_tensor(bias)?);
     let rows = Rows::of_number(e, input, rows);
     let outs = e.outs(args)?;
     let out = outs.first().copied().ok_or_else(|| Error::invalid("the call has no output"))?;
@@ -306,31 +311,33 @@ fn by_channels(
 }
 
 fn group_norm(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
-    let input = e.tensor(e.arg(args, 0)?)?;
-    let groups = usize::try_from(e.int(e.arg(args, 6)?)?).unwrap_or(0);
-    let epsilon = e.float(e.arg(args, 7)?)?;
+    let call = GroupNormArgs::of(args)?;
+    let input = e.tensor(call.input)?;
+    let groups = usize::try_from(e.int(call.group)?).unwrap_or(0);
+    let epsilon = e.float(call.eps)?;
     let (batch, channels) = (input.size(0), input.size(1));
     if groups == 0 || channels % groups != 0 || input.rank() < 2 {
         return Err(Error::Invalid(format!(
             "{channels} channels are not divisible into {groups} groups"
         )));
     }
-    by_channels(e, args, &input, batch * groups, epsilon)
+    by_channels(e, args, &input, [call.weight, call.bias], batch * groups, epsilon)
 }
 
 /// Encodes a batch norm with the statistics of its input. For a batch of one, these are the
 /// statistics of each channel, which is a row.
 fn own_statistics(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
-    let input = e.tensor(e.arg(args, 0)?)?;
-    let epsilon = e.float(e.arg(args, 5)?)?;
+    let call = BatchNormNoStatsArgs::of(args)?;
+    let input = e.tensor(call.input)?;
+    let epsilon = e.float(call.eps)?;
     let channels = input.size(1);
     if e.bound_sizes(&input).first() != Some(&1) || input.rank() < 2 {
         return Err(Error::unsupported("batch norm statistics over several batches"));
     }
-    if !e.bool(e.arg(args, 3)?)? {
+    if !e.bool(call.training)? {
         return Err(Error::invalid("the batch norm has no running statistics"));
     }
-    by_channels(e, args, &input, channels, epsilon)
+    by_channels(e, args, &input, [call.weight, call.bias], channels, epsilon)
 }
 
 fn rms_norm(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
@@ -370,10 +377,11 @@ pub(super) fn emit_rms_norm(
 }
 
 fn batch_norm(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
-    let input = e.tensor(e.arg(args, 0)?)?;
+    let call = BatchNormArgs::of(args)?;
+    let input = e.tensor(call.input)?;
     let channels = input.size(1);
-    let epsilon = e.float(e.arg(args, 6)?)?;
-    let parameters = [e.arg(args, 1)?, e.arg(args, 2)?, e.arg(args, 3)?, e.arg(args, 4)?];
+    let epsilon = e.float(call.eps)?;
+    let parameters = [call.weight, call.bias, call.running_mean, call.running_var];
     let [scale, shift] = match constant_batch_norm(e, parameters, channels, epsilon)? {
         Some(norm) => [e.derived(Derived::Scale(norm))?, e.derived(Derived::Shift(norm))?],
         None => scale_and_shift(e, parameters, channels, epsilon)?,

@@ -11,7 +11,7 @@ use crate::encoder::Encoder;
 use crate::error::Error;
 use crate::tensors::Operand;
 use torchlet_graph::graph::{Node, ValueId};
-use torchlet_graph::operators::Operator;
+use torchlet_graph::operators::{Operator, RmsNormArgs};
 
 /// The maximum number of rows for which GEMMs are memory-bound.
 pub(super) const FEW_ROWS: usize = 4;
@@ -43,8 +43,9 @@ impl Norm {
 
     /// Parses a call as a norm.
     pub(super) fn of_call(e: &Encoder<'_, '_>, args: &[ValueId]) -> Result<Self, Error> {
-        let (input, weight) = (e.tensor(e.arg(args, 0)?)?, e.tensor(e.arg(args, 1)?)?);
-        let epsilon = e.float(e.arg(args, 2)?)?;
+        let call = RmsNormArgs::of(args)?;
+        let (input, weight) = (e.tensor(call.input)?, e.tensor(call.weight)?);
+        let epsilon = e.float(call.eps)?;
         let is_left = input.numel() / input.sizes.last().copied().unwrap_or(1).max(1) <= FEW_ROWS;
         Ok(Norm { input, weight, epsilon, is_left })
     }

@@ -11,7 +11,7 @@ use crate::encoder::Encoder;
 use crate::error::Error;
 use crate::tensors::Operand;
 use torchlet_graph::graph::ValueId;
-use torchlet_graph::operators::Operator;
+use torchlet_graph::operators::{AddArgs, LayerNormArgs, Operator};
 use torchlet_shaders::functions::binary;
 
 pub(super) const OPERATORS: &[Entry] = &[operator(Operator::NORMED_SUM, encode)];
@@ -58,12 +58,13 @@ fn encode(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
     let [add, norm] = e.parts() else {
         return Err(Error::invalid("a fused sum and norm lacks a part"));
     };
-    let (a, b) = (e.tensor(e.arg(&add.args, 0)?)?, e.tensor(e.arg(&add.args, 1)?)?);
+    let call = AddArgs::of(add)?;
+    let (a, b) = (e.tensor(call.input)?, e.tensor(call.other)?);
     let sum = e.out(&add.args)?;
     let sum = e.resize(sum.id, &broadcast_sizes(&a.sizes, &b.sizes)?)?;
     let is_kept = e.outs(args)?.contains(&sum.value);
     let normalized = match norm.operator {
-        Operator::NATIVE_LAYER_NORM => e.ints(e.arg(&norm.args, 1)?)?.len(),
+        Operator::NATIVE_LAYER_NORM => e.ints(LayerNormArgs::of(norm)?.normalized_shape)?.len(),
         Operator::ET_VK_RMS_NORM => 1,
         other => return Err(Error::Invalid(format!("{other:?} cannot be fused with a sum"))),
     };

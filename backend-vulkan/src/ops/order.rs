@@ -9,26 +9,29 @@ use crate::encoder::{Encoder, read, u32_of, write};
 use crate::error::Error;
 use crate::tensors::Operand;
 use torchlet_graph::graph::ValueId;
-use torchlet_graph::operators::Operator;
+use torchlet_graph::operators::{Operator, ReduceDimArgs, SortArgs, SortStableArgs, TopkArgs};
 use torchlet_shaders::functions::order as functions;
 use torchlet_shaders::{Element, Merge, MergePush, Order, OrderPush};
 
 pub(super) const OPERATORS: &[Entry] = &[
     operator(Operator::SORT_STABLE, |e, args| {
-        let descending = if args.len() > 4 { e.bool(args[3])? } else { false };
-        let dim = if args.len() > 3 { e.int(args[2])? } else { -1 };
+        let call = SortStableArgs::of(args)?;
+        let descending = e.optional_bool(call.descending)?.unwrap_or(false);
+        let dim = e.optional_int(call.dim)?.unwrap_or(-1);
         order(e, args, dim, None, descending)
     }),
     operator(Operator::SORT, |e, args| {
-        let descending = if args.len() > 3 { e.bool(args[2])? } else { false };
-        let dim = if args.len() > 2 { e.int(args[1])? } else { -1 };
+        let call = SortArgs::of(args)?;
+        let descending = e.optional_bool(call.descending)?.unwrap_or(false);
+        let dim = e.optional_int(call.dim)?.unwrap_or(-1);
         order(e, args, dim, None, descending)
     }),
     operator(Operator::TOPK, |e, args| {
-        let first = usize::try_from(e.int(e.arg(args, 1)?)?);
+        let call = TopkArgs::of(args)?;
+        let first = usize::try_from(e.int(call.k)?);
         let first = first.map_err(|_| Error::invalid("k is negative"))?;
-        let dim = if args.len() > 3 { e.int(args[2])? } else { -1 };
-        let largest = if args.len() > 4 { e.bool(args[3])? } else { true };
+        let dim = e.optional_int(call.dim)?.unwrap_or(-1);
+        let largest = e.optional_bool(call.largest)?.unwrap_or(true);
         order(e, args, dim, Some(first), largest)
     }),
     operator(Operator::MEDIAN, |e, args| median(e, args, functions::MEDIAN)),
@@ -56,7 +59,7 @@ fn order(
     first: Option<usize>,
     descending: bool,
 ) -> Result<(), Error> {
-    let input = e.tensor(e.arg(args, 0)?)?;
+    let input = e.tensor(e.ends(args)?.0)?;
     let dim = input.dim(dim)?;
     let count = input.size(dim);
     let first = first.unwrap_or(count);
@@ -121,7 +124,7 @@ fn merge(
 
 /// The median of all elements.
 fn median(e: &mut Encoder<'_, '_>, args: &[ValueId], function: u32) -> Result<(), Error> {
-    let input = e.tensor(e.arg(args, 0)?)?;
+    let input = e.tensor(e.ends(args)?.0)?;
     let input = Operand { sizes: vec![input.numel()], ..input };
     check_line(e, &input, 0, LONGEST)?;
     let out = e.out(args)?;
@@ -140,10 +143,11 @@ fn median(e: &mut Encoder<'_, '_>, args: &[ValueId], function: u32) -> Result<()
 
 /// Medians over one dimension, with their indices.
 fn median_along(e: &mut Encoder<'_, '_>, args: &[ValueId], function: u32) -> Result<(), Error> {
-    let input = e.tensor(e.arg(args, 0)?)?;
-    let dim = input.dim(e.int(e.arg(args, 1)?)?)?;
+    let call = ReduceDimArgs::of(args)?;
+    let input = e.tensor(call.input)?;
+    let dim = input.dim(e.int(call.dim)?)?;
     check_line(e, &input, dim, LONGEST)?;
-    let sizes = reduced_sizes(&input, &[dim], keep_dim(e, args, 2)?);
+    let sizes = reduced_sizes(&input, &[dim], keep_dim(e, call.keepdim)?);
     let [values, places] = values_and_places(e, args, &sizes)?;
     if values.numel() == 0 {
         return Ok(());

@@ -155,7 +155,7 @@ pub(super) fn read_by_left(
     value: &Operand,
 ) -> Result<Vec<Operand>, Error> {
     let Some(call) = left(e, value) else { return Ok(Vec::new()) };
-    let of_norm = e.left(e.arg(&call.args, 0)?).map(|(norm, _)| norm);
+    let of_norm = e.left(e.ends(&call.args)?.0).map(|(norm, _)| norm);
     let read = of_norm.map_or(call.args.get(..1), |norm| norm.args.get(..2));
     read.unwrap_or_default().iter().map(|id| e.tensor(*id)).collect()
 }
@@ -310,12 +310,11 @@ mod tests {
             Value::IntList(vec![batches as i64, rows as i64, 4, 8]),
             tensor(FLOAT, &[batches, rows, 4, 8], false),
             tensor(FLOAT, &[batches, 10, 4, 8], true),
-            Value::None,
         ];
         let calls: [(Operator, &[ValueId]); 3] = [
             (Operator::ROTARY, &[0, 1, 1, 2, 3]),
             (Operator::VIEW_COPY, &[3, 4, 5]),
-            (Operator::UPDATE_CACHE, &[5, 6, 2, 7, 6]),
+            (Operator::UPDATE_CACHE, &[5, 6, 2, 6]),
         ];
         let nodes = calls.map(|(operator, args)| Node::new(operator, args.to_vec())).to_vec();
         let graph =

@@ -6,7 +6,9 @@ use crate::encoder::{Encoder, read, u32_of, write};
 use crate::error::Error;
 use crate::tensors::Operand;
 use torchlet_graph::graph::ValueId;
-use torchlet_graph::operators::Operator;
+use torchlet_graph::operators::{
+    AdaptivePoolArgs, AvgPool1dArgs, AvgPoolArgs, MaxPoolArgs, Operator,
+};
 use torchlet_shaders::{Element, Pool, PoolPush};
 
 pub(super) const OPERATORS: &[Entry] = &[
@@ -17,17 +19,20 @@ pub(super) const OPERATORS: &[Entry] = &[
     operator(Operator::ADAPTIVE_AVG_POOL3D, adaptive_boxes),
     operator(Operator::ADAPTIVE_MAX_POOL2D, |e, args| adaptive(e, args, 2, Kind::Largest)),
     operator(Operator::AVG_POOL1D, |e, args| {
-        let input = e.tensor(e.arg(args, 0)?)?;
-        let ceil = optional(e, args, 4)?.unwrap_or(0) != 0;
-        let windows = Windows::read(e, args, vec![1], ceil)?;
-        let count_padding = optional(e, args, 5)?.unwrap_or(1) != 0;
+        let call = AvgPool1dArgs::of(args)?;
+        let input = e.tensor(call.input)?;
+        let ceil = e.optional_bool(call.ceil_mode)?.unwrap_or(false);
+        let lists = [Some(call.kernel_size), call.stride, call.padding];
+        let windows = Windows::read(e, lists, vec![1], ceil)?;
+        let count_padding = e.optional_bool(call.count_include_pad)?.unwrap_or(true);
         let kind = Kind::Mean { count_padding, divisor: 0 };
         pool(e, args, &input, windows.in_one_dimension()?, kind)
     }),
     operator(Operator::AVG_POOL2D, |e, args| {
-        let ceil = optional(e, args, 4)?.unwrap_or(0) != 0;
-        let count_padding = optional(e, args, 5)?.unwrap_or(1) != 0;
-        let divisor = optional(e, args, 6)?;
+        let call = AvgPoolArgs::of(args)?;
+        let ceil = e.optional_bool(call.ceil_mode)?.unwrap_or(false);
+        let count_padding = e.optional_bool(call.count_include_pad)?.unwrap_or(true);
+        let divisor = e.optional_int(call.divisor_override)?;
         let divisor = match divisor {
             None => 0,
             Some(divisor) => i32::try_from(divisor)
@@ -35,8 +40,9 @@ pub(super) const OPERATORS: &[Entry] = &[
                 .filter(|divisor| *divisor != 0)
                 .ok_or_else(|| Error::Invalid(format!("divisor {divisor} is out of range")))?,
         };
-        let windows = Windows::read(e, args, vec![1, 1], ceil)?;
-        let input = e.tensor(e.arg(args, 0)?)?;
+        let lists = [Some(call.kernel_size), call.stride, call.padding];
+        let windows = Windows::read(e, lists, vec![1, 1], ceil)?;
+        let input = e.tensor(call.input)?;
         pool(e, args, &input, windows, Kind::Mean { count_padding, divisor })
     }),
 ];
@@ -53,16 +59,13 @@ const LARGEST_PLANE: usize = 1 << 22;
 /// The mean over all elements of a window.
 const MEAN: Kind = Kind::Mean { count_padding: false, divisor: 0 };
 
-/// Returns an optional integer argument.
-fn optional(e: &Encoder<'_, '_>, args: &[ValueId], position: usize) -> Result<Option<i64>, Error> {
-    if args.len() > position + 1 { e.optional_int(args[position]) } else { Ok(None) }
-}
-
 fn max_pool(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
-    let dilation = if args.len() > 5 { e.ints(args[4])? } else { vec![1] };
-    let ceil = optional(e, args, 5)?.unwrap_or(0) != 0;
-    let windows = Windows::read(e, args, dilation, ceil)?;
-    let input = e.tensor(e.arg(args, 0)?)?;
+    let call = MaxPoolArgs::of(args)?;
+    let dilation = e.optional_ints(call.dilation)?.unwrap_or_else(|| vec![1]);
+    let ceil = e.optional_bool(call.ceil_mode)?.unwrap_or(false);
+    let lists = [Some(call.kernel_size), call.stride, call.padding];
+    let windows = Windows::read(e, lists, dilation, ceil)?;
+    let input = e.tensor(call.input)?;
     pool(e, args, &input, windows, Kind::Largest)
 }
 
@@ -73,9 +76,10 @@ fn adaptive(
     lines: usize,
     kind: Kind,
 ) -> Result<(), Error> {
-    let input = e.tensor(e.arg(args, 0)?)?;
+    let call = AdaptivePoolArgs::of(args)?;
+    let input = e.tensor(call.input)?;
     let plane = Plane::of(&input, lines, kind)?;
-    let wanted = e.ints(e.arg(args, 1)?)?;
+    let wanted = e.ints(call.output_size)?;
     let wanted = match (lines, &wanted[..]) {
         (1, [only]) => [1, *only],
         _ => pair(&wanted, None)?,
@@ -91,8 +95,9 @@ fn adaptive(
 /// Encodes adaptive average pooling in 3D: first the mean over planes, which have equal numbers of
 /// elements, then the mean over depth.
 fn adaptive_boxes(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
-    let input = e.tensor(e.arg(args, 0)?)?;
-    let wanted = triple(&e.ints(e.arg(args, 1)?)?)?;
+    let call = AdaptivePoolArgs::of(args)?;
+    let input = e.tensor(call.input)?;
+    let wanted = triple(&e.ints(call.output_size)?)?;
     checked_numel(&input.sizes)?;
     let [.., z, y, x] = input.sizes[..] else {
         return Err(Error::Invalid(format!("an input of shape {:?}", input.sizes)));
@@ -148,15 +153,6 @@ fn check_size(size: [usize; 2]) -> Result<(), Error> {
     Ok(())
 }
 
-/// Returns an optional list of integers.
-fn list(e: &Encoder<'_, '_>, args: &[ValueId], position: usize) -> Result<Vec<i64>, Error> {
-    Ok(if args.len() > position + 1 {
-        e.optional_ints(args[position])?.unwrap_or_default()
-    } else {
-        Vec::new()
-    })
-}
-
 /// The window arguments of a call, for each dimension or for all.
 #[derive(Debug, Clone)]
 struct Windows {
@@ -172,12 +168,12 @@ struct Windows {
 impl Windows {
     fn read(
         e: &Encoder<'_, '_>,
-        args: &[ValueId],
+        [kernel, stride, padding]: [Option<ValueId>; 3],
         dilation: Vec<i64>,
         ceil: bool,
     ) -> Result<Self, Error> {
-        let (stride, padding) = (list(e, args, 2)?, list(e, args, 3)?);
-        let kernel = e.ints(e.arg(args, 1)?)?;
+        let list = |id| Ok::<_, Error>(e.optional_ints(id)?.unwrap_or_default());
+        let (kernel, stride, padding) = (list(kernel)?, list(stride)?, list(padding)?);
         Ok(Windows { lines: 2, kernel, stride, padding, dilation, ceil })
     }
 

@@ -12,7 +12,7 @@ use crate::encoder::{Encoder, read, u32_of, write};
 use crate::error::Error;
 use crate::tensors::Operand;
 use torchlet_graph::graph::ValueId;
-use torchlet_graph::operators::Operator;
+use torchlet_graph::operators::{Operator, RecurrentArgs};
 use torchlet_shaders::functions::recurrent;
 use torchlet_shaders::{Element, Recurrent, RecurrentPush, RecurrentStep, RecurrentStepPush};
 
@@ -145,12 +145,11 @@ impl Places {
     /// Parses the positions from two arguments, and checks that they are below `count`.
     fn of(
         e: &Encoder<'_, '_>,
-        args: &[ValueId],
-        at: usize,
+        [first, next]: [ValueId; 2],
         steps: usize,
         count: usize,
     ) -> Result<Self, Error> {
-        let [first, next] = [e.int(e.arg(args, at)?)?, e.int(e.arg(args, at + 1)?)?];
+        let [first, next] = [e.int(first)?, e.int(next)?];
         let outside = || {
             Error::Invalid(format!(
                 "recurrent steps at {first} with stride {next} are out of range"
@@ -214,14 +213,14 @@ fn encode(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
 
 impl Layer {
     fn of(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<Self, Error> {
-        let [x, h, w] = [0, 1, 3].map(|at| e.arg(args, at).and_then(|id| e.tensor(id)));
-        let (x, h, w) = (x?, h?, w?);
-        let c = e.optional_tensor(e.arg(args, 2)?)?;
-        let bias = e.optional_tensor(e.arg(args, 4)?)?;
-        let cell = e.int(e.arg(args, 5)?)?;
+        let call = RecurrentArgs::of(args)?;
+        let (x, h, w) = (e.tensor(call.input)?, e.tensor(call.h)?, e.tensor(call.weight)?);
+        let c = e.optional_tensor(call.c)?;
+        let bias = e.optional_tensor(call.bias)?;
+        let cell = e.int(call.cell)?;
         let cell = Cell::ALL.into_iter().find(|it| i64::from(it.number()) == cell);
         let cell = cell.ok_or_else(|| Error::invalid("the type of a recurrent cell is unknown"))?;
-        let steps = usize::try_from(e.int(e.arg(args, 6)?)?).unwrap_or(0);
+        let steps = usize::try_from(e.int(call.steps)?).unwrap_or(0);
         let (out, last) = match e.outs(args)?[..] {
             [out] => (out, None),
             [out, last] if cell == Cell::Lstm => (out, Some(last)),
@@ -256,8 +255,8 @@ impl Layer {
             [places, _, width] if width == hidden && fits => places,
             _ => return Err(misfit()),
         };
-        let from = Places::of(e, args, 7, steps, count)?;
-        let to = Places::of(e, args, 9, steps, places)?;
+        let from = Places::of(e, [call.first, call.next], steps, count)?;
+        let to = Places::of(e, [call.first_out, call.next_out], steps, places)?;
         let out = e.resize(out, &[places, rows, hidden])?;
         let last = last.map(|last| e.resize(last, &[1, rows, hidden])).transpose()?;
         if !out.element.is_floating() || last.as_ref().is_some_and(|it| it.element != out.element) {

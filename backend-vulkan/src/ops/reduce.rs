@@ -5,7 +5,9 @@ use crate::encoder::{Encoder, read, u32_of, write};
 use crate::error::Error;
 use crate::tensors::Operand;
 use torchlet_graph::graph::ValueId;
-use torchlet_graph::operators::Operator;
+use torchlet_graph::operators::{
+    ArgmaxArgs, Operator, ReduceDimArgs, SumArgs, VarCorrectionArgs, VarDimArgs,
+};
 use torchlet_shaders::functions::reduce;
 use torchlet_shaders::{Element, Reduce, ReducePush};
 
@@ -17,7 +19,8 @@ pub(super) const OPERATORS: &[Entry] = &[
     operator(Operator::ARGMAX, |e, args| search(e, args, Function::ArgMax)),
     operator(Operator::ARGMIN, |e, args| search(e, args, Function::ArgMin)),
     operator(Operator::VAR_DIM, |e, args| {
-        let unbiased = if args.len() > 3 { e.bool(args[2])? } else { true };
+        let call = VarDimArgs::of(args)?;
+        let unbiased = e.optional_bool(call.unbiased)?.unwrap_or(true);
         let out = e.out(args)?.id;
         variance(e, args, if unbiased { 1.0 } else { 0.0 }, out, None)
     }),
@@ -224,13 +227,9 @@ fn reduce_dims(
     Ok(())
 }
 
-/// Returns the `keepdim` argument at this position.
-pub(super) fn keep_dim(
-    e: &Encoder<'_, '_>,
-    args: &[ValueId],
-    position: usize,
-) -> Result<bool, Error> {
-    if args.len() > position + 1 { e.bool(args[position]) } else { Ok(false) }
+/// Whether reduced dimensions stay.
+pub(super) fn keep_dim(e: &Encoder<'_, '_>, keep: Option<ValueId>) -> Result<bool, Error> {
+    Ok(e.optional_bool(keep)?.unwrap_or(false))
 }
 
 fn over_dims(
@@ -239,10 +238,11 @@ fn over_dims(
     function: Function,
     mean: bool,
 ) -> Result<(), Error> {
-    let input = e.tensor(e.arg(args, 0)?)?;
-    let dims = e.optional_ints(e.arg(args, 1)?)?.unwrap_or_default();
+    let call = SumArgs::of(args)?;
+    let input = e.tensor(call.input)?;
+    let dims = e.optional_ints(call.dim)?.unwrap_or_default();
     let dims = dims_of(&input, &dims)?;
-    let keep = keep_dim(e, args, 2)?;
+    let keep = keep_dim(e, call.keepdim)?;
     reduce(e, args, &input, &dims, keep, function, mean)
 }
 
@@ -253,7 +253,7 @@ fn over_all(
     function: Function,
     mean: bool,
 ) -> Result<(), Error> {
-    let input = e.tensor(e.arg(args, 0)?)?;
+    let input = e.tensor(e.ends(args)?.0)?;
     let dims: Vec<usize> = (0..input.rank()).collect();
     reduce(e, args, &input, &dims, false, function, mean)
 }
@@ -280,9 +280,10 @@ fn extreme(
     args: &[ValueId],
     functions: [Function; 2],
 ) -> Result<(), Error> {
-    let input = e.tensor(e.arg(args, 0)?)?;
-    let dim = input.dim(e.int(e.arg(args, 1)?)?)?;
-    let sizes = reduced_sizes(&input, &[dim], keep_dim(e, args, 2)?);
+    let call = ReduceDimArgs::of(args)?;
+    let input = e.tensor(call.input)?;
+    let dim = input.dim(e.int(call.dim)?)?;
+    let sizes = reduced_sizes(&input, &[dim], keep_dim(e, call.keepdim)?);
     let shape = [input.size(dim), input.sizes.iter().skip(dim + 1).product()];
     for (function, out) in functions.into_iter().zip(e.outs(args)?) {
         let out = e.resize(out, &sizes)?;
@@ -292,9 +293,10 @@ fn extreme(
 }
 
 fn search(e: &mut Encoder<'_, '_>, args: &[ValueId], function: Function) -> Result<(), Error> {
-    let input = e.tensor(e.arg(args, 0)?)?;
-    let dim = if args.len() > 2 { e.optional_int(args[1])? } else { None };
-    let keep = keep_dim(e, args, 2)?;
+    let call = ArgmaxArgs::of(args)?;
+    let input = e.tensor(call.input)?;
+    let dim = e.optional_int(call.dim)?;
+    let keep = keep_dim(e, call.keepdim)?;
     let out = e.out(args)?;
     let (sizes, shape) = match dim {
         Some(dim) => {
@@ -313,8 +315,8 @@ fn search(e: &mut Encoder<'_, '_>, args: &[ValueId], function: Function) -> Resu
 
 /// Returns the correction argument (Bessel's correction) of a variance.
 fn correction(e: &Encoder<'_, '_>, args: &[ValueId]) -> Result<f64, Error> {
-    let correction = if args.len() > 3 { e.optional_float(args[2])? } else { None };
-    Ok(correction.unwrap_or(1.0))
+    let call = VarCorrectionArgs::of(args)?;
+    Ok(e.optional_float(call.correction)?.unwrap_or(1.0))
 }
 
 /// Encodes a variance with this correction, and the mean if it is an output.
@@ -325,10 +327,11 @@ fn variance(
     out: ValueId,
     mean: Option<ValueId>,
 ) -> Result<(), Error> {
-    let input = e.tensor(e.arg(args, 0)?)?;
-    let dims = e.optional_ints(e.arg(args, 1)?)?.unwrap_or_default();
+    let call = VarCorrectionArgs::of(args)?;
+    let input = e.tensor(call.input)?;
+    let dims = e.optional_ints(call.dim)?.unwrap_or_default();
     let dims = dims_of(&input, &dims)?;
-    let keep = keep_dim(e, args, 3)?;
+    let keep = keep_dim(e, call.keepdim)?;
     let sizes = reduced_sizes(&input, &dims, keep);
     let out = e.resize(out, &sizes)?;
     let count: usize = dims.iter().map(|dim| input.size(*dim)).product();

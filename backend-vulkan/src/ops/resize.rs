@@ -6,7 +6,10 @@ use crate::encoder::{Encoder, read, u32_of, write};
 use crate::error::Error;
 use crate::tensors::Operand;
 use torchlet_graph::graph::ValueId;
-use torchlet_graph::operators::Operator;
+use torchlet_graph::operators::{
+    GridPriorsArgs, GridSamplerArgs, Operator, PixelShuffleArgs, UpsampleAntialiasArgs,
+    UpsampleBilinearArgs, UpsampleNearestArgs,
+};
 use torchlet_shaders::functions::resample;
 use torchlet_shaders::{
     Element, GridPriors, GridPriorsPush, GridSample, GridSamplePush, Resample, ResamplePush,
@@ -14,17 +17,22 @@ use torchlet_shaders::{
 };
 
 pub(super) const OPERATORS: &[Entry] = &[
-    operator(Operator::UPSAMPLE_NEAREST2D_VEC, |e, args| upsample(e, args, None)),
+    operator(Operator::UPSAMPLE_NEAREST2D_VEC, |e, args| {
+        let call = UpsampleNearestArgs::of(args)?;
+        upsample(e, args, [call.output_size, call.scale_factors], None)
+    }),
     operator(Operator::UPSAMPLE_BILINEAR2D_VEC, |e, args| {
-        let align_corners = e.bool(e.arg(args, 2)?)?;
-        upsample(e, args, Some(align_corners))
+        let call = UpsampleBilinearArgs::of(args)?;
+        let align_corners = e.bool(call.align_corners)?;
+        upsample(e, args, [call.output_size, call.scale_factors], Some(align_corners))
     }),
     operator(Operator::GRID_SAMPLER_2D, grid_sampler),
     operator(Operator::UPSAMPLE_BILINEAR2D_AA, |e, args| antialiased(e, args, resample::LINEAR)),
     operator(Operator::UPSAMPLE_BICUBIC2D_AA, |e, args| antialiased(e, args, resample::CUBIC)),
     operator(Operator::ET_VK_GRID_PRIORS, |e, args| {
-        let input = e.tensor(e.arg(args, 0)?)?;
-        let (stride, offset) = (e.float(e.arg(args, 1)?)?, e.float(e.arg(args, 2)?)?);
+        let call = GridPriorsArgs::of(args)?;
+        let input = e.tensor(call.input)?;
+        let (stride, offset) = (e.float(call.stride)?, e.float(call.offset)?);
         let rank = input.rank();
         if rank < 2 {
             return Err(Error::Invalid(format!("a plane of shape {:?}", input.sizes)));
@@ -42,17 +50,19 @@ pub(super) const OPERATORS: &[Entry] = &[
         e.dispatch_by_four(&pipeline, [write(out.id)], &push, out.numel())
     }),
     operator(Operator::PIXEL_SHUFFLE, |e, args| {
-        let input = e.tensor(e.arg(args, 0)?)?;
-        let factor = e.int(e.arg(args, 1)?)?;
+        let call = PixelShuffleArgs::of(args)?;
+        let input = e.tensor(call.input)?;
+        let factor = e.int(call.upscale_factor)?;
         let out = e.out(args)?.id;
         pixel_shuffle(e, &input, factor, out)
     }),
 ];
 
 fn grid_sampler(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
-    let (input, grid) = (e.tensor(e.arg(args, 0)?)?, e.tensor(e.arg(args, 1)?)?);
-    let (mode, padding) = (e.int(e.arg(args, 2)?)?, e.int(e.arg(args, 3)?)?);
-    let align_corners = e.bool(e.arg(args, 4)?)?;
+    let call = GridSamplerArgs::of(args)?;
+    let (input, grid) = (e.tensor(call.input)?, e.tensor(call.grid)?);
+    let (mode, padding) = (e.int(call.interpolation_mode)?, e.int(call.padding_mode)?);
+    let align_corners = e.bool(call.align_corners)?;
     let fits = input.rank() == 4
         && grid.rank() == 4
         && grid.size(3) == 2
@@ -120,13 +130,14 @@ pub(super) fn pixel_shuffle(
 
 /// Resamples horizontally, then vertically, with 32-bit intermediate values.
 fn antialiased(e: &mut Encoder<'_, '_>, args: &[ValueId], filter: u32) -> Result<(), Error> {
-    let input = e.tensor(e.arg(args, 0)?)?;
+    let call = UpsampleAntialiasArgs::of(args)?;
+    let input = e.tensor(call.input)?;
     if input.rank() != 4 || input.numel() == 0 {
         return Err(Error::Invalid(format!("planes of shape {:?}", input.sizes)));
     }
-    let aligned = e.bool(e.arg(args, 2)?)?;
+    let aligned = e.bool(call.align_corners)?;
     let sizes: Vec<usize> =
-        e.ints(e.arg(args, 1)?)?.iter().filter_map(|size| usize::try_from(*size).ok()).collect();
+        e.ints(call.output_size)?.iter().filter_map(|size| usize::try_from(*size).ok()).collect();
     let [height, width] = sizes[..] else {
         return Err(Error::invalid("expected two output sizes"));
     };
@@ -137,8 +148,9 @@ fn antialiased(e: &mut Encoder<'_, '_>, args: &[ValueId], filter: u32) -> Result
     }
     let across =
         e.temporary(Element::F32, &[input.size(0), input.size(1), input.size(2), width])?;
-    for (dim, from, to) in [(3, &input, &across), (2, &across, &out)] {
-        let factor = e.optional_float(e.arg(args, dim + 1)?)?;
+    let passes = [(3, call.scales_w, &input, &across), (2, call.scales_h, &across, &out)];
+    for (dim, factor, from, to) in passes {
+        let factor = e.optional_float(factor)?;
         let (in_size, out_size) = (from.size(dim), to.size(dim));
         let scale = step(in_size, out_size, aligned, factor);
         let push = ResamplePush {
@@ -170,14 +182,15 @@ fn step(from: usize, to: usize, aligned: bool, factor: Option<f64>) -> f32 {
 fn upsample(
     e: &mut Encoder<'_, '_>,
     args: &[ValueId],
+    [output_size, factors]: [ValueId; 2],
     bilinear: Option<bool>,
 ) -> Result<(), Error> {
-    let input = e.tensor(e.arg(args, 0)?)?;
+    let input = e.tensor(e.ends(args)?.0)?;
     if input.rank() != 4 || input.numel() == 0 {
         return Err(Error::Invalid(format!("planes of shape {:?}", input.sizes)));
     }
-    let output_size = e.optional_ints(e.arg(args, 1)?)?;
-    let factors = e.optional_floats(e.arg(args, if bilinear.is_some() { 3 } else { 2 })?)?;
+    let output_size = e.optional_ints(output_size)?;
+    let factors = e.optional_floats(factors)?;
     let (height, width) = (input.size(2), input.size(3));
     let sizes: Vec<usize> = match (&output_size, &factors) {
         (Some(sizes), _) if sizes.len() == 2 => {

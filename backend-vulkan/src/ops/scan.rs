@@ -7,7 +7,7 @@ use crate::encoder::{Encoder, read, u32_of, write};
 use crate::error::Error;
 use crate::tensors::Operand;
 use torchlet_graph::graph::ValueId;
-use torchlet_graph::operators::Operator;
+use torchlet_graph::operators::{CumsumArgs, DimArgs, Operator};
 use torchlet_shaders::functions::{scan, unary};
 use torchlet_shaders::{Element, Scan, ScanPush};
 
@@ -30,8 +30,9 @@ const LEAST_OF_ROW: usize = 1 << 10;
 const SHARES: u32 = 128;
 
 fn along(e: &mut Encoder<'_, '_>, args: &[ValueId], function: u32) -> Result<(), Error> {
-    let input = e.tensor(e.arg(args, 0)?)?;
-    let dim = input.dim(e.int(e.arg(args, 1)?)?)?;
+    let call = CumsumArgs::of(args)?;
+    let input = e.tensor(call.input)?;
+    let dim = input.dim(e.int(call.dim)?)?;
     let out = e.out(args)?;
     let out = e.resize(out.id, &input.sizes)?;
     if function == scan::LOG_SUM && !(input.element.is_floating() && out.element.is_floating()) {
@@ -47,8 +48,9 @@ pub(super) fn sums(e: &mut Encoder<'_, '_>, input: &Operand, out: &Operand) -> R
 
 /// Encodes cumulative maxima or minima, and their indices.
 fn extremes(e: &mut Encoder<'_, '_>, args: &[ValueId], function: u32) -> Result<(), Error> {
-    let input = e.tensor(e.arg(args, 0)?)?;
-    let dim = input.dim(e.int(e.arg(args, 1)?)?)?;
+    let call = DimArgs::of(args)?;
+    let input = e.tensor(call.input)?;
+    let dim = input.dim(e.int(call.dim)?)?;
     let [values, places] = values_and_places(e, args, &input.sizes)?;
     if values.numel() == 0 {
         return Ok(());

@@ -7,41 +7,47 @@ use crate::encoder::{Encoder, read, u32_of, write};
 use crate::error::Error;
 use crate::tensors::Operand;
 use torchlet_graph::graph::ValueId;
-use torchlet_graph::operators::Operator;
+use torchlet_graph::operators::{
+    Operator, ScatterArgs, ScatterReduceArgs, ScatterReduceTwoArgs, ScatterValueArgs,
+    ScatterValueReduceArgs,
+};
 use torchlet_shaders::functions::scatter;
 use torchlet_shaders::{Element, Scatter, ScatterPush};
 
 pub(super) const OPERATORS: &[Entry] = &[
     operator(Operator::SCATTER_SRC, |e, args| {
-        let source = e.tensor(e.arg(args, 3)?)?;
+        let source = e.tensor(ScatterArgs::of(args)?.src)?;
         send(e, args, &source, false, scatter::REPLACE)
     }),
     operator(Operator::SCATTER_VALUE, |e, args| {
-        let source = one_number(e, args)?;
+        let source = one_number(e, args, ScatterValueArgs::of(args)?.value)?;
         send(e, args, &source, true, scatter::REPLACE)
     }),
     operator(Operator::SCATTER_REDUCE, |e, args| {
-        let source = e.tensor(e.arg(args, 3)?)?;
-        send(e, args, &source, false, combining(e, args)?)
+        let call = ScatterReduceArgs::of(args)?;
+        let source = e.tensor(call.src)?;
+        send(e, args, &source, false, combining(e, call.reduce)?)
     }),
     operator(Operator::SCATTER_VALUE_REDUCE, |e, args| {
-        let source = one_number(e, args)?;
-        send(e, args, &source, true, combining(e, args)?)
+        let call = ScatterValueReduceArgs::of(args)?;
+        let source = one_number(e, args, call.value)?;
+        send(e, args, &source, true, combining(e, call.reduce)?)
     }),
     operator(Operator::SCATTER_ADD, |e, args| {
-        let source = e.tensor(e.arg(args, 3)?)?;
+        let source = e.tensor(ScatterArgs::of(args)?.src)?;
         send(e, args, &source, false, scatter::ADD)
     }),
     operator(Operator::SCATTER_REDUCE_TWO, |e, args| {
-        let source = e.tensor(e.arg(args, 3)?)?;
-        let function = match e.optional_string(e.arg(args, 4)?)? {
+        let call = ScatterReduceTwoArgs::of(args)?;
+        let source = e.tensor(call.src)?;
+        let function = match e.optional_string(call.reduce)? {
             Some("sum") => scatter::ADD,
             Some("prod") => scatter::MULTIPLY,
             Some("amax") => scatter::LARGEST,
             Some("amin") => scatter::SMALLEST,
             _ => return Err(Error::unsupported("scatter_reduce with this reduction")),
         };
-        if args.len() > 6 && !e.bool(args[5])? {
+        if e.optional_bool(call.include_self)? == Some(false) {
             return Err(Error::unsupported("scatter_reduce without the input"));
         }
         send(e, args, &source, false, function)
@@ -49,8 +55,12 @@ pub(super) const OPERATORS: &[Entry] = &[
 ];
 
 /// Returns the scalar that is scattered.
-fn one_number(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<Operand, Error> {
-    let (number, out) = (e.float(e.arg(args, 3)?)?, e.out(args)?);
+fn one_number(
+    e: &mut Encoder<'_, '_>,
+    args: &[ValueId],
+    number: ValueId,
+) -> Result<Operand, Error> {
+    let (number, out) = (e.float(number)?, e.out(args)?);
     let number = match out.element.is_floating() {
         true => Number::Float((number as f32).to_bits()),
         false if number == f64::from(number as i32) => Number::Int(number as i32),
@@ -60,8 +70,8 @@ fn one_number(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<Operand, Erro
 }
 
 /// Returns the function that combines old and scattered elements.
-fn combining(e: &Encoder<'_, '_>, args: &[ValueId]) -> Result<u32, Error> {
-    match e.optional_string(e.arg(args, 4)?)? {
+fn combining(e: &Encoder<'_, '_>, reduce: ValueId) -> Result<u32, Error> {
+    match e.optional_string(reduce)? {
         Some("add") => Ok(scatter::ADD),
         Some("multiply") => Ok(scatter::MULTIPLY),
         _ => Err(Error::unsupported("scatter with this reduction")),
@@ -117,8 +127,11 @@ fn send(
     one_source: bool,
     function: u32,
 ) -> Result<(), Error> {
-    let (input, index) = (e.tensor(e.arg(args, 0)?)?, e.tensor(e.arg(args, 2)?)?);
-    let dim = input.dim(e.int(e.arg(args, 1)?)?)?;
+    let [input, dim, index, ..] = args[..] else {
+        return Err(Error::invalid("the call has no indices"));
+    };
+    let (input, index) = (e.tensor(input)?, e.tensor(index)?);
+    let dim = input.dim(e.int(dim)?)?;
     let fits = index.element == Element::I32
         && index.rank() == input.rank()
         && (0..input.rank()).all(|it| it == dim || index.size(it) <= input.size(it));

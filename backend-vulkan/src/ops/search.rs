@@ -8,26 +8,29 @@ use crate::error::Error;
 use crate::tensors::Operand;
 use torchlet_core::ScalarType;
 use torchlet_graph::graph::ValueId;
-use torchlet_graph::operators::Operator;
+use torchlet_graph::operators::{BucketizeTensorArgs, Operator, SearchsortedArgs};
 use torchlet_shaders::{Element, Search, SearchPush};
 
 pub(super) const OPERATORS: &[Entry] = &[
     operator(Operator::BUCKETIZE_TENSOR, |e, args| {
-        let (values, sequence) = (e.tensor(e.arg(args, 0)?)?, e.tensor(e.arg(args, 1)?)?);
+        let call = BucketizeTensorArgs::of(args)?;
+        let (values, sequence) = (e.tensor(call.input)?, e.tensor(call.boundaries)?);
         if sequence.rank() != 1 {
             return Err(Error::Invalid(format!("boundaries of shape {:?}", sequence.sizes)));
         }
-        let right = args.len() > 4 && e.bool(args[3])?;
+        let right = e.optional_bool(call.right)?.unwrap_or(false);
         among(e, args, [&sequence, &values], right)
     }),
     operator(Operator::SEARCHSORTED_TENSOR, |e, args| {
-        let (sequence, values) = (e.tensor(e.arg(args, 0)?)?, e.tensor(e.arg(args, 1)?)?);
+        let call = SearchsortedArgs::of(args)?;
+        let (sequence, values) = (e.tensor(call.sorted_sequence)?, e.tensor(call.input)?);
         let right = goes_right(e, args)?;
         let sequence = in_order(e, args, sequence)?;
         among(e, args, [&sequence, &values], right)
     }),
     operator(Operator::SEARCHSORTED_SCALAR, |e, args| {
-        let (sequence, argument) = (e.tensor(e.arg(args, 0)?)?, e.arg(args, 1)?);
+        let call = SearchsortedArgs::of(args)?;
+        let (sequence, argument) = (e.tensor(call.sorted_sequence)?, call.input);
         let right = goes_right(e, args)?;
         if let Ok(number) = e.int(argument)
             && !has(e.scalar_type(&sequence), number)
@@ -57,8 +60,9 @@ fn has(scalar_type: Option<ScalarType>, number: i64) -> bool {
 
 /// Whether values are inserted after equal elements.
 fn goes_right(e: &Encoder<'_, '_>, args: &[ValueId]) -> Result<bool, Error> {
-    let right = args.len() > 4 && e.bool(args[3])?;
-    let side = if args.len() > 5 { e.optional_string(args[4])? } else { None };
+    let call = SearchsortedArgs::of(args)?;
+    let right = e.optional_bool(call.right)?.unwrap_or(false);
+    let side = e.optional_string(call.side)?;
     match side {
         None => Ok(right),
         Some("right") => Ok(true),
@@ -73,7 +77,7 @@ fn in_order(
     args: &[ValueId],
     sequence: Operand,
 ) -> Result<Operand, Error> {
-    let places = if args.len() > 6 { e.optional_tensor(args[5])? } else { None };
+    let places = e.optional_tensor(SearchsortedArgs::of(args)?.sorter)?;
     let Some(places) = places else { return Ok(sequence) };
     if places.element != Element::I32 || places.sizes != sequence.sizes {
         let (places, sequence) = (&places.sizes, &sequence.sizes);

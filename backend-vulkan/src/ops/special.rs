@@ -7,7 +7,7 @@ use crate::error::Error;
 use crate::tensors::Operand;
 use torchlet_core::ScalarType;
 use torchlet_graph::graph::ValueId;
-use torchlet_graph::operators::Operator;
+use torchlet_graph::operators::{BinaryArgs, Operator, RoundDecimalsArgs};
 use torchlet_shaders::functions::{binary, special, unary as functions};
 use torchlet_shaders::{Element, Special, SpecialPush};
 
@@ -29,7 +29,7 @@ pub(super) const OPERATORS: &[Entry] = &[
     operator(Operator::ISINF, |e, args| unary(e, args, special::ISINF)),
     operator(Operator::TRUNC, |e, args| {
         // Floats cannot represent all integers.
-        match e.tensor(e.arg(args, 0)?)?.element.is_floating() {
+        match e.tensor(e.ends(args)?.0)?.element.is_floating() {
             true => unary(e, args, special::TRUNC),
             false => Err(Error::unsupported("trunc of integers")),
         }
@@ -75,7 +75,7 @@ pub(super) const OPERATORS: &[Entry] = &[
 ];
 
 fn unary(e: &mut Encoder<'_, '_>, args: &[ValueId], function: u32) -> Result<(), Error> {
-    let input = e.tensor(e.arg(args, 0)?)?;
+    let input = e.tensor(e.ends(args)?.0)?;
     let out = e.out(args)?;
     let out = e.resize(out.id, &input.sizes)?;
     emit(e, function, &input, &out)
@@ -94,7 +94,8 @@ pub(super) fn emit(
 }
 
 fn of_two(e: &mut Encoder<'_, '_>, args: &[ValueId], function: u32) -> Result<(), Error> {
-    let (a, b) = (e.tensor(e.arg(args, 0)?)?, e.tensor(e.arg(args, 1)?)?);
+    let call = BinaryArgs::of(args)?;
+    let (a, b) = (e.tensor(call.input)?, e.tensor(call.other)?);
     let out = e.out(args)?.id;
     apply_binary(e, function, [&a, &b], out, 1.0)
 }
@@ -109,8 +110,9 @@ fn of_bits(e: &mut Encoder<'_, '_>, args: &[ValueId], function: u32) -> Result<(
 
 /// Encodes rounding to a number of decimals, which may be negative.
 fn round_to_decimals(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
-    let input = e.tensor(e.arg(args, 0)?)?;
-    let decimals = i32::try_from(e.int(e.arg(args, 1)?)?).ok();
+    let call = RoundDecimalsArgs::of(args)?;
+    let input = e.tensor(call.input)?;
+    let decimals = i32::try_from(e.int(call.decimals)?).ok();
     let decimals = decimals.filter(|decimals| (-30..=30).contains(decimals));
     let decimals =
         decimals.ok_or_else(|| Error::unsupported("rounding to more than 30 decimals"))?;
@@ -130,8 +132,8 @@ fn round_to_decimals(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Er
 }
 
 fn with_number(e: &mut Encoder<'_, '_>, args: &[ValueId], function: u32) -> Result<(), Error> {
-    let a = e.tensor(e.arg(args, 0)?)?;
-    let argument = e.arg(args, 1)?;
+    let BinaryArgs { input: a, other: argument, .. } = BinaryArgs::of(args)?;
+    let a = e.tensor(a)?;
     let value = rounded(e, a.id, e.float(argument)?)?;
     let out = e.out(args)?;
     // If integers and a scalar yield floats, the integers are converted first.
@@ -142,8 +144,8 @@ fn with_number(e: &mut Encoder<'_, '_>, args: &[ValueId], function: u32) -> Resu
 
 /// Encodes a function of a scalar and each element.
 fn from_number(e: &mut Encoder<'_, '_>, args: &[ValueId], function: u32) -> Result<(), Error> {
-    let argument = e.arg(args, 0)?;
-    let elements = e.tensor(e.arg(args, 1)?)?;
+    let BinaryArgs { input: argument, other: elements, .. } = BinaryArgs::of(args)?;
+    let elements = e.tensor(elements)?;
     let value = rounded(e, elements.id, e.float(argument)?)?;
     let out = e.out(args)?;
     let has_room = match out.element {

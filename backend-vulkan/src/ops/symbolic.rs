@@ -8,7 +8,9 @@ use crate::tensors::Operand;
 use std::collections::HashSet;
 use torchlet_core::rules::normalize_index;
 use torchlet_graph::graph::{Graph, Node, ValueId};
-use torchlet_graph::operators::Operator;
+use torchlet_graph::operators::{
+    AddArgs, ClampArgs, DimArgs, Operator, SelectArgs, SliceArgs, SymBinaryArgs,
+};
 use torchlet_shaders::Element;
 
 pub(super) const OPERATORS: &[Entry] = &[
@@ -22,20 +24,22 @@ pub(super) const OPERATORS: &[Entry] = &[
         })
     }),
     operator(Operator::SYM_SIZE_INT, |e, args| {
-        let input = e.tensor(e.arg(args, 0)?)?;
-        let dim = input.dim(e.int(e.arg(args, 1)?)?)?;
-        e.set_int(e.arg(args, 2)?, input.size(dim) as i64)
+        let call = DimArgs::of(args)?;
+        let input = e.tensor(call.input)?;
+        let dim = input.dim(e.int(call.dim)?)?;
+        e.set_int(call.out, input.size(dim) as i64)
     }),
     operator(Operator::ET_VK_SELECT_AS_SYMINT, |e, args| {
-        let input = e.tensor(e.arg(args, 0)?)?;
-        let dim = input.dim(e.int(e.arg(args, 1)?)?)?;
-        let index = normalize_index(e.int(e.arg(args, 2)?)?, input.size(dim));
+        let call = SelectArgs::of(args)?;
+        let input = e.tensor(call.input)?;
+        let dim = input.dim(e.int(call.dim)?)?;
+        let index = normalize_index(e.int(call.index)?, input.size(dim));
         let index = index.ok_or_else(|| Error::invalid("an index is out of range"))?;
         let at = index * input.strides().get(dim).copied().unwrap_or(1);
         // While memory is planned, inputs have no value: the integer keeps its bound, or the
         // exporter's sample value.
         match element(e, input.id, at, &mut MOST_CALLS.clone())? {
-            Some(value) => e.set_int(e.arg(args, 3)?, value),
+            Some(value) => e.set_int(call.out, value),
             None => Ok(()),
         }
     }),
@@ -43,11 +47,8 @@ pub(super) const OPERATORS: &[Entry] = &[
 
 /// Returns the symbolic integer that a call sets, if any.
 pub(crate) fn integer_set_by(node: &Node) -> Option<ValueId> {
-    let position = match node.operator {
-        Operator::ET_VK_SELECT_AS_SYMINT => 3,
-        operator => OPERATORS.iter().find(|entry| entry.operator == operator).map(|_| 2)?,
-    };
-    node.args.get(position).copied()
+    let is_symbolic = OPERATORS.iter().any(|entry| entry.operator == node.operator);
+    node.args.last().copied().filter(|_| is_symbolic)
 }
 
 /// The maximum number of calls evaluated on the host for one integer.
@@ -69,41 +70,43 @@ fn element(
         return Err(unknown);
     };
     *calls = left;
-    let args = &node.args;
     if e.tensor(id)?.element != Element::I32 {
         return Err(unknown);
     }
-    let source = e.arg(args, 0)?;
+    let (source, _) = e.ends(&node.args)?;
     let input = e.tensor(source)?;
     match node.operator {
         _ if is_view(node) && input.numel() == e.tensor(id)?.numel() => {
             element(e, source, at, calls)
         }
         Operator::CLAMP if input.numel() == e.tensor(id)?.numel() => {
-            let (low, high) = (e.optional_int(e.arg(args, 1)?)?, e.optional_int(e.arg(args, 2)?)?);
+            let call = ClampArgs::of(node)?;
+            let (low, high) = (e.optional_int(call.min)?, e.optional_int(call.max)?);
             let value = element(e, source, at, calls)?;
             let bounded =
                 |value: i64| value.max(low.unwrap_or(value)).min(high.unwrap_or(i64::MAX));
             Ok(value.map(bounded))
         }
         Operator::SELECT_COPY_INT | Operator::SELECT_INT => {
-            let dim = input.dim(e.int(e.arg(args, 1)?)?)?;
-            let index = normalize_index(e.int(e.arg(args, 2)?)?, input.size(dim));
+            let call = SelectArgs::of(node)?;
+            let dim = input.dim(e.int(call.dim)?)?;
+            let index = normalize_index(e.int(call.index)?, input.size(dim));
             let index = index.ok_or_else(|| Error::invalid("an index is out of range"))?;
             element(e, source, picked(at, &input, dim, 1, [index, 1]), calls)
         }
         Operator::SLICE_COPY_TENSOR | Operator::SLICE_TENSOR => {
-            let dim = input.dim(e.int(e.arg(args, 1)?)?)?;
+            let call = SliceArgs::of(node)?;
+            let dim = input.dim(e.optional_int(call.dim)?.unwrap_or(0))?;
             let size = input.size(dim) as i64;
-            let start = e.optional_int(e.arg(args, 2)?)?.unwrap_or(0);
+            let start = e.optional_int(call.start)?.unwrap_or(0);
             let start = if start < 0 { start.saturating_add(size).max(0) } else { start.min(size) };
-            let step = e.int(e.arg(args, 4)?)?.clamp(1, size.max(1));
+            let step = e.optional_int(call.step)?.unwrap_or(1).clamp(1, size.max(1));
             let count = e.tensor(id)?.size(dim);
             let place = picked(at, &input, dim, count, [start as usize, step as usize]);
             element(e, source, place, calls)
         }
         Operator::ADD_TENSOR | Operator::SUB_TENSOR | Operator::MUL_TENSOR => {
-            let other = e.arg(args, 1)?;
+            let AddArgs { other, alpha, .. } = AddArgs::of(node)?;
             // Each operand has the output's shape or one element.
             let place = |numel: usize| if numel == 1 { 0 } else { at };
             let numel = e.tensor(id)?.numel();
@@ -114,7 +117,7 @@ fn element(
             let a = element(e, source, place(numels[0]), calls)?;
             let b = element(e, other, place(numels[1]), calls)?;
             let (Some(a), Some(b)) = (a, b) else { return Ok(None) };
-            let factor = if args.len() > 3 { e.int(args[2])? } else { 1 };
+            let factor = e.optional_int(alpha)?.unwrap_or(1);
             // With 32-bit wrap-around.
             let [a, b, factor] = [a, b, factor].map(|number| number as i32);
             let result = match node.operator {
@@ -189,7 +192,8 @@ fn binary(
     args: &[ValueId],
     function: impl FnOnce(i64, i64) -> Option<i64>,
 ) -> Result<(), Error> {
-    let (a, b) = (e.int(e.arg(args, 0)?)?, e.int(e.arg(args, 1)?)?);
+    let call = SymBinaryArgs::of(args)?;
+    let (a, b) = (e.int(call.a)?, e.int(call.b)?);
     let result = function(a, b).ok_or_else(|| Error::invalid("the result is out of range"))?;
-    e.set_int(e.arg(args, 2)?, result)
+    e.set_int(call.out, result)
 }

@@ -6,7 +6,9 @@ use crate::encoder::{Encoder, read, u32_of, write};
 use crate::error::Error;
 use crate::tensors::Operand;
 use torchlet_graph::graph::ValueId;
-use torchlet_graph::operators::Operator;
+use torchlet_graph::operators::{
+    AdamwStepArgs, FusedCeArgs, LinearDWArgs, LinearQ4gswBackwardArgs, Operator, Q4gswRequantArgs,
+};
 use torchlet_shaders::functions::{cross_entropy, linear_backward};
 use torchlet_shaders::{
     Adamw, AdamwPush, CrossEntropy, CrossEntropyPush, Element, LinearBackward, LinearBackwardPush,
@@ -15,7 +17,8 @@ use torchlet_shaders::{
 
 pub(super) const OPERATORS: &[Entry] = &[
     operator(Operator::ET_VK_LINEAR_D_W, |e, args| {
-        let (gradient, input) = (e.tensor(e.arg(args, 0)?)?, e.tensor(e.arg(args, 1)?)?);
+        let call = LinearDWArgs::of(args)?;
+        let (gradient, input) = (e.tensor(call.d_out)?, e.tensor(call.x)?);
         let (n, k) = (last(&gradient)?, last(&input)?);
         let m = input.numel() / k;
         if gradient.numel() / n != m {
@@ -36,11 +39,12 @@ pub(super) const OPERATORS: &[Entry] = &[
         backward(e, linear_backward::OF_MATRIX, &gradient, &input, &input, &push, &out)
     }),
     operator(Operator::ET_VK_LINEAR_Q4GSW_BACKWARD, |e, args| {
-        let gradient = e.tensor(e.arg(args, 0)?)?;
-        let (weight, scales) = (e.tensor(e.arg(args, 1)?)?, e.tensor(e.arg(args, 2)?)?);
+        let call = LinearQ4gswBackwardArgs::of(args)?;
+        let gradient = e.tensor(call.d_out)?;
+        let (weight, scales) = (e.tensor(call.weights)?, e.tensor(call.weight_scales)?);
         let n = last(&gradient)?;
         let (row, k) = (weight.size(1), weight.size(1).saturating_mul(2));
-        let (group, scale_row) = groups(e, args, 3, &scales, k, n)?;
+        let (group, scale_row) = groups(e, call.group_size, &scales, k, n)?;
         if weight.rank() != 2 || weight.element.size() != 1 || weight.size(0) != n || k == 0 {
             let (gradient, weight) = (&gradient.sizes, &weight.sizes);
             return Err(Error::Invalid(format!("gradients {gradient:?} of weights {weight:?}")));
@@ -63,9 +67,10 @@ pub(super) const OPERATORS: &[Entry] = &[
         backward(e, linear_backward::OF_INPUT, &gradient, &weight, &scales, &push, &out)
     }),
     operator(Operator::ET_VK_Q4GSW_REQUANT, |e, args| {
-        let (input, scales) = (e.tensor(e.arg(args, 0)?)?, e.tensor(e.arg(args, 1)?)?);
+        let call = Q4gswRequantArgs::of(args)?;
+        let (input, scales) = (e.tensor(call.latent)?, e.tensor(call.scales)?);
         let (n, k) = (input.size(0), input.size(1));
-        let (group, scale_row) = groups(e, args, 2, &scales, k, n)?;
+        let (group, scale_row) = groups(e, call.group_size, &scales, k, n)?;
         let out = e.out(args)?;
         let row = k.div_ceil(2);
         let out = e.resize(out.id, &[n, row])?;
@@ -101,13 +106,12 @@ fn last(tensor: &Operand) -> Result<usize, Error> {
 /// Returns the group size from an argument, and the row length of scales of shape `[group, n]`.
 fn groups(
     e: &Encoder<'_, '_>,
-    args: &[ValueId],
-    position: usize,
+    group_size: ValueId,
     scales: &Operand,
     k: usize,
     n: usize,
 ) -> Result<(usize, usize), Error> {
-    let group = usize::try_from(e.int(e.arg(args, position)?)?).unwrap_or(0);
+    let group = usize::try_from(e.int(group_size)?).unwrap_or(0);
     let row = scales.size(1);
     if group == 0 || scales.rank() != 2 || row < n || scales.size(0) < k.div_ceil(group) {
         return Err(Error::Invalid(format!("groups of {group} with scales {:?}", scales.sizes)));
@@ -139,8 +143,9 @@ fn backward(
 }
 
 fn fused_ce(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
-    let (logits, labels) = (e.tensor(e.arg(args, 0)?)?, e.tensor(e.arg(args, 1)?)?);
-    let count = e.float(e.arg(args, 2)?)?;
+    let call = FusedCeArgs::of(args)?;
+    let (logits, labels) = (e.tensor(call.logits)?, e.tensor(call.labels)?);
+    let count = e.float(call.n_valid)?;
     let classes = last(&logits)?;
     let rows = logits.numel() / classes;
     let [loss, gradient] = e.outs(args)?[..] else {
@@ -172,9 +177,10 @@ fn fused_ce(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
 }
 
 fn adamw_step(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
+    let call = AdamwStepArgs::of(args)?;
     let mut tensors = Vec::new();
-    for position in 0..4 {
-        tensors.push(e.tensor(e.arg(args, position)?)?);
+    for id in [call.param, call.m, call.v, call.grad] {
+        tensors.push(e.tensor(id)?);
     }
     let fits = tensors
         .iter()
@@ -182,11 +188,11 @@ fn adamw_step(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
     if !fits {
         return Err(Error::invalid("parameters, moments and gradients differ in size or type"));
     }
-    let mut numbers = [0.0; 7];
-    for (position, number) in numbers.iter_mut().enumerate() {
-        *number = e.float(e.arg(args, 4 + position)?)? as f32;
-    }
-    let [rate, beta1, beta2, epsilon, decay, correction1, correction2] = numbers;
+    let float = |id| Ok::<_, Error>(e.float(id)? as f32);
+    let (rate, epsilon, decay) = (float(call.lr)?, float(call.eps)?, float(call.weight_decay)?);
+    let (beta1, beta2) = (float(call.beta1)?, float(call.beta2)?);
+    let correction1 = float(call.bias_correction1)?;
+    let correction2 = float(call.bias_correction2)?;
     let numel = u32_of(tensors[0].numel())?;
     let push = AdamwPush { numel, rate, beta1, beta2, epsilon, decay, correction1, correction2 };
     let accesses =

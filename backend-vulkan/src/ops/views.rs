@@ -6,14 +6,19 @@ use crate::error::Error;
 use crate::tensors::Operand;
 use torchlet_core::ScalarType;
 use torchlet_graph::graph::ValueId;
-use torchlet_graph::operators::Operator;
+use torchlet_graph::operators::{
+    AsStridedArgs, CopyArgs, DiagonalArgs, DimArgs, DimsArgs, ExpandArgs, Operator, RepeatArgs,
+    RepeatInterleaveArgs, SelectArgs, SliceArgs, SplitArgs, SplitWithSizesArgs, TransposeArgs,
+    UnaryArgs, UnbindArgs, UnfoldArgs, ViewArgs,
+};
 use torchlet_shaders::functions::special;
 use torchlet_shaders::{Gather, GatherPush, MAX_DIMS};
 
 pub(super) const OPERATORS: &[Entry] = &[
     operator(Operator::VIEW_COPY, |e, args| {
-        let sizes = e.ints(e.arg(args, 1)?)?;
-        let input = e.tensor(e.arg(args, 0)?)?;
+        let call = ViewArgs::of(args)?;
+        let sizes = e.ints(call.size)?;
+        let input = e.tensor(call.input)?;
         let mut known = sizes.iter().filter(|size| **size >= 0);
         let known = known.try_fold(1i64, |known, size| known.checked_mul(*size));
         let known = known.ok_or_else(|| Error::invalid("a view is too large"))?;
@@ -25,8 +30,9 @@ pub(super) const OPERATORS: &[Entry] = &[
         reshape(e, args, &sizes)
     }),
     operator(Operator::UNSQUEEZE_COPY, |e, args| {
-        let input = e.tensor(e.arg(args, 0)?)?;
-        let dim = e.int(e.arg(args, 1)?)?;
+        let call = DimArgs::of(args)?;
+        let input = e.tensor(call.input)?;
+        let dim = e.int(call.dim)?;
         let dim = torchlet_core::rules::normalize_dim(dim, input.rank() + 1)
             .ok_or_else(|| Error::Invalid(format!("dimension {dim}")))?;
         let mut sizes = input.sizes.clone();
@@ -46,7 +52,8 @@ pub(super) const OPERATORS: &[Entry] = &[
     operator(Operator::PERMUTE_COPY, permute),
     operator(Operator::PERMUTE, permute),
     operator(Operator::T_COPY, |e, args| {
-        let input = e.tensor(e.arg(args, 0)?)?;
+        let call = UnaryArgs::of(args)?;
+        let input = e.tensor(call.input)?;
         if input.rank() > 2 {
             return Err(Error::Invalid(format!(
                 "expected a matrix, found shape {:?}",
@@ -57,8 +64,9 @@ pub(super) const OPERATORS: &[Entry] = &[
         reorder(e, args, &input, &order)
     }),
     operator(Operator::TRANSPOSE_COPY_INT, |e, args| {
-        let input = e.tensor(e.arg(args, 0)?)?;
-        let (a, b) = (e.int(e.arg(args, 1)?)?, e.int(e.arg(args, 2)?)?);
+        let call = TransposeArgs::of(args)?;
+        let input = e.tensor(call.input)?;
+        let (a, b) = (e.int(call.dim0)?, e.int(call.dim1)?);
         let (a, b) = (input.dim(a)?, input.dim(b)?);
         let mut order: Vec<usize> = (0..input.rank()).collect();
         // A scalar has no dimensions to swap.
@@ -68,19 +76,22 @@ pub(super) const OPERATORS: &[Entry] = &[
         reorder(e, args, &input, &order)
     }),
     operator(Operator::COPY, |e, args| {
-        let (like, input) = (e.tensor(e.arg(args, 0)?)?, e.tensor(e.arg(args, 1)?)?);
+        let call = CopyArgs::of(args)?;
+        let (like, input) = (e.tensor(call.input)?, e.tensor(call.src)?);
         let wanted: Vec<i64> = like.sizes.iter().map(|size| *size as i64).collect();
         expand(e, args, &input, &wanted)
     }),
     operator(Operator::EXPAND_COPY, |e, args| {
-        let input = e.tensor(e.arg(args, 0)?)?;
-        let wanted = e.ints(e.arg(args, 1)?)?;
+        let call = ExpandArgs::of(args)?;
+        let input = e.tensor(call.input)?;
+        let wanted = e.ints(call.size)?;
         expand(e, args, &input, &wanted)
     }),
     operator(Operator::AS_STRIDED_COPY, |e, args| {
-        let input = e.tensor(e.arg(args, 0)?)?;
-        let (sizes, strides) = (e.ints(e.arg(args, 1)?)?, e.ints(e.arg(args, 2)?)?);
-        let base = e.optional_int(e.arg(args, 3)?)?.unwrap_or(0);
+        let call = AsStridedArgs::of(args)?;
+        let input = e.tensor(call.input)?;
+        let (sizes, strides) = (e.ints(call.size)?, e.ints(call.stride)?);
+        let base = e.optional_int(call.storage_offset)?.unwrap_or(0);
         let known: Option<Vec<usize>> =
             sizes.iter().map(|size| usize::try_from(*size).ok()).collect();
         let wanted = known.filter(|sizes| sizes.len() == strides.len()).ok_or_else(|| {
@@ -91,13 +102,11 @@ pub(super) const OPERATORS: &[Entry] = &[
         pick(e, &input, &out, &wanted, &strides, base)
     }),
     operator(Operator::DIAGONAL_COPY, |e, args| {
-        let input = e.tensor(e.arg(args, 0)?)?;
-        let given = |position: usize, none: i64| {
-            let is_given = position + 1 < args.len();
-            if is_given { e.int(args[position]) } else { Ok(none) }
-        };
-        let offset = given(1, 0)?;
-        let (a, b) = (input.dim(given(2, 0)?)?, input.dim(given(3, 1)?)?);
+        let call = DiagonalArgs::of(args)?;
+        let input = e.tensor(call.input)?;
+        let given = |id, none: i64| Ok::<_, Error>(e.optional_int(id)?.unwrap_or(none));
+        let offset = given(call.offset, 0)?;
+        let (a, b) = (input.dim(given(call.dim1, 0)?)?, input.dim(given(call.dim2, 1)?)?);
         if a == b || input.rank() < 2 {
             return Err(Error::invalid("a diagonal has two dimensions"));
         }
@@ -121,10 +130,11 @@ pub(super) const OPERATORS: &[Entry] = &[
     operator(Operator::SLICE_COPY_TENSOR, slice),
     operator(Operator::SLICE_TENSOR, slice),
     operator(Operator::FLIP, |e, args| {
-        let input = e.tensor(e.arg(args, 0)?)?;
+        let call = DimsArgs::of(args)?;
+        let input = e.tensor(call.input)?;
         let mut strides: Vec<i64> = input.strides().iter().map(|stride| *stride as i64).collect();
         let mut base = 0;
-        for dim in e.ints(e.arg(args, 1)?)? {
+        for dim in e.ints(call.dims)? {
             let dim = input.dim(dim)?;
             if let Some(stride) = strides.get_mut(dim) {
                 base += *stride * (input.size(dim) as i64 - 1).max(0);
@@ -136,8 +146,9 @@ pub(super) const OPERATORS: &[Entry] = &[
         gather(e, &input, &out, &input.sizes, &strides, base)
     }),
     operator(Operator::REPEAT, |e, args| {
-        let input = e.tensor(e.arg(args, 0)?)?;
-        let repeats = e.ints(e.arg(args, 1)?)?;
+        let call = RepeatArgs::of(args)?;
+        let input = e.tensor(call.input)?;
+        let repeats = e.ints(call.repeats)?;
         let missing = repeats.len().checked_sub(input.rank());
         let missing = missing.ok_or_else(|| Error::invalid("fewer repeats than dimensions"))?;
         let own = input.strides();
@@ -157,10 +168,11 @@ pub(super) const OPERATORS: &[Entry] = &[
         gather(e, &input, &out, &shape, &strides, 0)
     }),
     operator(Operator::REPEAT_INTERLEAVE_SELF_INT, |e, args| {
-        let input = e.tensor(e.arg(args, 0)?)?;
-        let repeat = usize::try_from(e.int(e.arg(args, 1)?)?);
+        let call = RepeatInterleaveArgs::of(args)?;
+        let input = e.tensor(call.input)?;
+        let repeat = usize::try_from(e.int(call.repeats)?);
         let repeat = repeat.map_err(|_| Error::invalid("a repeat is negative"))?;
-        let (mut view, dim) = match e.optional_int(e.arg(args, 2)?)? {
+        let (mut view, dim) = match e.optional_int(call.dim)? {
             Some(dim) if input.rank() > 0 => (input.sizes.clone(), input.dim(dim)?),
             _ => (vec![input.numel()], 0),
         };
@@ -176,9 +188,10 @@ pub(super) const OPERATORS: &[Entry] = &[
         gather(e, &input, &out, &view, &strides, 0)
     }),
     operator(Operator::UNFOLD_COPY, |e, args| {
-        let input = e.tensor(e.arg(args, 0)?)?;
-        let dim = input.dim(e.int(e.arg(args, 1)?)?)?;
-        let (size, step) = (e.int(e.arg(args, 2)?)?, e.int(e.arg(args, 3)?)?);
+        let call = UnfoldArgs::of(args)?;
+        let input = e.tensor(call.input)?;
+        let dim = input.dim(e.int(call.dimension)?)?;
+        let (size, step) = (e.int(call.size)?, e.int(call.step)?);
         let length = input.size(dim) as i64;
         if size < 0 || size > length || step <= 0 {
             return Err(Error::Invalid(format!(
@@ -200,9 +213,10 @@ pub(super) const OPERATORS: &[Entry] = &[
         gather(e, &input, &out, &sizes, &strides, 0)
     }),
     operator(Operator::SPLIT_WITH_SIZES_COPY, |e, args| {
-        let input = e.tensor(e.arg(args, 0)?)?;
-        let sizes = e.ints(e.arg(args, 1)?)?;
-        let dim = if args.len() > 3 { e.int(args[2])? } else { 0 };
+        let call = SplitWithSizesArgs::of(args)?;
+        let input = e.tensor(call.input)?;
+        let sizes = e.ints(call.split_sizes)?;
+        let dim = e.optional_int(call.dim)?.unwrap_or(0);
         let dim = input.dim(dim)?;
         let outs = e.outs(args)?;
         let mut start = 0usize;
@@ -218,10 +232,11 @@ pub(super) const OPERATORS: &[Entry] = &[
         Ok(())
     }),
     operator(Operator::SPLIT_COPY_TENSOR, |e, args| {
-        let input = e.tensor(e.arg(args, 0)?)?;
-        let size = usize::try_from(e.int(e.arg(args, 1)?)?).ok().filter(|size| *size > 0);
+        let call = SplitArgs::of(args)?;
+        let input = e.tensor(call.input)?;
+        let size = usize::try_from(e.int(call.split_size)?).ok().filter(|size| *size > 0);
         let size = size.ok_or_else(|| Error::invalid("a split size is zero"))?;
-        let dim = if args.len() > 3 { e.int(args[2])? } else { 0 };
+        let dim = e.optional_int(call.dim)?.unwrap_or(0);
         let dim = input.dim(dim)?;
         for (number, out) in e.outs(args)?.into_iter().enumerate() {
             let rest =
@@ -233,8 +248,9 @@ pub(super) const OPERATORS: &[Entry] = &[
         Ok(())
     }),
     operator(Operator::UNBIND_COPY_INT, |e, args| {
-        let input = e.tensor(e.arg(args, 0)?)?;
-        let dim = if args.len() > 2 { e.int(args[1])? } else { 0 };
+        let call = UnbindArgs::of(args)?;
+        let input = e.tensor(call.input)?;
+        let dim = e.optional_int(call.dim)?.unwrap_or(0);
         let dim = input.dim(dim)?;
         for (number, out) in e.outs(args)?.into_iter().enumerate() {
             select_into(e, &input, dim, number, out)?;
@@ -245,7 +261,7 @@ pub(super) const OPERATORS: &[Entry] = &[
 
 /// Reshapes the input: an alias, unless the types differ.
 fn reshape(e: &mut Encoder<'_, '_>, args: &[ValueId], sizes: &[usize]) -> Result<(), Error> {
-    let input = e.tensor(e.arg(args, 0)?)?;
+    let input = e.tensor(e.ends(args)?.0)?;
     if input.numel() != crate::encoder::numel_of(sizes)? {
         return Err(Error::Invalid(format!("{:?} cannot be viewed as {sizes:?}", input.sizes)));
     }
@@ -259,9 +275,10 @@ fn reshape(e: &mut Encoder<'_, '_>, args: &[ValueId], sizes: &[usize]) -> Result
 }
 
 fn squeeze(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
-    let input = e.tensor(e.arg(args, 0)?)?;
+    let call = DimArgs::of(args)?;
+    let input = e.tensor(call.input)?;
     let mut dims = Vec::new();
-    for dim in e.ints(e.arg(args, 1)?)? {
+    for dim in e.ints(call.dim)? {
         dims.push(input.dim(dim)?);
     }
     let kept = input.sizes.iter().enumerate();
@@ -273,7 +290,7 @@ fn squeeze(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
 }
 
 fn same_shape(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
-    let (input, out) = (e.tensor(e.arg(args, 0)?)?, e.out(args)?);
+    let (input, out) = (e.tensor(e.ends(args)?.0)?, e.out(args)?);
     // Tensors stored with more precision than their type are rounded where the program converts to
     // that type, and when they are returned.
     let is_narrow = |tensor: &Operand| e.scalar_type(tensor) == Some(ScalarType::BFloat16);
@@ -313,9 +330,10 @@ fn expand(
 }
 
 fn permute(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
-    let input = e.tensor(e.arg(args, 0)?)?;
+    let call = DimsArgs::of(args)?;
+    let input = e.tensor(call.input)?;
     let mut order = Vec::new();
-    for dim in e.ints(e.arg(args, 1)?)? {
+    for dim in e.ints(call.dims)? {
         order.push(input.dim(dim)?);
     }
     reorder(e, args, &input, &order)
@@ -358,9 +376,10 @@ pub(super) fn permuted(
 }
 
 fn select(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
-    let input = e.tensor(e.arg(args, 0)?)?;
-    let dim = input.dim(e.int(e.arg(args, 1)?)?)?;
-    let index = e.int(e.arg(args, 2)?)?;
+    let call = SelectArgs::of(args)?;
+    let input = e.tensor(call.input)?;
+    let dim = input.dim(e.int(call.dim)?)?;
+    let index = e.int(call.index)?;
     let index = torchlet_core::rules::normalize_index(index, input.size(dim))
         .ok_or_else(|| Error::Invalid(format!("index {index} of dimension {dim}")))?;
     let out = e.out(args)?.id;
@@ -387,22 +406,16 @@ fn select_into(
 }
 
 fn slice(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
-    let input = e.tensor(e.arg(args, 0)?)?;
-    let dim = if args.len() > 2 { e.int(args[1])? } else { 0 };
+    let call = SliceArgs::of(args)?;
+    let input = e.tensor(call.input)?;
+    let dim = e.optional_int(call.dim)?.unwrap_or(0);
     let dim = input.dim(dim)?;
     let size = input.size(dim) as i64;
-    let optional = |position: usize, none: i64| -> Result<i64, Error> {
-        if args.len() > position + 1 {
-            Ok(e.optional_int(args[position])?.unwrap_or(none))
-        } else {
-            Ok(none)
-        }
-    };
     let clamp =
         |index: i64| if index < 0 { (index.saturating_add(size)).max(0) } else { index.min(size) };
-    let start = clamp(optional(2, 0)?);
-    let end = clamp(optional(3, i64::MAX)?).max(start);
-    let step = optional(4, 1)?;
+    let start = clamp(e.optional_int(call.start)?.unwrap_or(0));
+    let end = clamp(e.optional_int(call.end)?.unwrap_or(i64::MAX)).max(start);
+    let step = e.optional_int(call.step)?.unwrap_or(1);
     if step <= 0 {
         return Err(Error::invalid("the step of a slice is not positive"));
     }

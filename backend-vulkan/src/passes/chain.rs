@@ -24,7 +24,7 @@ fn fuse_where(graph: &mut Graph<'_>, keep: bool) -> bool {
     // The index of each value's producer, if it can be part of a chain.
     let mut producers: HashMap<ValueId, usize> = HashMap::new();
     for node in nodes {
-        if node.operator.writes_arguments() {
+        if node.operator.traits().writes_arguments() {
             // Reads must not move behind this write.
             producers.clear();
         }

@@ -10,7 +10,7 @@ use super::{has_unique_producers, uses};
 use crate::tensors::element_of;
 use std::collections::{HashMap, HashSet};
 use torchlet_graph::graph::{Graph, Node, Tensor, Value, ValueId};
-use torchlet_graph::operators::Operator;
+use torchlet_graph::operators::{ConvolutionArgs, Operator};
 
 const TO_LAST: [i64; 4] = [0, 2, 3, 1];
 const TO_FIRST: [i64; 4] = [0, 3, 1, 2];
@@ -19,7 +19,7 @@ const TO_FIRST: [i64; 4] = [0, 3, 1, 2];
 pub(super) fn run(graph: &mut Graph<'_>) {
     // After a write in place, a tensor may differ from its permutation: neither can replace the
     // other.
-    let writes = graph.nodes.iter().any(|node| node.operator.writes_arguments());
+    let writes = graph.nodes.iter().any(|node| node.operator.traits().writes_arguments());
     if writes || !has_unique_producers(graph) {
         return;
     }
@@ -69,9 +69,8 @@ fn permuted(graph: &Graph<'_>, node: &Node, order: [i64; 4]) -> Option<ValueId> 
 /// Whether a call is a depthwise convolution with one result per channel that
 /// [`Operator::DEPTHWISE_LAST`] supports.
 fn is_depthwise(graph: &Graph<'_>, node: &Node) -> bool {
-    let [input, weight, bias, _, _, _, transposed, _, groups, out] = node.args[..] else {
-        return false;
-    };
+    let Some(call) = ConvolutionArgs::matching(node) else { return false };
+    let ConvolutionArgs { input, weight, bias, transposed, groups, out, .. } = call;
     let tensor = |id| graph.tensor(id).filter(|tensor| !tensor.dynamic && is_floating(tensor));
     let (Some(input), Some(weights), Some(out)) = (tensor(input), tensor(weight), tensor(out))
     else {
@@ -86,8 +85,7 @@ fn is_depthwise(graph: &Graph<'_>, node: &Node) -> bool {
         Some(Value::Int(groups)) => usize::try_from(*groups).ok(),
         _ => None,
     };
-    node.operator == Operator::CONVOLUTION
-        && matches!(graph.values.get(transposed), Some(Value::Bool(false)))
+    matches!(graph.values.get(transposed), Some(Value::Bool(false)))
         && weights.data.is_some()
         && [rows, results].iter().all(|count| *count == channels)
         && groups == Some(*channels)
@@ -181,12 +179,12 @@ impl Rewrite {
         let sizes = graph.tensor(*out).filter(|tensor| !tensor.dynamic)?.sizes.clone();
         let [_, channels, _, _] = sizes[..] else { return None };
         let mut args = inputs.to_vec();
-        let operands = node.operator.elementwise_operands();
+        let operands = node.operator.traits().elementwise;
         if operands.is_empty() {
             return None;
         }
-        for place in operands {
-            let slot = args.get_mut(*place)?;
+        for place in operands.iter() {
+            let slot = args.get_mut(place)?;
             let Some(tensor) = graph.tensor(*slot) else { continue };
             if tensor.sizes == sizes {
                 *slot = *self.last.get(slot)?;

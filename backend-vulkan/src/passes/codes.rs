@@ -8,7 +8,7 @@ use crate::ops::are_regular;
 use std::collections::{HashMap, HashSet};
 use torchlet_core::ScalarType;
 use torchlet_graph::graph::{Graph, Node, Tensor, Value, ValueId};
-use torchlet_graph::operators::Operator;
+use torchlet_graph::operators::{DequantizePerChannelArgs, Operator, TorchaoDequantizeAffineArgs};
 
 /// Quantized weights and scales, and the number of scales per row.
 #[derive(Debug, Clone, Copy)]
@@ -78,15 +78,16 @@ fn quantized_weights(graph: &Graph<'_>, node: &Node) -> Option<QuantizedWeights>
     let (scale, _) = constant(graph, scales)?;
     let count = scale.sizes.iter().try_fold(1usize, |all, size| all.checked_mul(*size))?;
     let groups = count.checked_div(rows).filter(|groups| *groups > 0 && groups * rows == count)?;
-    let is_by_row = match (node.operator, node.args.get(1), node.args.get(3)) {
-        (Operator::TORCHAO_DEQUANTIZE_AFFINE, Some(blocks), _) => {
+    let is_by_row = match TorchaoDequantizeAffineArgs::matching(node) {
+        Some(call) => {
             let group = columns.checked_div(groups).filter(|group| group * groups == columns)?;
-            *graph.values.get(*blocks)? == Value::IntList(vec![1, i64::try_from(group).ok()?])
+            let blocks = graph.values.get(call.block_size)?;
+            *blocks == Value::IntList(vec![1, i64::try_from(group).ok()?])
         }
-        (_, _, Some(axis)) => {
-            groups == 1 && matches!(graph.values.get(*axis), Some(Value::Int(0 | -2)))
+        None => {
+            let axis = DequantizePerChannelArgs::of(node).ok()?.axis;
+            groups == 1 && matches!(graph.values.get(axis), Some(Value::Int(0 | -2)))
         }
-        _ => false,
     };
     let no_zeros = match graph.values.get(zeros)? {
         Value::None => true,

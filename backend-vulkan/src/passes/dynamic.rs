@@ -9,7 +9,7 @@ pub(super) fn split(graph: &mut Graph<'_>) {
     let mut rounded: HashMap<ValueId, ValueId> = HashMap::new();
     let mut nodes = Vec::with_capacity(graph.nodes.len());
     for node in std::mem::take(&mut graph.nodes) {
-        if node.operator.writes_arguments() {
+        if node.operator.traits().writes_arguments() {
             // Reads must not move behind this write.
             rounded.clear();
         }

@@ -7,7 +7,7 @@ use super::{adds_once, floating, uses};
 use crate::ops;
 use std::collections::HashMap;
 use torchlet_graph::graph::{Graph, Node, Value, ValueId};
-use torchlet_graph::operators::Operator;
+use torchlet_graph::operators::{AddArgs, Operator};
 
 /// The indices of a call that can be extended by an epilogue, and of the views of its result.
 type ProducerCalls = Vec<usize>;
@@ -18,7 +18,7 @@ pub(super) fn fuse(graph: &mut Graph<'_>) {
     let mut fused: Vec<Option<Node>> = Vec::with_capacity(nodes.len());
     let mut producers: HashMap<ValueId, ProducerCalls> = HashMap::new();
     for node in nodes {
-        if node.operator.writes_arguments() {
+        if node.operator.traits().writes_arguments() {
             // Reads must not move behind this write.
             producers.clear();
         }
@@ -67,7 +67,7 @@ fn producer_of(
     if is_product(graph, node) {
         return Some(vec![index]);
     }
-    let input = node.args.first().filter(|_| node.operator.is_view())?;
+    let input = node.args.first().filter(|_| node.operator.traits().is_view)?;
     let out = floating(graph, *node.args.last()?)?;
     let producer = producers.get(input).filter(|_| uses.get(input) == Some(&1))?;
     (out.element == floating(graph, *input)?.element)
@@ -82,7 +82,7 @@ fn is_product(graph: &Graph<'_>, node: &Node) -> bool {
         _ => false,
     };
     let Some(operator) = ops::find(node.operator) else { return false };
-    let bounds = operator.bounds.and_then(|first| node.args.get(first..first + 2));
+    let bounds = ops::ConvolutionCall::of(node).and_then(|call| call.bounds);
     let floats = node.args.last().is_some_and(|out| floating(graph, *out).is_some());
     operator.takes_epilogue && floats && bounds.is_none_or(|bounds| bounds.iter().all(unbounded))
 }
@@ -118,8 +118,8 @@ fn join(graph: &Graph<'_>, matmul: &Node, node: &Node, result: ValueId) -> Optio
         // An activation comes last.
         [_] if is_activation(node) && epilogue.all(is_sum) => {}
         [a, b] if is_sum(node) && a != b && epilogue.next().is_none() => {
-            let factor = node.args.get(2).filter(|id| **id != out);
-            let plain = factor.is_none_or(|factor| adds_once(graph, *factor));
+            let factor = AddArgs::of(node).ok()?.alpha;
+            let plain = factor.is_none_or(|factor| adds_once(graph, factor));
             let other = if a == result { b } else { a };
             // Leading dimensions of size one are irrelevant.
             let own = |sizes: &[usize]| -> Vec<usize> {

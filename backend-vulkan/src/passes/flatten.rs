@@ -21,7 +21,7 @@ pub(super) fn run(graph: &mut Graph<'_>) {
                 && keeps_rows(graph, of, sizes);
             // The input of the norm must still be unmodified at the view.
             let mut between = graph.nodes.get(norm..index)?.iter();
-            (moves && !between.any(|node| node.operator.writes_arguments()))
+            (moves && !between.any(|node| node.operator.traits().writes_arguments()))
                 .then_some([norm, index])
         })
         .collect();

@@ -4,7 +4,7 @@ use super::{Producers, floating, remove};
 use crate::ops;
 use std::collections::HashSet;
 use torchlet_graph::graph::{Graph, Node, Value, ValueId};
-use torchlet_graph::operators::Operator;
+use torchlet_graph::operators::{LinearArgs, Operator};
 
 /// The maximum number of views between a GEMM and its reader.
 const MAX_VIEWS: usize = 4;
@@ -31,7 +31,7 @@ pub(super) fn fuse(graph: &mut Graph<'_>) {
         // Inputs must not be overwritten before the last of the calls.
         let first = indices.iter().min().copied().unwrap_or(index);
         let between = graph.nodes.get(first..index).unwrap_or_default();
-        if between.iter().any(|node| node.operator.writes_arguments()) {
+        if between.iter().any(|node| node.operator.traits().writes_arguments()) {
             continue;
         }
         indices.push(index);
@@ -92,9 +92,9 @@ impl Producers<'_, '_> {
 
     /// Whether a GEMM with unquantized weights has a bias, which the gated kernels do not support.
     fn has_bias(&self, node: &Node) -> bool {
-        let bias = node.args.get(2).filter(|_| node.args.len() > 3);
-        let bias = bias.and_then(|id| self.graph.values.get(*id));
-        node.operator == Operator::LINEAR && bias.is_some_and(|bias| !matches!(bias, Value::None))
+        let bias = LinearArgs::matching(node).and_then(|call| call.bias);
+        let bias = bias.and_then(|id| self.graph.values.get(id));
+        bias.is_some_and(|bias| !matches!(bias, Value::None))
     }
 
     /// Whether all these calls produce tensors with as many elements as `out`, and both GEMMs read

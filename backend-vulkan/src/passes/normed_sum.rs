@@ -65,7 +65,7 @@ impl Producers<'_, '_> {
         let between = self.graph.nodes.get(at..index)?;
         let moves = others.split_last().is_some_and(|(_, others)| others.iter().all(is_there))
             && !others.contains(input)
-            && !between.iter().any(|node| node.operator.writes_arguments());
+            && !between.iter().any(|node| node.operator.traits().writes_arguments());
         (is_plain && !is_chained && x.element == tensor.element && moves).then_some(at)
     }
 

@@ -20,7 +20,7 @@ pub(crate) fn run(graph: &mut Graph<'_>, most: u64, suited: impl Fn(&Graph<'_>, 
     }
     let mut both = BothLayouts { most, ..BothLayouts::default() };
     for node in std::mem::take(&mut graph.nodes) {
-        if node.operator.writes_arguments() {
+        if node.operator.traits().writes_arguments() {
             // The channels-last copies may be outdated after this write.
             both.by_place.clear();
         }
@@ -105,12 +105,12 @@ impl BothLayouts {
         let (out, inputs) = node.args.split_last()?;
         let sizes = &graph.tensor(*out)?.sizes;
         let mut args = inputs.to_vec();
-        let operands = node.operator.elementwise_operands();
+        let operands = node.operator.traits().elementwise;
         if operands.is_empty() {
             return None;
         }
-        for place in operands {
-            let slot = args.get_mut(*place)?;
+        for place in operands.iter() {
+            let slot = args.get_mut(place)?;
             if graph.tensor(*slot).filter(|tensor| tensor.data.is_none())?.sizes != *sizes {
                 return None;
             }
@@ -226,7 +226,7 @@ fn recode(graph: &mut Graph<'_>) {
         let Some((end, last)) = behind.last() else { continue };
         let passed = graph.nodes.get(place..*end).unwrap_or_default();
         let Some(result) = last.args.last() else { continue };
-        if passed.iter().any(|node| node.operator.writes_arguments()) {
+        if passed.iter().any(|node| node.operator.traits().writes_arguments()) {
             continue;
         }
         let mut node = node.clone();

@@ -19,7 +19,7 @@ pub(super) fn share(graph: &mut Graph<'_>) {
     let mut latest: HashMap<(ValueId, i64), (Vec<ValueId>, ValueId)> = HashMap::new();
     for index in 0..graph.nodes.len() {
         let Some(node) = graph.nodes.get(index) else { continue };
-        if node.operator.writes_arguments() {
+        if node.operator.traits().writes_arguments() {
             latest.clear();
         }
         let (Operator::CAT, &[list, ref dim @ .., out]) = (node.operator, &node.args[..]) else {

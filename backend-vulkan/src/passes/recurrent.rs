@@ -259,7 +259,7 @@ impl<'g, 'p> Finder<'g, 'p> {
         // The inputs must not be overwritten during the layer, or between their slicing and the
         // layer.
         let between = self.graph.nodes.get(earliest..position)?;
-        if between.iter().any(|node| node.operator.writes_arguments()) {
+        if between.iter().any(|node| node.operator.traits().writes_arguments()) {
             return None;
         }
         let others = |id: ValueId, own: &[usize], joiner: Option<usize>| {
@@ -395,7 +395,7 @@ impl<'g, 'p> Finder<'g, 'p> {
                     (*whole, self.position(*whole, self.int(*index)?, false)?)
                 }
                 // Views may convert types, hence the check.
-                (operator, [whole, ..]) if operator.is_view() && same_type(*whole) => {
+                (operator, [whole, ..]) if operator.traits().is_view && same_type(*whole) => {
                     id = *whole;
                     continue;
                 }

@@ -24,7 +24,7 @@ pub(super) fn fuse(graph: &mut Graph<'_>) {
         // The inputs must not be overwritten in between.
         let first = gone.iter().min().copied().unwrap_or(index);
         let mut between = graph.nodes.get(first..index).unwrap_or_default().iter();
-        if between.all(|node| !node.operator.writes_arguments()) {
+        if between.all(|node| !node.operator.traits().writes_arguments()) {
             found.push((index, rotation, gone));
         }
     }

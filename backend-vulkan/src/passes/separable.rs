@@ -2,7 +2,7 @@
 //! convolution).
 
 use super::{floating, producer_indices, remove, uses};
-use crate::ops::Form;
+use crate::ops::ConvolutionCall;
 use std::collections::{HashMap, HashSet};
 use torchlet_graph::graph::{Graph, Node, Value, ValueId};
 use torchlet_graph::operators::Operator;
@@ -22,7 +22,7 @@ pub(super) fn fuse(graph: &mut Graph<'_>) {
         // Inputs must not be overwritten before the last of the calls.
         let first = indices.iter().min().copied().unwrap_or(index);
         let mut passed = graph.nodes.get(first..index).unwrap_or_default().iter();
-        if !passed.any(|node| node.operator.writes_arguments()) {
+        if !passed.any(|node| node.operator.traits().writes_arguments()) {
             fused.push((index, indices));
         }
     }
@@ -44,17 +44,16 @@ fn convolution<'n>(graph: &Graph<'_>, node: &'n Node) -> Option<(&'n Node, &'n [
         Operator::EPILOGUE => node.parts.split_first()?,
         _ => (node, &[][..]),
     };
-    let form = Form::of(call.operator)?;
-    let transposed = form.transposed.and_then(|index| graph.values.get(*call.args.get(index)?));
+    let named = ConvolutionCall::of(call)?;
+    let transposed = named.transposed.and_then(|[transposed, _]| graph.values.get(transposed));
     let is_transposed = !matches!(transposed, None | Some(Value::Bool(false) | Value::Int(0)));
-    let floats = floating(graph, *call.args.first()?).is_some()
-        && floating(graph, *call.args.last()?).is_some();
+    let floats = floating(graph, named.input).is_some() && floating(graph, named.out).is_some();
     (floats && !is_transposed).then_some((call, rest))
 }
 
 /// Returns the integers of a constant value.
-fn integers(graph: &Graph<'_>, id: Option<&ValueId>) -> Option<Vec<i64>> {
-    match graph.values.get(*id?)? {
+fn integers(graph: &Graph<'_>, id: ValueId) -> Option<Vec<i64>> {
+    match graph.values.get(id)? {
         Value::Int(item) => Some(vec![*item]),
         Value::IntList(items) => Some(items.clone()),
         Value::List(items) => {
@@ -70,22 +69,24 @@ fn integers(graph: &Graph<'_>, id: Option<&ValueId>) -> Option<Vec<i64>> {
 
 /// Returns the groups of a convolution and the sizes of its weights.
 fn grouped<'g>(graph: &'g Graph<'_>, call: &Node) -> Option<(usize, &'g [usize])> {
-    let groups = Form::of(call.operator)?.groups;
-    let groups = match integers(graph, call.args.get(groups))?[..] {
+    let call = ConvolutionCall::of(call)?;
+    let groups = match integers(graph, call.groups)?[..] {
         [groups] => usize::try_from(groups).ok()?,
         _ => return None,
     };
-    Some((groups, &graph.tensor(*call.args.get(1)?)?.sizes))
+    Some((groups, &graph.tensor(call.weight)?.sizes))
 }
 
 /// Whether a convolution is pointwise: a 1×1 kernel over all channels.
 fn is_pointwise(graph: &Graph<'_>, call: &Node) -> bool {
-    let all = |index: usize, wanted: i64| {
-        let items = integers(graph, call.args.get(index));
+    let all = |id: ValueId, wanted: i64| {
+        let items = integers(graph, id);
         items.is_some_and(|items| items.iter().all(|item| *item == wanted))
     };
     let Some((1, [_, _, kernel @ ..])) = grouped(graph, call) else { return false };
-    kernel.iter().all(|size| *size == 1) && all(3, 1) && all(4, 0) && all(5, 1)
+    let Some(call) = ConvolutionCall::of(call) else { return false };
+    let is_plain = all(call.stride, 1) && all(call.padding, 0) && all(call.dilation, 1);
+    is_plain && kernel.iter().all(|size| *size == 1)
 }
 
 /// Returns the indices of the calls that produce a value with a single reader: a depthwise

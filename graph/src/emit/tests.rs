@@ -1,4 +1,5 @@
 use super::*;
+use crate::operators::Operator;
 use crate::testing::{constant, outputs, tensor};
 use alloc::string::ToString;
 use alloc::vec;

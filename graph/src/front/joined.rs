@@ -44,7 +44,7 @@ fn kept(graph: &Graph<'_>) -> BTreeSet<ValueId> {
 pub(crate) fn keeps_state(graph: &Graph<'_>) -> bool {
     !graph.updates.is_empty()
         || !kept(graph).is_empty()
-        || graph.nodes.iter().any(|node| node.operator.writes_arguments())
+        || graph.nodes.iter().any(|node| node.operator.traits().writes_arguments())
 }
 
 /// Which value stands for another one while calls are gone through.
@@ -136,7 +136,7 @@ fn without_writes(graph: &mut Graph<'_>, kept: &BTreeSet<ValueId>) -> Result<(),
                 *out = graph.values.len() - 1;
                 versions.latest.insert(cache, *out);
             }
-            (operator, _) if operator.writes_arguments() => {
+            (operator, _) if operator.traits().writes_arguments() => {
                 let name = operator.name();
                 return Err(Error::Unsupported(format!("{name} writes to its arguments")));
             }

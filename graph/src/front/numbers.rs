@@ -3,41 +3,10 @@
 
 use super::vocabulary::full_name;
 use crate::method::{Instruction, Method, MethodValue};
-use crate::operators::Operator;
+use crate::operators::{Integers, Operator};
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 use torchlet_core::Scalar;
-
-/// The kernels that give an integer whatever they take.
-const WHOLE: &[&str] = &[
-    "aten::sym_numel",
-    "aten::sym_size.int",
-    "executorch_prim::ceil.Scalar",
-    "executorch_prim::round.Scalar",
-    "executorch_prim::sym_int.Scalar",
-    "executorch_prim::trunc.Scalar",
-];
-
-/// The kernels that give an integer if all numbers that they take are integers.
-const WHOLE_OF_WHOLE: &[&str] = &[
-    "executorch_prim::add.Scalar",
-    "executorch_prim::floordiv.Scalar",
-    "executorch_prim::floordiv.int",
-    "executorch_prim::mod.Scalar",
-    "executorch_prim::mod.int",
-    "executorch_prim::mul.Scalar",
-    "executorch_prim::neg.Scalar",
-    "executorch_prim::sub.Scalar",
-    "executorch_prim::sym_max.Scalar",
-    "executorch_prim::sym_min.Scalar",
-];
-
-/// Whether a call gives an element of a tensor of integers, such as the position of a token.
-fn is_element_of_integers(method: &Method<'_>, name: &str, inputs: &[usize]) -> bool {
-    let tensor = inputs.first().and_then(|input| method.tensor(*input));
-    name == "aten::_local_scalar_dense"
-        && tensor.is_some_and(|tensor| tensor.info.scalar_type.is_integral(false))
-}
 
 /// The numbers that instructions can set to something else than an integer. `whole` says which
 /// delegates give none but integers, and `has_meaning` which kernels do what graphs can say: then
@@ -59,15 +28,17 @@ pub(super) fn not_whole(
                 let results = args.get(inputs.len()..).unwrap_or_default();
                 let has_meaning = has_meaning(name, overload);
                 let name = full_name(name, overload);
-                if WHOLE.contains(&name.as_str()) || is_element_of_integers(method, &name, inputs) {
+                let operator = Operator::of_instruction(&name);
+                let integers = operator.map_or(Integers::Unknown, |it| it.traits().integers);
+                if integers == Integers::Always {
                     continue;
                 }
-                let of_whole = WHOLE_OF_WHOLE.contains(&name.as_str());
+                let of_whole = integers == Integers::OfIntegers;
                 // Kernels of others are not known to have their numbers, if any, behind all inputs.
                 let known = has_meaning
                     || name.starts_with("aten::")
                     || name.starts_with("executorch_prim::")
-                    || Operator::of_instruction(&name).is_some();
+                    || operator.is_some();
                 if known {
                     made.push((results, of_whole.then_some(inputs)));
                 } else {
@@ -89,9 +60,10 @@ pub(super) fn not_whole(
         is_scalar(value) || matches!(method.values.get(*value), Some(MethodValue::None))
     };
     made.retain(|(results, _)| results.iter().any(is_number));
-    let starts_whole = |value: &usize| {
-        let value = method.values.get(*value);
-        matches!(value, Some(MethodValue::Scalar(Scalar::Int(_)) | MethodValue::None))
+    let starts_whole = |value: &usize| match method.values.get(*value) {
+        Some(MethodValue::Scalar(Scalar::Int(_)) | MethodValue::None) => true,
+        Some(MethodValue::Tensor(tensor)) => tensor.info.scalar_type.is_integral(false),
+        _ => false,
     };
     // What each number goes into.
     let mut readers: BTreeMap<usize, Vec<&[usize]>> = BTreeMap::new();

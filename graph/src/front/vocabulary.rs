@@ -167,16 +167,6 @@ fn meaning(kernel: &Kernel, operators: &BTreeMap<&str, Operator>) -> Option<Mean
     // What writes to other arguments, too, or to nothing, is no function.
     let is_function = outputs > 0 && outputs == kernel.params.iter().filter(|p| p.is_out()).count();
     let gives_numbers = kernel.params.contains(&Param::OutScalar);
-    (is_function && (!gives_numbers || GIVE_INTEGERS.contains(&operator)))
+    (is_function && (!gives_numbers || operator.traits().is_symbolic))
         .then_some(Meaning::Functional { operator, inputs, outputs })
 }
-
-/// The operators that give an integer whenever they take integers, or a tensor of these.
-const GIVE_INTEGERS: &[Operator] = &[
-    Operator::LOCAL_SCALAR_DENSE,
-    Operator::SYM_ADD,
-    Operator::SYM_SUB,
-    Operator::SYM_MUL,
-    Operator::SYM_FLOORDIV,
-    Operator::SYM_SIZE_INT,
-];

@@ -14,7 +14,7 @@ use super::constant::{self, decode, encode};
 use super::rewrite::{Rewriter, each_call};
 use super::uses::inputs;
 use crate::graph::{Graph, Node, Tensor, Value, ValueId};
-use crate::operators::Operator;
+use crate::operators::{ConvolutionArgs, Operator};
 use alloc::borrow::Cow;
 use alloc::vec;
 use alloc::vec::Vec;
@@ -43,7 +43,7 @@ fn fold(rewriter: &mut Rewriter<'_, '_>, norm: &Node) -> Option<()> {
     let (operator, mut args) = (layer.operator, inputs(layer).to_vec());
     let [_, weight, rest @ ..] = args.as_slice() else { return None };
     let weight = *weight;
-    let channels = channel_dim(rewriter, operator, rest, weight, input)?;
+    let channels = channel_dim(rewriter, layer, weight, input)?;
     let bias = rest.first().copied().filter(|id| !rewriter.is_none(Some(id)));
     let tensor = rewriter.tensor(weight)?;
     let (scalar_type, sizes) = (tensor.scalar_type, tensor.sizes.clone());
@@ -85,24 +85,21 @@ struct Channels {
 
 fn channel_dim(
     rewriter: &Rewriter<'_, '_>,
-    operator: Operator,
-    rest: &[ValueId],
+    layer: &Node,
     weight: ValueId,
     out: ValueId,
 ) -> Option<Channels> {
     let (sizes, out) = (rewriter.sizes(weight)?, rewriter.sizes(out)?);
-    let channels = match (operator, rest) {
-        (Operator::CONVOLUTION, [_, _, _, _, transposed, _, groups, ..]) => {
-            let groups = usize::try_from(rewriter.int(*groups)?).ok()?;
-            if rewriter.flag(Some(transposed), false)? {
-                Channels { dim: 1, groups }
-            } else {
-                Channels { dim: 0, groups: 1 }
-            }
+    let channels = if let Some(call) = ConvolutionArgs::matching(layer) {
+        match rewriter.flag(Some(&call.transposed), false)? {
+            true => Channels { dim: 1, groups: usize::try_from(rewriter.int(call.groups)?).ok()? },
+            false => Channels { dim: 0, groups: 1 },
         }
+    } else if layer.operator == Operator::LINEAR && out.len() == 2 {
         // Channels are the last of its output, and the second of the norm's input.
-        (Operator::LINEAR, _) if out.len() == 2 => Channels { dim: 0, groups: 1 },
-        _ => return None,
+        Channels { dim: 0, groups: 1 }
+    } else {
+        return None;
     };
     let count = sizes.get(channels.dim)?.checked_mul(channels.groups)?;
     let grouped = channels.groups > 0 && sizes.first()? % channels.groups == 0;

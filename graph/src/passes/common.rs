@@ -80,7 +80,7 @@ impl Known {
     fn merge(&mut self, rewriter: &mut Rewriter<'_, '_>, node: &Node) -> bool {
         let operator = node.operator;
         let Some(out) = node.args.last().copied() else { return false };
-        if operator.has_effect() || operator.is_random() || !node.parts.is_empty() {
+        if operator.traits().has_effect() || operator.traits().is_random || !node.parts.is_empty() {
             return false;
         }
         if !rewriter.reads_lasting(node) {

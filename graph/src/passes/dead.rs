@@ -17,7 +17,7 @@ pub fn run(graph: &mut Graph<'_>) -> usize {
     let mut keep: Vec<bool> = Vec::with_capacity(graph.nodes.len());
     for node in graph.nodes.iter().rev() {
         let made = node.args.last().is_some_and(|out| needed.has(graph, *out));
-        let kept = made || node.operator.has_effect();
+        let kept = made || node.operator.traits().has_effect();
         if kept {
             inputs(node).iter().for_each(|id| needed.add(graph, *id));
         }

@@ -18,7 +18,7 @@ use super::uses::inputs;
 use super::views::{VIEWS, permutation};
 use super::weights::Filters;
 use crate::graph::{Graph, Node, Tensor, Value, ValueId};
-use crate::operators::Operator;
+use crate::operators::{ConvolutionArgs, Operator};
 use alloc::vec::Vec;
 use torchlet_core::ScalarType;
 
@@ -32,13 +32,9 @@ fn convolution(
     node: &Node,
     takes: &mut dyn FnMut(&Graph<'_>, &Node) -> bool,
 ) -> Option<()> {
-    if node.operator != Operator::CONVOLUTION {
-        return None;
-    }
-    let (taken, out) = (inputs(node), *node.args.last()?);
-    let &[input, weight, bias, stride, padding, dilation, transposed, more, groups] = taken else {
-        return None;
-    };
+    let call = ConvolutionArgs::matching(node)?;
+    let ConvolutionArgs { input, weight, bias, stride, padding, dilation, groups, out, .. } = call;
+    let ConvolutionArgs { transposed, output_padding: more, .. } = call;
     if rewriter.sizes(out)?.len() != PICTURES || rewriter.scalar_type(out)? != ScalarType::Float {
         return None;
     }

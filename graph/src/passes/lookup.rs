@@ -30,27 +30,6 @@ const CODES: usize = 256;
 /// Functions in a row that one table is made of.
 const FUNCTIONS: usize = 4;
 
-/// Functions of an element, and of numbers that are the same for all.
-fn is_function(operator: Operator) -> bool {
-    matches!(
-        operator,
-        Operator::ABS
-            | Operator::CLAMP
-            | Operator::ELU
-            | Operator::EXP
-            | Operator::GELU
-            | Operator::HARDSIGMOID
-            | Operator::HARDSWISH
-            | Operator::HARDTANH
-            | Operator::LEAKY_RELU
-            | Operator::NEG
-            | Operator::RELU
-            | Operator::SIGMOID
-            | Operator::SILU
-            | Operator::TANH
-    )
-}
-
 fn lookup(
     rewriter: &mut Rewriter<'_, '_>,
     node: &Node,
@@ -64,7 +43,8 @@ fn lookup(
             break source;
         }
         let call = rewriter.maker(id).filter(|_| rewriter.uses(id) == 1)?;
-        let ([input, rest @ ..], true) = (inputs(call), is_function(call.operator)) else {
+        let ([input, rest @ ..], true) = (inputs(call), call.operator.traits().is_unary_function)
+        else {
             return None;
         };
         let is_number = |id: &ValueId| rewriter.tensor(*id).is_none();

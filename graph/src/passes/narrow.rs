@@ -21,30 +21,6 @@ pub fn run(graph: &mut Graph<'_>) -> usize {
     each_call(graph, |rewriter, node| narrow(rewriter, node).is_some())
 }
 
-/// How many arguments of an operator, from the first on, may have 16 bits where its output has.
-fn tensors(operator: Operator) -> Option<usize> {
-    match operator {
-        Operator::ET_VK_SDPA | Operator::ATTENTION => Some(3),
-        Operator::ELU
-        | Operator::ERF
-        | Operator::EXP
-        | Operator::GELU
-        | Operator::HARDSIGMOID
-        | Operator::HARDSWISH
-        | Operator::INDEX_SELECT
-        | Operator::INDEX_TENSOR
-        | Operator::LOG
-        | Operator::LOG_SOFTMAX
-        | Operator::RSQRT
-        | Operator::SIGMOID
-        | Operator::SILU
-        | Operator::SOFTMAX
-        | Operator::SQRT
-        | Operator::TANH => Some(1),
-        _ => None,
-    }
-}
-
 fn narrow(rewriter: &mut Rewriter<'_, '_>, node: &Node) -> Option<()> {
     let (out, wide) = (*node.args.last()?, conversion(rewriter, node)?);
     let scalar_type = rewriter.scalar_type(out)?;
@@ -64,7 +40,11 @@ fn narrow(rewriter: &mut Rewriter<'_, '_>, node: &Node) -> Option<()> {
     }
     let call = rewriter.maker(result)?;
     let (operator, mut args) = (call.operator, inputs(call).to_vec());
-    for arg in args.get_mut(..tensors(operator)?)? {
+    let narrow = usize::from(operator.traits().narrow_inputs);
+    if narrow == 0 {
+        return None;
+    }
+    for arg in args.get_mut(..narrow)? {
         *arg = source(rewriter, *arg, scalar_type, 4)?;
     }
     if result == wide {

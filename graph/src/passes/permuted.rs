@@ -79,7 +79,7 @@ fn behind_elementwise(rewriter: &mut Rewriter<'_, '_>, node: &Node) -> Option<()
     let sizes = rewriter.sizes(out)?.to_vec();
     let mut args = inputs(node).to_vec();
     // Numbers stay what they are.
-    let places = node.operator.elementwise_operands().iter().copied();
+    let places = node.operator.traits().elementwise.iter();
     let places: Vec<usize> = places
         .filter(|place| {
             let operand = args.get(*place).and_then(|id| rewriter.get(*id));

@@ -25,7 +25,7 @@ use super::rewrite::{Rewriter, each_call};
 use super::uses::inputs;
 use super::weights::{Filters, Weights};
 use crate::graph::{Graph, Node, Tensor, Value, ValueId};
-use crate::operators::Operator;
+use crate::operators::{ConstantPadArgs, ConvolutionArgs, Operator};
 use alloc::borrow::Cow;
 use alloc::string::String;
 use alloc::vec;
@@ -270,12 +270,13 @@ fn limits(rewriter: &Rewriter<'_, '_>, id: ValueId) -> Option<(ValueId, [f64; 2]
 fn call(rewriter: &mut Rewriter<'_, '_>, result: &Made) -> Option<(Operator, Vec<ValueId>)> {
     let node = rewriter.maker(result.value).filter(|_| rewriter.uses(result.value) == 1)?;
     let (operator, taken) = (node.operator, inputs(node).to_vec());
+    if let Some(call) = ConvolutionArgs::matching(node) {
+        let rest = taken.get(3..)?;
+        return convolution(rewriter, result, [call.input, call.weight, call.bias], rest);
+    }
     match (operator, &taken[..]) {
         (Operator::LINEAR, [input, weight, bias]) => {
             linear(rewriter, result, [*input, *weight, *bias])
-        }
-        (Operator::CONVOLUTION, [input, weight, bias, rest @ ..]) => {
-            convolution(rewriter, result, [*input, *weight, *bias], rest)
         }
         (Operator::ADD_TENSOR | Operator::SUB_TENSOR, [a, b, alpha]) if !result.relu => {
             let alpha =
@@ -333,11 +334,12 @@ fn move_codes(
     let node = rewriter.maker(id).filter(|_| rewriter.uses(id) == 1 && depth > 0)?;
     let operator = node.operator;
     let mut args = inputs(node).to_vec();
-    let source = *args.first().filter(|_| operator.moves_elements())?;
+    let source = *args.first().filter(|_| operator.traits().moves_elements)?;
     if operator == Operator::CONSTANT_PAD_ND {
-        let padding = match args.get(2) {
-            id if rewriter.is_none(id) => 0.0,
-            id => rewriter.number(*id?)?,
+        let padding = ConstantPadArgs::of(node).ok()?.value;
+        let padding = match padding {
+            id if rewriter.is_none(id.as_ref()) => 0.0,
+            id => rewriter.number(id?)?,
         };
         let padding = nearest(padding / wanted.scale).saturating_add(wanted.zero);
         let padding = rewriter.value(Value::Int(padding.clamp(LOWEST, HIGHEST)));
@@ -623,7 +625,8 @@ fn source(
     if let Some(found) = dequantized(rewriter, id) {
         return Some(found);
     }
-    let node = rewriter.maker(id).filter(|node| depth > 0 && node.operator.moves_elements())?;
+    let node =
+        rewriter.maker(id).filter(|node| depth > 0 && node.operator.traits().moves_elements)?;
     let (operator, mut args) = (node.operator, inputs(node).to_vec());
     if matches!(operator, Operator::CAT | Operator::CONSTANT_PAD_ND) {
         return None;

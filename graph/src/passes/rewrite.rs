@@ -452,5 +452,5 @@ pub(super) fn has_fixed_shapes(graph: &Graph<'_>) -> bool {
         _ => false,
     };
     !graph.values.iter().any(varies)
-        && !graph.nodes.iter().any(|node| node.operator.has_data_dependent_shape())
+        && !graph.nodes.iter().any(|node| graph.is_data_dependent(node))
 }

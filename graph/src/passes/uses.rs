@@ -95,8 +95,8 @@ pub(super) fn each_member(graph: &Graph<'_>, id: ValueId, mut visit: impl FnMut(
 pub(super) fn written(graph: &Graph<'_>) -> Vec<bool> {
     let mut written = vec![false; graph.values.len()];
     for node in &graph.nodes {
-        for argument in node.operator.writes() {
-            let Some(id) = inputs(node).get(*argument) else { break };
+        for argument in node.operator.traits().writes.iter() {
+            let Some(id) = inputs(node).get(argument) else { break };
             each_member(graph, *id, |id| {
                 if let Some(written) = written.get_mut(id) {
                     *written = true;

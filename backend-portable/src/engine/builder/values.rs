@@ -75,7 +75,11 @@ impl<'g, 'p> Builder<'g, 'p> {
     }
 
     /// A tensor; `None` for an optional one that is absent.
-    pub(in crate::engine) fn optional(&mut self, id: ValueId) -> Result<Option<View>, Refusal> {
+    pub(in crate::engine) fn optional(
+        &mut self,
+        id: impl Into<Option<ValueId>>,
+    ) -> Result<Option<View>, Refusal> {
+        let Some(id) = id.into() else { return Ok(None) };
         match self.value(id) {
             Value::None => Ok(None),
             _ => self.view(id).map(Some),

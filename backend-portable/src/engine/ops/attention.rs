@@ -1,7 +1,6 @@
 //! Attention over blocks of query rows, whose scores stay in the L1/L2 caches.
 
 use super::product::Walk;
-use super::{argument, output};
 use crate::compute::gemm::{Context, Epilogue, MatrixMut, ShapeMismatch, gemm, gemm_workspace_len};
 use crate::compute::rows::softmax_rows;
 use crate::compute::simd::Tier;
@@ -10,6 +9,7 @@ use crate::engine::builder::{Builder, Refusal};
 use crate::engine::plan::{Io, Step};
 use crate::engine::view::View;
 use torchlet_graph::graph::ValueId;
+use torchlet_graph::operators::AttentionArgs;
 
 /// Maximum number of scores per block.
 const SCORES: usize = 1 << 15;
@@ -21,30 +21,27 @@ const LONG: usize = 512;
 /// With a causal offset, row `i` attends to keys up to `offset + i`; see the table of operators.
 pub(super) fn attention(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Refusal> {
     // Older files do not have the offset argument.
-    let offset = match args {
-        [_, _, _, _, _, offset, _] => builder.optional_integer(*offset)?,
-        _ => None,
-    };
-    let offset = offset.map(usize::try_from);
+    let call = AttentionArgs::of(args)?;
+    let offset = builder.optional_integer(call.offset)?.map(usize::try_from);
     let offset = offset.transpose().map_err(|_| "the causal offset is negative")?;
-    attend(builder, args, offset, 0.0)
+    attend(builder, &call, offset, 0.0)
 }
 
 /// Like [`attention`], but fully masked rows yield NaN.
 pub(super) fn sdpa(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Refusal> {
-    attend(builder, args, None, f32::NAN)
+    attend(builder, &AttentionArgs::of(args)?, None, f32::NAN)
 }
 
 fn attend(
     builder: &mut Builder<'_, '_>,
-    args: &[ValueId],
+    call: &AttentionArgs,
     causal: Option<usize>,
     hidden: f32,
 ) -> Result<(), Refusal> {
-    let view = |builder: &mut Builder<'_, '_>, at| builder.view(argument(args, at)?);
-    let (q, k, v) = (view(builder, 0)?, view(builder, 1)?, view(builder, 2)?);
-    let mask = builder.optional(argument(args, 3)?)?;
-    let scale = builder.optional_number(argument(args, 4)?)?;
+    let q = builder.view(call.query)?;
+    let (k, v) = (builder.view(call.key)?, builder.view(call.value)?);
+    let mask = builder.optional(call.mask)?;
+    let scale = builder.optional_number(call.scale)?;
     let (&[batch, heads, rows, width], &[kb, key_heads, keys, kw], &[vb, vh, vk, value_width]) =
         (&q.sizes[..], &k.sizes[..], &v.sizes[..])
     else {
@@ -77,7 +74,7 @@ fn attend(
     let reads = [&q, &k, &v].into_iter().chain(&mask);
     let reads: std::vec::Vec<&View> = reads.collect();
     builder.push(step, &reads, &out);
-    builder.define(output(args)?, out)
+    builder.define(call.out, out)
 }
 
 #[derive(Debug, Clone, Copy)]

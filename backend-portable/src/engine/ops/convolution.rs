@@ -2,7 +2,6 @@
 
 use super::moves::{channels_last, channels_last_order, copy};
 use super::phases::{Phase, Taps};
-use super::{argument, output};
 use crate::compute::conv::{Conv, ConvParams, Finish, Layout, WeightForm, Weights, share_vectors};
 use crate::compute::gemm::ShapeMismatch;
 use crate::compute::simd::Tier;
@@ -13,29 +12,31 @@ use crate::engine::view::View;
 use std::vec::Vec;
 use torchlet_core::rules::window::Window;
 use torchlet_graph::graph::{Value, ValueId};
+use torchlet_graph::operators::ConvolutionArgs;
 
 pub(super) fn convolution(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Refusal> {
-    let input = builder.view(argument(args, 0)?)?;
-    let weights = argument(args, 1)?;
+    let call = ConvolutionArgs::of(args)?;
+    let input = builder.view(call.input)?;
+    let weights = call.weight;
     let sizes = builder.sizes(weights)?;
     let rank = sizes.len();
     if !(3..=4).contains(&rank) || input.sizes.len() != rank {
         return Err("convolution requires a batch of 1D or 2D images".into());
     }
-    let conv = geometry(builder, args, &input.sizes, sizes)?;
+    let conv = geometry(builder, &call, &input.sizes, sizes)?;
     if !builder.is_constant(weights) {
         return Err("the engine requires constant weights, which it packs ahead of time".into());
     }
-    let bias = match builder.value(argument(args, 2)?) {
+    let bias = match builder.value(call.bias) {
         Value::None => None,
         _ => {
-            let bias = builder.constant(argument(args, 2)?);
+            let bias = builder.constant(call.bias);
             bias.map_err(|why| std::format!("bias: {why}"))?
         }
     };
     let p = *conv.params();
     if let Some(phases) = phases(&conv) {
-        return in_phases(builder, args, &input, weights, bias, (&conv, phases));
+        return in_phases(builder, call.out, &input, weights, bias, (&conv, phases));
     }
     let tier = builder.machine.tier;
     let (input, order) = match p.layout {
@@ -73,7 +74,7 @@ pub(super) fn convolution(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Re
         let step = Prepared { conv, from, weights, form, bias, beta: 0.0, min, max };
         builder.push(step, &[&input], &out);
     }
-    builder.define(output(args)?, out)
+    builder.define(call.out, out)
 }
 
 /// Output shape of a 1D or 2D convolution.
@@ -104,7 +105,7 @@ fn phases(conv: &Conv) -> Option<[Vec<Phase>; 2]> {
 /// interleaved.
 fn in_phases<'p>(
     builder: &mut Builder<'_, 'p>,
-    args: &[ValueId],
+    output: ValueId,
     input: &View,
     weights: ValueId,
     bias: Option<Constant<'p>>,
@@ -158,7 +159,7 @@ fn in_phases<'p>(
             copy(builder, &parts.0, &parts.1);
         }
     }
-    builder.define(output(args)?, out)
+    builder.define(output, out)
 }
 
 /// The weights of a phase, taken from the whole weights `[in, out per group, height, width]`.
@@ -217,7 +218,7 @@ fn layout(groups: usize, [inputs, outputs]: [usize; 2], tier: Tier) -> Layout {
 /// Decodes the geometry of a call with weights of these sizes.
 fn geometry(
     builder: &Builder<'_, '_>,
-    args: &[ValueId],
+    call: &ConvolutionArgs,
     input: &[usize],
     weights: &[usize],
 ) -> Result<Conv, Refusal> {
@@ -227,8 +228,8 @@ fn geometry(
         [_, _, height, width] => [1, height, width],
         _ => [1, 1, 1],
     };
-    let list = |at, absent: usize| {
-        let given = builder.integers(argument(args, at)?)?;
+    let list = |id: ValueId, absent: usize| {
+        let given = builder.integers(id)?;
         let mut all = [absent; 3];
         for (dim, slot) in all.iter_mut().skip(3 - spatial).enumerate() {
             let number = match given[..] {
@@ -239,8 +240,8 @@ fn geometry(
         }
         Ok::<_, Refusal>(all)
     };
-    let transposed = builder.truth(argument(args, 6)?)?;
-    let groups = usize::try_from(builder.integer(argument(args, 8)?)?).unwrap_or(0);
+    let transposed = builder.truth(call.transposed)?;
+    let groups = usize::try_from(builder.integer(call.groups)?).unwrap_or(0);
     let (first, second) = (weights.first().copied().unwrap_or(0), weights.get(1).copied());
     let second =
         second.unwrap_or(0).checked_mul(groups).ok_or("the number of groups is invalid")?;
@@ -262,10 +263,10 @@ fn geometry(
         groups,
         input: three(input),
         kernel: three(weights),
-        stride: list(3, 1)?,
-        padding: list(4, 0)?,
-        dilation: list(5, 1)?,
-        output_padding: if transposed { list(7, 0)? } else { [0; 3] },
+        stride: list(call.stride, 1)?,
+        padding: list(call.padding, 0)?,
+        dilation: list(call.dilation, 1)?,
+        output_padding: if transposed { list(call.output_padding, 0)? } else { [0; 3] },
         transposed,
         layout,
     };

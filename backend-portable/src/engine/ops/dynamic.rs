@@ -3,7 +3,6 @@
 
 use super::codes::product_weights;
 use super::elementwise::as_stored;
-use super::{argument, output};
 use crate::compute::gemm::ShapeMismatch;
 use crate::compute::int8::rows::{
     Columns, Nibbles, Room, nibbles_len, pack_nibbles, product, product_nibbles,
@@ -18,11 +17,13 @@ use crate::engine::view::View;
 use std::borrow::ToOwned;
 use std::vec::Vec;
 use torchlet_graph::graph::ValueId;
+use torchlet_graph::operators::DynamicLinearArgs;
 
 /// `dynamic_linear(input, codes, scales, sums, bias, bits)`
 pub(super) fn linear(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Refusal> {
-    let input = as_stored(builder, argument(args, 0)?)?;
-    let (codes, scales) = (argument(args, 1)?, argument(args, 2)?);
+    let call = DynamicLinearArgs::of(args)?;
+    let input = as_stored(builder, call.input)?;
+    let (codes, scales) = (call.weights, call.weight_scales);
     let [n, k] = *builder.sizes(codes)? else {
         return Err("the weights are not a matrix".to_owned());
     };
@@ -39,7 +40,7 @@ pub(super) fn linear(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<
     if k == 0 || input.sizes.last() != Some(&k) {
         return Err("the weights do not match the number of inputs".to_owned());
     }
-    let bits = builder.integer(argument(args, 5)?)?;
+    let bits = builder.integer(call.bits)?;
     if !(bits == 4 && nibbles_len([k, n], groups).is_some() || bits == 8 && groups == 1) {
         return Err(std::format!(
             "unsupported weights: {bits} bits, {k} inputs in {groups} groups"
@@ -47,7 +48,7 @@ pub(super) fn linear(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<
     }
     let rows = input.numel() / k;
     let input = builder.contiguous(&input)?;
-    let (sums, bias) = (builder.view(argument(args, 3)?)?, builder.optional(argument(args, 4)?)?);
+    let (sums, bias) = (builder.view(call.weight_sums)?, builder.optional(call.bias)?);
     // int8 weights are packed together with their sums.
     let beside = if bits == 4 { sums } else { builder.view(scales)? };
     let mut reads = Vec::from([builder.contiguous(&beside)?]);
@@ -76,7 +77,7 @@ pub(super) fn linear(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<
         let reads: Vec<&View> = core::iter::once(&input).chain(&reads).collect();
         builder.push(step, &reads, &out);
     }
-    builder.define(output(args)?, out)
+    builder.define(call.out, out)
 }
 
 fn nibble_weights<'p>(

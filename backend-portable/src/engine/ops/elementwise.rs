@@ -1,6 +1,6 @@
 //! Element-wise operators on strided, broadcast tensors, in place if the operand is not used again.
 
-use super::{Operation, argument, output};
+use super::{Operation, ends};
 use crate::compute::functions::{
     Abs, Add, AddScaled, Clamp, Div, Exp, From, Gelu, GeluTanh, HardSigmoid, HardSwish, Map1, Map2,
     Maximum, Minimum, Mul, Neg, Reciprocal, Rsqrt, Sigmoid, Silu, Sqrt, Sub, Tanh, With, map1,
@@ -15,7 +15,10 @@ use crate::engine::plan::{Io, READS, Step};
 use crate::engine::view::{View, numel};
 use std::vec::Vec;
 use torchlet_graph::graph::{Value, ValueId};
-use torchlet_graph::operators::Operator;
+use torchlet_graph::operators::{
+    AddArgs, AddScalarArgs, BinaryArgs, BinaryScalarArgs, ClampArgs, GeluArgs, HardtanhArgs,
+    LeakyReluArgs, Operator,
+};
 
 /// Minimum number of elements per thread.
 const GRAIN: usize = 1 << 14;
@@ -38,26 +41,33 @@ pub(super) fn find(operator: Operator) -> Option<Operation> {
         Operator::HARDSIGMOID => |builder, args| unary(builder, args, Unary::HardSigmoid),
         Operator::RELU => |builder, args| clamp(builder, args, 0.0, f32::INFINITY),
         Operator::HARDTANH => |builder, args| {
-            let bound = |at| builder.number(argument(args, at)?);
-            let (min, max) = (bound(1)? as f32, bound(2)? as f32);
-            clamp(builder, args, min, max)
+            let call = HardtanhArgs::of(args)?;
+            let (min, max) = (builder.number(call.min_val)?, builder.number(call.max_val)?);
+            clamp(builder, args, min as f32, max as f32)
         },
         Operator::CLAMP => |builder, args| {
-            let bound = |at| builder.optional_number(argument(args, at)?);
-            let min = bound(1)?.map_or(f32::NEG_INFINITY, |min| min as f32);
-            let max = bound(2)?.map_or(f32::INFINITY, |max| max as f32);
+            let call = ClampArgs::of(args)?;
+            let min = builder.optional_number(call.min)?;
+            let max = builder.optional_number(call.max)?;
+            let min = min.map_or(f32::NEG_INFINITY, |min| min as f32);
+            let max = max.map_or(f32::INFINITY, |max| max as f32);
             clamp(builder, args, min, max)
         },
         Operator::LEAKY_RELU => |builder, args| {
-            let slope = builder.number(argument(args, 1)?)? as f32;
+            let slope = builder.number(LeakyReluArgs::of(args)?.negative_slope)? as f32;
             unary(builder, args, Unary::LeakyRelu(slope))
         },
-        Operator::GELU => |builder, args| match builder.value(argument(args, 1)?) {
-            Value::String(text) if text == "tanh" => unary(builder, args, Unary::GeluTanh),
-            Value::String(text) if text != "none" => {
-                Err("the GELU approximation is unknown".into())
+        Operator::GELU => |builder, args| {
+            let approximate = GeluArgs::of(args)?.approximate.map(|id| builder.value(id));
+            match approximate {
+                Some(Value::String(text)) if text == "tanh" => {
+                    unary(builder, args, Unary::GeluTanh)
+                }
+                Some(Value::String(text)) if text != "none" => {
+                    Err("the GELU approximation is unknown".into())
+                }
+                _ => unary(builder, args, Unary::Gelu),
             }
-            _ => unary(builder, args, Unary::Gelu),
         },
         Operator::ADD_TENSOR => |builder, args| scaled(builder, args, 1.0),
         Operator::SUB_TENSOR => |builder, args| scaled(builder, args, -1.0),
@@ -66,19 +76,23 @@ pub(super) fn find(operator: Operator) -> Option<Operation> {
         Operator::MAXIMUM => |builder, args| binary(builder, args, Binary::Maximum),
         Operator::MINIMUM => |builder, args| binary(builder, args, Binary::Minimum),
         Operator::ADD_SCALAR => |builder, args| {
-            let addend = beside(builder, args, 1)? * beside(builder, args, 2)?;
+            let call = AddScalarArgs::of(args)?;
+            let out = call.out;
+            let addend = beside(builder, call.other, out)? * beside(builder, call.alpha, out)?;
             unary(builder, args, Unary::With(Binary::Add, addend))
         },
         Operator::SUB_SCALAR => |builder, args| {
-            let less = beside(builder, args, 1)? * beside(builder, args, 2)?;
+            let call = AddScalarArgs::of(args)?;
+            let out = call.out;
+            let less = beside(builder, call.other, out)? * beside(builder, call.alpha, out)?;
             unary(builder, args, Unary::With(Binary::Sub, less))
         },
         Operator::MUL_SCALAR => |builder, args| {
-            let factor = builder.number(argument(args, 1)?)? as f32;
+            let factor = builder.number(BinaryScalarArgs::of(args)?.other)? as f32;
             unary(builder, args, Unary::With(Binary::Mul, factor))
         },
         Operator::DIV_SCALAR => |builder, args| {
-            let divisor = builder.number(argument(args, 1)?)? as f32;
+            let divisor = builder.number(BinaryScalarArgs::of(args)?.other)? as f32;
             unary(builder, args, Unary::With(Binary::Div, divisor))
         },
         _ => return None,
@@ -129,17 +143,19 @@ fn clamp(
     if min.is_nan() || max.is_nan() {
         return Err("a clamp limit is NaN".into());
     }
-    let input = builder.view(argument(args, 0)?)?;
+    let (input, out) = ends(args)?;
+    let input = builder.view(input)?;
     if min <= max && builder.limit(&input, min, max) {
-        return builder.define(output(args)?, input);
+        return builder.define(out, input);
     }
     unary(builder, args, Unary::Clamp(min, max))
 }
 
 fn unary(builder: &mut Builder<'_, '_>, args: &[ValueId], function: Unary) -> Result<(), Refusal> {
-    let input = builder.view(argument(args, 0)?)?;
-    let out = of_each(builder, &input, function)?;
-    builder.define(output(args)?, out)
+    let (input, out) = ends(args)?;
+    let input = builder.view(input)?;
+    let result = of_each(builder, &input, function)?;
+    builder.define(out, result)
 }
 
 fn of_each(builder: &mut Builder<'_, '_>, input: &View, function: Unary) -> Result<View, Refusal> {
@@ -173,20 +189,25 @@ pub(super) fn as_stored(builder: &mut Builder<'_, '_>, id: ValueId) -> Result<Vi
 }
 
 /// The scalar operand of an addition, rounded to the dtype of the result first, as in PyTorch.
-fn beside(builder: &Builder<'_, '_>, args: &[ValueId], at: usize) -> Result<f32, Refusal> {
-    let mut number = [builder.number(argument(args, at)?)? as f32];
-    builder.precision(output(args)?)?.round(&mut number);
+fn beside(
+    builder: &Builder<'_, '_>,
+    number: impl Into<Option<ValueId>>,
+    out: ValueId,
+) -> Result<f32, Refusal> {
+    let mut number = [builder.number(number)? as f32];
+    builder.precision(out)?.round(&mut number);
     Ok(number[0])
 }
 
 /// `a + sign * alpha * b`.
 fn scaled(builder: &mut Builder<'_, '_>, args: &[ValueId], sign: f32) -> Result<(), Refusal> {
-    let factor = beside(builder, args, 2)? * sign;
+    let call = AddArgs::of(args)?;
+    let (a, b) = (builder.view(call.input)?, builder.view(call.other)?);
+    let factor = beside(builder, call.alpha, call.out)? * sign;
     if factor == 1.0 {
-        let (a, b) = (builder.view(argument(args, 0)?)?, builder.view(argument(args, 1)?)?);
         for (addend, sum) in [(&a, &b), (&b, &a)] {
             if builder.add_to(addend, sum) {
-                return builder.define(output(args)?, addend.clone());
+                return builder.define(call.out, addend.clone());
             }
         }
     }
@@ -195,7 +216,8 @@ fn scaled(builder: &mut Builder<'_, '_>, args: &[ValueId], sign: f32) -> Result<
         -1.0 => Binary::Sub,
         factor => Binary::AddScaled(factor),
     };
-    binary(builder, args, function)
+    let result = broadcasting(builder, &a, &b, function)?;
+    builder.define(call.out, result)
 }
 
 fn binary(
@@ -203,9 +225,10 @@ fn binary(
     args: &[ValueId],
     function: Binary,
 ) -> Result<(), Refusal> {
-    let (a, b) = (builder.view(argument(args, 0)?)?, builder.view(argument(args, 1)?)?);
+    let call = BinaryArgs::of(args)?;
+    let (a, b) = (builder.view(call.input)?, builder.view(call.other)?);
     let result = broadcasting(builder, &a, &b, function)?;
-    builder.define(output(args)?, result)
+    builder.define(call.out, result)
 }
 
 /// Applies a function to two operands, broadcast to each other.

@@ -98,26 +98,6 @@ fn packed(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Refusal
     forms.iter().try_for_each(|[data, form]| builder.define_packed(*out, *form, *data))
 }
 
-/// Whether an operator benefits from the engine; the others are equally fast as kernels.
-pub(super) fn is_heavy(operator: Operator) -> bool {
-    matches!(
-        operator,
-        Operator::CONVOLUTION
-            | Operator::LINEAR
-            | Operator::ADDMM
-            | Operator::MM
-            | Operator::BMM
-            | Operator::ATTENTION
-            | Operator::ET_VK_SDPA
-            | Operator::ET_VK_Q8TA_CONV2D
-            | Operator::ET_VK_Q8TA_CONV2D_DW
-            | Operator::ET_VK_Q8TA_CONV2D_TRANSPOSED
-            | Operator::ET_VK_Q8TA_LINEAR
-            | Operator::DYNAMIC_CONVOLUTION
-            | Operator::DYNAMIC_LINEAR
-    )
-}
-
 /// Normalizes a dim that may be negative.
 fn dimension(dim: i64, rank: usize) -> Result<usize, Refusal> {
     let rank = i64::try_from(rank).unwrap_or(i64::MAX);
@@ -128,12 +108,10 @@ fn dimension(dim: i64, rank: usize) -> Result<usize, Refusal> {
     }
 }
 
-/// The argument at an index, not counting the output, which is last.
-fn argument(args: &[ValueId], at: usize) -> Result<ValueId, Refusal> {
-    let (_, inputs) = args.split_last().ok_or("the call has no arguments")?;
-    inputs.get(at).copied().ok_or_else(|| std::format!("argument {at} is missing"))
-}
-
-fn output(args: &[ValueId]) -> Result<ValueId, Refusal> {
-    args.last().copied().ok_or_else(|| Refusal::from("the call has no arguments"))
+/// The first argument of a call, and its output.
+fn ends(args: &[ValueId]) -> Result<(ValueId, ValueId), Refusal> {
+    match args {
+        [input, .., out] => Ok((*input, *out)),
+        _ => Err("the call has no arguments".into()),
+    }
 }

@@ -1,7 +1,7 @@
 //! Operators that rearrange elements: usually a view, otherwise a copy.
 
 use super::elementwise::{as_stored, rounded};
-use super::{argument, dimension, output};
+use super::{dimension, ends};
 use crate::compute::gemm::{Context, ShapeMismatch};
 use crate::compute::simd::turn::turned;
 use crate::compute::simd::{Simd, Tier, Vectorized};
@@ -13,6 +13,10 @@ use bytemuck::Pod;
 use std::vec::Vec;
 use torchlet_core::rules::view_sizes;
 use torchlet_graph::graph::ValueId;
+use torchlet_graph::operators::{
+    DimArgs, DimsArgs, ExpandArgs, SelectArgs, SliceArgs, SplitArgs, SplitWithSizesArgs,
+    TransposeArgs, ViewArgs,
+};
 
 /// Block size for transposing matrices.
 const BLOCK: usize = 8;
@@ -23,18 +27,19 @@ const GRAIN: usize = 1 << 14;
 
 /// Reshapes a tensor.
 pub(super) fn view(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Refusal> {
-    let input = builder.any(argument(args, 0)?)?;
-    let sizes = view_sizes(input.numel(), &builder.integers(argument(args, 1)?)?);
+    let call = ViewArgs::of(args)?;
+    let input = builder.any(call.input)?;
+    let sizes = view_sizes(input.numel(), &builder.integers(call.size)?);
     let sizes = sizes.ok_or("the new shape has a different number of elements")?;
     let sizes: Result<Vec<usize>, _> = sizes.iter().map(|size| usize::try_from(*size)).collect();
     let view = builder.reshaped(&input, &sizes.map_err(|_| "a dim has a negative size")?)?;
-    builder.define(output(args)?, view)
+    builder.define(call.out, view)
 }
 
 /// Copies, or converts to another float dtype. 16-bit values are rounded to the input's dtype
 /// first, because afterwards nothing records that they were 16-bit.
 pub(super) fn same(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Refusal> {
-    let (id, out) = (argument(args, 0)?, output(args)?);
+    let (id, out) = ends(args)?;
     let same = match (builder.precision(id), builder.precision(out)) {
         (Ok(from), Ok(to)) if from != to => {
             let stored = as_stored(builder, id)?;
@@ -47,10 +52,11 @@ pub(super) fn same(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<()
 
 /// Removes the given dims if their size is one.
 pub(super) fn squeeze(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Refusal> {
-    let input = builder.any(argument(args, 0)?)?;
+    let call = DimArgs::of(args)?;
+    let input = builder.any(call.input)?;
     let rank = input.sizes.len();
     let mut sizes: Vec<Option<usize>> = input.sizes.iter().copied().map(Some).collect();
-    for dim in builder.integers(argument(args, 1)?)? {
+    for dim in builder.integers(call.dim)? {
         let dim = dimension(dim, rank.max(1))?;
         if let Some(size) = sizes.get_mut(dim).filter(|size| **size == Some(1)) {
             *size = None;
@@ -58,43 +64,47 @@ pub(super) fn squeeze(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result
     }
     let sizes: Vec<usize> = sizes.into_iter().flatten().collect();
     let view = builder.reshaped(&input, &sizes)?;
-    builder.define(output(args)?, view)
+    builder.define(call.out, view)
 }
 
 /// Inserts a dim of size one.
 pub(super) fn unsqueeze(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Refusal> {
-    let input = builder.any(argument(args, 0)?)?;
-    let dim = dimension(builder.integer(argument(args, 1)?)?, input.sizes.len() + 1)?;
+    let call = DimArgs::of(args)?;
+    let input = builder.any(call.input)?;
+    let dim = dimension(builder.integer(call.dim)?, input.sizes.len() + 1)?;
     let mut sizes = input.sizes.clone();
     sizes.insert(dim, 1);
     let view = builder.reshaped(&input, &sizes)?;
-    builder.define(output(args)?, view)
+    builder.define(call.out, view)
 }
 
 pub(super) fn permute(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Refusal> {
-    let input = builder.any(argument(args, 0)?)?;
+    let call = DimsArgs::of(args)?;
+    let input = builder.any(call.input)?;
     let rank = input.sizes.len();
-    let dims = builder.integers(argument(args, 1)?)?;
+    let dims = builder.integers(call.dims)?;
     let dims: Result<Vec<usize>, _> = dims.into_iter().map(|dim| dimension(dim, rank)).collect();
     let view = input.permuted(&dims?).ok_or("dims are not a permutation")?;
-    builder.define(output(args)?, view)
+    builder.define(call.out, view)
 }
 
 pub(super) fn transpose(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Refusal> {
-    let input = builder.any(argument(args, 0)?)?;
+    let call = TransposeArgs::of(args)?;
+    let input = builder.any(call.input)?;
     let rank = input.sizes.len();
     let mut order: Vec<usize> = (0..rank).collect();
-    let dim = |at| dimension(builder.integer(argument(args, at)?)?, rank);
+    let dim = |id| dimension(builder.integer(id)?, rank);
     if rank > 0 {
-        order.swap(dim(1)?, dim(2)?);
+        order.swap(dim(call.dim0)?, dim(call.dim1)?);
     }
     let view = input.permuted(&order).ok_or("dims are not a permutation")?;
-    builder.define(output(args)?, view)
+    builder.define(call.out, view)
 }
 
 pub(super) fn expand(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Refusal> {
-    let input = builder.any(argument(args, 0)?)?;
-    let sizes = builder.integers(argument(args, 1)?)?;
+    let call = ExpandArgs::of(args)?;
+    let input = builder.any(call.input)?;
+    let sizes = builder.integers(call.size)?;
     // A size of -1 keeps the dim's size; new dims are prepended.
     let lead = sizes
         .len()
@@ -106,12 +116,14 @@ pub(super) fn expand(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<
         .map(|(own, size)| if *size == -1 { own.copied() } else { usize::try_from(*size).ok() })
         .collect();
     let view = sizes.and_then(|sizes| input.expanded(&sizes));
-    builder.define(output(args)?, view.ok_or("the input cannot be broadcast to this shape")?)
+    builder.define(call.out, view.ok_or("the input cannot be broadcast to this shape")?)
 }
 
 pub(super) fn slice(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Refusal> {
-    let input = builder.any(argument(args, 0)?)?;
-    let dim = dimension(builder.integer(argument(args, 1)?)?, input.sizes.len())?;
+    let call = SliceArgs::of(args)?;
+    let input = builder.any(call.input)?;
+    let dim = builder.optional_integer(call.dim)?.unwrap_or(0);
+    let dim = dimension(dim, input.sizes.len())?;
     let size = input.sizes.get(dim).copied().unwrap_or(0);
     // As in Python: negative indices count from the end, and indices are clamped to the dim.
     let within = |index: i64| {
@@ -119,49 +131,54 @@ pub(super) fn slice(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(
         let index = if index < 0 { index.saturating_add(size) } else { index };
         usize::try_from(index.clamp(0, size)).unwrap_or(0)
     };
-    let start = builder.optional_integer(argument(args, 2)?)?.map_or(0, within);
-    let end = builder.optional_integer(argument(args, 3)?)?.map_or(size, within);
-    let step = usize::try_from(builder.integer(argument(args, 4)?)?);
+    let start = builder.optional_integer(call.start)?.map_or(0, within);
+    let end = builder.optional_integer(call.end)?.map_or(size, within);
+    let step = usize::try_from(builder.optional_integer(call.step)?.unwrap_or(1));
     let step = step.map_err(|_| "the step is negative")?;
     let view = input.sliced(dim, start, end, step).ok_or("the slice is out of range")?;
-    builder.define(output(args)?, view)
+    builder.define(call.out, view)
 }
 
 pub(super) fn select(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Refusal> {
-    let input = builder.any(argument(args, 0)?)?;
-    let dim = dimension(builder.integer(argument(args, 1)?)?, input.sizes.len())?;
+    let call = SelectArgs::of(args)?;
+    let input = builder.any(call.input)?;
+    let dim = dimension(builder.integer(call.dim)?, input.sizes.len())?;
     let size = input.sizes.get(dim).copied().unwrap_or(0);
-    let index = dimension(builder.integer(argument(args, 2)?)?, size)?;
+    let index = dimension(builder.integer(call.index)?, size)?;
     let view = input.selected(dim, index).ok_or("the index is out of range")?;
-    builder.define(output(args)?, view)
+    builder.define(call.out, view)
 }
 
 pub(super) fn split_with_sizes(
     builder: &mut Builder<'_, '_>,
     args: &[ValueId],
 ) -> Result<(), Refusal> {
-    let sizes = builder.integers(argument(args, 1)?)?;
+    let call = SplitWithSizesArgs::of(args)?;
+    let sizes = builder.integers(call.split_sizes)?;
     let sizes: Result<Vec<usize>, _> = sizes.into_iter().map(usize::try_from).collect();
-    parts(builder, args, sizes.map_err(|_| "a part has a negative size")?)
+    let sizes = sizes.map_err(|_| "a part has a negative size")?;
+    parts(builder, [call.input, call.out], call.dim, sizes)
 }
 
 pub(super) fn split(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Refusal> {
-    let size = usize::try_from(builder.integer(argument(args, 1)?)?);
+    let call = SplitArgs::of(args)?;
+    let size = usize::try_from(builder.integer(call.split_size)?);
     let size = size.map_err(|_| "a part has a negative size")?;
-    let count = args.last().map_or(0, |out| builder.items(out).len());
-    parts(builder, args, std::vec![size; count])
+    let count = builder.members(call.out).len();
+    parts(builder, [call.input, call.out], call.dim, std::vec![size; count])
 }
 
 /// Splits a dim into consecutive parts; the last has the remainder.
 fn parts(
     builder: &mut Builder<'_, '_>,
-    args: &[ValueId],
+    [input, out]: [ValueId; 2],
+    dim: Option<ValueId>,
     sizes: Vec<usize>,
 ) -> Result<(), Refusal> {
-    let input = builder.any(argument(args, 0)?)?;
-    let dim = dimension(builder.integer(argument(args, 2)?)?, input.sizes.len())?;
+    let input = builder.any(input)?;
+    let dim = dimension(builder.optional_integer(dim)?.unwrap_or(0), input.sizes.len())?;
     let all = input.sizes.get(dim).copied().unwrap_or(0);
-    let outs: Vec<ValueId> = args.last().map_or(&[][..], |out| builder.items(out)).to_vec();
+    let outs: Vec<ValueId> = builder.members(out).to_vec();
     let mut start = 0usize;
     for (out, size) in outs.into_iter().zip(sizes) {
         let end = start.saturating_add(size).min(all);

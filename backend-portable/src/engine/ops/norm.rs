@@ -1,36 +1,34 @@
 //! Batch norms that could not be folded into a preceding layer: a scale and an offset per channel.
 
 use super::elementwise::{Binary, broadcasting};
-use super::{argument, output};
 use crate::engine::builder::{Builder, Refusal};
 use crate::engine::packed::Constant;
 use crate::engine::view::View;
 use std::vec::Vec;
 use torchlet_graph::graph::{Value, ValueId};
+use torchlet_graph::operators::BatchNormArgs;
 
 /// `_native_batch_norm_legit_no_training(self, weight, bias, mean, variance, momentum, epsilon)`
 pub(super) fn batch_norm(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Refusal> {
-    let out = output(args)?;
+    let call = BatchNormArgs::of(args)?;
+    let out = call.out;
     let [out, statistics @ ..] = builder.members(out) else {
         return Err("the call has no outputs".into());
     };
     if statistics.iter().any(|id| builder.is_taken(*id)) {
         return Err("the engine's batch norm does not return statistics".into());
     }
-    let input = builder.view(argument(args, 0)?)?;
+    let input = builder.view(call.input)?;
     let &[_, channels, ..] = &input.sizes[..] else {
         return Err("the input has no channel dim".into());
     };
-    let mut parameter = |at| {
-        let id = argument(args, at)?;
-        match builder.value(id) {
-            Value::None => Ok(None),
-            _ => builder.constant(id).map(Some),
-        }
+    let mut parameter = |id| match builder.value(id) {
+        Value::None => Ok(None),
+        _ => builder.constant(id).map(Some),
     };
-    let (weight, bias) = (parameter(1)?, parameter(2)?);
-    let (mean, variance) = (parameter(3)?, parameter(4)?);
-    let epsilon = builder.number(argument(args, 6)?)?;
+    let (weight, bias) = (parameter(call.weight)?, parameter(call.bias)?);
+    let (mean, variance) = (parameter(call.running_mean)?, parameter(call.running_var)?);
+    let epsilon = builder.number(call.eps)?;
     // While only support is queried, constants have no elements.
     let element = |parameter: &Option<Option<Constant<'_>>>, channel: usize, absent: f64| {
         let data = parameter.as_ref().and_then(Option::as_ref);

@@ -1,7 +1,7 @@
 //! Channels-last pooling of images.
 
+use super::codes;
 use super::moves::{channels_last, channels_last_order};
-use super::{argument, codes, output};
 use crate::compute::gemm::ShapeMismatch;
 use crate::engine::builder::{Builder, Refusal};
 use crate::engine::plan::{Element, Io, Step};
@@ -11,33 +11,39 @@ use crate::spatial::pool::{Axis, Kind, Pooling};
 use torchlet_core::ScalarType;
 use torchlet_core::rules::window::{adaptive_pooling, pooling, windows};
 use torchlet_graph::graph::ValueId;
+use torchlet_graph::operators::{AdaptivePoolArgs, AvgPoolArgs, MaxPoolArgs};
 
 /// Number of spatial dims.
 const SPATIAL: usize = 2;
 
 /// `max_pool2d_with_indices(self, kernel_size, stride, padding, dilation, ceil_mode)`
 pub(super) fn largest(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Refusal> {
+    let call = MaxPoolArgs::of(args)?;
     let outs = args.last().map_or(&[][..], |out| builder.items(out));
     let [out, indices @ ..] = outs else { return Err("the call has no outputs".into()) };
     if indices.iter().any(|id| builder.is_taken(*id)) {
         return Err("the engine's max pooling does not return indices".into());
     }
-    let ceil = builder.truth(argument(args, 5)?)?;
-    if builder.element(argument(args, 0)?)? == Element::Code {
-        return codes::largest(builder, args, ceil, *out);
+    let ceil = builder.truth(call.ceil_mode)?;
+    if builder.element(call.input)? == Element::Code {
+        return codes::largest(builder, &call, ceil, *out);
     }
-    sliding(builder, args, Some(4), ceil, Kind::Largest, *out)
+    let lists = [Some(call.kernel_size), call.stride, call.padding, call.dilation];
+    sliding(builder, call.input, lists, ceil, Kind::Largest, *out)
 }
 
 /// `avg_pool2d(self, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override)`
 pub(super) fn average(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Refusal> {
-    let truth = |at| builder.truth(argument(args, at)?);
-    let (ceil, count_padding) = (truth(4)?, truth(5)?);
-    let divisor = builder.optional_integer(argument(args, 6)?)?;
+    let call = AvgPoolArgs::of(args)?;
+    let ceil = builder.truth(call.ceil_mode)?;
+    let count_padding = builder.truth(call.count_include_pad)?;
+    let divisor = builder.optional_integer(call.divisor_override)?;
     if divisor == Some(0) {
         return Err("the divisor is zero".into());
     }
-    sliding(builder, args, None, ceil, Kind::Average { count_padding, divisor }, output(args)?)
+    let lists = [Some(call.kernel_size), call.stride, call.padding, None];
+    let kind = Kind::Average { count_padding, divisor };
+    sliding(builder, call.input, lists, ceil, kind, call.out)
 }
 
 /// `_adaptive_avg_pool2d(self, output_size)`
@@ -45,8 +51,9 @@ pub(super) fn adaptive_average(
     builder: &mut Builder<'_, '_>,
     args: &[ValueId],
 ) -> Result<(), Refusal> {
-    let input = builder.view(argument(args, 0)?)?;
-    let list = builder.integers(argument(args, 1)?)?;
+    let call = AdaptivePoolArgs::of(args)?;
+    let input = builder.view(call.input)?;
+    let list = builder.integers(call.output_size)?;
     let sizes = adaptive_pooling(&narrowed(&input)?, &list, SPATIAL);
     let sizes = sizes.ok_or("the input shape does not fit the windows")?;
     let mut axes = [Axis::NONE; 3];
@@ -54,22 +61,28 @@ pub(super) fn adaptive_average(
         *axis = Axis::Adaptive { output: usize::try_from(*size).unwrap_or(0) };
     }
     let kind = Kind::Average { count_padding: false, divisor: None };
-    push(builder, input, axes, kind, &sizes, output(args)?)
+    push(builder, input, axes, kind, &sizes, call.out)
 }
 
-/// Pooling with a sliding window; kernel, stride and padding are the arguments from 1 on.
+/// A pooling of windows.
 fn sliding(
     builder: &mut Builder<'_, '_>,
-    args: &[ValueId],
-    dilation: Option<usize>,
+    input: ValueId,
+    [kernel, stride, padding, dilation]: [Option<ValueId>; 4],
     ceil: bool,
     kind: Kind,
     out: ValueId,
 ) -> Result<(), Refusal> {
-    let input = builder.view(argument(args, 0)?)?;
-    let list = |at| builder.integers(argument(args, at)?);
+    let input = builder.view(input)?;
+    let list = |id| builder.integers(id);
     let dilation = dilation.map_or_else(|| Ok(std::vec![1]), list)?;
-    let windows = windows(SPATIAL, &list(1)?, &list(2)?, &list(3)?, &dilation);
+    let windows = windows(
+        SPATIAL,
+        &builder.integers(kernel)?,
+        &builder.integers(stride)?,
+        &builder.integers(padding)?,
+        &dilation,
+    );
     let windows = windows.ok_or("kernel, stride, padding or dilation is invalid")?;
     let sizes = pooling(&narrowed(&input)?, &windows, ceil);
     let sizes = sizes.ok_or("the input shape does not fit the windows")?;

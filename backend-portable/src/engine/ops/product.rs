@@ -1,7 +1,6 @@
 //! Matrix multiplication, with constant right operands packed ahead of time.
 
 use super::moves::copy;
-use super::{argument, output};
 use crate::compute::gemm::{
     Bias, Context, Epilogue, Matrix, MatrixMut, PackedRhs, ShapeMismatch, gemm, gemm_packed,
     gemm_workspace_len,
@@ -17,16 +16,18 @@ use crate::engine::view::View;
 use half::{bf16, f16};
 use std::vec::Vec;
 use torchlet_graph::graph::ValueId;
+use torchlet_graph::operators::{AddmmArgs, LinearArgs, MmArgs};
 
 /// `input · weightᵀ + bias`
 pub(super) fn linear(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Refusal> {
-    let input = builder.view(argument(args, 0)?)?;
-    let weight = argument(args, 1)?;
+    let call = LinearArgs::of(args)?;
+    let input = builder.view(call.input)?;
+    let weight = call.weight;
     let [n, k] = *builder.sizes(weight)? else { return Err("the weights are not a matrix".into()) };
     let rows = input.numel().checked_div(k).ok_or("the weights have no inputs")?;
     let a = builder.reshaped(&input, &[rows, k])?;
     let right = Right::new(builder, weight, [k, n], true)?;
-    let bias = match builder.optional(argument(args, 2)?)? {
+    let bias = match builder.optional(call.bias)? {
         Some(bias) => {
             Some(bias.expanded(&[rows, n]).ok_or("the bias does not match the number of outputs")?)
         }
@@ -38,27 +39,29 @@ pub(super) fn linear(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<
     }
     let c = multiply(builder, a, right, bias, 1.0, 1.0)?;
     let c = c.reshaped(&sizes).ok_or("the output has a different size")?;
-    builder.define(output(args)?, c)
+    builder.define(call.out, c)
 }
 
 /// `beta · self + alpha · mat1 · mat2`
 pub(super) fn addmm(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Refusal> {
-    let addend = builder.view(argument(args, 0)?)?;
-    let a = builder.view(argument(args, 1)?)?;
-    let right = argument(args, 2)?;
+    let call = AddmmArgs::of(args)?;
+    let addend = builder.view(call.input)?;
+    let a = builder.view(call.mat1)?;
+    let right = call.mat2;
     let [k, n] = *builder.sizes(right)? else { return Err("an operand is not a matrix".into()) };
     let &[m, _] = &a.sizes[..] else { return Err("an operand is not a matrix".into()) };
-    let (beta, alpha) = (builder.number(argument(args, 3)?)?, builder.number(argument(args, 4)?)?);
+    let (beta, alpha) = (builder.number(call.beta)?, builder.number(call.alpha)?);
     let addend = addend.expanded(&[m, n]).ok_or("the addend cannot be broadcast to the result")?;
     let right = Right::new(builder, right, [k, n], false)?;
     let c = multiply(builder, a, right, Some(addend), alpha as f32, beta as f32)?;
-    builder.define(output(args)?, c)
+    builder.define(call.out, c)
 }
 
 /// Matrix multiplication (`mm`, `bmm`).
 pub(super) fn matmul(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Refusal> {
-    let a = builder.view(argument(args, 0)?)?;
-    let id = argument(args, 1)?;
+    let call = MmArgs::of(args)?;
+    let a = builder.view(call.input)?;
+    let id = call.mat2;
     let c = match *builder.sizes(id)? {
         [k, n] => {
             let right = Right::new(builder, id, [k, n], false)?;
@@ -67,7 +70,7 @@ pub(super) fn matmul(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<
         [_, _, _] => batched(builder, a, id)?,
         _ => return Err("an operand is not a matrix".into()),
     };
-    builder.define(output(args)?, c)
+    builder.define(call.out, c)
 }
 
 fn batched(builder: &mut Builder<'_, '_>, a: View, b: ValueId) -> Result<View, Refusal> {

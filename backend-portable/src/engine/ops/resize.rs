@@ -1,7 +1,6 @@
 //! Padding and upsampling: constant borders, nearest and bilinear interpolation.
 
 use super::moves::{channels_last_order, copy};
-use super::{argument, output};
 use crate::compute::gemm::ShapeMismatch;
 use crate::compute::simd::{Simd, Vectorized};
 use crate::compute::split::{Outcome, chunk_of_work, for_each_chunk_mut};
@@ -11,6 +10,7 @@ use crate::engine::view::dense_strides;
 use crate::spatial::resample::{LinearTap, linear_taps};
 use std::vec::Vec;
 use torchlet_graph::graph::{Value, ValueId};
+use torchlet_graph::operators::{ConstantPadArgs, UpsampleBilinearArgs, UpsampleNearestArgs};
 
 /// Minimum number of interpolated elements per thread.
 const GRAIN: usize = 1 << 13;
@@ -18,9 +18,10 @@ const GRAIN: usize = 1 << 13;
 /// `constant_pad_nd(self, pad, value)`: `pad` has pairs of widths before and after each dim,
 /// starting with the last dim.
 pub(super) fn pad(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Refusal> {
-    let input = builder.view(argument(args, 0)?)?;
-    let pads = builder.integers(argument(args, 1)?)?;
-    let value = builder.optional_number(argument(args, 2)?)?.unwrap_or(0.0) as f32;
+    let call = ConstantPadArgs::of(args)?;
+    let input = builder.view(call.input)?;
+    let pads = builder.integers(call.pad)?;
+    let value = builder.optional_number(call.value)?.unwrap_or(0.0) as f32;
     let (pads, []) = pads.as_chunks::<2>() else {
         return Err("padding must have two values per dim".into());
     };
@@ -45,7 +46,7 @@ pub(super) fn pad(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(),
         places.push((dim, added(*before), own));
     }
     if sizes == kept.sizes {
-        return builder.define(output(args)?, kept);
+        return builder.define(call.out, kept);
     }
     let result = builder.make_in_order(&sizes, &input.order())?;
     let mut inside = result.clone();
@@ -55,7 +56,7 @@ pub(super) fn pad(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(),
     }
     builder.push(Fill { value }, &[], &result);
     copy(builder, &kept, &inside);
-    builder.define(output(args)?, result)
+    builder.define(call.out, result)
 }
 
 /// Fills a buffer with a value.
@@ -73,12 +74,13 @@ impl Step for Fill {
 /// `upsample_nearest2d(input, output_size, scale_factors)`, if all pixels are repeated equally
 /// often.
 pub(super) fn nearest(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Refusal> {
-    let input = builder.view(argument(args, 0)?)?;
+    let call = UpsampleNearestArgs::of(args)?;
+    let input = builder.view(call.input)?;
     let &[batch, channels, height, width] = &input.sizes[..] else {
         return Err("upsampling requires a batch of images (rank 4)".into());
     };
-    let sizes = builder.integers(argument(args, 1)?)?;
-    let factors: &[f64] = match builder.value(argument(args, 2)?) {
+    let sizes = builder.integers(call.output_size)?;
+    let factors: &[f64] = match builder.value(call.scale_factors) {
         Value::DoubleList(factors) => factors,
         _ => &[],
     };
@@ -104,28 +106,29 @@ pub(super) fn nearest(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result
     let source = input.reshaped(&[batch, channels, height, 1, width, 1]);
     let source = source.and_then(|source| source.expanded(&apart));
     copy(builder, &source.ok_or("the image cannot be split into pixels")?, &target);
-    builder.define(output(args)?, result)
+    builder.define(call.out, result)
 }
 
 /// `upsample_bilinear2d(input, output_size, align_corners, scale_factors)`
 pub(super) fn bilinear(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Refusal> {
-    let input = builder.view(argument(args, 0)?)?;
+    let call = UpsampleBilinearArgs::of(args)?;
+    let input = builder.view(call.input)?;
     let &[batch, channels, height, width] = &input.sizes[..] else {
         return Err("upsampling requires a batch of images (rank 4)".into());
     };
-    let corners = builder.truth(argument(args, 2)?)?;
-    let factors: &[f64] = match builder.value(argument(args, 3)?) {
+    let corners = builder.truth(call.align_corners)?;
+    let factors: &[f64] = match builder.value(call.scale_factors) {
         Value::DoubleList(factors) => factors,
         _ => &[],
     };
     let mut sizes = [0usize; 2];
-    if let Value::None = builder.value(argument(args, 1)?) {
+    if let Value::None = builder.value(call.output_size) {
         for (slot, (size, factor)) in sizes.iter_mut().zip([height, width].iter().zip(factors)) {
             // As in the kernel: multiplied in double precision, then truncated.
             *slot = (*size as f64 * factor) as usize;
         }
     } else {
-        let given = builder.integers(argument(args, 1)?)?;
+        let given = builder.integers(call.output_size)?;
         for (slot, size) in sizes.iter_mut().zip(given) {
             *slot = usize::try_from(size).unwrap_or(0);
         }
@@ -134,7 +137,7 @@ pub(super) fn bilinear(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Resul
         return Err("the images are empty".into());
     }
     if sizes == [height, width] {
-        return builder.define(output(args)?, input);
+        return builder.define(call.out, input);
     }
     if sizes[0] == height || sizes[1] == width {
         return Err("height and width must both change".into());
@@ -160,7 +163,7 @@ pub(super) fn bilinear(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Resul
             &result,
         );
     }
-    builder.define(output(args)?, result)
+    builder.define(call.out, result)
 }
 
 /// Bilinear interpolation.

@@ -1,6 +1,6 @@
 //! Row-wise operators: softmax and layer norm.
 
-use super::{argument, dimension, output};
+use super::dimension;
 use crate::compute::gemm::ShapeMismatch;
 use crate::compute::rows::{layer_norm_rows, log_softmax_rows, softmax_rows};
 use crate::engine::builder::{Builder, Refusal};
@@ -8,6 +8,7 @@ use crate::engine::plan::{Io, Step};
 use crate::engine::view::View;
 use std::vec::Vec;
 use torchlet_graph::graph::ValueId;
+use torchlet_graph::operators::{LayerNormArgs, SoftmaxArgs};
 
 pub(super) fn softmax(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Refusal> {
     of_last_dimension(builder, args, Function::Softmax)
@@ -22,9 +23,10 @@ fn of_last_dimension(
     args: &[ValueId],
     function: Function,
 ) -> Result<(), Refusal> {
-    let input = builder.view(argument(args, 0)?)?;
+    let call = SoftmaxArgs::of(args)?;
+    let input = builder.view(call.input)?;
     let rank = input.sizes.len();
-    let dim = dimension(builder.integer(argument(args, 1)?)?, rank.max(1))?;
+    let dim = dimension(builder.integer(call.dim)?, rank.max(1))?;
     if dim + 1 != rank {
         return Err("only the last dim is supported".into());
     }
@@ -32,17 +34,18 @@ fn of_last_dimension(
     let out = builder.make(&input.sizes)?;
     let len = input.sizes.last().copied().unwrap_or(1);
     builder.push(Rows { from: input.offset, len, function }, &[&input], &out);
-    builder.define(output(args)?, out)
+    builder.define(call.out, out)
 }
 
 pub(super) fn layer_norm(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Refusal> {
+    let call = LayerNormArgs::of(args)?;
     let outs = args.last().map_or(&[][..], |out| builder.items(out));
     let [out, statistics @ ..] = outs else { return Err("the call has no outputs".into()) };
     if statistics.iter().any(|id| builder.is_taken(*id)) {
         return Err("the engine's layer norm does not return statistics".into());
     }
-    let input = builder.view(argument(args, 0)?)?;
-    let normalized = builder.integers(argument(args, 1)?)?.len();
+    let input = builder.view(call.input)?;
+    let normalized = builder.integers(call.normalized_shape)?.len();
     let lead = input
         .sizes
         .len()
@@ -51,8 +54,8 @@ pub(super) fn layer_norm(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Res
     let len = input.sizes.iter().skip(lead).product::<usize>();
     let input = builder.contiguous(&input)?;
     let mut reads = std::vec![input.clone()];
-    let mut parameter = |builder: &mut Builder<'_, '_>, at| {
-        let Some(view) = builder.optional(argument(args, at)?)? else { return Ok(None) };
+    let mut parameter = |builder: &mut Builder<'_, '_>, id: ValueId| {
+        let Some(view) = builder.optional(id)? else { return Ok(None) };
         if view.numel() != len {
             return Err(Refusal::from("the parameters do not have the normalized shape"));
         }
@@ -60,8 +63,8 @@ pub(super) fn layer_norm(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Res
         reads.push(view.clone());
         Ok(Some((reads.len() - 1, view.offset)))
     };
-    let (gamma, beta) = (parameter(builder, 2)?, parameter(builder, 3)?);
-    let epsilon = builder.number(argument(args, 4)?)? as f32;
+    let (gamma, beta) = (parameter(builder, call.weight)?, parameter(builder, call.bias)?);
+    let epsilon = builder.number(call.eps)? as f32;
     let result = builder.make(&input.sizes)?;
     let function = Function::LayerNorm { gamma, beta, epsilon };
     let reads: Vec<&View> = reads.iter().collect();

@@ -1,8 +1,8 @@
 //! Sums and means in PyTorch's order of summation ([`cascade`](crate::reduce::cascade)), whatever
 //! the memory order here. All tensors are assumed to be contiguous in PyTorch.
 
+use super::dimension;
 use super::rows::rows;
-use super::{argument, dimension, output};
 use crate::compute::gemm::ShapeMismatch;
 use crate::compute::simd::{LINE, Simd, Vectorized};
 use crate::compute::split::{Serial, chunk_len, for_each_chunk_mut, for_each_tile_mut};
@@ -12,6 +12,7 @@ use crate::engine::view::dense_strides;
 use crate::reduce::cascade::{Adds, Along, WIDE, Way, abreast, add_all, along, vectors};
 use std::vec::Vec;
 use torchlet_graph::graph::ValueId;
+use torchlet_graph::operators::SumArgs;
 
 /// Minimum number of additions per thread.
 const GRAIN: usize = 1 << 14;
@@ -30,10 +31,11 @@ fn reduce(
     args: &[ValueId],
     by: fn(usize) -> f32,
 ) -> Result<(), Refusal> {
-    let input = builder.view(argument(args, 0)?)?;
-    let keeps = builder.truth(argument(args, 2)?)?;
+    let call = SumArgs::of(args)?;
+    let input = builder.view(call.input)?;
+    let keeps = builder.truth(call.keepdim)?;
     let rank = input.sizes.len();
-    let dims = builder.integers(argument(args, 1)?)?;
+    let dims = builder.integers(call.dim)?;
     let mut is_reduced = std::vec![dims.is_empty(); rank];
     for dim in dims {
         if let Some(slot) = is_reduced.get_mut(dimension(dim, rank)?) {
@@ -56,7 +58,7 @@ fn reduce(
         // Empty sums: every result is a constant.
         let nothing = builder.made(&[1], &[0.0 / by])?.expanded(&sizes);
         return builder.define(
-            output(args)?,
+            call.out,
             nothing.ok_or("the result cannot be broadcast to the output shape")?,
         );
     }
@@ -85,7 +87,7 @@ fn reduce(
     };
     let result = builder.make(&sizes)?;
     builder.push(Sums { from: reads.offset, row, sum }, &[&reads], &result);
-    builder.define(output(args)?, result)
+    builder.define(call.out, result)
 }
 
 /// The innermost run of the dims (size, stride), merging dims that are contiguous with each other,

@@ -7,7 +7,7 @@ use crate::ops::weights::transposed;
 use crate::ops::window::{Window, checked_numel, pair};
 use crate::ops::{Entry, operator};
 use torchlet_graph::graph::ValueId;
-use torchlet_graph::operators::Operator;
+use torchlet_graph::operators::{DepthwiseLastArgs, Operator};
 use torchlet_shaders::{DepthwiseLast, DepthwiseLastPush};
 
 pub(in crate::ops) const OPERATORS: &[Entry] = &[operator(Operator::DEPTHWISE_LAST, depthwise)];
@@ -17,8 +17,9 @@ const MOST_NEIGHBOURS: i64 = 16;
 
 /// Arguments: input, weight, bias, stride, padding, dilation, output.
 fn depthwise(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
-    let (input, weight) = (e.tensor(e.arg(args, 0)?)?, e.tensor(e.arg(args, 1)?)?);
-    let bias = e.optional_tensor(e.arg(args, 2)?)?;
+    let call = DepthwiseLastArgs::of(args)?;
+    let (input, weight) = (e.tensor(call.input)?, e.tensor(call.weight)?);
+    let bias = e.optional_tensor(call.bias)?;
     let misfit = || {
         let (input, weight) = (&input.sizes, &weight.sizes);
         Error::Invalid(format!(
@@ -40,7 +41,7 @@ fn depthwise(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
         return Err(misfit());
     }
     let kernel = [kernel_y, kernel_x].map(|size| i64::try_from(size).unwrap_or(i64::MAX));
-    let lists = [e.ints(e.arg(args, 3)?)?, e.ints(e.arg(args, 4)?)?, e.ints(e.arg(args, 5)?)?];
+    let lists = [e.ints(call.stride)?, e.ints(call.padding)?, e.ints(call.dilation)?];
     let [stride, padding, dilation] =
         [pair(&lists[0], None)?, pair(&lists[1], None)?, pair(&lists[2], None)?];
     let window = |dim: usize| Window::new(kernel[dim], stride[dim], padding[dim], dilation[dim]);

@@ -6,7 +6,10 @@ use crate::ops::views::merge_dims;
 use crate::ops::{Entry, elementwise, operator};
 use crate::tensors::{Operand, strides};
 use torchlet_graph::graph::ValueId;
-use torchlet_graph::operators::Operator;
+use torchlet_graph::operators::{
+    DequantizePerChannelArgs, DequantizePerTensorArgs, DequantizePerTensorTensorArgs,
+    DequantizePerTokenArgs, Operator, TorchaoQuantizeAffineArgs,
+};
 use torchlet_shaders::functions::{affine, unary};
 use torchlet_shaders::{Affine, AffinePush, Element, MAX_DIMS};
 
@@ -61,25 +64,22 @@ pub(super) fn bounds(element: Element) -> [f64; 2] {
 /// Returns the range of quantized values from arguments, or that of the type.
 pub(super) fn bounds_at(
     e: &Encoder<'_, '_>,
-    args: &[ValueId],
-    position: usize,
+    given: [impl Into<Option<ValueId>>; 2],
     element: Element,
 ) -> Result<[f64; 2], Error> {
-    let [low, high] = bounds(element);
-    Ok([
-        e.optional_float(e.arg(args, position)?)?.unwrap_or(low),
-        e.optional_float(e.arg(args, position + 1)?)?.unwrap_or(high),
-    ])
+    let ([low, high], [least, most]) = (bounds(element), given);
+    Ok([e.optional_float(least)?.unwrap_or(low), e.optional_float(most)?.unwrap_or(high)])
 }
 
 fn per_tensor(e: &mut Encoder<'_, '_>, args: &[ValueId], to: Direction) -> Result<(), Error> {
-    let input = e.tensor(e.arg(args, 0)?)?;
-    let (scale, zero) = (e.float(e.arg(args, 1)?)?, e.float(e.arg(args, 2)?)?);
+    let call = DequantizePerTensorArgs::of(args)?;
+    let input = e.tensor(call.input)?;
+    let (scale, zero) = (e.float(call.scale)?, e.float(call.zero_point)?);
     let out = e.out(args)?;
     let out = e.resize(out.id, &input.sizes)?;
     match to {
         Direction::Quantize => {
-            let bounds = bounds_at(e, args, 3, out.element)?;
+            let bounds = bounds_at(e, [call.quant_min, call.quant_max], out.element)?;
             quantize(e, &input, &out, [scale, zero], bounds)
         }
         Direction::Dequantize => dequantize(e, &input, &out, [scale, zero]),
@@ -160,12 +160,13 @@ fn per_tensor_by_tensor(
     args: &[ValueId],
     to: Direction,
 ) -> Result<(), Error> {
-    let input = e.tensor(e.arg(args, 0)?)?;
-    let (scale, zero) = (e.tensor(e.arg(args, 1)?)?, e.tensor(e.arg(args, 2)?)?);
+    let call = DequantizePerTensorTensorArgs::of(args)?;
+    let input = e.tensor(call.input)?;
+    let (scale, zero) = (e.tensor(call.scale)?, e.tensor(call.zero_point)?);
     let out = e.out(args)?;
     let out = e.resize(out.id, &input.sizes)?;
     let bounds = match to {
-        Direction::Quantize => bounds_at(e, args, 3, out.element)?,
+        Direction::Quantize => bounds_at(e, [call.quant_min, call.quant_max], out.element)?,
         Direction::Dequantize => bounds(input.element),
     };
     affine(e, to, &input, &scale, Some(&zero), &[input.numel()], &[0], bounds, &out)
@@ -173,14 +174,15 @@ fn per_tensor_by_tensor(
 
 /// Per channel: one scale per index of a dimension.
 fn per_channel(e: &mut Encoder<'_, '_>, args: &[ValueId], to: Direction) -> Result<(), Error> {
-    let input = e.tensor(e.arg(args, 0)?)?;
-    let scale = e.tensor(e.arg(args, 1)?)?;
-    let zero = e.optional_tensor(e.arg(args, 2)?)?;
-    let axis = input.dim(e.int(e.arg(args, 3)?)?)?;
+    let call = DequantizePerChannelArgs::of(args)?;
+    let input = e.tensor(call.input)?;
+    let scale = e.tensor(call.scales)?;
+    let zero = e.optional_tensor(call.zero_points)?;
+    let axis = input.dim(e.int(call.axis)?)?;
     let out = e.out(args)?;
     let out = e.resize(out.id, &input.sizes)?;
     let bounds = match to {
-        Direction::Quantize => bounds_at(e, args, 4, out.element)?,
+        Direction::Quantize => bounds_at(e, [call.quant_min, call.quant_max], out.element)?,
         Direction::Dequantize => bounds(input.element),
     };
     let steps: Vec<i64> = (0..input.rank()).map(|dim| i64::from(dim == axis)).collect();
@@ -189,12 +191,13 @@ fn per_channel(e: &mut Encoder<'_, '_>, args: &[ValueId], to: Direction) -> Resu
 
 /// Per token: one scale per row.
 fn per_token(e: &mut Encoder<'_, '_>, args: &[ValueId], to: Direction) -> Result<(), Error> {
-    let input = e.tensor(e.arg(args, 0)?)?;
-    let (scale, zero) = (e.tensor(e.arg(args, 1)?)?, e.tensor(e.arg(args, 2)?)?);
+    let call = DequantizePerTokenArgs::of(args)?;
+    let input = e.tensor(call.input)?;
+    let (scale, zero) = (e.tensor(call.scales)?, e.tensor(call.zero_points)?);
     let out = e.out(args)?;
     let out = e.resize(out.id, &input.sizes)?;
     let bounds = match to {
-        Direction::Quantize => bounds_at(e, args, 3, out.element)?,
+        Direction::Quantize => bounds_at(e, [call.quant_min, call.quant_max], out.element)?,
         Direction::Dequantize => bounds(input.element),
     };
     let count = input.sizes.last().copied().unwrap_or(1);
@@ -205,11 +208,10 @@ fn per_token(e: &mut Encoder<'_, '_>, args: &[ValueId], to: Direction) -> Result
 /// Returns the block sizes, each a divisor of its dimension.
 pub(super) fn blocks_of(
     e: &Encoder<'_, '_>,
-    args: &[ValueId],
-    position: usize,
+    blocks: ValueId,
     input: &Operand,
 ) -> Result<Vec<usize>, Error> {
-    let blocks = e.ints(e.arg(args, position)?)?;
+    let blocks = e.ints(blocks)?;
     let sizes: Vec<usize> = blocks
         .iter()
         .zip(&input.sizes)
@@ -225,14 +227,15 @@ pub(super) fn blocks_of(
 }
 
 fn by_blocks(e: &mut Encoder<'_, '_>, args: &[ValueId], to: Direction) -> Result<(), Error> {
-    let input = e.tensor(e.arg(args, 0)?)?;
-    let blocks = blocks_of(e, args, 1, &input)?;
-    let scale = e.tensor(e.arg(args, 2)?)?;
-    let zero = e.optional_tensor(e.arg(args, 3)?)?;
+    let call = TorchaoQuantizeAffineArgs::of(args)?;
+    let input = e.tensor(call.input)?;
+    let blocks = blocks_of(e, call.block_size, &input)?;
+    let scale = e.tensor(call.scale)?;
+    let zero = e.optional_tensor(call.zero_point)?;
     let out = e.out(args)?;
     let out = e.resize(out.id, &input.sizes)?;
     let codes = if to == Direction::Quantize { out.element } else { input.element };
-    let bounds = bounds_at(e, args, 5, codes)?;
+    let bounds = bounds_at(e, [call.quant_min, call.quant_max], codes)?;
     let counts: Vec<usize> =
         input.sizes.iter().zip(&blocks).map(|(size, block)| size / block).collect();
     let own = strides(&counts);

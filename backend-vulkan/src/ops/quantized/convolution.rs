@@ -9,7 +9,10 @@ use crate::error::Error;
 use crate::ops::{Entry, operator};
 use crate::tensors::Operand;
 use torchlet_graph::graph::ValueId;
-use torchlet_graph::operators::Operator;
+use torchlet_graph::operators::{
+    Conv2dQ8cswArgs, Conv2dQ8taQ8cswArgs, Operator, Q8taConv2dArgs, Q8taConv2dTestArgs,
+    Q8taConv2dTransposedArgs, QuantizedConvolution,
+};
 use torchlet_shaders::{ConvolutionQuantized, ConvolutionQuantizedPush, Element};
 
 pub(in crate::ops) const OPERATORS: &[Entry] = &[
@@ -23,112 +26,32 @@ pub(in crate::ops) const OPERATORS: &[Entry] = &[
     operator(Operator::ETVK_TEST_CONV2D_Q8TA_Q8CSW_Q8TO, |e, args| {
         // Also quantizes the input and dequantizes the output; a layout argument precedes the
         // output.
-        let out = e.out(args)?;
-        let scale = [e.float(e.arg(args, 6)?)?, e.float(e.arg(args, 7)?)?];
+        let (call, out) = (Q8taConv2dTestArgs::of(args)?, e.out(args)?);
+        let scale = pair(e, [call.output_scale, call.output_zero_point])?;
         let target = e.temporary(Element::I8, &out.sizes)?;
-        let shape = convolve(e, args, &Convolution::q8ta(), Some(target.clone()))?;
+        let shape = convolve(e, &call.into(), Some(target.clone()))?;
         let out = e.resize(out.id, &shape)?;
         let quantized = Operand { sizes: shape, ..target };
         dequantize(e, &quantized, &out, scale)
     }),
     operator(Operator::ET_VK_Q8TA_CONV2D_TRANSPOSED, |e, args| {
-        let convolution = Convolution {
-            output_padding: Some(12),
-            dilation: 13,
-            groups: 14,
-            activation: Some(15),
-            ..Convolution::q8ta()
-        };
-        convolve(e, args, &convolution, None).map(drop)
+        convolve(e, &Q8taConv2dTransposedArgs::of(args)?.into(), None).map(drop)
     }),
     operator(Operator::ET_VK_CONV2D_Q8TA_Q8CSW, |e, args| {
-        let convolution =
-            Convolution { output: None, bias: 6, kernel: 7, ..Convolution::q8ta() }.shifted();
-        convolve(e, args, &convolution, None).map(drop)
+        convolve(e, &Conv2dQ8taQ8cswArgs::of(args)?.into(), None).map(drop)
     }),
     operator(Operator::ET_VK_CONV2D_Q8CSW, |e, args| {
-        let convolution = Convolution {
-            input: None,
-            output: None,
-            weight: 1,
-            scales: 2,
-            bias: 3,
-            kernel: 4,
-            ..Convolution::q8ta()
-        };
-        convolve(e, args, &convolution.shifted(), None).map(drop)
+        convolve(e, &Conv2dQ8cswArgs::of(args)?.into(), None).map(drop)
     }),
 ];
 
-/// The argument positions of a convolution.
-#[derive(Debug, Clone, Copy)]
-struct Convolution {
-    /// Scale and zero point of the input.
-    input: Option<[usize; 2]>,
-    weight: usize,
-    scales: usize,
-    /// Scale and zero point of the output.
-    output: Option<[usize; 2]>,
-    bias: usize,
-    kernel: usize,
-    stride: usize,
-    padding: usize,
-    /// Only for transposed convolutions.
-    output_padding: Option<usize>,
-    dilation: usize,
-    groups: usize,
-    activation: Option<usize>,
-}
-
-impl Convolution {
-    const fn q8ta() -> Self {
-        Convolution {
-            input: Some([1, 2]),
-            weight: 3,
-            scales: 5,
-            output: Some([6, 7]),
-            bias: 8,
-            kernel: 9,
-            stride: 10,
-            padding: 11,
-            output_padding: None,
-            dilation: 12,
-            groups: 13,
-            activation: None,
-        }
-    }
-
-    /// Determines whether these arguments include an activation.
-    fn of_codes(args: &[ValueId]) -> Self {
-        let activation = if args.len() > 15 { Some(14) } else { None };
-        Convolution { activation, ..Convolution::q8ta() }
-    }
-
-    /// Moves the arguments after the kernel size next to it.
-    const fn shifted(self) -> Self {
-        let kernel = self.kernel;
-        Convolution {
-            stride: kernel + 1,
-            padding: kernel + 2,
-            dilation: kernel + 3,
-            groups: kernel + 4,
-            ..self
-        }
-    }
-}
-
 fn q8ta_conv2d(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
-    convolve(e, args, &Convolution::of_codes(args), None).map(drop)
+    convolve(e, &Q8taConv2dArgs::of(args)?.into(), None).map(drop)
 }
 
 /// Parses two sizes, of at least `least`, from a list of one or two.
-fn two(
-    e: &Encoder<'_, '_>,
-    args: &[ValueId],
-    position: usize,
-    least: i64,
-) -> Result<[usize; 2], Error> {
-    let sizes = e.ints(e.arg(args, position)?)?;
+fn two(e: &Encoder<'_, '_>, list: ValueId, least: i64) -> Result<[usize; 2], Error> {
+    let sizes = e.ints(list)?;
     let (y, x) = match sizes[..] {
         [both] => (both, both),
         [y, x] => (y, x),
@@ -166,15 +89,15 @@ pub(super) struct Call {
 
 impl Call {
     /// Parses and checks the arguments of a convolution.
-    fn of(e: &Encoder<'_, '_>, args: &[ValueId], convolution: &Convolution) -> Result<Self, Error> {
-        let input = e.tensor(e.arg(args, 0)?)?;
-        let weight = e.tensor(e.arg(args, convolution.weight)?)?;
-        let scales = e.tensor(e.arg(args, convolution.scales)?)?;
-        let kernel = two(e, args, convolution.kernel, 1)?;
-        let stride = two(e, args, convolution.stride, 1)?;
-        let padding = two(e, args, convolution.padding, 0)?;
-        let dilation = two(e, args, convolution.dilation, 1)?;
-        let groups = usize::try_from(e.int(e.arg(args, convolution.groups)?)?).unwrap_or(0);
+    fn of(e: &Encoder<'_, '_>, convolution: &QuantizedConvolution) -> Result<Self, Error> {
+        let input = e.tensor(convolution.input)?;
+        let weight = e.tensor(convolution.weights)?;
+        let scales = e.tensor(convolution.weight_scales)?;
+        let kernel = two(e, convolution.kernel_size, 1)?;
+        let stride = two(e, convolution.stride, 1)?;
+        let padding = two(e, convolution.padding, 0)?;
+        let dilation = two(e, convolution.dilation, 1)?;
+        let groups = usize::try_from(e.int(convolution.groups)?).unwrap_or(0);
         let depthwise = weight.rank() == 3;
         let out_channels = if depthwise { weight.size(2) } else { weight.size(0) };
         let rank = input.rank();
@@ -207,7 +130,7 @@ impl Call {
         }
         let transposed = convolution.output_padding;
         let extra = match transposed {
-            Some(position) => two(e, args, position, 0)?,
+            Some(list) => two(e, list, 0)?,
             None => [0; 2],
         };
         let length = |axis: usize, size: usize| -> Option<usize> {
@@ -228,21 +151,19 @@ impl Call {
         if dilation.iter().zip(kernel).any(|(step, size)| step.saturating_mul(size) > 1 << 30) {
             return Err(Error::invalid("the dilation is out of range"));
         }
-        let bias = bias_of(e, args, convolution.bias, out_channels)?;
+        let bias = bias_of(e, convolution.bias, out_channels)?;
         // A transposed convolution has scales for one group only.
         let scale_count = if transposed.is_some() { group_out } else { out_channels };
         if scales.numel() < scale_count {
             return Err(Error::invalid("there are too few scales"));
         }
-        let relu = match convolution.activation {
-            Some(position) => is_relu(e, args, position)?,
-            None => false,
-        };
-        let numbers = |positions: Option<[usize; 2]>| match positions {
-            Some(positions) => pair(e, args, positions),
+        let relu = is_relu(e, convolution.activation)?;
+        let numbers = |given: Option<[ValueId; 2]>| match given {
+            Some(given) => pair(e, given),
             None => Ok([1.0, 0.0]),
         };
-        let (parameters, output) = (numbers(convolution.input)?, numbers(convolution.output)?);
+        let parameters = numbers(convolution.input_parameters)?;
+        let output = numbers(convolution.output_parameters)?;
         Ok(Call {
             input,
             weight,
@@ -266,7 +187,7 @@ impl Call {
 
     /// Parses a call with quantized input and output.
     pub(super) fn of_codes(e: &Encoder<'_, '_>, args: &[ValueId]) -> Result<Self, Error> {
-        Call::of(e, args, &Convolution::of_codes(args))
+        Call::of(e, &Q8taConv2dArgs::of(args)?.into())
     }
 
     /// Returns the number of channels of an image.
@@ -406,11 +327,10 @@ impl Call {
 /// Emits a convolution into `target` or the output, and returns its shape.
 fn convolve(
     e: &mut Encoder<'_, '_>,
-    args: &[ValueId],
-    convolution: &Convolution,
+    convolution: &QuantizedConvolution,
     target: Option<Operand>,
 ) -> Result<Vec<usize>, Error> {
-    let call = Call::of(e, args, convolution)?;
+    let call = Call::of(e, convolution)?;
     let sizes = call.out_sizes();
     let out = match target {
         Some(target) => {
@@ -420,14 +340,14 @@ fn convolve(
             target
         }
         None => {
-            let out = e.out(args)?;
+            let out = e.out(&[convolution.out])?;
             e.resize(out.id, &sizes)?
         }
     };
-    if out.element.is_floating() == convolution.output.is_some() {
+    if out.element.is_floating() == convolution.output_parameters.is_some() {
         return Err(Error::invalid("the output has another type"));
     }
-    let source = match convolution.input {
+    let source = match convolution.input_parameters {
         Some(_) => quantized_input(e, &call.input, call.parameters)?,
         None => call.input.clone(),
     };

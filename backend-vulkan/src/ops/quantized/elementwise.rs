@@ -9,27 +9,32 @@ use crate::ops::views::gather;
 use crate::ops::{Entry, operator, resize};
 use crate::tensors::Operand;
 use torchlet_graph::graph::ValueId;
-use torchlet_graph::operators::Operator;
+use torchlet_graph::operators::{
+    LookupArgs, Operator, Q8taAddArgs, Q8taPixelShuffleArgs, Q8taReluArgs,
+};
 use torchlet_shaders::functions::requantize as functions;
 use torchlet_shaders::{Element, Lookup, LookupPush, Requantize, RequantizePush};
 
 pub(in crate::ops) const OPERATORS: &[Entry] = &[
     operator(Operator::ET_VK_Q8TA_ADD, |e, args| {
-        let alpha = e.float(e.arg(args, 8)?)?;
+        let call = Q8taAddArgs::of(args)?;
+        let alpha = e.float(call.alpha)?;
         of_two(e, args, functions::ADD, alpha)
     }),
     operator(Operator::Q8TA_MUL, |e, args| of_two(e, args, functions::MUL, 1.0)),
     operator(Operator::Q8TA_LOOKUP, |e, args| {
-        let input = e.tensor(e.arg(args, 0)?)?;
+        let call = LookupArgs::of(args)?;
+        let input = e.tensor(call.input)?;
         let table = table_of(e, args)?;
         let out = e.out(args)?;
         let out = e.resize(out.id, &input.sizes)?;
         look_up(e, &input, &table, &out)
     }),
     operator(Operator::ET_VK_Q8TA_RELU, |e, args| {
-        let input = e.tensor(e.arg(args, 0)?)?;
-        let from = [e.float(e.arg(args, 1)?)?, e.float(e.arg(args, 2)?)?];
-        let to = [e.float(e.arg(args, 3)?)?, e.float(e.arg(args, 4)?)?];
+        let call = Q8taReluArgs::of(args)?;
+        let input = e.tensor(call.input)?;
+        let from = [e.float(call.input_scale)?, e.float(call.input_zero_point)?];
+        let to = [e.float(call.output_scale)?, e.float(call.output_zero_point)?];
         let out = e.out(args)?;
         let out = e.resize(out.id, &input.sizes)?;
         let codes = bounds(out.element).map(|bound| bound as f32);
@@ -38,10 +43,11 @@ pub(in crate::ops) const OPERATORS: &[Entry] = &[
         requantize(e, functions::RELU, inputs, [from, from], [inverse, zero], codes, &out)
     }),
     operator(Operator::ET_VK_Q8TA_PIXEL_SHUFFLE, |e, args| {
-        let input = e.tensor(e.arg(args, 0)?)?;
-        let from = [e.float(e.arg(args, 1)?)?, e.float(e.arg(args, 2)?)?];
-        let (inverse, zero) = (e.float(e.arg(args, 3)?)?, e.float(e.arg(args, 4)?)?);
-        let factor = e.int(e.arg(args, 5)?)?;
+        let call = Q8taPixelShuffleArgs::of(args)?;
+        let input = e.tensor(call.input)?;
+        let from = [e.float(call.input_scale)?, e.float(call.input_zero_point)?];
+        let (inverse, zero) = (e.float(call.output_inv_scale)?, e.float(call.output_zero_point)?);
+        let factor = e.int(call.upscale_factor)?;
         let shuffled = e.temporary(Element::I8, &input.sizes)?;
         let (inputs, to) = ([&input, &input], [inverse, zero]);
         let codes = bounds(shuffled.element).map(|bound| bound as f32);
@@ -84,9 +90,12 @@ fn of_two(
     function: u32,
     alpha: f64,
 ) -> Result<(), Error> {
-    let (a, b) = (e.tensor(e.arg(args, 0)?)?, e.tensor(e.arg(args, 1)?)?);
-    let (from_a, from_b) = (pair(e, args, [2, 3])?, pair(e, args, [4, 5])?);
-    let to = pair(e, args, [6, 7])?;
+    let [a, b, a_scale, a_zero, b_scale, b_zero, scale, zero, ..] = args[..] else {
+        return Err(Error::invalid("the call lacks scales"));
+    };
+    let (a, b) = (e.tensor(a)?, e.tensor(b)?);
+    let (from_a, from_b) = (pair(e, [a_scale, a_zero])?, pair(e, [b_scale, b_zero])?);
+    let to = pair(e, [scale, zero])?;
     let sizes = broadcast_sizes(&a.sizes, &b.sizes)?;
     let out = e.out(args)?;
     let out = e.resize(out.id, &sizes)?;
@@ -109,7 +118,7 @@ fn of_two(
 
 /// Returns the lookup table, which has 256 entries.
 pub(super) fn table_of(e: &Encoder<'_, '_>, args: &[ValueId]) -> Result<Operand, Error> {
-    let table = e.tensor(e.arg(args, 1)?)?;
+    let table = e.tensor(LookupArgs::of(args)?.lut)?;
     match (table.element, table.numel()) {
         (Element::I8, 256) => Ok(table),
         _ => Err(Error::Invalid(format!(

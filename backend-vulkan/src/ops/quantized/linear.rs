@@ -13,48 +13,36 @@ use crate::ops::{Entry, operator, placed, product};
 use crate::stages::Epilogue;
 use crate::tensors::Operand;
 use torchlet_graph::graph::{Node, ValueId};
-use torchlet_graph::operators::Operator;
+use torchlet_graph::operators::{
+    ArgumentCount, DynamicLinearArgs, EmbeddingQ4gswArgs, LinearDq8caQ4gswArgs, LinearOfCodesArgs,
+    LinearQ4gswArgs, LinearQ8cswArgs, LinearQ8taQ8cswArgs, LinearQcs4wArgs, Operator,
+    Q8taLinearArgs, QuantizedLinear, WeightInt8packMmArgs, WeightPacking,
+};
 use torchlet_shaders::functions::unary;
 use torchlet_shaders::{
     Element, EmbeddingQ4, EmbeddingQ4Push, LinearQuantized, LinearQuantizedPush,
 };
 
 pub(in crate::ops) const OPERATORS: &[Entry] = &[
-    product(Operator::WEIGHT_INT8PACK_MM, None, |e, args| plain(e, args, &INT8PACK_MM)),
-    product(Operator::ET_VK_LINEAR_QCS4W, None, |e, args| plain(e, args, &QCS4W)),
-    product(Operator::ET_VK_LINEAR_Q8CSW, None, |e, args| plain(e, args, &Q8CSW)),
-    product(Operator::ET_VK_LINEAR_Q4GSW, None, |e, args| plain(e, args, &Q4GSW)),
-    product(Operator::ET_VK_Q4GSW_LINEAR, None, |e, args| plain(e, args, &Q4GSW)),
-    product(Operator::LINEAR_OF_CODES, None, |e, args| plain(e, args, &OF_CODES)),
+    product(Operator::WEIGHT_INT8PACK_MM, |e, args| plain(e, WeightInt8packMmArgs::of(args)?)),
+    product(Operator::ET_VK_LINEAR_QCS4W, |e, args| plain(e, LinearQcs4wArgs::of(args)?)),
+    product(Operator::ET_VK_LINEAR_Q8CSW, |e, args| plain(e, LinearQ8cswArgs::of(args)?)),
+    product(Operator::ET_VK_LINEAR_Q4GSW, |e, args| plain(e, LinearQ4gswArgs::of(args)?)),
+    product(Operator::ET_VK_Q4GSW_LINEAR, |e, args| plain(e, LinearQ4gswArgs::of(args)?)),
+    product(Operator::LINEAR_OF_CODES, |e, args| plain(e, LinearOfCodesArgs::of(args)?)),
     operator(Operator::DYNAMIC_LINEAR, |e, args| {
         // For calls that the passes have not split in two.
-        let linear = Linear { bias: Some(4), bits: Some(5), ..OF_CODES };
-        let mut it = Weighted::of(e, args, &linear)?;
+        let mut it = Weighted::of(e, &DynamicLinearArgs::of(args)?.into())?;
         let rounded = e.temporary(Element::F32, &it.input.sizes)?;
         round_rows(e, &it.input, &rounded)?;
         it.input = rounded;
         product_of(e, &it, &Epilogue::none(), None)
     }),
     operator(Operator::ET_VK_LINEAR_DQ8CA_Q4GSW, |e, args| {
-        let linear = Linear {
-            by_row: Some([1, 2]),
-            weight: 3,
-            scales: 5,
-            group: Some(6),
-            bias: Some(7),
-            ..Linear::new(WeightForm::LowFirst)
-        };
-        linear_quantized(e, args, &linear)
+        linear_quantized(e, &LinearDq8caQ4gswArgs::of(args)?.into())
     }),
     operator(Operator::ET_VK_LINEAR_Q8TA_Q8CSW, |e, args| {
-        let linear = Linear {
-            input: Some([1, 2]),
-            weight: 3,
-            scales: 5,
-            bias: Some(6),
-            ..Linear::new(WeightForm::Bytes)
-        };
-        linear_quantized(e, args, &linear)
+        linear_quantized(e, &LinearQ8taQ8cswArgs::of(args)?.into())
     }),
     operator(Operator::ET_VK_Q8TA_LINEAR, q8ta_linear),
     operator(Operator::ET_VK_Q8TA_LINEAR_GEMV, q8ta_linear),
@@ -70,6 +58,16 @@ pub(in crate::ops) enum WeightForm {
     /// 16-bit and 32-bit floats, not quantized.
     Halves = 3,
     Floats = 4,
+}
+
+impl From<WeightPacking> for WeightForm {
+    fn from(packing: WeightPacking) -> Self {
+        match packing {
+            WeightPacking::Bytes => WeightForm::Bytes,
+            WeightPacking::LowNibbleFirst => WeightForm::LowFirst,
+            WeightPacking::HighNibbleFirst => WeightForm::HighFirst,
+        }
+    }
 }
 
 impl WeightForm {
@@ -88,64 +86,22 @@ impl WeightForm {
     }
 }
 
-/// The argument positions of a linear operator.
-#[derive(Debug, Clone, Copy)]
-struct Linear {
-    form: WeightForm,
-    /// Scale and zero point of the input, as scalars.
-    input: Option<[usize; 2]>,
-    /// Scale and zero point of each input row, as tensors.
-    by_row: Option<[usize; 2]>,
-    weight: usize,
-    scales: usize,
-    /// Whether scales are `[rows, groups]` like the weights; otherwise, grouped scales are
-    /// `[groups, rows]`.
-    scales_in_rows: bool,
-    /// The bits of a quantized value, if each occupies a byte.
-    bits: Option<usize>,
-    group: Option<usize>,
-    bias: Option<usize>,
-    /// Scale and zero point of the output, as scalars.
-    output: Option<[usize; 2]>,
-    activation: Option<usize>,
-}
-
-impl Linear {
-    const fn new(form: WeightForm) -> Self {
-        Linear {
-            form,
-            input: None,
-            by_row: None,
-            weight: 1,
-            scales: 2,
-            scales_in_rows: false,
-            bits: None,
-            group: None,
-            bias: None,
-            output: None,
-            activation: None,
-        }
-    }
-}
-
-const INT8PACK_MM: Linear = Linear::new(WeightForm::Bytes);
-const QCS4W: Linear = Linear::new(WeightForm::HighFirst);
-const Q8CSW: Linear = Linear { bias: Some(3), ..Linear::new(WeightForm::Bytes) };
-const OF_CODES: Linear =
-    Linear { scales_in_rows: true, bias: Some(3), bits: Some(4), ..Linear::new(WeightForm::Bytes) };
-const Q4GSW: Linear = Linear { group: Some(3), bias: Some(4), ..Linear::new(WeightForm::LowFirst) };
-
 /// Returns the argument positions of a GEMM of floats with quantized weights, for which GEMV
 /// kernels exist.
-fn of_floats(operator: Operator) -> Option<&'static Linear> {
-    match operator {
-        Operator::WEIGHT_INT8PACK_MM => Some(&INT8PACK_MM),
-        Operator::ET_VK_LINEAR_QCS4W => Some(&QCS4W),
-        Operator::ET_VK_LINEAR_Q8CSW => Some(&Q8CSW),
-        Operator::LINEAR_OF_CODES => Some(&OF_CODES),
-        Operator::ET_VK_LINEAR_Q4GSW | Operator::ET_VK_Q4GSW_LINEAR => Some(&Q4GSW),
-        _ => None,
-    }
+const OF_FLOATS: &[(Operator, Reader)] = &[
+    (Operator::WEIGHT_INT8PACK_MM, |args| Ok(WeightInt8packMmArgs::of(args)?.into())),
+    (Operator::ET_VK_LINEAR_QCS4W, |args| Ok(LinearQcs4wArgs::of(args)?.into())),
+    (Operator::ET_VK_LINEAR_Q8CSW, |args| Ok(LinearQ8cswArgs::of(args)?.into())),
+    (Operator::LINEAR_OF_CODES, |args| Ok(LinearOfCodesArgs::of(args)?.into())),
+    (Operator::ET_VK_LINEAR_Q4GSW, |args| Ok(LinearQ4gswArgs::of(args)?.into())),
+    (Operator::ET_VK_Q4GSW_LINEAR, |args| Ok(LinearQ4gswArgs::of(args)?.into())),
+];
+
+/// Reads the arguments of a matrix multiplication with quantized weights.
+type Reader = fn(&[ValueId]) -> Result<QuantizedLinear, ArgumentCount>;
+
+fn of_floats(operator: Operator) -> Option<Reader> {
+    OF_FLOATS.iter().find(|(own, _)| *own == operator).map(|(_, read)| *read)
 }
 
 /// Whether an operator is such a GEMM, or one with unquantized weights.
@@ -158,22 +114,13 @@ pub(in crate::ops) fn weighted(e: &mut Encoder<'_, '_>, call: &Node) -> Result<W
     if call.operator == Operator::LINEAR {
         return crate::ops::linear::weighted(e, &call.args);
     }
-    let linear = of_floats(call.operator)
+    let read = of_floats(call.operator)
         .ok_or_else(|| Error::invalid("the operator is not a linear layer"))?;
-    Weighted::of(e, &call.args, linear)
+    Weighted::of(e, &read(&call.args)?)
 }
 
 fn q8ta_linear(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
-    let linear = Linear {
-        input: Some([1, 2]),
-        weight: 3,
-        scales: 5,
-        output: Some([6, 7]),
-        bias: Some(8),
-        activation: Some(9),
-        ..Linear::new(WeightForm::Bytes)
-    };
-    linear_quantized(e, args, &linear)
+    linear_quantized(e, &Q8taLinearArgs::of(args)?.into())
 }
 
 /// A GEMM with weights in rows: the data that its kernels share.
@@ -198,10 +145,10 @@ pub(in crate::ops) struct Weighted {
 }
 
 impl Weighted {
-    fn of(e: &mut Encoder<'_, '_>, args: &[ValueId], linear: &Linear) -> Result<Self, Error> {
-        let input = e.tensor(e.arg(args, 0)?)?;
-        let weight = e.tensor(e.arg(args, linear.weight)?)?;
-        let scales = e.tensor(e.arg(args, linear.scales)?)?;
+    fn of(e: &mut Encoder<'_, '_>, linear: &QuantizedLinear) -> Result<Self, Error> {
+        let input = e.tensor(linear.input)?;
+        let weight = e.tensor(linear.weights)?;
+        let scales = e.tensor(linear.weight_scales)?;
         let (Some(k), 2) = (input.sizes.last().copied(), weight.rank()) else {
             return Err(Error::Invalid(format!(
                 "an input of shape {:?} does not match weights of shape {:?}",
@@ -210,7 +157,7 @@ impl Weighted {
         };
         let (n, weight_row) = (weight.size(0), weight.size(1));
         let m = input.numel() / k.max(1);
-        let bytes = if linear.form == WeightForm::Bytes { k } else { k.div_ceil(2) };
+        let bytes = if linear.packing == WeightPacking::Bytes { k } else { k.div_ceil(2) };
         if weight.element.size() != 1 || bytes > weight_row || k == 0 {
             return Err(Error::Invalid(format!(
                 "an input of shape {:?} does not match weights of shape {:?}",
@@ -223,37 +170,34 @@ impl Weighted {
         {
             return Err(Error::invalid("the scales do not match the weights"));
         }
-        let group = match linear.group {
+        let group = match linear.group_size {
             None => k / groups.max(1),
-            Some(position) => usize::try_from(e.int(e.arg(args, position)?)?).unwrap_or(0),
+            Some(size) => usize::try_from(e.int(size)?).unwrap_or(0),
         };
         if group == 0 {
             return Err(Error::invalid("the group size of the weights is zero"));
         }
-        let scale_row = match (linear.group, scales.sizes.last()) {
+        let scale_row = match (linear.group_size, scales.sizes.last()) {
             (Some(_), Some(row)) => *row,
             _ => n,
         };
-        let groups = if linear.group.is_some() { k.div_ceil(group) } else { 1 };
+        let groups = if linear.group_size.is_some() { k.div_ceil(group) } else { 1 };
         let needed = groups.checked_mul(scale_row);
         if scale_row < n || needed.is_none_or(|count| count > scales.numel()) {
             return Err(Error::invalid("there are too few scales"));
         }
-        let bias = match linear.bias {
-            Some(position) => bias_of(e, args, position, n)?,
-            None => None,
-        };
+        let bias = bias_of(e, linear.bias, n)?;
         let mut sizes = input.sizes.clone();
         if let Some(last) = sizes.last_mut() {
             *last = n;
         }
-        let out = e.out(args)?;
+        let out = e.out(&[linear.out])?;
         let out = e.resize(out.id, &sizes)?;
-        if out.element.is_floating() == linear.output.is_some() {
+        if out.element.is_floating() == linear.output_parameters.is_some() {
             return Err(Error::invalid("the output has another type"));
         }
-        let (mut form, mut weight, mut weight_row) = (linear.form, weight, weight_row);
-        let bits = linear.bits.map(|position| e.int(e.arg(args, position)?)).transpose()?;
+        let (mut form, mut weight, mut weight_row) = (linear.packing.into(), weight, weight_row);
+        let bits = e.optional_int(linear.bits)?;
         if bits == Some(4)
             && k == weight_row
             && k.is_multiple_of(2)
@@ -319,8 +263,8 @@ impl Weighted {
 }
 
 /// Encodes a GEMM of floats, possibly with a fused norm.
-fn plain(e: &mut Encoder<'_, '_>, args: &[ValueId], linear: &Linear) -> Result<(), Error> {
-    let it = Weighted::of(e, args, linear)?;
+fn plain(e: &mut Encoder<'_, '_>, linear: impl Into<QuantizedLinear>) -> Result<(), Error> {
+    let it = Weighted::of(e, &linear.into())?;
     let epilogue = e.take_epilogue().unwrap_or_else(Epilogue::none);
     let norm = Norm::of(e, &it.input)?;
     product_of(e, &it, &epilogue, norm)
@@ -380,27 +324,20 @@ impl Input {
     }
 }
 
-fn linear_quantized(
-    e: &mut Encoder<'_, '_>,
-    args: &[ValueId],
-    linear: &Linear,
-) -> Result<(), Error> {
-    let it = Weighted::of(e, args, linear)?;
-    let relu = match linear.activation {
-        Some(position) => is_relu(e, args, position)?,
-        None => false,
-    };
+fn linear_quantized(e: &mut Encoder<'_, '_>, linear: &QuantizedLinear) -> Result<(), Error> {
+    let it = Weighted::of(e, linear)?;
+    let relu = is_relu(e, linear.activation)?;
     let mut epilogue = e.take_epilogue().unwrap_or_else(Epilogue::none);
     if relu {
         epilogue = Epilogue { residual: epilogue.residual, ..Epilogue::clamp(0.0, f64::INFINITY) };
     }
     let mut input = Input::plain(&it.input);
-    if let Some(positions) = linear.input {
-        let [scale, zero] = pair(e, args, positions)?;
+    if let Some(parameters) = linear.input_parameters {
+        let [scale, zero] = pair(e, parameters)?;
         let operand = quantized_input(e, &it.input, [scale, zero])?;
         input = Input { operand, scale, zero, ..input };
-    } else if let Some([scale, zero]) = linear.by_row {
-        let (scale, zero) = (e.tensor(e.arg(args, scale)?)?, e.tensor(e.arg(args, zero)?)?);
+    } else if let Some([scale, zero]) = linear.row_parameters {
+        let (scale, zero) = (e.tensor(scale)?, e.tensor(zero)?);
         if scale.numel() < it.m || zero.numel() < it.m {
             return Err(Error::invalid("there are too few input scales"));
         }
@@ -411,8 +348,8 @@ fn linear_quantized(
         affine(e, to, &it.input, &scale, Some(&zero), &sizes, &[1, 0], bounds, &codes)?;
         input = Input { operand: codes, by_row: Some((scale, zero)), ..input };
     }
-    if let Some(positions) = linear.output {
-        input.output = pair(e, args, positions)?;
+    if let Some(parameters) = linear.output_parameters {
+        input.output = pair(e, parameters)?;
     }
     if input.by_row.is_none() && in_tiles(e, &it, &epilogue, &input)? {
         return Ok(());
@@ -541,10 +478,11 @@ fn any(
 }
 
 fn embedding_q4gsw(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
-    let (weight, scales) = (e.tensor(e.arg(args, 0)?)?, e.tensor(e.arg(args, 1)?)?);
-    let group = usize::try_from(e.int(e.arg(args, 2)?)?).unwrap_or(0);
-    let index = e.tensor(e.arg(args, 3)?)?;
-    let low_first = if args.len() > 5 { e.bool(args[4])? } else { false };
+    let call = EmbeddingQ4gswArgs::of(args)?;
+    let (weight, scales) = (e.tensor(call.weight)?, e.tensor(call.weight_scales)?);
+    let group = usize::try_from(e.int(call.group_size)?).unwrap_or(0);
+    let index = e.tensor(call.indices)?;
+    let low_first = e.optional_bool(call.is_linear_weight)?.unwrap_or(false);
     let (rows, depth) = (weight.size(0), weight.size(1).saturating_mul(2));
     let scale_row = if scales.rank() > 1 { scales.size(1) } else { 0 };
     let fits = weight.rank() == 2

@@ -25,8 +25,8 @@ use convert::{bounds, quantize};
 use torchlet_graph::graph::ValueId;
 use torchlet_shaders::Element;
 
-fn is_relu(e: &Encoder<'_, '_>, args: &[ValueId], position: usize) -> Result<bool, Error> {
-    match e.optional_string(e.arg(args, position)?)? {
+fn is_relu(e: &Encoder<'_, '_>, activation: Option<ValueId>) -> Result<bool, Error> {
+    match e.optional_string(activation)? {
         None | Some("none" | "") => Ok(false),
         Some("relu") => Ok(true),
         Some(other) => Err(Error::Unsupported(format!("activation {other}"))),
@@ -34,23 +34,17 @@ fn is_relu(e: &Encoder<'_, '_>, args: &[ValueId], position: usize) -> Result<boo
 }
 
 /// Parses two scalars: a scale and a zero point.
-fn pair(
-    e: &Encoder<'_, '_>,
-    args: &[ValueId],
-    [scale, zero]: [usize; 2],
-) -> Result<[f64; 2], Error> {
-    Ok([e.float(e.arg(args, scale)?)?, e.float(e.arg(args, zero)?)?])
+fn pair(e: &Encoder<'_, '_>, [scale, zero]: [ValueId; 2]) -> Result<[f64; 2], Error> {
+    Ok([e.float(scale)?, e.float(zero)?])
 }
 
 /// Returns a bias of at least `count` elements.
 fn bias_of(
     e: &Encoder<'_, '_>,
-    args: &[ValueId],
-    position: usize,
+    bias: impl Into<Option<ValueId>>,
     count: usize,
 ) -> Result<Option<Operand>, Error> {
-    let bias = e.optional_tensor(e.arg(args, position)?)?;
-    match bias {
+    match e.optional_tensor(bias)? {
         Some(bias) if bias.numel() < count => Err(Error::invalid("the bias is too short")),
         bias => Ok(bias),
     }

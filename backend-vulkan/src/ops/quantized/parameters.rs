@@ -8,22 +8,26 @@ use crate::ops::views::gather;
 use crate::ops::{Entry, operator};
 use crate::tensors::Operand;
 use torchlet_graph::graph::ValueId;
-use torchlet_graph::operators::Operator;
+use torchlet_graph::operators::{
+    ChooseQparamsPerTokenArgs, ChooseQparamsTensorArgs, Operator, TorchaoChooseQparamsAffineArgs,
+};
 use torchlet_shaders::{Element, Qparams, QparamsPush};
 
 pub(in crate::ops) const OPERATORS: &[Entry] = &[
     operator(Operator::TORCHAO_CHOOSE_QPARAMS_AFFINE, choose_qparams_affine),
     operator(Operator::QUANTIZED_DECOMPOSED_CHOOSE_QPARAMS_TENSOR, |e, args| {
-        let input = e.tensor(e.arg(args, 0)?)?;
-        let range = [e.float(e.arg(args, 1)?)?, e.float(e.arg(args, 2)?)?];
-        let epsilon = e.float(e.arg(args, 3)?)?;
+        let call = ChooseQparamsTensorArgs::of(args)?;
+        let input = e.tensor(call.input)?;
+        let range = [e.float(call.quant_min)?, e.float(call.quant_max)?];
+        let epsilon = e.float(call.eps)?;
         let [scale, zero] = two_outs(e, args)?;
         let sizes = e.tensor(scale)?.sizes;
         let outs = [scale, zero];
         choose(e, &input, input.numel(), &sizes, outs, Mapping::Asymmetric, range, Some(epsilon))
     }),
     operator(Operator::QUANTIZED_DECOMPOSED_CHOOSE_QPARAMS_PER_TOKEN_ASYMMETRIC, |e, args| {
-        let input = e.tensor(e.arg(args, 0)?)?;
+        let call = ChooseQparamsPerTokenArgs::of(args)?;
+        let input = e.tensor(call.input)?;
         let outs = two_outs(e, args)?;
         let mut sizes = input.sizes.clone();
         let count = sizes.last().copied().unwrap_or(1);
@@ -34,10 +38,13 @@ pub(in crate::ops) const OPERATORS: &[Entry] = &[
         choose(e, &input, count, &sizes, outs, Mapping::NearerEnd, [-128.0, 127.0], epsilon)
     }),
     operator(Operator::ETVK_CHOOSE_QPARAMS_PER_ROW, |e, args| {
-        let input = e.tensor(e.arg(args, 0)?)?;
-        let low = e.optional_float(e.arg(args, 1)?)?.unwrap_or(-128.0);
-        let high = e.optional_float(e.arg(args, 2)?)?.unwrap_or(127.0);
-        let outs = [e.arg(args, 3)?, e.arg(args, 4)?];
+        // Its outputs are apart.
+        let [input, low, high, scale, zero] = args[..] else {
+            return Err(Error::invalid("the call has other arguments"));
+        };
+        let (input, outs) = (e.tensor(input)?, [scale, zero]);
+        let low = e.optional_float(low)?.unwrap_or(-128.0);
+        let high = e.optional_float(high)?.unwrap_or(127.0);
         let count = input.sizes.last().copied().unwrap_or(1);
         let sizes = input.sizes[..input.rank().saturating_sub(1)].to_vec();
         choose(e, &input, count, &sizes, outs, Mapping::Asymmetric, [low, high], None)
@@ -62,18 +69,19 @@ fn two_outs(e: &Encoder<'_, '_>, args: &[ValueId]) -> Result<[ValueId; 2], Error
 }
 
 fn choose_qparams_affine(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
-    let input = e.tensor(e.arg(args, 0)?)?;
-    let mapping = match e.optional_string(e.arg(args, 1)?)? {
+    let call = TorchaoChooseQparamsAffineArgs::of(args)?;
+    let input = e.tensor(call.input)?;
+    let mapping = match e.optional_string(call.mapping_type)? {
         None | Some("ASYMMETRIC") => Mapping::Asymmetric,
         Some("SYMMETRIC") => Mapping::Symmetric,
         Some("SYMMETRIC_NO_CLIPPING_ERR") => Mapping::SymmetricNoClipping,
         Some(other) => return Err(Error::Unsupported(format!("mapping {other}"))),
     };
-    let blocks = blocks_of(e, args, 2, &input)?;
+    let blocks = blocks_of(e, call.block_size, &input)?;
     let [scale, zero] = two_outs(e, args)?;
-    let bounds = bounds_at(e, args, 4, e.tensor(zero)?.element)?;
-    let epsilon = if args.len() > 7 { e.optional_float(args[6])? } else { None };
-    let keep = if args.len() > 10 { e.bool(args[9])? } else { false };
+    let bounds = bounds_at(e, [call.quant_min, call.quant_max], e.tensor(zero)?.element)?;
+    let epsilon = e.optional_float(call.eps)?;
+    let keep = e.optional_bool(call.keepdim)?.unwrap_or(false);
     let counts: Vec<usize> =
         input.sizes.iter().zip(&blocks).map(|(size, block)| size / block).collect();
     // Blocks that are not contiguous are permuted first.

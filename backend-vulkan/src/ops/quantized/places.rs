@@ -17,13 +17,17 @@ use crate::stages::Stage;
 use crate::tensors::Operand;
 use torchlet_core::ScalarType;
 use torchlet_graph::graph::{Graph, Node, Tensor, Value, ValueId};
-use torchlet_graph::operators::Operator;
+use torchlet_graph::operators::{
+    DequantizePerTensorArgs, Operator, Q8taConv2dArgs, Q8taReluArgs, QuantizePerTensorArgs,
+    UnaryArgs,
+};
 use torchlet_shaders::functions::unary;
 use torchlet_shaders::{DepthwiseCodes, DepthwiseCodesPush, Element, PackCodes, PackCodesPush};
 
 pub(in crate::ops) const OPERATORS: &[Entry] = &[
     operator(Operator::PLACES, |e, args| {
-        let input = e.tensor(e.arg(args, 0)?)?;
+        let call = UnaryArgs::of(args)?;
+        let input = e.tensor(call.input)?;
         let channels = channels_and_plane(&input.sizes)?;
         let out = e.out(args)?;
         if [input.element, out.element] != [Element::I8; 2] {
@@ -33,7 +37,8 @@ pub(in crate::ops) const OPERATORS: &[Entry] = &[
         pack(e, &input, channels, &out)
     }),
     operator(Operator::PLANES, |e, args| {
-        let input = e.tensor(e.arg(args, 0)?)?;
+        let call = UnaryArgs::of(args)?;
+        let input = e.tensor(call.input)?;
         let out = e.out(args)?;
         planes(e, &input, &out)
     }),
@@ -134,8 +139,9 @@ pub(crate) fn suited(
         let plane = height.checked_mul(width)?;
         (bytes > 0 && bytes as u64 <= limits.tensor).then_some((channels, plane))
     };
-    let weights = tensor(node.args.get(3));
-    let groups = match node.args.get(13).and_then(|id| graph.values.get(*id)) {
+    let Ok(call) = Q8taConv2dArgs::of(node) else { return false };
+    let weights = tensor(Some(&call.weights));
+    let groups = match graph.values.get(call.groups) {
         Some(Value::Int(groups)) => usize::try_from(*groups).ok(),
         _ => None,
     };
@@ -161,10 +167,10 @@ fn convolution(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
         return Err(Error::invalid("a channels-last convolution lacks its call"));
     };
     let call = Call::of_codes(e, &part.args)?;
-    let input = e.tensor(e.arg(args, 0)?)?;
+    let input = e.tensor(e.ends(args)?.0)?;
     let out = e.out(args)?;
     // The passes keep the declared shapes of images, so the result must match them.
-    let declared = e.tensor(e.arg(&part.args, part.args.len().saturating_sub(1))?)?.sizes;
+    let declared = e.tensor(e.ends(&part.args)?.1)?.sizes;
     if call.input.rank() != 4 || declared != call.out_sizes() {
         return Err(Error::Invalid(format!(
             "output: declared shape {declared:?}, computed {:?}",
@@ -219,13 +225,16 @@ fn table(
     let recoding = match last.operator {
         Operator::Q8TA_LOOKUP => return table_of(e, &last.args).map(Some),
         Operator::ET_VK_Q8TA_RELU => {
-            let (from, to) = (pair(e, &last.args, [1, 2])?, pair(e, &last.args, [3, 4])?);
+            let call = Q8taReluArgs::of(last)?;
+            let from = pair(e, [call.input_scale, call.input_zero_point])?;
+            let to = pair(e, [call.output_scale, call.output_zero_point])?;
             Recoding::new(from, to, [0.0, f64::INFINITY], bounds(Element::I8))
         }
         _ => {
             for call in before {
                 if call.operator == Operator::QUANTIZED_DECOMPOSED_DEQUANTIZE_PER_TENSOR {
-                    from = pair(e, &call.args, [1, 2])?;
+                    let call = DequantizePerTensorArgs::of(call)?;
+                    from = pair(e, [call.scale, call.zero_point])?;
                     continue;
                 }
                 match stage_of(e, call.operator, &call.args)? {
@@ -237,8 +246,10 @@ fn table(
                     }
                 }
             }
-            let to = pair(e, &last.args, [1, 2])?;
-            Recoding::new(from, to, clamp, bounds_at(e, &last.args, 3, Element::I8)?)
+            let call = QuantizePerTensorArgs::of(last)?;
+            let to = pair(e, [call.scale, call.zero_point])?;
+            let bounds = bounds_at(e, [call.quant_min, call.quant_max], Element::I8)?;
+            Recoding::new(from, to, clamp, bounds)
         }
     };
     e.derived(Derived::Recoding(recoding)).map(Some)

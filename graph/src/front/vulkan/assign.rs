@@ -20,7 +20,7 @@ pub(super) fn once(graph: &mut Graph<'_>) {
     let mut current: BTreeMap<ValueId, ValueId> = BTreeMap::new();
     let mut nodes = core::mem::take(&mut graph.nodes);
     for node in &mut nodes {
-        let in_place = node.operator.writes_arguments();
+        let in_place = node.operator.traits().writes_arguments();
         let Some((out, inputs)) = node.args.split_last_mut() else { continue };
         for id in inputs.iter_mut() {
             *id = renamed(graph, &current, *id);

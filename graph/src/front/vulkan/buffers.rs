@@ -44,7 +44,7 @@ impl Buffers {
         let views = Views::of(graph);
         let mut written = BTreeSet::new();
         for node in &graph.nodes {
-            if node.operator.writes_arguments() {
+            if node.operator.traits().writes_arguments() {
                 written.extend(node.args.iter().flat_map(|id| views.chain(*id)));
             }
         }
@@ -148,7 +148,7 @@ struct Views(BTreeMap<ValueId, ValueId>);
 
 impl Views {
     fn of(graph: &Graph<'_>) -> Self {
-        let views = graph.nodes.iter().filter(|node| node.operator.is_view());
+        let views = graph.nodes.iter().filter(|node| node.operator.traits().is_view);
         Views(views.filter_map(|node| Some((*node.args.last()?, *node.args.first()?))).collect())
     }
 

@@ -269,16 +269,7 @@ fn mark_fixed(values: &mut [Value<'_>], nodes: &[Node]) {
 /// module's name has a capital letter, the exporter plans memory for weights into which it folded a
 /// batch norm, as if they were buffers.
 fn doubt_weights(values: &mut [Value<'_>], nodes: &[Node]) {
-    let prepack_weights = |node: &&Node| {
-        matches!(
-            node.operator,
-            Operator::CONVOLUTION
-                | Operator::ET_VK_CONV_WITH_CLAMP
-                | Operator::ET_VK_CONV1D_DW
-                | Operator::ET_VK_CONV1D_PW
-                | Operator::LINEAR
-        )
-    };
+    let prepack_weights = |node: &&Node| node.operator.traits().prepacks_weights;
     for id in nodes.iter().filter(prepack_weights).flat_map(|node| node.args.iter().skip(1)) {
         if let Some(Value::Tensor(tensor @ Tensor { data: Some(_), changes: Some(true), .. })) =
             values.get_mut(*id)

@@ -5,9 +5,9 @@
 //! number, or what is larger than the input. Such calls become the products that they were made of.
 
 use crate::error::Error;
-use crate::graph::{Graph, Node, Value};
+use crate::graph::{Graph, Node};
 use crate::lower::portable;
-use crate::operators::Operator;
+use crate::operators::RmsNormArgs;
 use alloc::vec::Vec;
 
 /// Takes apart what is no norm with a weight for each element of a row.
@@ -17,12 +17,9 @@ pub(super) fn take_apart(graph: &mut Graph<'_>) -> Result<(), Error> {
 }
 
 fn is_other(graph: &Graph<'_>, node: &Node) -> bool {
-    let sizes = |place: usize| match node.args.get(place).and_then(|id| graph.values.get(*id)) {
-        Some(Value::Tensor(tensor)) => Some(tensor.sizes.as_slice()),
-        _ => None,
-    };
-    let (Operator::ET_VK_RMS_NORM, Some(input), Some(weight)) = (node.operator, sizes(0), sizes(1))
-    else {
+    let Some(call) = RmsNormArgs::matching(node) else { return false };
+    let sizes = |id| graph.tensor(id).map(|tensor| tensor.sizes.as_slice());
+    let (Some(input), Some(weight)) = (sizes(call.input), sizes(call.weight)) else {
         return false;
     };
     let is_row = weight.split_last().is_some_and(|(last, before)| {

@@ -3,9 +3,10 @@
 use super::Rule;
 use super::builder::{Builder, Info, Size};
 use super::cache::{persistent, store};
+use super::results::inputs;
 use crate::error::Error;
 use crate::graph::{Value, ValueId};
-use crate::operators::Operator;
+use crate::operators::{AttentionArgs, CustomSdpaArgs, Operator, SdpaWithKvCacheArgs};
 use alloc::format;
 use torchlet_core::ScalarType;
 
@@ -13,27 +14,27 @@ pub(super) const RULES: &[(Operator, Rule)] = &[
     (Operator::ET_VK_SDPA, |b, args| sdpa(b, args, None, HiddenRows::AreNoNumbers)),
     (Operator::ATTENTION, |b, args| {
         // Files from before there was an offset have none.
-        let start = b.optional(args, 5).filter(|_| args.len() > 6);
+        let start = b.optional(AttentionArgs::of(args)?.offset);
         sdpa(b, args, start, HiddenRows::AreZeros)
     }),
     (Operator::LLAMA_CUSTOM_SDPA, |b, args| {
         let qkv = three(b, args)?;
         if has_kernel(b, args, qkv)? {
-            let (inputs, out) = (args.get(..8).unwrap_or_default(), b.out(args)?);
-            b.call_into(Operator::LLAMA_CUSTOM_SDPA, inputs, out);
+            b.call_into(Operator::LLAMA_CUSTOM_SDPA, inputs(args), b.out(args)?);
             return Ok(());
         }
-        custom_sdpa(b, args, qkv, 3, 4)
+        custom_sdpa(b, &CustomSdpaArgs::of(args)?, qkv)
     }),
     (Operator::SDPA_WITH_KV_CACHE, |b, args| {
         let [q, k, v] = three(b, args)?;
         let caches = update_caches(b, args, [k, v])?;
-        custom_sdpa(b, args, [q, caches[0], caches[1]], 5, 7)
+        let call = CustomSdpaArgs::from(SdpaWithKvCacheArgs::of(args)?);
+        custom_sdpa(b, &call, [q, caches[0], caches[1]])
     }),
     (Operator::TESTING_COMPUTE_ATTN_WEIGHT_WITH_KV_CACHE, |b, args| {
         let [q, k, v] = three(b, args)?;
         let [cache, _] = update_caches(b, args, [k, v])?;
-        let start = b.arg(args, 5)?;
+        let start = SdpaWithKvCacheArgs::of(args)?.start_pos;
         let out = b.out(args)?;
         let wanted = b.info(out)?;
         let heads = grouped(b, q, cache)?;
@@ -62,35 +63,38 @@ fn sdpa(
     start: Option<ValueId>,
     hidden: HiddenRows,
 ) -> Result<(), Error> {
+    let call = AttentionArgs::of(args)?;
     let qkv = three(b, args)?;
-    let mask = b.optional(args, 3);
-    let scale = b.optional_number(args, 4)?;
+    let mask = b.optional(call.mask);
+    let scale = b.optional_number(call.scale)?;
     let out = attend(b, qkv, mask, start, scale, hidden)?;
     b.finish_with(out, b.out(args)?)
 }
 
 /// The first three arguments, tensors of four dimensions.
 fn three(b: &Builder<'_, '_>, args: &[ValueId]) -> Result<[ValueId; 3], Error> {
-    let mut found = [0; 3];
-    for (place, slot) in found.iter_mut().enumerate() {
-        let (id, info) = b.tensor(args, place)?;
+    let [q, k, v, ..] = args[..] else {
+        return Err(Error::invalid("attention lacks an argument"));
+    };
+    for id in [q, k, v] {
+        let info = b.info(id)?;
         if info.rank() != 4 {
             return Err(Error::Invalid(format!("attention over {:?}", info.sizes)));
         }
-        *slot = id;
     }
-    Ok(found)
+    Ok([q, k, v])
 }
 
 /// Whether the kernel, which takes what programs for CPUs have, takes these arguments: all of one
 /// type, and a mask of numbers for each query and key.
 fn has_kernel(b: &Builder<'_, '_>, args: &[ValueId], qkv: [ValueId; 3]) -> Result<bool, Error> {
+    let call = CustomSdpaArgs::of(args)?;
     let [q, k, v] = [b.info(qkv[0])?, b.info(qkv[1])?, b.info(qkv[2])?];
     let out = b.info(b.out(args)?)?;
     let same = [&k, &v, &out].iter().all(|info| info.scalar_type == q.scalar_type);
-    let known = b.optional(args, 5).is_none_or(|_| b.number(args, 5).is_ok_and(|p| p == 0.0))
-        && b.optional(args, 6).is_some();
-    let fits = match b.optional(args, 4) {
+    let known = b.optional(call.dropout_p).is_none_or(|id| b.number(id).is_ok_and(|p| p == 0.0))
+        && b.optional(call.is_causal).is_some();
+    let fits = match b.optional(call.attn_mask) {
         None => true,
         Some(mask) => {
             let mask = b.info(mask)?;
@@ -98,7 +102,7 @@ fn has_kernel(b: &Builder<'_, '_>, args: &[ValueId], qkv: [ValueId; 3]) -> Resul
                 && mask.scalar_type.is_floating()
                 && mask.size(0) == q.size(1)
                 && mask.size(1) == k.size(1)
-                && !b.truth(args, 6)?
+                && !b.truth(call.is_causal)?
         }
     };
     Ok(same && known && fits && args.len() == 9 && q.scalar_type != ScalarType::Double)
@@ -110,8 +114,9 @@ fn update_caches(
     args: &[ValueId],
     values: [ValueId; 2],
 ) -> Result<[ValueId; 2], Error> {
-    let start = b.arg(args, 5)?;
-    let mut caches = [b.arg(args, 3)?, b.arg(args, 4)?];
+    let call = SdpaWithKvCacheArgs::of(args)?;
+    let start = call.start_pos;
+    let mut caches = [call.key_cache, call.value_cache];
     for (cache, value) in caches.iter_mut().zip(values) {
         *cache = persistent(b, *cache)?;
         store(b, value, *cache, start)?;
@@ -119,22 +124,19 @@ fn update_caches(
     Ok(caches)
 }
 
-/// Keys and values in `[batch, position, head, depth]`, a query whose first position argument
-/// `start_at` is.
+/// Keys and values in `[batch, position, head, depth]`.
 fn custom_sdpa(
     b: &mut Builder<'_, '_>,
-    args: &[ValueId],
+    call: &CustomSdpaArgs,
     [q, mut k, mut v]: [ValueId; 3],
-    start_at: usize,
-    mask_at: usize,
 ) -> Result<(), Error> {
-    let start = b.arg(args, start_at)?;
-    let mask = b.optional(args, mask_at);
-    if b.optional_number(args, mask_at + 1)?.is_some_and(|dropout| dropout != 0.0) {
+    let start = call.start_pos;
+    let mask = b.optional(call.attn_mask);
+    if b.optional_number(call.dropout_p)?.is_some_and(|dropout| dropout != 0.0) {
         return Err(Error::unsupported("dropout"));
     }
-    let is_causal = b.optional_number(args, mask_at + 2)?.is_none_or(|causal| causal != 0.0);
-    let scale = b.optional_number(args, mask_at + 3)?;
+    let is_causal = b.optional_number(call.is_causal)?.is_none_or(|causal| causal != 0.0);
+    let scale = b.optional_number(call.scale)?;
     // Keys behind the last position that a query can see are left out.
     let zero = b.new_int(0);
     let end = match mask {
@@ -158,7 +160,7 @@ fn custom_sdpa(
     let start = is_causal.then_some(start);
     let out = attend(b, tensors, mask, start, scale, HiddenRows::AreNoNumbers)?;
     let out = b.permute(out, &[0, 2, 1, 3])?;
-    b.finish_with(out, b.out(args)?)
+    b.finish_with(out, call.out)
 }
 
 /// Queries and keys whose heads are the batches of one product: several heads of queries share one

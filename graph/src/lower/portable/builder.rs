@@ -158,24 +158,21 @@ impl<'g, 'p> Builder<'g, 'p> {
         })
     }
 
-    /// An input of a call.
-    pub(super) fn arg(&self, args: &[ValueId], place: usize) -> Result<ValueId, Error> {
-        let inputs = args.split_last().map_or(&[][..], |(_, inputs)| inputs);
-        inputs
-            .get(place)
-            .copied()
-            .ok_or_else(|| Error::Invalid(format!("argument {place} is missing")))
+    /// The first argument of a call, and its output.
+    pub(super) fn ends(&self, args: &[ValueId]) -> Result<(ValueId, ValueId), Error> {
+        match args {
+            [input, .., out] => Ok((*input, *out)),
+            _ => Err(Error::invalid("the call has no arguments")),
+        }
     }
 
-    /// An input of a call, unless it is nothing or left out.
-    pub(super) fn optional(&self, args: &[ValueId], place: usize) -> Option<ValueId> {
-        let id = self.arg(args, place).ok()?;
-        (!matches!(self.value(id), Ok(Value::None))).then_some(id)
+    /// An argument that is neither left out nor `None`.
+    pub(super) fn optional(&self, id: impl Into<Option<ValueId>>) -> Option<ValueId> {
+        id.into().filter(|id| !matches!(self.value(*id), Ok(Value::None)))
     }
 
-    /// The tensor that an input is.
-    pub(super) fn tensor(&self, args: &[ValueId], place: usize) -> Result<(ValueId, Info), Error> {
-        let id = self.arg(args, place)?;
+    /// A tensor, and its dtype and shape.
+    pub(super) fn tensor(&self, id: ValueId) -> Result<(ValueId, Info), Error> {
         Ok((id, self.info(id)?))
     }
 
@@ -199,11 +196,7 @@ impl<'g, 'p> Builder<'g, 'p> {
     }
 
     /// A known integer.
-    pub(super) fn int(&self, args: &[ValueId], place: usize) -> Result<i64, Error> {
-        self.int_of(self.arg(args, place)?)
-    }
-
-    fn int_of(&self, id: ValueId) -> Result<i64, Error> {
+    pub(super) fn int(&self, id: ValueId) -> Result<i64, Error> {
         let found = match self.value(id)? {
             Value::Int(number) => Some(*number),
             Value::Bool(truth) => Some(i64::from(*truth)),
@@ -214,44 +207,42 @@ impl<'g, 'p> Builder<'g, 'p> {
     }
 
     /// A known number.
-    pub(super) fn number(&self, args: &[ValueId], place: usize) -> Result<f64, Error> {
-        let id = self.arg(args, place)?;
+    pub(super) fn number(&self, id: ValueId) -> Result<f64, Error> {
         match self.value(id)? {
             Value::Double(number) => Ok(*number),
-            _ => self.int_of(id).map(|number| number as f64),
+            _ => self.int(id).map(|number| number as f64),
         }
     }
 
-    /// A known number, or none.
+    /// A known number, if the call has it.
     pub(super) fn optional_number(
         &self,
-        args: &[ValueId],
-        place: usize,
+        id: impl Into<Option<ValueId>>,
     ) -> Result<Option<f64>, Error> {
-        self.optional(args, place).map(|_| self.number(args, place)).transpose()
+        self.optional(id).map(|id| self.number(id)).transpose()
     }
 
-    /// A truth value; what is left out is false.
-    pub(super) fn truth(&self, args: &[ValueId], place: usize) -> Result<bool, Error> {
-        Ok(self.optional_number(args, place)?.is_some_and(|number| number != 0.0))
+    /// A truth value; one that is left out is false.
+    pub(super) fn truth(&self, id: impl Into<Option<ValueId>>) -> Result<bool, Error> {
+        Ok(self.optional_number(id)?.is_some_and(|number| number != 0.0))
     }
 
-    /// A string, or none.
-    pub(super) fn text(&self, args: &[ValueId], place: usize) -> Result<Option<String>, Error> {
-        let Some(id) = self.optional(args, place) else { return Ok(None) };
+    /// A string, if the call has it.
+    pub(super) fn text(&self, id: impl Into<Option<ValueId>>) -> Result<Option<String>, Error> {
+        let Some(id) = self.optional(id) else { return Ok(None) };
         match self.value(id)? {
             Value::String(text) => Ok(Some(text.clone())),
             _ => Err(Error::Invalid(format!("value {id} is no string"))),
         }
     }
 
-    /// Known integers; one stands for a list of one, nothing for an empty one.
-    pub(super) fn ints(&self, args: &[ValueId], place: usize) -> Result<Vec<i64>, Error> {
-        let Some(id) = self.optional(args, place) else { return Ok(Vec::new()) };
+    /// Known integers: one stands for a list of one, an absent list is empty.
+    pub(super) fn ints(&self, id: impl Into<Option<ValueId>>) -> Result<Vec<i64>, Error> {
+        let Some(id) = self.optional(id) else { return Ok(Vec::new()) };
         match self.value(id)? {
             Value::IntList(items) => Ok(items.clone()),
-            Value::List(items) => items.iter().map(|item| self.int_of(*item)).collect(),
-            _ => Ok(vec![self.int_of(id)?]),
+            Value::List(items) => items.iter().map(|item| self.int(*item)).collect(),
+            _ => Ok(vec![self.int(id)?]),
         }
     }
 

@@ -5,7 +5,7 @@ use super::Rule;
 use super::builder::Builder;
 use crate::error::Error;
 use crate::graph::{Tensor, Value, ValueId};
-use crate::operators::Operator;
+use crate::operators::{Operator, UpdateCacheArgs};
 use alloc::borrow::Cow;
 use alloc::format;
 use alloc::vec;
@@ -14,7 +14,8 @@ pub(super) const RULES: &[(Operator, Rule)] =
     &[(Operator::UPDATE_CACHE, update_cache), (Operator::LLAMA_UPDATE_CACHE, update_cache)];
 
 fn update_cache(b: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
-    let (value, cache, start) = (b.arg(args, 0)?, b.arg(args, 1)?, b.arg(args, 2)?);
+    let call = UpdateCacheArgs::of(args)?;
+    let (value, cache, start) = (call.value, call.cache, call.start_pos);
     if b.is_state(cache) {
         return store(b, value, cache, start);
     }

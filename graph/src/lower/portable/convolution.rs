@@ -1,13 +1,14 @@
-//! Convolutions with bounds for what they give.
+//! Convolutions whose outputs are clamped.
 
 use super::Rule;
 use super::builder::Builder;
+use super::results::inputs;
 use crate::error::Error;
 use crate::graph::{Value, ValueId};
-use crate::operators::Operator;
+use crate::operators::{Conv1dArgs, ConvolutionArgs, ConvolutionWithClampArgs, Operator};
 
 pub(super) const RULES: &[(Operator, Rule)] = &[
-    (Operator::CONVOLUTION, full),
+    (Operator::CONVOLUTION, plain),
     (Operator::CONV_WITH_CLAMP, full),
     (Operator::ET_VK_CONV_WITH_CLAMP, full),
     (Operator::ET_VK_CONV2D_GEMM, full),
@@ -15,37 +16,38 @@ pub(super) const RULES: &[(Operator, Rule)] = &[
     (Operator::ET_VK_CONV1D_DW, simple),
 ];
 
-/// Input, weight, bias, stride, padding, dilation, transposed, output padding, groups, perhaps a
-/// lower and an upper bound.
+fn plain(b: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
+    let call = ConvolutionArgs::of(args)?;
+    b.call_into(Operator::CONVOLUTION, inputs(args), call.out);
+    Ok(())
+}
+
+/// The arguments of [`ConvolutionArgs`], then bounds.
 fn full(b: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
-    let mut inputs = alloc::vec::Vec::new();
-    for place in 0..9 {
-        inputs.push(b.arg(args, place)?);
-    }
-    clamped(b, args, &inputs, 9)
+    let call = ConvolutionWithClampArgs::of(args)?;
+    let (shared, _) = inputs(args).split_at_checked(ConvolutionArgs::COUNT).unwrap_or_default();
+    clamped(b, shared, [call.output_min, call.output_max], call.out)
 }
 
-/// Input, weight, bias, stride, padding, dilation, groups, a lower and an upper bound.
+/// A convolution over one dim, which is not transposed.
 fn simple(b: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
-    let mut inputs = alloc::vec::Vec::new();
-    for place in 0..6 {
-        inputs.push(b.arg(args, place)?);
-    }
-    let rank = b.tensor(args, 1)?.1.rank();
+    let call = Conv1dArgs::of(args)?;
+    let rank = b.info(call.weight)?.rank();
     let (no, none) = (b.push(Value::Bool(false)), alloc::vec![0; rank.saturating_sub(2)]);
-    inputs.extend([no, b.new_ints(&none), b.arg(args, 6)?]);
-    clamped(b, args, &inputs, 7)
+    let Conv1dArgs { input, weight, bias, stride, padding, dilation, groups, .. } = call;
+    let none = b.new_ints(&none);
+    let shared = [input, weight, bias, stride, padding, dilation, no, none, groups];
+    clamped(b, &shared, [call.output_min, call.output_max], call.out)
 }
 
-/// A convolution, and what it gives between the bounds that arguments are, if there are such.
+/// A convolution with these arguments, clamped to the bounds, if there are such.
 fn clamped(
     b: &mut Builder<'_, '_>,
-    args: &[ValueId],
     inputs: &[ValueId],
-    bounds: usize,
+    [low, high]: [ValueId; 2],
+    out: ValueId,
 ) -> Result<(), Error> {
-    let out = b.out(args)?;
-    let [low, high] = [b.optional_number(args, bounds)?, b.optional_number(args, bounds + 1)?];
+    let [low, high] = [b.optional_number(low)?, b.optional_number(high)?];
     if low.is_none() && high.is_none() {
         b.call_into(Operator::CONVOLUTION, inputs, out);
         return Ok(());

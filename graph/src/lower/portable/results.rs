@@ -5,7 +5,7 @@ use super::Rule;
 use super::builder::Builder;
 use crate::error::Error;
 use crate::graph::{Value, ValueId};
-use crate::operators::Operator;
+use crate::operators::{Operator, PowArgs};
 use torchlet_core::ScalarType;
 
 pub(super) const RULES: &[(Operator, Rule)] = &[
@@ -14,7 +14,8 @@ pub(super) const RULES: &[(Operator, Rule)] = &[
     (Operator::MAX_POOL2D, max_pool),
     (Operator::MAX_POOL2D_WITH_INDICES, max_pool),
     (Operator::POW_TENSOR_SCALAR, |b, args| {
-        let (input, info) = b.tensor(args, 0)?;
+        let call = PowArgs::of(args)?;
+        let (input, info) = b.tensor(call.input)?;
         let out = b.out(args)?;
         let made = b.info(out)?.scalar_type;
         // An integer to the power of a fraction that a blob has as an integer.
@@ -23,13 +24,13 @@ pub(super) const RULES: &[(Operator, Rule)] = &[
         } else {
             input
         };
-        let exponent = b.arg(args, 1)?;
+        let exponent = call.exponent;
         b.call_into(Operator::POW_TENSOR_SCALAR, &[input, exponent], out);
         Ok(())
     }),
 ];
 
-fn inputs(args: &[ValueId]) -> &[ValueId] {
+pub(super) fn inputs(args: &[ValueId]) -> &[ValueId] {
     args.split_last().map_or(&[][..], |(_, inputs)| inputs)
 }
 

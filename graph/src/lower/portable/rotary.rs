@@ -4,7 +4,9 @@ use super::Rule;
 use super::builder::{Builder, Size};
 use crate::error::Error;
 use crate::graph::ValueId;
-use crate::operators::Operator;
+use crate::operators::{
+    ApplyRotaryEmbArgs, ApplyRotaryEmbHfArgs, ApplyRotaryEmbInterleavedArgs, Operator,
+};
 use alloc::format;
 use torchlet_core::ScalarType;
 
@@ -12,8 +14,9 @@ pub(super) const RULES: &[(Operator, Rule)] = &[
     (Operator::ET_VK_APPLY_ROTARY_EMB, |b, args| both(b, args, Pairs::Neighbours)),
     (Operator::ET_VK_APPLY_ROTARY_EMB_HF, |b, args| both(b, args, Pairs::Halves)),
     (Operator::ET_VK_APPLY_ROTARY_EMB_INTERLEAVED, |b, args| {
-        let (input, info) = b.tensor(args, 0)?;
-        let (angles, angle_info) = b.tensor(args, 1)?;
+        let call = ApplyRotaryEmbInterleavedArgs::of(args)?;
+        let (input, info) = b.tensor(call.input)?;
+        let (angles, angle_info) = b.tensor(call.freqs_cis)?;
         let (positions, depth) = (b.size(input, 1)?, info.last());
         if info.rank() != 3 || depth == 0 || depth % 2 != 0 {
             let (input, angles) = (&info.sizes, &angle_info.sizes);
@@ -50,9 +53,19 @@ enum Pairs {
 /// form, where a dimension for heads is put behind the first of the angles whatever these have.
 fn both(b: &mut Builder<'_, '_>, args: &[ValueId], pairs: Pairs) -> Result<(), Error> {
     let outs = b.outs(args)?;
-    for (place, out) in outs.into_iter().enumerate().take(2) {
-        let (input, info) = b.tensor(args, place)?;
-        let (mut angles, angle_info) = ([b.arg(args, 2)?, b.arg(args, 3)?], b.tensor(args, 2)?.1);
+    let (inputs, given, start) = match pairs {
+        Pairs::Neighbours => {
+            let call = ApplyRotaryEmbArgs::of(args)?;
+            ([call.xq, call.xk], [call.freqs_cos, call.freqs_sin], b.new_int(0))
+        }
+        Pairs::Halves => {
+            let call = ApplyRotaryEmbHfArgs::of(args)?;
+            ([call.xq, call.xk], [call.freqs_cos, call.freqs_sin], call.start_pos)
+        }
+    };
+    for (input, out) in inputs.into_iter().zip(outs) {
+        let info = b.info(input)?;
+        let (mut angles, angle_info) = (given, b.info(given[0])?);
         let depth =
             angle_info.last().saturating_mul(if pairs == Pairs::Neighbours { 2 } else { 1 });
         let by_head = pairs == Pairs::Neighbours
@@ -62,7 +75,7 @@ fn both(b: &mut Builder<'_, '_>, args: &[ValueId], pairs: Pairs) -> Result<(), E
             && angle_info.rank() == 3
             && angle_info.size(0) == 1
             && angle_info.size(1) == info.size(2)
-            && b.int(args, 4)? == 0;
+            && b.int(start)? == 0;
         if info.rank() != 4
             || depth > info.last()
             || depth % 2 != 0
@@ -71,10 +84,6 @@ fn both(b: &mut Builder<'_, '_>, args: &[ValueId], pairs: Pairs) -> Result<(), E
             let (input, angles) = (&info.sizes, &angle_info.sizes);
             return Err(Error::Invalid(format!("{input:?} rotated by {angles:?}")));
         }
-        let start = match pairs {
-            Pairs::Halves => b.arg(args, 4)?,
-            Pairs::Neighbours => b.new_int(0),
-        };
         let positions = b.size(input, 1)?;
         let end = b.sum(start, positions.value)?;
         for angle in &mut angles {

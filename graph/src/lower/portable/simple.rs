@@ -4,7 +4,9 @@ use super::Rule;
 use super::builder::{Builder, Info, Size};
 use crate::error::Error;
 use crate::graph::{Value, ValueId};
-use crate::operators::Operator;
+use crate::operators::{
+    GridPriorsArgs, HardshrinkArgs, Operator, RepeatInterleaveArgs, RmsNormArgs,
+};
 use alloc::format;
 use alloc::vec;
 use alloc::vec::Vec;
@@ -12,20 +14,21 @@ use torchlet_core::ScalarType;
 
 pub(super) const RULES: &[(Operator, Rule)] = &[
     (Operator::ET_VK_PREPACK, |b, args| {
-        let (input, out) = (b.arg(args, 0)?, b.out(args)?);
+        let (input, out) = b.ends(args)?;
         b.stand_in(input, out)
     }),
     (Operator::PERMUTE, |b, args| renamed(b, args, Operator::PERMUTE_COPY)),
     (Operator::SELECT_INT, |b, args| renamed(b, args, Operator::SELECT_COPY_INT)),
     (Operator::SLICE_TENSOR, |b, args| renamed(b, args, Operator::SLICE_COPY_TENSOR)),
     (Operator::RELU6, |b, args| {
-        let input = b.arg(args, 0)?;
+        let (input, out) = b.ends(args)?;
         let clamped = b.clamp(input, Some(0.0), Some(6.0))?;
-        b.finish_with(clamped, b.out(args)?)
+        b.finish_with(clamped, out)
     }),
     (Operator::HARDSHRINK, |b, args| {
-        let input = b.arg(args, 0)?;
-        let lambda = b.optional_number(args, 1)?.unwrap_or(0.5);
+        let call = HardshrinkArgs::of(args)?;
+        let input = call.input;
+        let lambda = b.optional_number(call.lambd)?.unwrap_or(0.5);
         // Where the absolute value is at most lambda: NaN stays.
         let size = b.unary(Operator::ABS, input)?;
         let small = b.compared(Operator::LE_SCALAR, size, lambda)?;
@@ -46,7 +49,7 @@ fn renamed(b: &mut Builder<'_, '_>, args: &[ValueId], operator: Operator) -> Res
 }
 
 fn filled_like(b: &mut Builder<'_, '_>, args: &[ValueId], number: i64) -> Result<(), Error> {
-    let (input, out) = (b.arg(args, 0)?, b.out(args)?);
+    let (input, out) = b.ends(args)?;
     let (number, none) = (b.new_int(number), b.none());
     b.call_into(Operator::FULL_LIKE, &[input, number, none, none, none, none, none], out);
     Ok(())
@@ -54,10 +57,11 @@ fn filled_like(b: &mut Builder<'_, '_>, args: &[ValueId], number: i64) -> Result
 
 /// Each element of a dimension several times.
 fn repeat_interleave(b: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
-    let (input, info) = b.tensor(args, 0)?;
-    let repeats = b.arg(args, 1)?;
-    let dim = match b.optional(args, 2) {
-        Some(_) => info.dim(b.int(args, 2)?)?,
+    let call = RepeatInterleaveArgs::of(args)?;
+    let (input, info) = b.tensor(call.input)?;
+    let repeats = call.repeats;
+    let dim = match b.optional(call.dim) {
+        Some(dim) => info.dim(b.int(dim)?)?,
         None if info.rank() <= 1 => 0,
         None => return Err(Error::unsupported("the elements of all dimensions repeated")),
     };
@@ -93,8 +97,9 @@ fn repeat_interleave(b: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Er
 
 /// The places of the elements of a plane, in pixels.
 fn grid_priors(b: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
-    let (input, info) = b.tensor(args, 0)?;
-    let (stride, offset) = (b.number(args, 1)?, b.number(args, 2)?);
+    let call = GridPriorsArgs::of(args)?;
+    let (input, info) = b.tensor(call.input)?;
+    let (stride, offset) = (b.number(call.stride)?, b.number(call.offset)?);
     let Some(row) = info.rank().checked_sub(2) else {
         return Err(Error::Invalid(format!("a plane of shape {:?}", info.sizes)));
     };
@@ -127,9 +132,10 @@ fn grid_priors(b: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
 }
 
 fn rms_norm(b: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
-    let (input, info) = b.tensor(args, 0)?;
-    let weight = b.arg(args, 1)?;
-    let epsilon = b.number(args, 2)?;
+    let call = RmsNormArgs::of(args)?;
+    let (input, info) = b.tensor(call.input)?;
+    let weight = call.weight;
+    let epsilon = b.number(call.eps)?;
     let Some(last) = info.rank().checked_sub(1) else {
         return Err(Error::invalid("normalises a number"));
     };

@@ -5,26 +5,32 @@ use super::builder::{Builder, Info, Size};
 use super::quantized::weights;
 use crate::error::Error;
 use crate::graph::{Value, ValueId};
-use crate::operators::Operator;
+use crate::operators::{
+    AdamwStepArgs, FusedCeArgs, LinearDWArgs, LinearQ4gswBackwardArgs, Operator, Q4gswRequantArgs,
+    WeightPacking,
+};
 use alloc::vec;
 use alloc::vec::Vec;
 use torchlet_core::ScalarType;
 
 pub(super) const RULES: &[(Operator, Rule)] = &[
     (Operator::ET_VK_LINEAR_D_W, |b, args| {
-        let (gradient, input) = (b.arg(args, 0)?, b.arg(args, 1)?);
+        let call = LinearDWArgs::of(args)?;
+        let (gradient, input) = (call.d_out, call.x);
         let (gradient, input) = (b.rows(gradient)?, b.rows(input)?);
         let gradient = b.permute(gradient, &[1, 0])?;
         let product = b.matmul(gradient, input)?;
         b.finish_with(product, b.out(args)?)
     }),
     (Operator::ET_VK_LINEAR_Q4GSW_BACKWARD, |b, args| {
-        let (gradient, info) = b.tensor(args, 0)?;
-        let (weight, packed) = b.tensor(args, 1)?;
+        let call = LinearQ4gswBackwardArgs::of(args)?;
+        let (gradient, info) = b.tensor(call.d_out)?;
+        let (weight, packed) = b.tensor(call.weights)?;
         let k = packed.last().saturating_mul(2);
-        let form = weights::Form::Nibbles { low_first: true };
+        let form = WeightPacking::LowNibbleFirst;
         let codes = weights::unpacked(b, weight, form, info.last(), k)?;
-        let scales = weights::Scales { tensor: b.arg(args, 2)?, group: Some(b.int(args, 3)?) };
+        let scales =
+            weights::Scales { tensor: call.weight_scales, group: Some(b.int(call.group_size)?) };
         let weight = weights::dequantized(b, codes, &scales)?;
         let columns = b.permute(weight, &[1, 0])?;
         let gradient = b.cast(gradient, ScalarType::Float)?;
@@ -32,8 +38,9 @@ pub(super) const RULES: &[(Operator, Rule)] = &[
         b.finish_with(product, b.out(args)?)
     }),
     (Operator::ET_VK_Q4GSW_REQUANT, |b, args| {
-        let (latent, info) = b.tensor(args, 0)?;
-        let scales = weights::Scales { tensor: b.arg(args, 1)?, group: Some(b.int(args, 2)?) };
+        let call = Q4gswRequantArgs::of(args)?;
+        let (latent, info) = b.tensor(call.latent)?;
+        let scales = weights::Scales { tensor: call.scales, group: Some(b.int(call.group_size)?) };
         let packed = weights::packed(b, latent, &info, &scales)?;
         b.finish_with(packed, b.out(args)?)
     }),
@@ -43,9 +50,10 @@ pub(super) const RULES: &[(Operator, Rule)] = &[
 
 /// The cross entropy of logits and labels, and its gradient. Negative labels count nothing.
 fn fused_ce(b: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
-    let (logits, info) = b.tensor(args, 0)?;
-    let labels = b.arg(args, 1)?;
-    let inverse = 1.0 / b.number(args, 2)?;
+    let call = FusedCeArgs::of(args)?;
+    let (logits, info) = b.tensor(call.logits)?;
+    let labels = call.labels;
+    let inverse = 1.0 / b.number(call.n_valid)?;
     let [loss, gradient] = b.outs(args)?[..] else {
         return Err(Error::invalid("there are not two outputs"));
     };
@@ -89,13 +97,13 @@ fn fused_ce(b: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
 
 /// A step of AdamW: parameters and moments are overwritten.
 fn adamw_step(b: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
-    let (parameter, first, second, gradient) =
-        (b.arg(args, 0)?, b.arg(args, 1)?, b.arg(args, 2)?, b.arg(args, 3)?);
-    let mut numbers = [0.0; 7];
-    for (place, number) in numbers.iter_mut().enumerate() {
-        *number = b.number(args, 4 + place)?;
-    }
-    let [rate, beta1, beta2, epsilon, decay, correction1, correction2] = numbers;
+    let call = AdamwStepArgs::of(args)?;
+    let AdamwStepArgs { param: parameter, m: first, v: second, grad: gradient, .. } = call;
+    let (rate, epsilon, decay) =
+        (b.number(call.lr)?, b.number(call.eps)?, b.number(call.weight_decay)?);
+    let (beta1, beta2) = (b.number(call.beta1)?, b.number(call.beta2)?);
+    let correction1 = b.number(call.bias_correction1)?;
+    let correction2 = b.number(call.bias_correction2)?;
     let mean = |b: &mut Builder<'_, '_>, old: ValueId, new: ValueId, beta: f64| {
         let old = b.with_number(Operator::MUL_SCALAR, old, beta)?;
         let new = b.with_number(Operator::MUL_SCALAR, new, 1.0 - beta)?;

@@ -4,7 +4,6 @@
 use super::super::elementwise::as_stored;
 use super::super::moves::{channels_last, channels_last_order, copy};
 use super::super::phases::{Phase, Taps};
-use super::super::{argument, output};
 use super::{Columns, Product, Source, code, dense, product_weights};
 use crate::compute::gemm::ShapeMismatch;
 use crate::compute::int8::left::Left;
@@ -24,6 +23,9 @@ use std::borrow::ToOwned;
 use std::vec::Vec;
 use torchlet_core::rules::window::{Window, windows};
 use torchlet_graph::graph::ValueId;
+use torchlet_graph::operators::{
+    DynamicConvolutionArgs, Q8taConv2dArgs, Q8taConv2dTransposedArgs, QuantizedConvolution,
+};
 
 /// Maximum number of parts of a convolution: blocks of groups times phases.
 const PARTS: usize = 256;
@@ -34,18 +36,19 @@ pub(in crate::engine::ops) fn convolution(
     builder: &mut Builder<'_, '_>,
     args: &[ValueId],
 ) -> Result<(), Refusal> {
-    let input = pictures(builder, args)?;
+    let call = &QuantizedConvolution::from(Q8taConv2dArgs::of(args)?);
+    let input = pictures(builder, call.input)?;
     let [_, channels, height, width] = input.sizes[..] else { return Err(no_pictures()) };
-    let (axes, groups) = window(builder, args, 9, 12)?;
+    let (axes, groups) = window(builder, call)?;
     let whole = Windows::new([height, width, channels], axes);
     let whole = whole.ok_or("the input shape does not fit the windows")?;
-    let weights = constant_weights(builder, args, 3)?;
+    let weights = constant_weights(builder, call.weights)?;
     let [tall, wide] = axes.map(|axis| axis.kernel());
     match *builder.sizes(weights)? {
         [rows, cols, single]
             if [rows, cols] == [tall, wide] && single == channels && groups == channels =>
         {
-            single_channels(builder, args, &input, whole)
+            single_channels(builder, call, &input, whole)
         }
         [outputs, row] => {
             let phases = [0, 1].map(|dim| Vec::from([Phase::whole(axes[dim], whole.output[dim])]));
@@ -53,10 +56,10 @@ pub(in crate::engine::ops) fn convolution(
             #[cfg(target_arch = "x86_64")]
             if filter.is_narrow(builder, channels, [tall, wide]) && narrow::are_near(&whole) {
                 let group = channels / groups;
-                return super::narrow::convolution(builder, args, &input, whole, group);
+                return super::narrow::convolution(builder, call, &input, whole, group);
             }
-            let made = requantized(builder, args, outputs, 14)?;
-            in_parts(builder, (output(args)?, &input), &filter, (whole.output, phases), &made)
+            let made = requantized(builder, call, outputs)?;
+            in_parts(builder, (call.out, &input), &filter, (whole.output, phases), &made)
         }
         _ => Err("the weights are not a matrix".to_owned()),
     }
@@ -68,19 +71,21 @@ pub(in crate::engine::ops) fn transposed(
     builder: &mut Builder<'_, '_>,
     args: &[ValueId],
 ) -> Result<(), Refusal> {
-    let input = pictures(builder, args)?;
+    let call = Q8taConv2dTransposedArgs::of(args)?;
+    let more = builder.integers(call.output_padding)?;
+    let call = &QuantizedConvolution::from(call);
+    let input = pictures(builder, call.input)?;
     let [_, _, height, width] = input.sizes[..] else { return Err(no_pictures()) };
-    let (axes, groups) = window(builder, args, 9, 13)?;
-    let more = builder.integers(argument(args, 12)?)?;
-    let weights = constant_weights(builder, args, 3)?;
+    let (axes, groups) = window(builder, call)?;
+    let weights = constant_weights(builder, call.weights)?;
     let [outputs, row] = matrix(builder, weights)?;
     let parts = transposed_phases(axes, [height, width], &more)?;
     let filter = Filter { weights, outputs, row, groups };
     if groups != 1 {
         return Err("grouped transposed int8 convolution is not supported".to_owned());
     }
-    let made = requantized(builder, args, outputs, 15)?;
-    in_parts(builder, (output(args)?, &input), &filter, parts, &made)
+    let made = requantized(builder, call, outputs)?;
+    in_parts(builder, (call.out, &input), &filter, parts, &made)
 }
 
 /// Output height and width of a transposed convolution, and its phases along each.
@@ -109,15 +114,14 @@ pub(in crate::engine::ops) fn dynamic(
     builder: &mut Builder<'_, '_>,
     args: &[ValueId],
 ) -> Result<(), Refusal> {
-    let input = as_stored(builder, argument(args, 0)?)?;
+    let call = DynamicConvolutionArgs::of(args)?;
+    let input = as_stored(builder, call.input)?;
     let [batch, channels, height, width] = input.sizes[..] else { return Err(no_pictures()) };
-    let list = |at| builder.integers(argument(args, at)?);
-    let axes = axes(&list(4)?, &list(5)?, &list(6)?, &list(8)?)?;
-    let (more, groups) = (list(7)?, builder.integer(argument(args, 9)?)?);
-    let is_transposed = builder.truth(argument(args, 10)?)?;
-    let weights = constant_weights(builder, args, 1)?;
+    let (axes, groups) = window(builder, &call.into())?;
+    let more = builder.integers(call.output_padding)?;
+    let is_transposed = builder.truth(call.transposed)?;
+    let weights = constant_weights(builder, call.weights)?;
     let [outputs, row] = matrix(builder, weights)?;
-    let groups = usize::try_from(groups).unwrap_or(0);
     if is_transposed && groups != 1 {
         return Err("grouped transposed int8 convolution is not supported".to_owned());
     }
@@ -149,37 +153,36 @@ pub(in crate::engine::ops) fn dynamic(
     }
     let source = View { buffer: made.buffer, offset: head, sizes: input.sizes.clone(), strides };
     let mut reads = Vec::from([made]);
-    let scales = builder.view(argument(args, 2)?)?;
+    let scales = builder.view(call.weight_scales)?;
     reads.push(builder.contiguous(&scales)?);
-    if let Some(bias) = builder.optional(argument(args, 3)?)? {
+    if let Some(bias) = builder.optional(call.bias)? {
         reads.push(builder.contiguous(&bias)?);
     }
     if reads.iter().skip(1).any(|view| view.sizes != [outputs]) {
         return Err("scales or bias do not match the number of output channels".to_owned());
     }
     let filter = Filter { weights, outputs, row, groups };
-    in_parts(builder, (output(args)?, &source), &filter, parts, &Made::Numbers { reads })
+    in_parts(builder, (call.out, &source), &filter, parts, &Made::Numbers { reads })
 }
 
 fn no_pictures() -> Refusal {
     "int8 convolution requires a batch of images (rank 4)".to_owned()
 }
 
-fn pictures(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<View, Refusal> {
-    let input = builder.codes(argument(args, 0)?)?;
+fn pictures(builder: &mut Builder<'_, '_>, input: ValueId) -> Result<View, Refusal> {
+    let input = builder.codes(input)?;
     if input.sizes.len() == 4 { Ok(input) } else { Err(no_pictures()) }
 }
 
-/// Decodes windows and groups: arguments from `kernel` on, `dilation`, and the one after it.
+/// How windows move, and groups.
 fn window(
     builder: &Builder<'_, '_>,
-    args: &[ValueId],
-    kernel: usize,
-    dilation: usize,
+    call: &QuantizedConvolution,
 ) -> Result<([Window; 2], usize), Refusal> {
-    let list = |at| builder.integers(argument(args, at)?);
-    let axes = axes(&list(kernel)?, &list(kernel + 1)?, &list(kernel + 2)?, &list(dilation)?)?;
-    let groups = builder.integer(argument(args, dilation + 1)?)?;
+    let list = |id: ValueId| builder.integers(id);
+    let (kernel, stride) = (list(call.kernel_size)?, list(call.stride)?);
+    let axes = axes(&kernel, &stride, &list(call.padding)?, &list(call.dilation)?)?;
+    let groups = builder.integer(call.groups)?;
     Ok((axes, usize::try_from(groups).unwrap_or(0)))
 }
 
@@ -203,12 +206,7 @@ fn matrix(builder: &Builder<'_, '_>, weights: ValueId) -> Result<[usize; 2], Ref
     }
 }
 
-fn constant_weights(
-    builder: &Builder<'_, '_>,
-    args: &[ValueId],
-    place: usize,
-) -> Result<ValueId, Refusal> {
-    let weights = argument(args, place)?;
+fn constant_weights(builder: &Builder<'_, '_>, weights: ValueId) -> Result<ValueId, Refusal> {
     if builder.is_constant(weights) && builder.element(weights)? == Element::Code {
         return Ok(weights);
     }
@@ -339,11 +337,10 @@ impl Made {
 /// The requantized result of a call `x, scale, zero, weights, sums, scales, scale, zero, bias, …`.
 fn requantized(
     builder: &mut Builder<'_, '_>,
-    args: &[ValueId],
+    call: &QuantizedConvolution,
     outputs: usize,
-    activation: usize,
 ) -> Result<Made, Refusal> {
-    let (columns, reads) = Columns::of(builder, args, outputs, activation)?;
+    let (columns, reads) = Columns::of_convolution(builder, call, outputs)?;
     let outside = code(columns.from.zero)?;
     Ok(Made::Codes { columns, outside, reads })
 }
@@ -450,7 +447,7 @@ fn part_weights<'p>(
 /// Depthwise convolution.
 fn single_channels(
     builder: &mut Builder<'_, '_>,
-    args: &[ValueId],
+    call: &QuantizedConvolution,
     input: &View,
     windows: Windows,
 ) -> Result<(), Refusal> {
@@ -460,19 +457,19 @@ fn single_channels(
     if taps > depthwise::TAPS {
         return Err("the window has too many taps".to_owned());
     }
-    let (columns, reads) = Columns::of(builder, args, channels, 14)?;
+    let (columns, reads) = Columns::of_convolution(builder, call, channels)?;
     let outside = code(columns.from.zero)?;
     let input = channels_last(builder, input)?;
     let shape = [batch, channels, windows.output[0], windows.output[1]];
     let out = builder.make_of_in_order(&shape, &channels_last_order(4), Element::Code)?;
     if !builder.is_question() {
-        let packed = depthwise_weights(builder, argument(args, 3)?, taps, channels)?;
+        let packed = depthwise_weights(builder, call.weights, taps, channels)?;
         let (at, windows) = (input.offset, windows.along_rows());
         let reads: Vec<&View> = core::iter::once(&input).chain(&reads).collect();
         let step = Depthwise { batch, windows, at, outside, packed, taps, columns };
         builder.push(step, &reads, &out);
     }
-    builder.define(output(args)?, out)
+    builder.define(call.out, out)
 }
 
 /// Weights `[height, width, channels]`, packed for depthwise convolution.

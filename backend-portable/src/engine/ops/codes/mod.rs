@@ -8,7 +8,6 @@ pub(super) use convolution::{convolution, dynamic, transposed};
 
 use super::elementwise::as_stored;
 use super::moves::{Copy, channels_last, channels_last_order};
-use super::{argument, output};
 use crate::compute::gemm::ShapeMismatch;
 use crate::compute::int8::elementwise::{self, Scaled};
 use crate::compute::int8::left::Left;
@@ -24,14 +23,18 @@ use std::borrow::ToOwned;
 use std::vec::Vec;
 use torchlet_core::rules::window::{Window, pooling, windows};
 use torchlet_graph::graph::{Value, ValueId};
+use torchlet_graph::operators::{
+    DequantizePerTensorArgs, LookupArgs, MaxPoolArgs, Q8taAddArgs, Q8taLinearArgs, Q8taReluArgs,
+    QuantizePerTensorArgs, QuantizedConvolution,
+};
 
 /// Supported zero points, within which no loop overflows.
 const ZEROS: core::ops::RangeInclusive<i64> = -1024..=1024;
 
 /// Decodes scale and zero point from the arguments.
-fn scaled(builder: &Builder<'_, '_>, args: &[ValueId], at: usize) -> Result<Scaled, Refusal> {
-    let scale = builder.number(argument(args, at)?)? as f32;
-    let zero = builder.integer(argument(args, at + 1)?)?;
+fn scaled(builder: &Builder<'_, '_>, [scale, zero]: [ValueId; 2]) -> Result<Scaled, Refusal> {
+    let scale = builder.number(scale)? as f32;
+    let zero = builder.integer(zero)?;
     let is_step = scale.is_normal() && scale > 0.0;
     if !is_step || !ZEROS.contains(&zero) {
         return Err(std::format!("unsupported quantization: scale {scale}, zero point {zero}"));
@@ -83,20 +86,32 @@ struct Columns {
 }
 
 impl Columns {
-    /// The parameters of a call whose first arguments are
-    /// `x, scale, zero, weights, sums, scales, scale, zero, bias`, and the tensors to read besides
-    /// the input.
+    /// Those of a convolution, and the tensors that it reads beside the input.
+    fn of_convolution(
+        builder: &mut Builder<'_, '_>,
+        call: &QuantizedConvolution,
+        count: usize,
+    ) -> Result<(Self, Vec<View>), Refusal> {
+        let (Some(from), Some(to)) = (call.input_parameters, call.output_parameters) else {
+            return Err("a convolution of numbers".to_owned());
+        };
+        Self::of(builder, [from, to], call.weight_scales, [Some(call.bias), call.activation], count)
+    }
+
+    /// Those of a call with these scales and zero points of input and output, scales of weights,
+    /// bias and activation, and the tensors that it reads beside the input.
     fn of(
         builder: &mut Builder<'_, '_>,
-        args: &[ValueId],
+        [from, to]: [[ValueId; 2]; 2],
+        scales: ValueId,
+        [bias, activation]: [Option<ValueId>; 2],
         count: usize,
-        activation: usize,
     ) -> Result<(Self, Vec<View>), Refusal> {
-        let (from, to) = (scaled(builder, args, 1)?, scaled(builder, args, 6)?);
-        let range = range(builder, to.zero, Some(argument(args, activation)?))?;
-        let scales = builder.view(argument(args, 5)?)?;
+        let (from, to) = (scaled(builder, from)?, scaled(builder, to)?);
+        let range = range(builder, to.zero, activation)?;
+        let scales = builder.view(scales)?;
         let mut reads = Vec::from([builder.contiguous(&scales)?]);
-        if let Some(bias) = builder.optional(argument(args, 8)?)? {
+        if let Some(bias) = builder.optional(bias)? {
             reads.push(builder.contiguous(&bias)?);
         }
         if reads.iter().any(|view| view.sizes != [count]) {
@@ -145,8 +160,9 @@ impl Columns {
 
 /// `q8ta_linear(x, scale, zero, weights, sums, scales, scale, zero, bias, activation)`
 pub(super) fn linear(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Refusal> {
-    let input = builder.codes(argument(args, 0)?)?;
-    let weights = argument(args, 3)?;
+    let call = Q8taLinearArgs::of(args)?;
+    let input = builder.codes(call.input)?;
+    let weights = call.weights;
     let [n, k] = *builder.sizes(weights)? else {
         return Err("the weights are not a matrix".to_owned());
     };
@@ -159,7 +175,10 @@ pub(super) fn linear(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<
         return Err("the weights do not match the number of inputs".to_owned());
     }
     let rows = input.numel() / k;
-    let (columns, reads) = Columns::of(builder, args, n, 9)?;
+    let parameters =
+        [[call.input_scale, call.input_zero_point], [call.output_scale, call.output_zero_point]];
+    let rest = [call.bias, call.activation];
+    let (columns, reads) = Columns::of(builder, parameters, call.weight_scales, rest, n)?;
     let input = builder.contiguous(&input)?;
     let mut sizes = input.sizes.clone();
     if let Some(last) = sizes.last_mut() {
@@ -174,7 +193,7 @@ pub(super) fn linear(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<
         let (source, at, blocks) = (Source::Rows, input.offset, 1);
         builder.push(Product { rows, source, at, shape, blocks, packed, columns }, &reads, &out);
     }
-    builder.define(output(args)?, out)
+    builder.define(call.out, out)
 }
 
 /// Weights `[n, k]`, packed for matrix multiplication.
@@ -256,13 +275,14 @@ fn dense(builder: &mut Builder<'_, '_>, view: &View) -> Result<View, Refusal> {
 
 /// `quantize_per_tensor(input, scale, zero, low, high, type)`
 pub(super) fn quantize(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Refusal> {
-    let input = as_stored(builder, argument(args, 0)?)?;
-    let to = scaled(builder, args, 1)?;
-    let limit = |at| {
-        let limit = builder.integer(argument(args, at)?)?;
+    let call = QuantizePerTensorArgs::of(args)?;
+    let input = as_stored(builder, call.input)?;
+    let to = scaled(builder, [call.scale, call.zero_point])?;
+    let limit = |id| {
+        let limit = builder.integer(id)?;
         i8::try_from(limit).map_err(|_| "the quantization limits do not fit in int8".to_owned())
     };
-    let range = Range { zero: to.zero, low: limit(3)?, high: limit(4)? };
+    let range = Range { zero: to.zero, low: limit(call.quant_min)?, high: limit(call.quant_max)? };
     if range.low > range.high {
         return Err("the quantization range is empty".to_owned());
     }
@@ -270,17 +290,18 @@ pub(super) fn quantize(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Resul
     let out = builder.make_of_in_order(&input.sizes, &input.order(), Element::Code)?;
     let (at, scale) = (input.offset, to.scale);
     builder.push(Elementwise::Quantize { at, scale, range }, &[&input], &out);
-    builder.define(output(args)?, out)
+    builder.define(call.out, out)
 }
 
 /// `dequantize_per_tensor(input, scale, zero, low, high, type, output type)`
 pub(super) fn dequantize(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Refusal> {
-    let input = builder.codes(argument(args, 0)?)?;
-    let from = scaled(builder, args, 1)?;
+    let call = DequantizePerTensorArgs::of(args)?;
+    let input = builder.codes(call.input)?;
+    let from = scaled(builder, [call.scale, call.zero_point])?;
     let input = dense(builder, &input)?;
     let out = builder.make_in_order(&input.sizes, &input.order())?;
     builder.push(Dequantize { at: input.offset, from, moved: None }, &[&input], &out);
-    builder.define(output(args)?, out)
+    builder.define(call.out, out)
 }
 
 /// Dequantization.
@@ -318,7 +339,8 @@ impl Step for Dequantize {
 
 /// `q8ta_lookup(codes, table)`
 pub(super) fn lookup(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Refusal> {
-    let (input, table) = (builder.codes(argument(args, 0)?)?, builder.codes(argument(args, 1)?)?);
+    let call = LookupArgs::of(args)?;
+    let (input, table) = (builder.codes(call.input)?, builder.codes(call.lut)?);
     let table = builder.contiguous(&table)?;
     if table.sizes != [elementwise::CODES] {
         return Err("the lookup table must have 256 entries".to_owned());
@@ -327,12 +349,12 @@ pub(super) fn lookup(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<
     let out = builder.make_of_in_order(&input.sizes, &input.order(), Element::Code)?;
     let at = [input.offset, table.offset];
     builder.push(Elementwise::Lookup { at }, &[&input, &table], &out);
-    builder.define(output(args)?, out)
+    builder.define(call.out, out)
 }
 
 /// `q8ta_add(a, b, scale, zero, scale, zero, scale, zero, alpha)`
 pub(super) fn add(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Refusal> {
-    let alpha = builder.number(argument(args, 8)?)? as f32;
+    let alpha = builder.number(Q8taAddArgs::of(args)?.alpha)? as f32;
     let of_two = |at, from, scale, range| Elementwise::Add { at, from, alpha, scale, range };
     binary(builder, args, of_two)
 }
@@ -349,9 +371,12 @@ fn binary(
     args: &[ValueId],
     of_two: impl FnOnce([usize; 2], [Scaled; 2], f32, Range) -> Elementwise,
 ) -> Result<(), Refusal> {
-    let (a, b) = (builder.codes(argument(args, 0)?)?, builder.codes(argument(args, 1)?)?);
-    let (from, to) =
-        ([scaled(builder, args, 2)?, scaled(builder, args, 4)?], scaled(builder, args, 6)?);
+    let [a, b, a_scale, a_zero, b_scale, b_zero, scale, zero, .., out] = args[..] else {
+        return Err("a call without scales".to_owned());
+    };
+    let (a, b) = (builder.codes(a)?, builder.codes(b)?);
+    let from = [scaled(builder, [a_scale, a_zero])?, scaled(builder, [b_scale, b_zero])?];
+    let to = scaled(builder, [scale, zero])?;
     // At most one of the operands may be broadcast.
     let refusal = "only one operand may be broadcast";
     let [a, b] = match b.expanded(&a.sizes) {
@@ -361,26 +386,28 @@ fn binary(
     let strides = if a.is_dense() { a.strides.clone() } else { b.strides.clone() };
     let a = builder.in_strides(&a, &strides)?;
     let b = builder.in_strides(&b, &strides)?;
-    let out = builder.make_of_in_order(&a.sizes, &a.order(), Element::Code)?;
+    let result = builder.make_of_in_order(&a.sizes, &a.order(), Element::Code)?;
     let range = range(builder, to.zero, None)?;
-    builder.push(of_two([a.offset, b.offset], from, to.scale, range), &[&a, &b], &out);
-    builder.define(output(args)?, out)
+    builder.push(of_two([a.offset, b.offset], from, to.scale, range), &[&a, &b], &result);
+    builder.define(out, result)
 }
 
 /// `q8ta_relu(input, scale, zero, scale, zero)`
 pub(super) fn relu(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Refusal> {
-    let input = builder.codes(argument(args, 0)?)?;
-    let (from, to) = (scaled(builder, args, 1)?, scaled(builder, args, 3)?);
+    let call = Q8taReluArgs::of(args)?;
+    let input = builder.codes(call.input)?;
+    let from = scaled(builder, [call.input_scale, call.input_zero_point])?;
+    let to = scaled(builder, [call.output_scale, call.output_zero_point])?;
     let range = Range { zero: to.zero, low: code(to.zero)?, high: i8::MAX };
     // With equal scales, ReLU is only a clamp, which may be fused into the preceding step.
     if from == to && builder.limit(&input, f32::from(range.low), f32::from(range.high)) {
-        return builder.define(output(args)?, input);
+        return builder.define(call.out, input);
     }
     let input = dense(builder, &input)?;
     let out = builder.make_of_in_order(&input.sizes, &input.order(), Element::Code)?;
     let (at, scale) = (input.offset, to.scale);
     builder.push(Elementwise::Requantize { at, from, scale, range }, &[&input], &out);
-    builder.define(output(args)?, out)
+    builder.define(call.out, out)
 }
 
 /// Element-wise int8 operators, with offsets of the operands.
@@ -437,13 +464,15 @@ fn codes_from(words: &[f32], at: usize) -> Result<&[i8], ShapeMismatch> {
 /// dilation, ceil_mode)`.
 pub(super) fn largest(
     builder: &mut Builder<'_, '_>,
-    args: &[ValueId],
+    call: &MaxPoolArgs,
     ceil: bool,
     out: ValueId,
 ) -> Result<(), Refusal> {
-    let input = builder.codes(argument(args, 0)?)?;
-    let list = |at| builder.integers(argument(args, at)?);
-    let axes = windows(2, &list(1)?, &list(2)?, &list(3)?, &list(4)?);
+    let input = builder.codes(call.input)?;
+    let kernel = builder.integers(call.kernel_size)?;
+    let list = |id: Option<ValueId>| builder.integers(id);
+    let [stride, padding] = [list(call.stride)?, list(call.padding)?];
+    let axes = windows(2, &kernel, &stride, &padding, &list(call.dilation)?);
     let axes = axes.ok_or("kernel, stride, padding or dilation is invalid")?;
     let sizes: Result<Vec<i32>, _> = input.sizes.iter().map(|size| i32::try_from(*size)).collect();
     let sizes = pooling(&sizes.map_err(|_| "a dim is too large")?, &axes, ceil);

@@ -1,7 +1,6 @@
 //! int8 grouped convolutions whose groups are narrow enough that several share a vector.
 
 use super::super::moves::{channels_last, channels_last_order};
-use super::super::{argument, output};
 use super::{Columns, code, codes_from};
 use crate::compute::gemm::ShapeMismatch;
 use crate::compute::int8::narrow;
@@ -13,13 +12,13 @@ use crate::engine::plan::{Element, Io, Step};
 use crate::engine::view::View;
 use std::borrow::ToOwned;
 use std::vec::Vec;
-use torchlet_graph::graph::ValueId;
+use torchlet_graph::operators::QuantizedConvolution;
 
 /// A convolution of images `[batch, channels, height, width]` in groups of `group` channels, with
 /// the arguments of other convolutions.
 pub(super) fn convolution(
     builder: &mut Builder<'_, '_>,
-    args: &[ValueId],
+    call: &QuantizedConvolution,
     input: &View,
     windows: Windows,
     group: usize,
@@ -27,7 +26,7 @@ pub(super) fn convolution(
     let [batch, channels, ..] = input.sizes[..] else {
         return Err("the input is not a batch of images".to_owned());
     };
-    let (columns, reads) = Columns::of(builder, args, channels, 14)?;
+    let (columns, reads) = Columns::of_convolution(builder, call, channels)?;
     let outside = code(columns.from.zero)?;
     let input = channels_last(builder, input)?;
     let shape = [batch, channels, windows.output[0], windows.output[1]];
@@ -37,7 +36,7 @@ pub(super) fn convolution(
         let taps = tall.saturating_mul(wide);
         let len = narrow::packed_len(taps, channels, group).ok_or("the weights are too large")?;
         let form = Form::Narrow { taps, channels, group };
-        let packed = builder.packed_bytes(argument(args, 3)?, form, len, |_, data, packed| {
+        let packed = builder.packed_bytes(call.weights, form, len, |_, data, packed| {
             // A row holds all taps of all channels of a group.
             let code = |tap: usize, input: usize, output: usize| {
                 let code = data.get((output * taps + tap) * group + input);
@@ -52,7 +51,7 @@ pub(super) fn convolution(
         let step = Narrow { windows, at, outside, packed, taps, group, columns, len };
         builder.push(step, &reads, &out);
     }
-    builder.define(output(args)?, out)
+    builder.define(call.out, out)
 }
 
 struct Narrow<'p> {

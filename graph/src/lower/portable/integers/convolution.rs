@@ -6,7 +6,7 @@ use super::{
 use crate::error::Error;
 use crate::graph::{Value, ValueId};
 use crate::lower::portable::builder::Builder;
-use crate::operators::Operator;
+use crate::operators::{Operator, Q8taConv2dArgs, Q8taConv2dTransposedArgs};
 use alloc::borrow::Cow;
 use alloc::format;
 use alloc::vec::Vec;
@@ -25,34 +25,32 @@ pub(super) const RULES: &[Entry] = &[
 /// A convolution with groups: `(input, scale, zero, weight, sums, scales, scale, zero, bias,
 /// kernel, stride, padding, dilation, groups, activation)`.
 fn convolution(b: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
-    let groups = b.int(args, 13)?;
-    let channels = b.tensor(args, 0)?.1.size(1) as i64;
+    let call = Q8taConv2dArgs::of(args)?;
+    let groups = b.int(call.groups)?;
+    let channels = b.tensor(call.input)?.1.size(1) as i64;
     let depth = channels.checked_div(groups).filter(|depth| depth * groups == channels);
     let depth = depth.and_then(|depth| usize::try_from(depth).ok());
     let depth = depth.ok_or_else(|| Error::Invalid(format!("{groups} groups of {channels}")))?;
-    let [height, width] = kernel(b, args)?;
-    let (weight, count) = weight(b, args, |rows| [rows, height, width, depth], 0)?;
-    let (channels, [from, to]) = Channels::of(b, args, count, product([height, width, depth]))?;
-    let low = lowest(b, args, 14, to)?;
-    let mut rest = [weight, channels.bias(b)].to_vec();
-    for place in [10, 11, 12] {
-        rest.push(b.arg(args, place)?);
-    }
+    let [height, width] = kernel(b, call.kernel_size)?;
+    let (weight, count) = weight(b, call.weights, |rows| [rows, height, width, depth], 0)?;
+    let (channels, [from, to]) =
+        Channels::of_convolution(b, &call.into(), count, product([height, width, depth]))?;
+    let low = lowest(b, call.activation, to)?;
+    let mut rest = [weight, channels.bias(b), call.stride, call.padding, call.dilation].to_vec();
     rest.push(b.new_int(-from.zero));
     finish(b, args, Operator::CORTEX_M_QUANTIZED_CONV2D_NHWC, rest, &channels, [to.zero, low])
 }
 
 /// A convolution of each channel by itself; the weights are `[height, width, channels]`.
 fn depthwise(b: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
-    let [height, width] = kernel(b, args)?;
-    let inputs = b.tensor(args, 0)?.1.size(1);
-    let (weight, _) = weight(b, args, |_| [1, height, width, inputs], 2)?;
-    let (channels, [from, to]) = Channels::of(b, args, inputs, product([height, width, 1]))?;
-    let low = lowest(b, args, 14, to)?;
-    let mut rest = [weight, channels.bias(b)].to_vec();
-    for place in [10, 11, 12] {
-        rest.push(b.arg(args, place)?);
-    }
+    let call = Q8taConv2dArgs::of(args)?;
+    let [height, width] = kernel(b, call.kernel_size)?;
+    let inputs = b.tensor(call.input)?.1.size(1);
+    let (weight, _) = weight(b, call.weights, |_| [1, height, width, inputs], 2)?;
+    let (channels, [from, to]) =
+        Channels::of_convolution(b, &call.into(), inputs, product([height, width, 1]))?;
+    let low = lowest(b, call.activation, to)?;
+    let mut rest = [weight, channels.bias(b), call.stride, call.padding, call.dilation].to_vec();
     rest.extend([b.new_int(1), b.new_int(-from.zero)]);
     let operator = Operator::CORTEX_M_QUANTIZED_DEPTHWISE_CONV2D_NHWC;
     finish(b, args, operator, rest, &channels, [to.zero, low])
@@ -60,18 +58,18 @@ fn depthwise(b: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
 
 /// A transposed convolution of one group, with the output's padding before the dilation.
 fn transposed(b: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
-    if b.int(args, 14)? != 1 {
+    let call = Q8taConv2dTransposedArgs::of(args)?;
+    if b.int(call.groups)? != 1 {
         return Err(Error::unsupported("a transposed convolution of several groups"));
     }
-    let [height, width] = kernel(b, args)?;
-    let depth = b.tensor(args, 0)?.1.size(1);
-    let (weight, count) = weight(b, args, |rows| [rows, height, width, depth], 0)?;
-    let (channels, [from, to]) = Channels::of(b, args, count, product([height, width, depth]))?;
-    let low = lowest(b, args, 15, to)?;
-    let mut rest = [weight, channels.bias(b)].to_vec();
-    for place in [10, 11, 12, 13] {
-        rest.push(b.arg(args, place)?);
-    }
+    let [height, width] = kernel(b, call.kernel_size)?;
+    let depth = b.tensor(call.input)?.1.size(1);
+    let (weight, count) = weight(b, call.weights, |rows| [rows, height, width, depth], 0)?;
+    let (channels, [from, to]) =
+        Channels::of_convolution(b, &call.into(), count, product([height, width, depth]))?;
+    let low = lowest(b, Some(call.activation), to)?;
+    let mut rest = [weight, channels.bias(b), call.stride, call.padding].to_vec();
+    rest.extend([call.output_padding, call.dilation]);
     rest.push(b.new_int(-from.zero));
     let operator = Operator::CORTEX_M_QUANTIZED_TRANSPOSE_CONV2D_NHWC;
     finish(b, args, operator, rest, &channels, [to.zero, low])
@@ -83,8 +81,8 @@ fn product(sizes: [usize; 3]) -> usize {
 }
 
 /// Height and width of the kernel.
-fn kernel(b: &Builder<'_, '_>, args: &[ValueId]) -> Result<[usize; 2], Error> {
-    let sizes = b.ints(args, 9)?;
+fn kernel(b: &Builder<'_, '_>, kernel_size: ValueId) -> Result<[usize; 2], Error> {
+    let sizes = b.ints(kernel_size)?;
     let size = |at: usize| sizes.get(at).and_then(|size| usize::try_from(*size).ok());
     match (sizes.len(), size(0), size(1)) {
         (2, Some(height), Some(width)) => Ok([height, width]),
@@ -96,11 +94,10 @@ fn kernel(b: &Builder<'_, '_>, args: &[ValueId]) -> Result<[usize; 2], Error> {
 /// size of a dimension of what they were.
 fn weight(
     b: &mut Builder<'_, '_>,
-    args: &[ValueId],
+    id: ValueId,
     sizes: impl FnOnce(usize) -> [usize; 4],
     dim: usize,
 ) -> Result<(ValueId, usize), Error> {
-    let id = b.arg(args, 3)?;
     let (tensor, _) = constant(b, id)?;
     let (found, scalar_type) = (tensor.sizes.clone(), tensor.scalar_type);
     let count = found.get(dim).copied().unwrap_or(0);
@@ -134,6 +131,6 @@ fn finish(
     if operator == Operator::CORTEX_M_QUANTIZED_TRANSPOSE_CONV2D_NHWC {
         rest.push(no_scratch(b));
     }
-    let (input, out) = (b.arg(args, 0)?, b.out(args)?);
+    let (input, out) = b.ends(args)?;
     on_image(b, operator, input, &rest, out)
 }

@@ -4,7 +4,7 @@ use super::{Entry, Factor, Quantization, RANGE, new_constant};
 use crate::error::Error;
 use crate::graph::ValueId;
 use crate::lower::portable::builder::Builder;
-use crate::operators::Operator;
+use crate::operators::{LookupArgs, Operator, Q8taAddArgs, Q8taMulArgs, Q8taReluArgs};
 use crate::passes::quantized::requantized;
 use alloc::borrow::Cow;
 use alloc::vec::Vec;
@@ -19,12 +19,15 @@ pub(super) const RULES: &[Entry] = &[
 
 /// `(a, b, scale, zero, scale, zero, scale, zero, alpha)`, where `b` counts `alpha` times.
 fn add(b: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
+    let call = Q8taAddArgs::of(args)?;
     /// Bits that the kernel shifts both operands to the left by.
     const ROOM: i32 = 20;
     /// The most bits to the left that sums of both fit 32 bits with.
     const MAX_SHIFT: i32 = 3;
-    let [first, second, to] = quantizations(b, args)?;
-    let alpha = b.number(args, 8)?;
+    let first = Quantization::of(b, [call.input_a_scale, call.input_a_zero_point])?;
+    let second = Quantization::of(b, [call.input_b_scale, call.input_b_zero_point])?;
+    let to = Quantization::of(b, [call.output_scale, call.output_zero_point])?;
+    let alpha = b.number(call.alpha)?;
     let scale = second.scale * alpha.abs();
     let wide = 2.0 * first.scale.max(scale);
     let own = Factor::of(first.scale / wide)?;
@@ -35,8 +38,10 @@ fn add(b: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
         return Err(Error::unsupported("a sum that is quantized far finer than its operands"));
     }
     let mut inputs = Vec::new();
-    for (place, zero, factor) in [(0, first.zero, own), (1, second.zero, other)] {
-        inputs.extend([b.arg(args, place)?, b.new_int(zero)]);
+    for (input, zero, factor) in
+        [(call.input_a, first.zero, own), (call.input_b, second.zero, other)]
+    {
+        inputs.extend([input, b.new_int(zero)]);
         inputs.extend([factor.fraction, factor.shift].map(|number| b.new_int(number.into())));
     }
     inputs.push(b.new_int(to.zero));
@@ -48,17 +53,20 @@ fn add(b: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
 
 /// `(a, b, scale, zero, scale, zero, scale, zero)`
 fn multiply(b: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
+    let call = Q8taMulArgs::of(args)?;
     /// The most bits to the left that products of both fit 32 bits with.
     const MAX_SHIFT: i32 = 14;
-    let [first, second, to] = quantizations(b, args)?;
+    let first = Quantization::of(b, [call.a_scale, call.a_zero_point])?;
+    let second = Quantization::of(b, [call.b_scale, call.b_zero_point])?;
+    let to = Quantization::of(b, [call.output_scale, call.output_zero_point])?;
     let factor = Factor::of(first.scale * second.scale / to.scale)?;
     if factor.shift > MAX_SHIFT {
         return Err(Error::unsupported("a product that is quantized far finer than its operands"));
     }
     let inputs = [
-        b.arg(args, 0)?,
+        call.a,
         b.new_int(first.zero),
-        b.arg(args, 1)?,
+        call.b,
         b.new_int(second.zero),
         b.new_int(to.zero),
         b.new_int(factor.fraction.into()),
@@ -68,29 +76,22 @@ fn multiply(b: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
     Ok(())
 }
 
-/// Those of two operands and the result.
-fn quantizations(b: &Builder<'_, '_>, args: &[ValueId]) -> Result<[Quantization; 3], Error> {
-    Ok([
-        Quantization::of(b, args, [2, 3])?,
-        Quantization::of(b, args, [4, 5])?,
-        Quantization::of(b, args, [6, 7])?,
-    ])
-}
-
 /// `(input, table)`
 fn look_up(b: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
-    let inputs = [b.arg(args, 0)?, b.arg(args, 1)?];
+    let call = LookupArgs::of(args)?;
+    let inputs = [call.input, call.lut];
     b.call_into(Operator::CORTEX_M_QUANTIZED_ACTIVATION, &inputs, b.out(args)?);
     Ok(())
 }
 
 /// `(input, scale, zero, scale, zero)`
 fn relu(b: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
-    let from = Quantization::of(b, args, [1, 2])?;
-    let to = Quantization::of(b, args, [3, 4])?;
+    let call = Q8taReluArgs::of(args)?;
+    let from = Quantization::of(b, [call.input_scale, call.input_zero_point])?;
+    let to = Quantization::of(b, [call.output_scale, call.output_zero_point])?;
     let table = requantized([from.scale, to.scale], [from.zero, to.zero], [0.0, f64::INFINITY]);
     let table = new_constant(b, ScalarType::Char, [table.len()].to_vec(), Cow::Owned(table));
-    let inputs = [b.arg(args, 0)?, table];
+    let inputs = [call.input, table];
     b.call_into(Operator::CORTEX_M_QUANTIZED_ACTIVATION, &inputs, b.out(args)?);
     Ok(())
 }

@@ -7,7 +7,7 @@ use crate::error::Error;
 use crate::graph::{Value, ValueId};
 use crate::lower::portable::builder::{Builder, Size};
 use crate::lower::portable::quantized::linear::rounded_rows;
-use crate::operators::Operator;
+use crate::operators::{DynamicLinearArgs, Operator, Q8taLinearArgs, Q8taSoftmaxArgs};
 use alloc::borrow::Cow;
 use alloc::format;
 use alloc::vec::Vec;
@@ -21,16 +21,21 @@ pub(super) const RULES: &[Entry] = &[
 
 /// A linear layer: `(input, scale, zero, weight, sums, scales, scale, zero, bias, activation)`.
 fn linear(b: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
-    let (input, info) = b.tensor(args, 0)?;
-    let (weight, weights) = b.tensor(args, 3)?;
+    let call = Q8taLinearArgs::of(args)?;
+    let (input, info) = b.tensor(call.input)?;
+    let (weight, weights) = b.tensor(call.weights)?;
     let out = b.out(args)?;
     let (count, depth) = (weights.size(0), info.last());
     if info.rank() == 0 || weights.sizes != [count, depth] || info.scalar_type != ScalarType::Char {
         return Err(Error::Unsupported(format!("{:?} times {:?}", info.sizes, weights.sizes)));
     }
     constant(b, weight)?;
-    let (channels, [from, to]) = Channels::of(b, args, count, depth)?;
-    let low = lowest(b, args, 9, to)?;
+    let parameters =
+        [[call.input_scale, call.input_zero_point], [call.output_scale, call.output_zero_point]];
+    let bias = call.bias.unwrap_or_else(|| b.none());
+    let columns = [call.weight_scales, bias];
+    let (channels, [from, to]) = Channels::of(b, parameters, columns, count, depth)?;
+    let low = lowest(b, call.activation, to)?;
     let [_, high] = RANGE;
     let first = channels.factors.first().copied();
     if let Some(factor) = first.filter(|first| channels.factors.iter().all(|own| own == first)) {
@@ -95,9 +100,10 @@ fn linear(b: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
 /// `(input, weight, scales, sums, bias, bits)`. Sums are floating-point, the weights stay
 /// quantized.
 fn dynamic_linear(b: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
-    let (input, info) = b.tensor(args, 0)?;
-    let (weight, weights) = b.tensor(args, 1)?;
-    let (scales, out) = (b.arg(args, 2)?, b.out(args)?);
+    let call = DynamicLinearArgs::of(args)?;
+    let (input, info) = b.tensor(call.input)?;
+    let (weight, weights) = b.tensor(call.weights)?;
+    let (scales, out) = (call.weight_scales, b.out(args)?);
     if info.rank() == 0 || weights.rank() != 2 || weights.scalar_type != ScalarType::Char {
         return Err(Error::Unsupported(format!("{:?} times {:?}", info.sizes, weights.sizes)));
     }
@@ -108,7 +114,7 @@ fn dynamic_linear(b: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Error
     let made = made.with_sizes([made.size(0), count].to_vec());
     let mixed = Operator::QUANTIZED_DECOMPOSED_MIXED_LINEAR;
     let mut sums = b.call(mixed, &[rows, weight, scales, none, none], made);
-    if let Some(bias) = b.optional(args, 4) {
+    if let Some(bias) = b.optional(call.bias) {
         sums = b.binary(Operator::ADD_TENSOR, sums, bias)?;
     }
     let mut sizes = Vec::new();
@@ -122,11 +128,12 @@ fn dynamic_linear(b: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Error
 
 /// A softmax: `(input, scale, zero, dim)`. The kernel's is over the last dimension.
 fn softmax(b: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
+    let call = Q8taSoftmaxArgs::of(args)?;
     /// Bits of the integers that differences of the input are in.
     const INTEGER_BITS: i32 = 5;
-    let (input, info) = b.tensor(args, 0)?;
-    let from = Quantization::of(b, args, [1, 2])?;
-    let dim = info.dim(b.int(args, 3)?)?;
+    let (input, info) = b.tensor(call.input)?;
+    let from = Quantization::of(b, [call.input_scale, call.input_zero_point])?;
+    let dim = info.dim(b.int(call.dim)?)?;
     let out = b.out(args)?;
     let factor = (from.scale * f64::from(1 << (31 - INTEGER_BITS))).min(f64::from(i32::MAX));
     let factor = super::Factor::of(factor)?;

@@ -16,7 +16,7 @@ use super::Rule;
 use super::builder::Builder;
 use crate::error::Error;
 use crate::graph::{Graph, Node, Tensor, Value, ValueId};
-use crate::operators::Operator;
+use crate::operators::{Operator, QuantizedConvolution};
 use crate::passes::uses::Uses;
 use alloc::borrow::Cow;
 use alloc::collections::{BTreeMap, BTreeSet};
@@ -62,7 +62,7 @@ pub(crate) fn accepts(graph: &Graph<'_>, node: &Node, registry: &Registry<'_>) -
     });
     let Some(rule) = rule(node, registry).filter(|_| is_on_quantized) else {
         // Calls that move elements do so with elements of any type.
-        let name = node.operator.instruction().filter(|_| node.operator.moves_elements());
+        let name = node.operator.instruction().filter(|_| node.operator.traits().moves_elements);
         return is_on_quantized && name.is_some_and(|name| registry.has_operator(name));
     };
     let mut alone = graph.clone();
@@ -183,9 +183,8 @@ fn limit(b: &mut Builder<'_, '_>, limits: [i64; 2]) -> bool {
         _ => 2,
     };
     let Some(low) = node.args.len().checked_sub(behind + 2) else { return false };
-    let (Ok(own_low), Ok(own_high)) = (b.int(&node.args, low), b.int(&node.args, low + 1)) else {
-        return false;
-    };
+    let Some(&[own_low, own_high]) = node.args.get(low..low + 2) else { return false };
+    let (Ok(own_low), Ok(own_high)) = (b.int(own_low), b.int(own_high)) else { return false };
     let narrowed = [own_low.max(limits[0]), own_high.min(limits[1])];
     if narrowed[0] > narrowed[1] {
         return false;
@@ -265,9 +264,9 @@ struct Quantization {
 }
 
 impl Quantization {
-    /// Those that are arguments `[scale, zero]`.
-    fn of(b: &Builder<'_, '_>, args: &[ValueId], [scale, zero]: [usize; 2]) -> Result<Self, Error> {
-        let (scale, zero) = (b.number(args, scale)?, b.int(args, zero)?);
+    /// Those that are these numbers.
+    fn of(b: &Builder<'_, '_>, [scale, zero]: [ValueId; 2]) -> Result<Self, Error> {
+        let (scale, zero) = (b.number(scale)?, b.int(zero)?);
         // Files decide both. Sums of products have room for zero points of int8 alone.
         if i8::try_from(zero).is_err() || !scale.is_normal() || scale < 0.0 {
             return Err(Error::Unsupported(format!(
@@ -307,18 +306,31 @@ struct Channels {
 }
 
 impl Channels {
-    /// Those of `count` channels, each a sum of `depth` products, from the arguments that all such
-    /// calls have in the same places: scale and zero point of the input (1, 2), scales of the
-    /// weights (5), scale and zero point of the output (6, 7), bias (8).
-    fn of(
+    /// Those of a convolution with `count` channels, each a sum of `depth` products.
+    fn of_convolution(
         b: &Builder<'_, '_>,
-        args: &[ValueId],
+        call: &QuantizedConvolution,
         count: usize,
         depth: usize,
     ) -> Result<(Self, [Quantization; 2]), Error> {
-        let from = Quantization::of(b, args, [1, 2])?;
-        let to = Quantization::of(b, args, [6, 7])?;
-        let scales = floats(b, b.arg(args, 5)?, count)?;
+        let (Some(from), Some(to)) = (call.input_parameters, call.output_parameters) else {
+            return Err(Error::unsupported("a convolution in floating point"));
+        };
+        Self::of(b, [from, to], [call.weight_scales, call.bias], count, depth)
+    }
+
+    /// Those of `count` channels, each a sum of `depth` products, from scale and zero point of the
+    /// input and of the output, scales of the weights and the bias.
+    fn of(
+        b: &Builder<'_, '_>,
+        [from, to]: [[ValueId; 2]; 2],
+        [scales, bias]: [ValueId; 2],
+        count: usize,
+        depth: usize,
+    ) -> Result<(Self, [Quantization; 2]), Error> {
+        let from = Quantization::of(b, from)?;
+        let to = Quantization::of(b, to)?;
+        let scales = floats(b, scales, count)?;
         let units: Vec<f64> = scales.iter().map(|scale| from.scale * scale).collect();
         // What is shifted to the left must fit 32 bits.
         let largest = (depth as f64) * 255.0 * 128.0;
@@ -330,7 +342,7 @@ impl Channels {
                 "sums that are quantized far finer than their products",
             ));
         }
-        let bias = match b.optional(args, 8) {
+        let bias = match b.optional(bias) {
             // Calls are asked for before constants are folded; a bias that is none then stops them
             // here.
             Some(bias) => Some(quantized_bias(&floats(b, bias, count)?, &units)?),
@@ -368,15 +380,14 @@ fn quantized_bias(bias: &[f64], units: &[f64]) -> Result<Vec<i32>, Error> {
     quantized.ok_or_else(|| Error::unsupported("a bias that exceeds 30 bits"))
 }
 
-/// The lowest quantized value that an activation, argument `place`, leaves.
+/// The lowest quantized value behind an activation.
 fn lowest(
     b: &Builder<'_, '_>,
-    args: &[ValueId],
-    place: usize,
+    activation: Option<ValueId>,
     to: Quantization,
 ) -> Result<i64, Error> {
     let [low, _] = RANGE;
-    Ok(if super::quantized::is_relu(b, args, place)? { to.zero.max(low) } else { low })
+    Ok(if super::quantized::is_relu(b, activation)? { to.zero.max(low) } else { low })
 }
 
 #[cfg(test)]

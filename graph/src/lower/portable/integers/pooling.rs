@@ -4,7 +4,7 @@ use super::{Entry, RANGE, no_scratch, on_image};
 use crate::error::Error;
 use crate::graph::ValueId;
 use crate::lower::portable::builder::Builder;
-use crate::operators::Operator;
+use crate::operators::{MaxPoolArgs, Operator, Q8taAvgPool2dArgs};
 use alloc::vec::Vec;
 use torchlet_core::ScalarType;
 
@@ -15,22 +15,27 @@ pub(super) const RULES: &[Entry] = &[
 
 /// Maxima, without their indices: `(input, kernel, stride, padding, dilation, ceil)`.
 fn largest(b: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
-    let (input, info) = b.tensor(args, 0)?;
+    let call = MaxPoolArgs::of(args)?;
+    let (input, info) = b.tensor(call.input)?;
     let outs = b.outs(args)?;
     let out = *outs.first().ok_or_else(|| Error::invalid("there is no output"))?;
     if info.scalar_type != ScalarType::Char {
         return Err(Error::unsupported("maxima of other than 8 bits"));
     }
     let [low, high] = RANGE;
-    let kernel = b.ints(args, 1)?;
-    let list = |b: &mut Builder<'_, '_>, place: usize, absent: &[i64]| {
-        let items: Vec<i64> = b.ints(args, place)?;
+    let kernel = b.ints(call.kernel_size)?;
+    let list = |b: &mut Builder<'_, '_>, id: Option<ValueId>, absent: &[i64]| {
+        let items: Vec<i64> = b.ints(id)?;
         Ok::<ValueId, Error>(b.new_ints(if items.is_empty() { absent } else { &items }))
     };
-    let mut rest =
-        [list(b, 1, &kernel)?, list(b, 2, &kernel)?, list(b, 3, &[0, 0])?, list(b, 4, &[1, 1])?]
-            .to_vec();
-    let ceil = b.truth(args, 5)?;
+    let mut rest = [
+        list(b, Some(call.kernel_size), &kernel)?,
+        list(b, call.stride, &kernel)?,
+        list(b, call.padding, &[0, 0])?,
+        list(b, call.dilation, &[1, 1])?,
+    ]
+    .to_vec();
+    let ceil = b.truth(call.ceil_mode)?;
     rest.push(b.push(crate::graph::Value::Bool(ceil)));
     // Zero points of input and output do not matter, as long as they are the same.
     rest.extend([b.new_int(0), b.new_int(0), b.new_int(low), b.new_int(high)]);
@@ -39,11 +44,9 @@ fn largest(b: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
 
 /// Averages of what is inside the image: `(input, kernel, stride, padding, ceil)`.
 fn average(b: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
-    let (input, out) = (b.arg(args, 0)?, b.out(args)?);
-    let mut rest = Vec::new();
-    for place in 1..5 {
-        rest.push(b.arg(args, place)?);
-    }
+    let call = Q8taAvgPool2dArgs::of(args)?;
+    let (input, out) = (call.input, b.out(args)?);
+    let mut rest = [call.kernel_size, call.stride, call.padding, call.ceil_mode].to_vec();
     // Neither scale nor zero point changes an average.
     rest.extend([b.new_int(0), b.new_int(0), b.new_int(0), no_scratch(b)]);
     on_image(b, Operator::CORTEX_M_QUANTIZED_AVG_POOL2D_NHWC, input, &rest, out)

@@ -4,8 +4,8 @@ use super::bounds;
 use crate::error::Error;
 use crate::graph::{Value, ValueId};
 use crate::lower::portable::Rule;
-use crate::lower::portable::builder::Builder;
-use crate::operators::Operator;
+use crate::lower::portable::builder::{Builder, Info};
+use crate::operators::{Operator, TorchaoQuantizeAffineArgs};
 use alloc::format;
 use alloc::vec::Vec;
 use torchlet_core::ScalarType;
@@ -49,7 +49,7 @@ fn typed(
 ) -> Result<(), Error> {
     let out = b.out(args)?;
     let mut inputs: Vec<ValueId> = args.split_last().map_or(Vec::new(), |(_, own)| own.to_vec());
-    let codes = if to_codes { out } else { b.arg(args, 0)? };
+    let codes = if to_codes { out } else { b.ends(args)?.0 };
     let scalar_type = b.info(codes)?.scalar_type;
     let [low, high] = bounds(scalar_type);
     let names_result = operator == Operator::QUANTIZED_DECOMPOSED_DEQUANTIZE_PER_TOKEN;
@@ -76,19 +76,20 @@ fn typed(
 
 /// With a scale and a zero point for each block.
 fn by_blocks(b: &mut Builder<'_, '_>, args: &[ValueId], to_codes: bool) -> Result<(), Error> {
-    let (input, info) = b.tensor(args, 0)?;
+    let call = TorchaoQuantizeAffineArgs::of(args)?;
+    let (input, info) = b.tensor(call.input)?;
     let out = b.out(args)?;
-    let blocks = blocks_of(b, args, 1)?;
+    let blocks = blocks_of(b, &info, call.block_size)?;
     let (mut whole, mut counts) = (Vec::new(), Vec::new());
     for (size, block) in info.sizes.iter().zip(&blocks) {
         whole.extend([size / block, *block]);
         counts.extend([size / block, 1]);
     }
-    let (scale, zero) = (b.arg(args, 2)?, b.optional(args, 3));
+    let (scale, zero) = (call.scale, b.optional(call.zero_point));
     let codes = b.info(if to_codes { out } else { input })?.scalar_type;
     let [low, high] = bounds(codes).map(|bound| bound as f64);
-    let low = b.optional_number(args, 5)?.unwrap_or(low);
-    let high = b.optional_number(args, 6)?.unwrap_or(high);
+    let low = b.optional_number(call.quant_min)?.unwrap_or(low);
+    let high = b.optional_number(call.quant_max)?.unwrap_or(high);
     let numbers = b.cast(input, ScalarType::Float)?;
     let numbers = b.view_known(numbers, &whole)?;
     let mut by_block = |tensor: ValueId| {
@@ -117,14 +118,13 @@ fn by_blocks(b: &mut Builder<'_, '_>, args: &[ValueId], to_codes: bool) -> Resul
     b.finish_with(result, out)
 }
 
-/// The sizes of blocks of the first argument, each a divisor of its dimension.
+/// The sizes of blocks of a tensor, each a divisor of the size of its dim.
 pub(super) fn blocks_of(
     b: &Builder<'_, '_>,
-    args: &[ValueId],
-    place: usize,
+    info: &Info,
+    block_size: ValueId,
 ) -> Result<Vec<usize>, Error> {
-    let info = b.tensor(args, 0)?.1;
-    let blocks = b.ints(args, place)?;
+    let blocks = b.ints(block_size)?;
     let sizes: Vec<usize> = blocks
         .iter()
         .zip(&info.sizes)

@@ -7,7 +7,10 @@ use crate::error::Error;
 use crate::graph::{Value, ValueId};
 use crate::lower::portable::Rule;
 use crate::lower::portable::builder::{Builder, Info};
-use crate::operators::Operator;
+use crate::operators::{
+    Conv2dQ8cswArgs, Conv2dQ8taQ8cswArgs, DynamicConvolutionArgs, Operator, Q8taConv2dArgs,
+    Q8taConv2dTestArgs, Q8taConv2dTransposedArgs, QuantizedConvolution,
+};
 use alloc::format;
 use alloc::vec::Vec;
 use torchlet_core::ScalarType;
@@ -22,93 +25,38 @@ pub(in crate::lower::portable) const RULES: &[(Operator, Rule)] = &[
     (Operator::ET_VK_CONV2D_Q8TA_Q8CSW_Q8TO_DW, q8ta_conv2d),
     (Operator::ETVK_TEST_CONV2D_Q8TA_Q8CSW_Q8TO, |b, args| {
         // Quantizes its input and dequantizes its output; a layout comes before the output.
-        let (sums, _) = convolve(b, args, &Q8TA)?;
-        let parameters = pair(b, args, [6, 7])?;
+        let call = Q8taConv2dTestArgs::of(args)?;
+        let (sums, _) = convolve(b, &call.into())?;
+        let parameters = pair(b, [call.output_scale, call.output_zero_point])?;
         let codes = quantize(b, sums, parameters, ScalarType::Char)?;
         let numbers = dequantize(b, codes, parameters)?;
-        b.finish_with(numbers, b.out(args)?)
+        b.finish_with(numbers, call.out)
     }),
     (Operator::ET_VK_Q8TA_CONV2D_TRANSPOSED, |b, args| {
-        let places = Places {
-            output_padding: Some(12),
-            dilation: 13,
-            groups: 14,
-            activation: Some(15),
-            ..Q8TA
-        };
-        convolution(b, args, &places)
+        convolution(b, &Q8taConv2dTransposedArgs::of(args)?.into())
     }),
     (Operator::DYNAMIC_CONVOLUTION, dynamic),
     (Operator::ET_VK_CONV2D_Q8TA_Q8CSW, |b, args| {
-        convolution(b, args, &Places { output: None, bias: 6, ..Q8TA }.with_kernel(7))
+        convolution(b, &Conv2dQ8taQ8cswArgs::of(args)?.into())
     }),
-    (Operator::ET_VK_CONV2D_Q8CSW, |b, args| {
-        let places = Places { input: None, output: None, weight: 1, scales: 2, bias: 3, ..Q8TA };
-        convolution(b, args, &places.with_kernel(4))
-    }),
+    (Operator::ET_VK_CONV2D_Q8CSW, |b, args| convolution(b, &Conv2dQ8cswArgs::of(args)?.into())),
 ];
 
-/// Where the arguments of a convolution are.
-#[derive(Debug, Clone, Copy)]
-struct Places {
-    /// Scale and zero point of the input.
-    input: Option<[usize; 2]>,
-    weight: usize,
-    scales: usize,
-    /// Scale and zero point of the output.
-    output: Option<[usize; 2]>,
-    bias: usize,
-    kernel: usize,
-    stride: usize,
-    padding: usize,
-    /// Of a transposed convolution.
-    output_padding: Option<usize>,
-    dilation: usize,
-    groups: usize,
-    activation: Option<usize>,
-}
-
-const Q8TA: Places = Places {
-    input: Some([1, 2]),
-    weight: 3,
-    scales: 5,
-    output: Some([6, 7]),
-    bias: 8,
-    kernel: 9,
-    stride: 10,
-    padding: 11,
-    output_padding: None,
-    dilation: 12,
-    groups: 13,
-    activation: None,
-};
-
-impl Places {
-    /// With the kernel size at a place, and what follows it right behind.
-    const fn with_kernel(self, kernel: usize) -> Self {
-        let (stride, padding) = (kernel + 1, kernel + 2);
-        Places { kernel, stride, padding, dilation: kernel + 3, groups: kernel + 4, ..self }
-    }
-}
-
 fn q8ta_conv2d(b: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
-    let activation = if args.len() > 15 { Some(14) } else { None };
-    convolution(b, args, &Places { activation, ..Q8TA })
+    convolution(b, &Q8taConv2dArgs::of(args)?.into())
 }
 
-fn convolution(b: &mut Builder<'_, '_>, args: &[ValueId], places: &Places) -> Result<(), Error> {
-    let (sums, relu) = convolve(b, args, places)?;
-    let output = match places.output {
-        Some(place) => Some(pair(b, args, place)?),
-        None => None,
-    };
-    finish(b, sums, relu, output, b.out(args)?)
+fn convolution(b: &mut Builder<'_, '_>, call: &QuantizedConvolution) -> Result<(), Error> {
+    let (sums, relu) = convolve(b, call)?;
+    let output = call.output_parameters.map(|parameters| pair(b, parameters)).transpose()?;
+    finish(b, sums, relu, output, call.out)
 }
 
 /// A convolution of pictures whose scales and zero points are chosen as the program runs.
 fn dynamic(b: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
-    let (input, info) = b.tensor(args, 0)?;
-    let transposed = b.truth(args, 10)?;
+    let call = DynamicConvolutionArgs::of(args)?;
+    let (input, info) = b.tensor(call.input)?;
+    let transposed = b.truth(call.transposed)?;
     let (Some(batch), 4) = (info.sizes.first().copied(), info.rank()) else {
         return Err(Error::Invalid(format!("{:?} is no batch of pictures", info.sizes)));
     };
@@ -127,25 +75,10 @@ fn dynamic(b: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
     let choose = Operator::QUANTIZED_DECOMPOSED_CHOOSE_QPARAMS_PER_TOKEN_ASYMMETRIC;
     b.call_into(choose, &[ends, number], list);
     let zero = b.cast(zero, ScalarType::Float)?;
-    let mut args = args.to_vec();
-    if let Some(input_place) = args.first_mut() {
-        *input_place = rounded(b, input, scale, zero)?;
-    }
-    let places = Places {
-        input: None,
-        output: None,
-        weight: 1,
-        scales: 2,
-        bias: 3,
-        kernel: 4,
-        stride: 5,
-        padding: 6,
-        output_padding: transposed.then_some(7),
-        dilation: 8,
-        groups: 9,
-        activation: None,
-    };
-    convolution(b, &args, &places)
+    let input = rounded(b, input, scale, zero)?;
+    let output_padding = transposed.then_some(call.output_padding);
+    let call = QuantizedConvolution { input, output_padding, ..call.into() };
+    convolution(b, &call)
 }
 
 /// The shape of weights: kernels of groups of channels.
@@ -161,19 +94,18 @@ struct Kernels {
 /// The sums of a convolution, and whether a relu follows.
 fn convolve(
     b: &mut Builder<'_, '_>,
-    args: &[ValueId],
-    places: &Places,
+    call: &QuantizedConvolution,
 ) -> Result<(ValueId, bool), Error> {
-    let (input, info) = b.tensor(args, 0)?;
-    let (stored, weight) = b.tensor(args, places.weight)?;
+    let (input, info) = b.tensor(call.input)?;
+    let (stored, weight) = b.tensor(call.weights)?;
     let bad = || Error::Invalid(format!("{:?} convolved with {:?}", info.sizes, weight.sizes));
     let channels = info.rank().checked_sub(3).map(|dim| info.size(dim)).ok_or_else(bad)?;
-    let groups = usize::try_from(b.int(args, places.groups)?).ok();
+    let groups = usize::try_from(b.int(call.groups)?).ok();
     let groups = groups.filter(|groups| *groups > 0).ok_or_else(bad)?;
     let depthwise = weight.rank() == 3;
     // Depthwise weights have a column for each channel, perhaps with padding.
     let out_channels = if depthwise { weight.last().min(channels) } else { weight.size(0) };
-    let size = match b.ints(args, places.kernel)?[..] {
+    let size = match b.ints(call.kernel_size)?[..] {
         [both] => [both, both],
         [y, x] => [y, x],
         _ => return Err(bad()),
@@ -184,7 +116,7 @@ fn convolve(
         group_in: channels / groups,
         group_out: out_channels / groups,
         size,
-        transposed: places.output_padding.is_some(),
+        transposed: call.output_padding.is_some(),
     };
     let codes = if depthwise {
         depthwise_codes(b, stored, &weight, out_channels, size)?
@@ -193,39 +125,31 @@ fn convolve(
     };
     // A transposed convolution has the scales of one group.
     let (axis, count) = if kernels.transposed { (1, kernels.group_out) } else { (0, out_channels) };
-    let scales = b.arg(args, places.scales)?;
-    let scales = first(b, scales, count)?;
+    let scales = first(b, call.weight_scales, count)?;
     let weight = by_channel(b, codes, scales, axis)?;
-    let input = match places.input {
-        Some(place) => through_codes(b, input, pair(b, args, place)?)?,
+    let input = match call.input_parameters {
+        Some(parameters) => through_codes(b, input, pair(b, parameters)?)?,
         None => b.cast(input, ScalarType::Float)?,
     };
-    let bias = match b.optional(args, places.bias) {
+    let bias = match b.optional(call.bias) {
         Some(bias) => first(b, bias, out_channels)?,
         None => b.none(),
     };
     let transposed = b.push(Value::Bool(kernels.transposed));
-    let output_padding = match places.output_padding {
-        Some(place) => b.arg(args, place)?,
-        None => b.new_ints(&[0, 0]),
-    };
+    let output_padding = call.output_padding.unwrap_or_else(|| b.new_ints(&[0, 0]));
     let inputs = [
         input,
         weight,
         bias,
-        b.arg(args, places.stride)?,
-        b.arg(args, places.padding)?,
-        b.arg(args, places.dilation)?,
+        call.stride,
+        call.padding,
+        call.dilation,
         transposed,
         output_padding,
-        b.arg(args, places.groups)?,
+        call.groups,
     ];
-    let relu = match places.activation {
-        Some(place) => is_relu(b, args, place)?,
-        None => false,
-    };
-    let out = b.out(args)?;
-    let made = b.info(out)?;
+    let relu = is_relu(b, call.activation)?;
+    let made = b.info(call.out)?;
     let made = Info { scalar_type: ScalarType::Float, dynamic: info.dynamic, ..made };
     Ok((b.call(Operator::CONVOLUTION, &inputs, made), relu))
 }

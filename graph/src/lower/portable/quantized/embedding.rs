@@ -4,7 +4,7 @@ use crate::error::Error;
 use crate::graph::{Value, ValueId};
 use crate::lower::portable::Rule;
 use crate::lower::portable::builder::{Builder, Info};
-use crate::operators::Operator;
+use crate::operators::{EmbeddingQ4gswArgs, Operator};
 use alloc::format;
 use torchlet_core::ScalarType;
 
@@ -13,11 +13,12 @@ pub(in crate::lower::portable) const RULES: &[(Operator, Rule)] =
 
 /// Rows of a table with two codes in a byte: they are picked as they are, and then unpacked.
 fn embedding(b: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
-    let (table, info) = b.tensor(args, 0)?;
-    let (scales, scale_info) = b.tensor(args, 1)?;
-    let group = usize::try_from(b.int(args, 2)?).ok().filter(|group| *group > 0);
-    let (index, index_info) = b.tensor(args, 3)?;
-    let low_first = b.truth(args, 4)?;
+    let call = EmbeddingQ4gswArgs::of(args)?;
+    let (table, info) = b.tensor(call.weight)?;
+    let (scales, scale_info) = b.tensor(call.weight_scales)?;
+    let group = usize::try_from(b.int(call.group_size)?).ok().filter(|group| *group > 0);
+    let (index, index_info) = b.tensor(call.indices)?;
+    let low_first = b.truth(call.is_linear_weight)?;
     let out = b.out(args)?;
     let depth = info.last().saturating_mul(2);
     let bad = || {

@@ -1,123 +1,66 @@
 //! Products with quantized matrices.
 
-use super::weights::{Form, Scales, dequantized, unpacked};
+use super::weights::{Scales, dequantized, unpacked};
 use super::{finish, is_relu, pair, through_codes};
 use crate::error::Error;
 use crate::graph::{Value, ValueId};
 use crate::lower::portable::Rule;
 use crate::lower::portable::builder::Builder;
-use crate::operators::Operator;
+use crate::operators::{
+    DynamicLinearArgs, LinearDq8caQ4gswArgs, LinearQ4gswArgs, LinearQ8cswArgs, LinearQ8taQ8cswArgs,
+    LinearQcs4wArgs, Operator, Q8taLinearArgs, QuantizedLinear, WeightInt8packMmArgs,
+};
 use alloc::format;
 use torchlet_core::ScalarType;
 
-/// Where the arguments of a product are.
-#[derive(Debug, Clone, Copy)]
-struct Places {
-    form: Form,
-    /// Scale and zero point of the input, numbers.
-    input: Option<[usize; 2]>,
-    /// Scale and zero point of each row of the input, tensors.
-    by_row: Option<[usize; 2]>,
-    weight: usize,
-    scales: usize,
-    group: Option<usize>,
-    bias: Option<usize>,
-    /// Scale and zero point of the output, numbers.
-    output: Option<[usize; 2]>,
-    activation: Option<usize>,
-}
-
-const PLAIN: Places = Places {
-    form: Form::Bytes,
-    input: None,
-    by_row: None,
-    weight: 1,
-    scales: 2,
-    group: None,
-    bias: None,
-    output: None,
-    activation: None,
-};
-const Q4GSW: Places =
-    Places { form: Form::Nibbles { low_first: true }, group: Some(3), bias: Some(4), ..PLAIN };
-const Q8TA: Places = Places {
-    input: Some([1, 2]),
-    weight: 3,
-    scales: 5,
-    output: Some([6, 7]),
-    bias: Some(8),
-    activation: Some(9),
-    ..PLAIN
-};
-
 pub(in crate::lower::portable) const RULES: &[(Operator, Rule)] = &[
-    (Operator::WEIGHT_INT8PACK_MM, |b, args| linear(b, args, &PLAIN)),
-    (Operator::ET_VK_LINEAR_QCS4W, |b, args| {
-        linear(b, args, &Places { form: Form::Nibbles { low_first: false }, ..PLAIN })
-    }),
-    (Operator::ET_VK_LINEAR_Q8CSW, |b, args| linear(b, args, &Places { bias: Some(3), ..PLAIN })),
-    (Operator::ET_VK_LINEAR_Q4GSW, |b, args| linear(b, args, &Q4GSW)),
-    (Operator::ET_VK_Q4GSW_LINEAR, |b, args| linear(b, args, &Q4GSW)),
-    (Operator::ET_VK_LINEAR_DQ8CA_Q4GSW, |b, args| {
-        let by_row = Some([1, 2]);
-        linear(
-            b,
-            args,
-            &Places { by_row, weight: 3, scales: 5, group: Some(6), bias: Some(7), ..Q4GSW },
-        )
-    }),
-    (Operator::ET_VK_LINEAR_Q8TA_Q8CSW, |b, args| {
-        linear(b, args, &Places { bias: Some(6), output: None, activation: None, ..Q8TA })
-    }),
+    (Operator::WEIGHT_INT8PACK_MM, |b, args| linear(b, WeightInt8packMmArgs::of(args)?)),
+    (Operator::ET_VK_LINEAR_QCS4W, |b, args| linear(b, LinearQcs4wArgs::of(args)?)),
+    (Operator::ET_VK_LINEAR_Q8CSW, |b, args| linear(b, LinearQ8cswArgs::of(args)?)),
+    (Operator::ET_VK_LINEAR_Q4GSW, |b, args| linear(b, LinearQ4gswArgs::of(args)?)),
+    (Operator::ET_VK_Q4GSW_LINEAR, |b, args| linear(b, LinearQ4gswArgs::of(args)?)),
+    (Operator::ET_VK_LINEAR_DQ8CA_Q4GSW, |b, args| linear(b, LinearDq8caQ4gswArgs::of(args)?)),
+    (Operator::ET_VK_LINEAR_Q8TA_Q8CSW, |b, args| linear(b, LinearQ8taQ8cswArgs::of(args)?)),
     (Operator::DYNAMIC_LINEAR, dynamic),
-    (Operator::ET_VK_Q8TA_LINEAR, |b, args| linear(b, args, &Q8TA)),
-    (Operator::ET_VK_Q8TA_LINEAR_GEMV, |b, args| linear(b, args, &Q8TA)),
+    (Operator::ET_VK_Q8TA_LINEAR, |b, args| linear(b, Q8taLinearArgs::of(args)?)),
+    (Operator::ET_VK_Q8TA_LINEAR_GEMV, |b, args| linear(b, Q8taLinearArgs::of(args)?)),
 ];
 
-fn linear(b: &mut Builder<'_, '_>, args: &[ValueId], places: &Places) -> Result<(), Error> {
-    let (input, info) = b.tensor(args, 0)?;
-    let (stored, weight) = b.tensor(args, places.weight)?;
-    let out = b.out(args)?;
+fn linear(b: &mut Builder<'_, '_>, call: impl Into<QuantizedLinear>) -> Result<(), Error> {
+    let call = call.into();
+    let (input, info) = b.tensor(call.input)?;
+    let (stored, weight) = b.tensor(call.weights)?;
     let (rows, columns) = (weight.size(0), info.last());
     if info.rank() == 0 || weight.rank() != 2 {
         return Err(Error::Invalid(format!("{:?} times {:?}", info.sizes, weight.sizes)));
     }
-    let codes = unpacked(b, stored, places.form, rows, columns)?;
-    let group = match places.group {
-        Some(place) => Some(b.int(args, place)?),
-        None => None,
-    };
-    let scales = Scales { tensor: b.arg(args, places.scales)?, group };
+    let codes = unpacked(b, stored, call.packing, rows, columns)?;
+    let group = call.group_size.map(|size| b.int(size)).transpose()?;
+    let scales = Scales { tensor: call.weight_scales, group };
     let weight = dequantized(b, codes, &scales)?;
-    let input = if let Some(place) = places.input {
-        through_codes(b, input, pair(b, args, place)?)?
-    } else if let Some([scale, zero]) = places.by_row {
-        let (scale, zero) = (b.arg(args, scale)?, b.arg(args, zero)?);
+    let input = if let Some(parameters) = call.input_parameters {
+        through_codes(b, input, pair(b, parameters)?)?
+    } else if let Some([scale, zero]) = call.row_parameters {
         by_row(b, input, scale, zero)?
     } else {
         b.cast(input, ScalarType::Float)?
     };
-    let bias = match places.bias.and_then(|place| b.optional(args, place)) {
+    let bias = match b.optional(call.bias) {
         Some(bias) => Some(first(b, bias, rows)?),
         None => None,
     };
     let sums = b.linear(input, weight, bias)?;
-    let relu = match places.activation {
-        Some(place) => is_relu(b, args, place)?,
-        None => false,
-    };
-    let output = match places.output {
-        Some(place) => Some(pair(b, args, place)?),
-        None => None,
-    };
-    finish(b, sums, relu, output, out)
+    let relu = is_relu(b, call.activation)?;
+    let output = call.output_parameters.map(|parameters| pair(b, parameters)).transpose()?;
+    finish(b, sums, relu, output, call.out)
 }
 
 /// A product with rows whose scales and zero points are chosen as the program runs.
 fn dynamic(b: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
-    let input = b.arg(args, 0)?;
-    let (codes, weight) = b.tensor(args, 1)?;
-    let (scales, by) = b.tensor(args, 2)?;
+    let call = DynamicLinearArgs::of(args)?;
+    let input = call.input;
+    let (codes, weight) = b.tensor(call.weights)?;
+    let (scales, by) = b.tensor(call.weight_scales)?;
     let (rows, columns, groups) = (weight.size(0), weight.last(), by.last());
     let lines = rows.checked_mul(groups);
     let size = columns.checked_div(groups).filter(|size| size * groups == columns);
@@ -138,7 +81,7 @@ fn dynamic(b: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
     let numbers = b.call(dequantize, &inputs, numbers);
     let (rows, columns) = (b.known(rows), b.known(columns));
     let numbers = b.view(numbers, &[rows, columns])?;
-    let bias = b.optional(args, 4);
+    let bias = b.optional(call.bias);
     let (sums, out) = (b.linear(input, numbers, bias)?, b.out(args)?);
     finish(b, sums, false, None, out)
 }

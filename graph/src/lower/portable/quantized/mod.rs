@@ -18,21 +18,16 @@ use alloc::format;
 use torchlet_core::ScalarType;
 
 /// Two numbers: a scale and a zero point.
-fn pair(
-    b: &Builder<'_, '_>,
-    args: &[ValueId],
-    [scale, zero]: [usize; 2],
-) -> Result<[f64; 2], Error> {
-    Ok([b.number(args, scale)?, b.number(args, zero)?])
+fn pair(b: &Builder<'_, '_>, [scale, zero]: [ValueId; 2]) -> Result<[f64; 2], Error> {
+    Ok([b.number(scale)?, b.number(zero)?])
 }
 
 /// Whether an activation follows: a relu, or none.
 pub(in crate::lower::portable) fn is_relu(
     b: &Builder<'_, '_>,
-    args: &[ValueId],
-    place: usize,
+    activation: Option<ValueId>,
 ) -> Result<bool, Error> {
-    match b.text(args, place)?.as_deref() {
+    match b.text(activation)?.as_deref() {
         None | Some("none" | "") => Ok(false),
         Some("relu") => Ok(true),
         Some(other) => Err(Error::Unsupported(format!("activation {other}"))),

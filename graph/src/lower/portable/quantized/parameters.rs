@@ -6,7 +6,7 @@ use crate::error::Error;
 use crate::graph::ValueId;
 use crate::lower::portable::Rule;
 use crate::lower::portable::builder::Builder;
-use crate::operators::Operator;
+use crate::operators::{ChooseQparamsTensorArgs, Operator, TorchaoChooseQparamsAffineArgs};
 use alloc::format;
 use alloc::vec::Vec;
 use torchlet_core::ScalarType;
@@ -14,11 +14,12 @@ use torchlet_core::ScalarType;
 pub(in crate::lower::portable) const RULES: &[(Operator, Rule)] = &[
     (Operator::TORCHAO_CHOOSE_QPARAMS_AFFINE, affine),
     (Operator::QUANTIZED_DECOMPOSED_CHOOSE_QPARAMS_TENSOR, |b, args| {
-        let (input, info) = b.tensor(args, 0)?;
+        let call = ChooseQparamsTensorArgs::of(args)?;
+        let (input, info) = b.tensor(call.input)?;
         let range = Range {
-            low: b.number(args, 1)?,
-            high: b.number(args, 2)?,
-            least: b.number(args, 3)?,
+            low: b.number(call.quant_min)?,
+            high: b.number(call.quant_max)?,
+            least: b.number(call.eps)?,
             mapping: Mapping::Asymmetric,
         };
         let dims: Vec<usize> = (0..info.rank()).collect();
@@ -26,22 +27,25 @@ pub(in crate::lower::portable) const RULES: &[(Operator, Rule)] = &[
     }),
     (Operator::QUANTIZED_DECOMPOSED_CHOOSE_QPARAMS_PER_TOKEN_ASYMMETRIC, |b, args| {
         // Of codes of 8 bits, where a file leaves that out.
-        let (input, number) = (b.arg(args, 0)?, b.new_int(ScalarType::Char as i64));
-        let outs = b.out(args)?;
+        let (input, outs) = b.ends(args)?;
+        let number = b.new_int(ScalarType::Char as i64);
         let choose = Operator::QUANTIZED_DECOMPOSED_CHOOSE_QPARAMS_PER_TOKEN_ASYMMETRIC;
         b.call_into(choose, &[input, number], outs);
         Ok(())
     }),
     (Operator::ETVK_CHOOSE_QPARAMS_PER_ROW, |b, args| {
-        let (input, info) = b.tensor(args, 0)?;
+        // Its outputs are apart.
+        let [input, low, high, scale, zero] = args[..] else {
+            return Err(Error::invalid("the call has other arguments"));
+        };
+        let info = b.info(input)?;
         let range = Range {
-            low: b.optional_number(args, 1)?.unwrap_or(-128.0),
-            high: b.optional_number(args, 2)?.unwrap_or(127.0),
+            low: b.optional_number(low)?.unwrap_or(-128.0),
+            high: b.optional_number(high)?.unwrap_or(127.0),
             least: least_of(info.scalar_type),
             mapping: Mapping::Asymmetric,
         };
-        let outs = [b.arg(args, 3)?, b.out(args)?];
-        choose(b, input, &[info.rank().saturating_sub(1)], &range, &outs)
+        choose(b, input, &[info.rank().saturating_sub(1)], &range, &[scale, zero])
     }),
 ];
 
@@ -71,8 +75,9 @@ fn least_of(scalar_type: ScalarType) -> f64 {
 }
 
 fn affine(b: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
-    let (input, info) = b.tensor(args, 0)?;
-    let mapping = match b.text(args, 1)?.as_deref() {
+    let call = TorchaoChooseQparamsAffineArgs::of(args)?;
+    let (input, info) = b.tensor(call.input)?;
+    let mapping = match b.text(call.mapping_type)?.as_deref() {
         None | Some("ASYMMETRIC") => Mapping::Asymmetric,
         Some("SYMMETRIC") => Mapping::Symmetric,
         Some("SYMMETRIC_NO_CLIPPING_ERR") => Mapping::SymmetricNoClipping,
@@ -82,12 +87,12 @@ fn affine(b: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
     let zero = outs.get(1).copied().ok_or_else(|| Error::invalid("there are not two outputs"))?;
     let [low, high] = bounds(b.info(zero)?.scalar_type).map(|bound| bound as f64);
     let range = Range {
-        low: b.optional_number(args, 4)?.unwrap_or(low),
-        high: b.optional_number(args, 5)?.unwrap_or(high),
-        least: b.optional_number(args, 6)?.unwrap_or(least_of(info.scalar_type)),
+        low: b.optional_number(call.quant_min)?.unwrap_or(low),
+        high: b.optional_number(call.quant_max)?.unwrap_or(high),
+        least: b.optional_number(call.eps)?.unwrap_or(least_of(info.scalar_type)),
         mapping,
     };
-    let blocks = b.ints(args, 2)?;
+    let blocks = b.ints(call.block_size)?;
     // Whole rows are blocks whatever the shape is.
     let Some((last, outer)) = blocks.split_last() else {
         return Err(Error::invalid("there are no blocks"));
@@ -96,7 +101,7 @@ fn affine(b: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
     if whole && outer.iter().all(|block| *block == 1) && blocks.len() == info.rank() {
         return choose(b, input, &[info.rank().saturating_sub(1)], &range, &outs);
     }
-    let blocks = blocks_of(b, args, 2)?;
+    let blocks = blocks_of(b, &info, call.block_size)?;
     let mut sizes = Vec::new();
     for (size, block) in info.sizes.iter().zip(&blocks) {
         sizes.extend([size / block, *block]);

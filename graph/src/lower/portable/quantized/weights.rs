@@ -3,21 +3,9 @@
 use crate::error::Error;
 use crate::graph::ValueId;
 use crate::lower::portable::builder::{Builder, Info};
-use crate::operators::Operator;
+use crate::operators::{Operator, WeightPacking};
 use alloc::format;
 use torchlet_core::ScalarType;
-
-/// How a row of codes is stored.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::lower::portable) enum Form {
-    /// A signed byte each.
-    Bytes,
-    /// Two in a byte, each 8 more than it stands for.
-    Nibbles {
-        /// Whether the first of two is the low half.
-        low_first: bool,
-    },
-}
 
 /// Scales of a matrix: one for each row, or `[group, row]` for groups of a row.
 pub(in crate::lower::portable) struct Scales {
@@ -31,21 +19,24 @@ pub(in crate::lower::portable) struct Scales {
 pub(in crate::lower::portable) fn unpacked(
     b: &mut Builder<'_, '_>,
     stored: ValueId,
-    form: Form,
+    form: WeightPacking,
     rows: usize,
     columns: usize,
 ) -> Result<ValueId, Error> {
     let info = b.info(stored)?;
     let width = match form {
-        Form::Bytes => columns,
-        Form::Nibbles { .. } => columns.div_ceil(2),
+        WeightPacking::Bytes => columns,
+        _ => columns.div_ceil(2),
     };
     if info.rank() != 2 || info.size(0) < rows || info.size(1) < width || columns == 0 {
         return Err(Error::Invalid(format!("{rows} rows of {columns} from {:?}", info.sizes)));
     }
     let part = b.slice_known(stored, 0, 0, rows, 1)?;
     let part = b.slice_known(part, 1, 0, width, 1)?;
-    let Form::Nibbles { low_first } = form else { return b.cast(part, ScalarType::Char) };
+    if form == WeightPacking::Bytes {
+        return b.cast(part, ScalarType::Char);
+    }
+    let low_first = form == WeightPacking::LowNibbleFirst;
     let bytes = b.cast(part, ScalarType::Int)?;
     let low = b.with_number(Operator::BITWISE_AND_SCALAR, bytes, 15.0)?;
     let high = b.with_number(Operator::BITWISE_RIGHT_SHIFT_TENSOR_SCALAR, bytes, 4.0)?;

@@ -1,0 +1,29 @@
+//! Fused forms of several operators, and training.
+
+use super::describe::*;
+use super::*;
+
+operators! {
+    fused;
+    ET_VK_ADAMW_STEP(AdamwStepArgs {
+        param: Tensor, m: Tensor, v: Tensor, grad: Tensor, lr: Float, beta1: Float, beta2: Float,
+        eps: Float, weight_decay: Float, bias_correction1: Float, bias_correction2: Float
+    }) = et_vk::adamw_step.default { writes: ArgumentSet::ALL };
+    ET_VK_FUSED_CE(FusedCeArgs { logits: Tensor, labels: Tensor, n_valid: Float })
+        = et_vk::fused_ce.default;
+    ET_VK_Q4GSW_REQUANT(Q4gswRequantArgs { latent: Tensor, scales: Tensor, group_size: Int })
+        = et_vk::q4gsw_requant.default { writes: ArgumentSet::ALL };
+    CHAIN(..) = "torchlet.chain";
+    CONVOLUTION_BY_PLACE(..) = "torchlet.convolution_by_place";
+    EPILOGUE(..) = "torchlet.epilogue";
+    GATED(..) = "torchlet.gated";
+    NORMED_SUM(..) = "torchlet.normed_sum";
+    PACKED(..) = "torchlet.packed";
+    PLACES(UnaryArgs) = "torchlet.places";
+    PLANES(UnaryArgs) = "torchlet.planes";
+    RECURRENT(RecurrentArgs {
+        input: Tensor, h: Tensor, c: OptionalTensor, weight: Tensor, bias: OptionalTensor,
+        cell: Int, steps: Int, first: Int, next: Int, first_out: Int, next_out: Int
+    }) = "torchlet.recurrent";
+    SEPARABLE(..) = "torchlet.separable";
+}
