@@ -1,4 +1,5 @@
-/* The kernels of torchlet, for torchlet_registry_add_kernels. `cargo xtask capi --overwrite` writes this file. */
+/* The kernels of torchlet, for torchlet_registry_add_kernels.
+ * `cargo xtask capi --overwrite` writes this file. */
 
 #ifndef TORCHLET_KERNELS_H
 #define TORCHLET_KERNELS_H

@@ -1,4 +1,4 @@
-//! The symbols. `cargo xtask capi --overwrite` writes this file.
+//! Symbols of the kernels. `cargo xtask capi --overwrite` writes this file.
 
 super::symbols! {
     torchlet_kernel_allclose_Tensor = "allclose.Tensor";
