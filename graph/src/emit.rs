@@ -1,9 +1,8 @@
-//! From calls of a graph to instructions of a method.
+//! Lowers calls of a graph to instructions of a method.
 //!
-//! Instructions call forms with the outputs behind the inputs: those take the arguments of the
-//! functional form, less what the output tells anyway, then the outputs, and repeat these, as files
-//! do. All tensors that are made here lie in the order of their dimensions and have no place yet
-//! ([`plan`](crate::plan)).
+//! Instructions call `out` variants. Their arguments are those of the functional operator, without
+//! the ones that the output implies, followed by the outputs and, as in program files, the outputs
+//! once more. New tensors are contiguous and not yet placed in memory (see [`plan`](crate::plan)).
 
 use crate::error::Error;
 use crate::graph::{Graph, Node, Tensor, Value, ValueId};
@@ -17,21 +16,21 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use torchlet_core::{Scalar, ShapeDynamism, TensorInfo};
 
-/// Turns calls of one graph into instructions of a method.
+/// Lowers calls of one graph to instructions of a method.
 #[derive(Debug)]
 pub struct Emitter<'m, 'p> {
     method: &'m mut Method<'p>,
-    /// The method's value for each value of the graph that has one.
+    /// Maps values of the graph to values of the method.
     indices: BTreeMap<ValueId, usize>,
-    /// Numbers that never change, which calls can share.
+    /// Constant integers, which calls can share.
     integers: BTreeMap<i64, usize>,
-    /// Numbers of the method that its inputs or instructions set.
+    /// Integers of the method that its inputs or instructions write.
     variable: BTreeSet<usize>,
     instructions: Vec<Instruction>,
 }
 
 impl<'m, 'p> Emitter<'m, 'p> {
-    /// Adds values to this method.
+    /// Creates an emitter that adds values to `method`.
     pub fn new(method: &'m mut Method<'p>) -> Self {
         Emitter {
             method,
@@ -42,48 +41,48 @@ impl<'m, 'p> Emitter<'m, 'p> {
         }
     }
 
-    /// The method that values are added to.
+    /// Returns the method that values are added to.
     pub fn method(&mut self) -> &mut Method<'p> {
         self.method
     }
 
-    /// The method's value that a value of the graph is, from now on.
+    /// Maps a value of the graph to a value of the method from now on.
     pub fn bind(&mut self, id: ValueId, value: usize) {
-        // What starts as nothing is a number later.
+        // A value that is initially `None` becomes an integer later.
         if let Some(MethodValue::Scalar(_) | MethodValue::None) = self.method.values.get(value) {
             self.variable.insert(value);
         }
         self.indices.insert(id, value);
     }
 
-    /// Adds an instruction behind those that there are.
+    /// Appends an instruction.
     pub fn push(&mut self, instruction: Instruction) {
         self.instructions.push(instruction);
     }
 
-    /// How many instructions there are so far.
+    /// Returns the number of instructions so far.
     pub(crate) fn len(&self) -> usize {
         self.instructions.len()
     }
 
-    /// The instructions so far.
+    /// Returns the instructions.
     pub fn finish(self) -> Vec<Instruction> {
         self.instructions
     }
 
-    /// The method's value for a value of the graph. It is made, if there is none yet: a constant
-    /// with its data, any other tensor without a place.
+    /// Returns the method value of a graph value, and adds it if it has none: a constant with its
+    /// data, any other tensor without memory.
     ///
     /// # Errors
-    /// The value cannot be one of a method.
+    /// A method cannot represent the value.
     pub fn value(&mut self, graph: &Graph<'p>, id: ValueId) -> Result<usize, Error> {
         self.value_of(graph, id, None)
     }
 
-    /// Adds the instruction of a call.
+    /// Appends the instruction of a call.
     ///
     /// # Errors
-    /// The operator has no instruction, or an argument cannot be one.
+    /// The operator has no instruction, or a method cannot represent an argument.
     pub fn emit(&mut self, graph: &Graph<'p>, node: &Node) -> Result<(), Error> {
         let name = node.operator.name();
         let Some(instruction) = node.operator.instruction() else {
@@ -106,14 +105,14 @@ impl<'m, 'p> Emitter<'m, 'p> {
                 {
                     self.method.add(MethodValue::None)
                 }
-                // Copies run when their turn comes.
+                // Copies run synchronously.
                 _ if traits.non_blocking.map(usize::from) == Some(at) => self.truth(false),
                 _ => self.value(graph, *id)?,
             });
         }
         match traits.outputs {
             Outputs::InPlace => {
-                // The kernel writes its first argument, and that is the output.
+                // The kernel writes its first argument, which is also the output.
                 let first = *args.first().ok_or_else(|| missing(node))?;
                 self.indices.insert(*out, first);
                 args.push(first);
@@ -125,12 +124,13 @@ impl<'m, 'p> Emitter<'m, 'p> {
         Ok(())
     }
 
-    /// The method's values for results of calls that run as one. Shapes vary where what they are
-    /// made of does, whatever the graph says of the results alone: as if each call was an
-    /// instruction.
+    /// Returns the method values of the results of fused calls.
+    ///
+    /// Result shapes are dynamic if the shapes of the inputs are, regardless of what the graph says
+    /// of the results, as if each call was an instruction of its own.
     ///
     /// # Errors
-    /// A value cannot be one of a method.
+    /// A method cannot represent a value.
     pub(crate) fn results<'g>(
         &mut self,
         graph: &'g Graph<'p>,
@@ -157,7 +157,7 @@ impl<'m, 'p> Emitter<'m, 'p> {
         values.collect()
     }
 
-    /// Adds the outputs of a call to its arguments.
+    /// Appends the outputs of a call to its arguments.
     fn outputs(
         &mut self,
         graph: &Graph<'p>,
@@ -189,7 +189,7 @@ impl<'m, 'p> Emitter<'m, 'p> {
         Ok(())
     }
 
-    /// The same, where it is known whether the shapes of tensors vary.
+    /// Same as [`Self::value`], with a given dynamism for new tensors.
     fn value_of(
         &mut self,
         graph: &Graph<'p>,
@@ -228,8 +228,8 @@ impl<'m, 'p> Emitter<'m, 'p> {
         Ok(index)
     }
 
-    /// A list: of integers if it has any, of optional tensors if one is missing, of tensors
-    /// otherwise.
+    /// Makes a list: of integers if it has any, of optional tensors if an item is `None`, else of
+    /// tensors.
     fn list(
         &mut self,
         graph: &Graph<'p>,
@@ -261,21 +261,21 @@ impl<'m, 'p> Emitter<'m, 'p> {
         })
     }
 
-    /// A number that never changes.
+    /// Returns the value of a constant integer.
     pub fn integer(&mut self, value: i64) -> usize {
         let method = &mut *self.method;
         let scalar = || method.add(MethodValue::Scalar(Scalar::Int(value)));
         *self.integers.entry(value).or_insert_with(scalar)
     }
 
-    /// A truth value that never changes.
+    /// Returns the value of a constant boolean.
     pub fn truth(&mut self, value: bool) -> usize {
         self.method.add(MethodValue::Scalar(Scalar::Bool(value)))
     }
 
-    /// The order of the dimensions of an output, as a list.
+    /// Returns the dim order of an output, as a list.
     fn row_major(&mut self, graph: &Graph<'p>, out: ValueId) -> Result<usize, Error> {
-        // An output that is a tensor of the method already lies as that does.
+        // An output that is already a tensor of the method keeps the dim order of that tensor.
         if let Some(tensor) = self.indices.get(&out).and_then(|value| self.method.tensor(*value)) {
             let order = tensor.info.dim_order.clone();
             let dims = order.iter().map(|dim| self.integer((*dim).into())).collect();
@@ -289,7 +289,8 @@ impl<'m, 'p> Emitter<'m, 'p> {
         Ok(self.method.add(MethodValue::Ints(dims)))
     }
 
-    /// Whether a value, or one in it, can differ in shape from run to run, or is a number that can.
+    /// Whether a value, or an item of it, has a dynamic shape or is an integer that may change
+    /// between runs.
     fn varies(&self, value: usize) -> bool {
         let is_dynamic = |value: &usize| {
             let tensor = self.method.tensor(*value);
@@ -314,13 +315,13 @@ fn missing(node: &Node) -> Error {
     Error::Invalid(format!("call {}: {} has no arguments", node.id, node.operator.name()))
 }
 
-/// The namespace and name of an instruction, and its overload.
+/// Splits an instruction's name into the qualified operator name and the overload.
 fn split_name(instruction: &str) -> (String, String) {
     let (name, overload) = instruction.rsplit_once('.').unwrap_or((instruction, ""));
     (String::from(name), String::from(overload))
 }
 
-/// Type, shape and layout of a tensor of a graph.
+/// Converts dtype and shape of a graph tensor to a contiguous layout.
 pub(crate) fn tensor_info(tensor: &Tensor<'_>) -> Result<TensorInfo, Error> {
     let sizes: Result<Vec<i32>, _> = tensor.sizes.iter().map(|size| i32::try_from(*size)).collect();
     let info = sizes.ok().and_then(|sizes| TensorInfo::contiguous(tensor.scalar_type, &sizes));
@@ -338,7 +339,7 @@ fn method_tensor<'p>(
     let dynamism = dynamism.unwrap_or(bound);
     let (data, dynamism) = match &tensor.data {
         None => (TensorData::None, dynamism),
-        // State without data starts as zeros.
+        // State without data is zero-initialised.
         Some(bytes) if bytes.is_empty() && tensor.changes == Some(true) => {
             (TensorData::None, ShapeDynamism::Static)
         }
@@ -347,7 +348,7 @@ fn method_tensor<'p>(
     Ok(MethodTensor { info, dynamism, place: None, data, name: None })
 }
 
-/// The data of a constant, without what lies behind it.
+/// Truncates the data of a constant to its size.
 pub(crate) fn first_bytes<'p>(
     bytes: &Cow<'p, [u8]>,
     info: &TensorInfo,
@@ -360,7 +361,7 @@ pub(crate) fn first_bytes<'p>(
     })
 }
 
-/// Whether a value is a number that can differ from run to run, or a tensor whose shape can.
+/// Whether a value is an integer that may change between runs, or a tensor with a dynamic shape.
 fn is_variable(graph: &Graph<'_>, id: ValueId) -> bool {
     match graph.values.get(id) {
         Some(Value::SymInt(_)) => true,

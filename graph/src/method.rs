@@ -1,5 +1,5 @@
-//! Programs taken apart: what a file says of its methods, owned, so that it can be changed and
-//! written again.
+//! Owned, mutable representation of a program file and its methods, which can be written back to a
+//! file.
 
 use alloc::borrow::Cow;
 use alloc::string::String;
@@ -9,28 +9,28 @@ use torchlet_core::{Scalar, ShapeDynamism, TensorInfo};
 /// A program.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Program<'p> {
-    /// Its methods.
+    /// Methods.
     pub methods: Vec<Method<'p>>,
-    /// Its named data, which delegates ask for.
+    /// Named data, which delegates read by key.
     pub named: Vec<(String, Cow<'p, [u8]>)>,
 }
 
 /// A method: instructions over values.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Method<'p> {
-    /// Its name.
+    /// Name.
     pub name: String,
-    /// Its values. Every index of a value, here and in instructions, lies within.
+    /// Values. Every value index, here and in instructions, is in range.
     pub values: Vec<MethodValue<'p>>,
-    /// The values that callers set.
+    /// Indices of the values that callers set.
     pub inputs: Vec<usize>,
-    /// The values that callers read.
+    /// Indices of the values that callers read.
     pub outputs: Vec<usize>,
-    /// What it does, in order.
+    /// Instructions, in order.
     pub instructions: Vec<Instruction>,
-    /// The lowered parts that instructions call.
+    /// Delegates that instructions call.
     pub delegates: Vec<Delegate<'p>>,
-    /// Bytes of each planned buffer.
+    /// Size of each planned buffer in bytes.
     pub planned: Vec<usize>,
 }
 
@@ -38,21 +38,21 @@ pub struct Method<'p> {
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub enum MethodValue<'p> {
-    /// Nothing.
+    /// `None`.
     None,
-    /// A number or truth value, as it is at the start.
+    /// A scalar, with its initial value.
     Scalar(Scalar),
     /// A string.
     String(String),
-    /// The values that are the integers.
+    /// A list of integers: indices of scalar values.
     Ints(Vec<usize>),
-    /// Numbers.
+    /// A list of floats.
     Doubles(Vec<f64>),
-    /// Truth values.
+    /// A list of booleans.
     Bools(Vec<bool>),
-    /// The values that are the tensors.
+    /// A list of tensors: indices of tensor values.
     Tensors(Vec<usize>),
-    /// The same; some may be missing.
+    /// A list of optional tensors.
     OptionalTensors(Vec<Option<usize>>),
     /// A tensor.
     Tensor(MethodTensor<'p>),
@@ -61,28 +61,29 @@ pub enum MethodValue<'p> {
 /// A tensor of a method.
 #[derive(Debug, Clone, PartialEq)]
 pub struct MethodTensor<'p> {
-    /// Type, shape and layout; the bound of the shape where it is dynamic.
+    /// Dtype, shape and dim order; the shape is an upper bound if dynamic.
     pub info: TensorInfo,
     /// Whether the shape can change.
     pub dynamism: ShapeDynamism,
-    /// Its planned buffer, and the offset there in bytes.
+    /// Planned buffer, and the byte offset in it.
     pub place: Option<(usize, usize)>,
-    /// Its data.
+    /// Data.
     pub data: TensorData<'p>,
-    /// Its name, where the exporter kept it.
+    /// Fully qualified name, if the exporter kept it.
     pub name: Option<String>,
 }
 
-/// The data of a tensor: all there is without a place, what it starts with otherwise.
+/// Data of a tensor: the contents of a constant, or the initial contents of a tensor in planned
+/// memory.
 #[derive(Debug, Clone, Default, PartialEq)]
 #[non_exhaustive]
 pub enum TensorData<'p> {
-    /// None.
+    /// No data.
     #[default]
     None,
-    /// Of the program.
+    /// Stored in the program.
     Inside(Cow<'p, [u8]>),
-    /// In external data, under the tensor's name.
+    /// Stored in external data, under the tensor's name.
     Outside,
 }
 
@@ -92,62 +93,64 @@ pub enum TensorData<'p> {
 pub enum Instruction {
     /// Runs a kernel.
     Kernel {
-        /// The operator, with namespace, such as `aten::add`.
+        /// Operator name with namespace, such as `aten::add`.
         name: String,
-        /// Which form of it, such as `out`.
+        /// Overload, such as `out`.
         overload: String,
-        /// The arguments.
+        /// Value indices of the arguments.
         args: Vec<usize>,
     },
     /// Runs a delegate.
     Delegate {
-        /// Its index among the method's.
+        /// Index into the method's delegates.
         delegate: usize,
-        /// The arguments: inputs, then outputs.
+        /// Value indices of the inputs, then of the outputs.
         args: Vec<usize>,
     },
     /// Copies a value to another.
     Move {
-        /// The value that is copied.
+        /// Source value.
         from: usize,
-        /// The value that is overwritten.
+        /// Destination value.
         to: usize,
     },
-    /// Continues elsewhere if a value is false.
+    /// Jumps if a condition is false.
     JumpFalse {
-        /// The value.
+        /// Value of the condition.
         condition: usize,
-        /// The instruction to continue at; the number of instructions for the end.
+        /// Index of the instruction to jump to; the number of instructions for the end.
         destination: usize,
     },
-    /// Gives up a tensor's memory.
+    /// Frees the memory of a tensor.
     Free {
-        /// The tensor.
+        /// Value of the tensor.
         value: usize,
     },
 }
 
-/// A lowered part of a method.
+/// A delegate: a lowered part of a method.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Delegate<'p> {
-    /// The name of the backend that understands it.
+    /// Id of the backend.
     pub backend: String,
-    /// What the backend understands.
+    /// Processed blob for the backend.
     pub processed: Cow<'p, [u8]>,
-    /// What the exporter added for the backend.
+    /// Compile specs, as key and value.
     pub specs: Vec<(String, Vec<u8>)>,
 }
 
 impl<'p> Method<'p> {
-    /// Adds a value and gives its index.
+    /// Adds a value and returns its index.
     pub fn add(&mut self, value: MethodValue<'p>) -> usize {
         self.values.push(value);
         self.values.len() - 1
     }
 
-    /// Removes the values and delegates that nothing mentions any more, but for state that has a
-    /// name: programs are asked for it, also by methods that do not touch it. Gives what the number
-    /// of each delegate that stays is now.
+    /// Removes unreferenced values and delegates, and returns the new index of each remaining
+    /// delegate.
+    ///
+    /// Named state stays: callers may ask a program for it, even through methods that do not use
+    /// it.
     pub fn forget_unused(&mut self) -> Vec<usize> {
         let mut used = alloc::vec![false; self.values.len()];
         let mut called = alloc::vec![false; self.delegates.len()];
@@ -160,7 +163,7 @@ impl<'p> Method<'p> {
         let values = self.values.iter().enumerate();
         let state: Vec<usize> =
             values.filter(|(_, value)| is_state(value)).map(|(at, _)| at).collect();
-        // Lists are not nested: one round finds what is in them.
+        // Lists are not nested, so one pass finds all items.
         for value in interface.chain(args).chain(state) {
             if used.get(value) == Some(&false) {
                 for value in self.with_items(value) {
@@ -181,7 +184,8 @@ impl<'p> Method<'p> {
             Instruction::Free { value } => used.get(*value) == Some(&true),
             _ => true,
         };
-        // Jumps count instructions: what they lead to would move.
+        // Jump destinations are instruction indices, so removing an instruction would invalidate
+        // them.
         if !self.has_jumps() {
             self.instructions.retain(free_of_used);
         } else {
@@ -214,20 +218,20 @@ impl<'p> Method<'p> {
         delegates
     }
 
-    /// Whether instructions may be skipped, or run several times.
+    /// Whether instructions may be skipped or run repeatedly.
     pub(crate) fn has_jumps(&self) -> bool {
         let is_jump =
             |instruction: &Instruction| matches!(instruction, Instruction::JumpFalse { .. });
         self.instructions.iter().any(is_jump)
     }
 
-    /// A value and, if it is a list, what is in it.
+    /// Returns a value and, if it is a list, its items.
     pub(crate) fn with_items(&self, value: usize) -> impl Iterator<Item = usize> + use<'_, 'p> {
         let items = self.values.get(value).map(|value| value.items());
         core::iter::once(value).chain(items.into_iter().flatten())
     }
 
-    /// The tensor of a value.
+    /// Returns the tensor of a value; `None` for other values.
     pub fn tensor(&self, value: usize) -> Option<&MethodTensor<'p>> {
         match self.values.get(value) {
             Some(MethodValue::Tensor(tensor)) => Some(tensor),
@@ -237,7 +241,8 @@ impl<'p> Method<'p> {
 }
 
 impl Instruction {
-    /// The values that it has as arguments, in order; a tensor that it gives up is none.
+    /// Returns the value indices of the arguments, in order. The tensor of `Free` is not an
+    /// argument.
     pub(crate) fn values(&self) -> impl Iterator<Item = usize> + '_ {
         let (args, others): (&[usize], [Option<usize>; 2]) = match self {
             Instruction::Kernel { args, .. } | Instruction::Delegate { args, .. } => {
@@ -252,7 +257,7 @@ impl Instruction {
 }
 
 impl MethodValue<'_> {
-    /// The values in a list.
+    /// Returns the value indices in a list; empty for other values.
     pub fn items(&self) -> impl Iterator<Item = usize> + '_ {
         let (some, others): (&[usize], &[Option<usize>]) = match self {
             MethodValue::Tensors(items) | MethodValue::Ints(items) => (items, &[]),
@@ -262,13 +267,13 @@ impl MethodValue<'_> {
         some.iter().copied().chain(others.iter().flatten().copied())
     }
 
-    /// Whether it is a list of values.
+    /// Whether it is a list of value indices.
     pub(crate) fn is_list(&self) -> bool {
         use MethodValue::{Ints, OptionalTensors, Tensors};
         matches!(self, Ints(_) | Tensors(_) | OptionalTensors(_))
     }
 
-    /// How many values are in a list, or how many bytes a text has; 1 for anything else.
+    /// Returns the length of a list, or of a string in bytes; 1 for other values.
     pub(crate) fn len(&self) -> usize {
         match self {
             MethodValue::Tensors(items) | MethodValue::Ints(items) => items.len(),
@@ -291,7 +296,7 @@ impl MethodValue<'_> {
     }
 }
 
-/// The number that each of a list gets when only some stay.
+/// Returns the new index of each kept element.
 fn renumbered(stay: &[bool]) -> Vec<usize> {
     let mut next = 0;
     let numbers = stay.iter().map(|stays| {
@@ -308,7 +313,7 @@ fn keep<T>(list: &mut Vec<T>, stay: &[bool]) {
 }
 
 impl MethodTensor<'_> {
-    /// Whether its data is the program's, or external, and never changes.
+    /// Whether its data is in the program or external, and never changes.
     pub fn is_constant(&self) -> bool {
         self.place.is_none() && !matches!(self.data, TensorData::None)
     }

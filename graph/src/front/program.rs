@@ -1,9 +1,8 @@
-//! The front-end for instructions: a straight run of them becomes a graph.
+//! Front end for method instructions: converts straight-line instruction runs to graphs.
 //!
-//! What the exporter did to fit memory is understood and left behind: forms with outputs among
-//! their arguments are the functional operators that they came from, views are operators like
-//! others, and a value that is written again is a new value each time. Delegates whose graphs are
-//! known become part of the graph around them.
+//! Memory-planning artifacts of the exporter are undone. `out` variants become the functional
+//! operators that they came from, views become ordinary operators, and each write to a value makes
+//! a new value (SSA form). Delegates with known graphs are inlined.
 
 use crate::error::Error;
 use crate::front::constants::{Constants, Copies, Place, place};
@@ -23,42 +22,45 @@ use core::ops::Range;
 use core::slice;
 use torchlet_core::{DataMap, Scalar, ScalarType, ShapeDynamism};
 
-/// A straight run of a method's instructions as a graph.
+/// A straight-line run of a method's instructions, as a graph.
 #[derive(Debug, Clone, Default)]
 pub struct Run<'p> {
-    /// The instructions that it stands for: the first, and the one behind the last.
+    /// Range of the instructions that the graph replaces.
     pub instructions: Range<usize>,
-    /// What they compute. Its inputs are values of the method that are there before. Its outputs,
-    /// and the new values of its updates, are what others may read: instructions elsewhere, the
-    /// caller, the next execution.
+    /// What the run computes.
+    ///
+    /// The inputs are method values that exist before the run. The outputs, and the new values of
+    /// the updates, are those that others may read: instructions outside the run, the caller, or
+    /// the next execution.
     pub graph: Graph<'p>,
-    /// The value of the method that a value of the graph is, for each that is one. What overwrites
-    /// a value that was there before is none: an update says where it goes.
+    /// Maps values of the graph to the method values that they represent.
+    ///
+    /// Values that overwrite an input have no entry: the graph's updates name their target.
     pub origins: BTreeMap<ValueId, usize>,
 }
 
-/// What makes graphs of a method's instructions.
+/// Converts the instructions of a method to graphs.
 pub struct FrontEnd<'m, 'p> {
     method: &'m Method<'p>,
-    /// The graph of each delegate, where it is known.
+    /// Graph of each delegate; `None` if unknown.
     delegates: &'m [Option<Graph<'p>>],
     constants: Constants<'p>,
     vocabulary: &'m Vocabulary,
-    /// The values that callers or instructions set.
+    /// Method values that callers or instructions write.
     set: BTreeSet<usize>,
-    /// The numbers that can be something else than integers.
+    /// Scalars that may hold something other than an integer.
     not_whole: BTreeSet<usize>,
-    /// The values that start as nothing.
+    /// Method values that are initially `None`.
     optional: Optional,
-    /// How often the method mentions each value: by instructions, and as an output.
+    /// Number of references to each method value, from instructions and from the method's outputs.
     mentions: Vec<u32>,
-    /// The numbers of calls in delegates, if they have any of their own.
+    /// Node ids for calls inside delegates, if those get ids of their own.
     origins: Option<&'m Origins>,
 }
 
 impl<'m, 'p> FrontEnd<'m, 'p> {
-    /// A front-end for a method, with the graphs of its delegates, and the external data that it
-    /// names.
+    /// Creates a front end for a method, the graphs of its delegates, and the external data that
+    /// the method references.
     pub fn new(
         method: &'m Method<'p>,
         delegates: &'m [Option<Graph<'p>>],
@@ -73,7 +75,7 @@ impl<'m, 'p> FrontEnd<'m, 'p> {
             set: method.inputs.iter().copied().collect(),
             not_whole: not_whole(
                 method,
-                // Shapes are all that graphs tell of numbers.
+                // Graphs read integers only to compute shapes.
                 &|delegate| method.delegates.get(delegate).is_some_and(is_readable),
                 &|name, overload| vocabulary.meaning(name, overload).is_some(),
             ),
@@ -89,13 +91,13 @@ impl<'m, 'p> FrontEnd<'m, 'p> {
         front
     }
 
-    /// The same, within what may be copied of the constants of several methods.
+    /// Shares a budget for copied constants with other methods.
     pub(crate) fn within(mut self, copies: &Copies) -> Self {
         self.constants.copies = copies.clone();
         self
     }
 
-    /// The same, with these numbers for calls in delegates.
+    /// Uses these node ids for calls inside delegates.
     pub(crate) fn numbered(mut self, origins: &'m Origins) -> Self {
         self.origins = Some(origins);
         self
@@ -109,13 +111,13 @@ impl<'m, 'p> FrontEnd<'m, 'p> {
         }
     }
 
-    /// The values that an instruction sets, as far as is known.
+    /// Returns the values that an instruction writes, as far as is known.
     fn written(&self, instruction: &Instruction) -> Vec<usize> {
         let from = match instruction {
             Instruction::Kernel { name, overload, args } => {
                 match self.vocabulary.access(name, overload) {
                     Access::Outputs(first) => first,
-                    // The others are inputs, or the same once more.
+                    // The remaining arguments are inputs, or repeat the target.
                     Access::InPlace(target) => {
                         return args.get(target).copied().into_iter().collect();
                     }
@@ -136,8 +138,8 @@ impl<'m, 'p> FrontEnd<'m, 'p> {
         self.delegates.get(index)?.as_ref()
     }
 
-    /// The method's instructions as graphs, without those that graphs cannot say: those stay
-    /// between them.
+    /// Returns the method's instructions as graphs. Instructions that graphs cannot express stay
+    /// between the runs.
     ///
     /// # Errors
     /// The method is malformed.
@@ -172,13 +174,13 @@ impl<'m, 'p> FrontEnd<'m, 'p> {
         Ok(runs)
     }
 
-    /// Whether a graph can say what an instruction does.
+    /// Whether a graph can express an instruction.
     fn fits(&self, instruction: &Instruction) -> bool {
         let (args, enough) = match instruction {
             Instruction::Kernel { name, overload, args } => {
                 let meaning = self.vocabulary.meaning(name, overload);
                 let can_be_said = |meaning: Meaning| match (meaning, args.get(1)) {
-                    // Indices of several samples would be pairs.
+                    // With a batch size above 1, the indices would have to be pairs.
                     (Meaning::UpdateCacheAt, Some(cache)) => {
                         let tensor = self.method.tensor(*cache);
                         tensor.is_some_and(|tensor| tensor.info.sizes.first() == Some(&1))
@@ -199,7 +201,7 @@ impl<'m, 'p> FrontEnd<'m, 'p> {
             Instruction::Free { .. } => return true,
             Instruction::Move { .. } | Instruction::JumpFalse { .. } => return false,
         };
-        // Numbers that are set are integers in graphs. Lists are not nested.
+        // Graphs represent scalars that are written as integers only. Lists are not nested.
         let is_whole =
             |arg: &usize| self.method.with_items(*arg).all(|it| !self.not_whole.contains(&it));
         enough
@@ -212,7 +214,7 @@ impl<'m, 'p> FrontEnd<'m, 'p> {
             })
     }
 
-    /// The graph of a run, if there is anything in it.
+    /// Builds the graph of a run; `None` if the run only frees memory.
     fn run(&self, instructions: Range<usize>) -> Result<Option<Run<'p>>, Error> {
         let list = self.method.instructions.get(instructions.clone()).unwrap_or_default();
         if !list.iter().any(|instruction| !matches!(instruction, Instruction::Free { .. })) {
@@ -227,24 +229,24 @@ impl<'m, 'p> FrontEnd<'m, 'p> {
     }
 }
 
-/// A graph on its way.
+/// A graph under construction.
 struct Builder<'f, 'm, 'p> {
     front: &'f FrontEnd<'m, 'p>,
     graph: Graph<'p>,
     origins: BTreeMap<ValueId, usize>,
-    /// What each value of the method is at present.
+    /// The graph value that currently represents each method value.
     current: BTreeMap<usize, ValueId>,
-    /// The values of the method that were there before and were read.
+    /// Graph inputs, by the method value that they read.
     first: BTreeMap<usize, ValueId>,
-    /// The values of the method that were set.
+    /// Method values that the run wrote.
     written: BTreeSet<usize>,
-    /// How often each was mentioned.
+    /// Number of references to each method value from within the run.
     mentions: BTreeMap<usize, u32>,
-    /// The values that were made of others of 32 bits, which they fit again.
+    /// Values widened from 32-bit integers: narrowing them again is lossless.
     from_narrow: BTreeSet<ValueId>,
-    /// The constants that were copied, by where they lie.
+    /// Copied constants, by address.
     copied: BTreeMap<Place, ValueId>,
-    /// The number of the present call.
+    /// Id of the current node.
     number: u32,
 }
 
@@ -273,7 +275,7 @@ impl<'f, 'm, 'p> Builder<'f, 'm, 'p> {
         self.graph.nodes.push(Node { id: self.number, operator, args, parts: Vec::new() });
     }
 
-    /// The value that a value of the method is at present.
+    /// Returns the graph value that currently represents a method value.
     fn read(&mut self, value: usize) -> Result<ValueId, Error> {
         if let Some(id) = self.current.get(&value) {
             return Ok(*id);
@@ -295,7 +297,7 @@ impl<'f, 'm, 'p> Builder<'f, 'm, 'p> {
             MethodValue::String(text) => Value::String(text.clone()),
             MethodValue::Doubles(items) => Value::DoubleList(items.clone()),
             MethodValue::Bools(items) => Value::BoolList(items.clone()),
-            // What is in a list may be another value later.
+            // List items may be overwritten later, so lists are not cached.
             MethodValue::Ints(items) => match self.known_integers(items) {
                 Some(items) => Value::IntList(items),
                 None => return self.read_list(items.iter().copied().map(Some)),
@@ -318,14 +320,14 @@ impl<'f, 'm, 'p> Builder<'f, 'm, 'p> {
         Ok(id)
     }
 
-    /// A number of the method that others set, and what it starts with.
+    /// Adds an integer that others write as a graph input, with its initial value.
     fn number(&mut self, value: usize, start: i64) -> ValueId {
         let id = self.push(Value::SymInt(start));
         self.enters(value, id);
         id
     }
 
-    /// A value of the method that is constant, if its data is there.
+    /// Adds a constant of the method; `None` if its data is not available.
     fn constant(
         &mut self,
         value: usize,
@@ -352,7 +354,7 @@ impl<'f, 'm, 'p> Builder<'f, 'm, 'p> {
         Ok(Some(id))
     }
 
-    /// A value of the method that was there before is an input.
+    /// Adds a value that exists before the run as a graph input.
     fn enters(&mut self, value: usize, id: ValueId) {
         self.graph.inputs.push(id);
         self.origins.insert(id, value);
@@ -381,10 +383,10 @@ impl<'f, 'm, 'p> Builder<'f, 'm, 'p> {
         Ok(self.push(Value::List(list)))
     }
 
-    /// A new value that a value of the method is from now on.
+    /// Adds a new graph value that represents a method value from now on.
     fn result(&mut self, value: usize) -> Result<ValueId, Error> {
         let id = match self.front.method.values.get(value) {
-            // State without a place in the memory plan: `Method::place_state` has not run.
+            // State outside the memory plan: `Method::place_state` has not run.
             Some(MethodValue::Tensor(tensor)) if tensor.is_constant() => {
                 return Err(Error::unsupported("a write to a tensor that has initial data"));
             }
@@ -394,7 +396,7 @@ impl<'f, 'm, 'p> Builder<'f, 'm, 'p> {
             Some(MethodValue::Tensors(items)) => {
                 let items = items.iter().map(|item| self.result(*item));
                 let items = items.collect::<Result<Vec<ValueId>, Error>>()?;
-                // A list has no value of its own: what reads it reads its items.
+                // A list has no value of its own: readers of the list read its items.
                 return Ok(self.push(Value::List(items)));
             }
             _ => return Err(Error::invalid("an instruction sets a value that cannot be set")),
@@ -403,7 +405,7 @@ impl<'f, 'm, 'p> Builder<'f, 'm, 'p> {
         Ok(id)
     }
 
-    /// A value of the method is this from now on.
+    /// Lets a graph value represent a method value from now on.
     fn becomes(&mut self, value: usize, id: ValueId) {
         let before = self.current.insert(value, id);
         self.written.insert(value);
@@ -444,8 +446,8 @@ impl<'f, 'm, 'p> Builder<'f, 'm, 'p> {
             (Meaning::Copy, [target, source, ..]) => {
                 let (old, new) = (self.read(*target)?, self.read(*source)?);
                 let new = self.converted(new, old);
-                // What is another value of the method already is copied, unless an update does so
-                // at the end.
+                // A graph value that already represents another method value is cloned, unless an
+                // update copies it at the end.
                 if self.first.contains_key(target) || !self.origins.contains_key(&new) {
                     self.becomes(*target, new);
                 } else {
@@ -513,7 +515,7 @@ impl<'f, 'm, 'p> Builder<'f, 'm, 'p> {
         Ok(())
     }
 
-    /// A cache becomes itself with a value written from a position on.
+    /// Writes a value into a cache, from position `start` on.
     fn update_cache(&mut self, [value, cache]: [usize; 2], start: usize) -> Result<(), Error> {
         let mut args = vec![self.read(value)?, self.read(cache)?, self.read(start)?];
         args.push(self.result(cache)?);
@@ -521,7 +523,7 @@ impl<'f, 'm, 'p> Builder<'f, 'm, 'p> {
         Ok(())
     }
 
-    /// A tensor in the type and shape of another.
+    /// Converts a tensor to the dtype and shape of another.
     fn converted(&mut self, id: ValueId, like: ValueId) -> ValueId {
         let tensor = |id| match self.graph.values.get(id) {
             Some(Value::Tensor(tensor)) => Some(tensor),
@@ -542,7 +544,7 @@ impl<'f, 'm, 'p> Builder<'f, 'm, 'p> {
         result
     }
 
-    /// A tensor in the type that a delegate gives or takes.
+    /// Casts a tensor to or from the dtype of a delegate's argument.
     fn cast(&mut self, id: ValueId, scalar_type: ScalarType) -> ValueId {
         let tensor = match self.graph.values.get(id) {
             Some(Value::Tensor(tensor)) if tensor.scalar_type != scalar_type => tensor,
@@ -567,8 +569,8 @@ impl<'f, 'm, 'p> Builder<'f, 'm, 'p> {
         result
     }
 
-    /// The nearest integers of 32 bits, as delegates that run by themselves take them: an index
-    /// that is out of range stays so.
+    /// Clamps to the range of `int32`, as delegates do when they run on their own: an index that is
+    /// out of range stays out of range.
     fn saturated(&mut self, id: ValueId, like: Tensor<'p>) -> ValueId {
         let [low, high] = [i32::MIN, i32::MAX].map(|bound| self.push(Value::Int(bound.into())));
         let result = self.push(Value::Tensor(like));
@@ -576,7 +578,7 @@ impl<'f, 'm, 'p> Builder<'f, 'm, 'p> {
         result
     }
 
-    /// Adds the calls of a delegate's graph. What it keeps is among its inputs.
+    /// Inlines the nodes of a delegate's graph. The state of the delegate is among its inputs.
     fn inline(&mut self, graph: &Graph<'p>, args: &[usize]) -> Result<(), Error> {
         let (inputs, outputs) = args.split_at_checked(graph.inputs.len()).ok_or_else(unknown)?;
         let mut ids: BTreeMap<ValueId, ValueId> = BTreeMap::new();
@@ -622,7 +624,8 @@ impl<'f, 'm, 'p> Builder<'f, 'm, 'p> {
             if let Some(tensor) = self.front.method.tensor(*arg) {
                 id = self.cast(id, tensor.info.scalar_type);
             }
-            // What is another value of the method already, or none that was computed, is copied.
+            // Values that already represent another method value, or that no node computed, are
+            // cloned.
             let is_new = made.contains(inner) || id != outer(inner)?;
             if !is_new || self.origins.contains_key(&id) {
                 let result = self.result(*arg)?;
@@ -640,7 +643,7 @@ impl<'f, 'm, 'p> Builder<'f, 'm, 'p> {
         Ok(())
     }
 
-    /// What others may read are outputs, what they may have set before is updated.
+    /// Makes values with outside readers outputs, and turns writes to inputs into updates.
     fn finish(mut self, instructions: Range<usize>) -> Run<'p> {
         for value in &self.written {
             let Some(id) = self.current.get(value).copied() else { continue };
@@ -663,7 +666,7 @@ fn unknown() -> Error {
     Error::invalid("an instruction is not what it was taken for")
 }
 
-/// What a graph says of a tensor of a method, without its data.
+/// Describes a tensor of a method, without its data.
 fn described<'p>(tensor: &MethodTensor<'_>) -> Tensor<'p> {
     Tensor {
         scalar_type: tensor.info.scalar_type,

@@ -1,17 +1,16 @@
-//! Which constants are buffers, that change from run to run, and which output is the new value of
-//! which.
+//! Finds the constants that are mutable buffers, and the output that is the new value of each.
 //!
-//! What a file says: a call that writes to a buffer in place, or whose output is the buffer itself
-//! (`alias_buffer_mutations`), names it. Without that option, new values are the graph's first
-//! outputs, of which the delegate's call knows nothing, and nothing says which belongs to which:
-//! the exporter writes them in the order in which they are computed, and constants have no names
-//! but hashes of their contents. A value that is another buffer's old one is not written at all.
+//! The file names a buffer if a call writes to it in place, or if an output is the buffer itself
+//! (`alias_buffer_mutations`). Without that option, new values are the first outputs of the graph.
+//! The delegate call has no arguments for them, and the file does not map them to buffers: the
+//! exporter writes them in the order of computation, and constants have no names except hashes of
+//! their contents. A new value that is the old value of another buffer is not written at all.
 //!
-//! What is concluded: a new value has the type and shape of its buffer. The exporter plans memory
-//! for buffers that are not prepacked, as it does for nothing else that is constant
-//! ([`Tensor::changes`]) but outputs, which are no new values, and some weights, which may change
-//! therefore or not. Where this leaves one buffer for one output, it is that one. Where it leaves
-//! more, every way of telling them apart is a guess, so the graph is refused.
+//! The missing facts are inferred. A new value has the dtype and shape of its buffer. The exporter
+//! plans memory for buffers that are not prepacked. The only other constants with planned memory
+//! ([`Tensor::changes`]) are outputs, which are never new values, and some weights, which therefore
+//! may or may not change. If one buffer remains for an output, it is the one. If several remain,
+//! any choice would be a guess, so the graph is refused.
 
 use crate::error::Error;
 use crate::graph::{Graph, Tensor, Value, ValueId};
@@ -21,17 +20,18 @@ use alloc::format;
 use alloc::string::ToString;
 use alloc::vec::Vec;
 
-/// What to do about a file that does not say enough.
+/// Remedy for a file with too little information.
 const WAY_OUT: &str = "export with VulkanPartitioner({'alias_buffer_mutations': True})";
 
-/// The constants of a graph that change between runs, or may.
+/// Constants of a graph that change between runs, or may change.
 #[derive(Debug, Default)]
 pub struct Buffers {
-    /// Values that calls write to, or that are updated with the outputs of calls.
+    /// Values that calls write in place, or that updates overwrite.
     written: BTreeSet<ValueId>,
-    /// For each output, the constants that it may be the new value of.
+    /// For each output, the constants whose new value it may be.
     candidates: Vec<Vec<ValueId>>,
-    /// Constants that do change, though no call writes to them: an output must be their new value.
+    /// Constants that certainly change although no call writes to them: an output must be their new
+    /// value.
     expectant: Vec<ValueId>,
 }
 
@@ -39,7 +39,7 @@ impl Buffers {
     /// Finds the buffers of a graph whose updates are known.
     ///
     /// # Errors
-    /// It is certain already that a buffer's new value is missing or cannot be told.
+    /// The new value of a buffer is certainly missing or ambiguous.
     pub fn of(graph: &Graph<'_>) -> Result<Self, Error> {
         let views = Views::of(graph);
         let mut written = BTreeSet::new();
@@ -91,17 +91,17 @@ impl Buffers {
         Ok(buffers)
     }
 
-    /// Values that calls write to, or that are updated with the outputs of calls.
+    /// Returns the values that calls write in place, or that updates overwrite.
     pub fn written(&self) -> &BTreeSet<ValueId> {
         &self.written
     }
 
-    /// The values whose contents may differ from one run to the next though they are constants.
+    /// Returns the constants whose contents may differ between runs.
     pub fn changing(&self) -> BTreeSet<ValueId> {
         self.written.iter().chain(self.candidates.iter().flatten()).copied().collect()
     }
 
-    /// How many of the outputs are new values of buffers at least.
+    /// Returns the minimum number of outputs that are new values of buffers.
     pub fn fewest(&self) -> usize {
         let first = |id| self.candidates.iter().position(|output| output.contains(id));
         self.expectant.iter().filter_map(first).max().map_or(0, |last| last + 1)
@@ -113,7 +113,7 @@ impl Buffers {
         count <= self.candidates.len() && outputs.into_iter().all(|output| !output.is_empty())
     }
 
-    /// The buffers that the first `count` outputs are new values of.
+    /// Returns the buffers whose new values the first `count` outputs are.
     ///
     /// # Errors
     /// The graph does not determine them.
@@ -143,7 +143,7 @@ fn ambiguous(output: usize, candidates: &[ValueId]) -> Error {
     ))
 }
 
-/// Which value is a view of which.
+/// Maps each view to the value that it views.
 struct Views(BTreeMap<ValueId, ValueId>);
 
 impl Views {
@@ -152,9 +152,9 @@ impl Views {
         Views(views.filter_map(|node| Some((*node.args.last()?, *node.args.first()?))).collect())
     }
 
-    /// A value and all that it is a view of.
+    /// Returns a value and, transitively, all values that it views.
     fn chain(&self, id: ValueId) -> impl Iterator<Item = ValueId> + '_ {
-        // Bounded, as the views of a damaged file may go in circles.
+        // Bounded, because views of a damaged file may form a cycle.
         let steps = core::iter::successors(Some(id), |id| self.0.get(id).copied());
         steps.take(self.0.len() + 1)
     }
@@ -163,8 +163,8 @@ impl Views {
 /// Checks that only constants are prepacked.
 ///
 /// # Errors
-/// One is not: the exporter writes the new value of one buffer in the place of another's contents
-/// where it is that one's old value.
+/// Another value is prepacked. The exporter writes the new value of one buffer in place of another
+/// buffer's contents if it is that buffer's old value.
 pub(super) fn check_prepacked(graph: &Graph<'_>) -> Result<(), Error> {
     for node in graph.nodes.iter().filter(|node| node.operator == Operator::ET_VK_PREPACK) {
         let id = node.args.first().copied().unwrap_or(usize::MAX);
@@ -186,8 +186,8 @@ mod tests {
     use alloc::vec;
     use torchlet_core::ScalarType;
 
-    /// A graph of constants, each prepacked and what the file says of its changes, then of other
-    /// values; all have the given number of elements.
+    /// Builds a graph of prepacked constants (size and `changes` each), followed by their prepacked
+    /// copies and other values of the given sizes.
     fn graph(constants: &[(usize, Option<bool>)], values: &[usize]) -> Graph<'static> {
         let tensor = |size: usize, changes: Option<bool>, is_constant: bool| {
             Value::Tensor(Tensor {
@@ -219,7 +219,7 @@ mod tests {
         graph.outputs = vec![6, 7, 8];
         let buffers = Buffers::of(&graph).unwrap();
         assert_eq!(buffers.owners(2).unwrap(), [1, 0]);
-        // The third output can be nobody's but the buffer's that the second one is of.
+        // The third output fits only the buffer that the second output already updates.
         assert!(buffers.owners(3).is_err());
         assert!(buffers.changing() == BTreeSet::from([0, 1]));
         assert_eq!(buffers.fewest(), 0);
@@ -233,7 +233,7 @@ mod tests {
         assert!(buffers.can_own(1));
         let error = buffers.owners(1).unwrap_err().to_string();
         assert!(error.contains("Constants 0, 1"), "{error}");
-        // What to do about it is not cut off.
+        // The message is short enough that the remedy is not cut off.
         let Error::Unsupported(told) = ambiguous(99, &[123_456; 5]) else { panic!() };
         assert!(told.ends_with(WAY_OUT) && told.len() <= 160, "{told}");
     }
@@ -268,7 +268,7 @@ mod tests {
 
     #[test]
     fn constants_that_are_outputs_are_no_new_values() {
-        // Each could be the other's.
+        // Each constant could be the new value of the other.
         let mut graph = graph(&[(4, Some(true)), (4, Some(true))], &[4]);
         graph.outputs = vec![0, 1];
         let buffers = Buffers::of(&graph).unwrap();

@@ -1,16 +1,17 @@
-//! Which arguments of a call are the inputs and outputs of a graph.
+//! Maps the arguments of a delegate call to the inputs and outputs of its graph.
 //!
-//! Most often, they are the inputs and then the outputs. But the exporter drops inputs that nothing
-//! reads from the graph, names an output once that is returned twice, and has the new values of
-//! buffers among the outputs, before all others: the call names what the graph does not, and the
-//! graph what the call does not. Their numbers can cancel, so it is types and shapes that tell.
-//! Where they allow several ways, with as few new values as can be, shapes that cannot change have
-//! to be the graph's own, and not only no larger than its bounds; if that leaves several still, the
-//! call is refused.
+//! Usually, the arguments are the inputs followed by the outputs. Three export steps break that
+//! rule: the exporter drops inputs that nothing reads from the graph, lists an output once that is
+//! returned twice, and puts the new values of buffers before all other outputs. So the call has
+//! arguments that the graph lacks, and the graph has outputs that the call lacks.
 //!
-//! What cannot be told here is whether an argument is written by the call: where inputs and outputs
-//! are as many as arguments, and all fit, they are taken in this order. An input that nothing reads
-//! and that is like the new value of a buffer would be taken for an output.
+//! Counts can cancel, so dtypes and shapes decide, with as few new buffer values as possible. If
+//! several mappings remain, static shapes have to equal the graph's shapes instead of only staying
+//! within its bounds. If several mappings still remain, the call is refused.
+//!
+//! One case cannot be detected, whether the call writes an argument: if the counts of inputs and
+//! outputs add up to the number of arguments and all of them fit, they are mapped in order. An
+//! unread input with the dtype and shape of a buffer's new value would be mistaken for an output.
 
 use super::Buffers;
 use crate::error::Error;
@@ -21,27 +22,27 @@ use alloc::vec;
 use alloc::vec::Vec;
 use torchlet_core::ScalarType;
 
-/// What is known of an argument of a call.
+/// Description of a call argument.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Argument {
     /// A tensor.
     Tensor {
-        /// Its element type.
+        /// Element type.
         scalar_type: ScalarType,
-        /// Its shape, or the bound of it.
+        /// Shape, or its upper bound if `dynamic`.
         sizes: Vec<usize>,
-        /// Whether the shape can change.
+        /// Whether the shape is dynamic.
         dynamic: bool,
-        /// Its dimensions in the order of its memory, outermost first.
+        /// Dim order in memory, outermost first.
         order: Vec<usize>,
     },
-    /// A number, or what is to be one.
+    /// A scalar, or a value that becomes one.
     Number,
 }
 
 impl Argument {
-    /// A tensor like this one, if it is one.
+    /// Returns a graph tensor with this description; `None` for scalars.
     pub(crate) fn tensor(&self) -> Option<Tensor<'static>> {
         let Argument::Tensor { scalar_type, sizes, dynamic, .. } = self else { return None };
         Some(Tensor {
@@ -54,30 +55,30 @@ impl Argument {
         })
     }
 
-    /// A value for an input that nothing reads.
+    /// Returns a placeholder value for an input that nothing reads.
     pub(crate) fn unread(&self) -> Value<'static> {
         self.tensor().map_or(Value::SymInt(0), Value::Tensor)
     }
 }
 
-/// Where a call has the inputs and outputs of a graph.
+/// Argument positions of a graph's inputs and outputs in a call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CallLayout {
-    /// The argument of each input.
+    /// Argument index of each input.
     pub inputs: Vec<usize>,
-    /// The first argument that is an output.
+    /// Index of the first output argument.
     pub first_output: usize,
-    /// The graph's output for each argument from there on.
+    /// Index of the graph output for each argument from `first_output` on.
     pub outputs: Vec<usize>,
-    /// How many outputs, the first ones, are new values of buffers, which no argument takes.
+    /// Number of leading graph outputs that are new values of buffers, without an argument.
     pub new_values: usize,
 }
 
 impl CallLayout {
-    /// Finds the places in a call.
+    /// Finds the layout of a call.
     ///
     /// # Errors
-    /// The arguments do not fit, or in several ways.
+    /// The arguments fit no layout, or several.
     pub fn find(
         graph: &Graph<'_>,
         buffers: &Buffers,
@@ -112,7 +113,7 @@ impl CallLayout {
         }
     }
 
-    /// All places that fit, with as few new values of buffers as can be.
+    /// Returns up to two layouts that fit, with as few new values of buffers as possible.
     fn find_by(
         graph: &Graph<'_>,
         count: usize,
@@ -150,7 +151,8 @@ impl CallLayout {
     }
 }
 
-/// The first arguments that fit and the last ones; there are no other ways if both are the same.
+/// Matches the inputs with the first arguments that fit and with the last ones. If both agree, no
+/// other match exists.
 fn of_inputs(
     graph: &Graph<'_>,
     count: usize,
@@ -178,7 +180,8 @@ fn of_inputs(
     if first == last { vec![first] } else { vec![first, last] }
 }
 
-/// The outputs in order, and where the next one does not fit the last before that does.
+/// Matches output arguments with graph outputs in order. An argument that does not fit the next
+/// output repeats the last earlier output that it fits.
 fn of_outputs(
     graph_outputs: &[ValueId],
     arguments: core::ops::Range<usize>,
@@ -197,7 +200,7 @@ fn of_outputs(
     places.filter(|_| next == graph_outputs.len())
 }
 
-/// A type as the exporter keeps it on the device.
+/// The dtype that the exporter stores on the device.
 fn narrow(scalar_type: ScalarType) -> ScalarType {
     match scalar_type {
         ScalarType::Long => ScalarType::Int,
@@ -207,8 +210,8 @@ fn narrow(scalar_type: ScalarType) -> ScalarType {
 }
 
 impl Argument {
-    /// Whether it can be this value of the graph; `exactly`, if a shape that cannot change has to
-    /// be the graph's.
+    /// Whether this argument can be the graph value `id`. With `exactly`, a static shape has to
+    /// equal the graph's.
     fn fits(&self, graph: &Graph<'_>, id: ValueId, exactly: bool) -> bool {
         match (graph.values.get(id), self) {
             (Some(Value::Tensor(bound)), Argument::Tensor { scalar_type, sizes, dynamic, .. }) => {
@@ -221,13 +224,13 @@ impl Argument {
             (_, Argument::Tensor { scalar_type, .. }) => {
                 matches!(scalar_type, ScalarType::Int | ScalarType::Long)
             }
-            // A number that the call gives may not be there yet.
+            // A scalar may be unset before the call.
             (_, Argument::Number) => true,
         }
     }
 }
 
-/// The first argument that does not fit the graph's inputs and outputs in order.
+/// Error for the first argument that does not fit the graph's inputs and outputs in order.
 fn misfit(graph: &Graph<'_>, arguments: &[Argument]) -> Error {
     let values = graph.inputs.iter().chain(&graph.outputs).zip(arguments).enumerate();
     let mut misfits = values.filter(|(_, (id, argument))| !argument.fits(graph, **id, false));
@@ -253,7 +256,7 @@ fn misfit(graph: &Graph<'_>, arguments: &[Argument]) -> Error {
 mod tests {
     use super::*;
 
-    /// All ways for arguments, of which values of the same number fit; so many outputs can be new
+    /// Returns all layouts in which ids of arguments and values agree, with `fewest..=most` new
     /// values of buffers.
     fn ways(
         inputs: &[ValueId],
@@ -315,12 +318,12 @@ mod tests {
         };
         let buffers = Buffers::of(&graph).unwrap();
         let find = |arguments: &[Argument]| CallLayout::find(&graph, &buffers, arguments);
-        // Nothing reads one of the first two, which is that of three elements.
+        // Nothing reads the input of three elements.
         for (sizes, input) in [([3, 6, 6], 1), ([6, 3, 6], 0)] {
             let layout = find(&sizes.map(|size| tensor(size, false))).unwrap();
             assert_eq!((layout.inputs, layout.outputs), (vec![input], vec![0]));
         }
-        // It could be either where shapes change, and where both have six.
+        // Ambiguous with dynamic shapes, and if both have six elements.
         assert!(find(&[tensor(3, true), tensor(6, true), tensor(6, true)]).is_err());
         assert!(find(&[tensor(6, false), tensor(6, false), tensor(6, false)]).is_err());
     }
@@ -341,12 +344,12 @@ mod tests {
 
     #[test]
     fn a_dropped_input_and_a_new_value_do_not_cancel() {
-        // As many arguments as inputs and outputs, of which the second is neither.
+        // Three arguments for three inputs and outputs, but the second argument is neither.
         let all = ways(&[1], &[5, 2], &[1, 9, 2], 0, 1);
         let [layout] = &all[..] else { panic!("{all:?}") };
         assert_eq!((layout.new_values, layout.first_output), (1, 2));
         assert_eq!((&layout.inputs[..], &layout.outputs[..]), (&[0][..], &[1][..]));
-        // Even where all fit in order, if it is certain that there is a new value.
+        // Applies even if all fit in order, when at least one new value is certain.
         assert_eq!(ways(&[1], &[2, 2], &[1, 2, 2], 1, 1)[0].new_values, 1);
         assert_eq!(ways(&[1], &[2, 2], &[1, 2, 2], 0, 1)[0].new_values, 0);
     }

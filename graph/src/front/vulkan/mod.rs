@@ -1,13 +1,11 @@
-//! The front-end for what ExecuTorch's `VulkanPartitioner` writes: a header (`VH00`), a graph
-//! (`VK00`) and constants.
+//! Front end for blobs of ExecuTorch's `VulkanPartitioner`: a header (`VH00`), a graph (`VK00`) and
+//! constants.
 //!
-//! Storage types and memory layouts in the blob are choices of the exporter for phones and are not
-//! followed. Tensors of 64-bit types are narrowed by the exporter: the graph's type is the narrow
-//! one, the host's the wide one.
+//! Storage types and memory layouts in the blob are tuned for phones and are ignored. The exporter
+//! narrows 64-bit dtypes: the graph has the narrow dtype, the host the wide one.
 //!
-//! A blob does not say all that there is to know: [`Buffers`] are the constants that change,
-//! [`CallLayout`] tells what the arguments of the delegate's call are, and [`Bound`] is the graph
-//! with all of this in it.
+//! A blob is incomplete on its own. [`Buffers`] finds the constants that change, [`CallLayout`]
+//! maps the arguments of the delegate call, and [`Bound`] is the graph with both applied.
 
 mod assign;
 mod bound;
@@ -50,20 +48,21 @@ torchlet_core::flatbuffer_table! { OperatorCallTable {
     2 args: Vector<'a, i32>,
 } }
 torchlet_core::flatbuffer_table! {
-    /// A value: the union's type is field 0, its table field 1.
+    /// A value: field 0 is the union's type, field 1 its table.
     ValueTable { 0 kind: u8, }
 }
 torchlet_core::flatbuffer_table! { TensorTable {
     0 datatype: i8,
     1 dims: Vector<'a, u32>,
-    /// Negative for tensors that are not constant; absent means 0.
+    /// Negative for non-constant tensors; absent means 0.
     2 constant_id: i32,
-    /// Negative for tensors that memory was not planned for.
+    /// Negative for tensors without planned memory.
     3 mem_obj_id: i32,
     6 staging_datatype: Option<i8>,
 } }
 torchlet_core::flatbuffer_table! {
-    /// A region of bytes: an offset behind the header, or named data where the offset is all ones.
+    /// A byte range: the offset counts from the end of the header. If the offset is `u64::MAX`, the
+    /// bytes are named data.
     BytesTable { 0 offset: u64, 1 length: u64, 2 named_key: &'a str, }
 }
 torchlet_core::flatbuffer_table! { IntTable { 0 value: i64, } }
@@ -104,33 +103,33 @@ fn id(number: i32, count: usize) -> Result<usize, Error> {
         .ok_or_else(|| Error::Invalid(format!("value {number} is out of range")))
 }
 
-/// The graph and the constants in a delegate's processed bytes.
+/// Splits the processed bytes of a delegate into graph and constants.
 fn parts(bytes: &[u8]) -> Result<(GraphTable<'_>, &[u8]), Error> {
     let Parts { graph, data } = Parts::of(bytes, HEADER, b"VK00")?;
     Ok((GraphTable(Table::root(graph)?), data))
 }
 
-/// What a graph consists of.
+/// Summary of a graph.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Contents<'p> {
-    /// The version that the exporter wrote.
+    /// Version of the exporter.
     pub version: &'p str,
-    /// The operator of each call.
+    /// Operator name of each call.
     pub operators: Vec<&'p str>,
-    /// How many values it takes.
+    /// Number of inputs.
     pub inputs: usize,
-    /// How many values it gives.
+    /// Number of outputs.
     pub outputs: usize,
-    /// Bytes of each constant, as declared.
+    /// Size of each constant in bytes, as declared.
     pub constant_bytes: Vec<u64>,
 }
 
-/// Whether bytes are those of such a delegate.
+/// Whether bytes are a blob of this delegate.
 pub fn is_blob(bytes: &[u8]) -> bool {
     is_header(bytes, HEADER)
 }
 
-/// Reads what a graph consists of, without its values.
+/// Reads the summary of a graph, without its values.
 ///
 /// # Errors
 /// The bytes are malformed.
@@ -169,18 +168,18 @@ pub(crate) fn keys(bytes: &[u8]) -> Result<Vec<&str>, Error> {
     Ok(keys)
 }
 
-/// The operator of a call.
+/// Reads the operator name of a call.
 fn name<'p>(call: &OperatorCallTable<'p>, budget: &mut Budget) -> Result<&'p str, Error> {
     let name = call.name()?.unwrap_or("");
     budget.spend(name.len())?;
     Ok(name)
 }
 
-/// Reads the graph of a delegate from its processed bytes. Every value has one call that makes it:
-/// what the exporter has overwritten is in the updates.
+/// Reads the graph of a delegate from its processed bytes. In the result, exactly one call writes
+/// each value: overwritten values become updates.
 ///
 /// # Errors
-/// The bytes are malformed, or name operators that are not in the table: all of them.
+/// The bytes are malformed, or name unknown operators; the error lists all of those.
 pub fn read<'p>(bytes: &'p [u8], named: &Named<'_, 'p>) -> Result<Graph<'p>, Error> {
     let (root, data) = parts(bytes)?;
     let mut budget = Budget::of(root.0.buffer());
@@ -225,8 +224,8 @@ pub fn read<'p>(bytes: &'p [u8], named: &Named<'_, 'p>) -> Result<Graph<'p>, Err
     Ok(graph)
 }
 
-/// Gives calls their places as numbers where the exporter knew none, and wrote the same for all:
-/// whoever measures tells them apart.
+/// Uses call indices as ids if the exporter wrote the same id for all calls, so that profiles can
+/// tell calls apart.
 fn number_unnumbered(nodes: &mut [Node]) {
     let first = nodes.first().map(|node| node.id);
     if nodes.iter().all(|node| Some(node.id) == first) {
@@ -236,7 +235,7 @@ fn number_unnumbered(nodes: &mut [Node]) {
     }
 }
 
-/// Whether the exporter planned memory: it can be told not to.
+/// Whether the exporter planned memory; an export option turns that off.
 fn is_planned(values: &[ValueTable<'_>]) -> Result<bool, Error> {
     for value in values {
         if let (5, Some(table)) = (value.kind()?, value.0.union_value(1)?)
@@ -248,7 +247,7 @@ fn is_planned(values: &[ValueTable<'_>]) -> Result<bool, Error> {
     Ok(false)
 }
 
-/// Marks the constants that do not change: where memory is planned, those without a plan that are
+/// Marks constants that never change: if memory is planned, those without planned memory that are
 /// not prepacked.
 fn mark_fixed(values: &mut [Value<'_>], nodes: &[Node]) {
     let prepacked: BTreeSet<usize> = nodes
@@ -265,9 +264,10 @@ fn mark_fixed(values: &mut [Value<'_>], nodes: &[Node]) {
     }
 }
 
-/// Leaves open whether the weights of calls change that prepack them by themselves: where a
-/// module's name has a capital letter, the exporter plans memory for weights into which it folded a
-/// batch norm, as if they were buffers.
+/// Resets `changes` to unknown for weights of calls that prepack their own weights.
+///
+/// If a module's name has a capital letter, the exporter plans memory for weights with a folded
+/// batch norm as if they were buffers.
 fn doubt_weights(values: &mut [Value<'_>], nodes: &[Node]) {
     let prepack_weights = |node: &&Node| node.operator.traits().prepacks_weights;
     for id in nodes.iter().filter(prepack_weights).flat_map(|node| node.args.iter().skip(1)) {
@@ -279,8 +279,10 @@ fn doubt_weights(values: &mut [Value<'_>], nodes: &[Node]) {
     }
 }
 
-/// Says that the host takes 32 bits of constants that are outputs, where the exporter narrowed all
-/// that has 32 bits: it forgets of constants alone what they were.
+/// Sets the host dtype of fp16 constant outputs to fp32 if the exporter narrowed fp32 tensors to
+/// fp16.
+///
+/// The exporter records the original dtype of all tensors except constants.
 fn widen_given(values: &mut [Value<'_>], outputs: &[usize]) {
     let is_narrow = |value: &Value<'_>| match value {
         Value::Tensor(tensor) => {
@@ -372,10 +374,10 @@ fn read_tensor<'p>(
         let entry = constants.entries.get(usize::try_from(constant).unwrap_or(usize::MAX))?;
         Some(constants.read(&entry.ok_or_else(missing)?, bytes)?)
     };
-    // What the blob has are bounds.
+    // Shapes of non-constant tensors in the blob are upper bounds.
     let dynamic = data.is_none();
-    // Memory is planned for what changes, of constants for buffers alone, unless they are
-    // prepacked.
+    // Planned memory means that a constant changes: among constants, the exporter plans memory only
+    // for buffers that are not prepacked.
     let changes = (data.is_some() && table.mem_obj_id()? >= 0).then_some(true);
     Ok(Tensor { scalar_type: scalar_type_, host_type, sizes, dynamic, data, changes })
 }
@@ -383,7 +385,7 @@ fn read_tensor<'p>(
 /// The constants of a blob.
 struct Constants<'n, 'p> {
     entries: Vector<'p, BytesTable<'p>>,
-    /// What is behind the graph.
+    /// Bytes after the graph.
     data: &'p [u8],
     named: &'n Named<'n, 'p>,
 }

@@ -1,4 +1,4 @@
-//! The graph on its way: calls of ATen over what the blob describes.
+//! Builder for a graph of ATen calls over the values that the blob describes.
 
 use super::rows;
 use super::values::{self, Coding, Described};
@@ -11,34 +11,34 @@ use alloc::format;
 use alloc::vec::Vec;
 use torchlet_core::ScalarType;
 
-/// A graph on its way. Its first values are those of the blob.
+/// A graph under construction. Its first values are those of the blob, in order.
 pub(super) struct Builder<'p> {
     graph: Graph<'p>,
     codings: Vec<Coding<'p>>,
-    /// What codes stand for, once somebody asked.
+    /// Dequantized tensors, by the quantized value; added on demand.
     numbers: BTreeMap<ValueId, ValueId>,
-    /// Those numbers.
+    /// The values of `numbers`.
     asked: BTreeSet<ValueId>,
-    /// The values of the blob that are there.
+    /// Values of the blob that are already computed or constant.
     known: BTreeSet<ValueId>,
-    /// Those that are arguments of the delegate's call.
+    /// Values of the blob that are arguments of the delegate call.
     arguments: BTreeSet<ValueId>,
-    /// Which data of 32 bits loses nothing in 16: by place, length, and whether halves were asked
-    /// for.
+    /// Whether fp32 data converts losslessly to 16 bits, by address, length, and whether the target
+    /// is fp16 (rather than bf16).
     lossless: BTreeMap<(usize, usize, bool), bool>,
-    /// How many bytes were looked at for that.
+    /// Number of bytes scanned for `lossless`.
     looked: u64,
-    /// Whether shapes are bounds.
+    /// Whether shapes are upper bounds.
     dynamic: bool,
-    /// The call that is in the making.
+    /// Id of the node under construction.
     number: u32,
 }
 
-/// Codes of 8 bits.
+/// Range of int8 values.
 const LOWEST: i64 = -128;
 const HIGHEST: i64 = 127;
 
-/// How a call limits its result.
+/// Output clamp (fused activation) of a call.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Limits {
     pub(super) low: f32,
@@ -77,7 +77,7 @@ impl<'p> Builder<'p> {
         self.graph
     }
 
-    /// Calls from now on are in the place of the blob's call of this number.
+    /// Gives the following calls the node id of a call of the blob.
     pub(super) fn begin(&mut self, number: u32) {
         self.number = number;
     }
@@ -86,16 +86,16 @@ impl<'p> Builder<'p> {
         self.dynamic
     }
 
-    /// A value of the blob is there from now on.
+    /// Marks a value of the blob as computed.
     ///
     /// # Errors
-    /// It was before.
+    /// The value is computed or constant already.
     pub(super) fn define(&mut self, id: ValueId) -> Result<(), Error> {
         let is_new = self.known.insert(id);
         is_new.then_some(()).ok_or_else(|| Error::Invalid(format!("value {id} is made twice")))
     }
 
-    /// Whether a value of the blob is there.
+    /// Whether a value of the blob is computed or constant.
     pub(super) fn is_known(&self, id: ValueId) -> bool {
         self.known.contains(&id)
     }
@@ -110,7 +110,7 @@ impl<'p> Builder<'p> {
     }
 
     pub(super) fn ints(&mut self, items: impl IntoIterator<Item = usize>) -> ValueId {
-        // Sizes fit 32 bits.
+        // Sizes fit into 32 bits.
         let items = items.into_iter().map(|item| item as i64).collect();
         self.push(Value::IntList(items))
     }
@@ -119,7 +119,7 @@ impl<'p> Builder<'p> {
         self.push(Value::None)
     }
 
-    /// The blob's value of a number.
+    /// Converts a value id of the blob, checking its range.
     pub(super) fn id(&self, number: u32) -> Result<ValueId, Error> {
         let id = usize::try_from(number).ok().filter(|id| *id < self.codings.len());
         id.ok_or_else(|| Error::Invalid(format!("value {number} is out of range")))
@@ -132,7 +132,7 @@ impl<'p> Builder<'p> {
         }
     }
 
-    /// The shape of a tensor.
+    /// Returns the shape of a tensor.
     pub(super) fn sizes(&self, id: ValueId) -> Result<Vec<usize>, Error> {
         Ok(self.tensor(id)?.sizes.clone())
     }
@@ -168,13 +168,13 @@ impl<'p> Builder<'p> {
         }))
     }
 
-    /// Adds a call that makes `out`.
+    /// Adds a call that writes `out`.
     pub(super) fn call_into(&mut self, operator: Operator, inputs: &[ValueId], out: ValueId) {
         let args = inputs.iter().copied().chain([out]).collect();
         self.graph.nodes.push(Node { id: self.number, ..Node::new(operator, args) });
     }
 
-    /// Adds a call that makes a new tensor of the type of an input.
+    /// Adds a call that returns a new tensor with the dtype of its first input.
     pub(super) fn call(
         &mut self,
         operator: Operator,
@@ -198,7 +198,7 @@ impl<'p> Builder<'p> {
         self.call_into(Operator::PERMUTE_COPY, &[value, order], out);
     }
 
-    /// A tensor in another shape.
+    /// Reshapes a tensor.
     pub(super) fn view(&mut self, value: ValueId, sizes: &[usize]) -> Result<ValueId, Error> {
         if self.tensor(value)?.sizes == sizes {
             return Ok(value);
@@ -207,7 +207,7 @@ impl<'p> Builder<'p> {
         self.call(Operator::VIEW_COPY, &[value, list], sizes)
     }
 
-    /// A tensor with its dimensions in this order.
+    /// Permutes the dims of a tensor.
     pub(super) fn permuted(&mut self, value: ValueId, order: &[usize]) -> Result<ValueId, Error> {
         let from = self.sizes(value)?;
         let sizes: Option<Vec<usize>> = order.iter().map(|dim| from.get(*dim).copied()).collect();
@@ -217,7 +217,7 @@ impl<'p> Builder<'p> {
         self.call(Operator::PERMUTE_COPY, &[value, order], &sizes)
     }
 
-    /// A tensor in another type.
+    /// Casts a tensor.
     pub(super) fn cast(&mut self, value: ValueId, to: ScalarType) -> Result<ValueId, Error> {
         let tensor = self.tensor(value)?;
         if tensor.scalar_type == to {
@@ -229,10 +229,11 @@ impl<'p> Builder<'p> {
         Ok(out)
     }
 
-    /// Makes an input and what it is computed with of one type: that of the input, if no digit is
-    /// lost by it, or `float32`.
+    /// Casts an input and its weights to a common dtype: the input's own if that is lossless, else
+    /// `float32`.
     ///
-    /// Of halves, filters and biases are written in 32 bits, although they never had more than 16.
+    /// In fp16 models, the exporter writes filters and biases as fp32 although they only ever had
+    /// 16 bits.
     pub(super) fn make_alike(&mut self, parts: &mut [ValueId]) -> Result<(), Error> {
         let Some(input) = parts.first() else { return Ok(()) };
         let own = self.tensor(*input)?.scalar_type;
@@ -247,8 +248,9 @@ impl<'p> Builder<'p> {
         Ok(())
     }
 
-    /// Whether a value is of a type, or a constant that loses nothing by becoming so. Each constant
-    /// is looked at once, and not without end.
+    /// Whether a value has a dtype already, or is a constant that converts to it losslessly.
+    ///
+    /// Each constant is scanned once, and all scans together are limited to `MOST` bytes.
     fn is_lossless(&mut self, value: ValueId, to: ScalarType) -> Result<bool, Error> {
         const MOST: u64 = 1 << 32;
         let tensor = self.tensor(value)?;
@@ -262,7 +264,7 @@ impl<'p> Builder<'p> {
         if let Some(known) = self.lossless.get(&place) {
             return Ok(*known);
         }
-        // What is too large to be looked at does not keep others from it.
+        // A constant that exceeds the limit does not prevent scans of smaller ones.
         let looked = self.looked.checked_add(data.len() as u64).filter(|looked| *looked <= MOST);
         let found = looked.is_some() && values::is_lossless(data, to);
         self.looked = looked.unwrap_or(self.looked);
@@ -275,7 +277,7 @@ impl<'p> Builder<'p> {
         self.call_into(Operator::TO_COPY, &[value, none, none, none, none, no, none], out);
     }
 
-    /// The numbers that a value of the blob stands for.
+    /// Returns a value of the blob as floats: dequantized if it is quantized.
     pub(super) fn numbers(&mut self, id: ValueId) -> Result<ValueId, Error> {
         if !self.is_known(id) {
             return Err(Error::Invalid(format!("value {id} is taken before it is made")));
@@ -308,8 +310,10 @@ impl<'p> Builder<'p> {
         Ok(numbers)
     }
 
-    /// The numbers of a value with its dimensions in this order. It is codes that are moved, so
-    /// that nothing comes between a call and the codes that it takes.
+    /// Returns a value of the blob as floats, with its dims permuted.
+    ///
+    /// The permutation applies to the quantized tensor, so that the dequantization directly
+    /// precedes its consumer and can be fused into it.
     pub(super) fn numbers_in_order(
         &mut self,
         id: ValueId,
@@ -327,7 +331,7 @@ impl<'p> Builder<'p> {
         Ok(self.dequantized(codes, [scale.into(), zero_point.into()], scalar_type, &sizes))
     }
 
-    /// Numbers of codes with one scale for all, and the code of zero.
+    /// Adds a per-tensor dequantization with a scale and a zero point.
     fn dequantized(
         &mut self,
         codes: ValueId,
@@ -360,7 +364,7 @@ impl<'p> Builder<'p> {
         out
     }
 
-    /// The least and the greatest code of a type.
+    /// Returns the smallest and the largest quantized value of a dtype.
     pub(super) fn bounds(&mut self, scalar_type: ScalarType) -> (ValueId, ValueId) {
         let (low, high) = match scalar_type {
             ScalarType::Byte => (0, 255),
@@ -370,7 +374,7 @@ impl<'p> Builder<'p> {
         (self.int(low), self.int(high))
     }
 
-    /// The arguments of quantizing to a type, or dequantizing from it, without the last ones.
+    /// Returns the first six arguments of a per-tensor quantize or dequantize call.
     fn affine(
         &mut self,
         value: ValueId,
@@ -384,7 +388,8 @@ impl<'p> Builder<'p> {
         [value, scale, zero_point, low, high, self.int(scalar_type as i64)]
     }
 
-    /// What a call has computed becomes a value of the blob: within limits, and coded as that is.
+    /// Stores the result of a call as a value of the blob: clamps it, and quantizes or casts it as
+    /// the blob describes.
     pub(super) fn store(
         &mut self,
         made: ValueId,
@@ -417,8 +422,8 @@ impl<'p> Builder<'p> {
         Ok(())
     }
 
-    /// What a call has computed, with its dimensions in this order, becomes a value of the blob. It
-    /// is codes that are moved, if it is coded as these.
+    /// Stores the result of a call, with its dims permuted, as a value of the blob. If that value
+    /// is quantized, the permutation applies to the quantized tensor.
     pub(super) fn store_in_order(
         &mut self,
         made: ValueId,
@@ -443,12 +448,13 @@ impl<'p> Builder<'p> {
         self.store_codes(moved, out)
     }
 
-    /// Gives a value of the blob the shape that a call has made. XNNPACK goes by that as well: the
-    /// exporter describes what it quantizes as the program runs before it finds out that a
-    /// convolution takes it, with channels last.
+    /// Gives a value of the blob the shape that its call computes.
+    ///
+    /// XNNPACK also goes by the computed shape. The exporter describes dynamically quantized
+    /// tensors before it knows that their consumer is a convolution, which requires channels last.
     ///
     /// # Errors
-    /// It is an argument of the delegate's call, of another shape.
+    /// The value is an argument of the delegate call and has another shape.
     fn describe_as(&mut self, made: ValueId, out: ValueId) -> Result<(), Error> {
         let sizes = self.sizes(made)?;
         let is_argument = self.arguments.contains(&out);
@@ -465,7 +471,7 @@ impl<'p> Builder<'p> {
         Ok(())
     }
 
-    /// Codes that a call has moved become a value of the blob.
+    /// Stores a permuted quantized tensor as a value of the blob.
     pub(super) fn store_codes(&mut self, made: ValueId, out: ValueId) -> Result<(), Error> {
         self.define(out)?;
         self.describe_as(made, out)?;
@@ -473,7 +479,7 @@ impl<'p> Builder<'p> {
         Ok(())
     }
 
-    /// Lets the last call make `out`, if it is what made this; or copies it.
+    /// Retargets the last call to `out` if it computed `made`, else adds a clone.
     fn rename(&mut self, made: ValueId, out: ValueId) {
         let last = self.graph.nodes.last_mut().and_then(|node| node.args.last_mut());
         match last {
