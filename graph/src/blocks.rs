@@ -1,22 +1,22 @@
-//! Basic blocks of a method, to follow its control flow backward.
+//! Basic blocks of a method, and a backward search over its control flow.
 
 use crate::method::{Instruction, Method};
 use alloc::collections::BTreeSet;
 use alloc::vec;
 use alloc::vec::Vec;
 
-/// The basic blocks of a method: instructions that run one after the other. The last block is the
-/// end of the method, where outputs are read.
+/// Basic blocks of a method: maximal sequences of instructions without jumps into or out of them.
+/// The last block is empty and marks the end of the method, where outputs are read.
 pub(crate) struct Blocks {
-    /// The first instruction of each, in order.
+    /// First instruction of each block, in order.
     leaders: Vec<usize>,
-    /// The blocks that may run before each.
+    /// Predecessors of each block.
     before: Vec<Vec<usize>>,
-    /// Blocks that may still be searched: what a hostile file can ask for is quadratic.
+    /// Remaining steps of all searches. A malicious file could require a quadratic number.
     steps: usize,
 }
 
-/// Blocks that are searched for one method at most. No exported program needs nearly as many.
+/// Limit on the number of steps for one method. No exported program comes close.
 const MAX_STEPS: usize = 1 << 24;
 
 impl Blocks {
@@ -42,20 +42,20 @@ impl Blocks {
         blocks
     }
 
-    /// The block of an instruction.
+    /// Returns the block of an instruction.
     pub(crate) fn of_instruction(&self, at: usize) -> usize {
         self.leaders.partition_point(|leader| *leader <= at).saturating_sub(1)
     }
 
-    /// The block at the end of the method.
+    /// Returns the block at the end of the method.
     pub(crate) fn end(&self) -> usize {
         self.leaders.len().saturating_sub(1)
     }
 
-    /// Visits the blocks that may run before this one, and goes on before those for which `is_open`
-    /// returns true. Returns whether the start of the method was reached. With `again`, the search
-    /// goes on at the end of the previous run there. Returns `None` if too many blocks were
-    /// searched.
+    /// Visits the predecessors of a block, and continues with the predecessors of each block for
+    /// which `is_open` returns true. Returns whether the search reached the start of the method.
+    /// With `again`, the search continues from there at the end of the previous run. Returns `None`
+    /// if the step limit is exceeded.
     pub(crate) fn search_back(
         &mut self,
         block: usize,

@@ -1,4 +1,4 @@
-//! The graph: values, and calls of functional operators over them, in order of execution.
+//! The graph: values, and calls of functional operators on them, in execution order.
 
 use crate::operators::{DataDependent, Operator};
 use alloc::borrow::Cow;
@@ -7,97 +7,96 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use torchlet_core::ScalarType;
 
-/// The index of a value in its graph.
+/// Index of a value in [`Graph::values`].
 pub type ValueId = usize;
 
-/// A value of a graph.
+/// Value of a graph.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub enum Value<'p> {
-    /// Nothing: an optional that is absent.
+    /// An absent optional argument.
     None,
-    /// An integer that is known.
+    /// Integer constant.
     Int(i64),
-    /// A number that is known.
+    /// Floating-point constant.
     Double(f64),
-    /// A truth value that is known.
+    /// Boolean constant.
     Bool(bool),
-    /// A string.
+    /// String constant.
     String(String),
-    /// Integers that are known.
+    /// List of integer constants.
     IntList(Vec<i64>),
-    /// Numbers that are known.
+    /// List of floating-point constants.
     DoubleList(Vec<f64>),
-    /// Truth values that are known.
+    /// List of boolean constants.
     BoolList(Vec<bool>),
-    /// Several values: tensors, of which some may be [`Value::None`], or integers of which some are
-    /// symbolic.
+    /// List of values: tensors or [`Value::None`], or integers, some of them symbolic.
     List(Vec<ValueId>),
-    /// An integer that inputs or operators set; with the value that the exporter saw.
+    /// Integer known at run time only, set by an input or a call. Holds the value that the exporter
+    /// saw.
     SymInt(i64),
-    /// A tensor.
+    /// Tensor.
     Tensor(Tensor<'p>),
 }
 
-/// A tensor of a graph. Its elements lie in the order of its dimensions, whatever a file's memory
-/// format says.
+/// Tensor of a graph. Its elements are contiguous in the order of its dims, whatever memory format
+/// the file specifies.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Tensor<'p> {
-    /// Its element type within the graph.
+    /// Dtype inside the graph.
     pub scalar_type: ScalarType,
-    /// Its element type where it enters or leaves the graph.
+    /// Dtype of the tensor as an input or output of the graph.
     pub host_type: ScalarType,
-    /// Its shape, or the bound of it.
+    /// Shape; the upper bound of each dim if the shape is dynamic.
     pub sizes: Vec<usize>,
-    /// Whether the shape is a bound.
+    /// Whether the shape is dynamic.
     pub dynamic: bool,
-    /// Its data, if it is constant, or what it starts with: of what changes, none at all stands for
-    /// zeros.
+    /// Contents of a constant, or initial contents of a mutable tensor. For a mutable tensor, empty
+    /// data stands for zeros.
     pub data: Option<Cow<'p, [u8]>>,
-    /// Whether a constant's contents change between runs, where that is known.
+    /// Whether the contents of a constant change between runs; `None` if unknown.
     pub changes: Option<bool>,
 }
 
-/// A call of an operator: inputs in the order of its schema, then the output (a [`Value::List`]
-/// where there are several).
+/// Call of an operator.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Node {
-    /// The number that the exporter gave it.
+    /// Number that the exporter gave to the call.
     pub id: u32,
-    /// What it computes.
+    /// The operator.
     pub operator: Operator,
-    /// The arguments.
+    /// Inputs in the order of the operator's schema, then the output: a [`Value::List`] if the
+    /// operator has several outputs.
     pub args: Vec<ValueId>,
-    /// The calls that were fused into this one, in order; none for a call of the exporter's.
+    /// Calls that were fused into this one, in order; empty for a call of the exported program.
     pub parts: Vec<Node>,
 }
 
-/// Calls in order of execution, and the values that they work on. Each value has at most one call
-/// that makes it, except where a front-end says otherwise.
+/// Calls in execution order, and their values. Each value is the output of at most one call, unless
+/// a front end documents otherwise.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Graph<'p> {
-    /// The values, by [`ValueId`].
+    /// The values, indexed by [`ValueId`].
     pub values: Vec<Value<'p>>,
-    /// The calls.
+    /// The calls, in execution order.
     pub nodes: Vec<Node>,
-    /// The values that the caller gives.
+    /// Values that the caller passes in.
     pub inputs: Vec<ValueId>,
-    /// The values that the caller takes.
+    /// Values that the caller reads.
     pub outputs: Vec<ValueId>,
-    /// Values that overwrite others when all calls are done: the new one and the old one.
+    /// State updates: pairs of the new value and the value that it overwrites after the last call.
     pub updates: Vec<(ValueId, ValueId)>,
-    /// What the model calls values that keep their contents from run to run, where the exporter
-    /// kept that.
+    /// Names that the model gives to its mutable buffers, if the exporter preserved them.
     pub names: BTreeMap<ValueId, String>,
 }
 
 impl Node {
-    /// A call with these arguments.
+    /// Creates a call without number and fused calls.
     pub fn new(operator: Operator, args: Vec<ValueId>) -> Self {
         Node { id: 0, operator, args, parts: Vec::new() }
     }
 
-    /// Its operator, or those of the calls that were fused into it.
+    /// Returns the name of the operator, or the names of the fused calls joined by ` + `.
     pub fn title(&self) -> String {
         if self.parts.is_empty() {
             return String::from(self.operator.name());
@@ -114,13 +113,13 @@ impl AsRef<[ValueId]> for Node {
 }
 
 impl<'p> Graph<'p> {
-    /// The call whose output a value is, also within one that was made of several.
+    /// Returns the call whose output is this value. Searches fused calls as well.
     pub fn producer(&self, id: ValueId) -> Option<&Node> {
         let parts = self.nodes.iter().flat_map(|node| node.parts.iter().chain([node]));
         parts.into_iter().find(|node| node.args.last() == Some(&id))
     }
 
-    /// The tensor that a value is, if it is one.
+    /// Returns the tensor with this id; `None` if the value is not a tensor.
     pub fn tensor(&self, id: ValueId) -> Option<&Tensor<'p>> {
         match self.values.get(id)? {
             Value::Tensor(tensor) => Some(tensor),
@@ -128,7 +127,7 @@ impl<'p> Graph<'p> {
         }
     }
 
-    /// Whether the shape of a call's output depends on the elements of its inputs.
+    /// Whether the output shape of a call depends on the elements of its inputs.
     pub(crate) fn is_data_dependent(&self, node: &Node) -> bool {
         let is_mask = |id: &ValueId| {
             let types = [ScalarType::Bool, ScalarType::Byte];
@@ -137,20 +136,20 @@ impl<'p> Graph<'p> {
         match node.operator.traits().data_dependent {
             DataDependent::Never => false,
             DataDependent::Always => true,
-            // Masks are as many indices as they have true elements.
+            // A mask selects as many indices as it has true elements.
             DataDependent::Masks => {
                 node.args.get(1).is_none_or(|list| self.items(list).iter().any(is_mask))
             }
         }
     }
 
-    /// Whether two values are tensors of one type and shape.
+    /// Whether two values are tensors of the same dtype and shape.
     pub(crate) fn are_alike(&self, one: ValueId, other: ValueId) -> bool {
         let (Some(one), Some(other)) = (self.tensor(one), self.tensor(other)) else { return false };
         one.scalar_type == other.scalar_type && one.sizes == other.sizes
     }
 
-    /// What an argument consists of: the items of a list, or the value itself.
+    /// Returns the items of a list, or the value itself.
     pub fn items<'g>(&'g self, id: &'g ValueId) -> &'g [ValueId] {
         match self.values.get(*id) {
             Some(Value::List(items)) => items,
@@ -158,8 +157,8 @@ impl<'p> Graph<'p> {
         }
     }
 
-    /// Says of each constant whether it changes, where the updates are all that does: as in graphs
-    /// that the compiler wrote.
+    /// Sets [`Tensor::changes`] of each constant, for graphs in which only `updates` change
+    /// constants. That holds for graphs written by this compiler.
     pub fn mark_changes(&mut self) {
         let updated: BTreeSet<ValueId> = self.updates.iter().map(|(_, old)| *old).collect();
         for (id, value) in self.values.iter_mut().enumerate() {
@@ -171,7 +170,7 @@ impl<'p> Graph<'p> {
         }
     }
 
-    /// The graph with empty data in place of that of its constants.
+    /// Returns the graph with the data of each constant replaced by an empty slice.
     pub fn without_data(self) -> Graph<'static> {
         let values = self.values.into_iter().map(Value::without_data).collect();
         let Graph { nodes, inputs, outputs, updates, names, .. } = self;
@@ -180,7 +179,7 @@ impl<'p> Graph<'p> {
 }
 
 impl Value<'_> {
-    /// The value with data, if it has any, that is this one's.
+    /// Returns the value with its data borrowed from `self`.
     pub fn borrowed(&self) -> Value<'_> {
         let Value::Tensor(tensor) = self else { return self.clone() };
         let &Tensor { scalar_type, host_type, dynamic, changes, .. } = tensor;

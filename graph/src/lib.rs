@@ -1,12 +1,14 @@
-//! The graph compiler: from programs, however they were lowered, to what a processor runs best.
+//! The graph compiler: translates exported programs, lowered for any backend, into programs for the
+//! available processors.
 //!
-//! A program's instructions and the delegates that it can read become one [`graph`]; [`passes`]
-//! make it smaller; [`Target`]s say which calls they take; what none takes stays instructions. The
-//! result is a program in the same file format, with a [`Report`] of what runs where and why.
+//! The compiler merges the instructions of a method and its readable delegates into a [`graph`].
+//! [`passes`] simplify it. A partitioner assigns each call to a [`Target`] that accepts it; the
+//! remaining calls stay kernel instructions. The result is a program in the same file format
+//! (`.pte`) and a [`Report`] of where each call runs and why.
 //!
-//! It computes nothing but constants, by kernels that it is given, and knows no device: a processor
-//! is a [`Target`]. It has no operating system, and wants a heap. Start reading at [`compile()`],
-//! then [`graph::Graph`], and [`operators`], the one table of operators.
+//! The compiler evaluates constant expressions only, with kernels of a given registry, and knows
+//! processors only through the [`Target`] trait. It needs a heap but no operating system. Start
+//! with [`compile()`], [`graph::Graph`] and [`operators`], the operator table.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![no_std]

@@ -1,5 +1,5 @@
-//! Frees a method of the places that an exporter gave its tensors, so that they can be planned
-//! anew.
+//! Removes the memory slots that the exporter assigned to tensors, so that the compiler can plan
+//! memory again.
 
 use crate::blocks::Blocks;
 use crate::front::{Access, Meaning, Vocabulary};
@@ -9,26 +9,26 @@ use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec;
 use alloc::vec::Vec;
 
-/// At what multiples tensors start.
+/// Alignment of tensors, in bytes.
 const ALIGN: usize = 16;
 
 impl Method<'_> {
-    /// Takes the places away from tensors that hold nothing from one execution to the next. State
-    /// keeps them, as others may know where it lies; so does what instructions touch of which it is
-    /// not known whether they read it first.
+    /// Removes the slots of tensors whose contents need not survive a run. State keeps its slots,
+    /// since other methods may access it there. Tensors of instructions that may read them first
+    /// keep their slots as well.
     ///
-    /// Inputs and outputs that had a place get one in the first buffer, each its own, behind what
-    /// keeps its place there. The others are what methods share state in, where all of them have
-    /// the same tensors in buffers of the same size.
+    /// Inputs and outputs that had a slot get a separate one in the first buffer, behind the
+    /// tensors that stay there. Methods can share state in the other buffers: every method has the
+    /// same tensors in them, and buffers of the same size.
     ///
-    /// Of delegates in `inputs`, it is known how many of their arguments are inputs.
+    /// `inputs` maps a delegate to its number of input arguments, if known.
     pub(crate) fn forget_places(
         &mut self,
         vocabulary: &Vocabulary,
         inputs: &BTreeMap<usize, usize>,
     ) {
         let free = self.written_first(vocabulary, inputs);
-        // An output that nothing writes first may be state.
+        // An output that no instruction writes first may be state.
         let interface: BTreeSet<usize> = (self.inputs.iter())
             .chain(self.outputs.iter().filter(|value| free.contains(value)))
             .copied()
@@ -47,7 +47,7 @@ impl Method<'_> {
             self.forget_unused_places();
         }
         self.clear_planned(&left);
-        // Tensors without elements have places, too.
+        // Tensors without elements have a slot, too.
         if !homeless.is_empty() && self.planned.is_empty() {
             self.planned.push(0);
         }
@@ -61,8 +61,8 @@ impl Method<'_> {
         }
     }
 
-    /// Whether instructions write what their schemas call outputs, and delegates their results, and
-    /// nothing else.
+    /// Whether kernels write only the outputs of their schemas, and the method has no moves or
+    /// jumps.
     fn only_writes_outputs(&self, vocabulary: &Vocabulary) -> bool {
         self.instructions.iter().all(|instruction| match instruction {
             Instruction::Kernel { name, overload, .. } => {
@@ -73,8 +73,8 @@ impl Method<'_> {
         })
     }
 
-    /// Takes the places away from tensors that no instruction touches: what is within delegates
-    /// now. State that has a name keeps its own.
+    /// Removes the slots of unnamed tensors that no instruction uses, such as values that are now
+    /// internal to delegates. Named state keeps its slots.
     fn forget_unused_places(&mut self) {
         let values = self.instructions.iter().flat_map(Instruction::values);
         let values = values.chain(self.inputs.iter().chain(&self.outputs).copied());
@@ -90,8 +90,8 @@ impl Method<'_> {
         }
     }
 
-    /// Takes away the places and names of state that nothing mentions any more, as it lives in
-    /// delegates. `planned` buffers stay in any case.
+    /// Removes the slots and names of state that moved into delegates. The first `planned` buffers
+    /// remain, even if empty.
     pub(crate) fn forget_moved(&mut self, moved: &BTreeSet<usize>, planned: usize) {
         let mut left = BTreeSet::new();
         for value in moved {
@@ -106,8 +106,8 @@ impl Method<'_> {
         }
     }
 
-    /// The tensors that instructions write before any reads them, wherever jumps lead, and those
-    /// that they work in.
+    /// Returns the tensors that instructions write before any instruction reads them, on every
+    /// control-flow path, and the scratch tensors of kernels.
     pub(crate) fn written_first(
         &self,
         vocabulary: &Vocabulary,
@@ -115,12 +115,11 @@ impl Method<'_> {
     ) -> BTreeSet<usize> {
         let mut blocks = Blocks::of(self);
         let activations = self.overlapping();
-        // The tensors that each block writes, and those that it reads before.
+        // Tensors that each block writes, and tensors that it reads before it writes them.
         let (mut written, mut read) = (BTreeSet::new(), BTreeSet::new());
         let mut found = BTreeSet::new();
         for (at, instruction) in self.instructions.iter().enumerate() {
-            // Of other instructions, it is not known that they write an argument before they read
-            // it.
+            // Other instructions may read an argument before they write it.
             let (outputs, scratch): (_, &[usize]) = match instruction {
                 Instruction::Kernel { name, overload, .. } => {
                     let outputs = match vocabulary.access(name, overload) {
@@ -130,12 +129,12 @@ impl Method<'_> {
                     (outputs, vocabulary.scratch(name, overload))
                 }
                 Instruction::Delegate { delegate, .. } => (inputs.get(delegate).copied(), &[]),
-                // A move overwrites its whole target, the second of its values.
+                // A move overwrites its whole target, the second value.
                 Instruction::Move { .. } => (Some(1), &[]),
                 Instruction::JumpFalse { .. } | Instruction::Free { .. } => (None, &[]),
             };
             let block = blocks.of_instruction(at);
-            // State that is only written stays where other methods read it.
+            // State that this method only writes must stay where other methods read it.
             let copied = copied_to(instruction, vocabulary).filter(|it| activations.contains(it));
             for (place, arg) in instruction.values().enumerate() {
                 for value in self.with_items(arg) {
@@ -154,7 +153,7 @@ impl Method<'_> {
         let outputs = self.outputs.iter().flat_map(|value| self.with_items(*value));
         read.extend(outputs.filter(|value| found.contains(value)).map(|value| (end, value)));
         for (block, value) in read {
-            // A search that takes too long finds nothing out.
+            // A search that exceeds its step limit proves nothing.
             let is_written = found.contains(&value)
                 && blocks.search_back(block, false, |block| !written.contains(&(block, value)))
                     == Some(false);
@@ -165,9 +164,9 @@ impl Method<'_> {
         found
     }
 
-    /// The unnamed tensors whose memory overlaps that of a tensor with another size or type.
-    /// Exporters reuse the memory of activations so, never that of state; a view of state has its
-    /// size and type.
+    /// Returns the unnamed tensors whose memory overlaps that of a tensor of another size or dtype.
+    /// Exporters reuse the memory of activations like that, never the memory of state. A view of
+    /// state has the size and dtype of the state.
     fn overlapping(&self) -> BTreeSet<usize> {
         let mut places: BTreeMap<Place, Vec<usize>> = BTreeMap::new();
         for (value, kind) in self.values.iter().enumerate() {
@@ -178,7 +177,7 @@ impl Method<'_> {
             }
         }
         let mut found = BTreeSet::new();
-        // In the order of their offsets, with the end of those before.
+        // In the order of their offsets; `last_end` is the largest end so far.
         let (mut last_buffer, mut last_end) = (0, 0);
         let mut rest = places.iter().filter(|((_, _, bytes, _), _)| *bytes > 0).peekable();
         while let Some(((buffer, offset, bytes, _), values)) = rest.next() {
@@ -198,7 +197,7 @@ impl Method<'_> {
         found
     }
 
-    /// Takes away the memory of these planned buffers if nothing lies there any more.
+    /// Sets the size of each of these planned buffers to 0 if no tensor lies in it.
     fn clear_planned(&mut self, buffers: &BTreeSet<usize>) {
         let mut used = vec![false; self.planned.len()];
         for value in &self.values {
@@ -216,7 +215,7 @@ impl Method<'_> {
         }
     }
 
-    /// Where the first buffer has nothing any more.
+    /// Returns the aligned end of the last tensor in the first buffer.
     fn end_of_first(&self) -> usize {
         let ends = self.values.iter().map(|value| match value {
             MethodValue::Tensor(tensor) => match tensor.place {
@@ -230,7 +229,7 @@ impl Method<'_> {
     }
 }
 
-/// The tensor that an instruction overwrites with a copy of another.
+/// Returns the tensor that an instruction overwrites with a copy of another one.
 fn copied_to(instruction: &Instruction, vocabulary: &Vocabulary) -> Option<usize> {
     let Instruction::Kernel { name, overload, args } = instruction else { return None };
     match (vocabulary.meaning(name, overload), &args[..]) {

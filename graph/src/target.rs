@@ -1,4 +1,4 @@
-//! What a processor can do.
+//! Interface between the compiler and a processor.
 
 use crate::graph::{Graph, Node};
 use crate::partition::Region;
@@ -6,54 +6,53 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use torchlet_core::Rates;
 
-/// A processor that graphs can be compiled for, through a backend.
+/// Processor that graphs can be compiled for, through an ExecuTorch backend.
 pub trait Target {
-    /// The name of the backend that delegates of this processor are made for, such as
-    /// `VulkanBackend`.
+    /// Returns the name of the backend that runs the compiled delegates, such as `VulkanBackend`.
     fn backend(&self) -> &'static str;
 
-    /// Whether it runs a call of a graph as it is. This asks the table that dispatches, so that it
-    /// cannot say otherwise than what happens.
+    /// Checks whether the processor supports a call of a graph without changes. Implementations ask
+    /// the dispatch table of the backend, so that the answer matches what the backend does.
     ///
     /// # Errors
-    /// Why not, in words for the user.
+    /// The reason for the refusal, worded for users.
     fn accepts(&self, graph: &Graph<'_>, node: &Node) -> Result<(), String>;
 
-    /// The same for every call of a graph, in order. What is known of the graph as a whole is found
-    /// once.
+    /// Calls [`accepts`](Self::accepts) for each call of a graph, in order. Implementations can
+    /// analyse the graph once for all calls.
     fn accepts_each(&self, graph: &Graph<'_>) -> Vec<Result<(), String>> {
         graph.nodes.iter().map(|node| self.accepts(graph, node)).collect()
     }
 
-    /// Whether a region gains from running there, beside what the kernels do.
+    /// Checks whether running a region on this processor pays off, apart from kernel times.
     ///
     /// # Errors
-    /// Why not, in words for the user.
+    /// The reason why it does not, worded for users.
     fn is_worth(&self, _graph: &Graph<'_>, _region: &Region) -> Result<(), String> {
         Ok(())
     }
 
-    /// How fast it is, where that is known.
+    /// Returns the measured speed of the processor, if known.
     fn rates(&self) -> Option<Rates> {
         None
     }
 
-    /// Whether it works in the memory that kernels work in. Then nothing is lost by going back and
-    /// forth, views cost nothing, and a method is compiled even if the processor takes nothing of
-    /// it.
+    /// Whether the processor works in host memory, like the kernels. If so, the compiler treats
+    /// transfers and views as free, and compiles a method even if the processor supports none of
+    /// its calls.
     fn shares_memory(&self) -> bool {
         false
     }
 }
 
-/// Packs the weights of regions for the machine that they run on, while a program is compiled. What
-/// it makes lies with the packer, so that programs borrow it.
+/// Packs the weights of regions for the current machine at compile time. The packer owns the packed
+/// data; compiled programs borrow it.
 pub trait Packer {
-    /// The backend whose regions they are.
+    /// Returns the name of the backend whose regions it packs.
     fn backend(&self) -> &'static str;
 
-    /// The region with weights packed: in place of a constant that calls take packed stands the
-    /// result of a call of [`torchlet.packed`](crate::operators::Operator::PACKED). What cannot be
-    /// packed stays as it is.
+    /// Returns the region with packed weights. A call of
+    /// [`torchlet.packed`](crate::operators::Operator::PACKED) replaces each packed constant.
+    /// Constants that cannot be packed remain unchanged.
     fn pack<'p>(&'p self, region: Graph<'p>) -> Graph<'p>;
 }

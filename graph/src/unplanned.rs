@@ -1,8 +1,9 @@
-//! State without a place in the memory plan.
+//! Memory for state that the exporter did not plan.
 //!
-//! Exporters can leave mutable buffers out of the plan. Such state looks like a constant if it has
-//! an initial value, and like any tensor that the compiler plans if it has none. Before a method is
-//! compiled, it gets a place, and is like other state then.
+//! Exporters can leave mutable buffers out of the memory plan. With initial data, such a buffer
+//! looks like a constant; without, it looks like an activation that the compiler has to plan.
+//! Before a method is compiled, its buffers get slots in a planned buffer and become ordinary
+//! state.
 
 use crate::error::Error;
 use crate::front::Vocabulary;
@@ -12,16 +13,16 @@ use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 use torchlet_core::ShapeDynamism;
 
-/// At what multiples state starts.
+/// Alignment of state, in bytes.
 const ALIGN: usize = 16;
 
 impl Method<'_> {
-    /// Gives places in a planned buffer to state that has none: constants that instructions write,
-    /// and tensors without data of which something is read before it was written. Exporters elide
-    /// views of the former: these have its name and its data, and get its place.
+    /// Assigns slots in a planned buffer to state without one: constants that instructions write,
+    /// and tensors without data that may be read before they are written. Elided views of the
+    /// former have the same name and data, and get the same slot.
     ///
     /// # Errors
-    /// There is no such buffer, or a view is of another size than its state.
+    /// No buffer is left, the state is too large, or a view differs in size from its state.
     pub(crate) fn place_state(
         &mut self,
         vocabulary: &Vocabulary,
@@ -64,7 +65,7 @@ impl Method<'_> {
         Ok(())
     }
 
-    /// The tensors that kernels and moves write.
+    /// Returns the tensors that kernels and moves write.
     fn written(&self, vocabulary: &Vocabulary) -> BTreeSet<usize> {
         let values = self.instructions.iter().flat_map(|instruction| match instruction {
             Instruction::Kernel { name, overload, args } => {
@@ -77,7 +78,7 @@ impl Method<'_> {
         values.flat_map(|value| self.with_items(value)).collect()
     }
 
-    /// The views of state with initial data that exporters elided, each with its state.
+    /// Maps each elided view of state with initial data to that state.
     fn views_of_state(&self, state: &[usize]) -> Result<BTreeMap<usize, usize>, Error> {
         let mut named: BTreeMap<&str, usize> = BTreeMap::new();
         for value in state {
@@ -102,8 +103,8 @@ impl Method<'_> {
         Ok(views)
     }
 
-    /// The tensors without data and place, not the caller's, that may be read before they are
-    /// written.
+    /// Returns the tensors without data and slot, other than inputs and outputs, that may be read
+    /// before they are written.
     fn read_first(
         &self,
         vocabulary: &Vocabulary,
@@ -130,15 +131,15 @@ impl Method<'_> {
     }
 }
 
-/// Whether two tensors have the same entry of the file for their data.
+/// Whether two tensors refer to the same data in the file.
 fn is_same_data(a: &TensorData<'_>, b: &TensorData<'_>) -> bool {
     match (a, b) {
         (TensorData::Inside(Cow::Borrowed(a)), TensorData::Inside(Cow::Borrowed(b))) => {
             (a.as_ptr(), a.len()) == (b.as_ptr(), b.len())
         }
-        // Storage that lends nothing.
+        // The storage does not lend its bytes: compare contents.
         (TensorData::Inside(a), TensorData::Inside(b)) => a == b,
-        // Found by name.
+        // External data is found by name, and the names are equal.
         (TensorData::Outside, TensorData::Outside) => true,
         _ => false,
     }

@@ -1,14 +1,15 @@
-//! Views that an exporter made by giving two tensors one place, as instructions.
+//! Adds an instruction for each view that the exporter's memory planner elided.
 //!
-//! Where shapes are static, ExecuTorch's memory planner elides `view_copy`: the result lies where
-//! its source does, and no instruction says so. Before a method can be planned anew, each such view
-//! gets the instruction that it stands for.
+//! For static shapes, ExecuTorch's memory planner elides `view_copy`: the result shares the memory
+//! of its source, and the program has no instruction for it. The compiler has to make these views
+//! explicit before it can plan memory again.
 //!
-//! Which tensor was written last to a place is a question of data flow, since instructions may be
-//! skipped and repeated: reaching definitions, by place. A view is added behind each definition of
-//! another tensor of the place that reaches a read. This is exact wherever jumps lead, since in the
-//! file's memory both tensors change there. What a run leaves in a place reaches the start of the
-//! next run, so state may be read and written through different tensors.
+//! Jumps can skip and repeat instructions, so finding the tensor that was last written to a memory
+//! slot is a data-flow problem: reaching definitions, per slot. If a definition of one tensor
+//! reaches a read of another tensor in the same slot, a view is added behind the definition. This
+//! is exact for any control flow, since in the file's memory both tensors change at that point. The
+//! contents of a slot at the end of a run reach the start of the next run, so one run may write
+//! state through one tensor and the next may read it through another.
 
 use crate::blocks::Blocks;
 use crate::front::{Access, Vocabulary};
@@ -19,57 +20,57 @@ use alloc::vec;
 use alloc::vec::Vec;
 use torchlet_core::{Scalar, ScalarType, ShapeDynamism};
 
-/// A place in planned memory, and how many bytes of what lie there.
+/// Memory slot of a tensor: planned buffer, byte offset, size in bytes, dtype.
 pub(crate) type Place = (usize, usize, usize, ScalarType);
 
-/// The place of a tensor that may be a view without an instruction: where shapes vary, views have
-/// one.
+/// Returns the slot of a tensor that may be an elided view. Views with dynamic shapes always have
+/// an instruction.
 pub(crate) fn place_of(tensor: &MethodTensor<'_>) -> Option<Place> {
     let (buffer, offset) = tensor.place?;
     let is_static = tensor.dynamism == ShapeDynamism::Static;
     is_static.then_some((buffer, offset, tensor.info.nbytes(), tensor.info.scalar_type))
 }
 
-/// What writes to a place.
+/// Definition of a slot's contents.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Writer {
-    /// The caller, the file, or the run before.
+    /// Contents at the start of a run: set by the caller, the file or the previous run.
     Start,
-    /// The instruction of this index.
+    /// Index of the instruction that writes the slot.
     Instruction(usize),
 }
 
-/// A view to be added: behind what, its source and its result.
+/// A view to add: the definition that it follows, its source and its result.
 type View = (Writer, usize, usize);
 
-/// A read of a place that the same block has not written before.
+/// Upward-exposed read: a read of a slot that its block did not write before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Exposed {
     block: usize,
     place: Place,
-    /// Whether the instruction surely reads it: of what it may as well write first, nothing is
+    /// Whether the instruction certainly reads the value. A value that it may write first is not
     /// known to be state.
     is_certain: bool,
 }
 
-/// Reads and writes of the places that several tensors have.
+/// Reads and writes of the slots that several tensors share.
 struct Flow {
     blocks: Blocks,
-    /// Who wrote last to each place in each block, and to which of its tensors.
+    /// Last write to each slot in each block, and the tensor that it writes.
     last: BTreeMap<(usize, Place), (Writer, usize)>,
-    /// The tensors read by [exposed](Exposed) reads.
+    /// Tensors read by each exposed read.
     exposed: BTreeMap<Exposed, BTreeSet<usize>>,
-    /// The tensors that the caller sets in every run.
+    /// Tensors that the caller sets in every run.
     inputs: BTreeMap<Place, usize>,
-    /// The tensor that holds what a place keeps from run to run.
+    /// The tensor that represents the state in each slot.
     cells: BTreeMap<Place, usize>,
     views: BTreeSet<View>,
 }
 
 impl Method<'_> {
-    /// Adds an instruction for each view that has none. `inputs` says how many arguments of a
-    /// delegate are inputs, where that is known. Returns false, and changes nothing, if finding the
-    /// views takes too long.
+    /// Adds an instruction for each elided view. `inputs` maps a delegate to its number of input
+    /// arguments, if known. Returns false and leaves the method unchanged if the search exceeds its
+    /// step limit.
     pub(crate) fn make_views_explicit(
         &mut self,
         vocabulary: &Vocabulary,
@@ -83,8 +84,8 @@ impl Method<'_> {
         let is_complete = flow.find_views().is_some();
         if is_complete && !flow.views.is_empty() {
             self.add_views(&flow.views);
-            // Exporters give views of state its name and data. They are no state of their own from
-            // now on.
+            // Exporters copy the name and the data of state to its views. A view with an
+            // instruction is no longer state.
             let cells: BTreeSet<usize> = flow.cells.values().copied().collect();
             let views = flow.views.iter().map(|(_, _, view)| *view);
             for view in views.filter(|view| !cells.contains(view)) {
@@ -96,7 +97,7 @@ impl Method<'_> {
         is_complete
     }
 
-    /// The places that several tensors have.
+    /// Returns the slots that several tensors share.
     fn shared_places(&self) -> BTreeSet<Place> {
         let (mut seen, mut shared) = (BTreeSet::new(), BTreeSet::new());
         for value in &self.values {
@@ -112,7 +113,8 @@ impl Method<'_> {
 
     fn add_views(&mut self, views: &BTreeSet<View>) {
         let instructions = core::mem::take(&mut self.instructions);
-        // Jumps lead behind the views of the instruction in front of their destination.
+        // A jump to an instruction skips the views that were added in front of it: they belong to
+        // the preceding instruction.
         let mut moved = Vec::with_capacity(instructions.len() + 1);
         let mut views = views.iter().copied().peekable();
         let mut writer = Writer::Start;
@@ -199,7 +201,7 @@ impl Flow {
         flow
     }
 
-    /// Notes a read of a tensor. Returns whether the block did not write to its place before.
+    /// Records a read of a tensor. Returns whether its block did not write the slot before.
     fn read(&mut self, read: Exposed, value: usize) -> bool {
         let last = self.last.get(&(read.block, read.place));
         match last {
@@ -214,7 +216,8 @@ impl Flow {
         last.is_none()
     }
 
-    /// Finds the views whose sources are written in other blocks; `None` if that takes too long.
+    /// Finds the views whose sources are written in other blocks. Returns `None` if the search
+    /// exceeds its step limit.
     fn find_views(&mut self) -> Option<()> {
         let mut kept = BTreeSet::new();
         for (read, values) in core::mem::take(&mut self.exposed) {
@@ -228,7 +231,8 @@ impl Flow {
                 kept.insert(read.place);
             }
         }
-        // What a run leaves in a place is in its cell when the next one starts.
+        // The next run starts with the last contents of the slot, read through the tensor in
+        // `cells`.
         let block = self.blocks.end();
         for place in kept {
             let Some(cell) = self.cells.get(&place).copied() else { continue };
@@ -242,8 +246,8 @@ impl Flow {
         Some(())
     }
 
-    /// Who may have written last to a place when a block starts, and to which of its tensors;
-    /// `None` if finding that takes too long.
+    /// Returns the definitions of a slot that can reach the start of a block, with the tensor that
+    /// each one writes. Returns `None` if the search exceeds its step limit.
     fn writers(&mut self, read: Exposed) -> Option<BTreeSet<(Writer, usize)>> {
         let mut found = BTreeSet::new();
         let input = self.inputs.get(&read.place).copied();
@@ -261,7 +265,7 @@ impl Flow {
     }
 }
 
-/// The value that an instruction writes in place.
+/// Returns the value that an instruction writes in place.
 fn target_of(instruction: &Instruction, vocabulary: &Vocabulary) -> Option<usize> {
     let Instruction::Kernel { name, overload, args } = instruction else { return None };
     match vocabulary.access(name, overload) {
@@ -270,17 +274,17 @@ fn target_of(instruction: &Instruction, vocabulary: &Vocabulary) -> Option<usize
     }
 }
 
-/// What an instruction does with values.
+/// Values that an instruction accesses.
 struct Accesses {
     reads: Vec<usize>,
     writes: Vec<usize>,
-    /// Whether it surely reads what is said to be read.
+    /// Whether the instruction certainly reads all of `reads`.
     is_certain: bool,
 }
 
-/// The values that an instruction reads and writes. Where it is not known which is which, a value
-/// is both: then an output can be taken for a view of what lay in its place before, which nobody
-/// reads.
+/// Returns the values that an instruction reads and writes. If the roles of its arguments are
+/// unknown, each argument counts as both. The worst consequence is a redundant view: an output is
+/// taken for a view of the previous contents of its slot.
 fn accesses(
     instruction: &Instruction,
     vocabulary: &Vocabulary,
