@@ -1,29 +1,30 @@
-//! Attention as exporters write it becomes one call.
+//! Fuses decomposed attention into one call.
 //!
-//! `softmax(q · kᵀ · scale + mask) · v`, found from the second product backwards:
+//! Matches `softmax(q · kᵀ · scale + mask) · v`, backwards from the second matrix multiplication:
 //!
-//! - The scale stands at the product or at `q` or `k` (PyTorch's decomposition puts its root at
-//!   both), as a product with a number or a quotient by one, on either side of views and of the
-//!   transposition of `k`.
-//! - The mask is added to the scores, or fills them with minus infinity (or, of `f32`, with what
-//!   absorbs every score) where it is true; as part of `baddbmm`, too.
-//! - The softmax may have the idiom around it that gives rows zeros of which every score is minus
-//!   infinity: `eq`, `logical_not`, `any`, `logical_not`, `where`.
-//! - Softmax in `f32` between products in a narrower type is what the fused call computes anyway.
-//! - Keys and values that are repeated for groups of heads are taken unrepeated.
+//! - The scale is a multiplication or division by a constant, applied to the scores, to `q` or to
+//!   `k`, before or after views and the transposition of `k`. PyTorch's decomposition applies its
+//!   square root to both `q` and `k`.
+//! - The mask is added to the scores, also as part of `baddbmm`, or fills masked scores with minus
+//!   infinity. With `f32`, a finite value that absorbs every score works too.
+//! - The softmax may be wrapped in the idiom `eq`, `logical_not`, `any`, `logical_not`, `where`. It
+//!   gives zeros for rows whose scores are all minus infinity.
+//! - An `f32` softmax between matrix multiplications of a narrower type is matched, as the fused
+//!   call computes it the same way.
+//! - Keys and values that are repeated for grouped-query attention are read without the repetition.
 //!
-//! It becomes `et_vk.sdpa.default(q, k, v, mask, scale)`, whose fully masked rows are not numbers,
-//! as those of a bare softmax, or [`Operator::ATTENTION`] with an argument more, where such rows
-//! are zeros and heads may share keys. The idiom without a mask, or with a constant one that leaves
-//! every row a key, has no such rows (but where finite products overflow to infinity) and becomes
-//! the first of the two, which is the more common one. A constant mask that shows each row a key
-//! more than the one before becomes the further argument, an offset: row `i` sees keys up to
-//! `offset + i`, and no time is spent on others.
+//! The result is `et_vk.sdpa.default(q, k, v, mask, scale)`, whose fully masked rows are NaN like
+//! those of a plain softmax, or [`Operator::ATTENTION`], which has one argument more. There, fully
+//! masked rows are zeros, and heads may share keys and values. The idiom becomes the more common
+//! `et_vk.sdpa` if no row can be fully masked: without a mask, or with a constant mask that leaves
+//! every row a key (finite scores that overflow to infinity aside). A constant causal mask becomes
+//! the extra argument, an offset: row `i` sees keys up to `offset + i`, and no time is spent on
+//! later keys.
 //!
-//! Needs: each value made once, before its uses; copies that change nothing are better gone. Shapes
-//! must be fixed. Keeps: products whose weights others take. Rounding: scores and weights are not
-//! rounded to the type of the graph, and the scale is applied once: as in PyTorch's own fused
-//! attention, sums are at least as exact as before.
+//! Needs: a graph in which each value is produced once, before its uses, preferably without
+//! redundant copies. Shapes must be fixed. Keeps: patterns whose attention weights other calls
+//! read. Rounding: scores and weights are not rounded to the graph's type, and the scale is applied
+//! once. As in PyTorch's fused attention, the result is at least as exact as before.
 
 use super::masks::{Known, Mask, Masks};
 use super::rewrite::{Rewriter, each_call};
@@ -38,10 +39,10 @@ use alloc::vec;
 use alloc::vec::Vec;
 use torchlet_core::ScalarType;
 
-/// The widest rows of queries that are worth one call: no processor keeps more at hand.
+/// Maximum head dim of a fused call, a limit of the attention kernels.
 const MAX_WIDTH: usize = 2048;
 
-/// Fuses attention, and says how many.
+/// Fuses attention. Returns the number of changes.
 pub fn run(graph: &mut Graph<'_>) -> usize {
     let mut masks = Masks::default();
     each_call(graph, |rewriter, node| {
@@ -56,24 +57,24 @@ pub fn run(graph: &mut Graph<'_>) -> usize {
     })
 }
 
-/// Attention, found but not yet made.
+/// A matched attention pattern.
 struct Attention {
     weights: Weights,
     product: Product,
     values: ValueId,
-    /// What the second product makes.
+    /// The result of the second matrix multiplication.
     out: ValueId,
 }
 
-/// Where weights come from.
+/// Origin of the attention weights.
 struct Weights {
-    /// What the softmax is of.
+    /// The input of the softmax.
     scores: ValueId,
-    /// Whether a row of which every score is minus infinity has zeros.
+    /// Whether fully masked rows give zeros.
     zeros: bool,
 }
 
-/// The scores, as made by the first product.
+/// The first matrix multiplication, which computes the scores.
 struct Product {
     queries: ValueId,
     keys: ValueId,
@@ -81,7 +82,7 @@ struct Product {
     masks: Vec<Masking>,
 }
 
-/// A mask, and the scores that it is for, which may be shaped as others than those of the softmax.
+/// A mask, and the scores that it applies to. Their shape may differ from that of the softmax.
 #[derive(Clone, Copy)]
 struct Masking {
     mask: Mask,
@@ -98,8 +99,8 @@ fn find(rewriter: &Rewriter<'_, '_>, node: &Node) -> Option<Attention> {
     Some(Attention { weights, product, values: *values, out: *node.args.last()? })
 }
 
-/// Follows weights back through views and the conversion to a narrower type, as long as nobody else
-/// takes them.
+/// Follows attention weights back to the softmax through views and a narrowing conversion, provided
+/// that nothing else reads them.
 fn find_weights(rewriter: &Rewriter<'_, '_>, mut id: ValueId) -> Option<Weights> {
     for _ in 0..VIEWS {
         if rewriter.uses(id) != 1 {
@@ -118,7 +119,7 @@ fn find_weights(rewriter: &Rewriter<'_, '_>, mut id: ValueId) -> Option<Weights>
     None
 }
 
-/// What a conversion from `f32` to a type of 16 bits is of, or one the other way if it `widens`.
+/// The input of a conversion from `f32` to a 16-bit float type, or of the reverse if `widens`.
 fn converted(rewriter: &Rewriter<'_, '_>, node: &Node, widens: bool) -> Option<ValueId> {
     if !matches!(node.operator, Operator::TO_COPY | Operator::DIM_ORDER_OPS_TO_DIM_ORDER_COPY) {
         return None;
@@ -130,7 +131,7 @@ fn converted(rewriter: &Rewriter<'_, '_>, node: &Node, widens: bool) -> Option<V
     (fits && wide == ScalarType::Float).then_some(input)
 }
 
-/// What a softmax over the last dimension is of.
+/// The input of a softmax over the last dim.
 fn softmax(rewriter: &Rewriter<'_, '_>, id: ValueId) -> Option<ValueId> {
     let [scores, dim, ..] = rewriter.call_of(id, Operator::SOFTMAX)? else { return None };
     let last = rewriter.sizes(*scores)?.len() as i64 - 1;
@@ -138,7 +139,7 @@ fn softmax(rewriter: &Rewriter<'_, '_>, id: ValueId) -> Option<ValueId> {
     (last >= 1 && (dim == -1 || dim == last)).then_some(*scores)
 }
 
-/// A softmax whose rows are zeros where every score is minus infinity.
+/// Matches the idiom that gives zeros for rows whose scores are all minus infinity.
 fn guarded_softmax(rewriter: &Rewriter<'_, '_>, args: &[ValueId]) -> Option<Weights> {
     let [condition, zeros, weights] = args else { return None };
     let any = rewriter.call_of(*condition, Operator::LOGICAL_NOT)?.first()?;
@@ -153,13 +154,13 @@ fn guarded_softmax(rewriter: &Rewriter<'_, '_>, args: &[ValueId]) -> Option<Weig
         && (dim == -1 || dim == last)
         && rewriter.flag(Some(keep), false) == Some(true)
         && super::masks::filled(rewriter, *zeros) == Some(0.0);
-    // Zeros are shaped like the weights, or by themselves.
+    // The zeros are created with the shape of the weights (`full_like`) or independently.
     let shaped = rewriter.maker(*zeros).is_some_and(|node| inputs(node).first() == Some(weights));
     let taken = rewriter.uses(*weights) == if shaped { 2 } else { 1 };
     (fits && taken).then_some(Weights { scores, zeros: true })
 }
 
-/// Follows scores back to the product of queries and keys.
+/// Follows scores back to the matrix multiplication of queries and keys.
 fn find_product(rewriter: &Rewriter<'_, '_>, scores: ValueId) -> Option<Product> {
     let narrow = |id: ValueId| rewriter.maker(id).and_then(|node| converted(rewriter, node, true));
     let unmasked = narrow(scores).unwrap_or(scores);
@@ -172,7 +173,7 @@ fn find_product(rewriter: &Rewriter<'_, '_>, scores: ValueId) -> Option<Product>
         let Some(node) = rewriter.maker(product) else { continue };
         let (queries, keys, masks) = match (node.operator, inputs(node)) {
             (Operator::BMM | Operator::MM, [queries, keys]) => (*queries, *keys, masks),
-            // What is added has the product's shape, and a scale would be its scale, too.
+            // `baddbmm` adds its mask before any later scale, so the scale must be one.
             (Operator::BADDBMM, [mask, queries, keys, factors @ ..]) if masks.is_empty() => {
                 let one = |id: &ValueId| rewriter.number(*id) == Some(1.0);
                 let same = rewriter.sizes(product) == rewriter.sizes(scores);
@@ -190,9 +191,10 @@ fn find_product(rewriter: &Rewriter<'_, '_>, scores: ValueId) -> Option<Product>
     None
 }
 
-/// The ways to see scores as other scores with one mask or two, or without, where the first is what
-/// a conversion may have made the scores of. Two are added, the first perhaps to a view: as
-/// networks do that have a bias for each head and hide what is beyond a window.
+/// Candidates for the unmasked scores, each with zero, one or two masks. `unmasked` is `scores`, or
+/// its input if `scores` is a widening conversion. Two masks are added one after the other, perhaps
+/// with a view between: networks with windowed attention add a bias per head and then a window
+/// mask.
 fn maskings(
     rewriter: &Rewriter<'_, '_>,
     scores: ValueId,
@@ -219,12 +221,13 @@ fn maskings(
     found
 }
 
-/// Whether two tensors end with the same two dimensions.
+/// Whether the last two dims of both tensors are equal.
 fn same_rows(rewriter: &Rewriter<'_, '_>, a: ValueId, b: ValueId) -> Option<bool> {
     Some(rewriter.sizes(a)?.last_chunk::<2>()? == rewriter.sizes(b)?.last_chunk::<2>()?)
 }
 
-/// The shape of attention: batches, heads, rows of queries, keys, widths of queries and values.
+/// Dims of an attention call: batches, heads, query rows, keys, and head dims of queries and
+/// values.
 struct Shape {
     batches: usize,
     heads: usize,
@@ -247,13 +250,13 @@ impl Shape {
         let (rows, keys, width, value_width) = (*rows, *keys, *width, *value_width);
         let shape = Shape { batches, heads, rows, keys, width, value_width };
         let numbers = [batches, heads, rows, keys, width, value_width];
-        // Of nothing, views tell nothing.
+        // Views of empty tensors do not determine the dims.
         let fits = *value_rows == keys && *out_rows == rows && width <= MAX_WIDTH;
         (fits && !numbers.contains(&0)).then_some(shape)
     }
 }
 
-/// Makes the call, and a view of its output that is the second product's.
+/// Adds the fused call, and a view of its result with the shape of the second multiplication's.
 fn emit(rewriter: &mut Rewriter<'_, '_>, masks: &mut Masks, found: Attention) -> Option<()> {
     let shape = Shape::of(rewriter, &found)?;
     let Shape { batches, heads, rows, keys: key_rows, width, value_width } = shape;
@@ -289,12 +292,12 @@ fn emit(rewriter: &mut Rewriter<'_, '_>, masks: &mut Masks, found: Attention) ->
         }
         _ => rewriter.value(Value::None),
     };
-    // What shows the first row all keys hides nothing.
+    // An offset that shows the first row all keys masks nothing.
     let causal = causal.filter(|offset| offset + 1 < key_rows);
     let queries = viewed_as(rewriter, queries, &[batches, heads, rows, width])?;
     let full = [batches, heads, key_rows];
-    // Zeros or not, a row without a key does not happen: heads may share keys in the other call
-    // alone.
+    // If no row can be fully masked, zeros and NaN are the same, and the operator that supports
+    // shared heads may be used.
     let shared =
         shared_heads(rewriter, [keys, values], full).filter(|_| weights.zeros || shows_each_row);
     let (keys, values, key_heads) = shared.unwrap_or((keys, values, heads));
@@ -315,7 +318,7 @@ fn emit(rewriter: &mut Rewriter<'_, '_>, masks: &mut Masks, found: Attention) ->
     view_into(rewriter, fused, out)
 }
 
-/// The sum of two masks, which broadcast.
+/// Adds the broadcast sum of two masks.
 fn sum(rewriter: &mut Rewriter<'_, '_>, a: ValueId, b: ValueId) -> Option<ValueId> {
     let scalar_type = rewriter.scalar_type(a)?;
     let mut whole = |id| {
@@ -340,8 +343,8 @@ fn sum(rewriter: &mut Rewriter<'_, '_>, a: ValueId, b: ValueId) -> Option<ValueI
     Some(rewriter.call_new(Operator::ADD_TENSOR, &[a, b, one], scalar_type, sizes))
 }
 
-/// Lets a call that is there do without its mask, where that is constant by now, and an offset says
-/// as much.
+/// Removes the mask of a fused call if the mask is constant by now and equivalent to a causal
+/// offset.
 fn unmask(rewriter: &mut Rewriter<'_, '_>, masks: &mut Masks, node: &Node) -> Option<()> {
     let (&[q, k, v, mask, ref rest @ ..], out) = (inputs(node), *node.args.last()?) else {
         return None;
@@ -352,8 +355,8 @@ fn unmask(rewriter: &mut Rewriter<'_, '_>, masks: &mut Masks, node: &Node) -> Op
     if rewriter.is_none(Some(&mask)) || !rewriter.is_none(rest.get(1)) {
         return None;
     }
-    // A view has its elements in the same order: where it ends with the same sizes, it is made of
-    // the same matrices.
+    // A view keeps the order of elements. If the last two dims are equal, it consists of the same
+    // matrices.
     let made = peeled_views(rewriter, mask);
     if rewriter.sizes(mask)?.last_chunk::<2>() != Some(&[rows, keys]) {
         return None;
@@ -378,7 +381,7 @@ fn unmask(rewriter: &mut Rewriter<'_, '_>, masks: &mut Masks, node: &Node) -> Op
     Some(())
 }
 
-/// The rows of keys that columns of the first product's second factor are, and how they are scaled.
+/// The keys as rows, from the transposed keys of the first multiplication, and their scale.
 fn keys(
     rewriter: &mut Rewriter<'_, '_>,
     columns: ValueId,
@@ -403,8 +406,8 @@ fn keys(
     Some((permuted(rewriter, columns, &[0, 1, 3, 2])?, scale))
 }
 
-/// Keys and values as they are before each is repeated for a group of heads, and how many heads
-/// these are of.
+/// Keys and values before their repetition for grouped-query attention, and the number of key
+/// heads.
 fn shared_heads(
     rewriter: &Rewriter<'_, '_>,
     [keys, values]: [ValueId; 2],
@@ -415,7 +418,8 @@ fn shared_heads(
     (heads == value_heads).then_some((keys, values, heads))
 }
 
-/// `[batches, heads, 1, rows, width]`, where that is expanded to groups of heads.
+/// The input of an expansion to head groups, shaped `[batches, heads, 1, rows, width]`, and its
+/// number of heads.
 fn before_repeat(
     rewriter: &Rewriter<'_, '_>,
     id: ValueId,

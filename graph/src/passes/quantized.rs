@@ -1,25 +1,24 @@
-//! Islands of quantized numbers become operators on codes, where a processor has these.
+//! Replaces float operators between dequantize and quantize calls by int8 operators.
 //!
-//! What quantizers write is floating point between codes: `dequantize` of each input, the operator,
-//! perhaps a function that limits it, and `quantize` of the result. With codes of 8 bits, one scale
-//! and zero point for each activation, and a scale for each channel of constant weights, these
-//! become
+//! Quantizers write `dequantize` of each input, the float operator, perhaps a clamping activation,
+//! and `quantize` of the result. With int8 values, per-tensor scale and zero point of activations,
+//! and per-channel scales of constant weights, such a pattern becomes
 //!
-//! - `et_vk.q8ta_linear` and `et_vk.q8ta_conv2d`, with what limits the result, if that is `relu` or
-//!   the range of the codes;
-//! - `et_vk.q8ta_conv2d_transposed`, of one group;
-//! - `max_pool2d_with_indices` of codes, where nobody takes the indices;
-//! - `cat`, and what moves elements or pads, on quantized values; those of another scale are
-//!   requantized by a table before;
-//! - `torchlet.q8ta_avg_pool2d`, for means too; `torchlet.q8ta_softmax`;
-//! - `et_vk.q8ta_add`, for differences too, `torchlet.q8ta_mul`, and `et_vk.q8ta_relu`, where the
-//!   limits are the range of the codes.
+//! - `et_vk.q8ta_linear` and `et_vk.q8ta_conv2d`, if the activation is `relu` or is covered by the
+//!   int8 range;
+//! - `et_vk.q8ta_conv2d_transposed` with one group;
+//! - int8 `max_pool2d_with_indices`, if the indices are unused;
+//! - int8 `cat`, padding and element moves; inputs of another scale are requantized by a lookup
+//!   table first;
+//! - `torchlet.q8ta_avg_pool2d`, for means too, and `torchlet.q8ta_softmax`;
+//! - `et_vk.q8ta_add`, for differences too, `torchlet.q8ta_mul`, and `et_vk.q8ta_relu`, if the
+//!   upper limit is covered by the int8 range.
 //!
-//! Needs: each value made once; products as `linear` ([`super::linear`]); weights that are not
-//! folded yet. Each call is made only if `takes` says so: what no processor has stays as it is
-//! written. Keeps: what others take of what is in between. Rounding: sums of products of codes are
-//! exact, where those of floating-point numbers are not; a result on the border of two codes may
-//! become the other.
+//! Needs: a graph in which each value is produced once; matrix multiplications as `linear`
+//! ([`super::linear`]); weights that are not folded yet. A call is produced only if `takes` accepts
+//! it; otherwise the pattern stays. Keeps: intermediate values that other calls read. Rounding:
+//! int8 sums of products are exact, unlike float sums; a result on the boundary between two
+//! quantized values may become the other one.
 
 use super::rewrite::{Rewriter, each_call};
 use super::uses::inputs;
@@ -33,12 +32,12 @@ use alloc::vec::Vec;
 use torchlet_core::ScalarType;
 use torchlet_core::rules::normalize_dim;
 
-/// Makes such calls where a processor takes them, and says how many.
+/// Replaces the patterns that a processor supports (`takes`). Returns the number of replacements.
 pub fn run(graph: &mut Graph<'_>, takes: &mut dyn FnMut(&Graph<'_>, &Node) -> bool) -> usize {
     each_call(graph, |rewriter, node| island(rewriter, node, takes).is_some())
 }
 
-/// What codes of 8 bits stand for.
+/// Scale and zero point of int8 values.
 #[derive(Clone, Copy)]
 pub(super) struct Codes {
     scale: f64,
@@ -49,8 +48,8 @@ const LOWEST: i64 = -128;
 const HIGHEST: i64 = 127;
 
 impl Codes {
-    /// The parameters of a call between a tensor and its codes: scale, zero point, least and
-    /// largest code.
+    /// Parses the parameters of a `quantize` or `dequantize` call: scale, zero point, lowest and
+    /// highest quantized value. Returns `None` unless the range is -128 to 127.
     fn of(rewriter: &Rewriter<'_, '_>, parameters: &[ValueId]) -> Option<Self> {
         let [scale, zero, low, high, ..] = parameters else { return None };
         let (scale, zero) = (rewriter.number(*scale)?, rewriter.int(*zero)?);
@@ -59,11 +58,10 @@ impl Codes {
         (is_whole && scale.is_normal() && scale > 0.0).then_some(Codes { scale, zero })
     }
 
-    /// Whether no code stands for less, or more, than these numbers: but for what is rounded to the
-    /// outermost.
+    /// Whether the range of real values lies within the given limits, up to rounding at the ends.
     fn lie_within(self, [low, high]: [f64; 2]) -> bool {
         let code = |number: f64| number / self.scale + self.zero as f64;
-        // Half a code beyond is rounded to it.
+        // Up to half a step outside rounds to the limit.
         code(low) < LOWEST as f64 + 0.5 && code(high) > HIGHEST as f64 - 0.5
     }
 
@@ -71,7 +69,7 @@ impl Codes {
         self.scale == other.scale && self.zero == other.zero
     }
 
-    /// The table that requantizes.
+    /// Requantization table from these parameters to others.
     fn table_to(self, to: Self) -> Vec<u8> {
         let all = [f64::NEG_INFINITY, f64::INFINITY];
         requantized([self.scale, to.scale], [self.zero, to.zero], all)
@@ -83,9 +81,9 @@ impl Codes {
     }
 }
 
-/// A call that makes codes of 8 bits.
+/// A per-tensor `quantize` call with an int8 result.
 pub(super) struct Quantized {
-    /// What becomes codes.
+    /// The float input.
     pub(super) made: ValueId,
     codes: Codes,
     pub(super) out: ValueId,
@@ -105,7 +103,7 @@ impl Quantized {
     }
 }
 
-/// What becomes codes, without what limits it, and whether that is `relu`.
+/// A float value to be quantized, before its activation.
 struct Made {
     value: ValueId,
     relu: bool,
@@ -132,8 +130,7 @@ fn island(
             return Some(made);
         }
     }
-    // Quantized values are as ordered as what they stand for: limits can be applied to them just as
-    // well.
+    // Quantization is monotonic, so a table can clamp the quantized values instead.
     if is_within || dequantized(rewriter, value).is_some() {
         return None;
     }
@@ -145,7 +142,7 @@ fn island(
     Some(())
 }
 
-/// Makes `out`, the quantized result, by an operator on quantized values.
+/// Produces the quantized result `out` by an int8 operator.
 fn produce(
     rewriter: &mut Rewriter<'_, '_>,
     result: &Made,
@@ -160,7 +157,7 @@ fn produce(
     produce_unmoved(rewriter, result, out, takes)
 }
 
-/// The same by one that does more than to move values.
+/// As [`produce`], but only with operators that compute, not with element moves.
 fn produce_unmoved(
     rewriter: &mut Rewriter<'_, '_>,
     result: &Made,
@@ -182,7 +179,7 @@ fn produce_unmoved(
     Some(())
 }
 
-/// A function alone: `relu`, or nothing but other scales.
+/// Produces an activation on its own: `relu`, or just a requantization.
 fn function(
     rewriter: &mut Rewriter<'_, '_>,
     result: &Made,
@@ -199,13 +196,13 @@ fn function(
     Some(())
 }
 
-/// A new tensor of the type and shape of another.
+/// Adds a tensor with the type and shape of another, without data.
 fn like(rewriter: &mut Rewriter<'_, '_>, id: ValueId) -> Option<ValueId> {
     let tensor = Tensor { data: None, ..rewriter.tensor(id)?.clone() };
     Some(rewriter.value(Value::Tensor(tensor)))
 }
 
-/// What a lookup reads that makes `out` of `input`, if a processor takes that.
+/// Arguments of a lookup that maps `input` to `out`, if a processor supports the call.
 fn lookup(
     rewriter: &mut Rewriter<'_, '_>,
     input: ValueId,
@@ -225,8 +222,8 @@ fn lookup(
     rewriter.is_taken(Operator::Q8TA_LOOKUP, &args, out, takes).then_some(args)
 }
 
-/// The table that takes quantized values with the first scale and zero point to the second, between
-/// limits of what they stand for.
+/// Lookup table of 256 entries that requantizes from the first scale and zero point to the second.
+/// The real values are clamped to the given limits.
 pub(crate) fn requantized(scales: [f64; 2], zeros: [i64; 2], [low, high]: [f64; 2]) -> Vec<u8> {
     let table = (LOWEST..=HIGHEST).map(|code| {
         let value = (code.saturating_sub(zeros[0]) as f64 * scales[0]).max(low).min(high);
@@ -236,7 +233,7 @@ pub(crate) fn requantized(scales: [f64; 2], zeros: [i64; 2], [low, high]: [f64; 
     table.collect()
 }
 
-/// The nearest integer, of two the even one.
+/// Rounds to the nearest integer, ties to even.
 fn nearest(number: f64) -> i64 {
     let whole = number as i64;
     let rest = number - whole as f64;
@@ -250,7 +247,8 @@ fn nearest(number: f64) -> i64 {
     }
 }
 
-/// The tensor that a value is the limited one of, if nobody else takes it, and the limits.
+/// If the value is produced by a clamping activation and has no other user: the activation's input
+/// and its limits.
 fn limits(rewriter: &Rewriter<'_, '_>, id: ValueId) -> Option<(ValueId, [f64; 2])> {
     let node = rewriter.maker(id).filter(|_| rewriter.uses(id) == 1)?;
     let number = |at: usize, absent: f64| match inputs(node).get(at) {
@@ -266,7 +264,7 @@ fn limits(rewriter: &Rewriter<'_, '_>, id: ValueId) -> Option<(ValueId, [f64; 2]
     Some((*inputs(node).first()?, limits))
 }
 
-/// The operator on codes that makes codes of what is between, and what it takes.
+/// Operator and arguments of the int8 call that produces the quantized result.
 fn call(rewriter: &mut Rewriter<'_, '_>, result: &Made) -> Option<(Operator, Vec<ValueId>)> {
     let node = rewriter.maker(result.value).filter(|_| rewriter.uses(result.value) == 1)?;
     let (operator, taken) = (node.operator, inputs(node).to_vec());
@@ -293,7 +291,8 @@ fn call(rewriter: &mut Rewriter<'_, '_>, result: &Made) -> Option<(Operator, Vec
     }
 }
 
-/// What calls of two tensors of codes begin with.
+/// First arguments of binary int8 operators: both inputs, then the parameters of both and of the
+/// result.
 fn of_two(
     rewriter: &mut Rewriter<'_, '_>,
     result: &Made,
@@ -308,11 +307,11 @@ fn of_two(
     Some(args)
 }
 
-/// Calls in a row that only move elements, which are looked through.
+/// Maximum length of a chain of element-moving calls that is followed.
 const MOVES: u32 = 4;
 
-/// Moves quantized values instead of what they stand for. Those with another scale or zero point
-/// are requantized before.
+/// Applies an element-moving call to quantized values. Inputs with another scale or zero point are
+/// requantized first.
 fn moved(
     rewriter: &mut Rewriter<'_, '_>,
     result: &Made,
@@ -322,7 +321,8 @@ fn moved(
     move_codes(rewriter, result.value, result.codes, out, takes, MOVES)
 }
 
-/// Makes `out`, the codes of a value, by the calls that make the value of others.
+/// Produces `out`, the quantized form of a value, from the quantized inputs of the calls that
+/// produce the value.
 fn move_codes(
     rewriter: &mut Rewriter<'_, '_>,
     id: ValueId,
@@ -382,7 +382,7 @@ fn move_codes(
     Some(())
 }
 
-/// Makes codes of the largest codes of windows, instead of what these stand for.
+/// Applies max pooling to quantized values.
 fn largest(
     rewriter: &mut Rewriter<'_, '_>,
     result: &Made,
@@ -415,8 +415,8 @@ fn largest(
     Some(())
 }
 
-/// What a lookup reads that requantizes a result behind the call that makes it; none where scale
-/// and zero point are those wanted.
+/// Arguments of the lookup that requantizes the result of a call. `Some(None)` if the parameters
+/// are already the wanted ones.
 fn after(
     rewriter: &mut Rewriter<'_, '_>,
     from: Codes,
@@ -431,11 +431,11 @@ fn after(
     lookup(rewriter, between, from.table_to(to), out, takes).map(Some)
 }
 
-/// Steps of the result that a step of the input may be where averages are rounded to that first:
-/// the error is half as many, and a half.
+/// Maximum ratio of the input step to the result step for averages, which are first rounded to the
+/// input step. With a ratio `r`, the error is at most `(r + 1) / 2` result steps.
 const COARSER: f64 = 3.0;
 
-/// Averages quantized values, where all windows count what they have inside the image.
+/// Averages quantized values, if no window counts padding.
 fn averaged(
     rewriter: &mut Rewriter<'_, '_>,
     result: &Made,
@@ -526,7 +526,7 @@ fn pool(
     Some(())
 }
 
-/// Averages windows that lie side by side.
+/// Averages non-overlapping windows without padding.
 fn whole_windows(
     rewriter: &mut Rewriter<'_, '_>,
     input: ValueId,
@@ -540,7 +540,7 @@ fn whole_windows(
     pool(rewriter, &[input, kernel, kernel, none, no], out, takes)
 }
 
-/// Averages over neighbouring dims: those are seen as height and width of images.
+/// Averages over adjacent dims, viewed as height and width of images.
 fn mean(
     rewriter: &mut Rewriter<'_, '_>,
     input: ValueId,
@@ -557,7 +557,7 @@ fn mean(
     let image = if sizes.len() == 4 && dims == [2, 3] {
         input
     } else {
-        // Between what comes before and after these dims in memory, which are batch and channels.
+        // The dims before become the batch, those after become the channels.
         let (before, after) = (count(sizes.get(..first)?)?, count(sizes.get(last + 1..)?)?);
         let within = match sizes.get(first..=last)? {
             &[height, width] => [height, width],
@@ -592,7 +592,8 @@ fn mean(
     Some(())
 }
 
-/// A softmax whose result has the scale and the zero point that kernels give it.
+/// Quantizes a softmax whose result has the only parameters that kernels produce: scale 1/256, zero
+/// point -128.
 fn softmax(
     rewriter: &mut Rewriter<'_, '_>,
     result: &Made,
@@ -615,7 +616,8 @@ fn softmax(
     Some(())
 }
 
-/// The quantized values that a tensor was dequantized from, moved as it was since.
+/// Follows a tensor back to the quantized values that it was dequantized from. Element moves on the
+/// way are repeated on the quantized values.
 fn source(
     rewriter: &mut Rewriter<'_, '_>,
     id: ValueId,
@@ -643,7 +645,7 @@ fn source(
     Some((moved, from))
 }
 
-/// The codes of a tensor.
+/// The int8 input of the `dequantize` call that produces a tensor, and its parameters.
 pub(super) fn dequantized(rewriter: &Rewriter<'_, '_>, id: ValueId) -> Option<(ValueId, Codes)> {
     let taken = rewriter.call_of(id, Operator::QUANTIZED_DECOMPOSED_DEQUANTIZE_PER_TENSOR)?;
     let (input, parameters) = taken.split_first()?;
@@ -652,7 +654,7 @@ pub(super) fn dequantized(rewriter: &Rewriter<'_, '_>, id: ValueId) -> Option<(V
     (is_floats && is_codes).then_some((*input, Codes::of(rewriter, parameters)?))
 }
 
-/// Whether a bias is absent, or there is one 32-bit number for each channel.
+/// Whether a bias is absent or has one `f32` value per channel.
 pub(super) fn fits_bias(rewriter: &Rewriter<'_, '_>, bias: ValueId, channels: usize) -> bool {
     rewriter.is_none(Some(&bias))
         || rewriter
@@ -660,7 +662,8 @@ pub(super) fn fits_bias(rewriter: &Rewriter<'_, '_>, bias: ValueId, channels: us
             .is_some_and(|bias| bias.scalar_type == ScalarType::Float && bias.sizes == [channels])
 }
 
-/// What both products begin with: codes, weights, scales, codes of the result, bias.
+/// First arguments of linear layers and convolutions: input, weights, weight scales, output
+/// parameters, bias.
 fn product(
     rewriter: &mut Rewriter<'_, '_>,
     result: &Made,
@@ -668,7 +671,7 @@ fn product(
     [weight, scales, bias]: [ValueId; 3],
 ) -> Vec<ValueId> {
     let (from, to) = (from.values(rewriter), result.codes.values(rewriter));
-    // The exporter's sums of weights follow from these.
+    // Backends compute the weight sums themselves.
     let none = rewriter.value(Value::None);
     [&[input], &from[..], &[weight, none, scales], &to, &[bias]].concat()
 }
@@ -711,7 +714,7 @@ fn convolution(
     let (operator, packed) = if is_transposed {
         (Operator::ET_VK_Q8TA_CONV2D_TRANSPOSED, filters.rows(rewriter)?)
     } else if filters.are_single() {
-        // Weights of single channels lie by place, then by channel.
+        // Depthwise weights are stored by kernel position, then by channel.
         let [height, width] = filters.kernel;
         let sizes = vec![height, width, filters.channels];
         let packed = filters.weights.packed(rewriter, &[2, 3, 0, 1], sizes)?;
@@ -734,7 +737,7 @@ mod tests {
     use crate::passes::text::{after, calls, operators, parse};
     use crate::passes::{dead, verify};
 
-    /// What becomes of a graph where a processor takes all.
+    /// Runs the pass with a processor that supports every call.
     fn made(text: &str) -> Graph<'static> {
         after(text, |graph| run(graph, &mut |_, _| true))
     }
@@ -762,16 +765,16 @@ mod tests {
         let graph = made(CONVOLUTION);
         assert_eq!(operators(&graph), PACKED);
         let [.., call] = &graph.nodes[..] else { panic!() };
-        // The range of the codes is that of the function.
+        // The int8 range covers the activation's range.
         assert_eq!(graph.values[call.args[14]], Value::String("none".into()));
         assert_eq!(graph.values[call.args[1]], Value::Double(0.25));
-        // Codes below zero stand for numbers below zero.
+        // Some quantized values represent negative values.
         let signed = CONVOLUTION.replace("0.0235, -128", "0.0235, -100");
         let graph = made(&signed.replace("aten.hardtanh.default(c, 0, 6)", "aten.relu.default(c)"));
         assert_eq!(operators(&graph), PACKED);
         let [.., call] = &graph.nodes[..] else { panic!() };
         assert_eq!(graph.values[call.args[14]], Value::String("relu".into()));
-        // Some lie beyond six: a table cuts them.
+        // Some quantized values represent values above six, so a table clamps them.
         let graph = made(&CONVOLUTION.replace("0.0235", "0.05"));
         assert_eq!(operators(&graph), [PACKED[0], "torchlet.q8ta_lookup"]);
         let Value::Tensor(table) = &graph.values[graph.nodes[1].args[1]] else { panic!() };
@@ -796,7 +799,7 @@ mod tests {
         let [.., call] = &graph.nodes[..] else { panic!() };
         let Value::Tensor(weights) = &graph.values[call.args[3]] else { panic!() };
         assert_eq!(weights.sizes, [3, 8]);
-        // Scales of the channels that come in are no factor of a sum.
+        // Scales per input channel cannot be factored out of the sum.
         let inputs = text.replace("s f32[3]", "s f32[2]").replace("z i64[3]", "z i64[2]");
         let inputs = inputs.replace("(w, s, z, 1,", "(w, s, z, 0,");
         assert_eq!(operators(&made(&inputs)).len(), 4);
@@ -812,13 +815,13 @@ mod tests {
             q i8[2,6] = quantized_decomposed.quantize_per_tensor.default(c, 0.25, 3, -128, 127, 1)
             out q";
         assert_eq!(operators(&made(text)), ["aten.cat.default"]);
-        // So are they through several calls.
+        // Chains of moves work too.
         let turned = "t f32[6,2] = aten.permute_copy.default(c, [1, 0])
             q i8[6,2] = quantized_decomposed.quantize_per_tensor.default(t, 0.25, 3, -128, 127, 1)";
         let last = text.lines().find(|line| line.contains("q i8")).unwrap();
         let found = operators(&made(&text.replace(last.trim(), turned)));
         assert_eq!(found, ["aten.cat.default", "aten.permute_copy.default"]);
-        // Those that stand for something else are requantized before.
+        // An input of another scale is requantized first.
         let found = operators(&made(&text.replace("(y, 0.25", "(y, 0.5")));
         assert_eq!(found, ["torchlet.q8ta_lookup", "aten.cat.default"]);
         let two = text.replace("[2,6]", "[2,3]");
@@ -848,11 +851,12 @@ mod tests {
         assert_eq!(of("aten.mean.dim(f, [2, 3], true, none)", "1,2,1,1", "0.25, 3"), pooled);
         let mean = "aten.mean.dim(f, [-1, -2], false, none)";
         assert_eq!(of(mean, "1,2", "0.25, 3"), [pooled[0], "aten.view_copy.default"]);
-        // Over the dims of channels-last images, and with another scale.
+        // Over the image dims of channels-last data, with another scale.
         let found = of("aten.mean.dim(f, [1, 2], true, none)", "1,1,1,6", "0.125, 0");
         let expected = ["aten.permute_copy.default", pooled[0], "aten.view_copy.default"];
         assert_eq!(found, [&expected[..], &["torchlet.q8ta_lookup"]].concat());
-        // A step of the average would be four steps of the result; padding would count; dims apart.
+        // Unsupported: an input step of four result steps, counted padding, dims that are not
+        // adjacent.
         assert_eq!(of(mean, "1,2", "0.06, 3").len(), 3);
         let padded = window.replace("[0, 0]", "[1, 1]");
         assert_eq!(of(&padded, "1,2,3,4", "0.25, 3").len(), 3);
@@ -864,7 +868,7 @@ mod tests {
         let graph = made(&pad);
         assert_eq!(operators(&graph), ["aten.constant_pad_nd.default"]);
         assert_eq!(graph.values[graph.nodes[0].args[2]], Value::Int(5));
-        // What is between is wanted, too.
+        // The intermediate value is an output, too.
         assert_eq!(operators(&made(&text("q g", softmax, "1,2,4,6", "0.00390625, -128"))).len(), 3);
     }
 
@@ -977,17 +981,18 @@ mod tests {
     #[test]
     fn what_is_otherwise_stays() {
         let others = [
-            // Codes of other ranges, and of other types.
+            // Other ranges and invalid scales.
             ("3, -128, 127", "3, -127, 127"),
             ("x, 0.25, 3", "x, -0.25, 3"),
-            // Weights with zero points, by another dimension, or that are not known.
+            // Weights with zero points, scales over another dim, weights or scales that are not
+            // constant.
             ("const z i64[3]", "const z i64[3] = 1"),
             ("w, s, z, 0,", "w, s, z, 1,"),
             ("const w i8", "in w i8"),
             ("const s f32[3]", "in s f32[3]"),
-            // Transposed.
+            // Transposed convolution.
             ("[1, 1], false", "[1, 1], true"),
-            // What is between is wanted, too.
+            // The intermediate value is an output, too.
             ("out y", "out y c"),
         ];
         for (from, to) in others {
@@ -996,7 +1001,7 @@ mod tests {
             let mut graph = parse(&text);
             assert_eq!(run(&mut graph, &mut |_, _| true), 0, "{to}");
         }
-        // And where no processor has it.
+        // No processor supports the call.
         let mut graph = parse(CONVOLUTION);
         let before = graph.nodes.len();
         let asked = &mut Vec::new();

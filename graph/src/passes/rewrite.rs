@@ -1,8 +1,8 @@
-//! Rewriting call by call: what all passes that replace calls are made of.
+//! Call-by-call rewriting, the base of all passes that replace calls.
 //!
-//! Calls are visited in order. A rule sees a call, and the calls before it as they have become; it
-//! may make calls in its place, or say that the output is the same as another value. What a call no
-//! longer needs is left for dead code to find.
+//! Calls are visited in order. A rule sees a call and the already rewritten calls before it. It may
+//! add calls in its place, or replace the output by another value. Calls that become unused are
+//! left to dead-code elimination.
 
 use super::uses::{Uses, each_member, inputs, written};
 use crate::graph::{Graph, Node, Tensor, Value, ValueId};
@@ -13,8 +13,8 @@ use alloc::vec;
 use alloc::vec::Vec;
 use torchlet_core::ScalarType;
 
-/// Applies a rule to each call, and says how often it applied. The rule is true if all outputs of
-/// the call are made by others now, or are the same as others.
+/// Applies a rule to each call. Returns how often the rule returned true, which means that all
+/// outputs of the call are now produced by new calls or replaced by other values.
 pub(super) fn each_call<'p>(
     graph: &mut Graph<'p>,
     mut rule: impl FnMut(&mut Rewriter<'_, 'p>, &Node) -> bool,
@@ -42,24 +42,23 @@ pub(super) struct Rewriter<'g, 'p> {
     graph: &'g mut Graph<'p>,
     /// The calls so far.
     nodes: Vec<Node>,
-    /// Of each value, the place of its maker among the calls so far.
+    /// For each value, the index in `nodes` of the call that produces it.
     makers: Vec<Option<usize>>,
     uses: Uses,
-    /// Of each value, the one that stands for it.
+    /// For each value, its replacement, or itself.
     current: Vec<ValueId>,
-    /// Lists with members that others stand for now, and their new forms.
+    /// Lists with replaced members, and their copies with the replacements.
     lists: BTreeMap<ValueId, ValueId>,
-    /// Values that are written behind the back of what made them: what reads them must stay where
-    /// it is.
+    /// Values that calls overwrite in place. Calls that read them must not move.
     written: Vec<bool>,
-    /// Values that others overwrite when a run is done.
+    /// State values that are overwritten at the end of a run.
     updated: Vec<bool>,
-    /// Values that the caller takes, or that update others.
+    /// Graph outputs, and values that update state.
     leaving: Vec<bool>,
     fixed_shapes: bool,
-    /// Whether calls so far may name values that others stand for.
+    /// Whether calls in `nodes` may still name replaced values.
     renamed_made: bool,
-    /// The number of the call in question.
+    /// The id of the current call.
     id: u32,
 }
 
@@ -96,9 +95,9 @@ impl<'g, 'p> Rewriter<'g, 'p> {
         }
     }
 
-    /// The value that stands for another.
+    /// The replacement of a value, or the value itself.
     fn current(&self, mut id: ValueId) -> ValueId {
-        // Two steps at most: what stands for others may get the name of an output.
+        // At most two steps: a replacement may itself be renamed to an output.
         while let Some(next) = self.current.get(id).filter(|next| **next != id) {
             id = *next;
         }
@@ -112,8 +111,7 @@ impl<'g, 'p> Rewriter<'g, 'p> {
         }
     }
 
-    /// The value that stands for another one; a list of which some have another is a list of its
-    /// own.
+    /// The replacement of a value. A list with replaced members gets a copy.
     fn renamed(&mut self, id: ValueId) -> ValueId {
         if let Some(list) = self.lists.get(&id) {
             return *list;
@@ -150,25 +148,25 @@ impl<'g, 'p> Rewriter<'g, 'p> {
         self.graph.nodes = nodes;
     }
 
-    /// Whether sizes are what they are in every run, not just bounds.
+    /// Whether all sizes are exact, not upper bounds.
     pub(super) fn has_fixed_shapes(&self) -> bool {
         self.fixed_shapes
     }
 
-    /// How many arguments a value is, of calls that are there: those that rules have replaced are
-    /// not, those that nobody takes any more are.
+    /// Number of argument slots that a value fills. Replaced calls do not count, but unused calls
+    /// do.
     pub(super) fn uses(&self, id: ValueId) -> u32 {
         self.uses.count_of(id)
     }
 
-    /// The call that makes a value, unless what it read, or the value, may have been overwritten
-    /// meanwhile: what stands in its inputs now could be read again with the same result.
+    /// The call that produces a value. `None` if the value or an input of that call may have been
+    /// overwritten since: evaluating the call again must give the same result.
     pub(super) fn maker(&self, id: ValueId) -> Option<&Node> {
         let place = self.makers.get(id).copied().flatten().filter(|_| self.is_lasting(id))?;
         self.nodes.get(place).filter(|node| self.reads_lasting(node))
     }
 
-    /// Whether nothing that a call reads is written behind its back.
+    /// Whether no input of a call is overwritten in place.
     pub(super) fn reads_lasting(&self, node: &Node) -> bool {
         let mut lasting = true;
         for id in inputs(node) {
@@ -177,19 +175,19 @@ impl<'g, 'p> Rewriter<'g, 'p> {
         lasting
     }
 
-    /// The inputs of the call that makes a value, if it is of this operator and that is its only
+    /// The inputs of the call that produces a value, if the call has this operator and this only
     /// output.
     pub(super) fn call_of(&self, id: ValueId, operator: Operator) -> Option<&[ValueId]> {
         let node = self.maker(id)?;
         (node.operator == operator && node.args.last() == Some(&id)).then(|| inputs(node))
     }
 
-    /// A value.
+    /// A value of the graph.
     pub(super) fn get(&self, id: ValueId) -> Option<&Value<'p>> {
         self.graph.values.get(id)
     }
 
-    /// The tensor that a value is.
+    /// The value as a tensor.
     pub(super) fn tensor(&self, id: ValueId) -> Option<&Tensor<'p>> {
         match self.get(id)? {
             Value::Tensor(tensor) => Some(tensor),
@@ -197,7 +195,7 @@ impl<'g, 'p> Rewriter<'g, 'p> {
         }
     }
 
-    /// The sizes of a tensor, or their bounds.
+    /// The sizes of a tensor, or their upper bounds.
     pub(super) fn sizes(&self, id: ValueId) -> Option<&[usize]> {
         Some(&self.tensor(id)?.sizes)
     }
@@ -207,7 +205,7 @@ impl<'g, 'p> Rewriter<'g, 'p> {
         Some(self.tensor(id)?.scalar_type)
     }
 
-    /// The data of a tensor that is the same in every run.
+    /// A constant tensor and its data. `None` if the tensor changes between runs.
     pub(super) fn constant(&self, id: ValueId) -> Option<(&Tensor<'p>, &[u8])> {
         let tensor = self.tensor(id)?;
         let is_state = tensor.changes == Some(true)
@@ -216,8 +214,8 @@ impl<'g, 'p> Rewriter<'g, 'p> {
         (!is_state).then_some((tensor, tensor.data.as_deref()?))
     }
 
-    /// A number that is known: a scalar, or a constant tensor of one element, or what such a tensor
-    /// is converted to.
+    /// A known scalar: a scalar argument, a constant tensor of one element, or a floating-point
+    /// conversion of one.
     pub(super) fn number(&self, id: ValueId) -> Option<f64> {
         let converted = self.maker(id).filter(|node| {
             let operator = node.operator;
@@ -235,7 +233,7 @@ impl<'g, 'p> Rewriter<'g, 'p> {
     fn known_number(&self, id: ValueId) -> Option<f64> {
         match self.get(id)? {
             Value::Double(value) => Some(*value),
-            // Larger ones are not what they were, as floating-point numbers.
+            // Larger integers are not exact as `f64`.
             Value::Int(value) => (value.unsigned_abs() <= 1 << 53).then_some(*value as f64),
             Value::Tensor(_) => {
                 let (tensor, data) = self.constant(id)?;
@@ -247,7 +245,7 @@ impl<'g, 'p> Rewriter<'g, 'p> {
         }
     }
 
-    /// An integer that is known.
+    /// A known integer.
     pub(super) fn int(&self, id: ValueId) -> Option<i64> {
         match self.get(id)? {
             Value::Int(value) => Some(*value),
@@ -255,7 +253,7 @@ impl<'g, 'p> Rewriter<'g, 'p> {
         }
     }
 
-    /// A truth value that is known, or `default` where nothing is given.
+    /// A known boolean, or `default` if the argument is absent.
     pub(super) fn flag(&self, id: Option<&ValueId>, default: bool) -> Option<bool> {
         match id.and_then(|id| self.get(*id)) {
             None | Some(Value::None) => Some(default),
@@ -265,7 +263,7 @@ impl<'g, 'p> Rewriter<'g, 'p> {
         }
     }
 
-    /// Integers that are known.
+    /// A known list of integers.
     pub(super) fn ints(&self, id: ValueId) -> Option<Cow<'_, [i64]>> {
         match self.get(id)? {
             Value::IntList(items) => Some(Cow::Borrowed(items)),
@@ -275,7 +273,7 @@ impl<'g, 'p> Rewriter<'g, 'p> {
         }
     }
 
-    /// Whether an argument is absent: not there, or nothing.
+    /// Whether an argument is missing or `None`.
     pub(super) fn is_none(&self, id: Option<&ValueId>) -> bool {
         id.is_none_or(|id| matches!(self.get(*id), Some(Value::None) | None))
     }
@@ -292,7 +290,7 @@ impl<'g, 'p> Rewriter<'g, 'p> {
         id
     }
 
-    /// Adds a tensor that a call is going to make.
+    /// Adds a tensor for the output of a new call.
     pub(super) fn new_tensor(&mut self, scalar_type: ScalarType, sizes: Vec<usize>) -> ValueId {
         self.value(Value::Tensor(Tensor {
             scalar_type,
@@ -304,14 +302,13 @@ impl<'g, 'p> Rewriter<'g, 'p> {
         }))
     }
 
-    /// Whether calls may read a value later than they did: nothing writes it meanwhile.
+    /// Whether a value is never overwritten in place, so that calls may read it later.
     pub(super) fn is_lasting(&self, id: ValueId) -> bool {
         self.written.get(id) != Some(&true)
     }
 
-    /// Whether a processor takes a call that is not made yet, seen alone: what is asked is a graph
-    /// of nothing else. `out` is a tensor or a list of tensors, of which the first is what the
-    /// processor gives.
+    /// Whether a processor supports a call before it is added. `takes` gets a graph with only this
+    /// call. `out` is a tensor, or a list of tensors whose first becomes the graph's output.
     pub(super) fn is_taken(
         &self,
         operator: Operator,
@@ -322,9 +319,9 @@ impl<'g, 'p> Rewriter<'g, 'p> {
         self.is_taken_once(operator, args, out, &mut |_, _| Some(()), takes)
     }
 
-    /// Whether a processor takes such a call once its tensors are changed: those that are
-    /// arguments, by their places, and the result, whose place is behind theirs. `None` from a
-    /// change says that there is no such call.
+    /// As [`is_taken`](Self::is_taken), with changes applied to the call's tensors first. `change`
+    /// gets the index of each argument; the outputs follow the arguments. `None` from `change`
+    /// means that the call is impossible.
     pub(super) fn is_taken_once(
         &self,
         operator: Operator,
@@ -346,7 +343,7 @@ impl<'g, 'p> Rewriter<'g, 'p> {
                 return false;
             }
         }
-        // What is in lists comes behind.
+        // Members of lists are appended.
         for at in 0..args.len() {
             let Some(Value::List(members)) = values.get(at) else { continue };
             let members = members.clone();
@@ -377,7 +374,7 @@ impl<'g, 'p> Rewriter<'g, 'p> {
         takes(&alone, &node)
     }
 
-    /// Makes a call. Its inputs must be lasting.
+    /// Adds a call. Its inputs must be lasting.
     pub(super) fn call(&mut self, operator: Operator, inputs: &[ValueId], out: ValueId) {
         inputs.iter().for_each(|id| self.uses.add(*id));
         let mut args = inputs.to_vec();
@@ -385,7 +382,7 @@ impl<'g, 'p> Rewriter<'g, 'p> {
         self.push(Node { id: self.id, operator, args, parts: Vec::new() });
     }
 
-    /// Makes a call with a new tensor as its output.
+    /// Adds a call with a new tensor as its output.
     pub(super) fn call_new(
         &mut self,
         operator: Operator,
@@ -398,10 +395,10 @@ impl<'g, 'p> Rewriter<'g, 'p> {
         out
     }
 
-    /// Lets the new value stand for the old one in all that follows, and says whether that is
-    /// possible: both are the same tensors as far as calls and the caller see. What leaves the
-    /// graph keeps its name: the call that made the new value makes that instead, unless the new
-    /// one leaves, or comes from outside.
+    /// Replaces a value in all later calls. Returns whether that was possible: both values must be
+    /// tensors of the same type and shape, or both symbolic integers, and lasting. A graph output
+    /// keeps its id: the call that produces `new` then produces `old` instead. This fails if `new`
+    /// is a graph output or input itself.
     pub(super) fn replace(&mut self, old: ValueId, new: ValueId) -> bool {
         let new = self.current(new);
         let (same, same_outside) = match (self.get(old), self.get(new)) {
@@ -444,7 +441,7 @@ impl<'g, 'p> Rewriter<'g, 'p> {
     }
 }
 
-/// Whether all sizes of a graph are what they are in every run.
+/// Whether all sizes of a graph are the same in every run.
 pub(super) fn has_fixed_shapes(graph: &Graph<'_>) -> bool {
     let varies = |value: &Value<'_>| match value {
         Value::SymInt(_) => true,
