@@ -1,17 +1,17 @@
-//! What is done to a graph: each pass computes the same with less.
+//! Optimization passes over graphs.
 //!
-//! A pass is a file with its contract at the top: what it needs, what it keeps, what it does to
-//! rounding. Its `run` says how often it changed something. [`run`] runs all of them in the order
-//! of [`PASSES`], over a graph that [`verify`](verify::verify) accepts.
+//! Each pass is a file whose module documentation is its contract: what it needs, what it keeps,
+//! how it changes rounding. Its `run` returns the number of changes. [`run`] runs all passes of
+//! [`PASSES`] in order on a graph that [`verify`](verify::verify) accepts.
 //!
-//! What all keep: inputs, outputs and updates are the values that they were; a call that writes
-//! into a value stays where it is, and so do those that read what it writes; and where sizes are
-//! bounds, nothing follows from them.
+//! All passes keep the ids of inputs, outputs and updates. A call that overwrites a value in place
+//! stays where it is, and so do the calls that read that value. Nothing is concluded from sizes
+//! that are only upper bounds.
 //!
-//! Some are not in that list, since they depend on processors: [`permuted`] and [`strided`], and
-//! [`quantized`], [`dynamic`], [`dynamic_convolution`], [`lookup`] and [`volumes`], which ask them
-//! what they take and run before constants are folded; and [`pieces`], which is for back-ends, as
-//! it depends on one device.
+//! Some passes are not in the list, as they depend on the processor. [`permuted`] and [`strided`]
+//! need certain operators. [`quantized`], [`dynamic`], [`dynamic_convolution`], [`lookup`] and
+//! [`volumes`] query which calls a processor supports, and run before constant folding. [`pieces`]
+//! depends on a single device and is run by backends.
 
 pub mod activations;
 pub mod attention;
@@ -45,21 +45,21 @@ use crate::error::Error;
 use crate::graph::Graph;
 use alloc::format;
 
-/// A pass.
+/// An optimization pass.
 pub struct Pass {
-    /// Its name.
+    /// Name of the pass.
     pub name: &'static str,
-    /// Runs it, and says how often it changed something.
+    /// Runs the pass. Returns the number of changes.
     pub run: fn(&mut Graph<'_>) -> usize,
 }
 
-/// Makes a list of passes by their modules.
+/// Lists passes by module name.
 macro_rules! passes {
     ($($module:ident),* $(,)?) => { &[$(Pass { name: stringify!($module), run: $module::run }),*] };
 }
 
-/// All passes, in the order that they run. Patterns are of calls that do something, each made once:
-/// what does nothing goes before, and what patterns leave behind goes after.
+/// All passes, in the order that they run. Pattern matching needs graphs without redundant or
+/// duplicate calls, so those are removed first, and again after the patterns.
 pub const PASSES: &[Pass] = passes![
     redundant,
     common,
@@ -79,7 +79,7 @@ pub const PASSES: &[Pass] = passes![
 /// Runs all passes.
 ///
 /// # Errors
-/// The graph is not right, or (in debug builds, which ask after each) a pass made it so.
+/// The graph is invalid, or, in debug builds, which verify after each pass, a pass made it invalid.
 pub fn run(graph: &mut Graph<'_>) -> Result<(), Error> {
     verify::verify(graph)?;
     for pass in PASSES {
@@ -98,7 +98,7 @@ mod tests {
     use crate::graph::Value;
     use alloc::string::ToString;
 
-    /// Something of what each pass looks for.
+    /// A graph with a pattern for every pass.
     const TEXT: &str = "in x f32[2,4,8]
         in m f32[4,4]
         const w f32[8,8] = 0.5
@@ -148,7 +148,7 @@ mod tests {
             assert!(found.contains(&operator), "{operator} in {found:?}");
         }
         assert!(found.len() <= 12, "{found:?}");
-        // What is left is left again.
+        // A second run changes nothing.
         let calls = text::calls(&graph);
         run(&mut graph).unwrap();
         assert_eq!(text::calls(&graph), calls);
@@ -193,7 +193,7 @@ mod tests {
             }] {
                 let right = verify::verify(&graph).is_ok();
                 let result = pass(&mut graph);
-                // What is not right is refused, and what was right stays so.
+                // Invalid graphs are rejected, and valid graphs stay valid.
                 assert_eq!(
                     result.is_ok(),
                     right,

@@ -1,20 +1,19 @@
-//! Calls that change nothing, or that one call can do for two.
+//! Removes calls that change nothing, and merges pairs of calls.
 //!
-//! - Copies and views to the same type and shape are their input: `clone`, `alias_copy`,
-//!   `detach_copy`, `_to_copy`, `expand_copy`, `view_copy`, `slice_copy`, `et_vk.prepack` and their
-//!   like; the layout that some ask for is none of the graph's business.
-//! - A permutation of a permutation is one, or none; so is a view of a view. Both are of the
-//!   first's input.
-//! - A permutation that moves dimensions of one element only is a view.
-//! - What is joined with others by one call alone, of what it joined along the same dimension, is
-//!   joined at once.
-//! - A conversion of a conversion is one, or none, if the first keeps every number as it is.
-//! - Dropout at inference is its input. So is a product with one, a quotient by one, a difference
-//!   with zero and a first power. (A floating-point sum with zero is not: of minus zero it makes
-//!   zero.)
+//! - Copies and views to the same type and shape are replaced by their input: `clone`,
+//!   `alias_copy`, `detach_copy`, `_to_copy`, `expand_copy`, `view_copy`, `slice_copy`,
+//!   `et_vk.prepack` and similar. Requested memory layouts do not matter to the graph.
+//! - Two permutations in a row become one, or none. The same holds for views.
+//! - A permutation that moves only dims of size one becomes a view.
+//! - A `cat` whose only use is another `cat` over the same dim is merged into it.
+//! - Two conversions in a row become one, or none, if the first one is lossless.
+//! - Dropout at inference is replaced by its input, as are a multiplication or division by one, a
+//!   subtraction of zero, and a power of one. (A floating-point addition of zero is not an
+//!   identity: it turns minus zero into zero.)
 //!
-//! Needs: each value made once, before its uses. Keeps: what enters and leaves the graph has values
-//! of its own. Every element keeps its bits. Nothing is concluded from sizes that are bounds.
+//! Needs: a graph in which each value is produced once, before its uses. Keeps: inputs and outputs
+//! of the graph remain distinct values. All elements keep their bits. Nothing is concluded from
+//! sizes that are upper bounds.
 
 use super::rewrite::{Rewriter, each_call};
 use super::uses::inputs;
@@ -24,7 +23,7 @@ use crate::operators::Operator;
 use alloc::vec::Vec;
 use torchlet_core::ScalarType;
 
-/// Takes such calls out, or makes one of two, and says how often.
+/// Removes and merges such calls. Returns the number of changes.
 pub fn run(graph: &mut Graph<'_>) -> usize {
     each_call(graph, simplify)
 }
@@ -50,7 +49,8 @@ fn simplify(rewriter: &mut Rewriter<'_, '_>, node: &Node) -> bool {
     }
 }
 
-/// Whether the output of a call is its first input if it has its type and shape.
+/// Whether the output of a call equals its first input, provided that both have the same type and
+/// shape.
 fn is_copy(rewriter: &Rewriter<'_, '_>, node: &Node) -> bool {
     let number = || inputs(node).get(1).and_then(|id| rewriter.number(*id));
     match node.operator {
@@ -62,7 +62,7 @@ fn is_copy(rewriter: &Rewriter<'_, '_>, node: &Node) -> bool {
         | Operator::TO_COPY
         | Operator::DIM_ORDER_OPS_TO_DIM_ORDER_COPY
         | Operator::ET_VK_PREPACK => true,
-        // With the shape, they keep the order of elements.
+        // With an unchanged shape, these keep the order of elements.
         Operator::EXPAND_COPY
         | Operator::REPEAT
         | Operator::SLICE_COPY_TENSOR
@@ -96,12 +96,11 @@ fn only_member(rewriter: &Rewriter<'_, '_>, list: ValueId) -> Option<ValueId> {
     }
 }
 
-/// The values that are joined at once at most: a chain of joins makes a list for each, which holds
-/// all before.
+/// Maximum number of operands of a merged `cat`. Without it, a chain of `cat` calls would build
+/// lists of quadratic total length.
 const MOST_JOINED: usize = 512;
 
-/// Joins what was joined before along the same dimension, for this call alone, together with the
-/// rest.
+/// Merges operands that are `cat` results over the same dim, without other uses, into this `cat`.
 fn join_once(rewriter: &mut Rewriter<'_, '_>, node: &Node, out: ValueId) -> bool {
     let Some(joined) = joined(rewriter, inputs(node), out) else { return false };
     let (mut members, mut found) = (Vec::new(), false);
@@ -128,14 +127,14 @@ fn join_once(rewriter: &mut Rewriter<'_, '_>, node: &Node, out: ValueId) -> bool
     true
 }
 
-/// What a call joins, and along which dimension.
+/// Operands and dim of a `cat` call.
 struct Joined {
     members: Vec<ValueId>,
     dim: usize,
 }
 
-/// What a call with these inputs joins, if all has one type and as many dimensions: it is neither
-/// converted nor left out.
+/// Parses a `cat` call. Returns `None` unless all operands have the type and rank of the result:
+/// otherwise, some are converted or skipped.
 fn joined(rewriter: &Rewriter<'_, '_>, inputs: &[ValueId], out: ValueId) -> Option<Joined> {
     let (list, dim) = inputs.split_first()?;
     let Some(Value::List(members)) = rewriter.get(*list) else { return None };
@@ -150,8 +149,8 @@ fn joined(rewriter: &Rewriter<'_, '_>, inputs: &[ValueId], out: ValueId) -> Opti
     members.iter().all(alike).then(|| Joined { members: members.clone(), dim })
 }
 
-/// Takes out the first of two conversions that keeps numbers as they are, and both if the second
-/// goes back.
+/// Removes the first of two conversions if it is lossless, and both if the second restores the
+/// type.
 fn convert_once(
     rewriter: &mut Rewriter<'_, '_>,
     node: &Node,
@@ -178,7 +177,7 @@ fn convert_once(
     true
 }
 
-/// Whether a type has all numbers of another.
+/// Whether a type represents all values of another.
 fn holds(wide: ScalarType, narrow: ScalarType) -> bool {
     use ScalarType::{BFloat16, Bool, Byte, Char, Double, Float, Half, Int, Long, Short};
     wide == narrow
@@ -195,7 +194,7 @@ fn holds(wide: ScalarType, narrow: ScalarType) -> bool {
         }
 }
 
-/// Replaces what dropout keeps, which at inference is all.
+/// Removes dropout, the identity at inference.
 fn drop_nothing(
     rewriter: &mut Rewriter<'_, '_>,
     node: &Node,
@@ -208,11 +207,11 @@ fn drop_nothing(
     let Some(Value::List(outs)) = rewriter.get(out) else { return false };
     let Some((kept, mask)) = outs.split_first() else { return false };
     let (kept, whole) = (*kept, mask.iter().all(|mask| rewriter.uses(*mask) == 0));
-    // With a mask that somebody takes, the call stays for it.
+    // If the mask is used, the call stays for it.
     rewriter.replace(kept, input) && whole
 }
 
-/// Makes one permutation of two, and none of one that moves nothing.
+/// Merges two permutations, and removes identity permutations.
 fn permute_once(rewriter: &mut Rewriter<'_, '_>, node: &Node, out: ValueId) -> bool {
     let Some((input, mut order)) = permutation(rewriter, node) else { return false };
     let mut source = input;
@@ -237,15 +236,14 @@ fn permute_once(rewriter: &mut Rewriter<'_, '_>, node: &Node, out: ValueId) -> b
     true
 }
 
-/// Whether elements keep their order in a permutation: only dimensions of one element move past
-/// others.
+/// Whether a permutation keeps the order of elements because only dims of size one move.
 fn is_view(rewriter: &Rewriter<'_, '_>, source: ValueId, order: &[usize]) -> bool {
     let Some(sizes) = rewriter.sizes(source) else { return false };
     let moving = order.iter().filter(|dim| sizes.get(**dim) != Some(&1));
     rewriter.has_fixed_shapes() && moving.is_sorted()
 }
 
-/// Makes one view of two.
+/// Merges two views.
 fn view_once(rewriter: &mut Rewriter<'_, '_>, node: &Node, out: ValueId) -> bool {
     let Some(input) = reshaped(rewriter, node) else { return false };
     let first = rewriter.maker(input).and_then(|node| reshaped(rewriter, node));
@@ -302,7 +300,7 @@ mod tests {
 
     #[test]
     fn edges_keep_values_of_their_own() {
-        // An input, a constant, and what is an output already.
+        // An input, a constant, and a value that is an output already.
         let (graph, calls) = simplified(
             "in x f32[4]
              const w f32[4] = 1
@@ -316,8 +314,8 @@ mod tests {
              out a b c d",
         );
         assert_eq!((calls.len(), graph.outputs), (5, alloc::vec![3, 4, 5, 6]));
-        // What nobody sees but through the copy gets the output's name, also for those who took it
-        // before.
+        // A value that leaves the graph only through the copy gets the output's id, also in earlier
+        // uses.
         let (_, calls) = simplified(
             "in x f32[4]
              c f32[4] = aten.neg.default(x)
@@ -364,7 +362,7 @@ mod tests {
 
     #[test]
     fn permutations_join() {
-        // As behind attention: there, back and elsewhere.
+        // As after attention: a permutation, its inverse, and others.
         let (_, calls) = simplified(
             "in x f32[2,4,16,8]
              a f32[16,2,4,8] = aten.permute_copy.default(x, [2, 0, 1, 3])
@@ -453,13 +451,12 @@ mod tests {
              h f32[4,8] = aten.cat.default([g, g], 1)
              out b d f h",
         );
-        // Neither along another dimension, nor what others take, nor with a conversion on the way.
+        // Not merged: another dim, operands with other uses, and implicit conversions.
         let joined = calls.iter().filter(|call| call.contains("[%0, %0, %0], 0)")).count();
         assert_eq!((calls.len(), joined), (7, 1), "{calls:#?}");
     }
 
-    /// A chain of joins, each of what the one before joined and one value more, makes lists of
-    /// bounded length.
+    /// A chain of `cat` calls, each of which adds one value, gives lists of bounded length.
     #[test]
     fn long_chains_are_joined_in_pieces() {
         let mut text = String::from("in x f32[1]\n");

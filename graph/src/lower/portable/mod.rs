@@ -1,13 +1,13 @@
-//! Portable forms: every call becomes calls that portable kernels have instructions for.
+//! Lowers every call to calls that portable kernels have instructions for.
 //!
-//! An operator that has an instruction stays as it is, unless its family has a rule for it. A rule
-//! writes other calls in its place, which compute the same; the value that the call made is made by
-//! the last of them. Constants are not looked into: weights are unpacked by calls, which [constant
-//! folding](crate::fold) does beforehand.
+//! An operator with an instruction stays as it is, unless a rule for it exists. A rule replaces a
+//! call by equivalent calls, of which the last produces the original output. Rules do not read
+//! constant data: weights are unpacked by calls, which [constant folding](crate::fold) evaluates
+//! ahead of time.
 //!
-//! Types are those of the graph. Blobs of the Vulkan delegate have 32-bit integers where programs
-//! have 64; portable kernels take either, and where one gives 64 bits whatever it takes (`argmax`),
-//! the result is cast to the type that the graph has.
+//! Types are those of the graph. Vulkan delegate blobs use 32-bit integers where programs use
+//! 64-bit ones. Portable kernels support both; where a kernel always returns 64-bit integers
+//! (`argmax`), the result is cast to the type of the graph.
 
 mod attention;
 mod builder;
@@ -29,11 +29,9 @@ use alloc::format;
 use alloc::vec::Vec;
 use builder::Builder;
 
-/// Writes other calls in the place of one: it gets the arguments, the last of which is what is
-/// made.
+/// Replaces a call by others. The arguments include the output, which comes last.
 type Rule = fn(&mut Builder<'_, '_>, &[ValueId]) -> Result<(), Error>;
 
-/// The families of rules.
 const FAMILIES: &[&[(Operator, Rule)]] = &[
     attention::RULES,
     cache::RULES,
@@ -56,15 +54,16 @@ fn rule(operator: Operator) -> Option<Rule> {
     rules.find(|(own, _)| *own == operator).map(|(_, rule)| *rule)
 }
 
-/// Whether portable kernels can compute what an operator does.
+/// Whether portable kernels can compute an operator.
 pub fn has_form(operator: Operator) -> bool {
     operator.instruction().is_some() || rule(operator).is_some()
 }
 
-/// Brings all calls of a graph into portable forms.
+/// Lowers all calls of a graph.
 ///
 /// # Errors
-/// A call has none, or its arguments are not what its operator takes: which call, and why.
+/// A call has no portable form, or its arguments do not match its operator. The message names the
+/// call and the reason.
 pub fn run(graph: &mut Graph<'_>) -> Result<(), Error> {
     numbers::make_whole(graph);
     let calls = core::mem::take(&mut graph.nodes);
@@ -76,11 +75,11 @@ pub fn run(graph: &mut Graph<'_>) -> Result<(), Error> {
     Ok(())
 }
 
-/// Brings the calls that have no instruction into portable forms, where these numbers of calls say
-/// so and a rule knows how. All others stay as they are. Says whether any was changed.
+/// Lowers the `chosen` calls that have a rule but no instruction. Other calls stay unchanged.
+/// `chosen` has one element per call. Returns whether any call changed.
 ///
 /// # Errors
-/// The arguments of a call are not what its operator takes.
+/// The arguments of a call do not match its operator.
 pub fn run_some(graph: &mut Graph<'_>, chosen: &[bool]) -> Result<bool, Error> {
     let without = |(call, chosen): (&Node, &bool)| *chosen && has_rule_alone(call);
     if !graph.nodes.iter().zip(chosen).any(without) {
@@ -100,7 +99,7 @@ pub fn run_some(graph: &mut Graph<'_>, chosen: &[bool]) -> Result<bool, Error> {
     Ok(true)
 }
 
-/// Whether a call has no instruction of its own, but a rule.
+/// Whether a call has a rule but no instruction.
 fn has_rule_alone(call: &Node) -> bool {
     call.operator.instruction().is_none() && rule(call.operator).is_some()
 }
@@ -124,10 +123,10 @@ fn lower(builder: &mut Builder<'_, '_>, call: Node) -> Result<(), Error> {
     rule(builder, &args).map_err(|error| error.at(call.id, call.operator.name()))
 }
 
-/// The calls that were fused into one, one by one.
+/// Lowers the original calls of a fused call.
 fn lower_parts(builder: &mut Builder<'_, '_>, parts: Vec<Node>) -> Result<(), Error> {
     parts.into_iter().try_for_each(|part| {
-        // Passes fuse what they read, not what they made, so that parts have none.
+        // Passes fuse original calls, not fused ones, so parts have no parts of their own.
         lower(builder, Node { parts: Vec::new(), ..part })
     })
 }

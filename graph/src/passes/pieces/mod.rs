@@ -1,16 +1,16 @@
-//! Products with weights that are too large for a processor, and tables of embeddings, are cut into
-//! pieces, each of which it takes.
+//! Splits linear layers and embeddings whose weights are too large for a device.
 //!
-//! Shaders see no more of a buffer at once than the device says, 128 MiB on many; the matrix behind
-//! the last layer of a language model is larger. The rows of the weights of products are cut, with
-//! what belongs to them, and the pieces' results joined. Of the rows of a table of embeddings, each
-//! piece gives those that it has, and what is not among them is taken from the pieces before.
+//! Shaders can bind only as much of a buffer as the device allows, often 128 MiB, and the output
+//! projection of a language model is larger. The weight rows of linear layers are split, together
+//! with the scales and biases that belong to them, and the partial results are concatenated.
+//! Embedding tables are split by rows, too: each call looks up its own rows and selects between
+//! them and the result of the calls before.
 //!
-//! Needs: each value made once, before its uses; runs where the device is known, and calls are cut
-//! only if `takes` says no of the whole and yes of each piece, and, of products, of what joins
-//! them. Keeps: weights of no more bytes than `least`. Rounding: none changes. Indices that PyTorch
-//! refuses, below zero or beyond the table, give some row of it, which need not be that of the
-//! whole.
+//! Needs: a graph in which each value is produced once, before its uses. Runs where the device is
+//! known. A call is split only if `takes` rejects it and accepts each part, and, for linear layers,
+//! the concatenation. Keeps: weights of at most `least` bytes. Rounding: unchanged. Indices that
+//! PyTorch rejects, negative or beyond the table, give some row of the table, not necessarily the
+//! same one as the whole call.
 
 mod products;
 mod tables;
@@ -22,15 +22,16 @@ use alloc::borrow::Cow;
 use alloc::vec::Vec;
 use torchlet_core::ScalarType;
 
-/// There are two pieces, or four, and so on: with more, another processor would be faster.
+/// A call is split into up to 64 parts, a power of two. With more parts, another processor would be
+/// faster.
 const MOST_DOUBLINGS: usize = 6;
 
-/// Pieces have multiples of so many rows, but for the last: beginnings of rows stay aligned,
-/// whatever the type.
+/// The number of rows per part is a multiple of this, except for the last part. It keeps row starts
+/// aligned for all types.
 const ROWS: usize = 32;
 
-/// Cuts calls whose weights have more bytes than `least`, where a device takes the pieces and not
-/// the whole, and says how many.
+/// Splits calls whose weights have more than `least` bytes, if the device supports the parts but
+/// not the whole. Returns the number of split calls.
 pub fn run(
     graph: &mut Graph<'_>,
     least: usize,
@@ -55,26 +56,27 @@ fn cut(
     }
 }
 
-/// Which dimension of a tensor has something for each row of the weights.
+/// The dim of a tensor that corresponds to the weight rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Along {
     First,
     Last,
 }
 
-/// Where a call has what belongs to the rows of its weights.
+/// Indices of the arguments that correspond to weight rows.
 struct Rows {
-    /// The weights: their rows are their first dimension.
+    /// The weights, with rows as the first dim.
     weights: usize,
-    /// Other constants, where they are given: of what makes columns, their last dimension is of
-    /// rows; else the first of two.
+    /// Other constants, if they are present. The row dim is the last one if the call produces
+    /// columns, else the first of two.
     others: &'static [usize],
-    /// Whether the last dimension of the result is of these rows, too.
+    /// Whether the last dim of the result corresponds to the rows, too.
     makes: bool,
 }
 
 impl Rows {
-    /// Which dimension of an argument, or of the result behind them, is of rows, if one is.
+    /// The row dim of an argument, or of the result, whose index follows the arguments. `None` if
+    /// it has no row dim.
     fn along(&self, node: &Node, place: usize, tensor: &Tensor<'_>) -> Option<Along> {
         if place == self.weights {
             return Some(Along::First);
@@ -87,7 +89,7 @@ impl Rows {
     }
 }
 
-/// The rows of pieces, if the call is to be cut and a device takes all of them.
+/// The number of rows per part, if the call must be split and the device supports all parts.
 fn size_of_pieces(
     rewriter: &Rewriter<'_, '_>,
     node: &Node,
@@ -103,7 +105,7 @@ fn size_of_pieces(
     }
     let sizes = (1..=MOST_DOUBLINGS).map(|doublings| rows.div_ceil(1 << doublings));
     let mut sizes = sizes.map(|size| size.next_multiple_of(ROWS)).filter(|size| *size < rows);
-    // Nothing is copied for these questions.
+    // These queries copy no data.
     let mut piece_is_taken = |size: usize| {
         let change = &mut |place: usize, tensor: &mut Tensor<'_>| {
             places.along(node, place, tensor).map_or(Some(()), |along| shorten(tensor, along, size))
@@ -116,7 +118,7 @@ fn size_of_pieces(
     })
 }
 
-/// Makes a tensor one of fewer rows, with some of its data.
+/// Reduces the number of rows of a tensor, and truncates its data.
 fn shorten(tensor: &mut Tensor<'_>, along: Along, rows: usize) -> Option<()> {
     let size = match along {
         Along::First => tensor.sizes.first_mut(),
@@ -130,12 +132,12 @@ fn shorten(tensor: &mut Tensor<'_>, along: Along, rows: usize) -> Option<()> {
     Some(())
 }
 
-/// The first rows of pieces, and those behind their last.
+/// Start and end rows of the parts.
 fn ranges(rows: usize, size: usize) -> impl Iterator<Item = (usize, usize)> {
     (0..rows).step_by(size).map(move |start| (start, rows.min(start.saturating_add(size))))
 }
 
-/// The arguments of a piece: constants that have something for each row are cut, the others stay.
+/// The arguments of a part: constants with a row dim are sliced, other arguments stay.
 fn args_of(
     rewriter: &mut Rewriter<'_, '_>,
     node: &Node,
@@ -152,7 +154,7 @@ fn args_of(
     Some(args)
 }
 
-/// Some rows of a constant, which are not copied where they lie next to each other.
+/// Adds a row range of a constant. Contiguous ranges borrow the data.
 fn part_of(
     rewriter: &mut Rewriter<'_, '_>,
     id: ValueId,
@@ -167,8 +169,8 @@ fn part_of(
     if end > all {
         return None;
     }
-    // Of the first dimension, all data is one stretch; of the last, there is one for each row of
-    // what lies before it.
+    // Rows over the first dim are contiguous. Over the last dim, each index of the outer dims has
+    // its own stretch.
     let stretch = match is_first {
         true => data.len(),
         false => all.checked_mul(tensor.scalar_type.size())?,
@@ -188,7 +190,7 @@ fn part_of(
     Some(rewriter.value(Value::Tensor(part)))
 }
 
-/// A tensor like another one but for its type and the size of its last dimension.
+/// Adds a tensor like another one, with this type and size of the last dim.
 fn like(
     rewriter: &mut Rewriter<'_, '_>,
     id: ValueId,
@@ -222,7 +224,7 @@ mod tests {
         }
     }
 
-    /// What becomes of a graph where a processor takes weights of so many rows.
+    /// Calls after the pass, for a processor that supports weights of up to `most` rows.
     fn cut_to(text: &str, most: usize) -> Vec<String> {
         let mut graph = text::parse(text);
         run(&mut graph, 0, &mut |graph, node| takes(graph, node, most));
@@ -243,7 +245,7 @@ mod tests {
         assert_eq!(calls.len(), 3, "{calls:#?}");
         assert!(calls[..2].iter().all(|call| call.contains(" = aten.linear.default(%0, ")));
         assert!(calls[2].contains("%3 = aten.cat.default("), "{calls:#?}");
-        // Pieces of 32 rows, of which the last has four.
+        // Parts of 32 rows, with four in the last.
         assert_eq!(cut_to(LINEAR, 32).len(), 5);
     }
 
@@ -270,7 +272,7 @@ mod tests {
         assert_eq!(text::operators(&graph), ["aten.linear.default"]);
     }
 
-    /// All rows differ, and so does what they make.
+    /// All rows and their results differ.
     #[test]
     fn pieces_make_what_the_whole_made() {
         let numbers = |count: usize| {
@@ -293,8 +295,8 @@ mod tests {
         }
     }
 
-    /// Products with codes of 8 and 4 bits, with scales by row and by group, of which there are
-    /// more than rows, and without a bias.
+    /// Linear layers with int8 and int4 weights: scales by row, and by group with more columns than
+    /// weight rows; with and without a bias.
     #[test]
     fn pieces_of_quantized_weights_make_what_the_whole_made() {
         let numbers = |count: usize, over: usize| {
@@ -342,7 +344,7 @@ mod tests {
         }
     }
 
-    /// That so many calls are cut into two pieces and into four, and make the same.
+    /// Asserts that splitting into two and into four parts changes `calls` calls and no results.
     fn assert_cut(text: &str, calls: usize, what: &str) {
         let computed = |most: usize| {
             let mut graph = text::parse(text);

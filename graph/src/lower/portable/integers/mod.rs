@@ -1,10 +1,10 @@
-//! Operators on 8-bit quantized tensors in integer arithmetic: each becomes a call of a `cortex_m`
-//! kernel, which computes as CMSIS-NN does, bit for bit.
+//! Lowers operators on int8 tensors to `cortex_m` kernels, which compute in integers and match
+//! CMSIS-NN bit for bit.
 //!
-//! The calls are those that [`passes::quantized`](crate::passes::quantized) and
-//! [`passes::lookup`](crate::passes::lookup) make, whatever the program was exported for. Images
-//! are permuted to channels last before a kernel and back behind it; permutations that meet cancel
-//! out later. Weights, scales and biases must be constants.
+//! The input calls are those of [`passes::quantized`](crate::passes::quantized) and
+//! [`passes::lookup`](crate::passes::lookup), whatever the program was exported for. Images are
+//! permuted to channels last before a kernel and back after it; adjacent permutations cancel out
+//! later. Weights, scales and biases must be constants.
 
 mod convolution;
 mod elementwise;
@@ -26,17 +26,18 @@ use alloc::vec::Vec;
 use scales::Factor;
 use torchlet_core::{Registry, ScalarType};
 
-/// Rules for operators, and the operators whose kernels their calls need.
+/// An operator, its rule, and the operator whose kernel the rule's calls need.
 type Entry = (Operator, Rule, Operator);
 
 const FAMILIES: &[&[Entry]] =
     &[convolution::RULES, elementwise::RULES, linear::RULES, pooling::RULES];
 
-/// The lowest and the highest quantized value.
+/// Lowest and highest quantized value.
 const RANGE: [i64; 2] = [-128, 127];
-/// Sums are below it.
+/// Upper limit of accumulators.
 const TWO_31: f64 = 2_147_483_648.0;
-/// From batch, channels, rows, columns to batch, rows, columns, channels, and back.
+/// Permutation from `[batch, channels, rows, columns]` to `[batch, rows, columns, channels]`, and
+/// its inverse.
 const CHANNELS_LAST: [usize; 4] = [0, 2, 3, 1];
 const CHANNELS_FIRST: [usize; 4] = [0, 3, 1, 2];
 
@@ -46,28 +47,27 @@ fn rule(node: &Node, registry: &Registry<'_>) -> Option<Rule> {
     kernel.instruction().is_some_and(|name| registry.has_operator(name)).then_some(*rule)
 }
 
-/// Whether there is a rule for an operator that passes make for quantized tensors.
+/// Whether a rule exists for an operator that passes produce only for quantized tensors.
 pub(crate) fn has_rule(operator: Operator) -> bool {
     let mut entries = FAMILIES.iter().flat_map(|family| family.iter());
-    // Maxima are those of any elements.
+    // Max pooling exists for all element types.
     operator != Operator::MAX_POOL2D_WITH_INDICES && entries.any(|(own, ..)| *own == operator)
 }
 
-/// Whether a call, seen alone, has an integer form: then [`run`] makes it, if what the call reads
-/// is constant by then.
+/// Whether a call, seen alone, has an integer form. [`run`] then lowers it, provided that its
+/// parameters are constant by that time.
 pub(crate) fn accepts(graph: &Graph<'_>, node: &Node, registry: &Registry<'_>) -> bool {
     let is_on_quantized = node.args.iter().any(|id| {
         let tensors = graph.items(id).iter().filter_map(|id| graph.tensor(*id));
         tensors.clone().any(|tensor| tensor.scalar_type == ScalarType::Char)
     });
     let Some(rule) = rule(node, registry).filter(|_| is_on_quantized) else {
-        // Calls that move elements do so with elements of any type.
+        // Element moves work on any type.
         let name = node.operator.instruction().filter(|_| node.operator.traits().moves_elements);
         return is_on_quantized && name.is_some_and(|name| registry.has_operator(name));
     };
     let mut alone = graph.clone();
-    // A bias may be the result of calls that constant folding computes later. Its values are as
-    // many as the scales.
+    // The bias may be computed by constant folding later. It has as many values as the scales.
     let is_list =
         |tensor: &&Tensor<'_>| tensor.scalar_type == ScalarType::Float && tensor.sizes.len() == 1;
     let lists = || node.args.iter().filter_map(|id| graph.tensor(*id)).filter(is_list);
@@ -85,13 +85,12 @@ pub(crate) fn accepts(graph: &Graph<'_>, node: &Node, registry: &Registry<'_>) -
     rule(&mut Builder::new(&mut alone), &node.args).is_ok()
 }
 
-/// Whether there are calls that may have an integer form.
+/// Whether any calls may have an integer form.
 pub(crate) fn has_calls(graph: &Graph<'_>, registry: &Registry<'_>) -> bool {
     graph.nodes.iter().any(|node| has_rule(node.operator) && rule(node, registry).is_some())
 }
 
-/// Lowers all calls that have an integer form. Returns how many there were; others stay as they
-/// are.
+/// Lowers all calls that have an integer form. Returns their number. Other calls stay unchanged.
 pub(crate) fn run(graph: &mut Graph<'_>, registry: &Registry<'_>) -> usize {
     let uses = Uses::of(graph);
     let bounds = Bounds::of(graph, &uses);
@@ -126,12 +125,12 @@ pub(crate) fn run(graph: &mut Graph<'_>, registry: &Registry<'_>) -> usize {
     changes
 }
 
-/// Tables that do nothing but to limit the results of calls before them, whose kernels can do that.
+/// Lookup tables that only clamp the result of the call before, whose kernel can clamp instead.
 #[derive(Default)]
 struct Bounds {
-    /// The lowest and the highest value of a result.
+    /// Lowest and highest value of each clamped result.
     limits: BTreeMap<ValueId, [i64; 2]>,
-    /// The result that each table reads, by what the table makes.
+    /// The result that each table reads, by the table's output.
     sources: BTreeMap<ValueId, ValueId>,
 }
 
@@ -155,7 +154,7 @@ impl Bounds {
     }
 }
 
-/// The limits of a table that changes nothing between them.
+/// The limits of a table that is the identity between them.
 fn limits_of(table: &[u8]) -> Option<[i64; 2]> {
     let value = |byte: &u8| i64::from(byte.cast_signed());
     let limits @ [low, high] = [value(table.first()?), value(table.last()?)];
@@ -165,7 +164,7 @@ fn limits_of(table: &[u8]) -> Option<[i64; 2]> {
     (low <= high && table.len() == 256 && values.all(limited)).then_some(limits)
 }
 
-/// Narrows the bounds of the convolution that was made last; says whether there is one.
+/// Narrows the output range of the convolution that was added last. Returns whether there was one.
 fn limit(b: &mut Builder<'_, '_>, limits: [i64; 2]) -> bool {
     let found = b.made().iter().position(|node| {
         matches!(
@@ -177,7 +176,7 @@ fn limit(b: &mut Builder<'_, '_>, limits: [i64; 2]) -> bool {
     });
     let node = found.and_then(|at| b.made().get(at).cloned());
     let Some(node) = node else { return false };
-    // Behind the bounds are scratch tensors, and the output.
+    // The range is followed by scratch tensors and the output.
     let behind = match node.operator {
         Operator::CORTEX_M_QUANTIZED_TRANSPOSE_CONV2D_NHWC => 3,
         _ => 2,
@@ -195,7 +194,8 @@ fn limit(b: &mut Builder<'_, '_>, limits: [i64; 2]) -> bool {
     slots.map(|slots| slots.copy_from_slice(&narrowed)).is_some()
 }
 
-/// Whether a call is on quantized tensors, and nobody reads what the integer form does not make.
+/// Whether the integer form produces all outputs of a call that are used: max pooling lacks the
+/// indices.
 fn is_ours(builder: &Builder<'_, '_>, call: &Node, uses: &Uses) -> bool {
     if call.operator != Operator::MAX_POOL2D_WITH_INDICES {
         return true;
@@ -204,7 +204,7 @@ fn is_ours(builder: &Builder<'_, '_>, call: &Node, uses: &Uses) -> bool {
     outs.iter().skip(1).all(|id| uses.count_of(*id) == 0)
 }
 
-/// The data of a constant tensor.
+/// A constant tensor and its data.
 fn constant<'b>(b: &'b Builder<'_, '_>, id: ValueId) -> Result<(&'b Tensor<'b>, &'b [u8]), Error> {
     match b.value(id)? {
         Value::Tensor(tensor @ Tensor { data: Some(data), .. }) if tensor.changes != Some(true) => {
@@ -214,7 +214,7 @@ fn constant<'b>(b: &'b Builder<'_, '_>, id: ValueId) -> Result<(&'b Tensor<'b>, 
     }
 }
 
-/// The elements of a constant of 32-bit floats.
+/// The first `count` values of an `f32` constant.
 fn floats(b: &Builder<'_, '_>, id: ValueId, count: usize) -> Result<Vec<f64>, Error> {
     let (tensor, data) = constant(b, id)?;
     let numbers = data.as_chunks::<4>().0.iter().map(|bytes| f64::from(f32::from_le_bytes(*bytes)));
@@ -227,7 +227,7 @@ fn floats(b: &Builder<'_, '_>, id: ValueId, count: usize) -> Result<Vec<f64>, Er
     }
 }
 
-/// A new constant.
+/// Adds a constant.
 fn new_constant<'p>(
     b: &mut Builder<'_, 'p>,
     scalar_type: ScalarType,
@@ -244,13 +244,13 @@ fn new_constant<'p>(
     }))
 }
 
-/// A new constant of 32-bit integers, in one dimension.
+/// Adds a one-dimensional `i32` constant.
 fn new_integers(b: &mut Builder<'_, '_>, numbers: &[i32]) -> ValueId {
     let data: Vec<u8> = numbers.iter().flat_map(|number| number.to_le_bytes()).collect();
     new_constant(b, ScalarType::Int, [numbers.len()].to_vec(), Cow::Owned(data))
 }
 
-/// The scratch tensor that the schemas of some operators have. The kernels use the runtime's
+/// An empty tensor for the scratch argument that some schemas have. The kernels use the runtime's
 /// scratch memory instead.
 fn no_scratch(b: &mut Builder<'_, '_>) -> ValueId {
     new_constant(b, ScalarType::Char, [0].to_vec(), Cow::Borrowed(&[]))
@@ -264,10 +264,13 @@ struct Quantization {
 }
 
 impl Quantization {
-    /// Those that are these numbers.
+    /// Reads scale and zero point.
+    ///
+    /// # Errors
+    /// The scale is not positive and normal, or the zero point is not an int8.
     fn of(b: &Builder<'_, '_>, [scale, zero]: [ValueId; 2]) -> Result<Self, Error> {
         let (scale, zero) = (b.number(scale)?, b.int(zero)?);
-        // Files decide both. Sums of products have room for zero points of int8 alone.
+        // Programs may contain any values, and accumulators have room only for int8 zero points.
         if i8::try_from(zero).is_err() || !scale.is_normal() || scale < 0.0 {
             return Err(Error::Unsupported(format!(
                 "quantization with scale {scale} and zero point {zero}: expected a positive scale \
@@ -278,8 +281,8 @@ impl Quantization {
     }
 }
 
-/// Makes an image `out` by a call on channels-last images: the first argument, permuted, is
-/// followed by these.
+/// Produces the image `out` by a call on channels-last images. The permuted input is the first
+/// argument, `rest` follows.
 fn on_image(
     b: &mut Builder<'_, '_>,
     operator: Operator,
@@ -299,14 +302,14 @@ fn on_image(
     b.finish_with(result, out)
 }
 
-/// Factors and biases of the output channels of a convolution or a linear layer.
+/// Requantization factors and biases of output channels.
 struct Channels {
     factors: Vec<Factor>,
     bias: Option<Vec<i32>>,
 }
 
 impl Channels {
-    /// Those of a convolution with `count` channels, each a sum of `depth` products.
+    /// Parameters of a convolution with `count` output channels, each a sum over `depth` products.
     fn of_convolution(
         b: &Builder<'_, '_>,
         call: &QuantizedConvolution,
@@ -319,8 +322,8 @@ impl Channels {
         Self::of(b, [from, to], [call.weight_scales, call.bias], count, depth)
     }
 
-    /// Those of `count` channels, each a sum of `depth` products, from scale and zero point of the
-    /// input and of the output, scales of the weights and the bias.
+    /// Parameters of `count` output channels, each a sum over `depth` products: from the
+    /// quantization of input and output, the weight scales, and the bias.
     fn of(
         b: &Builder<'_, '_>,
         [from, to]: [[ValueId; 2]; 2],
@@ -332,7 +335,7 @@ impl Channels {
         let to = Quantization::of(b, to)?;
         let scales = floats(b, scales, count)?;
         let units: Vec<f64> = scales.iter().map(|scale| from.scale * scale).collect();
-        // What is shifted to the left must fit 32 bits.
+        // A left shift must not overflow 32 bits.
         let largest = (depth as f64) * 255.0 * 128.0;
         let fits = |factor: &Factor| largest * f64::from(1u32 << factor.shift.max(0)) < TWO_31;
         let factors = units.iter().map(|unit| Factor::of(unit / to.scale));
@@ -343,8 +346,8 @@ impl Channels {
             ));
         }
         let bias = match b.optional(bias) {
-            // Calls are asked for before constants are folded; a bias that is none then stops them
-            // here.
+            // Support is checked before constant folding. If the bias did not become constant,
+            // lowering fails here.
             Some(bias) => Some(quantized_bias(&floats(b, bias, count)?, &units)?),
             None => None,
         };
@@ -367,12 +370,12 @@ impl Channels {
     }
 }
 
-/// A bias in units of the sums of each channel.
+/// Quantizes a bias to the accumulator scale of each channel.
 fn quantized_bias(bias: &[f64], units: &[f64]) -> Result<Vec<i32>, Error> {
     let quantized = bias.iter().zip(units).map(|(bias, unit)| {
         let steps = bias / unit;
         let is_small = steps.abs() < f64::from(1 << 30);
-        // To the nearest, halves away from zero.
+        // Rounds to nearest, ties away from zero.
         let half = if steps < 0.0 { -0.5 } else { 0.5 };
         is_small.then_some((steps + half) as i32)
     });
@@ -380,7 +383,7 @@ fn quantized_bias(bias: &[f64], units: &[f64]) -> Result<Vec<i32>, Error> {
     quantized.ok_or_else(|| Error::unsupported("a bias that exceeds 30 bits"))
 }
 
-/// The lowest quantized value behind an activation.
+/// Lowest quantized result of an activation.
 fn lowest(
     b: &Builder<'_, '_>,
     activation: Option<ValueId>,
