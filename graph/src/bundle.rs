@@ -1,4 +1,4 @@
-//! Writes bundled programs: a program with test cases, those of another bundle among them.
+//! Writes bundled programs: a program with its test cases, which may come from another bundle.
 
 use crate::error::Error;
 use crate::tables::{Offset, table};
@@ -8,34 +8,34 @@ use alloc::vec::Vec;
 use flatbuffers::{FlatBufferBuilder, WIPOffset};
 use torchlet_core::{BundledProgram, Scalar, TensorRef, ValueRef};
 
-/// The version of the format that is written.
+/// Version of the format.
 const VERSION: u32 = 2;
 
-/// The most bytes that a bundle can have: half of what flatbuffers can.
+/// Maximum size of a bundle in bytes: half the limit of flatbuffers.
 const LARGEST: usize = 1 << 30;
 
-/// More than a table takes without what it refers to.
+/// Upper bound for the size of a table, without the data that it refers to.
 const TABLE: usize = 64;
 
 type Values = WIPOffset<flatbuffers::Vector<'static, flatbuffers::ForwardsUOffset<Table>>>;
 type Table = flatbuffers::TableFinishedWIPOffset;
 
-/// A program with the test cases of a bundle in the place of the bundle's own program.
+/// Replaces the program in a bundle and keeps the bundle's test cases.
 ///
 /// # Errors
-/// The test cases are malformed, or all of it is larger than such a file can be.
+/// The test cases are malformed, or the result exceeds the size limit.
 pub fn bundle(cases: &BundledProgram<'_>, program: &[u8]) -> Result<Vec<u8>, Error> {
     let mut bundle = Bundle::default();
     bundle.add_all(cases)?;
     bundle.finish(program)
 }
 
-/// A bundled program that is being made, test case by test case.
+/// Builder for a bundled program.
 pub struct Bundle {
     b: FlatBufferBuilder<'static>,
-    /// Bytes that may still be written.
+    /// Remaining bytes.
     left: usize,
-    /// The test cases of each method, in order.
+    /// Test cases by method, in order.
     suites: Vec<(String, Vec<Offset>)>,
 }
 
@@ -55,12 +55,12 @@ impl Bundle {
     /// Adds the test cases of another bundle.
     ///
     /// # Errors
-    /// They are malformed, or more than such a file can have.
+    /// They are malformed, or the bundle exceeds the size limit.
     pub fn add_all(&mut self, cases: &BundledProgram<'_>) -> Result<(), Error> {
         for suite in cases.suites()? {
             let suite = suite?;
             let method = suite.method_name()?;
-            // A suite without cases stays one.
+            // Keeps suites without test cases.
             self.suite(method)?;
             for case in suite.cases()? {
                 let case = case?;
@@ -72,11 +72,10 @@ impl Bundle {
         Ok(())
     }
 
-    /// Adds a test case of a method: its inputs, and what the method should make of them.
+    /// Adds a test case of a method: its inputs and the expected outputs.
     ///
     /// # Errors
-    /// A value is of a kind that no test case can have, or all of it is more than such a file can
-    /// have.
+    /// A test case cannot hold a value of this kind, or the bundle exceeds the size limit.
     pub fn add(
         &mut self,
         method: &str,
@@ -93,10 +92,10 @@ impl Bundle {
         Ok(())
     }
 
-    /// The file: the test cases, and the program that they are for.
+    /// Returns the file with the test cases and their program.
     ///
     /// # Errors
-    /// All of it is larger than such a file can be.
+    /// The bundle exceeds the size limit.
     pub fn finish(mut self, program: &[u8]) -> Result<Vec<u8>, Error> {
         self.charge(program.len())?;
         let mut suites = Vec::new();
@@ -118,7 +117,7 @@ impl Bundle {
         Ok(self.b.finished_data().to_vec())
     }
 
-    /// The test cases of a method so far.
+    /// Returns the test cases of a method, and adds an empty suite if it has none.
     fn suite(&mut self, method: &str) -> Result<&mut Vec<Offset>, Error> {
         let place = match self.suites.iter().position(|(name, _)| name == method) {
             Some(place) => place,
@@ -132,7 +131,7 @@ impl Bundle {
         suite.ok_or_else(|| Error::invalid("a suite of test cases is missing"))
     }
 
-    /// Counts bytes and a table for them.
+    /// Charges bytes and a table against the size limit.
     fn charge(&mut self, bytes: usize) -> Result<(), Error> {
         let left = bytes.checked_add(TABLE).and_then(|bytes| self.left.checked_sub(bytes));
         let too_large = || {

@@ -1,25 +1,27 @@
-//! A program that was written: its flatbuffer, and the data that it refers to, where that lies.
+//! A serialized program: its flatbuffer and the data segments, which are borrowed where possible.
 
 use alloc::borrow::Cow;
 use alloc::vec::Vec;
 use torchlet_core::DataLoader;
 use torchlet_core::error::ReadError;
 
-/// At what multiples data starts in the file: what vector units like best, and cache lines.
+/// Alignment of data in the file, in bytes: suits SIMD loads and cache lines.
 pub(crate) const DATA_ALIGN: u64 = 64;
 
-/// A program as a file in pieces: the flatbuffer is new, most of the data is borrowed from the file
-/// that the program was made of. It is storage to load the program from, without a copy, and what
-/// [`to_bytes`](Self::to_bytes) makes a file of.
+/// A program file in pieces.
+///
+/// The flatbuffer is new; most of the data is borrowed from the file that the program was read
+/// from. Programs can be loaded from a package without a copy, and [`to_bytes`](Self::to_bytes)
+/// turns it into a file.
 #[derive(Debug, Clone, Default)]
 pub struct Package<'p> {
-    /// Each with where it starts in the file, in order.
+    /// Start offset in the file and bytes of each piece, in order.
     pieces: Vec<(u64, Cow<'p, [u8]>)>,
     size: u64,
 }
 
 impl<'p> Package<'p> {
-    /// Adds a piece behind the others, and gives where it starts.
+    /// Appends a piece and returns its offset.
     pub(crate) fn push(&mut self, bytes: Cow<'p, [u8]>) -> u64 {
         let start = self.size.next_multiple_of(DATA_ALIGN);
         self.size = start + bytes.len() as u64;
@@ -27,39 +29,40 @@ impl<'p> Package<'p> {
         start
     }
 
-    /// Adds the pieces of another behind these.
+    /// Appends the pieces of another package.
     pub(crate) fn append(&mut self, other: Self) {
         let base = self.size.next_multiple_of(DATA_ALIGN);
         self.pieces.extend(other.pieces.into_iter().map(|(start, bytes)| (base + start, bytes)));
         self.size = base + other.size;
     }
 
-    /// A package of the [pieces](Self::pieces) of another, of its size. `None` if they are not
-    /// those of a package of that size.
+    /// Recreates a package from its [pieces](Self::pieces) and size. Returns `None` if they do not
+    /// match.
     pub fn of_pieces(pieces: impl IntoIterator<Item = Cow<'p, [u8]>>, size: u64) -> Option<Self> {
         let mut package = Package::default();
         for bytes in pieces {
             package.push(bytes);
         }
-        // There can be zeroes behind the last.
+        // The last piece may be followed by zero padding.
         let fits = (package.size..=package.size.next_multiple_of(DATA_ALIGN)).contains(&size);
         fits.then_some(Package { size, ..package })
     }
 
-    /// The pieces, in order. Each starts at the next multiple of 64 bytes behind the one before.
+    /// Returns the pieces in order. Each starts at the next multiple of 64 bytes after the previous
+    /// one.
     pub fn pieces(&self) -> impl Iterator<Item = &Cow<'p, [u8]>> {
         self.pieces.iter().map(|(_, bytes)| bytes)
     }
 
-    /// Hands the file over, from the front to the end.
+    /// Writes the file from start to end.
     ///
     /// # Errors
-    /// Those of `write`.
+    /// Errors of `write`.
     pub fn write_to<E>(&self, mut write: impl FnMut(&[u8]) -> Result<(), E>) -> Result<(), E> {
         let mut end = 0;
         let ends = self.pieces.iter().map(|(start, bytes)| (*start, bytes.as_ref()));
         for (start, bytes) in ends.chain([(self.size, &[][..])]) {
-            // Less than from one multiple to the next.
+            // Padding is always shorter than the alignment.
             let zeroes = [0; DATA_ALIGN as usize];
             let gap = usize::try_from(start.saturating_sub(end)).unwrap_or(0);
             write(zeroes.get(..gap).unwrap_or(&zeroes))?;
@@ -69,7 +72,7 @@ impl<'p> Package<'p> {
         Ok(())
     }
 
-    /// The file.
+    /// Returns the file.
     pub fn to_bytes(&self) -> Vec<u8> {
         let mut file = Vec::new();
         let append = |bytes: &[u8]| -> Result<(), core::convert::Infallible> {
@@ -81,13 +84,13 @@ impl<'p> Package<'p> {
         }
     }
 
-    /// Bytes that are not borrowed.
+    /// Returns the number of bytes that are not borrowed.
     pub fn owned_bytes(&self) -> usize {
         let owned = self.pieces.iter().filter(|(_, bytes)| matches!(bytes, Cow::Owned(_)));
         owned.map(|(_, bytes)| bytes.len()).sum()
     }
 
-    /// The piece in which a byte lies, or behind which it does.
+    /// Returns the last piece that starts at or before `offset`.
     fn piece(&self, offset: u64) -> Option<usize> {
         self.pieces.partition_point(|(start, _)| *start <= offset).checked_sub(1)
     }
@@ -104,7 +107,7 @@ impl DataLoader for Package<'_> {
         if end > self.size {
             return Err(error);
         }
-        // Between pieces are zeroes.
+        // The gaps between pieces read as zeros.
         into.fill(0);
         let first = self.piece(offset).unwrap_or(0);
         for (start, bytes) in self.pieces.iter().skip(first).take_while(|(start, _)| *start < end) {

@@ -1,5 +1,7 @@
-//! Reads a graph: everything is checked, and nothing is read twice, so that what is read is no
-//! larger than the bytes allow.
+//! Parser for graph blobs.
+//!
+//! Everything is validated, and a budget limits repeated reads of the same bytes, so that the
+//! result is never much larger than the blob.
 
 use super::{
     BOOL, BOOLS, CHANGES, DEPTH, DOUBLE, DOUBLES, INT, INTS, LIST, NONE, STARTS_AS_ZEROS, STAYS,
@@ -37,7 +39,7 @@ torchlet_core::flatbuffer_table! { NodeTable {
     3 parts: Vector<'a, NodeTable<'a>>,
 } }
 torchlet_core::flatbuffer_table! {
-    /// A value: its kind says which other fields it has.
+    /// A value; `kind` determines which other fields are set.
     ValueTable {
         0 kind: u8,
         1 int: i64,
@@ -56,20 +58,20 @@ torchlet_core::flatbuffer_table! {
     }
 }
 
-/// What a graph consists of.
+/// Summary of a graph.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Contents<'p> {
-    /// The operator of each call; of a call that was made of others, those of the others.
+    /// Operator name of each call; for fused calls, the names of their parts.
     pub operators: Vec<&'p str>,
-    /// How many values it takes.
+    /// Number of inputs.
     pub inputs: usize,
-    /// How many values it gives.
+    /// Number of outputs.
     pub outputs: usize,
-    /// Bytes of each constant.
+    /// Size of each constant in bytes.
     pub constant_bytes: Vec<u64>,
 }
 
-/// Reads what a graph consists of, without its values.
+/// Reads the summary of a graph, without its values.
 ///
 /// # Errors
 /// The bytes are malformed.
@@ -102,11 +104,11 @@ pub(crate) fn keys(bytes: &[u8]) -> Result<Vec<&str>, Error> {
     Ok(keys.collect::<Result<_, Malformed>>()?)
 }
 
-/// Reads a graph. Constants are borrowed where what holds them can lend them.
+/// Reads a graph. Constants are borrowed if their storage supports that.
 ///
 /// # Errors
-/// The bytes are malformed, constants are missing, or operators are not in the table: all of them
-/// are named.
+/// The bytes are malformed, constants are missing, or operators are unknown; the error lists all
+/// unknown operators.
 pub fn read<'p>(bytes: &[u8], named: &Named<'_, 'p>) -> Result<Graph<'p>, Error> {
     let mut reader = Reader::new(bytes)?;
     let root = reader.root;
@@ -145,7 +147,7 @@ pub fn read<'p>(bytes: &[u8], named: &Named<'_, 'p>) -> Result<Graph<'p>, Error>
         return Err(Error::invalid("an update of a value with nothing"));
     };
     let updates: Vec<(ValueId, ValueId)> = updates.iter().map(|[new, old]| (*new, *old)).collect();
-    // What is no state has all of its data.
+    // Only state may be stored without data.
     let updated: BTreeSet<ValueId> = updates.iter().map(|(_, old)| *old).collect();
     if updated.len() != updates.len() {
         return Err(Error::invalid("a value that takes two new values"));
@@ -167,9 +169,9 @@ pub fn read<'p>(bytes: &[u8], named: &Named<'_, 'p>) -> Result<Graph<'p>, Error>
 
 struct Reader<'b> {
     root: GraphTable<'b>,
-    /// How many values there are.
+    /// Number of values.
     count: usize,
-    /// The values that start as zeros.
+    /// Zero-initialised values.
     zeros: Vec<ValueId>,
     budget: Budget,
 }
@@ -183,12 +185,12 @@ impl<'b> Reader<'b> {
         Ok(Reader { root, count: 0, zeros: Vec::new(), budget })
     }
 
-    /// The items of a vector, counted as read.
+    /// Reads all items of a vector, charged to the budget.
     fn all<T: Item<'b>>(&mut self, vector: Vector<'b, T>) -> Result<Vec<T>, Error> {
         self.budget.all(vector)
     }
 
-    /// The names of the operators that calls refer to.
+    /// Reads the operator names that calls refer to.
     fn names(&mut self) -> Result<Vec<&'b str>, Error> {
         let tables = self.all(self.root.operators()?)?;
         let names = tables.iter().map(|table| Ok(table.name()?.unwrap_or("")));
@@ -225,7 +227,7 @@ impl<'b> Reader<'b> {
         Ok(nodes)
     }
 
-    /// The names of the operators of calls.
+    /// Collects the operator names of calls.
     fn operators(
         &mut self,
         tables: Vector<'b, NodeTable<'b>>,
@@ -250,7 +252,7 @@ impl<'b> Reader<'b> {
         if sizes.len() > MAX_RANK {
             return Err(Error::Invalid(format!("a tensor has {} dimensions", sizes.len())));
         }
-        // Shaders and kernels count in 32 bits.
+        // Shaders and kernels use 32-bit sizes.
         let size = |size: u64| i32::try_from(size).ok().and_then(|size| usize::try_from(size).ok());
         let sizes: Option<Vec<usize>> = self.all(sizes)?.into_iter().map(size).collect();
         sizes.ok_or_else(|| Error::invalid("a tensor's size is out of range"))
@@ -324,9 +326,9 @@ fn scalar_type(number: i8) -> Result<ScalarType, Error> {
     ScalarType::from_number(number.into()).ok_or_else(error)
 }
 
-/// Bytes of a tensor of this type and shape.
+/// Returns the size of a tensor in bytes.
 fn byte_count(scalar_type: ScalarType, sizes: &[usize]) -> Result<usize, Error> {
-    // As if no size were zero: what is counted through dimension by dimension must fit, too.
+    // Zero sizes count as 1 here: loops over the other dims must not overflow either.
     let bytes = sizes.iter().try_fold(scalar_type.size(), |bytes, size| {
         bytes.checked_mul((*size).max(1)).filter(|bytes| *bytes <= isize::MAX as usize)
     });

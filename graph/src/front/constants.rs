@@ -1,8 +1,8 @@
-//! The data of a method's constants, with their dimensions in order.
+//! Data of a method's constants, in contiguous dim order.
 //!
-//! Those whose dimensions are in another order in the file are copied. A file can name the same
-//! bytes in many values, and each run holds constants of its own: copies are made once for each
-//! place and run, and limited by what the file has.
+//! Constants in another dim order are copied. A file can refer to the same bytes from many values,
+//! and each instruction run holds its own constants. So each run copies a constant once, and the
+//! total of copied bytes is limited by the size of the file.
 
 use crate::embed::external;
 use crate::error::Error;
@@ -16,24 +16,23 @@ use alloc::vec::Vec;
 use core::cell::Cell;
 use torchlet_core::{DataMap, ScalarType, TensorInfo};
 
-/// How often each byte of the constants can be copied: as many runs may read them.
+/// Maximum number of copies of each constant byte: that many runs may read it.
 const MOST_COPIES: usize = 16;
-/// What can be copied however few bytes there are: small constants are read by all runs of a
-/// method.
+/// Number of bytes that may be copied regardless of file size, because all runs of a method read
+/// the small constants.
 const ALWAYS: usize = 1 << 20;
 
-/// Where the bytes of a constant lie, and how they are to be read. What is equal in all of this has
-/// the same elements.
+/// Address and layout (dtype, sizes, dim order) of a constant. Equal keys mean equal elements.
 pub(super) type Place = (usize, ScalarType, Vec<i32>, Vec<u8>);
 
-/// How many bytes of constants may still be copied, for all methods that share it.
+/// Remaining budget of constant bytes to copy, shared by several methods.
 #[derive(Clone)]
 pub(crate) struct Copies {
     left: Rc<Cell<usize>>,
 }
 
 impl Copies {
-    /// As many as these methods can need.
+    /// Creates a budget that suffices for these methods.
     pub(crate) fn of(methods: &[Method<'_>]) -> Self {
         let left = permuted_bytes(methods).saturating_mul(MOST_COPIES).saturating_add(ALWAYS);
         Copies { left: Rc::new(Cell::new(left)) }
@@ -42,13 +41,13 @@ impl Copies {
 
 /// The constants of a method.
 pub(super) struct Constants<'p> {
-    /// The external data that it names.
+    /// External data that the method references.
     pub(super) data: &'p [DataMap<'p>],
     pub(super) copies: Copies,
 }
 
 impl<'p> Constants<'p> {
-    /// The data of a constant as its file has it; `None` if nobody has it.
+    /// Returns the data of a constant as stored; `None` if it is missing.
     ///
     /// # Errors
     /// A file is malformed.
@@ -61,7 +60,7 @@ impl<'p> Constants<'p> {
             },
             TensorData::None => return Ok(None),
         };
-        // Files may have more bytes than the tensor.
+        // The stored data may be longer than the tensor.
         let bytes = tensor.info.nbytes();
         Ok(match data {
             Cow::Borrowed(data) => data.get(..bytes).map(Cow::Borrowed),
@@ -72,10 +71,10 @@ impl<'p> Constants<'p> {
         })
     }
 
-    /// The elements of a tensor with its dimensions in order.
+    /// Returns the elements of a tensor in contiguous dim order.
     ///
     /// # Errors
-    /// More would be copied than the file can need.
+    /// The copy exceeds the budget.
     pub(super) fn in_order(
         &self,
         data: Cow<'p, [u8]>,
@@ -95,15 +94,14 @@ impl<'p> Constants<'p> {
     }
 }
 
-/// Where bytes that a file lends lie, if they are to be copied.
+/// Returns the key of borrowed bytes; `None` if they need no copy.
 pub(super) fn place(data: &[u8], info: &TensorInfo) -> Option<Place> {
     let lies = data.as_ptr().addr();
     let layout = (info.sizes.to_vec(), info.dim_order.to_vec());
     (!info.is_contiguous()).then_some((lies, info.scalar_type, layout.0, layout.1))
 }
 
-/// Bytes of the constants whose dimensions are not in order, each counted once however many values
-/// name it.
+/// Returns the number of constant bytes in a non-contiguous dim order. Shared bytes count once.
 fn permuted_bytes(methods: &[Method<'_>]) -> usize {
     let (mut lent, mut own, mut names) = (Vec::new(), 0usize, BTreeSet::new());
     for value in methods.iter().flat_map(|method| &method.values) {

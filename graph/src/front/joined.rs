@@ -1,9 +1,8 @@
-//! What a delegate keeps from run to run becomes state of the method that calls it.
+//! Moves the persistent state of delegates into the methods that call them.
 //!
-//! Then its graph is like any other: values go in, among them what it keeps, and new values come
-//! out, that take their place. A call that writes a cache where it lies becomes one that makes a
-//! cache of a cache; who runs it may still do so in place. What writes to its arguments in other
-//! ways keeps its delegate.
+//! The state becomes inputs of the delegate's graph, and updates return its new values. A call that
+//! writes a cache in place becomes a functional call that returns a new cache; a backend may still
+//! run it in place. Delegates with any other in-place write are kept as delegates.
 
 use crate::emit::{first_bytes, tensor_info};
 use crate::error::Error;
@@ -18,19 +17,20 @@ use alloc::vec;
 use alloc::vec::Vec;
 use torchlet_core::ShapeDynamism;
 
-/// At what multiples state starts.
+/// Alignment of state in bytes.
 const ALIGN: usize = 16;
-/// How many planned buffers all methods that get state may have: each has those of the methods
-/// before it, too, which are empty. A thousand methods have fewer.
+/// Maximum number of planned buffers over all methods that receive state. Each of these methods
+/// also lists the buffers of the methods before it, as empty ones. A thousand methods stay below
+/// this limit.
 pub(crate) const MOST_BUFFERS: usize = 1 << 20;
 
-/// The name of what a delegate keeps, where the exporter left it none.
+/// Returns the name of a state tensor, or a made-up one if the exporter left it unnamed.
 pub(crate) fn name_of(graph: &Graph<'_>, delegate: usize, id: ValueId) -> String {
     let own = graph.names.get(&id).cloned();
     own.unwrap_or_else(|| format!("delegate {delegate}, value {id}"))
 }
 
-/// The values of a graph that keep their contents.
+/// Returns the state tensors of a graph.
 fn kept(graph: &Graph<'_>) -> BTreeSet<ValueId> {
     let values = graph.values.iter().enumerate();
     let kept = values.filter_map(|(id, value)| match value {
@@ -40,23 +40,23 @@ fn kept(graph: &Graph<'_>) -> BTreeSet<ValueId> {
     kept.collect()
 }
 
-/// Whether a delegate with this graph keeps anything.
+/// Whether a delegate with this graph has state.
 pub(crate) fn keeps_state(graph: &Graph<'_>) -> bool {
     !graph.updates.is_empty()
         || !kept(graph).is_empty()
         || graph.nodes.iter().any(|node| node.operator.traits().writes_arguments())
 }
 
-/// Which value stands for another one while calls are gone through.
+/// Current version of each state tensor while the calls are rewritten.
 struct Versions {
-    /// What is kept, by the values that only say that it is packed.
+    /// Maps prepacked copies to the state tensors that they copy.
     packed: BTreeMap<ValueId, ValueId>,
-    /// What became of what is kept.
+    /// Latest value of each state tensor.
     latest: BTreeMap<ValueId, ValueId>,
 }
 
 impl Versions {
-    /// What is kept that a value stands for; or itself.
+    /// Returns the state tensor that a value is a prepacked copy of, or the value itself.
     fn root(&self, id: ValueId) -> ValueId {
         self.packed.get(&id).copied().unwrap_or(id)
     }
@@ -66,7 +66,7 @@ impl Versions {
         self.latest.get(&root).copied().unwrap_or(root)
     }
 
-    /// The same; a list of which some have another version is a list of its own.
+    /// Replaces a value by its current version. A list with replaced items becomes a new list.
     fn renamed(&self, graph: &mut Graph<'_>, id: ValueId) -> ValueId {
         match graph.values.get(id) {
             Some(Value::List(items)) if items.iter().any(|id| self.of(*id) != *id) => {
@@ -79,7 +79,8 @@ impl Versions {
     }
 }
 
-/// Attention that writes its caches first, as calls for each; any other call as it is.
+/// Splits attention with a KV cache into a call for each cache update and the attention; returns
+/// any other call unchanged.
 fn taken_apart(graph: &mut Graph<'_>, node: Node) -> Vec<Node> {
     let call =
         |operator, args: &[ValueId]| Node { id: node.id, ..Node::new(operator, args.to_vec()) };
@@ -102,17 +103,17 @@ fn taken_apart(graph: &mut Graph<'_>, node: Node) -> Vec<Node> {
     ]
 }
 
-/// Makes new values of all that calls write in place, and an update of each value that is kept.
+/// Turns in-place writes into new values, and adds an update for each state tensor.
 fn without_writes(graph: &mut Graph<'_>, kept: &BTreeSet<ValueId>) -> Result<(), Error> {
     let mut versions = Versions { packed: BTreeMap::new(), latest: BTreeMap::new() };
-    // What calls return that write: nobody reads it.
+    // Return values of in-place calls, which nothing may read.
     let mut returned = BTreeSet::new();
     let mut nodes = Vec::with_capacity(graph.nodes.len());
     let calls = core::mem::take(&mut graph.nodes);
     let calls: Vec<Node> = calls.into_iter().flat_map(|node| taken_apart(graph, node)).collect();
     for mut node in calls {
         let Some((out, inputs)) = node.args.split_last_mut() else { continue };
-        // There is nothing to be packed where shaders do not ask for it.
+        // Prepacking only matters to shaders, so it is skipped for state.
         let packed = inputs.first().filter(|_| node.operator == Operator::ET_VK_PREPACK);
         if let Some(packed) = packed.filter(|id| kept.contains(id)) {
             versions.packed.insert(*out, *packed);
@@ -224,7 +225,7 @@ mod tests {
     use crate::passes::text;
     use alloc::borrow::Cow;
 
-    /// A graph of a text, whose values of these names are kept.
+    /// Parses a graph and makes the values with these ids state.
     fn graph(text: &str, kept: &[ValueId]) -> Graph<'static> {
         let mut graph = text::parse(text);
         for id in kept {
@@ -251,7 +252,7 @@ mod tests {
         let reads: Vec<ValueId> = graph.nodes.iter().map(|node| node.args[0]).collect();
         assert_eq!(reads, [0, 1, new]);
         assert_eq!((&graph.updates[..], &graph.inputs[..]), (&[(new, 0)][..], &[1, 0][..]));
-        // It is the method's now, behind the inputs of the call.
+        // The state now belongs to the method and follows the inputs of the call.
         let Instruction::Delegate { args, .. } = &method.instructions[0] else { panic!() };
         assert_eq!((args[0], &args[2..]), (7, &[8, 9][..]));
         let state = method.tensor(args[1]).unwrap();
@@ -271,10 +272,10 @@ mod tests {
             refused
         };
         assert!(!refused(CACHE, &[0]));
-        // It is no state, or more is kept than takes a new value.
+        // The cache is not state, or a state tensor has no update.
         assert!(refused(CACHE, &[]));
         assert!(refused(&CACHE.replace("out before", "var other f32[2]\n out before"), &[0, 5]));
-        // What the call returns is read, or the state is a view.
+        // The return value of the in-place call is read, or the cache is not a state tensor.
         assert!(refused(&CACHE.replace("out before after", "out before nothing"), &[0]));
         let view = CACHE.replace("update_cache.default(x, cache", "update_cache.default(x, before");
         assert!(refused(&view, &[0]));

@@ -1,25 +1,25 @@
-//! Values that start as nothing, and are set by instructions.
+//! Method values that are initially `None` and written by instructions.
 //!
-//! Exporters write nothing where a number is to be. What reads such a value may be in another run
-//! than what sets it, and may also be an instruction that takes nothing for an answer: it is a
-//! number only where it surely was set before.
+//! Exporters write `None` for integers that are computed later. The reader of such a value may be
+//! in another run than its writer, or may accept `None` as an argument. So the value counts as an
+//! integer only if it was certainly written before.
 
 use super::vocabulary::{Meaning, Vocabulary};
 use crate::graph::Graph;
 use crate::method::{Instruction, Method, MethodValue};
 use alloc::collections::BTreeSet;
 
-/// Values that start as nothing and that something sets.
+/// Values that are initially `None` and written later.
 #[derive(Debug, Default)]
 pub(super) struct Optional {
-    /// Those that instructions of graphs set, to an integer.
+    /// Values that instructions of graphs set to integers.
     numbers: BTreeSet<usize>,
-    /// Those that can be something else.
+    /// Values that may become something other than an integer.
     others: BTreeSet<usize>,
 }
 
 impl Optional {
-    /// Those of a method, of whose delegates these graphs are known.
+    /// Collects the values of a method, given the known graphs of its delegates.
     pub(super) fn of(
         method: &Method<'_>,
         delegates: &[Option<Graph<'_>>],
@@ -35,13 +35,12 @@ impl Optional {
         optional
     }
 
-    /// Whether a value is a number once it was set.
+    /// Whether a value is an integer after it was written.
     pub(super) fn is_number(&self, value: usize) -> bool {
         self.numbers.contains(&value) && !self.others.contains(&value)
     }
 
-    /// Whether it is known of each value that started as nothing what an instruction finds it to
-    /// be.
+    /// Whether the state of each initially absent value that an instruction reads is known.
     pub(super) fn are_known(&self, instruction: &Instruction, set: &Set<'_, '_>) -> bool {
         let read = inputs(instruction, set.delegates, set.vocabulary);
         absent(set.method, read).all(|value| {
@@ -52,20 +51,20 @@ impl Optional {
     }
 }
 
-/// The values that started as nothing and have been set, from instruction to instruction.
+/// Tracks which initially absent values have been written, instruction by instruction.
 pub(super) struct Set<'m, 'p> {
     method: &'m Method<'p>,
     delegates: &'m [Option<Graph<'p>>],
     vocabulary: &'m Vocabulary,
     has_jumps: bool,
-    /// By the present run.
+    /// Values written by the current run.
     inside: BTreeSet<usize>,
-    /// By any instruction.
+    /// Values written by any instruction.
     before: BTreeSet<usize>,
 }
 
 impl<'m, 'p> Set<'m, 'p> {
-    /// None yet.
+    /// Creates a tracker with no values written.
     pub(super) fn new(
         method: &'m Method<'p>,
         delegates: &'m [Option<Graph<'p>>],
@@ -76,12 +75,12 @@ impl<'m, 'p> Set<'m, 'p> {
         Set { method, delegates, vocabulary, has_jumps, inside, before }
     }
 
-    /// The run ends in front of the next instruction.
+    /// Ends the run before the next instruction.
     pub(super) fn ends_run(&mut self) {
         self.inside.clear();
     }
 
-    /// An instruction has run, as part of a run or on its own.
+    /// Records an instruction, as part of a run or on its own.
     pub(super) fn passes(&mut self, instruction: &Instruction, is_inside: bool) {
         let (set, _) = results(instruction, self.delegates, self.vocabulary);
         if is_inside {
@@ -89,21 +88,21 @@ impl<'m, 'p> Set<'m, 'p> {
         } else {
             self.ends_run();
         }
-        // What jumps pass by may not have been set.
+        // A jump may have skipped the write.
         if !self.has_jumps {
             self.before.extend(absent(self.method, set));
         }
     }
 }
 
-/// The values of these that start as nothing.
+/// Returns those values, list items included, that are initially `None`.
 fn absent<'v>(method: &'v Method<'_>, values: &'v [usize]) -> impl Iterator<Item = usize> + 'v {
     let is_absent = |value: &usize| matches!(method.values.get(*value), Some(MethodValue::None));
     values.iter().flat_map(|value| method.with_items(*value)).filter(is_absent)
 }
 
-/// The arguments of an instruction that it may set, and whether it sets numbers among them to
-/// integers whenever it runs.
+/// Returns the arguments that an instruction may write, and whether it always sets the scalars
+/// among them to integers.
 fn results<'i>(
     instruction: &'i Instruction,
     delegates: &[Option<Graph<'_>>],
@@ -131,7 +130,7 @@ fn results<'i>(
     (rest.get(..count).unwrap_or(rest), is_known)
 }
 
-/// The arguments of an instruction that it reads before it sets any.
+/// Returns the arguments that an instruction reads before it writes any.
 fn inputs<'i>(
     instruction: &'i Instruction,
     delegates: &[Option<Graph<'_>>],

@@ -1,4 +1,4 @@
-//! What instructions call, in the words of graphs.
+//! Maps kernel calls to graph operators.
 
 use crate::operators::Operator;
 use alloc::collections::BTreeMap;
@@ -6,51 +6,53 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use torchlet_core::{Kernel, Param, Registry};
 
-/// What a call of a kernel means in a graph.
+/// Semantics of a kernel call in a graph.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Meaning {
-    /// An operator, with outputs behind its inputs: a tensor, a number or a list each. What follows
-    /// them is what the call returns, the outputs again.
+    /// A functional operator. The outputs follow the inputs; each output is a tensor, an integer or
+    /// a list. The kernel's return values, the outputs once more, come last.
     Functional {
         /// The functional operator.
         operator: Operator,
-        /// How many arguments are inputs.
+        /// Number of input arguments.
         inputs: usize,
-        /// How many arguments are outputs.
+        /// Number of output arguments.
         outputs: usize,
     },
-    /// The third argument becomes the first in the shape of the second.
+    /// Writes argument 0, viewed in the shape of argument 1, to argument 2.
     View,
-    /// The first argument takes the value of the second, which may be broadcast to it.
+    /// Copies argument 1 to argument 0, with broadcasting.
     Copy,
-    /// The first argument becomes what this operator makes of this many arguments.
+    /// Overwrites argument 0 with the result of an operator over this number of arguments.
     InPlace(Operator, usize),
-    /// The second argument, a cache, takes the first from the position on that the third says. What
-    /// is behind them means nothing.
+    /// Writes argument 0 to the cache in argument 1, from the position in argument 2 on. Further
+    /// arguments are ignored.
     UpdateCache,
-    /// The same at the positions that the fourth argument has, of one sample. The third means
-    /// nothing. Negative positions, which the kernel refuses, count from the end of the cache, as
-    /// `index_put`'s do.
+    /// Writes argument 0 to the cache in argument 1, at the indices in argument 3; the batch size
+    /// is 1. Argument 2 is ignored.
+    ///
+    /// Negative indices count from the end of the cache, as in `index_put`; the kernel refuses
+    /// them.
     UpdateCacheAt,
-    /// As `UpdateCache` for two caches (arguments 1 and 3, 2 and 4, the position is 5), over which
-    /// the first argument attends then.
+    /// Same as `UpdateCache` for two caches (arguments 1 to 3, and 2 to 4, at the position in
+    /// argument 5), followed by attention of argument 0 over them.
     UpdateCachesAndAttend,
 }
 
-/// What a kernel's call does with its arguments.
+/// Accesses of a kernel call to its arguments.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Access {
-    /// Those before this one are read; the others are written, and were not read.
+    /// Arguments before this index are read; the others are written without being read.
     Outputs(usize),
-    /// The one of this number is read and written, the others are read.
+    /// The argument at this index is read and written, the others are only read.
     InPlace(usize),
-    /// Each may be read and written.
+    /// Any argument may be read and written.
     Unknown,
 }
 
 impl Meaning {
-    /// How many arguments a call has at least.
+    /// Returns the minimum number of arguments of a call.
     pub(crate) fn fewest_arguments(self) -> usize {
         match self {
             Meaning::Functional { inputs, outputs, .. } => inputs + outputs,
@@ -64,20 +66,20 @@ impl Meaning {
     }
 }
 
-/// What kernels of a registry mean in graphs.
+/// Graph semantics of the kernels of a registry.
 #[derive(Debug, Clone, Default)]
 pub struct Vocabulary {
     meanings: BTreeMap<&'static str, Meaning>,
-    /// The first argument of each kernel that is a number which it sets.
+    /// Index of each kernel's first scalar output.
     numbers: BTreeMap<&'static str, usize>,
-    /// The arguments of kernels that are memory to work in, of those that have some.
+    /// Indices of scratch buffers, for kernels that have any.
     scratch: BTreeMap<&'static str, Vec<usize>>,
-    /// The arguments of kernels that they write.
+    /// Indices of the arguments that a kernel writes.
     written: BTreeMap<&'static str, Vec<usize>>,
 }
 
 impl Vocabulary {
-    /// Looks up the kernels of a registry.
+    /// Collects the kernels of a registry.
     pub fn of(registry: &Registry<'_>) -> Self {
         let operators: BTreeMap<&str, Operator> = Operator::all()
             .filter_map(|operator| Some((operator.instruction()?, operator)))
@@ -108,29 +110,29 @@ impl Vocabulary {
         Vocabulary { meanings, numbers, scratch, written }
     }
 
-    /// The arguments of a call that are memory to work in: nothing is read there that the call did
-    /// not write.
+    /// Returns the indices of a call's scratch buffers. A kernel reads nothing from them that it
+    /// did not write in the same call.
     pub(crate) fn scratch(&self, name: &str, overload: &str) -> &[usize] {
         self.scratch.get(full_name(name, overload).as_str()).map_or(&[], Vec::as_slice)
     }
 
-    /// The arguments that a kernel of the registry writes.
+    /// Returns the indices of the arguments that a kernel of the registry writes.
     pub(crate) fn written(&self, name: &str, overload: &str) -> &[usize] {
         self.written.get(full_name(name, overload).as_str()).map_or(&[], Vec::as_slice)
     }
 
-    /// The first argument of a call that can be a number which it sets: of kernels that are not
-    /// there, any can.
+    /// Returns the index of the first argument that may be a scalar output; 0 for unknown kernels.
     pub(crate) fn first_number(&self, name: &str, overload: &str) -> usize {
         self.numbers.get(full_name(name, overload).as_str()).copied().unwrap_or(0)
     }
 
-    /// What a call means, if graphs can say it.
+    /// Returns the semantics of a call; `None` if graphs cannot express it.
     pub fn meaning(&self, name: &str, overload: &str) -> Option<Meaning> {
         self.meanings.get(full_name(name, overload).as_str()).copied()
     }
 
-    /// What a call does with its arguments, as far as graphs can say what it means.
+    /// Returns the accesses of a call to its arguments; [`Access::Unknown`] if graphs cannot
+    /// express it.
     pub(crate) fn access(&self, name: &str, overload: &str) -> Access {
         match self.meaning(name, overload) {
             Some(Meaning::Functional { inputs, .. }) => Access::Outputs(inputs),
@@ -142,7 +144,7 @@ impl Vocabulary {
     }
 }
 
-/// The name of an operator with its overload.
+/// Joins the name of an operator and its overload.
 pub(crate) fn full_name(name: &str, overload: &str) -> String {
     let parts = [name, overload];
     let parts: Vec<&str> = parts.into_iter().filter(|part| !part.is_empty()).collect();
@@ -164,7 +166,7 @@ fn meaning(kernel: &Kernel, operators: &BTreeMap<&str, Operator>) -> Option<Mean
     let operator = *operators.get(kernel.name)?;
     let outputs = kernel.params.iter().rev().take_while(|param| param.is_out()).count();
     let inputs = kernel.params.len() - outputs;
-    // What writes to other arguments, too, or to nothing, is no function.
+    // A kernel without outputs, or that also writes other arguments, is not functional.
     let is_function = outputs > 0 && outputs == kernel.params.iter().filter(|p| p.is_out()).count();
     let gives_numbers = kernel.params.contains(&Param::OutScalar);
     (is_function && (!gives_numbers || operator.traits().is_symbolic))

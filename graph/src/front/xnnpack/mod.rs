@@ -1,13 +1,14 @@
-//! The front-end for what ExecuTorch's `XnnpackPartitioner` writes: a header (`XH00`), a graph
-//! (`XN01`) and constants.
+//! Front end for blobs of ExecuTorch's `XnnpackPartitioner`: a header (`XH00`), a graph (`XN01`)
+//! and constants.
 //!
-//! The graph is one of XNNPACK's own functions. Its tensors are described in the order of their
-//! memory: what PyTorch calls channels last is batch, height, width, channels here, and the
-//! exporter has calls that transpose where such a part begins and ends. A convolution becomes
-//! `aten.convolution` between two permutations; those that meet cancel out later. Quantized tensors
-//! become tensors of codes, and each call on them what PyTorch has for it: the call between
-//! `dequantize` and `quantize`. What is quantized as the program runs is quantized and dequantized
-//! where XNNPACK converts it.
+//! The graph calls XNNPACK's own operators. Its tensors are described in memory order: PyTorch's
+//! channels last appears as NHWC, and the exporter adds transposes at the borders of such a part. A
+//! convolution becomes `aten.convolution` between two permutations; adjacent permutations cancel
+//! out in later passes.
+//!
+//! Quantized tensors keep their quantized values, and each call on them becomes the PyTorch form:
+//! the call between `dequantize` and `quantize`. Dynamically quantized tensors are quantized and
+//! dequantized where XNNPACK converts them.
 
 mod builder;
 mod convolution;
@@ -34,12 +35,12 @@ pub use summary::{Summary, summarize};
 use torchlet_core::format::flatbuffer::Table;
 use values::{Constants, Described};
 
-/// The backend that exporters lower programs to which these delegates are of.
+/// Backend id of XNNPACK delegates.
 pub const BACKEND: &str = "XnnpackBackend";
 
 const HEADER: &[u8; 4] = b"XH00";
 
-/// Whether bytes are those of such a delegate.
+/// Whether bytes are a blob of this delegate.
 pub(crate) fn is_blob(bytes: &[u8]) -> bool {
     is_header(bytes, HEADER)
 }
@@ -69,7 +70,7 @@ pub(crate) fn keys(bytes: &[u8]) -> Result<Vec<&str>, Error> {
 /// Reads the graph of a delegate from its processed bytes, and binds it to the arguments of a call.
 ///
 /// # Errors
-/// The bytes are malformed, data is missing, a call is not understood, or the arguments do not fit.
+/// The bytes are malformed, data is missing, a call is unsupported, or the arguments do not fit.
 pub(crate) fn read<'p>(
     bytes: &'p [u8],
     named: &Named<'_, 'p>,
@@ -109,18 +110,17 @@ pub(crate) fn read<'p>(
     Ok(Bound { graph, first_output: call.first_output })
 }
 
-/// The arguments of the delegate's call.
+/// The arguments of the delegate call.
 struct Call<'a> {
     arguments: &'a [Argument],
-    /// The first that is an output.
+    /// Index of the first output argument.
     first_output: usize,
-    /// The value that an argument is.
+    /// Value of each argument, by argument index.
     places: BTreeMap<usize, ValueId>,
 }
 
 impl Call<'_> {
-    /// Finds the argument of each value: inputs come first, and one that nothing reads has no
-    /// value.
+    /// Maps arguments to values. Inputs come first; an input that nothing reads has no value.
     fn find(
         &mut self,
         described: &[Described<'_>],
@@ -133,8 +133,8 @@ impl Call<'_> {
             place.ok_or_else(|| Error::Invalid(format!("value {id} is no argument of the call")))
         };
         if outputs.is_empty() {
-            // The exporter loses outputs that are codes where the program has numbers. All
-            // arguments would be inputs then, and no call would write the program's result.
+            // The exporter drops quantized outputs where the program expects floats. All arguments
+            // would then be inputs, and no call would write the program's result.
             return Err(Error::invalid("a delegate has no outputs"));
         }
         let mut places = BTreeMap::new();
@@ -159,8 +159,9 @@ impl Call<'_> {
         self.arguments.get(place).ok_or_else(|| Error::invalid("an argument is missing"))
     }
 
-    /// A tensor like an argument, and the order in which its dimensions lie; and an error if the
-    /// blob describes it otherwise: in memory, it has other sizes or another type.
+    /// Returns a tensor like an argument, and its dim order.
+    ///
+    /// Fails if sizes in memory order or dtype differ from the blob's description.
     fn tensor(
         &self,
         place: usize,
@@ -172,7 +173,7 @@ impl Call<'_> {
         };
         let Tensor { scalar_type, sizes, .. } = &tensor;
         let lies: Vec<usize> = order.iter().filter_map(|dim| sizes.get(*dim).copied()).collect();
-        // A number is described as a vector of one.
+        // The blob describes a scalar as a vector of one element.
         let is_shape = described.sizes == lies || (sizes.is_empty() && described.sizes == [1]);
         if !is_shape || lies.len() != sizes.len() || described.scalar_type != *scalar_type {
             return Err(Error::Invalid(format!(
@@ -183,7 +184,7 @@ impl Call<'_> {
         Ok((tensor, order))
     }
 
-    /// The input that an argument is.
+    /// Adds an argument as a graph input, converted to memory order.
     fn input(&self, place: usize, builder: &mut Builder<'_>) -> Result<ValueId, Error> {
         let Some(id) = self.places.get(&place).copied() else {
             return Ok(builder.push(self.argument(place)?.unread()));
@@ -202,7 +203,7 @@ impl Call<'_> {
         Ok(given)
     }
 
-    /// The output that an argument is.
+    /// Adds an argument as a graph output, converted from memory order.
     fn output(&self, place: usize, builder: &mut Builder<'_>) -> Result<ValueId, Error> {
         let missing = || Error::Invalid(format!("nothing makes argument {place} of a delegate"));
         let id = self.places.get(&place).copied().filter(|id| builder.is_known(*id));

@@ -1,5 +1,4 @@
-//! The values of a blob: tensors in the order of their memory (most often, channels last), and how
-//! numbers are coded in them.
+//! Values of a blob: tensors in memory order (usually channels last) and their quantization.
 
 use super::schema::{
     ConstantTable, PerChannelTable, PerGroupTable, PerRowTable, PerTensorTable, QuantizedTable,
@@ -24,42 +23,42 @@ use torchlet_core::layout::MAX_RANK;
 pub(super) struct Described<'p> {
     pub(super) tensor: Tensor<'p>,
     pub(super) coding: Coding<'p>,
-    /// The argument of the delegate's call that it is.
+    /// Argument index in the delegate call.
     pub(super) external: Option<usize>,
 }
 
-/// What the elements of a tensor stand for.
+/// Quantization of a tensor.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Coding<'p> {
-    /// Numbers.
+    /// Not quantized.
     Plain,
     /// `(code - zero_point) * scale`
     PerTensor { scale: f32, zero_point: i32 },
-    /// `code * scale`, with a scale for each index of a dimension.
+    /// `code * scale`, with a scale per index of a dim.
     PerChannel { dim: usize, scales: Cow<'p, [u8]> },
-    /// The same of a matrix, with a scale for so many neighbours in a row.
+    /// The same for a matrix, with a scale per group of `size` adjacent values in a row.
     PerGroup { size: usize, scales: Cow<'p, [u8]> },
-    /// Numbers, rounded to what codes of 8 bits can say: each row, of the last dimensions, has a
-    /// scale and a zero point of its own.
+    /// Floats, rounded as by dynamic int8 quantization with a scale and a zero point per row, where
+    /// a row spans the last `inner_dims` dims.
     PerRow { inner_dims: usize },
 }
 
 /// The constants of a blob.
 pub(super) struct Constants<'n, 'p> {
     entries: Vector<'p, ConstantTable<'p>>,
-    /// What is behind the graph.
+    /// Bytes after the graph.
     data: &'p [u8],
     named: &'n Named<'n, 'p>,
-    /// The constants that were unpacked, by where they are, and how many bytes of each.
+    /// Unpacked bytes of each unpacked constant, by offset and key.
     unpacked: BTreeMap<(u64, &'p str), usize>,
-    /// How many bytes that is in all.
+    /// Sum of `unpacked`: bytes of distinct data.
     distinct_bytes: usize,
-    /// How many bytes were unpacked of all, again and again.
+    /// Bytes unpacked in total, counting repeated unpacking of shared data.
     unpacked_bytes: usize,
 }
 
-/// How often constants may be unpacked for one value after the other, and how much in any case:
-/// what several values share would be far larger than the file otherwise.
+/// Limit for unpacked bytes: `TIMES` the distinct bytes, plus `SMALL`. Otherwise, many values that
+/// share a packed constant could take far more memory than the file.
 const TIMES: usize = 4;
 const SMALL: usize = 1 << 20;
 
@@ -84,7 +83,7 @@ impl<'n, 'p> Constants<'n, 'p> {
         self.entries.get(usize::try_from(index).unwrap_or(usize::MAX))?.ok_or_else(missing)
     }
 
-    /// The first bytes of a constant.
+    /// Reads the first bytes of a constant.
     fn read(&self, index: u32, bytes: usize) -> Result<Cow<'p, [u8]>, Error> {
         let entry = self.entry(index)?;
         match entry.named_key()? {
@@ -95,7 +94,7 @@ impl<'n, 'p> Constants<'n, 'p> {
         }
     }
 
-    /// The same, for what becomes larger when it is unpacked.
+    /// Same as [`Self::read`], for packed data that grows when it is unpacked.
     fn read_packed(&mut self, index: u32, bytes: usize) -> Result<Cow<'p, [u8]>, Error> {
         let read = self.read(index, bytes)?;
         let entry = self.entry(index)?;
@@ -111,15 +110,15 @@ impl<'n, 'p> Constants<'n, 'p> {
     }
 }
 
-/// A float of a blob.
+/// Decodes a float of a blob.
 pub(super) fn float(bits: u32) -> f32 {
     f32::from_bits(bits)
 }
 
-/// What no value and no argument has as its number.
+/// Marks an absent value or argument.
 const NONE: u32 = u32::MAX;
 
-/// The element type of a datatype of XNNPACK, and whether two elements share a byte.
+/// Returns the element type of an XNNPACK datatype, and whether a byte packs two elements.
 fn element(datatype: u8) -> Result<(ScalarType, bool), Error> {
     Ok(match datatype {
         1 => (ScalarType::Float, false),
@@ -128,7 +127,7 @@ fn element(datatype: u8) -> Result<(ScalarType, bool), Error> {
         4 => (ScalarType::Byte, false),
         5 | 7 | 12 => (ScalarType::Int, false),
         8 | 10 => (ScalarType::Char, true),
-        // What is coded as the program runs is kept as the numbers that codes stand for.
+        // Dynamically quantized tensors are stored as their dequantized values.
         9 | 11 => (ScalarType::Float, false),
         14 => (ScalarType::BFloat16, false),
         other => return Err(Error::Unsupported(format!("XNNPACK's datatype {other}"))),
@@ -173,7 +172,7 @@ pub(super) fn read<'p>(
         sizes,
         data,
     };
-    // Only what the caller gives or takes has flags.
+    // Only arguments of the delegate call have flags, so flags are ignored.
     Ok(Described { tensor, coding, external })
 }
 
@@ -197,7 +196,7 @@ fn sizes(tensor: &TensorTable<'_>, budget: &mut Budget) -> Result<Vec<usize>, Er
     Ok(sizes)
 }
 
-/// The data of a constant, with an element in each byte at least.
+/// Reads the data of a constant; two elements that share a byte are unpacked.
 fn data<'p>(
     index: u32,
     sizes: &[usize],
@@ -205,7 +204,7 @@ fn data<'p>(
     is_packed: bool,
     constants: &mut Constants<'_, 'p>,
 ) -> Result<Cow<'p, [u8]>, Error> {
-    // What the sizes multiply to was checked.
+    // `sizes` has checked that this fits.
     let elements: usize = sizes.iter().product();
     if !is_packed {
         return constants.read(index, elements * scalar_type.size());
@@ -216,7 +215,7 @@ fn data<'p>(
     let packed = constants.read_packed(index, rows * row)?;
     let mut codes = Vec::with_capacity(elements);
     for row in packed.chunks_exact(row.max(1)) {
-        // The lower half comes first, and 8 stands for zero.
+        // The lower nibble comes first; the zero point is 8.
         let halves = row.iter().flat_map(|byte| [byte & 15, byte >> 4]);
         codes.extend(halves.take(columns).map(|code| code.wrapping_sub(8)));
     }
@@ -260,7 +259,7 @@ fn coding<'p>(
             if size == 0 || columns % size != 0 {
                 return Err(Error::Invalid(format!("groups of {size} in rows of {columns}")));
             }
-            // What the sizes multiply to was checked.
+            // `sizes` has checked that this fits.
             let count = rows * (columns / size);
             let scales = scales(table.scales()?, table.constant()?, count, 2, constants, budget)?;
             Coding::PerGroup { size, scales }
@@ -271,8 +270,9 @@ fn coding<'p>(
     })
 }
 
-/// Scales as `f32` in little-endian bytes: in the table, as older exporters have them, or in a
-/// constant of so many bytes each, where two bytes are the upper half.
+/// Reads scales as little-endian `f32` values: from the table, as older exporters write them, or
+/// from a constant with `size` bytes per scale. Two bytes are a bf16 value, the upper half of an
+/// `f32`.
 fn scales<'p>(
     inside: Vector<'p, u32>,
     constant: u32,
@@ -296,13 +296,13 @@ fn scales<'p>(
     Ok(halves.iter().flat_map(|half| [0, 0, half[0], half[1]]).collect())
 }
 
-/// Whether numbers of 32 bits, in little-endian bytes, are numbers of a type with 16.
+/// Whether little-endian `f32` values convert to a 16-bit dtype without loss.
 pub(super) fn is_lossless(data: &[u8], to: ScalarType) -> bool {
     let mut numbers = data.as_chunks::<4>().0.iter().map(|bytes| u32::from_le_bytes(*bytes));
     match to {
         ScalarType::BFloat16 => numbers.all(|bits| bits & 0xffff == 0),
         ScalarType::Half => numbers.all(|bits| {
-            // What is not too small is told by its digits alone.
+            // For normal fp16 values, the mantissa bits decide.
             let is_normal = (0x3880_0000..0x4780_0000).contains(&(bits & 0x7fff_ffff));
             let number = f32::from_bits(bits);
             if is_normal { bits & 0x1fff == 0 } else { f16::from_f32(number).to_f32() == number }
