@@ -1,10 +1,14 @@
-"""Compiles the C++ code of ExecuTorch's documentation against torchlet's headers, changed as PORTING.md's table says and not otherwise.
+"""Compiles the C++ snippets of ExecuTorch's documentation against torchlet's headers, with only the
+changes in the table of PORTING.md.
 
-    python capi/tests/tutorials.py EXECUTORCH                         a checkout of ExecuTorch's repository
-    python capi/tests/tutorials.py EXECUTORCH --executorch INCLUDE    the same code, unchanged, against ExecuTorch's own headers
+    python capi/tests/tutorials.py EXECUTORCH
+    python capi/tests/tutorials.py EXECUTORCH --executorch INCLUDE
 
-The documentation's pieces refer to what the text around them describes: CONTEXT and PARAMETERS declare that, for all of them. MENDED is what no compiler
-takes as it stands in the text, whoever's headers it sees.
+EXECUTORCH is a checkout of ExecuTorch's repository. With --executorch, compiles the unchanged
+snippets against ExecuTorch's headers.
+
+Snippets refer to declarations that the surrounding text describes: CONTEXT and PARAMETERS declare
+them for all snippets. MENDED replaces placeholders and mistakes that no compiler accepts.
 """
 
 import argparse
@@ -14,7 +18,12 @@ import sys
 import tempfile
 from pathlib import Path
 
-PAGES = ["extension-module", "extension-tensor", "running-a-model-cpp-tutorial", "using-executorch-cpp"]
+PAGES = [
+    "extension-module",
+    "extension-tensor",
+    "running-a-model-cpp-tutorial",
+    "using-executorch-cpp",
+]
 
 # PORTING.md's table.
 TABLE = [
@@ -45,7 +54,7 @@ using executorch::aten::TensorImpl;
 using executorch::aten::TensorShapeDynamism;
 """
 
-# What the pieces refer to, in a scope around them, where they can have names of their own.
+# Variables that snippets refer to, in an outer scope, so that snippets can shadow them.
 PARAMETERS = """
 Module& module, TensorPtr tensor, TensorPtr tensor_value, TensorPtr output_tensor, TensorPtr some_tensor,
 runtime::EValue input_value, runtime::EValue input_value_0, runtime::EValue input_value_1,
@@ -60,20 +69,27 @@ MENDED = [
     (r"Tensor original_tensor = SOME", "Tensor original_tensor = *some_tensor"),
     (r"SOME", "some_tensor"),
     (r"\bDeviceType::", "executorch::aten::DeviceType::"),
-    # An array is meant, and the memory that the text has set up before.
+    # The text means an array, and memory that it has set up before.
     (r"Tensor::DimOrderType dim_order =", "Tensor::DimOrderType dim_order[] ="),
     (r"load_method\(method_name\)", "load_method(method_name, &memory_manager)"),
-    (r"MmapUseMlock, std::make_unique<ETDumpGen>", "MmapUseMlock, std::make_unique<executorch::etdump::ETDumpGen>"),
+    (
+        r"MmapUseMlock, std::make_unique<ETDumpGen>",
+        "MmapUseMlock, std::make_unique<executorch::etdump::ETDumpGen>",
+    ),
     (r"dynamic_cast<ETDumpGen\*>", "dynamic_cast<executorch::etdump::ETDumpGen*>"),
 ]
 
 
 def pieces(text: str) -> list[str]:
-    return [match[1] for match in re.finditer(r"``` ?(?:cpp|c\+\+)\n(.*?)```", text, re.DOTALL | re.IGNORECASE)]
+    return [
+        match[1]
+        for match in re.finditer(r"``` ?(?:cpp|c\+\+)\n(.*?)```", text, re.DOTALL | re.IGNORECASE)
+    ]
 
 
 def unit(piece: str) -> str:
-    """A translation unit around a piece: what is included and used goes before the context, the rest into a function."""
+    """Wraps a snippet in a translation unit: includes and usings precede the context, the rest
+    becomes a function body."""
     head = [line for line in piece.splitlines() if re.match(r"\s*(#include|using )", line)]
     body = [line for line in piece.splitlines() if not re.match(r"\s*(#include|using )", line)]
     includes = [line for line in head if "#include" in line]
@@ -85,9 +101,15 @@ def unit(piece: str) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("checkout", type=Path, help="ExecuTorch's repository")
-    parser.add_argument("--executorch", type=Path, help="the folder of ExecuTorch's headers: compile the code unchanged, against them")
+    parser.add_argument(
+        "--executorch",
+        type=Path,
+        help="the folder of ExecuTorch's headers: compile the code unchanged, against them",
+    )
     parser.add_argument("--compiler", default="c++")
     options = parser.parse_args()
     headers = options.executorch or Path(__file__).parents[1] / "include"
@@ -105,7 +127,14 @@ def main() -> None:
             with tempfile.NamedTemporaryFile("w", suffix=".cpp") as file:
                 file.write(code)
                 file.flush()
-                command = [options.compiler, "-std=c++17", "-fsyntax-only", "-w", f"-I{headers}", file.name]
+                command = [
+                    options.compiler,
+                    "-std=c++17",
+                    "-fsyntax-only",
+                    "-w",
+                    f"-I{headers}",
+                    file.name,
+                ]
                 result = subprocess.run(command, capture_output=True, text=True)
             count += 1
             if result.returncode:

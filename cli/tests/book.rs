@@ -195,7 +195,7 @@ fn links_resolve() {
                 let text = std::fs::read_to_string(&target).unwrap();
                 let found =
                     text.lines().any(|line| line.starts_with('#') && anchor(line) == heading);
-                assert!(found, "{page}: {link}: there is no such heading");
+                assert!(found, "{page}: {link}: no such heading");
             }
         }
     }

@@ -44,7 +44,7 @@ def converse(page: Page, address: str, pictures: Path | None) -> None:
     page.goto(address)
     assert page.title() == "torchlet"
     say(page, "Tell me about Moses.")
-    assert wait_for_answer(page).strip(), "there is no answer"
+    assert wait_for_answer(page).strip(), "no answer"
     say(page, "What about <b>David</b>?")
     assert wait_for_answer(page).strip()
     # Messages are shown as text, not HTML.

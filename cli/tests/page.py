@@ -36,7 +36,7 @@ def drive(page: Page) -> dict[str, Any]:
     page.wait_for_selector(".hits button")
     found["search_s"] = time.monotonic() - start
     page.click(".hits button >> nth=-1")
-    assert page.inner_text("aside h2") == last, "a click on what was found shows it"
+    assert page.inner_text("aside h2") == last, "a click on the search result selects it"
     assert page.evaluate("views[0].selected") is not None
 
     box = page.locator(".view canvas").first.bounding_box()

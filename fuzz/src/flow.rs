@@ -600,7 +600,7 @@ fn compiled(bytes: &[u8], processors: Processors<'_>) -> Vec<u8> {
     let file = File::from_bytes(bytes).expect("a program");
     let compiled = cpu::compile(&file, &[], processors, &registry).expect("a sound program");
     for method in &compiled.report.methods {
-        assert_eq!(method.as_exported, None, "it was left as it is");
+        assert_eq!(method.as_exported, None, "every method is compiled");
     }
     compiled.program.write().expect("a small program").to_bytes()
 }

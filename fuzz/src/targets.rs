@@ -181,7 +181,7 @@ pub fn etdump(bytes: &[u8]) {
     if let Ok(recording) = etdump::read(bytes, bytes.to_vec()) {
         let written = etdump::write(&recording, etdump::DelegateIds::Names);
         let again = etdump::read(&written, recording.buffer.clone());
-        assert!(again.is_ok(), "what was written is not read: {again:?}");
+        assert!(again.is_ok(), "the written file cannot be read: {again:?}");
         let _ = Profile::of(&recording, 0).by_operator();
         let _ = trace::object(&recording, "fuzzed");
         let _ = flame::svg(&recording, "fuzzed");
@@ -209,17 +209,17 @@ fn go_on(mut optimizer: impl torchlet::training::Optimizer + Clone, bytes: &[u8]
     let taken = module.load_training(METHOD, &mut optimizer, bytes);
     let after = module.save_training(METHOD, &optimizer).expect("parameters can be saved");
     if taken.is_err() {
-        assert!(before == after, "a file that was refused has changed something");
+        assert!(before == after, "a rejected file changed parameters");
         return;
     }
     let mut other = optimizer.clone();
-    module.load_training(METHOD, &mut other, &after).expect("what was saved is taken");
+    module.load_training(METHOD, &mut other, &after).expect("saved parameters can be loaded");
     let again = module.save_training(METHOD, &other).expect("parameters can be saved");
-    assert!(after == again, "what was saved is not what was loaded");
+    assert!(after == again, "saved and loaded parameters differ");
     let images = Tensor::ones(torchlet::ScalarType::Float, &[4, 5]).expect("a small tensor");
     let labels = Tensor::zeros(torchlet::ScalarType::Long, &[4]).expect("a small tensor");
     if module.execute_forward_backward(METHOD, [&images, &labels]).is_ok() {
-        module.step(METHOD, &mut other).expect("there are gradients");
+        module.step(METHOD, &mut other).expect("gradients exist");
     }
 }
 

@@ -111,20 +111,20 @@ function showMethod() {
 
 /** Adds the controls of an input, and returns a function that creates the input. */
 function inputOf(slot, index) {
-  const place = element("div", $("inputs"), undefined, "input");
-  element("div", place, `Input ${index}: ${described(slot)}`, "faint");
+  const parent = element("div", $("inputs"), undefined, "input");
+  element("div", parent, `Input ${index}: ${described(slot)}`, "faint");
   if (slot.kind === "int") return () => BigInt(slot.value);
   if (slot.kind !== "tensor") return () => slot.value;
   const { dtype } = slot;
   const shape = [...slot.shape];
   const size = shape.reduce((all, one) => all * one, 1);
   const sides = imageSize(shape, dtype);
-  const row = element("div", place, undefined, "row");
+  const row = element("div", parent, undefined, "row");
   const how = element("select", row);
   how.setAttribute("aria-label", `source of input ${index}`);
   const choices = [...(sides ? ["drawing", "image"] : []), "random numbers", "ones"];
   how.append(...choices.map((choice) => element("option", undefined, choice)));
-  const body = element("div", place);
+  const body = element("div", parent);
   let source;
   const choose = () => {
     body.replaceChildren();
@@ -386,42 +386,42 @@ function time() {
 /** Shows outputs and their largest difference from the expected ones. */
 function show(outputs, took, expected) {
   $("took").textContent = `Took ${milliseconds(took)}.`;
-  const place = $("outputs");
-  place.className = "";
-  place.replaceChildren();
+  const parent = $("outputs");
+  parent.className = "";
+  parent.replaceChildren();
   outputs.forEach((output, index) => {
     const isTensor = typeof output === "object";
     const text = isTensor ? `${output.dtype}[${output.shape.join(", ")}]` : String(output);
-    element("div", place, `Output ${index}: ${text}`, "faint");
+    element("div", parent, `Output ${index}: ${text}`, "faint");
     if (!isTensor) return;
     const numbers = Array.from(output.data, Number);
     const last = output.shape.at(-1) ?? 1;
     const isFloat = /^float(32|64)$/.test(output.dtype);
     const short = (value) => (Number.isInteger(value) ? value : value.toPrecision(4));
-    if (isFloat && last > 1 && last === output.data.length) showBest(place, numbers);
+    if (isFloat && last > 1 && last === output.data.length) showBest(parent, numbers);
     else {
       const more = output.data.length > 48 ? ", …" : "";
-      element("div", place, numbers.slice(0, 48).map(short).join(", ") + more);
+      element("div", parent, numbers.slice(0, 48).map(short).join(", ") + more);
     }
     const wanted = expected?.[index];
     if (wanted && isFloat) {
       const differences = numbers.map((value, at) => Math.abs(value - wanted.data[at]));
       const largest = differences.reduce((one, other) => Math.max(one, other), 0);
-      element("p", place, `Largest difference from PyTorch: ${largest.toExponential(1)}`, "faint");
+      element("p", parent, `Largest difference from PyTorch: ${largest.toExponential(1)}`, "faint");
     }
   });
-  if (!outputs.length) place.textContent = "The method has no outputs.";
+  if (!outputs.length) parent.textContent = "The method has no outputs.";
 }
 
 /** Shows the five largest values with their softmax. */
-function showBest(place, numbers) {
+function showBest(parent, numbers) {
   // Math.max(...numbers) would exceed the number of arguments that engines support.
   const max = numbers.reduce((one, other) => Math.max(one, other), -Infinity);
   const powers = numbers.map((value) => Math.exp(value - max));
   const sum = powers.reduce((all, one) => all + one, 0);
   const indices = numbers.map((_, at) => at);
   const order = indices.sort((one, other) => numbers[other] - numbers[one]).slice(0, 5);
-  const table = element("div", place, undefined, "best");
+  const table = element("div", parent, undefined, "best");
   order.forEach((at, rank) => {
     const share = powers[at] / sum;
     element(rank ? "span" : "b", table, labels?.[at] ?? String(at));

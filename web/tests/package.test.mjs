@@ -36,14 +36,14 @@ function assertClose(found, expected, what) {
 // Node 20 needs a flag for relaxed SIMD.
 if (!hasRelaxedSimd()) setFlagsFromString("--experimental-wasm-relaxed-simd");
 
-/** What the tests below load programs with: each runs with both modules. */
+/** The modules to load programs with. Each test below runs with both. */
 let compiled;
 const load = (bytes, options = {}) => loadPackaged(bytes, { ...options, module: compiled });
 const modules = { "plain SIMD": plain, "relaxed SIMD": patched(plain, patch) };
 const tests = [];
 const test = (name, run) => tests.push([name, run]);
 
-one("the package takes the module that the engine can run", async () => {
+one("the package selects a module that the engine supports", async () => {
   assert.ok(hasRelaxedSimd());
   const compile = WebAssembly.compile, validate = WebAssembly.validate;
   const sizes = [];
@@ -65,7 +65,7 @@ one("the package takes the module that the engine can run", async () => {
   assert.deepEqual(sizes, [own, own, other, other]);
 });
 
-one("what is left out of a package is named, and what does not belong to it is refused", async () => {
+one("missing files of the package are named, and mismatched ones are rejected", async () => {
   const digits = await file("digits/digits.pte");
   await assert.rejects(() => loadPackaged(digits, { module: plain, relaxed: new URL("nothing.relaxed", dist) }), /nothing\.relaxed/);
   assert.deepEqual(Buffer.from(patched(plain, patch)), Buffer.from(modules["relaxed SIMD"]));
@@ -82,7 +82,7 @@ one("what is left out of a package is named, and what does not belong to it is r
   for (const length of [0, 1, 5, patch.length - 1]) assert.throws(() => patched(plain, patch.subarray(0, length)), TorchletError);
 });
 
-test("a picture of a digit is the digit", async () => {
+test("the digits program classifies an image", async () => {
   const program = await load(await file("digits/digits.pte"));
   assert.deepEqual(program.methods, ["forward"]);
   const { inputs, outputs } = program.method();
@@ -95,7 +95,7 @@ test("a picture of a digit is the digit", async () => {
   assert.ok(program.memoryBytes > 1e6);
 });
 
-test("whole networks compute PyTorch's numbers, compiled and as exported", async () => {
+test("networks match PyTorch, compiled and as exported", async () => {
   const names = ["bert", "convnext", "densenet", "efficientnet", "gru", "inception", "lstm", "mobilenet_v2"];
   const present = await readdir(new URL("models/", fixtures));
   for (const name of [...names.map((it) => `models/${it}.bpte`), "digits/digits_bf16.bpte", "digits/digits_int8.bpte"]) {
@@ -119,7 +119,7 @@ test("whole networks compute PyTorch's numbers, compiled and as exported", async
   }
 });
 
-test("shapes that may change are given", async () => {
+test("dynamic shapes must be passed", async () => {
   const program = await load(await file("digits/digits_dynamic_batch.bpte"));
   const image = npy(await file("digits/image_2.npy")).data;
   for (const batch of [1, 2]) {
@@ -131,7 +131,7 @@ test("shapes that may change are given", async () => {
   assert.throws(() => program.forward(image), /input 0 has a dynamic shape: pass a tensor/);
 });
 
-test("data in files of their own", async () => {
+test("external data", async () => {
   const program = await file("digits/digits_external.pte");
   const data = [await file("digits/digits_external._default_external_constant.ptd")];
   const [logits] = (await load(program, { data })).forward(npy(await file("digits/image_2.npy")).data);
@@ -209,7 +209,7 @@ test("a trap ends one program, with a reason", async () => {
   assert.equal(second.forward(input).length, 1);
 });
 
-test("state is kept and set back", async () => {
+test("state persists and can be reset", async () => {
   const program = await load(await file("models/gru_streaming.bpte"));
   const { inputs } = program.testCase("forward", 0);
   const once = program.forward(...inputs);

@@ -26,7 +26,7 @@ try {
   await browser.close();
 }
 
-/** The package itself, fetched from a server: with relaxed SIMD, and as engines load it that have none. */
+/** Tests the package, loaded from a server, with and without relaxed SIMD. */
 async function inPages() {
   for (const relaxed of [true, false]) {
     const context = await browser.newContext();
@@ -62,7 +62,7 @@ async function inPages() {
   }
 }
 
-/** Waits for something to become true. */
+/** Waits until a condition holds. */
 async function until(condition) {
   for (const end = performance.now() + 30_000; !(await condition()); await new Promise((done) => setTimeout(done, 20))) {
     if (performance.now() > end) throw new Error(`never: ${condition}`);

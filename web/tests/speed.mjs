@@ -6,7 +6,7 @@ import { setFlagsFromString } from "node:v8";
 
 const [packageFolder, model, kind, host] = process.argv.slice(2);
 
-/** Of a page, too, so that it knows nothing outside. */
+/** Also runs in a page, so it must not use outer variables. */
 async function fastest({ load, hasRelaxedSimd }, bytes, module, kind) {
   if (kind === "relaxed" && !hasRelaxedSimd()) throw new Error("the engine has no relaxed SIMD");
   const program = await load(bytes, kind === "plain" ? { module } : {});

@@ -9,23 +9,23 @@ const dist = new URL("dist/", pathToFileURL(process.env.TORCHLET_PACKAGE + "/"))
 const { load, TorchletError, TrapError } = await import(new URL("index.js", dist));
 const { loadInWorkers } = await import(new URL("workers.js", dist));
 const file = (name) => readFile(new URL(name, fixtures));
-const picture = (seed) => Float32Array.from({ length: 64 }, (_, at) => ((at * 7 + seed * 13) % 17) / 16);
+const image = (seed) => Float32Array.from({ length: 64 }, (_, at) => ((at * 7 + seed * 13) % 17) / 16);
 
-test("many calls at once give what each gives alone", async () => {
+test("concurrent calls match single calls", async () => {
   const bytes = await file("digits/digits.pte");
   const alone = await load(bytes);
   const pool = await loadInWorkers(bytes, { workers: 3 });
   assert.equal(pool.size, 3);
   assert.deepEqual(pool.info, alone.info);
   const seeds = Array.from({ length: 50 }, (_, seed) => seed);
-  const found = await Promise.all(seeds.map((seed) => pool.forward(picture(seed))));
-  seeds.forEach((seed) => assert.deepEqual(found[seed], alone.forward(picture(seed))));
+  const found = await Promise.all(seeds.map((seed) => pool.forward(image(seed))));
+  seeds.forEach((seed) => assert.deepEqual(found[seed], alone.forward(image(seed))));
   pool.dispose();
 });
 
-test("what fails is an error of that call alone", async () => {
+test("an error affects only its call", async () => {
   const pool = await loadInWorkers(await file("digits/digits.pte"), { workers: 1 });
-  const calls = [pool.forward(new Float32Array(63)), pool.forward(() => 1), pool.execute("backward"), pool.forward(picture(1))];
+  const calls = [pool.forward(new Float32Array(63)), pool.forward(() => 1), pool.execute("backward"), pool.forward(image(1))];
   const results = await Promise.allSettled(calls);
   assert.deepEqual(results.map(({ status }) => status), ["rejected", "rejected", "rejected", "fulfilled"]);
   for (const { reason } of results.slice(0, 3)) assert.ok(reason instanceof TorchletError && !(reason instanceof TrapError), String(reason));
@@ -33,7 +33,7 @@ test("what fails is an error of that call alone", async () => {
   pool.dispose();
 });
 
-/** Stands in for the workers of an engine: answers each request with what is made of it. */
+/** A mock of an engine's workers. */
 async function standIn(answer, run) {
   globalThis.Worker = class {
     ended = false;
@@ -51,7 +51,7 @@ async function standIn(answer, run) {
   }
 }
 
-test("a program that ended in a trap is loaded again, for the next call", async () => {
+test("a program that trapped is reloaded for the next call", async () => {
   const asked = [];
   const answer = (worker, { id, load, inputs }) => {
     asked.push(load ? "load" : inputs[0]);
@@ -78,13 +78,13 @@ test("a worker that ends fails all calls, with a reason", async () => {
   });
 });
 
-test("what cannot be loaded, and what is disposed of, says so", async () => {
+test("load errors and disposed pools are reported", async () => {
   const bytes = await file("digits/digits.pte");
   await assert.rejects(() => loadInWorkers(bytes.subarray(0, 3000), { workers: 2 }), TorchletError);
   await assert.rejects(() => loadInWorkers(bytes, { workers: 0 }), /workers: expected a positive integer, found 0/);
   const pool = await loadInWorkers(bytes, { workers: 1 });
-  const calls = [pool.forward(picture(1)), pool.forward(picture(2))];
+  const calls = [pool.forward(image(1)), pool.forward(image(2))];
   pool.dispose();
   for (const { reason } of await Promise.allSettled(calls)) assert.match(String(reason), /disposed of/);
-  await assert.rejects(() => pool.forward(picture(1)), /disposed of/);
+  await assert.rejects(() => pool.forward(image(1)), /disposed of/);
 });

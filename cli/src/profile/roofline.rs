@@ -105,13 +105,13 @@ fn measured(
     let operations = |side: i32| 2.0 * f64::from(side).powi(3);
     let matmul = |side| Trial::matmul(processor, scalar_type, side, options);
     let bytes = |length: i32| 3.0 * 4.0 * f64::from(length);
-    let sum = |length| Trial::sum(processor, length, options);
+    let add = |length| Trial::add(processor, length, options);
     let of_host = [uncached_length()];
     let lengths: &[i32] = if processor == Processor::Cpu { &of_host } else { &LENGTHS };
     // Small matrices underutilize the processor, so the best rate counts. Small tensors fit into
     // caches, so the rate of the largest counts.
     let operations = rate(&SIDES, operations, matmul, f64::max)?;
-    let rates = (operations, rate(lengths, bytes, sum, |_, last| last)?);
+    let rates = (operations, rate(lengths, bytes, add, |_, last| last)?);
     let (Some(operations), Some(bytes)) = rates else { return Ok(None) };
     Ok(Some(Roof { operations, bytes, measured: Some(scalar_type) }))
 }
@@ -175,7 +175,7 @@ impl Trial {
     }
 
     /// Adds two tensors.
-    fn sum(processor: Processor, length: i32, options: &ModelOptions) -> Result<Self, Failure> {
+    fn add(processor: Processor, length: i32, options: &ModelOptions) -> Result<Self, Failure> {
         let mut builder = Builder::new(ScalarType::Float, &[length])?;
         let (left, right) = (builder.input(), builder.input());
         let one = builder.method.add(MethodValue::Scalar(torchlet::core::Scalar::Int(1)));
@@ -414,9 +414,9 @@ mod tests {
         let first = outputs.tensor().unwrap().as_slice::<f32>().unwrap()[0];
         assert!((first - expected).abs() < 1e-4, "{first} {expected}");
 
-        let mut sum = Trial::sum(Processor::Cpu, 5000, &options).unwrap();
-        assert!(sum.fastest().unwrap().unwrap() > 0.0);
-        let mut method = sum.module.method(METHOD).unwrap();
+        let mut add = Trial::add(Processor::Cpu, 5000, &options).unwrap();
+        assert!(add.fastest().unwrap().unwrap() > 0.0);
+        let mut method = add.module.method(METHOD).unwrap();
         let left = method.input_mut(0).unwrap().data_mut::<f32>().unwrap()[4999];
         let outputs = method.output_value(0).unwrap();
         assert_eq!(outputs.tensor().unwrap().as_slice::<f32>().unwrap()[4999], 2.0 * left);

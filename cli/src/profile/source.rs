@@ -305,7 +305,7 @@ mod tests {
     fn parts_have_handles_as_numbers_or_maps_to_them() {
         let own = source(json!({}));
         assert_eq!([own.part(0, 1), own.part(0, 3)], [Some("body.first"), Some("body.second")]);
-        assert_eq!(own.part(0, 4), None, "what is behind the delegate is not in it");
+        assert_eq!(own.part(0, 4), None, "the call after the delegate is not part of it");
         let mapped = source(json!({ "0": [1, 2], "7": [3] }));
         assert_eq!(
             [mapped.part(0, 0), mapped.part(0, 7)],

@@ -608,7 +608,7 @@ fn sessions_share_fairly() {
     let is_fair = |made: &&[usize; 2]| made.iter().all(|made| *made >= 40);
     let mut tries = Vec::new();
     while tries.iter().filter(is_fair).count() * 2 <= tries.len().max(2) {
-        assert!(tries.len() < 9, "{tries:?} while 160 were told");
+        assert!(tries.len() < 9, "{tries:?} while 160 were received");
         tries.push(shares(160));
     }
 }
@@ -705,6 +705,6 @@ fn disconnecting_while_queued_costs_nothing() {
             server.ask("GET", "/metrics", "", "").1
         })
         .find(|metrics| has(metrics, "abandoned", 1))
-        .expect("somebody left");
+        .expect("an abandoned request is counted");
     assert!(metrics.contains("\ntorchlet_generations_total{model=\"fp32\"} 8\n"), "{metrics}");
 }

@@ -115,7 +115,7 @@ fn models_run_concurrently() {
         // A refusal shows that the queue is full.
         let mut statuses = Vec::new();
         while !statuses.contains(&429) {
-            statuses.push(told.recv().expect("nobody was refused"));
+            statuses.push(told.recv().expect("no request was rejected"));
         }
         let others: Vec<_> = (0..2)
             .map(|_| {

@@ -251,7 +251,7 @@ mod tests {
         assert!(!shares.enter(one));
         assert!(shares.enter(address("192.0.2.2")));
         shares.leave(one);
-        assert!(!shares.enter(one), "the one that was refused counts until it leaves");
+        assert!(!shares.enter(one), "a rejected connection counts until it closes");
         (0..3).for_each(|_| shares.leave(one));
         assert!(shares.enter(one));
         // An IPv6 network is one client; this machine has no limit.

@@ -213,11 +213,11 @@ fn answer(
     let Completion { config, arguments, choices, stream, .. } = &job.request;
     runner.set_template_arguments(arguments.clone().or(&usual.arguments));
     let prompt = prompt(runner, job, usual)?;
-    let (tell, told) = channel();
+    let (sender, receiver) = channel();
     let is_told = *stream && config.logprobs.is_some();
     runner.on_token(move |_, logprobs| {
         if let Some(logprobs) = logprobs.filter(|_| is_told) {
-            let _ = tell.send(logprobs.clone());
+            let _ = sender.send(logprobs.clone());
         }
     });
     for choice in 0..*choices {
@@ -225,7 +225,7 @@ fn answer(
         // Each choice has a seed of its own; the first equals that of a single choice.
         let seed = &mut config.sampling.seed;
         *seed = seed.map(|seed| seed.wrapping_add(choice as u64));
-        let (generation, prompt) = generate(runner, job, &prompt, &config, &told)?;
+        let (generation, prompt) = generate(runner, job, &prompt, &config, &receiver)?;
         if is_left() {
             return Ok(false);
         }
@@ -236,7 +236,7 @@ fn answer(
         let time = u64::try_from(generation.stats.total.as_micros()).unwrap_or(u64::MAX);
         counts.busy_microseconds.fetch_add(time, Ordering::Relaxed);
         counts.done.fetch_add(1, Ordering::Relaxed);
-        let rest = told.try_iter().filter(|_| generation.finish != Finish::Stop).collect();
+        let rest = receiver.try_iter().filter(|_| generation.finish != Finish::Stop).collect();
         // The client may be gone.
         let _ = job.reply.send(Event::Done { generation: Box::new(generation), prompt, rest });
     }
@@ -271,11 +271,11 @@ fn generate(
     job: &Job,
     prompt: &Prompt<'_>,
     config: &GenerationConfig,
-    told: &Receiver<Logprobs>,
+    receiver: &Receiver<Logprobs>,
 ) -> Result<(Generation, usize), Refusal> {
     let on_text = |text: &str| {
         // The runner checks for disconnected clients itself.
-        let _ = job.reply.send(Event::Text(text.into(), told.try_iter().collect()));
+        let _ = job.reply.send(Event::Text(text.into(), receiver.try_iter().collect()));
     };
     match prompt {
         Prompt::Pictures { messages, mark, images } => {

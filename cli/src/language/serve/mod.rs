@@ -211,8 +211,8 @@ impl Server {
                 let name = path.strip_prefix("/v1/models/").unwrap_or_default();
                 match self.models.named(&http::decoded(name)) {
                     Ok(model) => {
-                        let told = self.tell(model).to_string();
-                        http::respond(stream, 200, JSON, told.as_bytes())
+                        let body = self.tell(model).to_string();
+                        http::respond(stream, 200, JSON, body.as_bytes())
                     }
                     Err(refusal) => refuse(stream, &refusal),
                 }

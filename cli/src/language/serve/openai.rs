@@ -102,7 +102,7 @@ const MAX_TOOLS: usize = 128;
 /// requests wait.
 const MAX_CHOICES: usize = 16;
 /// Maximum `top_logprobs`.
-const MAX_LIKELIEST: u64 = 20;
+const MAX_TOP_LOGPROBS: u64 = 20;
 
 /// A field's name, and a test whether a value equals the default behaviour.
 type Neutral = (&'static str, fn(&Value) -> bool);
@@ -272,9 +272,9 @@ impl Fields {
 
     /// Number of most likely tokens to report per position, in addition to the chosen one.
     fn logprobs(&mut self, is_chat: bool) -> Result<Option<usize>, String> {
-        let expected = format!("an integer from 0 to {MAX_LIKELIEST}");
+        let expected = format!("an integer from 0 to {MAX_TOP_LOGPROBS}");
         let count = |value: &Value| {
-            let count = value.as_u64().filter(|count| *count <= MAX_LIKELIEST)?;
+            let count = value.as_u64().filter(|count| *count <= MAX_TOP_LOGPROBS)?;
             usize::try_from(count).ok()
         };
         if !is_chat {

@@ -207,7 +207,7 @@ impl Choice<'_> {
             // A stop string is not part of the text.
             let is_cut = generation.finish == Finish::Stop;
             let all = generation.logprobs.iter().cloned();
-            let tokens = all.filter(|told| !is_cut || told.offset < generation.text.len());
+            let tokens = all.filter(|chosen| !is_cut || chosen.offset < generation.text.len());
             likelihoods.tell(&tokens.collect::<Vec<_>>())
         });
         let (index, reason) = (self.index, reason(generation, called.len()));

@@ -28,24 +28,25 @@ impl<'a> Likelihoods<'a> {
     pub(super) fn tell(&mut self, tokens: &[Logprobs]) -> Value {
         match self.is_chat {
             true => {
-                let content: Vec<Value> = tokens.iter().map(|told| self.in_chat(told)).collect();
+                let content: Vec<Value> =
+                    tokens.iter().map(|chosen| self.in_chat(chosen)).collect();
                 json!({"content": content, "refusal": null})
             }
             false => self.in_text(tokens),
         }
     }
 
-    fn in_chat(&self, told: &Logprobs) -> Value {
+    fn in_chat(&self, chosen: &Logprobs) -> Value {
         let entry = |token: u32, logprob: f32| {
-            let bytes = self.bytes(token, told.offset);
+            let bytes = self.bytes(token, chosen.offset);
             let name = match &bytes {
                 Some(bytes) => String::from_utf8_lossy(bytes).into_owned(),
                 None => self.special(token),
             };
             json!({"token": name, "logprob": logprob.max(LEAST), "bytes": bytes})
         };
-        let mut whole = entry(told.token, told.logprob);
-        let likeliest = told.likeliest.iter().map(|(token, logprob)| entry(*token, *logprob));
+        let mut whole = entry(chosen.token, chosen.logprob);
+        let likeliest = chosen.likeliest.iter().map(|(token, logprob)| entry(*token, *logprob));
         whole["top_logprobs"] = likeliest.collect();
         whole
     }
@@ -53,18 +54,20 @@ impl<'a> Likelihoods<'a> {
     fn in_text(&mut self, tokens: &[Logprobs]) -> Value {
         let (mut names, mut logprobs) = (Vec::new(), Vec::new());
         let (mut likeliest, mut offsets) = (Vec::new(), Vec::new());
-        for told in tokens {
-            let name = self.name(told.token, told.offset);
-            let others = told.likeliest.iter();
+        for chosen in tokens {
+            let name = self.name(chosen.token, chosen.offset);
+            let others = chosen.likeliest.iter();
             let mut all: Map<String, Value> = others
-                .map(|(token, logprob)| (self.name(*token, told.offset), logprob.max(LEAST).into()))
+                .map(|(token, logprob)| {
+                    (self.name(*token, chosen.offset), logprob.max(LEAST).into())
+                })
                 .collect();
             // Also if it is not among the most likely tokens.
-            all.insert(name.clone(), told.logprob.max(LEAST).into());
+            all.insert(name.clone(), chosen.logprob.max(LEAST).into());
             names.push(name);
-            logprobs.push(told.logprob.max(LEAST));
+            logprobs.push(chosen.logprob.max(LEAST));
             likeliest.push(all);
-            offsets.push(self.characters(told.offset));
+            offsets.push(self.characters(chosen.offset));
         }
         json!({"tokens": names, "token_logprobs": logprobs, "top_logprobs": likeliest, "text_offset": offsets})
     }
