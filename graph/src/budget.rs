@@ -1,31 +1,32 @@
-//! How much of a blob may be read: flatbuffers can name the same bytes in many places, so that what
-//! is read could be far larger than what was given.
+//! Limit on the bytes parsed from a blob. Several flatbuffer offsets can refer to the same bytes,
+//! so a small malicious blob could otherwise expand to a huge graph.
 
 use crate::error::Error;
 use alloc::vec::Vec;
 use torchlet_core::format::Malformed;
 use torchlet_core::format::flatbuffer::{Item, Vector};
 
-/// Bytes that may still be read of a blob: each of its bytes belongs to one vector or string.
+/// Bytes that may still be parsed from a blob. In a valid blob, each byte belongs to at most one
+/// vector or string.
 #[derive(Debug)]
 pub(crate) struct Budget {
     left: usize,
 }
 
 impl Budget {
-    /// That of a blob.
+    /// Creates a budget of the blob's length.
     pub(crate) fn of(blob: &[u8]) -> Self {
         Budget { left: blob.len() }
     }
 
-    /// Counts bytes as read.
+    /// Subtracts parsed bytes.
     pub(crate) fn spend(&mut self, bytes: usize) -> Result<(), Error> {
         let rest = self.left.checked_sub(bytes);
         self.left = rest.ok_or_else(|| Error::invalid("parts of a graph overlap"))?;
         Ok(())
     }
 
-    /// The items of a vector, counted as read.
+    /// Returns the items of a vector and subtracts their bytes.
     pub(crate) fn all<'b, T: Item<'b>>(&mut self, vector: Vector<'b, T>) -> Result<Vec<T>, Error> {
         self.spend(vector.len().saturating_mul(T::SIZE))?;
         Ok(vector.iter().collect::<Result<_, Malformed>>()?)

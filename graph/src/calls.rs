@@ -1,4 +1,4 @@
-//! What the calls of a program take, for those who measure it.
+//! Cost of each call of a program, for profilers and benchmarks.
 
 use crate::error::Error;
 use crate::front::delegate::graph_of;
@@ -14,29 +14,30 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use torchlet_core::{DataMap, Registry, ScalarType};
 
-/// What a call takes, by its shapes: where these are bounds, the most that it can take.
+/// Cost of a call, computed from its shapes. For dynamic shapes, an upper bound.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct CallWork {
-    /// The instruction; of a call in a delegate, that of the delegate's call.
+    /// Index of the instruction. For a call inside a delegate, the instruction that calls the
+    /// delegate.
     pub instruction: usize,
-    /// The number of a call in a delegate.
+    /// Number of the call inside its delegate.
     pub part: Option<u32>,
-    /// What it computes.
+    /// Operator name.
     pub operator: String,
-    /// Arithmetic operations.
+    /// Number of arithmetic operations.
     pub operations: f64,
-    /// Bytes that are read and written, if each is so once.
+    /// Bytes of all inputs and outputs, each counted once.
     pub bytes: f64,
-    /// Bytes of the constants among them.
+    /// Bytes of the constant inputs.
     pub constant_bytes: f64,
-    /// The type of the elements of its first result, if that is a tensor.
+    /// Dtype of the first output, if it is a tensor.
     pub scalar_type: Option<ScalarType>,
 }
 
-/// What each call of each method takes, of those that graphs can say: kernels, and what is in
-/// delegates that can be read. `prepare` is told the name of a delegate's backend, and does to its
-/// graph what that does before it runs it.
+/// Computes the cost of each call of each method: kernel instructions that have a graph form, and
+/// calls inside readable delegates. `prepare` receives a backend name and a delegate's graph, and
+/// applies the graph passes that the backend runs at load time.
 ///
 /// # Errors
 /// The program is malformed.
@@ -53,7 +54,7 @@ pub fn work<'p>(
         let mut calls = of_instructions(method, data, &vocabulary)?;
         for (index, instruction) in method.instructions.iter().enumerate() {
             let Instruction::Delegate { delegate, .. } = instruction else { continue };
-            // What cannot be read has nothing to say.
+            // Unreadable delegates are skipped.
             if let Some(Ok(mut graph)) = graph_of(method, *delegate, &named) {
                 if let Some(delegate) = method.delegates.get(*delegate) {
                     prepare(&delegate.backend, &mut graph);
@@ -69,11 +70,11 @@ pub fn work<'p>(
     methods.collect()
 }
 
-/// What is in each delegate of a method, in their order: `None` for those of backends that are not
-/// known here, and why not for those that stay delegates.
+/// Parses the delegates of a method into graphs, in order. An entry is `None` if the backend is
+/// unknown, and an error if the delegate cannot be parsed.
 ///
 /// # Errors
-/// The program is malformed, or has no such method.
+/// The program is malformed, or has no method of this name.
 pub fn delegates<'p>(
     program: &torchlet_core::Program<'p>,
     data: &'p [DataMap<'p>],
@@ -86,10 +87,10 @@ pub fn delegates<'p>(
     Ok((0..found.delegates.len()).map(|index| graph_of(found, index, &named)).collect())
 }
 
-/// A method with instructions for all of its views, and what the numbers of its instructions were.
+/// Makes the views of a method explicit. Also returns the original index of each instruction.
 fn explicit<'p>(method: &Method<'p>, vocabulary: &Vocabulary) -> (Method<'p>, Vec<Option<usize>>) {
     let mut changed = method.clone();
-    // Calls in delegates are looked at by themselves.
+    // Calls inside delegates are counted separately.
     if !changed.make_views_explicit(vocabulary, &BTreeMap::new()) {
         changed = method.clone();
     }
@@ -97,8 +98,9 @@ fn explicit<'p>(method: &Method<'p>, vocabulary: &Vocabulary) -> (Method<'p>, Ve
     (changed, numbers)
 }
 
-/// The number that each instruction of a method had before views got instructions of their own:
-/// what was there is as it was, in its order; what was added has values that were not.
+/// Returns the original index of each instruction after views were made explicit; `None` for added
+/// instructions. Old instructions are unchanged and in order; added instructions use new values, so
+/// they never equal an old one.
 pub(crate) fn kept(before: &Method<'_>, after: &Method<'_>) -> Vec<Option<usize>> {
     let mut old = before.instructions.iter().enumerate().peekable();
     let numbers = after
@@ -114,7 +116,7 @@ fn of_instructions<'p>(
     vocabulary: &Vocabulary,
 ) -> Result<Vec<CallWork>, Error> {
     let (method, numbers) = explicit(method, vocabulary);
-    // Delegates are looked at by themselves.
+    // Calls inside delegates are counted separately.
     let delegates: Vec<_> = method.delegates.iter().map(|_| None).collect();
     let front = FrontEnd::new(&method, &delegates, data, vocabulary);
     let runs = front.runs()?;

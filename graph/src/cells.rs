@@ -1,10 +1,10 @@
-//! State that stays where it is used.
+//! Moves state into the region that uses it.
 //!
-//! A tensor that a method keeps from run to run (a cell) goes into a region of calls and comes back
-//! out of it in every run. Where one region is all that ever touches it, it can live there instead:
-//! the region starts with its contents, and keeps what it makes of them. Nothing is moved then,
-//! whatever the size of a cache. What several regions, instructions on the host, other methods or
-//! callers touch stays a tensor of the method.
+//! A state tensor of a method (a cell, such as a KV cache) is by default an input and an output of
+//! each region that uses it, so every run copies it in and out. If a single region is the only
+//! user, the state can live inside its delegate: the region starts with the initial contents and
+//! keeps the updates. Then nothing is copied, however large a cache is. State that several regions,
+//! host instructions, other methods or callers access stays a tensor of the method.
 
 use crate::emit::first_bytes;
 use crate::front::Run;
@@ -17,15 +17,15 @@ use alloc::vec::Vec;
 use core::ops::Range;
 use torchlet_core::ShapeDynamism;
 
-/// The tensors of a method that nobody but its instructions can touch, in memory that they have for
-/// themselves.
+/// State tensors that only instructions of this method access, and whose memory overlaps with no
+/// other tensor.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Cells {
-    /// The first and the last instruction that mentions each.
+    /// First and last instruction that uses each tensor.
     mentions: BTreeMap<usize, (usize, usize)>,
 }
 
-/// The planned buffers in which several methods have tensors.
+/// Returns the planned buffers in which several methods have tensors.
 pub(crate) fn shared_buffers(methods: &[Method<'_>]) -> BTreeSet<usize> {
     let (mut used, mut shared) = (BTreeSet::new(), BTreeSet::new());
     for method in methods {
@@ -37,12 +37,13 @@ pub(crate) fn shared_buffers(methods: &[Method<'_>]) -> BTreeSet<usize> {
         shared.extend(used.intersection(&own).copied());
         used.extend(own);
     }
-    // Activations lie in the first, which methods use for themselves.
+    // The first buffer holds activations, which methods do not share.
     shared.remove(&0);
     shared
 }
 
-/// What a tensor starts with; nothing for zeros, `None` if it cannot be a cell.
+/// Returns the initial contents of a tensor, empty for zeros. Returns `None` if the tensor cannot
+/// be a cell.
 fn contents<'p>(tensor: &MethodTensor<'p>) -> Option<Cow<'p, [u8]>> {
     let rank = tensor.info.rank();
     let is_plain = tensor.info.dim_order.iter().map(|dim| usize::from(*dim)).eq(0..rank);
@@ -57,8 +58,8 @@ fn contents<'p>(tensor: &MethodTensor<'p>) -> Option<Cow<'p, [u8]>> {
 }
 
 impl Cells {
-    /// Those of a method. Others have tensors in the shared buffers, too; `fresh` are tensors that
-    /// hold nothing from run to run.
+    /// Finds the cells of a method. `shared` are planned buffers that other methods use as well;
+    /// `fresh` are tensors whose contents do not survive a run.
     pub(crate) fn of(
         method: &Method<'_>,
         shared: &BTreeSet<usize>,
@@ -86,7 +87,7 @@ impl Cells {
         Cells { mentions }
     }
 
-    /// Whether only these instructions touch a tensor.
+    /// Whether all uses of a tensor are among these instructions.
     fn is_within(&self, value: usize, instructions: &Range<usize>) -> bool {
         let mentions = self.mentions.get(&value);
         mentions.is_some_and(|(first, last)| {
@@ -94,8 +95,8 @@ impl Cells {
         })
     }
 
-    /// Gives cells to the regions of a run that alone touch them, on processors that keep any, and
-    /// says which tensors of the method those were: nothing mentions them any more.
+    /// Moves each cell into the region of a run that is its only user, if `keeps` holds for the
+    /// region's processor. Returns the affected tensors of the method, which are then unused.
     pub(crate) fn give<'p>(
         &self,
         method: &Method<'p>,
@@ -146,7 +147,7 @@ impl Cells {
     }
 }
 
-/// The tensors of a method whose memory nothing else keeps anything in.
+/// Returns the tensors of a method whose memory overlaps with no other tensor.
 fn alone_in_memory(method: &Method<'_>, fresh: &BTreeSet<usize>) -> Vec<usize> {
     let tensors = method.values.iter().enumerate().filter_map(|(value, it)| match it {
         MethodValue::Tensor(tensor) if !fresh.contains(&value) => {
@@ -161,7 +162,7 @@ fn alone_in_memory(method: &Method<'_>, fresh: &BTreeSet<usize>) -> Vec<usize> {
     let mut alone = Vec::new();
     let mut rest = tensors.as_slice();
     while let Some(((buffer, _, first_end, value), behind)) = rest.split_first() {
-        // All that overlaps with one of those before it.
+        // Tensors that overlap, directly or through tensors before them.
         let mut end = *first_end;
         let together = behind.iter().take_while(|(other, start, other_end, _)| {
             let overlaps = other == buffer && *start < end;
@@ -179,13 +180,13 @@ fn alone_in_memory(method: &Method<'_>, fresh: &BTreeSet<usize>) -> Vec<usize> {
     alone
 }
 
-/// Where the values of a graph are made and read.
+/// Producers and readers of the values of a graph.
 struct Touched {
-    /// The part that makes each.
+    /// The part that produces each value.
     makers: BTreeMap<ValueId, usize>,
-    /// The parts that read each: the only one, if it is one.
+    /// The part that reads each value; `None` if several do.
     readers: BTreeMap<ValueId, Option<usize>>,
-    /// How often each is overwritten, or overwrites.
+    /// Number of updates that each value is part of.
     updates: BTreeMap<ValueId, usize>,
 }
 
@@ -205,7 +206,7 @@ impl Touched {
         }
         let mut updates = BTreeMap::new();
         for (new, old) in &graph.updates {
-            // What is overwritten by its own value is no cell, either.
+            // A value that is updated with itself is no cell, either.
             *updates.entry(*old).or_insert(0) += 1;
             if !makers.contains_key(new) {
                 *updates.entry(*new).or_insert(0) += 1;
@@ -214,7 +215,8 @@ impl Touched {
         Touched { makers, readers, updates }
     }
 
-    /// The part that makes the new value of a cell and alone reads the old one.
+    /// Returns the part that produces the new value of a cell and is the only reader of the old
+    /// one.
     fn keeper(&self, graph: &Graph<'_>, new: ValueId, old: ValueId) -> Option<usize> {
         let part = *self.makers.get(&new)?;
         let reads = self.readers.get(&old).is_none_or(|reader| *reader == Some(part));
@@ -222,7 +224,7 @@ impl Touched {
         (reads && is_once && graph.are_alike(new, old)).then_some(part)
     }
 
-    /// Whether another part than this reads a value.
+    /// Whether a part other than this one reads a value.
     fn is_read_beside(&self, id: ValueId, part: usize) -> bool {
         self.readers.get(&id).is_some_and(|reader| *reader != Some(part))
     }
@@ -248,7 +250,7 @@ mod tests {
         })
     }
 
-    /// A method that calls something with these values, once for each list.
+    /// A method with one kernel call for each of these argument lists.
     fn method(values: Vec<MethodValue<'static>>, calls: &[&[usize]]) -> Method<'static> {
         let calls = calls.iter().map(|args| Instruction::Kernel {
             name: String::from("any::thing"),
@@ -258,7 +260,7 @@ mod tests {
         Method { values, instructions: calls.collect(), planned: vec![64], ..Method::default() }
     }
 
-    /// `x + state` becomes the state, on the device but for some calls.
+    /// A run of a graph whose calls are on the device, except those listed in `host`.
     fn run(text: &str, host: &[usize]) -> (Run<'static>, Vec<Part>) {
         let graph = text::parse(text);
         let on_device = (0..graph.nodes.len()).map(|at| (!host.contains(&at)).then_some(0));
@@ -293,7 +295,7 @@ mod tests {
         let [(new, old)] = part.updates[..] else { panic!() };
         assert_eq!((part.nodes[0].args[3], part.names[&old].as_str()), (new, "kept"));
         let Value::Tensor(cell) = &part.values[old] else { panic!() };
-        // It starts as zeros, and nothing is kept of them.
+        // The initial contents are zeros, so the constant has no data.
         assert_eq!((cell.changes, cell.data.as_deref()), (Some(true), Some(&[][..])));
         assert!(run.graph.updates.is_empty() && run.graph.inputs == [1]);
     }
@@ -303,15 +305,15 @@ mod tests {
         let values = || vec![tensor(Some((0, 0)), "kept"), tensor(None, "x")];
         let plain = method(values(), &[&[0, 1]]);
         assert_eq!(given(&plain, SUM, &[]).0, [0]);
-        // A call on the host makes it, or reads it.
+        // A call on the host produces the new value, or reads the old one.
         assert_eq!(given(&plain, SUM, &[0]).0, []);
         let read = SUM.replace("neg.default(sum)", "neg.default(state)");
         assert_eq!(given(&plain, &read, &[1]).0, []);
-        // The new value can be anybody's.
+        // The new value may be used elsewhere.
         let (moved, parts) = given(&plain, &SUM.replace("out y", "out y sum"), &[1]);
         let Part::Device(_, region) = &parts[0] else { panic!() };
         assert_eq!((&moved[..], &region.outputs[..]), (&[0][..], &[2][..]));
-        // An instruction elsewhere, the caller, what lies over it.
+        // Other users: an instruction outside the run, the caller, a tensor that overlaps.
         assert_eq!(given(&method(values(), &[&[1], &[1], &[0]]), SUM, &[]).0, []);
         let interface = Method { outputs: vec![0], ..plain.clone() };
         assert_eq!(given(&interface, SUM, &[]).0, []);

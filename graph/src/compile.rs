@@ -1,5 +1,5 @@
-//! From a program to the same program for a processor: what its backend takes becomes delegates,
-//! the rest stays instructions.
+//! Compiles a program for given processors: supported calls move into delegates, the others stay
+//! kernel instructions.
 
 use crate::calls::kept;
 use crate::cells::{self, Cells};
@@ -27,20 +27,20 @@ use alloc::vec;
 use alloc::vec::Vec;
 use torchlet_core::{DataMap, Registry, Scalar};
 
-/// A program that was compiled.
+/// Compiled program.
 #[derive(Debug, Clone)]
 pub struct Compiled<'p> {
-    /// The program: [write](Program::write) it to load it.
+    /// The program; [`Program::write`] serializes it.
     pub program: Program<'p>,
-    /// What runs where, and why.
+    /// Where each call runs, and why.
     pub report: Report,
 }
 
-/// Compiles a program, with the external data that it names, for processors. Kernels of the
-/// registry run what these do not take.
+/// Compiles a program, with the external data that it refers to, for processors. Kernels of the
+/// registry run the calls that no processor supports.
 ///
 /// # Errors
-/// The program is malformed.
+/// The program is malformed, or has an XNNPACK delegate that can neither be compiled nor run.
 pub fn compile<'p>(
     program: &torchlet_core::Program<'p>,
     data: &'p [DataMap<'p>],
@@ -51,8 +51,8 @@ pub fn compile<'p>(
     compile_read(read, Vec::new(), program, data, processors, None, registry)
 }
 
-/// Compiles what was made of a program: what the instructions of its methods come from is known of
-/// those where something was made. Delegates find their data in the program itself.
+/// Compiles a parsed program that may have been rewritten. For each rewritten method, `origins`
+/// lists the original call of every instruction. `program` holds the data of the delegates.
 pub(crate) fn compile_read<'p>(
     mut compiled: Program<'p>,
     mut origins: Vec<Vec<CallOrigin>>,
@@ -68,7 +68,7 @@ pub(crate) fn compile_read<'p>(
     let named = of_program(program, data);
     let copies = Copies::of(&compiled.methods);
     let shared = cells::shared_buffers(&compiled.methods);
-    // What delegates of a method keep gets a buffer of its own, which no other method has.
+    // State that a method's delegates keep gets a separate buffer, which no other method uses.
     let mut buffer = compiled.methods.iter().map(|method| method.planned.len()).max().unwrap_or(0);
     let mut buffers = joined::MOST_BUFFERS;
     origins.resize(compiled.methods.len(), Vec::new());
@@ -91,7 +91,7 @@ pub(crate) fn compile_read<'p>(
             Ok(Some(compiled)) => {
                 *method = compiled;
                 if method.planned.len() > buffer {
-                    // Each method has the buffers of those before it, too.
+                    // The method also declares the buffers of all methods before it.
                     buffers = buffers.saturating_sub(buffer);
                     buffer = method.planned.len();
                 }
@@ -119,8 +119,7 @@ pub(crate) fn compile_read<'p>(
     Ok(Compiled { program: compiled, report })
 }
 
-/// An error if a method still has delegates that nothing runs but what they would have been
-/// compiled to.
+/// Returns an error if a method still has an XNNPACK delegate and the registry has no such backend.
 fn left_behind(method: &MethodReport, registry: &Registry<'_>) -> Option<Error> {
     let is_left = method.delegates.iter().any(|backend| backend == xnnpack::BACKEND);
     if !is_left || registry.backend(xnnpack::BACKEND).is_some() {
@@ -131,45 +130,46 @@ fn left_behind(method: &MethodReport, registry: &Registry<'_>) -> Option<Error> 
     Some(Error::Unsupported(format!("a delegate for XNNPACK stays what it is: {why}")))
 }
 
-/// Why a method stays as it is that nothing would run elsewhere of.
+/// Why a method is left unchanged if no processor supports any of its calls.
 const NOTHING_GAINED: &str = "the device takes none of its calls";
 
 struct MethodCompiler<'c, 'p> {
     processors: Processors<'c>,
-    /// Packs weights of the regions of one of them.
+    /// Packs the weights of regions for one of the processors.
     packer: Option<&'p dyn Packer>,
     registry: &'c Registry<'c>,
     copies: &'c Copies,
     constants: &'c mut Constants<'p>,
-    /// The planned buffers that other methods use, too.
+    /// Planned buffers that several methods use.
     shared: &'c BTreeSet<usize>,
-    /// One that none uses, if there may be more.
+    /// Number of an unused planned buffer; `None` if the limit is reached.
     buffer: Option<usize>,
-    /// How many inputs each delegate has that was made.
+    /// Number of inputs of each new delegate.
     inputs: BTreeMap<usize, usize>,
-    /// The state that lives in regions now.
+    /// State that moved into regions.
     moved: BTreeSet<usize>,
     report: MethodReport,
-    /// Whether the exporter lowered the method for devices.
+    /// Whether the exporter lowered the method for a device other than the CPU.
     is_for_devices: bool,
 }
 
-/// A run, cut into parts, and why each of its calls is where it is.
+/// A partitioned run, with the reasons for the placement of its calls.
 struct Cut<'c, 'p> {
     run: Run<'p>,
     parts: Vec<Part>,
     placement: Placement<'c>,
     decision: Option<String>,
-    /// What of it kernels compute in floating point though it is quantized.
+    /// Report sentences about quantized calls that kernels compute in floating point.
     floating: Vec<String>,
 }
 
-/// How much less time a processor has to take than the one that a program was made for: estimates
-/// are no better.
+/// Required speedup over the kind of processor that the program was exported for. The estimates are
+/// no more accurate than a factor of two.
 const CLEARLY: f64 = 2.0;
 
 impl<'c, 'p> MethodCompiler<'c, 'p> {
-    /// The method with what processors take in delegates; `None` if they take nothing.
+    /// Compiles a method. Returns `None` if no processor supports any call, unless kernels gain
+    /// from compilation as well.
     fn compile(
         &mut self,
         method: &Method<'p>,
@@ -204,8 +204,8 @@ impl<'c, 'p> MethodCompiler<'c, 'p> {
             runs.into_iter().map(|run| self.cut(run)).collect::<Result<_, Error>>()?;
         let on_device =
             |cut: &Cut<'_, '_>| cut.parts.iter().any(|part| matches!(part, Part::Device(..)));
-        // The compiled program may be better for kernels, too, if it is not to run on devices
-        // alone.
+        // Compilation also speeds up kernels, so a program for processors with shared memory is
+        // compiled anyway.
         let mut targets = self.processors.targets.iter();
         let gains_anyway =
             self.processors.targets.is_empty() || targets.any(|target| target.shares_memory());
@@ -213,7 +213,7 @@ impl<'c, 'p> MethodCompiler<'c, 'p> {
             return Ok(None);
         }
         let mut compiled = Method { instructions: Vec::new(), ..method.clone() };
-        // Where each instruction went, for jumps; none leads into a run.
+        // New index of each instruction, for jumps. No jump leads into a run.
         let mut moved = vec![0; method.instructions.len() + 1];
         let mut cuts = cuts.into_iter().peekable();
         let mut index = 0;
@@ -257,8 +257,8 @@ impl<'c, 'p> MethodCompiler<'c, 'p> {
         Ok(Some(compiled))
     }
 
-    /// The method's runs, and the method with what its delegates keep as state, where their graphs
-    /// are part of a run; and how many inputs these delegates have.
+    /// Returns the method, its runs, and the number of inputs of each delegate with a known graph.
+    /// State of delegates becomes state of the method if the runs include all of these delegates.
     fn runs(
         &mut self,
         method: Method<'p>,
@@ -302,7 +302,8 @@ impl<'c, 'p> MethodCompiler<'c, 'p> {
             let inputs = inputs_of(&graphs);
             return Ok((with_state, runs, inputs));
         }
-        // Other instructions are in the way: what keeps state stays what it was.
+        // A stateful delegate lies outside all runs, next to instructions without a graph form: all
+        // of them remain delegates.
         for delegate in joined {
             let why = String::from("an argument that graphs do not say");
             self.report.apart.push((delegate, why));
@@ -314,7 +315,7 @@ impl<'c, 'p> MethodCompiler<'c, 'p> {
         Ok((method, runs, inputs))
     }
 
-    /// Decides what of a run goes where.
+    /// Partitions a run, and chooses between devices with their own memory and other processors.
     fn cut(&self, mut run: Run<'p>) -> Result<Cut<'c, 'p>, Error> {
         passes::run(&mut run.graph)?;
         if !self.processors.are_compared() {
@@ -336,8 +337,8 @@ impl<'c, 'p> MethodCompiler<'c, 'p> {
         Ok(Cut::new(Run { graph, ..run }, placement, Some(decision)))
     }
 
-    /// Places the calls of a graph, which become others where neither a processor nor a kernel has
-    /// them.
+    /// Assigns the calls of a graph to processors. Calls that neither a processor nor a kernel
+    /// supports are decomposed first.
     fn place(
         &self,
         mut graph: Graph<'p>,
@@ -345,7 +346,7 @@ impl<'c, 'p> MethodCompiler<'c, 'p> {
     ) -> Result<(Graph<'p>, Placement<'c>, Vec<String>), Error> {
         let targets = self.processors.targets.iter();
         let asked = targets.filter(|it| place != Where::Nearby || it.shares_memory());
-        // Kernels alone compute quantized networks in integers, too.
+        // Without other processors, integer kernels compute quantized networks, too.
         let kernels = self.processors.targets.is_empty();
         let by_kernels = |graph: &Graph<'_>, node: &Node| {
             kernels && lower::portable::integers::accepts(graph, node, self.registry)
@@ -354,7 +355,8 @@ impl<'c, 'p> MethodCompiler<'c, 'p> {
             asked.clone().any(|target| target.accepts(graph, node).is_ok())
                 || by_kernels(graph, node)
         });
-        // What a processor has that is preferred is not left to another for the sake of memory.
+        // Only the preferred processor decides about these passes: they must not move calls from it
+        // to another one to save memory.
         let mut first = self.processors.targets.iter();
         let first = first.find(|it| place != Where::Nearby || it.shares_memory());
         let mut by_first = |graph: &Graph<'_>, node: &Node| {
@@ -365,16 +367,16 @@ impl<'c, 'p> MethodCompiler<'c, 'p> {
             + passes::dynamic_convolution::run(&mut graph, &mut by_first)
             + passes::lookup::run(&mut graph, &mut by_first)
             + passes::volumes::run(&mut graph, &mut by_first);
-        // Patterns that fit in part have left calls behind.
+        // A pattern that matched only in part leaves unused calls behind.
         passes::dead::run(&mut graph);
         let floating = if kernels { floating::describe(&graph) } else { Vec::new() };
         if fold::run(&mut graph, self.registry)? + fused + dynamic > 0 {
             passes::run(&mut graph)?;
         }
         if kernels && lower::portable::integers::has_calls(&graph, self.registry) {
-            // Functions come to the layers that they limit; then layers meet with permutations
-            // between them, of which those that cancel out go first, so that no call is moved
-            // between them.
+            // First fuse activations into the layers that they follow, then join layers that only
+            // permutations separate. Permutations that cancel out must be removed first, so that no
+            // call moves in between them.
             passes::permuted::run(&mut graph);
             passes::redundant::run(&mut graph);
             passes::dead::run(&mut graph);
@@ -384,8 +386,8 @@ impl<'c, 'p> MethodCompiler<'c, 'p> {
             passes::run(&mut graph)?;
         }
         if place != Where::Nearby && !self.processors.share_memory() {
-            // Devices have many small copies to lose; kernels on the CPU make views of some of
-            // them.
+            // Small copies are expensive on devices. Kernels on the CPU turn some copies into views
+            // instead.
             passes::permuted::run(&mut graph);
             passes::redundant::run(&mut graph);
             passes::strided::run(&mut graph);
@@ -397,7 +399,7 @@ impl<'c, 'p> MethodCompiler<'c, 'p> {
             if place == Where::Nearby { placement.nearby(graph) } else { placement }
         };
         let mut placement = placed(&graph);
-        // What they become has forms for kernels.
+        // The decomposed calls have kernels.
         if lower::portable::run_some(&mut graph, &placement.on_host())? {
             placement = placed(&graph);
         }
@@ -407,7 +409,7 @@ impl<'c, 'p> MethodCompiler<'c, 'p> {
         Ok((graph, placement, floating))
     }
 
-    /// The instructions that do what a run did.
+    /// Returns the instructions that replace a run.
     fn emit(
         &mut self,
         method: &mut Method<'p>,
@@ -417,7 +419,7 @@ impl<'c, 'p> MethodCompiler<'c, 'p> {
         let Cut { mut run, mut parts, placement, decision, floating } = cut;
         self.report.decisions.extend(decision);
         self.report.floating.extend(floating);
-        // Where memory is shared, state lies best where it is.
+        // On processors with shared memory, state stays in the memory of the method.
         let targets = self.processors.targets;
         let is_far =
             |processor: usize| targets.get(processor).is_some_and(|it| !it.shares_memory());
@@ -427,7 +429,7 @@ impl<'c, 'p> MethodCompiler<'c, 'p> {
             matches!(graph.values.get(id), Some(Value::Tensor(tensor)) if tensor.data.is_some())
                 && method.tensor(value).is_some_and(|tensor| !tensor.is_constant())
         };
-        // No instruction sets any more what was computed beforehand.
+        // Constant folding replaced some values: no instruction sets them any more.
         let origins = run.origins.iter().filter(|(id, value)| !became_constant(**id, **value));
         let origins: Vec<(ValueId, usize)> = origins.map(|(id, value)| (*id, *value)).collect();
         let parts_with = parts_with(graph, &parts);
@@ -435,8 +437,8 @@ impl<'c, 'p> MethodCompiler<'c, 'p> {
         let bound: BTreeMap<ValueId, usize> = origins.iter().copied().collect();
         in_place.retain(|new, old| {
             let tensor = bound.get(old).and_then(|value| method.tensor(*value));
-            // What is a tensor of the method already stays that, and others have theirs in another
-            // order.
+            // A value that is already a tensor of the method stays there. Tensors in another memory
+            // order cannot be written in place.
             tensor.is_some_and(|it| it.info.is_contiguous()) && !bound.contains_key(new)
         });
         let mut emitter = Emitter::new(method);
@@ -458,7 +460,7 @@ impl<'c, 'p> MethodCompiler<'c, 'p> {
                     self.report.parts.push(placement.describe(graph, part, Place::Host));
                 }
                 Part::Device(processor, region) => {
-                    // Told of while the data is there.
+                    // Describe the part before its constants move into the delegate.
                     let mut described = placement.describe(graph, part, Place::Host);
                     let is_last = |id| parts_with.get(&id) == Some(&1);
                     let delegate =
@@ -481,8 +483,8 @@ impl<'c, 'p> MethodCompiler<'c, 'p> {
         Ok(emitter.finish())
     }
 
-    /// Makes a delegate of a region, and calls it. Data that `is_last` says nobody else needs moves
-    /// into it. Gives its number.
+    /// Creates a delegate from a region and adds a call of it. Moves the data of constants for
+    /// which `is_last` returns true into the delegate. Returns the index of the delegate.
     fn emit_region(
         &mut self,
         emitter: &mut Emitter<'_, 'p>,
@@ -514,20 +516,20 @@ impl<'c, 'p> MethodCompiler<'c, 'p> {
     }
 }
 
-/// How many inputs delegates have whose graphs are known.
+/// Maps each delegate with a known graph to its number of inputs.
 fn inputs_of(graphs: &[Option<Graph<'_>>]) -> BTreeMap<usize, usize> {
     let graphs = graphs.iter().enumerate();
     graphs.filter_map(|(at, graph)| Some((at, graph.as_ref()?.inputs.len()))).collect()
 }
 
-/// Where calls may be placed.
+/// Constraint on the placement of calls.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Where {
-    /// On the first processor that takes them.
+    /// On the first processor that supports the call.
     Anywhere,
-    /// The same, but regions go where the whole takes the least time.
+    /// The same, but regions move to other processors if that reduces the total time.
     Cheapest,
-    /// On processors that work in the memory of kernels.
+    /// On processors that work in host memory.
     Nearby,
 }
 
@@ -538,7 +540,8 @@ impl<'c, 'p> Cut<'c, 'p> {
     }
 }
 
-/// What decided between devices with memory of their own and processors without, in words.
+/// Describes the choice between devices with their own memory (`there`) and other processors
+/// (`here`), with estimated seconds.
 fn decision(there: f64, here: f64, is_there: bool, was_made_for_it: bool) -> String {
     let time = |seconds: f64| match seconds.is_finite() {
         true => format!("{:.3} ms", seconds * 1e3),
@@ -552,7 +555,7 @@ fn decision(there: f64, here: f64, is_there: bool, was_made_for_it: bool) -> Str
     format!("with a device {}, without {}: {verdict} ({rule})", time(there), time(here))
 }
 
-/// How many parts take each value, and the caller.
+/// Counts the parts that use each value; the outputs and updates of the graph count as well.
 fn parts_with(graph: &Graph<'_>, parts: &[Part]) -> BTreeMap<ValueId, usize> {
     let mut count: BTreeMap<ValueId, usize> = BTreeMap::new();
     let kept = graph.outputs.iter().chain(graph.updates.iter().flat_map(|(new, old)| [new, old]));
@@ -568,7 +571,7 @@ fn parts_with(graph: &Graph<'_>, parts: &[Part]) -> BTreeMap<ValueId, usize> {
     count
 }
 
-/// The instruction that gives a value what another is.
+/// Returns the instruction that overwrites a value with another one.
 fn overwrite(
     source: usize,
     target: usize,
@@ -583,7 +586,7 @@ fn overwrite(
     Instruction::Kernel { name: "aten::copy_".to_owned(), overload: String::new(), args }
 }
 
-/// Copies values that were there before and become those of others: they may be overwritten first.
+/// Copies inputs that become new state values: they might be overwritten before the update.
 fn keep_old_values(graph: &mut Graph<'_>) {
     let before: BTreeSet<ValueId> = graph.inputs.iter().copied().collect();
     let mut updates = core::mem::take(&mut graph.updates);

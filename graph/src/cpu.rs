@@ -1,5 +1,4 @@
-//! Any program for portable kernels: what was lowered to the Vulkan delegate becomes instructions
-//! again.
+//! Compiles programs for kernels and the CPU: delegates become instructions again.
 
 mod lowered;
 
@@ -19,14 +18,13 @@ use alloc::vec::Vec;
 use lowered::{Context, Lowered};
 use torchlet_core::{DataMap, Registry};
 
-/// The same program without delegates for Vulkan: each call of one becomes instructions for
-/// portable kernels, and what it keeps from run to run becomes state of the method. `data` are the
-/// files of external data that the program comes with; kernels of the registry compute beforehand
-/// what is constant.
+/// Converts a program into one for portable kernels. Each call of a readable delegate becomes
+/// kernel instructions, and the delegate's state becomes state of the method. `data` are the
+/// program's files of external data. Kernels of the registry fold constants.
 ///
 /// # Errors
-/// The program is malformed, a delegate needs data that is not there, or portable kernels cannot do
-/// what it does.
+/// The program is malformed, data of a delegate is missing, or portable kernels do not support one
+/// of its calls.
 pub fn to_portable<'p>(
     program: &torchlet_core::Program<'p>,
     data: &[DataMap<'p>],
@@ -35,15 +33,15 @@ pub fn to_portable<'p>(
     to_instructions(program, data, registry, &[]).map(|(program, _)| program)
 }
 
-/// What is not computed beforehand where a graph is going to be compiled: processors may have
-/// products with codes, which weigh less.
+/// Dequantization operators that constant folding skips before a graph is compiled. Processors may
+/// support quantized weights directly, which are smaller.
 const CODES: &[Operator] = &[
     Operator::QUANTIZED_DECOMPOSED_DEQUANTIZE_PER_CHANNEL,
     Operator::QUANTIZED_DECOMPOSED_DEQUANTIZE_PER_TENSOR,
 ];
 
-/// The same, but what is computed of constants with some operators is left to each run; with what
-/// the instructions of each method come from, where they are not those of the program.
+/// Like [`to_portable`], but does not fold the operators in `left`. For each rewritten method, also
+/// returns the origin of each instruction.
 fn to_instructions<'p>(
     program: &torchlet_core::Program<'p>,
     data: &[DataMap<'p>],
@@ -53,8 +51,8 @@ fn to_instructions<'p>(
     let mut portable = Program::read(program)?;
     let named = of_program(program, data);
     let context = Context { named: &named, registry, left };
-    // State of each method lies in a buffer of its own, so that methods which share memory do not
-    // share this.
+    // State of each method gets a separate buffer, since methods that share memory must not share
+    // it.
     let mut buffer = portable.methods.iter().map(|method| method.planned.len()).max().unwrap_or(0);
     let mut buffers = MOST_BUFFERS;
     let mut origins = vec![Vec::new(); portable.methods.len()];
@@ -71,12 +69,11 @@ fn to_instructions<'p>(
     Ok((portable, origins))
 }
 
-/// The same program compiled for kernels, and an engine of the CPU if there is one: what was
-/// lowered to the Vulkan delegate becomes instructions, constants are folded, what does nothing is
-/// gone, and memory is planned anew.
+/// Compiles a program for kernels and, if present, a CPU engine. Readable delegates become
+/// instructions, constants are folded, redundant calls are removed, and memory is planned again.
 ///
 /// # Errors
-/// As [`to_portable`].
+/// See [`to_portable`].
 pub fn compile<'p>(
     program: &torchlet_core::Program<'p>,
     data: &'p [DataMap<'p>],
@@ -98,18 +95,18 @@ fn compile_instructions<'p>(
         compile_read(portable, origins, program, data, processors, packer, registry)
     };
     let compiled = compile(CODES)?;
-    // What stays as it is gets its constants nowhere else.
+    // Methods that remain unchanged still need their constants folded, so nothing may be skipped.
     match compiled.report.methods.iter().any(|method| method.as_exported.is_some()) {
         true => compile(&[]),
         false => Ok(compiled),
     }
 }
 
-/// The same for the machine that this runs on alone: weights of the regions that a packer knows are
-/// packed already.
+/// Compiles a program like [`compile`], with the weights of regions packed for the current machine.
+/// The result runs on this machine only.
 ///
 /// # Errors
-/// As [`to_portable`].
+/// See [`to_portable`].
 pub fn compile_packed<'p>(
     program: &torchlet_core::Program<'p>,
     data: &'p [DataMap<'p>],
@@ -120,14 +117,14 @@ pub fn compile_packed<'p>(
     compile_instructions(program, data, processors, Some(packer), registry)
 }
 
-/// What becomes of a delegate.
+/// Replacement of a delegate.
 enum Place<'p> {
-    /// It is called under another number.
+    /// The delegate remains, with this new index.
     Kept(usize),
     Lowered(Lowered<'p>),
 }
 
-/// Leaves a method the delegates that stay.
+/// Removes the readable delegates from a method.
 fn take_delegates<'p>(method: &mut Method<'p>) -> Result<Vec<Place<'p>>, Error> {
     let mut places = Vec::new();
     for delegate in core::mem::take(&mut method.delegates) {
@@ -146,7 +143,8 @@ fn take_delegates<'p>(method: &mut Method<'p>) -> Result<Vec<Place<'p>>, Error> 
     Ok(places)
 }
 
-/// Replaces the calls of delegates, and tells what each instruction comes from.
+/// Replaces the calls of readable delegates by instructions, and returns the origin of each
+/// instruction.
 fn replace<'p>(
     method: &mut Method<'p>,
     delegates: &mut [Place<'p>],
@@ -154,7 +152,7 @@ fn replace<'p>(
 ) -> Result<Vec<CallOrigin>, Error> {
     let old = core::mem::take(&mut method.instructions);
     let (mut instructions, mut origins) = (Vec::new(), Vec::new());
-    // Where each instruction is now.
+    // New index of each instruction.
     let mut moved = Vec::with_capacity(old.len() + 1);
     for (number, instruction) in old.into_iter().enumerate() {
         moved.push(instructions.len());
@@ -188,8 +186,8 @@ fn replace<'p>(
     Ok(origins)
 }
 
-/// Places the state of delegates that were replaced in a planned buffer of this number, of those
-/// that methods may still have in all; gives whether there is any.
+/// Places the state of replaced delegates in planned buffer number `buffer`, and reduces `buffers`,
+/// the number of buffers that methods may still declare. Returns whether the delegates have state.
 fn place_state<'p>(
     method: &mut Method<'p>,
     delegates: &[Place<'p>],

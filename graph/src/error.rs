@@ -1,4 +1,4 @@
-//! What can go wrong on the way from a program to another.
+//! Compilation errors.
 
 use alloc::format;
 use alloc::string::String;
@@ -6,25 +6,25 @@ use core::fmt;
 use torchlet_core::ProgramError;
 use torchlet_core::format::Malformed;
 
-/// A program cannot be compiled.
+/// Error of parsing, compiling or writing a program.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Error {
     /// A file is malformed.
     Program(ProgramError),
-    /// A file says what cannot be; with what that is.
+    /// The program is inconsistent; with a description.
     Invalid(String),
-    /// Something is right, but not understood; with what that is.
+    /// The program is valid, but uses an unsupported feature; with a description.
     Unsupported(String),
 }
 
 impl Error {
-    /// What cannot be.
+    /// Creates an [`Error::Invalid`].
     pub fn invalid(what: &str) -> Self {
         Error::Invalid(String::from(what))
     }
 
-    /// The same, with the call that it is about.
+    /// Adds the call number and the operator to the description.
     pub(crate) fn at(self, call: u32, operator: &str) -> Self {
         match self {
             Error::Invalid(what) => Error::Invalid(format!("call {call}, {operator}: {what}")),
@@ -35,7 +35,7 @@ impl Error {
         }
     }
 
-    /// What is not understood.
+    /// Creates an [`Error::Unsupported`].
     pub fn unsupported(what: &str) -> Self {
         Error::Unsupported(String::from(what))
     }

@@ -1,19 +1,20 @@
-//! New values of state that are made where the old ones lie.
+//! Computes new state values in place of the old ones.
 //!
-//! A new value is copied over the old one when all is done. Where nobody reads the old value behind
-//! the call that makes the new one, the call can write there at once, if it does not read the old
-//! value at all, or changes some of its elements only: then a cache costs as much as it is given.
+//! By default, a new value is copied over the old one after the last call. The call can write to
+//! the state directly if no later call reads the old value, and the call itself does not read it or
+//! only replaces some of its elements. An update of a KV cache then costs time proportional to the
+//! new entries.
 
 use crate::graph::{Graph, Node, ValueId};
 use crate::partition::{Part, Region, arguments};
 use alloc::collections::{BTreeMap, BTreeSet};
 
-/// Who reads and makes the values of a graph, in the order in which its parts run.
+/// Readers and producers of the values of a graph, in the execution order of its parts.
 #[derive(Default)]
 struct Order<'g> {
-    /// The last to read each.
+    /// The last call that reads each value.
     last: BTreeMap<ValueId, usize>,
-    /// What makes each, if it is an instruction on the host that makes nothing else.
+    /// The producer of each value that is the only output of a host instruction.
     makers: BTreeMap<ValueId, (usize, &'g Node)>,
 }
 
@@ -38,7 +39,7 @@ impl<'g> Order<'g> {
     }
 }
 
-/// The new values that can be made in place, each with the old one.
+/// Maps each new state value that can be computed in place to the old value.
 pub(crate) fn new_values(graph: &Graph<'_>, parts: &[Part]) -> BTreeMap<ValueId, ValueId> {
     let order = Order::of(graph, parts);
     let mut counts: BTreeMap<ValueId, usize> = BTreeMap::new();
@@ -51,7 +52,8 @@ pub(crate) fn new_values(graph: &Graph<'_>, parts: &[Part]) -> BTreeMap<ValueId,
         let Some((at, node)) = order.makers.get(new) else { return false };
         let others = node.args.iter().skip(usize::from(node.operator.traits().updates_input));
         let reads = others.flat_map(|id| graph.items(id)).any(|id| id == old);
-        // What nobody read before would not show that it is state.
+        // If no call reads the old value up to here, a later analysis could not tell that it is
+        // state.
         let is_last = order.last.get(old).is_some_and(|last| last <= at);
         let is_own = [new, old].iter().all(|id| counts.get(id) == Some(&1));
         let is_alike = graph.are_alike(*new, *old) && is_static(*new) && is_static(*old);

@@ -1,43 +1,42 @@
-//! The parts of a graph, given where its calls run: as few as possible for each processor, with
-//! what others do between them.
+//! Partitions a graph into regions of calls for the same processor: as few as possible.
 
 use crate::graph::{Graph, Node, Tensor, Value, ValueId};
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec;
 use alloc::vec::Vec;
 
-/// A part of a graph that runs in one place. Parts run one after the other.
+/// Part of a graph that runs on one processor. Parts run one after the other.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Part {
-    /// These calls, in order, one by one on the host.
+    /// Calls that run one by one on the host, in order.
     Host(Vec<usize>),
-    /// These calls together on a processor, which has this place among those that there are.
+    /// A region, and the index of its processor.
     Device(usize, Region),
 }
 
-/// Calls that run on a processor without a return to the host.
+/// Calls that run on a processor without returning to the host.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Region {
     /// The calls, in order.
     pub nodes: Vec<usize>,
-    /// The values that it takes: tensors that are not constant, and symbolic integers.
+    /// Values that the region reads: tensors that are not constant, and symbolic integers.
     pub inputs: Vec<ValueId>,
-    /// The values that it gives to others.
+    /// Values that the region passes on: to other parts, to the caller, or to updates.
     pub outputs: Vec<ValueId>,
-    /// What it alone keeps from run to run: the new value of each, and the old one.
+    /// State that lives inside the region: pairs of the new value and the value that it overwrites.
     pub cells: Vec<(ValueId, ValueId)>,
 }
 
-/// Cuts a graph into parts, given the processor of each call, or none for those that the host does
+/// Partitions a graph by the processor of each call; `None` stands for the host, which runs calls
 /// one by one.
 ///
-/// The calls of the first processor are parted from all others, in as few parts as there can be;
-/// what lies between is cut in the same way for the next. So the first is the one that is the most
-/// costly to reach.
+/// First separates the calls of processor 0 from all others, in as few parts as possible. Then
+/// splits the parts in between the same way for processor 1, and so on. So the first processor
+/// should be the one with the most expensive transfers.
 pub fn partition(graph: &Graph<'_>, on: &[Option<usize>]) -> Vec<Part> {
     let place = |index: &usize| on.get(*index).copied().flatten();
     let processors: BTreeSet<usize> = on.iter().flatten().copied().collect();
-    // Who does each group of calls, as far as that is decided.
+    // Groups of calls, with their processor if it is known already.
     let mut groups: Vec<(Option<usize>, Vec<usize>)> =
         vec![(None, (0..graph.nodes.len()).collect())];
     for processor in processors {
@@ -59,8 +58,9 @@ pub fn partition(graph: &Graph<'_>, on: &[Option<usize>]) -> Vec<Part> {
     parts.collect()
 }
 
-/// Cuts calls into those that belong here and those that do not, by turns: each call gets the first
-/// turn that all calls it depends on allow, which makes the fewest.
+/// Splits calls into alternating groups: calls for which `is_here` holds, and the others. Each call
+/// joins the earliest group of its kind that its dependencies allow, which minimizes the number of
+/// groups.
 fn turns(
     graph: &Graph<'_>,
     nodes: Vec<usize>,
@@ -73,7 +73,7 @@ fn turns(
         let side = usize::from(is_here(&index));
         let (inputs, results) = arguments(graph, node);
         let last = inputs.iter().filter_map(|id| turn_of.get(id)).max().copied().unwrap_or(0);
-        // Even turns are for what is elsewhere.
+        // Even groups are for calls that run elsewhere.
         let turn = if last % 2 == side { last } else { last + 1 };
         for result in results {
             turn_of.insert(result, turn);
@@ -83,12 +83,12 @@ fn turns(
     turns.into_iter().map(|(turn, nodes)| (turn % 2 == 1, nodes))
 }
 
-/// The values that are read when all calls are done.
+/// Returns the values that are read after the last call.
 fn kept(graph: &Graph<'_>) -> impl Iterator<Item = ValueId> {
     graph.outputs.iter().copied().chain(graph.updates.iter().map(|(new, _)| *new))
 }
 
-/// The calls that read each value, in order.
+/// Maps each value to the calls that read it, in order.
 fn readers(graph: &Graph<'_>) -> BTreeMap<ValueId, Vec<usize>> {
     let mut readers: BTreeMap<ValueId, Vec<usize>> = BTreeMap::new();
     for (index, node) in graph.nodes.iter().enumerate() {
@@ -99,7 +99,7 @@ fn readers(graph: &Graph<'_>) -> BTreeMap<ValueId, Vec<usize>> {
     readers
 }
 
-/// A region of these calls.
+/// Creates a region from calls.
 fn region(
     graph: &Graph<'_>,
     nodes: Vec<usize>,
@@ -132,7 +132,7 @@ fn region(
     Region { nodes, inputs, outputs, cells: Vec::new() }
 }
 
-/// The values that a call takes, also within lists, and those that it makes.
+/// Returns the inputs and the outputs of a call; lists are flattened.
 pub(crate) fn arguments(graph: &Graph<'_>, node: &Node) -> (Vec<ValueId>, Vec<ValueId>) {
     match node.args.split_last() {
         Some((out, inputs)) => {
@@ -144,8 +144,8 @@ pub(crate) fn arguments(graph: &Graph<'_>, node: &Node) -> (Vec<ValueId>, Vec<Va
 }
 
 impl Region {
-    /// The region as a graph of its own. Data of constants that `is_last` says nobody needs
-    /// afterwards moves there, and leaves none behind.
+    /// Returns the region as a separate graph. Moves the data of constants for which `is_last`
+    /// returns true into it, and leaves them empty in `graph`.
     pub fn extract<'p>(
         &self,
         graph: &mut Graph<'p>,
@@ -174,7 +174,7 @@ impl Region {
     }
 }
 
-/// The number of a value in a part of the graph, where it is copied to the first time.
+/// Returns the id of a value in the extracted graph; copies the value on first use.
 fn copied<'p>(
     values: &mut [Value<'p>],
     id: ValueId,
@@ -188,7 +188,7 @@ fn copied<'p>(
     let value = match values.get_mut(id) {
         Some(Value::List(items)) => {
             let items = items.clone();
-            // Lists are not nested.
+            // Lists do not nest.
             let is_list = |item: &ValueId| matches!(values.get(*item), Some(Value::List(_)));
             let items: Vec<ValueId> = items.into_iter().filter(|item| !is_list(item)).collect();
             let copies = items.into_iter().map(|item| copied(values, item, is_last, part, ids));
@@ -242,7 +242,7 @@ mod tests {
 
     #[test]
     fn branches_share_turns() {
-        // Two device branches, each with a call for the host in its middle.
+        // Two device branches, each with a host call in the middle.
         let calls: &[(&[ValueId], ValueId)] =
             &[(&[0], 1), (&[1], 2), (&[2], 3), (&[0], 4), (&[4], 5), (&[5], 6), (&[3, 6], 7)];
         let mut graph = graph(calls, &[7]);
@@ -276,8 +276,7 @@ mod tests {
 
     #[test]
     fn between_parts_of_the_first_processor_others_have_theirs() {
-        // In a row: the device, the engine, a kernel, the engine, the device; beside it, a call for
-        // the engine.
+        // A chain of device, engine, kernel, engine and device; next to it, a call for the engine.
         let calls: &[(&[ValueId], ValueId)] =
             &[(&[0], 1), (&[1], 2), (&[2], 3), (&[3], 4), (&[4, 6], 5), (&[0], 6)];
         let graph = graph(calls, &[5]);

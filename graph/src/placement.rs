@@ -1,9 +1,9 @@
-//! Where each call of a graph runs, why not elsewhere, and how long that takes.
+//! Assigns the calls of a graph to processors by a cost model, and explains the choice.
 //!
-//! The model is simple: a call takes the longer of its arithmetic and its bytes at the rates of a
-//! processor, and some time for being a call; a region takes some time to be started, and what
-//! crosses its edges to a memory of its own takes time, too. A region goes to another processor as
-//! a whole, and stays there if that is better for the whole graph.
+//! A call lasts as long as the slower of its arithmetic and its memory traffic at the rates of the
+//! processor, plus a fixed overhead per call. A region has a fixed launch overhead, and transfers
+//! its inputs and outputs if the processor has its own memory. The optimizer moves whole regions to
+//! other processors, and keeps each move that reduces the time of the whole graph.
 
 use crate::graph::{Graph, ValueId};
 use crate::partition::{Part, arguments, partition};
@@ -17,36 +17,37 @@ use alloc::vec;
 use alloc::vec::Vec;
 use torchlet_core::{Rates, Registry};
 
-/// The calls that may be looked at to find a better place for regions: a bound on work, since
-/// programs may have any number of both.
+/// Limit on the calls examined by the optimizer. Its cost is the number of regions times the number
+/// of calls, and programs may have any number of both.
 const LOOKS: usize = 1 << 22;
 
-/// What a processor says of a call.
+/// Whether a processor runs a call.
 #[derive(Clone, PartialEq)]
 enum Answer {
     Takes,
     Refuses(String),
-    /// It would, but the whole takes less time if another does.
+    /// Supported, but the whole graph is faster if another processor runs the call.
     Leaves,
 }
 
-/// Where the calls of a graph run.
+/// Assignment of the calls of a graph to processors.
 pub(crate) struct Placement<'t> {
     processors: Processors<'t>,
-    /// The processor of each call; none for kernels.
+    /// Processor of each call; `None` for kernels.
     on: Vec<Option<usize>>,
-    /// For each processor, what it says of each call.
+    /// For each processor, the answer for each call.
     answers: Vec<Vec<Answer>>,
-    /// What each call takes.
+    /// Cost of each call.
     works: Vec<Work>,
-    /// Which calls have kernels.
+    /// Whether the registry has a kernel for each call.
     kernels: Vec<bool>,
-    /// The seconds that all of it took before regions were left to others.
+    /// Total time in seconds before the optimizer moved regions.
     at_first: Option<f64>,
 }
 
 impl<'t> Placement<'t> {
-    /// Each call on the first processor that takes it and that it gains something on.
+    /// Assigns each call to the first processor that supports it and considers its region
+    /// worthwhile.
     pub(crate) fn preferred(
         graph: &Graph<'_>,
         processors: Processors<'t>,
@@ -71,7 +72,7 @@ impl<'t> Placement<'t> {
         placement
     }
 
-    /// The same on processors that work in the memory of kernels.
+    /// Restricts the assignment to processors that work in host memory.
     pub(crate) fn nearby(mut self, graph: &Graph<'_>) -> Self {
         for (target, answers) in self.processors.targets.iter().zip(&mut self.answers) {
             if !target.shares_memory() {
@@ -88,7 +89,7 @@ impl<'t> Placement<'t> {
         (0..self.on.len()).for_each(|call| self.settle(call));
     }
 
-    /// Puts a call on the first processor that takes it.
+    /// Assigns a call to the first processor that takes it.
     fn settle(&mut self, call: usize) {
         let takes = |answers: &Vec<Answer>| matches!(answers.get(call), Some(Answer::Takes));
         if let Some(slot) = self.on.get_mut(call) {
@@ -96,7 +97,7 @@ impl<'t> Placement<'t> {
         }
     }
 
-    /// Takes regions from processors that they gain nothing on.
+    /// Removes regions from processors that do not consider them worthwhile.
     fn leave_what_gains_nothing(&mut self, graph: &Graph<'_>) {
         for _ in self.processors.targets {
             let mut stays = true;
@@ -123,9 +124,9 @@ impl<'t> Placement<'t> {
         }
     }
 
-    /// Leaves regions of processors with memory of their own to others, one by one, where the whole
-    /// takes less time for it; and of regions what others wait for, so that all the rest may follow
-    /// that.
+    /// Moves regions away from devices with their own memory, one by one, if that reduces the total
+    /// time. For a part that runs elsewhere, tries to move the device calls that it depends on, so
+    /// that the rest of the device's region can run in one piece.
     pub(crate) fn improve(&mut self, graph: &Graph<'_>) {
         let mut looks = LOOKS / graph.nodes.len().max(1);
         let mut least = self.seconds(graph);
@@ -146,7 +147,7 @@ impl<'t> Placement<'t> {
                     }
                     looks -= 1;
                     let calls = match calls_of(&part) {
-                        // What others wait for may have left it by now.
+                        // An earlier step may have moved some of these calls.
                         (Some(own), calls) if own == processor => {
                             calls.iter().copied().filter(|it| self.is_on(*it, processor)).collect()
                         }
@@ -170,7 +171,7 @@ impl<'t> Placement<'t> {
         self.leave_what_gains_nothing(graph);
     }
 
-    /// Whether a processor has memory of its own.
+    /// Whether a processor has its own memory.
     fn is_far(&self, processor: usize) -> bool {
         self.processors.targets.get(processor).is_some_and(|target| !target.shares_memory())
     }
@@ -179,7 +180,7 @@ impl<'t> Placement<'t> {
         self.on.get(call).copied().flatten() == Some(processor)
     }
 
-    /// The calls on a processor that some calls of others wait for, in order.
+    /// Returns the calls on a processor that these calls depend on, in order.
     fn awaited(
         &self,
         graph: &Graph<'_>,
@@ -201,14 +202,15 @@ impl<'t> Placement<'t> {
         found.into_iter().collect()
     }
 
-    /// The seconds that all of it takes; infinite where a call is on kernels that there are none
-    /// for, or nothing is known.
+    /// Returns the total time in seconds. It is infinite if a call lacks a kernel or a rate is
+    /// unknown.
     pub(crate) fn seconds(&self, graph: &Graph<'_>) -> f64 {
         self.parts(graph).iter().map(|part| self.of_part(graph, part)).sum()
     }
 
-    /// The seconds that it takes with a processor with memory of its own, and whether that has any
-    /// part of it.
+    /// Returns the total time in seconds with devices that have their own memory, and whether any
+    /// part runs on one. If the optimizer left them no part, the time is the one before
+    /// optimization.
     pub(crate) fn far_seconds(&self, graph: &Graph<'_>) -> (f64, bool) {
         match (self.has_far_parts(graph), self.at_first) {
             (false, Some(seconds)) => (seconds, false),
@@ -216,7 +218,7 @@ impl<'t> Placement<'t> {
         }
     }
 
-    /// Whether any part is on a processor with memory of its own.
+    /// Whether any part runs on a device with its own memory.
     fn has_far_parts(&self, graph: &Graph<'_>) -> bool {
         self.parts(graph).iter().any(|part| calls_of(part).0.is_some_and(|own| self.is_far(own)))
     }
@@ -226,8 +228,8 @@ impl<'t> Placement<'t> {
         self.on_processor(graph, part, own).unwrap_or(f64::INFINITY)
     }
 
-    /// The seconds that a part takes on a processor, or on kernels; none if it does not take all of
-    /// it, or that is not known.
+    /// Returns the time of a part in seconds on a processor, or on kernels for `None`. Returns
+    /// `None` if some call is not supported there, or the rates are unknown.
     fn on_processor(
         &self,
         graph: &Graph<'_>,
@@ -248,17 +250,18 @@ impl<'t> Placement<'t> {
         Some(seconds + crossing(graph, part, &rates))
     }
 
-    /// Which calls kernels run.
+    /// For each call, whether a kernel runs it.
     pub(crate) fn on_host(&self) -> Vec<bool> {
         self.on.iter().map(Option::is_none).collect()
     }
 
-    /// The parts of the graph.
+    /// Returns the parts of the graph.
     pub(crate) fn parts(&self, graph: &Graph<'_>) -> Vec<Part> {
         partition(graph, &self.on)
     }
 
-    /// Why a call is on no processor that is preferred to the one it is on; empty if there is none.
+    /// Explains why no preferred processor runs a call; empty if the call runs on its preferred
+    /// processor.
     pub(crate) fn reason(&self, call: usize) -> String {
         let own = self.on.get(call).copied().flatten().unwrap_or(self.answers.len());
         let before = self.processors.targets.iter().zip(&self.answers).take(own);
@@ -277,7 +280,7 @@ impl<'t> Placement<'t> {
         reasons.join("; ")
     }
 
-    /// What the report says of a part.
+    /// Creates the report of a part.
     pub(crate) fn describe(&self, graph: &Graph<'_>, part: &Part, place: Place) -> PartReport {
         let (own, calls) = calls_of(part);
         let others = (0..self.processors.targets.len()).map(Some).chain([None]);
@@ -291,13 +294,13 @@ impl<'t> Placement<'t> {
     }
 }
 
-/// The call that makes each value.
+/// Maps each value to the call that produces it.
 fn makers(graph: &Graph<'_>) -> BTreeMap<ValueId, usize> {
     let results = |(index, node)| arguments(graph, node).1.into_iter().map(move |id| (id, index));
     graph.nodes.iter().enumerate().flat_map(results).collect()
 }
 
-/// Who runs a part, and what calls it has.
+/// Returns the processor and the calls of a part.
 fn calls_of(part: &Part) -> (Option<usize>, &[usize]) {
     match part {
         Part::Host(nodes) => (None, nodes),
@@ -305,11 +308,10 @@ fn calls_of(part: &Part) -> (Option<usize>, &[usize]) {
     }
 }
 
-/// The seconds that it takes to start a region, and for what goes in and out.
+/// Returns the launch and transfer time of a part in seconds.
 fn crossing(graph: &Graph<'_>, part: &Part, rates: &Rates) -> f64 {
     let bytes = match part {
-        // What kernels have between regions is as large there: it comes in and goes out as it does
-        // for them.
+        // Transfers between kernels and a region are counted as inputs and outputs of the region.
         Part::Host(_) => 0.0,
         Part::Device(_, region) => {
             work::bytes(graph, &region.inputs) + work::bytes(graph, &region.outputs)

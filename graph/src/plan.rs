@@ -1,8 +1,9 @@
-//! Places of tensors in planned memory.
+//! Memory planner: assigns offsets in planned memory to tensors.
 //!
-//! A tensor needs its memory from the first instruction that uses it to the last one. Those whose
-//! times overlap lie apart; large ones choose first, each the lowest place that is free. What has a
-//! place keeps it: state, which other methods may share, and all else that an exporter planned.
+//! A tensor occupies its memory from the first to the last instruction that uses it. Tensors with
+//! overlapping lifetimes get disjoint memory. Larger tensors are placed first, each at the lowest
+//! free offset. Tensors that already have an offset keep it: state, which other methods may share,
+//! and tensors that the exporter planned.
 
 mod lifetimes;
 mod loops;
@@ -16,18 +17,18 @@ use lifetimes::lifetimes;
 use room::Taken;
 pub use room::{Lifetime, Room};
 
-/// At what multiples tensors start.
+/// Alignment of tensors, in bytes.
 const ALIGN: usize = 16;
-/// How many tensors look for memory that others use at other times, largest first. The rest, which
-/// no real program has, lies side by side: to look takes as many steps as there are others.
+/// Number of tensors that share memory, largest first; no real program has more. Further ones get
+/// memory of their own, since the search for a free offset is linear in the number of tensors.
 const MOST: usize = 1 << 15;
 
 impl Method<'_> {
-    /// Gives a place to each tensor that instructions use and that has none: not to constants, not
-    /// to inputs and outputs (their memory is the caller's), not to views.
+    /// Assigns an offset in planned memory to each used tensor without one, except constants,
+    /// views, inputs and outputs. The caller provides the memory of inputs and outputs.
     ///
     /// # Errors
-    /// The memory is larger than a program can say.
+    /// The memory is larger than the program format allows.
     pub fn plan(&mut self) -> Result<(), Error> {
         let uses = lifetimes(self);
         let mut taken = Vec::new();
@@ -46,7 +47,7 @@ impl Method<'_> {
                 _ => {}
             }
         }
-        // Equal ones in order of values, so that the same program is always planned alike.
+        // Ties are broken by index, so that plans are deterministic.
         waiting.sort_unstable_by_key(|(bytes, index, _)| (core::cmp::Reverse(*bytes), *index));
         let mut room = Room::with(taken, ALIGN);
         let mut end = room.end();

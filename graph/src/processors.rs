@@ -1,10 +1,10 @@
-//! The processors that a program is compiled for.
+//! Processors that a program is compiled for.
 
 use crate::target::Target;
 use torchlet_core::Rates;
 
-/// The processors that a program is compiled for, in order of preference. Kernels run what none of
-/// them takes.
+/// Processors that a program is compiled for, in order of preference. Kernels run the calls that no
+/// processor supports.
 #[derive(Clone, Copy)]
 pub struct Processors<'t> {
     pub(crate) targets: &'t [&'t dyn Target],
@@ -13,38 +13,39 @@ pub struct Processors<'t> {
 }
 
 impl<'t> Processors<'t> {
-    /// None but the kernels.
+    /// Kernels only.
     pub const KERNELS: Self = Processors { targets: &[], kernels: None, by_cost: false };
 
-    /// Each call runs on the first of these that takes it.
+    /// Assigns each call to the first of these processors that supports it.
     pub fn preferring(targets: &'t [&'t dyn Target]) -> Self {
         Processors { targets, ..Self::KERNELS }
     }
 
-    /// Each call runs where the whole takes the least time, as far as it can be told: by the rates
-    /// of all of these, and of kernels. Without these, as [`preferring`](Self::preferring).
+    /// Assigns calls so that the estimated total time is minimal. The estimates need the rates of
+    /// all processors and of the kernels; if any are missing, works like
+    /// [`preferring`](Self::preferring).
     pub fn cheapest(targets: &'t [&'t dyn Target]) -> Self {
         Processors { targets, by_cost: true, ..Self::KERNELS }
     }
 
-    /// How fast kernels are: then the report has estimates for them.
+    /// Sets the speed of the kernels. The report then contains time estimates for them.
     #[must_use]
     pub fn with_kernels(self, rates: Rates) -> Self {
         Processors { kernels: Some(rates), ..self }
     }
 
-    /// Whether all work in the memory of kernels.
+    /// Whether all processors work in host memory.
     pub(crate) fn share_memory(&self) -> bool {
         self.targets.iter().all(|target| target.shares_memory())
     }
 
-    /// Whether cost decides, between processors that have memory of their own and others.
+    /// Whether estimated times decide between devices with their own memory and other processors.
     pub(crate) fn are_compared(&self) -> bool {
         let all_known = self.targets.iter().all(|target| target.rates().is_some());
         self.by_cost && all_known && self.kernels.is_some() && !self.share_memory()
     }
 
-    /// The rates of a processor, or of kernels.
+    /// Returns the rates of a processor, or of the kernels for `None`.
     pub(crate) fn rates(&self, processor: Option<usize>) -> Option<Rates> {
         match processor {
             Some(place) => self.targets.get(place)?.rates(),
@@ -52,7 +53,7 @@ impl<'t> Processors<'t> {
         }
     }
 
-    /// What a processor, or the kernels, are called.
+    /// Returns the backend of a processor, or `kernels` for `None`.
     pub(crate) fn name(&self, processor: Option<usize>) -> &'static str {
         let target = processor.and_then(|place| self.targets.get(place));
         target.map_or("kernels", |target| target.backend())

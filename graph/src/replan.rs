@@ -61,8 +61,8 @@ impl Method<'_> {
         }
     }
 
-    /// Whether kernels write only the outputs of their schemas, and the method has no moves or
-    /// jumps.
+    /// Whether the method consists of kernels and delegates that write only their declared outputs,
+    /// without moves, jumps and frees.
     fn only_writes_outputs(&self, vocabulary: &Vocabulary) -> bool {
         self.instructions.iter().all(|instruction| match instruction {
             Instruction::Kernel { name, overload, .. } => {

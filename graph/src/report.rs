@@ -1,91 +1,93 @@
-//! What was compiled to what, and why.
+//! Compilation report: where each call runs, and why.
 
 use crate::front::CallOrigin;
 use crate::graph::Node;
 use alloc::string::String;
 use alloc::vec::Vec;
 
-/// What became of a program.
+/// Compilation report of a program.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Report {
-    /// Its methods, in the order of the file.
+    /// One report per method, in the order of the file.
     pub methods: Vec<MethodReport>,
 }
 
-/// What became of a method.
+/// Compilation report of a method.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct MethodReport {
-    /// Its name.
+    /// Name of the method.
     pub name: String,
-    /// What of the exported method each number of a call stands for: nothing for views that have no
-    /// instruction there.
+    /// Maps call numbers to calls of the exported method; `None` for views without an instruction
+    /// there. See [`origin`](Self::origin).
     pub origins: Vec<Option<CallOrigin>>,
-    /// Its calls, in the order in which they run.
+    /// Calls in execution order.
     pub calls: Vec<PlacedCall>,
-    /// The parts that these make, in the order in which they run, and how long each takes.
+    /// Parts of the method in execution order: consecutive calls on the same processor, with time
+    /// estimates.
     pub parts: Vec<PartReport>,
-    /// What decided whether a device with memory of its own has any of them, for each run of calls
-    /// between jumps.
+    /// For each run of calls between jumps, the estimated times that decided whether to use a
+    /// device with its own memory.
     pub decisions: Vec<String>,
-    /// What of a quantized method kernels compute in floating point, and what that costs: a
-    /// sentence for each operator. Only where there is nothing but kernels, as on microcontrollers.
+    /// Operators of a quantized method that kernels compute in floating point, and their cost: one
+    /// sentence for each operator. Empty unless the program was compiled for kernels only, as for
+    /// microcontrollers.
     pub floating: Vec<String>,
-    /// The backend of each of its delegates.
+    /// Backend of each delegate.
     pub delegates: Vec<String>,
-    /// Its delegates that were not taken apart, though they were made for the compiler or for GPUs:
-    /// the number of each, and why.
+    /// Delegates that could not be turned into graphs although their format is known: index and
+    /// reason.
     pub apart: Vec<(usize, String)>,
-    /// Why it was left as it was exported, if it was.
+    /// Why the method was left unchanged; `None` if it was compiled.
     pub as_exported: Option<String>,
 }
 
-/// Calls that run in one place, one after the other.
+/// Consecutive calls that run on the same processor.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PartReport {
-    /// Where they run.
+    /// Where the calls run.
     pub place: Place,
-    /// How many there are.
+    /// Number of calls.
     pub calls: usize,
-    /// How long they take there, if it can be told.
+    /// Estimated time there, if known.
     pub own: Option<Estimate>,
-    /// How long they would take on those others that take all of them.
+    /// Estimated times on the other processors that support all of the calls.
     pub others: Vec<Estimate>,
 }
 
-/// How long calls take on a processor, by a simple model: a rough figure.
+/// Rough time estimate of a simple cost model, for calls on one processor.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Estimate {
-    /// The backend of the processor, or `kernels`.
+    /// Backend of the processor, or `kernels`.
     pub processor: String,
-    /// Billionths of a second.
+    /// Time in nanoseconds.
     pub nanoseconds: u64,
 }
 
-/// A call, and where it runs.
+/// A call and its processor.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PlacedCall {
-    /// Its number: of what it comes from, [`MethodReport::origin`] tells.
+    /// Number of the call; [`MethodReport::origin`] maps it to the exported method.
     pub number: u32,
-    /// Its operator, or those that were fused into it.
+    /// Operator, or the fused operators joined by ` + `.
     pub operator: String,
-    /// Where it runs.
+    /// Where the call runs.
     pub place: Place,
-    /// Why no processor has it that is preferred to this one; empty if there is none.
+    /// Why no preferred processor runs the call; empty if the call runs on its preferred processor.
     pub reason: String,
 }
 
-/// Where a call runs.
+/// Location of a call at run time.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Place {
-    /// On a processor, in this delegate of the method.
+    /// In the delegate of this index.
     Device(usize),
-    /// By a kernel on the host.
+    /// In a kernel on the host.
     Host,
 }
 
@@ -96,29 +98,31 @@ impl PlacedCall {
 }
 
 impl MethodReport {
-    /// What of the exported method the call of a number comes from, if anything.
+    /// Returns the call of the exported method that a call number stands for, if any.
     pub fn origin(&self, number: u32) -> Option<CallOrigin> {
         self.origins.get(usize::try_from(number).ok()?).copied().flatten()
     }
 
-    /// How many calls run in delegates.
+    /// Returns the number of calls that run in delegates.
     pub fn on_device(&self) -> usize {
         self.calls.iter().filter(|call| matches!(call.place, Place::Device(_))).count()
     }
 
-    /// How many billionths of a second it takes, if that can be told.
+    /// Returns the estimated time of a run in nanoseconds; `None` if the time of any part is
+    /// unknown.
     pub fn nanoseconds(&self) -> Option<u64> {
         let parts = self.parts.iter().map(|part| Some(part.own.as_ref()?.nanoseconds));
         parts.reduce(|a, b| Some(a?.saturating_add(b?))).flatten()
     }
 }
 
-/// What a place is in bytes.
+/// Tags of serialized places.
 const DEVICE: u64 = 0;
 const HOST: u64 = 1;
 
 impl Report {
-    /// The report as bytes, for [`from_bytes`](Self::from_bytes) of the same version.
+    /// Serializes the report for [`from_bytes`](Self::from_bytes) of the same version of this
+    /// crate.
     pub fn to_bytes(&self) -> Vec<u8> {
         let mut bytes = Vec::new();
         put(&mut bytes, self.methods.len());
@@ -157,7 +161,7 @@ impl Report {
         bytes
     }
 
-    /// The report that [`to_bytes`](Self::to_bytes) made these of; `None` if it did not.
+    /// Parses the output of [`to_bytes`](Self::to_bytes). Returns `None` for malformed bytes.
     pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
         let mut rest = bytes;
         let mut methods = Vec::new();
@@ -220,7 +224,7 @@ fn put(bytes: &mut Vec<u8>, number: usize) {
     bytes.extend((number as u64).to_le_bytes());
 }
 
-/// How many numbers follow: none, an instruction, or a part as well.
+/// Writes the number of fields, then the fields: none, the instruction, or instruction and part.
 fn put_origin(bytes: &mut Vec<u8>, origin: Option<CallOrigin>) {
     let Some(CallOrigin { instruction, part }) = origin else { return put(bytes, 0) };
     put(bytes, 1 + usize::from(part.is_some()));
@@ -340,7 +344,7 @@ mod tests {
         for end in 0..bytes.len() {
             assert_eq!(Report::from_bytes(&bytes[..end]), None);
         }
-        // Counts are not believed.
+        // Lengths are not trusted: huge ones must not allocate.
         assert_eq!(Report::from_bytes(&[0xff; 64]), None);
     }
 }

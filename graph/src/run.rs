@@ -1,4 +1,4 @@
-//! Runs a program while another is compiled.
+//! Runs a program during compilation.
 
 use crate::error::Error;
 use crate::package::Package;
@@ -11,14 +11,14 @@ use torchlet_core::{
     ArenaBlock, LoadOptions, MethodMemory, Program, Registry, TensorRef, ValueRef,
 };
 
-/// What memory lent to a method is made of, so that it starts where it must.
+/// Element of buffers lent to a method, for their alignment.
 type Block = u128;
 
 fn blocks(bytes: usize) -> Vec<Block> {
     vec![0; bytes.div_ceil(size_of::<Block>())]
 }
 
-/// Runs the only method of a program on kernels of a registry, and hands over its outputs.
+/// Runs the first method of a program with kernels of a registry, and passes each output to `take`.
 pub(crate) fn run(
     package: &Package<'_>,
     registry: &Registry<'_>,

@@ -1,5 +1,5 @@
-//! Takes the data out of a program, into a file of external data (`.ptd`): what [`Program::embed`]
-//! puts back.
+//! Moves the data of a program into a file of external data (`.ptd`). [`Program::embed`] is the
+//! inverse.
 
 use crate::error::Error;
 use crate::method::{MethodTensor, MethodValue, Program, TensorData};
@@ -13,36 +13,36 @@ use alloc::vec::Vec;
 use flatbuffers::FlatBufferBuilder;
 use torchlet_core::{DataLoader, TensorInfo};
 
-/// Bytes of the header: magic, its length, where the flatbuffer is and where segments are, with
-/// their sizes.
+/// Size of the header in bytes: magic, header length, and offset and size of the flatbuffer and of
+/// the segments.
 const HEADER_BYTES: usize = 40;
 
-/// The file of external data that is made of a program.
+/// A file of external data under construction.
 #[derive(Default)]
 struct Outside<'p> {
-    /// The data, in order.
+    /// Contents of the segments, in order.
     segments: Vec<Cow<'p, [u8]>>,
-    /// Each name with its segment and, of tensors, its layout.
+    /// Name, segment and, for tensors, layout of each entry.
     names: Vec<(String, usize, Option<TensorInfo>)>,
     taken: BTreeSet<String>,
-    /// Of a name that several want, the first number that may be free: those before are taken.
+    /// For each name with conflicts, the next suffix to try; lower ones are in use.
     numbers: BTreeMap<String, usize>,
-    /// The segment of data that is borrowed, by where it lies.
+    /// Maps the address and length of borrowed data to its segment.
     places: BTreeMap<(usize, usize), usize>,
-    /// The name of a segment's tensors, by their layout's text.
+    /// Maps a segment and a printed layout to the entry of its tensors.
     known: BTreeMap<(usize, String), usize>,
 }
 
 impl<'p> Program<'p> {
-    /// Takes constants and named data out of the program, and gives the file that has them: the
-    /// program finds them there by name. What state starts with stays within, since runtimes expect
-    /// it there, and so does what has no bytes. `None` if there is nothing to take out.
+    /// Moves constants and named data into a file of external data, where the program finds them by
+    /// name. Initial state stays in the program, as runtimes require, and so do empty constants.
+    /// Returns `None` if no data can be moved.
     ///
     /// # Errors
-    /// The file is larger than its format can say.
+    /// The data is larger than the format allows.
     pub fn split(&mut self) -> Result<Option<Package<'p>>, Error> {
         let mut outside = Outside::default();
-        // The names that are taken by what the program expects outside already.
+        // Names of data that the program already expects in an external file.
         for value in self.methods.iter().flat_map(|method| &method.values) {
             if let MethodValue::Tensor(MethodTensor { data: TensorData::Outside, name, .. }) = value
             {
@@ -86,7 +86,8 @@ impl<'p> Outside<'p> {
         next
     }
 
-    /// Adds the data of a tensor, and gives its name: the tensor's own, as far as that is free.
+    /// Adds the data of a tensor, and returns the name of its entry: the tensor's name, with a
+    /// suffix if that is in use.
     fn tensor(&mut self, tensor: &MethodTensor<'_>, bytes: Cow<'p, [u8]>) -> String {
         let segment = self.segment(bytes);
         let next = self.names.len();
@@ -103,7 +104,7 @@ impl<'p> Outside<'p> {
                 loop {
                     let name = format!("{wanted}.{number}");
                     *number += 1;
-                    // Each name that is taken makes one of these taken at most.
+                    // Terminates: each name in use rejects at most one suffix.
                     if !self.taken.contains(&name) {
                         break name;
                     }
@@ -153,7 +154,8 @@ impl<'p> Outside<'p> {
         b.finish(root, Some("FT01"));
         let flatbuffer = b.finished_data();
         let end = (flatbuffer.len() + HEADER_BYTES) as u64;
-        // The flatbuffer begins behind the header, though its offsets count from the file's start.
+        // The flatbuffer begins behind the header, but its offsets count from the start of the
+        // file.
         let start = (8 + HEADER_BYTES) as u64;
         let numbers = [start, end - start, end.next_multiple_of(DATA_ALIGN), data.size()];
         let mut package = Package::default();

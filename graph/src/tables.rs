@@ -1,13 +1,12 @@
-//! Writing flatbuffers: tables, field by field, and the headers that ExecuTorch puts into their
-//! front.
+//! Flatbuffer writer: tables field by field, and ExecuTorch's extended headers.
 
 use alloc::vec::Vec;
 use flatbuffers::{FlatBufferBuilder, Push, TableFinishedWIPOffset, WIPOffset};
 
-/// Where a finished table is.
+/// Offset of a finished table.
 pub(crate) type Offset = WIPOffset<TableFinishedWIPOffset>;
 
-/// The fields of a table, by number.
+/// Fields of a table under construction, by number.
 pub(crate) struct Fields<'b>(&'b mut FlatBufferBuilder<'static>);
 
 impl Fields<'_> {
@@ -15,17 +14,17 @@ impl Fields<'_> {
         4 + 2 * field
     }
 
-    /// A number; what is zero is left out.
+    /// Writes a scalar, unless it is zero, the default.
     pub(crate) fn scalar<S: Push + PartialEq + Default>(&mut self, field: u16, value: S) {
         self.0.push_slot(Self::slot(field), value, S::default());
     }
 
-    /// A number whose zero has a sign.
+    /// Writes a double, even if it is zero, since zeros have a sign.
     pub(crate) fn double(&mut self, field: u16, value: f64) {
         self.0.push_slot_always(Self::slot(field), value);
     }
 
-    /// A reference to what is written already.
+    /// Writes a reference to an object that was written before.
     pub(crate) fn offset<T>(&mut self, field: u16, offset: WIPOffset<T>) {
         self.0.push_slot_always(Self::slot(field), offset);
     }
@@ -41,8 +40,8 @@ pub(crate) fn table(
     b.end_table(start)
 }
 
-/// The flatbuffer with a header behind its identifier: the header's magic, its length, and numbers.
-/// That it shifts what follows changes the root offset alone.
+/// Inserts a header behind the file identifier of a flatbuffer: the magic, the header length and
+/// `numbers`. Of the flatbuffer's offsets, only the root offset changes; the others are relative.
 pub(crate) fn with_header(flatbuffer: &[u8], magic: [u8; 4], numbers: &[u64]) -> Vec<u8> {
     let header = 8 + 8 * numbers.len();
     let mut file = Vec::with_capacity(flatbuffer.len() + header);

@@ -1,4 +1,4 @@
-//! What tests of graphs share.
+//! Helpers for tests of graphs.
 
 use crate::emit::Emitter;
 use crate::graph::{Graph, Tensor, Value};
@@ -9,7 +9,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use torchlet_core::{Registry, ScalarType, ShapeDynamism, TensorRef};
 
-/// A tensor of a graph.
+/// Creates a tensor.
 pub(crate) fn typed(
     sizes: &[usize],
     scalar_type: ScalarType,
@@ -25,33 +25,33 @@ pub(crate) fn typed(
     })
 }
 
-/// A tensor of 32-bit floating point that is computed or given.
+/// Creates an `f32` tensor without data.
 pub(crate) fn tensor(sizes: &[usize]) -> Value<'static> {
     typed(sizes, ScalarType::Float, None)
 }
 
-/// A constant of 32-bit floating point.
+/// Creates an `f32` constant.
 pub(crate) fn constant(sizes: &[usize], numbers: &[f32]) -> Value<'static> {
     let bytes = numbers.iter().flat_map(|number| number.to_le_bytes()).collect();
     typed(sizes, ScalarType::Float, Some(bytes))
 }
 
-/// A constant of signed bytes.
+/// Creates an `i8` constant.
 pub(crate) fn codes(sizes: &[usize], codes: &[i8]) -> Value<'static> {
     typed(sizes, ScalarType::Char, Some(codes.iter().map(|code| *code as u8).collect()))
 }
 
-/// Kernels for all.
+/// Returns a registry with all portable kernels.
 pub(crate) fn registry() -> Registry<'static> {
     Registry::new().with_kernels(&torchlet_portable::KERNELS).unwrap()
 }
 
-/// Runs a graph as a method of a program: its outputs as numbers. Inputs may be of any shape within
-/// their bounds; what changes is state.
+/// Runs a graph as a method of a program, and returns its outputs as `f32`. Input shapes may be
+/// smaller than the bounds. Tensors with `changes` become state.
 pub(crate) fn outputs(graph: &Graph<'_>, inputs: &[TensorRef<'_>]) -> Vec<Vec<f32>> {
     let mut method = Method { name: String::from("forward"), ..Method::default() };
     let mut emitter = Emitter::new(&mut method);
-    // Inputs, outputs and state are the caller's: each gets a place of its own.
+    // Inputs, outputs and state get separate slots, which the planner does not reuse.
     let mut own = Vec::new();
     for id in 0..graph.values.len() {
         let Value::Tensor(Tensor { changes: Some(true), .. }) = &graph.values[id] else { continue };

@@ -4,7 +4,7 @@ use crate::target::Target;
 use crate::testing::{registry, tensor};
 use torchlet_core::{Rates, ScalarType, ShapeDynamism, TensorInfo};
 
-/// A device that takes everything.
+/// Device that supports every call.
 struct Everything;
 
 impl Target for Everything {
@@ -17,7 +17,7 @@ impl Target for Everything {
     }
 }
 
-/// What compiles a method of which nothing is known.
+/// Creates a compiler for a method without delegates and state.
 fn compiler<'c>(
     processors: Processors<'c>,
     registry: &'c Registry<'c>,
@@ -51,7 +51,7 @@ fn results_of_regions_vary_with_what_they_are_made_of() {
     };
     let varies = input(&mut method, ShapeDynamism::DynamicBound);
     let stays = input(&mut method, ShapeDynamism::Static);
-    // Of none of these tensors, the graph says that its shape varies.
+    // The graph declares none of these shapes dynamic.
     let graph = Graph {
         values: vec![tensor(&[4]), tensor(&[4]), tensor(&[4]), tensor(&[4]), tensor(&[4])],
         nodes: vec![
@@ -84,7 +84,7 @@ fn results_of_regions_vary_with_what_they_are_made_of() {
     assert_eq!(found, [varies, stays, varies, stays]);
 }
 
-/// A device of which all is known.
+/// Device with known rates.
 struct Known(Rates);
 
 impl Target for Known {
@@ -101,7 +101,7 @@ impl Target for Known {
     }
 }
 
-/// Whether a product of matrices of this size runs on the device, and what is said.
+/// Whether a matrix multiplication of this size runs on the device, and the reported decision.
 fn sent(size: usize, is_for_devices: bool, processors: Processors<'_>) -> (bool, Option<String>) {
     let graph = Graph {
         values: vec![tensor(&[size, size]), tensor(&[size, size])],
@@ -135,7 +135,8 @@ fn small_programs_stay_and_large_ones_go_to_the_device() {
     let device = Known(device);
     let targets: [&dyn Target; 1] = [&device];
     let cheapest = Processors::cheapest(&targets).with_kernels(kernels);
-    // 2 x 10^9 operations: 0.2 s, against little more than 0.1 ms and what crosses over.
+    // 2 x 10^9 operations last 0.2 s on the kernels, and little more than 0.1 ms and the transfers
+    // on the device.
     let (is_sent, why) = sent(1000, false, cheapest);
     assert!(is_sent);
     assert_eq!(
@@ -145,15 +146,15 @@ fn small_programs_stay_and_large_ones_go_to_the_device() {
     let (is_sent, why) = sent(10, false, cheapest);
     assert!(!is_sent);
     assert!(why.unwrap().starts_with("with a device 0.100 ms, without 0.000 ms: without"));
-    // What was lowered for one stays there where it makes little difference, and goes where it
-    // does.
+    // In the uncertain range, a program lowered for the device stays there, and another one stays
+    // on the kernels. Clear differences decide in either case.
     let between = 85;
     let (is_sent, why) = sent(between, false, cheapest);
     assert!(!is_sent, "{why:?}");
     let (is_sent, why) = sent(between, true, cheapest);
     assert!(is_sent, "{why:?}");
     assert!(!sent(10, true, cheapest).0);
-    // Asked for by name, or of unknown speed, it is not compared.
+    // Devices that are requested by name, or whose rates are unknown, are not compared.
     assert_eq!(
         sent(10, false, Processors::preferring(&targets).with_kernels(kernels)),
         (true, None)

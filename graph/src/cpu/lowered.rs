@@ -1,4 +1,4 @@
-//! Instructions in the place of a call of a delegate.
+//! Instructions that replace a call of a delegate.
 
 use crate::emit::{Emitter, tensor_info};
 use crate::error::Error;
@@ -16,29 +16,29 @@ use alloc::vec;
 use alloc::vec::Vec;
 use torchlet_core::{Registry, Scalar, ScalarType};
 
-/// What all delegates of a program are lowered with.
+/// Environment for lowering the delegates of a program.
 pub(super) struct Context<'c, 'p> {
-    /// Gives named data.
+    /// Named data.
     pub(super) named: &'c crate::Named<'c, 'p>,
-    /// Kernels that compute what is constant.
+    /// Kernels for constant folding.
     pub(super) registry: &'c Registry<'c>,
-    /// Operators of which nothing is computed beforehand.
+    /// Operators that constant folding skips.
     pub(super) left: &'c [Operator],
 }
 
-/// A delegate on its way to instructions.
+/// A delegate that becomes instructions.
 pub(super) struct Lowered<'p> {
     blob: &'p [u8],
-    /// Its number in the method.
+    /// Index of the delegate in the method.
     number: usize,
-    /// Its graph, with portable calls, and where its outputs begin among the arguments: since the
+    /// The graph, lowered to portable calls, and the index of the first output argument. Set by the
     /// first call.
     bound: Option<Bound<'p>>,
-    /// The method's values for constants and state, which all calls share.
+    /// Values of the method for constants and state, which all calls share.
     shared: BTreeMap<ValueId, usize>,
 }
 
-/// At what multiples state starts.
+/// Alignment of state, in bytes.
 const ALIGN: usize = 16;
 
 impl<'p> Lowered<'p> {
@@ -46,8 +46,8 @@ impl<'p> Lowered<'p> {
         Lowered { blob, number, bound: None, shared: BTreeMap::new() }
     }
 
-    /// The instructions of a call with these arguments, and the numbers that the exporter gave the
-    /// calls that they stand for.
+    /// Returns the instructions of a call with these arguments, each with the exporter's number of
+    /// the call that it implements.
     pub(super) fn call(
         &mut self,
         method: &mut Method<'p>,
@@ -93,7 +93,7 @@ impl<'p> Lowered<'p> {
         Ok(bound)
     }
 
-    /// Gives state its places in a planned buffer, from `size` on.
+    /// Assigns slots in a planned buffer to the state, from offset `size` on.
     pub(super) fn place_state(
         &self,
         method: &mut Method<'p>,
@@ -115,7 +115,7 @@ impl<'p> Lowered<'p> {
     }
 }
 
-/// The values that calls take or that are looked at when they are done.
+/// Returns the values that calls use, outputs and updates included.
 fn used(graph: &Graph<'_>) -> BTreeSet<ValueId> {
     let mut used: BTreeSet<ValueId> = graph.outputs.iter().copied().collect();
     used.extend(graph.updates.iter().flat_map(|(new, old)| [*new, *old]));
@@ -128,15 +128,15 @@ fn used(graph: &Graph<'_>) -> BTreeSet<ValueId> {
     used
 }
 
-/// One call.
+/// A call of a delegate that becomes instructions.
 struct Call<'c, 'p> {
     graph: &'c Graph<'p>,
     inputs: &'c [usize],
     outputs: &'c [usize],
     emitter: Emitter<'c, 'p>,
-    /// The values that calls make.
+    /// Values that calls produce.
     made: BTreeSet<ValueId>,
-    /// Outputs that calls cannot write, as they are something else already.
+    /// Outputs that need a copy at the end, since their values already live elsewhere.
     copied: Vec<(ValueId, usize)>,
 }
 
@@ -166,7 +166,7 @@ impl<'c, 'p> Call<'c, 'p> {
             self.emitter.emit(self.graph, node)?;
             parts.resize(self.emitter.len(), Some(node.id));
         }
-        // All that is read is read before anything is overwritten.
+        // Read all new values before any old one is overwritten.
         let mut updates = Vec::new();
         for (new, old) in &self.graph.updates {
             let mut from = self.emitter.value(self.graph, *new)?;
@@ -187,8 +187,8 @@ impl<'c, 'p> Call<'c, 'p> {
         Ok(self.emitter.finish().into_iter().zip(parts).collect())
     }
 
-    /// Gives the graph's inputs the call's arguments, in the graph's types and in the order of
-    /// their dimensions.
+    /// Binds the graph's inputs to the arguments of the call. Converts arguments to the dtype of
+    /// the graph and to contiguous dims if necessary.
     fn take_inputs(&mut self) -> Result<(), Error> {
         let used = used(self.graph);
         for (id, arg) in self.graph.inputs.iter().zip(self.inputs) {
@@ -202,7 +202,7 @@ impl<'c, 'p> Call<'c, 'p> {
                     let method = self.emitter.method();
                     let given = method.tensor(arg);
                     let given = given.ok_or_else(|| Error::invalid("an argument is no tensor"))?;
-                    // The bound is the argument's, which may be the smaller one.
+                    // The bounds of the argument may be smaller than those of the graph.
                     let sizes = &given.info.sizes;
                     let info = torchlet_core::TensorInfo::contiguous(info.scalar_type, sizes);
                     let info = info.ok_or_else(|| Error::invalid("an argument is too large"))?;
@@ -233,7 +233,7 @@ impl<'c, 'p> Call<'c, 'p> {
         Ok(())
     }
 
-    /// Lets calls write to the call's arguments, where they make them.
+    /// Lets calls write directly to the output arguments, if possible.
     fn choose_outputs(&mut self) {
         let mut bound = BTreeSet::new();
         for (id, arg) in self.graph.outputs.iter().zip(self.outputs) {
@@ -249,7 +249,7 @@ impl<'c, 'p> Call<'c, 'p> {
         }
     }
 
-    /// Whether an argument is what the graph has: of its type, with its dimensions in order.
+    /// Whether an argument has the dtype of the graph's tensor and contiguous dims.
     fn fits(&mut self, tensor: &Tensor<'_>, arg: usize) -> bool {
         let given = self.emitter.method().tensor(arg);
         given.is_some_and(|given| {
@@ -264,8 +264,7 @@ impl<'c, 'p> Call<'c, 'p> {
         self.emitter.push(Instruction::Kernel { name, overload, args });
     }
 
-    /// Copies a tensor to another, whatever its type and the order of its dimensions are, or a
-    /// number to another.
+    /// Copies a tensor to another one with any dtype and dim order, or a scalar to another one.
     fn convert(&mut self, from: usize, to: usize) {
         let Some(tensor) = self.emitter.method().tensor(to) else {
             return self.emitter.push(Instruction::Move { from, to });
@@ -277,14 +276,14 @@ impl<'c, 'p> Call<'c, 'p> {
         self.push("dim_order_ops::_to_dim_order_copy", "out", vec![from, no, order, to, to]);
     }
 
-    /// A copy of a tensor of the method.
+    /// Copies a tensor of the method.
     fn copy(&mut self, from: usize) -> Result<usize, Error> {
         let copy = self.another(from)?;
         self.convert(from, copy);
         Ok(copy)
     }
 
-    /// The nearest integers of 32 bits, as on GPUs: an index that is out of range stays so.
+    /// Clamps 64-bit integers to 32 bits, as on GPUs: an index that is out of range remains so.
     fn saturated(&mut self, from: usize) -> Result<usize, Error> {
         let nearest = self.another(from)?;
         let [low, high] = [i32::MIN, i32::MAX].map(|bound| self.emitter.integer(bound.into()));
@@ -292,7 +291,7 @@ impl<'c, 'p> Call<'c, 'p> {
         Ok(nearest)
     }
 
-    /// A tensor like another of the method.
+    /// Creates a tensor of the same dtype and shape.
     fn another(&mut self, like: usize) -> Result<usize, Error> {
         let method = self.emitter.method();
         let tensor = method.tensor(like).ok_or_else(|| Error::invalid("a copy of no tensor"))?;
@@ -307,7 +306,7 @@ impl<'c, 'p> Call<'c, 'p> {
     }
 }
 
-/// The values that calls make, and that are not another one's memory.
+/// Returns the values that calls produce in new memory, not in that of an argument.
 fn made(graph: &Graph<'_>) -> BTreeSet<ValueId> {
     let mut made = BTreeSet::new();
     for node in &graph.nodes {

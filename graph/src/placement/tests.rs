@@ -5,7 +5,7 @@ use crate::passes::text::parse;
 use crate::target::Target;
 use crate::testing::registry;
 
-/// A processor that is made up: it takes all but some operators.
+/// Test processor that supports all but some operators.
 struct MadeUp {
     name: &'static str,
     refuses: &'static [Operator],
@@ -53,7 +53,7 @@ fn engine() -> MadeUp {
     MadeUp { name: "engine", refuses: &[Operator::COS], rates }
 }
 
-/// Where the calls of a graph are, by the first letter of the processor.
+/// Processor of each call, by first letter.
 fn places(placement: &Placement<'_>) -> String {
     let name = |on: &Option<usize>| placement.processors.name(*on).chars().next().unwrap();
     placement.on.iter().map(name).collect()
@@ -72,7 +72,8 @@ fn improved(text: &str) -> (String, String) {
 
 #[test]
 fn islands_go_where_the_whole_takes_less_time() {
-    // Between what the device does not have, a call that it does in no time, but for being there.
+    // A cheap call between two calls that the device does not support: only the transfers are
+    // expensive.
     let island = "in x f32[512,512]
         a f32[512,512] = aten.mm.default(x, x)
         r f32[4] = aten.sin.default(a)
@@ -81,7 +82,7 @@ fn islands_go_where_the_whole_takes_less_time() {
         e f32[512,512] = aten.mm.default(a, d)
         out e";
     assert_eq!(improved(island), ("deded".into(), "deked".into()));
-    // Calls that are large enough stay on it, also between others.
+    // Large calls stay on the device, even between others.
     let large = island.replace("f32[4]", "f32[4000000]").replace("cos", "exp");
     assert_eq!(improved(&large).1, "deeed");
     let product = "in x f32[512,512]
@@ -90,7 +91,7 @@ fn islands_go_where_the_whole_takes_less_time() {
         c f32[512,512] = aten.sin.default(b)
         out c";
     assert_eq!(improved(product), ("ede".into(), "ede".into()));
-    // All of it is small.
+    // All calls are small.
     let small = "in x f32[4,4]
         a f32[4,4] = aten.mm.default(x, x)
         b f32[4,4] = aten.exp.default(a)
@@ -100,7 +101,8 @@ fn islands_go_where_the_whole_takes_less_time() {
 
 #[test]
 fn what_others_wait_for_goes_with_them() {
-    // A product that nothing waits for, positions that are counted elsewhere, and what takes both.
+    // An independent matrix multiplication, positions computed elsewhere, and a call that uses
+    // both.
     let text = "in x f32[512,512]
         in p f32[4]
         a f32[512,512] = aten.mm.default(x, x)
@@ -113,7 +115,7 @@ fn what_others_wait_for_goes_with_them() {
         c f32[512,512] = aten.mm.default(b, t)
         out c";
     assert_eq!(improved(text), ("dddededd".into(), "deeeeedd".into()));
-    // What takes longer elsewhere than another region does stays.
+    // A region stays on the device if moving it costs more than a second region.
     let product = "in x f32[512,512]
         a f32[512,512] = aten.mm.default(x, x)
         b f32[512,512] = aten.sin.default(a)
@@ -163,10 +165,10 @@ fn reasons_and_estimates_are_told() {
         all.map(|estimate| estimate.processor.clone()).collect()
     };
     assert_eq!((part.calls, names(&part)), (2, vec!["engine".into(), "kernels".into()]));
-    // One call, and 128 operations: the function is part of the product.
+    // One call with 128 operations: the sine is fused into the matrix multiplication.
     assert_eq!(part.own.unwrap().nanoseconds, 1019);
     let last = nearby.describe(&graph, last, Place::Host);
     assert_eq!(names(&last), ["kernels", "device"]);
-    // What is started there takes its time, but for what is on the way.
+    // The estimate includes the launch overhead, but not the transfers.
     assert!(last.others[0].nanoseconds > 100_000);
 }

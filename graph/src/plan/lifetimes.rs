@@ -1,4 +1,4 @@
-//! From when to when each tensor of a method is needed.
+//! Lifetimes of the tensors of a method.
 
 use super::loops::Loops;
 use super::room::Lifetime;
@@ -8,8 +8,8 @@ use alloc::collections::BTreeMap;
 use alloc::vec;
 use alloc::vec::Vec;
 
-/// The lifetime of each value that takes memory of the method's own: of no value that nobody uses,
-/// of no input or output without a place, of no view.
+/// Returns the lifetime of each tensor that needs planned memory. It is `None` for unused values,
+/// for views, and for inputs and outputs without a slot.
 pub(super) fn lifetimes(method: &Method<'_>) -> Vec<Option<Lifetime>> {
     let mut uses = Uses::new(method);
     for value in &method.inputs {
@@ -26,25 +26,25 @@ pub(super) fn lifetimes(method: &Method<'_>) -> Vec<Option<Lifetime>> {
         };
         instruction.values().for_each(|value| each_tensor(method, value, &mut visit));
     }
-    // As exporters plan: an input is there at the start, and until it was used; an output is there
-    // at the end.
+    // Like exporters do: an input lives from the start to its last use, and an output lives to the
+    // end.
     for value in &method.outputs {
         each_tensor(method, *value, &mut |value| uses.read(value, method.instructions.len()));
     }
     uses.finish()
 }
 
-/// What is known of when values are used, on the way through a method.
+/// Uses of values, collected in execution order.
 struct Uses<'m, 'p> {
     method: &'m Method<'p>,
     sharing: Sharing,
-    /// By the value that stands for all that share memory.
+    /// Lifetimes, indexed by the representative of the values that share memory.
     times: Vec<Option<Lifetime>>,
-    /// Which values have contents already.
+    /// Values with known contents.
     known: Vec<bool>,
-    /// Since when a place has contents, and how many bytes.
+    /// For each slot, the instruction that last wrote it, and the number of bytes written.
     places: BTreeMap<(usize, usize), (usize, usize)>,
-    /// Instructions may be skipped, so that contents may be those of an earlier run.
+    /// Whether jumps can skip instructions, so that contents may be those of an earlier run.
     branches: bool,
 }
 
@@ -85,8 +85,8 @@ impl<'m, 'p> Uses<'m, 'p> {
         let Some((place, bytes)) = place_of(self.method, value) else { return };
         if let Some(known @ false) = self.known.get_mut(value) {
             *known = true;
-            // What another value of the same place left there, since exporters make views so; or
-            // else it is state.
+            // The contents were written by another tensor of the same slot, since exporters elide
+            // views; otherwise, the tensor is state.
             match self.places.get(&place) {
                 Some((since, left)) if *left >= bytes => self.note(value, *since, at),
                 _ => self.note(value, 0, self.method.instructions.len()),
@@ -117,14 +117,14 @@ impl<'m, 'p> Uses<'m, 'p> {
     }
 }
 
-/// The place of a tensor that has one, and its bytes.
+/// Returns the slot and the size in bytes of a tensor that has one.
 fn place_of(method: &Method<'_>, value: usize) -> Option<((usize, usize), usize)> {
     let tensor = method.tensor(value)?;
     Some((tensor.place?, tensor.info.nbytes()))
 }
 
-/// The values that a call writes without having read them, as far as its arguments tell: outputs
-/// are repeated at the end.
+/// Returns the values that a kernel writes without reading them, as far as its arguments show: the
+/// last argument repeats the outputs.
 fn output_of<'m>(method: &'m Method<'_>, instruction: &'m Instruction) -> &'m [usize] {
     let Instruction::Kernel { args, .. } = instruction else { return &[] };
     let [inputs @ .., last, repeated] = &args[..] else { return &[] };
@@ -145,7 +145,7 @@ fn output_of<'m>(method: &'m Method<'_>, instruction: &'m Instruction) -> &'m [u
     }
 }
 
-/// The value, if it is a tensor, or the tensors in it.
+/// Calls `found` with the value, if it is a tensor, or with each tensor of a list.
 pub(super) fn each_tensor(method: &Method<'_>, value: usize, found: &mut dyn FnMut(usize)) {
     match method.values.get(value) {
         Some(MethodValue::Tensor(_)) => found(value),

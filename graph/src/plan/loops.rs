@@ -1,20 +1,20 @@
-//! Loops: what they do to the time that tensors are needed.
+//! Loops of a method, which extend the lifetimes of tensors.
 
 use super::room::Lifetime;
 use crate::method::{Instruction, Method};
 use alloc::vec::Vec;
 
-/// Loops that are told apart. More, which no real program has, count as one.
+/// Maximum number of separate loops. If a method has more, they are merged into one; no real
+/// program does.
 const MOST: usize = 256;
 
-/// The loops of a method: of any two, either one lies in the other or they lie apart. Inner ones
-/// come first.
+/// Loops of a method, any two of them nested or disjoint. Inner loops come first.
 pub(super) struct Loops(Vec<Loop>);
 
 #[derive(Clone, Copy)]
 struct Loop {
     time: Lifetime,
-    /// Whether there are jumps within, so that a value may be of an earlier round.
+    /// Whether the loop contains jumps, so that a value may originate in an earlier iteration.
     branches: bool,
 }
 
@@ -53,8 +53,8 @@ impl Loops {
         Loops(loops)
     }
 
-    /// What lives in a loop and elsewhere, or may live from one round to the next, lives throughout
-    /// it.
+    /// Extends a lifetime to a whole loop if the value is also used outside, or may survive from
+    /// one iteration to the next.
     pub(super) fn extend(&self, time: &mut Lifetime) {
         for each in &self.0 {
             let beyond = !each.time.contains(time) || each.branches;
@@ -71,7 +71,7 @@ fn joined(a: Loop, b: Loop) -> Loop {
     Loop { time, branches: true }
 }
 
-/// Two loops that overlap, neither of them within the other.
+/// Finds two loops that overlap without being nested.
 fn crossing(loops: &[Loop]) -> Option<(usize, usize)> {
     loops.iter().enumerate().find_map(|(b, other)| {
         let cross = |each: &Loop| {

@@ -1,17 +1,17 @@
-//! Memory that what is needed at different times shares.
+//! Memory allocator for intervals of time: requests with disjoint lifetimes share memory.
 
 use alloc::vec::Vec;
 
-/// A time, in steps, with its first and its last.
+/// Inclusive interval of execution steps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Lifetime {
-    /// The first step that needs it.
+    /// First step that uses the memory.
     pub first: usize,
-    /// The last one.
+    /// Last step that uses the memory.
     pub last: usize,
 }
 
-/// Memory that is taken for some time.
+/// Allocated memory and its lifetime.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Taken {
     pub(super) start: usize,
@@ -19,11 +19,11 @@ pub(super) struct Taken {
     pub(super) lifetime: Lifetime,
 }
 
-/// Memory in which each request gets the lowest place that is free for as long as it lives. Those
-/// who ask for the largest first get the least in all.
+/// Memory arena that places each request at the lowest offset that is free for its whole lifetime.
+/// Requests in order of decreasing size give the smallest total.
 #[derive(Debug, Clone)]
 pub struct Room {
-    /// Sorted by where it starts.
+    /// Sorted by start.
     taken: Vec<Taken>,
     align: usize,
 }
@@ -44,18 +44,18 @@ impl Lifetime {
 }
 
 impl Room {
-    /// Nothing is taken; places start at multiples of `align`.
+    /// Creates an empty arena with offsets aligned to `align` bytes.
     pub fn new(align: usize) -> Self {
         Room { taken: Vec::new(), align }
     }
 
-    /// This much is taken already.
+    /// Creates an arena with these allocations.
     pub(super) fn with(mut taken: Vec<Taken>, align: usize) -> Self {
         taken.sort_unstable_by_key(|taken| taken.start);
         Room { taken, align }
     }
 
-    /// Takes so much for so long, and says where. `None` if there is no such number.
+    /// Allocates `size` bytes and returns their offset. Returns `None` on overflow.
     pub fn take(&mut self, size: usize, lifetime: Lifetime) -> Option<usize> {
         let mut start = 0usize;
         for other in self.taken.iter().filter(|other| other.lifetime.overlaps(&lifetime)) {
@@ -70,7 +70,7 @@ impl Room {
         Some(start)
     }
 
-    /// Where the last place ends.
+    /// Returns the end of the last allocation.
     pub fn end(&self) -> usize {
         self.taken.iter().map(|taken| taken.end).max().unwrap_or(0)
     }

@@ -1,12 +1,11 @@
-//! Which tensors share memory: views with what they are views of, and what moves make one of
-//! several.
+//! Tensors that share memory: views with their sources, and the operands of moves.
 
 use super::lifetimes::each_tensor;
 use crate::method::{Instruction, Method};
 use alloc::vec;
 use alloc::vec::Vec;
 
-/// Sets of values, each known by one of them.
+/// Disjoint sets of values (union-find).
 pub(super) struct Sharing {
     parents: Vec<usize>,
     views: Vec<bool>,
@@ -25,7 +24,7 @@ impl Sharing {
                         *slot = true;
                     }
                 }
-                // From then on one name stands for what the other did.
+                // After a move, the target refers to the tensor of the source.
                 Instruction::Move { from, to } => {
                     each_tensor(method, *from, &mut |item| sharing.join(*from, item));
                     each_tensor(method, *to, &mut |item| sharing.join(*to, item));
@@ -37,11 +36,11 @@ impl Sharing {
         sharing
     }
 
-    /// The value that stands for the set of a value.
+    /// Returns the representative of the set that contains a value.
     pub(super) fn root(&mut self, value: usize) -> usize {
         let mut at = value;
         while let Some(parent) = self.parents.get(at).copied().filter(|parent| *parent != at) {
-            // Halves the way for the next time.
+            // Path halving.
             let next = self.parents.get(parent).copied().unwrap_or(parent);
             if let Some(slot) = self.parents.get_mut(at) {
                 *slot = next;
@@ -51,7 +50,7 @@ impl Sharing {
         at
     }
 
-    /// Whether a value is a view of another.
+    /// Whether a value is a view of another one.
     pub(super) fn is_view(&self, value: usize) -> bool {
         self.views.get(value).copied().unwrap_or(false)
     }

@@ -5,7 +5,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 use torchlet_core::{Scalar, ScalarType, ShapeDynamism, TensorInfo};
 
-/// Numbers that look random and are the same each time (xorshift).
+/// Deterministic pseudo-random generator (xorshift).
 struct Random(u64);
 
 impl Random {
@@ -40,8 +40,8 @@ fn range(method: &Method<'_>, value: usize) -> Option<(usize, usize)> {
     Some((start, start + tensor.info.nbytes()))
 }
 
-/// Runs a method with bytes for tensors: each call writes a number of its own to all of its output.
-/// Fails if a tensor that a call reads has lost what was written to it.
+/// Simulates a method: each call fills its output with a unique number. Fails if a call reads a
+/// tensor that was overwritten in the meantime.
 fn simulate(method: &Method<'_>, random: &mut Random) {
     let mut memory = vec![0u32; method.planned.first().copied().unwrap_or(0)];
     let mut written = vec![0u32; method.values.len()];
@@ -92,8 +92,8 @@ fn what_is_needed_is_not_overwritten() {
         method.instructions.push(call(&[], 0));
         for at in 1..count {
             if random.below(8) == 0 {
-                // Forward or backward; what is read later may not have been written, as after a
-                // branch.
+                // Jumps lead forward or backward. A later read may find a tensor unwritten, as
+                // after a branch.
                 let destination = random.below(count);
                 method.instructions.push(Instruction::JumpFalse { condition, destination });
                 continue;
@@ -111,7 +111,7 @@ fn what_is_needed_is_not_overwritten() {
         let times = lifetimes(&method);
         method.plan().unwrap();
         for value in 0..tensors {
-            // Outputs are the caller's.
+            // The caller owns the memory of outputs.
             if method.outputs.contains(&value) {
                 assert_eq!(range(&method, value), None);
                 let size = method.planned.first().copied().unwrap_or(0);
@@ -157,13 +157,13 @@ fn state_keeps_its_place_and_views_have_none() {
     };
     method.instructions = vec![call(&[0], 1), view, call(&[], 2), call(&[3], 4)];
     method.plan().unwrap();
-    // Tensor 1 is needed as long as its view.
+    // Tensor 1 lives as long as its view.
     let places = [Some((0, 16)), Some((0, 48)), Some((0, 80)), None, Some((0, 80))];
     let found: Vec<_> = (0..5).map(|value| method.tensor(value).unwrap().place).collect();
     assert_eq!(found, places);
 }
 
-/// Forgets the places of all but state, and plans again.
+/// Removes the slots of everything but state, and plans again.
 fn replanned(method: &mut Method<'_>) -> usize {
     let before = lifetimes(method);
     let whole = method.instructions.len();
