@@ -1,4 +1,4 @@
-//! The data around a program's methods: what it takes with it, and what it leaves behind.
+//! Embeds external data into programs, and removes named data that nothing uses.
 
 use crate::emit::first_bytes;
 use crate::error::Error;
@@ -13,9 +13,9 @@ use alloc::vec::Vec;
 use torchlet_core::DataMap;
 
 impl<'p> Program<'p> {
-    /// Takes external data in: tensors of which these files have the data are as if they never had
-    /// been outside, and so is what delegates ask for. Gives the names of tensors that stay
-    /// outside.
+    /// Embeds external data: tensors that these files contain become tensors with data in the
+    /// program, and the data that delegates read by key becomes named data. Returns the names of
+    /// tensors that stay external.
     ///
     /// # Errors
     /// A file is malformed.
@@ -37,8 +37,8 @@ impl<'p> Program<'p> {
         Ok(left)
     }
 
-    /// Takes in what delegates ask for; of delegates that are not understood, all that is no tensor
-    /// of the program.
+    /// Embeds the named data that delegates read. With delegates of unknown formats, embeds
+    /// everything except tensors of the program.
     fn embed_named(
         &mut self,
         data: &[DataMap<'p>],
@@ -68,7 +68,7 @@ impl<'p> Program<'p> {
         Ok(())
     }
 
-    /// What delegates ask for by name; `None` if there is one that is not understood.
+    /// Returns the keys that delegates read; `None` if the format of a delegate is unknown.
     fn keys_of_delegates(&self) -> Result<Option<BTreeSet<String>>, Error> {
         let mut used: BTreeSet<String> = BTreeSet::new();
         for delegate in self.methods.iter().flat_map(|method| &method.delegates) {
@@ -87,8 +87,8 @@ impl<'p> Program<'p> {
         Ok(Some(used))
     }
 
-    /// Removes named data that no delegate asks for. Of delegates that are not understood, nobody
-    /// knows what they ask for.
+    /// Removes named data that no delegate reads. Keeps everything if the format of a delegate is
+    /// unknown, because its keys are unknown too.
     pub(crate) fn forget_unused_data(&mut self) -> Result<(), Error> {
         if self.named.is_empty() {
             return Ok(());
@@ -99,18 +99,18 @@ impl<'p> Program<'p> {
         Ok(())
     }
 
-    /// What no key of the program's named data begins with: a program that was compiled already has
-    /// keys of the same kind.
+    /// Returns a key prefix that no named data of the program uses. A program that was compiled
+    /// before already has keys of this form.
     pub(crate) fn unused_prefix(&self) -> String {
         let prefixes = (0..).map(|number: usize| format!("graph{number}/"));
         let is_free =
             |prefix: &String| self.named.iter().all(|(key, _)| !key.starts_with(prefix.as_str()));
-        // Each key makes one of them taken.
+        // Each key rules out at most one prefix.
         prefixes.take(self.named.len() + 1).find(is_free).unwrap_or_default()
     }
 }
 
-/// The data of a tensor that is outside of the program, if one of these files has it.
+/// Returns the data of an external tensor, if one of these files contains it.
 pub(crate) fn external<'p>(
     tensor: &MethodTensor<'_>,
     data: &[DataMap<'p>],

@@ -1,4 +1,4 @@
-//! Named data: constants that lie beside what refers to them.
+//! Named data: constants that are stored by key.
 
 use crate::error::Error;
 use alloc::borrow::Cow;
@@ -9,10 +9,10 @@ use alloc::vec;
 use alloc::vec::Vec;
 use torchlet_core::{Blob, DataMap, Program, ProgramError};
 
-/// Gives named data by its key: that of the program, and of external files.
+/// Looks up named data by key in the program and its external files.
 pub type Named<'n, 'p> = dyn Fn(&str) -> Result<Option<Blob<'p>>, ProgramError> + 'n;
 
-/// The named data of a program, and that of its external files.
+/// Returns a lookup over the named data of a program and its external files.
 pub(crate) fn of_program<'n, 'p>(
     program: &'n Program<'p>,
     data: &'n [DataMap<'p>],
@@ -30,7 +30,7 @@ pub(crate) fn of_program<'n, 'p>(
     }
 }
 
-/// The first `bytes` of named data: lent, or read.
+/// Returns the first `bytes` bytes of named data, borrowed if possible.
 pub(crate) fn read_named<'p>(
     named: &Named<'_, 'p>,
     key: &str,
@@ -53,23 +53,23 @@ pub(crate) fn read_named<'p>(
     Ok(Cow::Owned(copy))
 }
 
-/// Constants on their way into the named data of a program: the same bytes in memory have one key.
+/// Collects constants into the named data of a program. The same bytes in memory get one key.
 #[derive(Debug, Default)]
 pub struct Constants<'p> {
-    /// What all keys begin with.
+    /// Prefix of all keys.
     prefix: String,
     named: Vec<(String, Cow<'p, [u8]>)>,
-    /// The place of each among them, by where it lies in memory. All of them stay there.
+    /// Index into `named` by address and length. The bytes must stay at their address.
     known: BTreeMap<(usize, usize), usize>,
 }
 
 impl<'p> Constants<'p> {
-    /// None yet. Keys begin with this, which nothing else of the program does.
+    /// Creates an empty collection. No other key of the program may start with `prefix`.
     pub fn new(prefix: &str) -> Self {
         Constants { prefix: String::from(prefix), ..Self::default() }
     }
 
-    /// Adds a constant, and gives its key.
+    /// Adds a constant and returns its key.
     pub(crate) fn add(&mut self, data: Cow<'p, [u8]>) -> &str {
         let next = self.named.len();
         let place = *self.known.entry((data.as_ptr() as usize, data.len())).or_insert(next);
@@ -79,7 +79,7 @@ impl<'p> Constants<'p> {
         self.named.get(place).map_or("", |(key, _)| key)
     }
 
-    /// Keys and bytes.
+    /// Returns keys and bytes.
     pub fn into_named(self) -> Vec<(String, Cow<'p, [u8]>)> {
         self.named
     }

@@ -1,4 +1,4 @@
-//! Takes a program apart: every index is checked here, once.
+//! Parses programs into their owned representation. All indices are validated here, once.
 
 use crate::error::Error;
 use crate::method::{
@@ -12,7 +12,7 @@ use alloc::vec::Vec;
 use torchlet_core::{Blob, ExportedData, ExportedInstruction, ExportedValue, MethodMeta};
 
 impl<'p> Program<'p> {
-    /// Takes a program apart. Data that its storage lends is borrowed, other data is read.
+    /// Parses a program. Data is borrowed if its storage supports that, and copied otherwise.
     ///
     /// # Errors
     /// The file is malformed.
@@ -33,15 +33,15 @@ impl<'p> Program<'p> {
 }
 
 impl<'p> Method<'p> {
-    /// Takes a method apart.
+    /// Parses a method.
     ///
     /// # Errors
     /// The file is malformed.
     pub fn read(meta: &MethodMeta<'p>) -> Result<Self, Error> {
         let count = meta.value_count();
         let mut values = Vec::new();
-        // What lists hold is looked at whenever an instruction has them as arguments: where values
-        // and instructions share them, that can be far more than the file is long.
+        // Budget for list items. Each argument that is a list costs its length, so shared values
+        // could require far more work than the file has bytes.
         let mut left = meta.program().flatbuffer_size();
         for value in meta.exported_values()? {
             let value = value?;
@@ -126,14 +126,14 @@ impl<'p> Method<'p> {
     }
 }
 
-/// Takes from what may be left to do.
+/// Charges work to a budget.
 fn charge(left: &mut usize, work: usize) -> Result<(), Error> {
     let shared = || Error::invalid("lists are shared more often than the file is long");
     *left = left.checked_sub(work).ok_or_else(shared)?;
     Ok(())
 }
 
-/// How many items a list has, how many bytes a text; 1 for anything else.
+/// Returns the length of a list, or of a string in bytes; 1 for other values.
 fn list_len(value: &ExportedValue<'_>) -> usize {
     match value {
         ExportedValue::Ints(items) => items.len(),
@@ -145,7 +145,7 @@ fn list_len(value: &ExportedValue<'_>) -> usize {
     }
 }
 
-/// The bytes of data: lent, or read.
+/// Returns the bytes of a blob, borrowed if possible.
 pub(crate) fn bytes<'p>(blob: &Blob<'p>) -> Result<Cow<'p, [u8]>, Error> {
     if let Some(lent) = blob.lend() {
         return Ok(Cow::Borrowed(lent));

@@ -1,5 +1,5 @@
-//! Writes a program: a flatbuffer of ExecuTorch's `program.fbs` (identifier `ET12`) with the
-//! extended header in front, and its data in segments behind it.
+//! Serializes a program: the extended header, a flatbuffer of ExecuTorch's `program.fbs`
+//! (identifier `ET12`), and data segments.
 
 use crate::error::Error;
 use crate::method::{
@@ -13,15 +13,15 @@ use alloc::vec::Vec;
 use flatbuffers::{FlatBufferBuilder, UnionWIPOffset, WIPOffset};
 use torchlet_core::{DataLoader, Scalar};
 
-/// Bytes of the extended header: magic, its length, the flatbuffer's size, where segments start,
-/// and their size.
+/// Size of the extended header in bytes: magic, header length, size of the flatbuffer, offset of
+/// the segments, and their size.
 const HEADER_BYTES: usize = 32;
 
 impl<'p> Program<'p> {
-    /// Writes the program. Data that is borrowed stays so.
+    /// Serializes the program. Borrowed data stays borrowed.
     ///
     /// # Errors
-    /// The program is larger than the format can say.
+    /// The program exceeds the limits of the format.
     pub fn write(self) -> Result<Package<'p>, Error> {
         let mut writer = Writer { b: FlatBufferBuilder::new(), data: Data::default() };
         let mut plans = Vec::new();
@@ -42,20 +42,20 @@ impl<'p> Program<'p> {
     }
 }
 
-/// The data of a program on its way into segments. The first segment holds all constants.
+/// Collects the data of a program into segments. The first segment holds all constants.
 #[derive(Default)]
 struct Data<'p> {
-    /// Where each constant starts. Entry 0 means none.
+    /// Offsets of the constants. Entry 0 means "no data".
     constants: Package<'p>,
     offsets: Vec<u64>,
     segments: Vec<Cow<'p, [u8]>>,
-    /// The index of each constant, and of each segment, that is borrowed, by where it lies in
-    /// memory: what several share is written once.
+    /// Indices of borrowed constants and segments, by address and length: shared data is written
+    /// once.
     known_constants: BTreeMap<(usize, usize), u32>,
     known_segments: BTreeMap<(usize, usize), u32>,
 }
 
-/// Where bytes lie that are not the program's own.
+/// Returns address and length of borrowed bytes.
 #[expect(clippy::ptr_arg, reason = "whether they are borrowed is the question")]
 fn place_of(bytes: &Cow<'_, [u8]>) -> Option<(usize, usize)> {
     match bytes {
@@ -65,7 +65,7 @@ fn place_of(bytes: &Cow<'_, [u8]>) -> Option<(usize, usize)> {
 }
 
 impl<'p> Data<'p> {
-    /// Adds a constant, and gives its index.
+    /// Adds a constant and returns its index.
     fn constant(&mut self, bytes: Cow<'p, [u8]>) -> u32 {
         let place = place_of(&bytes);
         if let Some(known) = place.and_then(|place| self.known_constants.get(&place)) {
@@ -80,7 +80,7 @@ impl<'p> Data<'p> {
         index
     }
 
-    /// Adds a segment, and gives its index.
+    /// Adds a segment and returns its index.
     fn segment(&mut self, bytes: Cow<'p, [u8]>) -> u32 {
         let place = place_of(&bytes);
         if let Some(known) = place.and_then(|place| self.known_segments.get(&place)) {
@@ -103,7 +103,7 @@ impl<'p> Writer<'p> {
         table(&mut self.b, fill)
     }
 
-    /// A union value: a table of one field, a vector or string.
+    /// Writes a table with one field, a vector or string, for a union.
     fn holding<T>(&mut self, offset: WIPOffset<T>) -> Offset {
         self.table(|t| t.offset(0, offset))
     }
@@ -204,7 +204,7 @@ impl<'p> Writer<'p> {
         Ok(self.union(kind, table))
     }
 
-    /// A table of a union: its type is field 0, its table field 1.
+    /// Writes a union: field 0 is its type, field 1 its table.
     fn union(&mut self, kind: u8, table: Offset) -> Offset {
         let value: WIPOffset<UnionWIPOffset> = table.as_union_value();
         self.table(|t| {
@@ -322,15 +322,15 @@ impl<'p> Writer<'p> {
         })
     }
 
-    /// Writes the root and puts the pieces of the file together.
+    /// Writes the root table and assembles the pieces of the file.
     fn finish<T>(mut self, plans: WIPOffset<T>, named: &[Offset]) -> Result<Package<'p>, Error> {
         let Data { constants, mut offsets, segments, .. } = core::mem::take(&mut self.data);
         if offsets.is_empty() {
-            // Without any entry, the C++ runtime looks for constants as old files have them, and
-            // refuses the program.
+            // Without any entry, the C++ runtime looks for constants in the old format and refuses
+            // the program.
             offsets.push(0);
         }
-        // Where segments start, counted from the first.
+        // Offsets and sizes of the segments, relative to the first.
         let mut starts = alloc::vec![(0u64, constants.size())];
         let mut end = starts[0].1;
         for bytes in &segments {

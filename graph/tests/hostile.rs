@@ -1,9 +1,9 @@
-//! Damaged files are refused or lowered, whatever is wrong with them.
+//! Damaged files are refused or lowered without a panic.
 
 use std::path::PathBuf;
 use torchlet_core::{BundledProgram, Program, Registry};
 
-/// Numbers that look random and are the same each time (xorshift).
+/// Deterministic pseudorandom numbers (xorshift).
 struct Random(u64);
 
 impl Random {
@@ -32,7 +32,7 @@ fn damaged_programs_do_no_harm() {
     let registry = Registry::new().with_kernels(&torchlet_portable::KERNELS).unwrap();
     let mut random = Random(0x9e37_79b9_7f4a_7c15);
     let (mut lowered, mut refused) = (0, 0);
-    // A file of each kind has few values; the bytes that matter are near the front and in the
+    // Files of each kind have few values; the interesting bytes are near the start and in the
     // delegates.
     for path in files().iter().step_by(3) {
         let bytes = std::fs::read(path).unwrap();
@@ -76,7 +76,7 @@ fn state_does_not_multiply_planned_buffers() {
             method.name = format!("method{number}");
             many.methods.push(method.clone());
         }
-        // One method has many: state of all others lies behind as many.
+        // One method has many buffers, so the state of all other methods is placed after as many.
         many.methods[0].planned.resize(buffers.max(method.planned.len()), 0);
         let file = many.write().unwrap().to_bytes();
         let program = Program::from_bytes(&file).unwrap();

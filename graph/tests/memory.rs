@@ -1,11 +1,11 @@
-//! What compiled programs take in memory.
+//! Memory requirements of compiled programs.
 
 use std::path::Path;
 use torchlet_core::{BundledProgram, Program, Registry};
 use torchlet_graph::{Processors, cpu, method};
 
-/// Networks of the fixtures that exporters gave memory to work in: nothing is kept there, so that
-/// others may lie where it does not.
+/// Fixtures with scratch buffers from the exporter. Scratch buffers are not live between calls, so
+/// other tensors may share their memory.
 const WITH_SCRATCH: &[&str] =
     &["digits", "image_classification", "keyword_spotting", "visual_wake_words"];
 

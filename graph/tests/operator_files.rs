@@ -1,15 +1,15 @@
-//! Counts the files that name an operator: what is known of an operator belongs to its description
-//! in `graph/src/operators`, what computes it to one kernel for each processor.
+//! Limits the number of files that name an operator: facts about an operator belong to its
+//! description in `graph/src/operators`, its computation to one kernel per backend.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Crates that know operators of graphs, next to this one.
+/// Crates that know graph operators, beside this one.
 const CRATES: [&str; 5] = ["graph", "backend-portable", "backend-vulkan", "src", "cli"];
 
-/// The most files that may name an element-wise function.
+/// Maximum number of files that name an element-wise function.
 const GELU: usize = 4;
-/// The most files that may name the operator that most is done for.
+/// Maximum number of files that name the operator with the most special cases.
 const CONVOLUTION: usize = 8;
 
 fn files(folder: &Path, found: &mut Vec<PathBuf>) {
@@ -24,7 +24,7 @@ fn files(folder: &Path, found: &mut Vec<PathBuf>) {
     }
 }
 
-/// The files that name an operator outside tests and outside the descriptions.
+/// Returns the files that name an operator, without tests and operator descriptions.
 fn naming(operator: &str) -> Vec<PathBuf> {
     let workspace = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
     let mut all = Vec::new();

@@ -1,10 +1,10 @@
-//! A program that is taken apart and written again is the same.
+//! Reading and rewriting a program preserves it.
 
 use std::path::{Path, PathBuf};
 use torchlet_core::{BundledProgram, Program};
 use torchlet_graph::method;
 
-/// All program files among the fixtures.
+/// Returns all program files of the fixtures.
 fn fixtures() -> Vec<PathBuf> {
     let mut folders = vec![Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/fixtures")];
     let mut files = Vec::new();
@@ -31,19 +31,19 @@ fn programs_stay_the_same() {
         let program = Program::from_bytes(bytes).unwrap();
         let before = method::Program::read(&program).unwrap();
         let package = before.clone().write().unwrap();
-        // As pieces, and as one file.
+        // Loads the pieces, and the file.
         let copy = package.to_bytes();
         for program in [Program::load(&package), Program::from_bytes(&copy)] {
             let after = method::Program::read(&program.unwrap()).unwrap();
-            // A number that is none is equal to nothing, also to itself; as text it is.
+            // NaN differs from itself, but equals itself as text.
             if before == before.clone() {
                 assert_eq!(after, before, "{}", path.display());
             } else {
                 assert_eq!(format!("{after:?}"), format!("{before:?}"), "{}", path.display());
             }
         }
-        // Data is borrowed; what is new is the flatbuffer, which held it before where it had no
-        // segments.
+        // Data is borrowed; only the flatbuffer is new. In files without segments, the old
+        // flatbuffer also held the data.
         let flatbuffer = program.flatbuffer_size();
         assert!(package.owned_bytes() < flatbuffer * 3 / 2 + 1024, "{}", path.display());
     }

@@ -1,9 +1,10 @@
-//! Graphs as bytes: what compiled programs keep as their delegates' data.
+//! Serialized graphs: the delegate data of compiled programs.
 //!
-//! A flatbuffer with the identifier `TLG1`. Operators are by name, so that the table of operators
-//! can change. Constants are not in it but in the program's named data, under keys. Nothing is left
-//! to be concluded: inputs and then outputs are the arguments of the delegate's call, updates name
-//! all buffers, and a constant says whether it changes, and its name if it does.
+//! A blob is a flatbuffer with the identifier `TLG1`. It refers to operators by name, so that the
+//! operator table may change. Constants are stored by key in the program's named data.
+//!
+//! Blobs are explicit: inputs, then outputs, are the arguments of the delegate call, updates name
+//! all buffers, and each constant states whether it changes. Constants that change also have names.
 
 mod read;
 mod write;
@@ -12,10 +13,10 @@ pub(crate) use read::keys;
 pub use read::{Contents, contents, read};
 pub use write::write;
 
-/// What is at byte 4.
+/// File identifier, at byte 4.
 const IDENTIFIER: &str = "TLG1";
 
-/// Whether bytes are those of a graph.
+/// Whether bytes are a serialized graph.
 pub fn is_blob(bytes: &[u8]) -> bool {
     bytes.get(4..8) == Some(IDENTIFIER.as_bytes())
 }
@@ -33,14 +34,14 @@ const LIST: u8 = 8;
 const SYMBOLIC: u8 = 9;
 const TENSOR: u8 = 10;
 
-// What is known of a constant's changes.
+// Mutability of a constant.
 const UNKNOWN: u8 = 0;
 const STAYS: u8 = 1;
 const CHANGES: u8 = 2;
-/// It changes, and starts as zeros.
+/// The constant changes, and is zero-initialised.
 const STARTS_AS_ZEROS: u8 = 3;
 
-/// How deep calls that others were made of are nested at most.
+/// Maximum nesting depth of fused calls.
 const DEPTH: usize = 4;
 
 #[cfg(test)]

@@ -23,7 +23,7 @@ fn tensor<'d>(sizes: &[usize], data: Option<Cow<'d, [u8]>>) -> Value<'d> {
     })
 }
 
-/// A graph of all kinds of values.
+/// Builds a graph with all kinds of values.
 fn graph(bytes: &[u8]) -> Graph<'_> {
     let mut chain = Node::new(Operator::CHAIN, vec![0, 11]);
     chain.parts =
@@ -55,7 +55,7 @@ fn graph(bytes: &[u8]) -> Graph<'_> {
     }
 }
 
-/// A program that has nothing but named data.
+/// Builds a program with only named data.
 fn package<'p>(constants: Constants<'p>) -> Package<'p> {
     let named = constants.into_named();
     method::Program { methods: Vec::new(), named }.write().unwrap()
@@ -66,7 +66,7 @@ fn what_is_written_is_read() {
     let data = [1, 2, 3, 4, 5, 6, 7, 8];
     let mut constants = Constants::new("graph.");
     let bytes = write(graph(&data), &mut constants).unwrap();
-    // Another graph shares what it can.
+    // A second graph shares its constants.
     let second = write(graph(&data), &mut constants).unwrap();
     assert_eq!(bytes, second);
     let package = package(constants);
@@ -120,14 +120,14 @@ fn all_operators_that_there_are_none_of_are_named() {
         error,
         Error::Unsupported(String::from("operators some.silu.default, some.abs.default"))
     );
-    // Without its constants, it says which one is missing.
+    // A missing constant is named in the error.
     let error = read(&bytes, &|_| Ok(None)).unwrap_err();
     assert!(matches!(&error, Error::Invalid(what) if what.contains("'0'")), "{error}");
 }
 
 #[test]
 fn what_is_shared_is_refused() {
-    // Calls that share their arguments would take more memory than there are bytes.
+    // Calls that share their arguments would need far more memory than the blob has bytes.
     let blob = |calls: usize| {
         let mut b = FlatBufferBuilder::new();
         let name = b.create_string("aten.abs.default");

@@ -1,4 +1,4 @@
-//! Writes a graph.
+//! Serializes graphs.
 
 use super::{
     BOOL, BOOLS, CHANGES, DEPTH, DOUBLE, DOUBLES, IDENTIFIER, INT, INTS, LIST, NONE,
@@ -13,10 +13,10 @@ use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use flatbuffers::{FlatBufferBuilder, ForwardsUOffset, TableFinishedWIPOffset, Vector, WIPOffset};
 
-/// The most bytes that a graph can have without its constants: half of what flatbuffers can.
+/// Maximum size of a graph in bytes, without its constants: half the limit of flatbuffers.
 const LARGEST: usize = 1 << 30;
 
-/// Writes a graph. Its constants become named data.
+/// Serializes a graph. Its constants become named data.
 ///
 /// # Errors
 /// The graph is too large.
@@ -64,7 +64,7 @@ pub fn write<'p>(graph: Graph<'p>, constants: &mut Constants<'p>) -> Result<Vec<
     Ok(writer.b.finished_data().to_vec())
 }
 
-/// About how many bytes a call takes; `None` if calls are nested too deep.
+/// Estimates the size of a call in bytes; `None` if fused calls are nested too deep.
 fn size_of_node(node: &Node, depth: usize) -> Option<usize> {
     let depth = depth.checked_sub(1)?;
     let own = 32usize.saturating_add(node.args.len().saturating_mul(4));
@@ -86,7 +86,7 @@ fn size_of_value(value: &Value<'_>) -> usize {
 
 struct Writer {
     b: FlatBufferBuilder<'static>,
-    /// The operators that are called, numbered.
+    /// Index of each operator that is called.
     operators: BTreeMap<Operator, u32>,
 }
 
@@ -97,7 +97,7 @@ impl Writer {
         Ok(self.b.create_vector(&ids))
     }
 
-    /// What a value is called.
+    /// Writes the name of a value.
     fn name(&mut self, id: ValueId, name: &str) -> Result<Offset, Error> {
         let id = u32::try_from(id).map_err(|_| Error::invalid("a graph has too many values"))?;
         let name = self.b.create_string(name);
@@ -177,7 +177,7 @@ impl Writer {
         })
     }
 
-    /// A value whose contents are in one field.
+    /// Writes a value whose contents are in one field.
     fn holding<T>(
         b: &mut FlatBufferBuilder<'static>,
         field: u16,

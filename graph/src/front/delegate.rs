@@ -1,4 +1,4 @@
-//! The graph of a delegate of a method, bound to the call that the method makes.
+//! Reads the graph of a delegate and binds it to the delegate's call in the method.
 
 use super::vulkan::{self, Argument, Bound};
 use super::xnnpack;
@@ -11,8 +11,8 @@ use alloc::borrow::Cow;
 use alloc::vec::Vec;
 use torchlet_core::ShapeDynamism;
 
-/// Whether a delegate's graph can be read: what the exporter wrote for GPUs or for XNNPACK, or the
-/// compiler for any processor.
+/// Whether a delegate's graph can be read: blobs of the Vulkan and XNNPACK partitioners, and blobs
+/// of this compiler for any backend.
 pub(crate) fn is_readable(delegate: &Delegate<'_>) -> bool {
     let bytes = &delegate.processed;
     match &*delegate.backend {
@@ -22,7 +22,7 @@ pub(crate) fn is_readable(delegate: &Delegate<'_>) -> bool {
     }
 }
 
-/// Whether a delegate was made for a device beside the CPU.
+/// Whether a delegate was lowered for a device other than the CPU.
 pub(crate) fn is_for_device(delegate: &Delegate<'_>) -> bool {
     delegate.backend != xnnpack::BACKEND
 }
@@ -52,7 +52,7 @@ pub(crate) fn read<'p>(
     Ok(Bound { first_output: graph.inputs.len(), graph })
 }
 
-/// Whether a value is what an argument is.
+/// Whether a value has the dtype and shape of an argument.
 fn fits(graph: &Graph<'_>, id: usize, argument: &Argument) -> bool {
     match (graph.values.get(id), argument) {
         (Some(Value::Tensor(tensor)), Argument::Tensor { scalar_type, sizes, .. }) => {
@@ -63,12 +63,12 @@ fn fits(graph: &Graph<'_>, id: usize, argument: &Argument) -> bool {
     }
 }
 
-/// The graph of a delegate, whose inputs and outputs are the arguments of its call. `None` if it is
-/// not of this front-end.
+/// Returns the graph of a delegate, with the arguments of its call as inputs and outputs; `None` if
+/// the format is unknown.
 ///
 /// # Errors
-/// Why it stays a delegate, though it is: it cannot be understood, is called more than once, or was
-/// fused already.
+/// The graph is malformed or unsupported, is not called exactly once, or has fused calls already.
+/// The delegate is then kept as it is.
 pub(crate) fn graph_of<'p>(
     method: &Method<'p>,
     delegate: usize,
@@ -104,7 +104,7 @@ fn read_once<'p>(
     }
 }
 
-/// What a delegate is told of an argument of its call; `None` if delegates do not take such.
+/// Describes an argument of a delegate call; `None` if delegates do not support its kind.
 pub(crate) fn argument(method: &Method<'_>, value: usize) -> Option<Argument> {
     Some(match method.values.get(value)? {
         MethodValue::Tensor(tensor) => Argument::Tensor {

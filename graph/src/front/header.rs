@@ -1,19 +1,19 @@
-//! The header of a delegate's data, which ExecuTorch's delegates have in common: where its graph
-//! and its constants lie.
+//! Header of delegate blobs, shared by ExecuTorch's backends. It locates the graph and the
+//! constants.
 
 use crate::error::Error;
 use alloc::format;
 
-/// What a delegate's data consists of.
+/// The parts of a delegate blob.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Parts<'p> {
-    /// The graph: a flatbuffer.
+    /// Graph flatbuffer.
     pub(super) graph: &'p [u8],
-    /// What its constants refer to by offset.
+    /// Constants, addressed by offset.
     pub(super) data: &'p [u8],
 }
 
-/// Whether bytes begin with the header of this name.
+/// Whether bytes start with the header `name`.
 pub(super) fn is_header(bytes: &[u8], name: &[u8; 4]) -> bool {
     bytes.get(4..8) == Some(name)
 }
@@ -24,18 +24,17 @@ fn number<const N: usize>(bytes: &[u8], at: usize) -> Result<u64, Error> {
     Ok(field.iter().rev().fold(0, |value, byte| value << 8 | u64::from(*byte)))
 }
 
-/// The bytes from `offset` on, as far as they are there.
+/// Returns `size` bytes from `offset` on; `None` if they are out of range.
 pub(super) fn part(bytes: &[u8], offset: u64, size: u64) -> Option<&[u8]> {
     let start = usize::try_from(offset).ok()?;
     bytes.get(start..start.checked_add(usize::try_from(size).ok()?)?)
 }
 
 impl<'p> Parts<'p> {
-    /// The parts of a delegate's data whose header has this name, and whose graph has this
-    /// identifier.
+    /// Splits a blob with this header and graph identifier.
     ///
     /// # Errors
-    /// The header is another one, or leads outside of the data.
+    /// Header or identifier differ, or the header points outside the blob.
     pub(super) fn of(
         bytes: &'p [u8],
         header: &[u8; 4],
@@ -52,7 +51,7 @@ impl<'p> Parts<'p> {
         let (data_offset, data_size) = (number::<4>(bytes, 18)?, number::<8>(bytes, 22)?);
         let graph = part(bytes, graph_offset, graph_size)
             .ok_or_else(|| Error::invalid("the graph lies outside the delegate's data"))?;
-        // A size of zero stands for everything behind the offset.
+        // Size 0 means everything from the offset on.
         let data = match data_size {
             0 => usize::try_from(data_offset).ok().and_then(|start| bytes.get(start..)),
             size => part(bytes, data_offset, size),

@@ -164,12 +164,12 @@ fn without_writes(graph: &mut Graph<'_>, kept: &BTreeSet<ValueId>) -> Result<(),
     Ok(())
 }
 
-/// Makes what a delegate keeps state of the method: it gets a place in a planned buffer, is an
-/// input of the graph behind the others, and an argument of the delegate's call.
+/// Moves the state of a delegate into the method. Each state tensor is placed in a planned buffer,
+/// becomes an input of the graph after the existing ones, and an argument of the delegate call.
 ///
 /// # Errors
-/// The graph does not say what becomes of all that is kept, or there is no buffer for it. The
-/// method is as it was.
+/// The graph does not determine the new values of all state, or no buffer is left. The method is
+/// unchanged.
 pub(crate) fn join<'p>(
     method: &mut Method<'p>,
     delegate: usize,

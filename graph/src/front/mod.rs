@@ -1,4 +1,4 @@
-//! Front-ends: from what files hold to graphs.
+//! Front ends: convert methods and delegate blobs to graphs.
 
 mod constants;
 pub(crate) mod delegate;

@@ -1,5 +1,5 @@
-//! Which numbers of a method are integers in every run. A file tells what a number starts with,
-//! which says nothing of what instructions make of it.
+//! Finds the scalars of a method that are integers in every run. The initial value in the file does
+//! not tell the type of the values that instructions write later.
 
 use super::vocabulary::full_name;
 use crate::method::{Instruction, Method, MethodValue};
@@ -8,9 +8,10 @@ use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 use torchlet_core::Scalar;
 
-/// The numbers that instructions can set to something else than an integer. `whole` says which
-/// delegates give none but integers, and `has_meaning` which kernels do what graphs can say: then
-/// they have the numbers that they set behind all inputs.
+/// Returns the scalars that instructions may set to something other than an integer.
+///
+/// `whole` tells which delegates only return integers. `has_meaning` tells which kernels a graph
+/// can express: their scalar outputs follow all inputs.
 pub(super) fn not_whole(
     method: &Method<'_>,
     whole: &dyn Fn(usize) -> bool,
@@ -18,7 +19,8 @@ pub(super) fn not_whole(
 ) -> BTreeSet<usize> {
     let is_scalar =
         |value: &usize| matches!(method.values.get(*value), Some(MethodValue::Scalar(_)));
-    // What each instruction sets, and the numbers that this is made of; none if it can be anything.
+    // Results of each instruction, and the inputs that determine whether they are integers; `None`
+    // if the results can be anything.
     let mut made: Vec<(&[usize], Option<&[usize]>)> = Vec::new();
     let mut next: Vec<usize> = Vec::new();
     for instruction in &method.instructions {
@@ -34,7 +36,7 @@ pub(super) fn not_whole(
                     continue;
                 }
                 let of_whole = integers == Integers::OfIntegers;
-                // Kernels of others are not known to have their numbers, if any, behind all inputs.
+                // Other kernels may have scalar outputs at any position.
                 let known = has_meaning
                     || name.starts_with("aten::")
                     || name.starts_with("executorch_prim::")
@@ -55,7 +57,7 @@ pub(super) fn not_whole(
             Instruction::JumpFalse { .. } | Instruction::Free { .. } => {}
         }
     }
-    // What is nothing at the start can be set, too.
+    // Instructions may also write values that are initially `None`.
     let is_number = |value: &usize| {
         is_scalar(value) || matches!(method.values.get(*value), Some(MethodValue::None))
     };
@@ -65,7 +67,7 @@ pub(super) fn not_whole(
         Some(MethodValue::Tensor(tensor)) => tensor.info.scalar_type.is_integral(false),
         _ => false,
     };
-    // What each number goes into.
+    // Maps each scalar to the results that are computed from it.
     let mut readers: BTreeMap<usize, Vec<&[usize]>> = BTreeMap::new();
     for (results, inputs) in made {
         match inputs.filter(|inputs| inputs.iter().all(starts_whole)) {
@@ -109,7 +111,7 @@ mod tests {
                 call("executorch_prim::add.Scalar", &[0, 0, 1]),
                 call("executorch_prim::mul.Scalar", &[1, 8, 2]),
                 call("executorch_prim::trunc.Scalar", &[2, 3]),
-                // Round a loop, the fourth comes from the sixth.
+                // Values 4 and 5 are written through a chain across instructions.
                 call("executorch_prim::neg.Scalar", &[5, 4]),
                 Instruction::Move { from: 2, to: 5 },
                 call("own::kernel", &[6, 8]),
@@ -121,8 +123,7 @@ mod tests {
         let found: Vec<usize> = not_whole(&method, &|_| true, &|_, _| false).into_iter().collect();
         assert_eq!(found, [2, 4, 5, 6, 8]);
         assert!(not_whole(&method, &|_| false, &|_, _| false).contains(&7));
-        // A kernel that is known sets the last of its arguments, if that is a number, and not those
-        // before.
+        // A known kernel writes only its last argument, if that is a scalar.
         let is_own = |name: &str, _: &str| name == "own::kernel";
         let found: Vec<usize> = not_whole(&method, &|_| true, &is_own).into_iter().collect();
         assert_eq!(found, [2, 4, 5, 8]);

@@ -1,29 +1,29 @@
-//! The numbers that calls have in graphs: those of their instructions, and behind them those of the
-//! calls in delegates.
+//! Node ids of calls in graphs: ids of instructions first, then ids of the calls inside delegates.
 
 use crate::graph::Graph;
 use crate::method::{Instruction, Method};
 use alloc::vec::Vec;
 
-/// What of an exported program a call comes from.
+/// Origin of a call in the exported program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct CallOrigin {
-    /// The instruction; of a call in a delegate, that of the delegate's call.
+    /// Index of the instruction; for a call in a delegate, of the instruction that calls the
+    /// delegate.
     pub instruction: usize,
-    /// The number that the exporter gave a call in a delegate.
+    /// Id that the exporter gave to a call in a delegate.
     pub part: Option<u32>,
 }
 
 impl CallOrigin {
-    /// An instruction.
+    /// Origin of an instruction.
     pub(crate) fn of(instruction: usize) -> Self {
         CallOrigin { instruction, part: None }
     }
 }
 
-/// The calls in a method's delegates, by the instruction and the exporter's number. Their numbers
-/// follow those of the instructions, in this order.
+/// Calls in a method's delegates, by instruction index and exporter's id. Their node ids follow
+/// those of the instructions, in this order.
 #[derive(Debug)]
 pub(crate) struct Origins {
     instructions: usize,
@@ -31,7 +31,7 @@ pub(crate) struct Origins {
 }
 
 impl Origins {
-    /// Those of a method with these graphs in place of its delegates.
+    /// Collects the calls of a method, given the graphs of its delegates.
     pub(crate) fn of(method: &Method<'_>, delegates: &[Option<Graph<'_>>]) -> Self {
         let mut calls = Vec::new();
         for (index, instruction) in method.instructions.iter().enumerate() {
@@ -44,7 +44,7 @@ impl Origins {
         Origins { instructions: method.instructions.len(), calls }
     }
 
-    /// The number of a call in the delegate that an instruction calls.
+    /// Returns the node id of a call in the delegate that an instruction calls.
     pub(crate) fn number(&self, instruction: u32, part: u32) -> u32 {
         let index = usize::try_from(instruction).unwrap_or(usize::MAX);
         match self.calls.binary_search(&(index, part)) {
@@ -53,7 +53,7 @@ impl Origins {
         }
     }
 
-    /// What each number stands for, where these are what the instructions stand for.
+    /// Appends the origins of delegate calls to the origins of the instructions.
     pub(crate) fn behind(
         &self,
         mut instructions: Vec<Option<CallOrigin>>,

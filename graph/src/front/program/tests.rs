@@ -23,8 +23,8 @@ fn runs<'p>(method: &Method<'p>) -> Result<Vec<Run<'p>>, Error> {
     FrontEnd::new(method, &[], &[], &Vocabulary::of(&registry())).runs()
 }
 
-/// A method that takes the absolute values of a constant that `values` values name, with something
-/// between that no graph says.
+/// Builds a method that computes the absolute values of a constant, which `values` values share.
+/// With `cut`, an instruction that graphs cannot express splits the method.
 fn of_constants<'p>(info: &TensorInfo, data: &'p [u8], values: usize, cut: bool) -> Method<'p> {
     let mut method = Method { values: vec![MethodValue::None; 2], ..Method::default() };
     for _ in 0..values {
@@ -69,8 +69,8 @@ fn permuted_constants_are_not_copied_without_end() {
     assert!(matches!(error, Error::Unsupported(_)), "{error}");
 }
 
-/// A method whose first instruction sets a value that starts as nothing, and whose last one, in
-/// another run, adds it to itself.
+/// Builds a method whose first instruction writes a value that is initially `None`, and whose last
+/// instruction, in another run, adds the value to itself.
 fn with_number_between(cut: Instruction) -> Method<'static> {
     let mut method = Method::default();
     let given = method.add(tensor(float(&[2, 3]), TensorData::None));
@@ -102,12 +102,12 @@ fn numbers_that_start_as_nothing_enter_other_runs() {
 
 #[test]
 fn what_may_be_nothing_is_no_number() {
-    // Where the method can skip what sets it, instructions take it as it is.
+    // If a jump can skip the write, the reader stays an instruction.
     let method = with_number_between(Instruction::JumpFalse { condition: 4, destination: 2 });
     let found = runs(&method).unwrap();
     assert_eq!(found.len(), 1);
     assert_eq!(found[0].instructions, 0..1);
-    // Where it is set by what is not known to give a number, or later, too.
+    // The same applies if the writer may set something other than an integer, or runs later.
     let mut method = with_number_between(Instruction::Move { from: 1, to: 2 });
     assert_eq!(runs(&method).unwrap().len(), 1);
     method.instructions = vec![method.instructions[2].clone(), method.instructions[0].clone()];
@@ -116,8 +116,8 @@ fn what_may_be_nothing_is_no_number() {
     assert_eq!(found[0].instructions, 1..2);
 }
 
-/// The position of a token is an element of a tensor; what is written to a cache there, and behind
-/// it, is one graph.
+/// The token position is an element of a tensor. The cache update at that position and the calls
+/// after it form one graph.
 #[test]
 fn caches_do_not_cut_programs() {
     let of = |name: &str, batch: i32| {
@@ -150,7 +150,7 @@ fn caches_do_not_cut_programs() {
     let together = |update| (vec![vec![Operator::LOCAL_SCALAR_DENSE, update, Operator::ABS]], 1);
     assert_eq!(of("update_cache", 1), together(Operator::UPDATE_CACHE));
     assert_eq!(of("update_cache_with_indices", 1), together(Operator::INDEX_PUT));
-    // Of several samples, a graph cannot say it.
+    // Graphs cannot express a batch size above 1.
     let apart = vec![vec![Operator::LOCAL_SCALAR_DENSE], vec![Operator::ABS]];
     assert_eq!(of("update_cache_with_indices", 2), (apart, 0));
 }

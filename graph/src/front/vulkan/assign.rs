@@ -1,14 +1,14 @@
-//! Calls that write over a value that is there already make a value of their own instead.
+//! Converts in-place overwrites to SSA form.
 //!
 //! Some exporters let the new value of a buffer overwrite the old one (`alias_buffer_mutations`).
-//! As values of their own, calls can be moved and fused without a thought of who reads what when;
-//! the buffer takes its last value when all is done.
+//! In SSA form, calls can be moved and fused without tracking readers of the old value; an update
+//! stores the last value in the buffer after the run.
 
 use crate::graph::{Graph, Tensor, Value, ValueId};
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 
-/// Gives every value one call that makes it. What was overwritten is noted in the graph's updates.
+/// Makes each value the result of exactly one call. Overwrites become updates of the graph.
 pub(super) fn once(graph: &mut Graph<'_>) {
     let is_constant =
         |value: &Value<'_>| matches!(value, Value::Tensor(Tensor { data: Some(_), .. }));
@@ -16,7 +16,7 @@ pub(super) fn once(graph: &mut Graph<'_>) {
     let mut known: BTreeSet<ValueId> =
         values.filter(|(_, value)| is_constant(value)).map(|(id, _)| id).collect();
     known.extend(&graph.inputs);
-    // The value that now stands for another one.
+    // Maps each overwritten value to its current version.
     let mut current: BTreeMap<ValueId, ValueId> = BTreeMap::new();
     let mut nodes = core::mem::take(&mut graph.nodes);
     for node in &mut nodes {
@@ -46,7 +46,7 @@ pub(super) fn once(graph: &mut Graph<'_>) {
     graph.updates = updates;
 }
 
-/// The value that stands for another one; a list of which some have another is a list of its own.
+/// Replaces a value by its current version. A list with replaced items becomes a new list.
 fn renamed(graph: &mut Graph<'_>, current: &BTreeMap<ValueId, ValueId>, id: ValueId) -> ValueId {
     let of = |id: &ValueId| current.get(id).copied().unwrap_or(*id);
     match graph.values.get(id) {
@@ -67,7 +67,7 @@ mod tests {
     use alloc::vec;
     use torchlet_core::ScalarType;
 
-    /// A graph of calls `(operator, inputs, output)` over four tensors.
+    /// Builds a graph of calls `(operator, inputs, output)` over four tensors.
     fn graph(calls: &[(Operator, &[ValueId], ValueId)], outputs: &[ValueId]) -> Graph<'static> {
         let tensor = || {
             Value::Tensor(Tensor {
@@ -93,7 +93,7 @@ mod tests {
 
     #[test]
     fn what_is_overwritten_stays_what_it_was_for_calls_before() {
-        // Value 1 is read, overwritten, read again.
+        // Value 1 is read, overwritten, read and overwritten again.
         let calls: &[(Operator, &[ValueId], ValueId)] = &[
             (Operator::ABS, &[1], 2),
             (Operator::NEG, &[0], 1),

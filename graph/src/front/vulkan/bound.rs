@@ -1,18 +1,20 @@
-//! A blob's graph with what the program around it tells: its inputs and outputs are exactly the
-//! arguments of the delegate's call, and nothing that it keeps is left to be concluded.
+//! Binds a blob's graph to the program around it: inputs and outputs become exactly the arguments
+//! of the delegate call, and the graph states which constants change.
 
 use super::{Argument, Buffers, CallLayout};
 use crate::error::Error;
 use crate::graph::{Graph, Value};
 
-/// A graph whose inputs and then outputs are the arguments of the delegate's call.
+/// A graph whose inputs, then outputs, are the arguments of the delegate call.
 #[derive(Debug, Clone)]
 pub struct Bound<'p> {
-    /// The graph. Its updates name all buffers that take new values, and its constants say whether
-    /// they change. An output that is returned twice is there twice; an input that nothing reads is
-    /// a value of its own.
+    /// The graph.
+    ///
+    /// Its updates name all buffers that receive new values, and each constant states whether it
+    /// changes. An output that is returned twice is listed twice; an input that nothing reads has
+    /// its own value.
     pub graph: Graph<'p>,
-    /// The first argument that is an output.
+    /// Index of the first output argument.
     pub first_output: usize,
 }
 
@@ -20,7 +22,7 @@ impl<'p> Bound<'p> {
     /// Binds a graph to the arguments of a call.
     ///
     /// # Errors
-    /// They do not fit, or it cannot be told what is what.
+    /// The arguments do not fit, or their mapping is ambiguous.
     pub fn new(mut graph: Graph<'p>, arguments: &[Argument]) -> Result<Self, Error> {
         let buffers = Buffers::of(&graph)?;
         let layout = CallLayout::find(&graph, &buffers, arguments)?;
@@ -93,8 +95,7 @@ mod tests {
 
     #[test]
     fn what_a_blob_leaves_open_is_said() {
-        // x and a buffer give a new buffer and y; the call has an input before x, and takes y
-        // twice.
+        // x and a buffer produce a new buffer value and y. The call has another input before x.
         let mut graph = Graph {
             values: vec![
                 tensor(3, None),
@@ -109,7 +110,7 @@ mod tests {
         graph.nodes.push(Node::new(Operator::ABS, vec![1, 2]));
         graph.nodes.push(Node::new(Operator::ABS, vec![0, 3]));
         let arguments = [argument(7), argument(3), argument(3), argument(3)];
-        // The third could be an input or an output.
+        // The third argument could be an input or an output.
         assert!(Bound::new(graph.clone(), &arguments).is_err());
         let bound = Bound::new(graph, &[argument(7), argument(3), argument(3)]).unwrap();
         assert_eq!((bound.first_output, &bound.graph.updates[..]), (2, &[(2, 1)][..]));

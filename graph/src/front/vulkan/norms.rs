@@ -1,8 +1,9 @@
-//! Norms of rows that are multiplied with something other than a weight for each element of a row.
+//! Decomposes RMS norms with a factor that is not a weight over the last dim.
 //!
-//! The exporter finds `et_vk.rms_norm` by its form, a product with the reciprocal root of a mean of
-//! squares, and takes the other factor for the weight whatever its shape is: a gate for each row, a
-//! number, or what is larger than the input. Such calls become the products that they were made of.
+//! The exporter recognises `et_vk.rms_norm` by its pattern, a multiplication with the reciprocal
+//! root of a mean of squares. It uses the other factor as the weight whatever its shape is: a gate
+//! per row, a scalar, or a tensor larger than the input. Such calls become the multiplications that
+//! they came from.
 
 use crate::error::Error;
 use crate::graph::{Graph, Node};
@@ -10,7 +11,7 @@ use crate::lower::portable;
 use crate::operators::RmsNormArgs;
 use alloc::vec::Vec;
 
-/// Takes apart what is no norm with a weight for each element of a row.
+/// Decomposes calls whose weight is not a vector over the last dim.
 pub(super) fn take_apart(graph: &mut Graph<'_>) -> Result<(), Error> {
     let others: Vec<bool> = graph.nodes.iter().map(|node| is_other(graph, node)).collect();
     portable::run_some(graph, &others).map(|_| ())

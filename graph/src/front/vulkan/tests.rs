@@ -1,4 +1,4 @@
-//! What is wrong with a blob is found while it is read.
+//! Malformed blobs are refused while they are read.
 
 use super::*;
 use crate::tables::table;
@@ -6,8 +6,8 @@ use alloc::string::ToString;
 use alloc::vec;
 use flatbuffers::FlatBufferBuilder;
 
-/// The bytes of a delegate with a graph of `values` lists of the same `items` integers, and `calls`
-/// calls of an operator by this name.
+/// Builds the bytes of a delegate with `values` values that share a list of `items` integers, and
+/// `calls` calls of `operator`.
 fn blob(values: usize, items: usize, calls: usize, operator: &str) -> Vec<u8> {
     let mut b = FlatBufferBuilder::new();
     let numbers = b.create_vector(&vec![7i64; items]);

@@ -1,5 +1,4 @@
-//! Calls over height and width: convolutions, pools and resizing. PyTorch has channels before them,
-//! the blob behind.
+//! Convolution, pooling and resizing. The blob uses NHWC, PyTorch NCHW.
 
 use super::builder::{Builder, Limits};
 use super::schema::{ConvolutionTable, PoolTable, ResizeTable};
@@ -10,23 +9,23 @@ use alloc::format;
 use alloc::vec::Vec;
 use torchlet_core::ScalarType;
 
-/// From batch, height, width, channels to batch, channels, height, width.
+/// Permutation from NHWC to NCHW.
 const CHANNELS_FIRST: [usize; 4] = [0, 3, 1, 2];
-/// And back.
+/// Permutation from NCHW to NHWC.
 const CHANNELS_LAST: [usize; 4] = [0, 2, 3, 1];
 
-/// The kinds of convolution.
+/// Kinds of convolution.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// Of filters `[outputs, height, width, inputs of a group]`.
+    /// Filters `[outputs, height, width, inputs per group]`.
     Plain,
-    /// Of filters `[1, height, width, outputs]`.
+    /// Filters `[1, height, width, outputs]`.
     Depthwise,
-    /// Transposed, of filters `[outputs, height, width, inputs of a group]`.
+    /// Transposed convolution, filters `[outputs, height, width, inputs per group]`.
     Transposed,
 }
 
-/// A number of the blob, where it is a size or a step.
+/// Converts a size or stride of the blob.
 fn size(number: u32) -> Result<usize, Error> {
     let size = usize::try_from(number).ok().filter(|size| i32::try_from(*size).is_ok());
     size.ok_or_else(|| Error::Invalid(format!("{number} is too large")))
@@ -40,7 +39,7 @@ fn first(sizes: [usize; 4]) -> [usize; 4] {
     CHANNELS_FIRST.map(|dim| sizes[dim])
 }
 
-/// What is added around height and width.
+/// Spatial padding.
 #[derive(Debug, Clone, Copy)]
 struct Padding {
     top: usize,
@@ -50,19 +49,19 @@ struct Padding {
 }
 
 impl Padding {
-    /// From the top around.
+    /// Creates padding from its sizes in the order top, right, bottom, left.
     fn of(sides: [u32; 4]) -> Result<Self, Error> {
         let [top, right, bottom, left] = sides.map(size);
         Ok(Padding { top: top?, right: right?, bottom: bottom?, left: left? })
     }
 
-    /// Whether it is the same on both sides.
+    /// Whether the padding is symmetric.
     fn is_even(self) -> bool {
         self.top == self.bottom && self.left == self.right
     }
 
-    /// A tensor, channels first, with what is not the same on both sides added to it, and the rest
-    /// of the padding.
+    /// Adds an explicit pad call for the asymmetric part of the padding. Returns the padded NCHW
+    /// tensor and the remaining symmetric padding.
     fn evened<'p>(
         self,
         builder: &mut Builder<'p>,
@@ -143,8 +142,8 @@ pub(super) fn convolution(
     builder.store_in_order(found, &CHANNELS_LAST, out, None)
 }
 
-/// Filters as PyTorch has them: `[outputs, inputs of a group, height, width]`, and
-/// `[inputs, outputs of a group, height, width]` for transposed ones.
+/// Converts filters to PyTorch's layout: `[outputs, inputs per group, height, width]`, or
+/// `[inputs, outputs per group, height, width]` for transposed convolutions.
 fn weights(
     builder: &mut Builder<'_>,
     filter: ValueId,
@@ -171,7 +170,7 @@ fn weights(
     }
 }
 
-/// Adds a pool that takes the largest of each window, or their mean.
+/// Adds max pooling or average pooling.
 pub(super) fn pool(
     builder: &mut Builder<'_>,
     table: &PoolTable<'_>,
@@ -204,7 +203,7 @@ pub(super) fn pool(
         }
         let padding = builder.ints([padding.top, padding.left]);
         let (windows, strides) = (builder.ints(windows), builder.ints(strides));
-        // What is added around counts for nothing.
+        // The average excludes padding.
         let (no, none) = (builder.push(Value::Bool(false)), builder.none());
         let inputs = [input, windows, strides, padding, no, no, none];
         builder.call(Operator::AVG_POOL2D, &inputs, &made)?
@@ -212,7 +211,7 @@ pub(super) fn pool(
     builder.store_in_order(found, &CHANNELS_LAST, out, limits)
 }
 
-/// Adds the mean over height and width.
+/// Adds a mean over height and width.
 pub(super) fn mean(
     builder: &mut Builder<'_>,
     input: ValueId,
@@ -230,7 +229,7 @@ pub(super) fn mean(
     builder.store(found, out, limits)
 }
 
-/// Adds resizing with linear interpolation.
+/// Adds bilinear resizing.
 pub(super) fn resize(
     builder: &mut Builder<'_>,
     table: &ResizeTable<'_>,

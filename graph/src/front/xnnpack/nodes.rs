@@ -1,4 +1,4 @@
-//! The calls of a blob, one rule for each kind.
+//! Converts the calls of a blob, with one rule per kind of call.
 
 use super::builder::{Builder, Limits};
 use super::convolution::{Kind, convolution, mean, pool, resize};
@@ -17,10 +17,10 @@ use alloc::vec::Vec;
 use torchlet_core::ScalarType;
 use torchlet_core::format::flatbuffer::Vector;
 
-/// The kinds of calls: the schema's union, in its order, from one on.
+/// Kinds of calls, in the order of the schema's union, which starts at 1.
 macro_rules! kinds {
     ($($kind:ident,)*) => {
-        /// A kind of call.
+        /// Kind of a call.
         #[allow(clippy::upper_case_acronyms, reason = "the schema's names")]
         #[derive(Debug, Clone, Copy, PartialEq, Eq)]
         pub(super) enum Call { $($kind),* }
@@ -79,13 +79,13 @@ kinds! {
     Cos,
 }
 
-/// The kind of a number.
+/// Returns the kind with this union type.
 pub(super) fn kind(number: u8) -> Result<Call, Error> {
     let kind = usize::from(number).checked_sub(1).and_then(|place| KINDS.get(place));
     kind.copied().ok_or_else(|| Error::Unsupported(format!("XNNPACK's call {number}")))
 }
 
-/// The number of a kind, as blobs have it.
+/// Returns the union type of a kind.
 #[cfg(test)]
 pub(super) fn number(name: &str) -> Option<u8> {
     let place = KINDS.iter().position(|kind| format!("{kind:?}") == name)?;
@@ -95,7 +95,7 @@ pub(super) fn number(name: &str) -> Option<u8> {
 /// Adds a call.
 ///
 /// # Errors
-/// It is malformed, or not understood.
+/// The call is malformed or unsupported.
 pub(super) fn add(
     builder: &mut Builder<'_>,
     node: &NodeTable<'_>,
@@ -193,7 +193,7 @@ fn binary_operator(call: Call) -> Option<Operator> {
     })
 }
 
-/// Both numbers of a call, in one type.
+/// Reads both operands of a call, cast to a common dtype.
 fn operands(
     builder: &mut Builder<'_>,
     table: &BinaryTable<'_>,
@@ -266,8 +266,7 @@ fn unary(
     builder.store(made, out, limits)
 }
 
-/// Adds a product with a matrix of weights, `[outputs, inputs]` unless a flag says that it is
-/// transposed.
+/// Adds a linear layer with weights `[outputs, inputs]`, transposed if a flag says so.
 fn linear(
     builder: &mut Builder<'_>,
     table: &LinearTable<'_>,
@@ -297,7 +296,7 @@ fn linear(
     builder.store(made, out, limits)
 }
 
-/// Adds a product of matrices.
+/// Adds a batched matrix multiplication.
 fn product(
     builder: &mut Builder<'_>,
     table: &BinaryTable<'_>,
@@ -335,7 +334,7 @@ fn product(
     builder.store(made, out, limits)
 }
 
-/// Adds attention, whose queries have a scale for each channel.
+/// Adds attention with a per-channel scale on the queries.
 fn attention(builder: &mut Builder<'_>, table: &AttentionTable<'_>) -> Result<(), Error> {
     let mut of = |number: u32| -> Result<ValueId, Error> {
         let id = builder.id(number)?;
@@ -353,7 +352,7 @@ fn attention(builder: &mut Builder<'_>, table: &AttentionTable<'_>) -> Result<()
     builder.store(made, out, None)
 }
 
-/// Adds `max(x, 0) + slope * min(x, 0)`.
+/// Adds a PReLU: `max(x, 0) + slope * min(x, 0)`.
 fn learned_slope(
     builder: &mut Builder<'_>,
     table: &BinaryTable<'_>,
@@ -370,8 +369,8 @@ fn learned_slope(
     builder.store(made, out, limits)
 }
 
-/// Adds calls that only move elements. Codes are moved as they are where both have the same
-/// meaning.
+/// Adds calls that only move elements. They run on the quantized tensor if input and output have
+/// the same quantization.
 fn moved<'p>(
     builder: &mut Builder<'p>,
     input: ValueId,
@@ -380,7 +379,7 @@ fn moved<'p>(
 ) -> Result<(), Error> {
     let (from, to) = (builder.coding(input), builder.coding(out));
     if from == to && matches!(from, Coding::PerTensor { .. }) {
-        // It has to be there.
+        // Checks that the input is already computed.
         builder.numbers(input)?;
         let made = calls(builder, input)?;
         return builder.store_codes(made, out);
@@ -407,7 +406,7 @@ fn transpose(
     moved(builder, input, out, |builder, value| builder.permuted(value, &order))
 }
 
-/// Adds a view in another shape, of which one size may be what is left.
+/// Adds a reshape; one size may be inferred.
 fn reshape(
     builder: &mut Builder<'_>,
     table: &ReshapeTable<'_>,
@@ -473,7 +472,7 @@ fn pad(
     if before.len() != sizes.len() || after.len() != sizes.len() {
         return Err(Error::invalid("padding of other dimensions"));
     }
-    // PyTorch has the last dimension first.
+    // PyTorch lists the padding of the last dim first.
     let pairs = before.iter().zip(&after).rev();
     let pads = builder.ints(pairs.flat_map(|(before, after)| [*before, *after]));
     let filler = builder.push(Value::Double(float(table.value()?).into()));

@@ -1,6 +1,5 @@
-//! Numbers that are quantized as the program runs: rounded to what codes of 8 bits can say, by a
-//! scale and a zero point for each row of the last dimensions. One dimension is that of a product,
-//! three are what a convolution takes.
+//! Dynamic int8 quantization with a scale and a zero point per row, as quantize-dequantize. A row
+//! spans one dim for linear layers and three dims for convolutions.
 
 use super::builder::Builder;
 use crate::error::Error;
@@ -9,16 +8,16 @@ use crate::operators::Operator;
 use alloc::vec::Vec;
 use torchlet_core::ScalarType;
 
-/// The scales and zero points of rows, `[..., 1]`.
+/// Scales and zero points of rows, each `[..., 1]`.
 struct Parameters {
     scales: ValueId,
     zero_points: ValueId,
 }
 
-/// Makes a tensor of what rows of the last `inner` dimensions of another are rounded to.
+/// Quantizes and dequantizes a tensor, with rows that span the last `inner` dims.
 ///
 /// # Errors
-/// It has less dimensions.
+/// The tensor has fewer dims.
 pub(super) fn round(
     builder: &mut Builder<'_>,
     value: ValueId,
@@ -32,7 +31,7 @@ pub(super) fn round(
         let parameters = parameters(builder, value)?;
         return rounded_by(builder, value, &parameters);
     }
-    // The ends of a row have the parameters of the row.
+    // Minimum and maximum of a row yield the same parameters as the whole row.
     let mut ends = sizes.clone();
     ends.get_mut(outer..).unwrap_or_default().fill(1);
     let dims = builder.ints(outer..sizes.len());
@@ -49,7 +48,7 @@ pub(super) fn round(
     rounded_by(builder, value, &parameters)
 }
 
-/// Adds the choice of parameters for rows of the last dimension.
+/// Computes the quantization parameters of rows over the last dim.
 fn parameters(builder: &mut Builder<'_>, value: ValueId) -> Result<Parameters, Error> {
     let mut sizes = builder.sizes(value)?;
     if let Some(size) = sizes.last_mut() {
@@ -64,9 +63,10 @@ fn parameters(builder: &mut Builder<'_>, value: ValueId) -> Result<Parameters, E
     Ok(Parameters { scales, zero_points })
 }
 
-/// With parameters that are broadcast: to the nearest whole number first, as XNNPACK and PyTorch's
-/// quantizers do. `quantize_per_token` adds the zero point first, which is another code half
-/// between two.
+/// Quantizes and dequantizes with broadcast parameters.
+///
+/// Rounds before it adds the zero point, as XNNPACK and PyTorch's quantizers do.
+/// `quantize_per_token` rounds after adding it, and so rounds ties differently.
 fn rounded_by(
     builder: &mut Builder<'_>,
     value: ValueId,

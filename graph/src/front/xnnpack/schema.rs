@@ -1,5 +1,5 @@
-//! The tables of a blob: `backends/xnnpack/serialization/schema.fbs` of ExecuTorch. Floats are read
-//! as their bits.
+//! Tables of a blob, from ExecuTorch's `backends/xnnpack/serialization/schema.fbs`. Floats are read
+//! as bits.
 
 use torchlet_core::flatbuffer_table;
 use torchlet_core::format::flatbuffer::Vector;
@@ -8,34 +8,34 @@ flatbuffer_table! { GraphTable {
     0 version: &'a str,
     1 nodes: Vector<'a, NodeTable<'a>>,
     2 values: Vector<'a, ValueTable<'a>>,
-    /// How many arguments the delegate's call has.
+    /// Number of arguments of the delegate call.
     3 externals: u32,
     4 input_ids: Vector<'a, u32>,
     5 output_ids: Vector<'a, u32>,
     8 constants: Vector<'a, ConstantTable<'a>>,
 } }
 flatbuffer_table! {
-    /// A region of bytes: an offset into the constants, or named data where the offset is all ones.
+    /// A byte range: an offset into the constants, or named data if the offset is `u64::MAX`.
     ConstantTable { 0 offset: u64, 1 size: u64, 2 named_key: &'a str, }
 }
 flatbuffer_table! {
-    /// A value: the union's type is field 0, its table field 1.
+    /// A value: field 0 is the union's type, field 1 its table.
     ValueTable { 0 kind: u8, }
 }
 flatbuffer_table! { TensorTable {
-    /// A short, of which all numbers are small.
+    /// A short in the schema; all defined values fit into a byte.
     0 datatype: u8,
     1 rank: u32,
     2 dims: Vector<'a, u32>,
-    /// 0 where it is not constant.
+    /// 0 for non-constant tensors.
     3 constant: u32,
-    /// The argument of the delegate's call that it is.
+    /// Argument index in the delegate call.
     4 external_id: u32,
     5 flags: u32,
     6 id: u32,
 } }
 flatbuffer_table! {
-    /// A quantized value: the union's type is field 1, its table field 2.
+    /// A quantized value: field 1 is the union's type, field 2 its table.
     QuantizedTable { 0 tensor: TensorTable<'a>, 1 kind: u8, }
 }
 flatbuffer_table! { PerTensorTable { 0 scale: u32, 1 zero_point: i32, } }
@@ -54,7 +54,7 @@ flatbuffer_table! { PerGroupTable {
 } }
 flatbuffer_table! { PerRowTable { 0 inner_dims: i32, } }
 flatbuffer_table! {
-    /// A call: the union's type is field 0, its table field 1.
+    /// A call: field 0 is the union's type, field 1 its table.
     NodeTable { 0 kind: u8, 2 debug_handle: u32, 3 limits: LimitsTable<'a>, }
 }
 flatbuffer_table! { LimitsTable { 0 low: u32, 1 high: u32, } }
@@ -90,7 +90,7 @@ flatbuffer_table! { SliceTable {
     4 output: u32,
 } }
 flatbuffer_table! {
-    /// The fifth input came later.
+    /// The fifth input was added to the schema later.
     CatTable {
         0 axis: u32,
         1 first: u32,
@@ -102,7 +102,7 @@ flatbuffer_table! {
     }
 }
 flatbuffer_table! {
-    /// `ELU` and leaky `ReLU`: a number and a tensor.
+    /// `ELU` and leaky `ReLU`: alpha or slope, and a tensor.
     SlopeTable { 0 slope: u32, 1 input: u32, 2 output: u32, }
 }
 flatbuffer_table! { AttentionTable {

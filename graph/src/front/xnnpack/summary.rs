@@ -1,4 +1,4 @@
-//! What a blob holds, for people who look at files.
+//! Summary of a blob, for tools that inspect files.
 
 use super::nodes::kind;
 use super::parts;
@@ -10,23 +10,22 @@ use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 
-/// What a delegate for XNNPACK holds.
+/// Summary of an XNNPACK delegate.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Summary {
-    /// Its calls by the names that ExecuTorch's schema has for them, with how many there are of
-    /// each.
+    /// Number of calls by name; names are those of ExecuTorch's schema.
     pub calls: Vec<(String, usize)>,
-    /// How many constants it refers to.
+    /// Number of constants.
     pub constants: usize,
-    /// How many bytes these have in all.
+    /// Total size of the constants in bytes.
     pub constant_bytes: u64,
 }
 
-/// Summarises a delegate's processed bytes.
+/// Summarizes the processed bytes of a delegate.
 ///
 /// # Errors
-/// They are malformed, or have calls that are not known.
+/// The bytes are malformed, or contain unknown calls.
 pub fn summarize(processed: &[u8]) -> Result<Summary, Error> {
     let (root, _) = parts(processed)?;
     let mut budget = Budget::of(root.0.buffer());
@@ -36,7 +35,7 @@ pub fn summarize(processed: &[u8]) -> Result<Summary, Error> {
     }
     let mut constant_bytes = 0u64;
     let entries: Vec<ConstantTable<'_>> = budget.all(root.constants()?)?;
-    // The first stands for none.
+    // Entry 0 means "not constant".
     let constants = entries.len().saturating_sub(1);
     for entry in entries.iter().skip(1) {
         constant_bytes = constant_bytes.saturating_add(entry.size()?);

@@ -1,4 +1,4 @@
-//! Blobs written by hand: what the exporter does not write into fixtures, and what is wrong.
+//! Hand-written blobs: forms that no fixture contains, and malformed ones.
 
 use super::*;
 use crate::tables::{Offset, table};
@@ -14,7 +14,7 @@ const ROUNDED: u8 = 9;
 const PACKED_BY_GROUP: u8 = 10;
 const NONE: u32 = u32::MAX;
 
-/// A blob on its way. Constants lie behind the graph; the first is none.
+/// Builder for a blob. Constants follow the graph; constant 0 means "not constant".
 struct Blob {
     b: FlatBufferBuilder<'static>,
     values: Vec<Offset>,
@@ -62,7 +62,7 @@ impl Blob {
         self.values.len() as u32 - 1
     }
 
-    /// A value that calls make.
+    /// Adds a value that calls compute.
     fn value(&mut self, dims: &[u32]) -> u32 {
         let tensor = self.tensor(FLOAT, dims, 0, NONE);
         self.push(1, tensor)
@@ -75,7 +75,7 @@ impl Blob {
         id
     }
 
-    /// After all inputs.
+    /// Adds an output; call it after all inputs.
     fn output(&mut self, dims: &[u32]) -> u32 {
         let external = (self.inputs.len() + self.outputs.len()) as u32;
         let tensor = self.tensor(FLOAT, dims, 0, external);
@@ -100,7 +100,7 @@ impl Blob {
         self.push(2, value)
     }
 
-    /// A call whose fields are all numbers.
+    /// Adds a call whose fields are all `u32`.
     fn node(&mut self, name: &str, fields: &[(u16, u32)]) {
         let kind = nodes::number(name).unwrap();
         let call = table(&mut self.b, |t| fields.iter().for_each(|(at, it)| t.scalar(*at, *it)));
@@ -154,7 +154,7 @@ fn bound(bytes: &[u8], arguments: &[&[usize]]) -> Result<Bound<'static>, Error> 
     read(bytes, &|_| Ok(None), &arguments)
 }
 
-/// What a blob of one input and one output computes.
+/// Runs a blob with one input and one output.
 fn run(blob: Blob, input: (&[usize], &[f32]), output: &[usize]) -> Vec<f32> {
     let mut graph = bound(&blob.bytes(), &[input.0, output]).unwrap().graph;
     crate::passes::verify::verify(&graph).unwrap();
@@ -164,8 +164,7 @@ fn run(blob: Blob, input: (&[usize], &[f32]), output: &[usize]) -> Vec<f32> {
     outputs(&graph, &[input]).remove(0)
 }
 
-/// Two rows of three weights, -8 to 7, in half a byte each: the second half of each row's last byte
-/// is not used.
+/// Two rows of three int4 weights from -8 to 7. The upper nibble of each row's last byte is unused.
 const WEIGHTS: [u8; 4] = [0x90, 0x0f, 0x8a, 0x07];
 
 #[test]
@@ -192,7 +191,7 @@ fn weights_of_four_bits_have_a_scale_for_each_group() {
     let mut blob = Blob::new();
     let (x, y) = (blob.input(&[1, 4]), blob.output(&[1, 1]));
     let weights = blob.constant(&[0x98, 0xba]);
-    // 1 and 4, the upper halves of floats.
+    // 1 and 4 as bf16.
     let scales = blob.constant(&[0x80, 0x3f, 0x80, 0x40]);
     let tensor = blob.tensor(PACKED_BY_GROUP, &[1, 4], weights, NONE);
     let parameters = table(&mut blob.b, |t| {
@@ -208,8 +207,7 @@ fn weights_of_four_bits_have_a_scale_for_each_group() {
 
 #[test]
 fn padding_may_be_uneven() {
-    // The mean of two neighbours, one row below and one column to the right more than above and to
-    // the left.
+    // 2x2 filter, with one row of padding at the bottom and one column at the right.
     let mut blob = Blob::new();
     let (x, y) = (blob.input(&[1, 2, 2, 1]), blob.output(&[1, 2, 2, 1]));
     let filter = blob.floats(&[1, 2, 2, 1], &[1.0, 2.0, 3.0, 4.0]);
@@ -228,7 +226,7 @@ fn calls_that_newer_exporters_do_not_write_are_understood() {
     let mask = blob.floats(&[2, 2], &[0.0, f32::NEG_INFINITY, f32::NEG_INFINITY, 0.0]);
     let elu = blob.value(&[1, 1, 2, 1]);
     blob.node("ELU", &[(0, 2f32.to_bits()), (1, x), (2, elu)]);
-    // Each query sees its own key alone.
+    // With this mask, each query only attends to its own key.
     let all = [(0, x), (1, x), (2, elu), (3, scale), (4, mask), (5, y)];
     blob.node("ScaledDotProductAttention", &all);
     let found = run(blob, (&[1, 1, 2, 1], &[3.0, -f32::INFINITY.recip() - 1.0]), &[1, 1, 2, 1]);
@@ -237,7 +235,8 @@ fn calls_that_newer_exporters_do_not_write_are_understood() {
 
 #[test]
 fn what_is_between_calls_has_the_shape_that_they_make() {
-    // As the exporter describes what it quantizes before it knows that a convolution takes it.
+    // The exporter describes dynamically quantized tensors this way before it knows that their
+    // consumer is a convolution.
     let mut blob = Blob::new();
     let (x, y) = (blob.input(&[1, 2, 1, 3]), blob.output(&[1, 2, 1, 3]));
     let between = blob.value(&[1, 3, 2, 1]);
@@ -249,7 +248,8 @@ fn what_is_between_calls_has_the_shape_that_they_make() {
 
 #[test]
 fn windows_are_rounded_together_and_rows_one_by_one() {
-    // Pixels of two channels. The zero point of 0 to 10.2, and of 0 to 2.55, is the lowest code.
+    // Pixels of two channels. For the ranges 0 to 10.2 and 0 to 2.55, the zero point is the
+    // smallest quantized value.
     let rounded = |sizes: [u32; 4], inner: i32| {
         let mut blob = Blob::new();
         let (x, y) = (blob.input(&sizes), blob.output(&sizes));
@@ -263,10 +263,10 @@ fn windows_are_rounded_together_and_rows_one_by_one() {
     };
     let apart = [10.2, 0.04, 2.55, 0.02];
     for (sizes, inner, expected) in [
-        // Two pictures of a pixel.
+        // Two images of one pixel.
         ([2, 1, 1, 2], 1, apart),
         ([2, 1, 1, 2], 3, apart),
-        // One of two, which have a scale together.
+        // One image of two pixels, which share a scale in the last case.
         ([1, 1, 2, 2], 1, apart),
         ([1, 1, 2, 2], 3, [10.2, 0.04, 2.56, 0.0]),
     ] {
@@ -291,7 +291,7 @@ fn blobs_are_summarized() {
 
 #[test]
 fn arguments_are_described_as_they_lie_in_memory() {
-    // Rows of pixels by columns of channels, and the same with all of one size.
+    // Pixels by channels, once with both sizes equal.
     for (rows, columns) in [(2usize, 3usize), (2, 2)] {
         let mut blob = Blob::new();
         let memory = [columns as u32, rows as u32];
