@@ -1,9 +1,8 @@
-//! What values the elements of integer tensors can have.
+//! Value ranges of integer tensors.
 //!
-//! Processors that count in 32 bits run what is declared to have 64 where that makes no difference:
-//! where all values fit ([`Bounds::fits_32_bits`]), or where the nearest number that fits does as
-//! well ([`Bounds::tolerates_saturation`]), as for an index: what is out of range stays out of
-//! range.
+//! Processors with 32-bit integers run calls on `i64` tensors if that makes no difference: if all
+//! values fit ([`Bounds::fits_32_bits`]), or if saturated values give the same results
+//! ([`Bounds::tolerates_saturation`]). An index is an example: out of range stays out of range.
 
 use crate::graph::{Graph, Node, Tensor, Value, ValueId};
 use crate::operators::{ClampArgs, Operator, Range, Saturation};
@@ -11,29 +10,28 @@ use alloc::vec;
 use alloc::vec::Vec;
 use torchlet_core::ScalarType;
 
-/// The least and the largest value.
+/// Smallest and largest value, both inclusive.
 pub type Interval = (i64, i64);
 
-/// What 32 bits can hold.
+/// The range of `i32`.
 const NARROW: Interval = (i32::MIN as i64, i32::MAX as i64);
 
-/// What is known of a graph's integers.
+/// Known ranges of a graph's integers.
 #[derive(Debug, Clone)]
 pub struct Bounds {
     intervals: Vec<Option<Interval>>,
-    /// Values of which it makes no difference where those beyond 32 bits become the nearest that
-    /// fit.
+    /// For each value, whether results are unchanged if its elements saturate to 32 bits.
     tolerant: Vec<bool>,
 }
 
 impl Bounds {
-    /// Finds what is known of a graph.
+    /// Computes the ranges of a graph's values.
     pub fn of(graph: &Graph<'_>) -> Self {
         let mut bounds = Bounds {
             intervals: graph.values.iter().map(of_value).collect(),
             tolerant: vec![true; graph.values.len()],
         };
-        // What changes is as unknown as what the caller gives.
+        // State is as unknown as inputs.
         let written = graph.nodes.iter().filter(|node| node.operator.traits().writes_arguments());
         let written = written.flat_map(|node| &node.args).copied();
         for id in graph.updates.iter().map(|(_, old)| *old).chain(written) {
@@ -51,31 +49,30 @@ impl Bounds {
         bounds
     }
 
-    /// The values between which the elements of a tensor are, if it is known.
+    /// The range of a tensor's elements, if it is known.
     pub fn interval(&self, id: ValueId) -> Option<Interval> {
         self.intervals.get(id).copied().flatten()
     }
 
-    /// Whether all elements are numbers that 32 bits can hold.
+    /// Whether all elements fit 32 bits.
     pub fn fits_32_bits(&self, id: ValueId) -> bool {
         self.interval(id).is_some_and(|interval| within(interval, NARROW))
     }
 
-    /// Whether all that is done with a value gives the same if its elements are the nearest that
-    /// fit 32 bits.
+    /// Whether all uses of a value give the same results if its elements saturate to 32 bits.
     pub fn tolerates_saturation(&self, id: ValueId) -> bool {
         self.tolerant.get(id).copied().unwrap_or(false)
     }
 
-    /// Whether a call gives the same if the elements of its argument at this position are the
-    /// nearest that fit 32 bits: its own result, or those of calls that take it, are the same.
+    /// Whether saturating the argument at this position to 32 bits leaves the results unchanged:
+    /// either those of this call, or those of the calls that use its result.
     pub fn argument_tolerates(&self, graph: &Graph<'_>, node: &Node, position: usize) -> bool {
         let out = node.args.last().copied();
         let traits = node.operator.traits();
         let compared = || {
             let other = node.args.get(1 - position.min(1));
             let other = other.and_then(|id| self.number_or_interval(graph, *id));
-            // Not the ends, which values that do not fit become.
+            // Excludes the limits, as out-of-range values saturate to them.
             position < 2 && other.is_some_and(|other| within(other, (NARROW.0 + 1, NARROW.1 - 1)))
         };
         match traits.saturation {
@@ -116,7 +113,7 @@ impl Bounds {
         }
     }
 
-    /// What a call, seen from the last one, asks of its arguments.
+    /// Propagates requirements from a call to its arguments. Calls are visited last to first.
     fn demand(&mut self, graph: &Graph<'_>, node: &Node) {
         let Some((_, inputs)) = node.args.split_last() else { return };
         for (position, id) in inputs.iter().enumerate() {
@@ -130,7 +127,7 @@ impl Bounds {
         }
     }
 
-    /// A number, or what is known of a tensor.
+    /// The range of a number, or of a tensor.
     fn number_or_interval(&self, graph: &Graph<'_>, id: ValueId) -> Option<Interval> {
         match graph.values.get(id)? {
             Value::Int(number) => Some((*number, *number)),
@@ -143,7 +140,7 @@ impl Bounds {
         }
     }
 
-    /// All that the elements of a tensor, or of several, can be.
+    /// The union of the ranges of a tensor, or of the members of a list.
     fn union(&self, graph: &Graph<'_>, id: ValueId) -> Option<Interval> {
         match graph.values.get(id)? {
             Value::List(items) => {
@@ -153,14 +150,14 @@ impl Bounds {
         }
     }
 
-    /// Notes what a call makes.
+    /// Computes the ranges of a call's results.
     fn visit(&mut self, graph: &Graph<'_>, node: &Node) {
         let Some((out, args)) = node.args.split_last() else { return };
         for (position, out) in graph.items(out).iter().enumerate() {
             let Some(Value::Tensor(tensor)) = graph.values.get(*out) else { continue };
             let Some(declared) = of_type(tensor) else { continue };
             let made = self.result(graph, node.operator, args, position, tensor);
-            // What does not fit a narrow type wraps, to what fits.
+            // Values that do not fit a narrow type wrap into its range.
             let known = match made {
                 Some(made) if within(made, declared) => Some(made),
                 _ if tensor.scalar_type == ScalarType::Long => None,
@@ -228,7 +225,7 @@ impl Bounds {
                 let count = index(0)?.1.checked_add(1)?;
                 product(of(0)?, (0, count))
             }
-            // Behind all of them, at most.
+            // The insertion index may follow the last element.
             Range::Insertion(at) => Some((0, index(at.into())?.1.checked_add(1)?)),
             Range::Quotient => {
                 let (a, b) = both()?;
@@ -248,7 +245,7 @@ impl Bounds {
                 let times = (low.min(0).checked_mul(factor)?, high.max(0).checked_mul(factor)?);
                 (least >= 0).then_some(times)
             }
-            // No bit is set that a nonnegative operand does not have.
+            // The result has no bits that a nonnegative operand lacks.
             Range::And => {
                 let least = [of(0), of(1)].into_iter().flatten().filter(|it| it.0 >= 0);
                 match least.map(|it| it.1).min() {
@@ -287,7 +284,7 @@ fn is_integer(graph: &Graph<'_>, id: ValueId) -> bool {
     }
 }
 
-/// What a type can hold, if it is one of integers.
+/// The range of an integer type.
 fn of_type(tensor: &Tensor<'_>) -> Option<Interval> {
     Some(match tensor.scalar_type {
         ScalarType::Bool => (0, 1),
@@ -300,7 +297,7 @@ fn of_type(tensor: &Tensor<'_>) -> Option<Interval> {
     })
 }
 
-/// What is known of a value that is there at the start.
+/// The initial range of a value, from constant data or from its type.
 fn of_value(value: &Value<'_>) -> Option<Interval> {
     let Value::Tensor(tensor) = value else { return None };
     match (&tensor.data, tensor.scalar_type) {
@@ -454,7 +451,7 @@ mod tests {
         let bounds = Bounds::of(&graph);
         assert!(bounds.tolerates_saturation(0) && bounds.tolerates_saturation(1));
         assert!(!bounds.fits_32_bits(0));
-        // Not where the value itself is wanted, or compared with what it may become.
+        // Not if the value itself is used, or if it is compared with a limit.
         graph.values[6] = Value::Int(i32::MAX.into());
         assert!(!Bounds::of(&graph).tolerates_saturation(0));
         graph.values[6] = Value::Int(0);
@@ -477,7 +474,7 @@ mod tests {
         };
         let bounds = Bounds::of(&graph);
         assert!(bounds.tolerates_saturation(0) && bounds.tolerates_saturation(3));
-        // Not as numbers.
+        // Not if the values are converted to numbers.
         graph.values[1] = tensor(ScalarType::Float, 3, None);
         assert!(!Bounds::of(&graph).tolerates_saturation(0));
     }
@@ -500,7 +497,7 @@ mod tests {
         let bounds = Bounds::of(&graph);
         assert!(bounds.tolerates_saturation(0));
         assert_eq!(bounds.interval(4), Some((0, 3)));
-        // Equal to what does not fit, it would be behind it.
+        // A value that saturates to an equal boundary would be placed after it.
         graph.values[1] = long(Some(&[-4, 0, i32::MAX.into()]));
         assert!(!Bounds::of(&graph).tolerates_saturation(0));
     }

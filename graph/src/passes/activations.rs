@@ -1,14 +1,15 @@
-//! Activations that are written out become one call.
+//! Fuses decomposed activations.
 //!
 //! - `x · sigmoid(x)` is SiLU.
 //! - `x · ½ · (1 + erf(x / √2))` is GELU, and `x · ½ · (1 + tanh(√(2/π) · (x + 0.044715 · x³)))`
-//!   its approximation, with factors in any order and products or quotients for them.
-//! - `x · clamp(x + 3, 0, 6) / 6` is hard swish, `clamp(x + 3, 0, 6) / 6` the hard sigmoid.
-//! - A clamp from below and one from above are one clamp, if the bounds are in order.
+//!   its tanh approximation. Factors may be in any order, and be multiplications or divisions.
+//! - `x · clamp(x + 3, 0, 6) / 6` is hard swish, `clamp(x + 3, 0, 6) / 6` hard sigmoid.
+//! - A clamp from below and a clamp from above become one, if the limits are in order.
 //!
-//! Needs: each value made once, before its uses. Keeps: factors that are not these to the last
-//! digits of `f32`, or of the graph's type. Rounding: what is one call is computed as PyTorch's own
-//! function of that name, which is not rounded to the graph's type on the way.
+//! Needs: a graph in which each value is produced once, before its uses. Keeps: patterns whose
+//! constants differ by more than the rounding of `f32` or of the graph's type. Rounding: the fused
+//! call is computed as PyTorch's function of that name, without intermediate rounding to the
+//! graph's type.
 
 use super::constant::rounded;
 use super::rewrite::{Rewriter, each_call};
@@ -22,7 +23,7 @@ use alloc::vec::Vec;
 use core::f64::consts::{FRAC_1_SQRT_2, FRAC_2_SQRT_PI};
 use torchlet_core::ScalarType;
 
-/// Makes activations, and says how many.
+/// Fuses activations. Returns the number of changes.
 pub fn run(graph: &mut Graph<'_>) -> usize {
     each_call(graph, |rewriter, node| {
         let Some(out) = node.args.last().copied() else { return false };
@@ -45,7 +46,8 @@ pub fn run(graph: &mut Graph<'_>) -> usize {
     })
 }
 
-/// What a call is an activation of, and which, with the text that it takes.
+/// If a call completes an activation: its input, the fused operator, and the `approximate` argument
+/// of GELU.
 fn activation(
     rewriter: &Rewriter<'_, '_>,
     node: &Node,
@@ -75,7 +77,7 @@ fn activation(
     }
 }
 
-/// Makes one clamp of two that bound one side each.
+/// Merges two clamps that have one limit each.
 fn clamp_once(rewriter: &mut Rewriter<'_, '_>, node: &Node, out: ValueId) -> Option<()> {
     let [inner, low, high] = *inputs(node) else { return None };
     let [input, inner_low, inner_high] = *rewriter.call_of(inner, Operator::CLAMP)? else {
@@ -98,7 +100,8 @@ fn clamp_once(rewriter: &mut Rewriter<'_, '_>, node: &Node, out: ValueId) -> Opt
     Some(())
 }
 
-/// Whether a number is another, or one through another, but for the digits that a type lacks.
+/// Whether a number equals a constant, up to the rounding of the constant or of its reciprocal to
+/// the type.
 fn is(scalar_type: ScalarType, number: f64, other: f64) -> bool {
     let near = |ratio: f64| (ratio - 1.0).abs() < 1e-6;
     near(number / other)
@@ -106,7 +109,7 @@ fn is(scalar_type: ScalarType, number: f64, other: f64) -> bool {
         || rounded(scalar_type, other.recip()).is_some_and(|divisor| near(number * divisor))
 }
 
-/// A product: of a number, and of values that are no products or are taken elsewhere, too.
+/// A product of a number and values. Values with other uses are not decomposed further.
 struct Product {
     factor: f64,
     values: Vec<ValueId>,
@@ -118,13 +121,13 @@ impl Product {
         product.multiply(rewriter, node, 4).then_some(product)
     }
 
-    /// The same of a value; that value by itself if it is no product.
+    /// As [`Product::of`]; a value that is not a product is a product of itself.
     fn of_value(rewriter: &Rewriter<'_, '_>, id: ValueId) -> Self {
         let product = rewriter.maker(id).and_then(|node| Product::of(rewriter, node));
         product.unwrap_or_else(|| Product { factor: 1.0, values: vec![id] })
     }
 
-    /// Multiplies with what a call makes, if that is a product.
+    /// Multiplies by the result of a call, if that is a product.
     fn multiply(&mut self, rewriter: &Rewriter<'_, '_>, node: &Node, depth: usize) -> bool {
         if let Some((input, factor)) = scaled(rewriter, node) {
             self.factor *= factor;
@@ -148,12 +151,12 @@ impl Product {
     }
 }
 
-/// The only argument of an operator.
+/// The first argument of the call that produces a value, if it has this operator.
 fn call_of_one(rewriter: &Rewriter<'_, '_>, id: ValueId, operator: Operator) -> Option<ValueId> {
     rewriter.call_of(id, operator)?.first().copied()
 }
 
-/// What a number is added to.
+/// The other operand of an addition of this number.
 fn plus(rewriter: &Rewriter<'_, '_>, id: ValueId, number: f64) -> Option<ValueId> {
     let node = rewriter.maker(id)?;
     let [a, b, factors @ ..] = inputs(node) else { return None };
@@ -205,7 +208,7 @@ fn hyperbolic_tangent(rewriter: &Rewriter<'_, '_>, id: ValueId) -> Option<ValueI
     })
 }
 
-/// The power of a value that another is.
+/// The exponent, if a value is a power of `base`.
 fn power(rewriter: &Rewriter<'_, '_>, id: ValueId, base: ValueId) -> Option<f64> {
     if id == base {
         return Some(1.0);

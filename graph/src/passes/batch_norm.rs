@@ -1,14 +1,15 @@
-//! Batch norms at inference go into the weights of the convolution or linear layer before.
+//! Folds batch norms at inference into the weights of the preceding convolution or linear layer.
 //!
-//! With `s = weight / sqrt(variance + epsilon)`, each output channel of the weights is multiplied
-//! with its `s`, and the bias becomes `(bias - mean) · s + shift`: computed in `f64` and rounded
-//! once to the type of the weights, `f32`, `f16` or `bf16`.
+//! With `s = weight / sqrt(variance + epsilon)`, the weights of each output channel are multiplied
+//! by its `s`, and the bias becomes `(bias - mean) · s + shift`. Both are computed in `f64` and
+//! rounded once to the type of the weights: `f32`, `f16` or `bf16`.
 //!
-//! Needs: each value made once, before its uses; all parameters constant, and of fixed shapes.
-//! Keeps: layers whose output others take, weights that others take (so that memory grows by no
-//! more than the file has), norms whose statistics are taken, and weights that would not be finite.
-//! Rounding: weights move by half a unit in their last place, and results by what follows from
-//! that. That is the one change of numbers that is accepted here, as everywhere else in the field.
+//! Needs: a graph in which each value is produced once, before its uses; all parameters constant,
+//! with fixed shapes. Keeps: layers whose output has other uses, weights that have other uses (so
+//! memory stays within the size of the file), norms whose statistics are used, and weights that
+//! would not be finite. Rounding: weights change by up to half a unit in the last place, and
+//! results accordingly. It is the only change of values that is accepted here, as is usual in the
+//! field.
 
 use super::constant::{self, decode, encode};
 use super::rewrite::{Rewriter, each_call};
@@ -20,7 +21,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 use torchlet_core::ScalarType;
 
-/// Folds norms into weights, and says how many.
+/// Folds norms into weights. Returns the number of norms.
 pub fn run(graph: &mut Graph<'_>) -> usize {
     each_call(graph, |rewriter, node| {
         node.operator == Operator::NATIVE_BATCH_NORM_LEGIT_NO_TRAINING
@@ -28,7 +29,7 @@ pub fn run(graph: &mut Graph<'_>) -> usize {
     })
 }
 
-/// What a norm does to each channel: multiply with the first, add the second.
+/// Factor and summand of each channel.
 type Affine = Vec<(f64, f64)>;
 
 fn fold(rewriter: &mut Rewriter<'_, '_>, norm: &Node) -> Option<()> {
@@ -76,8 +77,8 @@ fn fold(rewriter: &mut Rewriter<'_, '_>, norm: &Node) -> Option<()> {
     Some(())
 }
 
-/// The dimension of a layer's weights that counts output channels, in as many groups as another
-/// dimension has.
+/// The dim of a layer's weights with the output channels of one group, and the number of groups,
+/// which are stored over dim 0.
 struct Channels {
     dim: usize,
     groups: usize,
@@ -96,7 +97,7 @@ fn channel_dim(
             false => Channels { dim: 0, groups: 1 },
         }
     } else if layer.operator == Operator::LINEAR && out.len() == 2 {
-        // Channels are the last of its output, and the second of the norm's input.
+        // Channels are the last dim of the layer's output, and dim 1 of the norm's input.
         Channels { dim: 0, groups: 1 }
     } else {
         return None;
@@ -106,7 +107,8 @@ fn channel_dim(
     (grouped && Some(&count) == out.get(1)).then_some(channels)
 }
 
-/// What a norm does: of its input, weight, bias, mean, variance, momentum and epsilon.
+/// Factor and summand per channel, from the arguments of a norm: input, weight, bias, mean,
+/// variance, momentum and epsilon.
 fn affine(rewriter: &Rewriter<'_, '_>, norm: &[ValueId], count: usize) -> Option<Affine> {
     let [_, weight, bias, mean, variance, _, epsilon, ..] = norm else { return None };
     let or = |id: &ValueId, default: f64| {
@@ -126,7 +128,7 @@ fn affine(rewriter: &Rewriter<'_, '_>, norm: &[ValueId], count: usize) -> Option
     Some(affine.collect())
 }
 
-/// The elements of a constant vector of floating-point numbers.
+/// The elements of a constant floating-point vector.
 fn numbers(rewriter: &Rewriter<'_, '_>, id: ValueId, count: usize) -> Option<Vec<f64>> {
     let (tensor, data) = rewriter.constant(id)?;
     if tensor.sizes != [count] || !tensor.scalar_type.is_floating() {
@@ -145,7 +147,7 @@ fn scaled_weights(
     let (tensor, data) = rewriter.constant(weight)?;
     let count = *tensor.sizes.get(dim)?;
     let inner: usize = tensor.sizes.get(dim + 1..)?.iter().product();
-    // Of a transposed convolution, input channels come first, those of a group beside each other.
+    // Transposed convolutions store input channels first, those of a group next to each other.
     let outer: usize = tensor.sizes.get(..dim)?.iter().product();
     let in_group = outer.checked_div(groups)?;
     let factors = (0..outer).flat_map(|at| {
@@ -156,7 +158,7 @@ fn scaled_weights(
     constant::scaled(tensor.scalar_type, data, inner, factors)
 }
 
-/// A new constant.
+/// Adds a constant.
 fn made(
     rewriter: &mut Rewriter<'_, '_>,
     scalar_type: ScalarType,
@@ -191,7 +193,7 @@ mod tests {
         decode(tensor.scalar_type, tensor.data.as_ref().unwrap()).unwrap().collect()
     }
 
-    /// A norm over two channels that multiplies with 2 and 3, after this layer.
+    /// A norm over two channels with factors 2 and 3, after this layer.
     fn after(layer: &str, sizes: &str) -> alloc::string::String {
         alloc::format!(
             "in x f32[1,2,4]
@@ -219,7 +221,7 @@ mod tests {
 
     #[test]
     fn into_a_transposed_convolution_in_groups() {
-        // Input channel 0 makes output channel 0, input channel 1 output channel 1.
+        // Input channel 0 contributes to output channel 0, input channel 1 to output channel 1.
         let layer = "const w f32[2,1,2] = 1 2 3 4
              y f32[1,2,5] = aten.convolution.default(x, w, none, [1], [0], [1], true, [0], 2)";
         let (graph, count) = folded(&after(layer, "[1,2,5]"));
@@ -250,7 +252,7 @@ mod tests {
             text.replace("out o", "out o s"),
             text.replace("out o", "z f32[2,2,1] = aten.neg.default(w)\nout o z"),
             text.replace("const gamma", "in gamma").replace("gamma f32[2] = 4 3", "gamma f32[2]"),
-            // What overflows.
+            // Weights that overflow.
             text.replace("f32", "f16").replace("= 4 3", "= 60000 3").replace("= 3 0", "= 0 0"),
         ] {
             assert_eq!(folded(&other).1, 0, "{other}");

@@ -1,18 +1,16 @@
-//! Products with rows that are quantized as the program runs become one call each:
-//! [`Operator::DYNAMIC_LINEAR`], which keeps weights as codes.
+//! Fuses dynamically quantized linear layers into [`Operator::DYNAMIC_LINEAR`], which keeps
+//! quantized weights.
 //!
-//! What becomes such a call is `linear`, whose input is `dequantize_per_token` of
-//! `quantize_per_token` of the same numbers, or what these are rounded to as [the front-end for
-//! XNNPACK](crate::front::xnnpack) writes that, with what `choose_qparams_per_token_asymmetric`
-//! finds for them, in codes of 8 bits; and whose weights are `dequantize_per_channel` of constant
-//! codes of 8 bits, with a scale for each row or, where they are seen in another shape, for each
-//! group of so many neighbours in a row.
+//! The pattern is a `linear` whose input is quantized and dequantized to int8 per row, with the
+//! parameters of `choose_qparams_per_token_asymmetric`. This is written as `quantize_per_token` and
+//! `dequantize_per_token`, or in float operators by [the XNNPACK front end](crate::front::xnnpack).
+//! The weights are `dequantize_per_channel` of int8 constants, with one scale per row, or, through
+//! a view, one per group of adjacent values in a row.
 //!
-//! Needs: as [`super::quantized`]; runs where processors are known, and each call is made only if
-//! `takes` says so. Keeps: what others take of what is in between. Rounding: sums of products of
-//! codes are exact. Numbers are rounded before the zero point is added, also where
-//! `quantize_per_token` would add first: what lies half between two codes, beside an odd zero
-//! point, is the other one then.
+//! Needs: as [`super::quantized`]. Runs where processors are known; a call is produced only if
+//! `takes` accepts it. Keeps: intermediate values that other calls read. Rounding: sums of int8
+//! products are exact. Values are rounded before the zero point is added, while
+//! `quantize_per_token` may add first: then, ties round differently if the zero point is odd.
 
 use super::dynamic_convolution::rounded_by;
 use super::quantized::fits_bias;
@@ -25,12 +23,12 @@ use alloc::vec;
 use alloc::vec::Vec;
 use torchlet_core::ScalarType;
 
-/// Makes such calls where a processor takes them, and says how many.
+/// Fuses such calls where a processor supports them. Returns the number of changes.
 pub fn run(graph: &mut Graph<'_>, takes: &mut dyn FnMut(&Graph<'_>, &Node) -> bool) -> usize {
     each_call(graph, |rewriter, node| product(rewriter, node, takes).is_some())
 }
 
-/// Codes of 4 bits.
+/// Range of int4 values.
 const SMALL: core::ops::RangeInclusive<i8> = -8..=7;
 const LOWEST: i64 = -128;
 const HIGHEST: i64 = 127;
@@ -58,7 +56,7 @@ fn product(
     Some(())
 }
 
-/// The numbers that a tensor has rounded to codes, by rows.
+/// The float source of a tensor that is quantized and dequantized per row.
 fn rounded(rewriter: &Rewriter<'_, '_>, id: ValueId) -> Option<ValueId> {
     let (source, scales, zeros) = match rounded_by(rewriter, id) {
         Some((source, scales, zeros)) => {
@@ -78,7 +76,7 @@ fn rounded(rewriter: &Rewriter<'_, '_>, id: ValueId) -> Option<ValueId> {
     (is_chosen && is_numbers).then_some(source)
 }
 
-/// The same by operators for it, with the scales and the zero points of rows.
+/// Matches the dedicated operators. Returns the source, scales and zero points of rows.
 fn through_codes(rewriter: &Rewriter<'_, '_>, id: ValueId) -> Option<(ValueId, ValueId, ValueId)> {
     let limits = |low: &ValueId, high: &ValueId| {
         (rewriter.int(*low), rewriter.int(*high)) == (Some(LOWEST), Some(HIGHEST))
@@ -97,8 +95,8 @@ fn through_codes(rewriter: &Rewriter<'_, '_>, id: ValueId) -> Option<(ValueId, V
     are_codes.then_some((*source, *scales, *zeros))
 }
 
-/// The codes of constant weights, a matrix; the scales of groups in each row, and what each row
-/// sums up to; and the bits of a code.
+/// Quantized constant weights as a matrix, `[rows, groups]` scales, dequantized row sums, and the
+/// number of bits per weight.
 fn weights(rewriter: &mut Rewriter<'_, '_>, id: ValueId) -> Option<[ValueId; 4]> {
     let [rows, columns] = *rewriter.sizes(id)? else { return None };
     let viewed = rewriter.call_of(id, Operator::VIEW_COPY).and_then(|taken| taken.first());
@@ -111,7 +109,7 @@ fn weights(rewriter: &mut Rewriter<'_, '_>, id: ValueId) -> Option<[ValueId; 4]>
     let (tensor, _) = rewriter.constant(codes)?;
     let no_zeros = rewriter.is_none(Some(&zeros))
         || rewriter.constant(zeros).is_some_and(|(_, data)| data.iter().all(|byte| *byte == 0));
-    // A line for each group is what is left where the view was computed beforehand.
+    // If the view was folded, the constant has one line per group.
     let by_row = tensor.sizes == [rows, columns];
     let fits = tensor.scalar_type == ScalarType::Char
         && (by_row || tensor.sizes == [lines, size])
@@ -156,7 +154,7 @@ mod tests {
     use super::*;
     use crate::passes::text::{after, calls, operators, parse};
 
-    /// What becomes of a graph where a processor takes all.
+    /// Runs the pass with a processor that supports every call.
     fn made(text: &str) -> Graph<'static> {
         after(text, |graph| run(graph, &mut |_, _| true))
     }

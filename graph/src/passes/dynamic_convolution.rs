@@ -1,16 +1,15 @@
-//! Convolutions of pictures that are quantized as the program runs become one call each:
-//! [`Operator::DYNAMIC_CONVOLUTION`], which keeps weights as codes.
+//! Fuses dynamically quantized convolutions into [`Operator::DYNAMIC_CONVOLUTION`], which keeps
+//! int8 weights.
 //!
-//! What becomes such a call is `convolution` over height and width, whose input is what each
-//! picture of a batch is rounded to, as [the front-end for XNNPACK](crate::front::xnnpack) writes
-//! that: by the scale and the zero point that `choose_qparams_per_token_asymmetric` finds for its
-//! least and its largest number. There may be permutations in between. The weights are
-//! `dequantize_per_channel` of constant codes of 8 bits. What has each channel convolved for itself
-//! stays in numbers, which are faster.
+//! The pattern is a 2-D convolution whose input is quantized and dequantized per image of the
+//! batch, as [the XNNPACK front end](crate::front::xnnpack) writes it.
+//! `choose_qparams_per_token_asymmetric` derives scale and zero point from the minimum and maximum
+//! of each image. Permutations may stand in between. The weights are `dequantize_per_channel` of
+//! int8 constants. Depthwise convolutions stay in floating point, which is faster.
 //!
-//! Needs: as [`super::quantized`]; runs where processors are known, and each call is made only if
-//! `takes` says so. Keeps: what others take of what is in between. Rounding: sums of products of
-//! codes are exact.
+//! Needs: as [`super::quantized`]. Runs where processors are known; a call is produced only if
+//! `takes` accepts it. Keeps: intermediate values that other calls read. Rounding: sums of int8
+//! products are exact.
 
 use super::quantized::fits_bias;
 use super::rewrite::{Rewriter, each_call};
@@ -22,7 +21,7 @@ use crate::operators::{ConvolutionArgs, Operator};
 use alloc::vec::Vec;
 use torchlet_core::ScalarType;
 
-/// Makes such calls where a processor takes them, and says how many.
+/// Fuses such calls where a processor supports them. Returns the number of changes.
 pub fn run(graph: &mut Graph<'_>, takes: &mut dyn FnMut(&Graph<'_>, &Node) -> bool) -> usize {
     each_call(graph, |rewriter, node| convolution(rewriter, node, takes).is_some())
 }
@@ -47,7 +46,7 @@ fn convolution(
     let codes = filters.rows(rewriter)?;
     let kernel = filters.kernel_size(rewriter);
     let scales = filters.weights.scales;
-    // The rounded ones have the shape that is asked for.
+    // The quantized input has the shape of the final one, so it can represent it in the query.
     let args =
         [input, codes, scales, bias, kernel, stride, padding, more, dilation, groups, transposed];
     if !rewriter.is_taken(Operator::DYNAMIC_CONVOLUTION, &args, out, takes) {
@@ -59,12 +58,12 @@ fn convolution(
     Some(())
 }
 
-/// Dimensions of batches of pictures.
+/// Rank of a batch of images.
 const PICTURES: usize = 4;
 const LOWEST: f64 = -128.0;
 const HIGHEST: f64 = 127.0;
 
-/// The numbers with their dimensions in an order, in which they are what the last tensor is.
+/// Permutes a tensor, unless the order is the identity. The result has type and shape of `like`.
 fn permuted(
     rewriter: &mut Rewriter<'_, '_>,
     source: ValueId,
@@ -82,8 +81,8 @@ fn permuted(
     Some(made)
 }
 
-/// The numbers that a batch of pictures has rounded, and which dimension of them each dimension of
-/// the batch is.
+/// The float source of a batch of images that is quantized and dequantized, and, for each dim of
+/// the batch, the corresponding dim of the source.
 fn rounded(rewriter: &Rewriter<'_, '_>, mut id: ValueId) -> Option<(ValueId, Vec<usize>)> {
     let mut order: Vec<usize> = (0..PICTURES).collect();
     for _ in 0..VIEWS {
@@ -93,13 +92,13 @@ fn rounded(rewriter: &Rewriter<'_, '_>, mut id: ValueId) -> Option<(ValueId, Vec
         id = source;
     }
     let (source, scales, zeros) = rounded_by(rewriter, id)?;
-    // The batch comes first, whatever else moves.
+    // The batch dim must stay first.
     let is_first = order.first() == Some(&0);
     (is_first && are_chosen(rewriter, source, scales, zeros)?).then_some((source, order))
 }
 
-/// Numbers that others are rounded to, as codes of 8 bits, with scales and zero points that are
-/// broadcast: those others, and these two. Zero points are numbers, too.
+/// Matches quantize and dequantize to int8 in floating-point operators. Returns the source, the
+/// scales and the zero points as floats; both broadcast.
 pub(super) fn rounded_by(
     rewriter: &Rewriter<'_, '_>,
     id: ValueId,
@@ -126,8 +125,8 @@ pub(super) fn rounded_by(
     (zeros == zeros_added && is_inverse && is_float).then_some((source, scales, zeros))
 }
 
-/// The operands of a call, of which the first is what a test finds. Sums and differences take the
-/// second once.
+/// The operands of a call, with the one that passes the test first. Alphas of sums and differences
+/// must be one, and only the first operand of a difference is tested.
 fn of_two(
     rewriter: &Rewriter<'_, '_>,
     id: ValueId,
@@ -148,8 +147,7 @@ fn of_two(
     }
 }
 
-/// Whether scales and zero points, as numbers, are those of the least and the largest number of
-/// each picture.
+/// Whether scales and float zero points derive from the minimum and maximum of each image.
 fn are_chosen(
     rewriter: &Rewriter<'_, '_>,
     source: ValueId,
@@ -190,7 +188,7 @@ mod tests {
     use super::*;
     use crate::passes::text::{after, calls, operators, parse};
 
-    /// Pictures with channels last, as XNNPACK has them.
+    /// Channels-last images, as in XNNPACK.
     const ROUNDED: &str = "in x f32[2,4,5,3]
         const w i8[6,3,3,3] = 2
         const s f32[6] = 0.5

@@ -1,18 +1,18 @@
-//! Products with a transposed constant, or what constant codes stand for, become `aten.linear`,
-//! with the weight as it is stored.
+//! Converts matrix multiplications with transposed constants to `aten.linear`, with the weight as
+//! it is stored. The weight may also be dequantized from a constant.
 //!
-//! - `addmm(bias, x, wᵀ)` and `mm(x, wᵀ)`, where factors are one and the bias has one element for
-//!   each column;
-//! - `bmm(x, wᵀ)`, where the weight is repeated for each batch, as exporters write a linear layer
-//!   whose input is not contiguous;
-//! - a product of a view, if rows stay whole, becomes a view of the product: of any number of
-//!   dimensions, it needs no view;
-//! - the sum of such a product, also viewed differently, with a bias.
+//! - `addmm(bias, x, wᵀ)` and `mm(x, wᵀ)`, if `alpha` and `beta` are one and the bias has one
+//!   element per column;
+//! - `bmm(x, wᵀ)` with the weight repeated for each batch, as exporters write a linear layer with a
+//!   non-contiguous input;
+//! - a linear layer of a view that keeps rows becomes a view of the layer's result, as `linear`
+//!   supports inputs of any rank;
+//! - the sum of a linear layer, perhaps viewed, and a bias.
 //!
-//! Needs: each value made once, before its uses; copies that change nothing are better gone. All
-//! but the first need fixed shapes. Keeps: products that others take without the bias. Rounding: a
-//! bias is added before the sum is rounded to the graph's type, as in PyTorch's own `linear`, not
-//! after.
+//! Needs: a graph in which each value is produced once, before its uses, preferably without
+//! redundant copies. All but the first form need fixed shapes. Keeps: results without the bias that
+//! other calls read. Rounding: as in PyTorch's `linear`, the bias is added before the sum is
+//! rounded to the graph's type, not after.
 
 use super::rewrite::{Rewriter, each_call};
 use super::uses::inputs;
@@ -21,7 +21,7 @@ use crate::graph::{Graph, Value, ValueId};
 use crate::operators::Operator;
 use alloc::vec;
 
-/// Makes such products, and says how many.
+/// Converts such calls. Returns the number of changes.
 pub fn run(graph: &mut Graph<'_>) -> usize {
     each_call(graph, |rewriter, node| {
         let Some(out) = node.args.last().copied() else { return false };
@@ -46,13 +46,13 @@ pub fn run(graph: &mut Graph<'_>) -> usize {
     })
 }
 
-/// Whether a product's input is a view of rows that are as long.
+/// Whether the input of a linear layer is a view with the same row length as its source.
 fn is_viewed(rewriter: &Rewriter<'_, '_>, input: ValueId) -> bool {
     let [source, input] = [peeled_views(rewriter, input), input].map(|id| rewriter.sizes(id));
     source != input && source.and_then(<[_]>::last) == input.and_then(<[_]>::last)
 }
 
-/// Whether factors are one, or not given.
+/// Whether all factors are one or absent.
 fn are_one(rewriter: &Rewriter<'_, '_>, factors: &[ValueId]) -> bool {
     let one = |id: &ValueId| {
         matches!(rewriter.get(*id), Some(Value::None)) || rewriter.number(*id) == Some(1.0)
@@ -60,12 +60,12 @@ fn are_one(rewriter: &Rewriter<'_, '_>, factors: &[ValueId]) -> bool {
     factors.iter().all(one)
 }
 
-/// The constant that a matrix is the transposed of.
+/// The constant whose transpose a matrix is.
 fn stored(rewriter: &Rewriter<'_, '_>, columns: ValueId) -> Option<ValueId> {
     let [rows, width] = *rewriter.sizes(columns)? else { return None };
     let maker = rewriter.maker(columns)?;
     let (weight, order) = permutation(rewriter, maker)
-        // A vector's transposed is a view.
+        // The transpose of a vector may be a view.
         .or_else(|| {
             Some((reshaped(rewriter, maker).filter(|_| rows == 1 || width == 1)?, vec![1, 0]))
         })?;
@@ -73,19 +73,19 @@ fn stored(rewriter: &Rewriter<'_, '_>, columns: ValueId) -> Option<ValueId> {
     (fits && is_known(rewriter, weight)).then_some(weight)
 }
 
-/// Whether a tensor is constant, or what constant codes stand for, which is computed beforehand.
+/// Whether a tensor is constant, or dequantized from a constant, which is computed ahead of time.
 fn is_known(rewriter: &Rewriter<'_, '_>, weight: ValueId) -> bool {
     let operator = Operator::QUANTIZED_DECOMPOSED_DEQUANTIZE_PER_CHANNEL;
     let codes = rewriter.call_of(weight, operator).and_then(|taken| taken.first());
     rewriter.constant(*codes.unwrap_or(&weight)).is_some()
 }
 
-/// The constant that each matrix of a batch is the transposed of.
+/// The constant whose transpose each matrix of a batch is.
 fn repeated(rewriter: &Rewriter<'_, '_>, columns: ValueId) -> Option<ValueId> {
     let [batches, depth, width] = *rewriter.sizes(columns)? else { return None };
     let mut matrix = peeled_views(rewriter, columns);
     if let Some([source, ..]) = rewriter.call_of(matrix, Operator::EXPAND_COPY) {
-        // Repeated as a whole, not row by row.
+        // Expanded over the batch dim, not within the matrix.
         let ends = [matrix, *source].map(|id| rewriter.sizes(id)?.last_chunk::<2>().copied());
         if ends != [Some([depth, width]); 2] {
             return None;
@@ -106,7 +106,7 @@ fn addmm(
 ) -> Option<()> {
     let weight = stored(rewriter, columns)?;
     let [width, _] = *rewriter.sizes(weight)? else { return None };
-    // A bias of one element would be repeated.
+    // A bias of one element would broadcast.
     let fits = rewriter.sizes(bias) == Some(&[width]);
     if !fits || !are_one(rewriter, factors) {
         return None;
@@ -114,7 +114,7 @@ fn addmm(
     linear(rewriter, input, weight, Some(bias), out)
 }
 
-/// Makes the call.
+/// Adds a linear layer.
 fn linear(
     rewriter: &mut Rewriter<'_, '_>,
     input: ValueId,
@@ -129,7 +129,7 @@ fn linear(
         }
     }
     let bias = bias.unwrap_or_else(|| rewriter.value(Value::None));
-    // What has been made a matrix for a product need not be one.
+    // The input may have been flattened only for the matrix multiplication.
     let source = peeled_views(rewriter, input);
     let (sizes, out_sizes) = (rewriter.sizes(source)?, rewriter.sizes(out)?);
     let same_rows = sizes.last() == rewriter.sizes(input)?.last();
@@ -143,7 +143,7 @@ fn linear(
     view_into(rewriter, whole, out)
 }
 
-/// Adds a bias to a product without one.
+/// Merges the addition of a bias into a linear layer without one.
 fn add(rewriter: &mut Rewriter<'_, '_>, sum: ValueId, bias: ValueId, out: ValueId) -> Option<()> {
     let mut product = sum;
     for _ in 0..VIEWS {
@@ -207,7 +207,7 @@ mod tests {
 
     #[test]
     fn a_weight_for_all_batches() {
-        // A layer behind attention, as exporters write it.
+        // An output projection after attention, as exporters write it.
         let calls = made(
             "in x f32[2,16,8]
              const w f32[3,8] = 1
@@ -275,7 +275,7 @@ mod tests {
              out y1 y2 y3 y4 y5";
         let calls = made(text);
         let linear: Vec<_> = calls.iter().filter(|call| call.contains("linear")).collect();
-        // The product that others take, and no other.
+        // Only the multiplication whose result has other uses.
         assert_eq!(linear, ["%11 = aten.linear.default(%0, %2, none)"]);
     }
 }

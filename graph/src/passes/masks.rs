@@ -1,4 +1,4 @@
-//! The masks of attention.
+//! Attention masks.
 
 use super::constant::{decode, encode, rounded};
 use super::rewrite::Rewriter;
@@ -11,19 +11,19 @@ use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use torchlet_core::ScalarType;
 
-/// A number of `f32` so far below all scores that no sum with one differs from it.
+/// An `f32` value at or below this absorbs every score that is added to it.
 const ABSORBING: f64 = -1e30;
 
-/// How scores are masked.
+/// The form of a mask.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Mask {
-    /// This is added to them.
+    /// A tensor that is added to the scores.
     Added(ValueId),
-    /// This number stands in for them where a condition is true.
+    /// A number that replaces scores where a condition holds.
     Filled {
         /// The condition.
         condition: ValueId,
-        /// Whether it is where it is false instead.
+        /// Whether scores are replaced where the condition is false.
         inverted: bool,
         /// The number.
         number: f64,
@@ -31,7 +31,7 @@ pub(super) enum Mask {
 }
 
 impl Mask {
-    /// The ways to see scores as other scores with a mask, or without.
+    /// Candidates for the unmasked scores, each with its mask, including the scores without a mask.
     pub(super) fn candidates(
         rewriter: &Rewriter<'_, '_>,
         scores: ValueId,
@@ -56,14 +56,14 @@ impl Mask {
             }
             _ => {}
         }
-        // What is masked has the shape of the scores.
+        // The unmasked scores must have the same shape.
         let sizes = rewriter.sizes(scores);
         found.retain(|(inner, _)| rewriter.sizes(*inner) == sizes);
         found
     }
 
-    /// Makes what is added to scores of four dimensions, of batches and heads first, instead of
-    /// those that it was made for.
+    /// Adds the mask as a tensor to be added to scores of rank 4, `[batches, heads, rows, keys]`.
+    /// `scores` are those that the mask applied to, whose leading dims may differ.
     pub(super) fn make(
         self,
         rewriter: &mut Rewriter<'_, '_>,
@@ -80,7 +80,7 @@ impl Mask {
             return None;
         }
         let mask = match self {
-            // The call broadcasts by itself.
+            // Attention broadcasts the mask itself.
             Mask::Added(mask) => match rewriter.call_of(mask, Operator::EXPAND_COPY) {
                 Some([source, ..]) => *source,
                 _ => mask,
@@ -125,7 +125,7 @@ impl Mask {
     }
 }
 
-/// A constant of one number.
+/// Adds a constant scalar tensor.
 fn single(
     rewriter: &mut Rewriter<'_, '_>,
     scalar_type: ScalarType,
@@ -141,7 +141,7 @@ fn single(
     })))
 }
 
-/// The number that all elements of a value are.
+/// The number that fills a tensor.
 pub(super) fn filled(rewriter: &Rewriter<'_, '_>, id: ValueId) -> Option<f64> {
     if let Some(number) = rewriter.number(id) {
         return Some(number);
@@ -156,24 +156,24 @@ pub(super) fn filled(rewriter: &Rewriter<'_, '_>, id: ValueId) -> Option<f64> {
     rewriter.number(*inputs(node).get(at)?)
 }
 
-/// What a constant mask does in every run.
+/// Known properties of a constant mask.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Known {
-    /// It leaves each row a key to look at.
+    /// Each row can attend to a key.
     pub(super) shows_each_row: bool,
-    /// It shows row `i` the keys up to this one behind the `i`-th, and no others.
+    /// Row `i` sees exactly the keys up to `i` plus this offset.
     pub(super) causal: Option<usize>,
 }
 
-/// What a constant says by itself, whatever it is a mask of.
+/// Properties of a constant, independent of the attention call.
 #[derive(Debug, Clone, Copy, Default)]
 struct Looked {
     shows_each_row: bool,
-    /// The offset, if each of its matrices is causal, and their rows and keys.
+    /// The causal offset, if each matrix is causal, with the number of rows and keys.
     causal: Option<(usize, [usize; 2])>,
 }
 
-/// How a value is used as a mask.
+/// How a tensor is used as a mask.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Use {
     Added,
@@ -181,12 +181,12 @@ enum Use {
     FilledWhereNot,
 }
 
-/// What is known of masks, found once for each.
+/// Cache of the properties of masks.
 #[derive(Default)]
 pub(super) struct Masks(BTreeMap<(ValueId, Use), Looked>);
 
 impl Masks {
-    /// What is known of a mask of so many keys for each of so many rows.
+    /// Properties of a mask for `[rows, keys]` scores.
     pub(super) fn known(
         &mut self,
         rewriter: &Rewriter<'_, '_>,
@@ -202,14 +202,14 @@ impl Masks {
         };
         let found = || look(rewriter, mask).unwrap_or_default();
         let looked = *self.0.entry(key).or_insert_with(found);
-        // All keys of a row weigh as much where all have the same number. What is broadcast to more
-        // rows says the same of each.
+        // With a finite fill value, the keys of a fully masked row weigh equally. `shows_each_row`
+        // also holds if the mask broadcasts to more rows; the offset holds only for the same sizes.
         let causal = looked.causal.filter(|(_, own)| *own == sizes).map(|(offset, _)| offset);
         Known { shows_each_row: looked.shows_each_row || fills_numbers, causal }
     }
 }
 
-/// Looks at each element of the constant that a mask is, or that it is made of.
+/// Inspects the constant that a mask consists of, or that its condition is.
 fn look(rewriter: &Rewriter<'_, '_>, mask: Mask) -> Option<Looked> {
     let (id, numbers) = match mask {
         Mask::Filled { condition, inverted: true, number } => (condition, Some([0.0, number])),
@@ -257,8 +257,8 @@ fn look(rewriter: &Rewriter<'_, '_>, mask: Mask) -> Option<Looked> {
     Some(Looked { shows_each_row, causal })
 }
 
-/// The condition by which one of two numbers is added, and these as they are in the mask: where it
-/// is set, and where not.
+/// If a mask selects between two numbers: the condition, and the numbers where it is true and where
+/// it is false.
 fn chosen(rewriter: &Rewriter<'_, '_>, id: ValueId) -> Option<(ValueId, [f64; 2])> {
     let [condition, set, clear] = *rewriter.call_of(id, Operator::WHERE_SELF)? else { return None };
     let scalar_type = rewriter.scalar_type(id)?;

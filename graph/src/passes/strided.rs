@@ -1,14 +1,13 @@
-//! Calls that only move elements, several in a row, become one `aten.as_strided_copy` of what the
-//! first of them moves.
+//! Merges chains of element moves into one `aten.as_strided_copy`.
 //!
-//! The queries of attention, say: a permutation of a view of a part of a permutation of a view of
-//! what a linear layer gives. Each of them copies; one copy can do it, and an operator that reads
-//! its input with strides needs none.
+//! Attention queries are an example: a permutation of a view of a slice of a permutation of a view
+//! of a linear layer's result. Each call of the chain copies. One copy suffices, and operators that
+//! read their input with strides need none.
 //!
-//! Needs: each value made once, before its uses; fixed shapes; and targets that have
-//! `as_strided_copy`, which is why this pass is not in the list of all. It comes last, as patterns
-//! are of permutations and views. Keeps: single moves, and views, which cost nothing. Every element
-//! keeps its bits.
+//! Needs: a graph in which each value is produced once, before its uses; fixed shapes; and targets
+//! with `as_strided_copy`, so the pass is not in the list of all. It runs last, as patterns match
+//! permutations and views. Keeps: single moves, and views, which are free. All elements keep their
+//! bits.
 
 use super::rewrite::{Rewriter, each_call};
 use super::uses::inputs;
@@ -18,7 +17,7 @@ use crate::operators::Operator;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
-/// Makes one move of several, and says how often.
+/// Merges chains of moves. Returns the number of changes.
 pub fn run(graph: &mut Graph<'_>) -> usize {
     let mut moved: BTreeMap<ValueId, Moved> = BTreeMap::new();
     each_call(graph, |rewriter, node| {
@@ -26,7 +25,7 @@ pub fn run(graph: &mut Graph<'_>) -> usize {
         else {
             return false;
         };
-        // Views cost nothing.
+        // Views are free.
         let replaced = result.moves > 1
             && reshaped(rewriter, node).is_none()
             && emit(rewriter, &result, out).is_some();
@@ -35,19 +34,19 @@ pub fn run(graph: &mut Graph<'_>) -> usize {
     })
 }
 
-/// A tensor as strides over another's elements.
+/// A tensor as a strided view of another.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Moved {
     source: ValueId,
-    /// Each dimension's size, and how far its neighbours are from each other in the source.
+    /// Size and stride of each dim.
     dims: Vec<(usize, usize)>,
     offset: usize,
-    /// How many calls copied.
+    /// Number of copying calls in the chain.
     moves: usize,
 }
 
 impl Moved {
-    /// A tensor as itself.
+    /// A tensor as a contiguous view of itself.
     fn whole(rewriter: &Rewriter<'_, '_>, source: ValueId) -> Option<Self> {
         let sizes = rewriter.sizes(source).filter(|_| rewriter.is_lasting(source))?;
         let dims = in_order(sizes, 1)?;
@@ -55,7 +54,7 @@ impl Moved {
     }
 }
 
-/// Dimensions whose elements lie in order, so far from each other.
+/// Dims of contiguous elements, with this innermost stride.
 fn in_order(sizes: &[usize], mut stride: usize) -> Option<Vec<(usize, usize)>> {
     let mut dims = Vec::with_capacity(sizes.len());
     for size in sizes.iter().rev() {
@@ -66,7 +65,7 @@ fn in_order(sizes: &[usize], mut stride: usize) -> Option<Vec<(usize, usize)>> {
     Some(dims)
 }
 
-/// What a call moves, and how, if it only moves.
+/// The strided view that an element-moving call produces.
 fn follow(
     rewriter: &Rewriter<'_, '_>,
     moved: &BTreeMap<ValueId, Moved>,
@@ -92,7 +91,7 @@ fn follow(
         let dim = if dim < 0 { dim.checked_add_unsigned(rank as u64)? } else { dim };
         usize::try_from(dim).ok().filter(|dim| *dim < rank)
     };
-    // From the end, if negative.
+    // Negative indices count from the end.
     let position = |at: i64, size: usize| {
         let at = if at < 0 { at.checked_add_unsigned(size as u64)? } else { at };
         usize::try_from(at).ok().filter(|at| *at < size)
@@ -112,7 +111,7 @@ fn follow(
         let (size, stride) = result.dims.get_mut(dim()?)?;
         let start = position(start, *size)?;
         let count = *sizes.get(dim()?)?;
-        // The end says no more than the output's size; that must be right.
+        // The output's size determines the end of the slice, and must be valid.
         let last = (count - 1).checked_mul(step)?.checked_add(start)?;
         if last >= *size {
             return None;
@@ -124,9 +123,9 @@ fn follow(
     result.dims.iter().map(|(size, _)| size).eq(sizes).then_some(result)
 }
 
-/// The same elements in the same order as other dimensions, if strides can say it.
+/// Reshapes a strided view without a copy, if that is possible.
 fn regrouped(dims: &[(usize, usize)], sizes: &[usize]) -> Option<Vec<(usize, usize)>> {
-    // Neighbouring dimensions whose elements follow each other are one.
+    // Merge adjacent dims that are contiguous.
     let mut blocks: Vec<(usize, usize)> = Vec::new();
     for (size, stride) in dims.iter().copied().filter(|(size, _)| *size != 1) {
         match blocks.last_mut() {
@@ -137,7 +136,7 @@ fn regrouped(dims: &[(usize, usize)], sizes: &[usize]) -> Option<Vec<(usize, usi
             _ => blocks.push((size, stride)),
         }
     }
-    // From the innermost on, each block is cut into as many dimensions as it holds.
+    // Split blocks into dims, innermost first.
     let mut result = Vec::with_capacity(sizes.len());
     let mut block = blocks.pop().unwrap_or((1, 1));
     for size in sizes.iter().rev().copied() {
@@ -154,7 +153,7 @@ fn regrouped(dims: &[(usize, usize)], sizes: &[usize]) -> Option<Vec<(usize, usi
     (block.0 == 1 && blocks.is_empty()).then_some(result)
 }
 
-/// Makes the move.
+/// Adds the strided copy, or a view if the source is contiguous.
 fn emit(rewriter: &mut Rewriter<'_, '_>, moved: &Moved, out: ValueId) -> Option<()> {
     let Moved { source, dims, offset, .. } = moved;
     let sizes: Vec<usize> = dims.iter().map(|(size, _)| *size).collect();
@@ -226,7 +225,7 @@ mod tests {
 
     #[test]
     fn what_strides_cannot_say_is_copied_before() {
-        // The rows of a transposed matrix, in one: only a copy has that.
+        // Flattening a transposed matrix needs a copy.
         let calls = moved(
             "in x f32[4,6]
              a f32[6,4] = aten.permute_copy.default(x, [1, 0])

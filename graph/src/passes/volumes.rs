@@ -1,15 +1,14 @@
-//! Convolutions and pooling over three dimensions become ones over two, where a processor has only
-//! these.
+//! Rewrites 3-D convolutions and pooling as 2-D ones, for processors that support only those.
 //!
-//! Each output of a convolution over depth, height and width is one over height and width of as
-//! many slices as the kernel is deep: one copy brings them behind each channel, which is the order
-//! that the weights have already, and the depth becomes a part of the batch. The largest of a
-//! window is that of the largest of its planes, and so is the mean of windows that have as many
-//! elements each.
+//! An output slice of a 3-D convolution is a 2-D convolution over as many input slices as the
+//! kernel is deep. One copy gathers these slices behind each channel, which is the order that the
+//! weights have already, and the output depth becomes part of the batch. Max pooling is applied to
+//! planes and then over the depth, and so is average pooling if all windows have the same number of
+//! elements.
 //!
-//! Needs: fixed shapes; runs where processors are known, and calls become others only if `takes`
-//! says no of the whole and yes of what it becomes. Keeps: kernels of more than 16 planes, pooling
-//! whose indices are wanted, and means over windows of different sizes. Rounding: sums are in
+//! Needs: fixed shapes. Runs where processors are known: a call is rewritten only if `takes`
+//! rejects it and accepts its replacement. Keeps: kernels of more than 16 planes, pooling whose
+//! indices are used, and averages over windows of different sizes. Rounding: sums are computed in
 //! another order.
 
 use super::rewrite::{Rewriter, each_call};
@@ -20,13 +19,13 @@ use crate::operators::Operator;
 use alloc::vec::Vec;
 use torchlet_core::ScalarType;
 
-/// How deep kernels are at most: each plane of them is a copy of the input.
+/// Maximum kernel depth. Each kernel plane costs a copy of the input.
 const DEEPEST: usize = 16;
 
-/// Whether a processor takes a call.
+/// Whether a processor supports a call.
 type Takes<'t> = dyn FnMut(&Graph<'_>, &Node) -> bool + 't;
 
-/// Makes such calls where a processor takes them, and says how many.
+/// Rewrites calls where a processor supports the result. Returns the number of changes.
 pub fn run(graph: &mut Graph<'_>, takes: &mut Takes<'_>) -> usize {
     each_call(graph, |rewriter, node| match node.operator {
         Operator::CONVOLUTION => convolution(rewriter, node, takes).is_some(),
@@ -36,7 +35,7 @@ pub fn run(graph: &mut Graph<'_>, takes: &mut Takes<'_>) -> usize {
     })
 }
 
-/// A number for each of three dimensions, or one for all.
+/// A parameter per dim: three values, or one for all dims.
 fn three(rewriter: &Rewriter<'_, '_>, id: ValueId) -> Option<[i64; 3]> {
     match *rewriter.ints(id)? {
         [all] => Some([all; 3]),
@@ -53,7 +52,7 @@ fn int(rewriter: &mut Rewriter<'_, '_>, value: i64) -> ValueId {
     rewriter.value(Value::Int(value))
 }
 
-/// Makes a tensor with other sizes and the same elements.
+/// Adds a view with these sizes.
 fn view(rewriter: &mut Rewriter<'_, '_>, input: ValueId, sizes: &[usize]) -> Option<ValueId> {
     let known: Vec<i64> =
         sizes.iter().map(|size| i64::try_from(*size).ok()).collect::<Option<_>>()?;
@@ -61,25 +60,25 @@ fn view(rewriter: &mut Rewriter<'_, '_>, input: ValueId, sizes: &[usize]) -> Opt
     Some(rewriter.call_new(Operator::VIEW_COPY, &[input, known], scalar_type, sizes.to_vec()))
 }
 
-/// The sizes of a tensor of volumes, if they are fixed.
+/// The sizes of a tensor of rank 5, if they are fixed.
 fn volumes(rewriter: &Rewriter<'_, '_>, id: ValueId) -> Option<[usize; 5]> {
     let tensor = rewriter.tensor(id).filter(|tensor| !tensor.dynamic)?;
     tensor.sizes[..].try_into().ok()
 }
 
-/// A convolution over two dimensions in the place of one over three.
+/// A 2-D convolution that replaces a 3-D one.
 struct Planar {
     weight: ValueId,
-    /// The sizes that the weights are seen in.
+    /// The sizes of the reshaped weights.
     weights: [usize; 4],
-    /// What comes behind input and weights.
+    /// The arguments after input and weights.
     rest: [ValueId; 7],
     made: ValueId,
 }
 
 impl Planar {
-    /// That of a call, with these sizes of input, weights and result, and with this stride, padding
-    /// and dilation, if it is taken.
+    /// Prepares the 2-D replacement of a convolution, if it is supported. The sizes are those of
+    /// input, weights and result; `window` holds stride, padding and dilation.
     fn asked(
         rewriter: &mut Rewriter<'_, '_>,
         node: &Node,
@@ -95,7 +94,7 @@ impl Planar {
         let (no, none) = (rewriter.value(Value::Bool(false)), ints(rewriter, &[0, 0]));
         let rest = [bias, stride, padding, dilation, no, none, groups];
         let args = [&[input_like, weight], &rest[..]].concat();
-        // The weights are a constant, if they are one, but for their sizes.
+        // The weights keep their data, with other sizes, so that constants are recognized.
         let flat = &mut |place: usize, tensor: &mut Tensor<'_>| {
             if place == 1 {
                 tensor.sizes = weights.to_vec();
@@ -106,7 +105,7 @@ impl Planar {
         is_taken.then_some(Planar { weight, weights, rest, made })
     }
 
-    /// Makes the call of an input, and gives what it makes.
+    /// Adds the call, and returns its output.
     fn call(self, rewriter: &mut Rewriter<'_, '_>, input: ValueId) -> Option<ValueId> {
         let weight = view(rewriter, self.weight, &self.weights)?;
         let args = [&[input, weight], &self.rest[..]].concat();
@@ -115,8 +114,8 @@ impl Planar {
     }
 }
 
-/// A convolution along depth alone is one over two dimensions, depth and the places of a plane:
-/// both are views.
+/// Rewrites a convolution over the depth alone: a 2-D convolution over depth and flattened plane
+/// positions. Views of input and output suffice.
 fn through_depth(
     rewriter: &mut Rewriter<'_, '_>,
     node: &Node,
@@ -147,7 +146,7 @@ fn convolution(rewriter: &mut Rewriter<'_, '_>, node: &Node, takes: &mut Takes<'
     let [stride, padding, dilation] = [stride, padding, dilation].map(|id| three(rewriter, id));
     let ([step, stride @ ..], [margin, padding @ ..], [apart, dilation @ ..]) =
         (stride?, padding?, dilation?);
-    // Margins that a kernel lies in as a whole would be stacked, and convolved, for nothing.
+    // Padding as large as the kernel would be gathered and convolved in vain.
     let reach = i64::try_from(kernel).ok()?.checked_mul(apart)?;
     let fits = (1..=DEEPEST).contains(&kernel)
         && step > 0
@@ -166,8 +165,8 @@ fn convolution(rewriter: &mut Rewriter<'_, '_>, node: &Node, takes: &mut Takes<'
     if pointwise && through_depth(rewriter, node, [step, margin, apart], takes).is_some() {
         return Some(());
     }
-    // What is asked for first: the convolution over planes, with all slices that it reads behind
-    // each channel.
+    // First query support for the 2-D convolution, with all slices that it reads behind each
+    // channel.
     let planes = batch.checked_mul(depth_out)?;
     let stacked = [planes, channels.checked_mul(kernel)?, height, width];
     let weights = [outs, of_group.checked_mul(kernel)?, kernel_height, kernel_width];
@@ -185,7 +184,8 @@ fn convolution(rewriter: &mut Rewriter<'_, '_>, node: &Node, takes: &mut Takes<'
             rewriter.call_new(Operator::CONSTANT_PAD_ND, &args, scalar_type, sizes.to_vec())
         }
     };
-    // All slices in one copy: as many for each output as the kernel is deep, behind each channel.
+    // One copy gathers all slices: for each output slice and channel, as many as the kernel is
+    // deep.
     let [plane, line] = [height.checked_mul(width)?, width].map(|it| i64::try_from(it).ok());
     let (plane, line) = (plane?, line?);
     let deep = i64::try_from(depth.checked_add(margins)?).ok()?;
@@ -232,8 +232,8 @@ fn mean(rewriter: &mut Rewriter<'_, '_>, node: &Node, takes: &mut Takes<'_>) -> 
     by_planes(rewriter, node, out, None, takes)
 }
 
-/// A pooling over planes, and then over what these leave along the depth; with a dilation, that of
-/// the largest.
+/// Rewrites pooling as pooling over planes, followed by pooling over the depth. `dilation` is
+/// present for max pooling.
 fn by_planes(
     rewriter: &mut Rewriter<'_, '_>,
     node: &Node,
@@ -264,8 +264,7 @@ fn by_planes(
         Some(_) => Operator::MAX_POOL2D,
         None => Operator::AVG_POOL2D,
     };
-    // The last dimensions, and then the first one with a dimension of which each element is left
-    // alone.
+    // First over the last two dims, then over the first one with a second dim that stays unchanged.
     let over = |of: [i64; 3], alone: i64| [[of[1], of[2]], [of[0], alone]];
     let (kernel, stride, padding) = (over(kernel, 1), over(stride, 1), over(padding, 0));
     let dilation = dilation.map(|dilation| over(dilation, 1));
@@ -316,7 +315,7 @@ mod tests {
     use alloc::format;
     use alloc::string::String;
 
-    /// A processor of planes.
+    /// A processor that supports only calls whose first argument has rank 4.
     fn takes(graph: &Graph<'_>, node: &Node) -> bool {
         let first = node.args.first().and_then(|id| graph.values.get(*id));
         matches!(first, Some(Value::Tensor(tensor)) if tensor.sizes.len() == 4)
@@ -327,7 +326,7 @@ mod tests {
         all.collect::<Vec<_>>().join(" ")
     }
 
-    /// What calls become, and that they make the same.
+    /// Operators after the pass. Asserts that the results are unchanged.
     fn rewritten(text: &str) -> Vec<&'static str> {
         let mut whole = text::parse(text);
         crate::lower::portable::run(&mut whole).unwrap();
@@ -361,7 +360,7 @@ mod tests {
                 numbers(weights)
             );
             let operators = rewritten(&text);
-            // Along depth alone, views are enough.
+            // Over the depth alone, views suffice.
             let is_along_depth = sizes.ends_with(",1,1") && !rest.starts_with("[1,2,1]");
             let copies = operators.contains(&"aten.as_strided_copy.default");
             assert_eq!(copies, !is_along_depth, "{operators:?}");
@@ -392,7 +391,7 @@ mod tests {
             text::operators(&graph).len() == 1
         };
         let x = "in x f32[1,2,5,4,6]";
-        // Windows at the edge have fewer elements; indices are wanted; a divisor of one's own.
+        // Windows with fewer elements at the edge, used indices, an explicit divisor.
         let edges = "y f32[1,2,6,5,7] = aten.avg_pool3d.default(x, [2,2,2], [1,1,1], [1,1,1], false, false, none)";
         assert!(kept(&[x, edges, "out y"].join("\n")));
         let divided = "y f32[1,2,4,3,5] = aten.avg_pool3d.default(x, [2,2,2], [1,1,1], [0,0,0], false, true, 5)";

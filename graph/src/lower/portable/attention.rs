@@ -1,4 +1,4 @@
-//! Attention as products and a softmax, in 32-bit floating point.
+//! Lowers attention to matrix multiplications and a softmax in `f32`.
 
 use super::Rule;
 use super::builder::{Builder, Info, Size};
@@ -13,7 +13,7 @@ use torchlet_core::ScalarType;
 pub(super) const RULES: &[(Operator, Rule)] = &[
     (Operator::ET_VK_SDPA, |b, args| sdpa(b, args, None, HiddenRows::AreNoNumbers)),
     (Operator::ATTENTION, |b, args| {
-        // Files from before there was an offset have none.
+        // Older files lack the offset.
         let start = b.optional(AttentionArgs::of(args)?.offset);
         sdpa(b, args, start, HiddenRows::AreZeros)
     }),
@@ -38,8 +38,8 @@ pub(super) const RULES: &[(Operator, Rule)] = &[
         let out = b.out(args)?;
         let wanted = b.info(out)?;
         let heads = grouped(b, q, cache)?;
-        // As many rows and keys as the output has; beyond what there is, rows are zero, and keys
-        // are not seen.
+        // The output may have more rows and keys than the cache: extra rows are zero, and extra
+        // keys are masked.
         let scores = scores(b, &heads, None)?;
         let scores = resized(b, scores, 2, wanted.size(2), 0.0)?;
         let scores = causal(b, scores, start)?;
@@ -48,15 +48,15 @@ pub(super) const RULES: &[(Operator, Rule)] = &[
     }),
 ];
 
-/// What rows are in which every key is hidden.
+/// Attention weights of fully masked rows.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum HiddenRows {
-    /// What a softmax over minus infinity alone gives.
+    /// The softmax of minus infinities.
     AreNoNumbers,
     AreZeros,
 }
 
-/// Attention, causal from a position on if there is one.
+/// Lowers attention; causal with this offset, if one is given.
 fn sdpa(
     b: &mut Builder<'_, '_>,
     args: &[ValueId],
@@ -71,7 +71,7 @@ fn sdpa(
     b.finish_with(out, b.out(args)?)
 }
 
-/// The first three arguments, tensors of four dimensions.
+/// The first three arguments, which must have rank 4.
 fn three(b: &Builder<'_, '_>, args: &[ValueId]) -> Result<[ValueId; 3], Error> {
     let [q, k, v, ..] = args[..] else {
         return Err(Error::invalid("attention lacks an argument"));
@@ -85,8 +85,8 @@ fn three(b: &Builder<'_, '_>, args: &[ValueId]) -> Result<[ValueId; 3], Error> {
     Ok([q, k, v])
 }
 
-/// Whether the kernel, which takes what programs for CPUs have, takes these arguments: all of one
-/// type, and a mask of numbers for each query and key.
+/// Whether the kernel of `llama.custom_sdpa` supports these arguments. It supports the forms of CPU
+/// programs: a single type, and a floating-point mask over queries and keys.
 fn has_kernel(b: &Builder<'_, '_>, args: &[ValueId], qkv: [ValueId; 3]) -> Result<bool, Error> {
     let call = CustomSdpaArgs::of(args)?;
     let [q, k, v] = [b.info(qkv[0])?, b.info(qkv[1])?, b.info(qkv[2])?];
@@ -108,7 +108,7 @@ fn has_kernel(b: &Builder<'_, '_>, args: &[ValueId], qkv: [ValueId; 3]) -> Resul
     Ok(same && known && fits && args.len() == 9 && q.scalar_type != ScalarType::Double)
 }
 
-/// Writes keys and values into the caches that arguments 3 and 4 are.
+/// Writes keys and values to the key and value caches of a call.
 fn update_caches(
     b: &mut Builder<'_, '_>,
     args: &[ValueId],
@@ -124,7 +124,7 @@ fn update_caches(
     Ok(caches)
 }
 
-/// Keys and values in `[batch, position, head, depth]`.
+/// Lowers attention with keys and values as `[batch, position, head, dim]`.
 fn custom_sdpa(
     b: &mut Builder<'_, '_>,
     call: &CustomSdpaArgs,
@@ -137,7 +137,7 @@ fn custom_sdpa(
     }
     let is_causal = b.optional_number(call.is_causal)?.is_none_or(|causal| causal != 0.0);
     let scale = b.optional_number(call.scale)?;
-    // Keys behind the last position that a query can see are left out.
+    // Slice off keys after the last one that any query sees.
     let zero = b.new_int(0);
     let end = match mask {
         Some(mask) => {
@@ -152,7 +152,7 @@ fn custom_sdpa(
     for cache in [&mut k, &mut v] {
         *cache = b.slice(*cache, 1, zero, end, 1)?;
     }
-    // Heads before positions.
+    // To `[batch, head, position, dim]`.
     let mut tensors = [q, k, v];
     for tensor in &mut tensors {
         *tensor = b.permute(*tensor, &[0, 2, 1, 3])?;
@@ -163,12 +163,12 @@ fn custom_sdpa(
     b.finish_with(out, call.out)
 }
 
-/// Queries and keys whose heads are the batches of one product: several heads of queries share one
-/// of keys.
+/// Queries and keys for a batched matrix multiplication over key heads. The query heads that share
+/// a key head are merged into its rows.
 struct Heads {
-    /// `[batch * key heads, heads of each * rows, depth]`.
+    /// `[batch * key heads, query heads per key head * rows, dim]`.
     q: ValueId,
-    /// `[batch * key heads, depth, keys]`.
+    /// `[batch * key heads, dim, keys]`.
     k: ValueId,
     batches: Size,
     batch: Size,
@@ -201,7 +201,7 @@ impl Heads {
     }
 }
 
-/// `[batch, head, row, element]` with heads that share others' in one.
+/// Reshapes `[batch, head, row, element]`, merging the heads that share a key head into rows.
 fn folded(
     b: &mut Builder<'_, '_>,
     value: ValueId,
@@ -218,7 +218,7 @@ fn grouped(b: &mut Builder<'_, '_>, q: ValueId, k: ValueId) -> Result<Heads, Err
     Heads::new(b, q, k)
 }
 
-/// Queries times keys times the scale: `[batch, head, row, key]`.
+/// Scaled scores, `[batch, head, row, key]`.
 fn scores(b: &mut Builder<'_, '_>, heads: &Heads, scale: Option<f64>) -> Result<ValueId, Error> {
     let scale = scale.unwrap_or_else(|| 1.0 / square_root(heads.depth.max(1) as f64));
     let (q, k) = (b.cast(heads.q, ScalarType::Float)?, b.cast(heads.k, ScalarType::Float)?);
@@ -227,7 +227,7 @@ fn scores(b: &mut Builder<'_, '_>, heads: &Heads, scale: Option<f64>) -> Result<
     b.view(scores, &[heads.batch, heads.heads, heads.rows, heads.keys])
 }
 
-/// Minus infinity for keys behind the position of the query's row.
+/// Sets scores of keys after the query's position to minus infinity.
 fn causal(b: &mut Builder<'_, '_>, scores: ValueId, start: ValueId) -> Result<ValueId, Error> {
     let (rows, keys) = (b.size(scores, 2)?, b.size(scores, 3)?);
     let zero = b.new_int(0);
@@ -239,7 +239,7 @@ fn causal(b: &mut Builder<'_, '_>, scores: ValueId, start: ValueId) -> Result<Va
     b.masked(scores, behind, f64::NEG_INFINITY)
 }
 
-/// Attention over `[batch, head, row, depth]`; causal from a position on, if there is one.
+/// Attention over `[batch, head, row, dim]`; causal with offset `start`, if it is given.
 fn attend(
     b: &mut Builder<'_, '_>,
     [q, k, v]: [ValueId; 3],
@@ -284,7 +284,7 @@ fn attend(
     b.view(out, &[heads.batch, heads.heads, heads.rows, depth])
 }
 
-/// The rows in which every score is minus infinity.
+/// Mask of rows whose scores are all minus infinity.
 fn hidden_rows(b: &mut Builder<'_, '_>, scores: ValueId) -> Result<ValueId, Error> {
     let mut info = b.info(scores)?;
     if let Some(last) = info.sizes.last_mut() {
@@ -297,7 +297,7 @@ fn hidden_rows(b: &mut Builder<'_, '_>, scores: ValueId) -> Result<ValueId, Erro
     Ok(b.call(Operator::EQ_SCALAR, &[largest, infinity], made))
 }
 
-/// A mask without the rows and keys that nothing asks for.
+/// Slices a mask to the rows and keys of a call.
 fn fitted(b: &mut Builder<'_, '_>, mask: ValueId, heads: &Heads) -> Result<ValueId, Error> {
     let info: Info = b.info(mask)?;
     if info.rank() > 4 {
@@ -314,7 +314,7 @@ fn fitted(b: &mut Builder<'_, '_>, mask: ValueId, heads: &Heads) -> Result<Value
     Ok(mask)
 }
 
-/// With so many elements along a dimension: the last ones are left out, or fillers added.
+/// Truncates or pads a dim at its end to this size.
 fn resized(
     b: &mut Builder<'_, '_>,
     value: ValueId,
@@ -337,9 +337,9 @@ fn resized(
     Ok(b.call(Operator::CONSTANT_PAD_ND, &[value, pads, filler], info))
 }
 
-/// The square root of a positive number, which core has none of.
+/// Square root of a positive number, as `core` has none.
 fn square_root(number: f64) -> f64 {
-    // Newton's method, from above: it falls until it is there.
+    // Newton's method from above decreases until it converges.
     let mut root = number.max(1.0);
     for _ in 0..64 {
         let next = 0.5 * (root + number / root);

@@ -1,4 +1,4 @@
-//! Writes calls.
+//! Builder for the calls of lowered graphs.
 
 mod tensors;
 
@@ -18,7 +18,7 @@ use torchlet_core::rules::{normalize_dim, normalize_index};
 #[derive(Debug, Clone)]
 pub(super) struct Info {
     pub(super) scalar_type: ScalarType,
-    /// The shape, or the bound of it.
+    /// The shape, or its upper bound.
     pub(super) sizes: Vec<usize>,
     pub(super) dynamic: bool,
 }
@@ -28,7 +28,7 @@ impl Info {
         self.sizes.len()
     }
 
-    /// The size of a dimension, 1 beyond the rank.
+    /// The size of a dim; 1 beyond the rank.
     pub(super) fn size(&self, dim: usize) -> usize {
         self.sizes.get(dim).copied().unwrap_or(1)
     }
@@ -45,33 +45,33 @@ impl Info {
         Info { sizes, ..self.clone() }
     }
 
-    /// A dimension that may count from the end.
+    /// Normalizes a dim that may be negative.
     pub(super) fn dim(&self, dim: i64) -> Result<usize, Error> {
         normalize_dim(dim, self.rank())
             .ok_or_else(|| Error::Invalid(format!("dimension {dim} of {:?}", self.sizes)))
     }
 }
 
-/// A size: a number, or one that a call finds out.
+/// A size, known or computed at run time.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Size {
-    /// What it is at most.
+    /// Upper bound of the size.
     pub(super) bound: usize,
     pub(super) value: ValueId,
 }
 
-/// A graph whose calls are written anew, one by one.
+/// A graph whose calls are being replaced.
 pub(super) struct Builder<'g, 'p> {
     graph: &'g mut Graph<'p>,
     calls: Vec<Node>,
-    /// The number of the call that is in the making, and where it begins.
+    /// Id of the call that is being lowered, and the index of the first call that replaces it.
     id: u32,
     start: usize,
-    /// Values that other ones stand for.
+    /// Values that are replaced by others.
     renamed: BTreeMap<ValueId, ValueId>,
-    /// Values that are others' memory: what overwrites them overwrites those.
+    /// Values that alias others: overwriting one overwrites the other.
     same: BTreeMap<ValueId, ValueId>,
-    /// Values that are looked at when all is done.
+    /// Graph outputs and update sources, which keep their ids.
     kept: BTreeSet<ValueId>,
 }
 
@@ -83,7 +83,7 @@ impl<'g, 'p> Builder<'g, 'p> {
         Builder { graph, calls: Vec::new(), id: 0, start: 0, renamed, same, kept }
     }
 
-    /// Puts the calls into the graph.
+    /// Stores the calls in the graph.
     pub(super) fn finish(self) {
         self.graph.nodes = self.calls;
         for (_, old) in &mut self.graph.updates {
@@ -91,7 +91,7 @@ impl<'g, 'p> Builder<'g, 'p> {
         }
     }
 
-    /// Values with those in place that stand for them, also in lists.
+    /// Applies replacements to arguments and to members of lists.
     pub(super) fn renamed(&mut self, args: &[ValueId]) -> Vec<ValueId> {
         args.iter().map(|id| self.renamed_one(*id)).collect()
     }
@@ -109,8 +109,8 @@ impl<'g, 'p> Builder<'g, 'p> {
         }
     }
 
-    /// Adds calls, or none if a rule fails; says whether it made them. The rule must not let values
-    /// stand for others.
+    /// Runs a rule, and discards its calls if it fails. Returns whether it succeeded. The rule must
+    /// not replace values.
     pub(super) fn attempt(&mut self, rule: impl FnOnce(&mut Self) -> Result<(), Error>) -> bool {
         let made = rule(self).is_ok();
         if !made {
@@ -119,17 +119,17 @@ impl<'g, 'p> Builder<'g, 'p> {
         made
     }
 
-    /// The calls that were added in the place of the one in the making.
+    /// The calls that replace the current one so far.
     pub(super) fn made(&mut self) -> &mut [Node] {
         self.calls.get_mut(self.start..).unwrap_or_default()
     }
 
-    /// Adds a call as it is.
+    /// Adds an unchanged call.
     pub(super) fn keep(&mut self, call: Node) {
         self.calls.push(call);
     }
 
-    /// What is added from now on is in the place of the call of this number.
+    /// Begins the lowering of the call with this id.
     pub(super) fn begin(&mut self, id: u32) {
         (self.id, self.start) = (id, self.calls.len());
     }
@@ -149,7 +149,7 @@ impl<'g, 'p> Builder<'g, 'p> {
         args.last().copied().ok_or_else(|| Error::invalid("the call has no arguments"))
     }
 
-    /// The outputs of a call that has several.
+    /// The outputs of a call with one or several.
     pub(super) fn outs(&self, args: &[ValueId]) -> Result<Vec<ValueId>, Error> {
         let out = self.out(args)?;
         Ok(match self.value(out)? {
@@ -158,7 +158,7 @@ impl<'g, 'p> Builder<'g, 'p> {
         })
     }
 
-    /// The first argument of a call, and its output.
+    /// The first argument and the output of a call.
     pub(super) fn ends(&self, args: &[ValueId]) -> Result<(ValueId, ValueId), Error> {
         match args {
             [input, .., out] => Ok((*input, *out)),
@@ -166,12 +166,12 @@ impl<'g, 'p> Builder<'g, 'p> {
         }
     }
 
-    /// An argument that is neither left out nor `None`.
+    /// An argument, unless it is absent or `None`.
     pub(super) fn optional(&self, id: impl Into<Option<ValueId>>) -> Option<ValueId> {
         id.into().filter(|id| !matches!(self.value(*id), Ok(Value::None)))
     }
 
-    /// A tensor, and its dtype and shape.
+    /// A tensor argument with its type and shape.
     pub(super) fn tensor(&self, id: ValueId) -> Result<(ValueId, Info), Error> {
         Ok((id, self.info(id)?))
     }
@@ -187,7 +187,7 @@ impl<'g, 'p> Builder<'g, 'p> {
         }
     }
 
-    /// Whether a tensor keeps its contents from run to run.
+    /// Whether a tensor keeps its contents between runs.
     pub(super) fn is_state(&self, id: ValueId) -> bool {
         matches!(
             self.value(id),
@@ -214,7 +214,7 @@ impl<'g, 'p> Builder<'g, 'p> {
         }
     }
 
-    /// A known number, if the call has it.
+    /// A known number, if the argument is present.
     pub(super) fn optional_number(
         &self,
         id: impl Into<Option<ValueId>>,
@@ -222,12 +222,12 @@ impl<'g, 'p> Builder<'g, 'p> {
         self.optional(id).map(|id| self.number(id)).transpose()
     }
 
-    /// A truth value; one that is left out is false.
+    /// A boolean, false if absent.
     pub(super) fn truth(&self, id: impl Into<Option<ValueId>>) -> Result<bool, Error> {
         Ok(self.optional_number(id)?.is_some_and(|number| number != 0.0))
     }
 
-    /// A string, if the call has it.
+    /// A string, if the argument is present.
     pub(super) fn text(&self, id: impl Into<Option<ValueId>>) -> Result<Option<String>, Error> {
         let Some(id) = self.optional(id) else { return Ok(None) };
         match self.value(id)? {
@@ -236,7 +236,8 @@ impl<'g, 'p> Builder<'g, 'p> {
         }
     }
 
-    /// Known integers: one stands for a list of one, an absent list is empty.
+    /// A list of known integers. A single integer gives a list of one, an absent argument an empty
+    /// list.
     pub(super) fn ints(&self, id: impl Into<Option<ValueId>>) -> Result<Vec<i64>, Error> {
         let Some(id) = self.optional(id) else { return Ok(Vec::new()) };
         match self.value(id)? {
@@ -254,7 +255,7 @@ impl<'g, 'p> Builder<'g, 'p> {
         self.push(Value::IntList(items.to_vec()))
     }
 
-    /// A number, as an integer if it is one.
+    /// Adds a number, as an integer if it is whole.
     pub(super) fn new_number(&mut self, number: f64) -> ValueId {
         self.push(whole(number).map_or(Value::Double(number), Value::Int))
     }
@@ -275,20 +276,20 @@ impl<'g, 'p> Builder<'g, 'p> {
         }))
     }
 
-    /// Adds a call that makes `out`.
+    /// Adds a call that produces `out`.
     pub(super) fn call_into(&mut self, operator: Operator, inputs: &[ValueId], out: ValueId) {
         let args = inputs.iter().copied().chain([out]).collect();
         self.calls.push(Node { id: self.id, operator, args, parts: Vec::new() });
     }
 
-    /// Adds a call that makes a new tensor.
+    /// Adds a call that produces a new tensor.
     pub(super) fn call(&mut self, operator: Operator, inputs: &[ValueId], made: Info) -> ValueId {
         let out = self.new_tensor(made);
         self.call_into(operator, inputs, out);
         out
     }
 
-    /// Makes `out` be what was computed, in its own type.
+    /// Makes `out` the computed value, converted to the type of `out` if necessary.
     pub(super) fn finish_with(&mut self, value: ValueId, out: ValueId) -> Result<(), Error> {
         let (from, to) = (self.info(value)?, self.info(out)?);
         if from.scalar_type != to.scalar_type {
@@ -307,7 +308,7 @@ impl<'g, 'p> Builder<'g, 'p> {
         Ok(())
     }
 
-    /// Lets another value stand for what a call makes, which computes nothing.
+    /// Replaces the output of a call by an existing value, without computation where possible.
     pub(super) fn stand_in(&mut self, value: ValueId, out: ValueId) -> Result<(), Error> {
         self.same.insert(out, value);
         let alike = self.info(value)?.scalar_type == self.info(out)?.scalar_type;
@@ -323,7 +324,7 @@ impl<'g, 'p> Builder<'g, 'p> {
         self.call_into(Operator::TO_COPY, &[value, none, none, none, none, no, none], out);
     }
 
-    /// A tensor in another type.
+    /// Converts a tensor to another type.
     pub(super) fn cast(&mut self, value: ValueId, to: ScalarType) -> Result<ValueId, Error> {
         let info = self.info(value)?;
         if info.scalar_type == to {
@@ -334,13 +335,13 @@ impl<'g, 'p> Builder<'g, 'p> {
         Ok(out)
     }
 
-    /// An index of a dimension, which may count from the end.
+    /// Normalizes an index that may be negative.
     pub(super) fn index(&self, index: i64, size: usize) -> Result<usize, Error> {
         normalize_index(index, size)
             .ok_or_else(|| Error::Invalid(format!("index {index} of {size} elements")))
     }
 
-    /// The size of a dimension of a tensor.
+    /// The size of a dim of a tensor.
     pub(super) fn size(&mut self, id: ValueId, dim: usize) -> Result<Size, Error> {
         let info = self.info(id)?;
         let bound = info.size(dim);
@@ -353,12 +354,12 @@ impl<'g, 'p> Builder<'g, 'p> {
         Ok(Size { bound, value })
     }
 
-    /// A size that is a number.
+    /// A known size.
     pub(super) fn known(&mut self, size: usize) -> Size {
         Size { bound: size, value: self.new_int(size as i64) }
     }
 
-    /// The sum of two integers, of which each may be computed.
+    /// The sum of two integers, known or computed.
     pub(super) fn sum(&mut self, a: ValueId, b: ValueId) -> Result<ValueId, Error> {
         if let (Value::Int(a), Value::Int(b)) = (self.value(a)?, self.value(b)?) {
             let sum = a.checked_add(*b).ok_or_else(|| Error::invalid("a sum is out of range"))?;
@@ -369,7 +370,7 @@ impl<'g, 'p> Builder<'g, 'p> {
         Ok(sum)
     }
 
-    /// An integer that may be computed, so many times.
+    /// An integer, known or computed, times a known factor.
     pub(super) fn product(&mut self, a: ValueId, factor: usize) -> Result<ValueId, Error> {
         let factor = i64::try_from(factor).map_err(|_| Error::invalid("a size is out of range"))?;
         if let Value::Int(a) = self.value(a)? {
@@ -382,7 +383,7 @@ impl<'g, 'p> Builder<'g, 'p> {
         Ok(product)
     }
 
-    /// A list of sizes.
+    /// Adds a list of sizes.
     pub(super) fn sizes(&mut self, sizes: &[Size]) -> Result<ValueId, Error> {
         let mut known = Vec::new();
         for size in sizes {

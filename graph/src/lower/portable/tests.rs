@@ -7,7 +7,7 @@ use alloc::string::{String, ToString};
 use alloc::vec;
 use torchlet_core::{ScalarType, TensorRef};
 
-/// A graph of one call, whose inputs that are tensors without data are the graph's.
+/// A graph with a single call. Tensors without data among its inputs are graph inputs.
 fn one(operator: Operator, inputs: &[Value<'static>], outs: &[Value<'static>]) -> Graph<'static> {
     let mut graph = Graph { values: inputs.to_vec(), ..Graph::default() };
     let is_input = |id: &ValueId| matches!(&inputs[*id], Value::Tensor(Tensor { data: None, .. }));
@@ -26,7 +26,8 @@ fn one(operator: Operator, inputs: &[Value<'static>], outs: &[Value<'static>]) -
     graph
 }
 
-/// What a graph gives, with and without its constants folded.
+/// Runs a lowered graph with and without constant folding, asserts equality, and returns its
+/// outputs.
 fn ran(mut graph: Graph<'_>, inputs: &[TensorRef<'_>]) -> Vec<Vec<f32>> {
     run(&mut graph).unwrap();
     let plain = outputs(&graph, inputs);
@@ -55,8 +56,8 @@ fn ints(items: &[i64]) -> Value<'static> {
     Value::IntList(items.to_vec())
 }
 
-/// The operators of the table that have no form: those that passes make, which are lowered by their
-/// parts or made when all is compiled, and weights that are packed for one machine.
+/// Operators without a portable form: those that passes produce, which are lowered by their parts
+/// or produced at the end of compilation, and weights that are packed for one machine.
 #[test]
 fn every_operator_has_a_form() {
     let mut without: Vec<&str> =
@@ -153,13 +154,13 @@ fn convolutions_with_bounds() {
     let graph = one(Operator::ET_VK_CONV1D_PW, &inputs, &[tensor(&[1, 1, 3])]);
     let input = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0];
     assert_eq!(ran(graph, &[floats(&[1, 2, 3], &input)]), [[40.5, 40.5, 40.5]]);
-    // Without bounds there is none.
+    // Without limits, the activation is absent.
     inputs[8] = Value::None;
     let graph = one(Operator::ET_VK_CONV1D_DW, &inputs, &[tensor(&[1, 1, 3])]);
     assert_eq!(ran(graph, &[floats(&[1, 2, 3], &input)]), [[41.5, 52.5, 63.5]]);
 }
 
-/// Codes of 4 bits, each from -8 to 7, two in a byte.
+/// Packed int4 values from -8 to 7, two per byte.
 fn nibbles(rows: usize, codes: &[i8], low_first: bool) -> Value<'static> {
     let columns = codes.len() / rows;
     let mut bytes = Vec::new();
@@ -177,7 +178,7 @@ fn nibbles(rows: usize, codes: &[i8], low_first: bool) -> Value<'static> {
 fn products_with_quantized_matrices() {
     let weights = [1i8, -2, 3, 4, -5, 6];
     let input = [1.0f32, 2.0, 3.0];
-    // Rows of the matrix times the input.
+    // Matrix rows times the input.
     let sums = [1.0 - 4.0 + 9.0, 4.0 - 10.0 + 18.0];
     let run_one = |operator, rest: &[Value<'static>], out| {
         let mut inputs = vec![tensor(&[1, 3])];
@@ -193,19 +194,19 @@ fn products_with_quantized_matrices() {
     let rest = [nibbles(2, &weights, false), scales.clone()];
     let found = run_one(Operator::ET_VK_LINEAR_QCS4W, &rest, tensor(&[1, 2]));
     close(&found, &[sums[0] * 0.5, sums[1] * 2.0]);
-    // Groups of two, of which the last is shorter; rows of scales are longer than needed.
+    // Groups of two, the last one shorter; scale rows are longer than needed.
     let grouped = constant(&[2, 4], &[0.5, 2.0, 9.0, 9.0, 4.0, 8.0, 9.0, 9.0]);
     let expected = [(1.0 - 4.0) * 0.5 + 9.0 * 4.0, (4.0 - 10.0) * 2.0 + 18.0 * 8.0];
     let rest = [nibbles(2, &weights, true), grouped, int(2), Value::None];
     let found = run_one(Operator::ET_VK_Q4GSW_LINEAR, &rest, tensor(&[1, 2]));
     close(&found, &expected);
-    // Rows get codes that stand for them without loss; each column is a group.
+    // The rows quantize without loss; each column is a group.
     let by_column = constant(&[2, 3], &[0.5, 2.0, 1.0, 4.0, 8.0, 0.25]);
     let none = Value::None;
     let rest = [codes(&[2, 3], &weights), by_column, none.clone(), none, int(4)];
     let found = run_one(Operator::DYNAMIC_LINEAR, &rest, tensor(&[1, 2]));
     close(&found, &[0.5 - 8.0 + 9.0, 16.0 - 80.0 + 4.5]);
-    // The input through codes of a quarter, from 10 on.
+    // The input is quantized with scale 0.25 and zero point 10.
     let rest =
         [Value::Double(0.25), int(10), codes(&[2, 3], &weights), Value::None, scales, Value::None];
     let found = run_one(Operator::ET_VK_LINEAR_Q8TA_Q8CSW, &rest, tensor(&[1, 2]));
@@ -219,10 +220,10 @@ fn gradients_of_quantized_matrices_and_their_codes() {
     let inputs = [tensor(&[1, 2]), nibbles(2, &weights, true), scales.clone(), int(2)];
     let graph = one(Operator::ET_VK_LINEAR_Q4GSW_BACKWARD, &inputs, &[tensor(&[1, 4])]);
     let found = ran(graph, &[floats(&[1, 2], &[1.0, 10.0])]);
-    // A row of numbers for each gradient.
+    // A row of values per gradient.
     let expected = [0.5 - 100.0, -1.0 + 120.0, 3.0 + 210.0, 4.0 - 240.0];
     close(&found[0], &expected);
-    // Numbers that are halfway go to even codes; beyond, codes end.
+    // Ties round to even; out-of-range values saturate.
     let out = typed(&[2, 2], ScalarType::Byte, None);
     let inputs = [tensor(&[2, 4]), scales, int(2)];
     let graph = one(Operator::ET_VK_Q4GSW_REQUANT, &inputs, &[out]);
@@ -233,7 +234,7 @@ fn gradients_of_quantized_matrices_and_their_codes() {
     assert_eq!(found[0], bytes.collect::<Vec<_>>());
 }
 
-/// Convolutions of two channels in and two out, of 2 by 1, over a plane of 2 by 2.
+/// Convolutions with two input and two output channels, a 2 by 1 kernel, and a 2 by 2 plane.
 #[test]
 fn convolutions_with_quantized_weights() {
     let input = [1.0f32, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0];
@@ -245,7 +246,7 @@ fn convolutions_with_quantized_weights() {
         inputs.extend(shape(groups));
         ran(one(operator, &inputs, &[out]), &[floats(&[1, 2, 2, 2], &input)]).remove(0)
     };
-    // [channel out][y][x][channel in], and two more bytes in each row.
+    // `[output channel][y][x][input channel]`, with two more bytes per row.
     let weights = codes(&[2, 6], &[1, 2, 3, 4, 9, 9, -1, 0, 0, 1, 9, 9]);
     let expected = |x: usize| {
         let at = |channel: usize, y: usize| input[channel * 4 + y * 2 + x];
@@ -259,7 +260,7 @@ fn convolutions_with_quantized_weights() {
     close(&convolved(Operator::ET_VK_CONV2D_Q8CSW, &rest, 1, out.clone()), &planes);
     let quantized = [Value::Double(0.5), int(-3), weights, Value::None, scales.clone(), bias];
     close(&convolved(Operator::ET_VK_CONV2D_Q8TA_Q8CSW, &quantized, 1, out.clone()), &planes);
-    // A kernel for each channel: [y][x][channel], and a column more.
+    // Depthwise: `[y][x][channel]`, and one more column.
     let weights = codes(&[2, 1, 3], &[1, 2, 9, 3, 4, 9]);
     let rest = [weights, scales, Value::None];
     let found = convolved(Operator::ET_VK_CONV2D_Q8CSW, &rest, 2, out);
@@ -292,7 +293,7 @@ fn quantized_convolutions_have_codes_for_results() {
     ];
     let out = typed(&[1, 2, 1, 1], ScalarType::Char, None);
     let graph = one(Operator::ET_VK_Q8TA_CONV2D_GENERAL, &inputs, &[out]);
-    // Sums of 11 and -1, the second of which the relu makes zero.
+    // Sums of 11 and -1; the relu clamps the second to zero.
     assert_eq!(ran(graph, &[floats(&[1, 2, 1, 1], &[4.5, 3.5])]), [[49.0, 3.0]]);
     let mut inputs = inputs.to_vec();
     inputs[14] = int(0);
@@ -302,8 +303,7 @@ fn quantized_convolutions_have_codes_for_results() {
 
 #[test]
 fn pictures_are_rounded_as_they_come() {
-    // A picture of two channels, of which the least number is -1 and the largest is 1.55; the codes
-    // are those of hundredths.
+    // An image of two channels with minimum -1 and maximum 1.55, so the scale is 0.01.
     let input = [-1.0f32, 0.5, 1.55, 0.25];
     let rest = [
         codes(&[2, 2], &[1, 2, -1, 1]),
@@ -351,7 +351,7 @@ fn scales_and_zero_points_of_rows() {
         &inputs,
         &[tensor(&[2]), typed(&[2], ScalarType::Char, None)],
     );
-    // The outputs are arguments of their own.
+    // Outputs as separate arguments.
     let outs = graph.outputs.clone();
     graph.nodes[0].args.pop();
     graph.nodes[0].args.extend(outs);
@@ -384,7 +384,7 @@ fn a_step_of_adamw() {
     }
 }
 
-/// Attention as it is defined: `[position, head, depth]`, causal from a position on.
+/// Reference attention over `[position, head, dim]`, causal from a position on.
 fn attention(
     q: &[f32],
     k: &[f32],
@@ -423,7 +423,7 @@ fn wave(count: usize, step: f32) -> Vec<f32> {
 
 #[test]
 fn attention_over_what_was_seen_so_far() {
-    // Two rows at positions 1 and 2 of five; four heads share two of keys.
+    // Two rows at positions 1 and 2 of five; four query heads share two key heads.
     let (q, k, v) = (wave(2 * 4 * 2, 0.7), wave(5 * 2 * 2, 0.3), wave(5 * 2 * 2, 1.1));
     let tensors = [tensor(&[1, 2, 4, 2]), tensor(&[1, 5, 2, 2]), tensor(&[1, 5, 2, 2])];
     let mut inputs = tensors.to_vec();
@@ -470,7 +470,7 @@ fn scores_alone() {
     let row = || tensor(&[1, 2, 1, 2]);
     let cache = || tensor(&[1, 4, 1, 2]);
     let inputs = [row(), row(), row(), cache(), cache(), int(1), int(2)];
-    // More rows than there are queries, and more keys than the cache has.
+    // More rows than queries, and more keys than the cache.
     let out = tensor(&[1, 1, 3, 5]);
     let graph = one(Operator::TESTING_COMPUTE_ATTN_WEIGHT_WITH_KV_CACHE, &inputs, &[out]);
     let (q, k) = ([1.0f32, 0.0, 0.0, 2.0], [1.0f32, 2.0, 3.0, 4.0]);
@@ -487,7 +487,7 @@ fn scores_alone() {
 
 #[test]
 fn integers_of_tensors() {
-    // The last element of a tensor says where a slice ends.
+    // The last element of a tensor is the end of a slice.
     let mut graph = Graph {
         values: vec![
             typed(&[2], ScalarType::Int, None),
@@ -513,7 +513,7 @@ fn integers_of_tensors() {
 
 #[test]
 fn what_a_buffer_updates_is_the_buffer() {
-    // A prepacked buffer is overwritten: not its copy.
+    // A prepacked buffer is overwritten, not its copy.
     let mut graph = Graph {
         values: vec![constant(&[1], &[1.0]), tensor(&[1]), tensor(&[1]), tensor(&[1])],
         nodes: vec![

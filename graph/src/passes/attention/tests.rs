@@ -17,8 +17,8 @@ fn fused(text: &str) -> (Graph<'static>, Vec<String>) {
     (graph, calls)
 }
 
-/// What `F.scaled_dot_product_attention` becomes, over `q`, `k` and `v` of these heads, keys and
-/// widths; `mask` makes `masked` of `scores`.
+/// Decomposed `F.scaled_dot_product_attention` over the `q`, `k` and `v` of `declarations`. `mask`
+/// computes `masked` from `scores`.
 fn decomposed(declarations: &str, mask: &str, masked: &str) -> String {
     format!(
         "in q f32[2,4,16,8]
@@ -80,8 +80,8 @@ fn a_constant_mask_is_looked_at() {
     }
 }
 
-/// The call and its last argument, for a constant mask of 16 rows of 12 keys that shows row `i` the
-/// keys before `ends(i)`.
+/// Operator and last argument of the call for a constant mask of 16 rows and 12 keys, in which row
+/// `i` sees keys before `ends(i)`.
 fn causal(ends: impl Fn(usize) -> usize, rows: usize) -> (Operator, String) {
     let shown = |at: usize| at % 12 < ends(at / 12);
     let elements = |of: [&str; 2]| {
@@ -98,7 +98,7 @@ fn causal(ends: impl Fn(usize) -> usize, rows: usize) -> (Operator, String) {
         format!("const m f32{sizes} = {}", elements(["-inf", "0"])),
         "masked f32[2,4,16,12] = aten.add.Tensor(m, scores, 1)",
     );
-    // As `F.scaled_dot_product_attention` comes from the exporter, and as models write it.
+    // As the exporter decomposes `F.scaled_dot_product_attention`, and as models write it.
     let made = call(
         format!(
             "const c bool{sizes} = {}
@@ -140,7 +140,7 @@ fn a_mask_that_hides_nothing_is_none() {
 fn other_masks_stay() {
     let skips = |row: usize| if row == 7 { 3 } else { (row + 1).min(12) };
     assert_eq!(causal(skips, 16).0, Operator::ET_VK_SDPA);
-    // One row for all of them.
+    // One row for all.
     assert_eq!(causal(|_| 1, 1).0, Operator::ET_VK_SDPA);
     // The first row sees nothing.
     let hides = format!("const m f32[16,12] = {}", causal_from(-1));
@@ -148,7 +148,7 @@ fn other_masks_stay() {
     let (graph, calls) = fused(&decomposed(&hides, mask, "masked"));
     assert_eq!(graph.nodes[0].operator, Operator::ATTENTION);
     assert!(calls[0].ends_with(", none)"), "{calls:#?}");
-    // Of every batch its own.
+    // Each batch has its own mask.
     let both = format!("{} {}", causal_from(0), causal_from(1));
     let of_batches = format!("const m f32[2,1,16,12] = {both}");
     let (graph, _) = fused(&decomposed(&of_batches, mask, "masked"));
@@ -182,7 +182,7 @@ fn masks_of_calls_that_are_there_are_looked_at_too() {
         let found = call(mask, "et_vk.sdpa.default(q, k, v, m4)");
         assert!(found.ends_with("torchlet.attention(%0, %1, %2, none, none, 2)"), "{found}");
     }
-    // What is an offset already stays, and so does what hides whole rows.
+    // A call with an offset stays, and so does a mask with fully masked rows.
     let found = call(&added, "torchlet.attention(q, k, v, m4, 0.5, 1)");
     assert!(found.ends_with(", 0.5, 1)") && !found.contains("none"), "{found}");
     let hides = format!("f16[16,12] = {}", causal_from(-1));
@@ -195,7 +195,7 @@ fn masks_of_calls_that_are_there_are_looked_at_too() {
 
 #[test]
 fn a_mask_is_looked_at_for_each_use() {
-    // One row of keys, of which the last are padding, for a call of one row and one of 16.
+    // One mask row with padding at the end, for a call of one row and a call of 16.
     let calls = |first: usize| {
         let shapes = if first == 1 { [1, 16] } else { [16, 1] };
         let declared = |at: usize| format!("in q{at} f32[1,2,{},8]", shapes[at]);
@@ -227,7 +227,7 @@ fn a_mask_is_looked_at_for_each_use() {
 
 #[test]
 fn a_view_that_is_broadcast_elsewhere_is_another_mask() {
-    // Of 16 samples, each sees one key more; by itself, the constant looks like a causal mask.
+    // Batch `i` of 16 sees keys up to `i`: the constant alone looks like a causal mask.
     let shown = (0..256).map(|at| if at % 16 <= at / 16 { "0" } else { "-inf" });
     let shown = shown.collect::<Vec<_>>().join(" ");
     for (view, batches, heads) in [("16,1,1,16", 16, 1), ("1,16,1,16", 1, 16)] {
@@ -246,7 +246,7 @@ fn a_view_that_is_broadcast_elsewhere_is_another_mask() {
 
 #[test]
 fn numbers_of_masks_are_those_of_their_type() {
-    // Of halves, this is minus infinity: rows without a key stay rows of zeros.
+    // As `f16`, this is minus infinity: fully masked rows stay zeros.
     let text = decomposed(
         "in c bool[16,12]",
         "low f16[] = aten.scalar_tensor.default(-3.4e38)
@@ -262,7 +262,7 @@ fn numbers_of_masks_are_those_of_their_type() {
     assert!(operators.contains(&Operator::ATTENTION), "{calls:#?}");
 }
 
-/// What is added to scores where row `i` sees keys up to `offset + i`.
+/// An additive mask in which row `i` sees keys up to `offset + i`.
 fn causal_from(offset: isize) -> String {
     let shown = |at: usize| (at % 12) as isize <= offset + (at / 12) as isize;
     let all = (0..16 * 12).map(|at| if shown(at) { "0" } else { "-inf" });
@@ -279,7 +279,7 @@ fn a_mask_that_is_expanded_is_taken_before() {
 
 #[test]
 fn the_idiom_is_the_scores_own() {
-    // It asks something else for infinities.
+    // The infinities of another tensor are tested.
     let text = decomposed("in other f32[2,4,16,12]", "", "scores")
         .replace("aten.eq.Scalar(scores,", "aten.eq.Scalar(other,");
     assert_eq!(
@@ -312,8 +312,8 @@ fn bounds_are_no_shapes() {
     assert_eq!(super::run(&mut graph), 0);
 }
 
-/// As models write it themselves, over heads that are views of projections; `middle` makes `masked`
-/// of `scores`.
+/// Attention as models write it, over heads that are views of projections. `middle` computes
+/// `masked` from `scores`.
 fn written(declarations: &str, middle: &str) -> String {
     format!(
         "in x f32[2,16,32]
@@ -374,7 +374,7 @@ fn scores_filled_with_minus_infinity() {
     let (graph, calls) = fused(&written("in m bool[1,1,16,16]", middle));
     let at = graph.nodes.iter().position(|node| node.operator == Operator::ET_VK_SDPA).unwrap();
     let made = graph.nodes[at].args[3];
-    // The condition is first in this form; what it fills with is a constant.
+    // The condition is the first argument; the fill value is a constant.
     assert!(calls.iter().any(|call| call.starts_with(&format!("%{made} = aten.where.self(%3, "))));
     let Value::Tensor(mask) = &graph.values[made] else { unreachable!() };
     assert_eq!(mask.sizes, [1, 1, 16, 16]);
@@ -402,7 +402,7 @@ fn sums_with_a_factor_are_no_masks() {
 
 #[test]
 fn products_of_three_dimensions() {
-    // As `nn.MultiheadAttention` writes it, with the mask in the product.
+    // As `nn.MultiheadAttention` writes it, with the mask in `baddbmm`.
     let (graph, calls) = fused(
         "in q f32[8,16,4]
          in k f32[16,8,4]
@@ -506,12 +506,12 @@ fn keys_that_are_overwritten_meanwhile() {
          out o",
     );
     let place = |operator| graph.nodes.iter().position(|node| node.operator == operator).unwrap();
-    // What is read of the cache is read before the write.
+    // The cache is read before it is written.
     assert!(place(Operator::PERMUTE_COPY) < place(Operator::LLAMA_UPDATE_CACHE));
 }
 
-/// Scores of windows, two of each picture: a bias for each head, and what hides the parts of a
-/// window from each other.
+/// Windowed scores, two windows per image: a bias per head, and a mask between the parts of a
+/// window.
 fn windowed(bias: &str, window: &str) -> String {
     format!(
         "in q f32[8,16,8]
@@ -547,7 +547,8 @@ fn a_bias_of_heads_and_hidden_parts_of_windows_are_one_mask() {
 
 #[test]
 fn a_mask_of_some_windows_stays() {
-    // Of every other window, and of windows that are shared between pictures and not between heads.
+    // Masks of alternate windows, and of windows that are shared between images but not between
+    // heads.
     let (_, calls) = fused(&windowed("[1,2,16,16]", "[2,1,2,16,16]"));
     assert!(!calls.iter().any(|call| call.contains("sdpa")), "{calls:#?}");
 }
