@@ -127,11 +127,11 @@ fn left_behind(method: &MethodReport, registry: &Registry<'_>) -> Option<Error> 
     }
     let apart = method.apart.first().map(|(_, why)| why);
     let why = apart.or(method.as_exported.as_ref()).map_or("", String::as_str);
-    Some(Error::Unsupported(format!("a delegate for XNNPACK stays what it is: {why}")))
+    Some(Error::Unsupported(format!("an XNNPACK delegate that cannot be compiled: {why}")))
 }
 
 /// Why a method is left unchanged if no processor supports any of its calls.
-const NOTHING_GAINED: &str = "the device takes none of its calls";
+const NOTHING_GAINED: &str = "no processor supports any of its calls";
 
 struct MethodCompiler<'c, 'p> {
     processors: Processors<'c>,
@@ -189,7 +189,7 @@ impl<'c, 'p> MethodCompiler<'c, 'p> {
             graphs.into_iter().map(|graph| graph.ok().flatten()).collect();
         method.place_state(vocabulary, &inputs_of(&graphs), self.buffer)?;
         if !method.make_views_explicit(vocabulary, &inputs_of(&graphs)) {
-            return Err(Error::unsupported("views without instructions among too many jumps"));
+            return Err(Error::unsupported("elided views in a method with too many jumps"));
         }
         let origin = |number| match origins {
             [] => Some(CallOrigin::of(number)),
@@ -305,7 +305,7 @@ impl<'c, 'p> MethodCompiler<'c, 'p> {
         // A stateful delegate lies outside all runs, next to instructions without a graph form: all
         // of them remain delegates.
         for delegate in joined {
-            let why = String::from("an argument that graphs do not say");
+            let why = String::from("an argument of its call has no graph form");
             self.report.apart.push((delegate, why));
             graphs.get_mut(delegate).map(Option::take);
         }
@@ -547,12 +547,13 @@ fn decision(there: f64, here: f64, is_there: bool, was_made_for_it: bool) -> Str
         true => format!("{:.3} ms", seconds * 1e3),
         false => String::from("not possible"),
     };
-    let verdict = if is_there { "with" } else { "without" };
+    let verdict = if is_there { "device used" } else { "device not used" };
     let rule = match was_made_for_it {
-        true => "as it was lowered for one, it stays there unless half the time does without",
-        false => "it goes there for less than half the time",
+        true => "lowered for a device: stays there unless that doubles the time",
+        false => "a device must at least halve the time",
     };
-    format!("with a device {}, without {}: {verdict} ({rule})", time(there), time(here))
+    let (there, here) = (time(there), time(here));
+    format!("estimate with device: {there}, without: {here}; {verdict} ({rule})")
 }
 
 /// Counts the parts that use each value; the outputs and updates of the graph count as well.

@@ -172,14 +172,14 @@ fn replace<'p>(
                 instructions.push(Instruction::Delegate { delegate: *delegate, args });
                 origins.push(CallOrigin::of(number));
             }
-            None => return Err(Error::invalid("a delegate is out of range")),
+            None => return Err(Error::invalid("delegate index out of range")),
         }
     }
     moved.push(instructions.len());
     for instruction in &mut instructions {
         if let Instruction::JumpFalse { destination, .. } = instruction {
             let place = moved.get(*destination);
-            *destination = *place.ok_or_else(|| Error::invalid("a jump leads nowhere"))?;
+            *destination = *place.ok_or_else(|| Error::invalid("jump destination out of range"))?;
         }
     }
     method.instructions = instructions;
@@ -202,7 +202,7 @@ fn place_state<'p>(
     }
     if size > 0 {
         if buffer >= *buffers {
-            return Err(Error::unsupported("state of so many methods in a buffer each"));
+            return Err(Error::unsupported("the planned buffers of all methods exceed the limit"));
         }
         *buffers -= buffer;
         method.planned.resize(buffer + 1, 0);

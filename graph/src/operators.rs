@@ -90,7 +90,7 @@ macro_rules! families {
         pub use arguments::*;
 
         /// The families, in the order of the numbers of their operators.
-        #[allow(non_camel_case_types, reason = "they are named as their modules")]
+        #[allow(non_camel_case_types, reason = "variants are named like their modules")]
         #[derive(Clone, Copy)]
         enum Family { $($family),* }
 

@@ -76,7 +76,7 @@ impl Method<'_> {
 }
 
 fn too_large() -> Error {
-    Error::unsupported("planned memory that is larger than a program can say")
+    Error::unsupported("the size of planned memory overflows")
 }
 
 #[cfg(test)]

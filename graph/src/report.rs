@@ -20,7 +20,7 @@ pub struct MethodReport {
     /// Name of the method.
     pub name: String,
     /// Maps call numbers to calls of the exported method; `None` for views without an instruction
-    /// there. See [`origin`](Self::origin).
+    /// there. See [`MethodReport::origin`].
     pub origins: Vec<Option<CallOrigin>>,
     /// Calls in execution order.
     pub calls: Vec<PlacedCall>,

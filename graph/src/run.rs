@@ -58,7 +58,7 @@ pub(crate) fn run(
     for index in 0..method.output_count() {
         match method.output(index).map_err(|error| failed(&error))? {
             ValueRef::Tensor(tensor) => take(index, &tensor)?,
-            _ => return Err(Error::Invalid(format!("output {index} is no tensor"))),
+            _ => return Err(Error::Invalid(format!("output {index}: expected a tensor"))),
         }
     }
     Ok(())

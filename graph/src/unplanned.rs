@@ -39,9 +39,10 @@ impl Method<'_> {
         if state.is_empty() {
             return Ok(());
         }
-        let buffer = buffer
-            .ok_or_else(|| Error::unsupported("state of so many methods in a buffer each"))?;
-        let too_large = || Error::unsupported("more state than a program can say");
+        let buffer = buffer.ok_or_else(|| {
+            Error::unsupported("the planned buffers of all methods exceed the limit")
+        })?;
+        let too_large = || Error::unsupported("the size of the state overflows");
         let mut end = self.planned.get(buffer).copied().unwrap_or(0);
         for value in state {
             if let Some(MethodValue::Tensor(tensor)) = self.values.get_mut(value) {
@@ -96,7 +97,7 @@ impl Method<'_> {
                 continue;
             }
             if tensor.info.nbytes() != of.info.nbytes() {
-                return Err(Error::unsupported("a view of state that is of another size"));
+                return Err(Error::unsupported("a view that differs in size from its state"));
             }
             views.insert(value, state);
         }

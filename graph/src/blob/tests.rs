@@ -148,5 +148,5 @@ fn what_is_shared_is_refused() {
     };
     assert!(read(&blob(1), &|_| Ok(None)).is_ok());
     let error = read(&blob(1000), &|_| Ok(None)).unwrap_err();
-    assert_eq!(error, Error::invalid("parts of a graph overlap"));
+    assert_eq!(error, Error::invalid("vectors or strings of a graph overlap"));
 }

@@ -141,11 +141,13 @@ fn small_programs_stay_and_large_ones_go_to_the_device() {
     assert!(is_sent);
     assert_eq!(
         why.unwrap(),
-        "with a device 1.100 ms, without 200.000 ms: with (it goes there for less than half the time)"
+        "estimate with device: 1.100 ms, without: 200.000 ms; device used \
+         (a device must at least halve the time)"
     );
     let (is_sent, why) = sent(10, false, cheapest);
     assert!(!is_sent);
-    assert!(why.unwrap().starts_with("with a device 0.100 ms, without 0.000 ms: without"));
+    let expected = "estimate with device: 0.100 ms, without: 0.000 ms; device not used";
+    assert!(why.unwrap().starts_with(expected));
     // In the uncertain range, a program lowered for the device stays there, and another one stays
     // on the kernels. Clear differences decide in either case.
     let between = 85;

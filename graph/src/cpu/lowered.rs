@@ -108,7 +108,7 @@ impl<'p> Lowered<'p> {
                 *size = size
                     .checked_add(tensor.info.nbytes())
                     .and_then(|end| end.checked_next_multiple_of(ALIGN))
-                    .ok_or_else(|| Error::unsupported("more state than a program can say"))?;
+                    .ok_or_else(|| Error::unsupported("the size of the state overflows"))?;
             }
         }
         Ok(())
@@ -149,7 +149,7 @@ impl<'c, 'p> Call<'c, 'p> {
     ) -> Result<Self, Error> {
         let parts = args.split_at_checked(bound.first_output);
         let (inputs, outputs) =
-            parts.ok_or_else(|| Error::invalid("a call has too few arguments"))?;
+            parts.ok_or_else(|| Error::invalid("a delegate call has too few arguments"))?;
         let mut emitter = Emitter::new(method);
         for (id, value) in shared {
             emitter.bind(*id, *value);
@@ -201,11 +201,14 @@ impl<'c, 'p> Call<'c, 'p> {
                     let info = tensor_info(tensor)?;
                     let method = self.emitter.method();
                     let given = method.tensor(arg);
-                    let given = given.ok_or_else(|| Error::invalid("an argument is no tensor"))?;
+                    let given = given
+                        .ok_or_else(|| Error::invalid("delegate argument: expected a tensor"))?;
                     // The bounds of the argument may be smaller than those of the graph.
                     let sizes = &given.info.sizes;
                     let info = torchlet_core::TensorInfo::contiguous(info.scalar_type, sizes);
-                    let info = info.ok_or_else(|| Error::invalid("an argument is too large"))?;
+                    let info = info.ok_or_else(|| {
+                        Error::invalid("the size of a delegate argument overflows")
+                    })?;
                     let narrowed = given.info.scalar_type == ScalarType::Long
                         && info.scalar_type == ScalarType::Int;
                     let tensor = MethodTensor {
@@ -294,7 +297,8 @@ impl<'c, 'p> Call<'c, 'p> {
     /// Creates a tensor of the same dtype and shape.
     fn another(&mut self, like: usize) -> Result<usize, Error> {
         let method = self.emitter.method();
-        let tensor = method.tensor(like).ok_or_else(|| Error::invalid("a copy of no tensor"))?;
+        let tensor =
+            method.tensor(like).ok_or_else(|| Error::invalid("expected a tensor to copy"))?;
         let other = MethodTensor {
             info: tensor.info.clone(),
             dynamism: tensor.dynamism,

@@ -70,38 +70,38 @@ pub struct Traits {
     /// Whether the output has the elements of the first argument in the same order, perhaps in
     /// another shape or dtype.
     pub is_view: bool,
-    /// Whether each element of the output is an element of the first argument, or of the tensors in
-    /// that list, or padding. Kernels support that for elements of any dtype.
+    /// Whether each element of the output is padding or an element of the first argument (or of the
+    /// tensors in that list). Kernels support such operators for all dtypes.
     pub moves_elements: bool,
-    /// Whether the output is the first argument with some of its elements replaced: kernels do not
-    /// copy the others if the output lies there.
+    /// Whether the output is the first argument with some elements replaced. Kernels do not copy
+    /// the other elements if the output lies in the memory of the argument.
     pub(crate) updates_input: bool,
-    /// The tensor arguments of an element-wise call that stands between layers of networks: an
-    /// element of the output depends on the elements at the same index, whatever the memory order.
+    /// Tensor arguments of an element-wise call that typically follows a layer. Each output element
+    /// depends on the elements at the same index, in any memory order.
     pub elementwise: ArgumentSet,
-    /// Whether the output is a function of each element, and of arguments that are not tensors.
+    /// Whether each output element is a function of one input element and of non-tensor arguments.
     pub(crate) is_unary_function: bool,
-    /// How many of the first arguments may be 16-bit floats if the output is one: the operator
+    /// Number of leading arguments that may be 16-bit floats if the output is one. The operator
     /// computes in `f32` in any case, and rounds once.
     pub(crate) narrow_inputs: u8,
-    /// The argument with weights, if the operator has weights in trained networks.
+    /// Position of the weights, if the operator has weights in trained networks.
     pub weights: Option<u8>,
-    /// Whether the call transforms its weights when a program is loaded, in delegates of
-    /// ExecuTorch's Vulkan backend.
+    /// Whether the call transforms its weights at load time, in delegates of ExecuTorch's Vulkan
+    /// backend.
     pub(crate) prepacks_weights: bool,
-    /// How the arithmetic follows from the shapes.
+    /// Formula for the number of arithmetic operations.
     pub(crate) cost: Cost,
     /// Whether constant folding runs it. See [`Traits::is_foldable`].
     pub(crate) folds: bool,
-    /// The shape of the output, where passes check it.
+    /// Shape rule of the output, for verification.
     pub(crate) shape: Shape,
-    /// The interval of the output's elements, for integers.
+    /// Interval rule of the output's elements, for integers.
     pub(crate) range: Range,
-    /// The arguments that may be clamped to 32 bits.
+    /// Arguments that may be clamped to 32 bits.
     pub(crate) saturation: Saturation,
-    /// Whether the number that a call gives is an integer.
+    /// Whether the scalar output of a call is an integer.
     pub(crate) integers: Integers,
-    /// Whether graphs follow the integer that a call gives.
+    /// Whether graphs track the integer output of a call symbolically.
     pub(crate) is_symbolic: bool,
     /// The rule for an added leading dim.
     pub batching: Batching,
@@ -140,19 +140,20 @@ impl Traits {
         !self.writes.is_empty()
     }
 
-    /// Whether a call has to stay even if its output is not used: it writes, or it stops runs.
+    /// Whether a call must stay even if its output is unused: it writes to arguments or checks an
+    /// assertion.
     pub fn has_effect(&self) -> bool {
         self.checks || self.writes_arguments()
     }
 
-    /// Whether elements are multiplied and summed over a dim: where most of the time of a network
-    /// goes.
+    /// Whether the operator is a contraction, such as a GEMM or a convolution. Networks spend most
+    /// of their time in contractions.
     pub fn is_contraction(&self) -> bool {
         matches!(self.cost, Cost::Gemm(_) | Cost::Convolution | Cost::Attention { .. })
     }
 
-    /// Whether constant folding runs it: it takes about as many steps as it has elements, and gives
-    /// the same each time.
+    /// Whether constant folding runs the operator: it is deterministic, and its cost is about
+    /// linear in the number of elements.
     pub(crate) fn is_foldable(&self) -> bool {
         self.folds
             && !self.writes_arguments()
@@ -170,7 +171,7 @@ impl ArgumentSet {
     /// All arguments: no operator with this set has more than 16.
     pub const ALL: Self = ArgumentSet(u16::MAX);
 
-    /// The set of these positions.
+    /// Creates the set of these positions.
     pub const fn of(positions: &[u8]) -> Self {
         let (mut set, mut at) = (0, 0);
         while at < positions.len() {
@@ -180,17 +181,17 @@ impl ArgumentSet {
         ArgumentSet(set)
     }
 
-    /// Whether it has no positions.
+    /// Whether the set is empty.
     pub const fn is_empty(self) -> bool {
         self.0 == 0
     }
 
-    /// Whether it has a position.
+    /// Whether the set contains a position.
     pub fn contains(self, position: usize) -> bool {
         position < 16 && self.0 >> position & 1 == 1
     }
 
-    /// The positions, in order.
+    /// Returns the positions in ascending order.
     pub fn iter(self) -> impl Iterator<Item = usize> {
         (0..16).filter(move |position| self.contains(*position))
     }
@@ -199,30 +200,30 @@ impl ArgumentSet {
 /// Whether the shape of an output depends on the elements of the inputs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DataDependent {
-    /// It depends on the shapes of the inputs.
+    /// The shape depends on the shapes of the inputs only.
     Never,
-    /// It depends on elements. An integer that is read from a tensor counts as well, since shapes
-    /// are computed from it.
+    /// The shape depends on elements. Integers read from a tensor count as well, since shapes are
+    /// computed from them.
     Always,
-    /// It depends on elements if there is a mask in the list that is the second argument.
+    /// The shape depends on elements if the list in the second argument contains a mask.
     Masks,
 }
 
 /// How an instruction lists its outputs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Outputs {
-    /// Each is an argument.
+    /// Each output is an argument.
     Each,
-    /// They are one argument, a list.
+    /// The outputs are one argument, a list.
     List,
-    /// The first argument is written in place, and is the output.
+    /// The first argument is written in place and is the output.
     InPlace,
 }
 
 /// The parameter that sets the memory layout of an output, by its position.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum MemoryLayout {
-    /// No parameter does.
+    /// No such parameter.
     Any,
     /// A list of dims, from the outermost on.
     DimOrder(u8),
@@ -230,67 +231,72 @@ pub(crate) enum MemoryLayout {
     MemoryFormat(u8),
 }
 
-/// How the arithmetic of a call follows from its shapes.
+/// Formula for the number of arithmetic operations of a call, from its shapes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Cost {
     /// One operation for each element of the output.
     Arithmetic,
     /// A function such as `exp` for each element of the output.
     Function,
-    /// Elements are read from somewhere: only those count.
+    /// One operation for each output element. Only the selected elements are read.
     Selection,
-    /// Twice the length of a row of this argument, the left operand, for each output element.
+    /// Twice the row length of the left operand for each output element. Holds the position of the
+    /// left operand.
     Gemm(u8),
-    /// Twice the weights for each position that they are applied at.
+    /// Twice the number of weights for each output position.
     Convolution,
-    /// Two matrix multiplications, of queries with keys and of the scores with values. The argument
-    /// with the keys has them over a dim; queries and the output have their rows over the same one.
+    /// Two matrix multiplications: queries with keys, and scores with values. `keys` is the
+    /// position of the keys; `dim` is the dim of the rows in keys, queries and output.
     Attention { keys: u8, dim: u8 },
-    /// A few operations for each element that is read.
+    /// A few operations for each input element.
     Other,
 }
 
-/// The shape of an output, as far as the verifier checks it where all shapes are fixed.
+/// Shape of an output. The verifier checks it for static shapes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Shape {
-    /// It is not checked.
+    /// Not checked.
     Unchecked,
-    /// That of the first argument.
+    /// Shape of the first argument.
     Same,
-    /// Any with as many elements as the first argument.
+    /// Any shape with as many elements as the first argument.
     SameNumel,
-    /// That of the first arguments, this many, broadcast.
+    /// Broadcast shape of this many leading arguments.
     Broadcast(u8),
-    /// The dims of the first argument in another order.
+    /// Dims of the first argument, permuted.
     Permuted,
-    /// That of the matrix product of two arguments, the first of them at this position.
+    /// Shape of a matrix multiplication. Holds the position of the left operand; the right one
+    /// follows.
     Gemm(u8),
-    /// Rows of the first argument times the transposed second one.
+    /// First argument times the transposed second argument.
     Linear,
-    /// The same, where weights are the fourth argument and their rows may be padded.
+    /// Like [`Linear`](Self::Linear), with the weights in the fourth argument. Their rows may be
+    /// padded.
     QuantizedLinear,
-    /// Channels as the weights, the fourth argument, have; spatial dims are not checked.
+    /// Leading dims of the input; at most as many channels as the weights, the fourth argument.
+    /// Spatial dims are not checked.
     QuantizedConvolution,
-    /// The same, where weights are the second argument.
+    /// Batch of the input; channels of the weights, the second argument. Spatial dims are not
+    /// checked.
     DynamicConvolution,
-    /// Batch and channels of the first argument.
+    /// Batch and channels of the first argument. Spatial dims are not checked.
     Pool,
-    /// Batch, heads and rows of the queries, columns of the values.
+    /// Batch, heads and rows of the queries; columns of the values.
     Attention,
 }
 
-/// The interval of the elements of an output, from those of the arguments.
+/// Interval rule of the output elements, from the intervals of the arguments.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Range {
-    /// It is not known.
+    /// Unknown.
     Unknown,
-    /// The elements are elements of the first argument, or of the tensors in that list.
+    /// Interval of the first argument, or of the tensors in that list.
     Selected,
-    /// That of an argument.
+    /// Interval of the argument at this position.
     Argument(u8),
-    /// That of either of two arguments.
+    /// Union of the intervals of two arguments.
     Either(u8, u8),
-    /// These ends.
+    /// Fixed bounds.
     Within(i8, i8),
     /// `a + b * alpha`.
     Sum,
@@ -312,21 +318,21 @@ pub(crate) enum Range {
     Maximum,
     /// Between the second and the third argument.
     Clamped,
-    /// That of the first argument and of the padding, the third.
+    /// Union of the intervals of the first argument and of the padding, the third argument.
     Padded,
-    /// Integers from 0 on.
+    /// Counts up from 0.
     Counted,
-    /// Numbers from the first argument on, in steps of the third.
+    /// Counts up from the first argument, in steps of the third.
     CountedFrom,
     /// Indices of elements of the first argument.
     Index,
     /// Two outputs: elements of the first argument, and their indices.
     ValuesAndIndices,
-    /// Two outputs, of which only the indices are known.
+    /// Two outputs; only the interval of the second, the indices, is known.
     OnlyIndices,
-    /// Sums of up to all elements of the first argument.
+    /// Sums of up to as many elements as the first argument has.
     SumOfMany,
-    /// Positions at which this argument, which is sorted, would be extended.
+    /// Insertion indices into the sorted argument at this position.
     Insertion(u8),
     /// `a / b`, rounded to an integer.
     Quotient,
@@ -344,41 +350,41 @@ pub(crate) enum Range {
     Not,
 }
 
-/// The integer arguments of which values beyond 32 bits may be replaced by the nearest that fit.
+/// Integer arguments whose values can be clamped to 32 bits without changing the output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Saturation {
-    /// None.
+    /// No argument.
     Never,
-    /// Indices, at this position: what is out of range stays out of range.
+    /// Indices at this position: an index that is out of range remains so.
     Index(u8),
-    /// The first, if it is clamped to 32 bits anyway.
+    /// The first argument, if the call clamps it to a 32-bit range anyway.
     Clamped,
-    /// The first two, if the other one does not reach the ends of 32 bits.
+    /// Each of the first two arguments, if the other one excludes the limits of 32 bits.
     Compared,
-    /// The same, and the order of elements, the sixth.
+    /// Like [`Compared`](Self::Compared), for the first and the sixth argument, a sort order.
     ComparedInOrder,
-    /// The first two: only their signs matter, and whether they are zero.
+    /// The first two arguments: only their signs matter, zero included.
     Sign,
-    /// The first, if the output has truth values.
+    /// The first argument, if the output is boolean.
     Truth,
 }
 
-/// Whether the number that a call gives is an integer.
+/// Whether the scalar output of a call is an integer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Integers {
-    /// It can be anything.
+    /// Unknown.
     Unknown,
-    /// If all its arguments are integers, or tensors of integers.
+    /// Yes, if all arguments are integers or integer tensors.
     OfIntegers,
-    /// In any case.
+    /// Yes.
     Always,
 }
 
-/// The rule that computes several samples at once by an added leading dim, as `vmap` does.
+/// Rule for evaluating several samples at once with an added leading dim, like `vmap`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Batching {
-    /// No rule yet: the batching transform fills these in.
+    /// No rule.
     Unspecified,
 }
 
@@ -386,15 +392,15 @@ pub enum Batching {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Parameter {
-    /// Its name.
+    /// Name.
     pub name: &'static str,
-    /// The kind of its arguments.
+    /// Kind of the argument.
     pub kind: Kind,
-    /// Its default, as PyTorch writes it.
+    /// Default value, in PyTorch's notation.
     pub default: Option<&'static str>,
 }
 
-/// The kind of arguments that a parameter has.
+/// Kind of a schema parameter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the names are those of PyTorch's schemas")]
 #[non_exhaustive]
@@ -429,17 +435,17 @@ pub enum Kind {
     OptionalGenerator,
 }
 
-/// A call whose number of arguments is not that of its operator's schema.
+/// Error: the number of arguments does not match the operator's schema.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ArgumentCount {
-    /// The fewest and the most arguments, without the output.
+    /// Minimum and maximum number of arguments, without the output.
     expected: (usize, usize),
-    /// The number of arguments, with the output.
+    /// Number of arguments found, including the output.
     found: usize,
 }
 
 impl ArgumentCount {
-    /// Splits the output from the arguments of a call, if there are as many as expected.
+    /// Splits the output from the arguments of a call, and checks their number.
     pub(super) fn check(
         call: &[ValueId],
         expected: (usize, usize),
@@ -478,7 +484,7 @@ impl From<ArgumentCount> for Error {
     }
 }
 
-/// The operators of a family, and the structures of their arguments.
+/// Defines the operators of a family and the structures of their arguments.
 macro_rules! operators {
     ($family:ident; $(
         $constant:ident $schema:tt =
@@ -489,7 +495,7 @@ macro_rules! operators {
         #[allow(
             non_camel_case_types,
             clippy::upper_case_acronyms,
-            reason = "they number the constants"
+            reason = "variants are named like the constants"
         )]
         #[repr(u16)]
         enum Index { $($constant),* }
@@ -505,7 +511,7 @@ macro_rules! operators {
             )*
         }
 
-        /// How many operators the family has.
+        /// Number of operators in the family.
         pub(super) const COUNT: usize = [$(Index::$constant as u16),*].len();
 
         pub(super) const DESCRIPTIONS: [Description; COUNT] = [$(
@@ -556,7 +562,7 @@ macro_rules! operators {
     (@structure $constant:ident (
         $structure:ident { $($parameter:ident: $kind:ident $(= $default:expr)?),* }
     )) => {
-        /// Named arguments of a call. Those with a default are `None` if the call lacks them.
+        /// Named arguments of a call. An absent argument with a default is `None`.
         #[derive(Clone, Copy)]
         #[allow(missing_docs, reason = "the names are those of PyTorch's schemas")]
         pub struct $structure {
@@ -570,13 +576,13 @@ macro_rules! operators {
 
             pub(super) const DECLARED_BY: u16 = Operator::$constant.0;
 
-            /// How many arguments a call has, without the output.
+            /// Maximum number of arguments of a call, without the output.
             pub const COUNT: usize = $structure::PARAMETERS.len();
 
-            /// The arguments of a call, if there are as many as the schema says.
+            /// Returns the named arguments of a call.
             ///
             /// # Errors
-            /// The number of arguments is another one.
+            /// The number of arguments does not match the schema.
             #[inline]
             pub fn of(call: &(impl AsRef<[ValueId]> + ?Sized)) -> Result<Self, ArgumentCount> {
                 const FEWEST: usize = fewest($structure::PARAMETERS);
@@ -586,7 +592,7 @@ macro_rules! operators {
                 Ok($structure { $($parameter: operators!(@next inputs $($default)?),)* out })
             }
 
-            /// The arguments of a call whose operator has this schema.
+            /// Returns the named arguments of a call if its operator has this schema.
             #[inline]
             pub fn matching(node: &Node) -> Option<Self> {
                 let matches = node.operator.description().arguments == Self::DECLARED_BY;
@@ -602,7 +608,7 @@ macro_rules! operators {
 }
 pub(super) use operators;
 
-/// How many parameters have no default.
+/// Returns the number of parameters without a default.
 pub(super) const fn fewest(parameters: &[Parameter]) -> usize {
     let mut count = 0;
     while count < parameters.len() && parameters[count].default.is_none() {

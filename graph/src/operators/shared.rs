@@ -1,15 +1,15 @@
-//! Arguments that operators with different schemas have in common.
+//! Argument structures that operators with different schemas share.
 
 use super::*;
 
-/// How weights are packed.
+/// Packing of quantized weights.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WeightPacking {
-    /// A byte for each.
+    /// One byte per weight.
     Bytes,
-    /// 4 bits for each, the first of two in the lower half of a byte.
+    /// 4 bits per weight; the low nibble holds the first of two.
     LowNibbleFirst,
-    /// The same, the first of two in the upper half.
+    /// 4 bits per weight; the high nibble holds the first of two.
     HighNibbleFirst,
 }
 
@@ -18,28 +18,28 @@ pub enum WeightPacking {
 pub struct QuantizedLinear {
     /// The left operand.
     pub input: ValueId,
-    /// Scale and zero point of the input, numbers.
+    /// Scale and zero point of the input (scalars).
     pub input_parameters: Option<[ValueId; 2]>,
-    /// Scale and zero point of each row of the input, tensors.
+    /// Scale and zero point of each input row (tensors).
     pub row_parameters: Option<[ValueId; 2]>,
-    /// The quantized weights, a row for each column of the output.
+    /// Quantized weights, one row per output column.
     pub weights: ValueId,
-    /// How they are packed.
+    /// Packing of the weights.
     pub packing: WeightPacking,
-    /// Their scales.
+    /// Scales of the weights.
     pub weight_scales: ValueId,
-    /// Whether scales are `[rows, groups]`. Otherwise there is one for each row, or, with groups,
-    /// `[groups, rows]`.
+    /// Whether the scales have shape `[rows, groups]`. Otherwise it is `[rows]`, or
+    /// `[groups, rows]` with groups.
     pub scales_in_rows: bool,
-    /// Bits of a weight, if each has a byte.
+    /// Bits per weight, if each weight occupies a byte.
     pub bits: Option<ValueId>,
-    /// How many neighbours in a row share a scale.
+    /// Number of consecutive weights in a row that share a scale.
     pub group_size: Option<ValueId>,
-    /// What is added to each row of the output.
+    /// Bias, added to each output row.
     pub bias: Option<ValueId>,
-    /// Scale and zero point of the output, numbers.
+    /// Scale and zero point of the output (scalars).
     pub output_parameters: Option<[ValueId; 2]>,
-    /// The name of the function that is applied to the output.
+    /// Name of the activation function applied to the output.
     pub activation: Option<ValueId>,
     /// The output.
     pub out: ValueId,
@@ -172,11 +172,11 @@ pub struct QuantizedConvolution {
     pub kernel_size: ValueId,
     pub stride: ValueId,
     pub padding: ValueId,
-    /// Of a transposed convolution.
+    /// Output padding of a transposed convolution.
     pub output_padding: Option<ValueId>,
     pub dilation: ValueId,
     pub groups: ValueId,
-    /// The name of the function that is applied to the output.
+    /// Name of the activation function applied to the output.
     pub activation: Option<ValueId>,
     pub out: ValueId,
 }
