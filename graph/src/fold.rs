@@ -1,9 +1,8 @@
-//! Constant folding: what is computed from constants alone is computed once, with the kernels that
-//! would compute it in every run.
+//! Constant folding with the kernels that would otherwise compute the values in every run.
 //!
-//! All calls that can be are found first, and those left out from the end on whose results would
-//! take too much room: then what they are made of is kept. The rest becomes a program of its own,
-//! which runs once.
+//! All calls that depend only on constants are found first. Calls whose results would need too much
+//! memory are then excluded, starting with the last; their inputs are kept instead. The remaining
+//! calls become a program that runs once.
 
 mod choice;
 
@@ -20,24 +19,25 @@ use alloc::vec::Vec;
 use choice::{Choice, choose};
 use torchlet_core::Registry;
 
-/// Memory that may be used on the way, as a multiple of all constants, and beyond that.
+/// Memory limit of the folding program: a multiple of all constants, plus a fixed amount.
 const MEMORY: usize = 16;
 const LEAST_MEMORY: usize = 64 << 20;
-/// At what multiples results start.
+/// Alignment of results.
 const ALIGN: usize = 16;
 
-/// Computes what depends on constants alone, with kernels of a registry: results become constants,
-/// the calls are gone. Gives how many calls there were. Results take at most four times the room of
-/// the constants that they are made of, which is that of bytes as 32-bit numbers, and little more.
+/// Evaluates calls that depend only on constants, with the kernels of a registry. Their results
+/// become constants, and the calls are removed. Returns the number of removed calls. Results need
+/// at most about four times the memory of their source constants, enough to convert bytes to 32-bit
+/// values.
 ///
 /// # Errors
-/// The graph is malformed. If a kernel fails, everything stays as it is: the program fails there
-/// when it runs, if it comes there.
+/// The graph is malformed. If a kernel fails, the graph stays unchanged: the program fails at run
+/// time, if it reaches that call.
 pub fn run(graph: &mut Graph<'_>, registry: &Registry<'_>) -> Result<usize, Error> {
     run_but(graph, registry, &[])
 }
 
-/// The same, but for calls of these operators, and what is computed of their results.
+/// As [`run`], but keeps calls of the operators in `left`, and calls that depend on their results.
 ///
 /// # Errors
 /// As [`run`].
@@ -65,7 +65,7 @@ pub(crate) fn run_but(
         Ok(())
     });
     drop(package);
-    // Shapes that follow from contents would be others than those that the graph has.
+    // Shapes that depend on contents would not match the graph.
     let whole = |(id, data): (&ValueId, &Vec<u8>)| {
         graph.tensor(*id).is_some_and(|tensor| bytes_of(tensor) == data.len())
     };
@@ -83,7 +83,7 @@ pub(crate) fn run_but(
     Ok(gone.len())
 }
 
-/// Some calls of a graph as a program without inputs.
+/// A program without inputs from some calls of a graph.
 fn program<'p>(
     graph: &Graph<'p>,
     calls: &[usize],
@@ -99,7 +99,7 @@ fn program<'p>(
         outputs.push(emitter.value(graph, *id)?);
     }
     method.instructions = emitter.finish();
-    // Results stay until the end, in a buffer that nothing else is in.
+    // Results get a buffer of their own, as they must survive until the end.
     let mut size = 0usize;
     for value in &outputs {
         if let Some(MethodValue::Tensor(tensor)) = method.values.get_mut(*value) {
@@ -115,7 +115,7 @@ fn program<'p>(
     Ok(Program { methods: [method].to_vec(), named: Vec::new() })
 }
 
-/// The bytes of a tensor.
+/// The size of a tensor in bytes.
 fn bytes_of(tensor: &Tensor<'_>) -> usize {
     let bytes = tensor.scalar_type.size();
     tensor.sizes.iter().fold(bytes, |bytes, size| bytes.saturating_mul(*size))

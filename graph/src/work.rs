@@ -1,5 +1,5 @@
-//! What a call takes: arithmetic and bytes, by its shapes. Where these are bounds, it is the most
-//! that it can take.
+//! Costs of calls in operations and bytes, from their shapes. For dynamic shapes, they are upper
+//! bounds.
 
 use crate::graph::{Graph, Node, Tensor, Value, ValueId};
 use crate::operators::{Cost, Operator};
@@ -8,25 +8,25 @@ use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use torchlet_core::Rates;
 
-/// What a call takes.
+/// The cost of a call.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Work {
     /// Arithmetic operations.
     pub(crate) operations: f64,
-    /// Bytes that are read and written.
+    /// Bytes read and written.
     pub(crate) bytes: f64,
-    /// Whether it takes no time of its own where regions are seen as a whole.
+    /// Whether the call is free on processors that fuse calls of a region.
     pub(crate) fuses: bool,
 }
 
-/// What a function such as `exp` takes.
+/// Operations per element of functions such as `exp`.
 const FUNCTION: f64 = 16.0;
-/// What each element takes in reductions, norms and the like.
+/// Operations per element of reductions, norms and the like.
 const FEW: f64 = 4.0;
 
-/// What each call of a graph takes.
+/// The cost of each call of a graph.
 pub(crate) fn of_each(graph: &Graph<'_>) -> Vec<Work> {
-    // How many read each value that a call makes; what the caller takes has one more reader.
+    // Number of readers of each value. Graph outputs and updates count as one more reader.
     let mut readers: BTreeMap<ValueId, usize> = BTreeMap::new();
     let mut made: BTreeMap<ValueId, usize> = BTreeMap::new();
     let nodes: Vec<(Vec<ValueId>, Vec<ValueId>)> =
@@ -52,7 +52,7 @@ pub(crate) fn of_each(graph: &Graph<'_>) -> Vec<Work> {
 
 fn of_call(graph: &Graph<'_>, node: &Node, inputs: &[ValueId], results: &[ValueId]) -> Work {
     if !node.parts.is_empty() {
-        // What was fused into one takes what its parts did, but for the bytes in between.
+        // A fused call costs the operations of its parts, but not the bytes between them.
         let parts = node.parts.iter().map(|part| {
             let (inputs, results) = arguments(graph, part);
             of_call(graph, part, &inputs, &results).operations
@@ -80,8 +80,8 @@ fn of_call(graph: &Graph<'_>, node: &Node, inputs: &[ValueId], results: &[ValueI
             let queries = of(0).map_or(0.0, count);
             let sizes = of(keys).map(|keys| keys.sizes.as_slice());
             let keys = sizes.and_then(|sizes| sizes.get(usize::from(dim))).copied().unwrap_or(1);
-            // Each row of each head is multiplied with every key, and what comes of that with every
-            // value, which may be wider or narrower.
+            // Each query row of each head is multiplied with every key, and the weights with every
+            // value. Keys and values may have different head dims.
             (2.0 * (queries + made) * keys as f64, read + written)
         }
         Cost::Other => (FEW * all(graph, inputs, count).max(made), read + written),
@@ -89,14 +89,14 @@ fn of_call(graph: &Graph<'_>, node: &Node, inputs: &[ValueId], results: &[ValueI
     Work { operations, bytes, fuses: false }
 }
 
-/// The weights are the largest tensor but the first; each lies at every place of the result, or, if
-/// it is transposed, of the input.
+/// Operations of a convolution. The weights are assumed to be the largest tensor other than the
+/// input. They are applied at every position of the result, or, if transposed, of the input.
 fn convolution(graph: &Graph<'_>, node: &Node, inputs: &[ValueId], made: f64) -> f64 {
     let weights = inputs.iter().skip(1).filter_map(|id| graph.tensor(*id));
     let most = weights.map(count).fold(0.0, f64::max);
     let input = inputs.first().and_then(|id| graph.tensor(*id));
     let channels = |tensor: Option<&Tensor<'_>>| {
-        // Without a batch, channels are the first dimension.
+        // Without a batch, channels are dim 0.
         let dim = tensor.map_or(0, |tensor| tensor.sizes.len().saturating_sub(3).min(1));
         tensor.and_then(|tensor| tensor.sizes.get(dim)).copied().unwrap_or(1).max(1) as f64
     };
@@ -121,13 +121,13 @@ fn all(graph: &Graph<'_>, ids: &[ValueId], of: impl Fn(&Tensor<'_>) -> f64) -> f
     ids.iter().filter_map(|id| graph.tensor(*id)).map(of).sum()
 }
 
-/// The bytes of tensors.
+/// The size of tensors in bytes.
 pub(crate) fn bytes(graph: &Graph<'_>, ids: &[ValueId]) -> f64 {
     all(graph, ids, bytes_of)
 }
 
 impl Work {
-    /// The seconds that it takes.
+    /// Estimated time in seconds.
     pub(crate) fn seconds(&self, rates: &Rates) -> f64 {
         if self.fuses && rates.fuses {
             return 0.0;
@@ -181,7 +181,7 @@ mod tests {
         assert_eq!(found, [2.0 * 2.0 * 2.0 * 4.0 * 6.0 * 8.0]);
     }
 
-    /// Twelve heads of four rows look at six keys, of eight numbers each.
+    /// Twelve heads, four query rows, six keys, and a head dim of eight.
     #[test]
     fn attention_takes_what_its_keys_and_not_its_heads_say() {
         // Values are twice as wide.
@@ -195,7 +195,7 @@ mod tests {
             out a b",
         );
         assert_eq!(found, [each * 8.0 + each * 16.0; 2]);
-        // Rows before heads, and grouped heads.
+        // Rows before heads, and grouped-query attention.
         let cached = operations(
             "in q f32[1,4,12,8]
             in k f32[1,6,3,8]
@@ -204,7 +204,7 @@ mod tests {
             out o",
         );
         assert_eq!(cached, [2.0 * each * 8.0]);
-        // What is looked at is the cache, however few keys are new.
+        // Attention reads the whole cache, even if few keys are new.
         let written = operations(
             "in q f32[1,4,12,8]
             in k f32[1,4,3,8]
@@ -239,7 +239,7 @@ mod tests {
             emulated: false,
         };
         assert_eq!(works[1].seconds(&rates), 0.0);
-        // Which takes longer: four operations, or the time for 32 bytes.
+        // The larger of the times for four operations and for 32 bytes.
         assert_eq!(works[1].seconds(&Rates { fuses: false, ..rates }), 2.0 + 4.0);
         let slow = Rates { bytes: 4.0, fuses: false, ..rates };
         assert_eq!(works[1].seconds(&slow), 2.0 + 8.0);

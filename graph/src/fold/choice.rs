@@ -1,4 +1,4 @@
-//! Which calls are computed beforehand.
+//! Selection of the calls to fold.
 
 use super::bytes_of;
 use crate::graph::{Graph, Node, Tensor, Value, ValueId};
@@ -9,30 +9,31 @@ use alloc::vec;
 use alloc::vec::Vec;
 use torchlet_core::Registry;
 
-/// How much larger results may be than the constants that they are made of.
+/// Maximum growth of results over their source constants.
 const GROWTH: usize = 4;
-/// What results may take beyond that.
+/// Extra memory for the results of a call.
 const SMALL: usize = 1 << 20;
-/// What all results together may take beyond that.
+/// Extra memory for all results.
 const SMALL_IN_ALL: usize = 16 << 20;
-/// What may be read and written on the way, as a multiple of all constants, and beyond that.
+/// Limit of the bytes that folding reads and writes: a multiple of all constants, plus a fixed
+/// amount.
 const WORK: usize = 64;
 const LEAST_WORK: usize = 256 << 20;
 
-/// Calls, in order, and what of their results others take.
+/// The selected calls, as indices in order, and their results.
 pub(super) struct Choice {
-    /// What is computed beforehand.
+    /// Calls to evaluate ahead of time.
     pub(super) calls: Vec<usize>,
-    /// Those of it that are not computed in every run, too.
+    /// Calls to remove. The other evaluated calls are also computed in every run.
     pub(super) gone: Vec<usize>,
     pub(super) results: Vec<ValueId>,
 }
 
-/// Chooses calls whose inputs are all known, and which are not of the operators that are left out.
+/// Selects calls whose inputs are all known and whose operators are not excluded by `left`.
 pub(super) fn choose(graph: &Graph<'_>, registry: &Registry<'_>, left: &[Operator]) -> Choice {
     let all = constant_bytes(graph);
     let mut work = all.saturating_mul(WORK).saturating_add(LEAST_WORK);
-    // Bytes of the constants that a known value is made of, at most.
+    // For each known value, an upper bound of the bytes of its source constants.
     let mut sources: BTreeMap<ValueId, usize> = BTreeMap::new();
     let mut known = vec![false; graph.nodes.len()];
     let kept: BTreeSet<ValueId> =
@@ -58,8 +59,9 @@ pub(super) fn choose(graph: &Graph<'_>, registry: &Registry<'_>, left: &[Operato
     from_the_end(graph, &mut known, &sources, all)
 }
 
-/// Leaves out calls whose results others take, and are too large; then what they read is a result.
-/// Where what is computed beforehand reads them, too, they are computed both then and in every run.
+/// Excludes calls whose results are used elsewhere and are too large; their inputs become results
+/// instead. If a folded call reads the excluded result, the call is evaluated both ahead of time
+/// and in every run.
 fn from_the_end(
     graph: &Graph<'_>,
     known: &mut [bool],
@@ -67,7 +69,7 @@ fn from_the_end(
     all: usize,
 ) -> Choice {
     let mut room = all.saturating_mul(GROWTH).saturating_add(SMALL_IN_ALL);
-    // What is read by calls that stay, and by those that do not.
+    // Values that remaining calls read, and values that folded calls read.
     let [mut taken, mut read]: [BTreeSet<ValueId>; 2] = Default::default();
     let mut choice = Choice { calls: Vec::new(), gone: Vec::new(), results: Vec::new() };
     for (index, node) in graph.nodes.iter().enumerate().rev() {
@@ -86,7 +88,7 @@ fn from_the_end(
             }
             continue;
         }
-        // What nobody reads is left alone.
+        // Results without uses are not folded.
         if own.is_empty() && !is_read {
             continue;
         }
@@ -101,7 +103,7 @@ fn from_the_end(
     choice
 }
 
-/// The bytes of all constants.
+/// The size of all constants in bytes.
 pub(super) fn constant_bytes(graph: &Graph<'_>) -> usize {
     let constants = graph.values.iter().filter_map(constant);
     constants.fold(0, |bytes, tensor| bytes.saturating_add(bytes_of(tensor)))
@@ -116,7 +118,8 @@ fn constant<'g, 'p>(value: &'g Value<'p>) -> Option<&'g Tensor<'p>> {
     }
 }
 
-/// The bytes of the constants that inputs are made of; none if one is not known.
+/// An upper bound of the bytes of the constants that inputs derive from; `None` if an input is
+/// unknown.
 fn known_bytes(
     graph: &Graph<'_>,
     sources: &BTreeMap<ValueId, usize>,
@@ -142,8 +145,7 @@ fn sizes<'i>(graph: &Graph<'_>, ids: impl Iterator<Item = &'i ValueId>) -> usize
     })
 }
 
-/// Whether a call takes about as many steps as it has elements, gives the same each time, and has a
-/// kernel.
+/// Whether a call has a kernel, is deterministic, and takes time proportional to its elements.
 fn is_simple(graph: &Graph<'_>, node: &Node, registry: &Registry<'_>) -> bool {
     let has_kernel = node.operator.instruction().is_some_and(|name| registry.has_operator(name));
     has_kernel && node.operator.traits().is_foldable() && !graph.is_data_dependent(node)

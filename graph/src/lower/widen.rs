@@ -1,8 +1,8 @@
-//! Programs that an exporter narrowed for a GPU, in the precision that they had.
+//! Restores the precision of programs that an exporter narrowed for a GPU.
 //!
-//! With `force_fp16` the Vulkan exporter makes 16-bit floating point of all that has 32 bits; only
-//! at the edges of a delegate do tensors keep their type. Processors that compute in 32 bits anyway
-//! lose time with it, and gain nothing but room.
+//! With `force_fp16`, the Vulkan exporter converts all 32-bit floating point to fp16; only tensors
+//! at the edges of a delegate keep their type. Processors that compute in `f32` anyway lose time
+//! with fp16, and save nothing but memory.
 
 use crate::graph::{Graph, Tensor, Value};
 use alloc::borrow::Cow;
@@ -10,8 +10,8 @@ use alloc::vec::Vec;
 use half::f16;
 use torchlet_core::ScalarType;
 
-/// Whether a graph computes in 16 bits only because an exporter made them of 32: none of its
-/// tensors enters or leaves it in 16.
+/// Whether a graph computes in fp16 only because of an exporter: no tensor has fp16 as its host
+/// type.
 pub fn is_narrowed(graph: &Graph<'_>) -> bool {
     let narrowed = |tensor: &Tensor<'_>| {
         tensor.scalar_type == ScalarType::Half
@@ -29,8 +29,8 @@ pub fn is_narrowed(graph: &Graph<'_>) -> bool {
     any(graph, &narrowed) && !any(graph, &own)
 }
 
-/// Gives tensors the 32 bits that they had before a delegate was made of their program; constants
-/// are widened as they are. Graphs that are of 16 bits by themselves stay so.
+/// Converts narrowed tensors and constants back to `f32`. Graphs that use fp16 themselves stay
+/// unchanged.
 pub fn run(graph: &mut Graph<'_>) {
     if !is_narrowed(graph) {
         return;

@@ -1,9 +1,9 @@
-//! Common subexpressions: of calls that compute the same, the first is enough.
+//! Common-subexpression elimination (CSE).
 //!
-//! Needs: each value made once, before its uses. Keeps: calls with effects or randomness, calls
-//! that read what others write, and what leaves the graph by a value of its own. Equal are the
-//! operator, the type of the output, and the arguments, of which known numbers, texts and lists are
-//! compared by what they are, and so are small constants; large ones by where their data lies.
+//! Needs: a graph in which each value is produced once, before its uses. Keeps: calls with effects
+//! or randomness, calls that read overwritten values, and distinct graph outputs. Calls are equal
+//! if their operator, output type and arguments are. Known numbers, strings, lists and small
+//! constants are compared by value; large constants by the address of their data.
 
 use super::rewrite::{Rewriter, each_call};
 use super::uses::inputs;
@@ -14,27 +14,27 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use torchlet_core::ScalarType;
 
-/// Bytes of a constant that is compared by its contents.
+/// Maximum size in bytes of a constant that is compared by its contents.
 const SMALL: usize = 64;
 
-/// Takes out what is computed a second time, and says how many calls that were.
+/// Removes calls that repeat others. Returns the number of removed calls.
 pub fn run(graph: &mut Graph<'_>) -> usize {
     let mut known = Known::default();
     each_call(graph, |rewriter, node| known.merge(rewriter, node))
 }
 
-/// What is known so far, in the form that equal things have in common.
+/// Calls and values so far, by a key that equal ones share.
 #[derive(Default)]
 struct Known {
     contents: BTreeMap<Content, ValueId>,
     lists: BTreeMap<Vec<ValueId>, ValueId>,
-    /// The form of a value, found once.
+    /// Representative of each value, memoized.
     forms: BTreeMap<ValueId, ValueId>,
-    /// The output of a call.
+    /// The output of each call.
     calls: BTreeMap<(Operator, Option<ScalarType>, Vec<ValueId>), ValueId>,
 }
 
-/// A value that no call makes, as what it is.
+/// Key of a value that no call produces.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 enum Content {
     None,
@@ -110,7 +110,7 @@ impl Known {
         }
     }
 
-    /// The first value that is equal to this one.
+    /// The representative of a value: the first value equal to it.
     fn form(&mut self, rewriter: &Rewriter<'_, '_>, id: ValueId) -> ValueId {
         if let Some(form) = self.forms.get(&id) {
             return *form;
@@ -119,7 +119,7 @@ impl Known {
             (Some(content), _) => *self.contents.entry(content).or_insert(id),
             (None, Some(Value::List(items))) => {
                 let items = items.iter().map(|item| match rewriter.get(*item) {
-                    // Lists hold no lists.
+                    // Lists are not nested.
                     Some(Value::List(_)) => *item,
                     _ => self.form(rewriter, *item),
                 });

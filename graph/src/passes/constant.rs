@@ -1,11 +1,12 @@
-//! Elements of constants as numbers: decoded without loss, encoded with one rounding.
+//! Conversions between constant data and `f64`: lossless decoding, and encoding with a single
+//! rounding.
 
 use alloc::vec::Vec;
 use half::{bf16, f16};
 use torchlet_core::ScalarType;
 
-/// The elements of a tensor's data, for types whose numbers are numbers of `f64`; of 64-bit
-/// integers, those are.
+/// Decodes constant data of types that `f64` represents exactly. Decoding ends before the first
+/// 64-bit integer that it does not represent.
 pub(super) fn decode(
     scalar_type: ScalarType,
     data: &[u8],
@@ -34,8 +35,8 @@ pub(super) fn decode(
     Some(data.chunks_exact(size).map_while(element))
 }
 
-/// The data of a tensor with each run of so many elements multiplied with a factor of its own,
-/// rounded once; `None` if a number is not finite then, or there are more elements than factors.
+/// Multiplies each run of `run` elements by its own factor, rounding once. Returns `None` if a
+/// result is not finite, or if factors are missing.
 pub(super) fn scaled(
     scalar_type: ScalarType,
     data: &[u8],
@@ -68,7 +69,7 @@ pub(super) fn scaled(
     Some(scaled)
 }
 
-/// Numbers as the data of a tensor, each rounded once, to the nearest.
+/// Encodes values as tensor data, each rounded once, to nearest.
 pub(super) fn encode(scalar_type: ScalarType, numbers: &[f64]) -> Option<Vec<u8>> {
     let mut data = Vec::with_capacity(numbers.len().checked_mul(scalar_type.size())?);
     for number in numbers {
@@ -87,14 +88,14 @@ pub(super) fn encode(scalar_type: ScalarType, numbers: &[f64]) -> Option<Vec<u8>
     Some(data)
 }
 
-/// A number as the nearest that a type has.
+/// Rounds a value to a type.
 pub(super) fn rounded(scalar_type: ScalarType, number: f64) -> Option<f64> {
     let data = encode(scalar_type, &[number])?;
     decode(scalar_type, &data)?.next()
 }
 
-/// A number rounded to odd: to what it can be rounded further, to fewer bits, as if it never had
-/// been. (The conversions of `half` look at the upper half of a number only.)
+/// Rounds to odd, so that rounding the result to fewer bits gives the same as rounding the
+/// original. (The conversions of `half` look at the upper half of an `f64` only.)
 fn odd(number: f64) -> f32 {
     let near = number as f32;
     if f64::from(near) == number || number.is_nan() || near.to_bits() & 1 == 1 {
@@ -122,7 +123,7 @@ mod tests {
 
     #[test]
     fn they_are_rounded_once() {
-        // Just above the middle of two numbers of `f16`, by less than `f32` tells.
+        // Just above the middle of two `f16` values, by less than an `f32` resolves.
         let number = 1.0 + f64::from(f16::EPSILON) / 2.0 + 1e-12;
         let data = encode(ScalarType::Half, &[number]).unwrap();
         let rounded = decode(ScalarType::Half, &data).unwrap().next();

@@ -1,14 +1,14 @@
-//! Dead code: calls whose outputs nobody takes.
+//! Dead-code elimination.
 //!
-//! Needs: each value made once, before its uses. Keeps: every output of the graph, every update,
-//! and calls with effects.
+//! Needs: a graph in which each value is produced once, before its uses. Keeps: every graph output,
+//! every update, and calls with effects.
 
 use super::uses::{each_member, inputs};
 use crate::graph::{Graph, ValueId};
 use alloc::vec;
 use alloc::vec::Vec;
 
-/// Takes out calls that nothing depends on, and says how many.
+/// Removes calls whose outputs are unused. Returns their number.
 pub fn run(graph: &mut Graph<'_>) -> usize {
     let mut needed = Needed(vec![false; graph.values.len()]);
     for id in graph.outputs.iter().chain(graph.updates.iter().map(|(new, _)| new)) {
@@ -24,12 +24,12 @@ pub fn run(graph: &mut Graph<'_>) -> usize {
         keep.push(kept);
     }
     let before = graph.nodes.len();
-    // From the first call on again.
+    // Popped first call first.
     graph.nodes.retain(|_| keep.pop().unwrap_or(true));
     before - graph.nodes.len()
 }
 
-/// The values that kept calls take.
+/// The values that kept calls read.
 struct Needed(Vec<bool>);
 
 impl Needed {

@@ -1,14 +1,13 @@
-//! Functions of numbers between codes of 8 bits become tables of codes: [`Operator::Q8TA_LOOKUP`].
+//! Replaces functions of int8 values by lookup tables: [`Operator::Q8TA_LOOKUP`].
 //!
-//! What becomes such a call is a function of each element of `dequantize_per_tensor` of codes of 8
-//! bits, perhaps limited, of which `quantize_per_tensor` makes codes again. There are no more codes
-//! than a table has places: the same calls over all codes, a constant, make the table, and
-//! [`fold`](crate::fold) computes it.
+//! The pattern is `dequantize_per_tensor` of int8 values, a few elementwise functions, and
+//! `quantize_per_tensor` to int8. As there are only 256 int8 values, the same calls on a constant
+//! of all of them compute the table, which [`fold`](crate::fold) evaluates.
 //!
-//! Needs: as [`super::quantized`], behind which it runs, for what that leaves; where constants are
-//! folded afterwards. Each call is made only if `takes` says so. Keeps: what others take of what is
-//! in between. Rounding: functions are those of the CPU, so that a number next to the middle of two
-//! codes may become the other one.
+//! Needs: as [`super::quantized`], after which it runs, for the remaining patterns; and constant
+//! folding afterwards. A call is produced only if `takes` accepts it. Keeps: intermediate values
+//! that other calls read. Rounding: functions are evaluated on the CPU, so a value close to the
+//! middle between two quantized values may become the other one.
 
 use super::quantized::{Quantized, dequantized};
 use super::rewrite::{Rewriter, each_call};
@@ -20,14 +19,14 @@ use alloc::vec;
 use alloc::vec::Vec;
 use torchlet_core::ScalarType;
 
-/// Makes such calls where a processor takes them, and says how many.
+/// Replaces such patterns where a processor supports the lookup. Returns the number of changes.
 pub fn run(graph: &mut Graph<'_>, takes: &mut dyn FnMut(&Graph<'_>, &Node) -> bool) -> usize {
     each_call(graph, |rewriter, node| lookup(rewriter, node, takes).is_some())
 }
 
-/// Codes of 8 bits.
+/// Number of int8 values.
 const CODES: usize = 256;
-/// Functions in a row that one table is made of.
+/// Maximum number of functions per table.
 const FUNCTIONS: usize = 4;
 
 fn lookup(
@@ -63,7 +62,7 @@ fn lookup(
         return None;
     }
     let operator = Operator::QUANTIZED_DECOMPOSED_DEQUANTIZE_PER_TENSOR;
-    // As kernels have them, for which the exporters of some back-ends leave out types.
+    // Kernels need the ranges and types that exporters of some backends leave out.
     let char = rewriter.value(Value::Int(ScalarType::Char as i64));
     let none = rewriter.value(Value::None);
     let ends = [i8::MIN, i8::MAX].map(|end| rewriter.value(Value::Int(end.into())));

@@ -1,13 +1,14 @@
-//! Calls that compute in `f32` by themselves, between conversions from 16 bits and back, become
-//! calls of 16 bits.
+//! Removes conversions from 16-bit floats to `f32` and back around calls that compute in `f32`
+//! anyway.
 //!
-//! Exporters write attention, activations and margins that reflect of 16-bit graphs so. Conversions
-//! may have views, permutations and choices of elements behind them.
+//! Exporters write attention, activations and reflection padding of 16-bit graphs with such
+//! conversions. Views, permutations and index selections may stand between a conversion and the
+//! call.
 //!
-//! Needs: each value made once, before its uses. Keeps: calls whose output others take in `f32`,
-//! and those with an input that had more bits. Rounding: none changes. These operators compute in
-//! `f32` whatever the type of their tensors is, from what 16 bits are exactly, and round once, as
-//! the conversion did.
+//! Needs: a graph in which each value is produced once, before its uses. Keeps: calls whose `f32`
+//! output has other uses, and calls with an input that was not converted from the 16-bit type.
+//! Rounding: unchanged, as these operators compute in `f32` for all types and round once, like the
+//! conversion.
 
 use super::rewrite::{Rewriter, each_call};
 use super::uses::inputs;
@@ -16,7 +17,7 @@ use crate::graph::{Graph, Node, ValueId};
 use crate::operators::Operator;
 use torchlet_core::ScalarType;
 
-/// Makes such calls, and says how many.
+/// Removes such conversions. Returns the number of changed calls.
 pub fn run(graph: &mut Graph<'_>) -> usize {
     each_call(graph, |rewriter, node| narrow(rewriter, node).is_some())
 }
@@ -56,7 +57,7 @@ fn narrow(rewriter: &mut Rewriter<'_, '_>, node: &Node) -> Option<()> {
     view_into(rewriter, result, out)
 }
 
-/// What a call converts to another type.
+/// The input of a conversion.
 fn conversion(rewriter: &Rewriter<'_, '_>, node: &Node) -> Option<ValueId> {
     if !matches!(node.operator, Operator::TO_COPY | Operator::DIM_ORDER_OPS_TO_DIM_ORDER_COPY) {
         return None;
@@ -65,7 +66,8 @@ fn conversion(rewriter: &Rewriter<'_, '_>, node: &Node) -> Option<ValueId> {
     rewriter.is_lasting(input).then_some(input)
 }
 
-/// A value as it was in 16 bits, viewed and permuted as it was after.
+/// The 16-bit source of a value, with the views, permutations and selections after its conversion
+/// repeated.
 fn source(
     rewriter: &mut Rewriter<'_, '_>,
     id: ValueId,
@@ -121,7 +123,7 @@ mod tests {
         let names: Vec<&str> = calls.iter().map(|call| call.split('(').next().unwrap()).collect();
         assert_eq!(names.len(), 2, "{calls:#?}");
         assert!(names.iter().all(|name| name.contains("aten.index_select")), "{calls:#?}");
-        // What others take in more bits is chosen as it is.
+        // A selection whose `f32` result has other uses stays.
         assert_eq!(narrowed(&text.replace("out n", "out n b")).len(), 4);
     }
 

@@ -1,13 +1,13 @@
-//! Element-wise calls, concatenation and padding go before the permutations of what they read.
+//! Moves permutations from before elementwise calls, concatenation and padding to after them.
 //!
-//! Networks with channels last, say, permute what each convolution takes and gives. Between a sum
-//! of two such results and the next convolution, permutations meet that the sum keeps apart:
-//! `add(permute(a), permute(b))` is `permute(add(a, b))`, and the permutation cancels out with the
-//! next, which [`redundant`](super::redundant) does.
+//! Networks with channels last permute the input and output of each convolution. An elementwise sum
+//! of two such outputs separates permutations that would cancel out: `add(permute(a), permute(b))`
+//! is `permute(add(a, b))`, whose permutation cancels out with the next one in
+//! [`redundant`](super::redundant).
 //!
-//! Needs: each value made once, before its uses; fixed shapes; and targets where a permutation
-//! costs more than a view of other strides, which is why this pass is not in the list of all.
-//! Keeps: every element's bits, and how many permutations there are, or fewer.
+//! Needs: a graph in which each value is produced once, before its uses; fixed shapes; and targets
+//! where permutations cost more than strided views, so the pass is not in the list of all. Keeps:
+//! the bits of all elements. The number of permutations does not increase.
 
 use super::rewrite::{Rewriter, each_call};
 use super::uses::inputs;
@@ -18,13 +18,13 @@ use alloc::vec;
 use alloc::vec::Vec;
 use torchlet_core::rules::normalize_dim;
 
-/// Moves permutations behind calls, and says how often.
+/// Moves permutations after calls. Returns the number of changes.
 pub fn run(graph: &mut Graph<'_>) -> usize {
     each_call(graph, |rewriter, node| move_behind(rewriter, node).is_some())
 }
 
 fn move_behind(rewriter: &mut Rewriter<'_, '_>, node: &Node) -> Option<()> {
-    // Elements of four bytes would be permuted in the place of elements of one.
+    // The permutation would move elements of four bytes instead of one.
     let widens = node.operator == Operator::QUANTIZED_DECOMPOSED_DEQUANTIZE_PER_TENSOR;
     if widens || !rewriter.has_fixed_shapes() {
         return None;
@@ -36,7 +36,7 @@ fn move_behind(rewriter: &mut Rewriter<'_, '_>, node: &Node) -> Option<()> {
     }
 }
 
-/// What operands were before they were permuted, all in the same order.
+/// The operands of a call before a common permutation.
 struct Unpermuted {
     order: Vec<usize>,
     sources: Vec<ValueId>,
@@ -45,7 +45,7 @@ struct Unpermuted {
 }
 
 impl Unpermuted {
-    /// `None` unless at least one permutation goes, in the place of the one that is added behind.
+    /// Returns `None` unless at least one permutation becomes unused, to make up for the new one.
     fn of(rewriter: &Rewriter<'_, '_>, operands: &[ValueId]) -> Option<Self> {
         let mut order: Option<Vec<usize>> = None;
         let (mut sources, mut is_last) = (Vec::new(), false);
@@ -65,7 +65,7 @@ impl Unpermuted {
         Some(Unpermuted { order, sources, sizes })
     }
 
-    /// Makes `out` by permuting what a call makes of the sources.
+    /// Produces `out` by permuting the result of a call on the sources.
     fn permute(self, rewriter: &mut Rewriter<'_, '_>, result: ValueId, out: ValueId) -> Option<()> {
         let order = self.order.into_iter().map(|dim| dim as i64).collect();
         let order: ValueId = rewriter.value(Value::IntList(order));
@@ -78,7 +78,7 @@ fn behind_elementwise(rewriter: &mut Rewriter<'_, '_>, node: &Node) -> Option<()
     let out = *node.args.last()?;
     let sizes = rewriter.sizes(out)?.to_vec();
     let mut args = inputs(node).to_vec();
-    // Numbers stay what they are.
+    // Scalars stay unchanged.
     let places = node.operator.traits().elementwise.iter();
     let places: Vec<usize> = places
         .filter(|place| {
@@ -121,7 +121,7 @@ fn behind_pad(rewriter: &mut Rewriter<'_, '_>, node: &Node) -> Option<()> {
     let found = Unpermuted::of(rewriter, &[input])?;
     let rank = found.order.len();
     let mut sizes = found.sizes.clone();
-    // Pairs of pads begin with those of the last dim.
+    // Padding is listed in pairs, last dim first.
     let mut moved = vec![0i64; rank.checked_mul(2)?];
     for (at, pair) in pads.chunks_exact(2).enumerate() {
         let dim = rank.checked_sub(at + 1)?;
@@ -184,7 +184,7 @@ mod tests {
 
     #[test]
     fn others_stay() {
-        // Another order; a factor that is not permuted; what others take permuted as well.
+        // Different orders, an operand that is not permuted, and a permuted value with other uses.
         let text = "in x f32[2,2,2]
              in y f32[2,2,2]
              a f32[2,2,2] = aten.permute_copy.default(x, [0, 2, 1])
@@ -195,7 +195,7 @@ mod tests {
              f f32[2,2,2] = aten._softmax.default(b, 1, false)
              out c d e f";
         assert_eq!(moved(text).len(), 6);
-        // Sizes that broadcast.
+        // Broadcast operands.
         let text = "in x f32[2,3]
              in y f32[3,1]
              a f32[3,2] = aten.permute_copy.default(x, [1, 0])

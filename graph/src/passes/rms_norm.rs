@@ -1,15 +1,14 @@
-//! Normalisation by the root of the mean square becomes one call:
-//! `et_vk.rms_norm.default(x, weight, epsilon)`.
+//! Fuses RMSNorm into `et_vk.rms_norm.default(x, weight, epsilon)`.
 //!
-//! Found from `x · rsqrt(mean(x², -1, keepdim) + epsilon) · weight` backwards: the square a power
-//! or a product, the factors in any order, and, in graphs of 16 bits, between a conversion to `f32`
-//! and one back, before or after the weight.
+//! Matches `x · rsqrt(mean(x², -1, keepdim) + epsilon) · weight`, backwards. The square may be a
+//! power or a multiplication, and factors may be in any order. In 16-bit graphs, a conversion to
+//! `f32` and one back may surround it, with the weight inside or outside.
 //!
-//! Needs: each value made once, before its uses; weights of a fixed number, more than one: then
-//! rows have as many elements, as nothing else can be multiplied with them but single ones, which
-//! no exporter takes for what varies. Keeps: norms over other dimensions than the last, and those
-//! without weights. Rounding: that of the call's own definition, which computes in `f32` and rounds
-//! once; what was rounded on the way is not.
+//! Needs: a graph in which each value is produced once, before its uses; weights of fixed size,
+//! larger than one unless all shapes are fixed. Rows then have as many elements as the weights, as
+//! rows of size one could broadcast but exporters do not use them for dynamic dims. Keeps: norms
+//! over other dims than the last, and norms without weights. Rounding: the fused call computes in
+//! `f32` and rounds once; intermediate rounding is dropped.
 
 use super::rewrite::{Rewriter, each_call};
 use super::uses::inputs;
@@ -17,7 +16,7 @@ use crate::graph::{Graph, Node, Tensor, Value, ValueId};
 use crate::operators::Operator;
 use torchlet_core::ScalarType;
 
-/// Makes such calls, and says how many.
+/// Fuses norms. Returns the number of changes.
 pub fn run(graph: &mut Graph<'_>) -> usize {
     each_call(graph, |rewriter, node| {
         let (Some(out), Some(norm)) = (node.args.last().copied(), find(rewriter, node)) else {
@@ -37,7 +36,7 @@ struct Norm {
 
 fn find(rewriter: &Rewriter<'_, '_>, node: &Node) -> Option<Norm> {
     let out = *node.args.last()?;
-    // A conversion to the graph's type may be last.
+    // The last call may be a conversion to the graph's type.
     let product = match narrowed(rewriter, node) {
         Some(product) => rewriter.maker(product)?,
         None => node,
@@ -65,7 +64,7 @@ fn find(rewriter: &Rewriter<'_, '_>, node: &Node) -> Option<Norm> {
     })
 }
 
-/// What a conversion from `f32` to 16 bits is of.
+/// The input of a conversion from `f32` to a 16-bit float type.
 fn narrowed(rewriter: &Rewriter<'_, '_>, node: &Node) -> Option<ValueId> {
     let (from, to) = converted(rewriter, node)?;
     is_narrow(to)
@@ -74,7 +73,7 @@ fn narrowed(rewriter: &Rewriter<'_, '_>, node: &Node) -> Option<ValueId> {
         .filter(|_| from == ScalarType::Float)
 }
 
-/// What a value is converted to `f32` from, if that has 16 bits.
+/// The 16-bit float value that a value is converted to `f32` from.
 fn widened(rewriter: &Rewriter<'_, '_>, id: ValueId) -> Option<ValueId> {
     let node = rewriter.maker(id)?;
     let (from, to) = converted(rewriter, node)?;
@@ -181,7 +180,7 @@ mod tests {
     #[test]
     fn a_norm_of_16_bits_in_between() {
         let expected = ["et_vk.rms_norm.default(%0, %1, 1e-6)"];
-        // The weight after the conversion back, and before.
+        // The weight after the conversion back, and before it.
         for end in [
             "h bf16[2,8] = aten._to_copy.default(n)
              o bf16[2,8] = aten.mul.Tensor(h, w)",

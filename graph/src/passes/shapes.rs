@@ -1,11 +1,11 @@
-//! Checks of output shapes, for the operators that passes look for or make.
+//! Output shape checks of the operators that passes match or produce.
 
 use super::uses::inputs;
 use crate::graph::{Graph, Node, Value, ValueId};
 use crate::operators::Shape;
 use alloc::vec::Vec;
 
-/// Checks the shape of a call's output, where all shapes are fixed. `None` if it cannot be.
+/// Checks the output shape of a call with fixed shapes. `None` if it is invalid.
 pub(super) fn check(graph: &Graph<'_>, node: &Node) -> Option<()> {
     let Some(out) = sizes(graph, node.args.last()) else { return Some(()) };
     let of = |at: u8| sizes(graph, inputs(node).get(usize::from(at)));
@@ -38,7 +38,7 @@ pub(super) fn check(graph: &Graph<'_>, node: &Node) -> Option<()> {
             let dim = out.len().checked_sub(3)?;
             input.len() == out.len()
                 && input.get(..dim) == out.get(..dim)
-                // Weights of single channels may be padded.
+                // Depthwise weights may be padded.
                 && out.get(dim) <= channels
         }
         Shape::DynamicConvolution => {
@@ -66,7 +66,7 @@ fn numel(sizes: &[usize]) -> usize {
     sizes.iter().product()
 }
 
-/// Whether an output is a matrix product, or a batch of them.
+/// Whether an output shape is that of a matrix multiplication, batched or not.
 fn is_product(a: &[usize], b: &[usize], out: &[usize]) -> Option<bool> {
     let ([outer @ .., m, k], [b_outer @ .., b_k, n]) = (a, b) else { return None };
     let ([out_outer @ .., out_m, out_n], true) = (out, outer == b_outer && k == b_k) else {

@@ -1,9 +1,9 @@
-//! Graphs as text, for tests: a line for each value or call.
+//! Text format of graphs for tests, with one line per value or call.
 //!
 //! ```text
 //! in x f32[2,4]
-//! const w f32[4,4] = 0.5          (one number for all, or all numbers; zeros if none)
-//! var cache f32[2,4]              (what neither callers nor calls set)
+//! const w f32[4,4] = 0.5          (one value for all elements, or all values; zeros if absent)
+//! var cache f32[2,4]              (neither an input nor the result of a call)
 //! y f32[2,4] = aten.mul.Tensor(x, x)
 //! [a f32[2,4], b f32[2]] = aten.max.dim(y, 1, false)
 //! update a cache
@@ -33,7 +33,7 @@ const TYPES: [(&str, ScalarType); 9] = [
     ("bool", ScalarType::Bool),
 ];
 
-/// A graph of a text.
+/// Parses a graph.
 pub(crate) fn parse(text: &str) -> Graph<'static> {
     let mut parser = Parser::default();
     let lines: Vec<&str> = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
@@ -42,7 +42,7 @@ pub(crate) fn parse(text: &str) -> Graph<'static> {
     parser.graph
 }
 
-/// What becomes of the graph of a text by a pass, without what nobody needs then.
+/// Parses a graph, runs a pass, and removes dead code. Verifies the graph before and after.
 pub(crate) fn after<R>(text: &str, pass: impl FnOnce(&mut Graph<'static>) -> R) -> Graph<'static> {
     let mut graph = parse(text);
     verify::verify(&graph).unwrap();
@@ -52,19 +52,19 @@ pub(crate) fn after<R>(text: &str, pass: impl FnOnce(&mut Graph<'static>) -> R) 
     graph
 }
 
-/// The names of a graph's operators, in order.
+/// Operator names of a graph, in order.
 pub(crate) fn operators(graph: &Graph<'_>) -> Vec<&'static str> {
     graph.nodes.iter().map(|node| node.operator.name()).collect()
 }
 
-/// The calls of a graph with their arguments, without what they make.
+/// Calls of a graph with arguments, without outputs.
 pub(crate) fn right_sides(graph: &Graph<'_>) -> Vec<String> {
     let right = |call: String| String::from(call.split_once(" = ").unwrap().1);
     calls(graph).into_iter().map(right).collect()
 }
 
-/// The calls of a graph with their arguments, a line for each. Tensors are `%` and their number:
-/// they are counted from zero in the order of a text, before everything else.
+/// Calls of a graph with arguments, one line each. Tensors are `%` and their id; ids of the tensors
+/// of a text are counted from zero, in order.
 pub(crate) fn calls(graph: &Graph<'_>) -> Vec<String> {
     graph.nodes.iter().map(|node| call(graph, node)).collect()
 }
@@ -116,7 +116,7 @@ impl Parser {
         }
     }
 
-    /// The tensor that a declaration names.
+    /// The tensor of a declaration.
     fn named(&self, declaration: &str) -> ValueId {
         self.names[declaration.split(' ').next().unwrap()]
     }
@@ -216,7 +216,7 @@ impl Parser {
     }
 }
 
-/// What stands between commas that are in no brackets.
+/// Splits at commas outside of brackets.
 fn split(text: &str) -> Vec<&str> {
     let (mut depth, mut start, mut items) = (0, 0, Vec::new());
     for (at, letter) in text.char_indices() {

@@ -1,11 +1,11 @@
-//! Who makes a value, and who takes it: found once for a whole graph.
+//! Producers and use counts of values, computed once per graph.
 
 use crate::graph::{Graph, Node, Value, ValueId};
 use alloc::vec;
 use alloc::vec::Vec;
 
-/// The call that makes each value, and how often it is taken. It describes the graph that it was
-/// made of, not what became of it.
+/// The call that produces each value, and the number of its uses. A snapshot: later changes of the
+/// graph are not reflected.
 #[derive(Debug)]
 pub struct Uses {
     makers: Vec<Option<usize>>,
@@ -13,8 +13,8 @@ pub struct Uses {
 }
 
 impl Uses {
-    /// Finds them. What lists hold is made and taken with them; outputs of the graph, and what
-    /// updates a buffer, are taken once more.
+    /// Computes producers and uses. Members of lists are produced and used with the list. Graph
+    /// outputs and update sources count as one more use.
     pub fn of(graph: &Graph<'_>) -> Self {
         let mut uses =
             Uses { makers: vec![None; graph.values.len()], counts: vec![0; graph.values.len()] };
@@ -32,17 +32,17 @@ impl Uses {
         uses
     }
 
-    /// The place of the call that makes a value.
+    /// The index of the call that produces a value.
     pub fn maker(&self, id: ValueId) -> Option<usize> {
         self.makers.get(id).copied().flatten()
     }
 
-    /// How many arguments a value is, also within lists.
+    /// The number of arguments that a value is, including list members.
     pub fn count_of(&self, id: ValueId) -> u32 {
         self.counts.get(id).copied().unwrap_or(0)
     }
 
-    /// Lets what takes a value take another one instead.
+    /// Adds the uses of a replaced value to its replacement.
     pub(super) fn give(&mut self, from: ValueId, to: ValueId) {
         let count = self.count_of(from);
         if let Some(own) = self.counts.get_mut(to) {
@@ -50,7 +50,7 @@ impl Uses {
         }
     }
 
-    /// Counts one argument more.
+    /// Adds a use.
     pub(super) fn add(&mut self, id: ValueId) {
         if id >= self.counts.len() {
             self.counts.resize(id + 1, 0);
@@ -58,7 +58,7 @@ impl Uses {
         self.count(id);
     }
 
-    /// Counts one argument less.
+    /// Removes a use.
     pub(super) fn drop(&mut self, id: ValueId) {
         if let Some(count) = self.counts.get_mut(id) {
             *count = count.saturating_sub(1);
@@ -83,7 +83,7 @@ pub(crate) fn inputs(node: &Node) -> &[ValueId] {
     node.args.split_last().map_or(&[], |(_, inputs)| inputs)
 }
 
-/// Calls `visit` for a value and, if it is a list, for what is in it.
+/// Visits a value, and, if it is a list, its members.
 pub(super) fn each_member(graph: &Graph<'_>, id: ValueId, mut visit: impl FnMut(ValueId)) {
     visit(id);
     if let Some(Value::List(items)) = graph.values.get(id) {
@@ -91,7 +91,7 @@ pub(super) fn each_member(graph: &Graph<'_>, id: ValueId, mut visit: impl FnMut(
     }
 }
 
-/// Which values a call writes after they were made.
+/// For each value, whether a call overwrites it in place.
 pub(super) fn written(graph: &Graph<'_>) -> Vec<bool> {
     let mut written = vec![false; graph.values.len()];
     for node in &graph.nodes {

@@ -1,13 +1,13 @@
-//! What holds for a graph between passes, checked.
+//! Verifier of the invariants that hold between passes.
 //!
-//! - Every value that a call, a list, an input or an output names exists; lists hold no lists.
-//! - What calls take and make in lists can be visited: it is not more than [`MEMBERS`].
-//! - Each value is made once, and before it is taken: there are no cycles.
-//! - Inputs, constants and what updates overwrite are made by no call.
-//! - Sizes have as many bytes as can be counted, in any order and without those that are zero;
-//!   constants have the bytes that their sizes ask for.
-//! - Outputs have the shape that their operator gives them, for those operators that passes look
-//!   for or make, where shapes are fixed.
+//! - Every value that a call, list, input or output names exists. Lists are not nested.
+//! - The total number of list members that calls refer to is at most [`MEMBERS`].
+//! - Each value is produced once, before its uses, so there are no cycles.
+//! - No call produces inputs, constants, or state that updates overwrite.
+//! - The size of a tensor in bytes does not overflow, in any order of dims and even without its
+//!   zero-sized dims. The data of constants matches their sizes.
+//! - With fixed shapes, output shapes match the operator, for operators that passes match or
+//!   produce.
 
 use super::rewrite::has_fixed_shapes;
 use super::uses::inputs;
@@ -17,10 +17,10 @@ use alloc::format;
 use alloc::vec;
 use alloc::vec::Vec;
 
-/// Checks a graph.
+/// Verifies a graph.
 ///
 /// # Errors
-/// What does not hold, and where.
+/// The invariant that does not hold, and where.
 pub fn verify(graph: &Graph<'_>) -> Result<(), Error> {
     for (id, value) in graph.values.iter().enumerate() {
         self::value(graph, value).map_err(|what| invalid(id, what))?;
@@ -45,10 +45,10 @@ pub fn verify(graph: &Graph<'_>) -> Result<(), Error> {
     Ok(())
 }
 
-/// Checks that what calls take and make in lists can be visited.
+/// Checks that the list members of all calls can be visited in reasonable time.
 ///
 /// # Errors
-/// It is more than [`MEMBERS`].
+/// Calls refer to more than [`MEMBERS`] list members.
 pub(crate) fn members(graph: &Graph<'_>) -> Result<(), Error> {
     let lengths = graph.nodes.iter().flat_map(|node| &node.args).map(|id| length(graph, *id));
     if lengths.fold(0, usize::saturating_add) > MEMBERS {
@@ -57,8 +57,8 @@ pub(crate) fn members(graph: &Graph<'_>) -> Result<(), Error> {
     Ok(())
 }
 
-/// How many values in lists calls may have, counted for each call that names a list. (Small files
-/// can have many calls that name one long list.)
+/// Maximum number of list members, counted for each call that names the list. (Small files can have
+/// many calls that name one long list.)
 const MEMBERS: usize = 1 << 24;
 
 fn length(graph: &Graph<'_>, id: ValueId) -> usize {
@@ -93,14 +93,14 @@ fn value(graph: &Graph<'_>, value: &Value<'_>) -> Result<(), &'static str> {
     }
 }
 
-/// Where a value is on its way through the calls.
+/// Progress of a value while the calls are visited.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stage {
-    /// No call makes it.
+    /// No call produces it.
     Given,
-    /// A call will make it.
+    /// A later call produces it.
     Awaited,
-    /// A call made it.
+    /// A previous call produced it.
     Made,
 }
 
@@ -144,7 +144,7 @@ fn order(graph: &Graph<'_>) -> Result<(), Error> {
     Ok(())
 }
 
-/// What a call makes.
+/// The values that a call produces.
 fn outputs(graph: &Graph<'_>, node: &Node) -> Vec<ValueId> {
     let made =
         |id: &ValueId| matches!(graph.values.get(*id), Some(Value::Tensor(_) | Value::SymInt(_)));

@@ -1,4 +1,4 @@
-//! Calls that move elements and leave them as they are.
+//! Helpers for calls that move elements without changing them.
 
 use super::rewrite::Rewriter;
 use super::uses::inputs;
@@ -7,11 +7,11 @@ use crate::operators::Operator;
 use alloc::vec::Vec;
 use torchlet_core::ScalarType;
 
-/// How many views in a row are looked through. Exporters write a handful; a file could have any
-/// number, and as many calls that take the last.
+/// Maximum length of a chain of views that is followed. Exporters write a handful, but a file could
+/// contain a long chain with many users.
 pub(super) const VIEWS: usize = 16;
 
-/// What a call permutes, and which dimension of it each dimension of the output is.
+/// If a call is a permutation: its input, and the input dim of each output dim.
 pub(super) fn permutation(
     rewriter: &Rewriter<'_, '_>,
     node: &Node,
@@ -44,7 +44,7 @@ pub(super) fn permutation(
     Some((input, order))
 }
 
-/// What a call only gives another shape: the elements keep their order.
+/// If a call is a reshape that keeps the order of elements: its input.
 pub(super) fn reshaped(rewriter: &Rewriter<'_, '_>, node: &Node) -> Option<ValueId> {
     let (out, input) = (*node.args.last()?, *inputs(node).first()?);
     if !rewriter.has_fixed_shapes() {
@@ -61,12 +61,12 @@ pub(super) fn reshaped(rewriter: &Rewriter<'_, '_>, node: &Node) -> Option<Value
     Some(input)
 }
 
-/// How many elements a tensor has.
+/// Number of elements of a tensor.
 pub(super) fn numel(rewriter: &Rewriter<'_, '_>, id: ValueId) -> Option<usize> {
     rewriter.sizes(id)?.iter().try_fold(1usize, |numel, size| numel.checked_mul(*size))
 }
 
-/// What a value is a view of, element by element in the same order.
+/// Follows views to the tensor that they reshape.
 pub(super) fn peeled_views(rewriter: &Rewriter<'_, '_>, mut id: ValueId) -> ValueId {
     for _ in 0..VIEWS {
         let Some(source) = rewriter.maker(id).and_then(|node| reshaped(rewriter, node)) else {
@@ -77,7 +77,7 @@ pub(super) fn peeled_views(rewriter: &Rewriter<'_, '_>, mut id: ValueId) -> Valu
     id
 }
 
-/// What a call multiplies with a known number, and that number.
+/// If a call multiplies by a known number: its input and the number.
 pub(super) fn scaled(rewriter: &Rewriter<'_, '_>, node: &Node) -> Option<(ValueId, f64)> {
     let [a, b] = [inputs(node).first()?, inputs(node).get(1)?];
     let (input, factor) = match node.operator {
@@ -90,17 +90,17 @@ pub(super) fn scaled(rewriter: &Rewriter<'_, '_>, node: &Node) -> Option<(ValueI
     };
     let out = rewriter.tensor(*node.args.last()?)?;
     let tensor = rewriter.tensor(input)?;
-    // A number may have dimensions, too, and a type.
+    // A constant operand may broadcast the result, or promote its type.
     let same = tensor.sizes == out.sizes && tensor.scalar_type == out.scalar_type;
     (same && tensor.scalar_type.is_floating()).then_some((input, factor))
 }
 
-/// What a conversion to a type of 16 bits is of, if that is `f32`.
+/// The input of a conversion from `f32` to a 16-bit float type.
 fn narrowed(rewriter: &Rewriter<'_, '_>, node: &Node) -> Option<ValueId> {
     conversion(rewriter, node, |from, to| from == ScalarType::Float && is_narrow(to))
 }
 
-/// What a conversion to `f32` is of, if that is this type of 16 bits.
+/// The input of a conversion from this 16-bit float type to `f32`.
 fn widened(rewriter: &Rewriter<'_, '_>, node: &Node, narrow: ScalarType) -> Option<ValueId> {
     conversion(rewriter, node, |from, to| from == narrow && to == ScalarType::Float)
 }
@@ -122,8 +122,8 @@ fn conversion(
     fits(from, to).then_some(input)
 }
 
-/// As [`peeled`], also where the numbers are multiplied in `f32` between conversions from a type of
-/// 16 bits and back: for those who compute as exactly with the factor.
+/// As [`peeled`], but also through a multiplication in `f32` between conversions from a 16-bit type
+/// and back. For callers that apply the factor with `f32` precision.
 pub(super) fn peeled_exactly(rewriter: &Rewriter<'_, '_>, id: ValueId) -> (ValueId, f64) {
     let (id, factor) = peeled(rewriter, id);
     let found = || {
@@ -137,8 +137,7 @@ pub(super) fn peeled_exactly(rewriter: &Rewriter<'_, '_>, id: ValueId) -> (Value
     found().unwrap_or((id, factor))
 }
 
-/// What a value is before it is viewed differently and multiplied with numbers, and the product of
-/// these.
+/// Follows views and multiplications by numbers. Returns the source and the product of the numbers.
 pub(super) fn peeled(rewriter: &Rewriter<'_, '_>, mut id: ValueId) -> (ValueId, f64) {
     let mut factor = 1.0;
     for _ in 0..VIEWS {
@@ -154,7 +153,8 @@ pub(super) fn peeled(rewriter: &Rewriter<'_, '_>, mut id: ValueId) -> (ValueId, 
     (id, factor)
 }
 
-/// A value in another shape with as many elements.
+/// Views a value in another shape with the same number of elements. Adds no call if the shape is
+/// the same.
 pub(super) fn viewed_as(
     rewriter: &mut Rewriter<'_, '_>,
     id: ValueId,
@@ -172,7 +172,7 @@ pub(super) fn viewed_as(
     view_into(rewriter, id, out).map(|()| out)
 }
 
-/// Makes a tensor of a value with as many elements.
+/// Produces `out` as a view of a value with the same number of elements.
 pub(super) fn view_into(rewriter: &mut Rewriter<'_, '_>, id: ValueId, out: ValueId) -> Option<()> {
     let shape = rewriter.sizes(out)?.iter().map(|size| *size as i64).collect();
     let shape = rewriter.value(Value::IntList(shape));
@@ -180,7 +180,7 @@ pub(super) fn view_into(rewriter: &mut Rewriter<'_, '_>, id: ValueId, out: Value
     Some(())
 }
 
-/// A value with its dimensions in another order.
+/// Adds a permutation of a value.
 pub(super) fn permuted(
     rewriter: &mut Rewriter<'_, '_>,
     id: ValueId,

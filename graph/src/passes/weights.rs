@@ -1,4 +1,4 @@
-//! Constant weights of which the codes are known, and one scale for each channel that they make.
+//! Quantized constant weights with one scale per output channel.
 
 use super::rewrite::Rewriter;
 use super::views::{permutation, reshaped};
@@ -9,11 +9,11 @@ use alloc::vec;
 use alloc::vec::Vec;
 use torchlet_core::ScalarType;
 
-/// The codes of constant weights, in an order of their dimensions, and the scale of each channel,
-/// which are one of the dimensions.
+/// Quantized constant weights, with permuted dims, and the scale of each output channel, which is
+/// one of the dims.
 pub(super) struct Weights {
     codes: ValueId,
-    /// The dimension of the codes that each dimension of the weights is.
+    /// For each dim of the weights, the dim of the quantized constant.
     order: Vec<usize>,
     pub(super) scales: ValueId,
 }
@@ -50,7 +50,7 @@ impl Weights {
         (has_codes && has_scales && no_zeros).then_some(Weights { codes, order, scales })
     }
 
-    /// Weights with one scale, which becomes that of each channel.
+    /// Weights with a single scale, which is repeated for each channel.
     fn of_one_scale(
         rewriter: &mut Rewriter<'_, '_>,
         id: ValueId,
@@ -84,7 +84,7 @@ impl Weights {
         self.order.iter().map(|dim| sizes.get(*dim).copied()).collect()
     }
 
-    /// The codes as a constant of these sizes, in which the dimensions of the weights come in this
+    /// The quantized weights as a constant with these sizes, and the dims of the weights in this
     /// order.
     pub(super) fn packed(
         &self,
@@ -96,7 +96,7 @@ impl Weights {
             order.iter().map(|dim| self.order.get(*dim).copied()).collect();
         let dims = dims?;
         let (tensor, data) = rewriter.constant(self.codes)?;
-        // Where dimensions of one element are makes no difference.
+        // Dims of size one may be anywhere.
         let is_single = |dim: &usize| tensor.sizes.get(*dim) == Some(&1);
         let is_in_order = dims.iter().filter(|dim| !is_single(dim)).is_sorted();
         if is_in_order && tensor.sizes == sizes {
@@ -111,14 +111,14 @@ impl Weights {
     }
 }
 
-/// The weights of a convolution over height and width.
+/// Quantized weights of a 2-D convolution.
 pub(super) struct Filters {
     pub(super) weights: Weights,
     /// Height and width.
     pub(super) kernel: [usize; 2],
-    /// Channels that are made.
+    /// Number of output channels.
     pub(super) channels: usize,
-    /// Channels that each of them is made of.
+    /// Number of input channels per group.
     inputs: usize,
     groups: usize,
     is_transposed: bool,
@@ -135,7 +135,7 @@ impl Filters {
         let [first, second, height, width] = *weights.sizes(rewriter)? else { return None };
         let [channels, inputs] = if is_transposed { [second, first] } else { [first, second] };
         let groups = usize::try_from(rewriter.int(groups)?).ok()?;
-        // Groups of a transposed one share their scales.
+        // Groups of transposed convolutions share their scales.
         (groups == 1 || !is_transposed).then_some(Filters {
             weights,
             kernel: [height, width],
@@ -146,12 +146,13 @@ impl Filters {
         })
     }
 
-    /// Whether each channel is convolved for itself.
+    /// Whether the convolution is depthwise.
     pub(super) fn are_single(&self) -> bool {
         self.inputs == 1 && self.groups == self.channels && self.channels > 1
     }
 
-    /// The codes by channel that is made, then by place, then by channel of a group.
+    /// The quantized weights as a matrix: a row per output channel, ordered by kernel position,
+    /// then by input channel of the group.
     pub(super) fn rows(&self, rewriter: &mut Rewriter<'_, '_>) -> Option<ValueId> {
         let [height, width] = self.kernel;
         let row = height.checked_mul(width)?.checked_mul(self.inputs)?;
@@ -164,8 +165,7 @@ impl Filters {
     }
 }
 
-/// What a view is of, and the order of its dimensions, where it moves dimensions of one element
-/// alone.
+/// If a view moves only dims of size one: its input, and the input dim of each output dim.
 fn single_moved(rewriter: &Rewriter<'_, '_>, node: &Node) -> Option<(ValueId, Vec<usize>)> {
     let source = reshaped(rewriter, node)?;
     let (from, to) = (rewriter.sizes(source)?, rewriter.sizes(*node.args.last()?)?);
@@ -184,7 +184,7 @@ fn single_moved(rewriter: &Rewriter<'_, '_>, node: &Node) -> Option<(ValueId, Ve
     (order.len() == from.len()).then_some((source, order))
 }
 
-/// Bytes of a tensor of these sizes, with its dimensions in this order.
+/// Permutes the dims of a byte tensor.
 fn permuted(bytes: &[u8], sizes: &[usize], order: &[usize]) -> Option<Vec<u8>> {
     let mut steps = vec![1usize; sizes.len()];
     for dim in (1..sizes.len()).rev() {

@@ -1,4 +1,4 @@
-//! Products: each piece makes some columns of the result.
+//! Splits linear layers: each part computes some columns of the result.
 
 use super::{Rows, args_of, like, ranges};
 use crate::graph::{Graph, Node, Value};
@@ -6,7 +6,7 @@ use crate::operators::Operator;
 use crate::passes::rewrite::Rewriter;
 use alloc::vec::Vec;
 
-/// Where a product has its weights, their scales and sums, and its bias.
+/// The weight, scale, sum and bias arguments of a linear layer.
 pub(super) fn places(operator: Operator) -> Option<Rows> {
     let (weights, others): (usize, &[usize]) = match operator {
         Operator::LINEAR | Operator::WEIGHT_INT8PACK_MM | Operator::ET_VK_LINEAR_QCS4W => (1, &[2]),
@@ -20,7 +20,7 @@ pub(super) fn places(operator: Operator) -> Option<Rows> {
     Some(Rows { weights, others, makes: true })
 }
 
-/// `cat(x · piecesᵀ + their biases)`
+/// Produces `cat(x · partᵀ + bias part, ...)`.
 pub(super) fn cut(
     rewriter: &mut Rewriter<'_, '_>,
     node: &Node,

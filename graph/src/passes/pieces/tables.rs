@@ -1,4 +1,4 @@
-//! Tables of embeddings: each piece gives the rows that it has.
+//! Splits embedding lookups: each part looks up its own rows.
 
 use super::{Rows, args_of, like, ranges};
 use crate::graph::{Node, Value};
@@ -7,7 +7,7 @@ use crate::passes::rewrite::Rewriter;
 use alloc::vec::Vec;
 use torchlet_core::ScalarType;
 
-/// Where a call has its table and its indices.
+/// Argument indices of a table and its indices.
 pub(super) struct Places {
     pub(super) rows: Rows,
     indices: usize,
@@ -16,15 +16,15 @@ pub(super) struct Places {
 pub(super) fn places(operator: Operator) -> Option<Places> {
     let (indices, others): (usize, &[usize]) = match operator {
         Operator::EMBEDDING => (1, &[]),
-        // Scales of one dimension are one for all.
+        // One-dimensional scales hold one scale for the table.
         Operator::ET_VK_EMBEDDING_Q4GSW => (3, &[1]),
         _ => return None,
     };
     Some(Places { rows: Rows { weights: 0, others, makes: false }, indices })
 }
 
-/// Rows of the first piece, and where an index is one of another, that piece's:
-/// `where(index >= start, piece[clamp(index) - start], before)`.
+/// Looks up the first part, then selects the result of each further part for its indices:
+/// `where(index >= start, part[clamp(index) - start], before)`.
 pub(super) fn cut(
     rewriter: &mut Rewriter<'_, '_>,
     node: &Node,
@@ -36,7 +36,7 @@ pub(super) fn cut(
     let rows = *rewriter.sizes(weights)?.first()?;
     let width = *rewriter.sizes(out)?.last()?;
     let (scalar_type, index_type) = (rewriter.scalar_type(out)?, rewriter.scalar_type(indices)?);
-    // Of one index without dimensions, there is no other tensor like it.
+    // A scalar index has no last dim to derive new tensors from.
     let last = *rewriter.sizes(indices)?.last()?;
     let mut pieces = Vec::new();
     for range in ranges(rows, size) {

@@ -1,4 +1,4 @@
-//! Calls that rules are made of: arithmetic, shapes, products.
+//! Builder methods for tensor operations: arithmetic, shapes, matrix multiplication.
 
 use super::{Builder, Info, Size};
 use crate::error::Error;
@@ -10,13 +10,13 @@ use torchlet_core::ScalarType;
 use torchlet_core::rules::broadcast;
 
 impl Builder<'_, '_> {
-    /// A function of each element.
+    /// Elementwise function.
     pub(crate) fn unary(&mut self, operator: Operator, value: ValueId) -> Result<ValueId, Error> {
         let info = self.info(value)?;
         Ok(self.call(operator, &[value], info))
     }
 
-    /// A function of each element and a number.
+    /// Elementwise function with a scalar.
     pub(crate) fn with_number(
         &mut self,
         operator: Operator,
@@ -25,7 +25,7 @@ impl Builder<'_, '_> {
     ) -> Result<ValueId, Error> {
         let info = self.info(value)?;
         let number = self.new_number(number);
-        // Sums and differences take a factor, too.
+        // These have an `alpha`.
         Ok(match operator {
             Operator::ADD_SCALAR | Operator::SUB_SCALAR | Operator::RSUB_SCALAR => {
                 let one = self.new_int(1);
@@ -35,7 +35,7 @@ impl Builder<'_, '_> {
         })
     }
 
-    /// Which elements compare so to a number.
+    /// Comparison with a scalar.
     pub(crate) fn compared(
         &mut self,
         operator: Operator,
@@ -47,7 +47,7 @@ impl Builder<'_, '_> {
         Ok(self.call(operator, &[value, number], info))
     }
 
-    /// The elements between two bounds; beyond, the bounds.
+    /// Clamp to optional limits.
     pub(crate) fn clamp(
         &mut self,
         value: ValueId,
@@ -63,7 +63,7 @@ impl Builder<'_, '_> {
         Ok(self.call(Operator::CLAMP, &[value, low, high], info))
     }
 
-    /// A function of two tensors, element by element.
+    /// Elementwise function of two tensors, with broadcasting and dtype promotion.
     pub(crate) fn binary(
         &mut self,
         operator: Operator,
@@ -87,7 +87,7 @@ impl Builder<'_, '_> {
         })
     }
 
-    /// Comparisons of two tensors.
+    /// Comparison of two tensors.
     pub(crate) fn comparison(
         &mut self,
         operator: Operator,
@@ -103,7 +103,7 @@ impl Builder<'_, '_> {
         Ok(self.call(operator, &[a, b], made))
     }
 
-    /// The elements with a number where a mask is true.
+    /// Replaces elements by a number where a mask is true.
     pub(crate) fn masked(
         &mut self,
         value: ValueId,
@@ -117,7 +117,7 @@ impl Builder<'_, '_> {
         Ok(self.call(Operator::MASKED_FILL_SCALAR, &[value, mask, number], made))
     }
 
-    /// The elements in order in another shape.
+    /// Reshapes a tensor.
     pub(crate) fn view(&mut self, value: ValueId, sizes: &[Size]) -> Result<ValueId, Error> {
         let info = self.info(value)?;
         let shape = self.sizes(sizes)?;
@@ -125,13 +125,13 @@ impl Builder<'_, '_> {
         Ok(self.call(Operator::VIEW_COPY, &[value, shape], made))
     }
 
-    /// The same, of a tensor whose shape is known.
+    /// Reshapes a tensor to known sizes.
     pub(crate) fn view_known(&mut self, value: ValueId, sizes: &[usize]) -> Result<ValueId, Error> {
         let sizes: Vec<Size> = sizes.iter().map(|size| self.known(*size)).collect();
         self.view(value, &sizes)
     }
 
-    /// A matrix of rows as long as the last dimension.
+    /// Flattens all dims but the last.
     pub(crate) fn rows(&mut self, value: ValueId) -> Result<ValueId, Error> {
         let info = self.info(value)?;
         let last = info.last();
@@ -143,7 +143,7 @@ impl Builder<'_, '_> {
         self.view(value, &[Size { bound: rows, value: any }, last])
     }
 
-    /// The dimensions in another order.
+    /// Permutes the dims.
     pub(crate) fn permute(&mut self, value: ValueId, order: &[usize]) -> Result<ValueId, Error> {
         let info = self.info(value)?;
         let dims: Vec<i64> = order.iter().map(|dim| *dim as i64).collect();
@@ -152,7 +152,7 @@ impl Builder<'_, '_> {
         Ok(self.call(Operator::PERMUTE_COPY, &[value, dims], made))
     }
 
-    /// With a new dimension of size 1.
+    /// Inserts a dim of size one.
     pub(crate) fn unsqueeze(&mut self, value: ValueId, dim: usize) -> Result<ValueId, Error> {
         let info = self.info(value)?;
         let mut sizes = info.sizes.clone();
@@ -164,7 +164,7 @@ impl Builder<'_, '_> {
         Ok(self.call(Operator::UNSQUEEZE_COPY, &[value, dim], info.with_sizes(sizes)))
     }
 
-    /// A part of a dimension: from one element to another, each so many after the last.
+    /// Slices a dim.
     pub(crate) fn slice(
         &mut self,
         value: ValueId,
@@ -191,7 +191,7 @@ impl Builder<'_, '_> {
         Ok(self.call(Operator::SLICE_COPY_TENSOR, &[value, dim, start, end, step], made))
     }
 
-    /// The same, with numbers. What is all of the dimension is not cut.
+    /// Slices a dim with known limits. Returns the tensor itself if nothing would change.
     pub(crate) fn slice_known(
         &mut self,
         value: ValueId,
@@ -208,7 +208,7 @@ impl Builder<'_, '_> {
         self.slice(value, dim, start, end, step)
     }
 
-    /// Tensors one after the other along a dimension.
+    /// Concatenates tensors over a dim.
     pub(crate) fn cat(&mut self, values: &[ValueId], dim: usize) -> Result<ValueId, Error> {
         let mut made: Option<Info> = None;
         for value in values {
@@ -228,7 +228,7 @@ impl Builder<'_, '_> {
         Ok(self.call(Operator::CAT, &[list, dim], made))
     }
 
-    /// Each element of the first tensor, and then that of the second.
+    /// Interleaves the elements of two tensors over the last dim.
     pub(crate) fn interleave(&mut self, a: ValueId, b: ValueId) -> Result<ValueId, Error> {
         let info = self.info(a)?;
         let last = info.rank().saturating_sub(1);
@@ -242,7 +242,7 @@ impl Builder<'_, '_> {
         self.view(pairs, &sizes)
     }
 
-    /// The product of matrices in a batch, or of two.
+    /// Matrix multiplication, batched or not.
     pub(crate) fn matmul(&mut self, a: ValueId, b: ValueId) -> Result<ValueId, Error> {
         let (one, other) = (self.info(a)?, self.info(b)?);
         let mut sizes = one.sizes.clone();
@@ -254,7 +254,7 @@ impl Builder<'_, '_> {
         Ok(self.call(operator, &[a, b], made))
     }
 
-    /// The product with the rows of a matrix, and a bias.
+    /// Linear layer with weights `[out, in]` and an optional bias.
     pub(crate) fn linear(
         &mut self,
         value: ValueId,
@@ -273,7 +273,7 @@ impl Builder<'_, '_> {
         Ok(self.call(Operator::LINEAR, &[value, weight, bias], info.with_sizes(sizes)))
     }
 
-    /// A function of all elements along dimensions, which stay with a size of 1.
+    /// Reduction over dims, which stay with a size of one.
     pub(crate) fn reduce(
         &mut self,
         operator: Operator,
@@ -299,14 +299,14 @@ impl Builder<'_, '_> {
         })
     }
 
-    /// The softmax along the last dimension, or its logarithm.
+    /// Softmax or log-softmax over the last dim.
     pub(crate) fn softmax(&mut self, operator: Operator, value: ValueId) -> Result<ValueId, Error> {
         let info = self.info(value)?;
         let (last, no) = (self.new_int(-1), self.push(Value::Bool(false)));
         Ok(self.call(operator, &[value, last, no], info))
     }
 
-    /// The integers from one to before another.
+    /// The integers from `start` to before `end`.
     pub(crate) fn range(
         &mut self,
         start: ValueId,
@@ -322,7 +322,7 @@ impl Builder<'_, '_> {
     }
 }
 
-/// What two shapes broadcast to.
+/// The broadcast shape of two shapes.
 fn broadcast_sizes(a: &[usize], b: &[usize]) -> Result<Vec<usize>, Error> {
     let narrow = |sizes: &[usize]| -> Option<Vec<i32>> {
         sizes.iter().map(|size| i32::try_from(*size).ok()).collect()
