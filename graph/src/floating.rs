@@ -1,5 +1,4 @@
-//! What of a quantized graph computes in floating point, and what that costs where memory is
-//! scarce.
+//! Report of the calls of a quantized graph that compute in floating point, and their memory costs.
 
 use crate::graph::{Graph, Node, Tensor, ValueId};
 use crate::lower::portable::integers;
@@ -11,27 +10,27 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use torchlet_core::ScalarType;
 
-/// What a floating-point tensor was dequantized from.
+/// Origin of a floating-point tensor in a quantized graph.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Origin {
-    /// Constants of 8 bits, which become floats when constants are folded.
+    /// Dequantized int8 constants, which constant folding converts to floats.
     Weights,
-    /// Results of calls or inputs, or what floating-point calls made of these.
+    /// Dequantized inputs or results, or results of floating-point calls on these.
     Activations,
 }
 
-/// The calls of one operator.
+/// Statistics of the calls of one operator.
 #[derive(Default)]
 struct Calls {
     count: usize,
-    /// Elements of weights, of all calls.
+    /// Weight elements of all calls.
     weights: usize,
-    /// Elements that a call reads and writes, at most.
+    /// Maximum of the elements that one call reads and writes.
     activations: usize,
 }
 
-/// Describes the calls between dequantizing and quantizing that have no integer form, a sentence
-/// for each operator. Empty for graphs without quantized tensors.
+/// Describes the calls between dequantize and quantize that have no integer form, with a sentence
+/// per operator. Empty for graphs without quantized tensors.
 pub(crate) fn describe(graph: &Graph<'_>) -> Vec<String> {
     let mut origins: BTreeMap<ValueId, Origin> = BTreeMap::new();
     let mut found: BTreeMap<&'static str, Calls> = BTreeMap::new();
@@ -50,7 +49,7 @@ pub(crate) fn describe(graph: &Graph<'_>) -> Vec<String> {
             .iter()
             .all(|id| is_constant(graph, *id) || origin(id) == Some(Origin::Weights))
         {
-            // Computed ahead of time, as tables of functions are.
+            // Computed ahead of time, like lookup tables.
             read.iter().find_map(origin)
         } else if read.iter().any(|id| origin(id).is_some()) {
             count(graph, node, &read, &made, &origins, &mut found);
@@ -84,7 +83,7 @@ fn dequantized(graph: &Graph<'_>, id: ValueId) -> Origin {
     if is_constant(graph, id) { Origin::Weights } else { Origin::Activations }
 }
 
-/// Whether a value is no tensor, or one that is the same in every run.
+/// Whether a value is constant. Values other than tensors are.
 fn is_constant(graph: &Graph<'_>, id: ValueId) -> bool {
     graph.tensor(id).is_none_or(|tensor| tensor.data.is_some() && tensor.changes != Some(true))
 }
@@ -161,7 +160,7 @@ mod tests {
                  in flash, inputs and results of up to 56 bytes instead of 14 in RAM",
             ]
         );
-        // A table is computed ahead of time.
+        // The lookup table is computed ahead of time.
         let table = parse(
             "in x i8[2]
             const t i8[256]

@@ -12,7 +12,7 @@ fn data<'g>(graph: &'g Graph<'_>, id: ValueId) -> Option<&'g [u8]> {
     }
 }
 
-/// A weight of bytes is turned, cast to `made` and multiplied with an input.
+/// A `u8` weight is transposed, cast to `made`, and multiplied by an input.
 fn weights(rows: usize, made: ScalarType) -> Graph<'static> {
     let bytes: Vec<u8> = (0..rows * 2).map(|number| number as u8).collect();
     let values = vec![
@@ -40,7 +40,7 @@ fn what_depends_on_constants_alone_is_constant() {
     let expected: Vec<u8> =
         [0f32, 2.0, 4.0, 1.0, 3.0, 5.0].iter().flat_map(|number| number.to_le_bytes()).collect();
     assert_eq!(data(&graph, 5), Some(&expected[..]));
-    // What is on the way is not kept.
+    // Intermediate values are dropped.
     assert_eq!((data(&graph, 2), graph.nodes.len()), (None, 1));
     assert_eq!(run(&mut graph, &registry()), Ok(0));
 }
@@ -48,7 +48,7 @@ fn what_depends_on_constants_alone_is_constant() {
 #[test]
 fn what_grows_too_large_is_computed_in_every_run() {
     let mut graph = weights(1 << 20, ScalarType::Double);
-    // Numbers of eight bytes are too large, bytes in another order are not.
+    // Values of eight bytes are too large, transposed bytes are not.
     assert_eq!(run(&mut graph, &registry()), Ok(1));
     assert_eq!(graph.nodes[0].operator, Operator::TO_COPY);
     assert_eq!(data(&graph, 2).unwrap().len(), 2 << 20);
@@ -64,7 +64,7 @@ fn what_changes_or_is_given_stays() {
     assert_eq!(run(&mut changing, &registry()), Ok(0));
     let mut given = weights(3, ScalarType::Float);
     given.outputs = vec![5, 7];
-    // The caller takes what the second call makes.
+    // The result of the second call is a graph output.
     assert_eq!(run(&mut given, &registry()), Ok(1));
     let mut random = Graph {
         values: vec![Value::IntList(vec![4]), Value::None, tensor(&[4], ScalarType::Float, None)],
@@ -79,7 +79,7 @@ fn what_changes_or_is_given_stays() {
 
 #[test]
 fn growing_without_end_is_refused() {
-    // Each call doubles what the one before gave.
+    // Each call doubles the size.
     let mut graph = Graph { values: vec![Value::Int(0)], ..Graph::default() };
     graph.values.push(tensor(&[1], ScalarType::Float, Some(vec![0; 4])));
     for step in 0..60 {
@@ -99,7 +99,7 @@ fn growing_without_end_is_refused() {
 
 #[test]
 fn kernels_that_fail_leave_everything() {
-    // The shapes do not fit.
+    // The shapes do not match.
     let mut graph = weights(3, ScalarType::Float);
     if let Value::Tensor(tensor) = &mut graph.values[2] {
         tensor.sizes = vec![7];
@@ -108,7 +108,7 @@ fn kernels_that_fail_leave_everything() {
     assert_eq!(graph.nodes.len(), 3);
 }
 
-/// A constant of four numbers, of which a constant of another type chooses some.
+/// A constant of four values, indexed by a constant of another type.
 fn chosen(scalar_type: ScalarType, indices: &[u8], count: usize) -> Graph<'static> {
     let numbers = [1f32, 2.0, 3.0, 4.0].iter().flat_map(|number| number.to_le_bytes()).collect();
     let values = vec![
@@ -141,8 +141,8 @@ fn what_places_choose_is_constant_and_what_masks_choose_is_not() {
     }
 }
 
-/// Codes of 4 bits become bytes beside each other: of the halves, one is kept, and there is no room
-/// for the other, which is made of the same numbers.
+/// Packed int4 values are unpacked to two tensors. Only one of them fits the memory limit; the
+/// other one is recomputed from the same constant at run time.
 #[test]
 fn what_is_read_twice_is_computed_twice() {
     let (rows, columns) = (4608, 1024);

@@ -1,4 +1,4 @@
-//! From any call to calls that a kind of processor has.
+//! Lowering: replaces calls by those that a kind of processor supports.
 
 pub mod portable;
 pub mod widen;

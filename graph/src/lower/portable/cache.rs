@@ -1,5 +1,5 @@
-//! Caches of keys and values: tensors that keep their contents between runs, written where they
-//! lie.
+//! Lowers KV cache updates. Caches are tensors that keep their contents between runs and are
+//! updated in place.
 
 use super::Rule;
 use super::builder::Builder;
@@ -19,7 +19,7 @@ fn update_cache(b: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Error> 
     if b.is_state(cache) {
         return store(b, value, cache, start);
     }
-    // What it returns is the cache with the new values.
+    // The result is the updated cache.
     let out = b.out(args)?;
     let [indices, value] = rows(b, value, cache, start)?;
     let no = b.push(Value::Bool(false));
@@ -30,7 +30,7 @@ fn update_cache(b: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Error> 
     Ok(())
 }
 
-/// Writes `[batch, position, head, depth]` into a cache, from a position on.
+/// Writes `[batch, position, head, dim]` to a cache, from a position on.
 pub(super) fn store(
     b: &mut Builder<'_, '_>,
     value: ValueId,
@@ -43,7 +43,7 @@ pub(super) fn store(
     Ok(())
 }
 
-/// The indices of the rows that are written, and what is written in the type of the cache.
+/// The index argument for the written positions, and the value converted to the type of the cache.
 fn rows(
     b: &mut Builder<'_, '_>,
     value: ValueId,
@@ -63,7 +63,7 @@ fn rows(
     Ok([b.push(Value::List(vec![none, positions])), value])
 }
 
-/// A cache that keeps its contents: what a call names as its cache, or a new one if that does not.
+/// The cache of a call if it is state, else a new state tensor.
 pub(super) fn persistent(b: &mut Builder<'_, '_>, cache: ValueId) -> Result<ValueId, Error> {
     if b.is_state(cache) {
         return Ok(cache);

@@ -1,4 +1,4 @@
-//! Convolutions whose outputs are clamped.
+//! Lowers convolutions with clamped outputs.
 
 use super::Rule;
 use super::builder::Builder;
@@ -22,14 +22,14 @@ fn plain(b: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
     Ok(())
 }
 
-/// The arguments of [`ConvolutionArgs`], then bounds.
+/// A convolution with the arguments of [`ConvolutionArgs`], followed by the limits.
 fn full(b: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
     let call = ConvolutionWithClampArgs::of(args)?;
     let (shared, _) = inputs(args).split_at_checked(ConvolutionArgs::COUNT).unwrap_or_default();
     clamped(b, shared, [call.output_min, call.output_max], call.out)
 }
 
-/// A convolution over one dim, which is not transposed.
+/// A 1-D convolution that is not transposed.
 fn simple(b: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
     let call = Conv1dArgs::of(args)?;
     let rank = b.info(call.weight)?.rank();
@@ -40,7 +40,7 @@ fn simple(b: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
     clamped(b, &shared, [call.output_min, call.output_max], call.out)
 }
 
-/// A convolution with these arguments, clamped to the bounds, if there are such.
+/// A convolution with these arguments, clamped to the limits if they are present.
 fn clamped(
     b: &mut Builder<'_, '_>,
     inputs: &[ValueId],

@@ -1,12 +1,12 @@
-//! Numbers that blobs share.
+//! Normalization of numbers that blobs share.
 //!
-//! A Vulkan blob has one value for 2 and 2.0, whichever came first. Portable kernels take an
-//! integer wherever they take a number, but no fraction where they take an integer, so what can be
-//! an integer is one. The values are the same.
+//! A Vulkan blob has a single value for 2 and 2.0, whose type is that of the first use. Portable
+//! kernels accept an integer for every float argument, but not the reverse, so whole floats become
+//! integers of the same value.
 
 use crate::graph::{Graph, Value};
 
-/// Makes integers of all numbers without a fraction.
+/// Converts whole floats to integers.
 pub(super) fn make_whole(graph: &mut Graph<'_>) {
     for value in &mut graph.values {
         if let Value::Double(number) = value
@@ -17,7 +17,7 @@ pub(super) fn make_whole(graph: &mut Graph<'_>) {
     }
 }
 
-/// The integer that a number is; none for minus zero, which is no integer's value.
+/// The integer equal to a number. `None` for minus zero, which no integer represents.
 pub(super) fn whole(number: f64) -> Option<i64> {
     const EXACT: f64 = (1u64 << 53) as f64;
     let whole = number as i64;

@@ -1,5 +1,4 @@
-//! Operators that have an instruction, but whose results blobs describe otherwise than portable
-//! kernels give them.
+//! Lowers operators whose results have other types or lists in blobs than in portable kernels.
 
 use super::Rule;
 use super::builder::Builder;
@@ -18,7 +17,8 @@ pub(super) const RULES: &[(Operator, Rule)] = &[
         let (input, info) = b.tensor(call.input)?;
         let out = b.out(args)?;
         let made = b.info(out)?.scalar_type;
-        // An integer to the power of a fraction that a blob has as an integer.
+        // Power of an integer tensor with a floating-point result. A whole exponent is an integer
+        // in blobs.
         let input = if made.is_floating() && !info.scalar_type.is_floating() {
             b.cast(input, made)?
         } else {
@@ -34,7 +34,7 @@ pub(super) fn inputs(args: &[ValueId]) -> &[ValueId] {
     args.split_last().map_or(&[][..], |(_, inputs)| inputs)
 }
 
-/// An operator that gives 64-bit integers.
+/// An operator whose kernel returns 64-bit integers.
 fn long_result(b: &mut Builder<'_, '_>, args: &[ValueId], operator: Operator) -> Result<(), Error> {
     let out = b.out(args)?;
     let made = b.info(out)?.with_type(ScalarType::Long);
@@ -42,7 +42,7 @@ fn long_result(b: &mut Builder<'_, '_>, args: &[ValueId], operator: Operator) ->
     b.finish_with(found, out)
 }
 
-/// The largest of each window, and their indices, which the graph may not ask for.
+/// Max pooling with indices, which the graph may not have.
 fn max_pool(b: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
     let outs = b.outs(args)?;
     let first = outs.first().copied().ok_or_else(|| Error::invalid("the call has no output"))?;
@@ -51,7 +51,7 @@ fn max_pool(b: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
     let list = b.push(Value::List([first, indices].to_vec()));
     b.call_into(Operator::MAX_POOL2D_WITH_INDICES, inputs(args), list);
     match outs.get(1) {
-        // Some exporters give indices that nobody reads no shape.
+        // Some exporters give unused indices an empty shape.
         Some(out) if b.info(*out)?.sizes == made.sizes => b.finish_with(indices, *out),
         _ => Ok(()),
     }

@@ -1,4 +1,5 @@
-//! Rotary embeddings: pairs of elements are rotated by angles of their positions.
+//! Lowers rotary embeddings (RoPE): pairs of elements are rotated by angles that depend on the
+//! position.
 
 use super::Rule;
 use super::builder::{Builder, Size};
@@ -22,7 +23,7 @@ pub(super) const RULES: &[(Operator, Rule)] = &[
             let (input, angles) = (&info.sizes, &angle_info.sizes);
             return Err(Error::Invalid(format!("{input:?} rotated by {angles:?}")));
         }
-        // Cosines and sines by turns: a row for each position.
+        // Interleaved cosines and sines, one row per position.
         let angles = b.cast(angles, ScalarType::Float)?;
         let any = b.new_int(-1);
         let elements = angle_info.sizes.iter().fold(1usize, |all, size| all.saturating_mul(*size));
@@ -39,18 +40,18 @@ pub(super) const RULES: &[(Operator, Rule)] = &[
     }),
 ];
 
-/// Which elements make a pair.
+/// Pairing of elements.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Pairs {
-    /// Neighbours, with an angle each.
+    /// Adjacent elements, with one angle per pair.
     Neighbours,
-    /// One of the first half with one of the second; there is an angle for each element.
+    /// Elements of the first and the second half, with one angle per element.
     Halves,
 }
 
-/// Queries and keys: `[batch, position, head, depth]`. Angles `[1, position, angle]` are of
-/// `[batch, head, position, depth]`: exporters find the rotations of Hugging Face's models by their
-/// form, where a dimension for heads is put behind the first of the angles whatever these have.
+/// Rotates queries and keys, `[batch, position, head, dim]`. Angles of shape `[1, position, angle]`
+/// mean `[batch, head, position, dim]` inputs: exporters match Hugging Face's rotation by its
+/// pattern, and insert a head dim after the first dim of the angles, whatever their shape.
 fn both(b: &mut Builder<'_, '_>, args: &[ValueId], pairs: Pairs) -> Result<(), Error> {
     let outs = b.outs(args)?;
     let (inputs, given, start) = match pairs {
@@ -98,7 +99,7 @@ fn both(b: &mut Builder<'_, '_>, args: &[ValueId], pairs: Pairs) -> Result<(), E
     Ok(())
 }
 
-/// Rotates the first `depth` elements of each row; the others stay.
+/// Rotates the first `depth` elements of each row, and keeps the others.
 fn rotate(
     b: &mut Builder<'_, '_>,
     input: ValueId,

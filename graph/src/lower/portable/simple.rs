@@ -1,4 +1,4 @@
-//! Operators that are others by another name, or nearly.
+//! Lowers operators that are equivalent to one or a few others.
 
 use super::Rule;
 use super::builder::{Builder, Info, Size};
@@ -29,7 +29,7 @@ pub(super) const RULES: &[(Operator, Rule)] = &[
         let call = HardshrinkArgs::of(args)?;
         let input = call.input;
         let lambda = b.optional_number(call.lambd)?.unwrap_or(0.5);
-        // Where the absolute value is at most lambda: NaN stays.
+        // Zero where the absolute value is at most lambda, so that NaN stays.
         let size = b.unary(Operator::ABS, input)?;
         let small = b.compared(Operator::LE_SCALAR, size, lambda)?;
         let rest = b.masked(input, small, 0.0)?;
@@ -55,7 +55,7 @@ fn filled_like(b: &mut Builder<'_, '_>, args: &[ValueId], number: i64) -> Result
     Ok(())
 }
 
-/// Each element of a dimension several times.
+/// Repeats each element of a dim.
 fn repeat_interleave(b: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
     let call = RepeatInterleaveArgs::of(args)?;
     let (input, info) = b.tensor(call.input)?;
@@ -95,7 +95,7 @@ fn repeat_interleave(b: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Er
     b.finish_with(flat, b.out(args)?)
 }
 
-/// The places of the elements of a plane, in pixels.
+/// Coordinates of the elements of a plane in pixels.
 fn grid_priors(b: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
     let call = GridPriorsArgs::of(args)?;
     let (input, info) = b.tensor(call.input)?;
@@ -111,7 +111,7 @@ fn grid_priors(b: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
         let range = b.cast(range, ScalarType::Float)?;
         let moved = b.with_number(Operator::ADD_SCALAR, range, offset)?;
         let scaled = b.with_number(Operator::MUL_SCALAR, moved, stride)?;
-        // As a plane of its own.
+        // Expand to a plane.
         let line = b.unsqueeze(scaled, dim)?;
         let list = b.sizes(&[height, width])?;
         let no = b.push(Value::Bool(false));

@@ -1,4 +1,4 @@
-//! Integers that calls find out.
+//! Lowers integers that are computed at run time.
 
 use super::Rule;
 use crate::operators::{Operator, SelectArgs};
@@ -9,7 +9,7 @@ pub(super) const RULES: &[(Operator, Rule)] = &[(Operator::ET_VK_SELECT_AS_SYMIN
     let dim = info.dim(b.int(call.dim)?)?;
     let index = b.index(b.int(call.index)?, info.size(dim))?;
     let out = b.out(args)?;
-    // The element is the first one of what is behind it.
+    // The kernel reads the first element of the slice.
     let rest = b.slice_known(input, dim, index, index + 1, 1)?;
     b.call_into(Operator::LOCAL_SCALAR_DENSE, &[rest], out);
     Ok(())

@@ -1,4 +1,4 @@
-//! Operators of training: gradients, losses, optimiser steps.
+//! Lowers training operators: gradients, losses, optimizer steps.
 
 use super::Rule;
 use super::builder::{Builder, Info, Size};
@@ -48,7 +48,7 @@ pub(super) const RULES: &[(Operator, Rule)] = &[
     (Operator::ET_VK_ADAMW_STEP, adamw_step),
 ];
 
-/// The cross entropy of logits and labels, and its gradient. Negative labels count nothing.
+/// Cross entropy of logits and labels, and its gradient. Negative labels are ignored.
 fn fused_ce(b: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
     let call = FusedCeArgs::of(args)?;
     let (logits, info) = b.tensor(call.logits)?;
@@ -95,7 +95,7 @@ fn fused_ce(b: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
     b.finish_with(rest, gradient)
 }
 
-/// A step of AdamW: parameters and moments are overwritten.
+/// An AdamW step, which overwrites parameters and moments.
 fn adamw_step(b: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
     let call = AdamwStepArgs::of(args)?;
     let AdamwStepArgs { param: parameter, m: first, v: second, grad: gradient, .. } = call;
@@ -124,7 +124,7 @@ fn adamw_step(b: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
     for (place, (old, new)) in news.into_iter().enumerate() {
         let no = b.push(Value::Bool(false));
         let made: Info = b.info(old)?;
-        // The outputs are the tensors that were changed.
+        // The outputs may be the overwritten tensors.
         match outs.get(place).filter(|out| **out != old) {
             Some(out) => b.call_into(Operator::COPY_ATEN, &[old, new, no], *out),
             None => drop(b.call(Operator::COPY_ATEN, &[old, new, no], made)),

@@ -1,4 +1,4 @@
-//! Convolutions.
+//! Lowers int8 convolutions.
 
 use super::{
     Channels, Entry, RANGE, constant, lowest, new_constant, new_integers, no_scratch, on_image,
@@ -41,7 +41,7 @@ fn convolution(b: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
     finish(b, args, Operator::CORTEX_M_QUANTIZED_CONV2D_NHWC, rest, &channels, [to.zero, low])
 }
 
-/// A convolution of each channel by itself; the weights are `[height, width, channels]`.
+/// A depthwise convolution, with weights `[height, width, channels]`.
 fn depthwise(b: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
     let call = Q8taConv2dArgs::of(args)?;
     let [height, width] = kernel(b, call.kernel_size)?;
@@ -56,7 +56,7 @@ fn depthwise(b: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
     finish(b, args, operator, rest, &channels, [to.zero, low])
 }
 
-/// A transposed convolution of one group, with the output's padding before the dilation.
+/// A transposed convolution with one group. Its output padding comes before the dilation.
 fn transposed(b: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
     let call = Q8taConv2dTransposedArgs::of(args)?;
     if b.int(call.groups)? != 1 {
@@ -75,7 +75,7 @@ fn transposed(b: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
     finish(b, args, operator, rest, &channels, [to.zero, low])
 }
 
-/// How many products each sum has.
+/// Number of products per sum.
 fn product(sizes: [usize; 3]) -> usize {
     sizes.iter().fold(1, |all: usize, size| all.saturating_mul(*size))
 }
@@ -90,8 +90,8 @@ fn kernel(b: &Builder<'_, '_>, kernel_size: ValueId) -> Result<[usize; 2], Error
     }
 }
 
-/// The weights in the shape of the kernel, which has the same elements in the same order, and the
-/// size of a dimension of what they were.
+/// Reshapes weights to the layout of the kernel, with the same order of elements. Also returns the
+/// size of dim `dim` before that.
 fn weight(
     b: &mut Builder<'_, '_>,
     id: ValueId,
@@ -114,7 +114,7 @@ fn weight(
     Ok((new_constant(b, scalar_type, sizes.to_vec(), data), count))
 }
 
-/// Adds the call: what all three operators have behind the input's offset.
+/// Adds the call, with the arguments that all three operators have after the input offset.
 fn finish(
     b: &mut Builder<'_, '_>,
     args: &[ValueId],

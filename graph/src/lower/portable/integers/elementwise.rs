@@ -1,4 +1,4 @@
-//! Sums, products and functions, element by element.
+//! Lowers elementwise int8 operators.
 
 use super::{Entry, Factor, Quantization, RANGE, new_constant};
 use crate::error::Error;
@@ -17,12 +17,12 @@ pub(super) const RULES: &[Entry] = &[
     (Operator::ET_VK_Q8TA_RELU, relu, Operator::CORTEX_M_QUANTIZED_ACTIVATION),
 ];
 
-/// `(a, b, scale, zero, scale, zero, scale, zero, alpha)`, where `b` counts `alpha` times.
+/// `a + alpha * b`: `(a, b, scale, zero, scale, zero, scale, zero, alpha)`.
 fn add(b: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
     let call = Q8taAddArgs::of(args)?;
-    /// Bits that the kernel shifts both operands to the left by.
+    /// Left shift that the kernel applies to both operands.
     const ROOM: i32 = 20;
-    /// The most bits to the left that sums of both fit 32 bits with.
+    /// Maximum left shift of the sum that does not overflow 32 bits.
     const MAX_SHIFT: i32 = 3;
     let first = Quantization::of(b, [call.input_a_scale, call.input_a_zero_point])?;
     let second = Quantization::of(b, [call.input_b_scale, call.input_b_zero_point])?;
@@ -54,7 +54,7 @@ fn add(b: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
 /// `(a, b, scale, zero, scale, zero, scale, zero)`
 fn multiply(b: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
     let call = Q8taMulArgs::of(args)?;
-    /// The most bits to the left that products of both fit 32 bits with.
+    /// Maximum left shift of the product that does not overflow 32 bits.
     const MAX_SHIFT: i32 = 14;
     let first = Quantization::of(b, [call.a_scale, call.a_zero_point])?;
     let second = Quantization::of(b, [call.b_scale, call.b_zero_point])?;

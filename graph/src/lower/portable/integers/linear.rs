@@ -1,4 +1,4 @@
-//! Linear layers, and softmax.
+//! Lowers int8 linear layers and softmax.
 
 use super::{
     Channels, Entry, Quantization, RANGE, constant, lowest, new_constant, new_integers, no_scratch,
@@ -56,8 +56,8 @@ fn linear(b: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
         b.call_into(Operator::CORTEX_M_QUANTIZED_LINEAR, &inputs, out);
         return Ok(());
     }
-    // That kernel has one scale for all channels. A convolution by a kernel of one pixel has one
-    // for each: rows are pixels.
+    // That kernel supports only one scale for all channels. A 1x1 convolution with rows as pixels
+    // supports one per channel.
     let data = match b.value(weight)? {
         Value::Tensor(tensor) => tensor.data.clone(),
         _ => None,
@@ -96,9 +96,8 @@ fn linear(b: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
     b.finish_with(made, out)
 }
 
-/// A linear layer whose rows are quantized at run time:
-/// `(input, weight, scales, sums, bias, bits)`. Sums are floating-point, the weights stay
-/// quantized.
+/// A dynamically quantized linear layer: `(input, weight, scales, sums, bias, bits)`. Sums are
+/// floating-point, the weights stay quantized.
 fn dynamic_linear(b: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
     let call = DynamicLinearArgs::of(args)?;
     let (input, info) = b.tensor(call.input)?;
@@ -126,10 +125,11 @@ fn dynamic_linear(b: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Error
     b.finish_with(sums, out)
 }
 
-/// A softmax: `(input, scale, zero, dim)`. The kernel's is over the last dimension.
+/// A softmax: `(input, scale, zero, dim)`. The kernel supports only the last dim, so others are
+/// permuted.
 fn softmax(b: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
     let call = Q8taSoftmaxArgs::of(args)?;
-    /// Bits of the integers that differences of the input are in.
+    /// Integer bits of the fixed-point differences of the input.
     const INTEGER_BITS: i32 = 5;
     let (input, info) = b.tensor(call.input)?;
     let from = Quantization::of(b, [call.input_scale, call.input_zero_point])?;
@@ -140,7 +140,7 @@ fn softmax(b: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
     if factor.shift < 0 {
         return Err(Error::unsupported("a softmax of differences that are all zero"));
     }
-    // Powers of smaller differences are zero.
+    // The exponentials of smaller differences are zero.
     let most = i64::from((1 << INTEGER_BITS) - 1) << (31 - INTEGER_BITS);
     let least = -(most >> factor.shift);
     let mut order: Vec<usize> = (0..info.rank()).filter(|other| *other != dim).collect();

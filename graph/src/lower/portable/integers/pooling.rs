@@ -1,4 +1,4 @@
-//! Pooling.
+//! Lowers int8 pooling.
 
 use super::{Entry, RANGE, no_scratch, on_image};
 use crate::error::Error;
@@ -13,7 +13,7 @@ pub(super) const RULES: &[Entry] = &[
     (Operator::Q8TA_AVG_POOL2D, average, Operator::CORTEX_M_QUANTIZED_AVG_POOL2D_NHWC),
 ];
 
-/// Maxima, without their indices: `(input, kernel, stride, padding, dilation, ceil)`.
+/// Max pooling without indices: `(input, kernel, stride, padding, dilation, ceil)`.
 fn largest(b: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
     let call = MaxPoolArgs::of(args)?;
     let (input, info) = b.tensor(call.input)?;
@@ -37,17 +37,17 @@ fn largest(b: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
     .to_vec();
     let ceil = b.truth(call.ceil_mode)?;
     rest.push(b.push(crate::graph::Value::Bool(ceil)));
-    // Zero points of input and output do not matter, as long as they are the same.
+    // Input and output have the same zero point, so its value does not matter.
     rest.extend([b.new_int(0), b.new_int(0), b.new_int(low), b.new_int(high)]);
     on_image(b, Operator::CORTEX_M_QUANTIZED_MAX_POOL2D_NHWC, input, &rest, out)
 }
 
-/// Averages of what is inside the image: `(input, kernel, stride, padding, ceil)`.
+/// Average pooling that does not count padding: `(input, kernel, stride, padding, ceil)`.
 fn average(b: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
     let call = Q8taAvgPool2dArgs::of(args)?;
     let (input, out) = (call.input, b.out(args)?);
     let mut rest = [call.kernel_size, call.stride, call.padding, call.ceil_mode].to_vec();
-    // Neither scale nor zero point changes an average.
+    // Scale and zero point do not change an average.
     rest.extend([b.new_int(0), b.new_int(0), b.new_int(0), no_scratch(b)]);
     on_image(b, Operator::CORTEX_M_QUANTIZED_AVG_POOL2D_NHWC, input, &rest, out)
 }

@@ -1,4 +1,4 @@
-//! Real factors in the fixed-point form that the kernels multiply by.
+//! Fixed-point requantization factors.
 
 use crate::error::Error;
 use alloc::format;
@@ -10,11 +10,14 @@ pub(super) struct Factor {
     pub(super) shift: i32,
 }
 
-/// Shifts that kernels support.
+/// Maximum shift that kernels support.
 const MAX_SHIFT: i32 = 31;
 
 impl Factor {
-    /// The nearest fixed-point form of a positive number.
+    /// Rounds a positive number to fixed point.
+    ///
+    /// # Errors
+    /// The number is not positive and normal, or is too large.
     pub(super) fn of(number: f64) -> Result<Self, Error> {
         let bits = number.to_bits();
         let exponent = (bits >> 52) as i32;
@@ -24,14 +27,14 @@ impl Factor {
         // The mantissa has 53 bits with its leading one; 31 of them stay.
         let mantissa = bits & ((1 << 52) - 1) | 1 << 52;
         let rounded = (mantissa + (1 << 21)) >> 22;
-        // 1022 is the exponent of one half, the least number that has its leading one in the first
-        // of 31 bits.
+        // 1022 is the exponent of one half, the smallest number whose leading one is the first of
+        // 31 bits.
         let (fraction, shift) = match rounded {
             0x8000_0000 => (1 << 30, exponent - 1021),
             _ => (rounded as i32, exponent - 1022),
         };
         match shift {
-            // Nothing is left of any sum.
+            // The factor rounds every sum to zero.
             ..=-32 => Ok(Factor { fraction: 0, shift: 0 }),
             -31..=MAX_SHIFT => Ok(Factor { fraction, shift }),
             _ => Err(Error::Unsupported(format!("requantization by a factor of {number}"))),

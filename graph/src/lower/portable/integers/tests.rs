@@ -4,7 +4,7 @@ use crate::testing::{codes, constant, outputs, registry, typed};
 use alloc::vec;
 use torchlet_core::TensorRef;
 
-/// Int8 values of all sizes, the same each time.
+/// Reproducible int8 values over the whole range.
 fn values(count: usize, seed: u64) -> Vec<i8> {
     let mut state = seed;
     let next = |_| {
@@ -14,7 +14,7 @@ fn values(count: usize, seed: u64) -> Vec<i8> {
     (0..count).map(next).collect()
 }
 
-/// A graph of one call, whose tensors without data are its inputs.
+/// A graph with a single call. Tensors without data are its inputs.
 fn one(
     operator: Operator,
     inputs: &[Value<'static>],
@@ -30,8 +30,8 @@ fn one(
     graph
 }
 
-/// Compares the integer form of a call with its floating-point form: results are a step apart at
-/// most.
+/// Asserts that results of the integer form and of the floating-point form of a call differ by at
+/// most one step.
 fn check(operator: Operator, inputs: &[Value<'static>], out: &[usize], kernel: Operator) {
     let graph = one(operator, inputs, out, ScalarType::Char);
     assert!(accepts(&graph, &graph.nodes[0], &registry()), "{operator:?}");
@@ -82,7 +82,7 @@ fn ints(items: &[i64]) -> Value<'static> {
     Value::IntList(items.to_vec())
 }
 
-/// Codes of the input, weights with their scales, codes of the result, and a bias.
+/// Parameters of a layer: input quantization, weights and scales, output quantization, and bias.
 fn layer(sizes: &[usize], weight: &[usize], scales: &[f32], bias: bool) -> Vec<Value<'static>> {
     let count = scales.len();
     let biases: Vec<f32> = (0..count).map(|at| at as f32 * 0.7 - 1.0).collect();
@@ -125,7 +125,8 @@ fn convolutions() {
     check(Operator::ET_VK_Q8TA_CONV2D_TRANSPOSED, &inputs, &[1, 3, 6, 5], kernel);
 }
 
-/// A table that limits a convolution's results becomes the kernel's bounds; another stays.
+/// A table that clamps the results of a convolution becomes the range of its kernel; other tables
+/// stay.
 #[test]
 fn limits_are_bounds_of_convolutions() {
     let mut inputs = layer(&[1, 4, 5, 6], &[3, 4], &[0.01, 0.02, 0.03], true);
@@ -205,7 +206,7 @@ fn windows_and_softmax() {
 
 #[test]
 fn what_kernels_cannot_compute_stays() {
-    // A result that is quantized far finer than its operands.
+    // A result with a far smaller scale than its operands.
     let mut inputs = vec![input(&[2]), input(&[2])];
     for scale in [0.02, 0.05, 1e-9] {
         inputs.extend([number(scale), int(0)]);
@@ -215,7 +216,7 @@ fn what_kernels_cannot_compute_stays() {
     assert!(!accepts(&graph, &graph.nodes[0], &registry()));
     assert_eq!(run(&mut graph, &registry()), 0);
     assert_eq!(graph.nodes[0].operator, Operator::ET_VK_Q8TA_ADD);
-    // Weights that are no constants, and kernels that are not there.
+    // Weights that are not constant, and missing kernels.
     let mut inputs = layer(&[2, 16], &[3, 16], &[0.01, 0.02, 0.03], false);
     inputs.push(activation("none"));
     let graph = one(Operator::ET_VK_Q8TA_LINEAR, &inputs, &[2, 3], ScalarType::Char);

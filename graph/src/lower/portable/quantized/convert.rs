@@ -1,4 +1,4 @@
-//! Numbers to codes and back: blobs leave out types that instructions name.
+//! Lowers quantize and dequantize calls. Blobs leave out ranges and types that instructions need.
 
 use super::bounds;
 use crate::error::Error;
@@ -39,7 +39,8 @@ pub(in crate::lower::portable) const RULES: &[(Operator, Rule)] = &[
     (Operator::TORCHAO_DEQUANTIZE_AFFINE, |b, args| by_blocks(b, args, false)),
 ];
 
-/// The same call with the type of its codes, which an argument is, and their bounds before it.
+/// Fills in the missing quantized range and type. The type is the argument at index `place`, after
+/// the limits of the range.
 fn typed(
     b: &mut Builder<'_, '_>,
     args: &[ValueId],
@@ -74,7 +75,7 @@ fn typed(
     Ok(())
 }
 
-/// With a scale and a zero point for each block.
+/// Quantizes or dequantizes with a scale and a zero point per block.
 fn by_blocks(b: &mut Builder<'_, '_>, args: &[ValueId], to_codes: bool) -> Result<(), Error> {
     let call = TorchaoQuantizeAffineArgs::of(args)?;
     let (input, info) = b.tensor(call.input)?;
@@ -118,7 +119,7 @@ fn by_blocks(b: &mut Builder<'_, '_>, args: &[ValueId], to_codes: bool) -> Resul
     b.finish_with(result, out)
 }
 
-/// The sizes of blocks of a tensor, each a divisor of the size of its dim.
+/// The block sizes of a tensor, each a divisor of the size of its dim.
 pub(super) fn blocks_of(
     b: &Builder<'_, '_>,
     info: &Info,

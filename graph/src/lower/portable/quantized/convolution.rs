@@ -1,4 +1,4 @@
-//! Convolutions with quantized weights.
+//! Lowers convolutions with quantized weights.
 
 use super::linear::{first, rounded};
 use super::weights::by_channel;
@@ -24,7 +24,8 @@ pub(in crate::lower::portable) const RULES: &[(Operator, Rule)] = &[
     (Operator::ET_VK_CONV2D_Q8TA_Q8CSW_Q8TO, q8ta_conv2d),
     (Operator::ET_VK_CONV2D_Q8TA_Q8CSW_Q8TO_DW, q8ta_conv2d),
     (Operator::ETVK_TEST_CONV2D_Q8TA_Q8CSW_Q8TO, |b, args| {
-        // Quantizes its input and dequantizes its output; a layout comes before the output.
+        // Quantizes its input and dequantizes its output. The schema has a layout argument before
+        // the output.
         let call = Q8taConv2dTestArgs::of(args)?;
         let (sums, _) = convolve(b, &call.into())?;
         let parameters = pair(b, [call.output_scale, call.output_zero_point])?;
@@ -52,7 +53,7 @@ fn convolution(b: &mut Builder<'_, '_>, call: &QuantizedConvolution) -> Result<(
     finish(b, sums, relu, output, call.out)
 }
 
-/// A convolution of pictures whose scales and zero points are chosen as the program runs.
+/// A dynamically quantized convolution, with parameters per image.
 fn dynamic(b: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
     let call = DynamicConvolutionArgs::of(args)?;
     let (input, info) = b.tensor(call.input)?;
@@ -60,7 +61,7 @@ fn dynamic(b: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
     let (Some(batch), 4) = (info.sizes.first().copied(), info.rank()) else {
         return Err(Error::Invalid(format!("{:?} is no batch of pictures", info.sizes)));
     };
-    // The ends of a picture have the parameters of the picture.
+    // The minimum and maximum of an image give the same parameters as the whole image.
     let (dims, keep) = (b.new_ints(&[1, 2, 3]), b.push(Value::Bool(true)));
     let one = info.with_sizes([batch, 1, 1, 1].to_vec());
     let least = b.call(Operator::AMIN, &[input, dims, keep], one.clone());
@@ -81,17 +82,17 @@ fn dynamic(b: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
     convolution(b, &call)
 }
 
-/// The shape of weights: kernels of groups of channels.
+/// Shape of the weights.
 struct Kernels {
     groups: usize,
-    /// Channels of a group, in and out.
+    /// Input and output channels per group.
     group_in: usize,
     group_out: usize,
     size: [usize; 2],
     transposed: bool,
 }
 
-/// The sums of a convolution, and whether a relu follows.
+/// Adds the convolution in floating point. Returns its result, and whether a relu follows.
 fn convolve(
     b: &mut Builder<'_, '_>,
     call: &QuantizedConvolution,
@@ -103,7 +104,7 @@ fn convolve(
     let groups = usize::try_from(b.int(call.groups)?).ok();
     let groups = groups.filter(|groups| *groups > 0).ok_or_else(bad)?;
     let depthwise = weight.rank() == 3;
-    // Depthwise weights have a column for each channel, perhaps with padding.
+    // Depthwise weights have one column per channel, perhaps with padding.
     let out_channels = if depthwise { weight.last().min(channels) } else { weight.size(0) };
     let size = match b.ints(call.kernel_size)?[..] {
         [both] => [both, both],
@@ -123,7 +124,7 @@ fn convolve(
     } else {
         kernels.codes(b, stored, &weight)?
     };
-    // A transposed convolution has the scales of one group.
+    // The groups of a transposed convolution share the scales of one.
     let (axis, count) = if kernels.transposed { (1, kernels.group_out) } else { (0, out_channels) };
     let scales = first(b, call.weight_scales, count)?;
     let weight = by_channel(b, codes, scales, axis)?;
@@ -154,7 +155,7 @@ fn convolve(
     Ok((b.call(Operator::CONVOLUTION, &inputs, made), relu))
 }
 
-/// `[y][x][channel]` as `[channel, 1, y, x]`.
+/// Rearranges depthwise weights from `[y][x][channel]` to `[channel, 1, y, x]`.
 fn depthwise_codes(
     b: &mut Builder<'_, '_>,
     stored: ValueId,
@@ -175,8 +176,8 @@ fn depthwise_codes(
 }
 
 impl Kernels {
-    /// `[channel out][y][x][channel in]` as convolutions take it: `[out, in, y, x]`, or
-    /// `[in, out, y, x]` if it is transposed.
+    /// Rearranges weights from `[output channel][y][x][input channel]` to `[out, in, y, x]`, or
+    /// `[in, out, y, x]` for transposed convolutions.
     fn codes(
         &self,
         b: &mut Builder<'_, '_>,

@@ -1,4 +1,4 @@
-//! Sums, activations and shuffles of quantized tensors, from one scale to another.
+//! Lowers elementwise and other operators on quantized tensors with different scales.
 
 use super::{dequantize, finish, pair};
 use crate::graph::Value;
@@ -28,7 +28,7 @@ pub(in crate::lower::portable) const RULES: &[(Operator, Rule)] = &[
     }),
     (Operator::Q8TA_AVG_POOL2D, |b, args| {
         let call = Q8taAvgPool2dArgs::of(args)?;
-        // An average is rounded to the steps that its values have, whatever these stand for.
+        // Averages are rounded to quantized values, so scale and zero point do not matter.
         let input = call.input;
         let numbers = dequantize(b, input, [1.0, 0.0])?;
         let (no, none) = (b.push(Value::Bool(false)), b.none());

@@ -1,4 +1,4 @@
-//! Tables of quantized embeddings.
+//! Lowers quantized embeddings.
 
 use crate::error::Error;
 use crate::graph::{Value, ValueId};
@@ -11,7 +11,7 @@ use torchlet_core::ScalarType;
 pub(in crate::lower::portable) const RULES: &[(Operator, Rule)] =
     &[(Operator::ET_VK_EMBEDDING_Q4GSW, embedding)];
 
-/// Rows of a table with two codes in a byte: they are picked as they are, and then unpacked.
+/// An int4 embedding: packed rows are looked up, then unpacked.
 fn embedding(b: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
     let call = EmbeddingQ4gswArgs::of(args)?;
     let (table, info) = b.tensor(call.weight)?;
@@ -28,7 +28,7 @@ fn embedding(b: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
     let group = group.ok_or_else(bad)?.min(depth);
     let groups = depth.checked_div(group).filter(|groups| groups * group == depth);
     let groups = groups.filter(|_| info.rank() == 2).ok_or_else(bad)?;
-    // What a row of scales has behind the last group is not used.
+    // Scale rows may have padding after the last group.
     let by_row = scale_info.rank() > 1;
     if by_row && (scale_info.last() < groups || scale_info.rank() != 2) {
         return Err(bad());

@@ -1,4 +1,4 @@
-//! Products with quantized matrices.
+//! Lowers linear layers with quantized weights.
 
 use super::weights::{Scales, dequantized, unpacked};
 use super::{finish, is_relu, pair, through_codes};
@@ -55,7 +55,7 @@ fn linear(b: &mut Builder<'_, '_>, call: impl Into<QuantizedLinear>) -> Result<(
     finish(b, sums, relu, output, call.out)
 }
 
-/// A product with rows whose scales and zero points are chosen as the program runs.
+/// A dynamically quantized linear layer, with parameters per row.
 fn dynamic(b: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
     let call = DynamicLinearArgs::of(args)?;
     let input = call.input;
@@ -68,7 +68,7 @@ fn dynamic(b: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
         return Err(Error::Invalid(format!("{:?} in groups {:?}", weight.sizes, by.sizes)));
     };
     let input = rounded_rows(b, input)?;
-    // A line for each group.
+    // One line per group.
     let (lines, size) = (b.known(lines), b.known(size));
     let codes = b.view(codes, &[lines, size])?;
     let scales = b.view(scales, &[lines])?;
@@ -86,7 +86,7 @@ fn dynamic(b: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
     finish(b, sums, false, None, out)
 }
 
-/// What is left of the rows of an input, each quantized with a scale and a zero point of its own.
+/// Quantizes and dequantizes each row of an input with its own parameters.
 pub(in crate::lower::portable) fn rounded_rows(
     b: &mut Builder<'_, '_>,
     input: ValueId,
@@ -105,7 +105,7 @@ pub(in crate::lower::portable) fn rounded_rows(
     by_row(b, input, scale, zero)
 }
 
-/// The first so many elements of a bias.
+/// The first `count` elements of a bias or of scales, as `f32`.
 pub(super) fn first(
     b: &mut Builder<'_, '_>,
     bias: ValueId,
@@ -119,7 +119,7 @@ pub(super) fn first(
     b.cast(bias, ScalarType::Float)
 }
 
-/// What is left of rows by codes with a scale and a zero point for each row.
+/// Quantizes and dequantizes rows with a scale and a zero point per row.
 fn by_row(
     b: &mut Builder<'_, '_>,
     input: ValueId,
@@ -127,7 +127,7 @@ fn by_row(
     zero: ValueId,
 ) -> Result<ValueId, Error> {
     let info = b.info(input)?;
-    // A column, to be broadcast over each row.
+    // As a column that broadcasts over each row.
     let mut sizes = alloc::vec::Vec::new();
     for dim in 0..info.rank().saturating_sub(1) {
         sizes.push(b.size(input, dim)?);
@@ -141,7 +141,7 @@ fn by_row(
     rounded(b, input, scale, zero)
 }
 
-/// What is left of numbers by codes with scales and zero points that are broadcast.
+/// Quantizes and dequantizes with scales and zero points that broadcast.
 pub(super) fn rounded(
     b: &mut Builder<'_, '_>,
     input: ValueId,
@@ -149,7 +149,7 @@ pub(super) fn rounded(
     zero: ValueId,
 ) -> Result<ValueId, Error> {
     let input = b.cast(input, ScalarType::Float)?;
-    // As quantizing rounds: the product with the inverse.
+    // Multiplies by the reciprocal, as `quantize` does.
     let inverse = b.unary(Operator::RECIPROCAL, scale)?;
     let scaled = b.binary(Operator::MUL_TENSOR, input, inverse)?;
     let rounded = b.unary(Operator::ROUND, scaled)?;

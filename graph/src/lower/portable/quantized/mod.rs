@@ -1,6 +1,7 @@
-//! Operators over quantized tensors and weights, in floating point: what is quantized is
-//! dequantized before, and results are quantized after. That is what they mean; integer sums only
-//! round less.
+//! Lowers operators on quantized tensors and weights to floating point.
+//!
+//! Inputs are dequantized first, and results are quantized last. That is the definition of these
+//! operators; integer arithmetic only rounds less.
 
 pub(super) mod convert;
 pub(super) mod convolution;
@@ -17,12 +18,15 @@ use crate::operators::Operator;
 use alloc::format;
 use torchlet_core::ScalarType;
 
-/// Two numbers: a scale and a zero point.
+/// Reads scale and zero point.
 fn pair(b: &Builder<'_, '_>, [scale, zero]: [ValueId; 2]) -> Result<[f64; 2], Error> {
     Ok([b.number(scale)?, b.number(zero)?])
 }
 
-/// Whether an activation follows: a relu, or none.
+/// Whether the activation is a relu.
+///
+/// # Errors
+/// The activation is neither a relu nor absent.
 pub(in crate::lower::portable) fn is_relu(
     b: &Builder<'_, '_>,
     activation: Option<ValueId>,
@@ -34,7 +38,7 @@ pub(in crate::lower::portable) fn is_relu(
     }
 }
 
-/// The lowest and the highest code of a type.
+/// Lowest and highest value of a quantized type.
 fn bounds(scalar_type: ScalarType) -> [i64; 2] {
     match scalar_type {
         ScalarType::Byte => [0, 255],
@@ -44,7 +48,7 @@ fn bounds(scalar_type: ScalarType) -> [i64; 2] {
     }
 }
 
-/// The codes of numbers.
+/// Quantizes a tensor.
 fn quantize(
     b: &mut Builder<'_, '_>,
     value: ValueId,
@@ -60,7 +64,7 @@ fn quantize(
     Ok(b.call(Operator::QUANTIZED_DECOMPOSED_QUANTIZE_PER_TENSOR, &inputs, made))
 }
 
-/// The numbers that codes stand for.
+/// Dequantizes a tensor.
 fn dequantize(
     b: &mut Builder<'_, '_>,
     codes: ValueId,
@@ -76,8 +80,7 @@ fn dequantize(
     Ok(b.call(Operator::QUANTIZED_DECOMPOSED_DEQUANTIZE_PER_TENSOR, &inputs, made))
 }
 
-/// An input as numbers: what its codes stand for, or, if it has none yet, what is left of it by
-/// codes.
+/// Dequantizes an input. A floating-point input is quantized first.
 fn through_codes(
     b: &mut Builder<'_, '_>,
     input: ValueId,
@@ -91,8 +94,7 @@ fn through_codes(
     dequantize(b, codes, parameters)
 }
 
-/// Makes the output of sums: after a relu, as codes if it has parameters, in its own type
-/// otherwise.
+/// Produces the output from sums: applies the relu, and quantizes if parameters are given.
 fn finish(
     b: &mut Builder<'_, '_>,
     sums: ValueId,

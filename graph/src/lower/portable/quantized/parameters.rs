@@ -1,4 +1,4 @@
-//! Scales and zero points from the range of values.
+//! Lowers the computation of scales and zero points from value ranges.
 
 use super::bounds;
 use super::convert::blocks_of;
@@ -26,7 +26,7 @@ pub(in crate::lower::portable) const RULES: &[(Operator, Rule)] = &[
         choose(b, input, &dims, &range, &b.outs(args)?)
     }),
     (Operator::QUANTIZED_DECOMPOSED_CHOOSE_QPARAMS_PER_TOKEN_ASYMMETRIC, |b, args| {
-        // Of codes of 8 bits, where a file leaves that out.
+        // The default is int8, which files may leave out.
         let (input, outs) = b.ends(args)?;
         let number = b.new_int(ScalarType::Char as i64);
         let choose = Operator::QUANTIZED_DECOMPOSED_CHOOSE_QPARAMS_PER_TOKEN_ASYMMETRIC;
@@ -34,7 +34,7 @@ pub(in crate::lower::portable) const RULES: &[(Operator, Rule)] = &[
         Ok(())
     }),
     (Operator::ETVK_CHOOSE_QPARAMS_PER_ROW, |b, args| {
-        // Its outputs are apart.
+        // Its outputs are separate arguments, not a list.
         let [input, low, high, scale, zero] = args[..] else {
             return Err(Error::invalid("the call has other arguments"));
         };
@@ -49,27 +49,27 @@ pub(in crate::lower::portable) const RULES: &[(Operator, Rule)] = &[
     }),
 ];
 
-/// How scales and zero points follow from the range of values.
+/// How scales and zero points derive from the range of values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Mapping {
-    /// The zero point follows from the lower end.
+    /// The zero point derives from the minimum.
     Asymmetric,
-    /// As wide to both sides.
+    /// The range is symmetric.
     Symmetric,
-    /// As wide as the codes are on each side.
+    /// The range is as asymmetric as the quantized range, so no value is clipped.
     SymmetricNoClipping,
 }
 
-/// Codes, and how they are chosen.
+/// The quantized range, and how parameters are chosen for it.
 struct Range {
     low: f64,
     high: f64,
-    /// The least scale.
+    /// Minimum scale.
     least: f64,
     mapping: Mapping,
 }
 
-/// The least scale if a call does not name one: the precision of its type.
+/// Default of the minimum scale: the machine epsilon of the type.
 fn least_of(scalar_type: ScalarType) -> f64 {
     if scalar_type == ScalarType::Half { 0.000_976_562_5 } else { f64::from(f32::EPSILON) }
 }
@@ -93,7 +93,7 @@ fn affine(b: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
         mapping,
     };
     let blocks = b.ints(call.block_size)?;
-    // Whole rows are blocks whatever the shape is.
+    // With whole rows as blocks, shapes may be dynamic.
     let Some((last, outer)) = blocks.split_last() else {
         return Err(Error::invalid("there are no blocks"));
     };
@@ -111,7 +111,7 @@ fn affine(b: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
     choose(b, split, &dims, &range, &outs)
 }
 
-/// Chooses scales and zero points by the extremes along dimensions.
+/// Computes scales and zero points from the extremes over dims.
 fn choose(
     b: &mut Builder<'_, '_>,
     input: ValueId,
@@ -168,14 +168,14 @@ fn choose(
     Ok(())
 }
 
-/// The code in the middle: that of zero where both sides are alike.
+/// The middle of the quantized range, the zero point of symmetric mappings.
 fn middle(low: f64, high: f64) -> f64 {
     let twice = low + high + 1.0;
-    // Rounded down; codes are small integers.
+    // Rounds down; quantized values are small integers.
     (twice as i64).div_euclid(2) as f64
 }
 
-/// The same elements in the shape that an output has.
+/// Reshapes a value to the shape of an output.
 fn shaped_like(b: &mut Builder<'_, '_>, value: ValueId, out: ValueId) -> Result<ValueId, Error> {
     let (own, wanted) = (b.info(value)?, b.info(out)?);
     if own.sizes == wanted.sizes {
@@ -184,8 +184,7 @@ fn shaped_like(b: &mut Builder<'_, '_>, value: ValueId, out: ValueId) -> Result<
     if !own.dynamic {
         return b.view_known(value, &wanted.sizes);
     }
-    // Sizes that are one are left out, or the other way round: the others follow each other in
-    // order.
+    // The shapes differ only in dims of size one; the other dims correspond in order.
     let mut sizes = Vec::new();
     let mut dims = (0..own.rank()).filter(|dim| own.size(*dim) != 1);
     for bound in wanted.sizes {

@@ -1,4 +1,4 @@
-//! Matrices of codes, and the scales that make numbers of them.
+//! Quantized weight matrices and their scales.
 
 use crate::error::Error;
 use crate::graph::ValueId;
@@ -7,15 +7,15 @@ use crate::operators::{Operator, WeightPacking};
 use alloc::format;
 use torchlet_core::ScalarType;
 
-/// Scales of a matrix: one for each row, or `[group, row]` for groups of a row.
+/// Scales of a matrix: one per row, or `[group, row]` with several groups per row.
 pub(in crate::lower::portable) struct Scales {
     pub(in crate::lower::portable) tensor: ValueId,
-    /// Elements of a group.
+    /// Group size in elements.
     pub(in crate::lower::portable) group: Option<i64>,
 }
 
-/// The codes of a matrix of `rows` rows of `columns`, a signed byte each. What is stored may have
-/// more of both.
+/// Unpacks quantized weights to an int8 matrix of `rows` by `columns`. The stored matrix may be
+/// larger.
 pub(in crate::lower::portable) fn unpacked(
     b: &mut Builder<'_, '_>,
     stored: ValueId,
@@ -48,7 +48,7 @@ pub(in crate::lower::portable) fn unpacked(
     b.cast(codes, ScalarType::Char)
 }
 
-/// What codes stand for, along dimension `axis` one scale each.
+/// Dequantizes with one scale per index of dim `axis`.
 pub(in crate::lower::portable) fn by_channel(
     b: &mut Builder<'_, '_>,
     codes: ValueId,
@@ -64,7 +64,7 @@ pub(in crate::lower::portable) fn by_channel(
     Ok(b.call(Operator::QUANTIZED_DECOMPOSED_DEQUANTIZE_PER_CHANNEL, &inputs, made))
 }
 
-/// What the codes of a matrix stand for.
+/// Dequantizes a matrix.
 pub(in crate::lower::portable) fn dequantized(
     b: &mut Builder<'_, '_>,
     codes: ValueId,
@@ -80,7 +80,7 @@ pub(in crate::lower::portable) fn dequantized(
     };
     let by_row = by_row(b, scales.tensor, rows, columns.div_ceil(group))?;
     if columns % group == 0 {
-        // Each group is a row of its own.
+        // Each group becomes a row.
         let groups = columns / group;
         let codes = b.view_known(codes, &[rows * groups, group])?;
         let flat = b.view_known(by_row, &[rows * groups])?;
@@ -92,7 +92,7 @@ pub(in crate::lower::portable) fn dequantized(
     b.binary(Operator::MUL_TENSOR, numbers, spread)
 }
 
-/// Elements of a group; none if a row has one scale.
+/// The group size; `None` for one scale per row.
 fn group_size(
     scales: &Scales,
     tensor: &Info,
@@ -114,7 +114,7 @@ fn elements(info: &Info) -> usize {
     info.sizes.iter().fold(1, |all: usize, size| all.saturating_mul(*size))
 }
 
-/// Scales `[group, row]` as `[row, group]`, without what lies behind.
+/// Transposes scales from `[group, row]` to `[row, group]`, without padding.
 fn by_row(
     b: &mut Builder<'_, '_>,
     scales: ValueId,
@@ -127,7 +127,7 @@ fn by_row(
     b.permute(part, &[1, 0])
 }
 
-/// `[row, group]` as `[row, column]`.
+/// Expands scales from `[row, group]` to `[row, column]`.
 fn spread(
     b: &mut Builder<'_, '_>,
     by_row: ValueId,
@@ -143,7 +143,7 @@ fn spread(
     b.slice_known(flat, 1, 0, columns, 1)
 }
 
-/// Numbers as codes of 4 bits, two in a byte, the low half first.
+/// Quantizes to int4, packed two per byte, low nibble first.
 pub(in crate::lower::portable) fn packed(
     b: &mut Builder<'_, '_>,
     numbers: ValueId,
