@@ -39,7 +39,8 @@ pub(crate) fn check() -> Result<()> {
         Some(mdbook) => build(&mdbook),
         None => {
             println!(
-                "skipping the pages, because mdBook is not installed; `cargo xtask book` installs it"
+                "skipping the pages, because mdBook is not installed; `cargo xtask book` installs \
+                 it"
             );
             Ok(())
         }

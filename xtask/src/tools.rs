@@ -128,8 +128,9 @@ pub(crate) fn python() -> Result<()> {
     apt_install(&["python3", "python3-venv"]);
     if !present() {
         bail!(
-            "Python 3.11 or later with venv is missing. Debian, Ubuntu: `apt-get install python3 python3-venv`; \
-             Fedora: `dnf install python3`; or skip Python: `cargo xtask test --skip python`"
+            "Python 3.11 or later with venv is missing. Debian, Ubuntu: `apt-get install python3 \
+             python3-venv`; Fedora: `dnf install python3`; or skip Python: `cargo xtask test --skip \
+             python`"
         );
     }
     Ok(())
@@ -205,7 +206,8 @@ pub(crate) fn chromium() -> Result<&'static str> {
     match found() {
         Some(name) => Ok(name),
         None => bail!(
-            "Chromium is missing. Debian: `apt-get install chromium`; or skip the browser: `cargo xtask test --skip web`"
+            "Chromium is missing. Debian: `apt-get install chromium`; or skip the browser: `cargo \
+             xtask test --skip web`"
         ),
     }
 }
@@ -228,7 +230,8 @@ pub(crate) fn arm_toolchain() -> Result<()> {
     }
     if !has_newlib() {
         bail!(
-            "newlib for Arm is missing. Debian, Ubuntu: `apt-get install libnewlib-arm-none-eabi`; {elsewhere}"
+            "newlib for Arm is missing. Debian, Ubuntu: `apt-get install \
+             libnewlib-arm-none-eabi`; {elsewhere}"
         );
     }
     Ok(())

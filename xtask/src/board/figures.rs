@@ -100,7 +100,8 @@ impl Figures {
                     above.push(format!("{name}: {what} {found}, more than {limit}"));
                 } else if *found < limit - limit * SLACK / 100 {
                     above.push(format!(
-                        "{name}: {what} {found}, far below {limit}: `cargo xtask board --overwrite` lowers the limit"
+                        "{name}: {what} {found}, far below {limit}: `cargo xtask board \
+                         --overwrite` lowers the limit"
                     ));
                 }
             }

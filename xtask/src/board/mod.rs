@@ -258,8 +258,8 @@ fn show(ran: &log::Ran, machine: &Machine) {
     let [program, arena, planned, scratch] = ran.sizes;
     let class = ran.class.map_or(String::new(), |class| format!("class {class}, "));
     println!(
-        "  {}: as on the host: {class}{} instructions ({} to load, {} between operators), program {program} B, \
-         arena {arena} B, planned {planned} B, scratch {scratch} B, stack {} B",
+        "  {}: as on the host: {class}{} instructions ({} to load, {} between operators), program \
+         {program} B, arena {arena} B, planned {planned} B, scratch {scratch} B, stack {} B",
         ran.model,
         machine.instructions(ran.run_ticks),
         machine.instructions(ran.load_ticks),

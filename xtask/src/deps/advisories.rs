@@ -11,7 +11,8 @@ use toml::Table;
 /// Accepted advisories, with reasons.
 const KNOWN: &[(&str, &str)] = &[(
     "RUSTSEC-2026-0110",
-    "bare-metal is unmaintained, but `cortex-m` 0.7, which firmware for Cortex-M uses, depends on it",
+    "bare-metal is unmaintained, but `cortex-m` 0.7, which firmware for Cortex-M uses, depends on \
+     it",
 )];
 
 /// An advisory about a package.

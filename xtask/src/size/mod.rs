@@ -92,7 +92,8 @@ impl std::fmt::Display for Sizes {
         let flash = self.flash();
         write!(
             f,
-            ".text {text:>7}  .rodata {constants:>6}  .data {data:>5}  .bss {bss:>6}  flash {flash:>7}"
+            ".text {text:>7}  .rodata {constants:>6}  .data {data:>5}  .bss {bss:>6}  flash \
+             {flash:>7}"
         )
     }
 }

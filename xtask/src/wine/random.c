@@ -1,5 +1,5 @@
-/* `bcryptprimitives.dll` for Wine before version 9, which lacks it. Implements the only function that
- * Rust's standard library calls. */
+/* `bcryptprimitives.dll` for Wine before version 9, which lacks it. Implements the only function
+ * that Rust's standard library calls. */
 #include <windows.h>
 #include <ntsecapi.h>
 
