@@ -1,72 +1,72 @@
-//! The operators: one description of each that a front end can meet.
+//! The operator table: one description of each operator that front ends and passes use.
 //!
-//! The descriptions lie in a file for each family, in the form that [`describe`] explains: schema,
-//! names, and the [`Traits`] that passes, targets and the cost model read. Nothing else in the
-//! compiler lists operators by their properties.
+//! Each family of operators has a file of descriptions, in the notation that [`describe`] explains:
+//! schema, names, and the [`Traits`] that passes, targets and the cost model read. No other part of
+//! the compiler lists operators by their properties.
 //!
 //! Names are those of functional ATen, as PyTorch's exporter writes them (`aten.add.Tensor`), and
-//! of the operators that lowerings to a processor add. A program's instructions call the forms with
-//! outputs among their arguments (`aten::add.out`). `torchlet.*` are forms that passes make of
-//! several calls:
+//! those of operators that backend lowerings add. Instructions of a program call the out variants
+//! (`aten::add.out`). Passes fuse several calls into `torchlet.*` operators:
 //!
-//! - `torchlet.attention(q, k, v, mask, scale, offset)` is `softmax(q · kᵀ · scale + mask) · v`
-//!   with sums in `f32` at least. `q` is `[batch, heads, rows, width]`, `k`
-//!   `[batch, key heads, keys, width]` and `v` `[batch, key heads, keys, value width]`; heads are a
-//!   multiple of key heads, and as many neighbours share each. The mask, if it is not none, is of
-//!   floating-point numbers that broadcast to `[batch, heads, rows, keys]`. The offset, if there is
-//!   one and it is not none, is no less than zero: row `i` sees keys up to `offset + i`, and of
-//!   these what the mask shows. A row of which every score is minus infinity has zeros.
-//!   (`et_vk.sdpa.default` is the same with as many key heads as heads, and such rows are not
-//!   numbers.)
-//! - `torchlet.dynamic_convolution(input, codes, scales, bias, kernel,
-//!   stride, padding, output_padding, dilation, groups, transposed)` is `convolution` over height
-//!   and width with `input` as it is when each picture of the batch is quantized to 8 bits by
-//!   `choose_qparams_per_token_asymmetric`. `codes` `[outputs, row]` are constant, rows of all taps
-//!   of the channels of a group each, by place and then by channel, and stand for themselves times
-//!   `scales` `[outputs]`.
-//! - `torchlet.depthwise_last(input, weight, bias, stride, padding, dilation)` is a convolution of
-//!   each channel by itself, with one result for each, of `input`
-//!   `[batch, height, width, channels]`, to a result of the same order. `weight` is
-//!   `[channels, 1, height, width]`.
-//! - `torchlet.dynamic_linear(input, codes, scales, sums, bias, bits)` is `linear` with `input` as
-//!   it is when its rows are quantized to 8 bits by `choose_qparams_per_token_asymmetric`. `codes`
-//!   `[outputs, inputs]` are constant, of so many bits, and stand for themselves times `scales`
-//!   `[outputs, groups]`, of as many neighbours each; `sums` are those of what each row of them
-//!   stands for.
-//! - `torchlet.linear_of_codes(input, codes, scales, bias, bits)` is `linear` with such codes and
-//!   scales, and `input` as it is.
-//! - `torchlet.packed(data, form)` is constant weights, whose elements `data` has in the order in
-//!   which one kind of machine reads them; `form` says which, in numbers that the back-end gives a
-//!   meaning. It stands only in regions that are compiled for the machine that they run on.
-//! - `torchlet.places(codes)` `[batch, height * width, channels and what pads them to 16]` has the
-//!   channels of each place of `codes` `[batch, channels, height, width]` beside each other;
-//!   `torchlet.planes` is the way back. What pads them may be anything.
-//!   `torchlet.convolution_by_place` is a convolution of codes that takes and gives such, perhaps
-//!   with what makes codes of another scale of its result. They are what a back-end makes of calls.
-//! - `torchlet.q8ta_avg_pool2d(x, kernel, stride, padding, ceil)` averages int8 values over the
-//!   part of each window that is inside the image, rounded to the nearest; halves are rounded to
-//!   either side.
-//! - `torchlet.q8ta_lookup(codes, table)` is the code of 8 bits that `table` `[256]` has for each
-//!   code, the one for -128 first.
-//! - `torchlet.q8ta_mul(a, b, scale, zero, scale, zero, scale, zero)` is the product of what codes
-//!   of 8 bits stand for, `(code - zero) * scale` by the first two pairs, which broadcast, in codes
-//!   by the third.
-//! - `torchlet.q8ta_softmax(x, scale, zero, dim)` is the softmax of int8 values over a dim,
-//!   quantized with scale 1/256 and zero point -128.
-//! - `torchlet.recurrent(x, h, c, weight, bias, cell, steps, first, next, first_out, next_out)` is
-//!   so many steps of a recurrent layer, whose cell is one of LSTM, GRU, tanh and ReLU, in this
-//!   order, as PyTorch defines them. `x` `[places, rows, gates * hidden]` are the inputs times
-//!   their weights, of which the steps take place `first` and each one `next` places further; `h`
-//!   and, of LSTMs, `c` `[1, rows, hidden]` are the states before; `weight`
-//!   `[gates * hidden, hidden]` and, if it is not none, `bias` are those of the state. The states
-//!   behind the steps go to the places of the result that the last two numbers say; of LSTMs, a
-//!   second result may be the cell's last one.
-//! - `torchlet.rotary(x, cosine, sine, form)` rotates pairs of elements of `x`
-//!   `[batch, a, b, depth]` by angles that broadcast to `[1, a, b, angles]`. Form 0: of neighbours,
-//!   with an angle for each pair, and `x` is `[batch, a, b, pairs, 2]`; form 1: of element `i` of
-//!   the first half with element `i` of the second, with an angle for each element.
-//! - `torchlet.rounded_rows(x)` is what is left of `x` when its rows are quantized to 8 bits by
-//!   `choose_qparams_per_token_asymmetric`.
+//! - `torchlet.attention(q, k, v, mask, scale, offset)` computes
+//!   `softmax(q · kᵀ · scale + mask) · v` and accumulates in `f32` or wider. `q` has shape
+//!   `[batch, heads, rows, width]`, `k` `[batch, key heads, keys, width]` and `v`
+//!   `[batch, key heads, keys, value width]`. `heads` is a multiple of `key heads`; consecutive
+//!   heads share a key head (grouped-query attention). The optional floating-point mask broadcasts
+//!   to `[batch, heads, rows, keys]`. With the optional offset, at least 0, attention is causal:
+//!   row `i` sees keys up to `offset + i`, subject to the mask. A row whose scores are all minus
+//!   infinity is zero. (`et_vk.sdpa.default` is the same with as many key heads as heads, but such
+//!   rows are NaN.)
+//! - `torchlet.depthwise_last(input, weight, bias, stride, padding, dilation)` is a channels-last
+//!   depthwise convolution with one output channel per input channel. Input and output have shape
+//!   `[batch, height, width, channels]`, the weights `[channels, 1, height, width]`.
+//! - `torchlet.dynamic_convolution(input, weights, weight_scales,
+//!   bias, kernel_size, stride, padding, output_padding, dilation, groups, transposed)` is a
+//!   dynamically quantized 2D convolution: each image of the batch is quantized to 8 bits with the
+//!   parameters of `choose_qparams_per_token_asymmetric`. The int8 weights are constant, of shape
+//!   `[outputs, row]`; a row holds all taps of the channels of a group, ordered by kernel position,
+//!   then by channel. Their scales have shape `[outputs]`.
+//! - `torchlet.dynamic_linear(input, weights, weight_scales, weight_sums, bias, bits)` is a
+//!   dynamically quantized `linear`: each row of the input is quantized to 8 bits with the
+//!   parameters of `choose_qparams_per_token_asymmetric`. The weights are constant integers of
+//!   `bits` bits and shape `[outputs, inputs]`. Their scales have shape `[outputs, groups]`;
+//!   consecutive weights of a row form a group. `weight_sums` holds the sum of each row of
+//!   dequantized weights.
+//! - `torchlet.linear_of_codes(input, weights, weight_scales, bias, bits)` is `linear` with the
+//!   same quantized weights, but with a floating-point input.
+//! - `torchlet.packed(data, form)` holds constant weights in the memory order of a specific
+//!   machine. `form` identifies the order, in integers that the backend defines. It occurs only in
+//!   regions compiled for the current machine.
+//! - `torchlet.places(x)` converts an int8 image `[batch, channels, height, width]` to
+//!   channels-last, `[batch, height * width, channels padded to a multiple of 16]`;
+//!   `torchlet.planes` converts it back. The padding is undefined. `torchlet.convolution_by_place`
+//!   is a quantized convolution of channels-last images, with an optional fused requantization of
+//!   the output. Backends create these calls.
+//! - `torchlet.q8ta_avg_pool2d(x, kernel_size, stride, padding, ceil_mode)` averages int8 values
+//!   over the part of each window that is inside the image, rounded to nearest. Ties may be rounded
+//!   up or down.
+//! - `torchlet.q8ta_lookup(x, lut)` maps each int8 value through a table of 256 int8 values, whose
+//!   first entry is for -128.
+//! - `torchlet.q8ta_mul(a, b, a_scale, a_zero_point, b_scale, b_zero_point,
+//!   output_scale, output_zero_point)` multiplies two int8 tensors, with broadcasting: dequantizes
+//!   them by `(value - zero_point) * scale` and requantizes the result.
+//! - `torchlet.q8ta_softmax(x, scale, zero_point, dim)` is the softmax of int8 values over a dim.
+//!   The output has scale 1/256 and zero point -128.
+//! - `torchlet.recurrent(x, h, c, weight, bias, cell, steps, first, next, first_out, next_out)`
+//!   runs `steps` time steps of an LSTM, GRU, tanh or ReLU cell (0 to 3 in `cell`), with PyTorch's
+//!   formulas. `x` `[time, rows, gates * hidden]` is the projected input. Step 0 reads time index
+//!   `first`, and each further step moves by `next`. `h` and, for LSTMs, `c` are the initial
+//!   states, `[1, rows, hidden]`. `weight` `[gates * hidden, hidden]` and the optional `bias`
+//!   belong to the state projection. Step 0 writes its state to index `first_out` of the output,
+//!   and each further step moves by `next_out`. For LSTMs, an optional second output is the last
+//!   cell state.
+//! - `torchlet.rotary(x, cosine, sine, form)` is a rotary embedding (RoPE): it rotates pairs of
+//!   elements of `x` `[batch, a, b, depth]` by angles that broadcast to `[1, a, b, angles]`. Form 0
+//!   pairs adjacent elements: `x` is `[batch, a, b, pairs, 2]`, with one angle per pair. Form 1
+//!   pairs element `i` of the first half with element `i` of the second half, with one angle per
+//!   element.
+//! - `torchlet.rounded_rows(x)` quantizes each row of `x` to 8 bits with the parameters of
+//!   `choose_qparams_per_token_asymmetric`, and dequantizes it again.
 
 mod describe;
 mod shared;
@@ -79,7 +79,7 @@ pub use shared::{QuantizedConvolution, QuantizedLinear, WeightPacking};
 use crate::graph::{Node, ValueId};
 use describe::Description;
 
-/// The families, a file each, and their tables.
+/// Declares the families, each in a file, and their tables.
 macro_rules! families {
     ($($family:ident),* $(,)?) => {
         $(mod $family;)*
@@ -89,14 +89,14 @@ macro_rules! families {
         }
         pub use arguments::*;
 
-        /// The families, in the order of the numbers of their operators.
+        /// The families, in the order of their operators' indices.
         #[allow(non_camel_case_types, reason = "variants are named like their modules")]
         #[derive(Clone, Copy)]
         enum Family { $($family),* }
 
         const COUNTS: &[usize] = &[$($family::COUNT),*];
 
-        /// All descriptions, by the numbers of their operators.
+        /// All descriptions, by operator index.
         static DESCRIPTIONS: [Description; Operator::COUNT] = {
             let mut all = [const { Description::EMPTY }; Operator::COUNT];
             let mut number = 0;
@@ -111,8 +111,8 @@ macro_rules! families {
         };
 
         impl Operator {
-            /// The parameters of the functional form. Empty for fused forms whose arguments depend
-            /// on their parts.
+            /// Returns the parameters of the functional form. Empty for fused operators whose
+            /// arguments depend on the fused calls.
             pub fn parameters(self) -> &'static [Parameter] {
                 let schemas = [$(&$family::PARAMETERS[..]),*];
                 schemas.iter().copied().flatten().nth(self.index()).copied().unwrap_or_default()
@@ -126,7 +126,7 @@ families! {
     linear_algebra, normalization, pooling, quantized, random, reduction, shape, special, symbolic,
 }
 
-/// The number of a family's first operator.
+/// Returns the index of a family's first operator.
 const fn start(family: Family) -> u16 {
     let (mut first, mut before) = (0, 0);
     while before < family as usize {
@@ -136,12 +136,12 @@ const fn start(family: Family) -> u16 {
     first as u16
 }
 
-/// An operator, by its number.
+/// Operator, identified by its index.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Operator(u16);
 
 impl Operator {
-    /// How many operators there are.
+    /// Number of operators.
     pub const COUNT: usize = {
         let (mut count, mut family) = (0, 0);
         while family < COUNTS.len() {
@@ -151,17 +151,17 @@ impl Operator {
         count
     };
 
-    /// The operator of this functional name.
+    /// Returns the operator with this functional name.
     pub fn named(name: &str) -> Option<Self> {
         DESCRIPTIONS.iter().position(|it| it.name == name).map(Self::at)
     }
 
-    /// The operator that instructions call by this name, such as `aten::add.out`.
+    /// Returns the operator of an instruction, such as `aten::add.out`.
     pub fn of_instruction(name: &str) -> Option<Self> {
         DESCRIPTIONS.iter().position(|it| it.instruction == Some(name)).map(Self::at)
     }
 
-    /// All operators.
+    /// Returns all operators.
     pub fn all() -> impl Iterator<Item = Self> {
         (0..Self::COUNT).map(Self::at)
     }
@@ -174,27 +174,27 @@ impl Operator {
         &DESCRIPTIONS[self.index()]
     }
 
-    /// Its properties.
+    /// Returns the properties of the operator.
     pub fn traits(self) -> &'static Traits {
         &self.description().traits
     }
 
-    /// Its number, less than [`Operator::COUNT`].
+    /// Returns the index, less than [`Operator::COUNT`].
     pub const fn index(self) -> usize {
         self.0 as usize
     }
 
-    /// The name of its functional form.
+    /// Returns the functional name.
     pub fn name(self) -> &'static str {
         self.description().name
     }
 
-    /// The name of the form that instructions call, if there is one.
+    /// Returns the name that instructions use, if any.
     pub fn instruction(self) -> Option<&'static str> {
         self.description().instruction
     }
 
-    /// The parameters of the functional form that the form of instructions lacks.
+    /// Returns the range of functional parameters that the instruction form lacks.
     pub fn lacking(self) -> core::ops::Range<usize> {
         let (first, end) = self.description().lacking;
         first.into()..end.into()
