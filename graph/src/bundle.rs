@@ -134,9 +134,8 @@ impl Bundle {
     /// Charges bytes and a table against the size limit.
     fn charge(&mut self, bytes: usize) -> Result<(), Error> {
         let left = bytes.checked_add(TABLE).and_then(|bytes| self.left.checked_sub(bytes));
-        let too_large = || {
-            Error::unsupported("a bundle of more than a gigabyte; take the program out of it first")
-        };
+        let too_large =
+            || Error::unsupported("a bundle larger than 1 GiB; extract the program from it first");
         self.left = left.ok_or_else(too_large)?;
         Ok(())
     }
@@ -160,7 +159,11 @@ impl Bundle {
             ValueRef::Scalar(Scalar::Double(value)) => {
                 (4, Some(table(&mut self.b, |t| t.double(0, *value))))
             }
-            _ => return Err(Error::unsupported("a test case with a value of a kind of its own")),
+            _ => {
+                return Err(Error::unsupported(
+                    "a test case with a value that is not a tensor or scalar",
+                ));
+            }
         };
         self.charge(TABLE)?;
         Ok(table(&mut self.b, |t| {

@@ -242,11 +242,15 @@ impl<'m, 'p> Emitter<'m, 'p> {
                 Value::Int(_) | Value::SymInt(_) => integers = true,
                 Value::Tensor(_) => tensors = true,
                 Value::None => missing = true,
-                _ => return Err(Error::unsupported("a list of what is no tensor and no integer")),
+                _ => {
+                    return Err(Error::unsupported(
+                        "a list of values other than tensors and integers",
+                    ));
+                }
             }
         }
         if integers && (tensors || missing) {
-            return Err(Error::unsupported("a list of tensors and integers"));
+            return Err(Error::unsupported("a list with both tensors and integers"));
         }
         let mut made = Vec::with_capacity(items.len());
         for item in items {
@@ -283,7 +287,7 @@ impl<'m, 'p> Emitter<'m, 'p> {
         }
         let rank = match value_at(graph, out)? {
             Value::Tensor(tensor) => tensor.sizes.len(),
-            _ => return Err(Error::Invalid(format!("value {out} is an output, but no tensor"))),
+            _ => return Err(Error::Invalid(format!("value {out} is an output, but not a tensor"))),
         };
         let dims = (0..rank).map(|dim| self.integer(dim as i64)).collect();
         Ok(self.method.add(MethodValue::Ints(dims)))
@@ -326,7 +330,7 @@ pub(crate) fn tensor_info(tensor: &Tensor<'_>) -> Result<TensorInfo, Error> {
     let sizes: Result<Vec<i32>, _> = tensor.sizes.iter().map(|size| i32::try_from(*size)).collect();
     let info = sizes.ok().and_then(|sizes| TensorInfo::contiguous(tensor.scalar_type, &sizes));
     info.ok_or_else(|| {
-        Error::Unsupported(format!("a tensor of {} and {:?}", tensor.scalar_type, tensor.sizes))
+        Error::Unsupported(format!("a tensor ({}, {:?})", tensor.scalar_type, tensor.sizes))
     })
 }
 
@@ -354,7 +358,8 @@ pub(crate) fn first_bytes<'p>(
     info: &TensorInfo,
 ) -> Result<Cow<'p, [u8]>, Error> {
     let (needed, found) = (info.nbytes(), bytes.len());
-    let short = || Error::Invalid(format!("a constant {info} has {found} bytes, not {needed}"));
+    let short =
+        || Error::Invalid(format!("constant {info}: expected {needed} bytes, found {found}"));
     Ok(match bytes {
         Cow::Borrowed(bytes) => Cow::Borrowed(bytes.get(..needed).ok_or_else(short)?),
         Cow::Owned(bytes) => Cow::Owned(bytes.get(..needed).ok_or_else(short)?.to_vec()),

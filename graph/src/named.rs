@@ -36,13 +36,16 @@ pub(crate) fn read_named<'p>(
     key: &str,
     bytes: usize,
 ) -> Result<Cow<'p, [u8]>, Error> {
-    let missing =
-        || Error::Invalid(format!("named data '{key}' is missing; pass the .ptd file that has it"));
+    let missing = || {
+        Error::Invalid(format!(
+            "named data '{key}' is missing; pass the .ptd file that contains it"
+        ))
+    };
     let blob = named(key)?.ok_or_else(missing)?;
     let size = blob.size();
     if size < bytes {
         return Err(Error::Invalid(format!(
-            "named data '{key}' has {size} bytes, its tensor {bytes}"
+            "named data '{key}': expected {bytes} bytes, found {size}"
         )));
     }
     if let Some(lent) = blob.lend() {

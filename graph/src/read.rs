@@ -50,7 +50,7 @@ impl<'p> Method<'p> {
         }
         let is_list = |item: usize| values.get(item).is_some_and(MethodValue::is_list);
         if values.iter().flat_map(MethodValue::items).any(is_list) {
-            return Err(Error::invalid("a list is within a list"));
+            return Err(Error::invalid("a list contains another list"));
         }
         let (inputs, outputs) = meta.exported_interface()?;
         let mut planned = Vec::new();
@@ -82,7 +82,7 @@ impl<'p> Method<'p> {
                     let operator = usize::try_from(operator).ok();
                     let (name, overload) = operator
                         .and_then(|operator| operators.get(operator))
-                        .ok_or_else(|| Error::invalid("an operator is out of range"))?
+                        .ok_or_else(|| Error::invalid("an operator index is out of range"))?
                         .clone();
                     Instruction::Kernel { name, overload, args: indices(args.iter(), count)? }
                 }
@@ -104,7 +104,7 @@ impl<'p> Method<'p> {
                 ExportedInstruction::Free { value } => {
                     Instruction::Free { value: index(value.into(), count)? }
                 }
-                _ => return Err(Error::invalid("an instruction is of a kind that is unknown")),
+                _ => return Err(Error::invalid("an instruction has an unknown type")),
             };
             if let Instruction::Kernel { args, .. } | Instruction::Delegate { args, .. } =
                 &instruction
@@ -128,7 +128,7 @@ impl<'p> Method<'p> {
 
 /// Charges work to a budget.
 fn charge(left: &mut usize, work: usize) -> Result<(), Error> {
-    let shared = || Error::invalid("lists are shared more often than the file is long");
+    let shared = || Error::invalid("shared lists exceed the size of the file");
     *left = left.checked_sub(work).ok_or_else(shared)?;
     Ok(())
 }
@@ -159,7 +159,7 @@ fn index(number: i64, count: usize) -> Result<usize, Error> {
     usize::try_from(number)
         .ok()
         .filter(|index| *index < count)
-        .ok_or_else(|| Error::Invalid(format!("index {number} is not below {count}")))
+        .ok_or_else(|| Error::Invalid(format!("index {number} is out of range for length {count}")))
 }
 
 fn indices<N: Into<i64>, E: Into<Error>>(
@@ -201,7 +201,7 @@ fn read_value<'p>(value: ExportedValue<'p>, count: usize) -> Result<MethodValue<
             place: tensor.place,
             name: tensor.name.map(String::from),
         }),
-        _ => return Err(Error::invalid("a value is of a kind that is unknown")),
+        _ => return Err(Error::invalid("a value has an unknown type")),
     })
 }
 
@@ -215,6 +215,6 @@ mod tests {
         let method = Method { name: "forward".to_owned(), values, ..Method::default() };
         let file = Program { methods: vec![method], named: Vec::new() }.write().unwrap().to_bytes();
         let program = torchlet_core::Program::from_bytes(&file).unwrap();
-        assert!(Program::read(&program).unwrap_err().to_string().contains("within a list"));
+        assert!(Program::read(&program).unwrap_err().to_string().contains("contains another list"));
     }
 }

@@ -56,7 +56,7 @@ struct Data<'p> {
 }
 
 /// Returns address and length of borrowed bytes.
-#[expect(clippy::ptr_arg, reason = "whether they are borrowed is the question")]
+#[expect(clippy::ptr_arg, reason = "distinguishes borrowed from owned bytes")]
 fn place_of(bytes: &Cow<'_, [u8]>) -> Option<(usize, usize)> {
     match bytes {
         Cow::Borrowed(bytes) => Some((bytes.as_ptr() as usize, bytes.len())),
@@ -371,7 +371,7 @@ impl<'p> Writer<'p> {
 }
 
 fn too_large() -> Error {
-    Error::invalid("the program is larger than its format can say")
+    Error::invalid("the program exceeds the limits of its format")
 }
 
 fn number(index: usize) -> Result<i32, Error> {

@@ -24,6 +24,6 @@ fn networks_with_memory_to_work_in_take_no_more_than_exported() {
         let before = planned(&method::Program::read(&program).unwrap());
         let compiled = cpu::compile(&program, &[], Processors::KERNELS, &registry).unwrap();
         let after = planned(&compiled.program);
-        assert!(after <= before, "{name}: {after} bytes, and {before} as exported");
+        assert!(after <= before, "{name}: {after} bytes compiled, {before} bytes exported");
     }
 }

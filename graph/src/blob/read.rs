@@ -137,23 +137,23 @@ pub fn read<'p>(bytes: &[u8], named: &Named<'_, 'p>) -> Result<Graph<'p>, Error>
         if let Value::List(items) = value
             && items.iter().any(is_list)
         {
-            return Err(Error::invalid("a list within a list"));
+            return Err(Error::invalid("a list contains another list"));
         }
     }
     let nodes = reader.nodes(root.nodes()?, &operators, DEPTH)?;
     let (inputs, outputs) = (reader.ids(root.inputs()?)?, reader.ids(root.outputs()?)?);
     let updates = reader.ids(root.updates()?)?;
     let (updates, []) = updates.as_chunks::<2>() else {
-        return Err(Error::invalid("an update of a value with nothing"));
+        return Err(Error::invalid("an update without an old value"));
     };
     let updates: Vec<(ValueId, ValueId)> = updates.iter().map(|[new, old]| (*new, *old)).collect();
     // Only state may be stored without data.
     let updated: BTreeSet<ValueId> = updates.iter().map(|(_, old)| *old).collect();
     if updated.len() != updates.len() {
-        return Err(Error::invalid("a value that takes two new values"));
+        return Err(Error::invalid("a value is updated twice"));
     }
     if !reader.zeros.iter().all(|id| updated.contains(id)) {
-        return Err(Error::invalid("what starts as zeros takes no new value"));
+        return Err(Error::invalid("a zero-initialised buffer is never updated"));
     }
     let mut names = BTreeMap::new();
     for table in reader.all(root.names()?)? {
@@ -250,7 +250,10 @@ impl<'b> Reader<'b> {
 
     fn sizes(&mut self, sizes: Vector<'b, u64>) -> Result<Vec<usize>, Error> {
         if sizes.len() > MAX_RANK {
-            return Err(Error::Invalid(format!("a tensor has {} dimensions", sizes.len())));
+            return Err(Error::Invalid(format!(
+                "a tensor has {} dims, at most {MAX_RANK} are supported",
+                sizes.len()
+            )));
         }
         // Shaders and kernels use 32-bit sizes.
         let size = |size: u64| i32::try_from(size).ok().and_then(|size| usize::try_from(size).ok());
@@ -281,7 +284,7 @@ impl<'b> Reader<'b> {
             LIST => Value::List(self.ids(table.ids()?)?),
             SYMBOLIC => Value::SymInt(table.int()?),
             TENSOR => Value::Tensor(self.tensor(table, named)?),
-            other => return Err(Error::Invalid(format!("value type {other} is unknown"))),
+            other => return Err(Error::Invalid(format!("unknown value type {other}"))),
         })
     }
 
@@ -306,7 +309,7 @@ impl<'b> Reader<'b> {
                 data = Some(Cow::Borrowed(&[]));
                 Some(true)
             }
-            other => return Err(Error::Invalid(format!("changes of kind {other}"))),
+            other => return Err(Error::Invalid(format!("unknown mutability {other}"))),
         };
         let dynamic = table.dynamic()?;
         Ok(Tensor { scalar_type, host_type, sizes, dynamic, data, changes })
@@ -314,15 +317,15 @@ impl<'b> Reader<'b> {
 }
 
 fn too_deep() -> Error {
-    Error::invalid("calls are nested too deep")
+    Error::invalid("fused calls are nested too deep")
 }
 
 fn out_of_range() -> Error {
-    Error::invalid("an operator is out of range")
+    Error::invalid("an operator index is out of range")
 }
 
 fn scalar_type(number: i8) -> Result<ScalarType, Error> {
-    let error = || Error::Invalid(format!("element type {number} of a tensor is unknown"));
+    let error = || Error::Invalid(format!("unknown element type {number}"));
     ScalarType::from_number(number.into()).ok_or_else(error)
 }
 

@@ -27,7 +27,7 @@ pub fn write<'p>(graph: Graph<'p>, constants: &mut Constants<'p>) -> Result<Vec<
     let names = graph.names.values().map(|name| name.len().saturating_add(32));
     let values = names.fold(values, usize::saturating_add);
     if nodes.is_none_or(|nodes| nodes.saturating_add(values) > LARGEST) {
-        return Err(Error::invalid("a graph is too large to be written"));
+        return Err(Error::invalid("a graph is too large or nested too deep"));
     }
     let mut writer = Writer { b: FlatBufferBuilder::new(), operators: BTreeMap::new() };
     let mut values = Vec::with_capacity(graph.values.len());

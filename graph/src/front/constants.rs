@@ -86,7 +86,8 @@ impl<'p> Constants<'p> {
         let (bytes, left) = (info.nbytes(), self.copies.left.get());
         let rest = left.checked_sub(bytes).ok_or_else(|| {
             Error::Unsupported(format!(
-                "constants with permuted dimensions that would be copied too often: {left} bytes may still be, {info} has {bytes}"
+                "copying constants with a permuted dim order beyond the limit: {info} has {bytes} \
+                 bytes, {left} may still be copied"
             ))
         })?;
         self.copies.left.set(rest);

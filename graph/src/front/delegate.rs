@@ -47,7 +47,7 @@ pub(crate) fn read<'p>(
     let ids = graph.inputs.iter().chain(&graph.outputs);
     let fits = ids.clone().zip(arguments).all(|(id, argument)| fits(&graph, *id, argument));
     if ids.count() != arguments.len() || !fits {
-        return Err(Error::invalid("a delegate's graph does not fit its call"));
+        return Err(Error::invalid("a delegate's graph does not match the arguments of its call"));
     }
     Ok(Bound { first_output: graph.inputs.len(), graph })
 }
@@ -85,21 +85,21 @@ fn read_once<'p>(
     named: &Named<'_, 'p>,
 ) -> Result<Graph<'p>, Error> {
     let Cow::Borrowed(bytes) = *processed else {
-        return Err(Error::unsupported("storage that does not lend its bytes"));
+        return Err(Error::unsupported("storage without zero-copy access"));
     };
     let mut calls = method.instructions.iter().filter_map(|instruction| match instruction {
         Instruction::Delegate { delegate: called, args } if *called == delegate => Some(args),
         _ => None,
     });
     let (Some(args), None) = (calls.next(), calls.next()) else {
-        return Err(Error::unsupported("it is called more than once, or never"));
+        return Err(Error::unsupported("a delegate that is not called exactly once"));
     };
     let arguments: Option<Vec<Argument>> = args.iter().map(|arg| argument(method, *arg)).collect();
-    let arguments =
-        arguments.ok_or_else(|| Error::unsupported("an argument that delegates do not take"))?;
+    let arguments = arguments
+        .ok_or_else(|| Error::unsupported("an argument that is not a tensor or scalar"))?;
     let graph = read(bytes, named, &arguments)?.graph;
     match graph.nodes.iter().any(|node| !node.parts.is_empty()) {
-        true => Err(Error::unsupported("calls that were fused already")),
+        true => Err(Error::unsupported("calls that are already fused")),
         false => Ok(graph),
     }
 }

@@ -123,7 +123,7 @@ fn without_writes(graph: &mut Graph<'_>, kept: &BTreeSet<ValueId>) -> Result<(),
         for id in inputs.iter_mut() {
             *id = versions.renamed(graph, *id);
             if graph.items(id).iter().any(|id| returned.contains(id)) {
-                return Err(Error::unsupported("what a call returns that writes is read"));
+                return Err(Error::unsupported("the return value of an in-place call is read"));
             }
         }
         match (node.operator, graph.values.get(cache)) {
@@ -139,7 +139,7 @@ fn without_writes(graph: &mut Graph<'_>, kept: &BTreeSet<ValueId>) -> Result<(),
             }
             (operator, _) if operator.traits().writes_arguments() => {
                 let name = operator.name();
-                return Err(Error::Unsupported(format!("{name} writes to its arguments")));
+                return Err(Error::Unsupported(format!("in-place operator {name}")));
             }
             _ => {}
         }
@@ -148,7 +148,7 @@ fn without_writes(graph: &mut Graph<'_>, kept: &BTreeSet<ValueId>) -> Result<(),
     graph.nodes = nodes;
     for id in &mut graph.outputs {
         if returned.contains(id) {
-            return Err(Error::unsupported("what a call returns that writes is an output"));
+            return Err(Error::unsupported("the return value of an in-place call is an output"));
         }
         *id = versions.of(*id);
     }
@@ -159,7 +159,7 @@ fn without_writes(graph: &mut Graph<'_>, kept: &BTreeSet<ValueId>) -> Result<(),
     let updated: BTreeSet<ValueId> = graph.updates.iter().map(|(_, old)| *old).collect();
     let are_alike = graph.updates.iter().all(|(new, old)| graph.are_alike(*new, *old));
     if updated != *kept || updated.len() != graph.updates.len() || !are_alike {
-        return Err(Error::unsupported("it does not show which new value is whose"));
+        return Err(Error::unsupported("state with missing or ambiguous updates"));
     }
     Ok(())
 }
@@ -176,8 +176,8 @@ pub(crate) fn join<'p>(
     mut graph: Graph<'p>,
     buffer: Option<usize>,
 ) -> Result<Graph<'p>, Error> {
-    let buffer =
-        buffer.ok_or_else(|| Error::unsupported("state of so many methods in a buffer each"))?;
+    let buffer = buffer
+        .ok_or_else(|| Error::unsupported("the planned buffers of all methods exceed the limit"))?;
     members(&graph)?;
     let kept = kept(&graph);
     without_writes(&mut graph, &kept)?;
@@ -197,7 +197,7 @@ pub(crate) fn join<'p>(
         end = end
             .checked_add(info.nbytes())
             .and_then(|end| end.checked_next_multiple_of(ALIGN))
-            .ok_or_else(|| Error::unsupported("more state than a program can say"))?;
+            .ok_or_else(|| Error::unsupported("the size of the state overflows"))?;
         let dynamism = ShapeDynamism::Static;
         graph.inputs.push(id);
         state.push(MethodTensor { info, dynamism, place, data, name: Some(name) });

@@ -111,7 +111,7 @@ mod tests {
                 call("executorch_prim::add.Scalar", &[0, 0, 1]),
                 call("executorch_prim::mul.Scalar", &[1, 8, 2]),
                 call("executorch_prim::trunc.Scalar", &[2, 3]),
-                // Values 4 and 5 are written through a chain across instructions.
+                // In a loop, the negation reads the value that the later move writes.
                 call("executorch_prim::neg.Scalar", &[5, 4]),
                 Instruction::Move { from: 2, to: 5 },
                 call("own::kernel", &[6, 8]),

@@ -282,7 +282,7 @@ impl<'f, 'm, 'p> Builder<'f, 'm, 'p> {
         }
         let front = self.front;
         let is_set = front.set.contains(&value);
-        let missing = || Error::invalid("an instruction names a value that is not there");
+        let missing = || Error::invalid("an instruction refers to a value that does not exist");
         let read = match front.method.values.get(value).ok_or_else(missing)? {
             MethodValue::None if front.optional.is_number(value) => {
                 return Ok(self.number(value, 0));
@@ -388,7 +388,7 @@ impl<'f, 'm, 'p> Builder<'f, 'm, 'p> {
         let id = match self.front.method.values.get(value) {
             // State outside the memory plan: `Method::place_state` has not run.
             Some(MethodValue::Tensor(tensor)) if tensor.is_constant() => {
-                return Err(Error::unsupported("a write to a tensor that has initial data"));
+                return Err(Error::unsupported("a write to a tensor with initial data"));
             }
             Some(MethodValue::Tensor(tensor)) => self.push(Value::Tensor(described(tensor))),
             Some(MethodValue::Scalar(Scalar::Int(number))) => self.push(Value::SymInt(*number)),
@@ -399,7 +399,7 @@ impl<'f, 'm, 'p> Builder<'f, 'm, 'p> {
                 // A list has no value of its own: readers of the list read its items.
                 return Ok(self.push(Value::List(items)));
             }
-            _ => return Err(Error::invalid("an instruction sets a value that cannot be set")),
+            _ => return Err(Error::invalid("an instruction writes a value that is not writable")),
         };
         self.becomes(value, id);
         Ok(id)
@@ -663,7 +663,7 @@ impl<'f, 'm, 'p> Builder<'f, 'm, 'p> {
 }
 
 fn unknown() -> Error {
-    Error::invalid("an instruction is not what it was taken for")
+    Error::invalid("an instruction has unexpected arguments")
 }
 
 /// Describes a tensor of a method, without its data.

@@ -83,7 +83,8 @@ impl Buffers {
                 Some((output, candidates)) => return Err(ambiguous(output, candidates)),
                 None => {
                     return Err(Error::Unsupported(format!(
-                        "constant {id} is a buffer that changes, but no output is its new value; {WAY_OUT}"
+                        "constant {id} is a mutable buffer, but no output is its new value; \
+                         {WAY_OUT}"
                     )));
                 }
             }
@@ -124,7 +125,7 @@ impl Buffers {
                 [owner] if !owners.contains(&owner) => owners.push(owner),
                 [] => {
                     return Err(Error::Unsupported(format!(
-                        "output {output} updates a buffer, but no constant has its type and shape"
+                        "output {output} updates a buffer, but no constant has its dtype and shape"
                     )));
                 }
                 _ => return Err(ambiguous(output, candidates)),
@@ -139,7 +140,7 @@ fn ambiguous(output: usize, candidates: &[ValueId]) -> Error {
     let first = candidates.iter().take(MOST).map(ValueId::to_string).collect::<Vec<_>>().join(", ");
     let more = if candidates.len() > MOST { ", .." } else { "" };
     Error::Unsupported(format!(
-        "output {output} updates a buffer, but which? Constants {first}{more} fit; {WAY_OUT}"
+        "output {output} updates one of constants {first}{more}, which match equally; {WAY_OUT}"
     ))
 }
 
@@ -170,8 +171,8 @@ pub(super) fn check_prepacked(graph: &Graph<'_>) -> Result<(), Error> {
         let id = node.args.first().copied().unwrap_or(usize::MAX);
         if !matches!(graph.values.get(id), Some(Value::Tensor(Tensor { data: Some(_), .. }))) {
             return Err(Error::Unsupported(format!(
-                "value {id} is prepacked, but no constant: the exporter lost a buffer whose old value another buffer takes; \
-                 let the model compute that new value"
+                "value {id} is prepacked, but not a constant: the exporter lost a buffer whose old \
+                 value becomes another buffer's new value; compute that new value in the model"
             )));
         }
     }
@@ -232,7 +233,7 @@ mod tests {
         let buffers = Buffers::of(&graph).unwrap();
         assert!(buffers.can_own(1));
         let error = buffers.owners(1).unwrap_err().to_string();
-        assert!(error.contains("Constants 0, 1"), "{error}");
+        assert!(error.contains("constants 0, 1"), "{error}");
         // The message is short enough that the remedy is not cut off.
         let Error::Unsupported(told) = ambiguous(99, &[123_456; 5]) else { panic!() };
         assert!(told.ends_with(WAY_OUT) && told.len() <= 160, "{told}");
@@ -242,7 +243,7 @@ mod tests {
     fn what_is_certain_is_refused_at_once() {
         let mut two = graph(&[(4, Some(true)), (4, None)], &[4, 4]);
         two.outputs = vec![4, 5];
-        assert!(Buffers::of(&two).unwrap_err().to_string().contains("Constants 0, 1"));
+        assert!(Buffers::of(&two).unwrap_err().to_string().contains("constants 0, 1"));
         let mut none = graph(&[(4, Some(true))], &[5]);
         none.outputs = vec![2];
         assert!(Buffers::of(&none).unwrap_err().to_string().contains("no output"));

@@ -103,12 +103,13 @@ impl CallLayout {
         match found {
             (Some(layout), None) => Ok(layout),
             (Some(_), Some(_)) => Err(Error::Unsupported(format!(
-                "{count} arguments fit {inputs} inputs and {outputs} outputs in several ways; export the model without \
-                 inputs that nothing reads and outputs that are returned twice"
+                "{count} arguments match {inputs} inputs and {outputs} outputs ambiguously; export \
+                 the model without unread inputs and without outputs that are returned twice"
             ))),
             (None, _) if count == inputs + outputs => Err(misfit(graph, arguments)),
             (None, _) => Err(Error::Invalid(format!(
-                "the call has {count} arguments, the graph {inputs} inputs and {outputs} outputs"
+                "the delegate call has {count} arguments, but the graph has {inputs} inputs and \
+                 {outputs} outputs"
             ))),
         }
     }
@@ -235,21 +236,23 @@ fn misfit(graph: &Graph<'_>, arguments: &[Argument]) -> Error {
     let values = graph.inputs.iter().chain(&graph.outputs).zip(arguments).enumerate();
     let mut misfits = values.filter(|(_, (id, argument))| !argument.fits(graph, **id, false));
     let Some((place, (id, argument))) = misfits.next() else {
-        return Error::invalid("the call's arguments do not fit the graph's new values of buffers");
+        return Error::invalid(
+            "the arguments of the delegate call do not match the graph's buffers",
+        );
     };
     let expected = match graph.values.get(*id) {
         Some(Value::Tensor(bound)) => {
-            format!("a tensor of {} and at most {:?}", bound.host_type, bound.sizes)
+            format!("a tensor ({}, at most {:?})", bound.host_type, bound.sizes)
         }
         _ => String::from("an integer"),
     };
     let found = match argument {
         Argument::Tensor { scalar_type, sizes, .. } => {
-            format!("a tensor of {scalar_type} and {sizes:?}")
+            format!("a tensor ({scalar_type}, {sizes:?})")
         }
-        Argument::Number => String::from("no tensor"),
+        Argument::Number => String::from("a scalar"),
     };
-    Error::Invalid(format!("argument {place} is {found}, the graph has {expected} there"))
+    Error::Invalid(format!("argument {place}: expected {expected}, found {found}"))
 }
 
 #[cfg(test)]

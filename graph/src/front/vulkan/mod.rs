@@ -91,7 +91,7 @@ fn scalar_type(number: i8) -> Result<ScalarType, Error> {
         6 => ScalarType::Double,
         7 => ScalarType::Long,
         other => {
-            return Err(Error::Invalid(format!("element type {other} of a tensor is unknown")));
+            return Err(Error::Invalid(format!("unknown element type {other}")));
         }
     })
 }
@@ -333,7 +333,7 @@ fn read_value<'p>(
             Value::String(text.to_owned())
         }
         11 => Value::SymInt(SymIntTable(table).value()?.into()),
-        other => return Err(Error::Invalid(format!("value type {other} is unknown"))),
+        other => return Err(Error::Invalid(format!("unknown value type {other}"))),
     })
 }
 
@@ -351,7 +351,10 @@ fn read_tensor<'p>(
     let mut bytes = scalar_type_.size();
     let dims = table.dims()?;
     if dims.len() > MAX_RANK {
-        return Err(Error::Invalid(format!("a tensor has {} dimensions", dims.len())));
+        return Err(Error::Invalid(format!(
+            "a tensor has {} dims, at most {MAX_RANK} are supported",
+            dims.len()
+        )));
     }
     for size in budget.all(dims)? {
         let size =
@@ -397,6 +400,6 @@ impl<'p> Constants<'_, 'p> {
         }
         part(self.data, entry.offset()?, bytes as u64)
             .map(Cow::Borrowed)
-            .ok_or_else(|| Error::invalid("a constant lies outside the delegate's data"))
+            .ok_or_else(|| Error::invalid("a constant is outside the delegate's data"))
     }
 }

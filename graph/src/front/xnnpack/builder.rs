@@ -92,7 +92,7 @@ impl<'p> Builder<'p> {
     /// The value is computed or constant already.
     pub(super) fn define(&mut self, id: ValueId) -> Result<(), Error> {
         let is_new = self.known.insert(id);
-        is_new.then_some(()).ok_or_else(|| Error::Invalid(format!("value {id} is made twice")))
+        is_new.then_some(()).ok_or_else(|| Error::Invalid(format!("value {id} is written twice")))
     }
 
     /// Whether a value of the blob is computed or constant.
@@ -212,7 +212,8 @@ impl<'p> Builder<'p> {
         let from = self.sizes(value)?;
         let sizes: Option<Vec<usize>> = order.iter().map(|dim| from.get(*dim).copied()).collect();
         let sizes = sizes.filter(|sizes| sizes.len() == from.len());
-        let sizes = sizes.ok_or_else(|| Error::invalid("an order of other dimensions"))?;
+        let sizes = sizes
+            .ok_or_else(|| Error::invalid("a permutation does not match the rank of its tensor"))?;
         let order = self.ints(order.iter().copied());
         self.call(Operator::PERMUTE_COPY, &[value, order], &sizes)
     }
@@ -280,7 +281,7 @@ impl<'p> Builder<'p> {
     /// Returns a value of the blob as floats: dequantized if it is quantized.
     pub(super) fn numbers(&mut self, id: ValueId) -> Result<ValueId, Error> {
         if !self.is_known(id) {
-            return Err(Error::Invalid(format!("value {id} is taken before it is made")));
+            return Err(Error::Invalid(format!("value {id} is read before it is written")));
         }
         if let Some(known) = self.numbers.get(&id) {
             return Ok(*known);
@@ -324,7 +325,7 @@ impl<'p> Builder<'p> {
             return self.permuted(numbers, order);
         };
         if !self.is_known(id) {
-            return Err(Error::Invalid(format!("value {id} is taken before it is made")));
+            return Err(Error::Invalid(format!("value {id} is read before it is written")));
         }
         let codes = self.permuted(id, order)?;
         let (scalar_type, sizes) = (self.tensor(codes)?.scalar_type, self.sizes(codes)?);
@@ -416,7 +417,7 @@ impl<'p> Builder<'p> {
                 self.rename(rounded, out);
             }
             Coding::PerChannel { .. } | Coding::PerGroup { .. } => {
-                return Err(Error::unsupported("a result with a scale for each channel"));
+                return Err(Error::unsupported("a result with per-channel or per-group scales"));
             }
         }
         Ok(())
@@ -464,7 +465,7 @@ impl<'p> Builder<'p> {
         if is_argument && sizes != described.sizes {
             let said = &described.sizes;
             return Err(Error::Invalid(format!(
-                "a call makes {sizes:?}, and is said to make {said:?}"
+                "a call returns shape {sizes:?}, but the blob declares {said:?}"
             )));
         }
         described.sizes = sizes;

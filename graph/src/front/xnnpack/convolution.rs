@@ -28,11 +28,11 @@ pub(super) enum Kind {
 /// Converts a size or stride of the blob.
 fn size(number: u32) -> Result<usize, Error> {
     let size = usize::try_from(number).ok().filter(|size| i32::try_from(*size).is_ok());
-    size.ok_or_else(|| Error::Invalid(format!("{number} is too large")))
+    size.ok_or_else(|| Error::Invalid(format!("size {number} is too large")))
 }
 
 fn four(sizes: &[usize]) -> Result<[usize; 4], Error> {
-    sizes.try_into().map_err(|_| Error::Invalid(format!("not four dimensions: {sizes:?}")))
+    sizes.try_into().map_err(|_| Error::Invalid(format!("expected 4 dims, found {sizes:?}")))
 }
 
 fn first(sizes: [usize; 4]) -> [usize; 4] {
@@ -113,7 +113,7 @@ pub(super) fn convolution(
     let padding = Padding::of([table.top()?, table.right()?, table.bottom()?, table.left()?])?;
     let (input, padding) = match kind {
         Kind::Transposed if !padding.is_even() => {
-            return Err(Error::unsupported("a transposed convolution with uneven padding"));
+            return Err(Error::unsupported("a transposed convolution with asymmetric padding"));
         }
         Kind::Transposed => (input, [padding.top, padding.left]),
         _ => padding.evened(builder, input, 0.0)?,
@@ -158,7 +158,9 @@ fn weights(
         Kind::Transposed => {
             let [outputs, height, width, inputs] = sizes;
             if outputs % groups != 0 {
-                return Err(Error::Invalid(format!("{outputs} channels in {groups} groups")));
+                return Err(Error::Invalid(format!(
+                    "{outputs} output channels in {groups} groups"
+                )));
             }
             let filter =
                 builder.view(filter, &[groups, outputs / groups, height, width, inputs])?;
@@ -199,7 +201,7 @@ pub(super) fn pool(
         largest
     } else {
         if !padding.is_even() {
-            return Err(Error::unsupported("a mean with uneven padding"));
+            return Err(Error::unsupported("average pooling with asymmetric padding"));
         }
         let padding = builder.ints([padding.top, padding.left]);
         let (windows, strides) = (builder.ints(windows), builder.ints(strides));
@@ -241,7 +243,7 @@ pub(super) fn resize(
     const ALIGN_CORNERS: u32 = 8;
     let flags = table.flags()?;
     if flags & LEGACY != 0 {
-        return Err(Error::unsupported("resizing with TensorFlow's old rule"));
+        return Err(Error::unsupported("resizing in TensorFlow's legacy mode"));
     }
     let out = builder.id(table.output()?)?;
     let input = builder.id(table.input()?)?;

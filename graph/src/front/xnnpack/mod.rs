@@ -130,7 +130,8 @@ impl Call<'_> {
         let place = |id: &ValueId| {
             let place = described.get(*id).and_then(|value| value.external);
             let place = place.filter(|place| *place < self.arguments.len());
-            place.ok_or_else(|| Error::Invalid(format!("value {id} is no argument of the call")))
+            place
+                .ok_or_else(|| Error::Invalid(format!("value {id} is not an argument of the call")))
         };
         if outputs.is_empty() {
             // The exporter drops quantized outputs where the program expects floats. All arguments
@@ -169,7 +170,7 @@ impl Call<'_> {
     ) -> Result<(Tensor<'static>, &[usize]), Error> {
         let argument = self.argument(place)?;
         let (Argument::Tensor { order, .. }, Some(tensor)) = (argument, argument.tensor()) else {
-            return Err(Error::Invalid(format!("argument {place} is no tensor")));
+            return Err(Error::Invalid(format!("argument {place}: expected a tensor")));
         };
         let Tensor { scalar_type, sizes, .. } = &tensor;
         let lies: Vec<usize> = order.iter().filter_map(|dim| sizes.get(*dim).copied()).collect();
@@ -177,7 +178,8 @@ impl Call<'_> {
         let is_shape = described.sizes == lies || (sizes.is_empty() && described.sizes == [1]);
         if !is_shape || lies.len() != sizes.len() || described.scalar_type != *scalar_type {
             return Err(Error::Invalid(format!(
-                "argument {place} is {scalar_type:?} {lies:?} in memory, the delegate has {:?} {:?}",
+                "argument {place}: expected a tensor ({:?}, {:?}), found ({scalar_type:?}, {lies:?}) \
+                 in memory order",
                 described.scalar_type, described.sizes
             )));
         }
@@ -205,7 +207,7 @@ impl Call<'_> {
 
     /// Adds an argument as a graph output, converted from memory order.
     fn output(&self, place: usize, builder: &mut Builder<'_>) -> Result<ValueId, Error> {
-        let missing = || Error::Invalid(format!("nothing makes argument {place} of a delegate"));
+        let missing = || Error::Invalid(format!("argument {place} of a delegate is never written"));
         let id = self.places.get(&place).copied().filter(|id| builder.is_known(*id));
         let id = id.ok_or_else(missing)?;
         let described = builder.tensor(id)?.clone();

@@ -26,7 +26,7 @@ pub(super) fn round(
     let value = builder.cast(value, ScalarType::Float)?;
     let sizes = builder.sizes(value)?;
     let outer = sizes.len().checked_sub(inner).filter(|_| inner > 0);
-    let outer = outer.ok_or_else(|| Error::invalid("rows of dimensions that are not there"))?;
+    let outer = outer.ok_or_else(|| Error::invalid("rows over dims that do not exist"))?;
     if inner == 1 {
         let parameters = parameters(builder, value)?;
         return rounded_by(builder, value, &parameters);

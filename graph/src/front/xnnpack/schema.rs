@@ -73,7 +73,13 @@ flatbuffer_table! { TransposeTable {
     2 input: u32,
     3 output: u32,
 } }
-flatbuffer_table! { ResizeTable { 0 height: u32, 1 width: u32, 2 input: u32, 3 output: u32, 4 flags: u32, } }
+flatbuffer_table! { ResizeTable {
+    0 height: u32,
+    1 width: u32,
+    2 input: u32,
+    3 output: u32,
+    4 flags: u32,
+} }
 flatbuffer_table! { PadTable {
     0 before: Vector<'a, u32>,
     1 after: Vector<'a, u32>,
@@ -81,7 +87,12 @@ flatbuffer_table! { PadTable {
     3 input: u32,
     4 output: u32,
 } }
-flatbuffer_table! { ReshapeTable { 0 rank: u32, 1 sizes: Vector<'a, u32>, 2 input: u32, 3 output: u32, } }
+flatbuffer_table! { ReshapeTable {
+    0 rank: u32,
+    1 sizes: Vector<'a, u32>,
+    2 input: u32,
+    3 output: u32,
+} }
 flatbuffer_table! { SliceTable {
     0 rank: u32,
     1 offsets: Vector<'a, u32>,

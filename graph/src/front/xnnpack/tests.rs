@@ -325,15 +325,15 @@ fn what_is_wrong_is_refused() {
         let error = bound(&blob.bytes(), &[&[2, 3], &[2, 3]]).unwrap_err().to_string();
         assert!(error.contains(what), "{error}");
     };
-    refused(&|_, _| {}, "nothing makes argument 1");
-    refused(&|blob, [x, _]| blob.node("Abs", &[(0, x), (1, x)]), "made twice");
+    refused(&|_, _| {}, "argument 1 of a delegate is never written");
+    refused(&|blob, [x, _]| blob.node("Abs", &[(0, x), (1, x)]), "written twice");
     refused(
         &|blob, [x, y]| {
             let later = blob.value(&[2, 3]);
             blob.node("Abs", &[(0, later), (1, y)]);
             blob.node("Abs", &[(0, x), (1, later)]);
         },
-        "taken before it is made",
+        "read before it is written",
     );
     refused(&|blob, [x, y]| blob.node("Add", &[(0, x), (1, 99), (2, y)]), "value 99");
     refused(&|blob, [x, y]| blob.node("ArgMaxPooling2d", &[(0, x), (1, y)]), "ArgMaxPooling2d");

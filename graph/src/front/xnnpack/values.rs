@@ -90,7 +90,7 @@ impl<'n, 'p> Constants<'n, 'p> {
             Some(key) if entry.offset()? == u64::MAX => read_named(self.named, key, bytes),
             _ => part(self.data, entry.offset()?, bytes as u64)
                 .map(Cow::Borrowed)
-                .ok_or_else(|| Error::invalid("a constant lies outside the delegate's data")),
+                .ok_or_else(|| Error::invalid("a constant is outside the delegate's data")),
         }
     }
 
@@ -104,7 +104,7 @@ impl<'n, 'p> Constants<'n, 'p> {
         *longest = bytes.max(*longest);
         self.unpacked_bytes = self.unpacked_bytes.saturating_add(bytes);
         if self.unpacked_bytes > self.distinct_bytes.saturating_mul(TIMES).saturating_add(SMALL) {
-            return Err(Error::unsupported("packed constants that many values share"));
+            return Err(Error::unsupported("packed constants that too many values share"));
         }
         Ok(read)
     }
@@ -130,7 +130,7 @@ fn element(datatype: u8) -> Result<(ScalarType, bool), Error> {
         // Dynamically quantized tensors are stored as their dequantized values.
         9 | 11 => (ScalarType::Float, false),
         14 => (ScalarType::BFloat16, false),
-        other => return Err(Error::Unsupported(format!("XNNPACK's datatype {other}"))),
+        other => return Err(Error::Unsupported(format!("XNNPACK datatype {other}"))),
     })
 }
 
@@ -148,7 +148,7 @@ pub(super) fn read<'p>(
             let table = QuantizedTable(table);
             (table.tensor()?.ok_or_else(missing)?, Some(table))
         }
-        other => return Err(Error::Invalid(format!("value type {other} is unknown"))),
+        other => return Err(Error::Invalid(format!("unknown value type {other}"))),
     };
     let (scalar_type, is_packed) = element(tensor.datatype()?)?;
     let sizes = sizes(&tensor, budget)?;
@@ -179,7 +179,10 @@ pub(super) fn read<'p>(
 fn sizes(tensor: &TensorTable<'_>, budget: &mut Budget) -> Result<Vec<usize>, Error> {
     let dims = tensor.dims()?;
     if dims.len() > MAX_RANK {
-        return Err(Error::Invalid(format!("a tensor has {} dimensions", dims.len())));
+        return Err(Error::Invalid(format!(
+            "a tensor has {} dims, at most {MAX_RANK} are supported",
+            dims.len()
+        )));
     }
     let mut elements = 8usize;
     let mut sizes = Vec::new();
@@ -234,8 +237,7 @@ fn coding<'p>(
         1 => {
             let table = PerChannelTable(parameters);
             let dim = usize::try_from(table.dim()?).ok().filter(|dim| *dim < sizes.len());
-            let dim =
-                dim.ok_or_else(|| Error::invalid("scales of a dimension that is not there"))?;
+            let dim = dim.ok_or_else(|| Error::invalid("scales over a dim that does not exist"))?;
             let count = sizes.get(dim).copied().unwrap_or(0);
             let scales = scales(table.scales()?, table.constant()?, count, 4, constants, budget)?;
             Coding::PerChannel { dim, scales }
@@ -247,17 +249,21 @@ fn coding<'p>(
         3 => {
             let inner = usize::try_from(PerRowTable(parameters).inner_dims()?).ok();
             let inner = inner.filter(|dims| (1..=sizes.len()).contains(dims));
-            let invalid = || Error::invalid("rows of dimensions that are not there");
+            let invalid = || Error::invalid("rows over dims that do not exist");
             Coding::PerRow { inner_dims: inner.ok_or_else(invalid)? }
         }
         4 => {
             let table = PerGroupTable(parameters);
             let size = usize::try_from(table.group_size()?).unwrap_or(0);
             let &[rows, columns] = sizes else {
-                return Err(Error::unsupported("scales of groups, but not of a matrix"));
+                return Err(Error::unsupported(
+                    "group-wise quantization of a tensor that is not a matrix",
+                ));
             };
             if size == 0 || columns % size != 0 {
-                return Err(Error::Invalid(format!("groups of {size} in rows of {columns}")));
+                return Err(Error::Invalid(format!(
+                    "quantization groups of {size} in rows of {columns}"
+                )));
             }
             // `sizes` has checked that this fits.
             let count = rows * (columns / size);
@@ -265,7 +271,7 @@ fn coding<'p>(
             Coding::PerGroup { size, scales }
         }
         other => {
-            return Err(Error::Unsupported(format!("XNNPACK's kind {other} of quantization")));
+            return Err(Error::Unsupported(format!("XNNPACK quantization type {other}")));
         }
     })
 }
@@ -283,7 +289,7 @@ fn scales<'p>(
 ) -> Result<Cow<'p, [u8]>, Error> {
     if !inside.is_empty() {
         if inside.len() != count {
-            return Err(Error::Invalid(format!("{} scales for {count}", inside.len())));
+            return Err(Error::Invalid(format!("expected {count} scales, found {}", inside.len())));
         }
         return Ok(budget.all(inside)?.into_iter().flat_map(u32::to_le_bytes).collect());
     }
