@@ -9,9 +9,9 @@
 //! several mappings remain, static shapes have to equal the graph's shapes instead of only staying
 //! within its bounds. If several mappings still remain, the call is refused.
 //!
-//! One case cannot be detected, whether the call writes an argument: if the counts of inputs and
-//! outputs add up to the number of arguments and all of them fit, they are mapped in order. An
-//! unread input with the dtype and shape of a buffer's new value would be mistaken for an output.
+//! Nothing tells whether the call writes an argument. If the arguments match the inputs and outputs
+//! in number and in order, they are mapped that way. So an unread input with the dtype and shape of
+//! a buffer's new value would be mistaken for an output.
 
 use super::Buffers;
 use crate::error::Error;

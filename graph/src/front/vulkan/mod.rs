@@ -61,8 +61,7 @@ torchlet_core::flatbuffer_table! { TensorTable {
     6 staging_datatype: Option<i8>,
 } }
 torchlet_core::flatbuffer_table! {
-    /// A byte range: the offset counts from the end of the header. If the offset is `u64::MAX`, the
-    /// bytes are named data.
+    /// A byte range: an offset into the constants, or named data if the offset is `u64::MAX`.
     BytesTable { 0 offset: u64, 1 length: u64, 2 named_key: &'a str, }
 }
 torchlet_core::flatbuffer_table! { IntTable { 0 value: i64, } }

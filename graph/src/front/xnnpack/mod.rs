@@ -2,7 +2,7 @@
 //! and constants.
 //!
 //! The graph calls XNNPACK's own operators. Its tensors are described in memory order: PyTorch's
-//! channels last appears as NHWC, and the exporter adds transposes at the borders of such a part. A
+//! channels last appears as NHWC, and the exporter adds transposes around NHWC subgraphs. A
 //! convolution becomes `aten.convolution` between two permutations; adjacent permutations cancel
 //! out in later passes.
 //!

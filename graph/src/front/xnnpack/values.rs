@@ -32,9 +32,9 @@ pub(super) struct Described<'p> {
 pub(super) enum Coding<'p> {
     /// Not quantized.
     Plain,
-    /// `(code - zero_point) * scale`
+    /// `(quantized - zero_point) * scale`
     PerTensor { scale: f32, zero_point: i32 },
-    /// `code * scale`, with a scale per index of a dim.
+    /// `quantized * scale`, with a scale per index of a dim.
     PerChannel { dim: usize, scales: Cow<'p, [u8]> },
     /// The same for a matrix, with a scale per group of `size` adjacent values in a row.
     PerGroup { size: usize, scales: Cow<'p, [u8]> },
