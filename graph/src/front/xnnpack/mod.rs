@@ -178,8 +178,8 @@ impl Call<'_> {
         let is_shape = described.sizes == lies || (sizes.is_empty() && described.sizes == [1]);
         if !is_shape || lies.len() != sizes.len() || described.scalar_type != *scalar_type {
             return Err(Error::Invalid(format!(
-                "argument {place}: expected a tensor ({:?}, {:?}), found ({scalar_type:?}, {lies:?}) \
-                 in memory order",
+                "argument {place}: expected a tensor ({:?}, {:?}), found ({scalar_type:?}, \
+                 {lies:?}) in memory order",
                 described.scalar_type, described.sizes
             )));
         }
