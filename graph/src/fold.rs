@@ -106,7 +106,9 @@ fn program<'p>(
             tensor.place = Some((1, size));
             let end = size.checked_add(tensor.info.nbytes());
             let end = end.and_then(|end| end.checked_next_multiple_of(ALIGN));
-            size = end.ok_or_else(|| Error::unsupported("constants that exceed all memory"))?;
+            size = end.ok_or_else(|| {
+                Error::unsupported("folded constants larger than the address space")
+            })?;
         }
     }
     method.outputs = outputs;

@@ -36,7 +36,7 @@ pub fn verify(graph: &Graph<'_>) -> Result<(), Error> {
         for node in &graph.nodes {
             super::shapes::check(graph, node).ok_or_else(|| {
                 Error::Invalid(format!(
-                    "the output of call {} ({:?}) has another shape",
+                    "call {}, {:?}: the shape of the output does not match the inputs",
                     node.id, node.operator
                 ))
             })?;
@@ -52,7 +52,7 @@ pub fn verify(graph: &Graph<'_>) -> Result<(), Error> {
 pub(crate) fn members(graph: &Graph<'_>) -> Result<(), Error> {
     let lengths = graph.nodes.iter().flat_map(|node| &node.args).map(|id| length(graph, *id));
     if lengths.fold(0, usize::saturating_add) > MEMBERS {
-        return Err(Error::invalid("the calls of a graph have too many values in lists"));
+        return Err(Error::invalid("the calls of a graph refer to too many list members"));
     }
     Ok(())
 }
@@ -75,7 +75,7 @@ fn invalid(id: ValueId, what: &str) -> Error {
 fn value(graph: &Graph<'_>, value: &Value<'_>) -> Result<(), &'static str> {
     match value {
         Value::List(items) => items.iter().try_for_each(|item| match graph.values.get(*item) {
-            None => Err("holds what does not exist"),
+            None => Err("is a list with a member that does not exist"),
             Some(Value::List(_)) => Err("is a list of lists"),
             Some(_) => Ok(()),
         }),
@@ -85,7 +85,9 @@ fn value(graph: &Graph<'_>, value: &Value<'_>) -> Result<(), &'static str> {
             let bytes = whole.try_fold(element, usize::checked_mul).ok_or("is too large")?;
             let bytes = if tensor.sizes.contains(&0) { 0 } else { bytes };
             match &tensor.data {
-                Some(data) if data.len() != bytes => Err("has data of another size"),
+                Some(data) if data.len() != bytes => {
+                    Err("is a constant whose data does not match its size")
+                }
                 _ => Ok(()),
             }
         }
@@ -110,7 +112,7 @@ fn order(graph: &Graph<'_>) -> Result<(), Error> {
         for id in outputs(graph, node) {
             let Some(stage) = stages.get_mut(id) else { continue };
             if *stage != Stage::Given {
-                return Err(invalid(id, "is made twice"));
+                return Err(invalid(id, "is produced by two calls"));
             }
             *stage = Stage::Awaited;
         }
@@ -118,20 +120,20 @@ fn order(graph: &Graph<'_>) -> Result<(), Error> {
     let overwritten = graph.updates.iter().map(|(_, old)| old);
     for id in graph.inputs.iter().chain(overwritten) {
         if stages.get(*id) != Some(&Stage::Given) {
-            return Err(invalid(*id, "is given, and made by a call"));
+            return Err(invalid(*id, "is an input or state, but produced by a call"));
         }
     }
     for (id, value) in graph.values.iter().enumerate() {
         let constant = matches!(value, Value::Tensor(tensor) if tensor.data.is_some());
         if constant && stages.get(id) != Some(&Stage::Given) {
-            return Err(invalid(id, "is constant, and made by a call"));
+            return Err(invalid(id, "is constant, but produced by a call"));
         }
     }
     for node in &graph.nodes {
         for id in inputs(node) {
             for &id in graph.items(id) {
                 if stages.get(id) == Some(&Stage::Awaited) {
-                    return Err(invalid(id, "is taken before it is made"));
+                    return Err(invalid(id, "is used before the call that produces it"));
                 }
             }
         }
@@ -187,17 +189,34 @@ mod tests {
         };
         assert!(refused(|graph| graph.outputs.push(99)).contains("value 99"));
         assert!(refused(|graph| graph.nodes[0].args[0] = 99).contains("does not exist"));
-        assert!(refused(|graph| graph.values.push(Value::List(vec![99]))).contains("holds"));
-        assert!(refused(|graph| graph.nodes.swap(0, 1)).contains("before it is made"));
+        assert!(
+            refused(|graph| graph.values.push(Value::List(vec![99])))
+                .contains("a member that does not exist")
+        );
+        assert!(
+            refused(|graph| graph.nodes.swap(0, 1))
+                .contains("used before the call that produces it")
+        );
         let twice = refused(|graph| *graph.nodes[1].args.last_mut().unwrap() = 3);
-        assert!(twice.contains("made twice"));
-        assert!(refused(|graph| graph.inputs.push(3)).contains("made by a call"));
-        assert!(refused(|graph| graph.updates.push((0, 3))).contains("made by a call"));
+        assert!(twice.contains("produced by two calls"));
+        assert!(
+            refused(|graph| graph.inputs.push(3))
+                .contains("input or state, but produced by a call")
+        );
+        assert!(
+            refused(|graph| graph.updates.push((0, 3)))
+                .contains("input or state, but produced by a call")
+        );
         let constant = refused(|graph| *graph.nodes[0].args.last_mut().unwrap() = 1);
-        assert!(constant.contains("is constant"));
-        assert!(refused(|graph| tensor(graph, 1, &[3, 5])).contains("data of another size"));
+        assert!(constant.contains("is constant, but produced by a call"));
+        assert!(
+            refused(|graph| tensor(graph, 1, &[3, 5])).contains("data does not match its size")
+        );
         assert!(refused(|graph| tensor(graph, 0, &[usize::MAX, 2])).contains("too large"));
         assert!(refused(|graph| tensor(graph, 0, &[0, usize::MAX, 2])).contains("too large"));
-        assert!(refused(|graph| tensor(graph, 3, &[2, 4])).contains("another shape"));
+        assert!(
+            refused(|graph| tensor(graph, 3, &[2, 4]))
+                .contains("shape of the output does not match")
+        );
     }
 }

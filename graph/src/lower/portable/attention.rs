@@ -74,12 +74,15 @@ fn sdpa(
 /// The first three arguments, which must have rank 4.
 fn three(b: &Builder<'_, '_>, args: &[ValueId]) -> Result<[ValueId; 3], Error> {
     let [q, k, v, ..] = args[..] else {
-        return Err(Error::invalid("attention lacks an argument"));
+        return Err(Error::invalid("attention: expected queries, keys and values"));
     };
     for id in [q, k, v] {
         let info = b.info(id)?;
         if info.rank() != 4 {
-            return Err(Error::Invalid(format!("attention over {:?}", info.sizes)));
+            return Err(Error::Invalid(format!(
+                "attention input of shape {:?}: expected rank 4",
+                info.sizes
+            )));
         }
     }
     Ok([q, k, v])
@@ -133,7 +136,7 @@ fn custom_sdpa(
     let start = call.start_pos;
     let mask = b.optional(call.attn_mask);
     if b.optional_number(call.dropout_p)?.is_some_and(|dropout| dropout != 0.0) {
-        return Err(Error::unsupported("dropout"));
+        return Err(Error::unsupported("attention with dropout"));
     }
     let is_causal = b.optional_number(call.is_causal)?.is_none_or(|causal| causal != 0.0);
     let scale = b.optional_number(call.scale)?;
@@ -187,7 +190,10 @@ impl Heads {
             && key_heads > 0
             && heads % key_heads == 0;
         if !fits {
-            return Err(Error::Invalid(format!("queries {:?}, keys {:?}", info.sizes, keys.sizes)));
+            return Err(Error::Invalid(format!(
+                "queries of shape {:?} do not match keys of shape {:?}",
+                info.sizes, keys.sizes
+            )));
         }
         let (batch, heads, rows) = (b.size(q, 0)?, b.known(heads), b.size(q, 2)?);
         let keys = b.size(k, 2)?;
@@ -301,7 +307,10 @@ fn hidden_rows(b: &mut Builder<'_, '_>, scores: ValueId) -> Result<ValueId, Erro
 fn fitted(b: &mut Builder<'_, '_>, mask: ValueId, heads: &Heads) -> Result<ValueId, Error> {
     let info: Info = b.info(mask)?;
     if info.rank() > 4 {
-        return Err(Error::Invalid(format!("a mask of {:?}", info.sizes)));
+        return Err(Error::Invalid(format!(
+            "attention mask of shape {:?}: expected a rank of at most 4",
+            info.sizes
+        )));
     }
     let mut mask = mask;
     for (wanted, back) in [(heads.keys, 1), (heads.rows, 2)] {

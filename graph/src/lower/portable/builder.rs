@@ -47,8 +47,9 @@ impl Info {
 
     /// Normalizes a dim that may be negative.
     pub(super) fn dim(&self, dim: i64) -> Result<usize, Error> {
-        normalize_dim(dim, self.rank())
-            .ok_or_else(|| Error::Invalid(format!("dimension {dim} of {:?}", self.sizes)))
+        normalize_dim(dim, self.rank()).ok_or_else(|| {
+            Error::Invalid(format!("dim {dim} is out of range for the shape {:?}", self.sizes))
+        })
     }
 }
 
@@ -140,7 +141,7 @@ impl<'g, 'p> Builder<'g, 'p> {
     }
 
     pub(super) fn value(&self, id: ValueId) -> Result<&Value<'p>, Error> {
-        let missing = || Error::Invalid(format!("value {id} is missing"));
+        let missing = || Error::Invalid(format!("value {id} does not exist"));
         self.graph.values.get(id).ok_or_else(missing)
     }
 
@@ -183,7 +184,7 @@ impl<'g, 'p> Builder<'g, 'p> {
                 sizes: sizes.clone(),
                 dynamic: *dynamic && data.is_none(),
             }),
-            _ => Err(Error::Invalid(format!("value {id} is no tensor"))),
+            _ => Err(Error::Invalid(format!("value {id}: expected a tensor"))),
         }
     }
 
@@ -203,7 +204,7 @@ impl<'g, 'p> Builder<'g, 'p> {
             Value::Double(number) => whole(*number),
             _ => None,
         };
-        found.ok_or_else(|| Error::Invalid(format!("value {id} is no known integer")))
+        found.ok_or_else(|| Error::Invalid(format!("value {id}: expected a constant integer")))
     }
 
     /// A known number.
@@ -232,7 +233,7 @@ impl<'g, 'p> Builder<'g, 'p> {
         let Some(id) = self.optional(id) else { return Ok(None) };
         match self.value(id)? {
             Value::String(text) => Ok(Some(text.clone())),
-            _ => Err(Error::Invalid(format!("value {id} is no string"))),
+            _ => Err(Error::Invalid(format!("value {id}: expected a string"))),
         }
     }
 
@@ -337,8 +338,9 @@ impl<'g, 'p> Builder<'g, 'p> {
 
     /// Normalizes an index that may be negative.
     pub(super) fn index(&self, index: i64, size: usize) -> Result<usize, Error> {
-        normalize_index(index, size)
-            .ok_or_else(|| Error::Invalid(format!("index {index} of {size} elements")))
+        normalize_index(index, size).ok_or_else(|| {
+            Error::Invalid(format!("index {index} is out of range for {size} elements"))
+        })
     }
 
     /// The size of a dim of a tensor.
@@ -362,7 +364,8 @@ impl<'g, 'p> Builder<'g, 'p> {
     /// The sum of two integers, known or computed.
     pub(super) fn sum(&mut self, a: ValueId, b: ValueId) -> Result<ValueId, Error> {
         if let (Value::Int(a), Value::Int(b)) = (self.value(a)?, self.value(b)?) {
-            let sum = a.checked_add(*b).ok_or_else(|| Error::invalid("a sum is out of range"))?;
+            let sum =
+                a.checked_add(*b).ok_or_else(|| Error::invalid("a sum of sizes overflows"))?;
             return Ok(self.new_int(sum));
         }
         let sum = self.push(Value::SymInt(0));
@@ -372,10 +375,11 @@ impl<'g, 'p> Builder<'g, 'p> {
 
     /// An integer, known or computed, times a known factor.
     pub(super) fn product(&mut self, a: ValueId, factor: usize) -> Result<ValueId, Error> {
-        let factor = i64::try_from(factor).map_err(|_| Error::invalid("a size is out of range"))?;
+        let factor = i64::try_from(factor)
+            .map_err(|_| Error::invalid("a size does not fit a 64-bit integer"))?;
         if let Value::Int(a) = self.value(a)? {
             let product = a.checked_mul(factor);
-            let product = product.ok_or_else(|| Error::invalid("a product is out of range"))?;
+            let product = product.ok_or_else(|| Error::invalid("a product of sizes overflows"))?;
             return Ok(self.new_int(product));
         }
         let (factor, product) = (self.new_int(factor), self.push(Value::SymInt(0)));

@@ -24,7 +24,9 @@ fn update_cache(b: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Error> 
     let [indices, value] = rows(b, value, cache, start)?;
     let no = b.push(Value::Bool(false));
     if b.info(out)?.sizes != b.info(cache)?.sizes {
-        return Err(Error::unsupported("a cache that is no state"));
+        return Err(Error::unsupported(
+            "a KV cache that is not state, with a result of another shape",
+        ));
     }
     b.call_into(Operator::INDEX_PUT, &[cache, indices, value, no], out);
     Ok(())
@@ -53,7 +55,9 @@ fn rows(
     let (info, cache_info) = (b.info(value)?, b.info(cache)?);
     if info.rank() != 4 || cache_info.rank() != 4 {
         let (value, cache) = (&info.sizes, &cache_info.sizes);
-        return Err(Error::Invalid(format!("{value:?} into a cache of {cache:?}")));
+        return Err(Error::Invalid(format!(
+            "value of shape {value:?} for a KV cache of shape {cache:?}: expected rank 4"
+        )));
     }
     let value = b.cast(value, cache_info.scalar_type)?;
     let length = b.size(value, 1)?;

@@ -113,7 +113,7 @@ fn lower(builder: &mut Builder<'_, '_>, call: Node) -> Result<(), Error> {
         if call.operator.instruction().is_none() {
             let (id, name) = (call.id, call.operator.name());
             return Err(Error::Unsupported(format!(
-                "call {id}: {name} has no form for portable kernels"
+                "call {id}, {name}: portable kernels do not support this operator"
             )));
         }
         builder.keep(Node { args, ..call });

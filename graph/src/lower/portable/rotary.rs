@@ -21,7 +21,9 @@ pub(super) const RULES: &[(Operator, Rule)] = &[
         let (positions, depth) = (b.size(input, 1)?, info.last());
         if info.rank() != 3 || depth == 0 || depth % 2 != 0 {
             let (input, angles) = (&info.sizes, &angle_info.sizes);
-            return Err(Error::Invalid(format!("{input:?} rotated by {angles:?}")));
+            return Err(Error::Invalid(format!(
+                "rotary embedding of shape {input:?} with angles of shape {angles:?}"
+            )));
         }
         // Interleaved cosines and sines, one row per position.
         let angles = b.cast(angles, ScalarType::Float)?;
@@ -83,7 +85,9 @@ fn both(b: &mut Builder<'_, '_>, args: &[ValueId], pairs: Pairs) -> Result<(), E
             || !(by_head || heads_first || angle_info.rank() == 2)
         {
             let (input, angles) = (&info.sizes, &angle_info.sizes);
-            return Err(Error::Invalid(format!("{input:?} rotated by {angles:?}")));
+            return Err(Error::Invalid(format!(
+                "rotary embedding of shape {input:?} with angles of shape {angles:?}"
+            )));
         }
         let positions = b.size(input, 1)?;
         let end = b.sum(start, positions.value)?;

@@ -63,13 +63,19 @@ fn repeat_interleave(b: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Er
     let dim = match b.optional(call.dim) {
         Some(dim) => info.dim(b.int(dim)?)?,
         None if info.rank() <= 1 => 0,
-        None => return Err(Error::unsupported("the elements of all dimensions repeated")),
+        None => {
+            return Err(Error::unsupported("repeat_interleave without a dim on more than one dim"));
+        }
     };
     let count = match b.value(repeats)? {
         Value::Int(count) => usize::try_from(*count),
-        _ => return Err(Error::unsupported("elements repeated a number of times that varies")),
+        _ => {
+            return Err(Error::unsupported(
+                "repeat_interleave with a repeat count that is not constant",
+            ));
+        }
     };
-    let count = count.map_err(|_| Error::invalid("a number of repeats is negative"))?;
+    let count = count.map_err(|_| Error::invalid("the repeat count is negative"))?;
     let wide = b.unsqueeze(input, dim + 1)?;
     let mut times = vec![1; info.rank() + 1];
     if let Some(slot) = times.get_mut(dim + 1) {
@@ -101,7 +107,10 @@ fn grid_priors(b: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
     let (input, info) = b.tensor(call.input)?;
     let (stride, offset) = (b.number(call.stride)?, b.number(call.offset)?);
     let Some(row) = info.rank().checked_sub(2) else {
-        return Err(Error::Invalid(format!("a plane of shape {:?}", info.sizes)));
+        return Err(Error::Invalid(format!(
+            "grid of shape {:?}: expected a rank of at least 2",
+            info.sizes
+        )));
     };
     let (height, width) = (b.size(input, row)?, b.size(input, row + 1)?);
     let mut places = Vec::new();
@@ -137,7 +146,7 @@ fn rms_norm(b: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
     let weight = call.weight;
     let epsilon = b.number(call.eps)?;
     let Some(last) = info.rank().checked_sub(1) else {
-        return Err(Error::invalid("normalises a number"));
+        return Err(Error::invalid("RMSNorm of a scalar"));
     };
     let wide = b.cast(input, ScalarType::Float)?;
     let square = b.binary(Operator::MUL_TENSOR, wide, wide)?;

@@ -55,7 +55,7 @@ fn fused_ce(b: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
     let labels = call.labels;
     let inverse = 1.0 / b.number(call.n_valid)?;
     let [loss, gradient] = b.outs(args)?[..] else {
-        return Err(Error::invalid("there are not two outputs"));
+        return Err(Error::invalid("expected two outputs, loss and gradient"));
     };
     let classes = info.last();
     let rows = b.rows(logits)?;

@@ -30,7 +30,9 @@ fn convolution(b: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
     let channels = b.tensor(call.input)?.1.size(1) as i64;
     let depth = channels.checked_div(groups).filter(|depth| depth * groups == channels);
     let depth = depth.and_then(|depth| usize::try_from(depth).ok());
-    let depth = depth.ok_or_else(|| Error::Invalid(format!("{groups} groups of {channels}")))?;
+    let depth = depth.ok_or_else(|| {
+        Error::Invalid(format!("{channels} channels cannot be split into {groups} groups"))
+    })?;
     let [height, width] = kernel(b, call.kernel_size)?;
     let (weight, count) = weight(b, call.weights, |rows| [rows, height, width, depth], 0)?;
     let (channels, [from, to]) =
@@ -60,7 +62,7 @@ fn depthwise(b: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
 fn transposed(b: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
     let call = Q8taConv2dTransposedArgs::of(args)?;
     if b.int(call.groups)? != 1 {
-        return Err(Error::unsupported("a transposed convolution of several groups"));
+        return Err(Error::unsupported("a transposed convolution with several groups"));
     }
     let [height, width] = kernel(b, call.kernel_size)?;
     let depth = b.tensor(call.input)?.1.size(1);
@@ -86,7 +88,9 @@ fn kernel(b: &Builder<'_, '_>, kernel_size: ValueId) -> Result<[usize; 2], Error
     let size = |at: usize| sizes.get(at).and_then(|size| usize::try_from(*size).ok());
     match (sizes.len(), size(0), size(1)) {
         (2, Some(height), Some(width)) => Ok([height, width]),
-        _ => Err(Error::Invalid(format!("a kernel of {sizes:?}"))),
+        _ => {
+            Err(Error::Invalid(format!("kernel size {sizes:?}: expected 2 non-negative integers")))
+        }
     }
 }
 
@@ -104,7 +108,9 @@ fn weight(
     let sizes = sizes(count);
     let numel = |sizes: &[usize]| sizes.iter().try_fold(1usize, |all, size| all.checked_mul(*size));
     if scalar_type != ScalarType::Char || numel(&found) != numel(&sizes) {
-        return Err(Error::Unsupported(format!("weights {found:?} as {sizes:?}")));
+        return Err(Error::Unsupported(format!(
+            "weights of type {scalar_type} and shape {found:?}: expected int8 of shape {sizes:?}"
+        )));
     }
     let data = match b.value(id)? {
         Value::Tensor(tensor) => tensor.data.clone(),

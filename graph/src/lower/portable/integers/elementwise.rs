@@ -35,7 +35,9 @@ fn add(b: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
     let other = if alpha < 0.0 { other.negated() } else { other };
     let result = Factor::of(wide / (to.scale * f64::from(1 << ROOM)))?;
     if result.shift > MAX_SHIFT {
-        return Err(Error::unsupported("a sum that is quantized far finer than its operands"));
+        return Err(Error::unsupported(
+            "an addition whose output scale is far smaller than its input scales",
+        ));
     }
     let mut inputs = Vec::new();
     for (input, zero, factor) in
@@ -61,7 +63,9 @@ fn multiply(b: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
     let to = Quantization::of(b, [call.output_scale, call.output_zero_point])?;
     let factor = Factor::of(first.scale * second.scale / to.scale)?;
     if factor.shift > MAX_SHIFT {
-        return Err(Error::unsupported("a product that is quantized far finer than its operands"));
+        return Err(Error::unsupported(
+            "a multiplication whose output scale is far smaller than its input scales",
+        ));
     }
     let inputs = [
         call.a,

@@ -27,7 +27,10 @@ fn linear(b: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
     let out = b.out(args)?;
     let (count, depth) = (weights.size(0), info.last());
     if info.rank() == 0 || weights.sizes != [count, depth] || info.scalar_type != ScalarType::Char {
-        return Err(Error::Unsupported(format!("{:?} times {:?}", info.sizes, weights.sizes)));
+        return Err(Error::Unsupported(format!(
+            "linear layer with an input of shape {:?} and weights of shape {:?}",
+            info.sizes, weights.sizes
+        )));
     }
     constant(b, weight)?;
     let parameters =
@@ -66,7 +69,7 @@ fn linear(b: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
     let weight = new_constant(b, ScalarType::Char, [count, 1, 1, depth].to_vec(), data);
     let rows =
         info.sizes.iter().rev().skip(1).try_fold(1usize, |rows, size| rows.checked_mul(*size));
-    let rows = rows.ok_or_else(|| Error::invalid("more rows than can be counted"))?;
+    let rows = rows.ok_or_else(|| Error::invalid("the number of rows overflows"))?;
     let any = b.new_int(-1);
     let (one, width) = (b.known(1), b.known(depth));
     let pixels = b.view(input, &[one, Size { bound: rows, value: any }, one, width])?;
@@ -104,7 +107,10 @@ fn dynamic_linear(b: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Error
     let (weight, weights) = b.tensor(call.weights)?;
     let (scales, out) = (call.weight_scales, b.out(args)?);
     if info.rank() == 0 || weights.rank() != 2 || weights.scalar_type != ScalarType::Char {
-        return Err(Error::Unsupported(format!("{:?} times {:?}", info.sizes, weights.sizes)));
+        return Err(Error::Unsupported(format!(
+            "linear layer with an input of shape {:?} and weights of shape {:?}",
+            info.sizes, weights.sizes
+        )));
     }
     let rows = rounded_rows(b, input)?;
     let rows = b.rows(rows)?;
@@ -138,7 +144,9 @@ fn softmax(b: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
     let factor = (from.scale * f64::from(1 << (31 - INTEGER_BITS))).min(f64::from(i32::MAX));
     let factor = super::Factor::of(factor)?;
     if factor.shift < 0 {
-        return Err(Error::unsupported("a softmax of differences that are all zero"));
+        return Err(Error::unsupported(
+            "a softmax whose input scale rounds to zero in fixed point",
+        ));
     }
     // The exponentials of smaller differences are zero.
     let most = i64::from((1 << INTEGER_BITS) - 1) << (31 - INTEGER_BITS);

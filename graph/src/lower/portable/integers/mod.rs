@@ -210,7 +210,7 @@ fn constant<'b>(b: &'b Builder<'_, '_>, id: ValueId) -> Result<(&'b Tensor<'b>, 
         Value::Tensor(tensor @ Tensor { data: Some(data), .. }) if tensor.changes != Some(true) => {
             Ok((tensor, data))
         }
-        _ => Err(Error::Unsupported(format!("value {id} is no constant"))),
+        _ => Err(Error::Unsupported(format!("value {id}: expected a constant tensor"))),
     }
 }
 
@@ -223,7 +223,9 @@ fn floats(b: &Builder<'_, '_>, id: ValueId, count: usize) -> Result<Vec<f64>, Er
         ScalarType::Float if numbers.len() >= count => {
             Ok(numbers.into_iter().take(count).collect())
         }
-        other => Err(Error::Unsupported(format!("{count} numbers in a constant of {other}"))),
+        other => Err(Error::Unsupported(format!(
+            "constant of type {other}: expected {count} float32 values"
+        ))),
     }
 }
 
@@ -292,7 +294,10 @@ fn on_image(
 ) -> Result<(), Error> {
     let made = b.info(out)?;
     if b.info(input)?.rank() != 4 || made.rank() != 4 {
-        return Err(Error::Unsupported(format!("{:?} is no batch of images", made.sizes)));
+        return Err(Error::Unsupported(format!(
+            "tensor of shape {:?}: expected a batch of images of rank 4",
+            made.sizes
+        )));
     }
     let input = b.permute(input, &CHANNELS_LAST)?;
     let sizes = CHANNELS_LAST.iter().map(|dim| made.size(*dim)).collect();
@@ -317,7 +322,7 @@ impl Channels {
         depth: usize,
     ) -> Result<(Self, [Quantization; 2]), Error> {
         let (Some(from), Some(to)) = (call.input_parameters, call.output_parameters) else {
-            return Err(Error::unsupported("a convolution in floating point"));
+            return Err(Error::unsupported("a convolution without quantized input and output"));
         };
         Self::of(b, [from, to], [call.weight_scales, call.bias], count, depth)
     }
@@ -342,7 +347,7 @@ impl Channels {
         let factors: Vec<Factor> = factors.collect::<Result<_, Error>>()?;
         if !factors.iter().all(fits) {
             return Err(Error::unsupported(
-                "sums that are quantized far finer than their products",
+                "an output scale far smaller than the scales of input and weights",
             ));
         }
         let bias = match b.optional(bias) {
@@ -380,7 +385,8 @@ fn quantized_bias(bias: &[f64], units: &[f64]) -> Result<Vec<i32>, Error> {
         is_small.then_some((steps + half) as i32)
     });
     let quantized: Option<Vec<i32>> = quantized.collect();
-    quantized.ok_or_else(|| Error::unsupported("a bias that exceeds 30 bits"))
+    quantized
+        .ok_or_else(|| Error::unsupported("a bias that exceeds 30 bits at the scale of its sum"))
 }
 
 /// Lowest quantized result of an activation.

@@ -18,9 +18,9 @@ fn largest(b: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
     let call = MaxPoolArgs::of(args)?;
     let (input, info) = b.tensor(call.input)?;
     let outs = b.outs(args)?;
-    let out = *outs.first().ok_or_else(|| Error::invalid("there is no output"))?;
+    let out = *outs.first().ok_or_else(|| Error::invalid("max pooling without an output"))?;
     if info.scalar_type != ScalarType::Char {
-        return Err(Error::unsupported("maxima of other than 8 bits"));
+        return Err(Error::unsupported("max pooling of a type other than int8"));
     }
     let [low, high] = RANGE;
     let kernel = b.ints(call.kernel_size)?;

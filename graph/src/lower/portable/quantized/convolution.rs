@@ -59,7 +59,10 @@ fn dynamic(b: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
     let (input, info) = b.tensor(call.input)?;
     let transposed = b.truth(call.transposed)?;
     let (Some(batch), 4) = (info.sizes.first().copied(), info.rank()) else {
-        return Err(Error::Invalid(format!("{:?} is no batch of pictures", info.sizes)));
+        return Err(Error::Invalid(format!(
+            "tensor of shape {:?}: expected a batch of images of rank 4",
+            info.sizes
+        )));
     };
     // The minimum and maximum of an image give the same parameters as the whole image.
     let (dims, keep) = (b.new_ints(&[1, 2, 3]), b.push(Value::Bool(true)));
@@ -99,7 +102,12 @@ fn convolve(
 ) -> Result<(ValueId, bool), Error> {
     let (input, info) = b.tensor(call.input)?;
     let (stored, weight) = b.tensor(call.weights)?;
-    let bad = || Error::Invalid(format!("{:?} convolved with {:?}", info.sizes, weight.sizes));
+    let bad = || {
+        Error::Invalid(format!(
+            "convolution of an input of shape {:?} with weights of shape {:?}",
+            info.sizes, weight.sizes
+        ))
+    };
     let channels = info.rank().checked_sub(3).map(|dim| info.size(dim)).ok_or_else(bad)?;
     let groups = usize::try_from(b.int(call.groups)?).ok();
     let groups = groups.filter(|groups| *groups > 0).ok_or_else(bad)?;
@@ -166,7 +174,10 @@ fn depthwise_codes(
     let (taps, columns) = (y.saturating_mul(x), weight.last());
     let rows = weight.size(0).saturating_mul(weight.size(1));
     if taps == 0 || taps > rows {
-        return Err(Error::Invalid(format!("kernels {:?} of {y} by {x}", weight.sizes)));
+        return Err(Error::Invalid(format!(
+            "depthwise weights of shape {:?} for a {y}x{x} kernel",
+            weight.sizes
+        )));
     }
     let flat = b.view_known(stored, &[rows, columns])?;
     let part = b.slice_known(flat, 0, 0, taps, 1)?;
@@ -194,7 +205,9 @@ impl Kernels {
             && groups.checked_mul(group_out) == Some(weight.size(0));
         if !fits {
             let weight = &weight.sizes;
-            return Err(Error::Invalid(format!("kernels {weight:?} of {group_in} by {y} by {x}")));
+            return Err(Error::Invalid(format!(
+                "weights of shape {weight:?} for a {y}x{x} kernel over {group_in} channels"
+            )));
         }
         let part = b.slice_known(stored, 1, 0, row, 1)?;
         let split = b.view_known(part, &[groups, group_out, y, x, group_in])?;

@@ -23,7 +23,9 @@ fn embedding(b: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
     let depth = info.last().saturating_mul(2);
     let bad = || {
         let (table, scales) = (&info.sizes, &scale_info.sizes);
-        Error::Invalid(format!("a table of {table:?} with scales of {scales:?}"))
+        Error::Invalid(format!(
+            "embedding table of shape {table:?} with scales of shape {scales:?}"
+        ))
     };
     let group = group.ok_or_else(bad)?.min(depth);
     let groups = depth.checked_div(group).filter(|groups| groups * group == depth);

@@ -32,7 +32,10 @@ fn linear(b: &mut Builder<'_, '_>, call: impl Into<QuantizedLinear>) -> Result<(
     let (stored, weight) = b.tensor(call.weights)?;
     let (rows, columns) = (weight.size(0), info.last());
     if info.rank() == 0 || weight.rank() != 2 {
-        return Err(Error::Invalid(format!("{:?} times {:?}", info.sizes, weight.sizes)));
+        return Err(Error::Invalid(format!(
+            "linear layer with an input of shape {:?} and weights of shape {:?}",
+            info.sizes, weight.sizes
+        )));
     }
     let codes = unpacked(b, stored, call.packing, rows, columns)?;
     let group = call.group_size.map(|size| b.int(size)).transpose()?;
@@ -65,7 +68,10 @@ fn dynamic(b: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
     let lines = rows.checked_mul(groups);
     let size = columns.checked_div(groups).filter(|size| size * groups == columns);
     let (Some(lines), Some(size), 2, 2) = (lines, size, weight.rank(), by.rank()) else {
-        return Err(Error::Invalid(format!("{:?} in groups {:?}", weight.sizes, by.sizes)));
+        return Err(Error::Invalid(format!(
+            "weights of shape {:?} with scales of shape {:?}",
+            weight.sizes, by.sizes
+        )));
     };
     let input = rounded_rows(b, input)?;
     // One line per group.
@@ -93,7 +99,8 @@ pub(in crate::lower::portable) fn rounded_rows(
 ) -> Result<ValueId, Error> {
     let info = b.info(input)?;
     let mut sizes = info.sizes.clone();
-    let last = sizes.last_mut().ok_or_else(|| Error::invalid("a number has no rows"))?;
+    let last =
+        sizes.last_mut().ok_or_else(|| Error::invalid("a scalar cannot be quantized per row"))?;
     *last = 1;
     let chosen = info.with_sizes(sizes);
     let scale = b.new_tensor(chosen.with_type(ScalarType::Float));
@@ -113,7 +120,10 @@ pub(super) fn first(
 ) -> Result<ValueId, Error> {
     let info = b.info(bias)?;
     if info.rank() != 1 || info.size(0) < count {
-        return Err(Error::Invalid(format!("a bias of {:?} for {count} sums", info.sizes)));
+        return Err(Error::Invalid(format!(
+            "bias or scales of shape {:?}: expected {count} values",
+            info.sizes
+        )));
     }
     let bias = b.slice_known(bias, 0, 0, count, 1)?;
     b.cast(bias, ScalarType::Float)

@@ -36,7 +36,7 @@ pub(in crate::lower::portable) const RULES: &[(Operator, Rule)] = &[
     (Operator::ETVK_CHOOSE_QPARAMS_PER_ROW, |b, args| {
         // Its outputs are separate arguments, not a list.
         let [input, low, high, scale, zero] = args[..] else {
-            return Err(Error::invalid("the call has other arguments"));
+            return Err(Error::invalid("expected an input, 2 limits and 2 outputs"));
         };
         let info = b.info(input)?;
         let range = Range {
@@ -81,10 +81,13 @@ fn affine(b: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
         None | Some("ASYMMETRIC") => Mapping::Asymmetric,
         Some("SYMMETRIC") => Mapping::Symmetric,
         Some("SYMMETRIC_NO_CLIPPING_ERR") => Mapping::SymmetricNoClipping,
-        Some(other) => return Err(Error::Unsupported(format!("mapping {other}"))),
+        Some(other) => return Err(Error::Unsupported(format!("the mapping type `{other}`"))),
     };
     let outs = b.outs(args)?;
-    let zero = outs.get(1).copied().ok_or_else(|| Error::invalid("there are not two outputs"))?;
+    let zero = outs
+        .get(1)
+        .copied()
+        .ok_or_else(|| Error::invalid("expected two outputs, scale and zero point"))?;
     let [low, high] = bounds(b.info(zero)?.scalar_type).map(|bound| bound as f64);
     let range = Range {
         low: b.optional_number(call.quant_min)?.unwrap_or(low),
@@ -95,7 +98,7 @@ fn affine(b: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
     let blocks = b.ints(call.block_size)?;
     // With whole rows as blocks, shapes may be dynamic.
     let Some((last, outer)) = blocks.split_last() else {
-        return Err(Error::invalid("there are no blocks"));
+        return Err(Error::invalid("the block size is empty"));
     };
     let whole = *last < 0 || usize::try_from(*last) == Ok(info.last());
     if whole && outer.iter().all(|block| *block == 1) && blocks.len() == info.rank() {
@@ -121,10 +124,10 @@ fn choose(
 ) -> Result<(), Error> {
     let Range { low, high, least, mapping } = *range;
     let [scale_out, zero_out] = outs[..] else {
-        return Err(Error::invalid("there are not two outputs"));
+        return Err(Error::invalid("expected two outputs, scale and zero point"));
     };
     if high <= low {
-        return Err(Error::invalid("an empty range cannot be quantized"));
+        return Err(Error::invalid("the quantized range is empty"));
     }
     let input = b.cast(input, ScalarType::Float)?;
     let lowest = b.reduce(Operator::AMIN, input, dims)?;

@@ -29,7 +29,10 @@ pub(in crate::lower::portable) fn unpacked(
         _ => columns.div_ceil(2),
     };
     if info.rank() != 2 || info.size(0) < rows || info.size(1) < width || columns == 0 {
-        return Err(Error::Invalid(format!("{rows} rows of {columns} from {:?}", info.sizes)));
+        return Err(Error::Invalid(format!(
+            "{rows}x{columns} weights stored with shape {:?}",
+            info.sizes
+        )));
     }
     let part = b.slice_known(stored, 0, 0, rows, 1)?;
     let part = b.slice_known(part, 1, 0, width, 1)?;
@@ -99,7 +102,9 @@ fn group_size(
     rows: usize,
     columns: usize,
 ) -> Result<Option<usize>, Error> {
-    let bad = || Error::Invalid(format!("{rows} rows of {columns} with scales {:?}", tensor.sizes));
+    let bad = || {
+        Error::Invalid(format!("{rows}x{columns} weights with scales of shape {:?}", tensor.sizes))
+    };
     let Some(group) = scales.group else {
         return if elements(tensor) < rows { Err(bad()) } else { Ok(None) };
     };
@@ -153,7 +158,7 @@ pub(in crate::lower::portable) fn packed(
     let (rows, columns) = (info.size(0), info.size(1));
     let tensor = b.info(scales.tensor)?;
     let group = group_size(scales, &tensor, rows, columns)?;
-    let group = group.ok_or_else(|| Error::invalid("there are no groups"))?;
+    let group = group.ok_or_else(|| Error::invalid("int4 weights without a group size"))?;
     let by_row = by_row(b, scales.tensor, rows, columns.div_ceil(group))?;
     let spread = spread(b, by_row, group, columns)?;
     let numbers = b.cast(numbers, ScalarType::Float)?;
