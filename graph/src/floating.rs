@@ -143,8 +143,10 @@ mod tests {
             "in x i8[2,4]
             const w i8[3,4]
             const s f32[3] = 0.5
-            f f32[2,4] = quantized_decomposed.dequantize_per_tensor.default(x, 0.25, 3, -128, 127, 1, none)
-            v f32[3,4] = quantized_decomposed.dequantize_per_channel.default(w, s, none, 0, -127, 127, 1, none)
+            f f32[2,4] = quantized_decomposed.dequantize_per_tensor.default(x, 0.25, 3, -128, \
+                127, 1, none)
+            v f32[3,4] = quantized_decomposed.dequantize_per_channel.default(w, s, none, 0, \
+                -127, 127, 1, none)
             l f32[2,3] = aten.linear.default(f, v, none)
             a f32[2,3] = aten.cos.default(l)
             b f32[2,3] = aten.cos.default(a)
@@ -154,17 +156,18 @@ mod tests {
         assert_eq!(
             describe(&graph),
             [
-                "2 calls of aten.cos.default compute in floating point: inputs and results of up to 48 bytes \
-                 instead of 12 in RAM",
-                "1 call of aten.linear.default computes in floating point: weights of 48 bytes instead of 12 \
-                 in flash, inputs and results of up to 56 bytes instead of 14 in RAM",
+                "2 calls of aten.cos.default compute in floating point: inputs and results of up \
+                 to 48 bytes instead of 12 in RAM",
+                "1 call of aten.linear.default computes in floating point: weights of 48 bytes \
+                 instead of 12 in flash, inputs and results of up to 56 bytes instead of 14 in RAM",
             ]
         );
         // The lookup table is computed ahead of time.
         let table = parse(
             "in x i8[2]
             const t i8[256]
-            f f32[256] = quantized_decomposed.dequantize_per_tensor.default(t, 0.25, 3, -128, 127, 1, none)
+            f f32[256] = quantized_decomposed.dequantize_per_tensor.default(t, 0.25, 3, -128, \
+                127, 1, none)
             g f32[256] = aten.cos.default(f)
             q i8[256] = quantized_decomposed.quantize_per_tensor.default(g, 0.5, 1, -128, 127, 1)
             y i8[2] = torchlet.q8ta_lookup(x, q)

@@ -166,8 +166,10 @@ mod tests {
             const w f32[16,4,3,3]
             const b f32[16]
             const t f32[8,2,2,2]
-            c f32[1,16,8,8] = aten.convolution.default(x, w, b, [1, 1], [0, 0], [1, 1], false, [0, 0], 2)
-            d f32[1,2,20,20] = aten.convolution.default(x, t, none, [2, 2], [0, 0], [1, 1], true, [0, 0], 1)
+            c f32[1,16,8,8] = aten.convolution.default(x, w, b, [1, 1], [0, 0], [1, 1], false, \
+                [0, 0], 2)
+            d f32[1,2,20,20] = aten.convolution.default(x, t, none, [2, 2], [0, 0], [1, 1], \
+                true, [0, 0], 1)
             out c d",
         );
         assert_eq!(found, [2.0 * 16.0 * 64.0 * 36.0, 2.0 * 800.0 * 8.0]);
@@ -211,7 +213,8 @@ mod tests {
             in v f32[1,4,3,8]
             in kc f32[1,6,3,8]
             in vc f32[1,6,3,8]
-            o f32[1,4,12,8] = sdpa_with_kv_cache.default(q, k, v, kc, vc, 2, 4, none, 0.0, true, none)
+            o f32[1,4,12,8] = sdpa_with_kv_cache.default(q, k, v, kc, vc, 2, 4, none, 0.0, true, \
+                none)
             out o",
         );
         assert_eq!(written, [2.0 * each * 8.0]);

@@ -342,12 +342,14 @@ mod tests {
         let text = "in x f32[4]
              const three i64[] = 3
              const six i64[] = 6
-             t f32[] = dim_order_ops._to_dim_order_copy.default(three, none, none, none, none, false, [])
+             t f32[] = dim_order_ops._to_dim_order_copy.default(three, none, none, none, none, \
+                 false, [])
              s f32[4] = aten.add.Tensor(x, t, 1)
              l f32[4] = aten.clamp.default(s, 0, none)
              c f32[4] = aten.clamp.default(l, none, 6)
              m f32[4] = aten.mul.Tensor(x, c)
-             u f32[] = dim_order_ops._to_dim_order_copy.default(six, none, none, none, none, false, [])
+             u f32[] = dim_order_ops._to_dim_order_copy.default(six, none, none, none, none, \
+                 false, [])
              o f32[4] = aten.div.Tensor(m, u)
              out o";
         assert_eq!(made(text), ["aten.hardswish.default(%0)"]);

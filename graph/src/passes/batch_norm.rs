@@ -202,7 +202,9 @@ mod tests {
              const mean f32[2] = 1 2
              const variance f32[2] = 3 0
              {layer}
-             [o f32{sizes}, s f32[0], t f32[0]] = aten._native_batch_norm_legit_no_training.default(y, gamma, beta, mean, variance, 0.1, 1.0)
+             [o f32{sizes}, s f32[0], t f32[0]] = \
+                 aten._native_batch_norm_legit_no_training.default(y, gamma, beta, mean, \
+                 variance, 0.1, 1.0)
              out o"
         )
     }

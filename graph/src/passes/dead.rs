@@ -69,7 +69,8 @@ mod tests {
     fn one_output_of_several_is_enough() {
         let mut graph = text::parse(
             "in x f32[2,4]
-             [a f32[2,4], b f32[2], c f32[2]] = aten.native_layer_norm.default(x, [4], none, none, 1e-5)
+             [a f32[2,4], b f32[2], c f32[2]] = aten.native_layer_norm.default(x, [4], none, \
+                 none, 1e-5)
              out b",
         );
         assert_eq!(super::run(&mut graph), 0);

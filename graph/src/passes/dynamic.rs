@@ -163,10 +163,12 @@ mod tests {
         const w i8[3,8] = 2
         const s f32[3] = 0.5
         const b f32[3]
-        [r f32[2,1], z i64[2,1]] = quantized_decomposed.choose_qparams_per_token_asymmetric.default(x, 1)
+        [r f32[2,1], z i64[2,1]] = \
+            quantized_decomposed.choose_qparams_per_token_asymmetric.default(x, 1)
         c i8[2,8] = quantized_decomposed.quantize_per_token.default(x, r, z, -128, 127, 1)
         f f32[2,8] = quantized_decomposed.dequantize_per_token.default(c, r, z, -128, 127, 1, 6)
-        v f32[3,8] = quantized_decomposed.dequantize_per_channel.default(w, s, none, 0, -128, 127, 1, none)
+        v f32[3,8] = quantized_decomposed.dequantize_per_channel.default(w, s, none, 0, -128, \
+            127, 1, none)
         y f32[2,3] = aten.linear.default(f, v, b)
         out y";
 

@@ -196,7 +196,8 @@ mod tests {
         l f32[2,1,1,1] = aten.amin.default(x, [1, 2, 3], true)
         h f32[2,1,1,1] = aten.amax.default(x, [1, 2, 3], true)
         e f32[2,1,1,2] = aten.cat.default([l, h], -1)
-        [r f32[2,1,1,1], p i64[2,1,1,1]] = quantized_decomposed.choose_qparams_per_token_asymmetric.default(e, 1)
+        [r f32[2,1,1,1], p i64[2,1,1,1]] = \
+            quantized_decomposed.choose_qparams_per_token_asymmetric.default(e, 1)
         z f32[2,1,1,1] = aten._to_copy.default(p, 6)
         i f32[2,1,1,1] = aten.reciprocal.default(r)
         a f32[2,4,5,3] = aten.mul.Tensor(x, i)
@@ -206,7 +207,8 @@ mod tests {
         g f32[2,4,5,3] = aten.sub.Tensor(f, z, 1)
         k f32[2,4,5,3] = aten.mul.Tensor(g, r)
         n f32[2,3,4,5] = aten.permute_copy.default(k, [0, 3, 1, 2])
-        v f32[6,3,3,3] = quantized_decomposed.dequantize_per_channel.default(w, s, none, 0, -128, 127, 1, none)
+        v f32[6,3,3,3] = quantized_decomposed.dequantize_per_channel.default(w, s, none, 0, \
+            -128, 127, 1, none)
         y f32[2,6,4,5] = aten.convolution.default(n, v, b, [1, 1], [1, 1], [1, 1], false, [0, 0], 1)
         out y";
 

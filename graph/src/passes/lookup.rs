@@ -110,7 +110,8 @@ mod tests {
     use crate::passes::text::{after, calls, operators, parse};
 
     const FUNCTION: &str = "in x i8[2,3]
-        f f32[2,3] = quantized_decomposed.dequantize_per_tensor.default(x, 0.25, 3, -128, 127, 1, none)
+        f f32[2,3] = quantized_decomposed.dequantize_per_tensor.default(x, 0.25, 3, -128, 127, \
+            1, none)
         g f32[2,3] = aten.leaky_relu.default(f, 0.1)
         h f32[2,3] = aten.clamp.default(g, -1, 2)
         y i8[2,3] = quantized_decomposed.quantize_per_tensor.default(h, 0.5, -1, -128, 127, 1)

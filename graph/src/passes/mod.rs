@@ -108,7 +108,8 @@ mod tests {
         t f32[8,8] = aten.permute_copy.default(w, [1, 0])
         x2 f32[8,8] = aten.view_copy.default(x, [8, 8])
         y f32[8,8] = aten.addmm.default(b, x2, t)
-        [z f32[8,8], z1 f32[0], z2 f32[0]] = aten._native_batch_norm_legit_no_training.default(y, b, b, b, b, 0.1, 1e-5)
+        [z f32[8,8], z1 f32[0], z2 f32[0]] = \
+            aten._native_batch_norm_legit_no_training.default(y, b, b, b, b, 0.1, 1e-5)
         q f32[2,4,8] = aten.view_copy.default(z, [2, 4, 8])
         k f32[2,8,4] = aten.permute_copy.default(q, [0, 2, 1])
         ks f32[2,8,4] = aten.mul.Tensor(k, half)

@@ -747,11 +747,14 @@ mod tests {
         const s f32[3] = 0.5
         const z i64[3]
         const b f32[3]
-        f f32[1,2,4,4] = quantized_decomposed.dequantize_per_tensor.default(x, 0.25, 3, -128, 127, 1, none)
-        v f32[3,2,3,3] = quantized_decomposed.dequantize_per_channel.default(w, s, z, 0, -127, 127, 1, none)
+        f f32[1,2,4,4] = quantized_decomposed.dequantize_per_tensor.default(x, 0.25, 3, -128, \
+            127, 1, none)
+        v f32[3,2,3,3] = quantized_decomposed.dequantize_per_channel.default(w, s, z, 0, -127, \
+            127, 1, none)
         c f32[1,3,2,2] = aten.convolution.default(f, v, b, [1, 1], [0, 0], [1, 1], false, [0, 0], 1)
         r f32[1,3,2,2] = aten.hardtanh.default(c, 0, 6)
-        y i8[1,3,2,2] = quantized_decomposed.quantize_per_tensor.default(r, 0.0235, -128, -128, 127, 1)
+        y i8[1,3,2,2] = quantized_decomposed.quantize_per_tensor.default(r, 0.0235, -128, -128, \
+            127, 1)
         out y";
 
     const PACKED: [&str; 1] = ["et_vk.q8ta_conv2d.default"];
@@ -789,10 +792,14 @@ mod tests {
             const w i8[2,3,2,2]
             const s f32[3] = 0.5
             const z i64[3]
-            f f32[1,2,4,4] = quantized_decomposed.dequantize_per_tensor.default(x, 0.25, 3, -128, 127, 1, none)
-            v f32[2,3,2,2] = quantized_decomposed.dequantize_per_channel.default(w, s, z, 1, -127, 127, 1, none)
-            c f32[1,3,8,8] = aten.convolution.default(f, v, none, [2, 2], [0, 0], [1, 1], true, [0, 0], 1)
-            y i8[1,3,8,8] = quantized_decomposed.quantize_per_tensor.default(c, 0.5, 0, -128, 127, 1)
+            f f32[1,2,4,4] = quantized_decomposed.dequantize_per_tensor.default(x, 0.25, 3, \
+                -128, 127, 1, none)
+            v f32[2,3,2,2] = quantized_decomposed.dequantize_per_channel.default(w, s, z, 1, \
+                -127, 127, 1, none)
+            c f32[1,3,8,8] = aten.convolution.default(f, v, none, [2, 2], [0, 0], [1, 1], true, \
+                [0, 0], 1)
+            y i8[1,3,8,8] = quantized_decomposed.quantize_per_tensor.default(c, 0.5, 0, -128, \
+                127, 1)
             out y";
         let graph = made(text);
         assert_eq!(operators(&graph), ["et_vk.q8ta_conv2d_transposed.default"]);
@@ -809,8 +816,10 @@ mod tests {
     fn codes_are_moved_and_multiplied() {
         let text = "in x i8[2,3]
             in y i8[2,3]
-            a f32[2,3] = quantized_decomposed.dequantize_per_tensor.default(x, 0.25, 3, -128, 127, 1, none)
-            b f32[2,3] = quantized_decomposed.dequantize_per_tensor.default(y, 0.25, 3, -128, 127, 1, none)
+            a f32[2,3] = quantized_decomposed.dequantize_per_tensor.default(x, 0.25, 3, -128, \
+                127, 1, none)
+            b f32[2,3] = quantized_decomposed.dequantize_per_tensor.default(y, 0.25, 3, -128, \
+                127, 1, none)
             c f32[2,6] = aten.cat.default([a, b], 1)
             q i8[2,6] = quantized_decomposed.quantize_per_tensor.default(c, 0.25, 3, -128, 127, 1)
             out q";
@@ -838,9 +847,11 @@ mod tests {
         let text = |made: &str, call: &str, sizes: &str, to: &str| {
             alloc::format!(
                 "in x i8[1,2,4,6]
-                f f32[1,2,4,6] = quantized_decomposed.dequantize_per_tensor.default(x, 0.25, 3, -128, 127, 1, none)
+                f f32[1,2,4,6] = quantized_decomposed.dequantize_per_tensor.default(x, 0.25, 3, \
+                    -128, 127, 1, none)
                 g f32[{sizes}] = {call}
-                q i8[{sizes}] = quantized_decomposed.quantize_per_tensor.default(g, {to}, -128, 127, 1)
+                q i8[{sizes}] = quantized_decomposed.quantize_per_tensor.default(g, {to}, -128, \
+                    127, 1)
                 out {made}"
             )
         };
@@ -875,7 +886,8 @@ mod tests {
     #[test]
     fn limits_of_functions_alone_are_not_relu() {
         let text = "in x i8[2,4]
-            f f32[2,4] = quantized_decomposed.dequantize_per_tensor.default(x, 0.05, 3, -128, 127, 1, none)
+            f f32[2,4] = quantized_decomposed.dequantize_per_tensor.default(x, 0.05, 3, -128, \
+                127, 1, none)
             r f32[2,4] = aten.hardtanh.default(f, -1, 1)
             o i8[2,4] = quantized_decomposed.quantize_per_tensor.default(r, 0.0078, 0, -128, 127, 1)
             out o";
@@ -906,12 +918,17 @@ mod tests {
             const b i32[3]
             const t f32[3] = 0.125
             p i8[1,2,4,4] = aten.permute_copy.default(x, [0, 3, 1, 2])
-            f f32[1,2,4,4] = quantized_decomposed.dequantize_per_tensor.default(p, 0.25, 3, -128, 127, 1, none)
-            v f32[3,3,3,2] = quantized_decomposed.dequantize_per_channel.default(w, s, none, 0, -127, 127, 1, none)
+            f f32[1,2,4,4] = quantized_decomposed.dequantize_per_tensor.default(p, 0.25, 3, \
+                -128, 127, 1, none)
+            v f32[3,3,3,2] = quantized_decomposed.dequantize_per_channel.default(w, s, none, 0, \
+                -127, 127, 1, none)
             o f32[3,2,3,3] = aten.permute_copy.default(v, [0, 3, 1, 2])
-            d f32[3] = quantized_decomposed.dequantize_per_channel.default(b, t, none, 0, -2147483648, 2147483647, 3, none)
-            c f32[1,3,2,2] = aten.convolution.default(f, o, d, [1, 1], [0, 0], [1, 1], false, [0, 0], 1)
-            y i8[1,3,2,2] = quantized_decomposed.quantize_per_tensor.default(c, 0.0235, -128, -128, 127, 1)
+            d f32[3] = quantized_decomposed.dequantize_per_channel.default(b, t, none, 0, \
+                -2147483648, 2147483647, 3, none)
+            c f32[1,3,2,2] = aten.convolution.default(f, o, d, [1, 1], [0, 0], [1, 1], false, \
+                [0, 0], 1)
+            y i8[1,3,2,2] = quantized_decomposed.quantize_per_tensor.default(c, 0.0235, -128, \
+                -128, 127, 1)
             z i8[1,2,2,3] = aten.permute_copy.default(y, [0, 2, 3, 1])
             out z",
         );
@@ -927,11 +944,15 @@ mod tests {
             "in x i8[1,4,5,6]
             const w i8[3,1,1,4] = 1
             const s f32[3] = 0.5
-            f f32[1,4,5,6] = quantized_decomposed.dequantize_per_tensor.default(x, 0.25, 3, -128, 127, 1, none)
-            v f32[3,1,1,4] = quantized_decomposed.dequantize_per_channel.default(w, s, none, 0, -127, 127, 1, none)
+            f f32[1,4,5,6] = quantized_decomposed.dequantize_per_tensor.default(x, 0.25, 3, \
+                -128, 127, 1, none)
+            v f32[3,1,1,4] = quantized_decomposed.dequantize_per_channel.default(w, s, none, 0, \
+                -127, 127, 1, none)
             o f32[3,4,1,1] = aten.view_copy.default(v, [3, 4, 1, 1])
-            c f32[1,3,5,6] = aten.convolution.default(f, o, none, [1, 1], [0, 0], [1, 1], false, [0, 0], 1)
-            y i8[1,3,5,6] = quantized_decomposed.quantize_per_tensor.default(c, 0.0235, -128, -128, 127, 1)
+            c f32[1,3,5,6] = aten.convolution.default(f, o, none, [1, 1], [0, 0], [1, 1], false, \
+                [0, 0], 1)
+            y i8[1,3,5,6] = quantized_decomposed.quantize_per_tensor.default(c, 0.0235, -128, \
+                -128, 127, 1)
             out y",
         );
         assert_eq!(operators(&graph), PACKED);
@@ -946,8 +967,10 @@ mod tests {
             const w i8[3,4]
             const s f32[3] = 0.5
             const z i64[3]
-            f f32[2,4] = quantized_decomposed.dequantize_per_tensor.default(x, 0.25, 3, -128, 127, 1, none)
-            v f32[3,4] = quantized_decomposed.dequantize_per_channel.default(w, s, z, 0, -127, 127, 1, none)
+            f f32[2,4] = quantized_decomposed.dequantize_per_tensor.default(x, 0.25, 3, -128, \
+                127, 1, none)
+            v f32[3,4] = quantized_decomposed.dequantize_per_channel.default(w, s, z, 0, -127, \
+                127, 1, none)
             l f32[2,3] = aten.linear.default(f, v, none)
             y i8[2,3] = quantized_decomposed.quantize_per_tensor.default(l, 0.5, 1, -128, 127, 1)
             out y",
@@ -958,17 +981,21 @@ mod tests {
         );
         let sum = "in x i8[2,4]
             in y i8[2,4]
-            f f32[2,4] = quantized_decomposed.dequantize_per_tensor.default(x, 0.25, 3, -128, 127, 1, none)
-            g f32[2,4] = quantized_decomposed.dequantize_per_tensor.default(y, 0.5, -4, -128, 127, 1, none)
+            f f32[2,4] = quantized_decomposed.dequantize_per_tensor.default(x, 0.25, 3, -128, \
+                127, 1, none)
+            g f32[2,4] = quantized_decomposed.dequantize_per_tensor.default(y, 0.5, -4, -128, \
+                127, 1, none)
             a f32[2,4] = aten.add.Tensor(f, g, 1)
             r f32[2,4] = aten.relu.default(a)
             o i8[2,4] = quantized_decomposed.quantize_per_tensor.default(r, 1.0, -128, -128, 127, 1)
             p i8[2,4] = quantized_decomposed.quantize_per_tensor.default(f, 1.0, 0, -128, 127, 1)
             out o p";
         let between = "in x i8[2,4]
-            f f32[2,4] = quantized_decomposed.dequantize_per_tensor.default(x, 0.25, 3, -128, 127, 1, none)
+            f f32[2,4] = quantized_decomposed.dequantize_per_tensor.default(x, 0.25, 3, -128, \
+                127, 1, none)
             r f32[2,4] = aten.hardtanh.default(f, 0, 6)
-            o i8[2,4] = quantized_decomposed.quantize_per_tensor.default(r, 0.0235, -128, -128, 127, 1)
+            o i8[2,4] = quantized_decomposed.quantize_per_tensor.default(r, 0.0235, -128, -128, \
+                127, 1)
             out o";
         let relu = "%3 = et_vk.q8ta_relu.default(%0, 0.25, 3, 0.0235, -128)";
         assert_eq!(calls(&made(between)), [relu]);

@@ -379,7 +379,8 @@ mod tests {
             assert_eq!(operators.iter().filter(|name| name.contains("avg_pool2d")).count(), 2);
         }
         let x = format!("const x f32[2,2,5,4,6] = {}", numbers(480));
-        let largest = "[y f32[2,2,3,3,4], i i64[2,2,3,3,4]] = aten.max_pool3d_with_indices.default(x, [3,2,3], [2,1,1], [1,0,0], [1,1,1], false)";
+        let largest = "[y f32[2,2,3,3,4], i i64[2,2,3,3,4]] = \
+            aten.max_pool3d_with_indices.default(x, [3,2,3], [2,1,1], [1,0,0], [1,1,1], false)";
         let operators = rewritten(&[&x, largest, "out y"].join("\n"));
         assert_eq!(operators.iter().filter(|name| name.contains("max_pool2d")).count(), 2);
     }
@@ -392,21 +393,27 @@ mod tests {
         };
         let x = "in x f32[1,2,5,4,6]";
         // Windows with fewer elements at the edge, used indices, an explicit divisor.
-        let edges = "y f32[1,2,6,5,7] = aten.avg_pool3d.default(x, [2,2,2], [1,1,1], [1,1,1], false, false, none)";
+        let edges = "y f32[1,2,6,5,7] = aten.avg_pool3d.default(x, [2,2,2], [1,1,1], [1,1,1], \
+            false, false, none)";
         assert!(kept(&[x, edges, "out y"].join("\n")));
-        let divided = "y f32[1,2,4,3,5] = aten.avg_pool3d.default(x, [2,2,2], [1,1,1], [0,0,0], false, true, 5)";
+        let divided = "y f32[1,2,4,3,5] = aten.avg_pool3d.default(x, [2,2,2], [1,1,1], [0,0,0], \
+            false, true, 5)";
         assert!(kept(&[x, divided, "out y"].join("\n")));
-        let indices = "[y f32[1,2,4,3,5], i i64[1,2,4,3,5]] = aten.max_pool3d_with_indices.default(x, [2,2,2], [1,1,1], [0,0,0], [1,1,1], false)";
+        let indices = "[y f32[1,2,4,3,5], i i64[1,2,4,3,5]] = \
+            aten.max_pool3d_with_indices.default(x, [2,2,2], [1,1,1], [0,0,0], [1,1,1], false)";
         assert!(kept(&[x, indices, "out y i"].join("\n")));
         let transposed = "const w f32[2,3,1,1,1] = 0.5
-            y f32[1,3,5,4,6] = aten.convolution.default(x, w, none, [1,1,1], [0,0,0], [1,1,1], true, [0,0,0], 1)";
+            y f32[1,3,5,4,6] = aten.convolution.default(x, w, none, [1,1,1], [0,0,0], [1,1,1], \
+                true, [0,0,0], 1)";
         assert!(kept(&[x, transposed, "out y"].join("\n")));
         let deep = "in d f32[1,1,500,1,1]
             const w f32[1,1,400,1,1] = 0.5
-            y f32[1,1,101,1,1] = aten.convolution.default(d, w, none, [1,1,1], [0,0,0], [1,1,1], false, [0,0,0], 1)";
+            y f32[1,1,101,1,1] = aten.convolution.default(d, w, none, [1,1,1], [0,0,0], [1,1,1], \
+                false, [0,0,0], 1)";
         assert!(kept(&[deep, "out y"].join("\n")));
         let apart = "const w f32[1,2,2,1,1] = 0.5
-            y f32[1,1,1000004,4,6] = aten.convolution.default(x, w, none, [1,1,1], [500000,0,0], [1,1,1], false, [0,0,0], 1)";
+            y f32[1,1,1000004,4,6] = aten.convolution.default(x, w, none, [1,1,1], [500000,0,0], \
+                [1,1,1], false, [0,0,0], 1)";
         assert!(kept(&[x, apart, "out y"].join("\n")));
     }
 }
