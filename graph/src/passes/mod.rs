@@ -85,7 +85,7 @@ pub fn run(graph: &mut Graph<'_>) -> Result<(), Error> {
     for pass in PASSES {
         (pass.run)(graph);
         if cfg!(debug_assertions) {
-            let named = |error| Error::Invalid(format!("{error}, after the pass {}", pass.name));
+            let named = |error| Error::Invalid(format!("{error} (after the pass `{}`)", pass.name));
             verify::verify(graph).map_err(named)?;
         }
     }

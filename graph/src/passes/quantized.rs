@@ -671,7 +671,7 @@ fn product(
     [weight, scales, bias]: [ValueId; 3],
 ) -> Vec<ValueId> {
     let (from, to) = (from.values(rewriter), result.codes.values(rewriter));
-    // Backends compute the weight sums themselves.
+    // The weight sums argument is optional, as sums can be computed from the weights.
     let none = rewriter.value(Value::None);
     [&[input], &from[..], &[weight, none, scales], &to, &[bias]].concat()
 }

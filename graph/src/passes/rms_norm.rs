@@ -4,11 +4,11 @@
 //! power or a multiplication, and factors may be in any order. In 16-bit graphs, a conversion to
 //! `f32` and one back may surround it, with the weight inside or outside.
 //!
-//! Needs: a graph in which each value is produced once, before its uses; weights of fixed size,
-//! larger than one unless all shapes are fixed. Rows then have as many elements as the weights, as
-//! rows of size one could broadcast but exporters do not use them for dynamic dims. Keeps: norms
-//! over other dims than the last, and norms without weights. Rounding: the fused call computes in
-//! `f32` and rounds once; intermediate rounding is dropped.
+//! Needs: a graph in which each value is produced once, before its uses. The weights must have a
+//! fixed size other than one, or all shapes must be fixed. Rows of dynamic tensors then have as
+//! many elements as the weights: the only other size that broadcasts is one, which exporters do not
+//! use for dynamic dims. Keeps: norms over other dims than the last, and norms without weights.
+//! Rounding: the fused call computes in `f32` and rounds once; intermediate rounding is dropped.
 
 use super::rewrite::{Rewriter, each_call};
 use super::uses::inputs;

@@ -164,7 +164,8 @@ impl Parser {
             None => self.named(declaration),
         };
         args.push(out);
-        let operator = Operator::named(operator).unwrap_or_else(|| panic!("{operator}"));
+        let operator =
+            Operator::named(operator).unwrap_or_else(|| panic!("unknown operator {operator}"));
         let id = self.graph.nodes.len() as u32;
         self.graph.nodes.push(Node { id, operator, args, parts: Vec::new() });
     }
@@ -182,7 +183,10 @@ impl Parser {
             data: None,
             changes: None,
         }));
-        assert!(self.names.insert(name.to_string(), id).is_none(), "two of {name}");
+        assert!(
+            self.names.insert(name.to_string(), id).is_none(),
+            "the name {name} is declared twice"
+        );
     }
 
     fn argument(&mut self, text: &str) -> ValueId {
@@ -197,7 +201,9 @@ impl Parser {
             _ if text.starts_with('[') => self.list(split(&text[1..text.len() - 1])),
             _ => match text.parse::<i64>() {
                 Ok(value) => Value::Int(value),
-                Err(_) => Value::Double(text.parse().unwrap_or_else(|_| panic!("{text}?"))),
+                Err(_) => Value::Double(
+                    text.parse().unwrap_or_else(|_| panic!("cannot parse the argument {text}")),
+                ),
             },
         };
         self.value(value)
