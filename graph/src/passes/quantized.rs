@@ -671,7 +671,7 @@ fn product(
     [weight, scales, bias]: [ValueId; 3],
 ) -> Vec<ValueId> {
     let (from, to) = (from.values(rewriter), result.codes.values(rewriter));
-    // The weight sums argument is optional, as sums can be computed from the weights.
+    // The weight sums follow from the weights, so the argument is `None`.
     let none = rewriter.value(Value::None);
     [&[input], &from[..], &[weight, none, scales], &to, &[bias]].concat()
 }
