@@ -96,7 +96,11 @@ mod tests {
         assert_eq!((board.pointer_width(), board.has_vectors()), (PointerWidth::Bits32, false));
         let server = Target::described("our_server", "64", "x86_64").unwrap();
         assert_eq!((server.pointer_width(), server.has_vectors()), (PointerWidth::Bits64, true));
-        assert!(Target::described("avr", "16", "avr").unwrap_err().contains("16 bits"));
+        assert!(
+            Target::described("avr", "16", "avr")
+                .unwrap_err()
+                .contains("unsupported pointer width 16")
+        );
     }
 
     #[test]

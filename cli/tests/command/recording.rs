@@ -68,7 +68,7 @@ fn profiles_are_saved_drawn_and_compared() {
     assert!(again.contains("against the earlier profile") && again.contains("one run"), "{again}");
     assert!(
         error(&["profile", "digits/digits.pte", "--against", &flame])
-            .contains("not a torchlet profile")
+            .contains("not a profile written by torchlet")
     );
 
     let object = json(&stdout(&[&model[..], &["--json"]].concat()));

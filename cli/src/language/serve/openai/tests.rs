@@ -38,7 +38,7 @@ fn functions_are_read() {
         let both = format!(
             r#", {TOOLS}, "tool_choice": "required", "response_format": {{"type": "json_object"}}"#
         );
-        assert!(chat(&both).unwrap_err().contains("different"));
+        assert!(chat(&both).unwrap_err().contains("contradicts"));
     }
     let history = br#"{"messages": [{"role": "assistant", "content": null, "tool_calls": [{"id": "a", "type": "function", "function": {"name": "f", "arguments": "{}"}}]}, {"role": "tool", "tool_call_id": "a", "content": "7"}]}"#;
     let read = Completion::read(history, true).unwrap();
@@ -159,7 +159,7 @@ fn arguments_of_templates_are_read() {
     assert_eq!(read.arguments, expected.unwrap());
     assert!(chat("").unwrap().arguments.is_empty());
     let prompt = br#"{"prompt": "a", "chat_template_kwargs": {"x": 1}}"#;
-    assert!(Completion::read(prompt, false).unwrap_err().contains("conversations"));
+    assert!(Completion::read(prompt, false).unwrap_err().contains("chat completions only"));
 }
 
 #[test]
@@ -227,7 +227,7 @@ fn unsupported_fields_are_named() {
         ),
         (r#", "top_logprobs": 3"#, "'top_logprobs' requires 'logprobs'"),
         (r#", "logprobs": false, "top_logprobs": 3"#, "'top_logprobs' requires 'logprobs'"),
-        (r#", "max_tokens": 3, "max_completion_tokens": 4"#, "different"),
+        (r#", "max_tokens": 3, "max_completion_tokens": 4"#, "contradicts"),
         (r#", "chat_template_kwargs": [1]"#, "'chat_template_kwargs'"),
         (r#", "chat_template_kwargs": {"messages": []}"#, "'messages'"),
         (r#", "n": 0"#, "'n' should be an integer from 1 to 16"),
