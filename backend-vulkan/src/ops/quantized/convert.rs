@@ -8,7 +8,7 @@ use crate::tensors::{Operand, strides};
 use torchlet_graph::graph::ValueId;
 use torchlet_graph::operators::{
     DequantizePerChannelArgs, DequantizePerTensorArgs, DequantizePerTensorTensorArgs,
-    DequantizePerTokenArgs, Operator, TorchaoQuantizeAffineArgs,
+    DequantizePerTokenArgs, Operator, TorchaoDequantizeAffineArgs,
 };
 use torchlet_shaders::functions::{affine, unary};
 use torchlet_shaders::{Affine, AffinePush, Element, MAX_DIMS};
@@ -227,7 +227,7 @@ pub(super) fn blocks_of(
 }
 
 fn by_blocks(e: &mut Encoder<'_, '_>, args: &[ValueId], to: Direction) -> Result<(), Error> {
-    let call = TorchaoQuantizeAffineArgs::of(args)?;
+    let call = TorchaoDequantizeAffineArgs::of(args)?;
     let input = e.tensor(call.input)?;
     let blocks = blocks_of(e, call.block_size, &input)?;
     let scale = e.tensor(call.scale)?;
