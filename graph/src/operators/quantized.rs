@@ -98,10 +98,10 @@ operators! {
         input: Tensor, scale: Tensor, zero_point: Tensor, quant_min: Int, quant_max: Int,
         dtype: Dtype
     ) = quantized_decomposed::quantize_per_tensor.tensor <- Tensor_out;
-    QUANTIZED_DECOMPOSED_QUANTIZE_PER_TOKEN(
+    QUANTIZED_DECOMPOSED_QUANTIZE_PER_TOKEN(QuantizePerTokenArgs {
         input: Tensor, scales: Tensor, zero_points: Tensor, quant_min: Int, quant_max: Int,
         dtype: Dtype
-    ) = quantized_decomposed::quantize_per_token.default <- out;
+    }) = quantized_decomposed::quantize_per_token.default <- out;
     TORCHAO_CHOOSE_QPARAMS_AFFINE(TorchaoChooseQparamsAffineArgs {
         input: OptionalTensor, mapping_type: Str, block_size: Ints, target_dtype: Dtype,
         quant_min: OptionalScalar = None, quant_max: OptionalScalar = None,
