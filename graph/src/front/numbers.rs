@@ -33,7 +33,7 @@ pub(super) fn not_whole(
                 if integers == Integers::Always {
                     continue;
                 }
-                let of_whole = integers == Integers::OfIntegers;
+                let of_whole = integers == Integers::IfArguments;
                 // Kernels of others are not known to have their numbers, if any, behind all inputs.
                 let known = has_meaning
                     || name.starts_with("aten::")

@@ -369,7 +369,7 @@ pub(crate) enum Integers {
     /// It can be anything.
     Unknown,
     /// If all its arguments are integers, or tensors of integers.
-    OfIntegers,
+    IfArguments,
     /// In any case.
     Always,
 }
