@@ -79,7 +79,7 @@ fn what_cannot_be_called_is_refused() {
     let error = emitter.emit(&graph, &node(Operator::RELU6, &[0, 1])).unwrap_err();
     assert!(error.to_string().contains("aten.relu6.default has no kernel"), "{error}");
     let error = emitter.emit(&graph, &node(Operator::RELU, &[0, 1])).unwrap_err();
-    assert!(error.to_string().contains("has 4 bytes, not 16"), "{error}");
+    assert!(error.to_string().contains("expected 16 bytes, found 4"), "{error}");
     assert!(emitter.emit(&graph, &node(Operator::RELU, &[7, 1])).is_err());
     assert!(emitter.emit(&graph, &node(Operator::RELU, &[])).is_err());
     graph.values.push(Value::List(vec![0, 1, 3]));

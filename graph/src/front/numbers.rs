@@ -35,7 +35,7 @@ pub(super) fn not_whole(
                 if integers == Integers::Always {
                     continue;
                 }
-                let of_whole = integers == Integers::OfIntegers;
+                let of_whole = integers == Integers::IfArguments;
                 // Other kernels may have scalar outputs at any position.
                 let known = has_meaning
                     || name.starts_with("aten::")

@@ -14,10 +14,10 @@ operators! {
     ET_VK_APPLY_ROTARY_EMB_INTERLEAVED(ApplyRotaryEmbInterleavedArgs {
         input: Tensor, freqs_cis: Tensor
     }) = et_vk::apply_rotary_emb_interleaved.default;
-    ET_VK_SDPA(VulkanSdpaArgs {
+    ET_VK_SDPA(
         q: Tensor, k: Tensor, v: Tensor, attn_mask: OptionalTensor = None,
         scale: OptionalFloat = None
-    }) = et_vk::sdpa.default
+    ) = et_vk::sdpa.default
         { narrow_inputs: 3, cost: Cost::Attention { keys: 1, dim: 2 }, shape: Shape::Attention };
     LLAMA_CHANNELWISE_GATED_DELTA_RULE(
         query: Tensor, key: Tensor, value: Tensor, decay: Tensor, beta: Tensor,

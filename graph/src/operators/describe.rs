@@ -375,7 +375,7 @@ pub(crate) enum Integers {
     /// Unknown.
     Unknown,
     /// Yes, if all arguments are integers or integer tensors.
-    OfIntegers,
+    IfArguments,
     /// Yes.
     Always,
 }

@@ -76,7 +76,7 @@ operators! {
     COSH(UnaryArgs) = aten::cosh.default <- out;
     DIV_SCALAR(BinaryScalarArgs) = aten::div.Scalar <- Scalar_out
         { cost: Cost::Arithmetic, shape: Shape::Same };
-    DIV_SCALAR_MODE(DivScalarModeArgs { input: Tensor, other: Scalar, rounding_mode: OptionalStr })
+    DIV_SCALAR_MODE(input: Tensor, other: Scalar, rounding_mode: OptionalStr)
         = aten::div.Scalar_mode <- Scalar_mode_out { range: Range::Quotient };
     DIV_TENSOR(BinaryArgs) = aten::div.Tensor <- out
         { cost: Cost::Arithmetic, shape: Shape::Broadcast(2) };
@@ -166,10 +166,10 @@ operators! {
         { is_unary_function: true, cost: Cost::Arithmetic, range: Range::Negated };
     NEXTAFTER(BinaryArgs) = aten::nextafter.default <- out;
     POLAR(abs: Tensor, angle: Tensor) = aten::polar.default <- out;
-    POW_SCALAR(PowScalarArgs { input: Scalar, exponent: Tensor }) = aten::pow.Scalar <- Scalar_out;
+    POW_SCALAR(input: Scalar, exponent: Tensor) = aten::pow.Scalar <- Scalar_out;
     POW_TENSOR_SCALAR(PowArgs { input: Tensor, exponent: Scalar }) = aten::pow.Tensor_Scalar
         <- Tensor_Scalar_out { cost: Cost::Function, shape: Shape::Same };
-    POW_TENSOR_TENSOR(PowTensorArgs { input: Tensor, exponent: Tensor }) = aten::pow.Tensor_Tensor
+    POW_TENSOR_TENSOR(input: Tensor, exponent: Tensor) = aten::pow.Tensor_Tensor
         <- Tensor_Tensor_out { cost: Cost::Function };
     RECIPROCAL(UnaryArgs) = aten::reciprocal.default <- out { cost: Cost::Function };
     RELU(UnaryArgs) = aten::relu.default <- out {

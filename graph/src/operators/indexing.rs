@@ -70,7 +70,7 @@ operators! {
     MASKED_SELECT(input: Tensor, mask: Tensor) = aten::masked_select.default <- out
         { data_dependent: DataDependent::Always };
     MODE(input: Tensor, dim: Int = -1, keepdim: Bool = false) = aten::mode.default <- values;
-    NARROW_COPY(NarrowArgs { input: Tensor, dim: Int, start: Int, length: Int })
+    NARROW_COPY(input: Tensor, dim: Int, start: Int, length: Int)
         = aten::narrow_copy.default <- out;
     NONZERO(UnaryArgs) = aten::nonzero.default <- out { data_dependent: DataDependent::Always };
     NONZERO_STATIC(input: Tensor, size: Int, fill_value: Int = -1) = aten::nonzero_static.default
@@ -101,10 +101,10 @@ operators! {
         input: Tensor, dim: Int, index: Tensor, src: Tensor, reduce: Str,
         include_self: Bool = true
     }) = aten::scatter_reduce.two <- two_out { saturation: Saturation::Index(2) };
-    SEARCHSORTED_SCALAR(SearchsortedScalarArgs {
+    SEARCHSORTED_SCALAR(
         sorted_sequence: Tensor, input: Scalar, out_int32: Bool = false, right: Bool = false,
         side: OptionalStr = None, sorter: OptionalTensor = None
-    }) = aten::searchsorted.Scalar <- Scalar_out
+    ) = aten::searchsorted.Scalar <- Scalar_out
         { range: Range::Insertion(0), saturation: Saturation::ComparedInOrder };
     SEARCHSORTED_TENSOR(SearchsortedArgs {
         sorted_sequence: Tensor, input: Tensor, out_int32: Bool = false, right: Bool = false,

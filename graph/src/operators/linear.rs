@@ -68,10 +68,10 @@ operators! {
     }) = et_vk::q8ta_linear.default { cost: Cost::Gemm(0), shape: Shape::QuantizedLinear };
     ET_VK_Q8TA_LINEAR_GEMV(Q8taLinearArgs) = et_vk::q8ta_linear_gemv.default
         { cost: Cost::Gemm(0) };
-    QUANTIZED_DECOMPOSED_MIXED_LINEAR(MixedLinearArgs {
+    QUANTIZED_DECOMPOSED_MIXED_LINEAR(
         input: Tensor, weight: Tensor, weight_scales: Tensor, weight_zero_points: OptionalTensor,
         dtype: OptionalDtype = None
-    }) = quantized_decomposed::mixed_linear.default <- out { cost: Cost::Gemm(0) };
+    ) = quantized_decomposed::mixed_linear.default <- out { cost: Cost::Gemm(0) };
     QUANTIZED_DECOMPOSED_MIXED_MM(
         input: Tensor, weight: Tensor, weight_scales: Tensor, weight_zero_points: OptionalTensor
     ) = quantized_decomposed::mixed_mm.default <- out { cost: Cost::Gemm(0) };

@@ -24,7 +24,7 @@ operators! {
         running_var: Tensor, momentum: Float, eps: Float
     }) = aten::_native_batch_norm_legit_no_training.default <- out;
     SOFTMAX(SoftmaxArgs) = aten::_softmax.default <- out { narrow_inputs: 1, shape: Shape::Same };
-    NATIVE_DROPOUT(DropoutArgs { input: Tensor, p: Float, train: OptionalBool })
+    NATIVE_DROPOUT(input: Tensor, p: Float, train: OptionalBool)
         = aten::native_dropout.default <- out { is_random: true };
     NATIVE_GROUP_NORM(GroupNormArgs {
         input: Tensor, weight: OptionalTensor, bias: OptionalTensor, batch: Int, channels: Int,

@@ -86,18 +86,18 @@ operators! {
         weight: Tensor, weight_scales: Tensor, weight_zero_points: OptionalTensor,
         weight_quant_min: Int, weight_quant_max: Int, indices: Tensor, dtype: OptionalDtype = None
     ) = quantized_decomposed::embedding_byte.dtype <- dtype_out;
-    QUANTIZED_DECOMPOSED_QUANTIZE_PER_CHANNEL(QuantizePerChannelArgs {
+    QUANTIZED_DECOMPOSED_QUANTIZE_PER_CHANNEL(
         input: Tensor, scales: Tensor, zero_points: Tensor, axis: Int, quant_min: Int,
         quant_max: Int, dtype: Dtype
-    }) = quantized_decomposed::quantize_per_channel.default <- out;
+    ) = quantized_decomposed::quantize_per_channel.default <- out;
     QUANTIZED_DECOMPOSED_QUANTIZE_PER_TENSOR(QuantizePerTensorArgs {
         input: Tensor, scale: Float, zero_point: Int, quant_min: Int, quant_max: Int, dtype: Dtype
     }) = quantized_decomposed::quantize_per_tensor.default <- out
         { elementwise: ArgumentSet::of(&[0]) };
-    QUANTIZED_DECOMPOSED_QUANTIZE_PER_TENSOR_TENSOR(QuantizePerTensorTensorArgs {
+    QUANTIZED_DECOMPOSED_QUANTIZE_PER_TENSOR_TENSOR(
         input: Tensor, scale: Tensor, zero_point: Tensor, quant_min: Int, quant_max: Int,
         dtype: Dtype
-    }) = quantized_decomposed::quantize_per_tensor.tensor <- Tensor_out;
+    ) = quantized_decomposed::quantize_per_tensor.tensor <- Tensor_out;
     QUANTIZED_DECOMPOSED_QUANTIZE_PER_TOKEN(QuantizePerTokenArgs {
         input: Tensor, scales: Tensor, zero_points: Tensor, quant_min: Int, quant_max: Int,
         dtype: Dtype

@@ -68,9 +68,9 @@ operators! {
     NANMEDIAN_DIM(ReduceDimArgs) = aten::nanmedian.dim <- dim_values
         { range: Range::ValuesAndIndices };
     PROD(ReduceAllArgs) = aten::prod.default <- out;
-    PROD_DIM_INT(ProdDimArgs {
+    PROD_DIM_INT(
         input: Tensor, dim: Int, keepdim: Bool = false, dtype: OptionalDtype = None
-    }) = aten::prod.dim_int <- int_out;
+    ) = aten::prod.dim_int <- int_out;
     SEGMENT_REDUCE(
         data: Tensor, reduce: Str, lengths: OptionalTensor = None, indices: OptionalTensor = None,
         offsets: OptionalTensor = None, axis: Int = 0, unsafe: Bool = false,

@@ -8,11 +8,11 @@ operators! {
     CONJ_COPY(UnaryArgs) = aten::_conj_copy.default <- out;
     RESHAPE_ALIAS_COPY(input: Tensor, size: Ints, stride: Ints) = aten::_reshape_alias_copy.default
         <- out;
-    TO_COPY(ToCopyArgs {
+    TO_COPY(
         input: Tensor, dtype: OptionalDtype = None, layout: OptionalLayout = None,
         device: OptionalDevice = None, pin_memory: OptionalBool = None,
         non_blocking: Bool = false, memory_format: OptionalMemoryFormat = None
-    }) = aten::_to_copy.default <- out without 1..5 {
+    ) = aten::_to_copy.default <- out without 1..5 {
         layout: MemoryLayout::MemoryFormat(6), non_blocking: Some(5), is_view: true,
         shape: Shape::Same, saturation: Saturation::Truth
     };
@@ -22,7 +22,7 @@ operators! {
     }) = aten::as_strided_copy.default <- out { cost: Cost::Selection };
     CAT(CatArgs { tensors: Tensors, dim: Int = 0 }) = aten::cat.default <- out
         { moves_elements: true, range: Range::Selected };
-    CLONE(CloneArgs { input: Tensor, memory_format: OptionalMemoryFormat = None })
+    CLONE(input: Tensor, memory_format: OptionalMemoryFormat = None)
         = aten::clone.default <- out
         { layout: MemoryLayout::MemoryFormat(1), is_view: true, shape: Shape::Same };
     CONSTANT_PAD_ND(ConstantPadArgs { input: Tensor, pad: Ints, value: Scalar = 0 })
@@ -82,7 +82,7 @@ operators! {
     SQUEEZE_COPY(UnaryArgs) = aten::squeeze_copy.default <- out { is_view: true };
     SQUEEZE_COPY_DIM(DimArgs) = aten::squeeze_copy.dim <- dim_out
         { is_view: true, moves_elements: true, shape: Shape::SameNumel };
-    SQUEEZE_COPY_DIMS(SqueezeDimsArgs { input: Tensor, dim: Ints }) = aten::squeeze_copy.dims
+    SQUEEZE_COPY_DIMS(input: Tensor, dim: Ints) = aten::squeeze_copy.dims
         <- dims_out { is_view: true, moves_elements: true, shape: Shape::SameNumel };
     STACK(CatArgs) = aten::stack.default <- out { range: Range::Selected };
     T_COPY(UnaryArgs) = aten::t_copy.default <- out
@@ -102,17 +102,17 @@ operators! {
     VIEW_AS_REAL_COPY(UnaryArgs) = aten::view_as_real_copy.default <- out;
     VIEW_COPY(ViewArgs { input: Tensor, size: Ints }) = aten::view_copy.default <- out
         { is_view: true, moves_elements: true, shape: Shape::SameNumel };
-    DIM_ORDER_OPS_CLONE_DIM_ORDER(CloneDimOrderArgs {
+    DIM_ORDER_OPS_CLONE_DIM_ORDER(
         input: Tensor, non_blocking: Bool = false, dim_order: OptionalInts = None
-    }) = dim_order_ops::_clone_dim_order.default <- out {
+    ) = dim_order_ops::_clone_dim_order.default <- out {
         layout: MemoryLayout::DimOrder(2), non_blocking: Some(1), is_view: true,
         shape: Shape::Same
     };
-    DIM_ORDER_OPS_TO_DIM_ORDER_COPY(ToDimOrderCopyArgs {
+    DIM_ORDER_OPS_TO_DIM_ORDER_COPY(
         input: Tensor, dtype: OptionalDtype = None, layout: OptionalLayout = None,
         device: OptionalDevice = None, pin_memory: OptionalBool = None,
         non_blocking: Bool = false, dim_order: OptionalInts = None
-    }) = dim_order_ops::_to_dim_order_copy.default <- out without 1..5 {
+    ) = dim_order_ops::_to_dim_order_copy.default <- out without 1..5 {
         layout: MemoryLayout::DimOrder(6), non_blocking: Some(5), is_view: true,
         shape: Shape::Same, saturation: Saturation::Truth
     };

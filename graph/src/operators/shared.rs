@@ -70,93 +70,6 @@ impl QuantizedLinear {
     }
 }
 
-impl From<WeightInt8packMmArgs> for QuantizedLinear {
-    fn from(call: WeightInt8packMmArgs) -> Self {
-        let operands = [call.input, call.mat2, call.scales];
-        Self::new(WeightPacking::Bytes, operands, None, call.out)
-    }
-}
-
-impl From<LinearQcs4wArgs> for QuantizedLinear {
-    fn from(call: LinearQcs4wArgs) -> Self {
-        let operands = [call.input, call.weight, call.scales];
-        Self::new(WeightPacking::HighNibbleFirst, operands, None, call.out)
-    }
-}
-
-impl From<LinearQ8cswArgs> for QuantizedLinear {
-    fn from(call: LinearQ8cswArgs) -> Self {
-        let operands = [call.input, call.weights, call.weight_scales];
-        Self::new(WeightPacking::Bytes, operands, call.bias, call.out)
-    }
-}
-
-impl From<LinearQ4gswArgs> for QuantizedLinear {
-    fn from(call: LinearQ4gswArgs) -> Self {
-        let operands = [call.input, call.weights, call.weight_scales];
-        let linear = Self::new(WeightPacking::LowNibbleFirst, operands, call.bias, call.out);
-        QuantizedLinear { group_size: Some(call.group_size), ..linear }
-    }
-}
-
-impl From<LinearOfCodesArgs> for QuantizedLinear {
-    fn from(call: LinearOfCodesArgs) -> Self {
-        let operands = [call.input, call.weights, call.weight_scales];
-        let linear = Self::new(WeightPacking::Bytes, operands, Some(call.bias), call.out);
-        QuantizedLinear { scales_in_rows: true, bits: Some(call.bits), ..linear }
-    }
-}
-
-impl From<DynamicLinearArgs> for QuantizedLinear {
-    fn from(call: DynamicLinearArgs) -> Self {
-        let operands = [call.input, call.weights, call.weight_scales];
-        let linear = Self::new(WeightPacking::Bytes, operands, Some(call.bias), call.out);
-        QuantizedLinear { scales_in_rows: true, bits: Some(call.bits), ..linear }
-    }
-}
-
-impl From<LinearDq8caQ4gswArgs> for QuantizedLinear {
-    fn from(call: LinearDq8caQ4gswArgs) -> Self {
-        let operands = [call.input, call.weights, call.weight_scales];
-        QuantizedLinear {
-            row_parameters: Some([call.input_scales, call.input_zp]),
-            group_size: Some(call.group_size),
-            ..Self::new(WeightPacking::LowNibbleFirst, operands, call.bias, call.out)
-        }
-    }
-}
-
-impl From<LinearQ8taQ8cswArgs> for QuantizedLinear {
-    fn from(call: LinearQ8taQ8cswArgs) -> Self {
-        let operands = [call.input, call.weights, call.weight_scales];
-        QuantizedLinear {
-            input_parameters: Some([call.input_scale, call.input_zero_point]),
-            ..Self::new(WeightPacking::Bytes, operands, call.bias, call.out)
-        }
-    }
-}
-
-impl From<Q8taLinearArgs> for QuantizedLinear {
-    fn from(call: Q8taLinearArgs) -> Self {
-        let operands = [call.input, call.weights, call.weight_scales];
-        QuantizedLinear {
-            input_parameters: Some([call.input_scale, call.input_zero_point]),
-            output_parameters: Some([call.output_scale, call.output_zero_point]),
-            activation: call.activation,
-            ..Self::new(WeightPacking::Bytes, operands, call.bias, call.out)
-        }
-    }
-}
-
-/// Attention over caches that are up to date.
-impl From<SdpaWithKvCacheArgs> for CustomSdpaArgs {
-    fn from(call: SdpaWithKvCacheArgs) -> Self {
-        let SdpaWithKvCacheArgs { query, key, value, start_pos, attn_mask, .. } = call;
-        let SdpaWithKvCacheArgs { dropout_p, is_causal, scale, out, .. } = call;
-        CustomSdpaArgs { query, key, value, start_pos, attn_mask, dropout_p, is_causal, scale, out }
-    }
-}
-
 /// Arguments of a convolution with quantized weights.
 #[derive(Debug, Clone, Copy)]
 #[allow(missing_docs, reason = "the names are those of PyTorch's schemas")]
@@ -181,64 +94,129 @@ pub struct QuantizedConvolution {
     pub out: ValueId,
 }
 
-/// Conversions from calls whose windows have the same names.
-macro_rules! quantized_convolutions {
-    ($($call:ident { $($field:ident: $value:expr),* } = |$it:ident|;)*) => {$(
-        impl From<$call> for QuantizedConvolution {
+impl QuantizedConvolution {
+    fn new(
+        [input, weights, weight_scales, bias]: [ValueId; 4],
+        [kernel_size, stride, padding, dilation, groups]: [ValueId; 5],
+        out: ValueId,
+    ) -> Self {
+        QuantizedConvolution {
+            input,
+            input_parameters: None,
+            weights,
+            weight_scales,
+            output_parameters: None,
+            bias,
+            kernel_size,
+            stride,
+            padding,
+            output_padding: None,
+            dilation,
+            groups,
+            activation: None,
+            out,
+        }
+    }
+}
+
+/// Conversions of the arguments of single operators.
+macro_rules! conversions {
+    ($($call:ident => $shared:ident: |$it:ident| $value:expr;)*) => {$(
+        impl From<$call> for $shared {
             fn from($it: $call) -> Self {
-                QuantizedConvolution {
-                    input: $it.input,
-                    weights: $it.weights,
-                    weight_scales: $it.weight_scales,
-                    bias: $it.bias,
-                    kernel_size: $it.kernel_size,
-                    stride: $it.stride,
-                    padding: $it.padding,
-                    dilation: $it.dilation,
-                    groups: $it.groups,
-                    out: $it.out,
-                    $($field: $value),*
-                }
+                $value
             }
         }
     )*};
 }
 
-quantized_convolutions! {
-    Q8taConv2dArgs {
-        input_parameters: Some([call.input_scale, call.input_zero_point]),
-        output_parameters: Some([call.output_scale, call.output_zero_point]),
-        output_padding: None,
-        activation: call.activation
-    } = |call|;
-    Q8taConv2dTransposedArgs {
-        input_parameters: Some([call.input_scale, call.input_zero_point]),
-        output_parameters: Some([call.output_scale, call.output_zero_point]),
-        output_padding: Some(call.output_padding),
-        activation: Some(call.activation)
-    } = |call|;
-    Q8taConv2dTestArgs {
-        input_parameters: Some([call.input_scale, call.input_zero_point]),
-        output_parameters: Some([call.output_scale, call.output_zero_point]),
-        output_padding: None,
-        activation: None
-    } = |call|;
-    Conv2dQ8taQ8cswArgs {
-        input_parameters: Some([call.input_scale, call.input_zero_point]),
-        output_parameters: None,
-        output_padding: None,
-        activation: None
-    } = |call|;
-    Conv2dQ8cswArgs {
-        input_parameters: None,
-        output_parameters: None,
-        output_padding: None,
-        activation: None
-    } = |call|;
-    DynamicConvolutionArgs {
-        input_parameters: None,
-        output_parameters: None,
-        output_padding: None,
-        activation: None
-    } = |call|;
+/// The arguments of a call that both structures name alike.
+macro_rules! linear {
+    ($it:ident, $packing:ident, $bias:expr) => {{
+        let operands = [$it.input, $it.weights, $it.weight_scales];
+        QuantizedLinear::new(WeightPacking::$packing, operands, $bias, $it.out)
+    }};
+}
+macro_rules! convolution {
+    ($it:ident) => {
+        QuantizedConvolution::new(
+            [$it.input, $it.weights, $it.weight_scales, $it.bias],
+            [$it.kernel_size, $it.stride, $it.padding, $it.dilation, $it.groups],
+            $it.out,
+        )
+    };
+}
+
+conversions! {
+    WeightInt8packMmArgs => QuantizedLinear: |it| {
+        Self::new(WeightPacking::Bytes, [it.input, it.mat2, it.scales], None, it.out)
+    };
+    LinearQcs4wArgs => QuantizedLinear: |it| {
+        Self::new(WeightPacking::HighNibbleFirst, [it.input, it.weight, it.scales], None, it.out)
+    };
+    LinearQ8cswArgs => QuantizedLinear: |it| linear!(it, Bytes, it.bias);
+    LinearQ4gswArgs => QuantizedLinear: |it| QuantizedLinear {
+        group_size: Some(it.group_size),
+        ..linear!(it, LowNibbleFirst, it.bias)
+    };
+    LinearOfCodesArgs => QuantizedLinear: |it| QuantizedLinear {
+        scales_in_rows: true,
+        bits: Some(it.bits),
+        ..linear!(it, Bytes, Some(it.bias))
+    };
+    DynamicLinearArgs => QuantizedLinear: |it| QuantizedLinear {
+        scales_in_rows: true,
+        bits: Some(it.bits),
+        ..linear!(it, Bytes, Some(it.bias))
+    };
+    LinearDq8caQ4gswArgs => QuantizedLinear: |it| QuantizedLinear {
+        row_parameters: Some([it.input_scales, it.input_zp]),
+        group_size: Some(it.group_size),
+        ..linear!(it, LowNibbleFirst, it.bias)
+    };
+    LinearQ8taQ8cswArgs => QuantizedLinear: |it| QuantizedLinear {
+        input_parameters: Some([it.input_scale, it.input_zero_point]),
+        ..linear!(it, Bytes, it.bias)
+    };
+    Q8taLinearArgs => QuantizedLinear: |it| QuantizedLinear {
+        input_parameters: Some([it.input_scale, it.input_zero_point]),
+        output_parameters: Some([it.output_scale, it.output_zero_point]),
+        activation: it.activation,
+        ..linear!(it, Bytes, it.bias)
+    };
+    Q8taConv2dArgs => QuantizedConvolution: |it| QuantizedConvolution {
+        input_parameters: Some([it.input_scale, it.input_zero_point]),
+        output_parameters: Some([it.output_scale, it.output_zero_point]),
+        activation: it.activation,
+        ..convolution!(it)
+    };
+    Q8taConv2dTransposedArgs => QuantizedConvolution: |it| QuantizedConvolution {
+        input_parameters: Some([it.input_scale, it.input_zero_point]),
+        output_parameters: Some([it.output_scale, it.output_zero_point]),
+        output_padding: Some(it.output_padding),
+        activation: Some(it.activation),
+        ..convolution!(it)
+    };
+    Q8taConv2dTestArgs => QuantizedConvolution: |it| QuantizedConvolution {
+        input_parameters: Some([it.input_scale, it.input_zero_point]),
+        output_parameters: Some([it.output_scale, it.output_zero_point]),
+        ..convolution!(it)
+    };
+    Conv2dQ8taQ8cswArgs => QuantizedConvolution: |it| QuantizedConvolution {
+        input_parameters: Some([it.input_scale, it.input_zero_point]),
+        ..convolution!(it)
+    };
+    Conv2dQ8cswArgs => QuantizedConvolution: |it| convolution!(it);
+    DynamicConvolutionArgs => QuantizedConvolution: |it| convolution!(it);
+    SdpaWithKvCacheArgs => CustomSdpaArgs: |it| CustomSdpaArgs {
+        query: it.query,
+        key: it.key,
+        value: it.value,
+        start_pos: it.start_pos,
+        attn_mask: it.attn_mask,
+        dropout_p: it.dropout_p,
+        is_causal: it.is_causal,
+        scale: it.scale,
+        out: it.out,
+    };
 }

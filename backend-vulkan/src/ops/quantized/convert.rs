@@ -8,7 +8,7 @@ use crate::tensors::{Operand, strides};
 use torchlet_graph::graph::ValueId;
 use torchlet_graph::operators::{
     DequantizePerChannelArgs, DequantizePerTensorArgs, DequantizePerTensorTensorArgs,
-    DequantizePerTokenArgs, Operator, TorchaoQuantizeAffineArgs,
+    DequantizePerTokenArgs, Operator, QuantizePerTokenArgs, TorchaoDequantizeAffineArgs,
 };
 use torchlet_shaders::functions::{affine, unary};
 use torchlet_shaders::{Affine, AffinePush, Element, MAX_DIMS};
@@ -191,13 +191,23 @@ fn per_channel(e: &mut Encoder<'_, '_>, args: &[ValueId], to: Direction) -> Resu
 
 /// Per token: one scale per row.
 fn per_token(e: &mut Encoder<'_, '_>, args: &[ValueId], to: Direction) -> Result<(), Error> {
-    let call = DequantizePerTokenArgs::of(args)?;
-    let input = e.tensor(call.input)?;
-    let (scale, zero) = (e.tensor(call.scales)?, e.tensor(call.zero_points)?);
+    let ([input, scale, zero], given) = match to {
+        Direction::Quantize => {
+            let call = QuantizePerTokenArgs::of(args)?;
+            let tensors = [call.input, call.scales, call.zero_points];
+            (tensors, [call.quant_min, call.quant_max])
+        }
+        Direction::Dequantize => {
+            let call = DequantizePerTokenArgs::of(args)?;
+            let tensors = [call.input, call.scales, call.zero_points];
+            (tensors, [call.quant_min, call.quant_max])
+        }
+    };
+    let (input, scale, zero) = (e.tensor(input)?, e.tensor(scale)?, e.tensor(zero)?);
     let out = e.out(args)?;
     let out = e.resize(out.id, &input.sizes)?;
     let bounds = match to {
-        Direction::Quantize => bounds_at(e, [call.quant_min, call.quant_max], out.element)?,
+        Direction::Quantize => bounds_at(e, given, out.element)?,
         Direction::Dequantize => bounds(input.element),
     };
     let count = input.sizes.last().copied().unwrap_or(1);
@@ -227,7 +237,7 @@ pub(super) fn blocks_of(
 }
 
 fn by_blocks(e: &mut Encoder<'_, '_>, args: &[ValueId], to: Direction) -> Result<(), Error> {
-    let call = TorchaoQuantizeAffineArgs::of(args)?;
+    let call = TorchaoDequantizeAffineArgs::of(args)?;
     let input = e.tensor(call.input)?;
     let blocks = blocks_of(e, call.block_size, &input)?;
     let scale = e.tensor(call.scale)?;

@@ -5,7 +5,7 @@ use crate::error::Error;
 use crate::graph::{Value, ValueId};
 use crate::lower::portable::Rule;
 use crate::lower::portable::builder::{Builder, Info};
-use crate::operators::{Operator, TorchaoQuantizeAffineArgs};
+use crate::operators::{Operator, TorchaoDequantizeAffineArgs};
 use alloc::format;
 use alloc::vec::Vec;
 use torchlet_core::ScalarType;
@@ -77,7 +77,7 @@ fn typed(
 
 /// Quantizes or dequantizes with a scale and a zero point per block.
 fn by_blocks(b: &mut Builder<'_, '_>, args: &[ValueId], to_codes: bool) -> Result<(), Error> {
-    let call = TorchaoQuantizeAffineArgs::of(args)?;
+    let call = TorchaoDequantizeAffineArgs::of(args)?;
     let (input, info) = b.tensor(call.input)?;
     let out = b.out(args)?;
     let blocks = blocks_of(b, &info, call.block_size)?;
