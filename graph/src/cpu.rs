@@ -4,15 +4,16 @@ mod lowered;
 
 use crate::compile::{Compiled, compile_read};
 use crate::error::Error;
-use crate::front::CallOrigin;
 use crate::front::delegate::is_readable;
 use crate::front::joined::MOST_BUFFERS;
+use crate::front::{CallOrigin, Vocabulary};
 use crate::method::{Instruction, Method, Program};
 use crate::named::of_program;
 use crate::operators::Operator;
 use crate::processors::Processors;
 use crate::target::Packer;
 use alloc::borrow::Cow;
+use alloc::collections::BTreeMap;
 use alloc::vec;
 use alloc::vec::Vec;
 use lowered::{Context, Lowered};
@@ -51,6 +52,7 @@ fn to_instructions<'p>(
     let mut portable = Program::read(program)?;
     let named = of_program(program, data);
     let context = Context { named: &named, registry, left };
+    let vocabulary = Vocabulary::of(registry);
     // State of each method gets a separate buffer, since methods that share memory must not share
     // it.
     let mut buffer = portable.methods.iter().map(|method| method.planned.len()).max().unwrap_or(0);
@@ -60,8 +62,15 @@ fn to_instructions<'p>(
         let mut delegates = take_delegates(method)?;
         if delegates.iter().any(|place| matches!(place, Place::Lowered(_))) {
             *origins = replace(method, &mut delegates, &context)?;
-            let has_state = place_state(method, &delegates, buffer, &mut buffers)?;
-            buffer += usize::from(has_state);
+            let free = (buffer < buffers).then_some(buffer);
+            place_state(method, &delegates, free)?;
+            // `plan` would reuse the memory of state outside the memory plan.
+            method.place_state(&vocabulary, &BTreeMap::new(), free)?;
+            if method.planned.len() > buffer {
+                // The method also declares the buffers of all methods before it.
+                buffers = buffers.saturating_sub(buffer);
+                buffer = method.planned.len();
+            }
             method.plan()?;
         }
     }
@@ -186,29 +195,28 @@ fn replace<'p>(
     Ok(origins)
 }
 
-/// Places the state of replaced delegates in planned buffer number `buffer`, and reduces `buffers`,
-/// the number of buffers that methods may still declare. Returns whether the delegates have state.
+/// Places the state of replaced delegates in the planned buffer with this number, which no other
+/// method uses.
 fn place_state<'p>(
     method: &mut Method<'p>,
     delegates: &[Place<'p>],
-    buffer: usize,
-    buffers: &mut usize,
-) -> Result<bool, Error> {
+    buffer: Option<usize>,
+) -> Result<(), Error> {
     let mut size = 0;
+    let number = buffer.unwrap_or(0);
     for place in delegates {
         if let Place::Lowered(lowered) = place {
-            lowered.place_state(method, buffer, &mut size)?;
+            lowered.place_state(method, number, &mut size)?;
         }
     }
     if size > 0 {
-        if buffer >= *buffers {
+        if buffer.is_none() {
             return Err(Error::unsupported("the planned buffers of all methods exceed the limit"));
         }
-        *buffers -= buffer;
-        method.planned.resize(buffer + 1, 0);
-        if let Some(slot) = method.planned.get_mut(buffer) {
+        method.planned.resize(number + 1, 0);
+        if let Some(slot) = method.planned.get_mut(number) {
             *slot = size;
         }
     }
-    Ok(size > 0)
+    Ok(())
 }

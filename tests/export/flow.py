@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import torch
+from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
 from executorch.exir import ExecutorchBackendConfig
 from executorch.exir.passes import MemoryPlanningPass
 from executorch.exir.passes.init_mutable_pass import InitializedMutableBufferPass
@@ -163,6 +164,20 @@ class Recurrent(nn.Module):
         return (z + y * 2) @ (z - y).T
 
 
+class Decaying(nn.Module):
+    """State without initial values that a delegate reads and computes, and `copy_` writes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("scale", torch.zeros(1))
+        self.register_buffer("offset", torch.zeros(1))
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        self.scale.mul_(self.offset + 2).add_(x)
+        self.offset.mul_(-0.5).add_(1)
+        return self.scale + x, self.offset * 2
+
+
 def unplanned(*initialized: str) -> ExecutorchBackendConfig:
     return ExecutorchBackendConfig(
         passes=[InitializedMutableBufferPass(list(initialized))] if initialized else [],
@@ -175,9 +190,10 @@ def fixtures() -> list[Fixture]:
     def program(name: str, module: nn.Module, cases: list[tuple], **options) -> Fixture:
         return Fixture.forward(f"{FOLDER}/{name}", module.requires_grad_(False), cases, **options)
 
-    def state(name: str, module: nn.Module, cases: list[tuple], *initialized: str) -> Fixture:
+    def state(name: str, module: nn.Module, cases: list[tuple], *initialized: str, **options) -> Fixture:
         note = "the mutable buffers are not memory planned"
-        return program(f"unplanned_{name}", module, cases, sequence=True, config=unplanned(*initialized), note=note)
+        config = unplanned(*initialized)
+        return program(f"unplanned_{name}", module, cases, sequence=True, config=config, note=note, **options)
 
     up, down = torch.tensor([1.0, 2.0, 0.5, 3.0]), torch.tensor([-1.0, -2.5, 0.25, -3.0])
     square = up.view(2, 2)
@@ -199,6 +215,7 @@ def fixtures() -> list[Fixture]:
         state("stream", Stream(), [(torch.randn(1, 3, 4),) for _ in range(4)], "past"),
         state("recurrent", Recurrent(), [(torch.randn(2, 4),) for _ in range(4)]),
         state("cond", CountedCond(), [(up,), (down,), (up,), (down,)], "count"),
+        state("delegated", Decaying(), [(up[at : at + 1],) for at in range(4)], partitioner=XnnpackPartitioner()),
     ]
 
 
