@@ -270,8 +270,8 @@ impl<'a, 'm> Attached<'a, 'm> {
     /// As [`Method::execute`].
     ///
     /// # Errors
-    /// As [`Method::execute`], or a memory-planned input was not set since another method used the memory, which
-    /// may have overwritten it.
+    /// As [`Method::execute`], or a memory-planned input was not set since another method used the
+    /// memory, which may have overwritten it.
     pub fn execute(&mut self) -> Result<(), ExecuteError> {
         self.run(true)?;
         self.method.execute()

@@ -174,8 +174,8 @@ impl Drop for Running {
     }
 }
 
-/// Runs `work` on a thread with a large stack. Stops waiting once `is_abandoned` returns true; the work
-/// itself ends when its fuel is used up. `left` counts abandoned renderings.
+/// Runs `work` on a thread with a large stack. Stops waiting once `is_abandoned` returns true; the
+/// work itself ends when its fuel is used up. `left` counts abandoned renderings.
 pub(super) fn with_stack_until<T: Send + 'static>(
     left: &Arc<AtomicUsize>,
     is_abandoned: &dyn Fn() -> bool,

@@ -280,7 +280,8 @@ impl ChatTemplate {
         rendered.ok_or_else(|| Error::Template { message: "rendering was aborted".into() })
     }
 
-    /// As [`render_with`](Self::render_with). Returns `None` if `is_abandoned` abandons the rendering.
+    /// As [`render_with`](Self::render_with). Returns `None` if `is_abandoned` abandons the
+    /// rendering.
     pub(crate) fn render_until(
         &self,
         messages: &[Message],
