@@ -169,7 +169,10 @@ mod tests {
         let compiled =
             compile(&source.program(), source.data(), Processors::KERNELS, &registry).err();
         let why = compiled.unwrap().to_string();
-        assert!(why.contains("a delegate for XNNPACK stays") && why.contains(".ptd"), "{why}");
+        assert!(
+            why.contains("an XNNPACK delegate that cannot be compiled") && why.contains(".ptd"),
+            "{why}"
+        );
     }
 
     /// fp16 networks run in the engine, without conversions.

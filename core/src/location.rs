@@ -83,7 +83,7 @@ fn stored<'p>(
     slot: &Tensor<'_, '_>,
 ) -> Result<Option<Blob<'p>>, LocationError> {
     if tensor.storage_offset()? != 0 {
-        return Err(LocationError::Value("a non-zero storage offset is not supported"));
+        return Err(LocationError::Value("non-zero storage offset"));
     }
     let mut table = 0;
     if let Some(extra) = tensor.extra_tensor_info()? {
@@ -118,8 +118,8 @@ fn planned(
     Ok(match inside {
         // Buffers start at multiples of ARENA_ALIGN, which exceeds every element alignment.
         Some((buffer, offset)) if offset.is_multiple_of(slot.alignment()) => Ok((buffer, offset)),
-        Some(_) => Err("the offset in planned memory is misaligned"),
-        None => Err("the offset in planned memory is out of range"),
+        Some(_) => Err("planned offset misaligned"),
+        None => Err("planned offset out of range"),
     })
 }
 

@@ -245,7 +245,7 @@ impl fmt::Display for Word {
             Some(arg) => write!(f, "argument {arg}: {:?}", self.kind())?,
             None => write!(f, "{:?}", self.kind())?,
         }
-        f.write_str(" (enable the feature `messages` for details)")
+        f.write_str(" (details: feature `messages`)")
     }
 }
 
@@ -327,7 +327,7 @@ mod tests {
             assert_eq!(Word::new(kind, Some(usize::MAX)).kind(), kind);
         }
         let text = Word::new(KernelErrorKind::Layout, Some(3)).to_string();
-        assert_eq!(text, "argument 3: Layout (enable the feature `messages` for details)");
+        assert_eq!(text, "argument 3: Layout (details: feature `messages`)");
         assert_eq!(size_of::<Option<Word>>(), 4);
     }
 

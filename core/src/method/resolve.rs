@@ -138,9 +138,7 @@ impl<'m> Prepared<'m> {
                 let (from, to) = (value_index(from)?, value_index(to)?);
                 let values = &mut self.tables.values;
                 if !can_move(values, from, to) {
-                    return Err(fail(
-                        "cannot move between values of different kinds, dtypes or layouts",
-                    ));
+                    return Err(fail("cannot move between values of different kinds or layouts"));
                 }
                 if values.slot(to).is_none() {
                     values.mark(to, flag::VARIABLE);
