@@ -369,7 +369,7 @@ def test_template_arguments() -> None:
         )
     )
     assert runner.context == encode("Moses")
-    with pytest.raises(torchlet.Error, match="'messages' cannot be an argument"):
+    with pytest.raises(torchlet.Error, match="'messages' cannot be a template argument"):
         prompt(messages=[])
 
 
