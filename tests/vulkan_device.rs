@@ -55,7 +55,7 @@ fn large_programs_use_several_allocations() {
     }
     let mut tiny = open(&fixture(MODEL), on_device().backend(backend(64))).unwrap();
     let error = tiny.load_method("forward").unwrap_err().to_string();
-    assert!(error.contains("in one piece, the device gives at most 64"), "{error}");
+    assert!(error.contains("exceeds the device limit of 64"), "{error}");
 }
 
 #[test]
