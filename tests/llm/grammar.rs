@@ -192,6 +192,27 @@ fn schemas_take_little_time() {
     assert!(start.elapsed().as_millis() < 500, "{:?}", start.elapsed());
 }
 
+/// llguidance would permit values outside these bounds, or overflow.
+#[test]
+fn unrepresentable_numeric_bounds_are_errors() {
+    for (schema, why) in [
+        (r#"{"type": "integer", "minimum": 1e19, "maximum": 1e20}"#, "'minimum'"),
+        (r#"{"type": "integer", "minimum": -9223372036854775808}"#, "'minimum'"),
+        (r#"{"type": ["integer", "null"], "exclusiveMaximum": -1e19}"#, "'exclusiveMaximum'"),
+        (r#"{"type": "number", "multipleOf": 1e-9}"#, "'multipleOf'"),
+    ] {
+        let error = Grammar::json_schema(schema).unwrap_err().to_string();
+        assert!(error.contains(why), "{schema}: {error}");
+    }
+    for schema in [
+        r#"{"type": "integer", "minimum": 0, "maximum": 18446744073709551615}"#,
+        r#"{"type": "integer", "minimum": -9223372036854775807}"#,
+        r#"{"type": "number", "multipleOf": 1e-8}"#,
+    ] {
+        Grammar::json_schema(schema).unwrap();
+    }
+}
+
 /// The parser's default limits refuse about 350 optional properties at the first token.
 #[test]
 fn objects_may_have_hundreds_of_optional_properties() {

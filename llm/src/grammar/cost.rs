@@ -61,6 +61,11 @@ const BYTES_OF_UNIT: usize = 32;
 const DIGIT: u64 = 3;
 /// Keywords of numeric bounds.
 const BOUNDS: [&str; 4] = ["minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"];
+/// Maximum decimals of `multipleOf`. llguidance computes with 32-bit powers of ten.
+const MAX_DECIMALS: u32 = 8;
+/// Exclusive limit of the magnitude of integer bounds. llguidance converts them to `i64` and negates
+/// them: others saturate, and would permit values outside the bounds.
+const INTEGER_BOUND: f64 = 9_223_372_036_854_775_808.0;
 /// Maximum nesting of values whose patterns are tracked separately. Deeper patterns are attributed
 /// to the enclosing value.
 const PLACES: u32 = 32;
@@ -259,6 +264,27 @@ impl<'a> Cost<'a> {
             patterns: self.patterns.joined(other.patterns, u64::max),
         }
     }
+}
+
+/// Fails if a bound of integers is outside the range in which llguidance keeps it.
+fn representable(fields: &Map<String, Value>) -> Result<(), String> {
+    if fields.get("type").and_then(Value::as_str) == Some("number") {
+        return Ok(());
+    }
+    for key in BOUNDS {
+        let Some(value) = fields.get(key) else { continue };
+        let Some(bound) = value.as_f64() else { continue };
+        // Integers stay below the limit anyway.
+        let is_upper = matches!(key, "maximum" | "exclusiveMaximum");
+        let is_kept = match value.as_i64() {
+            Some(bound) => bound > i64::MIN,
+            None => bound > -INTEGER_BOUND && (bound < INTEGER_BOUND || is_upper),
+        };
+        if !is_kept {
+            return Err(format!("'{key}' is {value}, outside of the range of 64-bit integers"));
+        }
+    }
+    Ok(())
 }
 
 /// Returns an error if compiling a schema would exceed the time or stack limit.
@@ -508,6 +534,7 @@ impl<'a> Costs<'a> {
         let texts = ["pattern", "format"].iter().filter(|key| fields.contains_key(**key));
         cost.patterns.own = texts.count() as u64;
         let pattern = fields.get("pattern").and_then(Value::as_str).map_or(0, str::len) as u64 / 2;
+        representable(fields)?;
         let bounds = BOUNDS.iter().filter_map(|key| fields.get(*key));
         let digits: u64 = bounds.map(digits).sum();
         let names = fields.get("properties").and_then(Value::as_object).into_iter().flatten();
@@ -523,6 +550,11 @@ impl<'a> Costs<'a> {
         }
         if let Some(multiple) = fields.get("multipleOf").and_then(Value::as_f64) {
             cost.multiple = fraction(multiple);
+            if cost.multiple.1 > MAX_DECIMALS {
+                return Err(format!(
+                    "'multipleOf' has more than {MAX_DECIMALS} decimals: {multiple}"
+                ));
+            }
         }
         Ok(cost)
     }
