@@ -302,8 +302,8 @@ impl<'c, 'p> MethodCompiler<'c, 'p> {
             let inputs = inputs_of(&graphs);
             return Ok((with_state, runs, inputs));
         }
-        // A stateful delegate lies outside all runs, next to instructions without a graph form: all
-        // of them remain delegates.
+        // One stateful delegate is not part of any run, since an argument of its call has no graph
+        // form. Then all stateful delegates stay delegates.
         for delegate in joined {
             let why = String::from("an argument of its call has no graph form");
             self.report.apart.push((delegate, why));

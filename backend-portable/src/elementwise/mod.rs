@@ -33,7 +33,7 @@ use crate::types;
 use torchlet_core::rules::{Operand, broadcast_all, result_type};
 use torchlet_core::{Invoke, InvokeFn, KernelError, Plan, Prepare, ScalarType, TensorInfo};
 
-/// Invoke functions by compute type.
+/// One [`InvokeFn`] for each compute type.
 #[derive(Clone, Copy)]
 pub(crate) struct ByCompute {
     pub(crate) f32: InvokeFn,

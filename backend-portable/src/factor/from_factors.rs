@@ -446,7 +446,7 @@ fn each_parts(
     let part_len = parts(&shape, [rows_wanted, factors_wanted]).map(|[a, b]| a * b).iter().sum();
     let memory = scratch::take::<f64>(ctx, numel + part_len + 2 * rows + cols)?;
     let (data, rest) = memory.split_at_mut_checked(numel).unwrap_or_default();
-    // The batch of empty matrices can be arbitrarily large.
+    // A batch of empty matrices can be arbitrarily long: skip it if nothing is written.
     let has_results = (rows_wanted && rows > 0) || (factors_wanted && least > 0);
     let (part, rest) = rest.split_at_mut_checked(part_len).unwrap_or_default();
     let (order, pivots) = rest.split_at_mut_checked(rows).unwrap_or_default();

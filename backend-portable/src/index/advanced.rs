@@ -267,7 +267,7 @@ fn index(ctx: &mut Invoke) -> Result<(), KernelError> {
     Ok(())
 }
 
-/// Computes the offsets in scratch memory.
+/// Computes the offsets and stores them in scratch memory.
 fn offsets<'c>(
     ctx: &mut Invoke<'c, '_>,
     info: &TensorInfo,
@@ -307,7 +307,7 @@ fn check_values(sizes: &[i32], values: &TensorInfo) -> Result<TensorInfo, Kernel
     info.ok_or(bad(2, "cannot be broadcast to the indexed shape"))
 }
 
-/// Writes to output `out`, either a copy of argument 0 or argument 0 itself.
+/// Writes values to output `out`, which is argument 0 (in place) or a copy of it.
 fn index_put(ctx: &mut Invoke, out: usize) -> Result<(), KernelError> {
     let info = ctx.info(out)?;
     let pattern = Pattern::new(ctx, &info, |position, _| count_true(ctx, position))?;

@@ -240,7 +240,8 @@ fn side_by_side<C: Compute, R: Reducer<C>>(
             reducer.fold_each(&mut states[first..], values, row);
         });
     }
-    // States of `ROWS` rows, of `ROWS * ROWS` rows, and of all before.
+    // `low` has the states of `ROWS` rows, `middle` of `ROWS * ROWS`, and `states` of all earlier
+    // rows.
     let (mut low, mut middle) = ([reducer.start(); LANES], [reducer.start(); LANES]);
     let len = states.len();
     let (low, middle) = (&mut low[..len], &mut middle[..len]);

@@ -158,7 +158,7 @@ fn convolution(e: &mut Encoder<'_, '_>, call: &ConvolutionCall) -> Result<Option
         ))
     };
 
-    // Missing dimensions count as leading ones of size 1, an input without batches as one batch.
+    // Add the missing leading dims with size 1, and a batch dim if the input has none.
     let (lines, kernel) = match weight.sizes[..] {
         [_, _, x] => (1, [1, 1, x]),
         [_, _, y, x] => (2, [1, y, x]),

@@ -65,8 +65,8 @@ impl Cell {
     }
 }
 
-/// The maximum number of batch rows, each of which reads the weights again: more rows saturate the
-/// device with single steps.
+/// The maximum number of batch rows, each of which reads the weights again. With more rows, single
+/// steps keep the device busy.
 const MOST_ROWS: usize = 256;
 
 /// The maximum number of rows for steps with many workgroups, since each row reads all weights.

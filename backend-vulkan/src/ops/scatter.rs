@@ -48,7 +48,7 @@ pub(super) const OPERATORS: &[Entry] = &[
             _ => return Err(Error::unsupported("scatter_reduce with this reduction")),
         };
         if e.optional_bool(call.include_self)? == Some(false) {
-            return Err(Error::unsupported("scatter_reduce without the input"));
+            return Err(Error::unsupported("scatter_reduce with include_self=False"));
         }
         send(e, args, &source, false, function)
     }),

@@ -209,7 +209,7 @@ impl Tiling {
         others.filter(|it| it.can_norm(shape, shared)).collect()
     }
 
-    /// Returns a tiling regardless of the amount of work.
+    /// Returns a tiling even for shapes that are too small to keep the device busy.
     pub(super) fn of_any(shape: Shape, means: &Means) -> Option<Self> {
         let Shape { m, n, k, windows, octets, varies, .. } = shape;
         let Means { busy, shared, .. } = *means;

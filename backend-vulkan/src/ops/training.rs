@@ -47,7 +47,9 @@ pub(super) const OPERATORS: &[Entry] = &[
         let (group, scale_row) = groups(e, call.group_size, &scales, k, n)?;
         if weight.rank() != 2 || weight.element.size() != 1 || weight.size(0) != n || k == 0 {
             let (gradient, weight) = (&gradient.sizes, &weight.sizes);
-            return Err(Error::Invalid(format!("gradients {gradient:?} of weights {weight:?}")));
+            return Err(Error::Invalid(format!(
+                "a gradient of shape {gradient:?} for weights of shape {weight:?}"
+            )));
         }
         let mut sizes = gradient.sizes.clone();
         if let Some(last) = sizes.last_mut() {

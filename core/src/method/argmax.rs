@@ -73,8 +73,7 @@ impl<'m> Method<'m> {
         let value = self.output_value(output).ok()?;
         let region = self.memory_of(value)?;
         let others = (0..self.output_count()).filter(|other| *other != output);
-        // An output that is listed twice, or overlaps another one, is also read as that other
-        // output.
+        // Another output that is the same value, or overlaps its memory, reads this one's elements.
         let is_other = |other: usize| {
             self.output_value(other).is_ok_and(|other| self.touches(other, value, &region))
         };

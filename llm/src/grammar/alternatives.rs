@@ -12,8 +12,8 @@ use std::cell::Cell;
 /// Step budget per schema. Alternatives are compared in pairs, and a schema of one megabyte could
 /// have billions of pairs.
 const STEPS: usize = 1 << 20;
-/// Names, values or bytes per additional step in a comparison. Each pair of alternatives may be
-/// compared with long lists and strings behind references.
+/// Names, values or bytes that a comparison reads for one step. References can make every pair of
+/// alternatives compare long lists and strings.
 const OF_STEP: usize = 64;
 /// Maximum depth of references and nested alternatives.
 const DEPTH: u32 = 24;

@@ -63,8 +63,8 @@ const DIGIT: u64 = 3;
 const BOUNDS: [&str; 4] = ["minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"];
 /// Maximum decimals of `multipleOf`. llguidance computes with 32-bit powers of ten.
 const MAX_DECIMALS: u32 = 8;
-/// Exclusive limit of the magnitude of integer bounds. llguidance converts them to `i64` and negates
-/// them: others saturate, and would permit values outside the bounds.
+/// Exclusive limit of the magnitude of integer bounds. llguidance converts them to `i64` and
+/// negates them: others saturate, and would permit values outside the bounds.
 const INTEGER_BOUND: f64 = 9_223_372_036_854_775_808.0;
 /// Maximum nesting of values whose patterns are tracked separately. Deeper patterns are attributed
 /// to the enclosing value.

@@ -49,8 +49,8 @@ impl Feeding {
         feed: impl FnOnce(Option<RequestedOutput<'_>>) -> Result<(), Error>,
     ) -> Result<Next, Error> {
         if self.likeliest {
-            // The argmax is a single value, so it is also requested for chunks before the last:
-            // skipping the result would transfer unused logits.
+            // Request the argmax for every chunk, not only for the last: a run without a requested
+            // output transfers all logits.
             let mut found = Vec::new();
             timed(&mut self.execution, || feed(Some(RequestedOutput::Argmax(&mut found))))?;
             return Ok(Next::Argmax(found.first().copied().flatten()));

@@ -120,7 +120,7 @@ impl Conv {
             && !p.transposed
             && self.taps() <= depthwise::MAX_TAPS;
         match p.layout {
-            // Processors without vectors do not link this.
+            // Never chosen without SIMD, so that the linker drops it there.
             _ if tier != Tier::SCALAR && narrow::fits(self, tier) => Method::Narrow,
             _ if !depthwise => Method::Gemm,
             Layout::ChannelsLast if p.out_channels != p.groups => Method::Gemm,

@@ -116,8 +116,8 @@ struct Product<'p> {
     rows: usize,
     shape: [usize; 2],
     groups: usize,
-    /// Offsets: of the input; of the scales or sums of columns, the second buffer; and of the
-    /// optional bias, the third buffer.
+    /// Offset of the input in the first buffer. `columns` is the offset of the column scales or
+    /// sums in the second buffer, `bias` that of the bias in the third.
     at: usize,
     columns: usize,
     bias: Option<usize>,

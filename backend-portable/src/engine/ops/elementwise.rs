@@ -519,7 +519,7 @@ impl<'w> Rows<'w> {
 
     /// Advances to the next row.
     fn next(&mut self) {
-        // An index loop instead of iterators, since it runs once per row: see `vnni.rs`.
+        // An index loop instead of iterators, since it runs once per row.
         let mut dim = self.dims.len();
         while dim > 0 {
             dim -= 1;

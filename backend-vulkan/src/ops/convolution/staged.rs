@@ -81,7 +81,8 @@ impl Layer {
         (self.kernel[dim] - 1).saturating_mul(self.dilation[dim])
     }
 
-    /// Returns `None` if the blocks exceed the limits of the shader or the shared memory.
+    /// Returns the workgroup counts; `None` if the blocks exceed the limits of the shader or the
+    /// shared memory.
     fn counts(&self, blocks: &Blocks, shared: usize) -> Option<Counts> {
         let Blocks { tile_m, strip, pitch, .. } = *blocks;
         let [rows, columns] = self.plane;

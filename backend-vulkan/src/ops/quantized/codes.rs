@@ -81,7 +81,8 @@ impl Tiles {
         let wanted = (busy / LANES).max(1);
         let small = Tiles { tile: [32; 2], units: 4, lanes: LANES, splits: 1 };
         let is_small = parallel && small.count(shape) <= wanted;
-        // A few small tiles are faster than shared large ones, unless each has many terms.
+        // A few small tiles are faster than large tiles that several workgroups share, unless each
+        // tile sums many terms.
         let few = small.count(shape).saturating_mul(16) <= wanted;
         let is_shared = units >= MANY_UNITS || (units >= MANY_UNITS / 2 && few);
         if is_small && !is_shared {

@@ -130,7 +130,7 @@ pub(in crate::ops) struct Weighted {
     pub(super) form: WeightForm,
     /// Bytes per row of the weights.
     pub(super) weight_row: usize,
-    /// The scales of quantized weights; any tensor for others.
+    /// The scales of quantized weights; an unused placeholder for other weights.
     pub(in crate::ops) scales: Operand,
     /// Whether scales are `[rows, groups]`; otherwise, grouped scales are `[groups, rows]`.
     pub(super) scales_in_rows: bool,

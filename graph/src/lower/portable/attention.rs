@@ -51,7 +51,7 @@ pub(super) const RULES: &[(Operator, Rule)] = &[
 /// Attention weights of fully masked rows.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum HiddenRows {
-    /// The softmax of minus infinities.
+    /// Their softmax is NaN, as every score is minus infinity.
     AreNoNumbers,
     AreZeros,
 }

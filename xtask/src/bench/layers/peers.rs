@@ -13,7 +13,7 @@ pub(super) struct Peer {
     pub(super) title: &'static str,
     /// A file by which its sources are recognized.
     header: &'static str,
-    /// Compiler and flags of its own build.
+    /// Compiler of the peer's build, with its flags.
     compiler: &'static str,
     flags: &'static [&'static str],
     /// Adds the source files to a compiler command.

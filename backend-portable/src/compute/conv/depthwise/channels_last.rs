@@ -137,8 +137,8 @@ struct Line<'a> {
 }
 
 impl Line<'_> {
-    /// Computes T pixels whose windows have the same taps inside the image. The first starts in
-    /// column `ix`, with tap `first` of `taps`.
+    /// Computes T pixels whose windows have the same taps inside the image. The window of
+    /// the first pixel starts in column `ix`, with tap `first` of `taps`.
     ///
     /// `ROWS` and `TAPS` are the numbers of tap rows and of taps in each row if constant,
     /// otherwise 0. More than one pixel with constant `TAPS` requires `STRIDE`, and windows without

@@ -104,7 +104,7 @@ unsafe fn two_by_two(
     [a, b].map(|row| [row[0].wrapping_add(added[0]), row[1].wrapping_add(added[1])])
 }
 
-/// State of [`one_by_pairs`] that has no registers.
+/// Values of [`one_by_pairs`] that stay in memory, for lack of registers.
 #[repr(C)]
 struct Pairs {
     /// Register contents at the start of a pair: sums are zero.
