@@ -18,6 +18,7 @@ use crate::placement::Placement;
 use crate::processors::Processors;
 use crate::report::{MethodReport, Place, PlacedCall, Report};
 use crate::target::Packer;
+use crate::unplanned::StateBuffers;
 use crate::{blob, floating, fold, in_place, lower, passes};
 use alloc::borrow::{Cow, ToOwned};
 use alloc::collections::{BTreeMap, BTreeSet};
@@ -69,8 +70,7 @@ pub(crate) fn compile_read<'p>(
     let copies = Copies::of(&compiled.methods);
     let shared = cells::shared_buffers(&compiled.methods);
     // State that a method's delegates keep gets a separate buffer, which no other method uses.
-    let mut buffer = compiled.methods.iter().map(|method| method.planned.len()).max().unwrap_or(0);
-    let mut buffers = joined::MOST_BUFFERS;
+    let mut buffers = StateBuffers::after(&compiled.methods);
     origins.resize(compiled.methods.len(), Vec::new());
     for (method, origins) in compiled.methods.iter_mut().zip(&origins) {
         let mut compiler = MethodCompiler {
@@ -80,7 +80,7 @@ pub(crate) fn compile_read<'p>(
             copies: &copies,
             constants: &mut constants,
             shared: &shared,
-            buffer: (buffer < buffers).then_some(buffer),
+            buffer: buffers.unused(),
             inputs: BTreeMap::new(),
             moved: BTreeSet::new(),
             report: MethodReport::default(),
@@ -90,11 +90,7 @@ pub(crate) fn compile_read<'p>(
         match compiler.compile(method, origins, &named, data, &vocabulary) {
             Ok(Some(compiled)) => {
                 *method = compiled;
-                if method.planned.len() > buffer {
-                    // The method also declares the buffers of all methods before it.
-                    buffers = buffers.saturating_sub(buffer);
-                    buffer = method.planned.len();
-                }
+                buffers.count(method);
                 described = MethodReport { name: described.name, ..compiler.report };
             }
             Ok(None) => {

@@ -5,13 +5,13 @@ mod lowered;
 use crate::compile::{Compiled, compile_read};
 use crate::error::Error;
 use crate::front::delegate::is_readable;
-use crate::front::joined::MOST_BUFFERS;
 use crate::front::{CallOrigin, Vocabulary};
 use crate::method::{Instruction, Method, Program};
 use crate::named::of_program;
 use crate::operators::Operator;
 use crate::processors::Processors;
 use crate::target::Packer;
+use crate::unplanned::StateBuffers;
 use alloc::borrow::Cow;
 use alloc::collections::BTreeMap;
 use alloc::vec;
@@ -55,22 +55,17 @@ fn to_instructions<'p>(
     let vocabulary = Vocabulary::of(registry);
     // State of each method gets a separate buffer, since methods that share memory must not share
     // it.
-    let mut buffer = portable.methods.iter().map(|method| method.planned.len()).max().unwrap_or(0);
-    let mut buffers = MOST_BUFFERS;
+    let mut buffers = StateBuffers::after(&portable.methods);
     let mut origins = vec![Vec::new(); portable.methods.len()];
     for (method, origins) in portable.methods.iter_mut().zip(&mut origins) {
         let mut delegates = take_delegates(method)?;
         if delegates.iter().any(|place| matches!(place, Place::Lowered(_))) {
             *origins = replace(method, &mut delegates, &context)?;
-            let free = (buffer < buffers).then_some(buffer);
-            place_state(method, &delegates, free)?;
+            let unused = buffers.unused();
+            place_state(method, &delegates, unused)?;
             // `plan` would reuse the memory of state outside the memory plan.
-            method.place_state(&vocabulary, &BTreeMap::new(), free)?;
-            if method.planned.len() > buffer {
-                // The method also declares the buffers of all methods before it.
-                buffers = buffers.saturating_sub(buffer);
-                buffer = method.planned.len();
-            }
+            method.place_state(&vocabulary, &BTreeMap::new(), unused)?;
+            buffers.count(method);
             method.plan()?;
         }
     }

@@ -16,6 +16,41 @@ use torchlet_core::ShapeDynamism;
 /// Alignment of state, in bytes.
 const ALIGN: usize = 16;
 
+/// Maximum number of planned buffers over all methods that receive state. Each of these methods
+/// also lists the buffers of the methods before it, as empty ones. A thousand methods stay below
+/// this limit.
+const MAX_BUFFERS: usize = 1 << 20;
+
+/// Planned buffers for the state of methods: each method with such state declares one more buffer.
+pub(crate) struct StateBuffers {
+    /// Number of the next buffer.
+    next: usize,
+    /// Buffers that methods may still declare, together.
+    left: usize,
+}
+
+impl StateBuffers {
+    /// Buffers after those of the program.
+    pub(crate) fn after(methods: &[Method<'_>]) -> Self {
+        let next = methods.iter().map(|method| method.planned.len()).max().unwrap_or(0);
+        StateBuffers { next, left: MAX_BUFFERS }
+    }
+
+    /// Returns the number of an unused buffer, or `None` if the limit is reached.
+    pub(crate) fn unused(&self) -> Option<usize> {
+        (self.next < self.left).then_some(self.next)
+    }
+
+    /// Counts the buffer if the method declares it.
+    pub(crate) fn count(&mut self, method: &Method<'_>) {
+        if method.planned.len() > self.next {
+            // The method also declares the buffers of all methods before it.
+            self.left = self.left.saturating_sub(self.next);
+            self.next = method.planned.len();
+        }
+    }
+}
+
 impl Method<'_> {
     /// Assigns slots in a planned buffer to state without one: constants that instructions write,
     /// and tensors without data that may be read before they are written. Elided views of the

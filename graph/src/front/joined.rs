@@ -19,10 +19,6 @@ use torchlet_core::ShapeDynamism;
 
 /// Alignment of state in bytes.
 const ALIGN: usize = 16;
-/// Maximum number of planned buffers over all methods that receive state. Each of these methods
-/// also lists the buffers of the methods before it, as empty ones. A thousand methods stay below
-/// this limit.
-pub(crate) const MOST_BUFFERS: usize = 1 << 20;
 
 /// Returns the name of a state tensor, or a made-up one if the exporter left it unnamed.
 pub(crate) fn name_of(graph: &Graph<'_>, delegate: usize, id: ValueId) -> String {
