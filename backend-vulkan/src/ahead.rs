@@ -2,9 +2,9 @@
 //! positions from run to run, so the next integers can be predicted.
 
 use crate::compiled::Compiled;
-use crate::encode::encode_again;
 use crate::error::Error;
-use crate::steps::Step;
+use torchlet_gpu::encode::encode_again;
+use torchlet_gpu::steps::Step;
 
 /// The calls that read integers, encoded for predicted values.
 pub(crate) struct Ahead {

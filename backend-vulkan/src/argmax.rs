@@ -4,10 +4,11 @@
 
 use crate::commands::Purpose;
 use crate::compiled::{Compiled, Staging};
-use crate::device::{Binding, Buffer, Command, MemoryKind, PipelineKey};
+use crate::device::{Binding, Buffer, Command, MemoryKind};
 use crate::error::Error;
-use crate::tensors::{TensorId, u32_of};
 use std::borrow::Cow;
+use torchlet_gpu::device::PipelineKey;
+use torchlet_gpu::tensors::{TensorId, u32_of};
 use torchlet_shaders::{Element, Largest, LargestPush, Pipeline, PushConstants};
 
 /// Invocations per workgroup.

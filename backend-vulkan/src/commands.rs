@@ -1,17 +1,17 @@
 //! Records the commands of a compiled graph: input transfers, steps, output transfers.
 
 use crate::compiled::{Compiled, Staging};
-use crate::device::{Binding, Command, Limits, PipelineKey};
+use crate::device::{Binding, Command};
 use crate::error::Error;
-use crate::ids::IdMap;
-use crate::memory_plan::Memory;
-use crate::prefetch;
-use crate::state::State;
-use crate::steps::Step;
-use crate::tensors::{TensorId, padded_bytes, u32_of};
 use crate::trace::{Label, Stopwatch, variant};
 use std::borrow::Cow;
 use std::sync::Arc;
+use torchlet_gpu::device::{Limits, PipelineKey};
+use torchlet_gpu::ids::IdMap;
+use torchlet_gpu::memory_plan::Memory;
+use torchlet_gpu::state::State;
+use torchlet_gpu::steps::Step;
+use torchlet_gpu::tensors::{TensorId, padded_bytes, u32_of};
 use torchlet_graph::graph::{Graph, Node};
 use torchlet_shaders::{Element, Gather, GatherPush, MAX_DIMS, Pipeline, PushConstants};
 
@@ -99,7 +99,7 @@ impl Compiled {
             commands.push(transfer(limits, (host, staging.element), device, tensor.numel())?);
         }
         let ahead = match self.dummy_output {
-            Some(_) => prefetch::plan(&self.state, steps, self.context.prefetch),
+            Some(_) => torchlet_gpu::prefetch::plan(&self.state, steps, self.context.prefetch),
             None => Vec::new(),
         };
         let mut ahead = ahead.into_iter().peekable();

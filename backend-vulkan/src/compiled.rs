@@ -2,32 +2,32 @@
 //! outputs.
 
 use crate::argmax::{Search, SearchRequest};
-use crate::choices::Choices;
 use crate::commands::conversions;
-use crate::constants::{ConstantWrites, Task, forget};
-use crate::device::{
-    Binding, Buffer, Clock, Context, DeviceFeature, MemoryKind, PipelineKey, Recording,
-};
-use crate::encode::encode;
+use crate::device::{Binding, Buffer, Clock, Context, MemoryKind, Recording};
 use crate::error::Error;
 use crate::matrix_units::{self, Benchmark};
-use crate::memory_plan::{Kind, Location, Locations, Memory, plan_memory};
 use crate::prefetch;
 use crate::recording_cache::{CachedRecording, RecordingKey};
-use crate::rehearsal;
 use crate::replay::Replay;
-use crate::state::{State, Storage};
-use crate::state_tensors::StateTensor;
-use crate::steps::Step;
-use crate::tensors::{TensorId, element_of, padded_bytes};
 use crate::trace::{Label, Stopwatch, report_commands};
-use crate::transfer::{from_staging, to_staging};
-use crate::weights::{self, Holder};
+use crate::upload::{Task, upload};
+use crate::weights::Holder;
 use ash::vk;
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use torchlet_core::{DelegateCall, Parallel, Scalar, ScalarType, Serial};
+use torchlet_gpu::choices::Choices;
+use torchlet_gpu::constants::{Constants, forget};
+use torchlet_gpu::device::{DeviceFeature, PipelineKey};
+use torchlet_gpu::encode::encode;
+use torchlet_gpu::memory_plan::{Kind, Location, Locations, Memory, plan_memory};
+use torchlet_gpu::state::{State, Storage};
+use torchlet_gpu::state_tensors::StateTensor;
+use torchlet_gpu::steps::Step;
+use torchlet_gpu::tensors::{TensorId, element_of, padded_bytes};
+use torchlet_gpu::transfer::{from_staging, to_staging};
+use torchlet_gpu::{prefetch as prefetches, warmup, weights as identity};
 use torchlet_graph::front::vulkan::{Argument, Buffers, CallLayout};
 use torchlet_graph::graph::{Graph, Value, ValueId};
 use torchlet_shaders::Element;
@@ -119,9 +119,9 @@ impl Compiled {
     ) -> Result<Self, Error> {
         let context = build.context;
         report_missing(&graph)?;
-        crate::passes::cut(&mut graph, &context.limits);
-        crate::passes::by_place(&mut graph, &context.used_features(), &context.limits);
-        crate::passes::run(&mut graph);
+        torchlet_gpu::passes::cut(&mut graph, &context.limits);
+        torchlet_gpu::passes::by_place(&mut graph, &context.used_features(), &context.limits);
+        torchlet_gpu::passes::run(&mut graph);
         crate::tuning::tune(build, &graph)?;
         watch.lap("measure");
         Self::choosing(build, graph, state_tensors, Self::choices(context), watch)
@@ -147,7 +147,8 @@ impl Compiled {
     ) -> Result<Self, Error> {
         let Build { context, traced, trial, parallel, lasts, without } = build;
         let buffers = Buffers::of(&graph)?;
-        let mut state = State::on(context, &graph, buffers.changing().into_iter().collect())?;
+        let mut state =
+            State::on(&context.planned(), &graph, buffers.changing().into_iter().collect())?;
         state.features = state.features.without(without);
         state.choices = choices;
         let mut replay = Replay::new(state.varying.clone());
@@ -155,7 +156,7 @@ impl Compiled {
         replay.reads = Some(reads);
         watch.lap("encode");
         let changing = changing(&graph, &state, &steps)?;
-        let shared = if lasts { weights::of(&graph, &state, &changing) } else { HashMap::new() };
+        let shared = if lasts { identity::of(&graph, &state, &changing) } else { HashMap::new() };
         let found = context.weights.find(&shared);
         let kind = |id| match (found.get(&id), shared.contains_key(&id)) {
             (Some(found), _) => Kind::Shared(found.bytes),
@@ -178,10 +179,10 @@ impl Compiled {
         let output_staging = Buffer::new(context, output_bytes, MemoryKind::Download)?;
         watch.lap("allocate memory");
 
-        let contents = ConstantWrites::of(&graph, &state, &places, Memory::Constants, |_| true)?;
-        let of_weights = ConstantWrites::of(&graph, &state, &places, Memory::Weights, |_| true)?;
+        let contents = Constants::of(&graph, &state, &places, Memory::Constants, |_| true)?;
+        let of_weights = Constants::of(&graph, &state, &places, Memory::Weights, |_| true)?;
         let conversions = conversions(&graph, &state, &inputs, &outputs)?;
-        let dummy_output = match prefetch::plan(&state, &steps, context.prefetch).is_empty() {
+        let dummy_output = match prefetches::plan(&state, &steps, context.prefetch).is_empty() {
             true => None,
             false => Some(prefetch::dummy_output(context)?),
         };
@@ -190,7 +191,7 @@ impl Compiled {
         let keys = steps.iter().map(|step| &step.key).chain(&conversions).chain(&prefetch);
         let needed: HashSet<&PipelineKey> = keys.collect();
         let most = if trial { 0 } else { 4 * needed.len() + 64 };
-        let others = rehearsal::pipelines(&graph, &state, most);
+        let others = warmup::pipelines(&graph, &state, most);
         watch.lap("rehearse");
         let mut keys: Vec<&PipelineKey> = needed.iter().copied().collect();
         keys.extend(others.iter().filter(|key| !needed.contains(key)));
@@ -220,8 +221,8 @@ impl Compiled {
             })
         });
         let pipelines = pipelines.collect();
-        of_weights.run(context, &mut own_weights, parallel, pipelines)?;
-        contents.run(context, &mut constants, parallel, Vec::new())?;
+        upload(&of_weights, context, &mut own_weights, parallel, pipelines)?;
+        upload(&contents, context, &mut constants, parallel, Vec::new())?;
         let (took, name) = longest.into_inner().unwrap_or_else(PoisonError::into_inner);
         let took = took.as_secs_f64() * 1e3;
         let made = format!("{made}, slowest {took:.1} ms: {name}");
@@ -246,7 +247,7 @@ impl Compiled {
         }
         let holder = context.weights.keep(&shared, &places, &weights);
         let graph = forget(graph, &mut state, |id| changing.contains(&id));
-        let watched = crate::ops::watched_inputs(&graph, &state);
+        let watched = torchlet_gpu::ops::watched_inputs(&graph, &state);
         let mut compiled = Compiled {
             watched,
             updates: Vec::new(),
@@ -481,9 +482,8 @@ impl Compiled {
     pub(crate) fn reset(&mut self) -> Result<(), Error> {
         let changing = |id| self.changing.contains(&id);
         let memory = Memory::Constants;
-        let contents =
-            ConstantWrites::of(&self.graph, &self.state, &self.places, memory, changing)?;
-        contents.run(&self.context, &mut self.constants, &Serial, Vec::new())
+        let contents = Constants::of(&self.graph, &self.state, &self.places, memory, changing)?;
+        upload(&contents, &self.context, &mut self.constants, &Serial, Vec::new())
     }
 }
 
@@ -568,7 +568,7 @@ fn changing(graph: &Graph<'_>, state: &State, steps: &[Step]) -> Result<HashSet<
 fn report_missing(graph: &Graph<'_>) -> Result<(), Error> {
     let mut missing: Vec<&str> = Vec::new();
     for operator in graph.nodes.iter().map(|node| node.operator) {
-        if crate::ops::find(operator).is_none() && !missing.contains(&operator.name()) {
+        if torchlet_gpu::ops::find(operator).is_none() && !missing.contains(&operator.name()) {
             missing.push(operator.name());
         }
     }

@@ -16,48 +16,32 @@
 
 mod ahead;
 mod argmax;
-mod bfloat16;
-mod bounds;
-mod choices;
 mod commands;
 mod compiled;
-mod constants;
-mod derived;
 mod device;
-mod encode;
-mod encoder;
 mod error;
-mod ids;
 mod matrix_units;
-mod memory_plan;
-mod ops;
-mod passes;
 mod prefetch;
-mod rates;
 mod recording_cache;
-mod rehearsal;
 mod replay;
-mod stages;
-mod state;
 mod state_tensors;
-mod steps;
-mod summary;
 mod target;
-mod tensors;
 mod trace;
-mod transfer;
 mod tuning;
+mod upload;
 mod weights;
 
 pub use device::{
-    CooperativeMatrix, Cores, DEVICE_VARIABLE, DISABLE_VARIABLE, DeviceFeature, DeviceFeatures,
-    DeviceInfo, DeviceKind, DeviceLimits, MATRICES_VARIABLE, MEMORY_LIMIT_VARIABLE, MatrixElement,
+    DEVICE_VARIABLE, DISABLE_VARIABLE, DeviceInfo, MATRICES_VARIABLE, MEMORY_LIMIT_VARIABLE,
     PIPELINE_CACHE_VARIABLE, PREFETCH_VARIABLE, TIMEOUT_VARIABLE, TUNE_VARIABLE, UPLOAD_VARIABLE,
     Upload, devices, user_cache_folder,
 };
-pub use passes::run as fuse;
-pub use summary::{GraphSummary, OperatorSummary, summarize};
 pub use target::VulkanTarget;
+pub use torchlet_gpu::device::{
+    CooperativeMatrix, Cores, DeviceFeature, DeviceFeatures, DeviceKind, DeviceLimits,
+    MatrixElement,
+};
+pub use torchlet_gpu::{GraphSummary, OperatorSummary, fuse, summarize};
 
 use argmax::SearchRequest;
 use compiled::{Build, Compiled};
@@ -72,6 +56,8 @@ use torchlet_core::{
     Backend, Delegate, DelegateBox, DelegateCall, DelegateError, DelegateInfo, DelegateState,
     DeviceMemory, InitContext, OptionValue, Processed, Rates, delegate_size,
 };
+use torchlet_gpu::rates;
+use torchlet_gpu::state_tensors::StateTensor;
 use torchlet_graph::graph::Graph;
 use torchlet_graph::{Named, blob, front};
 use trace::Stopwatch;
@@ -329,7 +315,7 @@ impl Backend for VulkanBackend {
         };
         let open = contexts.and_then(|all| all.get(&None).map(|context| context.info.clone()));
         let info = open.or_else(|| device::chosen(&self.options).ok());
-        info.as_ref().map(rates::of)
+        info.map(|info| rates::of(info.kind, info.cores))
     }
 
     fn device_memory(&self) -> Option<DeviceMemory> {
@@ -378,13 +364,13 @@ impl Backend for VulkanBackend {
 fn read<'p>(
     bytes: &'p [u8],
     named: &Named<'_, 'p>,
-) -> Result<(Graph<'p>, Vec<state_tensors::StateTensor>), Error> {
+) -> Result<(Graph<'p>, Vec<StateTensor>), Error> {
     if !blob::is_blob(bytes) {
         return Ok((front::vulkan::read(bytes, named)?, Vec::new()));
     }
     let mut graph = blob::read(bytes, named)?;
     graph.mark_changes();
-    let state_tensors = state_tensors::of(&graph)?;
+    let state_tensors = torchlet_gpu::state_tensors::of(&graph)?;
     Ok((graph, state_tensors))
 }
 

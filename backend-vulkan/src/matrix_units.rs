@@ -2,20 +2,21 @@
 //! by element. The first load of a program that would use them measures one GEMM with and without
 //! them. The result is stored with the pipelines and applies to all programs.
 
-use crate::choices::Choices;
 use crate::compiled::Build;
-use crate::device::{
-    Best, Context, DeviceFeature, DeviceFeatures, DeviceKind, PipelineKey, Question, TuningResults,
-};
-use crate::encode::encode;
+use crate::device::{Context, TuningResults};
 use crate::error::Error;
-use crate::state::State;
-use crate::steps::Step;
 use crate::tuning::Trial;
 use std::collections::HashSet;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 use torchlet_core::ScalarType;
+use torchlet_gpu::choices::Choices;
+use torchlet_gpu::device::{
+    Best, DeviceFeature, DeviceFeatures, DeviceKind, PipelineKey, Question,
+};
+use torchlet_gpu::encode::encode;
+use torchlet_gpu::state::State;
+use torchlet_gpu::steps::Step;
 use torchlet_graph::graph::{Graph, Node, Tensor, Value};
 use torchlet_graph::operators::Operator;
 use torchlet_shaders::Feature;
@@ -126,7 +127,7 @@ impl Benchmark {
             return None;
         }
         let graph = product(side(context.info.kind));
-        let mut state = State::on(context, &graph, HashSet::new()).ok()?;
+        let mut state = State::on(&context.planned(), &graph, HashSet::new()).ok()?;
         let keys = Self::keys(&graph, &mut state)?;
         Some(Benchmark { graph, keys })
     }
@@ -197,7 +198,7 @@ pub(crate) fn settle_for(build: Build<'_>, graph: &Graph<'_>) -> Result<(), Erro
     if context.matrices.get().is_some() {
         return Ok(());
     }
-    let Ok(mut state) = State::on(context, graph, HashSet::new()) else { return Ok(()) };
+    let Ok(mut state) = State::on(&context.planned(), graph, HashSet::new()) else { return Ok(()) };
     // Encoding errors are reported when the program is loaded.
     let Ok((steps, _)) = encode(graph, &mut state, true) else { return Ok(()) };
     match Benchmark::of(context, &steps) {

@@ -5,12 +5,12 @@ use crate::argmax::Search;
 use crate::compiled::Compiled;
 use crate::device::Recording;
 use crate::error::Error;
-use crate::ids::IdMap;
 use crate::replay::Replay;
-use crate::state::{DeviceTensor, Storage};
-use crate::steps::Step;
-use crate::tensors::{TensorId, padded_bytes};
 use crate::trace::{Label, Stopwatch};
+use torchlet_gpu::ids::IdMap;
+use torchlet_gpu::state::{DeviceTensor, Storage};
+use torchlet_gpu::steps::Step;
+use torchlet_gpu::tensors::{TensorId, padded_bytes};
 use torchlet_graph::graph::ValueId;
 
 /// The maximum number of cached recordings beside the current one.

@@ -1,8 +1,9 @@
 //! Trace events of a run: the time of every command on the device, and of every phase on the host.
 
-use crate::device::{Clock, PipelineKey};
+use crate::device::Clock;
 use std::time::Instant;
 use torchlet_core::{DelegateCall, DelegateClock, DelegateEvent};
+use torchlet_gpu::device::PipelineKey;
 
 /// The label of a recorded command.
 #[derive(Debug, Clone, PartialEq, Eq)]

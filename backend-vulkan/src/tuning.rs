@@ -5,16 +5,17 @@
 //! device clock affect both. Calls with the same question (kernel shape) are tuned together; their
 //! times are added.
 
-use crate::choices::Choices;
 use crate::compiled::{Build, Compiled};
-use crate::device::{Best, Context, Question};
-use crate::encode::encode;
+use crate::device::Context;
 use crate::error::Error;
-use crate::state::State;
 use crate::trace::Stopwatch;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Instant;
+use torchlet_gpu::choices::Choices;
+use torchlet_gpu::device::{Best, Question};
+use torchlet_gpu::encode::encode;
+use torchlet_gpu::state::State;
 use torchlet_graph::graph::Graph;
 
 /// Runs of each version; the shortest time of each call counts.
@@ -84,7 +85,7 @@ fn open_questions(
     graph: &Graph<'_>,
 ) -> Result<HashMap<Question, (u8, Best)>, Error> {
     let known = context.found.all();
-    let mut state = State::on(context, graph, HashSet::new())?;
+    let mut state = State::on(&context.planned(), graph, HashSet::new())?;
     state.choices = Choices::forced(0);
     encode(graph, &mut state, true)?;
     let so_far = |question: &Question| {

@@ -2,9 +2,9 @@
 
 use super::buffer::MemoryKind;
 use super::cache_file::{CacheFile, CacheKey, Holds};
-use super::features::{DeviceFeature, DeviceFeatures, make_device};
-use super::instance::{DeviceInfo, DeviceKind, Instance};
-use super::limits::Limits;
+use super::features::make_device;
+use super::instance::{DeviceInfo, Instance};
+use super::limits::plan_limits;
 use super::memory::Meter;
 use super::options::{Options, Upload};
 use super::pipeline::Pipelines;
@@ -23,6 +23,9 @@ use std::mem::ManuallyDrop;
 use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::time::{Duration, Instant};
+use torchlet_gpu::device::DeviceKind;
+use torchlet_gpu::device::{Device, Limits};
+use torchlet_gpu::device::{DeviceFeature, DeviceFeatures};
 
 /// An open device.
 pub(crate) struct Context {
@@ -177,7 +180,7 @@ impl Context {
             busy,
             processors,
             prefetch: options.prefetch,
-            limits: Limits::of(&properties.limits, options.fold_at, options.buffers),
+            limits: plan_limits(&properties.limits, options.fold_at, options.buffers),
             align: properties.limits.min_storage_buffer_offset_alignment.max(16),
             pipelines: ManuallyDrop::new(pipelines),
             raw,
@@ -213,6 +216,16 @@ impl Context {
     /// not on battery power.
     pub(crate) fn polls(&self) -> bool {
         self.info.kind != DeviceKind::Cpu && !self.power.is_battery()
+    }
+
+    /// Returns the device as plans see it.
+    pub(crate) fn planned(&self) -> Device {
+        Device {
+            features: self.used_features(),
+            limits: self.limits.clone(),
+            busy: self.busy,
+            processors: self.processors,
+        }
     }
 
     /// Returns the features that programs use: without matrix units if they are known to be slow.
@@ -405,7 +418,8 @@ impl Drop for Context {
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
-    use crate::device::{Binding, Buffer, Command, DeviceLimits, Recording};
+    use crate::device::{Binding, Buffer, Command, Recording};
+    use torchlet_gpu::device::DeviceLimits;
 
     /// Opens a separate context, if a device exists.
     pub(in super::super) fn context(options: &Options) -> Option<Arc<Context>> {

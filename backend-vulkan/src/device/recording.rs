@@ -3,7 +3,7 @@
 
 use super::Context;
 use super::completion::Completion;
-use super::pipeline::{Pipeline, PipelineKey};
+use super::pipeline::Pipeline;
 use super::queues::{Lane, Scope};
 use super::timestamps::Timestamps;
 use crate::error::Error;
@@ -11,6 +11,7 @@ use ash::vk;
 use std::borrow::Cow;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use torchlet_gpu::device::PipelineKey;
 
 /// A range of a buffer that a command reads or writes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -3,31 +3,7 @@
 use super::cache_file::CacheFile;
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
-
-/// Identifies a choice between kernel variants: a hash of the computation and of its variants, so
-/// that a result is never used for another choice.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(crate) struct Question(u64);
-
-impl Question {
-    /// Returns the question for a text that describes it.
-    pub(crate) fn of(text: &str) -> Self {
-        // FNV-1a.
-        let step = |sum: u64, byte: u8| (sum ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3);
-        Question(text.bytes().fold(0xcbf2_9ce4_8422_2325, step))
-    }
-}
-
-/// The best variant found.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct Best {
-    /// Its index among the variants.
-    pub(crate) variant: u8,
-    /// Its time as a share of the first variant's time.
-    pub(crate) share: f32,
-    /// How many variants were measured, from the first on.
-    pub(crate) tried: u8,
-}
+use torchlet_gpu::device::{Best, Question};
 
 /// The results for one device.
 pub(crate) struct TuningResults {
@@ -44,7 +20,7 @@ fn entries(bytes: &[u8]) -> impl Iterator<Item = (Question, Best)> {
         |[a, b, c, d, e, f, g, h, variant, share @ .., tried]| {
             let question = u64::from_le_bytes([*a, *b, *c, *d, *e, *f, *g, *h]);
             let share = f32::from_le_bytes(*share);
-            (Question(question), Best { variant: *variant, share, tried: *tried })
+            (Question::from_hash(question), Best { variant: *variant, share, tried: *tried })
         },
     )
 }
@@ -77,7 +53,7 @@ impl TuningResults {
         all.sort_unstable_by_key(|(question, _)| *question);
         let mut bytes = Vec::with_capacity(all.len() * ENTRY);
         for (question, best) in all {
-            bytes.extend(question.0.to_le_bytes());
+            bytes.extend(question.hash().to_le_bytes());
             bytes.push(best.variant);
             bytes.extend(best.share.to_le_bytes());
             bytes.push(best.tried);
