@@ -5,12 +5,11 @@
 //! data can be at that address. This does not hold if a method was leaked with `mem::forget`, so a
 //! hash of sampled contents must match as well.
 
-use crate::device::Buffer;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use torchlet_gpu::TensorId;
+use torchlet_gpu::Weight;
 use torchlet_gpu::memory_plan::{Locations, Memory};
-use torchlet_gpu::tensors::TensorId;
-use torchlet_gpu::weights::Weight;
 
 /// The location of a weight.
 #[derive(Debug, Clone)]
@@ -25,29 +24,34 @@ pub(crate) struct SharedWeight<B> {
 pub(crate) struct Holder(Arc<()>);
 
 /// A weight on the device.
-struct Entry {
-    place: SharedWeight<Weak<Buffer>>,
+struct Entry<B> {
+    place: SharedWeight<Weak<B>>,
     /// The graphs that borrow these bytes. The buffer may outlive them if others use other weights
     /// in it.
     holders: Vec<Weak<()>>,
 }
 
-impl Entry {
+impl<B> Entry<B> {
     fn is_held(&self) -> bool {
         self.holders.iter().any(|holder| holder.strong_count() > 0)
     }
 }
 
-/// The weights of all graphs on a device.
-#[derive(Default)]
-pub(crate) struct Weights(Mutex<HashMap<Weight, Entry>>);
+/// The weights of all graphs on a device, in buffers of type `B`.
+pub(crate) struct Weights<B>(Mutex<HashMap<Weight, Entry<B>>>);
 
-impl Weights {
+impl<B> Default for Weights<B> {
+    fn default() -> Self {
+        Weights(Mutex::default())
+    }
+}
+
+impl<B> Weights<B> {
     /// Returns the wanted weights that are already on the device.
     pub(crate) fn find(
         &self,
         wanted: &HashMap<TensorId, Weight>,
-    ) -> HashMap<TensorId, SharedWeight<Arc<Buffer>>> {
+    ) -> HashMap<TensorId, SharedWeight<Arc<B>>> {
         let known = self.lock();
         let found = wanted.iter().filter_map(|(id, weight)| {
             let entry = known.get(weight).filter(|entry| entry.is_held())?;
@@ -64,7 +68,7 @@ impl Weights {
         &self,
         weights: &HashMap<TensorId, Weight>,
         places: &Locations,
-        buffers: &[Arc<Buffer>],
+        buffers: &[Arc<B>],
     ) -> Holder {
         let holder = Holder::default();
         let mut known = self.lock();
@@ -85,15 +89,15 @@ impl Weights {
         holder
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<Weight, Entry>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<Weight, Entry<B>>> {
         // Poisoning can be ignored: a panic cannot leave the guarded data half-changed.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl SharedWeight<Arc<Buffer>> {
+impl<B> SharedWeight<Arc<B>> {
     /// Returns the buffer's index among `buffers`, adding it if necessary.
-    pub(crate) fn among(&self, buffers: &mut Vec<Arc<Buffer>>) -> usize {
+    pub(crate) fn among(&self, buffers: &mut Vec<Arc<B>>) -> usize {
         match buffers.iter().position(|buffer| Arc::ptr_eq(buffer, &self.buffer)) {
             Some(number) => number,
             None => {

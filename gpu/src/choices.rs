@@ -26,14 +26,14 @@ pub struct Choices {
 
 /// One choice of a call.
 #[derive(Debug, Clone)]
-pub struct Choice {
-    pub question: Question,
+pub(crate) struct Choice {
+    pub(crate) question: Question,
     /// The index of the chosen variant.
-    pub variant: u8,
+    pub(crate) variant: u8,
     /// The number of variants.
-    pub variants: u8,
+    pub(crate) variants: u8,
     /// The variant's name for traces and logs.
-    pub name: String,
+    pub(crate) name: String,
 }
 
 impl Choices {
@@ -48,12 +48,12 @@ impl Choices {
     }
 
     /// Returns the choices made, with the index of their call.
-    pub fn made(&self) -> impl Iterator<Item = (usize, &Choice)> {
+    pub(crate) fn made(&self) -> impl Iterator<Item = (usize, &Choice)> {
         self.made.iter().map(|((call, _), choice)| (*call, choice))
     }
 
     /// Returns the names of the variants that a call uses because of autotuning.
-    pub fn names(&self, call: usize) -> impl Iterator<Item = &str> {
+    pub(crate) fn names(&self, call: usize) -> impl Iterator<Item = &str> {
         let of_call = move |(key, _): &(&ChoiceKey, &Choice)| key.0 == call;
         self.made.iter().filter(of_call).map(|(_, choice)| choice.name.as_str())
     }
@@ -71,7 +71,7 @@ impl Encoder<'_, '_> {
     /// faster. With dynamic shapes, always returns `first`, because the best variant for the
     /// largest shape may not be best for others. Otherwise, the variants and the question
     /// (everything else that the time depends on) must be the same each time the call is encoded.
-    pub fn choose<W: Debug>(
+    pub(crate) fn choose<W: Debug>(
         &mut self,
         out: &Operand,
         question: impl Debug,

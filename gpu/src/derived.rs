@@ -6,7 +6,7 @@
 
 mod normed;
 
-pub use normed::Normed;
+pub(crate) use normed::Normed;
 
 use crate::error::Error;
 use crate::tensors::{TensorId, padded_bytes};
@@ -15,7 +15,7 @@ use torchlet_shaders::Element;
 
 /// A computation of a constant: everything that its bytes depend on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Derived {
+pub(crate) enum Derived {
     /// A scalar, as a tensor of one element.
     Number(Number),
     /// A transposed copy of a constant's matrices.
@@ -46,7 +46,7 @@ pub enum Derived {
 
 /// A scalar in one of the types that shaders accept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Number {
+pub(crate) enum Number {
     Int(i32),
     /// The bits of a 32-bit float.
     Float(u32),
@@ -55,20 +55,20 @@ pub enum Number {
 /// Requantization of 8-bit values: dequantize, clamp, quantize at another scale. All fields are the
 /// bits of 32-bit floats.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Recoding {
+pub(crate) struct Recoding {
     /// Scale and zero point of the input, and of the output; the output scale is stored as its
     /// reciprocal.
-    pub from: [u32; 2],
-    pub to: [u32; 2],
-    pub clamp: [u32; 2],
+    pub(crate) from: [u32; 2],
+    pub(crate) to: [u32; 2],
+    pub(crate) clamp: [u32; 2],
     /// The lowest and highest quantized output value.
-    pub bounds: [u32; 2],
+    pub(crate) bounds: [u32; 2],
 }
 
 impl Recoding {
     /// Requantization from one scale and zero point to another, clamped to `clamp` before
     /// quantization and to `bounds` after it.
-    pub fn new(from: [f64; 2], to: [f64; 2], clamp: [f64; 2], bounds: [f64; 2]) -> Self {
+    pub(crate) fn new(from: [f64; 2], to: [f64; 2], clamp: [f64; 2], bounds: [f64; 2]) -> Self {
         let bits = |numbers: [f64; 2]| numbers.map(|number| (number as f32).to_bits());
         let to = bits([1.0 / to[0], to[1]]);
         Recoding { from: bits(from), to, clamp: bits(clamp), bounds: bits(bounds) }
@@ -98,99 +98,99 @@ impl Recoding {
 
 /// The source constant of a derivation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Source {
-    pub id: TensorId,
-    pub element: Element,
+pub(crate) struct Source {
+    pub(crate) id: TensorId,
+    pub(crate) element: Element,
 }
 
 /// The number of matrices, and the rows and columns of each, in source order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Matrices {
-    pub count: usize,
-    pub rows: usize,
-    pub columns: usize,
+pub(crate) struct Matrices {
+    pub(crate) count: usize,
+    pub(crate) rows: usize,
+    pub(crate) columns: usize,
 }
 
 /// `count` matrices of `columns` rows of `rows` elements, each row padded with zeros to [`PITCH`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Transposed {
-    pub source: Source,
-    pub matrices: Matrices,
+pub(crate) struct Transposed {
+    pub(crate) source: Source,
+    pub(crate) matrices: Matrices,
 }
 
 /// Rows of 4-bit values from -8 to 7, an even number per row. Each is stored plus 8, the first of a
 /// pair in the low bits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Nibbles {
-    pub source: Source,
-    pub rows: usize,
-    pub columns: usize,
+pub(crate) struct Nibbles {
+    pub(crate) source: Source,
+    pub(crate) rows: usize,
+    pub(crate) columns: usize,
 }
 
 /// Rows of 8-bit values from -128 to 127, `pitch` bytes apart. Of each row, `parts` parts of
 /// `codes` values are used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Rows {
-    pub count: usize,
-    pub pitch: usize,
-    pub parts: usize,
-    pub codes: usize,
+pub(crate) struct Rows {
+    pub(crate) count: usize,
+    pub(crate) pitch: usize,
+    pub(crate) parts: usize,
+    pub(crate) codes: usize,
 }
 
 /// Such rows, with each part padded to a multiple of [`GROUP`] and each row followed by its sum.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Packed {
-    pub source: Source,
-    pub rows: Rows,
+pub(crate) struct Packed {
+    pub(crate) source: Source,
+    pub(crate) rows: Rows,
 }
 
 /// The parameters of a batch norm.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct BatchNorm {
-    pub weight: Option<Source>,
-    pub bias: Option<Source>,
-    pub mean: Source,
-    pub variance: Source,
-    pub channels: usize,
+pub(crate) struct BatchNorm {
+    pub(crate) weight: Option<Source>,
+    pub(crate) bias: Option<Source>,
+    pub(crate) mean: Source,
+    pub(crate) variance: Source,
+    pub(crate) channels: usize,
     /// The bits of a 32-bit float.
-    pub epsilon: u32,
+    pub(crate) epsilon: u32,
 }
 
 /// Zero-initialised memory for the largest size of a tensor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Beside {
-    pub tensor: TensorId,
-    pub element: Element,
-    pub numel: usize,
+pub(crate) struct Beside {
+    pub(crate) tensor: TensorId,
+    pub(crate) element: Element,
+    pub(crate) numel: usize,
 }
 
 /// Zero-initialised scratch memory in groups of four values: counters, which each call resets to
 /// zero, and partial results. Calls with the same sizes share it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Shared {
-    pub counts: usize,
-    pub shares: usize,
+pub(crate) struct Shared {
+    pub(crate) counts: usize,
+    pub(crate) shares: usize,
 }
 
 /// Rows of transposed matrices are padded to a multiple of this many elements, so that shaders can
 /// read that many from any multiple of it.
-pub const PITCH: usize = 8;
+pub(crate) const PITCH: usize = 8;
 
 /// The number of 8-bit values that shaders read at a time, at multiples of it.
-pub const GROUP: usize = 16;
+pub(crate) const GROUP: usize = 16;
 
 /// Returns the bytes of a constant that is not derived.
-pub type Bytes<'c> = dyn Fn(TensorId) -> Result<Cow<'c, [u8]>, Error> + 'c;
+pub(crate) type Bytes<'c> = dyn Fn(TensorId) -> Result<Cow<'c, [u8]>, Error> + 'c;
 
 impl Matrices {
     /// Returns the padded row length of the transposed matrices.
-    pub fn pitch(&self) -> usize {
+    pub(crate) fn pitch(&self) -> usize {
         self.rows.next_multiple_of(PITCH)
     }
 }
 
 impl Derived {
-    pub fn element(&self) -> Element {
+    pub(crate) fn element(&self) -> Element {
         match self {
             Derived::Number(Number::Int(_)) => Element::I32,
             Derived::Number(Number::Float(_))
@@ -208,7 +208,7 @@ impl Derived {
         }
     }
 
-    pub fn sizes(&self) -> Vec<usize> {
+    pub(crate) fn sizes(&self) -> Vec<usize> {
         match self {
             Derived::Number(_) => Vec::new(),
             Derived::Transposed(Transposed { matrices, .. })
@@ -229,7 +229,7 @@ impl Derived {
     }
 
     /// Returns the number of bytes that [`make`](Self::make) writes; `usize::MAX` on overflow.
-    pub fn bytes(&self) -> usize {
+    pub(crate) fn bytes(&self) -> usize {
         let numel = self.sizes().into_iter().try_fold(1usize, usize::checked_mul);
         match self {
             Derived::Beside(beside) => {
@@ -242,7 +242,7 @@ impl Derived {
     }
 
     /// The constant can be computed in pieces of a multiple of this many bytes.
-    pub fn grain(&self) -> usize {
+    pub(crate) fn grain(&self) -> usize {
         match self {
             Derived::Number(_) | Derived::Scale(_) | Derived::Shift(_) | Derived::Recoding(_) => {
                 self.bytes()
@@ -259,7 +259,7 @@ impl Derived {
 
     /// Writes bytes from the offset `from` on, a multiple of [`grain`](Self::grain), until `target`
     /// is full.
-    pub fn make(&self, of: &Bytes<'_>, from: usize, target: &mut [u8]) -> Result<(), Error> {
+    pub(crate) fn make(&self, of: &Bytes<'_>, from: usize, target: &mut [u8]) -> Result<(), Error> {
         match self {
             Derived::Number(Number::Int(number)) => fill(target, [number.to_le_bytes()]),
             Derived::Number(Number::Float(bits)) => fill(target, [bits.to_le_bytes()]),
@@ -323,12 +323,12 @@ impl Derived {
 
 impl Rows {
     /// Returns the number of values of a part, padded to whole groups.
-    pub fn padded(&self) -> usize {
+    pub(crate) fn padded(&self) -> usize {
         self.codes.next_multiple_of(GROUP)
     }
 
     /// Returns the bytes of a packed row, including its sum.
-    pub fn packed(&self) -> usize {
+    pub(crate) fn packed(&self) -> usize {
         self.parts.saturating_mul(self.padded()).saturating_add(GROUP)
     }
 

@@ -26,6 +26,8 @@ pub struct Device {
     pub limits: Limits,
     /// The number of invocations that saturate the device.
     pub busy: usize,
+    /// The maximum bytes of one memory allocation.
+    pub allocation: u64,
     /// The number of processors (SMs or compute units), if known.
     pub processors: Option<usize>,
 }

@@ -13,6 +13,9 @@ use torchlet_graph::graph::{Graph, Node};
 
 /// Encodes all calls. `planning` means that memory will be planned for the current shapes. Also
 /// returns which calls read which values.
+///
+/// # Errors
+/// A call is invalid or unsupported.
 pub fn encode(
     graph: &Graph<'_>,
     state: &mut State,
@@ -25,7 +28,7 @@ pub fn encode(
 
 /// Encodes selected calls again, in order; their shapes must be unchanged. Returns the read
 /// analysis even on errors.
-pub fn encode_again(
+pub(crate) fn encode_again(
     graph: &Graph<'_>,
     state: &mut State,
     reads: Reads,

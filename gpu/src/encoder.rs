@@ -6,7 +6,8 @@ mod cells;
 mod parts;
 mod strided;
 
-pub use cells::{GraphReads, Reads};
+pub(crate) use cells::GraphReads;
+pub use cells::Reads;
 
 pub(crate) use crate::steps::{Access, read, write};
 pub(crate) use crate::tensors::{numel_of, u32_of};

@@ -4,13 +4,13 @@
 use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasherDefault, Hasher};
 
-pub type IdMap<K, V> = HashMap<K, V, BuildHasherDefault<IdHasher>>;
-pub type IdSet<K> = HashSet<K, BuildHasherDefault<IdHasher>>;
+pub(crate) type IdMap<K, V> = HashMap<K, V, BuildHasherDefault<IdHasher>>;
+pub(crate) type IdSet<K> = HashSet<K, BuildHasherDefault<IdHasher>>;
 
 /// Multiplicative hashing. Keys chosen to collide are harmless: a file has at most as many keys as
 /// values, and they differ in their low bits, as do their hashes.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct IdHasher(u64);
+pub(crate) struct IdHasher(u64);
 
 /// 2^64 divided by the golden ratio.
 const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;

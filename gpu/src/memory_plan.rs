@@ -10,10 +10,10 @@ use torchlet_graph::graph::{Graph, Value};
 
 /// A tensor to place: its bytes, and the first and last step that use it.
 #[derive(Debug, Clone, Copy)]
-pub struct Request {
-    pub bytes: u64,
-    pub first: usize,
-    pub last: usize,
+pub(crate) struct Request {
+    pub(crate) bytes: u64,
+    pub(crate) first: usize,
+    pub(crate) last: usize,
 }
 
 /// The location of a request: the index of a buffer, and an offset in it.
@@ -100,21 +100,29 @@ pub enum Memory {
 /// The memory location of a tensor.
 #[derive(Debug, Clone, Copy)]
 pub struct Location {
+    /// The kind of memory.
     pub memory: Memory,
     /// The index of the buffer within its kind of memory.
     pub buffer: usize,
+    /// The offset in the buffer, in bytes.
     pub offset: u64,
+    /// The bytes of the tensor.
     pub bytes: u64,
 }
 
+/// The locations of tensors.
 pub type Locations = HashMap<TensorId, Location>;
 
 /// The locations of all tensors, and the sizes of the buffers in bytes.
 #[derive(Debug, Default)]
 pub struct MemoryPlan {
+    /// The location of each tensor that has memory of its own.
     pub places: Locations,
+    /// The buffers of intermediate tensors.
     pub tensors: Vec<u64>,
+    /// The buffers of constants that belong to the graph.
     pub constants: Vec<u64>,
+    /// The buffers of weights that other graphs may share.
     pub weights: Vec<u64>,
     /// Weights that are already on the device.
     pub shared: Vec<TensorId>,
@@ -122,7 +130,7 @@ pub struct MemoryPlan {
 
 /// How a constant is stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub(crate) enum Kind {
     /// It may change, or cannot be shared.
     Own,
     /// It never changes.
@@ -133,7 +141,7 @@ pub enum Kind {
 
 /// Places every tensor that steps bind, and all inputs and outputs. Planned tensors share memory;
 /// constants have their own. Buffers are at most `most` bytes unless a tensor is larger.
-pub fn plan_memory(
+pub(crate) fn plan_memory(
     graph: &Graph<'_>,
     state: &State,
     steps: &[Step],

@@ -43,7 +43,7 @@ pub fn run(graph: &mut Graph<'_>) {
 
 /// Splits calls whose weights exceed the device's limit on bound bytes. Returns the number of
 /// splits.
-pub fn cut(graph: &mut Graph<'_>, limits: &Limits) -> usize {
+pub(crate) fn cut(graph: &mut Graph<'_>, limits: &Limits) -> usize {
     let most = usize::try_from(limits.tensor).unwrap_or(usize::MAX);
     pieces::run(graph, most, &mut |graph, node| {
         let ids = node.args.iter().flat_map(|id| graph.items(id));
@@ -61,7 +61,7 @@ pub fn cut(graph: &mut Graph<'_>, limits: &Limits) -> usize {
 }
 
 /// Converts quantized convolutions to channels-last layout, on devices that compute in it.
-pub fn by_place(graph: &mut Graph<'_>, features: &DeviceFeatures, limits: &Limits) {
+pub(crate) fn by_place(graph: &mut Graph<'_>, features: &DeviceFeatures, limits: &Limits) {
     places::run(graph, limits.tensor, |graph, node| ops::suited(graph, node, features, limits));
 }
 

@@ -5,11 +5,15 @@
 //! read little and leave memory bandwidth unused. A prefetch dispatch beside each of them reads the
 //! weights of the following GEMMs. It has no other effect, and no dispatch depends on it.
 
+use crate::commands::{Binding, BufferId, Command};
+use crate::device::PipelineKey;
+use crate::error::Error;
 use crate::state::{State, Storage};
 use crate::steps::Step;
-use crate::tensors::TensorId;
+use crate::tensors::{TensorId, u32_of};
+use std::borrow::Cow;
 use std::collections::HashSet;
-use torchlet_shaders::Feature;
+use torchlet_shaders::{Feature, Pipeline, Prefetch, PrefetchPush, PushConstants};
 
 /// The minimum number of processors: devices with as many are known to have a cache that is large
 /// enough (NVIDIA GPUs with 100 or more SMs have at least 40 MB).
@@ -29,9 +33,16 @@ const MIN_IF_ENABLED: u64 = 1 << 10;
 /// weights. Tuned on an NVIDIA H200, where it is 20 µs for 2048 terms.
 const LONG_GEMM_NUMEL: usize = 1_000_000;
 
+/// Invocations per workgroup, and the bytes that each reads.
+const WORKGROUP: u32 = 128;
+const BYTES_EACH: u64 = 8 * 16;
+
+/// The bytes of the output buffer, which nothing reads.
+pub const OUTPUT_BYTES: u64 = 16;
+
 /// Returns the weights to prefetch, each with the step beside which to read it, in step order.
 /// Without an explicit setting, only those for which prefetching is expected to be faster.
-pub fn plan(state: &State, steps: &[Step], wanted: Option<bool>) -> Vec<(usize, TensorId)> {
+pub(crate) fn plan(state: &State, steps: &[Step], wanted: Option<bool>) -> Vec<(usize, TensorId)> {
     let always = wanted == Some(true);
     if wanted == Some(false) || !(always || state.processors() >= MIN_PROCESSORS) {
         return Vec::new();
@@ -81,6 +92,30 @@ fn weights_of(state: &State, step: &Step, least: u64) -> Vec<(TensorId, u64)> {
         is_large.then_some((access.tensor, bytes))
     })
     .collect()
+}
+
+/// The prefetch pipeline.
+pub(crate) fn pipeline() -> PipelineKey {
+    let constants = Prefetch {}.constants();
+    PipelineKey { module: Prefetch::MODULE, constants, workgroup: [WORKGROUP, 1, 1] }
+}
+
+/// Returns the dispatch that prefetches a tensor of this many bytes.
+pub(crate) fn command(weights: Binding, bytes: u64) -> Result<Command<'static>, Error> {
+    let size = bytes.min(weights.size);
+    let weights = Binding { size, ..weights };
+    let quads = u32_of(usize::try_from(size / 16).unwrap_or(usize::MAX))?;
+    // Declared as not written, so that prefetches do not wait for each other.
+    let buffer = BufferId::PrefetchOutput;
+    let output = Binding { buffer, offset: 0, size: OUTPUT_BYTES, written: false };
+    let groups = size.div_ceil(u64::from(WORKGROUP) * BYTES_EACH);
+    let groups = u32_of(usize::try_from(groups).unwrap_or(usize::MAX))?;
+    Ok(Command::Dispatch {
+        key: Cow::Owned(pipeline()),
+        bindings: vec![weights, output],
+        push: Cow::Owned(PrefetchPush { quads }.bytes()),
+        groups: [groups, 1, 1],
+    })
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@ use crate::bfloat16;
 use crate::bounds;
 use crate::choices::Choices;
 use crate::derived::Derived;
-use crate::device::{Device, DeviceFeatures, Limits, processors};
+use crate::device::{Device, DeviceFeatures, Limits, Question, processors};
 use crate::encoder::GraphReads;
 use crate::error::Error;
 use crate::ids::IdMap;
@@ -20,7 +20,7 @@ use torchlet_shaders::Element;
 
 /// The initial contents of a constant.
 #[derive(Debug, Clone)]
-pub enum Contents {
+pub(crate) enum Contents {
     /// The bytes of the graph's value.
     Graph,
     /// The `bfloat16` bytes of the graph's value, converted to the tensor's element type when they
@@ -34,7 +34,7 @@ pub enum Contents {
 
 impl Contents {
     /// Returns the number of bytes; `id` is the value in the graph.
-    pub fn len(&self, graph: &Graph<'_>, id: TensorId) -> usize {
+    pub(crate) fn len(&self, graph: &Graph<'_>, id: TensorId) -> usize {
         match (self, graph.values.get(id)) {
             (Contents::Made(bytes), _) => bytes.len(),
             (Contents::Derived(derived), _) => derived.bytes(),
@@ -51,7 +51,7 @@ impl Contents {
 
 /// Where the data of a tensor is stored.
 #[derive(Debug, Clone)]
-pub enum Storage {
+pub(crate) enum Storage {
     /// In memory shared by tensors with disjoint lifetimes.
     Planned,
     /// In memory of its own, which keeps its contents between runs, with these initial contents.
@@ -62,81 +62,81 @@ pub enum Storage {
 
 /// A tensor on the device, in row-major order.
 #[derive(Debug, Clone)]
-pub struct DeviceTensor {
-    pub element: Element,
-    pub sizes: Vec<usize>,
-    pub storage: Storage,
+pub(crate) struct DeviceTensor {
+    pub(crate) element: Element,
+    pub(crate) sizes: Vec<usize>,
+    pub(crate) storage: Storage,
 }
 
 impl DeviceTensor {
-    pub fn numel(&self) -> usize {
+    pub(crate) fn numel(&self) -> usize {
         self.sizes.iter().product()
     }
 
     /// Returns the bytes in memory, padded to whole groups of four elements, because shaders read
     /// and write four at a time.
-    pub fn bytes(&self) -> u64 {
+    pub(crate) fn bytes(&self) -> u64 {
         padded_bytes(self.element, self.numel())
     }
 }
 
 /// An output that is fused into its readers.
 #[derive(Debug, Clone)]
-pub struct FusedOutput {
+pub(crate) struct FusedOutput {
     /// The index of the call, and of the output among its outputs.
-    pub call: usize,
-    pub which: usize,
+    pub(crate) call: usize,
+    pub(crate) which: usize,
     /// The views through which it is read.
-    pub views: Vec<ValueId>,
+    pub(crate) views: Vec<ValueId>,
 }
 
 /// The current shapes and integers of a graph, and the decisions made while planning memory.
 #[derive(Debug, Clone)]
 pub struct State {
     /// Tensors by value, followed by those that operators added.
-    pub tensors: Vec<Option<DeviceTensor>>,
+    pub(crate) tensors: Vec<Option<DeviceTensor>>,
     /// Element strides of tensors that are not contiguous.
-    pub strided: IdMap<TensorId, Vec<usize>>,
+    pub(crate) strided: IdMap<TensorId, Vec<usize>>,
     /// Symbolic integers by value.
-    pub integers: Vec<Option<i64>>,
+    pub(crate) integers: Vec<Option<i64>>,
     /// Contents of integer inputs that operators read on the host, by value.
-    pub host: IdMap<ValueId, Vec<i32>>,
+    pub(crate) host: IdMap<ValueId, Vec<i32>>,
     /// Tensors that operators added, by call and order.
-    pub added: IdMap<(usize, usize), TensorId>,
+    pub(crate) added: IdMap<(usize, usize), TensorId>,
     /// The workgroup sizes that calls used when memory was planned, by call and order.
-    pub workgroups: IdMap<(usize, usize), [u32; 2]>,
+    pub(crate) workgroups: IdMap<(usize, usize), [u32; 2]>,
     /// Constants that operators derived.
-    pub derived: HashMap<Derived, TensorId>,
+    pub(crate) derived: HashMap<Derived, TensorId>,
     /// Whether the graph is fp16 only because the exporter narrowed it from 32-bit floats.
-    pub narrowed: bool,
+    pub(crate) narrowed: bool,
     /// The number of invocations that saturate the device; smaller dispatches are split further
     /// where possible.
-    pub busy: usize,
+    pub(crate) busy: usize,
     /// The number of the device's processors, if known.
-    pub known_processors: Option<usize>,
+    pub(crate) known_processors: Option<usize>,
     /// The device's optional features.
-    pub features: DeviceFeatures,
+    pub(crate) features: DeviceFeatures,
     /// The device limits.
-    pub limits: Limits,
+    pub(crate) limits: Limits,
     /// Constants whose contents may differ from run to run; nothing is derived from them at load
     /// time.
-    pub changing: HashSet<ValueId>,
+    pub(crate) changing: HashSet<ValueId>,
     /// The calls that read integers which change from run to run, in order.
-    pub varying: Vec<usize>,
+    pub(crate) varying: Vec<usize>,
     /// Temporary tensors that calls use only with other shapes, each with the step during which it
     /// would be alive.
-    pub reserved: Vec<(usize, TensorId)>,
+    pub(crate) reserved: Vec<(usize, TensorId)>,
     /// Outputs that are fused into their readers. Decided when memory is planned.
-    pub left: IdMap<ValueId, FusedOutput>,
+    pub(crate) left: IdMap<ValueId, FusedOutput>,
     /// The read analysis of the graph, after it was encoded.
-    pub reads: Option<Arc<GraphReads>>,
+    pub(crate) reads: Option<Arc<GraphReads>>,
     /// The kernel variants of calls.
-    pub choices: Choices,
+    pub(crate) choices: Choices,
 }
 
 impl State {
     /// Creates the initial state with the shapes of the graph.
-    pub fn new(graph: &Graph<'_>, changing: HashSet<ValueId>) -> Result<Self, Error> {
+    pub(crate) fn new(graph: &Graph<'_>, changing: HashSet<ValueId>) -> Result<Self, Error> {
         let mut tensors = Vec::with_capacity(graph.values.len());
         let mut integers = Vec::with_capacity(graph.values.len());
         let are_weights = bfloat16::are_weights(graph);
@@ -199,12 +199,12 @@ impl State {
     }
 
     /// Returns the number of the device's processors, or an estimate.
-    pub fn processors(&self) -> usize {
+    pub(crate) fn processors(&self) -> usize {
         self.known_processors.unwrap_or_else(|| processors(self.busy)).max(1)
     }
 
     /// Creates the initial state for this device, including the calls that vary with integers.
-    pub fn on(
+    pub(crate) fn on(
         device: &Device,
         graph: &Graph<'_>,
         changing: HashSet<ValueId>,
@@ -219,7 +219,41 @@ impl State {
         })
     }
 
-    pub fn tensor(&self, id: TensorId) -> Result<&DeviceTensor, Error> {
+    /// Returns the current sizes of a tensor.
+    ///
+    /// # Errors
+    /// The value is not a tensor.
+    pub fn sizes(&self, id: ValueId) -> Result<&[usize], Error> {
+        Ok(&self.tensor(id)?.sizes)
+    }
+
+    /// Returns a symbolic integer.
+    pub fn integer(&self, id: ValueId) -> Option<i64> {
+        *self.integers.get(id)?
+    }
+
+    /// Sets a symbolic integer. Returns whether it differs from before.
+    pub fn set_integer(&mut self, id: ValueId, value: i64) -> bool {
+        let slot = self.integers.get_mut(id).and_then(Option::as_mut);
+        slot.is_some_and(|slot| std::mem::replace(slot, value) != value)
+    }
+
+    /// Sets the elements of an input that operators read on the host. Returns whether they differ
+    /// from before.
+    pub fn set_host_values(&mut self, id: ValueId, values: Vec<i32>) -> bool {
+        let differ = self.host.get(&id) != Some(&values);
+        if differ {
+            self.host.insert(id, values);
+        }
+        differ
+    }
+
+    /// Returns the tuning questions of the calls.
+    pub fn questions(&self) -> HashMap<usize, Question> {
+        self.choices.made().map(|(call, choice)| (call, choice.question)).collect()
+    }
+
+    pub(crate) fn tensor(&self, id: TensorId) -> Result<&DeviceTensor, Error> {
         self.tensors
             .get(id)
             .and_then(Option::as_ref)
@@ -227,12 +261,12 @@ impl State {
     }
 
     /// Returns the tensor whose memory a tensor uses.
-    pub fn root(&self, id: TensorId) -> TensorId {
+    pub(crate) fn root(&self, id: TensorId) -> TensorId {
         self.location(id).0
     }
 
     /// Returns the tensor whose memory a tensor uses, and the byte offset in it.
-    pub fn location(&self, id: TensorId) -> (TensorId, u64) {
+    pub(crate) fn location(&self, id: TensorId) -> (TensorId, u64) {
         let (mut id, mut offset) = (id, 0);
         // This terminates: aliases point to roots that do not lie in the alias's memory.
         while let Ok(DeviceTensor { storage: Storage::Alias(target, start), .. }) = self.tensor(id)
@@ -243,7 +277,7 @@ impl State {
     }
 
     /// Whether a tensor is a contiguous part of another's memory.
-    pub fn is_part(&self, id: TensorId) -> bool {
+    pub(crate) fn is_part(&self, id: TensorId) -> bool {
         let (root, offset) = self.location(id);
         let numel = |id| self.tensor(id).map_or(0, DeviceTensor::numel);
         offset > 0 || numel(id) != numel(root)

@@ -8,14 +8,20 @@ use torchlet_graph::graph::{Graph, Value};
 /// A state tensor.
 #[derive(Debug)]
 pub struct StateTensor {
+    /// The tensor.
     pub id: TensorId,
+    /// The exporter's name, if known.
     pub name: Option<String>,
+    /// Its type and shape.
     pub info: TensorInfo,
 }
 
 /// Lists the state tensors of a graph from the torchlet compiler, which marks them and keeps the
 /// exporter's names.
-pub fn of(graph: &Graph<'_>) -> Result<Vec<StateTensor>, Error> {
+///
+/// # Errors
+/// A state tensor is too large.
+pub fn state_tensors(graph: &Graph<'_>) -> Result<Vec<StateTensor>, Error> {
     let mut ids: Vec<TensorId> = graph.updates.iter().map(|(_, old)| *old).collect();
     ids.sort_unstable();
     ids.dedup();

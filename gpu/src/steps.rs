@@ -6,18 +6,18 @@ use crate::tensors::TensorId;
 
 /// A tensor that a dispatch binds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Access {
-    pub tensor: TensorId,
-    pub written: bool,
+pub(crate) struct Access {
+    pub(crate) tensor: TensorId,
+    pub(crate) written: bool,
 }
 
 /// Binds a tensor for reading.
-pub fn read(tensor: TensorId) -> Access {
+pub(crate) fn read(tensor: TensorId) -> Access {
     Access { tensor, written: false }
 }
 
 /// Binds a tensor for writing (and reading).
-pub fn write(tensor: TensorId) -> Access {
+pub(crate) fn write(tensor: TensorId) -> Access {
     Access { tensor, written: true }
 }
 
@@ -25,28 +25,28 @@ pub fn write(tensor: TensorId) -> Access {
 #[derive(Debug, Clone)]
 pub struct Step {
     /// The index of the call that it belongs to.
-    pub node: usize,
-    pub key: PipelineKey,
-    pub accesses: Vec<Access>,
+    pub(crate) node: usize,
+    pub(crate) key: PipelineKey,
+    pub(crate) accesses: Vec<Access>,
     /// Push constants, followed by the parameters that the shader reads from memory.
-    pub parameters: Vec<u8>,
-    pub groups: [u32; 3],
+    pub(crate) parameters: Vec<u8>,
+    pub(crate) groups: [u32; 3],
 }
 
 impl Step {
     /// Returns the push constants.
-    pub fn push(&self) -> &[u8] {
+    pub(crate) fn push(&self) -> &[u8] {
         self.split().0
     }
 
     /// Returns the parameters that the shader reads from memory.
-    pub fn in_memory(&self) -> &[u8] {
+    pub(crate) fn in_memory(&self) -> &[u8] {
         self.split().1
     }
 
     /// Appends the step to `steps`. If it has more than `at_once` workgroups in z, and its
     /// parameter at byte `base_z` is the first z, it is split into several.
-    pub fn split_z(
+    pub(crate) fn split_z(
         mut self,
         base_z: Option<usize>,
         at_once: u32,

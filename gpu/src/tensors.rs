@@ -10,6 +10,9 @@ pub type TensorId = usize;
 
 /// Maps a scalar type to its element type on the device: 64-bit types are narrowed, as the exporter
 /// does, and `bfloat16` is widened.
+///
+/// # Errors
+/// The type has no element type on the device.
 pub fn element_of(scalar_type: ScalarType) -> Result<Element, Error> {
     Ok(match scalar_type {
         ScalarType::Float | ScalarType::Double | ScalarType::BFloat16 => Element::F32,
@@ -23,35 +26,35 @@ pub fn element_of(scalar_type: ScalarType) -> Result<Element, Error> {
 }
 
 /// Returns the bytes of `numel` elements in device memory, including padding.
-pub fn padded_bytes(element: Element, numel: usize) -> u64 {
+pub(crate) fn padded_bytes(element: Element, numel: usize) -> u64 {
     (numel.next_multiple_of(4) * element.size()).next_multiple_of(16).max(16) as u64
 }
 
 /// The element type, sizes and id of a tensor argument.
 #[derive(Debug, Clone)]
-pub struct Operand {
-    pub id: TensorId,
-    pub value: ValueId,
-    pub element: Element,
-    pub sizes: Vec<usize>,
+pub(crate) struct Operand {
+    pub(crate) id: TensorId,
+    pub(crate) value: ValueId,
+    pub(crate) element: Element,
+    pub(crate) sizes: Vec<usize>,
 }
 
 impl Operand {
-    pub fn numel(&self) -> usize {
+    pub(crate) fn numel(&self) -> usize {
         self.sizes.iter().product()
     }
 
-    pub fn rank(&self) -> usize {
+    pub(crate) fn rank(&self) -> usize {
         self.sizes.len()
     }
 
     /// Returns the size of dimension `dim`, or 1 beyond the rank.
-    pub fn size(&self, dim: usize) -> usize {
+    pub(crate) fn size(&self, dim: usize) -> usize {
         self.sizes.get(dim).copied().unwrap_or(1)
     }
 
     /// Normalizes a dimension that may count from the end.
-    pub fn dim(&self, dim: i64) -> Result<usize, Error> {
+    pub(crate) fn dim(&self, dim: i64) -> Result<usize, Error> {
         torchlet_core::rules::normalize_dim(dim, self.rank()).ok_or_else(|| {
             Error::Invalid(format!(
                 "dimension {dim} is out of range for a tensor of {} dimensions",
@@ -61,13 +64,13 @@ impl Operand {
     }
 
     /// Returns the row-major strides.
-    pub fn strides(&self) -> Vec<usize> {
+    pub(crate) fn strides(&self) -> Vec<usize> {
         strides(&self.sizes)
     }
 }
 
 /// Returns row-major strides.
-pub fn strides(sizes: &[usize]) -> Vec<usize> {
+pub(crate) fn strides(sizes: &[usize]) -> Vec<usize> {
     let mut strides = vec![1; sizes.len()];
     let mut step = 1;
     for (stride, size) in strides.iter_mut().zip(sizes).rev() {
@@ -78,12 +81,12 @@ pub fn strides(sizes: &[usize]) -> Vec<usize> {
 }
 
 /// Converts to 32 bits, the size type of shaders.
-pub fn u32_of(number: usize) -> Result<u32, Error> {
+pub(crate) fn u32_of(number: usize) -> Result<u32, Error> {
     u32::try_from(number).map_err(|_| Error::unsupported("a tensor of more than 2^32 elements"))
 }
 
 /// Returns the number of elements of a shape, if it fits into 32 bits.
-pub fn numel_of(sizes: &[usize]) -> Result<usize, Error> {
+pub(crate) fn numel_of(sizes: &[usize]) -> Result<usize, Error> {
     let product = sizes.iter().try_fold(1u32, |product, size| {
         u32::try_from((*size).max(1)).ok().and_then(|size| product.checked_mul(size))
     });

@@ -8,7 +8,7 @@ use torchlet_shaders::Element;
 
 /// Converts row-major host elements to the device types. 64-bit types are narrowed, integers with
 /// saturation, and `bfloat16` is widened.
-pub fn to_device(scalar_type: ScalarType, bytes: &[u8]) -> Vec<u8> {
+pub(crate) fn to_device(scalar_type: ScalarType, bytes: &[u8]) -> Vec<u8> {
     let mut converted = vec![0; device_bytes(scalar_type, bytes.len())];
     convert(scalar_type, bytes, &mut converted, &Serial);
     converted
@@ -114,6 +114,9 @@ fn in_row_major_order(info: &TensorInfo, mut visit: impl FnMut(usize)) {
 }
 
 /// Writes a host tensor into staging memory.
+///
+/// # Errors
+/// The memory is too small.
 pub fn to_staging(
     info: &TensorInfo,
     bytes: &[u8],
@@ -138,6 +141,9 @@ pub fn to_staging(
 }
 
 /// Reads a host tensor from staging memory.
+///
+/// # Errors
+/// The memory is too small.
 pub fn from_staging(
     source: &[u8],
     info: &TensorInfo,

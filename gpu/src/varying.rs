@@ -7,7 +7,7 @@ use torchlet_graph::operators::Operator;
 
 /// Returns the indices of the calls that read integers which are inputs of the graph, are computed
 /// from inputs, or are read from the contents of inputs.
-pub fn varying_calls(graph: &Graph<'_>) -> Vec<usize> {
+pub(crate) fn varying_calls(graph: &Graph<'_>) -> Vec<usize> {
     let is_integer = |id: &ValueId| matches!(graph.values.get(*id), Some(Value::SymInt(_)));
     let mut integers: HashSet<ValueId> = graph.inputs.iter().copied().filter(is_integer).collect();
     let mut calls = Vec::new();
@@ -23,7 +23,10 @@ pub fn varying_calls(graph: &Graph<'_>) -> Vec<usize> {
 }
 
 /// Returns all arguments of a call and of the calls that it was fused from, including list items.
-pub fn arguments<'g>(graph: &'g Graph<'_>, node: &'g Node) -> impl Iterator<Item = ValueId> + 'g {
+pub(crate) fn arguments<'g>(
+    graph: &'g Graph<'_>,
+    node: &'g Node,
+) -> impl Iterator<Item = ValueId> + 'g {
     let parts = node.parts.iter().flat_map(|part| &part.args);
     node.args.iter().chain(parts).flat_map(|id| graph.items(id)).copied()
 }

@@ -46,7 +46,7 @@ struct Varying {
 /// Returns the pipelines that a graph needs for other shapes than those that memory was planned for
 /// in `planned`. Stops at `most`, apart from the pipelines of the last shape tried. Shapes that the
 /// graph rejects are skipped.
-pub fn pipelines(graph: &Graph<'_>, planned: &State, most: usize) -> HashSet<PipelineKey> {
+pub(crate) fn pipelines(graph: &Graph<'_>, planned: &State, most: usize) -> HashSet<PipelineKey> {
     let mut found = HashSet::new();
     let varying = Varying::of(graph, planned);
     if varying.quantities.is_empty() || most == 0 {

@@ -42,7 +42,7 @@ enum Made {
 
 /// Returns the shareable weights of a graph by tensor: large constants of the file that never
 /// change. The bytes of the graph must outlive the compiled graph.
-pub fn of(
+pub(crate) fn weights(
     graph: &Graph<'_>,
     state: &State,
     changing: &HashSet<TensorId>,

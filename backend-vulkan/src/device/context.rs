@@ -1,6 +1,6 @@
 //! A logical device with its queues, memory and pipelines, shared by all modules on that device.
 
-use super::buffer::MemoryKind;
+use super::buffer::{Buffer, MemoryKind};
 use super::cache_file::{CacheFile, CacheKey, Holds};
 use super::features::make_device;
 use super::instance::{DeviceInfo, Instance};
@@ -11,10 +11,9 @@ use super::pipeline::Pipelines;
 use super::power::Power;
 use super::queues::{self, Lane};
 use super::timestamps::{Calibration, Clock};
-use super::tuning_results::TuningResults;
+use super::tuning_results::{TuningResults, known_matrix_units};
 use crate::error::Error;
-use crate::matrix_units;
-use crate::trace::Stopwatch;
+use crate::stopwatch::Stopwatch;
 use crate::weights::Weights;
 use ash::{khr, vk};
 use gpu_allocator::AllocationSizes;
@@ -26,13 +25,12 @@ use std::time::{Duration, Instant};
 use torchlet_gpu::device::DeviceKind;
 use torchlet_gpu::device::{Device, Limits};
 use torchlet_gpu::device::{DeviceFeature, DeviceFeatures};
+use torchlet_gpu::matrix_units;
 
 /// An open device.
 pub(crate) struct Context {
     pub(crate) info: DeviceInfo,
     pub(crate) limits: Limits,
-    /// The alignment of tensors in a buffer, in bytes.
-    pub(crate) align: u64,
     pub(crate) pipelines: ManuallyDrop<Pipelines>,
     pub(crate) raw: ash::Device,
     /// The compute queue.
@@ -71,7 +69,7 @@ pub(crate) struct Context {
     /// Whether matrix units are used, once measured.
     pub(crate) matrices: OnceLock<bool>,
     /// The shared weights of the graphs on this device.
-    pub(crate) weights: Weights,
+    pub(crate) weights: Weights<Buffer>,
     /// The device memory in use.
     pub(crate) meter: Meter,
     state: AtomicU8,
@@ -171,7 +169,7 @@ impl Context {
         };
         let found = TuningResults::new(file(Holds::Choices));
         let probes = options.probe_matrices.unwrap_or(true);
-        let matrices = matrix_units::known(features.multiply_halves() && probes, &found);
+        let matrices = known_matrix_units(features.multiply_halves() && probes, &found);
         let busy = options.busy.unwrap_or(info.busy_invocations());
         let cores = info.cores.filter(|_| options.busy.is_none());
         let processors = cores.map(|it| it.count as usize);
@@ -181,7 +179,6 @@ impl Context {
             processors,
             prefetch: options.prefetch,
             limits: plan_limits(&properties.limits, options.fold_at, options.buffers),
-            align: properties.limits.min_storage_buffer_offset_alignment.max(16),
             pipelines: ManuallyDrop::new(pipelines),
             raw,
             compute,
@@ -224,6 +221,7 @@ impl Context {
             features: self.used_features(),
             limits: self.limits.clone(),
             busy: self.busy,
+            allocation: self.largest_allocation,
             processors: self.processors,
         }
     }
@@ -351,7 +349,7 @@ pub(crate) fn listed(options: &Options) -> Result<Vec<DeviceInfo>, Error> {
         if info.features.multiply_halves() {
             let probes = options.probe_matrices.unwrap_or(true);
             info.matrix_units =
-                matrix_units::known(probes, &TuningResults::new(file)).get().copied();
+                known_matrix_units(probes, &TuningResults::new(file)).get().copied();
         }
         info
     };

@@ -32,4 +32,3 @@ pub use options::{
 };
 pub(crate) use recording::{Binding, Command, Recording, hand_over_uploads};
 pub(crate) use timestamps::Clock;
-pub(crate) use tuning_results::TuningResults;

@@ -2,8 +2,9 @@
 
 use super::cache_file::CacheFile;
 use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use torchlet_gpu::device::{Best, Question};
+use torchlet_gpu::matrix_units;
 
 /// The results for one device.
 pub(crate) struct TuningResults {
@@ -67,6 +68,16 @@ impl TuningResults {
     }
 }
 
+/// Returns the initial state for a newly opened device: the stored result, or `true` if the
+/// benchmark is disabled.
+pub(crate) fn known_matrix_units(asks: bool, found: &TuningResults) -> OnceLock<bool> {
+    match found.all().get(&matrix_units::question()) {
+        _ if !asks => OnceLock::from(true),
+        Some(best) => OnceLock::from(matrix_units::favours_units(best)),
+        None => OnceLock::new(),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::super::cache_file::{CacheKey, Holds};
@@ -89,5 +100,17 @@ mod tests {
         assert_eq!(second.all(), expected);
         assert_eq!(TuningResults::new(file()).all(), expected);
         let _ = std::fs::remove_dir_all(&folder);
+    }
+
+    #[test]
+    fn benchmark_result_applies_to_later_loads() {
+        for (times, expected) in [([10, 50], true), ([90, 50], false)] {
+            let found = TuningResults::new(None);
+            assert_eq!(known_matrix_units(true, &found).get(), None, "not measured yet");
+            found.keep([(matrix_units::question(), matrix_units::answer(times))]);
+            assert_eq!(known_matrix_units(true, &found).get(), Some(&expected));
+            // If the benchmark is disabled, matrix units are kept.
+            assert_eq!(known_matrix_units(false, &found).get(), Some(&true));
+        }
     }
 }

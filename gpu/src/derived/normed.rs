@@ -15,7 +15,7 @@ use half::slice::HalfFloatSliceExt;
 /// A linear layer of `matrices.rows` columns after a norm over `matrices.columns` elements. Its
 /// weights are fp16: with other types, the GEMM would lose digits for large means.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Normed {
+pub(crate) struct Normed {
     pub(crate) weight: Source,
     pub(crate) matrices: Matrices,
     pub(crate) bias: Option<Source>,

@@ -35,13 +35,13 @@ impl Cores {
 
 /// Whether a device that `busy` invocations saturate runs them in parallel, unlike software
 /// devices.
-pub fn is_parallel(busy: usize) -> bool {
+pub(crate) fn is_parallel(busy: usize) -> bool {
     busy > DeviceKind::Cpu.busy_invocations()
 }
 
 /// Estimates the number of processors, assuming four schedulers per processor that each issue for
 /// 32 invocations.
-pub fn processors(busy: usize) -> usize {
+pub(crate) fn processors(busy: usize) -> usize {
     (busy / 512).max(1)
 }
 

@@ -4,7 +4,7 @@ use crate::error::Error;
 use torchlet_shaders::Module;
 
 /// Workgroups per dimension that every device supports.
-pub const MOST_GROUPS: usize = 65535;
+pub(crate) const MOST_GROUPS: usize = 65535;
 
 /// The maximum number of invocations per workgroup that shaders use. Vulkan guarantees 128; all
 /// drivers of devices with Vulkan 1.1 support more.

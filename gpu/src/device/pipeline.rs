@@ -5,8 +5,11 @@ use torchlet_shaders::Module;
 /// A shader, its specialisation constants and its workgroup size.
 #[derive(Debug, Clone)]
 pub struct PipelineKey {
+    /// The shader.
     pub module: Module,
+    /// The specialisation constants.
     pub constants: Vec<u32>,
+    /// The invocations of a workgroup in each dimension.
     pub workgroup: [u32; 3],
 }
 

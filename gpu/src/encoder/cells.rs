@@ -30,7 +30,7 @@ struct Alias {
 
 /// The part of the analysis that depends on the graph alone, not on shapes.
 #[derive(Debug)]
-pub struct GraphReads {
+pub(crate) struct GraphReads {
     /// The last call that reads each value.
     last: Vec<usize>,
     /// The values that updates overwrite, and their new values.

@@ -51,7 +51,7 @@ pub(crate) use normed_sum::terms;
 pub(crate) use quantized::{are_regular, suited, weighs_floats};
 pub(crate) use recurrent::{Cell, MOST_STEPS, recurs};
 pub(crate) use symbolic::integer_set_by;
-pub use symbolic::watched_inputs;
+pub(crate) use symbolic::watched_inputs;
 pub(crate) use views::copy_all;
 
 use crate::encoder::Encoder;
@@ -69,7 +69,7 @@ pub(crate) type StageFn = fn(&Encoder<'_, '_>, &[ValueId]) -> Result<Stage, Erro
 
 /// A supported operator.
 #[derive(Debug, Clone, Copy)]
-pub struct Entry {
+pub(crate) struct Entry {
     pub(crate) operator: Operator,
     pub(crate) encode: EncodeFn,
     /// For element-wise operators, which can be fused into chains.
@@ -221,6 +221,6 @@ pub(crate) fn encode(e: &mut Encoder<'_, '_>, call: &Node) -> Result<(), Error> 
 }
 
 /// Returns the entry of an operator, if this backend supports it.
-pub fn find(operator: Operator) -> Option<&'static Entry> {
+pub(crate) fn find(operator: Operator) -> Option<&'static Entry> {
     TABLE.get(operator.index()).copied().flatten()
 }

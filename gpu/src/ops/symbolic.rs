@@ -161,7 +161,7 @@ fn is_view(node: &Node) -> bool {
 }
 
 /// Returns the integer inputs whose contents operators read on the host.
-pub fn watched_inputs(graph: &Graph<'_>, state: &State) -> Vec<ValueId> {
+pub(crate) fn watched_inputs(graph: &Graph<'_>, state: &State) -> Vec<ValueId> {
     let mut waiting: Vec<ValueId> = graph
         .nodes
         .iter()
