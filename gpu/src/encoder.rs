@@ -5,9 +5,7 @@ mod arguments;
 mod cells;
 mod parts;
 mod strided;
-
-pub(crate) use cells::GraphReads;
-pub use cells::Reads;
+mod variants;
 
 pub(crate) use crate::steps::{Access, read, write};
 pub(crate) use crate::tensors::{numel_of, u32_of};
@@ -17,6 +15,7 @@ use crate::derived::{Derived, Source};
 use crate::device::{DeviceFeatures, Limits, MOST_INVOCATIONS, PipelineKey};
 use crate::error::Error;
 use crate::ids::IdMap;
+use crate::reads::{GraphReads, Reads};
 use crate::stages::Epilogue;
 use crate::state::{Contents, DeviceTensor, State, Storage};
 use crate::steps::Step;

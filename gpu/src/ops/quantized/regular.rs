@@ -4,14 +4,15 @@
 //! Few rows are memory-bound, so a GEMV kernel reads each weight once. Many rows are compute-bound,
 //! so a tiled GEMM is used, for which quantized weights are dequantized first.
 
-use super::linear::{WeightForm, Weighted, weighted};
+use super::weighted::{WeightForm, Weighted, weighted};
 use crate::derived::{Derived, Matrices, Transposed};
 use crate::device::{DeviceFeature, MOST_INVOCATIONS, is_parallel};
 use crate::encoder::{Access, Encoder, read, u32_of, write};
 use crate::error::Error;
+use crate::ops::gemm_rows::{FEW_ROWS, LEAST_GROUPS};
 use crate::ops::matmul::Product;
-use crate::ops::normed::{FEW_ROWS, Norm};
-use crate::ops::placed::Placing;
+use crate::ops::normed::Norm;
+use crate::ops::placing::Placing;
 use crate::ops::tiling::{Factors, is_tiled};
 use crate::stages::Epilogue;
 use crate::tensors::Operand;
@@ -74,15 +75,6 @@ macro_rules! gemv {
         }
     };
 }
-
-/// Whether rows consist of groups of 16 bytes, and have enough of them for a subgroup.
-pub(in crate::ops) fn is_wide(elements: usize, bytes: usize) -> bool {
-    let row = elements.saturating_mul(bytes);
-    row.is_multiple_of(16) && row >= 16 * LEAST_GROUPS
-}
-
-/// The minimum number of groups of 16 bytes per row for a subgroup.
-const LEAST_GROUPS: usize = 32;
 
 /// Returns the input of a GEMV, which is the input of the norm if that is fused.
 fn source<'o>(it: &'o Weighted, norm: Option<&'o Norm>) -> &'o Operand {
