@@ -30,7 +30,6 @@ mod passes;
 mod plan;
 mod prediction;
 mod prefetch;
-pub mod rates;
 mod reads;
 mod replay;
 mod schedule;

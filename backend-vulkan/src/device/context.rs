@@ -219,6 +219,7 @@ impl Context {
     /// Returns the device as plans see it.
     pub(crate) fn planned(&self) -> Device {
         Device {
+            kind: self.info.kind,
             features: self.used_features(),
             limits: self.limits.clone(),
             busy: self.busy,

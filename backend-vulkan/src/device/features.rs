@@ -204,7 +204,7 @@ pub(crate) fn make_device(
 ) -> Result<ash::Device, vk::Result> {
     let bit = |feature| vk::Bool32::from(features.has(feature));
     let mut wanted = Structures::default();
-    // Every device supports it, and it has no measurable cost on an NVIDIA H200. An out-of-bounds
+    // Every device supports it, and it has no measurable cost. An out-of-bounds
     // shader access stays within the bound buffers and cannot read other memory of the process.
     // Tensors share a buffer, so such a write may still reach another tensor.
     wanted.core.robust_buffer_access = vk::TRUE;

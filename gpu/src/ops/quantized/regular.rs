@@ -31,10 +31,6 @@ const MOST_SUMS: u32 = 4;
 /// The maximum number of parts of each sum in shared memory.
 const MOST_PARTS: usize = 128;
 
-/// The minimum number of saturating invocations per workgroup. Tuned on an NVIDIA H200: for small
-/// GEMVs, a quarter of the SMs are as fast as all of them, because they read less of the input.
-const PER_WORKGROUP: usize = 2048;
-
 /// The maximum bytes of dequantized weights.
 const MOST_UNPACKED: usize = 1 << 29;
 
@@ -235,7 +231,7 @@ impl Regular {
         let fits = |teams: &u32| {
             let (count, workgroup) = (*teams as usize, self.lanes(it) * teams);
             quads.is_multiple_of(count)
-                && quads / count >= e.busy() / PER_WORKGROUP
+                && quads / count >= e.busy() / e.profile().gemv_invocations
                 && workgroup <= MOST_INVOCATIONS
                 && workgroup.is_multiple_of(features.subgroup_size)
                 && workgroup / features.subgroup_size <= MOST_PARTS as u32
@@ -347,9 +343,8 @@ impl Regular {
 
     /// Returns the invocations per team.
     fn lanes(&self, it: &Weighted) -> u32 {
-        // Tuned on an NVIDIA H200: one iteration lasts as long as the memory latency, so there are
-        // as few as possible. Two short iterations, however, are faster than twice as many
-        // invocations per sum.
+        // One iteration lasts as long as the memory latency, so there are as few as possible. Two
+        // short iterations, however, are faster than twice as many invocations per sum.
         let turns = match self.wide(it) {
             Some(elements) => it.k / elements,
             None => (it.k / AT_ONCE).div_ceil(2),
