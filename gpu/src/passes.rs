@@ -7,6 +7,7 @@ mod dynamic;
 mod epilogue;
 mod flatten;
 mod gated;
+mod layouts;
 mod normed_sum;
 mod places;
 mod prefixes;

@@ -4,10 +4,10 @@ use crate::bfloat16;
 use crate::bounds;
 use crate::choices::Choices;
 use crate::derived::Derived;
-use crate::device::{Device, DeviceFeatures, Limits, Question, processors};
-use crate::encoder::GraphReads;
+use crate::device::{Device, DeviceFeatures, DeviceKind, Limits, Profile, Question, processors};
 use crate::error::Error;
 use crate::ids::IdMap;
+use crate::reads::GraphReads;
 use crate::tensors::{TensorId, element_of, padded_bytes};
 use crate::transfer::to_device;
 use crate::varying::varying_calls;
@@ -112,6 +112,8 @@ pub struct State {
     /// The number of invocations that saturate the device; smaller dispatches are split further
     /// where possible.
     pub(crate) busy: usize,
+    /// The tuned constants of the device's class.
+    pub(crate) profile: &'static Profile,
     /// The number of the device's processors, if known.
     pub(crate) known_processors: Option<usize>,
     /// The device's optional features.
@@ -185,6 +187,7 @@ impl State {
             workgroups: IdMap::default(),
             derived: HashMap::new(),
             narrowed: widen::is_narrowed(graph),
+            profile: Profile::of(DeviceKind::Discrete),
             busy: 1 << 15,
             known_processors: None,
             features: DeviceFeatures::default(),
@@ -210,6 +213,7 @@ impl State {
         changing: HashSet<ValueId>,
     ) -> Result<Self, Error> {
         Ok(State {
+            profile: Profile::of(device.kind),
             busy: device.busy,
             known_processors: device.processors,
             features: device.features.clone(),

@@ -5,8 +5,8 @@
 //! A norm is fused if it is read only by such GEMMs. They use weights that are scaled ahead of
 //! time, so these must be constant and fp16 ([`Normed`]).
 
+use super::gemm_rows::{FEW_ROWS, takes_rows};
 use super::matmul::Product;
-use super::normed::{FEW_ROWS, takes_rows};
 use super::quantized::Weighted;
 use super::tiling::{Factors, Means, Shape, Tiling};
 use super::window::checked_numel;

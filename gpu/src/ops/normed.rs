@@ -4,17 +4,14 @@
 //! A norm is fused, when the number of rows is small, if it is read only by such GEMVs. If a GEMV
 //! kernel turns out not to support it, the norm's own kernel is dispatched.
 
-use super::normalize::{emit_rms_norm, has_short_rows};
-use super::normed_sum::Sum;
-use super::quantized::{is_wide, weighs_floats};
+use super::gemm_rows::{FEW_ROWS, is_wide, takes_rows};
+use super::quantized::weighs_floats;
+use super::row_norms::{Sum, emit_rms_norm, has_short_rows};
 use crate::encoder::Encoder;
 use crate::error::Error;
 use crate::tensors::Operand;
 use torchlet_graph::graph::{Node, ValueId};
 use torchlet_graph::operators::{Operator, RmsNormArgs};
-
-/// The maximum number of rows for which GEMMs are memory-bound.
-pub(super) const FEW_ROWS: usize = 4;
 
 /// The norm before a GEMM.
 #[derive(Debug)]
@@ -81,23 +78,6 @@ impl Norm {
     ) -> Result<(), Error> {
         emit_rms_norm(e, &self.input, sum, &self.weight, self.epsilon, out)
     }
-}
-
-/// Whether a call reads a value only as the rows of GEMMs that satisfy `does`.
-pub(super) fn takes_rows(node: &Node, value: ValueId, does: impl Fn(&Node) -> bool) -> bool {
-    let products = match node.operator {
-        Operator::EPILOGUE => node.parts.get(..1).unwrap_or_default(),
-        Operator::GATED => node.parts.as_slice(),
-        _ => std::slice::from_ref(node),
-    };
-    let takes = |part: &&Node| part.args.contains(&value);
-    let does = |part: &Node| {
-        let others = part.args.iter().skip(1).any(|arg| *arg == value);
-        part.args.first() == Some(&value) && !others && does(part)
-    };
-    let taken: usize = products.iter().filter(takes).count();
-    let elsewhere = node.parts.iter().filter(takes).count() != taken && !node.parts.is_empty();
-    taken > 0 && !elsewhere && products.iter().filter(takes).all(does)
 }
 
 #[cfg(test)]
