@@ -15,6 +15,7 @@
 #![allow(rustdoc::private_intra_doc_links)]
 
 mod ahead;
+mod api;
 mod argmax;
 mod bfloat16;
 mod bounds;
@@ -41,7 +42,6 @@ mod stages;
 mod state;
 mod state_tensors;
 mod steps;
-mod summary;
 mod target;
 mod tensors;
 mod trace;
@@ -49,15 +49,16 @@ mod transfer;
 mod tuning;
 mod weights;
 
+pub use api::DEVICE_API;
 pub use device::{
     CooperativeMatrix, Cores, DEVICE_VARIABLE, DISABLE_VARIABLE, DeviceFeature, DeviceFeatures,
     DeviceInfo, DeviceKind, DeviceLimits, MATRICES_VARIABLE, MEMORY_LIMIT_VARIABLE, MatrixElement,
     PIPELINE_CACHE_VARIABLE, PREFETCH_VARIABLE, TIMEOUT_VARIABLE, TUNE_VARIABLE, UPLOAD_VARIABLE,
-    Upload, devices, user_cache_folder,
+    Upload, devices,
 };
 pub use passes::run as fuse;
-pub use summary::{GraphSummary, OperatorSummary, summarize};
 pub use target::VulkanTarget;
+pub use torchlet_cache::user_cache_folder;
 
 use argmax::SearchRequest;
 use compiled::{Build, Compiled};
@@ -77,7 +78,7 @@ use torchlet_graph::{Named, blob, front};
 use trace::Stopwatch;
 
 /// The backend id that programs use for this backend.
-pub const BACKEND_NAME: &str = "VulkanBackend";
+pub const BACKEND_NAME: &str = front::vulkan::BACKEND;
 
 /// The backend for programs lowered with `VulkanPartitioner`. All its delegates share one device
 /// context.

@@ -15,7 +15,7 @@ use std::boxed::Box;
 use std::string::String;
 use std::sync::Arc;
 use std::vec::Vec;
-use torchlet::{FileAccess, Method, Module, ModuleBuilder, RunOn, Tensor, Value};
+use torchlet::{DEVICE_NAMES, FileAccess, Method, Module, ModuleBuilder, RunOn, Tensor, Value};
 use torchlet_core::{
     Backend, DelegateBox, DelegateError, DelegateInfo, DeviceMemory, InitContext, InputError,
     MethodMeta, Rates, Scalar, ValueRef,
@@ -32,7 +32,9 @@ pub struct torchlet_module {
 /// Results of a method.
 pub struct torchlet_values(Vec<Value>);
 
-/// The processor that a program runs on.
+/// The processor that a program runs on: one of the constants `TORCHLET_RUN_ON_...`. Devices are
+/// numbered from 3, in the order in which torchlet lists them; the library needs the feature with
+/// the name of the device.
 pub type torchlet_run_on = u32;
 
 /// The processor with the shortest estimated time.
@@ -41,7 +43,7 @@ pub const TORCHLET_RUN_ON_AUTO: torchlet_run_on = 0;
 pub const TORCHLET_RUN_ON_AS_EXPORTED: torchlet_run_on = 1;
 /// The CPU.
 pub const TORCHLET_RUN_ON_CPU: torchlet_run_on = 2;
-/// A GPU through Vulkan, if the library was built with the feature `vulkan`.
+/// A GPU through Vulkan.
 pub const TORCHLET_RUN_ON_VULKAN: torchlet_run_on = 3;
 
 /// How files are loaded into memory. Mapped files must not be written or truncated while they are
@@ -117,6 +119,20 @@ impl Backend for Borrowed {
     }
 }
 
+/// Returns the name and the backend of a device.
+pub(crate) fn device(
+    number: torchlet_run_on,
+) -> Result<(&'static str, &'static (dyn Backend + Send + Sync)), Fault> {
+    let first = TORCHLET_RUN_ON_CPU + 1;
+    let index = number.checked_sub(first).and_then(|index| usize::try_from(index).ok());
+    let name = index.and_then(|index| DEVICE_NAMES.get(index));
+    let name = name.ok_or(Fault::Argument("run_on: expected one of TORCHLET_RUN_ON_..."))?;
+    let backend = torchlet::device_backend(name).ok_or(Fault::Argument(
+        "this library was built without that device; enable the feature with its name",
+    ))?;
+    Ok((name, backend))
+}
+
 /// Creates a builder from the options.
 ///
 /// # Safety
@@ -131,11 +147,7 @@ unsafe fn builder(options: *const torchlet_module_options) -> Result<ModuleBuild
         TORCHLET_RUN_ON_AUTO => RunOn::Auto,
         TORCHLET_RUN_ON_AS_EXPORTED => RunOn::AsExported,
         TORCHLET_RUN_ON_CPU => RunOn::Cpu,
-        TORCHLET_RUN_ON_VULKAN if cfg!(feature = "vulkan") => RunOn::Vulkan,
-        TORCHLET_RUN_ON_VULKAN => {
-            return Err(Fault::Argument("this library was built without the feature `vulkan`"));
-        }
-        _ => return Err(Fault::Argument("options->run_on: expected one of TORCHLET_RUN_ON_...")),
+        number => RunOn::Device(device(number)?.0),
     });
     if options.threads > 0 {
         builder = builder.threads(options.threads);

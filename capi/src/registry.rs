@@ -217,19 +217,23 @@ pub unsafe extern "C" fn torchlet_registry_add_cpu_engine(
     unsafe { run(error, || handle::get_mut(registry)?.add_backend(&*ENGINE)) }
 }
 
-/// Adds the Vulkan backend, which executes delegates on a GPU. Requires the feature `vulkan`.
+/// Adds the backend of a device, such as `TORCHLET_RUN_ON_VULKAN`, which executes delegates on it.
+/// Requires the feature `std`, and the feature with the name of the device.
 ///
 /// # Safety
 /// The rules at the head of `torchlet.h`.
-#[cfg(feature = "vulkan")]
+#[cfg(feature = "std")]
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn torchlet_registry_add_vulkan(
+pub unsafe extern "C" fn torchlet_registry_add_device(
     registry: *mut torchlet_registry,
+    device: crate::module::torchlet_run_on,
     error: *const torchlet_text,
 ) -> torchlet_status {
-    use std::sync::LazyLock;
-    use torchlet::vulkan::VulkanBackend;
-    static VULKAN: LazyLock<VulkanBackend> = LazyLock::new(VulkanBackend::default);
+    let body = || {
+        let (_, backend) = crate::module::device(device)?;
+        // SAFETY: guaranteed by the caller.
+        unsafe { handle::get_mut(registry)?.add_backend(backend) }
+    };
     // SAFETY: guaranteed by the caller.
-    unsafe { run(error, || handle::get_mut(registry)?.add_backend(&*VULKAN)) }
+    unsafe { run(error, body) }
 }
