@@ -74,6 +74,7 @@
 //! |---|---|---|
 //! | `std` | yes | [`Module`], [`Tensor`], files, memory maps, threads, run-time SIMD detection |
 //! | `portable` | yes | the CPU kernels |
+//! | `linalg-special` | yes | kernels of `torch.linalg` and `torch.special`, beyond ExecuTorch's own |
 //! | `vulkan` | | any program on GPUs, through Vulkan |
 //! | `llm` | | language models: `llm::Runner` over a [`Module`] |
 //! | `grammar` | | language model output constrained to a JSON schema |

@@ -54,8 +54,9 @@ const fn equal(a: &str, b: &str) -> bool {
 
 /// Defines the symbols.
 macro_rules! symbols {
-    ($($symbol:ident = $name:literal;)*) => {
+    ($($(#[$condition:meta])* $symbol:ident = $name:literal;)*) => {
         $(
+            $(#[$condition])*
             #[doc = concat!("`", $name, "`.")]
             #[allow(non_upper_case_globals, reason = "named after its C symbol")]
             #[unsafe(no_mangle)]
@@ -69,6 +70,7 @@ use symbols;
 mod tests {
     use std::collections::BTreeMap;
     use std::string::String;
+    use std::vec::Vec;
     use std::{env, format, fs, path::Path};
 
     /// The symbol of an operator.
@@ -79,6 +81,7 @@ mod tests {
         format!("torchlet_kernel_{words}")
     }
 
+    #[cfg(feature = "linalg-special")]
     #[test]
     fn every_kernel_has_a_symbol() {
         let mut symbols = BTreeMap::new();
@@ -96,7 +99,18 @@ mod tests {
              #ifndef TORCHLET_KERNELS_H\n#define TORCHLET_KERNELS_H\n\n#include \"torchlet.h\"\n\n\
              #ifdef __cplusplus\nextern \"C\" {\n#endif\n\n",
         );
-        for (symbol, name) in &symbols {
+        let optional: Vec<&str> =
+            torchlet_portable::LINALG_SPECIAL.iter().copied().flatten().map(|it| it.name).collect();
+        let (optional, base): (Vec<_>, Vec<_>) =
+            symbols.iter().partition(|(_, name)| optional.contains(name));
+        for (symbol, name) in base {
+            list += &format!("    {symbol} = \"{name}\";\n");
+            header += &format!("extern const torchlet_kernel {symbol};\n");
+        }
+        header += "\n/* Kernels of torch.linalg and torch.special, in libraries with the feature \
+                   `linalg-special` or `std`. */\n";
+        for (symbol, name) in optional {
+            list += "    #[cfg(feature = \"linalg-special\")]\n";
             list += &format!("    {symbol} = \"{name}\";\n");
             header += &format!("extern const torchlet_kernel {symbol};\n");
         }
