@@ -75,7 +75,9 @@ pub(crate) const fn named(groups: &[&[&[Kernel]]], name: &str) -> Kernel {
         group += 1;
     }
     if crate::OMITTED_FEATURE.is_some() {
-        panic!("torchlet-portable has no kernel with this name without the feature `linalg-special`")
+        panic!(
+            "torchlet-portable has no kernel with this name without the feature `linalg-special`"
+        )
     }
     panic!("torchlet-portable has no kernel with this name")
 }
