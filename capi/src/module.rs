@@ -7,7 +7,7 @@ use crate::meta::torchlet_method_meta;
 use crate::pointer::{self, give};
 use crate::recorder::torchlet_recorder;
 use crate::registry::torchlet_registry;
-use crate::status::{run, torchlet_status, torchlet_text, value};
+use crate::status::{body, torchlet_status, torchlet_text, value};
 use crate::values::{torchlet_string, torchlet_value};
 use core::ffi::{c_char, c_void};
 use core::ptr;
@@ -239,15 +239,10 @@ pub unsafe extern "C" fn torchlet_module_open(
     module: *mut *mut torchlet_module,
     error: *const torchlet_text,
 ) -> torchlet_status {
-    let body = || {
-        // SAFETY: guaranteed by the caller.
-        unsafe {
-            let path = pointer::text(path, "path")?;
-            give(module, opened(builder(options)?.load(path)?)?)
-        }
-    };
-    // SAFETY: guaranteed by the caller.
-    unsafe { run(error, body) }
+    body!(error, {
+        let path = pointer::text(path, "path")?;
+        give(module, opened(builder(options)?.load(path)?)?)
+    })
 }
 
 /// Opens a program in memory. The bytes are copied.
@@ -262,15 +257,10 @@ pub unsafe extern "C" fn torchlet_module_open_bytes(
     module: *mut *mut torchlet_module,
     error: *const torchlet_text,
 ) -> torchlet_status {
-    let body = || {
-        // SAFETY: guaranteed by the caller.
-        unsafe {
-            let bytes = pointer::bytes(data, size, "data")?;
-            give(module, opened(builder(options)?.from_bytes(bytes)?)?)
-        }
-    };
-    // SAFETY: guaranteed by the caller.
-    unsafe { run(error, body) }
+    body!(error, {
+        let bytes = pointer::bytes(data, size, "data")?;
+        give(module, opened(builder(options)?.from_bytes(bytes)?)?)
+    })
 }
 
 /// Creates a module for another thread over the same opened files, with no method loaded.
@@ -283,15 +273,10 @@ pub unsafe extern "C" fn torchlet_module_share(
     other: *mut *mut torchlet_module,
     error: *const torchlet_text,
 ) -> torchlet_status {
-    let body = || {
-        // SAFETY: guaranteed by the caller.
-        unsafe {
-            let module = module.as_ref().ok_or(Fault::Null("the module"))?;
-            give(other, opened(module.module.share())?)
-        }
-    };
-    // SAFETY: guaranteed by the caller.
-    unsafe { run(error, body) }
+    body!(error, {
+        let module = module.as_ref().ok_or(Fault::Null("the module"))?;
+        give(other, opened(module.module.share())?)
+    })
 }
 
 /// Closes a module. Null is ignored.
@@ -371,19 +356,14 @@ pub unsafe extern "C" fn torchlet_module_method_meta(
     meta: *mut torchlet_method_meta,
     error: *const torchlet_text,
 ) -> torchlet_status {
-    let body = || {
+    body!(error, {
         // SAFETY: guaranteed by the caller; the metadata borrows heap data of the module, which
         // does not move with it.
-        unsafe {
-            let module: &'static torchlet_module =
-                module.as_ref().ok_or(Fault::Null("the module"))?;
-            let found: MethodMeta<'static> =
-                module.module.method_meta(pointer::text(method, "method")?)?;
-            handle::open(meta, found)
-        }
-    };
-    // SAFETY: guaranteed by the caller.
-    unsafe { run(error, body) }
+        let module: &'static torchlet_module = module.as_ref().ok_or(Fault::Null("the module"))?;
+        let found: MethodMeta<'static> =
+            module.module.method_meta(pointer::text(method, "method")?)?;
+        handle::open(meta, found)
+    })
 }
 
 /// Loads a method, unless it is loaded. The first execution of a method also loads it.
@@ -396,12 +376,9 @@ pub unsafe extern "C" fn torchlet_module_load_method(
     method: *const c_char,
     error: *const torchlet_text,
 ) -> torchlet_status {
-    let body = || {
-        // SAFETY: guaranteed by the caller.
-        unsafe { Ok(self::module(module)?.module.load_method(pointer::text(method, "method")?)?) }
-    };
-    // SAFETY: guaranteed by the caller.
-    unsafe { run(error, body) }
+    body!(error, {
+        Ok(self::module(module)?.module.load_method(pointer::text(method, "method")?)?)
+    })
 }
 
 /// Whether a method is loaded.
@@ -446,12 +423,7 @@ pub unsafe extern "C" fn torchlet_module_reset(
     method: *const c_char,
     error: *const torchlet_text,
 ) -> torchlet_status {
-    let body = || {
-        // SAFETY: guaranteed by the caller.
-        unsafe { Ok(self::module(module)?.module.reset(pointer::text(method, "method")?)?) }
-    };
-    // SAFETY: guaranteed by the caller.
-    unsafe { run(error, body) }
+    body!(error, { Ok(self::module(module)?.module.reset(pointer::text(method, "method")?)?) })
 }
 
 /// Sets a default for an input of a method, used by all later executions that do not pass it; a
@@ -467,16 +439,11 @@ pub unsafe extern "C" fn torchlet_module_set_input(
     input: *const torchlet_value,
     error: *const torchlet_text,
 ) -> torchlet_status {
-    let body = || {
-        // SAFETY: guaranteed by the caller.
-        unsafe {
-            let input = owned(&pointer::get(input, "input")?.checked()?)?;
-            let method = pointer::text(method, "method")?;
-            Ok(self::module(module)?.module.set_input(method, index, input)?)
-        }
-    };
-    // SAFETY: guaranteed by the caller.
-    unsafe { run(error, body) }
+    body!(error, {
+        let input = owned(&pointer::get(input, "input")?.checked()?)?;
+        let method = pointer::text(method, "method")?;
+        Ok(self::module(module)?.module.set_input(method, index, input)?)
+    })
 }
 
 /// Copies a value.
@@ -505,19 +472,14 @@ pub unsafe extern "C" fn torchlet_module_execute(
     outputs: *mut *mut torchlet_values,
     error: *const torchlet_text,
 ) -> torchlet_status {
-    let body = || {
-        // SAFETY: guaranteed by the caller.
-        unsafe {
-            let method = pointer::text(method, "method")?;
-            let inputs = pointer::items(inputs, count, "inputs")?;
-            let inputs = inputs.iter().map(|input| input.checked());
-            let inputs: Vec<ValueRef<'_>> = inputs.collect::<Result<_, _>>()?;
-            let mut method = self::module(module)?.module.method(method)?;
-            give(outputs, Box::new(torchlet_values(execute(&mut method, &inputs)?)))
-        }
-    };
-    // SAFETY: guaranteed by the caller.
-    unsafe { run(error, body) }
+    body!(error, {
+        let method = pointer::text(method, "method")?;
+        let inputs = pointer::items(inputs, count, "inputs")?;
+        let inputs = inputs.iter().map(|input| input.checked());
+        let inputs: Vec<ValueRef<'_>> = inputs.collect::<Result<_, _>>()?;
+        let mut method = self::module(module)?.module.method(method)?;
+        give(outputs, Box::new(torchlet_values(execute(&mut method, &inputs)?)))
+    })
 }
 
 /// Executes a method on borrowed inputs; they are converted only if necessary.
@@ -575,9 +537,8 @@ pub unsafe extern "C" fn torchlet_values_get(
     result: *mut torchlet_value,
     error: *const torchlet_text,
 ) -> torchlet_status {
-    let body = || {
-        // SAFETY: guaranteed by the caller.
-        let values = &unsafe { values.as_ref() }.ok_or(Fault::Null("values"))?.0;
+    body!(error, {
+        let values = &values.as_ref().ok_or(Fault::Null("values"))?.0;
         let count = values.len();
         let found = match values.get(index) {
             None => return Err(Fault::Index { what: "value", index, count }),
@@ -590,11 +551,8 @@ pub unsafe extern "C" fn torchlet_values_get(
             Some(Value::String(text)) => torchlet_value::of_string(text),
             Some(_) => torchlet_value::none(),
         };
-        // SAFETY: guaranteed by the caller.
-        unsafe { pointer::put(result, found, "result") }
-    };
-    // SAFETY: guaranteed by the caller.
-    unsafe { run(error, body) }
+        pointer::put(result, found, "result")
+    })
 }
 
 /// Frees values. Null is ignored.
