@@ -3,7 +3,7 @@
 use crate::fault::Fault;
 use crate::handle::{self, handle};
 use crate::pointer;
-use crate::status::{body, torchlet_status, torchlet_text, value};
+use crate::status::{body, torchlet_error_message, torchlet_status, value};
 use crate::values::{torchlet_string, torchlet_value};
 use core::ffi::c_void;
 use core::mem::MaybeUninit;
@@ -67,7 +67,7 @@ pub unsafe extern "C" fn torchlet_bundle_open(
     size: usize,
     program: *mut *const c_void,
     program_size: *mut usize,
-    error: *const torchlet_text,
+    error: *const torchlet_error_message,
 ) -> torchlet_status {
     body!(error, {
         let opened = BundledProgram::from_bytes(pointer::bytes(data, size, "data")?)?;
@@ -99,7 +99,7 @@ pub unsafe extern "C" fn torchlet_bundle_suite(
     suite: usize,
     method: *mut torchlet_string,
     case_count: *mut usize,
-    error: *const torchlet_text,
+    error: *const torchlet_error_message,
 ) -> torchlet_status {
     body!(error, {
         let suite = self::suite(handle::get(bundle)?, suite)?;
@@ -120,7 +120,7 @@ pub unsafe extern "C" fn torchlet_bundle_case(
     case: usize,
     input_count: *mut usize,
     output_count: *mut usize,
-    error: *const torchlet_text,
+    error: *const torchlet_error_message,
 ) -> torchlet_status {
     body!(error, {
         let case = self::case(handle::get(bundle)?, suite, case)?;
@@ -156,7 +156,7 @@ pub unsafe extern "C" fn torchlet_bundle_input(
     case: usize,
     index: usize,
     result: *mut torchlet_value,
-    error: *const torchlet_text,
+    error: *const torchlet_error_message,
 ) -> torchlet_status {
     body!(error, {
         let case = self::case(handle::get(bundle)?, suite, case)?;
@@ -175,7 +175,7 @@ pub unsafe extern "C" fn torchlet_bundle_output(
     case: usize,
     index: usize,
     result: *mut torchlet_value,
-    error: *const torchlet_text,
+    error: *const torchlet_error_message,
 ) -> torchlet_status {
     body!(error, {
         let case = self::case(handle::get(bundle)?, suite, case)?;

@@ -3,7 +3,7 @@
 use crate::fault::Fault;
 use crate::handle::{self, handle};
 use crate::pointer;
-use crate::status::{body, torchlet_status, torchlet_text, value};
+use crate::status::{body, torchlet_error_message, torchlet_status, value};
 use crate::tensor::torchlet_tensor_info;
 use crate::values::{TORCHLET_KIND_TENSOR, torchlet_string, torchlet_value, torchlet_value_data};
 use core::mem::MaybeUninit;
@@ -102,7 +102,7 @@ pub unsafe extern "C" fn torchlet_method_meta_input(
     meta: *const torchlet_method_meta,
     index: usize,
     result: *mut torchlet_value_meta,
-    error: *const torchlet_text,
+    error: *const torchlet_error_message,
 ) -> torchlet_status {
     body!(error, {
         let meta = handle::get(meta)?;
@@ -121,7 +121,7 @@ pub unsafe extern "C" fn torchlet_method_meta_output(
     meta: *const torchlet_method_meta,
     index: usize,
     result: *mut torchlet_value_meta,
-    error: *const torchlet_text,
+    error: *const torchlet_error_message,
 ) -> torchlet_status {
     body!(error, {
         let meta = handle::get(meta)?;
@@ -152,7 +152,7 @@ pub unsafe extern "C" fn torchlet_method_meta_planned_size(
     meta: *const torchlet_method_meta,
     index: usize,
     size: *mut usize,
-    error: *const torchlet_text,
+    error: *const torchlet_error_message,
 ) -> torchlet_status {
     body!(error, {
         let meta = handle::get(meta)?;

@@ -7,7 +7,7 @@ use crate::options::{self, torchlet_options};
 use crate::pointer;
 use crate::program::torchlet_program;
 use crate::registry::torchlet_registry;
-use crate::status::{body, torchlet_status, torchlet_text, value};
+use crate::status::{body, torchlet_error_message, torchlet_status, value};
 use core::ffi::{c_char, c_void};
 use core::mem::MaybeUninit;
 use torchlet_core::{Attached, InitError, Method, MethodMemory, MethodMeta, Prepared, Progress};
@@ -158,7 +158,7 @@ pub unsafe extern "C" fn torchlet_method_meta_table_size(
     meta: *const torchlet_method_meta,
     options: *const torchlet_options,
     size: *mut usize,
-    error: *const torchlet_text,
+    error: *const torchlet_error_message,
 ) -> torchlet_status {
     body!(error, {
         let limits = options::to_core(options)?.limits;
@@ -182,7 +182,7 @@ pub unsafe extern "C" fn torchlet_method_prepare(
     options: *const torchlet_options,
     tables: *mut c_void,
     size: usize,
-    error: *const torchlet_text,
+    error: *const torchlet_error_message,
 ) -> torchlet_status {
     body!(error, {
         let meta: &MethodMeta<'static> = handle::get(meta)?;
@@ -202,7 +202,7 @@ pub unsafe extern "C" fn torchlet_method_prepare(
 pub unsafe extern "C" fn torchlet_method_needs(
     method: *const torchlet_method,
     needs: *mut torchlet_needs,
-    error: *const torchlet_text,
+    error: *const torchlet_error_message,
 ) -> torchlet_status {
     body!(error, {
         let Inner::Prepared(prepared) = handle::get(method)? else {
@@ -227,7 +227,7 @@ pub unsafe extern "C" fn torchlet_method_needs(
 pub unsafe extern "C" fn torchlet_method_finish(
     method: *mut torchlet_method,
     memory: *const torchlet_memory,
-    error: *const torchlet_text,
+    error: *const torchlet_error_message,
 ) -> torchlet_status {
     body!(error, {
         let memory = pointer::get(memory, "memory")?;
@@ -258,7 +258,7 @@ pub unsafe extern "C" fn torchlet_method_load(
     registry: *const torchlet_registry,
     options: *const torchlet_options,
     memory: *const torchlet_memory,
-    error: *const torchlet_text,
+    error: *const torchlet_error_message,
 ) -> torchlet_status {
     body!(error, {
         let program = handle::get(program)?;
@@ -296,7 +296,7 @@ pub unsafe extern "C" fn torchlet_method_close(method: *mut torchlet_method) {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn torchlet_method_execute(
     method: *mut torchlet_method,
-    error: *const torchlet_text,
+    error: *const torchlet_error_message,
 ) -> torchlet_status {
     body!(error, with_method(method, |mut method| Ok(method.execute()?)))
 }
@@ -309,7 +309,7 @@ pub unsafe extern "C" fn torchlet_method_execute(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn torchlet_method_step(
     method: *mut torchlet_method,
-    error: *const torchlet_text,
+    error: *const torchlet_error_message,
 ) -> torchlet_status {
     body!(error, {
         with_method(method, |mut method| match method.step()? {
@@ -326,7 +326,7 @@ pub unsafe extern "C" fn torchlet_method_step(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn torchlet_method_reset(
     method: *mut torchlet_method,
-    error: *const torchlet_text,
+    error: *const torchlet_error_message,
 ) -> torchlet_status {
     body!(error, with_method(method, |mut method| Ok(method.reset()?)))
 }

@@ -7,7 +7,7 @@ use crate::meta::torchlet_method_meta;
 use crate::pointer::{self, give};
 use crate::recorder::torchlet_recorder;
 use crate::registry::torchlet_registry;
-use crate::status::{body, torchlet_status, torchlet_text, value};
+use crate::status::{body, torchlet_error_message, torchlet_status, value};
 use crate::values::{torchlet_string, torchlet_value};
 use core::ffi::{c_char, c_void};
 use core::ptr;
@@ -237,7 +237,7 @@ pub unsafe extern "C" fn torchlet_module_open(
     path: *const c_char,
     options: *const torchlet_module_options,
     module: *mut *mut torchlet_module,
-    error: *const torchlet_text,
+    error: *const torchlet_error_message,
 ) -> torchlet_status {
     body!(error, {
         let path = pointer::text(path, "path")?;
@@ -255,7 +255,7 @@ pub unsafe extern "C" fn torchlet_module_open_bytes(
     size: usize,
     options: *const torchlet_module_options,
     module: *mut *mut torchlet_module,
-    error: *const torchlet_text,
+    error: *const torchlet_error_message,
 ) -> torchlet_status {
     body!(error, {
         let bytes = pointer::bytes(data, size, "data")?;
@@ -271,7 +271,7 @@ pub unsafe extern "C" fn torchlet_module_open_bytes(
 pub unsafe extern "C" fn torchlet_module_share(
     module: *const torchlet_module,
     other: *mut *mut torchlet_module,
-    error: *const torchlet_text,
+    error: *const torchlet_error_message,
 ) -> torchlet_status {
     body!(error, {
         let module = module.as_ref().ok_or(Fault::Null("the module"))?;
@@ -354,7 +354,7 @@ pub unsafe extern "C" fn torchlet_module_method_meta(
     module: *const torchlet_module,
     method: *const c_char,
     meta: *mut torchlet_method_meta,
-    error: *const torchlet_text,
+    error: *const torchlet_error_message,
 ) -> torchlet_status {
     body!(error, {
         // SAFETY: guaranteed by the caller; the metadata borrows heap data of the module, which
@@ -374,7 +374,7 @@ pub unsafe extern "C" fn torchlet_module_method_meta(
 pub unsafe extern "C" fn torchlet_module_load_method(
     module: *mut torchlet_module,
     method: *const c_char,
-    error: *const torchlet_text,
+    error: *const torchlet_error_message,
 ) -> torchlet_status {
     body!(error, {
         Ok(self::module(module)?.module.load_method(pointer::text(method, "method")?)?)
@@ -421,7 +421,7 @@ pub unsafe extern "C" fn torchlet_module_unload(
 pub unsafe extern "C" fn torchlet_module_reset(
     module: *mut torchlet_module,
     method: *const c_char,
-    error: *const torchlet_text,
+    error: *const torchlet_error_message,
 ) -> torchlet_status {
     body!(error, { Ok(self::module(module)?.module.reset(pointer::text(method, "method")?)?) })
 }
@@ -437,7 +437,7 @@ pub unsafe extern "C" fn torchlet_module_set_input(
     method: *const c_char,
     index: usize,
     input: *const torchlet_value,
-    error: *const torchlet_text,
+    error: *const torchlet_error_message,
 ) -> torchlet_status {
     body!(error, {
         let input = owned(&pointer::get(input, "input")?.checked()?)?;
@@ -470,7 +470,7 @@ pub unsafe extern "C" fn torchlet_module_execute(
     inputs: *const torchlet_value,
     count: usize,
     outputs: *mut *mut torchlet_values,
-    error: *const torchlet_text,
+    error: *const torchlet_error_message,
 ) -> torchlet_status {
     body!(error, {
         let method = pointer::text(method, "method")?;
@@ -510,7 +510,7 @@ pub unsafe extern "C" fn torchlet_module_forward(
     inputs: *const torchlet_value,
     count: usize,
     outputs: *mut *mut torchlet_values,
-    error: *const torchlet_text,
+    error: *const torchlet_error_message,
 ) -> torchlet_status {
     // SAFETY: guaranteed by the caller.
     unsafe { torchlet_module_execute(module, c"forward".as_ptr(), inputs, count, outputs, error) }
@@ -535,7 +535,7 @@ pub unsafe extern "C" fn torchlet_values_get(
     values: *const torchlet_values,
     index: usize,
     result: *mut torchlet_value,
-    error: *const torchlet_text,
+    error: *const torchlet_error_message,
 ) -> torchlet_status {
     body!(error, {
         let values = &values.as_ref().ok_or(Fault::Null("values"))?.0;

@@ -2,7 +2,7 @@
 
 use crate::fault::Fault;
 use crate::pointer;
-use crate::status::{body, torchlet_status, torchlet_text, value};
+use crate::status::{body, torchlet_error_message, torchlet_status, value};
 use core::ffi::c_void;
 use torchlet_core::layout::{DimOrder, MAX_RANK, Sizes, checked_nbytes, is_permutation};
 use torchlet_core::{ScalarType, TensorInfo, TensorMut, TensorRef};
@@ -192,7 +192,7 @@ pub unsafe extern "C" fn torchlet_tensor_info_init(
     scalar_type: torchlet_scalar_type,
     sizes: *const i32,
     rank: usize,
-    error: *const torchlet_text,
+    error: *const torchlet_error_message,
 ) -> torchlet_status {
     body!(error, {
         let sizes = pointer::items(sizes, rank, "sizes")?;
@@ -239,7 +239,7 @@ pub unsafe extern "C" fn torchlet_tensor_init(
     rank: usize,
     data: *const c_void,
     size: usize,
-    error: *const torchlet_text,
+    error: *const torchlet_error_message,
 ) -> torchlet_status {
     body!(error, {
         let sizes = pointer::items(sizes, rank, "sizes")?;

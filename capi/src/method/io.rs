@@ -3,7 +3,7 @@
 use super::{torchlet_buffer, torchlet_method, view, with_method};
 use crate::fault::Fault;
 use crate::pointer;
-use crate::status::{body, torchlet_status, torchlet_text, value};
+use crate::status::{body, torchlet_error_message, torchlet_status, value};
 use crate::tensor::{torchlet_tensor, torchlet_tensor_info, torchlet_tensor_mut};
 use crate::values::torchlet_value;
 use core::ffi::c_void;
@@ -39,7 +39,7 @@ pub unsafe extern "C" fn torchlet_method_set_input(
     method: *mut torchlet_method,
     index: usize,
     input: *const torchlet_value,
-    error: *const torchlet_text,
+    error: *const torchlet_error_message,
 ) -> torchlet_status {
     body!(error, {
         let input = pointer::get(input, "input")?.checked()?;
@@ -59,7 +59,7 @@ pub unsafe extern "C" fn torchlet_method_set_input_tensor(
     method: *mut torchlet_method,
     index: usize,
     tensor: *const torchlet_tensor,
-    error: *const torchlet_text,
+    error: *const torchlet_error_message,
 ) -> torchlet_status {
     body!(error, {
         let tensor = pointer::get(tensor, "tensor")?.checked()?;
@@ -80,7 +80,7 @@ pub unsafe extern "C" fn torchlet_method_resize_input(
     index: usize,
     sizes: *const i32,
     rank: usize,
-    error: *const torchlet_text,
+    error: *const torchlet_error_message,
 ) -> torchlet_status {
     body!(error, {
         let sizes = pointer::items(sizes, rank, "sizes")?;
@@ -101,7 +101,7 @@ pub unsafe extern "C" fn torchlet_method_input_tensor(
     method: *mut torchlet_method,
     index: usize,
     tensor: *mut torchlet_tensor_mut,
-    error: *const torchlet_text,
+    error: *const torchlet_error_message,
 ) -> torchlet_status {
     body!(error, {
         let found = with_method(method, |method| {
@@ -121,7 +121,7 @@ pub unsafe extern "C" fn torchlet_method_output(
     method: *const torchlet_method,
     index: usize,
     output: *mut torchlet_value,
-    error: *const torchlet_text,
+    error: *const torchlet_error_message,
 ) -> torchlet_status {
     body!(error, {
         let found = view(method)?.output(index);
@@ -139,7 +139,7 @@ pub unsafe extern "C" fn torchlet_method_output_tensor(
     method: *const torchlet_method,
     index: usize,
     tensor: *mut torchlet_tensor,
-    error: *const torchlet_text,
+    error: *const torchlet_error_message,
 ) -> torchlet_status {
     body!(error, {
         let found = view(method)?.output(index);
@@ -194,7 +194,7 @@ pub unsafe extern "C" fn torchlet_method_bind_input(
     index: usize,
     memory: *mut c_void,
     size: usize,
-    error: *const torchlet_text,
+    error: *const torchlet_error_message,
 ) -> torchlet_status {
     body!(error, {
         let bytes = pointer::zeroed(memory, size, "memory")?;
@@ -215,7 +215,7 @@ pub unsafe extern "C" fn torchlet_method_bind_output(
     index: usize,
     memory: *mut c_void,
     size: usize,
-    error: *const torchlet_text,
+    error: *const torchlet_error_message,
 ) -> torchlet_status {
     body!(error, {
         let bytes = pointer::zeroed(memory, size, "memory")?;
@@ -243,7 +243,7 @@ pub unsafe extern "C" fn torchlet_method_execute_into(
     outputs: *const torchlet_buffer,
     output_count: usize,
     infos: *mut torchlet_tensor_info,
-    error: *const torchlet_text,
+    error: *const torchlet_error_message,
 ) -> torchlet_status {
     body!(error, {
         let many = || Fault::Argument("memory can be lent to at most 16 inputs and 16 outputs");

@@ -3,7 +3,7 @@
 use super::{torchlet_method, view, with_method};
 use crate::fault::Fault;
 use crate::pointer;
-use crate::status::{body, torchlet_status, torchlet_text, value};
+use crate::status::{body, torchlet_error_message, torchlet_status, value};
 use crate::tensor::{torchlet_tensor_info, torchlet_tensor_mut};
 use crate::values::torchlet_string;
 use core::ffi::c_void;
@@ -42,7 +42,7 @@ pub unsafe extern "C" fn torchlet_method_state(
     method: *const torchlet_method,
     index: usize,
     state: *mut torchlet_state,
-    error: *const torchlet_text,
+    error: *const torchlet_error_message,
 ) -> torchlet_status {
     body!(error, {
         let method = view(method)?;
@@ -70,7 +70,7 @@ pub unsafe extern "C" fn torchlet_method_state_tensor(
     method: *mut torchlet_method,
     value: usize,
     tensor: *mut torchlet_tensor_mut,
-    error: *const torchlet_text,
+    error: *const torchlet_error_message,
 ) -> torchlet_status {
     body!(error, {
         let found = with_method(method, |method| {
@@ -91,7 +91,7 @@ pub unsafe extern "C" fn torchlet_method_bind_state(
     value: usize,
     memory: *mut c_void,
     size: usize,
-    error: *const torchlet_text,
+    error: *const torchlet_error_message,
 ) -> torchlet_status {
     body!(error, {
         let bytes = pointer::zeroed(memory, size, "memory")?;
@@ -137,7 +137,7 @@ pub unsafe extern "C" fn torchlet_method_delegate_state(
     method: *const torchlet_method,
     index: usize,
     state: *mut torchlet_delegate_state,
-    error: *const torchlet_text,
+    error: *const torchlet_error_message,
 ) -> torchlet_status {
     body!(error, {
         let method = view(method)?;
@@ -164,7 +164,7 @@ pub unsafe extern "C" fn torchlet_method_read_delegate_state(
     number: usize,
     into: *mut c_void,
     size: usize,
-    error: *const torchlet_text,
+    error: *const torchlet_error_message,
 ) -> torchlet_status {
     body!(error, {
         let target = pointer::zeroed(into, size, "into")?;
@@ -183,7 +183,7 @@ pub unsafe extern "C" fn torchlet_method_write_delegate_state(
     number: usize,
     data: *const c_void,
     size: usize,
-    error: *const torchlet_text,
+    error: *const torchlet_error_message,
 ) -> torchlet_status {
     body!(error, {
         let source = pointer::bytes(data, size, "data")?;

@@ -20,5 +20,5 @@ pub(crate) use origins::Origins;
 pub use program::{FrontEnd, Run};
 pub use summary::{Summary, summarize};
 pub(crate) use vocabulary::Access;
-pub use vocabulary::{Meaning, Vocabulary};
+pub use vocabulary::{KernelSemantics, Vocabulary};
 pub(crate) use vulkan::{Argument, Bound};
