@@ -1,6 +1,6 @@
 //! Builds the sorted kernel table at compile time.
 
-use torchlet_core::{Kernel, KernelError, Param, Plan, Prepare};
+use torchlet_core::{Kernel, KernelError, Param, Plan, Prepare, is_less};
 
 /// Declares the operators of a file: a public constant for each, and the list `KERNELS` of all.
 /// Files that are re-exported as one module name their list: `kernels! { VIEWS: … }`.
@@ -26,18 +26,6 @@ pub(crate) const fn renamed(kernel: Kernel, name: &'static str) -> Kernel {
 
 const fn never(_: &mut Prepare) -> Result<Plan, KernelError> {
     Err(KernelError::unsupported("no kernel"))
-}
-
-const fn less(a: &str, b: &str) -> bool {
-    let (a, b) = (a.as_bytes(), b.as_bytes());
-    let mut i = 0;
-    while i < a.len() && i < b.len() {
-        if a[i] != b[i] {
-            return a[i] < b[i];
-        }
-        i += 1;
-    }
-    a.len() < b.len()
 }
 
 const fn equal(a: &str, b: &str) -> bool {
@@ -143,7 +131,7 @@ const fn merged<const N: usize>(table: &[Kernel; N], run: usize) -> [Kernel; N] 
         let (mut left, mut right, mut place) = (first, middle, first);
         while place < end {
             let takes_right =
-                right < end && (left == middle || less(table[right].name, table[left].name));
+                right < end && (left == middle || is_less(table[right].name, table[left].name));
             out[place] = if takes_right { table[right] } else { table[left] };
             if takes_right {
                 right += 1;

@@ -6,7 +6,6 @@
 pub mod list;
 
 use torchlet_core::Kernel;
-use torchlet_portable::KERNELS;
 
 /// A kernel of torchlet, for `torchlet_registry_add_kernels`. Programs only take its address.
 #[repr(transparent)]
@@ -18,40 +17,6 @@ impl torchlet_kernel {
     }
 }
 
-/// Finds a kernel by name at compile time: the variant for all types, if the name has several. A
-/// missing kernel is a compile error.
-const fn find(name: &str) -> torchlet_kernel {
-    let mut index = 0;
-    while index < KERNELS.len() {
-        #[allow(clippy::indexing_slicing, reason = "evaluated by the compiler")]
-        let kernel = KERNELS[index];
-        if equal(kernel.name, name) && kernel.key.is_none() {
-            return torchlet_kernel(kernel);
-        }
-        index += 1;
-    }
-    #[allow(clippy::panic, reason = "evaluated by the compiler")]
-    {
-        panic!("no such kernel: run `cargo xtask capi --overwrite`")
-    }
-}
-
-const fn equal(a: &str, b: &str) -> bool {
-    let (a, b) = (a.as_bytes(), b.as_bytes());
-    if a.len() != b.len() {
-        return false;
-    }
-    let mut index = 0;
-    while index < a.len() {
-        #[allow(clippy::indexing_slicing, reason = "evaluated by the compiler")]
-        if a[index] != b[index] {
-            return false;
-        }
-        index += 1;
-    }
-    true
-}
-
 /// Defines the symbols.
 macro_rules! symbols {
     ($($(#[$condition:meta])* $symbol:ident = $name:literal;)*) => {
@@ -60,7 +25,8 @@ macro_rules! symbols {
             #[doc = concat!("`", $name, "`.")]
             #[allow(non_upper_case_globals, reason = "named after its C symbol")]
             #[unsafe(no_mangle)]
-            pub static $symbol: $crate::kernels::torchlet_kernel = $crate::kernels::find($name);
+            pub static $symbol: $crate::kernels::torchlet_kernel =
+                $crate::kernels::torchlet_kernel(torchlet_portable::kernel($name));
         )*
     };
 }
