@@ -1,7 +1,7 @@
 //! Registers Vulkan as a device API.
 
 use crate::device::{DeviceInfo, PIPELINE_CACHE_VARIABLE};
-use crate::{BACKEND_NAME, VulkanBackend, VulkanBackendBuilder, VulkanTarget, ops, passes};
+use crate::{BACKEND_NAME, VulkanBackend, VulkanBackendBuilder, VulkanTarget};
 use std::sync::Arc;
 use torchlet_core::{Backend, DelegateError, Rates};
 use torchlet_graph::Target;
@@ -36,11 +36,11 @@ impl DeviceApi for Vulkan {
     }
 
     fn supports(&self, operator: Operator) -> bool {
-        ops::find(operator).is_some()
+        torchlet_gpu::supports(operator)
     }
 
     fn rewrite(&self, graph: &mut Graph<'_>) {
-        passes::run(graph);
+        torchlet_gpu::fuse(graph);
     }
 
     fn devices(&self, options: &DeviceOptions) -> Result<Vec<DeviceListing>, DelegateError> {
