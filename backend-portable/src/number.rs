@@ -344,91 +344,38 @@ impl ComputeType {
     }
 }
 
-/// Runs `$body` with `$T` bound to the Rust type of an element type, or `$otherwise` for types
-/// without arithmetic.
+/// Runs `$body` with `$T` bound to the Rust type of an element type: `with_number!(scalar_type, |T|
+/// body, else otherwise)`. Types without arithmetic, and with `float` in front all that are not
+/// floating point, run `$otherwise`.
 macro_rules! with_number {
-    ($scalar_type:expr, |$T:ident| $body:expr, else $otherwise:expr) => {
+    (float $scalar_type:expr, |$T:ident| $body:expr, else $otherwise:expr) => {
+        $crate::number::with_number!(
+            [Half half::f16, BFloat16 half::bf16, Float f32, Double f64,],
+            $scalar_type, |$T| $body, else $otherwise
+        )
+    };
+    ([$($variant:ident $type:ty,)*],
+        $scalar_type:expr, |$T:ident| $body:expr, else $otherwise:expr) => {
         match $scalar_type {
-            torchlet_core::ScalarType::Byte
-                if $crate::types::has(torchlet_core::ScalarType::Byte) =>
+            $(torchlet_core::ScalarType::$variant
+                if $crate::types::has(torchlet_core::ScalarType::$variant) =>
             {
-                type $T = u8;
+                type $T = $type;
                 $body
-            }
-            torchlet_core::ScalarType::Char
-                if $crate::types::has(torchlet_core::ScalarType::Char) =>
-            {
-                type $T = i8;
-                $body
-            }
-            torchlet_core::ScalarType::Short
-                if $crate::types::has(torchlet_core::ScalarType::Short) =>
-            {
-                type $T = i16;
-                $body
-            }
-            torchlet_core::ScalarType::Int
-                if $crate::types::has(torchlet_core::ScalarType::Int) =>
-            {
-                type $T = i32;
-                $body
-            }
-            torchlet_core::ScalarType::Long
-                if $crate::types::has(torchlet_core::ScalarType::Long) =>
-            {
-                type $T = i64;
-                $body
-            }
-            torchlet_core::ScalarType::Half
-                if $crate::types::has(torchlet_core::ScalarType::Half) =>
-            {
-                type $T = half::f16;
-                $body
-            }
-            torchlet_core::ScalarType::Float
-                if $crate::types::has(torchlet_core::ScalarType::Float) =>
-            {
-                type $T = f32;
-                $body
-            }
-            torchlet_core::ScalarType::Double
-                if $crate::types::has(torchlet_core::ScalarType::Double) =>
-            {
-                type $T = f64;
-                $body
-            }
-            torchlet_core::ScalarType::Bool
-                if $crate::types::has(torchlet_core::ScalarType::Bool) =>
-            {
-                type $T = torchlet_core::Bool;
-                $body
-            }
-            torchlet_core::ScalarType::BFloat16
-                if $crate::types::has(torchlet_core::ScalarType::BFloat16) =>
-            {
-                type $T = half::bf16;
-                $body
-            }
-            torchlet_core::ScalarType::UInt16
-                if $crate::types::has(torchlet_core::ScalarType::UInt16) =>
-            {
-                type $T = u16;
-                $body
-            }
-            torchlet_core::ScalarType::UInt32
-                if $crate::types::has(torchlet_core::ScalarType::UInt32) =>
-            {
-                type $T = u32;
-                $body
-            }
-            torchlet_core::ScalarType::UInt64
-                if $crate::types::has(torchlet_core::ScalarType::UInt64) =>
-            {
-                type $T = u64;
-                $body
-            }
+            })*
             _ => $otherwise,
         }
+    };
+    ($scalar_type:expr, |$T:ident| $body:expr, else $otherwise:expr) => {
+        $crate::number::with_number!(
+            [
+                Byte u8, Char i8, Short i16, Int i32, Long i64,
+                Half half::f16, Float f32, Double f64,
+                Bool torchlet_core::Bool, BFloat16 half::bf16,
+                UInt16 u16, UInt32 u32, UInt64 u64,
+            ],
+            $scalar_type, |$T| $body, else $otherwise
+        )
     };
 }
 pub(crate) use with_number;

@@ -5,11 +5,6 @@
 
 use core::f64::consts::{FRAC_2_SQRT_PI, PI, SQRT_2};
 
-/// The natural logarithm of the absolute value of the gamma function.
-pub(crate) fn log_gamma(x: f64) -> f64 {
-    libm::lgamma(x)
-}
-
 /// Arguments from which asymptotic series in `1 / x` reach `f64` precision.
 const ASYMPTOTIC_FROM: f64 = 10.0;
 
@@ -27,7 +22,7 @@ const BERNOULLI: [f64; 10] = [
     -174611.0 / 330.0,
 ];
 
-/// The derivative of [`log_gamma`] (5.11.2; 5.5.4 for negative arguments). As in PyTorch, infinite
+/// The derivative of `lgamma` (5.11.2; 5.5.4 for negative arguments). As in PyTorch, infinite
 /// at zero, with the opposite sign, and NaN at negative integers.
 pub(crate) fn digamma(x: f64) -> f64 {
     if x == 0.0 {
@@ -326,17 +321,6 @@ pub(crate) fn spherical_bessel_j0(x: f64) -> f64 {
     }
 }
 
-/// `x * 2^exponent`, without overflow or underflow of intermediate powers.
-pub(crate) fn scaled(x: f64, exponent: f64) -> f64 {
-    // Beyond these bounds, results are zero or infinite.
-    let whole = exponent.clamp(-3000.0, 3000.0);
-    if exponent == libm::trunc(exponent) {
-        libm::ldexp(x, whole as i32)
-    } else {
-        x * libm::exp2(exponent)
-    }
-}
-
 /// Argument from which the uniform expansion is accurate enough, and sums would need too many
 /// terms.
 const UNIFORM_FROM: f64 = 1e5;
@@ -404,7 +388,7 @@ pub(crate) fn incomplete_gamma(a: f64, x: f64) -> [f64; 2] {
 /// `x^a e^-x / gamma(a + 1)`
 fn gamma_front(a: f64, x: f64) -> f64 {
     if a < ASYMPTOTIC_FROM {
-        return libm::exp(a * libm::log(x) - x - log_gamma(a + 1.0));
+        return libm::exp(a * libm::log(x) - x - libm::lgamma(a + 1.0));
     }
     // The remainder of Stirling's series (5.11.1) after cancelling the logarithms, which are large
     // and nearly equal.

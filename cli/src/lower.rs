@@ -12,7 +12,7 @@ use std::path::Path;
 use torchlet::core::{DataLoader, DataMap, Program, Registry};
 use torchlet::graph::method::{self, Instruction};
 use torchlet::graph::{self, Compiled, Processors};
-use torchlet::{FileAccess, Module, RunOn};
+use torchlet::{DEVICE_APIS, FileAccess, Module, RunOn};
 
 /// Effect of lowering on a method.
 struct Change {
@@ -76,14 +76,11 @@ fn compile<'p>(
         }
         // Firmware links kernels only, without the engine.
         LowerFor::Mcu => graph::cpu::compile(program, data, Processors::KERNELS, registry),
-        #[cfg(feature = "vulkan")]
-        LowerFor::Vulkan => {
-            let gpu = torchlet::vulkan::VulkanTarget::any();
-            graph::compile(program, data, Processors::preferring(&[&gpu]), registry)
-        }
-        #[cfg(not(feature = "vulkan"))]
-        LowerFor::Vulkan => {
-            return Err(Failure::new("this torchlet was built without Vulkan; use --for cpu"));
+        LowerFor::Device(name) => {
+            let api = DEVICE_APIS.iter().find(|api| api.name() == name);
+            let target = api.map(|api| api.target(None));
+            let targets: Vec<&dyn graph::Target> = target.as_deref().into_iter().collect();
+            graph::compile(program, data, Processors::preferring(&targets), registry)
         }
     }
     .map_err(failure)

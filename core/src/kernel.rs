@@ -298,3 +298,17 @@ impl Kernel {
         }
     }
 }
+
+/// Whether a name sorts before another one, for tables that are built at compile time.
+#[allow(clippy::indexing_slicing, reason = "both indices are below the lengths")]
+pub const fn is_less(a: &str, b: &str) -> bool {
+    let (a, b) = (a.as_bytes(), b.as_bytes());
+    let mut i = 0;
+    while i < a.len() && i < b.len() {
+        if a[i] != b[i] {
+            return a[i] < b[i];
+        }
+        i += 1;
+    }
+    a.len() < b.len()
+}

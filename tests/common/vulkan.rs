@@ -30,7 +30,7 @@ pub(crate) fn device_is_there() -> bool {
 /// A builder for the device, including software devices, which are only used if requested
 /// explicitly.
 pub(crate) fn on_device() -> ModuleBuilder {
-    Module::builder().run_on(RunOn::Vulkan)
+    Module::builder().run_on(RunOn::Device("vulkan"))
 }
 
 /// Deterministic random numbers.

@@ -105,7 +105,7 @@ fn agrees(name: &str, processor: RunOn, lookahead: usize) {
     let case = &expected(name)[0];
     let (prompt, chosen) = (ids(&case["ids"]), ids(&case["chosen"]));
     let count = chosen.len().min(24);
-    let is_device = processor == RunOn::Vulkan;
+    let is_device = processor == RunOn::Device("vulkan");
     let plain = config(count, lookahead);
     for turn in 0..2 {
         runner.reset().unwrap();
@@ -167,9 +167,9 @@ fn one_number_is_looked_at_on_the_cpu() {
 fn one_number_comes_back_from_a_gpu() {
     if crate::device::device_is_there() {
         for name in FORMS {
-            agrees(name, RunOn::Vulkan, 0);
+            agrees(name, RunOn::Device("vulkan"), 0);
         }
-        agrees("llama_all_logits", RunOn::Vulkan, 4);
+        agrees("llama_all_logits", RunOn::Device("vulkan"), 4);
     }
 }
 

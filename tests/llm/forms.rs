@@ -149,7 +149,7 @@ fn llama_attention_sink() {
 #[test]
 fn windows_on_a_device() {
     if crate::device::device_is_there() {
-        let processors = [RunOn::Vulkan];
+        let processors = [RunOn::Device("vulkan")];
         agrees_on(&processors, "llama_sliding_window", &Overrides::default());
         let overrides = Overrides { max_context_len: Some(1 << 20), ..Overrides::default() };
         agrees_on(&processors, "llama_attention_sink", &overrides);

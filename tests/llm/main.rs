@@ -82,7 +82,7 @@ fn greedy_tokens_are_those_of_pytorch_in_the_engine() {
 #[cfg(feature = "vulkan")]
 fn greedy_tokens_are_those_of_pytorch_on_a_gpu() {
     if device::device_is_there() {
-        agrees_with_eager(RunOn::Vulkan);
+        agrees_with_eager(RunOn::Device("vulkan"));
     }
 }
 
@@ -219,7 +219,7 @@ fn what_was_warmed_up_generates_the_same() {
     warming_up_changes_nothing(RunOn::Cpu);
     #[cfg(feature = "vulkan")]
     if device::device_is_there() {
-        warming_up_changes_nothing(RunOn::Vulkan);
+        warming_up_changes_nothing(RunOn::Device("vulkan"));
     }
 }
 

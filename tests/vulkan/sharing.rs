@@ -136,7 +136,8 @@ fn weights_are_shared() {
 fn are_there_once(file: &str, weights: u64) {
     let fixture = fixture(file);
     let backend = Arc::new(VulkanBackend::new());
-    let builder = Module::builder().threads(1).run_on(RunOn::Vulkan).without_default_backends();
+    let builder =
+        Module::builder().threads(1).run_on(RunOn::Device("vulkan")).without_default_backends();
     let source = open(&fixture, builder.backend(backend.clone())).unwrap();
     let used = || backend.device_memory().map_or(0, |memory| memory.used);
     let mut first = source.share();

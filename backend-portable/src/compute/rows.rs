@@ -64,30 +64,6 @@ pub fn layer_norm_rows(
     });
 }
 
-/// RMS normalisation: `dst = x / sqrt(mean of x^2 + epsilon) * gamma`.
-pub fn rms_norm_rows(
-    context: Context<'_>,
-    src: &[f32],
-    len: usize,
-    gamma: Option<&[f32]>,
-    epsilon: f32,
-    dst: &mut [f32],
-) {
-    let gamma = gamma.filter(|g| g.len() >= len);
-    each_row(context, src, len, dst, len, &|_, row, dst| {
-        let scale = 1.0 / libm::sqrtf(context.tier.dispatch(Squares(row)) / len as f32 + epsilon);
-        context.tier.dispatch(Rescale {
-            src: row,
-            dst,
-            shift: 0.0,
-            low: 0.0,
-            scale,
-            gamma,
-            beta: None::<Plus>,
-        });
-    });
-}
-
 /// Function of a row index, the row, and its part of the result.
 type RowTask<'a> = dyn Fn(usize, &[f32], &mut [f32]) + Sync + 'a;
 
@@ -166,17 +142,6 @@ impl Vectorized for Sum<'_> {
     }
 }
 
-/// The sum of `x^2`.
-struct Squares<'a>(&'a [f32]);
-
-impl Vectorized for Squares<'_> {
-    type Output = f32;
-    #[inline(always)]
-    fn run<S: Simd>(self, s: S) -> f32 {
-        fold(s, self.0, Square)[0]
-    }
-}
-
 /// The sums of `x - .1` and of `(x - .1)^2`.
 struct Spread<'a>(&'a [f32], f32);
 
@@ -200,16 +165,6 @@ impl Term<1> for Identity {
     #[inline(always)]
     fn of<S: Simd>(self, s: S, x: S::F, [acc]: [S::F; 1]) -> [S::F; 1] {
         [s.add(x, acc)]
-    }
-}
-
-#[derive(Clone, Copy)]
-struct Square;
-
-impl Term<1> for Square {
-    #[inline(always)]
-    fn of<S: Simd>(self, s: S, x: S::F, [acc]: [S::F; 1]) -> [S::F; 1] {
-        [s.mul_add(x, x, acc)]
     }
 }
 
@@ -430,12 +385,6 @@ mod tests {
                 });
                 // A row of one element has no variance: the result is magnified rounding error.
                 assert_close(&dst, &want, if len < 3 { 1e-2 } else { 1e-5 }, "layer norm");
-                rms_norm_rows(context, &x, len, Some(&gamma), 1e-5, &mut dst);
-                let want = expect(&|row| {
-                    let scale = 1.0 / (row.iter().map(|x| x * x).sum::<f64>() / n + 1e-5).sqrt();
-                    (0..len).map(|i| row[i] * scale * f64::from(gamma[i])).collect()
-                });
-                assert_close(&dst, &want, 1e-5, "rms norm");
             }
         }
     }

@@ -2,7 +2,6 @@
 
 use super::random::{hash, next_key, normal};
 use crate::number::{load, store, unsupported};
-use crate::special::log_gamma;
 use crate::table::kernels;
 use crate::walk::Walk;
 use torchlet_core::Param::{Float, OptionalInt, Out, Tensor};
@@ -158,7 +157,7 @@ fn poisson(mean: f64, key: u64) -> f64 {
             continue;
         }
         let height = libm::log(v * inverse / (a / (distance * distance) + b));
-        if height <= count * log - mean - log_gamma(count + 1.0) {
+        if height <= count * log - mean - libm::lgamma(count + 1.0) {
             return count;
         }
     }

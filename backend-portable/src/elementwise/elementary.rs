@@ -5,7 +5,6 @@ use super::{Real, TypeRule, by_compute, prepare, unary};
 use crate::compute::functions;
 use crate::map::{Two, map};
 use crate::number::{Compute, rounded};
-use crate::special;
 use crate::table::kernels;
 use torchlet_core::Param::{Out, Tensor};
 use torchlet_core::{Invoke, Kernel, KernelError};
@@ -87,6 +86,17 @@ kernels! {
     ));
 }
 
+/// `x * 2^exponent`, without overflow or underflow of intermediate powers.
+fn scaled(x: f64, exponent: f64) -> f64 {
+    // Beyond these bounds, results are zero or infinite.
+    let whole = exponent.clamp(-3000.0, 3000.0);
+    if exponent == libm::trunc(exponent) {
+        libm::ldexp(x, whole as i32)
+    } else {
+        x * libm::exp2(exponent)
+    }
+}
+
 fn ldexp<C: Real>(ctx: &mut Invoke) -> Result<(), KernelError> {
     crate::types::expect::<C>()?;
     let found = ctx.info(1)?.scalar_type;
@@ -94,9 +104,9 @@ fn ldexp<C: Real>(ctx: &mut Invoke) -> Result<(), KernelError> {
     let function = move |a: C, b: C| {
         let exponent = b.to_f64();
         if is_power {
-            return a * C::from_f64(rounded(found, special::scaled(1.0, exponent)));
+            return a * C::from_f64(rounded(found, scaled(1.0, exponent)));
         }
-        C::from_f64(special::scaled(a.to_f64(), exponent))
+        C::from_f64(scaled(a.to_f64(), exponent))
     };
     map(ctx, [0, 1], 2, &Two(function))
 }

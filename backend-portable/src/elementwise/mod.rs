@@ -15,9 +15,11 @@ pub mod elementary;
 pub mod exponent;
 pub mod logic;
 pub mod next;
+#[cfg(feature = "linalg-special")]
 pub mod polynomial;
 pub mod power;
 pub mod rounding;
+#[cfg(feature = "linalg-special")]
 pub mod special;
 
 pub(crate) use crate::real::Real;

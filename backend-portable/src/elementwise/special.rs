@@ -24,7 +24,7 @@ kernels! {
     /// `aten::special_ndtri.out(self, out)`: quantiles of the normal distribution.
     SPECIAL_NDTRI_OUT = function!("aten::special_ndtri.out", special::normal_quantile);
     /// `aten::lgamma.out(self, out)`: the logarithm of the absolute value of the gamma function.
-    LGAMMA_OUT = function!("aten::lgamma.out", special::log_gamma);
+    LGAMMA_OUT = function!("aten::lgamma.out", libm::lgamma);
     /// `aten::digamma.out(self, out)`: the derivative of the logarithm of the gamma function.
     DIGAMMA_OUT = function!("aten::digamma.out", special::digamma);
     /// `aten::polygamma.out(n, self, out)`: the `n`-th derivative of `digamma`.

@@ -22,6 +22,22 @@
 //! same algorithms with tiles that fit their registers. Its transcendental functions come from
 //! `libm`.
 
+/// Lane-wise methods of [`Simd`], from vectors to a vector: `lanewise! { [isa] add(a, b) = …; }`,
+/// where `isa!` wraps intrinsics that require the token.
+macro_rules! lanewise {
+    ([$isa:ident] $($name:ident($($arg:ident),+) = $result:expr;)+) => {
+        lanewise! { $($name($($arg),+) = $isa!($result);)+ }
+    };
+    ($($name:ident($($arg:ident),+) = $result:expr;)+) => {
+        $(
+            #[inline(always)]
+            fn $name(self, $($arg: Self::F),+) -> Self::F {
+                $result
+            }
+        )+
+    };
+}
+
 #[cfg(all(target_arch = "x86_64", feature = "engine"))]
 mod amx;
 #[cfg(target_arch = "x86_64")]
