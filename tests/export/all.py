@@ -1,7 +1,7 @@
-"""Writes every fixture anew, and the manifest.
+"""Regenerates every fixture and the manifest.
 
-pip install -r requirements.txt
-python all.py
+    pip install -r requirements.txt
+    python all.py
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ SCRIPTS = ("digits.py", "tinyml.py", "programs.py", "flow.py", "models.py", "for
 
 
 def clear() -> None:
-    """Everything but the page that explains it."""
+    """Deletes everything but the README that explains the fixtures."""
     for entry in FIXTURES.iterdir():
         if entry.is_dir():
             shutil.rmtree(entry)

@@ -1,4 +1,4 @@
-"""Control flow over views of conditions, and state that has no place in the memory plan."""
+"""Control flow whose condition is a view, and state outside of the memory plan."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class OnReshape(nn.Module):
 
 
 class OnSelect(nn.Module):
-    """An element of several bools, which are an output, too."""
+    """The condition is one element of a bool tensor that is also an output."""
 
     def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         large = x > 0
@@ -46,7 +46,7 @@ class OnSelect(nn.Module):
 
 
 class OnGiven(nn.Module):
-    """The condition is a view of an input, and of an element of another."""
+    """One condition is a view of an input, another a view of an element of an input."""
 
     def forward(self, flag: torch.Tensor, flags: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
         y = torch.cond(flag.view(()), positive, negative, (x,))
@@ -54,7 +54,7 @@ class OnGiven(nn.Module):
 
 
 class NestedOnViews(nn.Module):
-    """Conditions of both conditions are views, and values live across the branches."""
+    """Nested conditions that are all views, with values that live across the branches."""
 
     def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
         flat, doubled = x.reshape(-1), x * 2
@@ -73,7 +73,7 @@ class NestedOnViews(nn.Module):
 
 
 class CondInMap(nn.Module):
-    """A condition that is a view, in each round of a loop."""
+    """A condition that is a view, inside the body of a `map`."""
 
     def forward(self, xs: torch.Tensor) -> torch.Tensor:
         def each(x):
@@ -93,7 +93,7 @@ class CondInScan(nn.Module):
 
 
 class CountedCond(nn.Module):
-    """A buffer decides about a branch, and is updated behind it."""
+    """A buffer selects the branch and is updated after it."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -106,7 +106,7 @@ class CountedCond(nn.Module):
 
 
 class Counter(nn.Module):
-    """Two buffers that are equal at first, a constant that equals them, and views of a buffer."""
+    """Two buffers with equal initial values, a constant equal to them, and views of a buffer."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -122,7 +122,7 @@ class Counter(nn.Module):
 
 
 class Ring(nn.Module):
-    """Keeps the last inputs round and round."""
+    """Ring buffer of the last inputs."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -136,7 +136,7 @@ class Ring(nn.Module):
 
 
 class Stream(nn.Module):
-    """A convolution over what came before, of which each call gives the next piece."""
+    """Streaming convolution: each call passes the next chunk; a buffer keeps the overlap."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -150,7 +150,7 @@ class Stream(nn.Module):
 
 
 class Recurrent(nn.Module):
-    """Without initial values, and with more activations than fit beside it where it would be planned like one."""
+    """Uninitialized state, with more activations than fit beside it in a shared memory plan."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -165,7 +165,7 @@ class Recurrent(nn.Module):
 
 
 class Decaying(nn.Module):
-    """State without initial values that a delegate reads and computes, and `copy_` writes."""
+    """Uninitialized state that a delegate reads and computes, and `copy_` writes back."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Programs that vary how a file is laid out: delegates, where their data lies, named data, alignment."""
+"""Programs that vary the file layout: delegates and their data, named data, alignment."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ NAMED = BackendWithNamedDataMap.__name__
 
 
 class OneByOne(Partitioner):
-    """Hands every node with one of the targets to the backend, each as a delegate of its own."""
+    """Delegates every node with one of the targets to the backend, one delegate per node."""
 
     def __init__(self, backend: str, *targets: Any, specs: list[CompileSpec] | None = None) -> None:
         super().__init__()

@@ -1,8 +1,8 @@
-"""Writes `fixtures/language/`: the operators that ExecuTorch adds for language models, around caches as in its models.
+"""Writes `fixtures/language/`: ExecuTorch's operators for language models, with KV caches.
 
-python language.py
+    python language.py
 
-What is expected is what ExecuTorch's own operators compute when they are called in PyTorch.
+Expected outputs are those of ExecuTorch's own operators when called from PyTorch.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ NAMES = {torch.float32: "f32", torch.float16: "f16", torch.bfloat16: "bf16"}
 
 
 class Cached(nn.Module):
-    """Keys and values go to caches; queries attend over these."""
+    """Writes keys and values to caches and attends over the caches."""
 
     def __init__(self, dtype: torch.dtype, together: bool, batch: int = 1, room: int = 12) -> None:
         super().__init__()
@@ -56,7 +56,7 @@ class Cached(nn.Module):
 
 
 class Indexed(nn.Module):
-    """Keys go to the places of a cache that indices say."""
+    """Writes keys to the cache positions given by an index tensor."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -68,7 +68,7 @@ class Indexed(nn.Module):
 
 
 class Call(nn.Module):
-    """One operator, with what it takes besides tensors."""
+    """One operator with fixed non-tensor arguments."""
 
     def __init__(self, operator: Any, *rest: Any, **named: Any) -> None:
         super().__init__()
@@ -123,7 +123,7 @@ def attention() -> Iterator[Fixture]:
     yield one("sdpa_many_queries", Call(L.custom_sdpa, 0, None, 0.0, True), qkv(1, 150, 150, 1, 2, 4))
     half = qkv(1, 70, 140, 1, 2, 4, torch.float16)
     yield one("sdpa_half", Call(L.custom_sdpa, 65, None, 0.0, True), half, tolerance=F16)
-    # One head of many queries is more than a tile.
+    # 70 query heads share a key head: more rows than a tile.
     yield one("sdpa_wide_group", Call(L.custom_sdpa, 2, None, 0.0, True), qkv(1, 2, 4, 2, 70, 2))
     masked = lambda q, k, v, mask: L.custom_sdpa(q, k, v, 2, mask, 0.0, False)  # noqa: E731
     hidden = torch.randn(4, 9)
@@ -131,7 +131,7 @@ def attention() -> Iterator[Fixture]:
     hidden[2] = float("-inf")
     yield one("sdpa_mask", Call(masked), (*qkv(1, 4, 9, 2, 2, 8), hidden))
     wide = torch.zeros(2, 260)
-    # Nothing is seen until the last tile.
+    # All keys but those of the last tile are masked.
     wide[0, :258] = float("-inf")
     yield one("sdpa_mask_late", Call(masked), (*qkv(1, 2, 260, 1, 1, 4), wide))
     for heads_first in (False, True):
@@ -195,7 +195,7 @@ def products() -> Iterator[Fixture]:
 
 
 class Experts(nn.Module):
-    """Feed-forward layers of which each token takes a few."""
+    """Mixture of experts: each token is routed to a few feed-forward layers."""
 
     def __init__(self, bits: int, function: str, biased: bool, group: int = 16) -> None:
         super().__init__()
@@ -210,7 +210,7 @@ class Experts(nn.Module):
 
 
 def packed(weights: torch.Tensor, group: int, bits: int) -> torch.Tensor:
-    """Weights in torchao's universal form: 8 rows by 16 elements at a time, in two halves."""
+    """Packs weights in torchao's universal layout: blocks of 8 x 16 values, as two 8 x 8 halves."""
     rows, width = weights.shape
     top = 2 ** (bits - 1) - 1
     groups = weights.reshape(rows, width // group, group)
@@ -236,7 +236,7 @@ def as_bytes(tensor: torch.Tensor) -> torch.Tensor:
 
 
 class Decoder(nn.Module):
-    """ExecuTorch's own example of a Llama, tiny and random, which gives the logits of the last token."""
+    """A tiny random instance of ExecuTorch's example Llama that returns the last token's logits."""
 
     def __init__(self, *changes: Any, **settings: Any) -> None:
         super().__init__()
@@ -256,7 +256,7 @@ class Decoder(nn.Module):
         )
         model = construct_transformer(args).eval()
         for parameter in model.parameters():
-            # Larger than the usual start, so that logits differ.
+            # A larger standard deviation than the default, so that logits differ clearly.
             nn.init.normal_(
                 parameter, std=0.3 if parameter.dim() > 1 else 0.1, mean=0.0 if parameter.dim() > 1 else 1.0
             )
@@ -275,7 +275,7 @@ def small_embeddings(bits: int, group: int | None) -> Any:
 
 
 def greedy(model: nn.Module, prompt: list[int], count: int) -> list[tuple]:
-    """The calls that decode greedily: the prompt, then one token after the other."""
+    """Inputs of greedy decoding: the prompt, then one token per call."""
     model, calls, at = copy.deepcopy(model), [], 0
     tokens = prompt
     with torch.no_grad():

@@ -1,6 +1,7 @@
-"""The families of models that people run, each cut down to a few kilobytes: the same blocks, few channels, few layers.
+"""Common model families reduced to a few kilobytes: the same blocks with few channels and layers.
 
-Weights are random, and so are the running statistics of batch norms, which would hide mistakes if they were 0 and 1.
+Weights are random. So are the running statistics of batch norms: means of 0 and variances of 1
+would hide mistakes.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ def randomize_statistics(module: nn.Module) -> nn.Module:
 
 
 def tolerance(module: nn.Module, cases: list[tuple], relative: float) -> Tolerance:
-    """Errors are judged against the largest output."""
+    """A tolerance relative to the largest output."""
     module = copy.deepcopy(module)
     with torch.no_grad():
         outputs = [out for inputs in cases for out in flatten(module(*copy.deepcopy(inputs)))]
@@ -64,7 +65,7 @@ def images(count: int, channels: int, size: int) -> list[tuple]:
 
 
 class Classifier(nn.Module):
-    """Stem, body, global average, linear: the frame of every image classifier here."""
+    """Stem, body, global average pooling and linear layer: shared by all image classifiers here."""
 
     def __init__(self, stem: int, body: nn.Module, features: int, activation: type[nn.Module] = nn.ReLU) -> None:
         super().__init__()
@@ -195,7 +196,7 @@ class Unet(nn.Module):
 
 
 class Segmenter(nn.Module):
-    """Dilated convolutions, and a bilinear resize to the size of the input."""
+    """Dilated convolutions, followed by a bilinear resize to the input size."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -284,7 +285,7 @@ class Recurrent(nn.Module):
 
 
 class StreamingGru(nn.Module):
-    """Carries its hidden state in a buffer, one frame at a time."""
+    """Processes one frame per call; the hidden state is a buffer."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -313,7 +314,7 @@ def bert() -> nn.Module:
 
 
 class Outputs(nn.Module):
-    """Names the arguments of a transformers model, so that the program's inputs are plain tensors."""
+    """Names the arguments of a transformers model, so that inputs are plain tensors."""
 
     def __init__(self, inner: nn.Module, *names: str) -> None:
         super().__init__()
@@ -325,7 +326,7 @@ class Outputs(nn.Module):
 
 
 class LlamaAttention(nn.Module):
-    """Grouped-query attention with rotary positions and a cache that the program itself keeps."""
+    """Grouped-query attention with RoPE and a KV cache in buffers."""
 
     def __init__(self, width: int, heads: int, shared: int, context: int) -> None:
         super().__init__()
@@ -374,7 +375,7 @@ class LlamaBlock(nn.Module):
 
 
 class Llama(nn.Module):
-    """A decoder of the Llama architecture: tokens and their positions in, logits of the last token out."""
+    """A decoder of the Llama architecture: maps tokens and positions to the last token's logits."""
 
     def __init__(
         self, vocabulary: int = 32, width: int = 16, heads: int = 4, shared: int = 2, context: int = 12
@@ -399,7 +400,7 @@ class Llama(nn.Module):
 
 
 def decoding(*lengths: int) -> list[tuple]:
-    """Chunks of a sequence, one after the other."""
+    """Consecutive chunks of a sequence."""
     cases, start = [], 0
     for length in lengths:
         cases.append((torch.randint(0, 32, (1, length)), torch.arange(start, start + length)))

@@ -1,6 +1,6 @@
-"""Writes the operator cases: `fixtures/ops/<family>/<case>.bpte`, one program around one operator each.
+"""Writes the operator cases `fixtures/ops/<family>/<case>.bpte`, each a program of one operator.
 
-python operators.py [family ...]
+    python operators.py [family ...]
 """
 
 from __future__ import annotations
@@ -27,7 +27,10 @@ FAMILIES = {
 
 
 def tolerance(case: Case, method: Method) -> Tolerance:
-    """The loosest that the outputs' dtypes ask for. Low precision is also judged against the largest output."""
+    """The loosest tolerance of the outputs' dtypes.
+
+    Low precision scales with the largest output.
+    """
     outputs = [t for out in method.expected() for t in flatten(out) if isinstance(t, torch.Tensor)]
     rtol, atol = EXACT.rtol, EXACT.atol
     for output in outputs:
@@ -49,14 +52,14 @@ def fixture(family: str, case: Case) -> Fixture:
 
 
 def dynamic_shapes(case: Case) -> Any:
-    """`Function` takes its inputs as one variadic argument, a module of its own names them."""
+    """Adapts the shapes: `Function` has one variadic argument, other modules name theirs."""
     if case.dynamic is None or isinstance(case.run, torch.nn.Module):
         return case.dynamic
     return (case.dynamic,)
 
 
 def write_family(family: str) -> tuple[list[dict[str, Any]], list[str]]:
-    """The manifest's entries of a family, and what went wrong."""
+    """Writes a family; returns its manifest entries and errors."""
     folder = FIXTURES / FOLDER / family
     for stale in folder.glob("*.bpte"):
         stale.unlink()

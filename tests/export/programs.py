@@ -1,4 +1,4 @@
-"""Tiny programs, each around one thing that the executor does: jumps, state, several methods, odd inputs, outputs."""
+"""Tiny programs, each for one feature of the executor: jumps, state, methods, inputs, outputs."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class CondOnInput(nn.Module):
 
 
 class CondsInARow(nn.Module):
-    """Results of one are needed after the next, whose branches ExecuTorch 1.5 plans over those of the first."""
+    """Results that outlive the next `cond`, whose branches ExecuTorch 1.5 plans over them."""
 
     def forward(self, x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, ...]:
         def nested(x, y):
@@ -83,7 +83,7 @@ class Scan(nn.Module):
 
 
 class Counter(nn.Module):
-    """Adds its input to a buffer, and counts how often it was called."""
+    """Adds its input to a buffer and counts the calls."""
 
     def __init__(self, start: float) -> None:
         super().__init__()
@@ -97,7 +97,7 @@ class Counter(nn.Module):
 
 
 class Window(nn.Module):
-    """Keeps the last four inputs in a buffer that shifts."""
+    """Keeps the last four inputs in a shifting buffer."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -109,7 +109,7 @@ class Window(nn.Module):
 
 
 class WriteAt(nn.Module):
-    """Writes a row of a buffer at a position that is an input, as a cache of keys and values does."""
+    """Writes a buffer row at a position given by an input, as a KV cache does."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -121,7 +121,7 @@ class WriteAt(nn.Module):
 
 
 class Shared(nn.Module):
-    """One module behind two methods."""
+    """One module shared by two methods."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -137,7 +137,7 @@ class Encode(Shared):
 
 
 class Store(nn.Module):
-    """What one method writes, others read: `share_mutable_buffers` gives all of them the same memory."""
+    """State in the same memory for several methods, by `share_mutable_buffers`."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -163,14 +163,14 @@ class StoreCount(Store):
 
 
 class StoreNothing(nn.Module):
-    """It has no state, but lists the planned buffer of the others, as exporters do."""
+    """A stateless method that lists the others' planned buffer, as exporters do."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return torch.sigmoid(x)
 
 
 class ManyInputs(nn.Module):
-    """Scalars are fixed at export; only tensors are really inputs."""
+    """Scalars are fixed at export; only tensors become inputs."""
 
     def forward(self, x, count: int, flag: bool, scale: float, nothing):
         y = x * scale + count
@@ -323,7 +323,7 @@ def state() -> list[Fixture]:
 
 
 def cells() -> list[Fixture]:
-    """State in its ways, with names, and with what is in the buffers at first."""
+    """Stateful models with named, initialized buffers."""
 
     def cell(name: str, module: nn.Module, inputs: list[tuple]) -> Fixture:
         return Fixture.forward(f"cells/{name}", module, inputs, sequence=True, config=stateful.config(module))
@@ -463,7 +463,7 @@ def external_weights() -> list[Fixture]:
 
 
 class Loss(nn.Module):
-    """A network and its loss, as a program that trains it on the device computes them."""
+    """A network and its loss, as in on-device training."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -475,7 +475,7 @@ class Loss(nn.Module):
 
 
 class Training(Method):
-    """Outputs: the loss, what the module returns beside it, the gradients of the parameters, the parameters."""
+    """Outputs: the loss, other results, the gradients of the parameters, the parameters."""
 
     def export(self) -> torch.export.ExportedProgram:
         return _export_forward_backward(super().export())

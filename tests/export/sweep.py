@@ -1,12 +1,16 @@
-"""Operators times types: PyTorch's own samples of each operator, exported, run by torchlet and compared with PyTorch eager.
+"""Operators times dtypes: exports PyTorch's samples of each operator, runs them in torchlet and
+compares the results with PyTorch in eager mode.
 
     python sweep.py --torchlet ../../target/release/torchlet --table ../../docs/operators.md [--only REGEX] [--resume]
 
-PyTorch lists its operators with samples of arguments for its own tests (`torch.testing._internal.common_methods_invocations.op_db`). Each sample becomes a
-program whose tensors are inputs and whose other arguments are constants. What the exporter refuses says nothing of torchlet.
+The samples are those of PyTorch's own tests (`op_db` in
+`torch.testing._internal.common_methods_invocations`). Each becomes a program whose tensors are
+inputs and whose other arguments are constants. Samples that the exporter rejects say nothing about
+torchlet.
 
-The table is written again whenever some operators are done, and says of the others that they were not tried, so that a sweep that was stopped goes on from
-it. Operators are exported in processes of their own: what does not end there costs its own cells, and no others.
+The table is rewritten after every few operators, with the rest marked as untried, so that an
+interrupted sweep can resume. Each operator is exported in its own process: a hanging export loses
+only its own cells.
 """
 
 from __future__ import annotations
@@ -44,14 +48,14 @@ DTYPES = {
     "bool": torch.bool,
 }
 COMPLEX = {"c64": torch.complex64}
-"""Programs carry complex numbers from Fourier transforms to `view_as_real`, and little else: swept where asked for."""
+"""Swept on request only: few programs have complex tensors outside of Fourier transforms."""
 ALL = DTYPES | COMPLEX
 LARGEST = 2048
-"""Elements of a sample, at most."""
+"""Maximum number of elements per sample tensor."""
 SAMPLES = 3
-"""Samples of an operator in a type, at most, if nothing else is said."""
+"""Default number of samples per operator and dtype."""
 TOGETHER = 20
-"""Operators that are verified, and written to the table, at a time."""
+"""Number of operators verified and written to the table at a time."""
 UNTRIED = "…"
 LEGEND = {
     "pass": "passes",
@@ -113,19 +117,22 @@ EXPLAINED = {
         (),
     ),
 }
-"""Operators of which an output may differ: the first that does, as an expression, why, and in which types, if not in all."""
+"""Operators whose outputs may differ.
+
+Each has a pattern for the first such output, the reason, and the dtypes if not all.
+"""
 BYTES = "for bytes, PyTorch interpolates with 16-bit weights"
 HOLES = {
     "nn.functional.interpolate.bilinear": BYTES,
     "nn.functional.upsample_bilinear": BYTES,
     "matrix_exp": "PyTorch's fp16 results are far off, such as infinite for small matrices",
 }
-"""Why operators have no kernel, or one that refuses some types."""
+"""Reasons for operators without a kernel, or whose kernel rejects some dtypes."""
 ORDER = ["WRONG", "open", "refused", "no kernel", "pass", "–"]
 
 
 class Sample(nn.Module):
-    """One call of an operator: tensors come in, everything else is constant."""
+    """One call of an operator: tensors are inputs, all other arguments are constants."""
 
     def __init__(self, operator: Any, sample: Any) -> None:
         super().__init__()
@@ -146,7 +153,7 @@ class Sample(nn.Module):
 
 @dataclass
 class Row:
-    """What became of an operator's samples, by type, and what was said of those that failed."""
+    """Results of an operator's samples by dtype, and the programs written for them."""
 
     name: str
     cells: dict[str, str] = field(default_factory=dict)
@@ -174,7 +181,7 @@ def samples(operator: Any, dtype: torch.dtype, count: int) -> Iterator[Sample]:
 
 
 def is_open(name: str, dtype: str, said: str) -> bool:
-    """Whether a difference is where PyTorch promises nothing."""
+    """Whether the difference is in an output that PyTorch leaves undefined."""
     output, _, types = EXPLAINED.get(name, ("", "", ()))
     return name in EXPLAINED and re.search(f": {output}: ", said) is not None and (not types or dtype in types)
 
@@ -188,7 +195,7 @@ def is_random(sample: Sample) -> bool:
 
 
 def export(number: int, folder: Path, count: int, dtypes: list[str], tell: Connection) -> None:
-    """Writes the programs of one operator, and tells of those of each type when they are written."""
+    """Writes the programs of one operator, and reports each dtype once its programs are written."""
     operator = op_db[number]
     for name in dtypes:
         files = {}
@@ -214,7 +221,7 @@ def export(number: int, folder: Path, count: int, dtypes: list[str], tell: Conne
 
 
 def exported(tasks: dict[int, list[str]], options: argparse.Namespace) -> Iterator[Row]:
-    """The operators as their exports end, or run out of time."""
+    """Yields each operator once its export ends or times out."""
     context, left = multiprocessing.get_context("fork"), list(tasks.items())
     running: dict[Connection, tuple[multiprocessing.Process, Row, float]] = {}
     while left or running:
@@ -245,7 +252,7 @@ def exported(tasks: dict[int, list[str]], options: argparse.Namespace) -> Iterat
 
 
 def run(torchlet: str, folder: Path, files: dict[str, tuple[str, float, float]]) -> dict[str, tuple[str, str]]:
-    """What becomes of each file, and what is said of it."""
+    """Runs the files; returns each file's state and message."""
     by_tolerance = defaultdict(list)
     for file, (_, rtol, atol) in files.items():
         by_tolerance[rtol, atol].append(file)
@@ -313,7 +320,7 @@ def main() -> None:
 
 
 def verify(rows: list[Row], options: argparse.Namespace) -> None:
-    """Runs what was exported, says what fails, and removes it."""
+    """Runs the exported programs, reports failures and deletes the programs that pass."""
     found = run(options.torchlet, options.folder, {file: of for row in rows for file, of in row.files.items()})
     for row in rows:
         for file, (dtype, *_) in row.files.items():
@@ -321,7 +328,7 @@ def verify(rows: list[Row], options: argparse.Namespace) -> None:
             if state == "WRONG" and is_open(row.name, dtype, said):
                 state = "open"
             if state == "pass" and EXPLAINED.get(row.name, ("", "", ()))[1] == RANDOM:
-                # By chance: another sweep would say otherwise.
+                # Passed by chance: another sweep could differ.
                 state = "open"
             row.cells[dtype] = min(row.cells[dtype], state, key=ORDER.index)
             if found.get(file, ("", ""))[0] == "pass":
@@ -335,7 +342,7 @@ def full_name(operator: Any) -> str:
 
 
 def rows_of(path: Path, dtypes: list[str]) -> list[Row]:
-    """The rows of a table that was written before, of the same types; operators that have none were never exported."""
+    """Rows of an existing table with the same dtypes; others were never exported."""
     rows = {full_name(operator): Row(full_name(operator)) for operator in op_db}
     for operator in op_db:
         cells = {name: "–" for name in dtypes if ALL[name] in operator.supported_dtypes("cpu")}

@@ -1,8 +1,9 @@
-"""Networks for microcontrollers: the four of MLPerf Tiny and the digits as int8, and small fp32 ones.
+"""Networks for microcontrollers: MLPerf Tiny's four and the digits in int8, and small fp32 ones.
 
-The int8 networks go through ExecuTorch's path for Cortex-M: quantized by `CortexMQuantizer`, lowered by
-`CortexMPassManager` for a Cortex-M4. Expected outputs are those of the lowered program in PyTorch, whose operators
-compute in integers as CMSIS-NN does. But for the digits, weights are random.
+The int8 networks follow ExecuTorch's Cortex-M path: quantized by `CortexMQuantizer`, lowered by
+`CortexMPassManager` for a Cortex-M4. Expected outputs come from the lowered program in PyTorch,
+whose operators use the integer arithmetic of CMSIS-NN. All weights are random except those of the
+digits.
 """
 
 from __future__ import annotations
@@ -19,8 +20,8 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-# The Cortex-M passes share modules with those for Arm's accelerators, which import this; its package wants another
-# version of NumPy.
+# The Cortex-M passes import modules shared with the Arm accelerators, which import this package;
+# the package itself requires another version of NumPy.
 sys.modules.setdefault("tosa_serializer", MagicMock())
 
 from common import EXACT, F32, Fixture, Manifest, Method, Tolerance, seed
@@ -44,7 +45,7 @@ TARGET = CortexMTargetConfig(cpu=CortexM.M4)
 
 
 def to_cortex_m(edge: Any, explicit_layout: bool = False) -> Any:
-    """Rewrites the operators of each method to those of `cortex_m`, and drops the weights that these were made of."""
+    """Replaces the operators of each method by those of `cortex_m`; drops the original weights."""
     for name, program in edge._edge_programs.items():
         passes = CortexMPassManager(program, target_config=TARGET, use_explicit_layout=explicit_layout)
         lowered = passes.transform()
@@ -53,7 +54,7 @@ def to_cortex_m(edge: Any, explicit_layout: bool = False) -> Any:
 
 
 def without_unused(program: ExportedProgram) -> ExportedProgram:
-    """Drops weights as they were before lowering: buffers that nothing reads. ExecuTorch drops parameters alone."""
+    """Drops unused buffers such as the original weights; ExecuTorch drops parameters only."""
     nodes = {node.name: node for node in program.graph.nodes if node.op == "placeholder"}
     kinds = (InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR)
     specs = program.graph_signature.input_specs
@@ -68,7 +69,7 @@ def without_unused(program: ExportedProgram) -> ExportedProgram:
 
 @dataclass
 class Quantized(Method):
-    """A network as int8, calibrated on what it is tested on and more."""
+    """An int8 network, calibrated on its test inputs and additional ones."""
 
     calibration: tuple = ()
     explicit_layout: bool = False
@@ -128,7 +129,7 @@ def keyword_spotting() -> nn.Module:
 
 
 def visual_wake_words() -> nn.Module:
-    """MobileNetV1 with a quarter of the channels: pictures of 96 x 96, person or none."""
+    """MobileNetV1 with a quarter of the channels: 96 x 96 images, person or no person."""
     widths = [(8, 16, 1), (16, 32, 2), (32, 32, 1), (32, 64, 2), (64, 64, 1), (64, 128, 2)]
     widths += [(128, 128, 1)] * 5 + [(128, 256, 2), (256, 256, 1)]
     body = [layer for width in widths for layer in separable(*width)]
@@ -147,7 +148,7 @@ class Residual(nn.Module):
 
 
 def image_classification() -> nn.Module:
-    """ResNet-8: pictures of 32 x 32, 10 classes."""
+    """ResNet-8: 32 x 32 images, 10 classes."""
     body = [Residual(16, 16, 1), Residual(16, 32, 2), Residual(32, 64, 2)]
     return nn.Sequential(*conv(3, 16), *body, nn.AvgPool2d(8), nn.Flatten(), nn.Linear(64, 10))
 
@@ -160,7 +161,7 @@ def anomaly_detection() -> nn.Module:
 
 
 def scaled(module: nn.Module, inputs: list[tuple]) -> nn.Module:
-    """Random weights under which the values of no layer vanish: statistics of batch norms are those of the inputs."""
+    """Random weights that keep activations in range; batch norms use the inputs' statistics."""
     module.train()
     for layer in module.modules():
         if isinstance(layer, nn.modules.batchnorm._BatchNorm):
@@ -174,7 +175,7 @@ def scaled(module: nn.Module, inputs: list[tuple]) -> nn.Module:
 
 
 def fuse_linear_norms(module: nn.Module) -> None:
-    """Norms behind linear layers become part of them; the quantizer does it for convolutions alone."""
+    """Folds batch norms into linear layers; the quantizer folds them into convolutions only."""
     module.eval()
     names = list(module._modules)
     for name, following in zip(names, names[1:]):
@@ -185,7 +186,7 @@ def fuse_linear_norms(module: nn.Module) -> None:
 
 
 def samples(count: int, *sizes: int) -> list[tuple]:
-    """Smooth random inputs from -1 to 1, channels last where they are pictures."""
+    """Smooth random inputs from -1 to 1; images are channels-last."""
     found = []
     for _ in range(count):
         x = torch.tanh(torch.randn(1, *sizes))
@@ -204,9 +205,10 @@ def random_network(name: str, module: nn.Module, sizes: tuple[int, ...], count: 
 
 
 def explicit_layout() -> Fixture:
-    """The operators whose sizes are in the order of memory.
+    """Operators whose sizes are given in memory order.
 
-    Averages are over nine: of halves, PyTorch's operator takes the even number, and CMSIS-NN the one away from zero.
+    Average pooling uses 3 x 3 windows: for ties, PyTorch's operator rounds to even and CMSIS-NN
+    away from zero, and nine elements never tie.
     """
     layers = [*conv(3, 8), *conv(8, 8, groups=8), nn.ConvTranspose2d(8, 6, 2, 2), nn.ReLU(), nn.AvgPool2d(3)]
     network = nn.Sequential(*layers, nn.MaxPool2d(2), nn.Flatten(), nn.Linear(24, 5))
@@ -215,7 +217,10 @@ def explicit_layout() -> Fixture:
 
 
 class Padded(nn.Module):
-    """Each operator on images behind a padding that exporters decompose to indexing, whose result is contiguous."""
+    """Image operators after paddings that exporters decompose to indexing.
+
+    Indexing makes the layout contiguous.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -240,7 +245,7 @@ def padded(channels_last: bool) -> Fixture:
 
 
 class Parts(nn.Module):
-    """What networks of int8 values consist of."""
+    """The building blocks of int8 networks."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -260,7 +265,7 @@ class Parts(nn.Module):
 
 
 class Int8(Method):
-    """A network as int8 by PyTorch's quantizer for XNNPACK, before it is lowered for anything."""
+    """An int8 network by PyTorch's quantizer for XNNPACK, not yet lowered to any backend."""
 
     def __init__(self, module: nn.Module, cases: list[tuple], calibration: list[tuple]) -> None:
         super().__init__(module, cases)
@@ -274,7 +279,7 @@ class Int8(Method):
 
 
 def parts(backend: str) -> Fixture:
-    """The same network for a backend, or for none. Results may be two steps off, which are 0.00266 each."""
+    """The same network with or without a backend; results may be off by two steps of 0.00266."""
     partitioner = {"portable": None, "xnnpack": XnnpackPartitioner()}[backend]
     inputs = [(torch.randn(1, 3, 16, 12),) for _ in range(8)]
     method = Int8(Parts().eval().requires_grad_(False), inputs[:3], inputs[3:])
@@ -283,7 +288,7 @@ def parts(backend: str) -> Fixture:
 
 
 def digits() -> Fixture:
-    """The network of `digits/` as int8."""
+    """The network of `digits/` in int8."""
     train_x, test_x, train_y, test_y = load()
     model = train(train_x, train_y)
     last = torch.channels_last
@@ -295,7 +300,7 @@ def digits() -> Fixture:
 
 
 class LstmStep(nn.Module):
-    """One frame of a signal at a time; the two states stay in the program from call to call."""
+    """One frame of a signal per call; both states are buffers."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -318,7 +323,7 @@ def lstm_step() -> Fixture:
 
 
 def lstm_step_apart() -> Fixture:
-    """The same with its states in a memory of their own."""
+    """The same with its states in a separate memory arena."""
     frames = [(torch.randn(1, 8),) for _ in range(6)]
     apart = ExecutorchBackendConfig(memory_planning_pass=MemoryPlanningPass(share_mutable_buffers=True))
     step = LstmStep().requires_grad_(False)
@@ -326,7 +331,7 @@ def lstm_step_apart() -> Fixture:
 
 
 def mlp() -> Fixture:
-    """The shape of the network in ExecuTorch's tutorial for the Raspberry Pi Pico 2."""
+    """The network of ExecuTorch's tutorial for the Raspberry Pi Pico 2."""
     layers = [nn.Flatten(), nn.Linear(784, 32), nn.ReLU(), nn.Linear(32, 16), nn.ReLU(), nn.Linear(16, 10)]
     pictures = [((torch.rand(1, 28, 28) > 0.8).float(),) for _ in range(2)]
     network = nn.Sequential(*layers).requires_grad_(False)

@@ -1,9 +1,11 @@
-"""Programs that train: their gradients, and where PyTorch's optimisers take their parameters.
+"""Training programs: their gradients, and the parameters after steps of PyTorch's optimizers.
 
-`layers.pte` has the layers whose gradients are operators of their own; `layers.json` the batches that it is trained on and the parameters
-after each optimiser's last step, `saved_NAME.safetensors` what some have made of them, and remember, after half of the steps.
-`digits.pte` is a network for handwritten digits with random weights, `digits.bin` 600 images to train it on and 400 to try it on: a byte
-for each of the 64 pixels, from 0 to 16, and one for the digit.
+- `layers.pte` contains the layers whose gradients are separate operators.
+- `layers.json` contains its training batches and the parameters after each optimizer's last step.
+- `saved_NAME.safetensors` contains parameters and optimizer state after half of the steps.
+- `digits.pte` is a network for handwritten digits with random weights.
+- `digits.bin` contains 600 training and 400 test images: one byte for each of the 64 pixels, from 0
+  to 16, then one for the digit.
 """
 
 from __future__ import annotations
@@ -29,7 +31,7 @@ STEPS = 6
 
 
 class Loss(nn.Module):
-    """The loss, and the class that the model finds."""
+    """Returns the loss and the predicted class."""
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__()
@@ -59,7 +61,10 @@ def digits() -> nn.Module:
 
 
 def write(name: str, model: nn.Module, inputs: tuple[torch.Tensor, ...], external: bool = False) -> None:
-    """The program and, if asked for, the same with its parameters outside: ExecuTorch cannot take out those that are seen in other shapes."""
+    """Writes the program and, with `external`, a variant whose parameters are in a `.ptd` file.
+
+    ExecuTorch cannot externalise parameters that are used in other shapes.
+    """
     joint = _export_forward_backward(export(Loss(model), inputs, strict=False))
     edge = to_edge(joint, compile_config=EdgeCompileConfig(_check_ir_validity=False))
     if external:
@@ -81,16 +86,16 @@ OPTIMIZERS: dict[str, Callable[[Any], torch.optim.Optimizer]] = {
 
 
 def short(tensor: torch.Tensor) -> list[float]:
-    """The elements, with the digits that single precision has."""
+    """The elements, rounded to the digits that fp32 holds."""
     return [float(f"{value:.8g}") for value in tensor.flatten().tolist()]
 
 
-# What is saved on the way: nothing remembered, one thing, and all that there is.
+# Optimizers without state, with one state tensor, and with all of them.
 SAVED = ("sgd", "sgd_momentum", "adam_amsgrad")
 
 
 def save(name: str, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
-    """What `TrainingModule::save_training` would write: a header in JSON with its length in front, and the elements behind it."""
+    """Writes what `TrainingModule::save_training` would: length, JSON header, elements."""
     tensors = {}
     for key, parameter in model.named_parameters():
         tensors[key] = parameter.detach()
@@ -98,7 +103,7 @@ def save(name: str, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
             if value is not None:
                 tensors[f"{key}/{what}"] = value.to(torch.int64) if what == "step" else value
     header, data = {}, b""
-    # Elements of eight bytes come first, so that all are aligned.
+    # 8-byte elements come first, so that all tensors are aligned.
     for key, tensor in sorted(tensors.items(), key=lambda entry: (-entry[1].itemsize, entry[0])):
         end = len(data) + tensor.nbytes
         kind = {torch.int64: "I64", torch.float32: "F32"}[tensor.dtype]

@@ -1,6 +1,7 @@
-"""Writes the cases for the Vulkan delegate: `fixtures/vulkan/<family>/<case>.bpte`, lowered with `VulkanPartitioner`.
+"""Writes the cases for the Vulkan delegate, lowered with `VulkanPartitioner`:
+`fixtures/vulkan/<family>/<case>.bpte`.
 
-python vulkan.py [family ...]
+    python vulkan.py [family ...]
 """
 
 from __future__ import annotations
@@ -28,14 +29,15 @@ FAMILIES = {
     for name, cases in group.FAMILIES.items()
 }
 
-# The partitioner exports the patterns that it looks for anew for every program, which takes most of the time.
+# Cached, because the partitioner exports its patterns again for each program, which dominates the
+# run time.
 for entry in fusable_patterns.values():
     if entry.get_graphs_fn is not None:
         entry.get_graphs_fn = functools.lru_cache(entry.get_graphs_fn)
 
 
 def tolerance(case: Delegated, method: Method) -> Tolerance:
-    """Judged against the largest output. Half precision on the device rounds every value in between."""
+    """Scales with the largest output; in half precision the GPU rounds all intermediate values."""
     outputs = [t for out in method.expected() for t in flatten(out) if isinstance(t, torch.Tensor)]
     floats = [t.float() for t in outputs if t.is_floating_point() and t.numel()]
     finite = [t[t.isfinite()].abs().max().item() for t in floats if t.isfinite().any()]
@@ -79,7 +81,10 @@ def fixture(family: str, case: Delegated) -> Fixture:
 
 
 def unexpected(case: Delegated, program: Any) -> str | None:
-    """What of the program is not as the case says: a case that runs on the CPU would test nothing here."""
+    """Describes how the program differs from the case's expectation.
+
+    A case that falls back to the CPU would not test the delegate.
+    """
     plan = program.executorch_program
     delegates = sum(len(method.delegates) for method in plan.execution_plan)
     outside = operators(plan)
@@ -89,7 +94,7 @@ def unexpected(case: Delegated, program: Any) -> str | None:
 
 
 def write_family(family: str) -> tuple[list[dict[str, Any]], list[str]]:
-    """The manifest's entries of a family, and what went wrong."""
+    """Writes a family; returns its manifest entries and errors."""
     folder = FIXTURES / FOLDER / family
     for stale in folder.glob("*.*"):
         stale.unlink()

@@ -1,9 +1,11 @@
-"""Writes the cases for XNNPACK's delegate: `fixtures/xnnpack/<family>/<case>.bpte`, lowered with `XnnpackPartitioner`.
+"""Writes the cases for XNNPACK's delegate, lowered with `XnnpackPartitioner`:
+`fixtures/xnnpack/<family>/<case>.bpte`.
 
-Each kind of call that the partitioner writes is here, in the types that it writes it for; and small networks. Quantized ones are
-compared with what PyTorch's quantized module computes: a code more or less is within their tolerance.
+They cover each kind of call that the partitioner emits, in each dtype that it supports, and small
+networks. Quantized cases are compared with PyTorch's quantized module, within one quantization
+step.
 
-python xnnpack.py [family ...]
+    python xnnpack.py [family ...]
 """
 
 from __future__ import annotations
@@ -31,7 +33,7 @@ from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
 FOLDER = "xnnpack"
 ROUNDED = Tolerance(0.0, 0.06)
 TYPED = ("dim_order_ops::_to_dim_order_copy.out",)
-"""Numbers that are multiplied with are cast to the type outside."""
+"""Scalar operands are cast to the tensor's dtype outside of the delegate."""
 
 
 @dataclass
@@ -44,17 +46,17 @@ class Case:
     quantizer: XNNPACKQuantizer | None = None
     partitioner: Any = field(default_factory=XnnpackPartitioner)
     outside: Sequence[str] = ()
-    """The operators that stay outside of the delegates."""
+    """Operators outside of the delegates."""
     external: bool = False
-    """Whether weights go into a `.ptd` file."""
+    """Whether weights are stored in a `.ptd` file."""
     second: nn.Module | None = None
-    """What another method, `second`, computes of the same inputs."""
+    """Module of another method, `second`, with the same inputs."""
     by_row: bool = False
-    """Whether outputs are those of each row by itself."""
+    """Whether expected outputs are computed one row at a time."""
 
 
 class ByRow(Method):
-    """What is expected of a module that gets one row of its inputs at a time."""
+    """Runs the module on one row of its inputs at a time."""
 
     def expected(self) -> list[Any]:
         rows = [[self.module(*(x[row : row + 1] for x in inputs)) for row in range(len(inputs[0]))] for inputs in self.cases]
@@ -125,7 +127,7 @@ def convolution() -> Iterator[Case]:
 
 
 def channels_last() -> Iterator[Case]:
-    """Arguments that lie in memory with channels last, with sizes that tell and that do not."""
+    """Channels-last inputs, with sizes from which the layout can and cannot be inferred."""
 
     def last(*sizes: int) -> torch.Tensor:
         return randn(*sizes).to(memory_format=torch.channels_last)
@@ -142,7 +144,7 @@ def linear() -> Iterator[Case]:
 
 
 class Inverted(nn.Module):
-    """A block of MobileNet: expand, depthwise, project, add."""
+    """A MobileNet block: expand, depthwise, project, add."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -233,7 +235,7 @@ def quantized() -> Iterator[Case]:
 
 
 def integers() -> Iterator[Case]:
-    """Calls that are computed with codes: convolutions in groups and transposed ones, sums, differences, products, and moves."""
+    """int8 operators: grouped and transposed convolutions, binary arithmetic, data movement."""
 
     def quantizer(per_channel: bool = True) -> XNNPACKQuantizer:
         return XNNPACKQuantizer().set_global(get_symmetric_quantization_config(is_per_channel=per_channel))
@@ -242,7 +244,7 @@ def integers() -> Iterator[Case]:
         return one(name, net, x, tolerance=ROUNDED, quantizer=quantizer(per_channel))
 
     class Both(nn.Module):
-        """A function of what two convolutions give."""
+        """A function of the results of two convolutions."""
 
         def __init__(self, function: Callable[..., torch.Tensor], channels: int, other: int) -> None:
             super().__init__()
@@ -252,7 +254,7 @@ def integers() -> Iterator[Case]:
             return self.function(self.own(x), self.other(x))
 
     class Excited(nn.Module):
-        """Channels by what all of their pixels say, as in EfficientNet."""
+        """Squeeze-and-excitation: scales channels by a gate of their mean, as in EfficientNet."""
 
         def __init__(self) -> None:
             super().__init__()
@@ -280,14 +282,16 @@ def integers() -> Iterator[Case]:
 
 
 def tiles() -> Iterator[Case]:
-    """Codes with as many channels as take tiles: windows of all kinds, planes that words do not fill, sums that are shared, and rows."""
+    """int8 convolutions and linear layers with enough channels for tiled kernels: all window
+    shapes, planes that are no multiple of a word, split-K, and rows.
+    """
 
     def of(name: str, net: nn.Module, x: torch.Tensor) -> Case:
         quantizer = XNNPACKQuantizer().set_global(get_symmetric_quantization_config(is_per_channel=True))
         return one(name, net, x, tolerance=ROUNDED, quantizer=quantizer)
 
     class Residual(nn.Module):
-        """A block whose sum is pooled."""
+        """A residual block followed by pooling."""
 
         def __init__(self) -> None:
             super().__init__()
@@ -313,7 +317,7 @@ def tiles() -> Iterator[Case]:
 
 
 def places() -> Iterator[Case]:
-    """Convolutions of codes behind each other, of each channel by itself among them, whose channels do not fill groups of 16, and what is between."""
+    """Chains of int8 convolutions, some depthwise, with channels that are no multiple of 16."""
 
     def of(name: str, net: nn.Module, x: torch.Tensor) -> Case:
         quantizer = XNNPACKQuantizer().set_global(get_symmetric_quantization_config(is_per_channel=True))
@@ -323,7 +327,7 @@ def places() -> Iterator[Case]:
         return nn.Conv2d(channels, channels, size, stride, padding, dilation, groups=channels)
 
     class Blocks(nn.Module):
-        """A sum that two take, and a result that one takes in either order."""
+        """A sum with two users, and a result with a second user in either order."""
 
         def __init__(self) -> None:
             super().__init__()
@@ -337,7 +341,7 @@ def places() -> Iterator[Case]:
             return self.last(x), x
 
     class Gates(nn.Module):
-        """Functions by table, a product, and pictures beside each other."""
+        """Lookup tables, a multiplication and a concatenation."""
 
         def __init__(self) -> None:
             super().__init__()
@@ -354,13 +358,13 @@ def places() -> Iterator[Case]:
 
 
 def dynamic() -> Iterator[Case]:
-    """Convolutions of pictures that are quantized as the program runs, each of a batch by itself."""
+    """Dynamically quantized convolutions; each image of a batch has its own scale."""
     config = get_symmetric_quantization_config(is_per_channel=True, is_dynamic=True)
 
     def of(name: str, net: nn.Module, x: torch.Tensor) -> Case:
         return one(name, net, x, tolerance=ROUNDED, quantizer=XNNPACKQuantizer().set_global(config))
 
-    # Pictures that are far from each other, of a number of elements that words do not fill.
+    # Images of different magnitude, whose size is no multiple of a word.
     batch = randn(3, 3, 5, 7) * torch.tensor([0.1, 1.0, 4.0]).reshape(3, 1, 1, 1)
     yield of("batch", nn.Conv2d(3, 5, 3, 1, 1), batch)
     yield of("strided", nn.Conv2d(3, 20, (3, 2), (2, 1), (0, 1), (1, 2), bias=False), batch.abs())
@@ -370,8 +374,12 @@ def dynamic() -> Iterator[Case]:
 
 
 def rows() -> Iterator[Case]:
-    """Products whose rows are quantized as the program runs. XNNPACK quantizes each row by itself, so that what is expected is what PyTorch
-    computes of one row at a time: of all at once, its operators choose one scale, and rows that are small beside others lose their digits."""
+    """Dynamically quantized linear layers.
+
+    XNNPACK quantizes each row by itself, so the expected outputs are computed one row at a time.
+    Over all rows at once, PyTorch's operators would choose a single scale, and small rows would
+    lose their digits.
+    """
     config = get_symmetric_quantization_config(is_per_channel=True, is_dynamic=True)
     batch = Dim("batch", min=1, max=6)
 
@@ -383,7 +391,7 @@ def rows() -> Iterator[Case]:
         return Case(name, net, cases, tolerance, sizes, quantizer, partitioner, by_row=True)
 
     class Both(nn.Module):
-        """Two products beside each other, and one behind one of them."""
+        """Two parallel linear layers, one followed by a third."""
 
         def __init__(self) -> None:
             super().__init__()
@@ -400,7 +408,7 @@ def rows() -> Iterator[Case]:
 
 
 def ties() -> Iterator[Case]:
-    """What is quantized as the program runs, where half of it lies between two codes: it is rounded before the zero point is added, which is odd."""
+    """Dynamic quantization with exact ties: values round before the odd zero point is added."""
     halves = torch.cat((torch.tensor([-127.0, 128.0]), torch.arange(-31, 31) + 0.5))
     by_channel = Int8DynamicActivationIntxWeightConfig(weight_dtype=torch.int8, weight_granularity=PerAxis(0))
     by_group = Int8DynamicActivationIntxWeightConfig(torch.int4, PerGroup(32), weight_scale_dtype=torch.bfloat16)
@@ -413,7 +421,7 @@ def ties() -> Iterator[Case]:
 
 
 def grouped() -> Iterator[Case]:
-    """Convolutions in groups that fill vectors, alone or several of them."""
+    """Grouped convolutions with groups as wide as a vector, or several groups per vector."""
 
     def of(name: str, layer: nn.Module, x: torch.Tensor, dynamic: bool = False) -> Case:
         net = layer if dynamic else nn.Sequential(nn.Conv2d(x.shape[1], layer.in_channels, 1), layer, nn.ReLU())
@@ -429,7 +437,7 @@ def grouped() -> Iterator[Case]:
 
 
 def lookups() -> Iterator[Case]:
-    """Functions between codes of 8 bits."""
+    """Unary functions between int8 values, computed by lookup tables."""
 
     def of(name: str, function: nn.Module, x: torch.Tensor) -> Case:
         net = nn.Sequential(nn.Conv2d(3, 5, 1), function, nn.Conv2d(5, 4, 3))
@@ -447,7 +455,7 @@ def lookups() -> Iterator[Case]:
 
 
 def parts() -> Iterator[Case]:
-    """Programs that are more than one delegate in one file."""
+    """Programs with several delegates or methods, or external weights."""
     head = (nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 5))
     net = nn.Sequential(nn.Conv2d(3, 8, 3, 2, 1), Inverted(), *head)
     yield one("each_call", net, randn(1, 3, 12, 12), partitioner=XnnpackPartitioner(per_op_mode=True))

@@ -1,4 +1,4 @@
-"""Operators whose numbers are computed from sizes: what they are is not known before the program runs."""
+"""Operators whose scalar arguments are computed from dynamic sizes at run time."""
 
 from __future__ import annotations
 

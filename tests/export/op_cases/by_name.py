@@ -1,4 +1,4 @@
-"""Operators that the usual way of exporting replaces by others, and arithmetic on sizes."""
+"""Operators that the exporter decomposes by default, and arithmetic on symbolic sizes."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def without_dim_order() -> Iterator[Case]:
 
 
 def symbolic() -> Iterator[Case]:
-    """Arithmetic on sizes, which programs do with scalars and not with tensors."""
+    """Arithmetic on symbolic sizes, which programs compute with scalars instead of tensors."""
     n = Dim("n", min=1, max=8)
 
     def branch(compare):
@@ -120,7 +120,7 @@ def symbolic() -> Iterator[Case]:
 
 
 def library() -> Iterator[Case]:
-    """Operators that the exporter has other words for, unless it is told to keep them."""
+    """Operators that the exporter decomposes unless `preserve` lists them."""
     x, y = values(f32, *SHAPE), positive(f32, *SHAPE)
     half, double = x.half(), x.double()
     number, three = torch.tensor(1.0009), values(f32, 2, 3, 7)
@@ -154,7 +154,7 @@ def library() -> Iterator[Case]:
         ("zeros_like", A.zeros_like.default, lambda x: (x + 1, torch.zeros_like(x)), (x,)),
         ("clamp_min", A.clamp_min.default, lambda x: A.clamp_min(x, 0.25), (specials(f32, 15),)),
         ("trilinear", A._trilinear.default, trilinear, (values(f32, 2, 3), values(f32, 4, 3, 5), values(f32, 2, 5))),
-        # (Alone, PyTorch's variance of all values is off by half a percent here.)
+        # Reducing all values, eager mode's variance is off by 0.5 % here; hence `var_mean`.
         ("variance_large_mean", A.var_mean.correction, lambda x: torch.var_mean(x)[0], (1e6 + spread,)),
         ("variance_large_mean_rows", A.var.correction, lambda x: torch.var(x, 0), (torch.randn(300, 4) + 1e5,)),
         ("quantize_nan", None, lambda x: Q.quantize_per_tensor(x, 0.1, 3, -128, 127, torch.int8), (specials(f32, 15),)),
@@ -165,7 +165,7 @@ def library() -> Iterator[Case]:
     for name, dtype in (("u8", u8), ("i8", torch.int8), ("i16", torch.int16), ("i32", i32), ("i64", i64)):
         yield case(f"out_of_range_{name}", lambda x, dtype=dtype: x.to(dtype), (large,))
         yield case(f"out_of_range_double_{name}", lambda x, dtype=dtype: x.to(dtype), (large.double(),))
-    # Products that leave the range of float32 and come back.
+    # Cumulative products that leave the range of fp32 and return to it.
     beyond = torch.tensor([[1e30, 1e30, 1e-30, 2.0], [1e-30, 1e-30, 1e30, 1.0]])
     preserve = [A.cumprod.default]
     yield case("cumprod_beyond", lambda x: torch.cumprod(x, 1), (beyond,), preserve=preserve)

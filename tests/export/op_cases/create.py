@@ -1,4 +1,4 @@
-"""Operators that make tensors, and those that turn one dtype or layout into another."""
+"""Operators that create tensors or convert dtype and layout."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ SHAPE = (2, 3)
 
 
 def creation() -> Iterator[Case]:
-    """One input, which the outputs are added to or ordered after, so that nothing is computed at export."""
+    """Creation operators combined with an input, so that export cannot fold them to constants."""
     x = values(f32, *SHAPE)
     for dtype in ALL:
         name = NAMES[dtype]
@@ -87,7 +87,7 @@ def creation() -> Iterator[Case]:
 
 
 def triangles() -> Iterator[Case]:
-    """Indices of what is on one side of a diagonal, as far as there is such a side."""
+    """Indices of the upper and lower triangle, including empty triangles."""
     x = values(f32, *SHAPE)
     for name, run in {"tril": torch.tril_indices, "triu": torch.triu_indices}.items():
         sizes = ((4, 5, 0), (5, 3, -2), (3, 6, 2), (2, 3, 9), (3, 2, -9), (0, 4, 0), (4, 0, 1), (1, 1, 0))
@@ -119,7 +119,7 @@ def casting() -> Iterator[Case]:
 
 
 def castable(source: torch.dtype, target: torch.dtype) -> list[tuple]:
-    """Ordinary values. Where a float does not fit the integer, PyTorch promises nothing."""
+    """Ordinary values: PyTorch defines no result for floats outside the integer's range."""
     x = values(source, *SHAPE)
     if source.is_floating_point and target == u8:
         x = x.abs()

@@ -1,5 +1,8 @@
-"""What devices have apart: functions at the ends of numbers, and rows that one invocation does not go along. Inputs and outputs are few numbers, of
-which programs make long rows."""
+"""Cases for GPU kernels: functions at the limits of their range, and rows longer than an
+invocation.
+
+Inputs and outputs are small, to keep files small; the programs expand them to long rows.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +38,7 @@ def ends_of_functions() -> Iterator[Case]:
 
 
 def long_rows() -> Iterator[Case]:
-    # Numbers that go up and down, by their place; every so many are looked at.
+    # Pseudo-random row derived from the indices; outputs are sampled with a stride.
     def row(x: torch.Tensor, count: int) -> torch.Tensor:
         return (torch.arange(count) * 7919 % 10007 - 5003) * x
 
@@ -45,7 +48,7 @@ def long_rows() -> Iterator[Case]:
     yield case("cumsum_int", lambda x: torch.cumsum(row(x, 9001).to(i32), -1)[:, ::601], (torch.tensor([[1], [-2]], dtype=i32),))
     yield case("cumprod", lambda x: torch.cumprod(1 + row(x, 1999) * 1e-4, -1)[:, ::67], (step,), rtol=1e-4)
     yield case("cumprod_beyond", lambda x: torch.cumprod(torch.cat([x.expand(1, 600), (1 / x).expand(1, 600)], 1), -1)[:, ::100], (torch.full((1, 1), 2.0),))
-    # What is infinite stays so among numbers whose product or sum alone has no place in 32 bits.
+    # Infinities must persist among values whose running product or sum overflows fp32.
     for name, count in (("", 200), ("_row", 900)):
         around = lambda x, i, y, n=count: torch.cat([x.expand(-1, n), i, y.expand(-1, n)], 1)
         powers, infinite = torch.tensor([[2.0], [0.5]]), torch.tensor([[float("inf")], [-float("inf")]])
@@ -69,7 +72,7 @@ def masks() -> Iterator[Case]:
 
 
 def surroundings() -> Iterator[Case]:
-    """Odd sizes, numbers of bytes, and what is taken away."""
+    """Padding of odd sizes and of bytes, including negative padding (cropping)."""
     for mode in ("reflect", "replicate"):
         yield from each(f"{mode}_cut", lambda x, m=mode: F.pad(x, (-1, 2, 3, -2), mode=m), (f32, f16, u8), lambda d: (values(d, 2, 3, 5, 7),))
 

@@ -1,4 +1,4 @@
-"""Orthogonal polynomials, Bessel functions, reductions and writes by index, sums of batches, volumes, and quantizing as in training."""
+"""Orthogonal polynomials, Bessel functions, indexed reductions, volumes, fake quantization."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def polynomials() -> Iterator[Case]:
         run = getattr(A, operator).default
         places = torch.tensor([-1.0, -0.75, -0.1, 0.0, 0.3, 0.5, 1.0, 1.25, NAN]).unsqueeze(1)
         for dtype in (f32, f64):
-            # Two ways to one number: by angles, or by a recurrence that loses digits.
+            # Trigonometric form and recurrence differ: the recurrence loses digits.
             atol = 3e-3 if dtype == f32 else 1e-10
             yield case(f"{name}_{'f32' if dtype == f32 else 'f64'}", run, (places.to(dtype), orders.to(dtype)), atol=atol)
     x = values(f32, 3, 4)
@@ -39,7 +39,7 @@ def polynomials() -> Iterator[Case]:
 def bessel() -> Iterator[Case]:
     right = torch.tensor([0.0, 1e-3, 0.3, 0.99, 1.0, 1.01, 2.0, 5.0, 8.0, 20.0, 100.0, -1.0, NAN, INF])
     for name in ("modified_bessel_k0", "modified_bessel_k1", "scaled_modified_bessel_k0", "scaled_modified_bessel_k1"):
-        # At infinity, eager's scaled functions are no numbers.
+        # At infinity, eager mode returns NaN for the scaled functions.
         places = right[:-1] if name.startswith("scaled") else right
         yield from each(name, getattr(S, name), (f32, f64), lambda d, places=places: (places.to(d),))
     for name in ("modified_bessel_i0", "modified_bessel_i1"):
@@ -48,7 +48,7 @@ def bessel() -> Iterator[Case]:
     yield from each("spherical_bessel_j0", S.spherical_bessel_j0, (f32, f64), lambda d: (around.to(d),))
     airy = torch.tensor([-20.0, -8.0, -7.1, -6.9, -3.0, -1.0, 0.0, 0.5, 2.0, 2.2, 5.0, 9.0, 30.0, 100.0, 105.0, NAN, INF])
     yield case("airy_ai_f32", S.airy_ai, (airy,))
-    # Eager's lies 5e-9 from the true value at -3, which is -0.378814293677658.
+    # Eager mode is off by 5e-9 at -3, where the exact value is -0.378814293677658.
     yield case("airy_ai_f64", S.airy_ai, (airy.to(f64),), rtol=1e-7, atol=1e-8)
     yield case("integers", S.modified_bessel_k0, (longs(1, 2, 3),))
 
@@ -84,7 +84,8 @@ def batches() -> Iterator[Case]:
         for padding in range(3):
             for corners in (False, True):
                 run = lambda x, g, reads=reads, padding=padding, corners=corners: A.grid_sampler_3d(x, g, reads, padding, corners)
-                # Places that are no pixel's border, where the nearest turns on the last digit.
+                # Random coordinates avoid pixel borders, where the nearest pixel depends on
+                # rounding.
                 grid = torch.rand(2, 2, 3, 4, 3) * 3 - 1.5
                 yield case(f"grid_sampler_3d_{mode}_{padding}_{'corners' if corners else 'pixels'}", run, (values(f32, 2, 3, 4, 3, 5), grid))
     grid = torch.rand(1, 2, 2, 2, 3) * 2 - 1
@@ -118,7 +119,7 @@ def parts() -> Iterator[Case]:
         yield case(f"fake_quantize_tensors_{name}", tensors, (codes, torch.tensor([0.5]), torch.tensor([-2], dtype=i32), longs(on)))
     channels = lambda x, s, z: plain(A.fake_quantize_per_channel_affine_cachemask(x, s, z, 1, -8, 7))
     yield case("fake_quantize_channels", channels, (values(f32, 2, 3, 4), torch.tensor([0.1, 0.5, 2.0]), torch.tensor([0, -2, 3], dtype=i32)))
-    # What can only come out one way.
+    # Distributions with a single possible outcome.
     sure = torch.tensor([[0.0, 0.0, 2.0, 0.0], [3.0, 0.0, 0.0, 0.0]])
     yield from each("multinomial", lambda p: torch.multinomial(p, 3, True), (f32, f64, f16), lambda d: (sure.to(d),))
     yield case("multinomial_all", lambda p: torch.multinomial(p, 4).sort().values, (positive(f32, 4),))
@@ -126,7 +127,7 @@ def parts() -> Iterator[Case]:
 
 
 class Means(torch.nn.Module):
-    """Means behind a convolution that changes nothing, so that channels may be innermost."""
+    """Means after an identity convolution, so that the reduction can be channels-last."""
 
     def __init__(self, channels: int, dims: list[int]) -> None:
         super().__init__()
@@ -139,7 +140,7 @@ class Means(torch.nn.Module):
 
 
 def few() -> Iterator[Case]:
-    """Sums with the digits that PyTorch's order of adding gives."""
+    """Sums that must match PyTorch's order of summation bit for bit."""
     exact = {"rtol": 0.0, "atol": 0.0}
     for h, w in ((2, 4), (3, 3), (2, 5), (7, 7), (6, 6), (1, 5), (9, 15)):
         yield case(f"planes_{h}x{w}", lambda x: (x.mean([2, 3]), x.sum([2, 3])), (values(f32, 2, 6, h, w),), **exact)
@@ -156,7 +157,7 @@ def few() -> Iterator[Case]:
 
 
 def edges() -> Iterator[Case]:
-    """What is no number, far away, or has a fraction where integers are usual."""
+    """NaN, infinite and fractional arguments in unusual positions."""
     codes = torch.tensor([[0.3, 0.9, 1.26, -3.1], [1e30, -INF, INF, NAN]])
     channels = lambda x, s, z: plain(A.fake_quantize_per_channel_affine_cachemask(x, s, z, 0, -8, 7))
     for kind in (i32, f32, f16):

@@ -1,4 +1,4 @@
-"""Gradients, as programs that train call them."""
+"""Gradient operators, called directly as training programs do."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ ALL = [True, True, True]
 
 
 def gradient(name: str, operator: Any, run: Run, *inputs: torch.Tensor, **options: Any) -> Case:
-    """A case of an operator that must not be decomposed."""
+    """A case whose gradient operator is not decomposed."""
     return case(name, run, inputs, preserve=[operator], **options)
 
 
@@ -128,7 +128,7 @@ def poolings() -> Iterator[Case]:
 
 
 def fractional() -> Iterator[Case]:
-    """Of windows that were drawn: each element goes back to the largest one."""
+    """Gradient of fractional max pooling: flows back to the maximum of each random window."""
     for rank, size, to in ((2, (2, 3, 9, 8), [4, 3]), (3, (1, 2, 6, 5, 7), [3, 2, 4])):
         forward, backward = (A.fractional_max_pool2d, A.fractional_max_pool2d_backward) if rank == 2 else (A.fractional_max_pool3d, A.fractional_max_pool3d_backward)
         for dtype, name in ((f32, "f32"), (f64, "f64")):
@@ -186,7 +186,7 @@ def norms() -> Iterator[Case]:
     yield gradient("group_norm_weights", group, of_group(2, [False, True, True]), *inputs)
 
     def nowhere(grad, x, mean, deviation, w):
-        # What is gone by then leaves its memory to the gradients.
+        # These temporaries are dead by now; their memory is reused for the gradients.
         return group(grad, x, mean, deviation, w.exp().sin(), 2, 4, 0, 2, [False, True, True])[1:]
 
     inputs = (values(f32, 2, 4, 0), values(f32, 2, 4, 0), values(f32, 2, 2), values(f32, 2, 2), values(f32, 4))
@@ -228,7 +228,11 @@ def columns() -> Iterator[Case]:
 
 
 def paddings() -> Iterator[Case]:
-    """Of what is padded with what is inside: a program that trains calls the one of repeated edges, the other is decomposed."""
+    """Gradients of reflection and replication padding.
+
+    Training programs call the replication gradient; reflection is preserved from decomposition
+    here.
+    """
     for kind in ("reflection", "replication"):
         for rank, size, pads in (
             (1, (2, 3, 5), [2, 1]),
@@ -256,7 +260,11 @@ def activations() -> Iterator[Case]:
 
 
 def resamplings() -> Iterator[Case]:
-    """Of pictures of another size: a program that trains calls the one with antialiasing, the others where they are kept from being decomposed."""
+    """Gradients of resampling.
+
+    Training programs call the antialiased gradient; the others are preserved from decomposition
+    here.
+    """
     small, large = [2, 2, 4, 5], [1, 3, 7, 6]
     nearest = A.upsample_nearest2d_backward.default
     for name, size, out, dtype in (("f32", small, [8, 10], f32), ("f64", small, [7, 3], f64), ("same", small, [4, 5], f32)):
@@ -285,7 +293,7 @@ def resamplings() -> Iterator[Case]:
 
 
 def lines_and_volumes() -> Iterator[Case]:
-    """Other numbers of dimensions, the middle pixel in place of the first, and wider filters."""
+    """Resampling gradients in 1-D and 3-D, of `nearest-exact`, and of wider filters."""
     for rank, input, out, more in ((1, [2, 3, 5], [12], [7]), (2, [1, 2, 4, 5], [9, 8], [3, 5]), (3, [1, 2, 3, 4, 2], [7, 5, 4], [2, 8, 3])):
         kinds = [("exact", getattr(A, f"_upsample_nearest_exact{rank}d_backward").default)]
         if rank != 2:
@@ -314,7 +322,7 @@ def lines_and_volumes() -> Iterator[Case]:
 
 
 def distances() -> Iterator[Case]:
-    """Of the distances between rows, which some rows have to one that is equal, or equal in an element."""
+    """Gradients of pairwise distances, including equal rows and rows with equal elements."""
     backward, forward = A._cdist_backward.default, A._cdist_forward.default
     within, pairs = A._pdist_backward.default, A._pdist_forward.default
     norms = (("zero", 0.0), ("half", 0.5), ("one", 1.0), ("more", 1.5), ("two", 2.0), ("many", 3.5), ("largest", float("inf")))
@@ -340,10 +348,10 @@ def distances() -> Iterator[Case]:
 
 
 def samplings() -> Iterator[Case]:
-    """Of pictures that are sampled, and of the places where."""
+    """Gradients of `grid_sample` with respect to input and grid."""
     backward = A.grid_sampler_2d_backward.default
     x = values(f32, 2, 3, 4, 5)
-    # Some places are outside, none between two pixels that are as near.
+    # Some coordinates lie outside; none lies midway between two pixels, where rounding decides.
     places = values(f32, 2, 3, 4, 2, scale=1.3) + 0.013
     for mode, mode_name in enumerate(("bilinear", "nearest", "bicubic")):
         for padding, padding_name in enumerate(("zeros", "border", "reflection")):

@@ -1,4 +1,4 @@
-"""Operators that read or write where other tensors say, and those that search or order."""
+"""Operators that read or write by index tensors, search or sort."""
 
 from __future__ import annotations
 
@@ -170,12 +170,12 @@ def ordering() -> Iterator[Case]:
 
 
 def of_shape(dtype: torch.dtype, most: int, *shapes: tuple[int, ...]) -> list[torch.Tensor]:
-    """Indices below `most`, or other values, in each of the shapes."""
+    """One tensor per shape: indices below `most` for `i64`, random values otherwise."""
     return [torch.randint(0, most, shape) if dtype == i64 else values(dtype, *shape) for shape in shapes]
 
 
 def picked() -> Iterator[Case]:
-    """Picks by indices that are for a part of a tensor, also where that follows from shapes that change."""
+    """`gather` with indices smaller than the input, in static and dynamic shapes."""
     rows, narrow, some = (Dim(name, max=8) for name in ("rows", "narrow", "some"))
     pick = lambda dim: lambda x, i: torch.gather(x, dim, i)
 
@@ -194,7 +194,7 @@ def picked() -> Iterator[Case]:
 
 
 def sent() -> Iterator[Case]:
-    """What goes where indices say: several to one place, by several index tensors, and in shapes that change."""
+    """`index_put` and scatters: duplicate indices, several index tensors, dynamic shapes."""
     put = lambda accumulate: lambda x, *rest: torch.ops.aten.index_put(x, list(rest[:-1]), rest[-1], accumulate)
     x, grid = values(f32, 5, 6), torch.tensor([[4, 0, 4], [1, -1, 4]])
     for dtype in (f32, f16, i32):

@@ -1,4 +1,4 @@
-"""Operators of which each result looks at a whole line: distances, places among what is in order, running extremes, medians."""
+"""Operators that reduce or search whole rows: distances, bucketize, running extremes, medians."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def places() -> Iterator[Case]:
         sought = values(f32, 2, 3, 4)
         sought[0, 0, 1], sought[1, 1, :2], sought[1, 2, 3] = INF, torch.tensor([-INF, NAN]), rows[1, 2, 1]
         yield case(f"rows_{side}", lambda s, x, side=side: torch.searchsorted(s, x, side=side), (rows, sought))
-    # What does not fit 32 bits is beyond all of them.
+    # Values outside the 32-bit range lie outside of all buckets.
     far = torch.tensor([-(2**40), 2**40, 3, 10], dtype=i64)
     known = torch.tensor([3, 7, 11], dtype=i64)
     yield case("buckets_far", lambda x: torch.bucketize(x, known), (far,))

@@ -1,4 +1,7 @@
-"""More batches than a GPU takes along a dimension: 65,535 workgroups. They are made of few numbers, and few of the results are looked at, so that files are small."""
+"""More batches than a GPU dispatches along one dimension (65,535 workgroups).
+
+Programs expand a few values to many batches and return samples of the results, to keep files small.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ COUNT = 70_001
 
 
 def spread(x: torch.Tensor, count: int = COUNT) -> torch.Tensor:
-    """Batches that differ, of one or some."""
+    """Expands one or a few batches to `count` different ones."""
     steps = torch.arange(count // len(x), dtype=torch.float32).reshape(-1, 1, *[1] * (x.dim() - 1))
     return (x + (steps * 2**-14).to(x.dtype)).flatten(0, 1)
 
@@ -25,7 +28,7 @@ def some(y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 class Layer(nn.Module):
-    """A layer between the two, and what follows."""
+    """A layer between expansion and sampling, with an optional following operation."""
 
     def __init__(self, layer: nn.Module, then: Any = None) -> None:
         super().__init__()

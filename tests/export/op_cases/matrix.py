@@ -1,4 +1,4 @@
-"""Matrix products and attention."""
+"""Matrix multiplication and attention."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""Counting numbers, products of codes, writing with older names of reductions, antialiasing by wider filters, drawing from
-distributions, unsigned and complex numbers, and the ends of ranges."""
+"""Bincount, int8 GEMM, scatter with legacy reductions, antialiased resampling, random sampling,
+unsigned and complex values, and range limits.
+"""
 
 from __future__ import annotations
 
@@ -60,7 +61,7 @@ def antialiased() -> Iterator[Case]:
             yield case(f"{mode}_{name}", lambda x, s=size, m=mode, o=aligned: F.interpolate(x, size=s, mode=m, antialias=True, **o), (x,))
         scaled = lambda x, m=mode: F.interpolate(x, scale_factor=(0.4, 0.3), mode=m, antialias=True)
         yield from each(f"{mode}_scale", scaled, (f32, f64), lambda d: (values(d, 1, 2, 13, 14),))
-        # As many elements as there are stay what they are, and what is next to one that is no number.
+        # Rounding to the same size must copy elements, also those next to NaN.
         kept = lambda x, m=mode: F.interpolate(x, scale_factor=(1.05, 1.1), mode=m, antialias=True)
         yield case(f"{mode}_kept", kept, (values(f32, 1, 2, 13, 9).masked_fill(torch.arange(9) == 4, float("nan")),))
         yield case(f"{mode}_far", lambda x, m=mode: F.interpolate(x, size=(2, 2), mode=m, antialias=True), (values(f32, 1, 1, 70, 90),))
@@ -68,7 +69,7 @@ def antialiased() -> Iterator[Case]:
 
 
 def drawn() -> Iterator[Case]:
-    """What can only come out one way, and of many whether the mean is near the one that the distribution has."""
+    """Sampling with a single possible outcome, or many samples whose mean is compared."""
     one, none = torch.zeros(1), torch.zeros(2, 3)
     many = lambda x: x.expand(4096) + 0.0
     near = lambda x, mean, by: (x.mean() - mean).abs() < by
@@ -95,7 +96,7 @@ def unsigned(*numbers: int) -> torch.Tensor:
 
 
 def high() -> Iterator[Case]:
-    """What is 2^63 or more is no negative number."""
+    """`uint64` values of 2^63 and more must not be read as negative."""
     top = 1 << 63
     a, b = unsigned(0, 1, top, top + 5, 2 * top - 1, top - 1, 7, 1 << 62), unsigned(1, 2 * top - 1, 1, top + 6, top, top, 7, 0)
     for run in (torch.maximum, torch.minimum, torch.eq, torch.clamp):
@@ -111,7 +112,7 @@ def high() -> Iterator[Case]:
 
 
 def complex_numbers() -> Iterator[Case]:
-    """Results are taken apart."""
+    """Complex results are returned as pairs of real values."""
 
     def parts(run: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
         return lambda *inputs: torch.view_as_real(run(*inputs))
@@ -130,7 +131,7 @@ def complex_numbers() -> Iterator[Case]:
 
 
 def ends() -> Iterator[Case]:
-    """Where PyTorch's way to a result shows."""
+    """Arguments for which PyTorch's intermediate dtypes and formulas determine the result."""
     powers = torch.tensor([3.5, -2.25, 16.0, -20.0, 4.0])
     x = torch.tensor([1.5, -2.0, 3.0, 1.0, 0.3])
     for exponents in (f16, torch.bfloat16, f32):

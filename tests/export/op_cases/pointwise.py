@@ -1,4 +1,4 @@
-"""Operators that work element by element: of one tensor, of two with broadcasting, comparisons, logic, activations."""
+"""Elementwise operators: unary, binary with broadcasting, comparisons, logic, activations."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ SHAPE = (3, 5)
 
 
 def both_kinds(dtype: torch.dtype) -> list[tuple]:
-    """Ordinary values, then unusual ones."""
+    """Ordinary values, then special ones."""
     return [(values(dtype, *SHAPE),), (specials(dtype, *SHAPE),)]
 
 
@@ -97,7 +97,7 @@ def unary() -> Iterator[Case]:
 
 
 def unary_shapes() -> Iterator[Case]:
-    """Shapes and layouts that every elementwise operator shares."""
+    """Shapes and layouts that all elementwise operators support."""
     n = Dim("n", min=0, max=9)
     for run in (torch.abs, torch.exp, torch.neg, torch.sqrt, torch.sigmoid):
         name = run.__name__
@@ -111,7 +111,7 @@ def unary_shapes() -> Iterator[Case]:
 
 
 def without_infinity(dtype: torch.dtype, *shape: int) -> torch.Tensor:
-    """PyTorch's vector code for `gelu` makes NaN of infinity, its scalar code and its `float64` infinity."""
+    """Excludes infinity: eager `gelu` returns NaN for it in some of its implementations."""
     x = specials(dtype, *shape)
     return torch.where(x == float("inf"), 30.0, x)
 
@@ -169,7 +169,7 @@ def pair(dtype: torch.dtype) -> list[tuple]:
 
 
 def safe_pair(dtype: torch.dtype) -> list[tuple]:
-    """No zero on the right where zero is an error."""
+    """Divisors without zeros in dtypes where division by zero is an error."""
     ordinary = (values(dtype, *SHAPE), nonzero_values(dtype, *SHAPE))
     if dtype.is_floating_point:
         return [
@@ -267,7 +267,7 @@ def broadcasting() -> Iterator[Case]:
 
 
 def mixed() -> Iterator[Case]:
-    """Two dtypes, and the one that PyTorch promotes them to."""
+    """Two dtypes and their promoted dtype."""
     pairs = [
         (i32, f32),
         (f16, f32),
@@ -343,7 +343,7 @@ def choice() -> Iterator[Case]:
     )
     yield case("clamp_tensor_max", lambda x, high: torch.clamp(x, max=high), (values(f32, *SHAPE), values(f32, 5)))
     yield case("clamp_tensor_nan", torch.clamp, (specials(f32, 15), specials(f32, 15).flip(0), values(f32, 15)))
-    # As transformers bound what halves have: by a number that is a tensor of 32 bits.
+    # Transformers clamp fp16 values by 0-dim fp32 tensors.
     number = lambda value: torch.tensor(value, dtype=f32)
     yield case("clamp_tensor_numbers", torch.clamp, (values(f16, *SHAPE), number(-0.7), number(0.9)))
     yield case("clamp_tensor_bf16", torch.clamp, (values(bf16, *SHAPE), values(bf16, 5), values(bf16, 3, 1)))
@@ -351,7 +351,7 @@ def choice() -> Iterator[Case]:
 
 
 def numbers() -> Iterator[Case]:
-    """What prefers numbers to what is none, and signs."""
+    """`fmax` and `fmin`, which ignore NaN, and `copysign`."""
     for name, run in (("fmax", torch.fmax), ("fmin", torch.fmin), ("copysign", torch.copysign)):
         yield from each(name, run, (f32, f64, f16, i64), lambda d: (specials(d, 3, 15), specials(d, 3, 15).flip(1)))
         yield from each(f"{name}_broadcast", run, (f32,), lambda d: (values(d, 4, 1, 3), values(d, 2, 1)))

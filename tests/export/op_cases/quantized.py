@@ -1,4 +1,4 @@
-"""Operators between floats and small integers with a scale and a zero point."""
+"""Quantize, dequantize and related operators with scale and zero point."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SHAPE = (3, 5)
 
 
 def ties() -> torch.Tensor:
-    """Values that fall halfway between two quanta of 0.5, and beyond both ends."""
+    """Values halfway between two quantization steps of 0.5, and beyond both ends of the range."""
     return torch.tensor(
         [[0.25, 0.75, 1.25, -0.25, -0.75], [-1.25, 63.9, 64.0, -64.2, 500.0], [-500.0, 0.0, -0.0, 0.1, 31.25]]
     )

@@ -1,4 +1,4 @@
-"""Operators that fold dimensions away, or scan along one."""
+"""Reductions over dims, and scans along one dim."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ DIMS = {"last": -1, "first": 0, "two": (0, 2), "all": (0, 1, 2)}
 
 
 def distinct(dtype: torch.dtype, *shape: int) -> torch.Tensor:
-    """No two equal, so that the position of the largest is not a matter of taste."""
+    """Distinct values, so that argmax and argmin are unique."""
     count = int(torch.tensor(shape).prod())
     return (torch.randperm(count) - count // 3).clamp(0 if dtype == u8 else -128).to(dtype).reshape(shape)
 
@@ -168,7 +168,7 @@ def softmaxes() -> Iterator[Case]:
 
 
 def long_reductions() -> Iterator[Case]:
-    """Of so many elements that several workgroups of a GPU share each: those of a small input, repeated."""
+    """Reductions over more elements than one GPU workgroup handles: a small input, repeated."""
     yield case("long_mean", lambda x: x.repeat(120).mean(), (values(f32, 100),))
     yield case("long_sum_rows", lambda x: x.repeat(1, 90).sum(1), (values(f32, 2, 100),))
     yield case("long_largest_columns", lambda x: x.repeat(88, 1).amax(0), (values(f32, 96, 3),))
@@ -183,7 +183,7 @@ def long_reductions() -> Iterator[Case]:
 
 
 def spread() -> Iterator[Case]:
-    """Variances with their means, which one operator gives."""
+    """`var_mean`."""
     x = values(f32, 3, 4, 5)
     of = lambda **options: lambda x: torch.var_mean(x, **options)
     yield case("spread_last", of(dim=-1), (x,))

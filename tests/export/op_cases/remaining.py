@@ -1,4 +1,6 @@
-"""Eigenvalues of any matrices, factors of indefinite ones, polar factors, histograms of points, drawing around given means, and shapes that change."""
+"""Eigenvalues of general matrices, LDL and polar decompositions, multi-dimensional histograms,
+normal distributions with given means, and resizing.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,10 @@ NAN, INF = float("nan"), float("inf")
 
 
 def eigen() -> Iterator[Case]:
-    """Values are free in their order, and vectors in their signs: what they are for is not."""
+    """Compares sorted eigenvalues and residuals.
+
+    The order of eigenvalues and the signs of eigenvectors are arbitrary.
+    """
 
     def ordered(found: torch.Tensor) -> torch.Tensor:
         order = torch.argsort(found[..., 0] + found[..., 1] * 1e-3, dim=-1)
@@ -48,7 +53,8 @@ def eigen() -> Iterator[Case]:
         yield case(f"by_name_{n}", by_name, (values(dtype, 2, 4, 4),), atol=atol, preserve=[A.linalg_eigvals.default])
         for name, matrix in given.items():
             yield case(f"{name}_{n}", checked, (torch.tensor(matrix, dtype=dtype),), atol=atol)
-    # Both values of a block that has one vector are off by the root of what numbers are off by.
+    # The eigenvalues of a defective block are accurate to the square root of the rounding error
+    # only.
     yield case("defective", checked, (torch.tensor([[3.0, 1.0, 0.0], [0.0, 3.0, 1.0], [0.0, 0.0, 3.0]], dtype=f64),))
     yield case("none", alone, (torch.zeros(2, 0, 0),))
 
@@ -60,7 +66,7 @@ def indefinite() -> Iterator[Case]:
         for shape in ((2, 3, 3), (3, 5, 5), (8, 8), (40, 40)):
             made = values(dtype, *shape)
             yield case(f"factor_{'x'.join(map(str, shape))}_{n}", factor, (made + made.mT,), atol=2e-4 if dtype == f32 else None)
-        # Pivots of two rows, and rows far away.
+        # Pivots of 2 x 2 blocks and swaps of distant rows.
         crossed = torch.tensor([[0.0, 1.0, 2.0, 5.0], [1.0, 0.0, 3.0, 0.5], [2.0, 3.0, 0.0, 1.0], [5.0, 0.5, 1.0, 0.1]], dtype=dtype)
         yield case(f"factor_crossed_{n}", factor, (crossed,))
         yield case(f"solve_crossed_{n}", torch.linalg.ldl_solve, (*torch.linalg.ldl_factor(crossed), values(dtype, 4, 2)))
@@ -90,7 +96,7 @@ def polar() -> Iterator[Case]:
 
 
 def boxes() -> Iterator[Case]:
-    """Histograms of points: counts, weights and densities between edges along each dimension."""
+    """Histograms of points: counts, weights and densities between edges in each dim."""
     for dtype in (f32, f64):
         n, points, weight = NAMES[dtype], values(dtype, 41, 2), values(dtype, 41).abs()
         both = lambda x: (lambda found: (found.hist, *found.bin_edges))(torch.histogramdd(x, [4, 3]))
@@ -111,7 +117,7 @@ def boxes() -> Iterator[Case]:
 
 
 def drawn() -> Iterator[Case]:
-    """What can only come out one way: numbers around a mean that deviate by nothing."""
+    """Normal distributions with a standard deviation of zero, which have a single outcome."""
     mean, none = values(f32, 3, 4), torch.zeros(3, 4)
     yield from each("tensor_tensor", torch.normal, FLOATS, lambda d: (mean.to(d), none.to(d)))
     yield case("broadcast", torch.normal, (values(f32, 3, 1), torch.zeros(4)))
@@ -119,13 +125,13 @@ def drawn() -> Iterator[Case]:
     yield from each("tensor_float", lambda m: torch.normal(m, 0.0), FLOATS, lambda d: (mean.to(d),))
     yield from each("float_tensor", lambda s: torch.normal(1.5, s), FLOATS, lambda d: (none.to(d),))
     yield case("float_float", lambda x: x + torch.normal(1.5, 0.0, (3, 4)), (mean,))
-    # Of many, the mean and the deviation are near the given ones.
+    # Mean and standard deviation of many samples are near the given ones.
     near = lambda m, s: ((lambda x: (x.mean().sub(4.0).abs() < 0.2, x.std().sub(2.0).abs() < 0.2))(torch.normal(m, s)))
     yield case("moments", near, (torch.full((4096,), 4.0), torch.full((4096,), 2.0)))
 
 
 def resized() -> Iterator[Case]:
-    """Elements stay in the order of memory."""
+    """Resizing keeps elements in memory order."""
     kinds = (f32, f64, f16, i64, i32, u8, boolean)
     yield from each("fewer", lambda x: A.resize(x, [2, 3]), kinds, lambda d: (values(d, 3, 4),))
     yield from each("as", A.resize_as, kinds, lambda d: (values(d, 3, 4), values(d, 6, 2)))

@@ -13,7 +13,7 @@ from .table import FLOATS, INTEGERS, NAMES, Case, bf16, boolean, case, each, f16
 
 
 def numbers_first() -> Iterator[Case]:
-    """A number and a tensor, in this order."""
+    """Binary operators with a scalar as the first operand."""
     for run in (torch.bitwise_and, torch.bitwise_or, torch.bitwise_xor):
         yield from each(run.__name__, lambda x, r=run: r(6, x), INTEGERS, lambda d: (values(d, 3, 5),))
         yield case(f"{run.__name__}_bool", lambda x, r=run: r(True, x), (values(boolean, 3, 5),))
@@ -66,16 +66,19 @@ def histograms() -> Iterator[Case]:
 
 
 def halves() -> Iterator[Case]:
-    """Halves are rounded at each step, which decides where edges are."""
+    """fp16 and bf16 results are rounded at each step, which decides where bin edges are."""
     yield from each("histc", lambda x: torch.histc(x, 7, -3, 3), (f16, bf16), lambda d: (values(d, 4, 33),))
     yield from each("histc_all", lambda x: torch.histc(x, 11), (f16, bf16), lambda d: (values(d, 100),))
 
 
 def numbers_beside_halves() -> Iterator[Case]:
-    """Numbers that are no halves are rounded first: what is expected is within half a unit in the last place."""
+    """Scalars that fp16 cannot represent are rounded first.
+
+    The tolerance is half a unit in the last place.
+    """
     number = 1.3004
     for dtype, rtol in ((f16, 5e-4), (bf16, 4e-3)):
-        # As many as a vector has: of the rest, PyTorch rounds products, too.
+        # A whole number of SIMD vectors: PyTorch's scalar tail also rounds intermediate products.
         x = torch.tensor([1.0, 1.5, 2.3, 10.0, 15.0, 0.1, 33.0, 7.7], dtype=dtype).repeat(8)
         for name, run in (
             ("pow", lambda x: torch.pow(x, number)),
@@ -106,7 +109,7 @@ def fractional_pools() -> Iterator[Case]:
 
 
 def known_factors() -> Iterator[Case]:
-    """What follows from factors that are known."""
+    """Solvers and inverses from given factorizations."""
     for dtype in (f32, f64):
         n = NAMES[dtype]
         square, right = well(dtype, 2, 4, 4), values(dtype, 2, 4, 3)
@@ -136,7 +139,7 @@ def known_factors() -> Iterator[Case]:
 
 
 def histogram_edges() -> Iterator[Case]:
-    """Histograms that say where their parts begin."""
+    """Histograms that also return their bin edges."""
     for dtype in (f32, f64):
         n, x = NAMES[dtype], values(dtype, 5, 41)
         weight = values(dtype, 5, 41).abs()
@@ -156,7 +159,7 @@ def histogram_edges() -> Iterator[Case]:
 
 
 def segments() -> Iterator[Case]:
-    """Parts of a dimension, one behind the other."""
+    """Reductions over consecutive segments of a dim."""
     lengths, offsets = torch.tensor([2, 0, 3, 1]), torch.tensor([1, 3, 3, 6])
     for name in ("sum", "mean", "prod", "min", "max"):
         by_lengths = lambda x, at, n=name: torch.segment_reduce(x, n, lengths=at, axis=0)
@@ -173,7 +176,7 @@ def segments() -> Iterator[Case]:
 
 
 def pseudo_inverses() -> Iterator[Case]:
-    """Pseudoinverses, square roots, and products with the factors of reflections."""
+    """Pseudoinverses, matrix square roots, and multiplication with Householder reflections."""
     for dtype in (f32, f64):
         n = NAMES[dtype]
         for name, shape in (("square", (2, 4, 4)), ("tall", (5, 3)), ("wide", (2, 3, 5))):
@@ -197,7 +200,7 @@ def pseudo_inverses() -> Iterator[Case]:
 
 
 def batches_in_common() -> Iterator[Case]:
-    """Equations with known factors, whose matrices and right sides are of batches that are broadcast to one; and without elements."""
+    """Solvers with given factorizations: broadcast batches, and tensors without elements."""
     for dtype in (f32, f64):
         n = NAMES[dtype]
         square = well(dtype, 3, 4, 4)

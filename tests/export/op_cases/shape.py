@@ -1,4 +1,4 @@
-"""Operators that move elements and compute nothing: views, copies, joins, cuts, padding."""
+"""Data movement without arithmetic: views, copies, concatenation, slicing, padding."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def views() -> Iterator[Case]:
 
 
 def copies() -> Iterator[Case]:
-    """The copying forms by their own names, which the usual way of exporting replaces by others."""
+    """Copying variants by their own names, which the exporter replaces by default."""
     x = values(f32, *SHAPE)
     for name, run, inputs in (
         ("t_copy", A.t_copy.default, (values(f32, 2, 3),)),

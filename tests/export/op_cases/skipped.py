@@ -1,6 +1,6 @@
-"""Cases that the exporter does not take, by `family/case`, each with its reason.
+"""Cases that the exporter rejects, as `family/case`, each with its reason.
 
-They stay in the tables: when a newer exporter takes one, delete its line here.
+They stay in the tables: once a newer exporter accepts one, delete its line here.
 """
 
 SKIPPED: dict[str, str] = {

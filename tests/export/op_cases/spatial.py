@@ -1,4 +1,4 @@
-"""Convolutions, pooling, normalisation, resampling."""
+"""Convolution, pooling, normalization, resampling."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def transposed() -> Iterator[Case]:
 
 
 def transposed_of_many_channels() -> Iterator[Case]:
-    """Such as a GPU computes as a product of matrices first."""
+    """Transposed convolutions with enough channels for a GPU to compute them by GEMM and col2im."""
     layers = {
         "plain": nn.ConvTranspose2d(16, 5, 3),
         "doubling": nn.Sequential(nn.ConvTranspose2d(16, 6, 4, 2, 1), nn.ReLU()),
@@ -117,7 +117,7 @@ def transposed_of_many_channels() -> Iterator[Case]:
         channels = (layer[0] if isinstance(layer, nn.Sequential) else layer).in_channels
         yield case(f"many_{name}", layer, (values(f32, 2, channels, 4, 5),))
     yield case("many_alone", nn.ConvTranspose2d(16, 6, 3, 2), (values(f32, 16, 4, 5),))
-    # No step of the stride leads from one tap to another.
+    # No multiple of the stride leads from one filter tap to another.
     yield case("many_far", nn.ConvTranspose2d(32, 1, 2, 300000001, dilation=2), (values(f32, 1, 32, 1, 1),))
     yield case("many_line", nn.ConvTranspose1d(16, 8, 8, 4, 2), (values(f32, 1, 16, 9),))
     yield case("many_halves", nn.ConvTranspose2d(16, 6, 4, 2, 1).half(), (values(f16, 1, 16, 4, 5),))
@@ -191,7 +191,7 @@ def pooling() -> Iterator[Case]:
 
 
 class Normalized(nn.Module):
-    """A norm with weights that are not one and zero."""
+    """A norm with weights other than one and biases other than zero."""
 
     def __init__(self, norm: nn.Module) -> None:
         super().__init__()
@@ -309,7 +309,7 @@ def resampling() -> Iterator[Case]:
 
 
 class Added(nn.Module):
-    """A convolution over three dimensions, to whose result another tensor is added."""
+    """A 3-D convolution followed by an addition."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__()
@@ -320,7 +320,7 @@ class Added(nn.Module):
 
 
 def volumes() -> Iterator[Case]:
-    """Convolutions over three dimensions as GPUs have them: in tiles, in patches, along depth, with what is done to the result."""
+    """3-D convolutions for each GPU algorithm: tiled, patches, along depth; with epilogues."""
     far = Added(8, 34, (2, 3, 1), padding=(3, 0, 2), dilation=(2, 1, 1), groups=2)
     yield case("added", far, (values(f32, 2, 8, 3, 5, 4), values(f32, 2, 34, 7, 3, 8)))
     wide = nn.Sequential(nn.Conv3d(7, 33, 3, stride=(1, 2, 1), padding=1), nn.ReLU())

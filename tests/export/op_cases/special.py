@@ -1,4 +1,4 @@
-"""Special functions, running extremes, what is distinct, and factorisations of matrices."""
+"""Special functions, running extremes, unique elements and matrix factorizations."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ ODD = [NAN, INF, -INF, 0.0, -0.0, 0.5, 1.0, -1.0, 2.0, -2.5, 1e-3, -1e-3, 12.5, 
 
 
 def odd(dtype: torch.dtype, *shape: int) -> torch.Tensor:
-    """Values at which special functions have poles, ends and turns."""
+    """Values at poles, limits and extrema of special functions."""
     return torch.tensor(ODD[: torch.Size(shape).numel()], dtype=dtype).reshape(shape)
 
 
 def function(name: str, run: Callable[..., Any], dtypes: Any = (f32, f64, f16, i64)) -> Iterator[Case]:
-    """A function of one tensor, over ordinary values and odd ones."""
+    """A unary function over ordinary and special values."""
     for dtype in dtypes:
         inputs = [(values(dtype, 3, 5),)] + ([(odd(dtype, 3, 5),)] if dtype.is_floating_point else [])
         yield Case(f"{name}_{NAMES[dtype]}", run, inputs)
@@ -31,7 +31,7 @@ def functions() -> Iterator[Case]:
         yield from function(run.__name__, run)
     for run in (S.i0e, S.i1, S.i1e, S.erfcx):
         yield from function(run.__name__, run, (f32, f64))
-    # Eager's own Bessel functions lie up to 1e-8 from the true values in double precision.
+    # Eager mode's fp64 Bessel functions are off by up to 1e-8.
     yield from function("bessel_j0", S.bessel_j0, (f32,))
     yield from function("bessel_j1", S.bessel_j1, (f32,))
     for run in (S.bessel_j0, S.bessel_j1, S.bessel_y0, S.bessel_y1):
@@ -75,7 +75,7 @@ def order() -> Iterator[Case]:
     yield from each("mode", lambda x: plain(torch.mode(x, 1)), (f32, f16, i64, u8), lambda d: (repeated(d),))
     yield case("mode_keepdim", lambda x: plain(torch.mode(x, 0, True)), (repeated(f64),))
     lines = torch.tensor([[NAN, 1.0, 3.0, 2.0], [NAN, NAN, NAN, NAN], [4.0, 1.0, 2.0, 3.0]])
-    # Of a line without numbers, any index will do.
+    # A row of NaNs may return any index.
     yield case("nanmedian_dim", lambda x: torch.nanmedian(x, 1).values, (lines,))
     yield case("nanmedian_places", lambda x: plain(torch.nanmedian(x, 1)), (lines[::2].contiguous(),))
     yield from each("nanmedian", torch.nanmedian, (f32, f64, i64), lambda d: (values(d, 7),))
@@ -92,7 +92,7 @@ def order() -> Iterator[Case]:
     shuffled = values(f32, 2, 6)
     yield case("searchsorted_sorter", lambda s, x, o: torch.searchsorted(s, x, sorter=o), (shuffled, values(f32, 2, 4), shuffled.argsort(-1)))
     yield case("searchsorted_number", lambda s: torch.searchsorted(s, 0.5), (sequence(f32, 6),))
-    # A number is rounded to what the sequence is of.
+    # A scalar is rounded to the dtype of the sequence.
     tenths = torch.tensor([0.0, 0.1, 0.1, 1.0], dtype=f16)
     yield case("searchsorted_number_f16", lambda s: (torch.searchsorted(s, 0.1), torch.searchsorted(s, 0.1, right=True)), (tenths,))
     whole = torch.tensor([-(2**31), 0, 2, 2**31 - 1], dtype=i32)
@@ -114,7 +114,10 @@ def distinct() -> Iterator[Case]:
 
 
 def distinct_slices() -> Iterator[Case]:
-    """Along the first dimension: exporters fail where others follow from how many slices there are."""
+    """Unique slices over dim 0.
+
+    The exporter fails if other sizes depend on the number of slices.
+    """
     def repeated(d: torch.dtype) -> torch.Tensor:
         return torch.randint(0, 2, (7, 2, 3)).to(d)
 
@@ -128,7 +131,7 @@ def distinct_slices() -> Iterator[Case]:
 
 
 def well(dtype: torch.dtype, *shape: int) -> torch.Tensor:
-    """Matrices that are far from singular."""
+    """Well-conditioned matrices."""
     n = min(shape[-2:])
     made = values(dtype, *shape, scale=1.0)
     made[..., range(n), range(n)] += 3.0
@@ -158,7 +161,7 @@ def factors() -> Iterator[Case]:
         yield case(f"singular_values_wide_{n}", torch.linalg.svdvals, (values(dtype, 3, 6),))
         yield case(f"eigenvalues_{n}", lambda x: torch.linalg.eigvalsh(x), (values(dtype, 2, 5, 5),))
 
-        # Vectors are free in their signs: what they are for is not.
+        # The signs of singular vectors are arbitrary: compare the reconstructed matrix instead.
         def product(x: torch.Tensor, full: bool) -> torch.Tensor:
             u, s, v = torch.linalg.svd(x, full_matrices=full)
             n = s.shape[-1]
@@ -181,10 +184,10 @@ def factors() -> Iterator[Case]:
 
 
 def limits() -> Iterator[Case]:
-    """Orders, exponents and numbers at which formulas turn, and shapes in which nothing is to do."""
+    """Orders, exponents and values at which formulas change, and shapes without work."""
     yield case("polygamma_20", lambda x: torch.polygamma(20, x), (torch.tensor([0.5, 3.0, 10.0, 12.0, 50.0], dtype=f64),))
     for order in (1, 2, 3):
-        # At plus infinity, all are zero; PyTorch's are not numbers from the second on.
+        # The limit at infinity is zero; PyTorch returns NaN from order 2 on.
         infinite = torch.tensor([-INF, INF if order == 1 else 3e38, NAN, 0.0, -0.5])
         yield case(f"polygamma_{order}_infinite", lambda x, n=order: torch.polygamma(n, x), (infinite,))
     orders = torch.tensor([[21.0], [31.0], [51.0], [101.0]], dtype=f64)
@@ -208,7 +211,7 @@ def limits() -> Iterator[Case]:
 
 
 class Divided(torch.nn.Module):
-    """By a matrix of `bfloat16` with numbers that `float16` has no place for."""
+    """Division by a `bfloat16` matrix with values below the range of `float16`."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -221,7 +224,7 @@ class Divided(torch.nn.Module):
 
 
 def ends() -> Iterator[Case]:
-    """Where processors that compute with other types or in another way come to the end of what these hold."""
+    """Range limits of processors that compute with other dtypes or algorithms."""
     large = torch.tensor([3e38, 1e30, -1e30, 2.5e38, 1e10, -6.0, 3e38, 7e-20]), torch.tensor([2e38, 0.1, 0.1, 1e37, 3.0, 3.0, 1e-30, 3e-38])
     yield case("fmod_far", torch.fmod, large, preserve=[A.fmod.Tensor])
     yield case("remainder_far", torch.remainder, large)

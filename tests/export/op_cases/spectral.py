@@ -1,4 +1,4 @@
-"""Fourier transforms, and the complex numbers that they give."""
+"""Fourier transforms and their complex results."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ REALS = (f32, f64)
 
 
 def parts(run):
-    """What is complex goes in and comes out as real numbers, as in models."""
+    """Passes complex tensors in and out as pairs of real values, as models do."""
     return lambda *pairs: real(run(*(torch.view_as_complex(pair) for pair in pairs)))
 
 
@@ -46,7 +46,7 @@ def fourier() -> Iterator[Case]:
         dynamic=({0: Dim("batch", min=1, max=5)},),
     )
     yield case("spectrogram", spectrogram, (values(f32, 1, 64),))
-    # Lengths that are primes take more memory than the longest.
+    # Prime lengths require more memory than the longest length.
     lengths, any_length = (64, 61, 37), ({1: Dim("n", min=2, max=64)},)
     reals = [(values(f32, 2, k),) for k in lengths]
     yield case("rfft_lengths", lambda x: real(torch.fft.rfft(x)), *reals, dynamic=any_length)

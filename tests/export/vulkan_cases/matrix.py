@@ -1,4 +1,4 @@
-"""Matrix products, linear layers, attention, rotary embeddings."""
+"""GEMM, linear layers, attention, RoPE."""
 
 from __future__ import annotations
 
@@ -43,7 +43,8 @@ def product() -> Iterator[Delegated]:
         *[(values(f32, 2, 4, n), values(f32, 2, n, 4)) for n in (5, 1, 8, 3)],
         dynamic=({2: Dim("n", min=1, max=8)}, {1: Dim("n", min=1, max=8)}),
     )
-    # Of one row or two, invocations take eight columns of halves where they can: with terms that are left, and sums that are shared or not.
+    # For one or two rows of fp16, an invocation computes eight columns where possible. The sizes
+    # leave remainders, with and without split-K.
     sizes = {"row": (1, 30, 40), "row_shared": (1, 1030, 32), "two_rows": (2, 18, 24), "two_shared": (2, 300, 16)}
     for name, (m, k, n) in sizes.items():
         yield half(case(f"mm_{name}", torch.mm, (values(f32, m, k), values(f32, k, n))))
@@ -60,13 +61,13 @@ def product() -> Iterator[Delegated]:
 
 
 def sums(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Of the rows and the columns of a product, which would be a large output."""
+    """Row and column sums of a GEMM, to keep the outputs small."""
     product = torch.mm(x, y)
     return product.sum(0), product.sum(1)
 
 
 def tiled() -> Iterator[Delegated]:
-    """Large enough for tiles in shared memory, and no multiples of them; long sums are shared by workgroups."""
+    """Sizes that are no multiple of the shared-memory tiles; long sums use split-K."""
     yield from halved(
         [
             case("mm_odd", torch.mm, (values(f32, 70, 67), values(f32, 67, 65))),
@@ -137,7 +138,7 @@ def linear() -> Iterator[Delegated]:
         *[(values(f32, n, 6),) for n in (5, 1, 8, 3)],
         dynamic=({0: Dim("n", min=1, max=8)},),
     )
-    # Few rows read so long rows of weights as they lie, and so do tiles of many.
+    # Weight rows of this length are read unpacked, by GEMV and by GEMM tiles.
     rows = ({0: Dim("n", min=1, max=40)},)
     for width in (260, 264):
         some = [(values(f32, n, width),) for n in (40, 1, 33, 3)]
@@ -146,7 +147,7 @@ def linear() -> Iterator[Delegated]:
     yield half(case("linear_row", nn.Linear(264, 8), (values(f32, 1, 264),)))
 
 
-# PyTorch's own attention looks for rows that are all masked, on the CPU.
+# The CPU computes PyTorch's check for fully masked rows.
 IN_PARTS = {"outside": ["aten::any.out", "aten::mul.Scalar_out"], "delegates": 3}
 
 
@@ -191,12 +192,12 @@ def attention() -> Iterator[Delegated]:
     yield from deep_heads()
 
 
-# What the mask adds is the CPU's, too.
+# The CPU also computes the additive mask.
 MASK_IN_PARTS = {**IN_PARTS, "outside": sorted([*IN_PARTS["outside"], "aten::scalar_tensor.out"])}
 
 
 class CausalMask(nn.Module):
-    """Queries are the last rows: each sees what is before it."""
+    """Queries are the last rows of the sequence; each attends to itself and earlier positions."""
 
     def __init__(self, rows: int, keys: int) -> None:
         super().__init__()
@@ -207,7 +208,7 @@ class CausalMask(nn.Module):
 
 
 def causal() -> Iterator[Delegated]:
-    """Masks that show each row a key more than the one before."""
+    """Causal masks."""
     sdpa = F.scaled_dot_product_attention
     same = (values(f32, 1, 2, 45, 16), values(f32, 1, 2, 45, 16), values(f32, 1, 2, 45, 16))
     yield from halved([case("causal", lambda q, k, v: sdpa(q, k, v, is_causal=True), same, **MASK_IN_PARTS)])
@@ -220,7 +221,7 @@ def causal() -> Iterator[Delegated]:
 
 
 class SomeHidden(nn.Module):
-    """A key in three is hidden, and from one row all are."""
+    """Masks every third key, and all keys of one row."""
 
     def __init__(self, rows: int, keys: int) -> None:
         super().__init__()
@@ -233,7 +234,7 @@ class SomeHidden(nn.Module):
 
 
 def deep_heads() -> Iterator[Delegated]:
-    """Heads that GPUs take a part of at a time."""
+    """Head dims that GPUs process in several parts."""
     fused = torch.ops.et_vk.sdpa.default
 
     def qkv(rows: int, keys: int, depth: int, value_depth: int, heads: int = 1) -> tuple[torch.Tensor, ...]:
@@ -247,7 +248,7 @@ def deep_heads() -> Iterator[Delegated]:
     yield case("deep_128_hidden", SomeHidden(11, 34), qkv(11, 34, 128, 128), **MASK_IN_PARTS)
     mask = values(f32, 1, 1, 10, 33)
     yield case("deep_256_mask", lambda q, k, v, m: fused(q, k, v, m), (*qkv(10, 33, 256, 256), mask))
-    # Parts that are not as wide as others.
+    # Query/key and value dims that differ.
     yield case("deep_keys", lambda q, k, v: fused(q, k, v), qkv(19, 34, 196, 12))
     yield case("deep_values", lambda q, k, v: fused(q, k, v), qkv(19, 34, 12, 148))
     yield case(
@@ -256,10 +257,10 @@ def deep_heads() -> Iterator[Delegated]:
         *[qkv(n, n, 72, 68) for n in (33, 1, 9, 16)],
         dynamic=({2: (n := Dim("n", min=1, max=33))}, {2: n}, {2: n}),
     )
-    # More heads share keys than a workgroup has of them.
+    # More query heads share a key head than a workgroup processes.
     decode = (values(f32, 1, 6, 2, 132), values(f32, 1, 1, 67, 132), values(f32, 1, 1, 67, 12))
     yield case("deep_decode", CausalMask(2, 67), decode, **MASK_IN_PARTS)
-    # Subgroups that multiply matrices share the elements of values, or have all of them.
+    # With cooperative matrices, subgroups split the value dim or each process all of it.
     yield half(case("deep_256_shared", CausalMask(37, 70), qkv(37, 70, 256, 256, heads=2), **MASK_IN_PARTS))
     yield half(case("deep_256_hidden", SomeHidden(35, 66), qkv(35, 66, 256, 256), **MASK_IN_PARTS))
     mask = values(f32, 1, 1, 18, 33)
@@ -275,7 +276,7 @@ def frequencies(length: int, size: int, repeated: bool = False) -> tuple[torch.T
 
 
 class Rotary(nn.Module):
-    """As the exporter's recipe for language models writes it: pairs of neighbours turn."""
+    """RoPE as the exporter's recipe for language models writes it: rotates neighbouring pairs."""
 
     def forward(self, xq, xk, cos, sin):
         q, qi = xq.float().reshape(xq.shape[:-1] + (-1, 2)).unbind(-1)
@@ -302,7 +303,7 @@ def rotary() -> Iterator[Delegated]:
 
 
 def rotary_heads() -> Iterator[Delegated]:
-    """As Hugging Face's models write it: heads come before positions, and angles have a dimension for batches."""
+    """RoPE as Hugging Face models write it: heads before positions, and angles with a batch dim."""
 
     def turn(x, cos, sin):
         size = cos.shape[-1]
@@ -329,7 +330,7 @@ def rotary_heads() -> Iterator[Delegated]:
 
 
 class RotatedProducts(nn.Module):
-    """Queries and keys of a few rows, or of many, that `turn` rotates."""
+    """Query and key projections of few or many rows, rotated by `turn`."""
 
     def __init__(self, turn, bias: bool = False, depth: int = 16) -> None:
         super().__init__()
@@ -342,7 +343,7 @@ class RotatedProducts(nn.Module):
 
 
 class HeadsOfRows(nn.Module):
-    """Rows that become heads, beside what needs memory meanwhile."""
+    """Rows reinterpreted as heads, while other operators use temporary memory."""
 
     def __init__(self, turn) -> None:
         super().__init__()
@@ -381,9 +382,9 @@ def rotated_products() -> Iterator[Delegated]:
     )
     yield case("neighbours_of_few", RotatedProducts(Rotary(), True), inputs(3, False))
     yield case("halves_of_few", RotatedProducts(halves), inputs(2, True))
-    # Halves of six elements: the product cannot turn them.
+    # Halves of six elements, which the GEMM's epilogue cannot rotate.
     yield case("uneven_halves_of_few", RotatedProducts(halves, False, 12), inputs(2, True, 12))
-    # The heads of three rows are of another size than those of four.
+    # Heads of three rows differ in size from heads of four.
     few = Dim("few", min=2, max=4)
     rows = [(values(f32, it, 256), values(f32, 4, 64), *(it.unsqueeze(1) for it in frequencies(4, 16, True))) for it in (3, 4, 2)]
     yield case("heads_of_another_size", HeadsOfRows(halves), *rows, dynamic=({0: few}, None, None, None))

@@ -1,4 +1,4 @@
-"""Element by element: unary functions, arithmetic, comparisons, logic, choices, conversions."""
+"""Elementwise operators: unary, arithmetic, comparisons, logic, `where`, conversions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whole programs: several delegates and methods, state, weights outside of the file, small models."""
+"""Whole programs: several delegates and methods, state, external weights, small models."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from .table import Delegated, case, half, halved
 
 
 class Residual(nn.Module):
-    """A tiny picture classifier whose blocks add what they were given."""
+    """A tiny image classifier with residual blocks."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -47,7 +47,7 @@ class Residual(nn.Module):
 
 
 class Between(nn.Module):
-    """What no partitioner takes between what it takes."""
+    """An unsupported operator between two supported parts."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -59,7 +59,7 @@ class Between(nn.Module):
 
 
 class Running(nn.Module):
-    """A sum that persists from call to call."""
+    """A sum that persists between calls."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -71,7 +71,7 @@ class Running(nn.Module):
 
 
 class Two(nn.Module):
-    """Two buffers of one shape that change differently."""
+    """Two buffers of the same shape with different updates."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -85,7 +85,7 @@ class Two(nn.Module):
 
 
 class Fibonacci(nn.Module):
-    """Each buffer takes what is made of the other's old value."""
+    """Each buffer's new value depends on the other's old value."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -100,7 +100,7 @@ class Fibonacci(nn.Module):
 
 
 class Delay(nn.Module):
-    """A line of delays: each buffer is made from the one before, the first from the input."""
+    """Delay line: each buffer receives the previous one's old value, the first one the input."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -115,7 +115,7 @@ class Delay(nn.Module):
 
 
 class Ring(nn.Module):
-    """The last inputs, in the order of a 64-bit counter."""
+    """Ring buffer indexed by a 64-bit counter."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -130,7 +130,7 @@ class Ring(nn.Module):
 
 
 class Apart(nn.Module):
-    """Buffers that differ in shape or type, so that it is clear which new value is whose."""
+    """Buffers distinguishable by shape or dtype, so that new values match them unambiguously."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -147,7 +147,7 @@ class Apart(nn.Module):
 
 
 class Trained(nn.Module):
-    """A weight that every call changes, behind one of the same shape that stays."""
+    """A weight updated by each call, after a constant one of the same shape."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -161,7 +161,7 @@ class Trained(nn.Module):
 
 
 class Decayed(nn.Module):
-    """A weight that fades."""
+    """A weight that decays."""
 
     def __init__(self, function: Run, *shape: int) -> None:
         super().__init__()
@@ -175,7 +175,7 @@ class Decayed(nn.Module):
 
 
 class Normalized(nn.Module):
-    """A normalisation by a mean that moves."""
+    """Batch norm with a mean that each call updates."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -189,7 +189,7 @@ class Normalized(nn.Module):
 
 
 class Unread(nn.Module):
-    """A sum, and an input that is only checked: the graph does not take it, the call names it."""
+    """A sum, and an input that is only checked: an argument of the call but not of the graph."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -202,7 +202,10 @@ class Unread(nn.Module):
 
 
 class Overwritten(nn.Module):
-    """An input that is overwritten unread: the graph does not take it, the call names it, and it is like the other."""
+    """An input overwritten before it is read.
+
+    It is an argument of the call but not of the graph, and has the shape of the other input.
+    """
 
     def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         y = y.clone()
@@ -245,7 +248,7 @@ class Language(nn.Module):
 
 
 class Cached(nn.Module):
-    """Attention over a cache of keys and values that a position is written to."""
+    """Attention with a KV cache, written at a given position."""
 
     def __init__(self, heads: int = 4, shared: int = 2, size: int = 8, context: int = 8) -> None:
         super().__init__()
@@ -267,7 +270,7 @@ class Cached(nn.Module):
 
 
 class Decoder(nn.Module):
-    """A step of a language model over a long cache, with weights that become 4-bit numbers."""
+    """One decoding step over a long KV cache, with int4 weights."""
 
     def __init__(self, context: int = 160) -> None:
         super().__init__()
@@ -281,7 +284,7 @@ class Decoder(nn.Module):
 
 
 class Noted(nn.Module):
-    """A cache that is written to and read without attention."""
+    """A cache that is written and read without attention."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -317,9 +320,9 @@ def model() -> Iterator[Delegated]:
 
 
 def vision() -> nn.Module:
-    """A vision transformer as people have it: the partitioner cuts each attention in three."""
+    """A standard vision transformer; the partitioner splits each attention into three parts."""
     module = VisionTransformer(16, 8, 2, 2, 16, 32, num_classes=5)
-    # It starts with a head of zeros.
+    # Its head is initialized with zeros.
     nn.init.normal_(module.heads.head.weight)
     return module
 
@@ -343,7 +346,7 @@ def program() -> Iterator[Delegated]:
     yield case("noted", Noted(), *notes, sequence=True)
     yield case("unused_input", lambda x, y: x * 2, (values(f32, 3), values(f32, 4)))
     yield case("input_is_output", lambda x: (x, x + 1), (values(f32, 3),))
-    # Positions jump: what lies between them are zeros.
+    # Skipped positions stay zero in the cache.
     positions = steps(0, 1, 2, 70, 71, 3, 159)
     four_bits = grouped(IntxWeightOnlyConfig, 16)
     yield case("decoder", Decoder(), *positions, sequence=True, quantize=four_bits, rtol=1e-3, atol=1e-3)
@@ -353,7 +356,7 @@ def program() -> Iterator[Delegated]:
 
 
 def constants() -> Iterator[Delegated]:
-    """Constants that are made of others when a graph is compiled."""
+    """Constants derived from others when the graph is compiled."""
     x = values(f32, 2, 3)
     i = torch.tensor([[1, 2, 3], [2, 4, 2]], dtype=torch.int32)
     yield case("number_of_integers_first", lambda x, i: (i == 2, x**2, x > 2), (x, i))
@@ -365,7 +368,7 @@ def constants() -> Iterator[Delegated]:
 
 
 class OneMatrix(nn.Module):
-    """A weight as a matrix and as a convolution."""
+    """A weight used by a linear layer and by a convolution."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -377,7 +380,7 @@ class OneMatrix(nn.Module):
 
 
 class SameStatistics(nn.Module):
-    """Normalisations by the same statistics that differ in one thing each."""
+    """Batch norms with the same statistics that differ in one other argument each."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -396,7 +399,7 @@ class SameStatistics(nn.Module):
 
 
 class SameWeights(nn.Module):
-    """Normalisations with the same mean, or the same variance."""
+    """Batch norms with the same mean or the same variance."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -415,7 +418,7 @@ ALIASED = {"alias_buffer_mutations": True}
 
 
 def state() -> Iterator[Delegated]:
-    """What changes from call to call: which new value is whose, and what must not be made of the old one."""
+    """Mutable state: new values must match their buffers; no result may be stale."""
 
     def steps(*shape: int) -> list[tuple[torch.Tensor, ...]]:
         return [(values(f32, *shape),) for _ in range(4)]
@@ -448,7 +451,7 @@ def state() -> Iterator[Delegated]:
 
 
 class Shared(nn.Module):
-    """A method over weights that another has, too."""
+    """Methods that share weights."""
 
     def __init__(self, linear: nn.Linear, scale: float) -> None:
         super().__init__()
@@ -459,7 +462,7 @@ class Shared(nn.Module):
 
 
 def cells() -> Iterator[Delegated]:
-    """State as models have it, and what partitioners leave between delegates."""
+    """Stateful models, and the operators that partitioners leave between delegates."""
     outside = {
         "key_value": ["aten::copy_", "aten::index_put.out", "aten::scalar_tensor.out"],
         "rows": ["aten::copy_", "aten::slice_scatter.out"],
@@ -467,7 +470,7 @@ def cells() -> Iterator[Delegated]:
         "noted": ["aten::copy_"],
     }
     models = stateful.models()
-    # The others are more than the partitioner of ExecuTorch 1.5 can say, or become another program.
+    # ExecuTorch 1.5's partitioner cannot express the others, or changes their meaning.
     for name, around in outside.items():
         module, inputs = models[name]
         delegates = 2 if name in ("key_value", "rows") else 1
@@ -485,7 +488,7 @@ def cells() -> Iterator[Delegated]:
 
 
 def split_and_joined(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
-    """Parts of tensors that become parts of others, are used again, and leave the program."""
+    """Slices that are concatenated, used again and returned."""
     a, b, c = torch.split(torch.relu(x), [16, 32, 16], 1)
     d, e = a * 2, b + 1
     joined = torch.cat([d, c + a, e, d, a], 1)
@@ -495,7 +498,7 @@ def split_and_joined(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
 
 
 def uneven(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
-    """The same where parts begin between the places that a device can bind."""
+    """The same with slices at offsets that a device cannot bind."""
     y = x * 2
     a, b, c = torch.split(y, [3, 18, 43], 1)
     return torch.cat([b + 1, a, y], 1), torch.cat([c - 1, a - 1, c + 1], 1), y[:, 5:9].select(1, 2) + 1
@@ -513,7 +516,7 @@ class Shortened(nn.Module):
 
 
 class Latest(nn.Module):
-    """Buffers become parts of what is computed, and of an input."""
+    """Buffers updated by slices of an intermediate result and of an input."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -538,7 +541,7 @@ def parts() -> Iterator[Delegated]:
 
 
 def file() -> Iterator[Delegated]:
-    """The forms that a file can take."""
+    """Serialization variants."""
     inputs = [(values(f32, 1, 3, 8, 6),) for _ in range(2)]
     small = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.Flatten(), nn.Linear(96, 5))
     inline = ExecutorchBackendConfig(extract_delegate_segments=False)
@@ -562,7 +565,10 @@ def chain(x: torch.Tensor) -> torch.Tensor:
 
 
 class Zeroed(nn.Module):
-    """Parts of weights are zeros, as in the attention of Swin transformers (v2): the CPU writes them, of weights that a delegate gives it."""
+    """Zeroes slices of weights, as the attention of Swin transformers (v2) does.
+
+    The CPU writes the zeros into weights that a delegate outputs.
+    """
 
     def __init__(self):
         super().__init__()
@@ -586,7 +592,7 @@ def given_narrowed() -> Iterator[Delegated]:
 
 
 class Recurrent(nn.Module):
-    """A layer over a sequence: all states, the last ones, or both."""
+    """A recurrent layer that returns all states, the last ones, or both."""
 
     def __init__(self, layer: nn.RNNBase, given: bool = False, states: bool = True, last: bool = False) -> None:
         super().__init__()
@@ -611,7 +617,7 @@ def recurrent() -> Iterator[Delegated]:
             case("odd_gates", Recurrent(nn.GRU(4, 7), last=True), (sequence,)),
         ]
     )
-    # Weights that an invocation keeps, and that it reads in each step.
+    # Weights small enough to stay in registers, and weights that each step reads.
     for hidden in (32, 100):
         yield case(f"hidden_{hidden}", Recurrent(nn.LSTM(4, hidden, batch_first=True)), (values(f32, 1, 3, 4),))
         yield case(f"gates_{hidden}", Recurrent(nn.GRU(4, hidden, batch_first=True)), (values(f32, 1, 3, 4),))
@@ -625,14 +631,15 @@ def recurrent() -> Iterator[Delegated]:
     rows = Dim("rows", min=1, max=5)
     grown = [(values(f32, 3, n, 4), values(f32, 1, n, 8), values(f32, 1, n, 8)) for n in (5, 2, 1)]
     yield case("rows", Recurrent(nn.LSTM(4, 8), given=True), *grown, dynamic=({1: rows}, ({1: rows}, {1: rows})))
-    # States of which several workgroups compute a step, from either end; of the second, the last alone is taken.
+    # Each step is split over several workgroups, forwards and backwards. The GRU returns only its
+    # last state.
     wide = case("steps", Recurrent(nn.LSTM(4, 120, bidirectional=True), last=True), (sequence,))
     yield list(halved([wide]))[-1]
     yield case("gates_steps", Recurrent(nn.GRU(4, 132), states=False, last=True), (sequence,))
 
 
 class Capital(nn.Module):
-    """For weights of a module with a capital letter in its name, into which a batch norm goes, the exporter plans memory."""
+    """The exporter plans memory for batch norms folded into modules with capitalised names."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Quantized operators, as the exporter fuses them from quantized modules, and those of training by their own names."""
+"""Quantized operators, as the exporter fuses them, and fake quantization by its own operators."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ VK = torch.ops.et_vk
 
 
 def calibrated(quantizer: Any, module: nn.Module, inputs: list[Inputs]) -> nn.Module:
-    """Quantized as a graph, with ranges as the inputs have them."""
+    """Quantizes the graph with ranges calibrated on the inputs."""
     graph = torch.export.export(copy.deepcopy(module), inputs[0]).module()
     prepared = prepare_pt2e(graph, quantizer)
     with torch.no_grad():
@@ -41,13 +41,13 @@ def calibrated(quantizer: Any, module: nn.Module, inputs: list[Inputs]) -> nn.Mo
 
 
 def static(module: nn.Module, inputs: list[Inputs]) -> nn.Module:
-    """8 bits per value: weights by channel, activations by tensor."""
+    """8-bit quantization: weights per channel, activations per tensor."""
     config = xnnpack.get_symmetric_quantization_config(is_per_channel=True)
     return calibrated(xnnpack.XNNPACKQuantizer().set_global(config), module, inputs)
 
 
 def weights_only(bits: int) -> Any:
-    """Weights of so many bits by channel."""
+    """Quantizes weights per channel to `bits` bits."""
 
     def quantize(module: nn.Module, inputs: list[Inputs]) -> nn.Module:
         config = vulkan.get_symmetric_quantization_config(weight_bits=bits)
@@ -57,7 +57,7 @@ def weights_only(bits: int) -> Any:
 
 
 def grouped(config: type, group: int, dtype: torch.dtype = torch.int4) -> Any:
-    """Weights with a scale for each group of them, or for each row where it is one group."""
+    """Quantizes weights per group, or per channel if the group spans the row."""
     name = "weight_granularity" if config is Int8DynamicActivationIntxWeightConfig else "granularity"
 
     def quantize(module: nn.Module, inputs: list[Inputs]) -> nn.Module:
@@ -69,7 +69,7 @@ def grouped(config: type, group: int, dtype: torch.dtype = torch.int4) -> Any:
 
 
 def linear() -> Iterator[Delegated]:
-    """Results are floats: as near to the dequantized computation as floats are, but for rounding of activations."""
+    """fp32 results match the dequantized computation up to rounding of the activations."""
     plain, biased = nn.Linear(64, 12, bias=False), nn.Linear(64, 24)
     one, rows, batch = (values(f32, 1, 64),), (values(f32, 5, 64),), (values(f32, 1, 6, 64),)
     only, dynamic = IntxWeightOnlyConfig, Int8DynamicActivationIntxWeightConfig
@@ -84,7 +84,7 @@ def linear() -> Iterator[Delegated]:
     yield case("qcs4w_bias", biased, one, quantize=weights_only(4), rtol=1e-3, atol=1e-3)
     yield case("int8pack", plain, rows, quantize=weights_only(8), rtol=1e-3, atol=1e-3)
     yield case("int8pack_bias", biased, batch, quantize=weights_only(8), rtol=1e-3, atol=1e-3)
-    # So many rows that the weights are unpacked first.
+    # Enough rows for the weights to be dequantized ahead of the GEMM.
     wide, many = nn.Linear(128, 64), (values(f32, 1, 72, 128),)
     yield half(case("q4gsw_many", wide, many, quantize=grouped(only, 32), atol=0.05))
     yield case("int8pack_many", wide, many, quantize=weights_only(8), rtol=1e-3, atol=1e-3)
@@ -94,7 +94,7 @@ def linear() -> Iterator[Delegated]:
 
 
 def codes() -> Iterator[Delegated]:
-    """Weights of 8 bits, of which the exporter has numbers made as the program runs."""
+    """int8 weights that the exporter dequantizes at run time."""
     only = IntxWeightOnlyConfig
     plain, biased, odd = nn.Linear(64, 12, bias=False), nn.Linear(64, 24), nn.Linear(64, 11)
     one, rows = (values(f32, 1, 64),), (values(f32, 5, 64),)
@@ -112,7 +112,7 @@ def codes() -> Iterator[Delegated]:
 
 
 class FeedForward(nn.Module):
-    """A layer of a language model: a norm, a product that gates another one, and the way back."""
+    """A gated feed-forward layer: RMSNorm, gate and up projections, down projection."""
 
     def __init__(self, activation: nn.Module, width: int, inner: int) -> None:
         super().__init__()
@@ -127,7 +127,7 @@ class FeedForward(nn.Module):
 
 
 class Shared(FeedForward):
-    """Others take the norm and the gate, too."""
+    """The norm and the gate have other users, too."""
 
     def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
         normed = self.norm(x)
@@ -136,7 +136,7 @@ class Shared(FeedForward):
 
 
 def feed_forward() -> Iterator[Delegated]:
-    """Few rows take kernels that do the norm and the gate on the way."""
+    """For few rows, GEMV kernels have the norm and the gate fused."""
     only = grouped(IntxWeightOnlyConfig, 32)
     tight = {"quantize": only, "rtol": 1e-3, "atol": 1e-3}
     some = [(values(f32, 1, rows, 128),) for rows in (72, 1, 40, 3)]
@@ -144,7 +144,7 @@ def feed_forward() -> Iterator[Delegated]:
     silu = FeedForward(nn.SiLU(), 128, 96)
     yield case("rows", silu, *some, **tight, **dynamic)
     yield half(case("rows", silu, *some, quantize=only, atol=0.05, **dynamic))
-    # Rows of 16 bytes of weights for each invocation of a subgroup; then fewer.
+    # Rows of 16 bytes of weights per invocation of a subgroup, then shorter ones.
     yield case("wide", FeedForward(nn.SiLU(), 1024, 64), (values(f32, 1, 2, 1024),), **tight)
     yield case("gelu", FeedForward(nn.GELU(), 64, 160), (values(f32, 1, 1, 64),), **tight)
     yield case("sigmoid", FeedForward(nn.Sigmoid(), 64, 32), (values(f32, 4, 64),), **tight)
@@ -158,7 +158,7 @@ def feed_forward() -> Iterator[Delegated]:
 
 
 def long_rows() -> Iterator[Delegated]:
-    """Rows of so many halves that invocations take 16 bytes of weights each."""
+    """fp16 rows long enough for each invocation to load 16 bytes of weights."""
     only, loose = IntxWeightOnlyConfig, {"rtol": 4e-3, "atol": 4e-3}
     row, rows = (values(f32, 1, 1024),), (values(f32, 2, 1024),)
     yield half(case("q4gsw", nn.Linear(1024, 8), row, quantize=grouped(only, 64), **loose))
@@ -169,7 +169,7 @@ def long_rows() -> Iterator[Delegated]:
 
 
 def quanta(name: str, module: nn.Module, *inputs: Inputs) -> Delegated:
-    """A module quantized throughout. A value between two quanta may fall to either side, once for each layer."""
+    """A fully quantized module; the tolerance allows one quantization step per layer."""
     module.eval()
     with torch.no_grad():
         outputs = [module(*each) for each in inputs]
@@ -197,7 +197,7 @@ def layers() -> Iterator[Delegated]:
 
 
 class Separable(nn.Module):
-    """Blocks of convolutions of each channel by itself and of all at each place, with clamps behind."""
+    """Depthwise and pointwise convolutions with clamps."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -212,13 +212,16 @@ class Separable(nn.Module):
 
 
 def places() -> Iterator[Delegated]:
-    """Codes between convolutions, whose channels lie beside each other on a device."""
+    """int8 convolutions that keep the device's channels-last layout between them."""
     yield quanta("separable", Separable(), (values(f32, 2, 3, 13, 10),))
 
 
 class Codes(nn.Module):
-    """A layer whose weights are whole numbers times a power of two, as its inputs are: sums are exact in any order, and every second one lies in the
-    middle between two codes of the output, whose scale is half as fine."""
+    """A layer whose inputs and weights are integers times a power of two.
+
+    Sums are exact in any order. The output scale is half as fine, so half of the sums lie midway
+    between two quantized values.
+    """
 
     def __init__(self, layer: nn.Module, scale: float, out: tuple[float, int]) -> None:
         super().__init__()
@@ -240,12 +243,12 @@ class Codes(nn.Module):
 
 
 def through(x: torch.Tensor, scale: float, zero: int) -> torch.Tensor:
-    """What codes leave of it."""
+    """Quantizes and dequantizes `x`."""
     return Q.dequantize_per_tensor(Q.quantize_per_tensor(x, scale, zero, -128, 127, i8), scale, zero, -128, 127, i8)
 
 
 class Halves(nn.Module):
-    """Convolutions of each kind, and a sum."""
+    """Convolutions of each kind, and an addition."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -268,7 +271,10 @@ class HalvesOfRows(nn.Module):
 
 
 def halves() -> Iterator[Delegated]:
-    """Results in the middle between two codes, which go to the even one before the zero point is added: nothing is left to how sums are rounded."""
+    """Exact ties between two quantized values.
+
+    They must round to even before the zero point is added.
+    """
     picture = torch.randint(-4, 5, (2, 3, 6, 7)) / 4
     yield case("convolutions", Halves(), (picture,), rtol=0.0, atol=0.0)
     for name, rows in (("product", 5), ("product_one", 1)):

@@ -1,4 +1,4 @@
-"""Reductions, softmax and normalisations."""
+"""Reductions, softmax and normalization."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class LayerNormWithout(nn.Module):
 
 
 def trained(module: nn.Module) -> nn.Module:
-    """Weights and statistics that are not all ones and zeros."""
+    """Replaces weights and statistics of zeros and ones by random ones."""
     with torch.no_grad():
         for tensor in (*module.parameters(), *(b for b in module.buffers() if b.is_floating_point())):
             tensor.copy_(torch.rand_like(tensor) + 0.5)
@@ -75,7 +75,7 @@ def trained(module: nn.Module) -> nn.Module:
 
 
 class RmsNorm(nn.Module):
-    """As language models write it."""
+    """RMSNorm as language models write it."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -111,7 +111,7 @@ def normalization() -> Iterator[Delegated]:
 
 
 class Embedded(nn.Module):
-    """Words and where they are, which is the same for all of the batch."""
+    """Token embeddings plus positions that broadcast over the batch."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -123,7 +123,7 @@ class Embedded(nn.Module):
 
 
 class PostNorm(nn.Module):
-    """What a layer adds to its input is normalised, and what comes of that is added to the sum before, or to itself."""
+    """Post-norm: normalizes the residual sum; with `to_sum`, adds the result to the sum."""
 
     def __init__(self, norms: list[nn.Module], mixed: nn.Module, to_sum: bool) -> None:
         super().__init__()
@@ -148,7 +148,7 @@ class Averaged(nn.Module):
 
 
 class NormedRows(nn.Module):
-    """A norm whose rows are multiplied by matrices, and perhaps taken by something else."""
+    """A norm followed by linear layers, and optionally by another user."""
 
     def __init__(self, norm: nn.Module, layers: list[nn.Module], others: bool = False) -> None:
         super().__init__()
@@ -161,7 +161,7 @@ class NormedRows(nn.Module):
 
 
 def normed_products() -> Iterator[Delegated]:
-    """Products of many rows that are normalised, whose layers may do that themselves where they are of halves."""
+    """Norms before GEMMs of many rows, which the fp16 GEMM can fuse."""
 
     def layer(width: int, scale: float = 1.0) -> nn.Module:
         norm = trained(nn.LayerNorm(width))
@@ -172,19 +172,19 @@ def normed_products() -> Iterator[Delegated]:
     x = (values(f32, 1, 61, 96),)
     activated = nn.Sequential(nn.Linear(96, 128), nn.GELU())
     yield half(case("activated", NormedRows(layer(96), [activated]), x))
-    # Means that are larger than deviations.
+    # Means larger than the standard deviations.
     three = [nn.Linear(72, 41), nn.Linear(72, 64, bias=False), nn.Linear(72, 40)]
     yield half(case("three", NormedRows(layer(72), three), (values(f32, 2, 37, 72) + 9.0,)))
     plain = nn.LayerNorm(64, elementwise_affine=False)
     yield half(case("plain", NormedRows(plain, [nn.Linear(64, 96)]), (values(f32, 70, 64),)))
     yield half(case("unbiased", NormedRows(trained(nn.LayerNorm(64, bias=False)), [nn.Linear(64, 64)]), (values(f32, 70, 64),)))
-    # Weights that become large, and some that halves could not tell apart, were they as small as they become.
+    # Norm weights so large that results grow, and so small that fp16 could not represent them.
     yield half(case("large", NormedRows(layer(64, scale=200.0), [nn.Linear(64, 64)]), (values(f32, 65, 64) * 0.01,)))
     yield half(case("small", NormedRows(layer(64, scale=1e-4), [nn.Linear(64, 64)]), (values(f32, 65, 64),)))
     yield half(case("others", NormedRows(layer(64), [nn.Linear(64, 64)], others=True), (values(f32, 65, 64),)))
     residual = nn.Linear(64, 64)
     yield half(case("residual", lambda x, norm=layer(64): x + residual(norm(x)), (values(f32, 1, 65, 64),)))
-    # Rows of one number, which is large, and rows that are not finite.
+    # Rows of one large repeated value, and rows that are not finite.
     rows = values(f32, 65, 64)
     rows[3], rows[40] = 1000.0, -777.0
     rows[5, 7], rows[6, 0], rows[64, 63] = math.inf, math.nan, -math.inf
@@ -192,7 +192,7 @@ def normed_products() -> Iterator[Delegated]:
 
 
 def normed_sums() -> Iterator[Delegated]:
-    """Sums that nothing before them takes, and norms of them; also of which others take the sum, and some that are not one call."""
+    """Residual additions followed by a norm, with other users and unfusable variants."""
 
     def layer(width: int) -> nn.Module:
         return trained(nn.LayerNorm(width))
@@ -233,7 +233,7 @@ def normed_sums() -> Iterator[Delegated]:
 
 
 def rms_factors() -> Iterator[Delegated]:
-    """The exporter takes what a norm is multiplied with for its weight, whatever its shape."""
+    """The exporter passes any factor of a norm as its weight, whatever its shape."""
 
     def norm(x):
         return x * torch.rsqrt((x * x).mean(-1, keepdim=True) + 1e-5)

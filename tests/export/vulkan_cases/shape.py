@@ -1,4 +1,4 @@
-"""Shapes, joining, indices, creation."""
+"""Shapes, concatenation, indexing, creation."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ def creation() -> Iterator[Delegated]:
 
 
 class Rows(nn.Module):
-    """Sizes of inputs as numbers inside the graph."""
+    """Input sizes used as values inside the graph."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Pictures and signals: convolutions, pooling, resampling, padding."""
+"""Images and signals: convolution, pooling, resampling, padding."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def convolution() -> Iterator[Delegated]:
     yield case("conv2d_silu", nn.Sequential(nn.Conv2d(3, 5, 3), nn.SiLU()), picture(3))
     yield case("conv2d_many_channels", nn.Conv2d(35, 33, 1), picture(35, 3, 3))
     yield case("conv2d_large", nn.Conv2d(3, 4, 3, padding=1), picture(3, 33, 31))
-    # Wide enough to be products of tiles on devices of many invocations.
+    # Wide enough for tiled GEMM on large GPUs.
     wide = {
         "wide": (nn.Conv2d(16, 40, 3, stride=2, padding=1), 1, 15, 14),
         "wide_grouped": (nn.Conv2d(32, 66, 3, padding=(0, 2), dilation=(1, 2), groups=2), 1, 9, 11),
@@ -78,7 +78,7 @@ def convolution() -> Iterator[Delegated]:
 
 
 class Beside(nn.Module):
-    """A convolution of each channel by itself whose result is asked for, too."""
+    """A depthwise convolution whose result is also an output."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -90,7 +90,7 @@ class Beside(nn.Module):
 
 
 class Inverted(nn.Module):
-    """What is added is what comes before."""
+    """An inverted residual block."""
 
     def __init__(self, channels: int, inner: int) -> None:
         super().__init__()
@@ -237,7 +237,7 @@ def padding() -> Iterator[Delegated]:
 
 
 class Last(nn.Module):
-    """Blocks as ConvNeXt has: convolutions of each channel by itself between layers whose channels come last."""
+    """ConvNeXt blocks: depthwise convolutions between channels-last layers."""
 
     def __init__(self, stride: int = 1, **options) -> None:
         super().__init__()
@@ -263,7 +263,7 @@ def channels_last() -> Iterator[Delegated]:
 
 
 class Dense(nn.Module):
-    """Layers that take what all layers before them made."""
+    """Densely connected layers: each layer's input is the concatenation of all earlier outputs."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -277,7 +277,7 @@ class Dense(nn.Module):
 
 
 class Gaps(nn.Module):
-    """Parts of rows, with so few elements between them that four neighbours are of two rows, or just not."""
+    """Concatenations with short gaps: four neighbouring elements span two rows, or just fit."""
 
     def forward(self, a, b, c):
         joined = torch.cat([a, b], 1), torch.cat([a, c], 1), torch.cat([c, a, b], 1), torch.cat([b, b, c], 1)
@@ -291,7 +291,10 @@ def dense() -> Iterator[Delegated]:
 
 
 class Many(nn.Module):
-    """A convolution over so much that it keeps a large device busy, of small inputs, and what tells its results apart in few numbers."""
+    """A convolution large enough to keep a big GPU busy.
+
+    Small inputs are broadcast, and the results are reduced to a few distinguishing values.
+    """
 
     def __init__(self, layer: nn.Conv2d, plane: tuple[int, int], follows: nn.Module | None = None) -> None:
         super().__init__()
@@ -310,7 +313,7 @@ def overlapping() -> Iterator[Delegated]:
     def pictures(count: int, channels: int, height: int, width: int) -> tuple:
         return values(f32, 1, channels, height, width), values(f32, count, 1, 1, 1)
 
-    # Of so many pictures, the exporter leaves some operators to the CPU.
+    # At this batch size, the exporter leaves some operators on the CPU.
     outside = {"outside": ("aten::amax.out", "aten::convolution.out", "aten::mean.out"), "delegates": 2}
     yield from halved([
         case("small", Many(nn.Conv2d(16, 32, 3, padding=1), (7, 7)), pictures(112, 16, 7, 7), **outside),
