@@ -1,7 +1,7 @@
 """Regenerates every fixture and the manifest.
 
-    pip install -r requirements.txt
-    python all.py
+pip install -r requirements.txt
+python all.py
 """
 
 from __future__ import annotations
@@ -13,7 +13,20 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 FIXTURES = HERE.parent / "fixtures"
-SCRIPTS = ("digits.py", "tinyml.py", "programs.py", "flow.py", "models.py", "formats.py", "operators.py", "training.py", "language.py", "vulkan.py", "xnnpack.py", "refused.py")
+SCRIPTS = (
+    "digits.py",
+    "tinyml.py",
+    "programs.py",
+    "flow.py",
+    "models.py",
+    "formats.py",
+    "operators.py",
+    "training.py",
+    "language.py",
+    "vulkan.py",
+    "xnnpack.py",
+    "refused.py",
+)
 
 
 def clear() -> None:

@@ -19,14 +19,18 @@ from typing import Any
 from common import FIXTURES
 
 import torch
-from executorch.devtools.bundled_program.serialize.generated import bundled_program_flatbuffer as flatbuffer
+from executorch.devtools.bundled_program.serialize.generated import (
+    bundled_program_flatbuffer as flatbuffer,
+)
 from executorch.exir.tensor import get_scalar_type
 from executorch.extension.pybindings import portable_lib
 
 
 def _reveal_classes() -> None:
     """Works around the package's readers, which refer to modules instead of their classes."""
-    modules = {name: module for name, module in vars(flatbuffer).items() if isinstance(module, ModuleType)}
+    modules = {
+        name: module for name, module in vars(flatbuffer).items() if isinstance(module, ModuleType)
+    }
     for module in modules.values():
         for name, other in modules.items():
             if name in vars(module) and hasattr(other, name):

@@ -20,7 +20,9 @@ logging.disable(logging.WARNING)
 
 import torch
 from executorch.devtools.bundled_program import schema as bundle
-from executorch.devtools.bundled_program.serialize import serialize_from_bundled_program_to_flatbuffer
+from executorch.devtools.bundled_program.serialize import (
+    serialize_from_bundled_program_to_flatbuffer,
+)
 from executorch.devtools.bundled_program.version import BUNDLED_PROGRAM_SCHEMA_VERSION
 from executorch.exir import (
     EdgeCompileConfig,
@@ -88,7 +90,9 @@ class Method:
     def export(self) -> torch.export.ExportedProgram:
         module = copy.deepcopy(self.module)
         example = _apart(self.cases[0])
-        return torch.export.export(module, example, dynamic_shapes=self.dynamic_shapes, strict=self.strict)
+        return torch.export.export(
+            module, example, dynamic_shapes=self.dynamic_shapes, strict=self.strict
+        )
 
     def expected(self) -> list[Any]:
         """Outputs of PyTorch in eager mode.
@@ -126,11 +130,15 @@ def lower(
     - `dim_order=False` keeps ATen's copy operators, as exporters before ExecuTorch 0.6 did.
     """
     exported = {name: method.export() for name, method in methods.items()}
-    checks = EdgeCompileConfig(_check_ir_validity=False, _skip_dim_order=not dim_order, preserve_ops=list(preserve))
+    checks = EdgeCompileConfig(
+        _check_ir_validity=False, _skip_dim_order=not dim_order, preserve_ops=list(preserve)
+    )
     if partitioner is None:
         edge = to_edge(exported, compile_config=checks)
     else:
-        edge = to_edge_transform_and_lower(exported, partitioner=[partitioner], compile_config=checks)
+        edge = to_edge_transform_and_lower(
+            exported, partitioner=[partitioner], compile_config=checks
+        )
     if to_backend is not None:
         edge = to_backend(edge)
     return edge.to_executorch(config or ExecutorchBackendConfig())
@@ -184,7 +192,9 @@ class _Bundle:
     def serialize_to_schema(self) -> bundle.BundledProgram:
         suites = [self._suite(name, method) for name, method in sorted(self.methods.items())]
         return bundle.BundledProgram(
-            version=BUNDLED_PROGRAM_SCHEMA_VERSION, method_test_suites=suites, program=self.program.buffer
+            version=BUNDLED_PROGRAM_SCHEMA_VERSION,
+            method_test_suites=suites,
+            program=self.program.buffer,
         )
 
     def _suite(self, name: str, method: Method) -> bundle.BundledMethodTestSuite:
@@ -202,7 +212,9 @@ class _Bundle:
     def _values(plan: schema.ExecutionPlan, indices: list[int], values: Any) -> list[bundle.Value]:
         flat = flatten(values)
         if len(flat) != len(indices):
-            raise ValueError(f"the program has {len(indices)} values where the module has {len(flat)}")
+            raise ValueError(
+                f"the program has {len(indices)} values where the module has {len(flat)}"
+            )
         return [_encode(value, plan.values[index].val) for value, index in zip(flat, indices)]
 
 
@@ -225,7 +237,9 @@ def backends(program: schema.Program) -> list[str]:
 
 def delegated(program: schema.Program) -> list[str]:
     """Operators that the Vulkan delegates call."""
-    from executorch.backends.vulkan.serialization.vulkan_graph_serialize import extract_vk_flatbuffer
+    from executorch.backends.vulkan.serialization.vulkan_graph_serialize import (
+        extract_vk_flatbuffer,
+    )
 
     names = set()
     for plan in program.execution_plan:
@@ -263,8 +277,12 @@ class Fixture:
     dim_order: bool = True
 
     @staticmethod
-    def forward(path: str, module: torch.nn.Module, cases: Sequence[Inputs], **options: Any) -> "Fixture":
-        method = Method(module, cases, options.pop("dynamic_shapes", None), options.pop("strict", False))
+    def forward(
+        path: str, module: torch.nn.Module, cases: Sequence[Inputs], **options: Any
+    ) -> "Fixture":
+        method = Method(
+            module, cases, options.pop("dynamic_shapes", None), options.pop("strict", False)
+        )
         return Fixture(path, {"forward": method}, **options)
 
 
@@ -296,7 +314,9 @@ class Manifest:
         self._add(fixture, program.executorch_program, data)
         return program
 
-    def _write_external_data(self, program: ExecutorchProgramManager, fixture: Fixture) -> list[str]:
+    def _write_external_data(
+        self, program: ExecutorchProgramManager, fixture: Fixture
+    ) -> list[str]:
         """Writes the program's `.ptd` files; returns their names in the manifest."""
         names = []
         for tag, blob in sorted(program._tensor_data.items()):
@@ -306,7 +326,9 @@ class Manifest:
         return names
 
     def _add(self, fixture: Fixture, program: schema.Program, data: list[str]) -> None:
-        of_vulkan = {"delegated": delegated(program)} if "VulkanBackend" in backends(program) else {}
+        of_vulkan = (
+            {"delegated": delegated(program)} if "VulkanBackend" in backends(program) else {}
+        )
         self.entries.append(
             {
                 "file": f"{fixture.path}.bpte",
@@ -336,7 +358,9 @@ class Manifest:
         path.write_text(f"[\n{lines}\n]\n")
 
     def _replaces(self, entry: dict[str, Any]) -> bool:
-        return entry["kind"] == self.kind and (self.families is None or entry["family"] in self.families)
+        return entry["kind"] == self.kind and (
+            self.families is None or entry["family"] in self.families
+        )
 
 
 def with_suffix(path: Path, suffix: str) -> Path:

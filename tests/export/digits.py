@@ -87,7 +87,9 @@ def quantize(model: nn.Module, calibration: torch.Tensor) -> nn.Module:
 
     import executorch.kernels.quantized  # noqa: F401  (registers the out variants)
 
-    quantizer = XNNPACKQuantizer().set_global(get_symmetric_quantization_config(is_per_channel=True))
+    quantizer = XNNPACKQuantizer().set_global(
+        get_symmetric_quantization_config(is_per_channel=True)
+    )
     graph = torch.export.export(copy.deepcopy(model), (calibration[:1],)).module()
     prepared = prepare_pt2e(graph, quantizer)
     with torch.no_grad():
@@ -109,7 +111,9 @@ def save_held_out(images: torch.Tensor, labels: torch.Tensor, count: int = 20) -
     """Saves enough images to check recognition, and their labels, one per line."""
     folder = FIXTURES / FOLDER
     np.save(folder / "held_out.npy", images[:count].numpy())
-    (folder / "held_out_labels.txt").write_text("".join(f"{label}\n" for label in labels[:count].tolist()))
+    (folder / "held_out_labels.txt").write_text(
+        "".join(f"{label}\n" for label in labels[:count].tolist())
+    )
 
 
 def one_by_one(images: torch.Tensor) -> list[tuple[torch.Tensor]]:
@@ -146,7 +150,9 @@ def fixtures(model: DigitsCnn, train_x: torch.Tensor, test_x: torch.Tensor) -> l
     return [
         fixture("digits", model, cases, plain=True),
         fixture("digits_half", as_(torch.half), [(x.half(),) for (x,) in cases], tolerance=half),
-        fixture("digits_bf16", as_(torch.bfloat16), [(x.bfloat16(),) for (x,) in cases], tolerance=bf16),
+        fixture(
+            "digits_bf16", as_(torch.bfloat16), [(x.bfloat16(),) for (x,) in cases], tolerance=bf16
+        ),
         fixture("digits_int8", quantize(model, train_x[:64]), cases, tolerance=quanta, plain=True),
         fixture("digits_channels_last", copy.deepcopy(model).to(memory_format=last), in_last),
         fixture(
@@ -163,7 +169,13 @@ def fixtures(model: DigitsCnn, train_x: torch.Tensor, test_x: torch.Tensor) -> l
             config=ExecutorchBackendConfig(memory_planning_pass=unplanned),
             note="inputs and outputs are not memory planned",
         ),
-        fixture("digits_external", model, cases, plain=True, config=ExecutorchBackendConfig(external_constants=True)),
+        fixture(
+            "digits_external",
+            model,
+            cases,
+            plain=True,
+            config=ExecutorchBackendConfig(external_constants=True),
+        ),
         fixture(
             "digits_external_some",
             model,
@@ -172,7 +184,13 @@ def fixtures(model: DigitsCnn, train_x: torch.Tensor, test_x: torch.Tensor) -> l
             config=ExecutorchBackendConfig(external_constants=some_weights),
             note="only the classifier's weights are in the .ptd",
         ),
-        fixture("digits_align_4096", model, cases, plain=True, config=ExecutorchBackendConfig(segment_alignment=4096)),
+        fixture(
+            "digits_align_4096",
+            model,
+            cases,
+            plain=True,
+            config=ExecutorchBackendConfig(segment_alignment=4096),
+        ),
     ]
 
 

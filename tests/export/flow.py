@@ -62,11 +62,18 @@ class NestedOnViews(nn.Module):
 
         def inner(x, doubled):
             condition = (doubled.amax() > 3).reshape(1, 1)
-            return torch.cond(condition.view(()), lambda x, d: x + d, lambda x, d: x * d, (x, doubled))
+            return torch.cond(
+                condition.view(()), lambda x, d: x + d, lambda x, d: x * d, (x, doubled)
+            )
 
         def other(x, doubled):
             condition = (x.amin() < -2).unsqueeze(0)
-            return torch.cond(condition.squeeze(), lambda x, d: d - x, lambda x, d: torch.relu(x) - d, (x, doubled))
+            return torch.cond(
+                condition.squeeze(),
+                lambda x, d: d - x,
+                lambda x, d: torch.relu(x) - d,
+                (x, doubled),
+            )
 
         y = torch.cond(outer.squeeze(), inner, other, (x, doubled))
         return y, doubled.view(2, 2), outer, torch.cond(outer.view(()), negative, positive, (y,))
@@ -86,7 +93,9 @@ class CondInScan(nn.Module):
     def forward(self, start: torch.Tensor, xs: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         def step(carry, x):
             large = (carry.sum() > 1).reshape(1)
-            new = torch.cond(large.squeeze(), lambda c, x: c - x, lambda c, x: c + x * 2, (carry, x))
+            new = torch.cond(
+                large.squeeze(), lambda c, x: c - x, lambda c, x: c + x * 2, (carry, x)
+            )
             return new, new.view(4).clone()
 
         return scan(step, start, xs)
@@ -190,10 +199,14 @@ def fixtures() -> list[Fixture]:
     def program(name: str, module: nn.Module, cases: list[tuple], **options) -> Fixture:
         return Fixture.forward(f"{FOLDER}/{name}", module.requires_grad_(False), cases, **options)
 
-    def state(name: str, module: nn.Module, cases: list[tuple], *initialized: str, **options) -> Fixture:
+    def state(
+        name: str, module: nn.Module, cases: list[tuple], *initialized: str, **options
+    ) -> Fixture:
         note = "the mutable buffers are not memory planned"
         config = unplanned(*initialized)
-        return program(f"unplanned_{name}", module, cases, sequence=True, config=config, note=note, **options)
+        return program(
+            f"unplanned_{name}", module, cases, sequence=True, config=config, note=note, **options
+        )
 
     up, down = torch.tensor([1.0, 2.0, 0.5, 3.0]), torch.tensor([-1.0, -2.5, 0.25, -3.0])
     square = up.view(2, 2)
@@ -215,7 +228,12 @@ def fixtures() -> list[Fixture]:
         state("stream", Stream(), [(torch.randn(1, 3, 4),) for _ in range(4)], "past"),
         state("recurrent", Recurrent(), [(torch.randn(2, 4),) for _ in range(4)]),
         state("cond", CountedCond(), [(up,), (down,), (up,), (down,)], "count"),
-        state("delegated", Decaying(), [(up[at : at + 1],) for at in range(4)], partitioner=XnnpackPartitioner()),
+        state(
+            "delegated",
+            Decaying(),
+            [(up[at : at + 1],) for at in range(4)],
+            partitioner=XnnpackPartitioner(),
+        ),
     ]
 
 

@@ -68,13 +68,19 @@ ADD = exir_ops.edge.aten.add.Tensor
 def fixtures() -> list[Fixture]:
     cases = [(torch.randn(2, 3),)]
     demo = OneByOne(DEMO, SIN)
-    with_specs = OneByOne(DEMO, SIN, specs=[CompileSpec("max_value", bytes([4, 0, 0, 0])), CompileSpec("empty", b"")])
+    with_specs = OneByOne(
+        DEMO, SIN, specs=[CompileSpec("max_value", bytes([4, 0, 0, 0])), CompileSpec("empty", b"")]
+    )
     inline = ExecutorchBackendConfig(extract_delegate_segments=False)
     aligned = ExecutorchBackendConfig(segment_alignment=4096)
     note = "runs nowhere without a backend of this name: for tests of loading"
 
     def fixture(
-        name: str, module: nn.Module, inputs: list, partitioner: Partitioner | None = None, **options: Any
+        name: str,
+        module: nn.Module,
+        inputs: list,
+        partitioner: Partitioner | None = None,
+        **options: Any,
     ) -> Fixture:
         if partitioner is not None:
             options |= {"to_backend": lambda edge: edge.to_backend(partitioner), "note": note}
@@ -89,10 +95,18 @@ def fixtures() -> list[Fixture]:
         fixture("delegates_two_inline", SinTwice(), cases, demo, config=inline),
         fixture("delegate_compile_specs", SinBetween(), cases, with_specs),
         fixture("delegate_named_data", AddTwice(), cases, OneByOne(NAMED, ADD)),
-        fixture("weights_align_16", Weighted(), vectors, config=ExecutorchBackendConfig(segment_alignment=16)),
+        fixture(
+            "weights_align_16",
+            Weighted(),
+            vectors,
+            config=ExecutorchBackendConfig(segment_alignment=16),
+        ),
         fixture("weights_align_4096", Weighted(), vectors, config=aligned),
         fixture(
-            "weights_tensor_align_64", Weighted(), vectors, config=ExecutorchBackendConfig(constant_tensor_alignment=64)
+            "weights_tensor_align_64",
+            Weighted(),
+            vectors,
+            config=ExecutorchBackendConfig(constant_tensor_alignment=64),
         ),
     ]
 

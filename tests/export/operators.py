@@ -1,6 +1,6 @@
 """Writes the operator cases `fixtures/ops/<family>/<case>.bpte`, each a program of one operator.
 
-    python operators.py [family ...]
+python operators.py [family ...]
 """
 
 from __future__ import annotations
@@ -10,18 +10,70 @@ import zlib
 from concurrent.futures import ProcessPoolExecutor
 from typing import Any
 
-from common import EXACT, FIXTURES, Fixture, Manifest, Method, Tolerance, flatten, seed, tolerance_of
+from common import (
+    EXACT,
+    FIXTURES,
+    Fixture,
+    Manifest,
+    Method,
+    Tolerance,
+    flatten,
+    seed,
+    tolerance_of,
+)
 
 import torch
 from executorch.exir import ExecutorchBackendConfig
-from op_cases import bounds, by_name, create, devices, further, gradients, index, lines, many, matrix, others, pointwise, quantized, reduce, remaining, scarce, shape, spatial, special, spectral
+from op_cases import (
+    bounds,
+    by_name,
+    create,
+    devices,
+    further,
+    gradients,
+    index,
+    lines,
+    many,
+    matrix,
+    others,
+    pointwise,
+    quantized,
+    reduce,
+    remaining,
+    scarce,
+    shape,
+    spatial,
+    special,
+    spectral,
+)
 from op_cases.skipped import SKIPPED
 from op_cases.table import Case, module_of
 
 FOLDER = "ops"
 FAMILIES = {
     name: cases
-    for group in (pointwise, reduce, matrix, spatial, spectral, shape, index, create, quantized, gradients, special, scarce, further, remaining, by_name, bounds, others, lines, devices, many)
+    for group in (
+        pointwise,
+        reduce,
+        matrix,
+        spatial,
+        spectral,
+        shape,
+        index,
+        create,
+        quantized,
+        gradients,
+        special,
+        scarce,
+        further,
+        remaining,
+        by_name,
+        bounds,
+        others,
+        lines,
+        devices,
+        many,
+    )
     for name, cases in group.FAMILIES.items()
 }
 
@@ -36,7 +88,9 @@ def tolerance(case: Case, method: Method) -> Tolerance:
     for output in outputs:
         of_dtype = tolerance_of(output.dtype)
         rtol, atol = max(rtol, of_dtype.rtol), max(atol, of_dtype.atol)
-    return Tolerance(rtol if case.rtol is None else case.rtol, atol if case.atol is None else case.atol)
+    return Tolerance(
+        rtol if case.rtol is None else case.rtol, atol if case.atol is None else case.atol
+    )
 
 
 def fixture(family: str, case: Case) -> Fixture:

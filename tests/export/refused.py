@@ -23,7 +23,9 @@ def of_complex(run: Callable[..., Any]) -> Callable[..., Any]:
     def pairs(*inputs: torch.Tensor) -> Any:
         outputs = run(*(torch.view_as_complex(pair) for pair in inputs))
         several = outputs if isinstance(outputs, tuple) else (outputs,)
-        return tuple(torch.view_as_real(output) if output.is_complex() else output for output in several)
+        return tuple(
+            torch.view_as_real(output) if output.is_complex() else output for output in several
+        )
 
     return pairs
 

@@ -124,15 +124,17 @@ class Twice(nn.Module):
 def config(module: nn.Module) -> ExecutorchBackendConfig:
     """Export config that keeps the buffers' names and initial values."""
     buffers = [name for name, _ in module.named_buffers() if name != "places"]
-    return ExecutorchBackendConfig(passes=[InitializedMutableBufferPass(buffers)], emit_mutable_buffer_names=True)
+    return ExecutorchBackendConfig(
+        passes=[InitializedMutableBufferPass(buffers)], emit_mutable_buffer_names=True
+    )
 
 
 def steps(*shape: int, count: int = 4) -> list[tuple[torch.Tensor, ...]]:
     return [(torch.randn(*shape),) for _ in range(count)]
 
 
-def positions(*places: int) -> list[tuple[torch.Tensor, ...]]:
-    return [(torch.randn(1, 1, 8), torch.tensor([place])) for place in places]
+def positions(*indices: int) -> list[tuple[torch.Tensor, ...]]:
+    return [(torch.randn(1, 1, 8), torch.tensor([index])) for index in indices]
 
 
 def models() -> dict[str, tuple[nn.Module, list[tuple[torch.Tensor, ...]]]]:

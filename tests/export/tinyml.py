@@ -31,7 +31,10 @@ from executorch.backends.cortex_m.passes.cortex_m_pass_manager import CortexMPas
 from executorch.backends.cortex_m.quantizer.quantizer import CortexMQuantizer
 from executorch.backends.cortex_m.target_config import CortexM, CortexMTargetConfig
 from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
-from executorch.backends.xnnpack.quantizer.xnnpack_quantizer import XNNPACKQuantizer, get_symmetric_quantization_config
+from executorch.backends.xnnpack.quantizer.xnnpack_quantizer import (
+    XNNPACKQuantizer,
+    get_symmetric_quantization_config,
+)
 from executorch.exir import ExecutorchBackendConfig, to_edge
 from executorch.exir.passes import MemoryPlanningPass
 from torch.export.exported_program import ExportedProgram, InputKind
@@ -47,7 +50,9 @@ TARGET = CortexMTargetConfig(cpu=CortexM.M4)
 def to_cortex_m(edge: Any, explicit_layout: bool = False) -> Any:
     """Replaces the operators of each method by those of `cortex_m`; drops the original weights."""
     for name, program in edge._edge_programs.items():
-        passes = CortexMPassManager(program, target_config=TARGET, use_explicit_layout=explicit_layout)
+        passes = CortexMPassManager(
+            program, target_config=TARGET, use_explicit_layout=explicit_layout
+        )
         lowered = passes.transform()
         edge._edge_programs[name] = without_unused(lowered)
     return edge
@@ -76,7 +81,9 @@ class Quantized(Method):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        graph = torch.export.export(copy.deepcopy(self.module), self.cases[0]).module(check_guards=False)
+        graph = torch.export.export(copy.deepcopy(self.module), self.cases[0]).module(
+            check_guards=False
+        )
         prepared = prepare_pt2e(graph, CortexMQuantizer(use_explicit_layout=self.explicit_layout))
         with torch.no_grad():
             for inputs in (*self.calibration, *self.cases):
@@ -92,10 +99,16 @@ class Quantized(Method):
 
 
 def quantized(
-    name: str, module: nn.Module, cases: list[tuple], calibration: list[tuple], explicit_layout: bool = False
+    name: str,
+    module: nn.Module,
+    cases: list[tuple],
+    calibration: list[tuple],
+    explicit_layout: bool = False,
 ) -> Fixture:
     module = module.eval().requires_grad_(False)
-    method = Quantized(module, cases, calibration=tuple(calibration), explicit_layout=explicit_layout)
+    method = Quantized(
+        module, cases, calibration=tuple(calibration), explicit_layout=explicit_layout
+    )
     return Fixture(
         f"{FOLDER}/{name}",
         {"forward": method},
@@ -191,7 +204,9 @@ def samples(count: int, *sizes: int) -> list[tuple]:
     for _ in range(count):
         x = torch.tanh(torch.randn(1, *sizes))
         if len(sizes) == 3:
-            x = (x + torch.nn.functional.avg_pool2d(torch.randn(1, *sizes), 3, 1, 1) * 2).clamp(-1, 1)
+            x = (x + torch.nn.functional.avg_pool2d(torch.randn(1, *sizes), 3, 1, 1) * 2).clamp(
+                -1, 1
+            )
             x = x.to(memory_format=torch.channels_last)
         found.append((x,))
     return found
@@ -210,10 +225,18 @@ def explicit_layout() -> Fixture:
     Average pooling uses 3 x 3 windows: for ties, PyTorch's operator rounds to even and CMSIS-NN
     away from zero, and nine elements never tie.
     """
-    layers = [*conv(3, 8), *conv(8, 8, groups=8), nn.ConvTranspose2d(8, 6, 2, 2), nn.ReLU(), nn.AvgPool2d(3)]
+    layers = [
+        *conv(3, 8),
+        *conv(8, 8, groups=8),
+        nn.ConvTranspose2d(8, 6, 2, 2),
+        nn.ReLU(),
+        nn.AvgPool2d(3),
+    ]
     network = nn.Sequential(*layers, nn.MaxPool2d(2), nn.Flatten(), nn.Linear(24, 5))
     inputs = [(torch.randn(1, 3, 6, 6),) for _ in range(10)]
-    return quantized("explicit_layout", scaled(network, inputs), inputs[:2], inputs[2:], explicit_layout=True)
+    return quantized(
+        "explicit_layout", scaled(network, inputs), inputs[:2], inputs[2:], explicit_layout=True
+    )
 
 
 class Padded(nn.Module):
@@ -292,10 +315,14 @@ def digits() -> Fixture:
     train_x, test_x, train_y, test_y = load()
     model = train(train_x, train_y)
     last = torch.channels_last
-    cases, calibration = ([(x.to(memory_format=last),) for (x,) in one_by_one(xs)] for xs in (test_x, train_x))
+    cases, calibration = (
+        [(x.to(memory_format=last),) for (x,) in one_by_one(xs)] for xs in (test_x, train_x)
+    )
     fixture = quantized("digits", model.to(memory_format=last), cases, calibration)
     answers = [logits.argmax().item() for logits in fixture.methods["forward"].expected()]
-    assert answers == test_y[: len(answers)].tolist(), "the int8 network is wrong about what it is tested on"
+    assert answers == test_y[: len(answers)].tolist(), (
+        "the int8 network is wrong about what it is tested on"
+    )
     return fixture
 
 
@@ -319,20 +346,33 @@ class LstmStep(nn.Module):
 def lstm_step() -> Fixture:
     frames = [(torch.randn(1, 8),) for _ in range(6)]
     step = LstmStep().requires_grad_(False)
-    return Fixture.forward(f"{FOLDER}/lstm_step", step, frames, tolerance=F32, sequence=True, plain=True)
+    return Fixture.forward(
+        f"{FOLDER}/lstm_step", step, frames, tolerance=F32, sequence=True, plain=True
+    )
 
 
 def lstm_step_apart() -> Fixture:
     """The same with its states in a separate memory arena."""
     frames = [(torch.randn(1, 8),) for _ in range(6)]
-    apart = ExecutorchBackendConfig(memory_planning_pass=MemoryPlanningPass(share_mutable_buffers=True))
+    apart = ExecutorchBackendConfig(
+        memory_planning_pass=MemoryPlanningPass(share_mutable_buffers=True)
+    )
     step = LstmStep().requires_grad_(False)
-    return Fixture.forward(f"{FOLDER}/lstm_step_apart", step, frames, tolerance=F32, sequence=True, config=apart)
+    return Fixture.forward(
+        f"{FOLDER}/lstm_step_apart", step, frames, tolerance=F32, sequence=True, config=apart
+    )
 
 
 def mlp() -> Fixture:
     """The network of ExecuTorch's tutorial for the Raspberry Pi Pico 2."""
-    layers = [nn.Flatten(), nn.Linear(784, 32), nn.ReLU(), nn.Linear(32, 16), nn.ReLU(), nn.Linear(16, 10)]
+    layers = [
+        nn.Flatten(),
+        nn.Linear(784, 32),
+        nn.ReLU(),
+        nn.Linear(32, 16),
+        nn.ReLU(),
+        nn.Linear(16, 10),
+    ]
     pictures = [((torch.rand(1, 28, 28) > 0.8).float(),) for _ in range(2)]
     network = nn.Sequential(*layers).requires_grad_(False)
     return Fixture.forward(f"{FOLDER}/mlp", network, pictures, tolerance=F32, plain=True)
@@ -341,8 +381,12 @@ def mlp() -> Fixture:
 NETWORKS = {
     "digits": digits,
     "keyword_spotting": lambda: random_network("keyword_spotting", keyword_spotting(), (1, 49, 10)),
-    "visual_wake_words": lambda: random_network("visual_wake_words", visual_wake_words(), (3, 96, 96), 1),
-    "image_classification": lambda: random_network("image_classification", image_classification(), (3, 32, 32), 1),
+    "visual_wake_words": lambda: random_network(
+        "visual_wake_words", visual_wake_words(), (3, 96, 96), 1
+    ),
+    "image_classification": lambda: random_network(
+        "image_classification", image_classification(), (3, 32, 32), 1
+    ),
     "anomaly_detection": lambda: random_network("anomaly_detection", anomaly_detection(), (640,)),
     "explicit_layout": explicit_layout,
     "padded": lambda: padded(False),

@@ -43,7 +43,9 @@ class Loss(nn.Module):
 
 
 def layers() -> nn.Module:
-    return nn.Sequential(nn.Linear(5, 8), nn.LayerNorm(8), nn.Tanh(), nn.Linear(8, 6), nn.GELU(), nn.Linear(6, 3))
+    return nn.Sequential(
+        nn.Linear(5, 8), nn.LayerNorm(8), nn.Tanh(), nn.Linear(8, 6), nn.GELU(), nn.Linear(6, 3)
+    )
 
 
 def digits() -> nn.Module:
@@ -60,7 +62,9 @@ def digits() -> nn.Module:
     )
 
 
-def write(name: str, model: nn.Module, inputs: tuple[torch.Tensor, ...], external: bool = False) -> None:
+def write(
+    name: str, model: nn.Module, inputs: tuple[torch.Tensor, ...], external: bool = False
+) -> None:
     """Writes the program and, with `external`, a variant whose parameters are in a `.ptd` file.
 
     ExecuTorch cannot externalise parameters that are used in other shapes.
@@ -68,16 +72,22 @@ def write(name: str, model: nn.Module, inputs: tuple[torch.Tensor, ...], externa
     joint = _export_forward_backward(export(Loss(model), inputs, strict=False))
     edge = to_edge(joint, compile_config=EdgeCompileConfig(_check_ir_validity=False))
     if external:
-        program = copy.deepcopy(edge).to_executorch(ExecutorchBackendConfig(external_mutable_weights=True))
+        program = copy.deepcopy(edge).to_executorch(
+            ExecutorchBackendConfig(external_mutable_weights=True)
+        )
         (FOLDER / f"{name}_external.pte").write_bytes(program.buffer)
-        program._tensor_data[f"{name}_external"] = program._tensor_data.pop("_default_external_constant")
+        program._tensor_data[f"{name}_external"] = program._tensor_data.pop(
+            "_default_external_constant"
+        )
         program.write_tensor_data_to_file(str(FOLDER))
     (FOLDER / f"{name}.pte").write_bytes(edge.to_executorch().buffer)
 
 
 OPTIMIZERS: dict[str, Callable[[Any], torch.optim.Optimizer]] = {
     "sgd": lambda p: torch.optim.SGD(p, lr=0.1),
-    "sgd_momentum": lambda p: torch.optim.SGD(p, lr=0.05, momentum=0.9, dampening=0.3, weight_decay=0.01),
+    "sgd_momentum": lambda p: torch.optim.SGD(
+        p, lr=0.05, momentum=0.9, dampening=0.3, weight_decay=0.01
+    ),
     "sgd_nesterov": lambda p: torch.optim.SGD(p, lr=0.05, momentum=0.9, nesterov=True),
     "adam": lambda p: torch.optim.Adam(p, lr=0.01, weight_decay=0.02),
     "adam_amsgrad": lambda p: torch.optim.Adam(p, lr=0.02, betas=(0.5, 0.7), amsgrad=True),
@@ -147,7 +157,9 @@ def main() -> None:
     seed(8)
     write("digits", digits(), (torch.rand(20, 1, 8, 8), torch.randint(0, 10, (20,))))
     images = load_digits()
-    rows = np.concatenate([images.images.reshape(-1, 64), images.target[:, None]], 1).astype(np.uint8)
+    rows = np.concatenate([images.images.reshape(-1, 64), images.target[:, None]], 1).astype(
+        np.uint8
+    )
     rows = rows[np.random.default_rng(0).permutation(len(rows))[:1000]]
     (FOLDER / "digits.bin").write_bytes(rows.tobytes())
 

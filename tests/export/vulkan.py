@@ -12,7 +12,17 @@ import zlib
 from concurrent.futures import ProcessPoolExecutor
 from typing import Any
 
-from common import FIXTURES, Fixture, Manifest, Method, Tolerance, backends, flatten, operators, seed
+from common import (
+    FIXTURES,
+    Fixture,
+    Manifest,
+    Method,
+    Tolerance,
+    backends,
+    flatten,
+    operators,
+    seed,
+)
 
 import torch
 from executorch.backends.vulkan.partitioner.vulkan_partitioner import VulkanPartitioner
@@ -48,7 +58,9 @@ def tolerance(case: Delegated, method: Method) -> Tolerance:
         rtol, atol = 5e-3, float(f"{4e-3 * largest:.1g}")
     else:
         rtol, atol = 1e-4, float(f"{1e-5 * largest:.1g}")
-    return Tolerance(rtol if case.rtol is None else case.rtol, atol if case.atol is None else case.atol)
+    return Tolerance(
+        rtol if case.rtol is None else case.rtol, atol if case.atol is None else case.atol
+    )
 
 
 def method_of(case: Delegated) -> Method:
@@ -66,7 +78,9 @@ def fixture(family: str, case: Delegated) -> Fixture:
     options = dict(case.options)
     if case.dynamic is not None:
         options.setdefault("require_dynamic_shapes", True)
-    others = {name: Method(module_of(run), list(inputs)) for name, (run, inputs) in case.methods.items()}
+    others = {
+        name: Method(module_of(run), list(inputs)) for name, (run, inputs) in case.methods.items()
+    }
     return Fixture(
         f"{FOLDER}/{family}/{case.name}",
         {"forward": method, **others},

@@ -9,7 +9,14 @@ import torch
 from torch import nn
 
 f64, f32, f16, bf16 = torch.float64, torch.float32, torch.float16, torch.bfloat16
-i8, u8, i16, i32, i64, boolean = torch.int8, torch.uint8, torch.int16, torch.int32, torch.int64, torch.bool
+i8, u8, i16, i32, i64, boolean = (
+    torch.int8,
+    torch.uint8,
+    torch.int16,
+    torch.int32,
+    torch.int64,
+    torch.bool,
+)
 
 FLOATS = (f32, f64, f16, bf16)
 INTEGERS = (u8, i8, i16, i32, i64)
@@ -58,12 +65,18 @@ def case(name: str, run: Run, *inputs: Inputs, **options: Any) -> Case:
 
 
 def each(
-    name: str, run: Run, dtypes: Sequence[torch.dtype], inputs: Callable[[torch.dtype], Any], **options: Any
+    name: str,
+    run: Run,
+    dtypes: Sequence[torch.dtype],
+    inputs: Callable[[torch.dtype], Any],
+    **options: Any,
 ) -> Iterator[Case]:
     """The same operator in several dtypes; `inputs` returns a tuple of inputs or a list of them."""
     for dtype in dtypes:
         made = inputs(dtype)
-        yield Case(f"{name}_{NAMES[dtype]}", run, made if isinstance(made, list) else [made], **options)
+        yield Case(
+            f"{name}_{NAMES[dtype]}", run, made if isinstance(made, list) else [made], **options
+        )
 
 
 def values(dtype: torch.dtype, *shape: int, scale: float = 2.0) -> torch.Tensor:

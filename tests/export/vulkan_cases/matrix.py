@@ -13,8 +13,14 @@ from torch.export import Dim
 from .table import Delegated, case, half, halved
 
 
-def product() -> Iterator[Delegated]:
-    sizes = {"small": (3, 5, 4), "odd": (7, 9, 5), "vector": (1, 33, 6), "tall": (70, 8, 3), "square": (33, 33, 33)}
+def gemm() -> Iterator[Delegated]:
+    sizes = {
+        "small": (3, 5, 4),
+        "odd": (7, 9, 5),
+        "vector": (1, 33, 6),
+        "tall": (70, 8, 3),
+        "square": (33, 33, 33),
+    }
     for name, (m, k, n) in sizes.items():
         yield case(f"mm_{name}", torch.mm, (values(f32, m, k), values(f32, k, n)))
     yield half(case("mm", torch.mm, (values(f32, 6, 9), values(f32, 9, 5))))
@@ -22,7 +28,11 @@ def product() -> Iterator[Delegated]:
     yield case("bmm_odd", torch.bmm, (values(f32, 2, 1, 7), values(f32, 2, 7, 3)))
     yield case("matmul_four", torch.matmul, (values(f32, 2, 3, 4, 5), values(f32, 2, 3, 5, 2)))
     yield case("matmul_broadcast", torch.matmul, (values(f32, 2, 3, 4, 5), values(f32, 5, 2)))
-    yield case("matmul_transposed", lambda x, y: x @ y.transpose(-1, -2), (values(f32, 2, 3, 4), values(f32, 2, 5, 4)))
+    yield case(
+        "matmul_transposed",
+        lambda x, y: x @ y.transpose(-1, -2),
+        (values(f32, 2, 3, 4), values(f32, 2, 5, 4)),
+    )
     yield case("addmm", torch.addmm, (values(f32, 3, 4), values(f32, 3, 5), values(f32, 5, 4)))
     yield case("addmm_row", torch.addmm, (values(f32, 4), values(f32, 3, 5), values(f32, 5, 4)))
     yield case(
@@ -45,7 +55,12 @@ def product() -> Iterator[Delegated]:
     )
     # For one or two rows of fp16, an invocation computes eight columns where possible. The sizes
     # leave remainders, with and without split-K.
-    sizes = {"row": (1, 30, 40), "row_shared": (1, 1030, 32), "two_rows": (2, 18, 24), "two_shared": (2, 300, 16)}
+    sizes = {
+        "row": (1, 30, 40),
+        "row_shared": (1, 1030, 32),
+        "two_rows": (2, 18, 24),
+        "two_shared": (2, 300, 16),
+    }
     for name, (m, k, n) in sizes.items():
         yield half(case(f"mm_{name}", torch.mm, (values(f32, m, k), values(f32, k, n))))
     yield half(case("mm_row_constant", Times(values(f32, 270, 36)), (values(f32, 1, 270),)))
@@ -62,8 +77,8 @@ def product() -> Iterator[Delegated]:
 
 def sums(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """Row and column sums of a GEMM, to keep the outputs small."""
-    product = torch.mm(x, y)
-    return product.sum(0), product.sum(1)
+    gemm = torch.mm(x, y)
+    return gemm.sum(0), gemm.sum(1)
 
 
 def tiled() -> Iterator[Delegated]:
@@ -74,13 +89,27 @@ def tiled() -> Iterator[Delegated]:
             case("mm_flat", torch.mm, (values(f32, 32, 40), values(f32, 40, 70))),
             case("bmm", torch.bmm, (values(f32, 3, 33, 40), values(f32, 3, 40, 36))),
             case("linear", nn.Linear(72, 68), (values(f32, 2, 35, 72),)),
-            case("linear_long", nn.Sequential(nn.Linear(290, 50), nn.GELU()), (values(f32, 37, 290),)),
-            case("linear_sum", Sum(nn.Linear(256, 36)), (values(f32, 33, 256), values(f32, 33, 36))),
-            case("convolution", nn.Sequential(nn.Conv2d(37, 40, 1), nn.ReLU()), (values(f32, 1, 37, 7, 9),)),
-            case("convolution_long", Sum(nn.Conv2d(260, 33, 1)), (values(f32, 1, 260, 6, 6), values(f32, 1, 33, 6, 6))),
+            case(
+                "linear_long", nn.Sequential(nn.Linear(290, 50), nn.GELU()), (values(f32, 37, 290),)
+            ),
+            case(
+                "linear_sum", Sum(nn.Linear(256, 36)), (values(f32, 33, 256), values(f32, 33, 36))
+            ),
+            case(
+                "convolution",
+                nn.Sequential(nn.Conv2d(37, 40, 1), nn.ReLU()),
+                (values(f32, 1, 37, 7, 9),),
+            ),
+            case(
+                "convolution_long",
+                Sum(nn.Conv2d(260, 33, 1)),
+                (values(f32, 1, 260, 6, 6), values(f32, 1, 33, 6, 6)),
+            ),
         ]
     )
-    yield from halved([case("patches", nn.Conv2d(3, 34, 4, stride=4), (values(f32, 1, 3, 25, 28),))])
+    yield from halved(
+        [case("patches", nn.Conv2d(3, 34, 4, stride=4), (values(f32, 1, 3, 25, 28),))]
+    )
     yield case(
         "addmm_column",
         lambda b, x, y: torch.addmm(b, x, y, beta=0.5, alpha=2.0),
@@ -121,7 +150,12 @@ class Times(nn.Module):
 
 
 def linear() -> Iterator[Delegated]:
-    for name, shape in {"vector": (6,), "matrix": (3, 6), "batch": (2, 3, 6), "four": (2, 1, 3, 6)}.items():
+    for name, shape in {
+        "vector": (6,),
+        "matrix": (3, 6),
+        "batch": (2, 3, 6),
+        "four": (2, 1, 3, 6),
+    }.items():
         yield case(f"linear_{name}", nn.Linear(6, 5), (values(f32, *shape),))
     yield from halved(
         [
@@ -130,8 +164,16 @@ def linear() -> Iterator[Delegated]:
         ]
     )
     yield case("linear_wide", nn.Linear(65, 70), (values(f32, 2, 65),))
-    yield case("linear_chain", nn.Sequential(nn.Linear(6, 9), nn.Tanh(), nn.Linear(9, 3)), (values(f32, 3, 6),))
-    yield case("linear_clamped", nn.Sequential(nn.Linear(6, 5), nn.Hardtanh(-0.2, 0.3)), (values(f32, 3, 6),))
+    yield case(
+        "linear_chain",
+        nn.Sequential(nn.Linear(6, 9), nn.Tanh(), nn.Linear(9, 3)),
+        (values(f32, 3, 6),),
+    )
+    yield case(
+        "linear_clamped",
+        nn.Sequential(nn.Linear(6, 5), nn.Hardtanh(-0.2, 0.3)),
+        (values(f32, 3, 6),),
+    )
     yield case(
         "linear_dynamic",
         nn.Linear(6, 5),
@@ -173,18 +215,27 @@ def attention() -> Iterator[Delegated]:
     yield case("attention_scaled", lambda q, k, v: sdpa(q, k, v, scale=0.3), (q, k, v), **IN_PARTS)
     yield case("multi_head", Attend(), (values(f32, 2, 3, 8),), **IN_PARTS)
     yield from halved([case("fused", lambda q, k, v: fused(q, k, v), (q, k, v))])
-    yield case("fused_mask", lambda q, k, v, m: fused(q, k, v, m), (q, k, v, values(f32, 1, 1, 3, 5)))
+    yield case(
+        "fused_mask", lambda q, k, v, m: fused(q, k, v, m), (q, k, v, values(f32, 1, 1, 3, 5))
+    )
     rows, keys = values(f32, 1, 2, 19, 12), values(f32, 1, 2, 37, 12)
     wide = values(f32, 1, 2, 37, 64)
     yield from halved([case("rows", lambda q, k, v: fused(q, k, v), (rows, keys, wide))])
-    yield case("rows_mask", lambda q, k, v, m: fused(q, k, v, m), (rows, keys, keys, values(f32, 1, 2, 19, 37)))
+    yield case(
+        "rows_mask",
+        lambda q, k, v, m: fused(q, k, v, m),
+        (rows, keys, keys, values(f32, 1, 2, 19, 37)),
+    )
     hidden = torch.where(torch.rand(1, 1, 19, 37) > 0.5, 0.0, -torch.inf)
     hidden[..., 0] = 0.0
     yield case("rows_hidden", lambda q, k, v, m: fused(q, k, v, m), (rows, keys, keys, hidden))
     yield case(
         "rows_dynamic",
         lambda q, k, v: fused(q, k, v),
-        *[(values(f32, 2, 3, n, 8), values(f32, 2, 3, n, 8), values(f32, 2, 3, n, 8)) for n in (33, 1, 16, 32)],
+        *[
+            (values(f32, 2, 3, n, 8), values(f32, 2, 3, n, 8), values(f32, 2, 3, n, 8))
+            for n in (33, 1, 16, 32)
+        ],
         dynamic=({2: (n := Dim("n", min=1, max=33))}, {2: n}, {2: n}),
     )
     yield case("fused_scaled", lambda q, k, v: fused(q, k, v, None, 0.3), (q, k, v))
@@ -204,23 +255,29 @@ class CausalMask(nn.Module):
         self.register_buffer("mask", torch.ones(rows, keys, dtype=torch.bool).tril(keys - rows))
 
     def forward(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-        return F.scaled_dot_product_attention(q, k, v, attn_mask=self.mask, enable_gqa=q.size(1) != k.size(1))
+        return F.scaled_dot_product_attention(
+            q, k, v, attn_mask=self.mask, enable_gqa=q.size(1) != k.size(1)
+        )
 
 
 def causal() -> Iterator[Delegated]:
     """Causal masks."""
     sdpa = F.scaled_dot_product_attention
     same = (values(f32, 1, 2, 45, 16), values(f32, 1, 2, 45, 16), values(f32, 1, 2, 45, 16))
-    yield from halved([case("causal", lambda q, k, v: sdpa(q, k, v, is_causal=True), same, **MASK_IN_PARTS)])
+    yield from halved(
+        [case("causal", lambda q, k, v: sdpa(q, k, v, is_causal=True), same, **MASK_IN_PARTS)]
+    )
     shared = (values(f32, 2, 4, 19, 16), values(f32, 2, 2, 70, 16), values(f32, 2, 2, 70, 32))
     yield from halved([case("causal_behind", CausalMask(19, 70), shared, **MASK_IN_PARTS)])
     one = (values(f32, 1, 2, 1, 16), values(f32, 1, 2, 70, 16), values(f32, 1, 2, 70, 16))
     yield case("causal_row", CausalMask(1, 70), one, **MASK_IN_PARTS)
     long = (values(f32, 1, 1, 203, 16), values(f32, 1, 1, 203, 16), values(f32, 1, 1, 203, 16))
-    yield half(case("causal_long", lambda q, k, v: sdpa(q, k, v, is_causal=True), long, **MASK_IN_PARTS))
+    yield half(
+        case("causal_long", lambda q, k, v: sdpa(q, k, v, is_causal=True), long, **MASK_IN_PARTS)
+    )
 
 
-class SomeHidden(nn.Module):
+class PartialMask(nn.Module):
     """Masks every third key, and all keys of one row."""
 
     def __init__(self, rows: int, keys: int) -> None:
@@ -237,17 +294,26 @@ def deep_heads() -> Iterator[Delegated]:
     """Head dims that GPUs process in several parts."""
     fused = torch.ops.et_vk.sdpa.default
 
-    def qkv(rows: int, keys: int, depth: int, value_depth: int, heads: int = 1) -> tuple[torch.Tensor, ...]:
+    def qkv(
+        rows: int, keys: int, depth: int, value_depth: int, heads: int = 1
+    ) -> tuple[torch.Tensor, ...]:
         sizes = ((heads, rows, depth), (1, keys, depth), (1, keys, value_depth))
         return tuple(values(f32, 1, *size, scale=1.0) for size in sizes)
 
     yield case("deep_80_shared", CausalMask(17, 41), qkv(17, 41, 80, 80, heads=2), **MASK_IN_PARTS)
     yield half(case("deep_96", lambda q, k, v: fused(q, k, v), qkv(9, 35, 96, 96)))
     sdpa = F.scaled_dot_product_attention
-    yield case("deep_128_causal", lambda q, k, v: sdpa(q, k, v, is_causal=True), qkv(37, 37, 128, 128), **MASK_IN_PARTS)
-    yield case("deep_128_hidden", SomeHidden(11, 34), qkv(11, 34, 128, 128), **MASK_IN_PARTS)
+    yield case(
+        "deep_128_causal",
+        lambda q, k, v: sdpa(q, k, v, is_causal=True),
+        qkv(37, 37, 128, 128),
+        **MASK_IN_PARTS,
+    )
+    yield case("deep_128_hidden", PartialMask(11, 34), qkv(11, 34, 128, 128), **MASK_IN_PARTS)
     mask = values(f32, 1, 1, 10, 33)
-    yield case("deep_256_mask", lambda q, k, v, m: fused(q, k, v, m), (*qkv(10, 33, 256, 256), mask))
+    yield case(
+        "deep_256_mask", lambda q, k, v, m: fused(q, k, v, m), (*qkv(10, 33, 256, 256), mask)
+    )
     # Query/key and value dims that differ.
     yield case("deep_keys", lambda q, k, v: fused(q, k, v), qkv(19, 34, 196, 12))
     yield case("deep_values", lambda q, k, v: fused(q, k, v), qkv(19, 34, 12, 148))
@@ -261,16 +327,24 @@ def deep_heads() -> Iterator[Delegated]:
     decode = (values(f32, 1, 6, 2, 132), values(f32, 1, 1, 67, 132), values(f32, 1, 1, 67, 12))
     yield case("deep_decode", CausalMask(2, 67), decode, **MASK_IN_PARTS)
     # With cooperative matrices, subgroups split the value dim or each process all of it.
-    yield half(case("deep_256_shared", CausalMask(37, 70), qkv(37, 70, 256, 256, heads=2), **MASK_IN_PARTS))
-    yield half(case("deep_256_hidden", SomeHidden(35, 66), qkv(35, 66, 256, 256), **MASK_IN_PARTS))
+    yield half(
+        case("deep_256_shared", CausalMask(37, 70), qkv(37, 70, 256, 256, heads=2), **MASK_IN_PARTS)
+    )
+    yield half(case("deep_256_hidden", PartialMask(35, 66), qkv(35, 66, 256, 256), **MASK_IN_PARTS))
     mask = values(f32, 1, 1, 18, 33)
-    yield half(case("deep_160_mask", lambda q, k, v, m: fused(q, k, v, m), (*qkv(18, 33, 160, 160), mask)))
+    yield half(
+        case("deep_160_mask", lambda q, k, v, m: fused(q, k, v, m), (*qkv(18, 33, 160, 160), mask))
+    )
     yield half(case("deep_192_to_128", lambda q, k, v: fused(q, k, v), qkv(50, 65, 192, 128)))
     yield half(case("deep_64_to_192", lambda q, k, v: fused(q, k, v), qkv(33, 40, 64, 192)))
 
 
-def frequencies(length: int, size: int, repeated: bool = False) -> tuple[torch.Tensor, torch.Tensor]:
-    angles = torch.outer(torch.arange(length).float() + 1, 1000.0 ** (-torch.arange(0, size, 2) / size))
+def frequencies(
+    length: int, size: int, repeated: bool = False
+) -> tuple[torch.Tensor, torch.Tensor]:
+    angles = torch.outer(
+        torch.arange(length).float() + 1, 1000.0 ** (-torch.arange(0, size, 2) / size)
+    )
     angles = angles.repeat(1, 2) if repeated else angles
     return angles.cos(), angles.sin()
 
@@ -294,12 +368,30 @@ def rotary() -> Iterator[Delegated]:
     halves, whole, part = frequencies(3, 8), frequencies(3, 8, True), frequencies(3, 4, True)
     long = frequencies(9, 8, True)
     yield from halved([case("neighbours", Rotary(), (*heads, *halves))])
-    yield case("one_position", Rotary(), (values(f32, 1, 1, 4, 8), values(f32, 1, 1, 2, 8), *frequencies(1, 8)))
-    yield case("halves", lambda q, k, c, s: ops.apply_rotary_emb_hf(q, k, c, s, 0), (*heads, *whole))
-    yield case("halves_of_a_part", lambda q, k, c, s: ops.apply_rotary_emb_hf(q, k, c, s, 0), (*heads, *part))
-    yield case("halves_from_position", lambda q, k, c, s: ops.apply_rotary_emb_hf(q, k, c, s, 4), (*heads, *long))
+    yield case(
+        "one_position",
+        Rotary(),
+        (values(f32, 1, 1, 4, 8), values(f32, 1, 1, 2, 8), *frequencies(1, 8)),
+    )
+    yield case(
+        "halves", lambda q, k, c, s: ops.apply_rotary_emb_hf(q, k, c, s, 0), (*heads, *whole)
+    )
+    yield case(
+        "halves_of_a_part",
+        lambda q, k, c, s: ops.apply_rotary_emb_hf(q, k, c, s, 0),
+        (*heads, *part),
+    )
+    yield case(
+        "halves_from_position",
+        lambda q, k, c, s: ops.apply_rotary_emb_hf(q, k, c, s, 4),
+        (*heads, *long),
+    )
     pairs = torch.stack(frequencies(6, 8), dim=-1)
-    yield case("interleaved", lambda x, f: ops.apply_rotary_emb_interleaved(x, f), (values(f32, 2, 6, 8), pairs))
+    yield case(
+        "interleaved",
+        lambda x, f: ops.apply_rotary_emb_interleaved(x, f),
+        (values(f32, 2, 6, 8), pairs),
+    )
 
 
 def rotary_heads() -> Iterator[Delegated]:
@@ -319,7 +411,9 @@ def rotary_heads() -> Iterator[Delegated]:
         cos, sin = (angles.unsqueeze(0) for angles in frequencies(length, size, True))
         return values(f32, batch, 3, length, 8), values(f32, batch, 1, length, 8), cos, sin
 
-    yield from halved([case("part", both, inputs(1, 5, 4)), case("batch_of_parts", both, inputs(2, 5, 6))])
+    yield from halved(
+        [case("part", both, inputs(1, 5, 4)), case("batch_of_parts", both, inputs(2, 5, 6))]
+    )
     n = Dim("n", min=2, max=7)
     yield case(
         "dynamic_part",
@@ -329,7 +423,7 @@ def rotary_heads() -> Iterator[Delegated]:
     )
 
 
-class RotatedProducts(nn.Module):
+class RotatedProjections(nn.Module):
     """Query and key projections of few or many rows, rotated by `turn`."""
 
     def __init__(self, turn, bias: bool = False, depth: int = 16) -> None:
@@ -338,11 +432,11 @@ class RotatedProducts(nn.Module):
         self.q, self.k = nn.Linear(256, 4 * depth, bias=bias), nn.Linear(256, 2 * depth, bias=bias)
 
     def forward(self, x, cos, sin):
-        q, k = (product(x).view(1, x.shape[1], -1, self.depth) for product in (self.q, self.k))
+        q, k = (gemm(x).view(1, x.shape[1], -1, self.depth) for gemm in (self.q, self.k))
         return self.turn(q, k, cos, sin)
 
 
-class HeadsOfRows(nn.Module):
+class RowsAsHeads(nn.Module):
     """Rows reinterpreted as heads, while other operators use temporary memory."""
 
     def __init__(self, turn) -> None:
@@ -351,13 +445,15 @@ class HeadsOfRows(nn.Module):
 
     def forward(self, x, z, cos, sin):
         y = self.q(x).view(-1)
-        others = [function(z, dim) for function in (torch.softmax, torch.log_softmax) for dim in (-1, 0)]
+        others = [
+            function(z, dim) for function in (torch.softmax, torch.log_softmax) for dim in (-1, 0)
+        ]
         heads = y.view(1, 4, x.shape[0], 16)
         q, _ = self.turn(heads, heads, cos.squeeze(1), sin.squeeze(1))
         return q, *(torch.softmax(other, -1) for other in others)
 
 
-def rotated_products() -> Iterator[Delegated]:
+def rotated_projections() -> Iterator[Delegated]:
     ops = torch.ops.et_vk
     n = Dim("n", min=1, max=40)
 
@@ -376,28 +472,51 @@ def rotated_products() -> Iterator[Delegated]:
     lengths = (40, 1, 3, 7)
     yield from halved(
         [
-            case("neighbours", RotatedProducts(Rotary()), *[inputs(it, False) for it in lengths], **varying),
-            case("halves", RotatedProducts(halves, True), *[inputs(it, True) for it in lengths], **varying),
+            case(
+                "neighbours",
+                RotatedProjections(Rotary()),
+                *[inputs(it, False) for it in lengths],
+                **varying,
+            ),
+            case(
+                "halves",
+                RotatedProjections(halves, True),
+                *[inputs(it, True) for it in lengths],
+                **varying,
+            ),
         ]
     )
-    yield case("neighbours_of_few", RotatedProducts(Rotary(), True), inputs(3, False))
-    yield case("halves_of_few", RotatedProducts(halves), inputs(2, True))
+    yield case("neighbours_of_few", RotatedProjections(Rotary(), True), inputs(3, False))
+    yield case("halves_of_few", RotatedProjections(halves), inputs(2, True))
     # Halves of six elements, which the GEMM's epilogue cannot rotate.
-    yield case("uneven_halves_of_few", RotatedProducts(halves, False, 12), inputs(2, True, 12))
+    yield case("uneven_halves_of_few", RotatedProjections(halves, False, 12), inputs(2, True, 12))
     # Heads of three rows differ in size from heads of four.
     few = Dim("few", min=2, max=4)
-    rows = [(values(f32, it, 256), values(f32, 4, 64), *(it.unsqueeze(1) for it in frequencies(4, 16, True))) for it in (3, 4, 2)]
-    yield case("heads_of_another_size", HeadsOfRows(halves), *rows, dynamic=({0: few}, None, None, None))
+    rows = [
+        (
+            values(f32, it, 256),
+            values(f32, 4, 64),
+            *(it.unsqueeze(1) for it in frequencies(4, 16, True)),
+        )
+        for it in (3, 4, 2)
+    ]
+    yield case(
+        "heads_of_another_size", RowsAsHeads(halves), *rows, dynamic=({0: few}, None, None, None)
+    )
     later = (values(f32, 1, 2, 256), *frequencies(9, 16, True))
-    yield case("halves_from_position", RotatedProducts(lambda q, k, c, s: ops.apply_rotary_emb_hf(q, k, c, s, 4)), later)
+    yield case(
+        "halves_from_position",
+        RotatedProjections(lambda q, k, c, s: ops.apply_rotary_emb_hf(q, k, c, s, 4)),
+        later,
+    )
 
 
 FAMILIES = {
-    "product": product,
+    "product": gemm,
     "tiled": tiled,
     "linear": linear,
     "attention": attention,
     "rotary": rotary,
     "rotary_heads": rotary_heads,
-    "rotated_products": rotated_products,
+    "rotated_products": rotated_projections,
 }

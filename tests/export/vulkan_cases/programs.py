@@ -7,7 +7,7 @@ from typing import Any, Iterator
 import torch
 from executorch.backends.vulkan.serialization.vulkan_graph_schema import VkStorageType
 from executorch.exir import ExecutorchBackendConfig
-from executorch.extension.llm.custom_ops import custom_ops  # noqa: F401  (caches and their attention)
+from executorch.extension.llm.custom_ops import custom_ops  # noqa: F401  (registers operators)
 import stateful
 from op_cases.table import Run, f32, values
 from torch import nn
@@ -25,7 +25,9 @@ class Residual(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.stem = nn.Sequential(nn.Conv2d(3, 8, 3, stride=2, padding=1), trained(nn.BatchNorm2d(8)), nn.ReLU6())
+        self.stem = nn.Sequential(
+            nn.Conv2d(3, 8, 3, stride=2, padding=1), trained(nn.BatchNorm2d(8)), nn.ReLU6()
+        )
         self.blocks = nn.ModuleList(self.block(8, 16) for _ in range(2))
         self.head = nn.Linear(8, 5)
 
@@ -46,7 +48,7 @@ class Residual(nn.Module):
         return self.head(x.mean((2, 3), keepdim=True).flatten(1))
 
 
-class Between(nn.Module):
+class UnsupportedBetween(nn.Module):
     """An unsupported operator between two supported parts."""
 
     def __init__(self) -> None:
@@ -129,7 +131,7 @@ class Ring(nn.Module):
         return self.rows * 2.0
 
 
-class Apart(nn.Module):
+class DistinctBuffers(nn.Module):
     """Buffers distinguishable by shape or dtype, so that new values match them unambiguously."""
 
     def __init__(self) -> None:
@@ -220,13 +222,23 @@ class Block(nn.Module):
         super().__init__()
         self.heads = heads
         self.norm, self.norm_after = RmsNorm(width), RmsNorm(width)
-        self.qkv, self.out = nn.Linear(width, 3 * width, bias=False), nn.Linear(width, width, bias=False)
-        self.gate, self.up, self.down = nn.Linear(width, 24), nn.Linear(width, 24), nn.Linear(24, width)
+        self.qkv, self.out = (
+            nn.Linear(width, 3 * width, bias=False),
+            nn.Linear(width, width, bias=False),
+        )
+        self.gate, self.up, self.down = (
+            nn.Linear(width, 24),
+            nn.Linear(width, 24),
+            nn.Linear(24, width),
+        )
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         batch, length, width = x.shape
         q, k, v = torch.chunk(self.qkv(self.norm(x)), 3, -1)
-        q, k, v = (t.view(batch, length, self.heads, width // self.heads).transpose(1, 2) for t in (q, k, v))
+        q, k, v = (
+            t.view(batch, length, self.heads, width // self.heads).transpose(1, 2)
+            for t in (q, k, v)
+        )
         attended = nn.functional.scaled_dot_product_attention(q, k, v)
         x = x + self.out(attended.transpose(1, 2).reshape(batch, length, width))
         y = self.norm_after(x)
@@ -266,7 +278,9 @@ class Cached(nn.Module):
         v = self.v(x).view(1, -1, self.shared, self.size)
         torch.ops.llama.update_cache(k, self.keys, start)
         torch.ops.llama.update_cache(v, self.values, start)
-        return torch.ops.llama.custom_sdpa(q, self.keys, self.values, start, None, 0.0, True).reshape(1, -1, 32)
+        return torch.ops.llama.custom_sdpa(
+            q, self.keys, self.values, start, None, 0.0, True
+        ).reshape(1, -1, 32)
 
 
 class Decoder(nn.Module):
@@ -276,7 +290,9 @@ class Decoder(nn.Module):
         super().__init__()
         self.attention = Cached(heads=4, shared=2, size=8, context=context)
         sizes = ((32, 16), (16, 64), (16, 64), (64, 16))
-        self.out, self.gate, self.up, self.down = (nn.Linear(inputs, outputs) for inputs, outputs in sizes)
+        self.out, self.gate, self.up, self.down = (
+            nn.Linear(inputs, outputs) for inputs, outputs in sizes
+        )
 
     def forward(self, x: torch.Tensor, position: torch.Tensor) -> torch.Tensor:
         x = x + self.out(self.attention(x, position))
@@ -316,7 +332,9 @@ def model() -> Iterator[Delegated]:
         delegates=7,
     )
     yield case("lstm", Recurrent(), (values(f32, 2, 4, 5),))
-    yield from halved([case("vision", vision(), (values(f32, 1, 3, 16, 16),), outside=outside, delegates=5)])
+    yield from halved(
+        [case("vision", vision(), (values(f32, 1, 3, 16, 16),), outside=outside, delegates=5)]
+    )
 
 
 def vision() -> nn.Module:
@@ -338,9 +356,11 @@ class Recurrent(nn.Module):
 
 def program() -> Iterator[Delegated]:
     x = (values(f32, 3, 6),)
-    yield case("several_delegates", Between(), x, outside=["aten::erf.out"], delegates=3)
+    yield case("several_delegates", UnsupportedBetween(), x, outside=["aten::erf.out"], delegates=3)
     yield case("running_sum", Running(), *[(values(f32, 2, 3),) for _ in range(4)], sequence=True)
-    yield case("two_states", Two(), *[(values(f32, 2, 3),) for _ in range(4)], sequence=True, refused=True)
+    yield case(
+        "two_states", Two(), *[(values(f32, 2, 3),) for _ in range(4)], sequence=True, refused=True
+    )
     yield case("cache", Cached(), *steps(0, 1, 2, 3, 4), sequence=True)
     notes = [(values(f32, 1, 1, 2, 4), torch.tensor([position])) for position in (0, 1, 3, 1)]
     yield case("noted", Noted(), *notes, sequence=True)
@@ -349,7 +369,9 @@ def program() -> Iterator[Delegated]:
     # Skipped positions stay zero in the cache.
     positions = steps(0, 1, 2, 70, 71, 3, 159)
     four_bits = grouped(IntxWeightOnlyConfig, 16)
-    yield case("decoder", Decoder(), *positions, sequence=True, quantize=four_bits, rtol=1e-3, atol=1e-3)
+    yield case(
+        "decoder", Decoder(), *positions, sequence=True, quantize=four_bits, rtol=1e-3, atol=1e-3
+    )
     yield case("same_output_twice", lambda x: (x + 1, x + 1), (values(f32, 3),))
     yield case("many_outputs", lambda x: tuple(x * n for n in range(1, 10)), (values(f32, 5),))
     yield case("long_chain", chain, (values(f32, 5),))
@@ -390,7 +412,9 @@ class SameStatistics(nn.Module):
             self.register_buffer(name, values(f32, 3))
 
     def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        def norm(weight: torch.Tensor | None, bias: torch.Tensor | None, eps: float = 1e-5) -> torch.Tensor:
+        def norm(
+            weight: torch.Tensor | None, bias: torch.Tensor | None, eps: float = 1e-5
+        ) -> torch.Tensor:
             return nn.functional.batch_norm(x, self.mean, self.variance, weight, bias, eps=eps)
 
         weights = norm(self.weight, self.bias), norm(self.other_weight, self.bias)
@@ -427,13 +451,15 @@ def state() -> Iterator[Delegated]:
         return case(name, module, *inputs, sequence=True, **options)
 
     linear, conv2d = nn.functional.linear, nn.functional.conv2d
-    yield sequence("apart", Apart(), *steps(2, 3))
+    yield sequence("apart", DistinctBuffers(), *steps(2, 3))
     yield sequence("delay_aliased", Delay(), *steps(2, 3), options=ALIASED)
     yield sequence("two_states_aliased", Two(), *steps(2, 3), options=ALIASED)
     yield sequence("weight", Trained(), *steps(3, 3))
     for suffix, options in (("", {}), ("_aliased", ALIASED)):
         yield sequence(f"linear{suffix}", Decayed(linear, 4, 3), *steps(2, 3), options=options)
-        yield sequence(f"conv2d{suffix}", Decayed(conv2d, 4, 3, 3, 3), *steps(1, 3, 5, 5), options=options)
+        yield sequence(
+            f"conv2d{suffix}", Decayed(conv2d, 4, 3, 3, 3), *steps(1, 3, 5, 5), options=options
+        )
         pointwise = Decayed(conv2d, 4, 3, 1, 1)
         yield sequence(f"conv2d_pointwise{suffix}", pointwise, *steps(1, 3, 5, 5), options=options)
         depthwise = Decayed(lambda x, w: conv2d(x, w, groups=3), 3, 1, 3, 3)
@@ -443,7 +469,9 @@ def state() -> Iterator[Delegated]:
         yield sequence(f"batch_norm{suffix}", Normalized(), *steps(2, 3, 4, 5), options=options)
     checked = [(values(f32, 2, 3), torch.tensor([3])) for _ in range(3)]
     yield sequence("unread_input", Unread(), *checked)
-    yield case("overwritten_input", Overwritten(), (values(f32, 2, 3), values(f32, 2, 3)), refused=True)
+    yield case(
+        "overwritten_input", Overwritten(), (values(f32, 2, 3), values(f32, 2, 3)), refused=True
+    )
     yield sequence("fibonacci", Fibonacci(), *steps(2, 3), refused=True)
     yield sequence("fibonacci_aliased", Fibonacci(), *steps(2, 3), options=ALIASED, refused=True)
     yield sequence("delay", Delay(), *steps(2, 3), refused=True)
@@ -501,7 +529,11 @@ def uneven(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
     """The same with slices at offsets that a device cannot bind."""
     y = x * 2
     a, b, c = torch.split(y, [3, 18, 43], 1)
-    return torch.cat([b + 1, a, y], 1), torch.cat([c - 1, a - 1, c + 1], 1), y[:, 5:9].select(1, 2) + 1
+    return (
+        torch.cat([b + 1, a, y], 1),
+        torch.cat([c - 1, a - 1, c + 1], 1),
+        y[:, 5:9].select(1, 2) + 1,
+    )
 
 
 class Shortened(nn.Module):
@@ -549,13 +581,26 @@ def file() -> Iterator[Delegated]:
     yield case("plain", small, *inputs)
     yield case("inline", small, *inputs, config=inline)
     yield case("aligned", small, *inputs, config=aligned)
-    yield case("weights_outside", small, *inputs, options={"external_constants_max_data_bytes": 1 << 20})
-    yield case("weights_in_several_files", small, *inputs, options={"external_constants_max_data_bytes": 1920})
+    yield case(
+        "weights_outside", small, *inputs, options={"external_constants_max_data_bytes": 1 << 20}
+    )
+    yield case(
+        "weights_in_several_files",
+        small,
+        *inputs,
+        options={"external_constants_max_data_bytes": 1920},
+    )
     yield case("buffers", small, *inputs, options={"storage_type_override": VkStorageType.BUFFER})
     yield case("small_textures", small, *inputs, options={"small_texture_limits": True})
     yield case("not_planned", small, *inputs, options={"skip_memory_planning": True})
     linear, x = nn.Linear(6, 5), [(values(f32, 3, 6),)]
-    yield case("two_methods", Shared(linear, 2.0), *x, methods={"other": (Shared(linear, -1.0), x)}, delegates=2)
+    yield case(
+        "two_methods",
+        Shared(linear, 2.0),
+        *x,
+        methods={"other": (Shared(linear, -1.0), x)},
+        delegates=2,
+    )
 
 
 def chain(x: torch.Tensor) -> torch.Tensor:
@@ -581,20 +626,22 @@ class Zeroed(nn.Module):
         return x * scale + shift
 
 
-def given() -> Iterator[Delegated]:
+def weights_from_delegate() -> Iterator[Delegated]:
     inputs = [(values(f32, 3, 6),), (values(f32, 3, 6),)]
     yield case("constants", Zeroed(), *inputs, outside=["aten::slice_scatter.out"], delegates=2)
 
 
-def given_narrowed() -> Iterator[Delegated]:
-    for each in given():
+def weights_from_delegate_fp16() -> Iterator[Delegated]:
+    for each in weights_from_delegate():
         yield half(each)
 
 
 class Recurrent(nn.Module):
     """A recurrent layer that returns all states, the last ones, or both."""
 
-    def __init__(self, layer: nn.RNNBase, given: bool = False, states: bool = True, last: bool = False) -> None:
+    def __init__(
+        self, layer: nn.RNNBase, given: bool = False, states: bool = True, last: bool = False
+    ) -> None:
         super().__init__()
         self.layer, self.given, self.states, self.last = layer, given, states, last
 
@@ -619,18 +666,39 @@ def recurrent() -> Iterator[Delegated]:
     )
     # Weights small enough to stay in registers, and weights that each step reads.
     for hidden in (32, 100):
-        yield case(f"hidden_{hidden}", Recurrent(nn.LSTM(4, hidden, batch_first=True)), (values(f32, 1, 3, 4),))
-        yield case(f"gates_{hidden}", Recurrent(nn.GRU(4, hidden, batch_first=True)), (values(f32, 1, 3, 4),))
+        yield case(
+            f"hidden_{hidden}",
+            Recurrent(nn.LSTM(4, hidden, batch_first=True)),
+            (values(f32, 1, 3, 4),),
+        )
+        yield case(
+            f"gates_{hidden}",
+            Recurrent(nn.GRU(4, hidden, batch_first=True)),
+            (values(f32, 1, 3, 4),),
+        )
     yield case("last", Recurrent(nn.LSTM(4, 8), states=False, last=True), (sequence,))
     yield case("no_bias", Recurrent(nn.LSTM(4, 8, bias=False)), (sequence,))
-    yield case("both_ways", Recurrent(nn.LSTM(4, 8, num_layers=2, bidirectional=True), last=True), (sequence,))
-    yield case("gates_both_ways", Recurrent(nn.GRU(4, 8, num_layers=2, bidirectional=True), last=True), (sequence,))
+    yield case(
+        "both_ways",
+        Recurrent(nn.LSTM(4, 8, num_layers=2, bidirectional=True), last=True),
+        (sequence,),
+    )
+    yield case(
+        "gates_both_ways",
+        Recurrent(nn.GRU(4, 8, num_layers=2, bidirectional=True), last=True),
+        (sequence,),
+    )
     states = values(f32, 1, 2, 8), values(f32, 1, 2, 8)
     yield case("given", Recurrent(nn.LSTM(4, 8), given=True, last=True), (sequence, *states))
     yield case("gates_given", Recurrent(nn.GRU(4, 8), given=True, last=True), (sequence, states[0]))
     rows = Dim("rows", min=1, max=5)
     grown = [(values(f32, 3, n, 4), values(f32, 1, n, 8), values(f32, 1, n, 8)) for n in (5, 2, 1)]
-    yield case("rows", Recurrent(nn.LSTM(4, 8), given=True), *grown, dynamic=({1: rows}, ({1: rows}, {1: rows})))
+    yield case(
+        "rows",
+        Recurrent(nn.LSTM(4, 8), given=True),
+        *grown,
+        dynamic=({1: rows}, ({1: rows}, {1: rows})),
+    )
     # Each step is split over several workgroups, forwards and backwards. The GRU returns only its
     # last state.
     wide = case("steps", Recurrent(nn.LSTM(4, 120, bidirectional=True), last=True), (sequence,))
@@ -643,7 +711,9 @@ class Capital(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.Stem = nn.Sequential(nn.Conv2d(3, 4, 3, bias=False), trained(nn.BatchNorm2d(4)), nn.ReLU())
+        self.Stem = nn.Sequential(
+            nn.Conv2d(3, 4, 3, bias=False), trained(nn.BatchNorm2d(4)), nn.ReLU()
+        )
         self.Row = nn.Sequential(nn.Conv2d(4, 4, (1, 3), groups=4), trained(nn.BatchNorm2d(4)))
         self.head = nn.Linear(4, 2)
 
@@ -657,8 +727,8 @@ def capital() -> Iterator[Delegated]:
 
 FAMILIES = {
     "capital": capital,
-    "given": given,
-    "given_narrowed": given_narrowed,
+    "given": weights_from_delegate,
+    "given_narrowed": weights_from_delegate_fp16,
     "recurrent": recurrent,
     "model": model,
     "program": program,
