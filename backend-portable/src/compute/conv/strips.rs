@@ -15,7 +15,7 @@ use core::ops::Range;
 
 /// Floats of a job's input strip that stay in the L2 cache.
 const L2_FLOATS: usize = 1 << 17;
-/// Maximum work of a band, in units of [`GRAIN`] multiply-adds: it takes a few milliseconds with
+/// Maximum work of a band, in units of [`GRAIN`] multiply-adds: it lasts a few milliseconds with
 /// SIMD, tens without.
 const MAX_BAND_GRAINS: usize = 1024;
 /// Approximate number of k indices that one pass over a panel of weights processes.

@@ -277,9 +277,9 @@ impl<'a> Results<'a> {
     }
 
     /// Returns the parameters of `count` channels starting at `first` if the sums can be
-    /// requantized in registers: each channel has a scale and a bias, and all are
-    /// `simple`. The magnitude of the sums is less than `limit`. `offset` and bounds
-    /// must be int8 values, so that 16-bit saturation does not change results.
+    /// requantized in registers: each channel has a scale and a bias, and all are `simple`. The
+    /// magnitude of the sums is less than `limit`. `offset` and bounds must be int8 values, so that
+    /// 16-bit saturation does not change results.
     #[cfg(arm_mve)]
     pub(super) fn each(&self, first: usize, count: usize, limit: i32) -> Option<ChannelParams<'a>> {
         let Scales::PerChannel(multipliers, shifts) = self.scales else { return None };
