@@ -72,7 +72,7 @@ pub(crate) fn check(
     std: &[f32],
 ) -> Result<(usize, usize, usize), Failure> {
     let (channels, height, width) =
-        plane(info).ok_or_else(|| Failure::new(format!("an input {info} cannot take an image")))?;
+        plane(info).ok_or_else(|| Failure::new(format!("input {info} is not an image")))?;
     for (name, values) in [("--mean", mean), ("--std", std)] {
         if values.len() > 1 && values.len() != channels {
             let found = values.len();

@@ -33,7 +33,7 @@ pub(crate) fn gather(
         );
         let Some(position) = position else {
             return Err(Failure::new(format!(
-                "method '{method}' has no input that takes an image (shape [batch, 1 or 3 \
+                "method '{method}' has no image input (shape [batch, 1 or 3 \
                  channels, height, width])"
             )));
         };

@@ -252,12 +252,12 @@ fn unsupported_schemas_are_errors() {
     let deep = format!("{}{{}}{}", r#"{"items": "#.repeat(100), "}".repeat(100));
     let wide = r#"{"type": "string", "pattern": "^((a{1,900}){1,900}){1,900}$"}"#;
     for (schema, part) in [
-        (r#"{"oneOf": [{"type": "integer"}, {"type": "number"}]}"#, "'oneOf' could hold at once"),
-        (r#"{"oneOf": [{"const": 1}, {"enum": [1.0, 2]}]}"#, "'oneOf' could hold at once"),
+        (r#"{"oneOf": [{"type": "integer"}, {"type": "number"}]}"#, "'oneOf' could match at once"),
+        (r#"{"oneOf": [{"const": 1}, {"enum": [1.0, 2]}]}"#, "'oneOf' could match at once"),
         // Neither requires the properties that differ.
         (
             r#"{"oneOf": [{"type": "object", "properties": {"k": {"const": 1}}}, {"type": "object", "properties": {"k": {"const": 2}}}]}"#,
-            "'oneOf' could hold at once",
+            "'oneOf' could match at once",
         ),
         (r#"{"$ref": "https://example.com/other.json"}"#, ""),
         (r##"{"$ref": "#/$defs/none"}"##, ""),

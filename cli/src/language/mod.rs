@@ -101,7 +101,7 @@ fn needed_tokenizer_file(
     if !takes_tokens(&module) {
         let path = program.model.display();
         return Err(Failure::new(format!(
-            "'{path}' is not a language model: no method takes tokens{OTHER_PROGRAMS}"
+            "'{path}' is not a language model: no method has a token input{OTHER_PROGRAMS}"
         )));
     }
     let names = TOKENIZERS.join(", ");

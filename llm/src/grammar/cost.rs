@@ -92,8 +92,8 @@ impl Work {
     fn charge(&mut self, steps: usize) -> Result<(), String> {
         self.0 = self.0.checked_sub(steps).ok_or_else(|| {
             format!(
-                "measuring the schema takes more than {WORK} steps: it is too large, or many \
-                 references lead to the same large part; let all that lead there be the same text"
+                "measuring the schema needs more than {WORK} steps: it is too large, or refers to \
+                 the same large subschema by many spellings; spell these references identically"
             )
         })?;
         Ok(())
@@ -303,15 +303,15 @@ pub(super) fn check(schema: &Value) -> Result<(), String> {
     let mut work = Work(WORK);
     if levels(schema, &mut work)? > LEVELS {
         return Err(format!(
-            "the schema has more than {LEVELS} levels, with those of what it refers to"
+            "the schema has more than {LEVELS} levels, including those of referenced schemas"
         ));
     }
     match measure(schema, work)? > MOST {
         true => Err(format!(
-            "the schema becomes too large (more than {MOST} units): its properties, values and \
-             patterns are many, or what has to hold at once ('allOf', '$ref' beside others, \
-             'minProperties', patterns of one text, 'multipleOf', 'patternProperties') is put \
-             together"
+            "the schema becomes too large (more than {MOST} units): it has too many properties, \
+             values or patterns, or combines schemas that must all match ('allOf', '$ref' with \
+             siblings, 'minProperties', patterns of one string, 'multipleOf', \
+             'patternProperties')"
         )),
         false => Ok(()),
     }
@@ -519,7 +519,7 @@ impl<'a> Costs<'a> {
     fn own(&mut self, fields: &'a Map<String, Value>, depth: u32) -> Result<Cost<'a>, String> {
         let types = list(fields, "type").len();
         if types > TYPES {
-            return Err(format!("a 'type' has {types} names, but there are {TYPES} types"));
+            return Err(format!("a 'type' lists {types} types, but JSON has {TYPES}"));
         }
         let mut cost = Cost::least();
         for (key, value) in fields {

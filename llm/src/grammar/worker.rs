@@ -108,7 +108,7 @@ impl Worker {
             }
         });
         spawned.map_err(|error| Error::Overloaded {
-            message: format!("grammar: there is no thread to compile the schema: {error}"),
+            message: format!("grammar: cannot create a thread to compile the schema: {error}"),
         })?;
         let cancel = wait(&told, is_left, Some(end))?.transpose()?;
         Ok(cancel.map(|cancel| Worker { jobs, cancel }))

@@ -235,7 +235,7 @@ impl<'a> Scope<'a> {
             [] => Ok(None),
             [only] => Ok(Some(only)),
             _ => Err(Failure::new(format!(
-                "--{option} is given twice for the model '{}'",
+                "--{option} is set twice for the model '{}'",
                 self.name
             ))),
         }
