@@ -20,7 +20,7 @@ kernels! { RECURRENCES:
         &[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Out, Out],
         prepare,
     );
-    /// `llama::channelwise_gated_delta_rule.out`: the former name of the same operator.
+    /// `llama::channelwise_gated_delta_rule.out`: former name of [`GATED_DELTA_RULE_OUT`].
     CHANNELWISE_GATED_DELTA_RULE_OUT =
         renamed(GATED_DELTA_RULE_OUT, "llama::channelwise_gated_delta_rule.out");
 }
