@@ -33,7 +33,7 @@ pub(crate) const fn lanes_of<C>() -> usize {
     if size_of::<C>() > size_of::<f32>() { VECTOR / size_of::<u64>() } else { LANES }
 }
 
-/// What is accumulated in parallel.
+/// Choice of the values that are accumulated in parallel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Way {
     /// The summands of one result: four vectors of a contiguous run.
