@@ -56,7 +56,9 @@ fn vulkan_as_json() -> Value {
             "features": device.features.iter().map(|feature| feature.name()).collect::<Vec<_>>(),
             "subgroup_size": device.features.subgroup_size,
             "cooperative_matrices": matrices.collect::<Vec<_>>(),
-            "cores": device.cores.map(|it| json!({ "count": it.count, "invocations": it.invocations })),
+            "cores": device.cores.map(|it| json!({
+                "count": it.count, "invocations": it.invocations
+            })),
             "limits": {
                 "invocations": limits.invocations,
                 "workgroups": limits.workgroups,

@@ -29,7 +29,7 @@ pub(crate) fn gather(
 
     if let Some(path) = &options.image {
         let position = slots.iter().position(
-            |slot| matches!(slot, ValueMeta::Tensor(meta) if image_input::takes_image(&meta.info)),
+            |slot| matches!(slot, ValueMeta::Tensor(meta) if image_input::is_image_input(&meta.info)),
         );
         let Some(position) = position else {
             return Err(Failure::new(format!(

@@ -63,7 +63,7 @@ pub(crate) fn run(software: &SoftwareVulkan) -> Result<()> {
 
     println!("No messages are permitted in these tests:");
     for library in LIBRARIES {
-        silent(watched(programs.library(library)?.command()))?;
+        run_without_messages(watched(programs.library(library)?.command()))?;
     }
     let mut tests = Vec::new();
     for program in programs.0.iter().filter(|it| it.kind == "test") {
@@ -72,13 +72,13 @@ pub(crate) fn run(software: &SoftwareVulkan) -> Result<()> {
     ensure!(!tests.is_empty(), "no test program is named vulkan*");
     // Damaged blobs first: this test takes longest.
     tests.sort_by_key(|(program, _)| program.name != "vulkan_hostile");
-    each_alone(&tests, &watched)?;
+    run_each_in_a_process(&tests, &watched)?;
 
     println!("Nor with every optional feature of the device disabled:");
     // The folding of workgroups does not depend on features.
     let folded = "fixtures::workgroups_fold_into_the_next_dimension";
     tests.retain(|(program, test)| program.name == "vulkan" && test != folded);
-    each_alone(&tests, &|command| {
+    run_each_in_a_process(&tests, &|command| {
         let mut command = watched(command);
         command.env("TORCHLET_VULKAN_DISABLE", "all");
         command
@@ -162,7 +162,7 @@ impl TestProgram {
 ///
 /// # Errors
 /// A test failed, or the layers reported something.
-fn each_alone(
+fn run_each_in_a_process(
     tests: &[(&TestProgram, String)],
     watched: &(dyn Fn(Command) -> Command + Sync),
 ) -> Result<()> {
@@ -211,7 +211,7 @@ fn alone(
 }
 
 /// Runs a command that must not cause messages of the layers.
-fn silent(command: Command) -> Result<()> {
+fn run_without_messages(command: Command) -> Result<()> {
     let messages = messages(command)?;
     if let Some(first) = messages.first() {
         bail!("{} messages of the validation layers, first: {first}", messages.len());

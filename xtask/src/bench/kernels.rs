@@ -214,7 +214,12 @@ mod tests {
 
     #[test]
     fn dispatches_are_compared_with_their_limit() {
-        let call = |name, time, operations, bytes| json!({ "name": name, "on_device": true, "nanoseconds": { "p50": time }, "operations": operations, "bytes": bytes });
+        let call = |name, time, operations, bytes| {
+            json!({
+                "name": name, "on_device": true, "nanoseconds": { "p50": time },
+                "operations": operations, "bytes": bytes
+            })
+        };
         let profile = json!({
             "calls": [
                 call("input (copy)", 9e9, 0.0, 0.0),

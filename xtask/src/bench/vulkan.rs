@@ -294,8 +294,9 @@ impl<'o> Bench<'o> {
 
     fn print_conditions(&self, open_device: &mut [f64]) {
         println!(
-            "\nMedians, batch 1, inputs and outputs on the host. Cold loads compile pipelines, warm loads \
-             use the pipeline cache; the driver's own cache is off. Before the first load of a process, opening the device lasts {}.",
+            "\nMedians, batch 1, inputs and outputs on the host. Cold loads compile pipelines, warm \
+             loads use the pipeline cache; the driver's own cache is off. Before the first load of \
+             a process, opening the device lasts {}.",
             cell(open_device)
         );
         let why_not = match &self.python {

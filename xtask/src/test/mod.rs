@@ -9,7 +9,7 @@ use anyhow::{Result, bail};
 use background::Background;
 use std::path::PathBuf;
 use steps::{Outcome, STEPS, Step};
-use usage::Watch;
+use usage::Stopwatch;
 
 #[derive(clap::Args)]
 pub(crate) struct Options {
@@ -52,7 +52,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         }
         return Ok(());
     }
-    let all = Watch::start();
+    let all = Stopwatch::start();
     let (background, here): (Vec<_>, Vec<_>) =
         options.chosen()?.into_iter().partition(|step| step.is_background);
     // Runs all steps in this process if either group is empty, so that their output is visible.
@@ -66,7 +66,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
             background.finish(&mut summary)?;
         }
         println!("\n== {}: {}", step.name, step.about);
-        let watch = Watch::start();
+        let watch = Stopwatch::start();
         let result = (step.run)();
         summary.add(step.name, &watch, result, options.allow_missing);
     }
@@ -89,7 +89,7 @@ struct Summary {
 }
 
 impl Summary {
-    fn add(&mut self, name: &str, watch: &Watch, result: Result<Outcome>, allow_missing: bool) {
+    fn add(&mut self, name: &str, watch: &Stopwatch, result: Result<Outcome>, allow_missing: bool) {
         let failed = match &result {
             Ok(Outcome::Passed) => false,
             Ok(Outcome::NotRun(_)) => !allow_missing,

@@ -4,18 +4,18 @@ use std::fmt;
 use std::time::{Duration, Instant};
 
 /// Measures from its start. Processor time is that of child processes that have ended.
-pub(super) struct Watch {
+pub(super) struct Stopwatch {
     start: Instant,
     used: Duration,
 }
 
-impl Watch {
+impl Stopwatch {
     pub(super) fn start() -> Self {
-        Watch { start: Instant::now(), used: used_by_children() }
+        Stopwatch { start: Instant::now(), used: used_by_children() }
     }
 }
 
-impl fmt::Display for Watch {
+impl fmt::Display for Stopwatch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let wall = self.start.elapsed().as_secs_f64();
         let used = used_by_children().saturating_sub(self.used).as_secs_f64();
