@@ -161,11 +161,11 @@ KERNELS: dict[str, Kernel] = {
     "linear_prompt": Kernel(
         "GEMM", "512×2048 · 2048×8192", linear(512, 2048, 8192), ("fp16", "bf16", "int8")
     ),
-    "linear_token": Kernel("GEMM", "1×2048 · 2048×8192", linear(1, 2048, 8192)),
-    "q4_token": Kernel("int4 GEMM", "1×2048 · 2048×8192", linear(1, 2048, 8192), HALF, 4),
-    "q4_head": Kernel("int4 GEMM", "1×2048 · 2048×128256", linear(1, 2048, 128256), HALF, 4),
+    "linear_token": Kernel("GEMV", "1×2048 · 2048×8192", linear(1, 2048, 8192)),
+    "q4_token": Kernel("int4 GEMV", "1×2048 · 2048×8192", linear(1, 2048, 8192), HALF, 4),
+    "q4_head": Kernel("int4 GEMV", "1×2048 · 2048×128256", linear(1, 2048, 128256), HALF, 4),
     "q4_prompt": Kernel("int4 GEMM", "512×2048 · 2048×8192", linear(512, 2048, 8192), HALF, 4),
-    "q8_token": Kernel("int8-weight GEMM", "1×2048 · 2048×8192", linear(1, 2048, 8192), bits=8),
+    "q8_token": Kernel("int8 GEMV", "1×2048 · 2048×8192", linear(1, 2048, 8192), bits=8),
     "conv_stem": Kernel(
         "convolution", "7×7/2, 3→64, 224²", convolution(3, 64, 7, 224, 2), QUANTIZED
     ),

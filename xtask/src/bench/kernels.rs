@@ -67,7 +67,7 @@ pub(crate) fn run(options: &KernelOptions) -> Result<()> {
         if options.alone { (BTreeMap::new(), None) } else { time_peer(&python, &kernels)? };
     let mut faults = Vec::new();
     println!(
-        "| family | shape | precision | torchlet, µs | reached | of the device | PyTorch CUDA, µs | shaders |"
+        "| family | shape | dtype | torchlet, µs | achieved | of peak | PyTorch CUDA, µs | shaders |"
     );
     println!("|---|---|---|---|---|---|---|---|");
     for kernel in &kernels {
