@@ -11,8 +11,8 @@ use crate::upload::upload;
 use std::collections::HashMap;
 use std::sync::Arc;
 use torchlet_core::{DelegateCall, Scalar, ScalarType, Serial};
-use torchlet_gpu::Builder;
 use torchlet_gpu::Replay;
+use torchlet_gpu::Scheduler;
 use torchlet_gpu::SearchRequest;
 use torchlet_gpu::Shapes;
 use torchlet_gpu::State;
@@ -300,8 +300,8 @@ impl Session {
     fn record(&mut self, steps: &[Step], watch: &mut Stopwatch) -> Result<(), Error> {
         let Session { plan, state, updates, memory, current, cache, context, .. } = self;
         let on_device = memory.staging_on_device();
-        let builder = Builder { plan, state, updates, steps, on_device };
-        let mut schedule = builder.build(&mut current.replay, self.wanted)?;
+        let scheduler = Scheduler { plan, state, updates, steps, on_device };
+        let mut schedule = scheduler.schedule(&mut current.replay, self.wanted)?;
         let bytes = schedule.search.map_or(0, |search| search.scratch_bytes());
         if !memory.has_search(bytes) {
             // Drops everything that uses the old memory.
@@ -312,7 +312,7 @@ impl Session {
         current.record(&mut schedule, steps, memory, context)?;
         watch.lap("record");
         if current.labels.is_some() {
-            current.labels = Some(builder.labels(&schedule));
+            current.labels = Some(scheduler.labels(&schedule));
             watch.lap("name commands");
         }
         self.recorded = true;
