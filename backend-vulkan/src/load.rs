@@ -11,13 +11,8 @@ use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use torchlet_core::Parallel;
-use torchlet_gpu::Choices;
-use torchlet_gpu::StateTensor;
-use torchlet_gpu::Step;
-use torchlet_gpu::TensorId;
 use torchlet_gpu::device::{DeviceFeature, PipelineKey};
-use torchlet_gpu::memory_plan;
-use torchlet_gpu::{Encoded, Plan, PlanOptions};
+use torchlet_gpu::{Choices, Encoded, Plan, PlanOptions, StateTensor, Step, TensorId, memory_plan};
 use torchlet_graph::graph::Graph;
 
 /// Parameters of a load.
