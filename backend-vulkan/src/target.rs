@@ -126,6 +126,10 @@ impl Target for VulkanTarget {
     fn rates(&self) -> Option<Rates> {
         self.rates
     }
+
+    fn fuse(&self, region: &mut Graph<'_>) {
+        crate::passes::run(region);
+    }
 }
 
 /// Analysis results for a whole graph.
