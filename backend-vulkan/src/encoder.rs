@@ -7,6 +7,7 @@ mod parts;
 mod strided;
 
 pub(crate) use cells::{GraphReads, Reads};
+pub(crate) use strided::readers_of;
 
 pub(crate) use crate::steps::{Access, read, write};
 pub(crate) use crate::tensors::{numel_of, u32_of};
@@ -281,6 +282,11 @@ impl<'e, 'p> Encoder<'e, 'p> {
     pub(crate) fn left(&self, id: ValueId) -> Option<(&'e Node, usize)> {
         let left = self.state.left.get(&id)?;
         Some((self.graph.nodes.get(left.call)?, left.which))
+    }
+
+    /// Returns the norm that the GEMVs which read its result compute.
+    pub(crate) fn prologue(&self, id: ValueId) -> Option<&'e Node> {
+        self.graph.nodes.get(self.reads.prologue(id)?)
     }
 
     /// Returns the call that computes a value.

@@ -9,6 +9,7 @@ mod gated;
 mod normed_sum;
 mod places;
 mod prefixes;
+mod prologue;
 mod recurrent;
 mod rotary;
 mod separable;
@@ -39,6 +40,7 @@ pub fn run(graph: &mut Graph<'_>) {
     separable::fuse(graph);
     normed_sum::fuse(graph);
     chain::fuse(graph);
+    prologue::fuse(graph);
 }
 
 /// Splits calls whose weights exceed the device's limit on bound bytes. Returns the number of

@@ -3,12 +3,13 @@
 
 use super::Encoder;
 use crate::error::Error;
-use crate::ids::IdSet;
+use crate::ids::{IdMap, IdSet};
 use crate::ops::copy_all;
 use crate::state::{FusedOutput, Storage};
 use crate::tensors::{Operand, TensorId};
 use std::sync::Arc;
 use torchlet_graph::graph::{Graph, ValueId};
+use torchlet_graph::operators::Operator;
 
 /// The last reads of a graph's values, and the values that updates overwrite.
 pub(crate) struct Reads {
@@ -36,6 +37,8 @@ pub(crate) struct GraphReads {
     /// The values that updates overwrite, and their new values.
     overwritten: IdSet<ValueId>,
     news: IdSet<ValueId>,
+    /// The calls whose readers compute their results.
+    prologues: IdMap<ValueId, usize>,
 }
 
 /// After all calls.
@@ -43,9 +46,15 @@ const END: usize = usize::MAX;
 
 impl GraphReads {
     pub(super) fn of(graph: &Graph<'_>) -> Self {
+        let prologues = graph.nodes.iter().enumerate();
+        let prologues = prologues.filter(|(_, node)| node.operator == Operator::RMS_NORM_PROLOGUE);
+        let prologues: IdMap<ValueId, usize> =
+            prologues.filter_map(|(at, node)| Some((*node.args.last()?, at))).collect();
         let mut last = vec![0; graph.values.len()];
         let mut read = |id: ValueId, at: usize| {
-            for id in graph.items(&id) {
+            let node = prologues.get(&id).and_then(|at| graph.nodes.get(*at));
+            let inputs = node.and_then(|node| node.args.get(..2)).unwrap_or_default();
+            for id in graph.items(&id).iter().chain(inputs) {
                 if let Some(last) = last.get_mut(*id) {
                     *last = at.max(*last);
                 }
@@ -60,7 +69,7 @@ impl GraphReads {
         let news = graph.updates.iter().map(|(new, _)| *new);
         graph.outputs.iter().copied().chain(news.clone()).for_each(|id| read(id, END));
         let overwritten = graph.updates.iter().map(|(_, old)| *old).collect();
-        GraphReads { last, overwritten, news: news.collect() }
+        GraphReads { last, overwritten, news: news.collect(), prologues }
     }
 }
 
@@ -86,6 +95,11 @@ impl Reads {
         let latest = self.latest.get(root).copied().flatten();
         let first = latest.and_then(|at| self.aliases.get(at));
         std::iter::successors(first, |it| self.aliases.get(it.earlier?))
+    }
+
+    /// Returns the index of the call that the readers of a value compute.
+    pub(super) fn prologue(&self, id: ValueId) -> Option<usize> {
+        self.graph.prologues.get(&id).copied()
     }
 
     /// Whether a value is the new value in an update.

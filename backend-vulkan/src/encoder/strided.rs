@@ -141,7 +141,7 @@ impl<'e> Encoder<'e, '_> {
 }
 
 /// Returns the calls that read each value, in order, including the parts of fused calls.
-fn readers_of(graph: &Graph<'_>) -> IdMap<ValueId, Vec<usize>> {
+pub(crate) fn readers_of(graph: &Graph<'_>) -> IdMap<ValueId, Vec<usize>> {
     let mut readers: IdMap<ValueId, Vec<usize>> = IdMap::default();
     for (place, node) in graph.nodes.iter().enumerate() {
         let inputs = node.args.split_last().map_or(&[][..], |(_, inputs)| inputs);

@@ -47,8 +47,10 @@ mod window;
 
 pub(crate) use chain::{MAX_STAGES, fits};
 pub(crate) use convolution::ConvolutionCall;
+pub(crate) use normalize::LONGEST_ROW;
+pub(crate) use normed::takes_rows;
 pub(crate) use normed_sum::terms;
-pub(crate) use quantized::{are_regular, suited, weighs_floats};
+pub(crate) use quantized::{are_regular, is_wide, suited, weighs_floats};
 pub(crate) use recurrent::{Cell, MOST_STEPS, recurs};
 pub(crate) use symbolic::{integer_set_by, watched_inputs};
 pub(crate) use views::copy_all;

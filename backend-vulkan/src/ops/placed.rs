@@ -155,7 +155,7 @@ pub(super) fn read_by_left(
     value: &Operand,
 ) -> Result<Vec<Operand>, Error> {
     let Some(call) = left(e, value) else { return Ok(Vec::new()) };
-    let of_norm = e.left(e.ends(&call.args)?.0).map(|(norm, _)| norm);
+    let of_norm = e.prologue(e.ends(&call.args)?.0);
     let read = of_norm.map_or(call.args.get(..1), |norm| norm.args.get(..2));
     read.unwrap_or_default().iter().map(|id| e.tensor(*id)).collect()
 }

@@ -15,8 +15,8 @@ mod regular;
 pub(crate) use linear::weighs_floats;
 pub(super) use linear::{Weighted, product_of_rows, weighted};
 pub(crate) use places::suited;
-pub(crate) use regular::are_regular;
-pub(super) use regular::{Regular, gated, is_wide};
+pub(super) use regular::{Regular, gated};
+pub(crate) use regular::{are_regular, is_wide};
 
 use crate::encoder::Encoder;
 use crate::error::Error;

@@ -76,7 +76,7 @@ macro_rules! gemv {
 }
 
 /// Whether rows consist of groups of 16 bytes, and have enough of them for a subgroup.
-pub(in crate::ops) fn is_wide(elements: usize, bytes: usize) -> bool {
+pub(crate) fn is_wide(elements: usize, bytes: usize) -> bool {
     let row = elements.saturating_mul(bytes);
     row.is_multiple_of(16) && row >= 16 * LEAST_GROUPS
 }
