@@ -6,7 +6,7 @@ mod cells;
 mod parts;
 mod strided;
 
-pub(crate) use cells::{GraphReads, Reads};
+pub(crate) use cells::{GraphReads, LateFusion, Reads};
 pub(crate) use strided::readers_of;
 
 pub(crate) use crate::steps::{Access, read, write};
@@ -279,8 +279,8 @@ impl<'e, 'p> Encoder<'e, 'p> {
 
     /// Returns the call that was fused into the readers of a value ([`leave`](Self::leave)), and
     /// the index of the output.
-    pub(crate) fn left(&self, id: ValueId) -> Option<(&'e Node, usize)> {
-        let left = self.state.left.get(&id)?;
+    pub(crate) fn left(&self, id: ValueId, fusion: LateFusion) -> Option<(&'e Node, usize)> {
+        let left = self.state.left.get(&id).filter(|left| left.fusion == fusion)?;
         Some((self.graph.nodes.get(left.call)?, left.which))
     }
 

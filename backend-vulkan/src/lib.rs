@@ -55,7 +55,6 @@ pub use device::{
     PIPELINE_CACHE_VARIABLE, PREFETCH_VARIABLE, TIMEOUT_VARIABLE, TUNE_VARIABLE, UPLOAD_VARIABLE,
     Upload, devices, user_cache_folder,
 };
-pub use passes::run as fuse;
 pub use summary::{GraphSummary, OperatorSummary, summarize};
 pub use target::VulkanTarget;
 

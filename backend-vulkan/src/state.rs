@@ -5,7 +5,7 @@ use crate::bounds;
 use crate::choices::Choices;
 use crate::derived::Derived;
 use crate::device::{Context, DeviceFeatures, Limits, processors};
-use crate::encoder::GraphReads;
+use crate::encoder::{GraphReads, LateFusion};
 use crate::error::Error;
 use crate::ids::IdMap;
 use crate::replay::varying_calls;
@@ -83,6 +83,7 @@ impl DeviceTensor {
 /// An output that is fused into its readers.
 #[derive(Debug, Clone)]
 pub(crate) struct FusedOutput {
+    pub(crate) fusion: LateFusion,
     /// The index of the call, and of the output among its outputs.
     pub(crate) call: usize,
     pub(crate) which: usize,

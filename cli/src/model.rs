@@ -120,12 +120,17 @@ pub(crate) fn open_device(_: &ModelOptions) -> Result<(), Failure> {
 
 /// Applies the fusions of a delegate's backend to its graph.
 pub(crate) fn prepare(backend: &str, graph: &mut torchlet::graph::graph::Graph<'_>) {
+    use torchlet::graph::Target;
+    let engine = torchlet::portable::engine::CpuTarget::new();
     #[cfg(feature = "vulkan")]
-    if backend == "VulkanBackend" {
-        torchlet::vulkan::fuse(graph);
-    }
-    #[cfg(not(feature = "vulkan"))]
-    let _ = (backend, graph);
+    let device = torchlet::vulkan::VulkanTarget::any();
+    let targets: &[&dyn Target] = &[
+        &engine,
+        #[cfg(feature = "vulkan")]
+        &device,
+    ];
+    let target = targets.iter().find(|target| target.backend() == backend);
+    target.into_iter().for_each(|target| target.fuse(graph));
 }
 
 /// The folder of the pipeline cache: that of the user, else `None` if the environment sets one,

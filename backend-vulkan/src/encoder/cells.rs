@@ -41,6 +41,23 @@ pub(crate) struct GraphReads {
     prologues: IdMap<ValueId, usize>,
 }
 
+/// The fusions that are decided when a call is encoded, because a graph does not determine them;
+/// all others are graph passes ([`crate::passes`]). A call is fused into its readers: these read its
+/// inputs and compute it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum LateFusion {
+    /// A layer norm into the GEMMs that read it. They must be tiled, and tilings depend on the
+    /// device: its processors, matrix units and shared memory.
+    LayerNorm,
+    /// A GEMV into the rotation or cache write of its rows. It depends on the device's shaders, and
+    /// on the memory layout of the weights, which follows from the aliases of encoded tensors.
+    Gemv,
+    /// A rotation into the write to a KV cache. The write also computes the GEMV that was fused into
+    /// the rotation. Calls that read integers which change from run to run are not fused; those
+    /// integers are known once memory is planned.
+    Rotation,
+}
+
 /// After all calls.
 const END: usize = usize::MAX;
 
@@ -126,8 +143,8 @@ impl Encoder<'_, '_> {
     /// would slow down each run with new shapes.
     pub(crate) fn leave(
         &mut self,
-        out: &Operand,
-        which: usize,
+        fusion: LateFusion,
+        (out, which): (&Operand, usize),
         inputs: &[&Operand],
         views: impl FnOnce(&Self) -> Option<Vec<ValueId>>,
     ) -> bool {
@@ -139,7 +156,9 @@ impl Encoder<'_, '_> {
             && inputs.iter().all(able)
             && let Some(views) = views(self)
         {
-            self.state.left.insert(out.value, FusedOutput { call: self.node, which, views });
+            self.state
+                .left
+                .insert(out.value, FusedOutput { fusion, call: self.node, which, views });
         }
         let Some(left) = self.state.left.get(&out.value) else { return false };
         // The readers of the output now read the inputs.

@@ -197,3 +197,108 @@ pub fn is_one(graph: &Graph<'_>, factor: ValueId) -> bool {
         _ => false,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::passes::text::{operators, parse};
+    use crate::passes::verify;
+
+    /// Linear layers with residuals and ReLU.
+    struct Forms {
+        moves: bool,
+    }
+
+    impl FusedForms for Forms {
+        fn has_epilogue(&self, _: &Graph<'_>, contraction: &Node) -> bool {
+            contraction.operator == Operator::LINEAR
+        }
+
+        fn is_activation(&self, _: &Graph<'_>, node: &Node) -> bool {
+            node.operator == Operator::RELU
+        }
+
+        fn is_view(&self, operator: Operator) -> bool {
+            operator == Operator::PERMUTE_COPY
+        }
+
+        fn moves_contractions(&self) -> bool {
+            self.moves
+        }
+    }
+
+    const VALUES: &str = "in x f32[4,4]
+        const w f32[4,4] = 0.5
+        const one f32[] = 1
+        ";
+
+    /// Returns the titles of the calls after fusion.
+    fn fused(text: &str, moves: bool) -> Vec<alloc::string::String> {
+        let mut graph = parse(&alloc::format!("{VALUES}{text}"));
+        run(&mut graph, &Forms { moves });
+        verify::verify(&graph).unwrap();
+        graph.nodes.iter().map(Node::title).collect()
+    }
+
+    const LAYER: &str = "aten.linear.default + aten.add.Tensor + aten.relu.default";
+    const VIEW: &str = "aten.alias_copy.default";
+
+    #[test]
+    fn sums_and_activations_become_epilogues() {
+        let text = "r f32[4,4] = aten.neg.default(x)
+            a f32[4,4] = aten.linear.default(x, w, none)
+            s f32[4,4] = aten.add.Tensor(a, r, 1)
+            y f32[4,4] = aten.relu.default(s)
+            out y";
+        for moves in [false, true] {
+            assert_eq!(fused(text, moves), ["aten.neg.default", LAYER, VIEW, VIEW]);
+        }
+    }
+
+    #[test]
+    fn contractions_that_stay_add_only_earlier_tensors() {
+        let text = "a f32[4,4] = aten.linear.default(x, w, none)
+            r f32[4,4] = aten.neg.default(x)
+            s f32[4,4] = aten.add.Tensor(a, r, 1)
+            y f32[4,4] = aten.relu.default(s)
+            out y";
+        assert_eq!(fused(text, true), ["aten.neg.default", LAYER, VIEW, VIEW]);
+        assert_eq!(fused(text, false).len(), 4);
+        // Of two, the later one adds.
+        let text = "a f32[4,4] = aten.linear.default(x, w, none)
+            b f32[4,4] = aten.linear.default(x, w, none)
+            y f32[4,4] = aten.add.Tensor(a, b, 1)
+            out y";
+        let later = "aten.linear.default + aten.add.Tensor";
+        assert_eq!(fused(text, false), ["aten.linear.default", later, VIEW]);
+    }
+
+    #[test]
+    fn only_activations_are_fused_through_permutations() {
+        let text = "a f32[4,4] = aten.linear.default(x, w, none)
+            p f32[4,4] = aten.permute_copy.default(a, [1, 0])
+            y f32[4,4] = aten.relu.default(p)
+            out y";
+        let layer = "aten.linear.default + aten.relu.default";
+        assert_eq!(fused(text, false), [layer, "aten.permute_copy.default", VIEW]);
+        let sum = text.replace("aten.relu.default(p)", "aten.add.Tensor(p, x, 1)");
+        assert_eq!(fused(&sum, false).len(), 3);
+    }
+
+    #[test]
+    fn other_sums_stay() {
+        let text = "a f32[4,4] = aten.linear.default(x, w, none)
+            y f32[4,4] = aten.add.Tensor(a, x, 1)
+            out y";
+        let kept = |text: &str| {
+            let mut graph = parse(&alloc::format!("{VALUES}{text}"));
+            run(&mut graph, &Forms { moves: true });
+            operators(&graph).contains(&"aten.add.Tensor")
+        };
+        assert!(!kept(text));
+        assert!(kept(&text.replace("(a, x, 1)", "(a, x, 2)")), "a factor");
+        assert!(kept(&text.replace("(a, x, 1)", "(a, a, 1)")), "twice the same");
+        assert!(kept(&text.replace("(a, x, 1)", "(a, one, 1)")), "broadcast");
+        assert!(kept(&text.replace("out y", "out y a")), "another reader");
+    }
+}

@@ -28,7 +28,7 @@ mod tests;
 use super::rewrite::{Rewriter, each_call};
 use super::uses::inputs;
 use crate::graph::{Graph, Node, Tensor, Value, ValueId};
-use crate::operators::Operator;
+use crate::operators::{ClampArgs, HardtanhArgs, Operator, Q8taReluArgs};
 use activations::{averaged, largest, moved, softmax};
 use alloc::borrow::Cow;
 use alloc::vec;
@@ -190,12 +190,15 @@ fn function(
     takes: &mut dyn FnMut(&Graph<'_>, &Node) -> bool,
 ) -> Option<()> {
     let (input, from) = dequantized(rewriter, result.value)?;
-    let (from, to) = (from.values(rewriter), result.codes.values(rewriter));
-    let args = [&[input], &from[..], &to].concat();
-    if !rewriter.is_taken(Operator::ET_VK_Q8TA_RELU, &args, out, takes) {
+    let [input_scale, input_zero_point] = from.values(rewriter);
+    let [output_scale, output_zero_point] = result.codes.values(rewriter);
+    let call =
+        Q8taReluArgs { input, input_scale, input_zero_point, output_scale, output_zero_point, out };
+    let inputs = call.inputs();
+    if !rewriter.is_taken(Operator::ET_VK_Q8TA_RELU, &inputs, out, takes) {
         return None;
     }
-    rewriter.call(Operator::ET_VK_Q8TA_RELU, &args, out);
+    rewriter.call(Operator::ET_VK_Q8TA_RELU, &inputs, out);
     Some(())
 }
 
@@ -254,14 +257,20 @@ fn nearest(number: f64) -> i64 {
 /// and its limits.
 fn limits(rewriter: &Rewriter<'_, '_>, id: ValueId) -> Option<(ValueId, [f64; 2])> {
     let node = rewriter.maker(id).filter(|_| rewriter.uses(id) == 1)?;
-    let number = |at: usize, absent: f64| match inputs(node).get(at) {
-        id if rewriter.is_none(id) => Some(absent),
-        id => rewriter.number(*id?),
+    let number = |id: Option<ValueId>, absent: f64| match id {
+        id if rewriter.is_none(id.as_ref()) => Some(absent),
+        id => rewriter.number(id?),
     };
     let limits = match node.operator {
         Operator::RELU => [0.0, f64::INFINITY],
-        Operator::HARDTANH => [number(1, -1.0)?, number(2, 1.0)?],
-        Operator::CLAMP => [number(1, f64::NEG_INFINITY)?, number(2, f64::INFINITY)?],
+        Operator::HARDTANH => {
+            let call = HardtanhArgs::of(node).ok()?;
+            [number(call.min_val, -1.0)?, number(call.max_val, 1.0)?]
+        }
+        Operator::CLAMP => {
+            let call = ClampArgs::of(node).ok()?;
+            [number(call.min, f64::NEG_INFINITY)?, number(call.max, f64::INFINITY)?]
+        }
         _ => return None,
     };
     Some((*inputs(node).first()?, limits))

@@ -2,9 +2,13 @@
 
 use super::{Codes, HIGHEST, LOWEST, Made, dequantized, like, lookup, nearest, produce_unmoved};
 use crate::graph::{Graph, Node, Tensor, Value, ValueId};
-use crate::operators::{ConstantPadArgs, Operator};
+use crate::operators::{
+    AdaptivePoolArgs, AvgPoolArgs, ConstantPadArgs, Operator, Q8taAvgPool2dArgs, Q8taSoftmaxArgs,
+    SoftmaxArgs, SumArgs,
+};
 use crate::passes::rewrite::Rewriter;
 use crate::passes::uses::inputs;
+use alloc::borrow::Cow;
 use alloc::vec;
 use alloc::vec::Vec;
 use torchlet_core::ScalarType;
@@ -146,12 +150,12 @@ pub(super) fn averaged(
     takes: &mut dyn FnMut(&Graph<'_>, &Node) -> bool,
 ) -> Option<()> {
     let node = rewriter.maker(result.value).filter(|_| rewriter.uses(result.value) == 1)?;
-    let (operator, args) = (node.operator, inputs(node).to_vec());
+    let node = node.clone();
     let averages = [Operator::AVG_POOL2D, Operator::ADAPTIVE_AVG_POOL2D, Operator::MEAN_DIM];
-    if !averages.contains(&operator) {
+    if !averages.contains(&node.operator) {
         return None;
     }
-    let (input, from) = source(rewriter, *args.first()?, takes, MOVES)?;
+    let (input, from) = source(rewriter, *inputs(&node).first()?, takes, MOVES)?;
     if from.scale > COARSER * result.codes.scale {
         return None;
     }
@@ -161,35 +165,39 @@ pub(super) fn averaged(
         let requantized = after(rewriter, from, result.codes, out, takes)?;
         Some((requantized.map_or(out, |[made, _]| made), requantized))
     };
-    match (operator, &args[..]) {
-        (Operator::AVG_POOL2D, [_, kernel, stride, padding, ceil, counts, divisor]) => {
-            let is_padded = match rewriter.is_none(Some(padding)) {
-                true => false,
-                false => rewriter.ints(*padding)?.iter().any(|pad| *pad != 0),
+    match node.operator {
+        Operator::AVG_POOL2D => {
+            let call = AvgPoolArgs::of(&node).ok()?;
+            let ints = |id: Option<ValueId>| match id.filter(|id| !rewriter.is_none(Some(id))) {
+                Some(id) => rewriter.ints(id),
+                None => Some(Cow::Owned(Vec::new())),
             };
-            let counts_padding = rewriter.flag(Some(counts), true)?;
-            if is_padded && counts_padding || !rewriter.is_none(Some(divisor)) {
+            let is_padded = ints(call.padding)?.iter().any(|pad| *pad != 0);
+            let has_stride = !ints(call.stride)?.is_empty();
+            let counts_padding = rewriter.flag(call.count_include_pad.as_ref(), true)?;
+            if is_padded && counts_padding || !rewriter.is_none(call.divisor_override.as_ref()) {
                 return None;
             }
-            let kernel_sizes = rewriter.ints(*kernel)?.into_owned();
-            let stride = match rewriter.is_none(Some(stride)) {
-                false if !rewriter.ints(*stride)?.is_empty() => *stride,
-                _ => rewriter.value(Value::IntList(kernel_sizes)),
-            };
-            let padding = match is_padded {
-                true => *padding,
-                false => rewriter.value(Value::IntList(vec![0, 0])),
-            };
+            let kernel_sizes = rewriter.ints(call.kernel_size)?.into_owned();
+            let stride = call.stride.filter(|_| has_stride);
+            let stride = stride.unwrap_or_else(|| rewriter.value(Value::IntList(kernel_sizes)));
+            let padding = call.padding.filter(|_| is_padded);
+            let padding = padding.unwrap_or_else(|| rewriter.value(Value::IntList(vec![0, 0])));
+            let ceil_mode = call.ceil_mode;
+            let ceil_mode = ceil_mode.unwrap_or_else(|| rewriter.value(Value::Bool(false)));
             let (made, requantized) = requantized(rewriter, takes)?;
-            let args = [input, *kernel, stride, padding, *ceil];
-            pool(rewriter, &args, made, takes)?;
+            let kernel_size = call.kernel_size;
+            let call =
+                Q8taAvgPool2dArgs { input, kernel_size, stride, padding, ceil_mode, out: made };
+            pool(rewriter, &call, takes)?;
             requantized.into_iter().for_each(|it| rewriter.call(Operator::Q8TA_LOOKUP, &it, out));
         }
-        (Operator::ADAPTIVE_AVG_POOL2D, [_, size]) => {
+        Operator::ADAPTIVE_AVG_POOL2D => {
+            let call = AdaptivePoolArgs::of(&node).ok()?;
             let ([_, _, height, width], true) = (&sizes[..], rewriter.has_fixed_shapes()) else {
                 return None;
             };
-            let size = rewriter.ints(*size)?.into_owned();
+            let size = rewriter.ints(call.output_size)?.into_owned();
             let [rows, columns] = [*size.first()?, *size.last()?];
             let window = |all: usize, count: i64| {
                 let count = usize::try_from(count).ok().filter(|count| *count > 0)?;
@@ -200,8 +208,8 @@ pub(super) fn averaged(
             whole_windows(rewriter, input, kernel, made, takes)?;
             requantized.into_iter().for_each(|it| rewriter.call(Operator::Q8TA_LOOKUP, &it, out));
         }
-        (Operator::MEAN_DIM, [_, dims, ..]) if rewriter.has_fixed_shapes() => {
-            let dims = rewriter.ints(*dims)?.into_owned();
+        Operator::MEAN_DIM if rewriter.has_fixed_shapes() => {
+            let dims = rewriter.ints(SumArgs::of(&node).ok()?.dim)?.into_owned();
             let rank = sizes.len();
             let dims = dims.iter().map(|dim| normalize_dim(*dim, rank));
             let mut dims: Vec<usize> = dims.collect::<Option<_>>()?;
@@ -218,14 +226,14 @@ pub(super) fn averaged(
 
 fn pool(
     rewriter: &mut Rewriter<'_, '_>,
-    args: &[ValueId],
-    out: ValueId,
+    call: &Q8taAvgPool2dArgs,
     takes: &mut dyn FnMut(&Graph<'_>, &Node) -> bool,
 ) -> Option<()> {
-    if !rewriter.is_taken(Operator::Q8TA_AVG_POOL2D, args, out, takes) {
+    let inputs = call.inputs();
+    if !rewriter.is_taken(Operator::Q8TA_AVG_POOL2D, &inputs, call.out, takes) {
         return None;
     }
-    rewriter.call(Operator::Q8TA_AVG_POOL2D, args, out);
+    rewriter.call(Operator::Q8TA_AVG_POOL2D, &inputs, call.out);
     Some(())
 }
 
@@ -237,10 +245,16 @@ fn whole_windows(
     out: ValueId,
     takes: &mut dyn FnMut(&Graph<'_>, &Node) -> bool,
 ) -> Option<()> {
-    let kernel = rewriter.value(Value::IntList(kernel));
-    let none = rewriter.value(Value::IntList(vec![0, 0]));
-    let no = rewriter.value(Value::Bool(false));
-    pool(rewriter, &[input, kernel, kernel, none, no], out, takes)
+    let kernel_size = rewriter.value(Value::IntList(kernel));
+    let call = Q8taAvgPool2dArgs {
+        input,
+        kernel_size,
+        stride: kernel_size,
+        padding: rewriter.value(Value::IntList(vec![0, 0])),
+        ceil_mode: rewriter.value(Value::Bool(false)),
+        out,
+    };
+    pool(rewriter, &call, takes)
 }
 
 /// Averages over adjacent dims, viewed as height and width of images.
@@ -303,19 +317,19 @@ pub(super) fn softmax(
     out: ValueId,
     takes: &mut dyn FnMut(&Graph<'_>, &Node) -> bool,
 ) -> Option<()> {
-    let taken = rewriter.call_of(result.value, Operator::SOFTMAX)?;
-    let [input, dim, ..] = *taken else { return None };
+    let node = rewriter.maker(result.value).filter(|node| node.operator == Operator::SOFTMAX)?;
+    let SoftmaxArgs { input, dim, .. } = SoftmaxArgs::of(node).ok()?;
     let is_usual = result.codes.is(Codes { scale: 1.0 / 256.0, zero: LOWEST });
     if rewriter.uses(result.value) != 1 || !is_usual {
         return None;
     }
     let (input, from) = dequantized(rewriter, input)?;
-    let from = from.values(rewriter);
-    let args = [&[input], &from[..], &[dim]].concat();
-    if !rewriter.is_taken(Operator::Q8TA_SOFTMAX, &args, out, takes) {
+    let [input_scale, input_zero_point] = from.values(rewriter);
+    let inputs = Q8taSoftmaxArgs { input, input_scale, input_zero_point, dim, out }.inputs();
+    if !rewriter.is_taken(Operator::Q8TA_SOFTMAX, &inputs, out, takes) {
         return None;
     }
-    rewriter.call(Operator::Q8TA_SOFTMAX, &args, out);
+    rewriter.call(Operator::Q8TA_SOFTMAX, &inputs, out);
     Some(())
 }
 
