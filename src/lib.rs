@@ -80,7 +80,7 @@
 //! | `sounds` | | decoders for FLAC and MP3, in addition to WAV, for speech models |
 //! | `ndarray` | | conversions between [`Tensor`] and `ndarray` arrays |
 //! | `safetensors` | | `Module::save_state` and `load_state`, and `save_training` |
-//! | `chosen-types` | | firmware links kernels only for the element types that its [`program!`]s use |
+//! | `selected-dtypes` | | firmware links kernels only for the element types that its [`program!`]s use |
 //! | `small-mem` | | `memcpy` and related functions in 170 bytes, for Cortex-M3 and up |
 //! | `log`, `defmt` | | log lines of the runtime; errors and events through `defmt` |
 //!

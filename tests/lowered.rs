@@ -146,7 +146,11 @@ fn transformers_are_one_delegate() {
         let report = compile(&source.program(), source.data(), RunOn::Vulkan).report;
         let [method] = &report.methods[..] else { panic!("{file}") };
         let on_cpu = method.calls.len() - method.on_device();
-        assert_eq!((method.delegates.len(), on_cpu, &method.as_exported), (1, 0, &None), "{file}");
+        assert_eq!(
+            (method.delegates.len(), on_cpu, &method.unchanged_reason),
+            (1, 0, &None),
+            "{file}"
+        );
         let count =
             |part: &str| method.calls.iter().filter(|call| call.operator.contains(part)).count();
         assert_eq!((count("sdpa"), count("softmax"), count("bmm")), (2, 0, 0), "{file}");

@@ -54,13 +54,13 @@ mod walk;
 pub use compute::threads::ThreadPool;
 
 pub use paths::Paths;
-#[cfg(all(feature = "chosen-types", feature = "std"))]
+#[cfg(all(feature = "selected-dtypes", feature = "std"))]
 pub use paths::choose_paths;
 #[cfg(feature = "std")]
 pub use paths::record_paths;
 pub use types::Types;
-#[cfg(all(feature = "chosen-types", feature = "std"))]
-pub use types::choose as choose_types;
+#[cfg(all(feature = "selected-dtypes", feature = "std"))]
+pub use types::choose as select_dtypes;
 
 use torchlet_core::Kernel;
 

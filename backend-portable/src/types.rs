@@ -1,5 +1,5 @@
-//! The element types that kernels support: all of them, or, with the feature `chosen-types`, those
-//! of a firmware image.
+//! The element types that kernels support: all of them, or, with the feature `selected-dtypes`,
+//! those of a firmware image.
 //!
 //! Kernels dispatch on tensor dtypes at run time, so each contains loops for `f32`, `f64` and `i64`
 //! and conversions from and to thirteen types. An image whose programs use two of them does not
@@ -121,13 +121,13 @@ const fn bits(types: &[ScalarType]) -> u64 {
     all
 }
 
-#[cfg(not(feature = "chosen-types"))]
+#[cfg(not(feature = "selected-dtypes"))]
 #[inline(always)]
 fn chosen() -> Types {
     Types::ALL
 }
 
-#[cfg(all(feature = "chosen-types", not(feature = "std")))]
+#[cfg(all(feature = "selected-dtypes", not(feature = "std")))]
 #[allow(unsafe_code)]
 mod image {
     unsafe extern "C" {
@@ -137,13 +137,13 @@ mod image {
     }
 }
 
-#[cfg(all(feature = "chosen-types", not(feature = "std")))]
+#[cfg(all(feature = "selected-dtypes", not(feature = "std")))]
 #[inline(always)]
 fn chosen() -> Types {
     image::torchlet_types
 }
 
-#[cfg(all(feature = "chosen-types", feature = "std"))]
+#[cfg(all(feature = "selected-dtypes", feature = "std"))]
 mod trial {
     use super::Types;
     use core::cell::Cell;
@@ -163,9 +163,9 @@ mod trial {
     }
 }
 
-#[cfg(all(feature = "chosen-types", feature = "std"))]
+#[cfg(all(feature = "selected-dtypes", feature = "std"))]
 pub use trial::choose;
-#[cfg(all(feature = "chosen-types", feature = "std"))]
+#[cfg(all(feature = "selected-dtypes", feature = "std"))]
 use trial::chosen;
 
 /// Whether this element type is supported.

@@ -8,7 +8,7 @@ use crate::device::{Binding, Buffer, Command, MemoryKind, PipelineKey};
 use crate::error::Error;
 use crate::tensors::{TensorId, u32_of};
 use std::borrow::Cow;
-use torchlet_shaders::{Element, Largest, LargestPush, Pipeline, PushConstants};
+use torchlet_shaders::{Argmax, ArgmaxPush, Element, Pipeline, PushConstants};
 
 /// Invocations per workgroup.
 const WORKGROUP: u32 = 256;
@@ -104,7 +104,7 @@ impl Compiled {
         let logits = self.binding(id, false)?;
         let results = search.staging.binding(self.output_staging.raw, true);
         if parts == 1 {
-            let pipeline = Largest { input, combines: false };
+            let pipeline = Argmax { input, combines: false };
             commands.push(self.dispatch(&pipeline, [logits, results], rows, [count, share], 1)?);
             purposes.push(Purpose::Search(search.position));
             return Ok(());
@@ -121,10 +121,10 @@ impl Compiled {
             return Err(Error::invalid("partial results have no memory"));
         };
         let left = Binding { buffer: left.raw, offset: 0, size: bytes, written: true };
-        let pipeline = Largest { input, combines: false };
+        let pipeline = Argmax { input, combines: false };
         commands.push(self.dispatch(&pipeline, [logits, left], rows, [count, share], parts)?);
         let (pipeline, left) =
-            (Largest { input, combines: true }, Binding { written: false, ..left });
+            (Argmax { input, combines: true }, Binding { written: false, ..left });
         commands.push(self.dispatch(&pipeline, [left, results], rows, [parts, parts], 1)?);
         purposes.extend([Purpose::Search(search.position), Purpose::Search(search.position)]);
         Ok(())
@@ -132,16 +132,15 @@ impl Compiled {
 
     fn dispatch(
         &self,
-        pipeline: &Largest,
+        pipeline: &Argmax,
         bindings: [Binding; 2],
         rows: usize,
         [count, share]: [usize; 2],
         parts: usize,
     ) -> Result<Command<'static>, Error> {
-        let push =
-            LargestPush { rows: u32_of(rows)?, count: u32_of(count)?, share: u32_of(share)? };
+        let push = ArgmaxPush { rows: u32_of(rows)?, count: u32_of(count)?, share: u32_of(share)? };
         let key = PipelineKey {
-            module: Largest::MODULE,
+            module: Argmax::MODULE,
             constants: pipeline.constants(),
             workgroup: [WORKGROUP, 1, 1],
         };

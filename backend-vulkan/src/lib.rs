@@ -189,7 +189,7 @@ impl VulkanBackendBuilder {
     /// Uses the compute queue for transfers if the device has no dedicated transfer queue. For
     /// tests.
     #[doc(hidden)]
-    pub fn transfers_where_it_computes(mut self) -> Self {
+    pub fn transfer_on_compute_queue(mut self) -> Self {
         self.options.stand_in = true;
         self
     }
@@ -219,7 +219,7 @@ impl VulkanBackendBuilder {
     /// Computes each call with the kernel variant of this index, if it has that many; 0 is the
     /// default variant. For tests.
     #[doc(hidden)]
-    pub fn go_way(mut self, way: u8) -> Self {
+    pub fn force_variant(mut self, way: u8) -> Self {
         self.options.variant = Some(way);
         self
     }

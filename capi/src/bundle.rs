@@ -3,7 +3,7 @@
 use crate::fault::Fault;
 use crate::handle::{self, handle};
 use crate::pointer;
-use crate::status::{run, torchlet_status, torchlet_text, value};
+use crate::status::{run, torchlet_error_message, torchlet_status, value};
 use crate::values::{torchlet_string, torchlet_value};
 use core::ffi::c_void;
 use core::mem::MaybeUninit;
@@ -67,7 +67,7 @@ pub unsafe extern "C" fn torchlet_bundle_open(
     size: usize,
     program: *mut *const c_void,
     program_size: *mut usize,
-    error: *const torchlet_text,
+    error: *const torchlet_error_message,
 ) -> torchlet_status {
     let body = || {
         // SAFETY: guaranteed by the caller.
@@ -104,7 +104,7 @@ pub unsafe extern "C" fn torchlet_bundle_suite(
     suite: usize,
     method: *mut torchlet_string,
     case_count: *mut usize,
-    error: *const torchlet_text,
+    error: *const torchlet_error_message,
 ) -> torchlet_status {
     let body = || {
         // SAFETY: guaranteed by the caller.
@@ -131,7 +131,7 @@ pub unsafe extern "C" fn torchlet_bundle_case(
     case: usize,
     input_count: *mut usize,
     output_count: *mut usize,
-    error: *const torchlet_text,
+    error: *const torchlet_error_message,
 ) -> torchlet_status {
     let body = || {
         // SAFETY: guaranteed by the caller.
@@ -173,7 +173,7 @@ pub unsafe extern "C" fn torchlet_bundle_input(
     case: usize,
     index: usize,
     result: *mut torchlet_value,
-    error: *const torchlet_text,
+    error: *const torchlet_error_message,
 ) -> torchlet_status {
     let body = || {
         // SAFETY: guaranteed by the caller.
@@ -197,7 +197,7 @@ pub unsafe extern "C" fn torchlet_bundle_output(
     case: usize,
     index: usize,
     result: *mut torchlet_value,
-    error: *const torchlet_text,
+    error: *const torchlet_error_message,
 ) -> torchlet_status {
     let body = || {
         // SAFETY: guaranteed by the caller.

@@ -4,7 +4,7 @@ use crate::fault::Fault;
 use crate::handle::{self, handle};
 use crate::loader::torchlet_loader;
 use crate::pointer;
-use crate::status::{run, torchlet_status, torchlet_text};
+use crate::status::{run, torchlet_error_message, torchlet_status};
 use core::ffi::c_void;
 use core::mem::MaybeUninit;
 use torchlet_core::DataMap;
@@ -44,7 +44,7 @@ impl Inner {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn torchlet_data_init(
     data: *mut torchlet_data,
-    error: *const torchlet_text,
+    error: *const torchlet_error_message,
 ) -> torchlet_status {
     let body = || {
         // SAFETY: guaranteed by the caller.
@@ -64,7 +64,7 @@ pub unsafe extern "C" fn torchlet_data_add(
     data: *mut torchlet_data,
     bytes: *const c_void,
     size: usize,
-    error: *const torchlet_text,
+    error: *const torchlet_error_message,
 ) -> torchlet_status {
     let body = || {
         // SAFETY: guaranteed by the caller.
@@ -89,7 +89,7 @@ pub unsafe extern "C" fn torchlet_data_add_loader(
     loader: *const torchlet_loader,
     buffer: *mut c_void,
     size: usize,
-    error: *const torchlet_text,
+    error: *const torchlet_error_message,
 ) -> torchlet_status {
     let body = || {
         // SAFETY: guaranteed by the caller.

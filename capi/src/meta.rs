@@ -3,7 +3,7 @@
 use crate::fault::Fault;
 use crate::handle::{self, handle};
 use crate::pointer;
-use crate::status::{run, torchlet_status, torchlet_text, value};
+use crate::status::{run, torchlet_error_message, torchlet_status, value};
 use crate::tensor::torchlet_tensor_info;
 use crate::values::{TORCHLET_KIND_TENSOR, torchlet_string, torchlet_value, torchlet_value_data};
 use core::mem::MaybeUninit;
@@ -102,7 +102,7 @@ pub unsafe extern "C" fn torchlet_method_meta_input(
     meta: *const torchlet_method_meta,
     index: usize,
     result: *mut torchlet_value_meta,
-    error: *const torchlet_text,
+    error: *const torchlet_error_message,
 ) -> torchlet_status {
     let body = || {
         // SAFETY: guaranteed by the caller.
@@ -125,7 +125,7 @@ pub unsafe extern "C" fn torchlet_method_meta_output(
     meta: *const torchlet_method_meta,
     index: usize,
     result: *mut torchlet_value_meta,
-    error: *const torchlet_text,
+    error: *const torchlet_error_message,
 ) -> torchlet_status {
     let body = || {
         // SAFETY: guaranteed by the caller.
@@ -160,7 +160,7 @@ pub unsafe extern "C" fn torchlet_method_meta_planned_size(
     meta: *const torchlet_method_meta,
     index: usize,
     size: *mut usize,
-    error: *const torchlet_text,
+    error: *const torchlet_error_message,
 ) -> torchlet_status {
     let body = || {
         // SAFETY: guaranteed by the caller.

@@ -7,7 +7,7 @@ use crate::options::{self, torchlet_options};
 use crate::pointer;
 use crate::program::torchlet_program;
 use crate::registry::torchlet_registry;
-use crate::status::{run, torchlet_status, torchlet_text, value};
+use crate::status::{run, torchlet_error_message, torchlet_status, value};
 use core::ffi::{c_char, c_void};
 use core::mem::MaybeUninit;
 use torchlet_core::{Attached, InitError, Method, MethodMemory, MethodMeta, Prepared, Progress};
@@ -158,7 +158,7 @@ pub unsafe extern "C" fn torchlet_method_meta_table_size(
     meta: *const torchlet_method_meta,
     options: *const torchlet_options,
     size: *mut usize,
-    error: *const torchlet_text,
+    error: *const torchlet_error_message,
 ) -> torchlet_status {
     let body = || {
         // SAFETY: guaranteed by the caller.
@@ -187,7 +187,7 @@ pub unsafe extern "C" fn torchlet_method_prepare(
     options: *const torchlet_options,
     tables: *mut c_void,
     size: usize,
-    error: *const torchlet_text,
+    error: *const torchlet_error_message,
 ) -> torchlet_status {
     let body = || {
         // SAFETY: guaranteed by the caller.
@@ -212,7 +212,7 @@ pub unsafe extern "C" fn torchlet_method_prepare(
 pub unsafe extern "C" fn torchlet_method_needs(
     method: *const torchlet_method,
     needs: *mut torchlet_needs,
-    error: *const torchlet_text,
+    error: *const torchlet_error_message,
 ) -> torchlet_status {
     let body = || {
         // SAFETY: guaranteed by the caller.
@@ -241,7 +241,7 @@ pub unsafe extern "C" fn torchlet_method_needs(
 pub unsafe extern "C" fn torchlet_method_finish(
     method: *mut torchlet_method,
     memory: *const torchlet_memory,
-    error: *const torchlet_text,
+    error: *const torchlet_error_message,
 ) -> torchlet_status {
     let body = || {
         // SAFETY: guaranteed by the caller.
@@ -277,7 +277,7 @@ pub unsafe extern "C" fn torchlet_method_load(
     registry: *const torchlet_registry,
     options: *const torchlet_options,
     memory: *const torchlet_memory,
-    error: *const torchlet_text,
+    error: *const torchlet_error_message,
 ) -> torchlet_status {
     let body = || {
         // SAFETY: guaranteed by the caller.
@@ -320,7 +320,7 @@ pub unsafe extern "C" fn torchlet_method_close(method: *mut torchlet_method) {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn torchlet_method_execute(
     method: *mut torchlet_method,
-    error: *const torchlet_text,
+    error: *const torchlet_error_message,
 ) -> torchlet_status {
     // SAFETY: guaranteed by the caller.
     unsafe { run(error, || with_method(method, |mut method| Ok(method.execute()?))) }
@@ -334,7 +334,7 @@ pub unsafe extern "C" fn torchlet_method_execute(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn torchlet_method_step(
     method: *mut torchlet_method,
-    error: *const torchlet_text,
+    error: *const torchlet_error_message,
 ) -> torchlet_status {
     let body = || {
         // SAFETY: guaranteed by the caller.
@@ -356,7 +356,7 @@ pub unsafe extern "C" fn torchlet_method_step(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn torchlet_method_reset(
     method: *mut torchlet_method,
-    error: *const torchlet_text,
+    error: *const torchlet_error_message,
 ) -> torchlet_status {
     // SAFETY: guaranteed by the caller.
     unsafe { run(error, || with_method(method, |mut method| Ok(method.reset()?))) }

@@ -7,7 +7,7 @@ use crate::meta::torchlet_method_meta;
 use crate::pointer::{self, give};
 use crate::recorder::torchlet_recorder;
 use crate::registry::torchlet_registry;
-use crate::status::{run, torchlet_status, torchlet_text, value};
+use crate::status::{run, torchlet_error_message, torchlet_status, value};
 use crate::values::{torchlet_string, torchlet_value};
 use core::ffi::{c_char, c_void};
 use core::ptr;
@@ -225,7 +225,7 @@ pub unsafe extern "C" fn torchlet_module_open(
     path: *const c_char,
     options: *const torchlet_module_options,
     module: *mut *mut torchlet_module,
-    error: *const torchlet_text,
+    error: *const torchlet_error_message,
 ) -> torchlet_status {
     let body = || {
         // SAFETY: guaranteed by the caller.
@@ -248,7 +248,7 @@ pub unsafe extern "C" fn torchlet_module_open_bytes(
     size: usize,
     options: *const torchlet_module_options,
     module: *mut *mut torchlet_module,
-    error: *const torchlet_text,
+    error: *const torchlet_error_message,
 ) -> torchlet_status {
     let body = || {
         // SAFETY: guaranteed by the caller.
@@ -269,7 +269,7 @@ pub unsafe extern "C" fn torchlet_module_open_bytes(
 pub unsafe extern "C" fn torchlet_module_share(
     module: *const torchlet_module,
     other: *mut *mut torchlet_module,
-    error: *const torchlet_text,
+    error: *const torchlet_error_message,
 ) -> torchlet_status {
     let body = || {
         // SAFETY: guaranteed by the caller.
@@ -357,7 +357,7 @@ pub unsafe extern "C" fn torchlet_module_method_meta(
     module: *const torchlet_module,
     method: *const c_char,
     meta: *mut torchlet_method_meta,
-    error: *const torchlet_text,
+    error: *const torchlet_error_message,
 ) -> torchlet_status {
     let body = || {
         // SAFETY: guaranteed by the caller; the metadata borrows heap data of the module, which
@@ -382,7 +382,7 @@ pub unsafe extern "C" fn torchlet_module_method_meta(
 pub unsafe extern "C" fn torchlet_module_load_method(
     module: *mut torchlet_module,
     method: *const c_char,
-    error: *const torchlet_text,
+    error: *const torchlet_error_message,
 ) -> torchlet_status {
     let body = || {
         // SAFETY: guaranteed by the caller.
@@ -432,7 +432,7 @@ pub unsafe extern "C" fn torchlet_module_unload(
 pub unsafe extern "C" fn torchlet_module_reset(
     module: *mut torchlet_module,
     method: *const c_char,
-    error: *const torchlet_text,
+    error: *const torchlet_error_message,
 ) -> torchlet_status {
     let body = || {
         // SAFETY: guaranteed by the caller.
@@ -453,7 +453,7 @@ pub unsafe extern "C" fn torchlet_module_set_input(
     method: *const c_char,
     index: usize,
     input: *const torchlet_value,
-    error: *const torchlet_text,
+    error: *const torchlet_error_message,
 ) -> torchlet_status {
     let body = || {
         // SAFETY: guaranteed by the caller.
@@ -491,7 +491,7 @@ pub unsafe extern "C" fn torchlet_module_execute(
     inputs: *const torchlet_value,
     count: usize,
     outputs: *mut *mut torchlet_values,
-    error: *const torchlet_text,
+    error: *const torchlet_error_message,
 ) -> torchlet_status {
     let body = || {
         // SAFETY: guaranteed by the caller.
@@ -536,7 +536,7 @@ pub unsafe extern "C" fn torchlet_module_forward(
     inputs: *const torchlet_value,
     count: usize,
     outputs: *mut *mut torchlet_values,
-    error: *const torchlet_text,
+    error: *const torchlet_error_message,
 ) -> torchlet_status {
     // SAFETY: guaranteed by the caller.
     unsafe { torchlet_module_execute(module, c"forward".as_ptr(), inputs, count, outputs, error) }
@@ -561,7 +561,7 @@ pub unsafe extern "C" fn torchlet_values_get(
     values: *const torchlet_values,
     index: usize,
     result: *mut torchlet_value,
-    error: *const torchlet_text,
+    error: *const torchlet_error_message,
 ) -> torchlet_status {
     let body = || {
         // SAFETY: guaranteed by the caller.

@@ -5,7 +5,7 @@ use crate::handle::{self, handle};
 use crate::loader::torchlet_loader;
 use crate::meta::torchlet_method_meta;
 use crate::pointer;
-use crate::status::{run, torchlet_status, torchlet_text, value};
+use crate::status::{run, torchlet_error_message, torchlet_status, value};
 use crate::values::torchlet_string;
 use core::ffi::{c_char, c_void};
 use core::mem::MaybeUninit;
@@ -32,7 +32,7 @@ pub unsafe extern "C" fn torchlet_program_open(
     program: *mut torchlet_program,
     data: *const c_void,
     size: usize,
-    error: *const torchlet_text,
+    error: *const torchlet_error_message,
 ) -> torchlet_status {
     let body = || {
         // SAFETY: guaranteed by the caller.
@@ -54,7 +54,7 @@ pub unsafe extern "C" fn torchlet_program_open(
 pub unsafe extern "C" fn torchlet_program_buffer_size(
     loader: *const torchlet_loader,
     size: *mut usize,
-    error: *const torchlet_text,
+    error: *const torchlet_error_message,
 ) -> torchlet_status {
     let body = || {
         // SAFETY: guaranteed by the caller.
@@ -84,7 +84,7 @@ pub unsafe extern "C" fn torchlet_program_open_loader(
     loader: *const torchlet_loader,
     buffer: *mut c_void,
     size: usize,
-    error: *const torchlet_text,
+    error: *const torchlet_error_message,
 ) -> torchlet_status {
     let body = || {
         // SAFETY: guaranteed by the caller.
@@ -135,7 +135,7 @@ pub unsafe extern "C" fn torchlet_program_method_name(
     program: *const torchlet_program,
     index: usize,
     name: *mut torchlet_string,
-    error: *const torchlet_text,
+    error: *const torchlet_error_message,
 ) -> torchlet_status {
     let body = || {
         // SAFETY: guaranteed by the caller.
@@ -160,7 +160,7 @@ pub unsafe extern "C" fn torchlet_program_method_meta(
     program: *const torchlet_program,
     method: *const c_char,
     meta: *mut torchlet_method_meta,
-    error: *const torchlet_text,
+    error: *const torchlet_error_message,
 ) -> torchlet_status {
     let body = || {
         // SAFETY: guaranteed by the caller.

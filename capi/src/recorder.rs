@@ -2,7 +2,7 @@
 
 use crate::fault::Fault;
 use crate::pointer;
-use crate::status::{run, torchlet_status, torchlet_text, value};
+use crate::status::{run, torchlet_error_message, torchlet_status, value};
 use core::ffi::c_void;
 use std::boxed::Box;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ pub struct torchlet_recorder(pub(crate) Arc<Recorder>);
 pub unsafe extern "C" fn torchlet_recorder_create(
     value_bytes: usize,
     recorder: *mut *mut torchlet_recorder,
-    error: *const torchlet_text,
+    error: *const torchlet_error_message,
 ) -> torchlet_status {
     let body = || {
         let made = match value_bytes {
@@ -99,7 +99,7 @@ pub unsafe extern "C" fn torchlet_recorder_etdump(
     into: *mut c_void,
     available: usize,
     size: *mut usize,
-    error: *const torchlet_text,
+    error: *const torchlet_error_message,
 ) -> torchlet_status {
     let body = || {
         // SAFETY: guaranteed by the caller.
@@ -124,7 +124,7 @@ pub unsafe extern "C" fn torchlet_recorder_values(
     into: *mut c_void,
     available: usize,
     size: *mut usize,
-    error: *const torchlet_text,
+    error: *const torchlet_error_message,
 ) -> torchlet_status {
     let body = || {
         // SAFETY: guaranteed by the caller.

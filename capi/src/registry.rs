@@ -6,7 +6,7 @@ use crate::fault::Fault;
 use crate::handle::{self, handle};
 use crate::kernels::torchlet_kernel;
 use crate::pointer;
-use crate::status::{run, torchlet_status, torchlet_text, value};
+use crate::status::{run, torchlet_error_message, torchlet_status, value};
 use core::ffi::c_void;
 use core::mem::MaybeUninit;
 use torchlet_core::{Backend, Kernel, MAX_TABLES, Registry, RegistryError};
@@ -53,7 +53,7 @@ const _: () = assert!(size_of::<Kernel>() <= TORCHLET_KERNEL_WORDS * size_of::<u
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn torchlet_registry_init(
     registry: *mut torchlet_registry,
-    error: *const torchlet_text,
+    error: *const torchlet_error_message,
 ) -> torchlet_status {
     let inner = Inner { registry: Registry::new(), tables: heapless::Vec::new() };
     // SAFETY: guaranteed by the caller.
@@ -68,7 +68,7 @@ pub unsafe extern "C" fn torchlet_registry_init(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn torchlet_registry_add_all_kernels(
     registry: *mut torchlet_registry,
-    error: *const torchlet_text,
+    error: *const torchlet_error_message,
 ) -> torchlet_status {
     // SAFETY: guaranteed by the caller.
     unsafe { run(error, || handle::get_mut(registry)?.add(&torchlet_portable::KERNELS)) }
@@ -88,7 +88,7 @@ pub unsafe extern "C" fn torchlet_registry_add_kernels(
     count: usize,
     memory: *mut c_void,
     size: usize,
-    error: *const torchlet_text,
+    error: *const torchlet_error_message,
 ) -> torchlet_status {
     let body = || {
         // SAFETY: guaranteed by the caller.
@@ -161,7 +161,7 @@ pub unsafe extern "C" fn torchlet_registry_add_custom_kernels(
     count: usize,
     memory: *mut c_void,
     size: usize,
-    error: *const torchlet_text,
+    error: *const torchlet_error_message,
 ) -> torchlet_status {
     let body = || {
         // SAFETY: guaranteed by the caller.
@@ -185,7 +185,7 @@ pub unsafe extern "C" fn torchlet_registry_add_custom_kernels(
 pub unsafe extern "C" fn torchlet_registry_add_backend(
     registry: *mut torchlet_registry,
     backend: *const torchlet_backend,
-    error: *const torchlet_text,
+    error: *const torchlet_error_message,
 ) -> torchlet_status {
     let body = || {
         // SAFETY: guaranteed by the caller.
@@ -208,7 +208,7 @@ pub unsafe extern "C" fn torchlet_registry_add_backend(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn torchlet_registry_add_cpu_engine(
     registry: *mut torchlet_registry,
-    error: *const torchlet_text,
+    error: *const torchlet_error_message,
 ) -> torchlet_status {
     use std::sync::LazyLock;
     use torchlet_portable::engine::CpuEngine;
@@ -225,7 +225,7 @@ pub unsafe extern "C" fn torchlet_registry_add_cpu_engine(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn torchlet_registry_add_vulkan(
     registry: *mut torchlet_registry,
-    error: *const torchlet_text,
+    error: *const torchlet_error_message,
 ) -> torchlet_status {
     use std::sync::LazyLock;
     use torchlet::vulkan::VulkanBackend;

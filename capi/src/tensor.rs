@@ -2,7 +2,7 @@
 
 use crate::fault::Fault;
 use crate::pointer;
-use crate::status::{run, torchlet_status, torchlet_text, value};
+use crate::status::{run, torchlet_error_message, torchlet_status, value};
 use core::ffi::c_void;
 use torchlet_core::layout::{DimOrder, MAX_RANK, Sizes, checked_nbytes, is_permutation};
 use torchlet_core::{ScalarType, TensorInfo, TensorMut, TensorRef};
@@ -192,7 +192,7 @@ pub unsafe extern "C" fn torchlet_tensor_info_init(
     scalar_type: torchlet_scalar_type,
     sizes: *const i32,
     rank: usize,
-    error: *const torchlet_text,
+    error: *const torchlet_error_message,
 ) -> torchlet_status {
     let body = || {
         // SAFETY: guaranteed by the caller.
@@ -243,7 +243,7 @@ pub unsafe extern "C" fn torchlet_tensor_init(
     rank: usize,
     data: *const c_void,
     size: usize,
-    error: *const torchlet_text,
+    error: *const torchlet_error_message,
 ) -> torchlet_status {
     let body = || {
         // SAFETY: guaranteed by the caller.

@@ -194,7 +194,7 @@ pub enum Elements {
     /// Computes in the compute type of its tensors' dtypes, or converts them.
     Computed,
     /// Computes in floating point, and converts from or to quantized values.
-    Fractions,
+    Float,
     /// Copies elements, looking only at their size.
     Moved,
     /// Is written for specific dtypes and converts nothing.

@@ -58,9 +58,9 @@ mod program;
 mod recorder;
 mod registry;
 pub mod rules;
+mod runtime_features;
 mod tensor;
 mod tracer;
-mod uses;
 mod value;
 mod values;
 
@@ -96,11 +96,11 @@ pub use parallel::{Parallel, Serial, Uncancelled};
 pub use program::Program;
 pub use recorder::{Clock, Record, RecordSlot, Recorder};
 pub use registry::{MAX_BACKENDS, MAX_TABLES, Missing, OperatorName, Registry, RegistryError};
+pub use runtime_features::RuntimeFeatures;
+#[cfg(all(feature = "selected-features", feature = "std"))]
+pub use runtime_features::select_features;
 pub use tensor::{TensorMut, TensorRef, ValueRef};
 pub use tracer::{
     Allocation, DelegateClock, DelegateEvent, Event, EventKind, EventTracer, OutputValue,
 };
-pub use uses::Uses;
-#[cfg(all(feature = "chosen-uses", feature = "std"))]
-pub use uses::choose_uses;
 pub use value::Scalar;

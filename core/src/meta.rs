@@ -168,7 +168,7 @@ impl<'p> MethodMeta<'p> {
     ///
     /// # Errors
     /// The file is malformed, or the value does not exist.
-    pub fn planned_place(&self, index: usize) -> Result<Option<(usize, usize)>, ProgramError> {
+    pub fn planned_offset(&self, index: usize) -> Result<Option<(usize, usize)>, ProgramError> {
         let malformed = Part::Value.at(index);
         let value = self.plan.values()?.get(index)?.ok_or(malformed)?.value()?;
         let EValue::Tensor(tensor) = value else { return Ok(None) };

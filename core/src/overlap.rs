@@ -8,7 +8,7 @@ use crate::arguments::Arguments;
 use crate::error::KernelError;
 use crate::memory::ARENA_ALIGN;
 use crate::memory::slot::Data;
-use crate::uses::{UNSUPPORTED_BY_IMAGE, Uses, has, may_share};
+use crate::runtime_features::{RuntimeFeatures, UNSUPPORTED_BY_IMAGE, has, may_share};
 use crate::value::Value;
 use crate::values::{Roles, Values, flag};
 
@@ -257,7 +257,7 @@ impl<'m> Arguments<'_, 'm> {
         (0..self.len()).any(|arg| {
             self.index(arg).is_some_and(is_dynamic_view)
                 || match self.value(arg) {
-                    Ok(Value::TensorList(items, _)) if has(Uses::TENSOR_LISTS) => {
+                    Ok(Value::TensorList(items, _)) if has(RuntimeFeatures::TENSOR_LISTS) => {
                         items.iter().any(|item| is_dynamic_view(crate::value::list_index(*item)))
                     }
                     _ => false,

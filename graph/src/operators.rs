@@ -32,16 +32,16 @@
 //!   `bits` bits and shape `[outputs, inputs]`. Their scales have shape `[outputs, groups]`;
 //!   consecutive weights of a row form a group. `weight_sums` holds the sum of each row of
 //!   dequantized weights.
-//! - `torchlet.linear_of_codes(input, weights, weight_scales, bias, bits)` is `linear` with the
-//!   same quantized weights, but with a floating-point input.
+//! - `torchlet.linear_int8(input, weights, weight_scales, bias, bits)` is `linear` with the same
+//!   quantized weights, but with a floating-point input.
 //! - `torchlet.packed(data, form)` holds constant weights in the memory order of a specific
 //!   machine. `form` identifies the order, in integers that the backend defines. It occurs only in
 //!   regions compiled for the current machine.
-//! - `torchlet.places(x)` converts an int8 image `[batch, channels, height, width]` to
+//! - `torchlet.to_channels_last(x)` converts an int8 image `[batch, channels, height, width]` to
 //!   channels-last, `[batch, height * width, channels padded to a multiple of 16]`;
-//!   `torchlet.planes` converts it back. The padding is undefined. `torchlet.convolution_by_place`
-//!   is a quantized convolution of channels-last images, with an optional fused requantization of
-//!   the output. Backends create these calls.
+//!   `torchlet.to_channels_first` converts it back. The padding is undefined.
+//!   `torchlet.convolution_channels_last` is a quantized convolution of channels-last images, with
+//!   an optional fused requantization of the output. Backends create these calls.
 //! - `torchlet.q8ta_avg_pool2d(x, kernel_size, stride, padding, ceil_mode)` averages int8 values
 //!   over the part of each window that is inside the image, rounded to nearest. Ties may be rounded
 //!   up or down.

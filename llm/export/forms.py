@@ -2,7 +2,7 @@
 
     python forms.py [--only NAME ...]
 
-Writes `../forms`: for each form its programs, and in `expected.json` prompts and the tokens that follow, always the likeliest, of the same module in
+Writes `../forms`: for each form its programs, and in `expected.json` prompts and the tokens that follow, always the top, of the same module in
 PyTorch with its caches. `llama_*` come from ExecuTorch's own Llama exporter, with other dimensions than `../model`.
 """
 

@@ -1,4 +1,4 @@
-"""Tiles of pictures as Hugging Face's processors cut them, with Pillow: what `Picture::tiles` has to give, to the bit.
+"""Tiles of pictures as Hugging Face's processors cut them, with Pillow: what `RgbImage::tiles` has to give, to the bit.
 
 Writes `llm/forms/pictures.json`: for each picture and processor, the tiles in their order by size and checksum.
 Needs `transformers`, `numpy`, and `pillow` of at most version 12: version 13 resizes columns before rows where that is quicker, which

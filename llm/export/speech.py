@@ -144,13 +144,13 @@ def ruled(samples: numpy.ndarray, timestamps: bool, task: str, suppress: list[in
             logits = decoder(torch.tensor([[tokens[at]]]), heard, torch.tensor([at]))
             if at + 1 < start:
                 continue
-            likeliest = int(logits.argmax())
+            top = int(logits.argmax())
             for process in processors:
                 logits = process(torch.tensor([tokens]), logits)
             best = logits.flatten().topk(2)
             least = min(least, float(best.values[0] - best.values[1]))
             tokens.append(int(best.indices[0]))
-            forced += tokens[-1] != likeliest
+            forced += tokens[-1] != top
             if tokens[-1] == RULES["eos_token_id"]:
                 break
     print(task, "timestamps" if timestamps else "text", f"least lead {least:.2g}, {forced} of {len(tokens)} by rule")

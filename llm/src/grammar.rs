@@ -221,9 +221,13 @@ fn refuse(error: &dyn std::fmt::Display) -> Error {
     Error::Grammar { message: readable(&format!("{error:#}")) }
 }
 
-/// Message of llguidance without the source location. Replaces a message that recommends a setting
-/// which this crate does not offer (it would treat any `oneOf` as `anyOf`).
+/// Message of llguidance without the source location. Replaces the name of an enum variant, and a
+/// message that recommends a setting which this crate does not offer (it would treat any `oneOf` as
+/// `anyOf`).
 fn readable(message: &str) -> String {
+    if message.starts_with("NoExtensionBias") {
+        return "no text can match the schema: a reference may lead back to itself".into();
+    }
     if message.contains("coerce_one_of") {
         return "two alternatives of 'oneOf' could hold at once: they should be of different types, or differ by 'const' or 'enum' in a property that \
                 they require; where it does not matter how many hold, write 'anyOf'"

@@ -147,11 +147,11 @@ impl Sampler {
     /// Samples from adjusted logits.
     fn choose(&mut self, logits: &[f32]) -> Result<u32, Error> {
         let nothing = Error::NoToken { logits: logits.len() };
-        let likeliest = argmax(logits).ok_or(nothing)?;
+        let top = argmax(logits).ok_or(nothing)?;
         if self.is_greedy() || self.sampling.top_k == 1 {
-            return Ok(likeliest);
+            return Ok(top);
         }
-        self.weigh(logits, logits[likeliest as usize]);
+        self.weigh(logits, logits[top as usize]);
         self.narrow();
         let total: f64 = self.candidates.iter().map(|(_, weight)| f64::from(*weight)).sum();
         let mut rest = self.random.unit() * total;
@@ -161,7 +161,7 @@ impl Sampler {
                 return Ok(*token);
             }
         }
-        Ok(self.candidates.last().map_or(likeliest, |(token, _)| *token))
+        Ok(self.candidates.last().map_or(top, |(token, _)| *token))
     }
 
     /// Applies penalties and biases.

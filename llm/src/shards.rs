@@ -147,8 +147,8 @@ impl Model for Shards {
         Ok(state)
     }
 
-    fn another(&self) -> Box<dyn Model> {
-        Box::new(Shards(self.0.iter().map(|program| program.another()).collect()))
+    fn new_instance(&self) -> Box<dyn Model> {
+        Box::new(Shards(self.0.iter().map(|program| program.new_instance()).collect()))
     }
 }
 

@@ -30,7 +30,7 @@ pub struct ToolCall {
 
 /// A parsed part of a model's output.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Said {
+pub enum OutputPart {
     /// Text.
     Text(String),
     /// A complete call. Its `id` is empty; the caller assigns one.

@@ -196,7 +196,7 @@ fn looking_ahead_gives_the_same_text() {
                 runner.reset().unwrap();
                 let config = GenerationConfig { lookahead, ..config(17) };
                 let mut found = runner.generate_tokens(prompt, &config, |_| ()).unwrap();
-                foreseen += found.stats.foreseen_tokens;
+                foreseen += found.stats.accepted_tokens;
                 // It goes on where it ended, in the middle of what was foreseen.
                 let config = GenerationConfig { lookahead, ..self::config(13) };
                 found.tokens.extend(runner.generate("", &config, |_| ()).unwrap().tokens);

@@ -200,6 +200,8 @@ fn unrepresentable_numeric_bounds_are_errors() {
         (r#"{"type": "integer", "minimum": -9223372036854775808}"#, "'minimum'"),
         (r#"{"type": ["integer", "null"], "exclusiveMaximum": -1e19}"#, "'exclusiveMaximum'"),
         (r#"{"type": "number", "multipleOf": 1e-9}"#, "'multipleOf'"),
+        (r#"{"type": "string", "minLength": 4294967296}"#, "'minLength'"),
+        (r#"{"type": "string", "maxLength": 18446744073709551615}"#, "'maxLength'"),
     ] {
         let error = Grammar::json_schema(schema).unwrap_err().to_string();
         assert!(error.contains(why), "{schema}: {error}");
@@ -208,6 +210,7 @@ fn unrepresentable_numeric_bounds_are_errors() {
         r#"{"type": "integer", "minimum": 0, "maximum": 18446744073709551615}"#,
         r#"{"type": "integer", "minimum": -9223372036854775807}"#,
         r#"{"type": "number", "multipleOf": 1e-8}"#,
+        r#"{"type": "string", "minLength": 4294967295}"#,
     ] {
         Grammar::json_schema(schema).unwrap();
     }
@@ -225,6 +228,14 @@ fn objects_may_have_hundreds_of_optional_properties() {
     let config = GenerationConfig { max_new_tokens: Some(12), ..config(grammar, 1.0, 7) };
     let (text, _) = say(&mut runner("8da4w", RunOn::Cpu), &config);
     assert!(text.starts_with(r#"{"p"#), "{text}");
+}
+
+#[test]
+fn references_to_themselves_match_no_text() {
+    let grammar = Grammar::json_schema(r##"{"$ref": "#"}"##).unwrap();
+    let config = config(grammar, 1.0, 7);
+    let error = runner("8da4w", RunOn::Cpu).generate("a", &config, |_| ()).unwrap_err().to_string();
+    assert!(error.contains("no text can match the schema"), "{error}");
 }
 
 #[test]

@@ -2,13 +2,13 @@
 //! and what runners promise.
 #![cfg(all(feature = "llm", feature = "portable"))]
 
+mod argmax;
 #[cfg(feature = "vulkan")]
 #[path = "../common/vulkan.rs"]
 mod device;
 mod forms;
 #[cfg(feature = "grammar")]
 mod grammar;
-mod likeliest;
 mod pictures;
 mod speech;
 
@@ -380,10 +380,10 @@ fn likelihoods_are_those_of_the_programs_logits() {
             let mut order: Vec<u32> = (0..logits.len() as u32).collect();
             order.sort_by(|a, b| logprob(*b).total_cmp(&logprob(*a)));
             assert_eq!(told.token, found.tokens[at]);
-            let tokens: Vec<u32> = told.likeliest.iter().map(|(token, _)| *token).collect();
+            let tokens: Vec<u32> = told.top.iter().map(|(token, _)| *token).collect();
             assert_eq!(tokens, order[..4]);
             let own = (told.token, told.logprob);
-            for (token, found) in told.likeliest.iter().chain([&own]) {
+            for (token, found) in told.top.iter().chain([&own]) {
                 assert!((f64::from(*found) - logprob(*token)).abs() < 1e-4, "{found}");
             }
             other.prefill_tokens(&[told.token]).unwrap();
@@ -429,7 +429,10 @@ fn names_of_control_tokens_in_messages_are_text() {
         Message::new("user", &hostile),
         Message { tool_calls: vec![call], ..Message::new("assistant", "\u{fffc}") },
         Message {
-            others: vec![("note".into(), r#""<|begin_of_text|>\u003c|begin_of_text|>""#.into())],
+            extra_fields: vec![(
+                "note".into(),
+                r#""<|begin_of_text|>\u003c|begin_of_text|>""#.into(),
+            )],
             ..Message::new("tool", &hostile)
         },
     ];

@@ -6,7 +6,7 @@ use crate::ids;
 use serde_json::Value;
 use torchlet::core::{MethodMeta, TensorInfo, ValueRef};
 use torchlet::llm::{
-    Error, Failure, Finish, LogMel, Model, Overrides, Sound, SpeechTokens, Task, Tokenizer,
+    AudioClip, Error, Failure, Finish, LogMel, Model, Overrides, SpeechTokens, Task, Tokenizer,
     Transcriber, TranscriptionConfig,
 };
 use torchlet::{Module, RunOn};
@@ -17,8 +17,8 @@ fn expected() -> Value {
     serde_json::from_str(&std::fs::read_to_string(format!("{FORMS}/speech.json")).unwrap()).unwrap()
 }
 
-fn sound() -> Sound {
-    Sound::load(format!("{FORMS}/speech.wav")).unwrap()
+fn sound() -> AudioClip {
+    AudioClip::load(format!("{FORMS}/speech.wav")).unwrap()
 }
 
 #[test]
@@ -59,7 +59,7 @@ fn tokens_of_a_sound_are_those_of_pytorch() {
         // Twice as long as what is heard at once: the second half is silence.
         let mut samples = sound().samples().to_vec();
         samples.resize(64_000, 0.0);
-        let long = Sound::new(16_000, samples).unwrap();
+        let long = AudioClip::new(16_000, samples).unwrap();
         let found = transcriber.transcribe(&long, &short, |_| ()).unwrap().generation;
         assert_eq!((&found.tokens[..5], found.tokens.len()), (&chosen[..5], 10));
         assert_eq!(found.finish, Finish::Length);
@@ -116,7 +116,7 @@ impl Model for OldNames {
         Model::state(&mut self.0, own(method))
     }
 
-    fn another(&self) -> Box<dyn Model> {
+    fn new_instance(&self) -> Box<dyn Model> {
         Box::new(OldNames(self.0.share()))
     }
 }
@@ -145,7 +145,7 @@ fn another_thread_ends_what_is_written_down() {
     let config = TranscriptionConfig { start, ..Default::default() };
     let stop = transcriber.stop_handle();
     assert!(stop.is_idle());
-    let hour = Sound::new(16_000, vec![0.0; 3600 * 16_000]).unwrap();
+    let hour = AudioClip::new(16_000, vec![0.0; 3600 * 16_000]).unwrap();
     let stopped = std::thread::scope(|threads| {
         let transcribing = threads.spawn(|| transcriber.transcribe(&hour, &config, |_| ()));
         while stop.is_idle() {
@@ -183,7 +183,7 @@ fn tokens_are_suppressed_and_timestamps_in_order_as_hugging_face_has_them() {
         };
         let found = transcriber.transcribe(&sound(), &config, |_| ()).unwrap();
         assert_eq!(found.generation.tokens, ids(&case["chosen"]), "{case}");
-        // The likeliest of the languages, as no other was given.
+        // The most probable language, as no other was given.
         assert_eq!(found.language.as_deref(), case["language"].as_str());
         assert_eq!(found.segments.is_empty(), !config.timestamps);
         let said: String = found.segments.iter().map(|segment| segment.text.as_str()).collect();

@@ -27,7 +27,8 @@ fn all_variants_are_correct() {
     }
     for variant in 1..VARIANTS {
         let busy = if variant % 2 == 0 { 160 } else { 1 << 16 };
-        let backend = VulkanBackend::builder().busy_invocations(busy).go_way(variant).build();
+        let backend =
+            VulkanBackend::builder().busy_invocations(busy).force_variant(variant).build();
         let cases = check_delegated(backend, has_variants);
         assert!(cases > 40, "{cases} cases");
     }

@@ -13,7 +13,7 @@ use std::boxed::Box;
 use std::time::Instant;
 use std::vec::Vec;
 use torchlet_core::{Parallel, ScalarType};
-use torchlet_graph::plan::{Lifetime, Room};
+use torchlet_graph::plan::{Arena, Lifetime};
 
 /// Maximum number of buffers that a step reads.
 pub(super) const READS: usize = 4;
@@ -189,7 +189,7 @@ impl<'p> Plan<'p> {
         let mut largest: Vec<usize> = (0..buffers.len()).filter(is_shared).collect();
         let len = |id: usize| buffers.get(id).map_or(0, |it| it.element.words(it.len));
         largest.sort_by_key(|id| core::cmp::Reverse(len(*id)));
-        let mut room = Room::new(LINE);
+        let mut room = Arena::new(LINE);
         let mut places = std::vec![Place::Nothing; buffers.len()];
         for id in largest {
             let Some(life) = lives.get(id).copied().flatten() else { continue };

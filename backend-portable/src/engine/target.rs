@@ -60,7 +60,7 @@ impl Target for CpuTarget {
         Builder::ask(graph, &graph.nodes, Self::machine())
     }
 
-    fn is_worth(&self, graph: &Graph<'_>, region: &Region) -> Result<(), String> {
+    fn is_worthwhile(&self, graph: &Graph<'_>, region: &Region) -> Result<(), String> {
         let mut nodes = region.nodes.iter().filter_map(|index| graph.nodes.get(*index));
         if self.takes_all || nodes.any(|node| node.operator.traits().is_contraction()) {
             return Ok(());

@@ -29,7 +29,7 @@ use crate::number::{Compute, ComputeType, unsupported};
 use crate::types;
 use crate::walk::Steps;
 use torchlet_core::layout::MAX_RANK;
-use torchlet_core::rules::matmul::Product;
+use torchlet_core::rules::matmul::MatmulShape;
 use torchlet_core::{Invoke, KernelError, Plan, Prepare, Scalar, ScalarType, TensorInfo};
 
 /// A compute type with multiply-add; integers wrap around.
@@ -132,7 +132,7 @@ struct Addend {
 struct BatchedMatmul {
     /// Argument indices.
     args: [usize; 3],
-    product: Product,
+    product: MatmulShape,
     /// Layouts of the first matrices.
     layouts: [MatrixLayout; 3],
     batch: Batch,
@@ -176,7 +176,7 @@ impl BatchedMatmul {
 fn prepare(
     ctx: &mut Prepare,
     tensors: &[usize],
-    product: Product,
+    product: MatmulShape,
     right: Option<(MatrixLayout, bool)>,
     invoke: torchlet_core::InvokeFn,
     pack: torchlet_core::PackFn,

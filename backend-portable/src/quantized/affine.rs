@@ -26,7 +26,7 @@ macro_rules! affine {
                 [|ctx| $function::<f32>(ctx, FORM), |ctx| $function::<f64>(ctx, FORM)],
             )
         })
-        .with_elements(Elements::Fractions)
+        .with_elements(Elements::Float)
     };
 }
 

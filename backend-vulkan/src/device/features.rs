@@ -14,15 +14,15 @@ use torchlet_shaders::Feature;
 #[repr(u8)]
 pub enum DeviceFeature {
     /// Arithmetic with 16-bit floats.
-    HalfArithmetic,
+    Float16Arithmetic,
     /// Arithmetic with 8-bit integers.
-    ByteArithmetic,
+    Int8Arithmetic,
     /// Arithmetic with 16-bit integers.
-    ShortArithmetic,
+    Int16Arithmetic,
     /// 16-bit elements in storage buffers.
-    HalfStorage,
+    Float16Storage,
     /// 8-bit elements in storage buffers.
-    ByteStorage,
+    Storage8Bit,
     /// Subgroup reductions.
     SubgroupArithmetic,
     /// Subgroup votes.
@@ -53,11 +53,11 @@ pub enum DeviceFeature {
 impl DeviceFeature {
     /// All features.
     pub const ALL: &'static [DeviceFeature] = &[
-        DeviceFeature::HalfArithmetic,
-        DeviceFeature::ByteArithmetic,
-        DeviceFeature::ShortArithmetic,
-        DeviceFeature::HalfStorage,
-        DeviceFeature::ByteStorage,
+        DeviceFeature::Float16Arithmetic,
+        DeviceFeature::Int8Arithmetic,
+        DeviceFeature::Int16Arithmetic,
+        DeviceFeature::Float16Storage,
+        DeviceFeature::Storage8Bit,
         DeviceFeature::SubgroupArithmetic,
         DeviceFeature::SubgroupVote,
         DeviceFeature::SubgroupShuffle,
@@ -75,11 +75,11 @@ impl DeviceFeature {
     /// Returns the name that `TORCHLET_VULKAN_DISABLE` accepts.
     pub const fn name(self) -> &'static str {
         match self {
-            DeviceFeature::HalfArithmetic => "fp16",
-            DeviceFeature::ByteArithmetic => "int8",
-            DeviceFeature::ShortArithmetic => "int16",
-            DeviceFeature::HalfStorage => "storage16",
-            DeviceFeature::ByteStorage => "storage8",
+            DeviceFeature::Float16Arithmetic => "fp16",
+            DeviceFeature::Int8Arithmetic => "int8",
+            DeviceFeature::Int16Arithmetic => "int16",
+            DeviceFeature::Float16Storage => "storage16",
+            DeviceFeature::Storage8Bit => "storage8",
             DeviceFeature::SubgroupArithmetic => "subgroup-arithmetic",
             DeviceFeature::SubgroupVote => "subgroup-vote",
             DeviceFeature::SubgroupShuffle => "subgroup-shuffle",
@@ -109,11 +109,11 @@ impl DeviceFeature {
 impl From<Feature> for DeviceFeature {
     fn from(feature: Feature) -> Self {
         match feature {
-            Feature::HalfArithmetic => DeviceFeature::HalfArithmetic,
-            Feature::ByteArithmetic => DeviceFeature::ByteArithmetic,
-            Feature::ShortArithmetic => DeviceFeature::ShortArithmetic,
-            Feature::HalfStorage => DeviceFeature::HalfStorage,
-            Feature::ByteStorage => DeviceFeature::ByteStorage,
+            Feature::Float16Arithmetic => DeviceFeature::Float16Arithmetic,
+            Feature::Int8Arithmetic => DeviceFeature::Int8Arithmetic,
+            Feature::Int16Arithmetic => DeviceFeature::Int16Arithmetic,
+            Feature::Float16Storage => DeviceFeature::Float16Storage,
+            Feature::Storage8Bit => DeviceFeature::Storage8Bit,
             Feature::SubgroupArithmetic => DeviceFeature::SubgroupArithmetic,
             Feature::SubgroupVote => DeviceFeature::SubgroupVote,
             Feature::SubgroupShuffle => DeviceFeature::SubgroupShuffle,
@@ -250,13 +250,14 @@ impl DeviceFeatures {
 
     /// Whether subgroups can multiply 16×16 fp16 matrices with 32-bit accumulators.
     pub(crate) fn multiply_halves(&self) -> bool {
-        let needed = [Feature::CooperativeMatrix, Feature::HalfArithmetic, Feature::HalfStorage];
+        let needed =
+            [Feature::CooperativeMatrix, Feature::Float16Arithmetic, Feature::Float16Storage];
         self.have(&needed) && self.cooperative_matrices.contains(&HALVES)
     }
 
     /// The same for `bfloat16` matrices.
     pub(crate) fn multiply_bfloat16(&self) -> bool {
-        let needed = [Feature::Bfloat16Matrix, Feature::CooperativeMatrix, Feature::HalfStorage];
+        let needed = [Feature::Bfloat16Matrix, Feature::CooperativeMatrix, Feature::Float16Storage];
         let product =
             CooperativeMatrix { a: MatrixElement::Bf16, b: MatrixElement::Bf16, ..HALVES };
         self.have(&needed) && self.cooperative_matrices.contains(&product)
@@ -272,7 +273,7 @@ impl DeviceFeatures {
     /// Returns the number of terms that subgroups multiply at a time in int8 matrices of 16 rows
     /// and columns with 32-bit accumulators; `None` if unsupported.
     pub(crate) fn multiply_codes(&self) -> Option<u32> {
-        let needed = [Feature::CooperativeMatrix, Feature::ByteArithmetic];
+        let needed = [Feature::CooperativeMatrix, Feature::Int8Arithmetic];
         let does = |k: &u32| self.cooperative_matrices.contains(&codes(*k));
         [32, 16].into_iter().find(|k| self.have(&needed) && does(k))
     }
@@ -293,8 +294,8 @@ impl DeviceFeatures {
             vec![HALVES, CooperativeMatrix { c: half, result: half, ..HALVES }];
         let mut features = DeviceFeatures { cooperative_matrices, ..Self::default() };
         features.set(DeviceFeature::CooperativeMatrix, true);
-        features.set(DeviceFeature::HalfArithmetic, true);
-        features.set(DeviceFeature::HalfStorage, true);
+        features.set(DeviceFeature::Float16Arithmetic, true);
+        features.set(DeviceFeature::Float16Storage, true);
         features.set(DeviceFeature::SubgroupVote, true);
         features.set(DeviceFeature::FullSubgroups, true);
         features
@@ -303,7 +304,7 @@ impl DeviceFeatures {
     /// A device that multiplies int8 matrices.
     #[cfg(test)]
     pub(crate) fn multiplying_codes(k: u32) -> Self {
-        let all = [DeviceFeature::CooperativeMatrix, DeviceFeature::ByteArithmetic];
+        let all = [DeviceFeature::CooperativeMatrix, DeviceFeature::Int8Arithmetic];
         DeviceFeatures { cooperative_matrices: vec![codes(k)], ..Self::only(&all, 32) }
     }
 
@@ -332,10 +333,10 @@ const COOPERATIVE_MATRIX2: &CStr = c"VK_NV_cooperative_matrix2";
 /// Returns the extensions that a feature needs; empty for features of Vulkan 1.1 itself.
 pub(super) fn extensions(feature: DeviceFeature) -> &'static [&'static CStr] {
     match feature {
-        DeviceFeature::HalfArithmetic | DeviceFeature::ByteArithmetic => {
+        DeviceFeature::Float16Arithmetic | DeviceFeature::Int8Arithmetic => {
             &[khr::shader_float16_int8::NAME]
         }
-        DeviceFeature::ByteStorage => &[khr::_8bit_storage::NAME],
+        DeviceFeature::Storage8Bit => &[khr::_8bit_storage::NAME],
         DeviceFeature::FullSubgroups => &[ash::ext::subgroup_size_control::NAME],
         DeviceFeature::IntegerDotProduct => &[khr::shader_integer_dot_product::NAME],
         DeviceFeature::CooperativeMatrix => {
@@ -350,8 +351,8 @@ pub(super) fn extensions(feature: DeviceFeature) -> &'static [&'static CStr] {
             ash::ext::shader_module_identifier::NAME,
             ash::ext::pipeline_creation_cache_control::NAME,
         ],
-        DeviceFeature::ShortArithmetic
-        | DeviceFeature::HalfStorage
+        DeviceFeature::Int16Arithmetic
+        | DeviceFeature::Float16Storage
         | DeviceFeature::SubgroupArithmetic
         | DeviceFeature::SubgroupVote
         | DeviceFeature::SubgroupShuffle => &[],
@@ -384,10 +385,10 @@ fn chained<R>(
     let mut chain = vk::PhysicalDeviceFeatures2::default()
         .features(structures.core)
         .push_next(&mut structures.storage16);
-    if listed(DeviceFeature::HalfArithmetic) {
+    if listed(DeviceFeature::Float16Arithmetic) {
         chain = chain.push_next(&mut structures.float16_int8);
     }
-    if listed(DeviceFeature::ByteStorage) {
+    if listed(DeviceFeature::Storage8Bit) {
         chain = chain.push_next(&mut structures.storage8);
     }
     if listed(DeviceFeature::FullSubgroups) {
@@ -450,11 +451,11 @@ pub(crate) fn probe(
     let identifiers = found.identifiers.shader_module_identifier == vk::TRUE
         && found.cache_control.pipeline_creation_cache_control == vk::TRUE;
     for (feature, present) in [
-        (DeviceFeature::HalfArithmetic, found.float16_int8.shader_float16 == vk::TRUE),
-        (DeviceFeature::ByteArithmetic, found.float16_int8.shader_int8 == vk::TRUE),
-        (DeviceFeature::ShortArithmetic, found.core.shader_int16 == vk::TRUE),
-        (DeviceFeature::HalfStorage, found.storage16.storage_buffer16_bit_access == vk::TRUE),
-        (DeviceFeature::ByteStorage, found.storage8.storage_buffer8_bit_access == vk::TRUE),
+        (DeviceFeature::Float16Arithmetic, found.float16_int8.shader_float16 == vk::TRUE),
+        (DeviceFeature::Int8Arithmetic, found.float16_int8.shader_int8 == vk::TRUE),
+        (DeviceFeature::Int16Arithmetic, found.core.shader_int16 == vk::TRUE),
+        (DeviceFeature::Float16Storage, found.storage16.storage_buffer16_bit_access == vk::TRUE),
+        (DeviceFeature::Storage8Bit, found.storage8.storage_buffer8_bit_access == vk::TRUE),
         (DeviceFeature::SubgroupArithmetic, subgroup(vk::SubgroupFeatureFlags::ARITHMETIC)),
         (DeviceFeature::SubgroupVote, subgroup(vk::SubgroupFeatureFlags::VOTE)),
         (DeviceFeature::SubgroupShuffle, subgroup(vk::SubgroupFeatureFlags::SHUFFLE)),
@@ -503,11 +504,11 @@ pub(crate) fn make_device(
     // shader access stays within the bound buffers and cannot read other memory of the process.
     // Tensors share a buffer, so such a write may still reach another tensor.
     wanted.core.robust_buffer_access = vk::TRUE;
-    wanted.core.shader_int16 = bit(DeviceFeature::ShortArithmetic);
-    wanted.float16_int8.shader_float16 = bit(DeviceFeature::HalfArithmetic);
-    wanted.float16_int8.shader_int8 = bit(DeviceFeature::ByteArithmetic);
-    wanted.storage16.storage_buffer16_bit_access = bit(DeviceFeature::HalfStorage);
-    wanted.storage8.storage_buffer8_bit_access = bit(DeviceFeature::ByteStorage);
+    wanted.core.shader_int16 = bit(DeviceFeature::Int16Arithmetic);
+    wanted.float16_int8.shader_float16 = bit(DeviceFeature::Float16Arithmetic);
+    wanted.float16_int8.shader_int8 = bit(DeviceFeature::Int8Arithmetic);
+    wanted.storage16.storage_buffer16_bit_access = bit(DeviceFeature::Float16Storage);
+    wanted.storage8.storage_buffer8_bit_access = bit(DeviceFeature::Storage8Bit);
     wanted.subgroup_size.compute_full_subgroups = bit(DeviceFeature::FullSubgroups);
     wanted.dot_product.shader_integer_dot_product = bit(DeviceFeature::IntegerDotProduct);
     wanted.memory_model.vulkan_memory_model = bit(DeviceFeature::CooperativeMatrix);
@@ -524,9 +525,9 @@ pub(crate) fn make_device(
     };
     let queues: Vec<vk::DeviceQueueCreateInfo<'_>> = families.iter().map(queue).collect();
     let listed = |feature| match feature {
-        DeviceFeature::HalfArithmetic => {
-            features.has(DeviceFeature::HalfArithmetic)
-                || features.has(DeviceFeature::ByteArithmetic)
+        DeviceFeature::Float16Arithmetic => {
+            features.has(DeviceFeature::Float16Arithmetic)
+                || features.has(DeviceFeature::Int8Arithmetic)
         }
         feature => features.has(feature),
     };
@@ -554,7 +555,7 @@ mod tests {
             features.set(*feature, true);
             assert_eq!(features.iter().count(), count + 1);
         }
-        assert!(features.have(&[Feature::HalfArithmetic, Feature::CooperativeMatrix]));
+        assert!(features.have(&[Feature::Float16Arithmetic, Feature::CooperativeMatrix]));
         let without = features.without(&[DeviceFeature::CooperativeMatrix]);
         assert!(!without.have(&[Feature::CooperativeMatrix]));
         assert!(!without.has(DeviceFeature::CooperativeMatrix2));

@@ -3,7 +3,7 @@
 use super::{torchlet_buffer, torchlet_method, view, with_method};
 use crate::fault::Fault;
 use crate::pointer;
-use crate::status::{run, torchlet_status, torchlet_text, value};
+use crate::status::{run, torchlet_error_message, torchlet_status, value};
 use crate::tensor::{torchlet_tensor, torchlet_tensor_info, torchlet_tensor_mut};
 use crate::values::torchlet_value;
 use core::ffi::c_void;
@@ -39,7 +39,7 @@ pub unsafe extern "C" fn torchlet_method_set_input(
     method: *mut torchlet_method,
     index: usize,
     input: *const torchlet_value,
-    error: *const torchlet_text,
+    error: *const torchlet_error_message,
 ) -> torchlet_status {
     let body = || {
         // SAFETY: guaranteed by the caller.
@@ -64,7 +64,7 @@ pub unsafe extern "C" fn torchlet_method_set_input_tensor(
     method: *mut torchlet_method,
     index: usize,
     tensor: *const torchlet_tensor,
-    error: *const torchlet_text,
+    error: *const torchlet_error_message,
 ) -> torchlet_status {
     let body = || {
         // SAFETY: guaranteed by the caller.
@@ -90,7 +90,7 @@ pub unsafe extern "C" fn torchlet_method_resize_input(
     index: usize,
     sizes: *const i32,
     rank: usize,
-    error: *const torchlet_text,
+    error: *const torchlet_error_message,
 ) -> torchlet_status {
     let body = || {
         // SAFETY: guaranteed by the caller.
@@ -116,7 +116,7 @@ pub unsafe extern "C" fn torchlet_method_input_tensor(
     method: *mut torchlet_method,
     index: usize,
     tensor: *mut torchlet_tensor_mut,
-    error: *const torchlet_text,
+    error: *const torchlet_error_message,
 ) -> torchlet_status {
     let body = || {
         // SAFETY: guaranteed by the caller.
@@ -141,7 +141,7 @@ pub unsafe extern "C" fn torchlet_method_output(
     method: *const torchlet_method,
     index: usize,
     output: *mut torchlet_value,
-    error: *const torchlet_text,
+    error: *const torchlet_error_message,
 ) -> torchlet_status {
     let body = || {
         // SAFETY: guaranteed by the caller.
@@ -164,7 +164,7 @@ pub unsafe extern "C" fn torchlet_method_output_tensor(
     method: *const torchlet_method,
     index: usize,
     tensor: *mut torchlet_tensor,
-    error: *const torchlet_text,
+    error: *const torchlet_error_message,
 ) -> torchlet_status {
     let body = || {
         // SAFETY: guaranteed by the caller.
@@ -224,7 +224,7 @@ pub unsafe extern "C" fn torchlet_method_bind_input(
     index: usize,
     memory: *mut c_void,
     size: usize,
-    error: *const torchlet_text,
+    error: *const torchlet_error_message,
 ) -> torchlet_status {
     let body = || {
         // SAFETY: guaranteed by the caller.
@@ -250,7 +250,7 @@ pub unsafe extern "C" fn torchlet_method_bind_output(
     index: usize,
     memory: *mut c_void,
     size: usize,
-    error: *const torchlet_text,
+    error: *const torchlet_error_message,
 ) -> torchlet_status {
     let body = || {
         // SAFETY: guaranteed by the caller.
@@ -283,7 +283,7 @@ pub unsafe extern "C" fn torchlet_method_execute_into(
     outputs: *const torchlet_buffer,
     output_count: usize,
     infos: *mut torchlet_tensor_info,
-    error: *const torchlet_text,
+    error: *const torchlet_error_message,
 ) -> torchlet_status {
     let body = || {
         let many = || Fault::Argument("memory can be lent to at most 16 inputs and 16 outputs");

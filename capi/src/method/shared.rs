@@ -1,10 +1,10 @@
 //! Memory that several methods use in turn.
 
-use super::{Inner, MAX_PLANNED, UNPREPARED, torchlet_buffer, torchlet_method};
+use super::{Inner, UNPREPARED, torchlet_buffer, torchlet_method};
 use crate::fault::Fault;
 use crate::handle::{self, handle};
 use crate::pointer;
-use crate::status::{run, torchlet_status, torchlet_text};
+use crate::status::{run, torchlet_error_message, torchlet_status};
 use core::mem::MaybeUninit;
 use torchlet_core::{Attached, InitError, Method, SharedMemory, SharedMethod};
 
@@ -68,16 +68,17 @@ pub unsafe extern "C" fn torchlet_shared_memory_init(
     planned: *const torchlet_buffer,
     planned_count: usize,
     scratch: torchlet_buffer,
-    error: *const torchlet_text,
+    error: *const torchlet_error_message,
 ) -> torchlet_status {
     let body = || {
         // SAFETY: guaranteed by the caller.
         unsafe {
             let list = pointer::items(planned, planned_count, "planned")?;
-            let mut planned: heapless::Vec<&'static mut [u8], MAX_PLANNED> = heapless::Vec::new();
+            const MAX: usize = SharedMemory::MAX_BUFFERS;
+            let mut planned: heapless::Vec<&'static mut [u8], MAX> = heapless::Vec::new();
             for buffer in list {
                 let found = planned_count;
-                let many = |_| InitError::PlannedBuffers { expected: MAX_PLANNED, found };
+                let many = |_| InitError::PlannedBuffers { expected: MAX, found };
                 let bytes = pointer::zeroed(buffer.data, buffer.size, "a planned buffer")?;
                 planned.push(bytes).map_err(many)?;
             }
@@ -100,7 +101,7 @@ pub unsafe extern "C" fn torchlet_method_finish_shared(
     method: *mut torchlet_method,
     memory: *mut torchlet_shared_memory,
     arena: torchlet_buffer,
-    error: *const torchlet_text,
+    error: *const torchlet_error_message,
 ) -> torchlet_status {
     let body = || {
         // SAFETY: guaranteed by the caller.

@@ -3,7 +3,7 @@
 use super::{torchlet_method, view, with_method};
 use crate::fault::Fault;
 use crate::pointer;
-use crate::status::{run, torchlet_status, torchlet_text, value};
+use crate::status::{run, torchlet_error_message, torchlet_status, value};
 use crate::tensor::{torchlet_tensor_info, torchlet_tensor_mut};
 use crate::values::torchlet_string;
 use core::ffi::c_void;
@@ -42,7 +42,7 @@ pub unsafe extern "C" fn torchlet_method_state(
     method: *const torchlet_method,
     index: usize,
     state: *mut torchlet_state,
-    error: *const torchlet_text,
+    error: *const torchlet_error_message,
 ) -> torchlet_status {
     let body = || {
         // SAFETY: guaranteed by the caller.
@@ -74,7 +74,7 @@ pub unsafe extern "C" fn torchlet_method_state_tensor(
     method: *mut torchlet_method,
     value: usize,
     tensor: *mut torchlet_tensor_mut,
-    error: *const torchlet_text,
+    error: *const torchlet_error_message,
 ) -> torchlet_status {
     let body = || {
         // SAFETY: guaranteed by the caller.
@@ -102,7 +102,7 @@ pub unsafe extern "C" fn torchlet_method_bind_state(
     value: usize,
     memory: *mut c_void,
     size: usize,
-    error: *const torchlet_text,
+    error: *const torchlet_error_message,
 ) -> torchlet_status {
     let body = || {
         // SAFETY: guaranteed by the caller.
@@ -153,7 +153,7 @@ pub unsafe extern "C" fn torchlet_method_delegate_state(
     method: *const torchlet_method,
     index: usize,
     state: *mut torchlet_delegate_state,
-    error: *const torchlet_text,
+    error: *const torchlet_error_message,
 ) -> torchlet_status {
     let body = || {
         // SAFETY: guaranteed by the caller.
@@ -184,7 +184,7 @@ pub unsafe extern "C" fn torchlet_method_read_delegate_state(
     number: usize,
     into: *mut c_void,
     size: usize,
-    error: *const torchlet_text,
+    error: *const torchlet_error_message,
 ) -> torchlet_status {
     let body = || {
         // SAFETY: guaranteed by the caller.
@@ -208,7 +208,7 @@ pub unsafe extern "C" fn torchlet_method_write_delegate_state(
     number: usize,
     data: *const c_void,
     size: usize,
-    error: *const torchlet_text,
+    error: *const torchlet_error_message,
 ) -> torchlet_status {
     let body = || {
         // SAFETY: guaranteed by the caller.

@@ -6,7 +6,7 @@ use crate::failure::Failure;
 use std::path::Path;
 use torchlet::Tensor;
 use torchlet::core::TensorInfo;
-use torchlet::llm::{Input, LogMel, Runner, Sound};
+use torchlet::llm::{AudioClip, Input, LogMel, Runner};
 
 /// Placeholders for images and audio in a prompt.
 const IMAGE: &str = "<image>";
@@ -101,12 +101,12 @@ fn features(runner: &Runner, path: &Path) -> Result<Tensor, Failure> {
     let none = || Failure::new("the program takes no audio: it has no audio_encoder");
     let info = runner.audio_input().ok_or_else(none)?;
     let in_file = |failure: Failure| Failure::new(format!("'{}': {failure}", path.display()));
-    let sound = Sound::load(path).map_err(|error| in_file(error.into()))?;
+    let sound = AudioClip::load(path).map_err(|error| in_file(error.into()))?;
     pieces(&sound, info).map_err(in_file)
 }
 
 /// Computes log-mel features in segments of fixed length, as Voxtral's processor does.
-fn pieces(sound: &Sound, info: &TensorInfo) -> Result<Tensor, Failure> {
+fn pieces(sound: &AudioClip, info: &TensorInfo) -> Result<Tensor, Failure> {
     let sizes: Vec<usize> = (0..info.rank()).map(|dim| info.size(dim)).collect();
     let (max, bins, frames) = match sizes[..] {
         [max, bins, frames] if max > 0 && frames > 0 => (max, bins, frames),
@@ -149,7 +149,7 @@ mod tests {
         let info = |sizes: &[i32]| TensorInfo::contiguous(ScalarType::Float, sizes).unwrap();
         let sound = |samples: usize| {
             let wave = (0..samples).map(|at| (at as f32 * 0.05).sin() * (at as f32 * 1e-4));
-            Sound::new(LogMel::RATE, wave.collect()).unwrap()
+            AudioClip::new(LogMel::RATE, wave.collect()).unwrap()
         };
         let (bins, frames) = (8, 10);
         let long = pieces(&sound(4000), &info(&[4, 8, 10])).unwrap();

@@ -117,7 +117,8 @@ fn profiles_show_parts_of_cpu_delegates() {
     let object =
         json(&stdout(&["profile", model, "--backend", "cpu", "--json", "--iterations", "2"]));
     let calls = object["calls"].as_array().unwrap();
-    let is_linear = |call: &&serde_json::Value| call["name"].as_str().unwrap().contains("aten.linear.default");
+    let is_linear =
+        |call: &&serde_json::Value| call["name"].as_str().unwrap().contains("aten.linear.default");
     let linear = calls.iter().filter(is_linear);
     assert!(linear.clone().count() > 2);
     for call in linear {

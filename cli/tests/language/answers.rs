@@ -88,8 +88,8 @@ fn servers_return_logprobs() {
     let biased = &biased["choices"][0]["logprobs"];
     assert_ne!(biased["tokens"][0], *name);
     assert!(biased["token_logprobs"][0].as_f64().unwrap() < -1.0, "{biased}");
-    let likeliest = &plain["choices"][0]["logprobs"]["token_logprobs"][0];
-    near(&biased["top_logprobs"][0][name.as_str().unwrap()], likeliest);
+    let top = &plain["choices"][0]["logprobs"]["token_logprobs"][0];
+    near(&biased["top_logprobs"][0][name.as_str().unwrap()], top);
 }
 
 /// Several choices for one prompt, each with its index.

@@ -18,8 +18,8 @@ use crate::memory::region::Region;
 use crate::memory::slot::{Data, StorageKind, UNPLANNED_STATE_BUFFER};
 use crate::meta::{MethodMeta, tensor_name, to_index};
 use crate::registry::Registry;
+use crate::runtime_features::{RuntimeFeatures, UNSUPPORTED_BY_IMAGE, has};
 use crate::tracer::{Event, EventKind, traced};
-use crate::uses::{UNSUPPORTED_BY_IMAGE, Uses, has};
 use crate::value::Value;
 use crate::values::flag;
 use core::mem::MaybeUninit;
@@ -234,41 +234,45 @@ impl<'m> Prepared<'m> {
         }
     }
 
-    /// Runtime features that the method uses. A firmware [image](Uses) must include all of them to
-    /// load it.
+    /// Runtime features that the method uses. A firmware [image](RuntimeFeatures) must include all
+    /// of them to load it.
     ///
     /// # Errors
     /// The file is malformed.
-    pub fn uses(&self) -> Result<Uses, InitError> {
-        let mut uses = Uses::NONE;
+    pub fn uses(&self) -> Result<RuntimeFeatures, InitError> {
+        let mut uses = RuntimeFeatures::NONE;
         let Tables { values, instructions, delegates, .. } = &self.tables;
         if !delegates.is_empty() {
-            uses = uses.and(Uses::DELEGATES);
+            uses = uses.and(RuntimeFeatures::DELEGATES);
         }
         if values.first_variable().is_some() {
-            uses = uses.and(Uses::VARIABLE);
+            uses = uses.and(RuntimeFeatures::VARIABLE);
         }
         for (value, _) in values.iter() {
             uses = uses.and(match value {
-                Value::String(_) => Uses::TEXTS,
-                Value::Double(_) => Uses::FRACTIONS,
-                Value::IntList(_) | Value::DoubleList(_) | Value::BoolList(_) => Uses::NUMBER_LISTS,
-                Value::TensorList(..) => Uses::TENSOR_LISTS,
+                Value::String(_) => RuntimeFeatures::STRINGS,
+                Value::Double(_) => RuntimeFeatures::FLOAT_SCALARS,
+                Value::IntList(_) | Value::DoubleList(_) | Value::BoolList(_) => {
+                    RuntimeFeatures::NUMERIC_LISTS
+                }
+                Value::TensorList(..) => RuntimeFeatures::TENSOR_LISTS,
                 Value::Tensor(slot) => match values.tensor(slot).map(|tensor| tensor.data()) {
                     Some(Data::Planned { buffer: UNPLANNED_STATE_BUFFER, .. }) => {
-                        Uses::UNPLANNED_STATE
+                        RuntimeFeatures::UNPLANNED_STATE
                     }
-                    _ => Uses::NONE,
+                    _ => RuntimeFeatures::NONE,
                 },
-                _ => Uses::NONE,
+                _ => RuntimeFeatures::NONE,
             });
         }
         for instruction in instructions.iter() {
             uses = uses.and(match instruction {
                 Instruction::Kernel(call) => call.uses(),
-                Instruction::Delegate { .. } => Uses::DELEGATES,
-                Instruction::Move { .. } | Instruction::JumpFalse { .. } => Uses::CONTROL,
-                Instruction::Nop => Uses::NONE,
+                Instruction::Delegate { .. } => RuntimeFeatures::DELEGATES,
+                Instruction::Move { .. } | Instruction::JumpFalse { .. } => {
+                    RuntimeFeatures::CONTROL
+                }
+                Instruction::Nop => RuntimeFeatures::NONE,
             });
         }
         let mut tensors = self.meta.tensors()?;
@@ -276,7 +280,7 @@ impl<'m> Prepared<'m> {
             if let Some(extra) = value.tensor.extra_tensor_info()?
                 && extra.location()? == 1
             {
-                uses = uses.and(Uses::EXTERNAL_DATA);
+                uses = uses.and(RuntimeFeatures::EXTERNAL_DATA);
             }
         }
         Ok(uses)
@@ -304,7 +308,7 @@ impl<'m> Prepared<'m> {
         self.resolve_instructions()?;
         self.locate_tensors()?;
         self.constants_end = self.arena.total().ok_or(InitError::TooLarge)?;
-        if !has(Uses::VARIABLE)
+        if !has(RuntimeFeatures::VARIABLE)
             && let Some(index) = self.tables.values.first_variable()
         {
             return Err(InitError::Value { index, what: UNSUPPORTED_BY_IMAGE });
@@ -320,7 +324,7 @@ impl<'m> Prepared<'m> {
 
     /// Asks backends for the memory needs of their delegates.
     fn delegate_needs(&mut self) -> Result<(), InitError> {
-        if !has(Uses::DELEGATES) {
+        if !has(RuntimeFeatures::DELEGATES) {
             return Ok(());
         }
         for index in 0..self.tables.delegates.len() {
@@ -347,14 +351,14 @@ impl<'m> Prepared<'m> {
         let mut lookups = Budget::new(limits, Limit::NameLookups);
         let mut constant_bytes = Budget::new(limits, Limit::ConstantBytes);
         let mut unplanned_bytes = 0usize;
-        if has(Uses::UNPLANNED_STATE) {
+        if has(RuntimeFeatures::UNPLANNED_STATE) {
             self.tables.state_views(&self.meta, &mut lookups)?;
         }
         let mut tensors = self.meta.tensors()?;
         while let Some(value) = tensors.next()? {
             let index = value.index;
             let name = tensor_name(&value.tensor)?;
-            if has(Uses::EXTERNAL_DATA) && value.tensor.extra_tensor_info()?.is_some() {
+            if has(RuntimeFeatures::EXTERNAL_DATA) && value.tensor.extra_tensor_info()?.is_some() {
                 // Comparing long names costs more.
                 let weight = 1 + name.map_or(0, str::len) as u64 / 64;
                 lookups.take(names.saturating_mul(weight))?;
@@ -363,7 +367,8 @@ impl<'m> Prepared<'m> {
             let tensor = values.tensor(value.slot).ok_or(Part::Value.at(index))?;
             let capacity = tensor.capacity();
             let location = locate(&self.meta, self.options.data, value, &tensor)?;
-            let is_written = has(Uses::UNPLANNED_STATE) && values.has(index, flag::STATE);
+            let is_written =
+                has(RuntimeFeatures::UNPLANNED_STATE) && values.has(index, flag::STATE);
             let target = values.tensor_mut(value.slot).ok_or(Part::Value.at(index))?;
             let mut state = name.is_some();
             match (location.planned, location.stored) {

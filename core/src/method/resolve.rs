@@ -13,7 +13,7 @@ use crate::limits::Limit;
 use crate::memory::slot::StorageKind;
 use crate::meta::to_index;
 use crate::registry::OperatorName;
-use crate::uses::{UNSUPPORTED_BY_IMAGE, Uses, has};
+use crate::runtime_features::{RuntimeFeatures, UNSUPPORTED_BY_IMAGE, has};
 use crate::value::{Value, list_index};
 use crate::values::{Values, flag};
 use core::mem::discriminant;
@@ -56,7 +56,10 @@ impl<'m> Prepared<'m> {
     /// may be used several times, up to a total that is proportional to the file size.
     #[inline(never)]
     fn count_items(&self, args: &[[u8; 4]], items: &mut u64) -> Result<(), InitError> {
-        if !has(Uses::NUMBER_LISTS) && !has(Uses::TENSOR_LISTS) && !has(Uses::TEXTS) {
+        if !has(RuntimeFeatures::NUMERIC_LISTS)
+            && !has(RuntimeFeatures::TENSOR_LISTS)
+            && !has(RuntimeFeatures::STRINGS)
+        {
             return Ok(());
         }
         *items = args.iter().fold(*items, |sum, entry| {
@@ -120,7 +123,7 @@ impl<'m> Prepared<'m> {
                     known: KnownOverlap::Unknown,
                 })
             }
-            InstructionArgs::Delegate { delegate, .. } if has(Uses::DELEGATES) => {
+            InstructionArgs::Delegate { delegate, .. } if has(RuntimeFeatures::DELEGATES) => {
                 let delegate = usize::try_from(delegate)
                     .ok()
                     .filter(|delegate| *delegate < self.tables.delegates.len())
@@ -134,7 +137,7 @@ impl<'m> Prepared<'m> {
                 }
                 Instruction::Delegate { delegate, args }
             }
-            InstructionArgs::Move { from, to } if has(Uses::CONTROL) => {
+            InstructionArgs::Move { from, to } if has(RuntimeFeatures::CONTROL) => {
                 let (from, to) = (value_index(from)?, value_index(to)?);
                 let values = &mut self.tables.values;
                 if !can_move(values, from, to) {
@@ -146,7 +149,9 @@ impl<'m> Prepared<'m> {
                 self.mark_written(to)?;
                 Instruction::Move { from, to }
             }
-            InstructionArgs::JumpFalse { condition, destination } if has(Uses::CONTROL) => {
+            InstructionArgs::JumpFalse { condition, destination }
+                if has(RuntimeFeatures::CONTROL) =>
+            {
                 let destination = usize::try_from(destination)
                     .ok()
                     .and_then(|destination| destination.checked_add(chain_start))
@@ -170,7 +175,7 @@ impl<'m> Prepared<'m> {
     /// Marks a written tensor as state if it has data in the file but is not memory-planned: it is
     /// not a constant. An image without unplanned state rejects the call when it runs.
     fn mark_written(&mut self, index: usize) -> Result<(), InitError> {
-        if !has(Uses::UNPLANNED_STATE) {
+        if !has(RuntimeFeatures::UNPLANNED_STATE) {
             return Ok(());
         }
         let Tables { values, .. } = &mut self.tables;
@@ -201,7 +206,7 @@ impl<'m> Prepared<'m> {
     /// different times, all views are placed at run time, and calls with views check for overlap
     /// each time.
     pub(super) fn resolve_views(&mut self) {
-        if !has(Uses::VIEWS) {
+        if !has(RuntimeFeatures::VIEWS) {
             return;
         }
         let Tables { values, instructions, .. } = &mut self.tables;

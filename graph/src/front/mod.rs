@@ -17,4 +17,4 @@ pub use origins::CallOrigin;
 pub(crate) use origins::Origins;
 pub use program::{FrontEnd, Run};
 pub(crate) use vocabulary::Access;
-pub use vocabulary::{Meaning, Vocabulary};
+pub use vocabulary::{KernelSemantics, Vocabulary};

@@ -47,6 +47,9 @@ const PAIRS_OF_PROPERTIES: u64 = 36;
 /// As above for objects with `minProperties` or `maxProperties`. The compiler expands a list of all
 /// properties for each of them, in cubic time: 0.7 s for 100.
 const TRIPLES_OF_PROPERTIES: u64 = 15;
+/// Pairs of items per unit in an array of `const` or `enum`. Arrays cost quadratic time: 2.6 s for
+/// 60,000 items.
+const PAIRS_OF_ITEMS: u64 = 14_000;
 /// Units per `pattern` or `format`: the compiler checks whether any string matches.
 const PATTERN: u64 = 4;
 /// Maximum units per pair of `patternProperties`, which are compared in pairs. The compiler gives
@@ -61,6 +64,8 @@ const BYTES_OF_UNIT: usize = 32;
 const DIGIT: u64 = 3;
 /// Keywords of numeric bounds.
 const BOUNDS: [&str; 4] = ["minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"];
+/// Keywords of string lengths. llguidance writes them as 32-bit counts of a regular expression.
+const LENGTHS: [&str; 2] = ["minLength", "maxLength"];
 /// Maximum decimals of `multipleOf`. llguidance computes with 32-bit powers of ten.
 const MAX_DECIMALS: u32 = 8;
 /// Exclusive limit of the magnitude of integer bounds. llguidance converts them to `i64` and
@@ -266,8 +271,14 @@ impl<'a> Cost<'a> {
     }
 }
 
-/// Fails if a bound of integers is outside the range in which llguidance keeps it.
+/// Fails if llguidance cannot represent a string length, or would change a bound of integers.
 fn representable(fields: &Map<String, Value>) -> Result<(), String> {
+    for key in LENGTHS {
+        let Some(length) = fields.get(key).and_then(Value::as_f64) else { continue };
+        if length > f64::from(u32::MAX) {
+            return Err(format!("'{key}' is {length}, more than {}", u32::MAX));
+        }
+    }
     if fields.get("type").and_then(Value::as_str) == Some("number") {
         return Ok(());
     }
@@ -579,6 +590,7 @@ impl<'a> Costs<'a> {
             Value::Number(_) => size = digits(value) / BYTES_OF_UNIT as u64,
             Value::String(text) => size = long(text),
             Value::Array(items) => {
+                size = (items.len() as u64).saturating_pow(2) / PAIRS_OF_ITEMS;
                 for item in items {
                     size = size.saturating_add(self.value(item)?.saturating_add(1));
                 }
@@ -728,6 +740,10 @@ mod tests {
         assert!(of(&constant(1500)) < MOST && of(&constant(3000)) > MOST);
         let texts = |count: usize| (0..count).map(|at| format!("v{at}")).collect::<Vec<_>>();
         assert!(of(&json!({"enum": texts(50_000)})) < MOST);
+        for key in ["const", "enum"] {
+            let array = |count| json!({key: [texts(count)]});
+            assert!(of(&array(25_000)) < MOST && of(&array(40_000)) > MOST, "{key}");
+        }
         // Alternatives are merged with adjacent keywords.
         let long = json!({"const": "x".repeat(20_000), "enum": texts(5000)});
         assert!(of(&long) > MOST);

@@ -1,6 +1,6 @@
 //! Tiling of images, as the processors of vision-language models do it.
 
-use super::{Filter, Picture};
+use super::{Filter, RgbImage};
 use crate::error::Error;
 
 /// Maximum number of tiles per image. Each tile occupies positions in the context.
@@ -30,7 +30,7 @@ pub enum Piece {
     /// Text with names of special tokens.
     Text(String),
     /// Image for the encoder.
-    Tile(Picture),
+    Tile(RgbImage),
 }
 
 impl Tiling {
@@ -41,7 +41,7 @@ impl Tiling {
     }
 
     /// Maximum number of tiles, including the thumbnail.
-    pub fn most(self) -> usize {
+    pub fn max_tiles(self) -> usize {
         match self {
             Tiling::Canvas(count) => count,
             Tiling::Closest(count) => count.saturating_add(1),
@@ -50,7 +50,7 @@ impl Tiling {
     }
 
     fn check(self) -> Result<(), Error> {
-        match self.count() > 0 && self.most() <= MAX_TILES + 1 {
+        match self.count() > 0 && self.max_tiles() <= MAX_TILES + 1 {
             true => Ok(()),
             false => Err(Error::Setting {
                 name: "tiles",
@@ -61,7 +61,7 @@ impl Tiling {
     }
 }
 
-impl Picture {
+impl RgbImage {
     /// Splits the image into tiles of `size` (width, height), in row-major order.
     ///
     /// # Errors
@@ -74,7 +74,7 @@ impl Picture {
         if width != height {
             let message =
                 format!("tiles must be square, but the encoder expects {width}×{height} pixels");
-            return Err(Error::Picture { message });
+            return Err(Error::Image { message });
         }
         match tiling {
             Tiling::Canvas(most) => self.on_canvas(width, most),

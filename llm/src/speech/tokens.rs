@@ -177,9 +177,9 @@ impl SpeechTokens {
         }
         let (text, stamps) = logits.split_at(logits.len().min(first as usize));
         let most = |logits: &[f32]| logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-        let (likeliest, base) = (most(text), most(stamps));
+        let (text_max, base) = (most(text), most(stamps));
         let sum: f32 = stamps.iter().map(|logit| (logit - base).exp()).sum();
-        if base > f32::NEG_INFINITY && base + sum.ln() > likeliest {
+        if base > f32::NEG_INFINITY && base + sum.ln() > text_max {
             mask_range(logits, 0, first);
         }
     }

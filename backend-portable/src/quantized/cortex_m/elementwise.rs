@@ -38,7 +38,7 @@ kernels! { ELEMENTWISE:
             )
         },
     )
-    .with_elements(Elements::Fractions);
+    .with_elements(Elements::Float);
     /// `cortex_m::dequantize_per_tensor.out(input, scale, zero_point,
     /// quant_min, quant_max, dtype, out)`.
     CORTEX_M_DEQUANTIZE_PER_TENSOR_OUT = Kernel::new(
@@ -55,7 +55,7 @@ kernels! { ELEMENTWISE:
             )
         },
     )
-    .with_elements(Elements::Fractions);
+    .with_elements(Elements::Float);
     /// `cortex_m::quantized_add.out(self, zero_point, multiplier, shift,
     /// other, zero_point, multiplier, shift, output_zero_point, output_multiplier,
     /// output_shift, activation_min, activation_max, out)`.

@@ -14,7 +14,7 @@ use crate::stages::Epilogue;
 use crate::tensors::Operand;
 use torchlet_graph::graph::{Node, ValueId};
 use torchlet_graph::operators::{
-    ArgumentCount, DynamicLinearArgs, EmbeddingQ4gswArgs, LinearDq8caQ4gswArgs, LinearOfCodesArgs,
+    ArgumentCount, DynamicLinearArgs, EmbeddingQ4gswArgs, LinearDq8caQ4gswArgs, LinearInt8Args,
     LinearQ4gswArgs, LinearQ8cswArgs, LinearQ8taQ8cswArgs, LinearQcs4wArgs, Operator,
     Q8taLinearArgs, QuantizedLinear, WeightInt8packMmArgs, WeightPacking,
 };
@@ -29,7 +29,7 @@ pub(in crate::ops) const OPERATORS: &[Entry] = &[
     product(Operator::ET_VK_LINEAR_Q8CSW, |e, args| plain(e, LinearQ8cswArgs::of(args)?)),
     product(Operator::ET_VK_LINEAR_Q4GSW, |e, args| plain(e, LinearQ4gswArgs::of(args)?)),
     product(Operator::ET_VK_Q4GSW_LINEAR, |e, args| plain(e, LinearQ4gswArgs::of(args)?)),
-    product(Operator::LINEAR_OF_CODES, |e, args| plain(e, LinearOfCodesArgs::of(args)?)),
+    product(Operator::LINEAR_INT8, |e, args| plain(e, LinearInt8Args::of(args)?)),
     operator(Operator::DYNAMIC_LINEAR, |e, args| {
         // For calls that the passes have not split in two.
         let mut it = Weighted::of(e, &DynamicLinearArgs::of(args)?.into())?;
@@ -92,7 +92,7 @@ const OF_FLOATS: &[(Operator, Reader)] = &[
     (Operator::WEIGHT_INT8PACK_MM, |args| Ok(WeightInt8packMmArgs::of(args)?.into())),
     (Operator::ET_VK_LINEAR_QCS4W, |args| Ok(LinearQcs4wArgs::of(args)?.into())),
     (Operator::ET_VK_LINEAR_Q8CSW, |args| Ok(LinearQ8cswArgs::of(args)?.into())),
-    (Operator::LINEAR_OF_CODES, |args| Ok(LinearOfCodesArgs::of(args)?.into())),
+    (Operator::LINEAR_INT8, |args| Ok(LinearInt8Args::of(args)?.into())),
     (Operator::ET_VK_LINEAR_Q4GSW, |args| Ok(LinearQ4gswArgs::of(args)?.into())),
     (Operator::ET_VK_Q4GSW_LINEAR, |args| Ok(LinearQ4gswArgs::of(args)?.into())),
 ];

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, SyncSender, TrySendError, channel, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use torchlet::llm::{
-    Error, Finish, Generation, GenerationConfig, Input, Logprobs, Mark, Message, Runner,
+    Error, Finish, Generation, GenerationConfig, Input, Logprobs, Message, Placeholder, Runner,
     TemplateArguments,
 };
 
@@ -197,7 +197,7 @@ enum Prompt<'j> {
     /// Messages with a placeholder per image, and the parts of each image.
     Pictures {
         messages: &'j [Message],
-        mark: &'j Mark,
+        mark: &'j Placeholder,
         images: Vec<Vec<Part>>,
     },
 }
@@ -342,7 +342,7 @@ mod tests {
             Model::state(&mut self.0, method)
         }
 
-        fn another(&self) -> Box<dyn Model> {
+        fn new_instance(&self) -> Box<dyn Model> {
             Box::new(Watched(self.0.share(), self.1.clone()))
         }
     }

@@ -11,7 +11,7 @@ fn chat(rest: &str) -> Result<Completion, String> {
 }
 
 fn messages(messages: Vec<Message>, images: Vec<Vec<u8>>) -> Prompt {
-    Prompt::Messages { messages, images, mark: Mark::unlike([]) }
+    Prompt::Messages { messages, images, mark: Placeholder::not_in([]) }
 }
 
 const TOOLS: &str = r#""tools": [{"type": "function", "function": {"name": "f"}}, {"type": "function", "function": {"name": "g", "parameters": {"type": "object"}}}]"#;
@@ -140,7 +140,7 @@ fn images_become_placeholders_in_messages() {
     let expected = Prompt::Messages {
         messages: marked,
         images: vec![vec![0, 1, 2]],
-        mark: Mark::unlike([MARK]),
+        mark: Placeholder::not_in([MARK]),
     };
     assert_eq!(read.prompt, expected);
     for (text, url, expected) in [
@@ -169,9 +169,10 @@ fn other_message_fields_are_passed_to_templates() {
     let others = |others: &[(&str, &str)]| -> Vec<(String, String)> {
         others.iter().map(|(name, json)| ((*name).into(), (*json).into())).collect()
     };
-    let user = Message { others: others(&[("name", "\"Ada\"")]), ..Message::new("user", "a") };
+    let user =
+        Message { extra_fields: others(&[("name", "\"Ada\"")]), ..Message::new("user", "a") };
     let fields = others(&[("reasoning_content", "\"c\""), ("annotations", "[]")]);
-    let assistant = Message { others: fields, ..Message::new("assistant", "b") };
+    let assistant = Message { extra_fields: fields, ..Message::new("assistant", "b") };
     let read = Completion::read(body, true).unwrap();
     assert_eq!(read.prompt, messages(vec![user, assistant], vec![]));
     for name in ["refusal", "audio", "function_call"] {
@@ -195,7 +196,7 @@ fn placeholders_do_not_occur_in_the_request() {
         }
         let read = Completion::read(body.to_string().as_bytes(), true).unwrap();
         let Prompt::Messages { mark, .. } = read.prompt else { panic!() };
-        assert_eq!(mark, Mark::unlike([MARK]), "{field}");
+        assert_eq!(mark, Placeholder::not_in([MARK]), "{field}");
     }
 }
 

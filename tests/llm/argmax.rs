@@ -1,5 +1,5 @@
-//! Where the likeliest token is always taken, logits stay where they are computed, and nothing else
-//! changes.
+//! Where the token with the largest logit is always chosen, logits stay where they are computed,
+//! and nothing else changes.
 
 use crate::forms::{expected, runner_with};
 use crate::{greedy, ids};
@@ -11,7 +11,7 @@ use torchlet::llm::{
 };
 use torchlet::{Module, RunOn};
 
-/// A program that counts how often it is asked for the likeliest alone, and how often logits were
+/// A program that counts how often it is asked for the argmax alone, and how often logits were
 /// shown.
 struct Counted {
     program: Module,
@@ -71,7 +71,7 @@ impl Model for Counted {
         self.program.state(method)
     }
 
-    fn another(&self) -> Box<dyn Model> {
+    fn new_instance(&self) -> Box<dyn Model> {
         Box::new(Counted { program: self.program.share(), counts: self.counts.clone() })
     }
 }
@@ -138,7 +138,7 @@ fn agrees(name: &str, processor: RunOn, lookahead: usize) {
         assert_eq!(counts.asked.load(Ordering::Relaxed), 0, "{name}");
         assert_eq!(found.tokens, &chosen[..count], "{name} {processor:?} with likelihoods");
         let told = found.logprobs.iter();
-        assert!(told.clone().all(|told| told.likeliest[0] == (told.token, told.logprob)), "{name}");
+        assert!(told.clone().all(|told| told.top[0] == (told.token, told.logprob)), "{name}");
         assert_eq!(told.map(|told| told.token).collect::<Vec<_>>(), found.tokens);
     }
 }
