@@ -120,7 +120,7 @@ impl<'p> Graph<'p> {
     }
 
     /// Returns the graph with its data borrowed from `self`.
-    pub fn borrowed(&self) -> Graph<'_> {
+    pub(crate) fn borrowed(&self) -> Graph<'_> {
         Graph {
             values: self.values.iter().map(Value::borrowed).collect(),
             nodes: self.nodes.clone(),

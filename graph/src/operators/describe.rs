@@ -594,7 +594,8 @@ macro_rules! operators {
 
             /// Returns the arguments in the order of the schema, without the output. Behind an
             /// absent argument, all must be absent.
-            pub fn inputs(&self) -> alloc::vec::Vec<ValueId> {
+            #[allow(dead_code, reason = "passes build calls of some operators only")]
+            pub(crate) fn inputs(&self) -> alloc::vec::Vec<ValueId> {
                 let mut inputs = alloc::vec::Vec::with_capacity(Self::COUNT);
                 $(inputs.extend(operators!(@write self.$parameter; $($default)?));)*
                 inputs
