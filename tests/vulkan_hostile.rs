@@ -242,7 +242,7 @@ fn damaged_fields() {
 
 /// The names of all operators.
 fn declared() -> impl Iterator<Item = &'static str> {
-    let list = include_str!("../backend-vulkan/src/ops/names.txt");
+    let list = include_str!("../gpu/src/ops/names.txt");
     list.lines().filter(|line| !line.is_empty() && !line.starts_with('#'))
 }
 

@@ -2,9 +2,7 @@
 
 use ash::vk;
 use std::time::Duration;
-use torchlet_core::format::Malformed;
 use torchlet_core::{DelegateError, KernelError, Message, ProgramError};
-use torchlet_graph::operators::ArgumentCount;
 
 /// An error of the Vulkan delegate.
 #[derive(Debug, Clone)]
@@ -75,14 +73,13 @@ impl std::fmt::Display for Error {
     }
 }
 
-impl From<Malformed> for Error {
-    fn from(malformed: Malformed) -> Self {
-        Error::Invalid(malformed.to_string())
-    }
-}
-impl From<ArgumentCount> for Error {
-    fn from(count: ArgumentCount) -> Self {
-        Error::Invalid(count.to_string())
+impl From<torchlet_gpu::Error> for Error {
+    fn from(error: torchlet_gpu::Error) -> Self {
+        match error {
+            torchlet_gpu::Error::Unsupported(what) => Error::Unsupported(what),
+            torchlet_gpu::Error::OutOfMemory(what) => Error::OutOfMemory(what),
+            other => Error::Invalid(other.to_string()),
+        }
     }
 }
 impl From<torchlet_graph::Error> for Error {

@@ -2,9 +2,9 @@
 //! that the torchlet compiler assigns to the GPU, on any Vulkan 1.1 device.
 //!
 //! A delegate blob, from either source, is parsed into a graph ([`torchlet_graph`]) that is
-//! independent of the blob. Operators ([`ops`]) encode the graph into dispatches over tensors
-//! ([`mod@encode`]). Tensors are placed in memory by their lifetimes ([`memory_plan`]). The
-//! dispatches are recorded once and replayed ([`compiled`]). All Vulkan calls are in [`device`].
+//! independent of the blob. The graph is planned without Vulkan ([`torchlet_gpu`]): dispatches over
+//! named buffers, a memory plan, constants. The plan is loaded onto the device ([`load`]), recorded
+//! once ([`recorded`]) and replayed ([`session`]). All Vulkan calls are in [`device`].
 //!
 //! Memory layouts in the blob are hints for mobile GPUs and are ignored: tensors are row-major
 //! buffers. 64-bit types are narrowed as the exporter narrows them. The Vulkan loader is opened at
@@ -14,66 +14,55 @@
 #![cfg_attr(not(test), warn(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 #![allow(rustdoc::private_intra_doc_links)]
 
-mod ahead;
-mod argmax;
-mod bfloat16;
-mod bounds;
-mod choices;
-mod commands;
-mod compiled;
-mod constants;
-mod derived;
+mod compile;
 mod device;
-mod encode;
-mod encoder;
 mod error;
-mod ids;
-mod matrix_units;
-mod memory_plan;
-mod ops;
-mod passes;
-mod prefetch;
-mod rates;
+mod load;
+mod matrix_benchmark;
+mod memory;
+mod recorded;
 mod recording_cache;
-mod rehearsal;
-mod replay;
-mod stages;
-mod state;
-mod state_tensors;
-mod steps;
-mod summary;
+mod session;
+mod stopwatch;
 mod target;
-mod tensors;
 mod trace;
-mod transfer;
+mod trial;
 mod tuning;
+mod upload;
 mod weights;
 
 pub use device::{
-    CooperativeMatrix, Cores, DEVICE_VARIABLE, DISABLE_VARIABLE, DeviceFeature, DeviceFeatures,
-    DeviceInfo, DeviceKind, DeviceLimits, MATRICES_VARIABLE, MEMORY_LIMIT_VARIABLE, MatrixElement,
+    DEVICE_VARIABLE, DISABLE_VARIABLE, DeviceInfo, MATRICES_VARIABLE, MEMORY_LIMIT_VARIABLE,
     PIPELINE_CACHE_VARIABLE, PREFETCH_VARIABLE, TIMEOUT_VARIABLE, TUNE_VARIABLE, UPLOAD_VARIABLE,
     Upload, devices, user_cache_folder,
 };
-pub use summary::{GraphSummary, OperatorSummary, summarize};
 pub use target::VulkanTarget;
+pub use torchlet_gpu::device::{
+    CooperativeMatrix, Cores, DeviceFeature, DeviceFeatures, DeviceKind, DeviceLimits,
+    MatrixElement,
+};
+pub use torchlet_gpu::{GraphSummary, OperatorSummary, summarize};
 
-use argmax::SearchRequest;
-use compiled::{Build, Compiled};
+use compile::compile;
 use device::{Context, Options};
 use error::Error;
+use load::Build;
+use session::Session;
 use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
+use stopwatch::Stopwatch;
 use torchlet_core::{
     Backend, Delegate, DelegateBox, DelegateCall, DelegateError, DelegateInfo, DelegateState,
     DeviceMemory, InitContext, OptionValue, Processed, Rates, delegate_size,
 };
+use torchlet_gpu::SearchRequest;
+use torchlet_gpu::StateTensor;
+use torchlet_gpu::rates;
 use torchlet_graph::graph::Graph;
 use torchlet_graph::{Named, blob, front};
-use trace::Stopwatch;
 
 /// The backend id that programs use for this backend.
 pub const BACKEND_NAME: &str = "VulkanBackend";
@@ -328,7 +317,7 @@ impl Backend for VulkanBackend {
         };
         let open = contexts.and_then(|all| all.get(&None).map(|context| context.info.clone()));
         let info = open.or_else(|| device::chosen(&self.options).ok());
-        info.as_ref().map(rates::of)
+        info.map(|info| rates::of(info.kind, info.cores))
     }
 
     fn device_memory(&self) -> Option<DeviceMemory> {
@@ -365,10 +354,10 @@ impl Backend for VulkanBackend {
         let parallel = context.parallel();
         let lasts = matches!(context.processed(), Processed::Lent(_));
         let build = Build { context: &device, traced, trial: false, parallel, lasts, without: &[] };
-        let compiled = Compiled::new(build, graph, state_tensors, &mut watch);
-        let compiled = Box::new(forget_lost(&self.contexts, &device, compiled)?);
+        let session = compile(build, graph, state_tensors, &mut watch);
+        let session = Box::new(forget_lost(&self.contexts, &device, session)?);
         watch.report(|event| context.trace(event));
-        context.place(VulkanDelegate { compiled, device, contexts: self.contexts.clone() })
+        context.place(VulkanDelegate { session, device, contexts: self.contexts.clone() })
     }
 }
 
@@ -377,19 +366,19 @@ impl Backend for VulkanBackend {
 fn read<'p>(
     bytes: &'p [u8],
     named: &Named<'_, 'p>,
-) -> Result<(Graph<'p>, Vec<state_tensors::StateTensor>), Error> {
+) -> Result<(Graph<'p>, Vec<StateTensor>), Error> {
     if !blob::is_blob(bytes) {
         return Ok((front::vulkan::read(bytes, named)?, Vec::new()));
     }
     let mut graph = blob::read(bytes, named)?;
     graph.mark_changes();
-    let state_tensors = state_tensors::of(&graph)?;
+    let state_tensors = torchlet_gpu::state_tensors(&graph)?;
     Ok((graph, state_tensors))
 }
 
 /// A compiled graph as a delegate.
 struct VulkanDelegate {
-    compiled: Box<Compiled>,
+    session: Box<Session>,
     device: Arc<Context>,
     contexts: Contexts,
 }
@@ -398,9 +387,9 @@ impl VulkanDelegate {
     /// Runs `work` once the device has finished any cancelled run.
     fn with_idle<T>(
         &mut self,
-        work: impl FnOnce(&mut Compiled) -> Result<T, Error>,
+        work: impl FnOnce(&mut Session) -> Result<T, Error>,
     ) -> Result<T, DelegateError> {
-        let result = self.compiled.finish_pending().and_then(|()| work(&mut self.compiled));
+        let result = self.session.finish_pending().and_then(|()| work(&mut self.session));
         forget_lost(&self.contexts, &self.device, result)
     }
 }
@@ -409,13 +398,13 @@ impl Drop for VulkanDelegate {
     fn drop(&mut self) {
         // Memory must not be freed while the device still uses it. If waiting fails, the device is
         // lost, or abandoned together with its memory.
-        let _ = self.compiled.finish_pending();
+        let _ = self.session.finish_pending();
     }
 }
 
 impl Delegate for VulkanDelegate {
     fn execute(&mut self, call: &mut DelegateCall<'_, '_>) -> Result<(), DelegateError> {
-        self.with_idle(|compiled| compiled.run(call, None).map(drop))
+        self.with_idle(|session| session.run(call, None).map(drop))
     }
 
     fn execute_argmax(
@@ -424,25 +413,25 @@ impl Delegate for VulkanDelegate {
         arg: usize,
         indices: &mut [i32],
     ) -> Result<Option<usize>, DelegateError> {
-        self.with_idle(|compiled| compiled.run(call, Some(SearchRequest { arg, indices })))
+        self.with_idle(|session| session.run(call, Some(SearchRequest { arg, indices })))
     }
 
     fn reset(&mut self) -> Result<(), DelegateError> {
-        self.with_idle(Compiled::reset)
+        self.with_idle(Session::reset)
     }
 
     fn state(&self, number: usize) -> Option<DelegateState<'_>> {
-        let state = self.compiled.state_tensors.get(number)?;
+        let state = self.session.state_tensors().get(number)?;
         Some(DelegateState { name: state.name.as_deref(), info: state.info.clone() })
     }
 
     fn read_state(&self, number: usize, target: &mut [u8]) -> Result<(), DelegateError> {
-        let result = self.compiled.finish_pending();
-        let result = result.and_then(|()| self.compiled.read_state_tensor(number, target));
+        let result = self.session.finish_pending();
+        let result = result.and_then(|()| self.session.read_state(number, target));
         forget_lost(&self.contexts, &self.device, result)
     }
 
     fn write_state(&mut self, number: usize, source: &[u8]) -> Result<(), DelegateError> {
-        self.with_idle(|compiled| compiled.write_state_tensor(number, source))
+        self.with_idle(|session| session.write_state(number, source))
     }
 }

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Crates that know graph operators, beside this one.
-const CRATES: [&str; 5] = ["graph", "backend-portable", "backend-vulkan", "src", "cli"];
+const CRATES: [&str; 6] = ["graph", "backend-portable", "gpu", "backend-vulkan", "src", "cli"];
 
 /// Maximum number of files that name an element-wise function.
 const GELU: usize = 4;

@@ -142,7 +142,7 @@ fn is_named(fixture: &Fixture, name: &str) -> bool {
 
 /// Names of the operators that the public sources declare for delegated graphs.
 fn declared() -> BTreeSet<&'static str> {
-    let list = include_str!("../../backend-vulkan/src/ops/names.txt");
+    let list = include_str!("../../gpu/src/ops/names.txt");
     list.lines().filter(|line| !line.is_empty() && !line.starts_with('#')).collect()
 }
 

@@ -1,20 +1,19 @@
 //! A logical device with its queues, memory and pipelines, shared by all modules on that device.
 
-use super::buffer::MemoryKind;
+use super::buffer::{Buffer, MemoryKind};
 use super::cache_file::{CacheFile, CacheKey, Holds};
-use super::features::{DeviceFeature, DeviceFeatures, make_device};
-use super::instance::{DeviceInfo, DeviceKind, Instance};
-use super::limits::Limits;
+use super::features::make_device;
+use super::instance::{DeviceInfo, Instance};
+use super::limits::plan_limits;
 use super::memory::Meter;
 use super::options::{Options, Upload};
 use super::pipeline::Pipelines;
 use super::power::Power;
 use super::queues::{self, Lane};
 use super::timestamps::{Calibration, Clock};
-use super::tuning_results::TuningResults;
+use super::tuning_results::{TuningResults, known_matrix_units};
 use crate::error::Error;
-use crate::matrix_units;
-use crate::trace::Stopwatch;
+use crate::stopwatch::Stopwatch;
 use crate::weights::Weights;
 use ash::{khr, vk};
 use gpu_allocator::AllocationSizes;
@@ -23,13 +22,15 @@ use std::mem::ManuallyDrop;
 use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::time::{Duration, Instant};
+use torchlet_gpu::device::DeviceKind;
+use torchlet_gpu::device::{Device, Limits};
+use torchlet_gpu::device::{DeviceFeature, DeviceFeatures};
+use torchlet_gpu::matrix_units;
 
 /// An open device.
 pub(crate) struct Context {
     pub(crate) info: DeviceInfo,
     pub(crate) limits: Limits,
-    /// The alignment of tensors in a buffer, in bytes.
-    pub(crate) align: u64,
     pub(crate) pipelines: ManuallyDrop<Pipelines>,
     pub(crate) raw: ash::Device,
     /// The compute queue.
@@ -68,7 +69,7 @@ pub(crate) struct Context {
     /// Whether matrix units are used, once measured.
     pub(crate) matrices: OnceLock<bool>,
     /// The shared weights of the graphs on this device.
-    pub(crate) weights: Weights,
+    pub(crate) weights: Weights<Buffer>,
     /// The device memory in use.
     pub(crate) meter: Meter,
     state: AtomicU8,
@@ -168,7 +169,7 @@ impl Context {
         };
         let found = TuningResults::new(file(Holds::Choices));
         let probes = options.probe_matrices.unwrap_or(true);
-        let matrices = matrix_units::known(features.multiply_halves() && probes, &found);
+        let matrices = known_matrix_units(features.multiply_halves() && probes, &found);
         let busy = options.busy.unwrap_or(info.busy_invocations());
         let cores = info.cores.filter(|_| options.busy.is_none());
         let processors = cores.map(|it| it.count as usize);
@@ -177,8 +178,7 @@ impl Context {
             busy,
             processors,
             prefetch: options.prefetch,
-            limits: Limits::of(&properties.limits, options.fold_at, options.buffers),
-            align: properties.limits.min_storage_buffer_offset_alignment.max(16),
+            limits: plan_limits(&properties.limits, options.fold_at, options.buffers),
             pipelines: ManuallyDrop::new(pipelines),
             raw,
             compute,
@@ -213,6 +213,17 @@ impl Context {
     /// not on battery power.
     pub(crate) fn polls(&self) -> bool {
         self.info.kind != DeviceKind::Cpu && !self.power.is_battery()
+    }
+
+    /// Returns the device as plans see it.
+    pub(crate) fn planned(&self) -> Device {
+        Device {
+            features: self.used_features(),
+            limits: self.limits.clone(),
+            busy: self.busy,
+            allocation: self.largest_allocation,
+            processors: self.processors,
+        }
     }
 
     /// Returns the features that programs use: without matrix units if they are known to be slow.
@@ -338,7 +349,7 @@ pub(crate) fn listed(options: &Options) -> Result<Vec<DeviceInfo>, Error> {
         if info.features.multiply_halves() {
             let probes = options.probe_matrices.unwrap_or(true);
             info.matrix_units =
-                matrix_units::known(probes, &TuningResults::new(file)).get().copied();
+                known_matrix_units(probes, &TuningResults::new(file)).get().copied();
         }
         info
     };
@@ -405,7 +416,8 @@ impl Drop for Context {
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
-    use crate::device::{Binding, Buffer, Command, DeviceLimits, Recording};
+    use crate::device::{Binding, Buffer, Command, Recording};
+    use torchlet_gpu::device::DeviceLimits;
 
     /// Opens a separate context, if a device exists.
     pub(in super::super) fn context(options: &Options) -> Option<Arc<Context>> {

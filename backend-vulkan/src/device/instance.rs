@@ -1,42 +1,16 @@
 //! Opens the Vulkan loader and lists the devices.
 
-use super::cores::Cores;
-use super::features::{self, CooperativeMatrix, DeviceFeatures};
-use super::limits::DeviceLimits;
+use super::features;
 use super::workarounds::{Driver, workarounds};
 use super::{cores, limits, portability, queues};
 use crate::error::Error;
 use ash::vk;
 use std::ffi::CStr;
 use std::sync::{Arc, Mutex, PoisonError};
-
-/// The kind of processor that a device is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-#[non_exhaustive]
-pub enum DeviceKind {
-    /// Software on the CPU.
-    Cpu,
-    /// Any other kind.
-    Other,
-    /// A virtual GPU of a virtual machine.
-    Virtual,
-    /// A GPU that shares memory with the CPU.
-    Integrated,
-    /// A GPU with dedicated memory.
-    Discrete,
-}
-
-impl DeviceKind {
-    /// Returns the approximate number of invocations that saturate such a device, if its cores are
-    /// not known.
-    pub(crate) fn busy_invocations(self) -> usize {
-        match self {
-            DeviceKind::Cpu => 1 << 7,
-            DeviceKind::Integrated => 1 << 12,
-            DeviceKind::Other | DeviceKind::Virtual | DeviceKind::Discrete => 1 << 16,
-        }
-    }
-}
+use torchlet_gpu::device::Cores;
+use torchlet_gpu::device::DeviceKind;
+use torchlet_gpu::device::DeviceLimits;
+use torchlet_gpu::device::{CooperativeMatrix, DeviceFeatures};
 
 /// A device that the Vulkan loader found.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -216,7 +190,7 @@ impl Instance {
             ),
             features,
             cores,
-            limits: DeviceLimits::of(&properties.limits, largest),
+            limits: limits::reported(&properties.limits, largest),
             transfer_queue: queues::transfer_family(&families).is_some(),
             matrix_units: None,
             memory: local.map(|heap| heap.size).max().unwrap_or(0),
@@ -278,14 +252,10 @@ impl Instance {
         let found = found.unwrap_or_default();
         let by_subgroup = found.iter().filter(|found| found.scope == vk::ScopeKHR::SUBGROUP);
         by_subgroup
-            .map(|found| CooperativeMatrix {
-                m: found.m_size,
-                n: found.n_size,
-                k: found.k_size,
-                a: found.a_type.into(),
-                b: found.b_type.into(),
-                c: found.c_type.into(),
-                result: found.result_type.into(),
+            .map(|found| {
+                let elements = [found.a_type, found.b_type, found.c_type, found.result_type];
+                let sizes = [found.m_size, found.n_size, found.k_size];
+                CooperativeMatrix::new(sizes, elements.map(features::element_of))
             })
             .collect()
     }

@@ -1,151 +1,36 @@
-//! Device limits that encoding depends on.
+//! Reads the limits of a device.
 
-use crate::error::Error;
 use ash::vk;
-use torchlet_shaders::Module;
+use torchlet_gpu::device::{DeviceLimits, Limits, MOST_INVOCATIONS, NEEDED_BUFFERS};
 
-/// Workgroups per dimension that every device supports.
-pub(crate) const MOST_GROUPS: usize = 65535;
-
-/// The maximum number of invocations per workgroup that shaders use. Vulkan guarantees 128; all
-/// drivers of devices with Vulkan 1.1 support more.
-pub(crate) const MOST_INVOCATIONS: u32 = 256;
-
-/// Storage buffers of the shaders without an alternative; Vulkan guarantees 4. Element-wise chains,
-/// GEMMs, tiled convolutions, recurrent layers and others bind up to this many. GEMVs that rotate
-/// their rows or write them to a cache (`gemv_placed`), and tiled int8 convolutions
-/// (`convolution_int8`), bind more; devices with fewer buffers use other kernels instead.
-pub(crate) const NEEDED_BUFFERS: u32 = 7;
-
-/// The limits that a device reports.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-#[non_exhaustive]
-pub struct DeviceLimits {
-    /// Invocations per workgroup; 256 are needed.
-    pub invocations: u32,
-    /// Workgroups of a dispatch, in each dimension; larger work is folded into other dimensions or
-    /// split into several dispatches.
-    pub workgroups: [u32; 3],
-    /// Bytes of shared memory per workgroup.
-    pub shared_memory: u32,
-    /// Storage buffers per shader; 7 are needed.
-    pub storage_buffers: u32,
-    /// Bytes of a tensor.
-    pub tensor: u64,
-    /// Bytes of one memory allocation; weights may be distributed over several.
-    pub allocation: u64,
+/// Returns the limits that a device reports; `allocation` is the size of its largest allocation.
+pub(super) fn reported(device: &vk::PhysicalDeviceLimits, allocation: u64) -> DeviceLimits {
+    let mut limits = DeviceLimits::default();
+    limits.invocations = invocations_of(device);
+    limits.workgroups = device.max_compute_work_group_count;
+    limits.shared_memory = device.max_compute_shared_memory_size;
+    limits.storage_buffers = buffers_of(device);
+    limits.tensor = device.max_storage_buffer_range.into();
+    limits.allocation = allocation;
+    limits
 }
 
-impl DeviceLimits {
-    pub(super) fn of(device: &vk::PhysicalDeviceLimits, allocation: u64) -> Self {
-        DeviceLimits {
-            invocations: invocations_of(device),
-            workgroups: device.max_compute_work_group_count,
-            shared_memory: device.max_compute_shared_memory_size,
-            storage_buffers: buffers_of(device),
-            tensor: device.max_storage_buffer_range.into(),
-            allocation,
-        }
-    }
-}
-
-/// The device limits that encoding depends on.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Limits {
-    /// Workgroups of a dispatch, in each dimension.
-    pub(crate) workgroups: [u32; 3],
-    /// Workgroups per dimension beyond which work is folded into the next dimension, or, in the
-    /// last one, split into several dispatches. Equals the device limit except in tests.
-    pub(crate) fold_at: [u32; 3],
-    /// Bytes of a tensor.
-    pub(crate) tensor: u64,
-    /// Bytes of shared memory per workgroup.
-    pub(crate) shared: u32,
-    /// Storage buffers per shader.
-    pub(crate) buffers: u32,
-    /// The alignment of tensors, in bytes.
-    pub(crate) align: u64,
-}
-
-impl Limits {
-    /// Limits that every accepted device supports: Vulkan 1.1, table "Required Limits", and
-    /// [`lacking`].
-    pub(crate) const LEAST: Self = Limits {
-        workgroups: [MOST_GROUPS as u32; 3],
-        fold_at: [MOST_GROUPS as u32; 3],
-        tensor: 1 << 27,
-        shared: 1 << 14,
-        buffers: NEEDED_BUFFERS,
-        align: 256,
-    };
-
-    /// Returns the limits of a device; `fold_at` and `buffers` lower the respective limits.
-    pub(crate) fn of(
-        device: &vk::PhysicalDeviceLimits,
-        fold_at: Option<u32>,
-        buffers: Option<u32>,
-    ) -> Self {
-        let workgroups = device.max_compute_work_group_count;
-        Limits {
-            workgroups,
-            fold_at: workgroups.map(|most| most.min(fold_at.unwrap_or(most)).max(1)),
-            tensor: device.max_storage_buffer_range.into(),
-            shared: device.max_compute_shared_memory_size,
-            buffers: buffers_of(device).min(buffers.unwrap_or(u32::MAX)),
-            // Shaders read four elements at a time.
-            align: device.min_storage_buffer_offset_alignment.max(16),
-        }
-    }
-
-    /// Folds the workgroups of dimension `along` into the next dimension if they exceed the limit.
-    /// Returns `None` if that exceeds the limits too.
-    pub(crate) fn folded(&self, groups: [u32; 3], along: usize) -> Option<[u32; 3]> {
-        let (count, most) = (*groups.get(along)?, *self.fold_at.get(along)?);
-        let mut folded = groups;
-        if count > most {
-            let next = count.div_ceil(most);
-            *folded.get_mut(along)? = count.div_ceil(next);
-            *folded.get_mut(along + 1).filter(|groups| **groups == 1)? = next;
-        }
-        self.take(folded).then_some(folded)
-    }
-
-    /// Whether the device supports the number of buffers that a shader binds.
-    pub(crate) fn bind(&self, module: &Module) -> bool {
-        u32::try_from(module.bindings).is_ok_and(|count| count <= self.buffers)
-    }
-
-    /// Whether the device supports this many workgroups.
-    fn take(&self, groups: [u32; 3]) -> bool {
-        groups.iter().zip(self.workgroups).all(|(count, most)| *count <= most)
-    }
-
-    /// Rejects a dispatch with more workgroups than the device supports.
-    pub(crate) fn check_workgroups(&self, shader: &str, groups: [u32; 3]) -> Result<(), Error> {
-        match self.take(groups) {
-            true => Ok(()),
-            false => Err(Error::unsupported(format!(
-                "{shader}: {groups:?} workgroups exceed the device limit of {:?}",
-                self.workgroups
-            ))),
-        }
-    }
-
-    /// Rejects a tensor that is too large for a shader to bind.
-    pub(crate) fn check_tensor(&self, shader: &str, bytes: u64) -> Result<(), Error> {
-        match bytes <= self.tensor {
-            true => Ok(()),
-            false => Err(Error::unsupported(format!(
-                "{shader}: a tensor of {bytes} bytes exceeds the device limit of {}",
-                self.tensor
-            ))),
-        }
-    }
-}
-
-impl Default for Limits {
-    fn default() -> Self {
-        Self::LEAST
+/// Returns the limits that encoding depends on; `fold_at` and `buffers` lower the respective
+/// limits.
+pub(super) fn plan_limits(
+    device: &vk::PhysicalDeviceLimits,
+    fold_at: Option<u32>,
+    buffers: Option<u32>,
+) -> Limits {
+    let workgroups = device.max_compute_work_group_count;
+    Limits {
+        workgroups,
+        fold_at: workgroups.map(|most| most.min(fold_at.unwrap_or(most)).max(1)),
+        tensor: device.max_storage_buffer_range.into(),
+        shared: device.max_compute_shared_memory_size,
+        buffers: buffers_of(device).min(buffers.unwrap_or(u32::MAX)),
+        // Shaders read four elements at a time.
+        align: device.min_storage_buffer_offset_alignment.max(16),
     }
 }
 
@@ -173,21 +58,6 @@ pub(crate) fn lacking(device: &vk::PhysicalDeviceLimits) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use torchlet_shaders::{MODULES, REPLAYED_MODULES};
-
-    #[test]
-    fn workgroups_fold_into_the_next_dimension() {
-        let limits = Limits { workgroups: [10, 4, 5], fold_at: [10, 4, 5], ..Limits::default() };
-        assert_eq!(limits.folded([10, 1, 1], 0), Some([10, 1, 1]));
-        assert_eq!(limits.folded([11, 1, 1], 0), Some([6, 2, 1]));
-        assert_eq!(limits.folded([40, 1, 1], 0), Some([10, 4, 1]));
-        assert_eq!(limits.folded([41, 1, 1], 0), None);
-        assert_eq!(limits.folded([1, 19, 1], 1), Some([1, 4, 5]));
-        assert_eq!(limits.folded([1, 21, 1], 1), None);
-        // The next dimension is in use.
-        assert_eq!(limits.folded([11, 2, 1], 0), None);
-        assert_eq!(limits.folded([1, 1, 6], 2), None);
-    }
 
     #[test]
     fn devices_below_the_required_limits_are_rejected() {
@@ -213,27 +83,14 @@ mod tests {
     }
 
     #[test]
-    fn required_shaders_fit_the_buffer_limit() {
-        let more = MODULES.iter().filter(|module| !Limits::LEAST.bind(module));
-        let more: Vec<&str> = more.map(|module| module.name).collect();
-        let codes = ["convolution_int8", "convolution_int8_cooperative"];
-        assert_eq!(more, [["gemv_placed", "gemv_placed_halves"], codes].concat());
-        // The required number of buffers is not higher than necessary.
-        assert!(REPLAYED_MODULES.iter().all(|module| Limits::LEAST.bind(module)));
-        let all = MODULES.iter().chain(REPLAYED_MODULES);
-        let most = all.filter(|module| Limits::LEAST.bind(module));
-        assert_eq!(most.map(|module| module.bindings).max(), Some(NEEDED_BUFFERS as usize));
-    }
-
-    #[test]
     fn buffer_limit_is_the_smaller_one() {
         let device = vk::PhysicalDeviceLimits {
             max_per_stage_descriptor_storage_buffers: 16,
             max_descriptor_set_storage_buffers: 8,
             ..Default::default()
         };
-        assert_eq!(Limits::of(&device, None, None).buffers, 8);
-        assert_eq!(Limits::of(&device, None, Some(7)).buffers, 7);
-        assert_eq!(Limits::of(&device, None, Some(9)).buffers, 8);
+        assert_eq!(plan_limits(&device, None, None).buffers, 8);
+        assert_eq!(plan_limits(&device, None, Some(7)).buffers, 7);
+        assert_eq!(plan_limits(&device, None, Some(9)).buffers, 8);
     }
 }

@@ -23,19 +23,12 @@ mod workarounds;
 
 pub(crate) use buffer::{Buffer, MemoryKind};
 pub(crate) use context::{Context, chosen, listed};
-pub use cores::Cores;
-pub(crate) use cores::{is_parallel, processors};
-pub use features::{CooperativeMatrix, DeviceFeature, DeviceFeatures, MatrixElement};
-pub use instance::{DeviceInfo, DeviceKind, devices};
-pub use limits::DeviceLimits;
-pub(crate) use limits::{Limits, MOST_GROUPS, MOST_INVOCATIONS};
+pub use instance::{DeviceInfo, devices};
 pub(crate) use options::Options;
 pub use options::{
     DEVICE_VARIABLE, DISABLE_VARIABLE, MATRICES_VARIABLE, MEMORY_LIMIT_VARIABLE,
     PIPELINE_CACHE_VARIABLE, PREFETCH_VARIABLE, TIMEOUT_VARIABLE, TUNE_VARIABLE, UPLOAD_VARIABLE,
     Upload, user_cache_folder,
 };
-pub(crate) use pipeline::PipelineKey;
 pub(crate) use recording::{Binding, Command, Recording, hand_over_uploads};
 pub(crate) use timestamps::Clock;
-pub(crate) use tuning_results::{Best, Question, TuningResults};

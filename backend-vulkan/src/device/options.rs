@@ -1,9 +1,9 @@
 //! Options for opening a device, set by the caller or else by environment variables.
 
-use super::features::DeviceFeature;
 use crate::error::Error;
 use std::path::PathBuf;
 use std::time::Duration;
+use torchlet_gpu::device::DeviceFeature;
 
 /// Environment variable that selects a device by index or by part of its name.
 pub const DEVICE_VARIABLE: &str = "TORCHLET_VULKAN_DEVICE";

@@ -1,39 +1,14 @@
 //! Compute pipelines, created once per device for each shader and set of specialisation constants.
 
 use super::cache_file::CacheFile;
-use super::features::{DeviceFeature, DeviceFeatures};
 use crate::error::Error;
 use ash::{ext, vk};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use torchlet_gpu::device::PipelineKey;
+use torchlet_gpu::device::{DeviceFeature, DeviceFeatures};
 use torchlet_shaders::{Feature, Module};
-
-/// A shader, its specialisation constants and its workgroup size.
-#[derive(Debug, Clone)]
-pub(crate) struct PipelineKey {
-    pub(crate) module: Module,
-    pub(crate) constants: Vec<u32>,
-    pub(crate) workgroup: [u32; 3],
-}
-
-impl PartialEq for PipelineKey {
-    fn eq(&self, other: &Self) -> bool {
-        self.identity() == other.identity()
-    }
-}
-impl Eq for PipelineKey {}
-impl std::hash::Hash for PipelineKey {
-    fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
-        self.identity().hash(state);
-    }
-}
-
-impl PipelineKey {
-    fn identity(&self) -> (&'static str, &[u32], [u32; 3]) {
-        (self.module.name, &self.constants, self.workgroup)
-    }
-}
 
 /// Objects shared by the pipelines of one shader.
 struct Shader {

@@ -1,9 +1,10 @@
 //! Instance and device extensions for portability drivers, which translate Vulkan to another API
 //! (MoltenVK).
 
-use super::features::{self, DeviceFeature, DeviceFeatures};
+use super::features;
 use ash::{khr, vk};
 use std::ffi::CStr;
+use torchlet_gpu::device::{DeviceFeature, DeviceFeatures};
 
 fn lists(known: &[vk::ExtensionProperties], name: &CStr) -> bool {
     known.iter().any(|extension| extension.extension_name_as_c_str() == Ok(name))

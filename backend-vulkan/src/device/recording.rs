@@ -3,45 +3,20 @@
 
 use super::Context;
 use super::completion::Completion;
-use super::pipeline::{Pipeline, PipelineKey};
+use super::pipeline::Pipeline;
 use super::queues::{Lane, Scope};
 use super::timestamps::Timestamps;
 use crate::error::Error;
 use ash::vk;
-use std::borrow::Cow;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use torchlet_gpu::device::PipelineKey;
 
 /// A range of a buffer that a command reads or writes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Binding {
-    pub(crate) buffer: vk::Buffer,
-    pub(crate) offset: u64,
-    pub(crate) size: u64,
-    pub(crate) written: bool,
-}
-
-impl Binding {
-    fn overlaps(&self, other: &Binding) -> bool {
-        self.buffer == other.buffer
-            && self.offset < other.offset + other.size
-            && other.offset < self.offset + self.size
-    }
-}
+pub(crate) type Binding = torchlet_gpu::Binding<vk::Buffer>;
 
 /// A command of a recording.
-#[derive(Debug, Clone)]
-pub(crate) enum Command<'s> {
-    /// Runs a shader on its bindings.
-    Dispatch {
-        key: Cow<'s, PipelineKey>,
-        bindings: Vec<Binding>,
-        push: Cow<'s, [u8]>,
-        groups: [u32; 3],
-    },
-    /// Copies bytes; `from` determines the size.
-    Copy { from: Binding, to: Binding },
-}
+pub(crate) type Command<'s> = torchlet_gpu::Command<'s, vk::Buffer>;
 
 /// Returns the pipelines and bindings of the dispatches among commands.
 fn dispatches<'c>(
@@ -441,6 +416,7 @@ mod tests {
     use super::super::context::tests::context;
     use super::super::options::Options;
     use super::*;
+    use std::borrow::Cow;
     use torchlet_shaders::{Element, Gather, GatherPush, MAX_DIMS, Pipeline as _, PushConstants};
 
     #[test]

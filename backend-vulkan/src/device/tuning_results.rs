@@ -2,32 +2,9 @@
 
 use super::cache_file::CacheFile;
 use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
-
-/// Identifies a choice between kernel variants: a hash of the computation and of its variants, so
-/// that a result is never used for another choice.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(crate) struct Question(u64);
-
-impl Question {
-    /// Returns the question for a text that describes it.
-    pub(crate) fn of(text: &str) -> Self {
-        // FNV-1a.
-        let step = |sum: u64, byte: u8| (sum ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3);
-        Question(text.bytes().fold(0xcbf2_9ce4_8422_2325, step))
-    }
-}
-
-/// The best variant found.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct Best {
-    /// Its index among the variants.
-    pub(crate) variant: u8,
-    /// Its time as a share of the first variant's time.
-    pub(crate) share: f32,
-    /// How many variants were measured, from the first on.
-    pub(crate) tried: u8,
-}
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use torchlet_gpu::device::{Best, Question};
+use torchlet_gpu::matrix_units;
 
 /// The results for one device.
 pub(crate) struct TuningResults {
@@ -44,7 +21,7 @@ fn entries(bytes: &[u8]) -> impl Iterator<Item = (Question, Best)> {
         |[a, b, c, d, e, f, g, h, variant, share @ .., tried]| {
             let question = u64::from_le_bytes([*a, *b, *c, *d, *e, *f, *g, *h]);
             let share = f32::from_le_bytes(*share);
-            (Question(question), Best { variant: *variant, share, tried: *tried })
+            (Question::from_hash(question), Best { variant: *variant, share, tried: *tried })
         },
     )
 }
@@ -77,7 +54,7 @@ impl TuningResults {
         all.sort_unstable_by_key(|(question, _)| *question);
         let mut bytes = Vec::with_capacity(all.len() * ENTRY);
         for (question, best) in all {
-            bytes.extend(question.0.to_le_bytes());
+            bytes.extend(question.hash().to_le_bytes());
             bytes.push(best.variant);
             bytes.extend(best.share.to_le_bytes());
             bytes.push(best.tried);
@@ -88,6 +65,16 @@ impl TuningResults {
     fn lock(&self) -> MutexGuard<'_, HashMap<Question, Best>> {
         // Poisoning can be ignored: a panic cannot leave the guarded data half-changed.
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Returns the initial state for a newly opened device: the stored result, or `true` if the
+/// benchmark is disabled.
+pub(crate) fn known_matrix_units(asks: bool, found: &TuningResults) -> OnceLock<bool> {
+    match found.all().get(&matrix_units::question()) {
+        _ if !asks => OnceLock::from(true),
+        Some(best) => OnceLock::from(matrix_units::favours_units(best)),
+        None => OnceLock::new(),
     }
 }
 
@@ -113,5 +100,17 @@ mod tests {
         assert_eq!(second.all(), expected);
         assert_eq!(TuningResults::new(file()).all(), expected);
         let _ = std::fs::remove_dir_all(&folder);
+    }
+
+    #[test]
+    fn benchmark_result_applies_to_later_loads() {
+        for (times, expected) in [([10, 50], true), ([90, 50], false)] {
+            let found = TuningResults::new(None);
+            assert_eq!(known_matrix_units(true, &found).get(), None, "not measured yet");
+            found.keep([(matrix_units::question(), matrix_units::answer(times))]);
+            assert_eq!(known_matrix_units(true, &found).get(), Some(&expected));
+            // If the benchmark is disabled, matrix units are kept.
+            assert_eq!(known_matrix_units(false, &found).get(), Some(&true));
+        }
     }
 }

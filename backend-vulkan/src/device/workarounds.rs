@@ -7,9 +7,9 @@
 //! - Extensions for portability drivers, which translate to another API (`portability.rs`).
 //! - No polling on software devices and on battery power (`completion.rs`, `power.rs`).
 
-use super::features::DeviceFeature;
-use super::instance::DeviceKind;
 use ash::vk;
+use torchlet_gpu::device::DeviceFeature;
+use torchlet_gpu::device::DeviceKind;
 
 /// Properties of a device that are known before its features are queried.
 #[derive(Debug, Clone, Copy)]

@@ -1,0 +1,33 @@
+//! What a plan depends on of a device, as plain data: its kind, cores, limits and optional features,
+//! and the measured answers to tuning questions.
+
+mod cores;
+mod features;
+mod kind;
+mod limits;
+mod pipeline;
+mod question;
+
+pub use cores::Cores;
+pub(crate) use cores::{is_parallel, processors};
+pub use features::{CooperativeMatrix, DeviceFeature, DeviceFeatures, MatrixElement};
+pub use kind::DeviceKind;
+pub(crate) use limits::MOST_GROUPS;
+pub use limits::{DeviceLimits, Limits, MOST_INVOCATIONS, NEEDED_BUFFERS};
+pub use pipeline::PipelineKey;
+pub use question::{Best, Question};
+
+/// A device as plans see it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Device {
+    /// The optional features that plans may use.
+    pub features: DeviceFeatures,
+    /// The limits that plans respect.
+    pub limits: Limits,
+    /// The number of invocations that saturate the device.
+    pub busy: usize,
+    /// The maximum bytes of one memory allocation.
+    pub allocation: u64,
+    /// The number of processors (SMs or compute units), if known.
+    pub processors: Option<usize>,
+}

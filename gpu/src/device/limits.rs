@@ -1,0 +1,151 @@
+//! Device limits that encoding depends on.
+
+use crate::error::Error;
+use torchlet_shaders::Module;
+
+/// Workgroups per dimension that every device supports.
+pub(crate) const MOST_GROUPS: usize = 65535;
+
+/// The maximum number of invocations per workgroup that shaders use. Vulkan guarantees 128; all
+/// drivers of devices with Vulkan 1.1 support more.
+pub const MOST_INVOCATIONS: u32 = 256;
+
+/// Storage buffers of the shaders without an alternative; Vulkan guarantees 4. Element-wise chains,
+/// GEMMs, tiled convolutions, recurrent layers and others bind up to this many. GEMVs that rotate
+/// their rows or write them to a cache (`gemv_placed`), and tiled int8 convolutions
+/// (`convolution_int8`), bind more; devices with fewer buffers use other kernels instead.
+pub const NEEDED_BUFFERS: u32 = 7;
+
+/// The limits that a device reports.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub struct DeviceLimits {
+    /// Invocations per workgroup; 256 are needed.
+    pub invocations: u32,
+    /// Workgroups of a dispatch, in each dimension; larger work is folded into other dimensions or
+    /// split into several dispatches.
+    pub workgroups: [u32; 3],
+    /// Bytes of shared memory per workgroup.
+    pub shared_memory: u32,
+    /// Storage buffers per shader; 7 are needed.
+    pub storage_buffers: u32,
+    /// Bytes of a tensor.
+    pub tensor: u64,
+    /// Bytes of one memory allocation; weights may be distributed over several.
+    pub allocation: u64,
+}
+
+/// The device limits that encoding depends on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Limits {
+    /// Workgroups of a dispatch, in each dimension.
+    pub workgroups: [u32; 3],
+    /// Workgroups per dimension beyond which work is folded into the next dimension, or, in the
+    /// last one, split into several dispatches. Equals the device limit except in tests.
+    pub fold_at: [u32; 3],
+    /// Bytes of a tensor.
+    pub tensor: u64,
+    /// Bytes of shared memory per workgroup.
+    pub shared: u32,
+    /// Storage buffers per shader.
+    pub buffers: u32,
+    /// The alignment of tensors, in bytes.
+    pub align: u64,
+}
+
+impl Limits {
+    /// Limits that every accepted device supports: Vulkan 1.1, table "Required Limits", and
+    /// [`lacking`].
+    pub const LEAST: Self = Limits {
+        workgroups: [MOST_GROUPS as u32; 3],
+        fold_at: [MOST_GROUPS as u32; 3],
+        tensor: 1 << 27,
+        shared: 1 << 14,
+        buffers: NEEDED_BUFFERS,
+        align: 256,
+    };
+
+    /// Folds the workgroups of dimension `along` into the next dimension if they exceed the limit.
+    /// Returns `None` if that exceeds the limits too.
+    pub fn folded(&self, groups: [u32; 3], along: usize) -> Option<[u32; 3]> {
+        let (count, most) = (*groups.get(along)?, *self.fold_at.get(along)?);
+        let mut folded = groups;
+        if count > most {
+            let next = count.div_ceil(most);
+            *folded.get_mut(along)? = count.div_ceil(next);
+            *folded.get_mut(along + 1).filter(|groups| **groups == 1)? = next;
+        }
+        self.take(folded).then_some(folded)
+    }
+
+    /// Whether the device supports the number of buffers that a shader binds.
+    pub fn bind(&self, module: &Module) -> bool {
+        u32::try_from(module.bindings).is_ok_and(|count| count <= self.buffers)
+    }
+
+    /// Whether the device supports this many workgroups.
+    fn take(&self, groups: [u32; 3]) -> bool {
+        groups.iter().zip(self.workgroups).all(|(count, most)| *count <= most)
+    }
+
+    /// Rejects a dispatch with more workgroups than the device supports.
+    pub fn check_workgroups(&self, shader: &str, groups: [u32; 3]) -> Result<(), Error> {
+        match self.take(groups) {
+            true => Ok(()),
+            false => Err(Error::unsupported(format!(
+                "{shader}: {groups:?} workgroups exceed the device limit of {:?}",
+                self.workgroups
+            ))),
+        }
+    }
+
+    /// Rejects a tensor that is too large for a shader to bind.
+    pub fn check_tensor(&self, shader: &str, bytes: u64) -> Result<(), Error> {
+        match bytes <= self.tensor {
+            true => Ok(()),
+            false => Err(Error::unsupported(format!(
+                "{shader}: a tensor of {bytes} bytes exceeds the device limit of {}",
+                self.tensor
+            ))),
+        }
+    }
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self::LEAST
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use torchlet_shaders::{MODULES, REPLAYED_MODULES};
+
+    #[test]
+    fn workgroups_fold_into_the_next_dimension() {
+        let limits = Limits { workgroups: [10, 4, 5], fold_at: [10, 4, 5], ..Limits::default() };
+        assert_eq!(limits.folded([10, 1, 1], 0), Some([10, 1, 1]));
+        assert_eq!(limits.folded([11, 1, 1], 0), Some([6, 2, 1]));
+        assert_eq!(limits.folded([40, 1, 1], 0), Some([10, 4, 1]));
+        assert_eq!(limits.folded([41, 1, 1], 0), None);
+        assert_eq!(limits.folded([1, 19, 1], 1), Some([1, 4, 5]));
+        assert_eq!(limits.folded([1, 21, 1], 1), None);
+        // The next dimension is in use.
+        assert_eq!(limits.folded([11, 2, 1], 0), None);
+        assert_eq!(limits.folded([1, 1, 6], 2), None);
+    }
+
+    #[test]
+    fn required_shaders_fit_the_buffer_limit() {
+        let more = MODULES.iter().filter(|module| !Limits::LEAST.bind(module));
+        let more: Vec<&str> = more.map(|module| module.name).collect();
+        let codes = ["convolution_int8", "convolution_int8_cooperative"];
+        assert_eq!(more, [["gemv_placed", "gemv_placed_halves"], codes].concat());
+        // The required number of buffers is not higher than necessary.
+        assert!(REPLAYED_MODULES.iter().all(|module| Limits::LEAST.bind(module)));
+        let all = MODULES.iter().chain(REPLAYED_MODULES);
+        let most = all.filter(|module| Limits::LEAST.bind(module));
+        assert_eq!(most.map(|module| module.bindings).max(), Some(NEEDED_BUFFERS as usize));
+    }
+}

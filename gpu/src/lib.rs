@@ -1,0 +1,72 @@
+//! GPU plans: compiles a graph into dispatches over typed buffers.
+//!
+//! Operators (`ops`) encode a graph into steps, which are dispatches over tensors
+//! ([`encode`](mod@encode)). Tensors are placed in memory by their lifetimes ([`memory_plan`]), and
+//! constants are derived in the layouts that shaders read ([`constants`]). What a plan depends on of
+//! a device is plain data ([`device`]). No GPU API is used: a backend allocates the buffers, creates
+//! the pipelines and records the dispatches.
+
+#![cfg_attr(docsrs, feature(doc_cfg))]
+#![cfg_attr(not(test), warn(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
+#![allow(rustdoc::private_intra_doc_links)]
+
+mod bfloat16;
+mod bounds;
+mod choices;
+mod commands;
+pub mod constants;
+mod copies;
+mod derived;
+pub mod device;
+mod encode;
+mod encoder;
+mod error;
+mod ids;
+mod labels;
+pub mod matrix_units;
+pub mod memory_plan;
+mod ops;
+mod passes;
+mod plan;
+mod prediction;
+mod prefetch;
+pub mod rates;
+mod replay;
+mod schedule;
+mod search;
+mod shapes;
+mod stages;
+mod staging;
+mod state;
+mod state_tensors;
+mod steps;
+mod summary;
+mod support;
+mod tensors;
+pub mod transfer;
+pub mod tuning;
+mod varying;
+mod warmup;
+mod weights;
+
+pub use choices::Choices;
+pub use commands::{Binding, BufferId, Command};
+pub use encode::encode;
+pub use encoder::Reads;
+pub use error::Error;
+pub use labels::Label;
+pub use passes::run as fuse;
+pub use plan::{Encoded, Options, Plan, Updates, rewrite};
+pub use prefetch::OUTPUT_BYTES as PREFETCH_OUTPUT_BYTES;
+pub use replay::Replay;
+pub use schedule::{Builder, Schedule};
+pub use search::{Search, SearchRequest};
+pub use shapes::Shapes;
+pub use staging::Staging;
+pub use state::State;
+pub use state_tensors::{StateTensor, state_tensors};
+pub use steps::Step;
+pub use summary::{GraphSummary, OperatorSummary, summarize};
+pub use support::Support;
+pub use tensors::{TensorId, element_of};
+pub use weights::Weight;

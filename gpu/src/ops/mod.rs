@@ -1,0 +1,228 @@
+//! The operators: how each call of a graph becomes dispatches.
+//!
+//! Each file holds a family of operators with a table of entries. An entry has the operator and a
+//! function that sets the shapes of its outputs and emits dispatches. [`find`] defines which
+//! operators are supported.
+
+mod attention;
+mod caches;
+mod chain;
+mod convolution;
+#[cfg(test)]
+mod coverage;
+mod create;
+mod distances;
+mod elementwise;
+mod epilogue;
+mod gated;
+mod index;
+mod join;
+mod layer_norms;
+mod linear;
+mod matmul;
+mod normalize;
+mod normed;
+mod normed_sum;
+mod order;
+mod placed;
+mod pooling;
+mod quantized;
+mod recurrent;
+mod reduce;
+mod resize;
+mod scan;
+mod scatter;
+mod search;
+mod separable;
+mod special;
+mod splits;
+mod symbolic;
+#[cfg(test)]
+pub(crate) mod testing;
+mod tiling;
+mod training;
+mod views;
+mod weights;
+mod window;
+
+pub(crate) use chain::{MAX_STAGES, fits};
+pub(crate) use convolution::ConvolutionCall;
+pub(crate) use normalize::LONGEST_ROW;
+pub(crate) use normed::takes_rows;
+pub(crate) use normed_sum::terms;
+pub(crate) use quantized::{are_regular, is_wide, suited, weighs_floats};
+pub(crate) use recurrent::{Cell, MOST_STEPS, recurs};
+pub(crate) use symbolic::integer_set_by;
+pub(crate) use symbolic::watched_inputs;
+pub(crate) use views::copy_all;
+
+use crate::encoder::Encoder;
+use crate::error::Error;
+use crate::stages::Stage;
+use crate::tensors::Operand;
+use torchlet_graph::graph::{Node, ValueId};
+use torchlet_graph::operators::Operator;
+
+/// Encodes a call.
+pub(crate) type EncodeFn = fn(&mut Encoder<'_, '_>, &[ValueId]) -> Result<(), Error>;
+
+/// Returns the element-wise computation of a call.
+pub(crate) type StageFn = fn(&Encoder<'_, '_>, &[ValueId]) -> Result<Stage, Error>;
+
+/// A supported operator.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Entry {
+    pub(crate) operator: Operator,
+    pub(crate) encode: EncodeFn,
+    /// For element-wise operators, which can be fused into chains.
+    pub(crate) stage: Option<StageFn>,
+    /// Whether the stage exists for floats, so that it can be part of a chain.
+    pub(crate) chains: bool,
+    /// Whether it is one of the functions of activations.glsl, which epilogues support.
+    pub(crate) is_activation: bool,
+    /// Whether it supports an epilogue.
+    pub(crate) takes_epilogue: bool,
+}
+
+/// An entry of an operator table.
+pub(crate) const fn operator(of: Operator, encode: EncodeFn) -> Entry {
+    Entry {
+        operator: of,
+        encode,
+        stage: None,
+        chains: false,
+        is_activation: false,
+        takes_epilogue: false,
+    }
+}
+
+/// The entry of an element-wise operator.
+pub(crate) const fn pointwise(of: Operator, stage: StageFn) -> Entry {
+    Entry { stage: Some(stage), chains: true, ..operator(of, elementwise::encode) }
+}
+
+/// The entry of one of the functions of activations.glsl.
+pub(crate) const fn activation(of: Operator, stage: StageFn) -> Entry {
+    Entry { is_activation: true, ..pointwise(of, stage) }
+}
+
+/// The entry of an element-wise operator for integers only.
+pub(crate) const fn pointwise_integers(of: Operator, stage: StageFn) -> Entry {
+    Entry { chains: false, ..pointwise(of, stage) }
+}
+
+/// The entry of a matrix multiplication or convolution.
+pub(crate) const fn product(of: Operator, encode: EncodeFn) -> Entry {
+    Entry { takes_epilogue: true, ..operator(of, encode) }
+}
+
+/// The families. A new operator is added to the table of its family.
+const FAMILIES: &[&[Entry]] = &[
+    attention::OPERATORS,
+    caches::OPERATORS,
+    chain::OPERATORS,
+    convolution::OPERATORS,
+    convolution::channels_last::OPERATORS,
+    create::OPERATORS,
+    distances::OPERATORS,
+    elementwise::OPERATORS,
+    epilogue::OPERATORS,
+    gated::OPERATORS,
+    recurrent::OPERATORS,
+    index::OPERATORS,
+    join::OPERATORS,
+    linear::OPERATORS,
+    normalize::OPERATORS,
+    normed_sum::OPERATORS,
+    order::OPERATORS,
+    pooling::OPERATORS,
+    quantized::convert::OPERATORS,
+    quantized::convolution::OPERATORS,
+    quantized::elementwise::OPERATORS,
+    quantized::linear::OPERATORS,
+    quantized::parameters::OPERATORS,
+    quantized::places::OPERATORS,
+    reduce::OPERATORS,
+    resize::OPERATORS,
+    scan::OPERATORS,
+    scatter::OPERATORS,
+    search::OPERATORS,
+    separable::OPERATORS,
+    special::OPERATORS,
+    symbolic::OPERATORS,
+    training::OPERATORS,
+    views::OPERATORS,
+];
+
+/// The maximum number of element reads of a dispatch in which each output reads many elements:
+/// devices abort dispatches that last seconds.
+const MOST_LOOKS: u64 = 1 << 32;
+
+/// Rejects a tensor if each of its elements reads a whole dimension that may be longer than
+/// `longest`, or if the total is too much.
+fn check_line(
+    e: &Encoder<'_, '_>,
+    tensor: &Operand,
+    dim: usize,
+    longest: usize,
+) -> Result<(), Error> {
+    let length = check_length(e, tensor, dim, longest)?;
+    check_looks(e.bound_sizes(tensor).iter().product(), length)
+}
+
+/// Rejects a tensor whose dimension may be longer than `longest`; otherwise returns its maximum
+/// length.
+fn check_length(
+    e: &Encoder<'_, '_>,
+    tensor: &Operand,
+    dim: usize,
+    longest: usize,
+) -> Result<usize, Error> {
+    let length = e.bound_sizes(tensor).get(dim).copied().unwrap_or(1);
+    match length > longest {
+        true => Err(Error::unsupported(format!(
+            "a dimension of {length} elements, the limit is {longest}"
+        ))),
+        false => Ok(length),
+    }
+}
+
+/// Rejects dispatches with too many element reads.
+fn check_looks(outputs: usize, each: usize) -> Result<(), Error> {
+    let looks = (outputs as u64).checked_mul(each as u64);
+    match looks.is_some_and(|looks| looks <= MOST_LOOKS) {
+        true => Ok(()),
+        false => {
+            Err(Error::unsupported(format!("{outputs} outputs that each read {each} elements")))
+        }
+    }
+}
+
+/// The entry of each operator, by its index.
+static TABLE: [Option<&Entry>; Operator::COUNT] = {
+    let mut table = [None; Operator::COUNT];
+    let mut family = 0;
+    while family < FAMILIES.len() {
+        let mut place = 0;
+        while place < FAMILIES[family].len() {
+            let entry = &FAMILIES[family][place];
+            assert!(table[entry.operator.index()].is_none(), "an operator is in two tables");
+            table[entry.operator.index()] = Some(entry);
+            place += 1;
+        }
+        family += 1;
+    }
+    table
+};
+
+/// Encodes a call, which may be a part of another.
+pub(crate) fn encode(e: &mut Encoder<'_, '_>, call: &Node) -> Result<(), Error> {
+    let entry = find(call.operator)
+        .ok_or_else(|| Error::unsupported(format!("operator {:?}", call.operator)))?;
+    (entry.encode)(e, &call.args)
+}
+
+/// Returns the entry of an operator, if this backend supports it.
+pub(crate) fn find(operator: Operator) -> Option<&'static Entry> {
+    TABLE.get(operator.index()).copied().flatten()
+}

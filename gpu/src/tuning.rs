@@ -1,0 +1,137 @@
+//! Autotuning: measures on the device which kernel variants of a program's calls are the fastest.
+//!
+//! A program is compiled with its default variants, and once for each other variant index, which
+//! applies to all calls that have it. The two versions run alternately, so that drifts of the
+//! device clock affect both. Calls with the same question (kernel shape) are tuned together; their
+//! times are added.
+
+use crate::choices::Choices;
+use crate::device::{Best, Device, Question};
+use crate::encode::encode;
+use crate::error::Error;
+use crate::state::State;
+use std::collections::{HashMap, HashSet};
+use torchlet_graph::graph::Graph;
+
+/// Runs of each version; the shortest time of each call counts.
+const RUNS: usize = 7;
+/// The minimum number of runs: a second run excludes one-time costs of the first.
+const MIN_RUNS: usize = 2;
+
+/// A variant is better if it lasts at most this share of the best time so far; smaller differences
+/// are noise.
+const MARGIN: f32 = 0.97;
+
+/// A program that is compiled with one variant index, to be measured.
+pub trait Trial {
+    /// An error of the backend.
+    type Error;
+
+    /// Returns the questions of the calls.
+    fn questions(&self) -> &HashMap<usize, Question>;
+
+    /// Runs once with zeros as inputs, and returns the time of each call with a question.
+    ///
+    /// # Errors
+    /// The run failed.
+    fn run(&mut self) -> Result<HashMap<usize, u64>, Self::Error>;
+}
+
+/// The questions of a program with unmeasured variants: the number of variants, and the best one so
+/// far.
+pub type OpenQuestions = HashMap<Question, (u8, Best)>;
+
+/// Returns the questions of a graph with unmeasured variants.
+///
+/// # Errors
+/// The graph cannot be encoded.
+pub fn open_questions(
+    graph: &Graph<'_>,
+    device: &Device,
+    known: &HashMap<Question, Best>,
+) -> Result<OpenQuestions, Error> {
+    let mut state = State::on(device, graph, HashSet::new())?;
+    state.choices = Choices::forced(0);
+    encode(graph, &mut state, true)?;
+    let so_far = |question: &Question| {
+        known.get(question).copied().unwrap_or(Best { variant: 0, share: MARGIN, tried: 1 })
+    };
+    let asked = state.choices.made().map(|(_, choice)| (choice.question, choice.variants));
+    let asked = asked.map(|(question, variants)| (question, (variants, so_far(&question))));
+    Ok(asked.filter(|(_, (variants, best))| best.tried < *variants).collect())
+}
+
+/// Measures the variants of open questions until time is over, and returns the answers. `compile`
+/// compiles the program with a variant index.
+///
+/// # Errors
+/// The default variants cannot be compiled, or an error is fatal. If another variant fails, for
+/// example for lack of memory, the others are still tried.
+pub fn search<T: Trial>(
+    mut open: OpenQuestions,
+    mut compile: impl FnMut(u8) -> Result<T, T::Error>,
+    is_over: impl Fn() -> bool,
+    is_fatal: impl Fn(&T::Error) -> bool,
+) -> Result<Vec<(Question, Best)>, T::Error> {
+    let variants = open.values().flat_map(|(variants, best)| [*variants, best.tried]);
+    let Some((least, most)) = variants.clone().min().zip(variants.max()) else {
+        return Ok(Vec::new());
+    };
+    let mut first = compile(0)?;
+    for variant in least..most {
+        if is_over() {
+            break;
+        }
+        let raced = compile(variant).and_then(|mut other| race(&mut first, &mut other, &is_over));
+        let [usual, tried] = match raced {
+            Err(error) if is_fatal(&error) => return Err(error),
+            raced => raced.unwrap_or_default(),
+        };
+        for (question, (variants, best)) in &mut open {
+            if variant != best.tried || variant >= *variants {
+                continue;
+            }
+            best.tried += 1;
+            let times = usual.get(question).zip(tried.get(question));
+            let share = times.map_or(1.0, |(usual, tried)| *tried as f32 / (*usual).max(1) as f32);
+            if share < best.share {
+                (best.variant, best.share) = (variant, share);
+            }
+        }
+    }
+    Ok(open.into_iter().map(|(question, (_, best))| (question, best)).collect())
+}
+
+/// Runs two trials alternately, stopping early when time is over. Returns the time of each trial
+/// per question.
+fn race<T: Trial>(
+    first: &mut T,
+    other: &mut T,
+    is_over: impl Fn() -> bool,
+) -> Result<[HashMap<Question, u64>; 2], T::Error> {
+    let mut least = [HashMap::new(), HashMap::new()];
+    for run in 0..RUNS {
+        if run >= MIN_RUNS && is_over() {
+            break;
+        }
+        for (trial, least) in [&mut *first, &mut *other].into_iter().zip(&mut least) {
+            for (call, ticks) in trial.run()? {
+                let slot = least.entry(call).or_insert(ticks);
+                *slot = ticks.min(*slot);
+            }
+        }
+    }
+    let [a, b] = least;
+    Ok([by_question(first, a), by_question(other, b)])
+}
+
+/// Adds the times of calls with the same question.
+fn by_question<T: Trial>(trial: &T, calls: HashMap<usize, u64>) -> HashMap<Question, u64> {
+    let mut sums = HashMap::new();
+    for (call, ticks) in calls {
+        if let Some(question) = trial.questions().get(&call) {
+            *sums.entry(*question).or_default() += ticks;
+        }
+    }
+    sums
+}
