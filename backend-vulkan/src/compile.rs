@@ -25,7 +25,7 @@ pub(crate) fn compile(
     watch.lap("measure");
     let planned = Planned::new(build, graph, state_tensors, choices(context), watch)?;
     let benchmark = match is_open(context) {
-        true => Benchmark::of(&context.planned(), context.info.kind, planned.steps()),
+        true => Benchmark::of(&context.planned(), planned.steps()),
         false => None,
     };
     let Some(benchmark) = benchmark else {

@@ -60,7 +60,7 @@ use torchlet_core::{
 };
 use torchlet_gpu::SearchRequest;
 use torchlet_gpu::StateTensor;
-use torchlet_gpu::rates;
+use torchlet_gpu::device::Profile;
 use torchlet_graph::graph::Graph;
 use torchlet_graph::{Named, blob, front};
 
@@ -317,7 +317,7 @@ impl Backend for VulkanBackend {
         };
         let open = contexts.and_then(|all| all.get(&None).map(|context| context.info.clone()));
         let info = open.or_else(|| device::chosen(&self.options).ok());
-        info.map(|info| rates::of(info.kind, info.cores))
+        info.map(|info| Profile::of(info.kind).rates(info.kind, info.cores))
     }
 
     fn device_memory(&self) -> Option<DeviceMemory> {

@@ -6,6 +6,7 @@ mod codes;
 mod dynamic;
 mod flatten;
 mod gated;
+mod layouts;
 mod normed_sum;
 mod places;
 mod prefixes;

@@ -10,7 +10,7 @@ use crate::staging::Staging;
 use crate::state::State;
 use crate::tensors::{TensorId, u32_of};
 use std::borrow::Cow;
-use torchlet_shaders::{Element, Argmax, ArgmaxPush, Pipeline, PushConstants};
+use torchlet_shaders::{Argmax, ArgmaxPush, Element, Pipeline, PushConstants};
 
 /// Invocations per workgroup.
 const WORKGROUP: u32 = 256;

@@ -204,7 +204,8 @@ impl DeviceFeatures {
 
     /// Whether subgroups can multiply 16×16 fp16 matrices with 32-bit accumulators.
     pub fn multiply_halves(&self) -> bool {
-        let needed = [Feature::CooperativeMatrix, Feature::Float16Arithmetic, Feature::Float16Storage];
+        let needed =
+            [Feature::CooperativeMatrix, Feature::Float16Arithmetic, Feature::Float16Storage];
         self.have(&needed) && self.cooperative_matrices.contains(&HALVES)
     }
 

@@ -3,13 +3,15 @@
 //! A cache is a persistent tensor that is updated in place. If rotated keys are only written to a
 //! cache, the rotation is fused into the cache update.
 
-use super::attention::position;
-use super::placed::{self, COMBINED, HALVES, NEIGHBOURS, Placing};
+use super::placed;
+use super::placing::{COMBINED, HALVES, NEIGHBOURS, Placing};
 use super::quantized::Weighted;
+use super::views::successor;
 use super::{Entry, operator};
 use crate::derived::{Beside, Derived};
-use crate::encoder::{Encoder, LateFusion, numel_of, read, u32_of, write};
+use crate::encoder::{Encoder, numel_of, read, u32_of, write};
 use crate::error::Error;
+use crate::state::LateFusion;
 use crate::tensors::Operand;
 use torchlet_graph::graph::{Node, ValueId};
 use torchlet_graph::operators::{
@@ -26,6 +28,15 @@ pub(super) const OPERATORS: &[Entry] = &[
     operator(Operator::ROTARY, rotate_one),
     operator(Operator::ET_VK_APPLY_ROTARY_EMB_INTERLEAVED, rotate_one),
 ];
+
+/// Returns a position in a sequence.
+pub(super) fn position(e: &Encoder<'_, '_>, id: ValueId) -> Result<usize, Error> {
+    let position = e.int(id)?;
+    usize::try_from(position)
+        .ok()
+        .filter(|position| u32::try_from(*position).is_ok())
+        .ok_or_else(|| Error::Invalid(format!("position {position} is out of range")))
+}
 
 /// Emits a write of `value` into a cache at a position, with the rotation that was fused into the
 /// write, if any.
@@ -173,7 +184,7 @@ fn update_cache(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> 
         // The returned tensor is not the cache and has no readers.
         return store(e, &value, &cache, start);
     }
-    let cache = e.successor(&cache, &out, &value)?;
+    let cache = successor(e, &cache, &out, &value)?;
     store(e, &value, &cache, start)
 }
 

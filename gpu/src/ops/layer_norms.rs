@@ -5,15 +5,16 @@
 //! A norm is fused if it is read only by such GEMMs. They use weights that are scaled ahead of
 //! time, so these must be constant and fp16 ([`Normed`]).
 
+use super::gemm_rows::{FEW_ROWS, takes_rows};
 use super::matmul::Product;
-use super::normed::{FEW_ROWS, takes_rows};
 use super::quantized::Weighted;
 use super::tiling::{Factors, Means, Shape, Tiling};
 use super::window::checked_numel;
 use crate::derived::{Derived, Matrices, Normed, Source};
-use crate::encoder::{Encoder, LateFusion};
+use crate::encoder::Encoder;
 use crate::error::Error;
 use crate::stages::Epilogue;
+use crate::state::LateFusion;
 use crate::tensors::Operand;
 use torchlet_core::ScalarType;
 use torchlet_graph::graph::{Node, ValueId};

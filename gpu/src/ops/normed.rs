@@ -1,16 +1,13 @@
 //! RMS norms that GEMVs of few rows compute ([`crate::passes`] fuses them). If a GEMV kernel turns
 //! out not to support it, the norm's own kernel is dispatched.
 
-use super::normalize::emit_rms_norm;
-use super::normed_sum::Sum;
+use super::gemm_rows::FEW_ROWS;
+use super::row_norms::{Sum, emit_rms_norm};
 use crate::encoder::Encoder;
 use crate::error::Error;
 use crate::tensors::Operand;
-use torchlet_graph::graph::{Node, ValueId};
-use torchlet_graph::operators::{Operator, RmsNormArgs};
-
-/// The maximum number of rows for which GEMMs are memory-bound.
-pub(super) const FEW_ROWS: usize = 4;
+use torchlet_graph::graph::ValueId;
+use torchlet_graph::operators::RmsNormArgs;
 
 /// The norm before a GEMM.
 #[derive(Debug)]
@@ -53,33 +50,16 @@ impl Norm {
     }
 }
 
-/// Whether a call reads a value only as the rows of GEMMs that satisfy `does`.
-pub(crate) fn takes_rows(node: &Node, value: ValueId, does: impl Fn(&Node) -> bool) -> bool {
-    let products = match node.operator {
-        Operator::EPILOGUE => node.parts.get(..1).unwrap_or_default(),
-        Operator::GATED => node.parts.as_slice(),
-        _ => std::slice::from_ref(node),
-    };
-    let takes = |part: &&Node| part.args.contains(&value);
-    let does = |part: &Node| {
-        let others = part.args.iter().skip(1).any(|arg| *arg == value);
-        part.args.first() == Some(&value) && !others && does(part)
-    };
-    let taken: usize = products.iter().filter(takes).count();
-    let elsewhere = node.parts.iter().filter(takes).count() != taken && !node.parts.is_empty();
-    taken > 0 && !elsewhere && products.iter().filter(takes).all(does)
-}
-
 #[cfg(test)]
 mod tests {
-    use super::*;
     use crate::encode::encode;
     use crate::ops::testing::tensor;
     use crate::passes;
     use crate::state::State;
     use std::collections::HashSet;
     use torchlet_core::ScalarType;
-    use torchlet_graph::graph::{Graph, Value};
+    use torchlet_graph::graph::{Graph, Node, Value};
+    use torchlet_graph::operators::Operator;
 
     /// A norm of `rows` rows and a GEMM of it; `other` is an additional reader.
     fn graph(rows: usize, other: Option<Operator>) -> Graph<'static> {

@@ -6,8 +6,8 @@
 //! by such GEMVs.
 
 use super::floating;
-use crate::encoder::readers_of;
 use crate::ops::{LONGEST_ROW, is_wide, takes_rows, weighs_floats};
+use crate::reads::readers_of;
 use std::collections::HashSet;
 use torchlet_graph::graph::{Graph, Node, ValueId};
 use torchlet_graph::operators::{Operator, RmsNormArgs};

@@ -7,7 +7,8 @@ use super::features;
 use crate::process::{self, EVERYTHING, cargo, cargo_of, root};
 use crate::tools::{self, EMBEDDED_TARGETS};
 use crate::{
-    api, bench, board, book, capi, deps, msrv, python, shaders, size, systems, vulkan, web, width,
+    api, bench, board, book, capi, deps, modules, msrv, python, shaders, size, systems, vulkan,
+    web, width,
 };
 use anyhow::Result;
 
@@ -30,7 +31,7 @@ pub(super) struct Step {
 /// In order: quick ones first, and last the tests, so that cargo's results end the output.
 pub(super) const STEPS: &[Step] = &[
     step("fmt", "the formatting is rustfmt's, and prose has at most 100 columns", fmt),
-    step("deps", "licences, sources and duplicates of dependencies", deps_step),
+    step("deps", "licences, sources and duplicates of dependencies; circles of modules", deps_step),
     step(
         "book",
         "words are spelled as they should be; where there is mdBook, the book's pages have no dead links",
@@ -88,6 +89,7 @@ fn fmt() -> Result<Outcome> {
 }
 
 fn deps_step() -> Result<Outcome> {
+    modules::run(&modules::Options::default())?;
     deps::run(&deps::Options::default())?;
     Ok(Outcome::Passed)
 }
