@@ -312,11 +312,11 @@ fn each_solution(
     let (data, solution) = memory.split_at_mut_checked(shape.numel).unwrap_or_default();
     let mut out = ctx.out(out_arg)?;
     let count = Shape::of(out.info(), out_arg)?.non_empty();
-    let mut matrices = copies.map(|place| ctx.out(place)).transpose()?;
+    let mut matrices = copies.map(|arg| ctx.out(arg)).transpose()?;
     let solved = out.info().clone();
     let batch = batch_of(&solved);
     let written = matrices.as_ref().zip(copies);
-    let written = written.map(|(it, place)| Shape::of(it.info(), place)).transpose()?;
+    let written = written.map(|(it, arg)| Shape::of(it.info(), arg)).transpose()?;
     let count = written.map_or(count, |written| count.max(written.non_empty()));
     let matrix = Matrix { cols: shape.cols, data, parallel };
     let mut solution = Matrix { cols: right.cols, data: solution, parallel };
@@ -462,7 +462,7 @@ fn each_parts(
         read(&input, index, cols, matrix.data);
         make(index, &mut matrix, pivots)?;
         if rows_wanted && rows > 0 {
-            order.iter_mut().enumerate().for_each(|(row, place)| *place = row as f64);
+            order.iter_mut().enumerate().for_each(|(row, slot)| *slot = row as f64);
             for (row, pivot) in pivots.iter().enumerate() {
                 order.swap(row, *pivot as usize - 1);
             }

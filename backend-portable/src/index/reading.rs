@@ -139,8 +139,8 @@ pub(crate) fn copy_indexed<E: Item>(
             }
             let (mut at, mut index) = (at, index);
             for target in target {
-                let place = at.wrapping_add(offset(index)) as usize;
-                if let Some(value) = input.get(place) {
+                let position = at.wrapping_add(offset(index)) as usize;
+                if let Some(value) = input.get(position) {
                     *target = *value;
                 }
                 at = at.wrapping_add(step);

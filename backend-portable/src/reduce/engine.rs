@@ -112,14 +112,14 @@ impl Geometry {
 
 /// Pairwise merging of partial states, like a binary counter: only states of the same number of
 /// merges are merged.
-struct Tournament<S> {
+struct PairwiseMerge<S> {
     levels: [S; 32],
     taken: u32,
 }
 
-impl<S: Copy> Tournament<S> {
+impl<S: Copy> PairwiseMerge<S> {
     fn new(start: S) -> Self {
-        Tournament { levels: [start; 32], taken: 0 }
+        PairwiseMerge { levels: [start; 32], taken: 0 }
     }
 
     fn push(&mut self, mut state: S, merge: impl Fn(S, S) -> S) {
@@ -298,7 +298,7 @@ fn one_result<C: Compute, R: Reducer<C>>(
     if count <= 2 * PART {
         return one_part(source, walk, reducer, base, 0, count);
     }
-    let mut all = Tournament::new(reducer.start());
+    let mut all = PairwiseMerge::new(reducer.start());
     let mut done = 0;
     while done < count {
         let mut states = [reducer.start(); PARTS];
@@ -338,7 +338,7 @@ fn one_part<C: Compute, R: Reducer<C>>(
         });
         return state;
     }
-    let mut all = Tournament::new(reducer.start());
+    let mut all = PairwiseMerge::new(reducer.start());
     walk.for_each_run(from, to, &mut |number, [at], len| {
         source.each_block(base.wrapping_add(at), stride, len, |values, first| {
             reducer.fold(&mut state, values, number + first);

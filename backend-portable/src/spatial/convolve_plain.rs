@@ -4,7 +4,7 @@
 //! limited to the input, so that no parameter makes them longer than the tensors.
 
 use super::convolution::{Call, call};
-use super::picture::{CHANNELS, DIMS, SPACE, for_each_row};
+use super::feature_map::{CHANNELS, DIMS, SPACE, for_each_row};
 use crate::linear::Ring;
 use crate::number::{load, store};
 use torchlet_core::rules::window::{Taps, Window};

@@ -159,7 +159,7 @@ fn split(
     }
     let columns = n.saturating_mul(k.max(1));
     let work = (m.saturating_mul(columns) / GRAIN).max(columns / FETCH_GRAIN);
-    // The same number of jobs for each thread, if at least one each.
+    // Each thread gets the same number of jobs, if the work suffices for one job per thread.
     let jobs = match (work / threads).min(4) {
         0 => work,
         each => threads.saturating_mul(each),

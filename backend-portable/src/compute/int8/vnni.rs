@@ -5,7 +5,7 @@
 //! standard library; a build without link-time optimization compiles them separately, for the
 //! baseline processor, and calls them for each vector.
 
-use super::product::{Destination, ROWS, Walk};
+use super::matmul::{Destination, ROWS, Walk};
 use super::rows::{Floats, Panels};
 use super::scales::GroupScales;
 use super::{LANES, Range, Requantize, STEP};
