@@ -315,7 +315,7 @@ impl<'p> Plan<'p> {
 struct Others<'a, 'o> {
     before: &'a [f32],
     after: &'a [f32],
-    /// Offset at which `after` begins.
+    /// Offset in the buffer at which `after` begins.
     after_at: usize,
     /// The region's outputs before and after the one being written; if no output is written, the
     /// first slice has all of them.

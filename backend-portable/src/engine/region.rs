@@ -328,7 +328,7 @@ fn widened<'a, T: Stored + Pod>(info: &TensorInfo, data: &[T]) -> Option<Cow<'a,
     Some(Cow::Owned(numbers::widened(&data)))
 }
 
-/// Rounds `f32` values, which are in dim order, into a 16-bit tensor.
+/// Rounds row-major `f32` values to a 16-bit dtype and stores them in a tensor.
 fn narrowed<T: Stored + Pod>(info: &TensorInfo, words: &[f32], out: &mut [T]) -> Option<()> {
     if info.is_contiguous() {
         T::narrow(words, out.get_mut(..words.len())?);

@@ -145,8 +145,8 @@ fn prepare_solution(
     outs.iter().try_for_each(|out| resize_to(ctx, *out, &sizes, b.scalar_type))
 }
 
-/// Checks that argument 2 matches the square matrices in argument 0: argument 3 selects whether its
-/// rows or its columns must. Resizes output 5 to its shape with the broadcast batch.
+/// Checks that argument 2 has as many rows (if argument 3 is true, else columns) as the matrices in
+/// argument 0. Resizes output 5 to the shape of argument 2, with the broadcast batch.
 fn prepare_sided(
     ctx: &mut Prepare,
     shape: &Shape,

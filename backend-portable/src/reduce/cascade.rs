@@ -301,7 +301,7 @@ pub(crate) fn in_fours<C: Arithmetic, const N: usize>(
 ) -> [C; N] {
     let each = N / ACCUMULATORS;
     let groups = rows / ACCUMULATORS;
-    // The trip count is constant if possible.
+    // In the first case, the trip count of the inner loop is known at compile time.
     let mut sums: [C; N] = if columns == each {
         cascade(ScalarAddition(PhantomData), groups, |group, sums| {
             for (row, sums) in sums.chunks_exact_mut(each).enumerate() {

@@ -201,7 +201,8 @@ impl<'a, C: Compute> Source<'a, C> {
     }
 }
 
-/// Computes the states of results `from..to` and passes them to `take(index of the first, states)`.
+/// Computes the reduction states of results `from..to`. Calls `take(first, states)` for groups of
+/// consecutive results, where `first` is the index of the group's first result.
 fn each_states<C: Compute, R: Reducer<C>>(
     parallel: &dyn Parallel,
     source: &Source<C>,
@@ -368,7 +369,7 @@ pub(crate) fn reduce<C: Compute, R: Reducer<C>, const M: usize>(
     });
 }
 
-/// Callback for states, with the index of the first.
+/// Callback that receives consecutive states, and the index of the first of them.
 pub(super) type Take<'a, S> = &'a mut dyn FnMut(usize, &[S]);
 
 /// Distributes results over threads. `states(parallel, (from, to), take)` computes the states of

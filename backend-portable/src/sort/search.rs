@@ -151,7 +151,7 @@ fn first_not_below<C: Compute>(
     start
 }
 
-/// A row of the sequence.
+/// A row of the sorted sequence that is searched.
 struct Row<'r, 'c> {
     sequence: &'r TensorRef<'c>,
     sorter: Option<&'r TensorRef<'c>>,

@@ -313,7 +313,7 @@ impl Band<'_> {
                         let a = if pieces == 0 {
                             source
                         } else {
-                            // From the first to the last element that the tile reads.
+                            // Length of the range that the tile reads.
                             let far = (pieces - 1) * a_piece + (count - 1) * pitch + pass.len;
                             &source[at + ox * pitch..][..far]
                         };

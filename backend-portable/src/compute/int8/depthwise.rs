@@ -16,7 +16,7 @@ use crate::compute::simd::Dots;
 use crate::compute::simd::Instructions;
 use crate::compute::split::{Outcome, for_each_chunk_mut};
 
-/// Channels of a block.
+/// Number of channels of a block, which is computed at a time.
 pub(crate) const BLOCK: usize = 32;
 /// Maximum number of taps of a window.
 pub(crate) const TAPS: usize = 64;

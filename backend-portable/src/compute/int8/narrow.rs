@@ -15,7 +15,7 @@ use crate::compute::gemm::{Context, ShapeMismatch};
 use crate::compute::simd::{Dots, Instructions};
 use crate::compute::split::{Outcome, Tile, balanced_part, for_each_tile_mut};
 
-/// Channels of a block.
+/// Number of channels of a block, which is computed at a time.
 pub(crate) const BLOCK: usize = 16;
 /// Maximum number of pixels of a tile.
 const PIXELS: usize = 8;
@@ -114,7 +114,7 @@ impl<'a> Packed<'a> {
     }
 }
 
-/// Tiling of an image.
+/// Size of the tiles that an output image is divided into, and of the input that a tile reads.
 struct Tiling {
     /// Number of output rows of a tile.
     rows: usize,

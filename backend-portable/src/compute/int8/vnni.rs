@@ -178,7 +178,7 @@ pub(super) unsafe fn requantized_tile<const M: usize, const V: usize, const FLIP
     }
 }
 
-/// Parameters of a depthwise block of 32 channels.
+/// Parameters of a depthwise convolution of a block of 32 channels.
 pub(super) struct Lanes<'a> {
     /// Pairs of weights for pairs of taps: the first four of each eight channels, then the other
     /// four.

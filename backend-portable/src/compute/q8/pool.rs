@@ -60,7 +60,7 @@ pub(super) fn rounded_average(sum: i32, count: i32) -> i8 {
     (sum.wrapping_add(half) / count).clamp(-128, 127) as i8
 }
 
-/// Pixels of a window inside the image.
+/// The pixels of a pooling window that are inside the image.
 struct Pixels<'a> {
     input: &'a [i8],
     from: Extent,

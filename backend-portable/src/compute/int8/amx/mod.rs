@@ -29,9 +29,9 @@ use core::ops::Range;
 pub(super) use tiles::Sums;
 use tiles::{Sources, Tiles, Walk};
 
-/// Rows of a tile.
+/// Number of rows of an AMX tile.
 const HEIGHT: usize = 16;
-/// Steps of a row of a tile.
+/// Number of steps (groups of four values) in a row of an AMX tile.
 const STEPS: usize = 16;
 /// Rows of two tiles.
 const ROWS: usize = 2 * HEIGHT;
