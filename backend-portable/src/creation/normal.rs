@@ -76,7 +76,7 @@ enum ParamSource {
     Tensor(usize),
 }
 
-/// Values per block.
+/// Number of values that are computed at a time, in buffers on the stack.
 const BLOCK: usize = 64;
 
 fn negative_deviation(arg: usize) -> KernelError {

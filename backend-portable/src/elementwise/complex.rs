@@ -66,7 +66,7 @@ kernels! {
 /// A complex value: real and imaginary part.
 pub(crate) type Complex<C> = [C; 2];
 
-/// Values per conversion block.
+/// Number of values that are converted at a time, to a buffer on the stack.
 const BLOCK: usize = 64;
 /// Minimum number of elements per thread.
 const GRAIN: usize = 8 * 1024;

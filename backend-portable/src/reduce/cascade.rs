@@ -45,7 +45,7 @@ pub(crate) enum Accumulation {
     Columns(Columns),
 }
 
-/// Adjacent results, in groups of `of`.
+/// Groups of adjacent results, and which results of a group are computed with a single partial sum.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Columns {
     /// Number of contiguous results in a group.

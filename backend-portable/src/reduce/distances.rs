@@ -25,14 +25,14 @@ kernels! {
     PDIST_OUT = Kernel::new("aten::_pdist_forward.out", &[Tensor, Float, Out], prepare_within);
 }
 
-/// Values per block.
+/// Number of values that are converted at a time, to a buffer on the stack.
 const BLOCK: usize = 64;
 /// Minimum number of operations per thread.
 const GRAIN: usize = 1 << 14;
 
 pub(super) fn check_norm(args: &Arguments, arg: usize) -> Result<(), KernelError> {
     let p = args.float(arg)?;
-    // Also rejects NaN.
+    // This also rejects NaN.
     if p >= 0.0 { Ok(()) } else { Err(KernelError::argument(arg, "must not be negative")) }
 }
 

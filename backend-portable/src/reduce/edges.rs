@@ -46,7 +46,7 @@ kernels! {
     );
 }
 
-/// Values per block.
+/// Number of values that are converted at a time, to a buffer on the stack.
 const BLOCK: usize = 64;
 
 fn scratch_for(edges: usize) -> Result<usize, KernelError> {

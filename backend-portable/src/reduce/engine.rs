@@ -31,7 +31,7 @@ pub(crate) trait Reducer<C>: Sync {
     fn merge(&self, a: Self::State, b: Self::State) -> Self::State;
 }
 
-/// Number of values per conversion block.
+/// Number of values that are converted at a time, to a buffer on the stack.
 const BLOCK: usize = 32;
 /// Number of results that are computed together. Their states are on the stack, which is small on
 /// microcontrollers.

@@ -13,7 +13,7 @@ kernels! {
     HISTC_OUT = Kernel::new("aten::histc.out", &[Tensor, Int, Scalar, Scalar, Out], prepare);
 }
 
-/// Values per block.
+/// Number of values that are converted at a time, to a buffer on the stack.
 const BLOCK: usize = 64;
 
 fn prepare(ctx: &mut Prepare) -> Result<Plan, KernelError> {

@@ -25,7 +25,7 @@ kernels! {
     );
 }
 
-/// Elements per block.
+/// Number of values that are converted at a time, to a buffer on the stack.
 const BLOCK: usize = 64;
 
 /// Reduction of a segment.

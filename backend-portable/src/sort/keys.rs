@@ -84,7 +84,7 @@ pub(crate) trait Entry: bytemuck::Pod + Ord {
     fn key(self) -> u64;
 }
 
-/// For 32-bit keys.
+/// Entries with 32-bit keys.
 impl Entry for u64 {
     #[inline(always)]
     fn new(key: u64, position: u32) -> u64 {
@@ -101,7 +101,7 @@ impl Entry for u64 {
     }
 }
 
-/// For 64-bit keys.
+/// Entries with 64-bit keys.
 impl Entry for u128 {
     #[inline(always)]
     fn new(key: u64, position: u32) -> u128 {

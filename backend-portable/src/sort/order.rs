@@ -108,7 +108,7 @@ const CUMULATIVE: Call = Call { dim: 1, out: 2 };
 /// Shape of the outputs.
 #[derive(Clone, Copy)]
 enum Shape {
-    /// The shape of the input.
+    /// The same shape as the input.
     Same,
     /// The shape of the input, where the dim has the size in this argument.
     First(usize),

@@ -34,7 +34,7 @@ kernels! {
     );
 }
 
-/// Values per block.
+/// Number of values that are converted at a time, to a buffer on the stack.
 const BLOCK: usize = 64;
 
 /// Calls `found(number, position)` for each nonzero value in row-major order. `number` is its

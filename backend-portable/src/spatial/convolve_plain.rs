@@ -10,7 +10,7 @@ use crate::number::{load, store};
 use torchlet_core::rules::window::{Taps, Window};
 use torchlet_core::{Invoke, KernelError, Parallel, ScalarType};
 
-/// Input channels per conversion block.
+/// Number of input channels that are converted at a time, to buffers on the stack.
 const BLOCK: usize = 32;
 
 /// A convolution with its data.

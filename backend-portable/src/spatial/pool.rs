@@ -15,9 +15,9 @@ use crate::paths::{self, Paths};
 use torchlet_core::rules::window::{Window, adaptive_range};
 use torchlet_core::{Parallel, ScalarType};
 
-/// Outputs per block.
+/// Number of outputs that are computed at a time, in a buffer on the stack.
 const BLOCK: usize = 64;
-/// Minimum number of visited elements per thread.
+/// Minimum number of input elements that a thread reads.
 const GRAIN: usize = 1 << 15;
 
 /// How windows cover the input over one dim.

@@ -95,7 +95,7 @@ pub(super) enum Filter {
 }
 
 impl Filter {
-    /// Distance at which the weight becomes zero.
+    /// Distance from a pixel at which its weight becomes zero.
     fn reach<C: Real>(self) -> C {
         C::real(match self {
             Filter::Linear => 1.0,
@@ -104,7 +104,7 @@ impl Filter {
         })
     }
 
-    /// Weight at a nonnegative distance.
+    /// Weight of a pixel at a nonnegative distance.
     fn weight<C: Real>(self, distance: C) -> C {
         let (one, two) = (C::real(1.0), C::real(2.0));
         if distance >= self.reach() {
@@ -212,7 +212,7 @@ pub(super) struct Axis<C> {
     input: usize,
     output: usize,
     align_corners: bool,
-    /// Input pixels per output pixel.
+    /// Number of input pixels per output pixel.
     scale: C,
     /// For antialiasing: whether the dim is copied unchanged.
     is_copied: bool,

@@ -4,7 +4,7 @@ use super::feature_map::FeatureMap;
 use crate::number::Number;
 use crate::real::Real;
 
-/// Maximum number of taps over one dim.
+/// Maximum number of pixels over one dim that contribute to a sample.
 const MAX_TAPS: usize = 4;
 
 /// Pixel positions over one dim, and their weights.

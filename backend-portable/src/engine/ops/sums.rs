@@ -222,7 +222,7 @@ const TOGETHER: usize = 4;
 
 /// Sums the rows of a block, for a range of columns.
 struct OfRows<'a> {
-    /// The block.
+    /// Elements of the block.
     input: &'a [f32],
     /// Number of elements per row, and the first column of the range.
     from: (usize, usize),
