@@ -151,7 +151,7 @@ impl Plan {
 
     /// Requests up to this many bytes of scratch memory. The kernel is fastest with all of it, and
     /// correct with less. Loading a method reserves the full amount. Later plans, for shapes that
-    /// would benefit from more, get the amount that was reserved.
+    /// would benefit from more, get the available amount.
     #[must_use]
     pub const fn with_scratch_up_to(mut self, bytes: usize) -> Self {
         self.scratch = bytes;
