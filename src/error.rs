@@ -159,7 +159,7 @@ pub enum Error {
         unknown: Vec<String>,
     },
     /// The method cannot be trained, or not yet.
-    Untrainable {
+    NotTrainable {
         /// Name of the method.
         method: String,
         /// Cause, and what to do.
@@ -266,7 +266,7 @@ impl Error {
             Error::State { source, .. } => source.code(),
             Error::DelegateState { source, .. } => source.code(),
             Error::StateNames { .. } => code::NOT_FOUND,
-            Error::Untrainable { .. } => code::NOT_SUPPORTED,
+            Error::NotTrainable { .. } => code::NOT_SUPPORTED,
             Error::StateFile { .. } => code::INVALID_EXTERNAL_DATA,
             Error::Execute { source, .. } => source.code(),
             Error::Kind { .. } => code::INVALID_TYPE,
@@ -335,6 +335,10 @@ impl fmt::Display for Error {
                 write!(f, "method '{method}' needs")?;
                 if !operators.is_empty() {
                     write!(f, " operators that are not registered: {}", operators.join(", "))?;
+                    #[cfg(feature = "portable")]
+                    if let Some(feature) = torchlet_portable::OMITTED_FEATURE {
+                        write!(f, " (this build lacks the feature `{feature}`)")?;
+                    }
                 }
                 if !backends.is_empty() {
                     let and = if operators.is_empty() { "" } else { ", and" };
@@ -388,7 +392,7 @@ impl fmt::Display for Error {
                 }
                 Ok(())
             }
-            Error::Untrainable { method, reason } => write!(f, "training '{method}': {reason}"),
+            Error::NotTrainable { method, reason } => write!(f, "training '{method}': {reason}"),
             Error::StateFile { source } => write!(f, "saved state: {source}"),
             Error::Kind { expected, found } => {
                 write!(f, "the value is a {found}, not a {expected}")

@@ -57,7 +57,7 @@ impl Model for Module {
         Ok(self.method(method)?.state()?.into_iter().map(|tensor| tensor.info).collect())
     }
 
-    fn another(&self) -> Box<dyn Model> {
+    fn new_instance(&self) -> Box<dyn Model> {
         Box::new(self.share())
     }
 }

@@ -148,7 +148,7 @@ fn tiled_quantized_kernels_match_others() {
         let (others, without) = outputs(&file, other.build());
         assert!(tiles == others, "{file}");
         let in_tiles =
-            |shaders: &[String]| shaders.iter().any(|it| it.contains("convolution_codes"));
+            |shaders: &[String]| shaders.iter().any(|it| it.contains("convolution_int8"));
         assert!(in_tiles(&with) && !in_tiles(&without), "{file}: {with:?}, {without:?}");
     }
 }
@@ -169,7 +169,7 @@ fn quantized_results_are_independent_of_layout() {
         let other = features.iter().fold(VulkanBackend::builder(), |it, one| it.disable(*one));
         let (in_planes, without) = outputs(file, other.build());
         assert!(by_place == in_planes, "{file}");
-        for name in ["convolution_codes", "depthwise_codes", "pack_codes"] {
+        for name in ["convolution_int8", "depthwise_int8", "pack_int8"] {
             assert!(ran(&with, name) && !ran(&without, name), "{file}: {with:?}, {without:?}");
         }
     }
@@ -242,12 +242,12 @@ fn operators_and_transfers_are_traced() {
     let is_software = |it: &DeviceInfo| it.kind == DeviceKind::Cpu && it.unusable.is_none();
     if devices().unwrap().iter().all(is_software) {
         for name in ["vulkan/tiled/linear.bpte", "vulkan/tiled/bmm_dynamic.bpte"] {
-            let entries = told(name, RunOn::Vulkan);
+            let entries = told(name, RunOn::Device("vulkan"));
             assert_eq!(count(&entries, ProfileKind::DelegatePart, "(copy)"), 0, "{name}");
         }
     }
     // Small tensors are not copied, but accessed in place.
-    let entries = told(MODEL, RunOn::Vulkan);
+    let entries = told(MODEL, RunOn::Device("vulkan"));
     let count = |kind: ProfileKind, name: &str| count(&entries, kind, name);
     assert!(count(ProfileKind::DelegatePart, "convolution") > 0);
     assert_eq!(count(ProfileKind::DelegatePart, "(copy)"), 0);

@@ -1,10 +1,10 @@
-//! Algorithm variants ("paths") among which kernels choose by shapes and arguments: all of them,
-//! or, with the feature `chosen-types`, only those that the programs of a firmware image use.
+//! Algorithm variants ("paths") that kernels choose by shapes and arguments. With the feature
+//! `selected-dtypes`, a firmware image only contains the paths that its programs use.
 //!
-//! A kernel's prepare function [requests](take) a path before it selects it. On hosts, requests are
-//! recorded for `torchlet-build`, which prepares the programs of an image as the image itself will.
-//! In the image, requesting a path that no program used is an error. Code guarded by [`has`] is
-//! left out for such a path, as for the [types](crate::types).
+//! The prepare function of a kernel [requests](take) a path before it selects it. On hosts,
+//! requests are recorded for `torchlet-build`, which prepares the programs of an image as the image
+//! will. In the image, requesting a path that no program uses is an error. Code guarded by [`has`]
+//! is removed if the path is not used, like the code of unused [types](crate::types).
 
 use torchlet_core::KernelError;
 
@@ -57,7 +57,7 @@ impl Paths {
     }
 }
 
-#[cfg(all(feature = "chosen-types", not(feature = "std")))]
+#[cfg(all(feature = "selected-dtypes", not(feature = "std")))]
 #[allow(unsafe_code)]
 mod image {
     unsafe extern "C" {
@@ -70,11 +70,11 @@ mod image {
 /// Whether kernels may use this path.
 #[inline(always)]
 pub(crate) fn has(path: Paths) -> bool {
-    #[cfg(all(feature = "chosen-types", not(feature = "std")))]
+    #[cfg(all(feature = "selected-dtypes", not(feature = "std")))]
     return image::torchlet_paths.has(path);
-    #[cfg(all(feature = "chosen-types", feature = "std"))]
+    #[cfg(all(feature = "selected-dtypes", feature = "std"))]
     return trial::chosen().has(path);
-    #[cfg(not(feature = "chosen-types"))]
+    #[cfg(not(feature = "selected-dtypes"))]
     return Paths::ALL.has(path);
 }
 
@@ -118,7 +118,7 @@ mod record {
 #[cfg(feature = "std")]
 pub use record::record_paths;
 
-#[cfg(all(feature = "chosen-types", feature = "std"))]
+#[cfg(all(feature = "selected-dtypes", feature = "std"))]
 mod trial {
     use super::Paths;
     use core::cell::Cell;
@@ -137,5 +137,5 @@ mod trial {
         PATHS.set(paths);
     }
 }
-#[cfg(all(feature = "chosen-types", feature = "std"))]
+#[cfg(all(feature = "selected-dtypes", feature = "std"))]
 pub use trial::choose_paths;

@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use std::fmt;
 use torchlet_core::{
     ArenaBlock, ArenaUse, DataMap, InitError, InstructionName, Kernel, Limits, LoadOptions,
-    MethodMeta, Program, ProgramError, Registry, Scalar, ShapeDynamism, TensorInfo, Uses,
-    ValueMeta,
+    MethodMeta, Program, ProgramError, Registry, RuntimeFeatures, Scalar, ShapeDynamism,
+    TensorInfo, ValueMeta,
 };
 use torchlet_portable::{Paths, Types, record_paths};
 
@@ -21,7 +21,7 @@ pub struct Analysis {
     /// The element types that their kernels require.
     pub types: Types,
     /// The optional runtime features that the methods use.
-    pub uses: Uses,
+    pub uses: RuntimeFeatures,
     /// The algorithm variants that their kernels use.
     pub paths: Paths,
     /// Size in bytes of the program as embedded, without external data.
@@ -46,7 +46,7 @@ pub struct MethodAnalysis {
     /// Size of its scratch memory in bytes.
     pub scratch: usize,
     /// The optional runtime features that it uses.
-    pub uses: Uses,
+    pub uses: RuntimeFeatures,
     /// The algorithm variants that its kernels use.
     pub paths: Paths,
     /// Its inputs.
@@ -110,6 +110,9 @@ impl fmt::Display for Missing {
             write!(f, "no kernel for {}", self.operators.join(", "))?;
             write!(f, "; export without these operators, or add kernels for them ")?;
             write!(f, "(Program::kernel in a build script)")?;
+            if let Some(feature) = torchlet_portable::OMITTED_FEATURE {
+                write!(f, "; some need the feature `{feature}` of torchlet-build and torchlet")?;
+            }
         }
         if !self.backends.is_empty() {
             let separator = if self.operators.is_empty() { "" } else { ". " };
@@ -169,7 +172,7 @@ impl Analysis {
             methods: Vec::new(),
             operators,
             types,
-            uses: Uses::NONE,
+            uses: RuntimeFeatures::NONE,
             paths: Paths::NONE,
             program: program_bytes,
             floating: Vec::new(),
@@ -229,7 +232,7 @@ impl MethodAnalysis {
         let prepared = prepared?;
         let uses = prepared.uses()?;
         // With other shapes, kernels may choose other variants.
-        let paths = if uses.has(Uses::VARIABLE) { Paths::ALL } else { paths };
+        let paths = if uses.has(RuntimeFeatures::VARIABLE) { Paths::ALL } else { paths };
         let needs = prepared.needs();
         let planned = (0..meta.planned_buffer_count()).map(|at| meta.planned_buffer_size(at));
         let slot = |value: Option<ValueMeta<'_>>| value.map_or(Slot::Other, Slot::of);
@@ -238,7 +241,7 @@ impl MethodAnalysis {
         let state = prepared.state().filter(|state| !state.bound);
         let mut keeps_state = false;
         for state in prepared.state().filter(|state| state.bound) {
-            keeps_state |= meta.planned_place(state.value)?.is_some_and(|(buffer, _)| buffer == 0);
+            keeps_state |= meta.planned_offset(state.value)?.is_some_and(|(buffer, _)| buffer == 0);
         }
         Ok(MethodAnalysis {
             name: meta.name().into(),

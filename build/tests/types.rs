@@ -6,10 +6,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use torchlet_build::{Image, Program, Target};
 use torchlet_core::{
-    ArenaBlock, BundledProgram, LoadOptions, MethodMemory, Registry, ScalarType, TestCase, Uses,
-    ValueRef, choose_uses,
+    ArenaBlock, BundledProgram, LoadOptions, MethodMemory, Registry, RuntimeFeatures, ScalarType,
+    TestCase, ValueRef, select_features,
 };
-use torchlet_portable::{Paths, Types, choose_paths, choose_types, record_paths};
+use torchlet_portable::{Paths, Types, choose_paths, record_paths, select_dtypes};
 
 /// The bundled programs below a folder.
 fn bundled(folder: &Path, found: &mut Vec<PathBuf>) {
@@ -31,13 +31,13 @@ fn aligned(bytes: usize) -> &'static mut [u8] {
 }
 
 /// Restricts this thread like an image with these types, features and variants.
-fn choose((types, uses, paths): (Types, Uses, Paths)) {
-    choose_types(types);
-    choose_uses(uses);
+fn choose((types, uses, paths): (Types, RuntimeFeatures, Paths)) {
+    select_dtypes(types);
+    select_features(uses);
     choose_paths(paths);
 }
 
-const ALL: (Types, Uses, Paths) = (Types::ALL, Uses::ALL, Paths::ALL);
+const ALL: (Types, RuntimeFeatures, Paths) = (Types::ALL, RuntimeFeatures::ALL, Paths::ALL);
 
 /// Outputs of a method for a test case, as text, or the error; and the features and variants that
 /// it used. (Kernels of this machine may choose other variants than those of a microcontroller.)
@@ -45,8 +45,8 @@ fn outputs(
     program: &torchlet_core::Program<'static>,
     name: &str,
     case: &TestCase<'_>,
-) -> (String, Uses, Paths) {
-    let (mut uses, mut paths) = (Uses::NONE, Paths::NONE);
+) -> (String, RuntimeFeatures, Paths) {
+    let (mut uses, mut paths) = (RuntimeFeatures::NONE, Paths::NONE);
     let mut run = || -> Result<Vec<String>, Box<dyn std::error::Error>> {
         let registry = Registry::new().with_kernels(&torchlet_portable::KERNELS)?;
         let meta = program.method_meta(name)?;
@@ -56,7 +56,7 @@ fn outputs(
         let (prepared, taken) = record_paths(|| meta.prepare(tables, &registry, options));
         let prepared = prepared?;
         uses = prepared.uses()?;
-        paths = if uses.has(Uses::VARIABLE) { Paths::ALL } else { taken };
+        paths = if uses.has(RuntimeFeatures::VARIABLE) { Paths::ALL } else { taken };
         let mut planned = Vec::new();
         for index in 0..meta.planned_buffer_count() {
             planned.push(aligned(meta.planned_buffer_size(index)?));
@@ -122,17 +122,20 @@ fn programs_run_with_only_their_types_and_features() {
             let (all, uses, paths) = outputs(&program, name, &case);
             choose((types, uses, paths));
             let (own, ..) = outputs(&program, name, &case);
-            lean += usize::from(!uses.has(Uses::CONTROL) && !uses.has(Uses::DELEGATES));
+            lean += usize::from(
+                !uses.has(RuntimeFeatures::CONTROL) && !uses.has(RuntimeFeatures::DELEGATES),
+            );
             count += 1;
             // Without any single one of the features that it uses, it is refused. A subset of the
             // programs suffices for this test.
             for bit in (0..32).map(|bit| 1u32 << bit).filter(|_| count % 4 == 0) {
-                let (use_bit, path_bit) = (Uses::from_bits(bit), Paths::from_bits(bit));
+                let (use_bit, path_bit) = (RuntimeFeatures::from_bits(bit), Paths::from_bits(bit));
                 let mut less = Vec::new();
                 // These features are conservative: scalars from kernels may have fractions, and
                 // views may come to overlap outputs.
-                let in_case = use_bit == Uses::FRACTIONS && uses.has(Uses::VARIABLE)
-                    || use_bit == Uses::SHARING && uses.has(Uses::VIEWS);
+                let in_case = use_bit == RuntimeFeatures::FLOAT_SCALARS
+                    && uses.has(RuntimeFeatures::VARIABLE)
+                    || use_bit == RuntimeFeatures::SHARING && uses.has(RuntimeFeatures::VIEWS);
                 if uses.has(use_bit) && !in_case {
                     less.push((types, uses.without(use_bit), paths));
                 }
@@ -173,9 +176,9 @@ fn missing_types_are_refused() {
     let program = torchlet_core::Program::from_bytes(program).unwrap();
     let suite = bundle.suites().unwrap().next().unwrap().unwrap();
     let case = suite.cases().unwrap().next().unwrap().unwrap();
-    choose_types(Types::NONE.with_element(ScalarType::Half).with_computed(ScalarType::Half));
+    select_dtypes(Types::NONE.with_element(ScalarType::Half).with_computed(ScalarType::Half));
     assert!(!outputs(&program, "forward", &case).0.contains("error"));
-    choose_types(Types::NONE.with_element(ScalarType::Double).with_computed(ScalarType::Double));
+    select_dtypes(Types::NONE.with_element(ScalarType::Double).with_computed(ScalarType::Double));
     let (error, ..) = outputs(&program, "forward", &case);
     assert!(error.starts_with("error: ") && error.contains("float32"), "{error}");
 }

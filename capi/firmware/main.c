@@ -31,7 +31,7 @@ static torchlet_registry registry;
 static torchlet_method method;
 
 static char text[160];
-static const torchlet_text error = {text, sizeof text};
+static const torchlet_error_message error = {text, sizeof text};
 
 static void print_number(uint32_t number)
 {

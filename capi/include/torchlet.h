@@ -113,12 +113,12 @@ typedef struct torchlet_bundle {
 
 // A buffer for an error message: one null-terminated sentence, truncated if it does not fit. It is
 // written only if a call fails.
-typedef struct torchlet_text {
+typedef struct torchlet_error_message {
     // Address of the buffer.
     char *data;
     // Size in bytes, including the null byte. 160 suffice for nearly all messages.
     size_t size;
-} torchlet_text;
+} torchlet_error_message;
 
 // The kind of a value.
 typedef uint32_t torchlet_kind;
@@ -805,7 +805,7 @@ typedef struct torchlet_backend {
 #define TORCHLET_KIND_INTEGER 2
 
 // A floating-point value.
-#define TORCHLET_KIND_NUMBER 3
+#define TORCHLET_KIND_FLOAT 3
 
 // A boolean.
 #define TORCHLET_KIND_BOOLEAN 4
@@ -867,7 +867,7 @@ torchlet_status torchlet_bundle_open(struct torchlet_bundle *bundle,
                                      size_t size,
                                      const void **program,
                                      size_t *program_size,
-                                     const struct torchlet_text *error);
+                                     const struct torchlet_error_message *error);
 
 // Number of test suites, one for each tested method; 0 if the file is malformed.
 size_t torchlet_bundle_suite_count(const struct torchlet_bundle *bundle);
@@ -878,7 +878,7 @@ torchlet_status torchlet_bundle_suite(const struct torchlet_bundle *bundle,
                                       size_t suite,
                                       struct torchlet_string *method,
                                       size_t *case_count,
-                                      const struct torchlet_text *error);
+                                      const struct torchlet_error_message *error);
 
 // Number of inputs and expected outputs of a case.
 torchlet_status torchlet_bundle_case(const struct torchlet_bundle *bundle,
@@ -886,7 +886,7 @@ torchlet_status torchlet_bundle_case(const struct torchlet_bundle *bundle,
                                      size_t case_,
                                      size_t *input_count,
                                      size_t *output_count,
-                                     const struct torchlet_text *error);
+                                     const struct torchlet_error_message *error);
 
 // An input of a case, for `torchlet_method_set_input`. Its data belongs to the bundle.
 torchlet_status torchlet_bundle_input(const struct torchlet_bundle *bundle,
@@ -894,7 +894,7 @@ torchlet_status torchlet_bundle_input(const struct torchlet_bundle *bundle,
                                       size_t case_,
                                       size_t index,
                                       struct torchlet_value *result,
-                                      const struct torchlet_text *error);
+                                      const struct torchlet_error_message *error);
 
 // An expected output of a case. Its data belongs to the bundle.
 torchlet_status torchlet_bundle_output(const struct torchlet_bundle *bundle,
@@ -902,7 +902,7 @@ torchlet_status torchlet_bundle_output(const struct torchlet_bundle *bundle,
                                        size_t case_,
                                        size_t index,
                                        struct torchlet_value *result,
-                                       const struct torchlet_text *error);
+                                       const struct torchlet_error_message *error);
 
 // Reports that an argument is invalid, and why; returns the status for the callback to return.
 // The text must stay valid forever, like a literal.
@@ -1047,7 +1047,7 @@ torchlet_status torchlet_call_packed(struct torchlet_call *call,
 
 // Initializes external data without files.
 torchlet_status torchlet_data_init(struct torchlet_data *data,
-                                   const struct torchlet_text *error);
+                                   const struct torchlet_error_message *error);
 
 // Adds a `.ptd` file in memory.
 // The bytes must stay valid and unchanged as long as the
@@ -1055,7 +1055,7 @@ torchlet_status torchlet_data_init(struct torchlet_data *data,
 torchlet_status torchlet_data_add(struct torchlet_data *data,
                                   const void *bytes,
                                   size_t size,
-                                  const struct torchlet_text *error);
+                                  const struct torchlet_error_message *error);
 
 // Adds a `.ptd` file in storage. The buffer holds the file's directory, and can be null if the
 // loader lends memory; if it is too small, the error message contains the required size.
@@ -1065,7 +1065,7 @@ torchlet_status torchlet_data_add_loader(struct torchlet_data *data,
                                          const struct torchlet_loader *loader,
                                          void *buffer,
                                          size_t size,
-                                         const struct torchlet_text *error);
+                                         const struct torchlet_error_message *error);
 
 // Sets the callback for log lines, replacing the previous one; null disables logging. It is global
 // to the process; set it before other threads use torchlet. Requires a library built with the
@@ -1085,13 +1085,13 @@ size_t torchlet_method_meta_output_count(const struct torchlet_method_meta *meta
 torchlet_status torchlet_method_meta_input(const struct torchlet_method_meta *meta,
                                            size_t index,
                                            struct torchlet_value_meta *result,
-                                           const struct torchlet_text *error);
+                                           const struct torchlet_error_message *error);
 
 // Metadata of an output.
 torchlet_status torchlet_method_meta_output(const struct torchlet_method_meta *meta,
                                             size_t index,
                                             struct torchlet_value_meta *result,
-                                            const struct torchlet_text *error);
+                                            const struct torchlet_error_message *error);
 
 // Number of planned buffers that the method requires.
 size_t torchlet_method_meta_planned_count(const struct torchlet_method_meta *meta);
@@ -1100,13 +1100,13 @@ size_t torchlet_method_meta_planned_count(const struct torchlet_method_meta *met
 torchlet_status torchlet_method_meta_planned_size(const struct torchlet_method_meta *meta,
                                                   size_t index,
                                                   size_t *size,
-                                                  const struct torchlet_text *error);
+                                                  const struct torchlet_error_message *error);
 
 // Size in bytes of the tables for `torchlet_method_prepare`.
 torchlet_status torchlet_method_meta_table_size(const struct torchlet_method_meta *meta,
                                                 const struct torchlet_options *options,
                                                 size_t *size,
-                                                const struct torchlet_text *error);
+                                                const struct torchlet_error_message *error);
 
 // Prepares a method: decodes it into tables, resolves and checks everything, and determines its
 // memory requirements (`torchlet_method_needs`). No other memory is used yet. It can then be
@@ -1119,12 +1119,12 @@ torchlet_status torchlet_method_prepare(struct torchlet_method *method,
                                         const struct torchlet_options *options,
                                         void *tables,
                                         size_t size,
-                                        const struct torchlet_text *error);
+                                        const struct torchlet_error_message *error);
 
 // Exact memory requirements of a prepared method.
 torchlet_status torchlet_method_needs(const struct torchlet_method *method,
                                       struct torchlet_needs *needs,
-                                      const struct torchlet_text *error);
+                                      const struct torchlet_error_message *error);
 
 // Loads a prepared method into its memory, so that it can be executed. On failure, the method can
 // only be closed.
@@ -1132,7 +1132,7 @@ torchlet_status torchlet_method_needs(const struct torchlet_method *method,
 // its buffers do not overlap.
 torchlet_status torchlet_method_finish(struct torchlet_method *method,
                                        const struct torchlet_memory *memory,
-                                       const struct torchlet_text *error);
+                                       const struct torchlet_error_message *error);
 
 // Loads a method in one step: prepares it at the start of the arena, and finishes it with the
 // rest.
@@ -1144,7 +1144,7 @@ torchlet_status torchlet_method_load(struct torchlet_method *method,
                                      const struct torchlet_registry *registry,
                                      const struct torchlet_options *options,
                                      const struct torchlet_memory *memory,
-                                     const struct torchlet_text *error);
+                                     const struct torchlet_error_message *error);
 
 // Closes a method: delegates free their resources, and the memory belongs to the caller again.
 // Does nothing for null, and for a method that is not open, or in use.
@@ -1154,16 +1154,16 @@ void torchlet_method_close(struct torchlet_method *method);
 // Executes a method from its first instruction to its end. All inputs must be set before each run:
 // their memory is reused for other tensors.
 torchlet_status torchlet_method_execute(struct torchlet_method *method,
-                                        const struct torchlet_text *error);
+                                        const struct torchlet_error_message *error);
 
 // Executes one instruction, for cooperative tasks: `TORCHLET_OK` if one was executed,
 // `TORCHLET_END_OF_METHOD` if none was left. The next step starts over.
 torchlet_status torchlet_method_step(struct torchlet_method *method,
-                                     const struct torchlet_text *error);
+                                     const struct torchlet_error_message *error);
 
 // Resets the state of a method and of its delegates to the initial values.
 torchlet_status torchlet_method_reset(struct torchlet_method *method,
-                                      const struct torchlet_text *error);
+                                      const struct torchlet_error_message *error);
 
 // Number of inputs of a loaded method.
 size_t torchlet_method_input_count(const struct torchlet_method *method);
@@ -1176,39 +1176,39 @@ size_t torchlet_method_output_count(const struct torchlet_method *method);
 torchlet_status torchlet_method_set_input(struct torchlet_method *method,
                                           size_t index,
                                           const struct torchlet_value *input,
-                                          const struct torchlet_text *error);
+                                          const struct torchlet_error_message *error);
 
 // Copies a tensor into an input.
 torchlet_status torchlet_method_set_input_tensor(struct torchlet_method *method,
                                                  size_t index,
                                                  const struct torchlet_tensor *tensor,
-                                                 const struct torchlet_text *error);
+                                                 const struct torchlet_error_message *error);
 
 // Sets the shape of a dynamic input for the next run, before it is written in place.
 torchlet_status torchlet_method_resize_input(struct torchlet_method *method,
                                              size_t index,
                                              const int32_t *sizes,
                                              size_t rank,
-                                             const struct torchlet_text *error);
+                                             const struct torchlet_error_message *error);
 
 // A mutable input tensor in the method's memory, to be written without a copy. Its data is valid
 // until another function uses the method.
 torchlet_status torchlet_method_input_tensor(struct torchlet_method *method,
                                              size_t index,
                                              struct torchlet_tensor_mut *tensor,
-                                             const struct torchlet_text *error);
+                                             const struct torchlet_error_message *error);
 
 // An output of the last run. Its data is valid until another function changes the method.
 torchlet_status torchlet_method_output(const struct torchlet_method *method,
                                        size_t index,
                                        struct torchlet_value *output,
-                                       const struct torchlet_text *error);
+                                       const struct torchlet_error_message *error);
 
 // A tensor output of the last run. Its data is valid until another function changes the method.
 torchlet_status torchlet_method_output_tensor(const struct torchlet_method *method,
                                               size_t index,
                                               struct torchlet_tensor *tensor,
-                                              const struct torchlet_text *error);
+                                              const struct torchlet_error_message *error);
 
 // Whether an input needs memory to be bound before the method runs, because the exporter did not
 // plan it.
@@ -1226,7 +1226,7 @@ torchlet_status torchlet_method_bind_input(struct torchlet_method *method,
                                            size_t index,
                                            void *memory,
                                            size_t size,
-                                           const struct torchlet_text *error);
+                                           const struct torchlet_error_message *error);
 
 // Lends memory to an unplanned output.
 // The memory belongs to the method until it is closed.
@@ -1234,7 +1234,7 @@ torchlet_status torchlet_method_bind_output(struct torchlet_method *method,
                                             size_t index,
                                             void *memory,
                                             size_t size,
-                                            const struct torchlet_text *error);
+                                            const struct torchlet_error_message *error);
 
 // Sets the first inputs, executes the method, and copies the first outputs, all of them tensors,
 // to memory of the caller. `infos` receives their types and shapes, and can be null. Unplanned
@@ -1246,7 +1246,7 @@ torchlet_status torchlet_method_execute_into(struct torchlet_method *method,
                                              const struct torchlet_buffer *outputs,
                                              size_t output_count,
                                              struct torchlet_tensor_info *infos,
-                                             const struct torchlet_text *error);
+                                             const struct torchlet_error_message *error);
 
 // Initializes shared memory for methods whose planned buffers
 // (`torchlet_method_meta_planned_size`) and scratch memory (`torchlet_needs`) are no larger than
@@ -1257,7 +1257,7 @@ torchlet_status torchlet_shared_memory_init(struct torchlet_shared_memory *memor
                                             const struct torchlet_buffer *planned,
                                             size_t planned_count,
                                             struct torchlet_buffer scratch,
-                                            const struct torchlet_text *error);
+                                            const struct torchlet_error_message *error);
 
 // Loads a prepared method with an arena of its own into shared planned and scratch memory, so that
 // it can be executed. On failure, the method can only be closed; the other methods are unaffected.
@@ -1266,7 +1266,7 @@ torchlet_status torchlet_shared_memory_init(struct torchlet_shared_memory *memor
 torchlet_status torchlet_method_finish_shared(struct torchlet_method *method,
                                               struct torchlet_shared_memory *memory,
                                               struct torchlet_buffer arena,
-                                              const struct torchlet_text *error);
+                                              const struct torchlet_error_message *error);
 
 // Number of state tensors of a method, excluding those of delegates.
 size_t torchlet_method_state_count(const struct torchlet_method *method);
@@ -1275,14 +1275,14 @@ size_t torchlet_method_state_count(const struct torchlet_method *method);
 torchlet_status torchlet_method_state(const struct torchlet_method *method,
                                       size_t index,
                                       struct torchlet_state *state,
-                                      const struct torchlet_text *error);
+                                      const struct torchlet_error_message *error);
 
 // A state tensor in the method's memory, by the index of its value, to be read or written. Its
 // data is valid until another function uses the method.
 torchlet_status torchlet_method_state_tensor(struct torchlet_method *method,
                                              size_t value,
                                              struct torchlet_tensor_mut *tensor,
-                                             const struct torchlet_text *error);
+                                             const struct torchlet_error_message *error);
 
 // Lends memory to an unplanned state tensor. The memory is zeroed.
 // The memory belongs to the method until it is closed.
@@ -1290,7 +1290,7 @@ torchlet_status torchlet_method_bind_state(struct torchlet_method *method,
                                            size_t value,
                                            void *memory,
                                            size_t size,
-                                           const struct torchlet_text *error);
+                                           const struct torchlet_error_message *error);
 
 // Number of state tensors of a method's delegates.
 size_t torchlet_method_delegate_state_count(const struct torchlet_method *method);
@@ -1299,7 +1299,7 @@ size_t torchlet_method_delegate_state_count(const struct torchlet_method *method
 torchlet_status torchlet_method_delegate_state(const struct torchlet_method *method,
                                                size_t index,
                                                struct torchlet_delegate_state *state,
-                                               const struct torchlet_text *error);
+                                               const struct torchlet_error_message *error);
 
 // Copies a state tensor of a delegate to memory of exactly its size.
 torchlet_status torchlet_method_read_delegate_state(const struct torchlet_method *method,
@@ -1307,7 +1307,7 @@ torchlet_status torchlet_method_read_delegate_state(const struct torchlet_method
                                                     size_t number,
                                                     void *into,
                                                     size_t size,
-                                                    const struct torchlet_text *error);
+                                                    const struct torchlet_error_message *error);
 
 // Overwrites a state tensor of a delegate; `size` is exactly its size.
 torchlet_status torchlet_method_write_delegate_state(struct torchlet_method *method,
@@ -1315,7 +1315,7 @@ torchlet_status torchlet_method_write_delegate_state(struct torchlet_method *met
                                                      size_t number,
                                                      const void *data,
                                                      size_t size,
-                                                     const struct torchlet_text *error);
+                                                     const struct torchlet_error_message *error);
 
 // Sets the default options.
 void torchlet_module_options_init(struct torchlet_module_options *options);
@@ -1325,19 +1325,19 @@ void torchlet_module_options_init(struct torchlet_module_options *options);
 torchlet_status torchlet_module_open(const char *path,
                                      const struct torchlet_module_options *options,
                                      struct torchlet_module **module,
-                                     const struct torchlet_text *error);
+                                     const struct torchlet_error_message *error);
 
 // Opens a program in memory. The bytes are copied.
 torchlet_status torchlet_module_open_bytes(const void *data,
                                            size_t size,
                                            const struct torchlet_module_options *options,
                                            struct torchlet_module **module,
-                                           const struct torchlet_text *error);
+                                           const struct torchlet_error_message *error);
 
 // Creates a module for another thread over the same opened files, with no method loaded.
 torchlet_status torchlet_module_share(const struct torchlet_module *module,
                                       struct torchlet_module **other,
-                                      const struct torchlet_text *error);
+                                      const struct torchlet_error_message *error);
 
 // Closes a module. Null is ignored.
 // The module was opened or shared, and is not used
@@ -1365,12 +1365,12 @@ struct torchlet_string torchlet_module_method_name(const struct torchlet_module 
 torchlet_status torchlet_module_method_meta(const struct torchlet_module *module,
                                             const char *method,
                                             struct torchlet_method_meta *meta,
-                                            const struct torchlet_text *error);
+                                            const struct torchlet_error_message *error);
 
 // Loads a method, unless it is loaded. The first execution of a method also loads it.
 torchlet_status torchlet_module_load_method(struct torchlet_module *module,
                                             const char *method,
-                                            const struct torchlet_text *error);
+                                            const struct torchlet_error_message *error);
 
 // Whether a method is loaded.
 bool torchlet_module_is_loaded(const struct torchlet_module *module,
@@ -1383,7 +1383,7 @@ bool torchlet_module_unload(struct torchlet_module *module,
 // Resets the state of a method to its initial values.
 torchlet_status torchlet_module_reset(struct torchlet_module *module,
                                       const char *method,
-                                      const struct torchlet_text *error);
+                                      const struct torchlet_error_message *error);
 
 // Sets a default for an input of a method, used by all later executions that do not pass it; a
 // value of kind none removes the default. The data is copied.
@@ -1391,7 +1391,7 @@ torchlet_status torchlet_module_set_input(struct torchlet_module *module,
                                           const char *method,
                                           size_t index,
                                           const struct torchlet_value *input,
-                                          const struct torchlet_text *error);
+                                          const struct torchlet_error_message *error);
 
 // Executes a method. Inputs that are missing, or of kind none, have the default of
 // `torchlet_module_set_input`. Tensors must have the exported type, and the exported shape or one
@@ -1401,14 +1401,14 @@ torchlet_status torchlet_module_execute(struct torchlet_module *module,
                                         const struct torchlet_value *inputs,
                                         size_t count,
                                         struct torchlet_values **outputs,
-                                        const struct torchlet_text *error);
+                                        const struct torchlet_error_message *error);
 
 // Executes the method `forward`: see `torchlet_module_execute`.
 torchlet_status torchlet_module_forward(struct torchlet_module *module,
                                         const struct torchlet_value *inputs,
                                         size_t count,
                                         struct torchlet_values **outputs,
-                                        const struct torchlet_text *error);
+                                        const struct torchlet_error_message *error);
 
 // Number of values.
 size_t torchlet_values_count(const struct torchlet_values *values);
@@ -1417,7 +1417,7 @@ size_t torchlet_values_count(const struct torchlet_values *values);
 torchlet_status torchlet_values_get(const struct torchlet_values *values,
                                     size_t index,
                                     struct torchlet_value *result,
-                                    const struct torchlet_text *error);
+                                    const struct torchlet_error_message *error);
 
 // Frees values. Null is ignored.
 // The values were returned by a module and are not used
@@ -1449,12 +1449,12 @@ void torchlet_set_panic_handler(torchlet_panic_handler handler);
 torchlet_status torchlet_program_open(struct torchlet_program *program,
                                       const void *data,
                                       size_t size,
-                                      const struct torchlet_text *error);
+                                      const struct torchlet_error_message *error);
 
 // Size in bytes of the buffer for `torchlet_program_open_loader`; 0 if the loader lends memory.
 torchlet_status torchlet_program_buffer_size(const struct torchlet_loader *loader,
                                              size_t *size,
-                                             const struct torchlet_text *error);
+                                             const struct torchlet_error_message *error);
 
 // Opens a program in storage. The buffer receives everything but the data of tensors and
 // delegates; it is aligned to 16 bytes, and can be null if the loader lends memory.
@@ -1464,7 +1464,7 @@ torchlet_status torchlet_program_open_loader(struct torchlet_program *program,
                                              const struct torchlet_loader *loader,
                                              void *buffer,
                                              size_t size,
-                                             const struct torchlet_text *error);
+                                             const struct torchlet_error_message *error);
 
 // Closes a program. Nothing is freed; the program's memory belongs to the caller again. Does
 // nothing for null, and for a program that is not open.
@@ -1478,19 +1478,19 @@ size_t torchlet_program_method_count(const struct torchlet_program *program);
 torchlet_status torchlet_program_method_name(const struct torchlet_program *program,
                                              size_t index,
                                              struct torchlet_string *name,
-                                             const struct torchlet_text *error);
+                                             const struct torchlet_error_message *error);
 
 // Metadata of a method: inputs, outputs, memory. It is valid as long as the program is open.
 torchlet_status torchlet_program_method_meta(const struct torchlet_program *program,
                                              const char *method,
                                              struct torchlet_method_meta *meta,
-                                             const struct torchlet_text *error);
+                                             const struct torchlet_error_message *error);
 
 // Creates a recorder of events, and of up to `value_bytes` bytes of results of operators and
 // delegates. Free it with `torchlet_recorder_free`.
 torchlet_status torchlet_recorder_create(size_t value_bytes,
                                          struct torchlet_recorder **recorder,
-                                         const struct torchlet_text *error);
+                                         const struct torchlet_error_message *error);
 
 // Frees a recorder. Null is ignored.
 // The recorder is not used afterwards.
@@ -1505,7 +1505,7 @@ torchlet_status torchlet_recorder_etdump(const struct torchlet_recorder *recorde
                                          void *into,
                                          size_t available,
                                          size_t *size,
-                                         const struct torchlet_text *error);
+                                         const struct torchlet_error_message *error);
 
 // The recorded values so far, as the debug buffer of the ETDump: its size, and its bytes if `into`
 // is not null.
@@ -1513,16 +1513,16 @@ torchlet_status torchlet_recorder_values(const struct torchlet_recorder *recorde
                                          void *into,
                                          size_t available,
                                          size_t *size,
-                                         const struct torchlet_text *error);
+                                         const struct torchlet_error_message *error);
 
 // Initializes an empty registry.
 torchlet_status torchlet_registry_init(struct torchlet_registry *registry,
-                                       const struct torchlet_text *error);
+                                       const struct torchlet_error_message *error);
 
 // Adds all CPU kernels. On microcontrollers, this links all of them into flash;
 // `torchlet_registry_add_kernels` adds selected ones.
 torchlet_status torchlet_registry_add_all_kernels(struct torchlet_registry *registry,
-                                                  const struct torchlet_text *error);
+                                                  const struct torchlet_error_message *error);
 
 // Adds kernels by their names in `torchlet_kernels.h`, in any order; the linker drops the others
 // (`--gc-sections`). They are copied into the memory, which has `TORCHLET_KERNELS_SIZE(count)`
@@ -1534,7 +1534,7 @@ torchlet_status torchlet_registry_add_kernels(struct torchlet_registry *registry
                                               size_t count,
                                               void *memory,
                                               size_t size,
-                                              const struct torchlet_text *error);
+                                              const struct torchlet_error_message *error);
 
 // Size in bytes of the memory for `torchlet_registry_add_custom_kernels`; 0 if the kernels cannot
 // be added.
@@ -1552,23 +1552,23 @@ torchlet_status torchlet_registry_add_custom_kernels(struct torchlet_registry *r
                                                      size_t count,
                                                      void *memory,
                                                      size_t size,
-                                                     const struct torchlet_text *error);
+                                                     const struct torchlet_error_message *error);
 
 // Adds a backend of the caller: see `torchlet_backend`.
 // The backend must not be moved as long as methods use the
 // registry.
 torchlet_status torchlet_registry_add_backend(struct torchlet_registry *registry,
                                               const struct torchlet_backend *backend,
-                                              const struct torchlet_text *error);
+                                              const struct torchlet_error_message *error);
 
 // Adds the CPU engine, which executes programs from `torchlet lower --for cpu`. Requires the
 // feature `std`.
 torchlet_status torchlet_registry_add_cpu_engine(struct torchlet_registry *registry,
-                                                 const struct torchlet_text *error);
+                                                 const struct torchlet_error_message *error);
 
 // Adds the Vulkan backend, which executes delegates on a GPU. Requires the feature `vulkan`.
 torchlet_status torchlet_registry_add_vulkan(struct torchlet_registry *registry,
-                                             const struct torchlet_text *error);
+                                             const struct torchlet_error_message *error);
 
 // The name of a status without its prefix; never null.
 const char *torchlet_status_name(torchlet_status status);
@@ -1581,7 +1581,7 @@ torchlet_status torchlet_tensor_info_init(struct torchlet_tensor_info *info,
                                           torchlet_scalar_type scalar_type,
                                           const int32_t *sizes,
                                           size_t rank,
-                                          const struct torchlet_text *error);
+                                          const struct torchlet_error_message *error);
 
 // Size of a tensor's data in bytes; 0 if the description is inconsistent.
 size_t torchlet_tensor_info_nbytes(const struct torchlet_tensor_info *info);
@@ -1600,7 +1600,7 @@ torchlet_status torchlet_tensor_init(struct torchlet_tensor *tensor,
                                      size_t rank,
                                      const void *data,
                                      size_t size,
-                                     const struct torchlet_text *error);
+                                     const struct torchlet_error_message *error);
 
 #ifdef __cplusplus
 }  // extern "C"

@@ -4,7 +4,7 @@ use crate::fault::Fault;
 use crate::handle::{self, handle};
 use crate::loader::torchlet_loader;
 use crate::pointer;
-use crate::status::{run, torchlet_status, torchlet_text};
+use crate::status::{body, torchlet_error_message, torchlet_status};
 use core::ffi::c_void;
 use core::mem::MaybeUninit;
 use torchlet_core::DataMap;
@@ -44,14 +44,9 @@ impl Inner {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn torchlet_data_init(
     data: *mut torchlet_data,
-    error: *const torchlet_text,
+    error: *const torchlet_error_message,
 ) -> torchlet_status {
-    let body = || {
-        // SAFETY: guaranteed by the caller.
-        unsafe { handle::open(data, Inner(heapless::Vec::new())) }
-    };
-    // SAFETY: guaranteed by the caller.
-    unsafe { run(error, body) }
+    body!(error, { handle::open(data, Inner(heapless::Vec::new())) })
 }
 
 /// Adds a `.ptd` file in memory.
@@ -64,17 +59,12 @@ pub unsafe extern "C" fn torchlet_data_add(
     data: *mut torchlet_data,
     bytes: *const c_void,
     size: usize,
-    error: *const torchlet_text,
+    error: *const torchlet_error_message,
 ) -> torchlet_status {
-    let body = || {
-        // SAFETY: guaranteed by the caller.
-        unsafe {
-            let inner = handle::get_mut(data)?;
-            inner.push(DataMap::from_bytes(pointer::bytes(bytes, size, "bytes")?)?)
-        }
-    };
-    // SAFETY: guaranteed by the caller.
-    unsafe { run(error, body) }
+    body!(error, {
+        let inner = handle::get_mut(data)?;
+        inner.push(DataMap::from_bytes(pointer::bytes(bytes, size, "bytes")?)?)
+    })
 }
 
 /// Adds a `.ptd` file in storage. The buffer holds the file's directory, and can be null if the
@@ -89,21 +79,16 @@ pub unsafe extern "C" fn torchlet_data_add_loader(
     loader: *const torchlet_loader,
     buffer: *mut c_void,
     size: usize,
-    error: *const torchlet_text,
+    error: *const torchlet_error_message,
 ) -> torchlet_status {
-    let body = || {
-        // SAFETY: guaranteed by the caller.
-        unsafe {
-            let inner = handle::get_mut(data)?;
-            let loader: &'static torchlet_loader = pointer::get(loader, "loader")?;
-            loader.check()?;
-            let buffer = match buffer.is_null() {
-                true => None,
-                false => Some(pointer::zeroed(buffer, size, "buffer")?),
-            };
-            inner.push(DataMap::load(loader, buffer)?)
-        }
-    };
-    // SAFETY: guaranteed by the caller.
-    unsafe { run(error, body) }
+    body!(error, {
+        let inner = handle::get_mut(data)?;
+        let loader: &'static torchlet_loader = pointer::get(loader, "loader")?;
+        loader.check()?;
+        let buffer = match buffer.is_null() {
+            true => None,
+            false => Some(pointer::zeroed(buffer, size, "buffer")?),
+        };
+        inner.push(DataMap::load(loader, buffer)?)
+    })
 }

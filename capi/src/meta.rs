@@ -3,7 +3,7 @@
 use crate::fault::Fault;
 use crate::handle::{self, handle};
 use crate::pointer;
-use crate::status::{run, torchlet_status, torchlet_text, value};
+use crate::status::{body, torchlet_error_message, torchlet_status, value};
 use crate::tensor::torchlet_tensor_info;
 use crate::values::{TORCHLET_KIND_TENSOR, torchlet_string, torchlet_value, torchlet_value_data};
 use core::mem::MaybeUninit;
@@ -102,18 +102,14 @@ pub unsafe extern "C" fn torchlet_method_meta_input(
     meta: *const torchlet_method_meta,
     index: usize,
     result: *mut torchlet_value_meta,
-    error: *const torchlet_text,
+    error: *const torchlet_error_message,
 ) -> torchlet_status {
-    let body = || {
-        // SAFETY: guaranteed by the caller.
-        let meta = unsafe { handle::get(meta)? };
+    body!(error, {
+        let meta = handle::get(meta)?;
         let count = meta.input_count();
         let found = meta.input(index)?.ok_or(Fault::Index { what: "input", index, count })?;
-        // SAFETY: guaranteed by the caller.
-        unsafe { pointer::put(result, torchlet_value_meta::of(&found), "result") }
-    };
-    // SAFETY: guaranteed by the caller.
-    unsafe { run(error, body) }
+        pointer::put(result, torchlet_value_meta::of(&found), "result")
+    })
 }
 
 /// Metadata of an output.
@@ -125,18 +121,14 @@ pub unsafe extern "C" fn torchlet_method_meta_output(
     meta: *const torchlet_method_meta,
     index: usize,
     result: *mut torchlet_value_meta,
-    error: *const torchlet_text,
+    error: *const torchlet_error_message,
 ) -> torchlet_status {
-    let body = || {
-        // SAFETY: guaranteed by the caller.
-        let meta = unsafe { handle::get(meta)? };
+    body!(error, {
+        let meta = handle::get(meta)?;
         let count = meta.output_count();
         let found = meta.output(index)?.ok_or(Fault::Index { what: "output", index, count })?;
-        // SAFETY: guaranteed by the caller.
-        unsafe { pointer::put(result, torchlet_value_meta::of(&found), "result") }
-    };
-    // SAFETY: guaranteed by the caller.
-    unsafe { run(error, body) }
+        pointer::put(result, torchlet_value_meta::of(&found), "result")
+    })
 }
 
 /// Number of planned buffers that the method requires.
@@ -160,19 +152,15 @@ pub unsafe extern "C" fn torchlet_method_meta_planned_size(
     meta: *const torchlet_method_meta,
     index: usize,
     size: *mut usize,
-    error: *const torchlet_text,
+    error: *const torchlet_error_message,
 ) -> torchlet_status {
-    let body = || {
-        // SAFETY: guaranteed by the caller.
-        let meta = unsafe { handle::get(meta)? };
+    body!(error, {
+        let meta = handle::get(meta)?;
         let count = meta.planned_buffer_count();
         if index >= count {
             return Err(Fault::Index { what: "planned buffer", index, count });
         }
         let bytes = meta.planned_buffer_size(index)?;
-        // SAFETY: guaranteed by the caller.
-        unsafe { pointer::put(size, bytes, "size") }
-    };
-    // SAFETY: guaranteed by the caller.
-    unsafe { run(error, body) }
+        pointer::put(size, bytes, "size")
+    })
 }

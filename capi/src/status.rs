@@ -52,7 +52,7 @@ pub const TORCHLET_DELEGATE_INVALID_HANDLE: torchlet_status = 0x32;
 /// written only if a call fails.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
-pub struct torchlet_text {
+pub struct torchlet_error_message {
     /// Address of the buffer.
     pub data: *mut c_char,
     /// Size in bytes, including the null byte. 160 suffice for nearly all messages.
@@ -128,12 +128,12 @@ impl Write for Cut {
     }
 }
 
-impl torchlet_text {
+impl torchlet_error_message {
     /// Writes an error message.
     ///
     /// # Safety
     /// `text` is null, or points to a text whose buffer is writable.
-    pub(crate) unsafe fn set(text: *const torchlet_text, fault: &Fault) {
+    pub(crate) unsafe fn set(text: *const torchlet_error_message, fault: &Fault) {
         // SAFETY: guaranteed by the caller.
         let Some(text) = (unsafe { text.as_ref() }) else { return };
         if text.data.is_null() || text.size == 0 {
@@ -152,18 +152,32 @@ impl torchlet_text {
 /// # Safety
 /// `error` is null, or points to a text whose buffer is writable.
 pub(crate) unsafe fn run(
-    error: *const torchlet_text,
+    error: *const torchlet_error_message,
     body: impl FnOnce() -> Result<(), Fault>,
 ) -> torchlet_status {
     match guarded(body) {
         Ok(()) => TORCHLET_OK,
         Err(fault) => {
             // SAFETY: guaranteed by the caller.
-            unsafe { torchlet_text::set(error, &fault) };
+            unsafe { torchlet_error_message::set(error, &fault) };
             fault.code()
         }
     }
 }
+
+/// Body of an interface function that reports errors: `body!(error, { … })`. The block contains the
+/// unsafe operations of the function; each of these functions is unsafe, and its caller guarantees
+/// the rules at the head of `torchlet.h`, on which they rely.
+macro_rules! body {
+    ($error:ident, $body:expr) => {
+        // SAFETY: guaranteed by the caller of the interface function.
+        #[allow(clippy::macro_metavars_in_unsafe, reason = "the interface functions are unsafe")]
+        unsafe {
+            $crate::status::run($error, || $body)
+        }
+    };
+}
+pub(crate) use body;
 
 /// Runs a body that can only fail by a panic, or returns `otherwise`.
 pub(crate) fn value<T>(otherwise: T, body: impl FnOnce() -> Option<T>) -> T {

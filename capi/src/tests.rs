@@ -46,14 +46,16 @@ impl Memory {
 }
 
 /// Asserts that a call succeeds.
-fn ok(call: impl FnOnce(*const torchlet_text) -> torchlet_status) {
+fn ok(call: impl FnOnce(*const torchlet_error_message) -> torchlet_status) {
     let (status, text) = result(call);
     assert_eq!(status, TORCHLET_OK, "{text}");
 }
 
-fn result(call: impl FnOnce(*const torchlet_text) -> torchlet_status) -> (torchlet_status, String) {
+fn result(
+    call: impl FnOnce(*const torchlet_error_message) -> torchlet_status,
+) -> (torchlet_status, String) {
     let mut bytes = [0u8; 200];
-    let text = torchlet_text { data: bytes.as_mut_ptr().cast(), size: bytes.len() };
+    let text = torchlet_error_message { data: bytes.as_mut_ptr().cast(), size: bytes.len() };
     let status = call(&text);
     let end = bytes.iter().position(|byte| *byte == 0).unwrap();
     (status, String::from_utf8(bytes[..end].to_vec()).unwrap())
@@ -244,12 +246,12 @@ fn panics_become_errors() {
 #[test]
 fn messages_are_truncated_at_character_boundaries() {
     let mut bytes = [b'x'; 8];
-    let text = torchlet_text { data: bytes.as_mut_ptr().cast(), size: 4 };
+    let text = torchlet_error_message { data: bytes.as_mut_ptr().cast(), size: 4 };
     // SAFETY: the text has four bytes.
     let status = unsafe { run(&text, || Err(crate::fault::Fault::Argument("aé漢"))) };
     assert_eq!(status, TORCHLET_INVALID_ARGUMENT);
     assert_eq!(&bytes, "aé\0xxxx".as_bytes());
-    let none = torchlet_text { data: ptr::null_mut(), size: 10 };
+    let none = torchlet_error_message { data: ptr::null_mut(), size: 10 };
     // SAFETY: a text without a buffer is not written.
     let status = unsafe { run(&none, || Err(crate::fault::Fault::Null("it"))) };
     assert_eq!(status, TORCHLET_INVALID_ARGUMENT);

@@ -26,7 +26,7 @@ pub const TORCHLET_KIND_TENSOR: torchlet_kind = 1;
 /// An integer.
 pub const TORCHLET_KIND_INTEGER: torchlet_kind = 2;
 /// A floating-point value.
-pub const TORCHLET_KIND_NUMBER: torchlet_kind = 3;
+pub const TORCHLET_KIND_FLOAT: torchlet_kind = 3;
 /// A boolean.
 pub const TORCHLET_KIND_BOOLEAN: torchlet_kind = 4;
 /// A string.
@@ -90,7 +90,7 @@ impl torchlet_value {
     pub(crate) fn of_scalar(scalar: Scalar) -> Self {
         let (kind, data) = match scalar {
             Scalar::Int(integer) => (TORCHLET_KIND_INTEGER, torchlet_value_data { integer }),
-            Scalar::Double(number) => (TORCHLET_KIND_NUMBER, torchlet_value_data { number }),
+            Scalar::Double(number) => (TORCHLET_KIND_FLOAT, torchlet_value_data { number }),
             Scalar::Bool(value) => {
                 (TORCHLET_KIND_BOOLEAN, torchlet_value_data { boolean: value.into() })
             }
@@ -119,7 +119,7 @@ impl torchlet_value {
                 TORCHLET_KIND_NONE => ValueRef::None,
                 TORCHLET_KIND_TENSOR => ValueRef::Tensor(self.data.tensor.checked()?),
                 TORCHLET_KIND_INTEGER => Scalar::Int(self.data.integer).into(),
-                TORCHLET_KIND_NUMBER => Scalar::Double(self.data.number).into(),
+                TORCHLET_KIND_FLOAT => Scalar::Double(self.data.number).into(),
                 TORCHLET_KIND_BOOLEAN => Scalar::Bool(self.data.boolean != 0).into(),
                 TORCHLET_KIND_STRING => {
                     let string = self.data.string;

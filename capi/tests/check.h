@@ -10,7 +10,7 @@
 #include <torchlet.h>
 
 static char text[256];
-static const torchlet_text error = {text, sizeof text};
+static const torchlet_error_message error = {text, sizeof text};
 
 #define CHECK(condition)                                                                           \
     do {                                                                                           \

@@ -79,7 +79,7 @@ static void nulls(torchlet_buffer file)
 
     /* Messages are truncated to the buffer and null-terminated. */
     char small[8] = "xxxxxxx";
-    const torchlet_text cut = {small, 5};
+    const torchlet_error_message cut = {small, 5};
     CHECK(torchlet_program_open(&program, NULL, 1, &cut) == TORCHLET_INVALID_ARGUMENT);
     CHECK(strcmp(small, "data") == 0 && small[5] == 'x');
     CHECK(strcmp(torchlet_status_name(TORCHLET_INVALID_PROGRAM), "INVALID_PROGRAM") == 0);

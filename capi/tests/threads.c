@@ -25,7 +25,7 @@ static void *run_methods(void *argument)
 {
     job *own = argument;
     char words[160];
-    const torchlet_text said = {words, sizeof words};
+    const torchlet_error_message said = {words, sizeof words};
     const int32_t sizes[] = {1, 1, 8, 8};
     loaded method;
     if (load(&method, own->program, "forward", own->registry, NULL))

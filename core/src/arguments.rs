@@ -5,7 +5,7 @@ use crate::dtype::ScalarType;
 use crate::error::KernelError;
 use crate::layout::TensorInfo;
 use crate::param::Param;
-use crate::uses::{Uses, has};
+use crate::runtime_features::{RuntimeFeatures, has};
 use crate::value::{Scalar, Value, list_index};
 use crate::values::{Tensor, Values};
 
@@ -171,7 +171,9 @@ impl<'c, 'm> Arguments<'c, 'm> {
     pub fn optional_string(&self, arg: usize) -> Result<Option<&'m str>, KernelError> {
         match self.value(arg)? {
             Value::None => Ok(None),
-            Value::String(text) if has(Uses::TEXTS) => Ok(core::str::from_utf8(text).ok()),
+            Value::String(text) if has(RuntimeFeatures::STRINGS) => {
+                Ok(core::str::from_utf8(text).ok())
+            }
             other => Err(self.kind_error(arg, &other)),
         }
     }
@@ -188,10 +190,10 @@ impl<'c, 'm> Arguments<'c, 'm> {
     pub fn list_len(&self, arg: usize) -> Result<usize, KernelError> {
         match self.value(arg)? {
             Value::Int(_) => Ok(1),
-            Value::IntList(items) if has(Uses::NUMBER_LISTS) => Ok(items.len()),
-            Value::DoubleList(items) if has(Uses::NUMBER_LISTS) => Ok(items.len()),
-            Value::BoolList(items) if has(Uses::NUMBER_LISTS) => Ok(items.len()),
-            Value::TensorList(items, _) if has(Uses::TENSOR_LISTS) => Ok(items.len()),
+            Value::IntList(items) if has(RuntimeFeatures::NUMERIC_LISTS) => Ok(items.len()),
+            Value::DoubleList(items) if has(RuntimeFeatures::NUMERIC_LISTS) => Ok(items.len()),
+            Value::BoolList(items) if has(RuntimeFeatures::NUMERIC_LISTS) => Ok(items.len()),
+            Value::TensorList(items, _) if has(RuntimeFeatures::TENSOR_LISTS) => Ok(items.len()),
             other => Err(self.kind_error(arg, &other)),
         }
     }
@@ -203,7 +205,7 @@ impl<'c, 'm> Arguments<'c, 'm> {
     pub fn list_int(&self, arg: usize, position: usize) -> Result<i64, KernelError> {
         let range = KernelError::argument(arg, "list is too short");
         match self.value(arg)? {
-            Value::IntList(items) if has(Uses::NUMBER_LISTS) => {
+            Value::IntList(items) if has(RuntimeFeatures::NUMERIC_LISTS) => {
                 let index = i64::from_le_bytes(*items.get(position).ok_or(range)?);
                 let item = usize::try_from(index).ok().and_then(|index| self.values.value(index));
                 match item.as_ref().and_then(integer) {
@@ -244,10 +246,12 @@ impl<'c, 'm> Arguments<'c, 'm> {
     /// The argument is not a float list, or `position` is out of range.
     pub fn list_float(&self, arg: usize, position: usize) -> Result<f64, KernelError> {
         match self.value(arg)? {
-            Value::DoubleList(items) if has(Uses::NUMBER_LISTS) => match items.get(position) {
-                Some(bytes) => Ok(f64::from_le_bytes(*bytes)),
-                None => Err(KernelError::argument(arg, "list is too short")),
-            },
+            Value::DoubleList(items) if has(RuntimeFeatures::NUMERIC_LISTS) => {
+                match items.get(position) {
+                    Some(bytes) => Ok(f64::from_le_bytes(*bytes)),
+                    None => Err(KernelError::argument(arg, "list is too short")),
+                }
+            }
             other => Err(self.kind_error(arg, &other)),
         }
     }
@@ -258,10 +262,12 @@ impl<'c, 'm> Arguments<'c, 'm> {
     /// The argument is not a boolean list, or `position` is out of range.
     pub fn list_bool(&self, arg: usize, position: usize) -> Result<bool, KernelError> {
         match self.value(arg)? {
-            Value::BoolList(items) if has(Uses::NUMBER_LISTS) => match items.get(position) {
-                Some(byte) => Ok(*byte != 0),
-                None => Err(KernelError::argument(arg, "list is too short")),
-            },
+            Value::BoolList(items) if has(RuntimeFeatures::NUMERIC_LISTS) => {
+                match items.get(position) {
+                    Some(byte) => Ok(*byte != 0),
+                    None => Err(KernelError::argument(arg, "list is too short")),
+                }
+            }
             other => Err(self.kind_error(arg, &other)),
         }
     }
@@ -282,7 +288,9 @@ impl<'c, 'm> Arguments<'c, 'm> {
         position: usize,
     ) -> Result<Option<u32>, KernelError> {
         let (items, optional) = match self.value(arg)? {
-            Value::TensorList(items, optional) if has(Uses::TENSOR_LISTS) => (items, optional),
+            Value::TensorList(items, optional) if has(RuntimeFeatures::TENSOR_LISTS) => {
+                (items, optional)
+            }
             other => return Err(self.kind_error(arg, &other)),
         };
         let short = KernelError::argument(arg, "list is too short");
@@ -362,7 +370,7 @@ fn integer(value: &Value<'_>) -> Option<i64> {
     match *value {
         Value::Int(value) => Some(value.int()),
         Value::Bool(value) => Some(value.into()),
-        Value::Double(value) if has(Uses::FRACTIONS) => {
+        Value::Double(value) if has(RuntimeFeatures::FLOAT_SCALARS) => {
             Some(Scalar::Double(value.double()).to_i64())
         }
         _ => None,

@@ -19,9 +19,9 @@ use crate::memory::region::Region;
 use crate::memory::slot::StorageKind;
 use crate::overlap::{Copies, MAX_COPIES};
 use crate::parallel::Parallel;
+use crate::runtime_features::{RuntimeFeatures, has, may_share};
 use crate::tensor::{TensorMut, TensorRef};
 use crate::tracer::{DelegateEvent, EventTracer};
-use crate::uses::{Uses, has, may_share};
 use crate::value::{Scalar, Value};
 use crate::values::{ResizeError, Roles, Tensor, Values};
 use core::ops::Deref;
@@ -63,7 +63,7 @@ impl<'c, 'm> Prepare<'c, 'm> {
     /// bounds, which may be inconsistent. A call that is [refused](KernelError) for that reason is
     /// prepared again at run time, with this much scratch memory available.
     pub fn scratch_at_most(&mut self, bytes: usize) {
-        if has(Uses::VARIABLE) {
+        if has(RuntimeFeatures::VARIABLE) {
             self.scratch = self.scratch.max(bytes);
         }
     }
@@ -176,7 +176,7 @@ pub struct Invoke<'c, 'm> {
     /// Argument and list position of the first output that was not yet handed out for writing.
     next_out: (usize, usize),
     scratch: Option<Region<'m>>,
-    /// Copies of the inputs that share memory with outputs: argument and region of the copy.
+    /// Copies of the inputs that share memory with outputs: argument index and region of the copy.
     copies: heapless::Vec<(usize, Region<'m>), MAX_COPIES>,
     packed: Option<Region<'m>>,
     parallel: &'c dyn Parallel,
@@ -200,8 +200,8 @@ pub(crate) struct Resources<'c, 'm> {
 }
 
 impl<'c, 'm> Invoke<'c, 'm> {
-    /// Starts a call. `args` has as many entries as the kernel has parameters; `known` was
-    /// determined at load time.
+    /// Starts a call. `args` has an entry for each parameter of the kernel; `known` was determined
+    /// at load time.
     pub(crate) fn new(
         values: &'c mut Values<'m>,
         args: &'m [[u8; 4]],
@@ -214,7 +214,7 @@ impl<'c, 'm> Invoke<'c, 'm> {
         let mut invoke = Invoke {
             arguments: Arguments::new(values, args, kernel.params),
             roles,
-            aliasing: if has(Uses::VIEWS) { kernel.view() } else { None },
+            aliasing: if has(RuntimeFeatures::VIEWS) { kernel.view() } else { None },
             updated: None,
             next_out: (0, 0),
             scratch: Some(resources.scratch),

@@ -60,9 +60,9 @@ mod program;
 mod recorder;
 mod registry;
 pub mod rules;
+mod runtime_features;
 mod tensor;
 mod tracer;
-mod uses;
 mod value;
 mod values;
 
@@ -81,7 +81,7 @@ pub use error::{
     ProgramError, ReadError,
 };
 pub use exported::{ExportedData, ExportedInstruction, ExportedTensor, ExportedValue};
-pub use kernel::{Elements, InvokeFn, Kernel, KernelKey, PackFn, Plan, PrepareFn};
+pub use kernel::{Elements, InvokeFn, Kernel, KernelKey, PackFn, Plan, PrepareFn, is_less};
 pub use layout::{ShapeDynamism, Sizes, TensorInfo};
 pub use limits::{Limit, Limits};
 pub use loader::DataLoader;
@@ -99,11 +99,11 @@ pub use param::Param;
 pub use program::Program;
 pub use recorder::{Clock, Record, RecordSlot, Recorder};
 pub use registry::{MAX_BACKENDS, MAX_TABLES, Missing, OperatorName, Registry, RegistryError};
+pub use runtime_features::RuntimeFeatures;
+#[cfg(all(feature = "selected-features", feature = "std"))]
+pub use runtime_features::select_features;
 pub use tensor::{TensorMut, TensorRef, ValueRef};
 pub use tracer::{
     Allocation, DelegateClock, DelegateEvent, Event, EventKind, EventTracer, OutputValue,
 };
-pub use uses::Uses;
-#[cfg(all(feature = "chosen-uses", feature = "std"))]
-pub use uses::choose_uses;
 pub use value::Scalar;

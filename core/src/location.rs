@@ -10,7 +10,7 @@ use crate::format::{Malformed, Part};
 use crate::layout::{is_permutation, same_layout};
 use crate::meta::{MethodMeta, TensorValue};
 use crate::program::Program;
-use crate::uses::{UNSUPPORTED_BY_IMAGE, Uses, has};
+use crate::runtime_features::{RuntimeFeatures, UNSUPPORTED_BY_IMAGE, has};
 use crate::values::Tensor;
 
 /// Location of a tensor's data.
@@ -89,7 +89,7 @@ fn stored<'p>(
     let mut table = 0;
     if let Some(extra) = tensor.extra_tensor_info()? {
         if extra.location()? == 1 {
-            return match has(Uses::EXTERNAL_DATA) {
+            return match has(RuntimeFeatures::EXTERNAL_DATA) {
                 true => find_external(data, tensor, slot).map(Some),
                 false => Err(LocationError::External(UNSUPPORTED_BY_IMAGE)),
             };

@@ -178,7 +178,7 @@ impl<'p> MethodMeta<'p> {
     ///
     /// # Errors
     /// The file is malformed, or the value does not exist.
-    pub fn planned_place(&self, index: usize) -> Result<Option<(usize, usize)>, ProgramError> {
+    pub fn planned_offset(&self, index: usize) -> Result<Option<(usize, usize)>, ProgramError> {
         let malformed = Part::Value.at(index);
         let value = self.plan.values()?.get(index)?.ok_or(malformed)?.value()?;
         let EValue::Tensor(tensor) = value else { return Ok(None) };
@@ -418,7 +418,7 @@ impl<'p> Instructions<'p> {
     }
 }
 
-/// What an instruction executes.
+/// Operation of an instruction, with its operator or delegate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum InstructionName<'p> {

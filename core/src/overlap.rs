@@ -1,14 +1,15 @@
 //! Overlap analysis of the arguments of a call.
 //!
 //! References to the data of all arguments of a call may coexist only if no written range shares
-//! bytes with another argument. The analysis takes slightly more than linear time in the number of
-//! tensors: written ranges are sorted, in chunks, and all others are looked up among them.
+//! bytes with another argument. The run time of the analysis is slightly more than linear in the
+//! number of tensors: written ranges are sorted, in chunks, and all others are looked up among
+//! them.
 
 use crate::arguments::Arguments;
 use crate::error::KernelError;
 use crate::memory::ARENA_ALIGN;
 use crate::memory::slot::Data;
-use crate::uses::{UNSUPPORTED_BY_IMAGE, Uses, has, may_share};
+use crate::runtime_features::{RuntimeFeatures, UNSUPPORTED_BY_IMAGE, has, may_share};
 use crate::value::Value;
 use crate::values::{Roles, Values, flag};
 
@@ -257,7 +258,7 @@ impl<'m> Arguments<'_, 'm> {
         (0..self.len()).any(|arg| {
             self.index(arg).is_some_and(is_dynamic_view)
                 || match self.value(arg) {
-                    Ok(Value::TensorList(items, _)) if has(Uses::TENSOR_LISTS) => {
+                    Ok(Value::TensorList(items, _)) if has(RuntimeFeatures::TENSOR_LISTS) => {
                         items.iter().any(|item| is_dynamic_view(crate::value::list_index(*item)))
                     }
                     _ => false,

@@ -5,7 +5,7 @@ use crate::dtype::ScalarType;
 use crate::error::code;
 use crate::kernel::Kernel;
 use crate::meta::MethodMeta;
-use crate::uses::{Uses, has};
+use crate::runtime_features::{RuntimeFeatures, has};
 use crate::values::Tensor;
 use core::cmp::Ordering;
 use core::fmt;
@@ -81,7 +81,7 @@ impl core::error::Error for RegistryError {}
 /// the first in table order wins. Registering the same key twice is an error.
 #[derive(Clone, Copy, Default)]
 pub struct Registry<'r> {
-    /// The tables, followed by empty ones.
+    /// The registered tables; the rest of the array is empty.
     tables: [&'r [Kernel]; MAX_TABLES],
     backends: [Option<&'r dyn Backend>; MAX_BACKENDS],
 }
@@ -222,7 +222,7 @@ impl<'p> Missing<'p> {
     pub fn backends(&self) -> impl Iterator<Item = &'p str> + use<'p> {
         let Missing { meta, registry } = *self;
         let mut last = None;
-        let count = if has(Uses::DELEGATES) { meta.delegate_count() } else { 0 };
+        let count = if has(RuntimeFeatures::DELEGATES) { meta.delegate_count() } else { 0 };
         let names = (0..count).filter_map(move |index| meta.delegate_backend(index));
         names.filter(move |name| {
             registry.backend(name).is_none() && last.replace(*name) != Some(*name)

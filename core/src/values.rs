@@ -14,7 +14,7 @@ use crate::layout::{
 use crate::memory::region::Region;
 use crate::memory::slot::{Data, ShapeLocation, TensorSlot};
 use crate::param::Param;
-use crate::uses::{Uses, has};
+use crate::runtime_features::{RuntimeFeatures, has};
 use crate::value::{Scalar, Value};
 use core::ops::Deref;
 
@@ -23,7 +23,8 @@ pub(crate) mod flag {
     /// The value or its shape can change, by instructions or by the caller. Calls that use it are
     /// prepared again before they run.
     pub(crate) const VARIABLE: u8 = 1;
-    /// A view that is placed at run time, since it views different tensors at different times.
+    /// A view whose memory is only known at run time, since it refers to different tensors at
+    /// different times.
     pub(crate) const DYNAMIC_VIEW: u8 = 2;
     /// An input or output of the method.
     pub(crate) const INTERFACE: u8 = 4;
@@ -133,8 +134,8 @@ fn read_from_file<'m>(file: &Vector<'m, EValueTable<'m>>, index: usize) -> Optio
         EValue::Double(value) => Scalar::Double(value).into(),
         EValue::String(value) => Value::String(value.bytes(1)),
         // Only looked up here for values with cells.
-        EValue::None if has(Uses::VARIABLE) => Value::None,
-        EValue::Bool(value) if has(Uses::VARIABLE) => Value::Bool(value),
+        EValue::None if has(RuntimeFeatures::VARIABLE) => Value::None,
+        EValue::Bool(value) if has(RuntimeFeatures::VARIABLE) => Value::Bool(value),
         EValue::None | EValue::Bool(_) | EValue::Tensor(_) => return None,
         EValue::List(List { kind, items }) => list(kind, items.bytes(kind.item())),
     })
@@ -190,7 +191,7 @@ fn read_tensor(
     if dynamism != ShapeDynamism::Static {
         shape = ShapeLocation::Dynamic(*used);
     }
-    if has(Uses::VARIABLE) && dynamism != ShapeDynamism::Static {
+    if has(RuntimeFeatures::VARIABLE) && dynamism != ShapeDynamism::Static {
         let end = used.saturating_add(2 * sizes.len());
         let both = shapes.get_mut(*used..end).ok_or(invalid)?;
         // The second half, the current shape, is initialised by `reset`.
@@ -262,7 +263,7 @@ impl<'m> Values<'m> {
             encoding::INT => Scalar::Int(entry.int()).into(),
             encoding::BOOL => Value::Bool(entry.payload() != 0),
             encoding::TENSOR => Value::Tensor(entry.payload() as u32),
-            encoding::CELL if has(Uses::VARIABLE) => *self.cells.get(entry.payload())?,
+            encoding::CELL if has(RuntimeFeatures::VARIABLE) => *self.cells.get(entry.payload())?,
             encoding => {
                 let Some(kind) = ListKind::from_number(encoding) else {
                     return read_from_file(&self.file, index);
@@ -288,7 +289,7 @@ impl<'m> Values<'m> {
 
     /// Number of cells: values other than tensors that may change.
     pub(crate) fn cell_count(&self) -> usize {
-        if !has(Uses::VARIABLE) {
+        if !has(RuntimeFeatures::VARIABLE) {
             return 0;
         }
         self.entries.iter().filter(|entry| entry.needs_cell()).count()
@@ -310,7 +311,7 @@ impl<'m> Values<'m> {
 
     /// Changes the contents of a cell; false if the value has none.
     pub(crate) fn set(&mut self, index: usize, value: Value<'m>) -> bool {
-        if !has(Uses::VARIABLE) {
+        if !has(RuntimeFeatures::VARIABLE) {
             return false;
         }
         let entry = self.entries.get(index).filter(|entry| entry.encoding() == encoding::CELL);
@@ -325,7 +326,7 @@ impl<'m> Values<'m> {
 
     /// Resets scalars and shapes to those in the file.
     pub(crate) fn reset(&mut self) {
-        if !has(Uses::VARIABLE) {
+        if !has(RuntimeFeatures::VARIABLE) {
             return;
         }
         for index in 0..self.len() {
@@ -373,7 +374,7 @@ impl<'m> Values<'m> {
         if sizes.len() != found.len() {
             return Err(ResizeError::Rank);
         }
-        let Some(shape) = tensor.shape(true).filter(|_| has(Uses::VARIABLE)) else {
+        let Some(shape) = tensor.shape(true).filter(|_| has(RuntimeFeatures::VARIABLE)) else {
             return Err(ResizeError::Static);
         };
         if checked_nbytes(tensor.scalar_type, sizes).is_none_or(|bytes| bytes > tensor.capacity()) {
@@ -392,7 +393,9 @@ impl<'m> Values<'m> {
     pub(crate) fn data(&self, slot: u32) -> Option<(u32, Data<'m>)> {
         let tensor = self.tensor(slot)?;
         match tensor.data() {
-            Data::View(root) if has(Uses::VIEWS) => Some((root, self.tensor(root)?.data())),
+            Data::View(root) if has(RuntimeFeatures::VIEWS) => {
+                Some((root, self.tensor(root)?.data()))
+            }
             data => Some((slot, data)),
         }
     }
@@ -417,7 +420,7 @@ impl<'m> Values<'m> {
     /// the items before checking the kind, which Valgrind reports as a use of uninitialised memory.
     #[inline(never)]
     pub(crate) fn tensor_list(&self, index: usize) -> Option<&'m [[u8; 4]]> {
-        if !has(Uses::TENSOR_LISTS) {
+        if !has(RuntimeFeatures::TENSOR_LISTS) {
             return None;
         }
         match self.value(index)? {

@@ -580,8 +580,12 @@ impl Target for Sometimes {
         graph.nodes.iter().map(|node| self.accepts(graph, node)).collect()
     }
 
-    fn is_worth(&self, graph: &Graph<'_>, region: &torchlet::graph::Region) -> Result<(), String> {
-        self.inner.is_worth(graph, region)
+    fn is_worthwhile(
+        &self,
+        graph: &Graph<'_>,
+        region: &torchlet::graph::Region,
+    ) -> Result<(), String> {
+        self.inner.is_worthwhile(graph, region)
     }
 
     fn shares_memory(&self) -> bool {
@@ -600,7 +604,7 @@ fn compiled(bytes: &[u8], processors: Processors<'_>) -> Vec<u8> {
     let file = File::from_bytes(bytes).expect("a program");
     let compiled = cpu::compile(&file, &[], processors, &registry).expect("a sound program");
     for method in &compiled.report.methods {
-        assert_eq!(method.as_exported, None, "every method is compiled");
+        assert_eq!(method.unchanged_reason, None, "every method is compiled");
     }
     compiled.program.write().expect("a small program").to_bytes()
 }

@@ -226,7 +226,7 @@ fn go_on(mut optimizer: impl torchlet::training::Optimizer + Clone, bytes: &[u8]
 /// Decodes an audio file.
 #[cfg(feature = "llm")]
 pub fn sound(bytes: &[u8]) {
-    let _ = torchlet::llm::Sound::from_bytes(bytes);
+    let _ = torchlet::llm::AudioClip::from_bytes(bytes);
 }
 
 /// Opens a tokenizer, encodes texts and decodes the results.

@@ -189,7 +189,7 @@ mod tests {
         let all = DeviceFeatures::multiplying_halves();
         assert_eq!([None, Some(true)].map(|known| used(&all, known)), [all.clone(), all.clone()]);
         let without = used(&all, Some(false));
-        assert!(!without.multiply_halves() && without.has(DeviceFeature::HalfStorage));
+        assert!(!without.multiply_halves() && without.has(DeviceFeature::Float16Storage));
     }
 
     fn state(features: DeviceFeatures, kind: DeviceKind) -> (Graph<'static>, State) {

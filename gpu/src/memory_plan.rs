@@ -7,7 +7,7 @@ use crate::steps::Step;
 use crate::tensors::{TensorId, element_of, padded_bytes};
 use std::collections::HashMap;
 use torchlet_graph::graph::{Graph, Value};
-use torchlet_graph::plan::{Lifetime, Room};
+use torchlet_graph::plan::{Arena, Lifetime};
 
 /// A tensor to place: its bytes, and the first and last step that use it.
 #[derive(Debug, Clone, Copy)]
@@ -32,7 +32,7 @@ fn place(requests: &[Request], align: u64, most: u64) -> Result<(Vec<Slot>, Vec<
     let mut order: Vec<(usize, Request)> = requests.iter().copied().enumerate().collect();
     order.sort_by_key(|(_, request)| std::cmp::Reverse(request.bytes));
     let mut slots = vec![(0, 0u64); requests.len()];
-    let mut buffers: Vec<Room> = Vec::new();
+    let mut buffers: Vec<Arena> = Vec::new();
     for (index, Request { bytes, first, last }) in order {
         let (bytes, lifetime) = (size(bytes)?, Lifetime { first, last });
         let mut places = buffers.iter_mut().enumerate();
@@ -42,7 +42,7 @@ fn place(requests: &[Request], align: u64, most: u64) -> Result<(Vec<Slot>, Vec<
             Some(found) => found,
             None if limit == usize::MAX && !buffers.is_empty() => return Err(uncountable()),
             None => {
-                let mut room = Room::new(align);
+                let mut room = Arena::new(align);
                 let offset = room.take(bytes, lifetime).ok_or_else(uncountable)?;
                 buffers.push(room);
                 (buffers.len() - 1, offset)

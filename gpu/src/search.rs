@@ -10,7 +10,7 @@ use crate::staging::Staging;
 use crate::state::State;
 use crate::tensors::{TensorId, u32_of};
 use std::borrow::Cow;
-use torchlet_shaders::{Element, Largest, LargestPush, Pipeline, PushConstants};
+use torchlet_shaders::{Argmax, ArgmaxPush, Element, Pipeline, PushConstants};
 
 /// Invocations per workgroup.
 const WORKGROUP: u32 = 256;
@@ -107,7 +107,7 @@ impl Search {
         let Search { input, rows, count, parts, share, .. } = *self;
         let results = self.staging.binding(BufferId::Outputs, true);
         let dispatch = |combines, bindings, counts, parts| {
-            dispatch(limits, &Largest { input, combines }, bindings, rows, counts, parts)
+            dispatch(limits, &Argmax { input, combines }, bindings, rows, counts, parts)
         };
         if parts == 1 {
             return Ok(vec![dispatch(false, [logits, results], [count, share], 1)?]);
@@ -144,15 +144,15 @@ fn groups(limits: &Limits, parts: usize, rows: usize) -> Option<[u32; 3]> {
 
 fn dispatch(
     limits: &Limits,
-    pipeline: &Largest,
+    pipeline: &Argmax,
     bindings: [Binding; 2],
     rows: usize,
     [count, share]: [usize; 2],
     parts: usize,
 ) -> Result<Command<'static>, Error> {
-    let push = LargestPush { rows: u32_of(rows)?, count: u32_of(count)?, share: u32_of(share)? };
+    let push = ArgmaxPush { rows: u32_of(rows)?, count: u32_of(count)?, share: u32_of(share)? };
     let key = PipelineKey {
-        module: Largest::MODULE,
+        module: Argmax::MODULE,
         constants: pipeline.constants(),
         workgroup: [WORKGROUP, 1, 1],
     };

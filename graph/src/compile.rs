@@ -94,12 +94,12 @@ pub(crate) fn compile_read<'p>(
                 described = MethodReport { name: described.name, ..compiler.report };
             }
             Ok(None) => {
-                described.apart = compiler.report.apart;
-                described.as_exported = Some(String::from(NOTHING_GAINED));
+                described.unreadable_delegates = compiler.report.unreadable_delegates;
+                described.unchanged_reason = Some(String::from(NOTHING_GAINED));
             }
             Err(Error::Unsupported(why)) => {
-                described.apart = compiler.report.apart;
-                described.as_exported = Some(why);
+                described.unreadable_delegates = compiler.report.unreadable_delegates;
+                described.unchanged_reason = Some(why);
             }
             Err(error) => return Err(error),
         }
@@ -121,8 +121,8 @@ fn left_behind(method: &MethodReport, registry: &Registry<'_>) -> Option<Error> 
     if !is_left || registry.backend(xnnpack::BACKEND).is_some() {
         return None;
     }
-    let apart = method.apart.first().map(|(_, why)| why);
-    let why = apart.or(method.as_exported.as_ref()).map_or("", String::as_str);
+    let apart = method.unreadable_delegates.first().map(|(_, why)| why);
+    let why = apart.or(method.unchanged_reason.as_ref()).map_or("", String::as_str);
     Some(Error::Unsupported(format!("an XNNPACK delegate that cannot be compiled: {why}")))
 }
 
@@ -180,7 +180,7 @@ impl<'c, 'p> MethodCompiler<'c, 'p> {
             .collect();
         let told = graphs.iter().enumerate();
         let told = told.filter_map(|(at, graph)| Some((at, graph.as_ref().err()?.to_string())));
-        self.report.apart.extend(told);
+        self.report.unreadable_delegates.extend(told);
         let graphs: Vec<Option<Graph<'p>>> =
             graphs.into_iter().map(|graph| graph.ok().flatten()).collect();
         method.place_state(vocabulary, &inputs_of(&graphs), self.buffer)?;
@@ -240,7 +240,7 @@ impl<'c, 'p> MethodCompiler<'c, 'p> {
         compiled.forget_moved(&self.moved, planned);
         compiled.forget_places(vocabulary, &self.inputs);
         let numbers = compiled.forget_unused();
-        for (delegate, _) in &mut self.report.apart {
+        for (delegate, _) in &mut self.report.unreadable_delegates {
             *delegate = numbers.get(*delegate).copied().unwrap_or(0);
         }
         let calls = self.report.calls.iter_mut().map(|call| &mut call.place);
@@ -281,7 +281,7 @@ impl<'c, 'p> MethodCompiler<'c, 'p> {
                     *slot = Some(graph);
                     joined.push(delegate);
                 }
-                Err(why) => self.report.apart.push((delegate, why.to_string())),
+                Err(why) => self.report.unreadable_delegates.push((delegate, why.to_string())),
             }
         }
         let front = FrontEnd::new(&with_state, &graphs, data, vocabulary).numbered(&origins);
@@ -302,7 +302,7 @@ impl<'c, 'p> MethodCompiler<'c, 'p> {
         // form. Then all stateful delegates stay delegates.
         for delegate in joined {
             let why = String::from("an argument of its call has no graph form");
-            self.report.apart.push((delegate, why));
+            self.report.unreadable_delegates.push((delegate, why));
             graphs.get_mut(delegate).map(Option::take);
         }
         let front = FrontEnd::new(&method, &graphs, data, vocabulary).numbered(&origins);

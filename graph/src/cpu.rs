@@ -100,7 +100,7 @@ fn compile_instructions<'p>(
     };
     let compiled = compile(CODES)?;
     // Methods that remain unchanged still need their constants folded, so nothing may be skipped.
-    match compiled.report.methods.iter().any(|method| method.as_exported.is_some()) {
+    match compiled.report.methods.iter().any(|method| method.unchanged_reason.is_some()) {
         true => compile(&[]),
         false => Ok(compiled),
     }

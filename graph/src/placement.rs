@@ -104,7 +104,7 @@ impl<'t> Placement<'t> {
             for part in self.parts(graph) {
                 let Part::Device(processor, region) = part else { continue };
                 let Some(target) = self.processors.targets.get(processor) else { continue };
-                let Err(why) = target.is_worth(graph, &region) else { continue };
+                let Err(why) = target.is_worthwhile(graph, &region) else { continue };
                 self.answer(processor, &region.nodes, &Answer::Refuses(why));
                 stays = false;
             }

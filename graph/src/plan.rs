@@ -5,17 +5,17 @@
 //! free offset. Tensors that already have an offset keep it: state, which other methods may share,
 //! and tensors that the exporter planned.
 
+mod arena;
 mod lifetimes;
 mod loops;
-mod room;
 mod sharing;
 
 use crate::error::Error;
 use crate::method::{Method, MethodValue, TensorData};
 use alloc::vec::Vec;
+use arena::Taken;
+pub use arena::{Arena, Lifetime};
 use lifetimes::lifetimes;
-use room::Taken;
-pub use room::{Lifetime, Room};
 
 /// Alignment of tensors, in bytes.
 const ALIGN: usize = 16;
@@ -49,7 +49,7 @@ impl Method<'_> {
         }
         // Ties are broken by index, so that plans are deterministic.
         waiting.sort_unstable_by_key(|(bytes, index, _)| (core::cmp::Reverse(*bytes), *index));
-        let mut room = Room::with(taken, ALIGN);
+        let mut room = Arena::with(taken, ALIGN);
         let mut end = room.end();
         let mut rest = 0;
         for (number, (bytes, index, lifetime)) in waiting.into_iter().enumerate() {

@@ -2,7 +2,7 @@
 //! memory again.
 
 use crate::blocks::Blocks;
-use crate::front::{Access, Meaning, Vocabulary};
+use crate::front::{Access, KernelSemantics, Vocabulary};
 use crate::method::{Instruction, Method, MethodTensor, MethodValue, TensorData};
 use crate::views::{Place, place_of};
 use alloc::collections::{BTreeMap, BTreeSet};
@@ -233,7 +233,7 @@ impl Method<'_> {
 fn copied_to(instruction: &Instruction, vocabulary: &Vocabulary) -> Option<usize> {
     let Instruction::Kernel { name, overload, args } = instruction else { return None };
     match (vocabulary.meaning(name, overload), &args[..]) {
-        (Some(Meaning::Copy), [target, source, ..]) if target != source => Some(*target),
+        (Some(KernelSemantics::Copy), [target, source, ..]) if target != source => Some(*target),
         _ => None,
     }
 }

@@ -38,9 +38,9 @@ pub struct MethodReport {
     pub delegates: Vec<String>,
     /// Delegates that could not be turned into graphs although their format is known: index and
     /// reason.
-    pub apart: Vec<(usize, String)>,
+    pub unreadable_delegates: Vec<(usize, String)>,
     /// Why the method was left unchanged; `None` if it was compiled.
-    pub as_exported: Option<String>,
+    pub unchanged_reason: Option<String>,
 }
 
 /// Consecutive calls that run on the same processor.
@@ -132,13 +132,13 @@ impl Report {
             method.origins.iter().for_each(|origin| put_origin(&mut bytes, *origin));
             put(&mut bytes, method.delegates.len());
             method.delegates.iter().for_each(|backend| put_text(&mut bytes, backend));
-            put(&mut bytes, method.apart.len());
-            for (delegate, why) in &method.apart {
+            put(&mut bytes, method.unreadable_delegates.len());
+            for (delegate, why) in &method.unreadable_delegates {
                 put(&mut bytes, *delegate);
                 put_text(&mut bytes, why);
             }
-            put(&mut bytes, usize::from(method.as_exported.is_some()));
-            method.as_exported.iter().for_each(|why| put_text(&mut bytes, why));
+            put(&mut bytes, usize::from(method.unchanged_reason.is_some()));
+            method.unchanged_reason.iter().for_each(|why| put_text(&mut bytes, why));
             put(&mut bytes, method.calls.len());
             for call in &method.calls {
                 put(&mut bytes, call.number as usize);
@@ -175,11 +175,11 @@ impl Report {
             for _ in 0..number(&mut rest)? {
                 delegates.push(text(&mut rest)?);
             }
-            let mut apart = Vec::new();
+            let mut unreadable_delegates = Vec::new();
             for _ in 0..number(&mut rest)? {
-                apart.push((number(&mut rest)?, text(&mut rest)?));
+                unreadable_delegates.push((number(&mut rest)?, text(&mut rest)?));
             }
-            let as_exported = match number(&mut rest)? {
+            let unchanged_reason = match number(&mut rest)? {
                 0 => None,
                 _ => Some(text(&mut rest)?),
             };
@@ -212,8 +212,8 @@ impl Report {
                 decisions,
                 floating,
                 delegates,
-                apart,
-                as_exported,
+                unreadable_delegates,
+                unchanged_reason,
             });
         }
         rest.is_empty().then_some(Report { methods })
@@ -309,7 +309,8 @@ mod tests {
         let node = Node { id: 7, ..Node::new(Operator::ABS, Vec::new()) };
         let call = |place| PlacedCall::new(&node, place, String::from("why"));
         let calls = vec![call(Place::Device(3)), call(Place::Host)];
-        let (as_exported, apart) = (Some(String::from("so")), vec![(0, String::from("it keeps"))]);
+        let (unchanged_reason, unreadable_delegates) =
+            (Some(String::from("so")), vec![(0, String::from("it keeps"))]);
         let (name, delegates) = (String::from("m"), vec![String::from("a backend")]);
         let estimate = |nanoseconds| Estimate { processor: String::from("p"), nanoseconds };
         let (own, others) = (Some(estimate(2)), vec![estimate(u64::MAX), estimate(3)]);
@@ -327,8 +328,8 @@ mod tests {
             decisions,
             floating,
             delegates,
-            apart,
-            as_exported,
+            unreadable_delegates,
+            unchanged_reason,
         };
         assert_eq!(
             [method.origin(0), method.origin(1), method.origin(3)],

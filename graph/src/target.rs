@@ -28,7 +28,7 @@ pub trait Target {
     ///
     /// # Errors
     /// The reason why it does not, worded for users.
-    fn is_worth(&self, _graph: &Graph<'_>, _region: &Region) -> Result<(), String> {
+    fn is_worthwhile(&self, _graph: &Graph<'_>, _region: &Region) -> Result<(), String> {
         Ok(())
     }
 

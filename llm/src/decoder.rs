@@ -256,21 +256,21 @@ impl Stage {
                     model.run(method, inputs, &mut read)
                 })?;
             }
-            Some((requested, RequestedOutput::Argmax(likeliest))) => {
+            Some((requested, RequestedOutput::Argmax(argmax_tokens))) => {
                 let mut read = |index: usize, value: ValueRef<'_>| {
                     if let (0, ValueRef::Tensor(tensor)) = (index, value) {
-                        found = argmax_rows(&tensor, count, &requested, likeliest);
+                        found = argmax_rows(&tensor, count, &requested, argmax_tokens);
                     }
                 };
                 let known = self.run(first, count, position, |method, inputs| {
                     model.run_argmax(method, inputs, &mut read)
                 })?;
                 if let Some(known) = known {
-                    likeliest.clear();
+                    argmax_tokens.clear();
                     let range = requested_rows(known.len(), count, &requested);
                     found = match range.and_then(|range| known.get(range)) {
                         Some(known) => {
-                            likeliest.extend_from_slice(known);
+                            argmax_tokens.extend_from_slice(known);
                             Ok(())
                         }
                         None => {

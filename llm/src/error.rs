@@ -41,7 +41,7 @@ pub enum Error {
         message: String,
     },
     /// A sound is malformed or not supported.
-    Sound {
+    Audio {
         /// Cause.
         message: String,
     },
@@ -51,7 +51,7 @@ pub enum Error {
         message: String,
     },
     /// An image has an invalid size.
-    Picture {
+    Image {
         /// Cause.
         message: String,
     },
@@ -174,9 +174,9 @@ impl fmt::Display for Error {
             Error::Template { message } => write!(f, "chat template: {message}"),
             Error::Overloaded { message } => f.write_str(message),
             Error::Defect { message } => write!(f, "{message}; this is a bug in torchlet"),
-            Error::Sound { message } => write!(f, "sound: {message}"),
+            Error::Audio { message } => write!(f, "sound: {message}"),
             Error::Tool { message } => write!(f, "function: {message}"),
-            Error::Picture { message } => write!(f, "image: {message}"),
+            Error::Image { message } => write!(f, "image: {message}"),
             Error::Grammar { message } => write!(f, "grammar: {message}"),
             Error::Model { action, .. } => write!(f, "cannot {action}"),
             Error::Interface { method, message } => {

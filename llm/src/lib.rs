@@ -28,10 +28,10 @@ mod grammar;
 mod image;
 mod logprobs;
 mod lookahead;
-mod mark;
 mod metadata;
 mod model;
 mod output;
+mod placeholder;
 mod runner;
 mod sampler;
 mod shards;
@@ -46,17 +46,17 @@ pub use error::Error;
 pub use generation::{Finish, Generation, GenerationConfig, Stop};
 #[cfg(feature = "grammar")]
 pub use grammar::Grammar;
-pub use image::{Filter, Picture, Piece, Tiling};
+pub use image::{Filter, Piece, RgbImage, Tiling};
 pub use logprobs::Logprobs;
-pub use mark::Mark;
 pub use metadata::{Metadata, Overrides};
 pub use model::{Failure, Model};
+pub use placeholder::Placeholder;
 pub use runner::Runner;
 pub use sampler::{Sampler, Sampling};
 pub use shards::Shards;
 pub use speech::{
-    LogMel, Segment, Sound, SpeechTokens, Task, Transcriber, Transcription, TranscriptionConfig,
+    AudioClip, LogMel, Segment, SpeechTokens, Task, Transcriber, Transcription, TranscriptionConfig,
 };
 pub use stats::Stats;
 pub use tokenizer::{TextStream, Tokenizer, TokenizerFormat};
-pub use tools::{Said, Tool, ToolCall, ToolCalls};
+pub use tools::{OutputPart, Tool, ToolCall, ToolCalls};

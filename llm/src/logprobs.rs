@@ -14,7 +14,7 @@ pub struct Logprobs {
     pub logprob: f32,
     /// The requested number of most likely tokens with their log-probabilities, in descending
     /// order. Ties are ordered by token. Tokens with probability 0 are omitted.
-    pub likeliest: Vec<(u32, f32)>,
+    pub top: Vec<(u32, f32)>,
     /// Byte offset of the token's text in the generated text. For tokens without text, such as the
     /// end-of-text token, the current end of the text.
     pub offset: usize,
@@ -47,16 +47,16 @@ impl Distribution {
     /// Log-probabilities of a token and of the `count` most likely tokens.
     pub(crate) fn logprobs_of(&self, token: u32, count: usize, offset: usize) -> Logprobs {
         let logit = self.logits.get(token as usize).copied().unwrap_or(f32::NEG_INFINITY);
-        let likeliest = self.likeliest(count).into_iter();
+        let top = self.top(count).into_iter();
         Logprobs {
             token,
             logprob: self.logprob(logit),
-            likeliest: likeliest.map(|(token, logit)| (token, self.logprob(logit))).collect(),
+            top: top.map(|(token, logit)| (token, self.logprob(logit))).collect(),
             offset,
         }
     }
 
-    fn likeliest(&self, count: usize) -> Vec<(u32, f32)> {
+    fn top(&self, count: usize) -> Vec<(u32, f32)> {
         let mut found = BinaryHeap::new();
         let possible = |(_, logit): &(u32, f32)| *logit > f32::NEG_INFINITY;
         for (token, logit) in (0u32..).zip(self.logits.iter().copied()).filter(possible) {
@@ -121,23 +121,21 @@ mod tests {
         let expected = [-3.440189838, -2.440189838, -1.440189838, -0.440189838];
         let found = logprobs_of(&[1.0, 2.0, 3.0, 4.0], 1, 9);
         assert!(is_near(found.logprob, expected[1]));
-        let tokens: Vec<u32> = found.likeliest.iter().map(|(token, _)| *token).collect();
+        let tokens: Vec<u32> = found.top.iter().map(|(token, _)| *token).collect();
         assert_eq!(tokens, [3, 2, 1, 0]);
-        assert!(
-            found.likeliest.iter().all(|(token, found)| is_near(*found, expected[*token as usize]))
-        );
+        assert!(found.top.iter().all(|(token, found)| is_near(*found, expected[*token as usize])));
     }
 
     #[test]
     fn likeliest_tokens_are_ordered() {
         let logits = [0.0, 2.0, -1.0, 2.0, -0.0, f32::NAN, f32::NEG_INFINITY];
-        let likeliest = |count| -> Vec<u32> {
-            logprobs_of(&logits, 0, count).likeliest.iter().map(|(token, _)| *token).collect()
+        let top = |count| -> Vec<u32> {
+            logprobs_of(&logits, 0, count).top.iter().map(|(token, _)| *token).collect()
         };
-        assert_eq!(likeliest(0), [0u32; 0]);
-        assert_eq!(likeliest(1), [1]);
-        assert_eq!(likeliest(3), [1, 3, 0]);
-        assert_eq!(likeliest(usize::MAX), [1, 3, 0, 4, 2]);
+        assert_eq!(top(0), [0u32; 0]);
+        assert_eq!(top(1), [1]);
+        assert_eq!(top(3), [1, 3, 0]);
+        assert_eq!(top(usize::MAX), [1, 3, 0, 4, 2]);
     }
 
     #[test]
@@ -149,7 +147,7 @@ mod tests {
                     let logits = [a, b, c];
                     for token in 0..4 {
                         let found = logprobs_of(&logits, token, 3);
-                        let all = found.likeliest.iter().map(|(_, logprob)| *logprob);
+                        let all = found.top.iter().map(|(_, logprob)| *logprob);
                         assert!(
                             all.chain([found.logprob]).all(|number| number <= 0.0),
                             "{logits:?}"

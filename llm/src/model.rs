@@ -79,5 +79,5 @@ pub trait Model: Send {
     fn state(&mut self, method: &str) -> Result<Vec<TensorInfo>, Failure>;
 
     /// Returns the same program with separate state.
-    fn another(&self) -> Box<dyn Model>;
+    fn new_instance(&self) -> Box<dyn Model>;
 }

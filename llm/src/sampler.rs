@@ -147,11 +147,11 @@ impl Sampler {
     /// Samples from adjusted logits.
     fn choose(&mut self, logits: &[f32]) -> Result<u32, Error> {
         let nothing = Error::NoToken { logits: logits.len() };
-        let likeliest = argmax(logits).ok_or(nothing)?;
+        let top = argmax(logits).ok_or(nothing)?;
         if self.is_greedy() || self.sampling.top_k == 1 {
-            return Ok(likeliest);
+            return Ok(top);
         }
-        self.weigh(logits, logits[likeliest as usize]);
+        self.weigh(logits, logits[top as usize]);
         self.narrow();
         let total: f64 = self.candidates.iter().map(|(_, weight)| f64::from(*weight)).sum();
         let mut rest = self.random.unit() * total;
@@ -161,7 +161,7 @@ impl Sampler {
                 return Ok(*token);
             }
         }
-        Ok(self.candidates.last().map_or(likeliest, |(token, _)| *token))
+        Ok(self.candidates.last().map_or(top, |(token, _)| *token))
     }
 
     /// Applies penalties and biases.
@@ -240,12 +240,12 @@ pub(crate) fn argmax(logits: &[f32]) -> Option<u32> {
     /// Elements compared before the position of the maximum is looked up.
     const BLOCK: usize = 1024;
     /// Elements compared in parallel (SIMD lanes).
-    const SIDE: usize = 16;
+    const LANES: usize = 16;
     let larger = |a: f32, b: f32| if b > a { b } else { a };
     let (mut most, mut block) = (f32::NEG_INFINITY, None);
     for (index, logits) in logits.chunks(BLOCK).enumerate() {
-        let mut side = [f32::NEG_INFINITY; SIDE];
-        let (chunks, rest) = logits.as_chunks::<SIDE>();
+        let mut side = [f32::NEG_INFINITY; LANES];
+        let (chunks, rest) = logits.as_chunks::<LANES>();
         for chunk in chunks {
             for (most, logit) in side.iter_mut().zip(chunk) {
                 *most = larger(*most, *logit);

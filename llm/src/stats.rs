@@ -13,7 +13,7 @@ pub struct Stats {
     /// Generated tokens.
     pub generated_tokens: usize,
     /// Generated tokens that lookahead decoding had fed ahead of time.
-    pub foreseen_tokens: usize,
+    pub accepted_tokens: usize,
     /// Time to open and load the program.
     pub load: Duration,
     /// Time from the start to the end of the prefill, including tokenization.
@@ -37,7 +37,7 @@ impl Stats {
         Stats {
             prompt_tokens: 0,
             generated_tokens: 0,
-            foreseen_tokens: 0,
+            accepted_tokens: 0,
             load,
             prefill: none,
             first_token: none,
@@ -110,7 +110,7 @@ impl fmt::Display for Stats {
         writeln!(f, "first token  {:>9.1} ms", ms(self.first_token))?;
         let (count, rate) = (self.generated_tokens, self.decode_rate());
         let rest = self.total.saturating_sub(self.prefill);
-        let foreseen = match self.foreseen_tokens {
+        let foreseen = match self.accepted_tokens {
             0 => String::new(),
             count => format!(", {count} of them drafted"),
         };

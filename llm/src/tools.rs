@@ -30,7 +30,7 @@ pub struct ToolCall {
 
 /// A parsed part of a model's output.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Said {
+pub enum OutputPart {
     /// Text.
     Text(String),
     /// A complete call. Its `id` is empty; the caller assigns one.
@@ -159,7 +159,13 @@ mod tests {
 
     pub(super) fn tools() -> Vec<Tool> {
         let tool = |name: &str| {
-            let function = json!({"name": name, "parameters": {"type": "object", "properties": {"x": {"$ref": "#/$defs/n"}}, "$defs": {"n": {"type": "integer"}}}});
+            let function = json!({
+                "name": name,
+                "parameters": {
+                    "type": "object", "properties": {"x": {"$ref": "#/$defs/n"}},
+                    "$defs": {"n": {"type": "integer"}}
+                }
+            });
             Tool::from_json(&json!({"type": "function", "function": function}).to_string()).unwrap()
         };
         vec![tool("f"), tool("g")]

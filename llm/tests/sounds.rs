@@ -4,7 +4,7 @@
 
 use serde_json::Value;
 use std::time::Instant;
-use torchlet_llm::Sound;
+use torchlet_llm::AudioClip;
 
 const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/sounds");
 
@@ -21,7 +21,7 @@ fn bytes(case: &Value) -> Vec<u8> {
 fn sounds_match_libsndfile() {
     for case in cases() {
         let name = case["file"].as_str().unwrap();
-        let sound = Sound::load(format!("{FOLDER}/{name}")).unwrap();
+        let sound = AudioClip::load(format!("{FOLDER}/{name}")).unwrap();
         assert_eq!(u64::from(sound.rate()), case["rate"].as_u64().unwrap(), "{name}");
         assert_eq!(sound.samples().len() as u64, case["count"].as_u64().unwrap(), "{name}");
         let step = case["step"].as_u64().unwrap() as usize;
@@ -44,14 +44,14 @@ fn tags_are_skipped() {
     for case in cases() {
         let plain = bytes(&case);
         let noted = [&tag[..], &plain].concat();
-        let expected = Sound::from_bytes(&plain).unwrap();
-        assert_eq!(Sound::from_bytes(&noted).unwrap(), expected);
+        let expected = AudioClip::from_bytes(&plain).unwrap();
+        assert_eq!(AudioClip::from_bytes(&noted).unwrap(), expected);
         let noted = [&plain[..], b"TAG", &[0; 125]].concat();
-        assert_eq!(Sound::from_bytes(&noted).unwrap(), expected, "{}", case["file"]);
+        assert_eq!(AudioClip::from_bytes(&noted).unwrap(), expected, "{}", case["file"]);
     }
     // A streamed file does not declare its number of samples.
     let open = [&Flac::new(0, 1, 16).file(&[5, 6])[..], b"TAG", &[0; 125]].concat();
-    assert_eq!(Sound::from_bytes(&open).unwrap().samples().len(), 2 * Flac::BLOCK);
+    assert_eq!(AudioClip::from_bytes(&open).unwrap().samples().len(), 2 * Flac::BLOCK);
 }
 
 /// Writer for FLAC files with constant blocks.
@@ -112,17 +112,17 @@ fn checksum(bytes: &[u8], bits: u32, polynomial: u16) -> u16 {
 /// A few bytes encode a block of maximum size.
 #[test]
 fn sounds_that_are_too_long_are_refused() {
-    let sound = Sound::from_bytes(&Flac::new(70_000, 2, 16).file(&[i16::MIN, 0x4000])).unwrap();
+    let sound = AudioClip::from_bytes(&Flac::new(70_000, 2, 16).file(&[i16::MIN, 0x4000])).unwrap();
     assert_eq!((sound.rate(), sound.samples().len()), (48_000, 70_000));
     assert_eq!(sound.samples()[..Flac::BLOCK], [-1.0; Flac::BLOCK]);
     assert_eq!(sound.samples()[Flac::BLOCK..], [0.5; 70_000 - Flac::BLOCK]);
     // 16-bit samples in a file that declares 8 bits.
-    let loud = Sound::from_bytes(&Flac::new(0, 1, 8).file(&[i16::MAX, 0x40])).unwrap();
+    let loud = AudioClip::from_bytes(&Flac::new(0, 1, 8).file(&[i16::MAX, 0x40])).unwrap();
     assert_eq!((loud.samples()[0], loud.samples()[Flac::BLOCK]), (1.0, 0.5));
     // 12 hours at 1000 Hz.
     let slow = Flac { rate: 1000, ..Flac::new(0, 1, 16) }.file(&[1; 660]);
     assert!(slow.len() < 10_000);
-    let error = Sound::from_bytes(&slow).unwrap_err().to_string();
+    let error = AudioClip::from_bytes(&slow).unwrap_err().to_string();
     assert!(error.contains("more than 43200000 samples"), "{error}");
     if cfg!(debug_assertions) {
         // The limit for any rate takes minutes to reach.
@@ -131,13 +131,13 @@ fn sounds_that_are_too_long_are_refused() {
     // 2^27 samples of eight channels are the limit: 2048 blocks.
     let long = Flac::new(0, 8, 16).file(&vec![1; 2049]);
     assert!(long.len() < 80_000);
-    let error = Sound::from_bytes(&long).unwrap_err().to_string();
+    let error = AudioClip::from_bytes(&long).unwrap_err().to_string();
     assert!(error.contains("more than 134217728 samples"), "{error}");
 }
 
 #[test]
 fn other_formats_are_named() {
-    let refused = |bytes: &[u8]| Sound::from_bytes(bytes).unwrap_err().to_string();
+    let refused = |bytes: &[u8]| AudioClip::from_bytes(bytes).unwrap_err().to_string();
     assert!(refused(b"OggS\0\0\0\0\0\0\0\0").contains("an Ogg file"));
     assert!(refused(b"\0\0\0\x18ftypM4A \0\0\0\0").contains("an MP4 file"));
     assert!(refused(b"").contains("WAV, FLAC or MP3"));
@@ -168,7 +168,7 @@ fn damaged_files_return_promptly() {
                 damaged.truncate(next(whole.len()));
             }
             let start = Instant::now();
-            let _ = Sound::from_bytes(&damaged);
+            let _ = AudioClip::from_bytes(&damaged);
             assert!(start.elapsed().as_secs() < 5, "{}", case["file"]);
         }
     }

@@ -19,7 +19,7 @@ fn message(value: &Value) -> Message {
             })
             .collect(),
         tool_call_id: value["tool_call_id"].as_str().map(Into::into),
-        others: value
+        extra_fields: value
             .as_object()
             .unwrap()
             .iter()

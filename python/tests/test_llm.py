@@ -150,8 +150,8 @@ def test_logprobs_and_penalties(runner: llm.Runner) -> None:
     made = runner.generate("In the beginning", temperature=0.0, max_new_tokens=30, logprobs=3)
     assert [told.token for told in made.logprobs] == made.tokens
     for told, behind in zip(made.logprobs, made.logprobs[1:]):
-        assert told.likeliest[0] == (told.token, told.logprob) and len(told.likeliest) == 3
-        assert sum(math.exp(logprob) for _, logprob in told.likeliest) <= 1.00001
+        assert told.top[0] == (told.token, told.logprob) and len(told.top) == 3
+        assert sum(math.exp(logprob) for _, logprob in told.top) <= 1.00001
         assert (
             runner.tokenizer.decode([told.token]).strip() in made.text[told.offset : behind.offset]
         )
@@ -319,28 +319,28 @@ def test_images_are_preprocessed_for_the_encoder() -> None:
 
     whole = llm.Image(tensor.transpose(2, 0, 1)[None])
     wanted, tokens = generated(whole)
-    assert generated(llm.Picture(points, mean=0.5, std=[0.25] * 3)) == (wanted, tokens)
-    assert generated(llm.Picture(points, "canvas", mean=0.5, std=0.25)) == (wanted, tokens)
+    assert generated(llm.RgbImage(points, mean=0.5, std=[0.25] * 3)) == (wanted, tokens)
+    assert generated(llm.RgbImage(points, "canvas", mean=0.5, std=0.25)) == (wanted, tokens)
     # An image of twice the width becomes two tiles, and with `closest` a third one of the whole.
     wide = numpy.concatenate([points, points], 1)
     two = generated(whole, whole)
-    assert generated(llm.Picture(wide, "canvas", mean=0.5, std=0.25)) == two
+    assert generated(llm.RgbImage(wide, "canvas", mean=0.5, std=0.25)) == two
     each = two[1] - tokens
-    assert generated(llm.Picture(wide, "closest", mean=0.5, std=0.25))[1] == tokens + 2 * each
+    assert generated(llm.RgbImage(wide, "closest", mean=0.5, std=0.25))[1] == tokens + 2 * each
     # Messages can contain images; this one has none.
     runner.reset()
-    message = {"role": "user", "content": ["", llm.Picture(points, mean=0.5, std=0.25)]}
+    message = {"role": "user", "content": ["", llm.RgbImage(points, mean=0.5, std=0.25)]}
     made = runner.chat([message], llm.GenerationConfig(), **options)
     runner.reset()
     assert made.tokens == runner.generate([whole], llm.GenerationConfig(), **options).tokens
     assert made.stats.prompt_tokens == each and runner.context.count(None) == each
     for picture, wrong in [
-        (llm.Picture(points, "diagonal"), "no tiling"),
-        (llm.Picture(points, "canvas", tiles=0), "tiles is 0"),
-        (llm.Picture(points, std=0.0), "std must not be 0"),
-        (llm.Picture(points, mean=[0.0, 1.0]), "mean has 2 values"),
-        (llm.Picture(tensor), "uint8"),
-        (llm.Picture(points[:0]), "pixels"),
+        (llm.RgbImage(points, "diagonal"), "no tiling"),
+        (llm.RgbImage(points, "canvas", tiles=0), "tiles is 0"),
+        (llm.RgbImage(points, std=0.0), "std must not be 0"),
+        (llm.RgbImage(points, mean=[0.0, 1.0]), "mean has 2 values"),
+        (llm.RgbImage(tensor), "uint8"),
+        (llm.RgbImage(points[:0]), "pixels"),
     ]:
         with pytest.raises(torchlet.Error, match=wrong):
             runner.generate([picture], **options)

@@ -32,7 +32,7 @@ __all__ = [
     "Image",
     "Logprobs",
     "Overrides",
-    "Picture",
+    "RgbImage",
     "Runner",
     "Sampling",
     "Segment",
@@ -164,7 +164,7 @@ class Audio:
 
 
 @dataclass(frozen=True)
-class Picture:
+class RgbImage:
     """An image in a prompt, to be resized or tiled for the vision encoder.
 
     Attributes:
@@ -186,7 +186,7 @@ class Picture:
 
 
 #: Text, tokens, or parts of a prompt in order.
-Prompt = Union[str, Sequence[Union[str, Sequence[int], Image, Audio, Picture]], Sequence[int]]
+Prompt = Union[str, Sequence[Union[str, Sequence[int], Image, Audio, RgbImage]], Sequence[int]]
 #: A message in OpenAI's format: `role`, `content`, `tool_calls` and `tool_call_id`. A content list
 #: has texts, images and audio. Other fields, such as `name` and `reasoning_content`, are passed to
 #: the template.
@@ -204,7 +204,7 @@ class Stats:
 
     prompt_tokens: int
     generated_tokens: int
-    foreseen_tokens: int
+    accepted_tokens: int
     load: float
     prefill: float
     first_token: float
@@ -223,13 +223,13 @@ class Logprobs:
     Attributes:
         token: The token.
         logprob: Its log probability (natural logarithm).
-        likeliest: The requested number of most likely tokens, with their log probabilities.
+        top: The requested number of most likely tokens, with their log probabilities.
         offset: Character offset of the token in the text.
     """
 
     token: int
     logprob: float
-    likeliest: list[tuple[int, float]]
+    top: list[tuple[int, float]]
     offset: int
 
 
@@ -597,7 +597,7 @@ def _part(part: Any) -> tuple[str, Any]:
     if isinstance(part, (Image, Audio)):
         kind = type(part).__name__.lower()
         return kind, _arrays.as_input(part.tensor, 0, f"{kind} encoder")
-    if isinstance(part, Picture):
+    if isinstance(part, RgbImage):
         points = _arrays.as_input(part.points, 0, "picture")
         return "picture", (
             points,
@@ -608,7 +608,7 @@ def _part(part: Any) -> tuple[str, Any]:
         )
     if isinstance(part, Mapping):
         if part.get("type") != "text" or not isinstance(part.get("text"), str):
-            wanted = "a str, a Picture, an Image, an Audio, or a dictionary of type 'text'"
+            wanted = "a str, a RgbImage, an Image, an Audio, or a dictionary of type 'text'"
             raise invalid_argument(f"{part!r} is not a part of a message: expected {wanted}")
         return "text", part["text"]
     return "tokens", list(part)

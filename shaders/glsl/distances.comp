@@ -19,7 +19,7 @@ layout(push_constant) uniform Push {
 const uint COUNT = 0;
 const uint SUM = 1;
 const uint SQUARES = 2;
-const uint LARGEST = 3;
+const uint MAX = 3;
 const uint POWERS = 4;
 
 WORDS_IN(0, a)
@@ -51,7 +51,7 @@ float joined(const float norm, const vec4 v) {
         if (FUNCTION == COUNT) result += v[j] > 0.0 ? 1.0 : v[j];
         if (FUNCTION == SUM) result += v[j];
         if (FUNCTION == SQUARES) result += v[j] * v[j];
-        if (FUNCTION == LARGEST && v[j] > result) result = v[j];
+        if (FUNCTION == MAX && v[j] > result) result = v[j];
         if (FUNCTION == POWERS) result += power(v[j], push.p);
     }
     return result;

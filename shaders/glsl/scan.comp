@@ -29,14 +29,14 @@ layout(push_constant) uniform Push {
 const uint SUM = 0;
 const uint PROD = 1;
 const uint LOG_SUM = 2;
-const uint LARGEST = 3;
-const uint SMALLEST = 4;
+const uint MAX = 3;
+const uint MIN = 4;
 
 const uint EACH = 0;
 const uint LINES = 1; // adjacent lines, in multiples of four
 const uint ROW = 2;
 
-const bool FINDS_PLACES = FUNCTION == LARGEST || FUNCTION == SMALLEST;
+const bool FINDS_PLACES = FUNCTION == MAX || FUNCTION == MIN;
 
 TENSOR_IN(0, x, IN)
 TENSOR_OUT(1, y, OUT)
@@ -86,11 +86,11 @@ void take_place(inout Line line, const uint i, const uint k) {
     bool leads;
     if (is_float(IN)) {
         float v = x_f(i);
-        leads = isnan(v) || (!isnan(line.f) && (FUNCTION == LARGEST ? v >= line.f : v <= line.f));
+        leads = isnan(v) || (!isnan(line.f) && (FUNCTION == MAX ? v >= line.f : v <= line.f));
         if (leads || first) line.f = v;
     } else {
         int v = x_i(i);
-        leads = FUNCTION == LARGEST ? v >= line.best : v <= line.best;
+        leads = FUNCTION == MAX ? v >= line.best : v <= line.best;
         if (leads || first) line.best = v;
     }
     if (leads || first) line.n = int(k);
@@ -172,10 +172,10 @@ Line join(const Line a, const Line b) {
         if (b.n < 0) return a;
         bool leads = a.n < 0;
         if (is_float(IN)) {
-            bool beyond = FUNCTION == LARGEST ? b.f >= a.f : b.f <= a.f;
+            bool beyond = FUNCTION == MAX ? b.f >= a.f : b.f <= a.f;
             leads = leads || isnan(b.f) || (!isnan(a.f) && beyond);
         } else {
-            leads = leads || (FUNCTION == LARGEST ? b.best >= a.best : b.best <= a.best);
+            leads = leads || (FUNCTION == MAX ? b.best >= a.best : b.best <= a.best);
         }
         if (leads) both = b;
         return both;

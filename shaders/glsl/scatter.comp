@@ -24,8 +24,8 @@ layout(push_constant) uniform Push {
 const uint REPLACE = 0;
 const uint ADD = 1;
 const uint MULTIPLY = 2;
-const uint LARGEST = 3;
-const uint SMALLEST = 4;
+const uint MAX = 3;
+const uint MIN = 4;
 
 TENSOR_IN(0, x, IN)
 TENSOR_IN(1, index, I32)
@@ -36,8 +36,8 @@ float joined_f(const float a, const float b) {
     switch (FUNCTION) {
         case ADD: return a + b;
         case MULTIPLY: return a * b;
-        case LARGEST: return isnan(a) || isnan(b) ? a + b : max(a, b);
-        case SMALLEST: return isnan(a) || isnan(b) ? a + b : min(a, b);
+        case MAX: return isnan(a) || isnan(b) ? a + b : max(a, b);
+        case MIN: return isnan(a) || isnan(b) ? a + b : min(a, b);
     }
     return b;
 }
@@ -46,8 +46,8 @@ int joined_i(const int a, const int b) {
     switch (FUNCTION) {
         case ADD: return a + b;
         case MULTIPLY: return a * b;
-        case LARGEST: return max(a, b);
-        case SMALLEST: return min(a, b);
+        case MAX: return max(a, b);
+        case MIN: return min(a, b);
     }
     return b;
 }

@@ -203,7 +203,7 @@ pipelines! {
 
     /// Argmax of each row; -1 for an empty row. Workgroups in x share a row, `share` elements each.
     /// If there are several, they write keys and indices, which another dispatch combines.
-    Largest, LargestPush = "largest", 2 buffers, {
+    Argmax, ArgmaxPush = "argmax", 2 buffers, {
         input: Element, combines: bool,
     }, {
         rows: u32, count: u32, share: u32,
@@ -352,7 +352,7 @@ pipelines! {
     }, {
         m: u32, n: u32, k: u32, weight_row: u32, group_shift: u32, scale_row: u32, a: f32, b: f32,
         epsilon: f32,
-    }, or "gemv_halves" needs HalfArithmetic & SubgroupArithmetic & SubgroupShuffle,
+    }, or "gemv_halves" needs Float16Arithmetic & SubgroupArithmetic & SubgroupShuffle,
         or "gemv_subgroups" needs SubgroupArithmetic;
 
     /// The activation of such a GEMV times another GEMV of the same input. Buffers: input, weights
@@ -364,7 +364,7 @@ pipelines! {
     }, {
         m: u32, n: u32, k: u32, weight_row: u32, group_shift: u32, scale_row: u32, a: f32, b: f32,
         epsilon: f32,
-    }, or "gemv_gated_halves" needs HalfArithmetic & SubgroupArithmetic & SubgroupShuffle,
+    }, or "gemv_gated_halves" needs Float16Arithmetic & SubgroupArithmetic & SubgroupShuffle,
         or "gemv_gated_subgroups" needs SubgroupArithmetic;
 
     /// Such a GEMV, of which each row of `depth` elements is rotated according to `rotation`, and
@@ -382,7 +382,7 @@ pipelines! {
     }, and {
         start: u32, out_start: u32,
     }, needs SubgroupArithmetic,
-    or "gemv_placed_halves" needs HalfArithmetic & SubgroupArithmetic & SubgroupShuffle;
+    or "gemv_placed_halves" needs Float16Arithmetic & SubgroupArithmetic & SubgroupShuffle;
 
     /// Dequantizes 8-bit or 4-bit weights to floats, transposed. Buffers: weights, scales by row of
     /// the weights, output.
@@ -408,7 +408,7 @@ pipelines! {
 
     /// Converts int8 images to channels-last layout, padded with zeros to groups of 16 channels;
     /// one group per invocation.
-    PackCodes, PackCodesPush = "pack_codes", 2 buffers, {
+    PackInt8, PackInt8Push = "pack_int8", 2 buffers, {
     }, {
         numel: u32, channels: u32, plane: u32,
     };
@@ -420,7 +420,7 @@ pipelines! {
     /// operand, column operand, scales, bias, output, sums, counters, and a lookup table for
     /// `recoded` outputs. Each row of weights is followed by one more unit, whose first word is the
     /// sum of the row.
-    ConvolutionCodes, ConvolutionCodesPush = "convolution_codes", 8 buffers, {
+    ConvolutionInt8, ConvolutionInt8Push = "convolution_int8", 8 buffers, {
         scale: Element, bias: Element, output: Element, out_aligned: bool, has_bias: bool,
         form: u32, tile_m: u32, tile_n: u32,
         tile_k: u32, shared: bool, lanes: u32, matrix_k: u32, recoded: bool,
@@ -431,7 +431,7 @@ pipelines! {
         padding_y: i32, padding_x: i32,
         zero: i32, scale: f32, out_inverse: f32, out_zero: f32, low: f32, high: f32, base_z: u32,
     }, needs IntegerDotProduct,
-    or "convolution_codes_cooperative" needs CooperativeMatrix & ByteArithmetic;
+    or "convolution_int8_cooperative" needs CooperativeMatrix & Int8Arithmetic;
 
     /// Maps int8 values by a lookup table of 256 entries. Buffers: input, table, output.
     Lookup, LookupPush = "lookup", 3 buffers, {
@@ -441,7 +441,7 @@ pipelines! {
 
     /// Depthwise int8 convolutions in channels-last layout: an invocation computes four channels of
     /// `across` neighbours. Buffers: input, weights, scales, bias, output, lookup table.
-    DepthwiseCodes, DepthwiseCodesPush = "depthwise_codes", 6 buffers, {
+    DepthwiseInt8, DepthwiseInt8Push = "depthwise_int8", 6 buffers, {
         scale: Element, bias: Element, has_bias: bool, across: u32, recoded: bool, relu: bool,
     }, {
         count: u32, channels: u32, quads: u32, weight_row: u32, in_y: i32, in_x: i32, out_y: u32,
@@ -512,7 +512,7 @@ pipelines! {
         q_strides: [u32; 3], k_strides: [u32; 3], v_strides: [u32; 3], mask_strides: [u32; 4],
         out_strides: [u32; 3],
         base_z: u32,
-    }, needs CooperativeMatrix & HalfArithmetic & SubgroupVote,
+    }, needs CooperativeMatrix & Float16Arithmetic & SubgroupVote,
     replayed "attention_cooperative_replayed";
 
     /// Only the scores of causal attention.
@@ -550,7 +550,7 @@ pipelines! {
     }, {
         batch: u32, steps: u32, pitch: u32, first_in: i32, next_in: i32, first_out: i32,
         next_out: i32,
-    }, or "recurrent_storage16" needs HalfStorage;
+    }, or "recurrent_storage16" needs Float16Storage;
 
     /// One step of a recurrent layer ([`functions::recurrent`](crate::functions::recurrent)), with
     /// one workgroup of 256 invocations per eight state elements of each batch row. Buffers: input
@@ -562,7 +562,7 @@ pipelines! {
         has_bias: bool, hidden: u32,
     }, {
         batch: u32, place_in: u32, place_before: u32, place_out: u32,
-    }, or "recurrent_step_storage16" needs HalfStorage;
+    }, or "recurrent_step_storage16" needs Float16Storage;
 
     /// Gradients of a GEMM. Buffers: gradient of the output, the other operand, scales, gradient.
     LinearBackward, LinearBackwardPush = "linear_backward", 4 buffers, {
@@ -629,7 +629,7 @@ pipelines! {
         m: u32, n: u32, bias_batch: u32, period: u32, bias_row: u32, bias_column: u32, alpha: f32,
         beta: f32, a: f32, b: f32,
         k: u32, a_pitch: u32, b_pitch: u32, a_batch: u32, b_batch: u32, base_z: u32,
-    }, or "matmul_storage16" needs HalfStorage;
+    }, or "matmul_storage16" needs Float16Storage;
 
     /// The same for large matrices: a workgroup of `lanes` invocations computes `tile_m` rows of
     /// `tile_n` columns over `terms` terms, `tile_k` at a time. If `partial` is 1, partial sums are
@@ -652,8 +652,8 @@ pipelines! {
         beta: f32, a: f32, b: f32,
         k: u32, a_pitch: u32, b_pitch: u32, a_batch: u32, b_batch: u32, splits: u32, terms: u32,
         base_z: u32,
-    }, or "matmul_cooperative" needs CooperativeMatrix & HalfArithmetic & HalfStorage,
-    or "matmul_bfloat16" needs CooperativeMatrix & Bfloat16Matrix & HalfStorage;
+    }, or "matmul_cooperative" needs CooperativeMatrix & Float16Arithmetic & Float16Storage,
+    or "matmul_bfloat16" needs CooperativeMatrix & Bfloat16Matrix & Float16Storage;
 
     /// The same as a convolution (implicit GEMM): the second operand consists of the windows of an
     /// image, which are read directly. Images are 2D if `kernel_z` is 0.
@@ -673,7 +673,7 @@ pipelines! {
         base_z: u32,
         in_y: i32, in_x: i32, out_x: i32, padding_y: i32, padding_x: i32, in_z: i32, out_y: i32,
         padding_z: i32,
-    }, or "convolution_cooperative" needs CooperativeMatrix & HalfArithmetic & HalfStorage;
+    }, or "convolution_cooperative" needs CooperativeMatrix & Float16Arithmetic & Float16Storage;
 
     /// An fp16 convolution with stride one and overlapping windows: `places` times `lanes` pixels
     /// of the image are staged in shared memory for all taps together. The weights are transposed.
@@ -691,7 +691,7 @@ pipelines! {
         in_y: i32, in_x: i32, out_y: u32, out_x: u32, padding_y: i32, padding_x: i32, pitch: u32,
         strip: u32, tiles: u32,
         in_z: i32, out_z: u32, padding_z: i32, base_z: u32,
-    }, needs CooperativeMatrix & HalfArithmetic & HalfStorage;
+    }, needs CooperativeMatrix & Float16Arithmetic & Float16Storage;
 
     /// Adds up the partial sums of [`MatmulTiled`], in the last buffer.
     MatmulSum, MatmulSumPush = "matmul_sum", 4 buffers, {
@@ -702,7 +702,7 @@ pipelines! {
         m: u32, n: u32, bias_batch: u32, period: u32, bias_row: u32, bias_column: u32, alpha: f32,
         beta: f32, a: f32, b: f32,
         batches: u32, splits: u32,
-    }, or "matmul_sum_storage16" needs HalfStorage;
+    }, or "matmul_sum_storage16" needs Float16Storage;
 
     /// A 2D or 3D (`deep`) convolution. An invocation computes four neighbouring outputs in `rows`
     /// channels; sums are shared as in [`Matmul`].
@@ -731,7 +731,7 @@ pipelines! {
         planes: u32, channels: u32, multiplier: u32, in_y: i32, in_x: i32, out_y: u32, out_x: u32,
         padding_y: i32, padding_x: i32, a: f32, b: f32,
         in_z: i32, out_z: u32, kernel_z: u32, stride_z: i32, padding_z: i32, dilation_z: i32,
-    }, or "convolution_depthwise_storage16" needs HalfStorage;
+    }, or "convolution_depthwise_storage16" needs Float16Storage;
 
     /// A depthwise convolution in channels-last layout. An invocation computes four channels of
     /// `columns` neighbours. Buffers: input, weights, bias, output.
@@ -741,7 +741,7 @@ pipelines! {
     }, {
         batch: u32, channels: u32, pitch: u32, in_y: i32, in_x: i32, out_y: u32, out_x: u32,
         padding_y: i32, padding_x: i32, kernel_y: u32, stride_y: u32, dilation_y: u32,
-    }, or "depthwise_last_storage16" needs HalfStorage;
+    }, or "depthwise_last_storage16" needs Float16Storage;
 
     /// A depthwise convolution and the following pointwise convolution. A workgroup of
     /// `tile_m / sums * (tile_x * tile_y / 4) * shares` invocations computes `tile_m` channels of
@@ -766,7 +766,7 @@ pipelines! {
         k: u32, a_pitch: u32, w_pitch: u32, in_y: i32, in_x: i32, out_y: u32, out_x: u32,
         padding_y: i32, last: i32, c: f32, d: f32,
         base_z: u32,
-    }, needs HalfStorage;
+    }, needs Float16Storage;
 
     /// A transposed 2D or 3D convolution. An invocation computes four neighbouring outputs in
     /// `rows` channels.

@@ -545,7 +545,7 @@ mod tests {
         let half = Module { spirv: spirv.leak(), ..MATMUL };
         let expected = "the shader uses a capability that no declared feature enables";
         assert_eq!(mismatch(&half), Some(expected));
-        let declared = Module { features: &[Feature::HalfArithmetic], ..half };
+        let declared = Module { features: &[Feature::Float16Arithmetic], ..half };
         assert_eq!(mismatch(&declared), None);
     }
 

@@ -4,15 +4,15 @@
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Feature {
     /// Arithmetic with 16-bit floats (`shaderFloat16`).
-    HalfArithmetic,
+    Float16Arithmetic,
     /// Arithmetic with 8-bit integers (`shaderInt8`).
-    ByteArithmetic,
+    Int8Arithmetic,
     /// Arithmetic with 16-bit integers (`shaderInt16`).
-    ShortArithmetic,
+    Int16Arithmetic,
     /// 16-bit elements in storage buffers (`storageBuffer16BitAccess`).
-    HalfStorage,
+    Float16Storage,
     /// 8-bit elements in storage buffers (`storageBuffer8BitAccess`).
-    ByteStorage,
+    Storage8Bit,
     /// Subgroup reductions (`VK_SUBGROUP_FEATURE_ARITHMETIC_BIT`).
     SubgroupArithmetic,
     /// Subgroup votes (`VK_SUBGROUP_FEATURE_VOTE_BIT`).
@@ -36,11 +36,11 @@ impl Feature {
     /// Returns the SPIR-V capabilities that the feature enables.
     pub(crate) const fn capabilities(self) -> &'static [u32] {
         match self {
-            Feature::HalfArithmetic => &[9],
-            Feature::ByteArithmetic => &[39],
-            Feature::ShortArithmetic => &[22],
-            Feature::HalfStorage => &[4433],
-            Feature::ByteStorage => &[4448],
+            Feature::Float16Arithmetic => &[9],
+            Feature::Int8Arithmetic => &[39],
+            Feature::Int16Arithmetic => &[22],
+            Feature::Float16Storage => &[4433],
+            Feature::Storage8Bit => &[4448],
             Feature::SubgroupArithmetic => &[63],
             Feature::SubgroupVote => &[62],
             Feature::SubgroupShuffle => &[65],

@@ -52,7 +52,7 @@ numbers! {
 
 numbers! {
     /// The function and the algorithm of [`Scan`](crate::Scan).
-    scan, ["scan.comp"]: SUM, PROD, LOG_SUM, LARGEST, SMALLEST, EACH, LINES, ROW;
+    scan, ["scan.comp"]: SUM, PROD, LOG_SUM, MAX, MIN, EACH, LINES, ROW;
 }
 
 numbers! {
@@ -62,12 +62,12 @@ numbers! {
 
 numbers! {
     /// The norms of [`Distances`](crate::Distances).
-    distances, ["distances.comp"]: COUNT, SUM, SQUARES, LARGEST, POWERS;
+    distances, ["distances.comp"]: COUNT, SUM, SQUARES, MAX, POWERS;
 }
 
 numbers! {
     /// How [`Scatter`](crate::Scatter) combines an old and a scattered element.
-    scatter, ["scatter.comp"]: REPLACE, ADD, MULTIPLY, LARGEST, SMALLEST;
+    scatter, ["scatter.comp"]: REPLACE, ADD, MULTIPLY, MAX, MIN;
 }
 
 numbers! {
@@ -109,8 +109,8 @@ numbers! {
 }
 
 numbers! {
-    /// The form of rows and columns of [`ConvolutionCodes`](crate::ConvolutionCodes).
-    codes, ["convolution_codes.comp"]: PLANES, ROWS, PLACES;
+    /// The form of rows and columns of [`ConvolutionInt8`](crate::ConvolutionInt8).
+    codes, ["convolution_int8.comp"]: PLANES, ROWS, PLACES;
 }
 
 numbers! {

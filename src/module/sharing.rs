@@ -109,7 +109,7 @@ fn collect_planned_tensors<'p>(
         return Ok(());
     }
     for index in 0..meta.value_count() {
-        let Some((buffer, offset)) = meta.planned_place(index)?.filter(|(buffer, _)| *buffer > 0)
+        let Some((buffer, offset)) = meta.planned_offset(index)?.filter(|(buffer, _)| *buffer > 0)
         else {
             continue;
         };

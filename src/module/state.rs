@@ -41,7 +41,7 @@ fn state_of(group: &Group, index: usize) -> Result<Vec<StateTensor>, Error> {
     let state = group.with(index, |method| {
         let state = method.state();
         let state = state.map(|state| {
-            let place = method.meta().planned_place(state.value)?;
+            let place = method.meta().planned_offset(state.value)?;
             let (value, name, info) = (state.value, state.name.map(String::from), state.info);
             Ok(StateTensor { value, name, info, place, delegate: None })
         });

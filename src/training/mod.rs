@@ -204,7 +204,7 @@ impl TrainingModule {
 }
 
 fn untrainable(method: &str, reason: String) -> Error {
-    Error::Untrainable { method: method.into(), reason }
+    Error::NotTrainable { method: method.into(), reason }
 }
 
 impl Layout {

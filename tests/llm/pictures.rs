@@ -1,24 +1,24 @@
-//! Tiles of pictures against those of Hugging Face's processors and Pillow
-//! (`llm/export/pictures.py`), to the bit.
+//! Image tiles are identical to those of Hugging Face's processors with Pillow
+//! (`llm/export/pictures.py`).
 
 use serde_json::Value;
-use torchlet::llm::{Error, Filter, Picture, Piece, Tiling};
+use torchlet::llm::{Error, Filter, Piece, RgbImage, Tiling};
 
 fn expected() -> Value {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/llm/forms/pictures.json");
     serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap()
 }
 
-/// Edges, gradients and noise, as the script makes them.
-fn picture(width: usize, height: usize) -> Picture {
+/// The script's test image: edges, gradients and noise.
+fn picture(width: usize, height: usize) -> RgbImage {
     let point = |x: usize, y: usize, c: usize| {
         (x * x * 7 + y * 13 * (c + 1) + x * y * 3 + 80 * ((x / 9 + y / 5) % 2)) % 256
     };
     let row = |y| (0..width).flat_map(move |x| (0..3).map(move |c| point(x, y, c) as u8));
-    Picture::from_rgb(width, height, (0..height).flat_map(row).collect()).unwrap()
+    RgbImage::from_rgb(width, height, (0..height).flat_map(row).collect()).unwrap()
 }
 
-/// CRC-32, as `zlib.crc32`.
+/// CRC-32, as in `zlib.crc32`.
 fn checksum(bytes: &[u8]) -> u64 {
     let byte = |sum: u32, byte: &u8| {
         let shift = |sum: u32, _| (sum >> 1) ^ (0xedb8_8320 & (sum & 1).wrapping_neg());
@@ -27,7 +27,7 @@ fn checksum(bytes: &[u8]) -> u64 {
     u64::from(!bytes.iter().fold(u32::MAX, byte))
 }
 
-fn described(picture: &Picture) -> [u64; 3] {
+fn described(picture: &RgbImage) -> [u64; 3] {
     [picture.width() as u64, picture.height() as u64, checksum(picture.as_rgb())]
 }
 
@@ -45,7 +45,7 @@ fn tiles(pieces: &[Piece]) -> Vec<[u64; 3]> {
 }
 
 #[test]
-fn tiles_are_those_of_the_models_processors() {
+fn tiles_match_hugging_faces_processors() {
     let expected = expected();
     let side = expected["side"].as_u64().unwrap() as usize;
     for case in expected["cases"].as_array().unwrap() {
@@ -66,7 +66,7 @@ fn tiles_are_those_of_the_models_processors() {
                 let pieces = picture.tiles([side, side], tiling).unwrap();
                 let expected = expected.get("tiles").unwrap_or(expected);
                 assert_eq!(tiles(&pieces), numbers(expected), "{size:?} {tiling:?}");
-                assert!(tiles(&pieces).len() <= tiling.most(), "{size:?} {tiling:?}");
+                assert!(tiles(&pieces).len() <= tiling.max_tiles(), "{size:?} {tiling:?}");
             }
         };
         check("canvas", Tiling::Canvas);
@@ -75,9 +75,9 @@ fn tiles_are_those_of_the_models_processors() {
     }
 }
 
-/// As `Idefics3Processor` writes it, with each tile's tokens in the place of `#`.
+/// The prompt text of `Idefics3Processor`, where `#` stands for a tile's tokens.
 #[test]
-fn text_says_which_tile_is_where() {
+fn prompt_text_locates_the_tiles() {
     let text = |width, height, across| {
         let pieces = picture(width, height).tiles([8, 8], Tiling::Rows(across)).unwrap();
         let text = pieces.iter().map(|piece| match piece {
@@ -97,15 +97,15 @@ fn text_says_which_tile_is_where() {
 }
 
 #[test]
-fn what_cannot_be_is_refused() {
+fn invalid_images_are_errors() {
     let is_refused = |result: Result<Vec<Piece>, Error>| match result {
-        Err(Error::Picture { message }) => message,
+        Err(Error::Image { message }) => message,
         Err(other) => other.to_string(),
         Ok(_) => panic!("it should be refused"),
     };
-    assert!(Picture::from_rgb(2, 2, vec![0; 11]).is_err());
-    assert!(Picture::from_rgb(0, 2, Vec::new()).is_err());
-    assert!(Picture::from_rgb(usize::MAX, 2, Vec::new()).is_err());
+    assert!(RgbImage::from_rgb(2, 2, vec![0; 11]).is_err());
+    assert!(RgbImage::from_rgb(0, 2, Vec::new()).is_err());
+    assert!(RgbImage::from_rgb(usize::MAX, 2, Vec::new()).is_err());
     let small = picture(4, 4);
     assert!(is_refused(small.tiles([8, 9], Tiling::Canvas(4))).contains("square"));
     for tiling in [Tiling::Canvas(0), Tiling::Closest(65), Tiling::Rows(9), Tiling::Rows(1 << 40)] {
@@ -113,8 +113,8 @@ fn what_cannot_be_is_refused() {
     }
     assert!(is_refused(small.tiles([1 << 14, 1 << 14], Tiling::Rows(8))).contains("pixels"));
     assert!(is_refused(small.tiles([0, 0], Tiling::Canvas(4))).contains("pixels"));
-    // What is thin becomes a tile, too.
-    let line = Picture::from_rgb(9000, 1, vec![200; 27_000]).unwrap();
+    // A thin image becomes a tile, too.
+    let line = RgbImage::from_rgb(9000, 1, vec![200; 27_000]).unwrap();
     for tiling in [Tiling::Canvas(64), Tiling::Closest(64), Tiling::Rows(8)] {
         assert!(!line.tiles([8, 8], tiling).unwrap().is_empty());
     }

@@ -27,7 +27,8 @@ fn all_variants_are_correct() {
     }
     for variant in 1..VARIANTS {
         let busy = if variant % 2 == 0 { 160 } else { 1 << 16 };
-        let backend = VulkanBackend::builder().busy_invocations(busy).go_way(variant).build();
+        let backend =
+            VulkanBackend::builder().busy_invocations(busy).force_variant(variant).build();
         let cases = check_delegated(backend, has_variants);
         assert!(cases > 40, "{cases} cases");
     }
@@ -53,7 +54,8 @@ impl Folder {
 }
 
 fn run(backend: VulkanBackendBuilder, fixture: &Fixture) {
-    let builder = Module::builder().threads(1).run_on(RunOn::Vulkan).without_default_backends();
+    let builder =
+        Module::builder().threads(1).run_on(RunOn::Device("vulkan")).without_default_backends();
     let source = open(fixture, builder.backend(Arc::new(backend.build()))).unwrap();
     check(&mut source.share(), &source, fixture).unwrap();
 }

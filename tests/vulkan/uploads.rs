@@ -12,11 +12,11 @@ use torchlet::vulkan::{Upload, VulkanBackend, VulkanBackendBuilder};
 fn upload_paths() -> [(VulkanBackendBuilder, Option<bool>); 4] {
     let builder = VulkanBackend::builder;
     [
-        (builder().upload(Upload::Host).transfers_where_it_computes(), None),
-        (builder().upload(Upload::Copy).transfers_where_it_computes(), Some(false)),
+        (builder().upload(Upload::Host).transfer_on_compute_queue(), None),
+        (builder().upload(Upload::Copy).transfer_on_compute_queue(), Some(false)),
         // Depends on whether the device has a transfer queue.
         (builder().upload(Upload::Transfer), None),
-        (builder().upload(Upload::Transfer).transfers_where_it_computes(), Some(true)),
+        (builder().upload(Upload::Transfer).transfer_on_compute_queue(), Some(true)),
     ]
 }
 

@@ -1,4 +1,5 @@
-//! Capabilities of the engine, for the compiler. Queries build the steps without data.
+//! Capabilities of the engine, for the compiler. A query lowers calls to steps without their
+//! constant data.
 
 use super::BACKEND_NAME;
 use super::builder::Builder;
@@ -58,7 +59,7 @@ impl Target for CpuTarget {
         Builder::ask(graph, &graph.nodes, Self::machine())
     }
 
-    fn is_worth(&self, graph: &Graph<'_>, region: &Region) -> Result<(), String> {
+    fn is_worthwhile(&self, graph: &Graph<'_>, region: &Region) -> Result<(), String> {
         let mut nodes = region.nodes.iter().filter_map(|index| graph.nodes.get(*index));
         if self.takes_all || nodes.any(|node| node.operator.traits().is_contraction()) {
             return Ok(());

@@ -1,4 +1,4 @@
-//! `addbmm`: the sum of a batch of matrix multiplications. A plain loop for every element type.
+//! `addbmm`: the sum of batched matrix multiplications, in a plain loop for every element type.
 
 use super::operators::check_addend;
 use super::{Ring, plain};
@@ -7,7 +7,7 @@ use crate::number::{ComputeType, load, store, unsupported};
 use crate::table::kernels;
 use crate::walk::Steps;
 use torchlet_core::Param::{Out, Scalar, Tensor};
-use torchlet_core::rules::matmul::batched_product;
+use torchlet_core::rules::matmul::bmm;
 use torchlet_core::{Invoke, InvokeFn, Kernel, KernelError, Plan, ScalarType};
 
 kernels! { ADDBMM:
@@ -17,7 +17,7 @@ kernels! { ADDBMM:
         Kernel::new("aten::addbmm.out", &[Tensor, Tensor, Tensor, Scalar, Scalar, Out], |ctx| {
             let mismatched = KernelError::argument(2, "shape does not match the other operand");
             let (_, sizes) =
-                batched_product(&ctx.info(1)?.sizes, &ctx.info(2)?.sizes).ok_or(mismatched)?;
+                bmm(&ctx.info(1)?.sizes, &ctx.info(2)?.sizes).ok_or(mismatched)?;
             let &[_, rows, columns] = &*sizes else {
                 return Err(KernelError::rank(1, sizes.len()));
             };

@@ -9,27 +9,28 @@ use crate::compute::simd::Tier;
 use crate::compute::split::{Parts, for_each_job};
 use crate::compute::storage::Stored;
 use crate::number::{Number, elements, elements_mut};
-use torchlet_core::rules::matmul::Product;
+use torchlet_core::rules::matmul::MatmulShape;
 use torchlet_core::{Invoke, KernelError, Parallel, ScalarType, Serial, TensorRef};
 
-/// Maximum number of `f32` results that are buffered before narrowing.
+/// Maximum number of `f32` results that are buffered before they are narrowed.
 const MAX_STAGED: usize = 1 << 14;
-/// Maximum block of k in the GEMM engine; shorter sums can need as much workspace.
+/// Maximum length of a block of k in the GEMM engine. A shorter k can need as much workspace as a
+/// longer one.
 const MAX_K_BLOCK: usize = 512;
 
 /// Number of rows of results that are buffered in `f32`.
-fn staged_rows(product: &Product) -> usize {
+fn staged_rows(product: &MatmulShape) -> usize {
     (MAX_STAGED / product.n.max(1)).clamp(1, product.m.max(1))
 }
 
 /// Scratch bytes for full speed, for all strides.
 pub(super) fn scratch_bytes(
     scalar_type: ScalarType,
-    product: &Product,
+    product: &MatmulShape,
     tier: Tier,
     threads: usize,
 ) -> usize {
-    let &Product { m, k, n, .. } = product;
+    let &MatmulShape { m, k, n, .. } = product;
     if m == 0 || n == 0 {
         return 0;
     }
@@ -53,7 +54,7 @@ pub(super) fn scratch_bytes(
 /// place, and so do GEMVs if it is contiguous in k.
 pub(super) fn packed_bytes(
     scalar_type: ScalarType,
-    product: &Product,
+    product: &MatmulShape,
     layout: MatrixLayout,
     tier: Tier,
 ) -> Option<usize> {
@@ -87,7 +88,7 @@ fn matrix<E: Stored>(
 pub(super) fn pack(
     tensor: &TensorRef,
     arg: usize,
-    product: &Product,
+    product: &MatmulShape,
     layout: MatrixLayout,
     parallel: &dyn Parallel,
     packed: &mut [u8],
@@ -109,9 +110,9 @@ pub(super) fn run_f32(ctx: &mut Invoke, matmuls: &BatchedMatmul) -> Result<(), K
     let addend = addend.as_ref().map(|addend| addend.data::<f32>()).transpose()?;
     let one = One { matmuls, a, b, addend, packed };
     let (count, parallel) = (matmuls.batch.count(), ctx.parallel());
-    let Product { m, n, .. } = matmuls.product;
+    let MatmulShape { m, n, .. } = matmuls.product;
     let each = m.saturating_mul(n);
-    // Parallelism over the batch, if the results are contiguous.
+    // The batch can run in parallel if the results are contiguous.
     let separate = |index: usize| matmuls.layouts(index)[2].start == index * each;
     let [_, _, c] = matmuls.layouts;
     let dense = (c.col == 1 && (c.row == n || m == 1)) || (c.row == 1 && (c.col == m || n == 1));
@@ -155,7 +156,7 @@ impl One<'_> {
     ) -> Result<(), KernelError> {
         let context = Context { tier: Tier::detect(), parallel };
         let [a_arg, b_arg, out_arg] = self.matmuls.args;
-        let Product { m, k, n, .. } = self.matmuls.product;
+        let MatmulShape { m, k, n, .. } = self.matmuls.product;
         let [a, b, mut c] = self.matmuls.layouts(index);
         c.start = 0;
         let mut epilogue =
@@ -193,7 +194,7 @@ impl One<'_> {
             return gemm_packed(context, a, b, c, &epilogue, workspace).map_err(mismatch(out_arg));
         }
         let b = matrix(b_arg, self.b, b, k, n)?;
-        // The engine writes rows. If the columns of the result are contiguous, compute the
+        // The engine writes rows. If the columns of the result are contiguous instead, computes the
         // transposed matrix multiplication.
         let swapped = c.col != 1 && c.row == 1 && n > 1;
         let (a, b, m, n) =
@@ -217,7 +218,7 @@ pub(super) fn run_narrow<E: Stored + Number>(
     matmuls: &BatchedMatmul,
 ) -> Result<(), KernelError> {
     let [a_arg, b_arg, out_arg] = matmuls.args;
-    let Product { m, k, n, .. } = matmuls.product;
+    let MatmulShape { m, k, n, .. } = matmuls.product;
     let rows = staged_rows(&matmuls.product);
     let (a, b) = (ctx.tensor(a_arg)?, ctx.tensor(b_arg)?);
     let addend = matmuls.addend.map(|addend| ctx.tensor(addend.arg)).transpose()?;

@@ -7,7 +7,7 @@ use crate::compute::split::{chunk_of_work, for_each_chunk_mut};
 use crate::shape::contiguous;
 use crate::table::kernels;
 use torchlet_core::Param::{Out, Tensor};
-use torchlet_core::rules::matmul::matrix_product;
+use torchlet_core::rules::matmul::mm;
 use torchlet_core::{Element, Invoke, Kernel, KernelError, Plan, ScalarType};
 
 kernels! { WHOLE:
@@ -15,7 +15,7 @@ kernels! { WHOLE:
     /// matrix. The result is `int32`; overflow wraps.
     INT_MM_OUT = Kernel::new("aten::_int_mm.out", &[Tensor, Tensor, Out], |ctx| {
         let (a, b) = (ctx.info(0)?, ctx.info(1)?);
-        let (_, sizes) = matrix_product(&a.sizes, &b.sizes).ok_or(mismatched(1))?;
+        let (_, sizes) = mm(&a.sizes, &b.sizes).ok_or(mismatched(1))?;
         ctx.resize(2, &sizes)?;
         let out = ctx.info(2)?;
         contiguous(2, &out)?;
@@ -34,7 +34,7 @@ kernels! { WHOLE:
 
 fn run<T: Element + Into<i32>>(ctx: &mut Invoke) -> Result<(), KernelError> {
     let (a, b) = (ctx.tensor(0)?, ctx.tensor(1)?);
-    let (product, _) = matrix_product(&a.sizes, &b.sizes).ok_or(mismatched(1))?;
+    let (product, _) = mm(&a.sizes, &b.sizes).ok_or(mismatched(1))?;
     let (a_layout, b_layout) = (MatrixLayout::last_two(&a), MatrixLayout::last_two(&b));
     let (codes, weights) = (a.data::<T>()?, b.data::<i8>()?);
     let out = ctx.out(2)?.into_data::<i32>()?;

@@ -6,7 +6,7 @@ use crate::elementwise::complex::by_part;
 use crate::table::kernels;
 use crate::walk::Steps;
 use torchlet_core::Param::{OptionalTensor, Out, Scalar as Number, Tensor};
-use torchlet_core::rules::matmul::{Product, batched_product, linear, matrix_product};
+use torchlet_core::rules::matmul::{MatmulShape, bmm, linear, mm};
 use torchlet_core::{
     Arguments, Invoke, Kernel, KernelError, PackFn, Plan, Prepare, Scalar, TensorInfo,
 };
@@ -15,7 +15,7 @@ kernels! { PRODUCTS:
     /// `aten::mm.out(self, mat2, out)`: matrix multiplication.
     MM_OUT = Kernel::new("aten::mm.out", &[Tensor, Tensor, Out], |ctx| {
         let (product, sizes) =
-            matrix_product(&ctx.info(0)?.sizes, &ctx.info(1)?.sizes).ok_or(mismatched(1))?;
+            mm(&ctx.info(0)?.sizes, &ctx.info(1)?.sizes).ok_or(mismatched(1))?;
         ctx.resize(2, &sizes)?;
         fn of_complex<C: Real>(ctx: &mut Invoke) -> Result<(), KernelError> {
             complex::run::<C>(ctx, &BatchedMatmul::matrices(ctx, [0, 1, 2], None)?)
@@ -30,7 +30,7 @@ kernels! { PRODUCTS:
     /// `aten::bmm.out(self, mat2, out)`: batched matrix multiplication.
     BMM_OUT = Kernel::new("aten::bmm.out", &[Tensor, Tensor, Out], |ctx| {
         let (product, sizes) =
-            batched_product(&ctx.info(0)?.sizes, &ctx.info(1)?.sizes).ok_or(mismatched(1))?;
+            bmm(&ctx.info(0)?.sizes, &ctx.info(1)?.sizes).ok_or(mismatched(1))?;
         ctx.resize(2, &sizes)?;
         fn of_complex<C: Real>(ctx: &mut Invoke) -> Result<(), KernelError> {
             complex::run::<C>(ctx, &BatchedMatmul::batched(ctx, [0, 1, 2], None)?)
@@ -51,7 +51,7 @@ kernels! { PRODUCTS:
     ADDMM_OUT =
         Kernel::new("aten::addmm.out", &[Tensor, Tensor, Tensor, Number, Number, Out], |ctx| {
             let (product, sizes) =
-                matrix_product(&ctx.info(1)?.sizes, &ctx.info(2)?.sizes).ok_or(mismatched(2))?;
+                mm(&ctx.info(1)?.sizes, &ctx.info(2)?.sizes).ok_or(mismatched(2))?;
             ctx.resize(5, &sizes)?;
             check_addend(ctx, &sizes)?;
             plan(ctx, &[0, 1, 2, 5], product, (2, pack::<2>), |ctx| {
@@ -63,7 +63,7 @@ kernels! { PRODUCTS:
     BADDBMM_OUT =
         Kernel::new("aten::baddbmm.out", &[Tensor, Tensor, Tensor, Number, Number, Out], |ctx| {
             let (product, sizes) =
-                batched_product(&ctx.info(1)?.sizes, &ctx.info(2)?.sizes).ok_or(mismatched(2))?;
+                bmm(&ctx.info(1)?.sizes, &ctx.info(2)?.sizes).ok_or(mismatched(2))?;
             ctx.resize(5, &sizes)?;
             check_addend(ctx, &sizes)?;
             let invoke = |ctx: &mut Invoke| {
@@ -116,7 +116,7 @@ pub(super) fn check_addend(ctx: &Prepare, sizes: &[i32]) -> Result<(), KernelErr
 fn plan(
     ctx: &mut Prepare,
     tensors: &[usize],
-    product: Product,
+    product: MatmulShape,
     (right, pack): (usize, PackFn),
     invoke: torchlet_core::InvokeFn,
 ) -> Result<Plan, KernelError> {
@@ -130,7 +130,7 @@ fn plan(
 fn pack<const B: usize>(ctx: &mut Invoke, packed: &mut [u8]) -> Result<(), KernelError> {
     let b = ctx.tensor(B)?;
     let left = ctx.info(B - 1)?;
-    let (product, _) = matrix_product(&left.sizes, &b.sizes).ok_or(mismatched(B))?;
+    let (product, _) = mm(&left.sizes, &b.sizes).ok_or(mismatched(B))?;
     fast::pack(&b, B, &product, MatrixLayout::last_two(&b), ctx.parallel(), packed)
 }
 
@@ -142,7 +142,7 @@ impl BatchedMatmul {
     fn new(
         ctx: &Arguments,
         args: [usize; 3],
-        product: Product,
+        product: MatmulShape,
         layouts: [MatrixLayout; 3],
         factors: Option<(usize, usize)>,
     ) -> Result<Self, KernelError> {
@@ -163,7 +163,7 @@ impl BatchedMatmul {
         factors: Option<(usize, usize)>,
     ) -> Result<Self, KernelError> {
         let [a, b, out] = [ctx.info(args[0])?, ctx.info(args[1])?, ctx.info(args[2])?];
-        let (product, _) = matrix_product(&a.sizes, &b.sizes).ok_or(mismatched(args[1]))?;
+        let (product, _) = mm(&a.sizes, &b.sizes).ok_or(mismatched(args[1]))?;
         let layouts = [&a, &b, &out].map(MatrixLayout::last_two);
         BatchedMatmul::new(ctx, args, product, layouts, factors)
     }
@@ -174,7 +174,7 @@ impl BatchedMatmul {
         factors: Option<(usize, usize)>,
     ) -> Result<Self, KernelError> {
         let [a, b, out] = [ctx.info(args[0])?, ctx.info(args[1])?, ctx.info(args[2])?];
-        let (product, _) = batched_product(&a.sizes, &b.sizes).ok_or(mismatched(args[1]))?;
+        let (product, _) = bmm(&a.sizes, &b.sizes).ok_or(mismatched(args[1]))?;
         let layouts = [&a, &b, &out].map(MatrixLayout::last_two);
         let mut matmuls = BatchedMatmul::new(ctx, args, product, layouts, factors)?;
         let first = |info: &TensorInfo| info.strides().first().copied().unwrap_or(0);
@@ -184,7 +184,8 @@ impl BatchedMatmul {
 }
 
 impl Addend {
-    /// Returns `None` if beta is zero: PyTorch then ignores the addend, even NaN.
+    /// Creates the addend. Returns `None` if beta is zero: PyTorch then ignores the addend, even
+    /// NaN.
     fn new(
         ctx: &Arguments,
         arg: usize,
@@ -204,10 +205,10 @@ impl Addend {
 fn addmv_shape(
     matrix: &TensorInfo,
     vector: &TensorInfo,
-) -> Result<(Product, [i32; 1]), KernelError> {
+) -> Result<(MatmulShape, [i32; 1]), KernelError> {
     match (&*matrix.sizes, &*vector.sizes) {
         (&[rows, k], &[k2]) if k == k2 => {
-            Ok((Product { batch: 1, m: matrix.size(0), k: matrix.size(1), n: 1 }, [rows]))
+            Ok((MatmulShape { batch: 1, m: matrix.size(0), k: matrix.size(1), n: 1 }, [rows]))
         }
         _ => Err(mismatched(2)),
     }
@@ -222,11 +223,11 @@ fn addmv(ctx: &mut Invoke) -> Result<(), KernelError> {
     run(ctx, &matmuls)
 }
 
-fn dot_shape(a: &TensorInfo, b: &TensorInfo) -> Result<Product, KernelError> {
+fn dot_shape(a: &TensorInfo, b: &TensorInfo) -> Result<MatmulShape, KernelError> {
     if a.rank() != 1 || a.sizes != b.sizes {
         return Err(mismatched(1));
     }
-    Ok(Product { batch: 1, m: 1, k: a.size(0), n: 1 })
+    Ok(MatmulShape { batch: 1, m: 1, k: a.size(0), n: 1 })
 }
 
 fn dot(ctx: &mut Invoke) -> Result<(), KernelError> {
@@ -248,7 +249,7 @@ fn linear_run(ctx: &mut Invoke) -> Result<(), KernelError> {
     let (a, c) = if input.is_contiguous() && out.is_contiguous() {
         (MatrixLayout { start: 0, row: k, col: 1 }, MatrixLayout { start: 0, row: n, col: 1 })
     } else {
-        // The dimension before the last provides the rows; the others are batch dimensions.
+        // The dimension before the last is the rows; earlier ones are the batch.
         let (from, to) = (input.strides(), out.strides());
         let rows = input.rank() - 1;
         let step = |strides: &[usize], dim: usize| strides.get(dim).copied().unwrap_or(1);

@@ -3,7 +3,7 @@
 use super::{Addend, Batch, BatchedMatmul, MatrixLayout, fast, plain};
 use crate::compute::testing::Noise;
 use crate::walk::Steps;
-use torchlet_core::rules::matmul::Product;
+use torchlet_core::rules::matmul::MatmulShape;
 use torchlet_core::{Element, Scalar, Serial, TensorInfo, TensorRef};
 
 /// A row-major or column-major matrix.
@@ -42,7 +42,7 @@ fn case<T: Element>(noise: &mut Noise) -> Case {
     batch.push(1, [0; 3]);
     let matmuls = BatchedMatmul {
         args: [1, 2, 3],
-        product: Product { batch: 1, m, k, n },
+        product: MatmulShape { batch: 1, m, k, n },
         layouts: [0, 1, 2].map(|i| MatrixLayout::last_two(&infos[i])),
         batch,
         alpha: Scalar::Double(alpha),
@@ -54,7 +54,7 @@ fn case<T: Element>(noise: &mut Noise) -> Case {
 
 /// Reference in double precision.
 fn expected(case: &Case, [a, b, addend]: [&[f64]; 3]) -> Vec<f64> {
-    let Product { m, k, n, .. } = case.matmuls.product;
+    let MatmulShape { m, k, n, .. } = case.matmuls.product;
     let at = |i: usize, row: usize, col: usize| {
         let strides = case.infos[i].strides();
         let (row, col) = (row.min(case.infos[i].size(0) - 1), col.min(case.infos[i].size(1) - 1));

@@ -10,10 +10,10 @@ const COOPERATIVE_MATRIX2: &CStr = c"VK_NV_cooperative_matrix2";
 /// Returns the extensions that a feature needs; empty for features of Vulkan 1.1 itself.
 pub(super) fn extensions(feature: DeviceFeature) -> &'static [&'static CStr] {
     match feature {
-        DeviceFeature::HalfArithmetic | DeviceFeature::ByteArithmetic => {
+        DeviceFeature::Float16Arithmetic | DeviceFeature::Int8Arithmetic => {
             &[khr::shader_float16_int8::NAME]
         }
-        DeviceFeature::ByteStorage => &[khr::_8bit_storage::NAME],
+        DeviceFeature::Storage8Bit => &[khr::_8bit_storage::NAME],
         DeviceFeature::FullSubgroups => &[ash::ext::subgroup_size_control::NAME],
         DeviceFeature::IntegerDotProduct => &[khr::shader_integer_dot_product::NAME],
         DeviceFeature::CooperativeMatrix => {

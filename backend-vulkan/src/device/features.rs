@@ -78,10 +78,10 @@ fn chained<R>(
     let mut chain = vk::PhysicalDeviceFeatures2::default()
         .features(structures.core)
         .push_next(&mut structures.storage16);
-    if listed(DeviceFeature::HalfArithmetic) {
+    if listed(DeviceFeature::Float16Arithmetic) {
         chain = chain.push_next(&mut structures.float16_int8);
     }
-    if listed(DeviceFeature::ByteStorage) {
+    if listed(DeviceFeature::Storage8Bit) {
         chain = chain.push_next(&mut structures.storage8);
     }
     if listed(DeviceFeature::FullSubgroups) {
@@ -137,11 +137,11 @@ pub(crate) fn probe(
     let identifiers = found.identifiers.shader_module_identifier == vk::TRUE
         && found.cache_control.pipeline_creation_cache_control == vk::TRUE;
     for (feature, present) in [
-        (DeviceFeature::HalfArithmetic, found.float16_int8.shader_float16 == vk::TRUE),
-        (DeviceFeature::ByteArithmetic, found.float16_int8.shader_int8 == vk::TRUE),
-        (DeviceFeature::ShortArithmetic, found.core.shader_int16 == vk::TRUE),
-        (DeviceFeature::HalfStorage, found.storage16.storage_buffer16_bit_access == vk::TRUE),
-        (DeviceFeature::ByteStorage, found.storage8.storage_buffer8_bit_access == vk::TRUE),
+        (DeviceFeature::Float16Arithmetic, found.float16_int8.shader_float16 == vk::TRUE),
+        (DeviceFeature::Int8Arithmetic, found.float16_int8.shader_int8 == vk::TRUE),
+        (DeviceFeature::Int16Arithmetic, found.core.shader_int16 == vk::TRUE),
+        (DeviceFeature::Float16Storage, found.storage16.storage_buffer16_bit_access == vk::TRUE),
+        (DeviceFeature::Storage8Bit, found.storage8.storage_buffer8_bit_access == vk::TRUE),
         (DeviceFeature::SubgroupArithmetic, subgroup(vk::SubgroupFeatureFlags::ARITHMETIC)),
         (DeviceFeature::SubgroupVote, subgroup(vk::SubgroupFeatureFlags::VOTE)),
         (DeviceFeature::SubgroupShuffle, subgroup(vk::SubgroupFeatureFlags::SHUFFLE)),
@@ -208,11 +208,11 @@ pub(crate) fn make_device(
     // shader access stays within the bound buffers and cannot read other memory of the process.
     // Tensors share a buffer, so such a write may still reach another tensor.
     wanted.core.robust_buffer_access = vk::TRUE;
-    wanted.core.shader_int16 = bit(DeviceFeature::ShortArithmetic);
-    wanted.float16_int8.shader_float16 = bit(DeviceFeature::HalfArithmetic);
-    wanted.float16_int8.shader_int8 = bit(DeviceFeature::ByteArithmetic);
-    wanted.storage16.storage_buffer16_bit_access = bit(DeviceFeature::HalfStorage);
-    wanted.storage8.storage_buffer8_bit_access = bit(DeviceFeature::ByteStorage);
+    wanted.core.shader_int16 = bit(DeviceFeature::Int16Arithmetic);
+    wanted.float16_int8.shader_float16 = bit(DeviceFeature::Float16Arithmetic);
+    wanted.float16_int8.shader_int8 = bit(DeviceFeature::Int8Arithmetic);
+    wanted.storage16.storage_buffer16_bit_access = bit(DeviceFeature::Float16Storage);
+    wanted.storage8.storage_buffer8_bit_access = bit(DeviceFeature::Storage8Bit);
     wanted.subgroup_size.compute_full_subgroups = bit(DeviceFeature::FullSubgroups);
     wanted.dot_product.shader_integer_dot_product = bit(DeviceFeature::IntegerDotProduct);
     wanted.memory_model.vulkan_memory_model = bit(DeviceFeature::CooperativeMatrix);
@@ -229,9 +229,9 @@ pub(crate) fn make_device(
     };
     let queues: Vec<vk::DeviceQueueCreateInfo<'_>> = families.iter().map(queue).collect();
     let listed = |feature| match feature {
-        DeviceFeature::HalfArithmetic => {
-            features.has(DeviceFeature::HalfArithmetic)
-                || features.has(DeviceFeature::ByteArithmetic)
+        DeviceFeature::Float16Arithmetic => {
+            features.has(DeviceFeature::Float16Arithmetic)
+                || features.has(DeviceFeature::Int8Arithmetic)
         }
         feature => features.has(feature),
     };

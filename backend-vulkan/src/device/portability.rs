@@ -74,7 +74,7 @@ mod tests {
 
     #[test]
     fn feature_extensions_are_listed_once() {
-        let [half, byte] = [DeviceFeature::HalfArithmetic, DeviceFeature::ByteArithmetic];
+        let [half, byte] = [DeviceFeature::Float16Arithmetic, DeviceFeature::Int8Arithmetic];
         let both = DeviceFeatures::only(&[half, byte, DeviceFeature::CooperativeMatrix2], 32);
         let known = listed(&[SUBSET, c"VK_KHR_shader_float16_int8", c"VK_KHR_8bit_storage"]);
         assert_eq!(of_device(&known, &both), [SUBSET, c"VK_KHR_shader_float16_int8"]);

@@ -100,7 +100,7 @@ mod tests {
         for id in [Some(vk::DriverId::AMD_OPEN_SOURCE), RADEON.id, None] {
             let driver = Driver { id, ..RADEON };
             assert!(is_avoided(&driver, DeviceFeature::CooperativeMatrix), "{driver:?}");
-            assert!(!is_avoided(&driver, DeviceFeature::HalfArithmetic), "{driver:?}");
+            assert!(!is_avoided(&driver, DeviceFeature::Float16Arithmetic), "{driver:?}");
         }
         for other in [
             Driver { on_windows: false, ..RADEON },
@@ -121,7 +121,7 @@ mod tests {
     fn workarounds_ignore_missing_features() {
         let workaround = workarounds(&RADEON).next().unwrap();
         assert!(workaround.disables_any(|feature| feature == DeviceFeature::CooperativeMatrix));
-        assert!(!workaround.disables_any(|feature| feature == DeviceFeature::HalfArithmetic));
+        assert!(!workaround.disables_any(|feature| feature == DeviceFeature::Float16Arithmetic));
         assert!(!workaround.disables_any(|_| false));
     }
 }

@@ -5,7 +5,7 @@ mod method;
 use crate::{Analysis, MethodAnalysis, Program, Slot};
 use std::fmt::{LowerHex, Write};
 use std::path::{Path, PathBuf};
-use torchlet_core::{Scalar, ScalarType, TensorInfo, Uses};
+use torchlet_core::{RuntimeFeatures, Scalar, ScalarType, TensorInfo};
 use torchlet_portable::{Paths, Types};
 
 /// The name of the module that the programs of an image share.
@@ -87,21 +87,21 @@ pub(crate) fn image(analyses: &[&Analysis], shares_activations: bool) -> String 
     let types = analyses.iter().fold(Types::NONE, |all, analysis| all.and(analysis.types));
     line(
         &mut text,
-        "/// The element types of all programs, for which kernels are compiled (`chosen-types`).",
+        "/// The element types of all programs, for which kernels are compiled (`selected-dtypes`).",
     );
     exported_set(&mut text, "torchlet_types", "::torchlet::portable::Types", types.bits());
     let several = analyses.iter().map(|analysis| analysis.methods.len()).sum::<usize>() > 1;
-    let turns = if several { Uses::TURNS } else { Uses::NONE };
+    let turns = if several { RuntimeFeatures::SHARED_MEMORY } else { RuntimeFeatures::NONE };
     let uses = analyses.iter().fold(turns, |all, analysis| all.and(analysis.uses));
     line(
         &mut text,
-        "/// The runtime features that the programs use, which are linked (`chosen-types`).",
+        "/// The runtime features that the programs use, which are linked (`selected-dtypes`).",
     );
-    exported_set(&mut text, "torchlet_uses", "core::Uses", uses.bits());
+    exported_set(&mut text, "torchlet_features", "core::RuntimeFeatures", uses.bits());
     let paths = analyses.iter().fold(Paths::NONE, |all, analysis| all.and(analysis.paths));
     line(
         &mut text,
-        "/// The algorithm variants that the kernels use, which are linked (`chosen-types`).",
+        "/// The algorithm variants that the kernels use, which are linked (`selected-dtypes`).",
     );
     exported_set(&mut text, "torchlet_paths", "::torchlet::portable::Paths", paths.bits());
     if !shares_activations {

@@ -129,7 +129,7 @@ private:
             return Tag::Tensor;
         case TORCHLET_KIND_INTEGER:
             return Tag::Int;
-        case TORCHLET_KIND_NUMBER:
+        case TORCHLET_KIND_FLOAT:
             return Tag::Double;
         case TORCHLET_KIND_BOOLEAN:
             return Tag::Bool;

@@ -57,7 +57,7 @@ namespace detail
 // The message of the last error on this thread.
 struct Text {
     char data[256] = {};
-    torchlet_text into{data, sizeof data};
+    torchlet_error_message into{data, sizeof data};
 };
 
 inline Text &last_text()
@@ -71,7 +71,7 @@ inline Text &last_text()
 }
 
 // The buffer that functions of torchlet.h write error messages to.
-inline const torchlet_text *text()
+inline const torchlet_error_message *text()
 {
     Text &last = last_text();
     last.into = {last.data, sizeof last.data};

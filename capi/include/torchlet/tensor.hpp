@@ -108,7 +108,7 @@ public:
             kind_ = TORCHLET_KIND_INTEGER;
             integer_ = static_cast<int64_t>(value);
         } else {
-            kind_ = TORCHLET_KIND_NUMBER;
+            kind_ = TORCHLET_KIND_FLOAT;
             number_ = static_cast<double>(value);
         }
     }
@@ -123,7 +123,7 @@ public:
     }
     bool isFloatingPoint() const
     {
-        return kind_ == TORCHLET_KIND_NUMBER;
+        return kind_ == TORCHLET_KIND_FLOAT;
     }
     template <typename T> T to() const
     {
@@ -509,7 +509,7 @@ struct EValue final {
             value.data.integer = integer_;
             break;
         case Tag::Double:
-            value.kind = TORCHLET_KIND_NUMBER;
+            value.kind = TORCHLET_KIND_FLOAT;
             value.data.number = number_;
             break;
         case Tag::Bool:
@@ -537,7 +537,7 @@ struct EValue final {
         }
         case TORCHLET_KIND_INTEGER:
             return EValue(value.data.integer);
-        case TORCHLET_KIND_NUMBER:
+        case TORCHLET_KIND_FLOAT:
             return EValue(value.data.number);
         case TORCHLET_KIND_BOOLEAN:
             return EValue(value.data.boolean != 0);

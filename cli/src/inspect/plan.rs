@@ -24,7 +24,7 @@ pub(crate) fn show(module: &Module) {
 }
 
 fn show_method(method: &MethodReport) {
-    if let Some(why) = &method.as_exported {
+    if let Some(why) = &method.unchanged_reason {
         println!(
             "\n{} {}",
             paint(TITLE, &method.name),
@@ -197,7 +197,7 @@ pub(crate) fn object(report: Option<&Report>) -> Value {
         json!({
             "name": method.name,
             "delegates": method.delegates,
-            "as_exported": method.as_exported,
+            "as_exported": method.unchanged_reason,
             "calls": calls.collect::<Vec<_>>(),
             "decisions": method.decisions,
             "parts": parts.collect::<Vec<_>>(),

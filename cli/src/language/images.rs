@@ -5,7 +5,7 @@ use crate::failure::Failure;
 use crate::image_input;
 use clap::{Args, ValueEnum};
 use torchlet::core::TensorInfo;
-use torchlet::llm::{Picture, Piece, Tiling};
+use torchlet::llm::{Piece, RgbImage, Tiling};
 
 /// Tiling of images.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -59,19 +59,19 @@ impl ImageOptions {
         let Some(tiling) = self.tiling else { return Ok(()) };
         if channels != 3 {
             return Err(Failure::new(format!(
-                "--tiling requires an encoder of RGB images, but the program takes {channels} \
+                "--tiling requires an encoder of RGB images, but the program's has {channels} \
                  channels"
             )));
         }
         // Tiling errors do not depend on the image.
-        let point = Picture::from_rgb(1, 1, vec![0; 3])?;
+        let point = RgbImage::from_rgb(1, 1, vec![0; 3])?;
         point.tiles([width, height], tiling).map(drop).map_err(Failure::from)
     }
 
     /// Maximum number of tensors per image.
     #[cfg(feature = "serve")]
     pub(super) fn max_tensors(&self) -> usize {
-        self.tiling.map_or(1, Tiling::most)
+        self.tiling.map_or(1, Tiling::max_tiles)
     }
 
     /// Decodes an image file to parts of a prompt: one tensor, or tiles and the text between them.
@@ -82,7 +82,7 @@ impl ImageOptions {
         let (_, height, width) = image_input::check(info, &self.mean, &self.std)?;
         let image = image_input::open(bytes)?.into_rgb8();
         let (wide, high) = (image.width() as usize, image.height() as usize);
-        let picture = Picture::from_rgb(wide, high, image.into_raw())?;
+        let picture = RgbImage::from_rgb(wide, high, image.into_raw())?;
         let part = |piece: Piece| {
             let picture = match piece {
                 Piece::Text(text) => return Ok(Part::Text(text)),

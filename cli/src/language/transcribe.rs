@@ -7,13 +7,13 @@ use crate::failure::Failure;
 use crate::model;
 use std::path::Path;
 use torchlet::llm::{
-    Overrides, Sampling, Segment, Sound, Task, Tokenizer, Transcriber, TranscriptionConfig,
+    AudioClip, Overrides, Sampling, Segment, Task, Tokenizer, Transcriber, TranscriptionConfig,
 };
 
 /// Transcribes an audio file and prints the text as it is generated.
 pub(crate) fn transcribe(arguments: &TranscribeArguments) -> Result<(), Failure> {
     let (program, tokens) = (&arguments.program, &arguments.tokens);
-    let sound = Sound::load(&arguments.sound)?;
+    let sound = AudioClip::load(&arguments.sound)?;
     let tokenizer_file = needed_tokenizer_file(program, tokens)?;
     let tokenizer = Tokenizer::load(&tokenizer_file)?;
     let module = model::open(&program.model, &program.model_options)?;

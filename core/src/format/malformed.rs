@@ -66,8 +66,8 @@ parts! {
     ExternalName = "external tensor without a name, value",
     /// A value, by index.
     Value = "value",
-    /// Value type that the schema does not define, or that the [image](crate::Uses) does not
-    /// support.
+    /// Value type that the schema does not define, or that the [image](crate::RuntimeFeatures) does
+    /// not support.
     ValueKind = "value of a type that is unknown or not supported by this image,",
     /// Dtype, shape or layout of a tensor, by value index.
     Tensor = "tensor (dtype, shape or dim order), value",
@@ -83,8 +83,8 @@ parts! {
     Delegate = "delegate",
     /// An instruction, by index.
     Instruction = "instruction",
-    /// Instruction type that the schema does not define, or that the [image](crate::Uses) does not
-    /// support.
+    /// Instruction type that the schema does not define, or that the
+    /// [image](crate::RuntimeFeatures) does not support.
     InstructionKind = "instruction of a type that is unknown or not supported by this image,",
     /// An input, by position.
     Input = "input",

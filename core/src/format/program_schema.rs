@@ -3,7 +3,7 @@
 
 use super::flatbuffer::{Extent, Item, Table, Vector};
 use super::malformed::{Malformed, Part};
-use crate::uses::{Uses, has};
+use crate::runtime_features::{RuntimeFeatures, has};
 
 crate::flatbuffer_table! {
     /// Root of a program.
@@ -170,11 +170,11 @@ impl ListKind {
     #[inline(always)]
     pub(crate) fn from_number(number: usize) -> Option<Self> {
         Some(match number {
-            7 if has(Uses::NUMBER_LISTS) => ListKind::Int,
-            8 if has(Uses::NUMBER_LISTS) => ListKind::Double,
-            9 if has(Uses::NUMBER_LISTS) => ListKind::Bool,
-            10 if has(Uses::TENSOR_LISTS) => ListKind::Tensor,
-            11 if has(Uses::TENSOR_LISTS) => ListKind::OptionalTensor,
+            7 if has(RuntimeFeatures::NUMERIC_LISTS) => ListKind::Int,
+            8 if has(RuntimeFeatures::NUMERIC_LISTS) => ListKind::Double,
+            9 if has(RuntimeFeatures::NUMERIC_LISTS) => ListKind::Bool,
+            10 if has(RuntimeFeatures::TENSOR_LISTS) => ListKind::Tensor,
+            11 if has(RuntimeFeatures::TENSOR_LISTS) => ListKind::OptionalTensor,
             _ => return None,
         })
     }
@@ -237,9 +237,9 @@ impl<'a> EValueTable<'a> {
             0 | 1 => EValue::None,
             2 => EValue::Int(IntTable(table).value()?),
             3 => EValue::Bool(BoolTable(table).value()?),
-            4 if has(Uses::FRACTIONS) => EValue::Double(DoubleTable(table).value()?),
+            4 if has(RuntimeFeatures::FLOAT_SCALARS) => EValue::Double(DoubleTable(table).value()?),
             5 => EValue::Tensor(TensorTable(table)),
-            6 if has(Uses::TEXTS) => EValue::String(Extent::of_field(&table, 0, 1)?),
+            6 if has(RuntimeFeatures::STRINGS) => EValue::String(Extent::of_field(&table, 0, 1)?),
             _ => {
                 let number = usize::from(kind);
                 let kind = ListKind::from_number(number).ok_or(Part::ValueKind.at(number))?;
@@ -282,15 +282,15 @@ impl<'a> InstructionTable<'a> {
                 let call = KernelCallTable(table);
                 InstructionArgs::Kernel { operator: call.op_index()?, args: call.args()? }
             }
-            2 if has(Uses::DELEGATES) => {
+            2 if has(RuntimeFeatures::DELEGATES) => {
                 let call = DelegateCallTable(table);
                 InstructionArgs::Delegate { delegate: call.delegate_index()?, args: call.args()? }
             }
-            3 if has(Uses::CONTROL) => {
+            3 if has(RuntimeFeatures::CONTROL) => {
                 let call = MoveCallTable(table);
                 InstructionArgs::Move { from: call.from()?, to: call.to()? }
             }
-            4 if has(Uses::CONTROL) => {
+            4 if has(RuntimeFeatures::CONTROL) => {
                 let call = JumpFalseCallTable(table);
                 InstructionArgs::JumpFalse {
                     condition: call.condition()?,

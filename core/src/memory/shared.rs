@@ -9,9 +9,6 @@ use crate::method::tables::Tables;
 use crate::value::Value;
 use crate::values::flag;
 
-/// Maximum number of shared planned buffers.
-const MAX_SHARED: usize = 8;
-
 /// Planned and scratch memory that several methods use in turn.
 /// [`Prepared::finish_shared`](crate::Prepared::finish_shared) loads a method into it, and
 /// [`SharedMethod::attach`](crate::SharedMethod::attach) lends it to one of the methods.
@@ -30,7 +27,7 @@ const MAX_SHARED: usize = 8;
 /// All methods with common state must be loaded before the first one runs, since loading
 /// initialises state.
 pub struct SharedMemory<'m> {
-    planned: heapless::Vec<Region<'m>, MAX_SHARED>,
+    planned: heapless::Vec<Region<'m>, { SharedMemory::MAX_BUFFERS }>,
     scratch: Region<'m>,
     members: Members,
     /// Whether state may differ from its initial values, after a run or a write by the caller.
@@ -60,12 +57,15 @@ fn refuse(what: &'static str) -> InitError {
 }
 
 impl<'m> SharedMemory<'m> {
+    /// Maximum number of planned buffers.
+    pub const MAX_BUFFERS: usize = 8;
+
     /// Creates shared memory. Each buffer must be at least as large as the corresponding one of
     /// every method, and start at a multiple of [`ARENA_ALIGN`](crate::ARENA_ALIGN) bytes. The
     /// planned buffers are zeroed.
     ///
     /// # Errors
-    /// A buffer is misaligned, or there are more than eight.
+    /// A buffer is misaligned, or there are more than [`MAX_BUFFERS`](Self::MAX_BUFFERS).
     pub fn new(planned: &mut [&'m mut [u8]], scratch: &'m mut [u8]) -> Result<Self, InitError> {
         let found = planned.len();
         let mut regions = heapless::Vec::new();
@@ -73,7 +73,7 @@ impl<'m> SharedMemory<'m> {
             let bytes = core::mem::take(buffer);
             check_lent(bytes, 0, MemoryKind::Planned(index))?;
             bytes.fill(0);
-            let many = InitError::PlannedBuffers { expected: MAX_SHARED, found };
+            let many = InitError::PlannedBuffers { expected: Self::MAX_BUFFERS, found };
             regions.push(Region::writable(bytes)).map_err(|_| many)?;
         }
         check_lent(scratch, 0, MemoryKind::Scratch)?;

@@ -6,7 +6,7 @@
 
 use super::region::Region;
 use crate::dtype::ScalarType;
-use crate::uses::{Uses, has};
+use crate::runtime_features::{RuntimeFeatures, has};
 use core::marker::PhantomData;
 use core::ptr::without_provenance_mut;
 
@@ -141,15 +141,15 @@ impl<'m> TensorSlot<'m> {
         }
     }
 
-    /// Whether the file declares the shape as dynamic. An image without [`Uses::VARIABLE`] rejects
-    /// programs with such tensors.
+    /// Whether the file declares the shape as dynamic. An image without
+    /// [`RuntimeFeatures::VARIABLE`] rejects programs with such tensors.
     pub(crate) fn is_dynamic(&self) -> bool {
         self.sizes & DYNAMIC != 0
     }
 
     /// Whether the shape never changes.
     pub(crate) fn is_fixed(&self) -> bool {
-        !has(Uses::VARIABLE) || !self.is_dynamic()
+        !has(RuntimeFeatures::VARIABLE) || !self.is_dynamic()
     }
 
     /// Size in bytes of a tensor with a fixed shape.
@@ -163,7 +163,7 @@ impl<'m> TensorSlot<'m> {
         if self.location & location::READABLE == 0 {
             return match self.location {
                 // Lossless: the value was a slot number.
-                flags if flags & location::VIEW != 0 && has(Uses::VIEWS) => {
+                flags if flags & location::VIEW != 0 && has(RuntimeFeatures::VIEWS) => {
                     Data::View(self.start.addr() as u32)
                 }
                 flags if flags & location::OFFSET != 0 => {

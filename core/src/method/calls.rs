@@ -12,7 +12,7 @@ use crate::memory::ARENA_ALIGN;
 use crate::memory::arena::ArenaSize;
 use crate::memory::slot::Data;
 use crate::overlap::Overlap;
-use crate::uses::{UNSUPPORTED_BY_IMAGE, Uses, has, may_share};
+use crate::runtime_features::{RuntimeFeatures, UNSUPPORTED_BY_IMAGE, has, may_share};
 use crate::value::{Value, list_index};
 use crate::values::{Roles, Values, flag};
 
@@ -55,16 +55,16 @@ impl<'m> Prepared<'m> {
                     *scratch = (*scratch).max(needed);
                     mark_state(values, call.args, Roles::Params(call.kernel.params), &mut budget);
                 }
-                Instruction::Delegate { args, .. } if has(Uses::DELEGATES) => {
+                Instruction::Delegate { args, .. } if has(RuntimeFeatures::DELEGATES) => {
                     for entry in args.iter() {
                         mark_delegate_arg(values, list_index(*entry));
                     }
                 }
-                Instruction::Move { from, to } if has(Uses::CONTROL) => {
+                Instruction::Move { from, to } if has(RuntimeFeatures::CONTROL) => {
                     mark_value(values, *from, false, &mut budget);
                     values.mark(*to, flag::WRITTEN);
                 }
-                Instruction::JumpFalse { condition, .. } if has(Uses::CONTROL) => {
+                Instruction::JumpFalse { condition, .. } if has(RuntimeFeatures::CONTROL) => {
                     mark_value(values, *condition, false, &mut budget);
                 }
                 _ => {}
@@ -121,7 +121,11 @@ fn mark_access(values: &mut Values<'_>, index: usize, out: bool, budget: &mut us
         // Heuristic: which arguments a delegate reads is unknown, but results are rarely written
         // twice. If a delegate is the first to access a tensor and a kernel writes it later, the
         // delegate reads it and the kernel updates it for the next run.
-        Some(_) if has(Uses::DELEGATES) && out && values.has(index, flag::DELEGATE_FIRST) => {
+        Some(_)
+            if has(RuntimeFeatures::DELEGATES)
+                && out
+                && values.has(index, flag::DELEGATE_FIRST) =>
+        {
             flag::WRITTEN | flag::STATE
         }
         _ if out => flag::WRITTEN,
@@ -189,10 +193,10 @@ fn is_variable(values: &Values<'_>, args: &[[u8; 4]]) -> bool {
         let index = list_index(*entry);
         is_variable(index)
             || match values.value(index) {
-                Some(Value::IntList(items)) if has(Uses::NUMBER_LISTS) => items
+                Some(Value::IntList(items)) if has(RuntimeFeatures::NUMERIC_LISTS) => items
                     .iter()
                     .any(|item| usize::try_from(i64::from_le_bytes(*item)).is_ok_and(is_variable)),
-                Some(Value::TensorList(items, _)) if has(Uses::TENSOR_LISTS) => {
+                Some(Value::TensorList(items, _)) if has(RuntimeFeatures::TENSOR_LISTS) => {
                     items.iter().any(|item| is_variable(list_index(*item)))
                 }
                 _ => false,
@@ -210,8 +214,8 @@ fn prepare_call<'m>(
     steps: &mut u64,
 ) -> Result<usize, KernelError> {
     let kernel = call.kernel;
-    call.dynamic = has(Uses::VARIABLE) && is_variable(values, call.args);
-    if kernel.view().is_some() && !has(Uses::VIEWS) {
+    call.dynamic = has(RuntimeFeatures::VARIABLE) && is_variable(values, call.args);
+    if kernel.view().is_some() && !has(RuntimeFeatures::VIEWS) {
         return Err(KernelError::unsupported(UNSUPPORTED_BY_IMAGE));
     }
     let arguments = Arguments::new(values, call.args, kernel.params);
@@ -227,7 +231,7 @@ fn prepare_call<'m>(
             call.invoke = plan.invoke;
             call.scratch = plan.scratch;
             if let Some((bytes, pack)) = plan.packed {
-                if !has(Uses::PACKING) {
+                if !has(RuntimeFeatures::PACKING) {
                     return Err(KernelError::unsupported(UNSUPPORTED_BY_IMAGE));
                 }
                 arena.add_bytes(bytes, ARENA_ALIGN);
@@ -235,7 +239,9 @@ fn prepare_call<'m>(
             }
         }
         // The call may work with other shapes and scalars; it is prepared again before it runs.
-        Err(error) if has(Uses::VARIABLE) && call.dynamic && error.depends_on_values() => {
+        Err(error)
+            if has(RuntimeFeatures::VARIABLE) && call.dynamic && error.depends_on_values() =>
+        {
             call.scratch = prepare.scratch_bound();
         }
         Err(error) => return Err(error),
@@ -254,18 +260,18 @@ fn analyse_overlap<'m>(
     steps: &mut u64,
 ) -> Result<usize, KernelError> {
     let kernel = call.kernel;
-    if has(Uses::VIEWS) && kernel.view().is_some() {
+    if has(RuntimeFeatures::VIEWS) && kernel.view().is_some() {
         return Ok(call.scratch);
     }
     let roles = Roles::Params(kernel.params);
     let arguments = Arguments::new(values, call.args, kernel.params);
-    let copies = if has(Uses::VIEWS) && arguments.has_dynamic_view() {
+    let copies = if has(RuntimeFeatures::VIEWS) && arguments.has_dynamic_view() {
         // Overlap is only known at run time: reserve scratch memory for the worst case.
         arguments.possible_copies(roles)
     } else {
         let overlap: Overlap = arguments.overlap(roles, kernel.in_place())?;
         *steps = steps.saturating_add(overlap.steps);
-        if !has(Uses::SHARING) && (overlap.in_place || !overlap.copies.is_empty()) {
+        if !has(RuntimeFeatures::SHARING) && (overlap.in_place || !overlap.copies.is_empty()) {
             return Err(KernelError::unsupported(UNSUPPORTED_BY_IMAGE));
         }
         call.known = match (overlap.copies.is_empty(), overlap.in_place) {

@@ -8,8 +8,8 @@ use crate::dtype::ScalarType;
 use crate::error::{DelegateError, ExecuteError, InstructionError, KernelError};
 use crate::machine::Machine;
 use crate::parallel::{Cancellable, Parallel};
+use crate::runtime_features::{RuntimeFeatures, has};
 use crate::tracer::{Event, EventKind, EventTracer, OutputValue, traced};
-use crate::uses::{Uses, has};
 use crate::value::Value;
 use core::sync::atomic::{AtomicBool, Ordering};
 
@@ -90,15 +90,15 @@ impl<'m> Method<'m> {
                 let name = call.kernel.name;
                 self.kernel(call, instruction).map_err(|source| fail(name, source))?;
             }
-            Instruction::Delegate { delegate, args } if has(Uses::DELEGATES) => {
+            Instruction::Delegate { delegate, args } if has(RuntimeFeatures::DELEGATES) => {
                 self.delegate(delegate, args, instruction, |delegate, call| delegate.execute(call))
                     .map_err(|source| fail("delegate", source))?;
             }
-            Instruction::Move { from, to } if has(Uses::CONTROL) => {
+            Instruction::Move { from, to } if has(RuntimeFeatures::CONTROL) => {
                 move_value(&mut self.values, from, to)
                     .map_err(|error| fail("move", InstructionError::Kernel(error)))?;
             }
-            Instruction::JumpFalse { condition, destination } if has(Uses::CONTROL) => {
+            Instruction::JumpFalse { condition, destination } if has(RuntimeFeatures::CONTROL) => {
                 let holds =
                     self.condition(condition).ok_or(fail("", InstructionError::Condition))?;
                 if !holds {
@@ -156,10 +156,10 @@ impl<'m> Method<'m> {
     ) -> Result<(), KernelError> {
         let (mut invoke, mut scratch) = (call.invoke, call.scratch);
         let packed = match call.packed {
-            Packed::Ready(packed) if has(Uses::PACKING) => Some(packed),
+            Packed::Ready(packed) if has(RuntimeFeatures::PACKING) => Some(packed),
             _ => None,
         };
-        if has(Uses::VARIABLE) && call.dynamic {
+        if has(RuntimeFeatures::VARIABLE) && call.dynamic {
             let threads = parallel.threads();
             let arguments = Arguments::new(&mut self.values, call.args, call.kernel.params);
             let plan =
@@ -190,7 +190,7 @@ impl<'m> Method<'m> {
             }
             match self.values.value(crate::value::list_index(*entry)) {
                 Some(Value::Tensor(slot)) => self.trace_tensor(slot, None, arg, tracer, event),
-                Some(Value::TensorList(items, _)) if has(Uses::TENSOR_LISTS) => {
+                Some(Value::TensorList(items, _)) if has(RuntimeFeatures::TENSOR_LISTS) => {
                     for (position, item) in items.iter().enumerate() {
                         if let Some(slot) = self.values.slot(crate::value::list_index(*item)) {
                             self.trace_tensor(slot, Some(position), arg, tracer, event);

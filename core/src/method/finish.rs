@@ -14,8 +14,8 @@ use crate::memory::{ARENA_ALIGN, SharedMemory, check_lent};
 use crate::method::shared::SharedMethod;
 use crate::parallel::{Parallel, Uncancelled};
 use crate::registry::Registry;
+use crate::runtime_features::{RuntimeFeatures, UNSUPPORTED_BY_IMAGE, has};
 use crate::tracer::{Event, EventKind, traced};
-use crate::uses::{UNSUPPORTED_BY_IMAGE, Uses, has};
 use crate::value::Value;
 use crate::values::flag;
 use core::sync::atomic::AtomicBool;
@@ -67,7 +67,7 @@ impl<'m> Prepared<'m> {
         shared: &mut SharedMemory<'m>,
         arena: &'m mut [core::mem::MaybeUninit<u8>],
     ) -> Result<Method<'m>, InitError> {
-        if !has(Uses::TURNS) {
+        if !has(RuntimeFeatures::SHARED_MEMORY) {
             return Err(InitError::Shared { what: UNSUPPORTED_BY_IMAGE });
         }
         let needed = self.needs().scratch;
@@ -142,19 +142,19 @@ impl<'m> Method<'m> {
         instructions: &'m mut [Instruction<'m>],
         arena: &mut Arena<'m>,
     ) -> Result<(), FinishError> {
-        if has(Uses::DELEGATES) {
+        if has(RuntimeFeatures::DELEGATES) {
             self.make_delegates(registry, arena)?;
         }
         self.place_tensors(Some(arena))?;
         for (index, instruction) in instructions.iter_mut().enumerate() {
-            if has(Uses::PACKING)
+            if has(RuntimeFeatures::PACKING)
                 && let Instruction::Kernel(call) = instruction
             {
                 self.pack(index, call, arena)?;
             }
         }
         self.instructions = instructions;
-        if !has(Uses::VARIABLE) {
+        if !has(RuntimeFeatures::VARIABLE) {
             return Ok(());
         }
         let cells = arena.slice(self.values.cell_count(), || Value::None)?;
@@ -229,13 +229,15 @@ impl<'m> Method<'m> {
                 }
                 // Unplanned state.
                 (None, Some(blob), Some(arena))
-                    if has(Uses::UNPLANNED_STATE) && target.is_planned() =>
+                    if has(RuntimeFeatures::UNPLANNED_STATE) && target.is_planned() =>
                 {
                     let own = arena.zeroed(capacity, ARENA_ALIGN)?;
                     blob.read(0, own)?;
                     target.set_data(Some(Region::writable(own)));
                 }
-                (None, Some(blob), None) if has(Uses::UNPLANNED_STATE) && target.is_planned() => {
+                (None, Some(blob), None)
+                    if has(RuntimeFeatures::UNPLANNED_STATE) && target.is_planned() =>
+                {
                     if let Data::At(region) = target.data() {
                         // SAFETY: no call is running (`&mut self`), so no reference to tensor data
                         // exists.
@@ -336,7 +338,7 @@ impl<'m> Method<'m> {
             FinishError::Exhausted(_) => InitError::TooLarge,
         })?;
         for (index, delegate) in self.delegates.iter_mut().enumerate() {
-            if has(Uses::DELEGATES)
+            if has(RuntimeFeatures::DELEGATES)
                 && let Some(delegate) = delegate
             {
                 delegate.get_mut().reset().map_err(|source| InitError::Delegate {

@@ -8,8 +8,8 @@ use crate::format::flatbuffer::Vector;
 use crate::layout::{ShapeDynamism, TensorInfo, same_layout};
 use crate::memory::region::Region;
 use crate::memory::slot::Data;
+use crate::runtime_features::{RuntimeFeatures, has};
 use crate::tensor::{TensorMut, TensorRef, ValueRef};
-use crate::uses::{Uses, has};
 use crate::value::Value;
 use crate::values::ResizeError;
 use core::sync::atomic::Ordering;
@@ -261,14 +261,14 @@ impl<'m> Method<'m> {
     }
 
     fn value_ref(&self, index: usize) -> Result<ValueRef<'_>, InputError> {
-        if has(Uses::TURNS) && self.stale.load(Ordering::Relaxed) {
+        if has(RuntimeFeatures::SHARED_MEMORY) && self.stale.load(Ordering::Relaxed) {
             self.check_fresh(index)?;
         }
         let count = self.values.len();
         let value = self.values.value(index).ok_or(InputError::Index { index, count })?;
         Ok(match value {
             Value::None => ValueRef::None,
-            Value::String(text) if has(Uses::TEXTS) => {
+            Value::String(text) if has(RuntimeFeatures::STRINGS) => {
                 ValueRef::String(core::str::from_utf8(text).unwrap_or_default())
             }
             Value::Tensor(slot) => {

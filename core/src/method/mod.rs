@@ -30,8 +30,8 @@ use crate::machine::Machine;
 use crate::memory::region::Region;
 use crate::meta::MethodMeta;
 use crate::parallel::{Parallel, Serial};
+use crate::runtime_features::{RuntimeFeatures, has};
 use crate::tracer::EventTracer;
-use crate::uses::{Uses, has};
 use crate::value::list_index;
 use crate::values::Values;
 use core::mem::MaybeUninit;
@@ -49,7 +49,7 @@ pub struct MethodMemory<'m, 'b> {
     /// [`MemoryNeeds::whole_arena`] bytes.
     pub arena: &'m mut [MaybeUninit<u8>],
     /// Planned buffers for tensors, with the sizes of [`MethodMeta::planned_buffer_size`]. Loading
-    /// takes the buffers and leaves empty slices in the list.
+    /// moves the buffers out of the list and leaves empty slices.
     pub planned: &'b mut [&'m mut [u8]],
     /// Workspace for running kernels: [`MemoryNeeds::scratch`] bytes.
     pub scratch: &'m mut [u8],
@@ -152,7 +152,7 @@ pub(crate) enum Packed<'m> {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct KernelCall<'m> {
     kernel: &'m Kernel,
-    /// Value indices, as many as the kernel has parameters.
+    /// Value indices of the arguments, one for each parameter of the kernel.
     args: &'m [[u8; 4]],
     invoke: InvokeFn,
     /// Bytes of scratch memory that the invoke function needs.
@@ -165,19 +165,19 @@ pub(crate) struct KernelCall<'m> {
 
 impl KernelCall<'_> {
     /// Runtime features that the call uses.
-    fn uses(&self) -> Uses {
+    fn uses(&self) -> RuntimeFeatures {
         let view = self.kernel.view().is_some();
         // Kernels can write scalars of any type.
-        let variable = Uses::VARIABLE.and(Uses::FRACTIONS);
-        let mut uses = if self.dynamic { variable } else { Uses::NONE };
+        let variable = RuntimeFeatures::VARIABLE.and(RuntimeFeatures::FLOAT_SCALARS);
+        let mut uses = if self.dynamic { variable } else { RuntimeFeatures::NONE };
         if view {
-            uses = uses.and(Uses::VIEWS);
+            uses = uses.and(RuntimeFeatures::VIEWS);
         } else if self.known != KnownOverlap::Disjoint {
-            uses = uses.and(Uses::SHARING);
+            uses = uses.and(RuntimeFeatures::SHARING);
         }
         match self.packed {
             Packed::None => uses,
-            _ => uses.and(Uses::PACKING),
+            _ => uses.and(RuntimeFeatures::PACKING),
         }
     }
 }
@@ -253,7 +253,7 @@ impl<'m> Method<'m> {
 impl Drop for Method<'_> {
     fn drop(&mut self) {
         // The arena never drops its contents, and delegates own resources.
-        if has(Uses::DELEGATES) {
+        if has(RuntimeFeatures::DELEGATES) {
             self.delegates.iter_mut().for_each(|delegate| drop(delegate.take()));
         }
     }

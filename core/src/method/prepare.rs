@@ -20,8 +20,8 @@ use crate::memory::slot::{Data, StorageKind, UNPLANNED_STATE_BUFFER};
 use crate::meta::{MethodMeta, to_index};
 use crate::program::Program;
 use crate::registry::Registry;
+use crate::runtime_features::{RuntimeFeatures, UNSUPPORTED_BY_IMAGE, has};
 use crate::tracer::{Event, EventKind, traced};
-use crate::uses::{UNSUPPORTED_BY_IMAGE, Uses, has};
 use crate::value::Value;
 use crate::values::flag;
 use core::mem::MaybeUninit;
@@ -85,7 +85,7 @@ pub struct Prepared<'m> {
     counts: Counts,
     /// Size calculation of the method arena.
     pub(super) arena: ArenaSize,
-    /// Size of the arena after all delegates, and after all constants.
+    /// Sizes of the arena after the delegates, and after the constants.
     delegates_end: usize,
     constants_end: usize,
     pub(super) scratch: usize,
@@ -97,7 +97,7 @@ impl<'p> Program<'p> {
     /// the arena, and [finishes](crate::Prepared::finish) it with the rest.
     ///
     /// # Errors
-    /// What is wrong or missing, and where.
+    /// The problem with the method or the memory, and its location.
     pub fn load_method(
         &self,
         name: &str,
@@ -133,7 +133,7 @@ impl<'m> MethodMeta<'m> {
     /// length of [`table_bytes`](Self::table_bytes).
     ///
     /// # Errors
-    /// What is wrong or missing, and where.
+    /// The problem with the method, and its location.
     pub fn prepare(
         &self,
         tables: &'m mut [MaybeUninit<u8>],
@@ -172,7 +172,8 @@ impl<'m> MethodMeta<'m> {
         Ok(prepared)
     }
 
-    /// Fails if operators or backends are not registered, with as many of their names as fit.
+    /// Fails if operators or backends are not registered. The error contains their names, as far as
+    /// they fit.
     #[inline(never)]
     fn check_missing(&self, registry: &Registry<'_>) -> Result<(), InitError> {
         let missing = self.missing(registry);
@@ -253,41 +254,45 @@ impl<'m> Prepared<'m> {
         }
     }
 
-    /// Runtime features that the method uses. A firmware [image](Uses) must include all of them to
-    /// load it.
+    /// Runtime features that the method uses. A firmware [image](RuntimeFeatures) must include all
+    /// of them to load it.
     ///
     /// # Errors
     /// The file is malformed.
-    pub fn uses(&self) -> Result<Uses, InitError> {
-        let mut uses = Uses::NONE;
+    pub fn uses(&self) -> Result<RuntimeFeatures, InitError> {
+        let mut uses = RuntimeFeatures::NONE;
         let Tables { values, instructions, delegates, .. } = &self.tables;
         if !delegates.is_empty() {
-            uses = uses.and(Uses::DELEGATES);
+            uses = uses.and(RuntimeFeatures::DELEGATES);
         }
         if values.first_variable().is_some() {
-            uses = uses.and(Uses::VARIABLE);
+            uses = uses.and(RuntimeFeatures::VARIABLE);
         }
         for (value, _) in values.iter() {
             uses = uses.and(match value {
-                Value::String(_) => Uses::TEXTS,
-                Value::Double(_) => Uses::FRACTIONS,
-                Value::IntList(_) | Value::DoubleList(_) | Value::BoolList(_) => Uses::NUMBER_LISTS,
-                Value::TensorList(..) => Uses::TENSOR_LISTS,
+                Value::String(_) => RuntimeFeatures::STRINGS,
+                Value::Double(_) => RuntimeFeatures::FLOAT_SCALARS,
+                Value::IntList(_) | Value::DoubleList(_) | Value::BoolList(_) => {
+                    RuntimeFeatures::NUMERIC_LISTS
+                }
+                Value::TensorList(..) => RuntimeFeatures::TENSOR_LISTS,
                 Value::Tensor(slot) => match values.tensor(slot).map(|tensor| tensor.data()) {
                     Some(Data::Planned { buffer: UNPLANNED_STATE_BUFFER, .. }) => {
-                        Uses::UNPLANNED_STATE
+                        RuntimeFeatures::UNPLANNED_STATE
                     }
-                    _ => Uses::NONE,
+                    _ => RuntimeFeatures::NONE,
                 },
-                _ => Uses::NONE,
+                _ => RuntimeFeatures::NONE,
             });
         }
         for instruction in instructions.iter() {
             uses = uses.and(match instruction {
                 Instruction::Kernel(call) => call.uses(),
-                Instruction::Delegate { .. } => Uses::DELEGATES,
-                Instruction::Move { .. } | Instruction::JumpFalse { .. } => Uses::CONTROL,
-                Instruction::Nop => Uses::NONE,
+                Instruction::Delegate { .. } => RuntimeFeatures::DELEGATES,
+                Instruction::Move { .. } | Instruction::JumpFalse { .. } => {
+                    RuntimeFeatures::CONTROL
+                }
+                Instruction::Nop => RuntimeFeatures::NONE,
             });
         }
         let mut tensors = self.meta.tensors()?;
@@ -295,7 +300,7 @@ impl<'m> Prepared<'m> {
             if let Some(extra) = value.tensor.extra_tensor_info()?
                 && extra.location()? == 1
             {
-                uses = uses.and(Uses::EXTERNAL_DATA);
+                uses = uses.and(RuntimeFeatures::EXTERNAL_DATA);
             }
         }
         Ok(uses)
@@ -323,7 +328,7 @@ impl<'m> Prepared<'m> {
         self.resolve_instructions()?;
         self.locate_tensors()?;
         self.constants_end = self.arena.total().ok_or(InitError::TooLarge)?;
-        if !has(Uses::VARIABLE)
+        if !has(RuntimeFeatures::VARIABLE)
             && let Some(index) = self.tables.values.first_variable()
         {
             return Err(InitError::Value { index, what: UNSUPPORTED_BY_IMAGE });
@@ -339,7 +344,7 @@ impl<'m> Prepared<'m> {
 
     /// Asks backends for the memory needs of their delegates.
     fn delegate_needs(&mut self) -> Result<(), InitError> {
-        if !has(Uses::DELEGATES) {
+        if !has(RuntimeFeatures::DELEGATES) {
             return Ok(());
         }
         for index in 0..self.tables.delegates.len() {
@@ -366,14 +371,14 @@ impl<'m> Prepared<'m> {
         let mut lookups = Budget::new(limits, Limit::NameLookups);
         let mut constant_bytes = Budget::new(limits, Limit::ConstantBytes);
         let mut unplanned_bytes = 0usize;
-        if has(Uses::UNPLANNED_STATE) {
+        if has(RuntimeFeatures::UNPLANNED_STATE) {
             self.tables.state_views(&self.meta, &mut lookups)?;
         }
         let mut tensors = self.meta.tensors()?;
         while let Some(value) = tensors.next()? {
             let index = value.index;
             let name = tensor_name(&value.tensor)?;
-            if has(Uses::EXTERNAL_DATA) && value.tensor.extra_tensor_info()?.is_some() {
+            if has(RuntimeFeatures::EXTERNAL_DATA) && value.tensor.extra_tensor_info()?.is_some() {
                 // Comparing long names costs more.
                 let weight = 1 + name.map_or(0, str::len) as u64 / 64;
                 lookups.take(names.saturating_mul(weight))?;
@@ -382,7 +387,8 @@ impl<'m> Prepared<'m> {
             let tensor = values.tensor(value.slot).ok_or(Part::Value.at(index))?;
             let capacity = tensor.capacity();
             let location = locate(&self.meta, self.options.data, value, &tensor)?;
-            let is_written = has(Uses::UNPLANNED_STATE) && values.has(index, flag::STATE);
+            let is_written =
+                has(RuntimeFeatures::UNPLANNED_STATE) && values.has(index, flag::STATE);
             let target = values.tensor_mut(value.slot).ok_or(Part::Value.at(index))?;
             let mut state = name.is_some();
             match (location.planned, location.stored) {

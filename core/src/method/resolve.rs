@@ -14,7 +14,7 @@ use crate::memory::slot::StorageKind;
 use crate::meta::to_index;
 use crate::param::Param;
 use crate::registry::OperatorName;
-use crate::uses::{UNSUPPORTED_BY_IMAGE, Uses, has};
+use crate::runtime_features::{RuntimeFeatures, UNSUPPORTED_BY_IMAGE, has};
 use crate::value::{Value, list_index};
 use crate::values::{Values, flag};
 use core::mem::discriminant;
@@ -57,7 +57,10 @@ impl<'m> Prepared<'m> {
     /// may be used several times, up to a total that is proportional to the file size.
     #[inline(never)]
     fn count_items(&self, args: &[[u8; 4]], items: &mut u64) -> Result<(), InitError> {
-        if !has(Uses::NUMBER_LISTS) && !has(Uses::TENSOR_LISTS) && !has(Uses::TEXTS) {
+        if !has(RuntimeFeatures::NUMERIC_LISTS)
+            && !has(RuntimeFeatures::TENSOR_LISTS)
+            && !has(RuntimeFeatures::STRINGS)
+        {
             return Ok(());
         }
         *items = args.iter().fold(*items, |sum, entry| {
@@ -121,7 +124,7 @@ impl<'m> Prepared<'m> {
                     known: KnownOverlap::Unknown,
                 })
             }
-            InstructionArgs::Delegate { delegate, .. } if has(Uses::DELEGATES) => {
+            InstructionArgs::Delegate { delegate, .. } if has(RuntimeFeatures::DELEGATES) => {
                 let delegate = usize::try_from(delegate)
                     .ok()
                     .filter(|delegate| *delegate < self.tables.delegates.len())
@@ -135,7 +138,7 @@ impl<'m> Prepared<'m> {
                 }
                 Instruction::Delegate { delegate, args }
             }
-            InstructionArgs::Move { from, to } if has(Uses::CONTROL) => {
+            InstructionArgs::Move { from, to } if has(RuntimeFeatures::CONTROL) => {
                 let (from, to) = (value_index(from)?, value_index(to)?);
                 let values = &mut self.tables.values;
                 if !can_move(values, from, to) {
@@ -147,7 +150,9 @@ impl<'m> Prepared<'m> {
                 self.mark_written(to)?;
                 Instruction::Move { from, to }
             }
-            InstructionArgs::JumpFalse { condition, destination } if has(Uses::CONTROL) => {
+            InstructionArgs::JumpFalse { condition, destination }
+                if has(RuntimeFeatures::CONTROL) =>
+            {
                 let destination = usize::try_from(destination)
                     .ok()
                     .and_then(|destination| destination.checked_add(chain_start))
@@ -171,7 +176,7 @@ impl<'m> Prepared<'m> {
     /// Marks a written tensor as state if it has data in the file but is not memory-planned: it is
     /// not a constant. An image without unplanned state rejects the call when it runs.
     fn mark_written(&mut self, index: usize) -> Result<(), InitError> {
-        if !has(Uses::UNPLANNED_STATE) {
+        if !has(RuntimeFeatures::UNPLANNED_STATE) {
             return Ok(());
         }
         let Tables { values, .. } = &mut self.tables;
@@ -184,7 +189,7 @@ impl<'m> Prepared<'m> {
         Ok(())
     }
 
-    /// Finds the operator's kernel for the dtypes and layouts of these arguments.
+    /// Finds the kernel of an operator for the dtypes and layouts of the arguments.
     fn find_kernel(
         &mut self,
         operator: &OperatorName<'m>,
@@ -197,12 +202,11 @@ impl<'m> Prepared<'m> {
         self.registry.find(operator, tensor)
     }
 
-    /// Records which tensors are views of which others, if that is the same in every run: their
-    /// memory is then known ahead of time. If any tensor is a view of different tensors at
-    /// different times, all views are placed at run time, and calls with views check for overlap
-    /// each time.
+    /// Records which tensor each view refers to, if that is the same in every run: the memory of
+    /// the view is then known at load time. If any view refers to different tensors at different
+    /// times, all views are resolved at run time, and calls with views check for overlap each time.
     pub(super) fn resolve_views(&mut self) {
-        if !has(Uses::VIEWS) {
+        if !has(RuntimeFeatures::VIEWS) {
             return;
         }
         let Tables { values, instructions, .. } = &mut self.tables;
@@ -225,8 +229,8 @@ impl<'m> Prepared<'m> {
     }
 }
 
-/// Records that the tensor of value `out` is a view of that of `input`. Returns false if that does
-/// not always hold.
+/// Records that the tensor of value `out` is a view of that of `input`. Returns false if `out` is
+/// not always a view of the same tensor.
 fn record_view(values: &mut Values<'_>, out: usize, input: usize) -> bool {
     let (Some(out_slot), Some(input_slot)) = (values.slot(out), values.slot(input)) else {
         // Preparing the call reports the wrong argument kinds.

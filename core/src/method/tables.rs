@@ -16,7 +16,7 @@ use crate::memory::region::Region;
 use crate::memory::slot::TensorSlot;
 use crate::meta::MethodMeta;
 use crate::registry::OperatorName;
-use crate::uses::{UNSUPPORTED_BY_IMAGE, Uses, has};
+use crate::runtime_features::{RuntimeFeatures, UNSUPPORTED_BY_IMAGE, has};
 use crate::value::Value;
 use crate::values::{Entry, Values, flag};
 use core::mem::MaybeUninit;
@@ -97,7 +97,7 @@ pub(crate) struct Counts {
     planned: usize,
     pub(super) values: usize,
     tensors: usize,
-    /// Entries for the dynamic shapes.
+    /// Number of entries for dynamic shapes.
     shapes: usize,
     instructions: usize,
     delegates: usize,
@@ -166,7 +166,7 @@ impl<'m> MethodMeta<'m> {
     /// without sharing. Decoding then needs time and memory proportional to the file size.
     pub(crate) fn counts(&self, limits: &Limits) -> Result<Counts, InitError> {
         let values = self.plan.values()?;
-        let delegates = if has(Uses::DELEGATES) { self.delegate_count() } else { 0 };
+        let delegates = if has(RuntimeFeatures::DELEGATES) { self.delegate_count() } else { 0 };
         let planned = self.planned_buffer_count();
         let instructions = self.instruction_count();
         limits.check(Limit::FileBytes, self.program.file_size())?;
@@ -197,14 +197,14 @@ impl<'m> MethodMeta<'m> {
                     let rank = tensor.sizes()?.len();
                     sizes = sizes.saturating_add(rank);
                     // Without the feature, dynamic tensors are rejected later.
-                    if has(Uses::VARIABLE)
+                    if has(RuntimeFeatures::VARIABLE)
                         && tensor.shape_dynamism()? != ShapeDynamism::Static as i8
                     {
                         shapes = shapes.saturating_add(rank.saturating_mul(2));
                     }
                     tensor_name(&tensor)?
                 }
-                EValue::String(string) if has(Uses::TEXTS) => Some(string.text()?),
+                EValue::String(string) if has(RuntimeFeatures::STRINGS) => Some(string.text()?),
                 _ => None,
             };
             count_text(text.map_or(0, str::len))?;
@@ -254,7 +254,7 @@ impl<'m> Tables<'m> {
         let planned = arena.slice(counts.planned, Region::empty)?;
         let entries = arena.slice(counts.values, || Entry::NONE)?;
         let tensors = arena.slice(counts.tensors, TensorSlot::empty)?;
-        let shapes = if has(Uses::VARIABLE) { counts.shapes } else { 0 };
+        let shapes = if has(RuntimeFeatures::VARIABLE) { counts.shapes } else { 0 };
         let shapes = arena.slice(shapes, || [0; 4])?;
         let values = Values::read(meta.plan.values()?, entries, tensors, shapes)?;
         let instructions = arena.slice(counts.instructions, || Instruction::Nop)?;
@@ -293,8 +293,10 @@ impl<'m> Tables<'m> {
                     other.set_view(Some(state.slot));
                 }
                 let other = values.tensor(other.slot).filter(|_| is_view);
-                if other.is_some_and(|other| other.capacity() != capacity || !has(Uses::VIEWS)) {
-                    let what = match has(Uses::VIEWS) {
+                if other.is_some_and(|other| {
+                    other.capacity() != capacity || !has(RuntimeFeatures::VIEWS)
+                }) {
+                    let what = match has(RuntimeFeatures::VIEWS) {
                         true => "alias of a state tensor with another size",
                         false => UNSUPPORTED_BY_IMAGE,
                     };

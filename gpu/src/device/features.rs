@@ -8,15 +8,15 @@ use torchlet_shaders::Feature;
 #[repr(u8)]
 pub enum DeviceFeature {
     /// Arithmetic with 16-bit floats.
-    HalfArithmetic,
+    Float16Arithmetic,
     /// Arithmetic with 8-bit integers.
-    ByteArithmetic,
+    Int8Arithmetic,
     /// Arithmetic with 16-bit integers.
-    ShortArithmetic,
+    Int16Arithmetic,
     /// 16-bit elements in storage buffers.
-    HalfStorage,
+    Float16Storage,
     /// 8-bit elements in storage buffers.
-    ByteStorage,
+    Storage8Bit,
     /// Subgroup reductions.
     SubgroupArithmetic,
     /// Subgroup votes.
@@ -47,11 +47,11 @@ pub enum DeviceFeature {
 impl DeviceFeature {
     /// All features.
     pub const ALL: &'static [DeviceFeature] = &[
-        DeviceFeature::HalfArithmetic,
-        DeviceFeature::ByteArithmetic,
-        DeviceFeature::ShortArithmetic,
-        DeviceFeature::HalfStorage,
-        DeviceFeature::ByteStorage,
+        DeviceFeature::Float16Arithmetic,
+        DeviceFeature::Int8Arithmetic,
+        DeviceFeature::Int16Arithmetic,
+        DeviceFeature::Float16Storage,
+        DeviceFeature::Storage8Bit,
         DeviceFeature::SubgroupArithmetic,
         DeviceFeature::SubgroupVote,
         DeviceFeature::SubgroupShuffle,
@@ -69,11 +69,11 @@ impl DeviceFeature {
     /// Returns the name that `TORCHLET_VULKAN_DISABLE` accepts.
     pub const fn name(self) -> &'static str {
         match self {
-            DeviceFeature::HalfArithmetic => "fp16",
-            DeviceFeature::ByteArithmetic => "int8",
-            DeviceFeature::ShortArithmetic => "int16",
-            DeviceFeature::HalfStorage => "storage16",
-            DeviceFeature::ByteStorage => "storage8",
+            DeviceFeature::Float16Arithmetic => "fp16",
+            DeviceFeature::Int8Arithmetic => "int8",
+            DeviceFeature::Int16Arithmetic => "int16",
+            DeviceFeature::Float16Storage => "storage16",
+            DeviceFeature::Storage8Bit => "storage8",
             DeviceFeature::SubgroupArithmetic => "subgroup-arithmetic",
             DeviceFeature::SubgroupVote => "subgroup-vote",
             DeviceFeature::SubgroupShuffle => "subgroup-shuffle",
@@ -103,11 +103,11 @@ impl DeviceFeature {
 impl From<Feature> for DeviceFeature {
     fn from(feature: Feature) -> Self {
         match feature {
-            Feature::HalfArithmetic => DeviceFeature::HalfArithmetic,
-            Feature::ByteArithmetic => DeviceFeature::ByteArithmetic,
-            Feature::ShortArithmetic => DeviceFeature::ShortArithmetic,
-            Feature::HalfStorage => DeviceFeature::HalfStorage,
-            Feature::ByteStorage => DeviceFeature::ByteStorage,
+            Feature::Float16Arithmetic => DeviceFeature::Float16Arithmetic,
+            Feature::Int8Arithmetic => DeviceFeature::Int8Arithmetic,
+            Feature::Int16Arithmetic => DeviceFeature::Int16Arithmetic,
+            Feature::Float16Storage => DeviceFeature::Float16Storage,
+            Feature::Storage8Bit => DeviceFeature::Storage8Bit,
             Feature::SubgroupArithmetic => DeviceFeature::SubgroupArithmetic,
             Feature::SubgroupVote => DeviceFeature::SubgroupVote,
             Feature::SubgroupShuffle => DeviceFeature::SubgroupShuffle,
@@ -204,13 +204,14 @@ impl DeviceFeatures {
 
     /// Whether subgroups can multiply 16×16 fp16 matrices with 32-bit accumulators.
     pub fn multiply_halves(&self) -> bool {
-        let needed = [Feature::CooperativeMatrix, Feature::HalfArithmetic, Feature::HalfStorage];
+        let needed =
+            [Feature::CooperativeMatrix, Feature::Float16Arithmetic, Feature::Float16Storage];
         self.have(&needed) && self.cooperative_matrices.contains(&HALVES)
     }
 
     /// The same for `bfloat16` matrices.
     pub(crate) fn multiply_bfloat16(&self) -> bool {
-        let needed = [Feature::Bfloat16Matrix, Feature::CooperativeMatrix, Feature::HalfStorage];
+        let needed = [Feature::Bfloat16Matrix, Feature::CooperativeMatrix, Feature::Float16Storage];
         let product =
             CooperativeMatrix { a: MatrixElement::Bf16, b: MatrixElement::Bf16, ..HALVES };
         self.have(&needed) && self.cooperative_matrices.contains(&product)
@@ -226,7 +227,7 @@ impl DeviceFeatures {
     /// Returns the number of terms that subgroups multiply at a time in int8 matrices of 16 rows
     /// and columns with 32-bit accumulators; `None` if unsupported.
     pub(crate) fn multiply_codes(&self) -> Option<u32> {
-        let needed = [Feature::CooperativeMatrix, Feature::ByteArithmetic];
+        let needed = [Feature::CooperativeMatrix, Feature::Int8Arithmetic];
         let does = |k: &u32| self.cooperative_matrices.contains(&codes(*k));
         [32, 16].into_iter().find(|k| self.have(&needed) && does(k))
     }
@@ -247,8 +248,8 @@ impl DeviceFeatures {
             vec![HALVES, CooperativeMatrix { c: half, result: half, ..HALVES }];
         let mut features = DeviceFeatures { cooperative_matrices, ..Self::default() };
         features.set(DeviceFeature::CooperativeMatrix, true);
-        features.set(DeviceFeature::HalfArithmetic, true);
-        features.set(DeviceFeature::HalfStorage, true);
+        features.set(DeviceFeature::Float16Arithmetic, true);
+        features.set(DeviceFeature::Float16Storage, true);
         features.set(DeviceFeature::SubgroupVote, true);
         features.set(DeviceFeature::FullSubgroups, true);
         features
@@ -257,7 +258,7 @@ impl DeviceFeatures {
     /// A device that multiplies int8 matrices.
     #[doc(hidden)]
     pub fn multiplying_codes(k: u32) -> Self {
-        let all = [DeviceFeature::CooperativeMatrix, DeviceFeature::ByteArithmetic];
+        let all = [DeviceFeature::CooperativeMatrix, DeviceFeature::Int8Arithmetic];
         DeviceFeatures { cooperative_matrices: vec![codes(k)], ..Self::only(&all, 32) }
     }
 
@@ -294,7 +295,7 @@ mod tests {
             features.set(*feature, true);
             assert_eq!(features.iter().count(), count + 1);
         }
-        assert!(features.have(&[Feature::HalfArithmetic, Feature::CooperativeMatrix]));
+        assert!(features.have(&[Feature::Float16Arithmetic, Feature::CooperativeMatrix]));
         let without = features.without(&[DeviceFeature::CooperativeMatrix]);
         assert!(!without.have(&[Feature::CooperativeMatrix]));
         assert!(!without.has(DeviceFeature::CooperativeMatrix2));

@@ -13,7 +13,7 @@ pub const MOST_INVOCATIONS: u32 = 256;
 /// Storage buffers of the shaders without an alternative; Vulkan guarantees 4. Element-wise chains,
 /// GEMMs, tiled convolutions, recurrent layers and others bind up to this many. GEMVs that rotate
 /// their rows or write them to a cache (`gemv_placed`), and tiled int8 convolutions
-/// (`convolution_codes`), bind more; devices with fewer buffers use other kernels instead.
+/// (`convolution_int8`), bind more; devices with fewer buffers use other kernels instead.
 pub const NEEDED_BUFFERS: u32 = 7;
 
 /// The limits that a device reports.
@@ -140,7 +140,7 @@ mod tests {
     fn required_shaders_fit_the_buffer_limit() {
         let more = MODULES.iter().filter(|module| !Limits::LEAST.bind(module));
         let more: Vec<&str> = more.map(|module| module.name).collect();
-        let codes = ["convolution_codes", "convolution_codes_cooperative"];
+        let codes = ["convolution_int8", "convolution_int8_cooperative"];
         assert_eq!(more, [["gemv_placed", "gemv_placed_halves"], codes].concat());
         // The required number of buffers is not higher than necessary.
         assert!(REPLAYED_MODULES.iter().all(|module| Limits::LEAST.bind(module)));

@@ -24,7 +24,7 @@ fn between(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
         0.0 => distances::COUNT,
         1.0 => distances::SUM,
         2.0 => distances::SQUARES,
-        f64::INFINITY => distances::LARGEST,
+        f64::INFINITY => distances::MAX,
         p if p > 0.0 => distances::POWERS,
         p => return Err(Error::Invalid(format!("a distance with p = {p}"))),
     };

@@ -15,8 +15,8 @@ pub(super) const OPERATORS: &[Entry] = &[
     operator(Operator::CUMSUM, |e, args| along(e, args, scan::SUM)),
     operator(Operator::CUMPROD, |e, args| along(e, args, scan::PROD)),
     operator(Operator::LOGCUMSUMEXP, |e, args| along(e, args, scan::LOG_SUM)),
-    operator(Operator::CUMMAX, |e, args| extremes(e, args, scan::LARGEST)),
-    operator(Operator::CUMMIN, |e, args| extremes(e, args, scan::SMALLEST)),
+    operator(Operator::CUMMAX, |e, args| extremes(e, args, scan::MAX)),
+    operator(Operator::CUMMIN, |e, args| extremes(e, args, scan::MIN)),
 ];
 
 /// The maximum lengths: if every output reads all elements before it, if an invocation scans

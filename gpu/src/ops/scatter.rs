@@ -43,8 +43,8 @@ pub(super) const OPERATORS: &[Entry] = &[
         let function = match e.optional_string(call.reduce)? {
             Some("sum") => scatter::ADD,
             Some("prod") => scatter::MULTIPLY,
-            Some("amax") => scatter::LARGEST,
-            Some("amin") => scatter::SMALLEST,
+            Some("amax") => scatter::MAX,
+            Some("amin") => scatter::MIN,
             _ => return Err(Error::unsupported("scatter_reduce with this reduction")),
         };
         if e.optional_bool(call.include_self)? == Some(false) {

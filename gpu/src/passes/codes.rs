@@ -58,7 +58,7 @@ pub(super) fn keep(graph: &mut Graph<'_>) {
         let args = vec![input, found.codes, graph.values.len(), bias, bits, out];
         graph.values.push(Value::Tensor(scales));
         if let Some(node) = graph.nodes.get_mut(index) {
-            (node.operator, node.args) = (Operator::LINEAR_OF_CODES, args);
+            (node.operator, node.args) = (Operator::LINEAR_INT8, args);
         }
     }
     remove(graph, &gone);
@@ -175,7 +175,7 @@ mod tests {
         for (numbers, group, groups) in [(float, 16, 1), (float, 8, 2), (half, 16, 1), (half, 8, 2)]
         {
             let graph = linear_of(numbers, [4, group], 0, false);
-            assert_eq!(operators(&graph), [Operator::LINEAR_OF_CODES]);
+            assert_eq!(operators(&graph), [Operator::LINEAR_INT8]);
             let [input, codes, scales, bias, bits, out] = graph.nodes[0].args[..] else { panic!() };
             assert_eq!((input, codes, bias, out), (0, 1, 6, 8));
             assert_eq!(graph.values[bits], Value::Int(8));

@@ -31,7 +31,7 @@ pub(super) fn split(graph: &mut Graph<'_>) {
             nodes.push(call(Operator::ROUNDED_ROWS, vec![input, id]));
             id
         });
-        nodes.push(call(Operator::LINEAR_OF_CODES, vec![rows, codes, scales, bias, bits, out]));
+        nodes.push(call(Operator::LINEAR_INT8, vec![rows, codes, scales, bias, bits, out]));
     }
     graph.nodes = nodes;
 }
@@ -65,8 +65,8 @@ mod tests {
             graph.nodes.iter().map(|node| (node.operator, node.args.clone())).collect();
         let expected = [
             (Operator::ROUNDED_ROWS, vec![0, 8]),
-            (Operator::LINEAR_OF_CODES, vec![8, 1, 2, 4, 5, 6]),
-            (Operator::LINEAR_OF_CODES, vec![8, 1, 2, 4, 5, 7]),
+            (Operator::LINEAR_INT8, vec![8, 1, 2, 4, 5, 6]),
+            (Operator::LINEAR_INT8, vec![8, 1, 2, 4, 5, 7]),
         ];
         assert_eq!(calls, expected);
     }

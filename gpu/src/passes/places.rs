@@ -55,8 +55,10 @@ impl BothLayouts {
                 let Some(source) = channels_last_tensor(graph, input, self.most) else {
                     return self.layouts.nodes.push(node);
                 };
-                self.layouts
-                    .add(Node { id: node.id, ..Node::new(Operator::PLACES, vec![input, source]) });
+                self.layouts.add(Node {
+                    id: node.id,
+                    ..Node::new(Operator::TO_CHANNELS_LAST, vec![input, source])
+                });
                 self.layouts.last.insert(input, source);
                 source
             }
@@ -74,11 +76,11 @@ impl BothLayouts {
         let id = node.id;
         self.layouts.nodes.push(Node {
             id,
-            operator: Operator::CONVOLUTION_BY_PLACE,
+            operator: Operator::CONVOLUTION_CHANNELS_LAST,
             args,
             parts: vec![node],
         });
-        self.layouts.add(Node { id, ..Node::new(Operator::PLANES, vec![result, out]) });
+        self.layouts.add(Node { id, ..Node::new(Operator::TO_CHANNELS_FIRST, vec![result, out]) });
         self.layouts.last.insert(out, result);
     }
 
@@ -94,7 +96,9 @@ impl BothLayouts {
         self.layouts.last.insert(out, result);
         self.layouts.add(there);
         self.layouts.add(match is_quantized {
-            true => Node { id: node.id, ..Node::new(Operator::PLANES, vec![result, out]) },
+            true => {
+                Node { id: node.id, ..Node::new(Operator::TO_CHANNELS_FIRST, vec![result, out]) }
+            }
             false => node,
         });
     }
@@ -141,13 +145,14 @@ fn restore_lonely(graph: &mut Graph<'_>) {
     let mut restored = HashMap::new();
     for (place, node) in graph.nodes.iter().enumerate() {
         match (node.operator, &node.args[..]) {
-            (Operator::PLACES, [_, result]) => {
+            (Operator::TO_CHANNELS_LAST, [_, result]) => {
                 sources.insert(*result, place);
             }
-            (Operator::CONVOLUTION_BY_PLACE, [source, .., result]) => {
+            (Operator::CONVOLUTION_CHANNELS_LAST, [source, .., result]) => {
                 let back = graph.nodes.get(place + 1);
                 let is_back = back.is_some_and(|back| {
-                    back.operator == Operator::PLANES && back.args.first() == Some(result)
+                    back.operator == Operator::TO_CHANNELS_FIRST
+                        && back.args.first() == Some(result)
                 });
                 let alone = |id: &ValueId| uses.get(id) == Some(&1);
                 if let Some(first) = sources.get(source)
@@ -181,7 +186,7 @@ fn recode(graph: &mut Graph<'_>) {
     let mut gone = HashSet::new();
     let mut joined = Vec::new();
     for (place, node) in graph.nodes.iter().enumerate() {
-        if node.operator != Operator::CONVOLUTION_BY_PLACE {
+        if node.operator != Operator::CONVOLUTION_CHANNELS_LAST {
             continue;
         }
         let only = |id: Option<&ValueId>| {
@@ -295,7 +300,7 @@ mod tests {
     }
 
     const CONVOLUTION: Operator = Operator::ET_VK_Q8TA_CONV2D;
-    const BY_PLACE: Operator = Operator::CONVOLUTION_BY_PLACE;
+    const BY_PLACE: Operator = Operator::CONVOLUTION_CHANNELS_LAST;
 
     #[test]
     fn layout_stays_channels_last_between_convolutions() {
@@ -307,12 +312,12 @@ mod tests {
         ];
         let (operators, graph) = after(graph(calls, &[], &[4]));
         let expected = [
-            Operator::PLACES,
+            Operator::TO_CHANNELS_LAST,
             BY_PLACE,
             Operator::Q8TA_MUL,
             BY_PLACE,
             Operator::ET_VK_Q8TA_ADD,
-            Operator::PLANES,
+            Operator::TO_CHANNELS_FIRST,
         ];
         assert_eq!(operators, expected);
         assert_eq!(graph.nodes[5].args.last(), Some(&4));
@@ -339,8 +344,12 @@ mod tests {
             (Operator::QUANTIZED_DECOMPOSED_DEQUANTIZE_PER_TENSOR, &[2], 3),
         ];
         let (operators, _) = after(graph(calls, &[3], &[3]));
-        let back = [Operator::PLANES, Operator::QUANTIZED_DECOMPOSED_DEQUANTIZE_PER_TENSOR];
-        assert_eq!(operators, [&[Operator::PLACES, BY_PLACE, BY_PLACE][..], &back].concat());
+        let back =
+            [Operator::TO_CHANNELS_FIRST, Operator::QUANTIZED_DECOMPOSED_DEQUANTIZE_PER_TENSOR];
+        assert_eq!(
+            operators,
+            [&[Operator::TO_CHANNELS_LAST, BY_PLACE, BY_PLACE][..], &back].concat()
+        );
     }
 
     #[test]
@@ -356,7 +365,13 @@ mod tests {
             (Operator::QUANTIZED_DECOMPOSED_QUANTIZE_PER_TENSOR, &[6], 7),
         ];
         let (operators, graph) = after(graph(calls, &[5, 6], &[7]));
-        let expected = [Operator::PLACES, Operator::ABS, BY_PLACE, BY_PLACE, Operator::PLANES];
+        let expected = [
+            Operator::TO_CHANNELS_LAST,
+            Operator::ABS,
+            BY_PLACE,
+            BY_PLACE,
+            Operator::TO_CHANNELS_FIRST,
+        ];
         assert_eq!(operators, expected);
         assert_eq!([graph.nodes[2].parts.len(), graph.nodes[3].parts.len()], [2, 4]);
         assert!(graph.nodes[2].args.contains(&3));

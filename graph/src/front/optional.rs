@@ -4,7 +4,7 @@
 //! in another run than its writer, or may accept `None` as an argument. So the value counts as an
 //! integer only if it was certainly written before.
 
-use super::vocabulary::{Meaning, Vocabulary};
+use super::vocabulary::{KernelSemantics, Vocabulary};
 use crate::graph::Graph;
 use crate::method::{Instruction, Method, MethodValue};
 use alloc::collections::BTreeSet;
@@ -110,11 +110,15 @@ fn results<'i>(
 ) -> (&'i [usize], bool) {
     let (args, from, count, is_known) = match instruction {
         Instruction::Kernel { name, overload, args } => match vocabulary.meaning(name, overload) {
-            Some(Meaning::Functional { inputs, outputs, .. }) => (args, inputs, outputs, true),
-            Some(Meaning::View) => (args, 2, 1, true),
-            Some(Meaning::Copy | Meaning::InPlace(..)) => (args, 0, 1, false),
-            Some(Meaning::UpdateCache | Meaning::UpdateCacheAt) => (args, 1, 1, false),
-            Some(Meaning::UpdateCachesAndAttend) => (args, 3, usize::MAX, false),
+            Some(KernelSemantics::Functional { inputs, outputs, .. }) => {
+                (args, inputs, outputs, true)
+            }
+            Some(KernelSemantics::View) => (args, 2, 1, true),
+            Some(KernelSemantics::Copy | KernelSemantics::InPlace(..)) => (args, 0, 1, false),
+            Some(KernelSemantics::UpdateCache | KernelSemantics::UpdateCacheAt) => {
+                (args, 1, 1, false)
+            }
+            Some(KernelSemantics::UpdateCachesAndAttend) => (args, 3, usize::MAX, false),
             None => (args, vocabulary.first_number(name, overload), usize::MAX, false),
         },
         Instruction::Delegate { delegate, args } => {
@@ -140,14 +144,14 @@ fn inputs<'i>(
         Instruction::Kernel { name, overload, args } => (
             args,
             match vocabulary.meaning(name, overload) {
-                Some(Meaning::Functional { inputs, .. }) => inputs,
-                Some(Meaning::View) => 2,
+                Some(KernelSemantics::Functional { inputs, .. }) => inputs,
+                Some(KernelSemantics::View) => 2,
                 Some(
-                    Meaning::Copy
-                    | Meaning::InPlace(..)
-                    | Meaning::UpdateCache
-                    | Meaning::UpdateCacheAt
-                    | Meaning::UpdateCachesAndAttend,
+                    KernelSemantics::Copy
+                    | KernelSemantics::InPlace(..)
+                    | KernelSemantics::UpdateCache
+                    | KernelSemantics::UpdateCacheAt
+                    | KernelSemantics::UpdateCachesAndAttend,
                 )
                 | None => usize::MAX,
             },

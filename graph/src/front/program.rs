@@ -10,7 +10,7 @@ use crate::front::delegate::is_readable;
 use crate::front::numbers::not_whole;
 use crate::front::optional::{Optional, Set};
 use crate::front::origins::Origins;
-use crate::front::vocabulary::{Access, Meaning, Vocabulary};
+use crate::front::vocabulary::{Access, KernelSemantics, Vocabulary};
 use crate::graph::{Graph, Node, Tensor, Value, ValueId};
 use crate::method::{Instruction, Method, MethodTensor, MethodValue};
 use crate::operators::Operator;
@@ -179,9 +179,9 @@ impl<'m, 'p> FrontEnd<'m, 'p> {
         let (args, enough) = match instruction {
             Instruction::Kernel { name, overload, args } => {
                 let meaning = self.vocabulary.meaning(name, overload);
-                let can_be_said = |meaning: Meaning| match (meaning, args.get(1)) {
+                let can_be_said = |meaning: KernelSemantics| match (meaning, args.get(1)) {
                     // With a batch size above 1, the indices would have to be pairs.
-                    (Meaning::UpdateCacheAt, Some(cache)) => {
+                    (KernelSemantics::UpdateCacheAt, Some(cache)) => {
                         let tensor = self.method.tensor(*cache);
                         tensor.is_some_and(|tensor| tensor.info.sizes.first() == Some(&1))
                     }
@@ -436,14 +436,14 @@ impl<'f, 'm, 'p> Builder<'f, 'm, 'p> {
         }
     }
 
-    fn kernel(&mut self, meaning: Meaning, args: &[usize]) -> Result<(), Error> {
+    fn kernel(&mut self, meaning: KernelSemantics, args: &[usize]) -> Result<(), Error> {
         match (meaning, args) {
-            (Meaning::View, [source, shape, out, ..]) => {
+            (KernelSemantics::View, [source, shape, out, ..]) => {
                 let (source, shape) = (self.read(*source)?, self.read(*shape)?);
                 let out = self.result(*out)?;
                 self.call(Operator::VIEW_COPY, vec![source, shape, out]);
             }
-            (Meaning::Copy, [target, source, ..]) => {
+            (KernelSemantics::Copy, [target, source, ..]) => {
                 let (old, new) = (self.read(*target)?, self.read(*source)?);
                 let new = self.converted(new, old);
                 // A graph value that already represents another method value is cloned, unless an
@@ -456,7 +456,7 @@ impl<'f, 'm, 'p> Builder<'f, 'm, 'p> {
                     self.call(Operator::CLONE, vec![new, none, result]);
                 }
             }
-            (Meaning::InPlace(operator, inputs), [target, ..]) => {
+            (KernelSemantics::InPlace(operator, inputs), [target, ..]) => {
                 let mut read = Vec::new();
                 for arg in args.iter().take(inputs) {
                     read.push(self.read(*arg)?);
@@ -465,10 +465,10 @@ impl<'f, 'm, 'p> Builder<'f, 'm, 'p> {
                 read.push(new);
                 self.call(operator, read);
             }
-            (Meaning::UpdateCache, [value, cache, start, ..]) => {
+            (KernelSemantics::UpdateCache, [value, cache, start, ..]) => {
                 self.update_cache([*value, *cache], *start)?;
             }
-            (Meaning::UpdateCacheAt, [value, cache, _, indices, ..]) => {
+            (KernelSemantics::UpdateCacheAt, [value, cache, _, indices, ..]) => {
                 let (value, old) = (self.read(*value)?, self.read(*cache)?);
                 let (all, indices) = (self.push(Value::None), self.read(*indices)?);
                 let positions = self.push(Value::List(vec![all, indices]));
@@ -476,7 +476,7 @@ impl<'f, 'm, 'p> Builder<'f, 'm, 'p> {
                 self.call(Operator::INDEX_PUT, vec![old, positions, value, no, new]);
             }
             (
-                Meaning::UpdateCachesAndAttend,
+                KernelSemantics::UpdateCachesAndAttend,
                 [query, key, value, keys, values, start, _, mask, dropout, causal, scale, out, ..],
             ) => {
                 self.update_cache([*key, *keys], *start)?;
@@ -487,7 +487,7 @@ impl<'f, 'm, 'p> Builder<'f, 'm, 'p> {
                 read.push(self.result(*out)?);
                 self.call(Operator::LLAMA_CUSTOM_SDPA, read);
             }
-            (Meaning::Functional { operator, inputs, outputs }, args) => {
+            (KernelSemantics::Functional { operator, inputs, outputs }, args) => {
                 let (inputs, results) = args.split_at_checked(inputs).ok_or_else(unknown)?;
                 let results = results.get(..outputs).ok_or_else(unknown)?;
                 let mut read = Vec::new();

@@ -9,7 +9,7 @@ use torchlet_core::{Kernel, Param, Registry};
 /// Semantics of a kernel call in a graph.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Meaning {
+pub enum KernelSemantics {
     /// A functional operator. The outputs follow the inputs; each output is a tensor, an integer or
     /// a list. The kernel's return values, the outputs once more, come last.
     Functional {
@@ -51,17 +51,17 @@ pub(crate) enum Access {
     Unknown,
 }
 
-impl Meaning {
+impl KernelSemantics {
     /// Returns the minimum number of arguments of a call.
     pub(crate) fn fewest_arguments(self) -> usize {
         match self {
-            Meaning::Functional { inputs, outputs, .. } => inputs + outputs,
-            Meaning::View => 3,
-            Meaning::Copy => 2,
-            Meaning::InPlace(_, inputs) => inputs,
-            Meaning::UpdateCache => 4,
-            Meaning::UpdateCacheAt => 5,
-            Meaning::UpdateCachesAndAttend => 12,
+            KernelSemantics::Functional { inputs, outputs, .. } => inputs + outputs,
+            KernelSemantics::View => 3,
+            KernelSemantics::Copy => 2,
+            KernelSemantics::InPlace(_, inputs) => inputs,
+            KernelSemantics::UpdateCache => 4,
+            KernelSemantics::UpdateCacheAt => 5,
+            KernelSemantics::UpdateCachesAndAttend => 12,
         }
     }
 }
@@ -69,7 +69,7 @@ impl Meaning {
 /// Graph semantics of the kernels of a registry.
 #[derive(Debug, Clone, Default)]
 pub struct Vocabulary {
-    meanings: BTreeMap<&'static str, Meaning>,
+    meanings: BTreeMap<&'static str, KernelSemantics>,
     /// Index of each kernel's first scalar output.
     numbers: BTreeMap<&'static str, usize>,
     /// Indices of scratch buffers, for kernels that have any.
@@ -127,7 +127,7 @@ impl Vocabulary {
     }
 
     /// Returns the semantics of a call; `None` if graphs cannot express it.
-    pub fn meaning(&self, name: &str, overload: &str) -> Option<Meaning> {
+    pub fn meaning(&self, name: &str, overload: &str) -> Option<KernelSemantics> {
         self.meanings.get(full_name(name, overload).as_str()).copied()
     }
 
@@ -135,11 +135,13 @@ impl Vocabulary {
     /// express it.
     pub(crate) fn access(&self, name: &str, overload: &str) -> Access {
         match self.meaning(name, overload) {
-            Some(Meaning::Functional { inputs, .. }) => Access::Outputs(inputs),
-            Some(Meaning::View) => Access::Outputs(2),
-            Some(Meaning::Copy | Meaning::InPlace(..)) => Access::InPlace(0),
-            Some(Meaning::UpdateCache | Meaning::UpdateCacheAt) => Access::InPlace(1),
-            Some(Meaning::UpdateCachesAndAttend) | None => Access::Unknown,
+            Some(KernelSemantics::Functional { inputs, .. }) => Access::Outputs(inputs),
+            Some(KernelSemantics::View) => Access::Outputs(2),
+            Some(KernelSemantics::Copy | KernelSemantics::InPlace(..)) => Access::InPlace(0),
+            Some(KernelSemantics::UpdateCache | KernelSemantics::UpdateCacheAt) => {
+                Access::InPlace(1)
+            }
+            Some(KernelSemantics::UpdateCachesAndAttend) | None => Access::Unknown,
         }
     }
 }
@@ -151,15 +153,15 @@ pub(crate) fn full_name(name: &str, overload: &str) -> String {
     parts.join(".")
 }
 
-fn meaning(kernel: &Kernel, operators: &BTreeMap<&str, Operator>) -> Option<Meaning> {
+fn meaning(kernel: &Kernel, operators: &BTreeMap<&str, Operator>) -> Option<KernelSemantics> {
     match kernel.name {
-        "executorch_prim::et_view.default" => return Some(Meaning::View),
-        "aten::copy_" => return Some(Meaning::Copy),
-        "llama::update_cache.out" => return Some(Meaning::UpdateCache),
-        "llama::update_cache_with_indices.out" => return Some(Meaning::UpdateCacheAt),
-        "llama::sdpa_with_kv_cache.out" => return Some(Meaning::UpdateCachesAndAttend),
+        "executorch_prim::et_view.default" => return Some(KernelSemantics::View),
+        "aten::copy_" => return Some(KernelSemantics::Copy),
+        "llama::update_cache.out" => return Some(KernelSemantics::UpdateCache),
+        "llama::update_cache_with_indices.out" => return Some(KernelSemantics::UpdateCacheAt),
+        "llama::sdpa_with_kv_cache.out" => return Some(KernelSemantics::UpdateCachesAndAttend),
         "aten::index_put_" => {
-            return Some(Meaning::InPlace(Operator::INDEX_PUT, kernel.params.len()));
+            return Some(KernelSemantics::InPlace(Operator::INDEX_PUT, kernel.params.len()));
         }
         _ => {}
     }
@@ -170,5 +172,5 @@ fn meaning(kernel: &Kernel, operators: &BTreeMap<&str, Operator>) -> Option<Mean
     let is_function = outputs > 0 && outputs == kernel.params.iter().filter(|p| p.is_out()).count();
     let gives_numbers = kernel.params.contains(&Param::OutScalar);
     (is_function && (!gives_numbers || operator.traits().is_symbolic))
-        .then_some(Meaning::Functional { operator, inputs, outputs })
+        .then_some(KernelSemantics::Functional { operator, inputs, outputs })
 }

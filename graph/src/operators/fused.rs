@@ -14,13 +14,13 @@ operators! {
     ET_VK_Q4GSW_REQUANT(Q4gswRequantArgs { latent: Tensor, scales: Tensor, group_size: Int })
         = et_vk::q4gsw_requant.default { writes: ArgumentSet::ALL };
     CHAIN(..) = "torchlet.chain";
-    CONVOLUTION_BY_PLACE(..) = "torchlet.convolution_by_place";
+    CONVOLUTION_CHANNELS_LAST(..) = "torchlet.convolution_channels_last";
     EPILOGUE(..) = "torchlet.epilogue";
     GATED(..) = "torchlet.gated";
     NORMED_SUM(..) = "torchlet.normed_sum";
     PACKED(..) = "torchlet.packed";
-    PLACES(UnaryArgs) = "torchlet.places";
-    PLANES(UnaryArgs) = "torchlet.planes";
+    TO_CHANNELS_LAST(UnaryArgs) = "torchlet.to_channels_last";
+    TO_CHANNELS_FIRST(UnaryArgs) = "torchlet.to_channels_first";
     RECURRENT(RecurrentArgs {
         input: Tensor, h: Tensor, c: OptionalTensor, weight: Tensor, bias: OptionalTensor,
         cell: Int, steps: Int, first: Int, next: Int, first_out: Int, next_out: Int

@@ -79,7 +79,7 @@ operators! {
         input: Tensor, weights: Tensor, weight_scales: Tensor, weight_sums: Tensor,
         bias: OptionalTensor, bits: Int
     }) = "torchlet.dynamic_linear" { cost: Cost::Gemm(0), shape: Shape::Linear };
-    LINEAR_OF_CODES(LinearOfCodesArgs {
+    LINEAR_INT8(LinearInt8Args {
         input: Tensor, weights: Tensor, weight_scales: Tensor, bias: OptionalTensor, bits: Int
-    }) = "torchlet.linear_of_codes";
+    }) = "torchlet.linear_int8";
 }

@@ -159,7 +159,7 @@ conversions! {
         group_size: Some(it.group_size),
         ..linear!(it, LowNibbleFirst, it.bias)
     };
-    LinearOfCodesArgs => QuantizedLinear: |it| QuantizedLinear {
+    LinearInt8Args => QuantizedLinear: |it| QuantizedLinear {
         scales_in_rows: true,
         bits: Some(it.bits),
         ..linear!(it, Bytes, Some(it.bias))

@@ -1,7 +1,7 @@
 //! Lifetimes of the tensors of a method.
 
+use super::arena::Lifetime;
 use super::loops::Loops;
-use super::room::Lifetime;
 use super::sharing::Sharing;
 use crate::method::{Instruction, Method, MethodValue};
 use alloc::collections::BTreeMap;

@@ -1,6 +1,6 @@
 //! Loops of a method, which extend the lifetimes of tensors.
 
-use super::room::Lifetime;
+use super::arena::Lifetime;
 use crate::method::{Instruction, Method};
 use alloc::vec::Vec;
 

@@ -37,25 +37,31 @@ pub struct Message {
     /// Additional fields for templates that read them: names and JSON values, such as `name` and
     /// `"Ada"`, or `reasoning_content`. The fields above take precedence over fields of the same
     /// name.
-    pub others: Vec<(String, String)>,
+    pub extra_fields: Vec<(String, String)>,
 }
 
 impl Message {
     /// Creates a message.
     pub fn new(role: impl Into<String>, content: impl Into<String>) -> Self {
         let (role, content) = (role.into(), content.into());
-        Message { role, content, tool_calls: Vec::new(), tool_call_id: None, others: Vec::new() }
+        Message {
+            role,
+            content,
+            tool_calls: Vec::new(),
+            tool_call_id: None,
+            extra_fields: Vec::new(),
+        }
     }
 
     /// Visits all texts of the message mutably, including those in JSON.
     pub(crate) fn each_text(&mut self, visit: &mut dyn FnMut(&mut String)) -> Result<(), Error> {
-        let Message { role, content, tool_calls, tool_call_id, others } = self;
+        let Message { role, content, tool_calls, tool_call_id, extra_fields } = self;
         [role, content].into_iter().chain(tool_call_id).for_each(&mut *visit);
         for ToolCall { id, name, arguments } in tool_calls {
             [id, name].into_iter().for_each(&mut *visit);
             each_text_of_json(arguments, visit)?;
         }
-        for (name, json) in others {
+        for (name, json) in extra_fields {
             visit(name);
             each_text_of_json(json, visit)?;
         }
@@ -64,7 +70,7 @@ impl Message {
 
     /// Converts to a template value. Absent fields are omitted.
     fn to_value(&self) -> Result<Value, Error> {
-        let Message { role, content, tool_calls, tool_call_id, others } = self;
+        let Message { role, content, tool_calls, tool_call_id, extra_fields } = self;
         let mut value = serde_json::Map::new();
         value.insert("role".into(), role.as_str().into());
         value.insert("content".into(), content.as_str().into());
@@ -75,7 +81,7 @@ impl Message {
         if let Some(id) = tool_call_id {
             value.insert("tool_call_id".into(), id.as_str().into());
         }
-        for (name, json) in others {
+        for (name, json) in extra_fields {
             let fail = |error| Error::Template {
                 message: format!("the message's '{name}' is not JSON: {error}"),
             };

@@ -25,7 +25,7 @@ pub(super) fn argmax_rows(
     tensor: &TensorRef<'_>,
     count: usize,
     requested: &Range<usize>,
-    likeliest: &mut Vec<Option<u32>>,
+    argmax_tokens: &mut Vec<Option<u32>>,
 ) -> Result<(), String> {
     let vocabulary = tensor.info().sizes.last().and_then(|size| usize::try_from(*size).ok());
     let vocabulary = vocabulary.unwrap_or(0).max(1);
@@ -41,8 +41,8 @@ pub(super) fn argmax_rows(
             copied.as_slice()
         }
     };
-    likeliest.clear();
-    likeliest.extend(logits.chunks_exact(vocabulary).map(argmax));
+    argmax_tokens.clear();
+    argmax_tokens.extend(logits.chunks_exact(vocabulary).map(argmax));
     Ok(())
 }
 

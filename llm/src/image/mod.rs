@@ -14,13 +14,13 @@ const MAX_BYTES: usize = 1 << 28;
 
 /// An RGB image with 8 bits per channel, in row-major order.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Picture {
+pub struct RgbImage {
     width: usize,
     height: usize,
     pixels: Vec<u8>,
 }
 
-impl Picture {
+impl RgbImage {
     /// Creates an image from interleaved RGB bytes in row-major order.
     ///
     /// # Errors
@@ -30,15 +30,15 @@ impl Picture {
         if pixels.len() != bytes {
             let found = pixels.len();
             let message = format!("{width}×{height} pixels: expected {bytes} bytes, found {found}");
-            return Err(Error::Picture { message });
+            return Err(Error::Image { message });
         }
-        Ok(Picture { width, height, pixels })
+        Ok(RgbImage { width, height, pixels })
     }
 
     /// A black image.
     fn black(width: usize, height: usize) -> Result<Self, Error> {
         let bytes = bytes_of(width, height)?;
-        Ok(Picture { width, height, pixels: vec![0; bytes] })
+        Ok(RgbImage { width, height, pixels: vec![0; bytes] })
     }
 
     /// Width in pixels.
@@ -70,7 +70,7 @@ impl Picture {
 
     /// Crops a rectangle, which must be inside the image.
     fn crop(&self, [left, top]: [usize; 2], [width, height]: [usize; 2]) -> Result<Self, Error> {
-        let mut crop = Picture::black(width, height)?;
+        let mut crop = RgbImage::black(width, height)?;
         let rows = self.pixels.chunks_exact(3 * self.width).skip(top);
         for (target, row) in crop.pixels.chunks_exact_mut(3 * width).zip(rows) {
             if let Some(source) = row.get(3 * left..3 * (left + width)) {
@@ -82,7 +82,7 @@ impl Picture {
 
     /// Pads with black on the right and at the bottom.
     fn pad_black(&self, [width, height]: [usize; 2]) -> Result<Self, Error> {
-        let mut canvas = Picture::black(width, height)?;
+        let mut canvas = RgbImage::black(width, height)?;
         let rows = self.pixels.chunks_exact(3 * self.width);
         for (target, row) in canvas.pixels.chunks_exact_mut(3 * width).zip(rows) {
             if let Some(target) = target.get_mut(..row.len()) {
@@ -98,7 +98,7 @@ fn bytes_of(width: usize, height: usize) -> Result<usize, Error> {
     let bytes = width.saturating_mul(height).saturating_mul(3);
     match is_side(width) && is_side(height) && bytes <= MAX_BYTES {
         true => Ok(bytes),
-        false => Err(Error::Picture {
+        false => Err(Error::Image {
             message: format!(
                 "{width}×{height} pixels: expected 1 to {MAX_SIDE} pixels per side, and at most \
                  {MAX_BYTES} bytes"
@@ -113,12 +113,12 @@ mod tests {
 
     #[test]
     fn planes_are_per_channel() {
-        let picture = Picture::from_rgb(2, 1, vec![255, 0, 51, 0, 255, 102]).unwrap();
+        let picture = RgbImage::from_rgb(2, 1, vec![255, 0, 51, 0, 255, 102]).unwrap();
         let plain = [1.0, 0.0, 0.0, 1.0, 0.2, 0.4];
         assert_eq!(picture.planes([0.0; 3], [1.0; 3]), plain);
         let scaled = picture.planes([0.5, 0.0, 0.2], [0.5, 2.0, 0.2]);
         assert_eq!(scaled, [1.0, -1.0, 0.0, 0.5, 0.0, 1.0]);
-        assert!(Picture::from_rgb(2, 1, vec![0; 5]).is_err());
-        assert!(Picture::from_rgb(0, 1, Vec::new()).is_err());
+        assert!(RgbImage::from_rgb(2, 1, vec![0; 5]).is_err());
+        assert!(RgbImage::from_rgb(0, 1, Vec::new()).is_err());
     }
 }

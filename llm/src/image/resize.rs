@@ -6,7 +6,7 @@
 //! kernel is widened by the scale factor. Rows are processed before columns, with fixed-point
 //! weights in units of 2⁻²² and rounding to bytes in between.
 
-use super::{MAX_BYTES, Picture};
+use super::{MAX_BYTES, RgbImage};
 use crate::error::Error;
 use std::f64::consts::PI;
 use std::ops::Range;
@@ -85,22 +85,22 @@ fn rounded(sum: i64) -> u8 {
     ((sum + (1 << (BITS - 1))) >> BITS).clamp(0, 255) as u8
 }
 
-impl Picture {
+impl RgbImage {
     /// Resizes the image.
     ///
     /// # Errors
     /// The new size is 0 or too large.
-    pub fn resized(&self, width: usize, height: usize, filter: Filter) -> Result<Picture, Error> {
-        let mut resized = Picture::black(width, height)?;
+    pub fn resized(&self, width: usize, height: usize, filter: Filter) -> Result<RgbImage, Error> {
+        let mut resized = RgbImage::black(width, height)?;
         // Size of the intermediate image: new width, old height.
         let between = 3 * width.saturating_mul(self.height);
         if between > MAX_BYTES {
-            let Picture { width: from, height: rows, .. } = self;
+            let RgbImage { width: from, height: rows, .. } = self;
             let message = format!(
                 "cannot resize {from}×{rows} to {width}×{height} pixels: this needs {between} \
                  bytes, more than {MAX_BYTES}"
             );
-            return Err(Error::Picture { message });
+            return Err(Error::Image { message });
         }
         let narrowed: Vec<u8> = match width == self.width {
             true => self.pixels.clone(),

@@ -5,7 +5,7 @@ use crate::chat::{ChatTemplate, Message, TemplateArguments};
 use crate::encoder::Input;
 use crate::error::Error;
 use crate::generation::{Generation, GenerationConfig};
-use crate::mark::Mark;
+use crate::placeholder::Placeholder;
 use crate::tokenizer::Tokenizer;
 use crate::tools::Tool;
 use std::sync::Arc;
@@ -102,7 +102,7 @@ impl Runner {
         &mut self,
         messages: &[Message],
         tools: &[Tool],
-        (mark, objects): (&Mark, &[Vec<Input<'_>>]),
+        (mark, objects): (&Placeholder, &[Vec<Input<'_>>]),
         config: &GenerationConfig,
         mut on_text: impl FnMut(&str),
     ) -> Result<Generation, Error> {
@@ -234,7 +234,7 @@ mod tests {
             Message { tool_calls: vec![call], ..Message::new("assistant", "\u{fffc}") },
             Message {
                 tool_call_id: Some(name.into()),
-                others: vec![("note".into(), json!({"z": name}).to_string())],
+                extra_fields: vec![("note".into(), json!({"z": name}).to_string())],
                 ..Message::new("tool", name)
             },
         ]

@@ -30,14 +30,14 @@ pub(super) enum Next {
 /// Requested result of feeding, and execution time.
 pub(super) struct Feeding {
     /// Whether the argmax suffices. The logits can then stay on the device.
-    pub(super) likeliest: bool,
+    pub(super) argmax: bool,
     pub(super) execution: Duration,
 }
 
 impl Feeding {
     /// Requests logits.
     pub(super) fn for_logits() -> Self {
-        Feeding { likeliest: false, execution: Duration::ZERO }
+        Feeding { argmax: false, execution: Duration::ZERO }
     }
 
     /// Feeds a chunk with `feed`, and returns the requested result of its last token. `is_end`
@@ -48,7 +48,7 @@ impl Feeding {
         spare: Next,
         feed: impl FnOnce(Option<RequestedOutput<'_>>) -> Result<(), Error>,
     ) -> Result<Next, Error> {
-        if self.likeliest {
+        if self.argmax {
             // Request the argmax for every chunk, not only for the last: a run without a requested
             // output transfers all logits.
             let mut found = Vec::new();
@@ -229,7 +229,7 @@ impl Runner {
         let (model, at) = (self.model.as_mut(), self.context.len());
         let with_context_hint =
             |error: Error| error.with_context_hint(at + tokens.len(), self.declared_context_len);
-        let (own, ahead) = if feeding.likeliest {
+        let (own, ahead) = if feeding.argmax {
             let mut found = Vec::new();
             let requested = RequestedOutput::Argmax(&mut found);
             timed(&mut feeding.execution, || self.decoder.step_each(model, &tokens, at, requested))

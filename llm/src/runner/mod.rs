@@ -42,7 +42,7 @@ pub struct Runner {
     arguments: TemplateArguments,
     /// Whether control-token names in messages are ordinary text.
     are_messages_text: bool,
-    /// Mark that splits control-token names in the current prompt.
+    /// Placeholder that splits control-token names in the current prompt.
     divider: Option<char>,
     #[cfg(feature = "grammar")]
     vocabulary: Arc<std::sync::OnceLock<Vocabulary>>,
@@ -121,7 +121,7 @@ impl Runner {
     /// The program cannot be loaded once more.
     pub fn session(&self) -> Result<Runner, Error> {
         let (load_started, start) = (SystemTime::now(), Instant::now());
-        let mut model = self.model.another();
+        let mut model = self.model.new_instance();
         self.decoder.load(model.as_mut())?;
         Ok(Runner {
             model,

@@ -98,13 +98,13 @@ impl Runner {
             let value = config.lookahead.to_string();
             return Err(Error::Setting { name: "lookahead", value, expected });
         }
-        let likeliest = sampler.needs_only_argmax() && form.is_free() && config.logprobs.is_none();
+        let argmax = sampler.needs_only_argmax() && form.is_free() && config.logprobs.is_none();
         // If no token is to be sampled, the next generation may use other sampling settings and
         // need logits.
         let chooses = config.max_new_tokens != Some(0) && config.seq_len.is_none();
-        let mut feeding = Feeding { likeliest: likeliest && chooses, ..Feeding::for_logits() };
+        let mut feeding = Feeding { argmax: argmax && chooses, ..Feeding::for_logits() };
         let is_fed = has_form && self.feed_all(prompt, &mut feeding)?;
-        feeding.likeliest = likeliest;
+        feeding.argmax = argmax;
         stats.prompt_tokens = self.context.len().saturating_sub(before);
         stats.prefill = start.elapsed();
         stats.first_token = stats.prefill;
@@ -126,7 +126,7 @@ impl Runner {
                 if let Some(found) = ahead.take(token) {
                     self.context.push(token);
                     self.next = found;
-                    stats.foreseen_tokens += 1;
+                    stats.accepted_tokens += 1;
                 } else if config.lookahead > 0 {
                     let fed = self.feed_ahead(token, config.lookahead, &mut feeding)?;
                     let Some(fed) = fed else { break };

@@ -3,7 +3,7 @@
 //! A few bytes can encode many samples, for example of silence. Samples are therefore counted while
 //! decoding, and the file's own length is not trusted.
 
-use super::sound::{MAX_SECONDS, Sound, damaged};
+use super::sound::{AudioClip, MAX_SECONDS, damaged};
 use crate::error::Error;
 use claxon::{Block, FlacReader, FlacReaderOptions};
 use nanomp3::{Options, SliceReader};
@@ -16,7 +16,7 @@ const MAX_SAMPLES: u64 = 1 << 28;
 const MAX_DECODED: u64 = 1 << 30;
 
 /// Decodes a file that is not WAV.
-pub(super) fn decode(bytes: &[u8]) -> Result<Sound, Error> {
+pub(super) fn decode(bytes: &[u8]) -> Result<AudioClip, Error> {
     // Some programs write ID3 tags before other formats than MP3, too.
     let sound = bytes.get(nanomp3::id3v2_len(bytes)..).unwrap_or_default();
     if sound.starts_with(b"fLaC") {
@@ -45,7 +45,7 @@ struct Collected {
 impl Collected {
     fn new(rate: u32, channels: u32) -> Result<Self, Error> {
         // Rejects an invalid sample rate before decoding.
-        Sound::new(rate, Vec::new())?;
+        AudioClip::new(rate, Vec::new())?;
         let most = MAX_SAMPLES.min(MAX_DECODED / u64::from(channels.max(1)));
         Ok(Collected { rate, most: most.min(MAX_SECONDS * u64::from(rate)), samples: Vec::new() })
     }
@@ -74,27 +74,27 @@ impl Collected {
         Ok(())
     }
 
-    fn sound(self) -> Result<Sound, Error> {
-        Sound::new(self.rate, self.samples)
+    fn sound(self) -> Result<AudioClip, Error> {
+        AudioClip::new(self.rate, self.samples)
     }
 }
 
 /// The file without an ID3v1 tag at its end.
-fn without_notes(bytes: &[u8]) -> &[u8] {
+fn without_id3v1(bytes: &[u8]) -> &[u8] {
     match bytes.split_last_chunk::<128>() {
         Some((sound, notes)) if notes.starts_with(b"TAG") => sound,
         _ => bytes,
     }
 }
 
-fn flac(bytes: &[u8]) -> Result<Sound, Error> {
+fn flac(bytes: &[u8]) -> Result<AudioClip, Error> {
     let fail = |error: claxon::Error| damaged(format!("the FLAC file is damaged: {error}"));
     let options = FlacReaderOptions { read_vorbis_comment: false, ..FlacReaderOptions::default() };
     let mut reader = FlacReader::new_ext(Cursor::new(bytes), options).map_err(fail)?;
     let info = reader.streaminfo();
     if info.samples.is_none() {
         // If the number of samples is known, a tag after them is never read.
-        reader = FlacReader::new_ext(Cursor::new(without_notes(bytes)), options).map_err(fail)?;
+        reader = FlacReader::new_ext(Cursor::new(without_id3v1(bytes)), options).map_err(fail)?;
     }
     let mut collected = Collected::new(info.sample_rate, info.channels)?;
     let scale = 0.5f64.powi(i32::try_from(info.bits_per_sample).unwrap_or(i32::MAX) - 1);
@@ -121,7 +121,7 @@ fn means(block: &Block, scale: f64) -> impl ExactSizeIterator<Item = f32> {
     })
 }
 
-fn mp3(bytes: &[u8]) -> Result<Sound, Error> {
+fn mp3(bytes: &[u8]) -> Result<AudioClip, Error> {
     let fail = |error: nanomp3::Error| damaged(format!("the MP3 file is damaged: {error}"));
     let options = Options::default().skip_scan(true);
     let mut reader = SliceReader::<f32>::with_options(bytes, options);

@@ -8,6 +8,6 @@ mod tokens;
 mod transcriber;
 
 pub use mel::LogMel;
-pub use sound::Sound;
+pub use sound::AudioClip;
 pub use tokens::SpeechTokens;
 pub use transcriber::{Segment, Task, Transcriber, Transcription, TranscriptionConfig};

@@ -13,24 +13,24 @@ const RATES: std::ops::RangeInclusive<u32> = 1_000..=768_000;
 
 /// A mono sound with samples from -1 to 1.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Sound {
+pub struct AudioClip {
     rate: u32,
     samples: Vec<f32>,
 }
 
-impl Sound {
+impl AudioClip {
     /// Creates a sound from samples. `rate` is in Hz.
     ///
     /// # Errors
     /// The rate is outside 1,000 to 768,000 Hz.
     pub fn new(rate: u32, samples: Vec<f32>) -> Result<Self, Error> {
         match RATES.contains(&rate) {
-            true => Ok(Sound { rate, samples }),
+            true => Ok(AudioClip { rate, samples }),
             false => Err(damaged(format!("unsupported sample rate: {rate} Hz"))),
         }
     }
 
-    /// Reads a file, as [`Sound::from_bytes`].
+    /// Reads a file, as [`AudioClip::from_bytes`].
     ///
     /// # Errors
     /// The file cannot be read, or its format is not supported.
@@ -42,7 +42,7 @@ impl Sound {
             let message = format!("{} has {size} bytes, more than {MAX_BYTES}", path.display());
             return Err(damaged(message));
         }
-        Sound::from_bytes(&std::fs::read(path).map_err(fail)?)
+        AudioClip::from_bytes(&std::fs::read(path).map_err(fail)?)
     }
 
     /// Decodes a file in memory: WAV, and with the feature `sounds` FLAC and MP3. The format is
@@ -55,7 +55,7 @@ impl Sound {
         if !is_wav(bytes) {
             return super::compressed::decode(bytes);
         }
-        Sound::from_wav(bytes)
+        AudioClip::from_wav(bytes)
     }
 
     /// Decodes a WAV file in memory: integers of 8 to 32 bits, floats of 32 or 64 bits, or G.711
@@ -115,7 +115,7 @@ impl Sound {
     ///
     /// # Errors
     /// The rate is invalid, or memory is exhausted.
-    pub fn at_rate(&self, rate: u32) -> Result<Sound, Error> {
+    pub fn at_rate(&self, rate: u32) -> Result<AudioClip, Error> {
         const ZEROS: f64 = 6.0;
         if rate == self.rate {
             return Ok(self.clone());
@@ -143,7 +143,7 @@ impl Sound {
                 .sum();
             (sum * cutoff / old) as f32
         }));
-        Sound::new(rate, samples)
+        AudioClip::new(rate, samples)
     }
 }
 
@@ -199,14 +199,14 @@ impl Format {
         Ok(Format { kind, channels: channels.into(), rate, bytes: usize::from(bits / 8) })
     }
 
-    fn sound(&self, data: &[u8]) -> Result<Sound, Error> {
+    fn sound(&self, data: &[u8]) -> Result<AudioClip, Error> {
         let one = |sample: &[u8]| match (self.kind, sample) {
             (Kind::Float, &[a, b, c, d]) => f32::from_le_bytes([a, b, c, d]),
             (Kind::Float, &[a, b, c, d, e, f, g, h]) => {
                 f64::from_le_bytes([a, b, c, d, e, f, g, h]) as f32
             }
-            (Kind::LawA, &[a]) => law_a(a),
-            (Kind::LawMu, &[a]) => law_mu(a),
+            (Kind::LawA, &[a]) => decode_a_law(a),
+            (Kind::LawMu, &[a]) => decode_mu_law(a),
             (_, &[a]) => (f32::from(a) - 128.0) / 128.0,
             (_, &[a, b]) => f32::from(i16::from_le_bytes([a, b])) / 32768.0,
             (_, &[a, b, c]) => (i32::from_le_bytes([0, a, b, c]) >> 8) as f32 / 8_388_608.0,
@@ -225,12 +225,12 @@ impl Format {
             let mean = sum / self.channels as f32;
             if mean.is_finite() { mean } else { 0.0 }
         });
-        Sound::new(self.rate, samples.collect())
+        AudioClip::new(self.rate, samples.collect())
     }
 }
 
 /// Decodes a G.711 A-law sample, in which every second bit is inverted.
-fn law_a(code: u8) -> f32 {
+fn decode_a_law(code: u8) -> f32 {
     let code = code ^ 0x55;
     let (bits, place) = (i16::from(code & 0xf) << 4, (code >> 4) & 7);
     let size = match place {
@@ -241,7 +241,7 @@ fn law_a(code: u8) -> f32 {
 }
 
 /// Decodes a G.711 µ-law sample, in which all bits are inverted.
-fn law_mu(code: u8) -> f32 {
+fn decode_mu_law(code: u8) -> f32 {
     const BIAS: i16 = 0x84;
     let code = !code;
     let size = (((i16::from(code & 0xf) << 3) + BIAS) << ((code >> 4) & 7)) - BIAS;
@@ -255,7 +255,7 @@ fn size(bytes: &[u8]) -> usize {
 }
 
 pub(super) fn damaged(message: impl Into<String>) -> Error {
-    Error::Sound { message: message.into() }
+    Error::Audio { message: message.into() }
 }
 
 #[cfg(test)]
@@ -282,7 +282,7 @@ mod tests {
     #[test]
     fn all_sample_formats_are_decoded() {
         let read = |kind, channels, bits, data: &[u8]| {
-            Sound::from_wav(&wav(kind, channels, 16_000, bits, data)).unwrap().samples
+            AudioClip::from_wav(&wav(kind, channels, 16_000, bits, data)).unwrap().samples
         };
         assert_eq!(read(1, 1, 8, &[0, 128, 192]), [-1.0, 0.0, 0.5]);
         assert_eq!(read(1, 1, 16, &[0, 0x80, 0, 0x40]), [-1.0, 0.5]);
@@ -312,13 +312,13 @@ mod tests {
         let whole = wav(1, 1, 16_000, 16, &[1, 2, 3, 4]);
         for length in 0..whole.len() {
             // A file truncated within the samples has fewer samples.
-            let _ = Sound::from_wav(&whole[..length]);
+            let _ = AudioClip::from_wav(&whole[..length]);
         }
-        assert!(Sound::from_wav(&whole[..40]).is_err());
-        assert!(Sound::from_wav(&wav(2, 1, 16_000, 16, &[])).is_err());
-        assert!(Sound::from_wav(&wav(1, 0, 16_000, 16, &[])).is_err());
-        assert!(Sound::from_wav(&wav(1, 1, 0, 16, &[])).is_err());
-        assert!(Sound::from_wav(b"RIFF1234WAVE").is_err());
+        assert!(AudioClip::from_wav(&whole[..40]).is_err());
+        assert!(AudioClip::from_wav(&wav(2, 1, 16_000, 16, &[])).is_err());
+        assert!(AudioClip::from_wav(&wav(1, 0, 16_000, 16, &[])).is_err());
+        assert!(AudioClip::from_wav(&wav(1, 1, 0, 16, &[])).is_err());
+        assert!(AudioClip::from_wav(b"RIFF1234WAVE").is_err());
     }
 
     /// Live recordings may declare a length of 0.
@@ -327,8 +327,8 @@ mod tests {
         let mut whole = wav(1, 1, 16_000, 16, &[0, 0x40, 0, 0x20]);
         let at = whole.len() - 8;
         whole[at..at + 4].fill(0);
-        assert_eq!(Sound::from_wav(&whole).unwrap().samples, [0.5, 0.25]);
-        assert!(Sound::from_wav(&wav(1, 1, 16_000, 16, &[])).unwrap().samples.is_empty());
+        assert_eq!(AudioClip::from_wav(&whole).unwrap().samples, [0.5, 0.25]);
+        assert!(AudioClip::from_wav(&wav(1, 1, 16_000, 16, &[])).unwrap().samples.is_empty());
     }
 
     /// Data after the samples is ignored in every variant of the format.
@@ -343,7 +343,7 @@ mod tests {
             let sizes = [96u64, samples, 2].map(u64::to_le_bytes).concat();
             let ds64 = [&b"ds64\x1c\0\0\0"[..], &sizes, &[0; 4]].concat();
             whole.splice(12..12, ds64);
-            Sound::from_wav(&whole).unwrap().samples
+            AudioClip::from_wav(&whole).unwrap().samples
         };
         assert_eq!(long(4, b"RF64"), [0.5, 0.25]);
         assert_eq!(long(2, b"BW64"), [0.5]);
@@ -357,13 +357,13 @@ mod tests {
             [&[22, 0, 24, 0, 3, 0, 0, 0, 1, 0][..], b"\0\0\0\0\x10\0\x80\0\0\xaa\0\x38\x9b\x71"]
                 .concat();
         whole.splice(at + 24..at + 24, kind);
-        assert_eq!(Sound::from_wav(&whole).unwrap().samples, [0.375]);
+        assert_eq!(AudioClip::from_wav(&whole).unwrap().samples, [0.375]);
     }
 
     #[test]
     fn sounds_that_are_too_long_are_refused() {
         let most = MAX_SECONDS as usize * 1000;
-        let error = Sound::from_wav(&wav(1, 1, 1000, 8, &vec![128; most + 1])).unwrap_err();
+        let error = AudioClip::from_wav(&wav(1, 1, 1000, 8, &vec![128; most + 1])).unwrap_err();
         assert!(error.to_string().contains("seconds"), "{error}");
     }
 
@@ -375,7 +375,7 @@ mod tests {
             (0..rate / 10).map(at).collect()
         };
         for (from, to) in [(44_100, 16_000), (8_000, 16_000), (16_000, 48_000)] {
-            let sound = Sound::new(from, tone(from, 440.0)).unwrap().at_rate(to).unwrap();
+            let sound = AudioClip::new(from, tone(from, 440.0)).unwrap().at_rate(to).unwrap();
             let expected = tone(to, 440.0);
             assert_eq!(sound.samples.len(), expected.len());
             for (found, expected) in sound.samples.iter().zip(&expected).skip(100).take(500) {
@@ -383,7 +383,7 @@ mod tests {
             }
         }
         // Frequencies above half the sample rate are removed.
-        let high = Sound::new(44_100, tone(44_100, 12_000.0)).unwrap().at_rate(16_000).unwrap();
+        let high = AudioClip::new(44_100, tone(44_100, 12_000.0)).unwrap().at_rate(16_000).unwrap();
         assert!(high.samples.iter().skip(100).take(1000).all(|sample| sample.abs() < 2e-2));
     }
 }

@@ -177,9 +177,9 @@ impl SpeechTokens {
         }
         let (text, stamps) = logits.split_at(logits.len().min(first as usize));
         let most = |logits: &[f32]| logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-        let (likeliest, base) = (most(text), most(stamps));
+        let (text_max, base) = (most(text), most(stamps));
         let sum: f32 = stamps.iter().map(|logit| (logit - base).exp()).sum();
-        if base > f32::NEG_INFINITY && base + sum.ln() > likeliest {
+        if base > f32::NEG_INFINITY && base + sum.ln() > text_max {
             mask_range(logits, 0, first);
         }
     }
@@ -282,7 +282,12 @@ mod tests {
     #[test]
     fn english_only_models_have_no_languages() {
         let of = |start: u32| {
-            let added = |(id, name): (u32, &str)| serde_json::json!({"id": id, "content": name, "special": true, "single_word": false, "lstrip": false, "rstrip": false, "normalized": false});
+            let added = |(id, name): (u32, &str)| {
+                serde_json::json!({
+                    "id": id, "content": name, "special": true, "single_word": false, "lstrip": false,
+                    "rstrip": false, "normalized": false
+                })
+            };
             let names = [
                 "<|startoftranscript|>",
                 "<|en|>",
@@ -291,7 +296,10 @@ mod tests {
                 "<|notimestamps|>",
             ];
             let added: Vec<Value> = (start..).zip(names).map(added).collect();
-            let json = serde_json::json!({"version": "1.0", "added_tokens": added, "model": {"type": "BPE", "vocab": {"a": 0}, "merges": []}});
+            let json = serde_json::json!({
+                "version": "1.0", "added_tokens": added,
+                "model": {"type": "BPE", "vocab": {"a": 0}, "merges": []}
+            });
             let tokenizer = Tokenizer::from_bytes(json.to_string().as_bytes()).unwrap();
             SpeechTokens::of(&tokenizer)
         };

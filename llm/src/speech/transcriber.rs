@@ -1,7 +1,7 @@
 //! [`Transcriber`]: speech to text.
 
 use super::mel::LogMel;
-use super::sound::Sound;
+use super::sound::AudioClip;
 use super::tokens::SpeechTokens;
 use crate::encoder::{Encoded, check_size, encode};
 use crate::error::Error;
@@ -195,7 +195,7 @@ impl Transcriber {
     /// A setting is out of range, no start token is known, or the program failed.
     pub fn transcribe(
         &mut self,
-        sound: &Sound,
+        sound: &AudioClip,
         config: &TranscriptionConfig,
         mut on_text: impl FnMut(&str),
     ) -> Result<Transcription, Error> {
@@ -205,7 +205,7 @@ impl Transcriber {
 
     fn transcribe_until_stopped(
         &mut self,
-        sound: &Sound,
+        sound: &AudioClip,
         config: &TranscriptionConfig,
         on_text: &mut dyn FnMut(&str),
     ) -> Result<Transcription, Error> {
@@ -371,8 +371,8 @@ impl Transcriber {
         timed(&mut stats.execution, || step(model, decoder, first, encoded, 0, &mut logits))?;
         let of = |token: u32| logits.get(token as usize).copied().unwrap_or(f32::NEG_INFINITY);
         let languages = self.tokens.languages.iter();
-        let likeliest = languages.max_by(|(_, a), (_, b)| of(*a).total_cmp(&of(*b)));
-        Ok(likeliest.map(|(name, _)| name.clone()))
+        let best = languages.max_by(|(_, a), (_, b)| of(*a).total_cmp(&of(*b)));
+        Ok(best.map(|(name, _)| name.clone()))
     }
 
     /// Resets the decoder's KV cache.

@@ -159,7 +159,7 @@ impl Unigrams {
 
     /// Encodes a text without further pre-tokenization.
     pub(super) fn encode(&self, text: &str, tokens: &mut Vec<u32>) {
-        let found = if self.is_words { self.words(text) } else { self.likeliest(text) };
+        let found = if self.is_words { self.words(text) } else { self.best_segmentation(text) };
         let mut unknown: Option<&str> = None;
         let mut at = 0;
         for (length, token) in found {
@@ -179,7 +179,7 @@ impl Unigrams {
     }
 
     /// Viterbi segmentation: lengths and tokens of the parts.
-    fn likeliest(&self, text: &str) -> Vec<(usize, Option<u32>)> {
+    fn best_segmentation(&self, text: &str) -> Vec<(usize, Option<u32>)> {
         let none = Node { score: 0.0, length: 0, token: None };
         let mut nodes = vec![none; text.len() + 1];
         for (at, character) in text.char_indices() {

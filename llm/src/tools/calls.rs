@@ -1,7 +1,7 @@
 //! [`ToolCalls`]: streaming parser for function calls in a model's output.
 
 use super::parts::{self, Beginning, Nesting};
-use super::{Said, Tool, ToolCall};
+use super::{OutputPart, Tool, ToolCall};
 use serde_json::value::RawValue;
 use std::collections::BTreeMap;
 
@@ -67,9 +67,9 @@ impl ToolCalls {
         ToolCalls { names, in_parts: false, is_whole: false, waiting: String::new(), state }
     }
 
-    /// Reports calls incrementally if they name their function first: [`Said::Begun`], then
-    /// [`Said::Arguments`] with whitespace between JSON tokens removed. Malformed JSON that is
-    /// detected later cannot be withdrawn.
+    /// Reports calls incrementally if they name their function first: [`OutputPart::Begun`], then
+    /// [`OutputPart::Arguments`] with whitespace between JSON tokens removed. Malformed JSON that
+    /// is detected later cannot be withdrawn.
     #[must_use]
     pub fn in_parts(mut self) -> Self {
         self.in_parts = true;
@@ -77,7 +77,7 @@ impl ToolCalls {
     }
 
     /// Appends text, and returns the parts that are known by now.
-    pub fn push(&mut self, text: &str) -> Vec<Said> {
+    pub fn push(&mut self, text: &str) -> Vec<OutputPart> {
         self.waiting.push_str(text);
         let mut said = Vec::new();
         while self.step(&mut said) {}
@@ -85,7 +85,7 @@ impl ToolCalls {
     }
 
     /// Ends the output, and returns the remaining parts.
-    pub fn finish(mut self) -> Vec<Said> {
+    pub fn finish(mut self) -> Vec<OutputPart> {
         let mut said = Vec::new();
         let waiting = std::mem::take(&mut self.waiting);
         match self.state {
@@ -108,7 +108,7 @@ impl ToolCalls {
     }
 
     /// Advances the parser. Returns false if more text is needed.
-    fn step(&mut self, said: &mut Vec<Said>) -> bool {
+    fn step(&mut self, said: &mut Vec<OutputPart>) -> bool {
         match self.state {
             State::Start { is_first } => {
                 let rest = self.waiting.trim_start();
@@ -169,7 +169,7 @@ impl ToolCalls {
                 let waiting = std::mem::take(&mut self.waiting);
                 let (passed, rest) = nesting.pass(&waiting);
                 if !passed.is_empty() {
-                    said.push(Said::Arguments(passed));
+                    said.push(OutputPart::Arguments(passed));
                 }
                 self.state = match rest {
                     // Continue in the enclosing object of the call.
@@ -202,7 +202,13 @@ impl ToolCalls {
     }
 
     /// Reports the start of a call at byte offset `at` of the waiting text, in incremental mode.
-    fn begin(&mut self, at: usize, between: &[char], around: Around, said: &mut Vec<Said>) -> bool {
+    fn begin(
+        &mut self,
+        at: usize,
+        between: &[char],
+        around: Around,
+        said: &mut Vec<OutputPart>,
+    ) -> bool {
         if !self.in_parts || self.is_whole {
             return false;
         }
@@ -215,7 +221,7 @@ impl ToolCalls {
             }
             Beginning::Call { name, arguments } => {
                 let (id, none) = (String::new(), String::new());
-                said.push(Said::Begun(ToolCall { id, name, arguments: none }));
+                said.push(OutputPart::Begun(ToolCall { id, name, arguments: none }));
                 self.waiting.drain(..at + arguments);
                 self.state = State::Arguments(Nesting::within(0), around);
                 true
@@ -224,7 +230,7 @@ impl ToolCalls {
     }
 
     /// Reports the text that follows a call.
-    fn rest(&self, text: &str, said: &mut Vec<Said>) {
+    fn rest(&self, text: &str, said: &mut Vec<OutputPart>) {
         let is_between = |c: char| c.is_whitespace() || c == ';' || c == ',';
         let text = text.trim_start_matches(is_between);
         let inside = text.trim_end_matches(|c: char| c.is_whitespace() || c == ']');
@@ -235,10 +241,10 @@ impl ToolCalls {
 
     /// Reports the calls that `inside` consists of, or else `whole` as text. Returns whether calls
     /// were found.
-    fn calls_or_text(&self, inside: &str, whole: &str, said: &mut Vec<Said>) -> bool {
+    fn calls_or_text(&self, inside: &str, whole: &str, said: &mut Vec<OutputPart>) -> bool {
         let calls = self.calls(inside).filter(|calls| !calls.is_empty());
         match &calls {
-            Some(calls) => said.extend(calls.iter().cloned().map(Said::Call)),
+            Some(calls) => said.extend(calls.iter().cloned().map(OutputPart::Call)),
             None => give(said, whole.to_owned()),
         }
         calls.is_some()
@@ -292,11 +298,11 @@ impl ToolCalls {
 }
 
 /// Appends text to the last part, or adds a part.
-fn give(said: &mut Vec<Said>, text: String) {
+fn give(said: &mut Vec<OutputPart>, text: String) {
     match said.last_mut() {
         _ if text.is_empty() => {}
-        Some(Said::Text(last)) => last.push_str(&text),
-        _ => said.push(Said::Text(text)),
+        Some(OutputPart::Text(last)) => last.push_str(&text),
+        _ => said.push(OutputPart::Text(text)),
     }
 }
 
@@ -307,11 +313,11 @@ mod tests {
 
     /// Parsed output as text, with calls in brackets. Independent of the chunk size.
     fn heard(text: &str) -> String {
-        let shown = |said: Vec<Said>| {
-            let one = |said: &Said| match said {
-                Said::Text(text) | Said::Arguments(text) => text.clone(),
-                Said::Call(call) => format!("[{}{}]", call.name, call.arguments),
-                Said::Begun(call) => format!("[{}", call.name),
+        let shown = |said: Vec<OutputPart>| {
+            let one = |said: &OutputPart| match said {
+                OutputPart::Text(text) | OutputPart::Arguments(text) => text.clone(),
+                OutputPart::Call(call) => format!("[{}{}]", call.name, call.arguments),
+                OutputPart::Begun(call) => format!("[{}", call.name),
             };
             said.iter().map(one).collect::<String>()
         };
@@ -414,14 +420,14 @@ mod tests {
         }
         let none = Vec::new;
         let begun = ToolCall { id: String::new(), name: "f".into(), arguments: String::new() };
-        let part = |text: &str| Said::Arguments(text.into());
+        let part = |text: &str| OutputPart::Arguments(text.into());
         assert_eq!(
             said,
             [
-                vec![Said::Text("So: ".into())],
+                vec![OutputPart::Text("So: ".into())],
                 none(),
                 none(),
-                vec![Said::Begun(begun), part("{\"x\"")],
+                vec![OutputPart::Begun(begun), part("{\"x\"")],
                 vec![part(":")],
                 vec![part("[1,")],
                 vec![part("2]")],

@@ -3,13 +3,13 @@
 use super::parts::Part;
 use crate::error::Failure;
 use pyo3::prelude::*;
-use torchlet::llm::{self, Input, Mark, Message, Tool, ToolCall};
+use torchlet::llm::{self, Input, Message, Placeholder, Tool, ToolCall};
 
 /// Messages with placeholders for images and audio, and these objects.
 pub(super) struct Conversation {
     messages: Vec<Message>,
     objects: Vec<Part>,
-    mark: Mark,
+    mark: Placeholder,
     pub(super) tools: Vec<Tool>,
     arguments: llm::TemplateArguments,
 }
@@ -30,17 +30,17 @@ impl Conversation {
         let tools: Result<Vec<Tool>, _> = tools.iter().map(|tool| Tool::from_json(tool)).collect();
         let tools = tools.map_err(Failure::from)?;
         let mut read = Vec::new();
-        for (role, content, calls, tool_call_id, others) in spoken {
+        for (role, content, calls, tool_call_id, extra_fields) in spoken {
             let content: PyResult<Vec<Part>> = content.iter().map(Part::of).collect();
-            read.push((role, content?, calls, tool_call_id, others));
+            read.push((role, content?, calls, tool_call_id, extra_fields));
         }
         let texts = read.iter().flat_map(|(_, content, ..)| content);
-        let mark = Mark::unlike(texts.filter_map(|part| match part {
+        let mark = Placeholder::not_in(texts.filter_map(|part| match part {
             Part::Text(text) => Some(text.as_str()),
             _ => None,
         }));
         let (mut messages, mut objects) = (Vec::new(), Vec::new());
-        for (role, content, calls, tool_call_id, others) in read {
+        for (role, content, calls, tool_call_id, extra_fields) in read {
             let mut text = String::new();
             for part in content {
                 match part {
@@ -53,7 +53,12 @@ impl Conversation {
             }
             let call = |(id, name, arguments)| ToolCall { id, name, arguments };
             let tool_calls = calls.into_iter().map(call).collect();
-            messages.push(Message { tool_calls, tool_call_id, others, ..Message::new(role, text) });
+            messages.push(Message {
+                tool_calls,
+                tool_call_id,
+                extra_fields,
+                ..Message::new(role, text)
+            });
         }
         Ok(Conversation { messages, objects, mark, tools, arguments })
     }

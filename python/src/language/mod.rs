@@ -21,7 +21,7 @@ use settings::{Config, Overrides};
 use std::path::PathBuf;
 use std::sync::Arc;
 use torchlet::core::TensorInfo;
-use torchlet::llm::{self, Finish, Input, Said, Stop, ToolCalls};
+use torchlet::llm::{self, Finish, Input, OutputPart, Stop, ToolCalls};
 
 /// Log probabilities at a position: token, log probability, the most likely tokens with theirs, and
 /// the character offset.
@@ -89,7 +89,7 @@ fn statistics<'py>(py: Python<'py>, stats: &llm::Stats) -> PyResult<Bound<'py, P
     for (name, count) in [
         ("prompt_tokens", stats.prompt_tokens),
         ("generated_tokens", stats.generated_tokens),
-        ("foreseen_tokens", stats.foreseen_tokens),
+        ("accepted_tokens", stats.accepted_tokens),
     ] {
         found.set_item(name, count)?;
     }
@@ -120,7 +120,7 @@ fn generated<'py>(py: Python<'py>, made: llm::Generation) -> PyResult<Generated<
     let offset = |bytes| made.text.get(..bytes).map_or(0, |before: &str| before.chars().count());
     let logprobs = made.logprobs.into_iter().map(|told| {
         let offset = offset(told.offset);
-        (told.token, told.logprob, told.likeliest, offset)
+        (told.token, told.logprob, told.top, offset)
     });
     let logprobs = logprobs.collect();
     Ok((made.text, made.tokens, logprobs, finish, statistics(py, &made.stats)?))
@@ -264,11 +264,11 @@ impl Runner {
             said.extend(calls.finish());
             for said in said {
                 match said {
-                    Said::Text(text) => made.text += &text,
-                    Said::Call(call) | Said::Begun(call) => {
+                    OutputPart::Text(text) => made.text += &text,
+                    OutputPart::Call(call) | OutputPart::Begun(call) => {
                         called.push((call.name, call.arguments))
                     }
-                    Said::Arguments(_) => {}
+                    OutputPart::Arguments(_) => {}
                 }
             }
         }

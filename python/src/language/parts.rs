@@ -12,12 +12,12 @@ pub(super) enum Part {
     Tokens(Vec<u32>),
     Image(torchlet::Tensor),
     Audio(torchlet::Tensor),
-    Picture(Picture),
+    RgbImage(RgbImage),
 }
 
 /// An image with its preprocessing options.
-pub(super) struct Picture {
-    points: llm::Picture,
+pub(super) struct RgbImage {
+    points: llm::RgbImage,
     tiling: Option<Tiling>,
     mean: [f32; 3],
     std: [f32; 3],
@@ -26,7 +26,7 @@ pub(super) struct Picture {
 /// Pixels, tiling, number of tiles, mean, standard deviation.
 type PictureSource<'py> = (Bound<'py, PyAny>, Option<String>, usize, Vec<f32>, Vec<f32>);
 
-impl Picture {
+impl RgbImage {
     fn of((points, tiling, tiles, mean, std): PictureSource<'_>) -> PyResult<Self> {
         let none = || {
             invalid(format!(
@@ -64,19 +64,19 @@ impl Picture {
         if !mean.iter().chain(&std).all(|value| value.is_finite()) || std.contains(&0.0) {
             return Err(invalid("mean and std must be finite, and std must not be 0".into()));
         }
-        let points = llm::Picture::from_rgb(width, height, points).map_err(Failure::from)?;
-        Ok(Picture { points, tiling, mean, std })
+        let points = llm::RgbImage::from_rgb(width, height, points).map_err(Failure::from)?;
+        Ok(RgbImage { points, tiling, mean, std })
     }
 
     /// Preprocesses the image for the encoder: tiles, and the text between them.
     fn parts(&self, runner: &llm::Runner) -> Result<Vec<Part>, Failure> {
-        let none = || Failure::invalid("the program takes no images".into());
+        let none = || Failure::invalid("the program does not accept images".into());
         let info = runner.image_input().ok_or_else(none)?;
         let shape: Vec<usize> = (0..info.rank()).map(|dim| info.size(dim)).collect();
         let (height, width) = match *shape {
             [1, 3, height, width] | [3, height, width] => (height, width),
             _ => {
-                let message = format!("the program takes {info}, expected an RGB image");
+                let message = format!("the program's image input is {info}; expected an RGB image");
                 return Err(Failure::invalid(message));
             }
         };
@@ -123,7 +123,7 @@ impl Part {
             "tokens" => Part::Tokens(value.extract()?),
             "image" => Part::Image(tensor()?),
             "audio" => Part::Audio(tensor()?),
-            "picture" => Part::Picture(Picture::of(value.extract()?)?),
+            "picture" => Part::RgbImage(RgbImage::of(value.extract()?)?),
             other => return Err(invalid(format!("{other:?} is not a valid part of a prompt"))),
         })
     }
@@ -132,7 +132,7 @@ impl Part {
     /// input.
     pub(super) fn laid_out(self, runner: &llm::Runner) -> Result<Vec<Part>, Failure> {
         let mut parts = match self {
-            Part::Picture(picture) => picture.parts(runner)?,
+            Part::RgbImage(picture) => picture.parts(runner)?,
             part => vec![part],
         };
         parts.iter_mut().try_for_each(|part| part.lay_out(runner))?;
@@ -143,7 +143,7 @@ impl Part {
         let (tensor, info) = match self {
             Part::Image(tensor) => (tensor, runner.image_input()),
             Part::Audio(tensor) => (tensor, runner.audio_input()),
-            Part::Text(_) | Part::Tokens(_) | Part::Picture(_) => return Ok(()),
+            Part::Text(_) | Part::Tokens(_) | Part::RgbImage(_) => return Ok(()),
         };
         if let Some(info) = info
             && info.rank() == tensor.dim_order().len()
@@ -160,7 +160,7 @@ impl Part {
             Part::Image(tensor) => Input::Image(tensor.as_tensor_ref()),
             Part::Audio(tensor) => Input::Audio(tensor.as_tensor_ref()),
             // Images are preprocessed by `laid_out` before.
-            Part::Picture(_) => Input::Tokens(&[]),
+            Part::RgbImage(_) => Input::Tokens(&[]),
         }
     }
 }

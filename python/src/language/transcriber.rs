@@ -67,11 +67,11 @@ impl Transcriber {
                 })?;
                 let samples = tensor.facade()?.to_type(ScalarType::Float);
                 let samples = samples.and_then(|tensor| tensor.to_vec::<f32>());
-                llm::Sound::new(rate, samples.map_err(Failure::from)?)
+                llm::AudioClip::new(rate, samples.map_err(Failure::from)?)
             }
             None => match sound.extract()? {
-                Source::Bytes(bytes) => llm::Sound::from_bytes(&bytes),
-                Source::Path(path) => llm::Sound::load(path),
+                Source::Bytes(bytes) => llm::AudioClip::from_bytes(&bytes),
+                Source::Path(path) => llm::AudioClip::load(path),
             },
         };
         let sound = sound.map_err(Failure::from)?;

@@ -10,7 +10,9 @@ use super::images::data_uri;
 use serde_json::{Map, Value, json};
 #[cfg(feature = "grammar")]
 use torchlet::llm::Grammar;
-use torchlet::llm::{GenerationConfig, Mark, Message, Sampling, TemplateArguments, Tool, ToolCall};
+use torchlet::llm::{
+    GenerationConfig, Message, Placeholder, Sampling, TemplateArguments, Tool, ToolCall,
+};
 
 /// The prompt of a request.
 #[derive(Debug, Clone, PartialEq)]
@@ -19,7 +21,7 @@ pub(super) enum Prompt {
     Messages {
         messages: Vec<Message>,
         images: Vec<Vec<u8>>,
-        mark: Mark,
+        mark: Placeholder,
     },
     Text(String),
     /// Passed as given, without adding BOS.
@@ -439,7 +441,7 @@ impl Fields {
         let mut written = Vec::new();
         let others = ["tools", "chat_template_kwargs"].iter().filter_map(|name| self.0.get(*name));
         list.iter().chain(others).for_each(|value| texts(value, &mut written));
-        let mark = Mark::unlike(written);
+        let mark = Placeholder::not_in(written);
         for (number, value) in list.iter().enumerate() {
             let read = message(value, &mark, &mut images);
             messages.push(read.map_err(|error| format!("'messages[{number}]': {error}"))?);
@@ -506,12 +508,16 @@ fn texts<'v>(value: &'v Value, found: &mut Vec<&'v str>) {
 }
 
 /// Message fields with special treatment.
-const OF_MESSAGES: [&str; 4] = ["role", "content", "tool_calls", "tool_call_id"];
+const MESSAGE_FIELDS: [&str; 4] = ["role", "content", "tool_calls", "tool_call_id"];
 /// Unsupported message fields: deprecated, or not text.
 const UNSUPPORTED_IN_MESSAGES: [&str; 3] = ["function_call", "audio", "refusal"];
 
 /// Parses a message and appends its images to `images`.
-fn message(value: &Value, mark: &Mark, images: &mut Vec<Vec<u8>>) -> Result<Message, String> {
+fn message(
+    value: &Value,
+    mark: &Placeholder,
+    images: &mut Vec<Vec<u8>>,
+) -> Result<Message, String> {
     let role = value["role"].as_str().ok_or("'role' should be a string")?;
     let tool_calls = match &value["tool_calls"] {
         Value::Null => Vec::new(),
@@ -537,20 +543,20 @@ fn message(value: &Value, mark: &Mark, images: &mut Vec<Vec<u8>>) -> Result<Mess
     };
     // The name of the system role in newer models.
     let role = if role == "developer" { "system" } else { role };
-    let mut others = Vec::new();
+    let mut extra_fields = Vec::new();
     for (name, value) in
         value.as_object().into_iter().flatten().filter(|(_, value)| !value.is_null())
     {
         match name.as_str() {
-            name if OF_MESSAGES.contains(&name) => {}
+            name if MESSAGE_FIELDS.contains(&name) => {}
             name if UNSUPPORTED_IN_MESSAGES.contains(&name) => {
                 return Err(format!("'{name}' is not supported"));
             }
             // Passed to the template, which may use it: for example a name, or reasoning content.
-            name => others.push((name.to_owned(), value.to_string())),
+            name => extra_fields.push((name.to_owned(), value.to_string())),
         }
     }
-    Ok(Message { tool_calls, tool_call_id, others, ..Message::new(role, content) })
+    Ok(Message { tool_calls, tool_call_id, extra_fields, ..Message::new(role, content) })
 }
 
 /// Parses a function call of an assistant message.
@@ -567,7 +573,11 @@ fn tool_call(value: &Value) -> Result<ToolCall, String> {
 }
 
 /// Returns the text of a content part, or the placeholder of its image.
-fn content_part(part: &Value, mark: &Mark, images: &mut Vec<Vec<u8>>) -> Result<String, String> {
+fn content_part(
+    part: &Value,
+    mark: &Placeholder,
+    images: &mut Vec<Vec<u8>>,
+) -> Result<String, String> {
     match (part["type"].as_str(), &part["text"], &part["image_url"]["url"]) {
         (Some("text"), Value::String(text), _) => Ok(text.clone()),
         (Some("image_url"), _, Value::String(url)) => {

@@ -45,11 +45,11 @@ impl Shape {
         let products =
             products.into_iter().try_fold(1usize, |numel, size| numel.checked_mul(size))?;
         let out = self.bound * self.most * self.groups * self.out_channels;
-        let is_worth = self.in_channels >= LEAST_CHANNELS && terms >= LEAST_TERMS;
+        let is_worthwhile = self.in_channels >= LEAST_CHANNELS && terms >= LEAST_TERMS;
         let bytes = padded_bytes(Element::F32, products);
         let fits = products <= out.saturating_mul(MOST_PRODUCTS)
             && bytes <= e.limits().tensor.min(MOST_BYTES);
-        (is_worth && fits).then_some(plane)
+        (is_worthwhile && fits).then_some(plane)
     }
 
     /// Emits a GEMM of the weights and the input planes, and the fold of its result.

@@ -5,7 +5,7 @@ use crate::encoder::{Encoder, read, u32_of, write};
 use crate::error::Error;
 use crate::ops::views::gather;
 use crate::tensors::Operand;
-use torchlet_shaders::{Element, PackCodes, PackCodesPush};
+use torchlet_shaders::{Element, PackInt8, PackInt8Push};
 
 /// Returns the channels and the pixels per channel of an image tensor.
 pub(super) fn channels_and_plane(sizes: &[usize]) -> Result<[usize; 2], Error> {
@@ -45,13 +45,13 @@ pub(super) fn pack(
     if packed.numel() == 0 {
         return Ok(());
     }
-    let push = PackCodesPush {
+    let push = PackInt8Push {
         numel: u32_of(packed.numel() / GROUP)?,
         channels: u32_of(channels)?,
         plane: u32_of(plane)?,
     };
     let accesses = [read(pictures.id), write(packed.id)];
-    e.dispatch_along_x(&PackCodes {}, accesses, &push, packed.numel() / GROUP)
+    e.dispatch_along_x(&PackInt8 {}, accesses, &push, packed.numel() / GROUP)
 }
 
 /// Emits the conversion back from channels-last layout.

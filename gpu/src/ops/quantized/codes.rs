@@ -14,7 +14,7 @@ use crate::ops::splits;
 use crate::ops::tiling::MOST_SPLITS;
 use crate::tensors::Operand;
 use torchlet_shaders::functions::codes as functions;
-use torchlet_shaders::{ConvolutionCodes, ConvolutionCodesPush, Element, Module, Pipeline as _};
+use torchlet_shaders::{ConvolutionInt8, ConvolutionInt8Push, Element, Module, Pipeline as _};
 
 /// A convolution or GEMM to encode.
 pub(super) struct Product<'o> {
@@ -268,7 +268,7 @@ impl Product<'_> {
             None => [self.out; 2],
         };
         let bias = self.bias.unwrap_or(self.scales);
-        let pipeline = ConvolutionCodes {
+        let pipeline = ConvolutionInt8 {
             scale: self.scales.element,
             bias: bias.element,
             output: self.out.element,
@@ -290,7 +290,7 @@ impl Product<'_> {
         let split_units = units.div_ceil(tiles.splits).next_multiple_of(tiles.units);
         let [low, high] = self.clamp;
         let pitch = if self.by_place { n.next_multiple_of(GROUP) } else { n };
-        let push = ConvolutionCodesPush {
+        let push = ConvolutionInt8Push {
             m: u32_of(m)?,
             n: u32_of(n)?,
             pitch: u32_of(pitch)?,
@@ -356,8 +356,8 @@ impl Product<'_> {
     }
 
     /// Returns the window parameters; unused for a GEMM.
-    fn placed(&self) -> Result<ConvolutionCodesPush, Error> {
-        let none = ConvolutionCodesPush {
+    fn placed(&self) -> Result<ConvolutionInt8Push, Error> {
+        let none = ConvolutionInt8Push {
             m: 0,
             n: 0,
             units: 0,
@@ -391,7 +391,7 @@ impl Product<'_> {
         let [in_y, in_x] = windows.size;
         let ([stride_y, stride_x], [padding_y, padding_x]) = (windows.stride, windows.padding);
         let [dilation_y, dilation_x] = windows.dilation;
-        Ok(ConvolutionCodesPush {
+        Ok(ConvolutionInt8Push {
             groups: u32_of(windows.groups)?,
             place_units: u32_of(self.weights.rows.padded() / GROUP)?,
             in_y: i32_of(in_y)?,
@@ -411,8 +411,8 @@ impl Product<'_> {
 
 /// Returns the shader for a device with or without int8 matrices of `matrix_k` terms.
 pub(super) fn module(matrix_k: Option<u32>) -> Module {
-    let better = ConvolutionCodes::BETTER.first().filter(|_| matrix_k.is_some());
-    better.copied().unwrap_or(ConvolutionCodes::MODULE)
+    let better = ConvolutionInt8::BETTER.first().filter(|_| matrix_k.is_some());
+    better.copied().unwrap_or(ConvolutionInt8::MODULE)
 }
 
 #[cfg(test)]
@@ -504,10 +504,10 @@ mod tests {
     #[test]
     fn devices_have_the_kernel_that_they_can_run() {
         let dot = || DeviceFeatures::only(&[DeviceFeature::IntegerDotProduct], 32);
-        let tiles = ["pack_codes", "convolution_codes"];
+        let tiles = ["pack_int8", "convolution_int8"];
         assert_eq!(shaders(dot(), [16, 32], 1), tiles);
         assert_eq!(shaders(dot(), [32, 32], 2), tiles);
-        let matrices = ["pack_codes", "convolution_codes_cooperative"];
+        let matrices = ["pack_int8", "convolution_int8_cooperative"];
         assert_eq!(shaders(DeviceFeatures::multiplying_codes(32), [16, 32], 1), matrices);
         assert_eq!(shaders(DeviceFeatures::multiplying_codes(16), [16, 32], 1), matrices);
         // Too few buffers; no features; few output channels; groups that would be mostly padding.

@@ -16,9 +16,9 @@ use crate::stages::Epilogue;
 use crate::tensors::Operand;
 use torchlet_graph::graph::ValueId;
 use torchlet_graph::operators::{
-    DynamicLinearArgs, EmbeddingQ4gswArgs, LinearDq8caQ4gswArgs, LinearOfCodesArgs,
-    LinearQ4gswArgs, LinearQ8cswArgs, LinearQ8taQ8cswArgs, LinearQcs4wArgs, Operator,
-    Q8taLinearArgs, QuantizedLinear, WeightInt8packMmArgs,
+    DynamicLinearArgs, EmbeddingQ4gswArgs, LinearDq8caQ4gswArgs, LinearInt8Args, LinearQ4gswArgs,
+    LinearQ8cswArgs, LinearQ8taQ8cswArgs, LinearQcs4wArgs, Operator, Q8taLinearArgs,
+    QuantizedLinear, WeightInt8packMmArgs,
 };
 use torchlet_shaders::functions::unary;
 use torchlet_shaders::{
@@ -31,7 +31,7 @@ pub(in crate::ops) const OPERATORS: &[Entry] = &[
     product(Operator::ET_VK_LINEAR_Q8CSW, |e, args| plain(e, LinearQ8cswArgs::of(args)?)),
     product(Operator::ET_VK_LINEAR_Q4GSW, |e, args| plain(e, LinearQ4gswArgs::of(args)?)),
     product(Operator::ET_VK_Q4GSW_LINEAR, |e, args| plain(e, LinearQ4gswArgs::of(args)?)),
-    product(Operator::LINEAR_OF_CODES, |e, args| plain(e, LinearOfCodesArgs::of(args)?)),
+    product(Operator::LINEAR_INT8, |e, args| plain(e, LinearInt8Args::of(args)?)),
     operator(Operator::DYNAMIC_LINEAR, |e, args| {
         // For calls that the passes have not split in two.
         let mut it = Weighted::of(e, &DynamicLinearArgs::of(args)?.into())?;

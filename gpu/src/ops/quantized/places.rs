@@ -22,10 +22,10 @@ use torchlet_graph::operators::{
     UnaryArgs,
 };
 use torchlet_shaders::functions::unary;
-use torchlet_shaders::{DepthwiseCodes, DepthwiseCodesPush, Element};
+use torchlet_shaders::{DepthwiseInt8, DepthwiseInt8Push, Element};
 
 pub(in crate::ops) const OPERATORS: &[Entry] = &[
-    operator(Operator::PLACES, |e, args| {
+    operator(Operator::TO_CHANNELS_LAST, |e, args| {
         let call = UnaryArgs::of(args)?;
         let input = e.tensor(call.input)?;
         let channels = channels_and_plane(&input.sizes)?;
@@ -36,13 +36,13 @@ pub(in crate::ops) const OPERATORS: &[Entry] = &[
         let out = e.resize(out.id, &sizes_by_place(&input, channels))?;
         pack(e, &input, channels, &out)
     }),
-    operator(Operator::PLANES, |e, args| {
+    operator(Operator::TO_CHANNELS_FIRST, |e, args| {
         let call = UnaryArgs::of(args)?;
         let input = e.tensor(call.input)?;
         let out = e.out(args)?;
         planes(e, &input, &out)
     }),
-    operator(Operator::CONVOLUTION_BY_PLACE, convolution),
+    operator(Operator::CONVOLUTION_CHANNELS_LAST, convolution),
 ];
 
 /// Whether a call is an int8 convolution for channels-last kernels, on a device with these features
@@ -217,7 +217,7 @@ fn depthwise(
     let enough = |across: &usize| rows.saturating_mul(width.div_ceil(*across)) >= e.busy();
     let across = [4, 2].into_iter().find(enough).unwrap_or(1);
     let count = rows.saturating_mul(width.div_ceil(across));
-    let push = DepthwiseCodesPush {
+    let push = DepthwiseInt8Push {
         count: u32_of(count)?,
         channels: u32_of(call.out_channels)?,
         quads: u32_of(quads)?,
@@ -243,7 +243,7 @@ fn depthwise(
         u32_of(operand.numel())?;
     }
     let bias = call.bias.as_ref().unwrap_or(&call.scales);
-    let pipeline = DepthwiseCodes {
+    let pipeline = DepthwiseInt8 {
         scale: call.scales.element,
         bias: bias.element,
         has_bias: call.bias.is_some(),

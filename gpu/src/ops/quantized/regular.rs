@@ -512,7 +512,7 @@ mod tests {
     use torchlet_graph::operators::Operator;
 
     const TEAMS: [DeviceFeature; 4] = [
-        DeviceFeature::HalfArithmetic,
+        DeviceFeature::Float16Arithmetic,
         DeviceFeature::SubgroupArithmetic,
         DeviceFeature::SubgroupShuffle,
         DeviceFeature::FullSubgroups,

@@ -8,8 +8,8 @@ use crate::ops::window::checked_numel;
 use crate::tensors::Operand;
 use torchlet_graph::graph::{Node, ValueId};
 use torchlet_graph::operators::{
-    ArgumentCount, LinearArgs, LinearOfCodesArgs, LinearQ4gswArgs, LinearQ8cswArgs,
-    LinearQcs4wArgs, Operator, QuantizedLinear, WeightInt8packMmArgs, WeightPacking,
+    ArgumentCount, LinearArgs, LinearInt8Args, LinearQ4gswArgs, LinearQ8cswArgs, LinearQcs4wArgs,
+    Operator, QuantizedLinear, WeightInt8packMmArgs, WeightPacking,
 };
 use torchlet_shaders::Element;
 
@@ -56,7 +56,7 @@ const OF_FLOATS: &[(Operator, Reader)] = &[
     (Operator::WEIGHT_INT8PACK_MM, |args| Ok(WeightInt8packMmArgs::of(args)?.into())),
     (Operator::ET_VK_LINEAR_QCS4W, |args| Ok(LinearQcs4wArgs::of(args)?.into())),
     (Operator::ET_VK_LINEAR_Q8CSW, |args| Ok(LinearQ8cswArgs::of(args)?.into())),
-    (Operator::LINEAR_OF_CODES, |args| Ok(LinearOfCodesArgs::of(args)?.into())),
+    (Operator::LINEAR_INT8, |args| Ok(LinearInt8Args::of(args)?.into())),
     (Operator::ET_VK_LINEAR_Q4GSW, |args| Ok(LinearQ4gswArgs::of(args)?.into())),
     (Operator::ET_VK_Q4GSW_LINEAR, |args| Ok(LinearQ4gswArgs::of(args)?.into())),
 ];

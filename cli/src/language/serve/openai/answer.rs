@@ -3,7 +3,9 @@
 use super::likelihood::Likelihoods;
 use serde_json::{Value, json};
 use std::time::{SystemTime, UNIX_EPOCH};
-use torchlet::llm::{Finish, Generation, Logprobs, Said, Tokenizer, Tool, ToolCall, ToolCalls};
+use torchlet::llm::{
+    Finish, Generation, Logprobs, OutputPart, Tokenizer, Tool, ToolCall, ToolCalls,
+};
 
 /// Properties shared by all parts of a response.
 pub(in super::super) struct Answer<'a> {
@@ -21,7 +23,10 @@ pub(in super::super) struct Answer<'a> {
 
 impl Answer<'_> {
     fn object(&self, kind: &str, choices: Value) -> Value {
-        json!({"id": self.id, "object": kind, "created": self.created, "model": self.model, "choices": choices})
+        json!({
+            "id": self.id, "object": kind, "created": self.created, "model": self.model,
+            "choices": choices
+        })
     }
 
     /// A stream event with a choice.
@@ -120,30 +125,30 @@ impl Choice<'_> {
     }
 
     /// Parses a piece of text into text and calls.
-    fn say(&mut self, text: String) -> Vec<(Said, usize)> {
+    fn say(&mut self, text: String) -> Vec<(OutputPart, usize)> {
         let said = match &mut self.found {
             Some(found) => found.push(&text),
-            None => vec![Said::Text(text)],
+            None => vec![OutputPart::Text(text)],
         };
         self.numbered(said)
     }
 
     /// Returns what is left at the end of the text.
-    fn finish(&mut self) -> Vec<(Said, usize)> {
+    fn finish(&mut self) -> Vec<(OutputPart, usize)> {
         let said = self.found.take().map(ToolCalls::finish).unwrap_or_default();
         self.numbered(said)
     }
 
     /// Adds to each part the index of its call, or of the last call before it.
-    fn numbered(&mut self, said: Vec<Said>) -> Vec<(Said, usize)> {
+    fn numbered(&mut self, said: Vec<OutputPart>) -> Vec<(OutputPart, usize)> {
         let mut numbered = Vec::new();
         for mut said in said {
-            let is_more = matches!(said, Said::Arguments(_));
+            let is_more = matches!(said, OutputPart::Arguments(_));
             self.has_ended |= self.calls > 0 && !self.answer.calls_several && !is_more;
             if self.has_ended {
                 break;
             }
-            if let Said::Call(call) | Said::Begun(call) = &mut said {
+            if let OutputPart::Call(call) | OutputPart::Begun(call) = &mut said {
                 call.id = match self.index {
                     0 => format!("call_{}_{}", self.answer.id, self.calls),
                     index => format!("call_{}_{index}_{}", self.answer.id, self.calls),
@@ -156,11 +161,13 @@ impl Choice<'_> {
     }
 
     /// Returns an event with text or (a part of) a call.
-    fn said(&mut self, said: &Said, number: usize) -> Value {
+    fn said(&mut self, said: &OutputPart, number: usize) -> Value {
         let choice = match said {
-            Said::Text(text) => self.text(Some(text)),
-            Said::Call(found) | Said::Begun(found) => self.call(number, call(found)),
-            Said::Arguments(text) => self.call(number, json!({"function": {"arguments": text}})),
+            OutputPart::Text(text) => self.text(Some(text)),
+            OutputPart::Call(found) | OutputPart::Begun(found) => self.call(number, call(found)),
+            OutputPart::Arguments(text) => {
+                self.call(number, json!({"function": {"arguments": text}}))
+            }
         };
         self.event(choice)
     }
@@ -197,9 +204,9 @@ impl Choice<'_> {
         let (mut text, mut called) = (String::new(), Vec::new());
         for (said, _) in &said {
             match said {
-                Said::Text(said) => text += said,
-                Said::Call(found) | Said::Begun(found) => called.push(call(found)),
-                Said::Arguments(_) => {}
+                OutputPart::Text(said) => text += said,
+                OutputPart::Call(found) | OutputPart::Begun(found) => called.push(call(found)),
+                OutputPart::Arguments(_) => {}
             }
         }
         let likelihoods = self.likelihoods.as_mut().map(|likelihoods| {
@@ -212,7 +219,9 @@ impl Choice<'_> {
         });
         let (index, reason) = (self.index, reason(generation, called.len()));
         if !self.answer.is_chat {
-            return json!({"index": index, "text": text, "logprobs": likelihoods, "finish_reason": reason});
+            return json!({
+                "index": index, "text": text, "logprobs": likelihoods, "finish_reason": reason
+            });
         }
         let mut message = json!({"role": "assistant", "content": text, "refusal": null});
         if !called.is_empty() {
@@ -221,7 +230,9 @@ impl Choice<'_> {
             }
             message["tool_calls"] = called.into();
         }
-        json!({"index": index, "message": message, "logprobs": likelihoods, "finish_reason": reason})
+        json!({
+            "index": index, "message": message, "logprobs": likelihoods, "finish_reason": reason
+        })
     }
 }
 
@@ -244,7 +255,9 @@ fn reason(generation: &Generation, calls: usize) -> &'static str {
 }
 
 fn usage(prompt: usize, generated: usize) -> Value {
-    json!({"prompt_tokens": prompt, "completion_tokens": generated, "total_tokens": prompt + generated})
+    json!({
+        "prompt_tokens": prompt, "completion_tokens": generated, "total_tokens": prompt + generated
+    })
 }
 
 /// Formats an error.

@@ -46,17 +46,17 @@ impl<'a> Likelihoods<'a> {
             json!({"token": name, "logprob": logprob.max(LEAST), "bytes": bytes})
         };
         let mut whole = entry(chosen.token, chosen.logprob);
-        let likeliest = chosen.likeliest.iter().map(|(token, logprob)| entry(*token, *logprob));
-        whole["top_logprobs"] = likeliest.collect();
+        let top = chosen.top.iter().map(|(token, logprob)| entry(*token, *logprob));
+        whole["top_logprobs"] = top.collect();
         whole
     }
 
     fn in_text(&mut self, tokens: &[Logprobs]) -> Value {
         let (mut names, mut logprobs) = (Vec::new(), Vec::new());
-        let (mut likeliest, mut offsets) = (Vec::new(), Vec::new());
+        let (mut top, mut offsets) = (Vec::new(), Vec::new());
         for chosen in tokens {
             let name = self.name(chosen.token, chosen.offset);
-            let others = chosen.likeliest.iter();
+            let others = chosen.top.iter();
             let mut all: Map<String, Value> = others
                 .map(|(token, logprob)| {
                     (self.name(*token, chosen.offset), logprob.max(LEAST).into())
@@ -66,10 +66,12 @@ impl<'a> Likelihoods<'a> {
             all.insert(name.clone(), chosen.logprob.max(LEAST).into());
             names.push(name);
             logprobs.push(chosen.logprob.max(LEAST));
-            likeliest.push(all);
+            top.push(all);
             offsets.push(self.characters(chosen.offset));
         }
-        json!({"tokens": names, "token_logprobs": logprobs, "top_logprobs": likeliest, "text_offset": offsets})
+        json!({
+            "tokens": names, "token_logprobs": logprobs, "top_logprobs": top, "text_offset": offsets
+        })
     }
 
     /// The bytes of a token at an offset; `None` for tokens without text.

@@ -11,7 +11,7 @@ fn chat(rest: &str) -> Result<Completion, String> {
 }
 
 fn messages(messages: Vec<Message>, images: Vec<Vec<u8>>) -> Prompt {
-    Prompt::Messages { messages, images, mark: Mark::unlike([]) }
+    Prompt::Messages { messages, images, mark: Placeholder::not_in([]) }
 }
 
 const TOOLS: &str = r#""tools": [{"type": "function", "function": {"name": "f"}}, {"type": "function", "function": {"name": "g", "parameters": {"type": "object"}}}]"#;
@@ -124,7 +124,11 @@ fn logprobs_and_choices_are_read() {
 #[test]
 fn images_become_placeholders_in_messages() {
     let image = |text: &str, url: &str| {
-        let parts = json!([{"type": "text", "text": text}, {"type": "image_url", "image_url": {"url": url, "detail": "low"}}, {"type": "text", "text": "?"}]);
+        let parts = json!([
+            {"type": "text", "text": text},
+            {"type": "image_url", "image_url": {"url": url, "detail": "low"}},
+            {"type": "text", "text": "?"}
+        ]);
         let messages =
             json!([{"role": "system", "content": "s"}, {"role": "user", "content": parts}]);
         Completion::read(json!({"messages": messages}).to_string().as_bytes(), true)
@@ -140,7 +144,7 @@ fn images_become_placeholders_in_messages() {
     let expected = Prompt::Messages {
         messages: marked,
         images: vec![vec![0, 1, 2]],
-        mark: Mark::unlike([MARK]),
+        mark: Placeholder::not_in([MARK]),
     };
     assert_eq!(read.prompt, expected);
     for (text, url, expected) in [
@@ -169,9 +173,10 @@ fn other_message_fields_are_passed_to_templates() {
     let others = |others: &[(&str, &str)]| -> Vec<(String, String)> {
         others.iter().map(|(name, json)| ((*name).into(), (*json).into())).collect()
     };
-    let user = Message { others: others(&[("name", "\"Ada\"")]), ..Message::new("user", "a") };
+    let user =
+        Message { extra_fields: others(&[("name", "\"Ada\"")]), ..Message::new("user", "a") };
     let fields = others(&[("reasoning_content", "\"c\""), ("annotations", "[]")]);
-    let assistant = Message { others: fields, ..Message::new("assistant", "b") };
+    let assistant = Message { extra_fields: fields, ..Message::new("assistant", "b") };
     let read = Completion::read(body, true).unwrap();
     assert_eq!(read.prompt, messages(vec![user, assistant], vec![]));
     for name in ["refusal", "audio", "function_call"] {
@@ -195,7 +200,7 @@ fn placeholders_do_not_occur_in_the_request() {
         }
         let read = Completion::read(body.to_string().as_bytes(), true).unwrap();
         let Prompt::Messages { mark, .. } = read.prompt else { panic!() };
-        assert_eq!(mark, Mark::unlike([MARK]), "{field}");
+        assert_eq!(mark, Placeholder::not_in([MARK]), "{field}");
     }
 }
 
@@ -318,9 +323,10 @@ fn tool_calls_are_streamed_in_parts() {
     let call = |part: Value| json!({"tool_calls": [part]});
     let begun = |index: usize, name: &str, arguments: &str| {
         let function = json!({"name": name, "arguments": arguments});
-        call(
-            json!({"id": format!("call_a_{index}"), "type": "function", "function": function, "index": index}),
-        )
+        call(json!({
+            "id": format!("call_a_{index}"), "type": "function", "function": function,
+            "index": index
+        }))
     };
     let expected = [
         json!({"content": "So:"}),

@@ -22,7 +22,7 @@ pub(super) struct Taken {
 /// Memory arena that places each request at the lowest offset that is free for its whole lifetime.
 /// Requests in order of decreasing size give the smallest total.
 #[derive(Debug, Clone)]
-pub struct Room {
+pub struct Arena {
     /// Sorted by start.
     taken: Vec<Taken>,
     align: usize,
@@ -43,16 +43,16 @@ impl Lifetime {
     }
 }
 
-impl Room {
+impl Arena {
     /// Creates an empty arena with offsets aligned to `align` bytes.
     pub fn new(align: usize) -> Self {
-        Room { taken: Vec::new(), align }
+        Arena { taken: Vec::new(), align }
     }
 
     /// Creates an arena with these allocations.
     pub(super) fn with(mut taken: Vec<Taken>, align: usize) -> Self {
         taken.sort_unstable_by_key(|taken| taken.start);
-        Room { taken, align }
+        Arena { taken, align }
     }
 
     /// Allocates `size` bytes and returns their offset. Returns `None` on overflow.

@@ -1,6 +1,6 @@
 #version 450
-//! module convolution_codes
-//! module convolution_codes_cooperative COOPERATIVE
+//! module convolution_int8
+//! module convolution_int8_cooperative COOPERATIVE
 #extension GL_GOOGLE_include_directive : require
 #ifdef COOPERATIVE
 #extension GL_KHR_cooperative_matrix : require

@@ -6,20 +6,20 @@ use std::collections::HashSet;
 
 /// Placeholder for an image or a sound in message texts, until a template has rendered them.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Mark(String);
+pub struct Placeholder(String);
 
 /// Unicode's object replacement character.
 const OBJECT: &str = "\u{fffc}";
 /// Ends a placeholder with a number.
 const END: char = '\u{fffd}';
 
-impl Mark {
+impl Placeholder {
     /// Creates a placeholder that occurs in none of `texts`: the object replacement character, with
     /// a number and a terminator if needed.
     ///
     /// Pass every text that a template may render, including names and functions. Texts that are
     /// joined later, such as the parts of a message, must be passed as one.
-    pub fn unlike<'t>(texts: impl IntoIterator<Item = &'t str>) -> Self {
+    pub fn not_in<'t>(texts: impl IntoIterator<Item = &'t str>) -> Self {
         let (mut is_there, mut taken) = (false, HashSet::new());
         for text in texts {
             for (at, _) in text.match_indices(OBJECT) {
@@ -33,7 +33,7 @@ impl Mark {
             }
         }
         let free = (0..).find(|number| !taken.contains(number)).unwrap_or(0);
-        Mark(if is_there { format!("{OBJECT}{free}{END}") } else { OBJECT.to_owned() })
+        Placeholder(if is_there { format!("{OBJECT}{free}{END}") } else { OBJECT.to_owned() })
     }
 
     /// Text of the placeholder.
@@ -75,8 +75,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn objects_replace_their_marks() {
-        let mark = Mark::unlike([]);
+    fn objects_replace_their_placeholders() {
+        let mark = Placeholder::not_in([]);
         let objects = [
             vec![Input::Tokens(&[1])],
             vec![Input::Text("("), Input::Tokens(&[2]), Input::Tokens(&[3]), Input::Text(")")],
@@ -96,9 +96,9 @@ mod tests {
     }
 
     #[test]
-    fn marks_occur_in_no_text() {
+    fn placeholders_occur_in_no_text() {
         let numbered = |number: u64| format!("{OBJECT}{number}\u{fffd}");
-        let of = |texts: &[&str]| Mark::unlike(texts.iter().copied()).0;
+        let of = |texts: &[&str]| Placeholder::not_in(texts.iter().copied()).0;
         assert_eq!(of(&["a", ""]), OBJECT);
         assert_eq!(of(&["a", OBJECT]), numbered(0));
         assert_eq!(of(&[&format!("{}{OBJECT}5", numbered(0)), &numbered(1)]), numbered(2));
