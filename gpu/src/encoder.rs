@@ -19,7 +19,7 @@ use crate::error::Error;
 use crate::ids::IdMap;
 use crate::reads::{GraphReads, Reads};
 use crate::stages::Epilogue;
-use crate::state::{Contents, DeviceTensor, State, Storage};
+use crate::state::{Contents, DeviceTensor, LateFusion, State, Storage};
 use crate::steps::Step;
 use crate::tensors::{Operand, TensorId};
 use std::cell::OnceCell;
@@ -279,9 +279,14 @@ impl<'e, 'p> Encoder<'e, 'p> {
 
     /// Returns the call that was fused into the readers of a value ([`leave`](Self::leave)), and
     /// the index of the output.
-    pub(crate) fn left(&self, id: ValueId) -> Option<(&'e Node, usize)> {
-        let left = self.state.left.get(&id)?;
+    pub(crate) fn left(&self, id: ValueId, fusion: LateFusion) -> Option<(&'e Node, usize)> {
+        let left = self.state.left.get(&id).filter(|left| left.fusion == fusion)?;
         Some((self.graph.nodes.get(left.call)?, left.which))
+    }
+
+    /// Returns the norm that the GEMVs which read its result compute.
+    pub(crate) fn prologue(&self, id: ValueId) -> Option<&'e Node> {
+        self.graph.nodes.get(self.reads.prologue(id)?)
     }
 
     /// Returns the call that computes a value.

@@ -1,9 +1,10 @@
 //! Liveness analysis: which calls read which values, also through aliases.
 
-use crate::ids::IdSet;
+use crate::ids::{IdMap, IdSet};
 use crate::tensors::TensorId;
 use std::sync::Arc;
 use torchlet_graph::graph::{Graph, ValueId};
+use torchlet_graph::operators::Operator;
 
 /// The last reads of a graph's values, and the values that updates overwrite.
 pub struct Reads {
@@ -31,6 +32,8 @@ pub(crate) struct GraphReads {
     /// The values that updates overwrite, and their new values.
     overwritten: IdSet<ValueId>,
     news: IdSet<ValueId>,
+    /// The calls whose readers compute their results.
+    prologues: IdMap<ValueId, usize>,
 }
 
 /// After all calls.
@@ -38,9 +41,15 @@ const END: usize = usize::MAX;
 
 impl GraphReads {
     pub(crate) fn of(graph: &Graph<'_>) -> Self {
+        let prologues = graph.nodes.iter().enumerate();
+        let prologues = prologues.filter(|(_, node)| node.operator == Operator::RMS_NORM_PROLOGUE);
+        let prologues: IdMap<ValueId, usize> =
+            prologues.filter_map(|(at, node)| Some((*node.args.last()?, at))).collect();
         let mut last = vec![0; graph.values.len()];
         let mut read = |id: ValueId, at: usize| {
-            for id in graph.items(&id) {
+            let node = prologues.get(&id).and_then(|at| graph.nodes.get(*at));
+            let inputs = node.and_then(|node| node.args.get(..2)).unwrap_or_default();
+            for id in graph.items(&id).iter().chain(inputs) {
                 if let Some(last) = last.get_mut(*id) {
                     *last = at.max(*last);
                 }
@@ -55,7 +64,7 @@ impl GraphReads {
         let news = graph.updates.iter().map(|(new, _)| *new);
         graph.outputs.iter().copied().chain(news.clone()).for_each(|id| read(id, END));
         let overwritten = graph.updates.iter().map(|(_, old)| *old).collect();
-        GraphReads { last, overwritten, news: news.collect() }
+        GraphReads { last, overwritten, news: news.collect(), prologues }
     }
 }
 
@@ -83,6 +92,11 @@ impl Reads {
         std::iter::successors(first, |it| self.aliases.get(it.earlier?))
     }
 
+    /// Returns the index of the call that the readers of a value compute.
+    pub(crate) fn prologue(&self, id: ValueId) -> Option<usize> {
+        self.graph.prologues.get(&id).copied()
+    }
+
     /// Whether a value is the new value in an update.
     pub(crate) fn becomes_new(&self, id: ValueId) -> bool {
         self.graph.news.contains(&id)
@@ -98,4 +112,20 @@ impl Reads {
         let before = self.aliases_of(id).filter(|it| it.from < call).map(|it| it.last);
         self.graph.last.get(id).map(|last| before.fold(*last, usize::max))
     }
+}
+
+/// Returns the calls that read each value, in order, including the parts of fused calls.
+pub(crate) fn readers_of(graph: &Graph<'_>) -> IdMap<ValueId, Vec<usize>> {
+    let mut readers: IdMap<ValueId, Vec<usize>> = IdMap::default();
+    for (place, node) in graph.nodes.iter().enumerate() {
+        let inputs = node.args.split_last().map_or(&[][..], |(_, inputs)| inputs);
+        let parts = node.parts.iter().flat_map(|part| &part.args);
+        for id in inputs.iter().chain(parts).flat_map(|arg| graph.items(arg)) {
+            let places = readers.entry(*id).or_default();
+            if places.last() != Some(&place) {
+                places.push(place);
+            }
+        }
+    }
+    readers
 }

@@ -28,18 +28,6 @@ pub(super) trait Step: Send + Sync {
         0
     }
 
-    /// Fuses a clamp into the step: all written values are clamped from now on. Returns false if
-    /// the step does not support it or already clamps.
-    fn limit(&mut self, _min: f32, _max: f32) -> bool {
-        false
-    }
-
-    /// Fuses an addition into the step: it adds to the output before clamping from now on. Returns
-    /// false if the step does not support it.
-    fn accumulate(&mut self) -> bool {
-        false
-    }
-
     /// Fuses a copy into the step: it writes to the destination of the copy from now on. Returns
     /// false if the step does not support it.
     fn move_results(&mut self, _copy: &Copy) -> bool {

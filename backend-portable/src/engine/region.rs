@@ -4,7 +4,7 @@
 use super::builder::{Builder, Refusal};
 use super::given::Given;
 use super::numbers;
-use super::ops;
+use super::ops::{self, EngineForms};
 use super::packed::Packs;
 use super::packer::Made;
 use super::plan::{Element, Lap, Memory, Plan};
@@ -24,6 +24,7 @@ use torchlet_core::{
     Message, Parallel, ScalarType, TensorInfo, Uncancelled,
 };
 use torchlet_graph::graph::{Graph, Value, ValueId};
+use torchlet_graph::passes::epilogue;
 
 /// Maximum number of cached plans; the least recently used one is evicted first.
 const PLANS: usize = 4;
@@ -60,10 +61,11 @@ impl<'m> Region<'m> {
     /// # Errors
     /// If a call is not supported or memory is insufficient.
     pub(super) fn new(
-        graph: Graph<'m>,
+        mut graph: Graph<'m>,
         packs: &'m Packs,
         parallel: &'m dyn Parallel,
     ) -> Result<Self, Refusal> {
+        epilogue::run(&mut graph, &EngineForms);
         let whole = Uncancelled(parallel);
         let machine = Context { tier: Tier::detect(), parallel: &whole };
         let (inputs, outputs) = (Given::of(&graph), graph.outputs.len());

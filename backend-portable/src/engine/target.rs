@@ -3,6 +3,7 @@
 
 use super::BACKEND_NAME;
 use super::builder::Builder;
+use super::ops::EngineForms;
 use super::rates;
 use crate::compute::gemm::Context;
 use crate::compute::simd::Tier;
@@ -11,6 +12,7 @@ use std::string::String;
 use std::vec::Vec;
 use torchlet_core::{Rates, Serial};
 use torchlet_graph::graph::{Graph, Node};
+use torchlet_graph::passes::epilogue;
 use torchlet_graph::{Region, Target};
 
 /// The CPU engine as a target of the compiler.
@@ -69,6 +71,10 @@ impl Target for CpuTarget {
 
     fn shares_memory(&self) -> bool {
         true
+    }
+
+    fn fuse(&self, region: &mut Graph<'_>) {
+        epilogue::run(region, &EngineForms);
     }
 
     fn rates(&self) -> Option<Rates> {

@@ -6,6 +6,7 @@ mod halves;
 use super::builder::Builder;
 use super::given::Given;
 use super::numbers::Precision;
+use super::ops::EngineForms;
 use super::packed::Packs;
 use super::packer::WeightPacker;
 use super::plan::Memory;
@@ -20,6 +21,7 @@ use torchlet_core::{Parallel, ScalarType};
 use torchlet_graph::Packer;
 use torchlet_graph::graph::{Graph, Node, Tensor, Value, ValueId};
 use torchlet_graph::operators::Operator;
+use torchlet_graph::passes::epilogue;
 
 /// Pseudorandom number generator (xorshift).
 struct Random(u64);
@@ -245,8 +247,16 @@ fn sizes<'g>(graph: &'g Graph<'_>, id: ValueId) -> &'g [usize] {
     }
 }
 
+/// The graph after fusion.
+fn fused<'p>(graph: &Graph<'p>) -> Graph<'p> {
+    let mut graph = graph.clone();
+    epilogue::run(&mut graph, &EngineForms);
+    graph
+}
+
 /// Runs a graph as one plan, twice, and returns its outputs.
 fn outputs(graph: &Graph<'_>, inputs: &[&[f32]], parallel: &dyn Parallel) -> Vec<Vec<f32>> {
+    let graph = &fused(graph);
     let machine = Context { tier: Tier::detect(), parallel };
     let packs = Packs::default();
     let plan = Builder::new(graph, machine, &packs).build(&Given::of(graph)).unwrap();
@@ -380,9 +390,9 @@ fn what_follows_a_convolution_becomes_part_of_it() {
     let out = maker.call(Operator::RELU, &[sum], &[1, 4, 6, 6]);
     maker.graph.outputs = vec![out];
     let machine = Context { tier: Tier::detect(), parallel: &Serial };
-    let plan = Builder::new(&maker.graph, machine, &Packs::default())
-        .build(&Given::of(&maker.graph))
-        .unwrap();
+    let graph = fused(&maker.graph);
+    let packs = Packs::default();
+    let plan = Builder::new(&graph, machine, &packs).build(&Given::of(&graph)).unwrap();
     // Conversion to channels last, three convolutions, and back: the addition and the clamp are
     // fused.
     assert_eq!(plan.calls(), 5);

@@ -192,6 +192,20 @@ fn plans_are_summarized() {
     }
 }
 
+/// Plans list the calls that a delegate fuses.
+#[test]
+fn plans_show_fused_calls() {
+    let model = "vulkan/model/residual.bpte";
+    let layer = "aten.convolution.default + aten.add.Tensor";
+    for backend in ["cpu", "vulkan"] {
+        let object = json(&stdout(&["inspect", model, "--plan", "--backend", backend, "--json"]));
+        let fused = object["plan"][0]["fused"].as_array().unwrap();
+        let operators = |call: &serde_json::Value| call["operators"].as_str().unwrap().to_owned();
+        assert!(fused.iter().any(|call| operators(call).contains(layer)), "{backend}: {fused:?}");
+        assert!(stdout(&["inspect", model, "--plan", "--backend", backend]).contains(layer));
+    }
+}
+
 /// Calls of decomposed delegates keep the exporter's indices, whether or not they are decomposed
 /// before compilation.
 #[test]

@@ -3,7 +3,7 @@
 
 use super::Encoder;
 use crate::error::Error;
-use crate::state::{FusedOutput, Storage};
+use crate::state::{FusedOutput, LateFusion, Storage};
 use crate::tensors::{Operand, TensorId};
 use torchlet_graph::graph::ValueId;
 
@@ -14,8 +14,8 @@ impl Encoder<'_, '_> {
     /// would slow down each run with new shapes.
     pub(crate) fn leave(
         &mut self,
-        out: &Operand,
-        which: usize,
+        fusion: LateFusion,
+        (out, which): (&Operand, usize),
         inputs: &[&Operand],
         views: impl FnOnce(&Self) -> Option<Vec<ValueId>>,
     ) -> bool {
@@ -27,7 +27,9 @@ impl Encoder<'_, '_> {
             && inputs.iter().all(able)
             && let Some(views) = views(self)
         {
-            self.state.left.insert(out.value, FusedOutput { call: self.node, which, views });
+            self.state
+                .left
+                .insert(out.value, FusedOutput { fusion, call: self.node, which, views });
         }
         let Some(left) = self.state.left.get(&out.value) else { return false };
         // The readers of the output now read the inputs.

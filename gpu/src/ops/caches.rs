@@ -11,6 +11,7 @@ use super::{Entry, operator};
 use crate::derived::{Beside, Derived};
 use crate::encoder::{Encoder, numel_of, read, u32_of, write};
 use crate::error::Error;
+use crate::state::LateFusion;
 use crate::tensors::Operand;
 use torchlet_graph::graph::{Node, ValueId};
 use torchlet_graph::operators::{
@@ -343,7 +344,7 @@ impl Rotation {
     /// the rotation would otherwise write.
     fn left(e: &Encoder<'_, '_>, value: &Operand) -> Result<Option<(Self, Operand)>, Error> {
         let Some(own) = e.whole(value) else { return Ok(None) };
-        let left = e.left(own).filter(|(call, _)| !rotated(call.operator).is_empty());
+        let left = e.left(own, LateFusion::Rotation);
         left.map(|(call, which)| Ok((Rotation::of(e, call, which)?, e.tensor(own)?))).transpose()
     }
 
@@ -369,7 +370,7 @@ impl Rotation {
         let inputs: Vec<&Operand> =
             [&self.input, cosine, sine].into_iter().chain(&of_product).collect();
         let stores = |_: &Encoder<'_, '_>, call: &Node, place| cache_of(call, place).is_some();
-        Ok(placed::leave_to(e, out, which, &inputs, stores))
+        Ok(placed::leave_to(e, LateFusion::Rotation, (out, which), &inputs, stores))
     }
 
     /// Emits the rotation into the output, or, for a cache, from element `start` of it on.

@@ -7,7 +7,7 @@ use torchlet_graph::operators::Operator;
 pub(super) const FEW_ROWS: usize = 4;
 
 /// Whether rows consist of groups of 16 bytes, and have enough of them for a subgroup.
-pub(super) fn is_wide(elements: usize, bytes: usize) -> bool {
+pub(crate) fn is_wide(elements: usize, bytes: usize) -> bool {
     let row = elements.saturating_mul(bytes);
     row.is_multiple_of(16) && row >= 16 * LEAST_GROUPS
 }
@@ -16,7 +16,7 @@ pub(super) fn is_wide(elements: usize, bytes: usize) -> bool {
 pub(super) const LEAST_GROUPS: usize = 32;
 
 /// Whether a call reads a value only as the rows of GEMMs that satisfy `does`.
-pub(super) fn takes_rows(node: &Node, value: ValueId, does: impl Fn(&Node) -> bool) -> bool {
+pub(crate) fn takes_rows(node: &Node, value: ValueId, does: impl Fn(&Node) -> bool) -> bool {
     let products = match node.operator {
         Operator::EPILOGUE => node.parts.get(..1).unwrap_or_default(),
         Operator::GATED => node.parts.as_slice(),

@@ -52,9 +52,11 @@ mod window;
 
 pub(crate) use chain::{MAX_STAGES, fits};
 pub(crate) use convolution::ConvolutionCall;
+pub(crate) use gemm_rows::{is_wide, takes_rows};
 pub(crate) use normed_sum::terms;
 pub(crate) use quantized::{are_regular, suited, weighs_floats};
 pub(crate) use recurrent::{Cell, MOST_STEPS, recurs};
+pub(crate) use row_norms::LONGEST_ROW;
 pub(crate) use symbolic::watched_inputs;
 
 use crate::encoder::Encoder;

@@ -27,7 +27,8 @@ pub(super) const OPERATORS: &[Entry] = &[
     operator(Operator::LOG_SOFTMAX, |e, args| softmax(e, args, LOG_SOFTMAX)),
     operator(Operator::NATIVE_LAYER_NORM, left_layer_norm),
     operator(Operator::NATIVE_GROUP_NORM, group_norm),
-    operator(Operator::ET_VK_RMS_NORM, rms_norm),
+    operator(Operator::ET_VK_RMS_NORM, |e, args| rms_norm(e, args, false)),
+    operator(Operator::RMS_NORM_PROLOGUE, |e, args| rms_norm(e, args, true)),
     operator(Operator::NATIVE_BATCH_NORM_LEGIT_NO_TRAINING, batch_norm),
     operator(Operator::NATIVE_BATCH_NORM_LEGIT_NO_STATS, own_statistics),
     operator(Operator::ROUNDED_ROWS, |e, args| {
@@ -148,11 +149,12 @@ fn own_statistics(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error
     by_channels(e, args, &input, [call.weight, call.bias], channels, epsilon)
 }
 
-fn rms_norm(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
+/// Encodes an RMS norm, unless the calls that read it compute it.
+fn rms_norm(e: &mut Encoder<'_, '_>, args: &[ValueId], is_prologue: bool) -> Result<(), Error> {
     let norm = Norm::of_call(e, args)?;
     let out = e.out(args)?;
     let out = e.resize(out.id, &norm.input.sizes)?;
-    if norm.leave(e, &out) && norm.is_left {
+    if is_prologue && norm.is_left {
         return Ok(());
     }
     norm.emit(e, &out, None)

@@ -13,6 +13,7 @@ use super::quantized::{Regular, Weighted, weighs_floats, weighted};
 use crate::encoder::Encoder;
 use crate::error::Error;
 use crate::stages::Epilogue;
+use crate::state::LateFusion;
 use crate::tensors::Operand;
 use torchlet_graph::graph::{Node, ValueId};
 use torchlet_graph::operators::Operator;
@@ -35,20 +36,20 @@ pub(super) fn leave(e: &mut Encoder<'_, '_>, it: &Weighted, norm: Option<&Norm>)
     let inputs = norm.map_or_else(|| vec![&it.input], |norm| vec![&norm.input, &norm.weight]);
     let takes =
         |e: &Encoder<'_, '_>, node: &Node, place| able && caches::places(e, node, place, it);
-    leave_to(e, &it.out, 0, &inputs, takes)
+    leave_to(e, LateFusion::Gemv, (&it.out, 0), &inputs, takes)
 }
 
 /// Fuses an output of the current call into its only reader, directly or through views, if `takes`
 /// returns true for that call and its argument index. The reader then reads the inputs instead.
 pub(super) fn leave_to(
     e: &mut Encoder<'_, '_>,
-    out: &Operand,
-    which: usize,
+    fusion: LateFusion,
+    out: (&Operand, usize),
     inputs: &[&Operand],
     takes: impl Fn(&Encoder<'_, '_>, &Node, usize) -> bool,
 ) -> bool {
-    e.leave(out, which, inputs, |e| {
-        let Taker { call, place, views } = taker(e, out)?;
+    e.leave(fusion, out, inputs, |e| {
+        let Taker { call, place, views } = taker(e, out.0)?;
         takes(e, call, place).then_some(views)
     })
 }
@@ -97,8 +98,7 @@ fn is_view(operator: Operator) -> bool {
 /// Returns the GEMV that was fused into the readers of a value, which is its result or a view of
 /// it.
 fn left<'e>(e: &Encoder<'e, '_>, value: &Operand) -> Option<&'e Node> {
-    let (call, _) = e.left(e.whole(value)?)?;
-    weighs_floats(call.operator).then_some(call)
+    e.left(e.whole(value)?, LateFusion::Gemv).map(|(call, _)| call)
 }
 
 /// Returns the tensors that a fused GEMV reads in place of `value`.
@@ -107,7 +107,7 @@ pub(super) fn read_by_left(
     value: &Operand,
 ) -> Result<Vec<Operand>, Error> {
     let Some(call) = left(e, value) else { return Ok(Vec::new()) };
-    let of_norm = e.left(e.ends(&call.args)?.0).map(|(norm, _)| norm);
+    let of_norm = e.prologue(e.ends(&call.args)?.0);
     let read = of_norm.map_or(call.args.get(..1), |norm| norm.args.get(..2));
     read.unwrap_or_default().iter().map(|id| e.tensor(*id)).collect()
 }

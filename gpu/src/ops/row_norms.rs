@@ -17,7 +17,7 @@ pub(super) struct Sum {
 }
 
 /// The longest row for a single workgroup; longer ones are divided among several.
-pub(super) const LONGEST_ROW: usize = 1 << 14;
+pub(crate) const LONGEST_ROW: usize = 1 << 14;
 /// The maximum number of invocations per row.
 const LANES: u32 = 256;
 
@@ -205,11 +205,6 @@ pub(super) fn normalize(
     let [input, a, b, weight, bias] = [input, a, b, weight, bias].map(|operand| read(operand.id));
     let accesses = [input, a, b, weight, bias, write(out.id)];
     e.dispatch_by_four(&pipeline, accesses, &push, out.numel())
-}
-
-/// Whether the rows of a tensor, in its last dimension, need only one dispatch.
-pub(super) fn has_short_rows(e: &Encoder<'_, '_>, input: &Operand) -> bool {
-    Rows::from_dim(e, input, input.rank().saturating_sub(1)).are_short()
 }
 
 /// Emits `input / rms(input) * weight` of each row, with a fused sum if the rows are short.

@@ -35,8 +35,11 @@ pub(super) fn convolution(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Re
         }
     };
     let p = *conv.params();
+    let mut epilogue = builder.take_epilogue();
     if let Some(phases) = phases(&conv) {
-        return in_phases(builder, call.out, &input, weights, bias, (&conv, phases));
+        let out = in_phases(builder, &input, weights, bias, (&conv, phases))?;
+        let out = epilogue.apply(builder, out)?;
+        return builder.define(call.out, out);
     }
     let tier = builder.machine.tier;
     let (input, order) = match p.layout {
@@ -48,7 +51,7 @@ pub(super) fn convolution(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Re
         return Err("the input has more than two spatial dims".into());
     }
     let shape = shape(&p, rank, [height, width]);
-    let out = builder.make_in_order(&shape, &order)?;
+    let mut out = builder.make_in_order(&shape, &order)?;
     if !builder.is_question() {
         let conv = conv.along_rows();
         let second = if p.transposed { p.out_channels } else { p.in_channels } / p.groups.max(1);
@@ -69,11 +72,12 @@ pub(super) fn convolution(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Re
                 (weights, WeightForm::Packed)
             }
         };
-        let (min, max) = (f32::NEG_INFINITY, f32::INFINITY);
-        let from = input.offset;
-        let step = Prepared { conv, from, weights, form, bias, beta: 0.0, min, max };
+        let (from, beta) = (input.offset, epilogue.add_in_place(builder, &mut out));
+        let [min, max] = epilogue.take_limits();
+        let step = Prepared { conv, from, weights, form, bias, beta, min, max };
         builder.push(step, &[&input], &out);
     }
+    let out = epilogue.apply(builder, out)?;
     builder.define(call.out, out)
 }
 
@@ -106,12 +110,11 @@ fn phases(conv: &Conv) -> Option<[Vec<Phase>; 2]> {
 /// interleaved in the output.
 fn in_phases<'p>(
     builder: &mut Builder<'_, 'p>,
-    output: ValueId,
     input: &View,
     weights: ValueId,
     bias: Option<Constant<'p>>,
     (whole, phases): (&Conv, [Vec<Phase>; 2]),
-) -> Result<(), Refusal> {
+) -> Result<View, Refusal> {
     let (rank, p) = (input.sizes.len(), *whole.params());
     let layout = layout(p.groups, [p.in_channels, p.out_channels], builder.machine.tier);
     let (input, order) = match layout {
@@ -160,7 +163,7 @@ fn in_phases<'p>(
             copy(builder, &parts.0, &parts.1);
         }
     }
-    builder.define(output, out)
+    Ok(out)
 }
 
 /// Selects and packs the weights of a phase from the weights `[in, out per group, height, width]`
@@ -291,19 +294,6 @@ struct Prepared<'p> {
 impl Step for Prepared<'_> {
     fn workspace(&self, tier: Tier, threads: usize) -> usize {
         self.conv.workspace_len(tier, threads, self.form).unwrap_or(0)
-    }
-
-    fn limit(&mut self, min: f32, max: f32) -> bool {
-        let is_free = self.min == f32::NEG_INFINITY && self.max == f32::INFINITY;
-        if is_free {
-            (self.min, self.max) = (min, max);
-        }
-        is_free
-    }
-
-    fn accumulate(&mut self) -> bool {
-        let is_free = self.min == f32::NEG_INFINITY && self.max == f32::INFINITY;
-        is_free && core::mem::replace(&mut self.beta, 1.0) == 0.0
     }
 
     fn run(&self, io: Io<'_>) -> Result<(), ShapeMismatch> {

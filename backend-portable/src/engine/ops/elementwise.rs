@@ -144,11 +144,6 @@ fn clamp(
     if min.is_nan() || max.is_nan() {
         return Err("a clamp limit is NaN".into());
     }
-    let (input, out) = ends(args)?;
-    let input = builder.view(input)?;
-    if min <= max && builder.limit(&input, min, max) {
-        return builder.define(out, input);
-    }
     unary(builder, args, Unary::Clamp(min, max))
 }
 
@@ -164,6 +159,15 @@ fn of_each(builder: &mut Builder<'_, '_>, input: &View, function: Unary) -> Resu
     let walk = Loops::new(&out, [input, input]);
     builder.push(Map { walk, function: Function::Unary(function) }, &[input], &out);
     Ok(out)
+}
+
+/// Clamps the elements.
+pub(super) fn clamped(
+    builder: &mut Builder<'_, '_>,
+    input: &View,
+    [min, max]: [f32; 2],
+) -> Result<View, Refusal> {
+    of_each(builder, input, Unary::Clamp(min, max))
 }
 
 /// Appends a step that rounds the elements to a float format.
@@ -205,13 +209,6 @@ fn scaled(builder: &mut Builder<'_, '_>, args: &[ValueId], sign: f32) -> Result<
     let call = AddArgs::of(args)?;
     let (a, b) = (builder.view(call.input)?, builder.view(call.other)?);
     let factor = beside(builder, call.alpha, call.out)? * sign;
-    if factor == 1.0 {
-        for (addend, sum) in [(&a, &b), (&b, &a)] {
-            if builder.add_to(addend, sum) {
-                return builder.define(call.out, addend.clone());
-            }
-        }
-    }
     let function = match factor {
         1.0 => Binary::Add,
         -1.0 => Binary::Sub,

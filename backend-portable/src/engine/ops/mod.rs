@@ -6,6 +6,7 @@ mod codes;
 mod convolution;
 mod dynamic;
 mod elementwise;
+mod epilogue;
 mod moves;
 mod norm;
 mod phases;
@@ -15,6 +16,7 @@ mod resize;
 mod rows;
 mod sums;
 
+pub(super) use epilogue::{EngineForms, Epilogue};
 pub(super) use moves::{Copy, copy};
 pub(super) use phases::Taps;
 
@@ -32,6 +34,7 @@ pub(super) fn find(operator: Operator) -> Option<Operation> {
         Operator::MAX_POOL2D_WITH_INDICES => pool::largest,
         Operator::AVG_POOL2D => pool::average,
         Operator::ADAPTIVE_AVG_POOL2D => pool::adaptive_average,
+        Operator::EPILOGUE => epilogue::epilogue,
         Operator::LINEAR => product::linear,
         Operator::ADDMM => product::addmm,
         Operator::MM | Operator::BMM => product::matmul,

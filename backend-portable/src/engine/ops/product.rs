@@ -157,7 +157,8 @@ fn multiply<'p>(
     if same != k {
         return Err("the shapes of the operands do not match".into());
     }
-    let out = builder.make(&[m, n])?;
+    let mut epilogue = builder.take_epilogue();
+    let mut out = builder.make(&[m, n])?;
     let addend = addend.filter(|_| beta != 0.0);
     // An addend with one row, or with the same row for all, is a bias. Any other addend is copied
     // to the output first.
@@ -170,7 +171,7 @@ fn multiply<'p>(
             copy(builder, addend, &out);
             beta
         }
-        _ => 0.0,
+        _ => epilogue.add_in_place(builder, &mut out),
     };
     let mut reads = std::vec![a.clone()];
     let b = match right {
@@ -187,11 +188,11 @@ fn multiply<'p>(
         reads.push(view);
         (reads.len() - 1, at)
     });
-    let limits = [f32::NEG_INFINITY, f32::INFINITY];
+    let limits = epilogue.take_limits();
     let step = Product { shape: [m, k, n], a: Walk::of(&a), b, bias, alpha, beta, limits };
     let reads: Vec<&View> = reads.iter().collect();
     builder.push(step, &reads, &out);
-    Ok(out)
+    epilogue.apply(builder, out)
 }
 
 /// Packs a right operand without converting its dtype. `shape` is `[k, n]`, `strides` are those of
@@ -331,22 +332,6 @@ impl Step for Product<'_> {
     fn workspace(&self, tier: Tier, threads: usize) -> usize {
         let [m, k, n] = self.shape;
         gemm_workspace_len(tier, threads, m, n, k).unwrap_or(0)
-    }
-
-    fn limit(&mut self, min: f32, max: f32) -> bool {
-        let is_free = self.limits == [f32::NEG_INFINITY, f32::INFINITY];
-        if is_free {
-            self.limits = [min, max];
-        }
-        is_free
-    }
-
-    fn accumulate(&mut self) -> bool {
-        let is_free = self.limits == [f32::NEG_INFINITY, f32::INFINITY];
-        is_free && self.beta == 0.0 && {
-            self.beta = 1.0;
-            true
-        }
     }
 
     fn run(&self, io: Io<'_>) -> Result<(), ShapeMismatch> {

@@ -512,11 +512,6 @@ impl Step for Depthwise<'_> {
         channels.saturating_mul(3).saturating_add(channels / 4)
     }
 
-    fn limit(&mut self, min: f32, max: f32) -> bool {
-        self.columns.range.limit(min, max);
-        true
-    }
-
     fn run(&self, io: Io<'_>) -> Result<(), ShapeMismatch> {
         let Io { inputs, out, workspace, context } = io;
         let codes: &[i8] = bytemuck::cast_slice(inputs[0]);

@@ -109,7 +109,9 @@ impl Columns {
         count: usize,
     ) -> Result<(Self, Vec<View>), Refusal> {
         let (from, to) = (scaled(builder, from)?, scaled(builder, to)?);
-        let range = range(builder, to.zero, activation)?;
+        let mut range = range(builder, to.zero, activation)?;
+        let [min, max] = builder.take_epilogue().take_limits();
+        range.limit(min, max);
         let scales = builder.view(scales)?;
         let mut reads = Vec::from([builder.contiguous(&scales)?]);
         if let Some(bias) = builder.optional(bias)? {
@@ -246,11 +248,6 @@ impl Step for Product<'_> {
         let columns = pack::padded(self.shape[1]).saturating_mul(self.blocks).saturating_mul(3);
         let (left, dots) = (self.left(&[]), Dots::of(tier));
         columns.saturating_add(workspace_len(threads, self.rows, self.shape, &left, dots))
-    }
-
-    fn limit(&mut self, min: f32, max: f32) -> bool {
-        self.columns.range.limit(min, max);
-        true
     }
 
     fn run(&self, io: Io<'_>) -> Result<(), ShapeMismatch> {
@@ -401,10 +398,6 @@ pub(super) fn relu(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<()
     let from = scaled(builder, [call.input_scale, call.input_zero_point])?;
     let to = scaled(builder, [call.output_scale, call.output_zero_point])?;
     let range = Range { zero: to.zero, low: code(to.zero)?, high: i8::MAX };
-    // With equal scales, ReLU is only a clamp, which may be fused into the preceding step.
-    if from == to && builder.limit(&input, f32::from(range.low), f32::from(range.high)) {
-        return builder.define(call.out, input);
-    }
     let input = dense(builder, &input)?;
     let out = builder.make_of_in_order(&input.sizes, &input.order(), Element::Code)?;
     let (at, scale) = (input.offset, to.scale);

@@ -74,11 +74,6 @@ impl Step for Narrow<'_> {
         columns.saturating_add(rows)
     }
 
-    fn limit(&mut self, min: f32, max: f32) -> bool {
-        self.columns.range.limit(min, max);
-        true
-    }
-
     fn run(&self, io: Io<'_>) -> Result<(), ShapeMismatch> {
         let Io { inputs, out, workspace, context } = io;
         let codes = codes_from(inputs[0], self.at)?;
