@@ -5,7 +5,7 @@
 
 use core::f64::consts::{FRAC_2_SQRT_PI, PI, SQRT_2};
 
-/// Arguments from which asymptotic series in `1 / x` reach `f64` precision.
+/// Minimum argument for which asymptotic series in `1 / x` reach `f64` precision.
 const ASYMPTOTIC_FROM: f64 = 10.0;
 
 /// Bernoulli numbers of even index, starting at 2.
@@ -67,8 +67,8 @@ pub(crate) fn zeta(s: f64, q: f64) -> f64 {
         if s != libm::floor(s) {
             return f64::NAN;
         }
-        // The terms with a negative base are, up to the sign, a difference of two zeta values, so
-        // they need not be added one by one.
+        // The terms with a negative base are, except for the sign, a difference of two zeta values,
+        // so they need not be added one by one.
         let terms = libm::ceil(-q);
         let (first, behind) = (q + terms, -q + 1.0);
         let least = -(first - 1.0);
@@ -119,7 +119,7 @@ pub(crate) fn polygamma(n: u32, x: f64) -> f64 {
     sign * factorial * zeta(order + 1.0, x)
 }
 
-/// `e^(x²) * erfc(x)` (7.12.1 where that is precise).
+/// `e^(x²) * erfc(x)`, by 7.12.1 where that is precise.
 pub(crate) fn scaled_erfc(x: f64) -> f64 {
     if x.is_nan() || x < 12.0 {
         return libm::exp(x * x) * libm::erfc(x);
@@ -321,8 +321,8 @@ pub(crate) fn spherical_bessel_j0(x: f64) -> f64 {
     }
 }
 
-/// Argument from which the uniform expansion is accurate enough, and sums would need too many
-/// terms.
+/// Minimum argument for the uniform expansion. It is accurate enough from there on, and sums would
+/// need too many terms.
 const UNIFORM_FROM: f64 = 1e5;
 /// Maximum number of terms of a sum: arguments below [`UNIFORM_FROM`] need a few thousand.
 const MAX_TERMS: u32 = 10_000;

@@ -7,9 +7,8 @@ use crate::session::Session;
 use crate::stopwatch::Stopwatch;
 use crate::tuning::{choices, tune};
 use std::collections::HashSet;
-use torchlet_gpu::StateTensor;
 use torchlet_gpu::matrix_units::Benchmark;
-use torchlet_gpu::rewrite;
+use torchlet_gpu::{StateTensor, rewrite};
 use torchlet_graph::graph::Graph;
 
 /// Compiles a graph for a device.
@@ -25,7 +24,7 @@ pub(crate) fn compile(
     watch.lap("measure");
     let planned = Planned::new(build, graph, state_tensors, choices(context), watch)?;
     let benchmark = match is_open(context) {
-        true => Benchmark::of(&context.planned(), context.info.kind, planned.steps()),
+        true => Benchmark::of(&context.planned(), planned.steps()),
         false => None,
     };
     let Some(benchmark) = benchmark else {

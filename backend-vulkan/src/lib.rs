@@ -60,9 +60,8 @@ use torchlet_core::{
     Backend, Delegate, DelegateBox, DelegateCall, DelegateError, DelegateInfo, DelegateState,
     DeviceMemory, InitContext, OptionValue, Processed, Rates, delegate_size,
 };
-use torchlet_gpu::SearchRequest;
-use torchlet_gpu::StateTensor;
-use torchlet_gpu::rates;
+use torchlet_gpu::device::Profile;
+use torchlet_gpu::{SearchRequest, StateTensor};
 use torchlet_graph::graph::Graph;
 use torchlet_graph::{Named, blob, front};
 
@@ -319,7 +318,7 @@ impl Backend for VulkanBackend {
         };
         let open = contexts.and_then(|all| all.get(&None).map(|context| context.info.clone()));
         let info = open.or_else(|| device::chosen(&self.options).ok());
-        info.map(|info| rates::of(info.kind, info.cores))
+        info.map(|info| Profile::of(info.kind).rates(info.kind, info.cores))
     }
 
     fn device_memory(&self) -> Option<DeviceMemory> {

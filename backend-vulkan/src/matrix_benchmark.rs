@@ -60,7 +60,7 @@ pub(crate) fn settle_for(build: Build<'_>, graph: &Graph<'_>) -> Result<(), Erro
     if !is_open(context) {
         return Ok(());
     }
-    match Benchmark::of_graph(&context.planned(), context.info.kind, graph) {
+    match Benchmark::of_graph(&context.planned(), graph) {
         Some(benchmark) => settle(&benchmark, build).map(drop),
         None => Ok(()),
     }

@@ -57,4 +57,8 @@ impl Target for VulkanTarget {
     fn rates(&self) -> Option<Rates> {
         self.rates
     }
+
+    fn fuse(&self, region: &mut Graph<'_>) {
+        torchlet_gpu::fuse(region);
+    }
 }

@@ -36,7 +36,7 @@ pub(crate) fn lower(arguments: &LowerArguments) -> Result<(), Failure> {
     let (mut after, report) = (compiled.program, compiled.report);
     let outside = after.embed(source.data()).map_err(failure)?;
     if arguments.processor == LowerFor::Mcu {
-        refuse_what_firmware_lacks(&after, &outside)?;
+        check_firmware_support(&after, &outside)?;
     }
     let changes = changes(&before, &after, &report);
     let package = after.write().map_err(failure)?;
@@ -73,7 +73,7 @@ fn compile<'p>(
 }
 
 /// Fails if a program requires features that firmware lacks.
-fn refuse_what_firmware_lacks(
+fn check_firmware_support(
     program: &method::Program<'_>,
     outside: &BTreeSet<String>,
 ) -> Result<(), Failure> {

@@ -7,8 +7,10 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use torchlet::core::{Backend, Rates};
+use torchlet::graph::Target;
 use torchlet::graph::device::{DeviceApi, DeviceOptions};
 use torchlet::graph::graph::Graph;
+use torchlet::portable::engine::CpuTarget;
 use torchlet::{DEVICE_APIS, FileAccess, Limits, Module, ModuleBuilder, RunOn, user_cache_folder};
 
 /// Creates a builder from the options.
@@ -127,10 +129,13 @@ pub(crate) fn open_device(options: &ModelOptions) -> Result<(), Failure> {
     }
 }
 
-/// Applies the load-time rewrites of a delegate's backend to its graph.
+/// Applies the fusions of a delegate's backend to its graph.
 pub(crate) fn prepare(backend: &str, graph: &mut Graph<'_>) {
-    if let Some(api) = DEVICE_APIS.iter().find(|api| api.backend_name() == backend) {
-        api.rewrite(graph);
+    let engine = CpuTarget::new();
+    if engine.backend() == backend {
+        engine.fuse(graph);
+    } else if let Some(api) = DEVICE_APIS.iter().find(|api| api.backend_name() == backend) {
+        api.target(None).fuse(graph);
     }
 }
 

@@ -6,6 +6,7 @@ mod features;
 mod kind;
 mod limits;
 mod pipeline;
+mod profile;
 mod question;
 
 pub use cores::Cores;
@@ -15,11 +16,15 @@ pub use kind::DeviceKind;
 pub(crate) use limits::MOST_GROUPS;
 pub use limits::{DeviceLimits, Limits, MOST_INVOCATIONS, NEEDED_BUFFERS};
 pub use pipeline::PipelineKey;
+pub use profile::Profile;
+pub(crate) use profile::{DispatchProfile, GemmProfile};
 pub use question::{Best, Question};
 
 /// A device as plans see it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Device {
+    /// The kind, which selects the tuned constants.
+    pub kind: DeviceKind,
     /// The optional features that plans may use.
     pub features: DeviceFeatures,
     /// The limits that plans respect.

@@ -4,9 +4,10 @@
 //! change. In the second case, memory and pipelines exist already, and only sizes and parameters
 //! differ.
 
-use crate::encoder::{Encoder, Reads};
+use crate::encoder::Encoder;
 use crate::error::Error;
 use crate::ops;
+use crate::reads::Reads;
 use crate::state::State;
 use crate::steps::Step;
 use torchlet_graph::graph::{Graph, Node};

@@ -5,20 +5,21 @@ mod arguments;
 mod cells;
 mod parts;
 mod strided;
-
-pub(crate) use cells::GraphReads;
-pub use cells::Reads;
+mod variants;
 
 pub(crate) use crate::steps::{Access, read, write};
 pub(crate) use crate::tensors::{numel_of, u32_of};
 
 use crate::choices::Choices;
 use crate::derived::{Derived, Source};
-use crate::device::{DeviceFeatures, Limits, MOST_INVOCATIONS, PipelineKey};
+use crate::device::{
+    DeviceFeatures, DispatchProfile, Limits, MOST_INVOCATIONS, PipelineKey, Profile,
+};
 use crate::error::Error;
 use crate::ids::IdMap;
+use crate::reads::{GraphReads, Reads};
 use crate::stages::Epilogue;
-use crate::state::{Contents, DeviceTensor, State, Storage};
+use crate::state::{Contents, DeviceTensor, LateFusion, State, Storage};
 use crate::steps::Step;
 use crate::tensors::{Operand, TensorId};
 use std::cell::OnceCell;
@@ -57,12 +58,6 @@ pub(crate) struct Encoder<'e, 'p> {
 
 /// Invocations per workgroup of a one-dimensional dispatch.
 const LINEAR_WORKGROUP: u32 = 64;
-
-/// The same for dispatches with at least `MANY_TIMES` the invocations that saturate the device:
-/// fewer workgroups have less launch overhead. Tuned on an NVIDIA H200: adding 2^24 fp16 values
-/// lasts 28 µs, compared to 43 µs in workgroups of 64; smaller sums do not differ.
-const WIDE_WORKGROUP: u32 = 256;
-const MANY_TIMES: usize = 4;
 
 impl<'e, 'p> Encoder<'e, 'p> {
     /// Creates an encoder with nothing encoded.
@@ -252,6 +247,11 @@ impl<'e, 'p> Encoder<'e, 'p> {
         self.state.busy
     }
 
+    /// Returns the tuned constants of the device's class.
+    pub(crate) fn profile(&self) -> &'static Profile {
+        self.state.profile
+    }
+
     /// Returns the number of the device's processors (SMs or compute units).
     pub(crate) fn processors(&self) -> usize {
         self.state.processors()
@@ -279,9 +279,14 @@ impl<'e, 'p> Encoder<'e, 'p> {
 
     /// Returns the call that was fused into the readers of a value ([`leave`](Self::leave)), and
     /// the index of the output.
-    pub(crate) fn left(&self, id: ValueId) -> Option<(&'e Node, usize)> {
-        let left = self.state.left.get(&id)?;
+    pub(crate) fn left(&self, id: ValueId, fusion: LateFusion) -> Option<(&'e Node, usize)> {
+        let left = self.state.left.get(&id).filter(|left| left.fusion == fusion)?;
         Some((self.graph.nodes.get(left.call)?, left.which))
+    }
+
+    /// Returns the norm that the GEMVs which read its result compute.
+    pub(crate) fn prologue(&self, id: ValueId) -> Option<&'e Node> {
+        self.graph.nodes.get(self.reads.prologue(id)?)
     }
 
     /// Returns the call that computes a value.
@@ -600,8 +605,9 @@ impl<'e, 'p> Encoder<'e, 'p> {
     ) -> Result<(), Error> {
         let invocations = numel.div_ceil(4);
         // With dynamic shapes, always the same width, so that other shapes need no other pipeline.
-        let is_wide = invocations / MANY_TIMES >= self.busy() && !self.is_of_varying_shapes();
-        let width = if is_wide { WIDE_WORKGROUP } else { LINEAR_WORKGROUP };
+        let DispatchProfile { wide, wide_from } = self.profile().dispatch;
+        let is_wide = invocations / wide_from >= self.busy() && !self.is_of_varying_shapes();
+        let width = if is_wide { wide } else { LINEAR_WORKGROUP };
         self.dispatch_along(0, pipeline, accesses, push, [invocations, 1, 1], [width, 1, 1])
     }
 

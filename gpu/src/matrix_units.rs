@@ -4,7 +4,7 @@
 
 use crate::choices::Choices;
 use crate::device::{
-    Best, Device, DeviceFeature, DeviceFeatures, DeviceKind, PipelineKey, Question,
+    Best, Device, DeviceFeature, DeviceFeatures, DeviceKind, PipelineKey, Profile, Question,
 };
 use crate::encode::encode;
 use crate::state::State;
@@ -64,7 +64,7 @@ pub fn used(features: &DeviceFeatures, are_worth_it: Option<bool>) -> DeviceFeat
 /// The rows, columns and terms of the benchmark GEMM: enough that computing exceeds the launch
 /// overhead on typical devices of the kind, but at most about a millisecond.
 fn side(kind: DeviceKind) -> usize {
-    if kind == DeviceKind::Discrete { 1024 } else { 384 }
+    Profile::of(kind).benchmark_side
 }
 
 /// Builds an fp16 GEMM whose operands are generated on the device; only one row is returned.
@@ -110,22 +110,22 @@ pub struct Benchmark {
 impl Benchmark {
     /// Prepares the benchmark for a program with these steps; `None` if the program does not use
     /// matrix units.
-    pub fn of(device: &Device, kind: DeviceKind, steps: &[Step]) -> Option<Self> {
+    pub fn of(device: &Device, steps: &[Step]) -> Option<Self> {
         if !steps.iter().any(uses) {
             return None;
         }
-        let graph = product(side(kind));
+        let graph = product(side(device.kind));
         let mut state = State::on(device, &graph, HashSet::new()).ok()?;
         let pipelines = pipelines(&graph, &mut state)?;
         Some(Benchmark { graph, pipelines })
     }
 
     /// The same for a program that is not encoded yet.
-    pub fn of_graph(device: &Device, kind: DeviceKind, graph: &Graph<'_>) -> Option<Self> {
+    pub fn of_graph(device: &Device, graph: &Graph<'_>) -> Option<Self> {
         // Encoding errors are reported when the program is loaded.
         let mut state = State::on(device, graph, HashSet::new()).ok()?;
         let (steps, _) = encode(graph, &mut state, true).ok()?;
-        Self::of(device, kind, &steps)
+        Self::of(device, &steps)
     }
 }
 

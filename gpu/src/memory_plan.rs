@@ -7,6 +7,7 @@ use crate::steps::Step;
 use crate::tensors::{TensorId, element_of, padded_bytes};
 use std::collections::HashMap;
 use torchlet_graph::graph::{Graph, Value};
+use torchlet_graph::plan::{Arena, Lifetime};
 
 /// A tensor to place: its bytes, and the first and last step that use it.
 #[derive(Debug, Clone, Copy)]
@@ -26,52 +27,32 @@ type Slot = (usize, u64);
 /// # Errors
 /// The total overflows.
 fn place(requests: &[Request], align: u64, most: u64) -> Result<(Vec<Slot>, Vec<u64>), Error> {
+    let size = |bytes: u64| usize::try_from(bytes).map_err(|_| uncountable());
+    let (align, limit) = (size(align)?, size(most).unwrap_or(usize::MAX));
     let mut order: Vec<(usize, Request)> = requests.iter().copied().enumerate().collect();
     order.sort_by_key(|(_, request)| std::cmp::Reverse(request.bytes));
     let mut slots = vec![(0, 0u64); requests.len()];
-    // The requests placed in each buffer, with start and end.
-    let mut buffers: Vec<Vec<(Request, u64, u64)>> = Vec::new();
-    for (index, request) in order {
-        let mut number = 0;
-        let (offset, end) = loop {
-            let placed = buffers.get(number).map(Vec::as_slice).unwrap_or_default();
-            let offset = lowest(placed, &request, align)?;
-            let end = end_of(offset, request.bytes)?;
-            if end <= most || placed.is_empty() {
-                break (offset, end);
+    let mut buffers: Vec<Arena> = Vec::new();
+    for (index, Request { bytes, first, last }) in order {
+        let (bytes, lifetime) = (size(bytes)?, Lifetime { first, last });
+        let mut places = buffers.iter_mut().enumerate();
+        let found = places
+            .find_map(|(number, room)| Some((number, room.take_below(bytes, lifetime, limit)?)));
+        let (number, offset) = match found {
+            Some(found) => found,
+            None if limit == usize::MAX && !buffers.is_empty() => return Err(uncountable()),
+            None => {
+                let mut room = Arena::new(align);
+                let offset = room.take(bytes, lifetime).ok_or_else(uncountable)?;
+                buffers.push(room);
+                (buffers.len() - 1, offset)
             }
-            number += 1;
         };
-        if number == buffers.len() {
-            buffers.push(Vec::new());
-        }
-        if let Some(buffer) = buffers.get_mut(number) {
-            buffer.push((request, offset, end));
-        }
         if let Some(slot) = slots.get_mut(index) {
-            *slot = (number, offset);
+            *slot = (number, offset as u64);
         }
     }
-    let end = |buffer: &Vec<(Request, u64, u64)>| buffer.iter().map(|(.., end)| *end).max();
-    Ok((slots, buffers.iter().map(|buffer| end(buffer).unwrap_or(0)).collect()))
-}
-
-/// Returns the lowest offset at which a request fits between those with overlapping lifetimes.
-fn lowest(placed: &[(Request, u64, u64)], request: &Request, align: u64) -> Result<u64, Error> {
-    let mut taken: Vec<(u64, u64)> = placed
-        .iter()
-        .filter(|(other, ..)| other.first <= request.last && request.first <= other.last)
-        .map(|(_, start, end)| (*start, *end))
-        .collect();
-    taken.sort_unstable();
-    let mut offset = 0;
-    for (start, end) in taken {
-        if end_of(offset, request.bytes)? <= start {
-            break;
-        }
-        offset = offset.max(aligned(end, align)?);
-    }
-    Ok(offset)
+    Ok((slots, buffers.iter().map(|room| room.end() as u64).collect()))
 }
 
 fn end_of(offset: u64, bytes: u64) -> Result<u64, Error> {

@@ -4,12 +4,13 @@ mod chain;
 mod channels_last;
 mod codes;
 mod dynamic;
-mod epilogue;
 mod flatten;
 mod gated;
+mod layouts;
 mod normed_sum;
 mod places;
 mod prefixes;
+mod prologue;
 mod recurrent;
 mod rotary;
 mod separable;
@@ -20,8 +21,9 @@ use crate::ops;
 use crate::tensors::{Operand, element_of, padded_bytes};
 use std::collections::{HashMap, HashSet};
 use torchlet_core::ScalarType;
+use torchlet_graph::FusedForms;
 use torchlet_graph::graph::{Graph, Node, Value, ValueId};
-use torchlet_graph::passes::pieces;
+use torchlet_graph::passes::{epilogue, pieces};
 
 /// Rewrites a delegate's graph into an equivalent one with fewer calls. This runs at load time, so
 /// traces show the rewritten calls.
@@ -35,10 +37,11 @@ pub fn run(graph: &mut Graph<'_>) {
     rotary::fuse(graph);
     flatten::run(graph);
     gated::fuse(graph);
-    epilogue::fuse(graph);
+    epilogue::run(graph, &ShaderForms);
     separable::fuse(graph);
     normed_sum::fuse(graph);
     chain::fuse(graph);
+    prologue::fuse(graph);
 }
 
 /// Splits calls whose weights exceed the device's limit on bound bytes. Returns the number of
@@ -130,12 +133,24 @@ impl<'g, 'p> Producers<'g, 'p> {
     }
 }
 
-/// Whether the `alpha` of a sum is absent or one.
-fn adds_once(graph: &Graph<'_>, factor: ValueId) -> bool {
-    match graph.values.get(factor) {
-        Some(Value::None | Value::Int(1)) => true,
-        Some(Value::Double(factor)) => *factor == 1.0,
-        _ => false,
+/// The fused forms that shaders have.
+struct ShaderForms;
+
+impl FusedForms for ShaderForms {
+    fn has_epilogue(&self, graph: &Graph<'_>, contraction: &Node) -> bool {
+        let unbounded = |id: &ValueId| match graph.values.get(*id) {
+            Some(Value::None) => true,
+            Some(Value::Double(bound)) => bound.is_infinite(),
+            _ => false,
+        };
+        let bounds = ops::ConvolutionCall::of(contraction).and_then(|call| call.bounds);
+        ops::find(contraction.operator).is_some_and(|operator| operator.takes_epilogue)
+            && contraction.args.last().is_some_and(|out| floating(graph, *out).is_some())
+            && bounds.is_none_or(|bounds| bounds.iter().all(unbounded))
+    }
+
+    fn is_activation(&self, _: &Graph<'_>, node: &Node) -> bool {
+        ops::find(node.operator).is_some_and(|operator| operator.is_activation)
     }
 }
 

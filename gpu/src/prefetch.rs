@@ -1,8 +1,7 @@
 //! Prefetches weights into the device's cache before the GEMM that reads them.
 //!
 //! GEMMs on matrix units are so fast that they wait for weights from memory: in ViT-B/16, whose
-//! weights exceed the cache, this was a fifth of their time on an NVIDIA H200. Norms and attention
-//! read little and leave memory bandwidth unused. A prefetch dispatch beside each of them reads the
+//! weights exceed the cache, this was a fifth of their time. Norms and attention read little and leave memory bandwidth unused. A prefetch dispatch beside each of them reads the
 //! weights of the following GEMMs. It has no other effect, and no dispatch depends on it.
 
 use crate::commands::{Binding, BufferId, Command};
@@ -15,23 +14,11 @@ use std::borrow::Cow;
 use std::collections::HashSet;
 use torchlet_shaders::{Feature, Pipeline, Prefetch, PrefetchPush, PushConstants};
 
-/// The minimum number of processors: devices with as many are known to have a cache that is large
-/// enough (NVIDIA GPUs with 100 or more SMs have at least 40 MB).
-const MIN_PROCESSORS: usize = 100;
-/// The minimum total bytes of weights: smaller totals stay in the cache by themselves.
-const MIN_TOTAL_WEIGHTS: u64 = 48 << 20;
-/// The maximum bytes to prefetch beside one step, and the minimum bytes of a tensor to prefetch.
-const MAX_AT_ONCE: u64 = 16 << 20;
-const MIN_AT_ONCE: u64 = 256 << 10;
 /// The minimum bytes of a constant for which its step counts as reading weights itself; the weights
 /// of norms are smaller.
 const MIN_OWN_WEIGHTS: u64 = 16 << 10;
 /// Replaces both minimums if prefetching is explicitly enabled.
 const MIN_IF_ENABLED: u64 = 1 << 10;
-
-/// From this number of result elements on, a GEMM lasts long enough to hide the loading of its own
-/// weights. Tuned on an NVIDIA H200, where it is 20 µs for 2048 terms.
-const LONG_GEMM_NUMEL: usize = 1_000_000;
 
 /// Invocations per workgroup, and the bytes that each reads.
 const WORKGROUP: u32 = 128;
@@ -43,12 +30,13 @@ pub const OUTPUT_BYTES: u64 = 16;
 /// Returns the weights to prefetch, each with the step beside which to read it, in step order.
 /// Without an explicit setting, only those for which prefetching is expected to be faster.
 pub(crate) fn plan(state: &State, steps: &[Step], wanted: Option<bool>) -> Vec<(usize, TensorId)> {
+    let profile = &state.profile.prefetch;
     let always = wanted == Some(true);
-    if wanted == Some(false) || !(always || state.processors() >= MIN_PROCESSORS) {
+    if wanted == Some(false) || !(always || state.processors() >= profile.processors) {
         return Vec::new();
     }
     let [least_own, least] =
-        if always { [MIN_IF_ENABLED; 2] } else { [MIN_OWN_WEIGHTS, MIN_AT_ONCE] };
+        if always { [MIN_IF_ENABLED; 2] } else { [MIN_OWN_WEIGHTS, profile.least] };
     let weights: Vec<Vec<(TensorId, u64)>> =
         steps.iter().map(|step| weights_of(state, step, least_own)).collect();
     let is_large = |(_, bytes): &&(TensorId, u64)| *bytes >= least;
@@ -56,7 +44,7 @@ pub(crate) fn plan(state: &State, steps: &[Step], wanted: Option<bool>) -> Vec<(
     let distinct = weights.iter().flatten().filter(is_large).filter(|(id, _)| seen.insert(*id));
     let all = distinct.map(|(_, bytes)| *bytes).fold(0, u64::saturating_add);
     let mut plan = Vec::new();
-    if all < MIN_TOTAL_WEIGHTS && !always {
+    if all < profile.total && !always {
         return plan;
     }
     // The last step that reads no weights, and the bytes prefetched beside it.
@@ -68,12 +56,12 @@ pub(crate) fn plan(state: &State, steps: &[Step], wanted: Option<bool>) -> Vec<(
         }
         let made = step.accesses.iter().find(|access| access.written);
         let made = made.and_then(|access| state.tensor(access.tensor).ok());
-        let is_short = made.is_some_and(|tensor| tensor.numel() < LONG_GEMM_NUMEL);
+        let is_short = made.is_some_and(|tensor| tensor.numel() < profile.long_gemm);
         let on_units = step.key.module.features.contains(&Feature::CooperativeMatrix);
         let waits = always || (on_units && is_short);
         for (id, bytes) in own.iter().filter(is_large).copied() {
             let Some((at, read)) = beside.as_mut().filter(|_| waits) else { continue };
-            if read.saturating_add(bytes) <= MAX_AT_ONCE {
+            if read.saturating_add(bytes) <= profile.most {
                 *read += bytes;
                 plan.push((*at, id));
             }

@@ -3,7 +3,7 @@
 //! the shaders read them. The commands are unchanged.
 
 use crate::commands::{Binding, BufferId};
-use crate::encoder::Reads;
+use crate::reads::Reads;
 use crate::state::State;
 use crate::steps::Step;
 use crate::tensors::TensorId;

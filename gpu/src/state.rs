@@ -4,10 +4,10 @@ use crate::bfloat16;
 use crate::bounds;
 use crate::choices::Choices;
 use crate::derived::Derived;
-use crate::device::{Device, DeviceFeatures, Limits, Question, processors};
-use crate::encoder::GraphReads;
+use crate::device::{Device, DeviceFeatures, DeviceKind, Limits, Profile, Question, processors};
 use crate::error::Error;
 use crate::ids::IdMap;
+use crate::reads::GraphReads;
 use crate::tensors::{TensorId, element_of, padded_bytes};
 use crate::transfer::to_device;
 use crate::varying::varying_calls;
@@ -80,9 +80,27 @@ impl DeviceTensor {
     }
 }
 
+/// The fusions that are decided when a call is encoded, because a graph does not determine them;
+/// all others are graph passes ([`crate::passes`]). A call is fused into its readers: these read its
+/// inputs and compute it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum LateFusion {
+    /// A layer norm into the GEMMs that read it. They must be tiled, and tilings depend on the
+    /// device: its processors, matrix units and shared memory.
+    LayerNorm,
+    /// A GEMV into the rotation or cache write of its rows. It depends on the device's shaders, and
+    /// on the memory layout of the weights, which follows from the aliases of encoded tensors.
+    Gemv,
+    /// A rotation into the write to a KV cache. The write also computes the GEMV that was fused into
+    /// the rotation. Calls that read integers which change from run to run are not fused; those
+    /// integers are known once memory is planned.
+    Rotation,
+}
+
 /// An output that is fused into its readers.
 #[derive(Debug, Clone)]
 pub(crate) struct FusedOutput {
+    pub(crate) fusion: LateFusion,
     /// The index of the call, and of the output among its outputs.
     pub(crate) call: usize,
     pub(crate) which: usize,
@@ -112,6 +130,8 @@ pub struct State {
     /// The number of invocations that saturate the device; smaller dispatches are split further
     /// where possible.
     pub(crate) busy: usize,
+    /// The tuned constants of the device's class.
+    pub(crate) profile: &'static Profile,
     /// The number of the device's processors, if known.
     pub(crate) known_processors: Option<usize>,
     /// The device's optional features.
@@ -185,6 +205,7 @@ impl State {
             workgroups: IdMap::default(),
             derived: HashMap::new(),
             narrowed: widen::is_narrowed(graph),
+            profile: Profile::of(DeviceKind::Discrete),
             busy: 1 << 15,
             known_processors: None,
             features: DeviceFeatures::default(),
@@ -210,6 +231,7 @@ impl State {
         changing: HashSet<ValueId>,
     ) -> Result<Self, Error> {
         Ok(State {
+            profile: Profile::of(device.kind),
             busy: device.busy,
             known_processors: device.processors,
             features: device.features.clone(),

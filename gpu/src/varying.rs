@@ -1,6 +1,5 @@
 //! Calls whose parameters differ from run to run, because they read integers that do.
 
-use crate::ops;
 use std::collections::HashSet;
 use torchlet_graph::graph::{Graph, Node, Value, ValueId};
 use torchlet_graph::operators::Operator;
@@ -16,7 +15,7 @@ pub(crate) fn varying_calls(graph: &Graph<'_>) -> Vec<usize> {
             || arguments(graph, node).any(|id| integers.contains(&id));
         if varies {
             calls.push(place);
-            integers.extend(ops::integer_set_by(node));
+            integers.extend(node.args.last().copied().filter(is_integer));
         }
     }
     calls

@@ -17,7 +17,7 @@ use crate::partition::{Part, Region};
 use crate::placement::Placement;
 use crate::processors::Processors;
 use crate::report::{MethodReport, Place, PlacedCall, Report};
-use crate::target::Packer;
+use crate::target::{Packer, Target};
 use crate::unplanned::StateBuffers;
 use crate::{blob, floating, fold, in_place, lower, passes};
 use alloc::borrow::{Cow, ToOwned};
@@ -240,7 +240,8 @@ impl<'c, 'p> MethodCompiler<'c, 'p> {
         compiled.forget_moved(&self.moved, planned);
         compiled.forget_places(vocabulary, &self.inputs);
         let numbers = compiled.forget_unused();
-        for (delegate, _) in &mut self.report.unreadable_delegates {
+        let named = self.report.fused.iter_mut().chain(&mut self.report.unreadable_delegates);
+        for (delegate, _) in named {
             *delegate = numbers.get(*delegate).copied().unwrap_or(0);
         }
         let calls = self.report.calls.iter_mut().map(|call| &mut call.place);
@@ -492,6 +493,7 @@ impl<'c, 'p> MethodCompiler<'c, 'p> {
         let target = self.processors.targets.get(processor);
         let backend = target.map_or("", |target| target.backend());
         let part = region.extract(graph, is_last);
+        let fused = target.map_or(Vec::new(), |target| fused_calls(*target, &part));
         let part = match self.packer.filter(|packer| packer.backend() == backend) {
             Some(packer) => packer.pack(part),
             None => part,
@@ -507,9 +509,22 @@ impl<'c, 'p> MethodCompiler<'c, 'p> {
         let delegate = delegates.len();
         delegates.push(Delegate { backend: backend.to_owned(), processed, specs: Vec::new() });
         emitter.push(Instruction::Delegate { delegate, args });
+        self.report.fused.extend(fused.into_iter().map(|title| (delegate, title)));
         self.inputs.insert(delegate, region.inputs.len());
         Ok(delegate)
     }
+}
+
+/// Titles of the calls that a processor fuses in a region.
+fn fused_calls(target: &dyn Target, region: &Graph<'_>) -> Vec<String> {
+    let operators: BTreeSet<Operator> = region.nodes.iter().map(|node| node.operator).collect();
+    let mut graph = region.borrowed();
+    target.fuse(&mut graph);
+    let is_new = |node: &&Node| {
+        let is_own = node.operator.name().starts_with("torchlet.");
+        !node.parts.is_empty() || is_own && !operators.contains(&node.operator)
+    };
+    graph.nodes.iter().filter(is_new).map(Node::title).collect()
 }
 
 /// Maps each delegate with a known graph to its number of inputs.

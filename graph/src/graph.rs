@@ -119,6 +119,18 @@ impl<'p> Graph<'p> {
         parts.into_iter().find(|node| node.args.last() == Some(&id))
     }
 
+    /// Returns the graph with its data borrowed from `self`.
+    pub(crate) fn borrowed(&self) -> Graph<'_> {
+        Graph {
+            values: self.values.iter().map(Value::borrowed).collect(),
+            nodes: self.nodes.clone(),
+            inputs: self.inputs.clone(),
+            outputs: self.outputs.clone(),
+            updates: self.updates.clone(),
+            names: self.names.clone(),
+        }
+    }
+
     /// Returns the tensor with this id; `None` if the value is not a tensor.
     pub fn tensor(&self, id: ValueId) -> Option<&Tensor<'p>> {
         match self.values.get(id)? {

@@ -71,4 +71,4 @@ pub use package::Package;
 pub use partition::{Part, Region, partition};
 pub use processors::Processors;
 pub use report::{Estimate, MethodReport, PartReport, Place, PlacedCall, Report};
-pub use target::{Packer, Target};
+pub use target::{FusedForms, Packer, Target};

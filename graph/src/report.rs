@@ -36,6 +36,9 @@ pub struct MethodReport {
     pub floating: Vec<String>,
     /// Backend of each delegate.
     pub delegates: Vec<String>,
+    /// Calls that delegates fuse when they are loaded: index of the delegate, and the fused
+    /// operators joined by ` + `, or the operator that replaces them.
+    pub fused: Vec<(usize, String)>,
     /// Delegates that could not be turned into graphs although their format is known: index and
     /// reason.
     pub unreadable_delegates: Vec<(usize, String)>,
@@ -132,10 +135,12 @@ impl Report {
             method.origins.iter().for_each(|origin| put_origin(&mut bytes, *origin));
             put(&mut bytes, method.delegates.len());
             method.delegates.iter().for_each(|backend| put_text(&mut bytes, backend));
-            put(&mut bytes, method.unreadable_delegates.len());
-            for (delegate, why) in &method.unreadable_delegates {
-                put(&mut bytes, *delegate);
-                put_text(&mut bytes, why);
+            for pairs in [&method.fused, &method.unreadable_delegates] {
+                put(&mut bytes, pairs.len());
+                for (delegate, text) in pairs {
+                    put(&mut bytes, *delegate);
+                    put_text(&mut bytes, text);
+                }
             }
             put(&mut bytes, usize::from(method.unchanged_reason.is_some()));
             method.unchanged_reason.iter().for_each(|why| put_text(&mut bytes, why));
@@ -175,10 +180,12 @@ impl Report {
             for _ in 0..number(&mut rest)? {
                 delegates.push(text(&mut rest)?);
             }
-            let mut unreadable_delegates = Vec::new();
-            for _ in 0..number(&mut rest)? {
-                unreadable_delegates.push((number(&mut rest)?, text(&mut rest)?));
-            }
+            let mut pairs = || -> Option<Vec<(usize, String)>> {
+                (0..number(&mut rest)?)
+                    .map(|_| Some((number(&mut rest)?, text(&mut rest)?)))
+                    .collect()
+            };
+            let (fused, unreadable_delegates) = (pairs()?, pairs()?);
             let unchanged_reason = match number(&mut rest)? {
                 0 => None,
                 _ => Some(text(&mut rest)?),
@@ -212,6 +219,7 @@ impl Report {
                 decisions,
                 floating,
                 delegates,
+                fused,
                 unreadable_delegates,
                 unchanged_reason,
             });
@@ -319,6 +327,7 @@ mod tests {
         let decisions = vec![String::from("because")];
         let floating = vec![String::from("2 calls")];
         let call = CallOrigin::of(4);
+        let fused = vec![(3, String::from("a + b"))];
         let origins = vec![Some(call), None, Some(CallOrigin { part: Some(u32::MAX), ..call })];
         let method = MethodReport {
             name,
@@ -328,6 +337,7 @@ mod tests {
             decisions,
             floating,
             delegates,
+            fused,
             unreadable_delegates,
             unchanged_reason,
         };

@@ -1,6 +1,7 @@
 //! Interface between the compiler and a processor.
 
 use crate::graph::{Graph, Node};
+use crate::operators::Operator;
 use crate::partition::Region;
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -43,6 +44,37 @@ pub trait Target {
     fn shares_memory(&self) -> bool {
         false
     }
+
+    /// Fuses the calls of a region, as the backend does when it loads the region. Compiled programs
+    /// have the calls before fusion; the report shows the fused ones.
+    fn fuse(&self, _region: &mut Graph<'_>) {}
+}
+
+/// Fused forms that a processor supports. Passes make the fused calls, and backends run the same
+/// passes when they load a region. Implementations ask the dispatch table of the backend.
+pub trait FusedForms {
+    /// Whether a matrix multiplication or convolution supports an epilogue: the addition of a
+    /// tensor, then an activation. See [`epilogue`](crate::passes::epilogue).
+    fn has_epilogue(&self, _graph: &Graph<'_>, _contraction: &Node) -> bool {
+        false
+    }
+
+    /// Whether epilogues support a call as their activation.
+    fn is_activation(&self, _graph: &Graph<'_>, _node: &Node) -> bool {
+        false
+    }
+
+    /// Whether an operator that may change the order of elements is free, so that an activation of
+    /// its result can be fused into the call before it.
+    fn is_view(&self, _operator: Operator) -> bool {
+        false
+    }
+
+    /// Whether a contraction moves behind the call that computes the tensor it adds. If not, it
+    /// adds only tensors that are computed before it.
+    fn moves_contractions(&self) -> bool {
+        true
+    }
 }
 
 /// Packs the weights of regions for the current machine at compile time. The packer owns the packed
@@ -52,7 +84,7 @@ pub trait Packer {
     fn backend(&self) -> &'static str;
 
     /// Returns the region with packed weights. A call of
-    /// [`torchlet.packed`](crate::operators::Operator::PACKED) replaces each packed constant.
+    /// [`torchlet.packed`](Operator::PACKED) replaces each packed constant.
     /// Constants that cannot be packed remain unchanged.
     fn pack<'p>(&'p self, region: Graph<'p>) -> Graph<'p>;
 }

@@ -22,7 +22,7 @@ pub(crate) fn device_is_there() -> bool {
         Ok(_) => "no device is usable".to_owned(),
         Err(error) => error.to_string(),
     };
-    assert_ne!(wanted, "required", "{VARIABLE} says that there is a device: {missing}");
+    assert_ne!(wanted, "required", "{VARIABLE} requires a device: {missing}");
     println!("not run: {missing}");
     false
 }

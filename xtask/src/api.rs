@@ -23,6 +23,7 @@ pub(crate) const LIBRARIES: &[&str] = &[
     "torchlet-cache",
     "torchlet-core",
     "torchlet-devtools",
+    "torchlet-gpu",
     "torchlet-graph",
     "torchlet-llm",
     "torchlet-page",

@@ -11,6 +11,7 @@ mod deps;
 mod dist;
 mod fixtures;
 mod fuzz;
+mod modules;
 mod msrv;
 mod page;
 mod process;
@@ -73,6 +74,8 @@ enum Command {
     Publish(publish::Options),
     /// Check licences, sources and duplicates of the dependencies
     Deps(deps::Options),
+    /// Check that modules do not import each other in circles
+    Modules(modules::Options),
 }
 
 fn main() -> ExitCode {
@@ -94,6 +97,7 @@ fn main() -> ExitCode {
         Command::Schema(options) => schema::run(&options),
         Command::Publish(options) => publish::run(&options),
         Command::Deps(options) => deps::run(&options),
+        Command::Modules(options) => modules::run(&options),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

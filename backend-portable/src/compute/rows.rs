@@ -67,8 +67,8 @@ pub fn layer_norm_rows(
 /// Function of a row index, the row, and its part of the result.
 type RowTask<'a> = dyn Fn(usize, &[f32], &mut [f32]) + Sync + 'a;
 
-/// Calls `f(row index, row, its part of dst)` for the rows that both slices contain completely,
-/// several in a job.
+/// Calls `f(row index, row, its part of dst)` for the rows that both slices contain completely. A
+/// job processes several rows.
 fn each_row(
     context: Context<'_>,
     src: &[f32],
@@ -94,7 +94,7 @@ fn each_row(
     });
 }
 
-/// Independent accumulators, to hide the latency of an addition.
+/// Number of independent accumulators, to hide the latency of an addition.
 const UNROLL: usize = 4;
 
 struct Max<'a>(&'a [f32]);
@@ -185,7 +185,7 @@ fn fold<S: Simd, T: Term<N>, const N: usize>(s: S, x: &[f32], term: T) -> [f32; 
     let mut blocks = x.chunks_exact(UNROLL * S::LANES);
     for block in &mut blocks {
         for (v, acc) in acc.iter_mut().enumerate() {
-            // SAFETY: the block holds WIDE vectors.
+            // SAFETY: the block holds UNROLL vectors.
             *acc = term.of(s, unsafe { s.load(block.as_ptr().add(v * S::LANES)) }, *acc);
         }
     }
@@ -251,7 +251,7 @@ impl Vectorized for Softmax<'_> {
     }
 }
 
-/// The last summand of [`Rescale`].
+/// Shift term of [`Rescale`]: one value per element, or the same for all.
 trait Summand: Copy {
     /// # Safety
     /// `min(left, LANES)` elements follow index `i`.

@@ -6,7 +6,8 @@
 //!
 //! - Geometry and instruction set are fixed.
 //! - Weights are packed.
-//! - Clamps are fused into the preceding matrix multiplication or convolution.
+//! - Matrix multiplications and convolutions include the additions and clamps that a graph pass
+//!   fused into them ([`epilogue`](torchlet_graph::passes::epilogue)).
 //! - Convolutions run channels-last.
 //! - Operators that only rearrange a tensor become strides ([`mod@view`]).
 //! - Intermediate buffers get offsets in shared memory.

@@ -1,7 +1,9 @@
-//! Capabilities of the engine, for the compiler. Queries build the steps without data.
+//! Capabilities of the engine, for the compiler. A query lowers calls to steps without their
+//! constant data.
 
 use super::BACKEND_NAME;
 use super::builder::Builder;
+use super::ops::EngineForms;
 use super::rates;
 use crate::compute::gemm::Context;
 use crate::compute::simd::Tier;
@@ -10,6 +12,7 @@ use std::string::String;
 use std::vec::Vec;
 use torchlet_core::{Rates, Serial};
 use torchlet_graph::graph::{Graph, Node};
+use torchlet_graph::passes::epilogue;
 use torchlet_graph::{Region, Target};
 
 /// The CPU engine as a target of the compiler.
@@ -68,6 +71,10 @@ impl Target for CpuTarget {
 
     fn shares_memory(&self) -> bool {
         true
+    }
+
+    fn fuse(&self, region: &mut Graph<'_>) {
+        epilogue::run(region, &EngineForms);
     }
 
     fn rates(&self) -> Option<Rates> {

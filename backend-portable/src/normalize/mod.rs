@@ -1,7 +1,7 @@
 //! Normalization: batch, group and layer norm, and softmax.
 //!
-//! The norms consist of two loops. The first computes the moments of groups of values, with the
-//! engine of [`reduce`](crate::reduce). The second computes `(x - mean) * scale + shift`
+//! The norms consist of two loops. The first computes mean and variance of groups of values, with
+//! the engine of [`reduce`](crate::reduce). The second computes `(x - mean) * scale + shift`
 //! ([`affine`]) or the like for all values. It subtracts the mean before anything is rounded, so
 //! that means far from zero do not lose precision.
 
@@ -181,8 +181,9 @@ fn affine<C: Real>(
     Ok(())
 }
 
-/// Converts moments to coefficients, with optional weights and biases of the channels from `start`
-/// on. `low`, the rounding error of the mean, becomes the shift; `variance` becomes the scale.
+/// Converts means and variances to coefficients, with optional weights and biases of the channels
+/// from `start` on. `low`, the rounding error of the mean, becomes the shift; `variance` becomes
+/// the scale.
 fn coefficients<C: Real>(
     weight: Option<&TensorRef>,
     bias: Option<&TensorRef>,

@@ -8,8 +8,7 @@ use std::cell::Cell;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// The maximum time that a run is polled for before its thread sleeps. Tuned on an NVIDIA H200,
-/// where waking up costs 0.2 ms.
+/// The maximum time that a run is polled for before its thread sleeps: waking up costs 0.2 ms.
 const POLLING: Duration = Duration::from_millis(2);
 
 /// The interval at which a sleeping thread checks for cancellation.

@@ -2,15 +2,16 @@
 
 use super::buffer::{Buffer, MemoryKind};
 use super::cache_file::{CacheFile, CacheKey, Holds};
+use super::clock::{Calibration, Clock};
 use super::features::make_device;
-use super::instance::{DeviceInfo, Instance};
+use super::info::{DeviceInfo, info};
+use super::instance::Instance;
 use super::limits::plan_limits;
 use super::memory::Meter;
 use super::options::{Options, Upload};
 use super::pipeline::Pipelines;
 use super::power::Power;
 use super::queues::{self, Lane};
-use super::timestamps::{Calibration, Clock};
 use super::tuning_results::{TuningResults, known_matrix_units};
 use crate::error::Error;
 use crate::stopwatch::Stopwatch;
@@ -22,9 +23,7 @@ use std::mem::ManuallyDrop;
 use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::time::{Duration, Instant};
-use torchlet_gpu::device::DeviceKind;
-use torchlet_gpu::device::{Device, Limits};
-use torchlet_gpu::device::{DeviceFeature, DeviceFeatures};
+use torchlet_gpu::device::{Device, DeviceFeature, DeviceFeatures, DeviceKind, Limits};
 use torchlet_gpu::matrix_units;
 
 /// An open device.
@@ -101,7 +100,7 @@ impl Context {
         let infos: Vec<DeviceInfo> = physical
             .iter()
             .enumerate()
-            .map(|(index, device)| instance.info(index, *device))
+            .map(|(index, device)| info(&instance, index, *device))
             .collect();
         let info = choose(&infos, options.device.as_deref())?.clone();
         let device = *physical
@@ -218,6 +217,7 @@ impl Context {
     /// Returns the device as plans see it.
     pub(crate) fn planned(&self) -> Device {
         Device {
+            kind: self.info.kind,
             features: self.used_features(),
             limits: self.limits.clone(),
             busy: self.busy,
@@ -339,7 +339,7 @@ pub(crate) fn listed(options: &Options) -> Result<Vec<DeviceInfo>, Error> {
     let instance = Instance::shared()?;
     let physical = instance.physical_devices()?;
     let info = |(index, device): (usize, &vk::PhysicalDevice)| {
-        let mut info = instance.info(index, *device);
+        let mut info = info(&instance, index, *device);
         info.features = info.features.without(&options.disabled);
         // SAFETY: the device is one of the instance's.
         let properties = unsafe { instance.raw.get_physical_device_properties(*device) };
@@ -361,7 +361,7 @@ pub(crate) fn chosen(options: &Options) -> Result<DeviceInfo, Error> {
     let options = options.clone().or_environment(|name| std::env::var(name).ok())?;
     let instance = Instance::shared()?;
     let physical = instance.physical_devices()?;
-    let infos = physical.iter().enumerate().map(|(index, device)| instance.info(index, *device));
+    let infos = physical.iter().enumerate().map(|(index, device)| info(&instance, index, *device));
     let infos: Vec<DeviceInfo> = infos.collect();
     choose(&infos, options.device.as_deref()).cloned()
 }

@@ -1,15 +1,14 @@
 //! Queries and enables the optional features of a device, beyond Vulkan 1.1.
 
+use super::extensions::is_listed;
 use super::instance::Instance;
 use super::portability;
 use super::workarounds::{Driver, is_avoided};
-use ash::{khr, vk};
-use std::ffi::CStr;
-use torchlet_gpu::device::{DeviceFeature, DeviceFeatures, MatrixElement};
+use ash::vk;
+use torchlet_gpu::device::{CooperativeMatrix, DeviceFeature, DeviceFeatures, MatrixElement};
 
-/// Definitions from `VK_KHR_shader_bfloat16` that the Vulkan bindings lack: its name, the component
-/// type, and the structure type.
-const SHADER_BFLOAT16: &CStr = c"VK_KHR_shader_bfloat16";
+/// Definitions from `VK_KHR_shader_bfloat16` that the Vulkan bindings lack: the component type, and
+/// the structure type.
 const BFLOAT16: vk::ComponentTypeKHR = vk::ComponentTypeKHR::from_raw(1_000_141_000);
 const BFLOAT16_FEATURES: i32 = 1_000_141_000;
 
@@ -41,7 +40,7 @@ impl Default for Bfloat16Features {
 unsafe impl vk::ExtendsPhysicalDeviceFeatures2 for Bfloat16Features {}
 
 /// Returns the element type of a component type.
-pub(super) fn element_of(component: vk::ComponentTypeKHR) -> MatrixElement {
+fn element_of(component: vk::ComponentTypeKHR) -> MatrixElement {
     match component {
         vk::ComponentTypeKHR::FLOAT16 => MatrixElement::F16,
         BFLOAT16 => MatrixElement::Bf16,
@@ -50,33 +49,6 @@ pub(super) fn element_of(component: vk::ComponentTypeKHR) -> MatrixElement {
         vk::ComponentTypeKHR::UINT8 => MatrixElement::U8,
         vk::ComponentTypeKHR::SINT32 => MatrixElement::I32,
         _ => MatrixElement::Other,
-    }
-}
-
-const COOPERATIVE_MATRIX2: &CStr = c"VK_NV_cooperative_matrix2";
-
-/// Returns the extensions that a feature needs; empty for features of Vulkan 1.1 itself.
-pub(super) fn extensions(feature: DeviceFeature) -> &'static [&'static CStr] {
-    match feature {
-        DeviceFeature::Float16Arithmetic | DeviceFeature::Int8Arithmetic => {
-            &[khr::shader_float16_int8::NAME]
-        }
-        DeviceFeature::Storage8Bit => &[khr::_8bit_storage::NAME],
-        DeviceFeature::FullSubgroups => &[ash::ext::subgroup_size_control::NAME],
-        DeviceFeature::IntegerDotProduct => &[khr::shader_integer_dot_product::NAME],
-        DeviceFeature::CooperativeMatrix => {
-            &[khr::cooperative_matrix::NAME, khr::vulkan_memory_model::NAME]
-        }
-        DeviceFeature::CooperativeMatrix2 => &[COOPERATIVE_MATRIX2],
-        DeviceFeature::Bfloat16Matrix => &[SHADER_BFLOAT16],
-        DeviceFeature::TimelineSemaphore => &[khr::timeline_semaphore::NAME],
-        DeviceFeature::MemoryBudget => &[ash::ext::memory_budget::NAME],
-        DeviceFeature::CalibratedTimestamps => &[ash::ext::calibrated_timestamps::NAME],
-        DeviceFeature::ShaderIdentifiers => &[
-            ash::ext::shader_module_identifier::NAME,
-            ash::ext::pipeline_creation_cache_control::NAME,
-        ],
-        _ => &[],
     }
 }
 
@@ -134,13 +106,6 @@ fn chained<R>(
     let result = with(&mut chain);
     structures.core = chain.features;
     result
-}
-
-/// Whether all extensions that a feature needs are listed.
-pub(super) fn is_listed(known: &[vk::ExtensionProperties], feature: DeviceFeature) -> bool {
-    extensions(feature)
-        .iter()
-        .all(|name| known.iter().any(|extension| extension.extension_name_as_c_str() == Ok(name)))
 }
 
 /// Queries the features of a device, except those that its driver implements incorrectly.
@@ -206,9 +171,27 @@ pub(crate) fn probe(
         features.set(feature, present && !is_avoided(driver, feature));
     }
     if matrix {
-        features.cooperative_matrices = instance.cooperative_matrices(device);
+        features.cooperative_matrices = cooperative_matrices(instance, device);
     }
     features
+}
+
+/// Returns the matrix multiplications that a subgroup of a device supports. The device must
+/// list the extension.
+fn cooperative_matrices(instance: &Instance, device: vk::PhysicalDevice) -> Vec<CooperativeMatrix> {
+    let functions = ash::khr::cooperative_matrix::Instance::new(&instance.entry, &instance.raw);
+    // SAFETY: the device was enumerated from this instance and lists the extension of the
+    // function.
+    let found = unsafe { functions.get_physical_device_cooperative_matrix_properties(device) };
+    let found = found.unwrap_or_default();
+    let by_subgroup = found.iter().filter(|found| found.scope == vk::ScopeKHR::SUBGROUP);
+    by_subgroup
+        .map(|found| {
+            let elements = [found.a_type, found.b_type, found.c_type, found.result_type];
+            let sizes = [found.m_size, found.n_size, found.k_size];
+            CooperativeMatrix::new(sizes, elements.map(element_of))
+        })
+        .collect()
 }
 
 /// Creates a device with one queue of each of these families, and with these features, which it
@@ -221,7 +204,7 @@ pub(crate) fn make_device(
 ) -> Result<ash::Device, vk::Result> {
     let bit = |feature| vk::Bool32::from(features.has(feature));
     let mut wanted = Structures::default();
-    // Every device supports it, and it has no measurable cost on an NVIDIA H200. An out-of-bounds
+    // Every device supports it, and it has no measurable cost. An out-of-bounds
     // shader access stays within the bound buffers and cannot read other memory of the process.
     // Tensors share a buffer, so such a write may still reach another tensor.
     wanted.core.robust_buffer_access = vk::TRUE;

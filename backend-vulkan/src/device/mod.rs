@@ -2,10 +2,13 @@
 
 mod buffer;
 mod cache_file;
+mod clock;
 mod completion;
 mod context;
 mod cores;
+mod extensions;
 mod features;
+mod info;
 mod instance;
 mod limits;
 mod memory;
@@ -22,8 +25,9 @@ mod validation;
 mod workarounds;
 
 pub(crate) use buffer::{Buffer, MemoryKind};
+pub(crate) use clock::Clock;
 pub(crate) use context::{Context, chosen, listed};
-pub use instance::{DeviceInfo, devices};
+pub use info::{DeviceInfo, devices};
 pub(crate) use options::Options;
 pub use options::{
     DEVICE_VARIABLE, DISABLE_VARIABLE, MATRICES_VARIABLE, MEMORY_LIMIT_VARIABLE,
@@ -31,4 +35,3 @@ pub use options::{
     Upload,
 };
 pub(crate) use recording::{Binding, Command, Recording, hand_over_uploads};
-pub(crate) use timestamps::Clock;

@@ -1,7 +1,7 @@
 //! Instance and device extensions for portability drivers, which translate Vulkan to another API
 //! (MoltenVK).
 
-use super::features;
+use super::extensions::extensions;
 use ash::{khr, vk};
 use std::ffi::CStr;
 use torchlet_gpu::device::{DeviceFeature, DeviceFeatures};
@@ -30,7 +30,7 @@ pub(super) fn of_device(
 ) -> Vec<&'static CStr> {
     // `VK_NV_cooperative_matrix2` is only reported, not used.
     let used = features.iter().filter(|feature| *feature != DeviceFeature::CooperativeMatrix2);
-    let mut names: Vec<&CStr> = used.flat_map(features::extensions).copied().collect();
+    let mut names: Vec<&CStr> = used.flat_map(extensions).copied().collect();
     let subset = khr::portability_subset::NAME;
     names.extend(lists(known, subset).then_some(subset));
     names.sort_unstable();

@@ -1,4 +1,4 @@
-//! Where each call runs, and why.
+//! Where each call runs, and why; and which calls are fused there.
 
 use crate::terminal::{FAINT, NAME, TITLE, WARN, count, paint};
 use anstream::println;
@@ -40,6 +40,12 @@ fn show_method(method: &MethodReport) {
     println!("\n{} {}", paint(TITLE, &method.name), paint(FAINT, parts.join(", ")));
     for (number, backend) in method.delegates.iter().enumerate() {
         println!("  delegate {number:<3} {}", paint(NAME, backend));
+        let fused = method.fused.iter().filter(|(delegate, _)| *delegate == number);
+        let fused = counted(fused.map(|(_, operators)| operators.as_str()));
+        for (index, line) in wrapped(&fused).iter().enumerate() {
+            let label = if index == 0 { "fused" } else { "" };
+            println!("  {label:<12} {}", paint(FAINT, line));
+        }
     }
     for why in &method.decisions {
         println!("  {}", paint(FAINT, why));
@@ -71,7 +77,7 @@ fn show_method(method: &MethodReport) {
         // An empty reason leaves trailing blanks.
         println!("{}", if first.reason.is_empty() { line.trim_end() } else { &line });
         if by_preference {
-            for line in wrapped(&by_operator(joined)) {
+            for line in wrapped(&counted(joined.iter().map(|call| call.operator.as_str()))) {
                 println!("{:8}{}", "", paint(FAINT, line));
             }
         }
@@ -82,13 +88,13 @@ fn show_method(method: &MethodReport) {
 /// Width of a line of operators.
 const WIDTH: usize = 92;
 
-/// Operators of calls with their counts, in order of first appearance.
-fn by_operator(calls: &[PlacedCall]) -> Vec<String> {
+/// Operators with their counts, in order of first appearance.
+fn counted<'a>(operators: impl Iterator<Item = &'a str>) -> Vec<String> {
     let mut found: Vec<(&str, usize)> = Vec::new();
-    for call in calls {
-        match found.iter_mut().find(|(operator, _)| *operator == call.operator) {
+    for name in operators {
+        match found.iter_mut().find(|(operator, _)| *operator == name) {
             Some((_, count)) => *count += 1,
-            None => found.push((&call.operator, 1)),
+            None => found.push((name, 1)),
         }
     }
     found.iter().map(|(operator, count)| format!("{operator}{}", times(*count))).collect()
@@ -194,12 +200,16 @@ pub(crate) fn object(report: Option<&Report>) -> Value {
             }
             object
         });
+        let fused = method.fused.iter();
+        let fused = fused
+            .map(|(delegate, operators)| json!({ "delegate": delegate, "operators": operators }));
         json!({
             "name": method.name,
             "delegates": method.delegates,
             "as_exported": method.unchanged_reason,
             "calls": calls.collect::<Vec<_>>(),
             "decisions": method.decisions,
+            "fused": fused.collect::<Vec<_>>(),
             "parts": parts.collect::<Vec<_>>(),
         })
     });

@@ -44,12 +44,12 @@ impl Report {
             (false, _, Some(part)) if is_call => source.compiled(part),
             _ => None,
         };
-        Some(module.map_or_else(|| ELSEWHERE.to_owned(), str::to_owned))
+        Some(module.map_or_else(|| UNKNOWN_MODULE.to_owned(), str::to_owned))
     }
 }
 
 /// Shown if the source module is unknown.
-const ELSEWHERE: &str = "(unknown)";
+const UNKNOWN_MODULE: &str = "(unknown)";
 
 /// Whether a row is host work of a device delegate, whose index is only an order.
 fn is_on_host_of_device(row: &Row) -> bool {

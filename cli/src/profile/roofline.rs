@@ -333,12 +333,12 @@ fn fill(bytes: &mut [u8], scalar_type: ScalarType) {
 /// read.
 const BYTES: std::ops::RangeInclusive<u64> = 16 << 20..=256 << 20;
 /// Assumed size of the last-level caches if the system does not report it.
-const USUAL_CACHE: u64 = 32 << 20;
+const DEFAULT_CACHE_BYTES: u64 = 32 << 20;
 
 /// Elements per tensor: each of the three tensors is as large as all last-level caches together,
 /// but they use at most a quarter of the available memory.
 fn uncached_length() -> i32 {
-    let wanted = last_caches().unwrap_or(USUAL_CACHE);
+    let wanted = last_caches().unwrap_or(DEFAULT_CACHE_BYTES);
     let most = available_memory().map_or(u64::MAX, |bytes| bytes / 12);
     let bytes = wanted.min(most).clamp(*BYTES.start(), *BYTES.end());
     i32::try_from(bytes / 4).unwrap_or(i32::MAX)

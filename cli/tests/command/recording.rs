@@ -9,7 +9,7 @@ fn profiles_show_operators() {
 }
 
 #[test]
-fn dumps_are_written_and_read() {
+fn etdumps_are_written_and_read() {
     let folder = Folder::new("dumps");
     let [dump, values] = ["run.etdp", "values.bin"].map(|name| folder.path(name));
     let run = ["run", "digits/digits.pte", "--random", "--iterations", "4"];
@@ -117,7 +117,9 @@ fn profiles_show_parts_of_cpu_delegates() {
     let object =
         json(&stdout(&["profile", model, "--backend", "cpu", "--json", "--iterations", "2"]));
     let calls = object["calls"].as_array().unwrap();
-    let linear = calls.iter().filter(|call| call["name"] == "aten.linear.default");
+    let is_linear =
+        |call: &&serde_json::Value| call["name"].as_str().unwrap().contains("aten.linear.default");
+    let linear = calls.iter().filter(is_linear);
     assert!(linear.clone().count() > 2);
     for call in linear {
         assert!(call["part"].is_u64() && call["operations"].as_f64().unwrap() > 0.0, "{call}");

@@ -15,8 +15,8 @@ pub struct Cores {
 
 impl Cores {
     /// Returns the approximate number of invocations that saturate the device: a quarter of the
-    /// resident invocations, rounded to a power of two. Tuned on an NVIDIA H200 (132 cores of 2,048
-    /// invocations): tiled kernels use many registers, and few invocations wait for memory.
+    /// resident invocations, rounded to a power of two: tiled kernels use many registers, and few
+    /// invocations wait for memory.
     pub fn busy_invocations(self) -> usize {
         let quarter = (f64::from(self.count) * f64::from(self.invocations) / 4.0).max(1.0);
         let busy = 1 << quarter.log2().round() as u32;
@@ -53,7 +53,7 @@ mod tests {
     fn saturation_scales_with_cores() {
         let busy =
             |count, groups, lanes| Cores::of(count, groups, lanes).unwrap().busy_invocations();
-        // The H200, which kernels were tuned on, and an H100 PCIe.
+        // An H200 and an H100 PCIe.
         assert_eq!(busy(132, 64, 32), DeviceKind::Discrete.busy_invocations());
         assert_eq!(busy(114, 64, 32), DeviceKind::Discrete.busy_invocations());
         // A GeForce RTX 4050 Laptop and an RTX 4090.

@@ -15,15 +15,3 @@ pub enum DeviceKind {
     /// A GPU with dedicated memory.
     Discrete,
 }
-
-impl DeviceKind {
-    /// Returns the approximate number of invocations that saturate such a device, if its cores are
-    /// not known.
-    pub fn busy_invocations(self) -> usize {
-        match self {
-            DeviceKind::Cpu => 1 << 7,
-            DeviceKind::Integrated => 1 << 12,
-            DeviceKind::Other | DeviceKind::Virtual | DeviceKind::Discrete => 1 << 16,
-        }
-    }
-}

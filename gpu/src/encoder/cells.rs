@@ -1,109 +1,11 @@
-//! Liveness analysis for writes in place: which memory may be overwritten, because it is state that
-//! the graph updates or because no later call reads it.
+//! Writes in place: into memory that may be overwritten, because it is state that the graph updates
+//! or because no later call reads it.
 
 use super::Encoder;
 use crate::error::Error;
-use crate::ids::IdSet;
-use crate::ops::copy_all;
-use crate::state::{FusedOutput, Storage};
+use crate::state::{FusedOutput, LateFusion, Storage};
 use crate::tensors::{Operand, TensorId};
-use std::sync::Arc;
-use torchlet_graph::graph::{Graph, ValueId};
-
-/// The last reads of a graph's values, and the values that updates overwrite.
-pub struct Reads {
-    graph: Arc<GraphReads>,
-    /// Values that alias the memory of another value. Calls that are encoded again may be repeated.
-    aliases: Vec<Alias>,
-    /// For each tensor, the index of its latest alias in `aliases`.
-    latest: Vec<Option<usize>>,
-}
-
-/// A value that uses the memory of another from a call on.
-struct Alias {
-    from: usize,
-    /// The last call that reads it.
-    last: usize,
-    /// The previous alias of the same memory.
-    earlier: Option<usize>,
-}
-
-/// The part of the analysis that depends on the graph alone, not on shapes.
-#[derive(Debug)]
-pub(crate) struct GraphReads {
-    /// The last call that reads each value.
-    last: Vec<usize>,
-    /// The values that updates overwrite, and their new values.
-    overwritten: IdSet<ValueId>,
-    news: IdSet<ValueId>,
-}
-
-/// After all calls.
-const END: usize = usize::MAX;
-
-impl GraphReads {
-    pub(super) fn of(graph: &Graph<'_>) -> Self {
-        let mut last = vec![0; graph.values.len()];
-        let mut read = |id: ValueId, at: usize| {
-            for id in graph.items(&id) {
-                if let Some(last) = last.get_mut(*id) {
-                    *last = at.max(*last);
-                }
-            }
-        };
-        for (at, node) in graph.nodes.iter().enumerate() {
-            // The parts of a fused call read their arguments when the whole call runs.
-            let inputs = node.args.split_last().map_or(&[][..], |(_, inputs)| inputs);
-            let parts = node.parts.iter().flat_map(|part| &part.args);
-            inputs.iter().chain(parts).for_each(|id| read(*id, at));
-        }
-        let news = graph.updates.iter().map(|(new, _)| *new);
-        graph.outputs.iter().copied().chain(news.clone()).for_each(|id| read(id, END));
-        let overwritten = graph.updates.iter().map(|(_, old)| *old).collect();
-        GraphReads { last, overwritten, news: news.collect() }
-    }
-}
-
-impl Reads {
-    pub(super) fn new(graph: Arc<GraphReads>) -> Self {
-        Reads { graph, aliases: Vec::new(), latest: Vec::new() }
-    }
-
-    /// Records that a value uses the memory of another from this call on.
-    pub(super) fn join(&mut self, id: TensorId, root: TensorId, call: usize) {
-        let last = self.last(id, call).unwrap_or(END);
-        if self.aliases_of(root).any(|it| (it.from, it.last) == (call, last)) {
-            return;
-        }
-        self.latest.resize(self.latest.len().max(root + 1), None);
-        let Some(latest) = self.latest.get_mut(root) else { return };
-        let earlier = latest.replace(self.aliases.len());
-        self.aliases.push(Alias { from: call, last, earlier });
-    }
-
-    /// Returns the values that use the memory of a tensor.
-    fn aliases_of(&self, root: TensorId) -> impl Iterator<Item = &Alias> {
-        let latest = self.latest.get(root).copied().flatten();
-        let first = latest.and_then(|at| self.aliases.get(at));
-        std::iter::successors(first, |it| self.aliases.get(it.earlier?))
-    }
-
-    /// Whether a value is the new value in an update.
-    pub(super) fn becomes_new(&self, id: ValueId) -> bool {
-        self.graph.news.contains(&id)
-    }
-
-    /// Whether a value is overwritten by an update.
-    fn overwrites(&self, id: ValueId) -> bool {
-        self.graph.overwritten.contains(&id)
-    }
-
-    /// Returns the last call that reads the memory of a value, as known before `call`.
-    fn last(&self, id: TensorId, call: usize) -> Option<usize> {
-        let before = self.aliases_of(id).filter(|it| it.from < call).map(|it| it.last);
-        self.graph.last.get(id).map(|last| before.fold(*last, usize::max))
-    }
-}
+use torchlet_graph::graph::ValueId;
 
 impl Encoder<'_, '_> {
     /// Fuses an output of the current call into its readers, if all of them can recompute it from
@@ -112,8 +14,8 @@ impl Encoder<'_, '_> {
     /// would slow down each run with new shapes.
     pub(crate) fn leave(
         &mut self,
-        out: &Operand,
-        which: usize,
+        fusion: LateFusion,
+        (out, which): (&Operand, usize),
         inputs: &[&Operand],
         views: impl FnOnce(&Self) -> Option<Vec<ValueId>>,
     ) -> bool {
@@ -125,7 +27,9 @@ impl Encoder<'_, '_> {
             && inputs.iter().all(able)
             && let Some(views) = views(self)
         {
-            self.state.left.insert(out.value, FusedOutput { call: self.node, which, views });
+            self.state
+                .left
+                .insert(out.value, FusedOutput { fusion, call: self.node, which, views });
         }
         let Some(left) = self.state.left.get(&out.value) else { return false };
         // The readers of the output now read the inputs.
@@ -145,14 +49,15 @@ impl Encoder<'_, '_> {
         in_order.then(|| self.state.root(tensor.id))
     }
 
-    /// Returns the tensor to write to for an output that starts with the contents of `old`: `old`
-    /// itself if nothing reads it any more, else a copy. `written` is the data to be written there.
-    pub(crate) fn successor(
+    /// Makes an output that starts with the contents of `old` an alias of it, if nothing reads it
+    /// any more; otherwise, `old` has to be copied. `written` is the data to be written there. Also
+    /// returns whether it is an alias.
+    pub(crate) fn take_over(
         &mut self,
         old: &Operand,
         out: &Operand,
         written: &Operand,
-    ) -> Result<Operand, Error> {
+    ) -> Result<(Operand, bool), Error> {
         let root = self.state.root(old.id);
         let may_write = !self.state.is_part(old.id)
             && match self.state.tensor(root)?.storage {
@@ -172,10 +77,9 @@ impl Encoder<'_, '_> {
             !updates.any(|(new, kept)| *new == out.value && self.state.root(*kept) != root);
         if may_write && is_last && is_own && old.element == out.element {
             self.alias(out.id, root)?;
-            return self.tensor(out.value);
+            return Ok((self.tensor(out.value)?, true));
         }
-        copy_all(self, old, &out)?;
-        Ok(out)
+        Ok((out, false))
     }
 
     /// Whether an output must be a copy: it is the new value of one state tensor and would

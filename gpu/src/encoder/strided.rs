@@ -2,9 +2,9 @@
 
 use super::Encoder;
 use crate::error::Error;
-use crate::ids::IdMap;
+use crate::reads::readers_of;
 use crate::tensors::{Operand, strides};
-use torchlet_graph::graph::{Graph, Node, ValueId};
+use torchlet_graph::graph::{Node, ValueId};
 use torchlet_graph::operators::Operator;
 
 /// Operators that support strides, with the number of leading arguments that may have them.
@@ -138,22 +138,6 @@ impl<'e> Encoder<'e, '_> {
         let places = readers.get(&id).map(Vec::as_slice).unwrap_or_default();
         places.iter().filter_map(|place| graph.nodes.get(*place)).collect()
     }
-}
-
-/// Returns the calls that read each value, in order, including the parts of fused calls.
-fn readers_of(graph: &Graph<'_>) -> IdMap<ValueId, Vec<usize>> {
-    let mut readers: IdMap<ValueId, Vec<usize>> = IdMap::default();
-    for (place, node) in graph.nodes.iter().enumerate() {
-        let inputs = node.args.split_last().map_or(&[][..], |(_, inputs)| inputs);
-        let parts = node.parts.iter().flat_map(|part| &part.args);
-        for id in inputs.iter().chain(parts).flat_map(|arg| graph.items(arg)) {
-            let places = readers.entry(*id).or_default();
-            if places.last() != Some(&place) {
-                places.push(place);
-            }
-        }
-    }
-    readers
 }
 
 /// Whether two shapes differ only in dimensions of size one.

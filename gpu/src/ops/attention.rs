@@ -3,7 +3,7 @@
 mod kernels;
 
 use self::kernels::{Kernel, SIDE};
-use super::caches::update_caches;
+use super::caches::{position, update_caches};
 use super::views::gather;
 use super::{Entry, operator};
 use crate::derived::{Derived, Shared};
@@ -72,15 +72,6 @@ pub(super) fn three(e: &Encoder<'_, '_>, args: &[ValueId]) -> Result<[Operand; 3
         ))),
         None => Ok(tensors),
     }
-}
-
-/// Returns a position in a sequence.
-pub(super) fn position(e: &Encoder<'_, '_>, id: ValueId) -> Result<usize, Error> {
-    let position = e.int(id)?;
-    usize::try_from(position)
-        .ok()
-        .filter(|position| u32::try_from(*position).is_ok())
-        .ok_or_else(|| Error::Invalid(format!("position {position} is out of range")))
 }
 
 /// The dimensions of heads and rows in a tensor; batches come first, the head depth last.

@@ -3,13 +3,15 @@
 //! A cache is a persistent tensor that is updated in place. If rotated keys are only written to a
 //! cache, the rotation is fused into the cache update.
 
-use super::attention::position;
-use super::placed::{self, COMBINED, HALVES, NEIGHBOURS, Placing};
+use super::placed;
+use super::placing::{COMBINED, HALVES, NEIGHBOURS, Placing};
 use super::quantized::Weighted;
+use super::views::successor;
 use super::{Entry, operator};
 use crate::derived::{Beside, Derived};
 use crate::encoder::{Encoder, numel_of, read, u32_of, write};
 use crate::error::Error;
+use crate::state::LateFusion;
 use crate::tensors::Operand;
 use torchlet_graph::graph::{Node, ValueId};
 use torchlet_graph::operators::{
@@ -26,6 +28,15 @@ pub(super) const OPERATORS: &[Entry] = &[
     operator(Operator::ROTARY, rotate_one),
     operator(Operator::ET_VK_APPLY_ROTARY_EMB_INTERLEAVED, rotate_one),
 ];
+
+/// Returns a position in a sequence.
+pub(super) fn position(e: &Encoder<'_, '_>, id: ValueId) -> Result<usize, Error> {
+    let position = e.int(id)?;
+    usize::try_from(position)
+        .ok()
+        .filter(|position| u32::try_from(*position).is_ok())
+        .ok_or_else(|| Error::Invalid(format!("position {position} is out of range")))
+}
 
 /// Emits a write of `value` into a cache at a position, with the rotation that was fused into the
 /// write, if any.
@@ -173,7 +184,7 @@ fn update_cache(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> 
         // The returned tensor is not the cache and has no readers.
         return store(e, &value, &cache, start);
     }
-    let cache = e.successor(&cache, &out, &value)?;
+    let cache = successor(e, &cache, &out, &value)?;
     store(e, &value, &cache, start)
 }
 
@@ -333,7 +344,7 @@ impl Rotation {
     /// the rotation would otherwise write.
     fn left(e: &Encoder<'_, '_>, value: &Operand) -> Result<Option<(Self, Operand)>, Error> {
         let Some(own) = e.whole(value) else { return Ok(None) };
-        let left = e.left(own).filter(|(call, _)| !rotated(call.operator).is_empty());
+        let left = e.left(own, LateFusion::Rotation);
         left.map(|(call, which)| Ok((Rotation::of(e, call, which)?, e.tensor(own)?))).transpose()
     }
 
@@ -359,7 +370,7 @@ impl Rotation {
         let inputs: Vec<&Operand> =
             [&self.input, cosine, sine].into_iter().chain(&of_product).collect();
         let stores = |_: &Encoder<'_, '_>, call: &Node, place| cache_of(call, place).is_some();
-        Ok(placed::leave_to(e, out, which, &inputs, stores))
+        Ok(placed::leave_to(e, LateFusion::Rotation, (out, which), &inputs, stores))
     }
 
     /// Emits the rotation into the output, or, for a cache, from element `start` of it on.

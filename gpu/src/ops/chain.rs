@@ -2,8 +2,8 @@
 //!
 //! [`fits`] tells the fusion pass ([`crate::passes`]) which calls can form a chain.
 
+use super::dims::merge_dims;
 use super::elementwise::{broadcast_sizes, broadcast_strides, stage_of};
-use super::views::merge_dims;
 use super::{Entry, operator};
 use crate::encoder::{Encoder, numel_of, read, u32_of, write};
 use crate::error::Error;

@@ -461,11 +461,11 @@ impl Shape {
         // Invocations share sums by splitting the input channels.
         let terms = self.in_channels * self.taps().clamp(1, 8);
         let invocations = (across * down).saturating_mul(self.most * self.groups);
-        // With few output channels, each invocation mainly waits for memory. Tuned on an NVIDIA
-        // H200: four times as many invocations reduce a convolution of 64 channels of 384² to 3
-        // from 99 to 59 µs; with more output channels, it would become slower.
+        // With few output channels, each invocation mainly waits for memory, so that more of them
+        // are faster; with more output channels, they would be slower.
         let few = self.out_channels <= 4 && is_parallel(e.busy());
-        let busy = if few { e.busy().saturating_mul(4) } else { e.busy() };
+        let times = if few { e.profile().narrow_convolution } else { 1 };
+        let busy = e.busy().saturating_mul(times);
         let shares = share(busy, invocations, terms, SHARES);
         let question = ("direct", weights.element, self.sizes(), self.window, self.depth);
         let shares = e.choose(&self.out, question, shares, |usual| {

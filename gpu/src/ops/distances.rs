@@ -1,7 +1,7 @@
 //! Distances between vectors.
 
+use super::dims::common_shape;
 use super::elementwise::broadcast_strides;
-use super::index::common_shape;
 use super::{Entry, check_looks, operator};
 use crate::encoder::{Encoder, read, u32_of, write};
 use crate::error::Error;

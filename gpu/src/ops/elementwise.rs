@@ -264,7 +264,7 @@ pub(super) fn encode(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Er
             let out = e.out(args)?.id;
             apply_binary(e, function, [&a, &b], out, alpha)
         }
-        Stage::Where(_) => super::index::where_self(e, args),
+        Stage::Where(_) => super::select::where_self(e, args),
     }
 }
 
@@ -351,7 +351,7 @@ pub(super) fn emit_binary(
     };
     if !same_layout {
         let steps = [broadcast_strides(a, sizes.len()), broadcast_strides(b, sizes.len())];
-        let dims = super::views::merge_dims(sizes, &steps)?;
+        let dims = super::dims::merge_dims(sizes, &steps)?;
         for (slot, (size, strides)) in (0..MAX_DIMS).rev().zip(dims.iter().rev()) {
             push.sizes[slot] = u32_of(*size)?;
             push.a_strides[slot] = strides[0] as u32;

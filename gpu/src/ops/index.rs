@@ -1,24 +1,23 @@
 //! Operators that select elements by index tensors and by conditions.
 
+use super::dims::{common_shape, merge_dims};
 use super::elementwise::{broadcast_strides, emit_binary};
 use super::scatter::Sent;
-use super::views::merge_dims;
+use super::select::choose;
+use super::views::successor;
 use super::{Entry, operator, pointwise};
 use crate::derived::{Derived, Number};
 use crate::encoder::{Encoder, read, u32_of, write};
 use crate::error::Error;
 use crate::stages::Stage;
 use crate::tensors::{Operand, numel_of};
-use torchlet_core::rules::broadcast_all;
 use torchlet_graph::graph::ValueId;
 use torchlet_graph::operators::{
     EmbeddingArgs, GatherArgs, IndexArgs, IndexPutArgs, IndexSelectArgs, MaskedFillArgs,
     MaskedScatterArgs, Operator, WhereArgs,
 };
 use torchlet_shaders::functions::{binary, scatter};
-use torchlet_shaders::{
-    Binary, BinaryPush, Element, MAX_DIMS, Put, PutPush, Take, TakePush, Where, WherePush,
-};
+use torchlet_shaders::{Binary, BinaryPush, Element, MAX_DIMS, Put, PutPush, Take, TakePush};
 
 pub(super) const OPERATORS: &[Entry] = &[
     operator(Operator::INDEX_SELECT, |e, args| {
@@ -147,16 +146,6 @@ fn broadcast_shape(indices: &[(usize, Operand)]) -> Result<Vec<usize>, Error> {
         .ok_or_else(|| Error::invalid("the index tensors do not broadcast"))
 }
 
-/// Returns the shape that these shapes broadcast to.
-pub(super) fn common_shape<'s>(
-    shapes: impl IntoIterator<Item = &'s [usize]>,
-) -> Option<Vec<usize>> {
-    let narrow = |sizes: &[usize]| sizes.iter().map(|size| *size as i32).collect();
-    let shapes: Vec<Vec<i32>> = shapes.into_iter().map(narrow).collect();
-    let shape = broadcast_all(shapes.iter().map(Vec::as_slice))?;
-    Some(shape.iter().map(|size| *size as usize).collect())
-}
-
 /// Combines several indices of adjacent dimensions into one linear index.
 fn combined(
     e: &mut Encoder<'_, '_>,
@@ -211,7 +200,7 @@ fn index_put(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
         return put_each(e, args, [&input, &value], &indices, adds);
     }
     let out = e.out(args)?;
-    let out = e.successor(&input, &out, &value)?;
+    let out = successor(e, &input, &out, &value)?;
     if value.numel() == 0 || out.numel() == 0 {
         return Ok(());
     }
@@ -446,45 +435,4 @@ pub(super) fn take_each(
         &push,
         out.numel(),
     )
-}
-
-pub(super) fn where_self(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
-    let call = WhereArgs::of(args)?;
-    let operands = [e.tensor(call.condition)?, e.tensor(call.input)?, e.tensor(call.other)?];
-    choose(e, args, operands)
-}
-
-/// Emits `out = condition ? a : b`, broadcast.
-pub(super) fn choose(
-    e: &mut Encoder<'_, '_>,
-    args: &[ValueId],
-    operands: [Operand; 3],
-) -> Result<(), Error> {
-    let sizes = common_shape(operands.iter().map(|operand| &operand.sizes[..]))
-        .ok_or_else(|| Error::invalid("the shapes do not broadcast"))?;
-    let out = e.out(args)?;
-    let out = e.resize(out.id, &sizes)?;
-    let strides = operands.each_ref().map(|operand| broadcast_strides(operand, sizes.len()));
-    let dims = merge_dims(&sizes, &strides)?;
-    let mut push = WherePush {
-        numel: u32_of(out.numel())?,
-        sizes: [1; 6],
-        c_strides: [0; 6],
-        a_strides: [0; 6],
-        b_strides: [0; 6],
-    };
-    if dims.len() > push.sizes.len() {
-        return Err(Error::unsupported(format!("{} dimensions that cannot be merged", dims.len())));
-    }
-    for (slot, (size, strides)) in (0..push.sizes.len()).rev().zip(dims.iter().rev()) {
-        push.sizes[slot] = u32_of(*size)?;
-        push.c_strides[slot] = strides[0] as u32;
-        push.a_strides[slot] = strides[1] as u32;
-        push.b_strides[slot] = strides[2] as u32;
-    }
-    let [condition, a, b] = &operands;
-    let pipeline =
-        Where { condition: condition.element, a: a.element, b: b.element, output: out.element };
-    let accesses = [read(condition.id), read(a.id), read(b.id), write(out.id)];
-    e.dispatch_by_four(&pipeline, accesses, &push, out.numel())
 }

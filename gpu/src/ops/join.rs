@@ -1,6 +1,7 @@
 //! Operators that write tensors into larger ones: concatenation, padding, writing into slices.
 
 use super::create::apply_fill;
+use super::views::successor;
 use super::{Entry, operator};
 use crate::encoder::{Encoder, read, u32_of, write};
 use crate::error::Error;
@@ -149,7 +150,7 @@ fn slice_scatter(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error>
     let step = usize::try_from(step).ok().filter(|step| *step > 0);
     let step = step.ok_or_else(|| Error::invalid("the step of a slice is not positive"))?;
     let out = e.out(args)?;
-    let out = e.successor(&input, &out, &source)?;
+    let out = successor(e, &input, &out, &source)?;
     insert(e, &source, &out, dim, start, step)
 }
 
@@ -170,7 +171,7 @@ fn select_scatter(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error
     }
     source.sizes.insert(dim, 1);
     let out = e.out(args)?;
-    let out = e.successor(&input, &out, &source)?;
+    let out = successor(e, &input, &out, &source)?;
     insert(e, &source, &out, dim, at, 1)
 }
 

@@ -5,8 +5,8 @@
 //! A norm is fused if it is read only by such GEMMs. They use weights that are scaled ahead of
 //! time, so these must be constant and fp16 ([`Normed`]).
 
+use super::gemm_rows::{FEW_ROWS, takes_rows};
 use super::matmul::Product;
-use super::normed::{FEW_ROWS, takes_rows};
 use super::quantized::Weighted;
 use super::tiling::{Factors, Means, Shape, Tiling};
 use super::window::checked_numel;
@@ -14,6 +14,7 @@ use crate::derived::{Derived, Matrices, Normed, Source};
 use crate::encoder::Encoder;
 use crate::error::Error;
 use crate::stages::Epilogue;
+use crate::state::LateFusion;
 use crate::tensors::Operand;
 use torchlet_core::ScalarType;
 use torchlet_graph::graph::{Node, ValueId};
@@ -32,8 +33,7 @@ pub(super) struct LayerNorm {
 impl LayerNorm {
     /// Returns the norm that was fused into a GEMM that reads `normed`.
     pub(super) fn of(e: &Encoder<'_, '_>, normed: &Operand) -> Result<Option<Self>, Error> {
-        let left = e.left(normed.value);
-        match left.filter(|(call, _)| call.operator == Operator::NATIVE_LAYER_NORM) {
+        match e.left(normed.value, LateFusion::LayerNorm) {
             Some((call, _)) => Self::of_call(e, &call.args).map(Some),
             None => Ok(None),
         }
@@ -58,7 +58,7 @@ impl LayerNorm {
             && out.element == self.input.element
             && !e.is_dynamic(out)
             && parameters.all(|it| is_constant(e, it))
-            && e.leave(out, 0, &[&self.input], |e| {
+            && e.leave(LateFusion::LayerNorm, (out, 0), &[&self.input], |e| {
                 let readers = e.readers(value);
                 let does = |product: &Node| self.is_done_by(e, product);
                 let done = readers.iter().all(|node| takes_rows(node, value, does));

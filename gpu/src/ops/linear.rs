@@ -3,7 +3,7 @@
 use super::layer_norms::LayerNorm;
 use super::matmul::Product;
 use super::normed::Norm;
-use super::quantized::{Weighted, product_of_rows};
+use super::quantized::{plain, product_of_rows};
 use super::weights::{transposed, transposed_compactly};
 use super::window::checked_numel;
 use super::{Entry, product};
@@ -13,7 +13,7 @@ use crate::error::Error;
 use crate::stages::Epilogue;
 use crate::tensors::Operand;
 use torchlet_graph::graph::ValueId;
-use torchlet_graph::operators::{AddmmArgs, BaddbmmArgs, LinearArgs, MmArgs, Operator};
+use torchlet_graph::operators::{AddmmArgs, BaddbmmArgs, MmArgs, Operator};
 
 pub(super) const OPERATORS: &[Entry] = &[
     product(Operator::MM, |e, args| {
@@ -121,33 +121,8 @@ fn multiply(
     matmul.encode(e)
 }
 
-/// Parses a linear layer, whose weight has one row per output column.
-pub(super) fn weighted(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<Weighted, Error> {
-    let call = LinearArgs::of(args)?;
-    let (input, weight) = (e.tensor(call.input)?, e.tensor(call.weight)?);
-    let bias = e.optional_tensor(call.bias)?;
-    let (Some((k, outer)), [n, weight_k]) = (input.sizes.split_last(), &weight.sizes[..]) else {
-        return Err(Error::Invalid(format!("weights of shape {:?}", weight.sizes)));
-    };
-    let (k, n) = (*k, *n);
-    if k != *weight_k {
-        let (input, weight) = (&input.sizes, &weight.sizes);
-        return Err(Error::Invalid(format!(
-            "an input of shape {input:?} does not match weights of shape {weight:?}"
-        )));
-    }
-    if bias.as_ref().is_some_and(|bias| bias.sizes != [n]) {
-        return Err(Error::invalid("the bias does not match the weights"));
-    }
-    let m = checked_numel(outer)?;
-    let mut sizes = outer.to_vec();
-    sizes.push(n);
-    let out = e.resize(e.out_id(args)?, &sizes)?;
-    Weighted::of_numbers(input, weight, bias, out, [m, n, k])
-}
-
 fn linear(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
-    let it = weighted(e, args)?;
+    let it = plain(e, args)?;
     let epilogue = e.take_epilogue().unwrap_or_else(Epilogue::none);
     if let Some(norm) = LayerNorm::of(e, &it.input)? {
         return norm.multiply(e, it, epilogue);

@@ -7,7 +7,7 @@
 //! too few tiles to saturate the device, several workgroups share the terms of a tile (split-K);
 //! the last one to finish, or another dispatch, adds up their sums.
 
-use super::normed::FEW_ROWS;
+use super::gemm_rows::FEW_ROWS;
 use super::tiling::{Factors, Means, Shape, Tiling};
 use super::window::{Depth, Window, checked_numel};
 use crate::device::MOST_GROUPS;

@@ -6,11 +6,11 @@
 use super::elementwise::{apply_binary, apply_unary_with};
 use super::layer_norms::LayerNorm;
 use super::normed::Norm;
-use super::normed_sum::Sum;
 use super::reduce::{Function, emit};
+use super::row_norms::{Rows, Sum, Weights, centered, normalize, round_rows, row};
 use super::{Entry, operator};
 use crate::derived::{BatchNorm, Derived};
-use crate::encoder::{Encoder, read, u32_of, write};
+use crate::encoder::Encoder;
 use crate::error::Error;
 use crate::tensors::Operand;
 use torchlet_graph::graph::ValueId;
@@ -18,17 +18,17 @@ use torchlet_graph::operators::{
     BatchNormArgs, BatchNormNoStatsArgs, GroupNormArgs, LayerNormArgs, Operator, SoftmaxArgs,
     UnaryArgs,
 };
-use torchlet_shaders::functions::normalize::{AFFINE, LAYER, LOG_SOFTMAX, RMS, ROUND, SOFTMAX};
-use torchlet_shaders::functions::row::{ADDED, WRITTEN};
+use torchlet_shaders::Element;
+use torchlet_shaders::functions::normalize::{AFFINE, LOG_SOFTMAX, SOFTMAX};
 use torchlet_shaders::functions::{binary, unary};
-use torchlet_shaders::{Element, Normalize, NormalizePush, Row, RowPush};
 
 pub(super) const OPERATORS: &[Entry] = &[
     operator(Operator::SOFTMAX, |e, args| softmax(e, args, SOFTMAX)),
     operator(Operator::LOG_SOFTMAX, |e, args| softmax(e, args, LOG_SOFTMAX)),
     operator(Operator::NATIVE_LAYER_NORM, left_layer_norm),
     operator(Operator::NATIVE_GROUP_NORM, group_norm),
-    operator(Operator::ET_VK_RMS_NORM, rms_norm),
+    operator(Operator::ET_VK_RMS_NORM, |e, args| rms_norm(e, args, false)),
+    operator(Operator::RMS_NORM_PROLOGUE, |e, args| rms_norm(e, args, true)),
     operator(Operator::NATIVE_BATCH_NORM_LEGIT_NO_TRAINING, batch_norm),
     operator(Operator::NATIVE_BATCH_NORM_LEGIT_NO_STATS, own_statistics),
     operator(Operator::ROUNDED_ROWS, |e, args| {
@@ -39,141 +39,6 @@ pub(super) const OPERATORS: &[Entry] = &[
         round_rows(e, &input, &out)
     }),
 ];
-
-/// The longest row for a single workgroup; longer ones are divided among several.
-pub(super) const LONGEST_ROW: usize = 1 << 14;
-/// The maximum number of invocations per row.
-const LANES: u32 = 256;
-
-/// Rows of elements with common statistics.
-#[derive(Debug, Clone, Copy)]
-struct Rows<'o> {
-    /// Elements per row.
-    count: usize,
-    /// The distance between the elements of a row.
-    inner: usize,
-    /// The maximum number of rows, and of elements per row.
-    bound: [usize; 2],
-    /// The operands of a fused sum that produces the rows, if any.
-    sum: Option<&'o Sum>,
-}
-
-impl Rows<'_> {
-    /// Rows over the dimensions from `first` on.
-    fn from_dim(e: &Encoder<'_, '_>, input: &Operand, first: usize) -> Self {
-        let bound = e.bound_sizes(input);
-        let (outer, own) = bound.split_at(first.min(bound.len()));
-        let count = input.sizes.iter().skip(first).product();
-        let bound = [outer.iter().product(), own.iter().product()];
-        Rows { count, inner: 1, bound, sum: None }
-    }
-
-    /// A fixed number of rows, independent of the shapes.
-    fn of_number(e: &Encoder<'_, '_>, input: &Operand, rows: usize) -> Self {
-        let bound: usize = e.bound_sizes(input).iter().product();
-        let rows = rows.max(1);
-        Rows { count: input.numel() / rows, inner: 1, bound: [rows, bound / rows], sum: None }
-    }
-
-    /// Whether one workgroup can process each row.
-    fn are_short(&self) -> bool {
-        self.inner == 1 && self.bound[1] <= LONGEST_ROW
-    }
-}
-
-/// Weight and bias of the normalised elements: element `i / step % count` of each.
-#[derive(Debug, Clone, Copy, Default)]
-struct Weights<'o> {
-    weight: Option<&'o Operand>,
-    bias: Option<&'o Operand>,
-    step: usize,
-    count: usize,
-}
-
-impl<'o> Weights<'o> {
-    /// Returns the weight and bias to bind, of the same type; `input` for unused bindings.
-    fn bound(&self, input: &'o Operand) -> Result<[&'o Operand; 2], Error> {
-        let fits =
-            |operand: &Operand| operand.element.is_floating() && operand.numel() >= self.count;
-        let alike = match (self.weight, self.bias) {
-            (Some(weight), Some(bias)) => weight.element == bias.element,
-            _ => true,
-        };
-        if alike && [self.weight, self.bias].into_iter().flatten().all(fits) {
-            let any = self.weight.or(self.bias).unwrap_or(input);
-            return Ok([self.weight.unwrap_or(any), self.bias.unwrap_or(any)]);
-        }
-        Err(Error::Invalid(format!(
-            "the weight or bias does not match a normalisation over {} elements",
-            self.count
-        )))
-    }
-}
-
-/// The maximum number of groups of four elements that an invocation keeps in registers.
-const MOST_KEPT: usize = 4;
-
-/// Emits a normalisation of short rows.
-fn row(
-    e: &mut Encoder<'_, '_>,
-    function: u32,
-    input: &Operand,
-    rows: Rows<'_>,
-    weights: Weights<'_>,
-    epsilon: f64,
-    out: &Operand,
-) -> Result<(), Error> {
-    // Unused bindings get any tensor; the last one is declared as written even if unused.
-    let (from, added, made) = match rows.sum {
-        Some(Sum { terms: [x, added], is_kept }) => (x, added, if *is_kept { input } else { out }),
-        None => (input, input, out),
-    };
-    let [weight, bias] = weights.bound(from)?;
-    if out.numel() == 0 {
-        return Ok(());
-    }
-    let lanes = (rows.bound[1].div_ceil(8).next_power_of_two() as u32).clamp(1, LANES);
-    let groups = rows.bound[1].div_ceil(4 * lanes as usize);
-    let aligned = rows.count.is_multiple_of(4);
-    let pipeline = Row {
-        function,
-        input: input.element,
-        weight: weight.element,
-        output: out.element,
-        has_weight: weights.weight.is_some(),
-        has_bias: weights.bias.is_some(),
-        kept: if groups <= MOST_KEPT { u32_of(groups)? } else { 0 },
-        weights_aligned: aligned && weights.step == 1 && weights.count == rows.count,
-        aligned: aligned && !e.is_dynamic(input),
-        sum: rows.sum.map_or(0, |sum| if sum.is_kept { WRITTEN } else { ADDED }),
-    };
-    let number = out.numel() / rows.count;
-    let push = RowPush {
-        rows: u32_of(number)?,
-        count: u32_of(rows.count)?,
-        aligned: u32::from(aligned),
-        weight_step: u32_of(weights.step.max(1))?,
-        weight_count: u32_of(weights.count.max(1))?,
-        epsilon: epsilon as f32,
-        added_rows: u32_of((added.numel() / rows.count).max(1))?,
-    };
-    let [from, weight, bias, added] = [from, weight, bias, added].map(|operand| read(operand.id));
-    let accesses = [from, weight, bias, write(out.id), added, write(made.id)];
-    e.dispatch_along_y(&pipeline, accesses, &push, [lanes as usize, number], [lanes, 1])
-}
-
-/// Emits the dynamic int8 quantization of each row, followed by dequantization.
-pub(super) fn round_rows(
-    e: &mut Encoder<'_, '_>,
-    input: &Operand,
-    out: &Operand,
-) -> Result<(), Error> {
-    let rows = Rows::from_dim(e, input, input.rank().saturating_sub(1));
-    if !rows.are_short() {
-        return Err(Error::unsupported("dynamic quantization of rows this long"));
-    }
-    row(e, ROUND, input, rows, Weights::default(), 0.0, out)
-}
 
 fn softmax(e: &mut Encoder<'_, '_>, args: &[ValueId], function: u32) -> Result<(), Error> {
     let call = SoftmaxArgs::of(args)?;
@@ -198,62 +63,6 @@ fn softmax(e: &mut Encoder<'_, '_>, args: &[ValueId], function: u32) -> Result<(
     emit(e, Function::SumExp, &input, Some(&max), &sum, [count, inner], 1.0)?;
     let spread = [count * inner, inner];
     normalize(e, function, &input, [&max, &sum], spread, Weights::default(), 0.0, &out)
-}
-
-/// Emits a normalisation by mean and variance.
-fn centered(
-    e: &mut Encoder<'_, '_>,
-    input: &Operand,
-    rows: Rows<'_>,
-    weights: Weights<'_>,
-    epsilon: f64,
-    out: &Operand,
-) -> Result<(), Error> {
-    if rows.are_short() {
-        return row(e, LAYER, input, rows, weights, epsilon, out);
-    }
-    let (number, shape) = (input.numel() / rows.count.max(1), [rows.count, 1]);
-    let scale = 1.0 / rows.count as f64;
-    let mean = e.temporary(Element::F32, &[number])?;
-    emit(e, Function::Sum, input, None, &mean, shape, scale)?;
-    let variance = e.temporary(Element::F32, &[number])?;
-    emit(e, Function::SumSquaredDifference, input, Some(&mean), &variance, shape, scale)?;
-    normalize(e, LAYER, input, [&mean, &variance], shape, weights, epsilon, out)
-}
-
-/// Emits a normalisation with statistics in `a` and `b`. Each group of `size` elements consists of
-/// `inner` interleaved rows.
-#[allow(clippy::too_many_arguments)]
-fn normalize(
-    e: &mut Encoder<'_, '_>,
-    function: u32,
-    input: &Operand,
-    [a, b]: [&Operand; 2],
-    [size, inner]: [usize; 2],
-    weights: Weights<'_>,
-    epsilon: f64,
-    out: &Operand,
-) -> Result<(), Error> {
-    let [weight, bias] = weights.bound(input)?;
-    let push = NormalizePush {
-        numel: u32_of(out.numel())?,
-        row_size: u32_of(size.max(1))?,
-        row_inner: u32_of(inner.max(1))?,
-        weight_step: u32_of(weights.step.max(1))?,
-        weight_count: u32_of(weights.count.max(1))?,
-        epsilon: epsilon as f32,
-    };
-    let pipeline = Normalize {
-        function,
-        input: input.element,
-        weight: weight.element,
-        output: out.element,
-        has_weight: weights.weight.is_some(),
-        has_bias: weights.bias.is_some(),
-    };
-    let [input, a, b, weight, bias] = [input, a, b, weight, bias].map(|operand| read(operand.id));
-    let accesses = [input, a, b, weight, bias, write(out.id)];
-    e.dispatch_by_four(&pipeline, accesses, &push, out.numel())
 }
 
 /// Encodes a layer norm, unless it is fused into the readers of its rows.
@@ -340,40 +149,15 @@ fn own_statistics(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error
     by_channels(e, args, &input, [call.weight, call.bias], channels, epsilon)
 }
 
-fn rms_norm(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
+/// Encodes an RMS norm, unless the calls that read it compute it.
+fn rms_norm(e: &mut Encoder<'_, '_>, args: &[ValueId], is_prologue: bool) -> Result<(), Error> {
     let norm = Norm::of_call(e, args)?;
     let out = e.out(args)?;
     let out = e.resize(out.id, &norm.input.sizes)?;
-    if norm.leave(e, &out) && norm.is_left {
+    if is_prologue && norm.is_left {
         return Ok(());
     }
     norm.emit(e, &out, None)
-}
-
-/// Whether the rows of a tensor, in its last dimension, need only one dispatch.
-pub(super) fn has_short_rows(e: &Encoder<'_, '_>, input: &Operand) -> bool {
-    Rows::from_dim(e, input, input.rank().saturating_sub(1)).are_short()
-}
-
-/// Emits `input / rms(input) * weight` of each row, with a fused sum if the rows are short.
-pub(super) fn emit_rms_norm(
-    e: &mut Encoder<'_, '_>,
-    input: &Operand,
-    sum: Option<&Sum>,
-    weight: &Operand,
-    epsilon: f64,
-    out: &Operand,
-) -> Result<(), Error> {
-    let count = input.sizes.last().copied().unwrap_or(1);
-    let rows = input.numel() / count.max(1);
-    let weights = Weights { weight: Some(weight), bias: None, step: 1, count };
-    let short = Rows { sum, ..Rows::from_dim(e, input, input.rank().saturating_sub(1)) };
-    if short.are_short() {
-        return row(e, RMS, input, short, weights, epsilon, out);
-    }
-    let mean = e.temporary(Element::F32, &[rows])?;
-    emit(e, Function::SumSquares, input, None, &mean, [count, 1], 1.0 / count as f64)?;
-    normalize(e, RMS, input, [&mean, &mean], [count, 1], weights, epsilon, out)
 }
 
 fn batch_norm(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {

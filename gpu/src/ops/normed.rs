@@ -1,20 +1,13 @@
-//! RMS norms fused into GEMVs. For few rows, a separate `x / rms(x) * weight` lasts as long as the
-//! following GEMV, but only adds a few instructions when fused.
-//!
-//! A norm is fused, when the number of rows is small, if it is read only by such GEMVs. If a GEMV
-//! kernel turns out not to support it, the norm's own kernel is dispatched.
+//! RMS norms that GEMVs of few rows compute ([`crate::passes`] fuses them). If a GEMV kernel turns
+//! out not to support it, the norm's own kernel is dispatched.
 
-use super::normalize::{emit_rms_norm, has_short_rows};
-use super::normed_sum::Sum;
-use super::quantized::{is_wide, weighs_floats};
+use super::gemm_rows::FEW_ROWS;
+use super::row_norms::{Sum, emit_rms_norm};
 use crate::encoder::Encoder;
 use crate::error::Error;
 use crate::tensors::Operand;
-use torchlet_graph::graph::{Node, ValueId};
-use torchlet_graph::operators::{Operator, RmsNormArgs};
-
-/// The maximum number of rows for which GEMMs are memory-bound.
-pub(super) const FEW_ROWS: usize = 4;
+use torchlet_graph::graph::ValueId;
+use torchlet_graph::operators::RmsNormArgs;
 
 /// The norm before a GEMM.
 #[derive(Debug)]
@@ -29,11 +22,7 @@ pub(super) struct Norm {
 impl Norm {
     /// Returns the norm before a GEMM that reads `normed`, if it may be fused.
     pub(super) fn of(e: &mut Encoder<'_, '_>, normed: &Operand) -> Result<Option<Self>, Error> {
-        let Some((call, _)) =
-            e.left(normed.value).filter(|(call, _)| call.operator == Operator::ET_VK_RMS_NORM)
-        else {
-            return Ok(None);
-        };
+        let Some(call) = e.prologue(normed.value) else { return Ok(None) };
         let norm = Self::of_call(e, &call.args)?;
         // The norm's inputs must be alive at the GEMM for any shape.
         e.reserve(&norm.input);
@@ -50,28 +39,6 @@ impl Norm {
         Ok(Norm { input, weight, epsilon, is_left })
     }
 
-    /// Fuses the norm, which is the current call, into the readers of its result, for now or for
-    /// fewer rows.
-    pub(super) fn leave(&self, e: &mut Encoder<'_, '_>, out: &Operand) -> bool {
-        let count = self.input.sizes.last().copied().unwrap_or(1);
-        let value = out.value;
-        // With so few elements per row, unquantized GEMMs do not support the norm.
-        let is_wide = is_wide(count, self.input.element.size());
-        // GEMMs derive the rows from the shape, and the fallback must need only one dispatch.
-        out.sizes == self.input.sizes
-            && has_short_rows(e, &self.input)
-            && self.weight.numel() == count
-            && e.leave(out, 0, &[&self.input, &self.weight], |e| {
-                let readers = e.readers(value);
-                let does = |product: &Node| {
-                    weighs_floats(product.operator)
-                        && (is_wide || product.operator != Operator::LINEAR)
-                };
-                let done = readers.iter().all(|node| takes_rows(node, value, does));
-                (done && !readers.is_empty()).then(Vec::new)
-            })
-    }
-
     /// Emits the norm's own kernel, with a fused sum if the rows are short.
     pub(super) fn emit(
         &self,
@@ -83,32 +50,16 @@ impl Norm {
     }
 }
 
-/// Whether a call reads a value only as the rows of GEMMs that satisfy `does`.
-pub(super) fn takes_rows(node: &Node, value: ValueId, does: impl Fn(&Node) -> bool) -> bool {
-    let products = match node.operator {
-        Operator::EPILOGUE => node.parts.get(..1).unwrap_or_default(),
-        Operator::GATED => node.parts.as_slice(),
-        _ => std::slice::from_ref(node),
-    };
-    let takes = |part: &&Node| part.args.contains(&value);
-    let does = |part: &Node| {
-        let others = part.args.iter().skip(1).any(|arg| *arg == value);
-        part.args.first() == Some(&value) && !others && does(part)
-    };
-    let taken: usize = products.iter().filter(takes).count();
-    let elsewhere = node.parts.iter().filter(takes).count() != taken && !node.parts.is_empty();
-    taken > 0 && !elsewhere && products.iter().filter(takes).all(does)
-}
-
 #[cfg(test)]
 mod tests {
-    use super::*;
     use crate::encode::encode;
     use crate::ops::testing::tensor;
+    use crate::passes;
     use crate::state::State;
     use std::collections::HashSet;
     use torchlet_core::ScalarType;
-    use torchlet_graph::graph::{Graph, Value};
+    use torchlet_graph::graph::{Graph, Node, Value};
+    use torchlet_graph::operators::Operator;
 
     /// A norm of `rows` rows and a GEMM of it; `other` is an additional reader.
     fn graph(rows: usize, other: Option<Operator>) -> Graph<'static> {
@@ -134,6 +85,8 @@ mod tests {
 
     /// Returns the shaders for the planned number of rows, and for another one.
     fn shaders(graph: &Graph<'_>, rows: usize) -> [Vec<&'static str>; 2] {
+        let graph = &mut graph.clone();
+        passes::run(graph);
         let mut state = State::new(graph, HashSet::new()).unwrap();
         let planned = encode(graph, &mut state, true).unwrap().0;
         state.tensors[0].as_mut().unwrap().sizes[0] = rows;

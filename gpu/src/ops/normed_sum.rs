@@ -4,8 +4,9 @@
 //! dispatch. For other shapes at run time, the sum is dispatched separately.
 
 use super::elementwise::{apply_binary, broadcast_sizes};
-use super::normalize::{LONGEST_ROW, layer_norm};
+use super::normalize::layer_norm;
 use super::normed::Norm;
+use super::row_norms::{LONGEST_ROW, Sum};
 use super::{Entry, operator};
 use crate::encoder::Encoder;
 use crate::error::Error;
@@ -15,14 +16,6 @@ use torchlet_graph::operators::{AddArgs, LayerNormArgs, Operator};
 use torchlet_shaders::functions::binary;
 
 pub(super) const OPERATORS: &[Entry] = &[operator(Operator::NORMED_SUM, encode)];
-
-/// A sum whose rows are normalised. The second operand may broadcast over rows; `is_kept` tells
-/// whether the sum is also an output.
-#[derive(Debug)]
-pub(super) struct Sum {
-    pub(super) terms: [Operand; 2],
-    pub(super) is_kept: bool,
-}
 
 /// Returns the operands of a sum of shape `sizes`, of which the last `normalized` dimensions are
 /// normalised: first the one with that shape, then the one that may broadcast over rows. Returns

@@ -6,68 +6,21 @@
 //! to their final location.
 
 use super::caches;
-use super::normed::{FEW_ROWS, Norm};
+use super::gemm_rows::FEW_ROWS;
+use super::normed::Norm;
+use super::placing::Placing;
 use super::quantized::{Regular, Weighted, weighs_floats, weighted};
 use crate::encoder::Encoder;
 use crate::error::Error;
 use crate::stages::Epilogue;
+use crate::state::LateFusion;
 use crate::tensors::Operand;
 use torchlet_graph::graph::{Node, ValueId};
 use torchlet_graph::operators::Operator;
-use torchlet_shaders::{GemvPlaced, Pipeline, RotaryPush};
-
-/// Forms of rotation, as the shaders number them.
-pub(super) const NEIGHBOURS: u32 = 0;
-pub(super) const HALVES: u32 = 1;
-pub(super) const COMBINED: u32 = 2;
-const NONE: u32 = 3;
+use torchlet_shaders::{GemvPlaced, Pipeline};
 
 /// The maximum number of views between a GEMV and its reader.
 const MOST_VIEWS: usize = 4;
-
-/// The target of a GEMV's rows, and their rotation.
-pub(super) struct Placing<'p> {
-    /// The form, cosines and sines.
-    pub(super) rotation: Option<(u32, [&'p Operand; 2])>,
-    /// The push constants of the kernel that only rotates.
-    pub(super) push: RotaryPush,
-    pub(super) out: &'p Operand,
-}
-
-impl Placing<'_> {
-    pub(super) fn form(&self) -> u32 {
-        self.rotation.map_or(NONE, |(form, _)| form)
-    }
-
-    pub(super) fn angles(&self) -> Option<[&Operand; 2]> {
-        self.rotation.map(|(_, angles)| angles)
-    }
-
-    /// Whether rotated pairs are not neighbours.
-    pub(super) fn in_pairs(&self) -> bool {
-        self.form() == HALVES
-    }
-
-    /// Whether the GEMV kernel supports it.
-    pub(super) fn fits(&self, it: &Weighted) -> bool {
-        let push = &self.push;
-        let [row, positions] = [push.heads.checked_mul(push.depth), Some(push.positions)]
-            .map(|count| count.map_or(0, |count| count as usize));
-        let by_four =
-            [push.depth, push.rotated, push.out_start].iter().all(|it| it.is_multiple_of(4));
-        let rotates = self.rotation.is_none_or(|(form, angles)| {
-            angles.iter().all(|angle| angle.element.is_floating())
-                && (form != HALVES || (push.rotated == push.depth && push.depth.is_multiple_of(8)))
-        });
-        row == it.n
-            && positions > 0
-            && it.m.is_multiple_of(positions)
-            && (push.out_batch.is_multiple_of(4) || it.m == positions)
-            && by_four
-            && rotates
-            && self.out.element.is_floating()
-    }
-}
 
 /// Fuses the current call, a GEMV, into the reader of its result, if it has few rows. Whether it is
 /// supported is decided by the bounds of shapes.
@@ -83,20 +36,20 @@ pub(super) fn leave(e: &mut Encoder<'_, '_>, it: &Weighted, norm: Option<&Norm>)
     let inputs = norm.map_or_else(|| vec![&it.input], |norm| vec![&norm.input, &norm.weight]);
     let takes =
         |e: &Encoder<'_, '_>, node: &Node, place| able && caches::places(e, node, place, it);
-    leave_to(e, &it.out, 0, &inputs, takes)
+    leave_to(e, LateFusion::Gemv, (&it.out, 0), &inputs, takes)
 }
 
 /// Fuses an output of the current call into its only reader, directly or through views, if `takes`
 /// returns true for that call and its argument index. The reader then reads the inputs instead.
 pub(super) fn leave_to(
     e: &mut Encoder<'_, '_>,
-    out: &Operand,
-    which: usize,
+    fusion: LateFusion,
+    out: (&Operand, usize),
     inputs: &[&Operand],
     takes: impl Fn(&Encoder<'_, '_>, &Node, usize) -> bool,
 ) -> bool {
-    e.leave(out, which, inputs, |e| {
-        let Taker { call, place, views } = taker(e, out)?;
+    e.leave(fusion, out, inputs, |e| {
+        let Taker { call, place, views } = taker(e, out.0)?;
         takes(e, call, place).then_some(views)
     })
 }
@@ -145,8 +98,7 @@ fn is_view(operator: Operator) -> bool {
 /// Returns the GEMV that was fused into the readers of a value, which is its result or a view of
 /// it.
 fn left<'e>(e: &Encoder<'e, '_>, value: &Operand) -> Option<&'e Node> {
-    let (call, _) = e.left(e.whole(value)?)?;
-    weighs_floats(call.operator).then_some(call)
+    e.left(e.whole(value)?, LateFusion::Gemv).map(|(call, _)| call)
 }
 
 /// Returns the tensors that a fused GEMV reads in place of `value`.
@@ -155,7 +107,7 @@ pub(super) fn read_by_left(
     value: &Operand,
 ) -> Result<Vec<Operand>, Error> {
     let Some(call) = left(e, value) else { return Ok(Vec::new()) };
-    let of_norm = e.left(e.ends(&call.args)?.0).map(|(norm, _)| norm);
+    let of_norm = e.prologue(e.ends(&call.args)?.0);
     let read = of_norm.map_or(call.args.get(..1), |norm| norm.args.get(..2));
     read.unwrap_or_default().iter().map(|id| e.tensor(*id)).collect()
 }

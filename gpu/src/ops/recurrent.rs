@@ -21,9 +21,8 @@ pub(super) const OPERATORS: &[Entry] = &[operator(Operator::RECURRENT, encode)];
 /// The maximum state size, since each element has its own invocation.
 const MOST_HIDDEN: usize = 256;
 
-/// The maximum number of loads per invocation and step. Tuned on an NVIDIA H200: an LSTM step lasts
-/// 2.7 µs in one workgroup with 96 elements (48 loads) and 5.8 µs with 128 elements (64 loads),
-/// compared to 3.9 µs in many workgroups.
+/// The maximum number of loads per invocation and step: with more, a step in one workgroup lasts
+/// longer than in many.
 const MOST_LOADS: usize = 56;
 
 /// The limit if many workgroups are not supported: still faster than separate GEMMs and cells, at 7

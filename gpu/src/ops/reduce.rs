@@ -83,12 +83,6 @@ impl Function {
 /// Invocations per workgroup.
 const WORKGROUP: u32 = 256;
 
-/// The minimum number of elements for dividing a reduction among workgroups, if it does not
-/// saturate the device otherwise, and the minimum per workgroup. Tuned on an NVIDIA H200: one
-/// workgroup needs 50 µs for 65,536 elements; an additional dispatch costs 4 µs.
-const LONG: usize = 8192;
-const LEAST_OF_PART: usize = 1024;
-
 /// Emits a reduction of the middle dimension of `input` as `outer * count * inner`.
 pub(super) fn emit(
     e: &mut Encoder<'_, '_>,
@@ -122,10 +116,11 @@ fn between(input: &Operand, out: &Operand) -> Element {
 fn parts(e: &Encoder<'_, '_>, numel: usize, count: usize) -> usize {
     let invocations = numel.div_ceil(4).saturating_mul(WORKGROUP as usize);
     // With dynamic shapes, the number of temporary tensors could change.
-    if count < LONG || invocations >= e.busy() || e.is_of_varying_shapes() {
+    let profile = e.profile().reduction;
+    if count < profile.long || invocations >= e.busy() || e.is_of_varying_shapes() {
         return 1;
     }
-    let most = (count / LEAST_OF_PART).min(WORKGROUP as usize);
+    let most = (count / profile.part).min(WORKGROUP as usize);
     (1..=most).rev().find(|parts| count.is_multiple_of(*parts)).unwrap_or(1)
 }
 

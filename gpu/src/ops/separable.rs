@@ -333,8 +333,8 @@ impl Pair {
 /// Estimated cycles of a small dispatch that waits for another one.
 const DISPATCH: usize = 9500;
 
-/// Estimated cycles per additional invocation that shares a sum. Tuned on an NVIDIA H200, where 16
-/// with two blocks of channels are faster than 32 with one.
+/// Estimated cycles per additional invocation that shares a sum: 16 with two blocks of channels are
+/// faster than 32 with one.
 const SHARE: usize = 144;
 
 /// The shader's limits per invocation: bytes loaded for each of four elements, groups of four

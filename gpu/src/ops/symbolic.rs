@@ -45,12 +45,6 @@ pub(super) const OPERATORS: &[Entry] = &[
     }),
 ];
 
-/// Returns the symbolic integer that a call sets, if any.
-pub(crate) fn integer_set_by(node: &Node) -> Option<ValueId> {
-    let is_symbolic = OPERATORS.iter().any(|entry| entry.operator == node.operator);
-    node.args.last().copied().filter(|_| is_symbolic)
-}
-
 /// The maximum number of calls evaluated on the host for one integer.
 const MOST_CALLS: usize = 256;
 

@@ -3,7 +3,7 @@
 //! If there are too few tiles to saturate the device, tiles become smaller, or several workgroups
 //! share the terms of one (split-K).
 
-use crate::device::{DeviceFeatures, is_parallel, processors};
+use crate::device::{DeviceFeatures, DeviceKind, GemmProfile, Profile, is_parallel, processors};
 use crate::encoder::Encoder;
 use crate::tensors::Operand;
 use torchlet_core::ScalarType;
@@ -79,18 +79,21 @@ pub(super) struct Means {
     bfloat16: bool,
     /// Whether two subgroups can share the terms of a part, which requires full subgroups of 32.
     pairs: bool,
+    /// The tuned constants of the device's class.
+    profile: GemmProfile,
 }
 
 impl Means {
     pub(super) fn of(e: &Encoder<'_, '_>, factors: Factors) -> Self {
         let means = Means::new(factors, e.busy(), e.features(), e.shared_memory());
-        Means { processors: e.processors(), ..means }
+        Means { processors: e.processors(), profile: e.profile().gemm, ..means }
     }
 
     fn new(factors: Factors, busy: usize, features: &DeviceFeatures, shared: u32) -> Self {
         let (halves, bfloat16) = (features.multiply_halves(), features.multiply_bfloat16());
         let pairs = features.fill_subgroups_of_32();
-        Means { factors, busy, processors: processors(busy), shared, halves, bfloat16, pairs }
+        let (processors, profile) = (processors(busy), Profile::of(DeviceKind::Discrete).gemm);
+        Means { factors, busy, processors, shared, halves, bfloat16, pairs, profile }
     }
 
     /// Returns the type of cooperative matrices for these operands; `windows` means an implicit
@@ -178,7 +181,8 @@ impl Tiling {
     /// Returns the tiling of a GEMM, if tiles are worthwhile.
     pub(super) fn of(shape: Shape, means: &Means) -> Option<Self> {
         let tiling = Self::of_any(shape, means)?;
-        let least = if tiling.matrices.is_some() { LEAST_WORK / 2 } else { LEAST_WORK };
+        let least = means.profile.work;
+        let least = if tiling.matrices.is_some() { least / 2 } else { least };
         let Shape { batches, m, n, k, .. } = shape;
         let work = [batches, m, n, k].into_iter().fold(1, usize::saturating_mul);
         (work >= means.busy.saturating_mul(least)).then_some(tiling)
@@ -255,7 +259,7 @@ impl Tiling {
         let enough = workgroups.max(LEAST_WORKGROUPS);
         // Returns how many workgroups may share each of `tiles` tiles.
         let splits = |tiles: usize, terms: usize| {
-            let least = LEAST_TERMS_OF_SPLIT * if terms > 32 { 6 } else { 1 };
+            let least = means.profile.split_terms * if terms > 32 { 6 } else { 1 };
             (enough / tiles).clamp(1, k.div_ceil(least).min(MOST_SPLITS))
         };
         // If few workgroups wait for memory, smaller tiles allow more of them, and loads of eight
@@ -298,9 +302,6 @@ impl Tiling {
     /// fp16 tiles for one workgroup per processor, in which two subgroups share the terms of each
     /// part. For GEMMs that fit into a single round of workgroups; with more workgroups, some
     /// processors would have two while others have one.
-    ///
-    /// Tuned on an NVIDIA H200: 197×768 · 768×3072 lasts 13.4 µs, compared to 15.6 with 192 tiles
-    /// of 64×64; 197×3072 · 3072×768 and 197×768 · 768×768 together last 26.9 µs instead of 28.9.
     fn in_a_round(shape: Shape, means: &Means) -> Option<Self> {
         let Shape { k, windows, octets, .. } = shape;
         let processors = means.processors;
@@ -310,7 +311,7 @@ impl Tiling {
             && !windows
             && means.pairs
             && means.is_parallel()
-            && k >= LEAST_TERMS_OF_ROUND;
+            && k >= means.profile.round_terms;
         if !is_for {
             return None;
         }
@@ -350,10 +351,7 @@ impl Tiling {
     /// Large tiles with cooperative matrices and many invocations, if they are faster than others.
     /// Rows must be loadable in units of 128 bytes, little of the last tiles may exceed the matrix,
     /// and no round of workgroups may leave much of the device idle.
-    ///
-    /// Tuned on an NVIDIA H100: 512×2048 · 2048×8192 lasts 79 µs; with tiles of 64×64, 117 µs; with
-    /// large tiles that stage 32 terms, 82 µs, or 153 µs if the second operand is transposed. Each
-    /// processor runs one such workgroup at a time.
+    /// Each processor runs one such workgroup at a time.
     pub(super) fn large(shape: Shape, means: &Means) -> Option<Self> {
         let Shape { k, windows, octets, varies, .. } = shape;
         let Means { processors: at_once, shared, .. } = *means;
@@ -362,9 +360,9 @@ impl Tiling {
         }
         let matrices = means.matrices(windows)?;
         let tiles = shape.tiles([LARGE_SIDE; 2]);
-        let is_long = k >= LEAST_TERMS_OF_LARGE || tiles >= at_once * 2;
-        let splits =
-            (at_once / tiles.max(1)).clamp(1, (k / LEAST_TERMS_OF_LARGE).clamp(1, MOST_SPLITS));
+        let GemmProfile { large_terms, round_terms, .. } = means.profile;
+        let is_long = k >= large_terms || tiles >= at_once * 2;
+        let splits = (at_once / tiles.max(1)).clamp(1, (k / large_terms).clamp(1, MOST_SPLITS));
         let square = Self::of_large(Some(matrices), true, splits);
         // Wide tiles support neither split-K nor dynamic rows.
         let many = splits == 1 && !varies && matrices == Matrices::Halves;
@@ -372,11 +370,11 @@ impl Tiling {
         let fits = |it: &Tiling| {
             it.is_full(shape) && it.fills(shape, at_once) && it.shared() <= shared as usize
         };
-        // Tuned on an NVIDIA H200: a step of wide tiles lasts a fifth longer.
+        // A step of wide tiles lasts a fifth longer.
         let step = |it: &Tiling| if it.is_wide() { 6 } else { 5 };
         let cost = |it: &Tiling| it.rounds(shape, at_once).saturating_mul(step(it));
         let worthwhile = is_long.then_some(square);
-        let wide = wide.filter(|_| is_long || k >= LEAST_TERMS_OF_ROUND);
+        let wide = wide.filter(|_| is_long || k >= round_terms);
         worthwhile.into_iter().chain(wide).filter(fits).min_by_key(cost)
     }
 
@@ -512,16 +510,11 @@ const fn cooperative_shared([height, width]: [usize; 2], terms: usize, lanes: u3
 /// The number of terms staged at a time without cooperative matrices.
 const PLAIN_TERMS: usize = 16;
 
-/// The minimum number of multiplications, per invocation that saturates the device, for tiles; half
-/// of it with cooperative matrices. Tuned on an NVIDIA H200: smaller GEMMs last as long as one or
-/// two launches.
-const LEAST_WORK: usize = 1024;
-
 /// The rows and columns of large tiles with cooperative matrices.
 const LARGE_SIDE: usize = 128;
 
-/// Large tiles without cooperative matrices: 16 rows of four columns per invocation. Tuned on an
-/// NVIDIA H200: 4096×4096 · 4096×4096 lasts 3.12 ms, compared to 3.24 with tiles of 128×128.
+/// Large tiles without cooperative matrices: 16 rows of four columns per invocation, which is
+/// faster than tiles of 128×128.
 const LARGE_PLAIN_TILE: [usize; 2] = [64, 128];
 /// The maximum bytes of shared memory that these use.
 const LARGE_SHARED: usize = 16 << 10;
@@ -534,15 +527,6 @@ const LEAST_SIDE: usize = 32;
 
 /// The number of workgroups that any device runs concurrently.
 const LEAST_WORKGROUPS: usize = 4;
-
-/// The minimum number of terms per split.
-const LEAST_TERMS_OF_SPLIT: usize = 128;
-
-/// The same for large tiles, whose startup and final addition are as expensive as many steps.
-const LEAST_TERMS_OF_LARGE: usize = 1024;
-
-/// The minimum number of terms for single-round GEMMs.
-const LEAST_TERMS_OF_ROUND: usize = 384;
 
 /// With more splits, adding up the partial sums lasts longer than computing them.
 pub(super) const MOST_SPLITS: usize = 32;

@@ -1,5 +1,6 @@
 //! Operators that move elements without computing: views, permutations, slices, copies.
 
+use super::dims::merge_dims;
 use super::{Entry, operator};
 use crate::encoder::{Encoder, read, u32_of, write};
 use crate::error::Error;
@@ -447,8 +448,23 @@ fn slice_into(
     pick(e, input, &out, &sizes, &strides, base)
 }
 
+/// Returns the tensor to write to for an output that starts with the contents of `old`: `old` itself
+/// if nothing reads it any more, else a copy. `written` is the data to be written there.
+pub(super) fn successor(
+    e: &mut Encoder<'_, '_>,
+    old: &Operand,
+    out: &Operand,
+    written: &Operand,
+) -> Result<Operand, Error> {
+    let (out, is_alias) = e.take_over(old, out, written)?;
+    if !is_alias {
+        copy_all(e, old, &out)?;
+    }
+    Ok(out)
+}
+
 /// Copies all elements.
-pub(crate) fn copy_all(
+pub(super) fn copy_all(
     e: &mut Encoder<'_, '_>,
     input: &Operand,
     out: &Operand,
@@ -561,31 +577,4 @@ fn check_reach(input: &Operand, sizes: &[usize], strides: &[i64], base: i64) -> 
         )));
     }
     Ok(())
-}
-
-/// Merges dimensions that have compatible strides in all tensors, and drops those of size 1.
-pub(super) fn merge_dims(
-    sizes: &[usize],
-    strides: &[Vec<i64>],
-) -> Result<Vec<(usize, Vec<i64>)>, Error> {
-    let mut dims: Vec<(usize, Vec<i64>)> = Vec::new();
-    for (dim, size) in sizes.iter().enumerate().filter(|(_, size)| **size != 1) {
-        let steps: Vec<i64> = strides.iter().map(|strides| strides[dim]).collect();
-        match dims.last_mut() {
-            Some((outer, outer_steps))
-                if outer_steps
-                    .iter()
-                    .zip(&steps)
-                    .all(|(outer, step)| *outer == step * *size as i64) =>
-            {
-                *outer *= size;
-                *outer_steps = steps;
-            }
-            _ => dims.push((*size, steps)),
-        }
-    }
-    if dims.len() > MAX_DIMS {
-        return Err(Error::unsupported(format!("{} dimensions that cannot be merged", dims.len())));
-    }
-    Ok(dims)
 }

@@ -5,7 +5,7 @@
 //! compute in that layout, and permute back to add the block's input. If convolution and sum also
 //! use channels last, no permutations between blocks remain.
 
-use super::places::drop_unused;
+use super::layouts::{Layouts, image_copy};
 use super::{has_unique_producers, uses};
 use crate::tensors::element_of;
 use std::collections::{HashMap, HashSet};
@@ -47,8 +47,7 @@ pub(super) fn run(graph: &mut Graph<'_>) {
     for node in std::mem::take(&mut graph.nodes) {
         rewrite.call(graph, node);
     }
-    graph.nodes = rewrite.nodes;
-    drop_unused(graph, &rewrite.added);
+    rewrite.layouts.finish(graph);
     let permutations = |nodes: &[Node]| {
         nodes.iter().filter(|node| node.operator == Operator::PERMUTE_COPY).count()
     };
@@ -107,11 +106,7 @@ struct Rewrite {
     uses: HashMap<ValueId, usize>,
     /// Values in lists and graph outputs, which must keep their ids.
     kept: HashSet<ValueId>,
-    nodes: Vec<Node>,
-    /// Results of calls that may be removed if they are unused.
-    added: HashSet<ValueId>,
-    /// For each tensor, its copy in channels-last layout.
-    last: HashMap<ValueId, ValueId>,
+    layouts: Layouts,
     /// Values that were replaced by others.
     renamed: HashMap<ValueId, ValueId>,
 }
@@ -123,17 +118,17 @@ impl Rewrite {
         }
         let out = node.args.last().copied().unwrap_or_default();
         if let Some(input) = permuted(graph, &node, TO_FIRST) {
-            self.last.insert(out, input);
-            return self.add(node);
+            self.layouts.last.insert(out, input);
+            return self.layouts.add(node);
         }
         if let Some(input) = permuted(graph, &node, TO_LAST) {
-            match self.last.get(&input) {
+            match self.layouts.last.get(&input) {
                 Some(there) if !self.kept.contains(&out) => {
                     self.renamed.insert(out, *there);
                 }
                 _ => {
-                    self.last.insert(input, out);
-                    self.nodes.push(node);
+                    self.layouts.last.insert(input, out);
+                    self.layouts.nodes.push(node);
                 }
             }
             return;
@@ -142,12 +137,12 @@ impl Rewrite {
             true => self.depthwise(graph, &node),
             false => self.elementwise(graph, &node),
         };
-        let Some(swapped) = swapped else { return self.nodes.push(node) };
+        let Some(swapped) = swapped else { return self.layouts.nodes.push(node) };
         let result = swapped.args.last().copied().unwrap_or(out);
-        self.nodes.push(swapped);
-        self.last.insert(out, result);
+        self.layouts.nodes.push(swapped);
+        self.layouts.last.insert(out, result);
         let back = permutation(graph, node.id, result, TO_FIRST, out);
-        self.add(back);
+        self.layouts.add(back);
     }
 
     /// Returns a channels-last convolution, if its input exists in that layout or its result is
@@ -156,13 +151,13 @@ impl Rewrite {
         let [input, weight, bias, stride, padding, dilation, .., out] = node.args[..] else {
             return None;
         };
-        let source = match self.last.get(&input) {
+        let source = match self.layouts.last.get(&input) {
             Some(there) => *there,
             None if self.uses.get(&out) == Some(&1) => {
                 let source = tensor_last(graph, input)?;
                 let there = permutation(graph, node.id, input, TO_LAST, source);
-                self.add(there);
-                self.last.insert(input, source);
+                self.layouts.add(there);
+                self.layouts.last.insert(input, source);
                 source
             }
             None => return None,
@@ -187,7 +182,7 @@ impl Rewrite {
             let slot = args.get_mut(place)?;
             let Some(tensor) = graph.tensor(*slot) else { continue };
             if tensor.sizes == sizes {
-                *slot = *self.last.get(slot)?;
+                *slot = *self.layouts.last.get(slot)?;
             } else {
                 let is_of_channels =
                     matches!(tensor.sizes[..], [1, own, 1, 1] | [own, 1, 1] if own == channels);
@@ -201,17 +196,11 @@ impl Rewrite {
                 *slot = graph.values.len() - 1;
             }
         }
-        if !args.iter().zip(inputs).any(|(new, old)| self.last.get(old) == Some(new)) {
+        if !args.iter().zip(inputs).any(|(new, old)| self.layouts.last.get(old) == Some(new)) {
             return None;
         }
         args.push(tensor_last(graph, *out)?);
         Some(Node { id: node.id, ..Node::new(node.operator, args) })
-    }
-
-    /// Adds a call that is removed if its result is unused.
-    fn add(&mut self, node: Node) {
-        self.added.extend(node.args.last());
-        self.nodes.push(node);
     }
 }
 
@@ -229,14 +218,9 @@ fn permutation(
 
 /// Adds a channels-last tensor with the shape of another.
 fn tensor_last(graph: &mut Graph<'_>, id: ValueId) -> Option<ValueId> {
-    let tensor = graph.tensor(id).filter(|tensor| !tensor.dynamic)?;
-    let [batch, channels, height, width] = tensor.sizes[..] else { return None };
-    let (scalar_type, host_type) = (tensor.scalar_type, tensor.host_type);
-    let sizes = vec![batch, height, width, channels];
-    let (dynamic, data, changes) = (false, None, None);
-    let tensor = Tensor { scalar_type, host_type, sizes, dynamic, data, changes };
-    graph.values.push(Value::Tensor(tensor));
-    Some(graph.values.len() - 1)
+    image_copy(graph, id, |_, [batch, channels, height, width]| {
+        Some(vec![batch, height, width, channels])
+    })
 }
 
 #[cfg(test)]

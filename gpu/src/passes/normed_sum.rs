@@ -4,11 +4,12 @@
 //! element-wise result without other readers: the sum then joins that chain, which also needs no
 //! dispatch of its own.
 
-use super::{Producers, adds_once, floating, remove};
+use super::{Producers, floating, remove};
 use crate::ops;
 use std::collections::{BTreeMap, HashSet};
 use torchlet_graph::graph::{Graph, Node, Value, ValueId};
 use torchlet_graph::operators::Operator;
+use torchlet_graph::passes::epilogue::is_one;
 
 pub(super) fn fuse(graph: &mut Graph<'_>) {
     let producers = Producers::of(graph);
@@ -54,7 +55,7 @@ impl Producers<'_, '_> {
         let [a, b, factor @ ..] = terms else { return None };
         let tensor = floating(self.graph, *out)?;
         let [a, b] = [floating(self.graph, *a)?, floating(self.graph, *b)?];
-        let is_plain = factor.iter().all(|factor| adds_once(self.graph, *factor));
+        let is_plain = factor.iter().all(|factor| is_one(self.graph, *factor));
         let is_chained = [&a, &b].iter().any(|term| self.is_chained(term.value, &tensor.sizes));
         let [x, _] = ops::terms(&a, &b, &tensor.sizes, normalized)?;
         // The other arguments of the norm must exist before the sum and stay unmodified.

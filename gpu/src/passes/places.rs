@@ -4,12 +4,13 @@
 //! before and after each one. Element-wise calls between them work in either layout. Each value
 //! therefore exists in both layouts at first, and unused copies are removed.
 
+use super::layouts::{Layouts, image_copy};
 use super::{has_unique_producers, uses};
 use crate::derived::GROUP;
 use crate::tensors::element_of;
 use std::collections::{HashMap, HashSet};
 use torchlet_core::ScalarType;
-use torchlet_graph::graph::{Graph, Node, Tensor, Value, ValueId};
+use torchlet_graph::graph::{Graph, Node, ValueId};
 use torchlet_graph::operators::Operator;
 
 /// Converts the convolutions that are `suited`, and the element-wise calls between them, to
@@ -22,7 +23,7 @@ pub(crate) fn run(graph: &mut Graph<'_>, most: u64, suited: impl Fn(&Graph<'_>, 
     for node in std::mem::take(&mut graph.nodes) {
         if node.operator.traits().writes_arguments() {
             // The channels-last copies may be outdated after this write.
-            both.by_place.clear();
+            both.layouts.last.clear();
         }
         if suited(graph, &node) {
             both.convolution(graph, node);
@@ -30,8 +31,7 @@ pub(crate) fn run(graph: &mut Graph<'_>, most: u64, suited: impl Fn(&Graph<'_>, 
             both.other(graph, node);
         }
     }
-    graph.nodes = both.nodes;
-    drop_unused(graph, &both.added);
+    both.layouts.finish(graph);
     restore_lonely(graph);
     recode(graph);
 }
@@ -41,34 +41,30 @@ pub(crate) fn run(graph: &mut Graph<'_>, most: u64, suited: impl Fn(&Graph<'_>, 
 struct BothLayouts {
     /// The maximum bytes of a tensor.
     most: u64,
-    nodes: Vec<Node>,
-    /// Results of calls that may be removed if they are unused.
-    added: HashSet<ValueId>,
-    /// For each tensor, its copy in channels-last layout.
-    by_place: HashMap<ValueId, ValueId>,
+    layouts: Layouts,
 }
 
 impl BothLayouts {
     /// Adds a channels-last convolution, and the conversion of its result to the default layout.
     fn convolution(&mut self, graph: &mut Graph<'_>, node: Node) {
         let ends = node.args.first().copied().zip(node.args.last().copied());
-        let Some((input, out)) = ends else { return self.nodes.push(node) };
-        let source = match self.by_place.get(&input) {
+        let Some((input, out)) = ends else { return self.layouts.nodes.push(node) };
+        let source = match self.layouts.last.get(&input) {
             Some(there) => *there,
             None => {
                 let Some(source) = channels_last_tensor(graph, input, self.most) else {
-                    return self.nodes.push(node);
+                    return self.layouts.nodes.push(node);
                 };
-                self.add(Node {
+                self.layouts.add(Node {
                     id: node.id,
                     ..Node::new(Operator::TO_CHANNELS_LAST, vec![input, source])
                 });
-                self.by_place.insert(input, source);
+                self.layouts.last.insert(input, source);
                 source
             }
         };
         let Some(result) = channels_last_tensor(graph, out, self.most) else {
-            return self.nodes.push(node);
+            return self.layouts.nodes.push(node);
         };
         let mut args = node.args.clone();
         if let Some(slot) = args.last_mut() {
@@ -78,26 +74,28 @@ impl BothLayouts {
             *slot = source;
         }
         let id = node.id;
-        self.nodes.push(Node {
+        self.layouts.nodes.push(Node {
             id,
             operator: Operator::CONVOLUTION_CHANNELS_LAST,
             args,
             parts: vec![node],
         });
-        self.add(Node { id, ..Node::new(Operator::TO_CHANNELS_FIRST, vec![result, out]) });
-        self.by_place.insert(out, result);
+        self.layouts.add(Node { id, ..Node::new(Operator::TO_CHANNELS_FIRST, vec![result, out]) });
+        self.layouts.last.insert(out, result);
     }
 
     /// Adds another call: in channels-last layout too, if it is element-wise and its operands exist
     /// in that layout. Quantized results are converted back; larger types are computed in both
     /// layouts instead.
     fn other(&mut self, graph: &mut Graph<'_>, node: Node) {
-        let Some((there, out)) = self.swapped(graph, &node) else { return self.nodes.push(node) };
+        let Some((there, out)) = self.swapped(graph, &node) else {
+            return self.layouts.nodes.push(node);
+        };
         let result = there.args.last().copied().unwrap_or(out);
         let is_quantized = graph.tensor(out).is_some_and(|it| it.scalar_type == ScalarType::Char);
-        self.by_place.insert(out, result);
-        self.add(there);
-        self.add(match is_quantized {
+        self.layouts.last.insert(out, result);
+        self.layouts.add(there);
+        self.layouts.add(match is_quantized {
             true => {
                 Node { id: node.id, ..Node::new(Operator::TO_CHANNELS_FIRST, vec![result, out]) }
             }
@@ -119,54 +117,23 @@ impl BothLayouts {
             if graph.tensor(*slot).filter(|tensor| tensor.data.is_none())?.sizes != *sizes {
                 return None;
             }
-            *slot = *self.by_place.get(slot)?;
+            *slot = *self.layouts.last.get(slot)?;
         }
         args.push(channels_last_tensor(graph, *out, self.most)?);
         Some((Node { id: node.id, ..Node::new(node.operator, args) }, *out))
-    }
-
-    /// Adds a call that is removed if its result is unused.
-    fn add(&mut self, node: Node) {
-        self.added.extend(node.args.last());
-        self.nodes.push(node);
     }
 }
 
 /// Adds a tensor for the channels-last copy of an image tensor, unless it would exceed `most`
 /// bytes.
 fn channels_last_tensor(graph: &mut Graph<'_>, id: ValueId, most: u64) -> Option<ValueId> {
-    let tensor = graph.tensor(id).filter(|tensor| !tensor.dynamic)?;
-    let [batch, channels, height, width] = tensor.sizes[..] else { return None };
-    let sizes = vec![batch, height.checked_mul(width)?, channels.checked_next_multiple_of(GROUP)?];
-    let (scalar_type, host_type) = (tensor.scalar_type, tensor.host_type);
-    let element = element_of(scalar_type).ok()?.size();
-    let bytes = sizes.iter().try_fold(element, |bytes, size| bytes.checked_mul(*size))?;
-    if bytes as u64 > most {
-        return None;
-    }
-    let tensor =
-        Tensor { scalar_type, host_type, sizes, dynamic: false, data: None, changes: None };
-    graph.values.push(Value::Tensor(tensor));
-    Some(graph.values.len() - 1)
-}
-
-/// Removes calls whose result is in `added` and unused.
-pub(super) fn drop_unused(graph: &mut Graph<'_>, added: &HashSet<ValueId>) {
-    let mut taken: HashSet<ValueId> =
-        graph.outputs.iter().chain(graph.updates.iter().map(|(new, _)| new)).copied().collect();
-    let mut kept = Vec::with_capacity(graph.nodes.len());
-    while let Some(node) = graph.nodes.pop() {
-        let out = node.args.last();
-        if out.is_some_and(|out| added.contains(out) && !taken.contains(out)) {
-            continue;
-        }
-        let inputs = node.args.split_last().map(|(_, inputs)| inputs).unwrap_or_default();
-        let inputs = inputs.iter().flat_map(|id| graph.items(id).iter().chain([id]));
-        taken.extend(inputs);
-        kept.push(node);
-    }
-    kept.reverse();
-    graph.nodes = kept;
+    image_copy(graph, id, |tensor, [batch, channels, height, width]| {
+        let channels = channels.checked_next_multiple_of(GROUP)?;
+        let sizes = vec![batch, height.checked_mul(width)?, channels];
+        let element = element_of(tensor.scalar_type).ok()?.size();
+        let bytes = sizes.iter().try_fold(element, |bytes, size| bytes.checked_mul(*size))?;
+        (bytes as u64 <= most).then_some(sizes)
+    })
 }
 
 /// Restores convolutions whose input and result are both in the default layout, which they support
@@ -295,6 +262,7 @@ fn recoding<'g>(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use torchlet_graph::graph::{Tensor, Value};
 
     const IMAGE: &[usize] = &[1, 20, 4, 4];
 

@@ -5,10 +5,11 @@
 //! the elements of a pair, and half-split heads, `x · c + cat(-x₂, x₁) · s`. The fused call
 //! computes in `f32` and rounds once.
 
-use super::{Producers, adds_once, floating, remove};
+use super::{Producers, floating, remove};
 use std::collections::HashSet;
 use torchlet_graph::graph::{Graph, Node, Value, ValueId};
 use torchlet_graph::operators::Operator;
+use torchlet_graph::passes::epilogue::is_one;
 
 pub(super) fn fuse(graph: &mut Graph<'_>) {
     let search = Search { producers: Producers::of(graph), graph };
@@ -109,7 +110,7 @@ impl Search<'_, '_> {
 
     fn two(&self, args: &[ValueId]) -> Option<[ValueId; 2]> {
         let [a, b, factor @ .., _] = args else { return None };
-        let plain = factor.iter().all(|factor| adds_once(self.graph, *factor));
+        let plain = factor.iter().all(|factor| is_one(self.graph, *factor));
         plain.then_some([*a, *b])
     }
 

@@ -592,6 +592,15 @@ macro_rules! operators {
                 Ok($structure { $($parameter: operators!(@next inputs $($default)?),)* out })
             }
 
+            /// Returns the arguments in the order of the schema, without the output. Behind an
+            /// absent argument, all must be absent.
+            #[allow(dead_code, reason = "passes build calls of some operators only")]
+            pub(crate) fn inputs(&self) -> alloc::vec::Vec<ValueId> {
+                let mut inputs = alloc::vec::Vec::with_capacity(Self::COUNT);
+                $(inputs.extend(operators!(@write self.$parameter; $($default)?));)*
+                inputs
+            }
+
             /// Returns the named arguments of a call if its operator has this schema.
             #[inline]
             pub fn matching(node: &Node) -> Option<Self> {
@@ -603,6 +612,8 @@ macro_rules! operators {
     (@structure $constant:ident $schema:tt) => {};
     (@type) => { ValueId };
     (@type $default:expr) => { Option<ValueId> };
+    (@write $argument:expr;) => { Some($argument) };
+    (@write $argument:expr; $default:expr) => { $argument };
     (@next $inputs:ident) => { $inputs.next().unwrap_or_default() };
     (@next $inputs:ident $default:expr) => { $inputs.next() };
 }

@@ -25,5 +25,6 @@ operators! {
         input: Tensor, h: Tensor, c: OptionalTensor, weight: Tensor, bias: OptionalTensor,
         cell: Int, steps: Int, first: Int, next: Int, first_out: Int, next_out: Int
     }) = "torchlet.recurrent";
+    RMS_NORM_PROLOGUE(RmsNormArgs) = "torchlet.rms_norm_prologue" { shape: Shape::Same };
     SEPARABLE(..) = "torchlet.separable";
 }

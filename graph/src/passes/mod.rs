@@ -11,7 +11,9 @@
 //! Some passes are not in the list, as they depend on the processor. [`permuted`] and [`strided`]
 //! need certain operators. [`quantized`], [`dynamic`], [`dynamic_convolution`], [`lookup`] and
 //! [`volumes`] query which calls a processor supports, and run before constant folding. [`pieces`]
-//! depends on a single device and is run by backends.
+//! depends on a single device and is run by backends. [`epilogue`] makes the
+//! [fused forms](crate::FusedForms) of a processor; backends run it when they load a region, since
+//! compiled programs have the calls before fusion.
 
 pub mod activations;
 pub mod attention;
@@ -21,6 +23,7 @@ mod constant;
 pub mod dead;
 pub mod dynamic;
 pub mod dynamic_convolution;
+pub mod epilogue;
 pub mod linear;
 pub mod lookup;
 mod masks;

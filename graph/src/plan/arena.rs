@@ -57,6 +57,12 @@ impl Arena {
 
     /// Allocates `size` bytes and returns their offset. Returns `None` on overflow.
     pub fn take(&mut self, size: usize, lifetime: Lifetime) -> Option<usize> {
+        self.take_below(size, lifetime, usize::MAX)
+    }
+
+    /// Allocates `size` bytes that end at `limit` or before, and returns their offset. Returns
+    /// `None` if there is no room.
+    pub fn take_below(&mut self, size: usize, lifetime: Lifetime, limit: usize) -> Option<usize> {
         let mut start = 0usize;
         for other in self.taken.iter().filter(|other| other.lifetime.overlaps(&lifetime)) {
             if other.start >= start.checked_add(size)? {
@@ -64,7 +70,7 @@ impl Arena {
             }
             start = start.max(other.end.checked_next_multiple_of(self.align)?);
         }
-        let end = start.checked_add(size)?;
+        let end = start.checked_add(size).filter(|end| *end <= limit)?;
         let at = self.taken.partition_point(|other| other.start < start);
         self.taken.insert(at, Taken { start, end, lifetime });
         Some(start)

@@ -262,8 +262,8 @@ pub trait Simd: Copy + Send + Sync + 'static {
         lanes
     }
 
-    /// Applies a scalar function to each lane, for the scalar tier and for functions that are too
-    /// rare to vectorise.
+    /// Applies a scalar function to each lane. For the scalar tier, and for functions that are too
+    /// rarely used to vectorise.
     #[inline(always)]
     fn each(self, v: Self::F, f: impl Fn(f32) -> f32) -> Self::F {
         let mut lanes = self.to_array(v);
@@ -308,7 +308,7 @@ enum Isa {
     Simd128,
 }
 
-/// A tier, and a function that returns whether this processor has it.
+/// A tier, and a function that returns whether this processor supports it.
 type Candidate = (Isa, fn() -> bool);
 
 /// The instruction set to use. Detect it once, when a program is loaded, and pass it on.
@@ -348,7 +348,7 @@ impl Tier {
         Tier::available().last().unwrap_or(Tier::SCALAR)
     }
 
-    /// Every tier that this processor has, slowest first. The first is always the scalar tier.
+    /// Every tier that this processor supports, slowest first. The first is always the scalar tier.
     pub fn available() -> impl Iterator<Item = Tier> {
         let tiers: &'static [Candidate] = &[
             (Isa::Scalar, || true),

@@ -8,7 +8,7 @@ mod results;
 mod values;
 
 use super::given::Given;
-use super::ops;
+use super::ops::{self, Epilogue};
 use super::packed::{Constant, Key, Packs};
 use super::packer::Made;
 use super::plan::{Buffer, Call, Home, Plan};
@@ -46,6 +46,8 @@ pub(super) struct Builder<'g, 'p> {
     views: HashMap<ValueId, View>,
     /// Forms of the weights that were packed ahead of time.
     packed: HashMap<ValueId, Vec<(&'g [i64], Constant<'p>)>>,
+    /// Epilogue of the contraction being lowered.
+    epilogue: Epilogue,
     /// Integer inputs of the region.
     numbers: HashMap<ValueId, i64>,
     /// Whether the graph's shapes are upper bounds.
@@ -116,6 +118,7 @@ impl<'g, 'p> Builder<'g, 'p> {
             purpose,
             views: HashMap::new(),
             packed: HashMap::new(),
+            epilogue: Epilogue::default(),
             numbers: HashMap::new(),
             varies: Given::varies(graph),
             outputs: Vec::new(),

@@ -150,46 +150,27 @@ impl<'g, 'p> Builder<'g, 'p> {
         self.copies.retain(|(from, _), copy| stays(from.buffer, copy));
     }
 
-    /// Fuses a clamp into the step that computes a view, if the step supports it and nothing has
-    /// read the view.
-    pub(in crate::engine) fn limit(&mut self, view: &View, min: f32, max: f32) -> bool {
-        if !self.is_last_use(view) {
-            return false;
-        }
-        let last = self.calls.iter_mut().rev().find(|call| call.touches(view.buffer));
-        last.is_some_and(|call| call.writes == view.buffer && call.step.limit(min, max))
+    /// Whether the call being lowered is the last reader of a view that covers a whole buffer, so
+    /// that a step may add to it.
+    pub(in crate::engine) fn can_add_to(&self, view: &View) -> bool {
+        let is_whole = view.is_dense()
+            && view.offset == 0
+            && self.buffers.get(view.buffer).is_some_and(|it| it.len == view.numel());
+        is_whole && self.is_last_use(view)
     }
 
-    /// Fuses an addition: the step that computes `sum` adds to `addend` in place, if both are used
-    /// for the last time. The result is then at the addend's position.
-    pub(in crate::engine) fn add_to(&mut self, addend: &View, sum: &View) -> bool {
-        let is_whole = |view: &View| {
-            view.is_dense()
-                && view.offset == 0
-                && self.buffers.get(view.buffer).is_some_and(|it| it.len == view.numel())
-        };
-        let are_alike = addend.sizes == sum.sizes && addend.has_strides(&sum.strides);
-        let [to, from] = [addend.buffer, sum.buffer];
-        if !are_alike || to == from || ![addend, sum].into_iter().all(is_whole) {
-            return false;
+    /// Adds a use to a result that no value names yet, for steps that may overwrite it.
+    pub(in crate::engine) fn hold(&mut self, view: &View) {
+        if let Some(pending) = self.pending.get_mut(view.buffer) {
+            *pending += 1;
         }
-        if !self.is_last_use(addend) || !self.is_last_use(sum) {
-            return false;
+    }
+
+    /// Removes the use that [`hold`](Self::hold) added.
+    pub(in crate::engine) fn release(&mut self, view: &View) {
+        if let Some(pending) = self.pending.get_mut(view.buffer) {
+            *pending = pending.saturating_sub(1);
         }
-        // Nothing has read `sum`, and nothing uses `addend` after the step that computes `sum`.
-        let last = |id| self.calls.iter().rposition(|call| call.touches(id));
-        let (Some(maker), at) = (last(from), last(to)) else { return false };
-        let is_free = at.is_none_or(|at| at < maker);
-        let Some(call) = self.calls.get_mut(maker).filter(|call| is_free && call.writes == from)
-        else {
-            return false;
-        };
-        if !call.step.accumulate() {
-            return false;
-        }
-        call.writes = to;
-        self.overwrite(addend);
-        true
     }
 
     /// The same elements with the given contiguous strides: the view itself, or a copy that is made

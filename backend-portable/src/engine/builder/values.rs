@@ -3,11 +3,13 @@
 use super::constants::code_lines;
 use super::{Builder, Purpose, Refusal};
 use crate::engine::numbers::Precision;
+use crate::engine::ops::{EngineForms, Epilogue};
 use crate::engine::plan::{Element, Home};
 use crate::engine::view::{View, numel};
 use std::borrow::ToOwned;
 use std::format;
-use torchlet_graph::graph::{Tensor, Value, ValueId};
+use torchlet_graph::FusedForms;
+use torchlet_graph::graph::{Node, Tensor, Value, ValueId};
 
 impl<'g, 'p> Builder<'g, 'p> {
     /// The value with this id.
@@ -139,6 +141,31 @@ impl<'g, 'p> Builder<'g, 'p> {
             Some(count) => Ok(count),
             None => Err(format!("a tensor of shape {sizes:?} is too large")),
         }
+    }
+
+    /// The calls that the call being lowered was fused from.
+    pub(in crate::engine) fn parts(&self) -> &'g [Node] {
+        self.graph.nodes.get(self.node).map_or(&[], |node| &node.parts)
+    }
+
+    /// Whether a call supports an epilogue.
+    pub(in crate::engine) fn has_epilogue(&self, node: &Node) -> bool {
+        EngineForms.has_epilogue(self.graph, node)
+    }
+
+    /// Sets the epilogue of the contraction that is lowered next.
+    pub(in crate::engine) fn set_epilogue(&mut self, epilogue: Epilogue) {
+        self.epilogue = epilogue;
+    }
+
+    /// Removes and returns the epilogue of the contraction being lowered.
+    pub(in crate::engine) fn take_epilogue(&mut self) -> Epilogue {
+        core::mem::take(&mut self.epilogue)
+    }
+
+    /// Whether steps will be run, so that the shapes of all values are known.
+    pub(in crate::engine) fn is_plan(&self) -> bool {
+        matches!(self.purpose, Purpose::Plan(_))
     }
 
     /// Whether only support is being queried: no data is read or packed.

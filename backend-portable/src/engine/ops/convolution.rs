@@ -35,8 +35,11 @@ pub(super) fn convolution(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Re
         }
     };
     let p = *conv.params();
+    let mut epilogue = builder.take_epilogue();
     if let Some(phases) = phases(&conv) {
-        return in_phases(builder, call.out, &input, weights, bias, (&conv, phases));
+        let out = in_phases(builder, &input, weights, bias, (&conv, phases))?;
+        let out = epilogue.apply(builder, out)?;
+        return builder.define(call.out, out);
     }
     let tier = builder.machine.tier;
     let (input, order) = match p.layout {
@@ -48,14 +51,14 @@ pub(super) fn convolution(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Re
         return Err("the input has more than two spatial dims".into());
     }
     let shape = shape(&p, rank, [height, width]);
-    let out = builder.make_in_order(&shape, &order)?;
+    let mut out = builder.make_in_order(&shape, &order)?;
     if !builder.is_question() {
         let conv = conv.along_rows();
         let second = if p.transposed { p.out_channels } else { p.in_channels } / p.groups.max(1);
         let plain = WeightForm::contiguous(second, p.kernel);
         let (weights, form) = match conv.packed_weights_len(tier) {
             None => return Err("the weights are too large".into()),
-            // The convolution uses unpacked weights.
+            // No packed form: the convolution reads the weights unpacked.
             Some(0) => (builder.constant(weights)?.unwrap_or(Constant::Lent(&[])), plain),
             Some(len) => {
                 let WeightForm::Strided(strides) = plain else {
@@ -69,22 +72,24 @@ pub(super) fn convolution(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Re
                 (weights, WeightForm::Packed)
             }
         };
-        let (min, max) = (f32::NEG_INFINITY, f32::INFINITY);
-        let from = input.offset;
-        let step = Prepared { conv, from, weights, form, bias, beta: 0.0, min, max };
+        let (from, beta) = (input.offset, epilogue.add_in_place(builder, &mut out));
+        let [min, max] = epilogue.take_limits();
+        let step = Prepared { conv, from, weights, form, bias, beta, min, max };
         builder.push(step, &[&input], &out);
     }
+    let out = epilogue.apply(builder, out)?;
     builder.define(call.out, out)
 }
 
-/// Output shape of a 1D or 2D convolution.
+/// Output shape of a convolution with one or two spatial dims.
 fn shape(p: &ConvParams, rank: usize, [height, width]: [usize; 2]) -> Vec<usize> {
     let pixels = if rank == 3 { &[width][..] } else { &[height, width] };
     [p.batch, p.out_channels].iter().chain(pixels).copied().collect()
 }
 
-/// Decomposes a transposed convolution into plain ones per output phase, along height and width.
-/// `None` if that saves no work; with stride one it is a plain convolution anyway.
+/// Decomposes a transposed convolution into phases: plain convolutions for the outputs that use the
+/// same taps, over height and width. `None` if that saves no work; with stride one, the whole is a
+/// plain convolution anyway.
 fn phases(conv: &Conv) -> Option<[Vec<Phase>; 2]> {
     let p = conv.params();
     let [_, tall, wide] = p.stride;
@@ -101,16 +106,15 @@ fn phases(conv: &Conv) -> Option<[Vec<Phase>; 2]> {
     Some([along(1, height)?, along(2, width)?])
 }
 
-/// Lowers a transposed convolution to one plain convolution per phase, whose results are
-/// interleaved.
+/// Lowers a transposed convolution to one plain convolution for each phase. Their results are
+/// interleaved in the output.
 fn in_phases<'p>(
     builder: &mut Builder<'_, 'p>,
-    output: ValueId,
     input: &View,
     weights: ValueId,
     bias: Option<Constant<'p>>,
     (whole, phases): (&Conv, [Vec<Phase>; 2]),
-) -> Result<(), Refusal> {
+) -> Result<View, Refusal> {
     let (rank, p) = (input.sizes.len(), *whole.params());
     let layout = layout(p.groups, [p.in_channels, p.out_channels], builder.machine.tier);
     let (input, order) = match layout {
@@ -144,7 +148,7 @@ fn in_phases<'p>(
             let step = Prepared { conv, from, weights, form, bias, beta: 0.0, min, max };
             builder.push(step, &[&input], &made);
             let (mut made, mut place) = (Some(made), Some(out.clone()));
-            // 1D convolutions have no height.
+            // Convolutions with one spatial dim have no height.
             let dims = if rank == 3 {
                 &[(2, wide, width)][..]
             } else {
@@ -159,10 +163,11 @@ fn in_phases<'p>(
             copy(builder, &parts.0, &parts.1);
         }
     }
-    builder.define(output, out)
+    Ok(out)
 }
 
-/// The weights of a phase, taken from the whole weights `[in, out per group, height, width]`.
+/// Selects and packs the weights of a phase from the weights `[in, out per group, height, width]`
+/// of the transposed convolution.
 fn phase_weights<'p>(
     builder: &mut Builder<'_, 'p>,
     id: ValueId,
@@ -205,17 +210,17 @@ fn phase_weights<'p>(
     Ok((made, if packed_len == 0 { plain } else { WeightForm::Packed }))
 }
 
-/// Memory layout in which a plain convolution of these channels computes.
+/// Selects the memory layout in which a plain convolution with these channels is computed.
 fn layout(groups: usize, [inputs, outputs]: [usize; 2], tier: Tier) -> Layout {
     let group = [inputs, outputs].map(|channels| channels / groups.max(1));
-    // With channels innermost, groups of few channels do not fill a vector, unless the convolution
-    // is depthwise or several groups share a vector.
+    // With channels last, groups of few channels do not fill a vector, unless the convolution is
+    // depthwise or several groups share a vector.
     let is_depthwise = groups == inputs && groups == outputs;
     let few = groups > 1 && !is_depthwise && group[1] < 8 && !share_vectors(groups, group, tier);
     if few { Layout::ChannelsFirst } else { Layout::ChannelsLast }
 }
 
-/// Decodes the geometry of a call with weights of these sizes.
+/// Decodes the geometry of a call, for weights of these sizes.
 fn geometry(
     builder: &Builder<'_, '_>,
     call: &ConvolutionArgs,
@@ -273,10 +278,10 @@ fn geometry(
     Conv::new(params).ok_or_else(|| "the convolution parameters are invalid".into())
 }
 
-/// A convolution with its weights.
+/// Step of a convolution, with its weights.
 struct Prepared<'p> {
     conv: Conv,
-    /// Offset of the input.
+    /// Offset of the input in its buffer.
     from: usize,
     weights: Constant<'p>,
     form: WeightForm,
@@ -289,19 +294,6 @@ struct Prepared<'p> {
 impl Step for Prepared<'_> {
     fn workspace(&self, tier: Tier, threads: usize) -> usize {
         self.conv.workspace_len(tier, threads, self.form).unwrap_or(0)
-    }
-
-    fn limit(&mut self, min: f32, max: f32) -> bool {
-        let is_free = self.min == f32::NEG_INFINITY && self.max == f32::INFINITY;
-        if is_free {
-            (self.min, self.max) = (min, max);
-        }
-        is_free
-    }
-
-    fn accumulate(&mut self) -> bool {
-        let is_free = self.min == f32::NEG_INFINITY && self.max == f32::INFINITY;
-        is_free && core::mem::replace(&mut self.beta, 1.0) == 0.0
     }
 
     fn run(&self, io: Io<'_>) -> Result<(), ShapeMismatch> {

@@ -126,8 +126,8 @@ impl Units {
         {
             return Vec::new();
         }
-        // Tuned on an NVIDIA H200. If each processor has more than one workgroup, sharing keys
-        // among subgroups only adds the final reduction. Otherwise, it pays off.
+        // If each processor has more than one workgroup, sharing keys among subgroups only adds the
+        // final reduction. Otherwise, it pays off.
         let workgroups = |parts: usize| rows.div_ceil(SIDE * parts).saturating_mul(heads);
         let order = if workgroups(4) > processors {
             [(4, 1), (2, 1), (1, 1), (4, 2), (2, 2), (1, 2), (2, 4), (1, 4)]

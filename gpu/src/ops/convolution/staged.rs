@@ -129,12 +129,9 @@ impl Layer {
     /// Returns the blocks, if they are faster than an implicit GEMM on a device with this many
     /// processors.
     ///
-    /// Tuned on an NVIDIA H200: a workgroup alone on its processor lasts 2.2 µs for 16 channels of
-    /// 3×3 taps with 64 output channels, and 1.7 µs with 32. The number of workgroups should
-    /// therefore be close to the number of processors: at least three quarters for small tiles, and
-    /// a bit less than half for large ones, whose sums two workgroups can share. Examples, compared
-    /// to an implicit GEMM: 256 channels of 56² last 34 µs instead of 60, 32 channels of 112² last
-    /// 10 µs instead of 18, but 256 channels of 32² (36 workgroups) last 27 µs instead of 23.
+    /// A workgroup with twice the output channels does not last twice as long. The number of
+    /// workgroups should therefore be close to the number of processors: at least three quarters for
+    /// small tiles, and a bit less than half for large ones, whose sums two workgroups can share.
     fn blocks(&self, processors: usize, shared: usize) -> Option<Blocks> {
         let [inputs, outputs] = self.channels;
         if inputs < CHANNELS || outputs <= 16 {
@@ -258,8 +255,8 @@ impl Shape {
     }
 }
 
-/// Positions of a tile, and invocations of a workgroup. Other values were slower on an NVIDIA H200,
-/// except for few output channels.
+/// Positions of a tile, and invocations of a workgroup. Other values were slower, except for few
+/// output channels.
 const TILE_N: usize = 128;
 const LANES: usize = 256;
 

@@ -31,9 +31,8 @@ impl Plain {
         // them.
         let choices = if tiles > 1 { [32, 16, 4] } else { SHARES };
         let invocations = columns.saturating_mul(tiles).saturating_mul(bound.batches);
-        // Twice the columns halve the loads, if enough invocations remain. Tuned on an NVIDIA H100:
-        // a row times 2048×8192 lasts 17 µs instead of 24; times 8192×2048, with too few
-        // invocations, 31 instead of 25. Sums of more rows would need too much shared memory.
+        // Twice the columns halve the loads, if enough invocations remain. Sums of more rows would
+        // need too much shared memory.
         let wide = halves && tiles == 1 && rows <= 2 && invocations / 2 >= busy / SHARES[0];
         let quads = if wide { 2 } else { 1 };
         Plain { rows, shares: share(busy, invocations / quads, bound.k, choices), quads }
@@ -57,8 +56,8 @@ impl Plain {
     fn workgroup(&self, columns: usize, tiles: usize, second: Element) -> [u32; 3] {
         let sums = self.rows * self.quads;
         match second {
-            // A memory transaction has 32 bytes: four neighbours of four fp16 values. (On an NVIDIA
-            // H100, four neighbours are also faster than two with eight values each.)
+            // A memory transaction has 32 bytes: four neighbours of four fp16 values, which are also
+            // faster than two with eight values each.
             Element::F16 if self.shares == 64 && tiles == 1 && columns >= 4 && sums <= 4 => {
                 [4, 1, 64]
             }

@@ -5,7 +5,7 @@
 //! image are therefore packed first (channels last), and those of the weights when a graph is
 //! compiled.
 
-use super::places;
+use super::channels_last::by_place;
 use crate::derived::{Derived, GROUP, Packed, Rows};
 use crate::device::is_parallel;
 use crate::encoder::{Encoder, read, u32_of, write};
@@ -33,7 +33,7 @@ pub(super) struct Product<'o> {
     pub(super) clamp: [f64; 2],
     /// `None` for a GEMM.
     pub(super) windows: Option<Windows>,
-    /// Whether input and output are channels-last ([`by_place`](super::places)); only for a single
+    /// Whether input and output are channels-last ([`by_place`]); only for a single
     /// group.
     pub(super) by_place: bool,
     /// A lookup table that is applied to the quantized output.
@@ -250,7 +250,7 @@ impl Product<'_> {
             Some(windows) if !self.by_place => {
                 // Each group is packed separately.
                 let plane = windows.size[0] * windows.size[1];
-                Some(places::by_place(e, self.input, [codes, plane])?)
+                Some(by_place(e, self.input, [codes, plane])?)
             }
             _ => None,
         };

@@ -2,7 +2,7 @@
 
 use crate::encoder::{Encoder, read, u32_of, write};
 use crate::error::Error;
-use crate::ops::views::merge_dims;
+use crate::ops::dims::merge_dims;
 use crate::ops::{Entry, elementwise, operator};
 use crate::tensors::{Operand, strides};
 use torchlet_graph::graph::ValueId;

@@ -3,6 +3,7 @@
 //! 8-bit tensors between operators are row-major like all others. Zero points are subtracted before
 //! multiplication, so the weight sums in the blob are not needed.
 
+mod channels_last;
 mod codes;
 pub(super) mod convert;
 pub(super) mod convolution;
@@ -11,12 +12,14 @@ pub(super) mod linear;
 pub(super) mod parameters;
 pub(super) mod places;
 mod regular;
+mod weighted;
 
-pub(crate) use linear::weighs_floats;
-pub(super) use linear::{Weighted, product_of_rows, weighted};
+pub(super) use linear::product_of_rows;
 pub(crate) use places::suited;
 pub(crate) use regular::are_regular;
-pub(super) use regular::{Regular, gated, is_wide};
+pub(super) use regular::{Regular, gated};
+pub(crate) use weighted::weighs_floats;
+pub(super) use weighted::{Weighted, plain, weighted};
 
 use crate::encoder::Encoder;
 use crate::error::Error;

@@ -1,6 +1,7 @@
 //! Channels-last int8 images, and convolutions of them, as created by the pass of the same name
 //! ([`crate::passes`]).
 
+use super::channels_last::{by_place, channels_and_plane, pack, planes, sizes_by_place};
 use super::codes;
 use super::convert::{bounds, bounds_at};
 use super::convolution::Call;
@@ -11,7 +12,6 @@ use crate::device::{DeviceFeatures, Limits};
 use crate::encoder::{Encoder, read, u32_of, write};
 use crate::error::Error;
 use crate::ops::elementwise::stage_of;
-use crate::ops::views::gather;
 use crate::ops::{Entry, operator};
 use crate::stages::Stage;
 use crate::tensors::Operand;
@@ -22,7 +22,7 @@ use torchlet_graph::operators::{
     UnaryArgs,
 };
 use torchlet_shaders::functions::unary;
-use torchlet_shaders::{DepthwiseInt8, DepthwiseInt8Push, Element, PackInt8, PackInt8Push};
+use torchlet_shaders::{DepthwiseInt8, DepthwiseInt8Push, Element};
 
 pub(in crate::ops) const OPERATORS: &[Entry] = &[
     operator(Operator::TO_CHANNELS_LAST, |e, args| {
@@ -44,66 +44,6 @@ pub(in crate::ops) const OPERATORS: &[Entry] = &[
     }),
     operator(Operator::CONVOLUTION_CHANNELS_LAST, convolution),
 ];
-
-/// Returns the channels and the pixels per channel of an image tensor.
-fn channels_and_plane(sizes: &[usize]) -> Result<[usize; 2], Error> {
-    match sizes {
-        [_, channels, height, width] => {
-            let plane = height.checked_mul(*width);
-            let plane = plane.ok_or_else(|| Error::unsupported("images of this size"))?;
-            Ok([*channels, plane])
-        }
-        _ => Err(Error::Invalid(format!("expected an image tensor, found shape {sizes:?}"))),
-    }
-}
-
-/// Returns the channels-last shape of images.
-fn sizes_by_place(pictures: &Operand, [channels, plane]: [usize; 2]) -> [usize; 3] {
-    let batches = pictures.numel() / channels.saturating_mul(plane).max(1);
-    [batches, plane, channels.next_multiple_of(GROUP)]
-}
-
-/// Converts images to channels-last layout.
-pub(super) fn by_place(
-    e: &mut Encoder<'_, '_>,
-    pictures: &Operand,
-    channels: [usize; 2],
-) -> Result<Operand, Error> {
-    let packed = e.temporary(Element::I8, &sizes_by_place(pictures, channels))?;
-    pack(e, pictures, channels, &packed)?;
-    Ok(packed)
-}
-
-fn pack(
-    e: &mut Encoder<'_, '_>,
-    pictures: &Operand,
-    [channels, plane]: [usize; 2],
-    packed: &Operand,
-) -> Result<(), Error> {
-    if packed.numel() == 0 {
-        return Ok(());
-    }
-    let push = PackInt8Push {
-        numel: u32_of(packed.numel() / GROUP)?,
-        channels: u32_of(channels)?,
-        plane: u32_of(plane)?,
-    };
-    let accesses = [read(pictures.id), write(packed.id)];
-    e.dispatch_along_x(&PackInt8 {}, accesses, &push, packed.numel() / GROUP)
-}
-
-/// Emits the conversion back from channels-last layout.
-fn planes(e: &mut Encoder<'_, '_>, packed: &Operand, pictures: &Operand) -> Result<(), Error> {
-    let [channels, plane] = channels_and_plane(&pictures.sizes)?;
-    let pitch = packed.size(2);
-    if packed.sizes != sizes_by_place(pictures, [channels, plane]) {
-        let (from, to) = (&packed.sizes, &pictures.sizes);
-        return Err(Error::Invalid(format!("channels-last shape {from:?} does not match {to:?}")));
-    }
-    let sizes = [packed.size(0), channels, plane];
-    let steps = [plane * pitch, 1, pitch].map(|step| step as i64);
-    gather(e, packed, pictures, &sizes, &steps, 0)
-}
 
 /// Whether a call is an int8 convolution for channels-last kernels, on a device with these features
 /// and limits.

@@ -4,14 +4,15 @@
 //! Few rows are memory-bound, so a GEMV kernel reads each weight once. Many rows are compute-bound,
 //! so a tiled GEMM is used, for which quantized weights are dequantized first.
 
-use super::linear::{WeightForm, Weighted, weighted};
+use super::weighted::{WeightForm, Weighted, weighted};
 use crate::derived::{Derived, Matrices, Transposed};
 use crate::device::{DeviceFeature, MOST_INVOCATIONS, is_parallel};
 use crate::encoder::{Access, Encoder, read, u32_of, write};
 use crate::error::Error;
+use crate::ops::gemm_rows::{FEW_ROWS, LEAST_GROUPS};
 use crate::ops::matmul::Product;
-use crate::ops::normed::{FEW_ROWS, Norm};
-use crate::ops::placed::Placing;
+use crate::ops::normed::Norm;
+use crate::ops::placing::Placing;
 use crate::ops::tiling::{Factors, is_tiled};
 use crate::stages::Epilogue;
 use crate::tensors::Operand;
@@ -29,10 +30,6 @@ const MOST_SUMS: u32 = 4;
 
 /// The maximum number of parts of each sum in shared memory.
 const MOST_PARTS: usize = 128;
-
-/// The minimum number of saturating invocations per workgroup. Tuned on an NVIDIA H200: for small
-/// GEMVs, a quarter of the SMs are as fast as all of them, because they read less of the input.
-const PER_WORKGROUP: usize = 2048;
 
 /// The maximum bytes of dequantized weights.
 const MOST_UNPACKED: usize = 1 << 29;
@@ -74,15 +71,6 @@ macro_rules! gemv {
         }
     };
 }
-
-/// Whether rows consist of groups of 16 bytes, and have enough of them for a subgroup.
-pub(in crate::ops) fn is_wide(elements: usize, bytes: usize) -> bool {
-    let row = elements.saturating_mul(bytes);
-    row.is_multiple_of(16) && row >= 16 * LEAST_GROUPS
-}
-
-/// The minimum number of groups of 16 bytes per row for a subgroup.
-const LEAST_GROUPS: usize = 32;
 
 /// Returns the input of a GEMV, which is the input of the norm if that is fused.
 fn source<'o>(it: &'o Weighted, norm: Option<&'o Norm>) -> &'o Operand {
@@ -243,7 +231,7 @@ impl Regular {
         let fits = |teams: &u32| {
             let (count, workgroup) = (*teams as usize, self.lanes(it) * teams);
             quads.is_multiple_of(count)
-                && quads / count >= e.busy() / PER_WORKGROUP
+                && quads / count >= e.busy() / e.profile().gemv_invocations
                 && workgroup <= MOST_INVOCATIONS
                 && workgroup.is_multiple_of(features.subgroup_size)
                 && workgroup / features.subgroup_size <= MOST_PARTS as u32
@@ -355,9 +343,8 @@ impl Regular {
 
     /// Returns the invocations per team.
     fn lanes(&self, it: &Weighted) -> u32 {
-        // Tuned on an NVIDIA H200: one iteration lasts as long as the memory latency, so there are
-        // as few as possible. Two short iterations, however, are faster than twice as many
-        // invocations per sum.
+        // One iteration lasts as long as the memory latency, so there are as few as possible. Two
+        // short iterations, however, are faster than twice as many invocations per sum.
         let turns = match self.wide(it) {
             Some(elements) => it.k / elements,
             None => (it.k / AT_ONCE).div_ceil(2),

@@ -40,6 +40,7 @@ pub(super) const RULES: &[(Operator, Rule)] = &[
     (Operator::REPEAT_INTERLEAVE_SELF_INT, repeat_interleave),
     (Operator::ET_VK_GRID_PRIORS, grid_priors),
     (Operator::ET_VK_RMS_NORM, rms_norm),
+    (Operator::RMS_NORM_PROLOGUE, rms_norm),
 ];
 
 fn renamed(b: &mut Builder<'_, '_>, args: &[ValueId], operator: Operator) -> Result<(), Error> {

@@ -1,0 +1,33 @@
+//! The rows of GEMMs: how many count as few, and who reads them.
+
+use torchlet_graph::graph::{Node, ValueId};
+use torchlet_graph::operators::Operator;
+
+/// The maximum number of rows for which GEMMs are memory-bound.
+pub(super) const FEW_ROWS: usize = 4;
+
+/// Whether rows consist of groups of 16 bytes, and have enough of them for a subgroup.
+pub(crate) fn is_wide(elements: usize, bytes: usize) -> bool {
+    let row = elements.saturating_mul(bytes);
+    row.is_multiple_of(16) && row >= 16 * LEAST_GROUPS
+}
+
+/// The minimum number of groups of 16 bytes per row for a subgroup.
+pub(super) const LEAST_GROUPS: usize = 32;
+
+/// Whether a call reads a value only as the rows of GEMMs that satisfy `does`.
+pub(crate) fn takes_rows(node: &Node, value: ValueId, does: impl Fn(&Node) -> bool) -> bool {
+    let products = match node.operator {
+        Operator::EPILOGUE => node.parts.get(..1).unwrap_or_default(),
+        Operator::GATED => node.parts.as_slice(),
+        _ => std::slice::from_ref(node),
+    };
+    let takes = |part: &&Node| part.args.contains(&value);
+    let does = |part: &Node| {
+        let others = part.args.iter().skip(1).any(|arg| *arg == value);
+        part.args.first() == Some(&value) && !others && does(part)
+    };
+    let taken: usize = products.iter().filter(takes).count();
+    let elsewhere = node.parts.iter().filter(takes).count() != taken && !node.parts.is_empty();
+    taken > 0 && !elsewhere && products.iter().filter(takes).all(does)
+}

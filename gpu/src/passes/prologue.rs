@@ -1,0 +1,69 @@
+//! Fuses RMS norms into the GEMVs that read them. For few rows, a separate `x / rms(x) * weight`
+//! lasts as long as the following GEMV, but only adds a few instructions when fused.
+//!
+//! The norm becomes a call of `torchlet.rms_norm_prologue`: GEMVs of few rows compute it from its
+//! inputs, and only with many rows it is dispatched on its own. A norm is fused if it is read only
+//! by such GEMVs.
+
+use super::floating;
+use crate::ops::{LONGEST_ROW, is_wide, takes_rows, weighs_floats};
+use crate::reads::readers_of;
+use std::collections::HashSet;
+use torchlet_graph::graph::{Graph, Node, ValueId};
+use torchlet_graph::operators::{Operator, RmsNormArgs};
+
+pub(super) fn fuse(graph: &mut Graph<'_>) {
+    let readers = readers_of(graph);
+    let leaving = graph.outputs.iter().chain(graph.updates.iter().map(|(new, _)| new));
+    let leaving: HashSet<ValueId> = leaving.copied().collect();
+    let written = written(graph);
+    let is_prologue = |node: &Node| {
+        node.operator == Operator::ET_VK_RMS_NORM
+            && RmsNormArgs::of(node).is_ok_and(|norm| {
+                let readers = readers.get(&norm.out).map_or(&[][..], Vec::as_slice);
+                let is_written = |id: &ValueId| written.contains(&root(graph, *id));
+                !leaving.contains(&norm.out)
+                    && fits(graph, &norm, readers).unwrap_or(false)
+                    && ![norm.input, norm.weight].iter().any(is_written)
+            })
+    };
+    let found: Vec<bool> = graph.nodes.iter().map(is_prologue).collect();
+    for (node, _) in graph.nodes.iter_mut().zip(found).filter(|(_, found)| *found) {
+        node.operator = Operator::RMS_NORM_PROLOGUE;
+    }
+}
+
+/// Whether all readers of a norm, by their indices, can compute it.
+fn fits(graph: &Graph<'_>, norm: &RmsNormArgs, readers: &[usize]) -> Option<bool> {
+    let [input, weight, out] = [norm.input, norm.weight, norm.out].map(|id| floating(graph, id));
+    let (input, weight, out) = (input?, weight?, out?);
+    let count = *input.sizes.last()?;
+    // With so few elements per row, unquantized GEMVs do not support the norm.
+    let is_wide = is_wide(count, input.element.size());
+    let supports = |call: &Node| {
+        weighs_floats(call.operator) && (is_wide || call.operator != Operator::LINEAR)
+    };
+    // GEMMs derive the rows from the shape, and with many rows the norm must need only one
+    // dispatch.
+    let fits = out.sizes == input.sizes
+        && count <= LONGEST_ROW
+        && weight.numel() == count
+        && [&input, &weight].iter().all(|operand| operand.element.is_floating());
+    let mut readers = readers.iter().filter_map(|index| graph.nodes.get(*index)).peekable();
+    Some(fits && readers.peek().is_some() && readers.all(|it| takes_rows(it, norm.out, supports)))
+}
+
+/// The values that calls write to, other than their results.
+fn written(graph: &Graph<'_>) -> HashSet<ValueId> {
+    let writers = graph.nodes.iter().filter(|node| node.operator.traits().writes_arguments());
+    writers.flat_map(|node| &node.args).map(|id| root(graph, *id)).collect()
+}
+
+/// The value that a value is a view of, or the value itself.
+fn root(graph: &Graph<'_>, id: ValueId) -> ValueId {
+    let producer = graph.nodes.iter().find(|node| node.args.last() == Some(&id));
+    match producer.and_then(|node| Some((node, *node.args.first()?))) {
+        Some((node, input)) if node.operator.traits().is_view && input != id => root(graph, input),
+        _ => id,
+    }
+}
